@@ -1,0 +1,9 @@
+//! Pure decisions: no async, no I/O, no clock and no randomness read inside. `now` is an argument.
+//!
+//! Everything that decides *when* a message may be sent lives here, so that the simulation and
+//! the property tests drive the same code as production.
+
+pub mod outcome;
+pub mod rate;
+pub mod schedule;
+pub mod time;

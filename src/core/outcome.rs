@@ -1,0 +1,64 @@
+//! What the downstream's answer means for a message, and what becomes of its delivery.
+
+use std::time::Duration;
+
+/// What one call came to.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Outcome {
+    /// The downstream took the message.
+    Accepted,
+    /// "Not now": no attempt is spent, and the limit is frozen for every replica.
+    Throttled {
+        /// How long the downstream asked to wait, if it said so.
+        wait: Option<Duration>,
+    },
+    /// It may pass later: a retry with backoff, up to `max_attempts`.
+    Transient,
+    /// It can never pass: dead letter.
+    Permanent,
+}
+
+impl Outcome {
+    /// The value of the metric label `outcome`.
+    #[must_use]
+    pub const fn label(self) -> &'static str {
+        match self {
+            Self::Accepted => "accepted",
+            Self::Throttled { .. } => "throttled",
+            Self::Transient => "transient",
+            Self::Permanent => "permanent",
+        }
+    }
+}
+
+/// Why a message went to the dead-letter queue.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum DeadReason {
+    /// The downstream said that it can never pass.
+    Rejected,
+    /// Every attempt failed.
+    AttemptsExhausted,
+    /// The request could not be made from it.
+    Undecodable,
+    /// Its body is larger than `max_body`.
+    Oversized,
+    /// It was too old before it could be sent.
+    Expired,
+    /// Its limit denied it, and the route says `on_denied = "dead_letter"`.
+    Denied,
+}
+
+impl DeadReason {
+    /// The value of the header `x-sluiced-reason` and of the metric label `reason`.
+    #[must_use]
+    pub const fn label(self) -> &'static str {
+        match self {
+            Self::Rejected => "rejected",
+            Self::AttemptsExhausted => "attempts_exhausted",
+            Self::Undecodable => "undecodable",
+            Self::Oversized => "oversized",
+            Self::Expired => "expired",
+            Self::Denied => "denied",
+        }
+    }
+}

@@ -1,0 +1,213 @@
+//! A rate as an operator writes it: `"400/1s"`, `"5/1h"`, `"300/5s"`.
+//!
+//! Durations carry their units and a rate is never zero, so no division by zero and no "which
+//! unit was that" can come up later.
+
+use std::fmt;
+use std::num::NonZeroU32;
+use std::str::FromStr;
+use std::time::Duration;
+
+/// So many units in any window of a length.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Rate {
+    units: NonZeroU32,
+    window: Duration,
+}
+
+/// The shortest window that a rate may name.
+pub const MIN_WINDOW: Duration = Duration::from_millis(1);
+/// The longest window that a rate may name (366 days): `units * window` must fit 53 bits.
+pub const MAX_WINDOW: Duration = Duration::from_secs(366 * 24 * 3600);
+/// The most units in a window: 10 million.
+pub const MAX_UNITS: u32 = 10_000_000;
+
+/// Why a text is no rate. The message says what would be right.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum RateError {
+    /// There is no `/`, or a side of it is empty.
+    #[error("`{0}` is no rate; write units per window, such as \"400/1s\" or \"5/1h\"")]
+    Shape(String),
+    /// The part before the `/` is no whole number from 1 to [`MAX_UNITS`].
+    #[error("`{0}` units: a whole number from 1 to {MAX_UNITS} is needed")]
+    Units(String),
+    /// The part after the `/` is no duration with a unit.
+    #[error("window `{0}`: {1}")]
+    Window(String, DurationError),
+    /// The window is outside [`MIN_WINDOW`] to [`MAX_WINDOW`].
+    #[error("window `{0}`: it must be from 1ms to 366d")]
+    WindowRange(String),
+}
+
+impl Rate {
+    /// `units` in any window of the length `window`.
+    ///
+    /// # Errors
+    /// When the window or the units are out of range.
+    pub fn new(units: NonZeroU32, window: Duration) -> Result<Self, RateError> {
+        if units.get() > MAX_UNITS {
+            return Err(RateError::Units(units.to_string()));
+        }
+        if window < MIN_WINDOW || window > MAX_WINDOW {
+            return Err(RateError::WindowRange(format!("{window:?}")));
+        }
+        Ok(Self { units, window })
+    }
+
+    /// Units per window.
+    #[must_use]
+    pub const fn units(self) -> NonZeroU32 {
+        self.units
+    }
+
+    /// The length of the window.
+    #[must_use]
+    pub const fn window(self) -> Duration {
+        self.window
+    }
+
+    /// Units per second.
+    #[must_use]
+    pub fn per_second(self) -> f64 {
+        f64::from(self.units.get()) / self.window.as_secs_f64()
+    }
+}
+
+impl FromStr for Rate {
+    type Err = RateError;
+
+    fn from_str(text: &str) -> Result<Self, RateError> {
+        let (units, window) = text
+            .split_once('/')
+            .map(|(units, window)| (units.trim(), window.trim()))
+            .filter(|(units, window)| !units.is_empty() && !window.is_empty())
+            .ok_or_else(|| RateError::Shape(text.to_owned()))?;
+        let digits: String = units.chars().filter(|c| *c != '_').collect();
+        let units = digits
+            .parse()
+            .map_err(|_| RateError::Units(units.to_owned()))?;
+        let length = parse_duration(window).map_err(|e| RateError::Window(window.to_owned(), e))?;
+        Self::new(units, length)
+    }
+}
+
+impl fmt::Display for Rate {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{}/{}", self.units, Span(self.window))
+    }
+}
+
+/// How many units one message takes from a limit. Never zero.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub struct Cost(NonZeroU32);
+
+impl Cost {
+    /// One message, one unit.
+    pub const ONE: Self = Self(NonZeroU32::MIN);
+
+    /// A cost of `units`.
+    #[must_use]
+    pub const fn new(units: NonZeroU32) -> Self {
+        Self(units)
+    }
+
+    /// The units.
+    #[must_use]
+    pub const fn get(self) -> u32 {
+        self.0.get()
+    }
+}
+
+/// Why a text is no duration.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum DurationError {
+    /// No number with a unit.
+    #[error(
+        "no duration; write a number with its unit, such as \"250ms\", \"10s\", \"5m\", \"1h30m\" or \"2d\""
+    )]
+    Shape,
+    /// Below zero.
+    #[error("a duration cannot be negative")]
+    Negative,
+}
+
+/// Reads `"250ms"`, `"10s"`, `"1h30m"`, `"2d"`; a bare number is refused.
+///
+/// # Errors
+/// When the text is no number with a unit, or negative.
+pub fn parse_duration(text: &str) -> Result<Duration, DurationError> {
+    let trimmed = text.trim();
+    // Days are not fixed-length in a calendar, so jiff leaves them out; here a day is 24 hours.
+    if let Some(days) = trimmed.strip_suffix('d') {
+        let days: u32 = days.trim().parse().map_err(|_| DurationError::Shape)?;
+        return Ok(Duration::from_secs(u64::from(days) * 24 * 3600));
+    }
+    if trimmed.starts_with('P') || trimmed.parse::<f64>().is_ok() {
+        return Err(DurationError::Shape);
+    }
+    let signed: jiff::SignedDuration = trimmed.parse().map_err(|_| DurationError::Shape)?;
+    Duration::try_from(signed).map_err(|_| DurationError::Negative)
+}
+
+/// Writes a duration the way an operator would: `5ms`, `1s`, `1h30m`, `2d`.
+#[derive(Clone, Copy, Debug)]
+pub struct Span(pub Duration);
+
+impl fmt::Display for Span {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        if self.0.is_zero() {
+            return f.write_str("0s");
+        }
+        let mut rest = super::time::micros(self.0);
+        for (name, size) in [
+            ("d", 86_400_000_000),
+            ("h", 3_600_000_000),
+            ("m", 60_000_000),
+            ("s", 1_000_000),
+            ("ms", 1_000),
+            ("us", 1),
+        ] {
+            if rest >= size {
+                write!(f, "{}{name}", rest / size)?;
+                rest %= size;
+            }
+        }
+        Ok(())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn rates_are_read_with_their_units() {
+        let rate: Rate = "400/1s".parse().expect("a plain rate");
+        assert_eq!(rate.units().get(), 400);
+        assert_eq!(rate.window(), Duration::from_secs(1));
+        let rate: Rate = " 1_000 / 1d ".parse().expect("underscores and days");
+        assert_eq!(rate.window(), Duration::from_secs(86_400));
+        assert_eq!(rate.to_string(), "1000/1d");
+    }
+
+    #[test]
+    fn what_is_no_rate_says_what_would_be_right() {
+        for text in [
+            "400", "400/", "/1s", "0/1s", "-1/1s", "400/1", "400/0s", "1.5/1s", "4/-1s",
+        ] {
+            let error = text.parse::<Rate>().expect_err(text);
+            assert!(!error.to_string().is_empty());
+        }
+    }
+
+    #[test]
+    fn durations_need_a_unit_and_print_back() {
+        for text in ["5ms", "1s", "1h30m", "2d", "250us", "1m5s"] {
+            let span = parse_duration(text).expect(text);
+            assert_eq!(Span(span).to_string(), text);
+        }
+        for text in ["5", "", "s", "ten seconds ago", "-5s", "PT5S"] {
+            assert!(parse_duration(text).is_err(), "{text}");
+        }
+    }
+}

@@ -1,0 +1,90 @@
+//! Two clocks that must never be mixed, so each has a type of its own.
+//!
+//! Shared time is the clock of the store that all replicas ask (Redis `TIME`). Waiting happens on
+//! the local monotonic clock. `core::clock` maps one to the other. Wall clocks of replicas are
+//! never compared.
+
+use std::fmt;
+use std::ops::{Add, Sub};
+use std::time::Duration;
+
+/// A point on the clock of the shared store, in microseconds since the Unix epoch.
+///
+/// It stays below 2^53, so that a Lua number (a double) holds it exactly.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Default)]
+pub struct StoreTime(u64);
+
+/// A point on the local monotonic clock, in microseconds since an arbitrary start.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Default)]
+pub struct Mono(u64);
+
+macro_rules! time_point {
+    ($name:ident, $label:literal) => {
+        impl $name {
+            /// The point `micros` microseconds after the clock's zero.
+            #[must_use]
+            pub const fn from_micros(micros: u64) -> Self {
+                Self(micros)
+            }
+
+            /// Microseconds since the clock's zero.
+            #[must_use]
+            pub const fn as_micros(self) -> u64 {
+                self.0
+            }
+
+            /// How long after `earlier` this point lies; zero if it does not.
+            #[must_use]
+            pub const fn since(self, earlier: Self) -> Duration {
+                Duration::from_micros(self.0.saturating_sub(earlier.0))
+            }
+        }
+
+        impl Add<Duration> for $name {
+            type Output = Self;
+
+            /// Saturates instead of wrapping: "never" stays never.
+            fn add(self, by: Duration) -> Self {
+                Self(self.0.saturating_add(micros(by)))
+            }
+        }
+
+        impl Sub<Duration> for $name {
+            type Output = Self;
+
+            /// Saturates at the clock's zero.
+            fn sub(self, by: Duration) -> Self {
+                Self(self.0.saturating_sub(micros(by)))
+            }
+        }
+
+        impl fmt::Debug for $name {
+            fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+                write!(f, concat!($label, "({}us)"), self.0)
+            }
+        }
+    };
+}
+
+time_point!(StoreTime, "store");
+time_point!(Mono, "mono");
+
+/// A duration in whole microseconds, saturating.
+#[must_use]
+pub fn micros(duration: Duration) -> u64 {
+    u64::try_from(duration.as_micros()).unwrap_or(u64::MAX)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn differences_never_go_below_zero() {
+        let early = Mono::from_micros(10);
+        let late = Mono::from_micros(25);
+        assert_eq!(late.since(early), Duration::from_micros(15));
+        assert_eq!(early.since(late), Duration::ZERO);
+        assert_eq!(early - Duration::from_secs(1), Mono::from_micros(0));
+    }
+}

@@ -1,0 +1,15 @@
+//! `sluiced` stands between a RabbitMQ queue and a rate-limited downstream.
+//!
+//! The crate is a library only so that its tests, its benchmarks and its simulation can drive
+//! the very code that the daemon runs. `ARCHITECTURE.md` has the map of the rooms.
+
+pub mod cli;
+pub mod core;
+pub mod downstream;
+pub mod limiter;
+pub mod pipeline;
+pub mod ports;
+pub mod queue;
+pub mod settings;
+pub mod telemetry;
+pub mod wire;

@@ -1,0 +1,22 @@
+//! Whether something outside (RabbitMQ, Redis) can be reached, as readiness and metrics see it.
+
+use std::sync::Arc;
+
+/// The state of a connection that is supervised and comes back by itself.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Link {
+    /// Not connected since the start.
+    Connecting,
+    /// Usable.
+    Up,
+    /// Lost, with the reason as an operator should read it. Being rebuilt with backoff.
+    Down(Arc<str>),
+}
+
+impl Link {
+    /// Whether it can be used now.
+    #[must_use]
+    pub const fn is_up(&self) -> bool {
+        matches!(self, Self::Up)
+    }
+}

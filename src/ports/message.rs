@@ -1,0 +1,96 @@
+//! A message as the pipeline and the templates see it, whichever queue it came from.
+
+use std::collections::BTreeMap;
+
+use bytes::Bytes;
+use serde::Serialize;
+
+/// The headers that sluiced itself writes on messages that wait or that are dead.
+///
+/// Broker bookkeeping (`x-death` and its kin) is stripped and never read: only these count.
+pub mod header {
+    /// How many calls were made and failed (an integer). A denial never changes it.
+    pub const ATTEMPTS: &str = "x-sluiced-attempts";
+    /// Not to be sent before this time on the store's clock (microseconds since the epoch).
+    pub const NOT_BEFORE: &str = "x-sluiced-not-before";
+    /// When sluiced first saw the message, on the store's clock (microseconds since the epoch).
+    pub const FIRST_SEEN: &str = "x-sluiced-first-seen";
+    /// The end of the message's AMQP expiration on the store's clock (microseconds). Kept here
+    /// because a wait queue must not expire the message.
+    pub const EXPIRES: &str = "x-sluiced-expires";
+    /// Why it is dead: a `DeadReason` label.
+    pub const REASON: &str = "x-sluiced-reason";
+    /// What went wrong, for a person to read.
+    pub const DETAIL: &str = "x-sluiced-detail";
+    /// The downstream's last status code (an integer).
+    pub const LAST_STATUS: &str = "x-sluiced-last-status";
+    /// When it died, on the store's clock (microseconds since the epoch).
+    pub const DIED: &str = "x-sluiced-died";
+    /// The route that had it.
+    pub const ROUTE: &str = "x-sluiced-route";
+    /// The queue it came from, for a replay.
+    pub const QUEUE: &str = "x-sluiced-queue";
+    /// What all of the above start with.
+    pub const PREFIX: &str = "x-sluiced-";
+}
+
+/// The value of a header, as far as templates and our own bookkeeping need it.
+#[derive(Clone, Debug, PartialEq, Serialize)]
+#[serde(untagged)]
+pub enum HeaderValue {
+    /// A truth value.
+    Bool(bool),
+    /// Any of AMQP's integers that fits.
+    Int(i64),
+    /// A float or double.
+    Float(f64),
+    /// A string, if it is UTF-8.
+    Text(String),
+    /// Anything else (tables, arrays, bytes): passed on untouched, not readable by templates.
+    Opaque,
+}
+
+impl HeaderValue {
+    /// The number, if it is a whole one (also from a text of digits).
+    #[must_use]
+    pub fn as_int(&self) -> Option<i64> {
+        match self {
+            Self::Int(n) => Some(*n),
+            Self::Text(text) => text.trim().parse().ok(),
+            _ => None,
+        }
+    }
+}
+
+/// Headers by name.
+pub type Headers = BTreeMap<String, HeaderValue>;
+
+/// The AMQP properties that decisions and templates use.
+#[derive(Clone, Debug, Default, PartialEq, Serialize)]
+pub struct Properties {
+    pub message_id: Option<String>,
+    pub correlation_id: Option<String>,
+    pub content_type: Option<String>,
+    pub content_encoding: Option<String>,
+    pub kind: Option<String>,
+    pub app_id: Option<String>,
+    pub reply_to: Option<String>,
+    /// 0 to 255; RabbitMQ's own queues use up to 9.
+    pub priority: u8,
+    /// When the publisher says it was published: seconds since the Unix epoch.
+    pub timestamp: Option<u64>,
+    /// AMQP's per-message TTL, in milliseconds from publishing.
+    pub expiration: Option<u64>,
+}
+
+/// What came out of a queue.
+#[derive(Clone, Debug, Default)]
+pub struct Message {
+    pub body: Bytes,
+    pub properties: Properties,
+    pub headers: Headers,
+    pub exchange: String,
+    pub routing_key: String,
+    /// The broker has handed it out before: a repeat is possible.
+    pub redelivered: bool,
+}

@@ -1,0 +1,12 @@
+//! The seams between the pipeline and the rooms that do I/O.
+//!
+//! The pipeline knows these traits and never a backend; a backend implements one of them and
+//! imports `core`, `ports`, `settings` (plain data) and `telemetry`, never another room. Only
+//! `wire` puts the two together.
+
+pub mod clock;
+pub mod downstream;
+pub mod link;
+pub mod message;
+pub mod pace;
+pub mod queue;

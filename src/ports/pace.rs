@@ -1,0 +1,85 @@
+//! What the pipeline needs of the store that keeps paced limits.
+
+use std::fmt;
+use std::sync::Arc;
+use std::time::Duration;
+
+use futures::future::BoxFuture;
+use tokio::sync::{broadcast, watch};
+
+use super::link::Link;
+use crate::core::schedule::{Answer, Ask, Grant, Pace};
+use crate::core::time::StoreTime;
+
+/// A paced limit by name.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct PacedLimit {
+    /// As in the configuration: letters, digits, `_`, `-` and `.`.
+    pub name: Arc<str>,
+    pub pace: Pace,
+}
+
+/// What a replica tells all the others.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Notice {
+    /// A limit is frozen until a time on the store's clock.
+    Frozen { limit: Arc<str>, until: StoreTime },
+}
+
+/// Why the store did not answer.
+#[derive(Clone, Debug, thiserror::Error)]
+pub enum StoreError {
+    /// Not connected, or the connection broke. A script that was under way may have run.
+    #[error("{store} cannot be reached: {reason}")]
+    Unreachable { store: &'static str, reason: String },
+    /// No answer in time. The script may have run: what it granted is burnt.
+    #[error("{store} did not answer within {waited:?}")]
+    Timeout {
+        store: &'static str,
+        waited: Duration,
+    },
+    /// It answered with an error that will not go away by itself (wrong password, a key of
+    /// another type, scripts forbidden).
+    #[error("{store} refused: {reason}")]
+    Refused { store: &'static str, reason: String },
+}
+
+impl StoreError {
+    /// Whether asking again later can help without somebody changing something.
+    #[must_use]
+    pub const fn is_transient(&self) -> bool {
+        matches!(self, Self::Unreachable { .. } | Self::Timeout { .. })
+    }
+}
+
+/// The store of paced limits. Every call ends within the store's own timeout.
+pub trait PaceStore: Send + Sync + fmt::Debug {
+    /// Leases slots (`core::schedule::lease`).
+    fn lease<'a>(
+        &'a self,
+        limit: &'a PacedLimit,
+        ask: Ask,
+    ) -> BoxFuture<'a, Result<Answer, StoreError>>;
+
+    /// Freezes the limit for every replica for `length` from now, or leaves a later end as it is,
+    /// and tells all replicas. Answers the end.
+    fn freeze<'a>(
+        &'a self,
+        limit: &'a PacedLimit,
+        length: Duration,
+    ) -> BoxFuture<'a, Result<StoreTime, StoreError>>;
+
+    /// Takes back the unused tail of a lease, if nobody leased after it.
+    fn give_back<'a>(
+        &'a self,
+        limit: &'a PacedLimit,
+        tail: Grant,
+    ) -> BoxFuture<'a, Result<bool, StoreError>>;
+
+    /// What other replicas (and this one) tell. A receiver that lags may lose notices; the next
+    /// answer to an ask tells the same.
+    fn notices(&self) -> broadcast::Receiver<Notice>;
+
+    /// Whether the store can be reached at present.
+    fn link(&self) -> watch::Receiver<Link>;
+}

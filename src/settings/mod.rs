@@ -1,0 +1,4 @@
+//! Configuration: plain data in `types`, loading with origins, checks across keys.
+
+pub mod text;
+pub mod types;

@@ -1,0 +1,385 @@
+//! The configuration as plain data, after loading and before wiring.
+//!
+//! Every duration carries its unit, every secret hides itself, and what depends on something else
+//! (a prefetch that follows the rate) is an `Option` here and resolved by a method.
+
+use std::collections::BTreeMap;
+use std::path::PathBuf;
+use std::time::Duration;
+
+use secrecy::SecretString;
+use serde::Deserialize;
+
+use super::text::{Length, Quota, Size};
+use crate::core::rate::Rate;
+
+/// Everything.
+#[derive(Clone, Debug, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Settings {
+    pub rabbitmq: RabbitMq,
+    pub redis: Redis,
+    pub admin: Admin,
+    pub log: Log,
+    pub service: Service,
+    pub backend: Backend,
+    pub embedded: Embedded,
+    #[serde(default)]
+    pub limits: BTreeMap<String, Limit>,
+    #[serde(default)]
+    pub routes: BTreeMap<String, Route>,
+}
+
+/// Where queues and limits live.
+#[derive(Clone, Debug, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Backend {
+    pub queue: QueueBackend,
+    pub limits: LimitBackend,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum QueueBackend {
+    Rabbitmq,
+    /// A file or stdin of newline-delimited JSON; the run ends when all is settled.
+    Embedded,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum LimitBackend {
+    Redis,
+    /// This process alone.
+    Memory,
+}
+
+#[derive(Clone, Debug, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct RabbitMq {
+    /// Several: a cluster; each connection attempt takes the next one.
+    pub urls: Vec<SecretString>,
+    /// Replaces the password in every URL.
+    pub password_file: Option<PathBuf>,
+    /// Trusted in addition to the system's certificates (PEM).
+    pub ca_file: Option<PathBuf>,
+    pub heartbeat: Length,
+    pub connect_timeout: Length,
+    /// How long a publisher confirm may take.
+    pub confirm_timeout: Length,
+    /// The broker's `consumer_timeout`: how long it lets a delivery stay unacknowledged.
+    pub ack_timeout: Length,
+}
+
+#[derive(Clone, Debug, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Redis {
+    pub url: SecretString,
+    pub password_file: Option<PathBuf>,
+    pub ca_file: Option<PathBuf>,
+    /// What every key starts with.
+    pub prefix: String,
+    pub connect_timeout: Length,
+    pub response_timeout: Length,
+}
+
+#[derive(Clone, Debug, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Admin {
+    /// Empty: no listener.
+    pub listen: String,
+}
+
+#[derive(Clone, Debug, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Log {
+    /// A level, or a filter of tracing-subscriber such as `info,sluiced::queue=debug`.
+    pub level: String,
+    pub format: LogFormat,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum LogFormat {
+    /// Human on a terminal, JSON otherwise.
+    Auto,
+    Human,
+    Json,
+}
+
+#[derive(Clone, Debug, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Service {
+    /// How long calls that were started may take to finish after SIGTERM.
+    pub grace: Length,
+}
+
+/// The queue in this process, for `backend.queue = "embedded"`.
+#[derive(Clone, Debug, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Embedded {
+    /// A file of newline-delimited JSON; `-` is stdin.
+    pub input: PathBuf,
+    /// Where what was not delivered is written, with the reason.
+    pub leftover: PathBuf,
+}
+
+#[derive(Clone, Debug, Deserialize)]
+#[serde(tag = "kind", rename_all = "snake_case", deny_unknown_fields)]
+pub enum Limit {
+    Paced(Paced),
+}
+
+/// Slots at even distance, leased in batches.
+#[derive(Clone, Debug, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Paced {
+    pub rate: Quota,
+    /// How late a call may be, from its slot to its arrival. Costs `headroom / window` of the rate.
+    #[serde(default = "defaults::headroom")]
+    pub headroom: Length,
+    /// How far ahead slots are leased.
+    #[serde(default = "defaults::horizon")]
+    pub horizon: Length,
+}
+
+#[derive(Clone, Debug, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Route {
+    pub queue: String,
+    /// Declare the work queue (durable, of `queue_type`) instead of expecting it.
+    #[serde(default)]
+    pub declare: bool,
+    /// The type of queues that sluiced declares for this route: the work queue if `declare`, the
+    /// wait queues and the dead-letter queue.
+    #[serde(default)]
+    pub queue_type: QueueType,
+    pub limits: Vec<String>,
+    /// How many messages a replica holds; follows from rate, `max_hold` and latency if absent.
+    pub prefetch: Option<u16>,
+    /// The longest that a message waits in memory for a time that is known.
+    #[serde(default = "defaults::max_hold")]
+    pub max_hold: Length,
+    #[serde(default)]
+    pub on_denied: OnDenied,
+    /// Older messages are not sent. Counted from the AMQP timestamp, else from first sight.
+    pub max_age: Option<Length>,
+    #[serde(default)]
+    pub on_expired: OnExpired,
+    #[serde(default = "defaults::max_body")]
+    pub max_body: Size,
+    /// Calls that may fail before a message is dead.
+    #[serde(default = "defaults::max_attempts")]
+    pub max_attempts: u32,
+    #[serde(default)]
+    pub retry: Retry,
+    pub downstream: Downstream,
+}
+
+/// The type of a queue that sluiced declares.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum QueueType {
+    Classic,
+    #[default]
+    Quorum,
+}
+
+/// What a route does when its limit says "not before T" and T is further away than `max_hold`.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum OnDenied {
+    /// Close the tap until T. Costs nothing.
+    #[default]
+    Hold,
+    /// To the wait ladder until T. Costs a publish, a confirm and a redelivery per message.
+    Delay,
+    /// `nack` with requeue. The broker hands it to another consumer at once; quorum queues count it.
+    Nack,
+    /// To the dead-letter queue: for messages that are worthless later.
+    DeadLetter,
+}
+
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum OnExpired {
+    Drop,
+    #[default]
+    DeadLetter,
+}
+
+/// Exponential backoff with full jitter: attempt n waits a random time up to `base * 2^(n-1)`.
+#[derive(Clone, Debug, Deserialize)]
+#[serde(deny_unknown_fields, default)]
+pub struct Retry {
+    pub base: Length,
+    pub max: Length,
+}
+
+impl Default for Retry {
+    fn default() -> Self {
+        Self {
+            base: Length(Duration::from_secs(1)),
+            max: Length(Duration::from_secs(300)),
+        }
+    }
+}
+
+#[derive(Clone, Debug, Deserialize)]
+#[serde(tag = "kind", rename_all = "snake_case", deny_unknown_fields)]
+pub enum Downstream {
+    Http(Box<Http>),
+}
+
+/// An HTTP call per message. `url`, header values and `body` are minijinja templates over `body`
+/// (parsed as JSON, only if a template asks for it), `headers`, `properties`, `routing_key`,
+/// `route`, `attempt`.
+#[derive(Clone, Debug, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Http {
+    pub url: String,
+    #[serde(default = "defaults::method")]
+    pub method: String,
+    #[serde(default)]
+    pub headers: BTreeMap<String, String>,
+    /// Absent: the message's body, untouched.
+    pub body: Option<String>,
+    pub auth: Option<Auth>,
+    /// From the slot to the end of the answer.
+    #[serde(default = "defaults::timeout")]
+    pub timeout: Length,
+    #[serde(default = "defaults::connect_timeout")]
+    pub connect_timeout: Length,
+    /// How long a call usually takes: the default prefetch and a check follow from it.
+    #[serde(default = "defaults::latency")]
+    pub latency: Length,
+    /// Connections opened before the first slot.
+    #[serde(default = "defaults::warm_connections")]
+    pub warm_connections: u16,
+    /// Idle connections are closed after this; keep it below the server's own limit.
+    #[serde(default = "defaults::idle_timeout")]
+    pub idle_timeout: Length,
+    /// Trusted in addition to the system's certificates (PEM).
+    pub ca_file: Option<PathBuf>,
+    #[serde(default)]
+    pub outcomes: Outcomes,
+    /// How long a throttled answer without `Retry-After` freezes the limit.
+    #[serde(default = "defaults::throttle_wait")]
+    pub throttle_wait: Length,
+    /// A `Retry-After` beyond this is cut to it.
+    #[serde(default = "defaults::max_throttle_wait")]
+    pub max_throttle_wait: Length,
+}
+
+/// Which answers mean what. Entries are codes (`"409"`), classes (`"5xx"`), or `"timeout"` and
+/// `"connection"` for no answer; a code beats a class. What nothing names: 2xx accepted, 429
+/// throttled, 503 throttled if it says `Retry-After` and else transient, 408/425/5xx, timeouts
+/// and connection errors transient, everything else permanent.
+#[derive(Clone, Debug, Default, Deserialize)]
+#[serde(deny_unknown_fields, default)]
+pub struct Outcomes {
+    pub accepted: Vec<String>,
+    pub throttled: Vec<String>,
+    pub transient: Vec<String>,
+    pub permanent: Vec<String>,
+}
+
+#[derive(Clone, Debug, Deserialize)]
+#[serde(tag = "kind", rename_all = "snake_case", deny_unknown_fields)]
+pub enum Auth {
+    Basic(Basic),
+    Bearer(Bearer),
+}
+
+/// Exactly one of `password` and `password_file`.
+#[derive(Clone, Debug, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Basic {
+    pub user: String,
+    pub password: Option<SecretString>,
+    pub password_file: Option<PathBuf>,
+}
+
+/// Exactly one of `token` and `token_file`.
+#[derive(Clone, Debug, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Bearer {
+    pub token: Option<SecretString>,
+    pub token_file: Option<PathBuf>,
+}
+
+impl Route {
+    /// The call timeout of the route's downstream.
+    #[must_use]
+    pub fn call_timeout(&self) -> Duration {
+        match &self.downstream {
+            Downstream::Http(http) => http.timeout.get(),
+        }
+    }
+
+    /// How long a call of the route's downstream usually takes.
+    #[must_use]
+    pub fn call_latency(&self) -> Duration {
+        match &self.downstream {
+            Downstream::Http(http) => http.latency.get(),
+        }
+    }
+
+    /// The prefetch that is in force: as configured, or what keeps `rate` busy while messages
+    /// wait up to `max_hold` for their slot and calls take their usual time.
+    #[must_use]
+    pub fn prefetch_for(&self, rate: Rate) -> u16 {
+        self.prefetch.unwrap_or_else(|| {
+            let held = self.max_hold.get() + self.call_latency();
+            let wanted = (rate.per_second() * held.as_secs_f64()).ceil();
+            // The cast saturates, and AMQP's field has 16 bits.
+            (wanted as u32).clamp(16, 10_000) as u16
+        })
+    }
+}
+
+mod defaults {
+    use std::time::Duration;
+
+    use super::super::text::{Length, Size};
+
+    pub(super) const fn headroom() -> Length {
+        Length(Duration::from_millis(5))
+    }
+    pub(super) const fn horizon() -> Length {
+        Length(crate::core::schedule::DEFAULT_HORIZON)
+    }
+    pub(super) const fn max_hold() -> Length {
+        Length(Duration::from_secs(1))
+    }
+    pub(super) const fn max_body() -> Size {
+        Size(256 * 1024)
+    }
+    pub(super) const fn max_attempts() -> u32 {
+        5
+    }
+    pub(super) fn method() -> String {
+        "POST".to_owned()
+    }
+    pub(super) const fn timeout() -> Length {
+        Length(Duration::from_secs(10))
+    }
+    pub(super) const fn connect_timeout() -> Length {
+        Length(Duration::from_secs(5))
+    }
+    pub(super) const fn latency() -> Length {
+        Length(Duration::from_millis(250))
+    }
+    pub(super) const fn warm_connections() -> u16 {
+        4
+    }
+    pub(super) const fn idle_timeout() -> Length {
+        Length(Duration::from_secs(50))
+    }
+    pub(super) const fn throttle_wait() -> Length {
+        Length(Duration::from_secs(1))
+    }
+    pub(super) const fn max_throttle_wait() -> Length {
+        Length(Duration::from_secs(3600))
+    }
+}
