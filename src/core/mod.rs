@@ -3,7 +3,9 @@
 //! Everything that decides *when* a message may be sent lives here, so that the simulation and
 //! the property tests drive the same code as production.
 
+pub mod judge;
 pub mod outcome;
 pub mod rate;
+pub mod retry;
 pub mod schedule;
 pub mod time;
