@@ -4,10 +4,14 @@
 //! the property tests drive the same code as production.
 
 pub mod clock;
+pub mod judge;
 pub mod keeper;
 pub mod lane;
 pub mod outcome;
+pub mod outcome;
+pub mod rate;
 pub mod rate;
 pub mod ready;
+pub mod retry;
 pub mod schedule;
 pub mod time;

@@ -31,7 +31,11 @@ impl Alarm {
             TimerfdClockId::Monotonic,
             TimerfdFlags::NONBLOCK | TimerfdFlags::CLOEXEC,
         )?;
-        Ok(Self { timer: AsyncFd::register(timer)?, clock, set: None })
+        Ok(Self {
+            timer: AsyncFd::register(timer)?,
+            clock,
+            set: None,
+        })
     }
 
     /// Returns at `at`, or at once if it has passed. Cancel-safe.
@@ -46,7 +50,10 @@ impl Alarm {
                 tv_nsec: i64::from(wait.subsec_nanos()),
             };
             let once = Itimerspec {
-                it_interval: Timespec { tv_sec: 0, tv_nsec: 0 },
+                it_interval: Timespec {
+                    tv_sec: 0,
+                    tv_nsec: 0,
+                },
                 it_value: relative,
             };
             timerfd_settime(&self.timer, TimerfdTimerFlags::empty(), &once)?;

@@ -8,9 +8,9 @@ use crate::core::outcome::Outcome;
 use crate::core::time::Mono;
 use crate::ports::queue::Verdict;
 
+use super::desk::{Desk, Inbox};
 use super::intake::later;
 use super::job::{Job, dead};
-use super::desk::{Desk, Inbox};
 use super::policy::Next;
 
 /// Sends a job whose slot is due and sees it through.
@@ -24,8 +24,13 @@ pub(super) async fn perform(mut job: Job, slot: Slot, desk: Desk) {
         return;
     }
     desk.meters.permits.increment(1);
-    desk.meters.slot_lateness_seconds.record(started.since(slot.at).as_secs_f64());
-    job.route.meters.age_seconds.record(started.since(job.delivery.received()).as_secs_f64());
+    desk.meters
+        .slot_lateness_seconds
+        .record(started.since(slot.at).as_secs_f64());
+    job.route
+        .meters
+        .age_seconds
+        .record(started.since(job.delivery.received()).as_secs_f64());
 
     let Some(call) = job.take_call() else {
         job.settle(Verdict::GiveBack);
@@ -36,7 +41,9 @@ pub(super) async fn perform(mut job: Job, slot: Slot, desk: Desk) {
     drop(under_way);
 
     let meters = &job.route.meters;
-    meters.call_seconds.record(desk.clock.now().since(started).as_secs_f64());
+    meters
+        .call_seconds
+        .record(desk.clock.now().since(started).as_secs_f64());
     meters.call(judgement.outcome.label());
     if judgement.maybe_delivered {
         meters.maybe_delivered.increment(1);
@@ -45,7 +52,11 @@ pub(super) async fn perform(mut job: Job, slot: Slot, desk: Desk) {
         job.history.last_status = judgement.status;
     }
     let fraction = rand::rng().random_range(0.0..1.0);
-    match job.route.policy.next(judgement.outcome, job.history.attempts, fraction) {
+    match job
+        .route
+        .policy
+        .next(judgement.outcome, job.history.attempts, fraction)
+    {
         Next::Done => job.settle(Verdict::Done),
         Next::Thaw(wait) => {
             job.route.meters.denials.increment(1);

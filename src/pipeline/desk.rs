@@ -31,7 +31,10 @@ pub(super) enum Inbox {
     Frozen(StoreTime),
     /// Connections to the downstreams are open, or could not be opened.
     Warmed,
-    Stop { deadline: Mono, done: oneshot::Sender<Stopped> },
+    Stop {
+        deadline: Mono,
+        done: oneshot::Sender<Stopped>,
+    },
 }
 
 /// The pacer's desk: cheap to clone, one per call.
@@ -61,7 +64,14 @@ impl Desk {
         meters: Arc<LimitMeters>,
         inbox: mpsc::UnboundedSender<Inbox>,
     ) -> Self {
-        Self { clock, limit, store, meters, inbox, shared: Arc::default() }
+        Self {
+            clock,
+            limit,
+            store,
+            meters,
+            inbox,
+            shared: Arc::default(),
+        }
     }
 
     /// Tells the pacer. If it is gone, what was told is dropped: a message then goes back to its
@@ -75,7 +85,9 @@ impl Desk {
     /// Renews what calls and intakes know of the store's clock.
     pub(super) fn learned(&self, keeper: &Keeper, now: Mono) {
         *lock(&self.shared.map) = keeper.clock().clone();
-        self.shared.late_limit.store(micros(keeper.late_limit(now)), Ordering::Relaxed);
+        self.shared
+            .late_limit
+            .store(micros(keeper.late_limit(now)), Ordering::Relaxed);
         let error = keeper.clock().error(now).unwrap_or_default();
         self.meters.clock_error_seconds.set(error.as_secs_f64());
     }
@@ -118,7 +130,9 @@ impl Desk {
         let desk = self.clone();
         tokio::spawn(async move {
             if let Ok(true) = desk.store.give_back(&desk.limit, tail).await {
-                desk.meters.slots_returned.increment(u64::from(tail.count.get()));
+                desk.meters
+                    .slots_returned
+                    .increment(u64::from(tail.count.get()));
             }
         });
     }

@@ -17,8 +17,8 @@ use crate::ports::downstream::Facts;
 use crate::ports::message::{Message, header};
 use crate::ports::queue::{Delivery, Verdict};
 
-use super::job::{History, Job, dead, time_header};
 use super::desk::Intake;
+use super::job::{History, Job, dead, time_header};
 use super::policy::Policy;
 use super::route::Route;
 use crate::settings::types::OnExpired;
@@ -39,7 +39,9 @@ pub(super) async fn run(route: Arc<Route>, intake: Intake, clock: Clock) {
             batch.clear();
             continue;
         };
-        let jobs = batch.drain(..).filter_map(|delivery| decode(&route, delivery, now, store_now));
+        let jobs = batch
+            .drain(..)
+            .filter_map(|delivery| decode(&route, delivery, now, store_now));
         intake.push(jobs.collect());
     }
 }
@@ -66,7 +68,13 @@ fn decode(
     let bytes = message.body.len() as u64;
     if bytes > route.policy.max_body {
         let detail = format!("{bytes} bytes; max_body is {}", route.policy.max_body);
-        delivery.settle(dead(route, &history, DeadReason::Oversized, detail, store_now));
+        delivery.settle(dead(
+            route,
+            &history,
+            DeadReason::Oversized,
+            detail,
+            store_now,
+        ));
         return None;
     }
     let wait = not_before(message).map_or(Duration::ZERO, |at| at.since(store_now));
@@ -74,13 +82,21 @@ fn decode(
         delivery.settle(later(&history, wait, store_now));
         return None;
     }
-    let facts = Facts { route: &route.name, attempt: history.attempts + 1 };
+    let facts = Facts {
+        route: &route.name,
+        attempt: history.attempts + 1,
+    };
     let call = match route.downstream.prepare(message, facts) {
         Ok(call) => call,
         Err(why) => {
             debug!(route = %route.name, %why, "undecodable message");
-            let verdict =
-                dead(route, &history, DeadReason::Undecodable, why.to_string(), store_now);
+            let verdict = dead(
+                route,
+                &history,
+                DeadReason::Undecodable,
+                why.to_string(),
+                store_now,
+            );
             delivery.settle(verdict);
             return None;
         }
@@ -111,7 +127,9 @@ pub(super) fn later(history: &History, delay: Duration, now: StoreTime) -> Verdi
 fn history(message: &Message, now: StoreTime) -> History {
     let number = |name| message.headers.get(name).and_then(|value| value.as_int());
     let time = |name| {
-        number(name).and_then(|micros| u64::try_from(micros).ok()).map(StoreTime::from_micros)
+        number(name)
+            .and_then(|micros| u64::try_from(micros).ok())
+            .map(StoreTime::from_micros)
     };
     let published = published(message);
     let expires = time(header::EXPIRES).or_else(|| {
@@ -119,7 +137,9 @@ fn history(message: &Message, now: StoreTime) -> History {
         Some(published.unwrap_or(now) + lifetime)
     });
     History {
-        attempts: number(header::ATTEMPTS).and_then(|n| u32::try_from(n).ok()).unwrap_or(0),
+        attempts: number(header::ATTEMPTS)
+            .and_then(|n| u32::try_from(n).ok())
+            .unwrap_or(0),
         first_seen: time(header::FIRST_SEEN).unwrap_or(now),
         expires,
         last_status: number(header::LAST_STATUS).and_then(|n| u16::try_from(n).ok()),
@@ -139,7 +159,9 @@ fn not_before(message: &Message) -> Option<StoreTime> {
 
 /// From when on it must not be sent: the earlier of `max_age` and the AMQP expiration.
 fn deadline(policy: &Policy, message: &Message, history: &History) -> Option<StoreTime> {
-    let born = published(message).unwrap_or(history.first_seen).min(history.first_seen);
+    let born = published(message)
+        .unwrap_or(history.first_seen)
+        .min(history.first_seen);
     let aged = policy.max_age.map(|age| born + age);
     [aged, history.expires].into_iter().flatten().min()
 }
@@ -175,8 +197,14 @@ mod tests {
     #[test]
     fn nonsense_in_our_headers_counts_as_absent() {
         let mut message = Message::default();
-        for value in [HeaderValue::Int(-1), HeaderValue::Text("x".into()), HeaderValue::Opaque] {
-            message.headers.insert(header::ATTEMPTS.to_owned(), value.clone());
+        for value in [
+            HeaderValue::Int(-1),
+            HeaderValue::Text("x".into()),
+            HeaderValue::Opaque,
+        ] {
+            message
+                .headers
+                .insert(header::ATTEMPTS.to_owned(), value.clone());
             message.headers.insert(header::NOT_BEFORE.to_owned(), value);
             assert_eq!(history(&message, NOW).attempts, 0);
             assert_eq!(not_before(&message), None);
@@ -187,7 +215,10 @@ mod tests {
     fn expiration_counts_from_publishing_if_that_is_known() {
         let mut message = Message::default();
         message.properties.expiration = Some(1_500);
-        assert_eq!(history(&message, NOW).expires, Some(NOW + Duration::from_millis(1_500)));
+        assert_eq!(
+            history(&message, NOW).expires,
+            Some(NOW + Duration::from_millis(1_500))
+        );
         message.properties.timestamp = Some(1_600_000_000);
         let published = StoreTime::from_micros(1_600_000_000_000_000);
         let expires = history(&message, NOW).expires;

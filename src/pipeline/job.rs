@@ -86,7 +86,14 @@ impl Job {
         deadline: Option<Mono>,
     ) -> Self {
         let held = Held::new(&route);
-        Self { route, delivery, history, call: Some(call), deadline, _held: held }
+        Self {
+            route,
+            delivery,
+            history,
+            call: Some(call),
+            deadline,
+            _held: held,
+        }
     }
 
     /// Takes the request to send it; `None` if it is under way already.
@@ -96,8 +103,15 @@ impl Job {
 
     /// Makes the request again, for another call after this one.
     pub(super) fn prepare_again(&mut self) -> Result<(), Undecodable> {
-        let facts = Facts { route: &self.route.name, attempt: self.history.attempts + 1 };
-        self.call = Some(self.route.downstream.prepare(self.delivery.message(), facts)?);
+        let facts = Facts {
+            route: &self.route.name,
+            attempt: self.history.attempts + 1,
+        };
+        self.call = Some(
+            self.route
+                .downstream
+                .prepare(self.delivery.message(), facts)?,
+        );
         Ok(())
     }
 

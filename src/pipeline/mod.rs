@@ -81,16 +81,33 @@ impl Pipeline {
     /// # Errors
     /// When a pacer thread cannot be started.
     pub fn start(lanes: Vec<LaneSpec>, clock: Clock, phase: Phase) -> Result<Self, StartError> {
-        let mut pipeline =
-            Self { pacers: Vec::new(), routes: Vec::new(), intakes: JoinSet::new() };
-        for LaneSpec { limit, store, routes } in lanes {
+        let mut pipeline = Self {
+            pacers: Vec::new(),
+            routes: Vec::new(),
+            intakes: JoinSet::new(),
+        };
+        for LaneSpec {
+            limit,
+            store,
+            routes,
+        } in lanes
+        {
             let name = limit.name.clone();
             let meters = Arc::new(LimitMeters::new(&name));
-            let routes: Vec<_> = routes.into_iter().map(|spec| Arc::new(Route::new(spec))).collect();
-            let pacer = Pacer::start(limit, store, meters, routes.clone(), clock, phase)
-                .map_err(|source| StartError { limit: name.to_string(), source })?;
+            let routes: Vec<_> = routes
+                .into_iter()
+                .map(|spec| Arc::new(Route::new(spec)))
+                .collect();
+            let pacer = Pacer::start(limit, store, meters, routes.clone(), clock, phase).map_err(
+                |source| StartError {
+                    limit: name.to_string(),
+                    source,
+                },
+            )?;
             for route in routes {
-                pipeline.intakes.spawn(intake::run(Arc::clone(&route), pacer.intake(), clock));
+                pipeline
+                    .intakes
+                    .spawn(intake::run(Arc::clone(&route), pacer.intake(), clock));
                 pipeline.routes.push(route);
             }
             pipeline.pacers.push(pacer);
@@ -100,7 +117,9 @@ impl Pipeline {
 
     /// When each pacer last came round, on the process's clock in microseconds, by limit.
     pub fn heartbeats(&self) -> impl Iterator<Item = (Arc<str>, Arc<AtomicU64>)> + '_ {
-        self.pacers.iter().map(|pacer| (Arc::clone(&pacer.limit), Arc::clone(&pacer.heartbeat)))
+        self.pacers
+            .iter()
+            .map(|pacer| (Arc::clone(&pacer.limit), Arc::clone(&pacer.heartbeat)))
     }
 
     /// Waits until no route can deliver anything any more (an embedded queue is empty).
@@ -111,13 +130,24 @@ impl Pipeline {
     /// Stops consuming, lets calls that were started finish within `grace`, gives the rest back.
     pub async fn stop(mut self, grace: Duration) -> Remains {
         let mut remains = Remains::default();
-        let stops: Vec<_> = self.pacers.drain(..).map(|pacer| pacer.stop(grace)).collect();
+        let stops: Vec<_> = self
+            .pacers
+            .drain(..)
+            .map(|pacer| pacer.stop(grace))
+            .collect();
         for stopped in futures::future::join_all(stops).await {
             remains.abandoned += stopped.abandoned;
             remains.given_back += stopped.given_back;
         }
-        let closes = self.routes.iter().map(|route| route.subscription.close(CLOSE_BOUND));
-        for Leftover { given_back, unsettled } in futures::future::join_all(closes).await {
+        let closes = self
+            .routes
+            .iter()
+            .map(|route| route.subscription.close(CLOSE_BOUND));
+        for Leftover {
+            given_back,
+            unsettled,
+        } in futures::future::join_all(closes).await
+        {
             remains.given_back += given_back;
             remains.unsettled += unsettled;
         }

@@ -65,7 +65,10 @@ impl PacerHandle {
     /// Stops sending at once, waits up to `grace` for calls under way, and ends the thread.
     pub(super) async fn stop(self, grace: Duration) -> Stopped {
         let (done, stopped) = oneshot::channel();
-        self.desk.tell(Inbox::Stop { deadline: self.desk.clock.now() + grace, done });
+        self.desk.tell(Inbox::Stop {
+            deadline: self.desk.clock.now() + grace,
+            done,
+        });
         // The pacer answers by its deadline; an error means that its thread is gone already.
         stopped.await.unwrap_or_default()
     }
@@ -107,7 +110,9 @@ impl Pacer {
         clock: Clock,
         phase: Phase,
     ) -> io::Result<PacerHandle> {
-        let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
+        let runtime = tokio::runtime::Builder::new_current_thread()
+            .enable_all()
+            .build()?;
         let alarm = {
             let _inside = runtime.enter();
             Alarm::new(clock)?
@@ -135,14 +140,20 @@ impl Pacer {
             limit,
         };
         let limit = Arc::clone(&pacer.limit.name);
-        std::thread::Builder::new().name(format!("pacer {limit}")).spawn(move || {
-            if let Err(error) = runtime.block_on(pacer.run()) {
-                // Without a timer nothing can be paced; the watchdog sees the missing heartbeat.
-                error!(%error, "the pacer's timer failed; nothing is sent any more");
-            }
-            runtime.shutdown_background();
-        })?;
-        Ok(PacerHandle { limit, heartbeat, desk })
+        std::thread::Builder::new()
+            .name(format!("pacer {limit}"))
+            .spawn(move || {
+                if let Err(error) = runtime.block_on(pacer.run()) {
+                    // Without a timer nothing can be paced; the watchdog sees the missing heartbeat.
+                    error!(%error, "the pacer's timer failed; nothing is sent any more");
+                }
+                runtime.shutdown_background();
+            })?;
+        Ok(PacerHandle {
+            limit,
+            heartbeat,
+            desk,
+        })
     }
 
     async fn run(mut self) -> io::Result<()> {
@@ -195,7 +206,9 @@ impl Pacer {
 
     fn ask(&mut self, ask: crate::core::schedule::Ask, sent: Mono) {
         let (store, limit) = (Arc::clone(&self.desk.store), self.limit.clone());
-        self.asking = Some(Box::pin(async move { (sent, store.lease(&limit, ask).await) }));
+        self.asking = Some(Box::pin(
+            async move { (sent, store.lease(&limit, ask).await) },
+        ));
     }
 
     async fn wait(&mut self, until: Mono) -> io::Result<()> {
@@ -272,7 +285,11 @@ impl Pacer {
                 if let Some(tail) = self.lane.surrender() {
                     self.desk.give_back(tail);
                 }
-                self.stopping = Some(Stopping { deadline, done, given_back });
+                self.stopping = Some(Stopping {
+                    deadline,
+                    done,
+                    given_back,
+                });
             }
         }
     }
@@ -315,7 +332,9 @@ impl Pacer {
         let meters = &self.desk.meters;
         meters.slots_leased.increment(tally.leased - counted.leased);
         let missed = |tally: &Tally| tally.missed + tally.frozen + tally.burnt;
-        meters.slots_missed.increment(missed(&tally) - missed(&counted));
+        meters
+            .slots_missed
+            .increment(missed(&tally) - missed(&counted));
         meters.guarded.increment(tally.guarded - counted.guarded);
         self.counted = tally;
     }
@@ -327,7 +346,10 @@ impl Pacer {
         let Some(stopping) = self.stopping.take_if(over) else {
             return false;
         };
-        let stopped = Stopped { abandoned: under_way, given_back: stopping.given_back };
+        let stopped = Stopped {
+            abandoned: under_way,
+            given_back: stopping.given_back,
+        };
         // Nobody waiting for the answer any more is no fault.
         drop(stopping.done.send(stopped));
         true

@@ -64,7 +64,10 @@ mod tests {
             on_expired: OnExpired::DeadLetter,
             max_body: 1024,
             max_attempts: 3,
-            retry: Backoff { base: Duration::from_secs(1), max: Duration::from_secs(60) },
+            retry: Backoff {
+                base: Duration::from_secs(1),
+                max: Duration::from_secs(60),
+            },
             hold_limit: Duration::from_secs(900),
         }
     }
@@ -72,8 +75,14 @@ mod tests {
     #[test]
     fn the_last_attempt_that_fails_is_the_end() {
         let policy = policy();
-        assert!(matches!(policy.next(Outcome::Transient, 0, 0.5), Next::Retry(_)));
-        assert!(matches!(policy.next(Outcome::Transient, 1, 0.5), Next::Retry(_)));
+        assert!(matches!(
+            policy.next(Outcome::Transient, 0, 0.5),
+            Next::Retry(_)
+        ));
+        assert!(matches!(
+            policy.next(Outcome::Transient, 1, 0.5),
+            Next::Retry(_)
+        ));
         let last = policy.next(Outcome::Transient, 2, 0.5);
         assert_eq!(last, Next::Dead(DeadReason::AttemptsExhausted));
     }

@@ -35,8 +35,23 @@ pub struct Route {
 
 impl Route {
     pub(super) fn new(spec: RouteSpec) -> Self {
-        let RouteSpec { name, queue, policy, downstream, subscription, meters } = spec;
-        Self { name, queue, policy, downstream, subscription, meters, in_flight: AtomicU64::new(0) }
+        let RouteSpec {
+            name,
+            queue,
+            policy,
+            downstream,
+            subscription,
+            meters,
+        } = spec;
+        Self {
+            name,
+            queue,
+            policy,
+            downstream,
+            subscription,
+            meters,
+            in_flight: AtomicU64::new(0),
+        }
     }
 
     /// Counts a call that was started, until the guard is dropped.
@@ -54,7 +69,9 @@ impl Route {
 
 impl fmt::Debug for Route {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Route").field("name", &self.name).finish_non_exhaustive()
+        f.debug_struct("Route")
+            .field("name", &self.name)
+            .finish_non_exhaustive()
     }
 }
 

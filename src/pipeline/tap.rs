@@ -41,7 +41,12 @@ pub(super) struct Taps {
 impl Taps {
     /// All closed.
     pub(super) fn new(routes: Vec<Arc<Route>>) -> Self {
-        Self { taps: routes.into_iter().map(|route| (route, Tap::Closed)).collect() }
+        Self {
+            taps: routes
+                .into_iter()
+                .map(|route| (route, Tap::Closed))
+                .collect(),
+        }
     }
 
     /// Closes all, for good.
@@ -66,7 +71,11 @@ impl Taps {
             let blocked = blocked(outlook, max_hold, now);
             let was = *tap;
             // Once closed, it opens a little later than it closed, so that it does not flutter.
-            let threshold = if was == Tap::Open { max_hold } else { max_hold / 2 };
+            let threshold = if was == Tap::Open {
+                max_hold
+            } else {
+                max_hold / 2
+            };
             let denied = match blocked {
                 Blocked::No => false,
                 Blocked::For(wait) => wait > threshold,
@@ -105,9 +114,8 @@ impl Taps {
             Outlook::Until(at, _) => at,
             Outlook::Open | Outlook::OutOfReach(_) => now,
         };
-        let overdue = |job: &Job| {
-            expected.since(job.delivery.received()) > job.route.policy.hold_limit
-        };
+        let overdue =
+            |job: &Job| expected.since(job.delivery.received()) > job.route.policy.hold_limit;
         let expired = |job: &Job| job.deadline().is_some_and(|end| end <= now);
         let out = lane.extract(|job| job.is_stale() || expired(job) || overdue(job));
         let mut given_back = 0;
@@ -142,7 +150,10 @@ fn deny(lane: &mut Lane<Job>, route: &Arc<Route>, wait: Duration, desk: &Desk, n
             // Each at its own time, so that they do not come back as a herd.
             OnDenied::Delay => later(&job.history, wait + interval * place, store_now),
             OnDenied::DeadLetter => {
-                let detail = format!("the limit `{}` would let it pass in {wait:?}", desk.limit.name);
+                let detail = format!(
+                    "the limit `{}` would let it pass in {wait:?}",
+                    desk.limit.name
+                );
                 dead(route, &job.history, DeadReason::Denied, detail, store_now)
             }
             OnDenied::Hold | OnDenied::Nack => Verdict::GiveBack,
@@ -165,7 +176,10 @@ fn turn(route: &Route, tap: &mut Tap, to: Tap) {
         *tap = to;
         route.subscription.set_tap(to);
     }
-    route.meters.tap_open.set(if to == Tap::Open { 1.0 } else { 0.0 });
+    route
+        .meters
+        .tap_open
+        .set(if to == Tap::Open { 1.0 } else { 0.0 });
 }
 
 fn explain(route: &Route, tap: Tap, outlook: Outlook, now: Mono) {
@@ -190,7 +204,10 @@ mod tests {
     fn a_store_that_was_never_heard_blocks_at_once_and_one_that_is_lost_after_max_hold() {
         let hold = Duration::from_secs(1);
         let now = Mono::from_micros(10_000_000);
-        assert_eq!(blocked(Outlook::OutOfReach(None), hold, now), Blocked::Unknown);
+        assert_eq!(
+            blocked(Outlook::OutOfReach(None), hold, now),
+            Blocked::Unknown
+        );
         let lost = |ago| Outlook::OutOfReach(Some(now - Duration::from_millis(ago)));
         assert_eq!(blocked(lost(1_000), hold, now), Blocked::No);
         assert_eq!(blocked(lost(1_001), hold, now), Blocked::Unknown);
