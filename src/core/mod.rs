@@ -8,8 +8,6 @@ pub mod judge;
 pub mod keeper;
 pub mod lane;
 pub mod outcome;
-pub mod outcome;
-pub mod rate;
 pub mod rate;
 pub mod ready;
 pub mod retry;

@@ -26,13 +26,18 @@ pub(super) struct Alarm {
 
 impl Alarm {
     /// A timer on the runtime that this is called in.
+    #[allow(
+        deprecated,
+        reason = "unsound only for descriptors that can change under it; an `OwnedFd` cannot, and \
+                  the replacement is `unsafe`"
+    )]
     pub(super) fn new(clock: Clock) -> io::Result<Self> {
         let timer = timerfd_create(
             TimerfdClockId::Monotonic,
             TimerfdFlags::NONBLOCK | TimerfdFlags::CLOEXEC,
         )?;
         Ok(Self {
-            timer: AsyncFd::register(timer)?,
+            timer: AsyncFd::new(timer)?,
             clock,
             set: None,
         })
