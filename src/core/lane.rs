@@ -84,14 +84,14 @@ impl<T: Candidate> Lane<T> {
                 head.is_stale(),
             );
             let cost = head.cost().get();
-            if expired || stale {
-                if let Some(item) = self.ready.pop() {
-                    return if stale {
-                        Step::Stale(item)
-                    } else {
-                        Step::Expired(item)
-                    };
-                }
+            if (expired || stale)
+                && let Some(item) = self.ready.pop()
+            {
+                return if stale {
+                    Step::Stale(item)
+                } else {
+                    Step::Expired(item)
+                };
             }
             let Some(slot) = self.keeper.due(now) else {
                 break;

@@ -351,7 +351,7 @@ impl Pacer {
             given_back: stopping.given_back,
         };
         // Nobody waiting for the answer any more is no fault.
-        drop(stopping.done.send(stopped));
+        stopping.done.send(stopped).ok();
         true
     }
 }
