@@ -1,1 +1,3 @@
-//! Placeholder.
+//! One file a command.
+
+pub mod health;
