@@ -1,5 +1,7 @@
 //! Send, judge, settle: one call from its slot to its verdict. Runs on the pacer's own runtime.
 
+use std::time::Duration;
+
 use rand::RngExt as _;
 use tracing::warn;
 
@@ -8,10 +10,14 @@ use crate::core::outcome::Outcome;
 use crate::core::time::Mono;
 use crate::ports::queue::Verdict;
 
+use crate::telemetry::Notice;
+
 use super::desk::{Desk, Inbox};
 use super::intake::later;
 use super::job::{Job, dead};
 use super::policy::Next;
+
+static DEAD: Notice = Notice::new(Duration::from_secs(10));
 
 /// Sends a job whose slot is due and sees it through.
 pub(super) async fn perform(mut job: Job, slot: Slot, desk: Desk) {
@@ -75,8 +81,10 @@ pub(super) async fn perform(mut job: Job, slot: Slot, desk: Desk) {
         }
         Next::Dead(reason) => {
             job.history.attempts += 1;
-            warn!(route = %job.route.name, reason = reason.label(), answer = judgement.detail,
-                attempts = job.history.attempts, "dead letter");
+            if let Some(more) = DEAD.event(desk.clock.now()) {
+                warn!(route = %job.route.name, reason = reason.label(), answer = judgement.detail,
+                    attempts = job.history.attempts, "dead letter{more}");
+            }
             let now = desk.store_time(desk.clock.now());
             let verdict = dead(&job.route, &job.history, reason, judgement.detail, now);
             job.settle(verdict);

@@ -13,10 +13,14 @@ use crate::core::schedule::Grant;
 use crate::core::time::{Mono, StoreTime, micros};
 use crate::ports::clock::Clock;
 use crate::ports::pace::{PaceStore, PacedLimit};
+use crate::telemetry::Notice;
 use crate::telemetry::meters::LimitMeters;
 
 use super::job::Job;
 use super::pacer::{Stopped, lock};
+
+/// Several calls that were under way together are throttled together.
+static FROZEN: Notice = Notice::new(Duration::from_secs(1));
 
 /// What a pacer is told. The messages in it are bounded by the prefetch of its routes.
 #[derive(Debug)]
@@ -112,8 +116,10 @@ impl Desk {
         let local = self.store_time(self.clock.now()) + length;
         self.tell(Inbox::Frozen(local));
         self.meters.freezes.increment(1);
-        info!(limit = %self.limit.name, answer, wait = ?length,
-            "the downstream throttles; the limit is frozen for every replica");
+        if let Some(more) = FROZEN.event(self.clock.now()) {
+            info!(limit = %self.limit.name, answer, wait = ?length,
+                "the downstream throttles; the limit is frozen for every replica{more}");
+        }
         let desk = self.clone();
         tokio::spawn(async move {
             match desk.store.freeze(&desk.limit, length).await {

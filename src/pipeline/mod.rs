@@ -21,7 +21,6 @@ mod route;
 mod tap;
 
 use std::sync::Arc;
-use std::sync::atomic::AtomicU64;
 use std::time::Duration;
 
 use tokio::task::JoinSet;
@@ -33,6 +32,7 @@ use crate::core::keeper::Phase;
 use crate::ports::clock::Clock;
 use crate::ports::pace::{PaceStore, PacedLimit};
 use crate::ports::queue::Leftover;
+use crate::telemetry::health::Health;
 use crate::telemetry::meters::LimitMeters;
 use pacer::{Pacer, PacerHandle};
 
@@ -80,7 +80,12 @@ impl Pipeline {
     ///
     /// # Errors
     /// When a pacer thread cannot be started.
-    pub fn start(lanes: Vec<LaneSpec>, clock: Clock, phase: Phase) -> Result<Self, StartError> {
+    pub fn start(
+        lanes: Vec<LaneSpec>,
+        clock: Clock,
+        phase: Phase,
+        health: &Health,
+    ) -> Result<Self, StartError> {
         let mut pipeline = Self {
             pacers: Vec::new(),
             routes: Vec::new(),
@@ -98,12 +103,11 @@ impl Pipeline {
                 .into_iter()
                 .map(|spec| Arc::new(Route::new(spec)))
                 .collect();
-            let pacer = Pacer::start(limit, store, meters, routes.clone(), clock, phase).map_err(
-                |source| StartError {
+            let pacer = Pacer::start(limit, store, meters, routes.clone(), clock, phase, health)
+                .map_err(|source| StartError {
                     limit: name.to_string(),
                     source,
-                },
-            )?;
+                })?;
             for route in routes {
                 pipeline
                     .intakes
@@ -113,13 +117,6 @@ impl Pipeline {
             pipeline.pacers.push(pacer);
         }
         Ok(pipeline)
-    }
-
-    /// When each pacer last came round, on the process's clock in microseconds, by limit.
-    pub fn heartbeats(&self) -> impl Iterator<Item = (Arc<str>, Arc<AtomicU64>)> + '_ {
-        self.pacers
-            .iter()
-            .map(|pacer| (Arc::clone(&pacer.limit), Arc::clone(&pacer.heartbeat)))
     }
 
     /// Waits until no route can deliver anything any more (an embedded queue is empty).

@@ -6,7 +6,6 @@
 //! sending competes with the next slot.
 
 use std::io;
-use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
@@ -20,6 +19,7 @@ use crate::core::schedule::Answer;
 use crate::core::time::Mono;
 use crate::ports::clock::Clock;
 use crate::ports::pace::{Notice, PaceStore, PacedLimit, StoreError};
+use crate::telemetry::health::{Health, Heartbeat};
 use crate::telemetry::meters::LimitMeters;
 
 use super::alarm::Alarm;
@@ -51,8 +51,6 @@ pub(super) struct Stopped {
 /// The outside of a pacer.
 #[derive(Debug)]
 pub(super) struct PacerHandle {
-    pub(super) limit: Arc<str>,
-    pub(super) heartbeat: Arc<AtomicU64>,
     desk: Desk,
 }
 
@@ -93,7 +91,7 @@ pub(super) struct Pacer {
     notices_ended: bool,
     asking: Option<Asking>,
     alarm: Alarm,
-    heartbeat: Arc<AtomicU64>,
+    heartbeat: Heartbeat,
     counted: Tally,
     swept: Mono,
     warming: bool,
@@ -109,6 +107,7 @@ impl Pacer {
         routes: Vec<Arc<Route>>,
         clock: Clock,
         phase: Phase,
+        health: &Health,
     ) -> io::Result<PacerHandle> {
         let runtime = tokio::runtime::Builder::new_current_thread()
             .enable_all()
@@ -121,7 +120,6 @@ impl Pacer {
         meters.rate.set(rate);
         let (sender, inbox) = mpsc::unbounded_channel();
         let desk = Desk::new(clock, limit.clone(), Arc::clone(&store), meters, sender);
-        let heartbeat = Arc::new(AtomicU64::new(clock.now().as_micros()));
         let pacer = Self {
             lane: Lane::new(Keeper::new(limit.pace, phase)),
             desk: desk.clone(),
@@ -132,31 +130,25 @@ impl Pacer {
             notices_ended: false,
             asking: None,
             alarm,
-            heartbeat: Arc::clone(&heartbeat),
+            heartbeat: health.lane(&format!("limit {}", limit.name)),
             counted: Tally::default(),
             swept: clock.now(),
             warming: true,
             stopping: None,
             limit,
         };
-        let limit = Arc::clone(&pacer.limit.name);
-        std::thread::Builder::new()
-            .name(format!("pacer {limit}"))
-            .spawn(move || {
-                if let Err(error) = runtime.block_on(pacer.run()) {
-                    // Without a timer nothing can be paced; the watchdog sees the missing heartbeat.
-                    error!(%error, "the pacer's timer failed; nothing is sent any more");
-                }
-                runtime.shutdown_background();
-            })?;
-        Ok(PacerHandle {
-            limit,
-            heartbeat,
-            desk,
-        })
+        let thread = format!("pacer {}", pacer.limit.name);
+        std::thread::Builder::new().name(thread).spawn(move || {
+            if let Err(error) = runtime.block_on(pacer.run()) {
+                // Without a timer nothing can be paced; the watchdog sees the missing heartbeat.
+                error!(%error, "the pacer's timer failed; nothing is sent any more");
+            }
+            runtime.shutdown_background();
+        })?;
+        Ok(PacerHandle { desk })
     }
 
-    async fn run(mut self) -> io::Result<()> {
+    async fn run(mut self) -> io::Result<Heartbeat> {
         self.warm();
         let mut sent = 0;
         loop {
@@ -180,7 +172,7 @@ impl Pacer {
                     sent = 0;
                     let review = self.review(now);
                     if self.finished(now) {
-                        return Ok(());
+                        return Ok(self.heartbeat);
                     }
                     let until = until.map_or(review, |until| until.min(review));
                     self.wait(until).await?;
@@ -307,7 +299,7 @@ impl Pacer {
 
     /// Taps, overdue messages and gauges. Answers when it wants to be called next.
     fn review(&mut self, now: Mono) -> Mono {
-        self.heartbeat.store(now.as_micros(), Ordering::Relaxed);
+        self.heartbeat.beat(now);
         let outlook = self.lane.outlook(now);
         let mut next = now + ROUND;
         if self.stopping.is_none() && !self.warming {
