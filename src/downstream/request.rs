@@ -309,7 +309,7 @@ impl Url {
         let Some(tag) = first_tag(text) else {
             let uri: Uri = text
                 .parse()
-                .map_err(|error| Misconfigured::new("url", error))?;
+                .map_err(|_| wrong("is no URL; write one such as https://api.example.com/send"))?;
             check_target(&uri).map_err(wrong)?;
             return Ok(Self::Fixed(uri));
         };
@@ -417,3 +417,6 @@ fn method(text: &str) -> Result<Method, Misconfigured> {
         Err(_) => Err(Misconfigured::new("method", "is no method of HTTP")),
     }
 }
+
+#[cfg(test)]
+mod tests;

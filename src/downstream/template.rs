@@ -15,6 +15,7 @@
 
 use std::collections::BTreeMap;
 use std::fmt;
+use std::iter::successors;
 use std::ops::Range;
 
 use minijinja::value::{Kwargs, Serde, Value, ValueKind};
@@ -210,16 +211,35 @@ fn compile_error(error: &Error) -> String {
 fn render_error(error: &Error, source: &str) -> String {
     let part = error
         .range()
-        .and_then(|range: Range<usize>| source.get(range))
+        .and_then(|range| tag_around(source, &range))
         .unwrap_or("a part of the template");
-    match (error.kind(), error.detail()) {
-        (ErrorKind::UndefinedError, _) => format!("`{part}` is missing"),
-        (_, Some(IS_NULL)) => format!("`{part}` is null"),
-        (_, Some(TOO_LARGE)) => {
-            format!("`{part}` is a number with more digits than can be kept")
+    let says = |detail| {
+        successors(Some(error as &dyn std::error::Error), |cause| {
+            cause.source()
+        })
+        .filter_map(|cause| cause.downcast_ref::<Error>())
+        .any(|cause| cause.detail() == Some(detail))
+    };
+    match error.kind() {
+        ErrorKind::UndefinedError => format!("`{part}` is missing"),
+        _ if says(IS_NULL) => format!("`{part}` is null"),
+        _ if says(TOO_LARGE) => {
+            format!("`{part}` has a number with more digits than can be kept")
         }
-        (kind, _) => format!("`{part}` cannot be worked out: {kind}"),
+        kind => format!("`{part}` cannot be worked out: {kind}"),
     }
+}
+
+/// What stands between the `{{` and `}}`, or `{%` and `%}`, around a part of a template.
+fn tag_around<'a>(source: &'a str, part: &Range<usize>) -> Option<&'a str> {
+    let (before, after) = (source.get(..part.start)?, source.get(part.end..)?);
+    let start = before.rfind("{{").max(before.rfind("{%"))? + 2;
+    let length = match (after.find("}}"), after.find("%}")) {
+        (Some(one), Some(other)) => one.min(other),
+        (one, other) => one.or(other)?,
+    };
+    let text = source.get(start..part.end + length)?;
+    Some(text.trim_matches(|c: char| c.is_whitespace() || c == '-'))
 }
 
 fn parse(body: &[u8]) -> Result<Value, Undecodable> {
@@ -307,3 +327,6 @@ impl<'de> Visitor<'de> for Exact {
         Ok(Value::from(map))
     }
 }
+
+#[cfg(test)]
+mod tests;
