@@ -44,9 +44,11 @@ impl PrivateProcess {
         let err = out.try_clone().expect("a second handle of the log file");
         // The servers get no stdin, so only the watcher holds the reading end of the pipe.
         let watched = format!(
-            "exec 3<&0 </dev/null\n{{ {script}\n}} 3<&- &\ncat <&3 >/dev/null\n\
-             setsid sh -c 'while kill -0 \"$1\"; do sleep 0.1; done; rm -rf \"$2\"' \
-             - \"$1\" \"$2\" >/dev/null 2>&1 &\n\
+            "exec 3<&0 </dev/null\n\
+             setsid sh -c 'while kill -0 \"$1\"; do sleep 0.2; done; rm -rf \"$2\"' \
+             janitor \"$1\" \"$2\" 3<&- >/dev/null 2>&1 &\n\
+             {{ {script}\n}} 3<&- &\n\
+             cat <&3 >/dev/null\n\
              kill -KILL 0\n"
         );
         let watcher = Command::new("sh")
