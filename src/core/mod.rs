@@ -3,6 +3,8 @@
 //! Everything that decides *when* a message may be sent lives here, so that the simulation and
 //! the property tests drive the same code as production.
 
+pub mod acks;
+pub mod ladder;
 pub mod outcome;
 pub mod rate;
 pub mod schedule;
