@@ -158,6 +158,12 @@ impl<L: Copy> Acks<L> {
         self.out
     }
 
+    /// Deliveries with a fate whose frames were not taken yet.
+    #[must_use]
+    pub const fn settled(&self) -> usize {
+        self.settled
+    }
+
     /// The frames that are worth writing now.
     pub fn take(&mut self, now: Mono) -> Batch<L> {
         self.collect(Some(now))
