@@ -1,1 +1,4 @@
-//! Placeholder.
+//! The commands, one file each. They write to the writer that they are given.
+
+pub mod check;
+pub mod exit;
