@@ -7,3 +7,4 @@ pub mod outcome;
 pub mod rate;
 pub mod schedule;
 pub mod time;
+pub mod window;
