@@ -1,4 +1,4 @@
-//! One file a command. Output goes through a writer that the caller hands in.
+//! One file a command.
 
 pub mod demo;
 pub mod provider;

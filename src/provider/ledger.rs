@@ -4,7 +4,7 @@
 //! list away whole and does the counting on a thread of its own, so that a report, however long
 //! it takes, never delays a stamp.
 
-use std::collections::{HashMap, HashSet};
+use std::collections::{BTreeMap, HashMap, HashSet};
 use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
@@ -18,6 +18,8 @@ use crate::core::window::{Tally, gaps, percentile};
 const MAX_CALLS: usize = 20_000_000;
 /// So many ids are named in a report; the counts are always whole.
 const MAX_NAMED: usize = 10;
+/// So many callers are told apart; what others call is not attributed.
+const MAX_CALLERS: usize = 1_000;
 
 /// Which messages should have come.
 #[derive(Clone, Debug, Default)]
@@ -46,6 +48,8 @@ pub struct Report {
     pub repeated_ids: Vec<String>,
     /// Calls without an id. They count as calls and cannot be told apart.
     pub anonymous: u64,
+    /// Calls by what they said in `x-caller`; those without it are in none of these.
+    pub callers: BTreeMap<Box<str>, u64>,
     /// Expected messages that were never accepted; absent if nothing was expected.
     pub lost: Option<u64>,
     /// A few of them, if the ids were given.
@@ -94,11 +98,15 @@ pub struct Live {
 #[derive(Debug)]
 enum Event {
     Arrived(Mono),
-    /// The whole request has been read and it is known what is done with it.
-    Read {
-        id: Option<Box<str>>,
-        accepted: bool,
-    },
+    Read(Entry),
+}
+
+/// A request that was read to its end, and what is done with it.
+#[derive(Debug)]
+pub(super) struct Entry {
+    pub(super) id: Option<Box<str>>,
+    pub(super) caller: Option<Box<str>>,
+    pub(super) accepted: bool,
 }
 
 /// See the module.
@@ -118,6 +126,7 @@ struct Book {
     anonymous: u64,
     /// How often each message was accepted.
     messages: HashMap<Box<str>, u32>,
+    callers: BTreeMap<Box<str>, u64>,
     truncated: bool,
 }
 
@@ -135,8 +144,8 @@ impl Ledger {
         lock(&self.fresh).push(Event::Arrived(at));
     }
 
-    pub(super) fn read(&self, id: Option<Box<str>>, accepted: bool) {
-        lock(&self.fresh).push(Event::Read { id, accepted });
+    pub(super) fn read(&self, entry: Entry) {
+        lock(&self.fresh).push(Event::Read(entry));
     }
 
     /// Moves what is fresh into the book. The book is locked first, so that events stay in order.
@@ -190,6 +199,7 @@ impl Book {
             accepted: 0,
             anonymous: 0,
             messages: HashMap::new(),
+            callers: BTreeMap::new(),
             truncated: false,
         }
     }
@@ -204,16 +214,24 @@ impl Book {
                     self.truncated = true;
                 }
             }
-            Event::Read { id, accepted } => {
-                self.accepted += u64::from(accepted);
-                match id {
-                    None => self.anonymous += 1,
-                    Some(id) if accepted && !self.truncated => {
-                        *self.messages.entry(id).or_default() += 1;
-                    }
-                    Some(_) => {}
-                }
+            Event::Read(entry) => self.attribute(entry),
+        }
+    }
+
+    fn attribute(&mut self, entry: Entry) {
+        self.accepted += u64::from(entry.accepted);
+        match entry.id {
+            None => self.anonymous += 1,
+            Some(id) if entry.accepted && !self.truncated => {
+                *self.messages.entry(id).or_default() += 1;
             }
+            Some(_) => {}
+        }
+        let Some(caller) = entry.caller else { return };
+        if let Some(calls) = self.callers.get_mut(&caller) {
+            *calls += 1;
+        } else if self.callers.len() < MAX_CALLERS {
+            self.callers.insert(caller, 1);
         }
     }
 
@@ -231,6 +249,7 @@ impl Book {
             repeated,
             repeated_ids,
             anonymous: self.anonymous,
+            callers: self.callers.clone(),
             lost,
             lost_ids,
             unexpected,
@@ -292,7 +311,11 @@ mod tests {
 
     fn call(ledger: &Ledger, at: u64, id: &str, accepted: bool) {
         ledger.arrived(Mono::from_micros(at));
-        ledger.read(Some(id.into()), accepted);
+        ledger.read(Entry {
+            id: Some(id.into()),
+            caller: Some(format!("caller of {id}").into()),
+            accepted,
+        });
     }
 
     #[test]
@@ -303,6 +326,7 @@ mod tests {
         let report = ledger.report(&Expect::Count(1));
         assert_eq!((report.calls, report.accepted, report.unique), (2, 1, 1));
         assert_eq!((report.repeated, report.lost), (0, Some(0)));
+        assert_eq!(report.callers.get("caller of a"), Some(&2));
     }
 
     #[test]

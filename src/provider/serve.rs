@@ -24,7 +24,7 @@ use tokio::sync::Semaphore;
 use tokio::task::spawn_blocking;
 use tokio::time::{MissedTickBehavior, interval, sleep};
 
-use super::ledger::{Expect, Ledger};
+use super::ledger::{Entry, Expect, Ledger};
 use super::script::{Act, Behaviour, Script, ScriptFull, Step};
 use crate::core::time::Mono;
 use crate::core::window::Tally;
@@ -226,11 +226,15 @@ async fn answer_call(
 ) -> Result<Answer, Closed> {
     let plan = desk.plan(at);
     let (head, body) = request.into_parts();
-    let named = head.headers.get("x-message-id").and_then(text);
+    let header = |name| head.headers.get(name).and_then(text);
+    let (named, caller) = (header("x-message-id"), header("x-caller"));
     let body = Limited::new(body, MAX_BODY).collect().await;
     let body = body.map_err(|_| Closed)?.to_bytes();
-    desk.ledger
-        .read(named.or_else(|| id_in(&body)), plan.accepted);
+    desk.ledger.read(Entry {
+        id: named.or_else(|| id_in(&body)),
+        caller,
+        accepted: plan.accepted,
+    });
     if !plan.delay.is_zero() {
         sleep(plan.delay).await;
     }
