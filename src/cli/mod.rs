@@ -1,4 +1,5 @@
 //! One file a command.
 
 pub mod demo;
+pub mod health;
 pub mod provider;
