@@ -3,11 +3,9 @@
 //! Everything that decides *when* a message may be sent lives here, so that the simulation and
 //! the property tests drive the same code as production.
 
-pub mod acks;
 pub mod clock;
 pub mod judge;
 pub mod keeper;
-pub mod ladder;
 pub mod lane;
 pub mod outcome;
 pub mod rate;
@@ -15,3 +13,4 @@ pub mod ready;
 pub mod retry;
 pub mod schedule;
 pub mod time;
+pub mod window;
