@@ -40,9 +40,7 @@ pub enum Place {
 impl fmt::Display for Place {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
-            Self::File {
-                name, line: 0, ..
-            } => f.write_str(name),
+            Self::File { name, line: 0, .. } => f.write_str(name),
             Self::File {
                 name, line, column, ..
             } => write!(f, "{name}:{line}:{column}"),
@@ -128,7 +126,11 @@ impl Faults {
                 Severity::Warning => yellow,
             };
             text.push_str(&format!("{tint}{fault}{end}\n"));
-            if let Some(excerpt) = fault.excerpt.as_ref().filter(|_| self.0.len() <= MAX_EXCERPTS) {
+            if let Some(excerpt) = fault
+                .excerpt
+                .as_ref()
+                .filter(|_| self.0.len() <= MAX_EXCERPTS)
+            {
                 let gap = " ".repeat(excerpt.offset);
                 let caret = "^".repeat(excerpt.width.max(1));
                 text.push_str(&format!(
@@ -205,7 +207,7 @@ impl<'a> Collector<'a> {
             span: start..start,
         };
         let excerpt = self.syntax_excerpt(source, start);
-        let message = format!("this is no TOML: {message}");
+        let message = format!("this is no TOML: {message}{}", remedy(message));
         let place = self.place(&origin);
         self.push(Severity::Error, place, String::new(), message, excerpt);
     }
@@ -264,14 +266,7 @@ impl<'a> Collector<'a> {
         }
     }
 
-    fn at(
-        &mut self,
-        severity: Severity,
-        node: &Node,
-        path: &KeyPath,
-        show: Show,
-        message: String,
-    ) {
+    fn at(&mut self, severity: Severity, node: &Node, path: &KeyPath, show: Show, message: String) {
         let table = node.entries().is_some();
         let place = if table || show == Show::Key {
             self.place(&node.key)
@@ -379,6 +374,10 @@ impl<'a> Collector<'a> {
         let caret = text[begin..start].chars().count();
         let (key, value) = line.split_once('=')?;
         let name = key.trim().rsplit('.').next().unwrap_or_default();
+        if !schema::is_known(name) {
+            // Perhaps a part of a longer text, which may be a secret.
+            return None;
+        }
         if schema::is_plain(name) && !value.contains('=') {
             return Some(Excerpt {
                 text: line.to_owned(),
@@ -398,5 +397,20 @@ impl<'a> Collector<'a> {
     /// Everything gathered: errors and warnings.
     pub(super) fn finish(self) -> Faults {
         Faults::new(self.faults)
+    }
+}
+
+/// What would be right, where the parser only says what is wrong.
+fn remedy(message: &str) -> &'static str {
+    if message.contains("missing comma between array elements") {
+        "; perhaps a list above is not closed: write `]` at its end"
+    } else if message.contains("duplicate key") {
+        "; it stands above already: take one of them out"
+    } else if message.contains("invalid basic string") {
+        "; a text must end with a quote on its own line"
+    } else if message.contains("must be quoted") {
+        "; write the value in quotes"
+    } else {
+        ""
     }
 }

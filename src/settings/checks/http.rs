@@ -11,11 +11,13 @@ use crate::settings::schema::nearest;
 use crate::settings::types::{Auth, Http, Outcomes};
 
 /// What a template may use.
-const VARIABLES: [&str; 6] = [
+const VARIABLES: [&str; 8] = [
     "body",
     "headers",
     "properties",
     "routing_key",
+    "exchange",
+    "message_id",
     "route",
     "attempt",
 ];
@@ -43,11 +45,14 @@ impl Checks<'_, '_> {
         let example = "write one such as \"http://127.0.0.1:8080/send\"";
         let lower = text.to_ascii_lowercase();
         if !lower.starts_with("http://") && !lower.starts_with("https://") {
-            self.hidden_error(at, format!("this URL must start with http:// or https://; {example}"));
+            self.hidden_error(
+                at,
+                format!("this URL must start with http:// or https://; {example}"),
+            );
             return;
         }
         self.template(path, text);
-        if text.contains("{{") || text.contains("{%") {
+        if ["{{", "{%", "{#"].iter().any(|tag| text.contains(tag)) {
             let authority = lower.split('/').nth(2).unwrap_or_default();
             if authority.contains('{') {
                 // Else a message could choose who gets our credentials.
@@ -58,7 +63,8 @@ impl Checks<'_, '_> {
         match Url::parse(text) {
             Err(reason) => self.hidden_error(at, format!("this is no URL ({reason}); {example}")),
             Ok(url) if !url.username().is_empty() || url.password().is_some() => {
-                let auth = "credentials in this URL are not used; write them as a table auth beside it";
+                let auth =
+                    "credentials in this URL are not used; write them as a table auth beside it";
                 self.hidden_error(at, auth);
             }
             Ok(_) => {}
@@ -105,10 +111,14 @@ impl Checks<'_, '_> {
     /// Compiles a template; neither it nor its value is shown, for it may hold a key.
     fn template(&mut self, path: &KeyPath, text: &str) {
         let at = std::slice::from_ref(path);
-        let environment = Environment::new();
+        let mut environment = Environment::new();
+        // It would print the whole message; the downstream takes it out as well.
+        environment.remove_global("debug");
         match environment.template_from_str(text) {
             Err(error) => {
-                let detail = error.detail().map_or_else(|| error.kind().to_string(), str::to_owned);
+                let detail = error
+                    .detail()
+                    .map_or_else(|| error.kind().to_string(), str::to_owned);
                 let line = error.line().unwrap_or(1);
                 let message = format!(
                     "this template is wrong in line {line}: {detail}; write {{{{ body.field }}}} for a value"
@@ -119,7 +129,9 @@ impl Checks<'_, '_> {
                 let mut unknown: Vec<_> = template
                     .undeclared_variables(false)
                     .into_iter()
-                    .filter(|name| !VARIABLES.contains(&name.as_str()) && !is_global(&environment, name))
+                    .filter(|name| {
+                        !VARIABLES.contains(&name.as_str()) && !is_global(&environment, name)
+                    })
                     .collect();
                 unknown.sort();
                 for name in unknown {
@@ -150,10 +162,13 @@ impl Checks<'_, '_> {
                     );
                     self.error(&[at], message);
                 } else if let Some((other, _)) = seen.iter().find(|(_, known)| known == entry) {
-                    let message = format!("`{entry}` stands in `{other}` already; leave it in one list");
+                    let message =
+                        format!("`{entry}` stands in `{other}` already; leave it in one list");
                     self.error(&[at], message);
                 } else if list == "accepted" && matches!(entry.as_str(), "timeout" | "connection") {
-                    let message = format!("`{entry}` is no answer, so nothing can have been accepted; take it out");
+                    let message = format!(
+                        "`{entry}` is no answer, so nothing can have been accepted; take it out"
+                    );
                     self.error(&[at], message);
                 } else {
                     seen.push((list, entry));
@@ -169,20 +184,42 @@ impl Checks<'_, '_> {
         };
         let (at_value, at_file) = (path.join(name), path.join(&format!("{name}_file")));
         if value && file.is_some() {
-            let message = format!("`{name}` stands beside it; leave one of the two, better {name}_file");
+            let message =
+                format!("`{name}` stands beside it; leave one of the two, better {name}_file");
             self.error(&[at_file.clone(), at_value], message);
         } else if !value && file.is_none() {
             let message = format!("no {name}; write {name}_file or {name}");
             self.hidden_error(&[path.clone(), at_value, at_file.clone()], message);
         }
-        self.secret_file(&at_file, file.as_deref());
+        if !value {
+            self.secret_file(&at_file, file.as_deref());
+        }
+        if let Auth::Basic(basic) = auth
+            && basic.user.contains(':')
+        {
+            // RFC 7617: the first colon ends the user.
+            self.error(
+                &[path.join("user")],
+                "a user's name must not hold a colon; take it out",
+            );
+        }
     }
 
     fn http_times(&mut self, path: &KeyPath, http: &Http) {
         let pairs = [
             ("latency", http.latency, "timeout", http.timeout),
-            ("connect_timeout", http.connect_timeout, "timeout", http.timeout),
-            ("throttle_wait", http.throttle_wait, "max_throttle_wait", http.max_throttle_wait),
+            (
+                "connect_timeout",
+                http.connect_timeout,
+                "timeout",
+                http.timeout,
+            ),
+            (
+                "throttle_wait",
+                http.throttle_wait,
+                "max_throttle_wait",
+                http.max_throttle_wait,
+            ),
         ];
         for (name, value, bound_name, bound) in pairs {
             // A default gives way by itself; only what was written can be wrong.
