@@ -16,7 +16,8 @@
 //! | `user-agent` | `sluiced/<version>` |
 //!
 //! `Idempotency-Key` is sent only where the configuration says so, because a downstream may give
-//! it a meaning of its own: `headers.Idempotency-Key = "{{ message_id }}"`.
+//! it a meaning of its own: `headers.Idempotency-Key = "{{ message_id }}"`. A message without an id
+//! is then undecodable; with `"{{ message_id | default('') }}"` it goes without the header.
 //!
 //! GET and HEAD carry no body unless one is configured.
 
