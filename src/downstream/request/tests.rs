@@ -1,6 +1,7 @@
 use std::collections::BTreeMap;
 use std::time::Duration;
 
+use http::uri::Authority;
 use http_body_util::BodyExt;
 use secrecy::SecretString;
 
