@@ -1,5 +1,7 @@
 //! What every store of paced limits must do, held against both of them.
 
+#![allow(clippy::unwrap_used, reason = "a test may panic")]
+
 mod support;
 
 use std::sync::Arc;
@@ -200,7 +202,10 @@ async fn the_end_of_a_freeze_only_moves_later((store, other): (Store, Store)) {
     let longer = other.freeze(&limit, hour).await.unwrap();
     assert!(longer > until);
     let at = now(&store, &limit).await;
-    let answer = store.lease(&limit, ask(5, Some(at), Some(at))).await.unwrap();
+    let answer = store
+        .lease(&limit, ask(5, Some(at), Some(at)))
+        .await
+        .unwrap();
     assert_eq!((answer.grant, answer.frozen_until), (None, Some(longer)));
 }
 

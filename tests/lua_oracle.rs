@@ -2,6 +2,8 @@
 //! microsecond, over random sequences. Redis' clock cannot be set, so its steps are made by moving
 //! the times in the state instead.
 
+#![allow(clippy::unwrap_used, reason = "a test may panic")]
+
 mod support;
 
 use std::collections::HashMap;
