@@ -8,5 +8,5 @@
 )]
 
 pub mod process;
-pub mod rabbit;
+pub mod redis;
 pub mod wait;
