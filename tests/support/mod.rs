@@ -7,6 +7,7 @@
     reason = "every test binary uses its own part of it, and a test may panic"
 )]
 
+pub mod broker;
 pub mod process;
 pub mod rabbit;
 pub mod wait;
