@@ -3,26 +3,25 @@
 
 mod support;
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeSet;
 use std::path::PathBuf;
-use std::sync::{Arc, Mutex};
+use std::sync::Arc;
 use std::time::Duration;
 
 use bytes::Bytes;
 use lapin::BasicProperties;
 use lapin::types::{AMQPValue, FieldTable};
-use sluiced::core::outcome::DeadReason;
 use sluiced::ports::clock::Clock;
 use sluiced::ports::message::{HeaderValue, header};
 use sluiced::ports::queue::{Delivery, Subscription, Tap, Verdict};
 use sluiced::queue::embedded::{EmbeddedOptions, EmbeddedQueue, Input};
-use sluiced::queue::events::QueueEvents;
-use sluiced::queue::rabbit::{RabbitOptions, RabbitQueue, RouteOptions};
+use sluiced::queue::rabbit::{RabbitQueue, RouteOptions};
 use sluiced::settings::types::QueueType;
 use tokio::sync::mpsc;
 use tokio::time::{Instant, timeout};
 
 use support::broker::Broker;
+use support::messages::{Counted, body, dead, number, options};
 use support::rabbit::Rabbit;
 use support::wait::{eventually, within};
 
@@ -35,16 +34,6 @@ const QUIET: Duration = Duration::from_millis(300);
 enum Backend {
     Embedded,
     Rabbit(QueueType),
-}
-
-/// Counts settled verdicts.
-#[derive(Debug, Default)]
-struct Counted(Mutex<BTreeMap<&'static str, u64>>);
-
-impl QueueEvents for Counted {
-    fn settled(&self, _route: &str, verdict: &'static str, count: u64) {
-        *self.0.lock().unwrap().entry(verdict).or_default() += count;
-    }
 }
 
 /// A queue with messages in it, and a subscription to it.
@@ -202,26 +191,9 @@ impl Bench {
             .collect()
     }
 
-    fn settled(&self, verdict: &str) -> u64 {
-        let counts = self.events.0.lock().unwrap();
-        counts.get(verdict).copied().unwrap_or(0)
+    fn settled(&self, verdict: &'static str) -> u64 {
+        self.events.settled_as(verdict)
     }
-}
-
-fn options(server: &Rabbit) -> RabbitOptions {
-    RabbitOptions {
-        urls: vec![server.url().into()],
-        ca_pem: None,
-        heartbeat: Duration::from_secs(10),
-        connect_timeout: Duration::from_secs(10),
-        confirm_timeout: Duration::from_secs(10),
-        ack_timeout: Duration::from_secs(1800),
-        connection_name: "sluiced test".to_owned(),
-    }
-}
-
-fn body(n: u64) -> Vec<u8> {
-    format!("{{\"n\":{n}}}").into_bytes()
 }
 
 fn properties(n: u64) -> BasicProperties {
@@ -238,11 +210,6 @@ fn properties(n: u64) -> BasicProperties {
         .with_headers(headers)
 }
 
-fn number(body: &[u8]) -> u64 {
-    let value: serde_json::Value = serde_json::from_slice(body).unwrap();
-    value["n"].as_u64().unwrap()
-}
-
 fn numbers(deliveries: &[Delivery]) -> BTreeSet<u64> {
     deliveries
         .iter()
@@ -256,16 +223,6 @@ fn later(delay: Duration) -> Verdict {
         headers: vec![
             (header::ATTEMPTS, HeaderValue::Int(2)),
             (header::NOT_BEFORE, HeaderValue::Int(77)),
-        ],
-    }
-}
-
-fn dead() -> Verdict {
-    Verdict::Dead {
-        reason: DeadReason::Rejected,
-        headers: vec![
-            (header::ATTEMPTS, HeaderValue::Int(3)),
-            (header::DETAIL, HeaderValue::Text("400 Bad Request".into())),
         ],
     }
 }
@@ -427,16 +384,15 @@ async fn close_flushes_verdicts_and_gives_back_the_rest(backend: Backend) {
     }
     let given_back = bench.close().await;
     let mut expected: BTreeSet<u64> = (5..=10).collect();
-    if bench.broker.is_none() {
+    if let Some(broker) = &bench.broker {
+        // Settled ones may have made room for more before the consumer was cancelled.
+        assert!((4..=6).contains(&given_back), "{given_back}");
+        let wait = format!("{}.wait.2048s", bench.queue);
+        assert_eq!(broker.counts(&wait).await, Some((1, 0)));
+    } else {
         // Nobody keeps a waiting message when the process ends, so it is left over too.
         expected.insert(4);
         assert_eq!(given_back, 7);
-    } else {
-        // Settled ones may have made room for more before the consumer was cancelled.
-        assert!((4..=6).contains(&given_back), "{given_back}");
-        let broker = bench.broker.as_ref().unwrap();
-        let wait = format!("{}.wait.2048s", bench.queue);
-        assert_eq!(broker.counts(&wait).await, Some((1, 0)));
     }
     for delivery in rest {
         assert!(delivery.is_stale());

@@ -8,6 +8,7 @@
 )]
 
 pub mod broker;
+pub mod messages;
 pub mod process;
 pub mod rabbit;
 pub mod wait;
