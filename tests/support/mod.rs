@@ -7,6 +7,8 @@
     reason = "every test binary uses its own part of it, and a test may panic"
 )]
 
+pub mod broker;
+pub mod messages;
 pub mod process;
 pub mod redis;
 pub mod wait;
