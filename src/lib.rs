@@ -3,6 +3,7 @@
 //! The crate is a library only so that its tests, its benchmarks and its simulation can drive
 //! the very code that the daemon runs. `ARCHITECTURE.md` has the map of the rooms.
 
+pub mod admin;
 pub mod cli;
 pub mod core;
 pub mod downstream;
