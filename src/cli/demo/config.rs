@@ -127,6 +127,33 @@ mod tests {
     }
 
     #[test]
+    fn what_is_written_is_a_configuration_without_faults() {
+        let directory = tempfile::tempdir().expect("a directory");
+        let servers = Servers {
+            rabbitmq: "amqp://guest:guest@127.0.0.1:5672/%2f",
+            redis: "redis://127.0.0.1:6379/0",
+        };
+        let input = directory.path().join("messages.ndjson");
+        std::fs::write(&input, "{}").expect("a file");
+        let leftover = directory.path().join("leftover.ndjson");
+        for (name, text) in [
+            ("embedded", embedded(&common(), &input, &leftover)),
+            ("replica", replica(&common(), servers, "p", "replica 1")),
+        ] {
+            let file = directory.path().join(name);
+            std::fs::write(&file, &text).expect("a file");
+            match crate::settings::load(&[file], std::iter::empty()) {
+                Ok(loaded) => assert!(
+                    loaded.warnings.all().is_empty(),
+                    "{}",
+                    loaded.warnings.render(false)
+                ),
+                Err(faults) => panic!("{}", faults.render(false)),
+            }
+        }
+    }
+
+    #[test]
     fn messages_are_json_with_an_id() {
         for (id, body) in messages(3) {
             let body: serde_json::Value = serde_json::from_str(&body).expect("JSON");

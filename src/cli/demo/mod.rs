@@ -25,6 +25,7 @@ use tokio::signal::unix::{SignalKind, signal};
 pub use broker::BrokerError;
 pub use store::StoreError;
 
+use super::exit::Exit;
 use crate::core::rate::{Rate, Span, parse_duration};
 use crate::provider::{Behaviour, Expect, Provider, ProviderError};
 use config::Servers;
@@ -99,8 +100,8 @@ pub enum DemoError {
     Io(#[from] io::Error),
 }
 
-/// Makes the demo, and answers whether it held: nothing too early, nothing lost. `terminal` says
-/// whether `out` is one, so that a line can be rewritten. Needs a runtime of several threads.
+/// Makes the demo: done if it held (nothing too early, nothing lost), failed otherwise. `terminal`
+/// says whether `out` is one, so that a line can be rewritten. Needs a runtime of several threads.
 ///
 /// # Errors
 /// When the demo could not be made.
@@ -108,7 +109,7 @@ pub async fn run(
     args: DemoArgs,
     out: &mut (dyn Write + Send),
     terminal: bool,
-) -> Result<bool, DemoError> {
+) -> Result<Exit, DemoError> {
     let mut screen = Screen { out, terminal };
     let proof = match (&args.rabbitmq, &args.redis) {
         (Some(rabbitmq), Some(redis)) => {
@@ -118,7 +119,11 @@ pub async fn run(
         _ => embedded::prove(&args, &mut screen).await?,
     };
     screen.say(&format!("\n{proof}"))?;
-    Ok(proof.holds())
+    Ok(if proof.holds() {
+        Exit::Done
+    } else {
+        Exit::Failed
+    })
 }
 
 impl DemoArgs {
