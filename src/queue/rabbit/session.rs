@@ -28,6 +28,7 @@ use crate::core::acks::{Acks, Batch, Bounds, Fate, Frame};
 use crate::core::time::Mono;
 use crate::ports::message::{HeaderValue, header};
 use crate::ports::queue::{Delivery, HeaderPatch, Leftover, Settlement, Tap, Verdict};
+use crate::queue::told_to_close;
 
 /// Deliveries and verdicts that are handled before the other side gets its turn.
 const BURST: usize = 256;
@@ -143,7 +144,7 @@ impl<'a> Session<'a> {
                     let wanted = *tap.borrow_and_update();
                     self.set_tap(wanted).await?;
                 }
-                end = wait_for(closing) => return Ok(end),
+                end = told_to_close(closing) => return Ok(end),
                 _ = health.tick() => self.check()?,
             }
             let now = self.context.clock.now();
@@ -438,19 +439,6 @@ async fn next(consumer: &mut Option<Consumer>) -> Option<lapin::Result<Item>> {
     match consumer {
         Some(consumer) => consumer.next().await,
         None => pending().await,
-    }
-}
-
-/// The time to end at, once it is named.
-async fn wait_for(closing: &mut watch::Receiver<Option<Instant>>) -> Instant {
-    loop {
-        if let Some(end) = *closing.borrow_and_update() {
-            return end;
-        }
-        if closing.changed().await.is_err() {
-            // Whoever could name it is gone: the supervisor ends by being aborted.
-            pending::<()>().await;
-        }
     }
 }
 
