@@ -36,7 +36,7 @@ use progress::{Goal, Screen};
 pub struct DemoArgs {
     /// How many messages are sent
     #[arg(long, value_name = "N", default_value_t = 2_000,
-          value_parser = clap::value_parser!(u32).range(1..=10_000_000))]
+          value_parser = clap::value_parser!(u32).range(1..=1_000_000))]
     pub messages: u32,
     /// The limit of the provider
     #[arg(long, value_name = "RATE", default_value = "400/1s")]
