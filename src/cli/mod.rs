@@ -5,3 +5,4 @@ pub mod demo;
 pub mod exit;
 pub mod health;
 pub mod provider;
+pub mod run;
