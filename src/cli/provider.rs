@@ -8,7 +8,6 @@ use std::time::Duration;
 use clap::Args;
 use tokio::signal::unix::{SignalKind, signal};
 
-use super::exit::Exit;
 use crate::core::rate::{Rate, parse_duration};
 use crate::provider::{Behaviour, Expect, Failure, Provider, ProviderError};
 
@@ -53,7 +52,7 @@ pub enum ProviderCommandError {
 pub async fn run(
     args: ProviderArgs,
     out: &mut (dyn Write + Send),
-) -> Result<Exit, ProviderCommandError> {
+) -> Result<(), ProviderCommandError> {
     // Before the address is printed: whoever reads it may stop this process at once.
     let mut terminate = signal(SignalKind::terminate())?;
     let mut interrupt = signal(SignalKind::interrupt())?;
@@ -75,5 +74,5 @@ pub async fn run(
     serde_json::to_writer(&mut *out, &report).map_err(io::Error::from)?;
     writeln!(out)?;
     out.flush()?;
-    Ok(Exit::Done)
+    Ok(())
 }

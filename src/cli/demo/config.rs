@@ -6,6 +6,7 @@ use std::path::Path;
 use std::time::Duration;
 
 use crate::core::rate::{Rate, Span};
+use crate::core::schedule::DEFAULT_HORIZON;
 
 /// The name of the demo's route.
 pub(super) const ROUTE: &str = "demo";
@@ -59,12 +60,14 @@ pub(super) fn replica(common: &Common, servers: Servers<'_>, prefix: &str, name:
 impl Common {
     fn limit_and_route(&self, caller: Option<&str>) -> String {
         let mut text = format!(
-            "[limits.{LIMIT}]\nkind = \"paced\"\nrate = \"{}\"\nheadroom = \"{}\"\n\n\
+            "[limits.{LIMIT}]\nkind = \"paced\"\nrate = \"{}\"\nheadroom = \"{}\"\n\
+             horizon = \"{}\"\n\n\
              [routes.{ROUTE}]\nqueue = {}\nlimits = [\"{LIMIT}\"]\n\n\
              [routes.{ROUTE}.downstream]\nkind = \"http\"\nurl = \"http://{}/send\"\n\
              timeout = \"10s\"\nlatency = \"{}\"\n",
             self.rate,
             Span(self.headroom),
+            Span(DEFAULT_HORIZON.max(4 * self.headroom)),
             quoted(&self.queue),
             self.provider,
             Span(self.latency.max(Duration::from_millis(10))),
@@ -102,10 +105,10 @@ pub(super) fn message_id(number: u32) -> String {
 mod tests {
     use super::*;
 
-    fn common() -> Common {
+    fn common(headroom: u64) -> Common {
         Common {
             rate: "400/1s".parse().expect("a rate"),
-            headroom: Duration::from_millis(5),
+            headroom: Duration::from_millis(headroom),
             latency: Duration::from_millis(20),
             provider: "127.0.0.1:9".parse().expect("an address"),
             queue: "sluiced-demo-1".to_owned(),
@@ -118,7 +121,7 @@ mod tests {
             rabbitmq: r#"amqp://u:p"\w@h/%2f"#,
             redis: "redis://h/0",
         };
-        let text = replica(&common(), servers, "sluiced-demo-1", "replica 1");
+        let text = replica(&common(5), servers, "sluiced-demo-1", "replica 1");
         let table: toml::Table = text.parse().expect("TOML");
         let url = table["rabbitmq"]["urls"][0].as_str();
         assert_eq!(url, Some(r#"amqp://u:p"\w@h/%2f"#));
@@ -137,8 +140,8 @@ mod tests {
         std::fs::write(&input, "{}").expect("a file");
         let leftover = directory.path().join("leftover.ndjson");
         for (name, text) in [
-            ("embedded", embedded(&common(), &input, &leftover)),
-            ("replica", replica(&common(), servers, "p", "replica 1")),
+            ("embedded", embedded(&common(5), &input, &leftover)),
+            ("replica", replica(&common(100), servers, "p", "replica 1")),
         ] {
             let file = directory.path().join(name);
             std::fs::write(&file, &text).expect("a file");

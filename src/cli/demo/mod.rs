@@ -25,9 +25,10 @@ use tokio::signal::unix::{SignalKind, signal};
 pub use broker::BrokerError;
 pub use store::StoreError;
 
-use super::exit::Exit;
 use crate::core::rate::{Rate, Span, parse_duration};
 use crate::provider::{Behaviour, Expect, Provider, ProviderError};
+use crate::settings::types::LogFormat;
+use crate::telemetry::logs;
 use config::Servers;
 use progress::{Goal, Screen};
 
@@ -100,8 +101,8 @@ pub enum DemoError {
     Io(#[from] io::Error),
 }
 
-/// Makes the demo: done if it held (nothing too early, nothing lost), failed otherwise. `terminal`
-/// says whether `out` is one, so that a line can be rewritten. Needs a runtime of several threads.
+/// Makes the demo, and answers whether it held: nothing too early, nothing lost. `terminal` says
+/// whether `out` is one, so that a line can be rewritten. Needs a runtime of several threads.
 ///
 /// # Errors
 /// When the demo could not be made.
@@ -109,7 +110,9 @@ pub async fn run(
     args: DemoArgs,
     out: &mut (dyn Write + Send),
     terminal: bool,
-) -> Result<Exit, DemoError> {
+) -> Result<bool, DemoError> {
+    // What goes wrong inside is told on stderr. An error means that there is a logger already.
+    logs::init("warn,lapin=off", LogFormat::Human).ok();
     let mut screen = Screen { out, terminal };
     let proof = match (&args.rabbitmq, &args.redis) {
         (Some(rabbitmq), Some(redis)) => {
@@ -119,11 +122,7 @@ pub async fn run(
         _ => embedded::prove(&args, &mut screen).await?,
     };
     screen.say(&format!("\n{proof}"))?;
-    Ok(if proof.holds() {
-        Exit::Done
-    } else {
-        Exit::Failed
-    })
+    Ok(proof.holds())
 }
 
 impl DemoArgs {
