@@ -320,7 +320,7 @@ mod tests {
             let route = RouteMeters::new("sms");
             route.call("accepted");
             route.call("accepted");
-            route.settled("done");
+            route.settled("done", 1);
             route.dead("expired");
             route.held.increment(3.0);
             route.held.decrement(1.0);
