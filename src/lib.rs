@@ -12,5 +12,6 @@ pub mod pipeline;
 pub mod ports;
 pub mod queue;
 pub mod settings;
+pub mod sim;
 pub mod telemetry;
 pub mod wire;

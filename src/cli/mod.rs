@@ -1,3 +1,4 @@
 //! One file a command.
 
 pub mod health;
+pub mod sim;

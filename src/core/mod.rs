@@ -13,3 +13,4 @@ pub mod ready;
 pub mod retry;
 pub mod schedule;
 pub mod time;
+pub mod window;
