@@ -10,6 +10,7 @@ pub mod downstream;
 pub mod limiter;
 pub mod pipeline;
 pub mod ports;
+pub mod provider;
 pub mod queue;
 pub mod settings;
 pub mod sim;

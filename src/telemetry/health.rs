@@ -15,6 +15,7 @@ use tokio::sync::watch;
 use crate::core::time::Mono;
 use crate::ports::clock::Clock;
 use crate::ports::link::Link;
+use crate::telemetry::meters::LinkMeters;
 
 /// A lane that was silent for longer is stuck. A lane beats once a second or more often, idle or
 /// not, so this is ten missed beats.
@@ -104,9 +105,25 @@ impl Health {
 
     /// Watches something that readiness needs (`rabbitmq`, `redis`, `route sms`). Needs a runtime.
     /// When the other end of `link` is dropped, the component counts as down.
-    pub fn component(&self, name: &str, mut link: watch::Receiver<Link>) {
+    pub fn component(&self, name: &str, link: watch::Receiver<Link>) {
+        self.start(name, link, None);
+    }
+
+    /// The same for a connection that has metrics (`rabbitmq`, `redis`): keeps `sluiced_link_up`
+    /// and `sluiced_reconnects_total` of `target` true as well. Once per target.
+    pub fn target(&self, target: &'static str, link: watch::Receiver<Link>) {
+        self.start(target, link, Some(LinkMeters::new(target)));
+    }
+
+    fn start(&self, name: &str, mut link: watch::Receiver<Link>, meters: Option<LinkMeters>) {
         let name: Arc<str> = name.into();
         let first = link.borrow_and_update().clone();
+        let mut tally = Tally {
+            meters,
+            up: false,
+            was_up: false,
+        };
+        tally.note(&first);
         let index = {
             let mut state = self.inner.lock();
             state.components.push(Component {
@@ -118,7 +135,7 @@ impl Health {
         };
         // Weak: a health that nobody asks any more ends its watchers.
         let inner = Arc::downgrade(&self.inner);
-        tokio::spawn(follow(inner, index, link));
+        tokio::spawn(follow(inner, index, link, tally));
     }
 
     /// Watches a lane from now on.
@@ -208,8 +225,36 @@ impl State {
     }
 }
 
+/// A connection's metrics, if it has any.
+struct Tally {
+    meters: Option<LinkMeters>,
+    /// It is usable.
+    up: bool,
+    /// It was usable before: the next time is a reconnection.
+    was_up: bool,
+}
+
+impl Tally {
+    /// A loss and a return between two looks are one state, and not counted.
+    fn note(&mut self, link: &Link) {
+        if let Some(meters) = &self.meters {
+            meters.up.set(if link.is_up() { 1.0 } else { 0.0 });
+            if link.is_up() && !self.up && self.was_up {
+                meters.reconnects.increment(1);
+            }
+        }
+        self.up = link.is_up();
+        self.was_up |= self.up;
+    }
+}
+
 /// Notes every change of `link` until either end is gone.
-async fn follow(inner: Weak<Inner>, index: usize, mut link: watch::Receiver<Link>) {
+async fn follow(
+    inner: Weak<Inner>,
+    index: usize,
+    mut link: watch::Receiver<Link>,
+    mut tally: Tally,
+) {
     loop {
         let alive = link.changed().await.is_ok();
         let Some(inner) = inner.upgrade() else {
@@ -218,10 +263,12 @@ async fn follow(inner: Weak<Inner>, index: usize, mut link: watch::Receiver<Link
         let now = inner.clock.now();
         if !alive {
             let gone = Link::Down("its supervisor ended".into());
+            tally.note(&gone);
             inner.lock().change(index, gone, now);
             return;
         }
         let link = link.borrow_and_update().clone();
+        tally.note(&link);
         inner.lock().change(index, link, now);
     }
 }
@@ -311,6 +358,30 @@ mod tests {
 
         drop(tell);
         until(|| &*health.missing()[0].reason == "its supervisor ended").await;
+    }
+
+    #[test]
+    fn a_connection_that_came_back_is_counted_and_the_first_is_not() {
+        let recorder = crate::telemetry::recorder::build();
+        metrics::with_local_recorder(&recorder, || {
+            let mut tally = Tally {
+                meters: Some(LinkMeters::new("redis")),
+                up: false,
+                was_up: false,
+            };
+            for link in [
+                Link::Connecting,
+                Link::Up,
+                Link::Up,
+                Link::Down("refused".into()),
+                Link::Up,
+            ] {
+                tally.note(&link);
+            }
+        });
+        let text = recorder.handle().render();
+        assert!(text.contains("sluiced_reconnects_total{target=\"redis\"} 1"));
+        assert!(text.contains("sluiced_link_up{target=\"redis\"} 1"));
     }
 
     #[test]

@@ -324,6 +324,24 @@ mod tests {
     }
 
     #[test]
+    fn the_documentation_has_them_all_with_their_labels() {
+        let page = include_str!("../../docs/operating.md");
+        for metric in ALL {
+            let row = format!("| `{}` |", metric.name);
+            let row = page.lines().find(|line| line.starts_with(&row));
+            let row = row.unwrap_or_else(|| panic!("no row for {}", metric.name));
+            for label in metric.labels {
+                assert!(row.contains(label), "{} misses {label}", metric.name);
+            }
+        }
+        for value in [OUTCOMES, VERDICTS, REASONS, RESULTS].concat() {
+            assert!(page.contains(value), "no {value}");
+        }
+        let rows = page.lines().filter(|line| line.starts_with("| `sluiced_"));
+        assert_eq!(rows.count(), ALL.len(), "a row of a metric that is no more");
+    }
+
+    #[test]
     fn labels_are_bounded() {
         let known = [
             "route", "limit", "outcome", "verdict", "reason", "result", "target", "version",

@@ -1,0 +1,12 @@
+//! What several test binaries share: private servers and bounded waiting.
+#![allow(
+    dead_code,
+    unreachable_pub,
+    clippy::unwrap_used,
+    clippy::print_stderr,
+    reason = "every test binary uses its own part of it, and a test may panic"
+)]
+
+pub mod process;
+pub mod rabbit;
+pub mod wait;

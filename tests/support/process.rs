@@ -1,0 +1,86 @@
+//! A private server process that cannot outlive the tests.
+//!
+//! The server runs in a process group of its own, next to a watcher shell that reads a pipe. The
+//! pipe ends when the test drops its end or dies in any way, SIGKILL included; the watcher then
+//! kills the whole group. So a server in a `static`, which is never dropped, ends too. Its
+//! directory goes when the test process is gone.
+
+use std::ffi::OsStr;
+use std::fs::File;
+use std::net::TcpListener;
+use std::os::unix::process::CommandExt;
+use std::path::Path;
+use std::process::{Child, Command, Stdio};
+
+/// A port that nobody listens on at the moment.
+#[must_use]
+pub fn free_port() -> u16 {
+    TcpListener::bind("127.0.0.1:0")
+        .and_then(|listener| listener.local_addr())
+        .expect("a free port on the loopback device")
+        .port()
+}
+
+/// Commands that run until this is dropped or the test process ends.
+#[derive(Debug)]
+pub struct PrivateProcess {
+    watcher: Child,
+}
+
+impl PrivateProcess {
+    /// Starts `script` (shell; background what shall run side by side), with its output in
+    /// `output.log` in `dir`. Can be started again with the same `dir`.
+    #[must_use]
+    pub fn start<K, V>(script: &str, env: impl IntoIterator<Item = (K, V)>, dir: &Path) -> Self
+    where
+        K: AsRef<OsStr>,
+        V: AsRef<OsStr>,
+    {
+        let out = File::options()
+            .create(true)
+            .append(true)
+            .open(dir.join("output.log"))
+            .expect("the log file of a private server");
+        let err = out.try_clone().expect("a second handle of the log file");
+        // The servers get no stdin, so only the watcher holds the reading end of the pipe.
+        let watched = format!(
+            "exec 3<&0 </dev/null\n\
+             setsid sh -c 'while kill -0 \"$1\"; do sleep 0.2; done; rm -rf \"$2\"' \
+             janitor \"$1\" \"$2\" 3<&- >/dev/null 2>&1 &\n\
+             {{ {script}\n}} 3<&- &\n\
+             cat <&3 >/dev/null\n\
+             kill -KILL 0\n"
+        );
+        let watcher = Command::new("sh")
+            .arg("-c")
+            .arg(watched)
+            .arg("watcher")
+            .arg(std::process::id().to_string())
+            .arg(dir)
+            .envs(env)
+            .stdin(Stdio::piped())
+            .stdout(out)
+            .stderr(err)
+            .process_group(0)
+            .spawn()
+            .expect("a shell to watch a private server");
+        Self { watcher }
+    }
+
+    /// Kills it and waits until it is gone.
+    pub fn stop(mut self) {
+        self.end();
+    }
+
+    fn end(&mut self) {
+        drop(self.watcher.stdin.take());
+        // The watcher kills itself last, with its group.
+        drop(self.watcher.wait());
+    }
+}
+
+impl Drop for PrivateProcess {
+    fn drop(&mut self) {
+        self.end();
+    }
+}
