@@ -20,7 +20,7 @@
 use std::num::NonZeroU32;
 use std::time::Duration;
 
-use super::rate::Rate;
+use super::rate::{MAX_WINDOW, Rate};
 use super::time::{StoreTime, micros};
 
 /// How far ahead slots are leased, unless a limit says otherwise.
@@ -38,6 +38,13 @@ const GUARD_SLACK: u64 = 1_000;
 const CYCLE: u64 = 1_000_000;
 /// The line never reaches further than this, so that turns lost with crashed replicas cannot add up.
 const LINE_MAX: u64 = 60_000_000;
+/// Bounds on what a configuration or a downstream may ask for. With them every number here stays
+/// below 2^53 until the year 2250, so that no product overflows and Lua's doubles are exact.
+const HORIZON_MAX: u64 = 60_000_000;
+/// As the longest window of a rate.
+const HEADROOM_MAX: u64 = micros(MAX_WINDOW);
+/// The longest freeze; a longer one counts as this.
+pub const FREEZE_MAX: Duration = MAX_WINDOW;
 
 /// One paced limit in the integers that the schedule works with.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -51,12 +58,14 @@ pub struct Pace {
 
 impl Pace {
     /// The pace that keeps `rate` in any window, when calls arrive at most `headroom` apart from
-    /// their slots (`P = W + J` in the arithmetic of pacing).
+    /// their slots (`P = W + J` in the arithmetic of pacing). A horizon beyond a minute counts as
+    /// a minute, a headroom beyond 366 days as that.
     #[must_use]
     pub fn new(rate: Rate, headroom: Duration, horizon: Duration) -> Self {
         let units = u64::from(rate.units().get());
-        let period = micros(rate.window()) + micros(headroom);
-        let horizon = micros(horizon).max(1);
+        let headroom = micros(headroom).min(HEADROOM_MAX);
+        let period = micros(rate.window()) + headroom;
+        let horizon = micros(horizon).clamp(1, HORIZON_MAX);
         // A lease is at most 100 ms of the rate, and leaves 40 % of the horizon to fetch the next.
         let span = (horizon * 3 / 5).min(100_000);
         let batch = (u128::from(span) * u128::from(units) / u128::from(period)).max(1);
@@ -64,7 +73,7 @@ impl Pace {
             units,
             period,
             horizon,
-            headroom: micros(headroom),
+            headroom,
             batch: u64::try_from(batch).unwrap_or(u64::MAX),
         }
     }
@@ -113,7 +122,12 @@ impl Pace {
     }
 
     const fn guard_micros(&self) -> u64 {
-        self.horizon + self.headroom + self.period.div_ceil(self.units) + GUARD_SLACK
+        self.guard_beyond(self.horizon)
+    }
+
+    /// The guard against grants that reach up to `horizon` ahead.
+    const fn guard_beyond(&self, horizon: u64) -> u64 {
+        horizon + self.headroom + self.period.div_ceil(self.units) + GUARD_SLACK
     }
 }
 
@@ -132,6 +146,9 @@ pub struct Schedule {
     pub units: u64,
     /// The period at the last grant.
     pub period: u64,
+    /// The horizon at the last grant: how far ahead a slot can lie that others hold. A replica
+    /// that is configured with a shorter one must not take such a slot for a step of the clock.
+    pub horizon: u64,
     /// Which process of the store wrote this: another one may have lost grants.
     pub run: String,
 }
@@ -212,43 +229,18 @@ pub fn lease(
     now: StoreTime,
 ) -> Answer {
     let now = now.as_micros();
-    let guard = pace.guard_micros();
-    let mut guarded = false;
-
-    let mut s = match state.take() {
-        Some(s) if s.run == run => s,
-        lost => {
-            guarded = true;
-            Schedule {
-                next: now + guard,
-                rem: 0,
-                line: now + guard,
-                // Whoever froze the limit may have been heard even if the grants were lost.
-                frozen_until: lost.map_or(0, |s| s.frozen_until),
-                units: pace.units,
-                period: pace.period,
-                run: run.to_owned(),
-            }
-        }
+    let (mut s, mut guarded) = match state.take() {
+        Some(s) if s.run == run => (s, false),
+        lost => (restart(lost, pace, run, now), true),
     };
-
-    if !guarded {
-        guarded = fence(&mut s, pace, ask, now);
-        if s.units != pace.units || s.period != pace.period {
-            // A changed rate: old slots keep their places, the first new one its new distance.
-            s.next += pace.period.div_ceil(pace.units);
-            s.rem = 0;
-            s.units = pace.units;
-            s.period = pace.period;
-        }
-    }
+    guarded = guarded || fence(&mut s, pace, ask, now);
 
     let turn_has_come = ask.turn.is_some_and(|turn| turn.as_micros() <= now);
-    let first = s
-        .next
+    let (free, rem) = free_slot(&s, pace);
+    let first = free
         .max(now + micros(ask.lead).min(pace.horizon / 2))
         .max(s.frozen_until);
-    let rem = if first > s.next { 0 } else { s.rem };
+    let rem = if first > free { 0 } else { rem };
     let reach = now
         + if turn_has_come {
             pace.horizon
@@ -266,15 +258,14 @@ pub fn lease(
         .ok()
         .and_then(NonZeroU32::new)
         .map(|count| {
-            s.next = first + (rem + granted * pace.period) / pace.units;
-            s.rem = (rem + granted * pace.period) % pace.units;
+            book(&mut s, pace, first, rem + granted * pace.period, now);
             Grant {
                 first: StoreTime::from_micros(first),
                 rem,
                 count,
             }
         });
-    let turn = queue_up(&mut s, pace, ask, granted, now);
+    let turn = queue_up(&mut s, pace, ask, granted, now, guarded);
     let frozen_until = (s.frozen_until > now).then(|| StoreTime::from_micros(s.frozen_until));
     *state = Some(s);
     Answer {
@@ -286,18 +277,37 @@ pub fn lease(
     }
 }
 
+/// A schedule in place of one that is missing or that another process of the store wrote.
+fn restart(lost: Option<Schedule>, pace: &Pace, run: &str, now: u64) -> Schedule {
+    let horizon = lost
+        .as_ref()
+        .map_or(pace.horizon, |s| s.horizon.max(pace.horizon));
+    let next = now + pace.guard_beyond(horizon);
+    Schedule {
+        next,
+        rem: 0,
+        line: next,
+        // Whoever froze the limit may have been heard even if the grants were lost.
+        frozen_until: lost.map_or(0, |s| s.frozen_until),
+        units: pace.units,
+        period: pace.period,
+        horizon,
+        run: run.to_owned(),
+    }
+}
+
 /// Moves the schedule behind its guard if the store's clock stepped. Says whether it did.
+///
+/// A freeze keeps its end. Every replica sees the same step, so moving the end by what each of
+/// them saw would move it many times, and would bring freezes back that are long over.
 fn fence(s: &mut Schedule, pace: &Pace, ask: &Ask, now: u64) -> bool {
-    let guard = pace.guard_micros();
+    let horizon = s.horizon.max(pace.horizon);
+    let guard = pace.guard_beyond(horizon);
     let expected = ask.predicted.map_or(now, StoreTime::as_micros);
     let stepped = ask.fence || now.abs_diff(expected) > STEP_TOLERANCE;
     // Without a witness a step back shows in a slot that no grant could have reached.
     if !stepped && s.next <= now + guard {
         return false;
-    }
-    if s.frozen_until > 0 && stepped {
-        // The freeze ends as much later or earlier as the clock moved.
-        s.frozen_until = (s.frozen_until + now).saturating_sub(expected);
     }
     s.next = now + guard;
     s.rem = 0;
@@ -305,39 +315,79 @@ fn fence(s: &mut Schedule, pace: &Pace, ask: &Ask, now: u64) -> bool {
     true
 }
 
+/// The next free slot and its remainder, as the asker's rate sees it.
+///
+/// After a change of the rate, old slots keep their places and the first new one its new distance.
+/// It is written down with the grant only: while old and new replicas ask side by side, a denied
+/// one must not push the row away from the others.
+const fn free_slot(s: &Schedule, pace: &Pace) -> (u64, u64) {
+    if s.units == pace.units && s.period == pace.period {
+        (s.next, s.rem)
+    } else {
+        (s.next + pace.period.div_ceil(pace.units), 0)
+    }
+}
+
+/// Writes a grant down that starts at `first` and takes `taken` units of a microsecond divided by
+/// `units`, the remainder of the first slot included.
+fn book(s: &mut Schedule, pace: &Pace, first: u64, taken: u64, now: u64) {
+    s.next = first + taken / pace.units;
+    s.rem = taken % pace.units;
+    s.units = pace.units;
+    s.period = pace.period;
+    s.horizon = pace.horizon;
+    if s.frozen_until <= now {
+        // It is over: a step back of the clock must not bring it back.
+        s.frozen_until = 0;
+    }
+}
+
 /// Gives the asker its turn if it wants more than it got.
-fn queue_up(s: &mut Schedule, pace: &Pace, ask: &Ask, granted: u64, now: u64) -> Option<StoreTime> {
+fn queue_up(
+    s: &mut Schedule,
+    pace: &Pace,
+    ask: &Ask,
+    granted: u64,
+    now: u64,
+    guarded: bool,
+) -> Option<StoreTime> {
     let left = ask.want - granted;
     if left == 0 {
         return None;
     }
     if let Some(turn) = ask
         .turn
-        .filter(|turn| granted == 0 && turn.as_micros() > now)
+        .filter(|turn| granted == 0 && !guarded && turn.as_micros() > now)
     {
         // It has a place already: asking early neither loses it nor lengthens the line.
         return Some(turn);
     }
-    let start = s.line.max(s.next).max(s.frozen_until).max(now);
-    let wait = start.saturating_sub(pace.horizon + now.max(s.frozen_until));
+    let base = now.max(s.frozen_until);
+    let line_max = base + pace.horizon + LINE_MAX;
+    let (free, _) = free_slot(s, pace);
+    let start = s.line.min(line_max).max(free).max(base);
+    let wait = start.saturating_sub(base + pace.horizon);
     let share = (pace.batch * CYCLE.saturating_sub(wait) / CYCLE).clamp(1, left.min(pace.batch));
-    let end = start + share * pace.period / pace.units;
-    s.line = end.min(now.max(s.frozen_until) + pace.horizon + LINE_MAX);
+    s.line = (start + share * pace.period / pace.units).min(line_max);
+    // The turn has come once the last slot of the share lies within the horizon. One slot later
+    // would be too late where slots are further apart than the horizon reaches.
+    let last = start + ((share - 1) * pace.period).div_ceil(pace.units);
     let earliest = if ask.predicted.is_none() {
         now + pace.horizon
     } else {
         now
     };
     Some(StoreTime::from_micros(
-        (end.saturating_sub(pace.horizon)).max(earliest + 1),
+        last.saturating_sub(pace.horizon).max(earliest + 1),
     ))
 }
 
-/// Freezes the limit until `now + length`, or leaves a later end as it is. Answers the end.
+/// Freezes the limit until `now + length` (366 days at most), or leaves a later end as it is.
+/// Answers the end.
 ///
 /// With no schedule yet, the freeze alone is kept: the lease that follows starts behind the guard.
 pub fn freeze(state: &mut Option<Schedule>, length: Duration, now: StoreTime) -> StoreTime {
-    let until = now + length;
+    let until = now + length.min(FREEZE_MAX);
     let s = state.get_or_insert_with(|| Schedule {
         next: 0,
         rem: 0,
@@ -345,6 +395,7 @@ pub fn freeze(state: &mut Option<Schedule>, length: Duration, now: StoreTime) ->
         frozen_until: 0,
         units: 0,
         period: 0,
+        horizon: 0,
         // No process is called this, so the next lease takes the state for lost.
         run: String::new(),
     });
@@ -367,3 +418,6 @@ pub fn give_back(state: &mut Option<Schedule>, pace: &Pace, run: &str, tail: &Gr
     s.rem = tail.rem;
     true
 }
+
+#[cfg(test)]
+mod tests;

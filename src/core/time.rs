@@ -71,8 +71,13 @@ time_point!(Mono, "mono");
 
 /// A duration in whole microseconds, saturating.
 #[must_use]
-pub fn micros(duration: Duration) -> u64 {
-    u64::try_from(duration.as_micros()).unwrap_or(u64::MAX)
+pub const fn micros(duration: Duration) -> u64 {
+    let micros = duration.as_micros();
+    if micros > u64::MAX as u128 {
+        u64::MAX
+    } else {
+        micros as u64
+    }
 }
 
 #[cfg(test)]

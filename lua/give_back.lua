@@ -1,0 +1,28 @@
+-- Takes back the unused tail of a lease: `core::schedule::give_back`.
+--
+-- KEYS[1]  the limit's hash
+-- ARGV     1 units   2 period   (the pace)
+--          3 run     the server's run_id, as INFO told this connection
+--          4 first   the tail's first slot   5 rem   its remainder   6 count   how many slots
+-- Reply    1 if the slots are free again, 0 if somebody leased after them
+--
+-- Invariant: only the end of the row is taken back, so no slot is ever granted twice. The caller
+-- must not repeat a call that may have run: the same slots may belong to somebody else by then.
+-- Writes nothing on a hash that has no `next`, so a key without a time to live cannot come up.
+
+local units, period = tonumber(ARGV[1]), tonumber(ARGV[2])
+local first, rem, count = tonumber(ARGV[4]), tonumber(ARGV[5]), tonumber(ARGV[6])
+local h = redis.call('HMGET', KEYS[1],
+  'next', 'rem', 'line', 'frozen_until', 'units', 'period', 'horizon', 'run')
+for i = 1, 7 do
+  if not tonumber(h[i]) then return 0 end
+end
+
+local taken = rem + count * period
+local ends = first + (taken - taken % units) / units
+if h[8] ~= ARGV[3] or tonumber(h[5]) ~= units or tonumber(h[6]) ~= period
+  or tonumber(h[1]) ~= ends or tonumber(h[2]) ~= taken % units then
+  return 0
+end
+redis.call('HSET', KEYS[1], 'next', string.format('%.0f', first), 'rem', string.format('%.0f', rem))
+return 1

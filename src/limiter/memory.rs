@@ -1,0 +1,133 @@
+//! Paced limits of this process alone: the decision of `core::schedule` behind a lock.
+//!
+//! For the embedded queue and for tests. Nothing is ever lost and nobody else writes, so the only
+//! guard is the one at the start: an earlier process may have died with slots in flight.
+
+use std::collections::HashMap;
+use std::fmt;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
+
+use futures::FutureExt;
+use futures::future::BoxFuture;
+use tokio::sync::{broadcast, watch};
+
+use crate::core::schedule::{self, Answer, Ask, Grant, Schedule};
+use crate::core::time::StoreTime;
+use crate::ports::clock::Clock;
+use crate::ports::link::Link;
+use crate::ports::pace::{Notice, PaceStore, PacedLimit, StoreError};
+
+/// A name for the one process that ever writes the state.
+const RUN: &str = "memory";
+/// The store's clock starts here (September 2020), so that its numbers are as large as Redis' own.
+const EPOCH: Duration = Duration::from_secs(1_600_000_000);
+/// How many notices a slow receiver may lag behind before it loses some.
+const NOTICES: usize = 64;
+
+/// The schedules of this process.
+pub struct MemoryPaceStore {
+    clock: Clock,
+    limits: Mutex<HashMap<Arc<str>, Option<Schedule>>>,
+    notices: broadcast::Sender<Notice>,
+    link: watch::Sender<Link>,
+}
+
+impl MemoryPaceStore {
+    /// A store without limits yet, whose time follows `clock`.
+    #[must_use]
+    pub fn new(clock: Clock) -> Self {
+        Self {
+            clock,
+            limits: Mutex::default(),
+            notices: broadcast::Sender::new(NOTICES),
+            link: watch::Sender::new(Link::Up),
+        }
+    }
+
+    /// Now, on the store's clock.
+    #[must_use]
+    pub fn now(&self) -> StoreTime {
+        StoreTime::from_micros(self.clock.now().as_micros()) + EPOCH
+    }
+
+    fn decide<T>(
+        &self,
+        limit: &PacedLimit,
+        decision: impl FnOnce(&mut Option<Schedule>, StoreTime) -> T,
+    ) -> T {
+        let mut limits = self.lock();
+        // Read under the lock: the order of decisions is the order of their times.
+        let now = self.now();
+        match limits.get_mut(&limit.name) {
+            Some(state) => decision(state, now),
+            None => decision(limits.entry(Arc::clone(&limit.name)).or_default(), now),
+        }
+    }
+
+    fn lock(&self) -> MutexGuard<'_, HashMap<Arc<str>, Option<Schedule>>> {
+        // A decision takes the state out while it works: after a panic it counts as lost, and the
+        // next lease starts behind its guard.
+        self.limits.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+impl PaceStore for MemoryPaceStore {
+    fn lease<'a>(
+        &'a self,
+        limit: &'a PacedLimit,
+        ask: Ask,
+    ) -> BoxFuture<'a, Result<Answer, StoreError>> {
+        async move {
+            Ok(self.decide(limit, |state, now| {
+                schedule::lease(state, &limit.pace, RUN, &ask, now)
+            }))
+        }
+        .boxed()
+    }
+
+    fn freeze<'a>(
+        &'a self,
+        limit: &'a PacedLimit,
+        length: Duration,
+    ) -> BoxFuture<'a, Result<StoreTime, StoreError>> {
+        async move {
+            let until = self.decide(limit, |state, now| schedule::freeze(state, length, now));
+            let notice = Notice::Frozen {
+                limit: Arc::clone(&limit.name),
+                until,
+            };
+            // Nobody listening is fine: the next answer tells the same.
+            drop(self.notices.send(notice));
+            Ok(until)
+        }
+        .boxed()
+    }
+
+    fn give_back<'a>(
+        &'a self,
+        limit: &'a PacedLimit,
+        tail: Grant,
+    ) -> BoxFuture<'a, Result<bool, StoreError>> {
+        async move {
+            Ok(self.decide(limit, |state, _| {
+                schedule::give_back(state, &limit.pace, RUN, &tail)
+            }))
+        }
+        .boxed()
+    }
+
+    fn notices(&self) -> broadcast::Receiver<Notice> {
+        self.notices.subscribe()
+    }
+
+    fn link(&self) -> watch::Receiver<Link> {
+        self.link.subscribe()
+    }
+}
+
+impl fmt::Debug for MemoryPaceStore {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("MemoryPaceStore").finish_non_exhaustive()
+    }
+}

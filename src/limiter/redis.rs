@@ -1,0 +1,180 @@
+//! Paced limits in Redis, shared by every replica.
+//!
+//! One hash per limit and one script per decision (`lua/`), so that a decision is one round trip
+//! and atomic. The connection is supervised: it is rebuilt in the background and, until it is
+//! back, every call fails at once instead of queueing up behind a dead socket.
+
+mod connection;
+mod fault;
+mod notices;
+mod scripts;
+
+use std::fmt;
+use std::num::NonZeroU32;
+use std::sync::Arc;
+use std::time::Duration;
+
+use futures::FutureExt;
+use futures::future::BoxFuture;
+use secrecy::SecretString;
+use tokio::sync::{broadcast, watch};
+use tokio_util::task::AbortOnDropHandle;
+
+use self::connection::Connection;
+use self::scripts::Scripts;
+use crate::core::schedule::{Answer, Ask, Grant};
+use crate::core::time::StoreTime;
+use crate::ports::link::Link;
+use crate::ports::pace::{Notice, PaceStore, PacedLimit, StoreError};
+
+/// How errors name this store.
+const STORE: &str = "Redis";
+
+/// Where Redis is and how long it may take.
+#[derive(Clone, Debug)]
+pub struct RedisOptions {
+    /// `redis://user:password@host:port/db`, or `rediss://` for TLS (a crypto provider of rustls
+    /// must be installed).
+    pub url: SecretString,
+    /// Replaces the password of the URL.
+    pub password: Option<SecretString>,
+    /// What every key and channel starts with.
+    pub prefix: String,
+    /// The bound on connecting, TLS and authentication included.
+    pub connect_timeout: Duration,
+    /// The bound on every call.
+    pub response_timeout: Duration,
+    /// Certificates (PEM) that are trusted instead of the system's.
+    pub ca_pem: Option<Vec<u8>>,
+}
+
+/// Is told what the store does, for metrics. Every method does nothing unless overridden.
+pub trait StoreEvents: Send + Sync + fmt::Debug {
+    /// A script was called and answered (`ok`) or not.
+    fn asked(&self, script: &'static str, ok: bool) {
+        let _: (&'static str, bool) = (script, ok);
+    }
+
+    /// A connection was made.
+    fn connected(&self) {}
+
+    /// A connection was lost or given up.
+    fn lost(&self) {}
+}
+
+/// Nobody wants to know.
+impl StoreEvents for () {}
+
+/// The schedules in Redis.
+pub struct RedisPaceStore {
+    connection: Arc<Connection>,
+    scripts: Scripts,
+    notices: broadcast::Sender<Notice>,
+    events: Arc<dyn StoreEvents>,
+    _supervisor: AbortOnDropHandle<()>,
+    _listener: AbortOnDropHandle<()>,
+}
+
+impl RedisPaceStore {
+    /// Starts to connect in the background and answers at once. Must be called on a Tokio runtime;
+    /// the connection is kept up until the store is dropped.
+    ///
+    /// # Errors
+    /// When the URL or the certificates cannot be read. That Redis is out of reach is no error.
+    pub fn connect(
+        options: &RedisOptions,
+        events: Arc<dyn StoreEvents>,
+    ) -> Result<Self, StoreError> {
+        let connection = Arc::new(Connection::new(options, Arc::clone(&events))?);
+        let supervisor = tokio::spawn(Arc::clone(&connection).supervise());
+        let notices = broadcast::Sender::new(notices::CAPACITY);
+        let channel = notices::channel(&options.prefix);
+        let listener = tokio::spawn(notices::listen(
+            Arc::clone(&connection),
+            channel.clone(),
+            notices.clone(),
+        ));
+        Ok(Self {
+            connection,
+            scripts: Scripts::new(options.prefix.clone(), channel),
+            notices,
+            events,
+            _supervisor: AbortOnDropHandle::new(supervisor),
+            _listener: AbortOnDropHandle::new(listener),
+        })
+    }
+
+    /// Calls a script and tells the metrics.
+    async fn call<T: ::redis::FromRedisValue>(
+        &self,
+        script: scripts::Call<'_>,
+    ) -> Result<T, StoreError> {
+        let answer = self.connection.call(&script).await;
+        self.events.asked(script.name(), answer.is_ok());
+        answer
+    }
+}
+
+impl PaceStore for RedisPaceStore {
+    fn lease<'a>(
+        &'a self,
+        limit: &'a PacedLimit,
+        ask: Ask,
+    ) -> BoxFuture<'a, Result<Answer, StoreError>> {
+        async move {
+            let reply: (u64, u64, u64, u32, u64, u64, u8) =
+                self.call(self.scripts.lease(limit, &ask)).await?;
+            let (now, first, rem, count, turn, frozen_until, guarded) = reply;
+            Ok(Answer {
+                now: StoreTime::from_micros(now),
+                grant: NonZeroU32::new(count).map(|count| Grant {
+                    first: StoreTime::from_micros(first),
+                    rem,
+                    count,
+                }),
+                turn: (turn > 0).then(|| StoreTime::from_micros(turn)),
+                frozen_until: (frozen_until > 0).then(|| StoreTime::from_micros(frozen_until)),
+                guarded: guarded > 0,
+            })
+        }
+        .boxed()
+    }
+
+    fn freeze<'a>(
+        &'a self,
+        limit: &'a PacedLimit,
+        length: Duration,
+    ) -> BoxFuture<'a, Result<StoreTime, StoreError>> {
+        async move {
+            let (_now, until): (u64, u64) = self.call(self.scripts.freeze(limit, length)).await?;
+            Ok(StoreTime::from_micros(until))
+        }
+        .boxed()
+    }
+
+    fn give_back<'a>(
+        &'a self,
+        limit: &'a PacedLimit,
+        tail: Grant,
+    ) -> BoxFuture<'a, Result<bool, StoreError>> {
+        async move {
+            let taken: u8 = self.call(self.scripts.give_back(limit, &tail)).await?;
+            Ok(taken > 0)
+        }
+        .boxed()
+    }
+
+    fn notices(&self) -> broadcast::Receiver<Notice> {
+        self.notices.subscribe()
+    }
+
+    fn link(&self) -> watch::Receiver<Link> {
+        self.connection.link()
+    }
+}
+
+impl fmt::Debug for RedisPaceStore {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("RedisPaceStore").finish_non_exhaustive()
+    }
+}

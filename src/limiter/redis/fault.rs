@@ -1,0 +1,103 @@
+//! What an error of Redis means: for the connection, and for who asked.
+
+use redis::{ErrorKind, RedisError, ServerErrorKind};
+
+use super::STORE;
+use crate::ports::pace::StoreError;
+
+/// An error of Redis, sorted by what to do about it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Fault {
+    /// The connection is of no use any more: rebuild it.
+    Broken,
+    /// The server cannot answer at present, on any connection.
+    Busy,
+    /// It will answer the same again until somebody changes something.
+    Refused,
+}
+
+/// Codes of replies that go away by themselves. The crate has no names for some of them.
+const PASSING: [&str; 7] = [
+    "LOADING",
+    "BUSY",
+    "TRYAGAIN",
+    "MASTERDOWN",
+    "CLUSTERDOWN",
+    "NOREPLICAS",
+    // A disk that is full or slow for a while (`stop-writes-on-bgsave-error`).
+    "MISCONF",
+];
+
+/// Sorts an error.
+pub(super) fn fault(error: &RedisError) -> Fault {
+    match error.kind() {
+        // A former master after a failover: the new one is behind the same name.
+        ErrorKind::Server(ServerErrorKind::ReadOnly) => Fault::Broken,
+        ErrorKind::Io | ErrorKind::Parse => Fault::Broken,
+        ErrorKind::AuthenticationFailed | ErrorKind::InvalidClientConfig => Fault::Refused,
+        _ => match error.code() {
+            Some(code) if PASSING.contains(&code) => Fault::Busy,
+            Some("ERR")
+                if error
+                    .detail()
+                    .is_some_and(|d| d.contains("max number of clients")) =>
+            {
+                Fault::Busy
+            }
+            // The password was changed under us, or the user lost a right: connecting again says.
+            Some("NOAUTH") => Fault::Broken,
+            _ => Fault::Refused,
+        },
+    }
+}
+
+/// The error for who asked, without `secret`.
+pub(super) fn store_error(error: &RedisError, secret: Option<&str>) -> StoreError {
+    let reason = hide(&error.to_string(), secret);
+    match fault(error) {
+        Fault::Broken | Fault::Busy => StoreError::Unreachable {
+            store: STORE,
+            reason,
+        },
+        Fault::Refused => StoreError::Refused {
+            store: STORE,
+            reason,
+        },
+    }
+}
+
+/// Redis quotes the arguments of a command that it does not know, the password of `AUTH` too.
+fn hide(text: &str, secret: Option<&str>) -> String {
+    match secret {
+        Some(secret) if !secret.is_empty() => text.replace(secret, "***"),
+        _ => text.to_owned(),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_password_that_redis_quotes_is_hidden() {
+        let text = "unknown command 'AUTH', with args beginning with: 'hunter2'";
+        let hidden = hide(text, Some("hunter2"));
+        assert!(!hidden.contains("hunter2"), "{hidden}");
+        assert_eq!(hide("plain", Some("")), "plain");
+    }
+
+    #[test]
+    fn errors_are_sorted_by_what_to_do_about_them() {
+        let io = RedisError::from(std::io::Error::other("gone"));
+        assert_eq!(fault(&io), Fault::Broken);
+        let read_only = RedisError::from((ServerErrorKind::ReadOnly.into(), "a replica"));
+        assert_eq!(fault(&read_only), Fault::Broken);
+        let loading = RedisError::from((ServerErrorKind::BusyLoading.into(), "loading"));
+        assert_eq!(fault(&loading), Fault::Busy);
+        let busy = redis::make_extension_error("BUSY".to_owned(), None);
+        assert_eq!(fault(&busy), Fault::Busy);
+        let wrong = redis::make_extension_error("WRONGTYPE".to_owned(), None);
+        assert_eq!(fault(&wrong), Fault::Refused);
+        assert!(!store_error(&wrong, None).is_transient());
+    }
+}

@@ -1,0 +1,125 @@
+//! What replicas tell each other: a subscription on a connection of its own.
+//!
+//! Publish/subscribe may lose a notice. That is fine: the next answer to an ask tells the same.
+//! So a subscription that breaks is rebuilt quietly; the other connection says what is wrong.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use futures::StreamExt;
+use redis::Msg;
+use redis::aio::PubSub;
+use tokio::sync::broadcast;
+use tokio::time::{MissedTickBehavior, timeout};
+use tracing::debug;
+
+use super::connection::{Backoff, Connection};
+use crate::core::time::StoreTime;
+use crate::ports::pace::Notice;
+
+/// How many notices a slow receiver may lag behind before it loses some.
+pub(super) const CAPACITY: usize = 64;
+/// How often an idle subscription is checked.
+const CHECK: Duration = Duration::from_secs(5);
+
+/// The channel of a fleet.
+pub(super) fn channel(prefix: &str) -> String {
+    format!("{prefix}:notices")
+}
+
+/// Listens for as long as it is polled.
+pub(super) async fn listen(
+    connection: Arc<Connection>,
+    channel: String,
+    notices: broadcast::Sender<Notice>,
+) {
+    let mut backoff = Backoff::default();
+    loop {
+        match subscribe(&connection, &channel).await {
+            Ok(subscription) => {
+                debug!(channel, "listening for notices");
+                backoff = Backoff::default();
+                forward(subscription, &connection, &notices).await;
+            }
+            Err(reason) => debug!(channel, reason, "cannot listen for notices"),
+        }
+        tokio::time::sleep(backoff.next()).await;
+    }
+}
+
+async fn subscribe(connection: &Connection, channel: &str) -> Result<PubSub, String> {
+    let subscribing = async {
+        let mut subscription = connection.client().get_async_pubsub().await?;
+        subscription.subscribe(channel).await?;
+        Ok(subscription)
+    };
+    match timeout(connection.connect_timeout(), subscribing).await {
+        Ok(done) => done.map_err(|error| connection.error(&error).to_string()),
+        Err(_) => Err("no answer in time".to_owned()),
+    }
+}
+
+/// Passes notices on until the subscription breaks.
+async fn forward(
+    subscription: PubSub,
+    connection: &Connection,
+    notices: &broadcast::Sender<Notice>,
+) {
+    let (mut sink, mut stream) = subscription.split();
+    let mut check = tokio::time::interval(CHECK);
+    check.set_missed_tick_behavior(MissedTickBehavior::Delay);
+    loop {
+        tokio::select! {
+            message = stream.next() => match message {
+                Some(message) => {
+                    if let Some(notice) = parse(&message) {
+                        // Nobody listening is fine.
+                        drop(notices.send(notice));
+                    }
+                }
+                None => return,
+            },
+            _ = check.tick() => {
+                let pong = timeout(connection.response_timeout(), sink.ping::<redis::Value>());
+                if !matches!(pong.await, Ok(Ok(_))) {
+                    return;
+                }
+            }
+        }
+    }
+}
+
+fn parse(message: &Msg) -> Option<Notice> {
+    let text: String = message.get_payload().ok()?;
+    read(&text)
+}
+
+/// `frozen <limit> <until>`; what a later version may say besides is passed over.
+fn read(text: &str) -> Option<Notice> {
+    let mut words = text.split(' ');
+    let (kind, limit, until) = (words.next()?, words.next()?, words.next()?);
+    (kind == "frozen").then_some(())?;
+    Some(Notice::Frozen {
+        limit: Arc::from(limit),
+        until: StoreTime::from_micros(until.parse().ok()?),
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn notices_are_read_and_strange_ones_passed_over() {
+        assert_eq!(
+            read("frozen provider 1795228193000000"),
+            Some(Notice::Frozen {
+                limit: Arc::from("provider"),
+                until: StoreTime::from_micros(1_795_228_193_000_000),
+            })
+        );
+        for text in ["", "frozen", "frozen a", "frozen a b", "thawed a 1"] {
+            assert_eq!(read(text), None, "{text}");
+        }
+    }
+}

@@ -1,0 +1,157 @@
+//! The scripts of `lua/`, with their keys and arguments in the order that their headers name.
+
+use std::time::Duration;
+
+use redis::{Script, ScriptInvocation};
+
+use crate::core::schedule::{Ask, FREEZE_MAX, Grant, Pace};
+use crate::core::time::{StoreTime, micros};
+use crate::ports::pace::PacedLimit;
+
+/// Numbers beyond this are no longer exact in Lua.
+const EXACT: u64 = (1 << 53) - 1;
+/// A hash outlives its last write by at least this.
+const KEEP: Duration = Duration::from_secs(24 * 3600);
+
+/// The loaded scripts and what their keys start with.
+#[derive(Debug)]
+pub(super) struct Scripts {
+    lease: Script,
+    freeze: Script,
+    give_back: Script,
+    prefix: String,
+    channel: String,
+}
+
+/// A script with its arguments, but for the run that only the connection knows.
+#[derive(Debug)]
+pub(super) struct Call<'a> {
+    name: &'static str,
+    script: &'a Script,
+    key: String,
+    before: Vec<Arg<'a>>,
+}
+
+/// An argument of a script.
+#[derive(Clone, Copy, Debug)]
+enum Arg<'a> {
+    Number(u64),
+    /// A point in time, or -1.
+    Time(Option<StoreTime>),
+    Text(&'a str),
+    /// The run_id of the server at the other end.
+    Run,
+}
+
+impl Call<'_> {
+    /// The value of the metric label `script`.
+    pub(super) const fn name(&self) -> &'static str {
+        self.name
+    }
+
+    /// Ready to be sent to the server whose run_id is `run`.
+    pub(super) fn invocation(&self, run: &str) -> ScriptInvocation<'_> {
+        let mut invocation = self.script.prepare_invoke();
+        invocation.key(&self.key);
+        for arg in &self.before {
+            match *arg {
+                Arg::Number(number) => invocation.arg(number.min(EXACT)),
+                Arg::Time(Some(time)) => invocation.arg(time.as_micros().min(EXACT)),
+                Arg::Time(None) => invocation.arg(-1),
+                Arg::Text(text) => invocation.arg(text),
+                Arg::Run => invocation.arg(run),
+            };
+        }
+        invocation
+    }
+}
+
+impl Scripts {
+    pub(super) fn new(prefix: String, channel: String) -> Self {
+        Self {
+            lease: Script::new(include_str!("../../../lua/lease.lua")),
+            freeze: Script::new(include_str!("../../../lua/freeze.lua")),
+            give_back: Script::new(include_str!("../../../lua/give_back.lua")),
+            prefix,
+            channel,
+        }
+    }
+
+    pub(super) fn lease(&self, limit: &PacedLimit, ask: &Ask) -> Call<'_> {
+        let pace = &limit.pace;
+        self.call(
+            "lease",
+            &self.lease,
+            limit,
+            vec![
+                Arg::Number(pace.units()),
+                Arg::Number(pace.period()),
+                Arg::Number(micros(pace.horizon())),
+                Arg::Number(micros(pace.headroom())),
+                Arg::Number(pace.batch()),
+                Arg::Run,
+                Arg::Number(ask.want),
+                Arg::Time(ask.turn),
+                Arg::Time(ask.predicted),
+                Arg::Number(micros(ask.lead)),
+                Arg::Number(u64::from(ask.fence)),
+            ],
+        )
+    }
+
+    pub(super) fn freeze<'a>(&'a self, limit: &'a PacedLimit, length: Duration) -> Call<'a> {
+        self.call(
+            "freeze",
+            &self.freeze,
+            limit,
+            vec![
+                Arg::Number(micros(length.min(FREEZE_MAX))),
+                Arg::Number(keep(&limit.pace)),
+                Arg::Text(&self.channel),
+                Arg::Text(&limit.name),
+            ],
+        )
+    }
+
+    pub(super) fn give_back(&self, limit: &PacedLimit, tail: &Grant) -> Call<'_> {
+        self.call(
+            "give_back",
+            &self.give_back,
+            limit,
+            vec![
+                Arg::Number(limit.pace.units()),
+                Arg::Number(limit.pace.period()),
+                Arg::Run,
+                Arg::Time(Some(tail.first)),
+                Arg::Number(tail.rem),
+                Arg::Number(u64::from(tail.count.get())),
+            ],
+        )
+    }
+
+    fn call<'a>(
+        &self,
+        name: &'static str,
+        script: &'a Script,
+        limit: &PacedLimit,
+        before: Vec<Arg<'a>>,
+    ) -> Call<'a> {
+        Call {
+            name,
+            script,
+            key: key(&self.prefix, &limit.name),
+            before,
+        }
+    }
+}
+
+/// The hash of a limit. The braces are Redis Cluster's hash tag: all that belongs to a limit lies
+/// in one slot. Names hold no braces.
+fn key(prefix: &str, limit: &str) -> String {
+    format!("{prefix}:{{{limit}}}:paced")
+}
+
+/// How long a state must be kept after the last write to it: a slot in it cannot matter longer.
+fn keep(pace: &Pace) -> u64 {
+    (2 * pace.period() + micros(pace.guard())).max(micros(KEEP))
+}
