@@ -6,9 +6,6 @@ use clap::Args;
 
 use crate::sim::{Report, Scenario, run as simulate};
 
-/// Events shown of a run that failed.
-const SHOWN: usize = 60;
-
 /// Which runs.
 #[derive(Clone, Debug, Args)]
 pub struct SimArgs {
@@ -21,9 +18,12 @@ pub struct SimArgs {
     /// The first of them.
     #[arg(long, default_value_t = 1)]
     pub from: u64,
-    /// One line for every run.
+    /// One line for every run; with `--seed`, its events too.
     #[arg(long)]
     pub verbose: bool,
+    /// How many of its last events are shown.
+    #[arg(long, default_value_t = 60)]
+    pub events: usize,
 }
 
 /// Runs the simulation; the exit code says whether all runs held.
@@ -38,7 +38,7 @@ pub fn run(args: &SimArgs, out: &mut dyn Write) -> io::Result<u8> {
         line(out, &scenario, &report)?;
         writeln!(out, "fingerprint {:016x}", report.trace.fingerprint())?;
         if report.failure.is_some() || args.verbose {
-            events(out, &report)?;
+            events(out, &report, args.events)?;
         }
         return failure(out, &scenario, &report);
     }
@@ -58,7 +58,7 @@ pub fn run(args: &SimArgs, out: &mut dyn Write) -> io::Result<u8> {
             if failed == 1 {
                 write!(out, "{scenario}")?;
                 line(out, &scenario, &report)?;
-                events(out, &report)?;
+                events(out, &report, args.events)?;
             }
             failure(out, &scenario, &report)?;
         }
@@ -99,8 +99,8 @@ fn percent(part: Option<f64>) -> String {
     part.map_or_else(|| "-".to_owned(), |part| format!("{:.2} %", part * 100.0))
 }
 
-fn events(out: &mut dyn Write, report: &Report) -> io::Result<()> {
-    for event in report.trace.tail(SHOWN) {
+fn events(out: &mut dyn Write, report: &Report, count: usize) -> io::Result<()> {
+    for event in report.trace.tail(count) {
         writeln!(out, "{event}")?;
     }
     Ok(())

@@ -51,7 +51,8 @@ pub(super) struct Replica {
     /// The turn that the last answer gave, for the check that nobody asks before it.
     pub(super) turn: Option<StoreTime>,
     pub(super) last_ask: u64,
-    pub(super) served: u64,
+    /// What its ways to the store and back take beyond the usual.
+    pub(super) detour: (u64, u64),
     /// When its clock was started, where it stood, and how many millionths it is fast.
     born: u64,
     zero: u64,
@@ -74,7 +75,7 @@ impl Replica {
             asking: None,
             turn: None,
             last_ask: 0,
-            served: 0,
+            detour: (0, 0),
             born: t,
             zero: 3_600_000_000 + dice.below(1_000_000_000_000),
             drift,

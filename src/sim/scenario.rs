@@ -50,6 +50,8 @@ pub enum Load {
 pub struct Surroundings {
     /// Median of one way to the store.
     pub to_store: Duration,
+    /// What the ways of a replica to the store and back may differ by, each drawn once: up to this.
+    pub lopsided: Duration,
     /// Ways to the store that take up to 300 ms, per million.
     pub slow_ways: u64,
     /// Requests that fail, per million: half of them after they were executed.
@@ -92,6 +94,7 @@ impl Surroundings {
     pub const fn calm() -> Self {
         Self {
             to_store: Duration::from_micros(150),
+            lopsided: Duration::ZERO,
             slow_ways: 0,
             lost_asks: 0,
             lateness: Duration::from_micros(100),
@@ -134,14 +137,13 @@ impl Scenario {
         Pace::new(self.rate, self.headroom, self.horizon)
     }
 
-    /// What a replica holds so that the prefetch is never what holds it up: two seconds of its
-    /// share (a line's round is one), what its calls in flight take, and two leases.
+    /// What a replica holds so that the prefetch is never what holds it up: a round of the
+    /// line at its share, what its calls in flight take, and a lease.
     #[must_use]
     pub fn ample_prefetch(&self) -> u32 {
         let share = self.rate.per_second() / f64::from(self.replicas.max(1));
         let call = self.around.call.as_secs_f64() * 4.0;
-        let lease = self.rate.per_second() * self.horizon.as_secs_f64();
-        ((share * (2.0 + call)) as u32 + (lease * 2.0).min(share * 2.0) as u32).max(4)
+        ((share * (1.2 + call)) as u32 + self.pace().batch() as u32).max(4)
     }
 
     /// Whether messages can be called more than once.
@@ -182,7 +184,9 @@ impl Scenario {
         s.stagger = Duration::from_millis(dice.pick(&[0, 5, 100, 1_000]));
         s.around.to_store = Duration::from_micros(dice.pick(&[50, 100, 200, 500]));
         s.around.call = Duration::from_millis(dice.pick(&[3, 20, 100]));
+        s.messages -= s.prefetch * s.replicas;
         s.prefetch = s.ample_prefetch();
+        s.messages += s.prefetch * s.replicas;
         if dice.chance(150_000) {
             s.prefetch = (s.prefetch / 8).max(1);
         }
@@ -202,14 +206,19 @@ fn rate(dice: &mut Dice) -> (Rate, u64) {
     let (units, window, seconds) = dice.pick(&[
         (5, SECOND, 60),
         (50, SECOND, 30),
-        (400, SECOND, 8),
-        (400, SECOND, 8),
+        (400, SECOND, 6),
+        (400, SECOND, 6),
+        (400, SECOND, 6),
         (300, 5 * SECOND, 60),
         (60, 60 * SECOND, 300),
-        (2_000, SECOND, 4),
-        (5_000, SECOND, 3),
-        (20_000, SECOND, 2),
+        (1_000, SECOND, 4),
+        (5_000, SECOND, 2),
     ]);
+    let (units, window, seconds) = if dice.chance(10_000) {
+        (20_000, SECOND, 2)
+    } else {
+        (units, window, seconds)
+    };
     let units = NonZeroU32::new(units).unwrap_or(NonZeroU32::MIN);
     let rate = Rate::new(units, Duration::from_micros(window));
     (rate.expect("all rates in the list are in range"), seconds)
@@ -225,6 +234,9 @@ fn fleet(dice: &mut Dice, rate: Rate) -> u32 {
 fn roughen(dice: &mut Dice, s: &mut Scenario) {
     if dice.chance(300_000) {
         s.around.slow_ways = dice.pick(&[300, 3_000, 20_000]);
+    }
+    if dice.chance(300_000) {
+        s.around.lopsided = s.headroom / 4;
     }
     if dice.chance(300_000) {
         s.around.lost_asks = dice.pick(&[300, 3_000, 50_000]);

@@ -323,9 +323,11 @@ impl Judge {
         let least_served = (slots > 0 && mean > 0.0).then(|| least as f64 / mean);
         if let Some(part) = least_served
             && mean >= 50.0
+            && count <= 100
+            && self.until.zip(self.from).is_some_and(|(until, from)| until - from > 5_000_000)
             && ample
             && self.scenario.is_calm()
-            && part < 0.8
+            && part < 0.75
         {
             self.fail(
                 t,

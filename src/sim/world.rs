@@ -281,7 +281,6 @@ impl<'a> World<'a> {
             Event::Call { parcel, slot } => self.last_look(replica, parcel, slot, mono),
             Event::Settle { parcel } => {
                 replica.calls -= 1;
-                replica.served += 1;
                 replica.unsettled.remove(&parcel.id);
                 self.judge.settled(parcel.id);
             }
@@ -321,6 +320,9 @@ impl<'a> World<'a> {
             self.around.drift,
             &mut self.dice,
         ));
+        let detour = micros(self.around.lopsided);
+        // One way or the other is longer, or none, or both.
+        replica.detour = (self.dice.pick(&[0, detour]), self.dice.pick(&[0, detour]));
         self.trace.note(self.t, id, What::Started);
         self.drive(&mut replica);
         self.replicas.push(Some(replica));
@@ -410,7 +412,7 @@ impl<'a> World<'a> {
         let id = self.asks;
         replica.asking = Some(id);
         replica.last_ask = self.t;
-        let (out, back) = (self.way(), self.way());
+        let (out, back) = (self.way() + replica.detour.0, self.way() + replica.detour.1);
         if self.dice.chance(self.around.lost_asks) {
             self.after(STORE_TIMEOUT, replica.id, Event::AskFailed { id });
             if self.dice.chance(500_000) {
