@@ -10,5 +10,6 @@
 pub mod broker;
 pub mod messages;
 pub mod process;
+pub mod rabbit;
 pub mod redis;
 pub mod wait;
