@@ -27,6 +27,13 @@ const BOUND: Duration = Duration::from_secs(60);
 async fn alone() -> (MutexGuard<'static, ()>, &'static Rabbit) {
     static TURN: Mutex<()> = Mutex::const_new(());
     let turn = TURN.lock().await;
+    // Shown when a test fails; `RUST_LOG` says how much.
+    drop(
+        tracing_subscriber::fmt()
+            .with_env_filter(tracing_subscriber::EnvFilter::from_default_env())
+            .with_test_writer()
+            .try_init(),
+    );
     (turn, Rabbit::shared())
 }
 
@@ -122,7 +129,7 @@ fn dead_or_done(n: u64) -> Verdict {
     }
 }
 
-async fn a_restart_loses_nothing(queue_type: QueueType, name: &str) {
+async fn a_restart_loses_nothing(queue_type: QueueType, name: &str, restart_server: fn(&Rabbit)) {
     let (_turn, server) = alone().await;
     let mut bench = Bench::start(options(server), queue_type);
     let broker = Broker::connect(&server.url()).await;
@@ -137,9 +144,8 @@ async fn a_restart_loses_nothing(queue_type: QueueType, name: &str) {
             seen.insert(n);
         }
         if seen.len() >= 500 && restart.is_none() {
-            restart = Some(tokio::task::spawn_blocking(|| {
-                Rabbit::shared().kill();
-                Rabbit::shared().boot();
+            restart = Some(tokio::task::spawn_blocking(move || {
+                restart_server(Rabbit::shared());
             }));
             // The server dies with deliveries and verdicts on their way.
             for delivery in bench.take(20).await {
@@ -186,14 +192,24 @@ async fn numbers(broker: &Broker, queue: &str) -> BTreeSet<u64> {
     all.iter().map(|(body, _)| number(body)).collect()
 }
 
-#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_restart_loses_nothing_on_a_quorum_queue() {
-    a_restart_loses_nothing(QueueType::Quorum, "quorum").await;
+fn crash(server: &Rabbit) {
+    server.kill();
+    server.boot();
+}
+
+fn restart(server: &Rabbit) {
+    server.ctl(&["stop_app"]);
+    server.ctl(&["start_app"]);
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_restart_loses_nothing_on_a_classic_queue() {
-    a_restart_loses_nothing(QueueType::Classic, "classic").await;
+async fn a_restart_loses_nothing_on_a_quorum_queue() {
+    a_restart_loses_nothing(QueueType::Quorum, "quorum", restart).await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_crash_loses_nothing_on_a_classic_queue() {
+    a_restart_loses_nothing(QueueType::Classic, "classic", crash).await;
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
