@@ -3,12 +3,14 @@
 //! The crate is a library only so that its tests, its benchmarks and its simulation can drive
 //! the very code that the daemon runs. `ARCHITECTURE.md` has the map of the rooms.
 
+pub mod admin;
 pub mod cli;
 pub mod core;
 pub mod downstream;
 pub mod limiter;
 pub mod pipeline;
 pub mod ports;
+pub mod provider;
 pub mod queue;
 pub mod settings;
 pub mod telemetry;

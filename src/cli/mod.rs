@@ -1,1 +1,8 @@
-//! Placeholder.
+//! The commands, one file each. They write to the writer that they are given.
+
+pub mod check;
+pub mod demo;
+pub mod exit;
+pub mod health;
+pub mod provider;
+pub mod run;

@@ -3,7 +3,16 @@
 //! Everything that decides *when* a message may be sent lives here, so that the simulation and
 //! the property tests drive the same code as production.
 
+pub mod acks;
+pub mod clock;
+pub mod judge;
+pub mod keeper;
+pub mod ladder;
+pub mod lane;
 pub mod outcome;
 pub mod rate;
+pub mod ready;
+pub mod retry;
 pub mod schedule;
 pub mod time;
+pub mod window;

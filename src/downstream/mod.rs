@@ -1,1 +1,15 @@
-//! Placeholder.
+//! The rate-limited service that messages go to, called over HTTP.
+//!
+//! `options` is what an operator chose, `template` turns a message into text, `request` makes the
+//! request, `connect` opens connections (also ahead of time), `failure` says what a broken call
+//! means, and `http` puts them together behind `ports::downstream`.
+
+mod connect;
+mod failure;
+mod http;
+mod options;
+mod request;
+mod template;
+
+pub use http::HttpDownstream;
+pub use options::{HttpOptions, Misconfigured, ResolvedAuth};

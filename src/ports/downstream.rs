@@ -37,6 +37,10 @@ pub struct Judgement {
     pub status: Option<u16>,
     /// For a person: `503 Service Unavailable`, `no answer within 10s`. Never a message's content.
     pub detail: String,
+    /// Whether the downstream may have received the request. `false` only if that is certain: no
+    /// connection came about, or it closed before anything was written to it. A repeat after
+    /// `true` may be a duplicate; a repeat after `false` cannot.
+    pub maybe_delivered: bool,
 }
 
 /// A request that only has to be sent.

@@ -1,1 +1,28 @@
-//! Placeholder.
+//! The queues that messages come from: RabbitMQ, and one in this process.
+//!
+//! Both implement `ports::queue::Subscription` and pass the same contract suite.
+
+pub mod embedded;
+pub mod events;
+pub mod rabbit;
+
+mod backoff;
+mod complaints;
+
+use std::future::pending;
+
+use tokio::sync::watch;
+use tokio::time::Instant;
+
+/// The time to end at, once it is named.
+async fn told_to_close(closing: &mut watch::Receiver<Option<Instant>>) -> Instant {
+    loop {
+        if let Some(end) = *closing.borrow_and_update() {
+            return end;
+        }
+        if closing.changed().await.is_err() {
+            // Whoever could name it is gone, and its task is about to be aborted.
+            pending::<()>().await;
+        }
+    }
+}

@@ -4,12 +4,14 @@
 //! (a prefetch that follows the rate) is an `Option` here and resolved by a method.
 
 use std::collections::BTreeMap;
+use std::fmt;
 use std::path::PathBuf;
 use std::time::Duration;
 
 use secrecy::SecretString;
 use serde::Deserialize;
 
+use super::secrets::Redacted;
 use super::text::{Length, Quota, Size};
 use crate::core::rate::Rate;
 
@@ -234,7 +236,7 @@ pub enum Downstream {
 /// An HTTP call per message. `url`, header values and `body` are minijinja templates over `body`
 /// (parsed as JSON, only if a template asks for it), `headers`, `properties`, `routing_key`,
 /// `route`, `attempt`.
-#[derive(Clone, Debug, Deserialize)]
+#[derive(Clone, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Http {
     pub url: String,
@@ -269,6 +271,28 @@ pub struct Http {
     /// A `Retry-After` beyond this is cut to it.
     #[serde(default = "defaults::max_throttle_wait")]
     pub max_throttle_wait: Length,
+}
+
+impl fmt::Debug for Http {
+    /// Never the values of headers nor the body, for providers take keys in both.
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Http")
+            .field("url", &Redacted(&self.url))
+            .field("method", &self.method)
+            .field("headers", &self.headers.keys())
+            .field("body", &self.body.as_ref().map(String::len))
+            .field("auth", &self.auth)
+            .field("timeout", &self.timeout)
+            .field("connect_timeout", &self.connect_timeout)
+            .field("latency", &self.latency)
+            .field("warm_connections", &self.warm_connections)
+            .field("idle_timeout", &self.idle_timeout)
+            .field("ca_file", &self.ca_file)
+            .field("outcomes", &self.outcomes)
+            .field("throttle_wait", &self.throttle_wait)
+            .field("max_throttle_wait", &self.max_throttle_wait)
+            .finish()
+    }
 }
 
 /// Which answers mean what. Entries are codes (`"409"`), classes (`"5xx"`), or `"timeout"` and

@@ -8,5 +8,6 @@
 )]
 
 pub mod process;
+pub mod rabbit;
 pub mod redis;
 pub mod wait;

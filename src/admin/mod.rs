@@ -1,0 +1,154 @@
+//! The admin listener: `/metrics`, `/healthz`, `/readyz`.
+//!
+//! It must answer while everything else is in trouble and must never be the trouble itself. So it
+//! has bounds of its own: few connections at a time, one request per connection (scrapes and
+//! probes come seconds apart, and an idle connection would hold a place), short header and
+//! connection timeouts. It never listens where the configuration does not say so.
+
+mod pages;
+
+use std::fmt;
+use std::io;
+use std::net::SocketAddr;
+use std::sync::Arc;
+use std::time::Duration;
+
+use hyper::server::conn::http1;
+use hyper_util::rt::{TokioIo, TokioTimer};
+use hyper_util::service::TowerToHyperService;
+use tokio::net::{TcpListener, TcpStream};
+use tokio::sync::Semaphore;
+use tokio_util::sync::CancellationToken;
+use tokio_util::task::TaskTracker;
+
+use crate::telemetry::Metrics;
+pub use crate::telemetry::health::{Health, Heartbeat};
+
+/// Connections at a time; more wait in the kernel's backlog.
+const MAX_CONNECTIONS: usize = 32;
+/// How long a client may take to send its request's head.
+const HEADER_TIMEOUT: Duration = Duration::from_secs(5);
+/// How long one connection may take in all, a slow reader included.
+const CONNECTION_TIMEOUT: Duration = Duration::from_secs(10);
+/// How long answers that are under way may take once the listener stops.
+const STOP_TIMEOUT: Duration = Duration::from_secs(2);
+/// The most that a request's head may hold.
+const MAX_HEAD: usize = 16 * 1024;
+/// A pause after an accept that failed for want of file descriptors, instead of a hot loop.
+const ACCEPT_PAUSE: Duration = Duration::from_millis(100);
+
+/// Why there is no listener.
+#[derive(Debug, thiserror::Error)]
+pub enum AdminError {
+    /// The address cannot be listened on. Exit code 1: another process may give it up.
+    #[error("admin.listen: cannot listen on `{listen}`: {reason}; {advice}")]
+    Listen {
+        listen: String,
+        reason: io::Error,
+        advice: &'static str,
+    },
+}
+
+/// A listener that is bound and does not answer yet.
+pub struct Admin {
+    listener: TcpListener,
+    address: SocketAddr,
+}
+
+/// Binds `admin.listen`: `host:port`; port 0 takes a free one; empty means none.
+///
+/// # Errors
+/// When the text is no address, or the address is taken or not ours.
+pub async fn bind(listen: &str) -> Result<Option<Admin>, AdminError> {
+    if listen.is_empty() {
+        return Ok(None);
+    }
+    let failed = |reason: io::Error| AdminError::Listen {
+        advice: advice(reason.kind()),
+        listen: listen.to_owned(),
+        reason,
+    };
+    let listener = TcpListener::bind(listen).await.map_err(failed)?;
+    let address = listener.local_addr().map_err(failed)?;
+    Ok(Some(Admin { listener, address }))
+}
+
+const fn advice(kind: io::ErrorKind) -> &'static str {
+    match kind {
+        io::ErrorKind::AddrInUse => {
+            "another process has it: choose another port, or \"\" for no listener"
+        }
+        io::ErrorKind::AddrNotAvailable => {
+            "this machine does not have that address: choose one of its own, or 0.0.0.0 for all"
+        }
+        io::ErrorKind::PermissionDenied => "ports below 1024 need a privilege: choose a higher one",
+        _ => "write host:port, such as \"127.0.0.1:9464\", or \"\" for no listener",
+    }
+}
+
+impl Admin {
+    /// Where it listens.
+    #[must_use]
+    pub const fn address(&self) -> SocketAddr {
+        self.address
+    }
+
+    /// Answers until `stop`, then lets answers that are under way finish.
+    pub async fn serve(self, metrics: Metrics, health: Health, stop: CancellationToken) {
+        let router = pages::router(metrics, health);
+        let places = Arc::new(Semaphore::new(MAX_CONNECTIONS));
+        let tasks = TaskTracker::new();
+        while let Some(Some(place)) = stop
+            .run_until_cancelled(async { Arc::clone(&places).acquire_owned().await.ok() })
+            .await
+        {
+            let Some(accepted) = stop.run_until_cancelled(self.listener.accept()).await else {
+                break;
+            };
+            match accepted {
+                Ok((stream, _)) => {
+                    let answered = answer(stream, router.clone());
+                    tasks.spawn(async move {
+                        answered.await;
+                        drop(place);
+                    });
+                }
+                Err(error) => {
+                    tracing::debug!(%error, "the admin listener could not accept");
+                    tokio::time::sleep(ACCEPT_PAUSE).await;
+                }
+            }
+        }
+        drop(self.listener);
+        tasks.close();
+        if tokio::time::timeout(STOP_TIMEOUT, tasks.wait())
+            .await
+            .is_err()
+        {
+            tracing::debug!("an answer of the admin listener was cut off");
+        }
+    }
+}
+
+/// One request, one answer, within [`CONNECTION_TIMEOUT`].
+async fn answer(stream: TcpStream, router: axum::Router) {
+    let connection = http1::Builder::new()
+        .timer(TokioTimer::new())
+        .header_read_timeout(HEADER_TIMEOUT)
+        .keep_alive(false)
+        .max_buf_size(MAX_HEAD)
+        .serve_connection(TokioIo::new(stream), TowerToHyperService::new(router));
+    match tokio::time::timeout(CONNECTION_TIMEOUT, connection).await {
+        Ok(Ok(())) => {}
+        Ok(Err(error)) => tracing::debug!(%error, "a connection of the admin listener broke"),
+        Err(_) => tracing::debug!("a connection of the admin listener took too long"),
+    }
+}
+
+impl fmt::Debug for Admin {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Admin")
+            .field("address", &self.address)
+            .finish_non_exhaustive()
+    }
+}

@@ -1,0 +1,102 @@
+//! What the admin listener answers.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use axum::Router;
+use axum::extract::State;
+use axum::response::{IntoResponse, Response};
+use axum::routing::get;
+use http::StatusCode;
+use http::header::{CACHE_CONTROL, CONTENT_TYPE};
+use serde::Serialize;
+
+use crate::telemetry::{Health, Metrics};
+
+const METRICS_TYPE: &str = "text/plain; version=0.0.4; charset=utf-8";
+
+/// All pages; anything else is 404, and anything but GET and HEAD 405.
+pub(super) fn router(metrics: Metrics, health: Health) -> Router {
+    Router::new()
+        .route("/metrics", get(show_metrics).with_state(metrics))
+        .route("/healthz", get(show_alive).with_state(health.clone()))
+        .route("/readyz", get(show_ready).with_state(health))
+}
+
+async fn show_metrics(State(metrics): State<Metrics>) -> Response {
+    ([(CONTENT_TYPE, METRICS_TYPE)], metrics.render()).into_response()
+}
+
+/// 200 while every lane turns; else 503 with the lanes that do not.
+async fn show_alive(State(health): State<Health>) -> Response {
+    let stuck: Vec<_> = health
+        .stuck()
+        .into_iter()
+        .map(|stuck| Gap {
+            name: stuck.lane,
+            reason: "stuck".into(),
+            since: since(stuck.silent),
+            seconds: seconds(stuck.silent),
+        })
+        .collect();
+    page("alive", "stuck", stuck)
+}
+
+/// 200 while the work can be done; else 503 with what is missing and since when.
+async fn show_ready(State(health): State<Health>) -> Response {
+    let missing: Vec<_> = health
+        .missing()
+        .into_iter()
+        .map(|missing| Gap {
+            name: missing.name,
+            reason: missing.reason,
+            since: since(missing.lasted),
+            seconds: seconds(missing.lasted),
+        })
+        .collect();
+    page("ready", "not ready", missing)
+}
+
+#[derive(Serialize)]
+struct Page {
+    status: &'static str,
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    missing: Vec<Gap>,
+}
+
+#[derive(Serialize)]
+struct Gap {
+    name: Arc<str>,
+    reason: Arc<str>,
+    /// A point in time for a person (RFC 3339, by this machine's wall clock).
+    since: String,
+    /// The same as a length, for scripts.
+    seconds: f64,
+}
+
+fn page(good: &'static str, bad: &'static str, missing: Vec<Gap>) -> Response {
+    let (code, status) = if missing.is_empty() {
+        (StatusCode::OK, good)
+    } else {
+        (StatusCode::SERVICE_UNAVAILABLE, bad)
+    };
+    let headers = [
+        (CONTENT_TYPE, "application/json"),
+        (CACHE_CONTROL, "no-store"),
+    ];
+    match serde_json::to_string(&Page { status, missing }) {
+        Ok(text) => (code, headers, text).into_response(),
+        Err(error) => (StatusCode::INTERNAL_SERVER_ERROR, error.to_string()).into_response(),
+    }
+}
+
+/// The wall clock is read for the reader only; the length comes from the monotonic clock.
+fn since(lasted: Duration) -> String {
+    let now = jiff::Timestamp::now();
+    let start = now.checked_sub(lasted).unwrap_or(now);
+    format!("{start:.0}")
+}
+
+fn seconds(length: Duration) -> f64 {
+    (length.as_secs_f64() * 10.0).round() / 10.0
+}

@@ -1,0 +1,195 @@
+//! `sluiced check`: every fault of a configuration at once, and on request the effective values
+//! and whether the servers answer.
+
+use std::io::{self, Write};
+use std::path::PathBuf;
+use std::time::Duration;
+
+use clap::Args;
+use futures::StreamExt as _;
+use futures::future::BoxFuture;
+use futures::stream::FuturesUnordered;
+
+use super::exit::Exit;
+use crate::settings::{self, Faults, Loaded, Severity};
+
+/// No probe may take longer.
+const PROBE_BOUND: Duration = Duration::from_secs(15);
+
+/// The arguments of `sluiced check`.
+#[derive(Args, Clone, Debug, Default)]
+pub struct CheckArgs {
+    /// A configuration file; may repeat, later ones win, SLUICED__… variables win over all
+    #[arg(long, value_name = "FILE")]
+    pub config: Vec<PathBuf>,
+    /// Also try RabbitMQ, Redis and the downstreams
+    #[arg(long)]
+    pub connect: bool,
+    /// Show the effective values and where each was written, secrets hidden
+    #[arg(long)]
+    pub print: bool,
+}
+
+/// A try whether something answers: what is tried, and what came of it (a few words, no secrets).
+pub type Probe = (String, BoxFuture<'static, Result<String, String>>);
+
+/// Checks the configuration of `args` and `env` and writes what it finds to `out`. `probes` are
+/// built from the loaded settings, and only for `--connect`.
+///
+/// # Errors
+/// When `out` cannot be written to.
+pub async fn check(
+    args: &CheckArgs,
+    env: impl Iterator<Item = (String, String)>,
+    probes: impl FnOnce(&Loaded) -> Vec<Probe>,
+    out: &mut (impl Write + Send),
+    colour: bool,
+) -> io::Result<Exit> {
+    let loaded = match settings::load(&args.config, env) {
+        Ok(loaded) => loaded,
+        Err(faults) => {
+            report(&faults, out, colour)?;
+            return Ok(Exit::WrongConfiguration);
+        }
+    };
+    if args.print {
+        for value in loaded.origins.all() {
+            writeln!(out, "{value}")?;
+        }
+    }
+    report(&loaded.warnings, out, colour)?;
+    if args.connect && !connect(probes(&loaded), out).await? {
+        return Ok(Exit::Failed);
+    }
+    Ok(Exit::Done)
+}
+
+/// Writes faults and their number; `run` reports a wrong configuration in the same way.
+///
+/// # Errors
+/// When `out` cannot be written to.
+pub fn report(faults: &Faults, out: &mut impl Write, colour: bool) -> io::Result<()> {
+    write!(out, "{}", faults.render(colour))?;
+    let errors = faults.count(Severity::Error);
+    let warnings = faults.count(Severity::Warning);
+    if errors > 0 {
+        writeln!(
+            out,
+            "{}, {}",
+            count(errors, "error"),
+            count(warnings, "warning")
+        )
+    } else if warnings > 0 {
+        writeln!(out, "configuration ok, {}", count(warnings, "warning"))
+    } else {
+        writeln!(out, "configuration ok")
+    }
+}
+
+fn count(number: usize, what: &str) -> String {
+    let plural = if number == 1 { "" } else { "s" };
+    format!("{number} {what}{plural}")
+}
+
+/// Runs all probes at once, writes a line for each as it ends, and answers whether all went well.
+async fn connect(probes: Vec<Probe>, out: &mut (impl Write + Send)) -> io::Result<bool> {
+    let mut running: FuturesUnordered<_> = probes
+        .into_iter()
+        .map(|(name, probe)| async move {
+            let result = tokio::time::timeout(PROBE_BOUND, probe).await;
+            let silent = || Err(format!("no answer within {} s", PROBE_BOUND.as_secs()));
+            (name, result.unwrap_or_else(|_| silent()))
+        })
+        .collect();
+    let mut all_well = true;
+    while let Some((name, result)) = running.next().await {
+        match result {
+            Ok(said) => writeln!(out, "{name}: ok: {said}")?,
+            Err(reason) => {
+                all_well = false;
+                writeln!(out, "{name}: failed: {reason}")?;
+            }
+        }
+        out.flush()?;
+    }
+    Ok(all_well)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const GOOD: &str = include_str!("../../config/sms.toml");
+
+    async fn run(text: &str, args: CheckArgs, probes: Vec<Probe>) -> (Exit, String) {
+        let dir = tempfile::tempdir().expect("a directory");
+        let file = dir.path().join("c.toml");
+        std::fs::write(&file, text).expect("a file");
+        let args = CheckArgs {
+            config: vec![file],
+            ..args
+        };
+        let mut out = Vec::new();
+        let exit = check(&args, std::iter::empty(), |_| probes, &mut out, false)
+            .await
+            .expect("a vector takes everything");
+        (exit, String::from_utf8(out).expect("text"))
+    }
+
+    #[tokio::test]
+    async fn a_good_configuration_is_ok() {
+        let (exit, out) = run(GOOD, CheckArgs::default(), Vec::new()).await;
+        assert_eq!((exit.code(), out.as_str()), (0, "configuration ok\n"));
+    }
+
+    #[tokio::test]
+    async fn a_wrong_configuration_is_78() {
+        let (exit, out) = run("", CheckArgs::default(), Vec::new()).await;
+        assert_eq!(exit.code(), 78);
+        assert!(
+            out.contains("no route") && out.ends_with("1 error, 0 warnings\n"),
+            "{out}"
+        );
+    }
+
+    #[tokio::test]
+    async fn print_says_where_each_value_was_written_and_hides_secrets() {
+        let args = CheckArgs {
+            print: true,
+            ..CheckArgs::default()
+        };
+        let (_, out) = run(GOOD, args, Vec::new()).await;
+        assert!(out.contains("amqp://guest:***@127.0.0.1:5672/%2f"), "{out}");
+        assert!(!out.contains("guest:guest"), "{out}");
+        assert!(
+            out.contains("limits.provider.horizon = \"150ms\"  # default\n"),
+            "{out}"
+        );
+        assert!(out.contains("c.toml:17\n"), "{out}");
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn probes_run_together_and_one_that_hangs_is_bounded() {
+        let probes: Vec<Probe> = vec![
+            ("redis".into(), Box::pin(std::future::pending())),
+            (
+                "rabbitmq".into(),
+                Box::pin(async { Ok("3.10.8".to_owned()) }),
+            ),
+            ("sms".into(), Box::pin(async { Err("refused".to_owned()) })),
+        ];
+        let args = CheckArgs {
+            connect: true,
+            ..CheckArgs::default()
+        };
+        let (exit, out) = run(GOOD, args, probes).await;
+        assert_eq!(exit, Exit::Failed);
+        for line in [
+            "rabbitmq: ok: 3.10.8\n",
+            "sms: failed: refused\n",
+            "redis: failed: no answer within 15 s\n",
+        ] {
+            assert!(out.contains(line), "{out}");
+        }
+    }
+}

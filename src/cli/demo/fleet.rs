@@ -1,0 +1,198 @@
+//! The demo on real servers: real daemons, and nothing left behind.
+
+use std::time::Duration;
+
+use tokio::time::sleep;
+
+use super::broker::{Broker, BrokerError};
+use super::config::{self, Servers};
+use super::progress::Screen;
+use super::replica::{Fleet, Replica};
+use super::scratch::Scratch;
+use super::store::{Store, StoreError};
+use super::verdict::{FleetFacts, Proof};
+use super::{DemoArgs, DemoError, interrupted, place, unique_name};
+use crate::provider::Provider;
+
+/// How often the fleet is looked after.
+const LOOK_EVERY: Duration = Duration::from_millis(50);
+/// Wait queues wait 2^0 to 2^12 seconds.
+const LONGEST_WAIT: u32 = 12;
+
+pub(super) async fn prove(
+    args: &DemoArgs,
+    servers: Servers<'_>,
+    screen: &mut Screen<'_>,
+) -> Result<Proof, DemoError> {
+    let broker = Broker::connect(servers.rabbitmq)
+        .await
+        .map_err(|source| rabbitmq(servers, source))?;
+    let store = Store::connect(servers.redis)
+        .await
+        .map_err(|source| redis(servers, source))?;
+    let name = unique_name();
+    let mut run = Run {
+        args,
+        servers,
+        broker,
+        store,
+        provider: args.provider()?,
+        scratch: Scratch::new(&name)?,
+        name,
+        fleet: Fleet::default(),
+    };
+    // However it ends, by Ctrl-C too, it is cleaned up after.
+    let proof = tokio::select! {
+        proof = run.prove(screen) => proof,
+        error = interrupted() => Err(error),
+    };
+    if let Err(error) = run.clean_up().await {
+        let name = &run.name;
+        screen.say(&format!(
+            "cleaning up failed, `{name}*` may be left: {error}"
+        ))?;
+    }
+    proof
+}
+
+struct Run<'a> {
+    args: &'a DemoArgs,
+    servers: Servers<'a>,
+    broker: Broker,
+    store: Store,
+    provider: Provider,
+    scratch: Scratch,
+    /// Of the work queue and of all Redis keys.
+    name: String,
+    fleet: Fleet,
+}
+
+impl Run<'_> {
+    async fn prove(&mut self, screen: &mut Screen<'_>) -> Result<Proof, DemoError> {
+        let args = self.args;
+        self.fill_queue().await?;
+        screen.say(&format!(
+            "{} messages in the queue `{}`; {} daemons share a limit of {}\n",
+            args.messages, self.name, args.replicas, args.rate
+        ))?;
+        let before = self.script_calls().await?;
+        self.start_replicas()?;
+        let finished = finished(args, &self.provider, &mut self.fleet);
+        screen
+            .follow(&self.provider, args.goal(), || None, finished)
+            .await??;
+        for name in self.fleet.stop().await? {
+            screen.say(&format!("{name} did not stop by itself and was killed"))?;
+        }
+        let after = self.script_calls().await?;
+        let facts = FleetFacts {
+            script_calls: after.saturating_sub(before),
+            left: self.ready(&self.name).await?,
+            dead: self.ready(&format!("{}.dead", self.name)).await?,
+        };
+        Ok(Proof {
+            rate: args.rate,
+            messages: u64::from(args.messages),
+            report: self.provider.report(&args.expected()),
+            fleet: Some(facts),
+        })
+    }
+
+    async fn fill_queue(&self) -> Result<(), DemoError> {
+        let messages = config::messages(self.args.messages);
+        let filled = async {
+            self.broker.declare(&self.name).await?;
+            self.broker.publish(&self.name, messages).await
+        };
+        filled
+            .await
+            .map_err(|source| rabbitmq(self.servers, source))
+    }
+
+    async fn ready(&self, queue: &str) -> Result<u64, DemoError> {
+        let ready = self.broker.ready(queue).await;
+        ready.map_err(|source| rabbitmq(self.servers, source))
+    }
+
+    async fn script_calls(&mut self) -> Result<u64, DemoError> {
+        let calls = self.store.script_calls().await;
+        calls.map_err(|source| redis(self.servers, source))
+    }
+
+    fn start_replicas(&mut self) -> Result<(), DemoError> {
+        let common = self.args.common(&self.provider, &self.name);
+        for number in 1..=self.args.replicas {
+            let name = format!("replica {number}");
+            let text = config::replica(&common, self.servers, &self.name, &name);
+            let replica = Replica::start(&self.scratch, &name, &text)?;
+            self.fleet.replicas.push(replica);
+        }
+        Ok(())
+    }
+
+    /// Stops what still runs; removes the queues and the keys.
+    async fn clean_up(&mut self) -> Result<(), DemoError> {
+        self.fleet.stop().await?;
+        let waits = (0..=LONGEST_WAIT).map(|step| format!("{}.wait.{}s", self.name, 1_u32 << step));
+        let queues = [self.name.clone(), format!("{}.dead", self.name)];
+        let emptied = async {
+            self.broker.remove(queues.into_iter().chain(waits)).await?;
+            self.broker.close().await
+        };
+        let emptied = emptied.await;
+        let cleaned = self.store.clean(&self.name).await;
+        emptied.map_err(|source| rabbitmq(self.servers, source))?;
+        cleaned.map_err(|source| redis(self.servers, source))
+    }
+}
+
+/// Waits until every message has arrived; an early end of a replica, or silence, is an error.
+async fn finished(
+    args: &DemoArgs,
+    provider: &Provider,
+    fleet: &mut Fleet,
+) -> Result<(), DemoError> {
+    let (mut calls, mut quiet) = (0, Duration::ZERO);
+    loop {
+        let live = provider.live();
+        if live.unique >= u64::from(args.messages) {
+            return Ok(());
+        }
+        for replica in &mut fleet.replicas {
+            if let Some(status) = replica.ended()? {
+                return Err(DemoError::Replica {
+                    name: replica.name.clone(),
+                    status: status.to_string(),
+                    log: replica.last_words(),
+                });
+            }
+        }
+        if live.calls > calls {
+            (calls, quiet) = (live.calls, Duration::ZERO);
+        } else if quiet >= args.patience() {
+            let logs = fleet.replicas.iter().map(Replica::last_words);
+            return Err(DemoError::Stalled {
+                waited: quiet,
+                sent: live.unique,
+                messages: u64::from(args.messages),
+                log: logs.fold(String::new(), |all, log| all + "\n" + &log),
+            });
+        }
+        sleep(LOOK_EVERY).await;
+        quiet += LOOK_EVERY;
+    }
+}
+
+fn rabbitmq(servers: Servers<'_>, source: BrokerError) -> DemoError {
+    DemoError::RabbitMq {
+        at: place(servers.rabbitmq),
+        source,
+    }
+}
+
+fn redis(servers: Servers<'_>, source: StoreError) -> DemoError {
+    DemoError::Redis {
+        at: place(servers.redis),
+        source,
+    }
+}

@@ -1,0 +1,208 @@
+//! `sluiced demo`: the proof that the limit is kept and used, made before one's eyes.
+//!
+//! Without servers it is one process: an embedded queue, a limit in memory and the built-in
+//! provider over loopback HTTP, joined by the very pipeline of production. With servers it starts
+//! real daemons against the user's own RabbitMQ and Redis, on a queue and a key prefix of its own,
+//! and removes both afterwards. Either way the provider, which nobody can talk round, judges.
+
+mod broker;
+mod config;
+mod embedded;
+mod fleet;
+mod progress;
+mod replica;
+mod scratch;
+mod store;
+mod verdict;
+
+use std::io::{self, Write};
+use std::net::{Ipv4Addr, SocketAddr};
+use std::time::Duration;
+
+use clap::Args;
+use tokio::signal::unix::{SignalKind, signal};
+
+pub use broker::BrokerError;
+pub use store::StoreError;
+
+use crate::core::rate::{Rate, Span, parse_duration};
+use crate::provider::{Behaviour, Expect, Provider, ProviderError};
+use config::Servers;
+use progress::{Goal, Screen};
+
+/// The arguments of `sluiced demo`.
+#[derive(Args, Clone, Debug)]
+pub struct DemoArgs {
+    /// How many messages are sent
+    #[arg(long, value_name = "N", default_value_t = 2_000,
+          value_parser = clap::value_parser!(u32).range(1..=10_000_000))]
+    pub messages: u32,
+    /// The limit of the provider
+    #[arg(long, value_name = "RATE", default_value = "400/1s")]
+    pub rate: Rate,
+    /// How late a call may be; costs its share of the window
+    #[arg(long, value_name = "DURATION", default_value = "5ms", value_parser = parse_duration)]
+    pub headroom: Duration,
+    /// How long the provider takes to answer
+    #[arg(long, value_name = "DURATION", default_value = "20ms", value_parser = parse_duration)]
+    pub latency: Duration,
+    /// Use this RabbitMQ instead of a queue in memory (needs --redis)
+    #[arg(long, value_name = "URL", requires = "redis")]
+    pub rabbitmq: Option<String>,
+    /// Use this Redis instead of a limit in memory (needs --rabbitmq)
+    #[arg(long, value_name = "URL", requires = "rabbitmq")]
+    pub redis: Option<String>,
+    /// How many daemons share the limit (with --rabbitmq and --redis)
+    #[arg(long, value_name = "N", default_value_t = 4,
+          value_parser = clap::value_parser!(u16).range(1..=64))]
+    pub replicas: u16,
+}
+
+/// Why a demo could not be made, as against one that shows something bad.
+#[derive(Debug, thiserror::Error)]
+pub enum DemoError {
+    /// RabbitMQ cannot be used.
+    #[error("RabbitMQ at {at}: {source}")]
+    RabbitMq { at: String, source: BrokerError },
+    /// Redis cannot be used.
+    #[error("Redis at {at}: {source}")]
+    Redis { at: String, source: StoreError },
+    /// The built-in provider did not start.
+    #[error(transparent)]
+    Provider(#[from] ProviderError),
+    /// A daemon ended before its time.
+    #[error("{name} ended early ({status}); the end of its log:\n{log}")]
+    Replica {
+        name: String,
+        status: String,
+        log: String,
+    },
+    /// The configuration that the demo wrote is refused: a fault of sluiced.
+    #[error("the demo's own configuration is refused:\n{0}")]
+    Configuration(String),
+    /// The pipeline in this process ended with an error.
+    #[error("the pipeline: {0}")]
+    Pipeline(String),
+    /// Nothing happened for too long.
+    #[error("no call for {}; {sent} of {messages} messages were sent{log}", Span(*.waited))]
+    Stalled {
+        waited: Duration,
+        sent: u64,
+        messages: u64,
+        log: String,
+    },
+    /// SIGINT or SIGTERM.
+    #[error("interrupted")]
+    Interrupted,
+    /// Files, processes, signals or the output.
+    #[error(transparent)]
+    Io(#[from] io::Error),
+}
+
+/// Makes the demo, and answers whether it held: nothing too early, nothing lost. `terminal` says
+/// whether `out` is one, so that a line can be rewritten. Needs a runtime of several threads.
+///
+/// # Errors
+/// When the demo could not be made.
+pub async fn run(
+    args: DemoArgs,
+    out: &mut (dyn Write + Send),
+    terminal: bool,
+) -> Result<bool, DemoError> {
+    let mut screen = Screen { out, terminal };
+    let proof = match (&args.rabbitmq, &args.redis) {
+        (Some(rabbitmq), Some(redis)) => {
+            fleet::prove(&args, Servers { rabbitmq, redis }, &mut screen).await?
+        }
+        // The parser lets neither stand alone.
+        _ => embedded::prove(&args, &mut screen).await?,
+    };
+    screen.say(&format!("\n{proof}"))?;
+    Ok(proof.holds())
+}
+
+impl DemoArgs {
+    fn provider(&self) -> Result<Provider, ProviderError> {
+        let behaviour = Behaviour {
+            latency: self.latency,
+            ..Behaviour::judging(self.rate)
+        };
+        Provider::start(SocketAddr::from((Ipv4Addr::LOCALHOST, 0)), behaviour)
+    }
+
+    fn common(&self, provider: &Provider, queue: &str) -> config::Common {
+        config::Common {
+            rate: self.rate,
+            headroom: self.headroom,
+            latency: self.latency,
+            provider: provider.address(),
+            queue: queue.to_owned(),
+        }
+    }
+
+    fn goal(&self) -> Goal {
+        Goal {
+            messages: u64::from(self.messages),
+            limit: self.rate.units().get(),
+        }
+    }
+
+    fn expected(&self) -> Expect {
+        Expect::Ids((1..=self.messages).map(config::message_id).collect())
+    }
+
+    /// How long nothing may happen before it is called a stall: some slots, and what it takes to
+    /// connect and to come back from a fault.
+    fn patience(&self) -> Duration {
+        Duration::from_secs(20) + self.latency + 3 * self.rate.window() / self.rate.units().get()
+    }
+}
+
+/// A name that no other run has.
+fn unique_name() -> String {
+    let id = uuid::Uuid::new_v4().simple().to_string();
+    format!("sluiced-demo-{}", &id[..8])
+}
+
+/// Waits for SIGINT or SIGTERM.
+async fn interrupted() -> DemoError {
+    let signals = (
+        signal(SignalKind::interrupt()),
+        signal(SignalKind::terminate()),
+    );
+    let (Ok(mut interrupt), Ok(mut terminate)) = signals else {
+        // Without handlers the signals end the process by themselves.
+        return std::future::pending().await;
+    };
+    tokio::select! {
+        _ = interrupt.recv() => {}
+        _ = terminate.recv() => {}
+    }
+    DemoError::Interrupted
+}
+
+/// Host and port of a URL: what may be shown of it.
+fn place(url: &str) -> String {
+    let rest = url.split_once("://").map_or(url, |(_, rest)| rest);
+    let authority = rest.split(['/', '?', '#']).next().unwrap_or(rest);
+    let host = authority.rsplit('@').next().unwrap_or(authority);
+    host.to_owned()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn no_password_is_shown() {
+        for (url, shown) in [
+            ("amqp://user:secret@rabbit:5672/%2f", "rabbit:5672"),
+            ("redis://:p%40ss@[::1]:6379/0", "[::1]:6379"),
+            ("redis://host", "host"),
+            ("amqp://u:odd@secret@host?heartbeat=1", "host"),
+            ("nonsense", "nonsense"),
+        ] {
+            assert_eq!(place(url), shown);
+        }
+    }
+}

@@ -1,0 +1,245 @@
+//! What a demo came to: a table of numbers and one sentence, and whether it holds.
+
+use std::fmt;
+use std::time::Duration;
+
+use crate::core::rate::{Rate, Span};
+use crate::provider::Report;
+
+/// All that was found out.
+#[derive(Clone, Debug)]
+pub(super) struct Proof {
+    pub(super) rate: Rate,
+    pub(super) messages: u64,
+    pub(super) report: Report,
+    /// On real servers only.
+    pub(super) fleet: Option<FleetFacts>,
+}
+
+/// What only a run on real servers can tell.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct FleetFacts {
+    /// Calls of scripts and functions that Redis counted during the run.
+    pub(super) script_calls: u64,
+    /// Messages still in the work queue after the replicas had stopped.
+    pub(super) left: u64,
+    /// Messages in the dead-letter queue.
+    pub(super) dead: u64,
+}
+
+impl Proof {
+    /// Nothing came too early and nothing was lost.
+    pub(super) fn holds(&self) -> bool {
+        self.report.over == 0 && self.lost() == 0 && self.report.calls > 0
+    }
+
+    fn lost(&self) -> u64 {
+        self.report.lost.unwrap_or(0)
+    }
+
+    fn rows(&self) -> Vec<Row> {
+        let report = &self.report;
+        let took = Duration::from_micros(report.duration_us).as_secs_f64();
+        let limit = self.rate.units();
+        let window = Span(self.rate.window());
+        let mut rows = vec![
+            row("calls", report.calls, format!("in {took:.2} s")),
+            row(
+                "fullest sliding window",
+                report.worst,
+                format!("of {limit} in any {window}"),
+            ),
+            row("calls that came too early", report.over, String::new()),
+            row("share of the limit used", self.used(), String::new()),
+            row("messages lost", self.lost(), named(&report.lost_ids)),
+            row(
+                "messages taken twice",
+                report.repeated,
+                named(&report.repeated_ids),
+            ),
+        ];
+        if let (Some(p50), Some(p99)) = (report.gap_p50_us, report.gap_p99_us) {
+            let note = format!("median; 99 % within {}", millis(p99));
+            rows.push(row("from call to call", millis(p50), note));
+        }
+        if let Some(fleet) = self.fleet {
+            rows.extend(fleet.rows(self.messages));
+        }
+        for (caller, calls) in &report.callers {
+            let share = 100.0 * ratio(*calls, report.calls);
+            rows.push(row(caller, calls, format!("{share:.0} % of the calls")));
+        }
+        rows
+    }
+
+    fn used(&self) -> String {
+        self.report
+            .used
+            .map_or_else(|| "-".to_owned(), |used| format!("{:.1} %", 100.0 * used))
+    }
+
+    /// Broken where a terminal of 80 columns would break it.
+    fn sentence(&self) -> String {
+        let report = &self.report;
+        let lost = match self.lost() {
+            0 => "none lost".to_owned(),
+            lost => format!("{lost} LOST"),
+        };
+        let twice = match report.repeated {
+            0 => "none twice".to_owned(),
+            repeated => format!("{repeated} twice"),
+        };
+        let window = if self.rate.window() == Duration::from_secs(1) {
+            "second".to_owned()
+        } else {
+            Span(self.rate.window()).to_string()
+        };
+        let over = match report.over {
+            0 => String::new(),
+            over => format!(", {over} calls TOO EARLY"),
+        };
+        format!(
+            "{} of {} delivered, {lost}, {twice};\nworst {window} {} of {}{over}; \
+             {} of the limit used",
+            report.unique.saturating_sub(report.unexpected),
+            self.messages,
+            report.worst,
+            self.rate.units(),
+            self.used(),
+        )
+    }
+}
+
+impl FleetFacts {
+    fn rows(self, messages: u64) -> Vec<Row> {
+        let share = ratio(self.script_calls, messages);
+        let note = format!("{share:.4} a message");
+        let mut rows = vec![row("script calls to Redis", self.script_calls, note)];
+        if self.left > 0 {
+            let note = "must be delivered again".to_owned();
+            rows.push(row("left in the queue", self.left, note));
+        }
+        if self.dead > 0 {
+            rows.push(row("dead letters", self.dead, String::new()));
+        }
+        rows
+    }
+}
+
+/// A line of the table.
+struct Row {
+    name: String,
+    value: String,
+    note: String,
+}
+
+fn row(name: &str, value: impl fmt::Display, note: String) -> Row {
+    Row {
+        name: name.to_owned(),
+        value: value.to_string(),
+        note,
+    }
+}
+
+fn named(ids: &[String]) -> String {
+    ids.iter().take(3).cloned().collect::<Vec<_>>().join(", ")
+}
+
+fn millis(micros: u64) -> String {
+    format!(
+        "{:.2} ms",
+        Duration::from_micros(micros).as_secs_f64() * 1_000.0
+    )
+}
+
+#[allow(clippy::cast_precision_loss, reason = "counts of messages")]
+fn ratio(part: u64, whole: u64) -> f64 {
+    part as f64 / whole.max(1) as f64
+}
+
+impl fmt::Display for Proof {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        for Row { name, value, note } in self.rows() {
+            let line = format!("  {name:<26}{value:>9}  {note}");
+            writeln!(f, "{}", line.trim_end())?;
+        }
+        let word = if self.holds() { "PASSED" } else { "FAILED" };
+        write!(f, "\n{word}: {}", self.sentence())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::provider::{Behaviour, Expect, Provider};
+
+    /// The report of a provider that nobody called, to be filled in.
+    fn proof() -> Proof {
+        let rate: Rate = "400/1s".parse().expect("a rate");
+        let address = "127.0.0.1:0".parse().expect("an address");
+        let provider = Provider::start(address, Behaviour::judging(rate)).expect("it starts");
+        let mut report = provider.report(&Expect::Count(2_000));
+        report.calls = 2_000;
+        report.unique = 2_000;
+        report.lost = Some(0);
+        report.worst = 398;
+        report.used = Some(0.995_02);
+        report.duration_us = 5_022_500;
+        (report.gap_p50_us, report.gap_p99_us) = (Some(2_513), Some(3_020));
+        Proof {
+            rate,
+            messages: 2_000,
+            report,
+            fleet: None,
+        }
+    }
+
+    #[test]
+    fn a_clean_run_is_said_in_one_sentence() {
+        let text = proof().to_string();
+        assert!(
+            text.ends_with(
+                "PASSED: 2000 of 2000 delivered, none lost, none twice;\n\
+                 worst second 398 of 400; 99.5 % of the limit used"
+            ),
+            "{text}"
+        );
+    }
+
+    #[test]
+    fn one_call_too_early_or_one_message_lost_fails_it() {
+        let mut over = proof();
+        (over.report.over, over.report.worst) = (1, 401);
+        assert!(!over.holds());
+        assert!(
+            over.to_string()
+                .contains("worst second 401 of 400, 1 calls TOO EARLY;")
+        );
+        let mut lost = proof();
+        (lost.report.lost, lost.report.unique) = (Some(1), 1_999);
+        assert!(!lost.holds());
+        assert!(lost.to_string().contains("1999 of 2000 delivered, 1 LOST"));
+        let mut silent = proof();
+        silent.report.calls = 0;
+        assert!(!silent.holds(), "no call proves nothing");
+    }
+
+    #[test]
+    fn every_line_fits_a_narrow_terminal() {
+        let mut proof = proof();
+        proof.messages = 1_000_000;
+        proof.report.unique = 1_000_000;
+        proof.report.over = 123_456;
+        proof.report.repeated = 2;
+        proof.report.repeated_ids = vec!["demo-000001".to_owned(); 10];
+        proof.report.callers.insert("replica 1".into(), 1_000);
+        proof.fleet = Some(FleetFacts {
+            script_calls: 61,
+            left: 1,
+            dead: 1,
+        });
+        for line in proof.to_string().lines() {
+            assert!(line.len() <= 79, "{line}");
+        }
+    }
+}

@@ -1,0 +1,97 @@
+//! `sluiced health`: asks a running sluiced how it is, for container health checks.
+//!
+//! A slim image has no curl, and a check that needs one would need a bigger image.
+
+use std::io::Write;
+use std::process::ExitCode;
+use std::time::Duration;
+
+use bytes::Bytes;
+use clap::Args;
+use http::Uri;
+use http_body_util::{BodyExt, Empty, Limited};
+use hyper_util::client::legacy::Client;
+use hyper_util::client::legacy::connect::HttpConnector;
+use hyper_util::rt::TokioExecutor;
+
+/// Connecting, asking and reading the answer, together. Below every orchestrator's own timeout.
+const TIMEOUT: Duration = Duration::from_secs(3);
+/// The most of an answer that is read.
+const MAX_BODY: usize = 64 * 1024;
+
+/// The arguments of `sluiced health`.
+#[derive(Args, Clone, Debug)]
+pub struct HealthArgs {
+    /// What to ask: /readyz (can it work?) or /healthz (does it live?)
+    #[arg(
+        long,
+        value_name = "URL",
+        default_value = "http://127.0.0.1:9464/readyz"
+    )]
+    pub url: Uri,
+}
+
+/// Why there is no good answer.
+#[derive(Debug, thiserror::Error)]
+enum Ill {
+    #[error("{0}")]
+    Unreachable(String),
+    #[error("no answer within {TIMEOUT:?}")]
+    Timeout,
+    #[error("{status}: {body}")]
+    Status {
+        status: http::StatusCode,
+        body: String,
+    },
+}
+
+/// Asks, writes what it heard to `out`, and answers exit code 0 if it is well, 1 if not.
+///
+/// # Errors
+/// When `out` cannot be written.
+pub async fn run(args: &HealthArgs, out: &mut dyn Write) -> std::io::Result<ExitCode> {
+    let heard = tokio::time::timeout(TIMEOUT, ask(args.url.clone()))
+        .await
+        .unwrap_or(Err(Ill::Timeout));
+    match heard {
+        Ok(body) => {
+            writeln!(out, "{}", body.trim_end())?;
+            Ok(ExitCode::SUCCESS)
+        }
+        Err(ill) => {
+            writeln!(out, "{}: {ill}", args.url)?;
+            Ok(ExitCode::FAILURE)
+        }
+    }
+}
+
+async fn ask(url: Uri) -> Result<String, Ill> {
+    let unreachable = |error: &dyn std::error::Error| Ill::Unreachable(chain(error));
+    let client: Client<HttpConnector, Empty<Bytes>> =
+        Client::builder(TokioExecutor::new()).build(HttpConnector::new());
+    let answer = client.get(url).await.map_err(|e| unreachable(&e))?;
+    let status = answer.status();
+    let body = Limited::new(answer.into_body(), MAX_BODY)
+        .collect()
+        .await
+        .map_err(|e| Ill::Unreachable(e.to_string()))?
+        .to_bytes();
+    let body = String::from_utf8_lossy(&body).into_owned();
+    if status.is_success() {
+        Ok(body)
+    } else {
+        Err(Ill::Status { status, body })
+    }
+}
+
+/// An error with its causes: the outermost alone says only that something failed.
+fn chain(error: &dyn std::error::Error) -> String {
+    let mut text = error.to_string();
+    let mut cause = error.source();
+    while let Some(inner) = cause {
+        text.push_str(": ");
+        text.push_str(&inner.to_string());
+        cause = inner.source();
+    }
+    text
+}

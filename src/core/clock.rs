@@ -1,0 +1,216 @@
+//! Maps the store's clock to the local monotonic clock, and notices when the store's clock steps.
+//!
+//! Slots are points on the store's clock, but a thread can only wait on its own. Every round trip
+//! says: when the store read its clock, our own stood somewhere between sending and receiving. So
+//! each answer bounds the offset between the two clocks from both sides; intersecting the bounds
+//! keeps what the fastest round trips taught, and widening them with time allows for drift. An
+//! answer whose bounds do not meet what is known means that a clock stepped.
+
+use std::time::Duration;
+
+use super::time::{Mono, StoreTime, micros};
+
+/// How far two undisciplined clocks may drift apart: 200 µs a second. Quartz is within 100 ppm and
+/// NTP slews at up to 500 ppm only for moments.
+const DRIFT_PER_SECOND: u64 = 200;
+/// Bounds that miss each other by less than this are drift or rounding, not a step.
+const STEP_MIN: u64 = 1_000;
+
+/// What an answer taught.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Reading {
+    /// The first one.
+    First,
+    /// It fits what was known.
+    Agrees,
+    /// The store's clock is not where it should be, even allowing for the whole round trip.
+    Stepped,
+}
+
+/// The mapping. Starts empty.
+#[derive(Clone, Debug, Default)]
+pub struct ClockMap {
+    known: Option<Known>,
+}
+
+#[derive(Clone, Copy, Debug)]
+struct Known {
+    /// Store time minus local time lies in `low..=high`, as of `at`.
+    low: i64,
+    high: i64,
+    at: Mono,
+    /// The first answer that this mapping rests on.
+    since: Mono,
+}
+
+impl Known {
+    /// The bounds as they are at `now`, widened by drift.
+    fn bounds(&self, now: Mono) -> (i64, i64) {
+        let age = micros(now.since(self.at));
+        let drift = signed(age.saturating_mul(DRIFT_PER_SECOND) / 1_000_000);
+        (
+            self.low.saturating_sub(drift),
+            self.high.saturating_add(drift),
+        )
+    }
+
+    const fn middle(&self) -> i64 {
+        self.low.midpoint(self.high)
+    }
+}
+
+impl ClockMap {
+    /// Learns from a round trip: sent and received on the local clock, `store` from the answer.
+    pub fn learn(&mut self, sent: Mono, store: StoreTime, received: Mono) -> Reading {
+        let low = signed(store.as_micros()) - signed(received.as_micros());
+        let high = signed(store.as_micros()) - signed(sent.as_micros());
+        let fresh = Known {
+            low,
+            high,
+            at: received,
+            since: received,
+        };
+        let Some(known) = self.known else {
+            self.known = Some(fresh);
+            return Reading::First;
+        };
+        let (known_low, known_high) = known.bounds(received);
+        let apart = (low - known_high).max(known_low - high);
+        if apart > signed(STEP_MIN) {
+            self.known = Some(fresh);
+            return Reading::Stepped;
+        }
+        let (low, high) = if apart > 0 {
+            (low, high)
+        } else {
+            (low.max(known_low), high.min(known_high))
+        };
+        self.known = Some(Known {
+            low,
+            high,
+            at: received,
+            since: known.since,
+        });
+        Reading::Agrees
+    }
+
+    /// Whether there is a mapping at all.
+    #[must_use]
+    pub const fn is_known(&self) -> bool {
+        self.known.is_some()
+    }
+
+    /// Whether the mapping has held for `length`: only then would a step have been noticed.
+    #[must_use]
+    pub fn held_for(&self, length: Duration, now: Mono) -> bool {
+        self.known
+            .is_some_and(|known| now.since(known.since) >= length)
+    }
+
+    /// From when on [`ClockMap::held_for`] holds; the clock's zero if nothing is known.
+    #[must_use]
+    pub fn trusted_from(&self, length: Duration) -> Mono {
+        self.known
+            .map_or(Mono::default(), |known| known.since + length)
+    }
+
+    /// When the mapping was last checked against the store.
+    #[must_use]
+    pub fn checked_at(&self) -> Option<Mono> {
+        self.known.map(|known| known.at)
+    }
+
+    /// The store's time at a local time.
+    #[must_use]
+    pub fn to_store(&self, at: Mono) -> Option<StoreTime> {
+        let offset = self.known?.middle();
+        let micros = signed(at.as_micros()).saturating_add(offset).max(0);
+        Some(StoreTime::from_micros(micros.unsigned_abs()))
+    }
+
+    /// The local time at a time of the store; zero for what lies before the local clock's zero.
+    #[must_use]
+    pub fn to_mono(&self, at: StoreTime) -> Option<Mono> {
+        let offset = self.known?.middle();
+        let micros = signed(at.as_micros()).saturating_sub(offset).max(0);
+        Some(Mono::from_micros(micros.unsigned_abs()))
+    }
+
+    /// The most that the mapping can be wrong at `now`, in either direction.
+    #[must_use]
+    pub fn error(&self, now: Mono) -> Option<Duration> {
+        let (low, high) = self.known?.bounds(now);
+        Some(Duration::from_micros(
+            (high - low).unsigned_abs().div_ceil(2),
+        ))
+    }
+}
+
+/// Both clocks stay far below 2^63 µs (292,000 years).
+fn signed(micros: u64) -> i64 {
+    i64::try_from(micros).unwrap_or(i64::MAX)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const EPOCH: u64 = 1_700_000_000_000_000;
+
+    fn mono(us: u64) -> Mono {
+        Mono::from_micros(us)
+    }
+
+    fn store(us: u64) -> StoreTime {
+        StoreTime::from_micros(EPOCH + us)
+    }
+
+    #[test]
+    fn the_error_is_at_most_half_of_the_best_round_trip() {
+        let mut map = ClockMap::default();
+        // The truth: store = local + EPOCH. A slow, lopsided round trip first.
+        assert_eq!(
+            map.learn(mono(1_000), store(1_100), mono(5_000)),
+            Reading::First
+        );
+        assert_eq!(map.error(mono(5_000)), Some(Duration::from_micros(2_000)));
+        // A quick one narrows it, a slow one after that does not widen it.
+        assert_eq!(
+            map.learn(mono(6_000), store(6_050), mono(6_200)),
+            Reading::Agrees
+        );
+        assert!(map.error(mono(6_200)) <= Some(Duration::from_micros(101)));
+        map.learn(mono(7_000), store(7_900), mono(9_000));
+        assert!(map.error(mono(9_000)) <= Some(Duration::from_micros(102)));
+        let mapped = map.to_mono(store(20_000)).expect("known");
+        assert!(mapped.as_micros().abs_diff(20_000) <= 102, "{mapped:?}");
+    }
+
+    #[test]
+    fn a_step_shows_even_when_it_is_smaller_than_a_slow_round_trip_would_hide() {
+        for by in [-3_000_i64, 3_000] {
+            let mut map = ClockMap::default();
+            map.learn(mono(1_000), store(1_050), mono(1_100));
+            let stepped = StoreTime::from_micros((EPOCH + 2_050).saturating_add_signed(by));
+            assert_eq!(
+                map.learn(mono(2_000), stepped, mono(2_100)),
+                Reading::Stepped
+            );
+            assert!(!map.held_for(Duration::from_micros(1), mono(2_100)));
+            assert_eq!(map.to_store(mono(2_050)), Some(stepped));
+        }
+    }
+
+    #[test]
+    fn drift_within_the_allowance_is_no_step() {
+        let mut map = ClockMap::default();
+        for second in 0..100_u64 {
+            let at = second * 1_000_000;
+            // 100 ppm fast.
+            let reading = map.learn(mono(at), store(at + 50 + second * 100), mono(at + 100));
+            assert_ne!(reading, Reading::Stepped, "second {second}");
+        }
+        let mapped = map.to_store(mono(99_000_050)).expect("known");
+        assert!(mapped.as_micros().abs_diff(EPOCH + 99_000_050 + 9_900) <= 150);
+    }
+}

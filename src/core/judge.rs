@@ -1,0 +1,528 @@
+//! What an answer of an HTTP downstream, or the lack of one, means for the message.
+//!
+//! An operator's entries (codes, classes, `timeout`, `connection`) are compiled into a table with
+//! one cell per status code, so judging is a look-up. A code beats a class, and what no entry
+//! names follows the defaults: 2xx accepted; 429 throttled; 503 throttled if it says when to come
+//! back (`Retry-After`, RFC 9110 section 10.2.3) and else transient; 408, 425 and other 5xx
+//! transient; no answer transient; everything else, redirects included, permanent.
+//!
+//! A `Retry-After` date is compared with the answer's own `Date`, because both come from one
+//! clock; the caller's clock is only the fallback.
+
+use std::time::{Duration, SystemTime};
+
+use super::outcome::Outcome;
+
+/// The status codes that the `http` crate and RFC 9110 section 15 allow are three digits long.
+const FIRST: u16 = 100;
+const LAST: u16 = 999;
+
+/// What an entry of the configuration says.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Meaning {
+    Accepted,
+    Throttled,
+    Transient,
+    Permanent,
+    /// Throttled with a `Retry-After`, transient without: the default of 503.
+    ThrottledIfDated,
+}
+
+/// Why there was no answer.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Silence {
+    /// A connection came about, but the answer did not come in time.
+    Timeout,
+    /// No connection came about, or it broke before the answer.
+    Connection,
+}
+
+/// What of an answer matters.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct Reply<'a> {
+    /// 100 to 999.
+    pub status: u16,
+    /// The header `Retry-After`, as it came; `""` if it is no text.
+    pub retry_after: Option<&'a str>,
+    /// The header `Date`, as it came.
+    pub date: Option<&'a str>,
+}
+
+/// The four lists of the configuration. Entries are codes (`"409"`), classes (`"5xx"`),
+/// `"timeout"` and `"connection"`.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct Lists<'a> {
+    pub accepted: &'a [String],
+    pub throttled: &'a [String],
+    pub transient: &'a [String],
+    pub permanent: &'a [String],
+}
+
+/// What is wrong with the lists.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum ListError {
+    #[error(
+        "`{entry}` in `{list}` is no status; write a code such as \"409\", a class such as \"5xx\", \"timeout\" or \"connection\""
+    )]
+    Unknown { list: &'static str, entry: String },
+    #[error("`{entry}` is in `{first}` and in `{second}`; it can mean only one thing")]
+    Twice {
+        entry: String,
+        first: &'static str,
+        second: &'static str,
+    },
+    /// It would remove messages that no downstream ever saw.
+    #[error("`connection` cannot be in `accepted`: a call that was never made delivered nothing")]
+    AcceptedUnsent,
+}
+
+/// Judges answers.
+#[derive(Clone, Debug)]
+pub struct Judge {
+    /// By status code, from `FIRST`.
+    by_status: Box<[Meaning]>,
+    timeout: Meaning,
+    connection: Meaning,
+    throttle_wait: Duration,
+    max_throttle_wait: Duration,
+}
+
+impl Judge {
+    /// Compiles the lists. `throttle_wait` is for throttled answers that do not say how long;
+    /// `max_throttle_wait` bounds every wait.
+    ///
+    /// # Errors
+    /// When an entry is no status, is in two lists, or would lose messages.
+    pub fn new(
+        lists: Lists<'_>,
+        throttle_wait: Duration,
+        max_throttle_wait: Duration,
+    ) -> Result<Self, ListError> {
+        let entries = Entries::parse(lists)?;
+        let by_status = (FIRST..=LAST)
+            .map(|code| {
+                entries
+                    .find(Entry::Code(code))
+                    .or_else(|| entries.find(Entry::Class(code / 100)))
+                    .unwrap_or_else(|| default_meaning(code))
+            })
+            .collect();
+        let silence = |entry| entries.find(entry).unwrap_or(Meaning::Transient);
+        let connection = silence(Entry::Connection);
+        if connection == Meaning::Accepted {
+            return Err(ListError::AcceptedUnsent);
+        }
+        Ok(Self {
+            by_status,
+            timeout: silence(Entry::Timeout),
+            connection,
+            throttle_wait,
+            max_throttle_wait,
+        })
+    }
+
+    /// What an answer means. `now` is the fallback for a `Retry-After` date without a `Date`.
+    #[must_use]
+    pub fn reply(&self, reply: Reply<'_>, now: SystemTime) -> Outcome {
+        let meaning = reply
+            .status
+            .checked_sub(FIRST)
+            .and_then(|cell| self.by_status.get(usize::from(cell)))
+            .copied()
+            .unwrap_or(Meaning::Permanent);
+        self.outcome(meaning, reply, now)
+    }
+
+    /// What the lack of an answer means.
+    #[must_use]
+    pub fn silence(&self, silence: Silence) -> Outcome {
+        let meaning = match silence {
+            Silence::Timeout => self.timeout,
+            Silence::Connection => self.connection,
+        };
+        self.outcome(meaning, Reply::default(), SystemTime::UNIX_EPOCH)
+    }
+
+    fn outcome(&self, meaning: Meaning, reply: Reply<'_>, now: SystemTime) -> Outcome {
+        match meaning {
+            Meaning::Accepted => Outcome::Accepted,
+            Meaning::Transient => Outcome::Transient,
+            Meaning::Permanent => Outcome::Permanent,
+            Meaning::ThrottledIfDated if reply.retry_after.is_none() => Outcome::Transient,
+            Meaning::Throttled | Meaning::ThrottledIfDated => Outcome::Throttled {
+                wait: Some(self.wait(reply, now)),
+            },
+        }
+    }
+
+    /// A wait of nothing, one that lies in the past and one that cannot be read count as not
+    /// given: a downstream that throttles and says "at once" must not be asked at once for ever.
+    fn wait(&self, reply: Reply<'_>, now: SystemTime) -> Duration {
+        reply
+            .retry_after
+            .and_then(|text| retry_after(text, reply.date, now))
+            .filter(|wait| !wait.is_zero())
+            .unwrap_or(self.throttle_wait)
+            .min(self.max_throttle_wait)
+    }
+}
+
+fn default_meaning(code: u16) -> Meaning {
+    match code {
+        200..=299 => Meaning::Accepted,
+        429 => Meaning::Throttled,
+        503 => Meaning::ThrottledIfDated,
+        408 | 425 | 500..=599 => Meaning::Transient,
+        _ => Meaning::Permanent,
+    }
+}
+
+/// How long a `Retry-After` asks to wait: seconds, or a date. A fraction of a second is no part
+/// of the standard but is seen; it counts as a whole one. `None` if it is neither or in the past.
+#[must_use]
+pub fn retry_after(text: &str, date: Option<&str>, now: SystemTime) -> Option<Duration> {
+    let text = text.trim();
+    if let Some(seconds) = seconds(text) {
+        return Some(Duration::from_secs(seconds));
+    }
+    let until = httpdate::parse_http_date(text).ok()?;
+    let now = date
+        .and_then(|date| httpdate::parse_http_date(date.trim()).ok())
+        .unwrap_or(now);
+    until.duration_since(now).ok()
+}
+
+/// Whole seconds, rounded up. More digits than fit are "very long", not garbage.
+fn seconds(text: &str) -> Option<u64> {
+    let (whole, fraction) = text.split_once('.').unwrap_or((text, "0"));
+    let digits = |part: &str| !part.is_empty() && part.bytes().all(|b| b.is_ascii_digit());
+    if !digits(whole) || !digits(fraction) {
+        return None;
+    }
+    let more = u64::from(fraction.bytes().any(|b| b != b'0'));
+    Some(whole.parse().unwrap_or(u64::MAX).saturating_add(more))
+}
+
+/// What an entry names.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Entry {
+    Code(u16),
+    Class(u16),
+    Timeout,
+    Connection,
+}
+
+impl Entry {
+    fn parse(text: &str) -> Option<Self> {
+        match text.as_bytes() {
+            b"timeout" => Some(Self::Timeout),
+            b"connection" => Some(Self::Connection),
+            [class @ b'1'..=b'5', b'x', b'x'] => Some(Self::Class(u16::from(class - b'0'))),
+            [b'1'..=b'9', b'0'..=b'9', b'0'..=b'9'] => text.parse().ok().map(Self::Code),
+            _ => None,
+        }
+    }
+}
+
+/// All entries with what they mean and the list that they come from.
+struct Entries(Vec<(Entry, Meaning, &'static str)>);
+
+impl Entries {
+    fn parse(lists: Lists<'_>) -> Result<Self, ListError> {
+        let lists = [
+            ("accepted", Meaning::Accepted, lists.accepted),
+            ("throttled", Meaning::Throttled, lists.throttled),
+            ("transient", Meaning::Transient, lists.transient),
+            ("permanent", Meaning::Permanent, lists.permanent),
+        ];
+        let mut entries: Vec<(Entry, Meaning, &'static str)> = Vec::new();
+        for (list, meaning, texts) in lists {
+            for text in texts {
+                let entry = Entry::parse(text).ok_or_else(|| ListError::Unknown {
+                    list,
+                    entry: text.clone(),
+                })?;
+                match entries.iter().find(|(known, ..)| *known == entry) {
+                    Some((_, before, first)) if *before != meaning => {
+                        return Err(ListError::Twice {
+                            entry: text.clone(),
+                            first,
+                            second: list,
+                        });
+                    }
+                    _ => entries.push((entry, meaning, list)),
+                }
+            }
+        }
+        Ok(Self(entries))
+    }
+
+    fn find(&self, wanted: Entry) -> Option<Meaning> {
+        self.0
+            .iter()
+            .find(|(entry, ..)| *entry == wanted)
+            .map(|(_, meaning, _)| *meaning)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::*;
+
+    use super::*;
+
+    const DEFAULT_WAIT: Duration = Duration::from_secs(1);
+    const MAX_WAIT: Duration = Duration::from_secs(3600);
+    const THROTTLED: Outcome = Outcome::Throttled {
+        wait: Some(DEFAULT_WAIT),
+    };
+
+    fn list(entries: &[&str]) -> Vec<String> {
+        entries.iter().map(|e| (*e).to_owned()).collect()
+    }
+
+    fn default_judge() -> Judge {
+        Judge::new(Lists::default(), DEFAULT_WAIT, MAX_WAIT).unwrap()
+    }
+
+    fn judge_with(
+        accepted: &[&str],
+        throttled: &[&str],
+        transient: &[&str],
+        permanent: &[&str],
+    ) -> Result<Judge, ListError> {
+        Judge::new(
+            Lists {
+                accepted: &list(accepted),
+                throttled: &list(throttled),
+                transient: &list(transient),
+                permanent: &list(permanent),
+            },
+            DEFAULT_WAIT,
+            MAX_WAIT,
+        )
+    }
+
+    fn status(judge: &Judge, status: u16) -> Outcome {
+        let reply = Reply {
+            status,
+            ..Reply::default()
+        };
+        judge.reply(reply, SystemTime::UNIX_EPOCH)
+    }
+
+    fn throttled_for(text: &str, date: Option<&str>, now: SystemTime) -> Duration {
+        let reply = Reply {
+            status: 429,
+            retry_after: Some(text),
+            date,
+        };
+        match default_judge().reply(reply, now) {
+            Outcome::Throttled { wait: Some(wait) } => wait,
+            other => panic!("{other:?}"),
+        }
+    }
+
+    #[test]
+    fn defaults_by_status() {
+        let judge = default_judge();
+        for (code, outcome) in [
+            (100, Outcome::Permanent),
+            (101, Outcome::Permanent),
+            (199, Outcome::Permanent),
+            (200, Outcome::Accepted),
+            (204, Outcome::Accepted),
+            (299, Outcome::Accepted),
+            (301, Outcome::Permanent),
+            (302, Outcome::Permanent),
+            (308, Outcome::Permanent),
+            (400, Outcome::Permanent),
+            (401, Outcome::Permanent),
+            (404, Outcome::Permanent),
+            (408, Outcome::Transient),
+            (409, Outcome::Permanent),
+            (425, Outcome::Transient),
+            (429, THROTTLED),
+            (499, Outcome::Permanent),
+            (500, Outcome::Transient),
+            (502, Outcome::Transient),
+            (503, Outcome::Transient),
+            (504, Outcome::Transient),
+            (599, Outcome::Transient),
+            (600, Outcome::Permanent),
+            (999, Outcome::Permanent),
+            (0, Outcome::Permanent),
+            (1000, Outcome::Permanent),
+        ] {
+            assert_eq!(status(&judge, code), outcome, "{code}");
+        }
+        assert_eq!(judge.silence(Silence::Timeout), Outcome::Transient);
+        assert_eq!(judge.silence(Silence::Connection), Outcome::Transient);
+    }
+
+    #[test]
+    fn unavailable_is_throttled_only_if_it_says_when() {
+        let judge = default_judge();
+        let reply = Reply {
+            status: 503,
+            retry_after: Some("7"),
+            date: None,
+        };
+        assert_eq!(
+            judge.reply(reply, SystemTime::UNIX_EPOCH),
+            Outcome::Throttled {
+                wait: Some(Duration::from_secs(7))
+            }
+        );
+        assert_eq!(status(&judge, 503), Outcome::Transient);
+    }
+
+    #[test]
+    fn a_code_beats_a_class_and_a_class_beats_the_default() {
+        let judge = judge_with(&["409"], &["403", "timeout"], &["4xx"], &["5xx", "501"]).unwrap();
+        assert_eq!(status(&judge, 409), Outcome::Accepted);
+        assert_eq!(status(&judge, 403), THROTTLED);
+        assert_eq!(status(&judge, 404), Outcome::Transient);
+        assert_eq!(status(&judge, 429), Outcome::Transient);
+        assert_eq!(status(&judge, 503), Outcome::Permanent);
+        assert_eq!(judge.silence(Silence::Timeout), THROTTLED);
+        assert_eq!(judge.silence(Silence::Connection), Outcome::Transient);
+    }
+
+    #[test]
+    fn wrong_lists_are_refused() {
+        for entry in ["", "5x", "5XX", "6xx", "20", "2000", "099", "+20", "ok"] {
+            assert!(
+                matches!(
+                    judge_with(&[], &[], &[entry], &[]),
+                    Err(ListError::Unknown { .. })
+                ),
+                "{entry}"
+            );
+        }
+        assert_eq!(
+            judge_with(&["409"], &[], &[], &["409"]).unwrap_err(),
+            ListError::Twice {
+                entry: "409".to_owned(),
+                first: "accepted",
+                second: "permanent",
+            }
+        );
+        assert_eq!(
+            judge_with(&["connection"], &[], &[], &[]).unwrap_err(),
+            ListError::AcceptedUnsent
+        );
+        assert!(judge_with(&["409", "409", "4xx"], &[], &[], &[]).is_ok());
+    }
+
+    #[test]
+    fn retry_after_in_seconds() {
+        let now = SystemTime::UNIX_EPOCH;
+        for (text, secs) in [
+            ("1", 1),
+            (" 30 ", 30),
+            ("0030", 30),
+            ("1.5", 2),
+            ("2.0", 2),
+            ("3599", 3599),
+            ("3600", 3600),
+            ("3601", 3600),
+            ("18446744073709551616", 3600),
+            ("99999999999999999999999999", 3600),
+        ] {
+            assert_eq!(
+                throttled_for(text, None, now),
+                Duration::from_secs(secs),
+                "{text}"
+            );
+        }
+    }
+
+    #[test]
+    fn retry_after_that_says_nothing_useful_is_as_if_not_given() {
+        for text in [
+            "",
+            "0",
+            "0.0",
+            "-1",
+            "-",
+            ".",
+            "1.",
+            ".5",
+            "1e3",
+            "soon",
+            "12 s",
+            "NaN",
+            "1,5",
+            "\u{0661}",
+            "Sun, 06 Nov 1994",
+            "Sun, 99 Nov 1994 08:49:37 GMT",
+        ] {
+            assert_eq!(
+                throttled_for(text, None, SystemTime::UNIX_EPOCH),
+                DEFAULT_WAIT,
+                "{text}"
+            );
+        }
+    }
+
+    #[test]
+    fn a_retry_after_date_is_compared_with_the_answers_own_clock() {
+        let until = "Sun, 06 Nov 1994 08:49:37 GMT";
+        let at = httpdate::parse_http_date(until).unwrap();
+        let far = at + Duration::from_secs(1_000_000_000);
+        let minute_before = Some("Sun, 06 Nov 1994 08:48:37 GMT");
+        assert_eq!(
+            throttled_for(until, minute_before, far),
+            Duration::from_secs(60)
+        );
+        // Without a usable Date: the caller's now.
+        let now = at - Duration::from_secs(20);
+        assert_eq!(throttled_for(until, None, now), Duration::from_secs(20));
+        assert_eq!(
+            throttled_for(until, Some("yesterday"), now),
+            Duration::from_secs(20)
+        );
+        // The past, and the very moment.
+        assert_eq!(throttled_for(until, None, far), DEFAULT_WAIT);
+        assert_eq!(throttled_for(until, Some(until), now), DEFAULT_WAIT);
+        // Far away.
+        let long_ago = at - Duration::from_secs(86_400);
+        assert_eq!(throttled_for(until, None, long_ago), MAX_WAIT);
+    }
+
+    #[test]
+    fn no_wait_is_longer_than_the_maximum() {
+        let judge = Judge::new(
+            Lists::default(),
+            Duration::from_secs(10),
+            Duration::from_secs(2),
+        )
+        .unwrap();
+        assert_eq!(
+            status(&judge, 429),
+            Outcome::Throttled {
+                wait: Some(Duration::from_secs(2))
+            }
+        );
+    }
+
+    proptest! {
+        #[test]
+        fn whatever_it_says_the_wait_is_bounded_and_never_nothing(
+            text in "\\PC{0,40}", date in proptest::option::of("\\PC{0,40}"), now in 0_u64..10_000_000_000,
+        ) {
+            let now = SystemTime::UNIX_EPOCH + Duration::from_secs(now);
+            let wait = throttled_for(&text, date.as_deref(), now);
+            prop_assert!(wait > Duration::ZERO && wait <= MAX_WAIT);
+        }
+
+        #[test]
+        fn every_pair_of_dates_has_an_answer(until in 0_u64..200_000_000_000, date in 0_u64..200_000_000_000) {
+            let text = |secs| httpdate::fmt_http_date(SystemTime::UNIX_EPOCH + Duration::from_secs(secs));
+            let wait = throttled_for(&text(until), Some(&text(date)), SystemTime::UNIX_EPOCH);
+            let wanted = if until > date { Duration::from_secs(until - date).min(MAX_WAIT) } else { DEFAULT_WAIT };
+            prop_assert_eq!(wait, wanted);
+        }
+    }
+}

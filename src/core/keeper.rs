@@ -1,0 +1,415 @@
+//! Keeps one replica's leases of one paced limit: when to ask the store, for how much, which slot
+//! is next, and which are lost.
+//!
+//! It has no I/O and no clock: `now` goes in; asks, due slots and the next time to look come out.
+//! The daemon and the simulation drive the same keeper.
+//!
+//! What it guarantees to the outside:
+//! - it asks only for messages that are ready, never twice at once, and never before its turn;
+//! - a slot is handed out at most once, not before its time, and not later than the headroom
+//!   (less what the clock mapping may be wrong by);
+//! - a lease whose answer shows that the store's clock stepped is burnt, and the schedule fenced;
+//! - slots that lie before the end of a freeze are dropped as soon as the freeze is heard of.
+
+use std::collections::VecDeque;
+use std::time::Duration;
+
+use super::clock::{ClockMap, Reading};
+use super::schedule::{Answer, Ask, Grant, Pace};
+use super::time::{Mono, StoreTime, micros};
+
+/// Two asks are at least this far apart, so that a stream of single messages shares round trips.
+const ASK_GAP: Duration = Duration::from_millis(2);
+/// After a turn has come by our clock, wait this much longer, so that it has come by the store's.
+const TURN_MARGIN: Duration = Duration::from_micros(200);
+/// Without other asks the clock mapping is checked this often, so that drift stays negligible.
+const CHECK_CLOCK: Duration = Duration::from_secs(10);
+/// The first wait after a failed ask; it doubles up to [`BACKOFF_MAX`].
+const BACKOFF_MIN: Duration = Duration::from_millis(50);
+const BACKOFF_MAX: Duration = Duration::from_secs(2);
+
+/// A number from 0 to 999 that differs between replicas and spreads what they would otherwise all
+/// do in the same moment.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Phase(u16);
+
+impl Phase {
+    /// A phase from any number.
+    #[must_use]
+    pub fn new(seed: u64) -> Self {
+        Self((seed % 1000) as u16)
+    }
+
+    /// `length` scaled to a part between zero and nearly all of it.
+    fn of(self, length: Duration) -> Duration {
+        length * u32::from(self.0) / 1000
+    }
+}
+
+/// What happened to slots since the start.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Tally {
+    /// Asked of the store, including asks that only read the clock.
+    pub asks: u64,
+    /// Asks for slots that got none.
+    pub denied: u64,
+    /// Asks that failed or timed out.
+    pub failed: u64,
+    pub leased: u64,
+    pub used: u64,
+    /// Fell due more than the headroom ago.
+    pub missed: u64,
+    /// Dropped because a freeze was heard of after they were leased.
+    pub frozen: u64,
+    /// Never used because the answer that granted them showed a stepped clock.
+    pub burnt: u64,
+    /// Answers that said the schedule had to start behind its guard.
+    pub guarded: u64,
+}
+
+/// What the limit holds for messages that are ready.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Outlook {
+    /// Slots are leased or can be asked for at once.
+    Open,
+    /// No slot before this time.
+    Until(Mono, Wait),
+    /// The store did not answer since this time (`None`: it never did).
+    OutOfReach(Option<Mono>),
+}
+
+/// Why there is no slot yet.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Wait {
+    /// Others have their turn first.
+    Turn,
+    /// The downstream asked for a pause.
+    Frozen,
+}
+
+/// A slot that may be used now.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Slot {
+    /// When it fell due.
+    pub at: Mono,
+}
+
+#[derive(Clone, Copy, Debug)]
+struct Run {
+    grant: Grant,
+    /// The local time of the grant's first slot, mapped when the grant came: a later step of the
+    /// store's clock does not move slots that are already ours.
+    first: Mono,
+    used: u32,
+}
+
+impl Run {
+    fn slot(&self, pace: &Pace, index: u32) -> Mono {
+        self.first
+            + self
+                .grant
+                .slot(pace, u64::from(index))
+                .since(self.grant.first)
+    }
+
+    fn next(&self, pace: &Pace) -> Option<Mono> {
+        (self.used < self.grant.count.get()).then(|| self.slot(pace, self.used))
+    }
+
+    const fn left(&self) -> u64 {
+        (self.grant.count.get() - self.used) as u64
+    }
+}
+
+#[derive(Clone, Copy, Debug)]
+struct Failing {
+    since: Mono,
+    retry: Mono,
+    wait: Duration,
+}
+
+/// The leases of one replica.
+#[derive(Clone, Debug)]
+pub struct Keeper {
+    pace: Pace,
+    phase: Phase,
+    clock: ClockMap,
+    runs: VecDeque<Run>,
+    leased: u64,
+    /// When the ask that is under way was sent, and for how much.
+    asking: Option<(Mono, u64)>,
+    last_ask: Option<Mono>,
+    turn: Option<StoreTime>,
+    frozen_until: Option<StoreTime>,
+    failing: Option<Failing>,
+    fence: bool,
+    /// Smoothed round trip.
+    trip: Duration,
+    tally: Tally,
+}
+
+impl Keeper {
+    /// A keeper that has yet to hear from the store.
+    #[must_use]
+    pub fn new(pace: Pace, phase: Phase) -> Self {
+        Self {
+            pace,
+            phase,
+            clock: ClockMap::default(),
+            runs: VecDeque::new(),
+            leased: 0,
+            asking: None,
+            last_ask: None,
+            turn: None,
+            frozen_until: None,
+            failing: None,
+            fence: false,
+            trip: Duration::ZERO,
+            tally: Tally::default(),
+        }
+    }
+
+    /// The pace it keeps.
+    #[must_use]
+    pub const fn pace(&self) -> &Pace {
+        &self.pace
+    }
+
+    /// The mapping to the store's clock.
+    #[must_use]
+    pub const fn clock(&self) -> &ClockMap {
+        &self.clock
+    }
+
+    /// What happened so far.
+    #[must_use]
+    pub const fn tally(&self) -> Tally {
+        self.tally
+    }
+
+    /// Slots that are leased and not used yet.
+    #[must_use]
+    pub const fn leased(&self) -> u64 {
+        self.leased
+    }
+
+    /// The slot that is due at `now`, dropping those that were missed.
+    pub fn due(&mut self, now: Mono) -> Option<Slot> {
+        let limit = self.late_limit(now);
+        loop {
+            let at = self.next_slot()?;
+            if at > now {
+                return None;
+            }
+            if now.since(at) <= limit {
+                return Some(Slot { at });
+            }
+            self.pass_front();
+            self.tally.missed += 1;
+        }
+    }
+
+    /// Uses the slot that [`Keeper::due`] just answered.
+    pub fn spend(&mut self) {
+        self.pass_front();
+        self.tally.used += 1;
+    }
+
+    /// When the next leased slot is due.
+    #[must_use]
+    pub fn next_slot(&self) -> Option<Mono> {
+        self.runs.front().and_then(|run| run.next(&self.pace))
+    }
+
+    /// How late a slot may be handed out: the headroom, less what the mapping may be wrong by on
+    /// two replicas together.
+    #[must_use]
+    pub fn late_limit(&self, now: Mono) -> Duration {
+        let headroom = self.pace.headroom();
+        let doubt = self.clock.error(now).unwrap_or_default() * 2;
+        headroom - doubt.min(headroom / 2)
+    }
+
+    /// The question to send now, if it is time for one. `demand` is what the ready messages take.
+    pub fn ask(&mut self, now: Mono, demand: u64) -> Option<Ask> {
+        if self.next_ask(demand).is_none_or(|at| at > now) {
+            return None;
+        }
+        let trusted = self.clock.held_for(self.pace.horizon(), now);
+        let want = if trusted && !self.fence {
+            demand.saturating_sub(self.leased)
+        } else {
+            0
+        };
+        let ask = Ask {
+            want,
+            turn: self.turn,
+            predicted: self.clock.to_store(now).filter(|_| trusted),
+            lead: self.trip,
+            fence: self.fence,
+        };
+        self.asking = Some((now, want));
+        self.last_ask = Some(now);
+        self.tally.asks += 1;
+        Some(ask)
+    }
+
+    /// When [`Keeper::ask`] should be called next. `None` while an ask is under way.
+    #[must_use]
+    pub fn next_ask(&self, demand: u64) -> Option<Mono> {
+        if self.asking.is_some() {
+            return None;
+        }
+        let Some(checked) = self.clock.checked_at() else {
+            return Some(
+                self.failing
+                    .map_or(Mono::default(), |failing| failing.retry),
+            );
+        };
+        let routine = checked + CHECK_CLOCK;
+        let at = match self.failing {
+            Some(failing) => failing.retry,
+            None if self.fence => Mono::default(),
+            None if demand > self.leased => self.next_turn().min(routine),
+            None => routine,
+        };
+        Some(self.last_ask.map_or(at, |last| at.max(last + ASK_GAP)))
+    }
+
+    /// When slots may be asked for: at our turn, at the end of a freeze, once the clock is trusted.
+    fn next_turn(&self) -> Mono {
+        let horizon = self.pace.horizon();
+        let turn = self.turn.and_then(|turn| self.clock.to_mono(turn));
+        let thaw = self
+            .frozen_until
+            .and_then(|until| self.clock.to_mono(until));
+        let at = match (turn, thaw) {
+            (Some(turn), _) => turn + TURN_MARGIN,
+            // Without a turn: shortly before the end, each replica at a moment of its own.
+            (None, Some(thaw)) => thaw - self.phase.of(horizon / 2),
+            (None, None) => Mono::default(),
+        };
+        at.max(self.clock.trusted_from(horizon))
+    }
+
+    /// The store answered the ask that is under way.
+    pub fn answered(&mut self, answer: &Answer, now: Mono) {
+        let Some((sent, want)) = self.asking.take() else {
+            return;
+        };
+        self.failing = None;
+        self.fence = false;
+        self.smooth(now.since(sent));
+        self.turn = answer.turn;
+        self.frozen_until = answer.frozen_until;
+        self.tally.guarded += u64::from(answer.guarded);
+        if self.clock.learn(sent, answer.now, now) == Reading::Stepped {
+            // The grant was made on a clock that others may not have seen step yet.
+            self.tally.burnt += answer.grant.map_or(0, |grant| u64::from(grant.count.get()));
+            self.turn = None;
+            self.fence = !answer.guarded;
+            return;
+        }
+        let first = answer
+            .grant
+            .and_then(|grant| Some((grant, self.clock.to_mono(grant.first)?)));
+        match first {
+            Some((grant, first)) => {
+                self.leased += u64::from(grant.count.get());
+                self.tally.leased += u64::from(grant.count.get());
+                self.runs.push_back(Run {
+                    grant,
+                    first,
+                    used: 0,
+                });
+            }
+            None => self.tally.denied += u64::from(want > 0),
+        }
+    }
+
+    /// The ask that is under way failed. It may have run: what it granted is never used.
+    pub fn failed(&mut self, now: Mono) {
+        self.asking = None;
+        self.tally.failed += 1;
+        let (since, wait) = self.failing.map_or((now, BACKOFF_MIN), |failing| {
+            (failing.since, (failing.wait * 2).min(BACKOFF_MAX))
+        });
+        let retry = now + wait / 2 + self.phase.of(wait / 2);
+        self.failing = Some(Failing { since, retry, wait });
+    }
+
+    /// The limit is frozen until `until`: heard from another replica, or decided by our own call.
+    pub fn frozen(&mut self, until: StoreTime) {
+        if self.frozen_until.is_some_and(|known| known >= until) {
+            return;
+        }
+        self.frozen_until = Some(until);
+        let reach = until - self.pace.horizon();
+        self.turn = self.turn.filter(|turn| *turn >= reach);
+        for run in &mut self.runs {
+            while run.used < run.grant.count.get()
+                && run.grant.slot(&self.pace, u64::from(run.used)) < until
+            {
+                run.used += 1;
+                self.leased -= 1;
+                self.tally.frozen += 1;
+            }
+        }
+        self.runs.retain(|run| run.left() > 0);
+    }
+
+    /// What the limit holds for messages that are ready.
+    #[must_use]
+    pub fn outlook(&self, now: Mono) -> Outlook {
+        if !self.clock.is_known() {
+            return Outlook::OutOfReach(self.failing.map(|failing| failing.since));
+        }
+        if let Some(thaw) = self
+            .frozen_until
+            .and_then(|until| self.clock.to_mono(until))
+            && thaw > now
+        {
+            return Outlook::Until(thaw, Wait::Frozen);
+        }
+        if self.leased > 0 {
+            return Outlook::Open;
+        }
+        if let Some(failing) = self.failing {
+            return Outlook::OutOfReach(Some(failing.since));
+        }
+        match self.turn.and_then(|turn| self.clock.to_mono(turn)) {
+            Some(turn) if turn > now => Outlook::Until(turn, Wait::Turn),
+            _ => Outlook::Open,
+        }
+    }
+
+    /// Drops all leases; answers the one that the store may still take back: the last.
+    pub fn surrender(&mut self) -> Option<Grant> {
+        let last = self.runs.pop_back();
+        self.runs.clear();
+        self.leased = 0;
+        last.and_then(|run| run.grant.tail(&self.pace, run.used))
+    }
+
+    fn pass_front(&mut self) {
+        let Some(run) = self.runs.front_mut() else {
+            return;
+        };
+        run.used += 1;
+        self.leased -= 1;
+        if run.left() == 0 {
+            self.runs.pop_front();
+        }
+    }
+
+    /// Follows the round trip by an eighth at a time; one outlier counts for at most four.
+    fn smooth(&mut self, trip: Duration) {
+        let (old, new) = (micros(self.trip), micros(trip));
+        let smoothed = if old == 0 {
+            new
+        } else {
+            (old * 7 + new.min(old * 4)) / 8
+        };
+        self.trip = Duration::from_micros(smoothed);
+    }
+}

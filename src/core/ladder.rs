@@ -1,0 +1,118 @@
+//! Which wait queue a message goes to.
+//!
+//! A broker expires messages only at the head of a queue, so every delay needs a queue of its
+//! own. A ladder of powers of two keeps them few: a message waits on the largest step that does
+//! not exceed what remains, comes back, and goes round again for the rest. A delay of any length
+//! takes at most one round per step, and most of it passes on the first.
+
+use std::time::Duration;
+
+/// The steps of a ladder, in whole seconds: 1, 2, 4 … 4096.
+const STEPS: u32 = 13;
+
+/// A step that is longer than the delay by no more than this share of it will do: one round fewer.
+const TOLERANCE: f64 = 0.03;
+
+/// One step of the ladder: a power of two of seconds.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub struct Step {
+    exponent: u32,
+}
+
+impl Step {
+    /// How long a message waits there.
+    #[must_use]
+    pub const fn length(self) -> Duration {
+        Duration::from_secs(1 << self.exponent)
+    }
+
+    /// What its queue is called, after the work queue's name and `.wait.`: `4s`.
+    #[must_use]
+    pub fn label(self) -> String {
+        format!("{}s", self.length().as_secs())
+    }
+}
+
+/// The steps that a route uses.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Ladder {
+    top: u32,
+}
+
+impl Ladder {
+    /// A ladder for waits of up to `longest`. It has one step at least, and its top step is about
+    /// 68 minutes: what waits longer goes round.
+    #[must_use]
+    pub fn up_to(longest: Duration) -> Self {
+        let seconds = longest.as_secs().max(1);
+        Self {
+            top: seconds.ilog2().min(STEPS - 1),
+        }
+    }
+
+    /// The step for a message that has `remaining` to wait: the largest that does not exceed it,
+    /// or one that is hardly longer; the smallest if all are longer.
+    #[must_use]
+    pub fn step(self, remaining: Duration) -> Step {
+        let reach = remaining.as_secs_f64() * (1.0 + TOLERANCE);
+        let exponent = (0..=self.top)
+            .rev()
+            .find(|&exponent| f64::from(1_u32 << exponent) <= reach)
+            .unwrap_or(0);
+        Step { exponent }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::*;
+
+    use super::*;
+
+    fn step(longest: u64, remaining_ms: u64) -> u64 {
+        Ladder::up_to(Duration::from_secs(longest))
+            .step(Duration::from_millis(remaining_ms))
+            .length()
+            .as_secs()
+    }
+
+    #[test]
+    fn the_largest_step_within_the_delay() {
+        assert_eq!(step(3600, 1000), 1);
+        assert_eq!(step(3600, 3500), 2);
+        assert_eq!(step(3600, 4000), 4);
+        assert_eq!(step(3600, 3_600_000), 2048);
+        assert_eq!(step(86_400, 86_400_000), 4096);
+    }
+
+    #[test]
+    fn a_step_that_is_hardly_longer_saves_a_round() {
+        assert_eq!(step(3600, 3900), 4);
+        assert_eq!(step(3600, 3800), 2);
+    }
+
+    #[test]
+    fn the_ends_of_the_ladder() {
+        assert_eq!(step(3600, 0), 1);
+        assert_eq!(step(3600, 20), 1);
+        assert_eq!(step(0, 10_000), 1);
+        assert_eq!(step(5, 60_000), 4);
+    }
+
+    proptest! {
+        #[test]
+        fn any_delay_is_over_after_a_round_per_step(millis in 1_u64..4_096_000) {
+            let ladder = Ladder::up_to(Duration::from_secs(4096));
+            let mut remaining = Duration::from_millis(millis);
+            let mut rounds = 0;
+            while remaining > Duration::ZERO {
+                let step = ladder.step(remaining).length();
+                let allowed = remaining.mul_f64(1.031).max(Duration::from_secs(1));
+                prop_assert!(step <= allowed);
+                remaining = remaining.saturating_sub(step);
+                rounds += 1;
+            }
+            prop_assert!(rounds <= STEPS);
+        }
+    }
+}

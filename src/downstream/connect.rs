@@ -1,0 +1,270 @@
+//! Connections to the downstream: plain or TLS, opened on demand or ahead of time.
+//!
+//! The first slot must not pay for a handshake, and a request made only to warm a connection
+//! would count against the limit. So `WarmConnector` sits between the client's pool and the
+//! network and keeps a shelf of connections that are open, TLS and all, and have carried nothing.
+//! When the pool asks for a new connection it gets one from the shelf, if one is still good:
+//! younger than the idle timeout, not closed by the peer, and silent.
+
+use std::fmt;
+use std::future::ready;
+use std::io;
+use std::path::Path;
+use std::pin::Pin;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::task::{Context, Poll, Waker};
+use std::time::Duration;
+
+use futures::future::BoxFuture;
+use futures::{StreamExt, stream};
+use http::Uri;
+use hyper::rt::{Read, ReadBuf};
+use hyper_rustls::{HttpsConnector, HttpsConnectorBuilder, MaybeHttpsStream};
+use hyper_util::client::legacy::connect::HttpConnector;
+use hyper_util::rt::TokioIo;
+use rustls::pki_types::{CertificateDer, pem::PemObject};
+use rustls::{ClientConfig, RootCertStore};
+use tokio::net::TcpStream;
+use tokio::time::{Instant, timeout};
+use tower_service::Service;
+
+use super::failure::connect_detail;
+use super::options::Misconfigured;
+
+/// A peer that vanished without a word is noticed by the kernel after this long without traffic.
+const TCP_KEEPALIVE: Duration = Duration::from_secs(30);
+/// How many connections are opened at the same time while warming.
+const WARM_AT_ONCE: usize = 32;
+
+type Connection = MaybeHttpsStream<TokioIo<TcpStream>>;
+type ConnectError = Box<dyn std::error::Error + Send + Sync>;
+
+/// Opens connections, or hands out one that is open already. Clones share the shelf.
+#[derive(Clone)]
+pub(super) struct WarmConnector {
+    network: HttpsConnector<HttpConnector>,
+    connect_timeout: Duration,
+    shelf: Arc<Shelf>,
+}
+
+/// Open connections that have carried nothing yet; at most as many as `warm` was asked for.
+struct Shelf {
+    /// Where they lead to. None: the host differs from message to message.
+    origin: Option<Uri>,
+    idle_timeout: Duration,
+    spare: Mutex<Vec<Spare>>,
+}
+
+struct Spare {
+    connection: Connection,
+    opened: Instant,
+}
+
+impl WarmConnector {
+    /// A connector for calls to `origin` (scheme and authority), or to any host without one.
+    pub(super) fn new(
+        tls: ClientConfig,
+        origin: Option<Uri>,
+        connect_timeout: Duration,
+        idle_timeout: Duration,
+    ) -> Self {
+        let mut tcp = HttpConnector::new();
+        tcp.enforce_http(false);
+        tcp.set_nodelay(true);
+        tcp.set_keepalive(Some(TCP_KEEPALIVE));
+        // Shared out among a host's addresses, so that a dead one leaves time for the next.
+        tcp.set_connect_timeout(Some(connect_timeout));
+        let network = HttpsConnectorBuilder::new()
+            .with_tls_config(tls)
+            .https_or_http()
+            .enable_http1()
+            .wrap_connector(tcp);
+        Self {
+            network,
+            connect_timeout,
+            shelf: Arc::new(Shelf {
+                origin,
+                idle_timeout,
+                spare: Mutex::default(),
+            }),
+        }
+    }
+
+    /// Fills the shelf up to `wanted` connections, within `bound`. Answers what failed.
+    pub(super) async fn warm(&self, wanted: usize, bound: Duration) -> Result<(), String> {
+        let Some(origin) = self.shelf.origin.clone() else {
+            return Ok(());
+        };
+        let missing = wanted.saturating_sub(self.shelf.discard_stale());
+        let opening = stream::iter(0..missing).map(|_| self.open(origin.clone()));
+        let mut opening = opening.buffer_unordered(WARM_AT_ONCE);
+        let mut opened = 0;
+        let mut failure = None;
+        let all = timeout(bound, async {
+            while let Some(result) = opening.next().await {
+                match result {
+                    Ok(connection) => {
+                        self.shelf.put(connection);
+                        opened += 1;
+                    }
+                    Err(error) => failure = Some(connect_detail(error.as_ref())),
+                }
+            }
+        });
+        if all.await.is_err() {
+            failure = Some(format!("not done within {bound:?}"));
+        }
+        self.discard_later();
+        match failure {
+            Some(why) => Err(format!("{opened} of {missing} connections opened: {why}")),
+            None => Ok(()),
+        }
+    }
+
+    /// A connection that nobody needed is closed when it is too old, as the pool does with its own.
+    fn discard_later(&self) {
+        let shelf = Arc::downgrade(&self.shelf);
+        let wait = self.shelf.idle_timeout;
+        tokio::spawn(async move {
+            tokio::time::sleep(wait).await;
+            if let Some(shelf) = shelf.upgrade() {
+                shelf.discard_stale();
+            }
+        });
+    }
+
+    /// Opens a connection, with its TLS handshake, within the connect timeout.
+    fn open(&self, to: Uri) -> BoxFuture<'static, Result<Connection, ConnectError>> {
+        let connecting = self.network.clone().call(to);
+        let bound = self.connect_timeout;
+        Box::pin(async move {
+            timeout(bound, connecting).await.unwrap_or_else(|_| {
+                let why = format!("not open within {bound:?}");
+                Err(io::Error::new(io::ErrorKind::TimedOut, why).into())
+            })
+        })
+    }
+}
+
+impl Service<Uri> for WarmConnector {
+    type Response = Connection;
+    type Error = ConnectError;
+    type Future = BoxFuture<'static, Result<Connection, ConnectError>>;
+
+    fn poll_ready(&mut self, cx: &mut Context<'_>) -> Poll<Result<(), ConnectError>> {
+        self.network.poll_ready(cx)
+    }
+
+    fn call(&mut self, to: Uri) -> Self::Future {
+        match self.shelf.take(&to) {
+            Some(connection) => Box::pin(ready(Ok(connection))),
+            None => self.open(to),
+        }
+    }
+}
+
+impl Shelf {
+    /// Nothing can panic under the lock and leave the list half changed.
+    fn lock(&self) -> MutexGuard<'_, Vec<Spare>> {
+        self.spare.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn put(&self, connection: Connection) {
+        self.lock().push(Spare {
+            connection,
+            opened: Instant::now(),
+        });
+    }
+
+    /// A good connection, if there is one for this origin.
+    fn take(&self, to: &Uri) -> Option<Connection> {
+        let origin = self.origin.as_ref()?;
+        if origin.scheme() != to.scheme() || origin.authority() != to.authority() {
+            return None;
+        }
+        let mut spare = self.lock();
+        while let Some(mut candidate) = spare.pop() {
+            if candidate.is_good(self.idle_timeout) {
+                return Some(candidate.connection);
+            }
+        }
+        None
+    }
+
+    /// Closes what is no longer good and answers how many are left.
+    fn discard_stale(&self) -> usize {
+        let mut spare = self.lock();
+        spare.retain_mut(|candidate| candidate.is_good(self.idle_timeout));
+        spare.len()
+    }
+}
+
+impl Spare {
+    /// Reads without waiting: a live connection that carried no request has nothing to say. (TLS
+    /// session tickets are swallowed on the way.)
+    fn is_good(&mut self, idle_timeout: Duration) -> bool {
+        if self.opened.elapsed() >= idle_timeout {
+            return false;
+        }
+        let mut byte = [0];
+        let mut buffer = ReadBuf::new(&mut byte);
+        let mut cx = Context::from_waker(Waker::noop());
+        Pin::new(&mut self.connection)
+            .poll_read(&mut cx, buffer.unfilled())
+            .is_pending()
+    }
+}
+
+impl fmt::Debug for WarmConnector {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("WarmConnector")
+            .field("origin", &self.shelf.origin)
+            .field("spare", &self.shelf.lock().len())
+            .finish_non_exhaustive()
+    }
+}
+
+/// TLS by ring, trusting `ca_file` and, if `native`, the system's certificates.
+pub(super) fn tls(ca_file: Option<&Path>, native: bool) -> Result<ClientConfig, Misconfigured> {
+    let mut roots = RootCertStore::empty();
+    if let Some(path) = ca_file {
+        let (added, unusable) = roots.add_parsable_certificates(read_certificates(path)?);
+        if added == 0 || unusable > 0 {
+            return Err(Misconfigured::new(
+                "ca_file",
+                format_args!("{} has no certificate that can be trusted", path.display()),
+            ));
+        }
+    }
+    if native {
+        let found = rustls_native_certs::load_native_certs();
+        for error in &found.errors {
+            tracing::warn!(%error, "a system certificate cannot be read");
+        }
+        // Systems carry odd certificates; those that cannot be parsed are none to trust.
+        roots.add_parsable_certificates(found.certs);
+        if roots.is_empty() {
+            return Err(Misconfigured::new(
+                "url",
+                "the system has no certificates to trust; install them or set `ca_file`",
+            ));
+        }
+    }
+    let provider = Arc::new(rustls::crypto::ring::default_provider());
+    Ok(ClientConfig::builder_with_provider(provider)
+        .with_safe_default_protocol_versions()
+        .map_err(|error| Misconfigured::new("url", error))?
+        .with_root_certificates(roots)
+        .with_no_client_auth())
+}
+
+fn read_certificates(path: &Path) -> Result<Vec<CertificateDer<'static>>, Misconfigured> {
+    CertificateDer::pem_file_iter(path)
+        .and_then(Iterator::collect)
+        .map_err(|error| {
+            Misconfigured::new(
+                "ca_file",
+                format_args!("{} cannot be read as PEM: {error}", path.display()),
+            )
+        })
+}

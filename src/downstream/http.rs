@@ -1,0 +1,239 @@
+//! Calls over HTTP/1.1, with warm connections.
+//!
+//! One timeout covers a call from the first poll of `send` to the end of the answer. The status
+//! is the verdict: once it is there, an answer that breaks off, drags on or is too long does not
+//! change it (a repeat would be a duplicate), it only costs the connection. The answer's body is
+//! read up to a bound so that the connection can be used again, and is never looked at.
+//!
+//! Redirects are not followed: a 3xx is judged like any code, and permanent by default. No proxy
+//! is used, whatever the environment says. Neither would be the call that the limit counted.
+//!
+//! **Can the client send twice?** It repeats a request by itself in one case: a connection of the
+//! pool died while the request waited for it. hyper hands such a request back only from the queue
+//! before the connection's task has taken it, and once taken it is never handed back, whether a
+//! byte was written or not. So a repeat by the client is always the first time that anything is
+//! written, and it stays on (`retry_canceled_requests`): each repeat uses up one dead connection
+//! of the pool, and the timeout bounds them all. A connection that dies after the request was
+//! taken ends the call; whether that is repeated is the route's decision, and `maybe_delivered`
+//! says what a repeat risks.
+
+use std::fmt;
+use std::sync::Arc;
+use std::time::{Duration, SystemTime};
+
+use bytes::Bytes;
+use futures::future::BoxFuture;
+use http::header::{DATE, HeaderName, RETRY_AFTER};
+use http::uri::Scheme;
+use http::{HeaderMap, Request, StatusCode, Uri};
+use http_body_util::{BodyExt, Full};
+use hyper::body::{Body, Incoming};
+use hyper_util::client::legacy::connect::{CaptureConnection, capture_connection};
+use hyper_util::client::legacy::{Client, Error};
+use hyper_util::rt::{TokioExecutor, TokioTimer};
+use tokio::time::{Instant, timeout_at};
+
+use super::connect::{WarmConnector, tls};
+use super::failure::Failure;
+use super::options::{HttpOptions, Misconfigured};
+use super::request::Recipe;
+use crate::core::judge::{Judge, Lists, Reply, Silence};
+use crate::ports::downstream::{Call, Downstream, Facts, Judgement, Undecodable};
+use crate::ports::message::Message;
+
+/// The longest answer that is read to its end. Reading on would cost more than a new connection.
+const MAX_ANSWER: u64 = 64 * 1024;
+/// The largest header of an answer.
+const MAX_ANSWER_HEAD: usize = 64 * 1024;
+
+/// An HTTP downstream.
+pub struct HttpDownstream {
+    recipe: Recipe,
+    line: Arc<Line>,
+    connector: WarmConnector,
+    warm_connections: usize,
+}
+
+/// What a call needs after it was prepared.
+struct Line {
+    client: Client<WarmConnector, Full<Bytes>>,
+    judge: Judge,
+    timeout: Duration,
+}
+
+struct HttpCall {
+    line: Arc<Line>,
+    request: Request<Full<Bytes>>,
+}
+
+impl HttpDownstream {
+    /// Compiles the templates and reads the certificates. Opens no connection.
+    ///
+    /// # Errors
+    /// When a key of the configuration cannot be used.
+    pub fn new(options: &HttpOptions) -> Result<Self, Misconfigured> {
+        let recipe = Recipe::new(options)?;
+        let origin = recipe.origin().cloned();
+        let may_be_tls = origin
+            .as_ref()
+            .is_none_or(|origin| origin.scheme() == Some(&Scheme::HTTPS));
+        let lists = Lists {
+            accepted: &options.outcomes.accepted,
+            throttled: &options.outcomes.throttled,
+            transient: &options.outcomes.transient,
+            permanent: &options.outcomes.permanent,
+        };
+        let judge = Judge::new(lists, options.throttle_wait, options.max_throttle_wait)
+            .map_err(|error| Misconfigured::new("outcomes", error))?;
+        let connector = WarmConnector::new(
+            tls(options.ca_file.as_deref(), may_be_tls)?,
+            origin,
+            options.connect_timeout,
+            options.idle_timeout,
+        );
+        let client = Client::builder(TokioExecutor::new())
+            .pool_timer(TokioTimer::new())
+            .pool_idle_timeout(options.idle_timeout)
+            .pool_max_idle_per_host(usize::MAX)
+            .http1_max_buf_size(MAX_ANSWER_HEAD)
+            .retry_canceled_requests(true)
+            .build(connector.clone());
+        Ok(Self {
+            recipe,
+            line: Arc::new(Line {
+                client,
+                judge,
+                timeout: options.timeout,
+            }),
+            connector,
+            warm_connections: usize::from(options.warm_connections),
+        })
+    }
+
+    /// Scheme and host of every call; none if they differ from message to message.
+    #[must_use]
+    pub fn origin(&self) -> Option<&Uri> {
+        self.recipe.origin()
+    }
+}
+
+impl Downstream for HttpDownstream {
+    fn prepare(&self, message: &Message, facts: Facts<'_>) -> Result<Box<dyn Call>, Undecodable> {
+        Ok(Box::new(HttpCall {
+            line: Arc::clone(&self.line),
+            request: self.recipe.request(message, facts)?,
+        }))
+    }
+
+    fn warm(&self, bound: Duration) -> BoxFuture<'_, Result<(), String>> {
+        Box::pin(self.connector.warm(self.warm_connections, bound))
+    }
+}
+
+impl fmt::Debug for HttpDownstream {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("HttpDownstream")
+            .field("method", self.recipe.method())
+            .field("host", &self.origin().and_then(Uri::host))
+            .finish_non_exhaustive()
+    }
+}
+
+impl Call for HttpCall {
+    fn send(self: Box<Self>) -> BoxFuture<'static, Judgement> {
+        let Self { line, request } = *self;
+        Box::pin(async move { line.call(request).await })
+    }
+}
+
+impl Line {
+    async fn call(&self, mut request: Request<Full<Bytes>>) -> Judgement {
+        let deadline = Instant::now() + self.timeout;
+        let connection = capture_connection(&mut request);
+        match timeout_at(deadline, self.client.request(request)).await {
+            Ok(Ok(answer)) => {
+                let (head, body) = answer.into_parts();
+                // An answer that goes on after the deadline is cut off by dropping it.
+                let whole = matches!(timeout_at(deadline, read_out(body)).await, Ok(true));
+                self.answered(head.status, &head.headers, whole)
+            }
+            Ok(Err(error)) => self.broken(&error, &connection),
+            Err(_) => self.late(&connection),
+        }
+    }
+
+    fn answered(&self, status: StatusCode, headers: &HeaderMap, whole: bool) -> Judgement {
+        let retry_after = text(headers, &RETRY_AFTER);
+        let reply = Reply {
+            status: status.as_u16(),
+            retry_after,
+            date: text(headers, &DATE),
+        };
+        // The clock matters only for a date, and only if the answer does not say its own.
+        let now = retry_after.map_or(SystemTime::UNIX_EPOCH, |_| SystemTime::now());
+        let reason = status.canonical_reason().unwrap_or("");
+        let rest = if whole {
+            ""
+        } else {
+            " (the answer was not read to its end)"
+        };
+        Judgement {
+            outcome: self.judge.reply(reply, now),
+            status: Some(status.as_u16()),
+            detail: format!("{} {reason}{rest}", status.as_str()),
+            maybe_delivered: true,
+        }
+    }
+
+    fn broken(&self, error: &Error, connection: &CaptureConnection) -> Judgement {
+        let connected = connection.connection_metadata().is_some();
+        self.silent(Silence::Connection, Failure::of(error, connected))
+    }
+
+    fn late(&self, connection: &CaptureConnection) -> Judgement {
+        let waited = self.timeout;
+        if connection.connection_metadata().is_some() {
+            let failure = Failure::unsure(format!("no answer within {waited:?}"));
+            self.silent(Silence::Timeout, failure)
+        } else {
+            let failure = Failure::sure(format!("no connection within {waited:?}"));
+            self.silent(Silence::Connection, failure)
+        }
+    }
+
+    fn silent(&self, silence: Silence, failure: Failure) -> Judgement {
+        Judgement {
+            outcome: self.judge.silence(silence),
+            status: None,
+            detail: failure.detail,
+            maybe_delivered: failure.maybe_delivered,
+        }
+    }
+}
+
+/// Reads an answer to its end, if it is not too long. `false`: it was not read to its end, and
+/// the connection closes.
+async fn read_out(mut body: Incoming) -> bool {
+    if body.size_hint().lower() > MAX_ANSWER {
+        return false;
+    }
+    let mut left = MAX_ANSWER;
+    while let Some(frame) = body.frame().await {
+        let Ok(frame) = frame else {
+            return false;
+        };
+        let length = frame.data_ref().map_or(0, Bytes::len);
+        let Some(rest) = left.checked_sub(length as u64) else {
+            return false;
+        };
+        left = rest;
+    }
+    true
+}
+
+fn text<'a>(headers: &'a HeaderMap, name: &HeaderName) -> Option<&'a str> {
+    // What is no text is there all the same.
+    headers
+        .get(name)
+        .map(|value| value.to_str().unwrap_or_default())
+}

@@ -1,0 +1,94 @@
+//! What an operator chose for an HTTP downstream, with secrets already resolved.
+
+use std::collections::BTreeMap;
+use std::fmt;
+use std::path::PathBuf;
+use std::time::Duration;
+
+use secrecy::SecretString;
+
+use crate::settings::types::{Http, Outcomes};
+
+/// Credentials, read from wherever they are kept.
+#[derive(Clone, Debug)]
+pub enum ResolvedAuth {
+    /// `Authorization: Basic`, RFC 7617. The user has no colon.
+    Basic {
+        user: String,
+        password: SecretString,
+    },
+    /// `Authorization: Bearer`, RFC 6750.
+    Bearer { token: SecretString },
+}
+
+/// A key of the downstream's configuration that cannot be used as it is. Only a changed
+/// configuration helps.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[error("{key}: {why}")]
+pub struct Misconfigured {
+    /// The key below `[routes.NAME.downstream]`: `url`, `headers.X-Tenant`, `outcomes` …
+    pub key: String,
+    /// What is wrong, and what would be right. Never a secret.
+    pub why: String,
+}
+
+impl Misconfigured {
+    pub(super) fn new(key: impl Into<String>, why: impl fmt::Display) -> Self {
+        Self {
+            key: key.into(),
+            why: why.to_string(),
+        }
+    }
+}
+
+/// Everything an HTTP downstream is made of. The fields mean what they mean in
+/// `settings::types::Http`.
+#[derive(Clone)]
+pub struct HttpOptions {
+    pub url: String,
+    pub method: String,
+    pub headers: BTreeMap<String, String>,
+    pub body: Option<String>,
+    pub auth: Option<ResolvedAuth>,
+    pub timeout: Duration,
+    pub connect_timeout: Duration,
+    pub idle_timeout: Duration,
+    pub warm_connections: u16,
+    pub ca_file: Option<PathBuf>,
+    pub outcomes: Outcomes,
+    pub throttle_wait: Duration,
+    pub max_throttle_wait: Duration,
+}
+
+impl HttpOptions {
+    /// As configured, with `auth` in place of the place where the secret is kept.
+    #[must_use]
+    pub fn from_settings(http: &Http, auth: Option<ResolvedAuth>) -> Self {
+        Self {
+            url: http.url.clone(),
+            method: http.method.clone(),
+            headers: http.headers.clone(),
+            body: http.body.clone(),
+            auth,
+            timeout: http.timeout.get(),
+            connect_timeout: http.connect_timeout.get(),
+            idle_timeout: http.idle_timeout.get(),
+            warm_connections: http.warm_connections,
+            ca_file: http.ca_file.clone(),
+            outcomes: http.outcomes.clone(),
+            throttle_wait: http.throttle_wait.get(),
+            max_throttle_wait: http.max_throttle_wait.get(),
+        }
+    }
+}
+
+impl fmt::Debug for HttpOptions {
+    /// Neither the URL, header values nor the body: keys of an API hide in all of them.
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("HttpOptions")
+            .field("method", &self.method)
+            .field("headers", &self.headers.keys())
+            .field("timeout", &self.timeout)
+            .finish_non_exhaustive()
+    }
+}

@@ -1,0 +1,422 @@
+//! The request that is made of a message.
+//!
+//! What does not depend on the message is made once: the method, a URL without templates and all
+//! headers without templates. A message's body passes as it came, without a copy, unless `body`
+//! is configured.
+//!
+//! Headers that are always sent, each replaced by a header of the same name in the configuration
+//! and left out if that is empty (or a template that makes nothing):
+//!
+//! | header | value |
+//! |---|---|
+//! | `content-type` | the message's `content_type`; `application/json` without one, and for a configured body |
+//! | `content-encoding` | the message's, if it is a coding of HTTP (gzip, deflate, br, zstd) and the body is untouched |
+//! | `x-message-id` | the message's `message_id`, if it has one |
+//! | `x-attempt` | 1 for the first call |
+//! | `user-agent` | `sluiced/<version>` |
+//!
+//! `Idempotency-Key` is sent only where the configuration says so, because a downstream may give
+//! it a meaning of its own: `headers.Idempotency-Key = "{{ message_id }}"`.
+//!
+//! GET and HEAD carry no body unless one is configured.
+
+use std::fmt;
+
+use base64::Engine;
+use base64::prelude::BASE64_STANDARD;
+use bytes::Bytes;
+use http::header::{
+    AUTHORIZATION, CONNECTION, CONTENT_ENCODING, CONTENT_LENGTH, CONTENT_TYPE, EXPECT, HOST, TE,
+    TRAILER, TRANSFER_ENCODING, UPGRADE, USER_AGENT,
+};
+use http::uri::{Authority, Scheme};
+use http::{HeaderMap, HeaderName, HeaderValue, Method, Request, Uri};
+use http_body_util::Full;
+use secrecy::ExposeSecret;
+
+use super::options::{HttpOptions, Misconfigured, ResolvedAuth};
+use super::template::{Template, Templates, first_tag, is_template};
+use crate::ports::downstream::{Facts, Undecodable};
+use crate::ports::message::Message;
+
+const X_MESSAGE_ID: HeaderName = HeaderName::from_static("x-message-id");
+const X_ATTEMPT: HeaderName = HeaderName::from_static("x-attempt");
+const JSON: HeaderValue = HeaderValue::from_static("application/json");
+const AGENT: HeaderValue = HeaderValue::from_static(concat!("sluiced/", env!("CARGO_PKG_VERSION")));
+
+/// Headers that say how a request is framed: those are the connection's business, and a wrong one
+/// would let one message pass for two.
+const FRAMING: [HeaderName; 9] = [
+    CONNECTION,
+    CONTENT_LENGTH,
+    EXPECT,
+    TE,
+    TRAILER,
+    TRANSFER_ENCODING,
+    UPGRADE,
+    HeaderName::from_static("keep-alive"),
+    HeaderName::from_static("proxy-connection"),
+];
+
+/// How requests are made. Compiled once.
+pub(super) struct Recipe {
+    templates: Templates,
+    any_template: bool,
+    method: Method,
+    url: Url,
+    /// Headers that are the same on every request.
+    fixed: HeaderMap,
+    /// Headers that are made of the message.
+    made: Vec<(HeaderName, Template)>,
+    /// Which headers that are always sent the configuration replaces.
+    replaced: Replaced,
+    body: Body,
+}
+
+enum Url {
+    Fixed(Uri),
+    Made {
+        template: Template,
+        /// Whether scheme and host stand before the first template.
+        origin: Option<Uri>,
+    },
+}
+
+enum Body {
+    /// The message's own.
+    Message,
+    /// None at all: GET and HEAD.
+    Nothing,
+    Fixed(Bytes),
+    Made(Template),
+}
+
+#[derive(Default)]
+#[allow(
+    clippy::struct_excessive_bools,
+    reason = "one per header, and nothing else"
+)]
+struct Replaced {
+    content_type: bool,
+    content_encoding: bool,
+    message_id: bool,
+    attempt: bool,
+}
+
+impl Recipe {
+    pub(super) fn new(options: &HttpOptions) -> Result<Self, Misconfigured> {
+        let mut templates = Templates::new();
+        let method = method(&options.method)?;
+        let url = Url::new(&options.url, &mut templates)?;
+        let body = match &options.body {
+            Some(text) if is_template(text) => Body::Made(templates.add("body", "body", text)?),
+            Some(text) => Body::Fixed(Bytes::from(text.clone())),
+            None if method == Method::GET || method == Method::HEAD => Body::Nothing,
+            None => Body::Message,
+        };
+        let mut recipe = Self {
+            any_template: false,
+            method,
+            fixed: HeaderMap::new(),
+            made: Vec::new(),
+            replaced: Replaced::default(),
+            url,
+            body,
+            templates,
+        };
+        recipe.fixed.insert(USER_AGENT, AGENT);
+        // The client would make it anew for each request.
+        if let Some(host) = recipe.origin().and_then(host_header) {
+            recipe.fixed.insert(HOST, host);
+        }
+        for (name, text) in &options.headers {
+            recipe.add_header(name, text)?;
+        }
+        if let Some(auth) = &options.auth {
+            recipe.add_auth(auth)?;
+        }
+        recipe.any_template = !recipe.made.is_empty()
+            || matches!(recipe.url, Url::Made { .. })
+            || matches!(recipe.body, Body::Made(_));
+        Ok(recipe)
+    }
+
+    /// Scheme and host of every call, if no template can change them.
+    pub(super) fn origin(&self) -> Option<&Uri> {
+        match &self.url {
+            Url::Fixed(uri) => Some(uri),
+            Url::Made { origin, .. } => origin.as_ref(),
+        }
+    }
+
+    /// The method.
+    pub(super) fn method(&self) -> &Method {
+        &self.method
+    }
+
+    fn add_header(&mut self, name: &str, text: &str) -> Result<(), Misconfigured> {
+        let key = format!("headers.{name}");
+        let header = HeaderName::from_bytes(name.as_bytes())
+            .map_err(|_| Misconfigured::new(&key, "is no name of a header"))?;
+        if FRAMING.contains(&header) {
+            return Err(Misconfigured::new(
+                &key,
+                "belongs to the connection and cannot be set",
+            ));
+        }
+        if self.made.iter().any(|(made, _)| *made == header) {
+            return Err(Misconfigured::new(&key, "is there twice"));
+        }
+        self.replaced.note(&header);
+        self.fixed.remove(&header);
+        if is_template(text) {
+            let what = format!("header {header}");
+            let template = self.templates.add(&what, &key, text)?;
+            self.made.push((header, template));
+        } else if !text.is_empty() {
+            let mut value = HeaderValue::from_bytes(text.as_bytes())
+                .map_err(|_| Misconfigured::new(&key, "has a control character"))?;
+            value.set_sensitive(header == AUTHORIZATION);
+            self.fixed.insert(header, value);
+        }
+        Ok(())
+    }
+
+    fn add_auth(&mut self, auth: &ResolvedAuth) -> Result<(), Misconfigured> {
+        if self.fixed.contains_key(AUTHORIZATION)
+            || self.made.iter().any(|(name, _)| *name == AUTHORIZATION)
+        {
+            return Err(Misconfigured::new(
+                "auth",
+                "there is a header `Authorization` too; keep one of them",
+            ));
+        }
+        let text = match auth {
+            ResolvedAuth::Basic { user, .. } if user.contains(':') => {
+                return Err(Misconfigured::new("auth.user", "has a colon"));
+            }
+            ResolvedAuth::Basic { user, password } => {
+                let pair = format!("{user}:{}", password.expose_secret());
+                format!("Basic {}", BASE64_STANDARD.encode(pair))
+            }
+            ResolvedAuth::Bearer { token } => format!("Bearer {}", token.expose_secret()),
+        };
+        let mut value = HeaderValue::try_from(text)
+            .map_err(|_| Misconfigured::new("auth", "the secret has a control character"))?;
+        value.set_sensitive(true);
+        self.fixed.insert(AUTHORIZATION, value);
+        Ok(())
+    }
+
+    /// Makes the request.
+    pub(super) fn request(
+        &self,
+        message: &Message,
+        facts: Facts<'_>,
+    ) -> Result<Request<Full<Bytes>>, Undecodable> {
+        let context = if self.any_template {
+            Some(self.templates.context(message, facts)?)
+        } else {
+            None
+        };
+        let render = |template| match &context {
+            Some(context) => self.templates.render(template, context),
+            None => Ok(String::new()),
+        };
+        let uri = match &self.url {
+            Url::Fixed(uri) => uri.clone(),
+            Url::Made { template, .. } => checked_url(&render(template)?)?,
+        };
+        let mut headers = self.fixed.clone();
+        self.add_defaults(&mut headers, message, facts)?;
+        for (name, template) in &self.made {
+            let text = render(template)?;
+            if !text.is_empty() {
+                let mut value = header_value(name, text)?;
+                value.set_sensitive(*name == AUTHORIZATION);
+                headers.insert(name.clone(), value);
+            }
+        }
+        let body = match &self.body {
+            Body::Message => message.body.clone(),
+            Body::Nothing => Bytes::new(),
+            Body::Fixed(bytes) => bytes.clone(),
+            Body::Made(template) => Bytes::from(render(template)?),
+        };
+        let mut request = Request::new(Full::new(body));
+        *request.method_mut() = self.method.clone();
+        *request.uri_mut() = uri;
+        *request.headers_mut() = headers;
+        Ok(request)
+    }
+
+    fn add_defaults(
+        &self,
+        headers: &mut HeaderMap,
+        message: &Message,
+        facts: Facts<'_>,
+    ) -> Result<(), Undecodable> {
+        let properties = &message.properties;
+        let untouched = matches!(self.body, Body::Message);
+        if !self.replaced.content_type && !matches!(self.body, Body::Nothing) {
+            let value = match &properties.content_type {
+                Some(kind) if untouched => header_value(&CONTENT_TYPE, kind.clone())?,
+                _ => JSON,
+            };
+            headers.insert(CONTENT_TYPE, value);
+        }
+        if untouched
+            && !self.replaced.content_encoding
+            && let Some(coding) = properties.content_encoding.as_deref().and_then(http_coding)
+        {
+            headers.insert(CONTENT_ENCODING, coding);
+        }
+        if !self.replaced.message_id
+            && let Some(id) = &properties.message_id
+        {
+            headers.insert(X_MESSAGE_ID, header_value(&X_MESSAGE_ID, id.clone())?);
+        }
+        if !self.replaced.attempt {
+            headers.insert(X_ATTEMPT, HeaderValue::from(facts.attempt));
+        }
+        Ok(())
+    }
+}
+
+impl Replaced {
+    fn note(&mut self, header: &HeaderName) {
+        self.content_type |= *header == CONTENT_TYPE;
+        self.content_encoding |= *header == CONTENT_ENCODING;
+        self.message_id |= *header == X_MESSAGE_ID;
+        self.attempt |= *header == X_ATTEMPT;
+    }
+}
+
+impl fmt::Debug for Recipe {
+    /// Neither the path, header values nor the body: keys of an API hide in all of them.
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let host = self.origin().and_then(Uri::host);
+        f.debug_struct("Recipe")
+            .field("method", &self.method)
+            .field("host", &host)
+            .finish_non_exhaustive()
+    }
+}
+
+impl Url {
+    fn new(text: &str, templates: &mut Templates) -> Result<Self, Misconfigured> {
+        let wrong = |why: &str| Misconfigured::new("url", why);
+        let Some(tag) = first_tag(text) else {
+            let uri: Uri = text
+                .parse()
+                .map_err(|_| wrong("is no URL; write one such as https://api.example.com/send"))?;
+            check_target(&uri).map_err(wrong)?;
+            return Ok(Self::Fixed(uri));
+        };
+        let template = templates.add("url", "url", text)?;
+        let origin = origin_before(text, tag);
+        if let Some(uri) = &origin {
+            check_target(uri).map_err(wrong)?;
+        }
+        Ok(Self::Made { template, origin })
+    }
+}
+
+/// Scheme and host, if both are complete before the first template at `tag`.
+fn origin_before(text: &str, tag: usize) -> Option<Uri> {
+    let (scheme, rest) = text.get(..tag)?.split_once("://")?;
+    // Without a delimiter after it the host could go on in the template.
+    let end = rest.find(['/', '?', '#'])?;
+    Uri::builder()
+        .scheme(scheme.parse::<Scheme>().ok()?)
+        .authority(rest.get(..end)?.parse::<Authority>().ok()?)
+        .path_and_query("/")
+        .build()
+        .ok()
+}
+
+/// What a URL needs so that a call can be made to it.
+fn check_target(uri: &Uri) -> Result<(), &'static str> {
+    if uri.scheme() != Some(&Scheme::HTTP) && uri.scheme() != Some(&Scheme::HTTPS) {
+        return Err("must start with http:// or https://");
+    }
+    let Some(authority) = uri.authority() else {
+        return Err("has no host");
+    };
+    if authority.host().is_empty() {
+        return Err("has no host");
+    }
+    if authority.as_str().contains('@') {
+        return Err("has credentials; they belong into `auth`");
+    }
+    Ok(())
+}
+
+/// A URL made of a message. `.` and `..` in its path are refused, also encoded: servers resolve
+/// them, and a message must not choose another resource than the template's author meant.
+fn checked_url(text: &str) -> Result<Uri, Undecodable> {
+    let undecodable = |why: &str| Undecodable {
+        what: "url".to_owned(),
+        why: why.to_owned(),
+    };
+    if !text.bytes().all(|b| b.is_ascii_graphic()) {
+        return Err(undecodable(
+            "has a character that must be encoded; use `| urlencode`",
+        ));
+    }
+    let uri: Uri = text.parse().map_err(|_| undecodable("is no URL"))?;
+    check_target(&uri).map_err(undecodable)?;
+    let is_dots = |segment: &str| {
+        let plain = segment.replace("%2e", ".").replace("%2E", ".");
+        plain == "." || plain == ".."
+    };
+    if uri.path().split(['/', '\\']).any(is_dots) {
+        return Err(undecodable("has `.` or `..` as a segment of its path"));
+    }
+    Ok(uri)
+}
+
+fn header_value(name: &HeaderName, text: String) -> Result<HeaderValue, Undecodable> {
+    HeaderValue::from_maybe_shared(Bytes::from(text)).map_err(|_| Undecodable {
+        what: format!("header {name}"),
+        why: "has a control character".to_owned(),
+    })
+}
+
+/// `host`, with the port unless it is the scheme's own.
+fn host_header(uri: &Uri) -> Option<HeaderValue> {
+    let host = uri.host()?;
+    let default = if uri.scheme() == Some(&Scheme::HTTPS) {
+        443
+    } else {
+        80
+    };
+    match uri.port_u16() {
+        Some(port) if port != default => HeaderValue::try_from(format!("{host}:{port}")).ok(),
+        _ => HeaderValue::from_str(host).ok(),
+    }
+}
+
+/// AMQP's content encoding, if HTTP knows it. Some publishers write a character set there, which
+/// would make a server refuse the request.
+fn http_coding(text: &str) -> Option<HeaderValue> {
+    ["gzip", "deflate", "br", "zstd"]
+        .into_iter()
+        .find(|coding| text.eq_ignore_ascii_case(coding))
+        .map(HeaderValue::from_static)
+}
+
+fn method(text: &str) -> Result<Method, Misconfigured> {
+    match Method::from_bytes(text.as_bytes()) {
+        Ok(Method::CONNECT) => Err(Misconfigured::new("method", "CONNECT makes no call")),
+        Ok(method) if text.bytes().any(|b| b.is_ascii_lowercase()) => Err(Misconfigured::new(
+            "method",
+            format_args!("`{method}` must be written in capital letters"),
+        )),
+        Ok(method) => Ok(method),
+        Err(_) => Err(Misconfigured::new("method", "is no method of HTTP")),
+    }
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,212 @@
+use super::*;
+use crate::ports::message::{HeaderValue, Properties};
+
+const FACTS: Facts<'_> = Facts {
+    route: "sms",
+    attempt: 3,
+};
+
+fn message(body: &str) -> Message {
+    Message {
+        body: body.to_owned().into(),
+        ..Message::default()
+    }
+}
+
+fn render(source: &str, message: &Message) -> Result<String, Undecodable> {
+    let mut templates = Templates::new();
+    let template = templates.add("body", "body", source).unwrap();
+    templates.render(&template, &templates.context(message, FACTS)?)
+}
+
+fn why(source: &str, body: &str) -> String {
+    render(source, &message(body)).unwrap_err().to_string()
+}
+
+#[test]
+fn everything_that_is_documented_can_be_used() {
+    let mut message = message(r#"{"to": "+49170", "parts": [1, 2]}"#);
+    message
+        .headers
+        .insert("x-tenant".to_owned(), HeaderValue::Text("acme".to_owned()));
+    message
+        .headers
+        .insert("n".to_owned(), HeaderValue::Int(i64::MAX));
+    message.properties = Properties {
+        message_id: Some("id-1".to_owned()),
+        timestamp: Some(7),
+        ..Properties::default()
+    };
+    message.exchange = "ex".to_owned();
+    message.routing_key = "key".to_owned();
+    let source = "{{ body.to }} {{ body.parts[1] }} {{ headers['x-tenant'] }} {{ headers.n }} \
+                  {{ properties.timestamp }} {{ message_id }} {{ exchange }} {{ routing_key }} \
+                  {{ route }} {{ attempt }}";
+    assert_eq!(
+        render(source, &message).unwrap(),
+        "+49170 2 acme 9223372036854775807 7 id-1 ex key sms 3"
+    );
+}
+
+#[test]
+fn a_missing_field_is_an_error_that_names_the_template_and_not_the_message() {
+    let body = r#"{"secret": "4711", "field": "4711"}"#;
+    for (source, error) in [
+        ("{{ body.to }}", "body: `body.to` is missing"),
+        ("{{ body.to.name }}", "body: `body.to.name` is missing"),
+        (
+            "{{ body.to | urlencode }}",
+            "body: `body.to | urlencode` is missing",
+        ),
+        (
+            "{{ body.to | tojson }}",
+            "body: `body.to | tojson` is missing",
+        ),
+        (
+            "{{ body[body.field] }}",
+            "body: `body[body.field]` is missing",
+        ),
+        ("{{ message_id }}", "body: `message_id` is missing"),
+        (
+            "{{ headers['4711'] }}",
+            "body: `headers['4711']` is missing",
+        ),
+        (
+            "{{ properties.message_id }}",
+            "body: `properties.message_id` is null",
+        ),
+    ] {
+        assert_eq!(why(source, body), error, "{source}");
+    }
+    for source in [
+        "{{ body.secret + 1 }}",
+        "{{ body.secret | int // 0 }}",
+        "{{ body.secret() }}",
+        "{{ body.secret | int(base=body.secret) }}",
+        "{{ 1 + body.to }}",
+        "{% for x in body.to %}{% endfor %}",
+        "{{ body.to ~ 'x' }}",
+        "{{ body.to | upper }}",
+    ] {
+        let error = why(source, body);
+        let without_source = error.replace(source.trim_matches(['{', '}', ' ']), "");
+        assert!(!without_source.contains("4711"), "{source}: {error}");
+    }
+}
+
+#[test]
+fn fields_that_may_be_missing_can_say_so() {
+    let body = message(r#"{"null": null}"#);
+    for (source, text) in [
+        ("{{ body.to | default('x') }}", "x"),
+        ("{{ body['null'] | tojson }}", "null"),
+        ("{% if body.to is defined %}a{% else %}b{% endif %}", "b"),
+    ] {
+        assert_eq!(render(source, &body).unwrap(), text);
+    }
+    assert_eq!(
+        why("{{ body.n }}", r#"{"n": null}"#),
+        "body: `body.n` is null"
+    );
+    assert_eq!(
+        why("{{ body.n | urlencode }}", r#"{"n": null}"#),
+        "body: `body.n | urlencode` is null"
+    );
+}
+
+#[test]
+fn integers_are_exact_or_refused() {
+    let source = "{{ body.n }}";
+    for n in [
+        "0",
+        "-9223372036854775808",
+        "9223372036854775807",
+        "18446744073709551615",
+    ] {
+        let body = message(&format!(r#"{{"n": {n}}}"#));
+        assert_eq!(render(source, &body).unwrap(), n);
+        assert_eq!(render("{{ body.n | tojson }}", &body).unwrap(), n);
+    }
+    for n in [
+        "18446744073709551616",
+        "-9223372036854775809",
+        "123456789012345678901234567890",
+    ] {
+        let body = format!(r#"{{"n": {n}, "other": 1}}"#);
+        for source in [
+            source,
+            "{{ body.n | tojson }}",
+            "{{ body | tojson }}",
+            "{{ body.n | urlencode }}",
+        ] {
+            assert!(
+                why(source, &body).ends_with("has a number with more digits than can be kept"),
+                "{source} {n}: {}",
+                why(source, &body)
+            );
+        }
+        assert_eq!(render("{{ body.other }}", &message(&body)).unwrap(), "1");
+    }
+    assert_eq!(render(source, &message(r#"{"n": 1.25}"#)).unwrap(), "1.25");
+}
+
+#[test]
+fn a_body_is_parsed_only_if_a_template_wants_it() {
+    let binary = Message {
+        body: bytes::Bytes::from_static(&[0xff, 0x00]),
+        routing_key: "key".to_owned(),
+        ..Message::default()
+    };
+    assert_eq!(render("{{ routing_key }}", &binary).unwrap(), "key");
+    let error = render("{{ body.to }}", &binary).unwrap_err();
+    assert_eq!(error.what, "body");
+    assert!(error.why.starts_with("is no JSON"), "{error}");
+    for body in ["", "{", "{} x", "{\"a\":1,}", "1e999", "\"\u{0}\""] {
+        assert!(
+            why("{{ body }}", body).starts_with("body: is no JSON"),
+            "{body}"
+        );
+    }
+    let deep = "[".repeat(100_000);
+    assert!(why("{{ body }}", &deep).starts_with("body: is no JSON"));
+}
+
+#[test]
+fn values_can_be_made_safe_for_where_they_go() {
+    let body = message(r#"{"v": "a/b?c&d=\"é\" \r\n{{ route }}"}"#);
+    assert_eq!(
+        render("{{ body.v | urlencode }}", &body).unwrap(),
+        "a%2Fb%3Fc%26d%3D%22%C3%A9%22%20%0D%0A%7B%7B%20route%20%7D%7D"
+    );
+    let json = render(r#"{"v": {{ body.v | tojson }}}"#, &body).unwrap();
+    let back: serde_json::Value = serde_json::from_str(&json).unwrap();
+    assert_eq!(back["v"], "a/b?c&d=\"é\" \r\n{{ route }}");
+    // Nothing is escaped by itself, and a value is never a template.
+    assert!(
+        render("{{ body.v }}", &body)
+            .unwrap()
+            .contains("\"é\" \r\n{{ route }}")
+    );
+}
+
+#[test]
+fn wrong_templates_are_found_when_they_are_compiled() {
+    for (source, part) in [
+        ("{{ body.to", "syntax error in line 1"),
+        ("{{ boddy.to }}", "there is no variable `boddy`"),
+        ("{{ debug() }}", "there is no variable `debug`"),
+    ] {
+        let error = Templates::new().add("url", "url", source).unwrap_err();
+        assert_eq!(error.key, "url");
+        assert!(error.why.contains(part), "{error}");
+    }
+    assert!(
+        Templates::new()
+            .add(
+                "b",
+                "b",
+                "{% for i in range(2) %}{{ i }}{% endfor %}{% set x = 1 %}{{ x }}"
+            )
+            .is_ok()
+    );
+}

@@ -1,0 +1,227 @@
+//! Receive and decode: every delivery of one route becomes a job for its pacer, or gets its
+//! verdict here, before it could cost a slot.
+//!
+//! Runs on the shared runtime, so that parsing and rendering never delay a slot. A message that
+//! says it must not be sent before some time goes back to the wait ladder or, if the time is near,
+//! is parked in the pacer.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use tracing::debug;
+
+use crate::core::outcome::DeadReason;
+use crate::core::time::{Mono, StoreTime};
+use crate::ports::clock::Clock;
+use crate::ports::downstream::Facts;
+use crate::ports::message::{Message, header};
+use crate::ports::queue::{Delivery, Verdict};
+
+use super::desk::Intake;
+use super::job::{History, Job, dead, time_header};
+use super::policy::Policy;
+use super::route::Route;
+use crate::settings::types::OnExpired;
+
+/// Deliveries taken from the channel at a time.
+const BATCH: usize = 64;
+
+/// Decodes the route's deliveries until no more can come.
+pub(super) async fn run(route: Arc<Route>, intake: Intake, clock: Clock) {
+    let Some(mut deliveries) = route.subscription.deliveries() else {
+        return;
+    };
+    let mut batch = Vec::with_capacity(BATCH);
+    while deliveries.recv_many(&mut batch, BATCH).await > 0 {
+        let now = clock.now();
+        // The tap opens only after the pacer has heard from the store; the mapping is there.
+        let Some(store_now) = intake.store_time(now) else {
+            batch.clear();
+            continue;
+        };
+        let jobs = batch
+            .drain(..)
+            .filter_map(|delivery| decode(&route, delivery, now, store_now));
+        intake.push(jobs.collect());
+    }
+}
+
+/// Makes a job of a delivery, with the time before which it may not be sent; or settles it.
+fn decode(
+    route: &Arc<Route>,
+    delivery: Delivery,
+    now: Mono,
+    store_now: StoreTime,
+) -> Option<(Job, Option<Mono>)> {
+    let message = delivery.message();
+    route.meters.received.increment(1);
+    if message.redelivered {
+        route.meters.redelivered.increment(1);
+    }
+    let history = history(message, store_now);
+    let ends = deadline(&route.policy, message, &history);
+    if ends.is_some_and(|end| end <= store_now) {
+        let verdict = expire(route, &history, store_now);
+        delivery.settle(verdict);
+        return None;
+    }
+    let bytes = message.body.len() as u64;
+    if bytes > route.policy.max_body {
+        let detail = format!("{bytes} bytes; max_body is {}", route.policy.max_body);
+        delivery.settle(dead(
+            route,
+            &history,
+            DeadReason::Oversized,
+            detail,
+            store_now,
+        ));
+        return None;
+    }
+    let wait = not_before(message).map_or(Duration::ZERO, |at| at.since(store_now));
+    if wait > route.policy.max_hold {
+        delivery.settle(later(&history, wait, store_now));
+        return None;
+    }
+    let facts = Facts {
+        route: &route.name,
+        attempt: history.attempts + 1,
+    };
+    let call = match route.downstream.prepare(message, facts) {
+        Ok(call) => call,
+        Err(why) => {
+            debug!(route = %route.name, %why, "undecodable message");
+            let verdict = dead(
+                route,
+                &history,
+                DeadReason::Undecodable,
+                why.to_string(),
+                store_now,
+            );
+            delivery.settle(verdict);
+            return None;
+        }
+    };
+    let deadline = ends.map(|end| now + end.since(store_now));
+    let job = Job::new(Arc::clone(route), delivery, call, history, deadline);
+    Some((job, (!wait.is_zero()).then(|| now + wait)))
+}
+
+/// The verdict for a message that is too old.
+pub(super) fn expire(route: &Route, history: &History, now: StoreTime) -> Verdict {
+    match route.policy.on_expired {
+        OnExpired::Drop => Verdict::Dropped,
+        OnExpired::DeadLetter => {
+            let detail = "older than max_age or its expiration".to_owned();
+            dead(route, history, DeadReason::Expired, detail, now)
+        }
+    }
+}
+
+/// The verdict that sends a message round the wait ladder.
+pub(super) fn later(history: &History, delay: Duration, now: StoreTime) -> Verdict {
+    let mut headers = history.headers();
+    headers.push((header::NOT_BEFORE, time_header(now + delay)));
+    Verdict::Later { delay, headers }
+}
+
+fn history(message: &Message, now: StoreTime) -> History {
+    let number = |name| message.headers.get(name).and_then(|value| value.as_int());
+    let time = |name| {
+        number(name)
+            .and_then(|micros| u64::try_from(micros).ok())
+            .map(StoreTime::from_micros)
+    };
+    let published = published(message);
+    let expires = time(header::EXPIRES).or_else(|| {
+        let lifetime = Duration::from_millis(message.properties.expiration?);
+        Some(published.unwrap_or(now) + lifetime)
+    });
+    History {
+        attempts: number(header::ATTEMPTS)
+            .and_then(|n| u32::try_from(n).ok())
+            .unwrap_or(0),
+        first_seen: time(header::FIRST_SEEN).unwrap_or(now),
+        expires,
+        last_status: number(header::LAST_STATUS).and_then(|n| u16::try_from(n).ok()),
+    }
+}
+
+/// When the publisher says that it was published; AMQP's timestamp counts seconds.
+fn published(message: &Message) -> Option<StoreTime> {
+    let seconds = message.properties.timestamp?;
+    seconds.checked_mul(1_000_000).map(StoreTime::from_micros)
+}
+
+fn not_before(message: &Message) -> Option<StoreTime> {
+    let micros = message.headers.get(header::NOT_BEFORE)?.as_int()?;
+    u64::try_from(micros).ok().map(StoreTime::from_micros)
+}
+
+/// From when on it must not be sent: the earlier of `max_age` and the AMQP expiration.
+fn deadline(policy: &Policy, message: &Message, history: &History) -> Option<StoreTime> {
+    let born = published(message)
+        .unwrap_or(history.first_seen)
+        .min(history.first_seen);
+    let aged = policy.max_age.map(|age| born + age);
+    [aged, history.expires].into_iter().flatten().min()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::ports::message::HeaderValue;
+
+    const NOW: StoreTime = StoreTime::from_micros(1_700_000_000_000_000);
+
+    #[test]
+    fn headers_of_an_earlier_round_are_the_history() {
+        let mut message = Message::default();
+        for (name, value) in [
+            (header::ATTEMPTS, HeaderValue::Int(2)),
+            (header::FIRST_SEEN, HeaderValue::Int(5)),
+            (header::EXPIRES, HeaderValue::Int(9)),
+            (header::LAST_STATUS, HeaderValue::Int(503)),
+        ] {
+            message.headers.insert(name.to_owned(), value);
+        }
+        let known = history(&message, NOW);
+        assert_eq!(known.attempts, 2);
+        assert_eq!(known.first_seen, StoreTime::from_micros(5));
+        assert_eq!(known.expires, Some(StoreTime::from_micros(9)));
+        assert_eq!(known.last_status, Some(503));
+        for (name, value) in known.headers() {
+            assert_eq!(message.headers.get(name), Some(&value), "{name}");
+        }
+    }
+
+    #[test]
+    fn nonsense_in_our_headers_counts_as_absent() {
+        let mut message = Message::default();
+        for value in [
+            HeaderValue::Int(-1),
+            HeaderValue::Text("x".into()),
+            HeaderValue::Opaque,
+        ] {
+            message
+                .headers
+                .insert(header::ATTEMPTS.to_owned(), value.clone());
+            message.headers.insert(header::NOT_BEFORE.to_owned(), value);
+            assert_eq!(history(&message, NOW).attempts, 0);
+            assert_eq!(not_before(&message), None);
+        }
+    }
+
+    #[test]
+    fn expiration_counts_from_publishing_if_that_is_known() {
+        let mut message = Message::default();
+        message.properties.expiration = Some(1_500);
+        assert_eq!(
+            history(&message, NOW).expires,
+            Some(NOW + Duration::from_millis(1_500))
+        );
+        message.properties.timestamp = Some(1_600_000_000);
+        let published = StoreTime::from_micros(1_600_000_000_000_000);
+        let expires = history(&message, NOW).expires;
+        assert_eq!(expires, Some(published + Duration::from_millis(1_500)));
+    }
+}

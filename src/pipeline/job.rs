@@ -1,0 +1,146 @@
+//! A message between decoding and its verdict.
+
+use std::fmt;
+use std::sync::Arc;
+
+use crate::core::outcome::DeadReason;
+use crate::core::ready::Candidate;
+use crate::core::time::{Mono, StoreTime};
+use crate::ports::downstream::{Call, Facts, Undecodable};
+use crate::ports::message::{HeaderValue, header};
+use crate::ports::queue::{Delivery, HeaderPatch, Verdict};
+
+use super::route::{Held, Route};
+
+/// A message that is held: its delivery, the request that was made from it, and its history.
+pub(super) struct Job {
+    pub(super) route: Arc<Route>,
+    pub(super) delivery: Delivery,
+    pub(super) history: History,
+    /// `None` while the call is under way.
+    call: Option<Box<dyn Call>>,
+    /// Not to be sent any more from here on.
+    deadline: Option<Mono>,
+    _held: Held,
+}
+
+/// What a message has been through, as its headers tell it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct History {
+    /// Calls that were made and failed.
+    pub(super) attempts: u32,
+    pub(super) first_seen: StoreTime,
+    /// The end of its AMQP expiration.
+    pub(super) expires: Option<StoreTime>,
+    pub(super) last_status: Option<u16>,
+}
+
+impl History {
+    /// The headers that carry it through a wait queue or into the dead-letter queue.
+    pub(super) fn headers(&self) -> HeaderPatch {
+        let mut patch = vec![
+            (header::ATTEMPTS, HeaderValue::Int(i64::from(self.attempts))),
+            (header::FIRST_SEEN, time_header(self.first_seen)),
+        ];
+        if let Some(expires) = self.expires {
+            patch.push((header::EXPIRES, time_header(expires)));
+        }
+        if let Some(status) = self.last_status {
+            patch.push((header::LAST_STATUS, HeaderValue::Int(i64::from(status))));
+        }
+        patch
+    }
+}
+
+/// A time of the store as a header.
+pub(super) fn time_header(at: StoreTime) -> HeaderValue {
+    HeaderValue::Int(i64::try_from(at.as_micros()).unwrap_or(i64::MAX))
+}
+
+/// The verdict that buries a message, with all that a person or a replay needs.
+pub(super) fn dead(
+    route: &Route,
+    history: &History,
+    reason: DeadReason,
+    detail: String,
+    now: StoreTime,
+) -> Verdict {
+    let mut headers = history.headers();
+    headers.extend([
+        (header::REASON, HeaderValue::Text(reason.label().to_owned())),
+        (header::DETAIL, HeaderValue::Text(detail)),
+        (header::DIED, time_header(now)),
+        (header::ROUTE, HeaderValue::Text(route.name.to_string())),
+        (header::QUEUE, HeaderValue::Text(route.queue.to_string())),
+    ]);
+    route.meters.dead(reason.label());
+    Verdict::Dead { reason, headers }
+}
+
+impl Job {
+    pub(super) fn new(
+        route: Arc<Route>,
+        delivery: Delivery,
+        call: Box<dyn Call>,
+        history: History,
+        deadline: Option<Mono>,
+    ) -> Self {
+        let held = Held::new(&route);
+        Self {
+            route,
+            delivery,
+            history,
+            call: Some(call),
+            deadline,
+            _held: held,
+        }
+    }
+
+    /// Takes the request to send it; `None` if it is under way already.
+    pub(super) fn take_call(&mut self) -> Option<Box<dyn Call>> {
+        self.call.take()
+    }
+
+    /// Makes the request again, for another call after this one.
+    pub(super) fn prepare_again(&mut self) -> Result<(), Undecodable> {
+        let facts = Facts {
+            route: &self.route.name,
+            attempt: self.history.attempts + 1,
+        };
+        self.call = Some(
+            self.route
+                .downstream
+                .prepare(self.delivery.message(), facts)?,
+        );
+        Ok(())
+    }
+
+    /// Settles it; the message is gone from our hands.
+    pub(super) fn settle(self, verdict: Verdict) {
+        self.delivery.settle(verdict);
+    }
+}
+
+impl Candidate for Job {
+    fn priority(&self) -> u8 {
+        self.delivery.message().properties.priority
+    }
+
+    fn deadline(&self) -> Option<Mono> {
+        self.deadline
+    }
+
+    fn is_stale(&self) -> bool {
+        self.delivery.is_stale()
+    }
+}
+
+impl fmt::Debug for Job {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Job")
+            .field("route", &self.route.name)
+            .field("delivery", &self.delivery)
+            .field("history", &self.history)
+            .finish_non_exhaustive()
+    }
+}

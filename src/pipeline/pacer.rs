@@ -1,0 +1,354 @@
+//! The pacer: a thread that waits for slots and sends.
+//!
+//! It drives the pure `core::lane` with a real clock: does what the lane says, waits until the
+//! lane wants to be asked again, and reports what came from outside (new messages, answers of the
+//! store, freezes). Calls run as tasks on the same single-threaded runtime, so that nothing but
+//! sending competes with the next slot.
+
+use std::io;
+use std::sync::{Arc, Mutex, PoisonError};
+use std::time::Duration;
+
+use futures::future::BoxFuture;
+use tokio::sync::{broadcast, mpsc, oneshot};
+use tracing::{debug, error, warn};
+
+use crate::core::keeper::{Keeper, Phase, Tally};
+use crate::core::lane::{Lane, Step};
+use crate::core::schedule::Answer;
+use crate::core::time::Mono;
+use crate::ports::clock::Clock;
+use crate::ports::pace::{Notice, PaceStore, PacedLimit, StoreError};
+use crate::telemetry::health::{Health, Heartbeat};
+use crate::telemetry::meters::LimitMeters;
+
+use super::alarm::Alarm;
+use super::call;
+use super::desk::{Desk, Inbox, Intake};
+use super::intake::expire;
+use super::job::Job;
+use super::route::Route;
+use super::tap::Taps;
+
+/// The pacer comes round at least this often: the watchdog and the gauges live on it.
+const ROUND: Duration = Duration::from_millis(500);
+/// Sends in a row before the calls get a turn to be written.
+const SEND_BURST: u32 = 16;
+/// Entries taken from the inbox at a time.
+const INBOX_BATCH: usize = 256;
+/// How long opening connections may keep the taps closed at the start.
+const WARM_BOUND: Duration = Duration::from_secs(3);
+
+/// What a stopped pacer left.
+#[derive(Clone, Copy, Debug, Default)]
+pub(super) struct Stopped {
+    /// Calls that were still under way.
+    pub(super) abandoned: u64,
+    /// Messages that went back unsent.
+    pub(super) given_back: u64,
+}
+
+/// The outside of a pacer.
+#[derive(Debug)]
+pub(super) struct PacerHandle {
+    desk: Desk,
+}
+
+impl PacerHandle {
+    /// Where the limit's routes hand in their messages.
+    pub(super) fn intake(&self) -> Intake {
+        Intake::new(self.desk.clone())
+    }
+
+    /// Stops sending at once, waits up to `grace` for calls under way, and ends the thread.
+    pub(super) async fn stop(self, grace: Duration) -> Stopped {
+        let (done, stopped) = oneshot::channel();
+        self.desk.tell(Inbox::Stop {
+            deadline: self.desk.clock.now() + grace,
+            done,
+        });
+        // The pacer answers by its deadline; an error means that its thread is gone already.
+        stopped.await.unwrap_or_default()
+    }
+}
+
+struct Stopping {
+    deadline: Mono,
+    done: oneshot::Sender<Stopped>,
+    given_back: u64,
+}
+
+type Asking = BoxFuture<'static, (Mono, Result<Answer, StoreError>)>;
+
+pub(super) struct Pacer {
+    lane: Lane<Job>,
+    desk: Desk,
+    limit: PacedLimit,
+    routes: Vec<Arc<Route>>,
+    taps: Taps,
+    inbox: mpsc::UnboundedReceiver<Inbox>,
+    notices: broadcast::Receiver<Notice>,
+    notices_ended: bool,
+    asking: Option<Asking>,
+    alarm: Alarm,
+    heartbeat: Heartbeat,
+    counted: Tally,
+    swept: Mono,
+    warming: bool,
+    stopping: Option<Stopping>,
+}
+
+impl Pacer {
+    /// Starts the thread.
+    pub(super) fn start(
+        limit: PacedLimit,
+        store: Arc<dyn PaceStore>,
+        meters: Arc<LimitMeters>,
+        routes: Vec<Arc<Route>>,
+        clock: Clock,
+        phase: Phase,
+        health: &Health,
+    ) -> io::Result<PacerHandle> {
+        let runtime = tokio::runtime::Builder::new_current_thread()
+            .enable_all()
+            .build()?;
+        let alarm = {
+            let _inside = runtime.enter();
+            Alarm::new(clock)?
+        };
+        let rate = limit.pace.units() as f64 / (limit.pace.period() as f64 / 1e6);
+        meters.rate.set(rate);
+        let (sender, inbox) = mpsc::unbounded_channel();
+        let desk = Desk::new(clock, limit.clone(), Arc::clone(&store), meters, sender);
+        let pacer = Self {
+            lane: Lane::new(Keeper::new(limit.pace, phase)),
+            desk: desk.clone(),
+            taps: Taps::new(routes.clone()),
+            routes,
+            inbox,
+            notices: store.notices(),
+            notices_ended: false,
+            asking: None,
+            alarm,
+            heartbeat: health.lane(&format!("limit {}", limit.name)),
+            counted: Tally::default(),
+            swept: clock.now(),
+            warming: true,
+            stopping: None,
+            limit,
+        };
+        let thread = format!("pacer {}", pacer.limit.name);
+        std::thread::Builder::new().name(thread).spawn(move || {
+            if let Err(error) = runtime.block_on(pacer.run()) {
+                // Without a timer nothing can be paced; the watchdog sees the missing heartbeat.
+                error!(%error, "the pacer's timer failed; nothing is sent any more");
+            }
+            runtime.shutdown_background();
+        })?;
+        Ok(PacerHandle { desk })
+    }
+
+    async fn run(mut self) -> io::Result<Heartbeat> {
+        self.warm();
+        let mut sent = 0;
+        loop {
+            let now = self.desk.clock.now();
+            match self.lane.poll(now) {
+                Step::Send(job, slot) => {
+                    tokio::spawn(call::perform(job, slot, self.desk.clone()));
+                    sent += 1;
+                    if sent % SEND_BURST == 0 {
+                        tokio::task::yield_now().await;
+                    }
+                }
+                Step::Expired(job) => {
+                    let verdict = expire(&job.route, &job.history, self.desk.store_time(now));
+                    job.settle(verdict);
+                }
+                // Its session is gone: the broker delivers it again, to whoever consumes then.
+                Step::Stale(job) => drop(job),
+                Step::Ask(ask) => self.ask(ask, now),
+                Step::Wait(until) => {
+                    sent = 0;
+                    let review = self.review(now);
+                    if self.finished(now) {
+                        return Ok(self.heartbeat);
+                    }
+                    let until = until.map_or(review, |until| until.min(review));
+                    self.wait(until).await?;
+                }
+            }
+        }
+    }
+
+    /// Opens connections before the first slot; the taps stay closed meanwhile.
+    fn warm(&self) {
+        let (desk, routes) = (self.desk.clone(), self.routes.clone());
+        tokio::spawn(async move {
+            let warm = routes.iter().map(|route| route.downstream.warm(WARM_BOUND));
+            for (route, warmed) in routes.iter().zip(futures::future::join_all(warm).await) {
+                if let Err(why) = warmed {
+                    // Not fatal: calls will say so themselves, and be retried.
+                    warn!(route = %route.name, why, "no connection to the downstream yet");
+                }
+            }
+            desk.tell(Inbox::Warmed);
+        });
+    }
+
+    fn ask(&mut self, ask: crate::core::schedule::Ask, sent: Mono) {
+        let (store, limit) = (Arc::clone(&self.desk.store), self.limit.clone());
+        self.asking = Some(Box::pin(
+            async move { (sent, store.lease(&limit, ask).await) },
+        ));
+    }
+
+    async fn wait(&mut self, until: Mono) -> io::Result<()> {
+        let asking = async {
+            match &mut self.asking {
+                Some(asking) => asking.await,
+                None => std::future::pending().await,
+            }
+        };
+        let mut batch = Vec::new();
+        tokio::select! {
+            biased;
+            rung = self.alarm.until(until) => rung?,
+            (sent, answer) = asking => {
+                self.asking = None;
+                self.answered(sent, answer);
+            }
+            _ = self.inbox.recv_many(&mut batch, INBOX_BATCH) => {
+                for entry in batch {
+                    self.take_in(entry);
+                }
+            }
+            notice = self.notices.recv(), if !self.notices_ended => match notice {
+                Ok(Notice::Frozen { limit, until }) if limit == self.limit.name => {
+                    self.lane.frozen(until);
+                }
+                Ok(Notice::Frozen { .. }) | Err(broadcast::error::RecvError::Lagged(_)) => {}
+                Err(broadcast::error::RecvError::Closed) => self.notices_ended = true,
+            },
+        }
+        Ok(())
+    }
+
+    fn answered(&mut self, sent: Mono, answer: Result<Answer, StoreError>) {
+        let now = self.desk.clock.now();
+        let meters = &self.desk.meters;
+        meters.ask_seconds.record(now.since(sent).as_secs_f64());
+        match answer {
+            Ok(answer) => {
+                if answer.guarded {
+                    warn!(limit = %self.limit.name, "the schedule was new, lost, or its clock stepped; it starts again behind its guard");
+                }
+                let denied = self.lane.keeper().tally().denied;
+                self.lane.answered(&answer, now);
+                let denied = self.lane.keeper().tally().denied > denied;
+                meters.asks(if denied { "denied" } else { "granted" });
+                self.desk.learned(self.lane.keeper(), now);
+            }
+            Err(error) => {
+                meters.asks("failed");
+                debug!(limit = %self.limit.name, %error, "no lease");
+                self.lane.failed(now);
+            }
+        }
+    }
+
+    fn take_in(&mut self, entry: Inbox) {
+        match entry {
+            Inbox::Jobs(jobs) => {
+                for (job, at) in jobs {
+                    self.hold(job, at);
+                }
+            }
+            Inbox::Again(job) => self.hold(job, None),
+            Inbox::Parked(job, at) => self.hold(job, Some(at)),
+            Inbox::Frozen(until) => self.lane.frozen(until),
+            Inbox::Warmed => self.warming = false,
+            Inbox::Stop { deadline, done } => {
+                self.taps.close_all();
+                let held = self.lane.extract(|_| true);
+                let given_back = held.len() as u64;
+                // Dropped without a verdict, they go back to their queue.
+                drop(held);
+                if let Some(tail) = self.lane.surrender() {
+                    self.desk.give_back(tail);
+                }
+                self.stopping = Some(Stopping {
+                    deadline,
+                    done,
+                    given_back,
+                });
+            }
+        }
+    }
+
+    fn hold(&mut self, job: Job, at: Option<Mono>) {
+        if let Some(stopping) = &mut self.stopping {
+            stopping.given_back += 1;
+            return;
+        }
+        match at {
+            Some(at) => self.lane.park(job, at),
+            None => self.lane.push(job),
+        }
+    }
+
+    /// Taps, overdue messages and gauges. Answers when it wants to be called next.
+    fn review(&mut self, now: Mono) -> Mono {
+        self.heartbeat.beat(now);
+        let outlook = self.lane.outlook(now);
+        let mut next = now + ROUND;
+        if self.stopping.is_none() && !self.warming {
+            next = next.min(self.taps.review(&mut self.lane, outlook, &self.desk, now));
+        }
+        if now.since(self.swept) >= ROUND * 2 {
+            self.swept = now;
+            self.taps.sweep(&mut self.lane, outlook, &self.desk, now);
+        }
+        self.count();
+        if let Some(stopping) = &self.stopping {
+            next = next.min(stopping.deadline).max(now);
+        }
+        next
+    }
+
+    fn count(&mut self) {
+        let (tally, counted) = (self.lane.keeper().tally(), self.counted);
+        if tally == counted {
+            return;
+        }
+        let meters = &self.desk.meters;
+        meters.slots_leased.increment(tally.leased - counted.leased);
+        let missed = |tally: &Tally| tally.missed + tally.frozen + tally.burnt;
+        meters
+            .slots_missed
+            .increment(missed(&tally) - missed(&counted));
+        meters.guarded.increment(tally.guarded - counted.guarded);
+        self.counted = tally;
+    }
+
+    /// Whether the pacer was told to stop and has nothing more to wait for.
+    fn finished(&mut self, now: Mono) -> bool {
+        let under_way = self.routes.iter().map(|route| route.in_flight()).sum();
+        let over = |stopping: &mut Stopping| under_way == 0 || now >= stopping.deadline;
+        let Some(stopping) = self.stopping.take_if(over) else {
+            return false;
+        };
+        let stopped = Stopped {
+            abandoned: under_way,
+            given_back: stopping.given_back,
+        };
+        // Nobody waiting for the answer any more is no fault.
+        stopping.done.send(stopped).ok();
+        true
+    }
+}
+
+/// Locks a mutex whose holders never panic while they hold it.
+pub(super) fn lock<T>(mutex: &Mutex<T>) -> std::sync::MutexGuard<'_, T> {
+    mutex.lock().unwrap_or_else(PoisonError::into_inner)
+}

@@ -1,0 +1,103 @@
+//! A route at run time: what its messages pass through, and what is measured about it.
+
+use std::fmt;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+
+use crate::ports::downstream::Downstream;
+use crate::ports::queue::Subscription;
+use crate::telemetry::meters::RouteMeters;
+
+use super::policy::Policy;
+
+/// What a route is made of.
+#[derive(Debug)]
+pub struct RouteSpec {
+    pub name: Arc<str>,
+    /// The work queue's name, for the headers of dead letters.
+    pub queue: Arc<str>,
+    pub policy: Policy,
+    pub downstream: Arc<dyn Downstream>,
+    pub subscription: Arc<dyn Subscription>,
+    pub meters: Arc<RouteMeters>,
+}
+
+/// A route that messages refer to.
+pub struct Route {
+    pub(super) name: Arc<str>,
+    pub(super) queue: Arc<str>,
+    pub(super) policy: Policy,
+    pub(super) downstream: Arc<dyn Downstream>,
+    pub(super) subscription: Arc<dyn Subscription>,
+    pub(super) meters: Arc<RouteMeters>,
+    in_flight: AtomicU64,
+}
+
+impl Route {
+    pub(super) fn new(spec: RouteSpec) -> Self {
+        let RouteSpec {
+            name,
+            queue,
+            policy,
+            downstream,
+            subscription,
+            meters,
+        } = spec;
+        Self {
+            name,
+            queue,
+            policy,
+            downstream,
+            subscription,
+            meters,
+            in_flight: AtomicU64::new(0),
+        }
+    }
+
+    /// Counts a call that was started, until the guard is dropped.
+    pub(super) fn begin_call(self: &Arc<Self>) -> InFlight {
+        self.in_flight.fetch_add(1, Ordering::Relaxed);
+        self.meters.in_flight.increment(1.0);
+        InFlight(Arc::clone(self))
+    }
+
+    /// Calls that were started and have not ended.
+    pub(super) fn in_flight(&self) -> u64 {
+        self.in_flight.load(Ordering::Relaxed)
+    }
+}
+
+impl fmt::Debug for Route {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Route")
+            .field("name", &self.name)
+            .finish_non_exhaustive()
+    }
+}
+
+/// A call under way.
+#[derive(Debug)]
+pub(super) struct InFlight(Arc<Route>);
+
+impl Drop for InFlight {
+    fn drop(&mut self) {
+        self.0.in_flight.fetch_sub(1, Ordering::Relaxed);
+        self.0.meters.in_flight.decrement(1.0);
+    }
+}
+
+/// A message that is held, for the gauge.
+pub(super) struct Held(Arc<Route>);
+
+impl Held {
+    pub(super) fn new(route: &Arc<Route>) -> Self {
+        route.meters.held.increment(1.0);
+        Self(Arc::clone(route))
+    }
+}
+
+impl Drop for Held {
+    fn drop(&mut self) {
+        self.0.meters.held.decrement(1.0);
+    }
+}

@@ -1,0 +1,215 @@
+//! The tap of each route: whether new deliveries are wanted, and what happens to held messages
+//! when the limit says "not before T" and T is far.
+//!
+//! A queue of a million messages must not rotate through wait queues only because the account is
+//! frozen for a minute. So by default the tap closes: consuming stops, what is held stays held,
+//! and shortly before T the tap opens again. A route may choose otherwise (`on_denied`).
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use tracing::{debug, info, warn};
+
+use crate::core::keeper::{Outlook, Wait};
+use crate::core::lane::Lane;
+use crate::core::outcome::DeadReason;
+use crate::core::ready::Candidate as _;
+use crate::core::time::{Mono, micros};
+use crate::ports::queue::{Tap, Verdict};
+use crate::settings::types::OnDenied;
+
+use super::desk::Desk;
+use super::intake::{expire, later};
+use super::job::{Job, dead};
+use super::route::Route;
+
+/// For how long a route must wait.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Blocked {
+    No,
+    For(Duration),
+    /// The store is out of reach: nobody knows.
+    Unknown,
+}
+
+/// The taps of all routes of one limit.
+#[derive(Debug)]
+pub(super) struct Taps {
+    taps: Vec<(Arc<Route>, Tap)>,
+}
+
+impl Taps {
+    /// All closed.
+    pub(super) fn new(routes: Vec<Arc<Route>>) -> Self {
+        Self {
+            taps: routes
+                .into_iter()
+                .map(|route| (route, Tap::Closed))
+                .collect(),
+        }
+    }
+
+    /// Closes all, for good.
+    pub(super) fn close_all(&mut self) {
+        for (route, tap) in &mut self.taps {
+            turn(route, tap, Tap::Closed);
+        }
+    }
+
+    /// Opens and closes as the outlook says, and deals with messages that are denied. Answers when
+    /// to look again.
+    pub(super) fn review(
+        &mut self,
+        lane: &mut Lane<Job>,
+        outlook: Outlook,
+        desk: &Desk,
+        now: Mono,
+    ) -> Mono {
+        let mut next = now + Duration::from_secs(3600);
+        for (route, tap) in &mut self.taps {
+            let max_hold = route.policy.max_hold;
+            let blocked = blocked(outlook, max_hold, now);
+            let was = *tap;
+            // Once closed, it opens a little later than it closed, so that it does not flutter.
+            let threshold = if was == Tap::Open {
+                max_hold
+            } else {
+                max_hold / 2
+            };
+            let denied = match blocked {
+                Blocked::No => false,
+                Blocked::For(wait) => wait > threshold,
+                Blocked::Unknown => true,
+            };
+            let wanted = match (denied, blocked, route.policy.on_denied) {
+                (false, ..) => Tap::Open,
+                (true, Blocked::For(wait), OnDenied::Delay | OnDenied::DeadLetter) => {
+                    deny(lane, route, wait, desk, now);
+                    Tap::Open
+                }
+                (true, Blocked::For(wait), OnDenied::Nack) => {
+                    deny(lane, route, wait, desk, now);
+                    Tap::Closed
+                }
+                (true, ..) => Tap::Closed,
+            };
+            if wanted != was {
+                explain(route, wanted, outlook, now);
+                if wanted == Tap::Closed && outlook != Outlook::OutOfReach(None) {
+                    route.meters.denials.increment(1);
+                }
+            }
+            turn(route, tap, wanted);
+            if let Blocked::For(wait) = blocked {
+                next = next.min(now + wait.saturating_sub(max_hold / 2));
+            }
+        }
+        next.max(now + Duration::from_millis(5))
+    }
+
+    /// Settles what should not be held any longer: expired, stale, or so long unacknowledged that
+    /// the broker would soon close the channel.
+    pub(super) fn sweep(&self, lane: &mut Lane<Job>, outlook: Outlook, desk: &Desk, now: Mono) {
+        let expected = match outlook {
+            Outlook::Until(at, _) => at,
+            Outlook::Open | Outlook::OutOfReach(_) => now,
+        };
+        let overdue =
+            |job: &Job| expected.since(job.delivery.received()) > job.route.policy.hold_limit;
+        let expired = |job: &Job| job.deadline().is_some_and(|end| end <= now);
+        let out = lane.extract(|job| job.is_stale() || expired(job) || overdue(job));
+        let mut given_back = 0;
+        for job in out {
+            if !job.is_stale() && expired(&job) {
+                let verdict = expire(&job.route, &job.history, desk.store_time(now));
+                job.settle(verdict);
+            } else if !job.is_stale() {
+                given_back += 1;
+                job.settle(Verdict::GiveBack);
+            }
+        }
+        if given_back > 0 {
+            warn!(limit = %desk.limit.name, given_back,
+                "held for half of the broker's ack timeout; given back to the queue");
+        }
+    }
+}
+
+/// The messages of a route that denies otherwise than by holding.
+fn deny(lane: &mut Lane<Job>, route: &Arc<Route>, wait: Duration, desk: &Desk, now: Mono) {
+    let denied = lane.extract(|job| Arc::ptr_eq(&job.route, route));
+    if denied.is_empty() {
+        return;
+    }
+    debug!(route = %route.name, messages = denied.len(), ?wait, "denied");
+    let store_now = desk.store_time(now);
+    let interval = desk.limit.pace.interval();
+    for (place, job) in (0_u32..).zip(denied) {
+        job.route.meters.denials.increment(1);
+        let verdict = match route.policy.on_denied {
+            // Each at its own time, so that they do not come back as a herd.
+            OnDenied::Delay => later(&job.history, wait + interval * place, store_now),
+            OnDenied::DeadLetter => {
+                let detail = format!(
+                    "the limit `{}` would let it pass in {wait:?}",
+                    desk.limit.name
+                );
+                dead(route, &job.history, DeadReason::Denied, detail, store_now)
+            }
+            OnDenied::Hold | OnDenied::Nack => Verdict::GiveBack,
+        };
+        job.settle(verdict);
+    }
+}
+
+fn blocked(outlook: Outlook, max_hold: Duration, now: Mono) -> Blocked {
+    match outlook {
+        Outlook::Open => Blocked::No,
+        Outlook::Until(at, _) => Blocked::For(at.since(now)),
+        Outlook::OutOfReach(Some(since)) if now.since(since) <= max_hold => Blocked::No,
+        Outlook::OutOfReach(_) => Blocked::Unknown,
+    }
+}
+
+fn turn(route: &Route, tap: &mut Tap, to: Tap) {
+    if *tap != to {
+        *tap = to;
+        route.subscription.set_tap(to);
+    }
+    route
+        .meters
+        .tap_open
+        .set(if to == Tap::Open { 1.0 } else { 0.0 });
+}
+
+fn explain(route: &Route, tap: Tap, outlook: Outlook, now: Mono) {
+    let route = &route.name;
+    match (tap, outlook) {
+        (Tap::Open, _) => info!(%route, "tap open: consuming"),
+        (Tap::Closed, Outlook::Until(at, Wait::Frozen)) => {
+            info!(%route, for_ms = micros(at.since(now)) / 1000, "tap closed: the limit is frozen");
+        }
+        (Tap::Closed, Outlook::Until(at, Wait::Turn)) => {
+            debug!(%route, for_ms = micros(at.since(now)) / 1000, "tap closed: no slot before then");
+        }
+        (Tap::Closed, _) => warn!(%route, "tap closed: the limit's store is out of reach"),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_store_that_was_never_heard_blocks_at_once_and_one_that_is_lost_after_max_hold() {
+        let hold = Duration::from_secs(1);
+        let now = Mono::from_micros(10_000_000);
+        assert_eq!(
+            blocked(Outlook::OutOfReach(None), hold, now),
+            Blocked::Unknown
+        );
+        let lost = |ago| Outlook::OutOfReach(Some(now - Duration::from_millis(ago)));
+        assert_eq!(blocked(lost(1_000), hold, now), Blocked::No);
+        assert_eq!(blocked(lost(1_001), hold, now), Blocked::Unknown);
+    }
+}

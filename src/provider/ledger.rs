@@ -1,0 +1,358 @@
+//! The provider's books: when calls arrived, which messages they carried, and what that comes to.
+//!
+//! The thread that stamps calls only appends to a short list. Whoever wants numbers takes that
+//! list away whole and does the counting on a thread of its own, so that a report, however long
+//! it takes, never delays a stamp.
+
+use std::collections::{BTreeMap, HashMap, HashSet};
+use std::sync::{Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
+
+use serde::Serialize;
+
+use crate::core::rate::Rate;
+use crate::core::time::{Mono, micros};
+use crate::core::window::{Tally, gaps, percentile};
+
+/// Beyond so many calls only the windows are judged; ids and gaps are no longer kept.
+const MAX_CALLS: usize = 20_000_000;
+/// So many ids are named in a report; the counts are always whole.
+const MAX_NAMED: usize = 10;
+/// So many callers are told apart; what others call is not attributed.
+const MAX_CALLERS: usize = 1_000;
+
+/// Which messages should have come.
+#[derive(Clone, Debug, Default)]
+pub enum Expect {
+    /// Nothing is known about it.
+    #[default]
+    Nothing,
+    /// So many different messages.
+    Count(u64),
+    /// Exactly these.
+    Ids(Vec<String>),
+}
+
+/// What a run came to. Times are on the provider's own monotonic clock.
+#[derive(Clone, Debug, Serialize)]
+pub struct Report {
+    /// All calls that arrived.
+    pub calls: u64,
+    /// Calls whose message the provider took (2xx, unless scripted otherwise).
+    pub accepted: u64,
+    /// Different messages among the accepted.
+    pub unique: u64,
+    /// Messages that were accepted more than once: their recipients got them twice.
+    pub repeated: u64,
+    /// A few of them.
+    pub repeated_ids: Vec<String>,
+    /// Calls without an id. They count as calls and cannot be told apart.
+    pub anonymous: u64,
+    /// Calls by what they said in `x-caller`; those without it are in none of these.
+    pub callers: BTreeMap<Box<str>, u64>,
+    /// Expected messages that were never accepted; absent if nothing was expected.
+    pub lost: Option<u64>,
+    /// A few of them, if the ids were given.
+    pub lost_ids: Vec<String>,
+    /// Accepted messages that nobody expected.
+    pub unexpected: u64,
+    /// The limit that was judged by.
+    pub limit: u32,
+    /// Its window.
+    pub window_us: u64,
+    /// The most calls in any half-open sliding window.
+    pub worst: u64,
+    /// Calls that came too early.
+    pub over: u64,
+    /// The share of the limit in use from the first call to the last.
+    pub used: Option<f64>,
+    /// The first arrival.
+    pub first_us: Option<u64>,
+    /// The last arrival.
+    pub last_us: Option<u64>,
+    /// From the first arrival to the last.
+    pub duration_us: u64,
+    /// Distances of neighbouring calls.
+    pub gap_p50_us: Option<u64>,
+    /// Their 99th percentile.
+    pub gap_p99_us: Option<u64>,
+    /// There were more calls than are kept: ids and gaps are those of the first ones.
+    pub truncated: bool,
+}
+
+/// The few numbers that a progress line shows.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Live {
+    /// All calls.
+    pub calls: u64,
+    /// Different messages that were accepted.
+    pub unique: u64,
+    /// Calls in the last whole second before now.
+    pub last_second: u64,
+    /// The fullest window so far.
+    pub worst: u64,
+    /// Calls that came too early.
+    pub over: u64,
+}
+
+#[derive(Debug)]
+enum Event {
+    Arrived(Mono),
+    Read(Entry),
+}
+
+/// A request that was read to its end, and what is done with it.
+#[derive(Debug)]
+pub(super) struct Entry {
+    pub(super) id: Option<Box<str>>,
+    pub(super) caller: Option<Box<str>>,
+    pub(super) accepted: bool,
+}
+
+/// See the module.
+#[derive(Debug)]
+pub(super) struct Ledger {
+    clock: crate::ports::clock::Clock,
+    fresh: Mutex<Vec<Event>>,
+    book: Mutex<Book>,
+}
+
+#[derive(Debug)]
+struct Book {
+    rate: Rate,
+    tally: Tally,
+    arrivals: Vec<Mono>,
+    accepted: u64,
+    anonymous: u64,
+    /// How often each message was accepted.
+    messages: HashMap<Box<str>, u32>,
+    callers: BTreeMap<Box<str>, u64>,
+    truncated: bool,
+}
+
+impl Ledger {
+    pub(super) fn new(clock: crate::ports::clock::Clock, rate: Rate) -> Self {
+        Self {
+            clock,
+            fresh: Mutex::default(),
+            book: Mutex::new(Book::new(rate)),
+        }
+    }
+
+    /// Called in the order of arrival.
+    pub(super) fn arrived(&self, at: Mono) {
+        lock(&self.fresh).push(Event::Arrived(at));
+    }
+
+    pub(super) fn read(&self, entry: Entry) {
+        lock(&self.fresh).push(Event::Read(entry));
+    }
+
+    /// Moves what is fresh into the book. The book is locked first, so that events stay in order.
+    pub(super) fn absorb(&self) {
+        drop(self.current());
+    }
+
+    pub(super) fn reset(&self) {
+        let mut book = self.current();
+        *book = Book::new(book.rate);
+    }
+
+    pub(super) fn report(&self, expect: &Expect) -> Report {
+        self.current().report(expect)
+    }
+
+    pub(super) fn live(&self) -> Live {
+        let book = self.current();
+        let usage = book.tally.usage();
+        let since = self.clock.now() - Duration::from_secs(1);
+        let before = book.arrivals.partition_point(|at| *at < since);
+        Live {
+            calls: usage.calls,
+            unique: book.messages.len() as u64,
+            last_second: (book.arrivals.len() - before) as u64,
+            worst: usage.worst,
+            over: usage.over,
+        }
+    }
+
+    fn current(&self) -> MutexGuard<'_, Book> {
+        let mut book = lock(&self.book);
+        let fresh = {
+            let mut fresh = lock(&self.fresh);
+            let room = Vec::with_capacity(fresh.len());
+            std::mem::replace(&mut *fresh, room)
+        };
+        for event in fresh {
+            book.enter(event);
+        }
+        book
+    }
+}
+
+impl Book {
+    fn new(rate: Rate) -> Self {
+        Self {
+            rate,
+            tally: Tally::new(rate),
+            arrivals: Vec::new(),
+            accepted: 0,
+            anonymous: 0,
+            messages: HashMap::new(),
+            callers: BTreeMap::new(),
+            truncated: false,
+        }
+    }
+
+    fn enter(&mut self, event: Event) {
+        match event {
+            Event::Arrived(at) => {
+                self.tally.record(at);
+                if self.arrivals.len() < MAX_CALLS {
+                    self.arrivals.push(at);
+                } else {
+                    self.truncated = true;
+                }
+            }
+            Event::Read(entry) => self.attribute(entry),
+        }
+    }
+
+    fn attribute(&mut self, entry: Entry) {
+        self.accepted += u64::from(entry.accepted);
+        match entry.id {
+            None => self.anonymous += 1,
+            Some(id) if entry.accepted && !self.truncated => {
+                *self.messages.entry(id).or_default() += 1;
+            }
+            Some(_) => {}
+        }
+        let Some(caller) = entry.caller else { return };
+        if let Some(calls) = self.callers.get_mut(&caller) {
+            *calls += 1;
+        } else if self.callers.len() < MAX_CALLERS {
+            self.callers.insert(caller, 1);
+        }
+    }
+
+    fn report(&self, expect: &Expect) -> Report {
+        let usage = self.tally.usage();
+        let gaps = gaps(&self.arrivals);
+        let gap = |percent| percentile(&gaps, percent).map(micros);
+        let unique = self.messages.len() as u64;
+        let (lost, lost_ids, unexpected) = self.compare(expect);
+        let (repeated, repeated_ids) = self.repeated();
+        Report {
+            calls: usage.calls,
+            accepted: self.accepted,
+            unique,
+            repeated,
+            repeated_ids,
+            anonymous: self.anonymous,
+            callers: self.callers.clone(),
+            lost,
+            lost_ids,
+            unexpected,
+            limit: self.rate.units().get(),
+            window_us: micros(self.rate.window()),
+            worst: usage.worst,
+            over: usage.over,
+            used: usage.used(),
+            first_us: usage.span.map(|(first, _)| first.as_micros()),
+            last_us: usage.span.map(|(_, last)| last.as_micros()),
+            duration_us: micros(usage.duration()),
+            gap_p50_us: gap(50),
+            gap_p99_us: gap(99),
+            truncated: self.truncated,
+        }
+    }
+
+    fn repeated(&self) -> (u64, Vec<String>) {
+        let repeats = || self.messages.iter().filter(|(_, times)| **times > 1);
+        let named = repeats().take(MAX_NAMED).map(|(id, _)| id.to_string());
+        (repeats().count() as u64, named.collect())
+    }
+
+    /// How many were lost, a few of their names, how many nobody expected.
+    fn compare(&self, expect: &Expect) -> (Option<u64>, Vec<String>, u64) {
+        let unique = self.messages.len() as u64;
+        match expect {
+            Expect::Nothing => (None, Vec::new(), 0),
+            Expect::Count(count) => (
+                Some(count.saturating_sub(unique)),
+                Vec::new(),
+                unique.saturating_sub(*count),
+            ),
+            Expect::Ids(ids) => {
+                let wanted: HashSet<&str> = ids.iter().map(String::as_str).collect();
+                let lost = || wanted.iter().filter(|id| !self.messages.contains_key(**id));
+                let missing = lost().count();
+                let named = lost().take(MAX_NAMED).map(|id| (*id).to_owned()).collect();
+                let unexpected = unique - (wanted.len() - missing) as u64;
+                (Some(missing as u64), named, unexpected)
+            }
+        }
+    }
+}
+
+/// A panic while a lock was held has been reported where it happened; the books stay readable.
+fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
+    mutex.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::ports::clock::Clock;
+
+    fn ledger() -> Ledger {
+        Ledger::new(Clock::start(), "2/1s".parse().expect("a rate"))
+    }
+
+    fn call(ledger: &Ledger, at: u64, id: &str, accepted: bool) {
+        ledger.arrived(Mono::from_micros(at));
+        ledger.read(Entry {
+            id: Some(id.into()),
+            caller: Some(format!("caller of {id}").into()),
+            accepted,
+        });
+    }
+
+    #[test]
+    fn a_refused_call_and_its_repetition_are_no_repeat() {
+        let ledger = ledger();
+        call(&ledger, 1_000_000, "a", false);
+        call(&ledger, 2_000_000, "a", true);
+        let report = ledger.report(&Expect::Count(1));
+        assert_eq!((report.calls, report.accepted, report.unique), (2, 1, 1));
+        assert_eq!((report.repeated, report.lost), (0, Some(0)));
+        assert_eq!(report.callers.get("caller of a"), Some(&2));
+    }
+
+    #[test]
+    fn lost_repeated_and_unexpected_messages_are_named() {
+        let ledger = ledger();
+        for (at, id) in [(1, "a"), (2, "b"), (3, "b"), (4, "stray")] {
+            call(&ledger, at * 1_000_000, id, true);
+        }
+        let wanted = ["a", "b", "c"].map(str::to_owned).to_vec();
+        let report = ledger.report(&Expect::Ids(wanted));
+        assert_eq!((report.lost, report.lost_ids), (Some(1), vec!["c".into()]));
+        assert_eq!(
+            (report.repeated, report.repeated_ids),
+            (1, vec!["b".into()])
+        );
+        assert_eq!(report.unexpected, 1);
+        assert_eq!((report.gap_p50_us, report.over), (Some(1_000_000), 0));
+    }
+
+    #[test]
+    fn a_reset_forgets_everything() {
+        let ledger = ledger();
+        call(&ledger, 1, "a", true);
+        ledger.reset();
+        assert_eq!(ledger.live(), Live::default());
+        let report = ledger.report(&Expect::Nothing);
+        assert_eq!((report.calls, report.used, report.lost), (0, None, None));
+    }
+}

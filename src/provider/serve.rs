@@ -1,0 +1,356 @@
+//! The provider's HTTP side: stamps calls, answers as its behaviour and its script say, and takes
+//! questions on three reserved paths (`/report`, `/control`, `/reset`).
+//!
+//! Everything else is a call. The stamp is taken as soon as hyper has read the request's head,
+//! before its body is waited for and before anything is decided.
+
+use std::convert::Infallible;
+use std::io;
+use std::net::TcpListener;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
+
+use bytes::Bytes;
+use http_body_util::{BodyExt, Full, Limited};
+use hyper::body::Incoming;
+use hyper::header::{CONTENT_TYPE, HeaderValue, RETRY_AFTER};
+use hyper::server::conn::http1;
+use hyper::service::service_fn;
+use hyper::{Method, Request, Response, StatusCode};
+use hyper_util::rt::TokioIo;
+use serde::Deserialize;
+use tokio::net::TcpStream;
+use tokio::sync::Semaphore;
+use tokio::task::spawn_blocking;
+use tokio::time::{MissedTickBehavior, interval, sleep};
+
+use super::ledger::{Entry, Expect, Ledger};
+use super::script::{Act, Behaviour, Script, ScriptFull, Step};
+use crate::core::time::Mono;
+use crate::core::window::Tally;
+use crate::ports::clock::Clock;
+
+/// More connections than this are closed as they come.
+const MAX_CONNECTIONS: usize = 10_000;
+/// The largest body of a call.
+const MAX_BODY: usize = 1024 * 1024;
+/// The largest body of a question: a million ids.
+const MAX_QUESTION: usize = 64 * 1024 * 1024;
+/// How often fresh entries are moved into the books.
+const ABSORB_EVERY: Duration = Duration::from_millis(50);
+/// After a failed accept (no file descriptors, say) the next try waits so long.
+const ACCEPT_PAUSE: Duration = Duration::from_millis(10);
+
+type Answer = Response<Full<Bytes>>;
+
+/// The connection is to be closed without an answer.
+#[derive(Debug, thiserror::Error)]
+#[error("closed on purpose")]
+pub(super) struct Closed;
+
+/// Where calls arrive.
+#[derive(Debug)]
+pub(super) struct Desk {
+    clock: Clock,
+    behaviour: Behaviour,
+    ledger: Ledger,
+    state: Mutex<State>,
+}
+
+#[derive(Debug)]
+struct State {
+    script: Script,
+    /// The calls that were let through, where the limit is enforced.
+    passed: Tally,
+}
+
+/// What is done with one call.
+#[derive(Debug)]
+struct Plan {
+    act: Act,
+    status: StatusCode,
+    retry_after: Option<String>,
+    delay: Duration,
+    accepted: bool,
+}
+
+impl Desk {
+    pub(super) fn new(clock: Clock, behaviour: Behaviour) -> Self {
+        Self {
+            clock,
+            ledger: Ledger::new(clock, behaviour.rate),
+            state: Mutex::new(State {
+                script: Script::default(),
+                passed: Tally::new(behaviour.rate),
+            }),
+            behaviour,
+        }
+    }
+
+    pub(super) const fn ledger(&self) -> &Ledger {
+        &self.ledger
+    }
+
+    pub(super) fn script(&self, step: Step) -> Result<(), ScriptFull> {
+        self.state().script.push(step, self.clock.now())
+    }
+
+    fn state(&self) -> MutexGuard<'_, State> {
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn plan(&self, at: Mono) -> Plan {
+        let usual = self.behaviour.latency + self.behaviour.jitter.mul_f64(rand::random());
+        let mut state = self.state();
+        if let Some(step) = state.script.next(at) {
+            let status = step.status.unwrap_or(StatusCode::ACCEPTED);
+            let answered = step.act == Act::Answer && status.is_success();
+            return Plan {
+                act: step.act,
+                status,
+                retry_after: step.retry_after,
+                delay: usual + step.delay.map_or(Duration::ZERO, |delay| delay.get()),
+                accepted: step.accept || answered,
+            };
+        }
+        let (status, retry_after) = if self.behaviour.enforce {
+            state.enforce(at)
+        } else {
+            (StatusCode::ACCEPTED, None)
+        };
+        drop(state);
+        let status = self.fail().unwrap_or(status);
+        Plan {
+            act: Act::Answer,
+            status,
+            retry_after,
+            delay: usual,
+            accepted: status.is_success(),
+        }
+    }
+
+    fn fail(&self) -> Option<StatusCode> {
+        let mut dice: f64 = rand::random();
+        for failure in &self.behaviour.failures {
+            if dice < failure.share {
+                return Some(failure.status);
+            }
+            dice -= failure.share;
+        }
+        None
+    }
+}
+
+impl State {
+    /// Lets a call pass or refuses it with the whole seconds after which it would pass.
+    fn enforce(&mut self, at: Mono) -> (StatusCode, Option<String>) {
+        let wait = self.passed.wait(at);
+        if wait.is_zero() {
+            self.passed.record(at);
+            return (StatusCode::ACCEPTED, None);
+        }
+        let seconds = wait.as_micros().div_ceil(1_000_000);
+        (StatusCode::TOO_MANY_REQUESTS, Some(seconds.to_string()))
+    }
+}
+
+/// Serves until it is dropped.
+pub(super) async fn serve(listener: TcpListener, desk: Arc<Desk>) -> io::Result<Infallible> {
+    let listener = tokio::net::TcpListener::from_std(listener)?;
+    let room = Arc::new(Semaphore::new(MAX_CONNECTIONS));
+    tokio::spawn(keep_books(Arc::clone(&desk)));
+    loop {
+        let Ok((socket, _)) = listener.accept().await else {
+            sleep(ACCEPT_PAUSE).await;
+            continue;
+        };
+        let Ok(permit) = Arc::clone(&room).try_acquire_owned() else {
+            continue;
+        };
+        let desk = Arc::clone(&desk);
+        tokio::spawn(async move {
+            connection(socket, desk).await;
+            drop(permit);
+        });
+    }
+}
+
+async fn keep_books(desk: Arc<Desk>) {
+    let mut ticks = interval(ABSORB_EVERY);
+    ticks.set_missed_tick_behavior(MissedTickBehavior::Delay);
+    loop {
+        ticks.tick().await;
+        let desk = Arc::clone(&desk);
+        if spawn_blocking(move || desk.ledger.absorb()).await.is_err() {
+            return;
+        }
+    }
+}
+
+async fn connection(socket: TcpStream, desk: Arc<Desk>) {
+    if socket.set_nodelay(true).is_err() {
+        return;
+    }
+    let service = service_fn(move |request| respond(Arc::clone(&desk), request));
+    let served = http1::Builder::new()
+        .serve_connection(TokioIo::new(socket), service)
+        .await;
+    if let Err(error) = served {
+        tracing::debug!(%error, "a connection of the provider ended");
+    }
+}
+
+/// Not `async` itself: the stamp is taken when hyper calls, not when the future is first polled.
+fn respond(
+    desk: Arc<Desk>,
+    request: Request<Incoming>,
+) -> impl Future<Output = Result<Answer, Closed>> {
+    let at = desk.clock.now();
+    let question = matches!(request.uri().path(), "/report" | "/control" | "/reset");
+    if !question {
+        desk.ledger.arrived(at);
+    }
+    async move {
+        if question {
+            Ok(answer_question(desk, request).await)
+        } else {
+            answer_call(desk, request, at).await
+        }
+    }
+}
+
+async fn answer_call(
+    desk: Arc<Desk>,
+    request: Request<Incoming>,
+    at: Mono,
+) -> Result<Answer, Closed> {
+    let plan = desk.plan(at);
+    let (head, body) = request.into_parts();
+    let header = |name| head.headers.get(name).and_then(text);
+    let (named, caller) = (header("x-message-id"), header("x-caller"));
+    let body = Limited::new(body, MAX_BODY).collect().await;
+    let body = body.map_err(|_| Closed)?.to_bytes();
+    desk.ledger.read(Entry {
+        id: named.or_else(|| id_in(&body)),
+        caller,
+        accepted: plan.accepted,
+    });
+    if !plan.delay.is_zero() {
+        sleep(plan.delay).await;
+    }
+    match plan.act {
+        Act::Answer => Ok(plan.answer()),
+        Act::Close => Err(Closed),
+        Act::Hang => std::future::pending().await,
+    }
+}
+
+impl Plan {
+    fn answer(self) -> Answer {
+        let mut answer = plain(self.status, Bytes::new());
+        let after = self.retry_after;
+        if let Some(value) = after.and_then(|text| HeaderValue::try_from(text).ok()) {
+            answer.headers_mut().insert(RETRY_AFTER, value);
+        }
+        answer
+    }
+}
+
+fn text(value: &HeaderValue) -> Option<Box<str>> {
+    value.to_str().ok().map(Into::into)
+}
+
+/// The member `id` of a JSON object, if that is what the body is.
+fn id_in(body: &[u8]) -> Option<Box<str>> {
+    #[derive(Deserialize)]
+    struct Body {
+        id: serde_json::Value,
+    }
+    let body: Body = serde_json::from_slice(body).ok()?;
+    match body.id {
+        serde_json::Value::String(id) => Some(id.into()),
+        serde_json::Value::Number(id) => Some(id.to_string().into()),
+        _ => None,
+    }
+}
+
+async fn answer_question(desk: Arc<Desk>, request: Request<Incoming>) -> Answer {
+    let (head, body) = request.into_parts();
+    let Ok(body) = Limited::new(body, MAX_QUESTION).collect().await else {
+        return plain(StatusCode::PAYLOAD_TOO_LARGE, "too long");
+    };
+    // Counting may take a while: not on the thread that stamps calls.
+    let answered = spawn_blocking(move || {
+        let query = head.uri.query().unwrap_or_default();
+        desk.question(&head.method, head.uri.path(), query, &body.to_bytes())
+    });
+    answered
+        .await
+        .unwrap_or_else(|_| plain(StatusCode::INTERNAL_SERVER_ERROR, "failed"))
+}
+
+impl Desk {
+    fn question(&self, method: &Method, path: &str, query: &str, body: &[u8]) -> Answer {
+        match (method.as_str(), path) {
+            ("GET" | "POST", "/report") => match expected(query, body) {
+                Ok(expect) => json(&self.ledger.report(&expect)),
+                Err(why) => plain(StatusCode::BAD_REQUEST, why),
+            },
+            ("POST", "/control") => self.control(body),
+            ("DELETE", "/control") => {
+                self.state().script.clear();
+                plain(StatusCode::NO_CONTENT, "")
+            }
+            ("POST", "/reset") => {
+                self.ledger.reset();
+                plain(StatusCode::NO_CONTENT, "")
+            }
+            _ => plain(StatusCode::METHOD_NOT_ALLOWED, "no such question"),
+        }
+    }
+
+    fn control(&self, body: &[u8]) -> Answer {
+        match serde_json::from_slice::<Step>(body) {
+            Err(error) => plain(StatusCode::BAD_REQUEST, error.to_string()),
+            Ok(step) => match self.script(step) {
+                Ok(()) => plain(StatusCode::NO_CONTENT, ""),
+                Err(full) => plain(StatusCode::CONFLICT, full.to_string()),
+            },
+        }
+    }
+}
+
+/// `?expect=6000`, or a JSON array of ids as the body, or nothing.
+fn expected(query: &str, body: &[u8]) -> Result<Expect, String> {
+    if !body.is_empty() {
+        return serde_json::from_slice(body)
+            .map(Expect::Ids)
+            .map_err(|error| format!("the body is no JSON array of ids: {error}"));
+    }
+    match query.strip_prefix("expect=") {
+        None if query.is_empty() => Ok(Expect::Nothing),
+        None => Err("the only parameter is expect=<number of messages>".to_owned()),
+        Some(count) => count
+            .parse()
+            .map(Expect::Count)
+            .map_err(|_| format!("expect={count} is no whole number")),
+    }
+}
+
+fn json(report: &super::Report) -> Answer {
+    match serde_json::to_vec(report) {
+        Ok(body) => {
+            let mut answer = plain(StatusCode::OK, body);
+            let kind = HeaderValue::from_static("application/json");
+            answer.headers_mut().insert(CONTENT_TYPE, kind);
+            answer
+        }
+        Err(error) => plain(StatusCode::INTERNAL_SERVER_ERROR, error.to_string()),
+    }
+}
+
+fn plain(status: StatusCode, body: impl Into<Bytes>) -> Answer {
+    let mut answer = Response::new(Full::new(body.into()));
+    *answer.status_mut() = status;
+    answer
+}

@@ -1,0 +1,305 @@
+//! Where each message of the input is: to be handed out, out, or waiting.
+
+use std::cmp::Reverse;
+use std::collections::{BinaryHeap, HashMap, VecDeque};
+use std::io;
+use std::sync::Arc;
+
+use serde_json::value::RawValue;
+use tokio::sync::{mpsc, watch};
+use tokio::time::{Instant, sleep_until, timeout_at};
+
+use super::EmbeddedOptions;
+use super::leftover::{LeftoverFile, Record};
+use super::lines::{Input, Line, Lines};
+use crate::core::outcome::DeadReason;
+use crate::ports::clock::Clock;
+use crate::ports::link::Link;
+use crate::ports::message::{HeaderValue, Headers, Message, header};
+use crate::ports::queue::{Delivery, HeaderPatch, Leftover, Settlement, Tap, Verdict};
+use crate::queue::events::QueueEvents;
+use crate::queue::told_to_close;
+
+/// Messages that wait in memory at most; then the input is not read on until some are back.
+const WAITING: usize = 100_000;
+/// The reason of what was still undelivered when the queue was closed.
+const NOT_DELIVERED: &str = "not_delivered";
+
+/// A message between two hand-outs.
+struct Item {
+    line: Line,
+    headers: Headers,
+    redelivered: bool,
+}
+
+/// The state of the queue. One task owns it.
+pub(super) struct Store {
+    route: String,
+    prefetch: usize,
+    clock: Clock,
+    events: Arc<dyn QueueEvents>,
+    deliveries: mpsc::UnboundedSender<Delivery>,
+    leftover: LeftoverFile,
+    /// Of what could not be written to the file.
+    lost: u64,
+    next_tag: u64,
+    /// Given back, or back from waiting.
+    ready: VecDeque<Item>,
+    out: HashMap<u64, Item>,
+    /// By the time they come back; the number is the key of `asleep`.
+    alarms: BinaryHeap<Reverse<(Instant, u64)>>,
+    asleep: HashMap<u64, Item>,
+}
+
+impl Store {
+    pub(super) fn new(
+        options: EmbeddedOptions,
+        clock: Clock,
+        events: Arc<dyn QueueEvents>,
+        deliveries: mpsc::UnboundedSender<Delivery>,
+    ) -> Self {
+        Self {
+            route: options.route,
+            prefetch: usize::from(options.prefetch.max(1)),
+            clock,
+            events,
+            deliveries,
+            leftover: LeftoverFile::new(options.leftover),
+            lost: 0,
+            next_tag: 0,
+            ready: VecDeque::new(),
+            out: HashMap::new(),
+            alarms: BinaryHeap::new(),
+            asleep: HashMap::new(),
+        }
+    }
+
+    /// Serves until the input is exhausted and settled, or until `closing` names a time to end at.
+    pub(super) async fn run(
+        mut self,
+        input: Input,
+        mut tap: watch::Receiver<Tap>,
+        mut closing: watch::Receiver<Option<Instant>>,
+        link: &watch::Sender<Link>,
+    ) -> Leftover {
+        let mut lines = match Lines::open(input).await {
+            Ok(lines) => Some(lines),
+            Err(error) => {
+                tracing::error!(route = self.route, %error, "the input cannot be opened");
+                let reason = format!("the input cannot be opened: {error}");
+                link.send_replace(Link::Down(reason.into()));
+                // Not a normal end: the subscription stays until it is closed.
+                told_to_close(&mut closing).await;
+                return Leftover::default();
+            }
+        };
+        link.send_replace(Link::Up);
+        let (sink, mut settlements) = mpsc::unbounded_channel();
+        let mut left = Leftover::default();
+        loop {
+            let open = *tap.borrow_and_update() == Tap::Open;
+            self.wake();
+            while open && self.out.len() < self.prefetch {
+                let Some(item) = self.ready.pop_front() else {
+                    break;
+                };
+                self.hand_out(item, &sink);
+            }
+            if lines.is_none() && self.is_empty() {
+                break;
+            }
+            let room = open
+                && self.ready.is_empty()
+                && self.out.len() < self.prefetch
+                && self.asleep.len() < WAITING;
+            let alarm = self.alarms.peek().map(|Reverse((at, _))| *at);
+            tokio::select! {
+                Some(settlement) = settlements.recv() => self.settle(settlement).await,
+                line = read(&mut lines), if room && lines.is_some() => {
+                    match line {
+                        Ok(Some(line)) => self.arrive(line).await,
+                        Ok(None) => lines = None,
+                        Err(error) => {
+                            tracing::error!(route = self.route, %error, "the input cannot be read on");
+                            lines = None;
+                        }
+                    }
+                }
+                () = sleep_until(alarm.unwrap_or_else(Instant::now)), if alarm.is_some() => {}
+                Ok(()) = tap.changed() => {}
+                end = told_to_close(&mut closing) => {
+                    settlements.close();
+                    while let Ok(settlement) = settlements.try_recv() {
+                        self.settle(settlement).await;
+                    }
+                    left.given_back = self.abandon(lines.take(), end).await;
+                    break;
+                }
+            }
+        }
+        if let Err(error) = self.leftover.finish().await {
+            tracing::error!(route = self.route, %error, "the leftover file may be incomplete");
+        }
+        left.unsettled = self.lost;
+        left
+    }
+
+    fn is_empty(&self) -> bool {
+        self.ready.is_empty() && self.out.is_empty() && self.asleep.is_empty()
+    }
+
+    /// Brings back what has waited long enough.
+    fn wake(&mut self) {
+        let now = Instant::now();
+        while let Some(Reverse((at, key))) = self.alarms.peek().copied() {
+            if at > now {
+                break;
+            }
+            self.alarms.pop();
+            self.ready.extend(self.asleep.remove(&key));
+        }
+    }
+
+    async fn arrive(&mut self, line: Line) {
+        let fault = if line.cut {
+            Some((DeadReason::Oversized, "the line is too long".to_owned()))
+        } else {
+            serde_json::from_slice::<&RawValue>(&line.text)
+                .err()
+                .map(|error| (DeadReason::Undecodable, format!("not JSON: {error}")))
+        };
+        let item = Item {
+            line,
+            headers: Headers::new(),
+            redelivered: false,
+        };
+        let Some((reason, detail)) = fault else {
+            self.ready.push_back(item);
+            return;
+        };
+        tracing::warn!(
+            route = self.route,
+            line = item.line.number,
+            detail,
+            "a line is no message"
+        );
+        self.record(&item, reason.label(), Some(&detail)).await;
+        self.events.settled(&self.route, "dead", 1);
+    }
+
+    fn hand_out(&mut self, item: Item, sink: &mpsc::UnboundedSender<Settlement>) {
+        self.next_tag += 1;
+        let message = Message {
+            body: item.line.text.clone(),
+            headers: item.headers.clone(),
+            redelivered: item.redelivered,
+            ..Message::default()
+        };
+        self.out.insert(self.next_tag, item);
+        let delivery = Delivery::new(message, self.clock.now(), self.next_tag, sink.clone());
+        // A pipeline that is gone drops the delivery, which gives it back.
+        drop(self.deliveries.send(delivery));
+    }
+
+    async fn settle(&mut self, settlement: Settlement) {
+        let Some(mut item) = self.out.remove(&settlement.tag) else {
+            return;
+        };
+        let label = settlement.verdict.label();
+        match settlement.verdict {
+            Verdict::Done | Verdict::Dropped => {}
+            Verdict::GiveBack => {
+                item.redelivered = true;
+                self.ready.push_front(item);
+            }
+            Verdict::Later { delay, headers } => {
+                patch(&mut item.headers, headers);
+                item.redelivered = false;
+                let at = Instant::now() + delay;
+                self.alarms.push(Reverse((at, settlement.tag)));
+                self.asleep.insert(settlement.tag, item);
+            }
+            Verdict::Dead { reason, headers } => {
+                patch(&mut item.headers, headers);
+                let detail = match item.headers.get(header::DETAIL) {
+                    Some(HeaderValue::Text(detail)) => Some(detail.clone()),
+                    _ => None,
+                };
+                self.record(&item, reason.label(), detail.as_deref()).await;
+            }
+        }
+        self.events.settled(&self.route, label, 1);
+    }
+
+    async fn record(&mut self, item: &Item, reason: &str, detail: Option<&str>) {
+        let attempts = item
+            .headers
+            .get(header::ATTEMPTS)
+            .and_then(HeaderValue::as_int)
+            .unwrap_or(0);
+        let record = Record {
+            line: item.line.number,
+            reason,
+            detail,
+            attempts,
+            body: &item.line.text,
+        };
+        if let Err(error) = self.leftover.write(&record).await {
+            self.lost += 1;
+            let line = item.line.number;
+            tracing::error!(route = self.route, line, %error, "the leftover file cannot be written");
+        }
+    }
+
+    /// Writes down what was not delivered: what is here, then the rest of the input.
+    async fn abandon(&mut self, rest: Option<Lines>, end: Instant) -> u64 {
+        let mut items: Vec<Item> = self.ready.drain(..).collect();
+        items.extend(self.out.drain().map(|(_, item)| item));
+        items.extend(self.asleep.drain().map(|(_, item)| item));
+        items.sort_by_key(|item| item.line.number);
+        for item in &items {
+            self.record(item, NOT_DELIVERED, None).await;
+        }
+        let mut count = items.len() as u64;
+        let Some(mut lines) = rest else {
+            return count;
+        };
+        loop {
+            match timeout_at(end, lines.next()).await {
+                Ok(Ok(Some(line))) => {
+                    let item = Item {
+                        line,
+                        headers: Headers::new(),
+                        redelivered: false,
+                    };
+                    self.record(&item, NOT_DELIVERED, None).await;
+                    count += 1;
+                }
+                Ok(Ok(None)) => return count,
+                Ok(Err(_)) | Err(_) => {
+                    let line = lines.number() + 1;
+                    tracing::warn!(
+                        route = self.route,
+                        line,
+                        "the input was not read from this line on"
+                    );
+                    return count;
+                }
+            }
+        }
+    }
+}
+
+fn patch(headers: &mut Headers, patch: HeaderPatch) {
+    for (name, value) in patch {
+        headers.insert(name.to_owned(), value);
+    }
+}
+
+/// The next line; never without an input.
+async fn read(lines: &mut Option<Lines>) -> io::Result<Option<Line>> {
+    match lines {
+        Some(lines) => lines.next().await,
+        None => std::future::pending().await,
+    }
+}

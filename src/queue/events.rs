@@ -1,0 +1,31 @@
+//! What a queue tells whoever counts: the room knows no metrics library.
+
+use std::fmt;
+
+/// Things worth counting. Every method does nothing unless it is implemented.
+pub trait QueueEvents: Send + Sync + fmt::Debug {
+    /// `count` deliveries of a route left with that verdict, safely: the acknowledgement is
+    /// written and, for a republished one, its confirm came before.
+    fn settled(&self, route: &str, verdict: &'static str, count: u64) {
+        let _ = (route, verdict, count);
+    }
+
+    /// The broker handed out a delivery that it had handed out before.
+    fn redelivered(&self, route: &str) {
+        let _ = route;
+    }
+
+    /// A connection that was lost is back.
+    fn reconnected(&self) {}
+
+    /// A copy for a wait queue or for the dead-letter queue was not confirmed and is tried again.
+    fn unconfirmed(&self, route: &str) {
+        let _ = route;
+    }
+}
+
+/// Counts nothing.
+#[derive(Clone, Copy, Debug)]
+pub struct Uncounted;
+
+impl QueueEvents for Uncounted {}

@@ -1,0 +1,273 @@
+//! The process's two connections: one to consume, one to publish.
+//!
+//! A broker that raises an alarm stops reading from connections that publish; acknowledgements
+//! must not wait behind them. Both are built when first needed and again when lost, by whoever
+//! asks next: one attempt at a time, with backoff, each attempt to the next URL. lapin's own
+//! recovery stays off, because this supervision must also see what it does not recover.
+
+use std::io;
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::{Arc, OnceLock};
+use std::time::Duration;
+
+use futures::StreamExt;
+use lapin::tcp::{AMQPUriTcpExt, OwnedTLSConfig};
+use lapin::uri::AMQPUri;
+use lapin::{Connection, ConnectionProperties, Event};
+use tokio::sync::Mutex;
+use tokio::time::{Instant, sleep_until, timeout, timeout_at};
+use tokio_util::task::AbortOnDropHandle;
+
+use super::error::{RabbitError, reason};
+use super::options::{Address, RabbitOptions, addresses};
+use crate::ports::clock::Clock;
+use crate::queue::backoff::Backoff;
+use crate::queue::complaints::Complaints;
+use crate::queue::events::QueueEvents;
+
+/// How long a goodbye may take.
+const GOODBYE: Duration = Duration::from_secs(2);
+
+/// A connection that was up when it was handed out.
+#[derive(Debug)]
+pub(super) struct Live {
+    pub(super) connection: Connection,
+    fault: Arc<OnceLock<String>>,
+    _listener: AbortOnDropHandle<()>,
+}
+
+impl Live {
+    pub(super) fn is_up(&self) -> bool {
+        self.connection.status().connected()
+    }
+
+    /// Whether an alarm of the broker stops writes.
+    pub(super) fn is_blocked(&self) -> bool {
+        self.connection.status().blocked()
+    }
+
+    /// Why it is not up any more.
+    pub(super) fn fault(&self) -> RabbitError {
+        RabbitError::Lost {
+            reason: self
+                .fault
+                .get()
+                .map_or("the connection ended", String::as_str)
+                .to_owned(),
+        }
+    }
+}
+
+/// Both connections.
+#[derive(Debug)]
+pub(super) struct Connections {
+    pub(super) consuming: Link,
+    pub(super) publishing: Link,
+    routes: AtomicUsize,
+}
+
+impl Connections {
+    pub(super) fn new(
+        options: &RabbitOptions,
+        clock: Clock,
+        events: &Arc<dyn QueueEvents>,
+    ) -> Result<Self, RabbitError> {
+        let addresses: Arc<[Address]> = addresses(options)?.into();
+        let link = |purpose: &'static str| Link {
+            purpose,
+            name: format!("{} ({purpose})", options.connection_name),
+            addresses: Arc::clone(&addresses),
+            ca_pem: options.ca_pem.clone(),
+            timeout: options.connect_timeout,
+            clock,
+            events: Arc::clone(events),
+            state: Mutex::new(State::default()),
+        };
+        Ok(Self {
+            consuming: link("consume"),
+            publishing: link("publish"),
+            routes: AtomicUsize::new(0),
+        })
+    }
+
+    /// One more route uses them.
+    pub(super) fn join(&self) {
+        self.routes.fetch_add(1, Ordering::Relaxed);
+    }
+
+    /// A route is done; after the last one both connections end, by `end` at the latest.
+    pub(super) async fn leave(&self, end: Instant) {
+        if self.routes.fetch_sub(1, Ordering::Relaxed) == 1 {
+            let goodbye = async { futures::join!(self.consuming.close(), self.publishing.close()) };
+            if timeout_at(end, goodbye).await.is_err() {
+                tracing::debug!("no time for a goodbye to RabbitMQ");
+            }
+        }
+    }
+}
+
+/// One of the connections.
+pub(super) struct Link {
+    purpose: &'static str,
+    name: String,
+    addresses: Arc<[Address]>,
+    ca_pem: Option<String>,
+    timeout: Duration,
+    clock: Clock,
+    events: Arc<dyn QueueEvents>,
+    state: Mutex<State>,
+}
+
+#[derive(Debug, Default)]
+struct State {
+    live: Option<Arc<Live>>,
+    /// It was up at some time: the next success is a reconnection.
+    known: bool,
+    attempts: usize,
+    backoff: Backoff,
+    not_before: Option<Instant>,
+    complaints: Complaints,
+}
+
+impl std::fmt::Debug for Link {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Link")
+            .field("purpose", &self.purpose)
+            .field("addresses", &self.addresses)
+            .finish_non_exhaustive()
+    }
+}
+
+impl Link {
+    /// The connection, built if there is none. After a failed attempt the next one waits for the
+    /// backoff; who asks meanwhile waits too, since all want the same connection.
+    pub(super) async fn acquire(&self) -> Result<Arc<Live>, RabbitError> {
+        let mut state = self.state.lock().await;
+        if let Some(live) = &state.live {
+            if live.is_up() {
+                return Ok(Arc::clone(live));
+            }
+            state.live = None;
+        }
+        if let Some(at) = state.not_before {
+            sleep_until(at).await;
+        }
+        let address = &self.addresses[state.attempts % self.addresses.len()];
+        state.attempts = state.attempts.wrapping_add(1);
+        match self.connect(address).await {
+            Ok(live) => {
+                let live = Arc::new(live);
+                state.live = Some(Arc::clone(&live));
+                state.not_before = None;
+                state.backoff.reset();
+                state.complaints.over();
+                if std::mem::replace(&mut state.known, true) {
+                    self.events.reconnected();
+                }
+                tracing::info!(
+                    host = address.host,
+                    purpose = self.purpose,
+                    "connected to RabbitMQ"
+                );
+                Ok(live)
+            }
+            Err(error) => {
+                state.not_before = Some(Instant::now() + state.backoff.next());
+                if state
+                    .complaints
+                    .is_news(&error.to_string(), self.clock.now())
+                {
+                    tracing::warn!(purpose = self.purpose, %error, "no connection to RabbitMQ, trying again");
+                }
+                Err(error)
+            }
+        }
+    }
+
+    async fn connect(&self, address: &Address) -> Result<Live, RabbitError> {
+        let tls = OwnedTLSConfig {
+            identity: None,
+            cert_chain: self.ca_pem.clone(),
+        };
+        let properties =
+            ConnectionProperties::default().with_connection_name(self.name.as_str().into());
+        let bound = self.timeout;
+        // The dial has a bound of its own: it runs on lapin's thread and would outlive a timeout
+        // that only we observe.
+        let dial = async move |uri: AMQPUri, runtime| {
+            timeout(bound, uri.connect_with_config_async(tls.as_ref(), &runtime))
+                .await
+                .unwrap_or_else(|_| Err(io::ErrorKind::TimedOut.into()))
+                .map_err(lapin::Error::from)
+        };
+        let connecting = async {
+            let runtime = lapin::runtime::default_runtime()?;
+            Connection::connector(address.uri.clone(), runtime, dial, properties).await
+        };
+        let connection = match timeout(self.timeout, connecting).await {
+            Ok(Ok(connection)) => connection,
+            Ok(Err(error)) => return Err(refused(address, &error)),
+            Err(_) => {
+                return Err(RabbitError::Unreachable {
+                    host: address.host.clone(),
+                    reason: format!("no answer within {:?}", self.timeout),
+                });
+            }
+        };
+        let fault = Arc::new(OnceLock::new());
+        let listener = listen(&connection, self.purpose, Arc::clone(&fault));
+        Ok(Live {
+            connection,
+            fault,
+            _listener: AbortOnDropHandle::new(tokio::spawn(listener)),
+        })
+    }
+
+    async fn close(&self) {
+        let live = self.state.lock().await.live.take();
+        if let Some(live) = live {
+            let goodbye = live.connection.close(200, "closing".into());
+            if let Ok(Err(error)) = timeout(GOODBYE, goodbye).await {
+                tracing::debug!(purpose = self.purpose, %error, "the goodbye to RabbitMQ failed");
+            }
+        }
+    }
+}
+
+/// What a failed attempt means.
+fn refused(address: &Address, error: &lapin::Error) -> RabbitError {
+    match RabbitError::from_lapin(error) {
+        RabbitError::Lost { reason } => RabbitError::Unreachable {
+            host: address.host.clone(),
+            reason,
+        },
+        other => other,
+    }
+}
+
+/// Remembers why a connection ended, and tells of alarms.
+fn listen(
+    connection: &Connection,
+    purpose: &'static str,
+    fault: Arc<OnceLock<String>>,
+) -> impl Future<Output = ()> + Send + 'static {
+    let mut events = connection.events_listener();
+    let status = connection.status().clone();
+    async move {
+        while let Some(event) = events.next().await {
+            match event {
+                Event::ConnectionBlocked(reason) => {
+                    tracing::warn!(purpose, reason, "RabbitMQ blocks publishing");
+                }
+                Event::ConnectionUnblocked => {
+                    tracing::info!(purpose, "RabbitMQ takes messages again");
+                }
+                // Faults of a channel come here too, while the connection stays up.
+                Event::Error(error) if !status.connected() => {
+                    fault.get_or_init(|| reason(&error));
+                }
+                _ => {}
+            }
+        }
+    }
+}

@@ -1,0 +1,302 @@
+//! AMQP's messages to ours, and back when a copy is published.
+//!
+//! A copy carries everything that the original had, also what we cannot read. What RabbitMQ adds
+//! on its way is taken off, or it would grow with every round through a wait queue; what would
+//! make the broker act on the copy (an expiration, a user id, a carbon copy) is taken off or moved
+//! to a header of ours.
+
+use std::collections::BTreeMap;
+
+use bytes::Bytes;
+use lapin::BasicProperties;
+use lapin::types::{AMQPValue, FieldTable, ShortString};
+
+use crate::ports::message::{HeaderValue, Headers, Message, Properties, header};
+
+/// Where the message was published to first: wait queues return it under the queue's name.
+const EXCHANGE: &str = "x-sluiced-exchange";
+const ROUTING_KEY: &str = "x-sluiced-routing-key";
+/// The original's user id. The broker closes a channel that publishes under another user's.
+const USER_ID: &str = "x-sluiced-user-id";
+/// The original's `CC`. The broker would send a copy of each copy there.
+const CC: &str = "x-sluiced-cc";
+
+/// AMQP's value for messages that survive a restart.
+const PERSISTENT: u8 = 2;
+
+/// What a copy is made of.
+#[derive(Debug)]
+pub(super) struct Original {
+    pub(super) body: Bytes,
+    properties: BasicProperties,
+    exchange: ShortString,
+    routing_key: ShortString,
+}
+
+/// The message for the pipeline, and what to keep for a copy. The body is shared.
+pub(super) fn message(delivery: lapin::message::Delivery) -> (Message, Original) {
+    let original = Original {
+        body: Bytes::from(delivery.data),
+        properties: delivery.properties,
+        exchange: delivery.exchange,
+        routing_key: delivery.routing_key,
+    };
+    let headers: Headers = original
+        .properties
+        .headers()
+        .iter()
+        .flatten()
+        .map(|(name, value)| (name.as_str().to_owned(), readable(value)))
+        .collect();
+    let text = |name: &str, other: &ShortString| match headers.get(name) {
+        Some(HeaderValue::Text(text)) => text.clone(),
+        _ => other.as_str().to_owned(),
+    };
+    let message = Message {
+        body: original.body.clone(),
+        properties: properties(&original.properties),
+        exchange: text(EXCHANGE, &original.exchange),
+        routing_key: text(ROUTING_KEY, &original.routing_key),
+        redelivered: delivery.redelivered,
+        headers,
+    };
+    (message, original)
+}
+
+fn properties(from: &BasicProperties) -> Properties {
+    let text = |value: &Option<ShortString>| value.as_ref().map(|text| text.as_str().to_owned());
+    Properties {
+        message_id: text(from.message_id()),
+        correlation_id: text(from.correlation_id()),
+        content_type: text(from.content_type()),
+        content_encoding: text(from.content_encoding()),
+        kind: text(from.kind()),
+        app_id: text(from.app_id()),
+        reply_to: text(from.reply_to()),
+        priority: from.priority().unwrap_or(0),
+        timestamp: *from.timestamp(),
+        expiration: from
+            .expiration()
+            .as_ref()
+            .and_then(|text| text.as_str().parse().ok()),
+    }
+}
+
+fn readable(value: &AMQPValue) -> HeaderValue {
+    match value {
+        AMQPValue::Boolean(value) => HeaderValue::Bool(*value),
+        AMQPValue::ShortShortInt(value) => HeaderValue::Int((*value).into()),
+        AMQPValue::ShortShortUInt(value) => HeaderValue::Int((*value).into()),
+        AMQPValue::ShortInt(value) => HeaderValue::Int((*value).into()),
+        AMQPValue::ShortUInt(value) => HeaderValue::Int((*value).into()),
+        AMQPValue::LongInt(value) => HeaderValue::Int((*value).into()),
+        AMQPValue::LongUInt(value) => HeaderValue::Int((*value).into()),
+        AMQPValue::LongLongInt(value) => HeaderValue::Int(*value),
+        AMQPValue::Timestamp(value) => {
+            i64::try_from(*value).map_or(HeaderValue::Opaque, HeaderValue::Int)
+        }
+        AMQPValue::Float(value) => HeaderValue::Float((*value).into()),
+        AMQPValue::Double(value) => HeaderValue::Float(*value),
+        AMQPValue::ShortString(value) => HeaderValue::Text(value.as_str().to_owned()),
+        AMQPValue::LongString(value) => std::str::from_utf8(value.as_bytes())
+            .map_or(HeaderValue::Opaque, |text| {
+                HeaderValue::Text(text.to_owned())
+            }),
+        _ => HeaderValue::Opaque,
+    }
+}
+
+/// The value on the wire; `None` for what only the original can carry.
+fn writable(value: &HeaderValue) -> Option<AMQPValue> {
+    Some(match value {
+        HeaderValue::Bool(value) => AMQPValue::Boolean(*value),
+        HeaderValue::Int(value) => AMQPValue::LongLongInt(*value),
+        HeaderValue::Float(value) => AMQPValue::Double(*value),
+        HeaderValue::Text(value) => AMQPValue::LongString(value.as_str().into()),
+        HeaderValue::Opaque => return None,
+    })
+}
+
+/// What the broker writes on messages that it returns or dead-letters.
+fn is_broker_bookkeeping(name: &str) -> bool {
+    name == "x-death"
+        || name == "x-delivery-count"
+        || name == "x-acquired-count"
+        || name.starts_with("x-first-death-")
+        || name.starts_with("x-last-death-")
+}
+
+/// The properties of a copy of `original`, with `patch` on its headers.
+pub(super) fn copy_properties<'a>(
+    original: &Original,
+    patch: impl IntoIterator<Item = (&'a str, HeaderValue)>,
+) -> BasicProperties {
+    let from = &original.properties;
+    let mut headers: BTreeMap<ShortString, AMQPValue> = from
+        .headers()
+        .iter()
+        .flatten()
+        .filter(|(name, _)| !is_broker_bookkeeping(name.as_str()))
+        .map(|(name, value)| (name.clone(), value.clone()))
+        .collect();
+    if let Some(value) = headers.remove("CC") {
+        headers.insert(CC.into(), value);
+    }
+    if let Some(user) = from.user_id() {
+        headers.insert(USER_ID.into(), AMQPValue::LongString(user.as_str().into()));
+    }
+    let mut first_seen = |name: &str, value: &ShortString| {
+        headers
+            .entry(name.into())
+            .or_insert_with(|| AMQPValue::LongString(value.as_str().into()));
+    };
+    first_seen(EXCHANGE, &original.exchange);
+    first_seen(ROUTING_KEY, &original.routing_key);
+    for (name, value) in patch {
+        debug_assert!(name.starts_with(header::PREFIX), "only headers of ours");
+        if let Some(value) = writable(&value) {
+            headers.insert(name.into(), value);
+        }
+    }
+    rebuild(from).with_headers(FieldTable::from(headers))
+}
+
+/// The properties without headers, expiration and user id, and persistent.
+fn rebuild(from: &BasicProperties) -> BasicProperties {
+    type Set<T> = fn(BasicProperties, T) -> BasicProperties;
+    let texts: [(&Option<ShortString>, Set<ShortString>); 8] = [
+        (from.content_type(), BasicProperties::with_content_type),
+        (
+            from.content_encoding(),
+            BasicProperties::with_content_encoding,
+        ),
+        (from.correlation_id(), BasicProperties::with_correlation_id),
+        (from.reply_to(), BasicProperties::with_reply_to),
+        (from.message_id(), BasicProperties::with_message_id),
+        (from.kind(), BasicProperties::with_type),
+        (from.app_id(), BasicProperties::with_app_id),
+        (from.cluster_id(), BasicProperties::with_cluster_id),
+    ];
+    let mut copy = BasicProperties::default().with_delivery_mode(PERSISTENT);
+    for (value, set) in texts {
+        if let Some(value) = value {
+            copy = set(copy, value.clone());
+        }
+    }
+    if let Some(priority) = from.priority() {
+        copy = copy.with_priority(*priority);
+    }
+    if let Some(timestamp) = from.timestamp() {
+        copy = copy.with_timestamp(*timestamp);
+    }
+    copy
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn delivery(headers: FieldTable) -> lapin::message::Delivery {
+        let mut delivery = lapin::message::Delivery::mock(
+            7,
+            "events".into(),
+            "sms.de".into(),
+            true,
+            b"{}".to_vec(),
+        );
+        delivery.properties = BasicProperties::default()
+            .with_message_id("m1".into())
+            .with_user_id("somebody".into())
+            .with_expiration("60000".into())
+            .with_priority(3)
+            .with_type("sms".into())
+            .with_headers(headers);
+        delivery
+    }
+
+    fn headers() -> FieldTable {
+        let mut table = FieldTable::default();
+        table.insert("tenant".into(), AMQPValue::LongString("t1".into()));
+        table.insert(
+            "bytes".into(),
+            AMQPValue::LongString(vec![0xff, 0xfe].into()),
+        );
+        table.insert("n".into(), AMQPValue::ShortShortUInt(9));
+        table.insert("x-death".into(), AMQPValue::Void);
+        table.insert(
+            "x-first-death-queue".into(),
+            AMQPValue::LongString("q".into()),
+        );
+        table.insert("x-delivery-count".into(), AMQPValue::LongLongInt(4));
+        table.insert("CC".into(), AMQPValue::LongString("other".into()));
+        table
+    }
+
+    #[test]
+    fn a_message_shows_what_templates_need() {
+        let (message, original) = message(delivery(headers()));
+        assert_eq!(message.exchange, "events");
+        assert_eq!(message.routing_key, "sms.de");
+        assert!(message.redelivered);
+        assert_eq!(message.headers["tenant"], HeaderValue::Text("t1".into()));
+        assert_eq!(message.headers["bytes"], HeaderValue::Opaque);
+        assert_eq!(message.headers["n"], HeaderValue::Int(9));
+        assert_eq!(message.properties.expiration, Some(60_000));
+        assert_eq!(message.properties.kind.as_deref(), Some("sms"));
+        assert_eq!(message.body.as_ptr(), original.body.as_ptr());
+    }
+
+    #[test]
+    fn a_copy_keeps_all_but_what_the_broker_would_act_on() {
+        let (_, original) = message(delivery(headers()));
+        let patch = [(header::ATTEMPTS, HeaderValue::Int(2))];
+        let copy = copy_properties(&original, patch);
+        assert_eq!(copy.delivery_mode(), &Some(PERSISTENT));
+        assert_eq!(copy.expiration(), &None);
+        assert_eq!(copy.user_id(), &None);
+        assert_eq!(copy.priority(), &Some(3));
+        assert_eq!(copy.message_id(), &Some("m1".into()));
+        assert_eq!(copy.kind(), &Some("sms".into()));
+        let names: Vec<&str> = copy
+            .headers()
+            .iter()
+            .flatten()
+            .map(|(name, _)| name.as_str())
+            .collect();
+        assert_eq!(
+            names,
+            [
+                "bytes",
+                "n",
+                "tenant",
+                header::ATTEMPTS,
+                CC,
+                EXCHANGE,
+                ROUTING_KEY,
+                USER_ID
+            ]
+        );
+    }
+
+    #[test]
+    fn the_first_routing_key_survives_a_round() {
+        let (_, original) = message(delivery(FieldTable::default()));
+        let mut returned = lapin::message::Delivery::mock(
+            8,
+            ShortString::default(),
+            "sms".into(),
+            false,
+            b"{}".to_vec(),
+        );
+        returned.properties = copy_properties(&original, []);
+        let (again, original) = message(returned);
+        assert_eq!(again.routing_key, "sms.de");
+        assert_eq!(again.exchange, "events");
+        let copy = copy_properties(&original, []);
+        let table = copy.headers().clone().unwrap_or_default();
+        assert_eq!(
+            table.inner().get(ROUTING_KEY),
+            Some(&AMQPValue::LongString("sms.de".into()))
+        );
+    }
+}

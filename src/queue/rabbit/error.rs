@@ -1,0 +1,96 @@
+//! Why RabbitMQ cannot be used, as an operator should read it.
+
+use std::time::Duration;
+
+/// What went wrong between a route and its broker. Never carries a password.
+#[derive(Clone, Debug, thiserror::Error)]
+pub enum RabbitError {
+    /// A URL of the configuration cannot be used.
+    #[error("rabbitmq.urls[{index}] is not an AMQP URL: {reason}")]
+    Url { index: usize, reason: String },
+    /// No URL at all.
+    #[error("rabbitmq.urls is empty")]
+    NoUrl,
+    /// A queue name that AMQP cannot carry, with the suffixes of wait queues.
+    #[error("queue name `{queue}` is too long: {most} bytes at most")]
+    Name { queue: String, most: usize },
+    /// No connection.
+    #[error("RabbitMQ at {host} cannot be reached: {reason}")]
+    Unreachable { host: String, reason: String },
+    /// The broker knows us but says no: credentials, virtual host, permissions.
+    #[error("RabbitMQ refused: {reason}")]
+    Refused { reason: String },
+    /// A queue that should exist does not.
+    #[error("queue `{queue}` does not exist")]
+    Missing { queue: String },
+    /// A queue exists, but not as sluiced needs it.
+    #[error("queue `{queue}` exists with other settings: {reason}; delete it or rename it")]
+    Mismatch { queue: String, reason: String },
+    /// A connection or a channel that was in use ended.
+    #[error("lost RabbitMQ: {reason}")]
+    Lost { reason: String },
+    /// The broker stopped answering.
+    #[error("RabbitMQ did not answer {what} within {waited:?}")]
+    Timeout {
+        what: &'static str,
+        waited: Duration,
+    },
+    /// A resource alarm of the broker stops publishing.
+    #[error("RabbitMQ blocks publishing (a memory or disk alarm)")]
+    Blocked,
+    /// A copy was not confirmed: rejected by its queue, or its queue is gone.
+    #[error("a copy for queue `{queue}` was not taken")]
+    NotTaken { queue: String },
+}
+
+impl RabbitError {
+    /// Whether it can pass without somebody changing the configuration.
+    #[must_use]
+    pub const fn is_transient(&self) -> bool {
+        !matches!(
+            self,
+            Self::Url { .. } | Self::NoUrl | Self::Name { .. } | Self::Mismatch { .. }
+        )
+    }
+
+    /// What a failed operation on a channel means.
+    pub(super) fn from_lapin(error: &lapin::Error) -> Self {
+        let reason = reason(error);
+        match code(error) {
+            // access-refused, not-allowed
+            Some(403 | 530) => Self::Refused { reason },
+            _ => Self::Lost { reason },
+        }
+    }
+
+    /// What a failed operation on a queue means.
+    pub(super) fn about_queue(queue: &str, error: &lapin::Error) -> Self {
+        let queue = queue.to_owned();
+        match code(error) {
+            Some(404) => Self::Missing { queue },
+            // precondition-failed; resource-locked: an exclusive queue of somebody else
+            Some(405 | 406) => Self::Mismatch {
+                queue,
+                reason: reason(error),
+            },
+            _ => Self::from_lapin(error),
+        }
+    }
+}
+
+/// The broker's reply code, if it was the broker that said no.
+fn code(error: &lapin::Error) -> Option<u16> {
+    match error.kind() {
+        lapin::ErrorKind::ProtocolError(error) => Some(error.get_id()),
+        _ => None,
+    }
+}
+
+/// The broker's own words where there are any.
+pub(super) fn reason(error: &lapin::Error) -> String {
+    match error.kind() {
+        lapin::ErrorKind::ProtocolError(error) => error.get_message().to_string(),
+        lapin::ErrorKind::IOError(error) => error.to_string(),
+        _ => error.to_string(),
+    }
+}

@@ -1,0 +1,72 @@
+//! RabbitMQ: consume with acknowledgements, publish copies with confirms, survive everything.
+//!
+//! `connections` keeps the process's two connections, `supervisor` a route's sessions, `session`
+//! one channel's deliveries, `publisher` the copies for wait and dead-letter queues, `topology`
+//! the queues, `convert` the messages.
+
+mod connections;
+mod convert;
+mod error;
+mod options;
+mod publisher;
+mod session;
+mod supervisor;
+mod topology;
+
+use std::sync::Arc;
+
+pub use self::error::RabbitError;
+pub use self::options::{RabbitOptions, RouteOptions};
+
+use self::connections::Connections;
+use self::supervisor::RabbitSubscription;
+use super::events::QueueEvents;
+use crate::ports::clock::Clock;
+use crate::ports::queue::Subscription;
+
+/// The process's use of one broker (or cluster).
+#[derive(Debug)]
+pub struct RabbitQueue {
+    options: Arc<RabbitOptions>,
+    connections: Arc<Connections>,
+    clock: Clock,
+    events: Arc<dyn QueueEvents>,
+}
+
+impl RabbitQueue {
+    /// Prepares the connections; nothing is connected before a route subscribes.
+    ///
+    /// # Errors
+    /// When a URL cannot be used.
+    pub fn new(
+        options: RabbitOptions,
+        clock: Clock,
+        events: Arc<dyn QueueEvents>,
+    ) -> Result<Self, RabbitError> {
+        let connections = Arc::new(Connections::new(&options, clock, &events)?);
+        Ok(Self {
+            options: Arc::new(options),
+            connections,
+            clock,
+            events,
+        })
+    }
+
+    /// Starts to supervise the consumption of a route's queue, with its tap closed. Must be called
+    /// inside a tokio runtime. That the broker is out of reach or the queue is missing is no error
+    /// here: the subscription's link tells, and it goes on trying.
+    ///
+    /// # Errors
+    /// When the route's options cannot work with any broker.
+    pub fn subscribe(&self, route: RouteOptions) -> Result<Arc<dyn Subscription>, RabbitError> {
+        route.check()?;
+        self.connections.join();
+        Ok(Arc::new(RabbitSubscription::start(
+            route,
+            Arc::clone(&self.options),
+            Arc::clone(&self.connections),
+            self.clock,
+            Arc::clone(&self.events),
+        )))
+    }
+}

@@ -1,0 +1,132 @@
+//! What the RabbitMQ backend needs to know, as plain data.
+
+use std::time::Duration;
+
+use lapin::uri::AMQPUri;
+use secrecy::{ExposeSecret, SecretString};
+
+use super::error::RabbitError;
+use crate::core::ladder::Ladder;
+use crate::settings::types::QueueType;
+
+/// How to reach the broker.
+#[derive(Clone, Debug)]
+pub struct RabbitOptions {
+    /// Complete with passwords. Several: a cluster; each attempt takes the next one.
+    pub urls: Vec<SecretString>,
+    /// Certificates that are trusted besides the system's (PEM text).
+    pub ca_pem: Option<String>,
+    /// Asked of the broker; a connection is dead after twice that without a frame.
+    pub heartbeat: Duration,
+    /// For a connection, and for each synchronous operation on a channel.
+    pub connect_timeout: Duration,
+    /// How long the confirms of a batch of copies may take.
+    pub confirm_timeout: Duration,
+    /// The broker's `consumer_timeout`. A copy that finds no safe place is given back after a
+    /// quarter of it.
+    pub ack_timeout: Duration,
+    /// What the broker's operators see.
+    pub connection_name: String,
+}
+
+/// One route's queues.
+#[derive(Clone, Debug)]
+pub struct RouteOptions {
+    /// For logs and events.
+    pub route: String,
+    /// The work queue.
+    pub queue: String,
+    /// Declare the work queue instead of expecting it.
+    pub declare: bool,
+    /// The type of the queues that are declared.
+    pub queue_type: QueueType,
+    /// How many unsettled deliveries the broker hands out at most; at least 1.
+    pub prefetch: u16,
+    /// The longest wait that one step of the ladder should cover (a step is 4096 s at most).
+    pub longest_wait: Duration,
+}
+
+/// The longest suffix of a queue of ours.
+const SUFFIX: usize = ".wait.4096s".len();
+
+impl RouteOptions {
+    /// Checks what the type cannot.
+    pub(super) fn check(&self) -> Result<(), RabbitError> {
+        let most = 255 - SUFFIX;
+        if self.queue.len() > most {
+            return Err(RabbitError::Name {
+                queue: self.queue.clone(),
+                most,
+            });
+        }
+        Ok(())
+    }
+
+    pub(super) fn ladder(&self) -> Ladder {
+        Ladder::up_to(self.longest_wait)
+    }
+}
+
+/// A parsed URL that does not show its password.
+#[derive(Clone)]
+pub(super) struct Address {
+    pub(super) uri: AMQPUri,
+    pub(super) host: String,
+}
+
+impl std::fmt::Debug for Address {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.write_str(&self.host)
+    }
+}
+
+/// Parses the URLs. A heartbeat in a URL wins over the general one.
+pub(super) fn addresses(options: &RabbitOptions) -> Result<Vec<Address>, RabbitError> {
+    if options.urls.is_empty() {
+        return Err(RabbitError::NoUrl);
+    }
+    let heartbeat = u16::try_from(options.heartbeat.as_secs().max(1)).unwrap_or(u16::MAX);
+    options
+        .urls
+        .iter()
+        .enumerate()
+        .map(|(index, url)| {
+            let mut uri: AMQPUri = url
+                .expose_secret()
+                .parse()
+                .map_err(|reason| RabbitError::Url { index, reason })?;
+            uri.query.heartbeat.get_or_insert(heartbeat);
+            let host = format!("{}:{}", uri.authority.host, uri.authority.port);
+            Ok(Address { uri, host })
+        })
+        .collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn addresses_hide_passwords() {
+        let options = RabbitOptions {
+            urls: vec!["amqp://me:hidden@broker:5673/%2f".into()],
+            ca_pem: None,
+            heartbeat: Duration::from_secs(10),
+            connect_timeout: Duration::from_secs(5),
+            confirm_timeout: Duration::from_secs(5),
+            ack_timeout: Duration::from_secs(1800),
+            connection_name: "sluiced".to_owned(),
+        };
+        let parsed = addresses(&options).unwrap_or_default();
+        assert_eq!(format!("{parsed:?}"), "[broker:5673]");
+        assert!(!format!("{options:?}").contains("hidden"));
+        let wrong = RabbitOptions {
+            urls: vec!["http://me:hidden@broker".into()],
+            ..options
+        };
+        let error = addresses(&wrong)
+            .map(drop)
+            .map_err(|error| error.to_string());
+        assert!(error.is_err_and(|text| !text.contains("hidden")));
+    }
+}

@@ -1,0 +1,351 @@
+//! Copies for wait queues and the dead-letter queue: publish, confirm, and only then say so.
+//!
+//! Copies go out in rounds. A round is published at once, and ends when all its confirms are in or
+//! are late; meanwhile the next round gathers. The rounds are what makes returned messages safe:
+//! lapin hands a returned message to whichever confirm comes next, so a single confirm does not
+//! say that its own copy was routed, but a complete round tells of every return within it.
+//!
+//! What is not confirmed is tried again with backoff for as long as the session lives and the
+//! bound allows; then its delivery is given back. A copy may exist twice, it is never missing.
+
+use std::collections::HashSet;
+use std::sync::Arc;
+use std::time::Duration;
+
+use bytes::Bytes;
+use futures::StreamExt;
+use futures::future::join_all;
+use futures::stream::FuturesUnordered;
+use lapin::options::{BasicPublishOptions, ConfirmSelectOptions};
+use lapin::{BasicProperties, Channel, Confirmation, PublisherConfirm};
+use tokio::sync::mpsc;
+use tokio::time::{Instant, sleep_until, timeout, timeout_at};
+
+use super::connections::{Connections, Live};
+use super::error::RabbitError;
+use super::options::RouteOptions;
+use super::topology::{Target, answered, open_channel, target_queue};
+use crate::ports::clock::Clock;
+use crate::queue::backoff::Backoff;
+use crate::queue::complaints::Complaints;
+use crate::queue::events::QueueEvents;
+
+/// Copies in a round at most.
+const ROUND: usize = 512;
+/// How long the end of a channel with late confirms may take.
+const ABANDON: Duration = Duration::from_secs(1);
+
+/// A copy to publish.
+#[derive(Debug)]
+pub(super) struct Republish {
+    /// The delivery that it is made of.
+    pub(super) tag: u64,
+    pub(super) target: Target,
+    pub(super) body: Bytes,
+    pub(super) properties: BasicProperties,
+}
+
+/// What became of a copy.
+#[derive(Debug)]
+pub(super) struct Published {
+    pub(super) tag: u64,
+    /// The broker confirmed it and did not return it. Otherwise it was tried long enough.
+    pub(super) confirmed: bool,
+}
+
+/// Whether a copy was confirmed in its round.
+#[derive(Clone, Debug)]
+enum Fate {
+    Confirmed,
+    Failed(Arc<RabbitError>),
+}
+
+#[derive(Debug)]
+struct Pending {
+    copy: Republish,
+    since: Instant,
+}
+
+/// The publishing side of one session of a route.
+#[derive(Debug)]
+pub(super) struct Publisher {
+    pub(super) route: Arc<RouteOptions>,
+    pub(super) connections: Arc<Connections>,
+    pub(super) bounds: PublisherBounds,
+    pub(super) clock: Clock,
+    pub(super) events: Arc<dyn QueueEvents>,
+    pub(super) results: mpsc::UnboundedSender<Published>,
+}
+
+#[derive(Clone, Copy, Debug)]
+pub(super) struct PublisherBounds {
+    /// For one synchronous operation.
+    pub(super) operation: Duration,
+    /// For the confirms of a round.
+    pub(super) confirm: Duration,
+    /// How long a copy is tried.
+    pub(super) patience: Duration,
+}
+
+/// A confirm channel and what was declared since it is there.
+#[derive(Debug)]
+struct Outlet {
+    live: Arc<Live>,
+    channel: Channel,
+    declared: HashSet<Target>,
+}
+
+impl Publisher {
+    /// Publishes what comes until the session drops its end. `copies` is bounded by the prefetch.
+    pub(super) async fn run(self, mut copies: mpsc::UnboundedReceiver<Republish>) {
+        let mut outlet: Option<Outlet> = None;
+        let mut fresh: Vec<Republish> = Vec::new();
+        let mut waiting: Vec<Pending> = Vec::new();
+        let mut backoff = Backoff::default();
+        let mut complaints = Complaints::default();
+        let mut retry_at = Instant::now();
+        loop {
+            tokio::select! {
+                count = copies.recv_many(&mut fresh, ROUND) => if count == 0 {
+                    return;
+                },
+                () = sleep_until(retry_at), if !waiting.is_empty() => {}
+            }
+            let now = Instant::now();
+            let mut round: Vec<Pending> = fresh
+                .drain(..)
+                .map(|copy| Pending { copy, since: now })
+                .collect();
+            if retry_at <= now {
+                let room = ROUND.saturating_sub(round.len()).min(waiting.len());
+                round.extend(waiting.drain(..room));
+            }
+            let fates = self.publish(&mut outlet, &round).await;
+            let mut failure = None;
+            for (pending, fate) in round.into_iter().zip(fates) {
+                match fate {
+                    Fate::Confirmed => self.tell(pending.copy.tag, true),
+                    Fate::Failed(error) => {
+                        self.events.unconfirmed(&self.route.route);
+                        failure = Some(error);
+                        if pending.since.elapsed() >= self.bounds.patience {
+                            self.tell(pending.copy.tag, false);
+                        } else {
+                            waiting.push(pending);
+                        }
+                    }
+                }
+            }
+            if let Some(error) = failure {
+                retry_at = Instant::now() + backoff.next();
+                if complaints.is_news(&error.to_string(), self.clock.now()) {
+                    tracing::warn!(route = self.route.route, %error, "copies are not confirmed, trying again");
+                }
+            } else {
+                backoff.reset();
+                if complaints.over() {
+                    tracing::info!(route = self.route.route, "copies are confirmed again");
+                }
+            }
+        }
+    }
+
+    /// The session may be gone, and then nobody needs to know.
+    fn tell(&self, tag: u64, confirmed: bool) {
+        drop(self.results.send(Published { tag, confirmed }));
+    }
+
+    /// One round. Answers a fate for each, in order.
+    async fn publish(&self, outlet: &mut Option<Outlet>, round: &[Pending]) -> Vec<Fate> {
+        let failed = |error: RabbitError| vec![Fate::Failed(Arc::new(error)); round.len()];
+        let mut open = match self.outlet(outlet.take()).await {
+            Ok(open) => open,
+            Err(error) => return failed(error),
+        };
+        let mut fates: Vec<Option<Fate>> = vec![None; round.len()];
+        for target in round
+            .iter()
+            .map(|pending| pending.copy.target)
+            .collect::<HashSet<_>>()
+        {
+            if let Err(error) = self.declare(&mut open, target).await {
+                let error = Arc::new(error);
+                for (pending, fate) in round.iter().zip(&mut fates) {
+                    if pending.copy.target == target {
+                        *fate = Some(Fate::Failed(Arc::clone(&error)));
+                    }
+                }
+            }
+        }
+        let complete = self.confirm(&mut open, round, &mut fates).await;
+        if complete && open.channel.status().connected() {
+            *outlet = Some(open);
+        }
+        let late = Arc::new(RabbitError::Timeout {
+            what: "a publish with its confirm",
+            waited: self.bounds.confirm,
+        });
+        fates
+            .into_iter()
+            .map(|fate| fate.unwrap_or_else(|| Fate::Failed(Arc::clone(&late))))
+            .collect()
+    }
+
+    /// The confirm channel, opened if there is none that works.
+    async fn outlet(&self, old: Option<Outlet>) -> Result<Outlet, RabbitError> {
+        let outlet = match old {
+            Some(outlet) if outlet.live.is_up() && outlet.channel.status().connected() => outlet,
+            _ => {
+                let live = self.connections.publishing.acquire().await?;
+                if live.is_blocked() {
+                    return Err(RabbitError::Blocked);
+                }
+                let channel = open_channel(&live.connection, self.bounds.operation).await?;
+                let select = channel.confirm_select(ConfirmSelectOptions::default());
+                answered("confirm.select", self.bounds.operation, select).await?;
+                Outlet {
+                    live,
+                    channel,
+                    declared: HashSet::new(),
+                }
+            }
+        };
+        if outlet.live.is_blocked() {
+            return Err(RabbitError::Blocked);
+        }
+        Ok(outlet)
+    }
+
+    async fn declare(&self, open: &mut Outlet, target: Target) -> Result<(), RabbitError> {
+        if !open.declared.contains(&target) {
+            let bound = self.bounds.operation;
+            target_queue(&open.live.connection, &self.route, target, bound).await?;
+            open.declared.insert(target);
+        }
+        Ok(())
+    }
+
+    /// Publishes what has no fate yet and waits for the confirms. Answers whether all came; if
+    /// not, the channel is over, and what has no fate is unknown.
+    async fn confirm(
+        &self,
+        open: &mut Outlet,
+        round: &[Pending],
+        fates: &mut [Option<Fate>],
+    ) -> bool {
+        let deadline = Instant::now() + self.bounds.confirm;
+        let todo: Vec<usize> = (0..round.len()).filter(|&i| fates[i].is_none()).collect();
+        // Polled in this order, so published in it.
+        let publishing = join_all(
+            todo.iter()
+                .map(|&i| self.send(&open.channel, &round[i].copy)),
+        );
+        let Ok(sent) = timeout_at(deadline, publishing).await else {
+            abandon(&open.channel).await;
+            return false;
+        };
+        let mut confirms: FuturesUnordered<_> = todo
+            .iter()
+            .zip(sent)
+            .map(|(&i, sent)| async move {
+                match sent {
+                    Ok(confirm) => (i, confirm.await),
+                    Err(error) => (i, Err(error)),
+                }
+            })
+            .collect();
+        let mut answers = Vec::with_capacity(todo.len());
+        let mut complete = true;
+        while !confirms.is_empty() {
+            match timeout_at(deadline, confirms.next()).await {
+                Ok(Some(answer)) => answers.push(answer),
+                Ok(None) => break,
+                Err(_) => {
+                    complete = false;
+                    break;
+                }
+            }
+        }
+        if !complete {
+            // The end of the channel decides all confirms: what was taken until then counts.
+            abandon(&open.channel).await;
+            while let Ok(Some(answer)) = timeout(Duration::ZERO, confirms.next()).await {
+                answers.push(answer);
+            }
+        }
+        self.judge(open, round, fates, answers, complete);
+        complete
+    }
+
+    /// What the confirms and the returned messages of a round mean.
+    fn judge(
+        &self,
+        open: &mut Outlet,
+        round: &[Pending],
+        fates: &mut [Option<Fate>],
+        answers: Vec<(usize, lapin::Result<Confirmation>)>,
+        complete: bool,
+    ) {
+        let mut returned: HashSet<String> = HashSet::new();
+        let broken = answers.iter().any(|(_, answer)| answer.is_err());
+        for (i, answer) in answers {
+            let queue = || round[i].copy.target.queue(&self.route.queue);
+            fates[i] = Some(match answer {
+                Ok(Confirmation::Ack(None)) => Fate::Confirmed,
+                // In a round that was cut short, its own return may not have been seen.
+                Ok(Confirmation::Ack(Some(back))) => {
+                    returned.insert(back.delivery.routing_key.to_string());
+                    if complete && !broken {
+                        Fate::Confirmed
+                    } else {
+                        Fate::Failed(Arc::new(RabbitError::NotTaken { queue: queue() }))
+                    }
+                }
+                Ok(other) => {
+                    if let Some(back) = other.take_message() {
+                        returned.insert(back.delivery.routing_key.to_string());
+                    }
+                    Fate::Failed(Arc::new(RabbitError::NotTaken { queue: queue() }))
+                }
+                Err(error) => Fate::Failed(Arc::new(RabbitError::from_lapin(&error))),
+            });
+        }
+        if returned.is_empty() {
+            return;
+        }
+        // Which of a queue's copies came back is not told, so none of them counts.
+        for (pending, fate) in round.iter().zip(fates) {
+            let queue = pending.copy.target.queue(&self.route.queue);
+            if returned.contains(&queue) {
+                open.declared.remove(&pending.copy.target);
+                *fate = Some(Fate::Failed(Arc::new(RabbitError::NotTaken { queue })));
+            }
+        }
+    }
+
+    async fn send(&self, channel: &Channel, copy: &Republish) -> lapin::Result<PublisherConfirm> {
+        let options = BasicPublishOptions {
+            // A queue that is gone must not swallow the copy.
+            mandatory: true,
+            immediate: false,
+        };
+        channel
+            .basic_publish(
+                "".into(),
+                copy.target.queue(&self.route.queue).into(),
+                options,
+                &copy.body,
+                copy.properties.clone(),
+            )
+            .await
+    }
+}
+
+/// Ends a channel whose confirms are late. The broker may not answer, then it ends by itself.
+async fn abandon(channel: &Channel) {
+    match timeout(ABANDON, channel.close(200, "confirms are late".into())).await {
+        Ok(Ok(())) => {}
+        Ok(Err(error)) => tracing::debug!(%error, "closing a channel failed"),
+        Err(_) => tracing::debug!("closing a channel takes too long"),
+    }
+}

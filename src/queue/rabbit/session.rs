@@ -1,0 +1,471 @@
+//! One channel's life: what is consumed on it, and how each delivery is settled.
+//!
+//! A session ends with its channel. The receiver of its settlements goes with it, so verdicts that
+//! come later are refused, and the broker delivers those messages again.
+
+use std::collections::{HashMap, VecDeque};
+use std::sync::Arc;
+use std::time::Duration;
+
+use futures::future::{join_all, pending};
+use futures::{FutureExt, StreamExt};
+use lapin::options::{
+    BasicAckOptions, BasicCancelOptions, BasicConsumeOptions, BasicNackOptions, BasicQosOptions,
+};
+use lapin::types::FieldTable;
+use lapin::{Channel, Consumer};
+use tokio::sync::{mpsc, watch};
+use tokio::time::{Instant, MissedTickBehavior, interval, sleep_until, timeout_at};
+use tokio_util::task::AbortOnDropHandle;
+
+use super::connections::Live;
+use super::convert::{Original, copy_properties, message};
+use super::error::RabbitError;
+use super::publisher::{Published, Publisher, PublisherBounds, Republish};
+use super::supervisor::Context;
+use super::topology::{Target, answered, open_channel, target_queue, work_queue};
+use crate::core::acks::{Acks, Batch, Bounds, Fate, Frame};
+use crate::core::time::Mono;
+use crate::ports::message::{HeaderValue, header};
+use crate::ports::queue::{Delivery, HeaderPatch, Leftover, Settlement, Tap, Verdict};
+use crate::queue::told_to_close;
+
+/// Deliveries and verdicts that are handled before the other side gets its turn.
+const BURST: usize = 256;
+/// How often the channel is looked at: one without a consumer tells nobody that it ended.
+const HEALTH: Duration = Duration::from_millis(250);
+
+/// What the labels of a batch are counted by.
+const LABELS: [&str; 5] = ["done", "dropped", "later", "given_back", "dead"];
+
+/// How a session ended.
+#[derive(Debug)]
+pub(super) enum Ended {
+    /// To be rebuilt.
+    Lost(RabbitError),
+    /// On purpose.
+    Closed(Leftover),
+}
+
+/// An open channel with its unsettled deliveries.
+#[derive(Debug)]
+pub(super) struct Session<'a> {
+    context: &'a Context,
+    live: Arc<Live>,
+    channel: Channel,
+    consumer: Option<Consumer>,
+    acks: Acks<&'static str>,
+    originals: Originals,
+    sink: mpsc::UnboundedSender<Settlement>,
+    settlements: mpsc::UnboundedReceiver<Settlement>,
+    copies: mpsc::UnboundedSender<Republish>,
+    published: mpsc::UnboundedReceiver<Published>,
+    /// Labels of copies that are on their way, by tag: `later` or `dead`.
+    copying: HashMap<u64, &'static str>,
+    _publisher: AbortOnDropHandle<()>,
+}
+
+impl<'a> Session<'a> {
+    /// Opens a channel and makes sure of the queues. Consumes nothing yet.
+    pub(super) async fn open(context: &'a Context, live: Arc<Live>) -> Result<Self, RabbitError> {
+        let route = &context.route;
+        let bound = context.options.connect_timeout;
+        let channel = open_channel(&live.connection, bound).await?;
+        work_queue(&channel, route, bound).await?;
+        target_queue(&live.connection, route, Target::Dead, bound).await?;
+        let qos = channel.basic_qos(route.prefetch.max(1), BasicQosOptions::default());
+        answered("basic.qos", bound, qos).await?;
+
+        let (sink, settlements) = mpsc::unbounded_channel();
+        let (copies, to_copy) = mpsc::unbounded_channel();
+        let (results, published) = mpsc::unbounded_channel();
+        let publisher = Publisher {
+            route: Arc::clone(route),
+            connections: Arc::clone(&context.connections),
+            bounds: PublisherBounds {
+                operation: bound,
+                confirm: context.options.confirm_timeout,
+                patience: context.options.ack_timeout / 4,
+            },
+            clock: context.clock,
+            events: Arc::clone(&context.events),
+            results,
+        };
+        Ok(Self {
+            context,
+            live,
+            channel,
+            consumer: None,
+            acks: Acks::new(Bounds::for_prefetch(route.prefetch)),
+            originals: Originals::default(),
+            sink,
+            settlements,
+            copies,
+            published,
+            copying: HashMap::new(),
+            _publisher: AbortOnDropHandle::new(tokio::spawn(publisher.run(to_copy))),
+        })
+    }
+
+    /// Consumes and settles until the channel ends or `closing` names a time to end at.
+    pub(super) async fn run(
+        mut self,
+        tap: &mut watch::Receiver<Tap>,
+        closing: &mut watch::Receiver<Option<Instant>>,
+    ) -> Ended {
+        match self.serve(tap, closing).await {
+            Ok(end) => Ended::Closed(self.close(end).await),
+            Err(error) => Ended::Lost(error),
+        }
+    }
+
+    async fn serve(
+        &mut self,
+        tap: &mut watch::Receiver<Tap>,
+        closing: &mut watch::Receiver<Option<Instant>>,
+    ) -> Result<Instant, RabbitError> {
+        let mut health = interval(HEALTH);
+        health.set_missed_tick_behavior(MissedTickBehavior::Delay);
+        let mut inbox: Vec<Settlement> = Vec::with_capacity(BURST);
+        tap.mark_changed();
+        loop {
+            let due = self.acks.due().map(|due| self.instant(due));
+            tokio::select! {
+                item = next(&mut self.consumer) => self.receive(item)?,
+                // Never zero: we hold a sender ourselves.
+                _ = self.settlements.recv_many(&mut inbox, BURST) => {
+                    for settlement in inbox.drain(..) {
+                        self.settle(settlement);
+                    }
+                }
+                Some(published) = self.published.recv() => self.on_published(published),
+                () = sleep_until(due.unwrap_or_else(Instant::now)), if due.is_some() => {}
+                Ok(()) = tap.changed() => {
+                    let wanted = *tap.borrow_and_update();
+                    self.set_tap(wanted).await?;
+                }
+                end = told_to_close(closing) => return Ok(end),
+                _ = health.tick() => self.check()?,
+            }
+            let now = self.context.clock.now();
+            if self.acks.due().is_some_and(|due| due <= now) {
+                let batch = self.acks.take(now);
+                self.write(batch).await?;
+            }
+        }
+    }
+
+    fn instant(&self, at: Mono) -> Instant {
+        Instant::from_std(self.context.clock.instant(at))
+    }
+
+    /// A delivery, or the end of the consumer; and what else is there without waiting.
+    fn receive(&mut self, first: Option<lapin::Result<Item>>) -> Result<(), RabbitError> {
+        let mut item = Some(first);
+        let mut burst = 0;
+        while let Some(next) = item {
+            match next {
+                Some(Ok(delivery)) => self.hand_out(delivery),
+                Some(Err(error)) => return Err(self.lost(&error)),
+                // The broker cancelled it: its queue was deleted, or moved with its node.
+                None => {
+                    self.consumer = None;
+                    self.check()?;
+                    let queue = self.context.route.queue.clone();
+                    return Err(RabbitError::Missing { queue });
+                }
+            }
+            burst += 1;
+            item = (burst < BURST)
+                .then(|| self.consumer.as_mut()?.next().now_or_never())
+                .flatten();
+        }
+        Ok(())
+    }
+
+    fn hand_out(&mut self, delivery: Item) {
+        let tag = delivery.delivery_tag;
+        if !self.acks.delivered(tag) {
+            return;
+        }
+        if delivery.redelivered {
+            self.context.events.redelivered(&self.context.route.route);
+        }
+        let (message, original) = message(delivery);
+        self.originals.put(tag, original);
+        let now = self.context.clock.now();
+        let delivery = Delivery::new(message, now, tag, self.sink.clone());
+        // A pipeline that is gone drops the delivery, which gives it back.
+        drop(self.context.deliveries.send(delivery));
+    }
+
+    fn settle(&mut self, settlement: Settlement) {
+        let Settlement { tag, verdict } = settlement;
+        let label = verdict.label();
+        match verdict {
+            Verdict::Done | Verdict::Dropped => self.settle_as(tag, Fate::Ack, label),
+            Verdict::GiveBack => self.settle_as(tag, Fate::Requeue, label),
+            Verdict::Later { delay, headers } => {
+                let target = Target::Wait(self.context.ladder.step(delay));
+                self.copy(tag, target, label, headers);
+            }
+            Verdict::Dead { reason, headers } => {
+                let route = &self.context.route;
+                let mut patch: HeaderPatch = vec![
+                    (header::REASON, HeaderValue::Text(reason.label().to_owned())),
+                    (header::ROUTE, HeaderValue::Text(route.route.clone())),
+                    (header::QUEUE, HeaderValue::Text(route.queue.clone())),
+                ];
+                patch.extend(headers);
+                self.copy(tag, Target::Dead, label, patch);
+            }
+        }
+    }
+
+    fn settle_as(&mut self, tag: u64, fate: Fate, label: &'static str) {
+        self.originals.take(tag);
+        let now = self.context.clock.now();
+        self.acks.settle(tag, fate, label, now);
+    }
+
+    fn copy(&mut self, tag: u64, target: Target, label: &'static str, patch: HeaderPatch) {
+        let Some(original) = self.originals.take(tag) else {
+            return;
+        };
+        let copy = Republish {
+            tag,
+            target,
+            properties: copy_properties(&original, patch),
+            body: original.body,
+        };
+        self.copying.insert(tag, label);
+        if self.copies.send(copy).is_err() {
+            // The publisher runs as long as the session; without it nothing can be made safe.
+            self.on_published(Published {
+                tag,
+                confirmed: false,
+            });
+        }
+    }
+
+    fn on_published(&mut self, published: Published) {
+        let Some(label) = self.copying.remove(&published.tag) else {
+            return;
+        };
+        if published.confirmed {
+            self.settle_as(published.tag, Fate::Ack, label);
+        } else {
+            self.settle_as(published.tag, Fate::Requeue, Verdict::GiveBack.label());
+        }
+    }
+
+    /// Writes frames, all of them before waiting for the first.
+    async fn write(&self, batch: Batch<&'static str>) -> Result<(), RabbitError> {
+        let writes = join_all(batch.frames.iter().map(|frame| self.write_frame(*frame)));
+        let end = Instant::now() + self.context.options.connect_timeout;
+        let written = timeout_at(end, writes)
+            .await
+            .map_err(|_| RabbitError::Timeout {
+                what: "writing acknowledgements",
+                waited: self.context.options.connect_timeout,
+            })?;
+        for result in written {
+            result.map_err(|error| self.lost(&error))?;
+        }
+        for label in LABELS {
+            let count = batch.labels.iter().filter(|&&other| other == label).count();
+            if count > 0 {
+                let route = &self.context.route.route;
+                self.context.events.settled(route, label, count as u64);
+            }
+        }
+        Ok(())
+    }
+
+    async fn write_frame(&self, frame: Frame) -> lapin::Result<()> {
+        let multiple = frame.multiple;
+        match frame.fate {
+            Fate::Ack => {
+                let options = BasicAckOptions { multiple };
+                self.channel.basic_ack(frame.tag, options).await
+            }
+            Fate::Requeue => {
+                let options = BasicNackOptions {
+                    multiple,
+                    requeue: true,
+                };
+                self.channel.basic_nack(frame.tag, options).await
+            }
+        }
+    }
+
+    /// Whether channel and connection are still there.
+    fn check(&self) -> Result<(), RabbitError> {
+        if !self.live.is_up() {
+            return Err(self.live.fault());
+        }
+        if !self.channel.status().connected() {
+            return Err(RabbitError::Lost {
+                reason: "the broker closed the channel".to_owned(),
+            });
+        }
+        Ok(())
+    }
+
+    fn lost(&self, error: &lapin::Error) -> RabbitError {
+        match RabbitError::about_queue(&self.context.route.queue, error) {
+            RabbitError::Mismatch { reason, .. } => RabbitError::Lost { reason },
+            other => other,
+        }
+    }
+
+    async fn set_tap(&mut self, tap: Tap) -> Result<(), RabbitError> {
+        match (tap, &self.consumer) {
+            (Tap::Open, None) => self.consume().await,
+            (Tap::Closed, Some(_)) => self.cancel().await,
+            _ => Ok(()),
+        }
+    }
+
+    async fn consume(&mut self) -> Result<(), RabbitError> {
+        let queue = &self.context.route.queue;
+        let bound = self.context.options.connect_timeout;
+        let consuming = self.channel.basic_consume(
+            queue.as_str().into(),
+            "".into(),
+            BasicConsumeOptions::default(),
+            FieldTable::default(),
+        );
+        let consumer = match tokio::time::timeout(bound, consuming).await {
+            Ok(answer) => answer.map_err(|error| self.lost(&error))?,
+            Err(_) => {
+                return Err(RabbitError::Timeout {
+                    what: "basic.consume",
+                    waited: bound,
+                });
+            }
+        };
+        self.consumer = Some(consumer);
+        Ok(())
+    }
+
+    /// Stops the consumer. What arrived before the broker's answer is handed out.
+    async fn cancel(&mut self) -> Result<(), RabbitError> {
+        for delivery in self.stop_consumer().await? {
+            self.hand_out(delivery);
+        }
+        Ok(())
+    }
+
+    /// Cancels the consumer and answers what was still in its buffer.
+    async fn stop_consumer(&mut self) -> Result<Vec<Item>, RabbitError> {
+        let Some(mut consumer) = self.consumer.take() else {
+            return Ok(Vec::new());
+        };
+        let bound = self.context.options.connect_timeout;
+        let cancelling = self
+            .channel
+            .basic_cancel(consumer.tag(), BasicCancelOptions::default());
+        answered("basic.cancel", bound, cancelling).await?;
+        let mut rest = Vec::new();
+        let end = Instant::now() + bound;
+        // The stream ends behind the last delivery before the broker's answer.
+        while let Ok(Some(item)) = timeout_at(end, consumer.next()).await {
+            rest.push(item.map_err(|error| self.lost(&error))?);
+        }
+        Ok(rest)
+    }
+
+    /// Makes the verdicts safe that were given, and lets the end of the channel give back the rest.
+    async fn close(mut self, end: Instant) -> Leftover {
+        let finished = timeout_at(end, self.finish()).await;
+        let (given_back, unsettled) = match finished {
+            Ok(Ok(given_back)) => (given_back, 0),
+            Ok(Err(error)) => {
+                tracing::warn!(route = self.context.route.route, %error, "verdicts could not be made safe");
+                self.uncertain()
+            }
+            Err(_) => self.uncertain(),
+        };
+        Leftover {
+            given_back,
+            unsettled,
+        }
+    }
+
+    async fn finish(&mut self) -> Result<u64, RabbitError> {
+        let unseen = self.stop_consumer().await?.len() as u64;
+        while let Ok(settlement) = self.settlements.try_recv() {
+            self.settle(settlement);
+        }
+        let batch = self.acks.take_all();
+        self.write(batch).await?;
+        while !self.copying.is_empty() {
+            let Some(published) = self.published.recv().await else {
+                break;
+            };
+            self.on_published(published);
+            while let Ok(published) = self.published.try_recv() {
+                self.on_published(published);
+            }
+            let batch = self.acks.take_all();
+            self.write(batch).await?;
+        }
+        let rest = self.acks.outstanding() as u64;
+        // The broker handles a channel's frames in order, so its answer means that it has the
+        // acknowledgements; the close puts everything else back.
+        let bound = self.context.options.connect_timeout;
+        answered(
+            "channel.close",
+            bound,
+            self.channel.close(200, "closing".into()),
+        )
+        .await?;
+        Ok(unseen + rest)
+    }
+
+    /// What is left when time ran out: copies under way are verdicts, the rest had none.
+    fn uncertain(&self) -> (u64, u64) {
+        let unsettled = self.copying.len() as u64;
+        let rest = (self.acks.outstanding() as u64).saturating_sub(unsettled);
+        (rest, unsettled + self.acks.settled() as u64)
+    }
+}
+
+type Item = lapin::message::Delivery;
+
+/// The next item of the consumer; never without one.
+async fn next(consumer: &mut Option<Consumer>) -> Option<lapin::Result<Item>> {
+    match consumer {
+        Some(consumer) => consumer.next().await,
+        None => pending().await,
+    }
+}
+
+/// What copies are made of, by tag. Tags rise, so this is a window over them.
+#[derive(Debug, Default)]
+struct Originals {
+    head: u64,
+    window: VecDeque<Option<Original>>,
+}
+
+impl Originals {
+    fn put(&mut self, tag: u64, original: Original) {
+        if self.window.is_empty() {
+            self.head = tag;
+        }
+        let next = self.head + self.window.len() as u64;
+        self.window.extend((next..tag).map(|_| None));
+        self.window.push_back(Some(original));
+    }
+
+    fn take(&mut self, tag: u64) -> Option<Original> {
+        let index = usize::try_from(tag.checked_sub(self.head)?).ok()?;
+        let original = self.window.get_mut(index)?.take();
+        while let Some(None) = self.window.front() {
+            self.window.pop_front();
+            self.head += 1;
+        }
+        original
+    }
+}

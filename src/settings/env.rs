@@ -1,0 +1,198 @@
+//! The layer of `SLUICED__…` variables.
+//!
+//! A variable names its key with `__` between the steps: `SLUICED__ROUTES__SMS__MAX_HOLD`. Names
+//! of variables know no case, and no characters but letters, digits and `_`; so a step is matched
+//! to the names of limits and routes that the files have, and the schema says how the text is to
+//! be read (a list is split at commas). A variable that fits nothing is a fault, never ignored.
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+
+use toml::de::DeValue;
+
+use super::fault::Collector;
+use super::path::KeyPath;
+use super::schema::{ROOT, Shape, nearest};
+use super::tree::{Node, Value};
+
+/// What every variable of ours starts with.
+pub const PREFIX: &str = "SLUICED__";
+
+/// Lays the variables on top of `root`.
+pub(super) fn lay(
+    root: &mut Node,
+    variables: &BTreeMap<String, String>,
+    faults: &mut Collector<'_>,
+) {
+    for (name, text) in variables {
+        let origin: Arc<str> = Arc::from(name.as_str());
+        match resolve(root, &name[PREFIX.len()..]) {
+            Ok((path, shape)) if !shape.is_table() => {
+                root.lay(nest(path.steps(), &origin, read(text, shape, &origin)));
+            }
+            Ok((_, shape)) => {
+                let first = shape.names().first().copied().unwrap_or("<name>");
+                let key = first.to_uppercase();
+                let message =
+                    format!("this is a table; set one of its keys, such as {name}__{key}");
+                faults.variable(name, message);
+            }
+            Err(Misfit::Ambiguous(names)) => {
+                let message = format!("it fits more than one name ({names}); set it in a file");
+                faults.variable(name, message);
+            }
+            Err(Misfit::Unknown) => {
+                let known = known_names(root);
+                let near = nearest(name, known.iter().map(String::as_str));
+                let hint = near.map_or_else(
+                    || format!("write {PREFIX}<TABLE>__<KEY>, such as SLUICED__REDIS__URL"),
+                    |near| format!("did you mean {}?", near.to_uppercase()),
+                );
+                faults.variable(name, format!("no key has this name; {hint}"));
+            }
+        }
+    }
+}
+
+enum Misfit {
+    Unknown,
+    Ambiguous(String),
+}
+
+/// The key that a variable names.
+fn resolve(root: &Node, name: &str) -> Result<(KeyPath, &'static Shape), Misfit> {
+    let mut shape: &'static Shape = &ROOT;
+    let mut at = Some(root);
+    let mut path = KeyPath::default();
+    for step in name.split("__") {
+        let step = step.to_lowercase();
+        if step.is_empty() {
+            return Err(Misfit::Unknown);
+        }
+        let step = match shape {
+            Shape::Named(inner) => chosen_name(at, &step, inner)?,
+            _ => step,
+        };
+        shape = shape.below(&step).ok_or(Misfit::Unknown)?;
+        at = at.and_then(|node| node.entries()?.get(&step));
+        path = path.join(&step);
+    }
+    Ok((path, shape))
+}
+
+/// The name in the files that a step of a variable stands for, or a new one.
+fn chosen_name(table: Option<&Node>, step: &str, inner: &Shape) -> Result<String, Misfit> {
+    let names: Vec<&String> = table
+        .and_then(Node::entries)
+        .into_iter()
+        .flat_map(|entries| entries.keys())
+        .filter(|name| flat(name) == flat(step))
+        .collect();
+    match names[..] {
+        [] if inner.is_table() => Ok(step.to_owned()),
+        // A header: its name has hyphens where a variable can only have underscores.
+        [] => Ok(step.replace('_', "-")),
+        [name] => Ok(name.clone()),
+        _ => {
+            let names: Vec<_> = names.iter().map(|name| format!("`{name}`")).collect();
+            Err(Misfit::Ambiguous(names.join(", ")))
+        }
+    }
+}
+
+/// A name as far as a variable can tell it.
+fn flat(name: &str) -> String {
+    name.chars()
+        .map(|c| {
+            if c.is_ascii_alphanumeric() {
+                c.to_ascii_lowercase()
+            } else {
+                '_'
+            }
+        })
+        .collect()
+}
+
+/// The names of all keys that the present limits and routes have, in lower case.
+fn known_names(root: &Node) -> Vec<String> {
+    let mut names = Vec::new();
+    gather(&ROOT, Some(root), &PREFIX.to_lowercase(), &mut names);
+    names
+}
+
+fn gather(shape: &'static Shape, node: Option<&Node>, prefix: &str, names: &mut Vec<String>) {
+    let steps: Vec<String> = match shape {
+        Shape::Named(_) => node
+            .and_then(Node::entries)
+            .into_iter()
+            .flat_map(|entries| entries.keys().cloned())
+            .collect(),
+        _ => shape.names().into_iter().map(str::to_owned).collect(),
+    };
+    for step in steps {
+        let Some(below) = shape.below(&step) else {
+            continue;
+        };
+        let name = format!("{prefix}{}", flat(&step));
+        if below.is_table() {
+            let child = node.and_then(|node| node.entries()?.get(&step));
+            gather(below, child, &format!("{name}__"), names);
+        } else {
+            names.push(name);
+        }
+    }
+}
+
+fn nest(steps: &[String], origin: &Arc<str>, value: Node) -> Node {
+    match steps {
+        [] => value,
+        [first, rest @ ..] => {
+            let entries = BTreeMap::from([(first.clone(), nest(rest, origin, value))]);
+            Node::variable(Value::Table(entries), origin)
+        }
+    }
+}
+
+/// The text of a variable as the value that its key takes; what does not fit stays a text, which
+/// the check of shapes reports.
+fn read(text: &str, shape: &Shape, origin: &Arc<str>) -> Node {
+    let trimmed = text.trim();
+    let value = match shape {
+        Shape::Whole { .. } => trimmed.parse().map_or_else(|_| text_of(text), Value::Whole),
+        Shape::Flag => match trimmed {
+            "true" => Value::Flag(true),
+            "false" => Value::Flag(false),
+            _ => text_of(text),
+        },
+        Shape::List(_) => {
+            let elements = elements(trimmed).into_iter();
+            Value::List(
+                elements
+                    .map(|element| Node::variable(Value::Text(element), origin))
+                    .collect(),
+            )
+        }
+        _ => text_of(text),
+    };
+    Node::variable(value, origin)
+}
+
+fn text_of(text: &str) -> Value {
+    Value::Text(text.to_owned())
+}
+
+/// `a, b` or `["a", "b"]`.
+fn elements(text: &str) -> Vec<String> {
+    if let Ok(parsed) = DeValue::parse(text)
+        && let Some(list) = parsed.get_ref().as_array()
+    {
+        return list
+            .iter()
+            .map(|element| element.get_ref().as_str().unwrap_or_default().to_owned())
+            .collect();
+    }
+    text.split(',')
+        .map(|element| element.trim().to_owned())
+        .filter(|element| !element.is_empty())
+        .collect()
+}

@@ -1,0 +1,174 @@
+//! Loading: layers, shapes, types, checks; every fault at once.
+//!
+//! The layers are `default.toml` (compiled in), each file in turn, then variables. They become one
+//! tree; the schema replaces what is wrong by stand-ins and remembers it; serde then makes the
+//! types, and the checks across keys run even if there were faults, silent about stand-ins.
+
+use std::collections::BTreeMap;
+use std::fs;
+use std::path::{Path, PathBuf};
+
+use super::checks;
+use super::conform::conform;
+use super::env;
+use super::fault::{Collector, Faults, Severity};
+use super::path::KeyPath;
+use super::schema::ROOT;
+use super::secrets::Secrets;
+use super::show::Origins;
+use super::tree::{self, BUILT_IN, Node, Source, Sources, Syntax};
+use super::types::Settings;
+
+/// Every key with its default.
+pub const DEFAULTS: &str = include_str!("../../config/default.toml");
+
+/// No configuration is larger; a wrong path must not fill the memory.
+const MAX_FILE: u64 = 4 * 1024 * 1024;
+
+/// A configuration that can be run.
+#[derive(Clone, Debug)]
+pub struct Loaded {
+    pub settings: Settings,
+    /// The effective values and where each was written.
+    pub origins: Origins,
+    /// What is probably not as meant.
+    pub warnings: Faults,
+    /// Reads what `…_file` keys name.
+    pub secrets: Secrets,
+}
+
+/// Loads the layers: `default.toml`, the files in their order, then `SLUICED__…` of `env`.
+///
+/// # Errors
+/// Every fault that was found, with the warnings.
+pub fn load(
+    files: &[PathBuf],
+    env: impl Iterator<Item = (String, String)>,
+) -> Result<Loaded, Faults> {
+    let mut variables = BTreeMap::new();
+    let mut credentials = None;
+    for (name, value) in env {
+        if name == "CREDENTIALS_DIRECTORY" {
+            credentials = Some(PathBuf::from(value));
+        } else if name.starts_with(env::PREFIX) {
+            variables.insert(name, value);
+        }
+    }
+    let secrets = Secrets::new(credentials);
+    let (sources, unreadable) = read_all(files);
+    let mut faults = Collector::new(&sources);
+    for (source, reason) in unreadable {
+        faults.whole(Some(source), reason);
+    }
+    let (root, settings) = assemble(&sources, &variables, &mut faults);
+    if let Some(settings) = &settings {
+        checks::run(settings, &root, &secrets, &mut faults);
+    }
+    let origins = Origins::of(&root, &faults);
+    let faults = faults.finish();
+    match settings {
+        Some(settings) if faults.count(Severity::Error) == 0 => Ok(Loaded {
+            settings,
+            origins,
+            warnings: faults,
+            secrets,
+        }),
+        _ => Err(faults),
+    }
+}
+
+/// The texts of all layers that are files; a file that cannot be read is empty, with the reason.
+fn read_all(files: &[PathBuf]) -> (Sources, Vec<(usize, String)>) {
+    let mut sources = vec![Source {
+        name: "default".to_owned(),
+        text: DEFAULTS.to_owned(),
+    }];
+    let mut unreadable = Vec::new();
+    for file in files {
+        let text = read(file).unwrap_or_else(|reason| {
+            unreadable.push((sources.len(), reason));
+            String::new()
+        });
+        sources.push(Source {
+            name: file.display().to_string(),
+            text,
+        });
+    }
+    (Sources(sources), unreadable)
+}
+
+fn read(file: &Path) -> Result<String, String> {
+    let unreadable = |e: std::io::Error| format!("the file cannot be read: {e}");
+    let facts = fs::metadata(file).map_err(unreadable)?;
+    if facts.is_dir() {
+        return Err("this is a directory; name a file".to_owned());
+    }
+    if facts.len() > MAX_FILE {
+        return Err("the file is larger than 4 MiB: this is no configuration".to_owned());
+    }
+    let bytes = fs::read(file).map_err(unreadable)?;
+    String::from_utf8(bytes).map_err(|_| "the file is no text in UTF-8".to_owned())
+}
+
+/// The tree of all layers, and the settings in it. There are none only if our own schema and
+/// types disagree, or `default.toml` is damaged, which tests exclude; it is a fault all the same.
+fn assemble(
+    sources: &Sources,
+    variables: &BTreeMap<String, String>,
+    faults: &mut Collector<'_>,
+) -> (Node, Option<Settings>) {
+    let mut root = Node::table();
+    let mut built_in = Node::table();
+    for (number, source) in sources.0.iter().enumerate() {
+        let (layer, errors) = tree::parse(number, &source.text);
+        if number == BUILT_IN {
+            built_in = layer.clone();
+        }
+        if errors.is_empty() {
+            root.lay(layer);
+        } else if let Some(rest) = salvage(layer, &errors, number, &source.text, faults) {
+            root.lay(rest);
+        }
+    }
+    env::lay(&mut root, variables, faults);
+    conform(&mut root, &ROOT, &KeyPath::default(), &built_in, faults);
+    let settings: Result<Settings, _> = serde_path_to_error::deserialize(root.plain());
+    match settings {
+        Ok(settings) => (root, Some(settings)),
+        Err(error) => {
+            let message = format!("{}: {}", error.path(), error.inner().message());
+            faults.whole(None, message);
+            (root, None)
+        }
+    }
+}
+
+/// Reports the syntax errors of a file. What else was read of it is kept for the checks of shapes,
+/// unless a header is damaged: then nobody knows to which table a key belongs.
+fn salvage(
+    mut layer: Node,
+    errors: &[Syntax],
+    number: usize,
+    text: &str,
+    faults: &mut Collector<'_>,
+) -> Option<Node> {
+    faults.damaged();
+    let mut lines = Vec::new();
+    let mut headers = false;
+    for Syntax { span, message } in errors {
+        let start = text[..span.start].rfind('\n').map_or(0, |at| at + 1);
+        let end = text[span.start..]
+            .find('\n')
+            .map_or(text.len(), |at| span.start + at);
+        let line = start..end;
+        headers |=
+            !text[line.clone()].contains('=') || text[line.clone()].trim_start().starts_with('[');
+        // One line, one complaint: the parser's next ones follow from the first.
+        if !lines.contains(&line) {
+            faults.syntax(number, span.start, message);
+            lines.push(line);
+        }
+    }
+    layer.prune(&lines);
+    (!headers).then_some(layer)
+}

@@ -1,0 +1,59 @@
+//! The way to a value: `routes.sms.downstream.timeout`, `rabbitmq.urls[0]`.
+
+use std::fmt;
+
+/// Names of tables and keys from the top; an element of a list is a step `[0]`.
+#[derive(Clone, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
+pub struct KeyPath(Vec<String>);
+
+impl KeyPath {
+    /// A path of these steps.
+    #[must_use]
+    pub fn of(steps: &[&str]) -> Self {
+        Self(steps.iter().map(|&step| step.to_owned()).collect())
+    }
+
+    /// This path and one step more.
+    #[must_use]
+    pub fn join(&self, step: &str) -> Self {
+        let mut steps = self.0.clone();
+        steps.push(step.to_owned());
+        Self(steps)
+    }
+
+    /// This path and an element of the list that it leads to.
+    #[must_use]
+    pub fn at(&self, index: usize) -> Self {
+        self.join(&format!("[{index}]"))
+    }
+
+    /// The steps.
+    #[must_use]
+    pub fn steps(&self) -> &[String] {
+        &self.0
+    }
+
+    /// Whether this path is `other` or leads through it.
+    #[must_use]
+    pub fn is_within(&self, other: &Self) -> bool {
+        self.0.starts_with(&other.0)
+    }
+}
+
+impl fmt::Display for KeyPath {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        for (i, step) in self.0.iter().enumerate() {
+            let index = step.starts_with('[');
+            if i > 0 && !index {
+                f.write_str(".")?;
+            }
+            let bare = |c: char| c.is_ascii_alphanumeric() || c == '_' || c == '-';
+            if index || (!step.is_empty() && step.chars().all(bare)) {
+                f.write_str(step)?;
+            } else {
+                write!(f, "{step:?}")?;
+            }
+        }
+        Ok(())
+    }
+}

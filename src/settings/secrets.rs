@@ -1,0 +1,270 @@
+//! Secrets: read from where the operator keeps them, and never shown.
+//!
+//! A secret stands in the configuration or in a file: `password_file = "/run/secrets/redis"`, or
+//! `"credential:redis"` for the file `redis` in the directory of systemd's credentials
+//! (`$CREDENTIALS_DIRECTORY`). One line break at the end of a file does not count. Files are read
+//! at each call, so a changed secret is seen by the next connection.
+
+use std::fmt;
+use std::fs;
+use std::io::Read as _;
+use std::path::{Path, PathBuf};
+
+use secrecy::{ExposeSecret as _, SecretString};
+use url::Url;
+
+use super::types::{Auth, RabbitMq, Redis};
+
+/// What a path starts with that names a systemd credential.
+const CREDENTIAL: &str = "credential:";
+/// No secret is larger; a wrong path (a device, a dump) must not fill the memory.
+const MAX_SECRET: u64 = 64 * 1024;
+
+/// Why a secret cannot be had. No variant holds the secret.
+#[derive(Debug, thiserror::Error)]
+pub enum SecretError {
+    /// The file cannot be read.
+    #[error("`{path}` cannot be read: {source}")]
+    Unreadable {
+        path: PathBuf,
+        source: std::io::Error,
+    },
+    /// The file is empty, too large, or no text.
+    #[error("`{path}` holds no secret: it must be a text of 1 byte to 64 KiB")]
+    Unusable { path: PathBuf },
+    /// `credential:NAME` without systemd's directory.
+    #[error(
+        "`{0}` names a systemd credential, but $CREDENTIALS_DIRECTORY is not set; add LoadCredential= to the unit, or write a path"
+    )]
+    NoDirectory(String),
+    /// `credential:` with a path instead of a name.
+    #[error("`{0}` is no name of a credential; write credential:NAME without slashes")]
+    BadName(String),
+    /// The URL has no place for a password.
+    #[error("`{0}` has no place for a password; give the URL a host")]
+    NoPlace(String),
+    /// Neither or both of a value and a file: loading refuses this.
+    #[error("exactly one of `{0}` and `{0}_file` is needed")]
+    Choice(&'static str),
+}
+
+/// Where files with secrets are looked for.
+#[derive(Clone, Debug, Default)]
+pub struct Secrets {
+    credentials: Option<PathBuf>,
+}
+
+/// Who we are to a downstream, with the secret in hand.
+#[derive(Clone, Debug)]
+pub enum Identity {
+    Basic {
+        user: String,
+        password: SecretString,
+    },
+    Bearer {
+        token: SecretString,
+    },
+}
+
+impl Secrets {
+    /// `credentials` is the value of `$CREDENTIALS_DIRECTORY`, if it is set.
+    #[must_use]
+    pub const fn new(credentials: Option<PathBuf>) -> Self {
+        Self { credentials }
+    }
+
+    /// The file that `path` stands for.
+    ///
+    /// # Errors
+    /// When it names a credential and there is no directory of credentials.
+    pub fn locate(&self, path: &Path) -> Result<PathBuf, SecretError> {
+        let Some(name) = path.to_str().and_then(|path| path.strip_prefix(CREDENTIAL)) else {
+            return Ok(path.to_owned());
+        };
+        let text = || path.display().to_string();
+        if name.is_empty() || name.contains('/') || name == ".." || name == "." {
+            return Err(SecretError::BadName(text()));
+        }
+        let directory = self.credentials.as_ref();
+        directory
+            .map(|directory| directory.join(name))
+            .ok_or_else(|| SecretError::NoDirectory(text()))
+    }
+
+    /// The secret in a file, without the line break at its end.
+    ///
+    /// # Errors
+    /// When the file cannot be read, or holds no text of a sensible size.
+    pub fn read(&self, path: &Path) -> Result<SecretString, SecretError> {
+        let file = self.locate(path)?;
+        let unusable = || SecretError::Unusable { path: file.clone() };
+        let unreadable = |source| SecretError::Unreadable {
+            path: file.clone(),
+            source,
+        };
+        if fs::metadata(&file).map_err(unreadable)?.is_dir() {
+            return Err(unusable());
+        }
+        let mut bytes = Vec::new();
+        let opened = fs::File::open(&file).map_err(unreadable)?;
+        opened
+            .take(MAX_SECRET + 1)
+            .read_to_end(&mut bytes)
+            .map_err(unreadable)?;
+        if bytes.len() as u64 > MAX_SECRET {
+            return Err(unusable());
+        }
+        let text = String::from_utf8(bytes).map_err(|_| unusable())?;
+        let secret = text.strip_suffix('\n').unwrap_or(&text);
+        let secret = secret.strip_suffix('\r').unwrap_or(secret);
+        if secret.is_empty() {
+            return Err(unusable());
+        }
+        Ok(SecretString::from(secret))
+    }
+
+    /// The broker's URLs, with the password of `password_file` in each.
+    ///
+    /// # Errors
+    /// When the file cannot be read or a URL has no place for a password.
+    pub fn rabbit_urls(&self, rabbit: &RabbitMq) -> Result<Vec<SecretString>, SecretError> {
+        let Some(path) = &rabbit.password_file else {
+            return Ok(rabbit.urls.clone());
+        };
+        let password = self.read(path)?;
+        let urls = rabbit.urls.iter();
+        urls.map(|url| with_password(url, &password)).collect()
+    }
+
+    /// Redis' URL, with the password of `password_file`.
+    ///
+    /// # Errors
+    /// As [`Secrets::rabbit_urls`].
+    pub fn redis_url(&self, redis: &Redis) -> Result<SecretString, SecretError> {
+        match &redis.password_file {
+            None => Ok(redis.url.clone()),
+            Some(path) => with_password(&redis.url, &self.read(path)?),
+        }
+    }
+
+    /// Who we are to the downstream.
+    ///
+    /// # Errors
+    /// When the file cannot be read, or not exactly one of value and file is given.
+    pub fn identity(&self, auth: &Auth) -> Result<Identity, SecretError> {
+        match auth {
+            Auth::Basic(basic) => Ok(Identity::Basic {
+                user: basic.user.clone(),
+                password: self.one_of(
+                    basic.password.as_ref(),
+                    basic.password_file.as_deref(),
+                    "password",
+                )?,
+            }),
+            Auth::Bearer(bearer) => Ok(Identity::Bearer {
+                token: self.one_of(bearer.token.as_ref(), bearer.token_file.as_deref(), "token")?,
+            }),
+        }
+    }
+
+    fn one_of(
+        &self,
+        value: Option<&SecretString>,
+        file: Option<&Path>,
+        name: &'static str,
+    ) -> Result<SecretString, SecretError> {
+        match (value, file) {
+            (Some(value), None) => Ok(value.clone()),
+            (None, Some(file)) => self.read(file),
+            _ => Err(SecretError::Choice(name)),
+        }
+    }
+}
+
+fn with_password(url: &SecretString, password: &SecretString) -> Result<SecretString, SecretError> {
+    let no_place = || SecretError::NoPlace(Redacted(url.expose_secret()).to_string());
+    let mut parsed = Url::parse(url.expose_secret()).map_err(|_| no_place())?;
+    parsed
+        .set_password(Some(password.expose_secret()))
+        .map_err(|()| no_place())?;
+    Ok(SecretString::from(String::from(parsed)))
+}
+
+/// Shows a URL without its credentials: `amqp://guest:***@127.0.0.1:5672/%2f`.
+///
+/// It works on the text alone and hides too much rather than too little, because a URL with a
+/// typing error is shown as well.
+#[derive(Clone, Copy)]
+pub struct Redacted<'a>(pub &'a str);
+
+impl fmt::Debug for Redacted<'_> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        fmt::Display::fmt(self, f)
+    }
+}
+
+impl fmt::Display for Redacted<'_> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let (main, query) = match self.0.split_once(['?', '#']) {
+            // A password may hold an unescaped question mark.
+            Some((_, rest)) if rest.contains('@') => (self.0, None),
+            Some((main, query)) => (main, Some(query)),
+            None => (self.0, None),
+        };
+        let Some((scheme, rest)) = main.split_once("://") else {
+            return f.write_str("***");
+        };
+        if scheme.contains('@') {
+            return f.write_str("***");
+        }
+        write!(f, "{scheme}://")?;
+        match rest.rsplit_once('@') {
+            Some((user, host)) => {
+                match user.split_once(':') {
+                    Some((user, _)) => write!(f, "{user}:***@{host}")?,
+                    None => write!(f, "***@{host}")?,
+                };
+            }
+            None if is_host(rest) => f.write_str(rest)?,
+            // Perhaps `user:password` whose host was forgotten.
+            None => f.write_str("***")?,
+        }
+        match query {
+            Some(query) => redact_query(f, query),
+            None => Ok(()),
+        }
+    }
+}
+
+/// Whether the part up to the path is a host, if need be with a port.
+fn is_host(rest: &str) -> bool {
+    let authority = rest.split('/').next().unwrap_or_default();
+    if authority.starts_with('[') || authority.contains("{{") {
+        return true;
+    }
+    authority
+        .split_once(':')
+        .is_none_or(|(_, port)| port.chars().all(|c| c.is_ascii_digit()))
+}
+
+/// Keys of a query whose values tell nothing.
+const HARMLESS: [&str; 6] = [
+    "heartbeat",
+    "connection_timeout",
+    "channel_max",
+    "frame_max",
+    "db",
+    "protocol",
+];
+
+fn redact_query(f: &mut fmt::Formatter<'_>, query: &str) -> fmt::Result {
+    for (i, pair) in query.split('&').enumerate() {
+        f.write_str(if i == 0 { "?" } else { "&" })?;
+        match pair.split_once('=') {
+            Some((name, _)) if !HARMLESS.contains(&name) => write!(f, "{name}=***")?,
+            Some(_) => f.write_str(pair)?,
+            None => f.write_str("***")?,
+        }
+    }
+    Ok(())
+}

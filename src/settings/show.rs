@@ -1,0 +1,135 @@
+//! The effective values, each with where it was written; for `sluiced check --print`.
+//!
+//! What may be a secret is hidden here, before anything is kept: passwords and tokens, header
+//! values and bodies (providers take keys in both), and the credentials in URLs.
+
+use std::fmt;
+
+use super::fault::{Collector, Place};
+use super::path::KeyPath;
+use super::schema::{Key, Need, ROOT, Shape};
+use super::secrets::Redacted;
+use super::tree::{Node, Value};
+
+/// One value in force.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Effective {
+    pub path: KeyPath,
+    /// As TOML, secrets hidden.
+    pub value: String,
+    /// Where it was written; `Place::Default` if nobody wrote it.
+    pub place: Place,
+}
+
+/// All values in force, by path.
+#[derive(Clone, Debug, Default)]
+pub struct Origins(Vec<Effective>);
+
+impl Origins {
+    pub(super) fn of(root: &Node, faults: &Collector<'_>) -> Self {
+        let mut all = Vec::new();
+        gather(root, &ROOT, &KeyPath::default(), faults, &mut all);
+        all.sort_by(|a, b| a.path.cmp(&b.path));
+        Self(all)
+    }
+
+    /// The values, by path.
+    #[must_use]
+    pub fn all(&self) -> &[Effective] {
+        &self.0
+    }
+
+    /// Where the value of `path` was written.
+    #[must_use]
+    pub fn get(&self, path: &KeyPath) -> Option<&Effective> {
+        self.0.iter().find(|value| value.path == *path)
+    }
+}
+
+impl fmt::Display for Effective {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{} = {}  # ", self.path, self.value)?;
+        match &self.place {
+            Place::Default => f.write_str("default"),
+            Place::File { name, line, .. } => write!(f, "{name}:{line}"),
+            Place::Variable(name) => f.write_str(name),
+        }
+    }
+}
+
+fn gather(
+    node: &Node,
+    shape: &Shape,
+    path: &KeyPath,
+    faults: &Collector<'_>,
+    all: &mut Vec<Effective>,
+) {
+    let Some(entries) = node.entries() else {
+        all.push(Effective {
+            path: path.clone(),
+            value: value_of(node, shape),
+            place: faults.place(&node.origin),
+        });
+        return;
+    };
+    for (name, child) in entries {
+        if let Some(below) = shape.below(name) {
+            gather(child, below, &path.join(name), faults, all);
+        }
+    }
+    absent_defaults(node, shape, path, all);
+}
+
+/// The defaults of the types, which no layer wrote.
+fn absent_defaults(node: &Node, shape: &Shape, path: &KeyPath, all: &mut Vec<Effective>) {
+    let keys: &[Key] = match shape {
+        Shape::Section(keys) => keys,
+        Shape::Kinds { kinds, .. } => {
+            let kind = node
+                .entries()
+                .and_then(|entries| entries.get("kind")?.text());
+            let found = kinds.iter().find(|known| Some(known.name) == kind);
+            found.map_or(&[], |kind| kind.keys)
+        }
+        _ => &[],
+    };
+    for key in keys {
+        if node
+            .entries()
+            .is_some_and(|entries| entries.contains_key(key.name))
+        {
+            continue;
+        }
+        let below = path.join(key.name);
+        match (&key.need, &key.shape) {
+            (Need::Default(text), _) => all.push(Effective {
+                path: below,
+                value: (*text).to_owned(),
+                place: Place::Default,
+            }),
+            (Need::Optional, Shape::Section(_)) => {
+                absent_defaults(&Node::table(), &key.shape, &below, all);
+            }
+            _ => {}
+        }
+    }
+}
+
+fn value_of(node: &Node, shape: &Shape) -> String {
+    match (&node.value, shape) {
+        (_, Shape::Hidden) => "\"***\"".to_owned(),
+        (Value::Text(text), Shape::Url) => quoted(&Redacted(text).to_string()),
+        (Value::Text(text), _) => quoted(text),
+        (Value::Whole(number), _) => number.to_string(),
+        (Value::Flag(flag), _) => flag.to_string(),
+        (Value::List(elements), Shape::List(inner)) => {
+            let elements: Vec<_> = elements.iter().map(|e| value_of(e, inner)).collect();
+            format!("[{}]", elements.join(", "))
+        }
+        (other, _) => other.what().to_owned(),
+    }
+}
+
+fn quoted(text: &str) -> String {
+    toml::Value::String(text.to_owned()).to_string()
+}

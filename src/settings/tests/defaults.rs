@@ -1,0 +1,213 @@
+//! `default.toml`, the schema and the types say the same.
+
+use std::collections::BTreeSet;
+
+use serde::Deserialize;
+use serde::de::{Deserializer, Visitor};
+use serde::forward_to_deserialize_any;
+
+use super::{Files, GOOD, lines};
+use crate::settings::load::DEFAULTS;
+use crate::settings::schema::{self, Key, Need, ROOT, Shape};
+use crate::settings::tree;
+use crate::settings::types::{
+    Admin, Backend, Basic, Bearer, Embedded, Http, Log, Outcomes, Paced, RabbitMq, Redis, Retry,
+    Route, Service, Settings,
+};
+
+/// `default.toml` with its examples switched on.
+fn uncommented() -> String {
+    let switch = |line: &str| match line.strip_prefix('#') {
+        Some(rest) if rest.starts_with(|c: char| c.is_ascii_lowercase() || c == '[') => {
+            rest.to_owned()
+        }
+        _ => line.to_owned(),
+    };
+    let lines: Vec<_> = DEFAULTS.lines().map(switch).collect();
+    lines.join("\n")
+}
+
+#[test]
+fn the_defaults_alone_only_lack_a_route() {
+    assert_eq!(
+        lines(&[""], &[]),
+        [
+            "configuration: routes: no route: nothing would be consumed; write a table [routes.NAME] with queue, limits and downstream"
+        ]
+    );
+}
+
+#[test]
+fn the_commented_examples_are_true() {
+    let ca = "-----BEGIN CERTIFICATE-----\n";
+    let text = uncommented();
+    let files = Files::new(&[""]);
+    let ca = files.write("ca.pem", ca);
+    for name in ["rabbitmq", "redis", "provider", "mail"] {
+        files.write(name, "secret\n");
+    }
+    let directory = ca.trim_end_matches("/ca.pem").to_owned();
+    let text = text.replace("/etc/sluiced/ca.pem", &ca);
+    let files = Files::new(&[&text]);
+    let loaded = files
+        .load(&[("CREDENTIALS_DIRECTORY", &directory)])
+        .map_err(|faults| faults.to_string())
+        .expect("the examples load");
+    assert_eq!(loaded.warnings.all(), []);
+    assert_eq!(loaded.settings.routes.len(), 2);
+}
+
+/// Every key of the schema stands in `default.toml`, with its default if it has one.
+#[test]
+fn every_key_is_documented_with_its_default() {
+    let text = uncommented();
+    let (root, errors) = tree::parse(0, &text);
+    assert!(errors.is_empty());
+    let (live, _) = tree::parse(0, DEFAULTS);
+    let documented: BTreeSet<&str> = text
+        .lines()
+        .filter_map(|line| line.split_once(" = ").map(|(key, _)| key))
+        .collect();
+    schema::visit(&ROOT, &mut |key: &Key| {
+        let alternative = matches!(key.name, "token" | "password");
+        if !key.shape.is_table() && !alternative {
+            assert!(documented.contains(key.name), "{}", key.name);
+        }
+    });
+    compare(&root, &ROOT, "");
+    built_in(&live, &ROOT, "");
+}
+
+/// What the examples show for a key with a default is that default.
+fn compare(node: &tree::Node, shape: &Shape, path: &str) {
+    let Some(entries) = node.entries() else {
+        return;
+    };
+    let keys: Vec<&Key> = match shape {
+        Shape::Section(keys) => keys.iter().collect(),
+        Shape::Kinds { kinds, .. } => kinds.iter().flat_map(|kind| kind.keys).collect(),
+        _ => Vec::new(),
+    };
+    for (name, child) in entries {
+        let path = format!("{path}.{name}");
+        if let Some(key) = keys.iter().find(|key| key.name == name)
+            && let Need::Default(text) = key.need
+        {
+            let default = tree::Node::literal(text);
+            assert_eq!(child.plain(), default.plain(), "{path}");
+        }
+        if let Some(below) = shape.below(name) {
+            compare(child, below, &path);
+        }
+    }
+}
+
+/// What the schema calls built in stands there, switched on.
+fn built_in(node: &tree::Node, shape: &Shape, path: &str) {
+    if let Shape::Section(keys) = shape {
+        for key in keys.iter() {
+            let child = node.entries().and_then(|entries| entries.get(key.name));
+            let path = format!("{path}.{}", key.name);
+            let wanted = matches!(key.need, Need::BuiltIn);
+            assert_eq!(child.is_some(), wanted, "{path}");
+            if let Some(child) = child {
+                built_in(child, &key.shape, &path);
+            }
+        }
+    }
+}
+
+/// What the schema calls a default is what the types do without the key.
+#[test]
+fn the_schema_and_the_types_have_the_same_defaults() {
+    let plain = Files::new(&[GOOD]).load(&[]).expect("it loads");
+    let mut text = String::new();
+    let mut write = |header: &str, keys: &[Key]| {
+        text.push_str(&format!("{header}\n"));
+        for key in keys {
+            if let Need::Default(value) | Need::Required(value) = key.need
+                && !matches!(key.name, "downstream")
+            {
+                text.push_str(&format!("{} = {value}\n", key.name));
+            }
+        }
+    };
+    write("[limits.provider]", schema::PACED);
+    write("[routes.sms]", schema::ROUTE_KEYS);
+    write("[routes.sms.retry]", schema::RETRY);
+    write("[routes.sms.downstream]\nkind = \"http\"", schema::HTTP);
+    write("[routes.sms.downstream.outcomes]", schema::OUTCOMES);
+    let explicit = Files::new(&[&text]).load(&[]).expect("it loads");
+    assert_eq!(
+        format!("{:?}", explicit.settings),
+        format!("{:?}", plain.settings)
+    );
+    let route = &plain.settings.routes["sms"];
+    assert_eq!(route.max_attempts, 5);
+}
+
+/// Takes the names of a type's fields and refuses everything else.
+struct Fields<'a>(&'a mut Vec<&'static str>);
+
+impl<'de> Deserializer<'de> for Fields<'_> {
+    type Error = serde::de::value::Error;
+
+    fn deserialize_any<V: Visitor<'de>>(self, _: V) -> Result<V::Value, Self::Error> {
+        Err(serde::de::Error::custom("only fields are wanted"))
+    }
+
+    fn deserialize_struct<V: Visitor<'de>>(
+        self,
+        _: &'static str,
+        fields: &'static [&'static str],
+        _: V,
+    ) -> Result<V::Value, Self::Error> {
+        self.0.extend(fields);
+        Err(serde::de::Error::custom("only fields are wanted"))
+    }
+
+    forward_to_deserialize_any! {
+        bool i8 i16 i32 i64 i128 u8 u16 u32 u64 u128 f32 f64 char str string bytes byte_buf option
+        unit unit_struct newtype_struct seq tuple tuple_struct map enum identifier ignored_any
+    }
+}
+
+fn same_fields<'de, T: Deserialize<'de>>(keys: &[Key]) {
+    let mut fields = Vec::new();
+    assert!(T::deserialize(Fields(&mut fields)).is_err());
+    let fields: BTreeSet<_> = fields.into_iter().collect();
+    let keys: BTreeSet<_> = keys.iter().map(|key| key.name).collect();
+    assert_eq!(fields, keys);
+}
+
+#[test]
+fn the_schema_and_the_types_have_the_same_keys() {
+    let Shape::Section(root) = &ROOT else {
+        panic!("the root is a section");
+    };
+    same_fields::<Settings>(root);
+    same_fields::<RabbitMq>(schema::RABBITMQ);
+    same_fields::<Redis>(schema::REDIS);
+    same_fields::<Admin>(schema::ADMIN);
+    same_fields::<Log>(schema::LOG);
+    same_fields::<Service>(schema::SERVICE);
+    same_fields::<Backend>(schema::BACKEND);
+    same_fields::<Embedded>(schema::EMBEDDED);
+    same_fields::<Paced>(schema::PACED);
+    same_fields::<Route>(schema::ROUTE_KEYS);
+    same_fields::<Retry>(schema::RETRY);
+    same_fields::<Http>(schema::HTTP);
+    same_fields::<Outcomes>(schema::OUTCOMES);
+    same_fields::<Basic>(schema::BASIC);
+    same_fields::<Bearer>(schema::BEARER);
+}
+
+#[test]
+fn the_configurations_that_come_along_load_without_a_warning() {
+    for text in [
+        include_str!("../../../config/sms.toml"),
+        include_str!("../../../config/embedded.toml"),
+    ] {
+        assert_eq!(lines(&[text], &[]), Vec::<String>::new());
+    }
+}

@@ -1,0 +1,126 @@
+//! The order of layers, and variables.
+
+use secrecy::ExposeSecret as _;
+
+use super::{Files, GOOD, lines};
+use crate::settings::{KeyPath, Place};
+
+#[test]
+fn later_files_win_and_variables_win_over_all() {
+    let files = Files::new(&[
+        GOOD,
+        "[routes.sms]\nmax_attempts = 7\nprefetch = 200\n[redis]\nprefix = \"b\"\n",
+        "[routes.sms]\nmax_attempts = 8\n",
+    ]);
+    let loaded = files
+        .load(&[("SLUICED__REDIS__PREFIX", "c"), ("PATH", "/bin")])
+        .expect("it loads");
+    assert_eq!(loaded.settings.redis.prefix, "c");
+    let route = &loaded.settings.routes["sms"];
+    assert_eq!((route.max_attempts, route.prefetch), (8, Some(200)));
+    assert_eq!(route.queue, "sms");
+    let origin = |steps: &[&str]| {
+        let found = loaded.origins.get(&KeyPath::of(steps)).expect("a value");
+        files.short(&found.to_string())
+    };
+    assert_eq!(
+        origin(&["routes", "sms", "max_attempts"]),
+        "routes.sms.max_attempts = 8  # c.toml:2"
+    );
+    assert_eq!(
+        origin(&["redis", "prefix"]),
+        "redis.prefix = \"c\"  # SLUICED__REDIS__PREFIX"
+    );
+    assert_eq!(
+        origin(&["routes", "sms", "retry", "base"]),
+        "routes.sms.retry.base = \"1s\"  # default"
+    );
+    let grace = loaded.origins.get(&KeyPath::of(&["service", "grace"]));
+    assert_eq!(grace.map(|g| &g.place), Some(&Place::Default));
+}
+
+#[test]
+fn variables_carry_lists_numbers_flags_and_names() {
+    let text = GOOD
+        .replace("sms]", "sms-Out]")
+        .replace("sms.down", "sms-Out.down");
+    let files = Files::new(&[&text, "[limits.b]\nrate = \"1/1s\"\n"]);
+    let loaded = files
+        .load(&[
+            ("SLUICED__RABBITMQ__URLS", "amqp://a:x@h1, amqp://a:x@h2"),
+            ("SLUICED__ROUTES__SMS_OUT__LIMITS", "[\"b\"]"),
+            ("SLUICED__ROUTES__SMS_OUT__PREFETCH", "12"),
+            ("SLUICED__ROUTES__SMS_OUT__DECLARE", "true"),
+            ("SLUICED__ROUTES__SMS_OUT__QUEUE", "12"),
+            (
+                "SLUICED__ROUTES__SMS_OUT__DOWNSTREAM__WARM_CONNECTIONS",
+                "9",
+            ),
+            (
+                "SLUICED__ROUTES__SMS_OUT__DOWNSTREAM__HEADERS__X_API_KEY",
+                "k",
+            ),
+            ("SLUICED__LIMITS__B__RATE", "20/1s"),
+        ])
+        .map_err(|faults| faults.to_string())
+        .expect("it loads");
+    let urls = &loaded.settings.rabbitmq.urls;
+    assert_eq!(urls[1].expose_secret(), "amqp://a:x@h2");
+    let route = &loaded.settings.routes["sms-Out"];
+    assert_eq!(route.limits, ["b"]);
+    assert_eq!((route.prefetch, route.declare), (Some(12), true));
+    assert_eq!(route.queue, "12");
+    let crate::settings::types::Downstream::Http(http) = &route.downstream;
+    assert_eq!(http.warm_connections, 9);
+    assert_eq!(http.headers["x-api-key"], "k");
+}
+
+#[test]
+fn a_configuration_of_variables_alone_works() {
+    let said = lines(
+        &[],
+        &[
+            ("SLUICED__LIMITS__P__RATE", "1/1s"),
+            ("SLUICED__ROUTES__R__QUEUE", "q"),
+            ("SLUICED__ROUTES__R__LIMITS", "p"),
+            ("SLUICED__ROUTES__R__DOWNSTREAM__KIND", "http"),
+            ("SLUICED__ROUTES__R__DOWNSTREAM__URL", "http://h/"),
+        ],
+    );
+    assert_eq!(said, Vec::<String>::new());
+}
+
+#[test]
+fn wrong_variables_are_named() {
+    assert_eq!(
+        lines(
+            &[GOOD],
+            &[
+                ("SLUICED__REDIS__URI", "redis://h"),
+                ("SLUICED__REDIS", "redis://h"),
+                ("SLUICED__ROUTES__SMS__PREFETCH", "many"),
+                ("SLUICED__LIMITS__PROVIDER__RATE", "400"),
+                ("SLUICED__ROUTES__SMS__", "1"),
+                ("SLUICED__ZZZZZZZZZZZZZZZZZZZZZZZZZZZZZZZZZZZZZZZZ", "1"),
+            ]
+        ),
+        [
+            "SLUICED__LIMITS__PROVIDER__RATE: limits.provider.rate: `400` is no rate; write units per window, such as \"400/1s\" or \"5/1h\"",
+            "SLUICED__REDIS: this is a table; set one of its keys, such as SLUICED__REDIS__URL",
+            "SLUICED__REDIS__URI: no key has this name; did you mean SLUICED__REDIS__URL?",
+            "SLUICED__ROUTES__SMS__: no key has this name; did you mean SLUICED__ROUTES__SMS__QUEUE?",
+            "SLUICED__ROUTES__SMS__PREFETCH: routes.sms.prefetch: `many` does not fit; a whole number from 1 to 65535 is needed",
+            "SLUICED__ZZZZZZZZZZZZZZZZZZZZZZZZZZZZZZZZZZZZZZZZ: no key has this name; write SLUICED__<TABLE>__<KEY>, such as SLUICED__REDIS__URL",
+        ]
+    );
+}
+
+#[test]
+fn a_variable_that_fits_two_names_is_refused() {
+    let text = "[limits.a-b]\nrate = \"1/1s\"\n[limits.a_b]\nrate = \"1/1s\"\n";
+    let said = lines(&[GOOD, text], &[("SLUICED__LIMITS__A_B__RATE", "2/1s")]);
+    assert!(
+        said.contains(&"SLUICED__LIMITS__A_B__RATE: it fits more than one name (`a-b`, `a_b`); set it in a file".to_owned()),
+        "{said:?}"
+    );
+}

@@ -1,0 +1,86 @@
+//! Faulty configurations and what is said about them; defaults; layers; secrets.
+
+mod defaults;
+mod faulty;
+mod layers;
+mod secrecy;
+
+use std::path::PathBuf;
+
+use super::{Faults, Loaded, load};
+
+/// A configuration that is right, to break in one place.
+pub(super) const GOOD: &str = r#"[limits.provider]
+rate = "400/1s"
+
+[routes.sms]
+queue = "sms"
+limits = ["provider"]
+
+[routes.sms.downstream]
+kind = "http"
+url = "http://127.0.0.1:8080/send"
+"#;
+
+/// Files in a directory that ends with the test.
+pub(super) struct Files {
+    dir: tempfile::TempDir,
+    paths: Vec<PathBuf>,
+}
+
+impl Files {
+    pub(super) fn new(texts: &[&str]) -> Self {
+        let dir = tempfile::tempdir().expect("a directory");
+        let paths = texts.iter().enumerate().map(|(i, text)| {
+            let path = dir
+                .path()
+                .join(format!("{}.toml", char::from(b'a' + i as u8)));
+            std::fs::write(&path, text).expect("a file");
+            path
+        });
+        let paths = paths.collect();
+        Self { dir, paths }
+    }
+
+    pub(super) fn load(&self, env: &[(&str, &str)]) -> Result<Loaded, Faults> {
+        let env = env.iter().map(|(n, v)| ((*n).to_owned(), (*v).to_owned()));
+        load(&self.paths, env)
+    }
+
+    /// A text without the name of the temporary directory.
+    pub(super) fn short(&self, text: &str) -> String {
+        text.replace(&format!("{}/", self.dir.path().display()), "")
+    }
+
+    /// A file beside the configurations.
+    pub(super) fn write(&self, name: &str, text: &str) -> String {
+        let path = self.dir.path().join(name);
+        std::fs::write(&path, text).expect("a file");
+        path.display().to_string()
+    }
+}
+
+/// Everything that is said about a configuration: faults, or warnings if it loads.
+pub(super) fn said(texts: &[&str], env: &[(&str, &str)]) -> String {
+    let files = Files::new(texts);
+    let said = match files.load(env) {
+        Ok(loaded) => loaded.warnings.render(false),
+        Err(faults) => faults.render(false),
+    };
+    files.short(&said)
+}
+
+/// The same without excerpts.
+pub(super) fn lines(texts: &[&str], env: &[(&str, &str)]) -> Vec<String> {
+    said(texts, env)
+        .lines()
+        .filter(|line| !line.starts_with("    "))
+        .map(str::to_owned)
+        .collect()
+}
+
+/// What is said about `GOOD` once `from` became `to`.
+pub(super) fn changed(from: &str, to: &str) -> Vec<String> {
+    assert!(GOOD.contains(from), "{from}");
+    lines(&[&GOOD.replace(from, to)], &[])
+}

@@ -1,0 +1,405 @@
+//! Whether the process lives, and whether it can do its work.
+//!
+//! Two questions that must not be mixed. *Alive*: every lane (a loop that must never stop, such as
+//! a route's pacer) has beaten lately; if not, only a restart helps, and the watchdog and
+//! `/healthz` say so. *Ready*: everything outside can be reached; if not, a restart is no help,
+//! sluiced comes back by itself, and `/readyz` names what is missing and since when.
+
+use std::fmt;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
+use std::time::Duration;
+
+use tokio::sync::watch;
+
+use crate::core::time::Mono;
+use crate::ports::clock::Clock;
+use crate::ports::link::Link;
+use crate::telemetry::meters::LinkMeters;
+
+/// A lane that was silent for longer is stuck. A lane beats once a second or more often, idle or
+/// not, so this is ten missed beats.
+pub const STUCK_AFTER: Duration = Duration::from_secs(10);
+
+/// The stamp of a lane that ended on purpose.
+const ENDED: u64 = u64::MAX;
+
+/// The process's health. Copies are the same.
+#[derive(Clone)]
+pub struct Health {
+    inner: Arc<Inner>,
+}
+
+struct Inner {
+    clock: Clock,
+    state: Mutex<State>,
+}
+
+#[derive(Default)]
+struct State {
+    components: Vec<Component>,
+    lanes: Vec<Lane>,
+    stopping: Option<Mono>,
+}
+
+struct Component {
+    name: Arc<str>,
+    link: Link,
+    /// When it last changed between usable and not.
+    since: Mono,
+}
+
+struct Lane {
+    name: Arc<str>,
+    last: Arc<AtomicU64>,
+}
+
+/// A lane's end of its heartbeat. One that is dropped without [`Heartbeat::end`] (its lane
+/// panicked) is found out after [`STUCK_AFTER`].
+#[derive(Debug)]
+pub struct Heartbeat {
+    last: Arc<AtomicU64>,
+}
+
+impl Heartbeat {
+    /// The lane still turns. One store: cheap enough for every round of a loop.
+    pub fn beat(&self, now: Mono) {
+        self.last.store(now.as_micros(), Ordering::Relaxed);
+    }
+
+    /// The lane ends on purpose and is watched no more.
+    pub fn end(self) {
+        self.last.store(ENDED, Ordering::Relaxed);
+    }
+}
+
+/// A lane that does not turn any more.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Stuck {
+    pub lane: Arc<str>,
+    /// How long ago it last beat.
+    pub silent: Duration,
+}
+
+/// Something that is needed and not there.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Missing {
+    pub name: Arc<str>,
+    /// For an operator: `connecting`, or why it was lost.
+    pub reason: Arc<str>,
+    /// For how long.
+    pub lasted: Duration,
+}
+
+impl Health {
+    /// Nothing to watch yet: alive and ready.
+    #[must_use]
+    pub fn new(clock: Clock) -> Self {
+        Self {
+            inner: Arc::new(Inner {
+                clock,
+                state: Mutex::default(),
+            }),
+        }
+    }
+
+    /// Watches something that readiness needs (`rabbitmq`, `redis`, `route sms`). Needs a runtime.
+    /// When the other end of `link` is dropped, the component counts as down.
+    pub fn component(&self, name: &str, link: watch::Receiver<Link>) {
+        self.start(name, link, None);
+    }
+
+    /// The same for a connection that has metrics (`rabbitmq`, `redis`): keeps `sluiced_link_up`
+    /// and `sluiced_reconnects_total` of `target` true as well. Once per target.
+    pub fn target(&self, target: &'static str, link: watch::Receiver<Link>) {
+        self.start(target, link, Some(LinkMeters::new(target)));
+    }
+
+    fn start(&self, name: &str, mut link: watch::Receiver<Link>, meters: Option<LinkMeters>) {
+        let name: Arc<str> = name.into();
+        let first = link.borrow_and_update().clone();
+        let mut tally = Tally {
+            meters,
+            up: false,
+            was_up: false,
+        };
+        tally.note(&first);
+        let index = {
+            let mut state = self.inner.lock();
+            state.components.push(Component {
+                name,
+                link: first,
+                since: self.inner.clock.now(),
+            });
+            state.components.len() - 1
+        };
+        // Weak: a health that nobody asks any more ends its watchers.
+        let inner = Arc::downgrade(&self.inner);
+        tokio::spawn(follow(inner, index, link, tally));
+    }
+
+    /// Watches a lane from now on.
+    #[must_use]
+    pub fn lane(&self, name: &str) -> Heartbeat {
+        let now = self.inner.clock.now().as_micros();
+        let last = Arc::new(AtomicU64::new(now));
+        self.inner.lock().lanes.push(Lane {
+            name: name.into(),
+            last: Arc::clone(&last),
+        });
+        Heartbeat { last }
+    }
+
+    /// The process is about to end: not ready any more, for good.
+    pub fn stopping(&self) {
+        let now = self.inner.clock.now();
+        self.inner.lock().stopping.get_or_insert(now);
+    }
+
+    /// The lanes that do not turn any more; none means alive.
+    #[must_use]
+    pub fn stuck(&self) -> Vec<Stuck> {
+        self.inner.lock().stuck(self.inner.clock.now())
+    }
+
+    /// What keeps it from working; nothing means ready.
+    #[must_use]
+    pub fn missing(&self) -> Vec<Missing> {
+        self.inner.lock().missing(self.inner.clock.now())
+    }
+}
+
+impl Inner {
+    /// Nothing panics while it is held, and every change is one assignment.
+    fn lock(&self) -> MutexGuard<'_, State> {
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+impl State {
+    fn stuck(&self, now: Mono) -> Vec<Stuck> {
+        let lanes = self.lanes.iter().filter_map(|lane| {
+            let last = lane.last.load(Ordering::Relaxed);
+            let silent = now.since(Mono::from_micros(last));
+            (last != ENDED && silent > STUCK_AFTER).then(|| Stuck {
+                lane: Arc::clone(&lane.name),
+                silent,
+            })
+        });
+        lanes.collect()
+    }
+
+    fn missing(&self, now: Mono) -> Vec<Missing> {
+        let stopping = self.stopping.map(|since| Missing {
+            name: "process".into(),
+            reason: "stopping".into(),
+            lasted: now.since(since),
+        });
+        let stuck = self.stuck(now).into_iter().map(|stuck| Missing {
+            name: format!("lane {}", stuck.lane).into(),
+            reason: "stuck".into(),
+            lasted: stuck.silent,
+        });
+        let down = self.components.iter().filter_map(|component| {
+            let reason = match &component.link {
+                Link::Up => return None,
+                Link::Connecting => "connecting".into(),
+                Link::Down(reason) => Arc::clone(reason),
+            };
+            Some(Missing {
+                name: Arc::clone(&component.name),
+                reason,
+                lasted: now.since(component.since),
+            })
+        });
+        stopping.into_iter().chain(stuck).chain(down).collect()
+    }
+
+    fn change(&mut self, index: usize, link: Link, now: Mono) {
+        if let Some(component) = self.components.get_mut(index) {
+            if component.link.is_up() != link.is_up() {
+                component.since = now;
+            }
+            component.link = link;
+        }
+    }
+}
+
+/// A connection's metrics, if it has any.
+struct Tally {
+    meters: Option<LinkMeters>,
+    /// It is usable.
+    up: bool,
+    /// It was usable before: the next time is a reconnection.
+    was_up: bool,
+}
+
+impl Tally {
+    /// A loss and a return between two looks are one state, and not counted.
+    fn note(&mut self, link: &Link) {
+        if let Some(meters) = &self.meters {
+            meters.up.set(if link.is_up() { 1.0 } else { 0.0 });
+            if link.is_up() && !self.up && self.was_up {
+                meters.reconnects.increment(1);
+            }
+        }
+        self.up = link.is_up();
+        self.was_up |= self.up;
+    }
+}
+
+/// Notes every change of `link` until either end is gone.
+async fn follow(
+    inner: Weak<Inner>,
+    index: usize,
+    mut link: watch::Receiver<Link>,
+    mut tally: Tally,
+) {
+    loop {
+        let alive = link.changed().await.is_ok();
+        let Some(inner) = inner.upgrade() else {
+            return;
+        };
+        let now = inner.clock.now();
+        if !alive {
+            let gone = Link::Down("its supervisor ended".into());
+            tally.note(&gone);
+            inner.lock().change(index, gone, now);
+            return;
+        }
+        let link = link.borrow_and_update().clone();
+        tally.note(&link);
+        inner.lock().change(index, link, now);
+    }
+}
+
+impl fmt::Debug for Health {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Health")
+            .field("stuck", &self.stuck())
+            .field("missing", &self.missing())
+            .finish()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn at(seconds: u64) -> Mono {
+        Mono::from_micros(seconds * 1_000_000)
+    }
+
+    fn lane(name: &str, last: u64) -> Lane {
+        Lane {
+            name: name.into(),
+            last: Arc::new(AtomicU64::new(last)),
+        }
+    }
+
+    #[test]
+    fn a_lane_is_stuck_after_ten_missed_beats_and_not_before() {
+        let state = State {
+            lanes: vec![
+                lane("sms", at(100).as_micros()),
+                lane("mail", at(104).as_micros()),
+            ],
+            ..State::default()
+        };
+        assert_eq!(state.stuck(at(110)), []);
+        let stuck = state.stuck(at(111));
+        assert_eq!(stuck.len(), 1);
+        assert_eq!(&*stuck[0].lane, "sms");
+        assert_eq!(stuck[0].silent, Duration::from_secs(11));
+        assert_eq!(&*state.missing(at(111))[0].name, "lane sms");
+    }
+
+    #[test]
+    fn a_lane_that_ended_on_purpose_is_not_stuck_and_one_that_broke_is() {
+        let health = Health::new(Clock::start());
+        health.lane("ended").end();
+        let broken = health.lane("broken");
+        broken.beat(at(1));
+        drop(broken);
+        let stuck = health.stuck();
+        assert_eq!(stuck.len(), 1);
+        assert_eq!(&*stuck[0].lane, "broken");
+    }
+
+    #[test]
+    fn since_is_when_it_was_lost_not_when_the_reason_last_changed() {
+        let mut state = State::default();
+        state.components.push(Component {
+            name: "redis".into(),
+            link: Link::Up,
+            since: at(0),
+        });
+        state.change(0, Link::Down("refused".into()), at(50));
+        state.change(0, Link::Down("no answer".into()), at(55));
+        let missing = state.missing(at(60));
+        assert_eq!(missing[0].lasted, Duration::from_secs(10));
+        assert_eq!(&*missing[0].reason, "no answer");
+        state.change(0, Link::Up, at(61));
+        assert_eq!(state.missing(at(62)), []);
+    }
+
+    #[tokio::test]
+    async fn components_are_followed_and_a_lost_supervisor_is_down() {
+        let health = Health::new(Clock::start());
+        let (tell, link) = watch::channel(Link::Connecting);
+        health.component("redis", link);
+        assert_eq!(&*health.missing()[0].reason, "connecting");
+
+        tell.send_replace(Link::Up);
+        until(|| health.missing().is_empty()).await;
+        tell.send_replace(Link::Down("refused".into()));
+        until(|| !health.missing().is_empty()).await;
+        assert_eq!(&*health.missing()[0].reason, "refused");
+
+        drop(tell);
+        until(|| &*health.missing()[0].reason == "its supervisor ended").await;
+    }
+
+    #[test]
+    fn a_connection_that_came_back_is_counted_and_the_first_is_not() {
+        let recorder = crate::telemetry::recorder::build();
+        metrics::with_local_recorder(&recorder, || {
+            let mut tally = Tally {
+                meters: Some(LinkMeters::new("redis")),
+                up: false,
+                was_up: false,
+            };
+            for link in [
+                Link::Connecting,
+                Link::Up,
+                Link::Up,
+                Link::Down("refused".into()),
+                Link::Up,
+            ] {
+                tally.note(&link);
+            }
+        });
+        let text = recorder.handle().render();
+        assert!(text.contains("sluiced_reconnects_total{target=\"redis\"} 1"));
+        assert!(text.contains("sluiced_link_up{target=\"redis\"} 1"));
+    }
+
+    #[test]
+    fn what_stops_is_not_ready_but_alive() {
+        let health = Health::new(Clock::start());
+        assert!(health.missing().is_empty());
+        health.stopping();
+        assert_eq!(&*health.missing()[0].reason, "stopping");
+        assert!(health.stuck().is_empty());
+    }
+
+    async fn until(condition: impl Fn() -> bool) {
+        tokio::time::timeout(Duration::from_secs(10), async {
+            while !condition() {
+                tokio::time::sleep(Duration::from_millis(1)).await;
+            }
+        })
+        .await
+        .expect("the condition holds in time");
+    }
+}

@@ -1,0 +1,128 @@
+//! Logs: for a person on a terminal, one JSON object a line otherwise; always on stderr.
+
+use std::io::{IsTerminal, stderr};
+
+use tracing::level_filters::LevelFilter;
+use tracing_subscriber::EnvFilter;
+use tracing_subscriber::util::SubscriberInitExt;
+
+use crate::settings::types::LogFormat;
+
+/// Why there will be no logs.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum LogError {
+    /// `log.level` cannot be used. Not transient.
+    #[error(
+        "log.level: `{text}`: {why}; write error, warn, info, debug, trace or off, or a filter such as \"info,sluiced::queue=debug\""
+    )]
+    Level {
+        /// The part that is wrong.
+        text: String,
+        why: String,
+    },
+    /// Something installed a logger before. Not transient.
+    #[error("a logger is installed already")]
+    Installed,
+}
+
+/// Reads `log.level`.
+///
+/// tracing-subscriber takes any bare word for the name of a module and turns all of it on, so that
+/// `inof` would silence everything else without a word. Here a bare word must be a level.
+///
+/// # Errors
+/// When it is empty, a bare word is no level, or a directive cannot be parsed.
+pub fn filter(level: &str) -> Result<EnvFilter, LogError> {
+    let wrong = |text: &str, why: String| LogError::Level {
+        text: text.to_owned(),
+        why,
+    };
+    let parts: Vec<&str> = level.split(',').map(str::trim).collect();
+    for part in &parts {
+        if part.is_empty() {
+            return Err(wrong(level, "a part is empty".to_owned()));
+        }
+        if !part.contains(['=', '[']) && part.parse::<LevelFilter>().is_err() {
+            return Err(wrong(part, "no such level".to_owned()));
+        }
+    }
+    EnvFilter::builder()
+        .parse(parts.join(","))
+        .map_err(|error| wrong(level, error.to_string()))
+}
+
+/// Installs the logger for the whole process. Records of the `log` crate come in too.
+///
+/// # Errors
+/// When `level` cannot be read, or there is a logger already.
+pub fn init(level: &str, format: LogFormat) -> Result<(), LogError> {
+    let filter = filter(level)?;
+    let terminal = stderr().is_terminal();
+    let builder = tracing_subscriber::fmt()
+        .with_env_filter(filter)
+        .with_writer(stderr);
+    let installed = if is_json(format, terminal) {
+        // One level deep: a query for a field needs no path.
+        builder
+            .json()
+            .flatten_event(true)
+            .with_span_list(false)
+            .finish()
+            .try_init()
+    } else {
+        let plain = std::env::var_os("NO_COLOR").is_some_and(|value| !value.is_empty());
+        builder.with_ansi(terminal && !plain).finish().try_init()
+    };
+    installed.map_err(|_| LogError::Installed)
+}
+
+const fn is_json(format: LogFormat, terminal: bool) -> bool {
+    match format {
+        LogFormat::Auto => !terminal,
+        LogFormat::Human => false,
+        LogFormat::Json => true,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn levels_and_filters_are_read() {
+        for level in [
+            "info",
+            "WARN",
+            "off",
+            "info,sluiced::queue=debug",
+            "warn, sluiced=trace",
+            "info,sluiced[lease]=debug",
+        ] {
+            assert!(filter(level).is_ok(), "{level}");
+        }
+    }
+
+    #[test]
+    fn a_typing_error_is_an_error_that_says_what_would_be_right() {
+        for (level, part) in [
+            ("inof", "`inof`"),
+            ("", "``"),
+            ("info,", "`info,`"),
+            ("info,sluiced::queue", "`sluiced::queue`"),
+            ("info,sluiced=loud", "`info,sluiced=loud`"),
+        ] {
+            let text = filter(level).expect_err(level).to_string();
+            assert!(text.starts_with("log.level: "), "{text}");
+            assert!(text.contains(part), "{text}");
+            assert!(text.contains("write error, warn, info"), "{text}");
+        }
+    }
+
+    #[test]
+    fn json_unless_a_person_reads() {
+        assert!(is_json(LogFormat::Auto, false));
+        assert!(!is_json(LogFormat::Auto, true));
+        assert!(!is_json(LogFormat::Human, false));
+        assert!(is_json(LogFormat::Json, true));
+    }
+}

@@ -1,0 +1,375 @@
+//! Handles to the metrics, built once per route, limit and connection.
+//!
+//! Problem: looking a metric up by its labels costs a hash and an allocation, which is too dear
+//! per message, and a series that first shows up with its first event breaks `rate()` and alerts.
+//! So a room makes its meters at the start: that registers every value of every label, at zero,
+//! and afterwards counting is one atomic addition.
+//!
+//! Make meters after [`super::install`]; before it they count nothing.
+
+use std::fmt;
+
+pub use metrics::{Counter, Gauge, Histogram};
+
+use super::names::{self, Metric};
+
+/// One counter per value of a label that has few.
+struct Labelled {
+    metric: &'static Metric,
+    first: (&'static str, String),
+    second: &'static str,
+    counters: Vec<(&'static str, Counter)>,
+}
+
+impl Labelled {
+    fn new(
+        metric: &'static Metric,
+        first: (&'static str, &str),
+        second: &'static str,
+        values: &[&'static str],
+    ) -> Self {
+        Self {
+            metric,
+            first: (first.0, first.1.to_owned()),
+            second,
+            counters: values
+                .iter()
+                .map(|value| (*value, counter(metric, &[first, (second, value)])))
+                .collect(),
+        }
+    }
+
+    /// A value that the list does not know is counted all the same, only slower: it is `'static`,
+    /// so there cannot be many.
+    fn increment(&self, value: &'static str, by: u64) {
+        match self.counters.iter().find(|(known, _)| *known == value) {
+            Some((_, counter)) => counter.increment(by),
+            None => {
+                let labels = [(self.first.0, self.first.1.as_str()), (self.second, value)];
+                counter(self.metric, &labels).increment(by);
+            }
+        }
+    }
+}
+
+/// What is measured about a route.
+pub struct RouteMeters {
+    calls: Labelled,
+    settled: Labelled,
+    dead: Labelled,
+    /// Seconds from sending a call to the end of its answer.
+    pub call_seconds: Histogram,
+    /// Messages received and not yet settled.
+    pub held: Gauge,
+    /// Calls sent and not yet answered.
+    pub in_flight: Gauge,
+    /// Times that a limit told a message or the route to wait.
+    pub denials: Counter,
+    /// Deliveries received.
+    pub received: Counter,
+    /// Deliveries that the broker had handed out before.
+    pub redelivered: Counter,
+    /// Calls with no answer that may have been delivered.
+    pub maybe_delivered: Counter,
+    /// 1 while the tap is open, 0 while it is closed.
+    pub tap_open: Gauge,
+    /// Seconds from receipt to call.
+    pub age_seconds: Histogram,
+}
+
+impl RouteMeters {
+    /// The meters of the route named `route`, all at zero.
+    #[must_use]
+    pub fn new(route: &str) -> Self {
+        let by = ("route", route);
+        let labels = [by];
+        Self {
+            calls: Labelled::new(&names::CALLS, by, "outcome", names::OUTCOMES),
+            settled: Labelled::new(&names::SETTLED, by, "verdict", names::VERDICTS),
+            dead: Labelled::new(&names::DEAD, by, "reason", names::REASONS),
+            call_seconds: histogram(&names::CALL_DURATION, &labels),
+            held: gauge(&names::HELD, &labels),
+            in_flight: gauge(&names::IN_FLIGHT, &labels),
+            denials: counter(&names::DENIALS, &labels),
+            received: counter(&names::RECEIVED, &labels),
+            redelivered: counter(&names::REDELIVERED, &labels),
+            maybe_delivered: counter(&names::MAYBE_DELIVERED, &labels),
+            tap_open: gauge(&names::TAP_OPEN, &labels),
+            age_seconds: histogram(&names::AGE, &labels),
+        }
+    }
+
+    /// A call came to `outcome` (`Outcome::label`).
+    pub fn call(&self, outcome: &'static str) {
+        self.calls.increment(outcome, 1);
+    }
+
+    /// `count` deliveries got the verdict `verdict` (`Verdict::label`).
+    pub fn settled(&self, verdict: &'static str, count: u64) {
+        self.settled.increment(verdict, count);
+    }
+
+    /// A message died for `reason` (`DeadReason::label`).
+    pub fn dead(&self, reason: &'static str) {
+        self.dead.increment(reason, 1);
+    }
+}
+
+/// What is measured about a limit, as this replica sees it.
+pub struct LimitMeters {
+    asks: Labelled,
+    /// Slots used for a call.
+    pub permits: Counter,
+    /// Slots granted by the shared schedule.
+    pub slots_leased: Counter,
+    /// Slots dropped because they came up too late.
+    pub slots_missed: Counter,
+    /// Slots given back unused.
+    pub slots_returned: Counter,
+    /// Seconds from a slot to the start of its call.
+    pub slot_lateness_seconds: Histogram,
+    /// Seconds of one round trip to the shared schedule.
+    pub ask_seconds: Histogram,
+    /// Times that this replica froze the limit.
+    pub freezes: Counter,
+    /// 1 while the limit is frozen.
+    pub frozen: Gauge,
+    /// Times that the schedule was started again behind its guard.
+    pub guarded: Counter,
+    /// Bound of the clock mapping's error, in seconds.
+    pub clock_error_seconds: Gauge,
+    /// The configured rate in units per second.
+    pub rate: Gauge,
+}
+
+impl LimitMeters {
+    /// The meters of the limit named `limit`, all at zero.
+    #[must_use]
+    pub fn new(limit: &str) -> Self {
+        let by = ("limit", limit);
+        let labels = [by];
+        Self {
+            asks: Labelled::new(&names::LEASE_CALLS, by, "result", names::RESULTS),
+            permits: counter(&names::PERMITS, &labels),
+            slots_leased: counter(&names::SLOTS_LEASED, &labels),
+            slots_missed: counter(&names::SLOTS_MISSED, &labels),
+            slots_returned: counter(&names::SLOTS_RETURNED, &labels),
+            slot_lateness_seconds: histogram(&names::SLOT_LATENESS, &labels),
+            ask_seconds: histogram(&names::LEASE_CALL_DURATION, &labels),
+            freezes: counter(&names::FREEZES, &labels),
+            frozen: gauge(&names::FROZEN, &labels),
+            guarded: counter(&names::GUARDED, &labels),
+            clock_error_seconds: gauge(&names::CLOCK_ERROR, &labels),
+            rate: gauge(&names::LIMIT_RATE, &labels),
+        }
+    }
+
+    /// An ask ended: `granted`, `denied` (nothing granted) or `failed` (no answer).
+    pub fn asks(&self, result: &'static str) {
+        self.asks.increment(result, 1);
+    }
+}
+
+/// What is measured about a supervised connection.
+pub struct LinkMeters {
+    /// 1 while usable.
+    pub up: Gauge,
+    /// Times that it was made again after it was lost.
+    pub reconnects: Counter,
+}
+
+impl LinkMeters {
+    /// The meters of the connection to `target` (`rabbitmq`, `redis`), all at zero.
+    #[must_use]
+    pub fn new(target: &'static str) -> Self {
+        let labels = [("target", target)];
+        Self {
+            up: gauge(&names::LINK_UP, &labels),
+            reconnects: counter(&names::RECONNECTS, &labels),
+        }
+    }
+}
+
+/// Registers what is known when the process starts: its version and the time.
+pub(super) fn process() {
+    gauge(
+        &names::BUILD_INFO,
+        &[("version", env!("CARGO_PKG_VERSION"))],
+    )
+    .set(1.0);
+    // A wall clock, because the reader's is one too. No decision uses it.
+    let since_epoch = std::time::SystemTime::now()
+        .duration_since(std::time::UNIX_EPOCH)
+        .unwrap_or_default();
+    gauge(&names::START_TIME, &[]).set(since_epoch.as_secs_f64());
+}
+
+/// Labels in the form that the recorder wants.
+fn owned(metric: &Metric, labels: &[(&'static str, &str)]) -> Vec<metrics::Label> {
+    debug_assert!(
+        labels.iter().map(|(name, _)| name).eq(metric.labels),
+        "the labels of {} differ from its definition",
+        metric.name
+    );
+    labels
+        .iter()
+        .map(|(name, value)| metrics::Label::new(*name, (*value).to_owned()))
+        .collect()
+}
+
+#[allow(
+    clippy::disallowed_macros,
+    reason = "the one place that makes counters"
+)]
+fn counter(metric: &Metric, labels: &[(&'static str, &str)]) -> Counter {
+    let counter = metrics::counter!(metric.name, owned(metric, labels));
+    counter.increment(0);
+    counter
+}
+
+#[allow(clippy::disallowed_macros, reason = "the one place that makes gauges")]
+fn gauge(metric: &Metric, labels: &[(&'static str, &str)]) -> Gauge {
+    let gauge = metrics::gauge!(metric.name, owned(metric, labels));
+    gauge.increment(0.0);
+    gauge
+}
+
+#[allow(
+    clippy::disallowed_macros,
+    reason = "the one place that makes histograms"
+)]
+fn histogram(metric: &Metric, labels: &[(&'static str, &str)]) -> Histogram {
+    metrics::histogram!(metric.name, owned(metric, labels))
+}
+
+impl fmt::Debug for RouteMeters {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("RouteMeters")
+            .field("route", &self.calls.first.1)
+            .finish_non_exhaustive()
+    }
+}
+
+impl fmt::Debug for LimitMeters {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("LimitMeters")
+            .field("limit", &self.asks.first.1)
+            .finish_non_exhaustive()
+    }
+}
+
+impl fmt::Debug for LinkMeters {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("LinkMeters").finish_non_exhaustive()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::telemetry::names::{ALL, Kind};
+    use crate::telemetry::recorder;
+
+    /// What a scrape shows after `fill` ran, with a recorder of the test's own.
+    fn scrape(fill: impl FnOnce()) -> String {
+        let recorder = recorder::build();
+        metrics::with_local_recorder(&recorder, || {
+            recorder::describe();
+            fill();
+        });
+        recorder.handle().render()
+    }
+
+    #[test]
+    fn every_series_is_there_before_its_first_event() {
+        let text = scrape(|| {
+            drop(RouteMeters::new("sms"));
+            drop(LimitMeters::new("provider"));
+            drop(LinkMeters::new("redis"));
+            process();
+        });
+        for metric in ALL {
+            assert!(
+                text.contains(&format!("# HELP {} {}", metric.name, metric.help)),
+                "no help for {}",
+                metric.name
+            );
+            let start = match metric.kind {
+                Kind::Histogram(_) => format!("{}_count", metric.name),
+                _ => metric.name.to_owned(),
+            };
+            let series = text.lines().find(|line| line.starts_with(&start));
+            assert!(series.is_some(), "no series of {}", metric.name);
+        }
+        for (label, values) in [
+            ("outcome", names::OUTCOMES),
+            ("verdict", names::VERDICTS),
+            ("reason", names::REASONS),
+            ("result", names::RESULTS),
+        ] {
+            for value in values {
+                let wanted = format!("{label}=\"{value}\"}} 0");
+                assert!(text.contains(&wanted), "no {wanted}");
+            }
+        }
+    }
+
+    #[test]
+    fn events_are_counted_under_their_labels() {
+        let text = scrape(|| {
+            let route = RouteMeters::new("sms");
+            route.call("accepted");
+            route.call("accepted");
+            route.settled("done", 1);
+            route.dead("expired");
+            route.held.increment(3.0);
+            route.held.decrement(1.0);
+            let limit = LimitMeters::new("provider");
+            limit.asks("denied");
+            limit.asks("something new");
+            limit.rate.set(400.0);
+        });
+        for line in [
+            r#"sluiced_calls_total{route="sms",outcome="accepted"} 2"#,
+            r#"sluiced_settled_total{route="sms",verdict="done"} 1"#,
+            r#"sluiced_dead_total{route="sms",reason="expired"} 1"#,
+            r#"sluiced_held{route="sms"} 2"#,
+            r#"sluiced_lease_calls_total{limit="provider",result="denied"} 1"#,
+            r#"sluiced_lease_calls_total{limit="provider",result="something new"} 1"#,
+            r#"sluiced_limit_units_per_second{limit="provider"} 400"#,
+        ] {
+            assert!(text.contains(line), "no {line} in\n{text}");
+        }
+    }
+
+    #[test]
+    fn histograms_have_buckets_that_add_up_over_replicas() {
+        let text = scrape(|| {
+            let limit = LimitMeters::new("provider");
+            limit.slot_lateness_seconds.record(0.000_04);
+            limit.slot_lateness_seconds.record(0.004_5);
+            limit.slot_lateness_seconds.record(9.0);
+        });
+        let bucket = |le: &str| {
+            format!(r#"sluiced_slot_lateness_seconds_bucket{{limit="provider",le="{le}"}}"#)
+        };
+        for line in [
+            format!("{} 1", bucket("0.00005")),
+            format!("{} 1", bucket("0.004")),
+            format!("{} 2", bucket("0.005")),
+            format!("{} 2", bucket("0.05")),
+            format!("{} 3", bucket("+Inf")),
+        ] {
+            assert!(text.contains(&line), "no {line} in\n{text}");
+        }
+        assert!(!text.contains("quantile"), "a summary in\n{text}");
+    }
+
+    #[test]
+    fn without_a_recorder_counting_does_nothing() {
+        let route = RouteMeters::new("sms");
+        route.call("accepted");
+        route.age_seconds.record(1.0);
+        assert_eq!(format!("{route:?}"), r#"RouteMeters { route: "sms", .. }"#);
+    }
+}

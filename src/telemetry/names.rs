@@ -1,0 +1,405 @@
+//! Every metric that sluiced exports: name, kind, help, labels.
+//!
+//! Problem: names scattered over rooms drift apart, and a label with an id in it grows without
+//! bound. So a metric exists only here, as a constant, and its labels come from the configuration
+//! (`route`, `limit`) or from a fixed list (`outcome`, `verdict`, `reason`, `result`, `target`).
+//! A key, a phone number or a message id is never a label. Names follow Prometheus: base units
+//! (seconds), the unit as suffix, `_total` on counters.
+
+/// What kind of number a metric is.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub enum Kind {
+    /// Only goes up; starts at zero with the process.
+    Counter,
+    /// Goes up and down.
+    Gauge,
+    /// Counts per bucket. The upper bounds are in the metric's unit; they add up over replicas,
+    /// which the quantiles of a summary do not.
+    Histogram(&'static [f64]),
+}
+
+/// One metric.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct Metric {
+    /// As exported.
+    pub name: &'static str,
+    pub kind: Kind,
+    /// One sentence for a person.
+    pub help: &'static str,
+    /// The names of its labels.
+    pub labels: &'static [&'static str],
+}
+
+const fn counter(
+    name: &'static str,
+    labels: &'static [&'static str],
+    help: &'static str,
+) -> Metric {
+    Metric {
+        name,
+        kind: Kind::Counter,
+        help,
+        labels,
+    }
+}
+
+const fn gauge(name: &'static str, labels: &'static [&'static str], help: &'static str) -> Metric {
+    Metric {
+        name,
+        kind: Kind::Gauge,
+        help,
+        labels,
+    }
+}
+
+const fn histogram(
+    name: &'static str,
+    labels: &'static [&'static str],
+    bounds: &'static [f64],
+    help: &'static str,
+) -> Metric {
+    Metric {
+        name,
+        kind: Kind::Histogram(bounds),
+        help,
+        labels,
+    }
+}
+
+/// Values of the label `outcome` (`core::outcome::Outcome::label`).
+pub const OUTCOMES: &[&str] = &["accepted", "throttled", "transient", "permanent"];
+/// Values of the label `verdict` (`ports::queue::Verdict::label`).
+pub const VERDICTS: &[&str] = &["done", "dropped", "later", "given_back", "dead"];
+/// Values of the label `reason` (`core::outcome::DeadReason::label`).
+pub const REASONS: &[&str] = &[
+    "rejected",
+    "attempts_exhausted",
+    "undecodable",
+    "oversized",
+    "expired",
+    "denied",
+];
+/// Values of the label `result`.
+pub const RESULTS: &[&str] = &["granted", "denied", "failed"];
+
+const ROUTE: &[&str] = &["route"];
+const LIMIT: &[&str] = &["limit"];
+const TARGET: &[&str] = &["target"];
+
+/// From a local answer to the longest timeout that makes sense.
+const CALL_BOUNDS: &[f64] = &[
+    0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0, 30.0, 60.0,
+];
+/// A message waits microseconds when the limit is idle and up to `max_hold` when it is not.
+const AGE_BOUNDS: &[f64] = &[
+    0.001, 0.005, 0.01, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0, 30.0, 60.0, 300.0, 1800.0,
+];
+/// Fine below the usual headroom of 5 ms, because there it decides between used and missed.
+const LATENESS_BOUNDS: &[f64] = &[
+    0.000_05, 0.000_1, 0.000_2, 0.000_3, 0.000_5, 0.001, 0.001_5, 0.002, 0.003, 0.004, 0.005, 0.01,
+    0.02, 0.05,
+];
+/// One round trip to the store, up to its response timeout.
+const ASK_BOUNDS: &[f64] = &[
+    0.000_1, 0.000_25, 0.000_5, 0.001, 0.002_5, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0,
+];
+
+pub const CALLS: Metric = counter(
+    "sluiced_calls_total",
+    &["route", "outcome"],
+    "Calls to the downstream, by what they came to.",
+);
+pub const CALL_DURATION: Metric = histogram(
+    "sluiced_call_duration_seconds",
+    ROUTE,
+    CALL_BOUNDS,
+    "From sending a call to the end of its answer.",
+);
+pub const SETTLED: Metric = counter(
+    "sluiced_settled_total",
+    &["route", "verdict"],
+    "Deliveries by their verdict.",
+);
+pub const DEAD: Metric = counter(
+    "sluiced_dead_total",
+    &["route", "reason"],
+    "Messages given to the dead-letter queue, by the reason.",
+);
+pub const HELD: Metric = gauge(
+    "sluiced_held",
+    ROUTE,
+    "Messages received and not yet settled.",
+);
+pub const IN_FLIGHT: Metric = gauge(
+    "sluiced_in_flight",
+    ROUTE,
+    "Calls sent and not yet answered.",
+);
+pub const DENIALS: Metric = counter(
+    "sluiced_denials_total",
+    ROUTE,
+    "Times that a limit told a message or the route to wait. No failure, and no attempt.",
+);
+pub const RECEIVED: Metric = counter(
+    "sluiced_received_total",
+    ROUTE,
+    "Deliveries received from the queue.",
+);
+pub const REDELIVERED: Metric = counter(
+    "sluiced_redelivered_total",
+    ROUTE,
+    "Deliveries that the broker had handed out before.",
+);
+pub const MAYBE_DELIVERED: Metric = counter(
+    "sluiced_maybe_delivered_total",
+    ROUTE,
+    "Calls without an answer that the downstream may have taken: each may become a duplicate.",
+);
+pub const TAP_OPEN: Metric = gauge(
+    "sluiced_tap_open",
+    ROUTE,
+    "1 while the route consumes its queue, 0 while its tap is closed.",
+);
+pub const AGE: Metric = histogram(
+    "sluiced_age_seconds",
+    ROUTE,
+    AGE_BOUNDS,
+    "From receiving a message to its call, in this process.",
+);
+
+pub const PERMITS: Metric = counter(
+    "sluiced_permits_total",
+    LIMIT,
+    "Slots that were used for a call.",
+);
+pub const SLOTS_LEASED: Metric = counter(
+    "sluiced_slots_leased_total",
+    LIMIT,
+    "Slots that the shared schedule granted to this replica.",
+);
+pub const SLOTS_MISSED: Metric = counter(
+    "sluiced_slots_missed_total",
+    LIMIT,
+    "Slots dropped because this replica was late by more than the headroom.",
+);
+pub const SLOTS_RETURNED: Metric = counter(
+    "sluiced_slots_returned_total",
+    LIMIT,
+    "Slots given back to the shared schedule unused.",
+);
+pub const SLOT_LATENESS: Metric = histogram(
+    "sluiced_slot_lateness_seconds",
+    LIMIT,
+    LATENESS_BOUNDS,
+    "How long after its slot a call was started.",
+);
+pub const LEASE_CALLS: Metric = counter(
+    "sluiced_lease_calls_total",
+    &["limit", "result"],
+    "Asks to the shared schedule, by their result.",
+);
+pub const LEASE_CALL_DURATION: Metric = histogram(
+    "sluiced_lease_call_duration_seconds",
+    LIMIT,
+    ASK_BOUNDS,
+    "Round trip of one ask to the shared schedule.",
+);
+pub const FREEZES: Metric = counter(
+    "sluiced_freezes_total",
+    LIMIT,
+    "Times that this replica froze the limit because the downstream throttled.",
+);
+pub const FROZEN: Metric = gauge(
+    "sluiced_frozen",
+    LIMIT,
+    "1 while the limit is frozen for every replica.",
+);
+pub const GUARDED: Metric = counter(
+    "sluiced_guarded_total",
+    LIMIT,
+    "Times that the schedule started again behind its guard: state lost, or the store's clock stepped.",
+);
+pub const CLOCK_ERROR: Metric = gauge(
+    "sluiced_clock_error_seconds",
+    LIMIT,
+    "Bound of the error in mapping the store's clock to this replica's.",
+);
+pub const LIMIT_RATE: Metric = gauge(
+    "sluiced_limit_units_per_second",
+    LIMIT,
+    "The configured rate, as units per second.",
+);
+
+pub const LINK_UP: Metric = gauge(
+    "sluiced_link_up",
+    TARGET,
+    "1 while the connection to the target is usable.",
+);
+pub const RECONNECTS: Metric = counter(
+    "sluiced_reconnects_total",
+    TARGET,
+    "Times that the connection to the target was made again after it was lost.",
+);
+
+pub const BUILD_INFO: Metric = gauge(
+    "sluiced_build_info",
+    &["version"],
+    "1; the label has the version.",
+);
+pub const START_TIME: Metric = gauge(
+    "sluiced_start_time_seconds",
+    &[],
+    "When the process started, in seconds since the Unix epoch.",
+);
+
+/// All of them, in the order of the documentation.
+pub const ALL: &[Metric] = &[
+    CALLS,
+    CALL_DURATION,
+    SETTLED,
+    DEAD,
+    HELD,
+    IN_FLIGHT,
+    DENIALS,
+    RECEIVED,
+    REDELIVERED,
+    MAYBE_DELIVERED,
+    TAP_OPEN,
+    AGE,
+    PERMITS,
+    SLOTS_LEASED,
+    SLOTS_MISSED,
+    SLOTS_RETURNED,
+    SLOT_LATENESS,
+    LEASE_CALLS,
+    LEASE_CALL_DURATION,
+    FREEZES,
+    FROZEN,
+    GUARDED,
+    CLOCK_ERROR,
+    LIMIT_RATE,
+    LINK_UP,
+    RECONNECTS,
+    BUILD_INFO,
+    START_TIME,
+];
+
+#[cfg(test)]
+mod tests {
+    use std::collections::BTreeSet;
+    use std::time::Duration;
+
+    use super::*;
+    use crate::core::outcome::{DeadReason, Outcome};
+    use crate::ports::queue::Verdict;
+
+    #[test]
+    fn names_end_as_their_kind_demands() {
+        for metric in ALL {
+            assert!(metric.name.starts_with("sluiced_"), "{}", metric.name);
+            let total = metric.name.ends_with("_total");
+            match metric.kind {
+                Kind::Counter => assert!(total, "{}", metric.name),
+                Kind::Gauge => assert!(!total, "{}", metric.name),
+                Kind::Histogram(_) => assert!(metric.name.ends_with("_seconds"), "{}", metric.name),
+            }
+            for unit in ["_ms", "_micros", "_us", "_millis", "_minutes", "_percent"] {
+                assert!(
+                    !metric.name.contains(unit),
+                    "{} uses no base unit",
+                    metric.name
+                );
+            }
+        }
+    }
+
+    #[test]
+    fn every_metric_has_help_and_is_there_once() {
+        let names: BTreeSet<_> = ALL.iter().map(|metric| metric.name).collect();
+        assert_eq!(names.len(), ALL.len());
+        for metric in ALL {
+            assert!(metric.help.len() > 10 || metric.name == BUILD_INFO.name);
+            assert!(metric.help.ends_with('.'), "{}", metric.name);
+        }
+    }
+
+    #[test]
+    fn the_documentation_has_them_all_with_their_labels() {
+        let page = include_str!("../../docs/operating.md");
+        for metric in ALL {
+            let row = format!("| `{}` |", metric.name);
+            let row = page.lines().find(|line| line.starts_with(&row));
+            let row = row.unwrap_or_else(|| panic!("no row for {}", metric.name));
+            for label in metric.labels {
+                assert!(row.contains(label), "{} misses {label}", metric.name);
+            }
+        }
+        for value in [OUTCOMES, VERDICTS, REASONS, RESULTS].concat() {
+            assert!(page.contains(value), "no {value}");
+        }
+        let rows = page.lines().filter(|line| line.starts_with("| `sluiced_"));
+        assert_eq!(rows.count(), ALL.len(), "a row of a metric that is no more");
+    }
+
+    #[test]
+    fn labels_are_bounded() {
+        let known = [
+            "route", "limit", "outcome", "verdict", "reason", "result", "target", "version",
+        ];
+        for metric in ALL {
+            for label in metric.labels {
+                assert!(known.contains(label), "{} has {label}", metric.name);
+            }
+        }
+    }
+
+    #[test]
+    fn bounds_rise() {
+        for metric in ALL {
+            if let Kind::Histogram(bounds) = metric.kind {
+                assert!(bounds.len() >= 10, "{}", metric.name);
+                assert!(
+                    bounds.windows(2).all(|pair| pair[0] < pair[1]),
+                    "{}",
+                    metric.name
+                );
+            }
+        }
+    }
+
+    /// A series that starts at zero must carry the very text that is counted later.
+    #[test]
+    fn label_values_are_those_of_the_core() {
+        let outcomes = [
+            Outcome::Accepted,
+            Outcome::Throttled { wait: None },
+            Outcome::Transient,
+            Outcome::Permanent,
+        ];
+        assert_eq!(outcomes.map(Outcome::label).as_slice(), OUTCOMES);
+        let reasons = [
+            DeadReason::Rejected,
+            DeadReason::AttemptsExhausted,
+            DeadReason::Undecodable,
+            DeadReason::Oversized,
+            DeadReason::Expired,
+            DeadReason::Denied,
+        ];
+        assert_eq!(reasons.map(DeadReason::label).as_slice(), REASONS);
+        let verdicts = [
+            Verdict::Done,
+            Verdict::Dropped,
+            Verdict::Later {
+                delay: Duration::ZERO,
+                headers: Vec::new(),
+            },
+            Verdict::GiveBack,
+            Verdict::Dead {
+                reason: DeadReason::Denied,
+                headers: Vec::new(),
+            },
+        ];
+        let labels: Vec<_> = verdicts.iter().map(Verdict::label).collect();
+        assert_eq!(labels, VERDICTS);
+    }
+}

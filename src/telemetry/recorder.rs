@@ -1,0 +1,115 @@
+//! The recorder behind the meters, and what a scrape reads.
+
+use std::sync::OnceLock;
+use std::time::Duration;
+
+use metrics_exporter_prometheus::{
+    Matcher, PrometheusBuilder, PrometheusHandle, PrometheusRecorder,
+};
+use tokio::task::JoinHandle;
+use tokio_util::sync::CancellationToken;
+
+use super::meters;
+use super::names::{self, Kind};
+
+/// Samples of histograms pile up until somebody scrapes or does this.
+const UPKEEP_EVERY: Duration = Duration::from_secs(5);
+
+static INSTALLED: OnceLock<Metrics> = OnceLock::new();
+
+/// The process's metrics. Copies are the same.
+#[derive(Clone, Debug)]
+pub struct Metrics {
+    handle: PrometheusHandle,
+}
+
+impl Metrics {
+    /// All metrics in Prometheus' text format.
+    #[must_use]
+    pub fn render(&self) -> String {
+        self.handle.render()
+    }
+
+    /// Keeps memory bounded while nobody scrapes. Ends with `stop`. Needs a runtime.
+    pub fn spawn_upkeep(&self, stop: CancellationToken) -> JoinHandle<()> {
+        let handle = self.handle.clone();
+        tokio::spawn(async move {
+            let mut tick = tokio::time::interval(UPKEEP_EVERY);
+            tick.set_missed_tick_behavior(tokio::time::MissedTickBehavior::Delay);
+            while stop.run_until_cancelled(tick.tick()).await.is_some() {
+                handle.run_upkeep();
+            }
+        })
+    }
+}
+
+/// Installs the recorder for the whole process; a second call answers the same one.
+///
+/// If another recorder is in place already (a test's), that one keeps counting and what this
+/// answers stays empty, with a warning in the log.
+#[must_use]
+pub fn install() -> Metrics {
+    INSTALLED
+        .get_or_init(|| {
+            let recorder = build();
+            let handle = recorder.handle();
+            if metrics::set_global_recorder(recorder).is_err() {
+                tracing::warn!("another metrics recorder is installed: /metrics stays empty");
+            }
+            describe();
+            meters::process();
+            Metrics { handle }
+        })
+        .clone()
+}
+
+/// A recorder with buckets for every histogram. No idle timeout: that would orphan the handles
+/// that the rooms keep.
+pub(super) fn build() -> PrometheusRecorder {
+    let mut builder = PrometheusBuilder::new();
+    for metric in names::ALL {
+        if let Kind::Histogram(bounds) = metric.kind {
+            builder = builder
+                .set_buckets_for_metric(Matcher::Full(metric.name.to_owned()), bounds)
+                .expect("it refuses only an empty list of bounds, and a test checks that none is");
+        }
+    }
+    builder.build_recorder()
+}
+
+/// Tells the recorder every help text.
+#[allow(
+    clippy::disallowed_macros,
+    reason = "the one place that describes metrics"
+)]
+pub(super) fn describe() {
+    for metric in names::ALL {
+        match metric.kind {
+            Kind::Counter => metrics::describe_counter!(metric.name, metric.help),
+            Kind::Gauge => metrics::describe_gauge!(metric.name, metric.help),
+            Kind::Histogram(_) => metrics::describe_histogram!(metric.name, metric.help),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::telemetry::meters::LinkMeters;
+
+    #[tokio::test]
+    async fn installing_twice_is_installing_once() {
+        let first = install();
+        let second = install();
+        LinkMeters::new("redis").up.set(1.0);
+        let line = "sluiced_link_up{target=\"redis\"} 1";
+        assert!(first.render().contains(line));
+        assert!(second.render().contains(line));
+        assert!(first.render().contains("sluiced_build_info{version="));
+
+        let stop = CancellationToken::new();
+        let upkeep = first.spawn_upkeep(stop.clone());
+        stop.cancel();
+        upkeep.await.expect("the upkeep ends when told to");
+    }
+}

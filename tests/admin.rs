@@ -1,0 +1,256 @@
+//! The admin listener over real TCP, asked the way probes and scrapers ask.
+
+use std::net::SocketAddr;
+use std::time::Duration;
+
+use sluiced::admin::{self, Health};
+use sluiced::cli::health::{self, HealthArgs};
+use sluiced::core::time::Mono;
+use sluiced::ports::clock::Clock;
+use sluiced::ports::link::Link;
+use sluiced::telemetry::{self, meters::LinkMeters};
+use tokio::io::{AsyncReadExt, AsyncWriteExt};
+use tokio::net::TcpStream;
+use tokio::sync::watch;
+use tokio::task::JoinHandle;
+use tokio_util::sync::CancellationToken;
+
+const BOUND: Duration = Duration::from_secs(20);
+
+struct Running {
+    address: SocketAddr,
+    health: Health,
+    stop: CancellationToken,
+    task: JoinHandle<()>,
+}
+
+impl Running {
+    async fn start() -> Self {
+        let admin = admin::bind("127.0.0.1:0")
+            .await
+            .expect("a free port")
+            .expect("a listener");
+        let address = admin.address();
+        let health = Health::new(Clock::start());
+        let stop = CancellationToken::new();
+        let serving = admin.serve(telemetry::install(), health.clone(), stop.clone());
+        Self {
+            address,
+            health,
+            stop,
+            task: tokio::spawn(serving),
+        }
+    }
+
+    /// Status line and headers, then the body.
+    async fn ask(&self, request: &str) -> (String, String) {
+        let mut stream = TcpStream::connect(self.address).await.expect("connected");
+        stream
+            .write_all(request.as_bytes())
+            .await
+            .expect("the request is written");
+        let mut text = String::new();
+        tokio::time::timeout(BOUND, stream.read_to_string(&mut text))
+            .await
+            .expect("the answer ends in time")
+            .expect("the answer is text");
+        let (head, body) = text.split_once("\r\n\r\n").expect("a head and a body");
+        (head.to_owned(), body.to_owned())
+    }
+
+    async fn get(&self, path: &str) -> (String, String) {
+        self.ask(&format!("GET {path} HTTP/1.1\r\nHost: test\r\n\r\n"))
+            .await
+    }
+
+    async fn until(&self, path: &str, status: &str) -> String {
+        tokio::time::timeout(BOUND, async {
+            loop {
+                let (head, body) = self.get(path).await;
+                if head.contains(status) {
+                    return body;
+                }
+            }
+        })
+        .await
+        .expect("the status comes in time")
+    }
+
+    async fn end(self) {
+        self.stop.cancel();
+        tokio::time::timeout(BOUND, self.task)
+            .await
+            .expect("it stops in time")
+            .expect("it stops in peace");
+    }
+
+    async fn check(&self, path: &str) -> (String, String) {
+        let url = format!("http://{}{path}", self.address);
+        check(&url).await
+    }
+}
+
+/// `sluiced health`: its exit code and what it wrote.
+async fn check(url: &str) -> (String, String) {
+    let args = HealthArgs {
+        url: url.parse().expect("a URL"),
+    };
+    let mut out = Vec::new();
+    let code = health::run(&args, &mut out).await.expect("it writes");
+    (
+        format!("{code:?}"),
+        String::from_utf8(out).expect("it writes text"),
+    )
+}
+
+fn code(code: std::process::ExitCode) -> String {
+    format!("{code:?}")
+}
+
+#[tokio::test]
+async fn metrics_are_in_prometheus_format() {
+    let running = Running::start().await;
+    LinkMeters::new("rabbitmq").up.set(1.0);
+    let (head, body) = running.get("/metrics").await;
+    assert!(head.starts_with("HTTP/1.1 200"), "{head}");
+    assert!(
+        head.contains("content-type: text/plain; version=0.0.4"),
+        "{head}"
+    );
+    assert!(
+        body.contains("sluiced_link_up{target=\"rabbitmq\"} 1"),
+        "{body}"
+    );
+    assert!(body.contains("# TYPE sluiced_build_info gauge"), "{body}");
+    running.end().await;
+}
+
+#[tokio::test]
+async fn readiness_names_what_is_missing_and_since_when() {
+    let running = Running::start().await;
+    assert!(running.get("/readyz").await.0.starts_with("HTTP/1.1 200"));
+
+    let (redis, link) = watch::channel(Link::Up);
+    running.health.component("redis", link);
+    let (rabbitmq, link) = watch::channel(Link::Connecting);
+    running.health.component("rabbitmq", link);
+    let (head, body) = running.get("/readyz").await;
+    assert!(head.starts_with("HTTP/1.1 503"), "{head}");
+    let page: serde_json::Value = serde_json::from_str(&body).expect("JSON");
+    assert_eq!(page["status"], "not ready");
+    assert_eq!(page["missing"].as_array().map(Vec::len), Some(1));
+    assert_eq!(page["missing"][0]["name"], "rabbitmq");
+    assert_eq!(page["missing"][0]["reason"], "connecting");
+    let since = page["missing"][0]["since"].as_str().expect("a time");
+    since.parse::<jiff::Timestamp>().expect("RFC 3339");
+    assert!(page["missing"][0]["seconds"].as_f64().is_some());
+
+    rabbitmq.send_replace(Link::Up);
+    let body = running.until("/readyz", "200").await;
+    assert_eq!(body, r#"{"status":"ready"}"#);
+
+    redis.send_replace(Link::Down("connection refused".into()));
+    let body = running.until("/readyz", "503").await;
+    assert!(body.contains("connection refused"), "{body}");
+    // What is away does not make the process ill: a restart would not help.
+    assert!(running.get("/healthz").await.0.starts_with("HTTP/1.1 200"));
+    running.end().await;
+}
+
+#[tokio::test]
+async fn a_lane_that_is_stuck_is_neither_alive_nor_ready() {
+    let running = Running::start().await;
+    let lane = running.health.lane("sms");
+    assert!(running.get("/healthz").await.0.starts_with("HTTP/1.1 200"));
+    lane.beat(Mono::from_micros(0));
+    let (head, body) = running.get("/healthz").await;
+    assert!(head.starts_with("HTTP/1.1 503"), "{head}");
+    assert!(body.contains(r#""name":"sms""#), "{body}");
+    let (head, body) = running.get("/readyz").await;
+    assert!(head.starts_with("HTTP/1.1 503"), "{head}");
+    assert!(body.contains(r#""name":"lane sms""#), "{body}");
+    running.end().await;
+}
+
+#[tokio::test]
+async fn the_health_command_says_by_its_exit_code() {
+    let running = Running::start().await;
+    let (exit, text) = running.check("/readyz").await;
+    assert_eq!(exit, code(std::process::ExitCode::SUCCESS), "{text}");
+    running.health.stopping();
+    let (exit, text) = running.check("/readyz").await;
+    assert_eq!(exit, code(std::process::ExitCode::FAILURE), "{text}");
+    assert!(text.contains("503") && text.contains("stopping"), "{text}");
+    let address = running.address;
+    running.end().await;
+
+    let (exit, text) = check(&format!("http://{address}/readyz")).await;
+    assert_eq!(exit, code(std::process::ExitCode::FAILURE));
+    assert!(text.contains("refused"), "{text}");
+}
+
+#[tokio::test]
+async fn a_connection_serves_one_request_and_other_paths_are_refused() {
+    let running = Running::start().await;
+    // Two requests at once: the answer to the first closes the connection.
+    let request = "GET /healthz HTTP/1.1\r\nHost: test\r\n\r\n";
+    let (head, body) = running.ask(&request.repeat(2)).await;
+    assert!(head.to_lowercase().contains("connection: close"), "{head}");
+    assert_eq!(body, r#"{"status":"alive"}"#);
+
+    assert!(running.get("/").await.0.starts_with("HTTP/1.1 404"));
+    let post = "POST /readyz HTTP/1.1\r\nHost: test\r\nContent-Length: 0\r\n\r\n";
+    assert!(running.ask(post).await.0.starts_with("HTTP/1.1 405"));
+    let huge = format!(
+        "GET /healthz HTTP/1.1\r\nHost: test\r\nX-Pad: {}\r\n\r\n",
+        "x".repeat(20_000)
+    );
+    assert!(running.ask(&huge).await.0.starts_with("HTTP/1.1 431"));
+    running.end().await;
+}
+
+#[tokio::test]
+async fn silent_clients_hold_no_place_for_ever() {
+    let running = Running::start().await;
+    // More than there are places; all of them say nothing.
+    let mut silent = Vec::new();
+    for _ in 0..40 {
+        silent.push(
+            TcpStream::connect(running.address)
+                .await
+                .expect("connected"),
+        );
+    }
+    let (head, _) = running.get("/healthz").await;
+    assert!(head.starts_with("HTTP/1.1 200"), "{head}");
+    drop(silent);
+    running.end().await;
+}
+
+#[tokio::test]
+async fn stopping_does_not_wait_for_silent_clients() {
+    let running = Running::start().await;
+    let _silent = TcpStream::connect(running.address)
+        .await
+        .expect("connected");
+    let address = running.address;
+    running.end().await;
+    assert!(TcpStream::connect(address).await.is_err());
+}
+
+#[tokio::test]
+async fn an_address_that_is_taken_is_named_with_its_key() {
+    let taken = std::net::TcpListener::bind("127.0.0.1:0").expect("a free port");
+    let address = taken.local_addr().expect("an address").to_string();
+    let text = admin::bind(&address)
+        .await
+        .expect_err("it is taken")
+        .to_string();
+    assert!(text.starts_with("admin.listen: "), "{text}");
+    assert!(text.contains(&address), "{text}");
+    assert!(text.contains("another process has it"), "{text}");
+
+    let text = admin::bind("nonsense").await.expect_err("no address");
+    assert!(text.to_string().contains("write host:port"), "{text}");
+    assert!(admin::bind("").await.expect("none is fine").is_none());
+}

@@ -1,0 +1,150 @@
+//! A private RabbitMQ server on ports of its own, with its own epmd.
+
+use std::path::PathBuf;
+use std::process::{Command, Output};
+use std::sync::{Mutex, OnceLock};
+use std::time::Duration;
+
+use super::process::{PrivateProcess, free_port};
+
+const BIN: &str = "/usr/lib/rabbitmq/bin";
+/// An Erlang node boots slowly on a busy machine.
+const BOOT: Duration = Duration::from_secs(90);
+
+/// A server that is killed with the test process.
+#[derive(Debug)]
+pub struct Rabbit {
+    dir: tempfile::TempDir,
+    port: u16,
+    env: Vec<(String, String)>,
+    process: Mutex<Option<PrivateProcess>>,
+}
+
+impl Rabbit {
+    /// The server that all tests of this binary share, started at first use.
+    pub fn shared() -> &'static Self {
+        static SERVER: OnceLock<Rabbit> = OnceLock::new();
+        SERVER.get_or_init(Self::start)
+    }
+
+    /// A server of its own, ready for connections.
+    #[must_use]
+    pub fn start() -> Self {
+        let dir = tempfile::Builder::new()
+            .prefix("sluiced-rabbit-")
+            .tempdir()
+            .expect("a directory for a private RabbitMQ");
+        let port = free_port();
+        let server = Self {
+            env: environment(&dir, port),
+            dir,
+            port,
+            process: Mutex::new(None),
+        };
+        server.boot();
+        server
+    }
+
+    /// Where clients connect to.
+    #[must_use]
+    pub fn url(&self) -> String {
+        format!("amqp://guest:guest@127.0.0.1:{}/%2f", self.port)
+    }
+
+    /// Starts the server again after [`Rabbit::kill`], with the same data and port.
+    pub fn boot(&self) {
+        let script = format!("epmd -port \"$ERL_EPMD_PORT\" & {BIN}/rabbitmq-server");
+        let process = PrivateProcess::start(&script, self.env.clone(), self.dir.path());
+        *self.process.lock().unwrap() = Some(process);
+        let end = std::time::SystemTime::now() + BOOT;
+        while !self.is_ready() {
+            assert!(
+                std::time::SystemTime::now() < end,
+                "RabbitMQ did not start; its output:\n{}",
+                std::fs::read_to_string(self.log()).unwrap_or_default()
+            );
+            std::thread::sleep(Duration::from_millis(50));
+        }
+    }
+
+    /// Kills the server without a goodbye.
+    pub fn kill(&self) {
+        if let Some(process) = self.process.lock().unwrap().take() {
+            process.stop();
+        }
+    }
+
+    /// Runs `rabbitmqctl` against this server; panics if it fails.
+    pub fn ctl(&self, arguments: &[&str]) -> String {
+        let output: Output = Command::new(format!("{BIN}/rabbitmqctl"))
+            .args(arguments)
+            .envs(self.env.clone())
+            .output()
+            .expect("rabbitmqctl can be run");
+        assert!(
+            output.status.success(),
+            "rabbitmqctl {arguments:?}: {}{}",
+            String::from_utf8_lossy(&output.stdout),
+            String::from_utf8_lossy(&output.stderr)
+        );
+        String::from_utf8_lossy(&output.stdout).into_owned()
+    }
+
+    fn log(&self) -> PathBuf {
+        self.dir.path().join("output.log")
+    }
+
+    /// A broker that greets with `connection.start` has its listener and its database up.
+    fn is_ready(&self) -> bool {
+        use std::io::{Read, Write};
+        let Ok(mut stream) = std::net::TcpStream::connect(("127.0.0.1", self.port)) else {
+            return false;
+        };
+        let mut first = [0_u8; 1];
+        stream
+            .set_read_timeout(Some(Duration::from_secs(5)))
+            .and_then(|()| stream.write_all(b"AMQP\x00\x00\x09\x01"))
+            .and_then(|()| stream.read_exact(&mut first))
+            .is_ok()
+            && first == [1]
+    }
+}
+
+fn environment(dir: &tempfile::TempDir, port: u16) -> Vec<(String, String)> {
+    let path = |name: &str| dir.path().join(name).display().to_string();
+    std::fs::write(
+        dir.path().join("rabbitmq.conf"),
+        format!(
+            "listeners.tcp.default = 127.0.0.1:{port}\n\
+             disk_free_limit.absolute = 50MB\n\
+             vm_memory_high_watermark.absolute = 2GB\n\
+             log.console = true\nlog.console.level = warning\n"
+        ),
+    )
+    .expect("the configuration of a private RabbitMQ");
+    std::fs::write(dir.path().join("plugins"), "[].\n").expect("the plugins of a private RabbitMQ");
+    [
+        ("HOME", dir.path().display().to_string()),
+        ("RABBITMQ_NODENAME", format!("sluiced-{port}@localhost")),
+        ("RABBITMQ_NODE_PORT", port.to_string()),
+        ("RABBITMQ_DIST_PORT", free_port().to_string()),
+        ("ERL_EPMD_PORT", free_port().to_string()),
+        ("ERL_EPMD_ADDRESS", "127.0.0.1".to_owned()),
+        ("RABBITMQ_CONFIG_FILE", path("rabbitmq.conf")),
+        ("RABBITMQ_CONF_ENV_FILE", path("none.conf")),
+        ("RABBITMQ_ENABLED_PLUGINS_FILE", path("plugins")),
+        ("RABBITMQ_MNESIA_BASE", path("data")),
+        ("RABBITMQ_LOG_BASE", path("log")),
+        ("RABBITMQ_PID_FILE", path("pid")),
+        // Two schedulers that do not spin: the machine belongs to the tests too.
+        (
+            "RABBITMQ_SERVER_ADDITIONAL_ERL_ARGS",
+            "+S 2:2 +sbwt none +sbwtdcpu none +sbwtdio none".to_owned(),
+        ),
+        ("ERL_CRASH_DUMP_SECONDS", "0".to_owned()),
+        ("LANG", "C.UTF-8".to_owned()),
+    ]
+    .into_iter()
+    .map(|(name, value)| (name.to_owned(), value))
+    .collect()
+}
