@@ -13,5 +13,6 @@ pub mod ports;
 pub mod provider;
 pub mod queue;
 pub mod settings;
+pub mod sim;
 pub mod telemetry;
 pub mod wire;

@@ -5,7 +5,7 @@ use std::process::ExitCode;
 
 use clap::{Parser, Subcommand};
 use sluiced::cli::exit::Exit;
-use sluiced::cli::{check, demo, health, provider, run};
+use sluiced::cli::{check, demo, health, provider, run, sim};
 use sluiced::wire;
 
 /// Sends a RabbitMQ queue to a rate-limited downstream: as fast as the limit that all replicas
@@ -30,6 +30,9 @@ enum Command {
     /// A provider that judges its callers (for tests and benchmarks)
     #[command(hide = true)]
     Provider(provider::ProviderArgs),
+    /// Simulates fleets with a virtual clock (for tests; replays a failing seed)
+    #[command(hide = true)]
+    Sim(sim::SimArgs),
 }
 
 fn main() -> ExitCode {
@@ -75,6 +78,7 @@ async fn dispatch(command: Command) -> Result<ExitCode, Box<dyn std::error::Erro
             provider::run(args, &mut out).await?;
             Exit::Done
         }
+        Command::Sim(args) => return Ok(sim::run(&args, &mut out)?.into()),
     };
     Ok(exit.into())
 }

@@ -6,3 +6,4 @@ pub mod exit;
 pub mod health;
 pub mod provider;
 pub mod run;
+pub mod sim;

@@ -1,0 +1,116 @@
+//! `sluiced sim`: replays and hunts failures of the simulated fleet (hidden from the help).
+
+use std::io::{self, Write};
+
+use clap::Args;
+
+use crate::sim::{Report, Scenario, run as simulate};
+
+/// Which runs.
+#[derive(Clone, Debug, Args)]
+pub struct SimArgs {
+    /// Runs this seed only, and tells all about it.
+    #[arg(long)]
+    pub seed: Option<u64>,
+    /// How many seeds to run.
+    #[arg(long, default_value_t = 300)]
+    pub seeds: u64,
+    /// The first of them.
+    #[arg(long, default_value_t = 1)]
+    pub from: u64,
+    /// One line for every run; with `--seed`, its events too.
+    #[arg(long)]
+    pub verbose: bool,
+    /// How many of its last events are shown.
+    #[arg(long, default_value_t = 60)]
+    pub events: usize,
+}
+
+/// Runs the simulation; the exit code says whether all runs held.
+///
+/// # Errors
+/// When `out` cannot be written to.
+pub fn run(args: &SimArgs, out: &mut dyn Write) -> io::Result<u8> {
+    if let Some(seed) = args.seed {
+        let scenario = Scenario::from_seed(seed);
+        let report = simulate(&scenario);
+        write!(out, "{scenario}")?;
+        line(out, &scenario, &report)?;
+        writeln!(out, "fingerprint {:016x}", report.trace.fingerprint())?;
+        if report.failure.is_some() || args.verbose {
+            events(out, &report, args.events)?;
+        }
+        return failure(out, &scenario, &report);
+    }
+    let mut failed = 0_u64;
+    let (mut calls, mut asks, mut faults) = (0, 0.0, 0);
+    for seed in args.from..args.from.saturating_add(args.seeds) {
+        let scenario = Scenario::from_seed(seed);
+        let report = simulate(&scenario);
+        calls += report.calls;
+        asks += report.asks_per_message * report.calls as f64;
+        faults += scenario.faults.len();
+        if args.verbose {
+            line(out, &scenario, &report)?;
+        }
+        if report.failure.is_some() {
+            failed += 1;
+            if failed == 1 {
+                write!(out, "{scenario}")?;
+                line(out, &scenario, &report)?;
+                events(out, &report, args.events)?;
+            }
+            failure(out, &scenario, &report)?;
+        }
+    }
+    writeln!(
+        out,
+        "{} seeds, {failed} failed; {calls} calls, {:.4} asks per message, {faults} faults",
+        args.seeds,
+        asks / calls.max(1) as f64,
+    )?;
+    Ok(u8::from(failed > 0))
+}
+
+fn line(out: &mut dyn Write, scenario: &Scenario, report: &Report) -> io::Result<()> {
+    writeln!(
+        out,
+        "seed {:<6} {:>9} x{:<4} {:>8.2} s {:>6} calls, worst window {:>5}, used {} of {} slots ({} allowed), \
+         {:.4} asks per message, {} denied at the turn, least served {}, missed {}, burnt {}, repeats {}",
+        scenario.seed,
+        scenario.rate.to_string(),
+        scenario.replicas,
+        report.length as f64 / 1e6,
+        report.calls,
+        report.worst,
+        percent(report.used),
+        report.slots,
+        report.allowed,
+        report.asks_per_message,
+        report.denied_at_turn,
+        percent(report.least_served),
+        report.missed,
+        report.burnt,
+        report.repeats,
+    )
+}
+
+fn percent(part: Option<f64>) -> String {
+    part.map_or_else(|| "-".to_owned(), |part| format!("{:.2} %", part * 100.0))
+}
+
+fn events(out: &mut dyn Write, report: &Report, count: usize) -> io::Result<()> {
+    for event in report.trace.tail(count) {
+        writeln!(out, "{event}")?;
+    }
+    Ok(())
+}
+
+fn failure(out: &mut dyn Write, scenario: &Scenario, report: &Report) -> io::Result<u8> {
+    let Some(why) = &report.failure else {
+        return Ok(0);
+    };
+    writeln!(out, "FAILED {why}")?;
+    writeln!(out, "replay with: sluiced sim --seed {}", scenario.seed)?;
+    Ok(1)
+}

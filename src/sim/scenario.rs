@@ -1,0 +1,319 @@
+//! What is simulated: a fleet, its surroundings, and what goes wrong when. All of it follows from
+//! one seed, and a few scenarios have names.
+
+use std::fmt;
+use std::num::NonZeroU32;
+use std::time::Duration;
+
+use crate::core::rate::{Rate, Span};
+use crate::core::schedule::{DEFAULT_HORIZON, Pace};
+use crate::core::time::micros;
+
+use super::dice::Dice;
+
+const SECOND: u64 = 1_000_000;
+
+/// Something that goes wrong, or just happens.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Fault {
+    /// A replica dies: its messages go back to the queue, its slots are lost.
+    Crash,
+    /// A replica stops in good order.
+    Leave,
+    /// A new replica starts.
+    Join,
+    /// A replica stands still for so long, then does all at once what was due.
+    Pause(Duration),
+    /// The store forgets everything.
+    Flush,
+    /// The store's process is replaced by one without state, or with an older copy of it.
+    Restart { older_copy: bool },
+    /// The store does not answer for so long.
+    Down(Duration),
+    /// The store's clock jumps by so many microseconds.
+    Step(i64),
+    /// The downstream asks for a pause; some replicas hear of it at once.
+    Throttle { wait: Duration, heard: bool },
+}
+
+/// How messages come.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Load {
+    /// All of them wait from the start.
+    Backlog,
+    /// One after the other, so many per thousand of what the limit allows.
+    Arrivals(u64),
+}
+
+/// The distances between the parts and how well the machines keep time.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Surroundings {
+    /// Median of one way to the store.
+    pub to_store: Duration,
+    /// What the ways of a replica to the store and back may differ by, each drawn once: up to this.
+    pub lopsided: Duration,
+    /// Ways to the store that take up to 300 ms, per million.
+    pub slow_ways: u64,
+    /// Requests that fail, per million: half of them after they were executed.
+    pub lost_asks: u64,
+    /// Median lateness of a timer.
+    pub lateness: Duration,
+    /// Timers that are late by up to [`Surroundings::late_most`], per million.
+    pub late_wakes: u64,
+    pub late_most: Duration,
+    /// Drift of each replica's clock: up to this many millionths, either way.
+    pub drift: i64,
+    /// Spread of the way to the downstream, on top of a constant.
+    pub transit: Duration,
+    /// Median of how long a call takes.
+    pub call: Duration,
+}
+
+/// All that a run needs.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Scenario {
+    pub name: String,
+    pub seed: u64,
+    pub rate: Rate,
+    pub headroom: Duration,
+    pub horizon: Duration,
+    pub replicas: u32,
+    /// They start one after the other within this time.
+    pub stagger: Duration,
+    pub prefetch: u32,
+    pub messages: u32,
+    pub load: Load,
+    pub around: Surroundings,
+    /// What happens when, in order.
+    pub faults: Vec<(u64, Fault)>,
+}
+
+impl Surroundings {
+    /// A quiet data centre.
+    #[must_use]
+    pub const fn calm() -> Self {
+        Self {
+            to_store: Duration::from_micros(150),
+            lopsided: Duration::ZERO,
+            slow_ways: 0,
+            lost_asks: 0,
+            lateness: Duration::from_micros(100),
+            late_wakes: 1_000,
+            late_most: Duration::from_millis(3),
+            drift: 50,
+            transit: Duration::ZERO,
+            call: Duration::from_millis(20),
+        }
+    }
+}
+
+impl Scenario {
+    /// A fleet with a backlog of `seconds` in calm surroundings, in which nothing goes wrong.
+    #[must_use]
+    pub fn calm(name: &str, seed: u64, rate: Rate, replicas: u32, seconds: u64) -> Self {
+        let expected = rate.per_second() * seconds as f64;
+        let mut scenario = Self {
+            name: name.to_owned(),
+            seed,
+            rate,
+            headroom: Duration::from_millis(5),
+            horizon: DEFAULT_HORIZON,
+            replicas,
+            stagger: Duration::from_millis(20),
+            prefetch: 0,
+            messages: (expected as u32).max(1),
+            load: Load::Backlog,
+            around: Surroundings::calm(),
+            faults: Vec::new(),
+        };
+        scenario.prefetch = scenario.ample_prefetch();
+        scenario.messages += scenario.prefetch * replicas;
+        scenario
+    }
+
+    /// The pace of the limit.
+    #[must_use]
+    pub fn pace(&self) -> Pace {
+        Pace::new(self.rate, self.headroom, self.horizon)
+    }
+
+    /// What a replica holds so that the prefetch is never what holds it up: a round of the
+    /// line at its share, what its calls in flight take, and a lease.
+    #[must_use]
+    pub fn ample_prefetch(&self) -> u32 {
+        let share = self.rate.per_second() / f64::from(self.replicas.max(1));
+        let call = self.around.call.as_secs_f64() * 4.0;
+        ((share * (1.2 + call)) as u32 + self.pace().batch() as u32).max(4)
+    }
+
+    /// Whether messages can be called more than once.
+    #[must_use]
+    pub fn crashes(&self) -> bool {
+        self.faults.iter().any(|(_, fault)| *fault == Fault::Crash)
+    }
+
+    /// Whether nothing goes wrong and nobody comes or goes.
+    #[must_use]
+    pub fn is_calm(&self) -> bool {
+        self.faults.is_empty() && self.around.slow_ways == 0 && self.around.lost_asks == 0
+    }
+
+    /// How long the messages take at the full rate, in microseconds.
+    #[must_use]
+    pub fn length(&self) -> u64 {
+        let pace = self.pace();
+        let full = u64::from(self.messages) * pace.period() / pace.units();
+        match self.load {
+            Load::Backlog => full,
+            Load::Arrivals(per_mille) => full * 1000 / per_mille.max(1),
+        }
+    }
+
+    /// The scenario of a seed.
+    #[must_use]
+    pub fn from_seed(seed: u64) -> Self {
+        let mut dice = Dice::new(seed);
+        let (rate, seconds) = rate(&mut dice);
+        let mut s = Self::calm("seed", seed, rate, fleet(&mut dice, rate), seconds);
+        s.headroom = Duration::from_millis(if micros(rate.window()) > 2 * SECOND {
+            dice.pick(&[5, 20, 50])
+        } else {
+            dice.pick(&[5, 5, 10, 20])
+        });
+        s.horizon = Duration::from_millis(dice.pick(&[150, 150, 150, 60, 250, 500]));
+        s.stagger = Duration::from_millis(dice.pick(&[0, 5, 100, 1_000]));
+        s.around.to_store = Duration::from_micros(dice.pick(&[50, 100, 200, 500]));
+        s.around.call = Duration::from_millis(dice.pick(&[3, 20, 100]));
+        s.messages -= s.prefetch * s.replicas;
+        s.prefetch = s.ample_prefetch();
+        s.messages += s.prefetch * s.replicas;
+        if dice.chance(150_000) {
+            s.prefetch = (s.prefetch / 8).max(1);
+        }
+        if dice.chance(200_000) {
+            s.load = Load::Arrivals(dice.pick(&[50, 300, 700, 900]));
+            s.messages = (s.messages / 3).max(20);
+        }
+        if dice.chance(750_000) {
+            roughen(&mut dice, &mut s);
+        }
+        s
+    }
+}
+
+fn rate(dice: &mut Dice) -> (Rate, u64) {
+    // Seconds of virtual time for each, so that a run stays within a few thousand messages.
+    let (units, window, seconds) = dice.pick(&[
+        (5, SECOND, 60),
+        (50, SECOND, 30),
+        (400, SECOND, 6),
+        (400, SECOND, 6),
+        (400, SECOND, 6),
+        (300, 5 * SECOND, 60),
+        (60, 60 * SECOND, 300),
+        (1_000, SECOND, 4),
+        (5_000, SECOND, 2),
+    ]);
+    let (units, window, seconds) = if dice.chance(10_000) {
+        (20_000, SECOND, 2)
+    } else {
+        (units, window, seconds)
+    };
+    let units = NonZeroU32::new(units).unwrap_or(NonZeroU32::MIN);
+    let rate = Rate::new(units, Duration::from_micros(window));
+    (rate.expect("all rates in the list are in range"), seconds)
+}
+
+fn fleet(dice: &mut Dice, rate: Rate) -> u32 {
+    let most = if rate.per_second() < 100.0 { 40 } else { 1_000 };
+    dice.pick(&[1, 2, 4, 4, 4, 10, 10, 30, 100, 1_000_u32])
+        .min(most)
+}
+
+/// Worsens the surroundings and lets things go wrong.
+fn roughen(dice: &mut Dice, s: &mut Scenario) {
+    if dice.chance(300_000) {
+        s.around.slow_ways = dice.pick(&[300, 3_000, 20_000]);
+    }
+    if dice.chance(300_000) {
+        s.around.lopsided = s.headroom / 4;
+    }
+    if dice.chance(300_000) {
+        s.around.lost_asks = dice.pick(&[300, 3_000, 50_000]);
+    }
+    if dice.chance(300_000) {
+        s.around.late_wakes = 10_000;
+        s.around.late_most = s.headroom * 2;
+    }
+    let kinds = 1 + dice.below(3);
+    let mut faults = Vec::new();
+    for _ in 0..kinds {
+        let kind = dice.below(9);
+        for _ in 0..=dice.below(4) {
+            let at = dice.below(s.length());
+            faults.push((at, fault(dice, kind, s)));
+            if faults
+                .last()
+                .is_some_and(|(_, fault)| *fault == Fault::Crash)
+            {
+                faults.push((at + dice.below(SECOND), Fault::Join));
+            }
+        }
+    }
+    faults.sort_by_key(|(at, _)| *at);
+    s.faults = faults;
+}
+
+fn fault(dice: &mut Dice, kind: u64, s: &Scenario) -> Fault {
+    match kind {
+        0 => Fault::Crash,
+        1 => Fault::Leave,
+        2 => Fault::Join,
+        3 => Fault::Pause(Duration::from_millis(
+            dice.pick(&[10, 50, 100, 200, 1_000, 3_000]),
+        )),
+        4 => Fault::Flush,
+        5 => Fault::Restart {
+            older_copy: dice.chance(500_000),
+        },
+        6 => Fault::Down(Duration::from_millis(dice.pick(&[20, 300, 2_000]))),
+        7 => {
+            let small = [20_000, 50_000, 90_000];
+            let large = [150_000, 2 * SECOND, 60 * SECOND, 86_400 * SECOND];
+            let by = if dice.chance(500_000) {
+                dice.pick(&small)
+            } else {
+                dice.pick(&large)
+            };
+            let by = i64::try_from(by).unwrap_or_default();
+            Fault::Step(if dice.chance(500_000) { by } else { -by })
+        }
+        _ => Fault::Throttle {
+            wait: Duration::from_micros(dice.below(micros(s.rate.window()).min(2 * SECOND))),
+            heard: dice.chance(700_000),
+        },
+    }
+}
+
+impl fmt::Display for Scenario {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        writeln!(
+            f,
+            "{} (seed {}): {} with headroom {} and horizon {}, {} replicas of prefetch {}, {} messages, {:?}",
+            self.name,
+            self.seed,
+            self.rate,
+            Span(self.headroom),
+            Span(self.horizon),
+            self.replicas,
+            self.prefetch,
+            self.messages,
+            self.load,
+        )?;
+        writeln!(f, "  {:?}", self.around)?;
+        for (at, fault) in &self.faults {
+            writeln!(f, "  {:>10.3} s  {fault:?}", *at as f64 / 1e6)?;
+        }
+        Ok(())
+    }
+}

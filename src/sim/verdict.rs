@@ -1,0 +1,357 @@
+//! Judges a run while it happens, and sums it up.
+
+use std::fmt;
+use std::time::Duration;
+
+use crate::core::schedule::{Answer, Ask, Pace};
+use crate::core::time::{Mono, StoreTime, micros};
+use crate::core::window::Tally;
+
+use super::replica::Replica;
+use super::scenario::{Fault, Load, Scenario};
+use super::trace::Trace;
+
+/// A replica that is told its turn waits for it; only checks of its clock come earlier.
+const CLOCK_CHECK: u64 = 9_000_000;
+/// What the mapping of the clocks may make an ask early.
+const TURN_DOUBT: Duration = Duration::from_millis(2);
+/// A client's patience with the store, its first backoff and some way.
+const ASK_LOST: u64 = 600_000;
+/// Only a window with so many slots says something about the use of the limit.
+const ENOUGH: u64 = 200;
+
+/// What a run came to.
+#[derive(Clone, Debug)]
+pub struct Report {
+    /// What must not be, if it was.
+    pub failure: Option<String>,
+    pub trace: Trace,
+    /// Virtual time, in microseconds.
+    pub length: u64,
+    pub calls: u64,
+    /// The most calls in any window of the limit's length.
+    pub worst: u64,
+    pub repeats: u64,
+    /// The part of the slots that was used while a backlog was there, in the measured time.
+    pub used: Option<f64>,
+    /// How many slots that time had, and how many of them might go unused by what happened.
+    pub slots: u64,
+    pub allowed: u64,
+    /// Asks of the store per message in the measured time.
+    pub asks_per_message: f64,
+    /// Asks at the asker's turn that got no slot.
+    pub denied_at_turn: u64,
+    /// The least that a replica was served, as a part of the mean.
+    pub least_served: Option<f64>,
+    pub missed: u64,
+    pub burnt: u64,
+    pub guarded: u64,
+    /// Slots that were leased to replicas when they crashed.
+    pub crashed_with: u64,
+    pub crashes: u64,
+}
+
+/// The judge of a run.
+#[derive(Debug)]
+pub(super) struct Judge {
+    scenario: Scenario,
+    pace: Pace,
+    tally: Tally,
+    failure: Option<String>,
+    accepted: Vec<u8>,
+    settled: Vec<bool>,
+    open: u64,
+    last_at: u64,
+    repeats: u64,
+    /// The measured time: from here on, until the queue was empty.
+    from: Option<u64>,
+    until: Option<u64>,
+    calls: u64,
+    asks: u64,
+    served: Vec<u64>,
+    allowed_time: u64,
+    strikes: u64,
+    slow_asks: u64,
+    failed_asks: u64,
+    denied_at_turn: u64,
+    missed: u64,
+    burnt: u64,
+    guarded: u64,
+    too_late: u64,
+    crashed_with: u64,
+    crashes: u64,
+    steps: bool,
+}
+
+impl Judge {
+    pub(super) fn new(scenario: &Scenario) -> Self {
+        let pace = scenario.pace();
+        let messages = scenario.messages as usize;
+        Self {
+            tally: Tally::new(scenario.rate),
+            failure: None,
+            accepted: vec![0; messages],
+            settled: vec![false; messages],
+            open: messages as u64,
+            last_at: 0,
+            repeats: 0,
+            from: None,
+            until: None,
+            calls: 0,
+            asks: 0,
+            served: Vec::new(),
+            allowed_time: 0,
+            strikes: 0,
+            slow_asks: 0,
+            failed_asks: 0,
+            denied_at_turn: 0,
+            missed: 0,
+            burnt: 0,
+            guarded: 0,
+            too_late: 0,
+            crashed_with: 0,
+            crashes: 0,
+            steps: scenario
+                .faults
+                .iter()
+                .any(|(_, fault)| matches!(fault, Fault::Step(_))),
+            scenario: scenario.clone(),
+            pace,
+        }
+    }
+
+    fn fail(&mut self, t: u64, what: impl fmt::Display) {
+        if self.failure.is_none() {
+            self.failure = Some(format!("at {:.6} s: {what}", t as f64 / 1e6));
+        }
+    }
+
+    fn interval(&self) -> u64 {
+        micros(self.pace.interval())
+    }
+
+    /// How long a full lease lasts.
+    fn lease(&self) -> u64 {
+        self.pace.batch() * self.pace.period() / self.pace.units()
+    }
+
+    fn measures(&self, t: u64) -> bool {
+        self.from.is_some_and(|from| t >= from) && self.until.is_none()
+    }
+
+    /// Whether the run has ended: by a failure, because all is done, or because it takes too long.
+    pub(super) fn is_over(&mut self, t: u64) -> bool {
+        if self.open > 0 && t > self.patience() {
+            let open = self.open;
+            self.fail(
+                t,
+                format!("{open} messages still wait; the schedule stands idle"),
+            );
+        }
+        self.open == 0 || self.failure.is_some()
+    }
+
+    /// By when all must be done: what the messages take, and twice what the faults cost.
+    fn patience(&self) -> u64 {
+        let length = self.scenario.length();
+        let start = micros(self.scenario.stagger) + 4 * micros(self.pace.guard());
+        length + length / 5 + start + 2 * self.allowed() + 20 * self.interval() + 12_000_000
+    }
+
+    pub(super) fn published(&mut self, _message: u32, t: u64) {
+        self.last_at = t;
+    }
+
+    pub(super) fn queue_is_empty(&mut self, t: u64) {
+        if self.until.is_none() && self.from.is_some_and(|from| t > from) {
+            self.until = Some(t);
+        }
+    }
+
+    pub(super) fn started(&mut self) {
+        self.served.push(0);
+    }
+
+    /// Before an ask: it must be the only one, and not before the asker's turn.
+    pub(super) fn asked(&mut self, replica: &Replica, ask: &Ask, here: StoreTime, t: u64) {
+        self.asks += u64::from(self.measures(t));
+        if replica.asking.is_some() {
+            self.fail(t, format!("replica {} asks twice at once", replica.id));
+        }
+        let early = replica.turn.is_some_and(|turn| here + TURN_DOUBT < turn);
+        if early && ask.want > 0 && !self.steps && t - replica.last_ask < CLOCK_CHECK {
+            self.fail(t, format!("replica {} asks before its turn", replica.id));
+        }
+    }
+
+    pub(super) fn answered(&mut self, ask: &Ask, answer: &Answer, t: u64) {
+        let come = ask.turn.is_some_and(|turn| turn <= answer.now);
+        let frozen = answer.frozen_until.is_some();
+        if come && ask.want > 0 && answer.grant.is_none() && !frozen && self.measures(t) {
+            self.denied_at_turn += 1;
+        }
+    }
+
+    pub(super) fn failed(&mut self) {
+        self.failed_asks += 1;
+    }
+
+    pub(super) fn heard(&mut self, trip: u64) {
+        self.slow_asks += u64::from(trip > micros(self.pace.horizon()) / 4);
+    }
+
+    pub(super) const fn too_late(&mut self) {
+        self.too_late += 1;
+    }
+
+    pub(super) fn arrived(&mut self, _message: u32, t: u64) {
+        self.tally.record(Mono::from_micros(t));
+        let warm = 3 * micros(self.pace.horizon()) + micros(self.scenario.stagger) + 200_000;
+        let from = *self
+            .from
+            .get_or_insert(t + warm.min(self.scenario.length() / 4));
+        self.calls += u64::from(t >= from && self.until.is_none());
+        let usage = self.tally.usage();
+        if usage.over > 0 {
+            let limit = self.scenario.rate;
+            self.fail(t, format!("{} calls in a window of {limit}", usage.worst));
+        }
+    }
+
+    pub(super) fn accepted(&mut self, message: u32, replica: u32, t: u64) {
+        if self.measures(t) {
+            self.served[replica as usize] += 1;
+        }
+        let times = &mut self.accepted[message as usize];
+        *times = times.saturating_add(1);
+        if *times > 1 {
+            self.repeats += 1;
+            if !self.scenario.crashes() {
+                self.fail(t, format!("message {message} is sent twice"));
+            }
+        }
+    }
+
+    pub(super) fn settled(&mut self, message: u32) {
+        let settled = &mut self.settled[message as usize];
+        self.open -= u64::from(!*settled);
+        *settled = true;
+    }
+
+    pub(super) fn dropped(&mut self, message: u32, t: u64) {
+        self.fail(t, format!("message {message} is dropped"));
+    }
+
+    /// A replica is gone, or the run has ended.
+    pub(super) fn gone(&mut self, replica: &Replica) {
+        let tally = replica.lane.keeper().tally();
+        self.missed += tally.missed;
+        self.burnt += tally.burnt;
+        self.guarded += tally.guarded;
+    }
+
+    pub(super) fn crashed(&mut self, replica: &Replica) {
+        self.crashes += 1;
+        self.crashed_with += replica.lane.keeper().leased();
+        self.gone(replica);
+    }
+
+    /// Adds what a fault may cost, in time of the schedule.
+    pub(super) fn struck(&mut self, fault: Fault, t: u64, replicas: usize) {
+        if self.until.is_some_and(|until| t > until) {
+            return;
+        }
+        self.strikes += 1;
+        let (horizon, lease) = (micros(self.pace.horizon()), self.lease());
+        let guard = micros(self.pace.guard());
+        self.allowed_time += match fault {
+            Fault::Join => 0,
+            // What it held is lost, and its turn; a lone replica must also be followed by another.
+            Fault::Crash | Fault::Leave if replicas <= 1 => 3 * horizon + lease,
+            Fault::Crash | Fault::Leave => horizon + lease,
+            Fault::Pause(length) if replicas <= 1 => micros(length) + horizon + lease,
+            Fault::Pause(_) => horizon + lease,
+            Fault::Flush | Fault::Restart { .. } => guard + horizon + lease,
+            Fault::Down(length) => {
+                let length = micros(length);
+                length + (length + ASK_LOST).min(2_000_000) + ASK_LOST + horizon + lease
+            }
+            Fault::Step(_) => 3 * guard + 2 * horizon + lease,
+            Fault::Throttle { wait, .. } => micros(wait) + 2 * horizon + lease,
+        } + 2 * self.interval();
+    }
+
+    fn allowed(&self) -> u64 {
+        let replicas = u64::from(self.scenario.replicas.max(1));
+        let asks = (self.failed_asks + self.slow_asks) * (ASK_LOST / replicas + self.lease() + 1);
+        self.allowed_time + asks
+    }
+
+    /// Sums up.
+    pub(super) fn report(mut self, t: u64, trace: Trace) -> Report {
+        let usage = self.tally.usage();
+        let slots = match (self.from, self.until, self.scenario.load) {
+            (Some(from), Some(until), Load::Backlog) => {
+                (until - from) * self.pace.units() / self.pace.period()
+            }
+            _ => 0,
+        };
+        let lost = self.missed + self.too_late;
+        let allowed = self.allowed() * self.pace.units() / self.pace.period() + lost;
+        let used = (slots > 0).then(|| self.calls as f64 / slots as f64);
+        let ample = self.scenario.prefetch >= self.scenario.ample_prefetch();
+        if slots >= ENOUGH && ample {
+            // One slot in a thousand, and one at each end of the measured time.
+            let wanted = slots - (slots / 1000 + 2 + allowed).min(slots);
+            if self.calls < wanted {
+                let calls = self.calls;
+                self.fail(
+                    t,
+                    format!("{calls} of {slots} slots used; at least {wanted} were to be"),
+                );
+            }
+        }
+        let mean = self.calls as f64 / f64::from(self.scenario.replicas.max(1));
+        let count = self.scenario.replicas as usize;
+        let least = self
+            .served
+            .iter()
+            .take(count)
+            .min()
+            .copied()
+            .unwrap_or_default();
+        let least_served = (slots > 0 && mean > 0.0).then(|| least as f64 / mean);
+        if let Some(part) = least_served
+            && mean >= 50.0
+            && count <= 100
+            && self.until.zip(self.from).is_some_and(|(until, from)| until - from > 5_000_000)
+            && ample
+            && self.scenario.is_calm()
+            && part < 0.75
+        {
+            self.fail(
+                t,
+                format!("the least served replica got {part:.2} of the mean"),
+            );
+        }
+        Report {
+            failure: self.failure,
+            trace,
+            length: t,
+            calls: usage.calls,
+            worst: usage.worst,
+            repeats: self.repeats,
+            used,
+            slots,
+            allowed,
+            asks_per_message: self.asks as f64 / self.calls.max(1) as f64,
+            denied_at_turn: self.denied_at_turn,
+            least_served,
+            missed: lost,
+            burnt: self.burnt,
+            guarded: self.guarded,
+            crashed_with: self.crashed_with,
+            crashes: self.crashes,
+        }
+    }
+}

@@ -1,0 +1,670 @@
+//! The event loop: virtual time, and who does what when.
+
+use std::cmp::Ordering;
+use std::collections::BinaryHeap;
+use std::time::Duration;
+
+use crate::core::keeper::{Outlook, Slot};
+use crate::core::lane::Step;
+use crate::core::schedule::{Answer, Ask, Grant, Pace};
+use crate::core::time::{Mono, StoreTime, micros};
+
+use super::broker::Broker;
+use super::dice::Dice;
+use super::replica::{Parcel, Replica, Stage};
+use super::scenario::{Fault, Load, Scenario, Surroundings};
+use super::store::Store;
+use super::trace::{Trace, What};
+use super::verdict::{Judge, Report};
+
+/// A client gives up on the store after this.
+const STORE_TIMEOUT: u64 = 500_000;
+/// From the queue to a replica, at the median.
+const DELIVERY: Duration = Duration::from_micros(400);
+/// From the pacer's decision to the call's last look, at the median.
+const DISPATCH: Duration = Duration::from_micros(20);
+/// The constant part of the way to the downstream.
+const TRANSIT: u64 = 1_000;
+/// No replica: the world itself.
+const WORLD: u32 = u32::MAX;
+
+#[derive(Debug)]
+enum Event {
+    Start,
+    Wake(u64),
+    Deliver(Parcel),
+    /// A request reaches the store; the answer will, or will not, come back.
+    Ask {
+        id: u64,
+        ask: Ask,
+        back: Option<u64>,
+        sent: u64,
+    },
+    Answered {
+        id: u64,
+        answer: Answer,
+        sent: u64,
+    },
+    AskFailed {
+        id: u64,
+    },
+    Call {
+        parcel: Parcel,
+        slot: Slot,
+    },
+    Arrive {
+        parcel: Parcel,
+    },
+    Settle {
+        parcel: Parcel,
+    },
+    /// The downstream's "not now" comes back.
+    Throttled {
+        parcel: Parcel,
+        wait: Duration,
+        heard: bool,
+    },
+    Freeze {
+        wait: Duration,
+        heard: bool,
+    },
+    Frozen(StoreTime),
+    GiveBack(Grant),
+    Publish(u32),
+    Strike(Fault),
+}
+
+#[derive(Debug)]
+struct Entry {
+    at: u64,
+    order: u64,
+    replica: u32,
+    event: Event,
+}
+
+impl PartialEq for Entry {
+    fn eq(&self, other: &Self) -> bool {
+        self.order == other.order
+    }
+}
+impl Eq for Entry {}
+impl PartialOrd for Entry {
+    fn partial_cmp(&self, other: &Self) -> Option<Ordering> {
+        Some(self.cmp(other))
+    }
+}
+impl Ord for Entry {
+    /// The earliest is the greatest, so that the heap answers it first.
+    fn cmp(&self, other: &Self) -> Ordering {
+        (other.at, other.order).cmp(&(self.at, self.order))
+    }
+}
+
+struct World<'a> {
+    scenario: &'a Scenario,
+    pace: Pace,
+    around: Surroundings,
+    dice: Dice,
+    t: u64,
+    order: u64,
+    asks: u64,
+    events: BinaryHeap<Entry>,
+    store: Store,
+    broker: Broker,
+    replicas: Vec<Option<Box<Replica>>>,
+    throttle: Option<(Duration, bool)>,
+    judge: Judge,
+    trace: Trace,
+}
+
+/// Runs a scenario to its end, or to the first thing that must not be.
+#[must_use]
+pub fn run(scenario: &Scenario) -> Report {
+    let mut world = World::new(scenario);
+    world.prepare();
+    while let Some(entry) = world.events.pop() {
+        world.t = entry.at;
+        world.happen(entry);
+        if world.judge.is_over(world.t) {
+            break;
+        }
+    }
+    world.finish()
+}
+
+impl<'a> World<'a> {
+    fn new(scenario: &'a Scenario) -> Self {
+        let pace = scenario.pace();
+        Self {
+            scenario,
+            pace,
+            around: scenario.around,
+            dice: Dice::new(scenario.seed ^ 0xF1EE7),
+            t: 0,
+            order: 0,
+            asks: 0,
+            events: BinaryHeap::new(),
+            store: Store::new(pace),
+            broker: Broker::default(),
+            replicas: Vec::new(),
+            throttle: None,
+            judge: Judge::new(scenario),
+            trace: Trace::default(),
+        }
+    }
+
+    fn prepare(&mut self) {
+        match self.scenario.load {
+            Load::Backlog => (0..self.scenario.messages).for_each(|id| self.broker.publish(id)),
+            Load::Arrivals(_) => {
+                let length = self.scenario.length();
+                for id in 0..self.scenario.messages {
+                    let at = self.dice.below(length);
+                    self.at(at, WORLD, Event::Publish(id));
+                }
+            }
+        }
+        for _ in 0..self.scenario.replicas {
+            let at = self.dice.below(micros(self.scenario.stagger) + 1);
+            self.at(at, WORLD, Event::Start);
+        }
+        for &(at, fault) in &self.scenario.faults {
+            self.at(at, WORLD, Event::Strike(fault));
+        }
+    }
+
+    fn at(&mut self, at: u64, replica: u32, event: Event) {
+        self.order += 1;
+        self.events.push(Entry {
+            at,
+            order: self.order,
+            replica,
+            event,
+        });
+    }
+
+    fn after(&mut self, wait: u64, replica: u32, event: Event) {
+        self.at(self.t + wait, replica, event);
+    }
+
+    fn spread(&mut self, median: Duration) -> u64 {
+        micros(self.dice.spread(median))
+    }
+
+    /// Takes a replica out to work on it. `None` if it is gone.
+    fn take(&mut self, id: u32) -> Option<Box<Replica>> {
+        self.replicas.get_mut(id as usize)?.take()
+    }
+
+    fn happen(&mut self, entry: Entry) {
+        let Entry {
+            replica: id, event, ..
+        } = entry;
+        let event = match self.outside(id, event) {
+            Some(event) => event,
+            None => return,
+        };
+        // What reaches a replica that is gone is lost; its messages are in the queue again.
+        let Some(mut replica) = self.take(id) else {
+            return;
+        };
+        if replica.paused_until > self.t {
+            let until = replica.paused_until;
+            self.replicas[id as usize] = Some(replica);
+            self.at(until, id, event);
+            return;
+        }
+        if matches!(event, Event::Wake(number) if number != replica.wake) {
+            self.replicas[id as usize] = Some(replica);
+            return;
+        }
+        let mono = replica.mono(self.t);
+        self.inside(&mut replica, event, mono);
+        self.drive(&mut replica);
+        if replica.stage == Stage::Leaving && replica.unsettled.is_empty() {
+            self.trace.note(self.t, id, What::Gone);
+            self.judge.gone(&replica);
+        } else {
+            self.replicas[id as usize] = Some(replica);
+        }
+        self.hand_out();
+    }
+
+    /// What happens outside of replicas; answers the event if it is not of that kind.
+    fn outside(&mut self, id: u32, event: Event) -> Option<Event> {
+        match event {
+            Event::Start => self.start(),
+            Event::Publish(message) => {
+                self.judge.published(message, self.t);
+                self.broker.publish(message);
+                self.hand_out();
+            }
+            Event::Ask {
+                id: ask_id,
+                ask,
+                back,
+                sent,
+            } => self.execute(id, ask_id, &ask, back, sent),
+            Event::Arrive { parcel } => self.arrive(id, parcel),
+            Event::Freeze { wait, heard } => self.freeze(wait, heard),
+            Event::GiveBack(tail) => {
+                let taken = self.store.give_back(&tail);
+                let count = tail.count.get();
+                self.trace.note(self.t, id, What::GaveBack { count, taken });
+            }
+            Event::Strike(fault) => self.strike(fault),
+            other => return Some(other),
+        }
+        None
+    }
+
+    /// What happens inside of a replica.
+    fn inside(&mut self, replica: &mut Replica, event: Event, mono: Mono) {
+        match event {
+            Event::Deliver(parcel) if replica.stage == Stage::Running => replica.lane.push(parcel),
+            Event::Deliver(parcel) => self.give_up(replica, parcel),
+            Event::Answered { id, answer, sent } if replica.asking == Some(id) => {
+                replica.asking = None;
+                replica.turn = answer.turn;
+                self.judge.heard(self.t - sent);
+                let trip = Duration::from_micros(self.t - sent);
+                self.trace.note(self.t, replica.id, What::Heard { trip });
+                replica.lane.answered(&answer, mono);
+            }
+            Event::AskFailed { id } if replica.asking == Some(id) => {
+                replica.asking = None;
+                replica.turn = None;
+                self.judge.failed();
+                self.trace.note(self.t, replica.id, What::AskFailed);
+                replica.lane.failed(mono);
+            }
+            Event::Call { parcel, slot } => self.last_look(replica, parcel, slot, mono),
+            Event::Settle { parcel } => {
+                replica.calls -= 1;
+                replica.unsettled.remove(&parcel.id);
+                self.judge.settled(parcel.id);
+            }
+            Event::Throttled {
+                parcel,
+                wait,
+                heard,
+            } => {
+                replica.calls -= 1;
+                replica.turn = None;
+                let until = replica
+                    .lane
+                    .keeper()
+                    .clock()
+                    .to_store(mono)
+                    .unwrap_or_default()
+                    + wait;
+                replica.lane.frozen(until);
+                let way = self.spread(self.around.to_store);
+                self.after(way, WORLD, Event::Freeze { wait, heard });
+                self.again(replica, parcel);
+            }
+            Event::Frozen(until) => {
+                replica.turn = None;
+                replica.lane.frozen(until);
+            }
+            _ => {}
+        }
+    }
+
+    fn start(&mut self) {
+        let id = u32::try_from(self.replicas.len()).unwrap_or(WORLD);
+        let mut replica = Box::new(Replica::new(
+            id,
+            self.t,
+            self.pace,
+            self.around.drift,
+            &mut self.dice,
+        ));
+        let detour = micros(self.around.lopsided);
+        // One way or the other is longer, or none, or both.
+        replica.detour = (self.dice.pick(&[0, detour]), self.dice.pick(&[0, detour]));
+        self.trace.note(self.t, id, What::Started);
+        self.drive(&mut replica);
+        self.replicas.push(Some(replica));
+        self.judge.started();
+    }
+
+    /// The pacer's loop: does what the lane says until it wants to wait.
+    fn drive(&mut self, replica: &mut Replica) {
+        if replica.stage == Stage::Leaving {
+            return;
+        }
+        let mono = replica.mono(self.t);
+        if !replica.consuming && !matches!(replica.lane.outlook(mono), Outlook::OutOfReach(None)) {
+            replica.consuming = true;
+        }
+        self.show_room(replica);
+        loop {
+            match replica.lane.poll(mono) {
+                Step::Send(parcel, slot) => {
+                    replica.calls += 1;
+                    let dispatch = self.spread(DISPATCH) + self.late();
+                    self.after(dispatch, replica.id, Event::Call { parcel, slot });
+                }
+                Step::Ask(ask) => self.ask(replica, ask),
+                Step::Expired(parcel) | Step::Stale(parcel) => {
+                    self.judge.dropped(parcel.id, self.t)
+                }
+                Step::Wait(until) => {
+                    replica.wake += 1;
+                    if let Some(until) = until {
+                        self.set_alarm(replica, until);
+                    }
+                    return;
+                }
+            }
+        }
+    }
+
+    fn set_alarm(&mut self, replica: &Replica, until: Mono) {
+        let at = replica.true_time(until, self.t);
+        let lateness = self.spread(self.around.lateness) + self.late();
+        self.at(at + lateness, replica.id, Event::Wake(replica.wake));
+    }
+
+    /// Now and then a thread is not run for a while.
+    fn late(&mut self) -> u64 {
+        if self.dice.chance(self.around.late_wakes / 2) {
+            self.dice.below(micros(self.around.late_most) + 1)
+        } else {
+            0
+        }
+    }
+
+    fn show_room(&mut self, replica: &Replica) {
+        let held = u32::try_from(replica.unsettled.len()).unwrap_or(u32::MAX);
+        let room =
+            replica.consuming && replica.stage == Stage::Running && held < self.scenario.prefetch;
+        self.broker.has_room(replica.id, room);
+    }
+
+    fn hand_out(&mut self) {
+        while let Some((id, message)) = self.broker.hand_out() {
+            let Some(replica) = self.replicas.get_mut(id as usize).and_then(Option::as_mut) else {
+                self.broker.has_room(id, false);
+                self.broker.requeue(message);
+                continue;
+            };
+            replica.unsettled.insert(message);
+            if replica.unsettled.len() as u64 >= u64::from(self.scenario.prefetch) {
+                self.broker.has_room(id, false);
+            }
+            let way = self.spread(DELIVERY);
+            self.after(way, id, Event::Deliver(Parcel { id: message }));
+        }
+        if self.broker.is_empty() {
+            self.judge.queue_is_empty(self.t);
+        }
+    }
+
+    fn ask(&mut self, replica: &mut Replica, ask: Ask) {
+        let here = self.store.clock(self.t);
+        self.judge.asked(replica, &ask, here, self.t);
+        let (want, turn, fence) = (ask.want, ask.turn, ask.fence);
+        self.trace
+            .note(self.t, replica.id, What::Asked { want, turn, fence });
+        self.asks += 1;
+        let id = self.asks;
+        replica.asking = Some(id);
+        replica.last_ask = self.t;
+        let (out, back) = (self.way() + replica.detour.0, self.way() + replica.detour.1);
+        if self.dice.chance(self.around.lost_asks) {
+            self.after(STORE_TIMEOUT, replica.id, Event::AskFailed { id });
+            if self.dice.chance(500_000) {
+                self.after(
+                    out,
+                    replica.id,
+                    Event::Ask {
+                        id,
+                        ask,
+                        back: None,
+                        sent: self.t,
+                    },
+                );
+            }
+            return;
+        }
+        let sent = self.t;
+        if out + back >= STORE_TIMEOUT {
+            self.after(STORE_TIMEOUT, replica.id, Event::AskFailed { id });
+            self.after(
+                out,
+                replica.id,
+                Event::Ask {
+                    id,
+                    ask,
+                    back: None,
+                    sent,
+                },
+            );
+        } else {
+            self.after(
+                out,
+                replica.id,
+                Event::Ask {
+                    id,
+                    ask,
+                    back: Some(back),
+                    sent,
+                },
+            );
+        }
+    }
+
+    fn way(&mut self) -> u64 {
+        let way = self.spread(self.around.to_store);
+        if self.dice.chance(self.around.slow_ways) {
+            way + self.dice.below(300_000)
+        } else {
+            way
+        }
+    }
+
+    /// The store runs a request.
+    fn execute(&mut self, replica: u32, id: u64, ask: &Ask, back: Option<u64>, sent: u64) {
+        if self.store.is_down(self.t) {
+            if back.is_some() {
+                // Refused at once, or swallowed until the client gives up.
+                let wait = if self.dice.chance(500_000) {
+                    100
+                } else {
+                    (sent + STORE_TIMEOUT).saturating_sub(self.t)
+                };
+                self.after(wait, replica, Event::AskFailed { id });
+            }
+            return;
+        }
+        let answer = self.store.lease(ask, self.t);
+        let (turn, guarded) = (answer.turn, answer.guarded);
+        self.judge.answered(ask, &answer, self.t);
+        match answer.grant {
+            Some(grant) => {
+                let (first, count) = (grant.first, grant.count.get());
+                self.trace.note(
+                    self.t,
+                    replica,
+                    What::Leased {
+                        first,
+                        count,
+                        turn,
+                        guarded,
+                    },
+                );
+            }
+            None => self
+                .trace
+                .note(self.t, replica, What::Denied { turn, guarded }),
+        }
+        if let Some(back) = back {
+            self.after(back, replica, Event::Answered { id, answer, sent });
+        }
+    }
+
+    /// As in `pipeline::call`: a slot that is too late now is lost, never used late.
+    fn last_look(&mut self, replica: &mut Replica, parcel: Parcel, slot: Slot, mono: Mono) {
+        if mono.since(slot.at) > replica.lane.late_limit(mono) {
+            replica.calls -= 1;
+            self.judge.too_late();
+            self.trace
+                .note(self.t, replica.id, What::TooLate { message: parcel.id });
+            self.again(replica, parcel);
+            return;
+        }
+        self.trace
+            .note(self.t, replica.id, What::Called { message: parcel.id });
+        let way = TRANSIT + self.dice.below(micros(self.around.transit) + 1);
+        self.after(way, replica.id, Event::Arrive { parcel });
+    }
+
+    /// A message that was not accepted is ready again, or goes back to its queue.
+    fn again(&mut self, replica: &mut Replica, parcel: Parcel) {
+        if replica.stage == Stage::Running {
+            replica.lane.push(parcel);
+        } else {
+            self.give_up(replica, parcel);
+        }
+    }
+
+    fn give_up(&mut self, replica: &mut Replica, parcel: Parcel) {
+        replica.unsettled.remove(&parcel.id);
+        self.broker.requeue(parcel.id);
+    }
+
+    /// A call arrives at the downstream, whether or not its replica still lives.
+    fn arrive(&mut self, replica: u32, parcel: Parcel) {
+        self.trace
+            .note(self.t, replica, What::Arrived { message: parcel.id });
+        self.judge.arrived(parcel.id, self.t);
+        let call = self.spread(self.around.call);
+        match self.throttle.take() {
+            Some((wait, heard)) => {
+                self.trace
+                    .note(self.t, replica, What::Throttled { message: parcel.id });
+                self.after(
+                    call,
+                    replica,
+                    Event::Throttled {
+                        parcel,
+                        wait,
+                        heard,
+                    },
+                );
+            }
+            None => {
+                self.judge.accepted(parcel.id, replica, self.t);
+                self.after(call, replica, Event::Settle { parcel });
+            }
+        }
+    }
+
+    fn freeze(&mut self, wait: Duration, heard: bool) {
+        if self.store.is_down(self.t) {
+            return;
+        }
+        let until = self.store.freeze(wait, self.t);
+        if heard {
+            let ids: Vec<u32> = self.alive().collect();
+            for id in ids {
+                // Most hear at once, some late, some never.
+                if !self.dice.chance(100_000) {
+                    let way = self.way();
+                    self.after(way, id, Event::Frozen(until));
+                }
+            }
+        }
+    }
+
+    fn alive(&self) -> impl Iterator<Item = u32> {
+        self.replicas.iter().flatten().map(|replica| replica.id)
+    }
+
+    fn any_replica(&mut self) -> Option<u32> {
+        let ids: Vec<u32> = self.alive().collect();
+        (!ids.is_empty()).then(|| self.dice.pick(&ids))
+    }
+
+    fn strike(&mut self, fault: Fault) {
+        let victim = match fault {
+            Fault::Crash | Fault::Leave | Fault::Pause(_) => self.any_replica(),
+            _ => Some(WORLD),
+        };
+        let Some(victim) = victim else {
+            return;
+        };
+        self.trace.note(self.t, victim, What::Struck(fault));
+        self.judge
+            .struck(fault, self.t, self.replicas.iter().flatten().count());
+        match fault {
+            Fault::Crash => self.crash(victim),
+            Fault::Leave => self.leave(victim),
+            Fault::Join => self.start(),
+            Fault::Pause(length) => {
+                if let Some(replica) = &mut self.replicas[victim as usize] {
+                    replica.paused_until = replica.paused_until.max(self.t + micros(length));
+                }
+            }
+            Fault::Flush => self.store.flush(),
+            Fault::Restart { older_copy } => self.store.restart(older_copy),
+            Fault::Down(length) => self.store.down(self.t + micros(length)),
+            Fault::Step(by) => self.store.step(by),
+            Fault::Throttle { wait, heard } => self.throttle = Some((wait, heard)),
+        }
+    }
+
+    fn crash(&mut self, id: u32) {
+        let Some(replica) = self.take(id) else {
+            return;
+        };
+        self.broker.has_room(id, false);
+        for &message in replica.unsettled.iter().rev() {
+            self.broker.requeue(message);
+        }
+        self.judge.crashed(&replica);
+        self.hand_out();
+        self.never_alone();
+    }
+
+    fn leave(&mut self, id: u32) {
+        let Some(mut replica) = self.take(id) else {
+            return;
+        };
+        if replica.stage == Stage::Running {
+            replica.stage = Stage::Leaving;
+            self.broker.has_room(id, false);
+            for parcel in replica.lane.extract(|_| true) {
+                self.give_up(&mut replica, parcel);
+            }
+            if let Some(tail) = replica.lane.surrender() {
+                let way = self.way();
+                self.after(way, id, Event::GiveBack(tail));
+            }
+        }
+        if replica.unsettled.is_empty() {
+            self.judge.gone(&replica);
+        } else {
+            self.replicas[id as usize] = Some(replica);
+        }
+        self.hand_out();
+        self.never_alone();
+    }
+
+    /// Somebody must be there to see the messages through.
+    fn never_alone(&mut self) {
+        let running = |replica: &&Box<Replica>| replica.stage == Stage::Running;
+        if self.replicas.iter().flatten().find(running).is_none() {
+            self.after(1_000, WORLD, Event::Start);
+        }
+    }
+
+    fn finish(mut self) -> Report {
+        for replica in self.replicas.iter().flatten() {
+            self.judge.gone(replica);
+        }
+        self.judge.report(self.t, self.trace)
+    }
+}
