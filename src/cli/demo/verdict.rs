@@ -74,7 +74,7 @@ impl Proof {
 
     fn when_over(&self) -> String {
         let seconds = |at: &u64| format!("{:.2}", Duration::from_micros(*at).as_secs_f64());
-        let times: Vec<_> = self.report.over_at_us.iter().take(5).map(seconds).collect();
+        let times: Vec<_> = self.report.over_at_us.iter().take(3).map(seconds).collect();
         match times.as_slice() {
             [] => String::new(),
             times => format!("at {} s", times.join(", ")),
