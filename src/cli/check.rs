@@ -73,7 +73,12 @@ pub fn report(faults: &Faults, out: &mut impl Write, colour: bool) -> io::Result
     let errors = faults.count(Severity::Error);
     let warnings = faults.count(Severity::Warning);
     if errors > 0 {
-        writeln!(out, "{}, {}", count(errors, "error"), count(warnings, "warning"))
+        writeln!(
+            out,
+            "{}, {}",
+            count(errors, "error"),
+            count(warnings, "warning")
+        )
     } else if warnings > 0 {
         writeln!(out, "configuration ok, {}", count(warnings, "warning"))
     } else {
@@ -141,7 +146,10 @@ mod tests {
     async fn a_wrong_configuration_is_78() {
         let (exit, out) = run("", CheckArgs::default(), Vec::new()).await;
         assert_eq!(exit.code(), 78);
-        assert!(out.contains("no route") && out.ends_with("1 error, 0 warnings\n"), "{out}");
+        assert!(
+            out.contains("no route") && out.ends_with("1 error, 0 warnings\n"),
+            "{out}"
+        );
     }
 
     #[tokio::test]
@@ -153,7 +161,10 @@ mod tests {
         let (_, out) = run(GOOD, args, Vec::new()).await;
         assert!(out.contains("amqp://guest:***@127.0.0.1:5672/%2f"), "{out}");
         assert!(!out.contains("guest:guest"), "{out}");
-        assert!(out.contains("limits.provider.horizon = \"150ms\"  # default\n"), "{out}");
+        assert!(
+            out.contains("limits.provider.horizon = \"150ms\"  # default\n"),
+            "{out}"
+        );
         assert!(out.contains("c.toml:17\n"), "{out}");
     }
 
@@ -161,7 +172,10 @@ mod tests {
     async fn probes_run_together_and_one_that_hangs_is_bounded() {
         let probes: Vec<Probe> = vec![
             ("redis".into(), Box::pin(std::future::pending())),
-            ("rabbitmq".into(), Box::pin(async { Ok("3.10.8".to_owned()) })),
+            (
+                "rabbitmq".into(),
+                Box::pin(async { Ok("3.10.8".to_owned()) }),
+            ),
             ("sms".into(), Box::pin(async { Err("refused".to_owned()) })),
         ];
         let args = CheckArgs {

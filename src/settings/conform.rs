@@ -89,7 +89,10 @@ fn section(
         let Some(value) = entries.get_mut(key.name) else {
             if let Need::Required(example) = key.need {
                 let wanted = if key.shape.is_table() {
-                    format!("missing; write a table `[{below}]`, or `{} = {example}`", key.name)
+                    format!(
+                        "missing; write a table `[{below}]`, or `{} = {example}`",
+                        key.name
+                    )
                 } else {
                     format!("missing; write it, such as `{} = {example}`", key.name)
                 };
@@ -106,12 +109,7 @@ fn section(
 }
 
 /// Puts what is in force instead of a wrong value, or nothing if nothing need be there.
-fn stand_in(
-    entries: &mut BTreeMap<String, Node>,
-    key: &Key,
-    path: &KeyPath,
-    built_in: &Node,
-) {
+fn stand_in(entries: &mut BTreeMap<String, Node>, key: &Key, path: &KeyPath, built_in: &Node) {
     let value = match key.need {
         Need::BuiltIn => built_in.find(path).cloned(),
         Need::Required(example) => Some(Node::literal(example)),
@@ -253,7 +251,9 @@ fn scalar(value: &Value, shape: &Shape) -> Result<(), String> {
         Shape::Length { zero } => {
             let length = parse_duration(&written).map_err(|e| format!("`{written}` is {e}"))?;
             if length.is_zero() && !zero {
-                return Err(format!("`{written}` is no time at all; it must be above zero"));
+                return Err(format!(
+                    "`{written}` is no time at all; it must be above zero"
+                ));
             }
             is_text(value)
         }

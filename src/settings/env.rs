@@ -19,7 +19,11 @@ use super::tree::{Node, Value};
 pub const PREFIX: &str = "SLUICED__";
 
 /// Lays the variables on top of `root`.
-pub(super) fn lay(root: &mut Node, variables: &BTreeMap<String, String>, faults: &mut Collector<'_>) {
+pub(super) fn lay(
+    root: &mut Node,
+    variables: &BTreeMap<String, String>,
+    faults: &mut Collector<'_>,
+) {
     for (name, text) in variables {
         let origin: Arc<str> = Arc::from(name.as_str());
         match resolve(root, &name[PREFIX.len()..]) {
@@ -29,7 +33,8 @@ pub(super) fn lay(root: &mut Node, variables: &BTreeMap<String, String>, faults:
             Ok((_, shape)) => {
                 let first = shape.names().first().copied().unwrap_or("<name>");
                 let key = first.to_uppercase();
-                let message = format!("this is a table; set one of its keys, such as {name}__{key}");
+                let message =
+                    format!("this is a table; set one of its keys, such as {name}__{key}");
                 faults.variable(name, message);
             }
             Err(Misfit::Ambiguous(names)) => {

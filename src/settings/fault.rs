@@ -40,9 +40,7 @@ pub enum Place {
 impl fmt::Display for Place {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
-            Self::File {
-                name, line: 0, ..
-            } => f.write_str(name),
+            Self::File { name, line: 0, .. } => f.write_str(name),
             Self::File {
                 name, line, column, ..
             } => write!(f, "{name}:{line}:{column}"),
@@ -128,7 +126,11 @@ impl Faults {
                 Severity::Warning => yellow,
             };
             text.push_str(&format!("{tint}{fault}{end}\n"));
-            if let Some(excerpt) = fault.excerpt.as_ref().filter(|_| self.0.len() <= MAX_EXCERPTS) {
+            if let Some(excerpt) = fault
+                .excerpt
+                .as_ref()
+                .filter(|_| self.0.len() <= MAX_EXCERPTS)
+            {
                 let gap = " ".repeat(excerpt.offset);
                 let caret = "^".repeat(excerpt.width.max(1));
                 text.push_str(&format!(
@@ -264,14 +266,7 @@ impl<'a> Collector<'a> {
         }
     }
 
-    fn at(
-        &mut self,
-        severity: Severity,
-        node: &Node,
-        path: &KeyPath,
-        show: Show,
-        message: String,
-    ) {
+    fn at(&mut self, severity: Severity, node: &Node, path: &KeyPath, show: Show, message: String) {
         let table = node.entries().is_some();
         let place = if table || show == Show::Key {
             self.place(&node.key)

@@ -157,9 +157,12 @@ fn salvage(
     let mut headers = false;
     for Syntax { span, message } in errors {
         let start = text[..span.start].rfind('\n').map_or(0, |at| at + 1);
-        let end = text[span.start..].find('\n').map_or(text.len(), |at| span.start + at);
+        let end = text[span.start..]
+            .find('\n')
+            .map_or(text.len(), |at| span.start + at);
         let line = start..end;
-        headers |= !text[line.clone()].contains('=') || text[line.clone()].trim_start().starts_with('[');
+        headers |=
+            !text[line.clone()].contains('=') || text[line.clone()].trim_start().starts_with('[');
         // One line, one complaint: the parser's next ones follow from the first.
         if !lines.contains(&line) {
             faults.syntax(number, span.start, message);

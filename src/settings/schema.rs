@@ -121,10 +121,7 @@ pub(super) const BACKEND: &[Key] = &[
     key("limits", Choice(&["redis", "memory"]), BuiltIn),
 ];
 
-pub(super) const EMBEDDED: &[Key] = &[
-    key("input", Text, BuiltIn),
-    key("leftover", Text, BuiltIn),
-];
+pub(super) const EMBEDDED: &[Key] = &[key("input", Text, BuiltIn), key("leftover", Text, BuiltIn)];
 
 static LIMIT: Shape = Kinds {
     default: Some("paced"),
@@ -329,8 +326,7 @@ pub(super) fn nearest<'a>(name: &str, known: impl IntoIterator<Item = &'a str>) 
     known
         .into_iter()
         .map(|candidate| {
-            let likeness =
-                strsim::normalized_damerau_levenshtein(&name.to_lowercase(), candidate);
+            let likeness = strsim::normalized_damerau_levenshtein(&name.to_lowercase(), candidate);
             (candidate, likeness)
         })
         .filter(|(_, likeness)| *likeness >= 0.55)

@@ -162,11 +162,7 @@ impl Secrets {
                 )?,
             }),
             Auth::Bearer(bearer) => Ok(Identity::Bearer {
-                token: self.one_of(
-                    bearer.token.as_ref(),
-                    bearer.token_file.as_deref(),
-                    "token",
-                )?,
+                token: self.one_of(bearer.token.as_ref(), bearer.token_file.as_deref(), "token")?,
             }),
         }
     }
@@ -246,9 +242,9 @@ fn is_host(rest: &str) -> bool {
     if authority.starts_with('[') || authority.contains("{{") {
         return true;
     }
-    authority.split_once(':').is_none_or(|(_, port)| {
-        port.chars().all(|c| c.is_ascii_digit())
-    })
+    authority
+        .split_once(':')
+        .is_none_or(|(_, port)| port.chars().all(|c| c.is_ascii_digit()))
 }
 
 /// Keys of a query whose values tell nothing.

@@ -85,14 +85,19 @@ fn absent_defaults(node: &Node, shape: &Shape, path: &KeyPath, all: &mut Vec<Eff
     let keys: &[Key] = match shape {
         Shape::Section(keys) => keys,
         Shape::Kinds { kinds, .. } => {
-            let kind = node.entries().and_then(|entries| entries.get("kind")?.text());
+            let kind = node
+                .entries()
+                .and_then(|entries| entries.get("kind")?.text());
             let found = kinds.iter().find(|known| Some(known.name) == kind);
             found.map_or(&[], |kind| kind.keys)
         }
         _ => &[],
     };
     for key in keys {
-        if node.entries().is_some_and(|entries| entries.contains_key(key.name)) {
+        if node
+            .entries()
+            .is_some_and(|entries| entries.contains_key(key.name))
+        {
             continue;
         }
         let below = path.join(key.name);

@@ -13,6 +13,8 @@ use super::trace::Trace;
 
 /// A replica that is told its turn waits for it; only checks of its clock come earlier.
 const CLOCK_CHECK: u64 = 9_000_000;
+/// By then every replica has looked at the store's clock.
+const CLOCK_ROUTINE: u64 = 10_000_000;
 /// What the mapping of the clocks may make an ask early.
 const TURN_DOUBT: Duration = Duration::from_millis(2);
 /// A client's patience with the store, its first backoff and some way.
@@ -276,7 +278,9 @@ impl Judge {
                 let length = micros(length);
                 length + (length + ASK_LOST).min(2_000_000) + ASK_LOST + horizon + lease
             }
-            Fault::Step(_) => 3 * guard + 2 * horizon + lease,
+            // Each replica that notices it starts the schedule behind its guard, the last one at
+            // its next routine look at the clock.
+            Fault::Step(_) => CLOCK_ROUTINE + 2 * guard + 2 * horizon + lease,
             Fault::Throttle { wait, .. } => micros(wait) + 2 * horizon + lease,
         } + 2 * self.interval();
     }
@@ -324,7 +328,10 @@ impl Judge {
         if let Some(part) = least_served
             && mean >= 50.0
             && count <= 100
-            && self.until.zip(self.from).is_some_and(|(until, from)| until - from > 5_000_000)
+            && self
+                .until
+                .zip(self.from)
+                .is_some_and(|(until, from)| until - from > 5_000_000)
             && ample
             && self.scenario.is_calm()
             && part < 0.75

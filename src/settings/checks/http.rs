@@ -43,7 +43,10 @@ impl Checks<'_, '_> {
         let example = "write one such as \"http://127.0.0.1:8080/send\"";
         let lower = text.to_ascii_lowercase();
         if !lower.starts_with("http://") && !lower.starts_with("https://") {
-            self.hidden_error(at, format!("this URL must start with http:// or https://; {example}"));
+            self.hidden_error(
+                at,
+                format!("this URL must start with http:// or https://; {example}"),
+            );
             return;
         }
         self.template(path, text);
@@ -58,7 +61,8 @@ impl Checks<'_, '_> {
         match Url::parse(text) {
             Err(reason) => self.hidden_error(at, format!("this is no URL ({reason}); {example}")),
             Ok(url) if !url.username().is_empty() || url.password().is_some() => {
-                let auth = "credentials in this URL are not used; write them as a table auth beside it";
+                let auth =
+                    "credentials in this URL are not used; write them as a table auth beside it";
                 self.hidden_error(at, auth);
             }
             Ok(_) => {}
@@ -108,7 +112,9 @@ impl Checks<'_, '_> {
         let environment = Environment::new();
         match environment.template_from_str(text) {
             Err(error) => {
-                let detail = error.detail().map_or_else(|| error.kind().to_string(), str::to_owned);
+                let detail = error
+                    .detail()
+                    .map_or_else(|| error.kind().to_string(), str::to_owned);
                 let line = error.line().unwrap_or(1);
                 let message = format!(
                     "this template is wrong in line {line}: {detail}; write {{{{ body.field }}}} for a value"
@@ -119,7 +125,9 @@ impl Checks<'_, '_> {
                 let mut unknown: Vec<_> = template
                     .undeclared_variables(false)
                     .into_iter()
-                    .filter(|name| !VARIABLES.contains(&name.as_str()) && !is_global(&environment, name))
+                    .filter(|name| {
+                        !VARIABLES.contains(&name.as_str()) && !is_global(&environment, name)
+                    })
                     .collect();
                 unknown.sort();
                 for name in unknown {
@@ -150,10 +158,13 @@ impl Checks<'_, '_> {
                     );
                     self.error(&[at], message);
                 } else if let Some((other, _)) = seen.iter().find(|(_, known)| known == entry) {
-                    let message = format!("`{entry}` stands in `{other}` already; leave it in one list");
+                    let message =
+                        format!("`{entry}` stands in `{other}` already; leave it in one list");
                     self.error(&[at], message);
                 } else if list == "accepted" && matches!(entry.as_str(), "timeout" | "connection") {
-                    let message = format!("`{entry}` is no answer, so nothing can have been accepted; take it out");
+                    let message = format!(
+                        "`{entry}` is no answer, so nothing can have been accepted; take it out"
+                    );
                     self.error(&[at], message);
                 } else {
                     seen.push((list, entry));
@@ -169,7 +180,8 @@ impl Checks<'_, '_> {
         };
         let (at_value, at_file) = (path.join(name), path.join(&format!("{name}_file")));
         if value && file.is_some() {
-            let message = format!("`{name}` stands beside it; leave one of the two, better {name}_file");
+            let message =
+                format!("`{name}` stands beside it; leave one of the two, better {name}_file");
             self.error(&[at_file.clone(), at_value], message);
         } else if !value && file.is_none() {
             let message = format!("no {name}; write {name}_file or {name}");
@@ -181,8 +193,18 @@ impl Checks<'_, '_> {
     fn http_times(&mut self, path: &KeyPath, http: &Http) {
         let pairs = [
             ("latency", http.latency, "timeout", http.timeout),
-            ("connect_timeout", http.connect_timeout, "timeout", http.timeout),
-            ("throttle_wait", http.throttle_wait, "max_throttle_wait", http.max_throttle_wait),
+            (
+                "connect_timeout",
+                http.connect_timeout,
+                "timeout",
+                http.timeout,
+            ),
+            (
+                "throttle_wait",
+                http.throttle_wait,
+                "max_throttle_wait",
+                http.max_throttle_wait,
+            ),
         ];
         for (name, value, bound_name, bound) in pairs {
             // A default gives way by itself; only what was written can be wrong.

@@ -24,12 +24,7 @@ struct Checks<'a, 'b> {
 }
 
 /// Runs all checks.
-pub(super) fn run(
-    settings: &Settings,
-    root: &Node,
-    secrets: &Secrets,
-    faults: &mut Collector<'_>,
-) {
+pub(super) fn run(settings: &Settings, root: &Node, secrets: &Secrets, faults: &mut Collector<'_>) {
     let mut checks = Checks {
         settings,
         root,
@@ -44,8 +39,13 @@ pub(super) fn run(
 impl Checks<'_, '_> {
     /// A fault at the first of `paths` that also looked at the others.
     fn error(&mut self, paths: &[KeyPath], message: impl Into<String>) {
-        self.faults
-            .cross(Severity::Error, self.root, paths, Show::Value, message.into());
+        self.faults.cross(
+            Severity::Error,
+            self.root,
+            paths,
+            Show::Value,
+            message.into(),
+        );
     }
 
     /// The same, where the value may be a secret.
@@ -55,8 +55,13 @@ impl Checks<'_, '_> {
     }
 
     fn warning(&mut self, paths: &[KeyPath], message: impl Into<String>) {
-        self.faults
-            .cross(Severity::Warning, self.root, paths, Show::Value, message.into());
+        self.faults.cross(
+            Severity::Warning,
+            self.root,
+            paths,
+            Show::Value,
+            message.into(),
+        );
     }
 
     /// Names of limits and routes appear in keys of the store, queue names and metrics.

@@ -42,9 +42,8 @@ impl Checks<'_, '_> {
     ) {
         let at = path.join("queue");
         if let Some(other) = queues.insert(&route.queue, name) {
-            let message = format!(
-                "`routes.{other}` consumes this queue already; one queue, one route"
-            );
+            let message =
+                format!("`routes.{other}` consumes this queue already; one queue, one route");
             let other = KeyPath::of(&["routes", other, "queue"]);
             self.error(&[at.clone(), other], message);
         }
@@ -54,7 +53,8 @@ impl Checks<'_, '_> {
             self.error(std::slice::from_ref(&at), message);
         }
         if route.queue.starts_with("amq.") {
-            let message = "names that start with `amq.` belong to the broker; name a queue of your own";
+            let message =
+                "names that start with `amq.` belong to the broker; name a queue of your own";
             self.error(&[at], message);
         }
     }
@@ -124,7 +124,9 @@ impl Checks<'_, '_> {
         let held = f64::from(prefetch) / rate.per_second();
         let embedded = self.settings.backend.queue == QueueBackend::Embedded;
         if !embedded && prefetch > 1 && held > ack.as_secs_f64() / 2.0 {
-            let right = (rate.per_second() * ack.as_secs_f64() / 2.0).floor().max(1.0);
+            let right = (rate.per_second() * ack.as_secs_f64() / 2.0)
+                .floor()
+                .max(1.0);
             let message = format!(
                 "{prefetch} messages at {rate} would be held for {}, beyond half of the broker's ack timeout of {}; write {right} or less",
                 Span(Duration::from_secs(held as u64)),

@@ -36,7 +36,12 @@ impl Checks<'_, '_> {
         }
         for (i, url) in rabbit.urls.iter().enumerate() {
             let at = urls.at(i);
-            self.broker_url(&at, url.expose_secret(), &["amqp", "amqps"], "amqp://user@host:5672/%2f");
+            self.broker_url(
+                &at,
+                url.expose_secret(),
+                &["amqp", "amqps"],
+                "amqp://user@host:5672/%2f",
+            );
         }
         let heartbeat = rabbit.heartbeat.get();
         if heartbeat < Duration::from_secs(1) || heartbeat > Duration::from_secs(3600) {
@@ -47,7 +52,10 @@ impl Checks<'_, '_> {
         }
         if self.settings.backend.queue == QueueBackend::Rabbitmq {
             let section = KeyPath::of(&["rabbitmq"]);
-            self.secret_file(&section.join("password_file"), rabbit.password_file.as_deref());
+            self.secret_file(
+                &section.join("password_file"),
+                rabbit.password_file.as_deref(),
+            );
             self.ca_file(&section.join("ca_file"), rabbit.ca_file.as_deref());
         }
     }
@@ -70,7 +78,10 @@ impl Checks<'_, '_> {
             );
         }
         if self.settings.backend.limits == LimitBackend::Redis {
-            self.secret_file(&section.join("password_file"), redis.password_file.as_deref());
+            self.secret_file(
+                &section.join("password_file"),
+                redis.password_file.as_deref(),
+            );
             self.ca_file(&section.join("ca_file"), redis.ca_file.as_deref());
         }
     }
@@ -104,15 +115,18 @@ impl Checks<'_, '_> {
     fn log_level(&mut self) {
         let level = &self.settings.log.level;
         let path = [KeyPath::of(&["log", "level"])];
-        let right = "write a level (error, warn, info, debug, trace, off) or \"info,sluiced::queue=debug\"";
+        let right =
+            "write a level (error, warn, info, debug, trace, off) or \"info,sluiced::queue=debug\"";
         for part in level.split(',') {
             let last = part.rsplit('=').next().unwrap_or_default().trim();
             let is_target = !part.contains('=') && part.contains("::");
             if is_target || LEVELS.contains(&last.to_lowercase().as_str()) {
                 continue;
             }
-            let hint = nearest(last, LEVELS)
-                .map_or_else(|| right.to_owned(), |near| format!("did you mean \"{near}\"?"));
+            let hint = nearest(last, LEVELS).map_or_else(
+                || right.to_owned(),
+                |near| format!("did you mean \"{near}\"?"),
+            );
             self.error(&path, format!("`{last}` is no level; {hint}"));
             return;
         }

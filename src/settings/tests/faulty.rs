@@ -1,12 +1,16 @@
-use super::{GOOD, lines, said, changed};
+use super::{GOOD, changed, lines, said};
 #[test]
 fn look() {
     let p = |t: &str| eprintln!("{}\n------", said(&[t], &[]));
-    p("[redis]\nurl = 5\n[limits.provider]\nrate = \"400\"\nheadrom = \"5ms\"\n[routes.sms]\nqueue = \"sms\"\nlimits = \"provider\"\nprefetch = \"many\"\n\n[routes.sms.downstream]\nurl = \"ftp://x\"\ntimeout = 10\n");
+    p(
+        "[redis]\nurl = 5\n[limits.provider]\nrate = \"400\"\nheadrom = \"5ms\"\n[routes.sms]\nqueue = \"sms\"\nlimits = \"provider\"\nprefetch = \"many\"\n\n[routes.sms.downstream]\nurl = \"ftp://x\"\ntimeout = 10\n",
+    );
     p(&GOOD.replace("\"400/1s\"", "400/1s"));
     p(&GOOD.replace("[\"provider\"]", "[\"provider\""));
     p(&GOOD.replace("[routes.sms]", "[routes.sms"));
-    p(&GOOD.replace("\"sms\"", "\"sms").replace("http://", "ftp://"));
+    p(&GOOD
+        .replace("\"sms\"", "\"sms")
+        .replace("http://", "ftp://"));
     p(&GOOD.replace("[routes.sms]", "[routes.sms]\nqueue = \"a\""));
     p(&GOOD.replace("400/1s", "4/1h"));
     p(&GOOD.replace("[\"provider\"]", "[\"provder\"]"));

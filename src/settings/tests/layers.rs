@@ -41,7 +41,9 @@ fn later_files_win_and_variables_win_over_all() {
 
 #[test]
 fn variables_carry_lists_numbers_flags_and_names() {
-    let text = GOOD.replace("sms]", "sms-Out]").replace("sms.down", "sms-Out.down");
+    let text = GOOD
+        .replace("sms]", "sms-Out]")
+        .replace("sms.down", "sms-Out.down");
     let files = Files::new(&[&text, "[limits.b]\nrate = \"1/1s\"\n"]);
     let loaded = files
         .load(&[
@@ -50,8 +52,14 @@ fn variables_carry_lists_numbers_flags_and_names() {
             ("SLUICED__ROUTES__SMS_OUT__PREFETCH", "12"),
             ("SLUICED__ROUTES__SMS_OUT__DECLARE", "true"),
             ("SLUICED__ROUTES__SMS_OUT__QUEUE", "12"),
-            ("SLUICED__ROUTES__SMS_OUT__DOWNSTREAM__WARM_CONNECTIONS", "9"),
-            ("SLUICED__ROUTES__SMS_OUT__DOWNSTREAM__HEADERS__X_API_KEY", "k"),
+            (
+                "SLUICED__ROUTES__SMS_OUT__DOWNSTREAM__WARM_CONNECTIONS",
+                "9",
+            ),
+            (
+                "SLUICED__ROUTES__SMS_OUT__DOWNSTREAM__HEADERS__X_API_KEY",
+                "k",
+            ),
             ("SLUICED__LIMITS__B__RATE", "20/1s"),
         ])
         .map_err(|faults| faults.to_string())

@@ -32,7 +32,9 @@ impl Files {
     pub(super) fn new(texts: &[&str]) -> Self {
         let dir = tempfile::tempdir().expect("a directory");
         let paths = texts.iter().enumerate().map(|(i, text)| {
-            let path = dir.path().join(format!("{}.toml", char::from(b'a' + i as u8)));
+            let path = dir
+                .path()
+                .join(format!("{}.toml", char::from(b'a' + i as u8)));
             std::fs::write(&path, text).expect("a file");
             path
         });

@@ -35,7 +35,12 @@ fn no_secret_is_shown_by_debug_or_print() {
     for value in loaded.origins.all() {
         assert!(!value.to_string().contains("hunter2"), "{value}");
     }
-    let shown: Vec<_> = loaded.origins.all().iter().map(ToString::to_string).collect();
+    let shown: Vec<_> = loaded
+        .origins
+        .all()
+        .iter()
+        .map(ToString::to_string)
+        .collect();
     let urls = shown.iter().find(|line| line.starts_with("rabbitmq.urls"));
     assert!(
         urls.is_some_and(|l| l.contains("[\"amqp://user:***@h:5672/%2f?heartbeat=5&auth=***\"]")),
@@ -56,7 +61,10 @@ fn no_fault_shows_a_secret() {
         ("5672/%2f?heartbeat=5&auth=hunter2\"]", "5672"),
         ("redis://", "http://"),
         ("url = \"redis", "uri = \"redis"),
-        ("\"redis://:hunter2@h:6379/0\"", "\"redis://:hunter2@h:6379/0"),
+        (
+            "\"redis://:hunter2@h:6379/0\"",
+            "\"redis://:hunter2@h:6379/0",
+        ),
         ("\"redis://:hunter2@h:6379/0\"", "redis://:hunter2@h:6379/0"),
         ("https://h", "ftp://h"),
         ("https://h", "https://me:hunter2@h"),
@@ -72,7 +80,10 @@ fn no_fault_shows_a_secret() {
         ("token = \"hunter2\" }", "token = \"hunter2\""),
         ("token = \"hunter2\" }", "token = \"hunter2 }"),
         ("token = \"hunter2\" }", "token = hunter2 }"),
-        ("kind = \"bearer\", token = \"hunter2\"", "kind = \"bearer\", token = [\"hunter2\"]"),
+        (
+            "kind = \"bearer\", token = \"hunter2\"",
+            "kind = \"bearer\", token = [\"hunter2\"]",
+        ),
         ("auth = {", "auth = \"hunter2\" #"),
     ] {
         assert!(SECRETIVE.contains(from), "{from}");
@@ -81,8 +92,17 @@ fn no_fault_shows_a_secret() {
         let named_file = to == "token_file =" || to.contains("{{ hunter2");
         assert!(named_file || !said.contains("hunter2"), "{to}: {said}");
     }
-    let said = said(&[GOOD], &[("SLUICED__REDIS__URL", "hunter2"), ("SLUICED__REDIS__PASSWD", "hunter2")]);
-    assert!(said.contains("SLUICED__REDIS__URL") && !said.contains("hunter2"), "{said}");
+    let said = said(
+        &[GOOD],
+        &[
+            ("SLUICED__REDIS__URL", "hunter2"),
+            ("SLUICED__REDIS__PASSWD", "hunter2"),
+        ],
+    );
+    assert!(
+        said.contains("SLUICED__REDIS__URL") && !said.contains("hunter2"),
+        "{said}"
+    );
 }
 
 #[test]
@@ -114,13 +134,21 @@ fn files_replace_passwords() {
         ])
         .map_err(|faults| faults.to_string())
         .expect("it loads");
-    let urls = loaded.secrets.rabbit_urls(&loaded.settings.rabbitmq).expect("urls");
+    let urls = loaded
+        .secrets
+        .rabbit_urls(&loaded.settings.rabbitmq)
+        .expect("urls");
     assert!(
-        urls[0].expose_secret().starts_with("amqp://user:p%40ss%2Fword@h:5672/%2f?"),
+        urls[0]
+            .expose_secret()
+            .starts_with("amqp://user:p%40ss%2Fword@h:5672/%2f?"),
         "{}",
         urls[0].expose_secret()
     );
-    let url = loaded.secrets.redis_url(&loaded.settings.redis).expect("a url");
+    let url = loaded
+        .secrets
+        .redis_url(&loaded.settings.redis)
+        .expect("a url");
     assert_eq!(url.expose_secret(), "redis://:p%40ss%2Fword@h:6379/0");
     let Downstream::Http(http) = &loaded.settings.routes["sms"].downstream;
     let auth = http.auth.as_ref().expect("auth");
@@ -132,18 +160,33 @@ fn files_replace_passwords() {
 #[test]
 fn credentials_are_names_in_their_directory() {
     let none = Secrets::default();
-    let error = none.read(Path::new("credential:x")).expect_err("no directory");
-    assert!(error.to_string().contains("$CREDENTIALS_DIRECTORY is not set"), "{error}");
+    let error = none
+        .read(Path::new("credential:x"))
+        .expect_err("no directory");
+    assert!(
+        error
+            .to_string()
+            .contains("$CREDENTIALS_DIRECTORY is not set"),
+        "{error}"
+    );
     let some = Secrets::new(Some(PathBuf::from("/run/credentials")));
     for name in ["credential:", "credential:../x", "credential:.."] {
         let error = some.read(Path::new(name)).expect_err(name);
-        assert!(error.to_string().contains("no name of a credential"), "{error}");
+        assert!(
+            error.to_string().contains("no name of a credential"),
+            "{error}"
+        );
     }
     let files = Files::new(&[]);
     let empty = files.write("empty", "\n");
     assert!(none.read(Path::new(&empty)).is_err());
     let two = files.write("two", "a\r\n");
-    assert_eq!(none.read(Path::new(&two)).expect("a secret").expose_secret(), "a");
+    assert_eq!(
+        none.read(Path::new(&two))
+            .expect("a secret")
+            .expose_secret(),
+        "a"
+    );
     let auth = Auth::Bearer(Bearer {
         token: Some(SecretString::from("x")),
         token_file: Some(PathBuf::from(two)),
