@@ -138,12 +138,13 @@ impl Scenario {
     }
 
     /// What a replica holds so that the prefetch is never what holds it up: a round of the
-    /// line at its share, what its calls in flight take, and a lease.
+    /// line at its share, what its calls in flight take, and two leases.
     #[must_use]
     pub fn ample_prefetch(&self) -> u32 {
         let share = self.rate.per_second() / f64::from(self.replicas.max(1));
         let call = self.around.call.as_secs_f64() * 4.0;
-        ((share * (1.2 + call)) as u32 + (self.pace().batch() as u32).min(share as u32)).max(4)
+        let lease = (self.pace().batch() * 2) as f64;
+        (share * (1.2 + call) + lease.min(share * 2.0)) as u32 + 4
     }
 
     /// Whether messages can be called more than once.

@@ -583,6 +583,17 @@ impl<'a> World<'a> {
         self.replicas.iter().flatten().map(|replica| replica.id)
     }
 
+    /// For how long nobody but the victim is there to send; zero if somebody else is.
+    fn nobody_else_for(&self, victim: u32) -> Duration {
+        self.replicas
+            .iter()
+            .flatten()
+            .filter(|replica| replica.id != victim && replica.stage == Stage::Running)
+            .map(|replica| Duration::from_micros(replica.paused_until.saturating_sub(self.t)))
+            .min()
+            .unwrap_or(Duration::MAX)
+    }
+
     fn any_replica(&mut self) -> Option<u32> {
         let ids: Vec<u32> = self.alive().collect();
         (!ids.is_empty()).then(|| self.dice.pick(&ids))
@@ -597,8 +608,8 @@ impl<'a> World<'a> {
             return;
         };
         self.trace.note(self.t, victim, What::Struck(fault));
-        self.judge
-            .struck(fault, self.t, self.replicas.iter().flatten().count());
+        let alone = self.nobody_else_for(victim);
+        self.judge.struck(fault, self.t, alone);
         match fault {
             Fault::Crash => self.crash(victim),
             Fault::Leave => self.leave(victim),
