@@ -1,1 +1,90 @@
-fn main() {}
+//! Arguments in, exit code out. Everything else is in the library.
+
+use std::io::{self, IsTerminal as _, Write};
+use std::process::ExitCode;
+
+use clap::{Parser, Subcommand};
+use sluiced::cli::exit::Exit;
+use sluiced::cli::{check, demo, health, provider, run, sim};
+use sluiced::wire;
+
+/// Sends a RabbitMQ queue to a rate-limited downstream: as fast as the limit that all replicas
+/// share allows, never faster, and without losing a message.
+#[derive(Parser, Debug)]
+#[command(version, max_term_width = 100)]
+struct Arguments {
+    #[command(subcommand)]
+    command: Command,
+}
+
+#[derive(Subcommand, Debug)]
+enum Command {
+    /// Run the daemon
+    Run(run::RunArgs),
+    /// Show all faults of a configuration; try the servers it names
+    Check(check::CheckArgs),
+    /// Prove it on this machine: with nothing installed, or on your own RabbitMQ and Redis
+    Demo(demo::DemoArgs),
+    /// Ask a running daemon whether it is well (for container health checks)
+    Health(health::HealthArgs),
+    /// A provider that judges its callers (for tests and benchmarks)
+    #[command(hide = true)]
+    Provider(provider::ProviderArgs),
+    /// Simulates fleets with a virtual clock (for tests; replays a failing seed)
+    #[command(hide = true)]
+    Sim(sim::SimArgs),
+}
+
+fn main() -> ExitCode {
+    let arguments = Arguments::parse();
+    // One crypto provider for every TLS client. An error means that there is one already.
+    rustls::crypto::ring::default_provider()
+        .install_default()
+        .ok();
+    let runtime = match tokio::runtime::Builder::new_multi_thread()
+        .enable_all()
+        .build()
+    {
+        Ok(runtime) => runtime,
+        Err(error) => return failed(&error),
+    };
+    let code = runtime.block_on(dispatch(arguments.command));
+    // Stdin may be blocked in a read that nobody waits for any more.
+    runtime.shutdown_background();
+    code.unwrap_or_else(|error| failed(&*error))
+}
+
+async fn dispatch(command: Command) -> Result<ExitCode, Box<dyn std::error::Error>> {
+    let (mut out, mut err) = (io::stdout(), io::stderr());
+    let exit = match command {
+        Command::Run(args) => {
+            let colour = err.is_terminal();
+            run::run(&args, &mut err, colour).await?
+        }
+        Command::Check(args) => {
+            let colour = out.is_terminal();
+            check::check(&args, std::env::vars(), wire::probes, &mut out, colour).await?
+        }
+        Command::Demo(args) => {
+            let terminal = out.is_terminal();
+            if demo::run(args, &mut out, terminal).await? {
+                Exit::Done
+            } else {
+                Exit::Failed
+            }
+        }
+        Command::Health(args) => return Ok(health::run(&args, &mut out).await?),
+        Command::Provider(args) => {
+            provider::run(args, &mut out).await?;
+            Exit::Done
+        }
+        Command::Sim(args) => return Ok(sim::run(&args, &mut out)?.into()),
+    };
+    Ok(exit.into())
+}
+
+fn failed(error: &dyn std::error::Error) -> ExitCode {
+    // Nothing is left to do if even stderr is gone.
+    writeln!(io::stderr(), "sluiced: {error}").ok();
+    Exit::Failed.into()
+}

@@ -1,1 +1,347 @@
-//! Placeholder.
+//! The only file that names concrete backends: from settings to a running pipeline.
+
+use std::collections::BTreeMap;
+use std::fmt;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+
+use crate::cli::check::Probe;
+use crate::core::keeper::Phase;
+use crate::core::rate::Rate;
+use crate::core::retry::Backoff;
+use crate::core::schedule::Pace;
+use crate::downstream::{HttpDownstream, HttpOptions, ResolvedAuth};
+use crate::limiter::memory::MemoryPaceStore;
+use crate::limiter::redis::{RedisOptions, RedisPaceStore};
+use crate::pipeline::{LaneSpec, Pipeline, Policy, RouteSpec};
+use crate::ports::clock::Clock;
+use crate::ports::pace::{PaceStore, PacedLimit};
+use crate::ports::queue::Subscription;
+use crate::queue::embedded::{EmbeddedOptions, EmbeddedQueue, Input};
+use crate::queue::events::QueueEvents;
+use crate::queue::rabbit::{RabbitOptions, RabbitQueue, RouteOptions};
+use crate::settings::Loaded;
+use crate::settings::secrets::{Identity, Secrets};
+use crate::settings::types::{
+    Downstream, Limit, LimitBackend, Paced, QueueBackend, Route, Settings,
+};
+use crate::telemetry::health::Health;
+use crate::telemetry::meters::{LinkMeters, RouteMeters};
+
+/// What could not be put together. The configuration was checked, so this is about the world
+/// having changed since, or about what only a backend can know.
+#[derive(Debug, thiserror::Error)]
+#[error("{what}: {why}")]
+pub struct WireError {
+    what: String,
+    why: String,
+}
+
+impl WireError {
+    fn new(what: impl Into<String>, why: impl fmt::Display) -> Self {
+        Self {
+            what: what.into(),
+            why: why.to_string(),
+        }
+    }
+}
+
+/// The running daemon, less its listeners and signals.
+#[derive(Debug)]
+pub struct Running {
+    pub pipeline: Pipeline,
+    pub settled: Arc<Settled>,
+}
+
+/// What became of all messages of this process so far, safely.
+#[derive(Debug, Default)]
+pub struct Settled {
+    done: AtomicU64,
+    dead: AtomicU64,
+}
+
+impl Settled {
+    /// Delivered to the downstream.
+    #[must_use]
+    pub fn done(&self) -> u64 {
+        self.done.load(Ordering::Relaxed)
+    }
+
+    /// Given up: in the dead-letter queue or in the leftover file.
+    #[must_use]
+    pub fn dead(&self) -> u64 {
+        self.dead.load(Ordering::Relaxed)
+    }
+}
+
+/// Builds and starts everything that `settings` name.
+///
+/// # Errors
+/// When a secret cannot be read or a backend refuses its options.
+pub fn start(
+    settings: &Settings,
+    secrets: &Secrets,
+    clock: Clock,
+    health: &Health,
+) -> Result<Running, WireError> {
+    let meters: BTreeMap<Arc<str>, Arc<RouteMeters>> = settings
+        .routes
+        .keys()
+        .map(|name| (Arc::from(name.as_str()), Arc::new(RouteMeters::new(name))))
+        .collect();
+    let meters = Arc::new(meters);
+    let store = store(settings, secrets, clock, health)?;
+    let settled = Arc::new(Settled::default());
+    let events = Arc::new(Counted {
+        meters: Arc::clone(&meters),
+        link: LinkMeters::new("rabbitmq"),
+        settled: Arc::clone(&settled),
+    });
+    let queues = Queues::new(settings, secrets, clock, events)?;
+
+    let mut lanes: BTreeMap<&str, LaneSpec> = BTreeMap::new();
+    for (name, route) in &settings.routes {
+        let (limit_name, paced) = paced_limit(settings, name, route)?;
+        let subscription = queues.subscribe(name, route, paced.rate.0)?;
+        health.component(&format!("route {name}"), subscription.link());
+        let spec = RouteSpec {
+            name: Arc::from(name.as_str()),
+            queue: Arc::from(route.queue.as_str()),
+            policy: policy(settings, route),
+            downstream: Arc::new(downstream(name, route, secrets)?),
+            subscription,
+            meters: Arc::clone(&meters[name.as_str()]),
+        };
+        lanes
+            .entry(limit_name)
+            .or_insert_with(|| LaneSpec {
+                limit: PacedLimit {
+                    name: Arc::from(limit_name),
+                    pace: Pace::new(paced.rate.0, paced.headroom.get(), paced.horizon.get()),
+                },
+                store: Arc::clone(&store),
+                routes: Vec::new(),
+            })
+            .routes
+            .push(spec);
+    }
+    let phase = Phase::new(rand::random());
+    let pipeline = Pipeline::start(lanes.into_values().collect(), clock, phase, health)
+        .map_err(|e| WireError::new("the pipeline cannot be started", e))?;
+    Ok(Running { pipeline, settled })
+}
+
+/// The one paced limit of a route.
+fn paced_limit<'a>(
+    settings: &'a Settings,
+    name: &str,
+    route: &'a Route,
+) -> Result<(&'a str, &'a Paced), WireError> {
+    let limit = route
+        .limits
+        .first()
+        .and_then(|limit| settings.limits.get_key_value(limit));
+    match limit {
+        Some((limit, Limit::Paced(paced))) => Ok((limit, paced)),
+        None => Err(WireError::new(
+            format!("routes.{name}.limits"),
+            "no limit of that name",
+        )),
+    }
+}
+
+fn policy(settings: &Settings, route: &Route) -> Policy {
+    Policy {
+        max_hold: route.max_hold.get(),
+        on_denied: route.on_denied,
+        max_age: route.max_age.map(|age| age.get()),
+        on_expired: route.on_expired,
+        max_body: route.max_body.0,
+        max_attempts: route.max_attempts,
+        retry: Backoff {
+            base: route.retry.base.get(),
+            max: route.retry.max.get(),
+        },
+        hold_limit: settings.rabbitmq.ack_timeout.get() / 2,
+    }
+}
+
+fn store(
+    settings: &Settings,
+    secrets: &Secrets,
+    clock: Clock,
+    health: &Health,
+) -> Result<Arc<dyn PaceStore>, WireError> {
+    match settings.backend.limits {
+        LimitBackend::Memory => Ok(Arc::new(MemoryPaceStore::new(clock))),
+        LimitBackend::Redis => {
+            let options = redis_options(settings, secrets)?;
+            let store = RedisPaceStore::connect(&options, Arc::new(()))
+                .map_err(|e| WireError::new("redis", e))?;
+            health.target("redis", store.link());
+            Ok(Arc::new(store))
+        }
+    }
+}
+
+fn redis_options(settings: &Settings, secrets: &Secrets) -> Result<RedisOptions, WireError> {
+    let redis = &settings.redis;
+    Ok(RedisOptions {
+        url: secrets
+            .redis_url(redis)
+            .map_err(|e| WireError::new("redis", e))?,
+        password: None,
+        prefix: redis.prefix.clone(),
+        connect_timeout: redis.connect_timeout.get(),
+        response_timeout: redis.response_timeout.get(),
+        ca_pem: redis
+            .ca_file
+            .as_deref()
+            .map(read_pem)
+            .transpose()?
+            .map(String::into_bytes),
+    })
+}
+
+fn rabbit_options(settings: &Settings, secrets: &Secrets) -> Result<RabbitOptions, WireError> {
+    let rabbit = &settings.rabbitmq;
+    Ok(RabbitOptions {
+        urls: secrets
+            .rabbit_urls(rabbit)
+            .map_err(|e| WireError::new("rabbitmq", e))?,
+        ca_pem: rabbit.ca_file.as_deref().map(read_pem).transpose()?,
+        heartbeat: rabbit.heartbeat.get(),
+        connect_timeout: rabbit.connect_timeout.get(),
+        confirm_timeout: rabbit.confirm_timeout.get(),
+        ack_timeout: rabbit.ack_timeout.get(),
+        connection_name: format!("sluiced {}", env!("CARGO_PKG_VERSION")),
+    })
+}
+
+fn read_pem(path: &Path) -> Result<String, WireError> {
+    std::fs::read_to_string(path).map_err(|e| WireError::new(path.display().to_string(), e))
+}
+
+fn downstream(name: &str, route: &Route, secrets: &Secrets) -> Result<HttpDownstream, WireError> {
+    let Downstream::Http(http) = &route.downstream;
+    let at = || format!("routes.{name}.downstream");
+    let auth = http
+        .auth
+        .as_ref()
+        .map(|auth| secrets.identity(auth))
+        .transpose();
+    let auth = auth
+        .map_err(|e| WireError::new(at(), e))?
+        .map(|identity| match identity {
+            Identity::Basic { user, password } => ResolvedAuth::Basic { user, password },
+            Identity::Bearer { token } => ResolvedAuth::Bearer { token },
+        });
+    HttpDownstream::new(&HttpOptions::from_settings(http, auth))
+        .map_err(|e| WireError::new(at(), e))
+}
+
+/// Where routes get their deliveries.
+enum Queues {
+    Rabbit(RabbitQueue),
+    Embedded {
+        input: PathBuf,
+        leftover: PathBuf,
+        clock: Clock,
+        events: Arc<Counted>,
+    },
+}
+
+impl Queues {
+    fn new(
+        settings: &Settings,
+        secrets: &Secrets,
+        clock: Clock,
+        events: Arc<Counted>,
+    ) -> Result<Self, WireError> {
+        match settings.backend.queue {
+            QueueBackend::Rabbitmq => {
+                let options = rabbit_options(settings, secrets)?;
+                RabbitQueue::new(options, clock, events)
+                    .map(Self::Rabbit)
+                    .map_err(|e| WireError::new("rabbitmq", e))
+            }
+            QueueBackend::Embedded => Ok(Self::Embedded {
+                input: settings.embedded.input.clone(),
+                leftover: settings.embedded.leftover.clone(),
+                clock,
+                events,
+            }),
+        }
+    }
+
+    fn subscribe(
+        &self,
+        name: &str,
+        route: &Route,
+        rate: Rate,
+    ) -> Result<Arc<dyn Subscription>, WireError> {
+        let prefetch = route.prefetch_for(rate);
+        match self {
+            Self::Rabbit(queue) => queue
+                .subscribe(RouteOptions {
+                    route: name.to_owned(),
+                    queue: route.queue.clone(),
+                    declare: route.declare,
+                    queue_type: route.queue_type,
+                    prefetch,
+                    longest_wait: route.retry.max.get(),
+                })
+                .map_err(|e| WireError::new(format!("routes.{name}"), e)),
+            Self::Embedded {
+                input,
+                leftover,
+                clock,
+                events,
+            } => {
+                let input = match input.to_str() {
+                    Some("-") => Input::Stdin,
+                    _ => Input::File(input.clone()),
+                };
+                let options = EmbeddedOptions {
+                    route: name.to_owned(),
+                    prefetch,
+                    leftover: Some(leftover.clone()),
+                };
+                let events = Arc::clone(events);
+                Ok(EmbeddedQueue::start(input, options, *clock, events))
+            }
+        }
+    }
+}
+
+/// Counts what the queue tells.
+#[derive(Debug)]
+struct Counted {
+    meters: Arc<BTreeMap<Arc<str>, Arc<RouteMeters>>>,
+    link: LinkMeters,
+    settled: Arc<Settled>,
+}
+
+impl QueueEvents for Counted {
+    fn settled(&self, route: &str, verdict: &'static str, count: u64) {
+        if let Some(meters) = self.meters.get(route) {
+            meters.settled(verdict, count);
+        }
+        match verdict {
+            "done" => self.settled.done.fetch_add(count, Ordering::Relaxed),
+            "dead" => self.settled.dead.fetch_add(count, Ordering::Relaxed),
+            _ => 0,
+        };
+    }
+
+    fn reconnected(&self) {
+        self.link.reconnects.increment(1);
+    }
+}
+
+/// What `sluiced check --connect` tries. A URL or secret that cannot be used shows as a failure.
+#[must_use]
+pub fn probes(_loaded: &Loaded) -> Vec<Probe> {
+    Vec::new()
+}

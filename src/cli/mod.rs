@@ -5,4 +5,5 @@ pub mod demo;
 pub mod exit;
 pub mod health;
 pub mod provider;
+pub mod run;
 pub mod sim;

@@ -171,16 +171,17 @@ impl Line {
         };
         // The clock matters only for a date, and only if the answer does not say its own.
         let now = retry_after.map_or(SystemTime::UNIX_EPOCH, |_| SystemTime::now());
-        let reason = status.canonical_reason().unwrap_or("");
-        let rest = if whole {
-            ""
-        } else {
-            " (the answer was not read to its end)"
+        let mut detail = match status.canonical_reason() {
+            Some(reason) => format!("{} {reason}", status.as_str()),
+            None => status.as_str().to_owned(),
         };
+        if !whole {
+            detail.push_str(" (the answer was not read to its end)");
+        }
         Judgement {
             outcome: self.judge.reply(reply, now),
             status: Some(status.as_u16()),
-            detail: format!("{} {reason}{rest}", status.as_str()),
+            detail,
             maybe_delivered: true,
         }
     }

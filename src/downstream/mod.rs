@@ -1,8 +1,8 @@
 //! The rate-limited service that messages go to, called over HTTP.
 //!
-//! `options` is what an operator chose, `template` turns a message into text, `request` makes the
-//! request, `connect` opens connections (also ahead of time), `failure` says what a broken call
-//! means, and `http` puts them together behind `ports::downstream`.
+//! `options` is what an operator chose, `template` turns a message into text, `url` and `request`
+//! make the request, `connect` opens connections (also ahead of time), `failure` says what a
+//! broken call means, and `http` puts them together behind `ports::downstream`.
 
 mod connect;
 mod failure;
@@ -10,6 +10,7 @@ mod http;
 mod options;
 mod request;
 mod template;
+mod url;
 
 pub use http::HttpDownstream;
 pub use options::{HttpOptions, Misconfigured, ResolvedAuth};

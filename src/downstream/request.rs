@@ -16,7 +16,8 @@
 //! | `user-agent` | `sluiced/<version>` |
 //!
 //! `Idempotency-Key` is sent only where the configuration says so, because a downstream may give
-//! it a meaning of its own: `headers.Idempotency-Key = "{{ message_id }}"`.
+//! it a meaning of its own: `headers.Idempotency-Key = "{{ message_id }}"`. A message without an id
+//! is then undecodable; with `"{{ message_id | default('') }}"` it goes without the header.
 //!
 //! GET and HEAD carry no body unless one is configured.
 
@@ -29,13 +30,13 @@ use http::header::{
     AUTHORIZATION, CONNECTION, CONTENT_ENCODING, CONTENT_LENGTH, CONTENT_TYPE, EXPECT, HOST, TE,
     TRAILER, TRANSFER_ENCODING, UPGRADE, USER_AGENT,
 };
-use http::uri::{Authority, Scheme};
 use http::{HeaderMap, HeaderName, HeaderValue, Method, Request, Uri};
 use http_body_util::Full;
 use secrecy::ExposeSecret;
 
 use super::options::{HttpOptions, Misconfigured, ResolvedAuth};
-use super::template::{Template, Templates, first_tag, is_template};
+use super::template::{Template, Templates, is_template};
+use super::url::{Url, checked_url, host_header};
 use crate::ports::downstream::{Facts, Undecodable};
 use crate::ports::message::Message;
 
@@ -71,15 +72,6 @@ pub(super) struct Recipe {
     /// Which headers that are always sent the configuration replaces.
     replaced: Replaced,
     body: Body,
-}
-
-enum Url {
-    Fixed(Uri),
-    Made {
-        template: Template,
-        /// Whether scheme and host stand before the first template.
-        origin: Option<Uri>,
-    },
 }
 
 enum Body {
@@ -303,98 +295,11 @@ impl fmt::Debug for Recipe {
     }
 }
 
-impl Url {
-    fn new(text: &str, templates: &mut Templates) -> Result<Self, Misconfigured> {
-        let wrong = |why: &str| Misconfigured::new("url", why);
-        let Some(tag) = first_tag(text) else {
-            let uri: Uri = text
-                .parse()
-                .map_err(|_| wrong("is no URL; write one such as https://api.example.com/send"))?;
-            check_target(&uri).map_err(wrong)?;
-            return Ok(Self::Fixed(uri));
-        };
-        let template = templates.add("url", "url", text)?;
-        let origin = origin_before(text, tag);
-        if let Some(uri) = &origin {
-            check_target(uri).map_err(wrong)?;
-        }
-        Ok(Self::Made { template, origin })
-    }
-}
-
-/// Scheme and host, if both are complete before the first template at `tag`.
-fn origin_before(text: &str, tag: usize) -> Option<Uri> {
-    let (scheme, rest) = text.get(..tag)?.split_once("://")?;
-    // Without a delimiter after it the host could go on in the template.
-    let end = rest.find(['/', '?', '#'])?;
-    Uri::builder()
-        .scheme(scheme.parse::<Scheme>().ok()?)
-        .authority(rest.get(..end)?.parse::<Authority>().ok()?)
-        .path_and_query("/")
-        .build()
-        .ok()
-}
-
-/// What a URL needs so that a call can be made to it.
-fn check_target(uri: &Uri) -> Result<(), &'static str> {
-    if uri.scheme() != Some(&Scheme::HTTP) && uri.scheme() != Some(&Scheme::HTTPS) {
-        return Err("must start with http:// or https://");
-    }
-    let Some(authority) = uri.authority() else {
-        return Err("has no host");
-    };
-    if authority.host().is_empty() {
-        return Err("has no host");
-    }
-    if authority.as_str().contains('@') {
-        return Err("has credentials; they belong into `auth`");
-    }
-    Ok(())
-}
-
-/// A URL made of a message. `.` and `..` in its path are refused, also encoded: servers resolve
-/// them, and a message must not choose another resource than the template's author meant.
-fn checked_url(text: &str) -> Result<Uri, Undecodable> {
-    let undecodable = |why: &str| Undecodable {
-        what: "url".to_owned(),
-        why: why.to_owned(),
-    };
-    if !text.bytes().all(|b| b.is_ascii_graphic()) {
-        return Err(undecodable(
-            "has a character that must be encoded; use `| urlencode`",
-        ));
-    }
-    let uri: Uri = text.parse().map_err(|_| undecodable("is no URL"))?;
-    check_target(&uri).map_err(undecodable)?;
-    let is_dots = |segment: &str| {
-        let plain = segment.replace("%2e", ".").replace("%2E", ".");
-        plain == "." || plain == ".."
-    };
-    if uri.path().split(['/', '\\']).any(is_dots) {
-        return Err(undecodable("has `.` or `..` as a segment of its path"));
-    }
-    Ok(uri)
-}
-
 fn header_value(name: &HeaderName, text: String) -> Result<HeaderValue, Undecodable> {
     HeaderValue::from_maybe_shared(Bytes::from(text)).map_err(|_| Undecodable {
         what: format!("header {name}"),
         why: "has a control character".to_owned(),
     })
-}
-
-/// `host`, with the port unless it is the scheme's own.
-fn host_header(uri: &Uri) -> Option<HeaderValue> {
-    let host = uri.host()?;
-    let default = if uri.scheme() == Some(&Scheme::HTTPS) {
-        443
-    } else {
-        80
-    };
-    match uri.port_u16() {
-        Some(port) if port != default => HeaderValue::try_from(format!("{host}:{port}")).ok(),
-        _ => HeaderValue::from_str(host).ok(),
-    }
 }
 
 /// AMQP's content encoding, if HTTP knows it. Some publishers write a character set there, which

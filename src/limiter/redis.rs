@@ -51,9 +51,7 @@ pub struct RedisOptions {
 /// Is told what the store does, for metrics. Every method does nothing unless overridden.
 pub trait StoreEvents: Send + Sync + fmt::Debug {
     /// A script was called and answered (`ok`) or not.
-    fn asked(&self, script: &'static str, ok: bool) {
-        let _: (&'static str, bool) = (script, ok);
-    }
+    fn asked(&self, _script: &'static str, _ok: bool) {}
 
     /// A connection was made.
     fn connected(&self) {}

@@ -16,7 +16,7 @@ use crate::core::window::{Tally, gaps, percentile};
 
 /// Beyond so many calls only the windows are judged; ids and gaps are no longer kept.
 const MAX_CALLS: usize = 20_000_000;
-/// So many ids are named in a report; the counts are always whole.
+/// So many ids and times are named in a report; the counts are always whole.
 const MAX_NAMED: usize = 10;
 /// So many callers are told apart; what others call is not attributed.
 const MAX_CALLERS: usize = 1_000;
@@ -64,6 +64,8 @@ pub struct Report {
     pub worst: u64,
     /// Calls that came too early.
     pub over: u64,
+    /// When the first few of them came, counted from the first arrival.
+    pub over_at_us: Vec<u64>,
     /// The share of the limit in use from the first call to the last.
     pub used: Option<f64>,
     /// The first arrival.
@@ -122,6 +124,8 @@ struct Book {
     rate: Rate,
     tally: Tally,
     arrivals: Vec<Mono>,
+    /// The first few calls that came too early.
+    early: Vec<Mono>,
     accepted: u64,
     anonymous: u64,
     /// How often each message was accepted.
@@ -196,6 +200,7 @@ impl Book {
             rate,
             tally: Tally::new(rate),
             arrivals: Vec::new(),
+            early: Vec::new(),
             accepted: 0,
             anonymous: 0,
             messages: HashMap::new(),
@@ -207,7 +212,11 @@ impl Book {
     fn enter(&mut self, event: Event) {
         match event {
             Event::Arrived(at) => {
+                let before = self.tally.usage().over;
                 self.tally.record(at);
+                if self.tally.usage().over > before && self.early.len() < MAX_NAMED {
+                    self.early.push(at);
+                }
                 if self.arrivals.len() < MAX_CALLS {
                     self.arrivals.push(at);
                 } else {
@@ -240,6 +249,7 @@ impl Book {
         let gaps = gaps(&self.arrivals);
         let gap = |percent| percentile(&gaps, percent).map(micros);
         let unique = self.messages.len() as u64;
+        let first = usage.span.map_or(Mono::default(), |(first, _)| first);
         let (lost, lost_ids, unexpected) = self.compare(expect);
         let (repeated, repeated_ids) = self.repeated();
         Report {
@@ -257,6 +267,11 @@ impl Book {
             window_us: micros(self.rate.window()),
             worst: usage.worst,
             over: usage.over,
+            over_at_us: self
+                .early
+                .iter()
+                .map(|at| micros(at.since(first)))
+                .collect(),
             used: usage.used(),
             first_us: usage.span.map(|(first, _)| first.as_micros()),
             last_us: usage.span.map(|(_, last)| last.as_micros()),

@@ -181,27 +181,24 @@ fn kinds_of(
     let at = path.join("kind");
     let known: Vec<_> = names().map(|name| format!("\"{name}\"")).collect();
     let known = known.join(" or ");
+    let named = |name: &str| kinds.iter().find(|known| known.name == name);
     let found = match entries.remove("kind") {
         Some(kind) => {
             let name = kind.text().unwrap_or_default().to_owned();
-            let found = kinds.iter().find(|known| known.name == name);
-            if found.is_none() {
-                let hint = nearest(&name, names())
-                    .map_or_else(String::new, |near| format!("; did you mean \"{near}\"?"));
+            named(&name).or_else(|| {
+                let near = nearest(&name, names());
+                let hint = near.map_or_else(String::new, |n| format!("; did you mean \"{n}\"?"));
                 let message = format!("`{}` is no kind; write {known}{hint}", literal(&kind.value));
                 faults.broken(&kind, &at, Show::Value, message);
-            }
-            found
+                near.and_then(named)
+            })
         }
-        None => {
-            let found = kinds.iter().find(|kind| Some(kind.name) == default);
-            if found.is_none() {
-                faults.missing(&table, &at, format!("missing; write `kind = {known}`"));
-            }
-            found
-        }
+        None => default.and_then(named).or_else(|| {
+            faults.missing(&table, &at, format!("missing; write `kind = {known}`"));
+            kinds.first().filter(|_| kinds.len() == 1)
+        }),
     };
-    // What belongs to an unknown kind cannot be judged.
+    // What belongs to a kind that nobody can guess cannot be judged.
     let Some(kind) = found else {
         return false;
     };

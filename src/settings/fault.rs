@@ -207,7 +207,7 @@ impl<'a> Collector<'a> {
             span: start..start,
         };
         let excerpt = self.syntax_excerpt(source, start);
-        let message = format!("this is no TOML: {message}");
+        let message = format!("this is no TOML: {message}{}", remedy(message));
         let place = self.place(&origin);
         self.push(Severity::Error, place, String::new(), message, excerpt);
     }
@@ -374,6 +374,10 @@ impl<'a> Collector<'a> {
         let caret = text[begin..start].chars().count();
         let (key, value) = line.split_once('=')?;
         let name = key.trim().rsplit('.').next().unwrap_or_default();
+        if !schema::is_known(name) {
+            // Perhaps a part of a longer text, which may be a secret.
+            return None;
+        }
         if schema::is_plain(name) && !value.contains('=') {
             return Some(Excerpt {
                 text: line.to_owned(),
@@ -393,5 +397,20 @@ impl<'a> Collector<'a> {
     /// Everything gathered: errors and warnings.
     pub(super) fn finish(self) -> Faults {
         Faults::new(self.faults)
+    }
+}
+
+/// What would be right, where the parser only says what is wrong.
+fn remedy(message: &str) -> &'static str {
+    if message.contains("missing comma between array elements") {
+        "; perhaps a list above is not closed: write `]` at its end"
+    } else if message.contains("duplicate key") {
+        "; it stands above already: take one of them out"
+    } else if message.contains("invalid basic string") {
+        "; a text must end with a quote on its own line"
+    } else if message.contains("must be quoted") {
+        "; write the value in quotes"
+    } else {
+        ""
     }
 }

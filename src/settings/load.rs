@@ -155,6 +155,7 @@ fn salvage(
     faults.damaged();
     let mut lines = Vec::new();
     let mut headers = false;
+    let mut last = None;
     for Syntax { span, message } in errors {
         let start = text[..span.start].rfind('\n').map_or(0, |at| at + 1);
         let end = text[span.start..]
@@ -163,11 +164,13 @@ fn salvage(
         let line = start..end;
         headers |=
             !text[line.clone()].contains('=') || text[line.clone()].trim_start().starts_with('[');
-        // One line, one complaint: the parser's next ones follow from the first.
-        if !lines.contains(&line) {
+        // One line, one complaint, and one for the same again below: the parser's next ones
+        // follow from the first.
+        if !lines.contains(&line) && last != Some(message) {
             faults.syntax(number, span.start, message);
-            lines.push(line);
         }
+        last = Some(message);
+        lines.push(line);
     }
     layer.prune(&lines);
     (!headers).then_some(layer)

@@ -26,11 +26,11 @@ pub(super) enum Shape {
     /// One of these words.
     Choice(&'static [&'static str]),
     /// A list of these.
-    List(&'static Shape),
+    List(&'static Self),
     /// A table with these keys.
     Section(&'static [Key]),
     /// A table with names that the operator chose.
-    Named(&'static Shape),
+    Named(&'static Self),
     /// A table whose keys depend on its `kind`.
     Kinds {
         default: Option<&'static str>,
@@ -289,20 +289,31 @@ fn find(keys: &'static [Key], name: &str) -> Option<&'static Shape> {
         .map(|key| &key.shape)
 }
 
+/// Whether some key has this name, wherever it stands.
+pub(super) fn is_known(name: &str) -> bool {
+    holds(name, |_| true) == Some(true)
+}
+
 /// Whether every key of this name, wherever it stands, holds what anybody may read.
 pub(super) fn is_plain(name: &str) -> bool {
-    let mut seen = false;
-    let mut plain = true;
+    let plain = |shape: &Shape| {
+        matches!(
+            shape,
+            Text | Length { .. } | Rate | Size | Whole { .. } | Flag | Choice(_)
+        )
+    };
+    holds(name, plain) == Some(true)
+}
+
+/// Whether something is true of every key of this name; `None` if there is no such key.
+fn holds(name: &str, is_true: impl Fn(&Shape) -> bool) -> Option<bool> {
+    let mut all = None;
     visit(&ROOT, &mut |key| {
         if key.name == name {
-            seen = true;
-            plain &= matches!(
-                key.shape,
-                Text | Length { .. } | Rate | Size | Whole { .. } | Flag | Choice(_)
-            );
+            all = Some(all.unwrap_or(true) && is_true(&key.shape));
         }
     });
-    seen && plain
+    all
 }
 
 /// Every key, wherever it stands.

@@ -235,7 +235,7 @@ pub enum Downstream {
 
 /// An HTTP call per message. `url`, header values and `body` are minijinja templates over `body`
 /// (parsed as JSON, only if a template asks for it), `headers`, `properties`, `routing_key`,
-/// `route`, `attempt`.
+/// `exchange`, `message_id`, `route`, `attempt`.
 #[derive(Clone, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Http {
@@ -356,8 +356,10 @@ impl Route {
         self.prefetch.unwrap_or_else(|| {
             let held = self.max_hold.get() + self.call_latency();
             let wanted = (rate.per_second() * held.as_secs_f64()).ceil();
-            // The cast saturates, and AMQP's field has 16 bits.
-            (wanted as u32).clamp(16, 10_000) as u16
+            // At a slow rate no more than ten minutes of it: the broker wants its acks.
+            let least = (rate.per_second() * 600.0).clamp(1.0, 16.0);
+            // AMQP's field has 16 bits.
+            wanted.clamp(least, 10_000.0) as u16
         })
     }
 }

@@ -41,12 +41,12 @@ impl Labelled {
 
     /// A value that the list does not know is counted all the same, only slower: it is `'static`,
     /// so there cannot be many.
-    fn increment(&self, value: &'static str) {
+    fn increment(&self, value: &'static str, by: u64) {
         match self.counters.iter().find(|(known, _)| *known == value) {
-            Some((_, counter)) => counter.increment(1),
+            Some((_, counter)) => counter.increment(by),
             None => {
                 let labels = [(self.first.0, self.first.1.as_str()), (self.second, value)];
-                counter(self.metric, &labels).increment(1);
+                counter(self.metric, &labels).increment(by);
             }
         }
     }
@@ -101,17 +101,17 @@ impl RouteMeters {
 
     /// A call came to `outcome` (`Outcome::label`).
     pub fn call(&self, outcome: &'static str) {
-        self.calls.increment(outcome);
+        self.calls.increment(outcome, 1);
     }
 
-    /// A delivery got the verdict `verdict` (`Verdict::label`).
-    pub fn settled(&self, verdict: &'static str) {
-        self.settled.increment(verdict);
+    /// `count` deliveries got the verdict `verdict` (`Verdict::label`).
+    pub fn settled(&self, verdict: &'static str, count: u64) {
+        self.settled.increment(verdict, count);
     }
 
     /// A message died for `reason` (`DeadReason::label`).
     pub fn dead(&self, reason: &'static str) {
-        self.dead.increment(reason);
+        self.dead.increment(reason, 1);
     }
 }
 
@@ -166,7 +166,7 @@ impl LimitMeters {
 
     /// An ask ended: `granted`, `denied` (nothing granted) or `failed` (no answer).
     pub fn asks(&self, result: &'static str) {
-        self.asks.increment(result);
+        self.asks.increment(result, 1);
     }
 }
 
@@ -320,7 +320,7 @@ mod tests {
             let route = RouteMeters::new("sms");
             route.call("accepted");
             route.call("accepted");
-            route.settled("done");
+            route.settled("done", 1);
             route.dead("expired");
             route.held.increment(3.0);
             route.held.decrement(1.0);

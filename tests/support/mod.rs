@@ -7,6 +7,9 @@
     reason = "every test binary uses its own part of it, and a test may panic"
 )]
 
+pub mod broker;
+pub mod messages;
 pub mod process;
 pub mod rabbit;
+pub mod redis;
 pub mod wait;

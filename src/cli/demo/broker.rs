@@ -118,8 +118,11 @@ impl Broker {
         Ok(())
     }
 
-    pub(super) async fn close(&self) -> Result<(), BrokerError> {
-        bounded(self.connection.close(200, "".into())).await
+    /// Says goodbye. A connection that is gone already, or just losing a channel, is no fault.
+    pub(super) async fn close(&self) {
+        if let Err(error) = bounded(self.connection.close(200, "".into())).await {
+            tracing::debug!(%error, "the connection to RabbitMQ was not closed in order");
+        }
     }
 
     async fn channel(&self) -> Result<Channel, BrokerError> {

@@ -6,6 +6,7 @@ use std::path::Path;
 use std::time::Duration;
 
 use crate::core::rate::{Rate, Span};
+use crate::core::schedule::DEFAULT_HORIZON;
 
 /// The name of the demo's route.
 pub(super) const ROUTE: &str = "demo";
@@ -59,12 +60,14 @@ pub(super) fn replica(common: &Common, servers: Servers<'_>, prefix: &str, name:
 impl Common {
     fn limit_and_route(&self, caller: Option<&str>) -> String {
         let mut text = format!(
-            "[limits.{LIMIT}]\nkind = \"paced\"\nrate = \"{}\"\nheadroom = \"{}\"\n\n\
+            "[limits.{LIMIT}]\nkind = \"paced\"\nrate = \"{}\"\nheadroom = \"{}\"\n\
+             horizon = \"{}\"\n\n\
              [routes.{ROUTE}]\nqueue = {}\nlimits = [\"{LIMIT}\"]\n\n\
              [routes.{ROUTE}.downstream]\nkind = \"http\"\nurl = \"http://{}/send\"\n\
              timeout = \"10s\"\nlatency = \"{}\"\n",
             self.rate,
             Span(self.headroom),
+            Span(DEFAULT_HORIZON.max(4 * self.headroom)),
             quoted(&self.queue),
             self.provider,
             Span(self.latency.max(Duration::from_millis(10))),
@@ -102,10 +105,10 @@ pub(super) fn message_id(number: u32) -> String {
 mod tests {
     use super::*;
 
-    fn common() -> Common {
+    fn common(headroom: u64) -> Common {
         Common {
             rate: "400/1s".parse().expect("a rate"),
-            headroom: Duration::from_millis(5),
+            headroom: Duration::from_millis(headroom),
             latency: Duration::from_millis(20),
             provider: "127.0.0.1:9".parse().expect("an address"),
             queue: "sluiced-demo-1".to_owned(),
@@ -118,12 +121,39 @@ mod tests {
             rabbitmq: r#"amqp://u:p"\w@h/%2f"#,
             redis: "redis://h/0",
         };
-        let text = replica(&common(), servers, "sluiced-demo-1", "replica 1");
+        let text = replica(&common(5), servers, "sluiced-demo-1", "replica 1");
         let table: toml::Table = text.parse().expect("TOML");
         let url = table["rabbitmq"]["urls"][0].as_str();
         assert_eq!(url, Some(r#"amqp://u:p"\w@h/%2f"#));
         let headers = &table["routes"][ROUTE]["downstream"]["headers"];
         assert_eq!(headers["x-caller"].as_str(), Some("replica 1"));
+    }
+
+    #[test]
+    fn what_is_written_is_a_configuration_without_faults() {
+        let directory = tempfile::tempdir().expect("a directory");
+        let servers = Servers {
+            rabbitmq: "amqp://guest:guest@127.0.0.1:5672/%2f",
+            redis: "redis://127.0.0.1:6379/0",
+        };
+        let input = directory.path().join("messages.ndjson");
+        std::fs::write(&input, "{}").expect("a file");
+        let leftover = directory.path().join("leftover.ndjson");
+        for (name, text) in [
+            ("embedded", embedded(&common(5), &input, &leftover)),
+            ("replica", replica(&common(100), servers, "p", "replica 1")),
+        ] {
+            let file = directory.path().join(name);
+            std::fs::write(&file, &text).expect("a file");
+            match crate::settings::load(&[file], std::iter::empty()) {
+                Ok(loaded) => assert!(
+                    loaded.warnings.all().is_empty(),
+                    "{}",
+                    loaded.warnings.render(false)
+                ),
+                Err(faults) => panic!("{}", faults.render(false)),
+            }
+        }
     }
 
     #[test]

@@ -11,8 +11,11 @@ use super::progress::{Inside, Screen};
 use super::scratch::Scratch;
 use super::verdict::Proof;
 use super::{DemoArgs, DemoError, interrupted, unique_name};
+use crate::cli::run;
+use crate::ports::clock::Clock;
 use crate::provider::Provider;
-use crate::telemetry;
+use crate::settings;
+use crate::telemetry::{self, health::Health};
 
 /// How often it is looked whether anything still happens.
 const LOOK_EVERY: Duration = Duration::from_millis(250);
@@ -91,7 +94,14 @@ async fn stalled(args: &DemoArgs, provider: &Provider) -> DemoError {
 
 /// The one call that runs production's pipeline in this process: until the queue is empty and
 /// settled, or `stop`.
-async fn run_pipeline(_file: &Path, _stop: CancellationToken) -> Result<(), DemoError> {
-    sleep(LOOK_EVERY).await;
-    Err(DemoError::Pipeline("not wired yet".to_owned()))
+async fn run_pipeline(file: &Path, stop: CancellationToken) -> Result<(), DemoError> {
+    let pipeline = |why: &dyn std::fmt::Display| DemoError::Pipeline(why.to_string());
+    let loaded =
+        settings::load(&[file.to_owned()], std::iter::empty()).map_err(|e| pipeline(&e))?;
+    let clock = Clock::start();
+    let health = Health::new(clock);
+    run::until_done(&loaded, clock, &health, || {}, &stop)
+        .await
+        .map_err(|e| pipeline(&e))?;
+    Ok(())
 }

@@ -135,11 +135,8 @@ impl Run<'_> {
         self.fleet.stop().await?;
         let waits = (0..=LONGEST_WAIT).map(|step| format!("{}.wait.{}s", self.name, 1_u32 << step));
         let queues = [self.name.clone(), format!("{}.dead", self.name)];
-        let emptied = async {
-            self.broker.remove(queues.into_iter().chain(waits)).await?;
-            self.broker.close().await
-        };
-        let emptied = emptied.await;
+        let emptied = self.broker.remove(queues.into_iter().chain(waits)).await;
+        self.broker.close().await;
         let cleaned = self.store.clean(&self.name).await;
         emptied.map_err(|source| rabbitmq(self.servers, source))?;
         cleaned.map_err(|source| redis(self.servers, source))

@@ -27,6 +27,8 @@ pub use store::StoreError;
 
 use crate::core::rate::{Rate, Span, parse_duration};
 use crate::provider::{Behaviour, Expect, Provider, ProviderError};
+use crate::settings::types::LogFormat;
+use crate::telemetry::logs;
 use config::Servers;
 use progress::{Goal, Screen};
 
@@ -35,7 +37,7 @@ use progress::{Goal, Screen};
 pub struct DemoArgs {
     /// How many messages are sent
     #[arg(long, value_name = "N", default_value_t = 2_000,
-          value_parser = clap::value_parser!(u32).range(1..=10_000_000))]
+          value_parser = clap::value_parser!(u32).range(1..=1_000_000))]
     pub messages: u32,
     /// The limit of the provider
     #[arg(long, value_name = "RATE", default_value = "400/1s")]
@@ -109,6 +111,8 @@ pub async fn run(
     out: &mut (dyn Write + Send),
     terminal: bool,
 ) -> Result<bool, DemoError> {
+    // What goes wrong inside is told on stderr. An error means that there is a logger already.
+    logs::init("warn,lapin=off", LogFormat::Human).ok();
     let mut screen = Screen { out, terminal };
     let proof = match (&args.rabbitmq, &args.redis) {
         (Some(rabbitmq), Some(redis)) => {

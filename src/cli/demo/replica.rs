@@ -11,6 +11,7 @@ use tokio::process::{Child, Command};
 use tokio::time::timeout;
 
 use super::scratch::{Scratch, tail};
+use crate::settings;
 
 /// How long a replica may take to stop by itself.
 const STOPPING: Duration = Duration::from_secs(20);
@@ -31,7 +32,15 @@ impl Replica {
         let file = name.replace(' ', "-");
         let config = scratch.write(&format!("{file}.toml"), config.as_bytes())?;
         let (log, output) = scratch.create(&format!("{file}.log"))?;
-        let child = Command::new(std::env::current_exe()?)
+        let mut command = Command::new(std::env::current_exe()?);
+        // Only the file counts: what is set for a daemon of the user's must not change this one.
+        for (variable, _) in std::env::vars_os() {
+            let ours = variable.to_string_lossy().starts_with(settings::PREFIX);
+            if ours || variable == "NOTIFY_SOCKET" {
+                command.env_remove(&variable);
+            }
+        }
+        let child = command
             .args(["run", "--config"])
             .arg(config)
             .stdin(Stdio::null())

@@ -49,7 +49,7 @@ impl Proof {
                 report.worst,
                 format!("of {limit} in any {window}"),
             ),
-            row("calls that came too early", report.over, String::new()),
+            row("calls that came too early", report.over, self.when_over()),
             row("share of the limit used", self.used(), String::new()),
             row("messages lost", self.lost(), named(&report.lost_ids)),
             row(
@@ -70,6 +70,15 @@ impl Proof {
             rows.push(row(caller, calls, format!("{share:.0} % of the calls")));
         }
         rows
+    }
+
+    fn when_over(&self) -> String {
+        let seconds = |at: &u64| format!("{:.2}", Duration::from_micros(*at).as_secs_f64());
+        let times: Vec<_> = self.report.over_at_us.iter().take(3).map(seconds).collect();
+        match times.as_slice() {
+            [] => String::new(),
+            times => format!("at {} s", times.join(", ")),
+        }
     }
 
     fn used(&self) -> String {
@@ -230,6 +239,7 @@ mod tests {
         proof.messages = 1_000_000;
         proof.report.unique = 1_000_000;
         proof.report.over = 123_456;
+        proof.report.over_at_us = vec![1_234_567_890; 10];
         proof.report.repeated = 2;
         proof.report.repeated_ids = vec!["demo-000001".to_owned(); 10];
         proof.report.callers.insert("replica 1".into(), 1_000);

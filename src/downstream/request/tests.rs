@@ -1,6 +1,7 @@
 use std::collections::BTreeMap;
 use std::time::Duration;
 
+use http::uri::Authority;
 use http_body_util::BodyExt;
 use secrecy::SecretString;
 
@@ -331,4 +332,27 @@ fn secrets_are_sent_and_never_shown() {
     let error = wrong(&options);
     assert_eq!(error.key, "auth");
     assert!(!error.to_string().contains("hunter2"));
+}
+
+proptest::proptest! {
+    /// Whatever a message says: the host and the number of segments are the template's, and what
+    /// cannot be kept so is refused.
+    #[test]
+    fn a_value_is_never_more_than_its_place(id in "\\PC{0,12}|[./%\\\\a-z2eE?#@:&\r\n\0]{0,12}") {
+        let body = message(&serde_json::json!({ "id": id }).to_string());
+        let encoded = options("http://h/send/{{ body.id | urlencode }}/x?a=1", &[]);
+        if let Ok(request) = make(&encoded, &body) {
+            let uri = request.uri();
+            proptest::prop_assert_eq!(uri.authority().map(Authority::as_str), Some("h"));
+            proptest::prop_assert_eq!(uri.path().split('/').count(), 4);
+            proptest::prop_assert_eq!(uri.query(), Some("a=1"));
+        }
+        let raw = options("http://h/send/{{ body.id }}", &[("X-Id", "{{ body.id }}")]);
+        if let Ok(request) = make(&raw, &body) {
+            proptest::prop_assert_eq!(request.uri().authority().map(Authority::as_str), Some("h"));
+            proptest::prop_assert!(request.uri().path().starts_with("/send/"));
+            let value = request.headers().get("x-id").map_or(b"".as_slice(), HeaderValue::as_bytes);
+            proptest::prop_assert!(!value.iter().any(|b| matches!(b, b'\r' | b'\n' | 0)));
+        }
+    }
 }

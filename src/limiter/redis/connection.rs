@@ -22,7 +22,7 @@ use tokio::sync::{Notify, watch};
 use tokio::time::{sleep, timeout};
 use tracing::{info, warn};
 
-use super::fault::{Fault, fault, store_error};
+use super::fault::{fault, store_error};
 use super::scripts::Call;
 use super::{RedisOptions, STORE, StoreEvents};
 use crate::ports::link::Link;
@@ -134,7 +134,7 @@ impl Connection {
             Ok(Err(error)) => {
                 live.timeouts.store(0, Ordering::Relaxed);
                 let told = self.error(&error);
-                if fault(&error) == Fault::Broken {
+                if fault(&error).ends_connection() {
                     self.give_up(live.id, &told);
                 }
                 Err(told)

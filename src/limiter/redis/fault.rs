@@ -14,6 +14,15 @@ pub(super) enum Fault {
     Busy,
     /// It will answer the same again until somebody changes something.
     Refused,
+    /// It does not let this connection in (any more): a new one may have the right password.
+    LockedOut,
+}
+
+impl Fault {
+    /// Whether the connection is to be replaced.
+    pub(super) const fn ends_connection(self) -> bool {
+        matches!(self, Self::Broken | Self::LockedOut)
+    }
 }
 
 /// Codes of replies that go away by themselves. The crate has no names for some of them.
@@ -34,7 +43,7 @@ pub(super) fn fault(error: &RedisError) -> Fault {
         // A former master after a failover: the new one is behind the same name.
         ErrorKind::Server(ServerErrorKind::ReadOnly) => Fault::Broken,
         ErrorKind::Io | ErrorKind::Parse => Fault::Broken,
-        ErrorKind::AuthenticationFailed | ErrorKind::InvalidClientConfig => Fault::Refused,
+        ErrorKind::AuthenticationFailed => Fault::LockedOut,
         _ => match error.code() {
             Some(code) if PASSING.contains(&code) => Fault::Busy,
             Some("ERR")
@@ -44,8 +53,7 @@ pub(super) fn fault(error: &RedisError) -> Fault {
             {
                 Fault::Busy
             }
-            // The password was changed under us, or the user lost a right: connecting again says.
-            Some("NOAUTH") => Fault::Broken,
+            Some("NOAUTH" | "WRONGPASS") => Fault::LockedOut,
             _ => Fault::Refused,
         },
     }
@@ -53,16 +61,24 @@ pub(super) fn fault(error: &RedisError) -> Fault {
 
 /// The error for who asked, without `secret`.
 pub(super) fn store_error(error: &RedisError, secret: Option<&str>) -> StoreError {
-    let reason = hide(&error.to_string(), secret);
+    let reason = hide(&text(error), secret);
     match fault(error) {
         Fault::Broken | Fault::Busy => StoreError::Unreachable {
             store: STORE,
             reason,
         },
-        Fault::Refused => StoreError::Refused {
+        Fault::Refused | Fault::LockedOut => StoreError::Refused {
             store: STORE,
             reason,
         },
+    }
+}
+
+/// The server's own words if it said any: the crate writes the codes in its own way.
+fn text(error: &RedisError) -> String {
+    match (error.code(), error.detail()) {
+        (Some(code), Some(detail)) => format!("{code} {detail}"),
+        _ => error.to_string(),
     }
 }
 

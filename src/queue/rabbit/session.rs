@@ -115,7 +115,21 @@ impl<'a> Session<'a> {
     ) -> Ended {
         match self.serve(tap, closing).await {
             Ok(end) => Ended::Closed(self.close(end).await),
-            Err(error) => Ended::Lost(error),
+            Err(error) => {
+                self.save_what_is_settled().await;
+                Ended::Lost(error)
+            }
+        }
+    }
+
+    /// A consumer can end while its channel lives: then acknowledgements still count, and each
+    /// one written is a repeat less.
+    async fn save_what_is_settled(&mut self) {
+        if self.channel.status().connected() && self.live.is_up() {
+            let batch = self.acks.take_all();
+            if let Err(error) = self.write(batch).await {
+                tracing::debug!(%error, "the last acknowledgements were not written");
+            }
         }
     }
 

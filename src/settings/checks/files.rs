@@ -17,7 +17,15 @@ impl Checks<'_, '_> {
             return;
         };
         let at = std::slice::from_ref(path);
+        let text = file.to_string_lossy();
+        let is_path = text.contains('/') || text.starts_with("credential:");
         if let Err(reason) = self.secrets.read(file) {
+            if !is_path {
+                // Perhaps the secret itself, in the wrong key.
+                let message = "no such file; write a path such as \"/run/secrets/name\", \"./name\" or \"credential:name\"";
+                self.hidden_error(at, message);
+                return;
+            }
             self.error(at, reason.to_string());
             return;
         }

@@ -11,11 +11,13 @@ use crate::settings::schema::nearest;
 use crate::settings::types::{Auth, Http, Outcomes};
 
 /// What a template may use.
-const VARIABLES: [&str; 6] = [
+const VARIABLES: [&str; 8] = [
     "body",
     "headers",
     "properties",
     "routing_key",
+    "exchange",
+    "message_id",
     "route",
     "attempt",
 ];
@@ -50,7 +52,7 @@ impl Checks<'_, '_> {
             return;
         }
         self.template(path, text);
-        if text.contains("{{") || text.contains("{%") {
+        if ["{{", "{%", "{#"].iter().any(|tag| text.contains(tag)) {
             let authority = lower.split('/').nth(2).unwrap_or_default();
             if authority.contains('{') {
                 // Else a message could choose who gets our credentials.
@@ -109,7 +111,9 @@ impl Checks<'_, '_> {
     /// Compiles a template; neither it nor its value is shown, for it may hold a key.
     fn template(&mut self, path: &KeyPath, text: &str) {
         let at = std::slice::from_ref(path);
-        let environment = Environment::new();
+        let mut environment = Environment::new();
+        // It would print the whole message; the downstream takes it out as well.
+        environment.remove_global("debug");
         match environment.template_from_str(text) {
             Err(error) => {
                 let detail = error
@@ -187,7 +191,18 @@ impl Checks<'_, '_> {
             let message = format!("no {name}; write {name}_file or {name}");
             self.hidden_error(&[path.clone(), at_value, at_file.clone()], message);
         }
-        self.secret_file(&at_file, file.as_deref());
+        if !value {
+            self.secret_file(&at_file, file.as_deref());
+        }
+        if let Auth::Basic(basic) = auth
+            && basic.user.contains(':')
+        {
+            // RFC 7617: the first colon ends the user.
+            self.error(
+                &[path.join("user")],
+                "a user's name must not hold a colon; take it out",
+            );
+        }
     }
 
     fn http_times(&mut self, path: &KeyPath, http: &Http) {

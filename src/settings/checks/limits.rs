@@ -22,22 +22,27 @@ impl Checks<'_, '_> {
             match limit {
                 Limit::Paced(paced) => self.paced(&path, paced),
             }
-            let used = |names: &Vec<String>| names.contains(name);
-            if !self.settings.routes.is_empty()
-                && !self.settings.routes.values().any(|r| used(&r.limits))
-            {
-                let known: Vec<_> = self.settings.routes.keys().cloned().collect();
-                let message = format!(
-                    "no route uses this limit; name it in `routes.{}.limits` or take it out",
-                    known.first().map_or("NAME", String::as_str)
-                );
-                let looked = known
-                    .iter()
-                    .map(|route| KeyPath::of(&["routes", route, "limits"]));
-                let paths: Vec<_> = std::iter::once(path).chain(looked).collect();
-                self.warning(&paths, message);
-            }
+            self.unused(path, name);
         }
+    }
+
+    /// A limit that no route names; silent if a route names one that is not defined, for that is
+    /// then probably this one.
+    fn unused(&mut self, path: KeyPath, name: &String) {
+        let settings = self.settings;
+        let mut named = settings.routes.values().flat_map(|route| &route.limits);
+        if named.any(|other| other == name || !settings.limits.contains_key(other)) {
+            return;
+        }
+        let Some(first) = settings.routes.keys().next() else {
+            return;
+        };
+        let looked = settings.routes.keys();
+        let looked = looked.map(|route| KeyPath::of(&["routes", route, "limits"]));
+        let paths: Vec<_> = std::iter::once(path).chain(looked).collect();
+        let message =
+            format!("no route uses this limit; name it in `routes.{first}.limits` or take it out");
+        self.warning(&paths, message);
     }
 
     fn paced(&mut self, path: &KeyPath, paced: &Paced) {

@@ -107,16 +107,28 @@ impl Checks<'_, '_> {
             path.join("downstream").join("latency"),
             path.join("max_hold"),
         ];
+        let what = match route.prefetch {
+            Some(_) => format!("{prefetch} messages"),
+            None => format!("the default of {prefetch} messages"),
+        };
         let busy = (rate.per_second() * latency.as_secs_f64()).ceil();
         if f64::from(prefetch) < busy {
             let default = Route {
                 prefetch: None,
                 ..route.clone()
             };
+            let default = default.prefetch_for(rate);
+            let right = if route.prefetch.is_some() && f64::from(default) >= busy {
+                format!("leave it out for {default}")
+            } else {
+                format!(
+                    "write {}, or run more replicas",
+                    busy.min(f64::from(u16::MAX))
+                )
+            };
             let message = format!(
-                "{prefetch} messages do not keep {rate} busy at a latency of {}: one replica alone needs {busy} or more; leave it out for {}",
-                Span(latency),
-                default.prefetch_for(rate)
+                "{what} do not keep {rate} busy at a latency of {}: one replica alone needs {busy} or more; {right}",
+                Span(latency)
             );
             self.warning(&looked, message);
         }
@@ -128,7 +140,7 @@ impl Checks<'_, '_> {
                 .floor()
                 .max(1.0);
             let message = format!(
-                "{prefetch} messages at {rate} would be held for {}, beyond half of the broker's ack timeout of {}; write {right} or less",
+                "{what} at {rate} would be held for {}, beyond half of the broker's ack timeout of {}; write {right} or less",
                 Span(Duration::from_secs(held as u64)),
                 Span(ack)
             );

@@ -104,9 +104,9 @@ impl Checks<'_, '_> {
 
     fn listen(&mut self) {
         let listen = &self.settings.admin.listen;
-        if !listen.is_empty() && listen.parse::<SocketAddr>().is_err() {
+        if !listen.is_empty() && !is_address(listen) {
             let message = format!(
-                "`{listen}` is no address; write IP:PORT, such as \"127.0.0.1:9464\" or \"[::]:9464\", or \"\" for no listener"
+                "`{listen}` is no address; write HOST:PORT, such as \"127.0.0.1:9464\" or \"[::]:9464\", or \"\" for no listener"
             );
             self.error(&[KeyPath::of(&["admin", "listen"])], message);
         }
@@ -172,6 +172,16 @@ impl Checks<'_, '_> {
             self.error(&[queue, KeyPath::of(&["routes"])], message);
         }
     }
+}
+
+/// An IP address with its port, or the name of a host with one.
+fn is_address(text: &str) -> bool {
+    let fine = |c: char| c.is_ascii_alphanumeric() || c == '-' || c == '.';
+    text.parse::<SocketAddr>().is_ok()
+        || text.rsplit_once(':').is_some_and(|(host, port)| {
+            let word = host.contains(|c: char| c.is_ascii_alphabetic()) && host.chars().all(fine);
+            word && port.parse::<u16>().is_ok()
+        })
 }
 
 /// A file, or something that reads like one: a named pipe, `/dev/stdin`.

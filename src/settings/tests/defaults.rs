@@ -64,18 +64,54 @@ fn every_key_is_documented_with_its_default() {
     let (root, errors) = tree::parse(0, &text);
     assert!(errors.is_empty());
     let (live, _) = tree::parse(0, DEFAULTS);
-    let documented: BTreeSet<&str> = text
-        .lines()
-        .filter_map(|line| line.split_once(" = ").map(|(key, _)| key))
-        .collect();
-    schema::visit(&ROOT, &mut |key: &Key| {
-        let alternative = matches!(key.name, "token" | "password");
-        if !key.shape.is_table() && !alternative {
-            assert!(documented.contains(key.name), "{}", key.name);
-        }
-    });
+    documented(&[&root], &ROOT, "");
     compare(&root, &ROOT, "");
     built_in(&live, &ROOT, "");
+}
+
+/// Every key stands in one of `nodes`, which are tables of the same shape.
+fn documented(nodes: &[&tree::Node], shape: &Shape, path: &str) {
+    let below = |name: &str| -> Vec<&tree::Node> {
+        let entries = nodes.iter().filter_map(|node| node.entries());
+        entries.filter_map(|entries| entries.get(name)).collect()
+    };
+    let each = |keys: &[Key]| {
+        for key in keys {
+            let path = format!("{path}.{}", key.name);
+            // The comment of the file that should hold it speaks of it.
+            if !matches!(key.name, "token" | "password") {
+                assert!(!below(key.name).is_empty(), "{path}");
+            }
+            documented(&below(key.name), &key.shape, &path);
+        }
+    };
+    match shape {
+        Shape::Section(keys) => each(keys),
+        Shape::Kinds { kinds, .. } => kinds.iter().for_each(|kind| each(kind.keys)),
+        Shape::Named(inner) => {
+            let entries = nodes.iter().filter_map(|node| node.entries());
+            let all: Vec<_> = entries.flat_map(|entries| entries.values()).collect();
+            documented(&all, inner, &format!("{path}.*"));
+        }
+        _ => {}
+    }
+}
+
+/// A comment stands above every key, but for the second route, which repeats the first one's.
+#[test]
+fn every_key_has_a_comment() {
+    let lines: Vec<_> = DEFAULTS.lines().collect();
+    for pair in lines.windows(2) {
+        if pair[1].starts_with("#[routes.mail]") {
+            return;
+        }
+        let named = pair[0].contains(".headers]") || pair[0].contains(".auth]");
+        let key = pair[1].split_once(" = ").is_some_and(|(key, _)| {
+            let key = key.strip_prefix('#').unwrap_or(key);
+            key.chars().all(|c| c.is_ascii_lowercase() || c == '_')
+        });
+        assert!(!key || named || pair[0].starts_with("# "), "{}", pair[1]);
+    }
 }
 
 /// What the examples show for a key with a default is that default.

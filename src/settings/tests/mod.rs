@@ -1,9 +1,10 @@
 //! Faulty configurations and what is said about them; defaults; layers; secrets.
 
+mod crosses;
 mod defaults;
-mod faulty;
 mod layers;
 mod secrecy;
+mod shapes;
 
 use std::path::PathBuf;
 

@@ -1,0 +1,198 @@
+//! `sluiced run`: the daemon, from its settings to its exit code.
+
+use std::io::{self, Write};
+use std::path::PathBuf;
+use std::time::Duration;
+
+use clap::Args;
+use tokio::signal::unix::{Signal, SignalKind, signal};
+use tokio_util::sync::CancellationToken;
+use tracing::{error, info, warn};
+
+use super::check::report;
+use super::exit::Exit;
+use crate::admin;
+use crate::core::rate::Span;
+use crate::pipeline::Remains;
+use crate::ports::clock::Clock;
+use crate::settings::types::QueueBackend;
+use crate::settings::{self, Loaded};
+use crate::telemetry::health::Health;
+use crate::telemetry::notify::Notifier;
+use crate::telemetry::{self, logs};
+use crate::wire::{self, Running, WireError};
+
+/// The arguments of `sluiced run`.
+#[derive(Args, Clone, Debug)]
+pub struct RunArgs {
+    /// A configuration file; may repeat, later files win, then `SLUICED__…` variables
+    #[arg(long, value_name = "FILE", required = true)]
+    pub config: Vec<PathBuf>,
+}
+
+/// Runs until a signal comes or, with the embedded queue, until all is settled. A wrong
+/// configuration is reported to `err`, everything else goes to the log.
+///
+/// # Errors
+/// When `err` cannot be written.
+pub async fn run(args: &RunArgs, err: &mut impl Write, colour: bool) -> io::Result<Exit> {
+    let loaded = match settings::load(&args.config, std::env::vars()) {
+        Ok(loaded) => loaded,
+        Err(faults) => {
+            report(&faults, err, colour)?;
+            return Ok(Exit::WrongConfiguration);
+        }
+    };
+    let log = &loaded.settings.log;
+    if let Err(why) = logs::init(&log.level, log.format) {
+        writeln!(err, "log: {why}")?;
+        return Ok(Exit::WrongConfiguration);
+    }
+    for warning in loaded.warnings.all() {
+        warn!("{warning}");
+    }
+    // Before anything is started: a signal in the first moment must not kill half a start.
+    let (mut terminate, mut interrupt) = signals()?;
+    let stop = CancellationToken::new();
+    let ask_to_stop = stop.clone();
+    let serving = serve(&loaded, stop);
+    tokio::pin!(serving);
+    tokio::select! {
+        exit = &mut serving => return Ok(exit),
+        () = either(&mut terminate, &mut interrupt) => ask_to_stop.cancel(),
+    }
+    tokio::select! {
+        exit = &mut serving => Ok(exit),
+        () = either(&mut terminate, &mut interrupt) => {
+            warn!("a second signal: ending at once; what was under way is delivered again");
+            Ok(Exit::Failed)
+        }
+    }
+}
+
+/// The daemon without its listeners: until the queue is empty and settled (embedded), or `stop`.
+///
+/// # Errors
+/// When it cannot be put together.
+pub async fn until_done(
+    loaded: &Loaded,
+    clock: Clock,
+    health: &Health,
+    started: impl FnOnce(),
+    stop: &CancellationToken,
+) -> Result<Exit, WireError> {
+    let settings = &loaded.settings;
+    let Running {
+        mut pipeline,
+        settled,
+    } = wire::start(settings, &loaded.secrets, clock, health)?;
+    started();
+    let ended = tokio::select! {
+        () = pipeline.ended() => true,
+        () = stop.cancelled() => false,
+    };
+    let grace = settings.service.grace.get();
+    health.stopping();
+    if !ended {
+        info!(
+            "stopping: no new messages, up to {} for calls under way; a second signal ends at once",
+            Span(grace)
+        );
+    }
+    let remains = pipeline
+        .stop(if ended { Duration::ZERO } else { grace })
+        .await;
+    let Remains {
+        abandoned,
+        given_back,
+        unsettled,
+    } = remains;
+    let (done, dead) = (settled.done(), settled.dead());
+    if abandoned + unsettled > 0 {
+        warn!(
+            done,
+            dead,
+            given_back,
+            abandoned,
+            unsettled,
+            "stopped; abandoned and unsettled messages are delivered again, possibly twice"
+        );
+    } else {
+        info!(
+            done,
+            dead, given_back, "stopped; nothing was under way any more"
+        );
+    }
+    // A list that was to be sent and was not sent in full is a failure; a daemon that was told
+    // to stop is not.
+    let list = settings.backend.queue == QueueBackend::Embedded;
+    let failed = list && (dead + given_back + abandoned + unsettled > 0);
+    Ok(if failed { Exit::Failed } else { Exit::Done })
+}
+
+/// Everything after the configuration is known to be good. Speaks through the log only.
+async fn serve(loaded: &Loaded, stop: CancellationToken) -> Exit {
+    let clock = Clock::start();
+    let health = Health::new(clock);
+    let metrics = telemetry::install();
+    let notifier = Notifier::from_env();
+    let listeners = CancellationToken::new();
+    metrics.spawn_upkeep(listeners.clone());
+
+    match admin::bind(&loaded.settings.admin.listen).await {
+        Ok(None) => {}
+        Ok(Some(admin)) => {
+            info!(address = %admin.address(), "serving /metrics, /healthz and /readyz");
+            tokio::spawn(admin.serve(metrics, health.clone(), listeners.clone()));
+        }
+        Err(why) => {
+            error!("{why}");
+            return Exit::Failed;
+        }
+    }
+    let watch = tokio::spawn({
+        let (notifier, health, listeners) = (notifier.clone(), health.clone(), listeners.clone());
+        async move { notifier.watch(health, listeners).await }
+    });
+    let stopping = tokio::spawn({
+        let (notifier, stop, grace) = (
+            notifier.clone(),
+            stop.clone(),
+            loaded.settings.service.grace.get(),
+        );
+        async move {
+            stop.cancelled().await;
+            notifier.stopping(grace);
+        }
+    });
+    let started = || {
+        notifier.ready();
+        info!(
+            version = env!("CARGO_PKG_VERSION"),
+            routes = loaded.settings.routes.len(),
+            "started"
+        );
+    };
+    let exit = until_done(loaded, clock, &health, started, &stop).await;
+    stopping.abort();
+    listeners.cancel();
+    watch.await.ok();
+    exit.unwrap_or_else(|why| {
+        error!("{why}");
+        Exit::Failed
+    })
+}
+
+fn signals() -> io::Result<(Signal, Signal)> {
+    Ok((
+        signal(SignalKind::terminate())?,
+        signal(SignalKind::interrupt())?,
+    ))
+}
+
+async fn either(terminate: &mut Signal, interrupt: &mut Signal) {
+    tokio::select! {
+        _ = terminate.recv() => {}
+        _ = interrupt.recv() => {}
+    }
+}

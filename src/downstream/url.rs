@@ -1,0 +1,109 @@
+//! Where a call goes: a fixed URL, or one made of the message within bounds.
+//!
+//! Scheme and host are known beforehand if they are complete before the first template: then no
+//! message can change them, and connections can be opened ahead of time.
+
+use http::uri::{Authority, Scheme};
+use http::{HeaderValue, Uri};
+
+use super::options::Misconfigured;
+use super::template::{Template, Templates, first_tag};
+use crate::ports::downstream::Undecodable;
+
+/// A configured URL.
+pub(super) enum Url {
+    Fixed(Uri),
+    Made {
+        template: Template,
+        /// Whether scheme and host stand before the first template.
+        origin: Option<Uri>,
+    },
+}
+
+impl Url {
+    /// Reads a URL or compiles its template.
+    pub(super) fn new(text: &str, templates: &mut Templates) -> Result<Self, Misconfigured> {
+        let wrong = |why: &str| Misconfigured::new("url", why);
+        let Some(tag) = first_tag(text) else {
+            let uri: Uri = text
+                .parse()
+                .map_err(|_| wrong("is no URL; write one such as https://api.example.com/send"))?;
+            check_target(&uri).map_err(wrong)?;
+            return Ok(Self::Fixed(uri));
+        };
+        let template = templates.add("url", "url", text)?;
+        let origin = origin_before(text, tag);
+        if let Some(uri) = &origin {
+            check_target(uri).map_err(wrong)?;
+        }
+        Ok(Self::Made { template, origin })
+    }
+}
+
+/// Scheme and host, if both are complete before the first template at `tag`.
+fn origin_before(text: &str, tag: usize) -> Option<Uri> {
+    let (scheme, rest) = text.get(..tag)?.split_once("://")?;
+    // Without a delimiter after it the host could go on in the template.
+    let end = rest.find(['/', '?', '#'])?;
+    Uri::builder()
+        .scheme(scheme.parse::<Scheme>().ok()?)
+        .authority(rest.get(..end)?.parse::<Authority>().ok()?)
+        .path_and_query("/")
+        .build()
+        .ok()
+}
+
+/// What a URL needs so that a call can be made to it.
+fn check_target(uri: &Uri) -> Result<(), &'static str> {
+    if uri.scheme() != Some(&Scheme::HTTP) && uri.scheme() != Some(&Scheme::HTTPS) {
+        return Err("must start with http:// or https://");
+    }
+    let Some(authority) = uri.authority() else {
+        return Err("has no host");
+    };
+    if authority.host().is_empty() {
+        return Err("has no host");
+    }
+    if authority.as_str().contains('@') {
+        return Err("has credentials; they belong into `auth`");
+    }
+    Ok(())
+}
+
+/// A URL made of a message. `.` and `..` in its path are refused, also encoded: servers resolve
+/// them, and a message must not choose another resource than the template's author meant.
+pub(super) fn checked_url(text: &str) -> Result<Uri, Undecodable> {
+    let undecodable = |why: &str| Undecodable {
+        what: "url".to_owned(),
+        why: why.to_owned(),
+    };
+    if !text.bytes().all(|b| b.is_ascii_graphic()) {
+        return Err(undecodable(
+            "has a character that must be encoded; use `| urlencode`",
+        ));
+    }
+    let uri: Uri = text.parse().map_err(|_| undecodable("is no URL"))?;
+    check_target(&uri).map_err(undecodable)?;
+    let is_dots = |segment: &str| {
+        let plain = segment.replace("%2e", ".").replace("%2E", ".");
+        plain == "." || plain == ".."
+    };
+    if uri.path().split(['/', '\\']).any(is_dots) {
+        return Err(undecodable("has `.` or `..` as a segment of its path"));
+    }
+    Ok(uri)
+}
+
+/// `host`, with the port unless it is the scheme's own.
+pub(super) fn host_header(uri: &Uri) -> Option<HeaderValue> {
+    let host = uri.host()?;
+    let default = if uri.scheme() == Some(&Scheme::HTTPS) {
+        443
+    } else {
+        80
+    };
+    match uri.port_u16() {
+        Some(port) if port != default => HeaderValue::try_from(format!("{host}:{port}")).ok(),
+        _ => HeaderValue::from_str(host).ok(),
+    }
+}

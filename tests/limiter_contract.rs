@@ -1,0 +1,275 @@
+//! What every store of paced limits must do, held against both of them.
+
+#![allow(clippy::unwrap_used, reason = "a test may panic")]
+
+mod support;
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use secrecy::SecretString;
+use sluiced::core::schedule::{Answer, Ask, Grant, Pace};
+use sluiced::core::time::{StoreTime, micros};
+use sluiced::limiter::memory::MemoryPaceStore;
+use sluiced::limiter::redis::{RedisOptions, RedisPaceStore};
+use sluiced::ports::clock::Clock;
+use sluiced::ports::pace::{Notice, PaceStore, PacedLimit};
+use support::redis::RedisServer;
+use support::wait::{eventually, within};
+
+const BOUND: Duration = Duration::from_secs(20);
+
+type Store = Arc<dyn PaceStore>;
+
+async fn redis() -> (Store, Store) {
+    let options = RedisOptions {
+        url: SecretString::from(RedisServer::shared().url()),
+        password: None,
+        prefix: "contract".to_owned(),
+        connect_timeout: Duration::from_secs(5),
+        response_timeout: Duration::from_secs(5),
+        ca_pem: None,
+    };
+    let mut stores = Vec::new();
+    for _ in 0..2 {
+        let store = RedisPaceStore::connect(&options, Arc::new(())).unwrap();
+        let link = store.link();
+        eventually(BOUND, "a connection", || link.borrow().is_up()).await;
+        stores.push(Arc::new(store) as Store);
+    }
+    (stores.remove(0), stores.remove(0))
+}
+
+/// One store for both replicas: it is this process alone.
+async fn memory() -> (Store, Store) {
+    let store: Store = Arc::new(MemoryPaceStore::new(Clock::start()));
+    std::future::ready((Arc::clone(&store), store)).await
+}
+
+fn limit(name: &str, rate: &str) -> PacedLimit {
+    PacedLimit {
+        name: Arc::from(name),
+        pace: Pace::new(
+            rate.parse().unwrap(),
+            Duration::from_millis(5),
+            Duration::from_millis(60),
+        ),
+    }
+}
+
+const fn ask(want: u64, turn: Option<StoreTime>, predicted: Option<StoreTime>) -> Ask {
+    Ask {
+        want,
+        turn,
+        predicted,
+        lead: Duration::ZERO,
+        fence: false,
+    }
+}
+
+async fn now(store: &Store, limit: &PacedLimit) -> StoreTime {
+    let answer = store.lease(limit, ask(0, None, None)).await.unwrap();
+    answer.now
+}
+
+async fn reach(store: &Store, limit: &PacedLimit, time: StoreTime) {
+    let wait = async {
+        while now(store, limit).await < time {
+            tokio::time::sleep(Duration::from_millis(1)).await;
+        }
+    };
+    within(BOUND, "the store's time", wait).await;
+}
+
+/// Asks as a replica does, turn after turn, until slots are granted.
+async fn lease(store: &Store, limit: &PacedLimit, want: u64) -> Grant {
+    let asking = async {
+        let mut turn = None;
+        loop {
+            if let Some(turn) = turn {
+                reach(store, limit, turn).await;
+            }
+            let at = now(store, limit).await;
+            let answer = store.lease(limit, ask(want, turn, Some(at))).await.unwrap();
+            if let Some(grant) = answer.grant {
+                return grant;
+            }
+            turn = answer.turn;
+        }
+    };
+    within(BOUND, "a grant", asking).await
+}
+
+fn slots(limit: &PacedLimit, grant: &Grant) -> Vec<u64> {
+    (0..u64::from(grant.count.get()))
+        .map(|i| grant.slot(&limit.pace, i).as_micros())
+        .collect()
+}
+
+async fn grants_follow_the_pace((store, other): (Store, Store)) {
+    let limit = limit("pace", "20/100ms");
+    let take = async |store: Store| {
+        let mut all = Vec::new();
+        for _ in 0..15 {
+            all.extend(slots(&limit, &lease(&store, &limit, 30).await));
+        }
+        all
+    };
+    let (mine, theirs) = tokio::join!(take(store), take(other));
+    assert!(
+        mine.iter().all(|slot| !theirs.contains(slot)),
+        "a shared slot"
+    );
+    let mut all = [mine, theirs].concat();
+    all.sort_unstable();
+    assert!(all.len() > 100, "{} slots", all.len());
+    for run in all.windows(21) {
+        assert!(run[20] - run[0] >= limit.pace.period(), "{run:?}");
+    }
+}
+
+async fn a_turn_is_kept_until_it_comes((store, _): (Store, Store)) {
+    let limit = limit("turn", "5/1s");
+    lease(&store, &limit, 1).await;
+    let at = now(&store, &limit).await;
+    let denied: Answer = store.lease(&limit, ask(1, None, Some(at))).await.unwrap();
+    let turn = denied.turn.expect("a turn");
+    assert!(turn > denied.now);
+    for _ in 0..50 {
+        let at = now(&store, &limit).await;
+        let early = store
+            .lease(&limit, ask(1, Some(turn), Some(at)))
+            .await
+            .unwrap();
+        if early.guarded || early.now >= turn {
+            // The machine stood still for longer than this test can tell from a stepped clock.
+            break;
+        }
+        assert_eq!((early.grant, early.turn), (None, Some(turn)));
+    }
+    let grant = lease(&store, &limit, 1).await;
+    assert_eq!(grant.count.get(), 1);
+}
+
+async fn an_unknown_state_starts_behind_the_guard((store, _): (Store, Store)) {
+    let limit = limit("unknown", "400/1s");
+    let answer = store.lease(&limit, ask(0, None, None)).await.unwrap();
+    assert!(answer.guarded && answer.grant.is_none() && answer.turn.is_none());
+    let grant = lease(&store, &limit, 1).await;
+    assert!(grant.first >= answer.now + limit.pace.guard());
+}
+
+async fn a_young_clock_gets_a_turn_and_no_slots((store, _): (Store, Store)) {
+    let limit = limit("young", "400/1s");
+    lease(&store, &limit, 1).await;
+    let answer = store.lease(&limit, ask(5, None, None)).await.unwrap();
+    assert_eq!(answer.grant, None);
+    assert!(answer.turn.expect("a turn") > answer.now + limit.pace.horizon());
+}
+
+async fn a_freeze_is_seen_by_all((store, other): (Store, Store)) {
+    let limit = limit("freeze", "400/1s");
+    lease(&store, &limit, 1).await;
+    let mut notices = other.notices();
+    let length = Duration::from_millis(400);
+    // The subscription is made in the background, and a later freeze only moves the end.
+    let heard = async {
+        loop {
+            let until = store.freeze(&limit, length).await.unwrap();
+            let heard = tokio::time::timeout(Duration::from_millis(100), notices.recv()).await;
+            if let Ok(Ok(Notice::Frozen { limit, until: told })) = heard {
+                return (limit, told, until);
+            }
+        }
+    };
+    let (name, told, until) = within(BOUND, "a notice", heard).await;
+    assert_eq!(&*name, "freeze");
+    assert!(told <= until);
+    let answer = other.lease(&limit, ask(0, None, None)).await.unwrap();
+    if answer.now < until {
+        assert_eq!(answer.frozen_until, Some(until));
+    }
+    let grant = lease(&other, &limit, 1).await;
+    assert!(grant.first >= until);
+}
+
+async fn the_end_of_a_freeze_only_moves_later((store, other): (Store, Store)) {
+    let limit = limit("later", "400/1s");
+    let hour = Duration::from_secs(3600);
+    let until = store.freeze(&limit, hour).await.unwrap();
+    let shorter = other.freeze(&limit, hour / 2).await.unwrap();
+    assert_eq!(shorter, until);
+    let longer = other.freeze(&limit, hour).await.unwrap();
+    assert!(longer > until);
+    let at = now(&store, &limit).await;
+    let answer = store
+        .lease(&limit, ask(5, Some(at), Some(at)))
+        .await
+        .unwrap();
+    assert_eq!((answer.grant, answer.frozen_until), (None, Some(longer)));
+}
+
+async fn a_freeze_before_any_lease_holds((store, _): (Store, Store)) {
+    let limit = limit("early", "400/1s");
+    let until = store
+        .freeze(&limit, Duration::from_millis(300))
+        .await
+        .unwrap();
+    let grant = lease(&store, &limit, 1).await;
+    assert!(grant.first >= until);
+}
+
+async fn a_tail_comes_back_only_while_nobody_leased_after_it((store, other): (Store, Store)) {
+    let limit = limit("tail", "400/1s");
+    let grant = lease(&store, &limit, 6).await;
+    let tail = grant.tail(&limit.pace, 1).unwrap();
+    assert!(store.give_back(&limit, tail).await.unwrap());
+    assert!(
+        !store.give_back(&limit, tail).await.unwrap(),
+        "once is enough"
+    );
+    let mine = lease(&store, &limit, 6).await;
+    let theirs = lease(&other, &limit, 2).await;
+    assert!(theirs.first >= mine.slot(&limit.pace, u64::from(mine.count.get())));
+    assert!(!store.give_back(&limit, mine).await.unwrap());
+}
+
+async fn a_batch_is_never_exceeded((store, _): (Store, Store)) {
+    let limit = limit("batch", "1000/1s");
+    let grant = lease(&store, &limit, u64::MAX).await;
+    assert!(u64::from(grant.count.get()) <= limit.pace.batch());
+    let last = grant.slot(&limit.pace, u64::from(grant.count.get()) - 1);
+    let at = now(&store, &limit).await;
+    assert!(last.as_micros() <= at.as_micros() + micros(limit.pace.horizon()));
+}
+
+macro_rules! contract {
+    ($backend:ident: $($test:ident),+ $(,)?) => {
+        mod $backend {
+            $(
+                #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+                async fn $test() {
+                    super::$test(super::$backend().await).await;
+                }
+            )+
+        }
+    };
+    ($($backend:ident),+; $tests:tt) => {
+        $(contract!(@each $backend $tests);)+
+    };
+    (@each $backend:ident ($($test:ident),+ $(,)?)) => {
+        contract!($backend: $($test),+);
+    };
+}
+
+contract!(redis, memory; (
+    grants_follow_the_pace,
+    a_turn_is_kept_until_it_comes,
+    an_unknown_state_starts_behind_the_guard,
+    a_young_clock_gets_a_turn_and_no_slots,
+    a_freeze_is_seen_by_all,
+    the_end_of_a_freeze_only_moves_later,
+    a_freeze_before_any_lease_holds,
+    a_tail_comes_back_only_while_nobody_leased_after_it,
+    a_batch_is_never_exceeded,
+));

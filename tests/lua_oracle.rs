@@ -1,0 +1,403 @@
+//! The scripts in Redis against the decision in Rust: the same replies and the same state, to the
+//! microsecond, over random sequences. Redis' clock cannot be set, so its steps are made by moving
+//! the times in the state instead.
+
+#![allow(clippy::unwrap_used, reason = "a test may panic")]
+
+mod support;
+
+use std::collections::HashMap;
+use std::num::NonZeroU32;
+use std::sync::{Arc, OnceLock};
+use std::time::Duration;
+
+use proptest::prelude::*;
+use proptest::test_runner::RngSeed;
+use secrecy::SecretString;
+use sluiced::core::rate::{MAX_UNITS, MAX_WINDOW, Rate};
+use sluiced::core::schedule::{self, Ask, Grant, Pace, Schedule};
+use sluiced::core::time::StoreTime;
+use sluiced::limiter::redis::{RedisOptions, RedisPaceStore};
+use sluiced::ports::pace::{PaceStore, PacedLimit};
+use support::redis::RedisServer;
+use support::wait::eventually;
+use tokio::runtime::Runtime;
+
+const KEY: &str = "oracle:{provider}:paced";
+const FIELDS: [&str; 8] = [
+    "next",
+    "rem",
+    "line",
+    "frozen_until",
+    "units",
+    "period",
+    "horizon",
+    "run",
+];
+
+struct World {
+    runtime: Runtime,
+    store: RedisPaceStore,
+    run: String,
+}
+
+fn world() -> &'static World {
+    static WORLD: OnceLock<World> = OnceLock::new();
+    WORLD.get_or_init(|| {
+        let server = RedisServer::shared();
+        let runtime = Runtime::new().unwrap();
+        let options = RedisOptions {
+            url: SecretString::from(server.url()),
+            password: None,
+            prefix: "oracle".to_owned(),
+            connect_timeout: Duration::from_secs(5),
+            response_timeout: Duration::from_secs(5),
+            ca_pem: None,
+        };
+        let store = runtime.block_on(async {
+            let store = RedisPaceStore::connect(&options, Arc::new(())).unwrap();
+            let link = store.link();
+            eventually(Duration::from_secs(10), "a connection", || {
+                link.borrow().is_up()
+            })
+            .await;
+            store
+        });
+        let info: redis::InfoDict = redis::cmd("INFO")
+            .arg("server")
+            .query(&mut server.connection())
+            .unwrap();
+        let run = info.get("run_id").unwrap();
+        World {
+            runtime,
+            store,
+            run,
+        }
+    })
+}
+
+#[derive(Clone, Debug)]
+enum Event {
+    Ask {
+        pace: usize,
+        want: u64,
+        /// Relative to the last answer's time, as is the prediction.
+        turn: Option<i64>,
+        predicted: Option<i64>,
+        lead: u64,
+        fence: bool,
+    },
+    /// Asks with the turn of the last answer.
+    Heed {
+        pace: usize,
+        want: u64,
+    },
+    Freeze(u64),
+    GiveBack {
+        pace: usize,
+        from: u32,
+    },
+    DeleteKey,
+    DeleteField(usize),
+    SpoilField(usize),
+    OtherRun,
+    /// Moves all times in the state: time goes on (below zero) or the clock steps back.
+    Shift(i64),
+}
+
+fn event() -> impl Strategy<Value = Event> {
+    let near = prop_oneof![
+        Just(0_i64),
+        -200_000..200_000_i64,
+        -10_000_000_000..10_000_000_000_i64
+    ];
+    let want = prop_oneof![0..3_u64, 0..300_u64, Just(1 << 52)];
+    let ask = (
+        0..4_usize,
+        want.clone(),
+        prop::option::of(near.clone()),
+        prop::option::weighted(0.8, prop_oneof![8 => Just(0_i64), 1 => near]),
+        0..200_000_u64,
+        prop::bool::weighted(0.03),
+    )
+        .prop_map(|(pace, want, turn, predicted, lead, fence)| Event::Ask {
+            pace,
+            want,
+            turn,
+            predicted,
+            lead,
+            fence,
+        });
+    prop_oneof![
+        12 => ask,
+        12 => (0..2_usize, want).prop_map(|(pace, want)| Event::Heed { pace, want }),
+        2 => prop_oneof![0..3_000_000_u64, Just(u64::MAX)].prop_map(Event::Freeze),
+        3 => (0..2_usize, 0..40_u32).prop_map(|(pace, from)| Event::GiveBack { pace, from }),
+        1 => Just(Event::DeleteKey),
+        1 => (0..8_usize).prop_map(Event::DeleteField),
+        1 => (0..8_usize).prop_map(Event::SpoilField),
+        1 => Just(Event::OtherRun),
+        8 => prop_oneof![-200_000..0_i64, -3_000_000..3_000_000_i64, -10_000_000_000..10_000_000_000_i64]
+            .prop_map(Event::Shift),
+    ]
+}
+
+fn paces() -> [PacedLimit; 4] {
+    let second = Duration::from_secs(1);
+    let ms = Duration::from_millis;
+    let extreme = |units, window, horizon| (units, window, ms(5), horizon);
+    [
+        (400, second, ms(5), ms(150)),
+        (7, second * 3, ms(5), ms(150)),
+        extreme(MAX_UNITS, ms(1), ms(500)),
+        extreme(1, MAX_WINDOW, ms(60_000)),
+    ]
+    .map(|(units, window, headroom, horizon)| PacedLimit {
+        name: Arc::from("provider"),
+        pace: Pace::new(
+            Rate::new(NonZeroU32::new(units).unwrap(), window).unwrap(),
+            headroom,
+            horizon,
+        ),
+    })
+}
+
+/// The state as Redis has it. A part of one is no schedule of any run.
+fn read(connection: &mut redis::Connection) -> Option<Schedule> {
+    let hash: HashMap<String, String> = redis::cmd("HGETALL").arg(KEY).query(connection).unwrap();
+    if hash.is_empty() {
+        return None;
+    }
+    let number = |name: &str| hash.get(name).and_then(|text| text.parse::<u64>().ok());
+    let whole = FIELDS[..7].iter().all(|name| number(name).is_some());
+    let get = |name: &str| number(name).unwrap_or(0);
+    Some(Schedule {
+        next: get("next"),
+        rem: get("rem"),
+        line: get("line"),
+        frozen_until: get("frozen_until"),
+        units: get("units"),
+        period: get("period"),
+        horizon: get("horizon"),
+        run: hash
+            .get("run")
+            .filter(|_| whole)
+            .cloned()
+            .unwrap_or_default(),
+    })
+}
+
+fn write(connection: &mut redis::Connection, field: &str, value: &str) {
+    () = redis::cmd("HSET")
+        .arg(KEY)
+        .arg(field)
+        .arg(value)
+        .query(connection)
+        .unwrap();
+}
+
+fn shift(connection: &mut redis::Connection, by: i64) {
+    for field in ["next", "line", "frozen_until"] {
+        let value: Option<String> = redis::cmd("HGET")
+            .arg(KEY)
+            .arg(field)
+            .query(connection)
+            .unwrap();
+        if let Some(value) = value
+            .and_then(|text| text.parse::<u64>().ok())
+            .filter(|v| *v > 0)
+        {
+            write(
+                connection,
+                field,
+                &value.saturating_add_signed(by).to_string(),
+            );
+        }
+    }
+}
+
+fn near(now: StoreTime, by: i64) -> StoreTime {
+    StoreTime::from_micros(now.as_micros().saturating_add_signed(by))
+}
+
+fn play(events: &[Event]) -> Result<(), TestCaseError> {
+    let World {
+        runtime,
+        store,
+        run,
+    } = world();
+    let connection = &mut RedisServer::shared().connection();
+    () = redis::cmd("DEL").arg(KEY).query(connection).unwrap();
+    let paces = paces();
+    let clock = Ask {
+        want: 0,
+        turn: None,
+        predicted: None,
+        lead: Duration::ZERO,
+        fence: false,
+    };
+    let first = runtime.block_on(store.lease(&paces[0], clock)).unwrap();
+    let (mut now, mut turn, mut last): (_, _, Option<Grant>) = (first.now, first.turn, None);
+    for event in events {
+        let mut state = read(connection);
+        match event.clone() {
+            Event::DeleteKey => () = redis::cmd("DEL").arg(KEY).query(connection).unwrap(),
+            Event::DeleteField(i) => {
+                () = redis::cmd("HDEL")
+                    .arg(KEY)
+                    .arg(FIELDS[i])
+                    .query(connection)
+                    .unwrap();
+            }
+            Event::SpoilField(i) if state.is_some() => write(connection, FIELDS[i], "spoiled"),
+            Event::OtherRun if state.is_some() => write(connection, "run", "another"),
+            Event::SpoilField(_) | Event::OtherRun => {}
+            Event::Shift(by) => shift(connection, by),
+            Event::Ask { .. } | Event::Heed { .. } => {
+                let (pace, ask) = match event.clone() {
+                    Event::Heed { pace, want } => (
+                        pace,
+                        Ask {
+                            want,
+                            turn,
+                            predicted: Some(now),
+                            ..clock_ask()
+                        },
+                    ),
+                    Event::Ask {
+                        pace,
+                        want,
+                        turn,
+                        predicted,
+                        lead,
+                        fence,
+                    } => (
+                        pace,
+                        Ask {
+                            want,
+                            turn: turn.map(|by| near(now, by)),
+                            predicted: predicted.map(|by| near(now, by)),
+                            lead: Duration::from_micros(lead),
+                            fence,
+                        },
+                    ),
+                    _ => unreachable!("only asks get here"),
+                };
+                let limit = &paces[pace];
+                let answer = runtime.block_on(store.lease(limit, ask.clone())).unwrap();
+                let expected = schedule::lease(&mut state, &limit.pace, run, &ask, answer.now);
+                prop_assert_eq!(&answer, &expected, "{:?}", ask);
+                prop_assert_eq!(read(connection), state, "{:?}", ask);
+                (now, turn) = (answer.now, answer.turn.or(turn));
+                last = answer.grant.or(last);
+            }
+            Event::Freeze(length) => {
+                let length = Duration::from_micros(length);
+                let until = runtime.block_on(store.freeze(&paces[0], length)).unwrap();
+                let before = state.as_ref().map_or(0, |s| s.frozen_until);
+                // An end that did not move tells no time; any early one gives the same.
+                let asked = if until.as_micros() > before {
+                    until - length.min(schedule::FREEZE_MAX)
+                } else {
+                    StoreTime::from_micros(0)
+                };
+                let expected = if before == until.as_micros() {
+                    until
+                } else {
+                    schedule::freeze(&mut state, length, asked)
+                };
+                prop_assert_eq!(until, expected);
+                let mut kept = read(connection);
+                // A state that lacked nothing but this field is whole again, and rightly so.
+                if let (Some(kept), Some(state)) = (&mut kept, &state)
+                    && state.run.is_empty()
+                {
+                    kept.run.clear();
+                }
+                prop_assert_eq!(kept, state);
+            }
+            Event::GiveBack { pace, from } => {
+                let limit = &paces[pace];
+                if let Some(tail) = last.and_then(|grant| grant.tail(&limit.pace, from)) {
+                    let taken = runtime.block_on(store.give_back(limit, tail)).unwrap();
+                    let expected = schedule::give_back(&mut state, &limit.pace, run, &tail);
+                    prop_assert_eq!(taken, expected);
+                    prop_assert_eq!(read(connection), state);
+                    last = None;
+                }
+            }
+        }
+        check_ttl(connection)?;
+    }
+    Ok(())
+}
+
+const fn clock_ask() -> Ask {
+    Ask {
+        want: 0,
+        turn: None,
+        predicted: None,
+        lead: Duration::ZERO,
+        fence: false,
+    }
+}
+
+/// Every key that a script left has a time to live.
+fn check_ttl(connection: &mut redis::Connection) -> Result<(), TestCaseError> {
+    let (ttl, kept): (i64, bool) = redis::pipe()
+        .cmd("PTTL")
+        .arg(KEY)
+        .cmd("EXISTS")
+        .arg(KEY)
+        .query(connection)
+        .unwrap();
+    prop_assert!(ttl > 0 || !kept, "PTTL {}", ttl);
+    Ok(())
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig {
+        cases: 400,
+        failure_persistence: None,
+        rng_seed: RngSeed::Fixed(20_261_121),
+        ..ProptestConfig::default()
+    })]
+
+    #[test]
+    fn lua_decides_as_rust_does(events in prop::collection::vec(event(), 1..50)) {
+        play(&events)?;
+    }
+}
+
+#[test]
+fn the_time_to_live_outlasts_two_periods_and_a_freeze() {
+    let World { runtime, store, .. } = world();
+    let connection = &mut RedisServer::shared().connection();
+    let paces = paces();
+    let day = 24 * 3600 * 1000;
+    let limit = |i: usize, name: &str| PacedLimit {
+        name: Arc::from(name),
+        pace: paces[i].pace,
+    };
+    for (i, least) in [(0, day), (3, 2 * 366 * day)] {
+        let limit = limit(i, &format!("ttl-{i}"));
+        let key = format!("oracle:{{{}}}:paced", limit.name);
+        let ttl = |connection: &mut redis::Connection| -> i64 {
+            redis::cmd("PTTL").arg(&key).query(connection).unwrap()
+        };
+        runtime.block_on(store.lease(&limit, clock_ask())).unwrap();
+        let before = ttl(connection);
+        assert!(before > least - 60_000, "{before}");
+        runtime
+            .block_on(store.freeze(&limit, Duration::from_secs(7200)))
+            .unwrap();
+        assert!(ttl(connection) > least + 7_200_000 - 60_000);
+        // A lease that writes does not cut the freeze short.
+        let ask = Ask {
+            fence: true,
+            ..clock_ask()
+        };
+        runtime.block_on(store.lease(&limit, ask)).unwrap();
+        assert!(ttl(connection) > least + 7_200_000 - 60_000);
+    }
+}

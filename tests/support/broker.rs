@@ -1,0 +1,116 @@
+//! A test's own view of a broker: publish, look, take out.
+
+use lapin::options::{
+    BasicAckOptions, BasicGetOptions, BasicPublishOptions, ConfirmSelectOptions,
+    QueueDeclareOptions, QueueDeleteOptions,
+};
+use lapin::types::{AMQPValue, FieldTable};
+use lapin::{BasicProperties, Channel, Connection, ConnectionProperties};
+
+/// A connection with a confirm channel.
+#[derive(Debug)]
+pub struct Broker {
+    connection: Connection,
+    channel: Channel,
+}
+
+impl Broker {
+    pub async fn connect(url: &str) -> Self {
+        let connection = Connection::connect(url, ConnectionProperties::default())
+            .await
+            .expect("a connection of the test");
+        let channel = connection.create_channel().await.expect("a channel");
+        channel
+            .confirm_select(ConfirmSelectOptions::default())
+            .await
+            .expect("confirms");
+        Self {
+            connection,
+            channel,
+        }
+    }
+
+    /// Declares a durable queue of that type.
+    pub async fn declare(&self, queue: &str, queue_type: &str) {
+        let mut arguments = FieldTable::default();
+        arguments.insert(
+            "x-queue-type".into(),
+            AMQPValue::LongString(queue_type.into()),
+        );
+        let options = QueueDeclareOptions {
+            durable: true,
+            ..QueueDeclareOptions::default()
+        };
+        self.channel
+            .queue_declare(queue.into(), options, arguments)
+            .await
+            .expect("the queue can be declared");
+    }
+
+    pub async fn delete(&self, queue: &str) {
+        self.channel
+            .queue_delete(queue.into(), QueueDeleteOptions::default())
+            .await
+            .expect("the queue can be deleted");
+    }
+
+    /// Publishes all, then waits for every confirm.
+    pub async fn publish(
+        &self,
+        queue: &str,
+        messages: impl IntoIterator<Item = (Vec<u8>, BasicProperties)>,
+    ) {
+        let mut confirms = Vec::new();
+        for (body, properties) in messages {
+            let properties = properties.with_delivery_mode(2);
+            let confirm = self
+                .channel
+                .basic_publish(
+                    "".into(),
+                    queue.into(),
+                    BasicPublishOptions::default(),
+                    &body,
+                    properties,
+                )
+                .await
+                .expect("a publish");
+            confirms.push(confirm);
+        }
+        for confirm in confirms {
+            assert!(confirm.await.expect("a confirm").is_ack());
+        }
+    }
+
+    /// Ready messages and consumers of a queue; `None` if it does not exist.
+    pub async fn counts(&self, queue: &str) -> Option<(u32, u32)> {
+        let channel = self.connection.create_channel().await.expect("a channel");
+        let options = QueueDeclareOptions {
+            passive: true,
+            ..QueueDeclareOptions::default()
+        };
+        channel
+            .queue_declare(queue.into(), options, FieldTable::default())
+            .await
+            .ok()
+            .map(|queue| (queue.message_count(), queue.consumer_count()))
+    }
+
+    /// Takes out all that is ready.
+    pub async fn drain(&self, queue: &str) -> Vec<(Vec<u8>, BasicProperties)> {
+        let mut all = Vec::new();
+        while let Some(message) = self
+            .channel
+            .basic_get(queue.into(), BasicGetOptions::default())
+            .await
+            .expect("a get")
+        {
+            let delivery = message.delivery;
+            self.channel
+                .basic_ack(delivery.delivery_tag, BasicAckOptions::default())
+                .await
+                .expect("an ack");
+            all.push((delivery.data, delivery.properties));
+        }
+        all
+    }
+}

@@ -1,0 +1,85 @@
+//! Messages, verdicts and options that the queue tests use.
+
+use std::collections::BTreeMap;
+use std::sync::Mutex;
+use std::time::Duration;
+
+use sluiced::core::outcome::DeadReason;
+use sluiced::ports::message::{HeaderValue, header};
+use sluiced::ports::queue::Verdict;
+use sluiced::queue::events::QueueEvents;
+use sluiced::queue::rabbit::RabbitOptions;
+
+use super::rabbit::Rabbit;
+
+/// Counts verdicts and events.
+#[derive(Debug, Default)]
+pub struct Counted(Mutex<BTreeMap<&'static str, u64>>);
+
+impl Counted {
+    fn add(&self, what: &'static str, count: u64) {
+        *self.0.lock().unwrap().entry(what).or_default() += count;
+    }
+
+    /// How many were settled with that verdict, or what else was counted under that name.
+    pub fn settled_as(&self, verdict: &'static str) -> u64 {
+        self.0.lock().unwrap().get(verdict).copied().unwrap_or(0)
+    }
+}
+
+impl QueueEvents for Counted {
+    fn settled(&self, _route: &str, verdict: &'static str, count: u64) {
+        self.add(verdict, count);
+    }
+
+    fn redelivered(&self, _route: &str) {
+        self.add("redelivered", 1);
+    }
+
+    fn reconnected(&self) {
+        self.add("reconnected", 1);
+    }
+
+    fn unconfirmed(&self, _route: &str) {
+        self.add("unconfirmed", 1);
+    }
+}
+
+/// For that server.
+#[must_use]
+pub fn options(server: &Rabbit) -> RabbitOptions {
+    RabbitOptions {
+        urls: vec![server.url().into()],
+        ca_pem: None,
+        heartbeat: Duration::from_secs(10),
+        connect_timeout: Duration::from_secs(10),
+        confirm_timeout: Duration::from_secs(10),
+        ack_timeout: Duration::from_secs(1800),
+        connection_name: "sluiced test".to_owned(),
+    }
+}
+
+/// A message's body.
+#[must_use]
+pub fn body(n: u64) -> Vec<u8> {
+    format!("{{\"n\":{n}}}").into_bytes()
+}
+
+/// The number in a body.
+#[must_use]
+pub fn number(body: &[u8]) -> u64 {
+    let value: serde_json::Value = serde_json::from_slice(body).unwrap();
+    value["n"].as_u64().unwrap()
+}
+
+/// Rejected, with what the pipeline would write.
+#[must_use]
+pub fn dead() -> Verdict {
+    Verdict::Dead {
+        reason: DeadReason::Rejected,
+        headers: vec![
+            (header::ATTEMPTS, HeaderValue::Int(3)),
+            (header::DETAIL, HeaderValue::Text("400 Bad Request".into())),
+        ],
+    }
+}

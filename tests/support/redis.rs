@@ -1,0 +1,152 @@
+//! A private Redis server on a port of its own.
+
+use std::process::Command;
+use std::sync::{Mutex, OnceLock};
+use std::time::Duration;
+
+use super::process::{PrivateProcess, free_port};
+
+const BOOT: Duration = Duration::from_secs(30);
+
+/// A server that is killed with the test process.
+#[derive(Debug)]
+pub struct RedisServer {
+    dir: tempfile::TempDir,
+    port: u16,
+    arguments: String,
+    password: Option<String>,
+    process: Mutex<Option<PrivateProcess>>,
+}
+
+impl RedisServer {
+    /// The server that all tests of this binary share, started at first use.
+    pub fn shared() -> &'static Self {
+        static SERVER: OnceLock<RedisServer> = OnceLock::new();
+        SERVER.get_or_init(Self::start)
+    }
+
+    /// A server of its own, ready for connections.
+    #[must_use]
+    pub fn start() -> Self {
+        Self::start_with("", None)
+    }
+
+    /// As [`RedisServer::start`], with further arguments (shell words) and a password.
+    #[must_use]
+    pub fn start_with(arguments: &str, password: Option<&str>) -> Self {
+        let dir = tempfile::Builder::new()
+            .prefix("sluiced-redis-")
+            .tempdir()
+            .expect("a directory for a private Redis");
+        let password_argument = password.map_or_else(String::new, |p| format!("--requirepass {p}"));
+        let server = Self {
+            dir,
+            port: free_port(),
+            arguments: format!("{arguments} {password_argument}"),
+            password: password.map(str::to_owned),
+            process: Mutex::new(None),
+        };
+        server.boot();
+        server
+    }
+
+    /// Where clients connect to, with the password.
+    #[must_use]
+    pub fn url(&self) -> String {
+        let password = self
+            .password
+            .as_ref()
+            .map_or_else(String::new, |password| format!(":{password}@"));
+        format!("redis://{password}127.0.0.1:{}/0", self.port)
+    }
+
+    /// The same with another password.
+    #[must_use]
+    pub fn url_with(&self, password: &str) -> String {
+        format!("redis://:{password}@127.0.0.1:{}/0", self.port)
+    }
+
+    /// Starts the server again after [`RedisServer::kill`], on the same port and directory.
+    pub fn boot(&self) {
+        let script = format!(
+            "redis-server --port {} --bind 127.0.0.1 --dir . --save '' {}",
+            self.port, self.arguments
+        );
+        let script = format!("cd '{}' && {script}", self.dir.path().display());
+        let none: [(&str, &str); 0] = [];
+        let process = PrivateProcess::start(&script, none, self.dir.path());
+        *self.process.lock().unwrap() = Some(process);
+        let end = std::time::SystemTime::now() + BOOT;
+        while !self.is_ready() {
+            assert!(
+                std::time::SystemTime::now() < end,
+                "Redis did not start; its output:\n{}",
+                std::fs::read_to_string(self.dir.path().join("output.log")).unwrap_or_default()
+            );
+            std::thread::sleep(Duration::from_millis(20));
+        }
+    }
+
+    /// Kills the server without a goodbye.
+    pub fn kill(&self) {
+        if let Some(process) = self.process.lock().unwrap().take() {
+            process.stop();
+        }
+    }
+
+    /// A blocking connection for the test itself.
+    #[must_use]
+    pub fn connection(&self) -> redis::Connection {
+        self.try_connection().expect("a private Redis that runs")
+    }
+
+    /// The process of the server, to pause it.
+    #[must_use]
+    pub fn pid(&self) -> u32 {
+        let info: redis::InfoDict = redis::cmd("INFO")
+            .arg("server")
+            .query(&mut self.connection())
+            .unwrap();
+        info.get("process_id").expect("INFO names the process")
+    }
+
+    fn try_connection(&self) -> redis::RedisResult<redis::Connection> {
+        let connection =
+            redis::Client::open(self.url())?.get_connection_with_timeout(Duration::from_secs(2))?;
+        connection.set_read_timeout(Some(Duration::from_secs(10)))?;
+        Ok(connection)
+    }
+
+    fn is_ready(&self) -> bool {
+        self.try_connection()
+            .and_then(|mut connection| redis::cmd("PING").query::<String>(&mut connection))
+            .is_ok()
+    }
+}
+
+/// A process that stands still until this is dropped.
+#[derive(Debug)]
+pub struct Paused(u32);
+
+impl Paused {
+    /// Pauses the process `pid`.
+    #[must_use]
+    pub fn new(pid: u32) -> Self {
+        signal("-STOP", pid);
+        Self(pid)
+    }
+}
+
+impl Drop for Paused {
+    fn drop(&mut self) {
+        signal("-CONT", self.0);
+    }
+}
+
+fn signal(name: &str, pid: u32) {
+    let done = Command::new("kill").arg(name).arg(pid.to_string()).status();
+    assert!(
+        done.is_ok_and(|status| status.success()),
+        "kill {name} {pid}"
+    );
+}
