@@ -227,13 +227,14 @@ impl Keeper {
     }
 
     /// How late a slot may be handed out: the headroom, less what the mapping may be wrong by in
-    /// either direction.
+    /// either direction, less a quarter for the way from here to the downstream.
     ///
     /// Slots fall due later by what the mapping may be wrong by. So a call leaves within the
-    /// headroom after the slot's true time, whatever other replicas know of the clock.
+    /// headroom after the slot's true time, whatever other replicas know of the clock. The way of
+    /// a call takes longer at times; only how much it varies counts.
     #[must_use]
     pub fn late_limit(&self, now: Mono) -> Duration {
-        self.pace.headroom() - self.doubt(now) * 2
+        self.pace.headroom() * 3 / 4 - self.doubt(now) * 2
     }
 
     /// What the mapping may be wrong by. Half of the headroom is left for being late even if that
