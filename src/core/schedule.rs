@@ -298,8 +298,10 @@ fn restart(lost: Option<Schedule>, pace: &Pace, run: &str, now: u64) -> Schedule
 
 /// Moves the schedule behind its guard if the store's clock stepped. Says whether it did.
 ///
-/// A freeze keeps its end. Every replica sees the same step, so moving the end by what each of
-/// them saw would move it many times, and would bring freezes back that are long over.
+/// Every replica sees the same step, so a freeze must not be moved by what each of them saw. But a
+/// step back shows once in the schedule itself, by a slot that no grant could have reached, and
+/// grants reached up to a horizon beyond the old now: the freeze ends as far beyond that slot as
+/// before, and a horizon later. Without this a pause of a second could become one of a day.
 fn fence(s: &mut Schedule, pace: &Pace, ask: &Ask, now: u64) -> bool {
     let horizon = s.horizon.max(pace.horizon);
     let guard = pace.guard_beyond(horizon);
@@ -308,6 +310,10 @@ fn fence(s: &mut Schedule, pace: &Pace, ask: &Ask, now: u64) -> bool {
     // Without a witness a step back shows in a slot that no grant could have reached.
     if !stepped && s.next <= now + guard {
         return false;
+    }
+    if s.next > now + guard && s.frozen_until > now {
+        let left = s.frozen_until.saturating_sub(s.next) + horizon;
+        s.frozen_until = s.frozen_until.min(now + left);
     }
     s.next = now + guard;
     s.rem = 0;
