@@ -26,8 +26,10 @@ use super::time::{StoreTime, micros};
 /// How far ahead slots are leased, unless a limit says otherwise.
 ///
 /// A longer horizon rides out longer stalls of the store; a shorter one loses less when a replica
-/// dies with leased slots, and brings changes into force sooner.
-pub const DEFAULT_HORIZON: Duration = Duration::from_millis(150);
+/// dies with leased slots, and brings changes into force sooner. In the simulation (400/s, four
+/// replicas, one killed every 1.5 s), 120 ms uses 98.5 % of what the headroom leaves with 0.040
+/// calls a message, 250 ms 96.1 % with 0.033, 60 ms 99.1 % with 0.083.
+pub const DEFAULT_HORIZON: Duration = Duration::from_millis(120);
 
 /// What is allowed between two readings of the store's clock by the same replica before the
 /// schedule is fenced: a difference that a slow request alone could not explain.
@@ -66,8 +68,8 @@ impl Pace {
         let headroom = micros(headroom).min(HEADROOM_MAX);
         let period = micros(rate.window()) + headroom;
         let horizon = micros(horizon).clamp(1, HORIZON_MAX);
-        // A lease is at most 100 ms of the rate, and leaves 40 % of the horizon to fetch the next.
-        let span = (horizon * 3 / 5).min(100_000);
+        // A lease is at most 100 ms of the rate, and leaves a third of the horizon to fetch the next.
+        let span = (horizon * 2 / 3).min(100_000);
         let batch = (u128::from(span) * u128::from(units) / u128::from(period)).max(1);
         Self {
             units,
