@@ -10,6 +10,8 @@ use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
 use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
+use base64::Engine as _;
+use base64::prelude::BASE64_STANDARD as STANDARD;
 use rand::RngExt;
 use redis::aio::MultiplexedConnection;
 use redis::io::tcp::{TcpSettings, socket2::TcpKeepalive};
@@ -17,6 +19,7 @@ use redis::{
     AsyncConnectionConfig, Client, FromRedisValue, IntoConnectionInfo, ProtocolVersion, RedisError,
     TlsCertificates,
 };
+use rustls::RootCertStore;
 use secrecy::{ExposeSecret, SecretString};
 use tokio::sync::{Notify, watch};
 use tokio::time::{sleep, timeout};
@@ -347,12 +350,27 @@ fn client(options: &RedisOptions) -> Result<(Client, Option<SecretString>), Stor
             info,
             TlsCertificates {
                 client_tls: None,
-                root_cert: Some(pem.clone()),
+                root_cert: Some(with_native_roots(pem)),
             },
         ),
         None => Client::open(info),
     };
     Ok((client.map_err(refused)?, secret))
+}
+
+/// `pem` and the system's certificates, as PEM: the crate trusts either these or the system's.
+fn with_native_roots(pem: &[u8]) -> Vec<u8> {
+    let mut all = pem.to_vec();
+    let mut readable = RootCertStore::empty();
+    for certificate in rustls_native_certs::load_native_certs().certs {
+        // Systems carry odd certificates, and the crate takes none at all if there is one.
+        if readable.add(certificate.clone()).is_ok() {
+            all.extend_from_slice(b"\n-----BEGIN CERTIFICATE-----\n");
+            all.extend_from_slice(STANDARD.encode(&certificate).as_bytes());
+            all.extend_from_slice(b"\n-----END CERTIFICATE-----\n");
+        }
+    }
+    all
 }
 
 fn unreachable(reason: &str) -> StoreError {
@@ -387,6 +405,9 @@ impl Backoff {
 
 #[cfg(test)]
 mod tests {
+    use rustls::pki_types::CertificateDer;
+    use rustls::pki_types::pem::PemObject as _;
+
     use super::*;
 
     #[test]
@@ -396,6 +417,20 @@ mod tests {
             assert!(backoff.next() <= Duration::from_secs(5));
         }
         assert!(backoff.next() >= Duration::from_millis(2500));
+    }
+
+    #[test]
+    fn certificates_are_added_to_those_of_the_system() {
+        let own = rcgen::generate_simple_self_signed(["redis.internal".to_owned()]).unwrap();
+        let all = with_native_roots(own.cert.pem().as_bytes());
+        let read: Vec<_> = CertificateDer::pem_slice_iter(&all)
+            .collect::<Result<_, _>>()
+            .unwrap();
+        let mut native = RootCertStore::empty();
+        let (readable, _) =
+            native.add_parsable_certificates(rustls_native_certs::load_native_certs().certs);
+        assert_eq!(read.len(), readable + 1);
+        assert_eq!(&read[0], own.cert.der());
     }
 
     #[test]
