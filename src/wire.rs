@@ -1,12 +1,13 @@
 //! The only file that names concrete backends: from settings to a running pipeline.
 
+mod probes;
+
 use std::collections::BTreeMap;
 use std::fmt;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
-use crate::cli::check::Probe;
 use crate::core::keeper::Phase;
 use crate::core::rate::Rate;
 use crate::core::retry::Backoff;
@@ -21,13 +22,14 @@ use crate::ports::queue::Subscription;
 use crate::queue::embedded::{EmbeddedOptions, EmbeddedQueue, Input};
 use crate::queue::events::QueueEvents;
 use crate::queue::rabbit::{RabbitOptions, RabbitQueue, RouteOptions};
-use crate::settings::Loaded;
 use crate::settings::secrets::{Identity, Secrets};
 use crate::settings::types::{
     Downstream, Limit, LimitBackend, Paced, QueueBackend, Route, Settings,
 };
 use crate::telemetry::health::Health;
 use crate::telemetry::meters::{LinkMeters, RouteMeters};
+
+pub use self::probes::{misfits, probes};
 
 /// What could not be put together. The configuration was checked, so this is about the world
 /// having changed since, or about what only a backend can know.
@@ -219,11 +221,27 @@ fn rabbit_options(settings: &Settings, secrets: &Secrets) -> Result<RabbitOption
     })
 }
 
+fn route_options(name: &str, route: &Route, prefetch: u16) -> RouteOptions {
+    RouteOptions {
+        route: name.to_owned(),
+        queue: route.queue.clone(),
+        declare: route.declare,
+        queue_type: route.queue_type,
+        prefetch,
+        longest_wait: route.retry.max.get(),
+    }
+}
+
 fn read_pem(path: &Path) -> Result<String, WireError> {
     std::fs::read_to_string(path).map_err(|e| WireError::new(path.display().to_string(), e))
 }
 
 fn downstream(name: &str, route: &Route, secrets: &Secrets) -> Result<HttpDownstream, WireError> {
+    HttpDownstream::new(&http_options(name, route, secrets)?)
+        .map_err(|e| WireError::new(format!("routes.{name}.downstream"), e))
+}
+
+fn http_options(name: &str, route: &Route, secrets: &Secrets) -> Result<HttpOptions, WireError> {
     let Downstream::Http(http) = &route.downstream;
     let at = || format!("routes.{name}.downstream");
     let auth = http
@@ -237,8 +255,7 @@ fn downstream(name: &str, route: &Route, secrets: &Secrets) -> Result<HttpDownst
             Identity::Basic { user, password } => ResolvedAuth::Basic { user, password },
             Identity::Bearer { token } => ResolvedAuth::Bearer { token },
         });
-    HttpDownstream::new(&HttpOptions::from_settings(http, auth))
-        .map_err(|e| WireError::new(at(), e))
+    Ok(HttpOptions::from_settings(http, auth))
 }
 
 /// Where routes get their deliveries.
@@ -284,14 +301,7 @@ impl Queues {
         let prefetch = route.prefetch_for(rate);
         match self {
             Self::Rabbit(queue) => queue
-                .subscribe(RouteOptions {
-                    route: name.to_owned(),
-                    queue: route.queue.clone(),
-                    declare: route.declare,
-                    queue_type: route.queue_type,
-                    prefetch,
-                    longest_wait: route.retry.max.get(),
-                })
+                .subscribe(route_options(name, route, prefetch))
                 .map_err(|e| WireError::new(format!("routes.{name}"), e)),
             Self::Embedded {
                 input,
@@ -338,10 +348,4 @@ impl QueueEvents for Counted {
     fn reconnected(&self) {
         self.link.reconnects.increment(1);
     }
-}
-
-/// What `sluiced check --connect` tries. A URL or secret that cannot be used shows as a failure.
-#[must_use]
-pub fn probes(_loaded: &Loaded) -> Vec<Probe> {
-    Vec::new()
 }

@@ -41,9 +41,9 @@ const KEEPALIVE: Duration = Duration::from_secs(10);
 
 /// A connection in use.
 #[derive(Clone)]
-struct Live {
+pub(super) struct Live {
     id: u64,
-    connection: MultiplexedConnection,
+    pub(super) connection: MultiplexedConnection,
     run: Arc<str>,
     /// Timeouts since the last answer.
     timeouts: Arc<AtomicU32>,
@@ -227,7 +227,7 @@ impl Connection {
     }
 
     /// Connects and learns which process of Redis answers.
-    async fn establish(&self, id: u64) -> Result<Live, StoreError> {
+    pub(super) async fn establish(&self, id: u64) -> Result<Live, StoreError> {
         let establishing = async {
             // Time is bounded here and in `call`, for each as a whole.
             let config = AsyncConnectionConfig::new()
@@ -255,7 +255,7 @@ impl Connection {
                 });
             }
         };
-        let run = run_id(&info).ok_or_else(|| StoreError::Refused {
+        let run = field(&info, "run_id").ok_or_else(|| StoreError::Refused {
             store: STORE,
             reason: "INFO server names no run_id".to_owned(),
         })?;
@@ -309,12 +309,12 @@ async fn setting(connection: &mut MultiplexedConnection, name: &str) -> Option<S
     Some(value)
 }
 
-/// The `run_id` line of `INFO server`.
-fn run_id(info: &str) -> Option<&str> {
+/// The value of a line `name:value` of `INFO`, unless it is empty.
+pub(super) fn field<'a>(info: &'a str, name: &str) -> Option<&'a str> {
     info.lines()
-        .find_map(|line| line.strip_prefix("run_id:"))
+        .find_map(|line| line.strip_prefix(name)?.strip_prefix(':'))
         .map(str::trim)
-        .filter(|run| !run.is_empty())
+        .filter(|value| !value.is_empty())
 }
 
 fn client(options: &RedisOptions) -> Result<(Client, Option<SecretString>), StoreError> {
@@ -435,6 +435,7 @@ mod tests {
 
     #[test]
     fn the_run_id_is_read_from_info() {
+        let run_id = |info| field(info, "run_id");
         assert_eq!(run_id("# Server\r\nrun_id:abc\r\nx:1\r\n"), Some("abc"));
         assert_eq!(run_id("run_id:\r\n"), None);
         assert_eq!(run_id(""), None);
