@@ -13,7 +13,7 @@ use config::ConfigError;
 use super::checks;
 use super::conform::conform;
 use super::env;
-use super::fault::{Collector, Faults, Severity};
+use super::fault::{Collector, Fault, Faults, Severity};
 use super::layers::Layers;
 use super::path::KeyPath;
 use super::schema::ROOT;
@@ -38,6 +38,15 @@ pub struct Loaded {
     pub warnings: Faults,
     /// Reads what `…_file` keys name.
     pub secrets: Secrets,
+}
+
+impl Loaded {
+    /// Errors that only a backend could find, each with its key, at the places of these keys.
+    #[must_use]
+    pub fn faults(&self, found: impl IntoIterator<Item = (KeyPath, String)>) -> Faults {
+        let fault = |(path, message)| Fault::at(self.origins.near(&path), &path, message);
+        Faults::new(found.into_iter().map(fault).collect())
+    }
 }
 
 /// Loads the layers: `default.toml`, the files in their order, then `SLUICED__…` of `env`.
