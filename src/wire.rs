@@ -30,7 +30,7 @@ use crate::settings::types::{
 use crate::telemetry::health::Health;
 use crate::telemetry::meters::RouteMeters;
 
-pub use probes::probes;
+pub use self::probes::{misfits, probes};
 
 /// What could not be put together. The configuration was checked, so this is about the world
 /// having changed since, or about what only a backend can know.
@@ -224,11 +224,27 @@ fn rabbit_options(settings: &Settings, secrets: &Secrets) -> Result<RabbitOption
     })
 }
 
+fn route_options(name: &str, route: &Route, prefetch: u16) -> RouteOptions {
+    RouteOptions {
+        route: name.to_owned(),
+        queue: route.queue.clone(),
+        declare: route.declare,
+        queue_type: route.queue_type,
+        prefetch,
+        longest_wait: route.retry.max.get(),
+    }
+}
+
 fn read_pem(path: &Path) -> Result<String, WireError> {
     std::fs::read_to_string(path).map_err(|e| WireError::new(path.display().to_string(), e))
 }
 
 fn downstream(name: &str, route: &Route, secrets: &Secrets) -> Result<HttpDownstream, WireError> {
+    HttpDownstream::new(&http_options(name, route, secrets)?)
+        .map_err(|e| WireError::new(format!("routes.{name}.downstream"), e))
+}
+
+fn http_options(name: &str, route: &Route, secrets: &Secrets) -> Result<HttpOptions, WireError> {
     let Downstream::Http(http) = &route.downstream;
     let at = || format!("routes.{name}.downstream");
     let auth = http
@@ -242,8 +258,7 @@ fn downstream(name: &str, route: &Route, secrets: &Secrets) -> Result<HttpDownst
             Identity::Basic { user, password } => ResolvedAuth::Basic { user, password },
             Identity::Bearer { token } => ResolvedAuth::Bearer { token },
         });
-    HttpDownstream::new(&HttpOptions::from_settings(http, auth))
-        .map_err(|e| WireError::new(at(), e))
+    Ok(HttpOptions::from_settings(http, auth))
 }
 
 /// Where routes get their deliveries.
@@ -280,17 +295,6 @@ impl Queues {
         }
     }
 
-    fn route_options(name: &str, route: &Route, rate: Rate) -> RouteOptions {
-        RouteOptions {
-            route: name.to_owned(),
-            queue: route.queue.clone(),
-            declare: route.declare,
-            queue_type: route.queue_type,
-            prefetch: route.prefetch_for(rate),
-            longest_wait: route.retry.max.get(),
-        }
-    }
-
     fn subscribe(
         &self,
         name: &str,
@@ -299,7 +303,7 @@ impl Queues {
     ) -> Result<Arc<dyn Subscription>, WireError> {
         match self {
             Self::Rabbit(queue) => queue
-                .subscribe(Self::route_options(name, route, rate))
+                .subscribe(route_options(name, route, route.prefetch_for(rate)))
                 .map_err(|e| WireError::new(format!("routes.{name}"), e)),
             Self::Embedded {
                 input,

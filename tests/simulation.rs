@@ -264,3 +264,22 @@ fn lopsided_ways_to_the_store_stay_within_the_headroom() {
         holds(&scenario);
     }
 }
+
+/// Found by the simulation: a pause of less than a second that was in force while the store's clock
+/// stepped back by a minute or a day lasted as much longer.
+#[test]
+fn a_freeze_does_not_last_longer_because_the_clock_stepped_back() {
+    for (by, seed) in [(60, 13), (86_400, 14)] {
+        let mut scenario = Scenario::calm("frozen", seed, rate("400/1s"), 4, 8);
+        let wait = Duration::from_millis(700);
+        scenario.faults = vec![
+            (3 * SECOND, Fault::Throttle { wait, heard: true }),
+            (3 * SECOND + 300_000, Fault::Step(-by * 1_000_000)),
+        ];
+        let report = holds(&scenario);
+        assert!(report.length < 30 * SECOND, "{} us", report.length);
+    }
+    for seed in [6643, 7857] {
+        holds(&Scenario::from_seed(seed));
+    }
+}

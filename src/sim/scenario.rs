@@ -265,6 +265,18 @@ fn roughen(dice: &mut Dice, s: &mut Scenario) {
         }
     }
     faults.sort_by_key(|(at, _)| *at);
+    // A step there and back within a horizon is beyond the theorem.
+    let mut stepped = None;
+    faults.retain(|(at, fault)| {
+        let step = matches!(fault, Fault::Step(_));
+        let too_soon = stepped.is_some_and(|last| at - last < SECOND);
+        stepped = if step && !too_soon {
+            Some(*at)
+        } else {
+            stepped
+        };
+        !(step && too_soon)
+    });
     s.faults = faults;
 }
 

@@ -1,139 +1,142 @@
-//! What `sluiced check --connect` tries: each server by the very code that `run` uses, so that what
-//! passes here works there. Nothing is consumed and nothing is sent.
+//! What the backends say about a configuration: without connecting, and on trying.
 
-use std::fmt::Display;
-use std::future::ready;
-use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::Duration;
 
 use futures::FutureExt as _;
-use futures::future::BoxFuture;
-use tokio::sync::watch;
 
-use super::{Queues, WireError, downstream, paced_limit, rabbit_options, redis_options};
+use super::{http_options, rabbit_options, redis_options, route_options};
 use crate::cli::check::Probe;
-use crate::limiter::redis::RedisPaceStore;
-use crate::ports::clock::Clock;
+use crate::downstream::{HttpDownstream, HttpOptions};
+use crate::limiter;
 use crate::ports::downstream::Downstream as _;
-use crate::ports::link::Link;
-use crate::ports::pace::PaceStore as _;
-use crate::queue::events::Uncounted;
-use crate::queue::rabbit::{RabbitQueue, RouteOptions};
-use crate::settings::Loaded;
-use crate::settings::types::{LimitBackend, QueueBackend, Route};
+use crate::queue::rabbit::probe::{self, QueueState};
+use crate::queue::rabbit::{RabbitOptions, RouteOptions};
+use crate::settings::types::{LimitBackend, QueueBackend};
+use crate::settings::{Faults, KeyPath, Loaded};
 
-/// A goodbye to a broker takes no longer.
-const GOODBYE: Duration = Duration::from_secs(2);
-
-type Attempt = BoxFuture<'static, Result<String, String>>;
-
-/// One probe for each server that the settings name. A URL or secret that cannot be used shows as
-/// a failure. Must be called inside a tokio runtime.
+/// The faults of a configuration that only a backend can find, at their places.
 #[must_use]
-pub fn probes(loaded: &Loaded) -> Vec<Probe> {
-    let settings = &loaded.settings;
-    let mut all = Vec::new();
-    if settings.backend.limits == LimitBackend::Redis {
-        all.push(("redis".to_owned(), attempt(redis(loaded))));
-    }
-    match settings.backend.queue {
-        QueueBackend::Rabbitmq => {
-            for (name, route) in &settings.routes {
-                let what = format!("rabbitmq, queue {} of route {name}", route.queue);
-                all.push((what, attempt(rabbit(loaded, name, route))));
+pub fn misfits(loaded: &Loaded) -> Faults {
+    let routes = loaded.settings.routes.iter();
+    let found = routes.filter_map(|(name, route)| {
+        let path = KeyPath::of(&["routes", name, "downstream"]);
+        match http_options(name, route, &loaded.secrets) {
+            Err(error) => Some((path, error.why)),
+            Ok(options) => {
+                let misfit = HttpDownstream::new(&options).err()?;
+                // The name of a header may have dots of its own.
+                let steps = misfit.key.splitn(2, '.');
+                Some((steps.fold(path, |path, step| path.join(step)), misfit.why))
             }
         }
-        QueueBackend::Embedded => {
-            let input = settings.embedded.input.clone();
-            all.push((format!("input {}", input.display()), file(input)));
-        }
-    }
-    for (name, route) in &settings.routes {
-        let what = format!("downstream of route {name}");
-        all.push((what, attempt(http(loaded, name, route))));
-    }
-    all
+    });
+    loaded.faults(found)
 }
 
-fn attempt(made: Result<Attempt, impl Display>) -> Attempt {
-    made.unwrap_or_else(|why| ready(Err(why.to_string())).boxed())
-}
-
-fn redis(loaded: &Loaded) -> Result<Attempt, WireError> {
-    let options = redis_options(&loaded.settings, &loaded.secrets)?;
-    let store =
-        RedisPaceStore::connect(&options, Arc::new(())).map_err(|e| WireError::new("redis", e))?;
-    Ok(async move {
-        let answer = settled(store.link()).await;
-        drop(store);
-        answer.map(|()| "connected".to_owned())
+/// What `sluiced check --connect` tries: the backends in use, each bounded, none changed. A URL or
+/// secret that cannot be used shows as a failure.
+#[must_use]
+pub fn probes(loaded: &Loaded) -> Vec<Probe> {
+    let mut probes = Vec::new();
+    if loaded.settings.backend.queue == QueueBackend::Rabbitmq {
+        rabbit(loaded, &mut probes);
     }
-    .boxed())
-}
-
-fn rabbit(loaded: &Loaded, name: &str, route: &Route) -> Result<Attempt, WireError> {
-    let settings = &loaded.settings;
-    let options = rabbit_options(settings, &loaded.secrets)?;
-    let queue = RabbitQueue::new(options, Clock::start(), Arc::new(Uncounted))
-        .map_err(|e| WireError::new("rabbitmq", e))?;
-    let (_, paced) = paced_limit(settings, name, route)?;
-    let options = RouteOptions {
-        // The work queue is looked at, not made: that is left to `run`.
-        declare: false,
-        ..Queues::route_options(name, route, paced.rate.0)
-    };
-    let declare = route.declare;
-    let subscription = queue
-        .subscribe(options)
-        .map_err(|e| WireError::new(name, e))?;
-    Ok(async move {
-        let answer = settled(subscription.link()).await;
-        let connected = queue.link().borrow().is_up();
-        subscription.close(GOODBYE).await;
-        match answer {
-            Err(_) if connected && declare => Ok("connected; `run` declares the queue".to_owned()),
-            answer => answer.map(|()| "connected, the queue is there".to_owned()),
-        }
-    }
-    .boxed())
-}
-
-fn http(loaded: &Loaded, name: &str, route: &Route) -> Result<Attempt, WireError> {
-    let downstream = downstream(name, route, &loaded.secrets)?;
-    let bound = match &route.downstream {
-        crate::settings::types::Downstream::Http(http) => http.connect_timeout.get(),
-    };
-    Ok(async move {
-        let Some(origin) = downstream.origin().cloned() else {
-            return Ok("not tried: its host differs from message to message".to_owned());
+    if loaded.settings.backend.limits == LimitBackend::Redis {
+        let options = redis_options(&loaded.settings, &loaded.secrets);
+        let probe = async move {
+            let options = options.map_err(|e| e.why)?;
+            let report = limiter::redis::probe(&options).await;
+            Ok(told(report.map_err(|e| e.to_string())?))
         };
-        downstream.warm(bound).await?;
-        Ok(format!("{origin} can be reached; no call was made"))
+        probes.push(("redis".to_owned(), probe.boxed()));
     }
-    .boxed())
+    for (name, route) in &loaded.settings.routes {
+        let bound = http_bound(route);
+        let options = http_options(name, route, &loaded.secrets);
+        let probe = async move { open(options.map_err(|e| e.why)?, bound).await };
+        probes.push((format!("routes.{name}.downstream"), probe.boxed()));
+    }
+    probes
 }
 
-fn file(input: PathBuf) -> Attempt {
-    async move {
-        if input.as_os_str() == "-" {
-            return Ok("stdin".to_owned());
+fn rabbit(loaded: &Loaded, probes: &mut Vec<Probe>) {
+    let options = rabbit_options(&loaded.settings, &loaded.secrets).map_err(|e| e.why);
+    let hosts = options
+        .as_ref()
+        .map_err(Clone::clone)
+        .and_then(|options| probe::hosts(options).map_err(|e| e.to_string()));
+    let (options, hosts) = match (options, hosts) {
+        (Ok(options), Ok(hosts)) => (Arc::new(options), hosts),
+        (_, Err(why)) | (Err(why), _) => {
+            probes.push(("rabbitmq".to_owned(), std::future::ready(Err(why)).boxed()));
+            return;
         }
-        let opened = tokio::fs::File::open(&input).await;
-        opened.map_or_else(
-            |error| Err(error.to_string()),
-            |_| Ok("can be read".to_owned()),
-        )
+    };
+    for (index, host) in hosts.into_iter().enumerate() {
+        let options = Arc::clone(&options);
+        let probe = async move {
+            let connected = probe::broker(&options, index).await;
+            connected.map_err(|e| e.to_string())?;
+            Ok("connected and logged in".to_owned())
+        };
+        probes.push((format!("rabbitmq {host}"), probe.boxed()));
     }
-    .boxed()
+    for (name, route) in &loaded.settings.routes {
+        // Nothing is consumed: the prefetch does not matter.
+        let route = route_options(name, route, 1);
+        let options = Arc::clone(&options);
+        let probe = async move { look(&options, &route).await };
+        probes.push((format!("routes.{name}.queue"), probe.boxed()));
+    }
 }
 
-/// The first thing that is known about a link.
-async fn settled(mut link: watch::Receiver<Link>) -> Result<(), String> {
-    let known = link.wait_for(|link| *link != Link::Connecting).await;
-    match known.as_deref() {
-        Ok(Link::Up) => Ok(()),
-        Ok(Link::Down(reason)) => Err(reason.to_string()),
-        Ok(Link::Connecting) | Err(_) => Err("its supervisor ended".to_owned()),
+async fn look(options: &RabbitOptions, route: &RouteOptions) -> Result<String, String> {
+    match probe::queue(options, route).await {
+        Ok(QueueState::Found {
+            messages,
+            consumers,
+        }) => Ok(format!(
+            "queue `{}` has {messages} messages and {consumers} consumers",
+            route.queue
+        )),
+        Ok(QueueState::WouldBeDeclared) => Ok(format!(
+            "queue `{}` does not exist and would be declared",
+            route.queue
+        )),
+        Err(error) => Err(error.to_string()),
     }
+}
+
+fn told(report: limiter::redis::Report) -> String {
+    let limiter::redis::Report {
+        version,
+        round_trip,
+        warnings,
+    } = report;
+    let mut said = format!(
+        "version {version}, scripts allowed, {:.1} ms there and back",
+        round_trip.as_secs_f64() * 1000.0
+    );
+    for warning in warnings {
+        said.push_str("; warning: ");
+        said.push_str(&warning);
+    }
+    said
+}
+
+const fn http_bound(route: &crate::settings::types::Route) -> Duration {
+    let crate::settings::types::Downstream::Http(http) = &route.downstream;
+    http.connect_timeout.get()
+}
+
+/// Opens one connection, TLS and all, and makes no call.
+async fn open(mut options: HttpOptions, bound: Duration) -> Result<String, String> {
+    options.warm_connections = 1;
+    let downstream = HttpDownstream::new(&options).map_err(|e| e.to_string())?;
+    if downstream.origin().is_none() {
+        return Ok("not tried: the host differs from message to message".to_owned());
+    }
+    downstream.warm(bound).await?;
+    Ok("connected, no call made".to_owned())
 }

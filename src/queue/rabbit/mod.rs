@@ -2,12 +2,13 @@
 //!
 //! `connections` keeps the process's two connections, `supervisor` a route's sessions, `session`
 //! one channel's deliveries, `publisher` the copies for wait and dead-letter queues, `topology`
-//! the queues, `convert` the messages.
+//! the queues, `convert` the messages; `probe` only looks.
 
 mod connections;
 mod convert;
 mod error;
 mod options;
+pub mod probe;
 mod publisher;
 mod session;
 mod supervisor;
