@@ -1,4 +1,8 @@
 //! The real program as a process: how it starts, what it says, how it ends.
+#![allow(
+    clippy::unwrap_used,
+    reason = "a test may stop at the first surprise, in its own functions too"
+)]
 
 #[path = "../support/mod.rs"]
 mod support;

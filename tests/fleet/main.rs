@@ -3,6 +3,11 @@
 //!
 //! The machine that runs tests is busy, so the headroom is wide here; how little it can be is a
 //! matter for benchmarks.
+#![allow(
+    clippy::unwrap_used,
+    clippy::print_stderr,
+    reason = "a test may stop at the first surprise, and say what it saw"
+)]
 
 #[path = "../support/mod.rs"]
 mod support;

@@ -1,4 +1,8 @@
 //! The paths of a message, from a real queue through real daemons to a verdict.
+#![allow(
+    clippy::unwrap_used,
+    reason = "a test may stop at the first surprise, in its own functions too"
+)]
 
 #[path = "../support/mod.rs"]
 mod support;
