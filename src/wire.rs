@@ -1,4 +1,5 @@
-//! The only file that names concrete backends: from settings to a running pipeline.
+//! The only room that names concrete backends: from settings to a running pipeline, and to the
+//! probes of `sluiced check --connect`.
 
 mod probes;
 
@@ -27,7 +28,7 @@ use crate::settings::types::{
     Downstream, Limit, LimitBackend, Paced, QueueBackend, Route, Settings,
 };
 use crate::telemetry::health::Health;
-use crate::telemetry::meters::{LinkMeters, RouteMeters};
+use crate::telemetry::meters::RouteMeters;
 
 pub use self::probes::{misfits, probes};
 
@@ -97,10 +98,12 @@ pub fn start(
     let settled = Arc::new(Settled::default());
     let events = Arc::new(Counted {
         meters: Arc::clone(&meters),
-        link: LinkMeters::new("rabbitmq"),
         settled: Arc::clone(&settled),
     });
     let queues = Queues::new(settings, secrets, clock, events)?;
+    if let Queues::Rabbit(queue) = &queues {
+        health.target("rabbitmq", queue.link());
+    }
 
     let mut lanes: BTreeMap<&str, LaneSpec> = BTreeMap::new();
     for (name, route) in &settings.routes {
@@ -221,17 +224,6 @@ fn rabbit_options(settings: &Settings, secrets: &Secrets) -> Result<RabbitOption
     })
 }
 
-fn route_options(name: &str, route: &Route, prefetch: u16) -> RouteOptions {
-    RouteOptions {
-        route: name.to_owned(),
-        queue: route.queue.clone(),
-        declare: route.declare,
-        queue_type: route.queue_type,
-        prefetch,
-        longest_wait: route.retry.max.get(),
-    }
-}
-
 fn read_pem(path: &Path) -> Result<String, WireError> {
     std::fs::read_to_string(path).map_err(|e| WireError::new(path.display().to_string(), e))
 }
@@ -292,16 +284,26 @@ impl Queues {
         }
     }
 
+    fn route_options(name: &str, route: &Route, rate: Rate) -> RouteOptions {
+        RouteOptions {
+            route: name.to_owned(),
+            queue: route.queue.clone(),
+            declare: route.declare,
+            queue_type: route.queue_type,
+            prefetch: route.prefetch_for(rate),
+            longest_wait: route.retry.max.get(),
+        }
+    }
+
     fn subscribe(
         &self,
         name: &str,
         route: &Route,
         rate: Rate,
     ) -> Result<Arc<dyn Subscription>, WireError> {
-        let prefetch = route.prefetch_for(rate);
         match self {
             Self::Rabbit(queue) => queue
-                .subscribe(route_options(name, route, prefetch))
+                .subscribe(Self::route_options(name, route, rate))
                 .map_err(|e| WireError::new(format!("routes.{name}"), e)),
             Self::Embedded {
                 input,
@@ -315,7 +317,7 @@ impl Queues {
                 };
                 let options = EmbeddedOptions {
                     route: name.to_owned(),
-                    prefetch,
+                    prefetch: route.prefetch_for(rate),
                     leftover: Some(leftover.clone()),
                 };
                 let events = Arc::clone(events);
@@ -329,7 +331,6 @@ impl Queues {
 #[derive(Debug)]
 struct Counted {
     meters: Arc<BTreeMap<Arc<str>, Arc<RouteMeters>>>,
-    link: LinkMeters,
     settled: Arc<Settled>,
 }
 
@@ -343,9 +344,5 @@ impl QueueEvents for Counted {
             "dead" => self.settled.dead.fetch_add(count, Ordering::Relaxed),
             _ => 0,
         };
-    }
-
-    fn reconnected(&self) {
-        self.link.reconnects.increment(1);
     }
 }

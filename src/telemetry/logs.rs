@@ -13,6 +13,11 @@ use tracing_subscriber::util::SubscriberInitExt;
 
 use crate::settings::types::LogFormat;
 
+/// The AMQP client logs as errors what it also returns to us: a queue that is not there yet, at each
+/// try, or a channel that was closed on purpose. Our own lines say it once. It is heard only if
+/// `log.level` names it.
+const CLIENT: &str = "lapin";
+
 /// Why there will be no logs.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum LogError {
@@ -51,8 +56,12 @@ pub fn filter(level: &str) -> Result<EnvFilter, LogError> {
             return Err(wrong(part, "no such level".to_owned()));
         }
     }
+    // Later directives win only where they are as specific: what `level` says of lapin must be alone.
+    let named = parts.iter().any(|part| part.starts_with(CLIENT));
+    let quiet = (!named).then(|| format!("{CLIENT}=off"));
+    let directives: Vec<&str> = parts.into_iter().chain(quiet.as_deref()).collect();
     EnvFilter::builder()
-        .parse(parts.join(","))
+        .parse(directives.join(","))
         .map_err(|error| wrong(level, error.to_string()))
 }
 
@@ -114,6 +123,19 @@ mod tests {
     use std::sync::{Arc, Mutex};
 
     use super::*;
+
+    #[test]
+    fn the_amqp_client_is_quiet_unless_it_is_named() {
+        for level in ["info", "debug,sluiced=trace"] {
+            let filter = filter(level).expect(level).to_string();
+            assert!(filter.contains("lapin=off"), "{filter}");
+        }
+        let filter = filter("info,lapin=debug").expect("a filter").to_string();
+        assert!(
+            filter.contains("lapin=debug") && !filter.contains("off"),
+            "{filter}"
+        );
+    }
 
     #[test]
     fn levels_and_filters_are_read() {

@@ -1,11 +1,12 @@
 //! What the backends say about a configuration: without connecting, and on trying.
 
+use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::Duration;
 
 use futures::FutureExt as _;
 
-use super::{http_options, rabbit_options, redis_options, route_options};
+use super::{Queues, http_options, paced_limit, rabbit_options, redis_options};
 use crate::cli::check::Probe;
 use crate::downstream::{HttpDownstream, HttpOptions};
 use crate::limiter;
@@ -39,8 +40,12 @@ pub fn misfits(loaded: &Loaded) -> Faults {
 #[must_use]
 pub fn probes(loaded: &Loaded) -> Vec<Probe> {
     let mut probes = Vec::new();
-    if loaded.settings.backend.queue == QueueBackend::Rabbitmq {
-        rabbit(loaded, &mut probes);
+    match loaded.settings.backend.queue {
+        QueueBackend::Rabbitmq => rabbit(loaded, &mut probes),
+        QueueBackend::Embedded => {
+            let input = loaded.settings.embedded.input.clone();
+            probes.push(("embedded.input".to_owned(), read(input).boxed()));
+        }
     }
     if loaded.settings.backend.limits == LimitBackend::Redis {
         let options = redis_options(&loaded.settings, &loaded.secrets);
@@ -83,10 +88,10 @@ fn rabbit(loaded: &Loaded, probes: &mut Vec<Probe>) {
         probes.push((format!("rabbitmq {host}"), probe.boxed()));
     }
     for (name, route) in &loaded.settings.routes {
-        // Nothing is consumed: the prefetch does not matter.
-        let route = route_options(name, route, 1);
+        let queue = paced_limit(&loaded.settings, name, route)
+            .map(|(_, paced)| Queues::route_options(name, route, paced.rate.0));
         let options = Arc::clone(&options);
-        let probe = async move { look(&options, &route).await };
+        let probe = async move { look(&options, &queue.map_err(|e| e.why)?).await };
         probes.push((format!("routes.{name}.queue"), probe.boxed()));
     }
 }
@@ -106,6 +111,15 @@ async fn look(options: &RabbitOptions, route: &RouteOptions) -> Result<String, S
         )),
         Err(error) => Err(error.to_string()),
     }
+}
+
+/// Opens a list of messages; standard input is left alone.
+async fn read(input: PathBuf) -> Result<String, String> {
+    if input.as_os_str() != "-" {
+        let opened = tokio::fs::File::open(&input).await;
+        opened.map_err(|e| format!("{}: {e}", input.display()))?;
+    }
+    Ok(format!("{} can be read", input.display()))
 }
 
 fn told(report: limiter::redis::Report) -> String {

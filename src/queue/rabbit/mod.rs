@@ -16,6 +16,8 @@ mod topology;
 
 use std::sync::Arc;
 
+use tokio::sync::watch;
+
 pub use self::error::RabbitError;
 pub use self::options::{RabbitOptions, RouteOptions};
 
@@ -23,6 +25,7 @@ use self::connections::Connections;
 use self::supervisor::RabbitSubscription;
 use super::events::QueueEvents;
 use crate::ports::clock::Clock;
+use crate::ports::link::Link;
 use crate::ports::queue::Subscription;
 
 /// The process's use of one broker (or cluster).
@@ -51,6 +54,12 @@ impl RabbitQueue {
             clock,
             events,
         })
+    }
+
+    /// Whether the connection that consumes is up. Its loss shows as soon as a route notices it.
+    #[must_use]
+    pub fn link(&self) -> watch::Receiver<Link> {
+        self.connections.consuming.seen()
     }
 
     /// Starts to supervise the consumption of a route's queue, with its tap closed. Must be called
