@@ -224,6 +224,17 @@ fn rabbit_options(settings: &Settings, secrets: &Secrets) -> Result<RabbitOption
     })
 }
 
+fn route_options(name: &str, route: &Route, prefetch: u16) -> RouteOptions {
+    RouteOptions {
+        route: name.to_owned(),
+        queue: route.queue.clone(),
+        declare: route.declare,
+        queue_type: route.queue_type,
+        prefetch,
+        longest_wait: route.retry.max.get(),
+    }
+}
+
 fn read_pem(path: &Path) -> Result<String, WireError> {
     std::fs::read_to_string(path).map_err(|e| WireError::new(path.display().to_string(), e))
 }
@@ -284,17 +295,6 @@ impl Queues {
         }
     }
 
-    fn route_options(name: &str, route: &Route, rate: Rate) -> RouteOptions {
-        RouteOptions {
-            route: name.to_owned(),
-            queue: route.queue.clone(),
-            declare: route.declare,
-            queue_type: route.queue_type,
-            prefetch: route.prefetch_for(rate),
-            longest_wait: route.retry.max.get(),
-        }
-    }
-
     fn subscribe(
         &self,
         name: &str,
@@ -303,7 +303,7 @@ impl Queues {
     ) -> Result<Arc<dyn Subscription>, WireError> {
         match self {
             Self::Rabbit(queue) => queue
-                .subscribe(Self::route_options(name, route, rate))
+                .subscribe(route_options(name, route, route.prefetch_for(rate)))
                 .map_err(|e| WireError::new(format!("routes.{name}"), e)),
             Self::Embedded {
                 input,

@@ -6,14 +6,14 @@ use std::time::Duration;
 
 use futures::FutureExt as _;
 
-use super::{Queues, http_options, paced_limit, rabbit_options, redis_options};
+use super::{http_options, rabbit_options, redis_options, route_options};
 use crate::cli::check::Probe;
 use crate::downstream::{HttpDownstream, HttpOptions};
 use crate::limiter;
 use crate::ports::downstream::Downstream as _;
 use crate::queue::rabbit::probe::{self, QueueState};
 use crate::queue::rabbit::{RabbitOptions, RouteOptions};
-use crate::settings::types::{LimitBackend, QueueBackend};
+use crate::settings::types::{Downstream, LimitBackend, QueueBackend, Route};
 use crate::settings::{Faults, KeyPath, Loaded};
 
 /// The faults of a configuration that only a backend can find, at their places.
@@ -88,10 +88,10 @@ fn rabbit(loaded: &Loaded, probes: &mut Vec<Probe>) {
         probes.push((format!("rabbitmq {host}"), probe.boxed()));
     }
     for (name, route) in &loaded.settings.routes {
-        let queue = paced_limit(&loaded.settings, name, route)
-            .map(|(_, paced)| Queues::route_options(name, route, paced.rate.0));
+        // Nothing is consumed: the prefetch does not matter.
+        let route = route_options(name, route, 1);
         let options = Arc::clone(&options);
-        let probe = async move { look(&options, &queue.map_err(|e| e.why)?).await };
+        let probe = async move { look(&options, &route).await };
         probes.push((format!("routes.{name}.queue"), probe.boxed()));
     }
 }
@@ -139,8 +139,8 @@ fn told(report: limiter::redis::Report) -> String {
     said
 }
 
-const fn http_bound(route: &crate::settings::types::Route) -> Duration {
-    let crate::settings::types::Downstream::Http(http) = &route.downstream;
+const fn http_bound(route: &Route) -> Duration {
+    let Downstream::Http(http) = &route.downstream;
     http.connect_timeout.get()
 }
 
