@@ -154,7 +154,7 @@ fn servers_that_say_no_or_nothing() {
 
 #[test]
 fn only_backends_in_use_are_tried() {
-    let input = "[embedded]\ninput = \"/nowhere/list\"\n[backend]\nqueue = \"embedded\"\nlimits = \"memory\"\n";
+    let input = "[backend]\nqueue = \"embedded\"\nlimits = \"memory\"\n";
     let check = Check::new(
         "amqp://127.0.0.1:1".to_owned(),
         "redis://127.0.0.1:1".to_owned(),
@@ -164,10 +164,6 @@ fn only_backends_in_use_are_tried() {
     let (_, said) = check.run(&["--connect", "--config", &file.display().to_string()]);
     assert!(
         !said.contains("rabbitmq") && !said.contains("redis"),
-        "{said}"
-    );
-    assert!(
-        said.contains("embedded.input: failed: /nowhere/list: No such file"),
         "{said}"
     );
     assert!(said.contains("routes.sms.downstream: failed: "), "{said}");

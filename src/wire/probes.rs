@@ -1,6 +1,5 @@
 //! What the backends say about a configuration: without connecting, and on trying.
 
-use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -40,12 +39,8 @@ pub fn misfits(loaded: &Loaded) -> Faults {
 #[must_use]
 pub fn probes(loaded: &Loaded) -> Vec<Probe> {
     let mut probes = Vec::new();
-    match loaded.settings.backend.queue {
-        QueueBackend::Rabbitmq => rabbit(loaded, &mut probes),
-        QueueBackend::Embedded => {
-            let input = loaded.settings.embedded.input.clone();
-            probes.push(("embedded.input".to_owned(), read(input).boxed()));
-        }
+    if loaded.settings.backend.queue == QueueBackend::Rabbitmq {
+        rabbit(loaded, &mut probes);
     }
     if loaded.settings.backend.limits == LimitBackend::Redis {
         let options = redis_options(&loaded.settings, &loaded.secrets);
@@ -111,15 +106,6 @@ async fn look(options: &RabbitOptions, route: &RouteOptions) -> Result<String, S
         )),
         Err(error) => Err(error.to_string()),
     }
-}
-
-/// Opens a list of messages; standard input is left alone.
-async fn read(input: PathBuf) -> Result<String, String> {
-    if input.as_os_str() != "-" {
-        let opened = tokio::fs::File::open(&input).await;
-        opened.map_err(|e| format!("{}: {e}", input.display()))?;
-    }
-    Ok(format!("{} can be read", input.display()))
 }
 
 fn told(report: limiter::redis::Report) -> String {
