@@ -401,8 +401,9 @@ impl Keeper {
     /// What the limit holds for messages that are ready.
     #[must_use]
     pub fn outlook(&self, now: Mono) -> Outlook {
+        // Also when an ask has failed already: without a mapping no message can be looked at.
         if !self.clock.is_known() {
-            return Outlook::OutOfReach(self.failing.map(|failing| failing.since));
+            return Outlook::OutOfReach(None);
         }
         if let Some(thaw) = self
             .frozen_until

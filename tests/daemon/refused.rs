@@ -107,7 +107,12 @@ fn check_says_whether_the_configuration_is_good_and_whether_the_servers_answer()
     assert!(!text.contains("guest:guest"), "{text}");
     let (code, text) = run(&["check", "--config", path, "--connect"]);
     assert_eq!(code, Some(1), "{text}");
-    for server in ["rabbitmq", "redis", "downstream of route refused"] {
+    for server in [
+        "rabbitmq ",
+        "routes.refused.queue",
+        "redis",
+        "routes.refused.downstream",
+    ] {
         let line = text.lines().find(|line| line.contains(server));
         assert!(line.is_some_and(|line| line.contains("failed")), "{text}");
     }

@@ -1,0 +1,78 @@
+//! The paths of a message, from a real queue through real daemons to a verdict.
+
+#[path = "../support/mod.rs"]
+mod support;
+
+mod denied;
+mod fate;
+mod frozen;
+mod shared;
+
+use std::time::Duration;
+
+use lapin::BasicProperties;
+use lapin::types::AMQPValue;
+use support::broker::Broker;
+use support::daemon::{Config, LONG, Route};
+use support::messages::body;
+use support::rabbit::Rabbit;
+use support::redis::RedisServer;
+use support::wait::eventually_async;
+
+fn config(name: &str, routes: Vec<Route>) -> Config {
+    Config {
+        rabbit: Some(Rabbit::shared().url()),
+        redis: Some(RedisServer::shared().url()),
+        prefix: name.to_owned(),
+        rate: "100/1s".to_owned(),
+        headroom: "50ms",
+        horizon: "200ms",
+        routes,
+        tables: String::new(),
+    }
+}
+
+async fn queue(name: &str, queue_type: &str) -> Broker {
+    let broker = Broker::connect(&Rabbit::shared().url()).await;
+    broker.declare(name, queue_type).await;
+    broker
+}
+
+/// The messages `first` to `last`.
+fn numbered(first: u64, last: u64) -> impl Iterator<Item = (Vec<u8>, BasicProperties)> {
+    (first..=last).map(|n| (body(n), BasicProperties::default()))
+}
+
+/// Waits until so many messages are ready in a queue.
+async fn holds(broker: &Broker, queue: &str, count: u32) {
+    eventually_async(LONG, &format!("{count} messages in {queue}"), || async {
+        broker.counts(queue).await.map(|(ready, _)| ready) == Some(count)
+    })
+    .await;
+}
+
+/// A header of a message, as text.
+fn header(properties: &BasicProperties, name: &str) -> Option<String> {
+    let headers = properties.headers().as_ref()?;
+    match headers.inner().get(name)? {
+        AMQPValue::LongString(text) => Some(text.to_string()),
+        AMQPValue::LongLongInt(number) => Some(number.to_string()),
+        other => Some(format!("{other:?}")),
+    }
+}
+
+/// A header that counts microseconds.
+fn micros(properties: &BasicProperties, name: &str) -> u64 {
+    let text = header(properties, name).unwrap_or_else(|| panic!("no {name}"));
+    text.parse().unwrap()
+}
+
+/// Seconds since the Unix epoch.
+fn unix() -> u64 {
+    let now = std::time::SystemTime::now();
+    now.duration_since(std::time::UNIX_EPOCH).unwrap().as_secs()
+}
+
+const fn seconds(seconds: u64) -> Duration {
+    Duration::from_secs(seconds)
+}
