@@ -136,11 +136,13 @@ async fn warm_connections_that_the_peer_closed_or_that_are_old_are_not_used() {
     // A new one for the call, and up to two for the empty shelf.
     assert!((3..=5).contains(&peer.seen.connections()));
 
+    let before = peer.seen.connections();
     options.idle_timeout = Duration::ZERO;
     let impatient = crate::downstream(&options);
     impatient.warm(BOUND).await.unwrap();
     assert_eq!(call(&impatient).await.detail, "200 OK");
-    assert_eq!(peer.seen.connections(), 6);
+    // Two were opened ahead and are too old at once; the call opened its own.
+    assert!(peer.seen.connections() >= before + 3);
 }
 
 #[tokio::test]
