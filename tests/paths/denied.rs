@@ -1,5 +1,8 @@
 //! What a route does with its messages while the limit is frozen for longer than `max_hold`.
 
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+
 use sluiced::ports::message::header as known;
 
 use super::support::broker::Broker;
@@ -13,8 +16,6 @@ const FEW: u32 = 5;
 
 /// The first call is denied for four seconds; 30 messages wait, 10 of them held.
 async fn denied(name: &str, choice: &str) -> (Broker, Recorder, Daemon) {
-    let broker = queue(name, "quorum").await;
-    broker.publish(name, numbered(1, 30)).await;
     let downstream = Recorder::start(|call| {
         if call.place == 0 {
             Reply::retry_after(429, "4")
@@ -23,6 +24,13 @@ async fn denied(name: &str, choice: &str) -> (Broker, Recorder, Daemon) {
         }
     })
     .await;
+    start(name, choice, downstream).await
+}
+
+/// On a classic queue: a quorum queue counts a cancelled consumer until all that it had is settled.
+async fn start(name: &str, choice: &str, downstream: Recorder) -> (Broker, Recorder, Daemon) {
+    let broker = queue(name, "classic").await;
+    broker.publish(name, numbered(1, 30)).await;
     let mut route = Route::new(name, downstream.address);
     route.keys = format!("prefetch = 10\nmax_hold = \"500ms\"\non_denied = \"{choice}\"\n");
     let mut config = config(name, vec![route]);
@@ -122,4 +130,33 @@ async fn dead_letter_buries_what_would_be_late() {
     }
     daemon.stop(&[NEW_SCHEDULE]).await;
     assert_eq!(broker.counts("deny-dead").await, Some((0, 0)));
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn however_often_it_is_frozen_no_more_is_held() {
+    let thawed = Arc::new(AtomicBool::new(false));
+    let downstream = Recorder::start({
+        let thawed = Arc::clone(&thawed);
+        move |_| match thawed.load(Ordering::Relaxed) {
+            true => Reply::status(202),
+            false => Reply::retry_after(429, "1"),
+        }
+    })
+    .await;
+    let (broker, downstream, daemon) = start("deny-often", "hold", downstream).await;
+    let mut least = 30;
+    for _ in 0..4 {
+        let goal = downstream.count() + 1;
+        eventually(LONG, "another denial", || downstream.count() >= goal).await;
+        least = least.min(broker.counts("deny-often").await.unwrap().0);
+    }
+    assert!(daemon.said("tap open") >= 3, "it opened in between");
+    assert!(
+        least >= 15,
+        "{least} of 30 left in the queue, with a prefetch of 10"
+    );
+    thawed.store(true, Ordering::Relaxed);
+    eventually(LONG, "all came", || came(&downstream).len() == 30).await;
+    daemon.stop(&[NEW_SCHEDULE]).await;
+    assert_eq!(broker.counts("deny-often").await, Some((0, 0)));
 }

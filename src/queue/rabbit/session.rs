@@ -155,8 +155,9 @@ impl<'a> Session<'a> {
                 Some(published) = self.published.recv() => self.on_published(published),
                 () = sleep_until(due.unwrap_or_else(Instant::now)), if due.is_some() => {}
                 Ok(()) = tap.changed() => {
-                    let wanted = *tap.borrow_and_update();
-                    self.set_tap(wanted).await?;
+                    if *tap.borrow_and_update() == Tap::Closed {
+                        self.cancel().await?;
+                    }
                 }
                 end = told_to_close(closing) => return Ok(end),
                 _ = health.tick() => self.check()?,
@@ -166,7 +167,17 @@ impl<'a> Session<'a> {
                 let batch = self.acks.take(now);
                 self.write(batch).await?;
             }
+            if self.consumer.is_none() && *tap.borrow() == Tap::Open && self.has_room() {
+                self.consume().await?;
+            }
         }
+    }
+
+    /// Whether a new consumer may be opened. The prefetch is counted for each consumer: what an
+    /// earlier one left unsettled comes on top, and would grow with every turn of the tap.
+    fn has_room(&self) -> bool {
+        let held = self.originals.len() + self.copying.len();
+        held <= usize::from(self.context.route.prefetch) / 2
     }
 
     fn instant(&self, at: Mono) -> Instant {
@@ -333,14 +344,6 @@ impl<'a> Session<'a> {
         }
     }
 
-    async fn set_tap(&mut self, tap: Tap) -> Result<(), RabbitError> {
-        match (tap, &self.consumer) {
-            (Tap::Open, None) => self.consume().await,
-            (Tap::Closed, Some(_)) => self.cancel().await,
-            _ => Ok(()),
-        }
-    }
-
     async fn consume(&mut self) -> Result<(), RabbitError> {
         let queue = &self.context.route.queue;
         let bound = self.context.options.connect_timeout;
@@ -471,6 +474,11 @@ impl Originals {
         let next = self.head + self.window.len() as u64;
         self.window.extend((next..tag).map(|_| None));
         self.window.push_back(Some(original));
+    }
+
+    /// Those that are not taken yet.
+    fn len(&self) -> usize {
+        self.window.iter().flatten().count()
     }
 
     fn take(&mut self, tag: u64) -> Option<Original> {
