@@ -324,7 +324,10 @@ impl Judge {
         if let Some(part) = least_served
             && mean >= 50.0
             && count <= 100
-            && self.until.zip(self.from).is_some_and(|(until, from)| until - from > 5_000_000)
+            && self
+                .until
+                .zip(self.from)
+                .is_some_and(|(until, from)| until - from > 5_000_000)
             && ample
             && self.scenario.is_calm()
             && part < 0.75
