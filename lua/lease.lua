@@ -57,6 +57,10 @@ if not guarded then
   local guard = guard_beyond(math.max(horizon, s.horizon))
   local expected = predicted >= 0 and predicted or now
   if fence or math.abs(now - expected) > STEP_TOLERANCE or s.next > now + guard then
+    if s.next > now + guard and s.frozen_until > now then
+      local left = math.max(0, s.frozen_until - s.next) + math.max(horizon, s.horizon)
+      s.frozen_until = math.min(s.frozen_until, now + left)
+    end
     s.next = now + guard
     s.rem, s.line = 0, s.next
     changed, guarded = true, true

@@ -63,7 +63,8 @@ async fn dispatch(command: Command) -> Result<ExitCode, Box<dyn std::error::Erro
         }
         Command::Check(args) => {
             let colour = out.is_terminal();
-            check::check(&args, std::env::vars(), wire::probes, &mut out, colour).await?
+            let (misfits, probes) = (wire::misfits, wire::probes);
+            check::check(&args, std::env::vars(), misfits, probes, &mut out, colour).await?
         }
         Command::Demo(args) => {
             let terminal = out.is_terminal();

@@ -1,4 +1,7 @@
-//! The only file that names concrete backends: from settings to a running pipeline.
+//! The only room that names concrete backends: from settings to a running pipeline, and to the
+//! probes of `sluiced check --connect`.
+
+mod probes;
 
 use std::collections::BTreeMap;
 use std::fmt;
@@ -6,7 +9,6 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
-use crate::cli::check::Probe;
 use crate::core::keeper::Phase;
 use crate::core::rate::Rate;
 use crate::core::retry::Backoff;
@@ -21,13 +23,14 @@ use crate::ports::queue::Subscription;
 use crate::queue::embedded::{EmbeddedOptions, EmbeddedQueue, Input};
 use crate::queue::events::QueueEvents;
 use crate::queue::rabbit::{RabbitOptions, RabbitQueue, RouteOptions};
-use crate::settings::Loaded;
 use crate::settings::secrets::{Identity, Secrets};
 use crate::settings::types::{
     Downstream, Limit, LimitBackend, Paced, QueueBackend, Route, Settings,
 };
 use crate::telemetry::health::Health;
-use crate::telemetry::meters::{LinkMeters, RouteMeters};
+use crate::telemetry::meters::RouteMeters;
+
+pub use self::probes::{misfits, probes};
 
 /// What could not be put together. The configuration was checked, so this is about the world
 /// having changed since, or about what only a backend can know.
@@ -95,10 +98,12 @@ pub fn start(
     let settled = Arc::new(Settled::default());
     let events = Arc::new(Counted {
         meters: Arc::clone(&meters),
-        link: LinkMeters::new("rabbitmq"),
         settled: Arc::clone(&settled),
     });
     let queues = Queues::new(settings, secrets, clock, events)?;
+    if let Queues::Rabbit(queue) = &queues {
+        health.target("rabbitmq", queue.link());
+    }
 
     let mut lanes: BTreeMap<&str, LaneSpec> = BTreeMap::new();
     for (name, route) in &settings.routes {
@@ -219,11 +224,27 @@ fn rabbit_options(settings: &Settings, secrets: &Secrets) -> Result<RabbitOption
     })
 }
 
+fn route_options(name: &str, route: &Route, prefetch: u16) -> RouteOptions {
+    RouteOptions {
+        route: name.to_owned(),
+        queue: route.queue.clone(),
+        declare: route.declare,
+        queue_type: route.queue_type,
+        prefetch,
+        longest_wait: route.retry.max.get(),
+    }
+}
+
 fn read_pem(path: &Path) -> Result<String, WireError> {
     std::fs::read_to_string(path).map_err(|e| WireError::new(path.display().to_string(), e))
 }
 
 fn downstream(name: &str, route: &Route, secrets: &Secrets) -> Result<HttpDownstream, WireError> {
+    HttpDownstream::new(&http_options(name, route, secrets)?)
+        .map_err(|e| WireError::new(format!("routes.{name}.downstream"), e))
+}
+
+fn http_options(name: &str, route: &Route, secrets: &Secrets) -> Result<HttpOptions, WireError> {
     let Downstream::Http(http) = &route.downstream;
     let at = || format!("routes.{name}.downstream");
     let auth = http
@@ -237,8 +258,7 @@ fn downstream(name: &str, route: &Route, secrets: &Secrets) -> Result<HttpDownst
             Identity::Basic { user, password } => ResolvedAuth::Basic { user, password },
             Identity::Bearer { token } => ResolvedAuth::Bearer { token },
         });
-    HttpDownstream::new(&HttpOptions::from_settings(http, auth))
-        .map_err(|e| WireError::new(at(), e))
+    Ok(HttpOptions::from_settings(http, auth))
 }
 
 /// Where routes get their deliveries.
@@ -281,17 +301,9 @@ impl Queues {
         route: &Route,
         rate: Rate,
     ) -> Result<Arc<dyn Subscription>, WireError> {
-        let prefetch = route.prefetch_for(rate);
         match self {
             Self::Rabbit(queue) => queue
-                .subscribe(RouteOptions {
-                    route: name.to_owned(),
-                    queue: route.queue.clone(),
-                    declare: route.declare,
-                    queue_type: route.queue_type,
-                    prefetch,
-                    longest_wait: route.retry.max.get(),
-                })
+                .subscribe(route_options(name, route, route.prefetch_for(rate)))
                 .map_err(|e| WireError::new(format!("routes.{name}"), e)),
             Self::Embedded {
                 input,
@@ -305,7 +317,7 @@ impl Queues {
                 };
                 let options = EmbeddedOptions {
                     route: name.to_owned(),
-                    prefetch,
+                    prefetch: route.prefetch_for(rate),
                     leftover: Some(leftover.clone()),
                 };
                 let events = Arc::clone(events);
@@ -319,7 +331,6 @@ impl Queues {
 #[derive(Debug)]
 struct Counted {
     meters: Arc<BTreeMap<Arc<str>, Arc<RouteMeters>>>,
-    link: LinkMeters,
     settled: Arc<Settled>,
 }
 
@@ -334,14 +345,4 @@ impl QueueEvents for Counted {
             _ => 0,
         };
     }
-
-    fn reconnected(&self) {
-        self.link.reconnects.increment(1);
-    }
-}
-
-/// What `sluiced check --connect` tries. A URL or secret that cannot be used shows as a failure.
-#[must_use]
-pub fn probes(_loaded: &Loaded) -> Vec<Probe> {
-    Vec::new()
 }

@@ -44,17 +44,38 @@ fn the_template_differs_only_in_its_instance() {
     assert_eq!(assignments(&single), assignments(&unit(UNITS[1])));
 }
 
+/// systemd restarts after a failed check unless `Restart` is one that ignores exit codes: the lists
+/// of codes are held against the main process only.
 #[test]
-fn the_exit_codes_that_stay_wrong_are_not_restarted() {
+fn a_failed_check_is_final_and_a_failed_daemon_is_not() {
     for name in UNITS {
         let text = unit(name);
         let lines = assignments(&text);
-        assert!(lines.contains(&"RestartPreventExitStatus=2 78"), "{name}");
-        // systemd restarts after a failed ExecStartPre whatever its exit status.
-        assert!(
-            !lines.iter().any(|line| line.starts_with("ExecStartPre")),
-            "{name}"
-        );
+        for line in [
+            "Restart=on-abnormal",
+            "RestartForceExitStatus=1 101",
+            "RestartPreventExitStatus=2 78",
+            "StartLimitIntervalSec=0",
+        ] {
+            assert!(lines.contains(&line), "{name}: {line}");
+        }
+    }
+}
+
+#[test]
+fn what_is_checked_is_what_is_run() {
+    for name in UNITS {
+        let text = unit(name);
+        let arguments = |key: &str| {
+            let line = text.lines().find_map(|line| line.strip_prefix(key));
+            let line = line.unwrap_or_else(|| panic!("{name} has no {key}"));
+            line.split_once(" --config ").expect("a configuration")
+        };
+        let check = arguments("ExecStartPre=");
+        let run = arguments("ExecStart=");
+        assert_eq!(check.0, "/usr/local/bin/sluiced check", "{name}");
+        assert_eq!(run.0, "/usr/local/bin/sluiced run", "{name}");
+        assert_eq!(check.1, run.1, "{name}");
     }
 }
 

@@ -33,14 +33,15 @@ pub struct CheckArgs {
 /// A try whether something answers: what is tried, and what came of it (a few words, no secrets).
 pub type Probe = (String, BoxFuture<'static, Result<String, String>>);
 
-/// Checks the configuration of `args` and `env` and writes what it finds to `out`. `probes` are
-/// built from the loaded settings, and only for `--connect`.
+/// Checks the configuration of `args` and `env` and writes what it finds to `out`. `misfits` are the
+/// faults that only backends can find; `probes` are built only for `--connect`.
 ///
 /// # Errors
 /// When `out` cannot be written to.
 pub async fn check(
     args: &CheckArgs,
     env: impl Iterator<Item = (String, String)>,
+    misfits: impl FnOnce(&Loaded) -> Faults,
     probes: impl FnOnce(&Loaded) -> Vec<Probe>,
     out: &mut (impl Write + Send),
     colour: bool,
@@ -52,6 +53,11 @@ pub async fn check(
             return Ok(Exit::WrongConfiguration);
         }
     };
+    let misfits = misfits(&loaded);
+    if misfits.count(Severity::Error) > 0 {
+        report(&misfits, out, colour)?;
+        return Ok(Exit::WrongConfiguration);
+    }
     if args.print {
         for value in loaded.origins.all() {
             writeln!(out, "{value}")?;
@@ -130,7 +136,8 @@ mod tests {
             ..args
         };
         let mut out = Vec::new();
-        let exit = check(&args, std::iter::empty(), |_| probes, &mut out, false)
+        let none = |loaded: &Loaded| loaded.faults([]);
+        let exit = check(&args, std::iter::empty(), none, |_| probes, &mut out, false)
             .await
             .expect("a vector takes everything");
         (exit, String::from_utf8(out).expect("text"))
@@ -150,6 +157,49 @@ mod tests {
             out.contains("no route") && out.ends_with("1 error, 0 warnings\n"),
             "{out}"
         );
+    }
+
+    #[tokio::test]
+    async fn what_only_a_backend_finds_is_78_and_has_its_place() {
+        let dir = tempfile::tempdir().expect("a directory");
+        let file = dir.path().join("c.toml");
+        std::fs::write(&file, GOOD).expect("a file");
+        let args = CheckArgs {
+            config: vec![file],
+            ..CheckArgs::default()
+        };
+        let at = |steps: &[&str]| settings::KeyPath::of(steps);
+        let misfits = |loaded: &Loaded| {
+            loaded.faults([
+                (
+                    at(&["routes", "sms", "downstream", "url"]),
+                    "odd".to_owned(),
+                ),
+                (
+                    at(&["routes", "sms", "downstream", "outcomes"]),
+                    "odd".to_owned(),
+                ),
+            ])
+        };
+        let mut out = Vec::new();
+        let no_probes = |_: &Loaded| unreachable!("wrong configurations are not tried");
+        let exit = check(
+            &args,
+            std::iter::empty(),
+            misfits,
+            no_probes,
+            &mut out,
+            false,
+        );
+        assert_eq!(exit.await.expect("a vector takes everything").code(), 78);
+        let out = String::from_utf8(out).expect("text");
+        let line = 1 + GOOD
+            .lines()
+            .position(|line| line.contains("8080/send"))
+            .expect("a url");
+        assert!(out.contains(&format!("c.toml:{line}:")), "{out}");
+        assert!(out.contains("routes.sms.downstream.outcomes: odd"), "{out}");
+        assert!(!out.contains("configuration: "), "{out}");
     }
 
     #[tokio::test]

@@ -16,7 +16,7 @@ use crate::core::rate::Span;
 use crate::pipeline::Remains;
 use crate::ports::clock::Clock;
 use crate::settings::types::QueueBackend;
-use crate::settings::{self, Loaded};
+use crate::settings::{self, Loaded, Severity};
 use crate::telemetry::health::Health;
 use crate::telemetry::notify::Notifier;
 use crate::telemetry::{self, logs};
@@ -43,6 +43,11 @@ pub async fn run(args: &RunArgs, err: &mut impl Write, colour: bool) -> io::Resu
             return Ok(Exit::WrongConfiguration);
         }
     };
+    let misfits = wire::misfits(&loaded);
+    if misfits.count(Severity::Error) > 0 {
+        report(&misfits, err, colour)?;
+        return Ok(Exit::WrongConfiguration);
+    }
     let log = &loaded.settings.log;
     if let Err(why) = logs::init(&log.level, log.format) {
         writeln!(err, "log: {why}")?;

@@ -41,6 +41,8 @@ struct Known {
     at: Mono,
     /// The first answer that this mapping rests on.
     since: Mono,
+    /// How many answers it rests on.
+    readings: u32,
 }
 
 impl Known {
@@ -69,6 +71,7 @@ impl ClockMap {
             high,
             at: received,
             since: received,
+            readings: 1,
         };
         let Some(known) = self.known else {
             self.known = Some(fresh);
@@ -90,6 +93,7 @@ impl ClockMap {
             high,
             at: received,
             since: known.since,
+            readings: known.readings.saturating_add(1),
         });
         Reading::Agrees
     }
@@ -112,6 +116,12 @@ impl ClockMap {
     pub fn trusted_from(&self, length: Duration) -> Mono {
         self.known
             .map_or(Mono::default(), |known| known.since + length)
+    }
+
+    /// How many answers the mapping rests on.
+    #[must_use]
+    pub fn readings(&self) -> u32 {
+        self.known.map_or(0, |known| known.readings)
     }
 
     /// When the mapping was last checked against the store.

@@ -20,10 +20,15 @@ use super::time::{Mono, StoreTime, micros};
 
 /// Two asks are at least this far apart, so that a stream of single messages shares round trips.
 const ASK_GAP: Duration = Duration::from_millis(2);
-/// After a turn has come by our clock, wait this much longer, so that it has come by the store's.
+/// After a turn has come by our clock, wait at least this much longer, so that it has come by the
+/// store's.
 const TURN_MARGIN: Duration = Duration::from_micros(200);
 /// Without other asks the clock mapping is checked this often, so that drift stays negligible.
 const CHECK_CLOCK: Duration = Duration::from_secs(10);
+/// A mapping that is too rough to keep the headroom by is improved by so many asks, so far apart;
+/// a store that is no nearer than that is then taken as it is.
+const PROBES: u32 = 8;
+const PROBE_GAP: Duration = Duration::from_millis(10);
 /// The first wait after a failed ask; it doubles up to [`BACKOFF_MAX`].
 const BACKOFF_MIN: Duration = Duration::from_millis(50);
 const BACKOFF_MAX: Duration = Duration::from_secs(2);
@@ -97,8 +102,8 @@ pub struct Slot {
 #[derive(Clone, Copy, Debug)]
 struct Run {
     grant: Grant,
-    /// The local time of the grant's first slot, mapped when the grant came: a later step of the
-    /// store's clock does not move slots that are already ours.
+    /// The local time of the grant's first slot, mapped when the grant came (a later step of the
+    /// store's clock does not move slots that are already ours), and later by our doubt.
     first: Mono,
     used: u32,
 }
@@ -221,13 +226,36 @@ impl Keeper {
         self.runs.front().and_then(|run| run.next(&self.pace))
     }
 
-    /// How late a slot may be handed out: the headroom, less what the mapping may be wrong by on
-    /// two replicas together.
+    /// How late a slot may be handed out: the headroom, less what the mapping may be wrong by in
+    /// either direction, less a quarter for the way from here to the downstream.
+    ///
+    /// Slots fall due later by what the mapping may be wrong by. So a call leaves within the
+    /// headroom after the slot's true time, whatever other replicas know of the clock. The way of
+    /// a call takes longer at times; only how much it varies counts.
     #[must_use]
     pub fn late_limit(&self, now: Mono) -> Duration {
-        let headroom = self.pace.headroom();
-        let doubt = self.clock.error(now).unwrap_or_default() * 2;
-        headroom - doubt.min(headroom / 2)
+        self.pace.headroom() * 3 / 4 - self.doubt(now) * 2
+    }
+
+    /// What the mapping may be wrong by. Half of the headroom is left for being late even if that
+    /// is more: a store so far away is hardly wrong by all that its round trip could hide.
+    fn doubt(&self, now: Mono) -> Duration {
+        let error = self.clock.error(now).unwrap_or_default();
+        error.min(self.rough())
+    }
+
+    /// A mapping that may be wrong by more does not leave half of the headroom.
+    fn rough(&self) -> Duration {
+        self.pace.headroom() / 4
+    }
+
+    /// Whether a few more round trips may make the mapping fit for use.
+    fn is_rough(&self, now: Mono) -> bool {
+        self.clock.readings() < PROBES
+            && self
+                .clock
+                .error(now)
+                .is_some_and(|error| error > self.rough())
     }
 
     /// The question to send now, if it is time for one. `demand` is what the ready messages take.
@@ -235,7 +263,7 @@ impl Keeper {
         if self.next_ask(demand).is_none_or(|at| at > now) {
             return None;
         }
-        let trusted = self.clock.held_for(self.pace.horizon(), now);
+        let trusted = self.clock.held_for(self.pace.horizon(), now) && !self.is_rough(now);
         let want = if trusted && !self.fence {
             demand.saturating_sub(self.leased)
         } else {
@@ -270,6 +298,7 @@ impl Keeper {
         let at = match self.failing {
             Some(failing) => failing.retry,
             None if self.fence => Mono::default(),
+            None if self.is_rough(checked) => checked + PROBE_GAP,
             None if demand > self.leased => self.next_turn().min(routine),
             None => routine,
         };
@@ -284,12 +313,23 @@ impl Keeper {
             .frozen_until
             .and_then(|until| self.clock.to_mono(until));
         let at = match (turn, thaw) {
-            (Some(turn), _) => turn + TURN_MARGIN,
+            (Some(turn), _) => turn + self.turn_margin(),
             // Without a turn: shortly before the end, each replica at a moment of its own.
             (None, Some(thaw)) => thaw - self.phase.of(horizon / 2),
             (None, None) => Mono::default(),
         };
         at.max(self.clock.trusted_from(horizon))
+    }
+
+    /// A mapping that is wrong must not make us come before our turn.
+    fn turn_margin(&self) -> Duration {
+        let error = self
+            .clock
+            .checked_at()
+            .and_then(|checked| self.clock.error(checked));
+        error
+            .unwrap_or_default()
+            .clamp(TURN_MARGIN, self.pace.horizon().max(TURN_MARGIN * 2) / 2)
     }
 
     /// The store answered the ask that is under way.
@@ -319,7 +359,7 @@ impl Keeper {
                 self.tally.leased += u64::from(grant.count.get());
                 self.runs.push_back(Run {
                     grant,
-                    first,
+                    first: first + self.doubt(now),
                     used: 0,
                 });
             }

@@ -7,6 +7,7 @@
 mod connection;
 mod fault;
 mod notices;
+mod probe;
 mod scripts;
 
 use std::fmt;
@@ -19,6 +20,8 @@ use futures::future::BoxFuture;
 use secrecy::SecretString;
 use tokio::sync::{broadcast, watch};
 use tokio_util::task::AbortOnDropHandle;
+
+pub use self::probe::{Report, probe};
 
 use self::connection::Connection;
 use self::scripts::Scripts;
@@ -44,7 +47,7 @@ pub struct RedisOptions {
     pub connect_timeout: Duration,
     /// The bound on every call.
     pub response_timeout: Duration,
-    /// Certificates (PEM) that are trusted instead of the system's.
+    /// Certificates (PEM) that are trusted besides the system's. Only with `rediss://`.
     pub ca_pem: Option<Vec<u8>>,
 }
 

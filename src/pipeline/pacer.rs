@@ -13,7 +13,7 @@ use futures::future::BoxFuture;
 use tokio::sync::{broadcast, mpsc, oneshot};
 use tracing::{debug, error, warn};
 
-use crate::core::keeper::{Keeper, Phase, Tally};
+use crate::core::keeper::{Keeper, Outlook, Phase, Tally, Wait};
 use crate::core::lane::{Lane, Step};
 use crate::core::schedule::Answer;
 use crate::core::time::Mono;
@@ -116,7 +116,8 @@ impl Pacer {
             let _inside = runtime.enter();
             Alarm::new(clock)?
         };
-        let rate = limit.pace.units() as f64 / (limit.pace.period() as f64 / 1e6);
+        let window = Duration::from_micros(limit.pace.period()) - limit.pace.headroom();
+        let rate = limit.pace.units() as f64 / window.as_secs_f64();
         meters.rate.set(rate);
         let (sender, inbox) = mpsc::unbounded_channel();
         let desk = Desk::new(clock, limit.clone(), Arc::clone(&store), meters, sender);
@@ -301,6 +302,8 @@ impl Pacer {
     fn review(&mut self, now: Mono) -> Mono {
         self.heartbeat.beat(now);
         let outlook = self.lane.outlook(now);
+        let frozen = matches!(outlook, Outlook::Until(_, Wait::Frozen));
+        self.desk.meters.frozen.set(f64::from(u8::from(frozen)));
         let mut next = now + ROUND;
         if self.stopping.is_none() && !self.warming {
             next = next.min(self.taps.review(&mut self.lane, outlook, &self.desk, now));

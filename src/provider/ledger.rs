@@ -4,7 +4,8 @@
 //! list away whole and does the counting on a thread of its own, so that a report, however long
 //! it takes, never delays a stamp.
 
-use std::collections::{BTreeMap, HashMap, HashSet};
+use std::cmp::Reverse;
+use std::collections::{BTreeMap, BinaryHeap, HashMap, HashSet};
 use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
@@ -16,6 +17,8 @@ use crate::core::window::{Tally, gaps, percentile};
 
 /// Beyond so many calls only the windows are judged; ids and gaps are no longer kept.
 const MAX_CALLS: usize = 20_000_000;
+/// How long an arrival may be overtaken by earlier ones that are read later.
+const SETTLE: Duration = Duration::from_millis(500);
 /// So many ids and times are named in a report; the counts are always whole.
 const MAX_NAMED: usize = 10;
 /// So many callers are told apart; what others call is not attributed.
@@ -124,6 +127,9 @@ struct Book {
     rate: Rate,
     tally: Tally,
     arrivals: Vec<Mono>,
+    /// Arrivals that may yet be overtaken: a connection that is read later may have got its call
+    /// earlier.
+    unsorted: BinaryHeap<Reverse<Mono>>,
     /// The first few calls that came too early.
     early: Vec<Mono>,
     accepted: u64,
@@ -143,7 +149,7 @@ impl Ledger {
         }
     }
 
-    /// Called in the order of arrival.
+    /// A call arrived; within [`SETTLE`] in any order.
     pub(super) fn arrived(&self, at: Mono) {
         lock(&self.fresh).push(Event::Arrived(at));
     }
@@ -163,7 +169,11 @@ impl Ledger {
     }
 
     pub(super) fn report(&self, expect: &Expect) -> Report {
-        self.current().report(expect)
+        let mut book = self.current();
+        // Complete for calls that have been answered; one that is on its way counts when it is
+        // read.
+        book.judge_until(self.clock.now());
+        book.report(expect)
     }
 
     pub(super) fn live(&self) -> Live {
@@ -172,9 +182,9 @@ impl Ledger {
         let since = self.clock.now() - Duration::from_secs(1);
         let before = book.arrivals.partition_point(|at| *at < since);
         Live {
-            calls: usage.calls,
+            calls: usage.calls + book.unsorted.len() as u64,
             unique: book.messages.len() as u64,
-            last_second: (book.arrivals.len() - before) as u64,
+            last_second: (book.arrivals.len() - before + book.unsorted.len()) as u64,
             worst: usage.worst,
             over: usage.over,
         }
@@ -190,6 +200,7 @@ impl Ledger {
         for event in fresh {
             book.enter(event);
         }
+        book.judge_until(self.clock.now() - SETTLE);
         book
     }
 }
@@ -200,6 +211,7 @@ impl Book {
             rate,
             tally: Tally::new(rate),
             arrivals: Vec::new(),
+            unsorted: BinaryHeap::new(),
             early: Vec::new(),
             accepted: 0,
             anonymous: 0,
@@ -211,19 +223,25 @@ impl Book {
 
     fn enter(&mut self, event: Event) {
         match event {
-            Event::Arrived(at) => {
-                let before = self.tally.usage().over;
-                self.tally.record(at);
-                if self.tally.usage().over > before && self.early.len() < MAX_NAMED {
-                    self.early.push(at);
-                }
-                if self.arrivals.len() < MAX_CALLS {
-                    self.arrivals.push(at);
-                } else {
-                    self.truncated = true;
-                }
-            }
+            Event::Arrived(at) => self.unsorted.push(Reverse(at)),
             Event::Read(entry) => self.attribute(entry),
+        }
+    }
+
+    /// Judges the arrivals up to `end`, in their order.
+    fn judge_until(&mut self, end: Mono) {
+        while let Some(&Reverse(at)) = self.unsorted.peek().filter(|at| at.0 <= end) {
+            self.unsorted.pop();
+            let before = self.tally.usage().over;
+            self.tally.record(at);
+            if self.tally.usage().over > before && self.early.len() < MAX_NAMED {
+                self.early.push(at);
+            }
+            if self.arrivals.len() < MAX_CALLS {
+                self.arrivals.push(at);
+            } else {
+                self.truncated = true;
+            }
         }
     }
 

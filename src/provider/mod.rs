@@ -12,6 +12,7 @@
 mod ledger;
 mod script;
 mod serve;
+mod stamp;
 
 use std::io;
 use std::net::{SocketAddr, TcpListener};

@@ -1,8 +1,8 @@
 //! The provider's HTTP side: stamps calls, answers as its behaviour and its script say, and takes
 //! questions on three reserved paths (`/report`, `/control`, `/reset`).
 //!
-//! Everything else is a call. The stamp is taken as soon as hyper has read the request's head,
-//! before its body is waited for and before anything is decided.
+//! Everything else is a call. Its stamp is the kernel's (`stamp`): the arrival of the bytes that
+//! completed the request's head.
 
 use std::convert::Infallible;
 use std::io;
@@ -26,6 +26,7 @@ use tokio::time::{MissedTickBehavior, interval, sleep};
 
 use super::ledger::{Entry, Expect, Ledger};
 use super::script::{Act, Behaviour, Script, ScriptFull, Step};
+use super::stamp::Stamped;
 use crate::core::time::Mono;
 use crate::core::window::Tally;
 use crate::ports::clock::Clock;
@@ -191,7 +192,11 @@ async fn connection(socket: TcpStream, desk: Arc<Desk>) {
     if socket.set_nodelay(true).is_err() {
         return;
     }
-    let service = service_fn(move |request| respond(Arc::clone(&desk), request));
+    let Ok(socket) = Stamped::new(socket, desk.clock) else {
+        return;
+    };
+    let arrival = socket.last_arrival();
+    let service = service_fn(move |request| respond(Arc::clone(&desk), request, arrival.get()));
     let served = http1::Builder::new()
         .serve_connection(TokioIo::new(socket), service)
         .await;
@@ -204,8 +209,8 @@ async fn connection(socket: TcpStream, desk: Arc<Desk>) {
 fn respond(
     desk: Arc<Desk>,
     request: Request<Incoming>,
+    at: Mono,
 ) -> impl Future<Output = Result<Answer, Closed>> {
-    let at = desk.clock.now();
     let question = matches!(request.uri().path(), "/report" | "/control" | "/reset");
     if !question {
         desk.ledger.arrived(at);

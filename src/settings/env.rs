@@ -11,6 +11,7 @@ use std::sync::Arc;
 use toml::de::DeValue;
 
 use super::fault::Collector;
+use super::layers::Layers;
 use super::path::KeyPath;
 use super::schema::{ROOT, Shape, nearest};
 use super::tree::{Node, Value};
@@ -18,9 +19,10 @@ use super::tree::{Node, Value};
 /// What every variable of ours starts with.
 pub const PREFIX: &str = "SLUICED__";
 
-/// Lays the variables on top of `root`.
-pub(super) fn lay(
-    root: &mut Node,
+/// Adds what the variables say. `root` is what the files say, for the names in it.
+pub(super) fn add(
+    layers: &mut Layers,
+    root: &Node,
     variables: &BTreeMap<String, String>,
     faults: &mut Collector<'_>,
 ) {
@@ -28,7 +30,7 @@ pub(super) fn lay(
         let origin: Arc<str> = Arc::from(name.as_str());
         match resolve(root, &name[PREFIX.len()..]) {
             Ok((path, shape)) if !shape.is_table() => {
-                root.lay(nest(path.steps(), &origin, read(text, shape, &origin)));
+                layers.add(nest(path.steps(), &origin, read(text, shape, &origin)));
             }
             Ok((_, shape)) => {
                 let first = shape.names().first().copied().unwrap_or("<name>");

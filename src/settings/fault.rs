@@ -71,6 +71,19 @@ pub struct Fault {
     excerpt: Option<Excerpt>,
 }
 
+impl Fault {
+    /// An error of a key that shows nothing of its value.
+    pub(super) fn at(place: Place, path: &KeyPath, message: String) -> Self {
+        Self {
+            severity: Severity::Error,
+            place,
+            key: path.to_string(),
+            message,
+            excerpt: None,
+        }
+    }
+}
+
 impl fmt::Display for Fault {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "{}: ", self.place)?;

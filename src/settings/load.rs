@@ -1,17 +1,20 @@
 //! Loading: layers, shapes, types, checks; every fault at once.
 //!
-//! The layers are `default.toml` (compiled in), each file in turn, then variables. They become one
-//! tree; the schema replaces what is wrong by stand-ins and remembers it; serde then makes the
+//! The layers are `default.toml` (compiled in), each file in turn, then variables. `config` merges
+//! them into one tree; the schema replaces what is wrong by stand-ins and remembers it; serde then makes the
 //! types, and the checks across keys run even if there were faults, silent about stand-ins.
 
 use std::collections::BTreeMap;
 use std::fs;
 use std::path::{Path, PathBuf};
 
+use config::ConfigError;
+
 use super::checks;
 use super::conform::conform;
 use super::env;
-use super::fault::{Collector, Faults, Severity};
+use super::fault::{Collector, Fault, Faults, Severity};
+use super::layers::Layers;
 use super::path::KeyPath;
 use super::schema::ROOT;
 use super::secrets::Secrets;
@@ -35,6 +38,15 @@ pub struct Loaded {
     pub warnings: Faults,
     /// Reads what `…_file` keys name.
     pub secrets: Secrets,
+}
+
+impl Loaded {
+    /// Errors that only a backend could find, each with its key, at the places of these keys.
+    #[must_use]
+    pub fn faults(&self, found: impl IntoIterator<Item = (KeyPath, String)>) -> Faults {
+        let fault = |(path, message)| Fault::at(self.origins.near(&path), &path, message);
+        Faults::new(found.into_iter().map(fault).collect())
+    }
 }
 
 /// Loads the layers: `default.toml`, the files in their order, then `SLUICED__…` of `env`.
@@ -117,7 +129,7 @@ fn assemble(
     variables: &BTreeMap<String, String>,
     faults: &mut Collector<'_>,
 ) -> (Node, Option<Settings>) {
-    let mut root = Node::table();
+    let mut layers = Layers::default();
     let mut built_in = Node::table();
     for (number, source) in sources.0.iter().enumerate() {
         let (layer, errors) = tree::parse(number, &source.text);
@@ -125,22 +137,37 @@ fn assemble(
             built_in = layer.clone();
         }
         if errors.is_empty() {
-            root.lay(layer);
+            layers.add(layer);
         } else if let Some(rest) = salvage(layer, &errors, number, &source.text, faults) {
-            root.lay(rest);
+            layers.add(rest);
         }
     }
-    env::lay(&mut root, variables, faults);
-    conform(&mut root, &ROOT, &KeyPath::default(), &built_in, faults);
-    let settings: Result<Settings, _> = serde_path_to_error::deserialize(root.plain());
-    match settings {
-        Ok(settings) => (root, Some(settings)),
-        Err(error) => {
-            let message = format!("{}: {}", error.path(), error.inner().message());
+    match effective(layers, variables, &built_in, faults) {
+        Ok((root, settings)) => (root, Some(settings)),
+        Err(message) => {
             faults.whole(None, message);
-            (root, None)
+            (built_in, None)
         }
     }
+}
+
+/// Merges the layers, holds the result against the schema and makes the types of it.
+fn effective(
+    mut layers: Layers,
+    variables: &BTreeMap<String, String>,
+    built_in: &Node,
+    faults: &mut Collector<'_>,
+) -> Result<(Node, Settings), String> {
+    let unmerged = |error: ConfigError| format!("the layers cannot be merged: {error}");
+    let files = layers.merge().map_err(unmerged)?;
+    env::add(&mut layers, &files, variables, faults);
+    let mut root = layers.merge().map_err(unmerged)?;
+    conform(&mut root, &ROOT, &KeyPath::default(), built_in, faults);
+    let settings = serde_path_to_error::deserialize(root.plain());
+    // The reason may quote a secret; the path is enough to find what is wrong with our own schema.
+    let settings =
+        settings.map_err(|error| format!("{}: the schema and the types disagree", error.path()))?;
+    Ok((root, settings))
 }
 
 /// Reports the syntax errors of a file. What else was read of it is kept for the checks of shapes,

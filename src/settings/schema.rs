@@ -134,7 +134,7 @@ static LIMIT: Shape = Kinds {
 pub(super) const PACED: &[Key] = &[
     key("rate", Rate, Required("\"400/1s\"")),
     key("headroom", SPAN_OR_ZERO, Default("\"5ms\"")),
-    key("horizon", SPAN, Default("\"150ms\"")),
+    key("horizon", SPAN, Default("\"120ms\"")),
 ];
 
 static ROUTE: Shape = Section(ROUTE_KEYS);

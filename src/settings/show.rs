@@ -44,6 +44,20 @@ impl Origins {
     pub fn get(&self, path: &KeyPath) -> Option<&Effective> {
         self.0.iter().find(|value| value.path == *path)
     }
+
+    /// Where `path` was written: the first value in it, or the nearest one if it has none.
+    pub(super) fn near(&self, path: &KeyPath) -> Place {
+        let steps: Vec<&str> = path.steps().iter().map(String::as_str).collect();
+        (1..=steps.len())
+            .rev()
+            .find_map(|depth| {
+                let table = KeyPath::of(&steps[..depth]);
+                let mut places = self.0.iter().filter(|value| value.path.is_within(&table));
+                places
+                    .find_map(|value| (value.place != Place::Default).then(|| value.place.clone()))
+            })
+            .unwrap_or(Place::Default)
+    }
 }
 
 impl fmt::Display for Effective {

@@ -1,12 +1,14 @@
-//! The layers as one tree, in which every value remembers where it was written.
+//! A tree in which every value remembers where it was written.
 //!
 //! A file is parsed for its spans, so that a fault found much later still names file, line and
-//! column. The tree may hold secrets: it has no `Debug`, and it ends with loading.
+//! column. The tree may hold secrets: its `Debug` shows none of it, and it ends with loading.
 
 use std::collections::BTreeMap;
+use std::fmt;
 use std::ops::Range;
 use std::sync::Arc;
 
+use config::ValueKind;
 use toml::de::{DeTable, DeValue};
 
 use super::path::KeyPath;
@@ -153,38 +155,28 @@ impl Node {
         }
     }
 
-    /// Lays `over` on top: tables are merged, everything else is replaced.
-    pub(super) fn lay(&mut self, over: Self) {
-        match (&mut self.value, over.value) {
-            (Value::Table(below), Value::Table(above)) => {
-                for (name, node) in above {
-                    match below.get_mut(&name) {
-                        Some(lower) => lower.lay(node),
-                        None => drop(below.insert(name, node)),
-                    }
-                }
-            }
-            (value, above) => *value = above,
-        }
-        self.key = over.key;
-        self.origin = over.origin;
-    }
-
-    /// The same as plain TOML, for serde.
-    pub(super) fn plain(&self) -> toml::Value {
-        match &self.value {
-            Value::Text(text) => toml::Value::String(text.clone()),
-            Value::Whole(number) => toml::Value::Integer(*number),
-            Value::Flag(flag) => toml::Value::Boolean(*flag),
-            Value::Other(name) => toml::Value::String((*name).to_owned()),
-            Value::List(list) => toml::Value::Array(list.iter().map(Self::plain).collect()),
-            Value::Table(entries) => toml::Value::Table(
+    /// The same for the `config` crate, which knows nothing of places.
+    pub(super) fn plain(&self) -> config::Value {
+        let kind = match &self.value {
+            Value::Text(text) => ValueKind::String(text.clone()),
+            Value::Whole(number) => ValueKind::I64(*number),
+            Value::Flag(flag) => ValueKind::Boolean(*flag),
+            Value::Other(_) => ValueKind::Nil,
+            Value::List(list) => ValueKind::Array(list.iter().map(Self::plain).collect()),
+            Value::Table(entries) => ValueKind::Table(
                 entries
                     .iter()
                     .map(|(name, node)| (name.clone(), node.plain()))
                     .collect(),
             ),
-        }
+        };
+        config::Value::new(None, kind)
+    }
+}
+
+impl fmt::Debug for Node {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Node").finish_non_exhaustive()
     }
 }
 

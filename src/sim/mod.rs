@@ -13,7 +13,9 @@
 //! - the spread of the way to the downstream, and what the clock mappings of two replicas are wrong
 //!   by beyond their own doubt, fit into what the keeper leaves of the headroom;
 //! - replicas' clocks run within 200 millionths of the store's, and a step of the store's clock is
-//!   larger than what the round trip hides.
+//!   larger than what the round trip hides, and is not undone within a horizon: replicas that did
+//!   not ask in between would not know, and the schedule was started anew for nothing they see;
+//! - the best round trip to the store is no longer than half of the headroom.
 //!
 //! Besides: nothing is lost, nothing is called twice unless a replica died, the limit is used, all
 //! replicas get their share, the store is asked per batch, and nobody asks before its turn.

@@ -19,7 +19,7 @@ pub(super) struct Parcel {
 impl Candidate for Parcel {
     fn priority(&self) -> u8 {
         // Some are more urgent than others.
-        u8::from(self.id % 16 == 0)
+        u8::from(self.id.is_multiple_of(16))
     }
 }
 

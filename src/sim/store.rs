@@ -47,7 +47,7 @@ impl Store {
 
     pub(super) fn lease(&mut self, ask: &Ask, t: u64) -> Answer {
         let now = self.clock(t);
-        if self.copy.is_none() || t % 7 == 0 {
+        if self.copy.is_none() || t.is_multiple_of(7) {
             self.copy.clone_from(&self.state);
         }
         lease(&mut self.state, &self.pace, &self.run, ask, now)

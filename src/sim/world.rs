@@ -1,5 +1,8 @@
 //! The event loop: virtual time, and who does what when.
 
+mod asks;
+mod strike;
+
 use std::cmp::Ordering;
 use std::collections::BinaryHeap;
 use std::time::Duration;
@@ -17,8 +20,6 @@ use super::store::Store;
 use super::trace::{Trace, What};
 use super::verdict::{Judge, Report};
 
-/// A client gives up on the store after this.
-const STORE_TIMEOUT: u64 = 500_000;
 /// From the queue to a replica, at the median.
 const DELIVERY: Duration = Duration::from_micros(400);
 /// From the pacer's decision to the call's last look, at the median.
@@ -200,9 +201,8 @@ impl<'a> World<'a> {
         let Entry {
             replica: id, event, ..
         } = entry;
-        let event = match self.outside(id, event) {
-            Some(event) => event,
-            None => return,
+        let Some(event) = self.outside(id, event) else {
+            return;
         };
         // What reaches a replica that is gone is lost; its messages are in the queue again.
         let Some(mut replica) = self.take(id) else {
@@ -402,109 +402,6 @@ impl<'a> World<'a> {
         }
     }
 
-    fn ask(&mut self, replica: &mut Replica, ask: Ask) {
-        let here = self.store.clock(self.t);
-        self.judge.asked(replica, &ask, here, self.t);
-        let (want, turn, fence) = (ask.want, ask.turn, ask.fence);
-        self.trace
-            .note(self.t, replica.id, What::Asked { want, turn, fence });
-        self.asks += 1;
-        let id = self.asks;
-        replica.asking = Some(id);
-        replica.last_ask = self.t;
-        let (out, back) = (self.way() + replica.detour.0, self.way() + replica.detour.1);
-        if self.dice.chance(self.around.lost_asks) {
-            self.after(STORE_TIMEOUT, replica.id, Event::AskFailed { id });
-            if self.dice.chance(500_000) {
-                self.after(
-                    out,
-                    replica.id,
-                    Event::Ask {
-                        id,
-                        ask,
-                        back: None,
-                        sent: self.t,
-                    },
-                );
-            }
-            return;
-        }
-        let sent = self.t;
-        if out + back >= STORE_TIMEOUT {
-            self.after(STORE_TIMEOUT, replica.id, Event::AskFailed { id });
-            self.after(
-                out,
-                replica.id,
-                Event::Ask {
-                    id,
-                    ask,
-                    back: None,
-                    sent,
-                },
-            );
-        } else {
-            self.after(
-                out,
-                replica.id,
-                Event::Ask {
-                    id,
-                    ask,
-                    back: Some(back),
-                    sent,
-                },
-            );
-        }
-    }
-
-    fn way(&mut self) -> u64 {
-        let way = self.spread(self.around.to_store);
-        if self.dice.chance(self.around.slow_ways) {
-            way + self.dice.below(300_000)
-        } else {
-            way
-        }
-    }
-
-    /// The store runs a request.
-    fn execute(&mut self, replica: u32, id: u64, ask: &Ask, back: Option<u64>, sent: u64) {
-        if self.store.is_down(self.t) {
-            if back.is_some() {
-                // Refused at once, or swallowed until the client gives up.
-                let wait = if self.dice.chance(500_000) {
-                    100
-                } else {
-                    (sent + STORE_TIMEOUT).saturating_sub(self.t)
-                };
-                self.after(wait, replica, Event::AskFailed { id });
-            }
-            return;
-        }
-        let answer = self.store.lease(ask, self.t);
-        let (turn, guarded) = (answer.turn, answer.guarded);
-        self.judge.answered(ask, &answer, self.t);
-        match answer.grant {
-            Some(grant) => {
-                let (first, count) = (grant.first, grant.count.get());
-                self.trace.note(
-                    self.t,
-                    replica,
-                    What::Leased {
-                        first,
-                        count,
-                        turn,
-                        guarded,
-                    },
-                );
-            }
-            None => self
-                .trace
-                .note(self.t, replica, What::Denied { turn, guarded }),
-        }
-        if let Some(back) = back {
-            self.after(back, replica, Event::Answered { id, answer, sent });
-        }
-    }
-
     /// As in `pipeline::call`: a slot that is too late now is lost, never used late.
     fn last_look(&mut self, replica: &mut Replica, parcel: Parcel, slot: Slot, mono: Mono) {
         if mono.since(slot.at) > replica.lane.late_limit(mono) {
@@ -559,105 +456,6 @@ impl<'a> World<'a> {
                 self.judge.accepted(parcel.id, replica, self.t);
                 self.after(call, replica, Event::Settle { parcel });
             }
-        }
-    }
-
-    fn freeze(&mut self, wait: Duration, heard: bool) {
-        if self.store.is_down(self.t) {
-            return;
-        }
-        let until = self.store.freeze(wait, self.t);
-        if heard {
-            let ids: Vec<u32> = self.alive().collect();
-            for id in ids {
-                // Most hear at once, some late, some never.
-                if !self.dice.chance(100_000) {
-                    let way = self.way();
-                    self.after(way, id, Event::Frozen(until));
-                }
-            }
-        }
-    }
-
-    fn alive(&self) -> impl Iterator<Item = u32> {
-        self.replicas.iter().flatten().map(|replica| replica.id)
-    }
-
-    fn any_replica(&mut self) -> Option<u32> {
-        let ids: Vec<u32> = self.alive().collect();
-        (!ids.is_empty()).then(|| self.dice.pick(&ids))
-    }
-
-    fn strike(&mut self, fault: Fault) {
-        let victim = match fault {
-            Fault::Crash | Fault::Leave | Fault::Pause(_) => self.any_replica(),
-            _ => Some(WORLD),
-        };
-        let Some(victim) = victim else {
-            return;
-        };
-        self.trace.note(self.t, victim, What::Struck(fault));
-        self.judge
-            .struck(fault, self.t, self.replicas.iter().flatten().count());
-        match fault {
-            Fault::Crash => self.crash(victim),
-            Fault::Leave => self.leave(victim),
-            Fault::Join => self.start(),
-            Fault::Pause(length) => {
-                if let Some(replica) = &mut self.replicas[victim as usize] {
-                    replica.paused_until = replica.paused_until.max(self.t + micros(length));
-                }
-            }
-            Fault::Flush => self.store.flush(),
-            Fault::Restart { older_copy } => self.store.restart(older_copy),
-            Fault::Down(length) => self.store.down(self.t + micros(length)),
-            Fault::Step(by) => self.store.step(by),
-            Fault::Throttle { wait, heard } => self.throttle = Some((wait, heard)),
-        }
-    }
-
-    fn crash(&mut self, id: u32) {
-        let Some(replica) = self.take(id) else {
-            return;
-        };
-        self.broker.has_room(id, false);
-        for &message in replica.unsettled.iter().rev() {
-            self.broker.requeue(message);
-        }
-        self.judge.crashed(&replica);
-        self.hand_out();
-        self.never_alone();
-    }
-
-    fn leave(&mut self, id: u32) {
-        let Some(mut replica) = self.take(id) else {
-            return;
-        };
-        if replica.stage == Stage::Running {
-            replica.stage = Stage::Leaving;
-            self.broker.has_room(id, false);
-            for parcel in replica.lane.extract(|_| true) {
-                self.give_up(&mut replica, parcel);
-            }
-            if let Some(tail) = replica.lane.surrender() {
-                let way = self.way();
-                self.after(way, id, Event::GiveBack(tail));
-            }
-        }
-        if replica.unsettled.is_empty() {
-            self.judge.gone(&replica);
-        } else {
-            self.replicas[id as usize] = Some(replica);
-        }
-        self.hand_out();
-        self.never_alone();
-    }
-
-    /// Somebody must be there to see the messages through.
-    fn never_alone(&mut self) {
-        let running = |replica: &&Box<Replica>| replica.stage == Stage::Running;
-        if self.replicas.iter().flatten().find(running).is_none() {
-            self.after(1_000, WORLD, Event::Start);
         }
     }
 

@@ -1,12 +1,22 @@
 //! Logs: for a person on a terminal, one JSON object a line otherwise; always on stderr.
+//!
+//! The operator's filter cannot turn on what libraries log about messages and secrets: each target
+//! has a ceiling.
 
 use std::io::{IsTerminal, stderr};
 
 use tracing::level_filters::LevelFilter;
 use tracing_subscriber::EnvFilter;
+use tracing_subscriber::filter::{FilterFn, filter_fn};
+use tracing_subscriber::layer::SubscriberExt as _;
 use tracing_subscriber::util::SubscriberInitExt;
 
 use crate::settings::types::LogFormat;
+
+/// The AMQP client logs as errors what it also returns to us: a queue that is not there yet, at each
+/// try, or a channel that was closed on purpose. Our own lines say it once. It is heard only if
+/// `log.level` names it.
+const CLIENT: &str = "lapin";
 
 /// Why there will be no logs.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
@@ -46,8 +56,12 @@ pub fn filter(level: &str) -> Result<EnvFilter, LogError> {
             return Err(wrong(part, "no such level".to_owned()));
         }
     }
+    // Later directives win only where they are as specific: what `level` says of lapin must be alone.
+    let named = parts.iter().any(|part| part.starts_with(CLIENT));
+    let quiet = (!named).then(|| format!("{CLIENT}=off"));
+    let directives: Vec<&str> = parts.into_iter().chain(quiet.as_deref()).collect();
     EnvFilter::builder()
-        .parse(parts.join(","))
+        .parse(directives.join(","))
         .map_err(|error| wrong(level, error.to_string()))
 }
 
@@ -68,12 +82,31 @@ pub fn init(level: &str, format: LogFormat) -> Result<(), LogError> {
             .flatten_event(true)
             .with_span_list(false)
             .finish()
+            .with(ceilings())
             .try_init()
     } else {
         let plain = std::env::var_os("NO_COLOR").is_some_and(|value| !value.is_empty());
-        builder.with_ansi(terminal && !plain).finish().try_init()
+        let builder = builder.with_ansi(terminal && !plain);
+        builder.finish().with(ceilings()).try_init()
     };
     installed.map_err(|_| LogError::Installed)
+}
+
+/// The most that may be logged for a target, whatever the filter says.
+///
+/// lapin shows a returned message, body and all, at `warn`, and every frame at `trace`. The AMQP
+/// URL with its password (amq-protocol-tcp) and headers of calls (hyper) come at `trace`.
+fn ceiling(target: &str) -> LevelFilter {
+    match target.split("::").next() {
+        Some("sluiced") => LevelFilter::TRACE,
+        Some("lapin") => LevelFilter::ERROR,
+        _ => LevelFilter::DEBUG,
+    }
+}
+
+/// Holds every target to its ceiling.
+fn ceilings() -> FilterFn {
+    filter_fn(|metadata| *metadata.level() <= ceiling(metadata.target()))
 }
 
 const fn is_json(format: LogFormat, terminal: bool) -> bool {
@@ -86,7 +119,23 @@ const fn is_json(format: LogFormat, terminal: bool) -> bool {
 
 #[cfg(test)]
 mod tests {
+    use std::io::{self, Write};
+    use std::sync::{Arc, Mutex};
+
     use super::*;
+
+    #[test]
+    fn the_amqp_client_is_quiet_unless_it_is_named() {
+        for level in ["info", "debug,sluiced=trace"] {
+            let filter = filter(level).expect(level).to_string();
+            assert!(filter.contains("lapin=off"), "{filter}");
+        }
+        let filter = filter("info,lapin=debug").expect("a filter").to_string();
+        assert!(
+            filter.contains("lapin=debug") && !filter.contains("off"),
+            "{filter}"
+        );
+    }
 
     #[test]
     fn levels_and_filters_are_read() {
@@ -115,6 +164,49 @@ mod tests {
             assert!(text.starts_with("log.level: "), "{text}");
             assert!(text.contains(part), "{text}");
             assert!(text.contains("write error, warn, info"), "{text}");
+        }
+    }
+
+    /// Collects what is written.
+    #[derive(Clone, Default)]
+    struct Lines(Arc<Mutex<Vec<u8>>>);
+
+    impl Write for Lines {
+        fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
+            self.0.lock().expect("a lock").write(bytes)
+        }
+
+        fn flush(&mut self) -> io::Result<()> {
+            Ok(())
+        }
+    }
+
+    #[test]
+    fn no_filter_turns_on_what_shows_messages_and_secrets() {
+        for level in [
+            "trace",
+            "lapin=trace",
+            "lapin::returned_messages=warn,amq_protocol_tcp=trace,hyper=trace,sluiced=trace",
+        ] {
+            let lines = Lines::default();
+            let writer = lines.clone();
+            let subscriber = tracing_subscriber::fmt()
+                .with_env_filter(filter(level).expect(level))
+                .with_writer(move || writer.clone())
+                .finish()
+                .with(ceilings());
+            tracing::subscriber::with_default(subscriber, || {
+                tracing::warn!(target: "lapin::returned_messages", "hidden");
+                tracing::trace!(target: "lapin::channels", "hidden");
+                tracing::trace!(target: "amq_protocol_tcp", "hidden");
+                tracing::trace!(target: "hyper::proto::h1::conn", "hidden");
+                tracing::error!(target: "lapin::channels", "shown");
+                tracing::trace!(target: "sluiced::pipeline", "shown");
+            });
+            let said = lines.0.lock().expect("a lock").clone();
+            let said = String::from_utf8(said).expect("text");
+            assert!(!said.contains("hidden"), "{level}: {said}");
+            assert!(said.contains("shown"), "{level}: {said}");
         }
     }
 

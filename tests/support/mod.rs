@@ -8,8 +8,10 @@
 )]
 
 pub mod broker;
+pub mod daemon;
 pub mod messages;
 pub mod process;
 pub mod rabbit;
+pub mod recorder;
 pub mod redis;
 pub mod wait;

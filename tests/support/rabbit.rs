@@ -30,19 +30,25 @@ impl Rabbit {
     /// A server of its own, ready for connections.
     #[must_use]
     pub fn start() -> Self {
+        let server = Self::absent();
+        server.boot();
+        server
+    }
+
+    /// A server that was never started: only its address is known. See [`Rabbit::boot`].
+    #[must_use]
+    pub fn absent() -> Self {
         let dir = tempfile::Builder::new()
             .prefix("sluiced-rabbit-")
             .tempdir()
             .expect("a directory for a private RabbitMQ");
         let port = free_port();
-        let server = Self {
+        Self {
             env: environment(&dir, port),
             dir,
             port,
             process: Mutex::new(None),
-        };
-        server.boot();
-        server
+        }
     }
 
     /// Where clients connect to.
@@ -51,7 +57,7 @@ impl Rabbit {
         format!("amqp://guest:guest@127.0.0.1:{}/%2f", self.port)
     }
 
-    /// Starts the server again after [`Rabbit::kill`], with the same data and port.
+    /// Starts the server, also again after [`Rabbit::kill`], with the same data and port.
     pub fn boot(&self) {
         let script = format!("epmd -port \"$ERL_EPMD_PORT\" & {BIN}/rabbitmq-server");
         let process = PrivateProcess::start(&script, self.env.clone(), self.dir.path());

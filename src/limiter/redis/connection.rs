@@ -10,6 +10,8 @@ use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
 use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
+use base64::Engine as _;
+use base64::prelude::BASE64_STANDARD as STANDARD;
 use rand::RngExt;
 use redis::aio::MultiplexedConnection;
 use redis::io::tcp::{TcpSettings, socket2::TcpKeepalive};
@@ -17,6 +19,7 @@ use redis::{
     AsyncConnectionConfig, Client, FromRedisValue, IntoConnectionInfo, ProtocolVersion, RedisError,
     TlsCertificates,
 };
+use rustls::RootCertStore;
 use secrecy::{ExposeSecret, SecretString};
 use tokio::sync::{Notify, watch};
 use tokio::time::{sleep, timeout};
@@ -38,9 +41,9 @@ const KEEPALIVE: Duration = Duration::from_secs(10);
 
 /// A connection in use.
 #[derive(Clone)]
-struct Live {
+pub(super) struct Live {
     id: u64,
-    connection: MultiplexedConnection,
+    pub(super) connection: MultiplexedConnection,
     run: Arc<str>,
     /// Timeouts since the last answer.
     timeouts: Arc<AtomicU32>,
@@ -224,7 +227,7 @@ impl Connection {
     }
 
     /// Connects and learns which process of Redis answers.
-    async fn establish(&self, id: u64) -> Result<Live, StoreError> {
+    pub(super) async fn establish(&self, id: u64) -> Result<Live, StoreError> {
         let establishing = async {
             // Time is bounded here and in `call`, for each as a whole.
             let config = AsyncConnectionConfig::new()
@@ -252,7 +255,7 @@ impl Connection {
                 });
             }
         };
-        let run = run_id(&info).ok_or_else(|| StoreError::Refused {
+        let run = field(&info, "run_id").ok_or_else(|| StoreError::Refused {
             store: STORE,
             reason: "INFO server names no run_id".to_owned(),
         })?;
@@ -306,12 +309,12 @@ async fn setting(connection: &mut MultiplexedConnection, name: &str) -> Option<S
     Some(value)
 }
 
-/// The `run_id` line of `INFO server`.
-fn run_id(info: &str) -> Option<&str> {
+/// The value of a line `name:value` of `INFO`, unless it is empty.
+pub(super) fn field<'a>(info: &'a str, name: &str) -> Option<&'a str> {
     info.lines()
-        .find_map(|line| line.strip_prefix("run_id:"))
+        .find_map(|line| line.strip_prefix(name)?.strip_prefix(':'))
         .map(str::trim)
-        .filter(|run| !run.is_empty())
+        .filter(|value| !value.is_empty())
 }
 
 fn client(options: &RedisOptions) -> Result<(Client, Option<SecretString>), StoreError> {
@@ -347,12 +350,27 @@ fn client(options: &RedisOptions) -> Result<(Client, Option<SecretString>), Stor
             info,
             TlsCertificates {
                 client_tls: None,
-                root_cert: Some(pem.clone()),
+                root_cert: Some(with_native_roots(pem)),
             },
         ),
         None => Client::open(info),
     };
     Ok((client.map_err(refused)?, secret))
+}
+
+/// `pem` and the system's certificates, as PEM: the crate trusts either these or the system's.
+fn with_native_roots(pem: &[u8]) -> Vec<u8> {
+    let mut all = pem.to_vec();
+    let mut readable = RootCertStore::empty();
+    for certificate in rustls_native_certs::load_native_certs().certs {
+        // Systems carry odd certificates, and the crate takes none at all if there is one.
+        if readable.add(certificate.clone()).is_ok() {
+            all.extend_from_slice(b"\n-----BEGIN CERTIFICATE-----\n");
+            all.extend_from_slice(STANDARD.encode(&certificate).as_bytes());
+            all.extend_from_slice(b"\n-----END CERTIFICATE-----\n");
+        }
+    }
+    all
 }
 
 fn unreachable(reason: &str) -> StoreError {
@@ -387,6 +405,9 @@ impl Backoff {
 
 #[cfg(test)]
 mod tests {
+    use rustls::pki_types::CertificateDer;
+    use rustls::pki_types::pem::PemObject as _;
+
     use super::*;
 
     #[test]
@@ -399,7 +420,22 @@ mod tests {
     }
 
     #[test]
+    fn certificates_are_added_to_those_of_the_system() {
+        let own = rcgen::generate_simple_self_signed(["redis.internal".to_owned()]).unwrap();
+        let all = with_native_roots(own.cert.pem().as_bytes());
+        let read: Vec<_> = CertificateDer::pem_slice_iter(&all)
+            .collect::<Result<_, _>>()
+            .unwrap();
+        let mut native = RootCertStore::empty();
+        let (readable, _) =
+            native.add_parsable_certificates(rustls_native_certs::load_native_certs().certs);
+        assert_eq!(read.len(), readable + 1);
+        assert_eq!(&read[0], own.cert.der());
+    }
+
+    #[test]
     fn the_run_id_is_read_from_info() {
+        let run_id = |info| field(info, "run_id");
         assert_eq!(run_id("# Server\r\nrun_id:abc\r\nx:1\r\n"), Some("abc"));
         assert_eq!(run_id("run_id:\r\n"), None);
         assert_eq!(run_id(""), None);

@@ -14,13 +14,14 @@ use futures::StreamExt;
 use lapin::tcp::{AMQPUriTcpExt, OwnedTLSConfig};
 use lapin::uri::AMQPUri;
 use lapin::{Connection, ConnectionProperties, Event};
-use tokio::sync::Mutex;
+use tokio::sync::{Mutex, watch};
 use tokio::time::{Instant, sleep_until, timeout, timeout_at};
 use tokio_util::task::AbortOnDropHandle;
 
 use super::error::{RabbitError, reason};
 use super::options::{Address, RabbitOptions, addresses};
 use crate::ports::clock::Clock;
+use crate::ports::link::Link as Seen;
 use crate::queue::backoff::Backoff;
 use crate::queue::complaints::Complaints;
 use crate::queue::events::QueueEvents;
@@ -82,6 +83,7 @@ impl Connections {
             clock,
             events: Arc::clone(events),
             state: Mutex::new(State::default()),
+            seen: watch::Sender::new(Seen::Connecting),
         };
         Ok(Self {
             consuming: link("consume"),
@@ -116,6 +118,7 @@ pub(super) struct Link {
     clock: Clock,
     events: Arc<dyn QueueEvents>,
     state: Mutex<State>,
+    seen: watch::Sender<Seen>,
 }
 
 #[derive(Debug, Default)]
@@ -139,6 +142,11 @@ impl std::fmt::Debug for Link {
 }
 
 impl Link {
+    /// Whether it is up, as whoever used it last found it.
+    pub(super) fn seen(&self) -> watch::Receiver<Seen> {
+        self.seen.subscribe()
+    }
+
     /// The connection, built if there is none. After a failed attempt the next one waits for the
     /// backoff; who asks meanwhile waits too, since all want the same connection.
     pub(super) async fn acquire(&self) -> Result<Arc<Live>, RabbitError> {
@@ -147,6 +155,8 @@ impl Link {
             if live.is_up() {
                 return Ok(Arc::clone(live));
             }
+            self.seen
+                .send_replace(Seen::Down(live.fault().to_string().into()));
             state.live = None;
         }
         if let Some(at) = state.not_before {
@@ -161,6 +171,7 @@ impl Link {
                 state.not_before = None;
                 state.backoff.reset();
                 state.complaints.over();
+                self.seen.send_replace(Seen::Up);
                 if std::mem::replace(&mut state.known, true) {
                     self.events.reconnected();
                 }
@@ -172,6 +183,7 @@ impl Link {
                 Ok(live)
             }
             Err(error) => {
+                self.seen.send_replace(Seen::Down(error.to_string().into()));
                 state.not_before = Some(Instant::now() + state.backoff.next());
                 if state
                     .complaints

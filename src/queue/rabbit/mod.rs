@@ -2,18 +2,21 @@
 //!
 //! `connections` keeps the process's two connections, `supervisor` a route's sessions, `session`
 //! one channel's deliveries, `publisher` the copies for wait and dead-letter queues, `topology`
-//! the queues, `convert` the messages.
+//! the queues, `convert` the messages; `probe` only looks.
 
 mod connections;
 mod convert;
 mod error;
 mod options;
+pub mod probe;
 mod publisher;
 mod session;
 mod supervisor;
 mod topology;
 
 use std::sync::Arc;
+
+use tokio::sync::watch;
 
 pub use self::error::RabbitError;
 pub use self::options::{RabbitOptions, RouteOptions};
@@ -22,6 +25,7 @@ use self::connections::Connections;
 use self::supervisor::RabbitSubscription;
 use super::events::QueueEvents;
 use crate::ports::clock::Clock;
+use crate::ports::link::Link;
 use crate::ports::queue::Subscription;
 
 /// The process's use of one broker (or cluster).
@@ -50,6 +54,12 @@ impl RabbitQueue {
             clock,
             events,
         })
+    }
+
+    /// Whether the connection that consumes is up. Its loss shows as soon as a route notices it.
+    #[must_use]
+    pub fn link(&self) -> watch::Receiver<Link> {
+        self.connections.consuming.seen()
     }
 
     /// Starts to supervise the consumption of a route's queue, with its tap closed. Must be called

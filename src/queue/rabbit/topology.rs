@@ -88,7 +88,24 @@ pub(super) async fn work_queue(
     } else {
         (PASSIVE, FieldTable::default())
     };
-    declare(channel, &route.queue, options, arguments, bound).await
+    declare(channel, &route.queue, options, arguments, bound)
+        .await
+        .map(drop)
+}
+
+/// What the broker counts in a queue.
+pub(super) struct Census {
+    pub(super) messages: u32,
+    pub(super) consumers: u32,
+}
+
+/// Looks for a queue, on a channel that is lost if it is missing.
+pub(super) async fn find(
+    channel: &Channel,
+    queue: &str,
+    bound: Duration,
+) -> Result<Census, RabbitError> {
+    declare(channel, queue, PASSIVE, FieldTable::default(), bound).await
 }
 
 /// Declares a queue of ours, on a channel of its own.
@@ -123,10 +140,13 @@ async fn declare(
     options: QueueDeclareOptions,
     arguments: FieldTable,
     bound: Duration,
-) -> Result<(), RabbitError> {
+) -> Result<Census, RabbitError> {
     let declared = channel.queue_declare(queue.into(), options, arguments);
     match timeout(bound, declared).await {
-        Ok(Ok(_)) => Ok(()),
+        Ok(Ok(queue)) => Ok(Census {
+            messages: queue.message_count(),
+            consumers: queue.consumer_count(),
+        }),
         Ok(Err(error)) => Err(RabbitError::about_queue(queue, &error)),
         Err(_) => Err(RabbitError::Timeout {
             what: "queue.declare",

@@ -157,7 +157,7 @@ fn limits_horizon_against_headroom() {
             "rate = \"400/10s\"\nheadroom = \"100ms\""
         ),
         [
-            "a.toml:1:9: limits.provider.horizon: 150ms is less than four times the headroom of 100ms; write 400ms or more"
+            "a.toml:1:9: limits.provider.horizon: 120ms is less than four times the headroom of 100ms; write 400ms or more"
         ]
     );
 }
@@ -183,7 +183,7 @@ fn limits_headroom_against_window() {
             "rate = \"400/1s\"\nheadroom = \"500ms\""
         ),
         [
-            "a.toml:1:9: limits.provider.horizon: 150ms is less than four times the headroom of 500ms; write a headroom of 250ms or less",
+            "a.toml:1:9: limits.provider.horizon: 120ms is less than four times the headroom of 500ms; write a headroom of 250ms or less",
             "a.toml:3:12: limits.provider.headroom: 500ms is half of the window of 1s or more, and would cost as much of the rate; write less than 500ms"
         ]
     );

@@ -124,3 +124,38 @@ fn a_variable_that_fits_two_names_is_refused() {
         "{said:?}"
     );
 }
+
+/// `config` would read these as ways through the tree.
+#[test]
+fn a_quoted_name_at_the_top_is_a_name() {
+    let said = lines(
+        &[&format!(
+            "\"redis.url\" = \"x\"\n\"a[999999999]\" = 1\n{GOOD}"
+        )],
+        &[],
+    );
+    assert_eq!(said.len(), 2, "{said:?}");
+    assert!(
+        said[0].starts_with("a.toml:1:1: \"redis.url\": unknown key"),
+        "{said:?}"
+    );
+    assert!(
+        said[1].starts_with("a.toml:2:1: \"a[999999999]\": unknown key"),
+        "{said:?}"
+    );
+}
+
+#[test]
+fn lists_are_replaced_and_tables_are_merged() {
+    let files = Files::new(&[
+        GOOD,
+        "[rabbitmq]\nurls = [\"amqp://a:x@h1\", \"amqp://a:x@h2\"]\n",
+        "[rabbitmq]\nurls = [\"amqp://a:x@h3\"]\n",
+    ]);
+    let loaded = files.load(&[]).expect("it loads");
+    let urls = &loaded.settings.rabbitmq.urls;
+    assert_eq!((urls.len(), urls[0].expose_secret()), (1, "amqp://a:x@h3"));
+    let place = loaded.origins.get(&KeyPath::of(&["rabbitmq", "urls"]));
+    let place = place.map(|value| files.short(&value.place.to_string()));
+    assert_eq!(place.as_deref(), Some("c.toml:2:8"));
+}

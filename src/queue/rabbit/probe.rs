@@ -1,0 +1,101 @@
+//! Tries a broker and a route's queue without changing anything, for `sluiced check --connect`.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use tokio::time::Instant;
+
+use super::connections::{Connections, Live};
+use super::error::RabbitError;
+use super::options::{RabbitOptions, RouteOptions, addresses};
+use super::topology::{self, Census};
+use crate::ports::clock::Clock;
+use crate::queue::events::Uncounted;
+
+/// How long the goodbye may take.
+const GOODBYE: Duration = Duration::from_secs(1);
+
+/// What became of a route's queue.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum QueueState {
+    /// It is there.
+    Found {
+        /// Ready for delivery; unacknowledged ones are not among them.
+        messages: u32,
+        consumers: u32,
+    },
+    /// It is missing, and the daemon would declare it.
+    WouldBeDeclared,
+}
+
+/// The hosts of the URLs, in their order: names for probes.
+///
+/// # Errors
+/// When a URL cannot be used.
+pub fn hosts(options: &RabbitOptions) -> Result<Vec<String>, RabbitError> {
+    Ok(addresses(options)?
+        .into_iter()
+        .map(|address| address.host)
+        .collect())
+}
+
+/// Connects to the broker at `options.urls[index]` and logs in. Ends within the connect timeout.
+///
+/// # Errors
+/// When it does not answer or says no.
+pub async fn broker(options: &RabbitOptions, index: usize) -> Result<(), RabbitError> {
+    let mut options = options.clone();
+    options.urls = options.urls.into_iter().skip(index).take(1).collect();
+    let connections = connections(&options)?;
+    connections.consuming.acquire().await?;
+    connections.leave(Instant::now() + GOODBYE).await;
+    Ok(())
+}
+
+/// Looks for a route's queue, at the first broker that answers; declares nothing. Each URL may take
+/// the connect timeout, and so may each of two questions.
+///
+/// # Errors
+/// When no broker answers, or the queue is missing and `route.declare` is not set.
+pub async fn queue(
+    options: &RabbitOptions,
+    route: &RouteOptions,
+) -> Result<QueueState, RabbitError> {
+    route.check()?;
+    let connections = connections(options)?;
+    let mut live = connections.consuming.acquire().await;
+    for _ in 1..options.urls.len() {
+        if live.is_err() {
+            live = connections.consuming.acquire().await;
+        }
+    }
+    let state = look(&*live?, options, route).await;
+    connections.leave(Instant::now() + GOODBYE).await;
+    state
+}
+
+async fn look(
+    live: &Live,
+    options: &RabbitOptions,
+    route: &RouteOptions,
+) -> Result<QueueState, RabbitError> {
+    let bound = options.connect_timeout;
+    let channel = topology::open_channel(&live.connection, bound).await?;
+    match topology::find(&channel, &route.queue, bound).await {
+        Ok(Census {
+            messages,
+            consumers,
+        }) => Ok(QueueState::Found {
+            messages,
+            consumers,
+        }),
+        Err(RabbitError::Missing { .. }) if route.declare => Ok(QueueState::WouldBeDeclared),
+        Err(error) => Err(error),
+    }
+}
+
+fn connections(options: &RabbitOptions) -> Result<Connections, RabbitError> {
+    let connections = Connections::new(options, Clock::start(), &(Arc::new(Uncounted) as _))?;
+    connections.join();
+    Ok(connections)
+}

@@ -1,0 +1,142 @@
+//! What the backends say about a configuration: without connecting, and on trying.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use futures::FutureExt as _;
+
+use super::{http_options, rabbit_options, redis_options, route_options};
+use crate::cli::check::Probe;
+use crate::downstream::{HttpDownstream, HttpOptions};
+use crate::limiter;
+use crate::ports::downstream::Downstream as _;
+use crate::queue::rabbit::probe::{self, QueueState};
+use crate::queue::rabbit::{RabbitOptions, RouteOptions};
+use crate::settings::types::{LimitBackend, QueueBackend};
+use crate::settings::{Faults, KeyPath, Loaded};
+
+/// The faults of a configuration that only a backend can find, at their places.
+#[must_use]
+pub fn misfits(loaded: &Loaded) -> Faults {
+    let routes = loaded.settings.routes.iter();
+    let found = routes.filter_map(|(name, route)| {
+        let path = KeyPath::of(&["routes", name, "downstream"]);
+        match http_options(name, route, &loaded.secrets) {
+            Err(error) => Some((path, error.why)),
+            Ok(options) => {
+                let misfit = HttpDownstream::new(&options).err()?;
+                // The name of a header may have dots of its own.
+                let steps = misfit.key.splitn(2, '.');
+                Some((steps.fold(path, |path, step| path.join(step)), misfit.why))
+            }
+        }
+    });
+    loaded.faults(found)
+}
+
+/// What `sluiced check --connect` tries: the backends in use, each bounded, none changed. A URL or
+/// secret that cannot be used shows as a failure.
+#[must_use]
+pub fn probes(loaded: &Loaded) -> Vec<Probe> {
+    let mut probes = Vec::new();
+    if loaded.settings.backend.queue == QueueBackend::Rabbitmq {
+        rabbit(loaded, &mut probes);
+    }
+    if loaded.settings.backend.limits == LimitBackend::Redis {
+        let options = redis_options(&loaded.settings, &loaded.secrets);
+        let probe = async move {
+            let options = options.map_err(|e| e.why)?;
+            let report = limiter::redis::probe(&options).await;
+            Ok(told(report.map_err(|e| e.to_string())?))
+        };
+        probes.push(("redis".to_owned(), probe.boxed()));
+    }
+    for (name, route) in &loaded.settings.routes {
+        let bound = http_bound(route);
+        let options = http_options(name, route, &loaded.secrets);
+        let probe = async move { open(options.map_err(|e| e.why)?, bound).await };
+        probes.push((format!("routes.{name}.downstream"), probe.boxed()));
+    }
+    probes
+}
+
+fn rabbit(loaded: &Loaded, probes: &mut Vec<Probe>) {
+    let options = rabbit_options(&loaded.settings, &loaded.secrets).map_err(|e| e.why);
+    let hosts = options
+        .as_ref()
+        .map_err(Clone::clone)
+        .and_then(|options| probe::hosts(options).map_err(|e| e.to_string()));
+    let (options, hosts) = match (options, hosts) {
+        (Ok(options), Ok(hosts)) => (Arc::new(options), hosts),
+        (_, Err(why)) | (Err(why), _) => {
+            probes.push(("rabbitmq".to_owned(), std::future::ready(Err(why)).boxed()));
+            return;
+        }
+    };
+    for (index, host) in hosts.into_iter().enumerate() {
+        let options = Arc::clone(&options);
+        let probe = async move {
+            let connected = probe::broker(&options, index).await;
+            connected.map_err(|e| e.to_string())?;
+            Ok("connected and logged in".to_owned())
+        };
+        probes.push((format!("rabbitmq {host}"), probe.boxed()));
+    }
+    for (name, route) in &loaded.settings.routes {
+        // Nothing is consumed: the prefetch does not matter.
+        let route = route_options(name, route, 1);
+        let options = Arc::clone(&options);
+        let probe = async move { look(&options, &route).await };
+        probes.push((format!("routes.{name}.queue"), probe.boxed()));
+    }
+}
+
+async fn look(options: &RabbitOptions, route: &RouteOptions) -> Result<String, String> {
+    match probe::queue(options, route).await {
+        Ok(QueueState::Found {
+            messages,
+            consumers,
+        }) => Ok(format!(
+            "queue `{}` has {messages} messages and {consumers} consumers",
+            route.queue
+        )),
+        Ok(QueueState::WouldBeDeclared) => Ok(format!(
+            "queue `{}` does not exist and would be declared",
+            route.queue
+        )),
+        Err(error) => Err(error.to_string()),
+    }
+}
+
+fn told(report: limiter::redis::Report) -> String {
+    let limiter::redis::Report {
+        version,
+        round_trip,
+        warnings,
+    } = report;
+    let mut said = format!(
+        "version {version}, scripts allowed, {:.1} ms there and back",
+        round_trip.as_secs_f64() * 1000.0
+    );
+    for warning in warnings {
+        said.push_str("; warning: ");
+        said.push_str(&warning);
+    }
+    said
+}
+
+const fn http_bound(route: &crate::settings::types::Route) -> Duration {
+    let crate::settings::types::Downstream::Http(http) = &route.downstream;
+    http.connect_timeout.get()
+}
+
+/// Opens one connection, TLS and all, and makes no call.
+async fn open(mut options: HttpOptions, bound: Duration) -> Result<String, String> {
+    options.warm_connections = 1;
+    let downstream = HttpDownstream::new(&options).map_err(|e| e.to_string())?;
+    if downstream.origin().is_none() {
+        return Ok("not tried: the host differs from message to message".to_owned());
+    }
+    downstream.warm(bound).await?;
+    Ok("connected, no call made".to_owned())
+}

@@ -1,0 +1,38 @@
+//! The real program as a process: how it starts, what it says, how it ends.
+
+#[path = "../support/mod.rs"]
+mod support;
+
+mod embedded;
+mod outside;
+mod refused;
+mod stopping;
+
+use support::broker::Broker;
+use support::daemon::{Config, Route};
+use support::messages::body;
+use support::rabbit::Rabbit;
+use support::redis::RedisServer;
+
+/// A fleet of its own on the servers that all tests share.
+fn config(name: &str, routes: Vec<Route>) -> Config {
+    Config {
+        rabbit: Some(Rabbit::shared().url()),
+        redis: Some(RedisServer::shared().url()),
+        prefix: name.to_owned(),
+        rate: "200/1s".to_owned(),
+        headroom: "50ms",
+        horizon: "200ms",
+        routes,
+        tables: String::new(),
+    }
+}
+
+/// A queue with the messages 1 to `count`.
+async fn filled(queue: &str, count: u64) -> Broker {
+    let broker = Broker::connect(&Rabbit::shared().url()).await;
+    broker.declare(queue, "quorum").await;
+    let messages = (1..=count).map(|n| (body(n), lapin::BasicProperties::default()));
+    broker.publish(queue, messages).await;
+    broker
+}

@@ -1,0 +1,324 @@
+//! The program as a process: configured by a file, watched by its log and its admin listener.
+//!
+//! A daemon under test must not complain: every line of its log must be JSON, and a line of level
+//! WARN or ERROR that the test did not declare fails the test.
+
+use std::fs::File;
+use std::io::{Read, Write};
+use std::net::{SocketAddr, TcpStream};
+use std::path::{Path, PathBuf};
+use std::process::{Child, Command, ExitStatus, Stdio};
+use std::time::Duration;
+
+use rustix::process::{Pid, Signal, kill_process};
+use serde_json::Value;
+
+use super::wait::{eventually, within};
+
+/// Long enough for anything on a busy machine.
+pub const LONG: Duration = Duration::from_secs(60);
+
+/// What a schedule that nobody used before says.
+pub const NEW_SCHEDULE: &str = "the schedule was new";
+
+/// A configuration as an operator would write it.
+#[derive(Clone, Debug)]
+pub struct Config {
+    /// `None`: the queue is embedded.
+    pub rabbit: Option<String>,
+    /// `None`: the limits are in memory.
+    pub redis: Option<String>,
+    /// Of the Redis keys.
+    pub prefix: String,
+    pub rate: String,
+    pub headroom: &'static str,
+    pub horizon: &'static str,
+    pub routes: Vec<Route>,
+    /// Further tables.
+    pub tables: String,
+}
+
+/// A route of the limit `provider`.
+#[derive(Clone, Debug)]
+pub struct Route {
+    pub queue: String,
+    pub provider: SocketAddr,
+    /// The value of the header `x-caller`, a template.
+    pub caller: String,
+    /// Further keys, of the route and of its downstream.
+    pub keys: String,
+    pub downstream: String,
+    /// Tables below the route.
+    pub tables: String,
+}
+
+impl Route {
+    #[must_use]
+    pub fn new(queue: &str, provider: SocketAddr) -> Self {
+        Self {
+            queue: queue.to_owned(),
+            provider,
+            caller: "daemon".to_owned(),
+            keys: String::new(),
+            downstream: String::new(),
+            tables: String::new(),
+        }
+    }
+}
+
+impl Config {
+    #[must_use]
+    pub fn text(&self) -> String {
+        let quoted = |text: &str| toml::Value::String(text.to_owned()).to_string();
+        let mut text = String::new();
+        match &self.rabbit {
+            Some(url) => text += &format!("[rabbitmq]\nurls = [{}]\n", quoted(url)),
+            None => text += "[backend]\nqueue = \"embedded\"\n",
+        }
+        match &self.redis {
+            Some(url) => {
+                text += &format!(
+                    "[redis]\nurl = {}\nprefix = {}\n",
+                    quoted(url),
+                    quoted(&self.prefix)
+                );
+            }
+            None if self.rabbit.is_none() => text += "limits = \"memory\"\n",
+            None => text += "[backend]\nlimits = \"memory\"\n",
+        }
+        text += &format!(
+            "[limits.provider]\nkind = \"paced\"\nrate = \"{}\"\nheadroom = \"{}\"\nhorizon = \"{}\"\n",
+            self.rate, self.headroom, self.horizon
+        );
+        for route in &self.routes {
+            let name = &route.queue;
+            text += &format!(
+                "[routes.{name}]\nqueue = \"{name}\"\nlimits = [\"provider\"]\n{}\n\
+                 [routes.{name}.downstream]\nkind = \"http\"\nurl = \"http://{}/send\"\n\
+                 latency = \"20ms\"\nheaders = {{ x-caller = {} }}\n{}\n{}\n",
+                route.keys,
+                route.provider,
+                quoted(&route.caller),
+                route.downstream,
+                route.tables
+            );
+        }
+        if !self.tables.contains("[admin]") {
+            text += "[admin]\nlisten = \"127.0.0.1:0\"\n";
+        }
+        text + &self.tables
+    }
+}
+
+/// The program with its arguments, and nothing of the environment that would change it.
+#[must_use]
+pub fn program(arguments: &[&str]) -> Command {
+    let mut command = Command::new(env!("CARGO_BIN_EXE_sluiced"));
+    for (variable, _) in std::env::vars_os() {
+        let ours = variable.to_string_lossy().starts_with("SLUICED__");
+        if ours || variable == "NOTIFY_SOCKET" {
+            command.env_remove(&variable);
+        }
+    }
+    command.args(arguments).stdin(Stdio::null());
+    command
+}
+
+/// A running daemon, killed when dropped.
+#[derive(Debug)]
+pub struct Daemon {
+    child: Child,
+    log: PathBuf,
+    admin: Option<SocketAddr>,
+    _dir: tempfile::TempDir,
+}
+
+impl Daemon {
+    #[must_use]
+    pub fn start(config: &Config) -> Self {
+        Self::start_with(&config.text(), |_| {})
+    }
+
+    /// With that file, after `change` of the command.
+    #[must_use]
+    pub fn start_with(text: &str, change: impl FnOnce(&mut Command)) -> Self {
+        let dir = tempfile::tempdir().unwrap();
+        let config = dir.path().join("sluiced.toml");
+        std::fs::write(&config, text).unwrap();
+        let log = dir.path().join("log");
+        let output = File::create(&log).unwrap();
+        let mut command = program(&["run", "--config"]);
+        command.arg(&config);
+        command.stdout(output.try_clone().unwrap()).stderr(output);
+        change(&mut command);
+        Self {
+            child: command.spawn().expect("the program starts"),
+            log,
+            admin: None,
+            _dir: dir,
+        }
+    }
+
+    pub fn signal(&self, signal: Signal) {
+        let pid = Pid::from_raw(self.child.id().cast_signed()).expect("a process id");
+        kill_process(pid, signal).expect("it is not waited for yet");
+    }
+
+    /// Its whole log so far.
+    #[must_use]
+    pub fn log(&self) -> String {
+        std::fs::read_to_string(&self.log).unwrap()
+    }
+
+    /// The lines of its log that contain `text`.
+    #[must_use]
+    pub fn said(&self, text: &str) -> usize {
+        self.log()
+            .lines()
+            .filter(|line| line.contains(text))
+            .count()
+    }
+
+    pub async fn says(&self, text: &str) {
+        let what = format!("a line with `{text}`");
+        let seen = tokio::time::timeout(LONG, async {
+            eventually(LONG * 2, &what, || self.said(text) > 0).await;
+        });
+        assert!(seen.await.is_ok(), "no {what} in\n{}", self.log());
+    }
+
+    /// Waits until it ends.
+    pub async fn ended(&mut self) -> ExitStatus {
+        within(LONG, "the daemon ends", async {
+            loop {
+                if let Some(status) = self.child.try_wait().unwrap() {
+                    return status;
+                }
+                tokio::time::sleep(Duration::from_millis(5)).await;
+            }
+        })
+        .await
+    }
+
+    #[must_use]
+    pub fn is_running(&mut self) -> bool {
+        self.child.try_wait().unwrap().is_none()
+    }
+
+    /// Kills it without a goodbye; complaints other than `declared` fail.
+    pub async fn kill(mut self, declared: &[&str]) {
+        self.signal(Signal::KILL);
+        self.ended().await;
+        self.complaints(declared);
+    }
+
+    /// Tells it to stop: it must end with 0, having said nothing but what is `declared`. Its log.
+    pub async fn stop(mut self, declared: &[&str]) -> String {
+        self.signal(Signal::TERM);
+        self.stopped(declared).await
+    }
+
+    /// Waits for its end by itself, which must be a good one.
+    pub async fn stopped(&mut self, declared: &[&str]) -> String {
+        let status = self.ended().await;
+        assert_eq!(status.code(), Some(0), "{status}\n{}", self.log());
+        self.complaints(declared);
+        self.log()
+    }
+
+    /// Fails if it said WARN or ERROR about anything but `declared`, or spoke other than JSON.
+    pub fn complaints(&self, declared: &[&str]) {
+        let log = self.log();
+        for line in log.lines() {
+            let Ok(entry) = serde_json::from_str::<Value>(line) else {
+                panic!("no JSON: {line}\nin\n{log}");
+            };
+            let level = entry["level"].as_str();
+            let known = declared.iter().any(|text| line.contains(text));
+            assert!(
+                matches!(level, Some("INFO" | "DEBUG")) || known,
+                "undeclared: {line}\nin\n{log}"
+            );
+        }
+    }
+
+    /// Where it serves its metrics.
+    pub async fn admin(&mut self) -> SocketAddr {
+        if let Some(address) = self.admin {
+            return address;
+        }
+        self.says("serving /metrics").await;
+        let log = self.log();
+        let line = log.lines().find(|line| line.contains("serving /metrics"));
+        let entry: Value = serde_json::from_str(line.unwrap()).unwrap();
+        let address = entry["address"].as_str().unwrap().parse().unwrap();
+        self.admin = Some(address);
+        address
+    }
+
+    /// A page of its admin listener.
+    pub async fn page(&mut self, path: &str) -> (u16, String) {
+        get(self.admin().await, path)
+    }
+
+    /// Waits until it is ready.
+    pub async fn ready(&mut self) {
+        let address = self.admin().await;
+        let ready = tokio::time::timeout(
+            LONG,
+            eventually(LONG * 2, "ready", || get(address, "/readyz").0 == 200),
+        );
+        assert!(
+            ready.await.is_ok(),
+            "not ready: {}\n{}",
+            get(address, "/readyz").1,
+            self.log()
+        );
+    }
+
+    /// The value of a series such as `sluiced_permits_total{limit="provider"}`.
+    pub async fn metric(&mut self, series: &str) -> f64 {
+        let (_, page) = self.page("/metrics").await;
+        let line = page
+            .lines()
+            .find_map(|line| line.strip_prefix(series)?.strip_prefix(' '));
+        let value = line.unwrap_or_else(|| panic!("no {series} in\n{page}"));
+        value.trim().parse().unwrap()
+    }
+}
+
+impl Drop for Daemon {
+    fn drop(&mut self) {
+        if let Ok(None) = self.child.try_wait() {
+            drop(self.child.kill());
+            drop(self.child.wait());
+        }
+    }
+}
+
+/// Status and body; status 0 if nobody answers.
+#[must_use]
+pub fn get(address: SocketAddr, path: &str) -> (u16, String) {
+    let ask = || {
+        let mut stream = TcpStream::connect_timeout(&address, Duration::from_secs(5))?;
+        stream.set_read_timeout(Some(Duration::from_secs(10)))?;
+        write!(stream, "GET {path} HTTP/1.1\r\nhost: x\r\n\r\n")?;
+        let mut answer = String::new();
+        stream.read_to_string(&mut answer)?;
+        std::io::Result::Ok(answer)
+    };
+    let Ok(answer) = ask() else {
+        return (0, String::new());
+    };
+    let status = answer.split(' ').nth(1).and_then(|code| code.parse().ok());
+    let body = answer.split_once("\r\n\r\n").map_or("", |(_, body)| body);
+    (status.unwrap_or(0), body.to_owned())
+}
+
+/// Writes a file next to others of the test.
+#[must_use]
+pub fn file(dir: &Path, name: &str, text: &str) -> PathBuf {
+    let path = dir.join(name);
+    std::fs::write(&path, text).unwrap();
+    path
+}
