@@ -4,6 +4,8 @@
 //! killed every 1.5 seconds. An argument that is a number says how often each is run. The exit
 //! code is that of the demo: 0 if no call came too early and none was lost.
 
+#![allow(clippy::print_stdout, reason = "results are its output")]
+
 #[path = "../tests/support/mod.rs"]
 mod support;
 

@@ -1,5 +1,7 @@
 //! How much memory a replica takes, and how soon after its start it makes its first call.
 
+#![allow(clippy::print_stdout, reason = "results are its output")]
+
 #[path = "../tests/support/mod.rs"]
 mod support;
 

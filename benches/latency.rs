@@ -3,6 +3,8 @@
 //! The publisher and the provider are threads of this process, so both stamps are of one clock.
 //! The bare loop and sluiced take turns as the consumer between them.
 
+#![allow(clippy::print_stdout, reason = "results are its output")]
+
 #[path = "../tests/support/mod.rs"]
 mod support;
 

@@ -3,6 +3,8 @@
 //! The bare loop and sluiced take turns on the same private RabbitMQ, Redis and provider. The
 //! provider's stamps say how long the messages took; the kernel says how much processor time.
 
+#![allow(clippy::print_stdout, reason = "results are its output")]
+
 #[path = "../tests/support/mod.rs"]
 mod support;
 
