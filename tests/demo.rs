@@ -105,6 +105,17 @@ fn half_of_the_servers_is_a_wrong_argument() {
 }
 
 #[test]
+fn only_daemons_can_be_killed_and_not_faster_than_they_start() {
+    let (code, _, err) = run(&["--kill-every", "1s"]);
+    assert_eq!(code, Some(2), "{err}");
+    assert!(err.contains("--rabbitmq"), "{err}");
+    let servers = ["--rabbitmq", "amqp://h", "--redis", "redis://h"];
+    let (code, _, err) = run(&[&servers[..], &["--kill-every", "5ms"]].concat());
+    assert_eq!(code, Some(2), "{err}");
+    assert!(err.contains("at least 100ms"), "{err}");
+}
+
+#[test]
 fn a_server_out_of_reach_is_named_without_its_password() {
     let (code, out, err) = run(&[
         "--rabbitmq",
@@ -156,6 +167,34 @@ async fn on_real_servers_it_proves_the_same_and_leaves_nothing_behind() {
         "{}",
         queues(rabbit)
     );
+    assert_eq!(redis.keys().await.expect("Redis answers"), 0);
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn daemons_that_are_killed_lose_nothing() {
+    let _turn = TURN.lock().await;
+    let rabbit = Rabbit::shared();
+    let redis = Redis::start().await;
+    let (code, out, err) = run(&[
+        "--messages",
+        "800",
+        "--rate",
+        "200/1s",
+        "--replicas",
+        "2",
+        "--kill-every",
+        "1s",
+        "--rabbitmq",
+        &rabbit.url(),
+        "--redis",
+        &redis.url(),
+    ]);
+    assert_eq!(code, Some(0), "{out}{err}");
+    assert!(
+        out.contains("PASSED: 800 of 800 delivered, none lost"),
+        "{out}"
+    );
+    assert!(out.contains("daemons killed"), "{out}");
     assert_eq!(redis.keys().await.expect("Redis answers"), 0);
 }
 

@@ -212,7 +212,7 @@ mod tests {
         assert!(out.contains("amqp://guest:***@127.0.0.1:5672/%2f"), "{out}");
         assert!(!out.contains("guest:guest"), "{out}");
         assert!(
-            out.contains("limits.provider.horizon = \"150ms\"  # default\n"),
+            out.contains("limits.provider.horizon = \"120ms\"  # default\n"),
             "{out}"
         );
         assert!(out.contains("c.toml:17\n"), "{out}");

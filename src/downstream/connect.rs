@@ -4,13 +4,15 @@
 //! would count against the limit. So `WarmConnector` sits between the client's pool and the
 //! network and keeps a shelf of connections that are open, TLS and all, and have carried nothing.
 //! When the pool asks for a new connection it gets one from the shelf, if one is still good:
-//! younger than the idle timeout, not closed by the peer, and silent.
+//! younger than the idle timeout, not closed by the peer, and silent. When the last one is taken the
+//! shelf is filled again in the background, because the number of calls at a time may still grow.
 
 use std::fmt;
 use std::future::ready;
 use std::io;
 use std::path::Path;
 use std::pin::Pin;
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::task::{Context, Poll, Waker};
 use std::time::Duration;
@@ -52,6 +54,10 @@ struct Shelf {
     /// Where they lead to. None: the host differs from message to message.
     origin: Option<Uri>,
     idle_timeout: Duration,
+    /// How many to keep, since the last `warm`.
+    wanted: AtomicUsize,
+    /// A top-up is under way.
+    filling: AtomicBool,
     spare: Mutex<Vec<Spare>>,
 }
 
@@ -85,6 +91,8 @@ impl WarmConnector {
             shelf: Arc::new(Shelf {
                 origin,
                 idle_timeout,
+                wanted: AtomicUsize::new(0),
+                filling: AtomicBool::new(false),
                 spare: Mutex::default(),
             }),
         }
@@ -95,6 +103,7 @@ impl WarmConnector {
         let Some(origin) = self.shelf.origin.clone() else {
             return Ok(());
         };
+        self.shelf.wanted.store(wanted, Ordering::Relaxed);
         let missing = wanted.saturating_sub(self.shelf.discard_stale());
         let opening = stream::iter(0..missing).map(|_| self.open(origin.clone()));
         let mut opening = opening.buffer_unordered(WARM_AT_ONCE);
@@ -119,6 +128,21 @@ impl WarmConnector {
             Some(why) => Err(format!("{opened} of {missing} connections opened: {why}")),
             None => Ok(()),
         }
+    }
+
+    /// Fills the shelf up again in the background. More calls at a time need more connections, and
+    /// a call that has to wait for a handshake misses its slot.
+    fn top_up(&self) {
+        let wanted = self.shelf.wanted.load(Ordering::Relaxed);
+        if wanted == 0 || self.shelf.filling.swap(true, Ordering::Relaxed) {
+            return;
+        }
+        let this = self.clone();
+        tokio::spawn(async move {
+            // What fails here fails for calls too, and they say so.
+            this.warm(wanted, this.connect_timeout).await.ok();
+            this.shelf.filling.store(false, Ordering::Relaxed);
+        });
     }
 
     /// A connection that nobody needed is closed when it is too old, as the pool does with its own.
@@ -156,7 +180,11 @@ impl Service<Uri> for WarmConnector {
     }
 
     fn call(&mut self, to: Uri) -> Self::Future {
-        match self.shelf.take(&to) {
+        let spare = self.shelf.take(&to);
+        if self.shelf.lock().is_empty() {
+            self.top_up();
+        }
+        match spare {
             Some(connection) => Box::pin(ready(Ok(connection))),
             None => self.open(to),
         }

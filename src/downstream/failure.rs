@@ -91,7 +91,9 @@ pub(super) fn connect_detail(error: &(dyn StdError + 'static)) -> String {
 }
 
 /// The innermost error of a kind.
-fn find<'a, T: StdError + 'static>(error: &'a (dyn StdError + 'static)) -> Option<&'a T> {
+pub(super) fn find<'a, T: StdError + 'static>(
+    error: &'a (dyn StdError + 'static),
+) -> Option<&'a T> {
     causes(error)
         .filter_map(|cause| cause.downcast_ref())
         .last()

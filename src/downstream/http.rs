@@ -8,6 +8,8 @@
 //! Redirects are not followed: a 3xx is judged like any code, and permanent by default. No proxy
 //! is used, whatever the environment says. Neither would be the call that the limit counted.
 //!
+//! A call that cannot be written before its gate closes is not written at all (`gate`).
+//!
 //! **Can the client send twice?** It repeats a request by itself in one case: a connection of the
 //! pool died while the request waited for it. hyper hands such a request back only from the queue
 //! before the connection's task has taken it, and once taken it is never handed back, whether a
@@ -26,7 +28,7 @@ use futures::future::BoxFuture;
 use http::header::{DATE, HeaderName, RETRY_AFTER};
 use http::uri::Scheme;
 use http::{HeaderMap, Request, StatusCode, Uri};
-use http_body_util::{BodyExt, Full};
+use http_body_util::BodyExt;
 use hyper::body::{Body, Incoming};
 use hyper_util::client::legacy::connect::{CaptureConnection, capture_connection};
 use hyper_util::client::legacy::{Client, Error};
@@ -34,11 +36,12 @@ use hyper_util::rt::{TokioExecutor, TokioTimer};
 use tokio::time::{Instant, timeout_at};
 
 use super::connect::{WarmConnector, tls};
-use super::failure::Failure;
+use super::failure::{Failure, find};
+use super::gate::Gated;
 use super::options::{HttpOptions, Misconfigured};
 use super::request::Recipe;
 use crate::core::judge::{Judge, Lists, Reply, Silence};
-use crate::ports::downstream::{Call, Downstream, Facts, Judgement, Undecodable};
+use crate::ports::downstream::{Call, Downstream, Facts, Gate, Judgement, TooLate, Undecodable};
 use crate::ports::message::Message;
 
 /// The longest answer that is read to its end. Reading on would cost more than a new connection.
@@ -56,14 +59,14 @@ pub struct HttpDownstream {
 
 /// What a call needs after it was prepared.
 struct Line {
-    client: Client<WarmConnector, Full<Bytes>>,
+    client: Client<WarmConnector, Gated>,
     judge: Judge,
     timeout: Duration,
 }
 
 struct HttpCall {
     line: Arc<Line>,
-    request: Request<Full<Bytes>>,
+    request: Request<Bytes>,
 }
 
 impl HttpDownstream {
@@ -140,26 +143,30 @@ impl fmt::Debug for HttpDownstream {
 }
 
 impl Call for HttpCall {
-    fn send(self: Box<Self>) -> BoxFuture<'static, Judgement> {
+    fn send(self: Box<Self>, gate: Gate) -> BoxFuture<'static, Result<Judgement, TooLate>> {
         let Self { line, request } = *self;
-        Box::pin(async move { line.call(request).await })
+        Box::pin(async move { line.call(request, gate).await })
     }
 }
 
 impl Line {
-    async fn call(&self, mut request: Request<Full<Bytes>>) -> Judgement {
+    async fn call(&self, request: Request<Bytes>, gate: Gate) -> Result<Judgement, TooLate> {
         let deadline = Instant::now() + self.timeout;
+        let mut request = request.map(|body| Gated::new(body, gate));
         let connection = capture_connection(&mut request);
-        match timeout_at(deadline, self.client.request(request)).await {
-            Ok(Ok(answer)) => {
-                let (head, body) = answer.into_parts();
-                // An answer that goes on after the deadline is cut off by dropping it.
-                let whole = matches!(timeout_at(deadline, read_out(body)).await, Ok(true));
-                self.answered(head.status, &head.headers, whole)
-            }
-            Ok(Err(error)) => self.broken(&error, &connection),
-            Err(_) => self.late(&connection),
-        }
+        Ok(
+            match timeout_at(deadline, self.client.request(request)).await {
+                Ok(Ok(answer)) => {
+                    let (head, body) = answer.into_parts();
+                    // An answer that goes on after the deadline is cut off by dropping it.
+                    let whole = matches!(timeout_at(deadline, read_out(body)).await, Ok(true));
+                    self.answered(head.status, &head.headers, whole)
+                }
+                Ok(Err(error)) if find::<TooLate>(&error).is_some() => return Err(TooLate),
+                Ok(Err(error)) => self.broken(&error, &connection),
+                Err(_) => self.late(&connection),
+            },
+        )
     }
 
     fn answered(&self, status: StatusCode, headers: &HeaderMap, whole: bool) -> Judgement {

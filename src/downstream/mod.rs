@@ -6,6 +6,7 @@
 
 mod connect;
 mod failure;
+mod gate;
 mod http;
 mod options;
 mod request;

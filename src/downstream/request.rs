@@ -31,7 +31,6 @@ use http::header::{
     TRAILER, TRANSFER_ENCODING, UPGRADE, USER_AGENT,
 };
 use http::{HeaderMap, HeaderName, HeaderValue, Method, Request, Uri};
-use http_body_util::Full;
 use secrecy::ExposeSecret;
 
 use super::options::{HttpOptions, Misconfigured, ResolvedAuth};
@@ -205,7 +204,7 @@ impl Recipe {
         &self,
         message: &Message,
         facts: Facts<'_>,
-    ) -> Result<Request<Full<Bytes>>, Undecodable> {
+    ) -> Result<Request<Bytes>, Undecodable> {
         let context = if self.any_template {
             Some(self.templates.context(message, facts)?)
         } else {
@@ -235,7 +234,7 @@ impl Recipe {
             Body::Fixed(bytes) => bytes.clone(),
             Body::Made(template) => Bytes::from(render(template)?),
         };
-        let mut request = Request::new(Full::new(body));
+        let mut request = Request::new(body);
         *request.method_mut() = self.method.clone();
         *request.uri_mut() = uri;
         *request.headers_mut() = headers;

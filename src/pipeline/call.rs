@@ -8,6 +8,7 @@ use tracing::warn;
 use crate::core::keeper::Slot;
 use crate::core::outcome::Outcome;
 use crate::core::time::Mono;
+use crate::ports::downstream::Gate;
 use crate::ports::queue::Verdict;
 
 use crate::telemetry::Notice;
@@ -22,30 +23,34 @@ static DEAD: Notice = Notice::new(Duration::from_secs(10));
 /// Sends a job whose slot is due and sees it through.
 pub(super) async fn perform(mut job: Job, slot: Slot, desk: Desk) {
     let started = desk.clock.now();
+    let leave_by = slot.at + desk.late_limit();
     // The last look: between the pacer's decision and this task's turn the machine may have stood
-    // still. A slot that is too late now is lost, never used late.
-    if started.since(slot.at) > desk.late_limit() {
+    // still. A slot that is too late now is lost, never used late. The gate looks once more when
+    // the request is written.
+    if started > leave_by {
         desk.meters.slots_missed.increment(1);
         desk.tell(Inbox::Again(job));
         return;
     }
-    desk.meters.permits.increment(1);
-    desk.meters
-        .slot_lateness_seconds
-        .record(started.since(slot.at).as_secs_f64());
-    job.route
-        .meters
-        .age_seconds
-        .record(started.since(job.delivery.received()).as_secs_f64());
-
     let Some(call) = job.take_call() else {
         job.settle(Verdict::GiveBack);
         return;
     };
     let under_way = job.route.begin_call();
-    let judgement = call.send().await;
+    let sent = call.send(Gate::new(desk.clock, leave_by)).await;
     drop(under_way);
+    let Ok(judgement) = sent else {
+        desk.meters.slots_missed.increment(1);
+        again(job, &desk, None);
+        return;
+    };
 
+    desk.meters.permits.increment(1);
+    desk.meters
+        .slot_lateness_seconds
+        .record(started.since(slot.at).as_secs_f64());
+    let age = started.since(job.delivery.received());
+    job.route.meters.age_seconds.record(age.as_secs_f64());
     let meters = &job.route.meters;
     meters
         .call_seconds

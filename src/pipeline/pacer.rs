@@ -11,7 +11,7 @@ use std::time::Duration;
 
 use futures::future::BoxFuture;
 use tokio::sync::{broadcast, mpsc, oneshot};
-use tracing::{debug, error, warn};
+use tracing::{debug, error, info, warn};
 
 use crate::core::keeper::{Keeper, Outlook, Phase, Tally, Wait};
 use crate::core::lane::{Lane, Step};
@@ -242,7 +242,7 @@ impl Pacer {
         match answer {
             Ok(answer) => {
                 if answer.guarded {
-                    warn!(limit = %self.limit.name, "the schedule was new, lost, or its clock stepped; it starts again behind its guard");
+                    self.tell_guarded();
                 }
                 let denied = self.lane.keeper().tally().denied;
                 self.lane.answered(&answer, now);
@@ -255,6 +255,16 @@ impl Pacer {
                 debug!(limit = %self.limit.name, %error, "no lease");
                 self.lane.failed(now);
             }
+        }
+    }
+
+    /// At the start a schedule that is not there yet is nothing to worry about.
+    fn tell_guarded(&self) {
+        let limit = &self.limit.name;
+        if self.lane.keeper().clock().is_known() {
+            warn!(%limit, "the schedule was lost, or its clock stepped: starting it again behind its guard");
+        } else {
+            info!(%limit, "no schedule yet: starting one behind its guard");
         }
     }
 

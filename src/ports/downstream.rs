@@ -8,8 +8,10 @@ use std::time::Duration;
 
 use futures::future::BoxFuture;
 
+use super::clock::Clock;
 use super::message::Message;
 use crate::core::outcome::Outcome;
+use crate::core::time::Mono;
 
 /// What a template may use besides the message.
 #[derive(Clone, Copy, Debug)]
@@ -43,11 +45,46 @@ pub struct Judgement {
     pub maybe_delivered: bool,
 }
 
+/// Until when a call may leave.
+#[derive(Clone, Copy, Debug)]
+pub struct Gate {
+    clock: Clock,
+    leave_by: Mono,
+}
+
+impl Gate {
+    /// A gate that closes right after `leave_by`.
+    #[must_use]
+    pub const fn new(clock: Clock, leave_by: Mono) -> Self {
+        Self { clock, leave_by }
+    }
+
+    /// A gate that never closes, for calls that no limit counts.
+    #[must_use]
+    pub const fn open(clock: Clock) -> Self {
+        Self {
+            clock,
+            leave_by: Mono::from_micros(u64::MAX),
+        }
+    }
+
+    /// Whether it is too late to leave.
+    #[must_use]
+    pub fn is_closed(&self) -> bool {
+        self.clock.now() > self.leave_by
+    }
+}
+
+/// The call was held back: not a byte of it has left, and its slot is lost.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
+#[error("the slot had passed before the request could be written")]
+pub struct TooLate;
+
 /// A request that only has to be sent.
 pub trait Call: Send {
-    /// Sends it. Ends within the downstream's own timeout. Nothing is written before the first
-    /// poll, and the caller polls at the slot.
-    fn send(self: Box<Self>) -> BoxFuture<'static, Judgement>;
+    /// Sends it, if it can leave while `gate` is open. Ends within the downstream's own timeout.
+    /// Nothing is written before the first poll, and the caller polls at the slot.
+    fn send(self: Box<Self>, gate: Gate) -> BoxFuture<'static, Result<Judgement, TooLate>>;
 }
 
 /// A rate-limited service that messages go to.

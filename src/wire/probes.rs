@@ -12,7 +12,7 @@ use crate::limiter;
 use crate::ports::downstream::Downstream as _;
 use crate::queue::rabbit::probe::{self, QueueState};
 use crate::queue::rabbit::{RabbitOptions, RouteOptions};
-use crate::settings::types::{LimitBackend, QueueBackend};
+use crate::settings::types::{Downstream, LimitBackend, QueueBackend, Route};
 use crate::settings::{Faults, KeyPath, Loaded};
 
 /// The faults of a configuration that only a backend can find, at their places.
@@ -125,8 +125,8 @@ fn told(report: limiter::redis::Report) -> String {
     said
 }
 
-const fn http_bound(route: &crate::settings::types::Route) -> Duration {
-    let crate::settings::types::Downstream::Http(http) = &route.downstream;
+const fn http_bound(route: &Route) -> Duration {
+    let Downstream::Http(http) = &route.downstream;
     http.connect_timeout.get()
 }
 

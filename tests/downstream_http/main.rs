@@ -13,7 +13,8 @@ use std::collections::BTreeMap;
 use std::time::Duration;
 
 use sluiced::downstream::{HttpDownstream, HttpOptions};
-use sluiced::ports::downstream::{Downstream, Facts, Judgement};
+use sluiced::ports::clock::Clock;
+use sluiced::ports::downstream::{Downstream, Facts, Gate, Judgement};
 use sluiced::ports::message::{Message, Properties};
 use sluiced::settings::types::Outcomes;
 
@@ -60,5 +61,8 @@ async fn call(downstream: &HttpDownstream) -> Judgement {
         attempt: 1,
     };
     let prepared = downstream.prepare(&message(), facts).unwrap();
-    tokio::time::timeout(BOUND, prepared.send()).await.unwrap()
+    tokio::time::timeout(BOUND, prepared.send(Gate::open(Clock::start())))
+        .await
+        .unwrap()
+        .unwrap()
 }

@@ -111,7 +111,8 @@ async fn warm_connections_have_their_handshake_behind_them() {
     assert_eq!(peer.seen.requests(), 0);
     let calls = futures::future::join_all((0..2).map(|_| call(&downstream))).await;
     assert!(calls.iter().all(|c| c.detail == "200 OK"), "{calls:?}");
-    assert_eq!(peer.seen.connections(), 2);
+    // Two were used; taking the last one filled the shelf again.
+    assert!((2..=4).contains(&peer.seen.connections()));
 }
 
 #[tokio::test]

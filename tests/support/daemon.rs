@@ -19,7 +19,7 @@ use super::wait::{eventually, within};
 pub const LONG: Duration = Duration::from_secs(60);
 
 /// What a schedule that nobody used before says.
-pub const NEW_SCHEDULE: &str = "the schedule was new";
+pub const NEW_SCHEDULE: &str = "the schedule was lost";
 
 /// A configuration as an operator would write it.
 #[derive(Clone, Debug)]

@@ -2,7 +2,8 @@
 
 use std::time::Duration;
 
-use tokio::time::sleep;
+use futures::FutureExt;
+use tokio::time::{Instant, Interval, interval_at, sleep};
 
 use super::broker::{Broker, BrokerError};
 use super::config::{self, Servers};
@@ -76,10 +77,17 @@ impl Run<'_> {
             args.messages, self.name, args.replicas, args.rate
         ))?;
         let before = self.script_calls().await?;
-        self.start_replicas()?;
-        let finished = finished(args, &self.provider, &mut self.fleet);
+        let daemons = Daemons {
+            common: args.common(&self.provider, &self.name),
+            servers: self.servers,
+            prefix: &self.name,
+            scratch: &self.scratch,
+        };
+        self.fleet.replicas = daemons.start_all(args.replicas)?;
+        let mut killed = 0;
+        let work = finished(args, &self.provider, &mut self.fleet, daemons, &mut killed);
         screen
-            .follow(&self.provider, args.goal(), || None, finished)
+            .follow(&self.provider, args.goal(), || None, work)
             .await??;
         for name in self.fleet.stop().await? {
             screen.say(&format!("{name} did not stop by itself and was killed"))?;
@@ -89,6 +97,7 @@ impl Run<'_> {
             script_calls: after.saturating_sub(before),
             left: self.ready(&self.name).await?,
             dead: self.ready(&format!("{}.dead", self.name)).await?,
+            killed,
         };
         Ok(Proof {
             rate: args.rate,
@@ -119,17 +128,6 @@ impl Run<'_> {
         calls.map_err(|source| redis(self.servers, source))
     }
 
-    fn start_replicas(&mut self) -> Result<(), DemoError> {
-        let common = self.args.common(&self.provider, &self.name);
-        for number in 1..=self.args.replicas {
-            let name = format!("replica {number}");
-            let text = config::replica(&common, self.servers, &self.name, &name);
-            let replica = Replica::start(&self.scratch, &name, &text)?;
-            self.fleet.replicas.push(replica);
-        }
-        Ok(())
-    }
-
     /// Stops what still runs; removes the queues and the keys.
     async fn clean_up(&mut self) -> Result<(), DemoError> {
         self.fleet.stop().await?;
@@ -143,12 +141,69 @@ impl Run<'_> {
     }
 }
 
+/// What every daemon of a run is started with.
+struct Daemons<'a> {
+    common: config::Common,
+    servers: Servers<'a>,
+    prefix: &'a str,
+    scratch: &'a Scratch,
+}
+
+impl Daemons<'_> {
+    fn start_all(&self, count: u16) -> Result<Vec<Replica>, DemoError> {
+        (1..=count)
+            .map(|number| self.start(&format!("replica {number}")))
+            .collect()
+    }
+
+    fn start(&self, name: &str) -> Result<Replica, DemoError> {
+        let text = config::replica(&self.common, self.servers, self.prefix, name);
+        Ok(Replica::start(self.scratch, name, &text)?)
+    }
+}
+
+/// Kills one daemon after the other at a fixed pace and puts a new one in its place at once.
+struct Killer<'a> {
+    daemons: Daemons<'a>,
+    due: Option<Interval>,
+    killed: &'a mut u64,
+}
+
+impl<'a> Killer<'a> {
+    fn new(every: Option<Duration>, daemons: Daemons<'a>, killed: &'a mut u64) -> Self {
+        // The first victim has had its time to come up.
+        let due = every.map(|every| interval_at(Instant::now() + every, every));
+        Self {
+            daemons,
+            due,
+            killed,
+        }
+    }
+
+    async fn strike(&mut self, fleet: &mut Fleet) -> Result<(), DemoError> {
+        let is_due = self.due.as_mut().map(|due| due.tick().now_or_never());
+        if is_due.flatten().is_none() {
+            return Ok(());
+        }
+        let victim = usize::try_from(*self.killed).unwrap_or(0) % fleet.replicas.len().max(1);
+        if let Some(replica) = fleet.replicas.get_mut(victim) {
+            replica.kill().await?;
+            *replica = self.daemons.start(&replica.name)?;
+            *self.killed += 1;
+        }
+        Ok(())
+    }
+}
+
 /// Waits until every message has arrived; an early end of a replica, or silence, is an error.
 async fn finished(
     args: &DemoArgs,
     provider: &Provider,
     fleet: &mut Fleet,
+    daemons: Daemons<'_>,
+    killed: &mut u64,
 ) -> Result<(), DemoError> {
+    let mut killer = Killer::new(args.kill_every, daemons, killed);
     let (mut calls, mut quiet) = (0, Duration::ZERO);
     loop {
         let live = provider.live();
@@ -175,6 +230,7 @@ async fn finished(
                 log: logs.fold(String::new(), |all, log| all + "\n" + &log),
             });
         }
+        killer.strike(fleet).await?;
         sleep(LOOK_EVERY).await;
         quiet += LOOK_EVERY;
     }

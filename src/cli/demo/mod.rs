@@ -58,6 +58,20 @@ pub struct DemoArgs {
     #[arg(long, value_name = "N", default_value_t = 4,
           value_parser = clap::value_parser!(u16).range(1..=64))]
     pub replicas: u16,
+    /// Kill a daemon without a warning this often, and start another one at once
+    #[arg(long, value_name = "DURATION", requires = "rabbitmq", value_parser = kill_pause)]
+    pub kill_every: Option<Duration>,
+}
+
+/// A shorter pause would kill daemons faster than they start.
+const MIN_KILL_PAUSE: Duration = Duration::from_millis(100);
+
+fn kill_pause(text: &str) -> Result<Duration, String> {
+    let pause = parse_duration(text).map_err(|error| error.to_string())?;
+    if pause < MIN_KILL_PAUSE {
+        return Err(format!("it must be at least {}", Span(MIN_KILL_PAUSE)));
+    }
+    Ok(pause)
 }
 
 /// Why a demo could not be made, as against one that shows something bad.

@@ -25,6 +25,8 @@ pub(super) struct FleetFacts {
     pub(super) left: u64,
     /// Messages in the dead-letter queue.
     pub(super) dead: u64,
+    /// Daemons that were killed on purpose.
+    pub(super) killed: u64,
 }
 
 impl Proof {
@@ -124,6 +126,10 @@ impl FleetFacts {
         let share = ratio(self.script_calls, messages);
         let note = format!("{share:.4} a message");
         let mut rows = vec![row("script calls to Redis", self.script_calls, note)];
+        if self.killed > 0 {
+            let note = "without a warning, each replaced at once".to_owned();
+            rows.push(row("daemons killed", self.killed, note));
+        }
         if self.left > 0 {
             let note = "must be delivered again".to_owned();
             rows.push(row("left in the queue", self.left, note));
@@ -247,6 +253,7 @@ mod tests {
             script_calls: 61,
             left: 1,
             dead: 1,
+            killed: 12,
         });
         for line in proof.to_string().lines() {
             assert!(line.len() <= 79, "{line}");

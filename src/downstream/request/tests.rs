@@ -2,7 +2,6 @@ use std::collections::BTreeMap;
 use std::time::Duration;
 
 use http::uri::Authority;
-use http_body_util::BodyExt;
 use secrecy::SecretString;
 
 use super::*;
@@ -49,14 +48,12 @@ fn with_properties(body: &str, properties: Properties) -> Message {
     }
 }
 
-fn make(options: &HttpOptions, message: &Message) -> Result<Request<Full<Bytes>>, Undecodable> {
+fn make(options: &HttpOptions, message: &Message) -> Result<Request<Bytes>, Undecodable> {
     Recipe::new(options).unwrap().request(message, FACTS)
 }
 
-fn body_of(request: Request<Full<Bytes>>) -> Bytes {
-    futures::executor::block_on(request.into_body().collect())
-        .unwrap()
-        .to_bytes()
+fn body_of(request: Request<Bytes>) -> Bytes {
+    request.into_body()
 }
 
 fn wrong(options: &HttpOptions) -> Misconfigured {

@@ -1,0 +1,99 @@
+//! Medians, and tables that can be pasted into a page.
+
+use std::process::Command;
+
+/// A table of text, with a line for each row.
+#[derive(Debug)]
+pub struct Table {
+    rows: Vec<Vec<String>>,
+}
+
+impl Table {
+    pub fn new(head: &[&str]) -> Self {
+        let mut table = Self { rows: Vec::new() };
+        table.row(head);
+        table
+    }
+
+    pub fn row(&mut self, cells: &[impl ToString]) {
+        self.rows
+            .push(cells.iter().map(ToString::to_string).collect());
+    }
+
+    /// Prints it in Markdown.
+    pub fn print(&self) {
+        let columns = self.rows.first().map_or(0, Vec::len);
+        let widths: Vec<usize> = (0..columns)
+            .map(|column| {
+                let cells = self.rows.iter().filter_map(|row| row.get(column));
+                cells.map(|cell| cell.chars().count()).max().unwrap_or(0)
+            })
+            .collect();
+        for (number, row) in self.rows.iter().enumerate() {
+            let cells: Vec<String> = row
+                .iter()
+                .zip(&widths)
+                .map(|(cell, width)| format!("{cell:<width$}"))
+                .collect();
+            println!("| {} |", cells.join(" | "));
+            if number == 0 {
+                let rule: Vec<String> = widths.iter().map(|width| "-".repeat(*width)).collect();
+                println!("|-{}-|", rule.join("-|-"));
+            }
+        }
+    }
+}
+
+/// The middle one of some values.
+pub fn median(values: &[f64]) -> f64 {
+    percentile(values, 50)
+}
+
+/// A percentile by nearest rank; NaN without values.
+pub fn percentile(values: &[f64], percent: u8) -> f64 {
+    let mut sorted = values.to_vec();
+    sorted.sort_by(f64::total_cmp);
+    sluiced::core::window::percentile(&sorted, percent).unwrap_or(f64::NAN)
+}
+
+/// Says what was measured and on what: results mean nothing without it.
+pub fn headline(what: &str) {
+    let cores = std::thread::available_parallelism().map_or(0, usize::from);
+    let load = std::fs::read_to_string("/proc/loadavg").unwrap_or_default();
+    let load = load.split_whitespace().next().unwrap_or("?").to_owned();
+    let redis = said(Command::new("redis-server").arg("--version"));
+    let redis = redis
+        .split_whitespace()
+        .find_map(|word| word.strip_prefix("v="))
+        .unwrap_or("?")
+        .to_owned();
+    println!("{what}");
+    println!(
+        "{cores} processors for everything, load before the start {load}; Redis {redis}, RabbitMQ {}\n",
+        rabbitmq_version()
+    );
+}
+
+/// From the name of its library directory: asking the program itself would boot a node.
+fn rabbitmq_version() -> String {
+    let entries = std::fs::read_dir("/usr/lib/rabbitmq/lib");
+    let names = entries.into_iter().flatten().flatten();
+    names
+        .filter_map(|entry| {
+            let name = entry.file_name();
+            let version = name
+                .to_string_lossy()
+                .strip_prefix("rabbitmq_server-")?
+                .to_owned();
+            Some(version)
+        })
+        .next()
+        .unwrap_or_else(|| "?".to_owned())
+}
+
+fn said(command: &mut Command) -> String {
+    command
+        .output()
+        .map(|output| String::from_utf8_lossy(&output.stdout).into_owned())
+        .unwrap_or_default()
+}
