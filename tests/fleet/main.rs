@@ -79,7 +79,7 @@ impl Fleet {
         let mut route = Route::new(self.name, self.provider.address());
         route.caller = format!("replica {place}");
         // Few enough that every replica has some to send.
-        route.keys = "prefetch = 50\n".to_owned();
+        route.keys = "prefetch = 100\n".to_owned();
         Daemon::start(&Config {
             rabbit: Some(Rabbit::shared().url()),
             redis: Some(RedisServer::shared().url()),
