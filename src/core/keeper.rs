@@ -226,15 +226,15 @@ impl Keeper {
         self.runs.front().and_then(|run| run.next(&self.pace))
     }
 
-    /// How late a slot may be handed out: the headroom, less what the mapping may be wrong by in
-    /// either direction, less a quarter for the way from here to the downstream.
+    /// How late a call may leave: the headroom, less what the mapping may be wrong by in either
+    /// direction, less an eighth for the way to the downstream (of which only counts by how much
+    /// it varies).
     ///
     /// Slots fall due later by what the mapping may be wrong by. So a call leaves within the
-    /// headroom after the slot's true time, whatever other replicas know of the clock. The way of
-    /// a call takes longer at times; only how much it varies counts.
+    /// headroom after the slot's true time, whatever other replicas know of the clock.
     #[must_use]
     pub fn late_limit(&self, now: Mono) -> Duration {
-        self.pace.headroom() * 3 / 4 - self.doubt(now) * 2
+        self.pace.headroom() * 7 / 8 - self.doubt(now) * 2
     }
 
     /// What the mapping may be wrong by. Half of the headroom is left for being late even if that

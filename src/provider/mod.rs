@@ -29,9 +29,6 @@ use crate::ports::clock::Clock;
 use ledger::Ledger;
 use serve::Desk;
 
-/// The niceness of the thread that stamps calls, where it may be chosen.
-const URGENT: i32 = -10;
-
 /// Why the provider did not start.
 #[derive(Debug, thiserror::Error)]
 pub enum ProviderError {
@@ -143,9 +140,6 @@ fn serve_until(
     desk: Arc<Desk>,
     stop: &CancellationToken,
 ) {
-    // Best effort: a judge that waits for a processor stamps calls later than they came. On Linux
-    // this is about the calling thread alone, and only a privileged process may do it.
-    rustix::process::setpriority_process(None, URGENT).ok();
     let served = runtime.block_on(stop.run_until_cancelled(serve::serve(listener, desk)));
     if let Some(Err(error)) = served {
         tracing::error!(%error, "the provider stopped");
