@@ -20,8 +20,6 @@ use super::time::{Mono, StoreTime, micros};
 
 /// Two asks are at least this far apart, so that a stream of single messages shares round trips.
 const ASK_GAP: Duration = Duration::from_millis(2);
-/// Where so many messages share an ask, the limit hardly binds and asks only cost: three gaps.
-const STREAM: u64 = 32;
 /// After a turn has come by our clock, wait at least this much longer, so that it has come by the
 /// store's.
 const TURN_MARGIN: Duration = Duration::from_micros(200);
@@ -145,8 +143,7 @@ pub struct Keeper {
     leased: u64,
     /// When the ask that is under way was sent, and for how much.
     asking: Option<(Mono, u64)>,
-    /// When the last ask was sent, and for how much.
-    last_ask: Option<(Mono, u64)>,
+    last_ask: Option<Mono>,
     turn: Option<StoreTime>,
     frozen_until: Option<StoreTime>,
     failing: Option<Failing>,
@@ -280,7 +277,7 @@ impl Keeper {
             fence: self.fence,
         };
         self.asking = Some((now, want));
-        self.last_ask = Some((now, want));
+        self.last_ask = Some(now);
         self.tally.asks += 1;
         Some(ask)
     }
@@ -305,10 +302,7 @@ impl Keeper {
             None if demand > self.leased => self.next_turn().min(routine),
             None => routine,
         };
-        Some(self.last_ask.map_or(at, |(last, want)| {
-            let gaps = if want >= STREAM { 3 } else { 1 };
-            at.max(last + ASK_GAP * gaps)
-        }))
+        Some(self.last_ask.map_or(at, |last| at.max(last + ASK_GAP)))
     }
 
     /// When slots may be asked for: at our turn, at the end of a freeze, once the clock is trusted.
