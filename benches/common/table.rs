@@ -46,7 +46,12 @@ impl Table {
 
 /// The middle one of some values.
 pub fn median(values: &[f64]) -> f64 {
-    percentile(values, 50)
+    let mut sorted = values.to_vec();
+    sorted.sort_by(f64::total_cmp);
+    // Of an even number of values, between the two in the middle.
+    let above = sorted.get(sorted.len() / 2);
+    let below = sorted.get(sorted.len().saturating_sub(1) / 2);
+    below.zip(above).map_or(f64::NAN, |(a, b)| a.midpoint(*b))
 }
 
 /// A percentile by nearest rank; NaN without values.
