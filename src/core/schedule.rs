@@ -20,7 +20,7 @@
 use std::num::NonZeroU32;
 use std::time::Duration;
 
-use super::rate::{MAX_WINDOW, Rate};
+use super::rate::{Cost, MAX_WINDOW, Rate};
 use super::time::{StoreTime, micros};
 
 /// How far ahead slots are leased, unless a limit says otherwise.
@@ -55,6 +55,7 @@ pub struct Pace {
     period: u64,
     horizon: u64,
     headroom: u64,
+    spread: u64,
     batch: u64,
 }
 
@@ -76,8 +77,38 @@ impl Pace {
             period,
             horizon,
             headroom,
+            spread: 0,
             batch: u64::try_from(batch).unwrap_or(u64::MAX),
         }
+    }
+
+    /// The same for messages that take up to `most` slots and fire at the last of them. Of a window's
+    /// slots `most - 1` may then have been spent on a message that fires after it, so the period
+    /// grows until `units - (most - 1)` of them fill it. A cost beyond the units counts as those.
+    #[must_use]
+    pub fn with_costs_up_to(self, most: Cost) -> Self {
+        let beyond = (u64::from(most.get()) - 1).min(self.units - 1);
+        let period = u128::from(self.period) * u128::from(self.units);
+        let period = period.div_ceil(u128::from(self.units - beyond));
+        let period = u64::try_from(period).unwrap_or(u64::MAX);
+        Self {
+            period,
+            spread: period - self.period,
+            ..self
+        }
+    }
+
+    /// How far apart the first and the last slot of one message may lie.
+    #[must_use]
+    pub const fn spread(&self) -> Duration {
+        Duration::from_micros(self.spread)
+    }
+
+    /// The units that any window may hold, per second.
+    #[must_use]
+    pub fn per_second(&self) -> f64 {
+        let window = self.period - self.headroom - self.spread;
+        self.units as f64 / Duration::from_micros(window).as_secs_f64()
     }
 
     /// Units per [`Pace::period`].

@@ -251,7 +251,7 @@ impl Judge {
 
     /// A replica is gone, or the run has ended.
     pub(super) fn gone(&mut self, replica: &Replica) {
-        let tally = replica.lane.keeper().tally();
+        let tally = replica.lane.tally();
         self.missed += tally.missed;
         self.burnt += tally.burnt;
         self.guarded += tally.guarded;
@@ -259,7 +259,7 @@ impl Judge {
 
     pub(super) fn crashed(&mut self, replica: &Replica) {
         self.crashes += 1;
-        self.crashed_with += replica.lane.keeper().leased();
+        self.crashed_with += replica.lane.keeper(Row::Main).map_or(0, Keeper::leased);
         self.gone(replica);
     }
 
