@@ -8,6 +8,7 @@ mod checks;
 mod conform;
 mod env;
 mod fault;
+pub mod hours;
 mod layers;
 mod load;
 mod path;
@@ -17,6 +18,7 @@ mod show;
 pub mod text;
 mod tree;
 pub mod types;
+pub mod window;
 
 #[cfg(test)]
 mod tests;
