@@ -13,7 +13,7 @@ mod parse;
 use super::time::StoreTime;
 use super::zone::{Zone, second, store_time};
 
-pub use parse::HoursError;
+pub use parse::{Days, HourRange, HoursError};
 
 const DAY: u32 = 86_400;
 const WEEK: u32 = 7 * DAY;
@@ -43,15 +43,33 @@ pub struct Stretch {
 }
 
 impl OpeningHours {
-    /// Hours from their text: `ranges` such as `08:00-21:00`, `22:00-06:00` (over midnight) or
-    /// `18:30-24:00`, seconds allowed; `days` such as `mon-fri`, `sun` or `mon,wed,sat-sun`, on
-    /// which the ranges begin.
+    /// Open within `ranges` that begin on `days`, by the clock of `zone`.
     ///
     /// # Errors
-    /// When a text is none of these, or there is none: hours that never open are a mistake.
-    pub fn parse<S: AsRef<str>>(ranges: &[S], days: &[S], zone: Zone) -> Result<Self, HoursError> {
-        let open = parse::week(ranges, days)?;
+    /// Without a range: hours that never open are a mistake.
+    pub fn new(ranges: &[HourRange], days: Days, zone: Zone) -> Result<Self, HoursError> {
+        if ranges.is_empty() {
+            return Err(HoursError::NoRange);
+        }
+        let open = parse::week(ranges, days);
         Ok(Self { zone, open })
+    }
+
+    /// The same from texts: see [`HourRange`] and [`Days`].
+    ///
+    /// # Errors
+    /// When a text is wrong, or there is no range or no day.
+    pub fn parse<S: AsRef<str>>(ranges: &[S], days: &[S], zone: Zone) -> Result<Self, HoursError> {
+        let ranges: Vec<HourRange> = ranges
+            .iter()
+            .map(|text| text.as_ref().parse())
+            .collect::<Result<_, _>>()?;
+        let mut named = None;
+        for text in days {
+            let more: Days = text.as_ref().parse()?;
+            named = Some(named.map_or(more, |days: Days| days.and(more)));
+        }
+        Self::new(&ranges, named.ok_or(HoursError::NoDay)?, zone)
     }
 
     /// The zone whose clock counts.

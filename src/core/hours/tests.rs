@@ -129,6 +129,9 @@ fn faults_are_told_apart_and_say_what_would_be_right() {
         ("-8:00-12:00", ""),
         ("08:00:00:00-12:00", "08:00:00:00"),
         ("+8:00-12:00", "+8:00"),
+        ("08:0-12:00", "08:0"),
+        ("008:00-12:00", "008:00"),
+        (":30-12:00", ":30"),
     ] {
         let fault = wrong(&[range], days);
         let expected = HoursError::Time {
@@ -146,6 +149,29 @@ fn faults_are_told_apart_and_say_what_would_be_right() {
         let fault = wrong(&["08:00-21:00"], &[text]);
         assert_eq!(fault, HoursError::Day(day.to_owned()));
     }
+}
+
+#[test]
+fn texts_are_written_back() {
+    for text in [
+        "08:00-21:00",
+        "22:00-06:00",
+        "00:00-24:00",
+        "09:30:05-09:31",
+    ] {
+        assert_eq!(text.parse::<HourRange>().unwrap().to_string(), text);
+    }
+    let loose: HourRange = " 8:00 - 9:05 ".parse().unwrap();
+    assert_eq!(loose.to_string(), "08:00-09:05");
+    for (text, days) in [
+        ("mon", "mon"),
+        ("Mon-FRI", "mon,tue,wed,thu,fri"),
+        ("sat - mon", "mon,sat,sun"),
+        ("wed, sunday", "wed,sun"),
+    ] {
+        assert_eq!(text.parse::<Days>().unwrap().to_string(), days);
+    }
+    assert_eq!("mon-sun".parse(), Ok(Days::ALL));
 }
 
 /// What a person with the list and a clock on the wall would say.
