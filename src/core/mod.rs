@@ -4,7 +4,9 @@
 //! the property tests drive the same code as production.
 
 pub mod acks;
+pub mod calendar;
 pub mod clock;
+pub mod hours;
 pub mod judge;
 pub mod keeper;
 pub mod ladder;
@@ -16,3 +18,4 @@ pub mod retry;
 pub mod schedule;
 pub mod time;
 pub mod window;
+pub mod zone;
