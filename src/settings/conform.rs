@@ -15,7 +15,7 @@ use super::path::KeyPath;
 use super::schema::{Key, Kind, Need, Shape, nearest};
 use super::text::{CostError, Costing, Size};
 use super::tree::{Node, Value};
-use super::window::CalendarUnit;
+use crate::core::calendar::CalendarUnit;
 use crate::core::rate::{Rate, RateError, parse_duration};
 
 /// Whether the value may stay.
@@ -314,9 +314,7 @@ fn scalar(value: &Value, shape: &Shape) -> Result<(), String> {
 /// Why a text is no rate; where it is one by the calendar, which kind takes it.
 fn not_by_the_calendar(error: &RateError) -> String {
     match error {
-        RateError::Window(window, _)
-            if CalendarUnit::ALL.iter().any(|(word, _)| word == window) =>
-        {
+        RateError::Window(window, _) if window.parse::<CalendarUnit>().is_ok() => {
             format!(
                 "window `{window}`: only kind = \"fixed_window\" goes by the calendar; write a duration, such as \"1s\" or \"1d\""
             )

@@ -8,7 +8,6 @@ mod checks;
 mod conform;
 mod env;
 mod fault;
-pub mod hours;
 mod layers;
 mod load;
 mod path;

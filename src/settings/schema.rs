@@ -78,11 +78,12 @@ use Shape::{
     Text, Url, Whole,
 };
 
-use super::hours::{DAY_NAMES, Days, HourRange, MAX_RANGES};
-use super::text::{Percent, ZoneName};
+use super::text::{MAX_DAYS, MAX_RANGES, Percent};
 use super::types::MAX_PRIORITY;
 use super::window::WindowRate;
+use crate::core::hours::{Days, HourRange};
 use crate::core::rate::MAX_UNITS;
+use crate::core::zone::Zone;
 
 const fn key(name: &'static str, shape: Shape, need: Need) -> Key {
     Key { name, shape, need }
@@ -96,6 +97,10 @@ const fn form<T: FromStr<Err: fmt::Display>>() -> Shape {
     })
 }
 
+const ZONE: Shape = Form(|name| {
+    let zone = Zone::named(name);
+    zone.map(drop).map_err(|error| error.to_string())
+});
 const UNITS: Shape = Whole {
     min: 1,
     max: MAX_UNITS as i64,
@@ -215,7 +220,7 @@ pub(super) const TOKEN_BUCKET: &[Key] = &[
 pub(super) const FIXED_WINDOW: &[Key] = &[
     key("rate", form::<WindowRate>(), Required("\"10/1d\"")),
     key("aligned", Flag, Default("false")),
-    key("timezone", form::<ZoneName>(), Optional),
+    key("timezone", ZONE, Optional),
     key("key", Text, Optional),
     key("cost", Cost, Default("1")),
     key("headroom", SPAN_OR_ZERO, Optional),
@@ -267,7 +272,7 @@ pub(super) const ROUTE_KEYS: &[Key] = &[
     key("weights", Named(&WEIGHT), Optional),
     key("open", HOURS, Optional),
     key("days", DAYS, Optional),
-    key("timezone", form::<ZoneName>(), Optional),
+    key("timezone", ZONE, Optional),
     key("denied_headers", Flag, Default("false")),
     key(
         "prefetch",
@@ -317,7 +322,7 @@ const HOURS: Shape = OneOrMore {
 };
 
 const DAYS: Shape = OneOrMore {
-    most: DAY_NAMES.len(),
+    most: MAX_DAYS,
     of: &form::<Days>(),
 };
 

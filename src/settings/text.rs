@@ -11,7 +11,9 @@ use serde::de::{Error, SeqAccess, Unexpected, Visitor};
 use serde::{Deserialize, Deserializer};
 
 use super::window::WindowRate;
+use crate::core::hours::{Days, HourRange};
 use crate::core::rate::{Cost, MAX_UNITS, Rate, parse_duration};
+use crate::core::zone::Zone;
 
 /// A duration written with its unit: `"250ms"`, `"10s"`, `"1h30m"`, `"2d"`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
@@ -145,42 +147,35 @@ impl FromStr for Costing {
     }
 }
 
-/// The name of a time zone in the tz database: `"Europe/Berlin"`, `"UTC"`.
+/// Ranges of opening hours, at least one and at most [`MAX_RANGES`].
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct ZoneName(std::borrow::Cow<'static, str>);
+pub struct Hours(pub Vec<HourRange>);
 
-/// Why a text is no time zone.
-#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
-#[error(
-    "`{0}` is no time zone that this machine or this program knows; write a name of the tz database, such as \"Europe/Berlin\" or \"UTC\""
-)]
-pub struct ZoneError(String);
+/// More ranges in a day than this are a mistake.
+pub(super) const MAX_RANGES: usize = 24;
+/// There are seven days.
+pub(super) const MAX_DAYS: usize = 7;
 
-impl ZoneName {
-    /// Coordinated universal time.
-    pub const UTC: Self = Self(std::borrow::Cow::Borrowed("UTC"));
-
-    /// The name.
-    #[must_use]
-    pub fn as_str(&self) -> &str {
-        &self.0
+impl<'de> Deserialize<'de> for Hours {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+        one_or_more(deserializer, MAX_RANGES).map(Self)
     }
 }
 
-impl FromStr for ZoneName {
-    type Err = ZoneError;
+/// Reads one text of days, or a list of them.
+pub(super) fn days<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Option<Days>, D::Error> {
+    let days: Vec<Days> = one_or_more(deserializer, MAX_DAYS)?;
+    Ok(days.into_iter().reduce(Days::and))
+}
 
-    fn from_str(text: &str) -> Result<Self, ZoneError> {
-        // "local" would be another zone on each machine of a fleet.
-        match jiff::tz::TimeZone::get(text) {
-            Ok(_) if !text.eq_ignore_ascii_case("local") => Ok(Self(text.to_owned().into())),
-            _ => Err(ZoneError(text.to_owned())),
-        }
-    }
+/// Reads the name of a time zone.
+pub(super) fn zone<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Option<Zone>, D::Error> {
+    let name = String::deserialize(deserializer)?;
+    Zone::named(&name).map(Some).map_err(D::Error::custom)
 }
 
 /// Reads one text, or a list of one to `most` of them.
-pub(super) fn one_or_more<'de, D: Deserializer<'de>, T>(
+fn one_or_more<'de, D: Deserializer<'de>, T>(
     deserializer: D,
     most: usize,
 ) -> Result<Vec<T>, D::Error>
@@ -257,7 +252,7 @@ macro_rules! deserialize_from_str {
     )*};
 }
 
-deserialize_from_str!(Percent, WindowRate, ZoneName);
+deserialize_from_str!(Percent, WindowRate);
 
 impl<'de> Deserialize<'de> for Length {
     fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {

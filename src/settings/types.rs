@@ -12,10 +12,11 @@ use std::time::Duration;
 use secrecy::SecretString;
 use serde::Deserialize;
 
-use super::hours::{Days, Hours};
 use super::secrets::Redacted;
-use super::text::{Length, Size, TemplateText, ZoneName};
+use super::text::{self, Hours, Length, Size, TemplateText};
+use crate::core::hours::{Days, HoursError, OpeningHours};
 use crate::core::rate::Rate;
+use crate::core::zone::Zone;
 
 mod limit;
 
@@ -165,9 +166,11 @@ pub struct Route {
     /// When messages may be sent; absent: always.
     pub open: Option<Hours>,
     /// On which days. A range over midnight belongs to the day on which it begins.
+    #[serde(default, deserialize_with = "text::days")]
     pub days: Option<Days>,
     /// Whose clock `open` and `days` follow; absent: UTC.
-    pub timezone: Option<ZoneName>,
+    #[serde(default, deserialize_with = "text::zone")]
+    pub timezone: Option<Zone>,
     /// Write the limit, what remains of it, and when it frees up into headers of a message that is
     /// parked or dead because of a denial.
     #[serde(default)]
@@ -370,10 +373,18 @@ impl Route {
         self.weights.get(tenant).copied().unwrap_or(NonZeroU16::MIN)
     }
 
-    /// Whose clock `open` and `days` follow.
-    #[must_use]
-    pub fn zone(&self) -> &ZoneName {
-        self.timezone.as_ref().unwrap_or(&ZoneName::UTC)
+    /// When messages may be sent; `None`: always. Days without hours are whole days.
+    ///
+    /// # Errors
+    /// Never for a route that was loaded: its hours have a range.
+    pub fn opening_hours(&self) -> Result<Option<OpeningHours>, HoursError> {
+        if self.open.is_none() && self.days.is_none() {
+            return Ok(None);
+        }
+        let whole_day = || "00:00-24:00".parse().map(|range| Hours(vec![range]));
+        let hours = self.open.clone().map_or_else(whole_day, Ok)?;
+        let zone = self.timezone.clone().unwrap_or_else(Zone::utc);
+        OpeningHours::new(&hours.0, self.days.unwrap_or_default(), zone).map(Some)
     }
 
     /// The call timeout of the route's downstream.

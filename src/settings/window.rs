@@ -5,6 +5,7 @@ use std::num::NonZeroU32;
 use std::str::FromStr;
 use std::time::Duration;
 
+use crate::core::calendar::CalendarUnit;
 use crate::core::rate::{MAX_UNITS, Rate, RateError};
 
 /// So many units in each window.
@@ -20,56 +21,19 @@ pub enum WindowRate {
     },
 }
 
-/// A window of the calendar.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum CalendarUnit {
-    Second,
-    Minute,
-    Hour,
-    Day,
-    /// From Monday, as ISO 8601 has it.
-    Week,
-    Month,
-}
-
 const HOUR: u64 = 3600;
 
-impl CalendarUnit {
-    /// All of them, by their words.
-    pub const ALL: [(&'static str, Self); 6] = [
-        ("second", Self::Second),
-        ("minute", Self::Minute),
-        ("hour", Self::Hour),
-        ("day", Self::Day),
-        ("week", Self::Week),
-        ("month", Self::Month),
-    ];
-
-    /// The longest that it can be. A change of the clocks makes no day longer than 25 hours.
-    #[must_use]
-    pub const fn longest(self) -> Duration {
-        Duration::from_secs(match self {
-            Self::Second => 1,
-            Self::Minute => 60,
-            Self::Hour => HOUR,
-            Self::Day => 25 * HOUR,
-            Self::Week => (7 * 24 + 1) * HOUR,
-            Self::Month => (31 * 24 + 1) * HOUR,
-        })
-    }
-
-    /// The word that stands for it.
-    #[must_use]
-    pub const fn word(self) -> &'static str {
-        match self {
-            Self::Second => "second",
-            Self::Minute => "minute",
-            Self::Hour => "hour",
-            Self::Day => "day",
-            Self::Week => "week",
-            Self::Month => "month",
-        }
-    }
+/// The longest that a window of the calendar is as a rule: an hour has up to 90 minutes where
+/// clocks change by 30, a day up to 25 hours.
+const fn longest(unit: CalendarUnit) -> Duration {
+    Duration::from_secs(match unit {
+        CalendarUnit::Second => 1,
+        CalendarUnit::Minute => 60,
+        CalendarUnit::Hour => HOUR * 3 / 2,
+        CalendarUnit::Day => 25 * HOUR,
+        CalendarUnit::Week => (7 * 24 + 1) * HOUR,
+        CalendarUnit::Month => (31 * 24 + 1) * HOUR,
+    })
 }
 
 impl WindowRate {
@@ -87,7 +51,7 @@ impl WindowRate {
     pub const fn longest(self) -> Duration {
         match self {
             Self::Every(rate) => rate.window(),
-            Self::Calendar { each, .. } => each.longest(),
+            Self::Calendar { each, .. } => longest(each),
         }
     }
 }
@@ -109,9 +73,7 @@ impl FromStr for WindowRate {
 
     fn from_str(text: &str) -> Result<Self, WindowRateError> {
         let (units, window) = text.split_once('/').unwrap_or((text, ""));
-        let window = window.trim();
-        let word = CalendarUnit::ALL.iter().find(|(word, _)| *word == window);
-        let Some((_, each)) = word else {
+        let Ok(each) = window.parse() else {
             return text.parse().map(Self::Every).map_err(|error| match error {
                 RateError::Window(window, _) => WindowRateError::Window(window),
                 error => WindowRateError::Rate(error),
@@ -121,7 +83,7 @@ impl FromStr for WindowRate {
         let units = digits.trim().parse::<NonZeroU32>().ok();
         let units = units.filter(|units| units.get() <= MAX_UNITS);
         let units = units.ok_or_else(|| RateError::Units(text.to_owned()))?;
-        Ok(Self::Calendar { units, each: *each })
+        Ok(Self::Calendar { units, each })
     }
 }
 
@@ -129,7 +91,7 @@ impl fmt::Display for WindowRate {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::Every(rate) => rate.fmt(f),
-            Self::Calendar { units, each } => write!(f, "{units}/{}", each.word()),
+            Self::Calendar { units, each } => write!(f, "{units}/{each}"),
         }
     }
 }

@@ -5,8 +5,10 @@ use std::time::Duration;
 
 use serde::Deserialize;
 
+use crate::core::calendar::Calendar;
 use crate::core::rate::{Cost, Rate};
-use crate::settings::text::{Costing, Length, Percent, Quota, TemplateText, ZoneName};
+use crate::core::zone::Zone;
+use crate::settings::text::{self, Costing, Length, Percent, Quota, TemplateText};
 use crate::settings::window::WindowRate;
 
 /// A named budget, shared by every replica and by every route that names it.
@@ -97,7 +99,8 @@ pub struct FixedWindow {
     #[serde(default)]
     pub aligned: bool,
     /// For a rate with a word, such as `"1000/month"`: whose calendar. Absent: UTC.
-    pub timezone: Option<ZoneName>,
+    #[serde(default, deserialize_with = "text::zone")]
+    pub timezone: Option<Zone>,
     /// Absent: one window for all.
     pub key: Option<TemplateText>,
     #[serde(default)]
@@ -163,14 +166,14 @@ pub enum Start {
 }
 
 /// When a fixed window begins.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum WindowStart<'a> {
+#[derive(Clone, Debug)]
+pub enum WindowStart {
     /// At the first call.
     FirstCall,
     /// At multiples of its length since the Unix epoch.
     Epoch,
-    /// With a second, minute, hour, day, week or month of this time zone.
-    Calendar(&'a ZoneName),
+    /// With a second, minute, hour, day, week or month in a time zone.
+    Calendar(Calendar),
 }
 
 /// The headroom of a limit that names none: this part of its window …
@@ -330,10 +333,11 @@ impl TokenBucket {
 impl FixedWindow {
     /// When its windows begin.
     #[must_use]
-    pub fn starts(&self) -> WindowStart<'_> {
+    pub fn starts(&self) -> WindowStart {
         match (self.rate, self.aligned) {
-            (WindowRate::Calendar { .. }, _) => {
-                WindowStart::Calendar(self.timezone.as_ref().unwrap_or(&ZoneName::UTC))
+            (WindowRate::Calendar { each, .. }, _) => {
+                let zone = self.timezone.clone().unwrap_or_else(Zone::utc);
+                WindowStart::Calendar(Calendar::new(each, zone))
             }
             (WindowRate::Every(_), true) => WindowStart::Epoch,
             (WindowRate::Every(_), false) => WindowStart::FirstCall,
