@@ -5,7 +5,9 @@
 
 pub mod acks;
 pub mod budget;
+pub mod calendar;
 pub mod clock;
+pub mod hours;
 pub mod judge;
 pub mod keeper;
 pub mod ladder;
@@ -19,3 +21,4 @@ pub mod retry;
 pub mod schedule;
 pub mod time;
 pub mod window;
+pub mod zone;

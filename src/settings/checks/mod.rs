@@ -8,6 +8,7 @@ mod http;
 mod limits;
 mod routes;
 mod sections;
+mod templates;
 
 use super::fault::{Collector, Severity, Show};
 use super::path::KeyPath;
@@ -39,19 +40,17 @@ pub(super) fn run(settings: &Settings, root: &Node, secrets: &Secrets, faults: &
 impl Checks<'_, '_> {
     /// A fault at the first of `paths` that also looked at the others.
     fn error(&mut self, paths: &[KeyPath], message: impl Into<String>) {
-        self.faults.cross(
-            Severity::Error,
-            self.root,
-            paths,
-            Show::Value,
-            message.into(),
-        );
+        self.fault(paths, Show::Value, message);
     }
 
     /// The same, where the value may be a secret.
     fn hidden_error(&mut self, paths: &[KeyPath], message: impl Into<String>) {
+        self.fault(paths, Show::Key, message);
+    }
+
+    fn fault(&mut self, paths: &[KeyPath], show: Show, message: impl Into<String>) {
         self.faults
-            .cross(Severity::Error, self.root, paths, Show::Key, message.into());
+            .cross(Severity::Error, self.root, paths, show, message.into());
     }
 
     fn warning(&mut self, paths: &[KeyPath], message: impl Into<String>) {

@@ -15,7 +15,7 @@ fn message(body: &str) -> Message {
 
 fn render(source: &str, message: &Message) -> Result<String, Undecodable> {
     let mut templates = Templates::new();
-    let template = templates.add("body", "body", source).unwrap();
+    let template = templates.add("body", source).unwrap();
     templates.render(&template, &templates.context(message, FACTS)?)
 }
 
@@ -191,22 +191,22 @@ fn values_can_be_made_safe_for_where_they_go() {
 
 #[test]
 fn wrong_templates_are_found_when_they_are_compiled() {
-    for (source, part) in [
-        ("{{ body.to", "syntax error in line 1"),
-        ("{{ boddy.to }}", "there is no variable `boddy`"),
-        ("{{ debug() }}", "there is no variable `debug`"),
+    let syntax = WrongTemplate::Syntax {
+        line: 1,
+        detail: "unexpected end of input, expected end of variable block".to_owned(),
+    };
+    let unknown = |name: &str| WrongTemplate::Variable(name.to_owned());
+    for (source, fault) in [
+        ("{{ body.to", syntax),
+        ("{{ boddy.to }}", unknown("boddy")),
+        ("{{ debug() }}", unknown("debug")),
     ] {
-        let error = Templates::new().add("url", "url", source).unwrap_err();
-        assert_eq!(error.key, "url");
-        assert!(error.why.contains(part), "{error}");
+        assert_eq!(check(source), [fault.clone()]);
+        let error = Templates::new().add("url", source).unwrap_err();
+        assert_eq!(error, fault);
     }
-    assert!(
-        Templates::new()
-            .add(
-                "b",
-                "b",
-                "{% for i in range(2) %}{{ i }}{% endfor %}{% set x = 1 %}{{ x }}"
-            )
-            .is_ok()
-    );
+    assert_eq!(check("{{ b }} {{ a }}"), [unknown("a"), unknown("b")]);
+    let fine = "{% for i in range(2) %}{{ i }}{% endfor %}{% set x = 1 %}{{ x }}";
+    assert!(Templates::new().add("b", fine).is_ok());
+    assert_eq!(check(fine), []);
 }
