@@ -169,6 +169,7 @@ fn policy(settings: &Settings, route: &Route) -> Policy {
             max: route.retry.max.get(),
         },
         hold_limit: settings.rabbitmq.ack_timeout.get() / 2,
+        hours: None,
     }
 }
 

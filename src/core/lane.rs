@@ -149,6 +149,21 @@ impl<T: Candidate> Lane<T> {
         out
     }
 
+    /// Makes the messages of `whose`, ready or parked, wait until `until` at least.
+    pub fn defer(&mut self, until: Mono, mut whose: impl FnMut(&T) -> bool) {
+        let keys: Vec<_> = self
+            .parked
+            .range(..(until, 0))
+            .filter(|(_, item)| whose(item))
+            .map(|(key, _)| *key)
+            .collect();
+        let mut deferred = self.ready.extract(&mut whose);
+        deferred.extend(keys.iter().filter_map(|key| self.parked.remove(key)));
+        for item in deferred {
+            self.park(item, until);
+        }
+    }
+
     /// Drops the leases; answers what the store may take back.
     pub fn surrender(&mut self) -> Option<Grant> {
         self.charge = 0;
