@@ -149,6 +149,10 @@ fn paced_limit<'a>(
         .and_then(|limit| settings.limits.get_key_value(limit));
     match limit {
         Some((limit, Limit::Paced(paced))) => Ok((limit, paced)),
+        Some((limit, other)) => Err(WireError::new(
+            format!("limits.{limit}.kind"),
+            format_args!("limits of the kind {} are not built yet", other.kind()),
+        )),
         None => Err(WireError::new(
             format!("routes.{name}.limits"),
             "no limit of that name",

@@ -13,9 +13,10 @@ use serde::de::value::Error as PlainError;
 use super::fault::{Collector, Show};
 use super::path::KeyPath;
 use super::schema::{Key, Kind, Need, Shape, nearest};
-use super::text::Size;
+use super::text::{CostError, Costing, Size};
 use super::tree::{Node, Value};
-use crate::core::rate::{Rate, parse_duration};
+use crate::core::calendar::CalendarUnit;
+use crate::core::rate::{Rate, RateError, parse_duration};
 
 /// Whether the value may stay.
 type Fits = bool;
@@ -34,6 +35,7 @@ pub(super) fn conform(
         Shape::Named(inner) => named(node, inner, path, built_in, faults),
         Shape::Kinds { default, kinds } => kinds_of(node, *default, kinds, path, built_in, faults),
         Shape::List(inner) => list(node, inner, path, built_in, faults),
+        Shape::OneOrMore { most, of } => one_or_more(node, *most, of, path, built_in, faults),
         _ => match scalar(&node.value, shape) {
             Ok(()) => true,
             Err(message) => {
@@ -232,6 +234,26 @@ fn list(
     fits
 }
 
+fn one_or_more(
+    node: &mut Node,
+    most: usize,
+    inner: &'static Shape,
+    path: &KeyPath,
+    built_in: &Node,
+    faults: &mut Collector<'_>,
+) -> Fits {
+    let Value::List(elements) = &node.value else {
+        return conform(node, inner, path, built_in, faults);
+    };
+    let length = elements.len();
+    if (1..=most).contains(&length) {
+        return list(node, inner, path, built_in, faults);
+    }
+    let message = format!("{length} elements in this list; write 1 to {most}, or leave it out");
+    faults.broken(node, path, shown(inner), message);
+    false
+}
+
 /// A value as it would be written, for messages.
 fn literal(value: &Value) -> String {
     match value {
@@ -255,7 +277,9 @@ fn scalar(value: &Value, shape: &Shape) -> Result<(), String> {
             is_text(value)
         }
         Shape::Rate => {
-            written.parse::<Rate>().map_err(|e| e.to_string())?;
+            written
+                .parse::<Rate>()
+                .map_err(|e| not_by_the_calendar(&e))?;
             is_text(value)
         }
         Shape::Size => {
@@ -275,7 +299,27 @@ fn scalar(value: &Value, shape: &Shape) -> Result<(), String> {
             _ => Err(format!("`{written}` is no flag; write true or false")),
         },
         Shape::Choice(words) => choice(&written, words),
+        Shape::Form(check) => is_text(value).and_then(|()| check(&written)),
+        Shape::Cost => match value {
+            Value::Text(_) | Value::Whole(_) => {
+                let read = written.parse::<Costing>();
+                read.map(drop).map_err(|e| e.to_string())
+            }
+            _ => Err(CostError::of(&written).to_string()),
+        },
         _ => is_text(value),
+    }
+}
+
+/// Why a text is no rate; where it is one by the calendar, which kind takes it.
+fn not_by_the_calendar(error: &RateError) -> String {
+    match error {
+        RateError::Window(window, _) if window.parse::<CalendarUnit>().is_ok() => {
+            format!(
+                "window `{window}`: only kind = \"fixed_window\" goes by the calendar; write a duration, such as \"1s\" or \"1d\""
+            )
+        }
+        error => error.to_string(),
     }
 }
 

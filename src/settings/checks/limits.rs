@@ -21,6 +21,7 @@ impl Checks<'_, '_> {
             self.name(&path, name);
             match limit {
                 Limit::Paced(paced) => self.paced(&path, paced),
+                _ => {}
             }
             self.unused(path, name);
         }

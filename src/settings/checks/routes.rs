@@ -80,6 +80,7 @@ impl Checks<'_, '_> {
                     self.error(&[element], format!("`{name}` is named twice; name it once"));
                 }
                 Some(Limit::Paced(limit)) => paced.push((name.clone(), limit.rate.0)),
+                Some(_) => {}
             }
         }
         let defined = route.limits.iter().all(|name| limits.contains_key(name));
