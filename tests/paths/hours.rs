@@ -75,7 +75,7 @@ async fn a_closed_route_waits_for_its_opening_and_another_of_its_limit_does_not(
     broker.publish(shut, numbered(1, 100)).await;
     broker.publish(free, numbered(1, 50)).await;
     let (closed, open) = (Recorder::accepting().await, Recorder::accepting().await);
-    let opening = after(6);
+    let opening = after(8);
     let mut route = Route::new(shut, closed.address);
     route.keys = hours(&opening.in_kathmandu(), &after(86_000).in_kathmandu());
     let routes = vec![route, Route::new(free, open.address)];
@@ -122,7 +122,7 @@ async fn nothing_is_sent_after_closing_and_what_is_held_goes_back() {
     let broker = queue(name, "classic").await;
     broker.publish(name, numbered(1, 1000)).await;
     let downstream = Recorder::accepting().await;
-    let (opened, closing) = (after(0), after(5));
+    let (opened, closing) = (after(0), after(7));
     let mut route = Route::new(name, downstream.address);
     route.keys = hours(&opened.in_kathmandu(), &closing.in_kathmandu());
     let mut daemon = Daemon::start(&config(name, vec![route]));
@@ -161,7 +161,7 @@ async fn a_retry_waits_for_the_opening_and_keeps_its_attempts() {
     .await;
     broker.publish(name, numbered(1, 20)).await;
     // Open for a few seconds, closed for a few, open again.
-    let (opened, closing, again) = (after(0), after(4), after(9));
+    let (opened, closing, again) = (after(0), after(6), after(10));
     let mut route = Route::new(name, downstream.address);
     route.caller = "{{ attempt }}".to_owned();
     route.keys = format!(
@@ -172,7 +172,7 @@ async fn a_retry_waits_for_the_opening_and_keeps_its_attempts() {
         after(80_000).in_kathmandu()
     );
     // Some retries come before the closing, most of them after.
-    route.tables = format!("[routes.{name}.retry]\nbase = \"20s\"\nmax = \"20s\"\n");
+    route.tables = format!("[routes.{name}.retry]\nbase = \"15s\"\nmax = \"15s\"\n");
     let daemon = Daemon::start(&config(name, vec![route]));
     eventually(LONG, "all were accepted", || downstream.count() >= 40).await;
     let calls = downstream.calls();
