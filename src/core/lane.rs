@@ -292,6 +292,33 @@ impl<T: Candidate> Lane<T> {
         out
     }
 
+    /// Makes the messages of `whose`, ready or parked, wait until `until` at least. Those that are
+    /// admitted lapse.
+    pub fn defer(&mut self, until: Mono, mut whose: impl FnMut(&T) -> bool) {
+        let keys: Vec<_> = self
+            .parked
+            .range(..(until, 0))
+            .filter(|(_, item)| whose(item))
+            .map(|(key, _)| *key)
+            .collect();
+        let places: Vec<_> = self
+            .admitted
+            .iter()
+            .filter(|(_, admitted)| whose(&admitted.item))
+            .map(|(place, _)| *place)
+            .collect();
+        for place in places {
+            let lapsed = self.leave(place);
+            self.found
+                .extend(lapsed.map(|admitted| Step::Lapsed(admitted.item)));
+        }
+        let mut deferred = self.ready.extract(&mut whose);
+        deferred.extend(keys.iter().filter_map(|key| self.parked.remove(key)));
+        for item in deferred {
+            self.park(item, until);
+        }
+    }
+
     /// Drops the leases; answers what the store may take back.
     pub fn surrender(&mut self) -> Vec<(Row, Grant)> {
         self.pacing.surrender()
