@@ -26,7 +26,7 @@ pub(super) async fn perform(mut job: Job, slot: Slot, desk: Desk) {
     // The last look: between the pacer's decision and this task's turn the machine may have stood
     // still. A slot that is too late now is lost, never used late. The gate looks once more when
     // the request is written.
-    let leave_by = job.route.door().leave_by(slot.at + desk.late_limit());
+    let leave_by = job.route.door().leave_by(slot.leave_by);
     let Some(leave_by) = leave_by.filter(|leave_by| started <= *leave_by) else {
         desk.meters.slots_missed.increment(1);
         desk.tell(Inbox::Again(job));
@@ -36,9 +36,17 @@ pub(super) async fn perform(mut job: Job, slot: Slot, desk: Desk) {
         job.settle(Verdict::GiveBack);
         return;
     };
+    let mut permit = job.permit.take();
+    if let Some(permit) = &mut permit {
+        permit.sent(true);
+    }
     let under_way = job.route.begin_call();
     let sent = call.send(Gate::new(desk.clock, leave_by)).await;
     drop(under_way);
+    if let Some(mut permit) = permit {
+        // What was certainly not sent is offered back; a call in flight is none any more.
+        permit.sent(sent.as_ref().is_ok_and(|judgement| judgement.maybe_delivered));
+    }
     let Ok(judgement) = sent else {
         desk.meters.slots_missed.increment(1);
         again(job, &desk, None);

@@ -1,6 +1,5 @@
 //! What calls and intakes share with their pacer: where to report, and what time it is.
 
-use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
@@ -8,14 +7,16 @@ use tokio::sync::{mpsc, oneshot};
 use tracing::{debug, info, warn};
 
 use crate::core::clock::ClockMap;
-use crate::core::keeper::Keeper;
+use crate::core::lane::Lane;
+use crate::core::pacing::Row;
 use crate::core::schedule::Grant;
-use crate::core::time::{Mono, StoreTime, micros};
+use crate::core::time::{Mono, StoreTime};
 use crate::ports::clock::Clock;
-use crate::ports::pace::{PaceStore, PacedLimit};
+use crate::ports::pace::PacedLimit;
 use crate::telemetry::Notice;
 use crate::telemetry::meters::LimitMeters;
 
+use super::PacedRows;
 use super::job::Job;
 use super::pacer::{Stopped, lock};
 
@@ -45,36 +46,31 @@ pub(super) enum Inbox {
 #[derive(Clone, Debug)]
 pub(super) struct Desk {
     pub(super) clock: Clock,
-    pub(super) limit: PacedLimit,
-    pub(super) store: Arc<dyn PaceStore>,
+    /// What the lane is called: its paced limit, or its route.
+    pub(super) name: Arc<str>,
+    /// `None`: nothing paces the lane.
+    pub(super) rows: Option<PacedRows>,
     pub(super) meters: Arc<LimitMeters>,
     inbox: mpsc::UnboundedSender<Inbox>,
-    shared: Arc<Shared>,
-}
-
-#[derive(Debug, Default)]
-struct Shared {
     /// A copy of the pacer's mapping, renewed with every answer of the store.
-    map: Mutex<ClockMap>,
-    /// How late a slot may be used, in microseconds.
-    late_limit: AtomicU64,
+    map: Arc<Mutex<ClockMap>>,
 }
 
 impl Desk {
     pub(super) fn new(
         clock: Clock,
-        limit: PacedLimit,
-        store: Arc<dyn PaceStore>,
+        name: Arc<str>,
+        rows: Option<PacedRows>,
         meters: Arc<LimitMeters>,
         inbox: mpsc::UnboundedSender<Inbox>,
     ) -> Self {
         Self {
             clock,
-            limit,
-            store,
+            name,
+            rows,
             meters,
             inbox,
-            shared: Arc::default(),
+            map: Arc::default(),
         }
     }
 
@@ -82,28 +78,39 @@ impl Desk {
     /// queue by itself.
     pub(super) fn tell(&self, entry: Inbox) {
         if self.inbox.send(entry).is_err() {
-            debug!(limit = %self.limit.name, "the pacer has stopped");
+            debug!(lane = %self.name, "the pacer has stopped");
         }
     }
 
     /// Renews what calls and intakes know of the store's clock.
-    pub(super) fn learned(&self, keeper: &Keeper, now: Mono) {
-        *lock(&self.shared.map) = keeper.clock().clone();
-        self.shared
-            .late_limit
-            .store(micros(keeper.late_limit(now)), Ordering::Relaxed);
-        let error = keeper.clock().error(now).unwrap_or_default();
+    pub(super) fn learned(&self, lane: &Lane<Job>, now: Mono) {
+        let Some(clock) = lane.clock() else {
+            return;
+        };
+        *lock(&self.map) = clock.clone();
+        let error = clock.error(now).unwrap_or_default();
         self.meters.clock_error_seconds.set(error.as_secs_f64());
     }
 
-    /// How late a slot may be used.
-    pub(super) fn late_limit(&self) -> Duration {
-        Duration::from_micros(self.shared.late_limit.load(Ordering::Relaxed))
+    /// What the mapping may be wrong by.
+    pub(super) fn clock_error(&self, now: Mono) -> Duration {
+        lock(&self.map).error(now).unwrap_or_default()
+    }
+
+    /// The paced limit that counts the slots of a row.
+    pub(super) fn limit(&self, row: Row) -> Option<&PacedLimit> {
+        self.rows.as_ref()?.limit(row)
+    }
+
+    /// The distance of two slots; zero where nothing is paced.
+    pub(super) fn interval(&self) -> Duration {
+        self.limit(Row::Main)
+            .map_or(Duration::ZERO, |limit| limit.pace.interval())
     }
 
     /// The store's time, if it was ever heard.
     pub(super) fn known_store_time(&self, now: Mono) -> Option<StoreTime> {
-        lock(&self.shared.map).to_store(now)
+        lock(&self.map).to_store(now)
     }
 
     /// The store's time. Messages exist only once it was heard, so zero never shows.
@@ -117,26 +124,34 @@ impl Desk {
         self.tell(Inbox::Frozen(local));
         self.meters.freezes.increment(1);
         if let Some(more) = FROZEN.event(self.clock.now()) {
-            info!(limit = %self.limit.name, answer, wait = ?length,
-                "the downstream throttles; the limit is frozen for every replica{more}");
+            let of = if self.rows.is_some() { "the limit is frozen for every replica" } else { "this replica pauses" };
+            info!(lane = %self.name, answer, wait = ?length, "the downstream throttles; {of}{more}");
         }
+        let Some(rows) = self.rows.clone() else {
+            return;
+        };
         let desk = self.clone();
         tokio::spawn(async move {
-            match desk.store.freeze(&desk.limit, length).await {
-                Ok(until) => desk.tell(Inbox::Frozen(until)),
-                Err(error) => {
-                    warn!(limit = %desk.limit.name, %error, "only this replica knows of the freeze");
+            for limit in [Some(&rows.main), rows.reserve.as_ref()].into_iter().flatten() {
+                match rows.store.freeze(limit, length).await {
+                    Ok(until) => desk.tell(Inbox::Frozen(until)),
+                    Err(error) => {
+                        warn!(limit = %limit.name, %error, "only this replica knows of the freeze");
+                    }
                 }
             }
         });
     }
 
     /// Offers an unused tail of a lease to the store; it is lost if others have leased since.
-    pub(super) fn give_back(&self, tail: Grant) {
-        let desk = self.clone();
+    pub(super) fn give_back(&self, row: Row, tail: Grant) {
+        let (Some(rows), Some(limit)) = (self.rows.clone(), self.limit(row).cloned()) else {
+            return;
+        };
+        let meters = Arc::clone(&self.meters);
         tokio::spawn(async move {
-            if let Ok(true) = desk.store.give_back(&desk.limit, tail).await {
-                desk.meters
+            if let Ok(true) = rows.store.give_back(&limit, tail).await {
+                meters
                     .slots_returned
                     .increment(u64::from(tail.count.get()));
             }
@@ -158,6 +173,11 @@ impl Intake {
     /// The store's time, if it was ever heard.
     pub(super) fn store_time(&self, now: Mono) -> Option<StoreTime> {
         self.desk.known_store_time(now)
+    }
+
+    /// What that may be wrong by.
+    pub(super) fn clock_error(&self, now: Mono) -> Duration {
+        self.desk.clock_error(now)
     }
 
     /// Hands in messages, each with the time before which it may not be sent.

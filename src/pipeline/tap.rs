@@ -65,7 +65,6 @@ impl Taps {
     pub(super) fn review(
         &mut self,
         lane: &mut Lane<Job>,
-        outlook: Outlook,
         desk: &Desk,
         now: Mono,
     ) -> Mono {
@@ -78,6 +77,7 @@ impl Taps {
                 continue;
             }
             let max_hold = route.policy.max_hold;
+            let outlook = lane.outlook(now, route.has_claims());
             let blocked = blocked(outlook, max_hold, now);
             let was = *tap;
             // Once closed, it opens a little later than it closed, so that it does not flutter.
@@ -144,11 +144,11 @@ impl Taps {
             }
         }
         if given_back > 0 {
-            warn!(limit = %desk.limit.name, given_back,
+            warn!(lane = %desk.name, given_back,
                 "held for half of the broker's ack timeout; given back to the queue");
         }
         if overnights > 0 {
-            info!(limit = %desk.limit.name, given_back = overnights,
+            info!(lane = %desk.name, given_back = overnights,
                 "closed for longer than a message may be held; given back to the queue");
         }
     }
@@ -201,7 +201,7 @@ fn deny(lane: &mut Lane<Job>, route: &Arc<Route>, wait: Duration, desk: &Desk, n
     }
     debug!(route = %route.name, messages = denied.len(), ?wait, "denied");
     let store_now = desk.store_time(now);
-    let interval = desk.limit.pace.interval();
+    let interval = desk.interval();
     for (place, job) in (0_u32..).zip(denied) {
         job.route.meters.denials.increment(1);
         let verdict = match route.policy.on_denied {
@@ -210,7 +210,7 @@ fn deny(lane: &mut Lane<Job>, route: &Arc<Route>, wait: Duration, desk: &Desk, n
             OnDenied::DeadLetter => {
                 let detail = format!(
                     "the limit `{}` would let it pass in {wait:?}",
-                    desk.limit.name
+                    desk.name
                 );
                 dead(route, &job.history, DeadReason::Denied, detail, store_now)
             }

@@ -3,6 +3,8 @@
 use std::fmt;
 use std::time::Duration;
 
+use crate::core::keeper::Keeper;
+use crate::core::pacing::Row;
 use crate::core::schedule::{Answer, Ask, Pace};
 use crate::core::time::{Mono, StoreTime, micros};
 use crate::core::window::Tally;
