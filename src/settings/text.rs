@@ -112,6 +112,17 @@ pub enum Costing {
     Made(TemplateText),
 }
 
+impl Costing {
+    /// The units, if every message takes the same.
+    #[must_use]
+    pub const fn units(&self) -> Option<u32> {
+        match self {
+            Self::Units(cost) => Some(cost.get()),
+            Self::Made(_) => None,
+        }
+    }
+}
+
 impl Default for Costing {
     fn default() -> Self {
         Self::Units(Cost::ONE)

@@ -49,7 +49,7 @@ impl Checks<'_, '_> {
             ([at, at_span], message)
         } else {
             let message = format!(
-                "a {what} of {} is too short for the default headroom of {}; write a longer one, or a headroom of less than {half}",
+                "this {what} of {} is too short for the default headroom of {}; write a longer one, or a headroom of less than {half}",
                 Span(span),
                 Span(headroom)
             );
