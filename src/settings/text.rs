@@ -243,7 +243,7 @@ impl<'de> Deserialize<'de> for Costing {
             fn visit_u64<E: Error>(self, number: u64) -> Result<Costing, E> {
                 i64::try_from(number)
                     .map_err(|_| E::invalid_value(Unexpected::Unsigned(number), &self))
-                    .and_then(|number| Either.visit_i64(number))
+                    .and_then(|number| Self.visit_i64(number))
             }
         }
 
