@@ -117,7 +117,7 @@ pub fn start(
         let spec = RouteSpec {
             name: Arc::from(name.as_str()),
             queue: Arc::from(route.queue.as_str()),
-            policy: policy(settings, route),
+            policy: policy(settings, name, route)?,
             downstream: Arc::new(downstream(name, route, secrets)?),
             subscription,
             meters: Arc::clone(&meters[name.as_str()]),
@@ -160,8 +160,9 @@ fn paced_limit<'a>(
     }
 }
 
-fn policy(settings: &Settings, route: &Route) -> Policy {
-    Policy {
+fn policy(settings: &Settings, name: &str, route: &Route) -> Result<Policy, WireError> {
+    let hours = route.opening_hours();
+    Ok(Policy {
         max_hold: route.max_hold.get(),
         on_denied: route.on_denied,
         max_age: route.max_age.map(|age| age.get()),
@@ -173,7 +174,8 @@ fn policy(settings: &Settings, route: &Route) -> Policy {
             max: route.retry.max.get(),
         },
         hold_limit: settings.rabbitmq.ack_timeout.get() / 2,
-    }
+        hours: hours.map_err(|e| WireError::new(format!("routes.{name}.open"), e))?,
+    })
 }
 
 fn store(

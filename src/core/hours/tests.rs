@@ -209,7 +209,7 @@ proptest! {
         prop_assume!(!ranges.is_empty() && days.contains(&true));
         let texts: Vec<String> = ranges.iter().copied().map(text).collect();
         let names: Vec<String> = days.iter().zip(["mon", "tue", "wed", "thu", "fri", "sat", "sun"])
-            .filter_map(|(on, name)| on.then(|| name.to_owned()))
+            .filter(|(on, _)| **on).map(|(_, name)| name.to_owned())
             .collect();
         let hours = OpeningHours::parse(&texts, &names, zone.clone()).unwrap();
         let from = (zone.change_after(seed).unwrap_or(seed) - back).max(86_400) / 60 * 60;
