@@ -38,8 +38,6 @@ fn of_route(route: &Route, path: &KeyPath, found: &mut Vec<(KeyPath, &'static st
     let turns = [
         ("priority", route.priority > 0),
         ("fair_by", route.fair_by.is_some()),
-        ("open", route.open.is_some()),
-        ("days", route.days.is_some()),
         ("denied_headers", route.denied_headers),
     ];
     let used = turns.into_iter().filter(|(_, used)| *used);
