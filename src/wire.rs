@@ -2,6 +2,7 @@
 //! probes of `sluiced check --connect`.
 
 mod probes;
+mod unbuilt;
 
 use std::collections::BTreeMap;
 use std::fmt;
@@ -88,6 +89,9 @@ pub fn start(
     clock: Clock,
     health: &Health,
 ) -> Result<Running, WireError> {
+    if let Some((key, why)) = unbuilt::unbuilt(settings).into_iter().next() {
+        return Err(WireError::new(key.to_string(), why));
+    }
     let meters: BTreeMap<Arc<str>, Arc<RouteMeters>> = settings
         .routes
         .keys()
@@ -149,13 +153,9 @@ fn paced_limit<'a>(
         .and_then(|limit| settings.limits.get_key_value(limit));
     match limit {
         Some((limit, Limit::Paced(paced))) => Ok((limit, paced)),
-        Some((limit, other)) => Err(WireError::new(
-            format!("limits.{limit}.kind"),
-            format_args!("limits of the kind {} are not built yet", other.kind()),
-        )),
-        None => Err(WireError::new(
+        Some(_) | None => Err(WireError::new(
             format!("routes.{name}.limits"),
-            "no limit of that name",
+            "no paced limit of that name",
         )),
     }
 }

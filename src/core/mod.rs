@@ -19,6 +19,7 @@ pub mod rate;
 pub mod ready;
 pub mod retry;
 pub mod schedule;
+pub mod sms;
 pub mod time;
 pub mod window;
 pub mod zone;

@@ -81,11 +81,44 @@ fn section(
     built_in: &Node,
     faults: &mut Collector<'_>,
 ) -> Fits {
+    section_of_kind(node, keys, &Kin::default(), path, built_in, faults)
+}
+
+/// The other kinds of a table, for keys that stand in the wrong one.
+#[derive(Default)]
+struct Kin {
+    own: &'static str,
+    all: &'static [Kind],
+}
+
+impl Kin {
+    /// What to say of a key that this kind does not have and others do.
+    fn hint(&self, name: &str) -> Option<String> {
+        let has = |kind: &&Kind| kind.keys.iter().any(|key| key.name == name);
+        let others: Vec<_> = self.all.iter().filter(has).map(|kind| kind.name).collect();
+        let own = self.own;
+        (!others.is_empty()).then(|| {
+            format!(
+                "the kind {own} has no such key; kinds that have it: {}",
+                others.join(", ")
+            )
+        })
+    }
+}
+
+fn section_of_kind(
+    node: &mut Node,
+    keys: &'static [Key],
+    kin: &Kin,
+    path: &KeyPath,
+    built_in: &Node,
+    faults: &mut Collector<'_>,
+) -> Fits {
     let table = node.clone_places();
     let Some(entries) = entries_of(node, path, faults) else {
         return false;
     };
-    unknown(entries, keys.iter().map(|key| key.name), path, faults);
+    unknown(entries, kin, keys.iter().map(|key| key.name), path, faults);
     for key in keys {
         let below = path.join(key.name);
         let Some(value) = entries.get_mut(key.name) else {
@@ -125,6 +158,7 @@ fn stand_in(entries: &mut BTreeMap<String, Node>, key: &Key, path: &KeyPath, bui
 
 fn unknown(
     entries: &mut BTreeMap<String, Node>,
+    kin: &Kin,
     known: impl Iterator<Item = &'static str> + Clone,
     path: &KeyPath,
     faults: &mut Collector<'_>,
@@ -133,14 +167,16 @@ fn unknown(
         if known.clone().any(|key| key == name) {
             return true;
         }
-        let hint = nearest(name, known.clone()).map_or_else(
-            || {
-                let names: Vec<_> = known.clone().collect();
-                format!("known here: {}", names.join(", "))
-            },
-            |near| format!("did you mean `{near}`?"),
-        );
-        let message = format!("unknown key; {hint}");
+        let message = kin.hint(name).unwrap_or_else(|| {
+            let hint = nearest(name, known.clone()).map_or_else(
+                || {
+                    let names: Vec<_> = known.clone().collect();
+                    format!("known here: {}", names.join(", "))
+                },
+                |near| format!("did you mean `{near}`?"),
+            );
+            format!("unknown key; {hint}")
+        });
         faults.broken(node, &path.join(name), Show::Key, message);
         false
     });
@@ -204,7 +240,11 @@ fn kinds_of(
     let Some(kind) = found else {
         return false;
     };
-    section(node, kind.keys, path, built_in, faults);
+    let kin = Kin {
+        own: kind.name,
+        all: kinds,
+    };
+    section_of_kind(node, kind.keys, &kin, path, built_in, faults);
     if let Value::Table(entries) = &mut node.value {
         let name = Node::absent(Value::Text(kind.name.to_owned()));
         entries.insert("kind".to_owned(), name);

@@ -10,12 +10,16 @@
 //! are there for fields that may be missing. Nothing is escaped by itself. Write
 //! `{{ body.to | tojson }}` in a JSON body and `{{ body.to | urlencode }}` in a URL.
 //!
+//! Besides minijinja's filters there are `sms_segments` and `pointer`. What a template names is known
+//! when it is compiled: a variable or a filter that does not exist is found then.
+//!
 //! Numbers: integers from -2^63 to 2^64-1 are exact. A larger one cannot be used (it would be
 //! rounded silently) but does no harm where no template prints it. Fractions are doubles.
 
 mod fault;
 mod filters;
 mod json;
+mod labels;
 
 use std::collections::BTreeMap;
 use std::fmt;
@@ -25,6 +29,7 @@ use minijinja::{AutoEscape, Environment, Error, UndefinedBehavior};
 
 pub use self::fault::WrongTemplate;
 use self::fault::{render_error, unreadable};
+pub use self::labels::{CostOf, Counting, RouteLabels, WrongLabel};
 use crate::ports::downstream::{Facts, Undecodable};
 use crate::ports::message::Message;
 
@@ -66,7 +71,7 @@ pub struct Templates {
     used: Vec<&'static str>,
 }
 
-/// Everything that is wrong with a template, unknown variables by name.
+/// Everything that is wrong with a template: unknown variables by name, then filters.
 #[must_use]
 pub fn check(source: &str) -> Vec<WrongTemplate> {
     let mut templates = Templates::new();
@@ -80,6 +85,7 @@ pub fn check(source: &str) -> Vec<WrongTemplate> {
             .into_iter()
             .filter(|name| !NAMES.contains(&name.as_str()))
             .map(WrongTemplate::Variable)
+            .chain(fault::misused(&templates.environment, source))
             .collect(),
     }
 }
@@ -89,6 +95,20 @@ const CHECKED: &str = "template";
 
 /// What templates see of one message.
 pub struct Context(Value);
+
+impl Context {
+    /// For where no template looks at anything.
+    fn empty() -> Self {
+        Self(Value::UNDEFINED)
+    }
+}
+
+impl Template {
+    /// What errors call it.
+    fn name(&self) -> &str {
+        &self.0
+    }
+}
 
 impl fmt::Debug for Templates {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
@@ -121,6 +141,8 @@ impl Templates {
         environment.set_formatter(filters::print);
         environment.add_filter("urlencode", filters::urlencode);
         environment.add_filter("tojson", filters::tojson);
+        environment.add_filter("pointer", filters::pointer);
+        environment.add_filter("sms_segments", filters::sms_segments);
         // It prints the whole context, message and all.
         environment.remove_global("debug");
         Self {
@@ -138,6 +160,9 @@ impl Templates {
             .add_template_owned(name.to_owned(), source.to_owned())
             .map_err(|error| unreadable(&error))?;
         let variables = self.variables(name).map_err(|error| unreadable(&error))?;
+        if let Some(wrong) = fault::misused(&self.environment, source).into_iter().next() {
+            return Err(wrong);
+        }
         for variable in variables {
             let known = NAMES.iter().find(|known| **known == variable);
             let Some(known) = known else {

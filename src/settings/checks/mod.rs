@@ -3,12 +3,14 @@
 //! Each check says what is wrong and what would be right, and names every key that it looked at:
 //! the collector drops a complaint about a value that is only a stand-in for a broken one.
 
+mod budgets;
 mod files;
 mod http;
 mod limits;
 mod routes;
 mod sections;
 mod templates;
+mod turns;
 
 use super::fault::{Collector, Severity, Show};
 use super::path::KeyPath;

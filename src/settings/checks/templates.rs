@@ -21,7 +21,7 @@ impl Checks<'_, '_> {
         for wrong in template::check(text) {
             let near = match &wrong {
                 WrongTemplate::Variable(name) => nearest(name, NAMES).map(|near| (name, near)),
-                WrongTemplate::Syntax { .. } => None,
+                _ => None,
             };
             let message = near.map_or_else(
                 || wrong.to_string(),

@@ -312,13 +312,6 @@ impl Paced {
         let rate: Rate = self.rate.0;
         rate.headroom_with_cost(self.headroom.get(), self.largest_cost())
     }
-
-    /// The units of each window that only urgent messages may take: the reserve, rounded up.
-    #[must_use]
-    pub fn reserved(&self) -> u32 {
-        let units = self.rate.0.units().get();
-        self.reserve.map_or(0, |share| share.of(units))
-    }
 }
 
 impl TokenBucket {
