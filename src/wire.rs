@@ -2,6 +2,7 @@
 //! probes of `sluiced check --connect`.
 
 mod probes;
+mod lanes;
 mod unbuilt;
 
 use std::collections::BTreeMap;
@@ -10,23 +11,22 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
+use self::lanes::{Lanes, paced_limit};
 use crate::core::keeper::Phase;
-use crate::core::rate::Rate;
 use crate::core::retry::Backoff;
-use crate::core::schedule::Pace;
 use crate::downstream::{HttpDownstream, HttpOptions, ResolvedAuth};
 use crate::limiter::memory::MemoryPaceStore;
 use crate::limiter::redis::{RedisOptions, RedisPaceStore};
-use crate::pipeline::{LaneSpec, Pipeline, Policy, RouteSpec};
+use crate::pipeline::{Pipeline, Policy, RouteSpec};
 use crate::ports::clock::Clock;
-use crate::ports::pace::{PaceStore, PacedLimit};
+use crate::ports::pace::PaceStore;
 use crate::ports::queue::Subscription;
 use crate::queue::embedded::{EmbeddedOptions, EmbeddedQueue, Input};
 use crate::queue::events::QueueEvents;
 use crate::queue::rabbit::{RabbitOptions, RabbitQueue, RouteOptions};
 use crate::settings::secrets::{Identity, Secrets};
 use crate::settings::types::{
-    Downstream, Limit, LimitBackend, Paced, QueueBackend, Route, Settings,
+    Downstream, LimitBackend, Paced, QueueBackend, Route, Settings,
 };
 use crate::telemetry::health::Health;
 use crate::telemetry::meters::RouteMeters;
@@ -109,64 +109,50 @@ pub fn start(
         health.target("rabbitmq", queue.link());
     }
 
-    let mut lanes: BTreeMap<&str, LaneSpec> = BTreeMap::new();
+    let mut lanes = Lanes::new(settings, store, Arc::new(lanes::NoBudgets))?;
     for (name, route) in &settings.routes {
-        let (limit_name, paced) = paced_limit(settings, name, route)?;
-        let subscription = queues.subscribe(name, route, paced.rate.0)?;
+        let paced = paced_limit(settings, route).map(|(_, paced)| paced);
+        let prefetch = paced.map_or(route.prefetch_unpaced(), |paced| {
+            route.prefetch_for(paced.rate.0)
+        });
+        let subscription = queues.subscribe(name, route, prefetch)?;
         health.component(&format!("route {name}"), subscription.link());
         let spec = RouteSpec {
             name: Arc::from(name.as_str()),
             queue: Arc::from(route.queue.as_str()),
-            policy: policy(settings, name, route)?,
+            policy: policy(settings, name, route, prefetch, paced)?,
+            counting: lanes.counting(name, route)?,
             downstream: Arc::new(downstream(name, route, secrets)?),
             subscription,
             meters: Arc::clone(&meters[name.as_str()]),
         };
-        lanes
-            .entry(limit_name)
-            .or_insert_with(|| LaneSpec {
-                limit: PacedLimit {
-                    name: Arc::from(limit_name),
-                    pace: Pace::new(paced.rate.0, paced.headroom.get(), paced.horizon.get()),
-                },
-                store: Arc::clone(&store),
-                routes: Vec::new(),
-            })
-            .routes
-            .push(spec);
+        lanes.add(route, spec);
     }
     let phase = Phase::new(rand::random());
-    let pipeline = Pipeline::start(lanes.into_values().collect(), clock, phase, health)
+    let pipeline = Pipeline::start(lanes.into_specs(), clock, phase, health)
         .map_err(|e| WireError::new("the pipeline cannot be started", e))?;
     Ok(Running { pipeline, settled })
 }
 
-/// The one paced limit of a route.
-fn paced_limit<'a>(
-    settings: &'a Settings,
+fn policy(
+    settings: &Settings,
     name: &str,
-    route: &'a Route,
-) -> Result<(&'a str, &'a Paced), WireError> {
-    let limit = route
-        .limits
-        .first()
-        .and_then(|limit| settings.limits.get_key_value(limit));
-    match limit {
-        Some((limit, Limit::Paced(paced))) => Ok((limit, paced)),
-        Some(_) | None => Err(WireError::new(
-            format!("routes.{name}.limits"),
-            "no paced limit of that name",
-        )),
-    }
-}
-
-fn policy(settings: &Settings, name: &str, route: &Route) -> Result<Policy, WireError> {
+    route: &Route,
+    prefetch: u16,
+    paced: Option<&Paced>,
+) -> Result<Policy, WireError> {
+    let reserve = paced.filter(|paced| paced.reserve.is_some());
     let hours = route.opening_hours();
     Ok(Policy {
         max_hold: route.max_hold.get(),
         on_denied: route.on_denied,
         max_age: route.max_age.map(|age| age.get()),
         on_expired: route.on_expired,
+        on_invalid: route.on_invalid,
+        priority: route.priority,
+        urgent_from: reserve.map(|paced| paced.reserve_priority),
+        prefetch,
+        denied_headers: route.denied_headers,
         max_body: route.max_body.0,
         max_attempts: route.max_attempts,
         retry: Backoff {
@@ -305,11 +291,11 @@ impl Queues {
         &self,
         name: &str,
         route: &Route,
-        rate: Rate,
+        prefetch: u16,
     ) -> Result<Arc<dyn Subscription>, WireError> {
         match self {
             Self::Rabbit(queue) => queue
-                .subscribe(route_options(name, route, route.prefetch_for(rate)))
+                .subscribe(route_options(name, route, prefetch))
                 .map_err(|e| WireError::new(format!("routes.{name}"), e)),
             Self::Embedded {
                 input,
@@ -323,7 +309,7 @@ impl Queues {
                 };
                 let options = EmbeddedOptions {
                     route: name.to_owned(),
-                    prefetch: route.prefetch_for(rate),
+                    prefetch,
                     leftover: Some(leftover.clone()),
                 };
                 let events = Arc::clone(events);

@@ -91,9 +91,16 @@ impl Pace {
         let period = u128::from(self.period) * u128::from(self.units);
         let period = period.div_ceil(u128::from(self.units - beyond));
         let period = u64::try_from(period).unwrap_or(u64::MAX);
+        self.with_spread(Duration::from_micros(period - self.period))
+    }
+
+    /// The same where what a message takes lies up to so far apart: that much later a call may be.
+    #[must_use]
+    pub const fn with_spread(self, spread: Duration) -> Self {
+        let spread = micros(spread);
         Self {
-            period,
-            spread: period - self.period,
+            period: self.period + spread,
+            spread,
             ..self
         }
     }
