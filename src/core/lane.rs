@@ -24,7 +24,7 @@ use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use super::clock::ClockMap;
 use super::keeper::{Keeper, Outlook, Slot, Tally};
 use super::pacing::{Pacing, Row};
-use super::petitions::{BATCH_MAX, Petitions};
+use super::petitions::{BATCH_MAX, Petitions, Room};
 use super::ready::{Candidate, Ready, Sum};
 use super::schedule::{Answer, Ask, Grant};
 use super::time::{Mono, StoreTime};
@@ -417,13 +417,13 @@ impl<T: Candidate> Lane<T> {
             return Err(None);
         };
         let heartbeat = petitions.next_heartbeat().unwrap_or(open).max(open);
-        let slots = match self.slots_to_fill(petitions, now) {
-            Ok(slots) if open <= now => slots,
+        let room = match self.slots_to_fill(petitions, now) {
+            Ok(room) if open <= now => room,
             Ok(_) => return Err(Some(open)),
-            Err(_) if heartbeat <= now => 0,
+            Err(_) if heartbeat <= now => Room::NONE,
             Err(next) => return Err([next, Some(heartbeat)].into_iter().flatten().min()),
         };
-        let batch = self.batch(slots, now);
+        let batch = self.batch(room, now);
         if batch.is_empty() && heartbeat > now {
             // Only messages that nobody must be asked for came first.
             return Err(Some(if self.found.is_empty() { heartbeat } else { now }));
@@ -438,14 +438,14 @@ impl<T: Candidate> Lane<T> {
     }
 
     /// How many slots lack a message that may be sent.
-    fn slots_to_fill(&self, petitions: &Petitions, now: Mono) -> Result<usize, Option<Mono>> {
+    fn slots_to_fill(&self, petitions: &Petitions, now: Mono) -> Result<Room, Option<Mono>> {
         let Some(best) = self.ready.peek().filter(|_| self.ready.sum().claims > 0) else {
             return Err(None);
         };
         if !self.pacing.is_paced() {
             return match self.pacing.outlook(now, petitions.clock()) {
                 Outlook::Until(at, _) => Err(Some(at)),
-                Outlook::Open | Outlook::OutOfReach(_) => Ok(BATCH_MAX),
+                Outlook::Open | Outlook::OutOfReach(_) => Ok(Room::ALL),
             };
         }
         // Those that would go before it have their slots; it takes the place of any other.
@@ -460,12 +460,12 @@ impl<T: Candidate> Lane<T> {
 
     /// Takes the messages out that so many slots should be filled with: those that must be asked
     /// for, and a few more than that if many are denied. The others are admitted at once.
-    fn batch(&mut self, slots: usize, now: Mono) -> Vec<T> {
+    fn batch(&mut self, room: Room, now: Mono) -> Vec<T> {
         let Some(petitions) = &self.petitions else {
             return Vec::new();
         };
-        let (mut slots, mut units, mut batch) = (slots, 0, Vec::new());
-        let mut wanted = petitions.candidates(slots);
+        let (mut room, mut units, mut batch) = (room, 0, Vec::new());
+        let mut wanted = petitions.candidates(room);
         while units < wanted && batch.len() < BATCH_MAX {
             let Some(item) = self.ready.pop() else {
                 break;
@@ -478,8 +478,8 @@ impl<T: Candidate> Lane<T> {
                 units += cost;
                 batch.push(item);
             } else {
-                slots = slots.saturating_sub(cost);
-                wanted = petitions.candidates(slots);
+                room = room.without(cost);
+                wanted = petitions.candidates(room);
                 self.admissions += 1;
                 let place = place(&item, self.admissions);
                 let until = Mono::from_micros(u64::MAX);
@@ -543,5 +543,7 @@ fn dismiss<T: Candidate>(item: T) -> Step<T> {
     }
 }
 
+#[cfg(test)]
+mod bench;
 #[cfg(test)]
 mod tests;

@@ -22,11 +22,42 @@ const BATCH: usize = 64;
 pub const BATCH_MAX: usize = 256;
 /// The most candidates for one slot.
 const CANDIDATES_MAX: usize = 16;
+/// If all of a batch are granted although most were denied before, no more than so many times what
+/// the slots within their headroom can take.
+const SURPLUS: usize = 4;
 /// The first wait after a failure; it doubles up to [`BACKOFF_MAX`].
 const BACKOFF_MIN: Duration = Duration::from_millis(50);
 const BACKOFF_MAX: Duration = Duration::from_secs(2);
 /// Shares are counted in parts of this.
 const WHOLE: u64 = 1024;
+
+/// What a batch is for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Room {
+    /// Slots that lack a message.
+    pub slots: usize,
+    /// No more messages than this.
+    pub most: usize,
+}
+
+impl Room {
+    /// For as many as there are.
+    pub const ALL: Self = Self {
+        slots: BATCH_MAX,
+        most: BATCH_MAX,
+    };
+    /// For nobody: only to hear what time it is.
+    pub const NONE: Self = Self { slots: 0, most: 0 };
+
+    /// What is left once a slot or more went to a message that must not be asked for.
+    #[must_use]
+    pub const fn without(self, slots: usize) -> Self {
+        Self {
+            slots: self.slots.saturating_sub(slots),
+            ..self
+        }
+    }
+}
 
 /// The asking of one lane.
 #[derive(Clone, Debug)]
@@ -119,11 +150,10 @@ impl Petitions {
     }
 
     /// How many slots to ask for candidates for, given the slots that nothing is admitted for.
-    /// `None`: not yet, but at that time.
     ///
     /// # Errors
-    /// When to look again.
-    pub fn slots_to_fill(&self, open: &[Mono], now: Mono) -> Result<usize, Option<Mono>> {
+    /// When to look again, if it is too early.
+    pub fn slots_to_fill(&self, open: &[Mono], now: Mono) -> Result<Room, Option<Mono>> {
         let Some(&first) = open.first() else {
             return Err(None);
         };
@@ -131,8 +161,11 @@ impl Petitions {
         if from > now {
             return Err(Some(from));
         }
-        let reach = now + self.reach().max(self.lead());
-        Ok(open.iter().take_while(|slot| **slot <= reach).count().max(1))
+        let within = |reach| open.iter().take_while(|slot| **slot <= now + reach).count();
+        Ok(Room {
+            slots: within(self.reach().max(self.lead())).max(1),
+            most: within(self.headroom * 3 / 4).max(1) * SURPLUS,
+        })
     }
 
     /// The most slots that are worth looking at.
@@ -141,13 +174,17 @@ impl Petitions {
         BATCH
     }
 
-    /// How many messages to ask for so that about `slots` are granted.
+    /// How many messages to ask for so that about as many are granted as there are slots.
     #[must_use]
-    pub fn candidates(&self, slots: usize) -> usize {
+    pub fn candidates(&self, room: Room) -> usize {
+        let slots = room.slots;
         let granted = usize::try_from(WHOLE - self.denied.min(WHOLE)).unwrap_or(1);
         let whole = usize::try_from(WHOLE).unwrap_or(usize::MAX);
         let wanted = (slots * whole).div_ceil(granted.max(1));
-        wanted.min(slots * CANDIDATES_MAX).min(BATCH_MAX)
+        wanted
+            .min(slots * CANDIDATES_MAX)
+            .min(room.most)
+            .min(BATCH_MAX)
     }
 
     /// A batch was sent.
@@ -234,23 +271,29 @@ mod tests {
         let far = petitions.slots_to_fill(&slots(2_010_000, 64), now);
         assert_eq!(far, Err(Some(Mono::from_micros(2_006_000))));
         let near = petitions.slots_to_fill(&slots(2_002_500, 64), now);
-        assert_eq!(near, Ok(20), "all within 50 ms");
+        let room = Room {
+            slots: 20,
+            most: 30 * SURPLUS,
+        };
+        assert_eq!(near, Ok(room), "all within 50 ms");
         assert_eq!(petitions.slots_to_fill(&[], now), Err(None));
     }
 
     #[test]
     fn where_most_are_denied_more_are_asked_for() {
         let mut petitions = petitions(100);
-        assert_eq!(petitions.candidates(4), 4);
+        let room = |slots| Room { slots, most: 300 };
+        assert_eq!(petitions.candidates(room(4)), 4);
         for round in 2..20 {
             answer(&mut petitions, round * 1_000_000, 10, 5);
         }
-        assert!((7..=9).contains(&petitions.candidates(4)));
+        assert!((7..=9).contains(&petitions.candidates(room(4))));
         for round in 20..60 {
             answer(&mut petitions, round * 1_000_000, 10, 0);
         }
-        assert_eq!(petitions.candidates(4), 64);
-        assert_eq!(petitions.candidates(64), BATCH_MAX);
+        assert_eq!(petitions.candidates(room(4)), 64);
+        assert_eq!(petitions.candidates(room(64)), BATCH_MAX);
+        assert_eq!(petitions.candidates(Room { slots: 4, most: 8 }), 8);
     }
 
     #[test]

@@ -29,7 +29,7 @@ pub(super) async fn perform(mut job: Job, slot: Slot, desk: Desk) {
     let leave_by = job.route.door().leave_by(slot.leave_by);
     let Some(leave_by) = leave_by.filter(|leave_by| started <= *leave_by) else {
         desk.meters.slots_missed.increment(1);
-        desk.tell(Inbox::Again(job));
+        desk.again(job);
         return;
     };
     let Some(call) = job.take_call() else {
@@ -44,8 +44,15 @@ pub(super) async fn perform(mut job: Job, slot: Slot, desk: Desk) {
     let sent = call.send(Gate::new(desk.clock, leave_by)).await;
     drop(under_way);
     if let Some(mut permit) = permit {
-        // What was certainly not sent is offered back; a call in flight is none any more.
-        permit.sent(sent.as_ref().is_ok_and(|judgement| judgement.maybe_delivered));
+        // A call in flight is none any more.
+        match &sent {
+            Ok(judgement) if judgement.maybe_delivered => drop(permit),
+            // What was certainly not sent is offered back.
+            _ => {
+                permit.sent(false);
+                permit.give_back().await;
+            }
+        }
     }
     let Ok(judgement) = sent else {
         desk.meters.slots_missed.increment(1);

@@ -82,6 +82,18 @@ impl Desk {
         }
     }
 
+    /// Puts a message back that was not sent, once it has offered back what it took of budgets.
+    pub(super) fn again(&self, mut job: Job) {
+        let Some(permit) = job.permit.take() else {
+            return self.tell(Inbox::Again(job));
+        };
+        let desk = self.clone();
+        tokio::spawn(async move {
+            permit.give_back().await;
+            desk.tell(Inbox::Again(job));
+        });
+    }
+
     /// Renews what calls and intakes know of the store's clock.
     pub(super) fn learned(&self, lane: &Lane<Job>, now: Mono) {
         let Some(clock) = lane.clock() else {

@@ -189,11 +189,7 @@ impl Pacer {
                     let predicted = self.lane.clock().and_then(|clock| clock.to_store(now));
                     self.admission.ask(jobs, predicted, now);
                 }
-                // Dropping its permit offers back what it took.
-                Step::Lapsed(mut job) => {
-                    job.permit = None;
-                    self.again(job);
-                }
+                Step::Lapsed(job) => self.desk.again(job),
                 Step::Wait(until) => {
                     sent = 0;
                     let review = self.review(now);
@@ -314,10 +310,7 @@ impl Pacer {
                     self.hold(job, at);
                 }
             }
-            Inbox::Again(mut job) => {
-                job.permit = None;
-                self.again(job);
-            }
+            Inbox::Again(job) => self.again(job),
             Inbox::Parked(job, at) => self.hold(job, Some(at)),
             Inbox::Frozen(until) => self.lane.frozen(until),
             Inbox::Warmed => self.warming = false,

@@ -20,11 +20,15 @@ use crate::ports::budget::{
     Booking, BudgetKey, BudgetLimit, BudgetStore, Claim, MAX_BATCH, Refund, Ticket,
 };
 use crate::ports::clock::Clock;
+use crate::ports::pace::StoreError;
 use crate::telemetry::Notice;
 use crate::telemetry::meters::BudgetMeters;
 
 static LOST: Notice = Notice::new(Duration::from_secs(10));
 static UNSURE: Notice = Notice::new(Duration::from_secs(10));
+
+/// However short a lease is, its calls are not renewed more often than this.
+const RENEW_MIN: Duration = Duration::from_millis(10);
 
 /// A call that a `concurrency` limit counts.
 type Call = (Arc<BudgetLimit>, BudgetKey, Ticket);
@@ -89,6 +93,13 @@ impl Permit {
     pub(super) fn sent(&mut self, sent: bool) {
         self.sent = sent;
     }
+
+    /// Offers back what the message took, before it asks again: otherwise it could be denied for
+    /// what it holds itself.
+    pub(super) async fn give_back(mut self) {
+        let refunds = std::mem::take(&mut self.refunds);
+        self.clerk.refund(&refunds).await;
+    }
 }
 
 impl Drop for Permit {
@@ -136,6 +147,7 @@ enum Entry {
 #[derive(Clone, Debug)]
 pub(super) struct Clerk {
     entries: mpsc::UnboundedSender<Entry>,
+    office: Arc<Office>,
 }
 
 impl Clerk {
@@ -147,13 +159,17 @@ impl Clerk {
         clock: Clock,
     ) -> (Self, impl Future<Output = ()> + Send + 'static) {
         let (entries, told) = mpsc::unbounded_channel();
-        let office = Office {
+        let office = Arc::new(Office {
             store,
             meters,
             clock,
-            running: HashMap::new(),
-        };
-        (Self { entries }, office.run(told, renew_every))
+        });
+        let work = run(Arc::clone(&office), told, renew_every);
+        (Self { entries, office }, work)
+    }
+
+    async fn refund(&self, refunds: &[Refund]) {
+        self.office.refund(refunds).await;
     }
 
     /// A place that was booked and will not be used.
@@ -189,55 +205,74 @@ impl Clerk {
     }
 }
 
-/// The clerk at work.
+/// What the clerk works with.
+#[derive(Debug)]
 struct Office {
     store: Arc<dyn BudgetStore>,
     meters: Arc<BTreeMap<Arc<str>, BudgetMeters>>,
     clock: Clock,
-    running: HashMap<Ticket, Vec<Call>>,
+}
+
+/// Calls under way, by the first of their claims.
+type Running = HashMap<Ticket, Vec<Call>>;
+
+/// The clerk at work.
+async fn run(
+    office: Arc<Office>,
+    mut told: mpsc::UnboundedReceiver<Entry>,
+    renew_every: Duration,
+) {
+    let mut renewal = tokio::time::interval(renew_every.max(RENEW_MIN));
+    renewal.set_missed_tick_behavior(tokio::time::MissedTickBehavior::Delay);
+    let mut running = Running::new();
+    let mut entries = Vec::new();
+    loop {
+        tokio::select! {
+            count = told.recv_many(&mut entries, MAX_BATCH) => {
+                if count == 0 {
+                    return;
+                }
+                let (ended, unused) = sort(&mut entries, &mut running);
+                office.release(&ended).await;
+                office.refund(&unused).await;
+            }
+            _ = renewal.tick(), if !running.is_empty() => office.renew(&mut running).await,
+        }
+    }
+}
+
+/// Keeps the list of calls under way; answers those that ended, and what was not used.
+fn sort(entries: &mut Vec<Entry>, running: &mut Running) -> (Vec<Call>, Vec<Refund>) {
+    let (mut ended, mut unused) = (Vec::new(), Vec::new());
+    for entry in entries.drain(..) {
+        match entry {
+            Entry::Began(calls) => {
+                if let Some((_, _, ticket)) = calls.first() {
+                    running.insert(*ticket, calls);
+                }
+            }
+            Entry::Ended(calls) => {
+                if let Some((_, _, ticket)) = calls.first() {
+                    running.remove(ticket);
+                }
+                ended.extend(calls);
+            }
+            Entry::Unused(refunds) => unused.extend(refunds),
+        }
+    }
+    (ended, unused)
 }
 
 impl Office {
-    async fn run(mut self, mut told: mpsc::UnboundedReceiver<Entry>, renew_every: Duration) {
-        let mut renewal = tokio::time::interval(renew_every.max(Duration::from_millis(10)));
-        renewal.set_missed_tick_behavior(tokio::time::MissedTickBehavior::Delay);
-        let mut entries = Vec::new();
-        loop {
-            tokio::select! {
-                count = told.recv_many(&mut entries, MAX_BATCH) => {
-                    if count == 0 {
-                        return;
-                    }
-                    self.take_in(&mut entries).await;
-                }
-                _ = renewal.tick(), if !self.running.is_empty() => self.renew().await,
-            }
-        }
-    }
-
-    async fn take_in(&mut self, entries: &mut Vec<Entry>) {
-        let (mut ended, mut unused) = (Vec::new(), Vec::new());
-        for entry in entries.drain(..) {
-            match entry {
-                Entry::Began(calls) => {
-                    if let Some((_, _, ticket)) = calls.first() {
-                        self.running.insert(*ticket, calls);
-                    }
-                }
-                Entry::Ended(calls) => {
-                    if let Some((_, _, ticket)) = calls.first() {
-                        self.running.remove(ticket);
-                    }
-                    ended.extend(calls);
-                }
-                Entry::Unused(refunds) => unused.extend(refunds),
-            }
-        }
+    async fn release(&self, ended: &[Call]) {
         for calls in ended.chunks(MAX_BATCH) {
             if let Err(error) = self.store.release(calls).await {
                 self.doubt("calls that ended count until their lease ends", &error);
             }
         }
+    }
+
+    async fn refund(&self, unused: &[Refund]) {
         for refunds in unused.chunks(MAX_BATCH) {
             for refund in refunds {
                 if let Some(meters) = self.meters.get(&refund.limit.name) {
@@ -250,19 +285,13 @@ impl Office {
         }
     }
 
-    fn doubt(&self, what: &str, error: &crate::ports::pace::StoreError) {
-        if let Some(more) = UNSURE.event(self.clock.now()) {
-            warn!(%error, "{what}{more}");
-        }
-    }
-
-    async fn renew(&mut self) {
-        let calls: Vec<_> = self.running.values().flatten().cloned().collect();
+    async fn renew(&self, running: &mut Running) {
+        let calls: Vec<_> = running.values().flatten().cloned().collect();
         for calls in calls.chunks(MAX_BATCH) {
             match self.store.renew(calls).await {
                 Ok(gone) => {
                     for ticket in gone {
-                        self.lost(ticket);
+                        self.lost(running.remove(&ticket).unwrap_or_default());
                     }
                 }
                 Err(error) => self.doubt("calls under way could not be renewed", &error),
@@ -270,9 +299,8 @@ impl Office {
         }
     }
 
-    fn lost(&mut self, ticket: Ticket) {
-        // It may have ended while the answer was on its way.
-        for (limit, _, _) in self.running.remove(&ticket).unwrap_or_default() {
+    fn lost(&self, calls: Vec<Call>) {
+        for (limit, _, _) in calls {
             if let Some(meters) = self.meters.get(&limit.name) {
                 meters.leases_lost.increment(1);
             }
@@ -280,6 +308,12 @@ impl Office {
                 warn!(limit = %limit.name,
                     "a call under way is not counted any more: its lease ended, or the store lost its state{more}");
             }
+        }
+    }
+
+    fn doubt(&self, what: &str, error: &StoreError) {
+        if let Some(more) = UNSURE.event(self.clock.now()) {
+            warn!(%error, "{what}{more}");
         }
     }
 }
