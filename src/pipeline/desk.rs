@@ -1,5 +1,6 @@
 //! What calls and intakes share with their pacer: where to report, and what time it is.
 
+use std::ops::Deref;
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
@@ -44,7 +45,11 @@ pub(super) enum Inbox {
 
 /// The pacer's desk: cheap to clone, one per call.
 #[derive(Clone, Debug)]
-pub(super) struct Desk {
+pub(super) struct Desk(Arc<Parts>);
+
+/// What is on it.
+#[derive(Debug)]
+pub(super) struct Parts {
     pub(super) clock: Clock,
     /// What the lane is called: its paced limit, or its route.
     pub(super) name: Arc<str>,
@@ -53,7 +58,15 @@ pub(super) struct Desk {
     pub(super) meters: Arc<LimitMeters>,
     inbox: mpsc::UnboundedSender<Inbox>,
     /// A copy of the pacer's mapping, renewed with every answer of the store.
-    map: Arc<Mutex<ClockMap>>,
+    map: Mutex<ClockMap>,
+}
+
+impl Deref for Desk {
+    type Target = Parts;
+
+    fn deref(&self) -> &Parts {
+        &self.0
+    }
 }
 
 impl Desk {
@@ -64,14 +77,14 @@ impl Desk {
         meters: Arc<LimitMeters>,
         inbox: mpsc::UnboundedSender<Inbox>,
     ) -> Self {
-        Self {
+        Self(Arc::new(Parts {
             clock,
             name,
             rows,
             meters,
             inbox,
-            map: Arc::default(),
-        }
+            map: Mutex::default(),
+        }))
     }
 
     /// Tells the pacer. If it is gone, what was told is dropped: a message then goes back to its

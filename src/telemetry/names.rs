@@ -385,7 +385,7 @@ mod tests {
                 assert!(row.contains(label), "{} misses {label}", metric.name);
             }
         }
-        for value in [OUTCOMES, VERDICTS, REASONS, RESULTS].concat() {
+        for value in [OUTCOMES, VERDICTS, REASONS, RESULTS, RULINGS, FATES].concat() {
             assert!(page.contains(value), "no {value}");
         }
         let rows = page.lines().filter(|line| line.starts_with("| `sluiced_"));
@@ -395,7 +395,8 @@ mod tests {
     #[test]
     fn labels_are_bounded() {
         let known = [
-            "route", "limit", "outcome", "verdict", "reason", "result", "target", "version",
+            "route", "limit", "lane", "outcome", "verdict", "reason", "result", "ruling", "fate",
+            "target", "version",
         ];
         for metric in ALL {
             for label in metric.labels {
@@ -434,6 +435,7 @@ mod tests {
             DeadReason::Undecodable,
             DeadReason::Oversized,
             DeadReason::Expired,
+            DeadReason::Invalid,
             DeadReason::Denied,
         ];
         assert_eq!(reasons.map(DeadReason::label).as_slice(), REASONS);
