@@ -113,7 +113,7 @@ pub fn start(
         let spec = RouteSpec {
             name: Arc::from(name.as_str()),
             queue: Arc::from(route.queue.as_str()),
-            policy: policy(settings, route),
+            policy: policy(settings, name, route)?,
             downstream: Arc::new(downstream(name, route, secrets)?),
             subscription,
             meters: Arc::clone(&meters[name.as_str()]),
@@ -149,6 +149,10 @@ fn paced_limit<'a>(
         .and_then(|limit| settings.limits.get_key_value(limit));
     match limit {
         Some((limit, Limit::Paced(paced))) => Ok((limit, paced)),
+        Some((limit, other)) => Err(WireError::new(
+            format!("limits.{limit}.kind"),
+            format_args!("limits of the kind {} are not built yet", other.kind()),
+        )),
         None => Err(WireError::new(
             format!("routes.{name}.limits"),
             "no limit of that name",
@@ -156,8 +160,9 @@ fn paced_limit<'a>(
     }
 }
 
-fn policy(settings: &Settings, route: &Route) -> Policy {
-    Policy {
+fn policy(settings: &Settings, name: &str, route: &Route) -> Result<Policy, WireError> {
+    let hours = route.opening_hours();
+    Ok(Policy {
         max_hold: route.max_hold.get(),
         on_denied: route.on_denied,
         max_age: route.max_age.map(|age| age.get()),
@@ -169,7 +174,8 @@ fn policy(settings: &Settings, route: &Route) -> Policy {
             max: route.retry.max.get(),
         },
         hold_limit: settings.rabbitmq.ack_timeout.get() / 2,
-    }
+        hours: hours.map_err(|e| WireError::new(format!("routes.{name}.open"), e))?,
+    })
 }
 
 fn store(

@@ -5,7 +5,9 @@
 
 pub mod acks;
 pub mod budget;
+pub mod calendar;
 pub mod clock;
+pub mod hours;
 pub mod judge;
 pub mod keeper;
 pub mod ladder;
@@ -15,5 +17,7 @@ pub mod rate;
 pub mod ready;
 pub mod retry;
 pub mod schedule;
+pub mod sms;
 pub mod time;
 pub mod window;
+pub mod zone;

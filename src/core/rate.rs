@@ -71,6 +71,26 @@ impl Rate {
     pub fn per_second(self) -> f64 {
         f64::from(self.units.get()) / self.window.as_secs_f64()
     }
+
+    /// The headroom that a row of slots needs when a message may take up to `largest` slots and is
+    /// sent at the last of them; `None` if so many units never fit into one window.
+    ///
+    /// A window `W` with lateness `J` then holds the units of `ceil((W + J) * N / P)` slots, and up
+    /// to `c - 1` more: slots before it whose message is sent in it. That is at most `N` if
+    /// `P >= (W + J) * N / (N - c + 1)`, and the answer is `P - W`, rounded up to a microsecond.
+    #[must_use]
+    pub fn headroom_with_cost(self, headroom: Duration, largest: Cost) -> Option<Duration> {
+        let units = u128::from(self.units.get());
+        let left = (units + 1).checked_sub(u128::from(largest.get()))?;
+        let window = u128::from(super::time::micros(self.window));
+        let span = window + u128::from(super::time::micros(headroom));
+        let period = (span * units).checked_div(left)?;
+        let exact = period * left == span * units;
+        let period = if exact { period } else { period + 1 };
+        u64::try_from(period - window)
+            .ok()
+            .map(Duration::from_micros)
+    }
 }
 
 impl FromStr for Rate {

@@ -25,6 +25,7 @@ use crate::telemetry::meters::LimitMeters;
 use super::alarm::Alarm;
 use super::call;
 use super::desk::{Desk, Inbox, Intake};
+use super::door::Doors;
 use super::intake::expire;
 use super::job::Job;
 use super::route::Route;
@@ -89,6 +90,7 @@ pub(super) struct Pacer {
     limit: PacedLimit,
     routes: Vec<Arc<Route>>,
     taps: Taps,
+    doors: Doors,
     inbox: mpsc::UnboundedReceiver<Inbox>,
     notices: broadcast::Receiver<Notice>,
     notices_ended: bool,
@@ -128,6 +130,7 @@ impl Pacer {
             lane: Lane::new(Keeper::new(limit.pace, phase)),
             desk: desk.clone(),
             taps: Taps::new(routes.clone()),
+            doors: Doors::new(&routes),
             routes,
             inbox,
             notices: store.notices(),
@@ -160,6 +163,7 @@ impl Pacer {
         let mut sent = 0;
         loop {
             let now = self.desk.clock.now();
+            self.doors.turn(&mut self.lane, &self.desk, now);
             match self.lane.poll(now) {
                 Step::Send(job, slot) => {
                     tokio::spawn(call::perform(job, slot, self.desk.clone()));
@@ -308,7 +312,8 @@ impl Pacer {
             stopping.given_back += 1;
             return;
         }
-        match at {
+        let opening = job.route.door().opening();
+        match at.max(opening) {
             Some(at) => self.lane.park(job, at),
             None => self.lane.push(job),
         }
@@ -321,6 +326,9 @@ impl Pacer {
         let frozen = matches!(outlook, Outlook::Until(_, Wait::Frozen));
         self.desk.meters.frozen.set(f64::from(u8::from(frozen)));
         let mut next = now + ROUND;
+        if let Some(turn) = self.doors.next() {
+            next = next.min(turn);
+        }
         if self.stopping.is_none() && !self.warming {
             next = next.min(self.taps.review(&mut self.lane, outlook, &self.desk, now));
         }

@@ -3,8 +3,10 @@
 
 use std::time::Duration;
 
+use crate::core::hours::OpeningHours;
 use crate::core::outcome::{DeadReason, Outcome};
 use crate::core::retry::Backoff;
+use crate::core::time::StoreTime;
 use crate::settings::types::{OnDenied, OnExpired};
 
 /// A route's choices.
@@ -22,6 +24,8 @@ pub struct Policy {
     pub retry: Backoff,
     /// A message is given back rather than held longer than this: half of the broker's ack timeout.
     pub hold_limit: Duration,
+    /// When messages may be sent; `None`: always.
+    pub hours: Option<OpeningHours>,
 }
 
 /// What to do with a message after a call.
@@ -37,6 +41,11 @@ pub(super) enum Next {
 }
 
 impl Policy {
+    /// The first moment from `at` on at which the route's hours let a message pass.
+    pub(super) fn opening(&self, at: StoreTime) -> StoreTime {
+        self.hours.as_ref().map_or(at, |hours| hours.opens(at))
+    }
+
     /// The next step after a call with this outcome. `attempts` counts failed calls before it;
     /// `fraction` is random, from 0 to 1.
     pub(super) fn next(&self, outcome: Outcome, attempts: u32, fraction: f64) -> Next {
@@ -69,6 +78,7 @@ mod tests {
                 max: Duration::from_secs(60),
             },
             hold_limit: Duration::from_secs(900),
+            hours: None,
         }
     }
 
