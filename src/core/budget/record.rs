@@ -21,6 +21,8 @@ use crate::core::time::StoreTime;
 const ABSURD: u64 = 1 << 50;
 /// A number below this is exact in a double.
 const EXACT: u64 = 1 << 53;
+/// More than any cost.
+const UNITS: u64 = 1 << 32;
 
 /// The text of a state.
 #[must_use]
@@ -93,7 +95,7 @@ pub fn read(text: &str, rule: &Rule, epoch: Epoch, now: StoreTime) -> Option<Sta
             for pair in words.chunks(2) {
                 let [after, count] = pair else { return None };
                 time = sane(time + number(after)?)?;
-                entries.push((time, number(count)?));
+                entries.push((time, units(count)?));
             }
             State::SlidingLog(Log { entries })
         }
@@ -105,7 +107,7 @@ pub fn read(text: &str, rule: &Rule, epoch: Epoch, now: StoreTime) -> Option<Sta
                 };
                 calls.push(Call {
                     ticket: Ticket(u128::from_str_radix(hex(ticket)?, 16).ok()?),
-                    cost: number(cost)?,
+                    cost: units(cost)?,
                     ends: sane(number(ends)?)?,
                 });
             }
@@ -120,6 +122,11 @@ fn number(text: &str) -> Option<u64> {
     let digits = !text.is_empty() && text.bytes().all(|byte| byte.is_ascii_digit());
     let value = digits.then(|| text.parse::<u64>().ok())??;
     (value < EXACT).then_some(value)
+}
+
+/// Few enough that many of them add up exactly.
+fn units(text: &str) -> Option<u64> {
+    number(text).filter(|units| *units < UNITS)
 }
 
 fn signed(text: &str) -> Option<i64> {
