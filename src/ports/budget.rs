@@ -12,18 +12,11 @@ use std::time::Duration;
 use futures::future::BoxFuture;
 
 use super::pace::StoreError;
+pub use crate::core::budget::admit::{Booking, Epoch, Lost, Ruling};
+pub use crate::core::budget::concurrency::Ticket;
 use crate::core::budget::{Rule, Usage};
 use crate::core::rate::Cost;
 use crate::core::time::StoreTime;
-
-/// What to do while a store that lost its state cannot say what was spent before.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Lost {
-    /// Every key waits until whatever was spent before the loss no longer counts.
-    Closed,
-    /// Every key starts with a full budget. It may be exceeded once after each loss.
-    Open,
-}
 
 /// A limit that is counted in budgets.
 #[derive(Clone, Debug, PartialEq)]
@@ -60,20 +53,6 @@ impl fmt::Debug for BudgetKey {
     }
 }
 
-/// A counter that grows whenever the store lost its state. What was booked in another epoch says
-/// nothing in this one. Zero: none is known yet.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
-pub struct Epoch(pub u64);
-
-/// A place in a budget that belongs to a message: units that are taken from it at a time.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Booking {
-    /// From when on the message may be sent. It holds until the limit's headroom later.
-    pub at: StoreTime,
-    /// The epoch in which it was booked.
-    pub epoch: Epoch,
-}
-
 /// What a message wants of one limit.
 #[derive(Clone, Debug)]
 pub struct Claim {
@@ -93,34 +72,6 @@ pub struct Petition {
     pub reserve: bool,
     /// Names the message's call in a `concurrency` limit: unique in the fleet.
     pub ticket: Ticket,
-}
-
-/// The name of a call that is under way.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-pub struct Ticket(pub u128);
-
-/// What became of one petition.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub enum Ruling {
-    /// Every claim is granted as of the answer's `now`. The message has to arrive at the
-    /// downstream within the smallest headroom of its limits from then.
-    Granted {
-        /// How each limit stands now, in the order of the claims.
-        usages: Vec<Usage>,
-    },
-    /// Not before `until`. Nothing was spent but what `booked` says.
-    Denied {
-        until: StoreTime,
-        /// The claim that holds it up longest (an index into the claims).
-        by: usize,
-        /// A place at `until` in each of these limits (indices into the claims); the others have to
-        /// be asked again then. Empty if none was reserved.
-        booked: Vec<(usize, Booking)>,
-        /// How the limit `by` stands, `retry_after` included.
-        usage: Usage,
-    },
-    /// It can never pass: it costs more than the limit `by` (an index into the claims) ever holds.
-    Never { by: usize, usage: Usage },
 }
 
 /// The store's answer to a batch.
