@@ -123,7 +123,7 @@ impl Pacer {
     ) -> io::Result<PacerHandle> {
         let runtime = tokio::runtime::Builder::new_multi_thread()
             .worker_threads(1)
-            .thread_name(format!("pacer {}", limit.name))
+            .thread_name(format!("pacer {name}"))
             // Best effort: only a privileged process may. On Linux this is about the calling thread.
             .on_thread_start(|| {
                 rustix::process::setpriority_process(None, URGENT).ok();
