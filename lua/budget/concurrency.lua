@@ -14,84 +14,90 @@ function kinds.c.rule(numeric)
   return r
 end
 
+-- The calls that have not ended, by ticket too, what they hold, and when the last one ends.
 function kinds.c.load(rest)
-  local s, words = {}, 0
+  local s, words = { calls = {}, named = {}, total = 0, last = 0 }, 0
   for ends, cost, ticket in string.gmatch(rest, ' ([^ ]*) ([^ ]*) ([^ ]*)') do
     ends, cost = time(ends), number(cost)
     if not (ends and cost and cost < UNITS) then return nil end
     if #ticket > 32 or not string.find(ticket, '^[0-9a-f]+$') then return nil end
-    s[#s + 1] = { ends = ends, cost = cost, ticket = ticket }
+    words = words + 3
+    -- What has ended by itself is forgotten.
+    if ends > now then
+      s.calls[#s.calls + 1] = { ends = ends, cost = cost, ticket = ticket }
+      s.named[ticket], s.total, s.last = true, s.total + cost, math.max(s.last, ends)
+    end
   end
-  for _ in string.gmatch(rest, ' ') do words = words + 1 end
-  if words ~= 3 * #s or (words == 0 and rest ~= '') then return nil end
+  for _ in string.gmatch(rest, ' ') do words = words - 1 end
+  if words ~= 0 or (rest ~= '' and string.sub(rest, 1, 1) ~= ' ') then return nil end
   return s
 end
 
 function kinds.c.save(s)
   local parts = { '' }
-  for i = 1, #s do
-    parts[#parts + 1] = text(s[i].ends) .. ' ' .. text(s[i].cost) .. ' ' .. s[i].ticket
+  for i = 1, #s.calls do
+    local call = s.calls[i]
+    parts[#parts + 1] = text(call.ends) .. ' ' .. text(call.cost) .. ' ' .. call.ticket
   end
   return table.concat(parts, ' ')
 end
 
 function kinds.c.forgotten_at(r, since) return since + r.lease end
 
--- The calls that have not ended at `at`, but for `ticket`; and their units.
-local function under_way(s, at, ticket)
-  local calls, total = {}, 0
-  for i = 1, s and #s or 0 do
-    if s[i].ends > at and s[i].ticket ~= ticket then
-      calls[#calls + 1] = s[i]
-      total = total + s[i].cost
+function kinds.c.earliest(r, s, from, cost)
+  if not s then return from, false end
+  local total, again = 0, from + 100000
+  if from == now and s.total + cost <= r.limit then return from, false end
+  for i = 1, #s.calls do
+    if s.calls[i].ends > from then
+      total = total + s.calls[i].cost
+      again = math.min(again, s.calls[i].ends)
     end
   end
-  return calls, total
-end
-
-function kinds.c.earliest(r, s, from, cost)
-  local calls, total = under_way(s, from)
-  if total + cost <= r.limit then return from, false end
-  local again = from + 100000
-  for i = 1, #calls do again = math.min(again, calls[i].ends) end
-  return again, false
-end
-
-function kinds.c.book(r, s, at, cost, ticket)
-  local calls = under_way(s, at, ticket)
-  calls[#calls + 1] = { ends = at + r.lease, cost = cost, ticket = ticket }
-  return calls
-end
-
-function kinds.c.usage(r, s, now)
-  local calls, total = under_way(s, now)
-  local last = now
-  for i = 1, #calls do last = math.max(last, calls[i].ends) end
-  return math.max(r.limit - total, 0), last - now
-end
-
-function kinds.c.dies_at(r, s)
-  local last = 0
-  for i = 1, #s do last = math.max(last, s[i].ends) end
-  return last
+  return total + cost <= r.limit and from or again, false
 end
 
 -- Ends a call, if it is still under way.
 function kinds.c.release(s, ticket)
-  local calls = under_way(s, now)
-  local others = under_way(s, now, ticket)
-  if #others < #calls then return others end
+  if not s.named[ticket] then return nil end
+  local calls, last = {}, 0
+  for i = 1, #s.calls do
+    local call = s.calls[i]
+    if call.ticket == ticket then
+      s.total = s.total - call.cost
+    else
+      calls[#calls + 1], last = call, math.max(last, call.ends)
+    end
+  end
+  s.last = last
+  s.calls, s.named[ticket] = calls, nil
+  return s
 end
+
+function kinds.c.book(r, s, at, cost, ticket)
+  s = s or { calls = {}, named = {}, total = 0, last = 0 }
+  kinds.c.release(s, ticket)
+  s.calls[#s.calls + 1] = { ends = at + r.lease, cost = cost, ticket = ticket }
+  s.named[ticket], s.total, s.last = true, s.total + cost, math.max(s.last, at + r.lease)
+  return s
+end
+
+function kinds.c.usage(r, s, now)
+  if not s then return r.limit, 0 end
+  return math.max(r.limit - s.total, 0), math.max(s.last - now, 0)
+end
+
+function kinds.c.dies_at(r, s) return s.last end
 
 function kinds.c.undo(r, s, at, cost, ticket) return kinds.c.release(s, ticket) end
 
 -- Gives a call another lease, if it is still under way.
 function kinds.c.renew(r, s, ticket)
-  local calls = under_way(s, now)
-  for i = 1, #calls do
-    if calls[i].ticket == ticket then
-      calls[i] = { ends = math.max(calls[i].ends, now + r.lease), cost = calls[i].cost, ticket = ticket }
-      return calls
-    end
+  if not s.named[ticket] then return nil end
+  for i = 1, #s.calls do
+    local call = s.calls[i]
+    if call.ticket == ticket then call.ends = math.max(call.ends, now + r.lease) end
   end
+  s.last = math.max(s.last, now + r.lease)
+  return s
 end

@@ -43,7 +43,8 @@ end
 local function window(r, s, at)
   local start, ends
   if r.frame == 0 then
-    start = s and at < s.start + r.length and s.start or at
+    -- A window of which all was given back begins with the next call.
+    start = s and s.used > 0 and at < s.start + r.length and s.start or at
     ends = start + r.length
   elseif r.frame == 1 then
     start = at - at % r.length
@@ -87,8 +88,9 @@ function kinds.w.dies_at(r, s)
   return r.bounds[bound_after(r, s.start)] or s.start + 366 * 24 * 3600 * 1000000
 end
 
--- Of the same window only.
+-- Of the same window only, and not the call that it began with, unless that was the only one.
 function kinds.w.undo(r, s, at, cost)
   local inside = at >= s.start and (r.length == 0 or at < s.start + r.length)
-  if inside and s.used >= cost then return { start = s.start, used = s.used - cost } end
+  local began = r.frame == 0 and at == s.start and s.used > cost
+  if inside and s.used >= cost and not began then return { start = s.start, used = s.used - cost } end
 end

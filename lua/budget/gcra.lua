@@ -43,7 +43,8 @@ function kinds.g.book(r, s, at, cost)
   local tat, rem = at, 0
   if s then
     local t, m = arrival(r, s)
-    if t >= at then tat, rem = t, m end
+    -- Less than a microsecond before `at`: no time was left unused.
+    if t + (m > 0 and 1 or 0) >= at then tat, rem = t, m end
   end
   local taken = rem + cost * r.period
   return { tat = tat + div(taken, r.units), rem = taken % r.units }

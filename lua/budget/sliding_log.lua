@@ -15,21 +15,22 @@ function kinds.l.rule(numeric)
   return r
 end
 
+-- Entries before `first` are forgotten; `total` is what the others hold.
 function kinds.l.load(rest)
-  local s, last, words = { times = {}, counts = {} }, 0, 0
-  local n = 0
+  local s = { times = {}, counts = {}, first = 1, total = 0 }
+  local last, words, n = 0, 0, 0
   for word in string.gmatch(rest, ' ([^ ]*)') do
     words = words + 1
     local value = number(word)
     if not value then return nil end
     if words % 2 == 1 then
-      last = last + value
+      last, n = last + value, n + 1
       if last > now + ABSURD then return nil end
-      n = n + 1
       s.times[n] = last
     else
       if value >= UNITS then return nil end
       s.counts[n] = value
+      s.total = s.total + value
     end
   end
   if words % 2 == 1 or (words == 0 and rest ~= '') then return nil end
@@ -38,7 +39,7 @@ end
 
 function kinds.l.save(s)
   local parts, last = { '' }, 0
-  for i = 1, #s.times do
+  for i = s.first, #s.times do
     parts[#parts + 1] = text(s.times[i] - last)
     parts[#parts + 1] = text(s.counts[i])
     last = s.times[i]
@@ -50,12 +51,11 @@ function kinds.l.forgotten_at(r, since) return since + r.period end
 
 -- The first entry that counts at `at`, and all units that do.
 local function alive(r, s, at)
-  local first, total = nil, 0
-  for i = #s.times, 1, -1 do
-    if s.times[i] + r.period <= at then break end
-    first, total = i, total + s.counts[i]
+  local first, total = s.first, s.total
+  while s.times[first] and s.times[first] + r.period <= at do
+    first, total = first + 1, total - s.counts[first]
   end
-  return first or #s.times + 1, total
+  return first, total
 end
 
 function kinds.l.earliest(r, s, from, cost)
@@ -72,20 +72,16 @@ function kinds.l.earliest(r, s, from, cost)
 end
 
 function kinds.l.book(r, s, at, cost)
-  local new = { times = {}, counts = {} }
-  if s then
-    for i = alive(r, s, at), #s.times do
-      new.times[#new.times + 1] = s.times[i]
-      new.counts[#new.counts + 1] = s.counts[i]
-    end
+  s = s or { times = {}, counts = {}, first = 1, total = 0 }
+  s.first, s.total = alive(r, s, at)
+  local n = #s.times
+  if n < s.first or s.times[n] < at then
+    n = n + 1
+    s.times[n], s.counts[n] = at, 0
   end
-  local n = #new.times
-  if n > 0 and new.times[n] >= at then
-    new.counts[n] = new.counts[n] + cost
-  else
-    new.times[n + 1], new.counts[n + 1] = at, cost
-  end
-  return new
+  s.counts[n] = s.counts[n] + cost
+  s.total = s.total + cost
+  return s
 end
 
 function kinds.l.usage(r, s, now)
@@ -112,6 +108,7 @@ function kinds.l.undo(r, s, at, cost)
   for i = 1, #s.times do
     if s.times[i] == at and s.counts[i] >= cost then
       s.counts[i] = s.counts[i] - cost
+      s.total = s.total - cost
       if s.counts[i] == 0 and i < #s.times then
         table.remove(s.times, i)
         table.remove(s.counts, i)

@@ -52,10 +52,12 @@ end
 local function refilled(r, s, at)
   s = normal(r, s)
   if at <= s.last then return s end
-  local waited = at - s.last
-  if s.tokens >= r.capacity or waited >= time_for(r, r.capacity - s.tokens, s.rem) then
-    return { tokens = r.capacity, last = at, rem = 0 }
-  end
+  local full = { tokens = r.capacity, last = at, rem = 0 }
+  if s.tokens >= r.capacity then return full end
+  local waited, until_full = at - s.last, time_for(r, r.capacity - s.tokens, s.rem)
+  -- Full less than a microsecond before `at`: what is there of the next token is no overflow.
+  local just = not r.stepped and r.amount < r.period
+  if waited > until_full or (waited == until_full and not just) then return full end
   if r.stepped then
     local steps = div(waited, r.period)
     return { tokens = s.tokens + steps * r.amount, last = s.last + steps * r.period, rem = 0 }

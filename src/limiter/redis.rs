@@ -1,9 +1,11 @@
-//! Paced limits in Redis, shared by every replica.
+//! Limits in Redis, shared by every replica: paced ones here, budgets in `budgets`.
 //!
-//! One hash per limit and one script per decision (`lua/`), so that a decision is one round trip
+//! One hash per paced limit and one script per decision (`lua/`), so that a decision is one round trip
 //! and atomic. The connection is supervised: it is rebuilt in the background and, until it is
 //! back, every call fails at once instead of queueing up behind a dead socket.
 
+mod batch;
+mod budgets;
 mod connection;
 mod fault;
 mod notices;
@@ -12,7 +14,7 @@ mod scripts;
 
 use std::fmt;
 use std::num::NonZeroU32;
-use std::sync::Arc;
+use std::sync::{Arc, OnceLock};
 use std::time::Duration;
 
 use futures::FutureExt;
@@ -23,6 +25,7 @@ use tokio_util::task::AbortOnDropHandle;
 
 pub use self::probe::{Report, probe};
 
+use self::budgets::Budgets;
 use self::connection::Connection;
 use self::scripts::Scripts;
 use crate::core::schedule::{Answer, Ask, Grant};
@@ -66,12 +69,15 @@ pub trait StoreEvents: Send + Sync + fmt::Debug {
 /// Nobody wants to know.
 impl StoreEvents for () {}
 
-/// The schedules in Redis.
+/// The limits in Redis: schedules and budgets.
 pub struct RedisPaceStore {
     connection: Arc<Connection>,
     scripts: Scripts,
     notices: broadcast::Sender<Notice>,
     events: Arc<dyn StoreEvents>,
+    budgets: Arc<Budgets>,
+    /// Beats from the first question about a budget on.
+    heart: OnceLock<AbortOnDropHandle<()>>,
     _supervisor: AbortOnDropHandle<()>,
     _listener: AbortOnDropHandle<()>,
 }
@@ -95,8 +101,15 @@ impl RedisPaceStore {
             channel.clone(),
             notices.clone(),
         ));
+        let budgets = Budgets::new(
+            Arc::clone(&connection),
+            Arc::clone(&events),
+            options.prefix.clone(),
+        );
         Ok(Self {
             connection,
+            budgets: Arc::new(budgets),
+            heart: OnceLock::new(),
             scripts: Scripts::new(options.prefix.clone(), channel),
             notices,
             events,

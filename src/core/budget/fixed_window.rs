@@ -205,10 +205,10 @@ impl FixedWindow {
     fn window(&self, bounds: &[u64], s: Option<Used>, at: u64) -> Option<Window> {
         let (start, end) = match self.frame {
             Frame::FirstCall => {
+                // A window of which all was given back begins with the next call.
                 let start = s
-                    .map(|s| s.start)
-                    .filter(|start| at < start + self.length)
-                    .unwrap_or(at);
+                    .filter(|s| s.used > 0 && at < s.start + self.length)
+                    .map_or(at, |s| s.start);
                 (start, start + self.length)
             }
             Frame::Epoch => {
@@ -296,10 +296,11 @@ impl FixedWindow {
         }
     }
 
-    /// Of the same window only.
+    /// Of the same window only, and not the call that it began with, unless that was the only one.
     pub(super) fn undo(&self, s: Used, at: u64, cost: u64) -> Option<Used> {
         let inside = at >= s.start && (self.length == 0 || at < s.start + self.length);
-        (inside && s.used >= cost).then(|| Used {
+        let began = self.frame == Frame::FirstCall && at == s.start && s.used > cost;
+        (inside && s.used >= cost && !began).then(|| Used {
             used: s.used - cost,
             ..s
         })

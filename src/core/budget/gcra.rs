@@ -104,7 +104,8 @@ impl Gcra {
 
     pub(super) fn book(&self, s: Option<Arrival>, at: u64, cost: u64) -> Arrival {
         let base = match s.map(|s| self.normal(s)) {
-            Some(s) if s.tat >= at => s,
+            // Less than a microsecond before `at`: no time was left unused.
+            Some(s) if s.tat + u64::from(s.rem > 0) >= at => s,
             _ => Arrival { tat: at, rem: 0 },
         };
         let taken = base.rem + cost * self.period;

@@ -167,3 +167,6 @@ fn remembered(micros: u64) -> Result<(), RuleError> {
     }
     Ok(())
 }
+
+#[cfg(test)]
+mod tests;

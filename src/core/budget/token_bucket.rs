@@ -180,7 +180,10 @@ impl TokenBucket {
         }
         let waited = at - s.last;
         let room = (self.capacity - s.tokens).unsigned_abs();
-        if waited >= self.time_for(room, s.rem) {
+        let until_full = self.time_for(room, s.rem);
+        // Full less than a microsecond before `at`: what is there of the next token is no overflow.
+        let just = self.refill == Refill::Continuous && self.amount < self.period;
+        if waited > until_full || waited == until_full && !just {
             return full;
         }
         match self.refill {
