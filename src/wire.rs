@@ -3,7 +3,7 @@
 
 mod probes;
 mod lanes;
-mod unbuilt;
+mod rules;
 
 use std::collections::BTreeMap;
 use std::fmt;
@@ -15,9 +15,10 @@ use self::lanes::{Lanes, paced_limit};
 use crate::core::keeper::Phase;
 use crate::core::retry::Backoff;
 use crate::downstream::{HttpDownstream, HttpOptions, ResolvedAuth};
-use crate::limiter::memory::MemoryPaceStore;
+use crate::limiter::memory::{MemoryBudgetStore, MemoryPaceStore};
 use crate::limiter::redis::{RedisOptions, RedisPaceStore};
 use crate::pipeline::{Pipeline, Policy, RouteSpec};
+use crate::ports::budget::BudgetStore;
 use crate::ports::clock::Clock;
 use crate::ports::pace::PaceStore;
 use crate::ports::queue::Subscription;
@@ -89,16 +90,13 @@ pub fn start(
     clock: Clock,
     health: &Health,
 ) -> Result<Running, WireError> {
-    if let Some((key, why)) = unbuilt::unbuilt(settings).into_iter().next() {
-        return Err(WireError::new(key.to_string(), why));
-    }
     let meters: BTreeMap<Arc<str>, Arc<RouteMeters>> = settings
         .routes
         .keys()
         .map(|name| (Arc::from(name.as_str()), Arc::new(RouteMeters::new(name))))
         .collect();
     let meters = Arc::new(meters);
-    let store = store(settings, secrets, clock, health)?;
+    let (rows, budgets) = stores(settings, secrets, clock, health)?;
     let settled = Arc::new(Settled::default());
     let events = Arc::new(Counted {
         meters: Arc::clone(&meters),
@@ -109,7 +107,7 @@ pub fn start(
         health.target("rabbitmq", queue.link());
     }
 
-    let mut lanes = Lanes::new(settings, store, Arc::new(lanes::NoBudgets))?;
+    let mut lanes = Lanes::new(settings, rows, budgets)?;
     for (name, route) in &settings.routes {
         let paced = paced_limit(settings, route).map(|(_, paced)| paced);
         let prefetch = paced.map_or(route.prefetch_unpaced(), |paced| {
@@ -164,20 +162,27 @@ fn policy(
     })
 }
 
-fn store(
+/// The stores of rows and of budgets.
+type Stores = (Arc<dyn PaceStore>, Arc<dyn BudgetStore>);
+
+fn stores(
     settings: &Settings,
     secrets: &Secrets,
     clock: Clock,
     health: &Health,
-) -> Result<Arc<dyn PaceStore>, WireError> {
+) -> Result<Stores, WireError> {
     match settings.backend.limits {
-        LimitBackend::Memory => Ok(Arc::new(MemoryPaceStore::new(clock))),
+        LimitBackend::Memory => Ok((
+            Arc::new(MemoryPaceStore::new(clock)),
+            Arc::new(MemoryBudgetStore::new(clock)),
+        )),
         LimitBackend::Redis => {
             let options = redis_options(settings, secrets)?;
             let store = RedisPaceStore::connect(&options, Arc::new(()))
                 .map_err(|e| WireError::new("redis", e))?;
             health.target("redis", store.link());
-            Ok(Arc::new(store))
+            let store = Arc::new(store);
+            Ok((Arc::clone(&store) as Arc<dyn PaceStore>, store))
         }
     }
 }

@@ -159,6 +159,16 @@ impl<T: Candidate> Lane<T> {
         self.parked.insert((at, self.parked_count), item);
     }
 
+    /// Makes the parked message ready that `whose` says yes to first: what it waits for is there.
+    pub fn wake(&mut self, mut whose: impl FnMut(&T) -> bool) {
+        let found = self.parked.iter().find(|(_, item)| whose(item));
+        if let Some(key) = found.map(|(key, _)| *key)
+            && let Some(item) = self.parked.remove(&key)
+        {
+            self.push(item);
+        }
+    }
+
     /// Says what to do at `now`. Call it again after doing it.
     pub fn poll(&mut self, now: Mono) -> Step<T> {
         self.unpark(now);

@@ -11,9 +11,10 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use futures::future::BoxFuture;
+use tokio::sync::mpsc;
 use tracing::{debug, info, warn};
 
-use crate::core::budget::Usage;
+use crate::core::budget::{Rule, Usage};
 use crate::core::lane::Lane;
 use crate::core::outcome::DeadReason;
 use crate::core::ready::Candidate as _;
@@ -32,7 +33,7 @@ use super::booking;
 use super::desk::Desk;
 use super::intake::{expire, later, later_booked};
 use super::job::{Job, dead, invalid, time_header};
-use super::permit::{Clerk, Permit, Tickets};
+use super::permit::{Call, Clerk, Permit, Tickets};
 
 static BLIND: Notice = Notice::new(Duration::from_secs(60));
 static DENIED: Notice = Notice::new(Duration::from_secs(10));
@@ -44,6 +45,8 @@ pub(super) struct Counters {
     pub(super) store: Arc<dyn BudgetStore>,
     pub(super) tickets: Arc<Tickets>,
     pub(super) clerk: Clerk,
+    /// Calls that do not count in their `concurrency` limits any more.
+    pub(super) freed: mpsc::UnboundedReceiver<Vec<Call>>,
     pub(super) lane_meters: LaneMeters,
     pub(super) meters: Arc<BTreeMap<Arc<str>, BudgetMeters>>,
 }
@@ -59,6 +62,13 @@ pub(super) struct Heard {
     batch: Vec<(Job, Ticket)>,
     sent: Mono,
     answer: Result<Rulings, StoreError>,
+}
+
+/// What the pacer hears from budgets.
+pub(super) enum Happened {
+    Heard(Heard),
+    /// These calls do not count in their `concurrency` limits any more.
+    Freed(Vec<Call>),
 }
 
 /// How a message was denied.
@@ -105,14 +115,23 @@ impl Admission {
         }));
     }
 
-    /// The answer, once it is there; never if nothing was asked. Cancel-safe.
-    pub(super) async fn heard(&mut self) -> Heard {
-        let heard = match &mut self.under_way {
-            Some(under_way) => under_way.await,
-            None => pending().await,
+    /// What happens next: the answer to the batch under way, or calls that ended. Cancel-safe.
+    pub(super) async fn next(&mut self) -> Happened {
+        let heard = async {
+            match &mut self.under_way {
+                Some(under_way) => under_way.await,
+                None => pending().await,
+            }
         };
-        self.under_way = None;
-        heard
+        tokio::select! {
+            heard = heard => {
+                self.under_way = None;
+                Happened::Heard(heard)
+            }
+            Some(calls) = self.counters.freed.recv() => Happened::Freed(calls),
+            // Nobody can end a call any more, and nobody is asked.
+            else => pending().await,
+        }
     }
 
     /// Does what was ruled. `stopping`: nothing is sent any more, and all goes back to its queue.
@@ -285,6 +304,12 @@ impl Admission {
             self.counters.clerk.unbook(job.claims(), ticket);
             job.forget_places();
         }
+        job.waits_for = job
+            .claims()
+            .iter()
+            .find(|claim| claim.limit.name == denial.limit.name)
+            .filter(|claim| matches!(claim.limit.rule, Rule::Concurrency(_)))
+            .map(|claim| (Arc::clone(&claim.limit), claim.key));
         let wait = opening.since(denial.now);
         if wait > route.policy.max_hold && route.policy.on_denied == OnDenied::DeadLetter {
             let detail = format!("the limit `{}` would let it pass in {wait:?}", denial.limit.name);
@@ -342,7 +367,10 @@ fn usable(limit: &BudgetLimit) -> Duration {
 
 /// Writes down the places that a denied message booked, in place of those that it had.
 fn book(job: &mut Job, booked: &[(usize, Booking)]) {
-    if job.is_booked() {
+    let kept = |(index, claim): (usize, &Claim)| {
+        claim.held.is_none_or(|held| booked.contains(&(index, held)))
+    };
+    if !job.claims().iter().enumerate().all(kept) {
         job.route.meters.booking("missed");
     }
     job.forget_places();

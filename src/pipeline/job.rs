@@ -8,7 +8,7 @@ use crate::core::outcome::DeadReason;
 use crate::core::rate::Cost;
 use crate::core::ready::{Candidate, Share};
 use crate::core::time::{Mono, StoreTime};
-use crate::ports::budget::Claim;
+use crate::ports::budget::{BudgetKey, BudgetLimit, Claim};
 use crate::ports::downstream::{Call, Facts, Undecodable};
 use crate::ports::message::{HeaderValue, header};
 use crate::ports::queue::{Delivery, HeaderPatch, Verdict};
@@ -29,6 +29,8 @@ pub(super) struct Job {
     wants: Wants,
     /// What its budgets granted; dropped unsent, it is offered back.
     pub(super) permit: Option<Permit>,
+    /// The full `concurrency` limit that it was denied by: a call that ends makes room for it.
+    pub(super) waits_for: Option<(Arc<BudgetLimit>, BudgetKey)>,
     _held: Held,
 }
 
@@ -126,6 +128,7 @@ impl Job {
             deadline,
             wants,
             permit: None,
+            waits_for: None,
             _held: held,
         }
     }

@@ -29,6 +29,7 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::time::Duration;
 
+use tokio::sync::mpsc;
 use tokio::task::JoinSet;
 
 pub use policy::Policy;
@@ -188,17 +189,20 @@ impl Pipeline {
             .collect();
         let meters = Arc::new(meters);
         let store = budgets.store;
+        let (free, freed) = mpsc::unbounded_channel();
         let (clerk, work) = Clerk::new(
             Arc::clone(&store),
             Arc::clone(&meters),
             budgets.renew_every,
             clock,
+            free,
         );
         self.clerks.spawn(work);
         Counters {
             store,
             tickets: Arc::clone(&self.tickets),
             clerk,
+            freed,
             lane_meters: LaneMeters::new(lane),
             meters,
         }

@@ -29,7 +29,7 @@ use crate::ports::pace::{Notice, StoreError};
 use crate::telemetry::health::{Health, Heartbeat};
 use crate::telemetry::meters::LimitMeters;
 
-use super::admission::{Admission, Counters, Heard};
+use super::admission::{Admission, Counters, Happened, Heard};
 use super::alarm::Alarm;
 use super::call;
 use super::desk::{Desk, Inbox, Intake};
@@ -37,6 +37,7 @@ use super::door::Doors;
 use super::intake::expire;
 use super::PacedRows;
 use super::job::Job;
+use super::permit::Call;
 use super::route::Route;
 use super::tap::Taps;
 
@@ -244,7 +245,10 @@ impl Pacer {
             Some((row, sent, answer)) = self.asking.next(), if !self.asking.is_empty() => {
                 self.answered(row, sent, answer);
             }
-            heard = self.admission.heard() => self.ruled(heard),
+            happened = self.admission.next() => match happened {
+                Happened::Heard(heard) => self.ruled(heard),
+                Happened::Freed(calls) => self.freed(&calls),
+            },
             _ = self.inbox.recv_many(&mut batch, INBOX_BATCH) => {
                 for entry in batch {
                     self.take_in(entry);
@@ -259,6 +263,17 @@ impl Pacer {
             },
         }
         Ok(())
+    }
+
+    /// Each call that ended makes room for a message that was denied by the same limit.
+    fn freed(&mut self, calls: &[Call]) {
+        for (limit, key, _) in calls {
+            let waits = |job: &Job| {
+                let waits_for = job.waits_for.as_ref();
+                waits_for.is_some_and(|(full, of)| full.name == limit.name && of == key)
+            };
+            self.lane.wake(waits);
+        }
     }
 
     fn ruled(&mut self, heard: Heard) {

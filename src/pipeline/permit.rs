@@ -31,7 +31,7 @@ static UNSURE: Notice = Notice::new(Duration::from_secs(10));
 const RENEW_MIN: Duration = Duration::from_millis(10);
 
 /// A call that a `concurrency` limit counts.
-type Call = (Arc<BudgetLimit>, BudgetKey, Ticket);
+pub(super) type Call = (Arc<BudgetLimit>, BudgetKey, Ticket);
 
 /// Names for calls: unique in the fleet.
 #[derive(Debug)]
@@ -157,12 +157,14 @@ impl Clerk {
         meters: Arc<BTreeMap<Arc<str>, BudgetMeters>>,
         renew_every: Duration,
         clock: Clock,
+        freed: mpsc::UnboundedSender<Vec<Call>>,
     ) -> (Self, impl Future<Output = ()> + Send + 'static) {
         let (entries, told) = mpsc::unbounded_channel();
         let office = Arc::new(Office {
             store,
             meters,
             clock,
+            freed,
         });
         let work = run(Arc::clone(&office), told, renew_every);
         (Self { entries, office }, work)
@@ -211,6 +213,8 @@ struct Office {
     store: Arc<dyn BudgetStore>,
     meters: Arc<BTreeMap<Arc<str>, BudgetMeters>>,
     clock: Clock,
+    /// Who is told which calls ended.
+    freed: mpsc::UnboundedSender<Vec<Call>>,
 }
 
 /// Calls under way, by the first of their claims.
@@ -233,7 +237,7 @@ async fn run(
                     return;
                 }
                 let (ended, unused) = sort(&mut entries, &mut running);
-                office.release(&ended).await;
+                office.release(ended).await;
                 office.refund(&unused).await;
             }
             _ = renewal.tick(), if !running.is_empty() => office.renew(&mut running).await,
@@ -264,11 +268,15 @@ fn sort(entries: &mut Vec<Entry>, running: &mut Running) -> (Vec<Call>, Vec<Refu
 }
 
 impl Office {
-    async fn release(&self, ended: &[Call]) {
+    async fn release(&self, ended: Vec<Call>) {
         for calls in ended.chunks(MAX_BATCH) {
             if let Err(error) = self.store.release(calls).await {
                 self.doubt("calls that ended count until their lease ends", &error);
             }
+        }
+        // A pacer that has stopped has nobody waiting.
+        if !ended.is_empty() && self.freed.send(ended).is_err() {
+            debug!("nobody waits for calls to end");
         }
     }
 

@@ -41,8 +41,8 @@ pub struct Counting {
     /// Labels messages for `limits`, in their order.
     pub labels: Arc<dyn Labels>,
     pub limits: Vec<Counted>,
-    /// Whose budget a text names.
-    pub key_of: fn(&str) -> BudgetKey,
+    /// Whose budget a text names; no text: the one that is for all.
+    pub key_of: fn(Option<&str>) -> BudgetKey,
     /// Weights of tenants; one for all others.
     pub weights: BTreeMap<String, NonZeroU16>,
 }
@@ -68,8 +68,7 @@ impl Counting {
                 Counted::Paced => wants.slots = charge.cost,
                 Counted::Budget(limit) => wants.claims.push(Claim {
                     limit: Arc::clone(limit),
-                    // A key is never empty, so the budget for all has one of its own.
-                    key: (self.key_of)(charge.key.as_deref().unwrap_or_default()),
+                    key: (self.key_of)(charge.key.as_deref()),
                     cost: charge.cost,
                     held: None,
                 }),

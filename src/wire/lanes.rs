@@ -6,9 +6,10 @@ use std::num::NonZeroU32;
 use std::sync::Arc;
 use std::time::Duration;
 
-use super::WireError;
+use super::{WireError, rules};
 use crate::core::rate::Rate;
 use crate::core::schedule::Pace;
+use crate::limiter::key::budget_key;
 use crate::pipeline::{Budgets, Counted, Counting, LaneSpec, PacedRows, RouteSpec};
 use crate::ports::budget::{BudgetKey, BudgetLimit, BudgetStore};
 use crate::ports::pace::{PaceStore, PacedLimit};
@@ -157,61 +158,16 @@ fn renew_every(settings: &Settings) -> Duration {
 
 /// A limit that is counted in budgets.
 fn budget(name: &str, limit: &Limit) -> Result<Option<BudgetLimit>, WireError> {
-    match limit {
-        Limit::Paced(_) => Ok(None),
-        other => Err(WireError::new(
-            format!("limits.{name}.kind"),
-            format_args!("{} is not built yet", other.kind()),
-        )),
-    }
+    let rule =
+        rules::rule(limit).map_err(|e| WireError::new(format!("limits.{name}"), e))?;
+    Ok(rule.map(|rule| BudgetLimit {
+        name: Arc::from(name),
+        rule,
+        lost: rules::lost(limit),
+    }))
 }
 
-fn key_of(_: &str) -> BudgetKey {
-    BudgetKey::from_digest([0; 16])
-}
-
-/// Stands in for the store of budgets, which no configuration can name yet.
-#[derive(Debug)]
-pub(super) struct NoBudgets;
-
-type Ruled<'a, T> = futures::future::BoxFuture<'a, Result<T, crate::ports::pace::StoreError>>;
-
-fn unbuilt<T: Send + 'static>() -> Ruled<'static, T> {
-    let refused = crate::ports::pace::StoreError::Refused {
-        store: "budgets",
-        reason: "not built yet".to_owned(),
-    };
-    Box::pin(std::future::ready(Err(refused)))
-}
-
-impl BudgetStore for NoBudgets {
-    fn admit<'a>(
-        &'a self,
-        _: &'a [crate::ports::budget::Petition],
-        _: Option<crate::core::time::StoreTime>,
-    ) -> Ruled<'a, crate::ports::budget::Rulings> {
-        unbuilt()
-    }
-    fn refund<'a>(&'a self, _: &'a [crate::ports::budget::Refund]) -> Ruled<'a, usize> {
-        unbuilt()
-    }
-    fn renew<'a>(
-        &'a self,
-        _: &'a [(Arc<BudgetLimit>, BudgetKey, crate::ports::budget::Ticket)],
-    ) -> Ruled<'a, Vec<crate::ports::budget::Ticket>> {
-        unbuilt()
-    }
-    fn release<'a>(
-        &'a self,
-        _: &'a [(Arc<BudgetLimit>, BudgetKey, crate::ports::budget::Ticket)],
-    ) -> Ruled<'a, ()> {
-        unbuilt()
-    }
-    fn peek<'a>(
-        &'a self,
-        _: &'a Arc<BudgetLimit>,
-        _: BudgetKey,
-    ) -> Ruled<'a, crate::core::budget::Usage> {
-        unbuilt()
-    }
+/// Whose budget a text names; no text: the one that is for all.
+fn key_of(text: Option<&str>) -> BudgetKey {
+    text.map_or_else(|| budget_key(&[]), |text| budget_key(&[text]))
 }
