@@ -1,8 +1,8 @@
 //! The only room that names concrete backends: from settings to a running pipeline, and to the
 //! probes of `sluiced check --connect`.
 
-mod probes;
 mod lanes;
+mod probes;
 mod rules;
 
 use std::collections::BTreeMap;
@@ -26,9 +26,7 @@ use crate::queue::embedded::{EmbeddedOptions, EmbeddedQueue, Input};
 use crate::queue::events::QueueEvents;
 use crate::queue::rabbit::{RabbitOptions, RabbitQueue, RouteOptions};
 use crate::settings::secrets::{Identity, Secrets};
-use crate::settings::types::{
-    Downstream, LimitBackend, Paced, QueueBackend, Route, Settings,
-};
+use crate::settings::types::{Downstream, LimitBackend, Paced, QueueBackend, Route, Settings};
 use crate::telemetry::health::Health;
 use crate::telemetry::meters::RouteMeters;
 

@@ -127,6 +127,13 @@ impl<T: Candidate> Lane<T> {
         self.pacing.tally()
     }
 
+    /// Whether the store of budgets has ever ruled.
+    #[must_use]
+    pub fn has_petitioned(&self) -> bool {
+        let petitions = self.petitions.as_ref();
+        petitions.is_some_and(|petitions| petitions.clock().is_known())
+    }
+
     /// Messages held here: ready, admitted and parked; not those that are asked for.
     #[must_use]
     pub fn held(&self) -> usize {
@@ -436,7 +443,11 @@ impl<T: Candidate> Lane<T> {
         let batch = self.batch(room, now);
         if batch.is_empty() && heartbeat > now {
             // Only messages that nobody must be asked for came first.
-            return Err(Some(if self.found.is_empty() { heartbeat } else { now }));
+            return Err(Some(if self.found.is_empty() {
+                heartbeat
+            } else {
+                now
+            }));
         }
         if let Some(petitions) = &mut self.petitions {
             petitions.sent(now);
@@ -462,9 +473,10 @@ impl<T: Candidate> Lane<T> {
         let last = (Reverse(best.priority()), !best.is_booked(), u64::MAX);
         let before = self.admitted.range(..=last);
         let before: usize = before.map(|(_, one)| one.item.cost().get() as usize).sum();
-        let slots = self
-            .pacing
-            .slots(best.is_urgent(), before.saturating_add(Petitions::most_slots()));
+        let slots = self.pacing.slots(
+            best.is_urgent(),
+            before.saturating_add(Petitions::most_slots()),
+        );
         petitions.slots_to_fill(slots.get(before..).unwrap_or_default(), now)
     }
 

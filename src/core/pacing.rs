@@ -81,7 +81,9 @@ impl Pacing {
                 let open = row == Row::Main && paused.is_none_or(|until| until <= now);
                 open.then_some(Slot {
                     at: now,
-                    due: clock.and_then(|clock| clock.to_store(now)).unwrap_or_default(),
+                    due: clock
+                        .and_then(|clock| clock.to_store(now))
+                        .unwrap_or_default(),
                     leave_by: Mono::from_micros(u64::MAX),
                 })
             }
@@ -213,12 +215,9 @@ impl Pacing {
     #[must_use]
     pub fn tally(&self) -> Tally {
         match self {
-            Self::Paced(rows) => rows
-                .reserve
-                .as_ref()
-                .map_or(rows.main.tally(), |reserve| {
-                    rows.main.tally() + reserve.tally()
-                }),
+            Self::Paced(rows) => rows.reserve.as_ref().map_or(rows.main.tally(), |reserve| {
+                rows.main.tally() + reserve.tally()
+            }),
             Self::Free { .. } => Tally::default(),
         }
     }
@@ -339,7 +338,10 @@ mod tests {
         let mut rows = rows(20_000);
         assert!(!rows.charge(slot(100_000), 3));
         assert!(!rows.charge(slot(110_000), 3));
-        assert!(!rows.charge(slot(200_000), 3), "the first two lie too far back");
+        assert!(
+            !rows.charge(slot(200_000), 3),
+            "the first two lie too far back"
+        );
         assert!(!rows.charge(slot(210_000), 3));
         assert!(rows.charge(slot(220_000), 3));
     }

@@ -126,7 +126,10 @@ impl Petitions {
         if self.under_way.is_some() {
             return None;
         }
-        Some(self.failing.map_or(Mono::default(), |failing| failing.retry))
+        Some(
+            self.failing
+                .map_or(Mono::default(), |failing| failing.retry),
+        )
     }
 
     /// When the store must be asked although no message needs it.
@@ -194,7 +197,13 @@ impl Petitions {
 
     /// The batch was answered: `granted` of `asked` were. Answers since when the permissions count, at the
     /// earliest.
-    pub fn answered(&mut self, decided: StoreTime, asked: usize, granted: usize, now: Mono) -> Mono {
+    pub fn answered(
+        &mut self,
+        decided: StoreTime,
+        asked: usize,
+        granted: usize,
+        now: Mono,
+    ) -> Mono {
         let Some(sent) = self.under_way.take() else {
             return now;
         };
@@ -326,6 +335,9 @@ mod tests {
             now = open;
         }
         assert!(last >= BACKOFF_MAX / 2 && last <= BACKOFF_MAX);
-        assert_eq!(petitions.failing_since(), Some(Mono::from_micros(5_000_000)));
+        assert_eq!(
+            petitions.failing_since(),
+            Some(Mono::from_micros(5_000_000))
+        );
     }
 }

@@ -48,6 +48,8 @@ pub(super) struct Counters {
     /// Calls that do not count in their `concurrency` limits any more.
     pub(super) freed: mpsc::UnboundedReceiver<Vec<Call>>,
     pub(super) lane_meters: LaneMeters,
+    /// Whether any of its limits keeps closed after the store lost its state.
+    pub(super) closes: bool,
     pub(super) meters: Arc<BTreeMap<Arc<str>, BudgetMeters>>,
 }
 
@@ -149,7 +151,9 @@ impl Admission {
             answer,
         } = heard;
         let meters = &self.counters.lane_meters;
-        meters.petition_seconds.record(now.since(sent).as_secs_f64());
+        meters
+            .petition_seconds
+            .record(now.since(sent).as_secs_f64());
         let rulings = match answer {
             Ok(rulings) if rulings.rulings.len() == batch.len() => rulings,
             answer => {
@@ -157,7 +161,7 @@ impl Admission {
                 return 0;
             }
         };
-        self.tell_blind(&rulings, desk);
+        self.tell_blind(&rulings, lane, desk);
         let granted = |ruling: &&Ruling| matches!(ruling, Ruling::Granted { .. });
         let count = rulings.rulings.iter().filter(granted).count();
         let since = lane.petition_answered(rulings.now, batch.len(), count, now);
@@ -230,7 +234,9 @@ impl Admission {
         job.route.meters.booking("missed");
         for claim in job.claims_mut() {
             if late(claim) {
-                self.counters.clerk.unbook(std::slice::from_ref(claim), ticket);
+                self.counters
+                    .clerk
+                    .unbook(std::slice::from_ref(claim), ticket);
                 claim.held = None;
             }
         }
@@ -312,7 +318,10 @@ impl Admission {
             .map(|claim| (Arc::clone(&claim.limit), claim.key));
         let wait = opening.since(denial.now);
         if wait > route.policy.max_hold && route.policy.on_denied == OnDenied::DeadLetter {
-            let detail = format!("the limit `{}` would let it pass in {wait:?}", denial.limit.name);
+            let detail = format!(
+                "the limit `{}` would let it pass in {wait:?}",
+                denial.limit.name
+            );
             let mut verdict = dead(&route, &job.history, DeadReason::Denied, detail, denial.now);
             explain(&mut verdict, &job, denial);
             return job.settle(verdict);
@@ -340,12 +349,21 @@ impl Admission {
         job.settle(verdict);
     }
 
-    fn tell_blind(&self, rulings: &Rulings, desk: &Desk) {
-        if rulings.blind_since.is_some()
-            && let Some(more) = BLIND.event(desk.clock.now())
-        {
-            warn!(lane = %desk.name,
-                "the store lost its budgets: what `lost_state` keeps closed waits until what was spent before cannot count any more{more}");
+    /// At the start, budgets that are not there yet are nothing to worry about.
+    fn tell_blind(&self, rulings: &Rulings, lane: &Lane<Job>, desk: &Desk) {
+        if rulings.blind_since.is_none() || !self.counters.closes {
+            return;
+        }
+        let Some(more) = BLIND.event(desk.clock.now()) else {
+            return;
+        };
+        let lane_name = &desk.name;
+        if lane.has_petitioned() {
+            warn!(lane = %lane_name,
+                "the store lost its budgets: until what was spent before cannot count any more, keys that it does not know wait{more}");
+        } else {
+            info!(lane = %lane_name,
+                "the store has no budgets yet: for one window, keys that it does not know wait (`lost_state`){more}");
         }
     }
 }
@@ -354,7 +372,9 @@ impl Admission {
 /// the headroom of each limit, and that from the time at which the units were taken.
 fn good_until(job: &Job, since: Mono, store_now: StoreTime) -> Mono {
     let ends = job.claims().iter().map(|claim| {
-        let late = claim.held.map_or(Duration::ZERO, |held| store_now.since(held.at));
+        let late = claim
+            .held
+            .map_or(Duration::ZERO, |held| store_now.since(held.at));
         (since - late) + usable(&claim.limit)
     });
     ends.min().unwrap_or(since)
@@ -368,7 +388,9 @@ fn usable(limit: &BudgetLimit) -> Duration {
 /// Writes down the places that a denied message booked, in place of those that it had.
 fn book(job: &mut Job, booked: &[(usize, Booking)]) {
     let kept = |(index, claim): (usize, &Claim)| {
-        claim.held.is_none_or(|held| booked.contains(&(index, held)))
+        claim
+            .held
+            .is_none_or(|held| booked.contains(&(index, held)))
     };
     if !job.claims().iter().enumerate().all(kept) {
         job.route.meters.booking("missed");

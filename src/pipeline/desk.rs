@@ -149,7 +149,11 @@ impl Desk {
         self.tell(Inbox::Frozen(local));
         self.meters.freezes.increment(1);
         if let Some(more) = FROZEN.event(self.clock.now()) {
-            let of = if self.rows.is_some() { "the limit is frozen for every replica" } else { "this replica pauses" };
+            let of = if self.rows.is_some() {
+                "the limit is frozen for every replica"
+            } else {
+                "this replica pauses"
+            };
             info!(lane = %self.name, answer, wait = ?length, "the downstream throttles; {of}{more}");
         }
         let Some(rows) = self.rows.clone() else {
@@ -157,7 +161,10 @@ impl Desk {
         };
         let desk = self.clone();
         tokio::spawn(async move {
-            for limit in [Some(&rows.main), rows.reserve.as_ref()].into_iter().flatten() {
+            for limit in [Some(&rows.main), rows.reserve.as_ref()]
+                .into_iter()
+                .flatten()
+            {
                 match rows.store.freeze(limit, length).await {
                     Ok(until) => desk.tell(Inbox::Frozen(until)),
                     Err(error) => {
@@ -176,9 +183,7 @@ impl Desk {
         let meters = Arc::clone(&self.meters);
         tokio::spawn(async move {
             if let Ok(true) = rows.store.give_back(&limit, tail).await {
-                meters
-                    .slots_returned
-                    .increment(u64::from(tail.count.get()));
+                meters.slots_returned.increment(u64::from(tail.count.get()));
             }
         });
     }

@@ -47,7 +47,11 @@ pub(super) async fn run(route: Arc<Route>, intake: Intake, clock: Clock) {
             .filter_map(|delivery| decode(&route, delivery, now, store_now))
             .map(|(job, at)| {
                 // Not a moment before its place: it would be denied once more.
-                let doubt = if job.is_booked() { doubt } else { Duration::ZERO };
+                let doubt = if job.is_booked() {
+                    doubt
+                } else {
+                    Duration::ZERO
+                };
                 (job, at.map(|at| at + doubt))
             });
         intake.push(jobs.collect());
@@ -134,7 +138,10 @@ fn too_early(
     wait: Duration,
     now: StoreTime,
 ) -> Option<Verdict> {
-    let places = message.headers.get(header::BOOKED).filter(|_| history.had_places);
+    let places = message
+        .headers
+        .get(header::BOOKED)
+        .filter(|_| history.had_places);
     let hold = route.policy.max_hold;
     match places {
         Some(places) if wait > hold.max(booking::NEAR) => {

@@ -39,7 +39,7 @@ use crate::core::keeper::{Keeper, Phase};
 use crate::core::lane::Lane;
 use crate::core::pacing::{Pacing, Row};
 use crate::core::petitions::Petitions;
-use crate::ports::budget::{BudgetStore, HEARTBEAT};
+use crate::ports::budget::{BudgetStore, HEARTBEAT, Lost};
 use crate::ports::clock::Clock;
 use crate::ports::pace::{PaceStore, PacedLimit};
 use crate::ports::queue::Leftover;
@@ -183,8 +183,9 @@ impl Pipeline {
         routes: &[Arc<Route>],
         clock: Clock,
     ) -> Counters {
-        let limits = routes.iter().flat_map(|route| route.counting.budgets());
-        let meters: BTreeMap<_, _> = limits
+        let limits = || routes.iter().flat_map(|route| route.counting.budgets());
+        let closes = limits().any(|limit| limit.lost == Lost::Closed);
+        let meters: BTreeMap<_, _> = limits()
             .map(|limit| (Arc::clone(&limit.name), BudgetMeters::new(&limit.name)))
             .collect();
         let meters = Arc::new(meters);
@@ -203,6 +204,7 @@ impl Pipeline {
             tickets: Arc::clone(&self.tickets),
             clerk,
             freed,
+            closes,
             lane_meters: LaneMeters::new(lane),
             meters,
         }

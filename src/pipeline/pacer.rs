@@ -29,13 +29,13 @@ use crate::ports::pace::{Notice, StoreError};
 use crate::telemetry::health::{Health, Heartbeat};
 use crate::telemetry::meters::LimitMeters;
 
+use super::PacedRows;
 use super::admission::{Admission, Counters, Happened, Heard};
 use super::alarm::Alarm;
 use super::call;
 use super::desk::{Desk, Inbox, Intake};
 use super::door::Doors;
 use super::intake::expire;
-use super::PacedRows;
 use super::job::Job;
 use super::permit::Call;
 use super::route::Route;
@@ -136,7 +136,9 @@ impl Pacer {
             Alarm::new(clock)?
         };
         let meters = Arc::new(LimitMeters::new(&name));
-        meters.rate.set(rows.as_ref().map_or(0.0, PacedRows::per_second));
+        meters
+            .rate
+            .set(rows.as_ref().map_or(0.0, PacedRows::per_second));
         let (sender, inbox) = mpsc::unbounded_channel();
         let notices = rows.as_ref().map(|rows| rows.store.notices());
         let heartbeat = health.lane(&format!("limit {name}"));

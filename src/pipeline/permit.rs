@@ -221,11 +221,7 @@ struct Office {
 type Running = HashMap<Ticket, Vec<Call>>;
 
 /// The clerk at work.
-async fn run(
-    office: Arc<Office>,
-    mut told: mpsc::UnboundedReceiver<Entry>,
-    renew_every: Duration,
-) {
+async fn run(office: Arc<Office>, mut told: mpsc::UnboundedReceiver<Entry>, renew_every: Duration) {
     let mut renewal = tokio::time::interval(renew_every.max(RENEW_MIN));
     renewal.set_missed_tick_behavior(tokio::time::MissedTickBehavior::Delay);
     let mut running = Running::new();

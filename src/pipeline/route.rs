@@ -11,8 +11,8 @@ use crate::core::rate::Cost;
 use crate::core::ready::Share;
 use crate::core::time::Mono;
 use crate::ports::budget::{BudgetKey, BudgetLimit, Claim};
-use crate::ports::label::{Label, Labels};
 use crate::ports::downstream::Downstream;
+use crate::ports::label::{Label, Labels};
 use crate::ports::queue::Subscription;
 use crate::telemetry::meters::RouteMeters;
 

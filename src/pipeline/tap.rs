@@ -62,12 +62,7 @@ impl Taps {
 
     /// Opens and closes as the outlook says, and deals with messages that are denied. Answers when
     /// to look again.
-    pub(super) fn review(
-        &mut self,
-        lane: &mut Lane<Job>,
-        desk: &Desk,
-        now: Mono,
-    ) -> Mono {
+    pub(super) fn review(&mut self, lane: &mut Lane<Job>, desk: &Desk, now: Mono) -> Mono {
         let mut next = now + Duration::from_secs(3600);
         for (route, tap) in &mut self.taps {
             if let Some(opening) = route.door().opening()
@@ -208,10 +203,7 @@ fn deny(lane: &mut Lane<Job>, route: &Arc<Route>, wait: Duration, desk: &Desk, n
             // Each at its own time, so that they do not come back as a herd.
             OnDenied::Delay => later(&job.history, wait + interval * place, store_now),
             OnDenied::DeadLetter => {
-                let detail = format!(
-                    "the limit `{}` would let it pass in {wait:?}",
-                    desk.name
-                );
+                let detail = format!("the limit `{}` would let it pass in {wait:?}", desk.name);
                 dead(route, &job.history, DeadReason::Denied, detail, store_now)
             }
             OnDenied::Hold | OnDenied::Nack => Verdict::GiveBack,

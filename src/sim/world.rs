@@ -332,7 +332,9 @@ impl<'a> World<'a> {
             return;
         }
         let mono = replica.mono(self.t);
-        if !replica.consuming && !matches!(replica.lane.outlook(mono, false), Outlook::OutOfReach(None)) {
+        if !replica.consuming
+            && !matches!(replica.lane.outlook(mono, false), Outlook::OutOfReach(None))
+        {
             replica.consuming = true;
         }
         self.show_room(replica);

@@ -158,8 +158,7 @@ fn renew_every(settings: &Settings) -> Duration {
 
 /// A limit that is counted in budgets.
 fn budget(name: &str, limit: &Limit) -> Result<Option<BudgetLimit>, WireError> {
-    let rule =
-        rules::rule(limit).map_err(|e| WireError::new(format!("limits.{name}"), e))?;
+    let rule = rules::rule(limit).map_err(|e| WireError::new(format!("limits.{name}"), e))?;
     Ok(rule.map(|rule| BudgetLimit {
         name: Arc::from(name),
         rule,

@@ -243,7 +243,10 @@ impl Bench {
     /// Nothing without a slot and a permission that are good now.
     fn send(&mut self, item: Item, slot: Slot) {
         let now = Mono::from_micros(self.now);
-        assert!(slot.at <= now && now <= slot.leave_by, "{slot:?} at {now:?}");
+        assert!(
+            slot.at <= now && now <= slot.leave_by,
+            "{slot:?} at {now:?}"
+        );
         if item.key.is_some() {
             let granted = item.granted.expect("no permission");
             let age = STORE + self.now - granted;
@@ -272,7 +275,9 @@ impl Bench {
             }
             Event::Ruled(_, ruled) if self.deaf.contains(&self.now) => {
                 self.lane.petition_failed(mono);
-                let items = ruled.into_iter().map(|(item, _)| Item { held: None, ..item });
+                let items = ruled
+                    .into_iter()
+                    .map(|(item, _)| Item { held: None, ..item });
                 self.lane.put_back(items.collect());
             }
             Event::Ruled(decided, ruled) => self.ruled(decided, ruled),

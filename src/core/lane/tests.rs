@@ -177,7 +177,11 @@ fn bulk_never_takes_the_reserve_and_urgent_messages_take_everything() {
     assert!(most_in_a_second(&bench, |_| true) <= 100);
     let last = bench.sent.iter().filter(|s| s.item.priority == 9);
     let last = last.map(|s| s.at).max().unwrap();
-    assert!(last < from + 4_300_000, "400 at 100 a second, {}", last - from);
+    assert!(
+        last < from + 4_300_000,
+        "400 at 100 a second, {}",
+        last - from
+    );
 }
 
 #[test]
@@ -224,10 +228,7 @@ fn a_pause_of_a_free_lane_is_kept() {
     bench.lane.push(Item::keyed(1, 1));
     bench.lane.push(Item::plain(2));
     let paused = bench.now;
-    assert!(matches!(
-        bench.lane.outlook(now, false),
-        Outlook::Until(..)
-    ));
+    assert!(matches!(bench.lane.outlook(now, false), Outlook::Until(..)));
     bench.run(Duration::from_secs(3));
     once_each(&bench, 2);
     assert!(bench.sent.iter().all(|s| s.at >= paused + 1_990_000));
