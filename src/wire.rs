@@ -10,6 +10,7 @@ use std::fmt;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
+use std::time::Duration;
 
 use self::lanes::{Lanes, paced_limit};
 use crate::core::keeper::Phase;
@@ -111,7 +112,7 @@ pub fn start(
         let prefetch = paced.map_or(route.prefetch_unpaced(), |paced| {
             route.prefetch_for(paced.rate.0)
         });
-        let subscription = queues.subscribe(name, route, prefetch)?;
+        let subscription = queues.subscribe(settings, name, route, prefetch)?;
         health.component(&format!("route {name}"), subscription.link());
         let spec = RouteSpec {
             name: Arc::from(name.as_str()),
@@ -159,6 +160,9 @@ fn policy(
         hours: hours.map_err(|e| WireError::new(format!("routes.{name}.open"), e))?,
     })
 }
+
+/// The wait ladder of a route with keyed limits reaches as far as one can.
+const LONGEST_WAIT: Duration = Duration::from_secs(24 * 3600);
 
 /// The stores of rows and of budgets.
 type Stores = (Arc<dyn PaceStore>, Arc<dyn BudgetStore>);
@@ -219,14 +223,26 @@ fn rabbit_options(settings: &Settings, secrets: &Secrets) -> Result<RabbitOption
     })
 }
 
-fn route_options(name: &str, route: &Route, prefetch: u16) -> RouteOptions {
+fn route_options(settings: &Settings, name: &str, route: &Route, prefetch: u16) -> RouteOptions {
+    // A key with a long backlog books places far ahead: the longest step saves rounds.
+    let paced = |limit: &String| {
+        settings
+            .limits
+            .get(limit)
+            .is_none_or(|l| l.as_paced().is_some())
+    };
+    let longest_wait = if route.limits.iter().all(paced) {
+        route.retry.max.get()
+    } else {
+        LONGEST_WAIT
+    };
     RouteOptions {
         route: name.to_owned(),
         queue: route.queue.clone(),
         declare: route.declare,
         queue_type: route.queue_type,
         prefetch,
-        longest_wait: route.retry.max.get(),
+        longest_wait,
     }
 }
 
@@ -292,13 +308,14 @@ impl Queues {
 
     fn subscribe(
         &self,
+        settings: &Settings,
         name: &str,
         route: &Route,
         prefetch: u16,
     ) -> Result<Arc<dyn Subscription>, WireError> {
         match self {
             Self::Rabbit(queue) => queue
-                .subscribe(route_options(name, route, prefetch))
+                .subscribe(route_options(settings, name, route, prefetch))
                 .map_err(|e| WireError::new(format!("routes.{name}"), e)),
             Self::Embedded {
                 input,

@@ -365,6 +365,9 @@ impl<T: Candidate> Lane<T> {
 
     /// Gives a slot of the row that is due to the best message.
     fn serve(&mut self, row: Row, now: Mono) -> Option<Step<T>> {
+        if row == Row::Reserve && self.pacing.keeper(row).is_none() {
+            return None;
+        }
         loop {
             let clock = self.petitions.as_ref().map(Petitions::clock);
             let slot = self.pacing.due(row, now, clock);

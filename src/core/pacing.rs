@@ -22,6 +22,7 @@ pub enum Row {
 }
 
 /// Where slots come from.
+#[allow(clippy::large_enum_variant, reason = "there is one for each lane")]
 #[derive(Debug)]
 pub enum Pacing {
     Paced(Rows),

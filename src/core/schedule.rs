@@ -88,10 +88,20 @@ impl Pace {
     #[must_use]
     pub fn with_costs_up_to(self, most: Cost) -> Self {
         let beyond = (u64::from(most.get()) - 1).min(self.units - 1);
+        if beyond == 0 {
+            return self;
+        }
         let period = u128::from(self.period) * u128::from(self.units);
         let period = period.div_ceil(u128::from(self.units - beyond));
         let period = u64::try_from(period).unwrap_or(u64::MAX);
-        self.with_spread(Duration::from_micros(period - self.period))
+        let spread = period - self.period;
+        Self {
+            // A replica that gets the slots of a message one by one, others in between, could never
+            // send it: a lease must be able to hold them all.
+            batch: self.batch.max(beyond + 1),
+            horizon: self.horizon.max((3 * spread).min(HORIZON_MAX)),
+            ..self.with_spread(Duration::from_micros(spread))
+        }
     }
 
     /// The same where what a message takes lies up to so far apart: that much later a call may be.

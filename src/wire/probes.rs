@@ -90,7 +90,7 @@ fn rabbit(loaded: &Loaded, probes: &mut Vec<Probe>) {
     }
     for (name, route) in &loaded.settings.routes {
         // Nothing is consumed: the prefetch does not matter.
-        let route = route_options(name, route, 1);
+        let route = route_options(&loaded.settings, name, route, 1);
         let options = Arc::clone(&options);
         let probe = async move { look(&options, &route).await };
         probes.push((format!("routes.{name}.queue"), probe.boxed()));

@@ -319,7 +319,7 @@ async fn calls_under_way_are_bounded_over_two_replicas_without_a_paced_limit() {
         assert_eq!(daemon.metric(lost).await, 0.0);
     }
     for daemon in daemons {
-        daemon.stop(&[]).await;
+        daemon.stop(&["hardly leaves time to renew"]).await;
     }
     assert_eq!(broker.counts(name).await, Some((0, 0)));
 }
