@@ -65,7 +65,10 @@ async fn is_closed_since_the_loss(store: &RedisPaceStore, known: &Rulings) {
     let since = answer.blind_since.expect("a loss");
     assert!(since > known.now);
     assert_eq!(until(&answer), since + period());
-    // Who would rather be over once than wait has a full budget at once.
+}
+
+/// Who would rather be over once than wait has a full budget at once.
+async fn is_open(store: &RedisPaceStore) {
     assert!(is_granted(
         &one(store, Lost::Open, "known").await.rulings[0]
     ));
@@ -82,6 +85,7 @@ async fn after_a_flush_the_one_who_remembers_closes_the_limits() {
     let stranger = connect(&server, PREFIX).await;
     until(&one(&stranger, Lost::Closed, "other").await);
     is_closed_since_the_loss(&store, &known).await;
+    is_open(&store).await;
     // The heartbeat of the one who remembers was enough for the stranger to learn of it.
     is_closed_since_the_loss(&stranger, &known).await;
 }
@@ -119,6 +123,7 @@ async fn another_process_of_redis_closes_the_limits() {
     })
     .await;
     is_closed_since_the_loss(&store, &known).await;
+    is_open(&store).await;
     // Once: the era that began then goes on.
     let (one_more, two) = (
         store.admit(&[], None).await.unwrap(),
