@@ -51,16 +51,19 @@ local function book(want, at, ticket)
 end
 
 local function deny(wants, first, reserve, ticket)
-  -- A time that suits every claim without a place.
+  -- A time that suits every claim whose times are known.
   local untl, suits = first, false
   for _ = 1, ROUNDS do
-    local later = untl
+    local later, sure = untl, true
     for i = 1, #wants do
-      if wants[i].fits then later = math.max(later, (fit(wants[i], untl))) end
+      if wants[i].firm then
+        local at, firm = fit(wants[i], untl)
+        later, sure = math.max(later, at), sure and firm
+      end
     end
-    suits = later == untl
-    if suits then break end
+    suits = sure and later == untl
     untl = later
+    if suits or not sure then break end
   end
   local by = 1
   for i = #wants, 1, -1 do

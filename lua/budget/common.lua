@@ -71,7 +71,7 @@ local function enter()
     return era
   end
   local last = math.max(era and era.epoch or 0, known)
-  era = { began = began, epoch = math.max(last + 1, div(now, 1000000)), since = now, run = run }
+  era = { began = began, epoch = math.max(last + 1, div(now, 1000)), since = now, run = run }
   local record = began .. text(era.epoch) .. ' ' .. text(now) .. ' ' .. run
   redis.call('SET', KEYS[1], record, 'PX', text(ERA_KEPT))
   return era

@@ -109,7 +109,8 @@ pub trait BudgetStore: Send + Sync + fmt::Debug {
     ) -> BoxFuture<'a, Result<Rulings, StoreError>>;
 
     /// Takes back what certainly was not used, where that still makes a difference and cannot
-    /// let anybody exceed the limit. Answers how many of them it took.
+    /// let anybody exceed the limit. Answers how many of them it took. Each may be offered once,
+    /// and not again after an error: the first try may have counted.
     fn refund<'a>(&'a self, refunds: &'a [Refund]) -> BoxFuture<'a, Result<usize, StoreError>>;
 
     /// Keeps calls that are still under way in their `concurrency` limit for another lease.

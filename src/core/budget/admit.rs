@@ -199,7 +199,7 @@ fn deny(
     }
 }
 
-/// A time from `first` on that suits every claim without a place, and whether it does.
+/// A time from `first` on that suits every claim whose times are known, and whether it does.
 fn settle(
     wants: &[Want<'_>],
     times: &[Time],
@@ -209,14 +209,18 @@ fn settle(
 ) -> (u64, bool) {
     let mut until = first;
     for _ in 0..ROUNDS {
-        let later = wants
+        let fits = wants
             .iter()
             .zip(times)
-            .filter(|(_, time)| matches!(time, Time::Fits(_)))
-            .map(|(want, _)| fit(want, cells, era, until).at)
-            .fold(until, u64::max);
-        if later == until {
-            return (until, true);
+            .filter(|(_, time)| matches!(time, Time::Fits(Fit { firm: true, .. })))
+            .map(|(want, _)| fit(want, cells, era, until));
+        let (mut later, mut known) = (until, true);
+        for fit in fits {
+            later = later.max(fit.at);
+            known &= fit.firm;
+        }
+        if later == until || !known {
+            return (later, known);
         }
         until = later;
     }

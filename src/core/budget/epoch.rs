@@ -94,8 +94,8 @@ pub fn enter(record: Option<Era>, run: &str, witness: Witness, now: StoreTime) -
     };
     let last = record.map_or(0, |era| era.epoch.0).max(witness.known.0);
     Era {
-        // Seconds, so that a new number is larger even if nobody remembers the last one.
-        epoch: Epoch((last + 1).max(now.as_micros() / 1_000_000)),
+        // Milliseconds, so that a new number is larger even if nobody remembers the last one.
+        epoch: Epoch((last + 1).max(now.as_micros() / 1_000)),
         since: now,
         began,
         run: run.to_owned(),
