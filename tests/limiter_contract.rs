@@ -7,7 +7,6 @@ mod support;
 use std::sync::Arc;
 use std::time::Duration;
 
-use secrecy::SecretString;
 use sluiced::core::schedule::{Answer, Ask, Grant, Pace};
 use sluiced::core::time::{StoreTime, micros};
 use sluiced::limiter::memory::MemoryPaceStore;
@@ -23,12 +22,9 @@ type Store = Arc<dyn PaceStore>;
 
 async fn redis() -> (Store, Store) {
     let options = RedisOptions {
-        url: SecretString::from(RedisServer::shared().url()),
-        password: None,
-        prefix: "contract".to_owned(),
         connect_timeout: Duration::from_secs(5),
         response_timeout: Duration::from_secs(5),
-        ca_pem: None,
+        ..RedisOptions::single(RedisServer::shared().url(), "contract")
     };
     let mut stores = Vec::new();
     for _ in 0..2 {
