@@ -100,6 +100,12 @@ impl RedisServer {
         self.try_connection().expect("a private Redis that runs")
     }
 
+    /// Where it listens.
+    #[must_use]
+    pub const fn port(&self) -> u16 {
+        self.port
+    }
+
     /// The process of the server, to pause it.
     #[must_use]
     pub fn pid(&self) -> u32 {
