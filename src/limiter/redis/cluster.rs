@@ -15,7 +15,7 @@ use rand::seq::SliceRandom as _;
 use redis::{AsyncConnectionConfig, FromRedisValue};
 use tokio::runtime::Handle;
 use tokio::sync::{Notify, watch};
-use tokio::time::{sleep, timeout};
+use tokio::time::{Instant, sleep, timeout, timeout_at};
 use tokio_util::task::AbortOnDropHandle;
 use tracing::{debug, warn};
 
@@ -77,9 +77,13 @@ impl Cluster {
     }
 
     /// Calls a script on the master of its keys.
-    pub(super) async fn call<T: FromRedisValue>(&self, call: &Call<'_>) -> Result<T, StoreError> {
+    pub(super) async fn call<T: FromRedisValue>(
+        &self,
+        call: &Call<'_>,
+        end: Instant,
+    ) -> Result<T, StoreError> {
         let slot = call.slot();
-        self.mapped().await;
+        self.mapped(end).await;
         let Some(master) = lock(&self.map).master(slot).cloned() else {
             self.stale.notify_one();
             return Err(match &*self.link.borrow() {
@@ -88,7 +92,7 @@ impl Cluster {
             });
         };
         let server = self.node(&master);
-        server.call(call).await.map_err(|failure| {
+        server.call(call, end).await.map_err(|failure| {
             if let Some((slot, to)) = failure.moved {
                 debug!(slot, %to, "a slot moved");
                 lock(&self.map).follow(slot, to);
@@ -100,12 +104,12 @@ impl Cluster {
         })
     }
 
-    /// Waits for the first map, for no longer than a call may take.
-    async fn mapped(&self) {
+    /// Waits for the first map.
+    async fn mapped(&self, end: Instant) {
         let mut link = self.link.subscribe();
         let tried = link.wait_for(|link| *link != Link::Connecting);
         // Without a map the caller is told so.
-        drop(timeout(self.access.response_timeout, tried).await);
+        drop(timeout_at(end, tried).await);
     }
 
     /// The node at `at`, connecting since its first use.

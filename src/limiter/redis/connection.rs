@@ -5,6 +5,7 @@ use std::sync::Arc;
 
 use redis::{Client, FromRedisValue};
 use tokio::sync::{Notify, watch};
+use tokio::time::Instant;
 
 use super::StoreEvents;
 use super::access::{Access, Mode, Peer};
@@ -64,13 +65,16 @@ impl Connection {
         }
     }
 
-    /// Calls a script on the server of its first key. Ends within the response timeout (twice that
-    /// while connecting for the first time), and at once while that server is out of reach. A
-    /// script is never sent twice.
+    /// Calls a script on the server of its first key. Ends within the response timeout, and at once
+    /// while that server is out of reach. A script is never sent twice.
     pub(super) async fn call<T: FromRedisValue>(&self, call: &Call<'_>) -> Result<T, StoreError> {
+        let end = Instant::now() + self.access.response_timeout;
         match &self.to {
-            To::One(server) => server.call(call).await.map_err(|failure| failure.error),
-            To::Many(cluster) => cluster.call(call).await,
+            To::One(server) => {
+                let answer = server.call(call, end).await;
+                answer.map_err(|failure| failure.error)
+            }
+            To::Many(cluster) => cluster.call(call, end).await,
         }
     }
 

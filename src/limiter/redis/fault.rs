@@ -94,6 +94,10 @@ pub(super) fn refused(reason: &str) -> StoreError {
 
 /// The server's own words if it said any: the crate writes the codes in its own way.
 fn text(error: &RedisError) -> String {
+    if error.kind() == ErrorKind::AuthenticationFailed {
+        // The crate keeps the server's words (WRONGPASS) to itself.
+        return "the user or the password is wrong, or the user is switched off".to_owned();
+    }
     match (error.code(), error.detail()) {
         (Some(code), Some(detail)) => format!("{code} {detail}"),
         _ => error.to_string(),

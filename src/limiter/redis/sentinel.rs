@@ -19,7 +19,7 @@ use tokio::time::timeout;
 
 use super::access::{Access, Peer};
 use super::address::Address;
-use super::fault::refused;
+use super::fault::{refused, unreachable};
 use crate::ports::pace::StoreError;
 
 /// How long the last Sentinels are waited for once a majority has answered.
@@ -86,6 +86,18 @@ impl Sentinels {
     }
 
     async fn ask(&self, one: &Sentinel) -> Result<Sighting, StoreError> {
+        self.question(one).await.map_err(|error| match error {
+            StoreError::Unreachable { reason, .. } => {
+                unreachable(&format!("the Sentinel at {}: {reason}", one.at))
+            }
+            StoreError::Refused { reason, .. } => {
+                refused(&format!("the Sentinel at {}: {reason}", one.at))
+            }
+            StoreError::Timeout { .. } => error,
+        })
+    }
+
+    async fn question(&self, one: &Sentinel) -> Result<Sighting, StoreError> {
         let mut kept = one.connection.lock().await;
         let mut connection = match kept.as_ref() {
             Some(connection) => connection.clone(),
@@ -99,15 +111,12 @@ impl Sentinels {
             *kept = None;
         }
         if let Ok(Err(error)) = &asked
-            && let Some(reason) = self.mistake(one, error)
+            && let Some(reason) = self.mistake(error)
         {
             return Err(refused(&reason));
         }
         let said: HashMap<String, String> = self.access.answer(asked, bound)?;
-        sighting(&said).ok_or_else(|| {
-            let reason = format!("the Sentinel at {} names no address", one.at);
-            refused(&reason)
-        })
+        sighting(&said).ok_or_else(|| refused("it names no address"))
     }
 
     async fn connect(&self, one: &Sentinel) -> Result<MultiplexedConnection, StoreError> {
@@ -122,15 +131,14 @@ impl Sentinels {
     }
 
     /// What an operator must change, if that is what an error is about.
-    fn mistake(&self, one: &Sentinel, error: &RedisError) -> Option<String> {
+    fn mistake(&self, error: &RedisError) -> Option<String> {
         let said = error.detail()?;
-        let (at, service) = (&one.at, &self.service);
+        let service = &self.service;
         if said.contains("unknown command") {
-            return Some(format!("the server at {at} is no Sentinel"));
+            return Some("this is no Sentinel".to_owned());
         }
-        said.contains("No such master").then(|| {
-            format!("the Sentinel at {at} knows no `{service}`: see `sentinel monitor` in its file")
-        })
+        said.contains("No such master")
+            .then(|| format!("it knows no `{service}`: see `sentinel monitor` in its file"))
     }
 }
 

@@ -16,7 +16,7 @@ use rand::RngExt;
 use redis::aio::MultiplexedConnection;
 use redis::{AsyncConnectionConfig, FromRedisValue, RedisError};
 use tokio::sync::{Notify, watch};
-use tokio::time::{sleep, timeout};
+use tokio::time::{Instant, sleep, timeout, timeout_at};
 use tracing::{info, warn};
 
 use super::access::{Access, Mode, Peer};
@@ -130,9 +130,13 @@ impl Server {
         }
     }
 
-    /// Calls a script. Ends within the response timeout, and at once while the connection is lost.
-    pub(super) async fn call<T: FromRedisValue>(&self, call: &Call<'_>) -> Result<T, Failure> {
-        let live = self.live().await.map_err(|error| Failure {
+    /// Calls a script. Gives up at `end`, and at once while the connection is lost.
+    pub(super) async fn call<T: FromRedisValue>(
+        &self,
+        call: &Call<'_>,
+        end: Instant,
+    ) -> Result<T, Failure> {
+        let live = self.live(end).await.map_err(|error| Failure {
             error,
             moved: None,
             stale: false,
@@ -140,22 +144,18 @@ impl Server {
         let mut connection = live.connection.clone();
         // A script that the server does not know is loaded and called again: it has not run.
         let invocation = call.invocation(&live.run);
-        let answer = timeout(
-            self.access.response_timeout,
-            invocation.invoke_async(&mut connection),
-        )
-        .await;
+        let answer = timeout_at(end, invocation.invoke_async(&mut connection)).await;
         let proven = matches!(answer, Ok(Ok(_)));
         live.proven.fetch_or(proven, Ordering::Relaxed);
         self.judge(&live, answer)
     }
 
     /// The connection, once the first attempt has ended.
-    async fn live(&self) -> Result<Live, StoreError> {
+    async fn live(&self, end: Instant) -> Result<Live, StoreError> {
         let mut link = self.link.subscribe();
         let tried = link.wait_for(|link| *link != Link::Connecting);
         // The sender is ours.
-        drop(timeout(self.access.response_timeout, tried).await);
+        drop(timeout_at(end, tried).await);
         match &*self.lock() {
             State::Connecting => Err(unreachable("not connected yet")),
             State::Up(live) => Ok(live.clone()),
