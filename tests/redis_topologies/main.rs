@@ -30,7 +30,7 @@ const PREFIX: &str = "sluiced";
 fn options(servers: Servers) -> RedisOptions {
     RedisOptions {
         connect_timeout: Duration::from_secs(2),
-        response_timeout: Duration::from_millis(500),
+        response_timeout: Duration::from_secs(1),
         ..RedisOptions::new(servers, PREFIX)
     }
 }

@@ -68,6 +68,7 @@ async fn a_primary_that_was_replaced_while_it_hung_is_left_alone() {
     let limit = limit("hang");
     lease(&store, &limit).await;
     let haul = hauls([&store, &other], &limit, async {
+        tokio::time::sleep(Duration::from_millis(300)).await;
         let paused = Paused::new(group.primary.pid());
         granted_by(&group.replica, &store, "hang").await;
         granted_by(&group.replica, &other, "hang").await;
