@@ -12,6 +12,7 @@ mod sentinel;
 mod support;
 
 use std::sync::Arc;
+use std::sync::atomic::{AtomicU32, Ordering};
 use std::time::Duration;
 
 use secrecy::SecretString;
@@ -20,7 +21,8 @@ use sluiced::core::time::StoreTime;
 use sluiced::limiter::redis::{RedisOptions, RedisPaceStore, Servers};
 use sluiced::ports::link::Link;
 use sluiced::ports::pace::{PaceStore, PacedLimit, StoreError};
-use support::wait::within;
+use support::redis::RedisServer;
+use support::wait::{eventually, within};
 
 const BOUND: Duration = Duration::from_secs(60);
 
@@ -148,30 +150,51 @@ fn nothing_over(limit: &PacedLimit, mut slots: Vec<u64>) {
     }
 }
 
-/// What one replica was granted while it kept asking.
+/// What two replicas were granted while they kept asking.
 #[derive(Debug, Default)]
 struct Haul {
     slots: Vec<u64>,
-    /// Grants behind a guard after the first one.
+    /// Answers of a schedule that had just started behind its guard.
     guarded: u32,
     failed: u32,
 }
 
-/// Two replicas that keep asking until `done`.
+/// How often each of them was granted slots so far.
+#[derive(Debug, Default)]
+struct Progress([AtomicU32; 2]);
+
+impl Progress {
+    /// Waits until both are granted slots anew.
+    async fn both_go_on(&self) {
+        let count = |of: &AtomicU32| of.load(Ordering::Relaxed);
+        let before: Vec<_> = self.0.iter().map(count).collect();
+        eventually(BOUND, "both are granted slots", || {
+            let mut now = self.0.iter().map(count).zip(&before);
+            now.all(|(now, before)| now > *before + 1)
+        })
+        .await;
+    }
+}
+
+/// Keeps both asking until `done` has ended. Nobody else may ask meanwhile: what is granted and
+/// guarded must all be seen here.
 async fn hauls(
     stores: [&RedisPaceStore; 2],
     limit: &PacedLimit,
-    done: impl Future<Output = ()>,
+    done: impl AsyncFnOnce(&Progress),
 ) -> Haul {
+    let progress = Progress::default();
     let (stop, stopped) = tokio::sync::watch::channel(false);
-    let take = async |store: &RedisPaceStore| {
+    let take = async |index: usize| {
         let mut haul = Haul::default();
         while !*stopped.borrow() {
-            match try_lease(store, limit).await {
+            match try_lease(stores[index], limit).await {
                 Ok((grant, guarded)) => {
                     haul.slots
                         .extend(grant.iter().flat_map(|g| slots(limit, g)));
                     haul.guarded += u32::from(guarded);
+                    let granted = u32::from(grant.is_some());
+                    progress.0[index].fetch_add(granted, Ordering::Relaxed);
                 }
                 Err(error) => {
                     assert!(error.is_transient(), "{error}");
@@ -183,13 +206,25 @@ async fn hauls(
         haul
     };
     let ending = async {
-        done.await;
+        progress.both_go_on().await;
+        done(&progress).await;
         stop.send_replace(true);
     };
-    let (mine, theirs, ()) = tokio::join!(take(stores[0]), take(stores[1]), ending);
+    let (mine, theirs, ()) = tokio::join!(take(0), take(1), ending);
     Haul {
         slots: [mine.slots, theirs.slots].concat(),
         guarded: mine.guarded + theirs.guarded,
         failed: mine.failed + theirs.failed,
     }
+}
+
+/// Whether the state of a limit lies at `server` and was written by its scripts.
+fn runs_at(server: &RedisServer, name: &str) -> bool {
+    let said = server.info();
+    let key = format!("{PREFIX}:{{{name}}}:paced");
+    // The node of a cluster that does not serve the key says so.
+    let run: Option<String> = server
+        .ask(redis::cmd("HGET").arg(key).arg("run"))
+        .unwrap_or_default();
+    said.contains("role:master") && run.is_some_and(|run| said.contains(&run))
 }

@@ -3,36 +3,46 @@
 use std::time::Duration;
 
 use secrecy::SecretString;
+use sluiced::core::schedule::Grant;
 use sluiced::limiter::redis::{RedisPaceStore, Servers, probe};
 
 use crate::support::redis::{Paused, RedisServer};
 use crate::support::redis_sentinel::{SERVICE, SentinelGroup};
-use crate::support::wait::eventually_async;
+use crate::support::wait::{eventually, within};
 use crate::{
-    BOUND, connect, hauls, is_up, lease, limit, nothing_over, options, sentinels, slots, try_lease,
+    BOUND, connect, hauls, is_up, lease, limit, nothing_over, options, runs_at, sentinels, slots,
 };
 
-fn is_primary(server: &RedisServer) -> bool {
-    let said: String = redis::cmd("INFO").query(&mut server.connection()).unwrap();
-    said.contains("role:master")
-}
-
-/// The store grants again, and the grants come from `server`.
-async fn granted_by(server: &RedisServer, store: &RedisPaceStore, name: &str) {
-    let limit = limit(name);
-    eventually_async(BOUND, "grants by the new primary", async || {
-        is_primary(server)
-            && matches!(try_lease(store, &limit).await, Ok((Some(_), _)))
-            && redis::cmd("HGET")
-                .arg(format!("sluiced:{{{name}}}:paced"))
-                .arg("run")
-                .query::<String>(&mut server.connection())
-                .is_ok_and(|run| {
-                    let said: String = redis::cmd("INFO").query(&mut server.connection()).unwrap();
-                    said.contains(&run)
-                })
+/// The replica has become the primary, and scripts have run there.
+async fn succeeds(group: &SentinelGroup, name: &str) {
+    eventually(BOUND, "the replica succeeds", || {
+        runs_at(&group.replica, name)
     })
     .await;
+}
+
+/// The first grant by `server`, and whether the schedule was guarded on the way.
+async fn lease_at(server: &RedisServer, store: &RedisPaceStore) -> (Grant, bool) {
+    let limit = limit("order");
+    let asking = async {
+        let mut guarded = false;
+        loop {
+            let (grant, guard) = lease(store, &limit).await;
+            guarded |= guard;
+            if runs_at(server, "order") {
+                return (grant, guarded);
+            }
+        }
+    };
+    within(BOUND, "a grant by the new primary", asking).await
+}
+
+fn is_primary(server: &RedisServer) -> bool {
+    server.info().contains("role:master")
+}
+
+fn is_replica(server: &RedisServer) -> bool {
+    server.info().contains("role:slave")
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
@@ -42,11 +52,11 @@ async fn a_primary_that_is_killed_in_flow_is_succeeded_with_nothing_over() {
     let (store, other) = (connect(&options).await, connect(&options).await);
     let limit = limit("flow");
     lease(&store, &limit).await;
-    let haul = hauls([&store, &other], &limit, async {
+    let haul = hauls([&store, &other], &limit, async |progress| {
         tokio::time::sleep(Duration::from_millis(700)).await;
         group.primary.kill();
-        granted_by(&group.replica, &store, "flow").await;
-        granted_by(&group.replica, &other, "flow").await;
+        succeeds(&group, "flow").await;
+        progress.both_go_on().await;
         tokio::time::sleep(Duration::from_millis(700)).await;
     })
     .await;
@@ -54,7 +64,7 @@ async fn a_primary_that_is_killed_in_flow_is_succeeded_with_nothing_over() {
         haul.guarded, 1,
         "the schedule starts again behind its guard, once"
     );
-    assert!(haul.failed > 0 && haul.slots.len() > 400, "{haul:?}");
+    assert!(haul.failed > 0 && haul.slots.len() > 400);
     nothing_over(&limit, haul.slots);
     is_up(&store).await;
 }
@@ -67,18 +77,20 @@ async fn a_primary_that_was_replaced_while_it_hung_is_left_alone() {
     let (store, other) = (connect(&options).await, connect(&options).await);
     let limit = limit("hang");
     lease(&store, &limit).await;
-    let haul = hauls([&store, &other], &limit, async {
+    let haul = hauls([&store, &other], &limit, async |progress| {
         tokio::time::sleep(Duration::from_millis(300)).await;
         let paused = Paused::new(group.primary.pid());
-        granted_by(&group.replica, &store, "hang").await;
-        granted_by(&group.replica, &other, "hang").await;
+        succeeds(&group, "hang").await;
+        progress.both_go_on().await;
         drop(paused);
-        // The Sentinels make it a replica of its successor.
-        eventually_async(BOUND, "the old primary follows", async || {
-            !is_primary(&group.primary)
+        // The Sentinels make it a replica of its successor, after a while in which both say that
+        // they are the primary.
+        eventually(BOUND, "the old primary follows", || {
+            is_replica(&group.primary)
         })
         .await;
-        granted_by(&group.replica, &store, "hang").await;
+        progress.both_go_on().await;
+        assert!(runs_at(&group.replica, "hang"));
     })
     .await;
     nothing_over(&limit, haul.slots);
@@ -100,10 +112,13 @@ async fn a_failover_that_nothing_forced_is_followed() {
         .arg(&["FAILOVER", SERVICE])
         .query(&mut connection)
         .unwrap();
-    granted_by(&group.replica, &store, "order").await;
-    let (grant, _) = lease(&store, &limit).await;
+    eventually(BOUND, "the replica is promoted", || {
+        is_primary(&group.replica)
+    })
+    .await;
+    let (grant, guarded) = lease_at(&group.replica, &store).await;
     let end = slots(&limit, &last).pop().unwrap();
-    assert!(grant.first.as_micros() > end);
+    assert!(guarded && grant.first.as_micros() > end);
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]

@@ -68,10 +68,9 @@ impl RedisCluster {
             nodes.iter().all(|node| {
                 info(node, "cluster_state") == "ok"
                     && info(node, "cluster_slots_assigned") == SLOTS.to_string()
-            }) && nodes[3..].iter().all(|node| {
-                let said: String = redis::cmd("INFO").query(&mut node.connection()).unwrap();
-                said.contains("master_link_status:up")
-            })
+            }) && nodes[3..]
+                .iter()
+                .all(|node| node.info().contains("master_link_status:up"))
         });
         this
     }

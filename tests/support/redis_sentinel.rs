@@ -45,8 +45,7 @@ impl SentinelGroup {
         let follow = format!("--replicaof 127.0.0.1 {} {common}", primary.port());
         let replica = RedisServer::start_with(&follow, password);
         wait("the replica follows", || {
-            let said: String = redis::cmd("INFO").query(&mut replica.connection()).unwrap();
-            said.contains("master_link_status:up")
+            replica.info().contains("master_link_status:up")
         });
         let sentinels: Vec<_> = (0..3)
             .map(|_| Sentinel::start(&primary, password))
