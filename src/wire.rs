@@ -227,6 +227,10 @@ fn redis_options(settings: &Settings, secrets: &Secrets) -> Result<RedisOptions,
         },
         connect_timeout: redis.connect_timeout.get(),
         response_timeout: redis.response_timeout.get(),
+        keyed: settings
+            .limits
+            .values()
+            .any(|limit| !matches!(limit, Limit::Paced(_))),
         ..RedisOptions::new(servers, redis.prefix.clone())
     })
 }

@@ -58,8 +58,13 @@ async fn limits_lie_on_all_masters_and_one_that_dies_takes_only_its_own() {
         assert!(holds(&cluster, master, name));
         last = slots(&limit, &grant).pop().unwrap();
     }
-    let report = probe(&options(servers(&cluster))).await.unwrap();
+    let mut keyed = options(servers(&cluster));
+    assert_eq!(probe(&keyed).await.unwrap().warnings, Vec::<String>::new());
+    keyed.keyed = true;
+    let report = probe(&keyed).await.unwrap();
     assert_eq!(report.servers, "a cluster of 3 masters");
+    // Once for all of them.
+    assert_eq!(report.warnings.len(), 1);
     assert!(report.warnings[0].contains("nothing is kept on disk"));
 
     cluster.nodes[2].kill();

@@ -4,6 +4,7 @@
 #![allow(clippy::unwrap_used, reason = "a test may panic")]
 
 mod cluster;
+mod daemon;
 mod refusals;
 mod secure;
 mod sentinel;

@@ -17,13 +17,13 @@ use crate::support::redis_cluster::RedisCluster;
 use crate::{connect, down, lease, limit, options};
 
 /// Signs for servers and clients.
-struct Authority {
+pub(crate) struct Authority {
     issuer: CertifiedIssuer<'static, KeyPair>,
     directory: TempDir,
 }
 
 impl Authority {
-    fn new() -> Self {
+    pub(crate) fn new() -> Self {
         let mut params = CertificateParams::new(Vec::new()).unwrap();
         params.is_ca = IsCa::Ca(BasicConstraints::Unconstrained);
         // With the name of what it signs it would look signed by itself.
@@ -35,7 +35,7 @@ impl Authority {
         Self { issuer, directory }
     }
 
-    fn file(&self, name: &str) -> PathBuf {
+    pub(crate) fn file(&self, name: &str) -> PathBuf {
         self.directory.path().join(name)
     }
 
@@ -49,7 +49,7 @@ impl Authority {
     }
 
     /// A server with TLS beside its plain port, and the URL for TLS.
-    fn server(&self, clients: &str) -> (RedisServer, String) {
+    pub(crate) fn server(&self, clients: &str) -> (RedisServer, String) {
         let (certificate, key) = self.sign(ExtendedKeyUsagePurpose::ServerAuth);
         fs::write(self.file("server.pem"), certificate).unwrap();
         fs::write(self.file("server.key"), key).unwrap();
@@ -71,7 +71,7 @@ impl Authority {
         }
     }
 
-    fn client(&self) -> Identity {
+    pub(crate) fn client(&self) -> Identity {
         let (certificate, key) = self.sign(ExtendedKeyUsagePurpose::ClientAuth);
         Identity {
             certificate: certificate.into_bytes(),
@@ -81,7 +81,7 @@ impl Authority {
 }
 
 /// The provider that the daemon installs at its start.
-fn provider() {
+pub(crate) fn provider() {
     drop(rustls::crypto::ring::default_provider().install_default());
 }
 
@@ -90,7 +90,7 @@ fn single(url: &str) -> RedisOptions {
 }
 
 /// The rule of `config/default.toml`, word for word, with another password.
-fn documented() -> Vec<String> {
+pub(crate) fn documented() -> Vec<String> {
     let text = fs::read_to_string("config/default.toml").unwrap();
     let line = text
         .lines()
@@ -102,7 +102,7 @@ fn documented() -> Vec<String> {
         .collect()
 }
 
-fn allow(server: &RedisServer, rule: &[String]) {
+pub(crate) fn allow(server: &RedisServer, rule: &[String]) {
     () = redis::cmd("ACL")
         .arg("SETUSER")
         .arg(rule)
@@ -195,10 +195,12 @@ async fn the_documented_rule_suffices_and_all_of_it_is_needed() {
     let store = connect(&options).await;
     lease(&store, &limit("enough")).await;
     // CONFIG is not allowed: nothing is known about disks, and nothing is said.
-    assert_eq!(
-        probe(&options).await.unwrap().warnings,
-        Vec::<String>::new()
-    );
+    let mut keyed = options.clone();
+    keyed.keyed = true;
+    assert_eq!(probe(&keyed).await.unwrap().warnings, Vec::<String>::new());
+    allow(&server, &["sluiced".to_owned(), "+config|get".to_owned()]);
+    let said = probe(&keyed).await.unwrap().warnings.join("");
+    assert!(said.contains("nothing is kept on disk"), "{said}");
     let said = down(&as_user(options, "wrong-secret")).await;
     assert!(
         said.contains("user or the password is wrong") && !said.contains("-secret"),

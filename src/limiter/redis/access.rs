@@ -46,6 +46,7 @@ pub(super) struct Access {
     /// What every key starts with, and where replicas talk to each other.
     pub(super) prefix: String,
     pub(super) channel: String,
+    pub(super) keyed: bool,
     pub(super) connect_timeout: Duration,
     pub(super) response_timeout: Duration,
     /// With an address that is replaced by the one of each server.
@@ -93,6 +94,7 @@ impl Access {
             seeds,
             channel: notices::channel(&options.prefix),
             prefix: options.prefix.clone(),
+            keyed: options.keyed,
             connect_timeout: options.connect_timeout,
             response_timeout: options.response_timeout,
             template: secured(first, &options.tls)?.set_tcp_settings(sockets()),

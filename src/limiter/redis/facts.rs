@@ -44,7 +44,8 @@ pub(super) async fn save_points(connection: &mut MultiplexedConnection) -> Optio
     Some(value)
 }
 
-/// What may cost limits their state, by `INFO` and [`save_points`].
+/// What may cost limits their state, by `INFO` and [`save_points`], which only matter for keyed
+/// limits: a paced one is behind its guard again within a second.
 pub(super) fn risks(info: &str, save: Option<&str>) -> Vec<String> {
     let mut risks = Vec::new();
     let policy = field(info, "maxmemory_policy").unwrap_or("noeviction");
@@ -58,8 +59,8 @@ pub(super) fn risks(info: &str, save: Option<&str>) -> Vec<String> {
     let journal = field(info, "aof_enabled") == Some("1");
     if !journal && save.is_some_and(|points| points.trim().is_empty()) {
         risks.push(
-            "nothing is kept on disk (appendonly no, no save): a restart pauses paced limits for \
-             their horizon, and what keyed limits have counted is lost; set appendonly yes"
+            "nothing is kept on disk (appendonly no, no save): after a restart nobody knows what \
+             keyed limits have counted; set appendonly yes"
                 .to_owned(),
         );
     }

@@ -22,6 +22,8 @@ pub struct RedisOptions {
     pub connect_timeout: Duration,
     /// The bound on every call.
     pub response_timeout: Duration,
+    /// Some limits count by key, so that a warning is due if a restart loses the counts.
+    pub keyed: bool,
 }
 
 impl RedisOptions {
@@ -36,6 +38,7 @@ impl RedisOptions {
             prefix: prefix.into(),
             connect_timeout: Duration::from_secs(2),
             response_timeout: Duration::from_millis(500),
+            keyed: false,
         }
     }
 

@@ -351,7 +351,10 @@ impl Server {
             // Both may be forbidden: no matter.
             let name = redis::cmd("CLIENT").arg("SETNAME").arg(CLIENT_NAME).clone();
             drop(name.query_async::<()>(&mut connection).await);
-            let save = save_points(&mut connection).await;
+            let save = match self.access.keyed {
+                true => save_points(&mut connection).await,
+                false => None,
+            };
             Ok((missing, risks(&info, save.as_deref())))
         };
         let asked = timeout(bound, asking).await;
