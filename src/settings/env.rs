@@ -160,13 +160,15 @@ fn nest(steps: &[String], origin: &Arc<str>, value: Node) -> Node {
 fn read(text: &str, shape: &Shape, origin: &Arc<str>) -> Node {
     let trimmed = text.trim();
     let value = match shape {
-        Shape::Whole { .. } => trimmed.parse().map_or_else(|_| text_of(text), Value::Whole),
+        Shape::Whole { .. } | Shape::Cost => {
+            trimmed.parse().map_or_else(|_| text_of(text), Value::Whole)
+        }
         Shape::Flag => match trimmed {
             "true" => Value::Flag(true),
             "false" => Value::Flag(false),
             _ => text_of(text),
         },
-        Shape::List(_) => {
+        Shape::List(_) | Shape::OneOrMore { .. } => {
             let elements = elements(trimmed).into_iter();
             Value::List(
                 elements
