@@ -244,7 +244,14 @@ pub(super) const SLIDING_LOG: &[Key] = &[
 ];
 
 pub(super) const CONCURRENCY: &[Key] = &[
-    key("limit", UNITS, Required("10")),
+    key(
+        "limit",
+        Whole {
+            min: 1,
+            max: 10_000,
+        },
+        Required("10"),
+    ),
     key("lease", SPAN, Default("\"30s\"")),
     key("key", Text, Optional),
     key("cost", Cost, Default("1")),

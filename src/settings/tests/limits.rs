@@ -179,7 +179,7 @@ fn gcra_wrong_values() {
         ),
         [
             "a.toml:13:8: limits.x.rate: `30` is no rate; write units per window, such as \"400/1s\" or \"5/1h\"",
-            "a.toml:14:9: limits.x.burst: `a number with a fraction` does not fit; a whole number from 0 to 10000000 is needed",
+            "a.toml:14:9: limits.x.burst: a number with a fraction does not fit; a whole number from 0 to 10000000 is needed",
             "a.toml:15:7: limits.x.key: a number where a text is needed; write it in quotes",
             "a.toml:16:8: limits.x.cost: `true` is no cost; write a whole number from 1 to 10000000, or a template such as \"{{ body.text | sms_segments }}\"",
             "a.toml:17:12: limits.x.headroom: `20` is no duration; write a number with its unit, such as \"250ms\", \"10s\", \"5m\", \"1h30m\" or \"2d\"",
@@ -293,8 +293,7 @@ fn token_bucket_with_every_key() {
         "kind = \"token_bucket\"\ncapacity = 100\nrefill = 15\ninterval = \"2s\"\ncontinuous = false\nstart = \"empty\"\nborrow = 7\nkey = \"{{ body.a }}\"\ncost = \"{{ body.n }}\"\nheadroom = \"15ms\"\nlost_state = \"closed\"",
     );
     assert_eq!(limit.largest_cost().get(), 107);
-    // Seven rounds of 15 units.
-    assert_eq!(limit.window(), Duration::from_secs(14));
+    assert_eq!(limit.window(), Duration::from_secs(2));
     let Limit::TokenBucket(bucket) = limit else {
         panic!("a bucket");
     };
@@ -408,8 +407,32 @@ fn concurrency_with_a_lease() {
     assert_eq!(
         said_of("kind = \"concurrency\"\nlimit = \"ten\"\nlease = 30"),
         [
-            "a.toml:13:9: limits.x.limit: `ten` does not fit; a whole number from 1 to 10000000 is needed",
+            "a.toml:13:9: limits.x.limit: `ten` does not fit; a whole number from 1 to 10000 is needed",
             "a.toml:14:9: limits.x.lease: `30` is no duration; write a number with its unit, such as \"250ms\", \"10s\", \"5m\", \"1h30m\" or \"2d\"",
         ]
     );
+}
+
+#[test]
+fn numbers_that_nobody_can_wait_for() {
+    for (text, said) in [
+        (
+            "kind = \"gcra\"\nrate = \"1/1d\"\nburst = 400",
+            "a.toml:14:9: limits.x.burst: a burst that was used up would take 401d to be whole again; write numbers that make it 366d or less",
+        ),
+        (
+            "kind = \"token_bucket\"\ncapacity = 100\nborrow = 50\nrefill = 2\ninterval = \"5d\"",
+            "a.toml:13:12: limits.x.capacity: a bucket that was used up would take 375d to be whole again; write numbers that make it 366d or less",
+        ),
+        (
+            "kind = \"sliding_log\"\nrate = \"10001/1h\"",
+            "a.toml:13:8: limits.x.rate: a log of 10001 units for each key is too long; write 10000 or less, or another kind: gcra, fixed_window and paced keep one number",
+        ),
+        (
+            "kind = \"concurrency\"\nlimit = 3\nlease = \"2d\"",
+            "a.toml:14:9: limits.x.lease: for 2d nobody could use the places of a replica that died; write 1d or less, 30s is good",
+        ),
+    ] {
+        assert_eq!(said_of(text), [said]);
+    }
 }
