@@ -15,6 +15,13 @@ use super::{config, header, holds, queue};
 /// Arrivals are stamped by another process, after the way there.
 const STAMPS: Duration = Duration::from_millis(20);
 
+/// What is said of the test's own Redis, and of its short lease.
+const KNOWN: &[&str] = &[
+    NEW_SCHEDULE,
+    "nothing is kept on disk",
+    "hardly leaves time to renew",
+];
+
 /// A message with a number, for somebody.
 fn to(number: u64, to: &str) -> (Vec<u8>, BasicProperties) {
     let body = format!("{{\"n\":{number},\"to\":\"{to}\"}}");
@@ -93,7 +100,7 @@ async fn account_and_recipient_are_kept_together_and_nobody_is_lost() {
     // Two of four pass at once; the other two are denied, once each.
     let denied = "sluiced_budget_denials_total{limit=\"recipient\"}";
     assert_eq!(daemon.metric(denied).await, 30.0);
-    daemon.stop(&[NEW_SCHEDULE]).await;
+    daemon.stop(KNOWN).await;
     assert_eq!(broker.counts(name).await, Some((0, 0)));
 }
 
@@ -122,7 +129,7 @@ async fn a_key_that_is_spent_does_not_block_the_others() {
     assert_eq!(daemon.metric(denied).await, 199.0);
     let attempts = "sluiced_calls_total{route=\"spent-key\",outcome=\"accepted\"}";
     assert_eq!(daemon.metric(attempts).await, 31.0);
-    let log = daemon.stop(&[NEW_SCHEDULE]).await;
+    let log = daemon.stop(KNOWN).await;
     assert!(log.contains("\"limit\":\"sender\""), "why they wait");
     assert!(!log.contains("hot"), "and not for whom");
     let waits = broker.drain(&format!("{name}.wait.2048s")).await;
@@ -169,7 +176,7 @@ async fn a_denied_message_comes_back_for_its_place_and_is_not_denied_again() {
     }
     let later = "sluiced_settled_total{route=\"booked\",verdict=\"later\"}";
     assert!(daemon.metric(later).await >= 3.0, "through the ladder");
-    daemon.stop(&[NEW_SCHEDULE]).await;
+    daemon.stop(KNOWN).await;
     assert_eq!(broker.counts(name).await, Some((0, 0)));
 }
 
@@ -227,7 +234,7 @@ async fn what_a_limit_cannot_count_is_buried_with_the_reason_or_dropped() {
         assert!(detail.contains("limits.segments.cost"), "{details:?}");
     }
     assert!(details.iter().all(|detail| !detail.contains("49170")));
-    let log = daemon.stop(&[NEW_SCHEDULE]).await;
+    let log = daemon.stop(KNOWN).await;
     assert!(!log.contains("49170"));
 }
 
@@ -246,7 +253,7 @@ async fn urgent_messages_pass_a_backlog_of_bulk_and_bulk_leaves_them_the_reserve
         .publish(name, (201..=208).map(|n| urgent(to(n, "urgent"))))
         .await;
     eventually(LONG, "all came", || downstream.count() >= 128).await;
-    daemon.stop(&[NEW_SCHEDULE]).await;
+    daemon.stop(KNOWN).await;
     let calls = downstream.calls();
     let bulk: Vec<_> = calls.iter().filter(|call| call.caller == "bulk").collect();
     assert_eq!((bulk.len(), calls.len()), (120, 128));
@@ -277,7 +284,7 @@ async fn tenants_take_turns_however_long_the_backlog_of_one_is() {
     config.rate = "20/1s".to_owned();
     let daemon = Daemon::start(&config);
     eventually(LONG, "all came", || downstream.count() >= 120).await;
-    daemon.stop(&[NEW_SCHEDULE]).await;
+    daemon.stop(KNOWN).await;
     let calls = downstream.calls();
     let last = calls
         .iter()
@@ -319,7 +326,7 @@ async fn calls_under_way_are_bounded_over_two_replicas_without_a_paced_limit() {
         assert_eq!(daemon.metric(lost).await, 0.0);
     }
     for daemon in daemons {
-        daemon.stop(&["hardly leaves time to renew"]).await;
+        daemon.stop(KNOWN).await;
     }
     assert_eq!(broker.counts(name).await, Some((0, 0)));
 }
@@ -334,7 +341,7 @@ async fn segments_take_as_many_slots_as_they_are() {
     config.rate = "60/1s\"\nmax_cost = 3\ncost = \"{{ body.n % 3 + 1 }}".to_owned();
     let daemon = Daemon::start(&config);
     eventually(LONG, "all came", || downstream.count() >= 60).await;
-    daemon.stop(&[NEW_SCHEDULE]).await;
+    daemon.stop(KNOWN).await;
     let calls = downstream.calls();
     assert_eq!(calls.len(), 60);
     let window = Duration::from_secs(1) - STAMPS;
