@@ -20,13 +20,14 @@
 
 use std::cmp::Reverse;
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
+use std::time::Duration;
 
 use super::clock::ClockMap;
 use super::keeper::{Keeper, Outlook, Slot, Tally};
 use super::pacing::{Pacing, Row};
 use super::petitions::{BATCH_MAX, Petitions, Room};
 use super::ready::{Candidate, Ready, Sum};
-use super::schedule::{Answer, Ask, Grant};
+use super::schedule::{Answer, Ask, Freeze, Grant};
 use super::time::{Mono, StoreTime};
 
 /// What to do next.
@@ -203,8 +204,7 @@ impl<T: Candidate> Lane<T> {
             return step;
         }
         let sendable = self.sendable();
-        let clock = self.petitions.as_ref().map(Petitions::clock);
-        let slot = self.pacing.next_slot(sendable, clock);
+        let slot = self.pacing.next_slot(sendable);
         let parked = self.parked.first_key_value().map(|((at, _), _)| *at);
         let end = self.ends.first().map(|(end, _)| *end);
         let ask = self.pacing.next_ask(demand);
@@ -222,9 +222,14 @@ impl<T: Candidate> Lane<T> {
         self.pacing.failed(row, now);
     }
 
-    /// The limit is frozen.
-    pub fn frozen(&mut self, until: StoreTime) {
-        self.pacing.frozen(until);
+    /// A row of the limit is frozen: heard from the store.
+    pub fn frozen(&mut self, row: Row, freeze: &Freeze, now: Mono) {
+        self.pacing.frozen(row, freeze, now);
+    }
+
+    /// The limit is frozen for `length` from now: our own call was told so.
+    pub fn frozen_for(&mut self, length: Duration, now: Mono) {
+        self.pacing.frozen_for(length, now);
     }
 
     /// The store ruled on a batch of `asked` messages at its time `decided`, and granted so many.
@@ -272,16 +277,16 @@ impl<T: Candidate> Lane<T> {
     /// are counted in budgets (`claims`) or are not.
     #[must_use]
     pub fn outlook(&self, now: Mono, claims: bool) -> Outlook {
-        let Some(clock) = self.clock().filter(|clock| clock.is_known()) else {
+        if !self.clock().is_some_and(ClockMap::is_known) {
             return Outlook::OutOfReach(None);
-        };
+        }
         let petitions = self.petitions.as_ref().filter(|_| claims);
         if petitions.is_some_and(|petitions| !petitions.clock().is_known()) {
             return Outlook::OutOfReach(None);
         }
         match petitions.and_then(Petitions::failing_since) {
             Some(since) => Outlook::OutOfReach(Some(since)),
-            None => self.pacing.outlook(now, clock),
+            None => self.pacing.outlook(now),
         }
     }
 
@@ -369,8 +374,7 @@ impl<T: Candidate> Lane<T> {
             return None;
         }
         loop {
-            let clock = self.petitions.as_ref().map(Petitions::clock);
-            let slot = self.pacing.due(row, now, clock);
+            let slot = self.pacing.due(row, now);
             let head = self.head(row == Row::Reserve)?;
             let item = self.item(head)?;
             if item.is_stale() || item.deadline().is_some_and(|end| end <= now) {
@@ -467,7 +471,7 @@ impl<T: Candidate> Lane<T> {
             return Err(None);
         };
         if !self.pacing.is_paced() {
-            return match self.pacing.outlook(now, petitions.clock()) {
+            return match self.pacing.outlook(now) {
                 Outlook::Until(at, _) => Err(Some(at)),
                 Outlook::Open | Outlook::OutOfReach(_) => Ok(Room::ALL),
             };

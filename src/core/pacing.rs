@@ -11,7 +11,7 @@ use std::time::Duration;
 use super::clock::ClockMap;
 use super::keeper::{Keeper, Outlook, Slot, Tally, Wait};
 use super::ready::Sum;
-use super::schedule::{Answer, Ask, Grant};
+use super::schedule::{Answer, Ask, Freeze, Grant};
 use super::time::{Mono, StoreTime};
 
 /// Which of the limit's rows.
@@ -28,7 +28,7 @@ pub enum Pacing {
     Paced(Rows),
     /// A slot is always due, except while the downstream asked for a pause.
     Free {
-        paused_until: Option<StoreTime>,
+        paused_until: Option<Mono>,
     },
 }
 
@@ -73,18 +73,15 @@ impl Pacing {
         matches!(self, Self::Paced(_))
     }
 
-    /// The slot that is due on a row, dropping those that were missed. `clock` is needed without rows.
-    pub fn due(&mut self, row: Row, now: Mono, clock: Option<&ClockMap>) -> Option<Slot> {
+    /// The slot that is due on a row, dropping those that were missed.
+    pub fn due(&mut self, row: Row, now: Mono) -> Option<Slot> {
         match self {
             Self::Paced(rows) => rows.keeper_mut(row)?.due(now),
             Self::Free { paused_until } => {
-                let paused = paused_until.and_then(|until| clock?.to_mono(until));
-                let open = row == Row::Main && paused.is_none_or(|until| until <= now);
+                let open = row == Row::Main && paused_until.is_none_or(|until| until <= now);
                 open.then_some(Slot {
                     at: now,
-                    due: clock
-                        .and_then(|clock| clock.to_store(now))
-                        .unwrap_or_default(),
+                    due: StoreTime::default(),
                     leave_by: Mono::from_micros(u64::MAX),
                 })
             }
@@ -105,7 +102,7 @@ impl Pacing {
 
     /// When the next slot that such messages may take is due.
     #[must_use]
-    pub fn next_slot(&self, sum: Sum, clock: Option<&ClockMap>) -> Option<Mono> {
+    pub fn next_slot(&self, sum: Sum) -> Option<Mono> {
         match self {
             Self::Paced(rows) => {
                 let main = rows.main.next_slot().filter(|_| sum.messages > 0);
@@ -114,8 +111,7 @@ impl Pacing {
                 [main, reserve].into_iter().flatten().min()
             }
             Self::Free { paused_until } => {
-                let until = paused_until.and_then(|until| clock?.to_mono(until));
-                Some(until.unwrap_or_default()).filter(|_| sum.messages > 0)
+                Some(paused_until.unwrap_or_default()).filter(|_| sum.messages > 0)
             }
         }
     }
@@ -178,26 +174,32 @@ impl Pacing {
         }
     }
 
-    /// The limit is frozen, on all rows.
-    pub fn frozen(&mut self, until: StoreTime) {
+    /// A row is frozen: heard from the store.
+    pub fn frozen(&mut self, row: Row, freeze: &Freeze, now: Mono) {
+        if let Some(keeper) = self.keeper_mut(row) {
+            keeper.frozen(freeze, now);
+        }
+    }
+
+    /// Frozen for `length` from now, on all rows.
+    pub fn frozen_for(&mut self, length: Duration, now: Mono) {
         match self {
             Self::Paced(rows) => {
-                rows.main.frozen(until);
+                rows.main.frozen_for(length, now);
                 if let Some(reserve) = &mut rows.reserve {
-                    reserve.frozen(until);
+                    reserve.frozen_for(length, now);
                 }
             }
-            Self::Free { paused_until } => *paused_until = (*paused_until).max(Some(until)),
+            Self::Free { paused_until } => *paused_until = (*paused_until).max(Some(now + length)),
         }
     }
 
     /// What it holds for messages that are ready.
     #[must_use]
-    pub fn outlook(&self, now: Mono, clock: &ClockMap) -> Outlook {
+    pub fn outlook(&self, now: Mono) -> Outlook {
         match self {
             Self::Paced(rows) => rows.main.outlook(now),
             Self::Free { paused_until } => paused_until
-                .and_then(|until| clock.to_mono(until))
                 .filter(|until| *until > now)
                 .map_or(Outlook::Open, |until| Outlook::Until(until, Wait::Frozen)),
         }

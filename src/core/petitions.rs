@@ -28,6 +28,8 @@ const SURPLUS: usize = 4;
 /// The first wait after a failure; it doubles up to [`BACKOFF_MAX`].
 const BACKOFF_MIN: Duration = Duration::from_millis(50);
 const BACKOFF_MAX: Duration = Duration::from_secs(2);
+/// A mapping of the store's clock that is wrong by no more is good enough.
+const FINE: Duration = Duration::from_millis(1);
 /// Shares are counted in parts of this.
 const WHOLE: u64 = 1024;
 
@@ -214,7 +216,8 @@ impl Petitions {
             let denied = (asked - granted.min(asked)) as u64 * WHOLE / asked as u64;
             self.denied = (self.denied * 3 + denied) / 4;
         }
-        self.clock.learn(sent, decided, now);
+        self.clock
+            .learn(sent, decided, now, FINE.min(self.headroom / 4));
         // It was decided after the batch was sent, and not before the mapping says so.
         let error = self.clock.error(now).unwrap_or_default();
         let mapped = self.clock.to_mono(decided).map(|at| at - error);

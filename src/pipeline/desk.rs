@@ -10,7 +10,7 @@ use tracing::{debug, info, warn};
 use crate::core::clock::ClockMap;
 use crate::core::lane::Lane;
 use crate::core::pacing::Row;
-use crate::core::schedule::Grant;
+use crate::core::schedule::{Freeze, Grant};
 use crate::core::time::{Mono, StoreTime};
 use crate::ports::clock::Clock;
 use crate::ports::pace::PacedLimit;
@@ -33,8 +33,10 @@ pub(super) enum Inbox {
     Again(Job),
     /// A message that waits for another attempt.
     Parked(Job, Mono),
-    /// The limit is frozen until this time.
-    Frozen(StoreTime),
+    /// A call of ours was told to wait for so long; the limit is frozen.
+    Throttled(Duration),
+    /// The store has frozen the limit.
+    Frozen(Row, Freeze),
     /// Connections to the downstreams are open, or could not be opened.
     Warmed,
     Stop {
@@ -127,6 +129,13 @@ impl Desk {
         self.rows.as_ref()?.limit(row)
     }
 
+    /// The row of a limit, if it is one of ours.
+    pub(super) fn row(&self, name: &str) -> Option<Row> {
+        [Row::Main, Row::Reserve]
+            .into_iter()
+            .find(|row| self.limit(*row).is_some_and(|limit| *limit.name == *name))
+    }
+
     /// The distance of two slots; zero where nothing is paced.
     pub(super) fn interval(&self) -> Duration {
         self.limit(Row::Main)
@@ -145,8 +154,7 @@ impl Desk {
 
     /// Freezes the limit: here at once, and through the store for every replica.
     pub(super) fn freeze(&self, length: Duration, answer: &str) {
-        let local = self.store_time(self.clock.now()) + length;
-        self.tell(Inbox::Frozen(local));
+        self.tell(Inbox::Throttled(length));
         self.meters.freezes.increment(1);
         if let Some(more) = FROZEN.event(self.clock.now()) {
             let of = if self.rows.is_some() {
@@ -161,12 +169,12 @@ impl Desk {
         };
         let desk = self.clone();
         tokio::spawn(async move {
-            for limit in [Some(&rows.main), rows.reserve.as_ref()]
-                .into_iter()
-                .flatten()
-            {
+            for row in [Row::Main, Row::Reserve] {
+                let Some(limit) = rows.limit(row) else {
+                    continue;
+                };
                 match rows.store.freeze(limit, length).await {
-                    Ok(until) => desk.tell(Inbox::Frozen(until)),
+                    Ok(freeze) => desk.tell(Inbox::Frozen(row, freeze)),
                     Err(error) => {
                         warn!(limit = %limit.name, %error, "only this replica knows of the freeze");
                     }

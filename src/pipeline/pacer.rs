@@ -257,10 +257,12 @@ impl Pacer {
                 }
             }
             notice = notice => match notice {
-                Ok(Notice::Frozen { limit, until }) if limit == self.desk.name => {
-                    self.lane.frozen(until);
+                Ok(Notice::Frozen { limit, freeze }) => {
+                    if let Some(row) = self.desk.row(&limit) {
+                        self.lane.frozen(row, &freeze, self.desk.clock.now());
+                    }
                 }
-                Ok(Notice::Frozen { .. }) | Err(broadcast::error::RecvError::Lagged(_)) => {}
+                Err(broadcast::error::RecvError::Lagged(_)) => {}
                 Err(broadcast::error::RecvError::Closed) => self.notices = None,
             },
         }
@@ -332,7 +334,10 @@ impl Pacer {
             }
             Inbox::Again(job) => self.again(job),
             Inbox::Parked(job, at) => self.hold(job, Some(at)),
-            Inbox::Frozen(until) => self.lane.frozen(until),
+            Inbox::Throttled(length) => self.lane.frozen_for(length, self.desk.clock.now()),
+            Inbox::Frozen(row, freeze) => {
+                self.lane.frozen(row, &freeze, self.desk.clock.now());
+            }
             Inbox::Warmed => self.warming = false,
             Inbox::Stop { deadline, done } => {
                 self.taps.close_all();

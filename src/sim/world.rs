@@ -10,8 +10,8 @@ use std::time::Duration;
 use crate::core::keeper::{Outlook, Slot};
 use crate::core::lane::Step;
 use crate::core::pacing::Row;
-use crate::core::schedule::{Answer, Ask, Grant, Pace};
-use crate::core::time::{Mono, StoreTime, micros};
+use crate::core::schedule::{Answer, Ask, Freeze, Grant, Pace};
+use crate::core::time::{Mono, micros};
 
 use super::broker::Broker;
 use super::dice::Dice;
@@ -70,7 +70,7 @@ enum Event {
         wait: Duration,
         heard: bool,
     },
-    Frozen(StoreTime),
+    Frozen(Freeze),
     GiveBack(Grant),
     Publish(u32),
     Strike(Fault),
@@ -292,17 +292,14 @@ impl<'a> World<'a> {
             } => {
                 replica.calls -= 1;
                 replica.turn = None;
-                let clock = replica.lane.clock();
-                let now = clock.and_then(|clock| clock.to_store(mono));
-                let until = now.unwrap_or_default() + wait;
-                replica.lane.frozen(until);
+                replica.lane.frozen_for(wait, mono);
                 let way = self.spread(self.around.to_store);
                 self.after(way, WORLD, Event::Freeze { wait, heard });
                 self.again(replica, parcel);
             }
-            Event::Frozen(until) => {
+            Event::Frozen(freeze) => {
                 replica.turn = None;
-                replica.lane.frozen(until);
+                replica.lane.frozen(Row::Main, &freeze, mono);
             }
             _ => {}
         }

@@ -221,10 +221,8 @@ fn without_a_row_only_budgets_count() {
 fn a_pause_of_a_free_lane_is_kept() {
     let mut bench = Bench::free(HEADROOM, 700);
     bench.run(Duration::from_millis(100));
-    let clock = bench.lane.clock().unwrap();
     let now = Mono::from_micros(bench.now);
-    let until = clock.to_store(now).unwrap() + Duration::from_secs(2);
-    bench.lane.frozen(until);
+    bench.lane.frozen_for(Duration::from_secs(2), now);
     bench.lane.push(Item::keyed(1, 1));
     bench.lane.push(Item::plain(2));
     let paused = bench.now;
