@@ -40,9 +40,9 @@ pub(super) async fn perform(mut job: Job, slot: Slot, desk: Desk) {
     if let Some(permit) = &mut permit {
         permit.sent(true);
     }
-    let under_way = job.route.begin_call();
+    // Until its verdict is given: a pacer that stops waits for that on another thread.
+    let _under_way = job.route.begin_call();
     let sent = call.send(Gate::new(desk.clock, leave_by)).await;
-    drop(under_way);
     if let Some(mut permit) = permit {
         // A call in flight is none any more.
         match &sent {
