@@ -63,7 +63,7 @@ async fn run(keys: usize, questions: usize) {
         "of a bare INCR",
         "in Redis",
         "256 a call",
-        "a script of 256 in Redis",
+        "one of its scripts in Redis",
     ]);
     let mut redis = server.connection();
     let bare = incr(&server, questions, clock).await;
