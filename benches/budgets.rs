@@ -21,7 +21,6 @@ use std::time::Duration;
 use common::kinds::{kinds, limit};
 use common::table::{Table, headline};
 use futures::{StreamExt as _, stream};
-use secrecy::SecretString;
 use sluiced::core::rate::Cost;
 use sluiced::limiter::key::budget_key;
 use sluiced::limiter::redis::{RedisOptions, RedisPaceStore};
@@ -183,12 +182,9 @@ fn used(redis: &mut redis::Connection) -> u64 {
 
 async fn connect(server: &RedisServer) -> RedisPaceStore {
     let options = RedisOptions {
-        url: SecretString::from(server.url()),
-        password: None,
-        prefix: "sluiced".to_owned(),
         connect_timeout: Duration::from_secs(5),
         response_timeout: Duration::from_secs(5),
-        ca_pem: None,
+        ..RedisOptions::single(server.url(), "sluiced")
     };
     let store = RedisPaceStore::connect(&options, Arc::new(())).unwrap();
     let link = store.link();

@@ -2,13 +2,13 @@
 //! probes of `sluiced check --connect`.
 
 mod probes;
+mod unbuilt;
 
 use std::collections::BTreeMap;
 use std::fmt;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
-use std::time::Duration;
 
 use secrecy::SecretString;
 
@@ -18,7 +18,9 @@ use crate::core::retry::Backoff;
 use crate::core::schedule::Pace;
 use crate::downstream::{HttpDownstream, HttpOptions, ResolvedAuth};
 use crate::limiter::memory::MemoryPaceStore;
-use crate::limiter::redis::{RedisOptions, RedisPaceStore};
+use crate::limiter::redis::{
+    Identity as ClientIdentity, RedisOptions, RedisPaceStore, Servers, Tls,
+};
 use crate::pipeline::{LaneSpec, Pipeline, Policy, RouteSpec};
 use crate::ports::budget::BudgetStore;
 use crate::ports::clock::Clock;
@@ -31,7 +33,7 @@ use crate::queue::rabbit::{RabbitOptions, RabbitQueue, RouteOptions};
 use crate::settings::Loaded;
 use crate::settings::secrets::{Identity, Secrets};
 use crate::settings::types::{
-    Downstream, Limit, LimitBackend, Paced, QueueBackend, Route, Settings,
+    Downstream, Limit, LimitBackend, Paced, QueueBackend, RedisMode, Route, Settings,
 };
 use crate::telemetry::health::Health;
 use crate::telemetry::meters::RouteMeters;
@@ -94,6 +96,9 @@ pub fn start(
     clock: Clock,
     health: &Health,
 ) -> Result<Running, WireError> {
+    if let Some((key, why)) = unbuilt::unbuilt(settings).into_iter().next() {
+        return Err(WireError::new(key.to_string(), why));
+    }
     let meters: BTreeMap<Arc<str>, Arc<RouteMeters>> = settings
         .routes
         .keys()
@@ -155,13 +160,9 @@ fn paced_limit<'a>(
         .and_then(|limit| settings.limits.get_key_value(limit));
     match limit {
         Some((limit, Limit::Paced(paced))) => Ok((limit, paced)),
-        Some((limit, other)) => Err(WireError::new(
-            format!("limits.{limit}.kind"),
-            format_args!("limits of the kind {} are not built yet", other.kind()),
-        )),
-        None => Err(WireError::new(
+        Some(_) | None => Err(WireError::new(
             format!("routes.{name}.limits"),
-            "no limit of that name",
+            "no paced limit of that name",
         )),
     }
 }
@@ -210,17 +211,10 @@ pub fn redis_of(loaded: &Loaded) -> Result<RedisOptions, WireError> {
     redis_options(&loaded.settings, &loaded.secrets)
 }
 
-/// The Redis at `url`, with the prefix and the timeouts of `default.toml`.
+/// The one Redis at `url`, with the prefix and the timeouts of `default.toml`.
 #[must_use]
 pub fn redis_at(url: SecretString) -> RedisOptions {
-    RedisOptions {
-        url,
-        password: None,
-        prefix: "sluiced".to_owned(),
-        connect_timeout: Duration::from_secs(2),
-        response_timeout: Duration::from_millis(500),
-        ca_pem: None,
-    }
+    RedisOptions::single(url, "sluiced")
 }
 
 /// The budgets in a Redis, connected.
@@ -231,7 +225,8 @@ pub async fn budgets(options: &RedisOptions) -> Result<Arc<dyn BudgetStore>, Wir
     let store =
         RedisPaceStore::connect(options, Arc::new(())).map_err(|e| WireError::new("redis", e))?;
     let mut link = store.link();
-    let bound = options.connect_timeout + options.response_timeout;
+    // To find the server, and to connect to it.
+    let bound = 2 * options.connect_timeout + options.response_timeout;
     let up = tokio::time::timeout(bound, link.wait_for(Link::is_up))
         .await
         .is_ok_and(|link| link.is_ok());
@@ -247,20 +242,44 @@ pub async fn budgets(options: &RedisOptions) -> Result<Arc<dyn BudgetStore>, Wir
 
 fn redis_options(settings: &Settings, secrets: &Secrets) -> Result<RedisOptions, WireError> {
     let redis = &settings.redis;
+    let secret = |file: Option<&Path>| {
+        let read = secrets.optional(file);
+        read.map_err(|e| WireError::new("redis", e))
+    };
+    let urls = redis.addresses().to_vec();
+    let servers = match redis.mode {
+        RedisMode::Single => Servers::Single(redis.url.clone()),
+        RedisMode::Cluster => Servers::Cluster(urls),
+        RedisMode::Sentinel => Servers::Sentinel {
+            urls,
+            service: redis.sentinel_service.clone().unwrap_or_default(),
+            user: redis.sentinel_user.clone(),
+            password: secret(redis.sentinel_password_file.as_deref())?,
+        },
+    };
+    let certificate = redis.cert_file.as_deref().map(read_pem).transpose()?;
+    let key = secret(redis.key_file.as_deref())?;
+    let identity = certificate
+        .zip(key)
+        .map(|(certificate, key)| ClientIdentity {
+            certificate: certificate.into_bytes(),
+            key,
+        });
+    let ca = redis.ca_file.as_deref().map(read_pem).transpose()?;
     Ok(RedisOptions {
-        url: secrets
-            .redis_url(redis)
-            .map_err(|e| WireError::new("redis", e))?,
-        password: None,
-        prefix: redis.prefix.clone(),
+        user: redis.user.clone(),
+        password: secret(redis.password_file.as_deref())?,
+        tls: Tls {
+            ca: ca.map(String::into_bytes),
+            identity,
+        },
         connect_timeout: redis.connect_timeout.get(),
         response_timeout: redis.response_timeout.get(),
-        ca_pem: redis
-            .ca_file
-            .as_deref()
-            .map(read_pem)
-            .transpose()?
-            .map(String::into_bytes),
+        keyed: settings
+            .limits
+            .values()
+            .any(|limit| !matches!(limit, Limit::Paced(_))),
+        ..RedisOptions::new(servers, redis.prefix.clone())
     })
 }
 

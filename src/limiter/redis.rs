@@ -1,16 +1,26 @@
 //! Limits in Redis, shared by every replica: paced ones here, budgets in `budgets`.
 //!
-//! One hash per paced limit and one script per decision (`lua/`), so that a decision is one round trip
-//! and atomic. The connection is supervised: it is rebuilt in the background and, until it is
-//! back, every call fails at once instead of queueing up behind a dead socket.
+//! One hash per paced limit and one script per decision (`lua/`), so that a decision is one round
+//! trip and atomic. Connections are supervised: they are rebuilt in the background and, until one is
+//! back, every call fails at once instead of queueing up behind a dead socket. Redis may be one
+//! server, a primary that Sentinels name, or a cluster.
 
+mod access;
+mod address;
 mod batch;
 mod budgets;
+mod cluster;
 mod connection;
+mod facts;
 mod fault;
 mod notices;
+mod options;
 mod probe;
+mod rights;
 mod scripts;
+mod sentinel;
+mod server;
+mod slots;
 
 use std::fmt;
 use std::num::NonZeroU32;
@@ -19,40 +29,23 @@ use std::time::Duration;
 
 use futures::FutureExt;
 use futures::future::BoxFuture;
-use secrecy::SecretString;
+use tokio::runtime::Handle;
 use tokio::sync::{broadcast, watch};
 use tokio_util::task::AbortOnDropHandle;
 
+pub use self::options::{Identity, RedisOptions, Servers, Tls};
 pub use self::probe::{Report, probe};
 
 use self::budgets::Budgets;
 use self::connection::Connection;
 use self::scripts::Scripts;
-use crate::core::schedule::{Answer, Ask, Grant};
+use crate::core::schedule::{Answer, Ask, Freeze, Grant, Turn};
 use crate::core::time::StoreTime;
 use crate::ports::link::Link;
 use crate::ports::pace::{Notice, PaceStore, PacedLimit, StoreError};
 
 /// How errors name this store.
 const STORE: &str = "Redis";
-
-/// Where Redis is and how long it may take.
-#[derive(Clone, Debug)]
-pub struct RedisOptions {
-    /// `redis://user:password@host:port/db`, or `rediss://` for TLS (a crypto provider of rustls
-    /// must be installed).
-    pub url: SecretString,
-    /// Replaces the password of the URL.
-    pub password: Option<SecretString>,
-    /// What every key and channel starts with.
-    pub prefix: String,
-    /// The bound on connecting, TLS and authentication included.
-    pub connect_timeout: Duration,
-    /// The bound on every call.
-    pub response_timeout: Duration,
-    /// Certificates (PEM) that are trusted besides the system's. Only with `rediss://`.
-    pub ca_pem: Option<Vec<u8>>,
-}
 
 /// Is told what the store does, for metrics. Every method does nothing unless overridden.
 pub trait StoreEvents: Send + Sync + fmt::Debug {
@@ -76,6 +69,8 @@ pub struct RedisPaceStore {
     notices: broadcast::Sender<Notice>,
     events: Arc<dyn StoreEvents>,
     budgets: Arc<Budgets>,
+    /// Where the heart beats: callers may have runtimes of their own, which end before ours.
+    runtime: Handle,
     /// Beats from the first question about a budget on.
     heart: OnceLock<AbortOnDropHandle<()>>,
     _supervisor: AbortOnDropHandle<()>,
@@ -87,7 +82,7 @@ impl RedisPaceStore {
     /// the connection is kept up until the store is dropped.
     ///
     /// # Errors
-    /// When the URL or the certificates cannot be read. That Redis is out of reach is no error.
+    /// When the URLs or the certificates cannot be read. That Redis is out of reach is no error.
     pub fn connect(
         options: &RedisOptions,
         events: Arc<dyn StoreEvents>,
@@ -109,6 +104,7 @@ impl RedisPaceStore {
         Ok(Self {
             connection,
             budgets: Arc::new(budgets),
+            runtime: Handle::current(),
             heart: OnceLock::new(),
             scripts: Scripts::new(options.prefix.clone(), channel),
             notices,
@@ -136,17 +132,22 @@ impl PaceStore for RedisPaceStore {
         ask: Ask,
     ) -> BoxFuture<'a, Result<Answer, StoreError>> {
         async move {
-            let reply: (u64, u64, u64, u32, u64, u64, u8) =
+            let reply: (u64, u64, u64, u64, u32, u64, u64, u64, u64, u8) =
                 self.call(self.scripts.lease(limit, &ask)).await?;
-            let (now, first, rem, count, turn, frozen_until, guarded) = reply;
+            let (now, epoch, first, rem, count, turn, share, slip, frozen_until, guarded) = reply;
             Ok(Answer {
                 now: StoreTime::from_micros(now),
+                epoch,
                 grant: NonZeroU32::new(count).map(|count| Grant {
                     first: StoreTime::from_micros(first),
                     rem,
                     count,
                 }),
-                turn: (turn > 0).then(|| StoreTime::from_micros(turn)),
+                turn: (turn > 0).then(|| Turn {
+                    at: StoreTime::from_micros(turn),
+                    share,
+                    slip,
+                }),
                 frozen_until: (frozen_until > 0).then(|| StoreTime::from_micros(frozen_until)),
                 guarded: guarded > 0,
             })
@@ -158,10 +159,14 @@ impl PaceStore for RedisPaceStore {
         &'a self,
         limit: &'a PacedLimit,
         length: Duration,
-    ) -> BoxFuture<'a, Result<StoreTime, StoreError>> {
+    ) -> BoxFuture<'a, Result<Freeze, StoreError>> {
         async move {
-            let (_now, until): (u64, u64) = self.call(self.scripts.freeze(limit, length)).await?;
-            Ok(StoreTime::from_micros(until))
+            let (now, until, epoch) = self.call(self.scripts.freeze(limit, length)).await?;
+            Ok(Freeze {
+                now: StoreTime::from_micros(now),
+                until: StoreTime::from_micros(until),
+                epoch,
+            })
         }
         .boxed()
     }

@@ -56,18 +56,15 @@ pub(super) async fn perform(mut job: Job, slot: Slot, desk: Desk) {
         .call_seconds
         .record(desk.clock.now().since(started).as_secs_f64());
     meters.call(judgement.outcome.label());
-    if judgement.maybe_delivered {
+    if judgement.maybe_delivered && judgement.status.is_none() {
         meters.maybe_delivered.increment(1);
     }
     if judgement.outcome != Outcome::Accepted {
         job.history.last_status = judgement.status;
     }
-    let fraction = rand::rng().random_range(0.0..1.0);
-    match job
-        .route
-        .policy
-        .next(judgement.outcome, job.history.attempts, fraction)
-    {
+    let fraction = || rand::rng().random_range(0.0..1.0);
+    let attempts = job.history.attempts;
+    match job.route.policy.next(judgement.outcome, attempts, fraction) {
         Next::Done => job.settle(Verdict::Done),
         Next::Thaw(wait) => {
             job.route.meters.denials.increment(1);

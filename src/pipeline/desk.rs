@@ -1,5 +1,6 @@
 //! What calls and intakes share with their pacer: where to report, and what time it is.
 
+use std::ops::Deref;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
@@ -9,7 +10,7 @@ use tracing::{debug, info, warn};
 
 use crate::core::clock::ClockMap;
 use crate::core::keeper::Keeper;
-use crate::core::schedule::Grant;
+use crate::core::schedule::{Freeze, Grant};
 use crate::core::time::{Mono, StoreTime, micros};
 use crate::ports::clock::Clock;
 use crate::ports::pace::{PaceStore, PacedLimit};
@@ -31,8 +32,10 @@ pub(super) enum Inbox {
     Again(Job),
     /// A message that waits for another attempt.
     Parked(Job, Mono),
-    /// The limit is frozen until this time.
-    Frozen(StoreTime),
+    /// A call of ours was told to wait for so long; the limit is frozen.
+    Throttled(Duration),
+    /// The store has frozen the limit.
+    Frozen(Freeze),
     /// Connections to the downstreams are open, or could not be opened.
     Warmed,
     Stop {
@@ -43,21 +46,28 @@ pub(super) enum Inbox {
 
 /// The pacer's desk: cheap to clone, one per call.
 #[derive(Clone, Debug)]
-pub(super) struct Desk {
+pub(super) struct Desk(Arc<Parts>);
+
+/// What is on it.
+#[derive(Debug)]
+pub(super) struct Parts {
     pub(super) clock: Clock,
     pub(super) limit: PacedLimit,
     pub(super) store: Arc<dyn PaceStore>,
     pub(super) meters: Arc<LimitMeters>,
     inbox: mpsc::UnboundedSender<Inbox>,
-    shared: Arc<Shared>,
-}
-
-#[derive(Debug, Default)]
-struct Shared {
     /// A copy of the pacer's mapping, renewed with every answer of the store.
     map: Mutex<ClockMap>,
     /// How late a slot may be used, in microseconds.
     late_limit: AtomicU64,
+}
+
+impl Deref for Desk {
+    type Target = Parts;
+
+    fn deref(&self) -> &Parts {
+        &self.0
+    }
 }
 
 impl Desk {
@@ -68,14 +78,15 @@ impl Desk {
         meters: Arc<LimitMeters>,
         inbox: mpsc::UnboundedSender<Inbox>,
     ) -> Self {
-        Self {
+        Self(Arc::new(Parts {
             clock,
             limit,
             store,
             meters,
             inbox,
-            shared: Arc::default(),
-        }
+            map: Mutex::default(),
+            late_limit: AtomicU64::default(),
+        }))
     }
 
     /// Tells the pacer. If it is gone, what was told is dropped: a message then goes back to its
@@ -88,9 +99,8 @@ impl Desk {
 
     /// Renews what calls and intakes know of the store's clock.
     pub(super) fn learned(&self, keeper: &Keeper, now: Mono) {
-        *lock(&self.shared.map) = keeper.clock().clone();
-        self.shared
-            .late_limit
+        *lock(&self.map) = keeper.clock().clone();
+        self.late_limit
             .store(micros(keeper.late_limit(now)), Ordering::Relaxed);
         let error = keeper.clock().error(now).unwrap_or_default();
         self.meters.clock_error_seconds.set(error.as_secs_f64());
@@ -98,12 +108,12 @@ impl Desk {
 
     /// How late a slot may be used.
     pub(super) fn late_limit(&self) -> Duration {
-        Duration::from_micros(self.shared.late_limit.load(Ordering::Relaxed))
+        Duration::from_micros(self.late_limit.load(Ordering::Relaxed))
     }
 
     /// The store's time, if it was ever heard.
     pub(super) fn known_store_time(&self, now: Mono) -> Option<StoreTime> {
-        lock(&self.shared.map).to_store(now)
+        lock(&self.map).to_store(now)
     }
 
     /// The store's time. Messages exist only once it was heard, so zero never shows.
@@ -113,8 +123,7 @@ impl Desk {
 
     /// Freezes the limit: here at once, and through the store for every replica.
     pub(super) fn freeze(&self, length: Duration, answer: &str) {
-        let local = self.store_time(self.clock.now()) + length;
-        self.tell(Inbox::Frozen(local));
+        self.tell(Inbox::Throttled(length));
         self.meters.freezes.increment(1);
         if let Some(more) = FROZEN.event(self.clock.now()) {
             info!(limit = %self.limit.name, answer, wait = ?length,
@@ -123,7 +132,7 @@ impl Desk {
         let desk = self.clone();
         tokio::spawn(async move {
             match desk.store.freeze(&desk.limit, length).await {
-                Ok(until) => desk.tell(Inbox::Frozen(until)),
+                Ok(freeze) => desk.tell(Inbox::Frozen(freeze)),
                 Err(error) => {
                     warn!(limit = %desk.limit.name, %error, "only this replica knows of the freeze");
                 }

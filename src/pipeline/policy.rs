@@ -47,8 +47,13 @@ impl Policy {
     }
 
     /// The next step after a call with this outcome. `attempts` counts failed calls before it;
-    /// `fraction` is random, from 0 to 1.
-    pub(super) fn next(&self, outcome: Outcome, attempts: u32, fraction: f64) -> Next {
+    /// `fraction` is random, from 0 to 1, and made only for a backoff.
+    pub(super) fn next(
+        &self,
+        outcome: Outcome,
+        attempts: u32,
+        fraction: impl FnOnce() -> f64,
+    ) -> Next {
         match outcome {
             Outcome::Accepted => Next::Done,
             Outcome::Throttled { wait } => Next::Thaw(wait.unwrap_or(self.retry.base)),
@@ -56,7 +61,7 @@ impl Policy {
             Outcome::Transient if attempts + 1 >= self.max_attempts => {
                 Next::Dead(DeadReason::AttemptsExhausted)
             }
-            Outcome::Transient => Next::Retry(self.retry.wait(attempts + 1, fraction)),
+            Outcome::Transient => Next::Retry(self.retry.wait(attempts + 1, fraction())),
         }
     }
 }
@@ -86,14 +91,14 @@ mod tests {
     fn the_last_attempt_that_fails_is_the_end() {
         let policy = policy();
         assert!(matches!(
-            policy.next(Outcome::Transient, 0, 0.5),
+            policy.next(Outcome::Transient, 0, || 0.5),
             Next::Retry(_)
         ));
         assert!(matches!(
-            policy.next(Outcome::Transient, 1, 0.5),
+            policy.next(Outcome::Transient, 1, || 0.5),
             Next::Retry(_)
         ));
-        let last = policy.next(Outcome::Transient, 2, 0.5);
+        let last = policy.next(Outcome::Transient, 2, || 0.5);
         assert_eq!(last, Next::Dead(DeadReason::AttemptsExhausted));
     }
 
@@ -101,7 +106,7 @@ mod tests {
     fn a_denial_is_never_the_end_however_often_it_comes() {
         let policy = policy();
         for attempts in [0, 2, 3, u32::MAX - 1] {
-            let next = policy.next(Outcome::Throttled { wait: None }, attempts, 0.9);
+            let next = policy.next(Outcome::Throttled { wait: None }, attempts, || 0.9);
             assert!(matches!(next, Next::Thaw(_)));
         }
     }

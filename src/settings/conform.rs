@@ -330,6 +330,9 @@ fn scalar(value: &Value, shape: &Shape) -> Result<(), String> {
         }
         Shape::Whole { min, max } => match value {
             Value::Whole(number) if (min..=max).contains(&number) => Ok(()),
+            Value::Other(what) => Err(format!(
+                "{what} does not fit; a whole number from {min} to {max} is needed"
+            )),
             _ => Err(format!(
                 "`{written}` does not fit; a whole number from {min} to {max} is needed"
             )),

@@ -91,9 +91,9 @@ fn chosen_name(table: Option<&Node>, step: &str, inner: &Shape) -> Result<String
         .filter(|name| flat(name) == flat(step))
         .collect();
     match names[..] {
-        [] if inner.is_table() => Ok(step.to_owned()),
         // A header: its name has hyphens where a variable can only have underscores.
-        [] => Ok(step.replace('_', "-")),
+        [] if matches!(inner, Shape::Hidden) => Ok(step.replace('_', "-")),
+        [] => Ok(step.to_owned()),
         [name] => Ok(name.clone()),
         _ => {
             let names: Vec<_> = names.iter().map(|name| format!("`{name}`")).collect();

@@ -137,8 +137,16 @@ pub(super) const RABBITMQ: &[Key] = &[
 
 pub(super) const REDIS: &[Key] = &[
     key("url", Url, BuiltIn),
+    key("mode", Choice(&["single", "sentinel", "cluster"]), BuiltIn),
+    key("urls", List(&Url), Optional),
+    key("sentinel_service", Text, Optional),
+    key("sentinel_user", Text, Optional),
+    key("sentinel_password_file", Text, Optional),
+    key("user", Text, Optional),
     key("password_file", Text, Optional),
     key("ca_file", Text, Optional),
+    key("cert_file", Text, Optional),
+    key("key_file", Text, Optional),
     key("prefix", Text, BuiltIn),
     key("connect_timeout", SPAN, BuiltIn),
     key("response_timeout", SPAN, BuiltIn),
@@ -236,7 +244,14 @@ pub(super) const SLIDING_LOG: &[Key] = &[
 ];
 
 pub(super) const CONCURRENCY: &[Key] = &[
-    key("limit", UNITS, Required("10")),
+    key(
+        "limit",
+        Whole {
+            min: 1,
+            max: 10_000,
+        },
+        Required("10"),
+    ),
     key("lease", SPAN, Default("\"30s\"")),
     key("key", Text, Optional),
     key("cost", Cost, Default("1")),

@@ -112,6 +112,17 @@ pub enum Costing {
     Made(TemplateText),
 }
 
+impl Costing {
+    /// The units, if every message takes the same.
+    #[must_use]
+    pub const fn units(&self) -> Option<u32> {
+        match self {
+            Self::Units(cost) => Some(cost.get()),
+            Self::Made(_) => None,
+        }
+    }
+}
+
 impl Default for Costing {
     fn default() -> Self {
         Self::Units(Cost::ONE)
@@ -232,7 +243,7 @@ impl<'de> Deserialize<'de> for Costing {
             fn visit_u64<E: Error>(self, number: u64) -> Result<Costing, E> {
                 i64::try_from(number)
                     .map_err(|_| E::invalid_value(Unexpected::Unsigned(number), &self))
-                    .and_then(|number| Either.visit_i64(number))
+                    .and_then(|number| Self.visit_i64(number))
             }
         }
 

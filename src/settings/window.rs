@@ -82,7 +82,7 @@ impl FromStr for WindowRate {
         let digits = units.replace('_', "");
         let units = digits.trim().parse::<NonZeroU32>().ok();
         let units = units.filter(|units| units.get() <= MAX_UNITS);
-        let units = units.ok_or_else(|| RateError::Units(text.to_owned()))?;
+        let units = units.ok_or_else(|| RateError::Units(digits.trim().to_owned()))?;
         Ok(Self::Calendar { units, each })
     }
 }

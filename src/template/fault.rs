@@ -72,40 +72,45 @@ pub(super) fn misused(environment: &Environment<'_>, source: &str) -> Vec<WrongT
     wrong
 }
 
-/// The names behind every `|` within a tag and outside of quotes, sorted. None where a part of the
-/// template is raw.
+/// The names behind every `|` within a tag, outside of quotes and comments, sorted. None where a
+/// part of the template is raw. A tag with nested tables may be looked at in part only.
 fn filters_in(source: &str) -> Vec<String> {
     let mut names = Vec::new();
-    if source.contains("raw") {
-        return names;
-    }
     let mut rest = source;
-    while let Some(start) = rest.find("{{").into_iter().chain(rest.find("{%")).min() {
-        let tag = &rest[start + 2..];
-        let mut quote = None;
-        let mut end = tag.len();
-        for (at, c) in tag.char_indices() {
-            match quote {
-                Some(open) if c == open => quote = None,
-                Some(_) => {}
-                None if c == '"' || c == '\'' => quote = Some(c),
-                None if tag[at..].starts_with("}}") || tag[at..].starts_with("%}") => {
-                    end = at;
-                    break;
-                }
-                None if c == '|' => {
-                    let word = tag[at + 1..].trim_start();
-                    let part = |c: char| c.is_ascii_alphanumeric() || c == '_';
-                    let name: String = word.chars().take_while(|c| part(*c)).collect();
-                    names.push(name);
-                }
-                None => {}
-            }
-        }
-        rest = &tag[end..];
+    // With `{% raw %}` a tag need not be one.
+    while let Some(start) = super::first_tag(rest).filter(|_| !source.contains("raw")) {
+        let (open, tag) = rest[start..].split_at(2);
+        rest = match open {
+            "{#" => tag.split_once("#}").map_or("", |(_, rest)| rest),
+            _ => &tag[scan(tag, &mut names)..],
+        };
     }
     names.sort();
     names
+}
+
+/// Gathers the names of filters up to the end of a tag, and answers where that is.
+fn scan(tag: &str, names: &mut Vec<String>) -> usize {
+    let mut quote = None;
+    let mut escaped = false;
+    for (at, c) in tag.char_indices() {
+        let after = &tag[at..];
+        match quote {
+            Some(_) if escaped => escaped = false,
+            Some(_) if c == '\\' => escaped = true,
+            Some(open) if c == open => quote = None,
+            Some(_) => {}
+            None if c == '"' || c == '\'' => quote = Some(c),
+            None if after.starts_with("}}") || after.starts_with("%}") => return at,
+            None if c == '|' => {
+                let part = |c: &char| c.is_ascii_alphanumeric() || *c == '_';
+                let word = after[1..].trim_start();
+                names.push(word.chars().take_while(part).collect());
+            }
+            None => {}
+        }
+    }
+    tag.len()
 }
 
 /// An error and what lies behind it.

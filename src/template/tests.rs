@@ -201,9 +201,9 @@ fn wrong_templates_are_found_when_they_are_compiled() {
         ("{{ boddy.to }}", unknown("boddy")),
         ("{{ debug() }}", unknown("debug")),
     ] {
-        assert_eq!(check(source), [fault.clone()]);
         let error = Templates::new().add("url", source).unwrap_err();
         assert_eq!(error, fault);
+        assert_eq!(check(source), [fault]);
     }
     assert_eq!(check("{{ b }} {{ a }}"), [unknown("a"), unknown("b")]);
     let fine = "{% for i in range(2) %}{{ i }}{% endfor %}{% set x = 1 %}{{ x }}";
@@ -221,6 +221,8 @@ fn unknown_filters_and_options_are_found_when_they_are_compiled() {
         ("{{ 'a | no' }} | none {{ \"}} | no\" }}", vec![]),
         ("{% raw %}{{ x | no }}{% endraw %}", vec![]),
         ("{{ body.x | sms_segments | upper }}", vec![]),
+        ("{# {{ x | no }} #}{{ body.x|no2 }}", vec!["no2"]),
+        (r#"{{ "\" | no" ~ body.x|no2 }}"#, vec!["no2"]),
     ] {
         let wrong: Vec<_> = names.into_iter().map(filter).collect();
         assert_eq!(check(source), wrong, "{source}");
@@ -305,4 +307,13 @@ fn segments_are_counted_as_the_options_say() {
     assert!(why("{{ body.x | sms_segments }}").ends_with("is missing"));
     assert!(why("{{ body.z | sms_segments }}").ends_with("is null"));
     assert!(why("{{ body.n | sms_segments }}").contains("cannot be worked out"));
+}
+
+proptest::proptest! {
+    /// Whatever an operator writes, it is answered.
+    #[test]
+    fn any_text_can_be_looked_at(source in "[{}%|#'\"\\\\ a-c.é()-]{0,40}") {
+        let wrong = check(&source);
+        proptest::prop_assert_eq!(Templates::new().add("x", &source).is_err(), !wrong.is_empty());
+    }
 }

@@ -7,7 +7,6 @@ use std::time::Duration;
 
 use base64::Engine as _;
 use base64::prelude::BASE64_URL_SAFE_NO_PAD;
-use secrecy::SecretString;
 use sluiced::core::budget::Rule;
 use sluiced::core::budget::concurrency::Concurrency;
 use sluiced::core::budget::fixed_window::FixedWindow;
@@ -153,12 +152,9 @@ pub(crate) fn era_key(prefix: &str) -> String {
 /// A replica's store, connected.
 pub(crate) async fn connect(server: &RedisServer, prefix: &str) -> RedisPaceStore {
     let options = RedisOptions {
-        url: SecretString::from(server.url()),
-        password: None,
-        prefix: prefix.to_owned(),
         connect_timeout: Duration::from_secs(5),
         response_timeout: Duration::from_secs(5),
-        ca_pem: None,
+        ..RedisOptions::single(server.url(), prefix)
     };
     let store = RedisPaceStore::connect(&options, Arc::new(())).unwrap();
     let link = store.link();

@@ -390,8 +390,9 @@ impl Reply {
 
 impl RedisPaceStore {
     fn budgets(&self) -> &Budgets {
-        self.heart
-            .get_or_init(|| AbortOnDropHandle::new(tokio::spawn(Arc::clone(&self.budgets).beat())));
+        self.heart.get_or_init(|| {
+            AbortOnDropHandle::new(self.runtime.spawn(Arc::clone(&self.budgets).beat()))
+        });
         &self.budgets
     }
 }

@@ -3,13 +3,18 @@
 use std::time::Duration;
 
 use super::Checks;
-use crate::core::rate::Span;
+use crate::core::rate::{MAX_WINDOW, Span};
+use crate::core::time::micros;
 use crate::settings::path::KeyPath;
-use crate::settings::types::{Concurrency, FixedWindow, Limit, SlidingLog};
+use crate::settings::types::{Concurrency, FixedWindow, Gcra, Limit, SlidingLog, TokenBucket};
 use crate::settings::window::WindowRate;
 
 /// A log beyond this is dear in memory and slow to look through.
 const LONG_LOG: u32 = 1_000;
+/// A log beyond this would stall Redis for everybody.
+const LONGEST_LOG: u32 = 10_000;
+/// A longer lease would keep the places of a dead replica for good.
+const LONGEST_LEASE: Duration = Duration::from_secs(24 * 3600);
 /// A shorter lease hardly leaves time to renew it.
 const SHORT_LEASE: Duration = Duration::from_secs(2);
 
@@ -23,18 +28,50 @@ impl Checks<'_, '_> {
             Limit::FixedWindow(limit) => self.fixed_window(path, limit),
             Limit::SlidingLog(limit) => self.sliding_log(path, limit),
             Limit::Concurrency(limit) => self.concurrency(path, limit),
-            Limit::Paced(_) | Limit::Gcra(_) | Limit::TokenBucket(_) => {}
+            Limit::Gcra(limit) => self.gcra(path, limit),
+            Limit::TokenBucket(limit) => self.token_bucket(path, limit),
+            Limit::Paced(_) => {}
+        }
+    }
+
+    /// How long a burst takes to come back.
+    fn gcra(&mut self, path: &KeyPath, limit: &Gcra) {
+        let rate = limit.rate.0;
+        let micros = micros(rate.window()).saturating_mul(u64::from(limit.burst) + 1);
+        let paths = [path.join("burst"), path.join("rate")];
+        self.recovery(&paths, micros / u64::from(rate.units().get()), "burst");
+    }
+
+    fn token_bucket(&mut self, path: &KeyPath, limit: &TokenBucket) {
+        let units = u64::from(limit.capacity.get()) + u64::from(limit.borrow);
+        let rounds = units.div_ceil(u64::from(limit.refill.get()));
+        let micros = micros(limit.interval.get()).saturating_mul(rounds);
+        let keys = ["capacity", "refill", "interval", "borrow"];
+        let paths = keys.map(|key| path.join(key));
+        self.recovery(&paths, micros, "bucket");
+    }
+
+    /// Whether what was used up is whole again in a foreseeable time.
+    fn recovery(&mut self, paths: &[KeyPath], micros: u64, what: &str) {
+        let recovery = Duration::from_micros(micros);
+        if recovery > MAX_WINDOW {
+            let message = format!(
+                "a {what} that was used up would take {} to be whole again; write numbers that make it {} or less",
+                Span(Duration::from_secs(recovery.as_secs())),
+                Span(MAX_WINDOW)
+            );
+            self.error(paths, message);
         }
     }
 
     /// The headroom against what it is a part of.
     fn lateness(&mut self, path: &KeyPath, limit: &Limit) {
-        let (key, what, span) = match limit {
-            Limit::TokenBucket(limit) => ("interval", "interval", limit.interval.get()),
-            Limit::Concurrency(limit) => ("lease", "lease", limit.lease.get()),
-            limit => ("rate", "window", limit.window()),
+        let (key, what) = match limit {
+            Limit::TokenBucket(_) => ("interval", "interval"),
+            Limit::Concurrency(_) => ("lease", "lease"),
+            _ => ("rate", "window"),
         };
-        let headroom = limit.headroom();
+        let (headroom, span) = (limit.headroom(), limit.window());
         if headroom < span / 2 {
             return;
         }
@@ -49,7 +86,7 @@ impl Checks<'_, '_> {
             ([at, at_span], message)
         } else {
             let message = format!(
-                "a {what} of {} is too short for the default headroom of {}; write a longer one, or a headroom of less than {half}",
+                "this {what} of {} is too short for the default headroom of {}; write a longer one, or a headroom of less than {half}",
                 Span(span),
                 Span(headroom)
             );
@@ -81,7 +118,12 @@ impl Checks<'_, '_> {
 
     fn sliding_log(&mut self, path: &KeyPath, limit: &SlidingLog) {
         let units = limit.rate.0.units().get();
-        if units > LONG_LOG {
+        if units > LONGEST_LOG {
+            let message = format!(
+                "a log of {units} units for each key is too long; write {LONGEST_LOG} or less, or another kind: gcra, fixed_window and paced keep one number"
+            );
+            self.error(&[path.join("rate")], message);
+        } else if units > LONG_LOG {
             let message = format!(
                 "a log of {units} units for each key is dear; sliding_log is for {LONG_LOG} or less: gcra, fixed_window and paced keep one number"
             );
@@ -98,6 +140,13 @@ impl Checks<'_, '_> {
                 Span(SHORT_LEASE)
             );
             self.warning(&[path.join("lease")], message);
+        } else if lease > LONGEST_LEASE {
+            let message = format!(
+                "for {} nobody could use the places of a replica that died; write {} or less, 30s is good",
+                Span(lease),
+                Span(LONGEST_LEASE)
+            );
+            self.error(&[path.join("lease")], message);
         }
     }
 }

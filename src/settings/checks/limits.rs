@@ -165,7 +165,7 @@ impl Checks<'_, '_> {
         if paced.reserve.is_none() {
             if self.root.find(&at_priority).is_some() {
                 let message = "there is no reserve that it could be for; write reserve = \"20%\" beside it, or take it out";
-                self.error(&[at_priority, at], message);
+                self.warning(&[at_priority, at], message);
             }
             return;
         }

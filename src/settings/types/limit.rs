@@ -247,14 +247,14 @@ impl Limit {
         })
     }
 
-    /// The time after which nothing of the past counts any more: the window of a rate (a month
-    /// has 31 days here), how long a bucket takes to fill up, the lease of a call in flight.
+    /// What its headroom is a part of: the window of a rate (the longest that the calendar has as a
+    /// rule), the interval of a bucket, the lease of a call in flight.
     #[must_use]
     pub fn window(&self) -> Duration {
         match self {
             Self::Paced(limit) => limit.rate.0.window(),
             Self::Gcra(limit) => limit.rate.0.window(),
-            Self::TokenBucket(limit) => limit.fill_time(),
+            Self::TokenBucket(limit) => limit.interval.get(),
             Self::FixedWindow(limit) => limit.rate.longest(),
             Self::SlidingLog(limit) => limit.rate.0.window(),
             Self::Concurrency(limit) => limit.lease.get(),
@@ -262,20 +262,19 @@ impl Limit {
     }
 
     /// How late a call may arrive after it was allowed, without breaking the limit. Where nothing
-    /// is said and the limit is not paced: 1 % of the window (of the interval, for a bucket), at
-    /// least 10 ms and at most 5 s.
+    /// is said and the limit is not paced: 1 % of [`Limit::window`], at least 10 ms and at most 5 s.
     #[must_use]
     pub fn headroom(&self) -> Duration {
-        let (written, window) = match self {
-            Self::Paced(limit) => return limit.headroom.get(),
-            Self::Gcra(limit) => (limit.headroom, self.window()),
-            Self::TokenBucket(limit) => (limit.headroom, limit.interval.get()),
-            Self::FixedWindow(limit) => (limit.headroom, self.window()),
-            Self::SlidingLog(limit) => (limit.headroom, self.window()),
-            Self::Concurrency(limit) => (limit.headroom, self.window()),
+        let written = match self {
+            Self::Paced(limit) => Some(limit.headroom),
+            Self::Gcra(limit) => limit.headroom,
+            Self::TokenBucket(limit) => limit.headroom,
+            Self::FixedWindow(limit) => limit.headroom,
+            Self::SlidingLog(limit) => limit.headroom,
+            Self::Concurrency(limit) => limit.headroom,
         };
         written.map_or_else(
-            || (window / HEADROOM_PART).clamp(HEADROOM_MIN, HEADROOM_MAX),
+            || (self.window() / HEADROOM_PART).clamp(HEADROOM_MIN, HEADROOM_MAX),
             Length::get,
         )
     }
@@ -311,15 +310,6 @@ impl Paced {
     pub fn headroom_in_all(&self) -> Option<Duration> {
         let rate: Rate = self.rate.0;
         rate.headroom_with_cost(self.headroom.get(), self.largest_cost())
-    }
-}
-
-impl TokenBucket {
-    /// How long an empty bucket that nobody asks takes to be full.
-    #[must_use]
-    pub fn fill_time(&self) -> Duration {
-        let rounds = self.capacity.get().div_ceil(self.refill.get());
-        self.interval.get().saturating_mul(rounds)
     }
 }
 
