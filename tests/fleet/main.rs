@@ -14,6 +14,7 @@ mod support;
 
 mod faults;
 mod flow;
+mod keys;
 
 use std::time::Duration;
 
