@@ -6,6 +6,7 @@ use std::time::Duration;
 
 use clap::Args;
 use tokio::signal::unix::{Signal, SignalKind, signal};
+use tokio::sync::watch;
 use tokio_util::sync::CancellationToken;
 use tracing::{error, info, warn};
 
@@ -15,6 +16,7 @@ use crate::admin;
 use crate::core::rate::Span;
 use crate::pipeline::Remains;
 use crate::ports::clock::Clock;
+use crate::ports::link::Link;
 use crate::settings::types::QueueBackend;
 use crate::settings::{self, Loaded, Severity};
 use crate::telemetry::health::Health;
@@ -143,6 +145,9 @@ async fn serve(loaded: &Loaded, stop: CancellationToken) -> Exit {
     let notifier = Notifier::from_env();
     let listeners = CancellationToken::new();
     metrics.spawn_upkeep(listeners.clone());
+    // Probes are answered before everything is put together; until then it is not ready.
+    let (process, starting) = watch::channel(Link::Connecting);
+    health.component("process", starting);
 
     match admin::bind(&loaded.settings.admin.listen).await {
         Ok(None) => {}
@@ -171,6 +176,7 @@ async fn serve(loaded: &Loaded, stop: CancellationToken) -> Exit {
         }
     });
     let started = || {
+        process.send_replace(Link::Up);
         notifier.ready();
         info!(
             version = env!("CARGO_PKG_VERSION"),
