@@ -184,6 +184,7 @@ async fn connect(server: &RedisServer) -> RedisPaceStore {
     let options = RedisOptions {
         connect_timeout: Duration::from_secs(5),
         response_timeout: Duration::from_secs(5),
+        keyed: true,
         ..RedisOptions::single(server.url(), "sluiced")
     };
     let store = RedisPaceStore::connect(&options, Arc::new(())).unwrap();

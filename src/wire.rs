@@ -208,7 +208,10 @@ pub fn redis_of(loaded: &Loaded) -> Result<RedisOptions, WireError> {
 /// The one Redis at `url`, with the prefix and the timeouts of `default.toml`.
 #[must_use]
 pub fn redis_at(url: SecretString) -> RedisOptions {
-    RedisOptions::single(url, "sluiced")
+    RedisOptions {
+        keyed: true,
+        ..RedisOptions::single(url, "sluiced")
+    }
 }
 
 /// The budgets in a Redis, connected.

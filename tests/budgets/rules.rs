@@ -154,6 +154,7 @@ pub(crate) async fn connect(server: &RedisServer, prefix: &str) -> RedisPaceStor
     let options = RedisOptions {
         connect_timeout: Duration::from_secs(5),
         response_timeout: Duration::from_secs(5),
+        keyed: true,
         ..RedisOptions::single(server.url(), prefix)
     };
     let store = RedisPaceStore::connect(&options, Arc::new(())).unwrap();

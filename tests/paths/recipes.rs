@@ -37,7 +37,7 @@ fn queues(recipe: &str) -> Vec<&str> {
 fn message(queue: &str, n: u64) -> (Vec<u8>, BasicProperties) {
     let body = serde_json::json!({
         "id": format!("{queue}-{n}"), "to": format!("+49155501{n:05}"), "from": "ACME", "text": "Your code is 123456",
-        "api_key": format!("key-{}", n % 2), "country": "DE", "tenant": if n % 2 == 0 { "acme" } else { "other" },
+        "api_key": format!("key-{}", n % 2), "country": "DE", "tenant": if n.is_multiple_of(2) { "acme" } else { "other" },
     });
     (body.to_string().into_bytes(), BasicProperties::default())
 }
