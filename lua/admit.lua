@@ -29,8 +29,11 @@ end
 
 local function fit(want, from)
   local cell = want.cell
-  if not cell.state then from = max(from, cell.rule.blind) end
-  return cell.kind.earliest(cell.rule, cell.state, from, want.cost)
+  if cell.state or cell.rule.blind <= from then
+    return cell.kind.earliest(cell.rule, cell.state, from, want.cost)
+  end
+  -- Places at the end of the blindness would all be for the same moment, and most would be missed.
+  return (cell.kind.earliest(cell.rule, cell.state, cell.rule.blind, want.cost)), false
 end
 
 local function say_usage(want, retry)
@@ -41,6 +44,15 @@ local function say_usage(want, retry)
   local n = size
   reply[n + 1], reply[n + 2], reply[n + 3], reply[n + 4] = rule.most, remaining, retry, reset
   size = n + 4
+end
+
+-- A place that was missed is given back before its message asks anew, where nobody was promised
+-- anything behind it: it would be denied by what it holds itself.
+local function give_up_late(want, ticket)
+  local cell = want.cell
+  if want.epoch ~= era.epoch or not cell.state or want.held + cell.rule.usable >= now then return end
+  local state = cell.kind.undo(cell.rule, cell.state, want.held, want.cost, ticket, now)
+  if state then cell.state, cell.changed = state, true end
 end
 
 local function book(want, at, ticket)
@@ -77,7 +89,7 @@ local function deny(wants, first, reserve, ticket)
   for i = 1, #wants do
     local want = wants[i]
     if not want.fits then
-      if untl <= want.held + want.cell.rule.headroom then
+      if untl <= want.held + want.cell.rule.usable then
         say(i - 1)
         say(want.held)
         booked = booked + 1
@@ -117,12 +129,13 @@ local function admit(wants, mode, ticket)
       cell.state = cell.kind.first_sight(cell.rule, max(now, cell.rule.blind))
       cell.changed = cell.changed or cell.state ~= nil
     end
+    give_up_late(wants[i], ticket)
   end
   for i = 1, #wants do
     local want = wants[i]
     if want.epoch == era.epoch and now < want.held then
       want.at = want.held
-    elseif want.epoch == era.epoch and now <= want.held + want.cell.rule.headroom then
+    elseif want.epoch == era.epoch and now <= want.held + want.cell.rule.usable then
       want.at, want.holds = now, true
     else
       want.fits = true

@@ -94,6 +94,7 @@ local function load(era)
     local closed, headroom, count = argument() == '1', numeric(), numeric()
     local rule = kind.rule(numeric)
     rule.headroom, rule.blind = headroom, 0
+    rule.usable = headroom - math.floor(headroom / 8)
     rule.start = kind.letter .. (era and text(era.epoch) or '') .. ' '
     if closed and era then
       rule.blind = era.began == 'f' and era.since + DOUBT or kind.forgotten_at(rule, era.since)

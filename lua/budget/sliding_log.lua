@@ -100,7 +100,7 @@ end
 
 -- Takes the units out of their entry. The newest one stays, even empty.
 function kinds.l.undo(r, s, at, cost)
-  for i = 1, #s.times do
+  for i = s.first, #s.times do
     if s.times[i] == at and s.counts[i] >= cost then
       s.counts[i] = s.counts[i] - cost
       s.total = s.total - cost

@@ -14,13 +14,15 @@ use futures::future::BoxFuture;
 use tokio::sync::mpsc;
 use tracing::{debug, info, warn};
 
+use crate::core::budget::epoch::DOUBT;
+use crate::core::budget::limit::Limit;
 use crate::core::budget::{Rule, Usage};
 use crate::core::lane::Lane;
 use crate::core::outcome::DeadReason;
 use crate::core::ready::Candidate as _;
 use crate::core::time::{Mono, StoreTime, micros};
 use crate::ports::budget::{
-    Booking, BudgetLimit, BudgetStore, Claim, Petition, Ruling, Rulings, Ticket,
+    Booking, BudgetLimit, BudgetStore, Claim, Lost, Petition, Ruling, Rulings, Ticket,
 };
 use crate::ports::message::{HeaderValue, header};
 use crate::ports::pace::StoreError;
@@ -34,6 +36,7 @@ use super::desk::Desk;
 use super::intake::{expire, later, later_booked};
 use super::job::{Job, dead, invalid, time_header};
 use super::permit::{Call, Clerk, Permit, Tickets};
+use super::route::Route;
 
 static BLIND: Notice = Notice::new(Duration::from_secs(60));
 static DENIED: Notice = Notice::new(Duration::from_secs(10));
@@ -94,11 +97,8 @@ impl Admission {
     pub(super) fn ask(&mut self, jobs: Vec<Job>, predicted: Option<StoreTime>, now: Mono) {
         let mut batch = Vec::with_capacity(jobs.len());
         let mut petitions = Vec::with_capacity(jobs.len());
-        for mut job in jobs {
+        for job in jobs {
             let ticket = self.counters.tickets.next();
-            if let Some(now) = predicted {
-                self.drop_missed(&mut job, ticket, now);
-            }
             petitions.push(Petition {
                 claims: job.claims().to_vec(),
                 reserve: job.route.policy.on_denied != OnDenied::DeadLetter,
@@ -143,7 +143,7 @@ impl Admission {
         lane: &mut Lane<Job>,
         desk: &Desk,
         stopping: bool,
-    ) -> u64 {
+    ) -> Ruled {
         let now = desk.clock.now();
         let Heard {
             batch,
@@ -158,7 +158,7 @@ impl Admission {
             Ok(rulings) if rulings.rulings.len() == batch.len() => rulings,
             answer => {
                 self.unanswered(answer.err(), batch, lane, desk);
-                return 0;
+                return Ruled::default();
             }
         };
         self.tell_blind(&rulings, lane, desk);
@@ -167,8 +167,9 @@ impl Admission {
         let since = lane.petition_answered(rulings.now, batch.len(), count, now);
         desk.learned(lane, now);
         let (store_now, epoch) = (rulings.now, rulings.epoch);
-        let mut given_back = 0;
+        let mut ruled = Ruled::default();
         for ((mut job, ticket), ruling) in batch.into_iter().zip(rulings.rulings) {
+            forget_late(&mut job, store_now);
             match ruling {
                 Ruling::Granted { .. } => {
                     meters.ruled("granted", 1);
@@ -180,7 +181,7 @@ impl Admission {
                     job.permit = Some(self.permit(&mut job, granted, ticket));
                     if stopping {
                         lane.denied(&job);
-                        given_back += 1;
+                        ruled.given_back += 1;
                     } else {
                         lane.admit(job, until);
                     }
@@ -197,6 +198,12 @@ impl Admission {
                     let Some(limit) = limit(&job, by) else {
                         continue;
                     };
+                    if booked.is_empty() && is_blind(&limit, rulings.blind_since, until) {
+                        let until = now + until.since(store_now);
+                        ruled.note_blind(&job.route, until);
+                        lane.park(job, until);
+                        continue;
+                    }
                     let denial = Denial {
                         now: store_now,
                         until,
@@ -219,27 +226,7 @@ impl Admission {
                 }
             }
         }
-        given_back
-    }
-
-    /// Places whose time has passed are offered back, and asked for anew.
-    fn drop_missed(&self, job: &mut Job, ticket: Ticket, now: StoreTime) {
-        let late = |claim: &Claim| {
-            let usable = usable(&claim.limit);
-            claim.held.is_some_and(|held| held.at + usable < now)
-        };
-        if !job.claims().iter().any(late) {
-            return;
-        }
-        job.route.meters.booking("missed");
-        for claim in job.claims_mut() {
-            if late(claim) {
-                self.counters
-                    .clerk
-                    .unbook(std::slice::from_ref(claim), ticket);
-                claim.held = None;
-            }
-        }
+        ruled
     }
 
     fn permit(&self, job: &mut Job, granted: Booking, ticket: Ticket) -> Permit {
@@ -368,6 +355,38 @@ impl Admission {
     }
 }
 
+/// What came of a batch for the lane as a whole.
+#[derive(Debug, Default)]
+pub(super) struct Ruled {
+    /// Messages that went back to their queue.
+    pub(super) given_back: u64,
+    /// Routes of whose budgets nobody knows what they have left, and until when.
+    pub(super) blind: Vec<(Arc<Route>, Mono)>,
+}
+
+impl Ruled {
+    fn note_blind(&mut self, route: &Arc<Route>, until: Mono) {
+        match self
+            .blind
+            .iter_mut()
+            .find(|(known, _)| Arc::ptr_eq(known, route))
+        {
+            Some((_, known)) => *known = until.max(*known),
+            None => self.blind.push((Arc::clone(route), until)),
+        }
+    }
+}
+
+/// Whether it is the lost state that denies until `until`, and not what was spent since.
+fn is_blind(limit: &BudgetLimit, since: Option<StoreTime>, until: StoreTime) -> bool {
+    let Some(since) = since.filter(|_| limit.lost == Lost::Closed) else {
+        return false;
+    };
+    let forgotten = Limit::new(&limit.rule, limit.lost, since).forgotten_at(since.as_micros());
+    let doubted = since.as_micros() + DOUBT;
+    !matches!(limit.rule, Rule::Concurrency(_)) && until.as_micros() <= forgotten.max(doubted)
+}
+
 /// Until when what was granted is good, if it counts from `since` at the earliest: no longer than
 /// the headroom of each limit, and that from the time at which the units were taken.
 fn good_until(job: &Job, since: Mono, store_now: StoreTime) -> Mono {
@@ -375,14 +394,27 @@ fn good_until(job: &Job, since: Mono, store_now: StoreTime) -> Mono {
         let late = claim
             .held
             .map_or(Duration::ZERO, |held| store_now.since(held.at));
-        (since - late) + usable(&claim.limit)
+        (since - late) + claim.limit.rule.usable()
     });
     ends.min().unwrap_or(since)
 }
 
-/// How late a call may leave: an eighth of the headroom is for its way.
-fn usable(limit: &BudgetLimit) -> Duration {
-    limit.rule.headroom() * 7 / 8
+/// Places that were missed when the store ruled: it gave them back and ruled anew.
+fn forget_late(job: &mut Job, store_now: StoreTime) {
+    let mut missed = false;
+    for claim in job.claims_mut() {
+        let usable = claim.limit.rule.usable();
+        if claim
+            .held
+            .take_if(|held| held.at + usable < store_now)
+            .is_some()
+        {
+            missed = true;
+        }
+    }
+    if missed {
+        job.route.meters.booking("missed");
+    }
 }
 
 /// Writes down the places that a denied message booked, in place of those that it had.

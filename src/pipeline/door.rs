@@ -1,4 +1,5 @@
-//! The doors of routes with opening hours: open or closed by the store's clock.
+//! The doors of routes: closed outside their opening hours, by the store's clock, and while the
+//! store cannot know what their budgets have left.
 //!
 //! A closed door is about its route as a whole, so nothing rotates through wait queues: what is
 //! held is parked until the opening, the tap closes (see `tap`), and the other routes of the limit
@@ -61,7 +62,10 @@ pub(super) struct Doors {
 #[derive(Debug)]
 struct Hinge {
     route: Arc<Route>,
-    hours: OpeningHours,
+    /// Absent: always open.
+    hours: Option<OpeningHours>,
+    /// Until when nobody knows what its budgets have left.
+    blind: Option<Mono>,
     /// When to look at it again; `None` while the store's time is not known.
     next: Option<Mono>,
 }
@@ -69,9 +73,11 @@ struct Hinge {
 impl Doors {
     pub(super) fn new(routes: &[Arc<Route>]) -> Self {
         let hinge = |route: &Arc<Route>| {
-            Some(Hinge {
+            let hours = route.policy.hours.clone();
+            (hours.is_some() || route.has_claims()).then(|| Hinge {
                 route: Arc::clone(route),
-                hours: route.policy.hours.clone()?,
+                hours,
+                blind: None,
                 next: None,
             })
         };
@@ -91,6 +97,17 @@ impl Doors {
         }
     }
 
+    /// The store does not know what the route's budgets have left, before `until`: nothing could be sent,
+    /// and asking for each message would only send them all round the wait queues.
+    pub(super) fn blind(&mut self, route: &Arc<Route>, until: Mono, now: Mono) {
+        for hinge in &mut self.hinges {
+            if Arc::ptr_eq(&hinge.route, route) && hinge.blind.is_none_or(|known| known < until) {
+                hinge.blind = Some(until);
+                hinge.next = Some(now);
+            }
+        }
+    }
+
     /// When one of them may change.
     pub(super) fn next(&self) -> Option<Mono> {
         self.hinges.iter().filter_map(|hinge| hinge.next).min()
@@ -99,27 +116,32 @@ impl Doors {
 
 impl Hinge {
     fn turn(&mut self, lane: &mut Lane<Job>, store_now: StoreTime, now: Mono) {
-        let stretch = self.hours.stretch(store_now);
-        let until = stretch.until.map(|until| now + until.since(store_now));
-        let door = match (stretch.open, until) {
-            (false, Some(until)) => Door::Closed { until },
-            (_, until) => Door::Open { until },
-        };
+        self.blind = self.blind.filter(|until| *until > now);
+        let stretch = self.hours.as_ref().map(|hours| hours.stretch(store_now));
+        let end = stretch.as_ref().and_then(|stretch| stretch.until);
+        let until = end.map(|until| now + until.since(store_now));
+        let shut = stretch.as_ref().is_some_and(|stretch| !stretch.open);
+        let closed = until.filter(|_| shut).max(self.blind);
+        let door = closed.map_or(Door::Open { until }, |until| Door::Closed { until });
         let was = self.route.turn_door(door);
         if let Door::Closed { until } = door {
             lane.defer(until, |job| Arc::ptr_eq(&job.route, &self.route));
         }
         let turned = was.opening().is_some() != door.opening().is_some();
-        if turned || self.next.is_none() {
-            self.tell(door, stretch.until);
+        if let Some(hours) = &self.hours
+            && self.blind.is_none()
+            && (turned || self.next.is_none())
+        {
+            self.tell(hours, door, end);
         }
         let again = now + LOOK_AGAIN;
-        self.next = Some(until.map_or(again, |until| until.min(again)));
+        let next = closed.into_iter().chain(until).min();
+        self.next = Some(next.map_or(again, |at| at.min(again)));
     }
 
-    fn tell(&self, door: Door, until: Option<StoreTime>) {
+    fn tell(&self, hours: &OpeningHours, door: Door, until: Option<StoreTime>) {
         let route = &self.route.name;
-        let until = until.map_or_else(|| "ever".to_owned(), |at| self.hours.zone().show(at));
+        let until = until.map_or_else(|| "ever".to_owned(), |at| hours.zone().show(at));
         let closed = door.opening().is_some();
         self.route.meters.closed.set(if closed { 1.0 } else { 0.0 });
         if closed {

@@ -282,11 +282,15 @@ impl Pacer {
 
     fn ruled(&mut self, heard: Heard) {
         let stopping = self.stopping.is_some();
-        let given_back = self
+        let ruled = self
             .admission
             .ruled(heard, &mut self.lane, &self.desk, stopping);
+        let now = self.desk.clock.now();
+        for (route, until) in &ruled.blind {
+            self.doors.blind(route, *until, now);
+        }
         if let Some(stopping) = &mut self.stopping {
-            stopping.given_back += given_back;
+            stopping.given_back += ruled.given_back;
             // What could not be asked for is back in the lane.
             stopping.given_back += self.lane.extract(|_| true).len() as u64;
         }

@@ -33,7 +33,7 @@ pub struct Epoch(pub u64);
 /// A place in a budget that belongs to a message: units that are taken from it at a time.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Booking {
-    /// From when on the message may be sent. It holds until the limit's headroom later.
+    /// From when on the message may be sent, as long as [`super::Rule::usable`] says.
     pub at: StoreTime,
     /// The epoch in which it was booked.
     pub epoch: Epoch,
@@ -128,6 +128,7 @@ pub fn admit(
     }
     for want in wants {
         see(want, &mut cells[want.cell], era, micros_now);
+        give_up_late(want, &mut cells[want.cell], ticket, era, now);
     }
     let times: Vec<Time> = wants
         .iter()
@@ -175,7 +176,7 @@ fn deny(
     for (index, (want, time)) in wants.iter().zip(times).enumerate() {
         match (time, want.held) {
             (Time::Holds | Time::Waits(_), Some(held)) => {
-                let good = held.at.as_micros() + micros(want.limit.rule.headroom());
+                let good = held.at.as_micros() + micros(want.limit.rule.usable());
                 if until <= good {
                     booked.push((index, held));
                 }
@@ -241,7 +242,7 @@ fn time(want: &Want<'_>, cells: &[Cell], era: &Era, now: u64) -> Time {
         if now < at {
             return Time::Waits(at);
         }
-        if now <= at + micros(want.limit.rule.headroom()) {
+        if now <= at + micros(want.limit.rule.usable()) {
             return Time::Holds;
         }
     }
@@ -256,9 +257,15 @@ fn fit(want: &Want<'_>, cells: &[Cell], era: &Era, from: u64) -> Fit {
     } else {
         want.limit.blind_until(era)
     };
-    want.limit
+    let fit = want
+        .limit
         .earliest(state, from.max(blind), want.cost)
-        .unwrap_or(Fit::ask_again(from))
+        .unwrap_or(Fit::ask_again(from));
+    // Places at the end of the blindness would all be for the same moment, and most would be missed.
+    Fit {
+        firm: fit.firm && blind <= from,
+        ..fit
+    }
 }
 
 /// Writes down that somebody asked for a bucket that starts empty: it fills up from now on.
@@ -266,6 +273,19 @@ fn see(want: &Want<'_>, cell: &mut Cell, era: &Era, now: u64) {
     if !want.limit.known(cell.state.as_ref())
         && let Some(state) = want.limit.first_sight(now.max(want.limit.blind_until(era)))
     {
+        cell.state = Some(state);
+        cell.changed = true;
+    }
+}
+
+/// A place that was missed is given back before its message asks anew, where nobody was promised
+/// anything behind it: it would be denied by what it holds itself.
+fn give_up_late(want: &Want<'_>, cell: &mut Cell, ticket: Ticket, era: &Era, now: StoreTime) {
+    let late = |held: &Booking| held.epoch == era.epoch && held.at + want.limit.rule.usable() < now;
+    let Some((held, state)) = want.held.filter(late).zip(cell.state.as_ref()) else {
+        return;
+    };
+    if let Some(state) = want.limit.undo(state, held.at, want.cost, ticket, now) {
         cell.state = Some(state);
         cell.changed = true;
     }

@@ -105,8 +105,8 @@ impl<'a> Limit<'a> {
         }
     }
 
-    /// When nothing that was spent up to `since` counts any more.
-    fn forgotten_at(&self, since: u64) -> u64 {
+    /// When nothing that was spent up to `since` counts any more, in microseconds.
+    pub(crate) fn forgotten_at(&self, since: u64) -> u64 {
         match self.rule {
             Rule::Gcra(rule) => since + rule.memory(),
             Rule::TokenBucket(rule) => since + rule.memory(),

@@ -26,6 +26,7 @@ use self::fixed_window::{FixedWindow, Used};
 use self::gcra::{Arrival, Gcra};
 use self::sliding_log::{Log, SlidingLog};
 use self::token_bucket::{TokenBucket, Tokens};
+use crate::core::time::micros;
 
 /// The longest time after which a spent budget is whole again (twice 366 days): with it, and with
 /// [`AHEAD_MAX`], every time here stays far below 2^53.
@@ -117,6 +118,14 @@ impl Fit {
 }
 
 impl Rule {
+    /// How late a call may leave after it was granted, and how long a place is good: an eighth of
+    /// the headroom is for the way to the downstream.
+    #[must_use]
+    pub const fn usable(&self) -> Duration {
+        let headroom = micros(self.headroom());
+        Duration::from_micros(headroom - headroom / 8)
+    }
+
     /// How late a call may arrive after it was granted.
     #[must_use]
     pub const fn headroom(&self) -> Duration {

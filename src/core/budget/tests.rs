@@ -119,7 +119,7 @@ impl One {
 }
 
 fn micros_of(duration: Duration) -> u64 {
-    crate::core::time::micros(duration)
+    micros(duration)
 }
 
 /// A step of a random sequence.
