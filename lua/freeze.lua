@@ -5,20 +5,30 @@
 --          2 keep     microseconds that the hash must outlive the freeze by
 --          3 channel  where all replicas listen
 --          4 limit    its name, for the notice
--- Reply    {now, until}: integers
+-- Reply    {now, until, epoch}: integers
 --
--- Invariant: the end of a freeze only moves later. Nothing else of the state changes; without a
--- state only the end is kept, and the lease that follows starts behind its guard.
+-- Invariant: the end of a freeze only moves later, and stays as far away as it was when the clock
+-- stepped back. Nothing else of the state changes; without a state only the end is kept, and the
+-- lease that follows starts behind its guard, as it does after a step back.
 
+local JITTER = 1000
 local clock = redis.call('TIME')
 local now = tonumber(clock[1]) * 1000000 + tonumber(clock[2])
-local before = tonumber(redis.call('HGET', KEYS[1], 'frozen_until') or 0) or 0
-local ends = math.max(before, now + tonumber(ARGV[1]))
-local text = string.format('%.0f', ends)
+local h = redis.call('HMGET', KEYS[1], 'frozen_until', 'last', 'epoch')
+local frozen_until, last = tonumber(h[1] or 0) or 0, tonumber(h[2] or 0) or 0
+local epoch = tonumber(h[3] or 0) or 0
+local function text(x) return string.format('%.0f', x) end
 
-redis.call('HSET', KEYS[1], 'frozen_until', text)
+if now + JITTER < last then
+  frozen_until = now + math.max(frozen_until - last, 0)
+  epoch, last = epoch + 1, now
+  redis.call('HSET', KEYS[1], 'epoch', text(epoch), 'run', '')
+end
+local ends = math.max(frozen_until, now + tonumber(ARGV[1]))
+redis.call('HSET', KEYS[1], 'frozen_until', text(ends), 'last', text(math.max(last, now)))
 local keep = tonumber(ARGV[2]) + ends - now
 redis.call('PEXPIRE', KEYS[1], string.format('%.0f', (keep - keep % 1000) / 1000 + 1))
 -- A user without the right to this channel still freezes: the next answers tell the others.
-redis.pcall('PUBLISH', ARGV[3], 'frozen ' .. ARGV[4] .. ' ' .. text)
-return { now, ends }
+redis.pcall('PUBLISH', ARGV[3],
+  'frozen ' .. ARGV[4] .. ' ' .. text(ends) .. ' ' .. text(now) .. ' ' .. text(epoch))
+return { now, ends, epoch }

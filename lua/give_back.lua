@@ -12,16 +12,16 @@
 
 local units, period = tonumber(ARGV[1]), tonumber(ARGV[2])
 local first, rem, count = tonumber(ARGV[4]), tonumber(ARGV[5]), tonumber(ARGV[6])
-local h = redis.call('HMGET', KEYS[1],
-  'next', 'rem', 'line', 'frozen_until', 'units', 'period', 'horizon', 'run')
-for i = 1, 7 do
+local h = redis.call('HMGET', KEYS[1], 'run', 'next', 'rem', 'units', 'period',
+  'line', 'front', 'slip', 'frozen_until', 'horizon', 'last', 'epoch')
+for i = 2, 12 do
   if not tonumber(h[i]) then return 0 end
 end
 
 local taken = rem + count * period
 local ends = first + (taken - taken % units) / units
-if h[8] ~= ARGV[3] or tonumber(h[5]) ~= units or tonumber(h[6]) ~= period
-  or tonumber(h[1]) ~= ends or tonumber(h[2]) ~= taken % units then
+if h[1] ~= ARGV[3] or tonumber(h[4]) ~= units or tonumber(h[5]) ~= period
+  or tonumber(h[2]) ~= ends or tonumber(h[3]) ~= taken % units then
   return 0
 end
 redis.call('HSET', KEYS[1], 'next', string.format('%.0f', first), 'rem', string.format('%.0f', rem))

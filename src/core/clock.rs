@@ -23,7 +23,8 @@ pub enum Reading {
     First,
     /// It fits what was known.
     Agrees,
-    /// The store's clock is not where it should be, even allowing for the whole round trip.
+    /// The store's clock is not where it should be, even allowing for the whole round trip. The
+    /// mapping stays as it was.
     Stepped,
 }
 
@@ -39,7 +40,8 @@ struct Known {
     low: i64,
     high: i64,
     at: Mono,
-    /// The first answer that this mapping rests on.
+    /// From when on a step would have shown: the first answer, or a later one that narrowed bounds
+    /// too wide to be of use by more than half (a step could have hidden in them).
     since: Mono,
     /// How many answers it rests on.
     readings: u32,
@@ -63,7 +65,14 @@ impl Known {
 
 impl ClockMap {
     /// Learns from a round trip: sent and received on the local clock, `store` from the answer.
-    pub fn learn(&mut self, sent: Mono, store: StoreTime, received: Mono) -> Reading {
+    /// A mapping that is wrong by no more than `fine` is as good as any.
+    pub fn learn(
+        &mut self,
+        sent: Mono,
+        store: StoreTime,
+        received: Mono,
+        fine: Duration,
+    ) -> Reading {
         let low = signed(store.as_micros()) - signed(received.as_micros());
         let high = signed(store.as_micros()) - signed(sent.as_micros());
         let fresh = Known {
@@ -80,7 +89,6 @@ impl ClockMap {
         let (known_low, known_high) = known.bounds(received);
         let apart = (low - known_high).max(known_low - high);
         if apart > signed(STEP_MIN) {
-            self.known = Some(fresh);
             return Reading::Stepped;
         }
         let (low, high) = if apart > 0 {
@@ -88,11 +96,14 @@ impl ClockMap {
         } else {
             (low.max(known_low), high.min(known_high))
         };
+        // Without what drift has added since.
+        let width = known.high - known.low;
+        let narrowed = width > 2 * (high - low).max(signed(micros(fine)));
         self.known = Some(Known {
             low,
             high,
             at: received,
-            since: known.since,
+            since: if narrowed { received } else { known.since },
             readings: known.readings.saturating_add(1),
         });
         Reading::Agrees
@@ -166,6 +177,7 @@ mod tests {
     use super::*;
 
     const EPOCH: u64 = 1_700_000_000_000_000;
+    const FINE: Duration = Duration::from_millis(1);
 
     fn mono(us: u64) -> Mono {
         Mono::from_micros(us)
@@ -180,17 +192,17 @@ mod tests {
         let mut map = ClockMap::default();
         // The truth: store = local + EPOCH. A slow, lopsided round trip first.
         assert_eq!(
-            map.learn(mono(1_000), store(1_100), mono(5_000)),
+            map.learn(mono(1_000), store(1_100), mono(5_000), FINE),
             Reading::First
         );
         assert_eq!(map.error(mono(5_000)), Some(Duration::from_micros(2_000)));
         // A quick one narrows it, a slow one after that does not widen it.
         assert_eq!(
-            map.learn(mono(6_000), store(6_050), mono(6_200)),
+            map.learn(mono(6_000), store(6_050), mono(6_200), FINE),
             Reading::Agrees
         );
         assert!(map.error(mono(6_200)) <= Some(Duration::from_micros(101)));
-        map.learn(mono(7_000), store(7_900), mono(9_000));
+        map.learn(mono(7_000), store(7_900), mono(9_000), FINE);
         assert!(map.error(mono(9_000)) <= Some(Duration::from_micros(102)));
         let mapped = map.to_mono(store(20_000)).expect("known");
         assert!(mapped.as_micros().abs_diff(20_000) <= 102, "{mapped:?}");
@@ -200,15 +212,26 @@ mod tests {
     fn a_step_shows_even_when_it_is_smaller_than_a_slow_round_trip_would_hide() {
         for by in [-3_000_i64, 3_000] {
             let mut map = ClockMap::default();
-            map.learn(mono(1_000), store(1_050), mono(1_100));
+            map.learn(mono(1_000), store(1_050), mono(1_100), FINE);
             let stepped = StoreTime::from_micros((EPOCH + 2_050).saturating_add_signed(by));
             assert_eq!(
-                map.learn(mono(2_000), stepped, mono(2_100)),
+                map.learn(mono(2_000), stepped, mono(2_100), FINE),
                 Reading::Stepped
             );
-            assert!(!map.held_for(Duration::from_micros(1), mono(2_100)));
-            assert_eq!(map.to_store(mono(2_050)), Some(stepped));
+            // Whoever saw it tells by how much, from the mapping of before.
+            assert_eq!(map.to_store(mono(2_050)), Some(store(2_050)));
         }
+    }
+
+    #[test]
+    fn bounds_that_a_step_could_hide_in_do_not_count_as_held() {
+        let mut map = ClockMap::default();
+        map.learn(mono(0), store(100_000), mono(200_000), FINE);
+        // 60 ms later than before: within the first bounds.
+        map.learn(mono(300_000), store(360_100), mono(300_200), FINE);
+        assert_eq!(map.trusted_from(FINE), mono(300_200) + FINE);
+        map.learn(mono(400_000), store(460_040), mono(400_080), FINE);
+        assert_eq!(map.trusted_from(FINE), mono(300_200) + FINE, "fine already");
     }
 
     #[test]
@@ -217,7 +240,7 @@ mod tests {
         for second in 0..100_u64 {
             let at = second * 1_000_000;
             // 100 ppm fast.
-            let reading = map.learn(mono(at), store(at + 50 + second * 100), mono(at + 100));
+            let reading = map.learn(mono(at), store(at + 50 + second * 100), mono(at + 100), FINE);
             assert_ne!(reading, Reading::Stepped, "second {second}");
         }
         let mapped = map.to_store(mono(99_000_050)).expect("known");

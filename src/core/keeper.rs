@@ -8,14 +8,17 @@
 //! - it asks only for messages that are ready, never twice at once, and never before its turn;
 //! - a slot is handed out at most once, not before its time, and not later than the headroom
 //!   (less what the clock mapping may be wrong by);
-//! - a lease whose answer shows that the store's clock stepped is burnt, and the schedule fenced;
+//! - a lease whose answer shows that the store's clock stepped is burnt, and the store is told. One
+//!   whose answer took too long to show a step waits for another answer;
+//! - in a new epoch it learns the clock anew, and asks for nothing until it may be trusted again.
+//!   What it still holds falls due as it was mapped before, or never;
 //! - slots that lie before the end of a freeze are dropped as soon as the freeze is heard of.
 
 use std::collections::VecDeque;
 use std::time::Duration;
 
 use super::clock::{ClockMap, Reading};
-use super::schedule::{Answer, Ask, Grant, Pace};
+use super::schedule::{Answer, Ask, Freeze, Grant, Pace, Sight, Turn};
 use super::time::{Mono, StoreTime, micros};
 
 /// Two asks are at least this far apart, so that a stream of single messages shares round trips.
@@ -29,6 +32,11 @@ const CHECK_CLOCK: Duration = Duration::from_secs(10);
 /// a store that is no nearer than that is then taken as it is.
 const PROBES: u32 = 8;
 const PROBE_GAP: Duration = Duration::from_millis(10);
+/// A notice that took longer than this to come, or that the mapping is wrong by more than this for,
+/// is not believed but asked after.
+const NOTICE_TOLERANCE: Duration = Duration::from_secs(1);
+/// Replicas that ask after the same notice spread over this.
+const NOTICE_SPREAD: Duration = Duration::from_millis(100);
 /// The first wait after a failed ask; it doubles up to [`BACKOFF_MAX`].
 const BACKOFF_MIN: Duration = Duration::from_millis(50);
 const BACKOFF_MAX: Duration = Duration::from_secs(2);
@@ -106,6 +114,9 @@ struct Run {
     /// store's clock does not move slots that are already ours), and later by our doubt.
     first: Mono,
     used: u32,
+    /// Whether the store's clock was looked at closely enough, with the grant or after it, to know
+    /// that the mapping still held.
+    sure: bool,
 }
 
 impl Run {
@@ -118,7 +129,7 @@ impl Run {
     }
 
     fn next(&self, pace: &Pace) -> Option<Mono> {
-        (self.used < self.grant.count.get()).then(|| self.slot(pace, self.used))
+        (self.sure && self.used < self.grant.count.get()).then(|| self.slot(pace, self.used))
     }
 
     const fn left(&self) -> u64 {
@@ -144,10 +155,15 @@ pub struct Keeper {
     /// When the ask that is under way was sent, and for how much.
     asking: Option<(Mono, u64)>,
     last_ask: Option<Mono>,
-    turn: Option<StoreTime>,
+    /// The epoch that the mapping, the turn and the freeze belong to.
+    epoch: Option<u64>,
+    turn: Option<Turn>,
     frozen_until: Option<StoreTime>,
     failing: Option<Failing>,
-    fence: bool,
+    /// The store's clock stepped within this epoch, and the store has not heard of it from us.
+    stepped: bool,
+    /// A notice came that the mapping does not fit: ask at this time.
+    look: Option<Mono>,
     /// Smoothed round trip.
     trip: Duration,
     tally: Tally,
@@ -165,10 +181,12 @@ impl Keeper {
             leased: 0,
             asking: None,
             last_ask: None,
+            epoch: None,
             turn: None,
             frozen_until: None,
             failing: None,
-            fence: false,
+            stepped: false,
+            look: None,
             trip: Duration::ZERO,
             tally: Tally::default(),
         }
@@ -263,23 +281,31 @@ impl Keeper {
         if self.next_ask(demand).is_none_or(|at| at > now) {
             return None;
         }
-        let trusted = self.clock.held_for(self.pace.horizon(), now) && !self.is_rough(now);
-        let want = if trusted && !self.fence {
-            demand.saturating_sub(self.leased)
-        } else {
-            0
+        let sight = self.sight(now);
+        // What is asked before the turn, or before the clock is trusted, only looks at the clock.
+        let want = match sight {
+            Sight::Steady { .. } if now >= self.next_turn() => demand.saturating_sub(self.leased),
+            _ => 0,
         };
         let ask = Ask {
             want,
             turn: self.turn,
-            predicted: self.clock.to_store(now).filter(|_| trusted),
+            sight,
             lead: self.trip,
-            fence: self.fence,
         };
         self.asking = Some((now, want));
         self.last_ask = Some(now);
         self.tally.asks += 1;
         Some(ask)
+    }
+
+    fn sight(&self, now: Mono) -> Sight {
+        let trusted = self.clock.held_for(self.pace.distrust(), now) && !self.is_rough(now);
+        match (self.epoch, self.clock.to_store(now)) {
+            (Some(epoch), Some(predicted)) if self.stepped => Sight::Stepped { epoch, predicted },
+            (Some(epoch), Some(predicted)) if trusted => Sight::Steady { epoch, predicted },
+            _ => Sight::Young,
+        }
     }
 
     /// When [`Keeper::ask`] should be called next. `None` while an ask is under way.
@@ -295,9 +321,10 @@ impl Keeper {
             );
         };
         let routine = checked + CHECK_CLOCK;
+        let routine = self.look.map_or(routine, |look| look.min(routine));
         let at = match self.failing {
             Some(failing) => failing.retry,
-            None if self.fence => Mono::default(),
+            None if self.stepped || !self.is_sure() => Mono::default(),
             None if self.is_rough(checked) => checked + PROBE_GAP,
             None if demand > self.leased => self.next_turn().min(routine),
             None => routine,
@@ -305,10 +332,15 @@ impl Keeper {
         Some(self.last_ask.map_or(at, |last| at.max(last + ASK_GAP)))
     }
 
+    /// Whether the mapping is known to have held for all that is leased.
+    fn is_sure(&self) -> bool {
+        self.runs.back().is_none_or(|run| run.sure)
+    }
+
     /// When slots may be asked for: at our turn, at the end of a freeze, once the clock is trusted.
     fn next_turn(&self) -> Mono {
         let horizon = self.pace.horizon();
-        let turn = self.turn.and_then(|turn| self.clock.to_mono(turn));
+        let turn = self.turn.and_then(|turn| self.clock.to_mono(turn.at));
         let thaw = self
             .frozen_until
             .and_then(|until| self.clock.to_mono(until));
@@ -318,7 +350,7 @@ impl Keeper {
             (None, Some(thaw)) => thaw - self.phase.of(horizon / 2),
             (None, None) => Mono::default(),
         };
-        at.max(self.clock.trusted_from(horizon))
+        at.max(self.clock.trusted_from(self.pace.distrust()))
     }
 
     /// A mapping that is wrong must not make us come before our turn.
@@ -338,17 +370,30 @@ impl Keeper {
             return;
         };
         self.failing = None;
-        self.fence = false;
-        self.smooth(now.since(sent));
-        self.turn = answer.turn;
-        self.frozen_until = answer.frozen_until;
+        self.look = None;
         self.tally.guarded += u64::from(answer.guarded);
-        if self.clock.learn(sent, answer.now, now) == Reading::Stepped {
+        let trip = now.since(sent);
+        let close = trip <= (self.rough() * 2).max(self.trip * 2);
+        self.smooth(trip);
+        if self.epoch != Some(answer.epoch) {
+            self.begin(answer, sent, now);
+            self.tally.denied += u64::from(want > 0);
+            return;
+        }
+        if self.clock.learn(sent, answer.now, now, self.rough()) == Reading::Stepped {
             // The grant was made on a clock that others may not have seen step yet.
             self.tally.burnt += answer.grant.map_or(0, |grant| u64::from(grant.count.get()));
+            self.burn_unsure();
             self.turn = None;
-            self.fence = !answer.guarded;
+            self.stepped = true;
             return;
+        }
+        if want > 0 {
+            self.turn = answer.turn;
+        }
+        self.frozen_until = answer.frozen_until;
+        if close {
+            self.runs.iter_mut().for_each(|run| run.sure = true);
         }
         let first = answer
             .grant
@@ -361,10 +406,36 @@ impl Keeper {
                     grant,
                     first: first + self.doubt(now),
                     used: 0,
+                    sure: close,
                 });
             }
             None => self.tally.denied += u64::from(want > 0),
         }
+    }
+
+    /// The first answer, or the row was started anew: our mapping, turn and freeze are of no use
+    /// any more. What we hold was granted before and falls due as it was mapped; all of it passes
+    /// before anybody trusts the new mapping.
+    fn begin(&mut self, answer: &Answer, sent: Mono, now: Mono) {
+        self.epoch = Some(answer.epoch);
+        self.stepped = false;
+        self.clock = ClockMap::default();
+        self.clock.learn(sent, answer.now, now, self.rough());
+        self.burn_unsure();
+        self.turn = answer.turn;
+        self.frozen_until = None;
+        if let Some(until) = answer.frozen_until {
+            self.freeze_until(until);
+        }
+    }
+
+    /// Drops leases that came with an answer too slow to show a step.
+    fn burn_unsure(&mut self) {
+        let unsure = self.runs.iter().filter(|run| !run.sure);
+        let slots: u64 = unsure.map(Run::left).sum();
+        self.leased -= slots;
+        self.tally.burnt += slots;
+        self.runs.retain(|run| run.sure);
     }
 
     /// The ask that is under way failed. It may have run: what it granted is never used.
@@ -378,18 +449,39 @@ impl Keeper {
         self.failing = Some(Failing { since, retry, wait });
     }
 
-    /// The limit is frozen until `until`: heard from another replica, or decided by our own call.
-    pub fn frozen(&mut self, until: StoreTime) {
+    /// The limit is frozen: heard from the store, or from another replica through it.
+    pub fn frozen(&mut self, freeze: &Freeze, now: Mono) {
+        let Some(here) = self.clock.to_store(now) else {
+            return;
+        };
+        let off = here.since(freeze.now).max(freeze.now.since(here));
+        if self.epoch == Some(freeze.epoch) && off <= NOTICE_TOLERANCE {
+            self.freeze_until(freeze.until);
+        } else {
+            // Its times are on another clock than ours.
+            self.look = self.look.or(Some(now + self.phase.of(NOTICE_SPREAD)));
+        }
+    }
+
+    /// The limit is frozen for `length` from now: our own call was told so.
+    pub fn frozen_for(&mut self, length: Duration, now: Mono) {
+        if let Some(here) = self.clock.to_store(now) {
+            self.freeze_until(here + length);
+        }
+    }
+
+    fn freeze_until(&mut self, until: StoreTime) {
         if self.frozen_until.is_some_and(|known| known >= until) {
             return;
         }
         self.frozen_until = Some(until);
         let reach = until - self.pace.horizon();
-        self.turn = self.turn.filter(|turn| *turn >= reach);
+        self.turn = self.turn.filter(|turn| turn.at >= reach);
+        let Some(thaw) = self.clock.to_mono(until) else {
+            return;
+        };
         for run in &mut self.runs {
-            while run.used < run.grant.count.get()
-                && run.grant.slot(&self.pace, u64::from(run.used)) < until
-            {
+            while run.used < run.grant.count.get() && run.slot(&self.pace, run.used) < thaw {
                 run.used += 1;
                 self.leased -= 1;
                 self.tally.frozen += 1;
@@ -418,7 +510,7 @@ impl Keeper {
         if let Some(failing) = self.failing {
             return Outlook::OutOfReach(Some(failing.since));
         }
-        match self.turn.and_then(|turn| self.clock.to_mono(turn)) {
+        match self.turn.and_then(|turn| self.clock.to_mono(turn.at)) {
             Some(turn) if turn > now => Outlook::Until(turn, Wait::Turn),
             _ => Outlook::Open,
         }

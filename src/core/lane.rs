@@ -9,8 +9,8 @@ use std::time::Duration;
 
 use super::keeper::{Keeper, Outlook, Slot};
 use super::ready::{Candidate, Ready};
-use super::schedule::{Answer, Ask, Grant};
-use super::time::{Mono, StoreTime};
+use super::schedule::{Answer, Ask, Freeze, Grant};
+use super::time::Mono;
 
 /// What to do next.
 #[derive(Debug)]
@@ -69,6 +69,12 @@ impl<T: Candidate> Lane<T> {
         self.ready.push(item);
     }
 
+    /// Puts a message back that was sent for and did not leave: before those of its priority, so
+    /// that a missed slot does not cost it its place.
+    pub fn push_front(&mut self, item: T) {
+        self.ready.push_front(item);
+    }
+
     /// Adds a message that may not be sent before `at`.
     pub fn park(&mut self, item: T, at: Mono) {
         self.parked_count += 1;
@@ -125,9 +131,14 @@ impl<T: Candidate> Lane<T> {
         self.keeper.failed(now);
     }
 
-    /// The limit is frozen.
-    pub fn frozen(&mut self, until: StoreTime) {
-        self.keeper.frozen(until);
+    /// The limit is frozen: heard from the store.
+    pub fn frozen(&mut self, freeze: &Freeze, now: Mono) {
+        self.keeper.frozen(freeze, now);
+    }
+
+    /// The limit is frozen for `length` from now: our own call was told so.
+    pub fn frozen_for(&mut self, length: Duration, now: Mono) {
+        self.keeper.frozen_for(length, now);
     }
 
     /// What the limit holds for messages that are ready.

@@ -49,12 +49,19 @@ impl<T> Default for Ready<T> {
 impl<T: Candidate> Ready<T> {
     /// Adds one behind those of its priority.
     pub fn push(&mut self, item: T) {
+        self.row_of(&item).push_back(item);
+    }
+
+    /// Puts one back before those of its priority: it had its turn already and could not use it.
+    pub fn push_front(&mut self, item: T) {
+        self.row_of(&item).push_front(item);
+    }
+
+    /// Counts an item in; answers the row that it belongs to.
+    fn row_of(&mut self, item: &T) -> &mut VecDeque<T> {
         self.units += u64::from(item.cost().get());
         self.len += 1;
-        self.by_priority
-            .entry(item.priority())
-            .or_default()
-            .push_back(item);
+        self.by_priority.entry(item.priority()).or_default()
     }
 
     /// The next in order.
@@ -135,6 +142,23 @@ mod tests {
             .collect();
         assert_eq!(order, [2, 4, 1, 3]);
         assert!(ready.is_empty() && ready.units() == 0);
+    }
+
+    #[test]
+    fn who_comes_back_goes_before_those_of_its_priority() {
+        let mut ready = Ready::default();
+        for item in [Item(0, 1), Item(5, 2), Item(0, 3)] {
+            ready.push(item);
+        }
+        assert_eq!((ready.pop(), ready.pop()), (Some(Item(5, 2)), Some(Item(0, 1))));
+        ready.push(Item(5, 4));
+        ready.push_front(Item(0, 1));
+        ready.push_front(Item(5, 2));
+        assert_eq!((ready.units(), ready.len()), (4, 4));
+        let order: Vec<u32> = std::iter::from_fn(|| ready.pop())
+            .map(|item| item.1)
+            .collect();
+        assert_eq!(order, [2, 4, 1, 3]);
     }
 
     #[test]

@@ -8,11 +8,18 @@
 //!
 //! Two marks describe the row: `next` (with the remainder `rem`) is the next free slot, and `line`
 //! is where it would be if every waiting replica had already come for its share. A replica that
-//! wants more than it got is told its *turn*: the time at which its share lies within the horizon.
+//! wants more than it got is told its [`Turn`]: the time at which its share lies within the horizon.
 //! Turns are spaced by shares, so nobody polls, nobody wakes in a herd, and the longer the line
-//! the smaller the share. A replica without a turn may take only the nearer half of the horizon:
-//! enough to start at once in a quiet fleet, and enough to fill the gap when somebody whose turn
-//! it is never comes.
+//! the smaller the share. At its turn a replica gets its share and no more while others wait, so
+//! that who comes a moment late still finds its own. Without a turn it may take only the nearer
+//! half of the horizon: enough to start at once in a quiet fleet, and enough to fill the gap when
+//! somebody whose turn it is never comes.
+//!
+//! **Epochs.** When state is missing, another process of the store wrote it, or the store's clock
+//! stepped, the row starts again behind a guard, in a new *epoch*. Every answer tells the epoch and
+//! only who has known it for long enough ([`Pace::distrust`], on its own clock) gets slots. So
+//! whatever the store's clock did, slots of one epoch have passed before the first of the next one
+//! is granted; and of the many replicas that see the same step only the first starts a new epoch.
 //!
 //! `lua/lease.lua` is the same decision inside Redis; a property test holds the two together.
 //! All numbers are whole microseconds or units and stay below 2^53, so that a double is exact.
@@ -31,9 +38,14 @@ use super::time::{StoreTime, micros};
 /// calls a message, 250 ms 96.1 % with 0.033, 60 ms 99.1 % with 0.083.
 pub const DEFAULT_HORIZON: Duration = Duration::from_millis(120);
 
-/// What is allowed between two readings of the store's clock by the same replica before the
-/// schedule is fenced: a difference that a slow request alone could not explain.
+/// What a prediction of the store's clock may be wrong by. Further ahead of the clock, the clock
+/// stepped back. Further behind, it stepped forward or the request was slow: no slots, and the asker
+/// will see which it was.
 const STEP_TOLERANCE: u64 = 100_000;
+/// A clock that goes back by no more than this is no step.
+const JITTER: u64 = 1_000;
+/// Where slots are further apart than this, a new replica does not wait for the distance of two.
+const INTERVAL_TRUSTED: u64 = 1_000_000;
 /// Added to every guard for what integer arithmetic and clock mapping round away.
 const GUARD_SLACK: u64 = 1_000;
 /// The line of waiting replicas aims to be served within this time: shares shrink towards it.
@@ -131,6 +143,25 @@ impl Pace {
     const fn guard_beyond(&self, horizon: u64) -> u64 {
         horizon + self.headroom + self.period.div_ceil(self.units) + GUARD_SLACK
     }
+
+    /// For how long a replica must have known an epoch, and its own mapping of the store's clock
+    /// must have held, before it may take slots: others that a step of the clock has not reached
+    /// yet have used theirs by then. As the guard, but for limits slower than one a second: there
+    /// it counts a second for the distance of two slots, so that a start does not take hours.
+    #[must_use]
+    pub const fn distrust(&self) -> Duration {
+        Duration::from_micros(self.distrust_micros())
+    }
+
+    const fn distrust_micros(&self) -> u64 {
+        let interval = self.period.div_ceil(self.units);
+        let counted = if interval < INTERVAL_TRUSTED {
+            interval
+        } else {
+            INTERVAL_TRUSTED
+        };
+        self.horizon + self.headroom + counted + GUARD_SLACK
+    }
 }
 
 /// What the store keeps for one paced limit: constant size.
@@ -142,17 +173,55 @@ pub struct Schedule {
     pub rem: u64,
     /// The end of the line: where `next` is once all who wait have had their share.
     pub line: u64,
+    /// The end of those who were overtaken and go before the line; it counts while beyond `next`.
+    pub front: u64,
+    /// How far the line was moved later in this epoch because the row had fallen behind it. All who
+    /// wait come too early by the same slip; the first of them moves the line for all.
+    pub slip: u64,
     /// No slot before this; zero if the limit is not frozen.
     pub frozen_until: u64,
     /// Units per period at the last grant, to notice a changed rate.
     pub units: u64,
     /// The period at the last grant.
     pub period: u64,
-    /// The horizon at the last grant: how far ahead a slot can lie that others hold. A replica
-    /// that is configured with a shorter one must not take such a slot for a step of the clock.
+    /// The longest horizon of this epoch: how far ahead a slot can lie that others hold.
     pub horizon: u64,
+    /// The store's time when this was last written: a clock that shows less has stepped back.
+    pub last: u64,
+    /// Which start of the row this is: the store's time then, or more if that would not be new.
+    pub epoch: u64,
     /// Which process of the store wrote this: another one may have lost grants.
     pub run: String,
+}
+
+/// When a replica's share lies within the horizon, and how large it is.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Turn {
+    /// When to ask.
+    pub at: StoreTime,
+    /// The units that are kept for it while others wait behind it.
+    pub share: u64,
+    /// How far the line had slipped when the turn was given ([`Schedule::slip`]).
+    pub slip: u64,
+}
+
+/// What the asker knows of the store's clock and of the epoch.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Sight {
+    /// It could not tell a step yet, and gets a turn instead of slots.
+    Young,
+    /// Its mapping has held for [`Pace::distrust`] within this epoch.
+    Steady {
+        epoch: u64,
+        /// The store's time as it predicts it for the moment of sending.
+        predicted: StoreTime,
+    },
+    /// It saw the clock step: if nobody else did so before, the row starts again.
+    Stepped {
+        epoch: u64,
+        /// As the mapping of before the step predicts it.
+        predicted: StoreTime,
+    },
 }
 
 /// A replica's question.
@@ -161,15 +230,48 @@ pub struct Ask {
     /// Units wanted for messages that are ready; zero only reads the clock and the freeze.
     pub want: u64,
     /// The turn that the last answer gave, if it was not used yet.
-    pub turn: Option<StoreTime>,
-    /// The store's time as this replica predicts it for the moment of sending. `None` while its
-    /// mapping is younger than a horizon: it could not tell a step of the store's clock yet, and
-    /// gets a turn instead of slots.
-    pub predicted: Option<StoreTime>,
+    pub turn: Option<Turn>,
+    pub sight: Sight,
     /// How long the answer may travel: the first slot is not before now plus this.
     pub lead: Duration,
-    /// The replica saw the store's clock step: start behind the guard.
-    pub fence: bool,
+}
+
+impl Sight {
+    /// What it knows of the clock of `epoch`: where it predicts it to stand.
+    const fn of(self, epoch: u64) -> Option<StoreTime> {
+        match self {
+            Self::Steady {
+                epoch: known,
+                predicted,
+            }
+            | Self::Stepped {
+                epoch: known,
+                predicted,
+            } if known == epoch => Some(predicted),
+            _ => None,
+        }
+    }
+
+    const fn epoch(self) -> u64 {
+        match self {
+            Self::Steady { epoch, .. } | Self::Stepped { epoch, .. } => epoch,
+            Self::Young => 0,
+        }
+    }
+
+    /// Whether it proves that the clock of `epoch` stepped.
+    fn saw_a_step(self, epoch: u64, now: u64) -> bool {
+        self.of(epoch).is_some_and(|predicted| {
+            matches!(self, Self::Stepped { .. }) || predicted.as_micros() > now + STEP_TOLERANCE
+        })
+    }
+
+    /// Whether it is good enough for slots of `epoch`.
+    fn is_trusted(self, epoch: u64, now: u64) -> bool {
+        self.of(epoch).is_some_and(|predicted| {
+            matches!(self, Self::Steady { .. }) && now <= predicted.as_micros() + STEP_TOLERANCE
+        })
+    }
 }
 
 /// A run of slots that belongs to the replica that asked.
@@ -209,15 +311,28 @@ impl Grant {
 pub struct Answer {
     /// The store's time when it decided.
     pub now: StoreTime,
+    /// The epoch that it decided in, and that the grant and the turn belong to.
+    pub epoch: u64,
     /// The slots that were leased, if any.
     pub grant: Option<Grant>,
     /// When to ask again, if more was wanted than granted.
-    pub turn: Option<StoreTime>,
+    pub turn: Option<Turn>,
     /// The limit is frozen until then, if that lies ahead.
     pub frozen_until: Option<StoreTime>,
-    /// The schedule was started behind its guard by this call: state was missing, written under
+    /// The row was started behind its guard by this call: state was missing, written under
     /// another process, or the clock stepped.
     pub guarded: bool,
+}
+
+/// A freeze as the store tells it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Freeze {
+    /// The store's time when it was told.
+    pub now: StoreTime,
+    /// Its end.
+    pub until: StoreTime,
+    /// The epoch whose clock both are on.
+    pub epoch: u64,
 }
 
 /// Leases slots: the decision of `lua/lease.lua`, in the same order, with the same integers.
@@ -231,31 +346,20 @@ pub fn lease(
     now: StoreTime,
 ) -> Answer {
     let now = now.as_micros();
-    let (mut s, mut guarded) = match state.take() {
-        Some(s) if s.run == run => (s, false),
-        lost => (restart(lost, pace, run, now), true),
+    let (mut s, guarded) = match state.take() {
+        Some(s) if s.run == run && !s.shows_a_step(now) && !ask.sight.saw_a_step(s.epoch, now) => {
+            (s, false)
+        }
+        lost => (restart(lost, pace, run, ask, now), true),
     };
-    guarded = guarded || fence(&mut s, pace, ask, now);
-
-    let turn_has_come = ask.turn.is_some_and(|turn| turn.as_micros() <= now);
-    let (free, rem) = free_slot(&s, pace);
-    let first = free
-        .max(now + micros(ask.lead).min(pace.horizon / 2))
-        .max(s.frozen_until);
-    let rem = if first > free { 0 } else { rem };
-    let reach = now
-        + if turn_has_come {
-            pace.horizon
-        } else {
-            pace.horizon / 2
-        };
-    let granted = if ask.predicted.is_none() || first > reach {
-        0
+    let trusted = ask.sight.is_trusted(s.epoch, now);
+    let turn = ask.turn.filter(|turn| trusted && turn.at.as_micros() <= now);
+    let (first, rem) = first_slot(&s, pace, ask, now);
+    let granted = if trusted {
+        open(&s, pace, turn, first, rem, now).min(ask.want)
     } else {
-        let open = ((reach - first + 1) * pace.units - 1 - rem) / pace.period + 1;
-        open.min(ask.want).min(pace.batch)
+        0
     };
-
     let grant = u32::try_from(granted)
         .ok()
         .and_then(NonZeroU32::new)
@@ -267,11 +371,13 @@ pub fn lease(
                 count,
             }
         });
-    let turn = queue_up(&mut s, pace, ask, granted, now, guarded);
+    let turn = queue_up(&mut s, pace, ask, granted, now);
     let frozen_until = (s.frozen_until > now).then(|| StoreTime::from_micros(s.frozen_until));
+    let epoch = s.epoch;
     *state = Some(s);
     Answer {
         now: StoreTime::from_micros(now),
+        epoch,
         grant,
         turn,
         frozen_until,
@@ -279,48 +385,75 @@ pub fn lease(
     }
 }
 
-/// A schedule in place of one that is missing or that another process of the store wrote.
-fn restart(lost: Option<Schedule>, pace: &Pace, run: &str, now: u64) -> Schedule {
+impl Schedule {
+    /// Whether the store's clock went back since the last write.
+    const fn shows_a_step(&self, now: u64) -> bool {
+        now + JITTER < self.last
+    }
+
+    /// How much longer the limit is frozen at `now`, although the clock may have stepped, when a
+    /// witness expected it to show `expected`. No time that has passed can be missed: at the last
+    /// write the old clock showed `last`.
+    fn freeze_left(&self, expected: u64) -> u64 {
+        self.frozen_until.saturating_sub(expected.max(self.last))
+    }
+}
+
+/// A row in place of one that is missing, that another process of the store wrote, or whose clock
+/// stepped. Whoever froze the limit may have been heard even if the grants were lost, so a freeze
+/// keeps its length: it ends as far beyond now as it did on the clock of before.
+fn restart(lost: Option<Schedule>, pace: &Pace, run: &str, ask: &Ask, now: u64) -> Schedule {
     let horizon = lost
         .as_ref()
         .map_or(pace.horizon, |s| s.horizon.max(pace.horizon));
+    let left = lost.as_ref().map_or(0, |s| {
+        s.freeze_left(ask.sight.of(s.epoch).map_or(now, StoreTime::as_micros))
+    });
+    let known = lost.map_or(0, |s| s.epoch).max(ask.sight.epoch());
     let next = now + pace.guard_beyond(horizon);
     Schedule {
         next,
         rem: 0,
         line: next,
-        // Whoever froze the limit may have been heard even if the grants were lost.
-        frozen_until: lost.map_or(0, |s| s.frozen_until),
+        front: 0,
+        slip: 0,
+        frozen_until: if left > 0 { now + left } else { 0 },
         units: pace.units,
         period: pace.period,
         horizon,
+        last: now,
+        epoch: now.max(known + 1),
         run: run.to_owned(),
     }
 }
 
-/// Moves the schedule behind its guard if the store's clock stepped. Says whether it did.
-///
-/// Every replica sees the same step, so a freeze must not be moved by what each of them saw. But a
-/// step back shows once in the schedule itself, by a slot that no grant could have reached, and
-/// grants reached up to a horizon beyond the old now: the freeze ends as far beyond that slot as
-/// before, and a horizon later. Without this a pause of a second could become one of a day.
-fn fence(s: &mut Schedule, pace: &Pace, ask: &Ask, now: u64) -> bool {
-    let horizon = s.horizon.max(pace.horizon);
-    let guard = pace.guard_beyond(horizon);
-    let expected = ask.predicted.map_or(now, StoreTime::as_micros);
-    let stepped = ask.fence || now.abs_diff(expected) > STEP_TOLERANCE;
-    // Without a witness a step back shows in a slot that no grant could have reached.
-    if !stepped && s.next <= now + guard {
-        return false;
-    }
-    if s.next > now + guard && s.frozen_until > now {
-        let left = s.frozen_until.saturating_sub(s.next) + horizon;
-        s.frozen_until = s.frozen_until.min(now + left);
-    }
-    s.next = now + guard;
-    s.rem = 0;
-    s.line = s.next;
-    true
+/// The first slot that a grant could start with, and its remainder.
+fn first_slot(s: &Schedule, pace: &Pace, ask: &Ask, now: u64) -> (u64, u64) {
+    let (free, rem) = free_slot(s, pace);
+    let first = free
+        .max(now + micros(ask.lead).min(pace.horizon / 2))
+        .max(s.frozen_until);
+    (first, if first > free { 0 } else { rem })
+}
+
+/// How many slots from `first` on are open to the asker: the nearer half of the horizon to
+/// everybody, and all of it to whose `turn` has come, for its share. If nobody waits behind it, or
+/// they wait for what is left beyond it, it may take as much as it likes.
+fn open(s: &Schedule, pace: &Pace, turn: Option<Turn>, first: u64, rem: u64, now: u64) -> u64 {
+    let within = |reach: u64| {
+        if first > reach {
+            0
+        } else {
+            ((reach - first + 1) * pace.units - 1 - rem) / pace.period + 1
+        }
+    };
+    let share = turn.map_or(0, |turn| {
+        let share = turn.share.min(pace.batch);
+        let end = first + (rem + share * pace.period).div_ceil(pace.units);
+        let kept = if s.line <= end { pace.batch } else { share };
+        kept.min(within(now + pace.horizon))
+    });
+    share.max(within(now + pace.horizon / 2)).min(pace.batch)
 }
 
 /// The next free slot and its remainder, as the asker's rate sees it.
@@ -343,7 +476,8 @@ fn book(s: &mut Schedule, pace: &Pace, first: u64, taken: u64, now: u64) {
     s.rem = taken % pace.units;
     s.units = pace.units;
     s.period = pace.period;
-    s.horizon = pace.horizon;
+    s.horizon = s.horizon.max(pace.horizon);
+    s.last = s.last.max(now);
     if s.frozen_until <= now {
         // It is over: a step back of the clock must not bring it back.
         s.frozen_until = 0;
@@ -351,64 +485,90 @@ fn book(s: &mut Schedule, pace: &Pace, first: u64, taken: u64, now: u64) {
 }
 
 /// Gives the asker its turn if it wants more than it got.
-fn queue_up(
-    s: &mut Schedule,
-    pace: &Pace,
-    ask: &Ask,
-    granted: u64,
-    now: u64,
-    guarded: bool,
-) -> Option<StoreTime> {
+fn queue_up(s: &mut Schedule, pace: &Pace, ask: &Ask, granted: u64, now: u64) -> Option<Turn> {
     let left = ask.want - granted;
     if left == 0 {
         return None;
     }
-    if let Some(turn) = ask
-        .turn
-        .filter(|turn| granted == 0 && !guarded && turn.as_micros() > now)
-    {
+    let known = ask.sight.of(s.epoch).is_some();
+    let old = ask.turn.filter(|_| granted == 0 && known);
+    if let Some(turn) = old.filter(|turn| turn.at.as_micros() > now) {
         // It has a place already: asking early neither loses it nor lengthens the line.
         return Some(turn);
     }
     let base = now.max(s.frozen_until);
     let line_max = base + pace.horizon + LINE_MAX;
     let (free, _) = free_slot(s, pace);
-    let start = s.line.min(line_max).max(free).max(base);
-    let wait = start.saturating_sub(base + pace.horizon);
-    let share = (pace.batch * CYCLE.saturating_sub(wait) / CYCLE).clamp(1, left.min(pace.batch));
-    s.line = (start + share * pace.period / pace.units).min(line_max);
+    let tail = s.line.min(line_max).max(free).max(base);
+    // Whoever comes at its turn and finds nothing was overtaken: it goes before the line.
+    let overtaken = old.filter(|_| s.frozen_until <= now);
+    let (start, most) = if let Some(turn) = overtaken {
+        (s.front.min(line_max).max(free).max(base), turn.share)
+    } else {
+        let wait = tail.saturating_sub(base + pace.horizon);
+        (tail, pace.batch * CYCLE.saturating_sub(wait) / CYCLE)
+    };
+    let share = most.clamp(1, left.min(pace.batch));
+    let end = start + (share * pace.period).div_ceil(pace.units);
     // The turn has come once the last slot of the share lies within the horizon. One slot later
     // would be too late where slots are further apart than the horizon reaches.
     let last = start + ((share - 1) * pace.period).div_ceil(pace.units);
-    let earliest = if ask.predicted.is_none() {
-        now + pace.horizon
+    if let Some(turn) = overtaken {
+        let slip = turn.slip + last.saturating_sub(now + pace.horizon);
+        s.front = end.min(line_max);
+        s.line = (tail + slip.saturating_sub(s.slip)).min(line_max);
+        s.slip = s.slip.max(slip);
     } else {
+        s.line = end.min(line_max);
+    }
+    s.last = s.last.max(now);
+    let earliest = if known {
         now
+    } else {
+        now + pace.distrust_micros()
     };
-    Some(StoreTime::from_micros(
-        last.saturating_sub(pace.horizon).max(earliest + 1),
-    ))
+    let at = last.saturating_sub(pace.horizon).max(earliest + 1);
+    Some(Turn {
+        at: StoreTime::from_micros(at),
+        share,
+        slip: s.slip,
+    })
 }
 
 /// Freezes the limit until `now + length` (366 days at most), or leaves a later end as it is.
-/// Answers the end.
 ///
 /// With no schedule yet, the freeze alone is kept: the lease that follows starts behind the guard.
-pub fn freeze(state: &mut Option<Schedule>, length: Duration, now: StoreTime) -> StoreTime {
-    let until = now + length.min(FREEZE_MAX);
+/// So it does after a step back of the clock, which this may be the first to see.
+pub fn freeze(state: &mut Option<Schedule>, length: Duration, now: StoreTime) -> Freeze {
+    let until = (now + length.min(FREEZE_MAX)).as_micros();
     let s = state.get_or_insert_with(|| Schedule {
         next: 0,
         rem: 0,
         line: 0,
+        front: 0,
+        slip: 0,
         frozen_until: 0,
         units: 0,
         period: 0,
         horizon: 0,
+        last: 0,
+        epoch: 0,
         // No process is called this, so the next lease takes the state for lost.
         run: String::new(),
     });
-    s.frozen_until = s.frozen_until.max(until.as_micros());
-    StoreTime::from_micros(s.frozen_until)
+    if s.shows_a_step(now.as_micros()) {
+        s.frozen_until = now.as_micros() + s.freeze_left(0);
+        s.epoch += 1;
+        s.last = now.as_micros();
+        s.run.clear();
+    }
+    s.last = s.last.max(now.as_micros());
+    s.frozen_until = s.frozen_until.max(until);
+    Freeze {
+        now,
+        until: StoreTime::from_micros(s.frozen_until),
+        epoch: s.epoch,
+    }
 }
 
 /// Takes back the unused tail of a lease, if nobody leased after it. Says whether it did.

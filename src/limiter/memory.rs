@@ -12,7 +12,7 @@ use futures::FutureExt;
 use futures::future::BoxFuture;
 use tokio::sync::{broadcast, watch};
 
-use crate::core::schedule::{self, Answer, Ask, Grant, Schedule};
+use crate::core::schedule::{self, Answer, Ask, Freeze, Grant, Schedule};
 use crate::core::time::StoreTime;
 use crate::ports::clock::Clock;
 use crate::ports::link::Link;
@@ -90,16 +90,16 @@ impl PaceStore for MemoryPaceStore {
         &'a self,
         limit: &'a PacedLimit,
         length: Duration,
-    ) -> BoxFuture<'a, Result<StoreTime, StoreError>> {
+    ) -> BoxFuture<'a, Result<Freeze, StoreError>> {
         async move {
-            let until = self.decide(limit, |state, now| schedule::freeze(state, length, now));
+            let freeze = self.decide(limit, |state, now| schedule::freeze(state, length, now));
             let notice = Notice::Frozen {
                 limit: Arc::clone(&limit.name),
-                until,
+                freeze,
             };
             // Nobody listening is fine: the next answer tells the same.
             drop(self.notices.send(notice));
-            Ok(until)
+            Ok(freeze)
         }
         .boxed()
     }

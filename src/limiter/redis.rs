@@ -25,7 +25,7 @@ pub use self::probe::{Report, probe};
 
 use self::connection::Connection;
 use self::scripts::Scripts;
-use crate::core::schedule::{Answer, Ask, Grant};
+use crate::core::schedule::{Answer, Ask, Freeze, Grant, Turn};
 use crate::core::time::StoreTime;
 use crate::ports::link::Link;
 use crate::ports::pace::{Notice, PaceStore, PacedLimit, StoreError};
@@ -123,17 +123,22 @@ impl PaceStore for RedisPaceStore {
         ask: Ask,
     ) -> BoxFuture<'a, Result<Answer, StoreError>> {
         async move {
-            let reply: (u64, u64, u64, u32, u64, u64, u8) =
+            let reply: (u64, u64, u64, u64, u32, u64, u64, u64, u64, u8) =
                 self.call(self.scripts.lease(limit, &ask)).await?;
-            let (now, first, rem, count, turn, frozen_until, guarded) = reply;
+            let (now, epoch, first, rem, count, turn, share, slip, frozen_until, guarded) = reply;
             Ok(Answer {
                 now: StoreTime::from_micros(now),
+                epoch,
                 grant: NonZeroU32::new(count).map(|count| Grant {
                     first: StoreTime::from_micros(first),
                     rem,
                     count,
                 }),
-                turn: (turn > 0).then(|| StoreTime::from_micros(turn)),
+                turn: (turn > 0).then(|| Turn {
+                    at: StoreTime::from_micros(turn),
+                    share,
+                    slip,
+                }),
                 frozen_until: (frozen_until > 0).then(|| StoreTime::from_micros(frozen_until)),
                 guarded: guarded > 0,
             })
@@ -145,10 +150,14 @@ impl PaceStore for RedisPaceStore {
         &'a self,
         limit: &'a PacedLimit,
         length: Duration,
-    ) -> BoxFuture<'a, Result<StoreTime, StoreError>> {
+    ) -> BoxFuture<'a, Result<Freeze, StoreError>> {
         async move {
-            let (_now, until): (u64, u64) = self.call(self.scripts.freeze(limit, length)).await?;
-            Ok(StoreTime::from_micros(until))
+            let (now, until, epoch) = self.call(self.scripts.freeze(limit, length)).await?;
+            Ok(Freeze {
+                now: StoreTime::from_micros(now),
+                until: StoreTime::from_micros(until),
+                epoch,
+            })
         }
         .boxed()
     }

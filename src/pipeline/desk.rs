@@ -9,7 +9,7 @@ use tracing::{debug, info, warn};
 
 use crate::core::clock::ClockMap;
 use crate::core::keeper::Keeper;
-use crate::core::schedule::Grant;
+use crate::core::schedule::{Freeze, Grant};
 use crate::core::time::{Mono, StoreTime, micros};
 use crate::ports::clock::Clock;
 use crate::ports::pace::{PaceStore, PacedLimit};
@@ -31,8 +31,10 @@ pub(super) enum Inbox {
     Again(Job),
     /// A message that waits for another attempt.
     Parked(Job, Mono),
-    /// The limit is frozen until this time.
-    Frozen(StoreTime),
+    /// A call of ours was told to wait for so long; the limit is frozen.
+    Throttled(Duration),
+    /// The store has frozen the limit.
+    Frozen(Freeze),
     /// Connections to the downstreams are open, or could not be opened.
     Warmed,
     Stop {
@@ -113,8 +115,7 @@ impl Desk {
 
     /// Freezes the limit: here at once, and through the store for every replica.
     pub(super) fn freeze(&self, length: Duration, answer: &str) {
-        let local = self.store_time(self.clock.now()) + length;
-        self.tell(Inbox::Frozen(local));
+        self.tell(Inbox::Throttled(length));
         self.meters.freezes.increment(1);
         if let Some(more) = FROZEN.event(self.clock.now()) {
             info!(limit = %self.limit.name, answer, wait = ?length,
@@ -123,7 +124,7 @@ impl Desk {
         let desk = self.clone();
         tokio::spawn(async move {
             match desk.store.freeze(&desk.limit, length).await {
-                Ok(until) => desk.tell(Inbox::Frozen(until)),
+                Ok(freeze) => desk.tell(Inbox::Frozen(freeze)),
                 Err(error) => {
                     warn!(limit = %desk.limit.name, %error, "only this replica knows of the freeze");
                 }

@@ -231,8 +231,8 @@ impl Pacer {
                 }
             }
             notice = self.notices.recv(), if !self.notices_ended => match notice {
-                Ok(Notice::Frozen { limit, until }) if limit == self.limit.name => {
-                    self.lane.frozen(until);
+                Ok(Notice::Frozen { limit, freeze }) if limit == self.limit.name => {
+                    self.lane.frozen(&freeze, self.desk.clock.now());
                 }
                 Ok(Notice::Frozen { .. }) | Err(broadcast::error::RecvError::Lagged(_)) => {}
                 Err(broadcast::error::RecvError::Closed) => self.notices_ended = true,
@@ -281,9 +281,12 @@ impl Pacer {
                     self.hold(job, at);
                 }
             }
+            // In its old place, unless the pacer stops.
+            Inbox::Again(job) if self.stopping.is_none() => self.lane.push_front(job),
             Inbox::Again(job) => self.hold(job, None),
             Inbox::Parked(job, at) => self.hold(job, Some(at)),
-            Inbox::Frozen(until) => self.lane.frozen(until),
+            Inbox::Throttled(length) => self.lane.frozen_for(length, self.desk.clock.now()),
+            Inbox::Frozen(freeze) => self.lane.frozen(&freeze, self.desk.clock.now()),
             Inbox::Warmed => self.warming = false,
             Inbox::Stop { deadline, done } => {
                 self.taps.close_all();

@@ -8,8 +8,7 @@ use futures::future::BoxFuture;
 use tokio::sync::{broadcast, watch};
 
 use super::link::Link;
-use crate::core::schedule::{Answer, Ask, Grant, Pace};
-use crate::core::time::StoreTime;
+use crate::core::schedule::{Answer, Ask, Freeze, Grant, Pace};
 
 /// A paced limit by name.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -22,8 +21,8 @@ pub struct PacedLimit {
 /// What a replica tells all the others.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Notice {
-    /// A limit is frozen until a time on the store's clock.
-    Frozen { limit: Arc<str>, until: StoreTime },
+    /// A limit is frozen.
+    Frozen { limit: Arc<str>, freeze: Freeze },
 }
 
 /// Why the store did not answer.
@@ -62,12 +61,12 @@ pub trait PaceStore: Send + Sync + fmt::Debug {
     ) -> BoxFuture<'a, Result<Answer, StoreError>>;
 
     /// Freezes the limit for every replica for `length` from now, or leaves a later end as it is,
-    /// and tells all replicas. Answers the end.
+    /// and tells all replicas.
     fn freeze<'a>(
         &'a self,
         limit: &'a PacedLimit,
         length: Duration,
-    ) -> BoxFuture<'a, Result<StoreTime, StoreError>>;
+    ) -> BoxFuture<'a, Result<Freeze, StoreError>>;
 
     /// Takes back the unused tail of a lease, if nobody leased after it.
     fn give_back<'a>(

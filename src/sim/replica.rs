@@ -5,8 +5,8 @@ use std::collections::BTreeSet;
 use crate::core::keeper::{Keeper, Phase};
 use crate::core::lane::Lane;
 use crate::core::ready::Candidate;
-use crate::core::schedule::Pace;
-use crate::core::time::{Mono, StoreTime};
+use crate::core::schedule::{Pace, Turn};
+use crate::core::time::Mono;
 
 use super::dice::{Dice, mix};
 
@@ -49,7 +49,7 @@ pub(super) struct Replica {
     /// The ask that is under way.
     pub(super) asking: Option<u64>,
     /// The turn that the last answer gave, for the check that nobody asks before it.
-    pub(super) turn: Option<StoreTime>,
+    pub(super) turn: Option<Turn>,
     pub(super) last_ask: u64,
     /// What its ways to the store and back take beyond the usual.
     pub(super) detour: (u64, u64),

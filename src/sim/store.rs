@@ -2,7 +2,9 @@
 //!
 //! The decision is the one of production (`core::schedule`); only its surroundings are made up.
 
-use crate::core::schedule::{Answer, Ask, Grant, Pace, Schedule, freeze, give_back, lease};
+use crate::core::schedule::{
+    Answer, Ask, Freeze, Grant, Pace, Schedule, freeze, give_back, lease,
+};
 use crate::core::time::StoreTime;
 use std::time::Duration;
 
@@ -53,7 +55,7 @@ impl Store {
         lease(&mut self.state, &self.pace, &self.run, ask, now)
     }
 
-    pub(super) fn freeze(&mut self, length: Duration, t: u64) -> StoreTime {
+    pub(super) fn freeze(&mut self, length: Duration, t: u64) -> Freeze {
         let now = self.clock(t);
         freeze(&mut self.state, length, now)
     }

@@ -10,7 +10,7 @@ use super::dice::mix;
 use super::scenario::Fault;
 
 /// How many events are kept.
-const KEPT: usize = 4_000;
+const KEPT: usize = 400_000;
 
 /// One event.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -20,7 +20,7 @@ pub enum What {
     Asked {
         want: u64,
         turn: Option<StoreTime>,
-        fence: bool,
+        stepped: bool,
     },
     Leased {
         first: StoreTime,
@@ -108,8 +108,8 @@ impl What {
             Self::Asked {
                 want,
                 turn: at,
-                fence,
-            } => mix(3 + want * 16 + u64::from(fence) * 8) ^ turn(at),
+                stepped,
+            } => mix(3 + want * 16 + u64::from(stepped) * 8) ^ turn(at),
             Self::Leased {
                 first,
                 count,
@@ -145,9 +145,9 @@ impl fmt::Display for Event {
             What::Asked {
                 want,
                 turn: at,
-                fence,
+                stepped,
             } => {
-                write!(f, "asks for {want}{}", if fence { ", fencing" } else { "" })?;
+                write!(f, "asks for {want}{}", if stepped { ", having seen a step" } else { "" })?;
                 turn(f, at)
             }
             What::Leased {

@@ -185,14 +185,16 @@ impl Judge {
         if replica.asking.is_some() {
             self.fail(t, format!("replica {} asks twice at once", replica.id));
         }
-        let early = replica.turn.is_some_and(|turn| here + TURN_DOUBT < turn);
+        let early = replica
+            .turn
+            .is_some_and(|turn| here + TURN_DOUBT < turn.at);
         if early && ask.want > 0 && !self.steps && t - replica.last_ask < CLOCK_CHECK {
             self.fail(t, format!("replica {} asks before its turn", replica.id));
         }
     }
 
     pub(super) fn answered(&mut self, ask: &Ask, answer: &Answer, t: u64) {
-        let come = ask.turn.is_some_and(|turn| turn <= answer.now);
+        let come = ask.turn.is_some_and(|turn| turn.at <= answer.now);
         let frozen = answer.frozen_until.is_some();
         if come && ask.want > 0 && answer.grant.is_none() && !frozen && self.measures(t) {
             self.denied_at_turn += 1;

@@ -9,8 +9,8 @@ use std::time::Duration;
 
 use crate::core::keeper::{Outlook, Slot};
 use crate::core::lane::Step;
-use crate::core::schedule::{Answer, Ask, Grant, Pace};
-use crate::core::time::{Mono, StoreTime, micros};
+use crate::core::schedule::{Answer, Ask, Freeze, Grant, Pace};
+use crate::core::time::{Mono, micros};
 
 use super::broker::Broker;
 use super::dice::Dice;
@@ -69,7 +69,7 @@ enum Event {
         wait: Duration,
         heard: bool,
     },
-    Frozen(StoreTime),
+    Frozen(Freeze),
     GiveBack(Grant),
     Publish(u32),
     Strike(Fault),
@@ -291,21 +291,14 @@ impl<'a> World<'a> {
             } => {
                 replica.calls -= 1;
                 replica.turn = None;
-                let until = replica
-                    .lane
-                    .keeper()
-                    .clock()
-                    .to_store(mono)
-                    .unwrap_or_default()
-                    + wait;
-                replica.lane.frozen(until);
+                replica.lane.frozen_for(wait, mono);
                 let way = self.spread(self.around.to_store);
                 self.after(way, WORLD, Event::Freeze { wait, heard });
                 self.again(replica, parcel);
             }
-            Event::Frozen(until) => {
+            Event::Frozen(freeze) => {
                 replica.turn = None;
-                replica.lane.frozen(until);
+                replica.lane.frozen(&freeze, mono);
             }
             _ => {}
         }
@@ -421,7 +414,7 @@ impl<'a> World<'a> {
     /// A message that was not accepted is ready again, or goes back to its queue.
     fn again(&mut self, replica: &mut Replica, parcel: Parcel) {
         if replica.stage == Stage::Running {
-            replica.lane.push(parcel);
+            replica.lane.push_front(parcel);
         } else {
             self.give_up(replica, parcel);
         }

@@ -14,6 +14,7 @@ use tokio::time::{MissedTickBehavior, timeout};
 use tracing::debug;
 
 use super::connection::{Backoff, Connection};
+use crate::core::schedule::Freeze;
 use crate::core::time::StoreTime;
 use crate::ports::pace::Notice;
 
@@ -94,14 +95,19 @@ fn parse(message: &Msg) -> Option<Notice> {
     read(&text)
 }
 
-/// `frozen <limit> <until>`; what a later version may say besides is passed over.
+/// `frozen <limit> <until> <now> <epoch>`; what a later version may say besides is passed over.
 fn read(text: &str) -> Option<Notice> {
     let mut words = text.split(' ');
-    let (kind, limit, until) = (words.next()?, words.next()?, words.next()?);
+    let (kind, limit) = (words.next()?, words.next()?);
     (kind == "frozen").then_some(())?;
+    let mut number = || words.next()?.parse().ok();
     Some(Notice::Frozen {
         limit: Arc::from(limit),
-        until: StoreTime::from_micros(until.parse().ok()?),
+        freeze: Freeze {
+            until: StoreTime::from_micros(number()?),
+            now: StoreTime::from_micros(number()?),
+            epoch: number()?,
+        },
     })
 }
 
@@ -112,13 +118,17 @@ mod tests {
     #[test]
     fn notices_are_read_and_strange_ones_passed_over() {
         assert_eq!(
-            read("frozen provider 1795228193000000"),
+            read("frozen provider 1795228193000000 1795228192000000 7"),
             Some(Notice::Frozen {
                 limit: Arc::from("provider"),
-                until: StoreTime::from_micros(1_795_228_193_000_000),
+                freeze: Freeze {
+                    until: StoreTime::from_micros(1_795_228_193_000_000),
+                    now: StoreTime::from_micros(1_795_228_192_000_000),
+                    epoch: 7,
+                },
             })
         );
-        for text in ["", "frozen", "frozen a", "frozen a b", "thawed a 1"] {
+        for text in ["", "frozen", "frozen a", "frozen a b", "frozen a 1 2", "thawed a 1 2 3"] {
             assert_eq!(read(text), None, "{text}");
         }
     }

@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use redis::{Script, ScriptInvocation};
 
-use crate::core::schedule::{Ask, FREEZE_MAX, Grant, Pace};
+use crate::core::schedule::{Ask, FREEZE_MAX, Grant, Pace, Sight};
 use crate::core::time::{StoreTime, micros};
 use crate::ports::pace::PacedLimit;
 
@@ -79,6 +79,11 @@ impl Scripts {
 
     pub(super) fn lease(&self, limit: &PacedLimit, ask: &Ask) -> Call<'_> {
         let pace = &limit.pace;
+        let (sight, epoch, predicted) = match ask.sight {
+            Sight::Young => ("young", 0, None),
+            Sight::Steady { epoch, predicted } => ("steady", epoch, Some(predicted)),
+            Sight::Stepped { epoch, predicted } => ("stepped", epoch, Some(predicted)),
+        };
         self.call(
             "lease",
             &self.lease,
@@ -91,10 +96,13 @@ impl Scripts {
                 Arg::Number(pace.batch()),
                 Arg::Run,
                 Arg::Number(ask.want),
-                Arg::Time(ask.turn),
-                Arg::Time(ask.predicted),
+                Arg::Time(ask.turn.map(|turn| turn.at)),
+                Arg::Number(ask.turn.map_or(0, |turn| turn.share)),
+                Arg::Number(ask.turn.map_or(0, |turn| turn.slip)),
                 Arg::Number(micros(ask.lead)),
-                Arg::Number(u64::from(ask.fence)),
+                Arg::Text(sight),
+                Arg::Number(epoch),
+                Arg::Time(predicted),
             ],
         )
     }

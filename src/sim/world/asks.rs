@@ -1,6 +1,6 @@
 //! Requests to the store: their ways, those that get lost, and what the store does.
 
-use crate::core::schedule::Ask;
+use crate::core::schedule::{Ask, Sight};
 use crate::sim::replica::Replica;
 use crate::sim::trace::What;
 
@@ -13,9 +13,14 @@ impl World<'_> {
     pub(super) fn ask(&mut self, replica: &mut Replica, ask: Ask) {
         let here = self.store.clock(self.t);
         self.judge.asked(replica, &ask, here, self.t);
-        let (want, turn, fence) = (ask.want, ask.turn, ask.fence);
-        self.trace
-            .note(self.t, replica.id, What::Asked { want, turn, fence });
+        let (want, turn) = (ask.want, ask.turn.map(|turn| turn.at));
+        let stepped = matches!(ask.sight, Sight::Stepped { .. });
+        let asked = What::Asked {
+            want,
+            turn,
+            stepped,
+        };
+        self.trace.note(self.t, replica.id, asked);
         self.asks += 1;
         let id = self.asks;
         replica.asking = Some(id);
@@ -95,7 +100,7 @@ impl World<'_> {
             return;
         }
         let answer = self.store.lease(ask, self.t);
-        let (turn, guarded) = (answer.turn, answer.guarded);
+        let (turn, guarded) = (answer.turn.map(|turn| turn.at), answer.guarded);
         self.judge.answered(ask, &answer, self.t);
         match answer.grant {
             Some(grant) => {

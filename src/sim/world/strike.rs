@@ -107,14 +107,14 @@ impl World<'_> {
         if self.store.is_down(self.t) {
             return;
         }
-        let until = self.store.freeze(wait, self.t);
+        let freeze = self.store.freeze(wait, self.t);
         if heard {
             let ids: Vec<u32> = self.alive().collect();
             for id in ids {
                 // Most hear at once, some late, some never.
                 if !self.dice.chance(100_000) {
                     let way = self.way();
-                    self.after(way, id, Event::Frozen(until));
+                    self.after(way, id, Event::Frozen(freeze));
                 }
             }
         }
