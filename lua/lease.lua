@@ -119,22 +119,27 @@ if left > 0 then
       start, share = math.max(math.min(s.front, line_max), free_slot(), base), turn_share
     else
       local wait = math.max(tail - (base + horizon), 0)
-      share = div(batch * math.max(CYCLE - wait, 0), CYCLE)
+      -- Cut without a pattern, or the same replicas would get the larger shares every round.
+      local dither = div(tail % 65536 * 40503 % 65536 * CYCLE, 65536)
+      share = div(batch * math.max(CYCLE - wait, 0) + dither, CYCLE)
     end
     share = math.max(1, math.min(share, left, batch))
     local ends = start + div_ceil(share * period, units)
     local last = start + div_ceil((share - 1) * period, units)
     if overtaken then
-      slip = turn_slip + math.max(last - (now + horizon), 0)
+      local slipped = turn_slip + math.max(last - (now + horizon), 0)
       s.front = math.min(ends, line_max)
-      s.line = math.min(tail + math.max(slip - s.slip, 0), line_max)
-      s.slip = math.max(s.slip, slip)
+      s.line = math.min(tail + math.max(slipped - s.slip, 0), line_max)
+      s.slip = math.max(s.slip, slipped)
+      -- Whoever is overtaken again counts the same slip, not another one.
+      slip = turn_slip
     else
       s.line = math.min(ends, line_max)
+      slip = s.slip
     end
     s.last = math.max(s.last, now)
     local earliest = known and now or now + distrust
-    answer, slip = math.max(last - horizon, earliest + 1), s.slip
+    answer = math.max(last - horizon, earliest + 1)
     changed = true
   end
 end

@@ -506,7 +506,8 @@ fn queue_up(s: &mut Schedule, pace: &Pace, ask: &Ask, granted: u64, now: u64) ->
         (s.front.min(line_max).max(free).max(base), turn.share)
     } else {
         let wait = tail.saturating_sub(base + pace.horizon);
-        (tail, pace.batch * CYCLE.saturating_sub(wait) / CYCLE)
+        let most = pace.batch * CYCLE.saturating_sub(wait);
+        (tail, (most + dither(tail)) / CYCLE)
     };
     let share = most.clamp(1, left.min(pace.batch));
     let end = start + (share * pace.period).div_ceil(pace.units);
@@ -531,8 +532,16 @@ fn queue_up(s: &mut Schedule, pace: &Pace, ask: &Ask, granted: u64, now: u64) ->
     Some(Turn {
         at: StoreTime::from_micros(at),
         share,
-        slip: s.slip,
+        // Whoever is overtaken again counts the same slip, not another one.
+        slip: overtaken.map_or(s.slip, |turn| turn.slip),
     })
+}
+
+/// A part of [`CYCLE`] that differs from one place in the line to the next without a pattern.
+/// Shares are cut to whole units; were they all cut in the same way, the same replicas would get
+/// the larger ones round after round.
+const fn dither(place: u64) -> u64 {
+    place % 65_536 * 40_503 % 65_536 * CYCLE / 65_536
 }
 
 /// Freezes the limit until `now + length` (366 days at most), or leaves a later end as it is.

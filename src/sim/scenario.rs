@@ -12,6 +12,7 @@ use crate::core::time::micros;
 use super::dice::Dice;
 
 const SECOND: u64 = 1_000_000;
+const MIN_STEP: u64 = 1_000;
 
 /// Something that goes wrong, or just happens.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -256,28 +257,45 @@ fn roughen(dice: &mut Dice, s: &mut Scenario) {
         for _ in 0..=dice.below(4) {
             let at = dice.below(s.length());
             faults.push((at, fault(dice, kind, s)));
-            if faults
-                .last()
-                .is_some_and(|(_, fault)| *fault == Fault::Crash)
-            {
-                faults.push((at + dice.below(SECOND), Fault::Join));
+            match faults.last().map(|(_, fault)| *fault) {
+                Some(Fault::Crash) => faults.push((at + dice.below(SECOND), Fault::Join)),
+                Some(Fault::Step(by)) => restless(dice, at, by, s, &mut faults),
+                _ => {}
             }
         }
     }
     faults.sort_by_key(|(at, _)| *at);
-    // A step there and back within a horizon is beyond the theorem.
-    let mut stepped = None;
-    faults.retain(|(at, fault)| {
-        let step = matches!(fault, Fault::Step(_));
-        let too_soon = stepped.is_some_and(|last| at - last < SECOND);
-        stepped = if step && !too_soon {
-            Some(*at)
-        } else {
-            stepped
-        };
-        !(step && too_soon)
-    });
     s.faults = faults;
+}
+
+/// A clock that stepped may do so again within moments: back, or by something else.
+fn restless(
+    dice: &mut Dice,
+    at: u64,
+    by: i64,
+    s: &Scenario,
+    faults: &mut Vec<(u64, Fault)>,
+) {
+    let (mut at, mut undo) = (at, -by);
+    while dice.chance(500_000) {
+        at += dice.pick(&[1_000, 10_000, 100_000, 300_000, SECOND]);
+        at += dice.below(100_000);
+        let other = i64::try_from(step(dice, s)).unwrap_or_default();
+        let next = if dice.chance(500_000) { undo } else { other };
+        faults.push((at, Fault::Step(next)));
+        undo = -next;
+    }
+}
+
+/// By how much a clock steps: more than a round trip and the drift between two looks could hide.
+fn step(dice: &mut Dice, s: &Scenario) -> u64 {
+    let least = MIN_STEP;
+    let large = [150_000, 2 * SECOND, 60 * SECOND, 86_400 * SECOND];
+    if dice.chance(600_000) {
+        dice.between(least, 120_000)
+    } else {
+        dice.pick(&large)
+    }
 }
 
 fn fault(dice: &mut Dice, kind: u64, s: &Scenario) -> Fault {
@@ -294,15 +312,7 @@ fn fault(dice: &mut Dice, kind: u64, s: &Scenario) -> Fault {
         },
         6 => Fault::Down(Duration::from_millis(dice.pick(&[20, 300, 2_000]))),
         7 => {
-            // Smaller than what the store itself calls a step, and larger.
-            let small = [20_000, 50_000, 90_000];
-            let large = [150_000, 2 * SECOND, 60 * SECOND, 86_400 * SECOND];
-            let by = if dice.chance(500_000) {
-                dice.pick(&small)
-            } else {
-                dice.pick(&large)
-            };
-            let by = i64::try_from(by).unwrap_or_default();
+            let by = i64::try_from(step(dice, s)).unwrap_or_default();
             Fault::Step(if dice.chance(500_000) { by } else { -by })
         }
         _ => Fault::Throttle {

@@ -10,7 +10,7 @@ use super::dice::mix;
 use super::scenario::Fault;
 
 /// How many events are kept.
-const KEPT: usize = 400_000;
+const KEPT: usize = 4_000;
 
 /// One event.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
