@@ -68,10 +68,12 @@ if not whole or h[1] ~= run or stepped then
 end
 local trusted = known and sight == 'steady' and now <= predicted + STEP_TOLERANCE
 
--- After a change of the rate the first new slot keeps its new distance.
+-- After a change of the rate the first new slot keeps its new distance to the last old one, which
+-- is no further away than the horizon reached at the last write.
+local function same_rate() return s.units == units and s.period == period end
 local function free_slot()
-  if s.units == units and s.period == period then return s.next, s.rem end
-  return s.next + interval, 0
+  if same_rate() then return s.next, s.rem end
+  return math.min(s.next, s.last + s.horizon) + interval, 0
 end
 
 local free, rem = free_slot()
@@ -96,6 +98,10 @@ end
 if count > 0 then
   local taken = rem + count * period
   s.next, s.rem = first + div(taken, units), taken % units
+  if not same_rate() then
+    s.line = math.min(s.line, s.next + CYCLE)
+    s.front = math.min(s.front, s.line)
+  end
   s.units, s.period, s.horizon = units, period, math.max(s.horizon, horizon)
   s.last = math.max(s.last, now)
   if s.frozen_until <= now then s.frozen_until = 0 end
@@ -110,7 +116,7 @@ if left > 0 then
     answer, share, slip = turn, turn_share, turn_slip
   else
     local base = math.max(now, s.frozen_until)
-    local line_max = base + horizon + LINE_MAX
+    local line_max = base + horizon + (same_rate() and LINE_MAX or CYCLE)
     local tail = math.max(math.min(s.line, line_max), free_slot(), base)
     -- Whoever comes at its turn and finds nothing was overtaken: it goes before the line.
     local overtaken = old and s.frozen_until <= now

@@ -8,7 +8,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use secrecy::SecretString;
-use sluiced::core::schedule::{Answer, Ask, Grant, Pace};
+use sluiced::core::schedule::{Answer, Ask, Grant, Pace, Sight, Turn};
 use sluiced::core::time::{StoreTime, micros};
 use sluiced::limiter::memory::MemoryPaceStore;
 use sluiced::limiter::redis::{RedisOptions, RedisPaceStore};
@@ -57,19 +57,34 @@ fn limit(name: &str, rate: &str) -> PacedLimit {
     }
 }
 
-const fn ask(want: u64, turn: Option<StoreTime>, predicted: Option<StoreTime>) -> Ask {
+const fn ask(want: u64, turn: Option<Turn>, sight: Sight) -> Ask {
     Ask {
         want,
         turn,
-        predicted,
+        sight,
         lead: Duration::ZERO,
-        fence: false,
     }
 }
 
+/// Only reads the clock.
+async fn look(store: &Store, limit: &PacedLimit) -> Answer {
+    store
+        .lease(limit, ask(0, None, Sight::Young))
+        .await
+        .unwrap()
+}
+
 async fn now(store: &Store, limit: &PacedLimit) -> StoreTime {
-    let answer = store.lease(limit, ask(0, None, None)).await.unwrap();
-    answer.now
+    look(store, limit).await.now
+}
+
+/// What a replica knows that has looked for long enough.
+async fn steady(store: &Store, limit: &PacedLimit) -> Sight {
+    let answer = look(store, limit).await;
+    Sight::Steady {
+        epoch: answer.epoch,
+        predicted: answer.now,
+    }
 }
 
 async fn reach(store: &Store, limit: &PacedLimit, time: StoreTime) {
@@ -86,11 +101,11 @@ async fn lease(store: &Store, limit: &PacedLimit, want: u64) -> Grant {
     let asking = async {
         let mut turn = None;
         loop {
-            if let Some(turn) = turn {
-                reach(store, limit, turn).await;
+            if let Some(Turn { at, .. }) = turn {
+                reach(store, limit, at).await;
             }
-            let at = now(store, limit).await;
-            let answer = store.lease(limit, ask(want, turn, Some(at))).await.unwrap();
+            let sight = steady(store, limit).await;
+            let answer = store.lease(limit, ask(want, turn, sight)).await.unwrap();
             if let Some(grant) = answer.grant {
                 return grant;
             }
@@ -131,17 +146,17 @@ async fn grants_follow_the_pace((store, other): (Store, Store)) {
 async fn a_turn_is_kept_until_it_comes((store, _): (Store, Store)) {
     let limit = limit("turn", "5/1s");
     lease(&store, &limit, 1).await;
-    let at = now(&store, &limit).await;
-    let denied: Answer = store.lease(&limit, ask(1, None, Some(at))).await.unwrap();
+    let sight = steady(&store, &limit).await;
+    let denied: Answer = store.lease(&limit, ask(1, None, sight)).await.unwrap();
     let turn = denied.turn.expect("a turn");
-    assert!(turn > denied.now);
+    assert!(turn.at > denied.now);
     for _ in 0..50 {
-        let at = now(&store, &limit).await;
+        let sight = steady(&store, &limit).await;
         let early = store
-            .lease(&limit, ask(1, Some(turn), Some(at)))
+            .lease(&limit, ask(1, Some(turn), sight))
             .await
             .unwrap();
-        if early.guarded || early.now >= turn {
+        if early.guarded || early.now >= turn.at {
             // The machine stood still for longer than this test can tell from a stepped clock.
             break;
         }
@@ -153,7 +168,7 @@ async fn a_turn_is_kept_until_it_comes((store, _): (Store, Store)) {
 
 async fn an_unknown_state_starts_behind_the_guard((store, _): (Store, Store)) {
     let limit = limit("unknown", "400/1s");
-    let answer = store.lease(&limit, ask(0, None, None)).await.unwrap();
+    let answer = look(&store, &limit).await;
     assert!(answer.guarded && answer.grant.is_none() && answer.turn.is_none());
     let grant = lease(&store, &limit, 1).await;
     assert!(grant.first >= answer.now + limit.pace.guard());
@@ -162,9 +177,31 @@ async fn an_unknown_state_starts_behind_the_guard((store, _): (Store, Store)) {
 async fn a_young_clock_gets_a_turn_and_no_slots((store, _): (Store, Store)) {
     let limit = limit("young", "400/1s");
     lease(&store, &limit, 1).await;
-    let answer = store.lease(&limit, ask(5, None, None)).await.unwrap();
+    let young = ask(5, None, Sight::Young);
+    let answer = store.lease(&limit, young).await.unwrap();
     assert_eq!(answer.grant, None);
-    assert!(answer.turn.expect("a turn") > answer.now + limit.pace.horizon());
+    assert!(answer.turn.expect("a turn").at > answer.now + limit.pace.distrust());
+}
+
+async fn a_witness_of_a_step_starts_an_epoch_and_a_second_one_does_not(
+    (store, other): (Store, Store),
+) {
+    let limit = limit("epoch", "400/1s");
+    lease(&store, &limit, 1).await;
+    let Answer { epoch, now, .. } = look(&store, &limit).await;
+    let predicted = now + Duration::from_millis(20);
+    let witness = ask(0, None, Sight::Stepped { epoch, predicted });
+    let first = store.lease(&limit, witness.clone()).await.unwrap();
+    assert!(first.guarded && first.epoch > epoch);
+    let second = other.lease(&limit, witness).await.unwrap();
+    assert!(!second.guarded && second.epoch == first.epoch);
+    // Who has not heard of it gets a turn, not slots.
+    let predicted = second.now;
+    let unaware = ask(3, None, Sight::Steady { epoch, predicted });
+    let answer = other.lease(&limit, unaware).await.unwrap();
+    assert_eq!((answer.grant, answer.epoch), (None, first.epoch));
+    let grant = lease(&other, &limit, 1).await;
+    assert!(grant.first >= first.now + limit.pace.guard());
 }
 
 async fn a_freeze_is_seen_by_all((store, other): (Store, Store)) {
@@ -175,17 +212,18 @@ async fn a_freeze_is_seen_by_all((store, other): (Store, Store)) {
     // The subscription is made in the background, and a later freeze only moves the end.
     let heard = async {
         loop {
-            let until = store.freeze(&limit, length).await.unwrap();
+            let until = store.freeze(&limit, length).await.unwrap().until;
             let heard = tokio::time::timeout(Duration::from_millis(100), notices.recv()).await;
-            if let Ok(Ok(Notice::Frozen { limit, until: told })) = heard {
-                return (limit, told, until);
+            if let Ok(Ok(Notice::Frozen { limit, freeze })) = heard {
+                return (limit, freeze, until);
             }
         }
     };
     let (name, told, until) = within(BOUND, "a notice", heard).await;
     assert_eq!(&*name, "freeze");
-    assert!(told <= until);
-    let answer = other.lease(&limit, ask(0, None, None)).await.unwrap();
+    assert!(told.now < told.until && told.until <= until);
+    let answer = look(&other, &limit).await;
+    assert_eq!(answer.epoch, told.epoch);
     if answer.now < until {
         assert_eq!(answer.frozen_until, Some(until));
     }
@@ -196,16 +234,13 @@ async fn a_freeze_is_seen_by_all((store, other): (Store, Store)) {
 async fn the_end_of_a_freeze_only_moves_later((store, other): (Store, Store)) {
     let limit = limit("later", "400/1s");
     let hour = Duration::from_secs(3600);
-    let until = store.freeze(&limit, hour).await.unwrap();
-    let shorter = other.freeze(&limit, hour / 2).await.unwrap();
+    let until = store.freeze(&limit, hour).await.unwrap().until;
+    let shorter = other.freeze(&limit, hour / 2).await.unwrap().until;
     assert_eq!(shorter, until);
-    let longer = other.freeze(&limit, hour).await.unwrap();
+    let longer = other.freeze(&limit, hour).await.unwrap().until;
     assert!(longer > until);
-    let at = now(&store, &limit).await;
-    let answer = store
-        .lease(&limit, ask(5, Some(at), Some(at)))
-        .await
-        .unwrap();
+    let sight = steady(&store, &limit).await;
+    let answer = store.lease(&limit, ask(5, None, sight)).await.unwrap();
     assert_eq!((answer.grant, answer.frozen_until), (None, Some(longer)));
 }
 
@@ -214,7 +249,8 @@ async fn a_freeze_before_any_lease_holds((store, _): (Store, Store)) {
     let until = store
         .freeze(&limit, Duration::from_millis(300))
         .await
-        .unwrap();
+        .unwrap()
+        .until;
     let grant = lease(&store, &limit, 1).await;
     assert!(grant.first >= until);
 }
@@ -267,6 +303,7 @@ contract!(redis, memory; (
     a_turn_is_kept_until_it_comes,
     an_unknown_state_starts_behind_the_guard,
     a_young_clock_gets_a_turn_and_no_slots,
+    a_witness_of_a_step_starts_an_epoch_and_a_second_one_does_not,
     a_freeze_is_seen_by_all,
     the_end_of_a_freeze_only_moves_later,
     a_freeze_before_any_lease_holds,

@@ -15,7 +15,7 @@ use proptest::prelude::*;
 use proptest::test_runner::RngSeed;
 use secrecy::SecretString;
 use sluiced::core::rate::{MAX_UNITS, MAX_WINDOW, Rate};
-use sluiced::core::schedule::{self, Ask, Grant, Pace, Schedule};
+use sluiced::core::schedule::{self, Ask, Grant, Pace, Schedule, Sight, Turn};
 use sluiced::core::time::StoreTime;
 use sluiced::limiter::redis::{RedisOptions, RedisPaceStore};
 use sluiced::ports::pace::{PaceStore, PacedLimit};
@@ -24,16 +24,21 @@ use support::wait::eventually;
 use tokio::runtime::Runtime;
 
 const KEY: &str = "oracle:{provider}:paced";
-const FIELDS: [&str; 8] = [
+const FIELDS: [&str; 12] = [
     "next",
     "rem",
     "line",
+    "front",
+    "slip",
     "frozen_until",
     "units",
     "period",
     "horizon",
+    "last",
+    "epoch",
     "run",
 ];
+const NUMBERS: usize = FIELDS.len() - 1;
 
 struct World {
     runtime: Runtime,
@@ -82,10 +87,12 @@ enum Event {
         pace: usize,
         want: u64,
         /// Relative to the last answer's time, as is the prediction.
-        turn: Option<i64>,
-        predicted: Option<i64>,
+        turn: Option<(i64, u64, u64)>,
+        sight: Seen,
+        predicted: i64,
+        /// How many epochs ago it was known, or none that ever was.
+        epoch: usize,
         lead: u64,
-        fence: bool,
     },
     /// Asks with the turn of the last answer.
     Heed {
@@ -105,6 +112,13 @@ enum Event {
     Shift(i64),
 }
 
+#[derive(Clone, Copy, Debug)]
+enum Seen {
+    Young,
+    Steady,
+    Stepped,
+}
+
 fn event() -> impl Strategy<Value = Event> {
     let near = prop_oneof![
         Just(0_i64),
@@ -112,30 +126,44 @@ fn event() -> impl Strategy<Value = Event> {
         -10_000_000_000..10_000_000_000_i64
     ];
     let want = prop_oneof![0..3_u64, 0..300_u64, Just(1 << 52)];
+    let turn = (
+        near.clone(),
+        0..500_u64,
+        prop_oneof![Just(0_u64), 0..300_000_u64],
+    );
+    let seen = prop_oneof![
+        1 => Just(Seen::Young),
+        20 => Just(Seen::Steady),
+        1 => Just(Seen::Stepped),
+    ];
     let ask = (
         0..4_usize,
         want.clone(),
-        prop::option::of(near.clone()),
-        prop::option::weighted(0.8, prop_oneof![8 => Just(0_i64), 1 => near]),
+        prop::option::of(turn),
+        seen,
+        prop_oneof![8 => Just(0_i64), 1 => near],
+        prop_oneof![8 => Just(0_usize), 1 => 1..4_usize],
         0..200_000_u64,
-        prop::bool::weighted(0.03),
     )
-        .prop_map(|(pace, want, turn, predicted, lead, fence)| Event::Ask {
-            pace,
-            want,
-            turn,
-            predicted,
-            lead,
-            fence,
-        });
+        .prop_map(
+            |(pace, want, turn, sight, predicted, epoch, lead)| Event::Ask {
+                pace,
+                want,
+                turn,
+                sight,
+                predicted,
+                epoch,
+                lead,
+            },
+        );
     prop_oneof![
         12 => ask,
         12 => (0..2_usize, want).prop_map(|(pace, want)| Event::Heed { pace, want }),
         2 => prop_oneof![0..3_000_000_u64, Just(u64::MAX)].prop_map(Event::Freeze),
         3 => (0..2_usize, 0..40_u32).prop_map(|(pace, from)| Event::GiveBack { pace, from }),
         1 => Just(Event::DeleteKey),
-        1 => (0..8_usize).prop_map(Event::DeleteField),
-        1 => (0..8_usize).prop_map(Event::SpoilField),
+        1 => (0..FIELDS.len()).prop_map(Event::DeleteField),
+        1 => (0..FIELDS.len()).prop_map(Event::SpoilField),
         1 => Just(Event::OtherRun),
         8 => prop_oneof![-200_000..0_i64, -3_000_000..3_000_000_i64, -10_000_000_000..10_000_000_000_i64]
             .prop_map(Event::Shift),
@@ -169,16 +197,20 @@ fn read(connection: &mut redis::Connection) -> Option<Schedule> {
         return None;
     }
     let number = |name: &str| hash.get(name).and_then(|text| text.parse::<u64>().ok());
-    let whole = FIELDS[..7].iter().all(|name| number(name).is_some());
+    let whole = FIELDS[..NUMBERS].iter().all(|name| number(name).is_some());
     let get = |name: &str| number(name).unwrap_or(0);
     Some(Schedule {
         next: get("next"),
         rem: get("rem"),
         line: get("line"),
+        front: get("front"),
+        slip: get("slip"),
         frozen_until: get("frozen_until"),
         units: get("units"),
         period: get("period"),
         horizon: get("horizon"),
+        last: get("last"),
+        epoch: get("epoch"),
         run: hash
             .get("run")
             .filter(|_| whole)
@@ -197,7 +229,7 @@ fn write(connection: &mut redis::Connection, field: &str, value: &str) {
 }
 
 fn shift(connection: &mut redis::Connection, by: i64) {
-    for field in ["next", "line", "frozen_until"] {
+    for field in ["next", "line", "front", "frozen_until", "last"] {
         let value: Option<String> = redis::cmd("HGET")
             .arg(KEY)
             .arg(field)
@@ -229,15 +261,11 @@ fn play(events: &[Event]) -> Result<(), TestCaseError> {
     let connection = &mut RedisServer::shared().connection();
     () = redis::cmd("DEL").arg(KEY).query(connection).unwrap();
     let paces = paces();
-    let clock = Ask {
-        want: 0,
-        turn: None,
-        predicted: None,
-        lead: Duration::ZERO,
-        fence: false,
-    };
-    let first = runtime.block_on(store.lease(&paces[0], clock)).unwrap();
+    let first = runtime
+        .block_on(store.lease(&paces[0], clock_ask()))
+        .unwrap();
     let (mut now, mut turn, mut last): (_, _, Option<Grant>) = (first.now, first.turn, None);
+    let mut epochs = vec![first.epoch];
     for event in events {
         let mut state = read(connection);
         match event.clone() {
@@ -260,7 +288,10 @@ fn play(events: &[Event]) -> Result<(), TestCaseError> {
                         Ask {
                             want,
                             turn,
-                            predicted: Some(now),
+                            sight: Sight::Steady {
+                                epoch: epochs[epochs.len() - 1],
+                                predicted: now,
+                            },
                             ..clock_ask()
                         },
                     ),
@@ -268,19 +299,29 @@ fn play(events: &[Event]) -> Result<(), TestCaseError> {
                         pace,
                         want,
                         turn,
+                        sight,
                         predicted,
+                        epoch,
                         lead,
-                        fence,
-                    } => (
-                        pace,
-                        Ask {
+                    } => {
+                        let epoch = epochs.iter().rev().nth(epoch).map_or(7, |epoch| *epoch);
+                        let predicted = near(now, predicted);
+                        let ask = Ask {
                             want,
-                            turn: turn.map(|by| near(now, by)),
-                            predicted: predicted.map(|by| near(now, by)),
+                            turn: turn.map(|(by, share, slip)| Turn {
+                                at: near(now, by),
+                                share,
+                                slip,
+                            }),
+                            sight: match sight {
+                                Seen::Young => Sight::Young,
+                                Seen::Steady => Sight::Steady { epoch, predicted },
+                                Seen::Stepped => Sight::Stepped { epoch, predicted },
+                            },
                             lead: Duration::from_micros(lead),
-                            fence,
-                        },
-                    ),
+                        };
+                        (pace, ask)
+                    }
                     _ => unreachable!("only asks get here"),
                 };
                 let limit = &paces[pace];
@@ -289,24 +330,16 @@ fn play(events: &[Event]) -> Result<(), TestCaseError> {
                 prop_assert_eq!(&answer, &expected, "{:?}", ask);
                 prop_assert_eq!(read(connection), state, "{:?}", ask);
                 (now, turn) = (answer.now, answer.turn.or(turn));
+                if !epochs.contains(&answer.epoch) {
+                    epochs.push(answer.epoch);
+                }
                 last = answer.grant.or(last);
             }
             Event::Freeze(length) => {
                 let length = Duration::from_micros(length);
-                let until = runtime.block_on(store.freeze(&paces[0], length)).unwrap();
-                let before = state.as_ref().map_or(0, |s| s.frozen_until);
-                // An end that did not move tells no time; any early one gives the same.
-                let asked = if until.as_micros() > before {
-                    until - length.min(schedule::FREEZE_MAX)
-                } else {
-                    StoreTime::from_micros(0)
-                };
-                let expected = if before == until.as_micros() {
-                    until
-                } else {
-                    schedule::freeze(&mut state, length, asked)
-                };
-                prop_assert_eq!(until, expected);
+                let told = runtime.block_on(store.freeze(&paces[0], length)).unwrap();
+                let expected = schedule::freeze(&mut state, length, told.now);
+                prop_assert_eq!(told, expected);
                 let mut kept = read(connection);
                 // A state that lacked nothing but this field is whole again, and rightly so.
                 if let (Some(kept), Some(state)) = (&mut kept, &state)
@@ -336,9 +369,8 @@ const fn clock_ask() -> Ask {
     Ask {
         want: 0,
         turn: None,
-        predicted: None,
+        sight: Sight::Young,
         lead: Duration::ZERO,
-        fence: false,
     }
 }
 
@@ -385,7 +417,7 @@ fn the_time_to_live_outlasts_two_periods_and_a_freeze() {
         let ttl = |connection: &mut redis::Connection| -> i64 {
             redis::cmd("PTTL").arg(&key).query(connection).unwrap()
         };
-        runtime.block_on(store.lease(&limit, clock_ask())).unwrap();
+        let clock = runtime.block_on(store.lease(&limit, clock_ask())).unwrap();
         let before = ttl(connection);
         assert!(before > least - 60_000, "{before}");
         runtime
@@ -394,7 +426,10 @@ fn the_time_to_live_outlasts_two_periods_and_a_freeze() {
         assert!(ttl(connection) > least + 7_200_000 - 60_000);
         // A lease that writes does not cut the freeze short.
         let ask = Ask {
-            fence: true,
+            sight: Sight::Stepped {
+                epoch: clock.epoch,
+                predicted: clock.now,
+            },
             ..clock_ask()
         };
         runtime.block_on(store.lease(&limit, ask)).unwrap();

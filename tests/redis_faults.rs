@@ -9,7 +9,7 @@ use std::sync::atomic::{AtomicU32, Ordering};
 use std::time::Duration;
 
 use secrecy::SecretString;
-use sluiced::core::schedule::{Ask, Grant, Pace};
+use sluiced::core::schedule::{Answer, Ask, Grant, Pace, Sight, Turn};
 use sluiced::core::time::StoreTime;
 use sluiced::limiter::redis::{RedisOptions, RedisPaceStore, StoreEvents};
 use sluiced::ports::link::Link;
@@ -73,13 +73,29 @@ fn limit() -> PacedLimit {
     }
 }
 
-const fn ask(want: u64, turn: Option<StoreTime>, predicted: Option<StoreTime>) -> Ask {
+/// Asked by a replica that has yet to trust its clock.
+const fn look(want: u64) -> Ask {
     Ask {
         want,
-        turn,
-        predicted,
+        turn: None,
+        sight: Sight::Young,
         lead: Duration::ZERO,
-        fence: false,
+    }
+}
+
+/// Asked at its turn by one that knows the clock and the epoch as of this answer.
+const fn steady(want: u64, clock: &Answer) -> Ask {
+    Ask {
+        turn: Some(Turn {
+            at: clock.now,
+            share: want,
+            slip: 0,
+        }),
+        sight: Sight::Steady {
+            epoch: clock.epoch,
+            predicted: clock.now,
+        },
+        ..look(want)
     }
 }
 
@@ -88,9 +104,9 @@ async fn lease(store: &RedisPaceStore, limit: &PacedLimit) -> (Grant, bool) {
     let asking = async {
         let mut guarded = false;
         loop {
-            if let Ok(clock) = store.lease(limit, ask(0, None, None)).await {
+            if let Ok(clock) = store.lease(limit, look(0)).await {
                 guarded |= clock.guarded;
-                let question = ask(20, Some(clock.now), Some(clock.now));
+                let question = steady(20, &clock);
                 if let Ok(answer) = store.lease(limit, question).await {
                     guarded |= answer.guarded;
                     if let Some(grant) = answer.grant {
@@ -140,7 +156,7 @@ async fn a_restart_is_noticed_even_if_the_state_survives() {
     // Down: calls fail at once, many of them in less than one timeout would take.
     let failing = async {
         for _ in 0..1_000 {
-            let error = store.lease(&limit, ask(1, None, None)).await.unwrap_err();
+            let error = store.lease(&limit, look(1)).await.unwrap_err();
             assert!(error.is_transient(), "{error}");
         }
     };
@@ -165,13 +181,13 @@ async fn a_hang_times_out_and_what_it_granted_is_never_granted_again() {
     let (store, counts) = connect(&server).await;
     let limit = limit();
     let (last, _) = lease(&store, &limit).await;
-    let clock = store.lease(&limit, ask(0, None, None)).await.unwrap().now;
+    let clock = store.lease(&limit, look(0)).await.unwrap();
     let paused = Paused::new(server.pid());
     let mut timeouts = 0;
     let hanging = async {
         // These wait in the socket and run once Redis goes on: their slots are burnt.
         while counts.lost.load(Ordering::Relaxed) == 0 {
-            let question = ask(20, Some(clock), Some(clock));
+            let question = steady(20, &clock);
             let error = store.lease(&limit, question).await.unwrap_err();
             timeouts += u32::from(matches!(error, StoreError::Timeout { .. }));
         }
@@ -221,7 +237,7 @@ async fn scripts_that_redis_forgot_are_loaded_again() {
         .query(&mut server.connection())
         .unwrap();
     store.give_back(&limit, last).await.unwrap();
-    store.lease(&limit, ask(0, None, None)).await.unwrap();
+    store.lease(&limit, look(0)).await.unwrap();
     store.freeze(&limit, Duration::ZERO).await.unwrap();
     assert_eq!(counts.failed.load(Ordering::Relaxed), 0);
     assert_eq!(counts.lost.load(Ordering::Relaxed), 0);
@@ -282,7 +298,7 @@ async fn a_wrong_password_is_refused_and_never_shown() {
             matches!(*link.borrow(), Link::Down(_))
         })
         .await;
-        let error = store.lease(&limit(), ask(0, None, None)).await.unwrap_err();
+        let error = store.lease(&limit(), look(0)).await.unwrap_err();
         assert!(matches!(error, StoreError::Refused { .. }), "{error}");
         let shown = format!(
             "{error} {error:?} {:?} {store:?} {options:?}",
@@ -291,7 +307,7 @@ async fn a_wrong_password_is_refused_and_never_shown() {
         assert!(!shown.contains("-secret"), "{shown}");
     }
     let (store, _) = connect(&server).await;
-    store.lease(&limit(), ask(0, None, None)).await.unwrap();
+    store.lease(&limit(), look(0)).await.unwrap();
     // A password from elsewhere replaces the one in the URL.
     let mut replaced = options(server.url_with("wrong-secret"));
     replaced.password = Some(SecretString::from("right-secret"));
@@ -310,7 +326,7 @@ async fn what_redis_refuses_is_said_with_its_text() {
         .arg("text")
         .query(connection)
         .unwrap();
-    let error = store.lease(&limit, ask(0, None, None)).await.unwrap_err();
+    let error = store.lease(&limit, look(0)).await.unwrap_err();
     assert!(matches!(error, StoreError::Refused { .. }), "{error}");
     assert!(error.to_string().contains("WRONGTYPE"), "{error}");
     assert!(store.freeze(&limit, Duration::ZERO).await.is_err());
@@ -323,7 +339,7 @@ async fn what_redis_refuses_is_said_with_its_text() {
         .arg(&["SETUSER", "default", "-@scripting"])
         .query(connection)
         .unwrap();
-    let error = store.lease(&limit, ask(0, None, None)).await.unwrap_err();
+    let error = store.lease(&limit, look(0)).await.unwrap_err();
     assert!(error.to_string().contains("NOPERM"), "{error}");
     assert!(!error.is_transient());
     assert_eq!(
@@ -347,7 +363,7 @@ async fn a_freeze_holds_without_the_right_to_tell() {
     });
     frozen.await;
     is_up(&store).await;
-    let answer = store.lease(&limit, ask(0, None, None)).await.unwrap();
+    let answer = store.lease(&limit, look(0)).await.unwrap();
     assert!(answer.frozen_until.is_some());
 }
 
@@ -364,7 +380,7 @@ async fn a_replica_of_redis_is_left_for_its_master() {
         .arg("1")
         .query(connection)
         .unwrap();
-    let error = store.lease(&limit, ask(1, None, None)).await.unwrap_err();
+    let error = store.lease(&limit, look(1)).await.unwrap_err();
     assert!(error.is_transient(), "{error}");
     assert_eq!(counts.lost.load(Ordering::Relaxed), 1);
     () = redis::cmd("REPLICAOF")
@@ -389,7 +405,7 @@ async fn a_server_that_was_never_there_is_found_later() {
     .await;
     server.boot();
     is_up(&store).await;
-    store.lease(&limit(), ask(0, None, None)).await.unwrap();
+    store.lease(&limit(), look(0)).await.unwrap();
 }
 
 #[tokio::test]

@@ -75,12 +75,12 @@ fn four_replicas_at_400_a_second_leave_no_slot_unused() {
     let used = report.used.expect("a backlog");
     assert!(used >= 0.999, "used {used} of what the headroom leaves");
     assert!(
-        report.asks_per_message <= 0.045,
+        report.asks_per_message <= 0.042,
         "{}",
         report.asks_per_message
     );
     assert!(
-        report.least_served >= Some(0.9),
+        report.least_served >= Some(0.95),
         "{:?}",
         report.least_served
     );
@@ -92,7 +92,7 @@ fn four_replicas_at_400_a_second_leave_no_slot_unused() {
 fn two_replicas_at_5000_a_second_ask_once_in_two_hundred_messages_at_most() {
     let report = holds(&Scenario::calm("fast", 2, rate("5000/1s"), 2, 4));
     assert!(
-        report.asks_per_message <= 0.004,
+        report.asks_per_message <= 0.003,
         "{}",
         report.asks_per_message
     );
@@ -133,6 +133,29 @@ fn a_thousand_replicas_share_a_limit() {
             "{limit}: {}",
             report.asks_per_message
         );
+        assert_eq!(report.denied_at_turn, 0, "{limit}");
+    }
+}
+
+/// Found by the simulation: places in the line were rounded down and drifted away from the row, who
+/// came at its turn took the slots of others that came a moment later, and shares were cut to whole
+/// units in the same way round after round.
+#[test]
+fn however_many_replicas_each_gets_its_share_at_its_turn() {
+    for (replicas, seconds, asks) in [(300, 60, 0.85), (1_000, 120, 1.05)] {
+        let scenario = Scenario::calm("fair", 15, rate("400/1s"), replicas, seconds);
+        let report = holds(&scenario);
+        assert!(
+            report.least_served >= Some(0.9),
+            "{replicas}: {:?}",
+            report.least_served
+        );
+        assert_eq!(report.denied_at_turn, 0, "{replicas}");
+        assert!(
+            report.asks_per_message <= asks,
+            "{replicas}: {}",
+            report.asks_per_message
+        );
     }
 }
 
@@ -141,12 +164,12 @@ fn a_hundred_replicas_share_a_limit_fairly() {
     let report = holds(&Scenario::calm("hundred", 6, rate("400/1s"), 100, 30));
     assert!(report.used >= Some(0.999), "{:?}", report.used);
     assert!(
-        report.asks_per_message <= 0.33,
+        report.asks_per_message <= 0.3,
         "{}",
         report.asks_per_message
     );
     assert!(
-        report.least_served >= Some(0.75),
+        report.least_served >= Some(0.85),
         "{:?}",
         report.least_served
     );
@@ -193,6 +216,48 @@ fn a_clock_that_steps_never_lets_a_window_overflow() {
                 (5 * SECOND, Fault::Step(-by)),
             ];
             holds(&scenario);
+        }
+    }
+}
+
+/// Two steps within a second, found by the simulation: replicas that did not ask in between saw
+/// nothing, and the row had been started anew on a clock that was gone.
+#[test]
+fn steps_within_moments_of_each_other_never_let_a_window_overflow() {
+    let day = 86_400 * 1_000_000_i64;
+    for (number, by) in [3_000, 20_000, 90_000, 2_000_000, day]
+        .into_iter()
+        .enumerate()
+    {
+        for apart in [1_000, 20_000, 61_000, 150_000, 400_000] {
+            for by in [by, -by] {
+                let mut scenario = Scenario::calm("steps", number as u64, rate("400/1s"), 6, 8);
+                scenario.faults = [by, -by, by, by, -by]
+                    .into_iter()
+                    .enumerate()
+                    .map(|(i, by)| (3 * SECOND + i as u64 * apart, Fault::Step(by)))
+                    .collect();
+                holds(&scenario);
+            }
+        }
+    }
+}
+
+/// However many replicas see it and however slow the limit, a step costs the guard once.
+#[test]
+fn a_step_of_the_clock_costs_two_guards_at_most() {
+    let minute = 60 * 1_000_000_i64;
+    for (limit, replicas) in [("400/1s", 4), ("400/1s", 300), ("5/1s", 20), ("60/1m", 20)] {
+        for by in [minute, -minute, 50_000, -50_000] {
+            let seconds = if limit == "400/1s" { 8 } else { 300 };
+            let mut scenario = Scenario::calm("cost", 16, rate(limit), replicas, seconds);
+            scenario.faults = vec![(4 * SECOND, Fault::Step(by))];
+            let report = holds(&scenario);
+            let lost = report.slots as f64 * (1.0 - report.used.expect("a backlog"));
+            let pace = scenario.pace();
+            let interval = pace.interval().as_secs_f64();
+            let most = 2.0 * pace.guard().as_secs_f64() / interval + 3.0;
+            assert!(lost <= most, "{limit} x{replicas}, {by}: {lost} of {most}");
         }
     }
 }
@@ -266,20 +331,23 @@ fn lopsided_ways_to_the_store_stay_within_the_headroom() {
 }
 
 /// Found by the simulation: a pause of less than a second that was in force while the store's clock
-/// stepped back by a minute or a day lasted as much longer.
+/// stepped back by a minute or a day lasted as much longer. Forward, it is not lost either.
 #[test]
-fn a_freeze_does_not_last_longer_because_the_clock_stepped_back() {
-    for (by, seed) in [(60, 13), (86_400, 14)] {
+fn a_freeze_keeps_its_length_when_the_clock_steps() {
+    for (by, seed) in [(60, 13), (86_400, 14), (-60, 13), (-86_400, 14)] {
         let mut scenario = Scenario::calm("frozen", seed, rate("400/1s"), 4, 8);
-        let wait = Duration::from_millis(700);
+        let wait = Duration::from_secs(3);
         scenario.faults = vec![
             (3 * SECOND, Fault::Throttle { wait, heard: true }),
             (3 * SECOND + 300_000, Fault::Step(-by * 1_000_000)),
         ];
         let report = holds(&scenario);
-        assert!(report.length < 30 * SECOND, "{} us", report.length);
-    }
-    for seed in [6643, 7857] {
-        holds(&Scenario::from_seed(seed));
+        // The messages take eight seconds and the prefetch, the pause three.
+        let (least, most) = (10 * SECOND, 18 * SECOND);
+        assert!(
+            (least..most).contains(&report.length),
+            "{by}: {} us",
+            report.length
+        );
     }
 }

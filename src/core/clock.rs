@@ -240,7 +240,12 @@ mod tests {
         for second in 0..100_u64 {
             let at = second * 1_000_000;
             // 100 ppm fast.
-            let reading = map.learn(mono(at), store(at + 50 + second * 100), mono(at + 100), FINE);
+            let reading = map.learn(
+                mono(at),
+                store(at + 50 + second * 100),
+                mono(at + 100),
+                FINE,
+            );
             assert_ne!(reading, Reading::Stepped, "second {second}");
         }
         let mapped = map.to_store(mono(99_000_050)).expect("known");

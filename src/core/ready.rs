@@ -150,7 +150,10 @@ mod tests {
         for item in [Item(0, 1), Item(5, 2), Item(0, 3)] {
             ready.push(item);
         }
-        assert_eq!((ready.pop(), ready.pop()), (Some(Item(5, 2)), Some(Item(0, 1))));
+        assert_eq!(
+            (ready.pop(), ready.pop()),
+            (Some(Item(5, 2)), Some(Item(0, 1)))
+        );
         ready.push(Item(5, 4));
         ready.push_front(Item(0, 1));
         ready.push_front(Item(5, 2));

@@ -353,7 +353,9 @@ pub fn lease(
         lost => (restart(lost, pace, run, ask, now), true),
     };
     let trusted = ask.sight.is_trusted(s.epoch, now);
-    let turn = ask.turn.filter(|turn| trusted && turn.at.as_micros() <= now);
+    let turn = ask
+        .turn
+        .filter(|turn| trusted && turn.at.as_micros() <= now);
     let (first, rem) = first_slot(&s, pace, ask, now);
     let granted = if trusted {
         open(&s, pace, turn, first, rem, now).min(ask.want)
@@ -386,6 +388,10 @@ pub fn lease(
 }
 
 impl Schedule {
+    const fn has_rate_of(&self, pace: &Pace) -> bool {
+        self.units == pace.units && self.period == pace.period
+    }
+
     /// Whether the store's clock went back since the last write.
     const fn shows_a_step(&self, now: u64) -> bool {
         now + JITTER < self.last
@@ -458,14 +464,16 @@ fn open(s: &Schedule, pace: &Pace, turn: Option<Turn>, first: u64, rem: u64, now
 
 /// The next free slot and its remainder, as the asker's rate sees it.
 ///
-/// After a change of the rate, old slots keep their places and the first new one its new distance.
+/// After a change of the rate, old slots keep their places and the first new one its new distance
+/// to the last of them, which is no further away than the horizon reached at the last write.
 /// It is written down with the grant only: while old and new replicas ask side by side, a denied
 /// one must not push the row away from the others.
-const fn free_slot(s: &Schedule, pace: &Pace) -> (u64, u64) {
-    if s.units == pace.units && s.period == pace.period {
+fn free_slot(s: &Schedule, pace: &Pace) -> (u64, u64) {
+    if s.has_rate_of(pace) {
         (s.next, s.rem)
     } else {
-        (s.next + pace.period.div_ceil(pace.units), 0)
+        let last = s.next.min(s.last + s.horizon);
+        (last + pace.period.div_ceil(pace.units), 0)
     }
 }
 
@@ -474,6 +482,11 @@ const fn free_slot(s: &Schedule, pace: &Pace) -> (u64, u64) {
 fn book(s: &mut Schedule, pace: &Pace, first: u64, taken: u64, now: u64) {
     s.next = first + taken / pace.units;
     s.rem = taken % pace.units;
+    if !s.has_rate_of(pace) {
+        // The line of another rate may be much longer than it takes at this one.
+        s.line = s.line.min(s.next + CYCLE);
+        s.front = s.front.min(s.line);
+    }
     s.units = pace.units;
     s.period = pace.period;
     s.horizon = s.horizon.max(pace.horizon);
@@ -497,7 +510,8 @@ fn queue_up(s: &mut Schedule, pace: &Pace, ask: &Ask, granted: u64, now: u64) ->
         return Some(turn);
     }
     let base = now.max(s.frozen_until);
-    let line_max = base + pace.horizon + LINE_MAX;
+    let most = if s.has_rate_of(pace) { LINE_MAX } else { CYCLE };
+    let line_max = base + pace.horizon + most;
     let (free, _) = free_slot(s, pace);
     let tail = s.line.min(line_max).max(free).max(base);
     // Whoever comes at its turn and finds nothing was overtaken: it goes before the line.

@@ -12,13 +12,18 @@
 //!   stopped between that look and the wire is beyond any scheme without a fence at the downstream;
 //! - the spread of the way to the downstream, and what the clock mappings of two replicas are wrong
 //!   by beyond their own doubt, fit into what the keeper leaves of the headroom;
-//! - replicas' clocks run within 200 millionths of the store's, and a step of the store's clock is
-//!   larger than what the round trip hides, and is not undone within a horizon: replicas that did
-//!   not ask in between would not know, and the schedule was started anew for nothing they see;
+//! - replicas' clocks run within 200 millionths of the store's. The store's clock may step by any
+//!   length, as often as it likes, there and back; but what a step hides in a replica's round trip
+//!   and a millisecond of jitter counts as a mapping that is wrong by as much;
+//! - it does not step there, back and there again so that two groups of replicas each look at it
+//!   only while it stands where they expect it: each would be right, and they would not meet;
+//! - where a limit is slower than one a second, some replica that runs sees a step forward before
+//!   another one joins;
 //! - the best round trip to the store is no longer than half of the headroom.
 //!
 //! Besides: nothing is lost, nothing is called twice unless a replica died, the limit is used, all
-//! replicas get their share, the store is asked per batch, and nobody asks before its turn.
+//! replicas get their share, the store is asked per batch, nobody asks before its turn or is denied at
+//! it but rarely, and a step of the clock costs no more than two guards.
 
 mod broker;
 pub mod dice;

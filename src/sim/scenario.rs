@@ -12,6 +12,7 @@ use crate::core::time::micros;
 use super::dice::Dice;
 
 const SECOND: u64 = 1_000_000;
+/// A smaller step is within the jitter that everybody allows for.
 const MIN_STEP: u64 = 1_000;
 
 /// Something that goes wrong, or just happens.
@@ -259,7 +260,7 @@ fn roughen(dice: &mut Dice, s: &mut Scenario) {
             faults.push((at, fault(dice, kind, s)));
             match faults.last().map(|(_, fault)| *fault) {
                 Some(Fault::Crash) => faults.push((at + dice.below(SECOND), Fault::Join)),
-                Some(Fault::Step(by)) => restless(dice, at, by, s, &mut faults),
+                Some(Fault::Step(by)) => restless(dice, at, by, &mut faults),
                 _ => {}
             }
         }
@@ -269,30 +270,23 @@ fn roughen(dice: &mut Dice, s: &mut Scenario) {
 }
 
 /// A clock that stepped may do so again within moments: back, or by something else.
-fn restless(
-    dice: &mut Dice,
-    at: u64,
-    by: i64,
-    s: &Scenario,
-    faults: &mut Vec<(u64, Fault)>,
-) {
+fn restless(dice: &mut Dice, at: u64, by: i64, faults: &mut Vec<(u64, Fault)>) {
     let (mut at, mut undo) = (at, -by);
     while dice.chance(500_000) {
         at += dice.pick(&[1_000, 10_000, 100_000, 300_000, SECOND]);
         at += dice.below(100_000);
-        let other = i64::try_from(step(dice, s)).unwrap_or_default();
+        let other = i64::try_from(step(dice)).unwrap_or_default();
         let next = if dice.chance(500_000) { undo } else { other };
         faults.push((at, Fault::Step(next)));
         undo = -next;
     }
 }
 
-/// By how much a clock steps: more than a round trip and the drift between two looks could hide.
-fn step(dice: &mut Dice, s: &Scenario) -> u64 {
-    let least = MIN_STEP;
+/// By how much a clock steps.
+fn step(dice: &mut Dice) -> u64 {
     let large = [150_000, 2 * SECOND, 60 * SECOND, 86_400 * SECOND];
     if dice.chance(600_000) {
-        dice.between(least, 120_000)
+        dice.between(MIN_STEP, 120_000)
     } else {
         dice.pick(&large)
     }
@@ -312,7 +306,7 @@ fn fault(dice: &mut Dice, kind: u64, s: &Scenario) -> Fault {
         },
         6 => Fault::Down(Duration::from_millis(dice.pick(&[20, 300, 2_000]))),
         7 => {
-            let by = i64::try_from(step(dice, s)).unwrap_or_default();
+            let by = i64::try_from(step(dice)).unwrap_or_default();
             Fault::Step(if dice.chance(500_000) { by } else { -by })
         }
         _ => Fault::Throttle {

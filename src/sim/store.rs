@@ -2,9 +2,7 @@
 //!
 //! The decision is the one of production (`core::schedule`); only its surroundings are made up.
 
-use crate::core::schedule::{
-    Answer, Ask, Freeze, Grant, Pace, Schedule, freeze, give_back, lease,
-};
+use crate::core::schedule::{Answer, Ask, Freeze, Grant, Pace, Schedule, freeze, give_back, lease};
 use crate::core::time::StoreTime;
 use std::time::Duration;
 

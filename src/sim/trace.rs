@@ -147,7 +147,11 @@ impl fmt::Display for Event {
                 turn: at,
                 stepped,
             } => {
-                write!(f, "asks for {want}{}", if stepped { ", having seen a step" } else { "" })?;
+                write!(
+                    f,
+                    "asks for {want}{}",
+                    if stepped { ", having seen a step" } else { "" }
+                )?;
                 turn(f, at)
             }
             What::Leased {

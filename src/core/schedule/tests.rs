@@ -31,14 +31,50 @@ const fn at(micros: u64) -> StoreTime {
     StoreTime::from_micros(micros)
 }
 
-const fn ask(want: u64, now: u64) -> Ask {
+/// Asked by a replica that knows the clock and the epoch of the state.
+fn ask(state: &Option<Schedule>, want: u64, now: u64) -> Ask {
+    let steady = |s: &Schedule| Sight::Steady {
+        epoch: s.epoch,
+        predicted: at(now),
+    };
     Ask {
         want,
         turn: None,
-        predicted: Some(at(now)),
+        sight: state.as_ref().map_or(Sight::Young, steady),
         lead: Duration::ZERO,
-        fence: false,
     }
+}
+
+/// Asked by one that saw the clock step.
+fn stepped(state: &Option<Schedule>, predicted: u64) -> Ask {
+    Ask {
+        sight: Sight::Stepped {
+            epoch: state.as_ref().expect("a state").epoch,
+            predicted: at(predicted),
+        },
+        ..ask(state, 0, predicted)
+    }
+}
+
+/// A turn that has come, for as much as one likes.
+const fn now_turn(now: u64) -> Option<Turn> {
+    Some(Turn {
+        at: at(now),
+        share: u64::MAX,
+        slip: 0,
+    })
+}
+
+/// Asks without a turn; the replica predicts what it is told to.
+fn lease_as(
+    state: &mut Option<Schedule>,
+    pace: &Pace,
+    want: u64,
+    predicted: u64,
+    now: u64,
+) -> Answer {
+    let question = ask(state, want, predicted);
+    lease(state, pace, RUN, &question, at(now))
 }
 
 fn slots(grant: Option<Grant>, pace: &Pace) -> Vec<u64> {
@@ -52,10 +88,11 @@ fn slots(grant: Option<Grant>, pace: &Pace) -> Vec<u64> {
 /// A schedule that has run for a while: nothing is guarded and `next` lies in the past.
 fn settled(pace: &Pace) -> Option<Schedule> {
     let mut state = None;
-    lease(&mut state, pace, RUN, &ask(0, START - 10), at(START - 10));
+    lease_as(&mut state, pace, 0, START - 10, START - 10);
     let s = state.as_mut().expect("a lease leaves a state");
     s.next = START - 1;
     s.line = START - 1;
+    s.last = START - 1;
     state
 }
 
@@ -68,12 +105,12 @@ fn a_lone_replica_uses_every_slot_however_slow_the_rate() {
         for _ in 0..200 {
             let question = Ask {
                 turn,
-                ..ask(1_000, now)
+                ..ask(&state, 1_000, now)
             };
             let answer = lease(&mut state, &pace, RUN, &question, at(now));
             all.extend(slots(answer.grant, &pace));
             turn = answer.turn;
-            now = turn.expect("more is wanted than granted").as_micros();
+            now = turn.expect("more is wanted than granted").at.as_micros();
         }
         let span = u128::from(all[all.len() - 1] - all[0]);
         let fair = (all.len() as u128 - 1) * u128::from(pace.period()) / u128::from(pace.units());
@@ -85,18 +122,18 @@ fn a_lone_replica_uses_every_slot_however_slow_the_rate() {
 fn a_thousand_early_asks_change_nothing() {
     let pace = pace("400/1s");
     let mut state = settled(&pace);
-    let first = lease(&mut state, &pace, RUN, &ask(1_000, START), at(START));
+    let first = lease_as(&mut state, &pace, 1_000, START, START);
     let turn = first.turn.expect("a turn");
     let before = state.clone();
     for i in 0..1_000 {
-        let now = START + i * (turn.as_micros() - START - 1) / 1_000;
+        let now = START + i * (turn.at.as_micros() - START - 1) / 1_000;
         // Others took all that may be had without a turn.
         let mut full = before.clone();
         full.as_mut().expect("a state").next += pace.horizon / 2;
         let kept = full.clone();
         let question = Ask {
             turn: Some(turn),
-            ..ask(50, now)
+            ..ask(&state, 50, now)
         };
         let answer = lease(&mut full, &pace, RUN, &question, at(now));
         assert_eq!((answer.grant, answer.turn), (None, Some(turn)));
@@ -121,8 +158,8 @@ fn a_short_horizon_beside_a_long_one_takes_no_slot_twice() {
     {
         let now = START + i as u64;
         let question = Ask {
-            turn: Some(at(now)),
-            ..ask(1_000, now)
+            turn: now_turn(now),
+            ..ask(&state, 1_000, now)
         };
         let answer = lease(&mut state, pace, RUN, &question, at(now));
         assert!(!answer.guarded, "nothing was lost and no clock stepped");
@@ -143,10 +180,10 @@ fn two_rates_side_by_side_never_push_the_row_away() {
     let mut now = START;
     while now < START + 3_600_000_000 {
         for (i, pace) in [&old, &new].into_iter().enumerate() {
-            if turns[i].is_none_or(|turn: StoreTime| turn.as_micros() <= now) {
+            if turns[i].is_none_or(|turn: Turn| turn.at.as_micros() <= now) {
                 let question = Ask {
                     turn: turns[i],
-                    ..ask(5, now)
+                    ..ask(&state, 5, now)
                 };
                 let answer = lease(&mut state, pace, RUN, &question, at(now));
                 granted += slots(answer.grant, pace).len();
@@ -162,48 +199,164 @@ fn two_rates_side_by_side_never_push_the_row_away() {
 fn a_changed_rate_is_in_force_with_the_next_lease() {
     let (slow, fast) = (pace("1/1m"), pace("400/1s"));
     let mut state = settled(&slow);
-    let answer = lease(&mut state, &slow, RUN, &ask(1, START), at(START));
+    let answer = lease_as(&mut state, &slow, 1, START, START);
     let last = slots(answer.grant, &slow)[0];
     // Raised: a second later the new rate flows, not after the old minute.
-    let raised = lease(&mut state, &fast, RUN, &ask(10, START + 1), at(START + 1));
+    let raised = lease_as(&mut state, &fast, 10, START + 1, START + 1);
     let turn = raised.turn.expect("a turn");
-    assert!(turn.as_micros() < START + 1_000_000);
+    assert!(turn.at.as_micros() < START + 1_000_000);
     let question = Ask {
         turn: Some(turn),
-        ..ask(10, turn.as_micros())
+        ..ask(&state, 10, turn.at.as_micros())
     };
-    let row = slots(lease(&mut state, &fast, RUN, &question, turn).grant, &fast);
+    let row = slots(
+        lease(&mut state, &fast, RUN, &question, turn.at).grant,
+        &fast,
+    );
     assert!(row[0] > last && row[0] < START + 1_000_000, "{row:?}");
     // Lowered: the next slot keeps the new distance from the last old one.
     let last = row[row.len() - 1];
     let now = last + 1;
-    let lowered = lease(&mut state, &slow, RUN, &ask(1, now), at(now));
+    let lowered = lease_as(&mut state, &slow, 1, now, now);
     assert_eq!(lowered.grant, None);
     let turn = lowered.turn.expect("a turn");
-    assert!(turn.as_micros() + slow.horizon >= last + slow.period);
+    assert!(turn.at.as_micros() + slow.horizon >= last + slow.period);
 }
 
 #[test]
-fn a_step_that_many_replicas_see_does_not_move_a_freeze() {
+fn of_many_that_see_the_same_step_only_the_first_starts_a_new_epoch() {
     let pace = pace("400/1s");
     let mut state = settled(&pace);
-    let until = freeze(&mut state, Duration::from_secs(30), at(START));
+    let old = state.clone();
     let hour = 3_600_000_000;
-    for _ in 0..10 {
-        lease(&mut state, &pace, RUN, &ask(1, START), at(START + hour));
+    let now = START + hour;
+    let first = lease(&mut state, &pace, RUN, &stepped(&old, START), at(now));
+    assert!(first.guarded);
+    let fenced = state.clone();
+    for i in 1..10 {
+        let later = now + i * 1_000;
+        let answer = lease(&mut state, &pace, RUN, &stepped(&old, START), at(later));
+        assert!(!answer.guarded && answer.grant.is_none());
+        assert_eq!(answer.epoch, first.epoch);
+        // Nor does who has yet to see it get slots on the clock of before.
+        let answer = lease(&mut state, &pace, RUN, &ask(&old, 0, START), at(later));
+        assert!(!answer.guarded && answer.epoch == first.epoch);
     }
-    assert_eq!(
-        state.as_ref().map(|s| s.frozen_until),
-        Some(until.as_micros())
-    );
-    // A freeze that is over is forgotten, so that a step back does not bring it back.
-    let now = START + hour + 1_000_000;
-    assert!(
-        lease(&mut state, &pace, RUN, &ask(1, now), at(now))
-            .grant
-            .is_some()
-    );
-    assert_eq!(state.map(|s| s.frozen_until), Some(0));
+    assert_eq!(state, fenced);
+}
+
+#[test]
+fn who_knows_an_older_epoch_gets_a_turn_for_when_it_may_trust_the_new_one() {
+    let pace = pace("400/1s");
+    let mut state = settled(&pace);
+    let old = state.clone();
+    lease(&mut state, &pace, RUN, &stepped(&old, START), at(START));
+    // Long after, when the row is free.
+    let now = START + 5_000_000;
+    let answer = lease(&mut state, &pace, RUN, &ask(&old, 3, now), at(now));
+    assert_eq!((answer.grant, answer.guarded), (None, false));
+    let turn = answer.turn.expect("a turn");
+    assert!(turn.at >= at(now) + pace.distrust());
+    let question = Ask {
+        turn: Some(turn),
+        ..ask(&state, 3, turn.at.as_micros())
+    };
+    let answer = lease(&mut state, &pace, RUN, &question, turn.at);
+    assert_eq!(slots(answer.grant, &pace).len(), 3);
+}
+
+#[test]
+fn an_epoch_never_comes_twice() {
+    let pace = pace("400/1s");
+    let mut state = settled(&pace);
+    let mut known = vec![state.as_ref().expect("a state").epoch];
+    // Steps back again and again, a lost state, an older copy, another process.
+    let copy = state.clone();
+    for i in 1..50 {
+        match i % 4 {
+            0 => state = None,
+            1 => state.clone_from(&copy),
+            _ => {}
+        }
+        let run = format!("run-{i}");
+        let mut question = ask(&state, 0, START);
+        question.sight = Sight::Steady {
+            epoch: known[known.len() - 1],
+            predicted: at(START),
+        };
+        let answer = lease(
+            &mut state,
+            &pace,
+            &run,
+            &question,
+            at(START - i * 10_000_000),
+        );
+        assert!(answer.guarded && !known.contains(&answer.epoch));
+        known.push(answer.epoch);
+    }
+}
+
+#[test]
+fn a_clock_that_went_back_since_the_last_write_needs_no_witness() {
+    let pace = pace("400/1s");
+    for (by, seen) in [(500, false), (1_000, false), (1_001, true), (60_000, true)] {
+        let mut state = settled(&pace);
+        lease_as(&mut state, &pace, 4, START, START);
+        let answer = lease_as(&mut state, &pace, 4, START - by, START - by);
+        assert_eq!(answer.guarded, seen, "{by} us back");
+    }
+}
+
+#[test]
+fn a_slow_request_gets_no_slots_and_is_no_step() {
+    let pace = pace("400/1s");
+    let mut state = settled(&pace);
+    let before = state.clone();
+    let answer = lease_as(&mut state, &pace, 4, START, START + STEP_TOLERANCE + 1);
+    assert_eq!((answer.grant, answer.guarded), (None, false));
+    assert_eq!(state.map(|s| s.next), before.map(|s| s.next));
+}
+
+#[test]
+fn a_freeze_keeps_its_length_over_a_step_of_the_clock() {
+    let pace = pace("400/1s");
+    let (second, hour) = (1_000_000, 3_600_000_000);
+    for by in [hour, -hour] {
+        let mut state = settled(&pace);
+        let old = state.clone();
+        freeze(&mut state, Duration::from_secs(30), at(START));
+        let mut now = (START + 10 * second).saturating_add_signed(by);
+        for i in 0..10 {
+            // The first tells what it expected, the others are of an older epoch.
+            lease(
+                &mut state,
+                &pace,
+                RUN,
+                &stepped(&old, START + 10 * second),
+                at(now + i),
+            );
+        }
+        let until = state.as_ref().expect("a state").frozen_until;
+        assert!(until.abs_diff(now + 20 * second) <= second, "{by}: {until}");
+        // A freeze that is over is forgotten, so that a step back does not bring it back.
+        now = until + second;
+        let answer = lease_as(&mut state, &pace, 1, now, now);
+        assert!(answer.grant.is_some());
+        assert_eq!(state.map(|s| s.frozen_until), Some(0));
+    }
+}
+
+#[test]
+fn a_freeze_that_finds_the_clock_set_back_ends_the_epoch() {
+    let pace = pace("400/1s");
+    let mut state = settled(&pace);
+    freeze(&mut state, Duration::from_secs(30), at(START));
+    let back = START - 86_400_000_000;
+    let told = freeze(&mut state, Duration::from_secs(1), at(back));
+    assert_eq!(told.until, at(back) + Duration::from_secs(30));
+    let answer = lease_as(&mut state, &pace, 0, back + 1, back + 1);
+    assert!(answer.guarded);
+    assert_eq!(answer.frozen_until, Some(told.until));
 }
 
 #[test]
@@ -212,13 +365,67 @@ fn a_turn_from_before_a_step_back_does_not_hold() {
     let mut state = settled(&pace);
     let back = START - 3_600_000_000;
     let question = Ask {
-        turn: Some(at(START + 50_000)),
-        fence: true,
-        ..ask(1, back)
+        turn: now_turn(START + 50_000),
+        want: 1,
+        ..stepped(&state, START)
     };
     let answer = lease(&mut state, &pace, RUN, &question, at(back));
     assert!(answer.guarded);
-    assert!(answer.turn.expect("a turn").as_micros() < back + 1_000_000);
+    assert!(answer.turn.expect("a turn").at.as_micros() < back + 1_000_000);
+}
+
+#[test]
+fn who_comes_a_moment_late_still_finds_its_share() {
+    let pace = pace("400/1s");
+    let mut state = settled(&pace);
+    let mut turns: Vec<Turn> = (0..200)
+        .filter_map(|_| lease_as(&mut state, &pace, 1_000, START, START).turn)
+        .collect();
+    turns.sort_by_key(|turn| turn.at);
+    // Each pair comes the wrong way round, the first of it 3 ms late.
+    for pair in turns[20..].chunks_exact(2) {
+        for turn in [pair[1], pair[0]] {
+            let now = pair[1].at.as_micros() + u64::from(turn == pair[0]) * 500;
+            let question = Ask {
+                turn: Some(turn),
+                ..ask(&state, 1_000, now)
+            };
+            let answer = lease(&mut state, &pace, RUN, &question, at(now));
+            assert!(slots(answer.grant, &pace).len() as u64 >= turn.share);
+        }
+    }
+}
+
+#[test]
+fn who_is_overtaken_goes_before_the_line_and_the_line_moves_once() {
+    let pace = pace("400/1s");
+    let mut state = settled(&pace);
+    let waiting: Vec<Turn> = (0..100)
+        .filter_map(|_| lease_as(&mut state, &pace, 1_000, START, START).turn)
+        .collect();
+    let (line, now) = (
+        state.as_ref().expect("a state").line,
+        waiting[9].at.as_micros(),
+    );
+    // Somebody took half a horizon more than was his.
+    state.as_mut().expect("a state").next = now + pace.horizon + 60_000;
+    let mut last = 0;
+    for turn in &waiting[..10] {
+        let question = Ask {
+            turn: Some(*turn),
+            ..ask(&state, 1_000, now)
+        };
+        let again = lease(&mut state, &pace, RUN, &question, at(now))
+            .turn
+            .expect("a turn");
+        let line = state.as_ref().expect("a state").line;
+        assert!(again.at.as_micros() + pace.horizon < line, "not to the end");
+        assert!(again.at.as_micros() > last, "no herd");
+        last = again.at.as_micros();
+    }
+    let s = state.expect("a state");
+    assert!(s.front < s.line && s.line - line == s.slip);
+    assert!(s.slip <= s.front - now);
 }
 
 #[test]
@@ -226,33 +433,29 @@ fn a_line_of_the_lost_is_bounded() {
     let pace = pace("400/1s");
     let mut state = settled(&pace);
     for _ in 0..100_000 {
-        lease(&mut state, &pace, RUN, &ask(1_000, START), at(START));
+        lease_as(&mut state, &pace, 1_000, START, START);
     }
     let s = state.as_ref().expect("a state");
     assert!(s.line <= START + pace.horizon + LINE_MAX);
     // Also when the clock stepped back without a witness.
     let back = START - 7_200_000_000;
-    let question = Ask {
-        predicted: None,
-        ..ask(5, back)
-    };
     let s = state.as_mut().expect("a state");
-    s.next = back;
-    let turn = lease(&mut state, &pace, RUN, &question, at(back))
+    (s.next, s.last) = (back, back);
+    let turn = lease_as(&mut state, &pace, 1_000, back, back)
         .turn
         .expect("a turn");
-    assert!(turn.as_micros() <= back + LINE_MAX + 2 * pace.horizon);
+    assert!(turn.at.as_micros() <= back + LINE_MAX + 2 * pace.horizon);
 }
 
 #[test]
 fn the_tail_comes_back_only_while_nobody_leased_after_it() {
     let pace = pace("400/1s");
     let mut state = settled(&pace);
-    let mine = lease(&mut state, &pace, RUN, &ask(10, START), at(START))
+    let mine = lease_as(&mut state, &pace, 10, START, START)
         .grant
         .expect("slots");
     let before = state.clone();
-    let theirs = lease(&mut state, &pace, RUN, &ask(3, START + 1), at(START + 1))
+    let theirs = lease_as(&mut state, &pace, 3, START + 1, START + 1)
         .grant
         .expect("slots");
     let tail = mine.tail(&pace, 4).expect("six are left");
@@ -262,7 +465,7 @@ fn the_tail_comes_back_only_while_nobody_leased_after_it() {
     assert!(!give_back(&mut state, &pace, "run-2", &tail));
     assert!(give_back(&mut state, &pace, RUN, &tail));
     assert!(!give_back(&mut state, &pace, RUN, &tail), "once is enough");
-    let again = lease(&mut state, &pace, RUN, &ask(1, START + 2), at(START + 2))
+    let again = lease_as(&mut state, &pace, 1, START + 2, START + 2)
         .grant
         .expect("a slot");
     assert_eq!((again.first, again.rem), (tail.first, tail.rem));
@@ -325,7 +528,7 @@ fn play(pace: &Pace, events: &[Event]) -> Result<Vec<u64>, TestCaseError> {
             Event::Wait(wait) => now += wait,
             Event::Freeze(length) => {
                 let until = freeze(&mut state, Duration::from_micros(length), at(now));
-                prop_assert!(until.as_micros() >= now + length);
+                prop_assert!(until.until.as_micros() >= now + length);
             }
             Event::Flush => state = None,
             Event::Restart => run += 1,
@@ -338,18 +541,18 @@ fn play(pace: &Pace, events: &[Event]) -> Result<Vec<u64>, TestCaseError> {
                 }
             }
             Event::Fence(replica) => {
-                let question = Ask {
-                    fence: true,
-                    ..ask(0, now)
-                };
+                if state.is_none() {
+                    continue;
+                }
+                let question = stepped(&state, now);
                 prop_assert!(lease(&mut state, pace, &name, &question, at(now)).guarded);
                 turns[replica] = None;
             }
             Event::Ask(replica, want, heed) => {
-                let turn: Option<StoreTime> = turns[replica].filter(|_| heed);
+                let turn: Option<Turn> = turns[replica].filter(|_| heed);
                 let question = Ask {
                     turn,
-                    ..ask(want, now)
+                    ..ask(&state, want, now)
                 };
                 let before = state.clone();
                 let answer = lease(&mut state, pace, &name, &question, at(now));
@@ -399,17 +602,17 @@ fn check(
         prop_assert!(*first >= last + distance, "{first} follows {last}");
     }
     prop_assert_eq!(answer.turn.is_some(), (row.len() as u64) < question.want);
-    prop_assert!(answer.turn.is_none_or(|turn| turn.as_micros() > now));
+    prop_assert!(answer.turn.is_none_or(|turn| turn.at.as_micros() > now));
     prop_assert!(
         after.line <= now.max(after.frozen_until) + pace.horizon + LINE_MAX
             || before.is_some_and(|s| s.line == after.line)
             || after.line == now + pace.guard_micros()
     );
     prop_assert!(after.rem < after.units);
-    for number in [after.next, after.line, after.frozen_until] {
+    for number in [after.next, after.line, after.front, after.slip, after.epoch] {
         prop_assert!(number < 1 << 53);
     }
-    let early = question.turn.is_some_and(|turn| turn.as_micros() > now);
+    let early = question.turn.is_some_and(|turn| turn.at.as_micros() > now);
     if early && row.is_empty() && !answer.guarded && question.want > 0 {
         prop_assert_eq!(before, Some(after));
         prop_assert_eq!(answer.turn, question.turn);
@@ -440,11 +643,11 @@ proptest! {
         let mut state = settled(&pace);
         let (mut now, mut all, mut turn) = (START, Vec::new(), None);
         for want in asks {
-            let question = Ask { turn, ..ask(want.max(pace.batch + 1), now) };
+            let question = Ask { turn, ..ask(&state, want.max(pace.batch + 1), now) };
             let answer = lease(&mut state, &pace, RUN, &question, at(now));
             all.extend(slots(answer.grant, &pace));
             turn = answer.turn;
-            now = turn.expect("more is wanted than granted").as_micros();
+            now = turn.expect("more is wanted than granted").at.as_micros();
         }
         let full = u128::from(pace.period) * (all.len() as u128 - 1) / u128::from(pace.units);
         prop_assert_eq!(u128::from(all[all.len() - 1] - all[0]), full);
@@ -458,11 +661,11 @@ proptest! {
         later in 0..400_000_u64,
     ) {
         let mut state = settled(&pace);
-        let question = Ask { turn: Some(at(START)), ..ask(first, START) };
+        let question = Ask { turn: now_turn(START), ..ask(&state, first, START) };
         let old = slots(lease(&mut state, &pace, RUN, &question, at(START)).grant, &pace);
         // `later` microseconds pass in truth, the clock says `by` less. The asker predicted right.
         let now = START + later - by;
-        let answer = lease(&mut state, &pace, RUN, &ask(first, START + later), at(now));
+        let answer = lease_as(&mut state, &pace, first, START + later, now);
         prop_assert!(answer.guarded);
         let next = state.expect("a state").next + by;
         let gap = pace.headroom + pace.period.div_ceil(pace.units);
@@ -487,11 +690,11 @@ proptest! {
         freeze(&mut state, length, at(START));
         let mut now = START;
         for _ in 0..20 {
-            let question = Ask { turn: Some(at(now)), ..ask(want, now) };
+            let question = Ask { turn: now_turn(now), ..ask(&state, want, now) };
             let answer = lease(&mut state, &pace, RUN, &question, at(now));
             let s = state.as_ref().expect("a state");
             prop_assert!(s.next < exact && s.line < exact && s.frozen_until < exact);
-            prop_assert!(answer.turn.is_none_or(|turn| turn.as_micros() < exact));
+            prop_assert!(answer.turn.is_none_or(|turn| turn.at.as_micros() < exact));
             now += 1_000;
         }
     }

@@ -128,7 +128,14 @@ mod tests {
                 },
             })
         );
-        for text in ["", "frozen", "frozen a", "frozen a b", "frozen a 1 2", "thawed a 1 2 3"] {
+        for text in [
+            "",
+            "frozen",
+            "frozen a",
+            "frozen a b",
+            "frozen a 1 2",
+            "thawed a 1 2 3",
+        ] {
             assert_eq!(read(text), None, "{text}");
         }
     }
