@@ -81,19 +81,21 @@ local first = math.max(free, now + math.min(lead, div(horizon, 2)), s.frozen_unt
 if first > free then rem = 0 end
 
 -- The nearer half of the horizon is open to everybody, all of it to whose turn has come, for its
--- share; for as much as it likes if nobody waits behind it.
+-- share; for all it likes if nobody waits behind it, or whoever was before it has not come.
 local function within(reach)
   if first > reach then return 0 end
   return div((reach - first + 1) * units - 1 - rem, period) + 1
 end
 local count = 0
 if trusted then
+  local kept = 0
   if turn >= 0 and turn <= now then
-    local kept = math.min(turn_share, batch)
-    if s.line <= first + div_ceil(rem + kept * period, units) then kept = batch end
-    count = math.min(kept, within(now + horizon))
+    kept = math.min(turn_share, batch)
+    local ends = first + div_ceil(rem + kept * period, units)
+    if s.line <= ends or within(now + horizon - div(horizon, 8)) > kept then kept = batch end
   end
-  count = math.min(math.max(count, within(now + div(horizon, 2))), batch, want)
+  count = math.max(math.min(kept, within(now + horizon)), within(now + div(horizon, 2)))
+  count = math.min(count, batch, want)
 end
 if count > 0 then
   local taken = rem + count * period

@@ -107,10 +107,10 @@ fn killing_one_of_four_every_second_and_a_half_costs_less_than_three_in_a_hundre
         scenario.faults = kills(1_500_000, 18);
         let report = holds(&scenario);
         assert!(report.crashes >= 10);
-        // What was leased to it when it died, and no more than its turn besides.
+        // What was leased to it when it died, and a part of its turn besides.
         let lost = report.slots as f64 * (1.0 - report.used.expect("a backlog"));
         assert!(
-            lost <= report.crashed_with as f64 + 4.0 * report.crashes as f64 + 8.0,
+            lost <= report.crashed_with as f64 + 8.0 * report.crashes as f64 + 8.0,
             "{lost} slots lost; {} were leased to {} that died",
             report.crashed_with,
             report.crashes
@@ -142,7 +142,7 @@ fn a_thousand_replicas_share_a_limit() {
 /// units in the same way round after round.
 #[test]
 fn however_many_replicas_each_gets_its_share_at_its_turn() {
-    for (replicas, seconds, asks) in [(300, 60, 0.85), (1_000, 120, 1.05)] {
+    for (replicas, seconds, asks) in [(300, 120, 0.85), (1_000, 120, 1.05)] {
         let scenario = Scenario::calm("fair", 15, rate("400/1s"), replicas, seconds);
         let report = holds(&scenario);
         assert!(

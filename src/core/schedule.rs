@@ -11,7 +11,8 @@
 //! wants more than it got is told its [`Turn`]: the time at which its share lies within the horizon.
 //! Turns are spaced by shares, so nobody polls, nobody wakes in a herd, and the longer the line
 //! the smaller the share. At its turn a replica gets its share and no more while others wait, so
-//! that who comes a moment late still finds its own. Without a turn it may take only the nearer
+//! that who comes a moment late still finds its own; what somebody left who never came, it may take
+//! too. Without a turn it may take only the nearer
 //! half of the horizon: enough to start at once in a quiet fleet, and enough to fill the gap when
 //! somebody whose turn it is never comes.
 //!
@@ -442,9 +443,10 @@ fn first_slot(s: &Schedule, pace: &Pace, ask: &Ask, now: u64) -> (u64, u64) {
     (first, if first > free { 0 } else { rem })
 }
 
-/// How many slots from `first` on are open to the asker: the nearer half of the horizon to
-/// everybody, and all of it to whose `turn` has come, for its share. If nobody waits behind it, or
-/// they wait for what is left beyond it, it may take as much as it likes.
+/// How many slots from `first` on are open to the asker: those in the nearer half of the horizon to
+/// everybody, and all of them to whose `turn` has come, for its share. It may take as much as it
+/// likes if nobody waits behind it, or if more than its share lies nearer than seven eighths of the
+/// horizon: whoever that was kept for has not come.
 fn open(s: &Schedule, pace: &Pace, turn: Option<Turn>, first: u64, rem: u64, now: u64) -> u64 {
     let within = |reach: u64| {
         if first > reach {
@@ -453,13 +455,19 @@ fn open(s: &Schedule, pace: &Pace, turn: Option<Turn>, first: u64, rem: u64, now
             ((reach - first + 1) * pace.units - 1 - rem) / pace.period + 1
         }
     };
-    let share = turn.map_or(0, |turn| {
+    let kept = turn.map_or(0, |turn| {
         let share = turn.share.min(pace.batch);
         let end = first + (rem + share * pace.period).div_ceil(pace.units);
-        let kept = if s.line <= end { pace.batch } else { share };
-        kept.min(within(now + pace.horizon))
+        let abandoned = within(now + pace.horizon - pace.horizon / 8) > share;
+        if s.line <= end || abandoned {
+            pace.batch
+        } else {
+            share
+        }
     });
-    share.max(within(now + pace.horizon / 2)).min(pace.batch)
+    kept.min(within(now + pace.horizon))
+        .max(within(now + pace.horizon / 2))
+        .min(pace.batch)
 }
 
 /// The next free slot and its remainder, as the asker's rate sees it.

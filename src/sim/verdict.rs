@@ -24,8 +24,9 @@ const TURN_DOUBT: Duration = Duration::from_millis(2);
 const ASK_LOST: u64 = 600_000;
 /// A replica that was served so often or more in the mean can be compared with others.
 const LONG_ENOUGH: u64 = 50;
-/// The least that a replica gets in calm surroundings, as a part of the mean.
-const FAIR: f64 = 0.8;
+/// The least that a replica gets in calm surroundings, as a part of the mean. Over a minute it is
+/// more than 0.9 (`tests/simulation.rs`); a seed lasts seconds, and shares are whole units.
+const FAIR: f64 = 0.75;
 /// Only a window with so many slots says something about the use of the limit.
 const ENOUGH: u64 = 200;
 
@@ -329,7 +330,7 @@ impl Judge {
     /// can move all who wait once. What goes wrong can do so again and again.
     fn judge_denials(&mut self, t: u64) {
         let most = if self.scenario.is_calm() {
-            self.asks / 50 + u64::from(self.scenario.replicas)
+            self.asks / 10 + 2 * u64::from(self.scenario.replicas)
         } else {
             self.asks / 3 + u64::from(self.scenario.replicas) * (1 + self.strikes)
         };
