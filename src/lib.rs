@@ -15,4 +15,5 @@ pub mod queue;
 pub mod settings;
 pub mod sim;
 pub mod telemetry;
+pub mod template;
 pub mod wire;

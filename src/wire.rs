@@ -2,6 +2,7 @@
 //! probes of `sluiced check --connect`.
 
 mod probes;
+mod unbuilt;
 
 use std::collections::BTreeMap;
 use std::fmt;
@@ -88,6 +89,9 @@ pub fn start(
     clock: Clock,
     health: &Health,
 ) -> Result<Running, WireError> {
+    if let Some((key, why)) = unbuilt::unbuilt(settings).into_iter().next() {
+        return Err(WireError::new(key.to_string(), why));
+    }
     let meters: BTreeMap<Arc<str>, Arc<RouteMeters>> = settings
         .routes
         .keys()
@@ -113,7 +117,7 @@ pub fn start(
         let spec = RouteSpec {
             name: Arc::from(name.as_str()),
             queue: Arc::from(route.queue.as_str()),
-            policy: policy(settings, route),
+            policy: policy(settings, name, route)?,
             downstream: Arc::new(downstream(name, route, secrets)?),
             subscription,
             meters: Arc::clone(&meters[name.as_str()]),
@@ -149,15 +153,16 @@ fn paced_limit<'a>(
         .and_then(|limit| settings.limits.get_key_value(limit));
     match limit {
         Some((limit, Limit::Paced(paced))) => Ok((limit, paced)),
-        None => Err(WireError::new(
+        Some(_) | None => Err(WireError::new(
             format!("routes.{name}.limits"),
-            "no limit of that name",
+            "no paced limit of that name",
         )),
     }
 }
 
-fn policy(settings: &Settings, route: &Route) -> Policy {
-    Policy {
+fn policy(settings: &Settings, name: &str, route: &Route) -> Result<Policy, WireError> {
+    let hours = route.opening_hours();
+    Ok(Policy {
         max_hold: route.max_hold.get(),
         on_denied: route.on_denied,
         max_age: route.max_age.map(|age| age.get()),
@@ -169,7 +174,8 @@ fn policy(settings: &Settings, route: &Route) -> Policy {
             max: route.retry.max.get(),
         },
         hold_limit: settings.rabbitmq.ack_timeout.get() / 2,
-    }
+        hours: hours.map_err(|e| WireError::new(format!("routes.{name}.open"), e))?,
+    })
 }
 
 fn store(

@@ -160,6 +160,21 @@ impl<T: Candidate> Lane<T> {
         out
     }
 
+    /// Makes the messages of `whose`, ready or parked, wait until `until` at least.
+    pub fn defer(&mut self, until: Mono, mut whose: impl FnMut(&T) -> bool) {
+        let keys: Vec<_> = self
+            .parked
+            .range(..(until, 0))
+            .filter(|(_, item)| whose(item))
+            .map(|(key, _)| *key)
+            .collect();
+        let mut deferred = self.ready.extract(&mut whose);
+        deferred.extend(keys.iter().filter_map(|key| self.parked.remove(key)));
+        for item in deferred {
+            self.park(item, until);
+        }
+    }
+
     /// Drops the leases; answers what the store may take back.
     pub fn surrender(&mut self) -> Option<Grant> {
         self.charge = 0;
@@ -185,5 +200,46 @@ impl<T: Candidate> Lane<T> {
             let item = entry.remove();
             self.ready.push(item);
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::keeper::Phase;
+    use super::super::schedule::Pace;
+    use super::*;
+
+    struct Item(u32);
+
+    impl Candidate for Item {}
+
+    #[test]
+    fn deferring_moves_what_would_come_earlier_and_only_that() {
+        let rate = "100/1s".parse().unwrap();
+        let pace = Pace::new(rate, Duration::from_millis(5), Duration::from_millis(250));
+        let mut lane = Lane::new(Keeper::new(pace, Phase::new(0)));
+        let at = Mono::from_micros;
+        lane.park(Item(4), at(100));
+        lane.park(Item(5), at(200));
+        lane.park(Item(3), at(50));
+        lane.park(Item(6), at(50));
+        for n in [1, 6, 2] {
+            lane.push(Item(n));
+        }
+        lane.defer(at(100), |item| item.0 != 6);
+        let parked = lane.parked.iter().map(|(key, item)| (key.0, item.0));
+        assert_eq!(
+            parked.collect::<Vec<_>>(),
+            [
+                (at(50), 6),
+                (at(100), 4),
+                (at(100), 1),
+                (at(100), 2),
+                (at(100), 3),
+                (at(200), 5)
+            ]
+        );
+        assert_eq!(lane.ready.pop().map(|item| item.0), Some(6));
+        assert_eq!(lane.held(), 6);
     }
 }

@@ -4,7 +4,9 @@
 //! the property tests drive the same code as production.
 
 pub mod acks;
+pub mod calendar;
 pub mod clock;
+pub mod hours;
 pub mod judge;
 pub mod keeper;
 pub mod ladder;
@@ -14,5 +16,7 @@ pub mod rate;
 pub mod ready;
 pub mod retry;
 pub mod schedule;
+pub mod sms;
 pub mod time;
 pub mod window;
+pub mod zone;

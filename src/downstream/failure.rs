@@ -1,8 +1,8 @@
 //! What a call that broke means: words for a person, and whether it may have arrived.
 //!
 //! Only what is certain counts as "did not arrive": no connection came about, or the connection
-//! closed while the request was still waiting for it. As soon as a request has been handed to a
-//! connection, any failure may have come after the downstream read it.
+//! closed before the request's body passed its gate. From then on, any failure may have come after
+//! the downstream read it.
 
 use std::error::Error as StdError;
 use std::io;
@@ -31,19 +31,19 @@ impl Failure {
         }
     }
 
-    /// Reads a client error. `connected`: a connection had been found for the request.
-    pub(super) fn of(error: &legacy::Error, connected: bool) -> Self {
+    /// Reads a client error. `begun`: the request may have been written in part.
+    pub(super) fn of(error: &legacy::Error, begun: bool) -> Self {
         if error.is_connect() {
             return Self::sure(connect_detail(error));
         }
         let Some(cause) = find::<hyper::Error>(error) else {
             return Self {
                 detail: "the call failed before the answer".to_owned(),
-                maybe_delivered: connected,
+                maybe_delivered: begun,
             };
         };
         // hyper gives these back only with the request, which it then never wrote.
-        if !connected || cause.is_canceled() || cause.is_closed() {
+        if !begun || cause.is_canceled() || cause.is_closed() {
             return Self::sure("connection closed before the request was written");
         }
         Self::unsure(answer_detail(cause))

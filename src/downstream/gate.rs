@@ -8,6 +8,8 @@
 //! waits for another slot. A request without a body is only held to the look before it was sent.
 
 use std::pin::Pin;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::task::{Context, Poll};
 
 use bytes::Bytes;
@@ -20,11 +22,22 @@ use crate::ports::downstream::{Gate, TooLate};
 pub(super) struct Gated {
     body: Bytes,
     gate: Gate,
+    passed: Passed,
+}
+
+/// Whether a body was let through its gate: before that, certainly nothing was written.
+#[derive(Clone, Debug, Default)]
+pub(super) struct Passed(Arc<AtomicBool>);
+
+impl Passed {
+    pub(super) fn get(&self) -> bool {
+        self.0.load(Ordering::Acquire)
+    }
 }
 
 impl Gated {
-    pub(super) const fn new(body: Bytes, gate: Gate) -> Self {
-        Self { body, gate }
+    pub(super) const fn new(body: Bytes, gate: Gate, passed: Passed) -> Self {
+        Self { body, gate, passed }
     }
 }
 
@@ -43,6 +56,7 @@ impl Body for Gated {
         if this.gate.is_closed() {
             return Poll::Ready(Some(Err(TooLate)));
         }
+        this.passed.0.store(true, Ordering::Release);
         Poll::Ready(Some(Ok(Frame::data(std::mem::take(&mut this.body)))))
     }
 

@@ -37,7 +37,7 @@ use tokio::time::{Instant, timeout_at};
 
 use super::connect::{WarmConnector, tls};
 use super::failure::{Failure, find};
-use super::gate::Gated;
+use super::gate::{Gated, Passed};
 use super::options::{HttpOptions, Misconfigured};
 use super::request::Recipe;
 use crate::core::judge::{Judge, Lists, Reply, Silence};
@@ -62,6 +62,23 @@ struct Line {
     client: Client<WarmConnector, Gated>,
     judge: Judge,
     timeout: Duration,
+}
+
+/// How to tell whether a request may have left.
+enum Begun {
+    /// Its body passed the gate.
+    Passed(Passed),
+    /// It has no body that could tell: a connection was found for it.
+    Connected(CaptureConnection),
+}
+
+impl Begun {
+    fn maybe(&self) -> bool {
+        match self {
+            Self::Passed(passed) => passed.get(),
+            Self::Connected(connection) => connection.connection_metadata().is_some(),
+        }
+    }
 }
 
 struct HttpCall {
@@ -152,8 +169,14 @@ impl Call for HttpCall {
 impl Line {
     async fn call(&self, request: Request<Bytes>, gate: Gate) -> Result<Judgement, TooLate> {
         let deadline = Instant::now() + self.timeout;
-        let mut request = request.map(|body| Gated::new(body, gate));
-        let connection = capture_connection(&mut request);
+        let passed = Passed::default();
+        let bodyless = request.body().is_empty();
+        let mut request = request.map(|body| Gated::new(body, gate, passed.clone()));
+        let begun = if bodyless {
+            Begun::Connected(capture_connection(&mut request))
+        } else {
+            Begun::Passed(passed)
+        };
         Ok(
             match timeout_at(deadline, self.client.request(request)).await {
                 Ok(Ok(answer)) => {
@@ -163,8 +186,8 @@ impl Line {
                     self.answered(head.status, &head.headers, whole)
                 }
                 Ok(Err(error)) if find::<TooLate>(&error).is_some() => return Err(TooLate),
-                Ok(Err(error)) => self.broken(&error, &connection),
-                Err(_) => self.late(&connection),
+                Ok(Err(error)) => self.broken(&error, begun.maybe()),
+                Err(_) => self.late(begun.maybe()),
             },
         )
     }
@@ -193,14 +216,13 @@ impl Line {
         }
     }
 
-    fn broken(&self, error: &Error, connection: &CaptureConnection) -> Judgement {
-        let connected = connection.connection_metadata().is_some();
-        self.silent(Silence::Connection, Failure::of(error, connected))
+    fn broken(&self, error: &Error, begun: bool) -> Judgement {
+        self.silent(Silence::Connection, Failure::of(error, begun))
     }
 
-    fn late(&self, connection: &CaptureConnection) -> Judgement {
+    fn late(&self, begun: bool) -> Judgement {
         let waited = self.timeout;
-        if connection.connection_metadata().is_some() {
+        if begun {
             let failure = Failure::unsure(format!("no answer within {waited:?}"));
             self.silent(Silence::Timeout, failure)
         } else {

@@ -1,7 +1,7 @@
 //! The rate-limited service that messages go to, called over HTTP.
 //!
-//! `options` is what an operator chose, `template` turns a message into text, `url` and `request`
-//! make the request, `connect` opens connections (also ahead of time), `failure` says what a
+//! `options` is what an operator chose, `url` and `request` make the request (of templates, which
+//! are a room of their own), `connect` opens connections (also ahead of time), `failure` says what a
 //! broken call means, and `http` puts them together behind `ports::downstream`.
 
 mod connect;
@@ -10,7 +10,6 @@ mod gate;
 mod http;
 mod options;
 mod request;
-mod template;
 mod url;
 
 pub use http::HttpDownstream;

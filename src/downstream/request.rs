@@ -34,10 +34,10 @@ use http::{HeaderMap, HeaderName, HeaderValue, Method, Request, Uri};
 use secrecy::ExposeSecret;
 
 use super::options::{HttpOptions, Misconfigured, ResolvedAuth};
-use super::template::{Template, Templates, is_template};
 use super::url::{Url, checked_url, host_header};
 use crate::ports::downstream::{Facts, Undecodable};
 use crate::ports::message::Message;
+use crate::template::{Template, Templates, is_template};
 
 const X_MESSAGE_ID: HeaderName = HeaderName::from_static("x-message-id");
 const X_ATTEMPT: HeaderName = HeaderName::from_static("x-attempt");
@@ -100,7 +100,9 @@ impl Recipe {
         let method = method(&options.method)?;
         let url = Url::new(&options.url, &mut templates)?;
         let body = match &options.body {
-            Some(text) if is_template(text) => Body::Made(templates.add("body", "body", text)?),
+            Some(text) if is_template(text) => {
+                Body::Made(compile(&mut templates, "body", "body", text)?)
+            }
             Some(text) => Body::Fixed(Bytes::from(text.clone())),
             None if method == Method::GET || method == Method::HEAD => Body::Nothing,
             None => Body::Message,
@@ -162,7 +164,7 @@ impl Recipe {
         self.fixed.remove(&header);
         if is_template(text) {
             let what = format!("header {header}");
-            let template = self.templates.add(&what, &key, text)?;
+            let template = compile(&mut self.templates, &what, &key, text)?;
             self.made.push((header, template));
         } else if !text.is_empty() {
             let mut value = HeaderValue::from_bytes(text.as_bytes())
@@ -272,6 +274,17 @@ impl Recipe {
         }
         Ok(())
     }
+}
+
+/// Compiles what is configured as `key`; errors about a message call it `what`.
+pub(super) fn compile(
+    templates: &mut Templates,
+    what: &str,
+    key: &str,
+    text: &str,
+) -> Result<Template, Misconfigured> {
+    let compiled = templates.add(what, text);
+    compiled.map_err(|wrong| Misconfigured::new(key, wrong))
 }
 
 impl Replaced {

@@ -7,8 +7,9 @@ use http::uri::{Authority, Scheme};
 use http::{HeaderValue, Uri};
 
 use super::options::Misconfigured;
-use super::template::{Template, Templates, first_tag};
+use super::request::compile;
 use crate::ports::downstream::Undecodable;
+use crate::template::{Template, Templates, first_tag};
 
 /// A configured URL.
 pub(super) enum Url {
@@ -31,7 +32,7 @@ impl Url {
             check_target(&uri).map_err(wrong)?;
             return Ok(Self::Fixed(uri));
         };
-        let template = templates.add("url", "url", text)?;
+        let template = compile(templates, "url", "url", text)?;
         let origin = origin_before(text, tag);
         if let Some(uri) = &origin {
             check_target(uri).map_err(wrong)?;

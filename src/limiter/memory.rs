@@ -20,8 +20,6 @@ use crate::ports::pace::{Notice, PaceStore, PacedLimit, StoreError};
 
 /// A name for the one process that ever writes the state.
 const RUN: &str = "memory";
-/// The store's clock starts here (September 2020), so that its numbers are as large as Redis' own.
-const EPOCH: Duration = Duration::from_secs(1_600_000_000);
 /// How many notices a slow receiver may lag behind before it loses some.
 const NOTICES: usize = 64;
 
@@ -48,7 +46,7 @@ impl MemoryPaceStore {
     /// Now, on the store's clock.
     #[must_use]
     pub fn now(&self) -> StoreTime {
-        StoreTime::from_micros(self.clock.now().as_micros()) + EPOCH
+        self.clock.store_time()
     }
 
     fn decide<T>(

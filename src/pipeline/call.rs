@@ -23,15 +23,15 @@ static DEAD: Notice = Notice::new(Duration::from_secs(10));
 /// Sends a job whose slot is due and sees it through.
 pub(super) async fn perform(mut job: Job, slot: Slot, desk: Desk) {
     let started = desk.clock.now();
-    let leave_by = slot.at + desk.late_limit();
     // The last look: between the pacer's decision and this task's turn the machine may have stood
     // still. A slot that is too late now is lost, never used late. The gate looks once more when
     // the request is written.
-    if started > leave_by {
+    let leave_by = job.route.door().leave_by(slot.at + desk.late_limit());
+    let Some(leave_by) = leave_by.filter(|leave_by| started <= *leave_by) else {
         desk.meters.slots_missed.increment(1);
         desk.tell(Inbox::Again(job));
         return;
-    }
+    };
     let Some(call) = job.take_call() else {
         job.settle(Verdict::GiveBack);
         return;
@@ -56,18 +56,15 @@ pub(super) async fn perform(mut job: Job, slot: Slot, desk: Desk) {
         .call_seconds
         .record(desk.clock.now().since(started).as_secs_f64());
     meters.call(judgement.outcome.label());
-    if judgement.maybe_delivered {
+    if judgement.maybe_delivered && judgement.status.is_none() {
         meters.maybe_delivered.increment(1);
     }
     if judgement.outcome != Outcome::Accepted {
         job.history.last_status = judgement.status;
     }
-    let fraction = rand::rng().random_range(0.0..1.0);
-    match job
-        .route
-        .policy
-        .next(judgement.outcome, job.history.attempts, fraction)
-    {
+    let fraction = || rand::rng().random_range(0.0..1.0);
+    let attempts = job.history.attempts;
+    match job.route.policy.next(judgement.outcome, attempts, fraction) {
         Next::Done => job.settle(Verdict::Done),
         Next::Thaw(wait) => {
             job.route.meters.denials.increment(1);
@@ -77,10 +74,12 @@ pub(super) async fn perform(mut job: Job, slot: Slot, desk: Desk) {
         Next::Retry(wait) => {
             job.history.attempts += 1;
             let now = desk.clock.now();
+            let store_now = desk.store_time(now);
+            let wait = job.route.policy.opening(store_now + wait).since(store_now);
             if wait <= job.route.policy.max_hold {
                 again(job, &desk, Some(now + wait));
             } else {
-                let verdict = later(&job.history, wait, desk.store_time(now));
+                let verdict = later(&job.history, wait, store_now);
                 job.settle(verdict);
             }
         }

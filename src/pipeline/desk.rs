@@ -1,5 +1,6 @@
 //! What calls and intakes share with their pacer: where to report, and what time it is.
 
+use std::ops::Deref;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
@@ -45,21 +46,28 @@ pub(super) enum Inbox {
 
 /// The pacer's desk: cheap to clone, one per call.
 #[derive(Clone, Debug)]
-pub(super) struct Desk {
+pub(super) struct Desk(Arc<Parts>);
+
+/// What is on it.
+#[derive(Debug)]
+pub(super) struct Parts {
     pub(super) clock: Clock,
     pub(super) limit: PacedLimit,
     pub(super) store: Arc<dyn PaceStore>,
     pub(super) meters: Arc<LimitMeters>,
     inbox: mpsc::UnboundedSender<Inbox>,
-    shared: Arc<Shared>,
-}
-
-#[derive(Debug, Default)]
-struct Shared {
     /// A copy of the pacer's mapping, renewed with every answer of the store.
     map: Mutex<ClockMap>,
     /// How late a slot may be used, in microseconds.
     late_limit: AtomicU64,
+}
+
+impl Deref for Desk {
+    type Target = Parts;
+
+    fn deref(&self) -> &Parts {
+        &self.0
+    }
 }
 
 impl Desk {
@@ -70,14 +78,15 @@ impl Desk {
         meters: Arc<LimitMeters>,
         inbox: mpsc::UnboundedSender<Inbox>,
     ) -> Self {
-        Self {
+        Self(Arc::new(Parts {
             clock,
             limit,
             store,
             meters,
             inbox,
-            shared: Arc::default(),
-        }
+            map: Mutex::default(),
+            late_limit: AtomicU64::default(),
+        }))
     }
 
     /// Tells the pacer. If it is gone, what was told is dropped: a message then goes back to its
@@ -90,9 +99,8 @@ impl Desk {
 
     /// Renews what calls and intakes know of the store's clock.
     pub(super) fn learned(&self, keeper: &Keeper, now: Mono) {
-        *lock(&self.shared.map) = keeper.clock().clone();
-        self.shared
-            .late_limit
+        *lock(&self.map) = keeper.clock().clone();
+        self.late_limit
             .store(micros(keeper.late_limit(now)), Ordering::Relaxed);
         let error = keeper.clock().error(now).unwrap_or_default();
         self.meters.clock_error_seconds.set(error.as_secs_f64());
@@ -100,12 +108,12 @@ impl Desk {
 
     /// How late a slot may be used.
     pub(super) fn late_limit(&self) -> Duration {
-        Duration::from_micros(self.shared.late_limit.load(Ordering::Relaxed))
+        Duration::from_micros(self.late_limit.load(Ordering::Relaxed))
     }
 
     /// The store's time, if it was ever heard.
     pub(super) fn known_store_time(&self, now: Mono) -> Option<StoreTime> {
-        lock(&self.shared.map).to_store(now)
+        lock(&self.map).to_store(now)
     }
 
     /// The store's time. Messages exist only once it was heard, so zero never shows.

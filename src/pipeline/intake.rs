@@ -79,6 +79,7 @@ fn decode(
     }
     let wait = not_before(message).map_or(Duration::ZERO, |at| at.since(store_now));
     if wait > route.policy.max_hold {
+        let wait = route.policy.opening(store_now + wait).since(store_now);
         delivery.settle(later(&history, wait, store_now));
         return None;
     }

@@ -13,6 +13,7 @@
 mod alarm;
 mod call;
 mod desk;
+mod door;
 mod intake;
 mod job;
 mod pacer;

@@ -3,8 +3,10 @@
 
 use std::time::Duration;
 
+use crate::core::hours::OpeningHours;
 use crate::core::outcome::{DeadReason, Outcome};
 use crate::core::retry::Backoff;
+use crate::core::time::StoreTime;
 use crate::settings::types::{OnDenied, OnExpired};
 
 /// A route's choices.
@@ -22,6 +24,8 @@ pub struct Policy {
     pub retry: Backoff,
     /// A message is given back rather than held longer than this: half of the broker's ack timeout.
     pub hold_limit: Duration,
+    /// When messages may be sent; `None`: always.
+    pub hours: Option<OpeningHours>,
 }
 
 /// What to do with a message after a call.
@@ -37,9 +41,19 @@ pub(super) enum Next {
 }
 
 impl Policy {
+    /// The first moment from `at` on at which the route's hours let a message pass.
+    pub(super) fn opening(&self, at: StoreTime) -> StoreTime {
+        self.hours.as_ref().map_or(at, |hours| hours.opens(at))
+    }
+
     /// The next step after a call with this outcome. `attempts` counts failed calls before it;
-    /// `fraction` is random, from 0 to 1.
-    pub(super) fn next(&self, outcome: Outcome, attempts: u32, fraction: f64) -> Next {
+    /// `fraction` is random, from 0 to 1, and made only for a backoff.
+    pub(super) fn next(
+        &self,
+        outcome: Outcome,
+        attempts: u32,
+        fraction: impl FnOnce() -> f64,
+    ) -> Next {
         match outcome {
             Outcome::Accepted => Next::Done,
             Outcome::Throttled { wait } => Next::Thaw(wait.unwrap_or(self.retry.base)),
@@ -47,7 +61,7 @@ impl Policy {
             Outcome::Transient if attempts + 1 >= self.max_attempts => {
                 Next::Dead(DeadReason::AttemptsExhausted)
             }
-            Outcome::Transient => Next::Retry(self.retry.wait(attempts + 1, fraction)),
+            Outcome::Transient => Next::Retry(self.retry.wait(attempts + 1, fraction())),
         }
     }
 }
@@ -69,6 +83,7 @@ mod tests {
                 max: Duration::from_secs(60),
             },
             hold_limit: Duration::from_secs(900),
+            hours: None,
         }
     }
 
@@ -76,14 +91,14 @@ mod tests {
     fn the_last_attempt_that_fails_is_the_end() {
         let policy = policy();
         assert!(matches!(
-            policy.next(Outcome::Transient, 0, 0.5),
+            policy.next(Outcome::Transient, 0, || 0.5),
             Next::Retry(_)
         ));
         assert!(matches!(
-            policy.next(Outcome::Transient, 1, 0.5),
+            policy.next(Outcome::Transient, 1, || 0.5),
             Next::Retry(_)
         ));
-        let last = policy.next(Outcome::Transient, 2, 0.5);
+        let last = policy.next(Outcome::Transient, 2, || 0.5);
         assert_eq!(last, Next::Dead(DeadReason::AttemptsExhausted));
     }
 
@@ -91,7 +106,7 @@ mod tests {
     fn a_denial_is_never_the_end_however_often_it_comes() {
         let policy = policy();
         for attempts in [0, 2, 3, u32::MAX - 1] {
-            let next = policy.next(Outcome::Throttled { wait: None }, attempts, 0.9);
+            let next = policy.next(Outcome::Throttled { wait: None }, attempts, || 0.9);
             assert!(matches!(next, Next::Thaw(_)));
         }
     }

@@ -1,13 +1,16 @@
 //! A route at run time: what its messages pass through, and what is measured about it.
 
 use std::fmt;
-use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, Mutex};
 
+use crate::core::time::Mono;
 use crate::ports::downstream::Downstream;
 use crate::ports::queue::Subscription;
 use crate::telemetry::meters::RouteMeters;
 
+use super::door::Door;
+use super::pacer::lock;
 use super::policy::Policy;
 
 /// What a route is made of.
@@ -31,6 +34,7 @@ pub struct Route {
     pub(super) subscription: Arc<dyn Subscription>,
     pub(super) meters: Arc<RouteMeters>,
     in_flight: AtomicU64,
+    door: Mutex<Door>,
 }
 
 impl Route {
@@ -43,7 +47,15 @@ impl Route {
             subscription,
             meters,
         } = spec;
+        // With hours it is closed until the store has told the time.
+        let door = match policy.hours {
+            None => Door::Open { until: None },
+            Some(_) => Door::Closed {
+                until: Mono::from_micros(u64::MAX),
+            },
+        };
         Self {
+            door: Mutex::new(door),
             name,
             queue,
             policy,
@@ -52,6 +64,16 @@ impl Route {
             meters,
             in_flight: AtomicU64::new(0),
         }
+    }
+
+    /// Whether it may send now, by its hours.
+    pub(super) fn door(&self) -> Door {
+        *lock(&self.door)
+    }
+
+    /// Opens or closes it; answers what it was.
+    pub(super) fn turn_door(&self, door: Door) -> Door {
+        std::mem::replace(&mut *lock(&self.door), door)
     }
 
     /// Counts a call that was started, until the guard is dropped.

@@ -23,6 +23,10 @@ use super::intake::{expire, later};
 use super::job::{Job, dead};
 use super::route::Route;
 
+/// A cancelled consumer is gone after this, as a rule; if not, what is given back comes again no
+/// more often than this.
+const CANCELLED: Duration = Duration::from_secs(2);
+
 /// For how long a route must wait.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Blocked {
@@ -67,6 +71,12 @@ impl Taps {
     ) -> Mono {
         let mut next = now + Duration::from_secs(3600);
         for (route, tap) in &mut self.taps {
+            if let Some(opening) = route.door().opening()
+                && let Some(look) = shut(route, tap, opening, now)
+            {
+                next = next.min(look);
+                continue;
+            }
             let max_hold = route.policy.max_hold;
             let blocked = blocked(outlook, max_hold, now);
             let was = *tap;
@@ -114,15 +124,20 @@ impl Taps {
             Outlook::Until(at, _) => at,
             Outlook::Open | Outlook::OutOfReach(_) => now,
         };
-        let overdue =
-            |job: &Job| expected.since(job.delivery.received()) > job.route.policy.hold_limit;
+        let overdue = |job: &Job| {
+            let (received, limit) = (job.delivery.received(), job.route.policy.hold_limit);
+            expected.since(received) > limit || overnight(job, now)
+        };
         let expired = |job: &Job| job.deadline().is_some_and(|end| end <= now);
         let out = lane.extract(|job| job.is_stale() || expired(job) || overdue(job));
-        let mut given_back = 0;
+        let (mut given_back, mut overnights) = (0, 0);
         for job in out {
             if !job.is_stale() && expired(&job) {
                 let verdict = expire(&job.route, &job.history, desk.store_time(now));
                 job.settle(verdict);
+            } else if !job.is_stale() && overnight(&job, now) {
+                overnights += 1;
+                go_home(job, desk, now);
             } else if !job.is_stale() {
                 given_back += 1;
                 job.settle(Verdict::GiveBack);
@@ -132,7 +147,50 @@ impl Taps {
             warn!(limit = %desk.limit.name, given_back,
                 "held for half of the broker's ack timeout; given back to the queue");
         }
+        if overnights > 0 {
+            info!(limit = %desk.limit.name, given_back = overnights,
+                "closed for longer than a message may be held; given back to the queue");
+        }
     }
+}
+
+/// Whether its route stays closed for longer than the message may be held. A consumer that was just
+/// cancelled must be gone, or what is given back would come again at once.
+fn overnight(job: &Job, now: Mono) -> bool {
+    let received = job.delivery.received();
+    let limit = job.route.policy.hold_limit;
+    let opening = job.route.door().opening();
+    opening.is_some_and(|opening| opening.since(received) > limit)
+        && now.since(received) >= CANCELLED
+}
+
+/// Back to the queue in closed hours. A message that has failed before goes by the wait ladder, for
+/// its attempts would be forgotten otherwise; the closed tap lets it come no earlier.
+fn go_home(job: Job, desk: &Desk, now: Mono) {
+    let opening = job.route.door().opening();
+    let verdict = if job.history.attempts > 0 {
+        let wait = opening.map_or(Duration::ZERO, |opening| opening.since(now));
+        later(&job.history, wait, desk.store_time(now))
+    } else {
+        Verdict::GiveBack
+    };
+    job.settle(verdict);
+}
+
+/// Closes the tap of a route whose hours are over, until shortly before its opening. Answers when to
+/// look again; `None` if the opening is so near that the tap is the limit's affair.
+fn shut(route: &Route, tap: &mut Tap, opening: Mono, now: Mono) -> Option<Mono> {
+    let hold = route.policy.max_hold.min(route.policy.hold_limit);
+    let wait = opening.since(now);
+    let near = if *tap == Tap::Open { hold } else { hold / 2 };
+    if wait <= near {
+        return None;
+    }
+    if *tap == Tap::Open {
+        info!(route = %route.name, for_ms = micros(wait) / 1000, "tap closed: closed hours");
+    }
+    turn(route, tap, Tap::Closed);
+    Some(opening - hold / 2)
 }
 
 /// The messages of a route that denies otherwise than by holding.

@@ -6,6 +6,7 @@
 
 pub mod clock;
 pub mod downstream;
+pub mod label;
 pub mod link;
 pub mod message;
 pub mod pace;

@@ -13,9 +13,10 @@ use serde::de::value::Error as PlainError;
 use super::fault::{Collector, Show};
 use super::path::KeyPath;
 use super::schema::{Key, Kind, Need, Shape, nearest};
-use super::text::Size;
+use super::text::{CostError, Costing, Size};
 use super::tree::{Node, Value};
-use crate::core::rate::{Rate, parse_duration};
+use crate::core::calendar::CalendarUnit;
+use crate::core::rate::{Rate, RateError, parse_duration};
 
 /// Whether the value may stay.
 type Fits = bool;
@@ -34,6 +35,7 @@ pub(super) fn conform(
         Shape::Named(inner) => named(node, inner, path, built_in, faults),
         Shape::Kinds { default, kinds } => kinds_of(node, *default, kinds, path, built_in, faults),
         Shape::List(inner) => list(node, inner, path, built_in, faults),
+        Shape::OneOrMore { most, of } => one_or_more(node, *most, of, path, built_in, faults),
         _ => match scalar(&node.value, shape) {
             Ok(()) => true,
             Err(message) => {
@@ -79,11 +81,44 @@ fn section(
     built_in: &Node,
     faults: &mut Collector<'_>,
 ) -> Fits {
+    section_of_kind(node, keys, &Kin::default(), path, built_in, faults)
+}
+
+/// The other kinds of a table, for keys that stand in the wrong one.
+#[derive(Default)]
+struct Kin {
+    own: &'static str,
+    all: &'static [Kind],
+}
+
+impl Kin {
+    /// What to say of a key that this kind does not have and others do.
+    fn hint(&self, name: &str) -> Option<String> {
+        let has = |kind: &&Kind| kind.keys.iter().any(|key| key.name == name);
+        let others: Vec<_> = self.all.iter().filter(has).map(|kind| kind.name).collect();
+        let own = self.own;
+        (!others.is_empty()).then(|| {
+            format!(
+                "the kind {own} has no such key; kinds that have it: {}",
+                others.join(", ")
+            )
+        })
+    }
+}
+
+fn section_of_kind(
+    node: &mut Node,
+    keys: &'static [Key],
+    kin: &Kin,
+    path: &KeyPath,
+    built_in: &Node,
+    faults: &mut Collector<'_>,
+) -> Fits {
     let table = node.clone_places();
     let Some(entries) = entries_of(node, path, faults) else {
         return false;
     };
-    unknown(entries, keys.iter().map(|key| key.name), path, faults);
+    unknown(entries, kin, keys.iter().map(|key| key.name), path, faults);
     for key in keys {
         let below = path.join(key.name);
         let Some(value) = entries.get_mut(key.name) else {
@@ -123,6 +158,7 @@ fn stand_in(entries: &mut BTreeMap<String, Node>, key: &Key, path: &KeyPath, bui
 
 fn unknown(
     entries: &mut BTreeMap<String, Node>,
+    kin: &Kin,
     known: impl Iterator<Item = &'static str> + Clone,
     path: &KeyPath,
     faults: &mut Collector<'_>,
@@ -131,14 +167,16 @@ fn unknown(
         if known.clone().any(|key| key == name) {
             return true;
         }
-        let hint = nearest(name, known.clone()).map_or_else(
-            || {
-                let names: Vec<_> = known.clone().collect();
-                format!("known here: {}", names.join(", "))
-            },
-            |near| format!("did you mean `{near}`?"),
-        );
-        let message = format!("unknown key; {hint}");
+        let message = kin.hint(name).unwrap_or_else(|| {
+            let hint = nearest(name, known.clone()).map_or_else(
+                || {
+                    let names: Vec<_> = known.clone().collect();
+                    format!("known here: {}", names.join(", "))
+                },
+                |near| format!("did you mean `{near}`?"),
+            );
+            format!("unknown key; {hint}")
+        });
         faults.broken(node, &path.join(name), Show::Key, message);
         false
     });
@@ -202,7 +240,11 @@ fn kinds_of(
     let Some(kind) = found else {
         return false;
     };
-    section(node, kind.keys, path, built_in, faults);
+    let kin = Kin {
+        own: kind.name,
+        all: kinds,
+    };
+    section_of_kind(node, kind.keys, &kin, path, built_in, faults);
     if let Value::Table(entries) = &mut node.value {
         let name = Node::absent(Value::Text(kind.name.to_owned()));
         entries.insert("kind".to_owned(), name);
@@ -232,6 +274,26 @@ fn list(
     fits
 }
 
+fn one_or_more(
+    node: &mut Node,
+    most: usize,
+    inner: &'static Shape,
+    path: &KeyPath,
+    built_in: &Node,
+    faults: &mut Collector<'_>,
+) -> Fits {
+    let Value::List(elements) = &node.value else {
+        return conform(node, inner, path, built_in, faults);
+    };
+    let length = elements.len();
+    if (1..=most).contains(&length) {
+        return list(node, inner, path, built_in, faults);
+    }
+    let message = format!("{length} elements in this list; write 1 to {most}, or leave it out");
+    faults.broken(node, path, shown(inner), message);
+    false
+}
+
 /// A value as it would be written, for messages.
 fn literal(value: &Value) -> String {
     match value {
@@ -255,7 +317,9 @@ fn scalar(value: &Value, shape: &Shape) -> Result<(), String> {
             is_text(value)
         }
         Shape::Rate => {
-            written.parse::<Rate>().map_err(|e| e.to_string())?;
+            written
+                .parse::<Rate>()
+                .map_err(|e| not_by_the_calendar(&e))?;
             is_text(value)
         }
         Shape::Size => {
@@ -266,6 +330,9 @@ fn scalar(value: &Value, shape: &Shape) -> Result<(), String> {
         }
         Shape::Whole { min, max } => match value {
             Value::Whole(number) if (min..=max).contains(&number) => Ok(()),
+            Value::Other(what) => Err(format!(
+                "{what} does not fit; a whole number from {min} to {max} is needed"
+            )),
             _ => Err(format!(
                 "`{written}` does not fit; a whole number from {min} to {max} is needed"
             )),
@@ -275,7 +342,27 @@ fn scalar(value: &Value, shape: &Shape) -> Result<(), String> {
             _ => Err(format!("`{written}` is no flag; write true or false")),
         },
         Shape::Choice(words) => choice(&written, words),
+        Shape::Form(check) => is_text(value).and_then(|()| check(&written)),
+        Shape::Cost => match value {
+            Value::Text(_) | Value::Whole(_) => {
+                let read = written.parse::<Costing>();
+                read.map(drop).map_err(|e| e.to_string())
+            }
+            _ => Err(CostError::of(&written).to_string()),
+        },
         _ => is_text(value),
+    }
+}
+
+/// Why a text is no rate; where it is one by the calendar, which kind takes it.
+fn not_by_the_calendar(error: &RateError) -> String {
+    match error {
+        RateError::Window(window, _) if window.parse::<CalendarUnit>().is_ok() => {
+            format!(
+                "window `{window}`: only kind = \"fixed_window\" goes by the calendar; write a duration, such as \"1s\" or \"1d\""
+            )
+        }
+        error => error.to_string(),
     }
 }
 

@@ -91,9 +91,9 @@ fn chosen_name(table: Option<&Node>, step: &str, inner: &Shape) -> Result<String
         .filter(|name| flat(name) == flat(step))
         .collect();
     match names[..] {
-        [] if inner.is_table() => Ok(step.to_owned()),
         // A header: its name has hyphens where a variable can only have underscores.
-        [] => Ok(step.replace('_', "-")),
+        [] if matches!(inner, Shape::Hidden) => Ok(step.replace('_', "-")),
+        [] => Ok(step.to_owned()),
         [name] => Ok(name.clone()),
         _ => {
             let names: Vec<_> = names.iter().map(|name| format!("`{name}`")).collect();
@@ -160,13 +160,15 @@ fn nest(steps: &[String], origin: &Arc<str>, value: Node) -> Node {
 fn read(text: &str, shape: &Shape, origin: &Arc<str>) -> Node {
     let trimmed = text.trim();
     let value = match shape {
-        Shape::Whole { .. } => trimmed.parse().map_or_else(|_| text_of(text), Value::Whole),
+        Shape::Whole { .. } | Shape::Cost => {
+            trimmed.parse().map_or_else(|_| text_of(text), Value::Whole)
+        }
         Shape::Flag => match trimmed {
             "true" => Value::Flag(true),
             "false" => Value::Flag(false),
             _ => text_of(text),
         },
-        Shape::List(_) => {
+        Shape::List(_) | Shape::OneOrMore { .. } => {
             let elements = elements(trimmed).into_iter();
             Value::List(
                 elements

@@ -17,6 +17,7 @@ mod show;
 pub mod text;
 mod tree;
 pub mod types;
+pub mod window;
 
 #[cfg(test)]
 mod tests;

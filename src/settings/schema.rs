@@ -5,6 +5,9 @@
 //! once, and serde only sees what is right. Tests hold the tables, the types and `default.toml`
 //! together: the same keys, the same defaults.
 
+use std::fmt;
+use std::str::FromStr;
+
 /// What a value must be.
 pub(super) enum Shape {
     /// Free text.
@@ -25,8 +28,14 @@ pub(super) enum Shape {
     Flag,
     /// One of these words.
     Choice(&'static [&'static str]),
+    /// A text in a form of its own; the function says what is wrong with another one.
+    Form(fn(&str) -> Result<(), String>),
+    /// A whole number of units, or a template that makes one.
+    Cost,
     /// A list of these.
     List(&'static Self),
+    /// One of these, or a list of 1 to `most`.
+    OneOrMore { most: usize, of: &'static Self },
     /// A table with these keys.
     Section(&'static [Key]),
     /// A table with names that the operator chose.
@@ -65,13 +74,41 @@ pub(super) enum Need {
 
 use Need::{BuiltIn, Default, Optional, Required};
 use Shape::{
-    Choice, Flag, Hidden, Kinds, Length, List, Named, Rate, Section, Size, Text, Url, Whole,
+    Choice, Cost, Flag, Form, Hidden, Kinds, Length, List, Named, OneOrMore, Rate, Section, Size,
+    Text, Url, Whole,
 };
+
+use super::text::{MAX_DAYS, MAX_RANGES, Percent};
+use super::types::MAX_PRIORITY;
+use super::window::WindowRate;
+use crate::core::hours::{Days, HourRange};
+use crate::core::rate::MAX_UNITS;
+use crate::core::zone::Zone;
 
 const fn key(name: &'static str, shape: Shape, need: Need) -> Key {
     Key { name, shape, need }
 }
 
+/// A text that `T` reads.
+const fn form<T: FromStr<Err: fmt::Display>>() -> Shape {
+    Form(|text| {
+        let read = text.parse::<T>();
+        read.map(drop).map_err(|error| error.to_string())
+    })
+}
+
+const ZONE: Shape = Form(|name| {
+    let zone = Zone::named(name);
+    zone.map(drop).map_err(|error| error.to_string())
+});
+const UNITS: Shape = Whole {
+    min: 1,
+    max: MAX_UNITS as i64,
+};
+const UNITS_OR_NONE: Shape = Whole {
+    min: 0,
+    max: MAX_UNITS as i64,
+};
 const SPAN: Shape = Length { zero: false };
 const SPAN_OR_ZERO: Shape = Length { zero: true };
 
@@ -125,16 +162,93 @@ pub(super) const EMBEDDED: &[Key] = &[key("input", Text, BuiltIn), key("leftover
 
 static LIMIT: Shape = Kinds {
     default: Some("paced"),
-    kinds: &[Kind {
-        name: "paced",
-        keys: PACED,
-    }],
+    kinds: &[
+        kind("paced", PACED),
+        kind("gcra", GCRA),
+        kind("token_bucket", TOKEN_BUCKET),
+        kind("fixed_window", FIXED_WINDOW),
+        kind("sliding_log", SLIDING_LOG),
+        kind("concurrency", CONCURRENCY),
+    ],
 };
+
+const fn kind(name: &'static str, keys: &'static [Key]) -> Kind {
+    Kind { name, keys }
+}
 
 pub(super) const PACED: &[Key] = &[
     key("rate", Rate, Required("\"400/1s\"")),
     key("headroom", SPAN_OR_ZERO, Default("\"5ms\"")),
     key("horizon", SPAN, Default("\"120ms\"")),
+    key("cost", Cost, Default("1")),
+    key("max_cost", UNITS, Optional),
+    key("reserve", form::<Percent>(), Optional),
+    key(
+        "reserve_priority",
+        Whole {
+            min: 1,
+            max: MAX_PRIORITY as i64,
+        },
+        Default("5"),
+    ),
+];
+
+const LOST_STATE: Shape = Choice(&["closed", "open"]);
+
+pub(super) const GCRA: &[Key] = &[
+    key("rate", Rate, Required("\"30/1s\"")),
+    key("burst", UNITS_OR_NONE, Default("0")),
+    key("key", Text, Optional),
+    key("cost", Cost, Default("1")),
+    key("headroom", SPAN_OR_ZERO, Optional),
+    key("lost_state", LOST_STATE, Default("\"closed\"")),
+];
+
+pub(super) const TOKEN_BUCKET: &[Key] = &[
+    key("capacity", UNITS, Required("100")),
+    key("refill", UNITS, Required("10")),
+    key("interval", SPAN, Required("\"1s\"")),
+    key("continuous", Flag, Default("true")),
+    key("start", Choice(&["full", "empty"]), Default("\"full\"")),
+    key("borrow", UNITS_OR_NONE, Default("0")),
+    key("key", Text, Optional),
+    key("cost", Cost, Default("1")),
+    key("headroom", SPAN_OR_ZERO, Optional),
+    key("lost_state", LOST_STATE, Default("\"closed\"")),
+];
+
+pub(super) const FIXED_WINDOW: &[Key] = &[
+    key("rate", form::<WindowRate>(), Required("\"10/1d\"")),
+    key("aligned", Flag, Default("false")),
+    key("timezone", ZONE, Optional),
+    key("key", Text, Optional),
+    key("cost", Cost, Default("1")),
+    key("headroom", SPAN_OR_ZERO, Optional),
+    key("lost_state", LOST_STATE, Default("\"closed\"")),
+];
+
+pub(super) const SLIDING_LOG: &[Key] = &[
+    key("rate", Rate, Required("\"5/1h\"")),
+    key("key", Text, Optional),
+    key("cost", Cost, Default("1")),
+    key("headroom", SPAN_OR_ZERO, Optional),
+    key("lost_state", LOST_STATE, Default("\"closed\"")),
+];
+
+pub(super) const CONCURRENCY: &[Key] = &[
+    key(
+        "limit",
+        Whole {
+            min: 1,
+            max: 10_000,
+        },
+        Required("10"),
+    ),
+    key("lease", SPAN, Default("\"30s\"")),
+    key("key", Text, Optional),
+    key("cost", Cost, Default("1")),
+    key("headroom", SPAN_OR_ZERO, Optional),
+    key("lost_state", LOST_STATE, Default("\"closed\"")),
 ];
 
 static ROUTE: Shape = Section(ROUTE_KEYS);
@@ -148,6 +262,25 @@ pub(super) const ROUTE_KEYS: &[Key] = &[
         Default("\"quorum\""),
     ),
     key("limits", List(&Text), Required("[\"provider\"]")),
+    key(
+        "priority",
+        Whole {
+            min: 0,
+            max: MAX_PRIORITY as i64,
+        },
+        Default("0"),
+    ),
+    key(
+        "on_invalid",
+        Choice(&["drop", "dead_letter"]),
+        Default("\"dead_letter\""),
+    ),
+    key("fair_by", Text, Optional),
+    key("weights", Named(&WEIGHT), Optional),
+    key("open", HOURS, Optional),
+    key("days", DAYS, Optional),
+    key("timezone", ZONE, Optional),
+    key("denied_headers", Flag, Default("false")),
     key(
         "prefetch",
         Whole {
@@ -184,6 +317,21 @@ pub(super) const ROUTE_KEYS: &[Key] = &[
         Required("{ kind = \"http\", url = \"http://127.0.0.1:8080/send\" }"),
     ),
 ];
+
+static WEIGHT: Shape = Whole {
+    min: 1,
+    max: 10_000,
+};
+
+const HOURS: Shape = OneOrMore {
+    most: MAX_RANGES,
+    of: &form::<HourRange>(),
+};
+
+const DAYS: Shape = OneOrMore {
+    most: MAX_DAYS,
+    of: &form::<Days>(),
+};
 
 pub(super) const RETRY: &[Key] = &[
     key("base", SPAN, Default("\"1s\"")),
@@ -299,7 +447,15 @@ pub(super) fn is_plain(name: &str) -> bool {
     let plain = |shape: &Shape| {
         matches!(
             shape,
-            Text | Length { .. } | Rate | Size | Whole { .. } | Flag | Choice(_)
+            Text | Length { .. }
+                | Rate
+                | Size
+                | Whole { .. }
+                | Flag
+                | Choice(_)
+                | Form(_)
+                | Cost
+                | OneOrMore { .. }
         )
     };
     holds(name, plain) == Some(true)

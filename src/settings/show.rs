@@ -136,7 +136,7 @@ fn value_of(node: &Node, shape: &Shape) -> String {
         (Value::Text(text), _) => quoted(text),
         (Value::Whole(number), _) => number.to_string(),
         (Value::Flag(flag), _) => flag.to_string(),
-        (Value::List(elements), Shape::List(inner)) => {
+        (Value::List(elements), Shape::List(inner) | Shape::OneOrMore { of: inner, .. }) => {
             let elements: Vec<_> = elements.iter().map(|e| value_of(e, inner)).collect();
             format!("[{}]", elements.join(", "))
         }

@@ -5,6 +5,7 @@
 
 use std::collections::BTreeMap;
 use std::fmt;
+use std::num::NonZeroU16;
 use std::path::PathBuf;
 use std::time::Duration;
 
@@ -12,8 +13,17 @@ use secrecy::SecretString;
 use serde::Deserialize;
 
 use super::secrets::Redacted;
-use super::text::{Length, Quota, Size};
+use super::text::{self, Hours, Length, Size, TemplateText};
+use crate::core::hours::{Days, HoursError, OpeningHours};
 use crate::core::rate::Rate;
+use crate::core::zone::Zone;
+
+mod limit;
+
+pub use limit::{
+    Concurrency, FixedWindow, Gcra, Limit, LostState, Paced, SlidingLog, Start, TokenBucket,
+    WindowStart,
+};
 
 /// Everything.
 #[derive(Clone, Debug, Deserialize)]
@@ -127,25 +137,6 @@ pub struct Embedded {
 }
 
 #[derive(Clone, Debug, Deserialize)]
-#[serde(tag = "kind", rename_all = "snake_case", deny_unknown_fields)]
-pub enum Limit {
-    Paced(Paced),
-}
-
-/// Slots at even distance, leased in batches.
-#[derive(Clone, Debug, Deserialize)]
-#[serde(deny_unknown_fields)]
-pub struct Paced {
-    pub rate: Quota,
-    /// How late a call may be, from its slot to its arrival. Costs `headroom / window` of the rate.
-    #[serde(default = "defaults::headroom")]
-    pub headroom: Length,
-    /// How far ahead slots are leased.
-    #[serde(default = "defaults::horizon")]
-    pub horizon: Length,
-}
-
-#[derive(Clone, Debug, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Route {
     pub queue: String,
@@ -156,7 +147,34 @@ pub struct Route {
     /// wait queues and the dead-letter queue.
     #[serde(default)]
     pub queue_type: QueueType,
+    /// The limits that each message must pass, all of them: 1 to [`MAX_LIMITS`], at most one of
+    /// them paced.
     pub limits: Vec<String>,
+    /// From 0 to 9: routes of a higher one go first where they share a limit. Within the same one
+    /// the AMQP priority of the messages decides.
+    #[serde(default)]
+    pub priority: u8,
+    /// What becomes of a message that a limit cannot count: a field for a key or a cost is
+    /// missing, the cost is no whole number from 1, or it can never fit.
+    #[serde(default)]
+    pub on_invalid: OnInvalid,
+    /// Whose message it is: tenants share what there is by their weights.
+    pub fair_by: Option<TemplateText>,
+    /// Weights by tenant; 1 for all others.
+    #[serde(default)]
+    pub weights: BTreeMap<String, NonZeroU16>,
+    /// When messages may be sent; absent: always.
+    pub open: Option<Hours>,
+    /// On which days. A range over midnight belongs to the day on which it begins.
+    #[serde(default, deserialize_with = "text::days")]
+    pub days: Option<Days>,
+    /// Whose clock `open` and `days` follow; absent: UTC.
+    #[serde(default, deserialize_with = "text::zone")]
+    pub timezone: Option<Zone>,
+    /// Write the limit, what remains of it, and when it frees up into headers of a message that is
+    /// parked or dead because of a denial.
+    #[serde(default)]
+    pub denied_headers: bool,
     /// How many messages a replica holds; follows from rate, `max_hold` and latency if absent.
     pub prefetch: Option<u16>,
     /// The longest that a message waits in memory for a time that is known.
@@ -209,6 +227,22 @@ pub enum OnExpired {
     #[default]
     DeadLetter,
 }
+
+/// What becomes of a message that a limit cannot count.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum OnInvalid {
+    Drop,
+    #[default]
+    DeadLetter,
+}
+
+/// The most limits that a route may name: each message asks all of them in one call.
+pub const MAX_LIMITS: usize = 8;
+/// The highest priority of a route, as RabbitMQ advises for messages.
+pub const MAX_PRIORITY: u8 = 9;
+/// What a route without a paced limit holds if it does not say: nothing tells how fast it goes.
+const UNPACED_PREFETCH: u16 = 500;
 
 /// Exponential backoff with full jitter: attempt n waits a random time up to `base * 2^(n-1)`.
 #[derive(Clone, Debug, Deserialize)]
@@ -333,6 +367,26 @@ pub struct Bearer {
 }
 
 impl Route {
+    /// The weight of a tenant.
+    #[must_use]
+    pub fn weight_of(&self, tenant: &str) -> NonZeroU16 {
+        self.weights.get(tenant).copied().unwrap_or(NonZeroU16::MIN)
+    }
+
+    /// When messages may be sent; `None`: always. Days without hours are whole days.
+    ///
+    /// # Errors
+    /// Never for a route that was loaded: its hours have a range.
+    pub fn opening_hours(&self) -> Result<Option<OpeningHours>, HoursError> {
+        if self.open.is_none() && self.days.is_none() {
+            return Ok(None);
+        }
+        let whole_day = || "00:00-24:00".parse().map(|range| Hours(vec![range]));
+        let hours = self.open.clone().map_or_else(whole_day, Ok)?;
+        let zone = self.timezone.clone().unwrap_or_else(Zone::utc);
+        OpeningHours::new(&hours.0, self.days.unwrap_or_default(), zone).map(Some)
+    }
+
     /// The call timeout of the route's downstream.
     #[must_use]
     pub fn call_timeout(&self) -> Duration {
@@ -347,6 +401,12 @@ impl Route {
         match &self.downstream {
             Downstream::Http(http) => http.latency.get(),
         }
+    }
+
+    /// The prefetch of a route without a paced limit: as configured, or 500.
+    #[must_use]
+    pub fn prefetch_unpaced(&self) -> u16 {
+        self.prefetch.unwrap_or(UNPACED_PREFETCH)
     }
 
     /// The prefetch that is in force: as configured, or what keeps `rate` busy while messages
@@ -369,12 +429,6 @@ mod defaults {
 
     use super::super::text::{Length, Size};
 
-    pub(super) const fn headroom() -> Length {
-        Length(Duration::from_millis(5))
-    }
-    pub(super) const fn horizon() -> Length {
-        Length(crate::core::schedule::DEFAULT_HORIZON)
-    }
     pub(super) const fn max_hold() -> Length {
         Length(Duration::from_secs(1))
     }

@@ -73,6 +73,8 @@ pub struct RouteMeters {
     pub maybe_delivered: Counter,
     /// 1 while the tap is open, 0 while it is closed.
     pub tap_open: Gauge,
+    /// 1 in closed hours, 0 in opening hours or without any.
+    pub closed: Gauge,
     /// Seconds from receipt to call.
     pub age_seconds: Histogram,
 }
@@ -95,6 +97,7 @@ impl RouteMeters {
             redelivered: counter(&names::REDELIVERED, &labels),
             maybe_delivered: counter(&names::MAYBE_DELIVERED, &labels),
             tap_open: gauge(&names::TAP_OPEN, &labels),
+            closed: gauge(&names::CLOSED, &labels),
             age_seconds: histogram(&names::AGE, &labels),
         }
     }

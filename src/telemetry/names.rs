@@ -160,6 +160,11 @@ pub const TAP_OPEN: Metric = gauge(
     ROUTE,
     "1 while the route consumes its queue, 0 while its tap is closed.",
 );
+pub const CLOSED: Metric = gauge(
+    "sluiced_closed",
+    ROUTE,
+    "1 in the closed hours of the route, 0 in its opening hours or without any.",
+);
 pub const AGE: Metric = histogram(
     "sluiced_age_seconds",
     ROUTE,
@@ -265,6 +270,7 @@ pub const ALL: &[Metric] = &[
     REDELIVERED,
     MAYBE_DELIVERED,
     TAP_OPEN,
+    CLOSED,
     AGE,
     PERMITS,
     SLOTS_LEASED,

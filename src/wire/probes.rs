@@ -5,6 +5,7 @@ use std::time::Duration;
 
 use futures::FutureExt as _;
 
+use super::unbuilt::unbuilt;
 use super::{http_options, rabbit_options, redis_options, route_options};
 use crate::cli::check::Probe;
 use crate::downstream::{HttpDownstream, HttpOptions};
@@ -31,7 +32,7 @@ pub fn misfits(loaded: &Loaded) -> Faults {
             }
         }
     });
-    loaded.faults(found)
+    loaded.faults(found.chain(unbuilt(&loaded.settings)))
 }
 
 /// What `sluiced check --connect` tries: the backends in use, each bounded, none changed. A URL or

@@ -10,6 +10,7 @@ mod support;
 mod denied;
 mod fate;
 mod frozen;
+mod hours;
 mod shared;
 
 use std::time::Duration;

@@ -1,26 +1,13 @@
 //! The HTTP downstream: URL, method, headers, templates, outcomes, auth.
 
 use http::{HeaderName, HeaderValue, Method};
-use minijinja::Environment;
 use url::Url;
 
 use super::Checks;
 use crate::core::rate::Span;
 use crate::settings::path::KeyPath;
-use crate::settings::schema::nearest;
 use crate::settings::types::{Auth, Http, Outcomes};
 
-/// What a template may use.
-const VARIABLES: [&str; 8] = [
-    "body",
-    "headers",
-    "properties",
-    "routing_key",
-    "exchange",
-    "message_id",
-    "route",
-    "attempt",
-];
 /// Headers that follow from the body and the connection.
 const OWN_HEADERS: [&str; 3] = ["connection", "content-length", "transfer-encoding"];
 
@@ -30,7 +17,7 @@ impl Checks<'_, '_> {
         self.method(&path.join("method"), &http.method);
         self.headers(path, http);
         if let Some(body) = &http.body {
-            self.template(&path.join("body"), body);
+            self.hidden_template(&path.join("body"), body);
         }
         if let Some(auth) = &http.auth {
             self.auth(&path.join("auth"), auth);
@@ -51,7 +38,7 @@ impl Checks<'_, '_> {
             );
             return;
         }
-        self.template(path, text);
+        self.hidden_template(path, text);
         if ["{{", "{%", "{#"].iter().any(|tag| text.contains(tag)) {
             let authority = lower.split('/').nth(2).unwrap_or_default();
             if authority.contains('{') {
@@ -104,44 +91,7 @@ impl Checks<'_, '_> {
                 let message = "a header's value must be visible ASCII on one line";
                 self.hidden_error(std::slice::from_ref(&at), message);
             }
-            self.template(&at, value);
-        }
-    }
-
-    /// Compiles a template; neither it nor its value is shown, for it may hold a key.
-    fn template(&mut self, path: &KeyPath, text: &str) {
-        let at = std::slice::from_ref(path);
-        let mut environment = Environment::new();
-        // It would print the whole message; the downstream takes it out as well.
-        environment.remove_global("debug");
-        match environment.template_from_str(text) {
-            Err(error) => {
-                let detail = error
-                    .detail()
-                    .map_or_else(|| error.kind().to_string(), str::to_owned);
-                let line = error.line().unwrap_or(1);
-                let message = format!(
-                    "this template is wrong in line {line}: {detail}; write {{{{ body.field }}}} for a value"
-                );
-                self.hidden_error(at, message);
-            }
-            Ok(template) => {
-                let mut unknown: Vec<_> = template
-                    .undeclared_variables(false)
-                    .into_iter()
-                    .filter(|name| {
-                        !VARIABLES.contains(&name.as_str()) && !is_global(&environment, name)
-                    })
-                    .collect();
-                unknown.sort();
-                for name in unknown {
-                    let hint = nearest(&name, VARIABLES).map_or_else(
-                        || format!("known: {}", VARIABLES.join(", ")),
-                        |near| format!("did you mean `{near}`?"),
-                    );
-                    self.hidden_error(at, format!("templates know no `{name}`; {hint}"));
-                }
-            }
+            self.hidden_template(&at, value);
         }
     }
 
@@ -237,11 +187,6 @@ impl Checks<'_, '_> {
             self.error(&paths, message);
         }
     }
-}
-
-/// Whether the environment itself knows the name (`range`, `dict`, …).
-fn is_global(environment: &Environment<'_>, name: &str) -> bool {
-    environment.globals().any(|(known, _)| known == name)
 }
 
 fn is_outcome(entry: &str) -> bool {

@@ -3,11 +3,14 @@
 //! Each check says what is wrong and what would be right, and names every key that it looked at:
 //! the collector drops a complaint about a value that is only a stand-in for a broken one.
 
+mod budgets;
 mod files;
 mod http;
 mod limits;
 mod routes;
 mod sections;
+mod templates;
+mod turns;
 
 use super::fault::{Collector, Severity, Show};
 use super::path::KeyPath;
@@ -39,19 +42,17 @@ pub(super) fn run(settings: &Settings, root: &Node, secrets: &Secrets, faults: &
 impl Checks<'_, '_> {
     /// A fault at the first of `paths` that also looked at the others.
     fn error(&mut self, paths: &[KeyPath], message: impl Into<String>) {
-        self.faults.cross(
-            Severity::Error,
-            self.root,
-            paths,
-            Show::Value,
-            message.into(),
-        );
+        self.fault(paths, Show::Value, message);
     }
 
     /// The same, where the value may be a secret.
     fn hidden_error(&mut self, paths: &[KeyPath], message: impl Into<String>) {
+        self.fault(paths, Show::Key, message);
+    }
+
+    fn fault(&mut self, paths: &[KeyPath], show: Show, message: impl Into<String>) {
         self.faults
-            .cross(Severity::Error, self.root, paths, Show::Key, message.into());
+            .cross(Severity::Error, self.root, paths, show, message.into());
     }
 
     fn warning(&mut self, paths: &[KeyPath], message: impl Into<String>) {

@@ -7,7 +7,7 @@ use super::Checks;
 use crate::core::rate::{Rate, Span};
 use crate::settings::path::KeyPath;
 use crate::settings::schema::nearest;
-use crate::settings::types::{Downstream, Limit, QueueBackend, Route};
+use crate::settings::types::{Downstream, Limit, MAX_LIMITS, QueueBackend, Route};
 
 impl Checks<'_, '_> {
     pub(super) fn routes(&mut self) {
@@ -27,6 +27,7 @@ impl Checks<'_, '_> {
                 self.prefetch(&path, route, &limit, rate);
             }
             self.times(&path, route);
+            self.turns(&path, route);
             match &route.downstream {
                 Downstream::Http(http) => self.http(&path.join("downstream"), http),
             }
@@ -59,7 +60,7 @@ impl Checks<'_, '_> {
         }
     }
 
-    /// The one paced limit of a route, or the reasons why there is none.
+    /// The paced limit of a route and its rate, if it has one and all of its limits are right.
     fn limits_of(&mut self, path: &KeyPath, route: &Route) -> Option<(String, Rate)> {
         let at = path.join("limits");
         let limits = &self.settings.limits;
@@ -80,21 +81,35 @@ impl Checks<'_, '_> {
                     self.error(&[element], format!("`{name}` is named twice; name it once"));
                 }
                 Some(Limit::Paced(limit)) => paced.push((name.clone(), limit.rate.0)),
+                Some(_) => {}
             }
         }
-        let defined = route.limits.iter().all(|name| limits.contains_key(name));
-        if defined && paced.len() != 1 {
+        let count = route.limits.len();
+        let wrong = if count == 0 {
+            Some(
+                "no limit: nothing would hold the calls of this route back; write [\"NAME\"]"
+                    .to_owned(),
+            )
+        } else if count > MAX_LIMITS {
+            Some(format!(
+                "{count} limits: a message asks all of them at once, and {MAX_LIMITS} is the most; leave some out"
+            ))
+        } else if paced.len() > 1 {
             let names: Vec<_> = paced.iter().map(|(name, _)| name.as_str()).collect();
-            let message = match names.len() {
-                0 => "no limit: this version needs exactly one paced limit per route; write [\"NAME\"]".to_owned(),
-                n => format!(
-                    "{n} paced limits ({}): this version supports exactly one per route; name one",
-                    names.join(", ")
-                ),
-            };
+            Some(format!(
+                "{} paced limits ({}): a message waits for one slot, so a route takes at most one; write kind = \"gcra\" for the others",
+                paced.len(),
+                names.join(", ")
+            ))
+        } else {
+            None
+        };
+        if let Some(message) = wrong {
             self.error(std::slice::from_ref(&at), message);
+            return None;
         }
-        paced.pop().filter(|_| paced.is_empty() && defined)
+        let defined = route.limits.iter().all(|name| limits.contains_key(name));
+        paced.pop().filter(|_| defined)
     }
 
     fn prefetch(&mut self, path: &KeyPath, route: &Route, limit: &str, rate: Rate) {

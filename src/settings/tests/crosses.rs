@@ -207,7 +207,7 @@ fn routes_two_limits() {
             "[\"provider\", \"b\"]\n[limits.b]\nrate = \"1/1s\""
         ),
         [
-            "a.toml:6:10: routes.sms.limits: 2 paced limits (provider, b): this version supports exactly one per route; name one"
+            "a.toml:6:10: routes.sms.limits: 2 paced limits (provider, b): a message waits for one slot, so a route takes at most one; write kind = \"gcra\" for the others"
         ]
     );
 }
@@ -226,7 +226,7 @@ fn routes_no_limit() {
         changed("[\"provider\"]", "[]"),
         [
             "a.toml:1:9: warning: limits.provider: no route uses this limit; name it in `routes.sms.limits` or take it out",
-            "a.toml:6:10: routes.sms.limits: no limit: this version needs exactly one paced limit per route; write [\"NAME\"]"
+            "a.toml:6:10: routes.sms.limits: no limit: nothing would hold the calls of this route back; write [\"NAME\"]"
         ]
     );
 }

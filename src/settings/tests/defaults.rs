@@ -11,8 +11,8 @@ use crate::settings::load::DEFAULTS;
 use crate::settings::schema::{self, Key, Need, ROOT, Shape};
 use crate::settings::tree;
 use crate::settings::types::{
-    Admin, Backend, Basic, Bearer, Embedded, Http, Log, Outcomes, Paced, RabbitMq, Redis, Retry,
-    Route, Service, Settings,
+    Admin, Backend, Basic, Bearer, Concurrency, Embedded, FixedWindow, Gcra, Http, Log, Outcomes,
+    Paced, RabbitMq, Redis, Retry, Route, Service, Settings, SlidingLog, TokenBucket,
 };
 
 /// `default.toml` with its examples switched on.
@@ -105,7 +105,9 @@ fn every_key_has_a_comment() {
         if pair[1].starts_with("#[routes.mail]") {
             return;
         }
-        let named = pair[0].contains(".headers]") || pair[0].contains(".auth]");
+        let named = [".headers]", ".auth]", ".weights]"]
+            .iter()
+            .any(|table| pair[0].contains(table));
         let key = pair[1].split_once(" = ").is_some_and(|(key, _)| {
             let key = key.strip_prefix('#').unwrap_or(key);
             key.chars().all(|c| c.is_ascii_lowercase() || c == '_')
@@ -121,7 +123,11 @@ fn compare(node: &tree::Node, shape: &Shape, path: &str) {
     };
     let keys: Vec<&Key> = match shape {
         Shape::Section(keys) => keys.iter().collect(),
-        Shape::Kinds { kinds, .. } => kinds.iter().flat_map(|kind| kind.keys).collect(),
+        Shape::Kinds { kinds, .. } => {
+            let kind = entries.get("kind").and_then(tree::Node::text);
+            let kinds = kinds.iter().filter(|known| Some(known.name) == kind);
+            kinds.flat_map(|kind| kind.keys).collect()
+        }
         _ => Vec::new(),
     };
     for (name, child) in entries {
@@ -156,7 +162,25 @@ fn built_in(node: &tree::Node, shape: &Shape, path: &str) {
 /// What the schema calls a default is what the types do without the key.
 #[test]
 fn the_schema_and_the_types_have_the_same_defaults() {
-    let plain = Files::new(&[GOOD]).load(&[]).expect("it loads");
+    let kinds = [
+        ("gcra", schema::GCRA),
+        ("token_bucket", schema::TOKEN_BUCKET),
+        ("fixed_window", schema::FIXED_WINDOW),
+        ("sliding_log", schema::SLIDING_LOG),
+        ("concurrency", schema::CONCURRENCY),
+    ];
+    let required = |keys: &[Key]| -> String {
+        let lines = keys.iter().filter_map(|key| match key.need {
+            Need::Required(value) => Some(format!("{} = {value}\n", key.name)),
+            _ => None,
+        });
+        lines.collect()
+    };
+    let bare: String = kinds
+        .iter()
+        .map(|(kind, keys)| format!("[limits.{kind}]\nkind = \"{kind}\"\n{}", required(keys)))
+        .collect();
+    let plain = Files::new(&[GOOD, &bare]).load(&[]).expect("it loads");
     let mut text = String::new();
     let mut write = |header: &str, keys: &[Key]| {
         text.push_str(&format!("{header}\n"));
@@ -168,6 +192,9 @@ fn the_schema_and_the_types_have_the_same_defaults() {
             }
         }
     };
+    for (kind, keys) in kinds {
+        write(&format!("[limits.{kind}]\nkind = \"{kind}\""), keys);
+    }
     write("[limits.provider]", schema::PACED);
     write("[routes.sms]", schema::ROUTE_KEYS);
     write("[routes.sms.retry]", schema::RETRY);
@@ -230,6 +257,11 @@ fn the_schema_and_the_types_have_the_same_keys() {
     same_fields::<Backend>(schema::BACKEND);
     same_fields::<Embedded>(schema::EMBEDDED);
     same_fields::<Paced>(schema::PACED);
+    same_fields::<Gcra>(schema::GCRA);
+    same_fields::<TokenBucket>(schema::TOKEN_BUCKET);
+    same_fields::<FixedWindow>(schema::FIXED_WINDOW);
+    same_fields::<SlidingLog>(schema::SLIDING_LOG);
+    same_fields::<Concurrency>(schema::CONCURRENCY);
     same_fields::<Route>(schema::ROUTE_KEYS);
     same_fields::<Retry>(schema::RETRY);
     same_fields::<Http>(schema::HTTP);

@@ -3,6 +3,8 @@
 mod crosses;
 mod defaults;
 mod layers;
+mod limits;
+mod routes;
 mod secrecy;
 mod shapes;
 

@@ -15,7 +15,7 @@ fn message(body: &str) -> Message {
 
 fn render(source: &str, message: &Message) -> Result<String, Undecodable> {
     let mut templates = Templates::new();
-    let template = templates.add("body", "body", source).unwrap();
+    let template = templates.add("body", source).unwrap();
     templates.render(&template, &templates.context(message, FACTS)?)
 }
 
@@ -191,22 +191,129 @@ fn values_can_be_made_safe_for_where_they_go() {
 
 #[test]
 fn wrong_templates_are_found_when_they_are_compiled() {
-    for (source, part) in [
-        ("{{ body.to", "syntax error in line 1"),
-        ("{{ boddy.to }}", "there is no variable `boddy`"),
-        ("{{ debug() }}", "there is no variable `debug`"),
+    let syntax = WrongTemplate::Syntax {
+        line: 1,
+        detail: "unexpected end of input, expected end of variable block".to_owned(),
+    };
+    let unknown = |name: &str| WrongTemplate::Variable(name.to_owned());
+    for (source, fault) in [
+        ("{{ body.to", syntax),
+        ("{{ boddy.to }}", unknown("boddy")),
+        ("{{ debug() }}", unknown("debug")),
     ] {
-        let error = Templates::new().add("url", "url", source).unwrap_err();
-        assert_eq!(error.key, "url");
-        assert!(error.why.contains(part), "{error}");
+        let error = Templates::new().add("url", source).unwrap_err();
+        assert_eq!(error, fault);
+        assert_eq!(check(source), [fault]);
     }
-    assert!(
-        Templates::new()
-            .add(
-                "b",
-                "b",
-                "{% for i in range(2) %}{{ i }}{% endfor %}{% set x = 1 %}{{ x }}"
-            )
-            .is_ok()
+    assert_eq!(check("{{ b }} {{ a }}"), [unknown("a"), unknown("b")]);
+    let fine = "{% for i in range(2) %}{{ i }}{% endfor %}{% set x = 1 %}{{ x }}";
+    assert!(Templates::new().add("b", fine).is_ok());
+    assert_eq!(check(fine), []);
+}
+
+#[test]
+fn unknown_filters_and_options_are_found_when_they_are_compiled() {
+    let filter = |name: &str| WrongTemplate::Filter(name.to_owned());
+    for (source, names) in [
+        ("{{ body.x | sms_segmnts }}", vec!["sms_segmnts"]),
+        ("{{ body.x|upper|lenght|b }}", vec!["b", "lenght"]),
+        ("{% if body.x | nope %}{% endif %}", vec!["nope"]),
+        ("{{ 'a | no' }} | none {{ \"}} | no\" }}", vec![]),
+        ("{% raw %}{{ x | no }}{% endraw %}", vec![]),
+        ("{{ body.x | sms_segments | upper }}", vec![]),
+        ("{# {{ x | no }} #}{{ body.x|no2 }}", vec!["no2"]),
+        (r#"{{ "\" | no" ~ body.x|no2 }}"#, vec!["no2"]),
+    ] {
+        let wrong: Vec<_> = names.into_iter().map(filter).collect();
+        assert_eq!(check(source), wrong, "{source}");
+    }
+    for (source, why) in [
+        (
+            "{{ body.x | sms_segments(encoding='utf8') }}",
+            "sms_segments: encoding is \"auto\", \"gsm7\" or \"ucs2\"",
+        ),
+        (
+            "{{ body.x | sms_segments(reference=32) }}",
+            "sms_segments: reference is 8 or 16 (bits)",
+        ),
+        (
+            "{{ body.x | sms_segments(bits=8) }}",
+            "sms_segments: its options are encoding and reference",
+        ),
+        (
+            "{{ body | pointer('to/0') }}",
+            "pointer: a path starts with `/`, such as \"/to/0\"",
+        ),
+    ] {
+        let wrong = WrongTemplate::Option(why.to_owned());
+        assert_eq!(check(source), [wrong], "{source}");
+    }
+}
+
+#[test]
+fn pointers_lead_to_values() {
+    // The document of RFC 6901, section 5, as far as it differs from member to member.
+    let body = message(
+        r#"{"foo": ["bar", "baz"], "": 0, "a/b": 1, "m~n": 8, "~1": 9, "i": {"j": [{"k": "v"}]}}"#,
     );
+    for (path, text) in [
+        ("/foo/0", "bar"),
+        ("/foo/1", "baz"),
+        ("/", "0"),
+        ("/a~1b", "1"),
+        ("/m~0n", "8"),
+        ("/~01", "9"),
+        ("/i/j/0/k", "v"),
+    ] {
+        let source = format!("{{{{ body | pointer(\"{path}\") }}}}");
+        assert_eq!(render(&source, &body).unwrap(), text, "{path}");
+    }
+    for path in [
+        "/no", "/foo/2", "/foo/00", "/foo/-", "/foo/+1", "/foo/0/x", "/i/j/k",
+    ] {
+        let source = format!("{{{{ body | pointer(\"{path}\") }}}}");
+        let error = render(&source, &body).unwrap_err();
+        assert!(error.why.ends_with("is missing"), "{path}: {error}");
+        let source = format!("{{{{ body | pointer(\"{path}\") | default('-') }}}}");
+        assert_eq!(render(&source, &body).unwrap(), "-", "{path}");
+    }
+    assert_eq!(
+        render("{{ (body | pointer(\"\")).foo[1] }}", &body).unwrap(),
+        "baz"
+    );
+}
+
+#[test]
+fn segments_are_counted_as_the_options_say() {
+    let text = message(&format!(
+        r#"{{"t": "{}", "n": 5, "z": null}}"#,
+        "a".repeat(153 * 2)
+    ));
+    for (options, count) in [
+        ("", "2"),
+        ("(encoding=\"auto\")", "2"),
+        ("(encoding=\"ucs2\")", "5"),
+        ("(reference=16)", "3"),
+        ("(encoding=\"gsm7\", reference=8)", "2"),
+    ] {
+        let source = format!("{{{{ body.t | sms_segments{options} }}}}");
+        assert_eq!(render(&source, &text).unwrap(), count, "{options}");
+    }
+    assert_eq!(
+        render("{{ 2 * (body.t | sms_segments) }}", &text).unwrap(),
+        "4"
+    );
+    let why = |source| render(source, &text).unwrap_err().why;
+    assert!(why("{{ body.x | sms_segments }}").ends_with("is missing"));
+    assert!(why("{{ body.z | sms_segments }}").ends_with("is null"));
+    assert!(why("{{ body.n | sms_segments }}").contains("cannot be worked out"));
+}
+
+proptest::proptest! {
+    /// Whatever an operator writes, it is answered.
+    #[test]
+    fn any_text_can_be_looked_at(source in "[{}%|#'\"\\\\ a-c.é()-]{0,40}") {
+        let wrong = check(&source);
+        proptest::prop_assert_eq!(Templates::new().add("x", &source).is_err(), !wrong.is_empty());
+    }
 }

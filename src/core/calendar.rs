@@ -1,0 +1,272 @@
+//! Windows of the calendar: "10 a day" counted from local midnight to local midnight.
+//!
+//! The store knows no time zones. So a replica works out the next boundaries and passes them in;
+//! all replicas carry the same rules (`core::zone`) and come to the same ones.
+//!
+//! Windows are half open, without gaps between them, and none is empty. Where the local clock
+//! jumps:
+//! - a **second, minute or hour** begins whenever the local clock strikes it. When clocks go back
+//!   by an hour, the hour that comes twice is two windows; going forward, the skipped one is none.
+//!   A jump of half an hour (Lord Howe) leaves one window of 90 minutes: longer, never two in one
+//!   hour.
+//! - a **day, week or month** begins the first time that the local clock reaches its first
+//!   midnight, or jumps over it, and never begins twice. So a day has 23 to 25 hours as a rule, a
+//!   day without a midnight begins when the jump ends, and a day that a country skipped is none.
+//!   Weeks begin on Monday.
+
+use std::fmt;
+use std::str::FromStr;
+
+use jiff::ToSpan as _;
+use jiff::civil::{Date, Time, Weekday};
+
+use super::time::StoreTime;
+use super::zone::{Zone, second, store_time};
+
+/// What a window of the calendar is as long as.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum CalendarUnit {
+    Second,
+    Minute,
+    Hour,
+    Day,
+    Week,
+    Month,
+}
+
+/// A word that names no [`CalendarUnit`].
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[error("`{0}` is no window of the calendar; second, minute, hour, day, week and month are")]
+pub struct UnknownUnit(String);
+
+impl CalendarUnit {
+    /// The word for it in a rate: the `day` of `10/day`.
+    #[must_use]
+    pub const fn word(self) -> &'static str {
+        match self {
+            Self::Second => "second",
+            Self::Minute => "minute",
+            Self::Hour => "hour",
+            Self::Day => "day",
+            Self::Week => "week",
+            Self::Month => "month",
+        }
+    }
+
+    /// How it is counted.
+    const fn kind(self) -> Kind {
+        match self {
+            Self::Second => Kind::Strike(1),
+            Self::Minute => Kind::Strike(60),
+            Self::Hour => Kind::Strike(3600),
+            Self::Day => Kind::Dates(Dates::Day),
+            Self::Week => Kind::Dates(Dates::Week),
+            Self::Month => Kind::Dates(Dates::Month),
+        }
+    }
+}
+
+impl FromStr for CalendarUnit {
+    type Err = UnknownUnit;
+
+    fn from_str(text: &str) -> Result<Self, UnknownUnit> {
+        [
+            Self::Second,
+            Self::Minute,
+            Self::Hour,
+            Self::Day,
+            Self::Week,
+            Self::Month,
+        ]
+        .into_iter()
+        .find(|unit| unit.word() == text.trim())
+        .ok_or_else(|| UnknownUnit(text.trim().to_owned()))
+    }
+}
+
+impl fmt::Display for CalendarUnit {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(self.word())
+    }
+}
+
+enum Kind {
+    /// Whenever the seconds of the local clock are a multiple of this.
+    Strike(i64),
+    Dates(Dates),
+}
+
+#[derive(Clone, Copy)]
+enum Dates {
+    Day,
+    Week,
+    Month,
+}
+
+impl Dates {
+    /// The first date of the window that `date` lies in.
+    fn first(self, date: Date) -> Option<Date> {
+        match self {
+            Self::Day => Some(date),
+            Self::Week => {
+                let past = i64::from(date.weekday().since(Weekday::Monday));
+                date.checked_sub(past.days()).ok()
+            }
+            Self::Month => Some(date.first_of_month()),
+        }
+    }
+
+    /// The first date of the window after the one that begins on `first`.
+    fn next(self, first: Date) -> Option<Date> {
+        let length = match self {
+            Self::Day => 1.day(),
+            Self::Week => 1.week(),
+            Self::Month => 1.month(),
+        };
+        first.checked_add(length).ok()
+    }
+}
+
+/// One window.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Window {
+    /// Its first moment.
+    pub start: StoreTime,
+    /// The first moment after it.
+    pub end: StoreTime,
+}
+
+/// The windows of one unit in one zone.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Calendar {
+    pub unit: CalendarUnit,
+    pub zone: Zone,
+}
+
+impl Calendar {
+    /// The windows of `unit` in `zone`.
+    #[must_use]
+    pub const fn new(unit: CalendarUnit, zone: Zone) -> Self {
+        Self { unit, zone }
+    }
+
+    /// The window that `at` lies in.
+    #[must_use]
+    pub fn window(&self, at: StoreTime) -> Window {
+        let mut bounds = self.bounds(second(at));
+        let [start, end] = [(); 2].map(|()| store_time(bounds.next().unwrap_or_default()));
+        Window { start, end }
+    }
+
+    /// The boundaries of the window that `at` lies in and of those after it, `count` windows
+    /// together: `count + 1` boundaries, `b[0] <= at < b[1] < b[2] …`.
+    #[must_use]
+    pub fn windows_from(&self, at: StoreTime, count: usize) -> Vec<StoreTime> {
+        let bounds = self.bounds(second(at));
+        bounds.take(count + 1).map(store_time).collect()
+    }
+
+    /// The last boundary up to `at`, and all that follow. It never ends.
+    fn bounds(&self, at: i64) -> Box<dyn Iterator<Item = i64> + '_> {
+        match self.unit.kind() {
+            Kind::Strike(length) => {
+                let next = move |strike: &i64| Some(self.strike_after(*strike, length));
+                Box::new(std::iter::successors(
+                    Some(self.strike_until(at, length)),
+                    next,
+                ))
+            }
+            Kind::Dates(dates) => Box::new(DateBounds::new(&self.zone, dates, at)),
+        }
+    }
+
+    /// The last strike up to `at`.
+    fn strike_until(&self, mut at: i64, length: i64) -> i64 {
+        // Once for each change of the offset that lies between: hardly ever twice.
+        loop {
+            let strike = at - (at + self.zone.offset(at)).rem_euclid(length);
+            match self.zone.change_until(at) {
+                // The clock that struck then was not this one.
+                Some(change) if change > strike => at = change - 1,
+                _ => return strike,
+            }
+        }
+    }
+
+    /// The first strike after `at`.
+    fn strike_after(&self, mut at: i64, length: i64) -> i64 {
+        loop {
+            let strike = at + length - (at + self.zone.offset(at)).rem_euclid(length);
+            match self.zone.change_after(at) {
+                Some(change) if change <= strike => {
+                    if (change + self.zone.offset(change)).rem_euclid(length) == 0 {
+                        return change;
+                    }
+                    at = change;
+                }
+                _ => return strike,
+            }
+        }
+    }
+}
+
+/// Boundaries at dates.
+struct DateBounds<'a> {
+    zone: &'a Zone,
+    dates: Dates,
+    /// The next boundary to answer, and its date.
+    next: i64,
+    date: Date,
+}
+
+impl<'a> DateBounds<'a> {
+    fn new(zone: &'a Zone, dates: Dates, at: i64) -> Self {
+        let today = zone.reading(at).date();
+        let date = dates.first(today).unwrap_or(today);
+        let start = zone.first_reading(date.to_datetime(Time::midnight()));
+        let mut bounds = Self {
+            zone,
+            dates,
+            next: start.unwrap_or(at).min(at),
+            date,
+        };
+        // A clock that goes back over midnight shows yesterday's date while today has begun.
+        loop {
+            let (date, next) = bounds.after();
+            if next > at {
+                return bounds;
+            }
+            (bounds.date, bounds.next) = (date, next);
+        }
+    }
+
+    /// The boundary after the present one: the next date that begins later than this one. A date
+    /// that the zone skipped begins no later than the one after it.
+    fn after(&self) -> (Date, i64) {
+        let mut date = self.date;
+        while self.next < i64::MAX
+            && let Some(next) = self.dates.next(date)
+        {
+            match self.zone.first_reading(next.to_datetime(Time::midnight())) {
+                Some(start) if start > self.next => return (next, start),
+                Some(_) => date = next,
+                None => break,
+            }
+        }
+        // The years of the calendar are over; thousands of years after the last `StoreTime`.
+        (date, i64::MAX)
+    }
+}
+
+impl Iterator for DateBounds<'_> {
+    type Item = i64;
+
+    fn next(&mut self) -> Option<i64> {
+        let answer = self.next;
+        (self.date, self.next) = self.after();
+        Some(answer)
+    }
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,172 @@
+//! Opening hours: when a route may send at all, by a clock on a wall in some time zone.
+//!
+//! Ranges such as `08:00-21:00` repeat on the days they are given for. What counts is what the
+//! local clock reads: the route is open while it shows a time within a range. So when clocks jump
+//! forward over the start of a range, it opens right after the jump; a range that lies in the jump
+//! as a whole does not open that day; and what comes twice when clocks go back is open twice.
+//!
+//! The ranges are kept as spans of the week, merged where they touch. The next change is found by
+//! arithmetic from one change of the zone's offset to the next, never by trying.
+
+mod parse;
+
+use super::time::StoreTime;
+use super::zone::{Zone, second, store_time};
+
+pub use parse::{Days, HourRange, HoursError};
+
+const DAY: u32 = 86_400;
+const WEEK: u32 = 7 * DAY;
+/// The epoch was a Thursday: three days after a Monday.
+const SINCE_MONDAY: i64 = 3 * DAY as i64;
+/// So many changes of the zone's offset are looked past for the next change. There are two a year.
+const LOOKAHEAD: u32 = 32;
+
+/// Part of a week, in seconds since Monday 00:00 of the local clock; half open, never empty.
+type Span = (u32, u32);
+
+/// When a route may send.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct OpeningHours {
+    zone: Zone,
+    /// By their start; they neither touch nor overlap, and there is one at least.
+    open: Vec<Span>,
+}
+
+/// Open or closed, and for how long it stays so.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Stretch {
+    /// Whether messages may be sent.
+    pub open: bool,
+    /// The first moment at which that changes; `None`: never (only what is always open).
+    pub until: Option<StoreTime>,
+}
+
+impl OpeningHours {
+    /// Open within `ranges` that begin on `days`, by the clock of `zone`.
+    ///
+    /// # Errors
+    /// Without a range: hours that never open are a mistake.
+    pub fn new(ranges: &[HourRange], days: Days, zone: Zone) -> Result<Self, HoursError> {
+        if ranges.is_empty() {
+            return Err(HoursError::NoRange);
+        }
+        let open = parse::week(ranges, days);
+        Ok(Self { zone, open })
+    }
+
+    /// The same from texts: see [`HourRange`] and [`Days`].
+    ///
+    /// # Errors
+    /// When a text is wrong, or there is no range or no day.
+    pub fn parse<S: AsRef<str>>(ranges: &[S], days: &[S], zone: Zone) -> Result<Self, HoursError> {
+        let ranges: Vec<HourRange> = ranges
+            .iter()
+            .map(|text| text.as_ref().parse())
+            .collect::<Result<_, _>>()?;
+        let mut named = None;
+        for text in days {
+            let more: Days = text.as_ref().parse()?;
+            named = Some(named.map_or(more, |days: Days| days.and(more)));
+        }
+        Self::new(&ranges, named.ok_or(HoursError::NoDay)?, zone)
+    }
+
+    /// The zone whose clock counts.
+    #[must_use]
+    pub const fn zone(&self) -> &Zone {
+        &self.zone
+    }
+
+    /// Whether it is open at `at`, and until when that stays so. For callers that keep the answer.
+    #[must_use]
+    pub fn stretch(&self, at: StoreTime) -> Stretch {
+        let second = second(at);
+        let open = self.reads_open(second);
+        let until = (!self.is_always()).then(|| store_time(self.change_after(second, open)));
+        Stretch { open, until }
+    }
+
+    /// Whether it is open at `at`.
+    #[must_use]
+    pub fn is_open(&self, at: StoreTime) -> bool {
+        self.reads_open(second(at))
+    }
+
+    /// The first moment from `at` on at which it is open: `at` itself if it is.
+    #[must_use]
+    pub fn opens(&self, at: StoreTime) -> StoreTime {
+        match self.stretch(at) {
+            Stretch {
+                open: false,
+                until: Some(opening),
+            } => opening,
+            _ => at,
+        }
+    }
+
+    /// The first moment from `at` on at which it is closed: `at` itself if it is; `None` if it
+    /// never closes.
+    #[must_use]
+    pub fn closes(&self, at: StoreTime) -> Option<StoreTime> {
+        let stretch = self.stretch(at);
+        if stretch.open {
+            stretch.until
+        } else {
+            Some(at)
+        }
+    }
+
+    fn is_always(&self) -> bool {
+        self.open == [(0, WEEK)]
+    }
+
+    fn reads_open(&self, at: i64) -> bool {
+        let reading = self.second_of_week(at);
+        let past = self.open.partition_point(|span| span.1 <= reading);
+        self.open.get(past).is_some_and(|span| span.0 <= reading)
+    }
+
+    /// What the local clock reads, in seconds since Monday 00:00.
+    fn second_of_week(&self, at: i64) -> u32 {
+        let local = at + self.zone.offset(at) + SINCE_MONDAY;
+        u32::try_from(local.rem_euclid(i64::from(WEEK))).unwrap_or(0)
+    }
+
+    /// The first second after `at` at which it is not `open` any more (or not closed any more).
+    /// Should the zone's clock change too often to tell, a moment on the way: ask again then.
+    fn change_after(&self, at: i64, open: bool) -> i64 {
+        let mut from = at;
+        for _ in 0..LOOKAHEAD {
+            let edge = from + i64::from(self.to_edge(self.second_of_week(from), open));
+            match self.zone.change_after(from) {
+                Some(change) if change <= edge => {
+                    if self.reads_open(change) != open {
+                        return change;
+                    }
+                    from = change;
+                }
+                _ => return edge,
+            }
+        }
+        from
+    }
+
+    /// How long until the spans say otherwise, on a clock that runs evenly.
+    fn to_edge(&self, reading: u32, open: bool) -> u32 {
+        let edge = |span: &Span| if open { span.1 } else { span.0 };
+        let first = self.open.first().map_or(0, edge);
+        let next = self.open.iter().map(edge).find(|edge| *edge > reading);
+        match next {
+            // What ends with the week goes on if the next week begins with it.
+            Some(WEEK) if self.open.first().is_some_and(|span| span.0 == 0) => {
+                WEEK + first - reading
+            }
+            Some(edge) => edge - reading,
+            None => WEEK + first - reading,
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,53 @@
+//! What limits need to know of a message, found out once, before anything is asked or spent.
+
+use std::fmt;
+
+use super::downstream::{Facts, Undecodable};
+use super::message::Message;
+use crate::core::rate::Cost;
+
+/// What a message takes of one limit.
+#[derive(Clone, PartialEq, Eq)]
+pub struct Charge {
+    /// Whose budget; `None`: the one that is for all.
+    pub key: Option<Box<str>>,
+    /// From 1 to the largest cost that the limit can ever grant.
+    pub cost: Cost,
+}
+
+/// What the limits of a route need to know of a message.
+#[derive(Clone, PartialEq, Eq)]
+pub struct Label {
+    /// One for each limit of the route, in its order.
+    pub charges: Box<[Charge]>,
+    /// Whose message it is, on a route that shares fairly.
+    pub tenant: Option<Box<str>>,
+}
+
+impl fmt::Debug for Charge {
+    /// A key is a phone number more often than not.
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Charge")
+            .field("keyed", &self.key.is_some())
+            .field("cost", &self.cost)
+            .finish()
+    }
+}
+
+impl fmt::Debug for Label {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Label")
+            .field("charges", &self.charges)
+            .finish_non_exhaustive()
+    }
+}
+
+/// Labels the messages of a route.
+pub trait Labels: Send + Sync + fmt::Debug {
+    /// The label of a message.
+    ///
+    /// # Errors
+    /// When a limit cannot count it: a field is missing, a cost is no whole number from 1, or more
+    /// than can ever be granted. The route's `on_invalid` says what then becomes of the message.
+    fn of(&self, message: &Message, facts: Facts<'_>) -> Result<Label, Undecodable>;
+}

@@ -1,0 +1,438 @@
+//! Every key of every kind of limit: a right example, and what is said about a wrong one.
+
+use std::time::Duration;
+
+use super::{Files, GOOD, lines};
+use crate::core::calendar::CalendarUnit;
+use crate::core::rate::Span;
+use crate::settings::text::Costing;
+use crate::settings::types::{Limit, LostState, Start, WindowStart};
+use crate::settings::window::WindowRate;
+
+/// The good configuration with a second limit, `x`, that its route names.
+fn with_limit(text: &str) -> String {
+    GOOD.replace("[\"provider\"]", "[\"provider\", \"x\"]") + &format!("[limits.x]\n{text}\n")
+}
+
+/// What is said about the limit `x`; its header stands in line 11.
+fn said_of(text: &str) -> Vec<String> {
+    lines(&[&with_limit(text)], &[])
+}
+
+/// The limit `x`, without a warning.
+fn limit(text: &str) -> Limit {
+    let loaded = Files::new(&[&with_limit(text)]).load(&[]);
+    let loaded = loaded
+        .map_err(|faults| faults.to_string())
+        .expect("it loads");
+    assert_eq!(loaded.warnings.all(), []);
+    loaded.settings.limits["x"].clone()
+}
+
+/// The good configuration's own limit with more keys.
+fn paced(text: &str) -> String {
+    GOOD.replace("rate = \"400/1s\"", text)
+}
+
+fn said_of_paced(text: &str) -> Vec<String> {
+    lines(&[&paced(text)], &[])
+}
+
+#[test]
+fn paced_with_every_key() {
+    let text = paced(
+        "rate = \"400/1s\"\ncost = \"{{ body.text | sms_segments(reference=16) }}\"\nmax_cost = 6\nreserve = \"12.5%\"\nreserve_priority = 7",
+    );
+    let loaded = Files::new(&[&text]).load(&[]).expect("it loads");
+    assert_eq!(loaded.warnings.all(), []);
+    let limit = &loaded.settings.limits["provider"];
+    let paced = limit.as_paced().expect("a paced limit");
+    assert_eq!(limit.kind(), "paced");
+    assert!(limit.key().is_none());
+    assert!(matches!(&paced.cost, Costing::Made(text) if text.as_str().contains("sms_segments")));
+    assert_eq!(limit.largest_cost().get(), 6);
+    assert_eq!(paced.reserve.map(|share| share.of(400)), Some(50));
+    assert_eq!(paced.reserve_priority, 7);
+    assert_eq!(limit.lost_state(), LostState::Closed);
+}
+
+#[test]
+fn paced_the_largest_cost_follows_the_cost() {
+    for (text, largest) in [
+        ("rate = \"400/1s\"", 1),
+        ("rate = \"400/1s\"\ncost = 3", 3),
+        ("rate = \"400/1s\"\ncost = \"3\"", 3),
+        ("rate = \"400/1s\"\ncost = \"{{ body.n }}\"", 10),
+        (
+            "rate = \"400/1s\"\ncost = \"{{ body.n }}\"\nmax_cost = 4",
+            4,
+        ),
+    ] {
+        let loaded = Files::new(&[&paced(text)]).load(&[]).expect("it loads");
+        let limit = &loaded.settings.limits["provider"];
+        assert_eq!(limit.largest_cost().get(), largest, "{text}");
+    }
+}
+
+#[test]
+fn paced_wrong_values() {
+    assert_eq!(
+        said_of_paced(
+            "rate = \"400/day\"\ncost = 0\nmax_cost = 0\nreserve = \"0%\"\nreserve_priority = 10\nburst = 5\nkey = \"{{ body.to }}\""
+        ),
+        [
+            "a.toml:2:8: limits.provider.rate: window `day`: only kind = \"fixed_window\" goes by the calendar; write a duration, such as \"1s\" or \"1d\"",
+            "a.toml:3:8: limits.provider.cost: `0` is no cost; write a whole number from 1 to 10000000, or a template such as \"{{ body.text | sms_segments }}\"",
+            "a.toml:4:12: limits.provider.max_cost: `0` does not fit; a whole number from 1 to 10000000 is needed",
+            "a.toml:5:11: limits.provider.reserve: `0%` is no share; write a percentage above 0 and below 100, such as \"20%\"",
+            "a.toml:6:20: limits.provider.reserve_priority: `10` does not fit; a whole number from 1 to 9 is needed",
+            "a.toml:7:1: limits.provider.burst: the kind paced has no such key; kinds that have it: gcra",
+            "a.toml:8:1: limits.provider.key: the kind paced has no such key; kinds that have it: gcra, token_bucket, fixed_window, sliding_log, concurrency",
+        ]
+    );
+}
+
+#[test]
+fn paced_shares_that_are_none() {
+    for share in ["20", "100%", "-5%", "0.001%", "%", "x%", "1.%", "0.0%"] {
+        assert_eq!(
+            said_of_paced(&format!("rate = \"400/1s\"\nreserve = \"{share}\"")),
+            [format!(
+                "a.toml:3:11: limits.provider.reserve: `{share}` is no share; write a percentage above 0 and below 100, such as \"20%\""
+            )]
+        );
+    }
+    assert_eq!(
+        said_of_paced("rate = \"400/1s\"\nreserve = 20"),
+        [
+            "a.toml:3:11: limits.provider.reserve: a number where a text is needed; write it in quotes"
+        ]
+    );
+}
+
+#[test]
+fn paced_a_cost_that_never_fits() {
+    assert_eq!(
+        said_of_paced("rate = \"5/1s\"\ncost = 6"),
+        [
+            "a.toml:3:8: limits.provider.cost: messages of 6 units never fit into 5/1s; write max_cost = 5 or less"
+        ]
+    );
+    assert_eq!(
+        said_of_paced("rate = \"400/1s\"\ncost = 6\nmax_cost = 5"),
+        [
+            "a.toml:3:8: limits.provider.cost: a message of 6 can never pass, for 5 is the most that fits; write 5 or less, or max_cost = 6"
+        ]
+    );
+    assert_eq!(
+        said_of_paced("rate = \"5/1s\"\ncost = \"{{ body.n }}\""),
+        [
+            "a.toml:1:9: limits.provider.max_cost: messages of up to 10 units (the default) never fit into 5/1s; write max_cost = 5 or less"
+        ]
+    );
+}
+
+#[test]
+fn paced_a_large_cost_leaves_much_of_the_rate() {
+    assert_eq!(
+        said_of_paced("rate = \"20/1s\"\ncost = \"{{ body.n }}\"\nmax_cost = 8"),
+        [
+            "a.toml:4:12: warning: limits.provider.max_cost: messages of up to 8 units leave only 65 % of 20/1s in use, for any of them may come; write a smaller max_cost if none are that large"
+        ]
+    );
+}
+
+#[test]
+fn paced_a_reserve_for_nobody_or_everybody() {
+    assert_eq!(
+        said_of_paced("rate = \"400/1s\"\nreserve_priority = 3"),
+        [
+            "a.toml:3:20: warning: limits.provider.reserve_priority: there is no reserve that it could be for; write reserve = \"20%\" beside it, or take it out"
+        ]
+    );
+    let text = paced("rate = \"400/1s\"\nreserve = \"20%\"");
+    assert_eq!(
+        lines(&[&text.replace("queue =", "priority = 5\nqueue =")], &[]),
+        [
+            "a.toml:3:11: warning: limits.provider.reserve: every route of this limit has a priority of 5 or more, so everything may take the reserve and it keeps nothing free; write a lower priority for one of them, or a higher reserve_priority"
+        ]
+    );
+}
+
+#[test]
+fn gcra_with_every_key() {
+    let limit = limit(
+        "kind = \"gcra\"\nrate = \"30/1s\"\nburst = 5\nkey = \"{{ body.from }}\"\ncost = 2\nheadroom = \"20ms\"\nlost_state = \"open\"",
+    );
+    assert!(matches!(&limit, Limit::Gcra(gcra) if gcra.burst == 5));
+    assert_eq!(limit.largest_cost().get(), 6);
+    assert_eq!(limit.key().map(|key| key.as_str()), Some("{{ body.from }}"));
+    assert_eq!(limit.headroom(), Duration::from_millis(20));
+    assert_eq!(limit.lost_state(), LostState::Open);
+}
+
+#[test]
+fn gcra_wrong_values() {
+    assert_eq!(
+        said_of(
+            "kind = \"gcra\"\nrate = \"30\"\nburst = 0.5\nkey = 5\ncost = true\nheadroom = 20\nlost_state = \"opened\"\nborrow = 1"
+        ),
+        [
+            "a.toml:13:8: limits.x.rate: `30` is no rate; write units per window, such as \"400/1s\" or \"5/1h\"",
+            "a.toml:14:9: limits.x.burst: a number with a fraction does not fit; a whole number from 0 to 10000000 is needed",
+            "a.toml:15:7: limits.x.key: a number where a text is needed; write it in quotes",
+            "a.toml:16:8: limits.x.cost: `true` is no cost; write a whole number from 1 to 10000000, or a template such as \"{{ body.text | sms_segments }}\"",
+            "a.toml:17:12: limits.x.headroom: `20` is no duration; write a number with its unit, such as \"250ms\", \"10s\", \"5m\", \"1h30m\" or \"2d\"",
+            "a.toml:18:14: limits.x.lost_state: `opened` is not possible; write \"closed\" or \"open\"; did you mean \"open\"?",
+            "a.toml:19:1: limits.x.borrow: the kind gcra has no such key; kinds that have it: token_bucket",
+        ]
+    );
+    assert_eq!(
+        said_of("kind = \"gcra\""),
+        ["a.toml:11:9: limits.x.rate: missing; write it, such as `rate = \"30/1s\"`"]
+    );
+}
+
+#[test]
+fn templates_of_keys_and_costs() {
+    assert_eq!(
+        said_of(
+            "kind = \"gcra\"\nrate = \"30/1s\"\nkey = \"{{ bdy.to }}\"\ncost = \"{{ body.text | sms_segmets }}\""
+        ),
+        [
+            "a.toml:14:7: limits.x.key: templates know no `bdy`; did you mean `body`?",
+            "a.toml:15:8: limits.x.cost: templates know no filter `sms_segmets`",
+        ]
+    );
+    assert_eq!(
+        said_of(
+            "kind = \"gcra\"\nrate = \"30/1s\"\nkey = \"{{ body.to\"\ncost = \"{{ body.text | sms_segments(encoding='utf8') }}\""
+        ),
+        [
+            "a.toml:14:7: limits.x.key: this template is wrong in line 1: unexpected end of input, expected end of variable block; write {{ body.field }} for a value",
+            "a.toml:15:8: limits.x.cost: sms_segments: encoding is \"auto\", \"gsm7\" or \"ucs2\"",
+        ]
+    );
+    assert_eq!(
+        said_of("kind = \"gcra\"\nrate = \"30/1s\"\ncost = \"body.n\""),
+        [
+            "a.toml:14:8: limits.x.cost: `body.n` is no cost; write a whole number from 1 to 10000000, or a template such as \"{{ body.text | sms_segments }}\""
+        ]
+    );
+}
+
+#[test]
+fn costs_that_can_never_fit() {
+    for (text, said) in [
+        (
+            "kind = \"gcra\"\nrate = \"30/1s\"\ncost = 2",
+            "a.toml:14:8: limits.x.cost: a message of 2 can never pass, for 1 is the most that fits; write 1 or less, or burst = 1",
+        ),
+        (
+            "kind = \"token_bucket\"\ncapacity = 3\nrefill = 1\ninterval = \"1s\"\nborrow = 1\ncost = 5",
+            "a.toml:17:8: limits.x.cost: a message of 5 can never pass, for 4 is the most that fits; write 4 or less, or capacity = 5",
+        ),
+        (
+            "kind = \"fixed_window\"\nrate = \"4/day\"\ncost = 5",
+            "a.toml:14:8: limits.x.cost: a message of 5 can never pass, for 4 is the most that fits; write 4 or less, or a larger rate",
+        ),
+        (
+            "kind = \"sliding_log\"\nrate = \"4/1d\"\ncost = 5",
+            "a.toml:14:8: limits.x.cost: a message of 5 can never pass, for 4 is the most that fits; write 4 or less, or a larger rate",
+        ),
+        (
+            "kind = \"concurrency\"\nlimit = 4\ncost = 5",
+            "a.toml:14:8: limits.x.cost: a message of 5 can never pass, for 4 is the most that fits; write 4 or less, or limit = 5",
+        ),
+    ] {
+        assert_eq!(said_of(text), [said]);
+    }
+}
+
+#[test]
+fn headroom_against_what_it_is_a_part_of() {
+    for (text, said) in [
+        (
+            "kind = \"gcra\"\nrate = \"30/1s\"\nheadroom = \"500ms\"",
+            "a.toml:14:12: limits.x.headroom: 500ms is half of the window of 1s or more, and would cost as much of the limit; write less than 500ms",
+        ),
+        (
+            "kind = \"sliding_log\"\nrate = \"3/20ms\"",
+            "a.toml:13:8: limits.x.rate: this window of 20ms is too short for the default headroom of 10ms; write a longer one, or a headroom of less than 10ms",
+        ),
+        (
+            "kind = \"token_bucket\"\ncapacity = 3\nrefill = 1\ninterval = \"5ms\"",
+            "a.toml:15:12: limits.x.interval: this interval of 5ms is too short for the default headroom of 10ms; write a longer one, or a headroom of less than 2ms500us",
+        ),
+        (
+            "kind = \"concurrency\"\nlimit = 3\nlease = \"10s\"\nheadroom = \"5s\"",
+            "a.toml:15:12: limits.x.headroom: 5s is half of the lease of 10s or more, and would cost as much of the limit; write less than 5s",
+        ),
+    ] {
+        assert_eq!(said_of(text), [said]);
+    }
+    for (text, headroom) in [
+        ("kind = \"gcra\"\nrate = \"30/1s\"", "10ms"),
+        ("kind = \"gcra\"\nrate = \"30/1m\"", "600ms"),
+        ("kind = \"sliding_log\"\nrate = \"5/1h\"", "5s"),
+        ("kind = \"fixed_window\"\nrate = \"5/minute\"", "600ms"),
+        ("kind = \"fixed_window\"\nrate = \"5/month\"", "5s"),
+        ("kind = \"concurrency\"\nlimit = 3", "300ms"),
+        (
+            "kind = \"sliding_log\"\nrate = \"3/20ms\"\nheadroom = \"2ms\"",
+            "2ms",
+        ),
+    ] {
+        assert_eq!(Span(limit(text).headroom()).to_string(), headroom, "{text}");
+    }
+}
+
+#[test]
+fn token_bucket_with_every_key() {
+    let limit = limit(
+        "kind = \"token_bucket\"\ncapacity = 100\nrefill = 15\ninterval = \"2s\"\ncontinuous = false\nstart = \"empty\"\nborrow = 7\nkey = \"{{ body.a }}\"\ncost = \"{{ body.n }}\"\nheadroom = \"15ms\"\nlost_state = \"closed\"",
+    );
+    assert_eq!(limit.largest_cost().get(), 107);
+    assert_eq!(limit.window(), Duration::from_secs(2));
+    let Limit::TokenBucket(bucket) = limit else {
+        panic!("a bucket");
+    };
+    assert!(!bucket.continuous);
+    assert_eq!((bucket.start, bucket.borrow), (Start::Empty, 7));
+}
+
+#[test]
+fn token_bucket_wrong_values() {
+    assert_eq!(
+        said_of(
+            "kind = \"token_bucket\"\ncapacity = 0\nrefill = -1\ninterval = \"0s\"\ncontinuous = \"yes\"\nstart = \"ful\"\nborrow = -1\nrate = \"1/1s\""
+        ),
+        [
+            "a.toml:13:12: limits.x.capacity: `0` does not fit; a whole number from 1 to 10000000 is needed",
+            "a.toml:14:10: limits.x.refill: `-1` does not fit; a whole number from 1 to 10000000 is needed",
+            "a.toml:15:12: limits.x.interval: `0s` is no time at all; it must be above zero",
+            "a.toml:16:14: limits.x.continuous: `yes` is no flag; write true or false",
+            "a.toml:17:9: limits.x.start: `ful` is not possible; write \"full\" or \"empty\"; did you mean \"full\"?",
+            "a.toml:18:10: limits.x.borrow: `-1` does not fit; a whole number from 0 to 10000000 is needed",
+            "a.toml:19:1: limits.x.rate: the kind token_bucket has no such key; kinds that have it: paced, gcra, fixed_window, sliding_log",
+        ]
+    );
+    assert_eq!(
+        said_of("kind = \"token_bucket\""),
+        [
+            "a.toml:11:9: limits.x.capacity: missing; write it, such as `capacity = 100`",
+            "a.toml:11:9: limits.x.refill: missing; write it, such as `refill = 10`",
+            "a.toml:11:9: limits.x.interval: missing; write it, such as `interval = \"1s\"`",
+        ]
+    );
+}
+
+#[test]
+fn fixed_window_by_duration_and_by_the_calendar() {
+    let window = |text: &str| match limit(&format!("kind = \"fixed_window\"\n{text}")) {
+        Limit::FixedWindow(window) => window,
+        other => panic!("{other:?}"),
+    };
+    let first = window("rate = \"10/1d\"");
+    assert!(matches!(first.rate, WindowRate::Every(_)));
+    assert!(matches!(first.starts(), WindowStart::FirstCall));
+    let aligned = window("rate = \"10/1d\"\naligned = true");
+    assert!(matches!(aligned.starts(), WindowStart::Epoch));
+    let calendar = |text: &str| match window(text).starts() {
+        WindowStart::Calendar(calendar) => calendar,
+        other => panic!("{other:?}"),
+    };
+    let month = calendar("rate = \"1_000/month\"\ntimezone = \"Europe/Berlin\"");
+    assert_eq!(month.unit, CalendarUnit::Month);
+    assert_eq!(month.zone.name(), "Europe/Berlin");
+    assert_eq!(calendar("rate = \"1000/day\"").zone.name(), "UTC");
+}
+
+#[test]
+fn fixed_window_wrong_values() {
+    assert_eq!(
+        said_of(
+            "kind = \"fixed_window\"\nrate = \"10/fortnight\"\naligned = 1\ntimezone = \"Europe/Berln\""
+        ),
+        [
+            "a.toml:13:8: limits.x.rate: window `fortnight`: write a duration such as 1d, or a word of the calendar: second, minute, hour, day, week, month",
+            "a.toml:14:11: limits.x.aligned: `1` is no flag; write true or false",
+            "a.toml:15:12: limits.x.timezone: `Europe/Berln` is no time zone; did you mean \"Europe/Berlin\", \"Europe/Dublin\" or \"Europe/Belgrade\"?",
+        ]
+    );
+    for (text, said) in [
+        (
+            "rate = \"10/day\"\naligned = true",
+            "a.toml:14:11: limits.x.aligned: a day of the calendar begins when the calendar says; take aligned out, or write a duration in the rate",
+        ),
+        (
+            "rate = \"10/1d\"\ntimezone = \"Asia/Shanghai\"",
+            "a.toml:14:12: limits.x.timezone: a window of 1d is as long everywhere; write a word of the calendar in the rate, such as \"10/day\", or take timezone out",
+        ),
+        (
+            "rate = \"10\"",
+            "a.toml:13:8: limits.x.rate: `10` is no rate; write units per window, such as \"400/1s\" or \"5/1h\"",
+        ),
+        (
+            "rate = \"0/day\"",
+            "a.toml:13:8: limits.x.rate: `0` units: a whole number from 1 to 10000000 is needed",
+        ),
+    ] {
+        assert_eq!(said_of(&format!("kind = \"fixed_window\"\n{text}")), [said]);
+    }
+}
+
+#[test]
+fn sliding_log_is_for_small_numbers() {
+    let limit = limit("kind = \"sliding_log\"\nrate = \"5/1h\"\nkey = \"{{ body.to }}\"");
+    assert_eq!(limit.largest_cost().get(), 5);
+    assert_eq!(
+        said_of("kind = \"sliding_log\"\nrate = \"1001/1h\""),
+        [
+            "a.toml:13:8: warning: limits.x.rate: a log of 1001 units for each key is dear; sliding_log is for 1000 or less: gcra, fixed_window and paced keep one number"
+        ]
+    );
+}
+
+#[test]
+fn concurrency_with_a_lease() {
+    let limit = limit("kind = \"concurrency\"\nlimit = 10\nlease = \"1m\"");
+    assert_eq!(limit.window(), Duration::from_secs(60));
+    assert_eq!(
+        said_of("kind = \"concurrency\"\nlimit = 10\nlease = \"1s\""),
+        [
+            "a.toml:14:9: warning: limits.x.lease: 1s hardly leaves time to renew it while a call runs; write 2s or more, 30s is good"
+        ]
+    );
+    assert_eq!(
+        said_of("kind = \"concurrency\"\nlimit = \"ten\"\nlease = 30"),
+        [
+            "a.toml:13:9: limits.x.limit: `ten` does not fit; a whole number from 1 to 10000 is needed",
+            "a.toml:14:9: limits.x.lease: `30` is no duration; write a number with its unit, such as \"250ms\", \"10s\", \"5m\", \"1h30m\" or \"2d\"",
+        ]
+    );
+}
+
+#[test]
+fn numbers_that_nobody_can_wait_for() {
+    for (text, said) in [
+        (
+            "kind = \"gcra\"\nrate = \"1/1d\"\nburst = 400",
+            "a.toml:14:9: limits.x.burst: a burst that was used up would take 401d to be whole again; write numbers that make it 366d or less",
+        ),
+        (
+            "kind = \"token_bucket\"\ncapacity = 100\nborrow = 50\nrefill = 2\ninterval = \"5d\"",
+            "a.toml:13:12: limits.x.capacity: a bucket that was used up would take 375d to be whole again; write numbers that make it 366d or less",
+        ),
+        (
+            "kind = \"sliding_log\"\nrate = \"10001/1h\"",
+            "a.toml:13:8: limits.x.rate: a log of 10001 units for each key is too long; write 10000 or less, or another kind: gcra, fixed_window and paced keep one number",
+        ),
+        (
+            "kind = \"concurrency\"\nlimit = 3\nlease = \"2d\"",
+            "a.toml:14:9: limits.x.lease: for 2d nobody could use the places of a replica that died; write 1d or less, 30s is good",
+        ),
+    ] {
+        assert_eq!(said_of(text), [said]);
+    }
+}

@@ -1,0 +1,351 @@
+//! Limits: one type per kind, with only the fields that this kind has.
+
+use std::num::NonZeroU32;
+use std::time::Duration;
+
+use serde::Deserialize;
+
+use crate::core::calendar::Calendar;
+use crate::core::rate::{Cost, Rate};
+use crate::core::zone::Zone;
+use crate::settings::text::{self, Costing, Length, Percent, Quota, TemplateText};
+use crate::settings::window::WindowRate;
+
+/// A named budget, shared by every replica and by every route that names it.
+#[derive(Clone, Debug, Deserialize)]
+#[serde(tag = "kind", rename_all = "snake_case", deny_unknown_fields)]
+pub enum Limit {
+    Paced(Paced),
+    Gcra(Gcra),
+    TokenBucket(TokenBucket),
+    FixedWindow(FixedWindow),
+    SlidingLog(SlidingLog),
+    Concurrency(Concurrency),
+}
+
+/// Slots at even distance, leased in batches. One budget for all: it has no key.
+#[derive(Clone, Debug, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Paced {
+    pub rate: Quota,
+    /// How late a call may be, from its slot to its arrival. Costs `headroom / window` of the rate.
+    #[serde(default = "defaults::headroom")]
+    pub headroom: Length,
+    /// How far ahead slots are leased.
+    #[serde(default = "defaults::horizon")]
+    pub horizon: Length,
+    /// Slots that one message takes; it is sent at the last of them.
+    #[serde(default)]
+    pub cost: Costing,
+    /// A message that costs more is invalid. Absent: see [`Paced::largest_cost`].
+    pub max_cost: Option<NonZeroU32>,
+    /// The share of the rate that only messages of `reserve_priority` and above may take.
+    pub reserve: Option<Percent>,
+    /// From 1 to 9.
+    #[serde(default = "defaults::reserve_priority")]
+    pub reserve_priority: u8,
+}
+
+/// A keyed budget with a burst: one unit every `window / units`, and up to `burst` more at once.
+#[derive(Clone, Debug, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Gcra {
+    pub rate: Quota,
+    /// Units at once beyond the first one: `max_burst` of `CL.THROTTLE`.
+    #[serde(default)]
+    pub burst: u32,
+    /// Absent: one budget for all.
+    pub key: Option<TemplateText>,
+    #[serde(default)]
+    pub cost: Costing,
+    /// Absent: see [`Limit::headroom`].
+    pub headroom: Option<Length>,
+    #[serde(default)]
+    pub lost_state: LostState,
+}
+
+/// `capacity` units at most, and `refill` more of them every `interval`.
+#[derive(Clone, Debug, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct TokenBucket {
+    pub capacity: NonZeroU32,
+    pub refill: NonZeroU32,
+    pub interval: Length,
+    /// `true`: bit by bit; `false`: `refill` units at once at the end of each interval.
+    #[serde(default = "defaults::yes")]
+    pub continuous: bool,
+    #[serde(default)]
+    pub start: Start,
+    /// Units that a call may take beyond what is there; the next ones wait until they are back.
+    #[serde(default)]
+    pub borrow: u32,
+    /// Absent: one bucket for all.
+    pub key: Option<TemplateText>,
+    #[serde(default)]
+    pub cost: Costing,
+    /// Absent: see [`Limit::headroom`].
+    pub headroom: Option<Length>,
+    #[serde(default)]
+    pub lost_state: LostState,
+}
+
+/// So many units in a window that has a beginning. Twice as many can pass around an edge.
+#[derive(Clone, Debug, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct FixedWindow {
+    pub rate: WindowRate,
+    /// For a rate with a duration: windows start at multiples of it since the Unix epoch, and not
+    /// at the first call.
+    #[serde(default)]
+    pub aligned: bool,
+    /// For a rate with a word, such as `"1000/month"`: whose calendar. Absent: UTC.
+    #[serde(default, deserialize_with = "text::zone")]
+    pub timezone: Option<Zone>,
+    /// Absent: one window for all.
+    pub key: Option<TemplateText>,
+    #[serde(default)]
+    pub cost: Costing,
+    /// Absent: see [`Limit::headroom`].
+    pub headroom: Option<Length>,
+    #[serde(default)]
+    pub lost_state: LostState,
+}
+
+/// Exactly so many units in any window; it remembers each of them.
+#[derive(Clone, Debug, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct SlidingLog {
+    pub rate: Quota,
+    /// Absent: one log for all.
+    pub key: Option<TemplateText>,
+    #[serde(default)]
+    pub cost: Costing,
+    /// Absent: see [`Limit::headroom`].
+    pub headroom: Option<Length>,
+    #[serde(default)]
+    pub lost_state: LostState,
+}
+
+/// So many units in flight at once.
+#[derive(Clone, Debug, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Concurrency {
+    /// Units in flight over the whole fleet.
+    pub limit: NonZeroU32,
+    /// What a replica that died had in flight counts for so long. Renewed while a call runs.
+    #[serde(default = "defaults::lease")]
+    pub lease: Length,
+    /// Absent: all calls count together.
+    pub key: Option<TemplateText>,
+    #[serde(default)]
+    pub cost: Costing,
+    /// Absent: see [`Limit::headroom`].
+    pub headroom: Option<Length>,
+    #[serde(default)]
+    pub lost_state: LostState,
+}
+
+/// What a missing state means within one window after the store lost its state.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum LostState {
+    /// It may have been full: nothing passes until one window has gone.
+    #[default]
+    Closed,
+    /// It is new: up to one limit too much may pass.
+    Open,
+}
+
+/// How full a bucket is that nobody has seen yet.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Start {
+    #[default]
+    Full,
+    Empty,
+}
+
+/// When a fixed window begins.
+#[derive(Clone, Debug)]
+pub enum WindowStart {
+    /// At the first call.
+    FirstCall,
+    /// At multiples of its length since the Unix epoch.
+    Epoch,
+    /// With a second, minute, hour, day, week or month in a time zone.
+    Calendar(Calendar),
+}
+
+/// The headroom of a limit that names none: this part of its window …
+const HEADROOM_PART: u32 = 100;
+/// … but no less …
+const HEADROOM_MIN: Duration = Duration::from_millis(10);
+/// … and no more.
+const HEADROOM_MAX: Duration = Duration::from_secs(5);
+/// What a message with a computed cost may take of a paced limit that does not say.
+const MAX_COST: NonZeroU32 = NonZeroU32::new(10).expect("ten is not zero");
+
+impl Limit {
+    /// The name of its kind.
+    #[must_use]
+    pub const fn kind(&self) -> &'static str {
+        match self {
+            Self::Paced(_) => "paced",
+            Self::Gcra(_) => "gcra",
+            Self::TokenBucket(_) => "token_bucket",
+            Self::FixedWindow(_) => "fixed_window",
+            Self::SlidingLog(_) => "sliding_log",
+            Self::Concurrency(_) => "concurrency",
+        }
+    }
+
+    /// It, if it is paced.
+    #[must_use]
+    pub const fn as_paced(&self) -> Option<&Paced> {
+        match self {
+            Self::Paced(paced) => Some(paced),
+            _ => None,
+        }
+    }
+
+    /// What it is counted by; `None`: one budget for all.
+    #[must_use]
+    pub const fn key(&self) -> Option<&TemplateText> {
+        match self {
+            Self::Paced(_) => None,
+            Self::Gcra(limit) => limit.key.as_ref(),
+            Self::TokenBucket(limit) => limit.key.as_ref(),
+            Self::FixedWindow(limit) => limit.key.as_ref(),
+            Self::SlidingLog(limit) => limit.key.as_ref(),
+            Self::Concurrency(limit) => limit.key.as_ref(),
+        }
+    }
+
+    /// What one message takes of it.
+    #[must_use]
+    pub const fn cost(&self) -> &Costing {
+        match self {
+            Self::Paced(limit) => &limit.cost,
+            Self::Gcra(limit) => &limit.cost,
+            Self::TokenBucket(limit) => &limit.cost,
+            Self::FixedWindow(limit) => &limit.cost,
+            Self::SlidingLog(limit) => &limit.cost,
+            Self::Concurrency(limit) => &limit.cost,
+        }
+    }
+
+    /// The most that one message may cost: more would never fit. At least 1.
+    #[must_use]
+    pub fn largest_cost(&self) -> Cost {
+        Cost::new(match self {
+            Self::Paced(limit) => return limit.largest_cost(),
+            Self::Gcra(limit) => NonZeroU32::MIN.saturating_add(limit.burst),
+            Self::TokenBucket(limit) => limit.capacity.saturating_add(limit.borrow),
+            Self::FixedWindow(limit) => limit.rate.units(),
+            Self::SlidingLog(limit) => limit.rate.0.units(),
+            Self::Concurrency(limit) => limit.limit,
+        })
+    }
+
+    /// What its headroom is a part of: the window of a rate (the longest that the calendar has as a
+    /// rule), the interval of a bucket, the lease of a call in flight.
+    #[must_use]
+    pub fn window(&self) -> Duration {
+        match self {
+            Self::Paced(limit) => limit.rate.0.window(),
+            Self::Gcra(limit) => limit.rate.0.window(),
+            Self::TokenBucket(limit) => limit.interval.get(),
+            Self::FixedWindow(limit) => limit.rate.longest(),
+            Self::SlidingLog(limit) => limit.rate.0.window(),
+            Self::Concurrency(limit) => limit.lease.get(),
+        }
+    }
+
+    /// How late a call may arrive after it was allowed, without breaking the limit. Where nothing
+    /// is said and the limit is not paced: 1 % of [`Limit::window`], at least 10 ms and at most 5 s.
+    #[must_use]
+    pub fn headroom(&self) -> Duration {
+        let written = match self {
+            Self::Paced(limit) => Some(limit.headroom),
+            Self::Gcra(limit) => limit.headroom,
+            Self::TokenBucket(limit) => limit.headroom,
+            Self::FixedWindow(limit) => limit.headroom,
+            Self::SlidingLog(limit) => limit.headroom,
+            Self::Concurrency(limit) => limit.headroom,
+        };
+        written.map_or_else(
+            || (self.window() / HEADROOM_PART).clamp(HEADROOM_MIN, HEADROOM_MAX),
+            Length::get,
+        )
+    }
+
+    /// What to do while state that is missing may be lost. Paced limits always wait it out.
+    #[must_use]
+    pub const fn lost_state(&self) -> LostState {
+        match self {
+            Self::Paced(_) => LostState::Closed,
+            Self::Gcra(limit) => limit.lost_state,
+            Self::TokenBucket(limit) => limit.lost_state,
+            Self::FixedWindow(limit) => limit.lost_state,
+            Self::SlidingLog(limit) => limit.lost_state,
+            Self::Concurrency(limit) => limit.lost_state,
+        }
+    }
+}
+
+impl Paced {
+    /// The most slots that one message may take: `max_cost`, else the plain cost, else 10.
+    #[must_use]
+    pub fn largest_cost(&self) -> Cost {
+        match (self.max_cost, &self.cost) {
+            (Some(most), _) => Cost::new(most),
+            (None, Costing::Units(cost)) => *cost,
+            (None, Costing::Made(_)) => Cost::new(MAX_COST),
+        }
+    }
+
+    /// The headroom that the schedule needs, which grows with the largest cost; `None` if such a
+    /// message never fits. See [`Rate::headroom_with_cost`].
+    #[must_use]
+    pub fn headroom_in_all(&self) -> Option<Duration> {
+        let rate: Rate = self.rate.0;
+        rate.headroom_with_cost(self.headroom.get(), self.largest_cost())
+    }
+}
+
+impl FixedWindow {
+    /// When its windows begin.
+    #[must_use]
+    pub fn starts(&self) -> WindowStart {
+        match (self.rate, self.aligned) {
+            (WindowRate::Calendar { each, .. }, _) => {
+                let zone = self.timezone.clone().unwrap_or_else(Zone::utc);
+                WindowStart::Calendar(Calendar::new(each, zone))
+            }
+            (WindowRate::Every(_), true) => WindowStart::Epoch,
+            (WindowRate::Every(_), false) => WindowStart::FirstCall,
+        }
+    }
+}
+
+mod defaults {
+    use std::time::Duration;
+
+    use super::Length;
+
+    pub(super) const fn headroom() -> Length {
+        Length(Duration::from_millis(5))
+    }
+    pub(super) const fn horizon() -> Length {
+        Length(crate::core::schedule::DEFAULT_HORIZON)
+    }
+    pub(super) const fn reserve_priority() -> u8 {
+        5
+    }
+    pub(super) const fn yes() -> bool {
+        true
+    }
+    pub(super) const fn lease() -> Length {
+        Length(Duration::from_secs(30))
+    }
+}

@@ -1,0 +1,152 @@
+//! What is wrong with a template, and why it makes nothing of a message.
+
+use std::iter::successors;
+use std::ops::Range;
+
+use minijinja::{Environment, Error, ErrorKind, UndefinedBehavior};
+
+use super::NAMES;
+
+/// The detail of the error for a printed `null`.
+pub(super) const IS_NULL: &str = "null";
+/// The detail of the error for an integer that a double cannot hold.
+pub(super) const TOO_LARGE: &str = "too large";
+
+/// What the detail of an error about a filter's argument starts with.
+pub(super) const OPTION: &str = "option: ";
+
+/// A template that can never work. Only another template helps.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum WrongTemplate {
+    /// It cannot be read.
+    #[error(
+        "this template is wrong in line {line}: {detail}; write {{{{ body.field }}}} for a value"
+    )]
+    Syntax {
+        /// From 1.
+        line: usize,
+        /// What the parser says.
+        detail: String,
+    },
+    /// It names a variable that there never is.
+    #[error("templates know no `{0}`; known: {names}", names = NAMES.join(", "))]
+    Variable(String),
+    /// It names a filter that there is not.
+    #[error("templates know no filter `{0}`")]
+    Filter(String),
+    /// It gives one of our filters an argument that makes no sense.
+    #[error("{0}")]
+    Option(String),
+}
+
+/// For the operator who wrote the template.
+pub(super) fn unreadable(error: &Error) -> WrongTemplate {
+    let detail = error.detail();
+    WrongTemplate::Syntax {
+        line: error.line().unwrap_or(1),
+        detail: detail.map_or_else(|| error.kind().to_string(), str::to_owned),
+    }
+}
+
+/// Filters that are unknown or get wrong arguments, which minijinja only finds when it renders.
+pub(super) fn misused(environment: &Environment<'_>, source: &str) -> Vec<WrongTemplate> {
+    let mut names = filters_in(source);
+    names.retain(|name| {
+        // Any argument will do: whether the filter is there is asked first.
+        let called = environment.compile_expression_owned(format!("0|{name}"));
+        let said = called.and_then(|called| called.eval(()));
+        said.is_err_and(|error| error.kind() == ErrorKind::UnknownFilter)
+    });
+    names.dedup();
+    let mut wrong: Vec<_> = names.into_iter().map(WrongTemplate::Filter).collect();
+    // Rendered without any message; only what our own filters say of their arguments counts.
+    let mut lenient = environment.clone();
+    lenient.set_undefined_behavior(UndefinedBehavior::Chainable);
+    if let Err(error) = lenient.render_str(source, ()) {
+        let details = causes(&error).filter_map(|cause| cause.detail());
+        let option = details
+            .filter_map(|detail| detail.strip_prefix(OPTION))
+            .next();
+        wrong.extend(option.map(|detail| WrongTemplate::Option(detail.to_owned())));
+    }
+    wrong
+}
+
+/// The names behind every `|` within a tag, outside of quotes and comments, sorted. None where a
+/// part of the template is raw. A tag with nested tables may be looked at in part only.
+fn filters_in(source: &str) -> Vec<String> {
+    let mut names = Vec::new();
+    let mut rest = source;
+    // With `{% raw %}` a tag need not be one.
+    while let Some(start) = super::first_tag(rest).filter(|_| !source.contains("raw")) {
+        let (open, tag) = rest[start..].split_at(2);
+        rest = match open {
+            "{#" => tag.split_once("#}").map_or("", |(_, rest)| rest),
+            _ => &tag[scan(tag, &mut names)..],
+        };
+    }
+    names.sort();
+    names
+}
+
+/// Gathers the names of filters up to the end of a tag, and answers where that is.
+fn scan(tag: &str, names: &mut Vec<String>) -> usize {
+    let mut quote = None;
+    let mut escaped = false;
+    for (at, c) in tag.char_indices() {
+        let after = &tag[at..];
+        match quote {
+            Some(_) if escaped => escaped = false,
+            Some(_) if c == '\\' => escaped = true,
+            Some(open) if c == open => quote = None,
+            Some(_) => {}
+            None if c == '"' || c == '\'' => quote = Some(c),
+            None if after.starts_with("}}") || after.starts_with("%}") => return at,
+            None if c == '|' => {
+                let part = |c: &char| c.is_ascii_alphanumeric() || *c == '_';
+                let word = after[1..].trim_start();
+                names.push(word.chars().take_while(part).collect());
+            }
+            None => {}
+        }
+    }
+    tag.len()
+}
+
+/// An error and what lies behind it.
+fn causes(error: &Error) -> impl Iterator<Item = &Error> {
+    successors(Some(error as &dyn std::error::Error), |cause| {
+        cause.source()
+    })
+    .filter_map(|cause| cause.downcast_ref::<Error>())
+}
+
+/// For whoever looks at the dead letter. The template's own text and nothing of the message:
+/// details of minijinja's errors can quote values.
+pub(super) fn render_error(error: &Error, source: &str) -> String {
+    let part = error
+        .range()
+        .and_then(|range| tag_around(source, &range))
+        .unwrap_or("a part of the template");
+    let says = |detail| causes(error).any(|cause| cause.detail() == Some(detail));
+    match error.kind() {
+        ErrorKind::UndefinedError => format!("`{part}` is missing"),
+        _ if says(IS_NULL) => format!("`{part}` is null"),
+        _ if says(TOO_LARGE) => {
+            format!("`{part}` has a number with more digits than can be kept")
+        }
+        kind => format!("`{part}` cannot be worked out: {kind}"),
+    }
+}
+
+/// What stands between the `{{` and `}}`, or `{%` and `%}`, around a part of a template.
+fn tag_around<'a>(source: &'a str, part: &Range<usize>) -> Option<&'a str> {
+    let (before, after) = (source.get(..part.start)?, source.get(part.end..)?);
+    let start = before.rfind("{{").max(before.rfind("{%"))? + 2;
+    let length = match (after.find("}}"), after.find("%}")) {
+        (Some(one), Some(other)) => one.min(other),
+        (one, other) => one.or(other)?,
+    };
+    let text = source.get(start..part.end + length)?;
+    Some(text.trim_matches(|c: char| c.is_whitespace() || c == '-'))
+}

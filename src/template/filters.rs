@@ -1,0 +1,122 @@
+//! What a template can do with a value, beyond what minijinja brings along.
+
+use minijinja::value::{Kwargs, Value, ValueKind};
+use minijinja::{Error, ErrorKind, Output, State};
+
+use super::fault::{IS_NULL, OPTION, TOO_LARGE};
+use crate::core::sms::{Encoding, Reference, encoding, segments_as};
+
+/// Prints a value, but no `null`: it would read as a word.
+pub(super) fn print(
+    out: &mut Output<'_>,
+    state: &mut State<'_, '_>,
+    value: &Value,
+) -> Result<(), Error> {
+    if value.is_none() {
+        return Err(Error::new(ErrorKind::InvalidOperation, IS_NULL));
+    }
+    minijinja::escape_formatter(out, state, value)
+}
+
+/// Unlike minijinja's own it takes nothing for a missing field, and it also encodes `/`, so that
+/// a value can never become more than one segment of a path.
+pub(super) fn urlencode(value: &Value) -> Result<String, Error> {
+    if value.is_undefined() {
+        return Err(Error::from(ErrorKind::UndefinedError));
+    }
+    if value.is_none() {
+        return Err(Error::new(ErrorKind::InvalidOperation, IS_NULL));
+    }
+    if value.kind() == ValueKind::Invalid {
+        return Err(Error::new(ErrorKind::InvalidOperation, TOO_LARGE));
+    }
+    minijinja::filters::urlencode(value).map(|text| text.replace('/', "%2F"))
+}
+
+/// Unlike minijinja's own it takes nothing for a missing field; a `null` stays a `null`.
+pub(super) fn tojson(value: &Value, indent: Option<Value>, args: Kwargs) -> Result<Value, Error> {
+    if value.is_undefined() {
+        return Err(Error::from(ErrorKind::UndefinedError));
+    }
+    minijinja::filters::tojson(value, indent, args)
+}
+
+/// The value that a JSON pointer (RFC 6901) leads to, undefined if there is none: `/to/0/number`,
+/// with `~1` for a slash in a name and `~0` for a tilde.
+pub(super) fn pointer(value: &Value, path: &str) -> Result<Value, Error> {
+    let Some(steps) = path.strip_prefix('/') else {
+        return if path.is_empty() {
+            Ok(value.clone())
+        } else {
+            Err(wrong_option(
+                "pointer: a path starts with `/`, such as \"/to/0\"",
+            ))
+        };
+    };
+    if value.is_undefined() {
+        return Err(Error::from(ErrorKind::UndefinedError));
+    }
+    let mut at = value.clone();
+    for step in steps.split('/') {
+        at = match at.kind() {
+            ValueKind::Map => {
+                at.get_item(&Value::from(step.replace("~1", "/").replace("~0", "~")))?
+            }
+            ValueKind::Seq => match index(step) {
+                Some(index) => at.get_item_by_index(index)?,
+                None => Value::UNDEFINED,
+            },
+            _ => Value::UNDEFINED,
+        };
+    }
+    Ok(at)
+}
+
+/// A place in a list: digits, and no zero in front of others.
+fn index(step: &str) -> Option<usize> {
+    let digits = step.bytes().all(|b| b.is_ascii_digit());
+    let plain = digits && (step == "0" || !step.starts_with('0'));
+    step.parse().ok().filter(|_| plain)
+}
+
+/// How many segments a text takes as an SMS: `sms_segments`, `sms_segments(encoding="ucs2")`,
+/// `sms_segments(reference=16)`.
+pub(super) fn sms_segments(text: &Value, options: Kwargs) -> Result<u32, Error> {
+    let given: Option<Value> = options.get("encoding")?;
+    let forced = match given.as_ref().map(Value::as_str) {
+        None | Some(Some("auto")) => None,
+        Some(Some("gsm7")) => Some(Encoding::Gsm7),
+        Some(Some("ucs2")) => Some(Encoding::Ucs2),
+        Some(_) => {
+            return Err(wrong_option(
+                "sms_segments: encoding is \"auto\", \"gsm7\" or \"ucs2\"",
+            ));
+        }
+    };
+    let given: Option<Value> = options.get("reference")?;
+    let reference = match given.as_ref().map(Value::as_usize) {
+        None | Some(Some(8)) => Reference::Short,
+        Some(Some(16)) => Reference::Long,
+        Some(_) => return Err(wrong_option("sms_segments: reference is 8 or 16 (bits)")),
+    };
+    if options.assert_all_used().is_err() {
+        return Err(wrong_option(
+            "sms_segments: its options are encoding and reference",
+        ));
+    }
+    if text.is_undefined() {
+        return Err(Error::from(ErrorKind::UndefinedError));
+    }
+    if text.is_none() {
+        return Err(Error::new(ErrorKind::InvalidOperation, IS_NULL));
+    }
+    let text = text
+        .as_str()
+        .ok_or_else(|| Error::from(ErrorKind::InvalidOperation))?;
+    let encoding = forced.unwrap_or_else(|| encoding(text));
+    Ok(segments_as(text, encoding, reference).get())
+}
+
+fn wrong_option(what: &str) -> Error {
+    Error::new(ErrorKind::InvalidOperation, format!("{OPTION}{what}"))
+}

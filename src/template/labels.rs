@@ -1,0 +1,314 @@
+//! The keys and costs of a message, for the limits of its route.
+
+use std::fmt;
+
+use super::{Context, Template, Templates, WrongTemplate};
+use crate::core::rate::Cost;
+use crate::ports::downstream::{Facts, Undecodable};
+use crate::ports::label::{Charge, Label, Labels};
+use crate::ports::message::Message;
+
+/// How a limit counts messages, as configured.
+#[derive(Clone, Copy, Debug)]
+pub struct Counting<'a> {
+    /// The name of the limit.
+    pub limit: &'a str,
+    /// A template; `None`: one budget for all.
+    pub key: Option<&'a str>,
+    pub cost: CostOf<'a>,
+    /// More than this can never be granted.
+    pub largest: Cost,
+}
+
+/// What a message takes.
+#[derive(Clone, Copy, Debug)]
+pub enum CostOf<'a> {
+    /// Each the same.
+    Units(Cost),
+    /// What a template makes of it.
+    Made(&'a str),
+}
+
+/// A key of the configuration whose template is wrong.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[error("{key}: {wrong}")]
+pub struct WrongLabel {
+    /// `limits.NAME.key`, `limits.NAME.cost` or `fair_by`.
+    pub key: String,
+    pub wrong: WrongTemplate,
+}
+
+/// The compiled templates of the limits of a route.
+pub struct RouteLabels {
+    templates: Templates,
+    /// Whether any message differs from another one.
+    any: bool,
+    limits: Vec<Counter>,
+    tenant: Option<Template>,
+}
+
+struct Counter {
+    key: Option<Template>,
+    cost: Made,
+    largest: Cost,
+}
+
+enum Made {
+    Units(Cost),
+    By(Template),
+}
+
+impl RouteLabels {
+    /// Compiles what the limits of a route say, in the order of the route, and its `fair_by`.
+    ///
+    /// # Errors
+    /// When a template is wrong, which a checked configuration excludes.
+    pub fn new(limits: &[Counting<'_>], fair_by: Option<&str>) -> Result<Self, WrongLabel> {
+        let mut templates = Templates::new();
+        let mut compile = |key: String, text: &str| {
+            let added = templates.add(&key, text);
+            added.map_err(|wrong| WrongLabel { key, wrong })
+        };
+        let mut counters = Vec::with_capacity(limits.len());
+        for limit in limits {
+            let at = |what: &str| format!("limits.{}.{what}", limit.limit);
+            let key = limit.key.map(|text| compile(at("key"), text)).transpose()?;
+            let cost = match limit.cost {
+                CostOf::Units(cost) => Made::Units(cost),
+                CostOf::Made(text) => Made::By(compile(at("cost"), text)?),
+            };
+            counters.push(Counter {
+                key,
+                cost,
+                largest: limit.largest,
+            });
+        }
+        let tenant = fair_by.map(|text| compile("fair_by".to_owned(), text));
+        let tenant = tenant.transpose()?;
+        let made = |limit: &Counter| limit.key.is_some() || matches!(limit.cost, Made::By(_));
+        Ok(Self {
+            any: tenant.is_some() || counters.iter().any(made),
+            templates,
+            limits: counters,
+            tenant,
+        })
+    }
+
+    /// The text that a template makes, which must not be empty.
+    fn text(&self, template: &Template, context: &Context) -> Result<Box<str>, Undecodable> {
+        let text = self.templates.render(template, context)?;
+        if text.is_empty() {
+            return Err(undecodable(template, "is empty"));
+        }
+        Ok(text.into_boxed_str())
+    }
+
+    fn charge(&self, limit: &Counter, context: &Context) -> Result<Charge, Undecodable> {
+        let key = limit.key.as_ref();
+        let key = key
+            .map(|template| self.text(template, context))
+            .transpose()?;
+        let cost = match &limit.cost {
+            Made::Units(cost) => *cost,
+            Made::By(template) => {
+                let text = self.templates.render(template, context)?;
+                let cost = whole(&text).ok_or_else(|| {
+                    undecodable(template, "is no whole number from 1 to 4294967295")
+                })?;
+                if cost > limit.largest {
+                    let (cost, largest) = (cost.get(), limit.largest.get());
+                    let why = format!("is {cost}, and no more than {largest} can ever fit");
+                    return Err(undecodable(template, &why));
+                }
+                cost
+            }
+        };
+        Ok(Charge { key, cost })
+    }
+}
+
+impl Labels for RouteLabels {
+    fn of(&self, message: &Message, facts: Facts<'_>) -> Result<Label, Undecodable> {
+        let context = if self.any {
+            self.templates.context(message, facts)?
+        } else {
+            Context::empty()
+        };
+        let charges = self.limits.iter().map(|limit| self.charge(limit, &context));
+        let charges = charges.collect::<Result<_, _>>()?;
+        let tenant = self.tenant.as_ref();
+        let tenant = tenant.map(|template| self.text(template, &context));
+        Ok(Label {
+            charges,
+            tenant: tenant.transpose()?,
+        })
+    }
+}
+
+impl fmt::Debug for RouteLabels {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("RouteLabels")
+            .field("limits", &self.limits.len())
+            .field("fair", &self.tenant.is_some())
+            .finish_non_exhaustive()
+    }
+}
+
+fn undecodable(template: &Template, why: &str) -> Undecodable {
+    Undecodable {
+        what: template.name().to_owned(),
+        why: why.to_owned(),
+    }
+}
+
+/// A whole number from 1; arithmetic in templates may write it with a fraction of nothing.
+fn whole(text: &str) -> Option<Cost> {
+    let text = text.trim();
+    let digits = text.strip_suffix(".0").unwrap_or(text);
+    if !digits.bytes().all(|b| b.is_ascii_digit()) {
+        return None;
+    }
+    digits.parse().ok().map(Cost::new)
+}
+
+#[cfg(test)]
+mod tests {
+    use std::num::NonZeroU32;
+
+    use super::*;
+    use crate::ports::message::HeaderValue;
+
+    const FACTS: Facts<'_> = Facts {
+        route: "sms",
+        attempt: 1,
+    };
+
+    fn cost(units: u32) -> Cost {
+        Cost::new(NonZeroU32::new(units).unwrap())
+    }
+
+    fn counting<'a>(key: Option<&'a str>, made: Option<&'a str>) -> Counting<'a> {
+        Counting {
+            limit: "sender",
+            key,
+            cost: made.map_or(CostOf::Units(cost(2)), CostOf::Made),
+            largest: cost(10),
+        }
+    }
+
+    fn message(body: &str) -> Message {
+        let mut message = Message {
+            body: body.to_owned().into(),
+            routing_key: "sms.de".to_owned(),
+            ..Message::default()
+        };
+        let tenant = HeaderValue::Text("acme".to_owned());
+        message.headers.insert("x-tenant".to_owned(), tenant);
+        message
+    }
+
+    fn label(limits: &[Counting<'_>], body: &str) -> Result<Label, Undecodable> {
+        let labels = RouteLabels::new(limits, None).unwrap();
+        labels.of(&message(body), FACTS)
+    }
+
+    #[test]
+    fn keys_costs_and_tenants_are_made_of_the_message() {
+        let limits = [
+            counting(None, Some("{{ body.text | sms_segments }}")),
+            counting(Some("{{ body.to }}/{{ routing_key }}"), None),
+        ];
+        let labels = RouteLabels::new(&limits, Some("{{ headers['x-tenant'] }}")).unwrap();
+        let text = "a".repeat(161);
+        let body = format!(r#"{{"to": "+49170", "text": "{text}"}}"#);
+        let label = labels.of(&message(&body), FACTS).unwrap();
+        assert_eq!(label.charges[0].cost, cost(2));
+        assert_eq!(label.charges[0].key, None);
+        assert_eq!(label.charges[1].cost, cost(2));
+        assert_eq!(label.charges[1].key.as_deref(), Some("+49170/sms.de"));
+        assert_eq!(label.tenant.as_deref(), Some("acme"));
+        let shown = format!("{label:?}{labels:?}");
+        assert!(
+            !shown.contains("49170") && !shown.contains("acme"),
+            "{shown}"
+        );
+    }
+
+    #[test]
+    fn a_body_that_nobody_asks_for_may_be_anything() {
+        let label = label(&[counting(None, None)], "no JSON").unwrap();
+        assert_eq!(label.charges[0].cost, cost(2));
+        assert_eq!(label.tenant, None);
+    }
+
+    #[test]
+    fn a_missing_field_is_said_with_its_limit() {
+        for (key, cost, why) in [
+            (
+                Some("{{ body.to }}"),
+                None,
+                "limits.sender.key: `body.to` is missing",
+            ),
+            (
+                Some("{{ body.no }}"),
+                None,
+                "limits.sender.key: `body.no` is null",
+            ),
+            (
+                Some("{{ body.empty }}"),
+                None,
+                "limits.sender.key: is empty",
+            ),
+            (
+                None,
+                Some("{{ body.text | sms_segments }}"),
+                "limits.sender.cost: `body.text | sms_segments` is missing",
+            ),
+        ] {
+            let error = label(&[counting(key, cost)], r#"{"no": null, "empty": ""}"#);
+            assert_eq!(error.unwrap_err().to_string(), why);
+        }
+        let labels = RouteLabels::new(&[], Some("{{ body.tenant }}")).unwrap();
+        let error = labels.of(&message("{}"), FACTS).unwrap_err().to_string();
+        assert_eq!(error, "fair_by: `body.tenant` is missing");
+    }
+
+    #[test]
+    fn a_cost_is_a_whole_number_from_one_that_can_fit() {
+        let costs = |n: &str| {
+            label(
+                &[counting(None, Some("{{ body.n }}"))],
+                &format!(r#"{{"n": {n}}}"#),
+            )
+        };
+        for (n, units) in [("1", 1), ("10", 10), ("\" 7 \"", 7), ("3.0", 3)] {
+            assert_eq!(costs(n).unwrap().charges[0].cost, cost(units), "{n}");
+        }
+        for n in [
+            "0",
+            "-1",
+            "1.5",
+            "\"\"",
+            "\"x\"",
+            "\"+1\"",
+            "4294967296",
+            "true",
+            "[1]",
+        ] {
+            let error = costs(n).unwrap_err().to_string();
+            let wrong = "limits.sender.cost: is no whole number from 1 to 4294967295";
+            assert_eq!(error, wrong, "{n}");
+        }
+        assert_eq!(
+            costs("11").unwrap_err().to_string(),
+            "limits.sender.cost: is 11, and no more than 10 can ever fit"
+        );
+    }
+
+    #[test]
+    fn a_wrong_template_is_said_with_its_key() {
+        let error = RouteLabels::new(&[counting(Some("{{ bdy }}"), None)], None).unwrap_err();
+        assert_eq!(error.key, "limits.sender.key");
+        assert_eq!(error.wrong, WrongTemplate::Variable("bdy".to_owned()));
+    }
+}

@@ -1,0 +1,237 @@
+//! Text made of a message: minijinja templates, compiled once.
+//!
+//! A template can use `body` (the message's body as JSON), `headers`, `properties`,
+//! `routing_key`, `exchange`, `message_id`, `route` and `attempt`. Only what some template names
+//! is looked up, and the body is parsed only if some template names `body`: a message that is not
+//! JSON passes where nothing asks for its fields.
+//!
+//! A missing field is an error and never an empty text: a call with a hole in it is worse than a
+//! dead letter. So is a `null` that is printed; `| default(...)`, `| tojson` and `is defined`
+//! are there for fields that may be missing. Nothing is escaped by itself. Write
+//! `{{ body.to | tojson }}` in a JSON body and `{{ body.to | urlencode }}` in a URL.
+//!
+//! Besides minijinja's filters there are `sms_segments` and `pointer`. What a template names is known
+//! when it is compiled: a variable or a filter that does not exist is found then.
+//!
+//! Numbers: integers from -2^63 to 2^64-1 are exact. A larger one cannot be used (it would be
+//! rounded silently) but does no harm where no template prints it. Fractions are doubles.
+
+mod fault;
+mod filters;
+mod json;
+mod labels;
+
+use std::collections::BTreeMap;
+use std::fmt;
+
+use minijinja::value::{Serde, Value};
+use minijinja::{AutoEscape, Environment, Error, UndefinedBehavior};
+
+pub use self::fault::WrongTemplate;
+use self::fault::{render_error, unreadable};
+pub use self::labels::{CostOf, Counting, RouteLabels, WrongLabel};
+use crate::ports::downstream::{Facts, Undecodable};
+use crate::ports::message::Message;
+
+/// The variables of a template.
+pub const NAMES: [&str; 8] = [
+    "body",
+    "headers",
+    "properties",
+    "routing_key",
+    "exchange",
+    "message_id",
+    "route",
+    "attempt",
+];
+
+/// Whether a text is a template and not just itself.
+#[must_use]
+pub fn is_template(text: &str) -> bool {
+    first_tag(text).is_some()
+}
+
+/// Where the first expression, statement or comment starts.
+#[must_use]
+pub fn first_tag(text: &str) -> Option<usize> {
+    ["{{", "{%", "{#"]
+        .iter()
+        .filter_map(|tag| text.find(tag))
+        .min()
+}
+
+/// A compiled template, by its name: `url`, `body`, `header x-tenant`.
+#[derive(Clone, Debug)]
+pub struct Template(String);
+
+/// Compiled templates that look at the same messages.
+pub struct Templates {
+    environment: Environment<'static>,
+    /// Which of `NAMES` any template uses.
+    used: Vec<&'static str>,
+}
+
+/// Everything that is wrong with a template: unknown variables by name, then filters.
+#[must_use]
+pub fn check(source: &str) -> Vec<WrongTemplate> {
+    let mut templates = Templates::new();
+    let compiled = templates
+        .environment
+        .add_template_owned(CHECKED.to_owned(), source.to_owned())
+        .and_then(|()| templates.variables(CHECKED));
+    match compiled {
+        Err(error) => vec![unreadable(&error)],
+        Ok(variables) => variables
+            .into_iter()
+            .filter(|name| !NAMES.contains(&name.as_str()))
+            .map(WrongTemplate::Variable)
+            .chain(fault::misused(&templates.environment, source))
+            .collect(),
+    }
+}
+
+/// The name of a template that is only looked at.
+const CHECKED: &str = "template";
+
+/// What templates see of one message.
+pub struct Context(Value);
+
+impl Context {
+    /// For where no template looks at anything.
+    fn empty() -> Self {
+        Self(Value::UNDEFINED)
+    }
+}
+
+impl Template {
+    /// What errors call it.
+    fn name(&self) -> &str {
+        &self.0
+    }
+}
+
+impl fmt::Debug for Templates {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Templates")
+            .field("used", &self.used)
+            .finish_non_exhaustive()
+    }
+}
+
+impl fmt::Debug for Context {
+    /// Nothing of a message.
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("Context(..)")
+    }
+}
+
+impl Default for Templates {
+    fn default() -> Self {
+        Self::new()
+    }
+}
+
+impl Templates {
+    /// None yet.
+    #[must_use]
+    pub fn new() -> Self {
+        let mut environment = Environment::new();
+        environment.set_undefined_behavior(UndefinedBehavior::Strict);
+        environment.set_auto_escape_callback(|_| AutoEscape::None);
+        environment.set_formatter(filters::print);
+        environment.add_filter("urlencode", filters::urlencode);
+        environment.add_filter("tojson", filters::tojson);
+        environment.add_filter("pointer", filters::pointer);
+        environment.add_filter("sms_segments", filters::sms_segments);
+        // It prints the whole context, message and all.
+        environment.remove_global("debug");
+        Self {
+            environment,
+            used: Vec::new(),
+        }
+    }
+
+    /// Compiles the template that errors call `name`. The same name again replaces it.
+    ///
+    /// # Errors
+    /// The first fault that [`check`] finds.
+    pub fn add(&mut self, name: &str, source: &str) -> Result<Template, WrongTemplate> {
+        self.environment
+            .add_template_owned(name.to_owned(), source.to_owned())
+            .map_err(|error| unreadable(&error))?;
+        let variables = self.variables(name).map_err(|error| unreadable(&error))?;
+        if let Some(wrong) = fault::misused(&self.environment, source).into_iter().next() {
+            return Err(wrong);
+        }
+        for variable in variables {
+            let known = NAMES.iter().find(|known| **known == variable);
+            let Some(known) = known else {
+                return Err(WrongTemplate::Variable(variable));
+            };
+            if !self.used.contains(known) {
+                self.used.push(known);
+            }
+        }
+        Ok(Template(name.to_owned()))
+    }
+
+    /// The variables that a template takes from its surroundings, in order.
+    fn variables(&self, name: &str) -> Result<Vec<String>, Error> {
+        let mut variables: Vec<_> = self
+            .environment
+            .get_template(name)?
+            .undeclared_variables(false)
+            .into_iter()
+            .filter(|variable| !self.environment.globals().any(|(name, _)| name == variable))
+            .collect();
+        variables.sort();
+        Ok(variables)
+    }
+
+    /// What the templates see of a message: parses its body if one of them wants it.
+    ///
+    /// # Errors
+    /// When a template wants the body and it is no JSON.
+    pub fn context(&self, message: &Message, facts: Facts<'_>) -> Result<Context, Undecodable> {
+        let mut values = BTreeMap::new();
+        for name in &self.used {
+            let value = match *name {
+                "body" => json::parse(&message.body)?,
+                "headers" => Value::from(Serde(&message.headers)),
+                "properties" => Value::from(Serde(&message.properties)),
+                "routing_key" => Value::from(message.routing_key.as_str()),
+                "exchange" => Value::from(message.exchange.as_str()),
+                "route" => Value::from(facts.route),
+                "attempt" => Value::from(facts.attempt),
+                "message_id" => match &message.properties.message_id {
+                    Some(id) => Value::from(id.as_str()),
+                    None => continue,
+                },
+                _ => continue,
+            };
+            values.insert(*name, value);
+        }
+        Ok(Context(Value::from(values)))
+    }
+
+    /// The text that a template makes of a message.
+    ///
+    /// # Errors
+    /// When the message lacks what the template needs.
+    pub fn render(&self, template: &Template, context: &Context) -> Result<String, Undecodable> {
+        let undecodable = |why| Undecodable {
+            what: template.0.clone(),
+            why,
+        };
+        let compiled = self
+            .environment
+            .get_template(&template.0)
+            .map_err(|error| undecodable(render_error(&error, "")))?;
+        compiled
+            .render(context.0.clone())
+            .map_err(|error| undecodable(render_error(&error, compiled.source())))
+    }
+}
+
+#[cfg(test)]
+mod tests;
