@@ -16,7 +16,9 @@ use crate::core::retry::Backoff;
 use crate::core::schedule::Pace;
 use crate::downstream::{HttpDownstream, HttpOptions, ResolvedAuth};
 use crate::limiter::memory::MemoryPaceStore;
-use crate::limiter::redis::{RedisOptions, RedisPaceStore};
+use crate::limiter::redis::{
+    Identity as ClientIdentity, RedisOptions, RedisPaceStore, Servers, Tls,
+};
 use crate::pipeline::{LaneSpec, Pipeline, Policy, RouteSpec};
 use crate::ports::clock::Clock;
 use crate::ports::pace::{PaceStore, PacedLimit};
@@ -26,7 +28,7 @@ use crate::queue::events::QueueEvents;
 use crate::queue::rabbit::{RabbitOptions, RabbitQueue, RouteOptions};
 use crate::settings::secrets::{Identity, Secrets};
 use crate::settings::types::{
-    Downstream, Limit, LimitBackend, Paced, QueueBackend, Route, Settings,
+    Downstream, Limit, LimitBackend, Paced, QueueBackend, RedisMode, Route, Settings,
 };
 use crate::telemetry::health::Health;
 use crate::telemetry::meters::RouteMeters;
@@ -198,20 +200,44 @@ fn store(
 
 fn redis_options(settings: &Settings, secrets: &Secrets) -> Result<RedisOptions, WireError> {
     let redis = &settings.redis;
+    let secret = |file: Option<&Path>| {
+        let read = secrets.optional(file);
+        read.map_err(|e| WireError::new("redis", e))
+    };
+    let urls = redis.addresses().to_vec();
+    let servers = match redis.mode {
+        RedisMode::Single => Servers::Single(redis.url.clone()),
+        RedisMode::Cluster => Servers::Cluster(urls),
+        RedisMode::Sentinel => Servers::Sentinel {
+            urls,
+            service: redis.sentinel_service.clone().unwrap_or_default(),
+            user: redis.sentinel_user.clone(),
+            password: secret(redis.sentinel_password_file.as_deref())?,
+        },
+    };
+    let certificate = redis.cert_file.as_deref().map(read_pem).transpose()?;
+    let key = secret(redis.key_file.as_deref())?;
+    let identity = certificate
+        .zip(key)
+        .map(|(certificate, key)| ClientIdentity {
+            certificate: certificate.into_bytes(),
+            key,
+        });
+    let ca = redis.ca_file.as_deref().map(read_pem).transpose()?;
     Ok(RedisOptions {
-        url: secrets
-            .redis_url(redis)
-            .map_err(|e| WireError::new("redis", e))?,
-        password: None,
-        prefix: redis.prefix.clone(),
+        user: redis.user.clone(),
+        password: secret(redis.password_file.as_deref())?,
+        tls: Tls {
+            ca: ca.map(String::into_bytes),
+            identity,
+        },
         connect_timeout: redis.connect_timeout.get(),
         response_timeout: redis.response_timeout.get(),
-        ca_pem: redis
-            .ca_file
-            .as_deref()
-            .map(read_pem)
-            .transpose()?
-            .map(String::into_bytes),
+        keyed: settings
+            .limits
+            .values()
+            .any(|limit| !matches!(limit, Limit::Paced(_))),
+        ..RedisOptions::new(servers, redis.prefix.clone())
     })
 }
 

@@ -1,4 +1,5 @@
-//! What every store of paced limits must do, held against both of them.
+//! What every store of paced limits must do, held against all of them: Redis as one
+//! server, under Sentinels and as a cluster, and this process.
 
 #![allow(clippy::unwrap_used, reason = "a test may panic")]
 
@@ -11,10 +12,12 @@ use secrecy::SecretString;
 use sluiced::core::schedule::{Answer, Ask, Grant, Pace, Sight, Turn};
 use sluiced::core::time::{StoreTime, micros};
 use sluiced::limiter::memory::MemoryPaceStore;
-use sluiced::limiter::redis::{RedisOptions, RedisPaceStore};
+use sluiced::limiter::redis::{RedisOptions, RedisPaceStore, Servers};
 use sluiced::ports::clock::Clock;
 use sluiced::ports::pace::{Notice, PaceStore, PacedLimit};
 use support::redis::RedisServer;
+use support::redis_cluster::RedisCluster;
+use support::redis_sentinel::{SERVICE, SentinelGroup};
 use support::wait::{eventually, within};
 
 const BOUND: Duration = Duration::from_secs(20);
@@ -22,13 +25,33 @@ const BOUND: Duration = Duration::from_secs(20);
 type Store = Arc<dyn PaceStore>;
 
 async fn redis() -> (Store, Store) {
-    let options = RedisOptions {
-        url: SecretString::from(RedisServer::shared().url()),
+    let url = SecretString::from(RedisServer::shared().url());
+    replicas(Servers::Single(url)).await
+}
+
+async fn sentinel() -> (Store, Store) {
+    let servers = Servers::Sentinel {
+        urls: secret(SentinelGroup::shared().urls()),
+        service: SERVICE.to_owned(),
+        user: None,
         password: None,
-        prefix: "contract".to_owned(),
+    };
+    replicas(servers).await
+}
+
+async fn cluster() -> (Store, Store) {
+    replicas(Servers::Cluster(secret(RedisCluster::shared().urls()))).await
+}
+
+fn secret(urls: Vec<String>) -> Vec<SecretString> {
+    urls.into_iter().map(SecretString::from).collect()
+}
+
+async fn replicas(servers: Servers) -> (Store, Store) {
+    let options = RedisOptions {
         connect_timeout: Duration::from_secs(5),
         response_timeout: Duration::from_secs(5),
-        ca_pem: None,
+        ..RedisOptions::new(servers, "contract")
     };
     let mut stores = Vec::new();
     for _ in 0..2 {
@@ -298,7 +321,7 @@ macro_rules! contract {
     };
 }
 
-contract!(redis, memory; (
+contract!(redis, sentinel, cluster, memory; (
     grants_follow_the_pace,
     a_turn_is_kept_until_it_comes,
     an_unknown_state_starts_behind_the_guard,

@@ -13,7 +13,6 @@ use std::time::Duration;
 
 use proptest::prelude::*;
 use proptest::test_runner::RngSeed;
-use secrecy::SecretString;
 use sluiced::core::rate::{MAX_UNITS, MAX_WINDOW, Rate};
 use sluiced::core::schedule::{self, Ask, Grant, Pace, Schedule, Sight, Turn};
 use sluiced::core::time::StoreTime;
@@ -52,12 +51,9 @@ fn world() -> &'static World {
         let server = RedisServer::shared();
         let runtime = Runtime::new().unwrap();
         let options = RedisOptions {
-            url: SecretString::from(server.url()),
-            password: None,
-            prefix: "oracle".to_owned(),
             connect_timeout: Duration::from_secs(5),
             response_timeout: Duration::from_secs(5),
-            ca_pem: None,
+            ..RedisOptions::single(server.url(), "oracle")
         };
         let store = runtime.block_on(async {
             let store = RedisPaceStore::connect(&options, Arc::new(())).unwrap();

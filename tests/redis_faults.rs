@@ -41,12 +41,9 @@ impl StoreEvents for Counts {
 
 fn options(url: String) -> RedisOptions {
     RedisOptions {
-        url: SecretString::from(url),
-        password: None,
-        prefix: "faults".to_owned(),
         connect_timeout: Duration::from_secs(1),
         response_timeout: RESPONSE,
-        ca_pem: None,
+        ..RedisOptions::single(url, "faults")
     }
 }
 

@@ -1,14 +1,24 @@
 //! Paced limits in Redis, shared by every replica.
 //!
 //! One hash per limit and one script per decision (`lua/`), so that a decision is one round trip
-//! and atomic. The connection is supervised: it is rebuilt in the background and, until it is
-//! back, every call fails at once instead of queueing up behind a dead socket.
+//! and atomic. Connections are supervised: they are rebuilt in the background and, until one is
+//! back, every call fails at once instead of queueing up behind a dead socket. Redis may be one
+//! server, a primary that Sentinels name, or a cluster.
 
+mod access;
+mod address;
+mod cluster;
 mod connection;
+mod facts;
 mod fault;
 mod notices;
+mod options;
 mod probe;
+mod rights;
 mod scripts;
+mod sentinel;
+mod server;
+mod slots;
 
 use std::fmt;
 use std::num::NonZeroU32;
@@ -17,10 +27,10 @@ use std::time::Duration;
 
 use futures::FutureExt;
 use futures::future::BoxFuture;
-use secrecy::SecretString;
 use tokio::sync::{broadcast, watch};
 use tokio_util::task::AbortOnDropHandle;
 
+pub use self::options::{Identity, RedisOptions, Servers, Tls};
 pub use self::probe::{Report, probe};
 
 use self::connection::Connection;
@@ -32,24 +42,6 @@ use crate::ports::pace::{Notice, PaceStore, PacedLimit, StoreError};
 
 /// How errors name this store.
 const STORE: &str = "Redis";
-
-/// Where Redis is and how long it may take.
-#[derive(Clone, Debug)]
-pub struct RedisOptions {
-    /// `redis://user:password@host:port/db`, or `rediss://` for TLS (a crypto provider of rustls
-    /// must be installed).
-    pub url: SecretString,
-    /// Replaces the password of the URL.
-    pub password: Option<SecretString>,
-    /// What every key and channel starts with.
-    pub prefix: String,
-    /// The bound on connecting, TLS and authentication included.
-    pub connect_timeout: Duration,
-    /// The bound on every call.
-    pub response_timeout: Duration,
-    /// Certificates (PEM) that are trusted besides the system's. Only with `rediss://`.
-    pub ca_pem: Option<Vec<u8>>,
-}
 
 /// Is told what the store does, for metrics. Every method does nothing unless overridden.
 pub trait StoreEvents: Send + Sync + fmt::Debug {
@@ -81,7 +73,7 @@ impl RedisPaceStore {
     /// the connection is kept up until the store is dropped.
     ///
     /// # Errors
-    /// When the URL or the certificates cannot be read. That Redis is out of reach is no error.
+    /// When the URLs or the certificates cannot be read. That Redis is out of reach is no error.
     pub fn connect(
         options: &RedisOptions,
         events: Arc<dyn StoreEvents>,

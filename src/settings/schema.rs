@@ -137,8 +137,16 @@ pub(super) const RABBITMQ: &[Key] = &[
 
 pub(super) const REDIS: &[Key] = &[
     key("url", Url, BuiltIn),
+    key("mode", Choice(&["single", "sentinel", "cluster"]), BuiltIn),
+    key("urls", List(&Url), Optional),
+    key("sentinel_service", Text, Optional),
+    key("sentinel_user", Text, Optional),
+    key("sentinel_password_file", Text, Optional),
+    key("user", Text, Optional),
     key("password_file", Text, Optional),
     key("ca_file", Text, Optional),
+    key("cert_file", Text, Optional),
+    key("key_file", Text, Optional),
     key("prefix", Text, BuiltIn),
     key("connect_timeout", SPAN, BuiltIn),
     key("response_timeout", SPAN, BuiltIn),

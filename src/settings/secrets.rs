@@ -13,7 +13,7 @@ use std::path::{Path, PathBuf};
 use secrecy::{ExposeSecret as _, SecretString};
 use url::Url;
 
-use super::types::{Auth, RabbitMq, Redis};
+use super::types::{Auth, RabbitMq};
 
 /// What a path starts with that names a systemd credential.
 const CREDENTIAL: &str = "credential:";
@@ -136,15 +136,12 @@ impl Secrets {
         urls.map(|url| with_password(url, &password)).collect()
     }
 
-    /// Redis' URL, with the password of `password_file`.
+    /// The secret in a file, if one is named.
     ///
     /// # Errors
-    /// As [`Secrets::rabbit_urls`].
-    pub fn redis_url(&self, redis: &Redis) -> Result<SecretString, SecretError> {
-        match &redis.password_file {
-            None => Ok(redis.url.clone()),
-            Some(path) => with_password(&redis.url, &self.read(path)?),
-        }
+    /// As [`Secrets::read`].
+    pub fn optional(&self, path: Option<&Path>) -> Result<Option<SecretString>, SecretError> {
+        path.map(|path| self.read(path)).transpose()
     }
 
     /// Who we are to the downstream.

@@ -86,13 +86,52 @@ pub struct RabbitMq {
 #[derive(Clone, Debug, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Redis {
+    pub mode: RedisMode,
+    /// One server; see [`Redis::addresses`].
     pub url: SecretString,
+    /// The Sentinels, or some nodes of the cluster.
+    #[serde(default)]
+    pub urls: Vec<SecretString>,
+    /// How the Sentinels call the group of servers.
+    pub sentinel_service: Option<String>,
+    pub sentinel_user: Option<String>,
+    pub sentinel_password_file: Option<PathBuf>,
+    /// Replaces the user of the URLs.
+    pub user: Option<String>,
+    /// Replaces the password of the URLs.
     pub password_file: Option<PathBuf>,
+    /// Trusted in addition to the system's certificates (PEM).
     pub ca_file: Option<PathBuf>,
+    /// Our own certificate (PEM), for servers that ask for one, and its key.
+    pub cert_file: Option<PathBuf>,
+    pub key_file: Option<PathBuf>,
     /// What every key starts with.
     pub prefix: String,
     pub connect_timeout: Length,
     pub response_timeout: Length,
+}
+
+/// How Redis is run.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum RedisMode {
+    /// One server, or an address that always leads to the primary.
+    Single,
+    /// A primary with replicas, watched by Sentinels.
+    Sentinel,
+    Cluster,
+}
+
+impl Redis {
+    /// Where to connect to: `urls` if there are any, else `url` alone.
+    #[must_use]
+    pub fn addresses(&self) -> &[SecretString] {
+        if self.urls.is_empty() {
+            std::slice::from_ref(&self.url)
+        } else {
+            &self.urls
+        }
+    }
 }
 
 #[derive(Clone, Debug, Deserialize)]

@@ -111,12 +111,13 @@ async fn look(options: &RabbitOptions, route: &RouteOptions) -> Result<String, S
 
 fn told(report: limiter::redis::Report) -> String {
     let limiter::redis::Report {
+        servers,
         version,
         round_trip,
         warnings,
     } = report;
     let mut said = format!(
-        "version {version}, scripts allowed, {:.1} ms there and back",
+        "version {version}, {servers}, scripts allowed, {:.1} ms there and back",
         round_trip.as_secs_f64() * 1000.0
     );
     for warning in warnings {

@@ -14,4 +14,6 @@ pub mod process;
 pub mod rabbit;
 pub mod recorder;
 pub mod redis;
+pub mod redis_cluster;
+pub mod redis_sentinel;
 pub mod wait;

@@ -100,6 +100,24 @@ impl RedisServer {
         self.try_connection().expect("a private Redis that runs")
     }
 
+    /// One question over a connection of its own. Sentinels close all connections of a server that
+    /// they promote, so an error may mean nothing.
+    pub fn ask<T: redis::FromRedisValue>(&self, question: &redis::Cmd) -> redis::RedisResult<T> {
+        question.query(&mut self.try_connection()?)
+    }
+
+    /// What the server says of itself; nothing while it cannot be asked.
+    #[must_use]
+    pub fn info(&self) -> String {
+        self.ask(&redis::cmd("INFO")).unwrap_or_default()
+    }
+
+    /// Where it listens.
+    #[must_use]
+    pub const fn port(&self) -> u16 {
+        self.port
+    }
+
     /// The process of the server, to pause it.
     #[must_use]
     pub fn pid(&self) -> u32 {

@@ -16,6 +16,8 @@ pub(super) enum Fault {
     Refused,
     /// It does not let this connection in (any more): a new one may have the right password.
     LockedOut,
+    /// Another node of the cluster serves this key: nothing has run, and the connection is fine.
+    Moved,
 }
 
 impl Fault {
@@ -26,8 +28,10 @@ impl Fault {
 }
 
 /// Codes of replies that go away by themselves. The crate has no names for some of them.
-const PASSING: [&str; 7] = [
+const PASSING: [&str; 8] = [
     "LOADING",
+    // The slot is on its way to another node.
+    "ASK",
     "BUSY",
     "TRYAGAIN",
     "MASTERDOWN",
@@ -42,6 +46,7 @@ pub(super) fn fault(error: &RedisError) -> Fault {
     match error.kind() {
         // A former master after a failover: the new one is behind the same name.
         ErrorKind::Server(ServerErrorKind::ReadOnly) => Fault::Broken,
+        ErrorKind::Server(ServerErrorKind::Moved) => Fault::Moved,
         ErrorKind::Io | ErrorKind::Parse => Fault::Broken,
         ErrorKind::AuthenticationFailed => Fault::LockedOut,
         _ => match error.code() {
@@ -59,23 +64,40 @@ pub(super) fn fault(error: &RedisError) -> Fault {
     }
 }
 
-/// The error for who asked, without `secret`.
-pub(super) fn store_error(error: &RedisError, secret: Option<&str>) -> StoreError {
-    let reason = hide(&text(error), secret);
+/// The error for who asked, without `secrets`.
+pub(super) fn store_error<'a>(
+    error: &RedisError,
+    secrets: impl Iterator<Item = &'a str>,
+) -> StoreError {
+    let reason = hide(text(error), secrets);
     match fault(error) {
-        Fault::Broken | Fault::Busy => StoreError::Unreachable {
-            store: STORE,
-            reason,
-        },
-        Fault::Refused | Fault::LockedOut => StoreError::Refused {
-            store: STORE,
-            reason,
-        },
+        Fault::Broken | Fault::Busy | Fault::Moved => unreachable(&reason),
+        Fault::Refused | Fault::LockedOut => refused(&reason),
+    }
+}
+
+/// It may be different later.
+pub(super) fn unreachable(reason: &str) -> StoreError {
+    StoreError::Unreachable {
+        store: STORE,
+        reason: reason.to_owned(),
+    }
+}
+
+/// It stays like this until somebody changes something.
+pub(super) fn refused(reason: &str) -> StoreError {
+    StoreError::Refused {
+        store: STORE,
+        reason: reason.to_owned(),
     }
 }
 
 /// The server's own words if it said any: the crate writes the codes in its own way.
 fn text(error: &RedisError) -> String {
+    if error.kind() == ErrorKind::AuthenticationFailed {
+        // The crate keeps the server's words (WRONGPASS) to itself.
+        return "the user or the password is wrong, or the user is switched off".to_owned();
+    }
     match (error.code(), error.detail()) {
         (Some(code), Some(detail)) => format!("{code} {detail}"),
         _ => error.to_string(),
@@ -83,11 +105,10 @@ fn text(error: &RedisError) -> String {
 }
 
 /// Redis quotes the arguments of a command that it does not know, the password of `AUTH` too.
-fn hide(text: &str, secret: Option<&str>) -> String {
-    match secret {
-        Some(secret) if !secret.is_empty() => text.replace(secret, "***"),
-        _ => text.to_owned(),
-    }
+fn hide<'a>(text: String, secrets: impl Iterator<Item = &'a str>) -> String {
+    secrets
+        .filter(|secret| !secret.is_empty())
+        .fold(text, |text, secret| text.replace(secret, "***"))
 }
 
 #[cfg(test)]
@@ -97,9 +118,9 @@ mod tests {
     #[test]
     fn a_password_that_redis_quotes_is_hidden() {
         let text = "unknown command 'AUTH', with args beginning with: 'hunter2'";
-        let hidden = hide(text, Some("hunter2"));
+        let hidden = hide(text.to_owned(), ["other", "hunter2"].into_iter());
         assert!(!hidden.contains("hunter2"), "{hidden}");
-        assert_eq!(hide("plain", Some("")), "plain");
+        assert_eq!(hide("plain".to_owned(), [""].into_iter()), "plain");
     }
 
     #[test]
@@ -114,6 +135,9 @@ mod tests {
         assert_eq!(fault(&busy), Fault::Busy);
         let wrong = redis::make_extension_error("WRONGTYPE".to_owned(), None);
         assert_eq!(fault(&wrong), Fault::Refused);
-        assert!(!store_error(&wrong, None).is_transient());
+        assert!(!store_error(&wrong, std::iter::empty()).is_transient());
+        let moved = RedisError::from((ServerErrorKind::Moved.into(), "elsewhere"));
+        assert_eq!(fault(&moved), Fault::Moved);
+        assert!(store_error(&moved, std::iter::empty()).is_transient());
     }
 }

@@ -1,6 +1,7 @@
 //! What replicas tell each other: a subscription on a connection of its own.
 //!
-//! Publish/subscribe may lose a notice. That is fine: the next answer to an ask tells the same.
+//! In a cluster every node hears what any of them is told, and under Sentinels the replicas hear it
+//! too, so one subscription is enough. Publish/subscribe may lose a notice. That is fine: the next answer to an ask tells the same.
 //! So a subscription that breaks is rebuilt quietly; the other connection says what is wrong.
 
 use std::sync::Arc;
@@ -13,10 +14,12 @@ use tokio::sync::broadcast;
 use tokio::time::{MissedTickBehavior, timeout};
 use tracing::debug;
 
-use super::connection::{Backoff, Connection};
+use super::address::Address;
+use super::connection::Connection;
+use super::server::Backoff;
 use crate::core::schedule::Freeze;
 use crate::core::time::StoreTime;
-use crate::ports::pace::Notice;
+use crate::ports::pace::{Notice, StoreError};
 
 /// How many notices a slow receiver may lag behind before it loses some.
 pub(super) const CAPACITY: usize = 64;
@@ -37,31 +40,37 @@ pub(super) async fn listen(
     let mut backoff = Backoff::default();
     loop {
         match subscribe(&connection, &channel).await {
-            Ok(subscription) => {
-                debug!(channel, "listening for notices");
+            Ok((at, subscription)) => {
+                debug!(channel, server = %at, "listening for notices");
                 backoff = Backoff::default();
-                forward(subscription, &connection, &notices).await;
+                forward(&at, subscription, &connection, &notices).await;
             }
-            Err(reason) => debug!(channel, reason, "cannot listen for notices"),
+            Err(error) => debug!(channel, %error, "cannot listen for notices"),
         }
         tokio::time::sleep(backoff.next()).await;
     }
 }
 
-async fn subscribe(connection: &Connection, channel: &str) -> Result<PubSub, String> {
+async fn subscribe(
+    connection: &Connection,
+    channel: &str,
+) -> Result<(Address, PubSub), StoreError> {
+    let (at, client) = connection.listening_post()?;
     let subscribing = async {
-        let mut subscription = connection.client().get_async_pubsub().await?;
+        let mut subscription = client.get_async_pubsub().await?;
         subscription.subscribe(channel).await?;
         Ok(subscription)
     };
-    match timeout(connection.connect_timeout(), subscribing).await {
-        Ok(done) => done.map_err(|error| connection.error(&error).to_string()),
-        Err(_) => Err("no answer in time".to_owned()),
-    }
+    let bound = connection.access().connect_timeout;
+    let subscribed = timeout(bound, subscribing).await;
+    let subscription = connection.access().answer(subscribed, bound)?;
+    Ok((at, subscription))
 }
 
-/// Passes notices on until the subscription breaks.
+/// Passes notices on until the subscription breaks, or leads to a server that hears none any more:
+/// one that was replaced, or has left its cluster.
 async fn forward(
+    at: &Address,
     subscription: PubSub,
     connection: &Connection,
     notices: &broadcast::Sender<Notice>,
@@ -81,8 +90,9 @@ async fn forward(
                 None => return,
             },
             _ = check.tick() => {
-                let pong = timeout(connection.response_timeout(), sink.ping::<redis::Value>());
-                if !matches!(pong.await, Ok(Ok(_))) {
+                let bound = connection.access().response_timeout;
+                let pong = timeout(bound, sink.ping::<redis::Value>());
+                if !matches!(pong.await, Ok(Ok(_))) || !connection.reaches(at) {
                     return;
                 }
             }

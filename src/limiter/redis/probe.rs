@@ -3,11 +3,17 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use redis::{RedisError, Script};
+use futures::future::join_all;
+use redis::Script;
 use tokio::time::{Instant, timeout};
 
-use super::connection::{Connection, field};
-use super::{RedisOptions, STORE};
+use super::RedisOptions;
+use super::access::Access;
+use super::connection::Connection;
+use super::facts::{field, is_replica};
+use super::fault::refused;
+use super::rights;
+use super::server::Server;
 use crate::ports::pace::StoreError;
 
 /// Questions for the round trip: the best counts, the first pays for loading the script.
@@ -19,69 +25,94 @@ const FAR: Duration = Duration::from_millis(50);
 /// What a Redis says of itself.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Report {
-    /// Of the server.
+    /// One server, a primary, a cluster.
+    pub servers: String,
+    /// Of the server, or of the first of several.
     pub version: String,
-    /// Of one script, to the server and back.
+    /// Of one script, to the server and back; the longest if there are several servers.
     pub round_trip: Duration,
     /// What works, but not well.
     pub warnings: Vec<String>,
 }
 
-/// Connects, logs in and calls a script that reads one key below the prefix. Ends within the
-/// connect timeout and a response timeout for each of a few questions.
+/// What one server says.
+struct Said {
+    version: String,
+    round_trip: Duration,
+    warnings: Vec<String>,
+}
+
+/// Connects to every server that may hold limits, logs in, asks for the permissions and calls a
+/// script. Ends within the connect timeout for each of finding and connecting, and a response
+/// timeout for each of a few questions.
 ///
 /// # Errors
-/// When it cannot be reached, says no, or must not be asked for scripts.
+/// When it cannot be reached, says no, or does not allow what is needed or wished.
 pub async fn probe(options: &RedisOptions) -> Result<Report, StoreError> {
     let connection = Connection::new(options, Arc::new(()))?;
-    let mut live = connection.establish(0).await?.connection;
-    let bound = options.response_timeout;
-    let answer = |answer: Result<Result<_, RedisError>, _>| match answer {
-        Ok(said) => said.map_err(|error| connection.error(&error)),
-        Err(_) => Err(StoreError::Timeout {
-            store: STORE,
-            waited: bound,
-        }),
+    let (servers, how) = connection.servers().await?;
+    let tried = join_all(servers.iter().map(|one| try_one(one, connection.access())));
+    let said = tried.await.into_iter().collect::<Result<Vec<_>, _>>()?;
+    let mut report = Report {
+        servers: how,
+        version: said
+            .first()
+            .map_or_else(String::new, |one| one.version.clone()),
+        round_trip: Duration::ZERO,
+        warnings: Vec::new(),
     };
-    let info = timeout(bound, redis::cmd("INFO").query_async(&mut live)).await;
-    let info: String = answer(info)?;
-    // As the limits' own scripts: EVALSHA, then SCRIPT LOAD, the clock, a key with the prefix.
-    let script = Script::new("redis.call('EXISTS', KEYS[1]) return redis.call('TIME')[1]");
-    let key = format!("{}:check", options.prefix);
+    for one in said {
+        report.round_trip = report.round_trip.max(one.round_trip);
+        for warning in one.warnings {
+            // Nodes of a cluster are set up alike.
+            if !report.warnings.contains(&warning) {
+                report.warnings.push(warning);
+            }
+        }
+    }
+    Ok(report)
+}
+
+async fn try_one(server: &Server, access: &Access) -> Result<Said, StoreError> {
+    let mut opened = server.open().await?;
+    let missing = &opened.missing;
+    let missing = [missing.needed.as_slice(), &missing.wished].concat();
+    if !missing.is_empty() {
+        return Err(refused(&rights::told(&missing, access)));
+    }
+    // As the limits' own scripts, but for a key: it would lie on one node of a cluster only.
+    let script = Script::new("return redis.call('TIME')[1]");
+    let bound = access.response_timeout;
     let mut round_trip = Duration::MAX;
     for _ in 0..ROUNDS {
         let begin = Instant::now();
-        let _seconds: String =
-            answer(timeout(bound, script.key(&key).invoke_async(&mut live)).await)?;
+        let asked = timeout(bound, script.invoke_async(&mut opened.connection)).await;
+        let _seconds: String = access.answer(asked, bound)?;
         round_trip = round_trip.min(begin.elapsed());
     }
-    Ok(Report {
-        version: field(&info, "redis_version")
+    let mut warnings = opened.risks;
+    warnings.extend(remarks(&opened.info, round_trip));
+    Ok(Said {
+        version: field(&opened.info, "redis_version")
             .unwrap_or("unknown")
             .to_owned(),
-        warnings: warnings(&info, round_trip),
         round_trip,
+        warnings,
     })
 }
 
-fn warnings(info: &str, round_trip: Duration) -> Vec<String> {
-    let mut warnings = Vec::new();
-    if field(info, "role") == Some("slave") {
-        warnings.push("this is a replica, and limits need the primary".to_owned());
-    }
-    let policy = field(info, "maxmemory_policy").unwrap_or("noeviction");
-    if policy != "noeviction" && field(info, "maxmemory").is_some_and(|bytes| bytes != "0") {
-        warnings.push(format!(
-            "maxmemory-policy {policy} may evict limits, and each loss pauses one: set noeviction"
-        ));
+fn remarks(info: &str, round_trip: Duration) -> Vec<String> {
+    let mut remarks = Vec::new();
+    if is_replica(info) {
+        remarks.push("this is a replica, and limits need the primary".to_owned());
     }
     if round_trip / 2 > FAR {
-        warnings.push(format!(
+        remarks.push(format!(
             "it is far away: answers that take over {:?} pause a limit",
             2 * FAR
         ));
     }
-    warnings
+    remarks
 }
 
 #[cfg(test)]
@@ -89,19 +120,11 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_good_redis_has_no_warning() {
-        let info = "redis_version:7.0.15\r\nmaxmemory:0\r\nmaxmemory_policy:allkeys-lru\r\nrole:master\r\n";
-        assert_eq!(
-            warnings(info, Duration::from_millis(100)),
-            Vec::<String>::new()
-        );
-    }
-
-    #[test]
-    fn what_works_badly_is_a_warning() {
-        let info = "maxmemory:1000\r\nmaxmemory_policy:allkeys-lru\r\nrole:slave\r\n";
-        let said = warnings(info, Duration::from_millis(101)).join("\n");
-        for part in ["replica", "allkeys-lru", "over 100ms"] {
+    fn what_works_badly_is_said() {
+        let near = Duration::from_millis(100);
+        assert_eq!(remarks("role:master\r\n", near), Vec::<String>::new());
+        let said = remarks("role:slave\r\n", Duration::from_millis(101)).join("\n");
+        for part in ["replica", "over 100ms"] {
             assert!(said.contains(part), "{said}");
         }
     }

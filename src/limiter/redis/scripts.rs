@@ -4,6 +4,7 @@ use std::time::Duration;
 
 use redis::{Script, ScriptInvocation};
 
+use super::slots::{Slot, slot_of};
 use crate::core::schedule::{Ask, FREEZE_MAX, Grant, Pace, Sight};
 use crate::core::time::{StoreTime, micros};
 use crate::ports::pace::PacedLimit;
@@ -47,6 +48,11 @@ impl Call<'_> {
     /// The value of the metric label `script`.
     pub(super) const fn name(&self) -> &'static str {
         self.name
+    }
+
+    /// The slot of a cluster that all its keys lie in: each decision has one hash tag.
+    pub(super) fn slot(&self) -> Slot {
+        slot_of(&self.key)
     }
 
     /// Ready to be sent to the server whose run_id is `run`.

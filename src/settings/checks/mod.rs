@@ -7,6 +7,7 @@ mod budgets;
 mod files;
 mod http;
 mod limits;
+mod redis;
 mod routes;
 mod sections;
 mod templates;
@@ -15,7 +16,7 @@ mod turns;
 use super::fault::{Collector, Severity, Show};
 use super::path::KeyPath;
 use super::secrets::Secrets;
-use super::tree::Node;
+use super::tree::{BUILT_IN, Node, Origin};
 use super::types::Settings;
 
 /// What every check needs.
@@ -63,6 +64,15 @@ impl Checks<'_, '_> {
             Show::Value,
             message.into(),
         );
+    }
+
+    /// Whether the operator wrote the value, rather than it being a default.
+    fn is_written(&self, path: &KeyPath) -> bool {
+        self.root.find(path).is_some_and(|node| match &node.origin {
+            Origin::Text { source, .. } => *source != BUILT_IN,
+            Origin::Variable(_) => true,
+            Origin::Absent => false,
+        })
     }
 
     /// Names of limits and routes appear in keys of the store, queue names and metrics.

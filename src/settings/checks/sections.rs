@@ -1,4 +1,4 @@
-//! The fixed sections: URLs, the admin's address, the log filter, the embedded queue.
+//! The fixed sections but `[redis]`: URLs, the admin's address, the log filter, the embedded queue.
 
 use std::net::SocketAddr;
 use std::path::Path;
@@ -60,34 +60,14 @@ impl Checks<'_, '_> {
         }
     }
 
-    fn redis(&mut self) {
-        let redis = &self.settings.redis;
-        let section = KeyPath::of(&["redis"]);
-        self.broker_url(
-            &section.join("url"),
-            redis.url.expose_secret(),
-            &["redis", "rediss"],
-            "redis://host:6379/0",
-        );
-        let fine = |c: char| c.is_ascii_graphic() && c != '{' && c != '}';
-        if redis.prefix.is_empty() || !redis.prefix.chars().all(fine) {
-            // Braces would move the hash tag that keeps the keys of one script on one node.
-            self.error(
-                &[section.join("prefix")],
-                "a prefix needs visible ASCII characters and no braces; write one such as \"sluiced\"",
-            );
-        }
-        if self.settings.backend.limits == LimitBackend::Redis {
-            self.secret_file(
-                &section.join("password_file"),
-                redis.password_file.as_deref(),
-            );
-            self.ca_file(&section.join("ca_file"), redis.ca_file.as_deref());
-        }
-    }
-
     /// The message never repeats the URL: it may hold a password.
-    fn broker_url(&mut self, path: &KeyPath, text: &str, schemes: &[&str], example: &str) {
+    pub(super) fn broker_url(
+        &mut self,
+        path: &KeyPath,
+        text: &str,
+        schemes: &[&str],
+        example: &str,
+    ) {
         let known = schemes.join(":// or ");
         let message = match Url::parse(text) {
             Err(reason) => format!("this is no URL ({reason}); write one such as \"{example}\""),

@@ -43,11 +43,15 @@ fn the_commented_examples_are_true() {
     let text = uncommented();
     let files = Files::new(&[""]);
     let ca = files.write("ca.pem", ca);
-    for name in ["rabbitmq", "redis", "provider", "mail"] {
+    let client = files.write("client.pem", "-----BEGIN CERTIFICATE-----\n");
+    for name in ["rabbitmq", "redis", "redis-key", "provider", "mail"] {
         files.write(name, "secret\n");
     }
     let directory = ca.trim_end_matches("/ca.pem").to_owned();
     let text = text.replace("/etc/sluiced/ca.pem", &ca);
+    let text = text.replace("/etc/sluiced/client.pem", &client);
+    // Certificates are for TLS.
+    let text = text.replace("redis://127", "rediss://127");
     let files = Files::new(&[&text]);
     let loaded = files
         .load(&[("CREDENTIALS_DIRECTORY", &directory)])
@@ -55,6 +59,28 @@ fn the_commented_examples_are_true() {
         .expect("the examples load");
     assert_eq!(loaded.warnings.all(), []);
     assert_eq!(loaded.settings.routes.len(), 2);
+}
+
+/// The examples that exclude each other stand indented in a comment: the lines from `mode` on.
+fn indented(mode: &str) -> String {
+    let first = format!("#   mode = \"{mode}\"");
+    let lines = DEFAULTS.lines().skip_while(|line| *line != first);
+    let lines = lines.map_while(|line| line.strip_prefix("#   "));
+    lines.collect::<Vec<_>>().join("\n")
+}
+
+#[test]
+fn the_modes_of_redis_load_as_they_are_shown() {
+    let files = Files::new(&[""]);
+    let sentinel = files.write("sentinel", "secret\n");
+    let directory = sentinel.trim_end_matches("/sentinel").to_owned();
+    for (mode, keys) in [("sentinel", 5), ("cluster", 2)] {
+        let text = indented(mode);
+        assert_eq!(text.lines().count(), keys, "{text}");
+        let text = format!("[redis]\n{text}\n{GOOD}");
+        let said = lines(&[&text], &[("CREDENTIALS_DIRECTORY", &directory)]);
+        assert_eq!(said, Vec::<String>::new());
+    }
 }
 
 /// Every key of the schema stands in `default.toml`, with its default if it has one.
@@ -79,7 +105,8 @@ fn documented(nodes: &[&tree::Node], shape: &Shape, path: &str) {
         for key in keys {
             let path = format!("{path}.{}", key.name);
             // The comment of the file that should hold it speaks of it.
-            if !matches!(key.name, "token" | "password") {
+            let told = DEFAULTS.contains(&format!("\n#   {} = ", key.name));
+            if !told && !matches!(key.name, "token" | "password") {
                 assert!(!below(key.name).is_empty(), "{path}");
             }
             documented(&below(key.name), &key.shape, &path);

@@ -146,11 +146,11 @@ fn files_replace_passwords() {
         "{}",
         urls[0].expose_secret()
     );
-    let url = loaded
-        .secrets
-        .redis_url(&loaded.settings.redis)
-        .expect("a url");
-    assert_eq!(url.expose_secret(), "redis://:p%40ss%2Fword@h:6379/0");
+    let file = loaded.settings.redis.password_file.as_deref();
+    let password = loaded.secrets.optional(file).expect("a readable file");
+    let password = password.expect("a password");
+    assert_eq!(password.expose_secret(), "p@ss/word");
+    assert!(loaded.secrets.optional(None).expect("no file").is_none());
     let Downstream::Http(http) = &loaded.settings.routes["sms"].downstream;
     let auth = http.auth.as_ref().expect("auth");
     let identity = loaded.secrets.identity(auth).expect("an identity");

@@ -1,0 +1,30 @@
+-- Says what the user of this connection may not do, without doing any of it.
+--
+-- KEYS     none: nothing is read or written, so that any node of a cluster can answer
+-- ARGV     1 key      one that starts as all of ours do
+--          2 channel  where replicas tell each other
+--          3 ...      commands that scripts and connections need; a subcommand follows after `|`
+-- Reply    what is refused: commands by name, `~` for the key, `&` for the channel; empty if
+--          nothing, or if this Redis (before 7.0) cannot tell
+--
+-- Invariant: changes nothing.
+
+if not redis.acl_check_cmd then return {} end
+
+local function may(...)
+  local known, allowed = pcall(redis.acl_check_cmd, ...)
+  -- A command that this version does not have is not called either.
+  return not known or allowed
+end
+
+-- With a key or channel that the user may not touch, every command would be refused.
+local refused = {}
+if not may('EXISTS', ARGV[1]) and may('EXISTS') then refused[#refused + 1] = '~' end
+if not may('PUBLISH', ARGV[2], '') and may('PUBLISH') then refused[#refused + 1] = '&' end
+for i = 3, #ARGV do
+  local name, below = ARGV[i]:match('^([^|]+)|?(.*)$')
+  local allowed
+  if below ~= '' then allowed = may(name, below) else allowed = may(name) end
+  if not allowed then refused[#refused + 1] = ARGV[i] end
+end
+return refused

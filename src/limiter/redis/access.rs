@@ -1,0 +1,312 @@
+//! How connections are opened: credentials, TLS, sockets and bounds, the same for every server.
+//!
+//! The URLs are read once. Sentinels and cluster nodes tell addresses only, so a client for any of
+//! them is made from what all have in common.
+
+use std::time::Duration;
+
+use base64::Engine as _;
+use base64::prelude::BASE64_STANDARD as STANDARD;
+use redis::io::tcp::{TcpSettings, socket2::TcpKeepalive};
+use redis::{
+    Client, ClientTlsConfig, ConnectionAddr, ConnectionInfo, IntoConnectionInfo, ProtocolVersion,
+    RedisConnectionInfo, RedisError, TlsCertificates,
+};
+use rustls::RootCertStore;
+use secrecy::{ExposeSecret, SecretString};
+
+use super::address::Address;
+use super::fault::{refused, store_error};
+use super::options::{RedisOptions, Servers, Tls};
+use super::{STORE, notices};
+use crate::ports::pace::StoreError;
+
+const KEEPALIVE: Duration = Duration::from_secs(10);
+
+/// How Redis is run.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Mode {
+    Single,
+    Sentinel,
+    Cluster,
+}
+
+/// Who is asked.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Peer {
+    Redis,
+    Sentinel,
+}
+
+/// What every connection has in common.
+pub(super) struct Access {
+    pub(super) mode: Mode,
+    /// The addresses of the URLs.
+    pub(super) seeds: Vec<Address>,
+    /// What every key starts with, and where replicas talk to each other.
+    pub(super) prefix: String,
+    pub(super) channel: String,
+    pub(super) keyed: bool,
+    pub(super) connect_timeout: Duration,
+    pub(super) response_timeout: Duration,
+    /// With an address that is replaced by the one of each server.
+    template: ConnectionInfo,
+    to_redis: RedisConnectionInfo,
+    to_sentinel: RedisConnectionInfo,
+    secrets: Vec<SecretString>,
+}
+
+impl Access {
+    /// Reads the options.
+    pub(super) fn read(options: &RedisOptions) -> Result<Self, StoreError> {
+        let (mode, urls) = match &options.servers {
+            Servers::Single(url) => (Mode::Single, std::slice::from_ref(url)),
+            Servers::Sentinel { urls, .. } => (Mode::Sentinel, urls.as_slice()),
+            Servers::Cluster(urls) => (Mode::Cluster, urls.as_slice()),
+        };
+        let infos: Vec<ConnectionInfo> = urls.iter().map(parse).collect::<Result<_, _>>()?;
+        let first = infos.first().ok_or_else(|| refused("there is no URL"))?;
+        let seeds = infos.iter().map(|info| address(info.addr()));
+        let seeds = seeds.collect::<Result<_, _>>()?;
+        if infos.iter().any(|info| !alike(info, first)) {
+            return Err(refused("the URLs must differ in host and port only"));
+        }
+        let mut to_redis = first.redis_settings().clone();
+        if mode == Mode::Cluster && to_redis.db() != 0 {
+            return Err(refused("a cluster has no database but 0"));
+        }
+        to_redis = to_redis.set_protocol(ProtocolVersion::RESP2);
+        to_redis = with(to_redis, options.user.as_ref(), options.password.as_ref());
+        let to_sentinel = match &options.servers {
+            Servers::Sentinel { user, password, .. } => {
+                let none = RedisConnectionInfo::default().set_protocol(ProtocolVersion::RESP2);
+                with(none, user.as_ref(), password.as_ref())
+            }
+            Servers::Single(_) | Servers::Cluster(_) => to_redis.clone(),
+        };
+        let secrets = [&to_redis, &to_sentinel]
+            .iter()
+            .filter_map(|settings| settings.password())
+            .map(SecretString::from)
+            .collect();
+        Ok(Self {
+            mode,
+            seeds,
+            channel: notices::channel(&options.prefix),
+            prefix: options.prefix.clone(),
+            keyed: options.keyed,
+            connect_timeout: options.connect_timeout,
+            response_timeout: options.response_timeout,
+            template: secured(first, &options.tls)?.set_tcp_settings(sockets()),
+            to_redis,
+            to_sentinel,
+            secrets,
+        })
+    }
+
+    /// A client for the server at `at`. Does not connect yet.
+    pub(super) fn client(&self, peer: Peer, at: &Address) -> Result<Client, StoreError> {
+        let settings = match peer {
+            Peer::Redis => &self.to_redis,
+            Peer::Sentinel => &self.to_sentinel,
+        };
+        let host = at.host.to_string();
+        let address = match self.template.addr() {
+            ConnectionAddr::TcpTls {
+                insecure,
+                tls_params,
+                ..
+            } => ConnectionAddr::TcpTls {
+                host,
+                port: at.port,
+                insecure: *insecure,
+                tls_params: tls_params.clone(),
+            },
+            _ => ConnectionAddr::Tcp(host, at.port),
+        };
+        let info = self.template.clone().set_addr(address);
+        Client::open(info.set_redis_settings(settings.clone())).map_err(|error| self.error(&error))
+    }
+
+    /// The error for who asked, without any password.
+    pub(super) fn error(&self, error: &RedisError) -> StoreError {
+        let secrets = self.secrets.iter().map(ExposeSecret::expose_secret);
+        store_error(error, secrets)
+    }
+
+    /// The answer of `asked`, which took too long or said no for a reason without passwords.
+    pub(super) fn answer<T>(
+        &self,
+        asked: Result<Result<T, RedisError>, tokio::time::error::Elapsed>,
+        waited: Duration,
+    ) -> Result<T, StoreError> {
+        match asked {
+            Ok(said) => said.map_err(|error| self.error(&error)),
+            Err(_) => Err(StoreError::Timeout {
+                store: STORE,
+                waited,
+            }),
+        }
+    }
+}
+
+/// The URL holds the password: the crate's texts do not quote it, and neither does this.
+fn parse(url: &SecretString) -> Result<ConnectionInfo, StoreError> {
+    url.expose_secret()
+        .into_connection_info()
+        .map_err(|error| refused(&format!("the URL cannot be used: {error}")))
+}
+
+fn address(of: &ConnectionAddr) -> Result<Address, StoreError> {
+    match of {
+        ConnectionAddr::Tcp(host, port) | ConnectionAddr::TcpTls { host, port, .. } => {
+            Ok(Address::new(host, *port))
+        }
+        _ => Err(refused("the URL must start with redis:// or rediss://")),
+    }
+}
+
+/// Whether two URLs differ in host and port only.
+fn alike(one: &ConnectionInfo, other: &ConnectionInfo) -> bool {
+    let tls = |info: &ConnectionInfo| matches!(info.addr(), ConnectionAddr::TcpTls { .. });
+    let (a, b) = (one.redis_settings(), other.redis_settings());
+    tls(one) == tls(other)
+        && (a.username(), a.password(), a.db()) == (b.username(), b.password(), b.db())
+}
+
+fn with(
+    mut settings: RedisConnectionInfo,
+    user: Option<&String>,
+    password: Option<&SecretString>,
+) -> RedisConnectionInfo {
+    if let Some(user) = user {
+        settings = settings.set_username(user);
+    }
+    if let Some(password) = password {
+        settings = settings.set_password(password.expose_secret());
+    }
+    settings
+}
+
+fn sockets() -> TcpSettings {
+    TcpSettings::default()
+        .set_nodelay(true)
+        .set_keepalive(
+            TcpKeepalive::new()
+                .with_time(KEEPALIVE)
+                .with_interval(KEEPALIVE / 2),
+        )
+        .set_user_timeout(2 * KEEPALIVE)
+}
+
+/// The same with certificates. They are read here, once for all connections.
+fn secured(info: &ConnectionInfo, tls: &Tls) -> Result<ConnectionInfo, StoreError> {
+    if tls.ca.is_none() && tls.identity.is_none() {
+        return Ok(info.clone());
+    }
+    let certificates = TlsCertificates {
+        client_tls: tls.identity.as_ref().map(|identity| ClientTlsConfig {
+            client_cert: identity.certificate.clone(),
+            client_key: identity.key.expose_secret().as_bytes().to_vec(),
+        }),
+        root_cert: tls.ca.as_deref().map(with_native_roots),
+    };
+    let client = Client::build_with_tls(info.clone(), certificates)
+        .map_err(|error| refused(&format!("the certificates cannot be used: {error}")))?;
+    Ok(client.get_connection_info().clone())
+}
+
+/// `pem` and the system's certificates, as PEM: the crate trusts either these or the system's.
+fn with_native_roots(pem: &[u8]) -> Vec<u8> {
+    let mut all = pem.to_vec();
+    let mut readable = RootCertStore::empty();
+    for certificate in rustls_native_certs::load_native_certs().certs {
+        // Systems carry odd certificates, and the crate takes none at all if there is one.
+        if readable.add(certificate.clone()).is_ok() {
+            all.extend_from_slice(b"\n-----BEGIN CERTIFICATE-----\n");
+            all.extend_from_slice(STANDARD.encode(&certificate).as_bytes());
+            all.extend_from_slice(b"\n-----END CERTIFICATE-----\n");
+        }
+    }
+    all
+}
+
+#[cfg(test)]
+mod tests {
+    use rustls::pki_types::CertificateDer;
+    use rustls::pki_types::pem::PemObject as _;
+
+    use super::*;
+
+    #[test]
+    fn certificates_are_added_to_those_of_the_system() {
+        let own = rcgen::generate_simple_self_signed(["redis.internal".to_owned()]).unwrap();
+        let all = with_native_roots(own.cert.pem().as_bytes());
+        let read: Vec<_> = CertificateDer::pem_slice_iter(&all)
+            .collect::<Result<_, _>>()
+            .unwrap();
+        let mut native = RootCertStore::empty();
+        let (readable, _) =
+            native.add_parsable_certificates(rustls_native_certs::load_native_certs().certs);
+        assert_eq!(read.len(), readable + 1);
+        assert_eq!(&read[0], own.cert.der());
+    }
+
+    fn cluster(urls: &[&str]) -> Result<Access, StoreError> {
+        let urls = urls.iter().map(|url| SecretString::from(*url)).collect();
+        Access::read(&RedisOptions::new(Servers::Cluster(urls), "p"))
+    }
+
+    fn reason(result: Result<Access, StoreError>) -> String {
+        result.err().map_or_else(String::new, |e| e.to_string())
+    }
+
+    #[test]
+    fn several_urls_have_all_but_their_address_in_common() {
+        let access = cluster(&["redis://u:p@a:1", "redis://u:p@b:2"]).unwrap();
+        let seeds: Vec<_> = access.seeds.iter().map(ToString::to_string).collect();
+        assert_eq!(seeds, ["a:1", "b:2"]);
+        for other in ["redis://u:q@b", "redis://b", "rediss://u:p@b"] {
+            let said = reason(cluster(&["redis://u:p@a", other]));
+            assert!(said.contains("differ in host and port only"), "{said}");
+        }
+        let said = reason(cluster(&["redis://a/1"]));
+        assert!(said.contains("no database but 0"), "{said}");
+        assert!(reason(cluster(&[])).contains("no URL"));
+        assert!(reason(cluster(&["unix:///tmp/redis"])).contains("rediss://"));
+    }
+
+    #[test]
+    fn credentials_go_to_those_they_are_for() {
+        let sentinel = Servers::Sentinel {
+            urls: vec![SecretString::from("redis://a:26379/3")],
+            service: "mymaster".to_owned(),
+            user: Some("watcher".to_owned()),
+            password: Some(SecretString::from("watch-secret")),
+        };
+        let mut options = RedisOptions::new(sentinel, "p");
+        options.user = Some("limits".to_owned());
+        options.password = Some(SecretString::from("limit-secret"));
+        let access = Access::read(&options).unwrap();
+        let at = Address::new("10.0.0.1", 6379);
+        let login = |peer| {
+            let client = access.client(peer, &at).unwrap();
+            let settings = client.get_connection_info().redis_settings();
+            let words = [settings.username(), settings.password()];
+            let words = words.map(|word| word.unwrap_or_default().to_owned());
+            (words.join(" "), settings.db())
+        };
+        assert_eq!(login(Peer::Redis), ("limits limit-secret".to_owned(), 3));
+        assert_eq!(
+            login(Peer::Sentinel),
+            ("watcher watch-secret".to_owned(), 0)
+        );
+    }
+
+    #[test]
+    fn certificates_need_tls() {
+        let mut options = RedisOptions::single("redis://a", "p");
+        options.tls.ca = Some(b"-----BEGIN CERTIFICATE-----".to_vec());
+        assert!(reason(Access::read(&options)).contains("`rediss://`"));
+    }
+}

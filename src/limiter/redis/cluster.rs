@@ -1,0 +1,277 @@
+//! The nodes of a Redis Cluster: which one serves a limit, and a connection to each in use.
+//!
+//! The map of the slots is asked of any node, again after every redirection or loss, and now and
+//! then. A redirected script has not run, but it is not sent again here either: the caller asks
+//! anew, with a time of its own. So one call is one script, and a node that fails takes along only
+//! the limits that it serves.
+
+use std::collections::BTreeMap;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
+
+use futures::StreamExt as _;
+use futures::stream::FuturesUnordered;
+use rand::seq::SliceRandom as _;
+use redis::{AsyncConnectionConfig, FromRedisValue};
+use tokio::runtime::Handle;
+use tokio::sync::{Notify, watch};
+use tokio::time::{Instant, sleep, timeout, timeout_at};
+use tokio_util::task::AbortOnDropHandle;
+use tracing::{debug, warn};
+
+use super::StoreEvents;
+use super::access::{Access, Peer};
+use super::address::Address;
+use super::fault::{refused, unreachable};
+use super::rights;
+use super::scripts::Call;
+use super::server::{Place, Server};
+use super::slots::SlotMap;
+use crate::ports::link::Link;
+use crate::ports::pace::StoreError;
+
+/// How often the map is asked for while all is well, and while something is not.
+const CALM: Duration = Duration::from_secs(30);
+const TROUBLE: Duration = Duration::from_secs(1);
+/// The map is never asked for more often.
+const PAUSE: Duration = Duration::from_millis(100);
+/// How many nodes are asked before giving up for this time, and how long each has before the
+/// next one is asked beside it.
+const ASKED: usize = 8;
+const HEAD_START: Duration = Duration::from_millis(250);
+
+/// The nodes.
+pub(super) struct Cluster {
+    access: Arc<Access>,
+    events: Arc<dyn StoreEvents>,
+    map: Mutex<SlotMap>,
+    nodes: Mutex<BTreeMap<Address, Node>>,
+    link: watch::Sender<Link>,
+    /// The map may be out of date, or a link changed.
+    stale: Arc<Notify>,
+    /// Callers have runtimes of their own, which end before ours.
+    runtime: Handle,
+}
+
+struct Node {
+    server: Arc<Server>,
+    _supervisor: AbortOnDropHandle<()>,
+}
+
+impl Cluster {
+    /// Does not connect yet. Must be called on the runtime that the connections shall live on.
+    pub(super) fn new(access: Arc<Access>, events: Arc<dyn StoreEvents>) -> Self {
+        Self {
+            access,
+            events,
+            map: Mutex::default(),
+            nodes: Mutex::default(),
+            link: watch::Sender::new(Link::Connecting),
+            stale: Arc::new(Notify::new()),
+            runtime: Handle::current(),
+        }
+    }
+
+    pub(super) fn link(&self) -> watch::Receiver<Link> {
+        self.link.subscribe()
+    }
+
+    /// Calls a script on the master of its keys.
+    pub(super) async fn call<T: FromRedisValue>(
+        &self,
+        call: &Call<'_>,
+        end: Instant,
+    ) -> Result<T, StoreError> {
+        let slot = call.slot();
+        self.mapped(end).await;
+        let Some(master) = lock(&self.map).master(slot).cloned() else {
+            self.stale.notify_one();
+            return Err(match &*self.link.borrow() {
+                Link::Down(reason) => unreachable(reason),
+                _ => unreachable(&format!("no node of the cluster serves slot {slot}")),
+            });
+        };
+        let server = self.node(&master);
+        server.call(call, end).await.map_err(|failure| {
+            if let Some((slot, to)) = failure.moved {
+                debug!(slot, %to, "a slot moved");
+                lock(&self.map).follow(slot, to);
+            }
+            if failure.stale {
+                self.stale.notify_one();
+            }
+            failure.error
+        })
+    }
+
+    /// Waits for the first map.
+    async fn mapped(&self, end: Instant) {
+        let mut link = self.link.subscribe();
+        let tried = link.wait_for(|link| *link != Link::Connecting);
+        // Without a map the caller is told so.
+        drop(timeout_at(end, tried).await);
+    }
+
+    /// The node at `at`, connecting since its first use.
+    fn node(&self, at: &Address) -> Arc<Server> {
+        let mut nodes = lock(&self.nodes);
+        let node = nodes.entry(at.clone()).or_insert_with(|| {
+            let server = Arc::new(Server::new(
+                Place::At(at.clone()),
+                Arc::clone(&self.access),
+                Arc::clone(&self.events),
+                Arc::clone(&self.stale),
+            ));
+            let supervisor = self.runtime.spawn(Arc::clone(&server).supervise());
+            Node {
+                server,
+                _supervisor: AbortOnDropHandle::new(supervisor),
+            }
+        });
+        Arc::clone(&node.server)
+    }
+
+    /// Keeps the map up to date for as long as it is polled.
+    pub(super) async fn supervise(&self) {
+        let mut said = None;
+        loop {
+            let found = self.discover().await;
+            let failure = found.err();
+            if let Some(error) = &failure {
+                let reason = error.to_string();
+                if said.as_ref() != Some(&reason) {
+                    warn!(reason, "cannot learn which node serves what, trying again");
+                    said = Some(reason);
+                }
+            } else {
+                said = None;
+            }
+            let link = self.state(failure.as_ref());
+            let well = link.is_up() && failure.is_none();
+            self.link.send_replace(link);
+            sleep(PAUSE).await;
+            let rest = if well { CALM } else { TROUBLE };
+            // The next look also tells what became of the nodes' links.
+            drop(timeout(rest, self.stale.notified()).await);
+        }
+    }
+
+    /// What the links of all nodes in use come to.
+    fn state(&self, failure: Option<&StoreError>) -> Link {
+        if lock(&self.map).is_empty() {
+            let reason = failure.map_or_else(String::new, ToString::to_string);
+            return Link::Down(reason.into());
+        }
+        let nodes = lock(&self.nodes);
+        let down = nodes.iter().find_map(|(at, node)| {
+            let link = node.server.link();
+            match &*link.borrow() {
+                Link::Down(reason) => Some(format!("{at}: {reason}")),
+                Link::Connecting | Link::Up => None,
+            }
+        });
+        down.map_or(Link::Up, |reason| Link::Down(reason.into()))
+    }
+
+    /// Asks for the map and lets go of nodes that are no masters any more.
+    pub(super) async fn discover(&self) -> Result<(), StoreError> {
+        let map = self.ask().await?;
+        let masters = map.masters();
+        lock(&self.nodes).retain(|at, _| masters.contains(at));
+        *lock(&self.map) = map;
+        Ok(())
+    }
+
+    /// The map as the first node tells it that can be asked: those we know in a random order, each
+    /// with a head start on the next.
+    async fn ask(&self) -> Result<SlotMap, StoreError> {
+        let mut waiting = self.known();
+        let mut asked = FuturesUnordered::new();
+        let mut failure = None;
+        loop {
+            if let Some(at) = waiting.pop() {
+                asked.push(self.ask_one(at));
+            } else if asked.is_empty() {
+                return Err(failure.unwrap_or_else(|| unreachable("no node is known")));
+            }
+            let answer = if waiting.is_empty() {
+                asked.next().await
+            } else {
+                timeout(HEAD_START, asked.next()).await.unwrap_or_default()
+            };
+            match answer {
+                Some(Ok(map)) => return Ok(map),
+                // What must be changed says more than a node that is gone.
+                Some(Err(error)) if failure.is_none() || !error.is_transient() => {
+                    failure = Some(error);
+                }
+                Some(Err(_)) | None => {}
+            }
+        }
+    }
+
+    /// Some of the nodes that we know, the seeds last, for they may be long gone.
+    fn known(&self) -> Vec<Address> {
+        let mut masters: Vec<_> = lock(&self.map).masters().into_iter().cloned().collect();
+        let mut seeds = self.access.seeds.clone();
+        seeds.retain(|seed| !masters.contains(seed));
+        masters.shuffle(&mut rand::rng());
+        seeds.shuffle(&mut rand::rng());
+        // Some seeds are asked even if no master of a large cluster answers.
+        masters.truncate(ASKED / 2);
+        seeds.truncate(ASKED - masters.len());
+        seeds.extend(masters);
+        seeds
+    }
+
+    async fn ask_one(&self, at: Address) -> Result<SlotMap, StoreError> {
+        let client = self.access.client(Peer::Redis, &at)?;
+        let asking = async {
+            let config = AsyncConnectionConfig::new()
+                .set_connection_timeout(None)
+                .set_response_timeout(None);
+            let mut connection = client
+                .get_multiplexed_async_connection_with_config(&config)
+                .await?;
+            let mut question = redis::cmd("CLUSTER");
+            question.arg("SLOTS");
+            question.query_async::<redis::Value>(&mut connection).await
+        };
+        let bound = self.access.connect_timeout;
+        let asked = timeout(bound, asking).await;
+        if let Ok(Err(error)) = &asked {
+            if error
+                .detail()
+                .is_some_and(|said| said.contains("cluster support disabled"))
+            {
+                let reason = "is no node of a cluster: set redis.mode to \"single\"";
+                return Err(refused(&format!("{at} {reason}")));
+            }
+            if let Some(reason) = rights::explained(error, &self.access) {
+                return Err(refused(&reason));
+            }
+        }
+        let reply = self.access.answer(asked, bound)?;
+        SlotMap::read(&reply, &at)
+            .filter(|map| !map.is_empty())
+            .ok_or_else(|| unreachable(&format!("{at} knows no slots of its cluster")))
+    }
+
+    /// The masters, and how many slots none of them serves.
+    pub(super) fn masters(&self) -> (Vec<Address>, usize) {
+        let map = lock(&self.map);
+        (map.masters().into_iter().cloned().collect(), map.missing())
+    }
+
+    /// A node to listen to: notices go to all of them.
+    pub(super) fn listening_post(&self) -> Option<Address> {
+        let (mut masters, _) = self.masters();
+        masters.shuffle(&mut rand::rng());
+        masters.pop()
+    }
+}
+
+/// Nothing panics while one of these is held, and what they hold is whole in any case.
+fn lock<T>(of: &Mutex<T>) -> MutexGuard<'_, T> {
+    of.lock().unwrap_or_else(PoisonError::into_inner)
+}

@@ -1,0 +1,102 @@
+//! Where Redis is and how it is run, as the configuration says.
+
+use std::fmt;
+use std::time::Duration;
+
+use secrecy::SecretString;
+
+/// Where Redis is and how long it may take.
+#[derive(Clone, Debug)]
+pub struct RedisOptions {
+    pub servers: Servers,
+    /// Replaces the user of the URLs.
+    pub user: Option<String>,
+    /// Replaces the password of the URLs.
+    pub password: Option<SecretString>,
+    /// Only with `rediss://` (a crypto provider of rustls must be installed).
+    pub tls: Tls,
+    /// What every key and channel starts with.
+    pub prefix: String,
+    /// The bound on finding a server and, again, on connecting to it, TLS and authentication
+    /// included.
+    pub connect_timeout: Duration,
+    /// The bound on every call.
+    pub response_timeout: Duration,
+    /// Some limits count by key, so that a warning is due if a restart loses the counts.
+    pub keyed: bool,
+}
+
+impl RedisOptions {
+    /// The usual bounds, and neither credentials nor certificates besides those of the URLs.
+    #[must_use]
+    pub fn new(servers: Servers, prefix: impl Into<String>) -> Self {
+        Self {
+            servers,
+            user: None,
+            password: None,
+            tls: Tls::default(),
+            prefix: prefix.into(),
+            connect_timeout: Duration::from_secs(2),
+            response_timeout: Duration::from_millis(500),
+            keyed: false,
+        }
+    }
+
+    /// As [`RedisOptions::new`], for one server.
+    #[must_use]
+    pub fn single(url: impl Into<SecretString>, prefix: impl Into<String>) -> Self {
+        Self::new(Servers::Single(url.into()), prefix)
+    }
+}
+
+/// The servers by how they are run. URLs are `redis://user:password@host:port/db`, or `rediss://`
+/// for TLS; where there are several, they differ in nothing but host and port.
+#[derive(Clone, Debug)]
+pub enum Servers {
+    /// One server, or an address that always leads to the primary.
+    Single(SecretString),
+    /// The Sentinels know the primary. The database of their URLs is that of the limits.
+    Sentinel {
+        urls: Vec<SecretString>,
+        /// How the Sentinels call the group of servers.
+        service: String,
+        /// Who we are to the Sentinels themselves.
+        user: Option<String>,
+        password: Option<SecretString>,
+    },
+    /// Some nodes of a cluster, to ask for all others.
+    Cluster(Vec<SecretString>),
+}
+
+/// Certificates, as PEM.
+#[derive(Clone, Default)]
+pub struct Tls {
+    /// Trusted besides the system's.
+    pub ca: Option<Vec<u8>>,
+    /// Who we are, where servers ask clients for a certificate (`tls-auth-clients yes`).
+    pub identity: Option<Identity>,
+}
+
+/// A client's certificate with its key.
+#[derive(Clone)]
+pub struct Identity {
+    /// The certificate, and those that lead to its authority.
+    pub certificate: Vec<u8>,
+    pub key: SecretString,
+}
+
+impl fmt::Debug for Tls {
+    /// Says what there is, never what it holds.
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Tls")
+            .field("ca", &self.ca.is_some())
+            .field("identity", &self.identity.is_some())
+            .finish()
+    }
+}
+
+impl fmt::Debug for Identity {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Identity").finish_non_exhaustive()
+    }
+}

@@ -1,0 +1,123 @@
+//! What our user of Redis must be allowed (ACL), and how an operator is told what is missing.
+
+use redis::aio::MultiplexedConnection;
+use redis::{ErrorKind, RedisError, Script, ServerErrorKind};
+
+use super::access::{Access, Mode};
+
+/// Commands without which no limit works: those of the scripts, and those of a connection.
+/// A test compares them with the scripts.
+const NEEDED: [&str; 10] = [
+    "EVALSHA",
+    "SCRIPT|LOAD",
+    "INFO",
+    "PING",
+    "TIME",
+    "HGET",
+    "HMGET",
+    "HSET",
+    "PEXPIRE",
+    "EXISTS",
+];
+/// Without these, replicas learn of freezes and changes only from their next answer.
+const WISHED: [&str; 2] = ["PUBLISH", "SUBSCRIBE"];
+/// How `rights.lua` calls a key and a channel.
+const KEY: &str = "~";
+const CHANNEL: &str = "&";
+
+/// What is missing.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub(super) struct Missing {
+    /// Nothing works without.
+    pub(super) needed: Vec<String>,
+    /// All works without, but later.
+    pub(super) wished: Vec<String>,
+}
+
+/// Asks the server. Redis before 7.0 cannot tell, and nothing is missing then.
+pub(super) async fn missing(
+    connection: &mut MultiplexedConnection,
+    access: &Access,
+) -> Result<Missing, RedisError> {
+    let script = Script::new(include_str!("../../../lua/rights.lua"));
+    let mut question = script.prepare_invoke();
+    question.arg(format!("{}:check", access.prefix));
+    question.arg(&access.channel);
+    for command in NEEDED.iter().chain(&WISHED) {
+        question.arg(command);
+    }
+    if access.mode == Mode::Cluster {
+        question.arg("CLUSTER|SLOTS");
+    }
+    let refused: Vec<String> = question.invoke_async(connection).await?;
+    let mut missing = Missing::default();
+    for name in refused {
+        match name.as_str() {
+            KEY => missing.needed.push(format!("keys ~{}:*", access.prefix)),
+            CHANNEL => missing
+                .wished
+                .push(format!("channels &{}:*", access.prefix)),
+            command if WISHED.contains(&command) => missing.wished.push(name),
+            _ => missing.needed.push(name.replace('|', " ")),
+        }
+    }
+    Ok(missing)
+}
+
+/// The rule that suffices, as `ACL SETUSER` takes it; `config/default.toml` shows it too.
+pub(super) fn rule(access: &Access) -> String {
+    let prefix = &access.prefix;
+    let cluster = match access.mode {
+        Mode::Cluster => " +cluster|slots",
+        Mode::Single | Mode::Sentinel => "",
+    };
+    format!(
+        "~{prefix}:* &{prefix}:* +@connection +@hash +@keyspace +@list +@pubsub +@set +@sortedset \
+         +@string -@dangerous +evalsha +script|load +info +time{cluster}"
+    )
+}
+
+/// What is missing and what would be right, as an operator should read it.
+pub(super) fn told(missing: &[String], access: &Access) -> String {
+    format!(
+        "this user may not use {}; allow it with ACL SETUSER NAME {}",
+        missing.join(", "),
+        rule(access)
+    )
+}
+
+/// The same for a command that was refused already.
+pub(super) fn explained(error: &RedisError, access: &Access) -> Option<String> {
+    let refused = error.kind() == ErrorKind::Server(ServerErrorKind::NoPerm);
+    refused.then(|| {
+        format!(
+            "{}; allow it with ACL SETUSER NAME {}",
+            error.detail().unwrap_or("a permission is missing"),
+            rule(access)
+        )
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use std::collections::BTreeSet;
+
+    use super::*;
+
+    /// Every command that a script calls is asked for.
+    #[test]
+    fn the_scripts_call_nothing_else() {
+        let mut called = BTreeSet::new();
+        for entry in std::fs::read_dir("lua").unwrap() {
+            let text = std::fs::read_to_string(entry.unwrap().path()).unwrap();
+            for part in text.split("call('").skip(1) {
+                called.extend(part.split('\'').next().map(str::to_owned));
+            }
+        }
+        assert!(called.contains("HMGET"));
+        for command in called {
+            let known = NEEDED.contains(&&*command) || WISHED.contains(&&*command);
+            assert!(known, "{command} is not in the list");
+        }
+    }
+}

@@ -1,0 +1,437 @@
+//! One server of Redis and a connection to it that is rebuilt in the background.
+//!
+//! The crate's own managers reconnect neither after timeouts nor after a failover (`READONLY`), and
+//! its clients for Sentinel and Cluster send a script again that may have run and hide which server
+//! ran it. So this wraps the plain multiplexed connection. It is replaced on any I/O error, on
+//! `READONLY` and on several timeouts in a row; meanwhile calls fail at once. Each connection asks
+//! once for the server's run_id, by which the scripts notice that another process of Redis answers;
+//! a connection never outlives its process, so a script always gets the run_id of who runs it.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
+use std::sync::{Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
+
+use rand::RngExt;
+use redis::aio::MultiplexedConnection;
+use redis::{AsyncConnectionConfig, FromRedisValue, RedisError};
+use tokio::sync::{Notify, watch};
+use tokio::time::{Instant, sleep, timeout, timeout_at};
+use tracing::{info, warn};
+
+use super::access::{Access, Mode, Peer};
+use super::address::Address;
+use super::facts::{field, is_replica, misfit, risks, save_points};
+use super::fault::{Fault, fault, refused, unreachable};
+use super::scripts::Call;
+use super::sentinel::Sentinels;
+use super::slots::Slot;
+use super::{STORE, StoreEvents, rights};
+use crate::ports::link::Link;
+use crate::ports::pace::StoreError;
+
+/// How connections are called in `CLIENT LIST`.
+const CLIENT_NAME: &str = "sluiced";
+/// Timeouts in a row after which a connection is replaced.
+const TIMEOUTS: u32 = 3;
+/// How often a connection is checked, so that an idle replica notices a loss too.
+const CHECK: Duration = Duration::from_secs(1);
+
+/// Where the server is.
+pub(super) enum Place {
+    At(Address),
+    /// Wherever the Sentinels say.
+    Elected(Sentinels),
+}
+
+/// A connection in use.
+#[derive(Clone)]
+struct Live {
+    id: u64,
+    at: Address,
+    connection: MultiplexedConnection,
+    run: Arc<str>,
+    /// Timeouts since the last answer.
+    timeouts: Arc<AtomicU32>,
+    /// A call was answered: this is a server that works, and the backoff may start over.
+    proven: Arc<AtomicBool>,
+}
+
+enum State {
+    /// The first attempt is under way: calls wait for it.
+    Connecting,
+    Up(Live),
+    Down(StoreError),
+}
+
+/// Why a call failed.
+pub(super) struct Failure {
+    pub(super) error: StoreError,
+    /// The node that serves the slot instead, if the server named one.
+    pub(super) moved: Option<(Slot, Address)>,
+    /// Whether the nodes of a cluster may have changed their roles.
+    pub(super) stale: bool,
+}
+
+/// A connection that was just made, with what its server says of itself.
+pub(super) struct Opened {
+    pub(super) at: Address,
+    pub(super) connection: MultiplexedConnection,
+    pub(super) info: String,
+    /// What works, but not well.
+    pub(super) risks: Vec<String>,
+    pub(super) missing: rights::Missing,
+}
+
+/// The supervised connection.
+pub(super) struct Server {
+    place: Place,
+    access: Arc<Access>,
+    state: Mutex<State>,
+    lost: Notify,
+    link: watch::Sender<Link>,
+    /// Is told when the link changes.
+    changed: Arc<Notify>,
+    events: Arc<dyn StoreEvents>,
+    /// The warnings were given.
+    warned: AtomicBool,
+}
+
+impl Server {
+    /// Does not connect yet.
+    pub(super) fn new(
+        place: Place,
+        access: Arc<Access>,
+        events: Arc<dyn StoreEvents>,
+        changed: Arc<Notify>,
+    ) -> Self {
+        Self {
+            place,
+            access,
+            state: Mutex::new(State::Connecting),
+            lost: Notify::new(),
+            link: watch::Sender::new(Link::Connecting),
+            changed,
+            events,
+            warned: AtomicBool::new(false),
+        }
+    }
+
+    pub(super) fn link(&self) -> watch::Receiver<Link> {
+        self.link.subscribe()
+    }
+
+    /// Where the server is, or was when it was last seen.
+    pub(super) fn address(&self) -> Option<Address> {
+        match (&*self.lock(), &self.place) {
+            (State::Up(live), _) => Some(live.at.clone()),
+            (_, Place::At(at)) => Some(at.clone()),
+            (_, Place::Elected(_)) => None,
+        }
+    }
+
+    /// Calls a script. Gives up at `end`, and at once while the connection is lost.
+    pub(super) async fn call<T: FromRedisValue>(
+        &self,
+        call: &Call<'_>,
+        end: Instant,
+    ) -> Result<T, Failure> {
+        let live = self.live(end).await.map_err(|error| Failure {
+            error,
+            moved: None,
+            stale: false,
+        })?;
+        let mut connection = live.connection.clone();
+        // A script that the server does not know is loaded and called again: it has not run.
+        let invocation = call.invocation(&live.run);
+        let answer = timeout_at(end, invocation.invoke_async(&mut connection)).await;
+        let proven = matches!(answer, Ok(Ok(_)));
+        live.proven.fetch_or(proven, Ordering::Relaxed);
+        self.judge(&live, answer)
+    }
+
+    /// The connection, once the first attempt has ended.
+    async fn live(&self, end: Instant) -> Result<Live, StoreError> {
+        let mut link = self.link.subscribe();
+        let tried = link.wait_for(|link| *link != Link::Connecting);
+        // The sender is ours.
+        drop(timeout_at(end, tried).await);
+        match &*self.lock() {
+            State::Connecting => Err(unreachable("not connected yet")),
+            State::Up(live) => Ok(live.clone()),
+            State::Down(error) => Err(error.clone()),
+        }
+    }
+
+    /// Draws the consequences of an answer for the connection.
+    fn judge<T>(
+        &self,
+        live: &Live,
+        answer: Result<Result<T, RedisError>, tokio::time::error::Elapsed>,
+    ) -> Result<T, Failure> {
+        match answer {
+            Ok(Ok(value)) => {
+                live.timeouts.store(0, Ordering::Relaxed);
+                Ok(value)
+            }
+            Ok(Err(error)) => {
+                live.timeouts.store(0, Ordering::Relaxed);
+                let told = self.access.error(&error);
+                let fault = fault(&error);
+                if fault.ends_connection() {
+                    self.give_up(live.id, &told);
+                }
+                let moved = (fault == Fault::Moved).then(|| error.redirect_node());
+                Err(Failure {
+                    error: told,
+                    moved: moved
+                        .flatten()
+                        .and_then(|(to, slot)| Some((slot, Address::told(to, &live.at)?))),
+                    stale: matches!(fault, Fault::Moved | Fault::Busy | Fault::Broken),
+                })
+            }
+            Err(_) => {
+                let error = StoreError::Timeout {
+                    store: STORE,
+                    waited: self.access.response_timeout,
+                };
+                if live.timeouts.fetch_add(1, Ordering::Relaxed) + 1 >= TIMEOUTS {
+                    self.give_up(live.id, &error);
+                }
+                Err(Failure {
+                    error,
+                    moved: None,
+                    stale: false,
+                })
+            }
+        }
+    }
+
+    /// Stops using connection `id`; a later one is left alone.
+    fn give_up(&self, id: u64, why: &StoreError) {
+        let mut state = self.lock();
+        if matches!(&*state, State::Up(live) if live.id == id) {
+            let reason = why.to_string();
+            *state = State::Down(match why {
+                StoreError::Refused { .. } => why.clone(),
+                _ => unreachable(&reason),
+            });
+            drop(state);
+            warn!(reason, "lost Redis, reconnecting");
+            self.tell(Link::Down(reason.into()));
+            self.events.lost();
+            self.lost.notify_one();
+        }
+    }
+
+    fn tell(&self, link: Link) {
+        self.link.send_replace(link);
+        self.changed.notify_one();
+    }
+
+    /// Keeps a connection up for as long as it is polled.
+    pub(super) async fn supervise(self: Arc<Self>) {
+        let mut backoff = Backoff::default();
+        let mut said = None;
+        for id in 0.. {
+            match self.establish(id).await {
+                Ok(live) => {
+                    said = None;
+                    let proven = Arc::clone(&live.proven);
+                    self.use_until_lost(live).await;
+                    if proven.load(Ordering::Relaxed) {
+                        backoff = Backoff::default();
+                    }
+                }
+                Err(error) => {
+                    let reason = error.to_string();
+                    // Once per reason, not once per attempt.
+                    if said.as_ref() != Some(&reason) {
+                        warn!(reason, "cannot connect to Redis, trying again");
+                        said = Some(reason.clone());
+                    }
+                    *self.lock() = State::Down(error);
+                    self.tell(Link::Down(reason.into()));
+                }
+            }
+            sleep(backoff.next()).await;
+        }
+    }
+
+    async fn use_until_lost(&self, live: Live) {
+        *self.lock() = State::Up(live.clone());
+        self.tell(Link::Up);
+        self.events.connected();
+        info!(run_id = &*live.run, server = %live.at, "connected to Redis");
+        while self.is_in_use(live.id) {
+            tokio::select! {
+                () = self.lost.notified() => {}
+                () = sleep(CHECK) => self.check(&live).await,
+            }
+        }
+    }
+
+    fn is_in_use(&self, id: u64) -> bool {
+        matches!(&*self.lock(), State::Up(live) if live.id == id)
+    }
+
+    async fn check(&self, live: &Live) {
+        let mut connection = live.connection.clone();
+        let ping = redis::cmd("PING");
+        let answer = timeout(
+            self.access.response_timeout,
+            ping.query_async::<redis::Value>(&mut connection),
+        )
+        .await;
+        // Only what it means for the connection matters here; a call is told by its own answer.
+        drop(self.judge(live, answer));
+        // A primary that was replaced does not know it while it is cut off from the others.
+        if let Place::Elected(sentinels) = &self.place
+            && let Ok(primary) = sentinels.primary().await
+            && primary != live.at
+        {
+            let reason = format!("the Sentinels name {primary} instead of {}", live.at);
+            self.give_up(live.id, &unreachable(&reason));
+        }
+    }
+
+    async fn establish(&self, id: u64) -> Result<Live, StoreError> {
+        let opened = self.open().await?;
+        if !opened.missing.needed.is_empty() {
+            return Err(refused(&rights::told(&opened.missing.needed, &self.access)));
+        }
+        let run = field(&opened.info, "run_id")
+            .ok_or_else(|| refused("INFO names no run_id, by which a restart is noticed"))?;
+        if !self.warned.swap(true, Ordering::Relaxed) {
+            let server = &opened.at;
+            for risk in &opened.risks {
+                warn!(%server, "{risk}");
+            }
+            if !opened.missing.wished.is_empty() {
+                let missing = rights::told(&opened.missing.wished, &self.access);
+                warn!(%server, "replicas learn of each other's news late: {missing}");
+            }
+        }
+        Ok(Live {
+            id,
+            at: opened.at,
+            run: Arc::from(run),
+            connection: opened.connection,
+            timeouts: Arc::default(),
+            proven: Arc::default(),
+        })
+    }
+
+    /// Finds the server, connects, and learns what it is and what we may do there.
+    pub(super) async fn open(&self) -> Result<Opened, StoreError> {
+        let at = match &self.place {
+            Place::At(at) => at.clone(),
+            Place::Elected(sentinels) => sentinels.primary().await?,
+        };
+        let client = self.access.client(Peer::Redis, &at)?;
+        let opening = async {
+            // Time is bounded here and in `call`, for each as a whole.
+            let config = AsyncConnectionConfig::new()
+                .set_connection_timeout(None)
+                .set_response_timeout(None);
+            let mut connection = client
+                .get_multiplexed_async_connection_with_config(&config)
+                .await?;
+            // Unlike INFO, PING is refused while the data set is loading.
+            () = redis::cmd("PING").query_async(&mut connection).await?;
+            let info: String = redis::cmd("INFO").query_async(&mut connection).await?;
+            Ok((connection, info))
+        };
+        let bound = self.access.connect_timeout;
+        let opened = timeout(bound, opening).await;
+        let (mut connection, info) = self.explain(opened, bound)?;
+        self.is_fit(&at, &info)?;
+        let asking = async {
+            let missing = rights::missing(&mut connection, &self.access).await?;
+            // Both may be forbidden: no matter.
+            let name = redis::cmd("CLIENT").arg("SETNAME").arg(CLIENT_NAME).clone();
+            drop(name.query_async::<()>(&mut connection).await);
+            let save = match self.access.keyed {
+                true => save_points(&mut connection).await,
+                false => None,
+            };
+            Ok((missing, risks(&info, save.as_deref())))
+        };
+        let asked = timeout(bound, asking).await;
+        let (missing, risks) = self.explain(asked, bound)?;
+        Ok(Opened {
+            at,
+            connection,
+            info,
+            risks,
+            missing,
+        })
+    }
+
+    fn is_fit(&self, at: &Address, info: &str) -> Result<(), StoreError> {
+        if let Some(reason) = misfit(info, self.access.mode) {
+            return Err(refused(&format!("{at}: {reason}")));
+        }
+        if self.access.mode == Mode::Sentinel && is_replica(info) {
+            let reason = format!("{at}, which the Sentinels name, is a replica still");
+            return Err(unreachable(&reason));
+        }
+        Ok(())
+    }
+
+    /// As [`Access::answer`], with what to do about a permission that is missing.
+    fn explain<T>(
+        &self,
+        asked: Result<Result<T, RedisError>, tokio::time::error::Elapsed>,
+        waited: Duration,
+    ) -> Result<T, StoreError> {
+        if let Ok(Err(error)) = &asked
+            && let Some(reason) = rights::explained(error, &self.access)
+        {
+            return Err(refused(&reason));
+        }
+        self.access.answer(asked, waited)
+    }
+
+    fn lock(&self) -> MutexGuard<'_, State> {
+        // Nothing panics while it is held; the state is whole in any case.
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+/// Doubling waits with jitter, from 50 ms to 5 s.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Backoff {
+    ceiling: Duration,
+}
+
+impl Default for Backoff {
+    fn default() -> Self {
+        Self {
+            ceiling: Duration::from_millis(50),
+        }
+    }
+}
+
+impl Backoff {
+    /// The next wait: a random time in the upper half, so that a fleet does not return at once.
+    pub(super) fn next(&mut self) -> Duration {
+        let ceiling = self.ceiling;
+        self.ceiling = (ceiling * 2).min(Duration::from_secs(5));
+        rand::rng().random_range(ceiling / 2..=ceiling)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn waits_grow_and_are_bounded() {
+        let mut backoff = Backoff::default();
+        for _ in 0..100 {
+            assert!(backoff.next() <= Duration::from_secs(5));
+        }
+        assert!(backoff.next() >= Duration::from_millis(2500));
+    }
+}

@@ -1,0 +1,128 @@
+//! The program itself with the keys of `[redis]`: what an operator writes is what runs.
+
+use std::fs::Permissions;
+use std::os::unix::fs::PermissionsExt as _;
+use std::path::{Path, PathBuf};
+use std::process::Command;
+
+use secrecy::ExposeSecret as _;
+
+use crate::secure::{Authority, allow, documented, provider};
+use crate::support::daemon::{Config, Daemon, NEW_SCHEDULE, Route, file, program};
+use crate::support::recorder::Recorder;
+use crate::support::redis::RedisServer;
+use crate::support::redis_cluster::RedisCluster;
+use crate::support::redis_sentinel::{SERVICE, SentinelGroup};
+
+/// A file that only we can read.
+fn secret(dir: &Path, name: &str, text: &str) -> PathBuf {
+    let path = file(dir, name, text);
+    std::fs::set_permissions(&path, Permissions::from_mode(0o600)).unwrap();
+    path
+}
+
+/// Checks this `[redis]`, then delivers some messages with it. What the check said of Redis.
+async fn works(redis: &str) -> String {
+    let dir = tempfile::tempdir().unwrap();
+    let lines: String = (1..=30).map(|n| format!("{{\"n\":{n}}}\n")).collect();
+    let input = file(dir.path(), "in.ndjson", &lines);
+    let downstream = Recorder::accepting().await;
+    let config = Config {
+        rabbit: None,
+        redis: None,
+        prefix: String::new(),
+        rate: "100/1s".to_owned(),
+        headroom: "50ms",
+        horizon: "200ms",
+        routes: vec![Route::new("list", downstream.address)],
+        tables: format!(
+            "[embedded]\ninput = {input:?}\nleftover = {:?}\n[redis]\n{redis}\n",
+            dir.path().join("leftover.ndjson")
+        ),
+    };
+    let text = config.text().replace("\"memory\"", "\"redis\"");
+    let checked = file(dir.path(), "checked.toml", &text);
+    let mut check: Command = program(&["check", "--connect", "--config"]);
+    let output = check.arg(&checked).output().unwrap();
+    let said = String::from_utf8(output.stdout).unwrap();
+    assert_eq!(output.status.code(), Some(0), "{said}\n{text}");
+    let mut daemon = Daemon::start_with(&text, |_| {});
+    let log = daemon.stopped(&[NEW_SCHEDULE]).await;
+    assert_eq!(downstream.count(), 30);
+    assert!(!format!("{said}{log}").contains("-secret"), "{said}\n{log}");
+    let line = said.lines().find(|line| line.starts_with("redis: "));
+    line.expect("a line about Redis").to_owned()
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn sentinels_by_their_keys() {
+    let group = SentinelGroup::start(Some("abc-secret"));
+    let dir = tempfile::tempdir().unwrap();
+    let servers = secret(dir.path(), "servers", "abc-secret\n");
+    let watchers = secret(dir.path(), "watchers", "terces-cba\n");
+    let said = works(&format!(
+        "mode = \"sentinel\"\nurls = {:?}\nsentinel_service = {SERVICE:?}\n\
+         password_file = {servers:?}\nsentinel_password_file = {watchers:?}",
+        group.urls()
+    ))
+    .await;
+    assert!(
+        said.contains("the primary that the Sentinels name, scripts allowed"),
+        "{said}"
+    );
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_cluster_by_one_seed() {
+    let url = &RedisCluster::shared().urls()[2];
+    let said = works(&format!("mode = \"cluster\"\nurl = {url:?}")).await;
+    assert!(said.contains("a cluster of 3 masters"), "{said}");
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn certificates_and_a_user_by_their_keys() {
+    provider();
+    let authority = Authority::new();
+    let (server, url) = authority.server("yes");
+    allow(&server, &documented());
+    let client = authority.client();
+    let dir = tempfile::tempdir().unwrap();
+    let key = client.key.expose_secret();
+    let key = secret(dir.path(), "client.key", key);
+    let certificate = String::from_utf8(client.certificate).unwrap();
+    let certificate = file(dir.path(), "client.pem", &certificate);
+    let password = secret(dir.path(), "password", "right-secret\n");
+    let said = works(&format!(
+        "url = {url:?}\nuser = \"sluiced\"\npassword_file = {password:?}\n\
+         ca_file = {:?}\ncert_file = {certificate:?}\nkey_file = {key:?}",
+        authority.file("ca.pem")
+    ))
+    .await;
+    assert!(said.contains("one server, scripts allowed"), "{said}");
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn eviction_is_warned_of() {
+    let server = RedisServer::start_with("--maxmemory 50mb --maxmemory-policy allkeys-lru", None);
+    let downstream = Recorder::accepting().await;
+    let config = Config {
+        rabbit: None,
+        redis: Some(server.url()),
+        prefix: "eviction".to_owned(),
+        rate: "100/1s".to_owned(),
+        headroom: "50ms",
+        horizon: "200ms",
+        routes: vec![Route::new("list", downstream.address)],
+        tables: "[embedded]\ninput = \"/dev/null\"\n".to_owned(),
+    };
+    let dir = tempfile::tempdir().unwrap();
+    let checked = file(dir.path(), "checked.toml", &config.text());
+    let mut check = program(&["check", "--connect", "--config"]);
+    let output = check.arg(&checked).output().unwrap();
+    let said = String::from_utf8(output.stdout).unwrap();
+    assert!(
+        said.contains("warning: maxmemory-policy allkeys-lru may evict limits")
+            && said.contains("set maxmemory-policy noeviction"),
+        "{said}"
+    );
+}
