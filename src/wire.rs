@@ -127,10 +127,7 @@ pub fn start(
         lanes
             .entry(limit_name)
             .or_insert_with(|| LaneSpec {
-                limit: PacedLimit {
-                    name: Arc::from(limit_name),
-                    pace: Pace::new(paced.rate.0, paced.headroom.get(), paced.horizon.get()),
-                },
+                limit: PacedLimit::new(limit_name, Pace::new(paced.rate.0, paced.headroom.get(), paced.horizon.get())),
                 store: Arc::clone(&store),
                 routes: Vec::new(),
             })

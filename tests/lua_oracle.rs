@@ -176,14 +176,11 @@ fn paces() -> [PacedLimit; 4] {
         extreme(MAX_UNITS, ms(1), ms(500)),
         extreme(1, MAX_WINDOW, ms(60_000)),
     ]
-    .map(|(units, window, headroom, horizon)| PacedLimit {
-        name: Arc::from("provider"),
-        pace: Pace::new(
+    .map(|(units, window, headroom, horizon)| PacedLimit::new("provider", Pace::new(
             Rate::new(NonZeroU32::new(units).unwrap(), window).unwrap(),
             headroom,
             horizon,
-        ),
-    })
+        )))
 }
 
 /// The state as Redis has it. A part of one is no schedule of any run.
@@ -403,10 +400,7 @@ fn the_time_to_live_outlasts_two_periods_and_a_freeze() {
     let connection = &mut RedisServer::shared().connection();
     let paces = paces();
     let day = 24 * 3600 * 1000;
-    let limit = |i: usize, name: &str| PacedLimit {
-        name: Arc::from(name),
-        pace: paces[i].pace,
-    };
+    let limit = |i: usize, name: &str| PacedLimit::new(name, paces[i].pace);
     for (i, least) in [(0, day), (3, 2 * 366 * day)] {
         let limit = limit(i, &format!("ttl-{i}"));
         let key = format!("oracle:{{{}}}:paced", limit.name);

@@ -29,6 +29,7 @@ use std::num::NonZeroU32;
 use std::time::Duration;
 
 use super::rate::{MAX_WINDOW, Rate};
+use super::standing::Revision;
 use super::time::{StoreTime, micros};
 
 /// How far ahead slots are leased, unless a limit says otherwise.
@@ -323,6 +324,8 @@ pub struct Answer {
     /// The row was started behind its guard by this call: state was missing, written under
     /// another process, or the clock stepped.
     pub guarded: bool,
+    /// The limit's standing that is in force; slots are only for who knows it.
+    pub revision: Revision,
 }
 
 /// A freeze as the store tells it.
@@ -385,6 +388,7 @@ pub fn lease(
         turn,
         frozen_until,
         guarded,
+        revision: Revision::NONE,
     }
 }
 
@@ -600,6 +604,18 @@ pub fn freeze(state: &mut Option<Schedule>, length: Duration, now: StoreTime) ->
         until: StoreTime::from_micros(s.frozen_until),
         epoch: s.epoch,
     }
+}
+
+/// Ends a freeze. Says whether there was one. Whoever waited for its end asks again now, and the line
+/// begins anew; no slot becomes free that was leased.
+pub fn thaw(state: &mut Option<Schedule>, now: StoreTime) -> bool {
+    let Some(s) = state.as_mut().filter(|s| s.frozen_until > now.as_micros()) else {
+        return false;
+    };
+    s.frozen_until = 0;
+    s.line = s.line.min(s.next.max(now.as_micros()));
+    s.front = s.front.min(s.line);
+    true
 }
 
 /// Takes back the unused tail of a lease, if nobody leased after it. Says whether it did.

@@ -1,0 +1,53 @@
+-- Tells a replica what is in force for a limit, and hears what its file says: `core::standing::declare`.
+--
+-- KEYS[1]  the limit's standing: a hash without a time to live, for what an operator said must stay
+-- KEYS[2]  who takes part: a sorted set of `replica terms-of-its-file` by the time it was last seen
+-- ARGV     1 channel  where all replicas listen   2 limit   its name, for the notice
+--          3 replica  its name   4 file   the terms in its file
+--          5 speaks   1: it has just read its file, so a file that says something new counts
+--          6 shown    microseconds for which a replica counts as present
+--          7 revision   8 version   9 origin   10 terms   11 file   12 by   13 paused_until
+--         14 paused_by   (what it heard last; revision 0: nothing yet)
+-- Reply    {now, revision, version, origin, terms, file, by, paused_until, paused_by}:
+--          integers, but for origin, terms, file, by and paused_by; paused_until 0: not paused
+--
+-- Invariant: revisions only rise, and each names one standing. Asked twice with the same, the second
+-- time changes nothing but when the replica was last seen.
+
+local clock = redis.call('TIME')
+local now = tonumber(clock[1]) * 1000000 + tonumber(clock[2])
+local function text(x) return string.format('%.0f', x) end
+
+local FIELDS = { 'revision', 'version', 'origin', 'terms', 'file', 'by', 'paused_until', 'paused_by' }
+local s = redis.call('HMGET', KEYS[1], unpack(FIELDS))
+local revision, version = tonumber(s[1]) or 0, tonumber(s[2]) or 0
+local replica, file = ARGV[3], ARGV[4]
+local changed = false
+
+if tonumber(ARGV[7]) > revision then
+  -- The store has lost what was said last. Whoever remembers it says it again.
+  for i = 1, #FIELDS do s[i] = ARGV[6 + i] end
+  revision, version, changed = tonumber(s[1]), tonumber(s[2]), true
+elseif revision == 0 then
+  revision, version, changed = now, 1, true
+  s = { '', '', 'file', file, file, replica, '0', '' }
+end
+if ARGV[5] == '1' and s[5] ~= file then
+  revision, version, changed = math.max(revision + 1, now), version + 1, true
+  s[3], s[4], s[5], s[6] = 'file', file, file, replica
+end
+
+if changed then
+  s[1], s[2] = text(revision), text(version)
+  local fields = {}
+  for i, name in ipairs(FIELDS) do
+    fields[#fields + 1], fields[#fields + 2] = name, s[i]
+  end
+  redis.call('HSET', KEYS[1], unpack(fields))
+  -- A user without the right to this channel still changes it: the next answers tell the others.
+  redis.pcall('PUBLISH', ARGV[1], 'changed ' .. ARGV[2] .. ' ' .. s[1])
+end
+redis.call('ZADD', KEYS[2], text(now), replica .. ' ' .. file)
+redis.call('ZREMRANGEBYSCORE', KEYS[2], '-inf', text(now - tonumber(ARGV[6])))
+redis.call('PEXPIRE', KEYS[2], text(math.ceil(tonumber(ARGV[6]) / 1000)))
+return { now, revision, version, s[3], s[4], s[5], s[6], tonumber(s[7]), s[8] }

@@ -1,0 +1,19 @@
+-- Reads how a limit stands, and changes nothing.
+--
+-- KEYS     1 the limit's standing   2 who takes part   then its rows, if it is paced
+-- ARGV     1 shown   microseconds for which a replica counts as present
+-- Reply    {now, standing, replicas, frozen_until}: `standing` as the hash holds it, names and values
+--          in turn; `replicas` as the set holds them; `frozen_until` of the row that is frozen
+--          longest, 0 if none is
+--
+-- Invariant: writes nothing.
+
+local clock = redis.call('TIME')
+local now = tonumber(clock[1]) * 1000000 + tonumber(clock[2])
+local frozen_until = 0
+for i = 3, #KEYS do
+  frozen_until = math.max(frozen_until, tonumber(redis.call('HGET', KEYS[i], 'frozen_until') or 0) or 0)
+end
+local since = string.format('%.0f', now - tonumber(ARGV[1]))
+return { now, redis.call('HGETALL', KEYS[1]),
+  redis.call('ZRANGEBYSCORE', KEYS[2], since, '+inf'), frozen_until > now and frozen_until or 0 }
