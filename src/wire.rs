@@ -9,6 +9,9 @@ use std::fmt;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
+use std::time::Duration;
+
+use secrecy::SecretString;
 
 use crate::core::keeper::Phase;
 use crate::core::rate::Rate;
@@ -20,12 +23,15 @@ use crate::limiter::redis::{
     Identity as ClientIdentity, RedisOptions, RedisPaceStore, Servers, Tls,
 };
 use crate::pipeline::{LaneSpec, Pipeline, Policy, RouteSpec};
+use crate::ports::budget::BudgetStore;
 use crate::ports::clock::Clock;
+use crate::ports::link::Link;
 use crate::ports::pace::{PaceStore, PacedLimit};
 use crate::ports::queue::Subscription;
 use crate::queue::embedded::{EmbeddedOptions, EmbeddedQueue, Input};
 use crate::queue::events::QueueEvents;
 use crate::queue::rabbit::{RabbitOptions, RabbitQueue, RouteOptions};
+use crate::settings::Loaded;
 use crate::settings::secrets::{Identity, Secrets};
 use crate::settings::types::{
     Downstream, Limit, LimitBackend, Paced, QueueBackend, RedisMode, Route, Settings,
@@ -193,6 +199,49 @@ fn store(
             Ok(Arc::new(store))
         }
     }
+}
+
+/// The Redis of a configuration.
+///
+/// # Errors
+/// When a secret cannot be read.
+pub fn redis_of(loaded: &Loaded) -> Result<RedisOptions, WireError> {
+    redis_options(&loaded.settings, &loaded.secrets)
+}
+
+/// The Redis at `url`, with the prefix and the timeouts of `default.toml`.
+#[must_use]
+pub fn redis_at(url: SecretString) -> RedisOptions {
+    RedisOptions {
+        url,
+        password: None,
+        prefix: "sluiced".to_owned(),
+        connect_timeout: Duration::from_secs(2),
+        response_timeout: Duration::from_millis(500),
+        ca_pem: None,
+    }
+}
+
+/// The budgets in a Redis, connected.
+///
+/// # Errors
+/// When Redis cannot be reached in time.
+pub async fn budgets(options: &RedisOptions) -> Result<Arc<dyn BudgetStore>, WireError> {
+    let store =
+        RedisPaceStore::connect(options, Arc::new(())).map_err(|e| WireError::new("redis", e))?;
+    let mut link = store.link();
+    let bound = options.connect_timeout + options.response_timeout;
+    let up = tokio::time::timeout(bound, link.wait_for(Link::is_up))
+        .await
+        .is_ok_and(|link| link.is_ok());
+    if !up {
+        let why = match &*link.borrow() {
+            Link::Down(reason) => reason.to_string(),
+            _ => format!("no connection within {bound:?}"),
+        };
+        return Err(WireError::new("redis", why));
+    }
+    Ok(Arc::new(store))
 }
 
 fn redis_options(settings: &Settings, secrets: &Secrets) -> Result<RedisOptions, WireError> {

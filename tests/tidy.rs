@@ -35,12 +35,16 @@ const IMPURE: &[&str] = &[
 ];
 
 fn sources(below: &Path) -> Vec<PathBuf> {
+    files(below, "rs")
+}
+
+fn files(below: &Path, ending: &str) -> Vec<PathBuf> {
     let mut found = Vec::new();
     for entry in fs::read_dir(below).expect("a folder of the source") {
         let path = entry.expect("an entry").path();
         if path.is_dir() {
-            found.extend(sources(&path));
-        } else if path.extension().is_some_and(|end| end == "rs") {
+            found.extend(files(&path, ending));
+        } else if path.extension().is_some_and(|end| end == ending) {
             found.push(path);
         }
     }
@@ -132,8 +136,7 @@ fn every_module_says_what_it_is_for() {
 #[test]
 fn every_script_says_its_keys_arguments_reply_and_invariant() {
     let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("lua");
-    for entry in fs::read_dir(folder).expect("the scripts") {
-        let path = entry.expect("an entry").path();
+    for path in files(&folder, "lua") {
         let text = fs::read_to_string(&path).expect("readable script");
         let head: String = text
             .lines()

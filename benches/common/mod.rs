@@ -11,5 +11,6 @@
 
 pub mod bare;
 pub mod daemon;
+pub mod kinds;
 pub mod table;
 pub mod watched;

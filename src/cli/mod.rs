@@ -7,3 +7,4 @@ pub mod health;
 pub mod provider;
 pub mod run;
 pub mod sim;
+pub mod throttle;

@@ -4,6 +4,7 @@
 //! the property tests drive the same code as production.
 
 pub mod acks;
+pub mod budget;
 pub mod calendar;
 pub mod clock;
 pub mod hours;

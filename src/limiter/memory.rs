@@ -3,6 +3,8 @@
 //! For the embedded queue and for tests. Nothing is ever lost and nobody else writes, so the only
 //! guard is the one at the start: an earlier process may have died with slots in flight.
 
+mod budgets;
+
 use std::collections::HashMap;
 use std::fmt;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -11,6 +13,8 @@ use std::time::Duration;
 use futures::FutureExt;
 use futures::future::BoxFuture;
 use tokio::sync::{broadcast, watch};
+
+pub use self::budgets::MemoryBudgetStore;
 
 use crate::core::schedule::{self, Answer, Ask, Freeze, Grant, Schedule};
 use crate::core::time::StoreTime;

@@ -1,5 +1,6 @@
-//! Stores of paced limits: Redis for a fleet, memory for one process. Both keep the schedule of
-//! `core::schedule`; nothing but the place where it lies differs.
+//! Stores of limits: Redis for a fleet, memory for one process. Both keep the schedules of
+//! `core::schedule` and the budgets of `core::budget`; nothing but the place where they lie differs.
 
+pub mod key;
 pub mod memory;
 pub mod redis;

@@ -1,12 +1,14 @@
-//! Paced limits in Redis, shared by every replica.
+//! Limits in Redis, shared by every replica: paced ones here, budgets in `budgets`.
 //!
-//! One hash per limit and one script per decision (`lua/`), so that a decision is one round trip
+//! One hash per paced limit and one script per decision (`lua/`), so that a decision is one round trip
 //! and atomic. Connections are supervised: they are rebuilt in the background and, until one is
 //! back, every call fails at once instead of queueing up behind a dead socket. Redis may be one
 //! server, a primary that Sentinels name, or a cluster.
 
 mod access;
 mod address;
+mod batch;
+mod budgets;
 mod cluster;
 mod connection;
 mod facts;
@@ -22,7 +24,7 @@ mod slots;
 
 use std::fmt;
 use std::num::NonZeroU32;
-use std::sync::Arc;
+use std::sync::{Arc, OnceLock};
 use std::time::Duration;
 
 use futures::FutureExt;
@@ -33,6 +35,7 @@ use tokio_util::task::AbortOnDropHandle;
 pub use self::options::{Identity, RedisOptions, Servers, Tls};
 pub use self::probe::{Report, probe};
 
+use self::budgets::Budgets;
 use self::connection::Connection;
 use self::scripts::Scripts;
 use crate::core::schedule::{Answer, Ask, Freeze, Grant, Turn};
@@ -58,12 +61,15 @@ pub trait StoreEvents: Send + Sync + fmt::Debug {
 /// Nobody wants to know.
 impl StoreEvents for () {}
 
-/// The schedules in Redis.
+/// The limits in Redis: schedules and budgets.
 pub struct RedisPaceStore {
     connection: Arc<Connection>,
     scripts: Scripts,
     notices: broadcast::Sender<Notice>,
     events: Arc<dyn StoreEvents>,
+    budgets: Arc<Budgets>,
+    /// Beats from the first question about a budget on.
+    heart: OnceLock<AbortOnDropHandle<()>>,
     _supervisor: AbortOnDropHandle<()>,
     _listener: AbortOnDropHandle<()>,
 }
@@ -87,8 +93,15 @@ impl RedisPaceStore {
             channel.clone(),
             notices.clone(),
         ));
+        let budgets = Budgets::new(
+            Arc::clone(&connection),
+            Arc::clone(&events),
+            options.prefix.clone(),
+        );
         Ok(Self {
             connection,
+            budgets: Arc::new(budgets),
+            heart: OnceLock::new(),
             scripts: Scripts::new(options.prefix.clone(), channel),
             notices,
             events,

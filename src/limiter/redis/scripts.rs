@@ -30,21 +30,42 @@ pub(super) struct Call<'a> {
     name: &'static str,
     script: &'a Script,
     key: String,
+    /// Keys after the first, in the same slot of a cluster.
+    more: Vec<String>,
     before: Vec<Arg<'a>>,
 }
 
 /// An argument of a script.
 #[derive(Clone, Copy, Debug)]
-enum Arg<'a> {
+pub(super) enum Arg<'a> {
     Number(u64),
     /// A point in time, or -1.
     Time(Option<StoreTime>),
     Text(&'a str),
+    /// A name of many digits, in hexadecimal.
+    Hex(u128),
     /// The run_id of the server at the other end.
     Run,
 }
 
-impl Call<'_> {
+impl<'a> Call<'a> {
+    /// `script`, called `name` in metrics, on `key` and `more` keys.
+    pub(super) const fn new(
+        name: &'static str,
+        script: &'a Script,
+        key: String,
+        more: Vec<String>,
+        before: Vec<Arg<'a>>,
+    ) -> Self {
+        Self {
+            name,
+            script,
+            key,
+            more,
+            before,
+        }
+    }
+
     /// The value of the metric label `script`.
     pub(super) const fn name(&self) -> &'static str {
         self.name
@@ -59,12 +80,16 @@ impl Call<'_> {
     pub(super) fn invocation(&self, run: &str) -> ScriptInvocation<'_> {
         let mut invocation = self.script.prepare_invoke();
         invocation.key(&self.key);
+        for key in &self.more {
+            invocation.key(key);
+        }
         for arg in &self.before {
             match *arg {
                 Arg::Number(number) => invocation.arg(number.min(EXACT)),
                 Arg::Time(Some(time)) => invocation.arg(time.as_micros().min(EXACT)),
                 Arg::Time(None) => invocation.arg(-1),
                 Arg::Text(text) => invocation.arg(text),
+                Arg::Hex(number) => invocation.arg(format!("{number:x}")),
                 Arg::Run => invocation.arg(run),
             };
         }
@@ -150,12 +175,8 @@ impl Scripts {
         limit: &PacedLimit,
         before: Vec<Arg<'a>>,
     ) -> Call<'a> {
-        Call {
-            name,
-            script,
-            key: key(&self.prefix, &limit.name),
-            before,
-        }
+        let key = key(&self.prefix, &limit.name);
+        Call::new(name, script, key, Vec::new(), before)
     }
 }
 

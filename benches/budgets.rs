@@ -1,0 +1,175 @@
+//! Decisions about budgets through Redis, beside a bare `INCR` in the same run, and the bytes of
+//! Redis memory that a key of each kind takes.
+//!
+//! `--keys N` sets how many keys the memory is measured with (100,000 unless given; 1,000,000 takes
+//! a few minutes), `--quick` shortens the rest.
+
+#![allow(
+    clippy::print_stdout,
+    clippy::unwrap_used,
+    reason = "results are its output"
+)]
+
+#[path = "../tests/support/mod.rs"]
+mod support;
+
+mod common;
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use common::kinds::{kinds, limit};
+use common::table::{Table, headline};
+use futures::{StreamExt as _, stream};
+use secrecy::SecretString;
+use sluiced::core::rate::Cost;
+use sluiced::limiter::key::budget_key;
+use sluiced::limiter::redis::{RedisOptions, RedisPaceStore};
+use sluiced::ports::budget::{BudgetLimit, BudgetStore, Claim, MAX_BATCH, Petition, Ticket};
+use sluiced::ports::clock::Clock;
+use sluiced::ports::pace::PaceStore;
+use support::redis::RedisServer;
+use support::wait::eventually;
+
+/// Calls under way at once on one connection: they are pipelined.
+const PIPELINED: usize = 64;
+/// Keys that the decisions are spread over.
+const SPREAD: usize = 10_000;
+
+fn main() {
+    let arguments: Vec<String> = std::env::args().collect();
+    let keys = arguments
+        .iter()
+        .position(|argument| argument == "--keys")
+        .and_then(|at| arguments.get(at + 1)?.parse().ok())
+        .unwrap_or(100_000);
+    let quick = arguments.iter().any(|argument| argument == "--quick");
+    let questions = if quick { 20_000 } else { 200_000 };
+    let runtime = tokio::runtime::Runtime::new().unwrap();
+    runtime.block_on(run(keys, questions));
+}
+
+async fn run(keys: usize, questions: usize) {
+    let server = RedisServer::start();
+    let store = connect(&server).await;
+    let clock = Clock::start();
+
+    headline(&format!(
+        "{questions} questions over {SPREAD} keys; one connection, {PIPELINED} calls under way"
+    ));
+    let mut table = Table::new(&["", "one a call", "of a bare INCR", "256 a call"]);
+    let bare = incr(&server, questions, clock).await;
+    table.row(&["bare INCR", &each(bare, questions), "1.00", ""]);
+    for (kind, rule) in kinds(10) {
+        let limit = limit(kind, rule);
+        let start = clock.now();
+        stream::iter(0..questions)
+            .map(|i| ask(&store, &limit, i..i + 1))
+            .buffer_unordered(PIPELINED)
+            .count()
+            .await;
+        let single = clock.now().since(start);
+        let start = clock.now();
+        for first in (0..questions).step_by(MAX_BATCH) {
+            ask(&store, &limit, first..first + MAX_BATCH).await;
+        }
+        let batched = clock.now().since(start);
+        let part = bare.as_secs_f64() / single.as_secs_f64();
+        table.row(&[
+            kind,
+            &each(single, questions),
+            &format!("{part:.2}"),
+            &each(batched, questions),
+        ]);
+    }
+    let again = incr(&server, questions, clock).await;
+    table.row(&["bare INCR, again", &each(again, questions), "", ""]);
+    table.print();
+
+    headline(&format!("{keys} keys of each kind, one unit taken of each"));
+    let mut table = Table::new(&["", "bytes a key", "MEMORY USAGE", "1,000,000 keys"]);
+    let mut redis = server.connection();
+    for (kind, rule) in kinds(10) {
+        () = redis::cmd("FLUSHALL").query(&mut redis).unwrap();
+        let before = used(&mut redis);
+        let limit = limit(kind, rule);
+        for first in (0..keys).step_by(MAX_BATCH) {
+            let last = (first + MAX_BATCH).min(keys);
+            let petitions: Vec<_> = (first..last).map(|i| petition(&limit, i, i)).collect();
+            store.admit(&petitions, None).await.unwrap();
+        }
+        let bytes = (used(&mut redis) - before) as f64 / keys as f64;
+        let name: String = redis::cmd("RANDOMKEY").query(&mut redis).unwrap();
+        let one: u64 = redis::cmd("MEMORY")
+            .arg("USAGE")
+            .arg(name)
+            .query(&mut redis)
+            .unwrap();
+        let million = format!("{:.0} MiB", bytes * 1e6 / 1024.0 / 1024.0);
+        table.row(&[kind, &format!("{bytes:.0}"), &one.to_string(), &million]);
+    }
+    table.print();
+}
+
+fn each(time: Duration, questions: usize) -> String {
+    let micros = time.as_secs_f64() * 1e6 / questions as f64;
+    format!("{micros:.2} us ({:.0}/s)", 1e6 / micros)
+}
+
+fn petition(limit: &Arc<BudgetLimit>, key: usize, number: usize) -> Petition {
+    Petition {
+        claims: vec![Claim {
+            limit: Arc::clone(limit),
+            key: budget_key(&[&key.to_string()]),
+            cost: Cost::ONE,
+            held: None,
+        }],
+        reserve: false,
+        ticket: Ticket((1 << 100) + number as u128),
+    }
+}
+
+async fn ask(store: &RedisPaceStore, limit: &Arc<BudgetLimit>, numbers: std::ops::Range<usize>) {
+    let petitions: Vec<_> = numbers.map(|i| petition(limit, i % SPREAD, i)).collect();
+    store.admit(&petitions, None).await.unwrap();
+}
+
+async fn incr(server: &RedisServer, questions: usize, clock: Clock) -> Duration {
+    let client = redis::Client::open(server.url()).unwrap();
+    let connection = client.get_multiplexed_async_connection().await.unwrap();
+    let start = clock.now();
+    stream::iter(0..questions)
+        .map(|i| {
+            let mut connection = connection.clone();
+            async move {
+                let mut incr = redis::cmd("INCR");
+                incr.arg(format!("bare:{}", i % SPREAD));
+                incr.query_async::<u64>(&mut connection).await.unwrap()
+            }
+        })
+        .buffer_unordered(PIPELINED)
+        .count()
+        .await;
+    clock.now().since(start)
+}
+
+fn used(redis: &mut redis::Connection) -> u64 {
+    let info: redis::InfoDict = redis::cmd("INFO").arg("memory").query(redis).unwrap();
+    info.get("used_memory").unwrap()
+}
+
+async fn connect(server: &RedisServer) -> RedisPaceStore {
+    let options = RedisOptions {
+        url: SecretString::from(server.url()),
+        password: None,
+        prefix: "sluiced".to_owned(),
+        connect_timeout: Duration::from_secs(5),
+        response_timeout: Duration::from_secs(5),
+        ca_pem: None,
+    };
+    let store = RedisPaceStore::connect(&options, Arc::new(())).unwrap();
+    let link = store.link();
+    let up = || link.borrow().is_up();
+    eventually(Duration::from_secs(10), "a connection", up).await;
+    store
+}

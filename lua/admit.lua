@@ -1,0 +1,154 @@
+-- Rules on petitions: `core::budget::admit`, line by line. Behind budget/*.lua.
+--
+-- KEYS     see budget/common.lua
+-- ARGV     1…  see budget/common.lua, then: how many petitions; for each: mode (0: only look, 1: take,
+--          2: take or reserve), ticket, how many claims; for each claim: cell, cost, held (a place
+--          that it holds, 0: none) and, if there is one, its epoch
+-- Reply    {now, epoch, began (0: fresh, 1: lost), since, …} and for each petition
+--          0 (granted), then for each claim limit, remaining, retry_after, reset_after
+--          1 (denied), until, by (which claim, from 0), the four values of that one, how many places
+--            are good then, and for each claim (from 0) and place
+--          2 (never), by, its four values
+--          All are integers; times in microseconds.
+--
+-- Invariant: all claims of a petition are granted or none is. A petition that is denied without a
+-- place changes nothing (but that a bucket which starts empty is seen for the first time). An
+-- earlier petition takes what a later one then lacks. No petitions at all: only the era is entered
+-- and its record kept alive.
+
+local AHEAD_MAX, ROUNDS = 366 * 24 * 3600 * 1000000, 8
+
+local era = enter()
+local cells = load(era)
+local reply = { now, era.epoch, era.began == 'l' and 1 or 0, era.since }
+local size = 4
+local function say(value)
+  size = size + 1
+  reply[size] = value
+end
+
+local function fit(want, from)
+  local cell = want.cell
+  if not cell.state then from = math.max(from, cell.rule.blind) end
+  return cell.kind.earliest(cell.rule, cell.state, from, want.cost)
+end
+
+local function say_usage(want, retry)
+  local cell = want.cell
+  local rule = cell.rule
+  local remaining, reset = cell.kind.usage(rule, cell.state, now)
+  if not cell.state and rule.blind > now then remaining, reset = 0, rule.blind - now end
+  say(rule.most)
+  say(remaining)
+  say(retry)
+  say(reset)
+end
+
+local function book(want, at, ticket)
+  local cell = want.cell
+  cell.state = cell.kind.book(cell.rule, cell.state, at, want.cost, ticket)
+  cell.changed = true
+end
+
+local function deny(wants, first, reserve, ticket)
+  -- A time that suits every claim whose times are known.
+  local untl, suits = first, false
+  for _ = 1, ROUNDS do
+    local later, sure = untl, true
+    for i = 1, #wants do
+      if wants[i].firm then
+        local at, firm = fit(wants[i], untl)
+        later, sure = math.max(later, at), sure and firm
+      end
+    end
+    suits = sure and later == untl
+    untl = later
+    if suits or not sure then break end
+  end
+  local by = 1
+  for i = #wants, 1, -1 do
+    if not wants[i].holds and wants[i].at == first then by = i end
+  end
+  say(1)
+  say(untl)
+  say(by - 1)
+  say_usage(wants[by], untl - now)
+  local place, booked = size + 1, 0
+  say(0)
+  for i = 1, #wants do
+    local want = wants[i]
+    if not want.fits then
+      if untl <= want.held + want.cell.rule.headroom then
+        say(i - 1)
+        say(want.held)
+        booked = booked + 1
+      end
+    elseif want.firm and reserve and suits and untl <= now + AHEAD_MAX and want.at == first then
+      book(want, untl, ticket)
+      say(i - 1)
+      say(untl)
+      booked = booked + 1
+    end
+  end
+  reply[place] = booked
+end
+
+local function look(wants)
+  say(0)
+  for i = 1, #wants do
+    local retry = 0
+    if wants[i].cost <= wants[i].cell.rule.most then retry = fit(wants[i], now) - now end
+    say_usage(wants[i], retry)
+  end
+end
+
+local function admit(wants, mode, ticket)
+  if mode == 0 then return look(wants) end
+  for i = 1, #wants do
+    if wants[i].cost > wants[i].cell.rule.most then
+      say(2)
+      say(i - 1)
+      return say_usage(wants[i], 0)
+    end
+  end
+  local first = now
+  for i = 1, #wants do
+    local cell = wants[i].cell
+    if not cell.state and cell.kind.first_sight then
+      cell.state = cell.kind.first_sight(cell.rule, math.max(now, cell.rule.blind))
+      cell.changed = cell.changed or cell.state ~= nil
+    end
+  end
+  for i = 1, #wants do
+    local want = wants[i]
+    if want.epoch == era.epoch and now < want.held then
+      want.at = want.held
+    elseif want.epoch == era.epoch and now <= want.held + want.cell.rule.headroom then
+      want.at, want.holds = now, true
+    else
+      want.fits = true
+      want.at, want.firm = fit(want, now)
+    end
+    first = math.max(first, want.at)
+  end
+  if first > now then return deny(wants, first, mode == 2, ticket) end
+  for i = 1, #wants do
+    if wants[i].fits then book(wants[i], now, ticket) end
+  end
+  say(0)
+  for i = 1, #wants do say_usage(wants[i], 0) end
+end
+
+local petitions = numeric()
+for _ = 1, petitions do
+  local mode, ticket, wants = numeric(), argument(), {}
+  for i = 1, numeric() do
+    local want = { cell = cells[numeric()], cost = numeric(), held = numeric() }
+    if want.held > 0 then want.epoch = numeric() end
+    wants[i] = want
+  end
+  admit(wants, mode, ticket)
+end
+save(cells, era)
+if petitions == 0 then redis.call('PEXPIRE', KEYS[1], text(ERA_KEPT)) end
+return reply

@@ -1,0 +1,119 @@
+-- The kind `sliding_log`: `core::budget::sliding_log`, line by line.
+--
+-- KEYS, reply   those of the script that this is a part of
+-- ARGV          limit, period
+-- State         l<epoch> <time> <units> <later> <units> …: oldest first, the first time in full and
+--               then only how much later
+--
+-- Invariant: any period holds at most `limit` units, and nothing is booked before the newest entry.
+
+kinds.l = { letter = 'l' }
+
+function kinds.l.rule(numeric)
+  local r = { limit = numeric(), period = numeric() }
+  r.most = r.limit
+  return r
+end
+
+-- Entries before `first` are forgotten; `total` is what the others hold.
+function kinds.l.load(rest)
+  local s = { times = {}, counts = {}, first = 1, total = 0 }
+  local last, words, n = 0, 0, 0
+  for word in string.gmatch(rest, ' ([^ ]*)') do
+    words = words + 1
+    local value = number(word)
+    if not value then return nil end
+    if words % 2 == 1 then
+      last, n = last + value, n + 1
+      if last > now + ABSURD then return nil end
+      s.times[n] = last
+    else
+      if value >= UNITS then return nil end
+      s.counts[n] = value
+      s.total = s.total + value
+    end
+  end
+  if words % 2 == 1 or (words == 0 and rest ~= '') then return nil end
+  return s
+end
+
+function kinds.l.save(s)
+  local parts, last = { '' }, 0
+  for i = s.first, #s.times do
+    parts[#parts + 1] = text(s.times[i] - last)
+    parts[#parts + 1] = text(s.counts[i])
+    last = s.times[i]
+  end
+  return table.concat(parts, ' ')
+end
+
+function kinds.l.forgotten_at(r, since) return since + r.period end
+
+-- The first entry that counts at `at`, and all units that do.
+local function alive(r, s, at)
+  local first, total = s.first, s.total
+  while s.times[first] and s.times[first] + r.period <= at do
+    first, total = first + 1, total - s.counts[first]
+  end
+  return first, total
+end
+
+function kinds.l.earliest(r, s, from, cost)
+  if not s then return from, true end
+  from = math.max(from, s.times[#s.times] or 0)
+  local first, total = alive(r, s, from)
+  local over, at = math.max(total + cost - r.limit, 0), from
+  for i = first, #s.times do
+    if over == 0 then break end
+    over = math.max(over - s.counts[i], 0)
+    at = s.times[i] + r.period
+  end
+  return at, true
+end
+
+function kinds.l.book(r, s, at, cost)
+  s = s or { times = {}, counts = {}, first = 1, total = 0 }
+  s.first, s.total = alive(r, s, at)
+  local n = #s.times
+  if n < s.first or s.times[n] < at then
+    n = n + 1
+    s.times[n], s.counts[n] = at, 0
+  end
+  s.counts[n] = s.counts[n] + cost
+  s.total = s.total + cost
+  return s
+end
+
+function kinds.l.usage(r, s, now)
+  if not s then return r.limit, 0 end
+  local first, total = alive(r, s, now)
+  local reset = 0
+  for i = #s.times, first, -1 do
+    if s.counts[i] > 0 then
+      reset = s.times[i] + r.period - now
+      break
+    end
+  end
+  local ahead = (s.times[#s.times] or 0) > now
+  return ahead and 0 or math.max(r.limit - total, 0), reset
+end
+
+function kinds.l.dies_at(r, s)
+  local last = s.times[#s.times]
+  return last and last + r.period or 0
+end
+
+-- Takes the units out of their entry. The newest one stays, even empty.
+function kinds.l.undo(r, s, at, cost)
+  for i = 1, #s.times do
+    if s.times[i] == at and s.counts[i] >= cost then
+      s.counts[i] = s.counts[i] - cost
+      s.total = s.total - cost
+      if s.counts[i] == 0 and i < #s.times then
+        table.remove(s.times, i)
+        table.remove(s.counts, i)
+      end
+      return s
+    end
+  end
+end

@@ -1,0 +1,112 @@
+-- The kind `token_bucket`: `core::budget::token_bucket`, line by line.
+--
+-- KEYS, reply   those of the script that this is a part of
+-- ARGV          capacity, amount, period, stepped (1), empty at first (1), borrow
+-- State         t<epoch> <tokens> <last> <rem>: tokens (below zero after borrowing), when they were
+--               counted or the last step was, and what of the next one is there, in parts of period
+--
+-- Invariant: tokens come by `amount` per `period`, to the fraction, and never above the capacity.
+
+kinds.t = { letter = 't' }
+
+-- How long so many tokens take to come, `rem` being there.
+local function time_for(r, tokens, rem)
+  if r.stepped then return div_ceil(tokens, r.amount) * r.period end
+  return div_ceil(tokens * r.period - rem, r.amount)
+end
+
+function kinds.t.rule(numeric)
+  local r = { capacity = numeric(), amount = numeric(), period = numeric() }
+  r.stepped, r.empty, r.borrow = numeric() == 1, numeric() == 1, numeric()
+  r.most = r.capacity + r.borrow
+  r.memory = time_for(r, r.most, 0)
+  r.floor = r.capacity - div(2 ^ 52, r.period)
+  return r
+end
+
+function kinds.t.load(rest)
+  local minus, tokens, last, rem = string.match(rest, '^ (%-?)(%d+) (%d+) (%d+)$')
+  tokens, last, rem = number(tokens), time(last), number(rem)
+  if not (tokens and last and rem) then return nil end
+  if minus == '-' then tokens = -tokens end
+  return { tokens = tokens, last = last, rem = rem }
+end
+
+function kinds.t.save(s)
+  return ' ' .. text(s.tokens) .. ' ' .. text(s.last) .. ' ' .. text(s.rem)
+end
+
+function kinds.t.forgotten_at(r, since) return since + r.memory end
+
+local function unseen(r, at) return { tokens = r.empty and 0 or r.capacity, last = at, rem = 0 } end
+
+function kinds.t.first_sight(r, at) return r.empty and unseen(r, at) or nil end
+
+-- A state that another rule may have left, in the bounds of this one.
+local function normal(r, s)
+  local rem = (r.stepped or s.rem >= r.period) and 0 or s.rem
+  return { tokens = math.max(s.tokens, r.floor), last = s.last, rem = rem }
+end
+
+-- The state at `at`; one that lies ahead stays.
+local function refilled(r, s, at)
+  s = normal(r, s)
+  if at <= s.last then return s end
+  local full = { tokens = r.capacity, last = at, rem = 0 }
+  if s.tokens >= r.capacity then return full end
+  local waited, until_full = at - s.last, time_for(r, r.capacity - s.tokens, s.rem)
+  -- Full less than a microsecond before `at`: what is there of the next token is no overflow.
+  local just = not r.stepped and r.amount < r.period
+  if waited > until_full or (waited == until_full and not just) then return full end
+  if r.stepped then
+    local steps = div(waited, r.period)
+    return { tokens = s.tokens + steps * r.amount, last = s.last + steps * r.period, rem = 0 }
+  end
+  local gained = waited * r.amount + s.rem
+  return { tokens = s.tokens + div(gained, r.period), last = at, rem = gained % r.period }
+end
+
+function kinds.t.earliest(r, s, from, cost)
+  s = s or unseen(r, from)
+  from = math.max(from, s.last)
+  s = refilled(r, s, from)
+  local missing = cost - r.borrow - s.tokens
+  if missing <= 0 then return from, true end
+  return s.last + time_for(r, missing, s.rem), true
+end
+
+function kinds.t.book(r, s, at, cost)
+  s = refilled(r, s or unseen(r, at), at)
+  s.tokens = s.tokens - cost
+  return s
+end
+
+local function full_at(r, s)
+  if s.tokens >= r.capacity then return s.last end
+  return s.last + time_for(r, r.capacity - s.tokens, s.rem)
+end
+
+function kinds.t.usage(r, s, now)
+  s = s or unseen(r, now)
+  local ahead = s.last > now
+  s = refilled(r, s, now)
+  return ahead and 0 or math.max(s.tokens + r.borrow, 0), math.max(full_at(r, s) - now, 0)
+end
+
+function kinds.t.dies_at(r, s)
+  local full = full_at(r, normal(r, s))
+  if r.empty then return full + math.max(24 * 3600 * 1000000, r.memory) end
+  return full
+end
+
+-- Exact unless the bucket may have been full since.
+function kinds.t.undo(r, s, at, cost, ticket, now)
+  s = normal(r, s)
+  if r.stepped then
+    if s.last > at or refilled(r, s, now).last ~= s.last then return nil end
+  elseif at > s.last or math.max(now, s.last) >= at + time_for(r, cost, 0) then
+    return nil
+  end
+  s.tokens = math.min(s.tokens + cost, r.capacity)
+  return s
+end

@@ -1,0 +1,292 @@
+//! All of a message's limits at once: every claim is granted, or none is.
+//!
+//! A claim that cannot be granted now has an earliest time. The latest of them is when the message
+//! may pass, and there a place is booked, but only in the limits that determine that time: one
+//! that would have let the message pass earlier must not be pushed ahead for everybody else. It is
+//! asked again when the message returns with the places that it holds.
+
+use std::time::Duration;
+
+use super::concurrency::Ticket;
+use super::epoch::Era;
+use super::limit::Limit;
+use super::{AHEAD_MAX, Fit, State, Usage};
+use crate::core::time::{StoreTime, micros};
+
+/// How often the limits are asked in turn for a time that suits them all.
+const ROUNDS: usize = 8;
+
+/// What to do while a store that lost its state cannot say what was spent before.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Lost {
+    /// Every key waits until whatever was spent before the loss no longer counts.
+    Closed,
+    /// Every key starts with a full budget. It may be exceeded once after each loss.
+    Open,
+}
+
+/// A counter that grows whenever the store lost its state. What was booked in another epoch says
+/// nothing in this one. Zero: none is known yet.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct Epoch(pub u64);
+
+/// A place in a budget that belongs to a message: units that are taken from it at a time.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Booking {
+    /// From when on the message may be sent. It holds until the limit's headroom later.
+    pub at: StoreTime,
+    /// The epoch in which it was booked.
+    pub epoch: Epoch,
+}
+
+/// What became of one petition.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Ruling {
+    /// Every claim is granted: as of the answer's `now`, or as of the place that it held if that
+    /// was still good. The message has to arrive at the downstream within the headroom of each of
+    /// its limits from then.
+    Granted {
+        /// How each limit stands now, in the order of the claims.
+        usages: Vec<Usage>,
+    },
+    /// Not before `until`. Nothing was spent but what `booked` says.
+    Denied {
+        until: StoreTime,
+        /// The claim that holds it up longest (an index into the claims).
+        by: usize,
+        /// A place at `until` in each of these limits (indices into the claims), and places that
+        /// were held and will still be good then; the others have to be asked again.
+        booked: Vec<(usize, Booking)>,
+        /// How the limit `by` stands, `retry_after` included.
+        usage: Usage,
+    },
+    /// It can never pass: it costs more than the limit `by` (an index into the claims) ever holds.
+    Never { by: usize, usage: Usage },
+}
+
+/// A budget during a batch: what is known of it, and whether that was changed.
+#[derive(Clone, Debug, Default)]
+pub struct Cell {
+    pub state: Option<State>,
+    pub changed: bool,
+}
+
+/// What a message wants of one limit.
+#[derive(Clone, Copy, Debug)]
+pub struct Want<'a> {
+    pub limit: &'a Limit<'a>,
+    /// Which of the batch's cells.
+    pub cell: usize,
+    pub cost: u64,
+    /// A place that it holds.
+    pub held: Option<Booking>,
+}
+
+/// What may be written.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Mode {
+    /// Nothing: how do the limits stand?
+    Peek,
+    /// Only a grant.
+    Take,
+    /// A grant, or a place for later.
+    Reserve,
+}
+
+/// A claim's time.
+#[derive(Clone, Copy)]
+enum Time {
+    /// Its place is good now.
+    Holds,
+    /// Its place comes up.
+    Waits(u64),
+    Fits(Fit),
+}
+
+/// Decides one petition.
+pub fn admit(
+    wants: &[Want<'_>],
+    cells: &mut [Cell],
+    mode: Mode,
+    ticket: Ticket,
+    era: &Era,
+    now: StoreTime,
+) -> Ruling {
+    let micros_now = now.as_micros();
+    if mode == Mode::Peek {
+        let usages = wants.iter().map(|want| peek(want, cells, era, micros_now));
+        return Ruling::Granted {
+            usages: usages.collect(),
+        };
+    }
+    if let Some(by) = wants
+        .iter()
+        .position(|want| want.cost > want.limit.rule.most())
+    {
+        let usage = usage(&wants[by], cells, era, micros_now);
+        return Ruling::Never { by, usage };
+    }
+    for want in wants {
+        see(want, &mut cells[want.cell], era, micros_now);
+    }
+    let times: Vec<Time> = wants
+        .iter()
+        .map(|want| time(want, cells, era, micros_now))
+        .collect();
+    let first = latest(&times, micros_now);
+    if first <= micros_now {
+        for (want, time) in wants.iter().zip(&times) {
+            if matches!(time, Time::Fits(_)) {
+                book(want, cells, micros_now, ticket);
+            }
+        }
+        let usages = wants.iter().map(|want| usage(want, cells, era, micros_now));
+        return Ruling::Granted {
+            usages: usages.collect(),
+        };
+    }
+    deny(wants, &times, first, cells, mode, ticket, era, micros_now)
+}
+
+#[allow(clippy::too_many_arguments, reason = "the second half of `admit`")]
+fn deny(
+    wants: &[Want<'_>],
+    times: &[Time],
+    first: u64,
+    cells: &mut [Cell],
+    mode: Mode,
+    ticket: Ticket,
+    era: &Era,
+    now: u64,
+) -> Ruling {
+    let (until, suits) = settle(wants, times, first, cells, era);
+    let at_first = |time: &Time| match time {
+        Time::Holds => false,
+        Time::Waits(at) | Time::Fits(Fit { at, .. }) => *at == first,
+    };
+    // There is one: the latest time is one of them.
+    let by = times.iter().position(at_first).unwrap_or(0);
+    let usage = Usage {
+        retry_after: Duration::from_micros(until - now),
+        ..usage(&wants[by], cells, era, now)
+    };
+    let near = suits && until <= now + micros(AHEAD_MAX);
+    let mut booked = Vec::new();
+    for (index, (want, time)) in wants.iter().zip(times).enumerate() {
+        match (time, want.held) {
+            (Time::Holds | Time::Waits(_), Some(held)) => {
+                let good = held.at.as_micros() + micros(want.limit.rule.headroom());
+                if until <= good {
+                    booked.push((index, held));
+                }
+            }
+            (Time::Fits(Fit { firm: true, at }), _)
+                if mode == Mode::Reserve && near && *at == first =>
+            {
+                book(want, cells, until, ticket);
+                let at = StoreTime::from_micros(until);
+                let epoch = era.epoch;
+                booked.push((index, Booking { at, epoch }));
+            }
+            _ => {}
+        }
+    }
+    Ruling::Denied {
+        until: StoreTime::from_micros(until),
+        by,
+        booked,
+        usage,
+    }
+}
+
+/// A time from `first` on that suits every claim whose times are known, and whether it does.
+fn settle(
+    wants: &[Want<'_>],
+    times: &[Time],
+    first: u64,
+    cells: &[Cell],
+    era: &Era,
+) -> (u64, bool) {
+    let mut until = first;
+    for _ in 0..ROUNDS {
+        let fits = wants
+            .iter()
+            .zip(times)
+            .filter(|(_, time)| matches!(time, Time::Fits(Fit { firm: true, .. })))
+            .map(|(want, _)| fit(want, cells, era, until));
+        let (mut later, mut known) = (until, true);
+        for fit in fits {
+            later = later.max(fit.at);
+            known &= fit.firm;
+        }
+        if later == until || !known {
+            return (later, known);
+        }
+        until = later;
+    }
+    (until, false)
+}
+
+fn latest(times: &[Time], now: u64) -> u64 {
+    let at = |time: &Time| match time {
+        Time::Holds => now,
+        Time::Waits(at) | Time::Fits(Fit { at, .. }) => *at,
+    };
+    times.iter().map(at).fold(now, u64::max)
+}
+
+fn time(want: &Want<'_>, cells: &[Cell], era: &Era, now: u64) -> Time {
+    if let Some(held) = want.held.filter(|held| held.epoch == era.epoch) {
+        let at = held.at.as_micros();
+        if now < at {
+            return Time::Waits(at);
+        }
+        if now <= at + micros(want.limit.rule.headroom()) {
+            return Time::Holds;
+        }
+    }
+    Time::Fits(fit(want, cells, era, now))
+}
+
+/// When a claim fits, from `from` on. What costs too much was sorted out before.
+fn fit(want: &Want<'_>, cells: &[Cell], era: &Era, from: u64) -> Fit {
+    let state = cells[want.cell].state.as_ref();
+    let blind = if want.limit.known(state) {
+        0
+    } else {
+        want.limit.blind_until(era)
+    };
+    want.limit
+        .earliest(state, from.max(blind), want.cost)
+        .unwrap_or(Fit::ask_again(from))
+}
+
+/// Writes down that somebody asked for a bucket that starts empty: it fills up from now on.
+fn see(want: &Want<'_>, cell: &mut Cell, era: &Era, now: u64) {
+    if !want.limit.known(cell.state.as_ref())
+        && let Some(state) = want.limit.first_sight(now.max(want.limit.blind_until(era)))
+    {
+        cell.state = Some(state);
+        cell.changed = true;
+    }
+}
+
+fn book(want: &Want<'_>, cells: &mut [Cell], at: u64, ticket: Ticket) {
+    let cell = &mut cells[want.cell];
+    cell.state = Some(want.limit.book(cell.state.as_ref(), at, want.cost, ticket));
+    cell.changed = true;
+}
+
+fn usage(want: &Want<'_>, cells: &[Cell], era: &Era, now: u64) -> Usage {
+    want.limit.usage(cells[want.cell].state.as_ref(), era, now)
+}
+
+fn peek(want: &Want<'_>, cells: &[Cell], era: &Era, now: u64) -> Usage {
+    if want.cost > want.limit.rule.most() {
+        return usage(want, cells, era, now);
+    }
+    Usage {
+        retry_after: Duration::from_micros(fit(want, cells, era, now).at - now),
+        ..usage(want, cells, era, now)
+    }
+}

@@ -1,0 +1,228 @@
+//! A limit as a decision sees it: its rule, what a lost state means, and the windows around now.
+//!
+//! Only here the kinds are told apart. A state of another kind (the configuration was changed) is
+//! no state.
+
+use std::time::Duration;
+
+use super::admit::Lost;
+use super::concurrency::{Calls, Concurrency, Ticket};
+use super::epoch::Era;
+use super::fixed_window::Used;
+use super::gcra::{Arrival, Gcra};
+use super::sliding_log::Log;
+use super::token_bucket::Tokens;
+use super::{Fit, Rule, State, Usage};
+use crate::core::time::{StoreTime, micros};
+
+/// A limit at a time.
+#[derive(Clone, Debug)]
+pub struct Limit<'a> {
+    pub rule: &'a Rule,
+    pub lost: Lost,
+    /// The boundaries of the windows around now, if the rule follows a calendar.
+    bounds: Vec<u64>,
+}
+
+impl<'a> Limit<'a> {
+    /// A limit whose calendar is looked up around `now`, as the caller believes it to be.
+    #[must_use]
+    pub fn new(rule: &'a Rule, lost: Lost, now: StoreTime) -> Self {
+        let bounds = match rule {
+            Rule::FixedWindow(rule) => rule.bounds(now),
+            _ => Vec::new(),
+        };
+        Self { rule, lost, bounds }
+    }
+
+    /// The boundaries that are passed to the store.
+    #[must_use]
+    pub fn bounds(&self) -> &[u64] {
+        &self.bounds
+    }
+
+    pub(super) fn earliest(&self, state: Option<&State>, from: u64, cost: u64) -> Option<Fit> {
+        match self.rule {
+            Rule::Gcra(rule) => rule.earliest(arrival(state), from, cost),
+            Rule::TokenBucket(rule) => rule.earliest(tokens(state), from, cost),
+            Rule::FixedWindow(rule) => rule.earliest(&self.bounds, used(state), from, cost),
+            Rule::SlidingLog(rule) => rule.earliest(log(state), from, cost),
+            Rule::Concurrency(rule) => rule.earliest(calls(state), from, cost),
+        }
+    }
+
+    pub(super) fn book(&self, state: Option<&State>, at: u64, cost: u64, ticket: Ticket) -> State {
+        match self.rule {
+            Rule::Gcra(rule) => State::Gcra(rule.book(arrival(state), at, cost)),
+            Rule::TokenBucket(rule) => State::TokenBucket(rule.book(tokens(state), at, cost)),
+            Rule::FixedWindow(rule) => {
+                State::FixedWindow(rule.book(&self.bounds, used(state), at, cost))
+            }
+            Rule::SlidingLog(rule) => State::SlidingLog(rule.book(log(state), at, cost)),
+            Rule::Concurrency(rule) => {
+                State::Concurrency(rule.book(calls(state), at, cost, ticket))
+            }
+        }
+    }
+
+    /// How a budget stands. One that must wait out a loss has nothing until then.
+    pub(super) fn usage(&self, state: Option<&State>, era: &Era, now: u64) -> Usage {
+        let usage = match self.rule {
+            Rule::Gcra(rule) => rule.usage(arrival(state), now),
+            Rule::TokenBucket(rule) => rule.usage(tokens(state), now),
+            Rule::FixedWindow(rule) => rule.usage(&self.bounds, used(state), now),
+            Rule::SlidingLog(rule) => rule.usage(log(state), now),
+            Rule::Concurrency(rule) => rule.usage(calls(state), now),
+        };
+        let blind = self.blind_until(era);
+        if self.known(state) || blind <= now {
+            return usage;
+        }
+        Usage {
+            remaining: 0,
+            reset_after: Duration::from_micros(blind - now),
+            ..usage
+        }
+    }
+
+    /// Whether the state says anything about this limit.
+    pub(super) const fn known(&self, state: Option<&State>) -> bool {
+        matches!(
+            (self.rule, state),
+            (Rule::Gcra(_), Some(State::Gcra(_)))
+                | (Rule::TokenBucket(_), Some(State::TokenBucket(_)))
+                | (Rule::FixedWindow(_), Some(State::FixedWindow(_)))
+                | (Rule::SlidingLog(_), Some(State::SlidingLog(_)))
+                | (Rule::Concurrency(_), Some(State::Concurrency(_)))
+        )
+    }
+
+    /// Until when a budget without a state may have been spent before the store lost it.
+    pub(super) fn blind_until(&self, era: &Era) -> u64 {
+        match self.lost {
+            Lost::Open => 0,
+            Lost::Closed => era.blind_until(|since| self.forgotten_at(since)),
+        }
+    }
+
+    /// When nothing that was spent up to `since` counts any more.
+    fn forgotten_at(&self, since: u64) -> u64 {
+        match self.rule {
+            Rule::Gcra(rule) => since + rule.memory(),
+            Rule::TokenBucket(rule) => since + rule.memory(),
+            Rule::FixedWindow(rule) => rule.blind_until(&self.bounds, since),
+            Rule::SlidingLog(rule) => since + rule.period(),
+            Rule::Concurrency(rule) => since + micros(rule.lease()),
+        }
+    }
+
+    /// What is written down when a budget is asked for the first time.
+    pub(super) fn first_sight(&self, at: u64) -> Option<State> {
+        match self.rule {
+            Rule::TokenBucket(rule) => rule.first_sight(at).map(State::TokenBucket),
+            _ => None,
+        }
+    }
+
+    /// From when on a state says nothing any more that its absence does not say.
+    #[must_use]
+    pub fn dies_at(&self, state: &State) -> StoreTime {
+        StoreTime::from_micros(match (self.rule, state) {
+            (Rule::Gcra(_), State::Gcra(s)) => Gcra::dies_at(*s),
+            (Rule::TokenBucket(rule), State::TokenBucket(s)) => rule.dies_at(*s),
+            (Rule::FixedWindow(rule), State::FixedWindow(s)) => rule.dies_at(&self.bounds, *s),
+            (Rule::SlidingLog(rule), State::SlidingLog(s)) => rule.dies_at(s),
+            (Rule::Concurrency(_), State::Concurrency(s)) => Concurrency::dies_at(s),
+            _ => 0,
+        })
+    }
+
+    /// The state without units that were booked at `at` and certainly not used; `None` if that
+    /// makes no difference or could let somebody exceed the limit.
+    #[must_use]
+    pub fn undo(
+        &self,
+        state: &State,
+        at: StoreTime,
+        cost: u64,
+        ticket: Ticket,
+        now: StoreTime,
+    ) -> Option<State> {
+        let (at, now) = (at.as_micros(), now.as_micros());
+        match (self.rule, state) {
+            (Rule::Gcra(rule), State::Gcra(s)) => rule.undo(*s, at, cost).map(State::Gcra),
+            (Rule::TokenBucket(rule), State::TokenBucket(s)) => {
+                rule.undo(*s, at, cost, now).map(State::TokenBucket)
+            }
+            (Rule::FixedWindow(rule), State::FixedWindow(s)) => {
+                rule.undo(*s, at, cost).map(State::FixedWindow)
+            }
+            (Rule::SlidingLog(rule), State::SlidingLog(s)) => {
+                rule.undo(s, at, cost).map(State::SlidingLog)
+            }
+            (Rule::Concurrency(_), State::Concurrency(_)) => self.release(state, ticket, now),
+            _ => None,
+        }
+    }
+
+    /// A call gets another lease; `None` if it is not under way any more.
+    #[must_use]
+    pub fn renewed(&self, state: &State, ticket: Ticket, now: StoreTime) -> Option<State> {
+        match (self.rule, state) {
+            (Rule::Concurrency(rule), State::Concurrency(s)) => rule
+                .renew(s, ticket, now.as_micros())
+                .map(State::Concurrency),
+            _ => None,
+        }
+    }
+
+    /// A call ends; `None` if it is not under way any more.
+    #[must_use]
+    pub fn released(&self, state: &State, ticket: Ticket, now: StoreTime) -> Option<State> {
+        self.release(state, ticket, now.as_micros())
+    }
+
+    fn release(&self, state: &State, ticket: Ticket, now: u64) -> Option<State> {
+        match (self.rule, state) {
+            (Rule::Concurrency(_), State::Concurrency(s)) => {
+                Concurrency::release(s, ticket, now).map(State::Concurrency)
+            }
+            _ => None,
+        }
+    }
+}
+
+const fn arrival(state: Option<&State>) -> Option<Arrival> {
+    match state {
+        Some(State::Gcra(s)) => Some(*s),
+        _ => None,
+    }
+}
+
+const fn tokens(state: Option<&State>) -> Option<Tokens> {
+    match state {
+        Some(State::TokenBucket(s)) => Some(*s),
+        _ => None,
+    }
+}
+
+const fn used(state: Option<&State>) -> Option<Used> {
+    match state {
+        Some(State::FixedWindow(s)) => Some(*s),
+        _ => None,
+    }
+}
+
+const fn log(state: Option<&State>) -> Option<&Log> {
+    match state {
+        Some(State::SlidingLog(s)) => Some(s),
+        _ => None,
+    }
+}
+
+const fn calls(state: Option<&State>) -> Option<&Calls> {
+    match state {
+        Some(State::Concurrency(s)) => Some(s),
+        _ => None,
+    }
+}

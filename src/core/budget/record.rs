@@ -1,0 +1,177 @@
+//! States as text, as the store keeps them.
+//!
+//! A letter for the kind, the epoch, and the numbers of the state, with a space in between: short,
+//! because there may be a million of them, and readable with `redis-cli`. A log writes its first
+//! time in full and then only differences. What cannot be read, was written in another epoch or by
+//! another kind, or lies absurdly far ahead, is no state.
+
+use std::fmt::Write as _;
+
+use super::admit::Epoch;
+use super::concurrency::{Call, Calls, Ticket};
+use super::epoch::{Began, Era};
+use super::fixed_window::Used;
+use super::gcra::Arrival;
+use super::sliding_log::Log;
+use super::token_bucket::Tokens;
+use super::{Rule, State};
+use crate::core::time::StoreTime;
+
+/// Times further ahead than this (35 years) are no times of ours.
+const ABSURD: u64 = 1 << 50;
+/// A number below this is exact in a double.
+const EXACT: u64 = 1 << 53;
+/// More than any cost.
+const UNITS: u64 = 1 << 32;
+
+/// The text of a state.
+#[must_use]
+pub fn write(state: &State, epoch: Epoch) -> String {
+    let epoch = epoch.0;
+    match state {
+        State::Gcra(s) => format!("g{epoch} {} {}", s.tat, s.rem),
+        State::TokenBucket(s) => format!("t{epoch} {} {} {}", s.tokens, s.last, s.rem),
+        State::FixedWindow(s) => format!("w{epoch} {} {}", s.start, s.used),
+        State::SlidingLog(s) => {
+            let mut text = format!("l{epoch}");
+            let mut before = 0;
+            for (time, count) in &s.entries {
+                push(&mut text, time - before);
+                push(&mut text, *count);
+                before = *time;
+            }
+            text
+        }
+        State::Concurrency(s) => {
+            let mut text = format!("c{epoch}");
+            for call in &s.calls {
+                push(&mut text, call.ends);
+                push(&mut text, call.cost);
+                // Writing to a text cannot fail.
+                write!(text, " {:x}", call.ticket.0).ok();
+            }
+            text
+        }
+    }
+}
+
+fn push(text: &mut String, number: u64) {
+    write!(text, " {number}").ok();
+}
+
+/// The state that `text` holds, if it was written in `epoch` for a rule of this kind.
+#[must_use]
+pub fn read(text: &str, rule: &Rule, epoch: Epoch, now: StoreTime) -> Option<State> {
+    let kind = match rule {
+        Rule::Gcra(_) => 'g',
+        Rule::TokenBucket(_) => 't',
+        Rule::FixedWindow(_) => 'w',
+        Rule::SlidingLog(_) => 'l',
+        Rule::Concurrency(_) => 'c',
+    };
+    let mut words = text.strip_prefix(kind)?.split(' ');
+    if number(words.next()?)? != epoch.0 {
+        return None;
+    }
+    let words: Vec<&str> = words.collect();
+    let sane = |time: u64| (time <= now.as_micros() + ABSURD).then_some(time);
+    Some(match (rule, &*words) {
+        (Rule::Gcra(_), [tat, rem]) => State::Gcra(Arrival {
+            tat: sane(number(tat)?)?,
+            rem: number(rem)?,
+        }),
+        (Rule::TokenBucket(_), [tokens, last, rem]) => State::TokenBucket(Tokens {
+            tokens: signed(tokens)?,
+            last: sane(number(last)?)?,
+            rem: number(rem)?,
+        }),
+        (Rule::FixedWindow(_), [start, used]) => State::FixedWindow(Used {
+            start: sane(number(start)?)?,
+            used: number(used)?,
+        }),
+        (Rule::SlidingLog(_), words) => {
+            let mut entries = Vec::with_capacity(words.len() / 2);
+            let mut time = 0;
+            for pair in words.chunks(2) {
+                let [after, count] = pair else { return None };
+                time = sane(time + number(after)?)?;
+                entries.push((time, units(count)?));
+            }
+            State::SlidingLog(Log { entries })
+        }
+        (Rule::Concurrency(_), words) => {
+            let mut calls = Vec::with_capacity(words.len() / 3);
+            for call in words.chunks(3) {
+                let [ends, cost, ticket] = call else {
+                    return None;
+                };
+                calls.push(Call {
+                    ticket: Ticket(u128::from_str_radix(hex(ticket)?, 16).ok()?),
+                    cost: units(cost)?,
+                    ends: sane(number(ends)?)?,
+                });
+            }
+            State::Concurrency(Calls { calls })
+        }
+        _ => return None,
+    })
+}
+
+/// Digits only, and exact in a double.
+fn number(text: &str) -> Option<u64> {
+    let digits = !text.is_empty() && text.bytes().all(|byte| byte.is_ascii_digit());
+    let value = digits.then(|| text.parse::<u64>().ok())??;
+    (value < EXACT).then_some(value)
+}
+
+/// Few enough that many of them add up exactly.
+fn units(text: &str) -> Option<u64> {
+    number(text).filter(|units| *units < UNITS)
+}
+
+fn signed(text: &str) -> Option<i64> {
+    match text.strip_prefix('-') {
+        Some(digits) => number(digits).map(|value| -value.cast_signed()),
+        None => number(text).map(u64::cast_signed),
+    }
+}
+
+fn hex(text: &str) -> Option<&str> {
+    let digits = |byte: u8| byte.is_ascii_digit() || (b'a'..=b'f').contains(&byte);
+    ((1..=32).contains(&text.len()) && text.bytes().all(digits)).then_some(text)
+}
+
+/// The text of an era.
+#[must_use]
+pub fn write_era(era: &Era) -> String {
+    let began = match era.began {
+        Began::Whole => 'w',
+        Began::Fresh => 'f',
+        Began::Lost => 'l',
+    };
+    format!(
+        "{began}{} {} {}",
+        era.epoch.0,
+        era.since.as_micros(),
+        era.run
+    )
+}
+
+/// The era that `text` holds.
+#[must_use]
+pub fn read_era(text: &str) -> Option<Era> {
+    let (began, rest) = match text.split_at_checked(1)? {
+        ("f", rest) => (Began::Fresh, rest),
+        ("l", rest) => (Began::Lost, rest),
+        _ => return None,
+    };
+    let mut words = rest.split(' ');
+    let (epoch, since, run) = (words.next()?, words.next()?, words.next()?);
+    words.next().is_none().then_some(())?;
+    Some(Era {
+        epoch: Epoch(number(epoch)?),
+        since: StoreTime::from_micros(number(since)?),
+        began,
+        run: run.to_owned(),
+    })
+}

@@ -1,0 +1,510 @@
+//! What the kinds promise, over random sequences of questions, places and refunds.
+
+use std::num::NonZeroU32;
+use std::time::Duration;
+
+use proptest::prelude::*;
+use proptest::test_runner::RngSeed;
+
+use super::admit::{Booking, Cell, Lost, Mode, Ruling, Want, admit};
+use super::concurrency::{Concurrency, Ticket};
+use super::epoch::Era;
+use super::fixed_window::FixedWindow;
+use super::gcra::Gcra;
+use super::limit::Limit;
+use super::sliding_log::SlidingLog;
+use super::token_bucket::{Bucket, Refill, Start, TokenBucket};
+use super::*;
+use crate::core::calendar::{Calendar, CalendarUnit};
+use crate::core::rate::Rate;
+use crate::core::time::StoreTime;
+use crate::core::zone::Zone;
+
+const START: u64 = 1_795_228_193_000_012;
+const MS: Duration = Duration::from_millis(1);
+
+fn units(units: u32) -> NonZeroU32 {
+    NonZeroU32::new(units).unwrap()
+}
+
+fn rate(text: &str) -> Rate {
+    text.parse().unwrap()
+}
+
+fn log(text: &str, headroom: Duration) -> Rule {
+    Rule::SlidingLog(SlidingLog::new(rate(text), headroom).unwrap())
+}
+
+fn gcra(text: &str, burst: u32, headroom: Duration) -> Rule {
+    Rule::Gcra(Gcra::new(rate(text), burst, headroom).unwrap())
+}
+
+fn bucket(capacity: u32, amount: u32, interval: Duration, refill: Refill, borrow: u32) -> Bucket {
+    Bucket {
+        capacity: units(capacity),
+        amount: units(amount),
+        interval,
+        refill,
+        start: Start::Full,
+        borrow,
+        headroom: Duration::ZERO,
+    }
+}
+
+/// One budget and a clock that the test moves.
+struct One {
+    rule: Rule,
+    cell: Cell,
+    now: u64,
+    asked: u128,
+}
+
+impl One {
+    fn new(rule: Rule) -> Self {
+        Self {
+            rule,
+            cell: Cell::default(),
+            now: START,
+            asked: 0,
+        }
+    }
+
+    fn ask(&mut self, cost: u64, mode: Mode, held: Option<Booking>) -> Ruling {
+        let limit = Limit::new(&self.rule, Lost::Closed, StoreTime::from_micros(self.now));
+        let want = Want {
+            limit: &limit,
+            cell: 0,
+            cost,
+            held,
+        };
+        let cells = std::slice::from_mut(&mut self.cell);
+        let era = Era::whole(StoreTime::from_micros(START));
+        let now = StoreTime::from_micros(self.now);
+        self.asked += 1;
+        let ruling = admit(&[want], cells, mode, Ticket(self.asked), &era, now);
+        // As a store does: a state that says nothing is gone.
+        let dead = |state: &State| limit.dies_at(state).as_micros() <= self.now;
+        if self.cell.state.as_ref().is_some_and(dead) {
+            self.cell.state = None;
+        }
+        ruling
+    }
+
+    fn takes(&mut self, cost: u64) -> bool {
+        matches!(self.ask(cost, Mode::Take, None), Ruling::Granted { .. })
+    }
+
+    /// How long until `cost` fits, from a denial.
+    fn wait(&mut self, cost: u64) -> u64 {
+        match self.ask(cost, Mode::Take, None) {
+            Ruling::Denied { until, usage, .. } => {
+                let wait = until.as_micros() - self.now;
+                assert_eq!(micros_of(usage.retry_after), wait);
+                wait
+            }
+            other => panic!("{other:?}"),
+        }
+    }
+
+    fn refund(&mut self, at: u64, cost: u64) -> bool {
+        let now = StoreTime::from_micros(self.now);
+        let limit = Limit::new(&self.rule, Lost::Closed, now);
+        let at = StoreTime::from_micros(at);
+        let state = self.cell.state.as_ref();
+        let undone = state.and_then(|state| limit.undo(state, at, cost, Ticket(7), now));
+        let done = undone.is_some();
+        self.cell.state = undone.or(self.cell.state.take());
+        done
+    }
+}
+
+fn micros_of(duration: Duration) -> u64 {
+    crate::core::time::micros(duration)
+}
+
+/// A step of a random sequence.
+#[derive(Clone, Debug)]
+struct Step {
+    after: u64,
+    cost: u64,
+    reserve: bool,
+    /// It was not sent, and is offered back so much later.
+    refund: Option<u64>,
+    /// How late it arrives, in thousandths of the headroom.
+    late: u64,
+}
+
+fn steps(scale: u64, cost: u64) -> impl Strategy<Value = Vec<Step>> {
+    let after = prop_oneof![Just(0), 0..scale / 20, 0..scale * 2];
+    let step = (
+        after,
+        1..=cost,
+        any::<bool>(),
+        prop::option::weighted(0.15, 0..scale / 10),
+        0..=1000_u64,
+    )
+        .prop_map(|(after, cost, reserve, refund, late)| Step {
+            after,
+            cost,
+            reserve,
+            refund,
+            late,
+        });
+    prop::collection::vec(step, 1..120)
+}
+
+/// Plays the steps and answers when how many units arrive, in order.
+fn arrivals(rule: &Rule, steps: &[Step]) -> Vec<(u64, u64)> {
+    let mut one = One::new(rule.clone());
+    let headroom = micros_of(rule.headroom());
+    let mut arrived = Vec::new();
+    for step in steps {
+        one.now += step.after;
+        let mode = if step.reserve {
+            Mode::Reserve
+        } else {
+            Mode::Take
+        };
+        let at = match one.ask(step.cost, mode, None) {
+            Ruling::Granted { .. } => one.now,
+            Ruling::Denied { booked, .. } => match booked.first() {
+                Some((_, booking)) => booking.at.as_micros(),
+                None => continue,
+            },
+            Ruling::Never { .. } => continue,
+        };
+        match step.refund {
+            Some(later) => {
+                one.now += later;
+                one.refund(at, step.cost);
+            }
+            None => arrived.push((at + step.late * headroom / 1000, step.cost)),
+        }
+    }
+    arrived.sort_unstable();
+    arrived
+}
+
+/// The most units in any half-open window of `length`.
+fn most_in(arrivals: &[(u64, u64)], length: u64) -> u64 {
+    let within = |start: u64| {
+        let inside = arrivals
+            .iter()
+            .filter(|(at, _)| (start..start + length).contains(at));
+        inside.map(|(_, cost)| cost).sum::<u64>()
+    };
+    arrivals
+        .iter()
+        .map(|(at, _)| within(*at))
+        .max()
+        .unwrap_or(0)
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig {
+        cases: 300,
+        failure_persistence: None,
+        rng_seed: RngSeed::Fixed(20_261_121),
+        ..ProptestConfig::default()
+    })]
+
+    #[test]
+    fn a_sliding_log_is_never_over(steps in steps(1_000_000, 3), limit in 3_u32..9) {
+        let rule = log(&format!("{limit}/1s"), 20 * MS);
+        let most = most_in(&arrivals(&rule, &steps), 1_000_000);
+        prop_assert!(most <= u64::from(limit), "{most} units in a second");
+    }
+
+    #[test]
+    fn gcra_without_a_burst_is_never_over(steps in steps(1_000_000, 1), limit in 1_u32..9) {
+        let rule = gcra(&format!("{limit}/1s"), 0, 20 * MS);
+        let most = most_in(&arrivals(&rule, &steps), 1_000_000);
+        prop_assert!(most <= u64::from(limit), "{most} units in a second");
+    }
+
+    #[test]
+    fn gcra_adds_no_more_than_its_burst(steps in steps(1_000_000, 3), burst in 2_u32..9) {
+        let rule = gcra("4/1s", burst, 20 * MS);
+        let most = most_in(&arrivals(&rule, &steps), 1_000_000);
+        prop_assert!(most <= u64::from(4 + burst), "{most} units in a second");
+    }
+
+    #[test]
+    fn a_bucket_adds_no_more_than_its_capacity(
+        steps in steps(1_000_000, 3),
+        stepped in any::<bool>(),
+        borrow in 0_u32..4,
+    ) {
+        let refill = if stepped { Refill::Stepped } else { Refill::Continuous };
+        let rule = Rule::TokenBucket(TokenBucket::new(Bucket {
+            headroom: 20 * MS,
+            ..bucket(5, 2, 1000 * MS, refill, borrow)
+        }).unwrap());
+        let most = most_in(&arrivals(&rule, &steps), 1_000_000);
+        prop_assert!(most <= u64::from(5 + 2 + borrow), "{most} units in a second");
+    }
+
+    #[test]
+    fn windows_from_the_first_call_are_never_over(steps in steps(1_000_000, 3)) {
+        let rule = Rule::FixedWindow(FixedWindow::from_first_call(rate("5/1s"), 20 * MS).unwrap());
+        // The downstream's own windows begin with the first call that arrives after the last one.
+        let (mut start, mut used) = (0, 0);
+        for (at, cost) in arrivals(&rule, &steps) {
+            if at >= start + 1_000_000 {
+                (start, used) = (at, 0);
+            }
+            used += cost;
+            prop_assert!(used <= 5, "{used} units in a window");
+        }
+    }
+
+    #[test]
+    fn windows_of_the_clock_are_never_over(steps in steps(1_000_000, 3), calendar in any::<bool>()) {
+        let rule = if calendar {
+            let seconds = Calendar::new(CalendarUnit::Second, Zone::utc());
+            FixedWindow::calendar(units(5), seconds, 20 * MS)
+        } else {
+            FixedWindow::aligned(rate("5/1s"), 20 * MS)
+        };
+        let mut used = std::collections::HashMap::new();
+        for (at, cost) in arrivals(&Rule::FixedWindow(rule.unwrap()), &steps) {
+            let window: &mut u64 = used.entry(at / 1_000_000).or_default();
+            *window += cost;
+            prop_assert!(*window <= 5, "{window} units in a window");
+        }
+    }
+}
+
+#[test]
+fn a_backlog_of_one_key_is_denied_once_and_passes_at_the_rate() {
+    for rule in [
+        log("10/1m", Duration::ZERO),
+        gcra("10/1m", 0, Duration::ZERO),
+        Rule::FixedWindow(FixedWindow::from_first_call(rate("10/1m"), Duration::ZERO).unwrap()),
+        Rule::TokenBucket(
+            TokenBucket::new(bucket(10, 10, 60_000 * MS, Refill::Continuous, 0)).unwrap(),
+        ),
+    ] {
+        let mut one = One::new(rule);
+        let mut places = Vec::new();
+        for _ in 0..10_000 {
+            match one.ask(1, Mode::Reserve, None) {
+                Ruling::Granted { .. } => places.push(one.now),
+                Ruling::Denied { booked, .. } => {
+                    let (_, booking) = booked[0];
+                    places.push(booking.at.as_micros());
+                }
+                Ruling::Never { .. } => panic!("it fits"),
+            }
+        }
+        assert!(places.is_sorted());
+        assert!(
+            places[9_999] - START <= 1_000 * 60_000_000,
+            "{:?}",
+            one.rule
+        );
+        // Each passes at its own time without asking for more.
+        for at in places.into_iter().skip(1_000) {
+            one.now = at;
+            let held = Booking {
+                at: StoreTime::from_micros(at),
+                epoch: Era::whole(StoreTime::default()).epoch,
+            };
+            let ruling = one.ask(1, Mode::Reserve, Some(held));
+            assert!(matches!(ruling, Ruling::Granted { .. }), "{ruling:?}");
+        }
+    }
+}
+
+#[test]
+fn a_denial_names_the_exact_microsecond() {
+    let day = Calendar::new(CalendarUnit::Day, Zone::utc());
+    for rule in [
+        log("3/7s", 3 * MS),
+        gcra("7/3s", 4, MS),
+        Rule::FixedWindow(FixedWindow::from_first_call(rate("3/7s"), MS).unwrap()),
+        Rule::FixedWindow(FixedWindow::aligned(rate("3/7s"), MS).unwrap()),
+        Rule::FixedWindow(FixedWindow::calendar(units(3), day, MS).unwrap()),
+        Rule::TokenBucket(
+            TokenBucket::new(bucket(5, 3, 7_000 * MS, Refill::Continuous, 0)).unwrap(),
+        ),
+        Rule::TokenBucket(TokenBucket::new(bucket(5, 3, 7_000 * MS, Refill::Stepped, 0)).unwrap()),
+        Rule::TokenBucket(
+            TokenBucket::new(bucket(5, 3, 7_000 * MS, Refill::Continuous, 2)).unwrap(),
+        ),
+    ] {
+        let mut one = One::new(rule);
+        while one.takes(2) {}
+        let wait = one.wait(2);
+        one.now += wait - 1;
+        assert!(!one.takes(2), "{:?}", one.rule);
+        one.now += 1;
+        assert!(one.takes(2), "{:?}", one.rule);
+    }
+}
+
+#[test]
+fn no_time_is_lost_to_rounding() {
+    for rule in [
+        gcra("7/1s", 0, Duration::ZERO),
+        Rule::TokenBucket(
+            TokenBucket::new(bucket(1, 7, 1000 * MS, Refill::Continuous, 0)).unwrap(),
+        ),
+    ] {
+        let mut one = One::new(rule);
+        let granted = (0..3 * 7_000)
+            .filter(|i| {
+                // Every third of an interval, as exactly as whole microseconds can say it.
+                one.now = START + (i * 1_000_000_u64).div_ceil(21);
+                one.takes(1)
+            })
+            .count();
+        assert_eq!(granted, 7_000);
+    }
+}
+
+#[test]
+fn a_cost_beyond_what_a_budget_ever_holds_is_never() {
+    let lease = Duration::from_secs(30);
+    for (rule, most) in [
+        (log("3/1s", MS), 3),
+        (gcra("30/1s", 4, MS), 5),
+        (
+            Rule::FixedWindow(FixedWindow::aligned(rate("3/1s"), MS).unwrap()),
+            3,
+        ),
+        (
+            Rule::TokenBucket(TokenBucket::new(bucket(5, 3, 7 * MS, Refill::Stepped, 2)).unwrap()),
+            7,
+        ),
+        (
+            Rule::Concurrency(Concurrency::new(units(4), lease, MS).unwrap()),
+            4,
+        ),
+    ] {
+        let mut one = One::new(rule);
+        assert!(matches!(
+            one.ask(most + 1, Mode::Reserve, None),
+            Ruling::Never { by: 0, .. }
+        ));
+        assert_eq!(one.cell.state, None);
+        assert!(one.takes(most));
+    }
+}
+
+#[test]
+fn debts_of_a_bucket_are_paid_by_the_next_ones() {
+    let rule = TokenBucket::new(bucket(2, 1, 1000 * MS, Refill::Continuous, 3)).unwrap();
+    let mut one = One::new(Rule::TokenBucket(rule));
+    assert!(one.takes(5));
+    // Three are owed: the next one comes when one of them is back.
+    assert_eq!(one.wait(1), 1_000_000);
+    one.now += 1_000_000;
+    assert!(one.takes(1));
+    assert!(!one.takes(1));
+}
+
+#[test]
+fn a_bucket_that_starts_empty_fills_from_the_first_question() {
+    let rule = TokenBucket::new(Bucket {
+        start: Start::Empty,
+        ..bucket(2, 1, 1000 * MS, Refill::Continuous, 0)
+    });
+    let mut one = One::new(Rule::TokenBucket(rule.unwrap()));
+    assert_eq!(one.wait(2), 2_000_000);
+    one.now += 1_999_999;
+    assert_eq!(one.wait(2), 1);
+    one.now += 1;
+    assert!(one.takes(2));
+}
+
+#[test]
+fn one_limit_is_not_pushed_ahead_because_of_another() {
+    let sender = log("100/1s", Duration::ZERO);
+    let recipient = log("1/1m", Duration::ZERO);
+    let now = StoreTime::from_micros(START);
+    let limits = [&sender, &recipient].map(|rule| Limit::new(rule, Lost::Closed, now));
+    let era = Era::whole(now);
+    let wants = [0, 1].map(|i| Want {
+        limit: &limits[i],
+        cell: i,
+        cost: 1,
+        held: None,
+    });
+    let mut cells = [Cell::default(), Cell::default()];
+    let mut ask = |cells: &mut [Cell]| admit(&wants, cells, Mode::Reserve, Ticket(1), &era, now);
+    assert!(matches!(ask(&mut cells), Ruling::Granted { .. }));
+    let before = cells[0].state.clone();
+    let Ruling::Denied {
+        until, by, booked, ..
+    } = ask(&mut cells)
+    else {
+        panic!("the recipient had one already");
+    };
+    assert_eq!((by, until), (1, now + Duration::from_secs(60)));
+    assert_eq!(booked.len(), 1);
+    assert_eq!(booked[0].0, 1);
+    assert_eq!(cells[0].state, before);
+}
+
+#[test]
+fn numbers_that_a_double_would_round_are_refused() {
+    let year = Rate::new(units(1), Duration::from_secs(366 * 86_400)).unwrap();
+    assert!(matches!(
+        Gcra::new(year, 1_000_000, MS),
+        Err(RuleError::TooLarge { .. })
+    ));
+    assert!(matches!(Gcra::new(year, 2, MS), Err(RuleError::TooSlow(_))));
+    assert!(matches!(
+        SlidingLog::new(rate("10_001/1s"), MS),
+        Err(RuleError::TooMany { .. })
+    ));
+    let vast = bucket(
+        u32::MAX,
+        1,
+        Duration::from_secs(3600),
+        Refill::Continuous,
+        u32::MAX,
+    );
+    assert!(matches!(
+        TokenBucket::new(vast),
+        Err(RuleError::TooLarge { .. })
+    ));
+    assert!(matches!(
+        FixedWindow::aligned(rate("5/10ms"), 5 * MS),
+        Err(RuleError::Headroom { .. })
+    ));
+}
+
+#[test]
+fn states_are_read_back_as_they_were_written() {
+    use super::admit::Epoch;
+    let now = StoreTime::from_micros(START);
+    let lease = Duration::from_secs(30);
+    for rule in [
+        log("3/7s", 3 * MS),
+        gcra("7/3s", 4, MS),
+        Rule::FixedWindow(FixedWindow::aligned(rate("3/7s"), MS).unwrap()),
+        Rule::TokenBucket(
+            TokenBucket::new(bucket(1, 3, 7_000 * MS, Refill::Continuous, 4)).unwrap(),
+        ),
+        Rule::Concurrency(Concurrency::new(units(4), lease, MS).unwrap()),
+    ] {
+        let mut one = One::new(rule);
+        one.takes(2);
+        one.now += 12;
+        one.takes(1);
+        let state = one.cell.state.clone().unwrap();
+        let text = record::write(&state, Epoch(9));
+        assert_eq!(record::read(&text, &one.rule, Epoch(9), now), Some(state));
+        assert_eq!(record::read(&text, &one.rule, Epoch(8), now), None);
+        for cut in 1..text.len() {
+            // A part of a state is none, or one that still holds the bounds of its kind.
+            let part = record::read(&text[..cut], &one.rule, Epoch(9), now);
+            let mut spoiled = One::new(one.rule.clone());
+            spoiled.cell.state = part;
+            let granted = (0..10).filter(|_| spoiled.takes(1)).count() as u64;
+            assert!(granted <= one.rule.most(), "{:?} {text} {cut}", one.rule);
+        }
+    }
+}

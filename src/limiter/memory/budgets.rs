@@ -1,0 +1,272 @@
+//! Budgets of this process alone: the decisions of `core::budget` behind a lock.
+//!
+//! Nothing is ever lost here, so there is one epoch, and every budget is whole when the process
+//! starts. States that say nothing any more are swept out whenever as many were added as lived
+//! through the last sweep, so the memory follows what is in use.
+
+use std::collections::HashMap;
+use std::fmt;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+
+use futures::FutureExt;
+use futures::future::BoxFuture;
+
+use crate::core::budget::admit::{self, Cell, Mode, Want};
+use crate::core::budget::epoch::Era;
+use crate::core::budget::limit::Limit;
+use crate::core::budget::{State, Usage};
+use crate::core::rate::Cost;
+use crate::core::time::StoreTime;
+use crate::ports::budget::{
+    BudgetKey, BudgetLimit, BudgetStore, Petition, Refund, Ruling, Rulings, Ticket,
+};
+use crate::ports::clock::Clock;
+use crate::ports::pace::StoreError;
+
+/// No sweep before so many budgets are known.
+const SWEEP_MIN: usize = 1024;
+
+/// The budgets of this process.
+pub struct MemoryBudgetStore {
+    clock: Clock,
+    shelf: Mutex<Shelf>,
+}
+
+type Name = (Arc<str>, BudgetKey);
+
+struct Shelf {
+    era: Era,
+    /// States, and from when on they say nothing any more.
+    states: HashMap<Name, (State, StoreTime)>,
+    /// How many states there may be before the next sweep.
+    room: usize,
+}
+
+impl MemoryBudgetStore {
+    /// A store in which every budget is whole, whose time follows `clock`.
+    #[must_use]
+    pub fn new(clock: Clock) -> Self {
+        Self {
+            clock,
+            shelf: Mutex::new(Shelf {
+                era: Era::whole(clock.store_time()),
+                states: HashMap::new(),
+                room: SWEEP_MIN,
+            }),
+        }
+    }
+
+    /// How many budgets it remembers at present.
+    #[must_use]
+    pub fn len(&self) -> usize {
+        self.lock().states.len()
+    }
+
+    /// Whether it remembers none.
+    #[must_use]
+    pub fn is_empty(&self) -> bool {
+        self.len() == 0
+    }
+
+    fn lock(&self) -> MutexGuard<'_, Shelf> {
+        // A state is replaced as a whole: after a panic each of them is either old or new.
+        self.shelf.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Decides at the time that is read under the lock: the order of decisions is that of their times.
+    fn decide<T>(&self, decision: impl FnOnce(&mut Shelf, StoreTime) -> T) -> T {
+        let mut shelf = self.lock();
+        let now = self.clock.store_time();
+        decision(&mut shelf, now)
+    }
+}
+
+impl Shelf {
+    fn get(&self, name: &Name, now: StoreTime) -> Option<State> {
+        let (state, dies) = self.states.get(name)?;
+        (*dies > now).then(|| state.clone())
+    }
+
+    fn put(&mut self, name: Name, limit: &Limit<'_>, state: State, now: StoreTime) {
+        let dies = limit.dies_at(&state);
+        if dies <= now {
+            self.states.remove(&name);
+            return;
+        }
+        self.states.insert(name, (state, dies));
+        if self.states.len() > self.room {
+            self.states.retain(|_, (_, dies)| *dies > now);
+            self.room = (2 * self.states.len()).max(SWEEP_MIN);
+        }
+    }
+
+    fn admit(&mut self, petition: &Petition, mode: Mode, now: StoreTime) -> Ruling {
+        let limits: Vec<Limit<'_>> = petition
+            .claims
+            .iter()
+            .map(|claim| Limit::new(&claim.limit.rule, claim.limit.lost, now))
+            .collect();
+        let names: Vec<Name> = petition
+            .claims
+            .iter()
+            .map(|claim| (Arc::clone(&claim.limit.name), claim.key))
+            .collect();
+        let mut cells: Vec<Cell> = names
+            .iter()
+            .map(|name| Cell {
+                state: self.get(name, now),
+                changed: false,
+            })
+            .collect();
+        let wants: Vec<Want<'_>> = petition
+            .claims
+            .iter()
+            .enumerate()
+            .map(|(cell, claim)| Want {
+                limit: &limits[cell],
+                cell,
+                cost: u64::from(claim.cost.get()),
+                held: claim.held,
+            })
+            .collect();
+        let ruling = admit::admit(&wants, &mut cells, mode, petition.ticket, &self.era, now);
+        for ((name, limit), cell) in names.into_iter().zip(&limits).zip(cells) {
+            if let Some(state) = cell.state.filter(|_| cell.changed) {
+                self.put(name, limit, state, now);
+            }
+        }
+        ruling
+    }
+
+    /// Replaces the state of a budget by what `change` makes of it; `false` if that is nothing.
+    fn change(
+        &mut self,
+        limit: &BudgetLimit,
+        key: BudgetKey,
+        now: StoreTime,
+        change: impl FnOnce(&Limit<'_>, &State) -> Option<State>,
+    ) -> bool {
+        let name = (Arc::clone(&limit.name), key);
+        let limit = Limit::new(&limit.rule, limit.lost, now);
+        let changed = self
+            .get(&name, now)
+            .and_then(|state| change(&limit, &state));
+        changed
+            .map(|state| self.put(name, &limit, state, now))
+            .is_some()
+    }
+}
+
+impl BudgetStore for MemoryBudgetStore {
+    fn admit<'a>(
+        &'a self,
+        petitions: &'a [Petition],
+        _predicted: Option<StoreTime>,
+    ) -> BoxFuture<'a, Result<Rulings, StoreError>> {
+        async move {
+            Ok(self.decide(|shelf, now| Rulings {
+                now,
+                epoch: shelf.era.epoch,
+                blind_since: None,
+                rulings: petitions
+                    .iter()
+                    .map(|petition| {
+                        let mode = if petition.reserve {
+                            Mode::Reserve
+                        } else {
+                            Mode::Take
+                        };
+                        shelf.admit(petition, mode, now)
+                    })
+                    .collect(),
+            }))
+        }
+        .boxed()
+    }
+
+    fn refund<'a>(&'a self, refunds: &'a [Refund]) -> BoxFuture<'a, Result<usize, StoreError>> {
+        async move {
+            Ok(self.decide(|shelf, now| {
+                let epoch = shelf.era.epoch;
+                let taken = refunds.iter().filter(|refund| {
+                    refund.booked.epoch == epoch
+                        && shelf.change(&refund.limit, refund.key, now, |limit, state| {
+                            let cost = u64::from(refund.cost.get());
+                            limit.undo(state, refund.booked.at, cost, refund.ticket, now)
+                        })
+                });
+                taken.count()
+            }))
+        }
+        .boxed()
+    }
+
+    fn renew<'a>(
+        &'a self,
+        calls: &'a [(Arc<BudgetLimit>, BudgetKey, Ticket)],
+    ) -> BoxFuture<'a, Result<Vec<Ticket>, StoreError>> {
+        async move {
+            Ok(self.decide(|shelf, now| {
+                let mut gone = Vec::new();
+                for (limit, key, ticket) in calls {
+                    let renewed = shelf.change(limit, *key, now, |limit, state| {
+                        limit.renewed(state, *ticket, now)
+                    });
+                    if !renewed {
+                        gone.push(*ticket);
+                    }
+                }
+                gone
+            }))
+        }
+        .boxed()
+    }
+
+    fn release<'a>(
+        &'a self,
+        calls: &'a [(Arc<BudgetLimit>, BudgetKey, Ticket)],
+    ) -> BoxFuture<'a, Result<(), StoreError>> {
+        async move {
+            self.decide(|shelf, now| {
+                for (limit, key, ticket) in calls {
+                    shelf.change(limit, *key, now, |limit, state| {
+                        limit.released(state, *ticket, now)
+                    });
+                }
+            });
+            Ok(())
+        }
+        .boxed()
+    }
+
+    fn peek<'a>(
+        &'a self,
+        limit: &'a Arc<BudgetLimit>,
+        key: BudgetKey,
+    ) -> BoxFuture<'a, Result<Usage, StoreError>> {
+        async move {
+            let petition = Petition {
+                claims: vec![crate::ports::budget::Claim {
+                    limit: Arc::clone(limit),
+                    key,
+                    cost: Cost::ONE,
+                    held: None,
+                }],
+                reserve: false,
+                ticket: Ticket(0),
+            };
+            let ruling = self.decide(|shelf, now| shelf.admit(&petition, Mode::Peek, now));
+            Ok(match ruling {
+                Ruling::Granted { usages } => usages.first().copied().unwrap_or_default(),
+                Ruling::Denied { usage, .. } | Ruling::Never { usage, .. } => usage,
+            })
+        }
+        .boxed()
+    }
+}
+
+impl fmt::Debug for MemoryBudgetStore {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("MemoryBudgetStore").finish_non_exhaustive()
+    }
+}

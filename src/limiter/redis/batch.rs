@@ -1,0 +1,146 @@
+//! Many questions about budgets as the arguments of one script.
+//!
+//! Rules and keys are passed once each, however many petitions name them; a petition names its
+//! cells by number. The order of the arguments is in the head of `lua/budget/common.lua`.
+
+use std::collections::HashMap;
+
+use base64::Engine as _;
+use base64::prelude::BASE64_URL_SAFE_NO_PAD;
+
+use super::scripts::Arg;
+use crate::core::budget::Rule;
+use crate::core::budget::epoch::Witness;
+use crate::core::budget::limit::Limit;
+use crate::core::time::{StoreTime, micros};
+use crate::ports::budget::{BudgetKey, BudgetLimit, Lost};
+
+/// The rules and keys of a call.
+pub(super) struct Batch<'a> {
+    /// The store's time, as the caller believes it to be: where calendars are looked up.
+    around: StoreTime,
+    limits: Vec<Asked<'a>>,
+    places: HashMap<(usize, BudgetKey), usize>,
+}
+
+struct Asked<'a> {
+    name: &'a str,
+    limit: Limit<'a>,
+    keys: Vec<BudgetKey>,
+}
+
+/// A budget of the call: the rule's place, and the key's place within it.
+#[derive(Clone, Copy)]
+pub(super) struct Place(usize, usize);
+
+impl<'a> Batch<'a> {
+    pub(super) fn around(now: StoreTime) -> Self {
+        Self {
+            around: now,
+            limits: Vec::new(),
+            places: HashMap::new(),
+        }
+    }
+
+    /// By how much the call becomes heavier with a budget.
+    pub(super) fn weight(&self, limit: &BudgetLimit, key: BudgetKey) -> u64 {
+        match self.rule(limit) {
+            Some(rule) if self.places.contains_key(&(rule, key)) => 0,
+            _ => limit.rule.weight(),
+        }
+    }
+
+    fn rule(&self, limit: &BudgetLimit) -> Option<usize> {
+        let same = |asked: &Asked<'_>| *asked.name == *limit.name;
+        self.limits.iter().position(same)
+    }
+
+    /// The place of a budget.
+    pub(super) fn place(&mut self, limit: &'a BudgetLimit, key: BudgetKey) -> Place {
+        let rule = self.rule(limit).unwrap_or_else(|| {
+            self.limits.push(Asked {
+                name: &limit.name,
+                limit: Limit::new(&limit.rule, limit.lost, self.around),
+                keys: Vec::new(),
+            });
+            self.limits.len() - 1
+        });
+        let keys = &mut self.limits[rule].keys;
+        let place = *self.places.entry((rule, key)).or_insert_with(|| {
+            keys.push(key);
+            keys.len() - 1
+        });
+        Place(rule, place)
+    }
+
+    /// The keys in the store, in the order of the cells.
+    pub(super) fn keys(&self, prefix: &str) -> Vec<String> {
+        let mut keys = Vec::new();
+        for asked in &self.limits {
+            let start = format!("{{{prefix}:budgets}}:{}:", asked.name);
+            for key in &asked.keys {
+                let mut name = start.clone();
+                BASE64_URL_SAFE_NO_PAD.encode_string(key.digest(), &mut name);
+                keys.push(name);
+            }
+        }
+        keys
+    }
+
+    /// The arguments that all scripts about budgets begin with.
+    pub(super) fn arguments(&self, witness: Witness) -> Vec<Arg<'a>> {
+        let mut args = vec![
+            Arg::Run,
+            Arg::Number(witness.known.0),
+            Arg::Number(u64::from(witness.stepped)),
+            Arg::Number(self.limits.len() as u64),
+        ];
+        for asked in &self.limits {
+            let limit = &asked.limit;
+            let (letter, numbers) = numbers(limit);
+            args.push(Arg::Text(letter));
+            args.push(Arg::Number(u64::from(limit.lost == Lost::Closed)));
+            args.push(Arg::Number(micros(limit.rule.headroom())));
+            args.push(Arg::Number(asked.keys.len() as u64));
+            args.extend(numbers.into_iter().map(Arg::Number));
+        }
+        args
+    }
+
+    /// The numbers of the cells, by place.
+    pub(super) fn cells(&self) -> impl Fn(Place) -> Arg<'a> + use<'a> {
+        let mut first = 1;
+        let firsts: Vec<usize> = self
+            .limits
+            .iter()
+            .map(|asked| {
+                let mine = first;
+                first += asked.keys.len();
+                mine
+            })
+            .collect();
+        move |place| Arg::Number((firsts[place.0] + place.1) as u64)
+    }
+}
+
+/// The record of the era.
+pub(super) fn era_key(prefix: &str) -> String {
+    format!("{{{prefix}:budgets}}:epoch")
+}
+
+/// A kind and its numbers, in the order that its script names.
+fn numbers(limit: &Limit<'_>) -> (&'static str, Vec<u64>) {
+    match limit.rule {
+        Rule::Gcra(rule) => ("g", vec![rule.limit(), rule.units(), rule.period()]),
+        Rule::TokenBucket(rule) => ("t", rule.numbers().to_vec()),
+        Rule::FixedWindow(rule) => {
+            let bounds = limit.bounds();
+            let mut numbers = rule.numbers().to_vec();
+            numbers.push(bounds.len() as u64);
+            numbers.extend_from_slice(bounds);
+            ("w", numbers)
+        }
+        Rule::SlidingLog(rule) => ("l", vec![rule.limit(), rule.period()]),
+        Rule::Concurrency(rule) => ("c", vec![rule.limit(), micros(rule.lease())]),
+    }
+}

@@ -1,0 +1,142 @@
+//! What the pipeline needs of the store that keeps budgets: every limit but the paced ones.
+//!
+//! A message names a *claim* on each of its limits. All claims of a message are granted together
+//! or none is, and many messages are asked for in one round trip. A denial books the message's own
+//! place in the limit that holds it up longest, so that a message is denied once and not again:
+//! the place (a [`Booking`]) travels with it, in memory or in the headers of a message that waits.
+
+use std::fmt;
+use std::sync::Arc;
+use std::time::Duration;
+
+use futures::future::BoxFuture;
+
+use super::pace::StoreError;
+pub use crate::core::budget::admit::{Booking, Epoch, Lost, Ruling};
+pub use crate::core::budget::concurrency::Ticket;
+use crate::core::budget::{Rule, Usage};
+use crate::core::rate::Cost;
+use crate::core::time::StoreTime;
+
+/// A limit that is counted in budgets.
+#[derive(Clone, Debug, PartialEq)]
+pub struct BudgetLimit {
+    /// As in the configuration: letters, digits, `_`, `-` and `.`.
+    pub name: Arc<str>,
+    pub rule: Rule,
+    pub lost: Lost,
+}
+
+/// Which budget of a limit: a digest of the key's text, so that no message can name the state of
+/// another limit, a key has the same length whatever it says, and nobody reads it in the store.
+#[derive(Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub struct BudgetKey([u8; 16]);
+
+impl BudgetKey {
+    /// From the first 16 bytes of a digest of the key's text (`limiter::key` makes it).
+    #[must_use]
+    pub const fn from_digest(digest: [u8; 16]) -> Self {
+        Self(digest)
+    }
+
+    /// The digest.
+    #[must_use]
+    pub const fn digest(&self) -> &[u8; 16] {
+        &self.0
+    }
+}
+
+impl fmt::Debug for BudgetKey {
+    /// Not even the digest of a phone number belongs into a log: there are few phone numbers.
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("BudgetKey(..)")
+    }
+}
+
+/// What a message wants of one limit.
+#[derive(Clone, Debug)]
+pub struct Claim {
+    pub limit: Arc<BudgetLimit>,
+    pub key: BudgetKey,
+    pub cost: Cost,
+    /// A place that an earlier denial booked for this very message.
+    pub held: Option<Booking>,
+}
+
+/// All that one message wants.
+#[derive(Clone, Debug)]
+pub struct Petition {
+    /// At least one; each limit at most once.
+    pub claims: Vec<Claim>,
+    /// Book a place if denied. Without it a denial changes nothing.
+    pub reserve: bool,
+    /// Names the message's call in a `concurrency` limit: unique in the fleet.
+    pub ticket: Ticket,
+}
+
+/// The store's answer to a batch.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Rulings {
+    /// The store's time when it decided.
+    pub now: StoreTime,
+    pub epoch: Epoch,
+    /// Until when limits with [`Lost::Closed`] may have to wait because the store lost its state
+    /// (for the log; each ruling says it for its own message).
+    pub blind_since: Option<StoreTime>,
+    /// In the order of the petitions.
+    pub rulings: Vec<Ruling>,
+}
+
+/// Units to take back because their message was certainly not sent.
+#[derive(Clone, Debug)]
+pub struct Refund {
+    pub limit: Arc<BudgetLimit>,
+    pub key: BudgetKey,
+    pub cost: Cost,
+    /// When they were taken: the answer's `now`, or the place that the message held.
+    pub booked: Booking,
+    pub ticket: Ticket,
+}
+
+/// The store of budgets. Every call ends within the store's own timeout.
+pub trait BudgetStore: Send + Sync + fmt::Debug {
+    /// Rules on petitions, in their order: an earlier one takes what a later one then lacks. At
+    /// most [`MAX_BATCH`] at a time.
+    fn admit<'a>(
+        &'a self,
+        petitions: &'a [Petition],
+        predicted: Option<StoreTime>,
+    ) -> BoxFuture<'a, Result<Rulings, StoreError>>;
+
+    /// Takes back what certainly was not used, where that still makes a difference and cannot
+    /// let anybody exceed the limit. Answers how many of them it took. Each may be offered once,
+    /// and not again after an error: the first try may have counted.
+    fn refund<'a>(&'a self, refunds: &'a [Refund]) -> BoxFuture<'a, Result<usize, StoreError>>;
+
+    /// Keeps calls that are still under way in their `concurrency` limit for another lease.
+    /// Answers those that are not in it any more.
+    fn renew<'a>(
+        &'a self,
+        calls: &'a [(Arc<BudgetLimit>, BudgetKey, Ticket)],
+    ) -> BoxFuture<'a, Result<Vec<Ticket>, StoreError>>;
+
+    /// Ends calls in their `concurrency` limit.
+    fn release<'a>(
+        &'a self,
+        calls: &'a [(Arc<BudgetLimit>, BudgetKey, Ticket)],
+    ) -> BoxFuture<'a, Result<(), StoreError>>;
+
+    /// How a budget stands, without changing it.
+    fn peek<'a>(
+        &'a self,
+        limit: &'a Arc<BudgetLimit>,
+        key: BudgetKey,
+    ) -> BoxFuture<'a, Result<Usage, StoreError>>;
+}
+
+/// The most petitions in one call: a script must not hold the store for long.
+pub const MAX_BATCH: usize = 256;
+
+/// How often a store that keeps budgets is asked at least, so that every replica remembers the
+/// epoch and a loss is noticed while somebody still knows what was there.
+pub const HEARTBEAT: Duration = Duration::from_secs(1);

@@ -1,0 +1,310 @@
+//! What every store of budgets must do, held against both of them.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use sluiced::core::budget::token_bucket::{Refill, Start};
+use sluiced::core::calendar::CalendarUnit;
+use sluiced::core::rate::Cost;
+use sluiced::core::time::StoreTime;
+use sluiced::limiter::memory::MemoryBudgetStore;
+use sluiced::ports::budget::{
+    Booking, BudgetLimit, BudgetStore, Claim, Epoch, Lost, Refund, Ruling, Rulings,
+};
+use sluiced::ports::clock::Clock;
+
+use crate::rules::*;
+use crate::support::redis::RedisServer;
+use crate::support::wait::{eventually_async, within};
+
+type Store = Arc<dyn BudgetStore>;
+
+const HOUR: Duration = Duration::from_secs(3600);
+
+async fn redis() -> (Store, Store) {
+    let server = RedisServer::shared();
+    let (one, other) = tokio::join!(connect(server, "contract"), connect(server, "contract"));
+    (Arc::new(one), Arc::new(other))
+}
+
+/// One store for both replicas: it is this process alone.
+async fn memory() -> (Store, Store) {
+    let store: Store = Arc::new(MemoryBudgetStore::new(Clock::start()));
+    std::future::ready((Arc::clone(&store), store)).await
+}
+
+fn open(name: &str, rule: sluiced::core::budget::Rule) -> Arc<BudgetLimit> {
+    limit(name, rule, Lost::Open)
+}
+
+async fn ask(store: &Store, claims: Vec<Claim>) -> (StoreTime, Ruling) {
+    let mut answer = store.admit(&[take(claims)], None).await.unwrap();
+    (answer.now, answer.rulings.remove(0))
+}
+
+async fn takes(store: &Store, limit: &Arc<BudgetLimit>, key: &str) -> bool {
+    is_granted(&ask(store, vec![claim(limit, key, 1)]).await.1)
+}
+
+async fn now(store: &Store) -> StoreTime {
+    store.admit(&[], None).await.unwrap().now
+}
+
+async fn reach(store: &Store, time: StoreTime) {
+    let wait = async {
+        while now(store).await < time {
+            tokio::time::sleep(MS).await;
+        }
+    };
+    within(BOUND, "the store's time", wait).await;
+}
+
+async fn each_kind_grants_its_limit_and_no_more((store, other): (Store, Store)) {
+    let rules = [
+        gcra("1/1h", 2, MS),
+        full(3, 1, HOUR),
+        bucket([2, 1, 1], HOUR, Refill::Stepped, Start::Full),
+        first_call("3/1h", MS),
+        aligned("3/1d", MS),
+        calendar(3, CalendarUnit::Month, MS),
+        log("3/1h", MS),
+        concurrency(3, HOUR),
+    ];
+    for (i, rule) in rules.into_iter().enumerate() {
+        let limit = open(&format!("grants-{i}"), rule);
+        for left in (0..3).rev() {
+            let store = if left % 2 == 0 { &store } else { &other };
+            let (_, ruling) = ask(store, vec![claim(&limit, "a", 1)]).await;
+            let Ruling::Granted { usages } = &ruling else {
+                panic!("{limit:?} {ruling:?}");
+            };
+            assert_eq!(
+                (usages[0].limit, usages[0].remaining),
+                (3, left),
+                "{limit:?}"
+            );
+            assert_eq!(usages[0].retry_after, Duration::ZERO);
+            assert!(usages[0].reset_after > Duration::ZERO);
+        }
+        let (at, ruling) = ask(&other, vec![claim(&limit, "a", 1)]).await;
+        let Ruling::Denied {
+            until,
+            by: 0,
+            booked,
+            usage,
+        } = ruling
+        else {
+            panic!("{limit:?} {ruling:?}");
+        };
+        assert!(booked.is_empty());
+        assert_eq!((usage.remaining, usage.retry_after), (0, until.since(at)));
+        assert!(until > at);
+        let peeked = store.peek(&limit, key("a")).await.unwrap();
+        assert_eq!((peeked.limit, peeked.remaining), (3, 0));
+        assert!(peeked.retry_after > Duration::ZERO);
+        // Another key has a budget of its own.
+        assert!(takes(&store, &limit, "b").await, "{limit:?}");
+        let (_, never) = ask(&store, vec![claim(&limit, "c", 4)]).await;
+        assert!(matches!(never, Ruling::Never { by: 0, .. }), "{never:?}");
+        assert_eq!(store.peek(&limit, key("c")).await.unwrap().remaining, 3);
+    }
+}
+
+async fn all_limits_of_a_message_or_none((store, _): (Store, Store)) {
+    let sender = open("all-sender", log("10/1h", MS));
+    let recipient = open("all-recipient", log("1/1h", MS));
+    let both = |to: &str| vec![claim(&sender, "s", 1), claim(&recipient, to, 1)];
+    assert!(is_granted(&ask(&store, both("x")).await.1));
+    let (_, denied) = ask(&store, both("x")).await;
+    assert!(matches!(denied, Ruling::Denied { by: 1, .. }), "{denied:?}");
+    assert_eq!(store.peek(&sender, key("s")).await.unwrap().remaining, 9);
+    assert!(is_granted(&ask(&store, both("y")).await.1));
+}
+
+async fn messages_of_a_batch_see_each_other((store, _): (Store, Store)) {
+    let limit = open("batch", log("3/1h", MS));
+    let petitions: Vec<_> = (0..5).map(|_| take(vec![claim(&limit, "a", 1)])).collect();
+    let Rulings { rulings, .. } = store.admit(&petitions, None).await.unwrap();
+    let granted: Vec<bool> = rulings.iter().map(is_granted).collect();
+    assert_eq!(granted, [true, true, true, false, false]);
+}
+
+async fn a_batch_may_be_large((store, _): (Store, Store)) {
+    let slow = open("large-slow", log("900/1h", MS));
+    let quick = open("large-quick", gcra("1/1s", 0, MS));
+    let petitions: Vec<_> = (0..600)
+        .map(|i| {
+            let own = i.to_string();
+            take(vec![claim(&slow, &own[..1], 1), claim(&quick, &own, 1)])
+        })
+        .collect();
+    let answer = store.admit(&petitions, None).await.unwrap();
+    assert_eq!(answer.rulings.len(), 600);
+    assert!(answer.rulings.iter().all(is_granted));
+}
+
+async fn a_place_is_kept_and_passes_without_asking((store, other): (Store, Store)) {
+    let limit = open("place", log("1/200ms", 50 * MS));
+    assert!(takes(&store, &limit, "a").await);
+    let wants = vec![claim(&limit, "a", 1)];
+    let answer = store.admit(&[reserve(wants)], None).await.unwrap();
+    let (_, place) = booked(&answer.rulings[0])[0];
+    let held = |place| {
+        vec![Claim {
+            held: Some(place),
+            ..claim(&limit, "a", 1)
+        }]
+    };
+    // Too early: the same place, and nothing is booked again.
+    let (at, early) = ask(&other, held(place)).await;
+    if at < place.at {
+        assert_eq!(booked(&early), [(0, place)]);
+    }
+    // Whoever comes meanwhile is behind it.
+    let (_, behind) = ask(&other, vec![claim(&limit, "a", 1)]).await;
+    assert!(!is_granted(&behind));
+    reach(&store, place.at).await;
+    let passes = within(BOUND, "the place", async {
+        // A machine that stood still for longer than the headroom costs the place, and only that.
+        let mut place = place;
+        loop {
+            let answer = store.admit(&[reserve(held(place))], None).await.unwrap();
+            if is_granted(&answer.rulings[0]) {
+                return true;
+            }
+            place = booked(&answer.rulings[0])[0].1;
+            reach(&store, place.at).await;
+        }
+    });
+    assert!(passes.await);
+}
+
+async fn a_place_of_another_epoch_is_none((store, _): (Store, Store)) {
+    let limit = open("old-place", log("1/1h", MS));
+    assert!(takes(&store, &limit, "a").await);
+    let answer = store.admit(&[], None).await.unwrap();
+    let held = Some(Booking {
+        at: answer.now,
+        epoch: Epoch(answer.epoch.0 - 1),
+    });
+    let wants = vec![Claim {
+        held,
+        ..claim(&limit, "a", 1)
+    }];
+    assert!(!is_granted(&ask(&store, wants).await.1));
+}
+
+async fn what_was_not_sent_comes_back_once((store, _): (Store, Store)) {
+    let rules = [
+        gcra("1/1h", 0, MS),
+        full(1, 1, HOUR),
+        bucket([1, 1, 0], HOUR, Refill::Stepped, Start::Full),
+        first_call("1/1h", MS),
+        aligned("1/366d", MS),
+        calendar(1, CalendarUnit::Month, MS),
+        log("1/1h", MS),
+        concurrency(1, HOUR),
+    ];
+    for (i, rule) in rules.into_iter().enumerate() {
+        let limit = open(&format!("refund-{i}"), rule);
+        let petition = take(vec![claim(&limit, "a", 1)]);
+        let ticket = petition.ticket;
+        let answer = store.admit(&[petition], None).await.unwrap();
+        assert!(is_granted(&answer.rulings[0]));
+        assert!(!takes(&store, &limit, "a").await);
+        let refund = Refund {
+            limit: Arc::clone(&limit),
+            key: key("a"),
+            cost: Cost::ONE,
+            booked: Booking {
+                at: answer.now,
+                epoch: answer.epoch,
+            },
+            ticket,
+        };
+        let other = Refund {
+            booked: Booking {
+                epoch: Epoch(answer.epoch.0 + 1),
+                ..refund.booked
+            },
+            ..refund.clone()
+        };
+        assert_eq!(store.refund(&[other]).await.unwrap(), 0);
+        assert_eq!(store.refund(&[refund]).await.unwrap(), 1, "{limit:?}");
+        assert!(takes(&store, &limit, "a").await, "{limit:?}");
+        assert!(!takes(&store, &limit, "a").await, "{limit:?}");
+    }
+}
+
+async fn calls_under_way_end_by_themselves_unless_renewed((store, other): (Store, Store)) {
+    let limit = open("calls", concurrency(2, 300 * MS));
+    let petitions = [0, 1].map(|_| take(vec![claim(&limit, "a", 1)]));
+    let [kept, dropped] = [petitions[0].ticket, petitions[1].ticket];
+    let answer = store.admit(&petitions, None).await.unwrap();
+    assert!(answer.rulings.iter().all(is_granted));
+    let (at, denied) = ask(&other, vec![claim(&limit, "a", 1)]).await;
+    let Ruling::Denied { until, booked, .. } = denied else {
+        panic!("two are under way");
+    };
+    assert!(booked.is_empty() && until <= at + Duration::from_millis(100));
+    let call = |ticket| (Arc::clone(&limit), key("a"), ticket);
+    eventually_async(
+        BOUND,
+        "the end of the call that nobody renews",
+        async || {
+            let gone = store.renew(&[call(kept)]).await.unwrap();
+            assert!(
+                gone.is_empty() || now(&store).await > at + 300 * MS,
+                "renewed in time"
+            );
+            takes(&other, &limit, "a").await
+        },
+    )
+    .await;
+    assert!(now(&store).await >= at + 200 * MS);
+    let gone = store.renew(&[call(dropped)]).await.unwrap();
+    assert_eq!(gone, [dropped]);
+}
+
+async fn a_call_that_ended_frees_its_place((store, other): (Store, Store)) {
+    let limit = open("release", concurrency(1, HOUR));
+    let petition = take(vec![claim(&limit, "a", 1)]);
+    let call = (Arc::clone(&limit), key("a"), petition.ticket);
+    store.admit(&[petition], None).await.unwrap();
+    assert!(!takes(&other, &limit, "a").await);
+    store.release(std::slice::from_ref(&call)).await.unwrap();
+    store.release(&[call]).await.unwrap();
+    assert!(takes(&other, &limit, "a").await);
+    assert!(!takes(&other, &limit, "a").await);
+}
+
+macro_rules! contract {
+    ($backend:ident: $($test:ident),+ $(,)?) => {
+        mod $backend {
+            $(
+                #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+                async fn $test() {
+                    super::$test(super::$backend().await).await;
+                }
+            )+
+        }
+    };
+    ($($backend:ident),+; $tests:tt) => {
+        $(contract!(@each $backend $tests);)+
+    };
+    (@each $backend:ident ($($test:ident),+ $(,)?)) => {
+        contract!($backend: $($test),+);
+    };
+}
+
+contract!(redis, memory; (
+    each_kind_grants_its_limit_and_no_more,
+    all_limits_of_a_message_or_none,
+    messages_of_a_batch_see_each_other,
+    a_batch_may_be_large,
+    a_place_is_kept_and_passes_without_asking,
+    a_place_of_another_epoch_is_none,
+    what_was_not_sent_comes_back_once,
+    calls_under_way_end_by_themselves_unless_renewed,
+    a_call_that_ended_frees_its_place,
+));

@@ -1,0 +1,504 @@
+//! The scripts in Redis against the decisions in Rust: the same rulings, to the unit and the
+//! microsecond, and the same state, byte for byte, over random sequences. Redis' clock cannot be
+//! set, so time passes by moving the times in the states instead.
+
+use std::collections::HashMap;
+use std::sync::{Arc, OnceLock};
+use std::time::Duration;
+
+use proptest::prelude::*;
+use proptest::test_runner::RngSeed;
+use sluiced::core::budget::admit::{Cell, Mode, Want, admit};
+use sluiced::core::budget::epoch::{Began, Era};
+use sluiced::core::budget::limit::Limit;
+use sluiced::core::budget::token_bucket::{Refill, Start};
+use sluiced::core::budget::{Rule, State, record};
+use sluiced::core::calendar::CalendarUnit;
+use sluiced::core::time::StoreTime;
+use sluiced::limiter::redis::RedisPaceStore;
+use sluiced::ports::budget::{
+    Booking, BudgetKey, BudgetLimit, BudgetStore, Claim, Lost, Petition, Refund, Ruling,
+};
+use tokio::runtime::Runtime;
+
+use crate::rules::*;
+use crate::support::redis::RedisServer;
+
+const PREFIX: &str = "oracle";
+const KEYS: [&str; 2] = ["a", "b"];
+const DAY: Duration = Duration::from_secs(86_400);
+
+struct World {
+    runtime: Runtime,
+    store: RedisPaceStore,
+    limits: Vec<Arc<BudgetLimit>>,
+}
+
+fn limits() -> Vec<Arc<BudgetLimit>> {
+    let (steps, bits) = (Refill::Stepped, Refill::Continuous);
+    let year = "1/366d";
+    let rules = [
+        gcra("7/3s", 0, 5 * MS),
+        gcra("400/1s", 9, 5 * MS),
+        gcra(year, 0, MS),
+        gcra("10000000/1ms", 100, MS),
+        bucket([5, 3, 0], 7 * MS, bits, Start::Full),
+        bucket([5, 3, 4], 700 * MS, bits, Start::Empty),
+        bucket([50, 30, 4], 700 * MS, steps, Start::Full),
+        bucket([10_000_000, 10_000_000, 0], 70 * MS, bits, Start::Full),
+        first_call("5/200ms", 5 * MS),
+        aligned("5/300ms", 10 * MS),
+        aligned("2/1d", MS),
+        calendar(5, CalendarUnit::Minute, MS),
+        calendar(5, CalendarUnit::Month, MS),
+        log("5/400ms", 5 * MS),
+        log("40/1h", 5 * MS),
+        log("2/1ms", MS),
+        concurrency(5, 400 * MS),
+        concurrency(2, DAY),
+    ];
+    let named = |(i, rule)| {
+        let lost = if i % 5 == 2 { Lost::Open } else { Lost::Closed };
+        limit(&format!("limit-{i}"), rule, lost)
+    };
+    rules.into_iter().enumerate().map(named).collect()
+}
+
+fn world() -> &'static World {
+    static WORLD: OnceLock<World> = OnceLock::new();
+    WORLD.get_or_init(|| {
+        let runtime = Runtime::new().unwrap();
+        let store = runtime.block_on(connect(RedisServer::shared(), PREFIX));
+        World {
+            runtime,
+            store,
+            limits: limits(),
+        }
+    })
+}
+
+#[derive(Clone, Debug)]
+struct AskedFor {
+    limit: usize,
+    key: usize,
+    cost: u32,
+    /// Comes with the last place in this budget, moved by so much and of an older epoch or not.
+    held: Option<(i64, bool)>,
+}
+
+#[derive(Clone, Debug)]
+enum Event {
+    Ask(Vec<(Vec<AskedFor>, bool)>),
+    /// Offers the last grant or place back.
+    Refund {
+        limit: usize,
+        key: usize,
+        cost: u32,
+    },
+    Renew,
+    Release,
+    Delete(usize, usize),
+    Spoil(usize, usize, String),
+    Cut(usize, usize, usize),
+    /// Time passes, or the times in the states jump the other way.
+    Shift(i64),
+    /// The era began so long ago, fresh or with a loss.
+    Era(u64, bool),
+}
+
+fn event(kinds: std::ops::Range<usize>) -> impl Strategy<Value = Event> {
+    let limit = kinds;
+    let key = 0..KEYS.len();
+    let costs =
+        prop_oneof![8 => 1..4_u32, 2 => 1..60_u32, 1 => any::<u32>().prop_map(|c| c.max(1))];
+    let moved = prop_oneof![4 => Just(0_i64), 2 => -20_000..20_000_i64];
+    let held = prop::option::weighted(0.4, (moved, prop::bool::weighted(0.1)));
+    let asked =
+        (limit.clone(), key.clone(), costs.clone(), held).prop_map(|(limit, key, cost, held)| {
+            AskedFor {
+                limit,
+                key,
+                cost,
+                held,
+            }
+        });
+    let petition = (prop::collection::vec(asked, 1..4), any::<bool>());
+    let place = (limit.clone(), key.clone());
+    let spoilt = prop_oneof![
+        Just(String::new()),
+        "[gtwlc]?[0-9]{0,20} [0-9]{0,20} [0-9-]{0,18}( [0-9a-f]{0,9}){0,3}",
+        ".{0,12}",
+    ];
+    prop_oneof![
+        12 => prop::collection::vec(petition, 1..5).prop_map(Event::Ask),
+        2 => (limit.clone(), key.clone(), 1..4_u32)
+            .prop_map(|(limit, key, cost)| Event::Refund { limit, key, cost }),
+        1 => Just(Event::Renew),
+        1 => Just(Event::Release),
+        1 => place.clone().prop_map(|(l, k)| Event::Delete(l, k)),
+        1 => (limit.clone(), key.clone(), spoilt).prop_map(|(l, k, t)| Event::Spoil(l, k, t)),
+        1 => (limit, key, 0..40_usize).prop_map(|(l, k, n)| Event::Cut(l, k, n)),
+        6 => prop_oneof![
+            0..2_000_i64, 0..300_000_i64, -300_000..3_000_000_i64,
+            -10_000_000_000..10_000_000_000_i64, Just(86_400_000_000 * 400)
+        ].prop_map(Event::Shift),
+        1 => (prop_oneof![0..3_000_000_u64, 0..4_000_000_000_u64], any::<bool>())
+            .prop_map(|(ago, lost)| Event::Era(ago, lost)),
+    ]
+}
+
+type Name = (usize, usize);
+
+/// A play: what the test remembers between events.
+struct Play<'a> {
+    world: &'a World,
+    redis: redis::Connection,
+    now: StoreTime,
+    places: HashMap<Name, Booking>,
+    calls: Vec<(Arc<BudgetLimit>, BudgetKey, sluiced::ports::budget::Ticket)>,
+}
+
+impl Play<'_> {
+    fn name(&self, (limit, at): Name) -> String {
+        redis_key(PREFIX, &self.world.limits[limit].name, key(KEYS[at]))
+    }
+
+    fn raw(&mut self, name: Name) -> Option<String> {
+        let key = self.name(name);
+        let bytes: Option<Vec<u8>> = redis::cmd("GET").arg(key).query(&mut self.redis).unwrap();
+        bytes.map(|bytes| String::from_utf8_lossy(&bytes).into_owned())
+    }
+
+    fn put(&mut self, name: Name, text: &str) {
+        let key = self.name(name);
+        () = redis::cmd("SET")
+            .arg(key)
+            .arg(text)
+            .arg("EX")
+            .arg(10_000)
+            .query(&mut self.redis)
+            .unwrap();
+    }
+
+    fn era(&mut self) -> Era {
+        let text: String = redis::cmd("GET")
+            .arg(era_key(PREFIX))
+            .query(&mut self.redis)
+            .unwrap();
+        record::read_era(&text).unwrap()
+    }
+
+    fn rule(&self, name: Name) -> &Rule {
+        &self.world.limits[name.0].rule
+    }
+
+    fn ask(&mut self, asked: &[(Vec<AskedFor>, bool)]) -> Result<(), TestCaseError> {
+        let mut petitions = Vec::new();
+        let mut names: Vec<Vec<Name>> = Vec::new();
+        for (claims, reserve) in asked {
+            // Each limit at most once.
+            let mut mine: Vec<Name> = Vec::new();
+            let mut all = Vec::new();
+            for asked in claims {
+                if mine.iter().any(|(limit, _)| *limit == asked.limit) {
+                    continue;
+                }
+                let name = (asked.limit, asked.key);
+                let held = asked.held.and_then(|(by, old)| {
+                    let mut place = *self.places.get(&name)?;
+                    place.at = moved(place.at, by);
+                    place.epoch.0 -= u64::from(old);
+                    Some(place)
+                });
+                let limit = &self.world.limits[asked.limit];
+                all.push(Claim {
+                    held,
+                    ..claim(limit, KEYS[asked.key], asked.cost)
+                });
+                mine.push(name);
+            }
+            names.push(mine);
+            petitions.push(Petition {
+                reserve: *reserve,
+                ..take(all)
+            });
+        }
+        let mut cells: Vec<Name> = names.iter().flatten().copied().collect();
+        cells.sort_unstable();
+        cells.dedup();
+        let before: Vec<Option<String>> = cells.iter().map(|name| self.raw(*name)).collect();
+        let world = self.world;
+        let answer = world
+            .runtime
+            .block_on(world.store.admit(&petitions, None))
+            .unwrap();
+        self.now = answer.now;
+        let era = self.era();
+        prop_assert_eq!(era.epoch, answer.epoch);
+
+        let limits: Vec<Limit<'_>> = world
+            .limits
+            .iter()
+            .map(|limit| Limit::new(&limit.rule, limit.lost, answer.now))
+            .collect();
+        let mut states: Vec<Cell> = cells
+            .iter()
+            .zip(&before)
+            .map(|(name, text)| Cell {
+                state: text
+                    .as_ref()
+                    .and_then(|text| record::read(text, self.rule(*name), era.epoch, answer.now)),
+                changed: false,
+            })
+            .collect();
+        for ((petition, names), ruling) in petitions.iter().zip(&names).zip(&answer.rulings) {
+            let wants: Vec<Want<'_>> = petition
+                .claims
+                .iter()
+                .zip(names)
+                .map(|(claim, name)| Want {
+                    limit: &limits[name.0],
+                    cell: cells.binary_search(name).unwrap(),
+                    cost: u64::from(claim.cost.get()),
+                    held: claim.held,
+                })
+                .collect();
+            let mode = if petition.reserve {
+                Mode::Reserve
+            } else {
+                Mode::Take
+            };
+            let ticket = petition.ticket;
+            let expected = admit(&wants, &mut states, mode, ticket, &era, answer.now);
+            prop_assert_eq!(ruling, &expected, "{:?} of {:?}", petition, states);
+            match ruling {
+                Ruling::Granted { .. } => {
+                    for (name, claim) in names.iter().zip(&petition.claims) {
+                        let (at, epoch) = (answer.now, era.epoch);
+                        self.places
+                            .insert(*name, claim.held.unwrap_or(Booking { at, epoch }));
+                        if matches!(claim.limit.rule, Rule::Concurrency(_)) {
+                            let call = (Arc::clone(&claim.limit), claim.key, ticket);
+                            self.calls.push(call);
+                        }
+                    }
+                }
+                Ruling::Denied { booked, .. } => {
+                    for (index, booking) in booked {
+                        self.places.insert(names[*index], *booking);
+                    }
+                }
+                Ruling::Never { .. } => {}
+            }
+        }
+        for ((name, cell), before) in cells.iter().zip(states).zip(before) {
+            let limit = &limits[name.0];
+            let expected = match cell.state.filter(|_| cell.changed) {
+                Some(state) if limit.dies_at(&state) > answer.now => {
+                    Some(record::write(&state, era.epoch))
+                }
+                Some(_) => None,
+                None => before,
+            };
+            self.is(*name, expected)?;
+        }
+        Ok(())
+    }
+
+    /// The state of a budget, and that it has a time to live.
+    fn is(&mut self, name: Name, expected: Option<String>) -> Result<(), TestCaseError> {
+        let found = self.raw(name);
+        let key = self.name(name);
+        let ttl: i64 = redis::cmd("PTTL").arg(key).query(&mut self.redis).unwrap();
+        // What lived for a few milliseconds only may have gone since.
+        if found.is_some() || ttl == -2 && expected.is_none() {
+            prop_assert_eq!(found, expected);
+        }
+        prop_assert!(ttl != -1, "no time to live");
+        Ok(())
+    }
+
+    fn refund(&mut self, name: Name, units: u32) -> Result<(), TestCaseError> {
+        let Some(booked) = self.places.get(&name).copied() else {
+            return Ok(());
+        };
+        let ticket = self.calls.last().map_or(ticket(), |call| call.2);
+        let refund = Refund {
+            limit: Arc::clone(&self.world.limits[name.0]),
+            key: key(KEYS[name.1]),
+            cost: cost(units),
+            booked,
+            ticket,
+        };
+        let before = self.raw(name);
+        let era = self.era();
+        let world = self.world;
+        let taken = world
+            .runtime
+            .block_on(world.store.refund(&[refund]))
+            .unwrap();
+        let after = self.raw(name);
+        // The reply has no time in it. Between the last answer and now nothing but moments passed.
+        let limit = Limit::new(self.rule(name), world.limits[name.0].lost, self.now);
+        let state = before
+            .as_ref()
+            .and_then(|text| record::read(text, limit.rule, era.epoch, self.now));
+        let undone = state
+            .and_then(|state| limit.undo(&state, booked.at, u64::from(units), ticket, self.now));
+        match (&undone, taken) {
+            (Some(state), 1) => {
+                if let Some(after) = after {
+                    prop_assert_eq!(after, record::write(state, era.epoch));
+                }
+            }
+            (None, taken) => {
+                prop_assert_eq!(taken, 0);
+                prop_assert!(after == before || after.is_none());
+            }
+            // Time may have run out for it meanwhile.
+            (Some(_), _) => prop_assert!(after == before || after.is_none()),
+        }
+        Ok(())
+    }
+
+    /// Moves all times that the states hold: time passes by `by`.
+    fn shift(&mut self, by: i64) {
+        let era = self.era();
+        for limit in 0..self.world.limits.len() {
+            for at in 0..KEYS.len() {
+                let name = (limit, at);
+                let state = self
+                    .raw(name)
+                    .and_then(|text| record::read(&text, self.rule(name), era.epoch, self.now));
+                if let Some(state) = state {
+                    self.put(name, &record::write(&later(state, -by), era.epoch));
+                }
+            }
+        }
+        for place in self.places.values_mut() {
+            place.at = moved(place.at, -by);
+        }
+    }
+
+    fn play(&mut self, event: &Event) -> Result<(), TestCaseError> {
+        match event {
+            Event::Ask(asked) => self.ask(asked)?,
+            Event::Refund { limit, key, cost } => self.refund((*limit, *key), *cost)?,
+            Event::Renew => {
+                let world = self.world;
+                let gone = world
+                    .runtime
+                    .block_on(world.store.renew(&self.calls))
+                    .unwrap();
+                self.calls.retain(|call| !gone.contains(&call.2));
+            }
+            Event::Release => {
+                let world = self.world;
+                let half = self.calls.split_off(self.calls.len() / 2);
+                world.runtime.block_on(world.store.release(&half)).unwrap();
+            }
+            Event::Delete(limit, at) => {
+                let key = self.name((*limit, *at));
+                () = redis::cmd("DEL").arg(key).query(&mut self.redis).unwrap();
+            }
+            Event::Spoil(limit, at, text) => self.put((*limit, *at), text),
+            Event::Cut(limit, at, length) => {
+                if let Some(text) = self.raw((*limit, *at)) {
+                    let cut: String = text.chars().take(*length).collect();
+                    self.put((*limit, *at), &cut);
+                }
+            }
+            Event::Shift(by) => self.shift(*by),
+            Event::Era(ago, lost) => {
+                let mut era = self.era();
+                era.since = StoreTime::from_micros(self.now.as_micros() - ago);
+                era.began = if *lost { Began::Lost } else { Began::Fresh };
+                () = redis::cmd("SET")
+                    .arg(era_key(PREFIX))
+                    .arg(record::write_era(&era))
+                    .query(&mut self.redis)
+                    .unwrap();
+            }
+        }
+        Ok(())
+    }
+}
+
+fn moved(time: StoreTime, by: i64) -> StoreTime {
+    StoreTime::from_micros(time.as_micros().saturating_add_signed(by).max(1))
+}
+
+fn later(state: State, by: i64) -> State {
+    let moved = |time: u64| time.saturating_add_signed(by);
+    match state {
+        State::Gcra(mut s) => {
+            s.tat = moved(s.tat);
+            State::Gcra(s)
+        }
+        State::TokenBucket(mut s) => {
+            s.last = moved(s.last);
+            State::TokenBucket(s)
+        }
+        State::FixedWindow(mut s) => {
+            s.start = moved(s.start);
+            State::FixedWindow(s)
+        }
+        State::SlidingLog(mut s) => {
+            for entry in &mut s.entries {
+                entry.0 = moved(entry.0);
+            }
+            State::SlidingLog(s)
+        }
+        State::Concurrency(mut s) => {
+            for call in &mut s.calls {
+                call.ends = moved(call.ends);
+            }
+            State::Concurrency(s)
+        }
+    }
+}
+
+fn play(events: &[Event]) -> Result<(), TestCaseError> {
+    let world = world();
+    let mut redis = RedisServer::shared().connection();
+    for limit in &world.limits {
+        for text in KEYS {
+            let key = redis_key(PREFIX, &limit.name, key(text));
+            () = redis::cmd("DEL").arg(key).query(&mut redis).unwrap();
+        }
+    }
+    let now = world.runtime.block_on(world.store.admit(&[], None));
+    let mut play = Play {
+        world,
+        redis,
+        now: now.unwrap().now,
+        places: HashMap::new(),
+        calls: Vec::new(),
+    };
+    for event in events {
+        play.play(event)?;
+    }
+    Ok(())
+}
+
+fn config(cases: u32) -> ProptestConfig {
+    ProptestConfig {
+        cases,
+        failure_persistence: None,
+        rng_seed: RngSeed::Fixed(20_261_121),
+        max_shrink_iters: 2_000,
+        ..ProptestConfig::default()
+    }
+}
+
+/// One at a time: they share the store and its era.
+#[test]
+fn lua_decides_as_rust_does() {
+    let kinds = [0..4, 4..8, 8..13, 13..16, 16..18, 0..18];
+    for kinds in kinds {
+        let mut runner = proptest::test_runner::TestRunner::new(config(80));
+        let events = prop::collection::vec(event(kinds.clone()), 1..40);
+        let agreed = runner.run(&events, |events| play(&events));
+        assert!(agreed.is_ok(), "{kinds:?}: {agreed:?}");
+    }
+}
