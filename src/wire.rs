@@ -212,14 +212,7 @@ pub fn redis_of(loaded: &Loaded) -> Result<RedisOptions, WireError> {
 /// The Redis at `url`, with the prefix and the timeouts of `default.toml`.
 #[must_use]
 pub fn redis_at(url: SecretString) -> RedisOptions {
-    RedisOptions {
-        url,
-        password: None,
-        prefix: "sluiced".to_owned(),
-        connect_timeout: Duration::from_secs(2),
-        response_timeout: Duration::from_millis(500),
-        ca_pem: None,
-    }
+    RedisOptions::single(url, "sluiced")
 }
 
 /// The budgets in a Redis, connected.

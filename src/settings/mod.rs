@@ -14,6 +14,7 @@ mod path;
 mod schema;
 pub mod secrets;
 mod show;
+pub mod terms;
 pub mod text;
 mod tree;
 pub mod types;

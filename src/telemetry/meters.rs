@@ -118,6 +118,26 @@ impl RouteMeters {
     }
 }
 
+/// What is measured about what is in force for a limit.
+pub struct StandingMeters {
+    /// The version that this replica knows.
+    pub version: Gauge,
+    /// 1 while this replica's file says something else.
+    pub differs: Gauge,
+}
+
+impl StandingMeters {
+    /// The meters of the limit named `limit`, all at zero.
+    #[must_use]
+    pub fn new(limit: &str) -> Self {
+        let labels = [("limit", limit)];
+        Self {
+            version: gauge(&names::LIMIT_VERSION, &labels),
+            differs: gauge(&names::LIMIT_DIFFERS, &labels),
+        }
+    }
+}
+
 /// What is measured about a limit, as this replica sees it.
 pub struct LimitMeters {
     asks: Labelled,
@@ -141,7 +161,7 @@ pub struct LimitMeters {
     pub guarded: Counter,
     /// Bound of the clock mapping's error, in seconds.
     pub clock_error_seconds: Gauge,
-    /// The configured rate in units per second.
+    /// The rate in force in units per second.
     pub rate: Gauge,
 }
 
