@@ -17,14 +17,20 @@ local function may(...)
   return not known or allowed
 end
 
--- With a key or channel that the user may not touch, every command would be refused.
 local refused = {}
-if not may('EXISTS', ARGV[1]) and may('EXISTS') then refused[#refused + 1] = '~' end
+local keyless = may('EXISTS') and not may('EXISTS', ARGV[1])
+if keyless then refused[#refused + 1] = '~' end
 if not may('PUBLISH', ARGV[2], '') and may('PUBLISH') then refused[#refused + 1] = '&' end
 for i = 3, #ARGV do
   local name, below = ARGV[i]:match('^([^|]+)|?(.*)$')
   local allowed
-  if below ~= '' then allowed = may(name, below) else allowed = may(name) end
+  if below ~= '' then
+    allowed = may(name, below)
+  else
+    -- Some commands (SET) can only be told with a key, and with one that the user may not touch
+    -- all are refused.
+    allowed = may(name) or keyless or may(name, ARGV[1], '1')
+  end
   if not allowed then refused[#refused + 1] = ARGV[i] end
 end
 return refused

@@ -20,6 +20,9 @@ pub struct ProviderArgs {
     /// The limit that calls are judged by
     #[arg(long, value_name = "RATE", default_value = "400/1s")]
     pub rate: Rate,
+    /// The limit that the calls of each key are judged by, a key being what they say in x-key
+    #[arg(long, value_name = "RATE")]
+    pub key_rate: Option<Rate>,
     /// How long an answer takes
     #[arg(long, value_name = "DURATION", default_value = "0ms", value_parser = parse_duration)]
     pub latency: Duration,
@@ -58,6 +61,7 @@ pub async fn run(
     let mut interrupt = signal(SignalKind::interrupt())?;
     let behaviour = Behaviour {
         rate: args.rate,
+        key_rate: args.key_rate,
         latency: args.latency,
         jitter: args.jitter,
         failures: args.fail,

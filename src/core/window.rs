@@ -16,8 +16,12 @@ use super::time::{Mono, micros};
 pub struct Tally {
     limit: u64,
     window: Duration,
-    recent: VecDeque<Mono>,
+    /// Arrivals with their units.
+    recent: VecDeque<(Mono, u32)>,
+    /// The units of all of `recent`.
+    filled: u64,
     calls: u64,
+    units: u64,
     worst: u64,
     over: u64,
     first: Mono,
@@ -29,7 +33,9 @@ pub struct Tally {
 pub struct Usage {
     /// All calls.
     pub calls: u64,
-    /// The most calls in any half-open window.
+    /// Their units; as many as calls, unless they said otherwise.
+    pub units: u64,
+    /// The most units in any half-open window.
     pub worst: u64,
     /// Calls that came too early: each of these and the `N` before it lie less than a window apart.
     pub over: u64,
@@ -47,7 +53,9 @@ impl Tally {
             limit: u64::from(rate.units().get()),
             window: rate.window(),
             recent: VecDeque::new(),
+            filled: 0,
             calls: 0,
+            units: 0,
             worst: 0,
             over: 0,
             first: Mono::default(),
@@ -55,33 +63,41 @@ impl Tally {
         }
     }
 
-    /// Counts a call. Arrivals must not go back in time; one that does counts as now.
+    /// Counts a call of one unit. Arrivals must not go back in time; one that does counts as now.
     pub fn record(&mut self, at: Mono) {
+        self.record_units(at, 1);
+    }
+
+    /// Counts a call that takes `units` of the limit.
+    pub fn record_units(&mut self, at: Mono, units: u32) {
         let at = at.max(self.last);
         self.expire(at);
         if self.calls == 0 {
             self.first = at;
         }
-        self.recent.push_back(at);
-        let filled = self.recent.len() as u64;
+        self.recent.push_back((at, units));
+        self.filled += u64::from(units);
         self.calls += 1;
+        self.units += u64::from(units);
         self.last = at;
-        self.worst = self.worst.max(filled);
+        self.worst = self.worst.max(self.filled);
         // More than `limit` in the window that ends with this call: it came too early.
-        self.over += u64::from(filled > self.limit);
+        self.over += u64::from(self.filled > self.limit);
     }
 
     /// How long a call at `at` would have to wait so as not to be over; zero if it may come.
     #[must_use]
     pub fn wait(&self, at: Mono) -> Duration {
-        let limit = usize::try_from(self.limit).unwrap_or(usize::MAX);
-        self.recent
-            .len()
-            .checked_sub(limit)
-            .and_then(|index| self.recent.get(index))
-            .map_or(Duration::ZERO, |blocking| {
-                (*blocking + self.window).since(at)
-            })
+        let mut filled = self.filled;
+        let mut wait = Duration::ZERO;
+        for (oldest, units) in &self.recent {
+            if filled < self.limit {
+                break;
+            }
+            filled -= u64::from(*units);
+            wait = (*oldest + self.window).since(at);
+        }
+        wait
     }
 
     /// What it came to so far.
@@ -89,6 +105,7 @@ impl Tally {
     pub fn usage(&self) -> Usage {
         Usage {
             calls: self.calls,
+            units: self.units,
             worst: self.worst,
             over: self.over,
             span: (self.calls > 0).then_some((self.first, self.last)),
@@ -98,9 +115,10 @@ impl Tally {
     }
 
     fn expire(&mut self, at: Mono) {
-        while let Some(oldest) = self.recent.front()
+        while let Some((oldest, units)) = self.recent.front()
             && at.since(*oldest) >= self.window
         {
+            self.filled -= u64::from(*units);
             self.recent.pop_front();
         }
     }
@@ -114,11 +132,11 @@ impl Usage {
             .map_or(Duration::ZERO, |(first, last)| last.since(first))
     }
 
-    /// The share of the limit in use between the first call and the last: `n` calls make `n - 1`
+    /// The share of the limit in use between the first call and the last: `n` units make `n - 1`
     /// steps, and at the limit each takes `W / N`. `None` for fewer than two points in time.
     #[must_use]
     pub fn used(&self) -> Option<f64> {
-        self.share(self.calls.saturating_sub(1), self.duration())
+        self.share(self.units.saturating_sub(1), self.duration())
     }
 
     /// The same, counted from a point before the first call (a start, a first slot): idle time
@@ -126,7 +144,7 @@ impl Usage {
     #[must_use]
     pub fn used_since(&self, start: Mono) -> Option<f64> {
         let (_, last) = self.span?;
-        self.share(self.calls, last.since(start))
+        self.share(self.units, last.since(start))
     }
 
     #[allow(

@@ -23,6 +23,8 @@ const SETTLE: Duration = Duration::from_millis(500);
 const MAX_NAMED: usize = 10;
 /// So many callers are told apart; what others call is not attributed.
 const MAX_CALLERS: usize = 1_000;
+/// So many keys are judged one by one.
+const MAX_KEYS: usize = 1_000_000;
 
 /// Which messages should have come.
 #[derive(Clone, Debug, Default)]
@@ -67,6 +69,14 @@ pub struct Report {
     pub worst: u64,
     /// Calls that came too early.
     pub over: u64,
+    /// Units of all calls: as many as calls, unless they said otherwise in `x-cost`.
+    pub units: u64,
+    /// Keys that calls named in `x-key`.
+    pub keys: u64,
+    /// The fullest window of any key, in units; zero unless keys have a limit of their own.
+    pub key_worst: u64,
+    /// Calls that came too early for the limit of their key.
+    pub key_over: u64,
     /// When the first few of them came, counted from the first arrival.
     pub over_at_us: Vec<u64>,
     /// The share of the limit in use from the first call to the last.
@@ -100,9 +110,19 @@ pub struct Live {
     pub over: u64,
 }
 
+/// A call whose head was read.
+#[derive(Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub(super) struct Arrival {
+    pub(super) at: Mono,
+    /// What it says that it takes of the limit.
+    pub(super) units: u32,
+    /// Whom it says that it is for.
+    pub(super) key: Option<Box<str>>,
+}
+
 #[derive(Debug)]
 enum Event {
-    Arrived(Mono),
+    Arrived(Arrival),
     Read(Entry),
 }
 
@@ -129,7 +149,10 @@ struct Book {
     arrivals: Vec<Mono>,
     /// Arrivals that may yet be overtaken: a connection that is read later may have got its call
     /// earlier.
-    unsorted: BinaryHeap<Reverse<Mono>>,
+    unsorted: BinaryHeap<Reverse<Arrival>>,
+    /// The limit of each key, if they are judged.
+    key_rate: Option<Rate>,
+    keys: HashMap<Box<str>, Tally>,
     /// The first few calls that came too early.
     early: Vec<Mono>,
     accepted: u64,
@@ -141,17 +164,21 @@ struct Book {
 }
 
 impl Ledger {
-    pub(super) fn new(clock: crate::ports::clock::Clock, rate: Rate) -> Self {
+    pub(super) fn new(
+        clock: crate::ports::clock::Clock,
+        rate: Rate,
+        key_rate: Option<Rate>,
+    ) -> Self {
         Self {
             clock,
             fresh: Mutex::default(),
-            book: Mutex::new(Book::new(rate)),
+            book: Mutex::new(Book::new(rate, key_rate)),
         }
     }
 
     /// A call arrived; within [`SETTLE`] in any order.
-    pub(super) fn arrived(&self, at: Mono) {
-        lock(&self.fresh).push(Event::Arrived(at));
+    pub(super) fn arrived(&self, arrival: Arrival) {
+        lock(&self.fresh).push(Event::Arrived(arrival));
     }
 
     pub(super) fn read(&self, entry: Entry) {
@@ -165,7 +192,7 @@ impl Ledger {
 
     pub(super) fn reset(&self) {
         let mut book = self.current();
-        *book = Book::new(book.rate);
+        *book = Book::new(book.rate, book.key_rate);
     }
 
     pub(super) fn report(&self, expect: &Expect) -> Report {
@@ -206,9 +233,11 @@ impl Ledger {
 }
 
 impl Book {
-    fn new(rate: Rate) -> Self {
+    fn new(rate: Rate, key_rate: Option<Rate>) -> Self {
         Self {
             rate,
+            key_rate,
+            keys: HashMap::new(),
             tally: Tally::new(rate),
             arrivals: Vec::new(),
             unsorted: BinaryHeap::new(),
@@ -223,17 +252,23 @@ impl Book {
 
     fn enter(&mut self, event: Event) {
         match event {
-            Event::Arrived(at) => self.unsorted.push(Reverse(at)),
+            Event::Arrived(arrival) => self.unsorted.push(Reverse(arrival)),
             Event::Read(entry) => self.attribute(entry),
         }
     }
 
     /// Judges the arrivals up to `end`, in their order.
     fn judge_until(&mut self, end: Mono) {
-        while let Some(&Reverse(at)) = self.unsorted.peek().filter(|at| at.0 <= end) {
-            self.unsorted.pop();
+        while self
+            .unsorted
+            .peek()
+            .is_some_and(|Reverse(next)| next.at <= end)
+        {
+            let Some(Reverse(Arrival { at, units, key })) = self.unsorted.pop() else {
+                return;
+            };
             let before = self.tally.usage().over;
-            self.tally.record(at);
+            self.tally.record_units(at, units);
             if self.tally.usage().over > before && self.early.len() < MAX_NAMED {
                 self.early.push(at);
             }
@@ -242,6 +277,22 @@ impl Book {
             } else {
                 self.truncated = true;
             }
+            self.judge_key(at, units, key);
+        }
+    }
+
+    fn judge_key(&mut self, at: Mono, units: u32, key: Option<Box<str>>) {
+        let Some((key, rate)) = key.zip(self.key_rate) else {
+            return;
+        };
+        if let Some(tally) = self.keys.get_mut(&key) {
+            tally.record_units(at, units);
+        } else if self.keys.len() < MAX_KEYS {
+            let mut tally = Tally::new(rate);
+            tally.record_units(at, units);
+            self.keys.insert(key, tally);
+        } else {
+            self.truncated = true;
         }
     }
 
@@ -285,6 +336,15 @@ impl Book {
             window_us: micros(self.rate.window()),
             worst: usage.worst,
             over: usage.over,
+            units: usage.units,
+            keys: self.keys.len() as u64,
+            key_worst: self
+                .keys
+                .values()
+                .map(|key| key.usage().worst)
+                .max()
+                .unwrap_or(0),
+            key_over: self.keys.values().map(|key| key.usage().over).sum(),
             over_at_us: self
                 .early
                 .iter()
@@ -339,11 +399,16 @@ mod tests {
     use crate::ports::clock::Clock;
 
     fn ledger() -> Ledger {
-        Ledger::new(Clock::start(), "2/1s".parse().expect("a rate"))
+        let rate = |text: &str| text.parse().expect("a rate");
+        Ledger::new(Clock::start(), rate("2/1s"), Some(rate("1/1s")))
     }
 
     fn call(ledger: &Ledger, at: u64, id: &str, accepted: bool) {
-        ledger.arrived(Mono::from_micros(at));
+        ledger.arrived(Arrival {
+            at: Mono::from_micros(at),
+            units: 1,
+            key: Some(id.into()),
+        });
         ledger.read(Entry {
             id: Some(id.into()),
             caller: Some(format!("caller of {id}").into()),
@@ -377,6 +442,28 @@ mod tests {
         );
         assert_eq!(report.unexpected, 1);
         assert_eq!((report.gap_p50_us, report.over), (Some(1_000_000), 0));
+    }
+
+    #[test]
+    fn keys_and_units_are_judged_too() {
+        let ledger = ledger();
+        let arrive = |at: u64, units: u32, key: &str| {
+            ledger.arrived(Arrival {
+                at: Mono::from_micros(at),
+                units,
+                key: Some(key.into()),
+            });
+        };
+        arrive(0, 1, "a");
+        arrive(400_000, 1, "b");
+        arrive(1_000_000, 1, "a");
+        let report = ledger.report(&Expect::Nothing);
+        assert_eq!((report.over, report.keys), (0, 2));
+        assert_eq!((report.key_worst, report.key_over), (1, 0));
+        arrive(1_200_000, 2, "b");
+        let report = ledger.report(&Expect::Nothing);
+        assert_eq!((report.units, report.worst, report.over), (5, 4, 1));
+        assert_eq!((report.key_worst, report.key_over), (3, 1));
     }
 
     #[test]

@@ -19,6 +19,8 @@ const MAX_STEPS: usize = 1_000;
 pub struct Behaviour {
     /// The limit that calls are judged by.
     pub rate: Rate,
+    /// The limit that the calls of each key (`x-key`) are judged by.
+    pub key_rate: Option<Rate>,
     /// How long an answer takes.
     pub latency: Duration,
     /// Up to so much longer, at random.
@@ -35,6 +37,7 @@ impl Behaviour {
     pub const fn judging(rate: Rate) -> Self {
         Self {
             rate,
+            key_rate: None,
             latency: Duration::ZERO,
             jitter: Duration::ZERO,
             failures: Vec::new(),

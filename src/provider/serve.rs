@@ -24,7 +24,7 @@ use tokio::sync::Semaphore;
 use tokio::task::spawn_blocking;
 use tokio::time::{MissedTickBehavior, interval, sleep};
 
-use super::ledger::{Entry, Expect, Ledger};
+use super::ledger::{Arrival, Entry, Expect, Ledger};
 use super::script::{Act, Behaviour, Script, ScriptFull, Step};
 use super::stamp::Stamped;
 use crate::core::time::Mono;
@@ -79,7 +79,7 @@ impl Desk {
     pub(super) fn new(clock: Clock, behaviour: Behaviour) -> Self {
         Self {
             clock,
-            ledger: Ledger::new(clock, behaviour.rate),
+            ledger: Ledger::new(clock, behaviour.rate, behaviour.key_rate),
             state: Mutex::new(State {
                 script: Script::default(),
                 passed: Tally::new(behaviour.rate),
@@ -213,7 +213,14 @@ fn respond(
 ) -> impl Future<Output = Result<Answer, Closed>> {
     let question = matches!(request.uri().path(), "/report" | "/control" | "/reset");
     if !question {
-        desk.ledger.arrived(at);
+        let header = |name| request.headers().get(name).and_then(text);
+        desk.ledger.arrived(Arrival {
+            at,
+            units: header("x-cost")
+                .and_then(|text| text.parse().ok())
+                .unwrap_or(1),
+            key: header("x-key"),
+        });
     }
     async move {
         if question {

@@ -17,8 +17,7 @@ use std::sync::atomic::{AtomicU32, Ordering};
 use std::time::Duration;
 
 use secrecy::SecretString;
-use sluiced::core::schedule::{Answer, Ask, Grant, Pace};
-use sluiced::core::time::StoreTime;
+use sluiced::core::schedule::{Answer, Ask, Grant, Pace, Sight};
 use sluiced::limiter::redis::{RedisOptions, RedisPaceStore, Servers};
 use sluiced::ports::link::Link;
 use sluiced::ports::pace::{PaceStore, PacedLimit, StoreError};
@@ -90,14 +89,13 @@ async fn ask(
     store: &RedisPaceStore,
     limit: &PacedLimit,
     want: u64,
-    at: Option<StoreTime>,
+    sight: Sight,
 ) -> Result<Answer, StoreError> {
     let ask = Ask {
         want,
-        turn: at,
-        predicted: at,
+        turn: None,
+        sight,
         lead: Duration::ZERO,
-        fence: false,
     };
     store.lease(limit, ask).await
 }
@@ -107,8 +105,12 @@ async fn try_lease(
     store: &RedisPaceStore,
     limit: &PacedLimit,
 ) -> Result<(Option<Grant>, bool), StoreError> {
-    let clock = ask(store, limit, 0, None).await?;
-    let answer = ask(store, limit, 20, Some(clock.now)).await?;
+    let clock = ask(store, limit, 0, Sight::Young).await?;
+    let sight = Sight::Steady {
+        epoch: clock.epoch,
+        predicted: clock.now,
+    };
+    let answer = ask(store, limit, 20, sight).await?;
     Ok((answer.grant, clock.guarded || answer.guarded))
 }
 

@@ -158,7 +158,8 @@ async fn the_documented_rule_suffices_and_all_of_it_is_needed() {
         ("+info", "'info'"),
         ("+time", "TIME"),
         ("+@connection", "'ping'"),
-        ("+@keyspace", "PEXPIRE, EXISTS"),
+        ("+@keyspace", "DEL, EXISTS, PEXPIRE"),
+        ("+@string", "GET, MGET, SET"),
         ("+script|load", "'script|load'"),
     ] {
         let mut less = vec!["sluiced".to_owned(), "reset".to_owned()];
