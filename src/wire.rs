@@ -2,6 +2,7 @@
 //! probes of `sluiced check --connect`.
 
 mod probes;
+mod standings;
 mod unbuilt;
 
 use std::collections::BTreeMap;
@@ -9,7 +10,6 @@ use std::fmt;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
-use std::time::Duration;
 
 use secrecy::SecretString;
 
@@ -28,6 +28,7 @@ use crate::ports::clock::Clock;
 use crate::ports::link::Link;
 use crate::ports::pace::{PaceStore, PacedLimit};
 use crate::ports::queue::Subscription;
+use crate::ports::standing::StandingStore;
 use crate::queue::embedded::{EmbeddedOptions, EmbeddedQueue, Input};
 use crate::queue::events::QueueEvents;
 use crate::queue::rabbit::{RabbitOptions, RabbitQueue, RouteOptions};
@@ -40,6 +41,7 @@ use crate::telemetry::health::Health;
 use crate::telemetry::meters::RouteMeters;
 
 pub use self::probes::{misfits, probes};
+pub use self::standings::Standings;
 
 /// What could not be put together. The configuration was checked, so this is about the world
 /// having changed since, or about what only a backend can know.
@@ -64,6 +66,8 @@ impl WireError {
 pub struct Running {
     pub pipeline: Pipeline,
     pub settled: Arc<Settled>,
+    /// What a reload tells.
+    pub standings: Arc<Standings>,
 }
 
 /// What became of all messages of this process so far, safely.
@@ -106,7 +110,8 @@ pub fn start(
         .map(|name| (Arc::from(name.as_str()), Arc::new(RouteMeters::new(name))))
         .collect();
     let meters = Arc::new(meters);
-    let store = store(settings, secrets, clock, health)?;
+    let (store, standings) = stores(settings, secrets, clock, health)?;
+    let standings = Arc::new(Standings::new(settings, standings));
     let settled = Arc::new(Settled::default());
     let events = Arc::new(Counted {
         meters: Arc::clone(&meters),
@@ -133,8 +138,9 @@ pub fn start(
         lanes
             .entry(limit_name)
             .or_insert_with(|| LaneSpec {
-                limit: PacedLimit::new(limit_name, Pace::new(paced.rate.0, paced.headroom.get(), paced.horizon.get())),
+                limit: PacedLimit::new(limit_name, pace(paced)),
                 store: Arc::clone(&store),
+                standing: standings.spec(limit_name),
                 routes: Vec::new(),
             })
             .routes
@@ -143,7 +149,11 @@ pub fn start(
     let phase = Phase::new(rand::random());
     let pipeline = Pipeline::start(lanes.into_values().collect(), clock, phase, health)
         .map_err(|e| WireError::new("the pipeline cannot be started", e))?;
-    Ok(Running { pipeline, settled })
+    Ok(Running {
+        pipeline,
+        settled,
+        standings,
+    })
 }
 
 /// The one paced limit of a route.
@@ -183,20 +193,29 @@ fn policy(settings: &Settings, name: &str, route: &Route) -> Result<Policy, Wire
     })
 }
 
-fn store(
+/// The pace that a limit asks for.
+fn pace(paced: &Paced) -> Pace {
+    Pace::new(paced.rate.0, paced.headroom.get(), paced.horizon.get())
+}
+
+/// The stores of rows and of what is in force.
+type Stores = (Arc<dyn PaceStore>, Option<Arc<dyn StandingStore>>);
+
+fn stores(
     settings: &Settings,
     secrets: &Secrets,
     clock: Clock,
     health: &Health,
-) -> Result<Arc<dyn PaceStore>, WireError> {
+) -> Result<Stores, WireError> {
     match settings.backend.limits {
-        LimitBackend::Memory => Ok(Arc::new(MemoryPaceStore::new(clock))),
+        LimitBackend::Memory => Ok((Arc::new(MemoryPaceStore::new(clock)), None)),
         LimitBackend::Redis => {
             let options = redis_options(settings, secrets)?;
             let store = RedisPaceStore::connect(&options, Arc::new(()))
                 .map_err(|e| WireError::new("redis", e))?;
             health.target("redis", store.link());
-            Ok(Arc::new(store))
+            let store = Arc::new(store);
+            Ok((Arc::clone(&store) as Arc<dyn PaceStore>, Some(store)))
         }
     }
 }
@@ -220,6 +239,18 @@ pub fn redis_at(url: SecretString) -> RedisOptions {
 /// # Errors
 /// When Redis cannot be reached in time.
 pub async fn budgets(options: &RedisOptions) -> Result<Arc<dyn BudgetStore>, WireError> {
+    Ok(connected(options).await?)
+}
+
+/// What is in force for limits in a Redis, connected.
+///
+/// # Errors
+/// When Redis cannot be reached in time.
+pub async fn standings(options: &RedisOptions) -> Result<Arc<dyn StandingStore>, WireError> {
+    Ok(connected(options).await?)
+}
+
+async fn connected(options: &RedisOptions) -> Result<Arc<RedisPaceStore>, WireError> {
     let store =
         RedisPaceStore::connect(options, Arc::new(())).map_err(|e| WireError::new("redis", e))?;
     let mut link = store.link();

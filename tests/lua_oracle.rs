@@ -176,11 +176,16 @@ fn paces() -> [PacedLimit; 4] {
         extreme(MAX_UNITS, ms(1), ms(500)),
         extreme(1, MAX_WINDOW, ms(60_000)),
     ]
-    .map(|(units, window, headroom, horizon)| PacedLimit::new("provider", Pace::new(
-            Rate::new(NonZeroU32::new(units).unwrap(), window).unwrap(),
-            headroom,
-            horizon,
-        )))
+    .map(|(units, window, headroom, horizon)| {
+        PacedLimit::new(
+            "provider",
+            Pace::new(
+                Rate::new(NonZeroU32::new(units).unwrap(), window).unwrap(),
+                headroom,
+                horizon,
+            ),
+        )
+    })
 }
 
 /// The state as Redis has it. A part of one is no schedule of any run.

@@ -60,11 +60,14 @@ async fn connect(server: &RedisServer) -> (RedisPaceStore, Arc<Counts>) {
 }
 
 fn limit() -> PacedLimit {
-    PacedLimit::new("provider", Pace::new(
+    PacedLimit::new(
+        "provider",
+        Pace::new(
             "400/1s".parse().unwrap(),
             Duration::from_millis(5),
             Duration::from_millis(150),
-        ))
+        ),
+    )
 }
 
 /// Asked by a replica that has yet to trust its clock.

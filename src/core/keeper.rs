@@ -60,7 +60,8 @@ impl Phase {
     }
 
     /// `length` scaled to a part between zero and nearly all of it.
-    fn of(self, length: Duration) -> Duration {
+    #[must_use]
+    pub fn of(self, length: Duration) -> Duration {
         length * u32::from(self.0) / 1000
     }
 }
@@ -381,7 +382,8 @@ impl Keeper {
     }
 
     fn next_check(&self) -> Mono {
-        self.last_ask.map_or(Mono::default(), |last| last + CHECK_WAIT)
+        self.last_ask
+            .map_or(Mono::default(), |last| last + CHECK_WAIT)
     }
 
     /// Whether the mapping is known to have held for all that is leased.

@@ -9,7 +9,8 @@ use std::time::Duration;
 
 use super::keeper::{Keeper, Outlook, Slot};
 use super::ready::{Candidate, Ready};
-use super::schedule::{Answer, Ask, Freeze, Grant};
+use super::schedule::{Answer, Ask, Freeze, Grant, Pace};
+use super::standing::Revision;
 use super::time::Mono;
 
 /// What to do next.
@@ -126,6 +127,11 @@ impl<T: Candidate> Lane<T> {
         self.keeper.answered(answer, now);
     }
 
+    /// Other terms are in force ([`Keeper::retime`]).
+    pub fn retime(&mut self, pace: Pace, known: Revision, now: Mono) {
+        self.keeper.retime(pace, known, now);
+    }
+
     /// The store did not answer.
     pub fn failed(&mut self, now: Mono) {
         self.keeper.failed(now);
@@ -206,7 +212,6 @@ impl<T: Candidate> Lane<T> {
 #[cfg(test)]
 mod tests {
     use super::super::keeper::Phase;
-    use super::super::schedule::Pace;
     use super::*;
 
     struct Item(u32);

@@ -98,6 +98,13 @@ impl Pace {
         }
     }
 
+    /// The units that any window may hold, per second.
+    #[must_use]
+    pub fn per_second(&self) -> f64 {
+        let window = self.period - self.headroom;
+        self.units as f64 / Duration::from_micros(window).as_secs_f64()
+    }
+
     /// Units per [`Pace::period`].
     #[must_use]
     pub const fn units(&self) -> u64 {

@@ -285,7 +285,14 @@ mod tests {
         let mut stored = None;
         let first = declare(&mut stored, &file("a", "rate=400/1s", true, None), at(10));
         assert_eq!((first.version, first.origin), (1, Origin::File));
-        assert!(set(&mut stored, first.revision, "rate=300/1s", "", "op", at(20)));
+        assert!(set(
+            &mut stored,
+            first.revision,
+            "rate=300/1s",
+            "",
+            "op",
+            at(20)
+        ));
         // A restart with the same file leaves the live value in force.
         let again = declare(&mut stored, &file("b", "rate=400/1s", true, None), at(30));
         assert_eq!((again.terms.as_str(), again.version), ("rate=300/1s", 2));
@@ -302,8 +309,22 @@ mod tests {
     fn who_changes_what_somebody_else_changed_meanwhile_is_told() {
         let mut stored = None;
         let first = declare(&mut stored, &file("a", "rate=400/1s", true, None), at(10));
-        assert!(set(&mut stored, first.revision, "rate=300/1s", "", "op", at(20)));
-        assert!(!set(&mut stored, first.revision, "rate=200/1s", "", "op", at(30)));
+        assert!(set(
+            &mut stored,
+            first.revision,
+            "rate=300/1s",
+            "",
+            "op",
+            at(20)
+        ));
+        assert!(!set(
+            &mut stored,
+            first.revision,
+            "rate=200/1s",
+            "",
+            "op",
+            at(30)
+        ));
         assert_eq!(stored.unwrap().terms, "rate=300/1s");
     }
 
@@ -347,7 +368,11 @@ mod tests {
         assert_eq!(frozen(known, &stored, at(119)), (false, Some(at(120))));
         assert_eq!(frozen(known, &stored, at(120)), (true, None));
         assert_eq!(resume(&mut stored, at(60)), Some(true));
-        assert_eq!(frozen(known, &stored, at(60)), (false, None), "an old revision");
+        assert_eq!(
+            frozen(known, &stored, at(60)),
+            (false, None),
+            "an old revision"
+        );
         let known = stored.as_ref().unwrap().revision;
         assert_eq!(frozen(known, &stored, at(60)), (true, None));
         assert_eq!(resume(&mut stored, at(70)), Some(false));

@@ -19,6 +19,7 @@ use crate::telemetry::meters::LimitMeters;
 
 use super::job::Job;
 use super::pacer::{Stopped, lock};
+use super::standing::InForce;
 
 /// Several calls that were under way together are throttled together.
 static FROZEN: Notice = Notice::new(Duration::from_secs(1));
@@ -36,6 +37,8 @@ pub(super) enum Inbox {
     Throttled(Duration),
     /// The store has frozen the limit.
     Frozen(Freeze),
+    /// Terms of the limit are in force, or another revision of the same.
+    InForce(InForce),
     /// Connections to the downstreams are open, or could not be opened.
     Warmed,
     Stop {

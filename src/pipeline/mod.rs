@@ -19,29 +19,36 @@ mod job;
 mod pacer;
 mod policy;
 mod route;
+mod standing;
 mod tap;
 
 use std::sync::Arc;
 use std::time::Duration;
 
+use tokio::sync::Notify;
 use tokio::task::JoinSet;
+use tokio_util::task::AbortOnDropHandle;
 
 pub use policy::Policy;
 pub use route::{Route, RouteSpec};
+pub use standing::{Read, StandingSpec, Written};
 
 use crate::core::keeper::Phase;
 use crate::ports::clock::Clock;
 use crate::ports::pace::{PaceStore, PacedLimit};
 use crate::ports::queue::Leftover;
 use crate::telemetry::health::Health;
-use crate::telemetry::meters::LimitMeters;
+use crate::telemetry::meters::{LimitMeters, StandingMeters};
 use pacer::{Pacer, PacerHandle};
+use standing::Watch;
 
 /// One limit and the routes that send under it.
 #[derive(Debug)]
 pub struct LaneSpec {
     pub limit: PacedLimit,
     pub store: Arc<dyn PaceStore>,
+    /// `None`: nobody can change the limit while it runs.
+    pub standing: Option<StandingSpec>,
     pub routes: Vec<RouteSpec>,
 }
 
@@ -74,6 +81,8 @@ pub struct Pipeline {
     pacers: Vec<PacerHandle>,
     routes: Vec<Arc<Route>>,
     intakes: JoinSet<()>,
+    /// They end with the pipeline.
+    _watches: Vec<AbortOnDropHandle<()>>,
 }
 
 impl Pipeline {
@@ -91,10 +100,12 @@ impl Pipeline {
             pacers: Vec::new(),
             routes: Vec::new(),
             intakes: JoinSet::new(),
+            _watches: Vec::new(),
         };
         for LaneSpec {
             limit,
             store,
+            standing,
             routes,
         } in lanes
         {
@@ -104,11 +115,32 @@ impl Pipeline {
                 .into_iter()
                 .map(|spec| Arc::new(Route::new(spec)))
                 .collect();
-            let pacer = Pacer::start(limit, store, meters, routes.clone(), clock, phase, health)
-                .map_err(|source| StartError {
-                    limit: name.to_string(),
-                    source,
-                })?;
+            let outdated = Arc::new(Notify::new());
+            let pacer = Pacer::start(
+                limit,
+                Arc::clone(&outdated),
+                store,
+                meters,
+                routes.clone(),
+                clock,
+                phase,
+                health,
+            )
+            .map_err(|source| StartError {
+                limit: name.to_string(),
+                source,
+            })?;
+            if let Some(spec) = standing {
+                let watch = Watch {
+                    meters: StandingMeters::new(&name),
+                    limit: name,
+                    spec,
+                    phase,
+                    outdated,
+                };
+                let task = tokio::spawn(watch.run(pacer.adopter()));
+                pipeline._watches.push(AbortOnDropHandle::new(task));
+            }
             for route in routes {
                 pipeline
                     .intakes

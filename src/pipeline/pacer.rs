@@ -13,7 +13,7 @@ use std::task::Poll;
 use std::time::Duration;
 
 use futures::future::BoxFuture;
-use tokio::sync::{broadcast, mpsc, oneshot};
+use tokio::sync::{Notify, broadcast, mpsc, oneshot};
 use tracing::{debug, error, info, warn};
 
 use crate::core::keeper::{Keeper, Outlook, Phase, Tally, Wait};
@@ -32,6 +32,7 @@ use super::door::Doors;
 use super::intake::expire;
 use super::job::Job;
 use super::route::Route;
+use super::standing::InForce;
 use super::tap::Taps;
 
 /// The pacer comes round at least this often: the watchdog and the gauges live on it.
@@ -65,6 +66,12 @@ impl PacerHandle {
         Intake::new(self.desk.clone())
     }
 
+    /// Where the limit's task says what is in force.
+    pub(super) fn adopter(&self) -> impl Fn(InForce) + Send + use<> {
+        let desk = self.desk.clone();
+        move |terms| desk.tell(Inbox::InForce(terms))
+    }
+
     /// Stops sending at once, waits up to `grace` for calls under way, and ends the thread.
     pub(super) async fn stop(self, grace: Duration) -> Stopped {
         let (done, stopped) = oneshot::channel();
@@ -89,6 +96,8 @@ pub(super) struct Pacer {
     lane: Lane<Job>,
     desk: Desk,
     limit: PacedLimit,
+    /// Is told when other terms are in force than the lane knows.
+    outdated: Arc<Notify>,
     routes: Vec<Arc<Route>>,
     taps: Taps,
     doors: Doors,
@@ -108,6 +117,7 @@ impl Pacer {
     /// Starts the thread.
     pub(super) fn start(
         limit: PacedLimit,
+        outdated: Arc<Notify>,
         store: Arc<dyn PaceStore>,
         meters: Arc<LimitMeters>,
         routes: Vec<Arc<Route>>,
@@ -128,9 +138,7 @@ impl Pacer {
             let _inside = runtime.enter();
             Alarm::new(clock)?
         };
-        let window = Duration::from_micros(limit.pace.period()) - limit.pace.headroom();
-        let rate = limit.pace.units() as f64 / window.as_secs_f64();
-        meters.rate.set(rate);
+        meters.rate.set(limit.pace.per_second());
         let (sender, inbox) = mpsc::unbounded_channel();
         let desk = Desk::new(clock, limit.clone(), Arc::clone(&store), meters, sender);
         let pacer = Self {
@@ -149,6 +157,7 @@ impl Pacer {
             swept: clock.now(),
             warming: true,
             stopping: None,
+            outdated,
             limit,
         };
         let thread = format!("pacer {}", pacer.limit.name);
@@ -241,7 +250,8 @@ impl Pacer {
                 Ok(Notice::Frozen { limit, freeze }) if limit == self.limit.name => {
                     self.lane.frozen(&freeze, self.desk.clock.now());
                 }
-                Ok(Notice::Frozen { .. }) | Err(broadcast::error::RecvError::Lagged(_)) => {}
+                // Of changes the limit's own task hears, and says what is in force now.
+                Ok(Notice::Frozen { .. } | Notice::Changed { .. }) | Err(broadcast::error::RecvError::Lagged(_)) => {}
                 Err(broadcast::error::RecvError::Closed) => self.notices_ended = true,
             },
         }
@@ -262,6 +272,9 @@ impl Pacer {
                 let denied = self.lane.keeper().tally().denied > denied;
                 meters.asks(if denied { "denied" } else { "granted" });
                 self.desk.learned(self.lane.keeper(), now);
+                if self.lane.keeper().is_outdated() {
+                    self.outdated.notify_one();
+                }
             }
             Err(error) => {
                 meters.asks("failed");
@@ -294,6 +307,7 @@ impl Pacer {
             Inbox::Parked(job, at) => self.hold(job, Some(at)),
             Inbox::Throttled(length) => self.lane.frozen_for(length, self.desk.clock.now()),
             Inbox::Frozen(freeze) => self.lane.frozen(&freeze, self.desk.clock.now()),
+            Inbox::InForce(terms) => self.adopt(&terms),
             Inbox::Warmed => self.warming = false,
             Inbox::Stop { deadline, done } => {
                 self.taps.close_all();
@@ -311,6 +325,17 @@ impl Pacer {
                 });
             }
         }
+    }
+
+    fn adopt(&mut self, terms: &InForce) {
+        let Some(&pace) = terms.paces.first() else {
+            return;
+        };
+        self.limit.pace = pace;
+        self.limit.known = terms.revision;
+        self.desk.meters.rate.set(pace.per_second());
+        self.lane
+            .retime(pace, terms.revision, self.desk.clock.now());
     }
 
     fn hold(&mut self, job: Job, at: Option<Mono>) {

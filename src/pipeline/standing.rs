@@ -158,6 +158,7 @@ struct Heard {
 impl Heard {
     fn hear(&mut self, standing: Standing, written: &Written, tell: &impl Fn(InForce)) {
         self.compare(&standing, &written.terms);
+        self.meters.version.set(standing.version as f64);
         let before = self.known.as_ref();
         if before.is_some_and(|known| known.revision == standing.revision) {
             return;
@@ -183,7 +184,9 @@ impl Heard {
         let Some(before) = &self.known else {
             return match now.origin {
                 Origin::File => debug!(%limit, terms, version, "in force"),
-                Origin::Live => info!(%limit, terms, version, by, "in force, as an operator set it"),
+                Origin::Live => {
+                    info!(%limit, terms, version, by, "in force, as an operator set it")
+                }
             };
         };
         if before.terms != now.terms {
@@ -202,7 +205,9 @@ impl Heard {
     /// Says so when this replica's file says something else than what is in force.
     fn compare(&mut self, standing: &Standing, file: &str) {
         let differs = (standing.terms != file).then(|| (file.to_owned(), standing.terms.clone()));
-        self.meters.differs.set(f64::from(u8::from(differs.is_some())));
+        self.meters
+            .differs
+            .set(f64::from(u8::from(differs.is_some())));
         if differs != self.differs {
             if let Some((file, in_force)) = &differs {
                 warn!(limit = %self.limit, file, in_force, version = standing.version,

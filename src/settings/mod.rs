@@ -25,6 +25,6 @@ mod tests;
 
 pub use env::PREFIX;
 pub use fault::{Fault, Faults, Place, Severity};
-pub use load::{DEFAULTS, Loaded, load};
+pub use load::{DEFAULTS, Extra, Loaded, load, load_over};
 pub use path::KeyPath;
 pub use show::{Effective, Origins};

@@ -117,6 +117,12 @@ impl Limit {
     }
 }
 
+/// Whether the limit has a term of this name (its kind is fixed).
+#[must_use]
+pub fn is_term(limit: &Limit, name: &str) -> bool {
+    name != "kind" && limit.terms().iter().any(|(known, _)| *known == name)
+}
+
 /// The names and values of a line of terms.
 ///
 /// # Errors

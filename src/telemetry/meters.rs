@@ -281,6 +281,12 @@ impl fmt::Debug for LimitMeters {
     }
 }
 
+impl fmt::Debug for StandingMeters {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("StandingMeters").finish_non_exhaustive()
+    }
+}
+
 impl fmt::Debug for LinkMeters {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("LinkMeters").finish_non_exhaustive()

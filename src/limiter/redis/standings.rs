@@ -87,17 +87,7 @@ impl StandingStore for RedisPaceStore {
                     Arg::Text(pause.map_or("", |pause| &pause.by)),
                 ],
             );
-            type Reply = (
-                u64,
-                u64,
-                u64,
-                String,
-                String,
-                String,
-                String,
-                u64,
-                String,
-            );
+            type Reply = (u64, u64, u64, String, String, String, String, u64, String);
             let reply: Reply = self.call(call).await?;
             let (_now, revision, version, origin, terms, file, by, paused_until, paused_by) = reply;
             Ok(Standing {
