@@ -3,7 +3,8 @@
 -- KEYS     1 the limit's standing   2 who takes part   then its rows, if it is paced
 -- ARGV     1 shown   microseconds for which a replica counts as present
 -- Reply    {now, standing, replicas, frozen_until}: `standing` as the hash holds it, names and values
---          in turn; `replicas` as the set holds them; `frozen_until` of the row that is frozen
+--          in turn; `replicas` as the set holds them, who was seen
+--          last at the end; `frozen_until` of the row that is frozen
 --          longest, 0 if none is
 --
 -- Invariant: writes nothing.

@@ -92,7 +92,7 @@ fn unheard(name: &str) -> Refusal {
 pub(super) fn speaker() -> String {
     let user = ["SUDO_USER", "USER", "LOGNAME"];
     let user = user.iter().find_map(|name| std::env::var(name).ok());
-    let user = user.unwrap_or_else(|| "somebody".to_owned());
+    let user = user.unwrap_or_else(|| format!("uid{}", rustix::process::getuid().as_raw()));
     let host = rustix::system::uname();
     format!("{user}@{}", host.nodename().to_string_lossy())
 }

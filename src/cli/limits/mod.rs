@@ -72,8 +72,10 @@ pub struct Place {
 /// Why a command did not do what it was asked to do.
 #[derive(Debug)]
 enum Refusal {
-    /// The configuration, or what was to be set, is wrong.
+    /// The configuration is wrong.
     Faults(Faults),
+    /// A configuration with what was to be set would be wrong.
+    Terms(Faults),
     /// The arguments make no sense here.
     Arguments(String),
     Failed(String),
@@ -127,6 +129,10 @@ pub async fn run(
         Err(Refusal::Faults(faults)) => {
             report(&faults, err, colour)?;
             Ok(Exit::WrongConfiguration)
+        }
+        Err(Refusal::Terms(faults)) => {
+            report(&faults, err, colour)?;
+            Ok(Exit::WrongArguments)
         }
         Err(Refusal::Arguments(why)) => {
             writeln!(err, "sluiced limits: {why}")?;

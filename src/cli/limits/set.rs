@@ -99,12 +99,13 @@ fn amended(
 ) -> Result<Limit, Refusal> {
     let mut words = terms::words(before).map_err(|why| Refusal::Failed(why.to_string()))?;
     words.retain(|(known, _)| changes.iter().all(|(name, _)| name != known));
+    if changes.iter().any(|(name, _)| *name == "kind") {
+        return Err(Refusal::Arguments(
+            "the kind of a limit cannot be changed while the fleet runs".to_owned(),
+        ));
+    }
     let kept = office.settings().and_then(|s| s.limits.get(name));
-    let fixed = |(term, _): &&(&str, &str)| match kept {
-        // The kind of a limit is in its file.
-        Some(limit) => *term == "kind" || !terms::is_term(limit, term),
-        None => *term == "kind",
-    };
+    let fixed = |(term, _): &&(&str, &str)| kept.is_some_and(|l| !terms::is_term(l, term));
     let unchangeable = changes.iter().find(fixed).map(|(term, _)| *term);
     words.extend(changes);
     let text = document(name, &words, office.loaded.is_none());
@@ -113,7 +114,7 @@ fn amended(
         text,
     };
     let loaded = settings::load_over(&office.place.config, Some(extra), std::env::vars());
-    let loaded = loaded.map_err(Refusal::Faults)?;
+    let loaded = loaded.map_err(Refusal::Terms)?;
     // A name that no limit knows is a fault by now, with the nearest known name.
     if let Some(term) = unchangeable {
         return Err(Refusal::Arguments(format!(

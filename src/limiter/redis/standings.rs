@@ -1,6 +1,6 @@
 //! What is in force for each limit: a hash that all replicas read and operators write.
 
-use std::collections::HashMap;
+use std::collections::{BTreeMap, HashMap};
 use std::time::Duration;
 
 use futures::FutureExt;
@@ -172,17 +172,21 @@ impl StandingStore for RedisPaceStore {
             } else {
                 Some(read(&fields).ok_or_else(|| strange(limit, "a part of it"))?)
             };
-            let present = |member: String| {
-                let (replica, file) = member.split_once(' ')?;
-                Some(Present {
-                    replica: replica.to_owned(),
-                    file: file.to_owned(),
-                })
-            };
+            // A replica that read its file again is there twice for a while; what it said last counts.
+            let mut present = BTreeMap::new();
+            for member in &replicas {
+                if let Some((replica, file)) = member.split_once(' ') {
+                    present.insert(replica, file);
+                }
+            }
+            let present = present.into_iter().map(|(replica, file)| Present {
+                replica: replica.to_owned(),
+                file: file.to_owned(),
+            });
             Ok(Inspection {
                 now: StoreTime::from_micros(now),
                 standing,
-                replicas: replicas.into_iter().filter_map(present).collect(),
+                replicas: present.collect(),
                 frozen_until: (frozen_until > 0).then(|| StoreTime::from_micros(frozen_until)),
             })
         }
