@@ -91,6 +91,7 @@ impl Ground {
             url: &format!("http://{}/send", self.provider.address()),
             rate: RATE,
             prefetch: PREFETCH,
+            more: &[],
         };
         daemon.start(self.dir.path(), name)
     }

@@ -141,6 +141,7 @@ impl Ground {
             url: &self.url,
             rate: RATE,
             prefetch: PREFETCH,
+            more: &[],
         };
         daemon.start(self.dir.path(), queue)
     }

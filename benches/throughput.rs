@@ -24,7 +24,8 @@ use support::redis::RedisServer;
 
 const MESSAGES: usize = 20_000;
 const PREFETCH: u16 = 500;
-const PAIRS: usize = 4;
+/// Unless an argument that is a number says otherwise.
+const PAIRS: usize = 8;
 /// Far above what two processors can do.
 const RATE: &str = "100000/1s";
 const BOUND: Duration = Duration::from_secs(60);
@@ -69,7 +70,10 @@ fn main() -> ExitCode {
         "sluiced µs CPU",
     ]);
     let mut ratios = Vec::new();
-    for pair in 1..=PAIRS {
+    let pairs = std::env::args()
+        .find_map(|argument| argument.parse().ok())
+        .unwrap_or(PAIRS);
+    for pair in 1..=pairs {
         let bare = ground.measure(&format!("bare-{pair}"), |queue| ground.bare(queue));
         let ours = ground.measure(&format!("ours-{pair}"), |queue| ground.sluiced(queue));
         let ratio = ours.throughput / bare.throughput;
@@ -116,6 +120,7 @@ impl Ground {
             url: &self.provider.url(),
             rate: RATE,
             prefetch: PREFETCH,
+            more: &[],
         };
         daemon.start(self.dir.path(), queue)
     }

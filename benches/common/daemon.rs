@@ -22,6 +22,8 @@ pub struct Daemon<'a> {
     pub url: &'a str,
     pub rate: &'a str,
     pub prefetch: u16,
+    /// Further limits of the route: a name and the lines of its table.
+    pub more: &'a [(&'a str, &'a str)],
 }
 
 impl Daemon<'_> {
@@ -41,12 +43,30 @@ impl Daemon<'_> {
             "[rabbitmq]\nurls = [\"{}\"]\n[redis]\nurl = \"{}\"\n[admin]\nlisten = \"\"\n\
              [log]\nlevel = \"warn\"\n\
              [limits.provider]\nkind = \"paced\"\nrate = \"{}\"\n\
-             [routes.bench]\nqueue = \"{}\"\nlimits = [\"provider\"]\nprefetch = {}\n\
+             [routes.bench]\nqueue = \"{}\"\nlimits = [{}]\nprefetch = {}\n\
              [routes.bench.downstream]\nkind = \"http\"\nurl = \"{}\"\n",
-            self.rabbitmq, self.redis, self.rate, self.queue, self.prefetch, self.url
+            self.rabbitmq,
+            self.redis,
+            self.rate,
+            self.queue,
+            self.limits(),
+            self.prefetch,
+            self.url
         )
         .expect("writing to a String cannot fail");
+        for (name, lines) in self.more {
+            write!(text, "[limits.{name}]\n{lines}\n").expect("writing to a String cannot fail");
+        }
         text
+    }
+
+    fn limits(&self) -> String {
+        let more = self.more.iter().map(|(name, _)| *name);
+        let names = std::iter::once("provider").chain(more);
+        names
+            .map(|name| format!("\"{name}\""))
+            .collect::<Vec<_>>()
+            .join(", ")
     }
 }
 
