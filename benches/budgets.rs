@@ -24,7 +24,7 @@ use futures::{StreamExt as _, stream};
 use secrecy::SecretString;
 use sluiced::core::rate::Cost;
 use sluiced::limiter::key::budget_key;
-use sluiced::limiter::redis::{RedisOptions, RedisPaceStore};
+use sluiced::limiter::redis::{RedisOptions, RedisPaceStore, Servers};
 use sluiced::ports::budget::{BudgetLimit, BudgetStore, Claim, MAX_BATCH, Petition, Ticket};
 use sluiced::ports::clock::Clock;
 use sluiced::ports::pace::PaceStore;
@@ -160,12 +160,13 @@ fn used(redis: &mut redis::Connection) -> u64 {
 
 async fn connect(server: &RedisServer) -> RedisPaceStore {
     let options = RedisOptions {
-        url: SecretString::from(server.url()),
-        password: None,
-        prefix: "sluiced".to_owned(),
         connect_timeout: Duration::from_secs(5),
         response_timeout: Duration::from_secs(5),
-        ca_pem: None,
+        keyed: true,
+        ..RedisOptions::new(
+            Servers::Single(SecretString::from(server.url())),
+            "sluiced".to_owned(),
+        )
     };
     let store = RedisPaceStore::connect(&options, Arc::new(())).unwrap();
     let link = store.link();

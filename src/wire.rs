@@ -1,32 +1,33 @@
 //! The only room that names concrete backends: from settings to a running pipeline, and to the
 //! probes of `sluiced check --connect`.
 
+mod lanes;
 mod probes;
+mod rules;
 mod standings;
-mod unbuilt;
 
 use std::collections::BTreeMap;
 use std::fmt;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
+use std::time::Duration;
 
 use secrecy::SecretString;
 
+use self::lanes::{Lanes, paced_limit};
 use crate::core::keeper::Phase;
-use crate::core::rate::Rate;
 use crate::core::retry::Backoff;
-use crate::core::schedule::Pace;
 use crate::downstream::{HttpDownstream, HttpOptions, ResolvedAuth};
-use crate::limiter::memory::MemoryPaceStore;
+use crate::limiter::memory::{MemoryBudgetStore, MemoryPaceStore};
 use crate::limiter::redis::{
     Identity as ClientIdentity, RedisOptions, RedisPaceStore, Servers, Tls,
 };
-use crate::pipeline::{LaneSpec, Pipeline, Policy, RouteSpec};
+use crate::pipeline::{Pipeline, Policy, RouteSpec};
 use crate::ports::budget::BudgetStore;
 use crate::ports::clock::Clock;
 use crate::ports::link::Link;
-use crate::ports::pace::{PaceStore, PacedLimit};
+use crate::ports::pace::PaceStore;
 use crate::ports::queue::Subscription;
 use crate::ports::standing::StandingStore;
 use crate::queue::embedded::{EmbeddedOptions, EmbeddedQueue, Input};
@@ -101,16 +102,13 @@ pub fn start(
     clock: Clock,
     health: &Health,
 ) -> Result<Running, WireError> {
-    if let Some((key, why)) = unbuilt::unbuilt(settings).into_iter().next() {
-        return Err(WireError::new(key.to_string(), why));
-    }
     let meters: BTreeMap<Arc<str>, Arc<RouteMeters>> = settings
         .routes
         .keys()
         .map(|name| (Arc::from(name.as_str()), Arc::new(RouteMeters::new(name))))
         .collect();
     let meters = Arc::new(meters);
-    let (store, standings) = stores(settings, secrets, clock, health)?;
+    let (rows, budgets, standings) = stores(settings, secrets, clock, health)?;
     let standings = Arc::new(Standings::new(settings, standings));
     let settled = Arc::new(Settled::default());
     let events = Arc::new(Counted {
@@ -122,32 +120,27 @@ pub fn start(
         health.target("rabbitmq", queue.link());
     }
 
-    let mut lanes: BTreeMap<&str, LaneSpec> = BTreeMap::new();
+    let mut lanes = Lanes::new(settings, rows, budgets, &standings)?;
     for (name, route) in &settings.routes {
-        let (limit_name, paced) = paced_limit(settings, name, route)?;
-        let subscription = queues.subscribe(name, route, paced.rate.0)?;
+        let paced = paced_limit(settings, route).map(|(_, paced)| paced);
+        let prefetch = paced.map_or(route.prefetch_unpaced(), |paced| {
+            route.prefetch_for(paced.rate.0)
+        });
+        let subscription = queues.subscribe(settings, name, route, prefetch)?;
         health.component(&format!("route {name}"), subscription.link());
         let spec = RouteSpec {
             name: Arc::from(name.as_str()),
             queue: Arc::from(route.queue.as_str()),
-            policy: policy(settings, name, route)?,
+            policy: policy(settings, name, route, prefetch, paced)?,
+            counting: lanes.counting(name, route)?,
             downstream: Arc::new(downstream(name, route, secrets)?),
             subscription,
             meters: Arc::clone(&meters[name.as_str()]),
         };
-        lanes
-            .entry(limit_name)
-            .or_insert_with(|| LaneSpec {
-                limit: PacedLimit::new(limit_name, pace(paced)),
-                store: Arc::clone(&store),
-                standing: standings.spec(limit_name),
-                routes: Vec::new(),
-            })
-            .routes
-            .push(spec);
+        lanes.add(route, spec);
     }
     let phase = Phase::new(rand::random());
-    let pipeline = Pipeline::start(lanes.into_values().collect(), clock, phase, health)
+    let pipeline = Pipeline::start(lanes.into_specs(), clock, phase, health)
         .map_err(|e| WireError::new("the pipeline cannot be started", e))?;
     Ok(Running {
         pipeline,
@@ -156,32 +149,25 @@ pub fn start(
     })
 }
 
-/// The one paced limit of a route.
-fn paced_limit<'a>(
-    settings: &'a Settings,
+fn policy(
+    settings: &Settings,
     name: &str,
-    route: &'a Route,
-) -> Result<(&'a str, &'a Paced), WireError> {
-    let limit = route
-        .limits
-        .first()
-        .and_then(|limit| settings.limits.get_key_value(limit));
-    match limit {
-        Some((limit, Limit::Paced(paced))) => Ok((limit, paced)),
-        Some(_) | None => Err(WireError::new(
-            format!("routes.{name}.limits"),
-            "no paced limit of that name",
-        )),
-    }
-}
-
-fn policy(settings: &Settings, name: &str, route: &Route) -> Result<Policy, WireError> {
+    route: &Route,
+    prefetch: u16,
+    paced: Option<&Paced>,
+) -> Result<Policy, WireError> {
+    let reserve = paced.filter(|paced| paced.reserve.is_some());
     let hours = route.opening_hours();
     Ok(Policy {
         max_hold: route.max_hold.get(),
         on_denied: route.on_denied,
         max_age: route.max_age.map(|age| age.get()),
         on_expired: route.on_expired,
+        on_invalid: route.on_invalid,
+        priority: route.priority,
+        urgent_from: reserve.map(|paced| paced.reserve_priority),
+        prefetch,
+        denied_headers: route.denied_headers,
         max_body: route.max_body.0,
         max_attempts: route.max_attempts,
         retry: Backoff {
@@ -193,13 +179,15 @@ fn policy(settings: &Settings, name: &str, route: &Route) -> Result<Policy, Wire
     })
 }
 
-/// The pace that a limit asks for.
-fn pace(paced: &Paced) -> Pace {
-    Pace::new(paced.rate.0, paced.headroom.get(), paced.horizon.get())
-}
+/// The wait ladder of a route with keyed limits reaches as far as one can.
+const LONGEST_WAIT: Duration = Duration::from_secs(24 * 3600);
 
-/// The stores of rows and of what is in force.
-type Stores = (Arc<dyn PaceStore>, Option<Arc<dyn StandingStore>>);
+/// The stores of rows, of budgets, and of what is in force if others can change it.
+type Stores = (
+    Arc<dyn PaceStore>,
+    Arc<dyn BudgetStore>,
+    Option<Arc<dyn StandingStore>>,
+);
 
 fn stores(
     settings: &Settings,
@@ -208,14 +196,22 @@ fn stores(
     health: &Health,
 ) -> Result<Stores, WireError> {
     match settings.backend.limits {
-        LimitBackend::Memory => Ok((Arc::new(MemoryPaceStore::new(clock)), None)),
+        LimitBackend::Memory => Ok((
+            Arc::new(MemoryPaceStore::new(clock)),
+            Arc::new(MemoryBudgetStore::new(clock)),
+            None,
+        )),
         LimitBackend::Redis => {
             let options = redis_options(settings, secrets)?;
             let store = RedisPaceStore::connect(&options, Arc::new(()))
                 .map_err(|e| WireError::new("redis", e))?;
             health.target("redis", store.link());
             let store = Arc::new(store);
-            Ok((Arc::clone(&store) as Arc<dyn PaceStore>, Some(store)))
+            Ok((
+                Arc::clone(&store) as Arc<dyn PaceStore>,
+                Arc::clone(&store) as Arc<dyn BudgetStore>,
+                Some(store),
+            ))
         }
     }
 }
@@ -231,7 +227,12 @@ pub fn redis_of(loaded: &Loaded) -> Result<RedisOptions, WireError> {
 /// The Redis at `url`, with the prefix and the timeouts of `default.toml`.
 #[must_use]
 pub fn redis_at(url: SecretString) -> RedisOptions {
-    RedisOptions::single(url, "sluiced")
+    RedisOptions {
+        connect_timeout: Duration::from_secs(2),
+        response_timeout: Duration::from_millis(500),
+        keyed: true,
+        ..RedisOptions::new(Servers::Single(url), "sluiced".to_owned())
+    }
 }
 
 /// The budgets in a Redis, connected.
@@ -326,14 +327,26 @@ fn rabbit_options(settings: &Settings, secrets: &Secrets) -> Result<RabbitOption
     })
 }
 
-fn route_options(name: &str, route: &Route, prefetch: u16) -> RouteOptions {
+fn route_options(settings: &Settings, name: &str, route: &Route, prefetch: u16) -> RouteOptions {
+    // A key with a long backlog books places far ahead: the longest step saves rounds.
+    let paced = |limit: &String| {
+        settings
+            .limits
+            .get(limit)
+            .is_none_or(|l| l.as_paced().is_some())
+    };
+    let longest_wait = if route.limits.iter().all(paced) {
+        route.retry.max.get()
+    } else {
+        LONGEST_WAIT
+    };
     RouteOptions {
         route: name.to_owned(),
         queue: route.queue.clone(),
         declare: route.declare,
         queue_type: route.queue_type,
         prefetch,
-        longest_wait: route.retry.max.get(),
+        longest_wait,
     }
 }
 
@@ -399,13 +412,14 @@ impl Queues {
 
     fn subscribe(
         &self,
+        settings: &Settings,
         name: &str,
         route: &Route,
-        rate: Rate,
+        prefetch: u16,
     ) -> Result<Arc<dyn Subscription>, WireError> {
         match self {
             Self::Rabbit(queue) => queue
-                .subscribe(route_options(name, route, route.prefetch_for(rate)))
+                .subscribe(route_options(settings, name, route, prefetch))
                 .map_err(|e| WireError::new(format!("routes.{name}"), e)),
             Self::Embedded {
                 input,
@@ -419,7 +433,7 @@ impl Queues {
                 };
                 let options = EmbeddedOptions {
                     route: name.to_owned(),
-                    prefetch: route.prefetch_for(rate),
+                    prefetch,
                     leftover: Some(leftover.clone()),
                 };
                 let events = Arc::clone(events);

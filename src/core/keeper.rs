@@ -87,6 +87,24 @@ pub struct Tally {
     pub guarded: u64,
 }
 
+impl std::ops::Add for Tally {
+    type Output = Self;
+
+    fn add(self, other: Self) -> Self {
+        Self {
+            asks: self.asks + other.asks,
+            denied: self.denied + other.denied,
+            failed: self.failed + other.failed,
+            leased: self.leased + other.leased,
+            used: self.used + other.used,
+            missed: self.missed + other.missed,
+            frozen: self.frozen + other.frozen,
+            burnt: self.burnt + other.burnt,
+            guarded: self.guarded + other.guarded,
+        }
+    }
+}
+
 /// What the limit holds for messages that are ready.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Outlook {
@@ -112,6 +130,10 @@ pub enum Wait {
 pub struct Slot {
     /// When it fell due.
     pub at: Mono,
+    /// The same on the store's clock, exactly.
+    pub due: StoreTime,
+    /// Until when the call may leave.
+    pub leave_by: Mono,
 }
 
 #[derive(Clone, Copy, Debug)]
@@ -255,13 +277,20 @@ impl Keeper {
         self.leased
     }
 
+    /// Slots that the ask under way wants.
+    #[must_use]
+    pub fn asked(&self) -> u64 {
+        self.asking.map_or(0, |(_, want)| want)
+    }
+
     /// The slot that is due at `now`, dropping those that were missed.
     ///
     /// From here to the write there is still a way to go, and a call that is stopped at its end
     /// costs its connection, so a quarter of the time is left for that. Who has missed a slot has
     /// more of them than he can use: he goes on with one that is fresh.
     pub fn due(&mut self, now: Mono) -> Option<Slot> {
-        let limit = self.late_limit(now) * 3 / 4;
+        let late = self.late_limit(now);
+        let limit = late * 3 / 4;
         let mut fresh = limit;
         loop {
             let at = self.next_slot()?;
@@ -269,7 +298,7 @@ impl Keeper {
                 return None;
             }
             if now.since(at) <= fresh {
-                return Some(Slot { at });
+                return self.front_slot(at, at + late);
             }
             fresh = limit / 2;
             self.pass_front();
@@ -287,6 +316,19 @@ impl Keeper {
     #[must_use]
     pub fn next_slot(&self) -> Option<Mono> {
         self.runs.front().and_then(Run::next)
+    }
+
+    fn front_slot(&self, at: Mono, leave_by: Mono) -> Option<Slot> {
+        let run = self.runs.front()?;
+        let due = run.grant.slot(&run.pace, u64::from(run.used));
+        Some(Slot { at, due, leave_by })
+    }
+
+    /// When the leased slots are due, in order.
+    pub fn slots(&self) -> impl Iterator<Item = Mono> + '_ {
+        self.runs.iter().flat_map(|run| {
+            (run.used..run.grant.count.get()).map(|index| run.slot(index))
+        })
     }
 
     /// How late a call may leave: the headroom, less what the mapping may be wrong by in either

@@ -1,17 +1,35 @@
-//! One paced limit inside one replica: the messages that wait for it and the slots it has leased.
+//! One lane inside one replica: the messages that wait for the same slots.
 //!
-//! All routes that name the limit share the lane, so one lease serves them all and the best
-//! message takes each slot whichever route it came by. The shell around it (a thread with a timer
-//! and a connection to the store) asks [`Lane::poll`] what to do, does it, and reports back.
+//! All routes that name a paced limit share its lane, so one lease serves them all and the best
+//! message takes each slot whichever route it came by; a route without a paced limit has a lane of its
+//! own, whose slots are always due. The shell around it (a thread with a timer and connections to
+//! the stores) asks [`Lane::poll`] what to do, does it, and reports back.
+//!
+//! A message that other limits count passes through stages:
+//!
+//! ```text
+//!             asked for late, in batches          at its slot
+//!   ready ──────────────────────────> asked ──> admitted ──> sent
+//!     ^                                 │           │ its permission ran out before its slot came
+//!     │  at its time                    v           v
+//!   parked <──────────────────────── denied      taken back, ready again, at the front
+//! ```
+//!
+//! A message that nothing else counts goes from ready to its slot. Nothing is sent without a slot
+//! and, where budgets count it, a permission that is still good when the call leaves.
 
-use std::collections::BTreeMap;
+use std::cmp::Reverse;
+use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::time::Duration;
 
-use super::keeper::{Keeper, Outlook, Slot};
-use super::ready::{Candidate, Ready};
+use super::clock::ClockMap;
+use super::keeper::{Keeper, Outlook, Slot, Tally};
+use super::pacing::{Pacing, Row};
+use super::petitions::{BATCH_MAX, Petitions, Room};
+use super::ready::{Candidate, Ready, Sum};
 use super::schedule::{Answer, Ask, Freeze, Grant, Pace};
 use super::standing::Revision;
-use super::time::Mono;
+use super::time::{Mono, StoreTime};
 
 /// What to do next.
 #[derive(Debug)]
@@ -22,52 +40,120 @@ pub enum Step<T> {
     Expired(T),
     /// It is not ours any more. No slot was spent on it.
     Stale(T),
-    /// Ask the store, and report with [`Lane::answered`] or [`Lane::failed`].
-    Ask(Ask),
+    /// Ask the store for slots, and report with [`Lane::answered`] or [`Lane::failed`].
+    Ask(Row, Ask),
+    /// Ask the budgets of these messages (none: only for the time), and report with
+    /// [`Lane::petition_answered`] or [`Lane::petition_failed`]; then hand each one back with
+    /// [`Lane::admit`], [`Lane::put_back`] or [`Lane::denied`].
+    Petition(Vec<T>),
+    /// Its permission ran out before its slot came: take back what it took, and hand it back with
+    /// [`Lane::push_front`].
+    Lapsed(T),
     /// Nothing to do before this time (`None`: before something is reported).
     Wait(Option<Mono>),
 }
 
-/// The lane of one limit.
+/// The order of admitted messages: by priority, then those that hold a place, then as admitted.
+type Place = (Reverse<u16>, bool, u64);
+
+/// A message that may be sent as soon as a slot comes.
+#[derive(Debug)]
+struct Admitted<T> {
+    item: T,
+    /// Until when its permission is good.
+    until: Mono,
+}
+
+/// The lane.
 #[derive(Debug)]
 pub struct Lane<T> {
-    keeper: Keeper,
+    pacing: Pacing,
+    petitions: Option<Petitions>,
     ready: Ready<T>,
+    /// What the batch under way comes to; the shell has the messages.
+    asked: Sum,
+    admitted: BTreeMap<Place, Admitted<T>>,
+    admitted_sum: Sum,
+    /// When permissions run out.
+    ends: BTreeSet<(Mono, Place)>,
+    admissions: u64,
     /// Messages that may not be sent before a time, by that time and by arrival.
     parked: BTreeMap<(Mono, u64), T>,
     parked_count: u64,
-    /// Slots already taken for the message at the front, if it costs more than one.
-    charge: u32,
+    /// Messages found expired or stale while a batch was made.
+    found: VecDeque<Step<T>>,
 }
 
 impl<T: Candidate> Lane<T> {
-    /// An empty lane.
+    /// An empty lane of one row, whose messages nothing else counts.
     #[must_use]
     pub fn new(keeper: Keeper) -> Self {
+        Self::with(Pacing::paced(keeper), None)
+    }
+
+    /// An empty lane. Without `petitions` no message may need a permission, and there must be
+    /// a row: the lane has the store's time from one of the two.
+    #[must_use]
+    pub fn with(pacing: Pacing, petitions: Option<Petitions>) -> Self {
         Self {
-            keeper,
+            pacing,
+            petitions,
             ready: Ready::default(),
+            asked: Sum::default(),
+            admitted: BTreeMap::new(),
+            admitted_sum: Sum::default(),
+            ends: BTreeSet::new(),
+            admissions: 0,
             parked: BTreeMap::new(),
             parked_count: 0,
-            charge: 0,
+            found: VecDeque::new(),
         }
     }
 
-    /// The leases.
+    /// The mapping to the store's clock: that of the main row, or of the budgets where there is none.
     #[must_use]
-    pub const fn keeper(&self) -> &Keeper {
-        &self.keeper
+    pub fn clock(&self) -> Option<&ClockMap> {
+        let petitions = self.petitions.as_ref().map(Petitions::clock);
+        self.pacing.clock().or(petitions)
     }
 
-    /// Messages held: ready and parked.
+    /// The leases of a row.
+    #[must_use]
+    pub fn keeper(&self, row: Row) -> Option<&Keeper> {
+        self.pacing.keeper(row)
+    }
+
+    /// What happened to slots so far.
+    #[must_use]
+    pub fn tally(&self) -> Tally {
+        self.pacing.tally()
+    }
+
+    /// Whether the store of budgets has ever ruled.
+    #[must_use]
+    pub fn has_petitioned(&self) -> bool {
+        let petitions = self.petitions.as_ref();
+        petitions.is_some_and(|petitions| petitions.clock().is_known())
+    }
+
+    /// Messages held here: ready, admitted and parked; not those that are asked for.
     #[must_use]
     pub fn held(&self) -> usize {
-        self.ready.len() + self.parked.len()
+        self.ready.len() + self.admitted.len() + self.parked.len()
+    }
+
+    /// The messages that wait for a time.
+    pub fn parked(&self) -> impl Iterator<Item = &T> {
+        self.parked.values()
     }
 
     /// Adds a message that may be sent at once.
     pub fn push(&mut self, item: T) {
-        self.ready.push(item);
+        if item.is_booked() {
+            self.ready.push_early(item);
+        } else {
+            self.ready.push(item);
+        }
     }
 
     /// Puts a message back that was sent for and did not leave: before those of its priority, so
@@ -82,80 +168,154 @@ impl<T: Candidate> Lane<T> {
         self.parked.insert((at, self.parked_count), item);
     }
 
+    /// Makes the parked message ready that `whose` says yes to first: what it waits for is there.
+    pub fn wake(&mut self, mut whose: impl FnMut(&T) -> bool) {
+        let found = self.parked.iter().find(|(_, item)| whose(item));
+        if let Some(key) = found.map(|(key, _)| *key)
+            && let Some(item) = self.parked.remove(&key)
+        {
+            self.push(item);
+        }
+    }
+
     /// Says what to do at `now`. Call it again after doing it.
     pub fn poll(&mut self, now: Mono) -> Step<T> {
         self.unpark(now);
-        while let Some(head) = self.ready.peek() {
-            let (expired, stale) = (
-                head.deadline().is_some_and(|end| end <= now),
-                head.is_stale(),
-            );
-            let cost = head.cost().get();
-            if (expired || stale)
-                && let Some(item) = self.ready.pop()
-            {
-                return if stale {
-                    Step::Stale(item)
-                } else {
-                    Step::Expired(item)
-                };
-            }
-            let Some(slot) = self.keeper.due(now) else {
-                break;
-            };
-            self.keeper.spend();
-            self.charge += 1;
-            if self.charge >= cost {
-                self.charge = 0;
-                if let Some(item) = self.ready.pop() {
-                    return Step::Send(item, slot);
-                }
-            }
+        if let Some(step) = self.found.pop_front() {
+            return step;
+        }
+        if let Some(item) = self.lapsed(now) {
+            return Step::Lapsed(item);
+        }
+        if let Some(step) = self
+            .serve(Row::Reserve, now)
+            .or_else(|| self.serve(Row::Main, now))
+        {
+            return step;
         }
         let demand = self.demand();
-        if let Some(ask) = self.keeper.ask(now, demand) {
-            return Step::Ask(ask);
+        if let Some((row, ask)) = self.pacing.ask(now, demand) {
+            return Step::Ask(row, ask);
         }
-        let slot = self.keeper.next_slot().filter(|_| !self.ready.is_empty());
+        let next_petition = match self.petition(now) {
+            Ok(batch) => return Step::Petition(batch),
+            Err(next) => next,
+        };
+        if let Some(step) = self.found.pop_front() {
+            return step;
+        }
+        let sendable = self.sendable();
+        let slot = self.pacing.next_slot(sendable);
         let parked = self.parked.first_key_value().map(|((at, _), _)| *at);
-        let ask = self.keeper.next_ask(demand);
-        Step::Wait([slot, parked, ask].into_iter().flatten().min())
+        let end = self.ends.first().map(|(end, _)| *end);
+        let ask = self.pacing.next_ask(demand);
+        let times = [slot, parked, end, ask, next_petition];
+        Step::Wait(times.into_iter().flatten().min())
     }
 
-    /// The store answered.
-    pub fn answered(&mut self, answer: &Answer, now: Mono) {
-        self.keeper.answered(answer, now);
+    /// The store answered what a row asked.
+    pub fn answered(&mut self, row: Row, answer: &Answer, now: Mono) {
+        self.pacing.answered(row, answer, now);
     }
 
-    /// Other terms are in force ([`Keeper::retime`]).
-    pub fn retime(&mut self, pace: Pace, known: Revision, now: Mono) {
-        self.keeper.retime(pace, known, now);
+    /// Other terms are in force: a pace for each row ([`Keeper::retime`]).
+    pub fn retime(&mut self, paces: &[Pace], known: Revision, now: Mono) {
+        self.pacing.retime(paces, known, now);
     }
 
-    /// The store did not answer.
-    pub fn failed(&mut self, now: Mono) {
-        self.keeper.failed(now);
+    /// Whether other terms are in force than those that it knows.
+    #[must_use]
+    pub fn is_outdated(&self) -> bool {
+        self.pacing.is_outdated()
     }
 
-    /// The limit is frozen: heard from the store.
-    pub fn frozen(&mut self, freeze: &Freeze, now: Mono) {
-        self.keeper.frozen(freeze, now);
+    /// The store did not answer what a row asked.
+    pub fn failed(&mut self, row: Row, now: Mono) {
+        self.pacing.failed(row, now);
+    }
+
+    /// A row of the limit is frozen: heard from the store.
+    pub fn frozen(&mut self, row: Row, freeze: &Freeze, now: Mono) {
+        self.pacing.frozen(row, freeze, now);
     }
 
     /// The limit is frozen for `length` from now: our own call was told so.
     pub fn frozen_for(&mut self, length: Duration, now: Mono) {
-        self.keeper.frozen_for(length, now);
+        self.pacing.frozen_for(length, now);
     }
 
-    /// What the limit holds for messages that are ready.
+    /// The store ruled on a batch of `asked` messages at its time `decided`, and granted so many.
+    /// Answers since when the permissions count, at the earliest.
+    pub fn petition_answered(
+        &mut self,
+        decided: StoreTime,
+        asked: usize,
+        granted: usize,
+        now: Mono,
+    ) -> Mono {
+        self.petitions.as_mut().map_or(now, |petitions| {
+            petitions.answered(decided, asked, granted, now)
+        })
+    }
+
+    /// The store did not rule.
+    pub fn petition_failed(&mut self, now: Mono) {
+        if let Some(petitions) = &mut self.petitions {
+            petitions.failed(now);
+        }
+    }
+
+    /// A message of the batch is granted, until then.
+    pub fn admit(&mut self, item: T, until: Mono) {
+        self.asked.remove(&item);
+        self.enter(item, until);
+    }
+
+    /// Messages of the batch that nothing was ruled on, in their order: before those of their priority.
+    pub fn put_back(&mut self, items: Vec<T>) {
+        for item in items.into_iter().rev() {
+            self.asked.remove(&item);
+            self.ready.push_front(item);
+        }
+    }
+
+    /// A message of the batch is denied: the lane has nothing to do with it any more.
+    pub fn denied(&mut self, item: &T) {
+        self.asked.remove(item);
+        self.ready.forgive(item);
+    }
+
+    /// What the limits hold for messages that are ready, as far as a route is concerned whose messages
+    /// are counted in budgets (`claims`) or are not.
     #[must_use]
-    pub fn outlook(&self, now: Mono) -> Outlook {
-        self.keeper.outlook(now)
+    pub fn outlook(&self, now: Mono, claims: bool) -> Outlook {
+        if !self.clock().is_some_and(ClockMap::is_known) {
+            return Outlook::OutOfReach(None);
+        }
+        let petitions = self.petitions.as_ref().filter(|_| claims);
+        if petitions.is_some_and(|petitions| !petitions.clock().is_known()) {
+            return Outlook::OutOfReach(None);
+        }
+        match petitions.and_then(Petitions::failing_since) {
+            Some(since) => Outlook::OutOfReach(Some(since)),
+            None => self.pacing.outlook(now),
+        }
     }
 
-    /// Takes out all messages, ready or parked, that `unwanted` says yes to.
+    /// Takes out all messages, ready, admitted or parked, that `unwanted` says yes to.
     pub fn extract(&mut self, mut unwanted: impl FnMut(&T) -> bool) -> Vec<T> {
-        let mut out = self.ready.extract(&mut unwanted);
+        let places: Vec<_> = self
+            .admitted
+            .iter()
+            .filter(|(_, admitted)| unwanted(&admitted.item))
+            .map(|(place, _)| *place)
+            .collect();
+        let mut out: Vec<_> = places
+            .into_iter()
+            .filter_map(|place| self.leave(place))
+            .map(|admitted| admitted.item)
+            .collect();
+        out.extend(self.ready.extract(&mut unwanted));
         let keys: Vec<_> = self
             .parked
             .iter()
@@ -166,7 +326,8 @@ impl<T: Candidate> Lane<T> {
         out
     }
 
-    /// Makes the messages of `whose`, ready or parked, wait until `until` at least.
+    /// Makes the messages of `whose`, ready or parked, wait until `until` at least. Those that are
+    /// admitted lapse.
     pub fn defer(&mut self, until: Mono, mut whose: impl FnMut(&T) -> bool) {
         let keys: Vec<_> = self
             .parked
@@ -174,6 +335,17 @@ impl<T: Candidate> Lane<T> {
             .filter(|(_, item)| whose(item))
             .map(|(key, _)| *key)
             .collect();
+        let places: Vec<_> = self
+            .admitted
+            .iter()
+            .filter(|(_, admitted)| whose(&admitted.item))
+            .map(|(place, _)| *place)
+            .collect();
+        for place in places {
+            let lapsed = self.leave(place);
+            self.found
+                .extend(lapsed.map(|admitted| Step::Lapsed(admitted.item)));
+        }
         let mut deferred = self.ready.extract(&mut whose);
         deferred.extend(keys.iter().filter_map(|key| self.parked.remove(key)));
         for item in deferred {
@@ -182,19 +354,202 @@ impl<T: Candidate> Lane<T> {
     }
 
     /// Drops the leases; answers what the store may take back.
-    pub fn surrender(&mut self) -> Option<Grant> {
-        self.charge = 0;
-        self.keeper.surrender()
+    pub fn surrender(&mut self) -> Vec<(Row, Grant)> {
+        self.pacing.surrender()
     }
 
-    /// How late the slot may be used.
-    #[must_use]
-    pub fn late_limit(&self, now: Mono) -> Duration {
-        self.keeper.late_limit(now)
+    /// What all messages take that wait for slots.
+    fn demand(&self) -> Sum {
+        let (ready, asked, admitted) = (self.ready.sum(), self.asked, self.admitted_sum);
+        Sum {
+            messages: ready.messages + asked.messages + admitted.messages,
+            units: ready.units + asked.units + admitted.units,
+            urgent: ready.urgent + asked.urgent + admitted.urgent,
+            claims: ready.claims + asked.claims + admitted.claims,
+        }
     }
 
-    fn demand(&self) -> u64 {
-        self.ready.units().saturating_sub(u64::from(self.charge))
+    /// What could be sent if a slot came: what is admitted, and what nobody must be asked for.
+    fn sendable(&self) -> Sum {
+        let one = |item: Option<&T>| item.is_some_and(|item| item.headroom().is_none());
+        let admitted = self.admitted_sum;
+        Sum {
+            messages: admitted.messages + usize::from(one(self.ready.peek())),
+            urgent: admitted.urgent + u64::from(one(self.ready.peek_urgent())),
+            ..admitted
+        }
+    }
+
+    /// Gives a slot of the row that is due to the best message.
+    fn serve(&mut self, row: Row, now: Mono) -> Option<Step<T>> {
+        if row == Row::Reserve && self.pacing.keeper(row).is_none() {
+            return None;
+        }
+        loop {
+            let slot = self.pacing.due(row, now);
+            let head = self.head(row == Row::Reserve)?;
+            let item = self.item(head)?;
+            if item.is_stale() || item.deadline().is_some_and(|end| end <= now) {
+                let (item, _) = self.take(head)?;
+                return Some(dismiss(item));
+            }
+            let cost = item.cost().get();
+            let slot = slot?;
+            if self.pacing.spend(row, slot, cost) {
+                let (item, until) = self.take(head)?;
+                let leave_by = slot.leave_by.min(until);
+                return Some(Step::Send(item, Slot { leave_by, ..slot }));
+            }
+        }
+    }
+
+    /// Where the best message is that could be sent.
+    fn head(&self, urgent: bool) -> Option<Head> {
+        let admitted = self
+            .admitted
+            .iter()
+            .find(|(_, admitted)| !urgent || admitted.item.is_urgent())
+            .map(|(place, _)| *place);
+        let ready = if urgent {
+            self.ready.peek_urgent()
+        } else {
+            self.ready.peek()
+        };
+        let ready = ready
+            .filter(|item| item.headroom().is_none())
+            .map(Candidate::priority);
+        match (admitted, ready) {
+            (Some(place), Some(priority)) if priority > place.0.0 => Some(Head::Ready(priority)),
+            (Some(place), _) => Some(Head::Admitted(place)),
+            (None, priority) => priority.map(Head::Ready),
+        }
+    }
+
+    fn item(&self, head: Head) -> Option<&T> {
+        match head {
+            Head::Admitted(place) => self.admitted.get(&place).map(|admitted| &admitted.item),
+            Head::Ready(priority) => self.ready.peek_at(priority),
+        }
+    }
+
+    fn take(&mut self, head: Head) -> Option<(T, Mono)> {
+        match head {
+            Head::Admitted(place) => self
+                .leave(place)
+                .map(|Admitted { item, until }| (item, until)),
+            Head::Ready(priority) => {
+                let item = self.ready.pop_from(priority)?;
+                Some((item, Mono::from_micros(u64::MAX)))
+            }
+        }
+    }
+
+    /// The batch to ask for now, or when to look again.
+    fn petition(&mut self, now: Mono) -> Result<Vec<T>, Option<Mono>> {
+        let Some(petitions) = &self.petitions else {
+            return Err(None);
+        };
+        let Some(open) = petitions.open_from() else {
+            return Err(None);
+        };
+        let heartbeat = petitions.next_heartbeat().unwrap_or(open).max(open);
+        let room = match self.slots_to_fill(petitions, now) {
+            Ok(room) if open <= now => room,
+            Ok(_) => return Err(Some(open)),
+            Err(_) if heartbeat <= now => Room::NONE,
+            Err(next) => return Err([next, Some(heartbeat)].into_iter().flatten().min()),
+        };
+        let batch = self.batch(room, now);
+        if batch.is_empty() && heartbeat > now {
+            // Only messages that nobody must be asked for came first.
+            return Err(Some(if self.found.is_empty() {
+                heartbeat
+            } else {
+                now
+            }));
+        }
+        if let Some(petitions) = &mut self.petitions {
+            petitions.sent(now);
+        }
+        for item in &batch {
+            self.asked.add(item);
+        }
+        Ok(batch)
+    }
+
+    /// How many slots lack a message that may be sent.
+    fn slots_to_fill(&self, petitions: &Petitions, now: Mono) -> Result<Room, Option<Mono>> {
+        let Some(best) = self.ready.peek().filter(|_| self.ready.sum().claims > 0) else {
+            return Err(None);
+        };
+        if !self.pacing.is_paced() {
+            return match self.pacing.outlook(now) {
+                Outlook::Until(at, _) => Err(Some(at)),
+                Outlook::Open | Outlook::OutOfReach(_) => Ok(Room::ALL),
+            };
+        }
+        // Those that would go before it have their slots; it takes the place of any other.
+        let last = (Reverse(best.priority()), !best.is_booked(), u64::MAX);
+        let before = self.admitted.range(..=last);
+        let before: usize = before.map(|(_, one)| one.item.cost().get() as usize).sum();
+        let slots = self.pacing.slots(
+            best.is_urgent(),
+            before.saturating_add(Petitions::most_slots()),
+        );
+        petitions.slots_to_fill(slots.get(before..).unwrap_or_default(), now)
+    }
+
+    /// Takes the messages out that so many slots should be filled with: those that must be asked
+    /// for, and a few more than that if many are denied. The others are admitted at once.
+    fn batch(&mut self, room: Room, now: Mono) -> Vec<T> {
+        let Some(petitions) = &self.petitions else {
+            return Vec::new();
+        };
+        let (mut room, mut units, mut batch) = (room, 0, Vec::new());
+        let mut wanted = petitions.candidates(room);
+        while units < wanted && batch.len() < BATCH_MAX {
+            let Some(item) = self.ready.pop() else {
+                break;
+            };
+            let cost = item.cost().get() as usize;
+            if item.is_stale() || item.deadline().is_some_and(|end| end <= now) {
+                self.ready.forgive(&item);
+                self.found.push_back(dismiss(item));
+            } else if item.headroom().is_some() {
+                units += cost;
+                batch.push(item);
+            } else {
+                room = room.without(cost);
+                wanted = petitions.candidates(room);
+                self.admissions += 1;
+                let place = place(&item, self.admissions);
+                let until = Mono::from_micros(u64::MAX);
+                self.admitted_sum.add(&item);
+                self.admitted.insert(place, Admitted { item, until });
+            }
+        }
+        batch
+    }
+
+    fn enter(&mut self, item: T, until: Mono) {
+        self.admissions += 1;
+        let place = place(&item, self.admissions);
+        self.admitted_sum.add(&item);
+        self.ends.insert((until, place));
+        self.admitted.insert(place, Admitted { item, until });
+    }
+
+    fn leave(&mut self, place: Place) -> Option<Admitted<T>> {
+        let admitted = self.admitted.remove(&place)?;
+        self.admitted_sum.remove(&admitted.item);
+        self.ends.remove(&(admitted.until, place));
+        Some(admitted)
+    }
+
+    /// A message whose permission has run out.
+    fn lapsed(&mut self, now: Mono) -> Option<T> {
+        let (_, place) = *self.ends.first().filter(|(end, _)| *end <= now)?;
+        self.leave(place).map(|admitted| admitted.item)
     }
 
     fn unpark(&mut self, now: Mono) {
@@ -204,47 +559,32 @@ impl<T: Candidate> Lane<T> {
             .filter(|entry| entry.key().0 <= now)
         {
             let item = entry.remove();
-            self.ready.push(item);
+            self.push(item);
         }
+    }
+}
+
+/// Where a message stands that could be sent.
+#[derive(Clone, Copy, Debug)]
+enum Head {
+    Admitted(Place),
+    /// The first of its priority.
+    Ready(u16),
+}
+
+fn place<T: Candidate>(item: &T, admission: u64) -> Place {
+    (Reverse(item.priority()), !item.is_booked(), admission)
+}
+
+fn dismiss<T: Candidate>(item: T) -> Step<T> {
+    if item.is_stale() {
+        Step::Stale(item)
+    } else {
+        Step::Expired(item)
     }
 }
 
 #[cfg(test)]
-mod tests {
-    use super::super::keeper::Phase;
-    use super::*;
-
-    struct Item(u32);
-
-    impl Candidate for Item {}
-
-    #[test]
-    fn deferring_moves_what_would_come_earlier_and_only_that() {
-        let rate = "100/1s".parse().unwrap();
-        let pace = Pace::new(rate, Duration::from_millis(5), Duration::from_millis(250));
-        let mut lane = Lane::new(Keeper::new(pace, Phase::new(0)));
-        let at = Mono::from_micros;
-        lane.park(Item(4), at(100));
-        lane.park(Item(5), at(200));
-        lane.park(Item(3), at(50));
-        lane.park(Item(6), at(50));
-        for n in [1, 6, 2] {
-            lane.push(Item(n));
-        }
-        lane.defer(at(100), |item| item.0 != 6);
-        let parked = lane.parked.iter().map(|(key, item)| (key.0, item.0));
-        assert_eq!(
-            parked.collect::<Vec<_>>(),
-            [
-                (at(50), 6),
-                (at(100), 4),
-                (at(100), 1),
-                (at(100), 2),
-                (at(100), 3),
-                (at(200), 5)
-            ]
-        );
-        assert_eq!(lane.ready.pop().map(|item| item.0), Some(6));
-        assert_eq!(lane.held(), 6);
-    }
-}
+mod bench;
+#[cfg(test)]
+mod tests;

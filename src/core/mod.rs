@@ -13,6 +13,8 @@ pub mod keeper;
 pub mod ladder;
 pub mod lane;
 pub mod outcome;
+pub mod pacing;
+pub mod petitions;
 pub mod rate;
 pub mod ready;
 pub mod retry;

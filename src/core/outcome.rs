@@ -44,6 +44,9 @@ pub enum DeadReason {
     Oversized,
     /// It was too old before it could be sent.
     Expired,
+    /// A limit cannot count it: a field for a key or a cost is missing, the cost is no whole
+    /// number from 1, or it can never fit.
+    Invalid,
     /// Its limit denied it, and the route says `on_denied = "dead_letter"`.
     Denied,
 }
@@ -58,6 +61,7 @@ impl DeadReason {
             Self::Undecodable => "undecodable",
             Self::Oversized => "oversized",
             Self::Expired => "expired",
+            Self::Invalid => "invalid",
             Self::Denied => "denied",
         }
     }

@@ -32,7 +32,7 @@ use std::time::Duration;
 
 pub use ask::{Answer, Ask, Freeze, Grant, Sight, Turn};
 
-use super::rate::{MAX_WINDOW, Rate};
+use super::rate::{Cost, MAX_WINDOW, Rate};
 use super::standing::Revision;
 use super::time::{StoreTime, micros};
 
@@ -73,6 +73,7 @@ pub struct Pace {
     period: u64,
     horizon: u64,
     headroom: u64,
+    spread: u64,
     batch: u64,
 }
 
@@ -94,14 +95,54 @@ impl Pace {
             period,
             horizon,
             headroom,
+            spread: 0,
             batch: u64::try_from(batch).unwrap_or(u64::MAX),
         }
+    }
+
+    /// The same for messages that take up to `most` slots and fire at the last of them. Of a window's
+    /// slots `most - 1` may then have been spent on a message that fires after it, so the period
+    /// grows until `units - (most - 1)` of them fill it. A cost beyond the units counts as those.
+    #[must_use]
+    pub fn with_costs_up_to(self, most: Cost) -> Self {
+        let beyond = (u64::from(most.get()) - 1).min(self.units - 1);
+        if beyond == 0 {
+            return self;
+        }
+        let period = u128::from(self.period) * u128::from(self.units);
+        let period = period.div_ceil(u128::from(self.units - beyond));
+        let period = u64::try_from(period).unwrap_or(u64::MAX);
+        let spread = period - self.period;
+        Self {
+            // A replica that gets the slots of a message one by one, others in between, could never
+            // send it: a lease must be able to hold them all.
+            batch: self.batch.max(beyond + 1),
+            horizon: self.horizon.max((3 * spread).min(HORIZON_MAX)),
+            ..self.with_spread(Duration::from_micros(spread))
+        }
+    }
+
+    /// The same where what a message takes lies up to so far apart: that much later a call may be.
+    #[must_use]
+    pub const fn with_spread(self, spread: Duration) -> Self {
+        let spread = micros(spread);
+        Self {
+            period: self.period + spread,
+            spread,
+            ..self
+        }
+    }
+
+    /// How far apart the first and the last slot of one message may lie.
+    #[must_use]
+    pub const fn spread(&self) -> Duration {
+        Duration::from_micros(self.spread)
     }
 
     /// The units that any window may hold, per second.
     #[must_use]
     pub fn per_second(&self) -> f64 {
-        let window = self.period - self.headroom;
+        let window = self.period - self.headroom - self.spread;
         self.units as f64 / Duration::from_micros(window).as_secs_f64()
     }
 

@@ -26,19 +26,34 @@ pub(super) async fn perform(mut job: Job, slot: Slot, desk: Desk) {
     // The last look: between the pacer's decision and this task's turn the machine may have stood
     // still. A slot that is too late now is lost, never used late. The gate looks once more when
     // the request is written.
-    let leave_by = job.route.door().leave_by(slot.at + desk.late_limit());
+    let leave_by = job.route.door().leave_by(slot.leave_by);
     let Some(leave_by) = leave_by.filter(|leave_by| started <= *leave_by) else {
         desk.meters.slots_missed.increment(1);
-        desk.tell(Inbox::Again(job));
+        desk.again(job);
         return;
     };
     let Some(call) = job.take_call() else {
         job.settle(Verdict::GiveBack);
         return;
     };
-    let under_way = job.route.begin_call();
+    let mut permit = job.permit.take();
+    if let Some(permit) = &mut permit {
+        permit.sent(true);
+    }
+    // Until its verdict is given: a pacer that stops waits for that on another thread.
+    let _under_way = job.route.begin_call();
     let sent = call.send(Gate::new(desk.clock, leave_by)).await;
-    drop(under_way);
+    if let Some(mut permit) = permit {
+        // A call in flight is none any more.
+        match &sent {
+            Ok(judgement) if judgement.maybe_delivered => drop(permit),
+            // What was certainly not sent is offered back.
+            _ => {
+                permit.sent(false);
+                permit.give_back().await;
+            }
+        }
+    }
     let Ok(judgement) = sent else {
         desk.meters.slots_missed.increment(1);
         again(job, &desk, None);

@@ -1,7 +1,6 @@
 //! What calls and intakes share with their pacer: where to report, and what time it is.
 
 use std::ops::Deref;
-use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
@@ -9,14 +8,16 @@ use tokio::sync::{mpsc, oneshot};
 use tracing::{debug, info, warn};
 
 use crate::core::clock::ClockMap;
-use crate::core::keeper::Keeper;
+use crate::core::lane::Lane;
+use crate::core::pacing::Row;
 use crate::core::schedule::{Freeze, Grant};
-use crate::core::time::{Mono, StoreTime, micros};
+use crate::core::time::{Mono, StoreTime};
 use crate::ports::clock::Clock;
-use crate::ports::pace::{PaceStore, PacedLimit};
+use crate::ports::pace::PacedLimit;
 use crate::telemetry::Notice;
 use crate::telemetry::meters::LimitMeters;
 
+use super::PacedRows;
 use super::job::Job;
 use super::pacer::{Stopped, lock};
 use super::standing::InForce;
@@ -36,7 +37,7 @@ pub(super) enum Inbox {
     /// A call of ours was told to wait for so long; the limit is frozen.
     Throttled(Duration),
     /// The store has frozen the limit.
-    Frozen(Freeze),
+    Frozen(Row, Freeze),
     /// Terms of the limit are in force, or another revision of the same.
     InForce(InForce),
     /// Connections to the downstreams are open, or could not be opened.
@@ -55,14 +56,14 @@ pub(super) struct Desk(Arc<Parts>);
 #[derive(Debug)]
 pub(super) struct Parts {
     pub(super) clock: Clock,
-    pub(super) limit: PacedLimit,
-    pub(super) store: Arc<dyn PaceStore>,
+    /// What the lane is called: its paced limit, or its route.
+    pub(super) name: Arc<str>,
+    /// `None`: nothing paces the lane. Changes when other terms come into force.
+    rows: Option<Mutex<PacedRows>>,
     pub(super) meters: Arc<LimitMeters>,
     inbox: mpsc::UnboundedSender<Inbox>,
     /// A copy of the pacer's mapping, renewed with every answer of the store.
     map: Mutex<ClockMap>,
-    /// How late a slot may be used, in microseconds.
-    late_limit: AtomicU64,
 }
 
 impl Deref for Desk {
@@ -76,19 +77,18 @@ impl Deref for Desk {
 impl Desk {
     pub(super) fn new(
         clock: Clock,
-        limit: PacedLimit,
-        store: Arc<dyn PaceStore>,
+        name: Arc<str>,
+        rows: Option<PacedRows>,
         meters: Arc<LimitMeters>,
         inbox: mpsc::UnboundedSender<Inbox>,
     ) -> Self {
         Self(Arc::new(Parts {
             clock,
-            limit,
-            store,
+            name,
+            rows: rows.map(Mutex::new),
             meters,
             inbox,
             map: Mutex::default(),
-            late_limit: AtomicU64::default(),
         }))
     }
 
@@ -96,22 +96,67 @@ impl Desk {
     /// queue by itself.
     pub(super) fn tell(&self, entry: Inbox) {
         if self.inbox.send(entry).is_err() {
-            debug!(limit = %self.limit.name, "the pacer has stopped");
+            debug!(lane = %self.name, "the pacer has stopped");
         }
     }
 
+    /// Puts a message back that was not sent, once it has offered back what it took of budgets.
+    pub(super) fn again(&self, mut job: Job) {
+        let Some(permit) = job.permit.take() else {
+            return self.tell(Inbox::Again(job));
+        };
+        let desk = self.clone();
+        tokio::spawn(async move {
+            permit.give_back().await;
+            desk.tell(Inbox::Again(job));
+        });
+    }
+
     /// Renews what calls and intakes know of the store's clock.
-    pub(super) fn learned(&self, keeper: &Keeper, now: Mono) {
-        *lock(&self.map) = keeper.clock().clone();
-        self.late_limit
-            .store(micros(keeper.late_limit(now)), Ordering::Relaxed);
-        let error = keeper.clock().error(now).unwrap_or_default();
+    pub(super) fn learned(&self, lane: &Lane<Job>, now: Mono) {
+        let Some(clock) = lane.clock() else {
+            return;
+        };
+        *lock(&self.map) = clock.clone();
+        let error = clock.error(now).unwrap_or_default();
         self.meters.clock_error_seconds.set(error.as_secs_f64());
     }
 
-    /// How late a slot may be used.
-    pub(super) fn late_limit(&self) -> Duration {
-        Duration::from_micros(self.late_limit.load(Ordering::Relaxed))
+    /// What the mapping may be wrong by.
+    pub(super) fn clock_error(&self, now: Mono) -> Duration {
+        lock(&self.map).error(now).unwrap_or_default()
+    }
+
+    /// The rows of slots, as the terms in force have them.
+    pub(super) fn rows(&self) -> Option<PacedRows> {
+        self.rows.as_ref().map(|rows| lock(rows).clone())
+    }
+
+    /// Other terms are in force.
+    pub(super) fn adopt(&self, terms: &InForce) {
+        if let Some(rows) = &self.rows {
+            let mut rows = lock(rows);
+            rows.adopt(terms);
+            self.meters.rate.set(rows.per_second());
+        }
+    }
+
+    /// The paced limit that counts the slots of a row.
+    fn limit(&self, row: Row) -> Option<PacedLimit> {
+        lock(self.rows.as_ref()?).limit(row).cloned()
+    }
+
+    /// The row of a limit, if it is one of ours.
+    pub(super) fn row(&self, name: &str) -> Option<Row> {
+        [Row::Main, Row::Reserve]
+            .into_iter()
+            .find(|row| self.limit(*row).is_some_and(|limit| *limit.name == *name))
+    }
+
+    /// The distance of two slots; zero where nothing is paced.
+    pub(super) fn interval(&self) -> Duration {
+        self.limit(Row::Main)
+            .map_or(Duration::ZERO, |limit| limit.pace.interval())
     }
 
     /// The store's time, if it was ever heard.
@@ -129,28 +174,41 @@ impl Desk {
         self.tell(Inbox::Throttled(length));
         self.meters.freezes.increment(1);
         if let Some(more) = FROZEN.event(self.clock.now()) {
-            info!(limit = %self.limit.name, answer, wait = ?length,
-                "the downstream throttles; the limit is frozen for every replica{more}");
+            let of = if self.rows.is_some() {
+                "the limit is frozen for every replica"
+            } else {
+                "this replica pauses"
+            };
+            info!(lane = %self.name, answer, wait = ?length, "the downstream throttles; {of}{more}");
         }
+        let Some(rows) = self.rows() else {
+            return;
+        };
         let desk = self.clone();
         tokio::spawn(async move {
-            match desk.store.freeze(&desk.limit, length).await {
-                Ok(freeze) => desk.tell(Inbox::Frozen(freeze)),
-                Err(error) => {
-                    warn!(limit = %desk.limit.name, %error, "only this replica knows of the freeze");
+            for row in [Row::Main, Row::Reserve] {
+                let Some(limit) = rows.limit(row) else {
+                    continue;
+                };
+                match rows.store.freeze(limit, length).await {
+                    Ok(freeze) => desk.tell(Inbox::Frozen(row, freeze)),
+                    Err(error) => {
+                        warn!(limit = %limit.name, %error, "only this replica knows of the freeze");
+                    }
                 }
             }
         });
     }
 
     /// Offers an unused tail of a lease to the store; it is lost if others have leased since.
-    pub(super) fn give_back(&self, tail: Grant) {
-        let desk = self.clone();
+    pub(super) fn give_back(&self, row: Row, tail: Grant) {
+        let (Some(rows), Some(limit)) = (self.rows(), self.limit(row)) else {
+            return;
+        };
+        let meters = Arc::clone(&self.meters);
         tokio::spawn(async move {
-            if let Ok(true) = desk.store.give_back(&desk.limit, tail).await {
-                desk.meters
-                    .slots_returned
-                    .increment(u64::from(tail.count.get()));
+            if let Ok(true) = rows.store.give_back(&limit, tail).await {
+                meters.slots_returned.increment(u64::from(tail.count.get()));
             }
         });
     }
@@ -170,6 +228,11 @@ impl Intake {
     /// The store's time, if it was ever heard.
     pub(super) fn store_time(&self, now: Mono) -> Option<StoreTime> {
         self.desk.known_store_time(now)
+    }
+
+    /// What that may be wrong by.
+    pub(super) fn clock_error(&self, now: Mono) -> Duration {
+        self.desk.clock_error(now)
     }
 
     /// Hands in messages, each with the time before which it may not be sent.

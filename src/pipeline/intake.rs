@@ -11,14 +11,16 @@ use std::time::Duration;
 use tracing::debug;
 
 use crate::core::outcome::DeadReason;
+use crate::core::ready::Candidate as _;
 use crate::core::time::{Mono, StoreTime};
 use crate::ports::clock::Clock;
 use crate::ports::downstream::Facts;
-use crate::ports::message::{Message, header};
+use crate::ports::message::{HeaderValue, Message, header};
 use crate::ports::queue::{Delivery, Verdict};
 
+use super::booking;
 use super::desk::Intake;
-use super::job::{History, Job, dead, time_header};
+use super::job::{History, Job, dead, invalid, time_header};
 use super::policy::Policy;
 use super::route::Route;
 use crate::settings::types::OnExpired;
@@ -39,9 +41,19 @@ pub(super) async fn run(route: Arc<Route>, intake: Intake, clock: Clock) {
             batch.clear();
             continue;
         };
+        let doubt = intake.clock_error(now);
         let jobs = batch
             .drain(..)
-            .filter_map(|delivery| decode(&route, delivery, now, store_now));
+            .filter_map(|delivery| decode(&route, delivery, now, store_now))
+            .map(|(job, at)| {
+                // Not a moment before its place: it would be denied once more.
+                let doubt = if job.is_booked() {
+                    doubt
+                } else {
+                    Duration::ZERO
+                };
+                (job, at.map(|at| at + doubt))
+            });
         intake.push(jobs.collect());
     }
 }
@@ -78,15 +90,25 @@ fn decode(
         return None;
     }
     let wait = not_before(message).map_or(Duration::ZERO, |at| at.since(store_now));
-    if wait > route.policy.max_hold {
-        let wait = route.policy.opening(store_now + wait).since(store_now);
-        delivery.settle(later(&history, wait, store_now));
+    if let Some(verdict) = too_early(route, message, &history, wait, store_now) {
+        delivery.settle(verdict);
         return None;
     }
     let facts = Facts {
         route: &route.name,
         attempt: history.attempts + 1,
     };
+    let mut wants = match route.counting.labels.of(message, facts) {
+        Ok(label) => route.counting.wants(&label),
+        Err(why) => {
+            debug!(route = %route.name, %why, "a limit cannot count a message");
+            delivery.settle(invalid(route, &history, why.to_string(), store_now));
+            return None;
+        }
+    };
+    if history.had_places {
+        booking::claim_places(message, &mut wants.claims);
+    }
     let call = match route.downstream.prepare(message, facts) {
         Ok(call) => call,
         Err(why) => {
@@ -103,8 +125,34 @@ fn decode(
         }
     };
     let deadline = ends.map(|end| now + end.since(store_now));
-    let job = Job::new(Arc::clone(route), delivery, call, history, deadline);
+    let job = Job::new(Arc::clone(route), delivery, call, history, deadline, wants);
     Some((job, (!wait.is_zero()).then(|| now + wait)))
+}
+
+/// The verdict for a message that came back from the wait ladder before its time, unless it can
+/// wait in memory: back for the rest. It keeps its places.
+fn too_early(
+    route: &Route,
+    message: &Message,
+    history: &History,
+    wait: Duration,
+    now: StoreTime,
+) -> Option<Verdict> {
+    let places = message
+        .headers
+        .get(header::BOOKED)
+        .filter(|_| history.had_places);
+    let hold = route.policy.max_hold;
+    match places {
+        Some(places) if wait > hold.max(booking::NEAR) => {
+            Some(later_booked(history, wait, now, places.clone()))
+        }
+        None if wait > hold => {
+            let wait = route.policy.opening(now + wait).since(now);
+            Some(later(history, wait, now))
+        }
+        _ => None,
+    }
 }
 
 /// The verdict for a message that is too old.
@@ -123,6 +171,26 @@ pub(super) fn later(history: &History, delay: Duration, now: StoreTime) -> Verdi
     let mut headers = history.headers();
     headers.push((header::NOT_BEFORE, time_header(now + delay)));
     Verdict::Later { delay, headers }
+}
+
+/// The same for a message with places in budgets (`booking::written`): it will be back early.
+pub(super) fn later_booked(
+    history: &History,
+    wait: Duration,
+    now: StoreTime,
+    places: HeaderValue,
+) -> Verdict {
+    let history = History {
+        had_places: false,
+        ..*history
+    };
+    let mut headers = history.headers();
+    headers.push((header::NOT_BEFORE, time_header(now + wait)));
+    headers.push((header::BOOKED, places));
+    Verdict::Later {
+        delay: booking::early(wait),
+        headers,
+    }
 }
 
 fn history(message: &Message, now: StoreTime) -> History {
@@ -144,6 +212,7 @@ fn history(message: &Message, now: StoreTime) -> History {
         first_seen: time(header::FIRST_SEEN).unwrap_or(now),
         expires,
         last_status: number(header::LAST_STATUS).and_then(|n| u16::try_from(n).ok()),
+        had_places: booking::has_places(message),
     }
 }
 
@@ -170,7 +239,6 @@ fn deadline(policy: &Policy, message: &Message, history: &History) -> Option<Sto
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::ports::message::HeaderValue;
 
     const NOW: StoreTime = StoreTime::from_micros(1_700_000_000_000_000);
 

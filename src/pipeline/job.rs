@@ -2,14 +2,19 @@
 
 use std::fmt;
 use std::sync::Arc;
+use std::time::Duration;
 
 use crate::core::outcome::DeadReason;
-use crate::core::ready::Candidate;
+use crate::core::rate::Cost;
+use crate::core::ready::{Candidate, Share};
 use crate::core::time::{Mono, StoreTime};
+use crate::ports::budget::{BudgetKey, BudgetLimit, Claim};
 use crate::ports::downstream::{Call, Facts, Undecodable};
 use crate::ports::message::{HeaderValue, header};
 use crate::ports::queue::{Delivery, HeaderPatch, Verdict};
+use crate::settings::types::OnInvalid;
 
+use super::permit::Permit;
 use super::route::{Held, Route};
 
 /// A message that is held: its delivery, the request that was made from it, and its history.
@@ -21,7 +26,22 @@ pub(super) struct Job {
     call: Option<Box<dyn Call>>,
     /// Not to be sent any more from here on.
     deadline: Option<Mono>,
+    wants: Wants,
+    /// What its budgets granted; dropped unsent, it is offered back.
+    pub(super) permit: Option<Permit>,
+    /// The full `concurrency` limit that it was denied by: a call that ends makes room for it.
+    pub(super) waits_for: Option<(Arc<BudgetLimit>, BudgetKey)>,
     _held: Held,
+}
+
+/// What a message takes, and whose it is.
+#[derive(Clone, Debug)]
+pub(super) struct Wants {
+    /// Slots of the paced limit.
+    pub(super) slots: Cost,
+    /// What it wants of budgets; empty if nothing counts it.
+    pub(super) claims: Vec<Claim>,
+    pub(super) share: Share,
 }
 
 /// What a message has been through, as its headers tell it.
@@ -33,10 +53,12 @@ pub(super) struct History {
     /// The end of its AMQP expiration.
     pub(super) expires: Option<StoreTime>,
     pub(super) last_status: Option<u16>,
+    /// It came with places in budgets, which must not be used twice.
+    pub(super) had_places: bool,
 }
 
 impl History {
-    /// The headers that carry it through a wait queue or into the dead-letter queue.
+    /// The headers that carry it, without places in budgets, through a wait queue or into the dead-letter queue.
     pub(super) fn headers(&self) -> HeaderPatch {
         let mut patch = vec![
             (header::ATTEMPTS, HeaderValue::Int(i64::from(self.attempts))),
@@ -48,6 +70,9 @@ impl History {
         if let Some(status) = self.last_status {
             patch.push((header::LAST_STATUS, HeaderValue::Int(i64::from(status))));
         }
+        if self.had_places {
+            patch.push((header::BOOKED, HeaderValue::Text(String::new())));
+        }
         patch
     }
 }
@@ -55,6 +80,14 @@ impl History {
 /// A time of the store as a header.
 pub(super) fn time_header(at: StoreTime) -> HeaderValue {
     HeaderValue::Int(i64::try_from(at.as_micros()).unwrap_or(i64::MAX))
+}
+
+/// The verdict for a message that a limit cannot count.
+pub(super) fn invalid(route: &Route, history: &History, detail: String, now: StoreTime) -> Verdict {
+    match route.policy.on_invalid {
+        OnInvalid::Drop => Verdict::Dropped,
+        OnInvalid::DeadLetter => dead(route, history, DeadReason::Invalid, detail, now),
+    }
 }
 
 /// The verdict that buries a message, with all that a person or a replay needs.
@@ -84,6 +117,7 @@ impl Job {
         call: Box<dyn Call>,
         history: History,
         deadline: Option<Mono>,
+        wants: Wants,
     ) -> Self {
         let held = Held::new(&route);
         Self {
@@ -92,6 +126,9 @@ impl Job {
             history,
             call: Some(call),
             deadline,
+            wants,
+            permit: None,
+            waits_for: None,
             _held: held,
         }
     }
@@ -99,6 +136,23 @@ impl Job {
     /// Takes the request to send it; `None` if it is under way already.
     pub(super) fn take_call(&mut self) -> Option<Box<dyn Call>> {
         self.call.take()
+    }
+
+    /// What it wants of budgets.
+    pub(super) fn claims(&self) -> &[Claim] {
+        &self.wants.claims
+    }
+
+    /// The same, to write down the places that it booked.
+    pub(super) fn claims_mut(&mut self) -> &mut [Claim] {
+        &mut self.wants.claims
+    }
+
+    /// It has no places in budgets any more.
+    pub(super) fn forget_places(&mut self) {
+        for claim in &mut self.wants.claims {
+            claim.held = None;
+        }
     }
 
     /// Makes the request again, for another call after this one.
@@ -115,6 +169,12 @@ impl Job {
         Ok(())
     }
 
+    /// The route's priority and its own.
+    fn priorities(&self) -> [u8; 2] {
+        let message = self.delivery.message().properties.priority;
+        [self.route.policy.priority, message]
+    }
+
     /// Settles it; the message is gone from our hands.
     pub(super) fn settle(self, verdict: Verdict) {
         self.delivery.settle(verdict);
@@ -122,8 +182,32 @@ impl Job {
 }
 
 impl Candidate for Job {
-    fn priority(&self) -> u8 {
-        self.delivery.message().properties.priority
+    fn cost(&self) -> Cost {
+        self.wants.slots
+    }
+
+    fn priority(&self) -> u16 {
+        let [route, message] = self.priorities();
+        u16::from_be_bytes([route, message])
+    }
+
+    fn is_urgent(&self) -> bool {
+        let [route, message] = self.priorities();
+        let urgent = self.route.policy.urgent_from;
+        urgent.is_some_and(|from| route.max(message) >= from)
+    }
+
+    fn share(&self) -> Share {
+        self.wants.share
+    }
+
+    fn headroom(&self) -> Option<Duration> {
+        let headrooms = self.wants.claims.iter();
+        headrooms.map(|claim| claim.limit.rule.headroom()).min()
+    }
+
+    fn is_booked(&self) -> bool {
+        self.wants.claims.iter().any(|claim| claim.held.is_some())
     }
 
     fn deadline(&self) -> Option<Mono> {

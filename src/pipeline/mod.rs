@@ -1,55 +1,109 @@
 //! The path of one message, from the queue to its verdict.
 //!
 //! ```text
-//! receive -> decode -> ready -> pace (slot) -> send -> judge the answer -> settle
-//! `intake`                      `pacer`        `call`  `policy`
+//! receive -> decode -> ready -> admit -> pace (slot) -> send -> judge the answer -> settle
+//! `intake`                    `admission`   `pacer`    `call`  `policy`
 //! ```
 //!
-//! Each route has an intake task on the shared runtime. Each limit has a pacer: a thread with a
+//! Each route has an intake task on the shared runtime. Each paced limit, and each route without
+//! one, has a pacer: a thread with a
 //! runtime of its own that waits for slots and sends the calls, so that neither AMQP traffic nor
 //! decoding can delay a slot. Messages and verdicts travel through channels whose content is
 //! bounded by the prefetch. The pipeline knows the traits of `ports`, never a backend.
 
+mod admission;
 mod alarm;
+mod booking;
 mod call;
 mod desk;
 mod door;
 mod intake;
 mod job;
 mod pacer;
+mod permit;
 mod policy;
 mod route;
 mod standing;
 mod tap;
 
+use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::time::Duration;
 
-use tokio::sync::Notify;
+use tokio::sync::{Notify, mpsc};
 use tokio::task::JoinSet;
-use tokio_util::task::AbortOnDropHandle;
 
 pub use policy::Policy;
-pub use route::{Route, RouteSpec};
+pub use route::{Counted, Counting, Route, RouteSpec};
 pub use standing::{Read, StandingSpec, Written};
 
-use crate::core::keeper::Phase;
+use crate::core::keeper::{Keeper, Phase};
+use crate::core::lane::Lane;
+use crate::core::pacing::{Pacing, Row};
+use crate::core::petitions::Petitions;
+use crate::ports::budget::{BudgetStore, HEARTBEAT, Lost};
 use crate::ports::clock::Clock;
 use crate::ports::pace::{PaceStore, PacedLimit};
 use crate::ports::queue::Leftover;
 use crate::telemetry::health::Health;
-use crate::telemetry::meters::{LimitMeters, StandingMeters};
+use crate::telemetry::meters::{BudgetMeters, LaneMeters, StandingMeters};
+use admission::Counters;
+use job::Job;
 use pacer::{Pacer, PacerHandle};
-use standing::Watch;
+use permit::{Clerk, Tickets};
+use standing::{InForce, Watch};
 
-/// One limit and the routes that send under it.
+/// Routes that take the same slots.
 #[derive(Debug)]
 pub struct LaneSpec {
-    pub limit: PacedLimit,
-    pub store: Arc<dyn PaceStore>,
-    /// `None`: nobody can change the limit while it runs.
+    /// The paced limit's name, or another one for a route without one.
+    pub name: Arc<str>,
+    /// `None`: slots are always due.
+    pub rows: Option<PacedRows>,
+    /// `None`: nobody can change the paced limit while it runs, or there is none.
     pub standing: Option<StandingSpec>,
+    pub budgets: Budgets,
     pub routes: Vec<RouteSpec>,
+}
+
+/// The rows of slots of a paced limit.
+#[derive(Clone, Debug)]
+pub struct PacedRows {
+    pub main: PacedLimit,
+    /// Slots that only urgent messages may take.
+    pub reserve: Option<PacedLimit>,
+    pub store: Arc<dyn PaceStore>,
+}
+
+impl PacedRows {
+    fn limit(&self, row: Row) -> Option<&PacedLimit> {
+        match row {
+            Row::Main => Some(&self.main),
+            Row::Reserve => self.reserve.as_ref(),
+        }
+    }
+
+    /// Other terms are in force.
+    fn adopt(&mut self, terms: &InForce) {
+        let rows = std::iter::once(&mut self.main).chain(&mut self.reserve);
+        for (row, pace) in rows.zip(&terms.paces) {
+            row.pace = *pace;
+            row.known = terms.revision;
+        }
+    }
+
+    fn per_second(&self) -> f64 {
+        let reserve = self.reserve.as_ref().map_or(0.0, |r| r.pace.per_second());
+        self.main.pace.per_second() + reserve
+    }
+}
+
+/// What asking budgets takes. A lane without a paced limit has the store's time from there too.
+#[derive(Clone, Debug)]
+pub struct Budgets {
+    pub store: Arc<dyn BudgetStore>,
+    /// How often calls under way are renewed in `concurrency` limits: a third of the shortest lease.
+    pub renew_every: Duration,
 }
 
 /// A pacer thread that could not be started.
@@ -74,6 +128,8 @@ pub struct Remains {
 
 /// How long the verdicts may take to become safe after the last call has ended.
 const CLOSE_BOUND: Duration = Duration::from_secs(5);
+/// How long refunds and releases may take at the end.
+const CLERKS_BOUND: Duration = Duration::from_secs(1);
 
 /// A running pipeline.
 #[derive(Debug)]
@@ -81,8 +137,10 @@ pub struct Pipeline {
     pacers: Vec<PacerHandle>,
     routes: Vec<Arc<Route>>,
     intakes: JoinSet<()>,
-    /// They end with the pipeline.
-    _watches: Vec<AbortOnDropHandle<()>>,
+    clerks: JoinSet<()>,
+    /// Those that keep us at what is in force; they end with the pipeline.
+    watches: JoinSet<()>,
+    tickets: Arc<Tickets>,
 }
 
 impl Pipeline {
@@ -100,30 +158,33 @@ impl Pipeline {
             pacers: Vec::new(),
             routes: Vec::new(),
             intakes: JoinSet::new(),
-            _watches: Vec::new(),
+            clerks: JoinSet::new(),
+            watches: JoinSet::new(),
+            tickets: Arc::new(Tickets::new(rand::random())),
         };
         for LaneSpec {
-            limit,
-            store,
+            name,
+            rows,
             standing,
+            budgets,
             routes,
         } in lanes
         {
-            let name = limit.name.clone();
-            let meters = Arc::new(LimitMeters::new(&name));
             let routes: Vec<_> = routes
                 .into_iter()
                 .map(|spec| Arc::new(Route::new(spec)))
                 .collect();
+            let lane = lane(rows.as_ref(), &routes, phase);
+            let counters = pipeline.counters(&name, budgets, &routes, clock);
+            let named = (Arc::clone(&name), rows);
             let outdated = Arc::new(Notify::new());
             let pacer = Pacer::start(
-                limit,
+                lane,
+                named,
+                counters,
                 Arc::clone(&outdated),
-                store,
-                meters,
                 routes.clone(),
                 clock,
-                phase,
                 health,
             )
             .map_err(|source| StartError {
@@ -138,8 +199,7 @@ impl Pipeline {
                     phase,
                     outdated,
                 };
-                let task = tokio::spawn(watch.run(pacer.adopter()));
-                pipeline._watches.push(AbortOnDropHandle::new(task));
+                pipeline.watches.spawn(watch.run(pacer.adopter()));
             }
             for route in routes {
                 pipeline
@@ -150,6 +210,41 @@ impl Pipeline {
             pipeline.pacers.push(pacer);
         }
         Ok(pipeline)
+    }
+
+    /// What asking a lane's budgets takes; its clerk starts to work.
+    fn counters(
+        &mut self,
+        lane: &str,
+        budgets: Budgets,
+        routes: &[Arc<Route>],
+        clock: Clock,
+    ) -> Counters {
+        let limits = || routes.iter().flat_map(|route| route.counting.budgets());
+        let closes = limits().any(|limit| limit.lost == Lost::Closed);
+        let meters: BTreeMap<_, _> = limits()
+            .map(|limit| (Arc::clone(&limit.name), BudgetMeters::new(&limit.name)))
+            .collect();
+        let meters = Arc::new(meters);
+        let store = budgets.store;
+        let (free, freed) = mpsc::unbounded_channel();
+        let (clerk, work) = Clerk::new(
+            Arc::clone(&store),
+            Arc::clone(&meters),
+            budgets.renew_every,
+            clock,
+            free,
+        );
+        self.clerks.spawn(work);
+        Counters {
+            store,
+            tickets: Arc::clone(&self.tickets),
+            clerk,
+            freed,
+            closes,
+            lane_meters: LaneMeters::new(lane),
+            meters,
+        }
     }
 
     /// Waits until no route can deliver anything any more (an embedded queue is empty).
@@ -182,6 +277,28 @@ impl Pipeline {
             remains.unsettled += unsettled;
         }
         self.intakes.shutdown().await;
+        // Nobody can tell them anything any more; what they were told they still pass on.
+        let clerks = async { while self.clerks.join_next().await.is_some() {} };
+        if tokio::time::timeout(CLERKS_BOUND, clerks).await.is_err() {
+            self.clerks.shutdown().await;
+        }
         remains
     }
+}
+
+/// A lane for these rows that asks budgets if a route's messages are counted in some, or if it
+/// has no other way to know the time.
+fn lane(rows: Option<&PacedRows>, routes: &[Arc<Route>], phase: Phase) -> Lane<Job> {
+    let headrooms = routes.iter().flat_map(|route| route.counting.budgets());
+    let headroom = headrooms.map(|limit| limit.rule.headroom()).min();
+    let pacing = match rows {
+        Some(rows) => {
+            let keeper = |limit: &PacedLimit| Keeper::new(limit.pace, phase);
+            Pacing::with_reserve(keeper(&rows.main), rows.reserve.as_ref().map(keeper))
+        }
+        None => Pacing::free(),
+    };
+    let petitions = (headroom.is_some() || rows.is_none())
+        .then(|| Petitions::new(headroom.unwrap_or_default(), HEARTBEAT, phase));
+    Lane::with(pacing, petitions)
 }

@@ -12,25 +12,32 @@ use std::sync::{Arc, Mutex, PoisonError};
 use std::task::Poll;
 use std::time::Duration;
 
+use futures::StreamExt as _;
 use futures::future::BoxFuture;
+use futures::stream::FuturesUnordered;
 use tokio::sync::{Notify, broadcast, mpsc, oneshot};
 use tracing::{debug, error, info, warn};
 
-use crate::core::keeper::{Keeper, Outlook, Phase, Tally, Wait};
+use crate::core::clock::ClockMap;
+use crate::core::keeper::{Outlook, Tally, Wait};
 use crate::core::lane::{Lane, Step};
-use crate::core::schedule::Answer;
+use crate::core::pacing::Row;
+use crate::core::schedule::{Answer, Ask};
 use crate::core::time::Mono;
 use crate::ports::clock::Clock;
-use crate::ports::pace::{Notice, PaceStore, PacedLimit, StoreError};
+use crate::ports::pace::{Notice, StoreError};
 use crate::telemetry::health::{Health, Heartbeat};
 use crate::telemetry::meters::LimitMeters;
 
+use super::PacedRows;
+use super::admission::{Admission, Counters, Happened, Heard};
 use super::alarm::Alarm;
 use super::call;
 use super::desk::{Desk, Inbox, Intake};
 use super::door::Doors;
 use super::intake::expire;
 use super::job::Job;
+use super::permit::Call;
 use super::route::Route;
 use super::standing::InForce;
 use super::tap::Taps;
@@ -90,23 +97,24 @@ struct Stopping {
     given_back: u64,
 }
 
-type Asking = BoxFuture<'static, (Mono, Result<Answer, StoreError>)>;
+type Asking = BoxFuture<'static, (Row, Mono, Result<Answer, StoreError>)>;
 
 pub(super) struct Pacer {
     lane: Lane<Job>,
     desk: Desk,
-    limit: PacedLimit,
-    /// Is told when other terms are in force than the lane knows.
-    outdated: Arc<Notify>,
     routes: Vec<Arc<Route>>,
     taps: Taps,
     doors: Doors,
     inbox: mpsc::UnboundedReceiver<Inbox>,
-    notices: broadcast::Receiver<Notice>,
-    notices_ended: bool,
-    asking: Option<Asking>,
+    /// `None`: there is nobody to hear from.
+    notices: Option<broadcast::Receiver<Notice>>,
+    /// At most one for each row.
+    asking: FuturesUnordered<Asking>,
+    admission: Admission,
     alarm: Alarm,
     heartbeat: Heartbeat,
+    /// Is told when other terms are in force than the lane knows.
+    outdated: Arc<Notify>,
     counted: Tally,
     swept: Mono,
     warming: bool,
@@ -116,18 +124,17 @@ pub(super) struct Pacer {
 impl Pacer {
     /// Starts the thread.
     pub(super) fn start(
-        limit: PacedLimit,
+        lane: Lane<Job>,
+        (name, rows): (Arc<str>, Option<PacedRows>),
+        counters: Counters,
         outdated: Arc<Notify>,
-        store: Arc<dyn PaceStore>,
-        meters: Arc<LimitMeters>,
         routes: Vec<Arc<Route>>,
         clock: Clock,
-        phase: Phase,
         health: &Health,
     ) -> io::Result<PacerHandle> {
         let runtime = tokio::runtime::Builder::new_multi_thread()
             .worker_threads(1)
-            .thread_name(format!("pacer {}", limit.name))
+            .thread_name(format!("pacer {name}"))
             // Best effort: only a privileged process may. On Linux this is about the calling thread.
             .on_thread_start(|| {
                 rustix::process::setpriority_process(None, URGENT).ok();
@@ -138,29 +145,33 @@ impl Pacer {
             let _inside = runtime.enter();
             Alarm::new(clock)?
         };
-        meters.rate.set(limit.pace.per_second());
+        let meters = Arc::new(LimitMeters::new(&name));
+        meters
+            .rate
+            .set(rows.as_ref().map_or(0.0, PacedRows::per_second));
         let (sender, inbox) = mpsc::unbounded_channel();
-        let desk = Desk::new(clock, limit.clone(), Arc::clone(&store), meters, sender);
+        let notices = rows.as_ref().map(|rows| rows.store.notices());
+        let heartbeat = health.lane(&format!("limit {name}"));
+        let thread = format!("pacer {name}");
+        let desk = Desk::new(clock, name, rows, meters, sender);
         let pacer = Self {
-            lane: Lane::new(Keeper::new(limit.pace, phase)),
+            lane,
             desk: desk.clone(),
             taps: Taps::new(routes.clone()),
             doors: Doors::new(&routes),
             routes,
             inbox,
-            notices: store.notices(),
-            notices_ended: false,
-            asking: None,
+            notices,
+            asking: FuturesUnordered::new(),
+            admission: Admission::new(counters),
             alarm,
-            heartbeat: health.lane(&format!("limit {}", limit.name)),
+            heartbeat,
+            outdated,
             counted: Tally::default(),
             swept: clock.now(),
             warming: true,
             stopping: None,
-            outdated,
-            limit,
         };
-        let thread = format!("pacer {}", pacer.limit.name);
         std::thread::Builder::new().name(thread).spawn(move || {
             match runtime.block_on(runtime.spawn(pacer.run())) {
                 Ok(Ok(heartbeat)) => heartbeat.end(),
@@ -191,7 +202,12 @@ impl Pacer {
                 }
                 // Its session is gone: the broker delivers it again, to whoever consumes then.
                 Step::Stale(job) => drop(job),
-                Step::Ask(ask) => self.ask(ask, now),
+                Step::Ask(row, ask) => self.ask(row, ask, now),
+                Step::Petition(jobs) => {
+                    let predicted = self.lane.clock().and_then(|clock| clock.to_store(now));
+                    self.admission.ask(jobs, predicted, now);
+                }
+                Step::Lapsed(job) => self.desk.again(job),
                 Step::Wait(until) => {
                     let review = self.review(now);
                     if self.finished(now) {
@@ -219,17 +235,24 @@ impl Pacer {
         });
     }
 
-    fn ask(&mut self, ask: crate::core::schedule::Ask, sent: Mono) {
-        let (store, limit) = (Arc::clone(&self.desk.store), self.limit.clone());
-        self.asking = Some(Box::pin(
-            async move { (sent, store.lease(&limit, ask).await) },
-        ));
+    fn ask(&mut self, row: Row, ask: Ask, sent: Mono) {
+        let Some(rows) = self.desk.rows() else {
+            return;
+        };
+        let asking = async move {
+            let answer = match rows.limit(row) {
+                Some(limit) => rows.store.lease(limit, ask).await,
+                None => return std::future::pending().await,
+            };
+            (row, sent, answer)
+        };
+        self.asking.push(Box::pin(asking));
     }
 
     async fn wait(&mut self, until: Mono) -> io::Result<()> {
-        let asking = async {
-            match &mut self.asking {
-                Some(asking) => asking.await,
+        let notice = async {
+            match &mut self.notices {
+                Some(notices) => notices.recv().await,
                 None => std::future::pending().await,
             }
         };
@@ -237,28 +260,56 @@ impl Pacer {
         tokio::select! {
             biased;
             rung = self.alarm.until(until) => rung?,
-            (sent, answer) = asking => {
-                self.asking = None;
-                self.answered(sent, answer);
+            Some((row, sent, answer)) = self.asking.next(), if !self.asking.is_empty() => {
+                self.answered(row, sent, answer);
             }
+            happened = self.admission.next() => match happened {
+                Happened::Heard(heard) => self.ruled(heard),
+                Happened::Freed(calls) => self.freed(&calls),
+            },
             _ = self.inbox.recv_many(&mut batch, INBOX_BATCH) => {
                 for entry in batch {
                     self.take_in(entry);
                 }
             }
-            notice = self.notices.recv(), if !self.notices_ended => match notice {
-                Ok(Notice::Frozen { limit, freeze }) if limit == self.limit.name => {
-                    self.lane.frozen(&freeze, self.desk.clock.now());
+            notice = notice => match notice {
+                Ok(Notice::Frozen { limit, freeze }) => {
+                    if let Some(row) = self.desk.row(&limit) {
+                        self.lane.frozen(row, &freeze, self.desk.clock.now());
+                    }
                 }
                 // Of changes the limit's own task hears, and says what is in force now.
-                Ok(Notice::Frozen { .. } | Notice::Changed { .. }) | Err(broadcast::error::RecvError::Lagged(_)) => {}
-                Err(broadcast::error::RecvError::Closed) => self.notices_ended = true,
+                Ok(Notice::Changed { .. }) | Err(broadcast::error::RecvError::Lagged(_)) => {}
+                Err(broadcast::error::RecvError::Closed) => self.notices = None,
             },
         }
         Ok(())
     }
 
-    fn answered(&mut self, sent: Mono, answer: Result<Answer, StoreError>) {
+    /// Each call that ended makes room for a message that was denied by the same limit.
+    fn freed(&mut self, calls: &[Call]) {
+        for (limit, key, _) in calls {
+            let waits = |job: &Job| {
+                let waits_for = job.waits_for.as_ref();
+                waits_for.is_some_and(|(full, of)| full.name == limit.name && of == key)
+            };
+            self.lane.wake(waits);
+        }
+    }
+
+    fn ruled(&mut self, heard: Heard) {
+        let stopping = self.stopping.is_some();
+        let given_back = self
+            .admission
+            .ruled(heard, &mut self.lane, &self.desk, stopping);
+        if let Some(stopping) = &mut self.stopping {
+            stopping.given_back += given_back;
+            // What could not be asked for is back in the lane.
+            stopping.given_back += self.lane.extract(|_| true).len() as u64;
+        }
+    }
+
+    fn answered(&mut self, row: Row, sent: Mono, answer: Result<Answer, StoreError>) {
         let now = self.desk.clock.now();
         let meters = &self.desk.meters;
         meters.ask_seconds.record(now.since(sent).as_secs_f64());
@@ -267,27 +318,27 @@ impl Pacer {
                 if answer.guarded {
                     self.tell_guarded();
                 }
-                let denied = self.lane.keeper().tally().denied;
-                self.lane.answered(&answer, now);
-                let denied = self.lane.keeper().tally().denied > denied;
+                let denied = self.lane.tally().denied;
+                self.lane.answered(row, &answer, now);
+                let denied = self.lane.tally().denied > denied;
                 meters.asks(if denied { "denied" } else { "granted" });
-                self.desk.learned(self.lane.keeper(), now);
-                if self.lane.keeper().is_outdated() {
+                self.desk.learned(&self.lane, now);
+                if self.lane.is_outdated() {
                     self.outdated.notify_one();
                 }
             }
             Err(error) => {
                 meters.asks("failed");
-                debug!(limit = %self.limit.name, %error, "no lease");
-                self.lane.failed(now);
+                debug!(limit = %self.desk.name, %error, "no lease");
+                self.lane.failed(row, now);
             }
         }
     }
 
     /// At the start a schedule that is not there yet is nothing to worry about.
     fn tell_guarded(&self) {
-        let limit = &self.limit.name;
-        if self.lane.keeper().clock().is_known() {
+        let limit = &self.desk.name;
+        if self.lane.clock().is_some_and(ClockMap::is_known) {
             warn!(%limit, "the schedule was lost, or its clock stepped: starting it again behind its guard");
         } else {
             info!(%limit, "no schedule yet: starting one behind its guard");
@@ -301,13 +352,17 @@ impl Pacer {
                     self.hold(job, at);
                 }
             }
-            // In its old place, unless the pacer stops.
-            Inbox::Again(job) if self.stopping.is_none() => self.lane.push_front(job),
-            Inbox::Again(job) => self.hold(job, None),
+            Inbox::Again(job) => self.again(job),
             Inbox::Parked(job, at) => self.hold(job, Some(at)),
             Inbox::Throttled(length) => self.lane.frozen_for(length, self.desk.clock.now()),
-            Inbox::Frozen(freeze) => self.lane.frozen(&freeze, self.desk.clock.now()),
-            Inbox::InForce(terms) => self.adopt(&terms),
+            Inbox::Frozen(row, freeze) => {
+                self.lane.frozen(row, &freeze, self.desk.clock.now());
+            }
+            Inbox::InForce(terms) => {
+                self.desk.adopt(&terms);
+                let now = self.desk.clock.now();
+                self.lane.retime(&terms.paces, terms.revision, now);
+            }
             Inbox::Warmed => self.warming = false,
             Inbox::Stop { deadline, done } => {
                 self.taps.close_all();
@@ -315,8 +370,8 @@ impl Pacer {
                 let given_back = held.len() as u64;
                 // Dropped without a verdict, they go back to their queue.
                 drop(held);
-                if let Some(tail) = self.lane.surrender() {
-                    self.desk.give_back(tail);
+                for (row, tail) in self.lane.surrender() {
+                    self.desk.give_back(row, tail);
                 }
                 self.stopping = Some(Stopping {
                     deadline,
@@ -327,15 +382,13 @@ impl Pacer {
         }
     }
 
-    fn adopt(&mut self, terms: &InForce) {
-        let Some(&pace) = terms.paces.first() else {
-            return;
-        };
-        self.limit.pace = pace;
-        self.limit.known = terms.revision;
-        self.desk.meters.rate.set(pace.per_second());
-        self.lane
-            .retime(pace, terms.revision, self.desk.clock.now());
+    /// Back to its old place, unless the pacer stops or its route is closed.
+    fn again(&mut self, job: Job) {
+        if self.stopping.is_none() && job.route.door().opening().is_none() {
+            self.lane.push_front(job);
+        } else {
+            self.hold(job, None);
+        }
     }
 
     fn hold(&mut self, job: Job, at: Option<Mono>) {
@@ -353,7 +406,7 @@ impl Pacer {
     /// Taps, overdue messages and gauges. Answers when it wants to be called next.
     fn review(&mut self, now: Mono) -> Mono {
         self.heartbeat.beat(now);
-        let outlook = self.lane.outlook(now);
+        let outlook = self.lane.outlook(now, false);
         let frozen = matches!(outlook, Outlook::Until(_, Wait::Frozen));
         self.desk.meters.frozen.set(f64::from(u8::from(frozen)));
         let mut next = now + ROUND;
@@ -361,7 +414,7 @@ impl Pacer {
             next = next.min(turn);
         }
         if self.stopping.is_none() && !self.warming {
-            next = next.min(self.taps.review(&mut self.lane, outlook, &self.desk, now));
+            next = next.min(self.taps.review(&mut self.lane, &self.desk, now));
         }
         if now.since(self.swept) >= ROUND * 2 {
             self.swept = now;
@@ -375,7 +428,7 @@ impl Pacer {
     }
 
     fn count(&mut self) {
-        let (tally, counted) = (self.lane.keeper().tally(), self.counted);
+        let (tally, counted) = (self.lane.tally(), self.counted);
         if tally == counted {
             return;
         }

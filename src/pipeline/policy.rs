@@ -7,7 +7,7 @@ use crate::core::hours::OpeningHours;
 use crate::core::outcome::{DeadReason, Outcome};
 use crate::core::retry::Backoff;
 use crate::core::time::StoreTime;
-use crate::settings::types::{OnDenied, OnExpired};
+use crate::settings::types::{OnDenied, OnExpired, OnInvalid};
 
 /// A route's choices.
 #[derive(Clone, Debug)]
@@ -17,6 +17,15 @@ pub struct Policy {
     pub on_denied: OnDenied,
     pub max_age: Option<Duration>,
     pub on_expired: OnExpired,
+    pub on_invalid: OnInvalid,
+    /// Goes before the messages' own priorities.
+    pub priority: u8,
+    /// Messages whose own priority or whose route's is this or higher may take from the reserve.
+    pub urgent_from: Option<u8>,
+    /// How many messages are held at most.
+    pub prefetch: u16,
+    /// Write how the limit stood into the headers of a message that it denied.
+    pub denied_headers: bool,
     /// Bytes.
     pub max_body: u64,
     /// Calls that may fail before a message is dead.
@@ -76,6 +85,11 @@ mod tests {
             on_denied: OnDenied::Hold,
             max_age: None,
             on_expired: OnExpired::DeadLetter,
+            on_invalid: OnInvalid::DeadLetter,
+            priority: 0,
+            urgent_from: None,
+            prefetch: 100,
+            denied_headers: false,
             max_body: 1024,
             max_attempts: 3,
             retry: Backoff {

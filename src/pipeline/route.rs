@@ -1,15 +1,23 @@
 //! A route at run time: what its messages pass through, and what is measured about it.
 
+use std::collections::BTreeMap;
 use std::fmt;
+use std::hash::{DefaultHasher, Hash as _, Hasher as _};
+use std::num::NonZeroU16;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex};
 
+use crate::core::rate::Cost;
+use crate::core::ready::Share;
 use crate::core::time::Mono;
+use crate::ports::budget::{BudgetKey, BudgetLimit, Claim};
 use crate::ports::downstream::Downstream;
+use crate::ports::label::{Label, Labels};
 use crate::ports::queue::Subscription;
 use crate::telemetry::meters::RouteMeters;
 
 use super::door::Door;
+use super::job::Wants;
 use super::pacer::lock;
 use super::policy::Policy;
 
@@ -20,9 +28,71 @@ pub struct RouteSpec {
     /// The work queue's name, for the headers of dead letters.
     pub queue: Arc<str>,
     pub policy: Policy,
+    /// What its limits need to know of a message.
+    pub counting: Counting,
     pub downstream: Arc<dyn Downstream>,
     pub subscription: Arc<dyn Subscription>,
     pub meters: Arc<RouteMeters>,
+}
+
+/// How the limits of a route count its messages.
+#[derive(Debug)]
+pub struct Counting {
+    /// Labels messages for `limits`, in their order.
+    pub labels: Arc<dyn Labels>,
+    pub limits: Vec<Counted>,
+    /// Whose budget a text names; no text: the one that is for all.
+    pub key_of: fn(Option<&str>) -> BudgetKey,
+    /// Weights of tenants; one for all others.
+    pub weights: BTreeMap<String, NonZeroU16>,
+}
+
+/// A limit that counts a message.
+#[derive(Clone, Debug)]
+pub enum Counted {
+    /// By slots.
+    Paced,
+    Budget(Arc<BudgetLimit>),
+}
+
+impl Counting {
+    /// What a message takes.
+    pub(super) fn wants(&self, label: &Label) -> Wants {
+        let mut wants = Wants {
+            slots: Cost::ONE,
+            claims: Vec::new(),
+            share: Share::default(),
+        };
+        for (charge, limit) in label.charges.iter().zip(&self.limits) {
+            match limit {
+                Counted::Paced => wants.slots = charge.cost,
+                Counted::Budget(limit) => wants.claims.push(Claim {
+                    limit: Arc::clone(limit),
+                    key: (self.key_of)(charge.key.as_deref()),
+                    cost: charge.cost,
+                    held: None,
+                }),
+            }
+        }
+        if let Some(tenant) = label.tenant.as_deref() {
+            let mut hasher = DefaultHasher::new();
+            tenant.hash(&mut hasher);
+            let weight = self.weights.get(tenant).copied();
+            wants.share = Share {
+                tenant: hasher.finish(),
+                weight: weight.unwrap_or(NonZeroU16::MIN).into(),
+            };
+        }
+        wants
+    }
+
+    /// The limits that are counted in budgets.
+    pub(super) fn budgets(&self) -> impl Iterator<Item = &Arc<BudgetLimit>> {
+        self.limits.iter().filter_map(|limit| match limit {
+            Counted::Paced => None,
+            Counted::Budget(limit) => Some(limit),
+        })
+    }
 }
 
 /// A route that messages refer to.
@@ -30,6 +100,7 @@ pub struct Route {
     pub(super) name: Arc<str>,
     pub(super) queue: Arc<str>,
     pub(super) policy: Policy,
+    pub(super) counting: Counting,
     pub(super) downstream: Arc<dyn Downstream>,
     pub(super) subscription: Arc<dyn Subscription>,
     pub(super) meters: Arc<RouteMeters>,
@@ -43,6 +114,7 @@ impl Route {
             name,
             queue,
             policy,
+            counting,
             downstream,
             subscription,
             meters,
@@ -59,6 +131,7 @@ impl Route {
             name,
             queue,
             policy,
+            counting,
             downstream,
             subscription,
             meters,
@@ -74,6 +147,11 @@ impl Route {
     /// Opens or closes it; answers what it was.
     pub(super) fn turn_door(&self, door: Door) -> Door {
         std::mem::replace(&mut *lock(&self.door), door)
+    }
+
+    /// Whether its messages are counted in budgets.
+    pub(super) fn has_claims(&self) -> bool {
+        self.counting.budgets().next().is_some()
     }
 
     /// Counts a call that was started, until the guard is dropped.

@@ -62,13 +62,7 @@ impl Taps {
 
     /// Opens and closes as the outlook says, and deals with messages that are denied. Answers when
     /// to look again.
-    pub(super) fn review(
-        &mut self,
-        lane: &mut Lane<Job>,
-        outlook: Outlook,
-        desk: &Desk,
-        now: Mono,
-    ) -> Mono {
+    pub(super) fn review(&mut self, lane: &mut Lane<Job>, desk: &Desk, now: Mono) -> Mono {
         let mut next = now + Duration::from_secs(3600);
         for (route, tap) in &mut self.taps {
             if let Some(opening) = route.door().opening()
@@ -78,6 +72,7 @@ impl Taps {
                 continue;
             }
             let max_hold = route.policy.max_hold;
+            let outlook = lane.outlook(now, route.has_claims());
             let blocked = blocked(outlook, max_hold, now);
             let was = *tap;
             // Once closed, it opens a little later than it closed, so that it does not flutter.
@@ -144,11 +139,11 @@ impl Taps {
             }
         }
         if given_back > 0 {
-            warn!(limit = %desk.limit.name, given_back,
+            warn!(lane = %desk.name, given_back,
                 "held for half of the broker's ack timeout; given back to the queue");
         }
         if overnights > 0 {
-            info!(limit = %desk.limit.name, given_back = overnights,
+            info!(lane = %desk.name, given_back = overnights,
                 "closed for longer than a message may be held; given back to the queue");
         }
     }
@@ -201,17 +196,14 @@ fn deny(lane: &mut Lane<Job>, route: &Arc<Route>, wait: Duration, desk: &Desk, n
     }
     debug!(route = %route.name, messages = denied.len(), ?wait, "denied");
     let store_now = desk.store_time(now);
-    let interval = desk.limit.pace.interval();
+    let interval = desk.interval();
     for (place, job) in (0_u32..).zip(denied) {
         job.route.meters.denials.increment(1);
         let verdict = match route.policy.on_denied {
             // Each at its own time, so that they do not come back as a herd.
             OnDenied::Delay => later(&job.history, wait + interval * place, store_now),
             OnDenied::DeadLetter => {
-                let detail = format!(
-                    "the limit `{}` would let it pass in {wait:?}",
-                    desk.limit.name
-                );
+                let detail = format!("the limit `{}` would let it pass in {wait:?}", desk.name);
                 dead(route, &job.history, DeadReason::Denied, detail, store_now)
             }
             OnDenied::Hold | OnDenied::Nack => Verdict::GiveBack,

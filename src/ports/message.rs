@@ -18,6 +18,16 @@ pub mod header {
     /// The end of the message's AMQP expiration on the store's clock (microseconds). Kept here
     /// because a wait queue must not expire the message.
     pub const EXPIRES: &str = "x-sluiced-expires";
+    /// Its places in budgets, as `limit@microseconds#epoch`, with commas in between. Empty: none.
+    pub const BOOKED: &str = "x-sluiced-booked";
+    /// The limit that denied it last, if the route writes `denied_headers`; the others say more.
+    pub const LIMIT: &str = "x-sluiced-limit";
+    /// Units that the limit had left then.
+    pub const REMAINING: &str = "x-sluiced-remaining";
+    /// How long until it fits, from then (microseconds).
+    pub const RETRY_AFTER: &str = "x-sluiced-retry-after";
+    /// How long until the limit is whole again, from then (microseconds).
+    pub const RESET_AFTER: &str = "x-sluiced-reset-after";
     /// Why it is dead: a `DeadReason` label.
     pub const REASON: &str = "x-sluiced-reason";
     /// What went wrong, for a person to read.

@@ -17,9 +17,9 @@ pub(super) struct Parcel {
 }
 
 impl Candidate for Parcel {
-    fn priority(&self) -> u8 {
+    fn priority(&self) -> u16 {
         // Some are more urgent than others.
-        u8::from(self.id.is_multiple_of(16))
+        u16::from(self.id.is_multiple_of(16))
     }
 }
 

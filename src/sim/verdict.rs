@@ -3,6 +3,8 @@
 use std::fmt;
 use std::time::Duration;
 
+use crate::core::keeper::Keeper;
+use crate::core::pacing::Row;
 use crate::core::schedule::{Answer, Ask, Pace};
 use crate::core::time::{Mono, StoreTime, micros};
 use crate::core::window::Tally;
@@ -254,7 +256,7 @@ impl Judge {
 
     /// A replica is gone, or the run has ended.
     pub(super) fn gone(&mut self, replica: &Replica) {
-        let tally = replica.lane.keeper().tally();
+        let tally = replica.lane.tally();
         self.missed += tally.missed;
         self.burnt += tally.burnt;
         self.guarded += tally.guarded;
@@ -262,7 +264,7 @@ impl Judge {
 
     pub(super) fn crashed(&mut self, replica: &Replica) {
         self.crashes += 1;
-        self.crashed_with += replica.lane.keeper().leased();
+        self.crashed_with += replica.lane.keeper(Row::Main).map_or(0, Keeper::leased);
         self.gone(replica);
     }
 

@@ -9,6 +9,7 @@ use std::time::Duration;
 
 use crate::core::keeper::{Outlook, Slot};
 use crate::core::lane::Step;
+use crate::core::pacing::Row;
 use crate::core::schedule::{Answer, Ask, Freeze, Grant, Pace};
 use crate::core::time::{Mono, micros};
 
@@ -269,14 +270,14 @@ impl<'a> World<'a> {
                 self.judge.heard(self.t - sent);
                 let trip = Duration::from_micros(self.t - sent);
                 self.trace.note(self.t, replica.id, What::Heard { trip });
-                replica.lane.answered(&answer, mono);
+                replica.lane.answered(Row::Main, &answer, mono);
             }
             Event::AskFailed { id } if replica.asking == Some(id) => {
                 replica.asking = None;
                 replica.turn = None;
                 self.judge.failed();
                 self.trace.note(self.t, replica.id, What::AskFailed);
-                replica.lane.failed(mono);
+                replica.lane.failed(Row::Main, mono);
             }
             Event::Call { parcel, slot } => self.last_look(replica, parcel, slot, mono),
             Event::Settle { parcel } => {
@@ -298,7 +299,7 @@ impl<'a> World<'a> {
             }
             Event::Frozen(freeze) => {
                 replica.turn = None;
-                replica.lane.frozen(&freeze, mono);
+                replica.lane.frozen(Row::Main, &freeze, mono);
             }
             _ => {}
         }
@@ -328,7 +329,9 @@ impl<'a> World<'a> {
             return;
         }
         let mono = replica.mono(self.t);
-        if !replica.consuming && !matches!(replica.lane.outlook(mono), Outlook::OutOfReach(None)) {
+        if !replica.consuming
+            && !matches!(replica.lane.outlook(mono, false), Outlook::OutOfReach(None))
+        {
             replica.consuming = true;
         }
         self.show_room(replica);
@@ -339,8 +342,10 @@ impl<'a> World<'a> {
                     let dispatch = self.spread(DISPATCH) + self.late();
                     self.after(dispatch, replica.id, Event::Call { parcel, slot });
                 }
-                Step::Ask(ask) => self.ask(replica, ask),
-                Step::Expired(parcel) | Step::Stale(parcel) => {
+                Step::Ask(_, ask) => self.ask(replica, ask),
+                // No budgets here.
+                Step::Petition(_) => {}
+                Step::Expired(parcel) | Step::Stale(parcel) | Step::Lapsed(parcel) => {
                     self.judge.dropped(parcel.id, self.t)
                 }
                 Step::Wait(until) => {
@@ -397,7 +402,7 @@ impl<'a> World<'a> {
 
     /// As in `pipeline::call`: a slot that is too late now is lost, never used late.
     fn last_look(&mut self, replica: &mut Replica, parcel: Parcel, slot: Slot, mono: Mono) {
-        if mono.since(slot.at) > replica.lane.late_limit(mono) {
+        if mono > slot.leave_by {
             replica.calls -= 1;
             self.judge.too_late();
             self.trace

@@ -57,6 +57,7 @@ pub struct RouteMeters {
     calls: Labelled,
     settled: Labelled,
     dead: Labelled,
+    bookings: Labelled,
     /// Seconds from sending a call to the end of its answer.
     pub call_seconds: Histogram,
     /// Messages received and not yet settled.
@@ -89,6 +90,7 @@ impl RouteMeters {
             calls: Labelled::new(&names::CALLS, by, "outcome", names::OUTCOMES),
             settled: Labelled::new(&names::SETTLED, by, "verdict", names::VERDICTS),
             dead: Labelled::new(&names::DEAD, by, "reason", names::REASONS),
+            bookings: Labelled::new(&names::BOOKINGS, by, "fate", names::FATES),
             call_seconds: histogram(&names::CALL_DURATION, &labels),
             held: gauge(&names::HELD, &labels),
             in_flight: gauge(&names::IN_FLIGHT, &labels),
@@ -110,6 +112,11 @@ impl RouteMeters {
     /// `count` deliveries got the verdict `verdict` (`Verdict::label`).
     pub fn settled(&self, verdict: &'static str, count: u64) {
         self.settled.increment(verdict, count);
+    }
+
+    /// A message used (`used`) the place that it had booked, or `missed` it.
+    pub fn booking(&self, fate: &'static str) {
+        self.bookings.increment(fate, 1);
     }
 
     /// A message died for `reason` (`DeadReason::label`).
@@ -190,6 +197,53 @@ impl LimitMeters {
     /// An ask ended: `granted`, `denied` (nothing granted) or `failed` (no answer).
     pub fn asks(&self, result: &'static str) {
         self.asks.increment(result, 1);
+    }
+}
+
+/// What is measured about asking budgets for the messages of one lane.
+pub struct LaneMeters {
+    petitions: Labelled,
+    /// Seconds of one round trip.
+    pub petition_seconds: Histogram,
+}
+
+impl LaneMeters {
+    /// The meters of the lane named `lane`, all at zero.
+    #[must_use]
+    pub fn new(lane: &str) -> Self {
+        let by = ("lane", lane);
+        Self {
+            petitions: Labelled::new(&names::PETITIONS, by, "ruling", names::RULINGS),
+            petition_seconds: histogram(&names::PETITION_DURATION, &[by]),
+        }
+    }
+
+    /// `count` messages came to `ruling`: `granted`, `denied`, `never` or `failed` (no answer).
+    pub fn ruled(&self, ruling: &'static str, count: u64) {
+        self.petitions.increment(ruling, count);
+    }
+}
+
+/// What is measured about a limit that is counted in budgets.
+pub struct BudgetMeters {
+    /// Messages that it told to wait.
+    pub denials: Counter,
+    /// Grants offered back.
+    pub refunds: Counter,
+    /// Calls under way that it did not count any more.
+    pub leases_lost: Counter,
+}
+
+impl BudgetMeters {
+    /// The meters of the limit named `limit`, all at zero.
+    #[must_use]
+    pub fn new(limit: &str) -> Self {
+        let labels = [("limit", limit)];
+        Self {
+            denials: counter(&names::BUDGET_DENIALS, &labels),
+            refunds: counter(&names::REFUNDS, &labels),
+            leases_lost: counter(&names::LEASES_LOST, &labels),
+        }
     }
 }
 
@@ -287,6 +341,20 @@ impl fmt::Debug for StandingMeters {
     }
 }
 
+impl fmt::Debug for LaneMeters {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("LaneMeters")
+            .field("lane", &self.petitions.first.1)
+            .finish_non_exhaustive()
+    }
+}
+
+impl fmt::Debug for BudgetMeters {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("BudgetMeters").finish_non_exhaustive()
+    }
+}
+
 impl fmt::Debug for LinkMeters {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("LinkMeters").finish_non_exhaustive()
@@ -314,6 +382,8 @@ mod tests {
         let text = scrape(|| {
             drop(RouteMeters::new("sms"));
             drop(LimitMeters::new("provider"));
+            drop(LaneMeters::new("provider"));
+            drop(BudgetMeters::new("sender"));
             drop(LinkMeters::new("redis"));
             process();
         });
@@ -335,6 +405,8 @@ mod tests {
             ("verdict", names::VERDICTS),
             ("reason", names::REASONS),
             ("result", names::RESULTS),
+            ("ruling", names::RULINGS),
+            ("fate", names::FATES),
         ] {
             for value in values {
                 let wanted = format!("{label}=\"{value}\"}} 0");

@@ -77,12 +77,19 @@ pub const REASONS: &[&str] = &[
     "undecodable",
     "oversized",
     "expired",
+    "invalid",
     "denied",
 ];
 /// Values of the label `result`.
 pub const RESULTS: &[&str] = &["granted", "denied", "failed"];
 
+/// Values of the label `ruling`: what became of a message that budgets were asked for.
+pub const RULINGS: &[&str] = &["granted", "denied", "never", "failed"];
+/// Values of the label `fate` of a place that a message had booked.
+pub const FATES: &[&str] = &["used", "missed"];
+
 const ROUTE: &[&str] = &["route"];
+const LANE: &[&str] = &["lane"];
 const LIMIT: &[&str] = &["limit"];
 const TARGET: &[&str] = &["target"];
 
@@ -245,6 +252,38 @@ pub const LIMIT_DIFFERS: Metric = gauge(
     "1 while this replica's file says something else about the limit than what is in force.",
 );
 
+pub const PETITIONS: Metric = counter(
+    "sluiced_petitions_total",
+    &["lane", "ruling"],
+    "Messages that budgets were asked for, by what became of it. A lane is a paced limit, or a route without one.",
+);
+pub const PETITION_DURATION: Metric = histogram(
+    "sluiced_petition_duration_seconds",
+    LANE,
+    ASK_BOUNDS,
+    "Round trip of one question to the store of budgets.",
+);
+pub const BUDGET_DENIALS: Metric = counter(
+    "sluiced_budget_denials_total",
+    LIMIT,
+    "Messages that this limit told to wait. No failure, and no attempt.",
+);
+pub const REFUNDS: Metric = counter(
+    "sluiced_refunds_total",
+    LIMIT,
+    "Grants offered back to this limit because their message was certainly not sent.",
+);
+pub const LEASES_LOST: Metric = counter(
+    "sluiced_call_leases_lost_total",
+    LIMIT,
+    "Calls under way that this concurrency limit did not count any more.",
+);
+pub const BOOKINGS: Metric = counter(
+    "sluiced_bookings_total",
+    &["route", "fate"],
+    "Places that denied messages had booked: used in time, or missed and asked for anew.",
+);
+
 pub const LINK_UP: Metric = gauge(
     "sluiced_link_up",
     TARGET,
@@ -296,6 +335,12 @@ pub const ALL: &[Metric] = &[
     LIMIT_RATE,
     LIMIT_VERSION,
     LIMIT_DIFFERS,
+    PETITIONS,
+    PETITION_DURATION,
+    BUDGET_DENIALS,
+    REFUNDS,
+    LEASES_LOST,
+    BOOKINGS,
     LINK_UP,
     RECONNECTS,
     BUILD_INFO,
@@ -352,7 +397,7 @@ mod tests {
                 assert!(row.contains(label), "{} misses {label}", metric.name);
             }
         }
-        for value in [OUTCOMES, VERDICTS, REASONS, RESULTS].concat() {
+        for value in [OUTCOMES, VERDICTS, REASONS, RESULTS, RULINGS, FATES].concat() {
             assert!(page.contains(value), "no {value}");
         }
         let rows = page.lines().filter(|line| line.starts_with("| `sluiced_"));
@@ -362,7 +407,8 @@ mod tests {
     #[test]
     fn labels_are_bounded() {
         let known = [
-            "route", "limit", "outcome", "verdict", "reason", "result", "target", "version",
+            "route", "limit", "lane", "outcome", "verdict", "reason", "result", "ruling", "fate",
+            "target", "version",
         ];
         for metric in ALL {
             for label in metric.labels {
@@ -401,6 +447,7 @@ mod tests {
             DeadReason::Undecodable,
             DeadReason::Oversized,
             DeadReason::Expired,
+            DeadReason::Invalid,
             DeadReason::Denied,
         ];
         assert_eq!(reasons.map(DeadReason::label).as_slice(), REASONS);

@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use futures::FutureExt as _;
 
-use super::unbuilt::unbuilt;
+use super::rules;
 use super::{http_options, rabbit_options, redis_options, route_options};
 use crate::cli::check::Probe;
 use crate::downstream::{HttpDownstream, HttpOptions};
@@ -32,7 +32,12 @@ pub fn misfits(loaded: &Loaded) -> Faults {
             }
         }
     });
-    loaded.faults(found.chain(unbuilt(&loaded.settings)))
+    let limits = loaded.settings.limits.iter();
+    let uncounted = limits.filter_map(|(name, limit)| {
+        let error = rules::rule(limit).err()?;
+        Some((KeyPath::of(&["limits", name]), error.to_string()))
+    });
+    loaded.faults(found.chain(uncounted))
 }
 
 /// What `sluiced check --connect` tries: the backends in use, each bounded, none changed. A URL or
@@ -85,7 +90,7 @@ fn rabbit(loaded: &Loaded, probes: &mut Vec<Probe>) {
     }
     for (name, route) in &loaded.settings.routes {
         // Nothing is consumed: the prefetch does not matter.
-        let route = route_options(name, route, 1);
+        let route = route_options(&loaded.settings, name, route, 1);
         let options = Arc::clone(&options);
         let probe = async move { look(&options, &route).await };
         probes.push((format!("routes.{name}.queue"), probe.boxed()));

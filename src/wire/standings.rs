@@ -5,7 +5,7 @@ use std::sync::Arc;
 
 use tokio::sync::watch;
 
-use super::pace;
+use super::lanes;
 use crate::core::schedule::Pace;
 use crate::pipeline::{StandingSpec, Written};
 use crate::ports::standing::StandingStore;
@@ -68,8 +68,22 @@ fn written(limit: &Limit) -> Written {
 
 /// The rows of the limit under other terms.
 fn paces(limit: &Limit, terms: &str) -> Result<Vec<Pace>, String> {
+    let own = rows(limit).len();
     let limit = limit.under(terms).map_err(|why| why.to_string())?;
-    Ok(limit.as_paced().map(pace).into_iter().collect())
+    let paces = rows(&limit);
+    if paces.len() == own {
+        Ok(paces)
+    } else {
+        Err("it leaves nothing to keep in reserve".to_owned())
+    }
+}
+
+fn rows(limit: &Limit) -> Vec<Pace> {
+    let (main, reserve) = match limit.as_paced().map(lanes::paces) {
+        Some((main, reserve)) => (Some(main), reserve),
+        None => (None, None),
+    };
+    main.into_iter().chain(reserve).collect()
 }
 
 /// What this replica is called: its host and process.

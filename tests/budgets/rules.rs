@@ -18,7 +18,7 @@ use sluiced::core::calendar::{Calendar, CalendarUnit};
 use sluiced::core::rate::Cost;
 use sluiced::core::zone::Zone;
 use sluiced::limiter::key::budget_key;
-use sluiced::limiter::redis::{RedisOptions, RedisPaceStore};
+use sluiced::limiter::redis::{RedisOptions, RedisPaceStore, Servers};
 use sluiced::ports::budget::{
     Booking, BudgetKey, BudgetLimit, Claim, Lost, Petition, Ruling, Ticket,
 };
@@ -153,12 +153,13 @@ pub(crate) fn era_key(prefix: &str) -> String {
 /// A replica's store, connected.
 pub(crate) async fn connect(server: &RedisServer, prefix: &str) -> RedisPaceStore {
     let options = RedisOptions {
-        url: SecretString::from(server.url()),
-        password: None,
-        prefix: prefix.to_owned(),
         connect_timeout: Duration::from_secs(5),
         response_timeout: Duration::from_secs(5),
-        ca_pem: None,
+        keyed: true,
+        ..RedisOptions::new(
+            Servers::Single(SecretString::from(server.url())),
+            prefix.to_owned(),
+        )
     };
     let store = RedisPaceStore::connect(&options, Arc::new(())).unwrap();
     let link = store.link();

@@ -7,6 +7,7 @@
 #[path = "../support/mod.rs"]
 mod support;
 
+mod counted;
 mod denied;
 mod fate;
 mod frozen;

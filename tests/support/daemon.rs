@@ -38,10 +38,12 @@ pub struct Config {
     pub tables: String,
 }
 
-/// A route of the limit `provider`.
+/// A route, of the limit `provider` alone unless it says otherwise.
 #[derive(Clone, Debug)]
 pub struct Route {
     pub queue: String,
+    /// The limits by name.
+    pub limits: Vec<&'static str>,
     pub provider: SocketAddr,
     /// The value of the header `x-caller`, a template.
     pub caller: String,
@@ -57,6 +59,7 @@ impl Route {
     pub fn new(queue: &str, provider: SocketAddr) -> Self {
         Self {
             queue: queue.to_owned(),
+            limits: vec!["provider"],
             provider,
             caller: "daemon".to_owned(),
             keys: String::new(),
@@ -86,16 +89,20 @@ impl Config {
             None if self.rabbit.is_none() => text += "limits = \"memory\"\n",
             None => text += "[backend]\nlimits = \"memory\"\n",
         }
-        text += &format!(
-            "[limits.provider]\nkind = \"paced\"\nrate = \"{}\"\nheadroom = \"{}\"\nhorizon = \"{}\"\n",
-            self.rate, self.headroom, self.horizon
-        );
+        let paced = |route: &Route| route.limits.contains(&"provider");
+        if self.routes.iter().any(paced) {
+            text += &format!(
+                "[limits.provider]\nkind = \"paced\"\nrate = \"{}\"\nheadroom = \"{}\"\nhorizon = \"{}\"\n",
+                self.rate, self.headroom, self.horizon
+            );
+        }
         for route in &self.routes {
             let name = &route.queue;
             text += &format!(
-                "[routes.{name}]\nqueue = \"{name}\"\nlimits = [\"provider\"]\n{}\n\
+                "[routes.{name}]\nqueue = \"{name}\"\nlimits = {:?}\n{}\n\
                  [routes.{name}.downstream]\nkind = \"http\"\nurl = \"http://{}/send\"\n\
                  latency = \"20ms\"\nheaders = {{ x-caller = {} }}\n{}\n{}\n",
+                route.limits,
                 route.keys,
                 route.provider,
                 quoted(&route.caller),

@@ -85,7 +85,7 @@ impl Concurrency {
         Duration::from_micros(self.lease)
     }
 
-    fn alive<'a>(s: Option<&'a Calls>, at: u64) -> impl Iterator<Item = &'a Call> {
+    fn alive(s: Option<&Calls>, at: u64) -> impl Iterator<Item = &Call> {
         let calls = s.map_or(&[][..], |s| &s.calls);
         calls.iter().filter(move |call| call.ends > at)
     }

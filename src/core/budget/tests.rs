@@ -432,7 +432,7 @@ fn one_limit_is_not_pushed_ahead_because_of_another() {
         held: None,
     });
     let mut cells = [Cell::default(), Cell::default()];
-    let mut ask = |cells: &mut [Cell]| admit(&wants, cells, Mode::Reserve, Ticket(1), &era, now);
+    let ask = |cells: &mut [Cell]| admit(&wants, cells, Mode::Reserve, Ticket(1), &era, now);
     assert!(matches!(ask(&mut cells), Ruling::Granted { .. }));
     let before = cells[0].state.clone();
     let Ruling::Denied {

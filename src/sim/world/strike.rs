@@ -61,7 +61,7 @@ impl World<'_> {
             for parcel in replica.lane.extract(|_| true) {
                 self.give_up(&mut replica, parcel);
             }
-            if let Some(tail) = replica.lane.surrender() {
+            for (_, tail) in replica.lane.surrender() {
                 let way = self.way();
                 self.after(way, id, Event::GiveBack(tail));
             }

@@ -1,0 +1,390 @@
+//! Where a lane's slots come from: the row of a paced limit, two rows if a part of it is kept for
+//! urgent messages, or none at all, where nothing paces the messages.
+//!
+//! A reserve is a row of its own in the store, beside the main one: together they hold as many slots
+//! a window as the limit does. Urgent messages take slots of both, all others only of the main row,
+//! so bulk can never use up what is kept for one-time passwords.
+
+use std::collections::VecDeque;
+use std::time::Duration;
+
+use super::clock::ClockMap;
+use super::keeper::{Keeper, Outlook, Slot, Tally, Wait};
+use super::ready::Sum;
+use super::schedule::{Answer, Ask, Freeze, Grant, Pace};
+use super::standing::Revision;
+use super::time::{Mono, StoreTime};
+
+/// Which of the limit's rows.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Row {
+    Main,
+    Reserve,
+}
+
+/// Where slots come from.
+#[allow(clippy::large_enum_variant, reason = "there is one for each lane")]
+#[derive(Debug)]
+pub enum Pacing {
+    Paced(Rows),
+    /// A slot is always due, except while the downstream asked for a pause.
+    Free {
+        paused_until: Option<Mono>,
+    },
+}
+
+/// The rows of a paced limit.
+#[derive(Debug)]
+pub struct Rows {
+    main: Keeper,
+    reserve: Option<Keeper>,
+    /// Slots taken for a message that costs more than one.
+    taken: VecDeque<Slot>,
+    /// The first and the last slot of a message lie no further apart.
+    spread: Duration,
+}
+
+impl Pacing {
+    /// One row.
+    #[must_use]
+    pub fn paced(main: Keeper) -> Self {
+        Self::with_reserve(main, None)
+    }
+
+    /// A main row, and one for urgent messages only.
+    #[must_use]
+    pub fn with_reserve(main: Keeper, reserve: Option<Keeper>) -> Self {
+        Self::Paced(Rows {
+            spread: main.pace().spread(),
+            main,
+            reserve,
+            taken: VecDeque::new(),
+        })
+    }
+
+    /// None.
+    #[must_use]
+    pub const fn free() -> Self {
+        Self::Free { paused_until: None }
+    }
+
+    /// Whether slots must be leased.
+    #[must_use]
+    pub const fn is_paced(&self) -> bool {
+        matches!(self, Self::Paced(_))
+    }
+
+    /// The slot that is due on a row, dropping those that were missed.
+    pub fn due(&mut self, row: Row, now: Mono) -> Option<Slot> {
+        match self {
+            Self::Paced(rows) => rows.keeper_mut(row)?.due(now),
+            Self::Free { paused_until } => {
+                let open = row == Row::Main && paused_until.is_none_or(|until| until <= now);
+                open.then_some(Slot {
+                    at: now,
+                    due: StoreTime::default(),
+                    leave_by: Mono::from_micros(u64::MAX),
+                })
+            }
+        }
+    }
+
+    /// Takes the slot that [`Pacing::due`] just answered for a message of this cost. Answers
+    /// whether that completes what it costs.
+    pub fn spend(&mut self, row: Row, slot: Slot, cost: u32) -> bool {
+        let Self::Paced(rows) = self else {
+            return true;
+        };
+        if let Some(keeper) = rows.keeper_mut(row) {
+            keeper.spend();
+        }
+        rows.charge(slot, cost)
+    }
+
+    /// When the next slot that such messages may take is due.
+    #[must_use]
+    pub fn next_slot(&self, sum: Sum) -> Option<Mono> {
+        match self {
+            Self::Paced(rows) => {
+                let main = rows.main.next_slot().filter(|_| sum.messages > 0);
+                let reserve = rows.reserve.as_ref().and_then(Keeper::next_slot);
+                let reserve = reserve.filter(|_| sum.urgent > 0);
+                [main, reserve].into_iter().flatten().min()
+            }
+            Self::Free { paused_until } => {
+                Some(paused_until.unwrap_or_default()).filter(|_| sum.messages > 0)
+            }
+        }
+    }
+
+    /// When the leased slots are due, at most `most` of them, in order; those of the reserve only
+    /// for urgent messages.
+    #[must_use]
+    pub fn slots(&self, urgent: bool, most: usize) -> Vec<Mono> {
+        let Self::Paced(rows) = self else {
+            return Vec::new();
+        };
+        let mut slots: Vec<_> = rows.main.slots().take(most).collect();
+        if let Some(reserve) = rows.reserve.as_ref().filter(|_| urgent) {
+            slots.extend(reserve.slots().take(most));
+            slots.sort_unstable();
+            slots.truncate(most);
+        }
+        slots
+    }
+
+    /// The question to send now for one of the rows, if it is time for one.
+    pub fn ask(&mut self, now: Mono, demand: Sum) -> Option<(Row, Ask)> {
+        let Self::Paced(rows) = self else {
+            return None;
+        };
+        let (main, urgent) = rows.demands(demand);
+        if let Some(reserve) = &mut rows.reserve
+            && let Some(ask) = reserve.ask(now, urgent)
+        {
+            return Some((Row::Reserve, ask));
+        }
+        rows.main.ask(now, main).map(|ask| (Row::Main, ask))
+    }
+
+    /// When [`Pacing::ask`] should be called next.
+    #[must_use]
+    pub fn next_ask(&self, demand: Sum) -> Option<Mono> {
+        let Self::Paced(rows) = self else {
+            return None;
+        };
+        let (main, urgent) = rows.demands(demand);
+        let reserve = rows.reserve.as_ref().and_then(|r| r.next_ask(urgent));
+        [rows.main.next_ask(main), reserve]
+            .into_iter()
+            .flatten()
+            .min()
+    }
+
+    /// The store answered what a row asked.
+    pub fn answered(&mut self, row: Row, answer: &Answer, now: Mono) {
+        if let Some(keeper) = self.keeper_mut(row) {
+            keeper.answered(answer, now);
+        }
+    }
+
+    /// The store did not answer.
+    pub fn failed(&mut self, row: Row, now: Mono) {
+        if let Some(keeper) = self.keeper_mut(row) {
+            keeper.failed(now);
+        }
+    }
+
+    /// A row is frozen: heard from the store.
+    pub fn frozen(&mut self, row: Row, freeze: &Freeze, now: Mono) {
+        if let Some(keeper) = self.keeper_mut(row) {
+            keeper.frozen(freeze, now);
+        }
+    }
+
+    /// Other terms are in force: a pace for each row, the main one first.
+    pub fn retime(&mut self, paces: &[Pace], known: Revision, now: Mono) {
+        let Self::Paced(rows) = self else {
+            return;
+        };
+        let keepers = std::iter::once(&mut rows.main).chain(&mut rows.reserve);
+        for (keeper, pace) in keepers.zip(paces) {
+            keeper.retime(*pace, known, now);
+        }
+        rows.spread = rows.main.pace().spread();
+    }
+
+    /// Whether other terms are in force than a row knows.
+    #[must_use]
+    pub fn is_outdated(&self) -> bool {
+        match self {
+            Self::Paced(rows) => {
+                let reserve = rows.reserve.as_ref().is_some_and(Keeper::is_outdated);
+                rows.main.is_outdated() || reserve
+            }
+            Self::Free { .. } => false,
+        }
+    }
+
+    /// Frozen for `length` from now, on all rows.
+    pub fn frozen_for(&mut self, length: Duration, now: Mono) {
+        match self {
+            Self::Paced(rows) => {
+                rows.main.frozen_for(length, now);
+                if let Some(reserve) = &mut rows.reserve {
+                    reserve.frozen_for(length, now);
+                }
+            }
+            Self::Free { paused_until } => *paused_until = (*paused_until).max(Some(now + length)),
+        }
+    }
+
+    /// What it holds for messages that are ready.
+    #[must_use]
+    pub fn outlook(&self, now: Mono) -> Outlook {
+        match self {
+            Self::Paced(rows) => rows.main.outlook(now),
+            Self::Free { paused_until } => paused_until
+                .filter(|until| *until > now)
+                .map_or(Outlook::Open, |until| Outlook::Until(until, Wait::Frozen)),
+        }
+    }
+
+    /// The mapping to the store's clock, if this is where the lane has it from.
+    #[must_use]
+    pub const fn clock(&self) -> Option<&ClockMap> {
+        match self {
+            Self::Paced(rows) => Some(rows.main.clock()),
+            Self::Free { .. } => None,
+        }
+    }
+
+    /// What happened to the slots of all rows.
+    #[must_use]
+    pub fn tally(&self) -> Tally {
+        match self {
+            Self::Paced(rows) => rows.reserve.as_ref().map_or(rows.main.tally(), |reserve| {
+                rows.main.tally() + reserve.tally()
+            }),
+            Self::Free { .. } => Tally::default(),
+        }
+    }
+
+    /// The leases of one row.
+    #[must_use]
+    pub fn keeper(&self, row: Row) -> Option<&Keeper> {
+        match (self, row) {
+            (Self::Paced(rows), Row::Main) => Some(&rows.main),
+            (Self::Paced(rows), Row::Reserve) => rows.reserve.as_ref(),
+            (Self::Free { .. }, _) => None,
+        }
+    }
+
+    fn keeper_mut(&mut self, row: Row) -> Option<&mut Keeper> {
+        match self {
+            Self::Paced(rows) => rows.keeper_mut(row),
+            Self::Free { .. } => None,
+        }
+    }
+
+    /// Drops the leases; answers what the store may take back.
+    pub fn surrender(&mut self) -> Vec<(Row, Grant)> {
+        let Self::Paced(rows) = self else {
+            return Vec::new();
+        };
+        rows.taken.clear();
+        let reserve = rows.reserve.as_mut().and_then(Keeper::surrender);
+        let main = rows.main.surrender().map(|grant| (Row::Main, grant));
+        main.into_iter()
+            .chain(reserve.map(|grant| (Row::Reserve, grant)))
+            .collect()
+    }
+}
+
+impl Rows {
+    fn keeper_mut(&mut self, row: Row) -> Option<&mut Keeper> {
+        match row {
+            Row::Main => Some(&mut self.main),
+            Row::Reserve => self.reserve.as_mut(),
+        }
+    }
+
+    /// What each row is asked for. An urgent message asks the main row only for what the reserve
+    /// has not got for it: otherwise each would lease two slots and leave one unused.
+    fn demands(&self, sum: Sum) -> (u64, u64) {
+        let missing = |units: u64| units.saturating_sub(self.taken.len() as u64);
+        match &self.reserve {
+            None => (missing(sum.units), 0),
+            Some(reserve) => {
+                let kept = reserve.leased() + reserve.asked();
+                let main = sum.units - sum.urgent.min(kept);
+                (missing(main), sum.urgent)
+            }
+        }
+    }
+
+    /// Counts a slot towards a message that costs so much. Slots that lie too far back do not
+    /// count: their units would come that much too late, and overfill a window.
+    fn charge(&mut self, slot: Slot, cost: u32) -> bool {
+        // Both clocks: one is exact, the other does not step.
+        let slack = self.spread + self.main.pace().headroom();
+        let far = |early: &Slot| {
+            slot.due.since(early.due) > self.spread || slot.at.since(early.at) > slack
+        };
+        while self.taken.front().is_some_and(far) {
+            self.taken.pop_front();
+        }
+        self.taken.push_back(slot);
+        let complete = self.taken.len() >= cost as usize;
+        if complete {
+            self.taken.drain(..cost as usize);
+        }
+        complete
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn rows(spread: u64) -> Rows {
+        let rate = "100/1s".parse().expect("a rate");
+        let pace = super::super::schedule::Pace::new(
+            rate,
+            Duration::from_millis(5),
+            Duration::from_millis(120),
+        );
+        let phase = super::super::keeper::Phase::new(1);
+        Rows {
+            main: Keeper::new(pace, phase),
+            reserve: Some(Keeper::new(pace, phase)),
+            taken: VecDeque::new(),
+            spread: Duration::from_micros(spread),
+        }
+    }
+
+    fn slot(at: u64) -> Slot {
+        Slot {
+            due: StoreTime::from_micros(at + 7_000_000),
+            at: Mono::from_micros(at),
+            leave_by: Mono::from_micros(at),
+        }
+    }
+
+    #[test]
+    fn a_message_fires_at_its_last_slot() {
+        let mut rows = rows(20_000);
+        assert!(!rows.charge(slot(100_000), 3));
+        assert!(!rows.charge(slot(110_000), 3));
+        assert!(rows.charge(slot(120_000), 3));
+        assert!(rows.taken.is_empty());
+        assert!(rows.charge(slot(130_000), 1));
+    }
+
+    #[test]
+    fn slots_of_an_earlier_run_do_not_count() {
+        let mut rows = rows(20_000);
+        assert!(!rows.charge(slot(100_000), 3));
+        assert!(!rows.charge(slot(110_000), 3));
+        assert!(
+            !rows.charge(slot(200_000), 3),
+            "the first two lie too far back"
+        );
+        assert!(!rows.charge(slot(210_000), 3));
+        assert!(rows.charge(slot(220_000), 3));
+    }
+
+    #[test]
+    fn urgent_messages_ask_the_main_row_for_what_the_reserve_lacks() {
+        let rows = rows(0);
+        let sum = Sum {
+            messages: 15,
+            units: 15,
+            urgent: 5,
+            claims: 0,
+        };
+        assert_eq!(rows.demands(sum), (15, 5));
+        let bulk = Sum { urgent: 0, ..sum };
+        assert_eq!(rows.demands(bulk), (15, 0));
+    }
+}

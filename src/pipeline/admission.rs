@@ -1,0 +1,440 @@
+//! Asks budgets for the messages that the next slots would take, and does what they rule.
+//!
+//! The lane says when and for whom (`core::petitions`); all limits of a message are asked in one
+//! call, for many messages at once. Who is granted waits for its slot with a [`Permit`]. Who is
+//! denied waits for its time, at its own place in the limit if one was booked: in memory if that is
+//! near, in the wait ladder otherwise, so that others pass. A denial is no attempt.
+
+use std::collections::BTreeMap;
+use std::future::pending;
+use std::sync::Arc;
+use std::time::Duration;
+
+use futures::future::BoxFuture;
+use tokio::sync::mpsc;
+use tracing::{debug, info, warn};
+
+use crate::core::budget::{Rule, Usage};
+use crate::core::lane::Lane;
+use crate::core::outcome::DeadReason;
+use crate::core::ready::Candidate as _;
+use crate::core::time::{Mono, StoreTime, micros};
+use crate::ports::budget::{
+    Booking, BudgetLimit, BudgetStore, Claim, Petition, Ruling, Rulings, Ticket,
+};
+use crate::ports::message::{HeaderValue, header};
+use crate::ports::pace::StoreError;
+use crate::ports::queue::{HeaderPatch, Verdict};
+use crate::settings::types::OnDenied;
+use crate::telemetry::Notice;
+use crate::telemetry::meters::{BudgetMeters, LaneMeters};
+
+use super::booking;
+use super::desk::Desk;
+use super::intake::{expire, later, later_booked};
+use super::job::{Job, dead, invalid, time_header};
+use super::permit::{Call, Clerk, Permit, Tickets};
+
+static BLIND: Notice = Notice::new(Duration::from_secs(60));
+static DENIED: Notice = Notice::new(Duration::from_secs(10));
+static UNANSWERED: Notice = Notice::new(Duration::from_secs(10));
+
+/// What asking one lane's budgets takes.
+#[derive(Debug)]
+pub(super) struct Counters {
+    pub(super) store: Arc<dyn BudgetStore>,
+    pub(super) tickets: Arc<Tickets>,
+    pub(super) clerk: Clerk,
+    /// Calls that do not count in their `concurrency` limits any more.
+    pub(super) freed: mpsc::UnboundedReceiver<Vec<Call>>,
+    pub(super) lane_meters: LaneMeters,
+    /// Whether any of its limits keeps closed after the store lost its state.
+    pub(super) closes: bool,
+    pub(super) meters: Arc<BTreeMap<Arc<str>, BudgetMeters>>,
+}
+
+/// The asking of one lane.
+pub(super) struct Admission {
+    counters: Counters,
+    under_way: Option<BoxFuture<'static, Heard>>,
+}
+
+/// A batch with the store's answer.
+pub(super) struct Heard {
+    batch: Vec<(Job, Ticket)>,
+    sent: Mono,
+    answer: Result<Rulings, StoreError>,
+}
+
+/// What the pacer hears from budgets.
+pub(super) enum Happened {
+    Heard(Heard),
+    /// These calls do not count in their `concurrency` limits any more.
+    Freed(Vec<Call>),
+}
+
+/// How a message was denied.
+struct Denial {
+    /// The store's time when it ruled.
+    now: StoreTime,
+    until: StoreTime,
+    limit: Arc<BudgetLimit>,
+    usage: Usage,
+}
+
+impl Admission {
+    pub(super) const fn new(counters: Counters) -> Self {
+        Self {
+            counters,
+            under_way: None,
+        }
+    }
+
+    /// Asks for a batch.
+    pub(super) fn ask(&mut self, jobs: Vec<Job>, predicted: Option<StoreTime>, now: Mono) {
+        let mut batch = Vec::with_capacity(jobs.len());
+        let mut petitions = Vec::with_capacity(jobs.len());
+        for mut job in jobs {
+            let ticket = self.counters.tickets.next();
+            if let Some(now) = predicted {
+                self.drop_missed(&mut job, ticket, now);
+            }
+            petitions.push(Petition {
+                claims: job.claims().to_vec(),
+                reserve: job.route.policy.on_denied != OnDenied::DeadLetter,
+                ticket,
+            });
+            batch.push((job, ticket));
+        }
+        let store = Arc::clone(&self.counters.store);
+        self.under_way = Some(Box::pin(async move {
+            let answer = store.admit(&petitions, predicted).await;
+            Heard {
+                batch,
+                sent: now,
+                answer,
+            }
+        }));
+    }
+
+    /// What happens next: the answer to the batch under way, or calls that ended. Cancel-safe.
+    pub(super) async fn next(&mut self) -> Happened {
+        let heard = async {
+            match &mut self.under_way {
+                Some(under_way) => under_way.await,
+                None => pending().await,
+            }
+        };
+        tokio::select! {
+            heard = heard => {
+                self.under_way = None;
+                Happened::Heard(heard)
+            }
+            Some(calls) = self.counters.freed.recv() => Happened::Freed(calls),
+            // Nobody can end a call any more, and nobody is asked.
+            else => pending().await,
+        }
+    }
+
+    /// Does what was ruled. `stopping`: nothing is sent any more, and all goes back to its queue.
+    pub(super) fn ruled(
+        &self,
+        heard: Heard,
+        lane: &mut Lane<Job>,
+        desk: &Desk,
+        stopping: bool,
+    ) -> u64 {
+        let now = desk.clock.now();
+        let Heard {
+            batch,
+            sent,
+            answer,
+        } = heard;
+        let meters = &self.counters.lane_meters;
+        meters
+            .petition_seconds
+            .record(now.since(sent).as_secs_f64());
+        let rulings = match answer {
+            Ok(rulings) if rulings.rulings.len() == batch.len() => rulings,
+            answer => {
+                self.unanswered(answer.err(), batch, lane, desk);
+                return 0;
+            }
+        };
+        self.tell_blind(&rulings, lane, desk);
+        let granted = |ruling: &&Ruling| matches!(ruling, Ruling::Granted { .. });
+        let count = rulings.rulings.iter().filter(granted).count();
+        let since = lane.petition_answered(rulings.now, batch.len(), count, now);
+        desk.learned(lane, now);
+        let (store_now, epoch) = (rulings.now, rulings.epoch);
+        let mut given_back = 0;
+        for ((mut job, ticket), ruling) in batch.into_iter().zip(rulings.rulings) {
+            match ruling {
+                Ruling::Granted { .. } => {
+                    meters.ruled("granted", 1);
+                    let granted = Booking {
+                        at: store_now,
+                        epoch,
+                    };
+                    let until = good_until(&job, since, store_now);
+                    job.permit = Some(self.permit(&mut job, granted, ticket));
+                    if stopping {
+                        lane.denied(&job);
+                        given_back += 1;
+                    } else {
+                        lane.admit(job, until);
+                    }
+                }
+                Ruling::Denied {
+                    until,
+                    by,
+                    booked,
+                    usage,
+                } => {
+                    meters.ruled("denied", 1);
+                    lane.denied(&job);
+                    book(&mut job, &booked);
+                    let Some(limit) = limit(&job, by) else {
+                        continue;
+                    };
+                    let denial = Denial {
+                        now: store_now,
+                        until,
+                        limit,
+                        usage,
+                    };
+                    self.denied(job, ticket, &denial, lane, now);
+                }
+                Ruling::Never { by, usage } => {
+                    meters.ruled("never", 1);
+                    lane.denied(&job);
+                    let limit = limit(&job, by);
+                    let name = limit.as_ref().map_or("?", |limit| &limit.name);
+                    let detail = format!(
+                        "limits.{name}: it costs more than the {} that can ever fit",
+                        usage.limit
+                    );
+                    let verdict = invalid(&job.route, &job.history, detail, store_now);
+                    job.settle(verdict);
+                }
+            }
+        }
+        given_back
+    }
+
+    /// Places whose time has passed are offered back, and asked for anew.
+    fn drop_missed(&self, job: &mut Job, ticket: Ticket, now: StoreTime) {
+        let late = |claim: &Claim| {
+            let usable = usable(&claim.limit);
+            claim.held.is_some_and(|held| held.at + usable < now)
+        };
+        if !job.claims().iter().any(late) {
+            return;
+        }
+        job.route.meters.booking("missed");
+        for claim in job.claims_mut() {
+            if late(claim) {
+                self.counters
+                    .clerk
+                    .unbook(std::slice::from_ref(claim), ticket);
+                claim.held = None;
+            }
+        }
+    }
+
+    fn permit(&self, job: &mut Job, granted: Booking, ticket: Ticket) -> Permit {
+        if job.is_booked() {
+            job.route.meters.booking("used");
+        }
+        let permit = Permit::new(job.claims(), granted, ticket, &self.counters.clerk);
+        // A place is good for one call.
+        job.forget_places();
+        permit
+    }
+
+    fn unanswered(
+        &self,
+        error: Option<StoreError>,
+        batch: Vec<(Job, Ticket)>,
+        lane: &mut Lane<Job>,
+        desk: &Desk,
+    ) {
+        let now = desk.clock.now();
+        if let Some(more) = UNANSWERED.event(now) {
+            let error = error.map_or_else(
+                || "the store answered for another number of messages".to_owned(),
+                |error| error.to_string(),
+            );
+            debug!(lane = %desk.name, error, "budgets did not answer{more}");
+        }
+        self.counters
+            .lane_meters
+            .ruled("failed", batch.len() as u64);
+        let mut jobs = Vec::with_capacity(batch.len());
+        for (mut job, ticket) in batch {
+            self.counters.clerk.unsure(job.claims(), ticket);
+            // They may be used up.
+            if job.is_booked() {
+                job.route.meters.booking("missed");
+                job.forget_places();
+            }
+            jobs.push(job);
+        }
+        lane.petition_failed(now);
+        lane.put_back(jobs);
+    }
+
+    fn denied(
+        &self,
+        mut job: Job,
+        ticket: Ticket,
+        denial: &Denial,
+        lane: &mut Lane<Job>,
+        now: Mono,
+    ) {
+        let route = Arc::clone(&job.route);
+        route.meters.denials.increment(1);
+        if let Some(meters) = self.counters.meters.get(&denial.limit.name) {
+            meters.denials.increment(1);
+        }
+        // Our clock cannot be behind: the store ruled before now.
+        let at = now + denial.until.since(denial.now);
+        if job.deadline().is_some_and(|end| end <= at) {
+            self.counters.clerk.unbook(job.claims(), ticket);
+            let verdict = expire(&route, &job.history, denial.now);
+            return job.settle(verdict);
+        }
+        let opening = route.policy.opening(denial.until);
+        if opening > denial.until {
+            // Nothing is sent then: it will ask when it may be sent.
+            self.counters.clerk.unbook(job.claims(), ticket);
+            job.forget_places();
+        }
+        job.waits_for = job
+            .claims()
+            .iter()
+            .find(|claim| claim.limit.name == denial.limit.name)
+            .filter(|claim| matches!(claim.limit.rule, Rule::Concurrency(_)))
+            .map(|claim| (Arc::clone(&claim.limit), claim.key));
+        let wait = opening.since(denial.now);
+        if wait > route.policy.max_hold && route.policy.on_denied == OnDenied::DeadLetter {
+            let detail = format!(
+                "the limit `{}` would let it pass in {wait:?}",
+                denial.limit.name
+            );
+            let mut verdict = dead(&route, &job.history, DeadReason::Denied, detail, denial.now);
+            explain(&mut verdict, &job, denial);
+            return job.settle(verdict);
+        }
+        let near = if job.is_booked() {
+            route.policy.max_hold.max(booking::NEAR)
+        } else {
+            route.policy.max_hold
+        };
+        if wait <= near && has_room(lane, &job) {
+            return lane.park(job, now + wait);
+        }
+        if let Some(more) = DENIED.event(now) {
+            info!(route = %route.name, limit = %denial.limit.name,
+                wait_ms = micros(wait) / 1000,
+                "denied: the message waits in the ladder, and others pass{more}");
+        }
+        let mut verdict = if job.is_booked() {
+            let places = booking::written(job.claims());
+            later_booked(&job.history, wait, denial.now, places)
+        } else {
+            later(&job.history, wait, denial.now)
+        };
+        explain(&mut verdict, &job, denial);
+        job.settle(verdict);
+    }
+
+    /// At the start, budgets that are not there yet are nothing to worry about.
+    fn tell_blind(&self, rulings: &Rulings, lane: &Lane<Job>, desk: &Desk) {
+        if rulings.blind_since.is_none() || !self.counters.closes {
+            return;
+        }
+        let Some(more) = BLIND.event(desk.clock.now()) else {
+            return;
+        };
+        let lane_name = &desk.name;
+        if lane.has_petitioned() {
+            warn!(lane = %lane_name,
+                "the store lost its budgets: until what was spent before cannot count any more, keys that it does not know wait{more}");
+        } else {
+            info!(lane = %lane_name,
+                "the store has no budgets yet: for one window, keys that it does not know wait (`lost_state`){more}");
+        }
+    }
+}
+
+/// Until when what was granted is good, if it counts from `since` at the earliest: no longer than
+/// the headroom of each limit, and that from the time at which the units were taken.
+fn good_until(job: &Job, since: Mono, store_now: StoreTime) -> Mono {
+    let ends = job.claims().iter().map(|claim| {
+        let late = claim
+            .held
+            .map_or(Duration::ZERO, |held| store_now.since(held.at));
+        (since - late) + usable(&claim.limit)
+    });
+    ends.min().unwrap_or(since)
+}
+
+/// How late a call may leave: an eighth of the headroom is for its way.
+fn usable(limit: &BudgetLimit) -> Duration {
+    limit.rule.headroom() * 7 / 8
+}
+
+/// Writes down the places that a denied message booked, in place of those that it had.
+fn book(job: &mut Job, booked: &[(usize, Booking)]) {
+    let kept = |(index, claim): (usize, &Claim)| {
+        claim
+            .held
+            .is_none_or(|held| booked.contains(&(index, held)))
+    };
+    if !job.claims().iter().enumerate().all(kept) {
+        job.route.meters.booking("missed");
+    }
+    job.forget_places();
+    for (index, booking) in booked {
+        if let Some(claim) = job.claims_mut().get_mut(*index) {
+            claim.held = Some(*booking);
+        }
+    }
+}
+
+fn limit(job: &Job, by: usize) -> Option<Arc<BudgetLimit>> {
+    let claim = job.claims().get(by).or_else(|| job.claims().first())?;
+    Some(Arc::clone(&claim.limit))
+}
+
+/// Whether another message of its route may wait in memory: half of the prefetch is for others.
+fn has_room(lane: &Lane<Job>, job: &Job) -> bool {
+    let room = usize::from(job.route.policy.prefetch / 2).max(1);
+    let same = |other: &&Job| Arc::ptr_eq(&other.route, &job.route);
+    lane.parked().filter(same).take(room).count() < room
+}
+
+/// Says how the limit stood, where the route wants it.
+fn explain(verdict: &mut Verdict, job: &Job, denial: &Denial) {
+    if !job.route.policy.denied_headers {
+        return;
+    }
+    if let Verdict::Later { headers, .. } | Verdict::Dead { headers, .. } = verdict {
+        headers.extend(usage_headers(denial));
+    }
+}
+
+fn usage_headers(denial: &Denial) -> HeaderPatch {
+    let length = |length| time_header(StoreTime::from_micros(micros(length)));
+    let remaining = i64::try_from(denial.usage.remaining).unwrap_or(i64::MAX);
+    vec![
+        (
+            header::LIMIT,
+            HeaderValue::Text(denial.limit.name.to_string()),
+        ),
+        (header::REMAINING, HeaderValue::Int(remaining)),
+        (header::RETRY_AFTER, length(denial.usage.retry_after)),
+        (header::RESET_AFTER, length(denial.usage.reset_after)),
+    ]
+}

@@ -1,0 +1,323 @@
+//! Permissions of budgets: given back unless the message was sent, and calls under way kept alive.
+//!
+//! A granted message owns a [`Permit`]. However the message leaves our hands before it was sent
+//! (its slot never came, it expired, its session is gone, the daemon stops), dropping the permit
+//! offers back what it took. A call counts in `concurrency` limits until its permit is dropped; in
+//! between the *clerk*, one task for each lane on the shared runtime, renews it. The clerk also
+//! collects refunds and releases, so that many of them go in one round trip.
+
+use std::collections::{BTreeMap, HashMap};
+use std::fmt;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::time::Duration;
+
+use tokio::sync::mpsc;
+use tracing::{debug, warn};
+
+use crate::core::budget::Rule;
+use crate::ports::budget::{
+    Booking, BudgetKey, BudgetLimit, BudgetStore, Claim, MAX_BATCH, Refund, Ticket,
+};
+use crate::ports::clock::Clock;
+use crate::ports::pace::StoreError;
+use crate::telemetry::Notice;
+use crate::telemetry::meters::BudgetMeters;
+
+static LOST: Notice = Notice::new(Duration::from_secs(10));
+static UNSURE: Notice = Notice::new(Duration::from_secs(10));
+
+/// However short a lease is, its calls are not renewed more often than this.
+const RENEW_MIN: Duration = Duration::from_millis(10);
+
+/// A call that a `concurrency` limit counts.
+pub(super) type Call = (Arc<BudgetLimit>, BudgetKey, Ticket);
+
+/// Names for calls: unique in the fleet.
+#[derive(Debug)]
+pub(super) struct Tickets {
+    replica: u64,
+    next: AtomicU64,
+}
+
+impl Tickets {
+    /// Those of a process that `replica`, a random number, stands for.
+    pub(super) const fn new(replica: u64) -> Self {
+        Self {
+            replica,
+            next: AtomicU64::new(0),
+        }
+    }
+
+    pub(super) fn next(&self) -> Ticket {
+        let count = self.next.fetch_add(1, Ordering::Relaxed);
+        Ticket(u128::from(self.replica) << 64 | u128::from(count))
+    }
+}
+
+/// What a message took of its budgets.
+pub(super) struct Permit {
+    refunds: Vec<Refund>,
+    calls: Vec<Call>,
+    sent: bool,
+    clerk: Clerk,
+}
+
+impl Permit {
+    /// For claims that were granted at `granted`.
+    pub(super) fn new(claims: &[Claim], granted: Booking, ticket: Ticket, clerk: &Clerk) -> Self {
+        let calls = calls(claims, ticket);
+        if !calls.is_empty() {
+            clerk.tell(Entry::Began(calls.clone()));
+        }
+        let refunds = claims
+            .iter()
+            .filter(|claim| !is_concurrency(claim))
+            .map(|claim| Refund {
+                limit: Arc::clone(&claim.limit),
+                key: claim.key,
+                cost: claim.cost,
+                booked: claim.held.unwrap_or(granted),
+                ticket,
+            })
+            .collect();
+        Self {
+            refunds,
+            calls,
+            sent: false,
+            clerk: clerk.clone(),
+        }
+    }
+
+    /// Whether the message may have been sent: then nothing is offered back.
+    pub(super) fn sent(&mut self, sent: bool) {
+        self.sent = sent;
+    }
+
+    /// Offers back what the message took, before it asks again: otherwise it could be denied for
+    /// what it holds itself.
+    pub(super) async fn give_back(mut self) {
+        let refunds = std::mem::take(&mut self.refunds);
+        self.clerk.refund(&refunds).await;
+    }
+}
+
+impl Drop for Permit {
+    fn drop(&mut self) {
+        let calls = std::mem::take(&mut self.calls);
+        if !calls.is_empty() {
+            self.clerk.tell(Entry::Ended(calls));
+        }
+        let refunds = std::mem::take(&mut self.refunds);
+        if !self.sent && !refunds.is_empty() {
+            self.clerk.tell(Entry::Unused(refunds));
+        }
+    }
+}
+
+impl fmt::Debug for Permit {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Permit")
+            .field("sent", &self.sent)
+            .finish_non_exhaustive()
+    }
+}
+
+fn is_concurrency(claim: &Claim) -> bool {
+    matches!(claim.limit.rule, Rule::Concurrency(_))
+}
+
+fn calls(claims: &[Claim], ticket: Ticket) -> Vec<Call> {
+    claims
+        .iter()
+        .filter(|claim| is_concurrency(claim))
+        .map(|claim| (Arc::clone(&claim.limit), claim.key, ticket))
+        .collect()
+}
+
+/// What a clerk is told. Bounded by the prefetch of the lane's routes.
+#[derive(Debug)]
+enum Entry {
+    Began(Vec<Call>),
+    Ended(Vec<Call>),
+    Unused(Vec<Refund>),
+}
+
+/// The way to a lane's clerk.
+#[derive(Clone, Debug)]
+pub(super) struct Clerk {
+    entries: mpsc::UnboundedSender<Entry>,
+    office: Arc<Office>,
+}
+
+impl Clerk {
+    /// A clerk's desk, and its work: a future that ends once nobody can tell it anything any more.
+    pub(super) fn new(
+        store: Arc<dyn BudgetStore>,
+        meters: Arc<BTreeMap<Arc<str>, BudgetMeters>>,
+        renew_every: Duration,
+        clock: Clock,
+        freed: mpsc::UnboundedSender<Vec<Call>>,
+    ) -> (Self, impl Future<Output = ()> + Send + 'static) {
+        let (entries, told) = mpsc::unbounded_channel();
+        let office = Arc::new(Office {
+            store,
+            meters,
+            clock,
+            freed,
+        });
+        let work = run(Arc::clone(&office), told, renew_every);
+        (Self { entries, office }, work)
+    }
+
+    async fn refund(&self, refunds: &[Refund]) {
+        self.office.refund(refunds).await;
+    }
+
+    /// A place that was booked and will not be used.
+    pub(super) fn unbook(&self, claims: &[Claim], ticket: Ticket) {
+        let refunds = claims.iter().filter_map(|claim| {
+            Some(Refund {
+                limit: Arc::clone(&claim.limit),
+                key: claim.key,
+                cost: claim.cost,
+                booked: claim.held?,
+                ticket,
+            })
+        });
+        let refunds: Vec<_> = refunds.collect();
+        if !refunds.is_empty() {
+            self.tell(Entry::Unused(refunds));
+        }
+    }
+
+    /// Nobody knows whether these claims were granted: calls in flight that never began must not
+    /// count until their lease ends.
+    pub(super) fn unsure(&self, claims: &[Claim], ticket: Ticket) {
+        let calls = calls(claims, ticket);
+        if !calls.is_empty() {
+            self.tell(Entry::Ended(calls));
+        }
+    }
+
+    fn tell(&self, entry: Entry) {
+        if self.entries.send(entry).is_err() {
+            debug!("the clerk has gone: what was taken counts as used");
+        }
+    }
+}
+
+/// What the clerk works with.
+#[derive(Debug)]
+struct Office {
+    store: Arc<dyn BudgetStore>,
+    meters: Arc<BTreeMap<Arc<str>, BudgetMeters>>,
+    clock: Clock,
+    /// Who is told which calls ended.
+    freed: mpsc::UnboundedSender<Vec<Call>>,
+}
+
+/// Calls under way, by the first of their claims.
+type Running = HashMap<Ticket, Vec<Call>>;
+
+/// The clerk at work.
+async fn run(office: Arc<Office>, mut told: mpsc::UnboundedReceiver<Entry>, renew_every: Duration) {
+    let mut renewal = tokio::time::interval(renew_every.max(RENEW_MIN));
+    renewal.set_missed_tick_behavior(tokio::time::MissedTickBehavior::Delay);
+    let mut running = Running::new();
+    let mut entries = Vec::new();
+    loop {
+        tokio::select! {
+            count = told.recv_many(&mut entries, MAX_BATCH) => {
+                if count == 0 {
+                    return;
+                }
+                let (ended, unused) = sort(&mut entries, &mut running);
+                office.release(ended).await;
+                office.refund(&unused).await;
+            }
+            _ = renewal.tick(), if !running.is_empty() => office.renew(&mut running).await,
+        }
+    }
+}
+
+/// Keeps the list of calls under way; answers those that ended, and what was not used.
+fn sort(entries: &mut Vec<Entry>, running: &mut Running) -> (Vec<Call>, Vec<Refund>) {
+    let (mut ended, mut unused) = (Vec::new(), Vec::new());
+    for entry in entries.drain(..) {
+        match entry {
+            Entry::Began(calls) => {
+                if let Some((_, _, ticket)) = calls.first() {
+                    running.insert(*ticket, calls);
+                }
+            }
+            Entry::Ended(calls) => {
+                if let Some((_, _, ticket)) = calls.first() {
+                    running.remove(ticket);
+                }
+                ended.extend(calls);
+            }
+            Entry::Unused(refunds) => unused.extend(refunds),
+        }
+    }
+    (ended, unused)
+}
+
+impl Office {
+    async fn release(&self, ended: Vec<Call>) {
+        for calls in ended.chunks(MAX_BATCH) {
+            if let Err(error) = self.store.release(calls).await {
+                self.doubt("calls that ended count until their lease ends", &error);
+            }
+        }
+        // A pacer that has stopped has nobody waiting.
+        if !ended.is_empty() && self.freed.send(ended).is_err() {
+            debug!("nobody waits for calls to end");
+        }
+    }
+
+    async fn refund(&self, unused: &[Refund]) {
+        for refunds in unused.chunks(MAX_BATCH) {
+            for refund in refunds {
+                if let Some(meters) = self.meters.get(&refund.limit.name) {
+                    meters.refunds.increment(1);
+                }
+            }
+            if let Err(error) = self.store.refund(refunds).await {
+                self.doubt("what was not sent counts as if it were", &error);
+            }
+        }
+    }
+
+    async fn renew(&self, running: &mut Running) {
+        let calls: Vec<_> = running.values().flatten().cloned().collect();
+        for calls in calls.chunks(MAX_BATCH) {
+            match self.store.renew(calls).await {
+                Ok(gone) => {
+                    for ticket in gone {
+                        self.lost(running.remove(&ticket).unwrap_or_default());
+                    }
+                }
+                Err(error) => self.doubt("calls under way could not be renewed", &error),
+            }
+        }
+    }
+
+    fn lost(&self, calls: Vec<Call>) {
+        for (limit, _, _) in calls {
+            if let Some(meters) = self.meters.get(&limit.name) {
+                meters.leases_lost.increment(1);
+            }
+            if let Some(more) = LOST.event(self.clock.now()) {
+                warn!(limit = %limit.name,
+                    "a call under way is not counted any more: its lease ended, or the store lost its state{more}");
+            }
+        }
+    }
+
+    fn doubt(&self, what: &str, error: &StoreError) {
+        if let Some(more) = UNSURE.event(self.clock.now()) {
+            warn!(%error, "{what}{more}");
+        }
+    }
+}

@@ -1,0 +1,181 @@
+//! From the limits and routes of the configuration to the lanes of the pipeline: routes that share
+//! a paced limit share a lane, and a route without one has a lane of its own.
+
+use std::collections::BTreeMap;
+use std::num::NonZeroU32;
+use std::sync::Arc;
+use std::time::Duration;
+
+use super::{Standings, WireError, rules};
+use crate::core::rate::Rate;
+use crate::core::schedule::Pace;
+use crate::limiter::key::budget_key;
+use crate::pipeline::{Budgets, Counted, Counting, LaneSpec, PacedRows, RouteSpec};
+use crate::ports::budget::{BudgetKey, BudgetLimit, BudgetStore};
+use crate::ports::pace::{PaceStore, PacedLimit};
+use crate::settings::text::Costing;
+use crate::settings::types::{Limit, Paced, Route, Settings};
+use crate::template::{CostOf, Counting as LabelCounting, RouteLabels};
+
+/// The lanes, as they grow route by route.
+pub(super) struct Lanes<'a> {
+    settings: &'a Settings,
+    rows: Arc<dyn PaceStore>,
+    standings: &'a Standings,
+    budgets: Budgets,
+    limits: BTreeMap<&'a str, Arc<BudgetLimit>>,
+    lanes: BTreeMap<String, LaneSpec>,
+}
+
+impl<'a> Lanes<'a> {
+    pub(super) fn new(
+        settings: &'a Settings,
+        rows: Arc<dyn PaceStore>,
+        budgets: Arc<dyn BudgetStore>,
+        standings: &'a Standings,
+    ) -> Result<Self, WireError> {
+        let mut limits = BTreeMap::new();
+        for (name, limit) in &settings.limits {
+            if let Some(limit) = budget(name, limit)? {
+                limits.insert(name.as_str(), Arc::new(limit));
+            }
+        }
+        Ok(Self {
+            settings,
+            rows,
+            standings,
+            budgets: Budgets {
+                store: budgets,
+                renew_every: renew_every(settings),
+            },
+            limits,
+            lanes: BTreeMap::new(),
+        })
+    }
+
+    /// How the limits of a route count its messages.
+    pub(super) fn counting(&self, name: &str, route: &Route) -> Result<Counting, WireError> {
+        let (mut labels, mut limits) = (Vec::new(), Vec::new());
+        for limit_name in &route.limits {
+            let Some(limit) = self.settings.limits.get(limit_name) else {
+                let at = format!("routes.{name}.limits");
+                return Err(WireError::new(at, "no limit of that name"));
+            };
+            labels.push(LabelCounting {
+                limit: limit_name,
+                key: limit.key().map(|key| key.as_str()),
+                cost: match limit.cost() {
+                    Costing::Units(cost) => CostOf::Units(*cost),
+                    Costing::Made(text) => CostOf::Made(text.as_str()),
+                },
+                largest: limit.largest_cost(),
+            });
+            limits.push(match self.limits.get(limit_name.as_str()) {
+                Some(limit) => Counted::Budget(Arc::clone(limit)),
+                None => Counted::Paced,
+            });
+        }
+        let fair_by = route.fair_by.as_ref().map(|text| text.as_str());
+        let labels = RouteLabels::new(&labels, fair_by)
+            .map_err(|e| WireError::new(format!("routes.{name}"), e))?;
+        Ok(Counting {
+            labels: Arc::new(labels),
+            limits,
+            key_of,
+            weights: route.weights.clone(),
+        })
+    }
+
+    /// Adds a route to the lane of its paced limit, or gives it one of its own.
+    pub(super) fn add(&mut self, route: &'a Route, spec: RouteSpec) {
+        let paced = paced_limit(self.settings, route);
+        let name = match paced {
+            Some((limit, _)) => limit.to_owned(),
+            None => format!("route.{}", spec.name),
+        };
+        let (rows, budgets) = (&self.rows, &self.budgets);
+        let standings = self.standings;
+        self.lanes
+            .entry(name)
+            .or_insert_with_key(|name| LaneSpec {
+                name: Arc::from(name.as_str()),
+                rows: paced.map(|(limit, paced)| paced_rows(limit, paced, rows)),
+                standing: paced.and_then(|(limit, _)| standings.spec(limit)),
+                budgets: budgets.clone(),
+                routes: Vec::new(),
+            })
+            .routes
+            .push(spec);
+    }
+
+    pub(super) fn into_specs(self) -> Vec<LaneSpec> {
+        self.lanes.into_values().collect()
+    }
+}
+
+/// The paced limit of a route.
+pub(super) fn paced_limit<'a>(
+    settings: &'a Settings,
+    route: &'a Route,
+) -> Option<(&'a str, &'a Paced)> {
+    route.limits.iter().find_map(|name| {
+        let paced = settings.limits.get(name)?.as_paced()?;
+        Some((name.as_str(), paced))
+    })
+}
+
+/// The row of a paced limit, or two if it keeps a reserve.
+fn paced_rows(name: &str, paced: &Paced, store: &Arc<dyn PaceStore>) -> PacedRows {
+    let (main, reserve) = paces(paced);
+    let main = PacedLimit::new(name, main);
+    PacedRows {
+        reserve: reserve.map(|pace| PacedLimit {
+            of: Arc::clone(&main.of),
+            ..PacedLimit::new(format!("{name}.reserve"), pace)
+        }),
+        main,
+        store: Arc::clone(store),
+    }
+}
+
+/// The pace of the main row, and that of the reserve if there is one. Each keeps its share of the
+/// units in any window, so both together keep the limit.
+pub(super) fn paces(paced: &Paced) -> (Pace, Option<Pace>) {
+    let rate: Rate = paced.rate.0;
+    let whole = rate.units().get();
+    let row = |units: u32| {
+        let units = NonZeroU32::new(units).unwrap_or(NonZeroU32::MIN);
+        // Fewer units of the same window are a rate, too.
+        let rate = Rate::new(units, rate.window()).unwrap_or(rate);
+        Pace::new(rate, paced.headroom.get(), paced.horizon.get())
+    };
+    let kept = paced.reserve.map_or(0, |share| share.of(whole));
+    let kept = kept.min(whole.saturating_sub(1));
+    let main = row(whole - kept).with_costs_up_to(paced.largest_cost());
+    let reserve = (kept > 0).then(|| row(kept).with_spread(main.spread()));
+    (main, reserve)
+}
+
+/// A third of the shortest lease of a call under way.
+fn renew_every(settings: &Settings) -> Duration {
+    let leases = settings.limits.values().filter_map(|limit| match limit {
+        Limit::Concurrency(limit) => Some(limit.lease.get()),
+        _ => None,
+    });
+    leases.min().unwrap_or(Duration::from_secs(30)) / 3
+}
+
+/// A limit that is counted in budgets.
+fn budget(name: &str, limit: &Limit) -> Result<Option<BudgetLimit>, WireError> {
+    let rule = rules::rule(limit).map_err(|e| WireError::new(format!("limits.{name}"), e))?;
+    Ok(rule.map(|rule| BudgetLimit {
+        name: Arc::from(name),
+        rule,
+        lost: rules::lost(limit),
+    }))
+}
+
+/// Whose budget a text names; no text: the one that is for all.
+fn key_of(text: Option<&str>) -> BudgetKey {
+    text.map_or_else(|| budget_key(&[]), |text| budget_key(&[text]))
+}
