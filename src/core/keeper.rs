@@ -326,9 +326,9 @@ impl Keeper {
 
     /// When the leased slots are due, in order.
     pub fn slots(&self) -> impl Iterator<Item = Mono> + '_ {
-        self.runs.iter().flat_map(|run| {
-            (run.used..run.grant.count.get()).map(|index| run.slot(index))
-        })
+        self.runs
+            .iter()
+            .flat_map(|run| (run.used..run.grant.count.get()).map(|index| run.slot(index)))
     }
 
     /// How late a call may leave: the headroom, less what the mapping may be wrong by in either
