@@ -29,7 +29,8 @@ if tonumber(ARGV[7]) > revision then
   for i = 1, #FIELDS do s[i] = ARGV[6 + i] end
   revision, version, changed = tonumber(s[1]), tonumber(s[2]), true
 elseif revision == 0 then
-  revision, version, changed = now, 1, true
+  -- Less than any later word: it may be lost, and remembered by somebody who comes after us.
+  revision, version, changed = math.max((now - now % 1000) / 1000, 1), 1, true
   s = { '', '', 'file', file, file, replica, '0', '' }
 end
 if ARGV[5] == '1' and s[5] ~= file then

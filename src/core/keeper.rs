@@ -34,6 +34,8 @@ const CHECK_CLOCK: Duration = Duration::from_secs(10);
 /// Who waits for longer than this asks so often whether it still has to: an operator may have ended
 /// the wait, and the notice may be lost.
 const CHECK_WAIT: Duration = Duration::from_millis(800);
+/// Where many replicas take turns at a fast limit, each of them waits less than this.
+const LONG_WAIT: Duration = Duration::from_secs(4);
 /// A mapping that is too rough to keep the headroom by is improved by so many asks, so far apart;
 /// a store that is no nearer than that is then taken as it is.
 const PROBES: u32 = 8;
@@ -423,9 +425,11 @@ impl Keeper {
         Some(self.last_ask.map_or(at, |last| at.max(last + ASK_GAP)))
     }
 
+    /// When to ask whether a long wait is still right.
     fn next_check(&self) -> Mono {
-        self.last_ask
-            .map_or(Mono::default(), |last| last + CHECK_WAIT)
+        let last = self.last_ask.unwrap_or_default();
+        let long = self.outdated.is_some() || self.next_turn().since(last) > LONG_WAIT;
+        last + if long { CHECK_WAIT } else { LONG_WAIT }
     }
 
     /// Whether the mapping is known to have held for all that is leased.
@@ -489,12 +493,12 @@ impl Keeper {
             self.stepped = true;
             return;
         }
-        if want > 0 {
-            self.turn = answer.turn;
-        }
         match answer.frozen_until {
             Some(until) => self.freeze_until(until, true),
             None => self.thaw(answer.now),
+        }
+        if want > 0 {
+            self.turn = answer.turn;
         }
         if close {
             self.runs.iter_mut().for_each(|run| run.sure = true);

@@ -22,6 +22,9 @@ use std::time::Duration;
 use super::schedule::{Answer, Ask, FREEZE_MAX, Pace, Schedule, lease};
 use super::time::StoreTime;
 
+/// First revisions are milliseconds and less than this, all others are microseconds and more.
+const FIRST_END: u64 = 100_000_000_000_000;
+
 /// Names one state of a standing: the store's time when the word was said, or more if that would not
 /// be new.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
@@ -46,7 +49,18 @@ impl Revision {
     /// When the word was said, on the store's clock.
     #[must_use]
     pub const fn since(self) -> StoreTime {
-        StoreTime::from_micros(self.0)
+        let micros = if self.0 < FIRST_END {
+            self.0 * 1_000
+        } else {
+            self.0
+        };
+        StoreTime::from_micros(micros)
+    }
+
+    /// Of a standing where there was none. It may have been lost, and then whoever remembers it must
+    /// be able to say so after the first who does not. So it is less than that of any later word.
+    fn first(now: StoreTime) -> Self {
+        Self((now.as_micros() / 1_000).max(1))
     }
 
     fn next(self, now: StoreTime) -> Self {
@@ -153,15 +167,15 @@ pub fn declare(
         // The store has lost what was said last. Whoever remembers it says it again.
         (Some(known), _) if known.revision > revision => known.clone(),
         (_, Some(standing)) => standing,
-        (_, None) => file(&Standing {
-            revision: Revision::NONE,
-            version: 0,
+        (_, None) => Standing {
+            revision: Revision::first(now),
+            version: 1,
             origin: Origin::File,
-            terms: String::new(),
-            file: String::new(),
-            by: String::new(),
+            terms: declaration.file.clone(),
+            file: declaration.file.clone(),
+            by: declaration.replica.clone(),
             pause: None,
-        }),
+        },
     };
     if declaration.speaks && standing.file != declaration.file {
         standing = file(&standing);
@@ -340,6 +354,32 @@ mod tests {
         assert_eq!(declare(&mut stored, &new, at(40)), latest.clone().unwrap());
         // And who knows less than the store learns.
         assert_eq!(declare(&mut stored, &old, at(50)), latest.unwrap());
+    }
+
+    #[test]
+    fn who_remembers_nothing_does_not_drown_out_who_does() {
+        let now = at(1_795_228_193_000_000);
+        let later = |micros| now + Duration::from_micros(micros);
+        let mut stored = None;
+        let first = declare(&mut stored, &file("a", "rate=400/1s", true, None), now);
+        assert_eq!(first.revision.since(), now);
+        set(
+            &mut stored,
+            first.revision,
+            "rate=300/1s",
+            "",
+            "op",
+            later(20),
+        );
+        let live = stored.take();
+        // Everything is lost, and the first to come is new.
+        declare(
+            &mut stored,
+            &file("b", "rate=400/1s", true, None),
+            later(5_000),
+        );
+        let knows = file("a", "rate=400/1s", false, live.clone());
+        assert_eq!(declare(&mut stored, &knows, later(9_000)), live.unwrap());
     }
 
     #[test]
