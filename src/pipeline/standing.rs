@@ -118,8 +118,12 @@ impl Watch {
             tokio::select! {
                 () = tokio::time::sleep(wait) => {}
                 () = outdated.notified() => tokio::time::sleep(GAP).await,
-                () = changed(&mut notices, &heard.limit, known) => {
-                    tokio::time::sleep(phase.of(SPREAD)).await;
+                to = changed(&mut notices, &heard.limit, known) => {
+                    // An earlier revision than ours: the store has lost what we know, and whoever
+                    // does not know it must hear it before it uses its first slot.
+                    if to >= known {
+                        tokio::time::sleep(phase.of(SPREAD)).await;
+                    }
                 }
                 // Its sender lives as long as the daemon; without one there is nothing to hear.
                 Ok(()) = spec.written.changed() => speaks = true,
@@ -128,18 +132,21 @@ impl Watch {
     }
 }
 
-/// Waits for somebody to tell of another revision than `known`. Never, once nobody can.
+/// Waits for somebody to tell of another revision than `known`, and answers it (`None`: it was missed).
+/// Never, once nobody can.
 async fn changed(
     notices: &mut Option<broadcast::Receiver<Notice>>,
     limit: &Arc<str>,
     known: Option<Revision>,
-) {
+) -> Option<Revision> {
     while let Some(receiver) = notices {
         match receiver.recv().await {
-            Ok(Notice::Changed { limit: of, to }) if of == *limit && Some(to) != known => return,
+            Ok(Notice::Changed { limit: of, to }) if of == *limit && Some(to) != known => {
+                return Some(to);
+            }
             Ok(_) => {}
             // What was lost may have been about us.
-            Err(broadcast::error::RecvError::Lagged(_)) => return,
+            Err(broadcast::error::RecvError::Lagged(_)) => return None,
             Err(broadcast::error::RecvError::Closed) => *notices = None,
         }
     }

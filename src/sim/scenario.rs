@@ -163,6 +163,13 @@ impl Scenario {
         self.faults.iter().any(|(_, fault)| *fault == Fault::Crash)
     }
 
+    /// Whether the rate changes.
+    #[must_use]
+    pub fn retimes(&self) -> bool {
+        let changes = |(_, fault): &(u64, Fault)| matches!(fault, Fault::Rate(_));
+        self.faults.iter().any(changes)
+    }
+
     /// Whether nothing goes wrong and nobody comes or goes.
     #[must_use]
     pub fn is_calm(&self) -> bool {

@@ -62,7 +62,8 @@ impl Store {
     }
 
     /// A replica with the first pace in its file tells what it knows and hears what is in force.
-    pub(super) fn declare(&mut self, known: Option<Standing>, t: u64) -> Standing {
+    /// Says too whether that changed.
+    pub(super) fn declare(&mut self, known: Option<Standing>, t: u64) -> (Standing, bool) {
         let declaration = Declaration {
             replica: "replica".to_owned(),
             file: "0".to_owned(),
@@ -70,7 +71,10 @@ impl Store {
             known,
         };
         let now = self.clock(t);
-        declare(&mut self.standing, &declaration, now)
+        let before = self.standing.as_ref().map(|s| s.revision);
+        let standing = declare(&mut self.standing, &declaration, now);
+        let changed = before != Some(standing.revision);
+        (standing, changed)
     }
 
     /// The pace that terms name.

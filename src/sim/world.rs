@@ -262,7 +262,13 @@ impl<'a> World<'a> {
                 let (wait, told) = if self.store.is_down(self.t) {
                     (100_000, None)
                 } else {
-                    (self.way(), Some(self.store.declare(known, self.t)))
+                    let (standing, changed) = self.store.declare(known, self.t);
+                    if changed {
+                        // Who would not hear of this and of nothing else until its turn could not
+                        // say in time what the store has lost: a hole that is known.
+                        self.tell_change(0);
+                    }
+                    (self.way(), Some(standing))
                 };
                 self.after(wait, id, Event::Told(told));
             }
@@ -343,6 +349,9 @@ impl<'a> World<'a> {
         // One way or the other is longer, or none, or both.
         replica.detour = (self.dice.pick(&[0, detour]), self.dice.pick(&[0, detour]));
         self.trace.note(self.t, id, What::Started);
+        if self.scenario.retimes() {
+            self.declare(&mut replica);
+        }
         self.drive(&mut replica);
         self.replicas.push(Some(replica));
         self.judge.started();

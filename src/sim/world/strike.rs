@@ -48,9 +48,14 @@ impl World<'_> {
         }
         self.store.set(self.scenario.pace_at(rate), self.t);
         self.judge.retimed(rate, self.t);
+        self.tell_change(100_000);
+    }
+
+    /// Tells all replicas that other terms are in force; so many per million do not hear it.
+    pub(super) fn tell_change(&mut self, deaf: u64) {
         let ids: Vec<u32> = self.alive().collect();
         for id in ids {
-            if !self.dice.chance(100_000) {
+            if !self.dice.chance(deaf) {
                 let way = self.way();
                 self.after(way, id, Event::Changed);
             }
