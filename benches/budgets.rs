@@ -21,10 +21,9 @@ use std::time::Duration;
 use common::kinds::{kinds, limit};
 use common::table::{Table, headline};
 use futures::{StreamExt as _, stream};
-use secrecy::SecretString;
 use sluiced::core::rate::Cost;
 use sluiced::limiter::key::budget_key;
-use sluiced::limiter::redis::{RedisOptions, RedisPaceStore, Servers};
+use sluiced::limiter::redis::{RedisOptions, RedisPaceStore};
 use sluiced::ports::budget::{BudgetLimit, BudgetStore, Claim, MAX_BATCH, Petition, Ticket};
 use sluiced::ports::clock::Clock;
 use sluiced::ports::pace::PaceStore;
@@ -57,9 +56,18 @@ async fn run(keys: usize, questions: usize) {
     headline(&format!(
         "{questions} questions over {SPREAD} keys; one connection, {PIPELINED} calls under way"
     ));
-    let mut table = Table::new(&["", "one a call", "of a bare INCR", "256 a call"]);
+    let mut table = Table::new(&[
+        "",
+        "one a call",
+        "of a bare INCR",
+        "in Redis",
+        "256 a call",
+        "one of its scripts in Redis",
+    ]);
+    let mut redis = server.connection();
     let bare = incr(&server, questions, clock).await;
-    table.row(&["bare INCR", &each(bare, questions), "1.00", ""]);
+    let inside = script_time(&mut redis, "incr");
+    table.row(&["bare INCR", &each(bare, questions), "1.00", &inside, "", ""]);
     for (kind, rule) in kinds(10) {
         let limit = limit(kind, rule);
         let start = clock.now();
@@ -69,26 +77,29 @@ async fn run(keys: usize, questions: usize) {
             .count()
             .await;
         let single = clock.now().since(start);
+        let one_inside = script_time(&mut redis, "evalsha");
         let start = clock.now();
         for first in (0..questions).step_by(MAX_BATCH) {
             ask(&store, &limit, first..first + MAX_BATCH).await;
         }
         let batched = clock.now().since(start);
+        let inside = script_time(&mut redis, "evalsha");
         let part = bare.as_secs_f64() / single.as_secs_f64();
         table.row(&[
             kind,
             &each(single, questions),
             &format!("{part:.2}"),
+            &one_inside,
             &each(batched, questions),
+            &inside,
         ]);
     }
     let again = incr(&server, questions, clock).await;
-    table.row(&["bare INCR, again", &each(again, questions), "", ""]);
+    table.row(&["bare INCR, again", &each(again, questions), "", "", "", ""]);
     table.print();
 
     headline(&format!("{keys} keys of each kind, one unit taken of each"));
     let mut table = Table::new(&["", "bytes a key", "MEMORY USAGE", "1,000,000 keys"]);
-    let mut redis = server.connection();
     for (kind, rule) in kinds(10) {
         () = redis::cmd("FLUSHALL").query(&mut redis).unwrap();
         let before = used(&mut redis);
@@ -153,6 +164,17 @@ async fn incr(server: &RedisServer, questions: usize, clock: Clock) -> Duration 
     clock.now().since(start)
 }
 
+/// What a call of `command` took inside Redis since the last look, as Redis itself measured.
+fn script_time(redis: &mut redis::Connection, command: &str) -> String {
+    let stats: String = redis::cmd("INFO").arg("commandstats").query(redis).unwrap();
+    () = redis::cmd("CONFIG").arg("RESETSTAT").query(redis).unwrap();
+    let line = stats
+        .lines()
+        .find(|line| line.starts_with(&format!("cmdstat_{command}:")));
+    let each = line.and_then(|line| line.split("usec_per_call=").nth(1)?.split(',').next());
+    each.map_or_else(String::new, |micros| format!("{micros} us"))
+}
+
 fn used(redis: &mut redis::Connection) -> u64 {
     let info: redis::InfoDict = redis::cmd("INFO").arg("memory").query(redis).unwrap();
     info.get("used_memory").unwrap()
@@ -163,10 +185,7 @@ async fn connect(server: &RedisServer) -> RedisPaceStore {
         connect_timeout: Duration::from_secs(5),
         response_timeout: Duration::from_secs(5),
         keyed: true,
-        ..RedisOptions::new(
-            Servers::Single(SecretString::from(server.url())),
-            "sluiced".to_owned(),
-        )
+        ..RedisOptions::single(server.url(), "sluiced")
     };
     let store = RedisPaceStore::connect(&options, Arc::new(())).unwrap();
     let link = store.link();

@@ -29,7 +29,7 @@ end
 
 local function fit(want, from)
   local cell = want.cell
-  if not cell.state then from = math.max(from, cell.rule.blind) end
+  if not cell.state then from = max(from, cell.rule.blind) end
   return cell.kind.earliest(cell.rule, cell.state, from, want.cost)
 end
 
@@ -38,10 +38,9 @@ local function say_usage(want, retry)
   local rule = cell.rule
   local remaining, reset = cell.kind.usage(rule, cell.state, now)
   if not cell.state and rule.blind > now then remaining, reset = 0, rule.blind - now end
-  say(rule.most)
-  say(remaining)
-  say(retry)
-  say(reset)
+  local n = size
+  reply[n + 1], reply[n + 2], reply[n + 3], reply[n + 4] = rule.most, remaining, retry, reset
+  size = n + 4
 end
 
 local function book(want, at, ticket)
@@ -58,7 +57,7 @@ local function deny(wants, first, reserve, ticket)
     for i = 1, #wants do
       if wants[i].firm then
         local at, firm = fit(wants[i], untl)
-        later, sure = math.max(later, at), sure and firm
+        later, sure = max(later, at), sure and firm
       end
     end
     suits = sure and later == untl
@@ -115,7 +114,7 @@ local function admit(wants, mode, ticket)
   for i = 1, #wants do
     local cell = wants[i].cell
     if not cell.state and cell.kind.first_sight then
-      cell.state = cell.kind.first_sight(cell.rule, math.max(now, cell.rule.blind))
+      cell.state = cell.kind.first_sight(cell.rule, max(now, cell.rule.blind))
       cell.changed = cell.changed or cell.state ~= nil
     end
   end
@@ -129,7 +128,7 @@ local function admit(wants, mode, ticket)
       want.fits = true
       want.at, want.firm = fit(want, now)
     end
-    first = math.max(first, want.at)
+    first = max(first, want.at)
   end
   if first > now then return deny(wants, first, mode == 2, ticket) end
   for i = 1, #wants do
@@ -149,6 +148,6 @@ for _ = 1, petitions do
   end
   admit(wants, mode, ticket)
 end
-save(cells, era)
-if petitions == 0 then redis.call('PEXPIRE', KEYS[1], text(ERA_KEPT)) end
+save(cells)
+if petitions == 0 then call('PEXPIRE', KEYS[1], text(ERA_KEPT)) end
 return reply

@@ -1,7 +1,8 @@
 -- Tells a replica what is in force for a limit, and hears what its file says: `core::standing::declare`.
 --
 -- KEYS[1]  the limit's standing: a hash without a time to live, for what an operator said must stay
--- KEYS[2]  who takes part: a sorted set of `replica terms-of-its-file` by the time it was last seen
+-- KEYS[2]  who takes part: a hash of replicas, each with when it was last seen and its file's terms;
+--          the field without a name says when it was last swept
 -- ARGV     1 channel  where all replicas listen   2 limit   its name, for the notice
 --          3 replica  its name   4 file   the terms in its file
 --          5 speaks   1: it has just read its file, so a file that says something new counts
@@ -18,6 +19,7 @@ local clock = redis.call('TIME')
 local now = tonumber(clock[1]) * 1000000 + tonumber(clock[2])
 local function text(x) return string.format('%.0f', x) end
 
+local MINUTE = 60000000
 local FIELDS = { 'revision', 'version', 'origin', 'terms', 'file', 'by', 'paused_until', 'paused_by' }
 local s = redis.call('HMGET', KEYS[1], unpack(FIELDS))
 local revision, version = tonumber(s[1]) or 0, tonumber(s[2]) or 0
@@ -48,7 +50,17 @@ if changed then
   -- A user without the right to this channel still changes it: the next answers tell the others.
   redis.pcall('PUBLISH', ARGV[1], 'changed ' .. ARGV[2] .. ' ' .. s[1])
 end
-redis.call('ZADD', KEYS[2], text(now), replica .. ' ' .. file)
-redis.call('ZREMRANGEBYSCORE', KEYS[2], '-inf', text(now - tonumber(ARGV[6])))
-redis.call('PEXPIRE', KEYS[2], text(math.ceil(tonumber(ARGV[6]) / 1000)))
+local shown = tonumber(ARGV[6])
+redis.call('HSET', KEYS[2], replica, text(now) .. ' ' .. file)
+redis.call('PEXPIRE', KEYS[2], text(math.ceil(shown / 1000)))
+-- Those who are gone are swept out once a minute, so that the hash is bounded by who came in one.
+local swept = tonumber(redis.call('HGET', KEYS[2], '') or 0) or 0
+if math.abs(now - swept) > MINUTE then
+  local all = redis.call('HGETALL', KEYS[2])
+  for i = 1, #all, 2 do
+    local seen = tonumber(string.match(all[i + 1], '^%d+') or 0)
+    if math.abs(now - seen) > shown then redis.call('HDEL', KEYS[2], all[i]) end
+  end
+  redis.call('HSET', KEYS[2], '', text(now))
+end
 return { now, revision, version, s[3], s[4], s[5], s[6], tonumber(s[7]), s[8] }

@@ -1,10 +1,8 @@
 -- Reads how a limit stands, and changes nothing.
 --
 -- KEYS     1 the limit's standing   2 who takes part   then its rows, if it is paced
--- ARGV     1 shown   microseconds for which a replica counts as present
 -- Reply    {now, standing, replicas, frozen_until}: `standing` as the hash holds it, names and values
---          in turn; `replicas` as the set holds them, who was seen
---          last at the end; `frozen_until` of the row that is frozen
+--          in turn; `replicas` as their hash holds them; `frozen_until` of the row that is frozen
 --          longest, 0 if none is
 --
 -- Invariant: writes nothing.
@@ -15,6 +13,5 @@ local frozen_until = 0
 for i = 3, #KEYS do
   frozen_until = math.max(frozen_until, tonumber(redis.call('HGET', KEYS[i], 'frozen_until') or 0) or 0)
 end
-local since = string.format('%.0f', now - tonumber(ARGV[1]))
 return { now, redis.call('HGETALL', KEYS[1]),
-  redis.call('ZRANGEBYSCORE', KEYS[2], since, '+inf'), frozen_until > now and frozen_until or 0 }
+  redis.call('HGETALL', KEYS[2]), frozen_until > now and frozen_until or 0 }

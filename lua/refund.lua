@@ -24,5 +24,5 @@ for _ = 1, numeric() do
     end
   end
 end
-save(cells, era)
+save(cells)
 return taken

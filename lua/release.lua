@@ -18,5 +18,5 @@ for _ = 1, numeric() do
     ended = ended + 1
   end
 end
-save(cells, era)
+save(cells)
 return ended

@@ -19,5 +19,5 @@ for i = 1, numeric() do
     gone[#gone + 1] = i - 1
   end
 end
-save(cells, era)
+save(cells)
 return gone

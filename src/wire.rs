@@ -224,14 +224,12 @@ pub fn redis_of(loaded: &Loaded) -> Result<RedisOptions, WireError> {
     redis_options(&loaded.settings, &loaded.secrets)
 }
 
-/// The Redis at `url`, with the prefix and the timeouts of `default.toml`.
+/// The one Redis at `url`, with the prefix and the timeouts of `default.toml`.
 #[must_use]
 pub fn redis_at(url: SecretString) -> RedisOptions {
     RedisOptions {
-        connect_timeout: Duration::from_secs(2),
-        response_timeout: Duration::from_millis(500),
         keyed: true,
-        ..RedisOptions::new(Servers::Single(url), "sluiced".to_owned())
+        ..RedisOptions::single(url, "sluiced")
     }
 }
 
@@ -255,7 +253,8 @@ async fn connected(options: &RedisOptions) -> Result<Arc<RedisPaceStore>, WireEr
     let store =
         RedisPaceStore::connect(options, Arc::new(())).map_err(|e| WireError::new("redis", e))?;
     let mut link = store.link();
-    let bound = options.connect_timeout + options.response_timeout;
+    // To find the server, and to connect to it.
+    let bound = 2 * options.connect_timeout + options.response_timeout;
     let up = tokio::time::timeout(bound, link.wait_for(Link::is_up))
         .await
         .is_ok_and(|link| link.is_ok());

@@ -1,4 +1,5 @@
--- What every script about budgets begins with: numbers, the era, the rules and the cells.
+-- What every script about budgets begins with: numbers, the era, the rules and the cells. Behind it
+-- come the kinds that the call is about, and what it does.
 --
 -- KEYS[1]  the record of the era (`core::budget::epoch`), {prefix:budgets}:epoch
 -- KEYS[2…] the budgets of this call, in the order of the rules, each once: cell 1, 2, …
@@ -14,6 +15,12 @@
 -- is written together with its time to live, rounded up. All numbers are integers below 2^53, so
 -- doubles are exact; tostring would cut digits, %.0f does not. TIME is read once.
 
+-- Globals are slow to look up, and a batch does so thousands of times.
+local KEYS, ARGV, call, tonumber = KEYS, ARGV, redis.call, tonumber
+local format, match, gmatch = string.format, string.match, string.gmatch
+local find, sub = string.find, string.sub
+local max, min = math.max, math.min
+
 local EXACT, UNITS, ABSURD = 2 ^ 53, 2 ^ 32, 2 ^ 50
 local DOUBT, STEP = 2000000, 100000
 -- Longer than anything that is kept or booked ahead.
@@ -21,21 +28,20 @@ local ERA_KEPT = 1100 * 24 * 3600 * 1000
 
 local function div(x, y) return (x - x % y) / y end
 local function div_ceil(x, y) return div(x + y - 1, y) end
-local function text(x) return string.format('%.0f', x) end
+local function text(x) return format('%.0f', x) end
 
--- Digits only, and exact.
-local function number(word)
-  if not word or not string.find(word, '^%d+$') then return nil end
-  local value = tonumber(word)
-  return value < EXACT and value or nil
+-- Digits (that a pattern found), if they are exact.
+local function number(digits)
+  local value = tonumber(digits)
+  return value and value < EXACT and value or nil
 end
 
-local clock = redis.call('TIME')
+local clock = call('TIME')
 local now = tonumber(clock[1]) * 1000000 + tonumber(clock[2])
 
--- A time that can be one of ours.
-local function time(word)
-  local value = number(word)
+-- Digits, if they can be one of our times.
+local function time(digits)
+  local value = tonumber(digits)
   return value and value <= now + ABSURD and value or nil
 end
 
@@ -44,15 +50,18 @@ local function argument()
   at = at + 1
   return ARGV[at]
 end
-local function numeric() return tonumber(argument()) end
+local function numeric()
+  at = at + 1
+  return tonumber(ARGV[at])
+end
 
 local run, known, stepped = argument(), numeric(), argument() == '1'
 local kinds = {}
 
 local function read_era()
-  local record = redis.call('GET', KEYS[1])
+  local record = call('GET', KEYS[1])
   if not record then return nil end
-  local began, epoch, since, by = string.match(record, '^([fl])(%d+) (%d+) ([^ ]*)$')
+  local began, epoch, since, by = match(record, '^([fl])(%d+) (%d+) ([^ ]*)$')
   epoch, since = number(epoch), number(since)
   if not (epoch and since) then return nil end
   return { began = began, epoch = epoch, since = since, run = by }
@@ -70,10 +79,10 @@ local function enter()
     and era.since <= now + STEP then
     return era
   end
-  local last = math.max(era and era.epoch or 0, known)
-  era = { began = began, epoch = math.max(last + 1, div(now, 1000)), since = now, run = run }
+  local last = max(era and era.epoch or 0, known)
+  era = { began = began, epoch = max(last + 1, div(now, 1000)), since = now, run = run }
   local record = began .. text(era.epoch) .. ' ' .. text(now) .. ' ' .. run
-  redis.call('SET', KEYS[1], record, 'PX', text(ERA_KEPT))
+  call('SET', KEYS[1], record, 'PX', text(ERA_KEPT))
   return era
 end
 
@@ -84,7 +93,8 @@ local function load(era)
     local kind = kinds[argument()]
     local closed, headroom, count = argument() == '1', numeric(), numeric()
     local rule = kind.rule(numeric)
-    rule.kind, rule.headroom, rule.blind = kind, headroom, 0
+    rule.headroom, rule.blind = headroom, 0
+    rule.start = kind.letter .. (era and text(era.epoch) or '') .. ' '
     if closed and era then
       rule.blind = era.began == 'f' and era.since + DOUBT or kind.forgotten_at(rule, era.since)
     end
@@ -97,13 +107,13 @@ local function load(era)
   -- In parts: Lua's stack ends at 8,000.
   for first = 1, keys, 1000 do
     local last = math.min(first + 999, keys)
-    local found = redis.call('MGET', unpack(KEYS, first + 1, last + 1))
+    local found = call('MGET', unpack(KEYS, first + 1, last + 1))
     for i = first, last do
       local value = found[i - first + 1]
       if value then
         local cell = cells[i]
-        local epoch, rest = string.match(value, '^' .. cell.kind.letter .. '(%d+)(.*)$')
-        if number(epoch) == era.epoch then cell.state = cell.kind.load(rest) end
+        local start = cell.rule.start
+        if sub(value, 1, #start) == start then cell.state = cell.kind.load(value, #start + 1) end
       end
     end
   end
@@ -111,17 +121,17 @@ local function load(era)
 end
 
 -- Writes down what changed. A state that says nothing any more goes.
-local function save(cells, era)
+local function save(cells)
   for i = 1, #cells do
     local cell = cells[i]
     if cell.changed then
-      local kind = cell.kind
-      local left = kind.dies_at(cell.rule, cell.state) - now
+      local kind, rule = cell.kind, cell.rule
+      local left = kind.dies_at(rule, cell.state) - now
       if left > 0 then
-        redis.call('SET', cell.key, kind.letter .. text(era.epoch) .. kind.save(cell.state),
+        call('SET', cell.key, rule.start .. kind.save(cell.state),
           'PX', text(div_ceil(left, 1000) + 1))
       else
-        redis.call('DEL', cell.key)
+        call('DEL', cell.key)
       end
     end
   end

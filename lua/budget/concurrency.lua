@@ -15,29 +15,28 @@ function kinds.c.rule(numeric)
 end
 
 -- The calls that have not ended, by ticket too, what they hold, and when the last one ends.
-function kinds.c.load(rest)
-  local s, words = { calls = {}, named = {}, total = 0, last = 0 }, 0
-  for ends, cost, ticket in string.gmatch(rest, ' ([^ ]*) ([^ ]*) ([^ ]*)') do
-    ends, cost = time(ends), number(cost)
-    if not (ends and cost and cost < UNITS) then return nil end
-    if #ticket > 32 or not string.find(ticket, '^[0-9a-f]+$') then return nil end
-    words = words + 3
+function kinds.c.load(value, from)
+  local s = { calls = {}, named = {}, total = 0, last = 0 }
+  local calls, n, read = s.calls, 0, from - 1
+  for ends, cost, ticket in gmatch(sub(value, from), '(%d+) (%d+) ([0-9a-f]+)') do
+    read, n = read + #ends + #cost + #ticket + 3, n + 1
+    ends, cost = time(ends), tonumber(cost)
+    if not ends or cost >= UNITS or #ticket > 32 then return nil end
     -- What has ended by itself is forgotten.
     if ends > now then
-      s.calls[#s.calls + 1] = { ends = ends, cost = cost, ticket = ticket }
-      s.named[ticket], s.total, s.last = true, s.total + cost, math.max(s.last, ends)
+      calls[#calls + 1] = { ends = ends, cost = cost, ticket = ticket }
+      s.named[ticket], s.total, s.last = true, s.total + cost, max(s.last, ends)
     end
   end
-  for _ in string.gmatch(rest, ' ') do words = words - 1 end
-  if words ~= 0 or (rest ~= '' and string.sub(rest, 1, 1) ~= ' ') then return nil end
+  if n == 0 or read ~= #value + 1 or find(value, '[^%da-f ]', from) then return nil end
   return s
 end
 
 function kinds.c.save(s)
-  local parts = { '' }
+  local parts = {}
   for i = 1, #s.calls do
     local call = s.calls[i]
-    parts[#parts + 1] = text(call.ends) .. ' ' .. text(call.cost) .. ' ' .. call.ticket
+    parts[i] = format('%.0f %.0f ', call.ends, call.cost) .. call.ticket
   end
   return table.concat(parts, ' ')
 end
@@ -51,7 +50,7 @@ function kinds.c.earliest(r, s, from, cost)
   for i = 1, #s.calls do
     if s.calls[i].ends > from then
       total = total + s.calls[i].cost
-      again = math.min(again, s.calls[i].ends)
+      again = min(again, s.calls[i].ends)
     end
   end
   return total + cost <= r.limit and from or again, false
@@ -66,7 +65,7 @@ function kinds.c.release(s, ticket)
     if call.ticket == ticket then
       s.total = s.total - call.cost
     else
-      calls[#calls + 1], last = call, math.max(last, call.ends)
+      calls[#calls + 1], last = call, max(last, call.ends)
     end
   end
   s.last = last
@@ -78,13 +77,13 @@ function kinds.c.book(r, s, at, cost, ticket)
   s = s or { calls = {}, named = {}, total = 0, last = 0 }
   kinds.c.release(s, ticket)
   s.calls[#s.calls + 1] = { ends = at + r.lease, cost = cost, ticket = ticket }
-  s.named[ticket], s.total, s.last = true, s.total + cost, math.max(s.last, at + r.lease)
+  s.named[ticket], s.total, s.last = true, s.total + cost, max(s.last, at + r.lease)
   return s
 end
 
 function kinds.c.usage(r, s, now)
   if not s then return r.limit, 0 end
-  return math.max(r.limit - s.total, 0), math.max(s.last - now, 0)
+  return max(r.limit - s.total, 0), max(s.last - now, 0)
 end
 
 function kinds.c.dies_at(r, s) return s.last end
@@ -96,8 +95,8 @@ function kinds.c.renew(r, s, ticket)
   if not s.named[ticket] then return nil end
   for i = 1, #s.calls do
     local call = s.calls[i]
-    if call.ticket == ticket then call.ends = math.max(call.ends, now + r.lease) end
+    if call.ticket == ticket then call.ends = max(call.ends, now + r.lease) end
   end
-  s.last = math.max(s.last, now + r.lease)
+  s.last = max(s.last, now + r.lease)
   return s
 end

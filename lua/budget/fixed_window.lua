@@ -18,13 +18,13 @@ function kinds.w.rule(numeric)
   return r
 end
 
-function kinds.w.load(rest)
-  local start, used = string.match(rest, '^ (%d+) (%d+)$')
+function kinds.w.load(value, from)
+  local start, used = match(value, '^(%d+) (%d+)$', from)
   start, used = time(start), number(used)
   return start and used and { start = start, used = used } or nil
 end
 
-function kinds.w.save(s) return ' ' .. text(s.start) .. ' ' .. text(s.used) end
+function kinds.w.save(s) return format('%.0f %.0f', s.start, s.used) end
 
 -- The first boundary after `at`, by its place.
 local function bound_after(r, at)
@@ -58,7 +58,7 @@ local function window(r, s, at)
 end
 
 function kinds.w.earliest(r, s, from, cost)
-  if s then from = math.max(from, s.start) end
+  if s then from = max(from, s.start) end
   local start, ends, used = window(r, s, from)
   if not start then
     local first, last = r.bounds[1], r.bounds[#r.bounds]
@@ -72,14 +72,14 @@ end
 function kinds.w.book(r, s, at, cost)
   local start, _, used = window(r, s, at)
   if not start then start, used = at, 0 end
-  return { start = s and math.max(start, s.start) or start, used = used + cost }
+  return { start = s and max(start, s.start) or start, used = used + cost }
 end
 
 function kinds.w.usage(r, s, now)
-  local start, ends, used = window(r, s, s and math.max(now, s.start) or now)
+  local start, ends, used = window(r, s, s and max(now, s.start) or now)
   if not start then return 0, 0 end
   local open = not (s and s.start > now) and now + r.guard < ends
-  return open and math.max(r.limit - used, 0) or 0, used > 0 and ends - now or 0
+  return open and max(r.limit - used, 0) or 0, used > 0 and ends - now or 0
 end
 
 function kinds.w.dies_at(r, s)

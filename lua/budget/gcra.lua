@@ -15,13 +15,13 @@ function kinds.g.rule(numeric)
   return r
 end
 
-function kinds.g.load(rest)
-  local tat, rem = string.match(rest, '^ (%d+) (%d+)$')
+function kinds.g.load(value, from)
+  local tat, rem = match(value, '^(%d+) (%d+)$', from)
   tat, rem = time(tat), number(rem)
   return tat and rem and { tat = tat, rem = rem } or nil
 end
 
-function kinds.g.save(s) return ' ' .. text(s.tat) .. ' ' .. text(s.rem) end
+function kinds.g.save(s) return format('%.0f %.0f', s.tat, s.rem) end
 
 function kinds.g.forgotten_at(r, since) return since + r.memory end
 
@@ -36,7 +36,7 @@ function kinds.g.earliest(r, s, from, cost)
   local tat, rem = arrival(r, s)
   local early = (r.limit - cost) * r.period
   if rem > early % r.units then tat = tat + 1 end
-  return math.max(tat - div(early, r.units), from), true
+  return max(tat - div(early, r.units), from), true
 end
 
 function kinds.g.book(r, s, at, cost)
@@ -58,7 +58,7 @@ function kinds.g.usage(r, s, now)
   end
   local taken = r.limit
   if ahead < r.memory then taken = div_ceil(ahead * r.units + rem, r.period) end
-  return math.max(r.limit - taken, 0), ahead + (rem > 0 and 1 or 0)
+  return max(r.limit - taken, 0), ahead + (rem > 0 and 1 or 0)
 end
 
 function kinds.g.dies_at(r, s) return s.tat + (s.rem > 0 and 1 or 0) end

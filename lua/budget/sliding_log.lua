@@ -16,32 +16,27 @@ function kinds.l.rule(numeric)
 end
 
 -- Entries before `first` are forgotten; `total` is what the others hold.
-function kinds.l.load(rest)
+function kinds.l.load(value, from)
   local s = { times = {}, counts = {}, first = 1, total = 0 }
-  local last, words, n = 0, 0, 0
-  for word in string.gmatch(rest, ' ([^ ]*)') do
-    words = words + 1
-    local value = number(word)
-    if not value then return nil end
-    if words % 2 == 1 then
-      last, n = last + value, n + 1
-      if last > now + ABSURD then return nil end
-      s.times[n] = last
-    else
-      if value >= UNITS then return nil end
-      s.counts[n] = value
-      s.total = s.total + value
-    end
+  local times, counts, last, n, read = s.times, s.counts, 0, 0, from - 1
+  for later, count in gmatch(sub(value, from), '(%d+) (%d+)') do
+    read = read + #later + #count + 2
+    last, n, count = last + (number(later) or EXACT), n + 1, tonumber(count)
+    if last > now + ABSURD or count >= UNITS then return nil end
+    times[n], counts[n], s.total = last, count, s.total + count
   end
-  if words % 2 == 1 or (words == 0 and rest ~= '') then return nil end
+  -- With a space after each pair but the last, that was all of it.
+  if n == 0 or read ~= #value + 1 or find(value, '[^%d ]', from) then return nil end
   return s
 end
 
 function kinds.l.save(s)
-  local parts, last = { '' }, 0
-  for i = s.first, #s.times do
-    parts[#parts + 1] = text(s.times[i] - last)
-    parts[#parts + 1] = text(s.counts[i])
+  local first = s.first
+  local words, last = format('%.0f %.0f', s.times[first], s.counts[first]), s.times[first]
+  if first == #s.times then return words end
+  local parts = { words }
+  for i = first + 1, #s.times do
+    parts[#parts + 1] = format('%.0f %.0f', s.times[i] - last, s.counts[i])
     last = s.times[i]
   end
   return table.concat(parts, ' ')
@@ -60,12 +55,12 @@ end
 
 function kinds.l.earliest(r, s, from, cost)
   if not s then return from, true end
-  from = math.max(from, s.times[#s.times] or 0)
+  from = max(from, s.times[#s.times] or 0)
   local first, total = alive(r, s, from)
-  local over, at = math.max(total + cost - r.limit, 0), from
+  local over, at = max(total + cost - r.limit, 0), from
   for i = first, #s.times do
     if over == 0 then break end
-    over = math.max(over - s.counts[i], 0)
+    over = max(over - s.counts[i], 0)
     at = s.times[i] + r.period
   end
   return at, true
@@ -95,7 +90,7 @@ function kinds.l.usage(r, s, now)
     end
   end
   local ahead = (s.times[#s.times] or 0) > now
-  return ahead and 0 or math.max(r.limit - total, 0), reset
+  return ahead and 0 or max(r.limit - total, 0), reset
 end
 
 function kinds.l.dies_at(r, s)

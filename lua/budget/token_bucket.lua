@@ -24,8 +24,8 @@ function kinds.t.rule(numeric)
   return r
 end
 
-function kinds.t.load(rest)
-  local minus, tokens, last, rem = string.match(rest, '^ (%-?)(%d+) (%d+) (%d+)$')
+function kinds.t.load(value, from)
+  local minus, tokens, last, rem = match(value, '^(%-?)(%d+) (%d+) (%d+)$', from)
   tokens, last, rem = number(tokens), time(last), number(rem)
   if not (tokens and last and rem) then return nil end
   if minus == '-' then tokens = -tokens end
@@ -33,7 +33,7 @@ function kinds.t.load(rest)
 end
 
 function kinds.t.save(s)
-  return ' ' .. text(s.tokens) .. ' ' .. text(s.last) .. ' ' .. text(s.rem)
+  return format('%.0f %.0f %.0f', s.tokens, s.last, s.rem)
 end
 
 function kinds.t.forgotten_at(r, since) return since + r.memory end
@@ -45,7 +45,7 @@ function kinds.t.first_sight(r, at) return r.empty and unseen(r, at) or nil end
 -- A state that another rule may have left, in the bounds of this one.
 local function normal(r, s)
   local rem = (r.stepped or s.rem >= r.period) and 0 or s.rem
-  return { tokens = math.max(s.tokens, r.floor), last = s.last, rem = rem }
+  return { tokens = max(s.tokens, r.floor), last = s.last, rem = rem }
 end
 
 -- The state at `at`; one that lies ahead stays.
@@ -68,7 +68,7 @@ end
 
 function kinds.t.earliest(r, s, from, cost)
   s = s or unseen(r, from)
-  from = math.max(from, s.last)
+  from = max(from, s.last)
   s = refilled(r, s, from)
   local missing = cost - r.borrow - s.tokens
   if missing <= 0 then return from, true end
@@ -90,12 +90,12 @@ function kinds.t.usage(r, s, now)
   s = s or unseen(r, now)
   local ahead = s.last > now
   s = refilled(r, s, now)
-  return ahead and 0 or math.max(s.tokens + r.borrow, 0), math.max(full_at(r, s) - now, 0)
+  return ahead and 0 or max(s.tokens + r.borrow, 0), max(full_at(r, s) - now, 0)
 end
 
 function kinds.t.dies_at(r, s)
   local full = full_at(r, normal(r, s))
-  if r.empty then return full + math.max(24 * 3600 * 1000000, r.memory) end
+  if r.empty then return full + max(24 * 3600 * 1000000, r.memory) end
   return full
 end
 
@@ -104,9 +104,9 @@ function kinds.t.undo(r, s, at, cost, ticket, now)
   s = normal(r, s)
   if r.stepped then
     if s.last > at or refilled(r, s, now).last ~= s.last then return nil end
-  elseif at > s.last or math.max(now, s.last) >= at + time_for(r, cost, 0) then
+  elseif at > s.last or max(now, s.last) >= at + time_for(r, cost, 0) then
     return nil
   end
-  s.tokens = math.min(s.tokens + cost, r.capacity)
+  s.tokens = min(s.tokens + cost, r.capacity)
   return s
 end

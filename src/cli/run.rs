@@ -7,6 +7,7 @@ use std::time::Duration;
 
 use clap::Args;
 use tokio::signal::unix::{Signal, SignalKind, signal};
+use tokio::sync::watch;
 use tokio_util::sync::CancellationToken;
 use tracing::{error, info, warn};
 
@@ -17,6 +18,7 @@ use crate::admin;
 use crate::core::rate::Span;
 use crate::pipeline::Remains;
 use crate::ports::clock::Clock;
+use crate::ports::link::Link;
 use crate::settings::types::QueueBackend;
 use crate::settings::{self, Loaded, Severity};
 use crate::telemetry::health::Health;
@@ -152,6 +154,9 @@ async fn serve(
     let notifier = Notifier::from_env();
     let listeners = CancellationToken::new();
     metrics.spawn_upkeep(listeners.clone());
+    // Probes are answered before everything is put together; until then it is not ready.
+    let (process, starting) = watch::channel(Link::Connecting);
+    health.component("process", starting);
 
     match admin::bind(&loaded.settings.admin.listen).await {
         Ok(None) => {}
@@ -183,6 +188,7 @@ async fn serve(
         let reloads = Reloads::new(files.to_vec(), loaded.clone(), standings, notifier.clone());
         let reloading = listeners.clone();
         tokio::spawn(async move { reloading.run_until_cancelled(reloads.run(hangups)).await });
+        process.send_replace(Link::Up);
         notifier.ready();
         info!(
             version = env!("CARGO_PKG_VERSION"),

@@ -1,7 +1,7 @@
 //! Limits in Redis, shared by every replica: paced ones here, budgets in `budgets`.
 //!
-//! One hash per paced limit and one script per decision (`lua/`), so that a decision is one round trip
-//! and atomic. Connections are supervised: they are rebuilt in the background and, until one is
+//! One hash per paced limit and one script per decision (`lua/`), so that a decision is one round
+//! trip and atomic. Connections are supervised: they are rebuilt in the background and, until one is
 //! back, every call fails at once instead of queueing up behind a dead socket. Redis may be one
 //! server, a primary that Sentinels name, or a cluster.
 
@@ -30,6 +30,7 @@ use std::time::Duration;
 
 use futures::FutureExt;
 use futures::future::BoxFuture;
+use tokio::runtime::Handle;
 use tokio::sync::{broadcast, watch};
 use tokio_util::task::AbortOnDropHandle;
 
@@ -72,6 +73,8 @@ pub struct RedisPaceStore {
     notices: broadcast::Sender<Notice>,
     events: Arc<dyn StoreEvents>,
     budgets: Arc<Budgets>,
+    /// Where the heart beats: callers may have runtimes of their own, which end before ours.
+    runtime: Handle,
     /// Beats from the first question about a budget on.
     heart: OnceLock<AbortOnDropHandle<()>>,
     _supervisor: AbortOnDropHandle<()>,
@@ -105,6 +108,7 @@ impl RedisPaceStore {
         Ok(Self {
             connection,
             budgets: Arc::new(budgets),
+            runtime: Handle::current(),
             heart: OnceLock::new(),
             scripts: Scripts::new(options.prefix.clone(), channel),
             words: Words::default(),

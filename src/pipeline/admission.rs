@@ -363,7 +363,7 @@ impl Admission {
                 "the store lost its budgets: until what was spent before cannot count any more, keys that it does not know wait{more}");
         } else {
             info!(lane = %lane_name,
-                "the store has no budgets yet: for one window, keys that it does not know wait (`lost_state`){more}");
+                "the store has no budgets yet: for two seconds nothing that they count is sent, in case a replica remembers some{more}");
         }
     }
 }

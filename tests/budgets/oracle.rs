@@ -169,6 +169,18 @@ impl Play<'_> {
         bytes.map(|bytes| String::from_utf8_lossy(&bytes).into_owned())
     }
 
+    /// The state, which stays until a script writes it: one that ended between this look and the
+    /// script's would be seen by one side only.
+    fn kept(&mut self, name: Name) -> Option<String> {
+        let key = self.name(name);
+        () = redis::cmd("EXPIRE")
+            .arg(key)
+            .arg(10_000)
+            .query(&mut self.redis)
+            .unwrap();
+        self.raw(name)
+    }
+
     fn put(&mut self, name: Name, text: &str) {
         let key = self.name(name);
         () = redis::cmd("SET")
@@ -226,7 +238,7 @@ impl Play<'_> {
         let mut cells: Vec<Name> = names.iter().flatten().copied().collect();
         cells.sort_unstable();
         cells.dedup();
-        let before: Vec<Option<String>> = cells.iter().map(|name| self.raw(*name)).collect();
+        let before: Vec<Option<String>> = cells.iter().map(|name| self.kept(*name)).collect();
         let world = self.world;
         let answer = world
             .runtime
@@ -330,7 +342,7 @@ impl Play<'_> {
             booked,
             ticket,
         };
-        let before = self.raw(name);
+        let before = self.kept(name);
         let era = self.era();
         let world = self.world;
         let taken = world

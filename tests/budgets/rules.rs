@@ -7,7 +7,6 @@ use std::time::Duration;
 
 use base64::Engine as _;
 use base64::prelude::BASE64_URL_SAFE_NO_PAD;
-use secrecy::SecretString;
 use sluiced::core::budget::Rule;
 use sluiced::core::budget::concurrency::Concurrency;
 use sluiced::core::budget::fixed_window::FixedWindow;
@@ -18,7 +17,7 @@ use sluiced::core::calendar::{Calendar, CalendarUnit};
 use sluiced::core::rate::Cost;
 use sluiced::core::zone::Zone;
 use sluiced::limiter::key::budget_key;
-use sluiced::limiter::redis::{RedisOptions, RedisPaceStore, Servers};
+use sluiced::limiter::redis::{RedisOptions, RedisPaceStore};
 use sluiced::ports::budget::{
     Booking, BudgetKey, BudgetLimit, Claim, Lost, Petition, Ruling, Ticket,
 };
@@ -156,10 +155,7 @@ pub(crate) async fn connect(server: &RedisServer, prefix: &str) -> RedisPaceStor
         connect_timeout: Duration::from_secs(5),
         response_timeout: Duration::from_secs(5),
         keyed: true,
-        ..RedisOptions::new(
-            Servers::Single(SecretString::from(server.url())),
-            prefix.to_owned(),
-        )
+        ..RedisOptions::single(server.url(), prefix)
     };
     let store = RedisPaceStore::connect(&options, Arc::new(())).unwrap();
     let link = store.link();

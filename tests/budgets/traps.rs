@@ -438,16 +438,15 @@ async fn all_keys_of_a_call_lie_in_one_slot_of_a_cluster() {
     let mut redis = server.connection();
     let keys: Vec<String> = redis::cmd("KEYS").arg("*").query(&mut redis).unwrap();
     assert_eq!(keys.len(), 7);
-    // Redis' own hash of the tag, which a server answers without being in a cluster too.
-    let tag = |key: &str| {
-        let start = key.find('{').expect("a tag") + 1;
-        key[start..start + key[start..].find('}').unwrap()].to_owned()
+    // Only a server with a cluster tells the slot of a key.
+    let cluster = RedisServer::start_with("--cluster-enabled yes", None);
+    let mut cluster = cluster.connection();
+    let mut slot = |key: &String| -> u16 {
+        let keyslot = redis::cmd("CLUSTER").arg("KEYSLOT").arg(key).clone();
+        keyslot.query(&mut cluster).unwrap()
     };
-    let first = tag(&keys[0]);
-    assert!(
-        !first.is_empty() && keys.iter().all(|key| tag(key) == first),
-        "{keys:?}"
-    );
+    let first = slot(&keys[0]);
+    assert!(keys.iter().all(|key| slot(key) == first), "{keys:?}");
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]

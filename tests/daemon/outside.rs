@@ -99,8 +99,11 @@ fn away(page: &str) -> f64 {
 async fn every_metric_is_there_from_the_start() {
     drop(filled("metrics", 0).await);
     let downstream = Recorder::accepting().await;
-    let route = Route::new("metrics", downstream.address);
-    let mut daemon = Daemon::start(&config("metrics", vec![route]));
+    let mut route = Route::new("metrics", downstream.address);
+    route.limits.push("sender");
+    let mut config = config("metrics", vec![route]);
+    config.tables = "[limits.sender]\nkind = \"gcra\"\nrate = \"1/1s\"\n".to_owned();
+    let mut daemon = Daemon::start(&config);
     daemon.ready().await;
     let (code, page) = daemon.page("/metrics").await;
     assert_eq!(code, 200);
@@ -132,7 +135,9 @@ async fn every_metric_is_there_from_the_start() {
             "{kind}: {values:?}"
         );
     }
-    daemon.stop(&[NEW_SCHEDULE]).await;
+    daemon
+        .stop(&[NEW_SCHEDULE, "nothing is kept on disk"])
+        .await;
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]

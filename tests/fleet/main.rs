@@ -15,6 +15,7 @@ mod support;
 mod control;
 mod faults;
 mod flow;
+mod keys;
 
 use std::time::Duration;
 

@@ -12,6 +12,7 @@ mod denied;
 mod fate;
 mod frozen;
 mod hours;
+mod recipes;
 mod shared;
 
 use std::time::Duration;

@@ -1,8 +1,15 @@
 //! A cluster whose slots move, and whose nodes die and are replaced.
 
+use std::sync::Arc;
 use std::time::Duration;
 
+use sluiced::core::budget::Rule;
+use sluiced::core::budget::gcra::Gcra;
+use sluiced::core::budget::sliding_log::SlidingLog;
+use sluiced::core::rate::Cost;
+use sluiced::limiter::key::budget_key;
 use sluiced::limiter::redis::{RedisPaceStore, Servers, probe};
+use sluiced::ports::budget::{BudgetLimit, BudgetStore, Claim, Lost, Petition, Ruling, Ticket};
 use sluiced::ports::link::Link;
 use sluiced::ports::pace::PaceStore;
 
@@ -141,4 +148,44 @@ async fn a_master_that_dies_is_succeeded_by_its_replica_with_nothing_over() {
     nothing_over(&limit, haul.slots);
     // The dead node is no longer one of those in use.
     is_up(&store).await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn budgets_of_several_limits_are_decided_in_one_slot() {
+    let cluster = RedisCluster::start(0);
+    let store = connect(&options(servers(&cluster))).await;
+    let rate = "2/1h".parse().expect("a rate");
+    let rules = [
+        Rule::SlidingLog(SlidingLog::new(rate, Duration::ZERO).expect("a log")),
+        Rule::Gcra(Gcra::new(rate, 1, Duration::ZERO).expect("a small burst")),
+    ];
+    let limits = rules.map(|rule| {
+        let name = format!("budget-{}", rule.entries());
+        Arc::new(BudgetLimit {
+            name: Arc::from(name),
+            rule,
+            lost: Lost::Open,
+        })
+    });
+    let petitions: Vec<Petition> = (0..30)
+        .map(|i| Petition {
+            claims: limits
+                .iter()
+                .map(|limit| Claim {
+                    limit: Arc::clone(limit),
+                    key: budget_key(&[&(i % 10).to_string()]),
+                    cost: Cost::ONE,
+                    held: None,
+                })
+                .collect(),
+            reserve: false,
+            ticket: Ticket(i),
+        })
+        .collect();
+    let answer = store.admit(&petitions, None).await.expect("an answer");
+    let granted = answer
+        .rulings
+        .iter()
+        .filter(|ruling| matches!(ruling, Ruling::Granted { .. }));
+    assert_eq!(granted.count(), 20);
 }

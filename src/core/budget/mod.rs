@@ -141,13 +141,13 @@ impl Rule {
         }
     }
 
-    /// How many numbers a state of it can hold: what a script that reads it has to work through.
+    /// How many entries a state of it can have, which a script has to read and write.
     #[must_use]
-    pub const fn weight(&self) -> u64 {
+    pub const fn entries(&self) -> u64 {
         match self {
             Self::Gcra(_) | Self::TokenBucket(_) | Self::FixedWindow(_) => 1,
-            Self::SlidingLog(rule) => 1 + rule.limit(),
-            Self::Concurrency(rule) => 1 + rule.limit(),
+            Self::SlidingLog(rule) => rule.limit(),
+            Self::Concurrency(rule) => rule.limit(),
         }
     }
 }

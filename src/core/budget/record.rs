@@ -69,11 +69,8 @@ pub fn read(text: &str, rule: &Rule, epoch: Epoch, now: StoreTime) -> Option<Sta
         Rule::SlidingLog(_) => 'l',
         Rule::Concurrency(_) => 'c',
     };
-    let mut words = text.strip_prefix(kind)?.split(' ');
-    if number(words.next()?)? != epoch.0 {
-        return None;
-    }
-    let words: Vec<&str> = words.collect();
+    let start = format!("{kind}{} ", epoch.0);
+    let words: Vec<&str> = text.strip_prefix(&*start)?.split(' ').collect();
     let sane = |time: u64| (time <= now.as_micros() + ABSURD).then_some(time);
     Some(match (rule, &*words) {
         (Rule::Gcra(_), [tat, rem]) => State::Gcra(Arrival {

@@ -4,9 +4,11 @@
 //! cells by number. The order of the arguments is in the head of `lua/budget/common.lua`.
 
 use std::collections::HashMap;
+use std::sync::OnceLock;
 
 use base64::Engine as _;
 use base64::prelude::BASE64_URL_SAFE_NO_PAD;
+use redis::Script;
 
 use super::scripts::Arg;
 use crate::core::budget::Rule;
@@ -14,6 +16,70 @@ use crate::core::budget::epoch::Witness;
 use crate::core::budget::limit::Limit;
 use crate::core::time::{StoreTime, micros};
 use crate::ports::budget::{BudgetKey, BudgetLimit, Lost};
+
+/// What a claim weighs besides its entries.
+const CLAIM: u64 = 8;
+
+/// The kinds, in the order of their scripts.
+#[derive(Clone, Copy)]
+enum Kind {
+    Gcra,
+    TokenBucket,
+    FixedWindow,
+    SlidingLog,
+    Concurrency,
+}
+
+impl Kind {
+    const fn of(rule: &Rule) -> Self {
+        match rule {
+            Rule::Gcra(_) => Self::Gcra,
+            Rule::TokenBucket(_) => Self::TokenBucket,
+            Rule::FixedWindow(_) => Self::FixedWindow,
+            Rule::SlidingLog(_) => Self::SlidingLog,
+            Rule::Concurrency(_) => Self::Concurrency,
+        }
+    }
+}
+
+/// The scripts of the kinds.
+const KINDS: [&str; 5] = [
+    include_str!("../../../lua/budget/gcra.lua"),
+    include_str!("../../../lua/budget/token_bucket.lua"),
+    include_str!("../../../lua/budget/fixed_window.lua"),
+    include_str!("../../../lua/budget/sliding_log.lua"),
+    include_str!("../../../lua/budget/concurrency.lua"),
+];
+const COMMON: &str = include_str!("../../../lua/budget/common.lua");
+
+/// What a script does, behind the kinds that a call is about. Only those: what a script defines
+/// takes longer than one decision.
+pub(super) struct Composed {
+    action: &'static str,
+    by_kinds: [OnceLock<Script>; 1 << KINDS.len()],
+}
+
+impl Composed {
+    pub(super) const fn new(action: &'static str) -> Self {
+        Self {
+            action,
+            by_kinds: [const { OnceLock::new() }; 1 << KINDS.len()],
+        }
+    }
+
+    /// The script for a call.
+    pub(super) fn script(&self, batch: &Batch<'_>) -> &Script {
+        let kinds = batch.kinds();
+        self.by_kinds[kinds].get_or_init(|| {
+            let parts = KINDS.iter().enumerate();
+            let named = parts.filter(|(bit, _)| kinds & 1 << bit != 0);
+            let mut code = COMMON.to_owned();
+            code.extend(named.map(|(_, part)| *part));
+            code.push_str(self.action);
+            Script::new(&code)
+        })
+    }
+}
 
 /// The rules and keys of a call.
 pub(super) struct Batch<'a> {
@@ -42,12 +108,18 @@ impl<'a> Batch<'a> {
         }
     }
 
-    /// By how much the call becomes heavier with a budget.
+    /// By how much the call becomes heavier with a claim, in microseconds of Redis, roughly.
     pub(super) fn weight(&self, limit: &BudgetLimit, key: BudgetKey) -> u64 {
         match self.rule(limit) {
-            Some(rule) if self.places.contains_key(&(rule, key)) => 0,
-            _ => limit.rule.weight(),
+            Some(rule) if self.places.contains_key(&(rule, key)) => CLAIM,
+            _ => CLAIM + limit.rule.entries(),
         }
+    }
+
+    /// The kinds that it is about, a bit for each.
+    pub(super) fn kinds(&self) -> usize {
+        let bit = |asked: &Asked<'_>| 1 << Kind::of(asked.limit.rule) as usize;
+        self.limits.iter().map(bit).fold(0, |all, bit| all | bit)
     }
 
     fn rule(&self, limit: &BudgetLimit) -> Option<usize> {

@@ -14,12 +14,12 @@ use std::time::Duration;
 
 use futures::FutureExt;
 use futures::future::BoxFuture;
-use redis::{FromRedisValue, Script};
+use redis::FromRedisValue;
 use tokio::time::MissedTickBehavior;
 use tokio_util::task::AbortOnDropHandle;
 use tracing::warn;
 
-use super::batch::{Batch, Place, era_key};
+use super::batch::{Batch, Composed, Place, era_key};
 use super::connection::Connection;
 use super::scripts::{Arg, Call};
 use super::{RedisPaceStore, STORE, StoreEvents};
@@ -34,37 +34,23 @@ use crate::ports::budget::{
 use crate::ports::clock::Clock;
 use crate::ports::pace::StoreError;
 
-/// How many numbers of states a script may have to work through: about a millisecond.
-const WEIGHT_MAX: u64 = 2_000;
+/// How heavy a call may be, in microseconds of Redis, roughly: others wait for it. A larger batch
+/// goes in several calls, one after the other.
+const WEIGHT_MAX: u64 = 1_000;
 /// What no travelling time and no drift explains is a step of the clock.
 const STEP: u64 = 100_000;
 /// Clocks may drift apart by one part in this many.
 const DRIFT: u64 = 1_000;
-
-/// A script behind what all scripts about budgets share.
-macro_rules! script {
-    ($file:literal) => {
-        Script::new(concat!(
-            include_str!("../../../lua/budget/common.lua"),
-            include_str!("../../../lua/budget/gcra.lua"),
-            include_str!("../../../lua/budget/token_bucket.lua"),
-            include_str!("../../../lua/budget/fixed_window.lua"),
-            include_str!("../../../lua/budget/sliding_log.lua"),
-            include_str!("../../../lua/budget/concurrency.lua"),
-            include_str!(concat!("../../../lua/", $file)),
-        ))
-    };
-}
 
 /// The scripts, and what is remembered of Redis.
 pub(super) struct Budgets {
     connection: Arc<Connection>,
     events: Arc<dyn StoreEvents>,
     prefix: String,
-    admit: Script,
-    refund: Script,
-    renew: Script,
-    release: Script,
+    admit: Composed,
+    refund: Composed,
+    renew: Composed,
+    release: Composed,
     clock: Clock,
     memory: Mutex<Memory>,
 }
@@ -113,10 +99,10 @@ impl Budgets {
             connection,
             events,
             prefix,
-            admit: script!("admit.lua"),
-            refund: script!("refund.lua"),
-            renew: script!("renew.lua"),
-            release: script!("release.lua"),
+            admit: Composed::new(include_str!("../../../lua/admit.lua")),
+            refund: Composed::new(include_str!("../../../lua/refund.lua")),
+            renew: Composed::new(include_str!("../../../lua/renew.lua")),
+            release: Composed::new(include_str!("../../../lua/release.lua")),
             clock: Clock::start(),
             memory: Mutex::default(),
         }
@@ -158,12 +144,18 @@ impl Budgets {
     async fn call<T: FromRedisValue>(
         &self,
         name: &'static str,
-        script: &Script,
+        script: &Composed,
         batch: &Batch<'_>,
         arguments: Vec<Arg<'_>>,
     ) -> Result<T, StoreError> {
         let keys = batch.keys(&self.prefix);
-        let call = Call::new(name, script, era_key(&self.prefix), keys, arguments);
+        let call = Call::new(
+            name,
+            script.script(batch),
+            era_key(&self.prefix),
+            keys,
+            arguments,
+        );
         let answer = self.connection.call(&call).await;
         self.events.asked(name, answer.is_ok());
         answer
@@ -305,7 +297,7 @@ impl Budgets {
     async fn about_calls<T: FromRedisValue>(
         &self,
         name: &'static str,
-        script: &Script,
+        script: &Composed,
         calls: &[(Arc<BudgetLimit>, BudgetKey, Ticket)],
     ) -> Result<T, StoreError> {
         // Calls under way follow no calendar.
@@ -398,8 +390,9 @@ impl Reply {
 
 impl RedisPaceStore {
     fn budgets(&self) -> &Budgets {
-        self.heart
-            .get_or_init(|| AbortOnDropHandle::new(tokio::spawn(Arc::clone(&self.budgets).beat())));
+        self.heart.get_or_init(|| {
+            AbortOnDropHandle::new(self.runtime.spawn(Arc::clone(&self.budgets).beat()))
+        });
         &self.budgets
     }
 }

@@ -1,6 +1,6 @@
 //! What is in force for each limit: a hash that all replicas read and operators write.
 
-use std::collections::{BTreeMap, HashMap};
+use std::collections::BTreeMap;
 use std::time::Duration;
 
 use futures::FutureExt;
@@ -163,25 +163,23 @@ impl StandingStore for RedisPaceStore {
             let mut keys = vec![replicas_key(prefix, limit)];
             keys.extend(row_keys(prefix, limit));
             let key = standing_key(prefix, limit);
-            let args = vec![Arg::Number(micros(SHOWN))];
-            let call = Call::new("inspect", &self.words.inspect, key, keys, args);
-            let reply: (u64, HashMap<String, String>, Vec<String>, u64) = self.call(call).await?;
+            let call = Call::new("inspect", &self.words.inspect, key, keys, Vec::new());
+            type Fields = BTreeMap<String, String>;
+            let reply: (u64, Fields, Fields, u64) = self.call(call).await?;
             let (now, fields, replicas, frozen_until) = reply;
             let standing = if fields.is_empty() {
                 None
             } else {
                 Some(read(&fields).ok_or_else(|| strange(limit, "a part of it"))?)
             };
-            // A replica that read its file again is there twice for a while; what it said last counts.
-            let mut present = BTreeMap::new();
-            for member in &replicas {
-                if let Some((replica, file)) = member.split_once(' ') {
-                    present.insert(replica, file);
-                }
-            }
-            let present = present.into_iter().map(|(replica, file)| Present {
-                replica: replica.to_owned(),
-                file: file.to_owned(),
+            let present = replicas.iter().filter_map(|(replica, said)| {
+                let (seen, file) = said.split_once(' ')?;
+                let seen = StoreTime::from_micros(seen.parse().ok()?);
+                let now = StoreTime::from_micros(now);
+                (now.since(seen) <= SHOWN).then(|| Present {
+                    replica: replica.clone(),
+                    file: file.to_owned(),
+                })
             });
             Ok(Inspection {
                 now: StoreTime::from_micros(now),
@@ -212,7 +210,7 @@ fn pause_of(until: u64, by: String) -> Option<Pause> {
     })
 }
 
-fn read(fields: &HashMap<String, String>) -> Option<Standing> {
+fn read(fields: &BTreeMap<String, String>) -> Option<Standing> {
     let text = |name| fields.get(name).cloned();
     let number = |name| fields.get(name)?.parse::<u64>().ok();
     Some(Standing {
