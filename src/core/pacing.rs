@@ -329,11 +329,7 @@ mod tests {
 
     fn rows(spread: u64) -> Rows {
         let rate = "100/1s".parse().expect("a rate");
-        let pace = super::super::schedule::Pace::new(
-            rate,
-            Duration::from_millis(5),
-            Duration::from_millis(120),
-        );
+        let pace = Pace::new(rate, Duration::from_millis(5), Duration::from_millis(120));
         let phase = super::super::keeper::Phase::new(1);
         Rows {
             main: Keeper::new(pace, phase),

@@ -382,6 +382,7 @@ mod tests {
         let text = scrape(|| {
             drop(RouteMeters::new("sms"));
             drop(LimitMeters::new("provider"));
+            drop(StandingMeters::new("provider"));
             drop(LaneMeters::new("provider"));
             drop(BudgetMeters::new("sender"));
             drop(LinkMeters::new("redis"));
