@@ -37,7 +37,7 @@ fn length(text: &str) -> Result<Duration, DurationError> {
 
 pub(super) async fn pause(args: &PauseArgs, out: &mut (impl Write + Send)) -> Result<(), Refusal> {
     let (name, office) = (&args.name, args.place.open().await?);
-    office.known(name)?;
+    office.changeable(name)?;
     let length = args.length.unwrap_or(FREEZE_MAX);
     let paused = office.store.pause(name, length, &speaker()).await?;
     let (said, until) = paused.ok_or_else(|| unheard(name))?;
@@ -65,7 +65,7 @@ pub(super) async fn resume(
     out: &mut (impl Write + Send),
 ) -> Result<(), Refusal> {
     let (name, office) = (&args.name, args.place.open().await?);
-    office.known(name)?;
+    office.changeable(name)?;
     let resumed = office.store.resume(name).await?;
     let (said, was) = resumed.ok_or_else(|| unheard(name))?;
     if args.place.json {

@@ -79,13 +79,18 @@ fn row(line: &Line) -> [String; 6] {
     let state = state_word(&line.found).to_owned();
     let Some(standing) = &line.found.standing else {
         let kind = kind(&line.file).to_owned();
+        let state = match kind.as_str() {
+            "paced" => "not running yet",
+            _ => "as each file says",
+        };
+        let none = || "-".to_owned();
         return [
             name,
             kind,
-            "-".into(),
-            "-".into(),
-            "-".into(),
-            "not running yet".into(),
+            main_term(&line.file),
+            none(),
+            none(),
+            state.to_owned(),
         ];
     };
     [
@@ -100,6 +105,9 @@ fn row(line: &Line) -> [String; 6] {
 
 /// Who takes part, and who differs.
 fn remarks(line: &Line) -> Vec<String> {
+    if line.found.standing.is_none() {
+        return Vec::new();
+    }
     let (name, found) = (&line.name, &line.found);
     let differing = differing(found);
     let count = found.replicas.len();

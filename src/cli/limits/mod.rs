@@ -181,6 +181,20 @@ impl Office {
         limit.map_or_else(String::new, |limit| limit.terms_line())
     }
 
+    /// Refuses what cannot be changed live: budgets follow the file of each replica.
+    fn changeable(&self, limit: &str) -> Result<(), Refusal> {
+        self.known(limit)?;
+        let found = self.settings().and_then(|s| s.limits.get(limit));
+        match found.filter(|found| found.as_paced().is_none()) {
+            Some(budget) => Err(Refusal::Failed(format!(
+                "`{limit}` is a {} limit, and only paced limits change live; write it into the \
+                 files and restart the replicas one by one",
+                budget.kind()
+            ))),
+            None => Ok(()),
+        }
+    }
+
     /// Refuses a name that the file does not know, with the nearest one that it knows.
     fn known(&self, limit: &str) -> Result<(), Refusal> {
         let Some(settings) = self.settings() else {

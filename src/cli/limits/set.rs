@@ -32,7 +32,7 @@ pub struct SetArgs {
 
 pub(super) async fn run(args: &SetArgs, out: &mut (impl Write + Send)) -> Result<(), Refusal> {
     let office = args.place.open().await?;
-    office.known(&args.name)?;
+    office.changeable(&args.name)?;
     let changes = args.terms.join(" ");
     let changes = terms::words(&changes).map_err(|why| Refusal::Arguments(why.to_string()))?;
     let by = speaker();
