@@ -5,7 +5,7 @@ use std::process::ExitCode;
 
 use clap::{Parser, Subcommand};
 use sluiced::cli::exit::Exit;
-use sluiced::cli::{check, demo, health, provider, run, sim, throttle};
+use sluiced::cli::{check, demo, health, limits, provider, run, sim, throttle};
 use sluiced::wire;
 
 /// Sends a RabbitMQ queue to a rate-limited downstream: as fast as the limit that all replicas
@@ -27,6 +27,8 @@ enum Command {
     Demo(demo::DemoArgs),
     /// Ask a running daemon whether it is well (for container health checks)
     Health(health::HealthArgs),
+    /// What is in force for each limit: list, show, set, pause, resume, live
+    Limits(limits::LimitsArgs),
     /// Take units of a budget in Redis, as CL.THROTTLE does (for scripts)
     Throttle(throttle::ThrottleArgs),
     /// A provider that judges its callers (for tests and benchmarks)
@@ -75,6 +77,10 @@ async fn dispatch(command: Command) -> Result<ExitCode, Box<dyn std::error::Erro
             } else {
                 Exit::Failed
             }
+        }
+        Command::Limits(args) => {
+            let colour = err.is_terminal();
+            limits::run(&args, &mut out, &mut err, colour).await?
         }
         Command::Throttle(args) => {
             let colour = err.is_terminal();

@@ -4,6 +4,7 @@
 mod lanes;
 mod probes;
 mod rules;
+mod standings;
 
 use std::collections::BTreeMap;
 use std::fmt;
@@ -28,6 +29,7 @@ use crate::ports::clock::Clock;
 use crate::ports::link::Link;
 use crate::ports::pace::PaceStore;
 use crate::ports::queue::Subscription;
+use crate::ports::standing::StandingStore;
 use crate::queue::embedded::{EmbeddedOptions, EmbeddedQueue, Input};
 use crate::queue::events::QueueEvents;
 use crate::queue::rabbit::{RabbitOptions, RabbitQueue, RouteOptions};
@@ -40,6 +42,7 @@ use crate::telemetry::health::Health;
 use crate::telemetry::meters::RouteMeters;
 
 pub use self::probes::{misfits, probes};
+pub use self::standings::Standings;
 
 /// What could not be put together. The configuration was checked, so this is about the world
 /// having changed since, or about what only a backend can know.
@@ -64,6 +67,8 @@ impl WireError {
 pub struct Running {
     pub pipeline: Pipeline,
     pub settled: Arc<Settled>,
+    /// What a reload tells.
+    pub standings: Arc<Standings>,
 }
 
 /// What became of all messages of this process so far, safely.
@@ -103,7 +108,8 @@ pub fn start(
         .map(|name| (Arc::from(name.as_str()), Arc::new(RouteMeters::new(name))))
         .collect();
     let meters = Arc::new(meters);
-    let (rows, budgets) = stores(settings, secrets, clock, health)?;
+    let (rows, budgets, standings) = stores(settings, secrets, clock, health)?;
+    let standings = Arc::new(Standings::new(settings, standings));
     let settled = Arc::new(Settled::default());
     let events = Arc::new(Counted {
         meters: Arc::clone(&meters),
@@ -114,7 +120,7 @@ pub fn start(
         health.target("rabbitmq", queue.link());
     }
 
-    let mut lanes = Lanes::new(settings, rows, budgets)?;
+    let mut lanes = Lanes::new(settings, rows, budgets, &standings)?;
     for (name, route) in &settings.routes {
         let paced = paced_limit(settings, route).map(|(_, paced)| paced);
         let prefetch = paced.map_or(route.prefetch_unpaced(), |paced| {
@@ -136,7 +142,11 @@ pub fn start(
     let phase = Phase::new(rand::random());
     let pipeline = Pipeline::start(lanes.into_specs(), clock, phase, health)
         .map_err(|e| WireError::new("the pipeline cannot be started", e))?;
-    Ok(Running { pipeline, settled })
+    Ok(Running {
+        pipeline,
+        settled,
+        standings,
+    })
 }
 
 fn policy(
@@ -172,8 +182,12 @@ fn policy(
 /// The wait ladder of a route with keyed limits reaches as far as one can.
 const LONGEST_WAIT: Duration = Duration::from_secs(24 * 3600);
 
-/// The stores of rows and of budgets.
-type Stores = (Arc<dyn PaceStore>, Arc<dyn BudgetStore>);
+/// The stores of rows, of budgets, and of what is in force if others can change it.
+type Stores = (
+    Arc<dyn PaceStore>,
+    Arc<dyn BudgetStore>,
+    Option<Arc<dyn StandingStore>>,
+);
 
 fn stores(
     settings: &Settings,
@@ -185,6 +199,7 @@ fn stores(
         LimitBackend::Memory => Ok((
             Arc::new(MemoryPaceStore::new(clock)),
             Arc::new(MemoryBudgetStore::new(clock)),
+            None,
         )),
         LimitBackend::Redis => {
             let options = redis_options(settings, secrets)?;
@@ -192,7 +207,11 @@ fn stores(
                 .map_err(|e| WireError::new("redis", e))?;
             health.target("redis", store.link());
             let store = Arc::new(store);
-            Ok((Arc::clone(&store) as Arc<dyn PaceStore>, store))
+            Ok((
+                Arc::clone(&store) as Arc<dyn PaceStore>,
+                Arc::clone(&store) as Arc<dyn BudgetStore>,
+                Some(store),
+            ))
         }
     }
 }
@@ -219,6 +238,18 @@ pub fn redis_at(url: SecretString) -> RedisOptions {
 /// # Errors
 /// When Redis cannot be reached in time.
 pub async fn budgets(options: &RedisOptions) -> Result<Arc<dyn BudgetStore>, WireError> {
+    Ok(connected(options).await?)
+}
+
+/// What is in force for limits in a Redis, connected.
+///
+/// # Errors
+/// When Redis cannot be reached in time.
+pub async fn standings(options: &RedisOptions) -> Result<Arc<dyn StandingStore>, WireError> {
+    Ok(connected(options).await?)
+}
+
+async fn connected(options: &RedisOptions) -> Result<Arc<RedisPaceStore>, WireError> {
     let store =
         RedisPaceStore::connect(options, Arc::new(())).map_err(|e| WireError::new("redis", e))?;
     let mut link = store.link();

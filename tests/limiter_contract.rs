@@ -70,14 +70,14 @@ async fn memory() -> (Store, Store) {
 }
 
 fn limit(name: &str, rate: &str) -> PacedLimit {
-    PacedLimit {
-        name: Arc::from(name),
-        pace: Pace::new(
+    PacedLimit::new(
+        name,
+        Pace::new(
             rate.parse().unwrap(),
             Duration::from_millis(5),
             Duration::from_millis(60),
         ),
-    }
+    )
 }
 
 const fn ask(want: u64, turn: Option<Turn>, sight: Sight) -> Ask {

@@ -15,9 +15,11 @@ use proptest::prelude::*;
 use proptest::test_runner::RngSeed;
 use sluiced::core::rate::{MAX_UNITS, MAX_WINDOW, Rate};
 use sluiced::core::schedule::{self, Ask, Grant, Pace, Schedule, Sight, Turn};
+use sluiced::core::standing::{self, Declaration, Revision, Standing};
 use sluiced::core::time::StoreTime;
 use sluiced::limiter::redis::{RedisOptions, RedisPaceStore};
 use sluiced::ports::pace::{PaceStore, PacedLimit};
+use sluiced::ports::standing::StandingStore;
 use support::redis::RedisServer;
 use support::wait::eventually;
 use tokio::runtime::Runtime;
@@ -176,13 +178,15 @@ fn paces() -> [PacedLimit; 4] {
         extreme(MAX_UNITS, ms(1), ms(500)),
         extreme(1, MAX_WINDOW, ms(60_000)),
     ]
-    .map(|(units, window, headroom, horizon)| PacedLimit {
-        name: Arc::from("provider"),
-        pace: Pace::new(
-            Rate::new(NonZeroU32::new(units).unwrap(), window).unwrap(),
-            headroom,
-            horizon,
-        ),
+    .map(|(units, window, headroom, horizon)| {
+        PacedLimit::new(
+            "provider",
+            Pace::new(
+                Rate::new(NonZeroU32::new(units).unwrap(), window).unwrap(),
+                headroom,
+                horizon,
+            ),
+        )
     })
 }
 
@@ -403,10 +407,7 @@ fn the_time_to_live_outlasts_two_periods_and_a_freeze() {
     let connection = &mut RedisServer::shared().connection();
     let paces = paces();
     let day = 24 * 3600 * 1000;
-    let limit = |i: usize, name: &str| PacedLimit {
-        name: Arc::from(name),
-        pace: paces[i].pace,
-    };
+    let limit = |i: usize, name: &str| PacedLimit::new(name, paces[i].pace);
     for (i, least) in [(0, day), (3, 2 * 366 * day)] {
         let limit = limit(i, &format!("ttl-{i}"));
         let key = format!("oracle:{{{}}}:paced", limit.name);
@@ -430,5 +431,129 @@ fn the_time_to_live_outlasts_two_periods_and_a_freeze() {
         };
         runtime.block_on(store.lease(&limit, ask)).unwrap();
         assert!(ttl(connection) > least + 7_200_000 - 60_000);
+    }
+}
+
+/// What operators and replicas say about a limit.
+#[derive(Clone, Debug)]
+enum Word {
+    Declare {
+        file: usize,
+        speaks: bool,
+        /// With what it heard: nothing, the last answer, or one of long ago.
+        known: Option<usize>,
+    },
+    Set {
+        terms: usize,
+        late: bool,
+    },
+    Pause(u64),
+    Resume,
+    /// A replica asks for slots, knowing this or an older standing.
+    Ask {
+        late: bool,
+    },
+    Lose,
+}
+
+fn word() -> impl Strategy<Value = Word> {
+    prop_oneof![
+        4 => (0..3_usize, any::<bool>(), prop::option::of(0..4_usize))
+            .prop_map(|(file, speaks, known)| Word::Declare { file, speaks, known }),
+        3 => (0..3_usize, prop::bool::weighted(0.2))
+            .prop_map(|(terms, late)| Word::Set { terms, late }),
+        2 => prop_oneof![0..2_u64, Just(u64::MAX)].prop_map(Word::Pause),
+        2 => Just(Word::Resume),
+        3 => prop::bool::weighted(0.3).prop_map(|late| Word::Ask { late }),
+        1 => Just(Word::Lose),
+    ]
+}
+
+/// Only what these tests keep: others share the server.
+fn forget(connection: &mut redis::Connection) {
+    for part in ["standing", "replicas", "paced", "paced:2"] {
+        let key = format!("oracle:{{words}}:{part}");
+        redis::cmd("DEL").arg(key).query::<()>(connection).unwrap();
+    }
+}
+
+/// What the store keeps, as `inspect` shows it, but for times of writing, which Redis' clock gives.
+fn kept(world: &World) -> Option<Standing> {
+    let found = world.runtime.block_on(world.store.inspect("words"));
+    found.unwrap().standing
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig { cases: 60, rng_seed: RngSeed::Fixed(7), ..ProptestConfig::default() })]
+
+    #[test]
+    fn words_are_the_same_in_redis_and_in_rust(words in prop::collection::vec(word(), 1..24)) {
+        const FILES: [&str; 3] = ["kind=paced rate=400/1s", "kind=paced rate=300/1s", ""];
+        let world = world();
+        let mut connection = RedisServer::shared().connection();
+        forget(&mut connection);
+        let (mut state, mut row): (Option<Standing>, Option<Schedule>) = (None, None);
+        let mut heard: Vec<Standing> = Vec::new();
+        for word in words {
+            match word {
+                Word::Declare { file, speaks, known } => {
+                    let known = known.and_then(|ago| heard.iter().rev().nth(ago).cloned());
+                    let declaration = Declaration {
+                        replica: "host:1".to_owned(),
+                        file: FILES[file].to_owned(),
+                        speaks,
+                        known,
+                    };
+                    let told = world.runtime.block_on(world.store.declare("words", &declaration)).unwrap();
+                    // Where the decision made a new revision, that was Redis' time.
+                    let fresh = Some(told.revision) != state.as_ref().map(|s| s.revision);
+                    let now = if fresh { told.revision.since() } else { StoreTime::default() };
+                    let expected = standing::declare(&mut state, &declaration, now);
+                    prop_assert_eq!(&told, &expected);
+                    heard.push(told);
+                }
+                Word::Set { terms, late } => {
+                    let over = state.as_ref().map_or(Revision::NONE, |s| s.revision);
+                    let over = if late { Revision::new(over.number() + 1) } else { over };
+                    let (terms, file) = (FILES[terms], FILES[0]);
+                    let told = world.runtime.block_on(world.store.set("words", over, terms, file, "op")).unwrap();
+                    let now = told.map_or(StoreTime::default(), |said| said.revision.since());
+                    let done = standing::set(&mut state, over, terms, file, "op", now);
+                    prop_assert_eq!(told.is_some(), done);
+                }
+                Word::Pause(seconds) => {
+                    let length = Duration::from_secs(seconds);
+                    let told = world.runtime.block_on(world.store.pause("words", length, "op")).unwrap();
+                    let now = told.map_or(StoreTime::default(), |(said, _)| said.revision.since());
+                    let until = standing::pause(&mut state, length, "op", now);
+                    prop_assert_eq!(told.map(|(_, until)| until), until);
+                }
+                Word::Resume => {
+                    let told = world.runtime.block_on(world.store.resume("words")).unwrap();
+                    let now = told.map_or(StoreTime::default(), |(said, _)| said.revision.since());
+                    let was = standing::resume(&mut state, now);
+                    let thawed = schedule::thaw(&mut row, now);
+                    prop_assert_eq!(told.map(|(_, was)| was), was.map(|was| was || thawed));
+                }
+                Word::Ask { late } => {
+                    let pace = paces()[0].pace;
+                    let known = state.as_ref().map_or(Revision::NONE, |s| s.revision);
+                    let known = if late { Revision::new(known.number() + 1) } else { known };
+                    let ask = Ask { want: 3, turn: None, sight: Sight::Young, lead: Duration::ZERO };
+                    let limit = PacedLimit { known, ..PacedLimit::new("words", pace) };
+                    let told = world.runtime.block_on(world.store.lease(&limit, ask.clone())).unwrap();
+                    let asker = (&pace, known);
+                    let expected = standing::lease_under(state.as_ref(), &mut row, asker, &world.run, &ask, told.now);
+                    prop_assert_eq!(told, expected);
+                }
+                Word::Lose => {
+                    forget(&mut connection);
+                    (state, row) = (None, None);
+                }
+            }
+            prop_assert_eq!(kept(world), state.clone());
+        }
+        let lives: i64 = redis::cmd("PTTL").arg("oracle:{words}:standing").query(&mut connection).unwrap();
+        prop_assert!(lives < 0, "what an operator said must stay: {}", lives);
     }
 }

@@ -60,14 +60,14 @@ async fn connect(server: &RedisServer) -> (RedisPaceStore, Arc<Counts>) {
 }
 
 fn limit() -> PacedLimit {
-    PacedLimit {
-        name: Arc::from("provider"),
-        pace: Pace::new(
+    PacedLimit::new(
+        "provider",
+        Pace::new(
             "400/1s".parse().unwrap(),
             Duration::from_millis(5),
             Duration::from_millis(150),
         ),
-    }
+    )
 }
 
 /// Asked by a replica that has yet to trust its clock.
@@ -419,7 +419,7 @@ async fn a_url_that_is_none_is_an_error_without_the_url() {
 
 #[test]
 fn all_keys_of_a_script_lie_in_one_cluster_slot() {
-    // Each script takes one key, and the hash tag keeps later keys of the same limit beside it.
+    // All that belongs to a limit has the limit's name as its hash tag.
     let server = RedisServer::start_with("--cluster-enabled yes", None);
     let connection = &mut server.connection();
     let slot = |key: &str, connection: &mut redis::Connection| -> u32 {
@@ -430,9 +430,11 @@ fn all_keys_of_a_script_lie_in_one_cluster_slot() {
             .unwrap()
     };
     let tag = slot("provider", connection);
-    assert_eq!(slot("faults:{provider}:paced", connection), tag);
-    assert_eq!(slot("other:{provider}:anything", connection), tag);
-    for script in ["lease", "freeze", "give_back"] {
+    for part in ["paced", "paced:2", "standing", "replicas"] {
+        let key = format!("faults:{{provider}}:{part}");
+        assert_eq!(slot(&key, connection), tag, "{key}");
+    }
+    for script in ["freeze", "give_back"] {
         let text = std::fs::read_to_string(format!("lua/{script}.lua")).unwrap();
         assert!(!text.contains("KEYS[2]"), "{script}");
     }

@@ -351,3 +351,54 @@ fn a_freeze_keeps_its_length_when_the_clock_steps() {
         );
     }
 }
+
+#[test]
+fn a_rate_that_is_halved_and_doubled_is_in_force_at_once_and_never_over() {
+    for seed in 0..20 {
+        let mut scenario = Scenario::calm("retimed", seed, rate("400/1s"), 4, 20);
+        scenario.faults = vec![
+            (3 * SECOND, Fault::Rate(rate("200/1s"))),
+            (8 * SECOND, Fault::Rate(rate("800/1s"))),
+            (11 * SECOND, Fault::Rate(rate("100/1s"))),
+            (14 * SECOND, Fault::Rate(rate("400/1s"))),
+        ];
+        let report = holds(&scenario);
+        for (from, to, rate) in [
+            (4, 8, 200.0),
+            (9, 11, 800.0),
+            (12, 14, 100.0),
+            (15, 18, 400.0),
+        ] {
+            // The headroom leaves 99.5 %.
+            let wanted = (to - from) as f64 * rate * 0.98;
+            let seen = report.calls_by_second[from..to].iter().sum::<u64>() as f64;
+            assert!(
+                seen >= wanted,
+                "seed {seed}, from {from} s: {seen} of {wanted}"
+            );
+        }
+    }
+}
+
+#[test]
+fn a_rate_that_changes_again_and_again_under_faults_is_never_over() {
+    for seed in 0..20 {
+        let mut scenario = Scenario::calm("retimed", seed, rate("400/1s"), 6, 10);
+        for second in 1..10 {
+            let at = second * SECOND + seed * 37_000;
+            let to = ["100/1s", "700/1s", "50/1s", "400/1s"][(second + seed) as usize % 4];
+            scenario.faults.push((at, Fault::Rate(rate(to))));
+            let other = [
+                Fault::Flush,
+                Fault::Crash,
+                Fault::Step(-700_000),
+                Fault::Restart { older_copy: true },
+                Fault::Down(Duration::from_millis(200)),
+            ][(second * 3 + seed) as usize % 5];
+            scenario.faults.push((at + 20_000 * seed, other));
+            scenario.faults.push((at + 20_000 * seed + 1, Fault::Join));
+        }
+        scenario.faults.sort_by_key(|(at, _)| *at);
+        holds(&scenario);
+    }
+}

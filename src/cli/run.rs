@@ -2,6 +2,7 @@
 
 use std::io::{self, Write};
 use std::path::PathBuf;
+use std::sync::Arc;
 use std::time::Duration;
 
 use clap::Args;
@@ -12,6 +13,7 @@ use tracing::{error, info, warn};
 
 use super::check::report;
 use super::exit::Exit;
+use super::reload::Reloads;
 use crate::admin;
 use crate::core::rate::Span;
 use crate::pipeline::Remains;
@@ -22,7 +24,7 @@ use crate::settings::{self, Loaded, Severity};
 use crate::telemetry::health::Health;
 use crate::telemetry::notify::Notifier;
 use crate::telemetry::{self, logs};
-use crate::wire::{self, Running, WireError};
+use crate::wire::{self, Running, Standings, WireError};
 
 /// The arguments of `sluiced run`.
 #[derive(Args, Clone, Debug)]
@@ -60,9 +62,10 @@ pub async fn run(args: &RunArgs, err: &mut impl Write, colour: bool) -> io::Resu
     }
     // Before anything is started: a signal in the first moment must not kill half a start.
     let (mut terminate, mut interrupt) = signals()?;
+    let hangups = signal(SignalKind::hangup())?;
     let stop = CancellationToken::new();
     let ask_to_stop = stop.clone();
-    let serving = serve(&loaded, stop);
+    let serving = serve(&loaded, &args.config, hangups, stop);
     tokio::pin!(serving);
     tokio::select! {
         exit = &mut serving => return Ok(exit),
@@ -85,15 +88,16 @@ pub async fn until_done(
     loaded: &Loaded,
     clock: Clock,
     health: &Health,
-    started: impl FnOnce(),
+    started: impl FnOnce(Arc<Standings>),
     stop: &CancellationToken,
 ) -> Result<Exit, WireError> {
     let settings = &loaded.settings;
     let Running {
         mut pipeline,
         settled,
+        standings,
     } = wire::start(settings, &loaded.secrets, clock, health)?;
-    started();
+    started(standings);
     let ended = tokio::select! {
         () = pipeline.ended() => true,
         () = stop.cancelled() => false,
@@ -138,7 +142,12 @@ pub async fn until_done(
 }
 
 /// Everything after the configuration is known to be good. Speaks through the log only.
-async fn serve(loaded: &Loaded, stop: CancellationToken) -> Exit {
+async fn serve(
+    loaded: &Loaded,
+    files: &[PathBuf],
+    hangups: Signal,
+    stop: CancellationToken,
+) -> Exit {
     let clock = Clock::start();
     let health = Health::new(clock);
     let metrics = telemetry::install();
@@ -175,7 +184,10 @@ async fn serve(loaded: &Loaded, stop: CancellationToken) -> Exit {
             notifier.stopping(grace);
         }
     });
-    let started = || {
+    let started = |standings| {
+        let reloads = Reloads::new(files.to_vec(), loaded.clone(), standings, notifier.clone());
+        let reloading = listeners.clone();
+        tokio::spawn(async move { reloading.run_until_cancelled(reloads.run(hangups)).await });
         process.send_replace(Link::Up);
         notifier.ready();
         info!(

@@ -12,13 +12,16 @@
 //!   whose answer took too long to show a step waits for another answer;
 //! - in a new epoch it learns the clock anew, and asks for nothing until it may be trusted again.
 //!   What it still holds falls due as it was mapped before, or never;
-//! - slots that lie before the end of a freeze are dropped as soon as the freeze is heard of.
+//! - slots that lie before the end of a freeze are dropped as soon as the freeze is heard of;
+//! - once it hears that other terms are in force than it knows, it asks for nothing until it is told
+//!   them. What it holds falls due at the pace that it was granted at.
 
 use std::collections::VecDeque;
 use std::time::Duration;
 
 use super::clock::{ClockMap, Reading};
 use super::schedule::{Answer, Ask, Freeze, Grant, Pace, Sight, Turn};
+use super::standing::Revision;
 use super::time::{Mono, StoreTime, micros};
 
 /// Two asks are at least this far apart, so that a stream of single messages shares round trips.
@@ -28,6 +31,11 @@ const ASK_GAP: Duration = Duration::from_millis(2);
 const TURN_MARGIN: Duration = Duration::from_micros(200);
 /// Without other asks the clock mapping is checked this often, so that drift stays negligible.
 const CHECK_CLOCK: Duration = Duration::from_secs(10);
+/// Who waits for longer than this asks so often whether it still has to: an operator may have ended
+/// the wait, and the notice may be lost.
+const CHECK_WAIT: Duration = Duration::from_millis(800);
+/// Where many replicas take turns at a fast limit, each of them waits less than this.
+const LONG_WAIT: Duration = Duration::from_secs(4);
 /// A mapping that is too rough to keep the headroom by is improved by so many asks, so far apart;
 /// a store that is no nearer than that is then taken as it is.
 const PROBES: u32 = 8;
@@ -54,7 +62,8 @@ impl Phase {
     }
 
     /// `length` scaled to a part between zero and nearly all of it.
-    pub(super) fn of(self, length: Duration) -> Duration {
+    #[must_use]
+    pub fn of(self, length: Duration) -> Duration {
         length * u32::from(self.0) / 1000
     }
 }
@@ -132,6 +141,8 @@ pub struct Slot {
 #[derive(Clone, Copy, Debug)]
 struct Run {
     grant: Grant,
+    /// The pace that it was granted at.
+    pace: Pace,
     /// The local time of the grant's first slot, mapped when the grant came (a later step of the
     /// store's clock does not move slots that are already ours), and later by our doubt.
     first: Mono,
@@ -142,16 +153,16 @@ struct Run {
 }
 
 impl Run {
-    fn slot(&self, pace: &Pace, index: u32) -> Mono {
+    fn slot(&self, index: u32) -> Mono {
         self.first
             + self
                 .grant
-                .slot(pace, u64::from(index))
+                .slot(&self.pace, u64::from(index))
                 .since(self.grant.first)
     }
 
-    fn next(&self, pace: &Pace) -> Option<Mono> {
-        (self.sure && self.used < self.grant.count.get()).then(|| self.slot(pace, self.used))
+    fn next(&self) -> Option<Mono> {
+        (self.sure && self.used < self.grant.count.get()).then(|| self.slot(self.used))
     }
 
     const fn left(&self) -> u64 {
@@ -170,6 +181,10 @@ struct Failing {
 #[derive(Clone, Debug)]
 pub struct Keeper {
     pace: Pace,
+    /// The standing that the pace was taken from.
+    known: Revision,
+    /// Since when another one is in force.
+    outdated: Option<Mono>,
     phase: Phase,
     clock: ClockMap,
     runs: VecDeque<Run>,
@@ -197,6 +212,8 @@ impl Keeper {
     pub fn new(pace: Pace, phase: Phase) -> Self {
         Self {
             pace,
+            known: Revision::NONE,
+            outdated: None,
             phase,
             clock: ClockMap::default(),
             runs: VecDeque::new(),
@@ -218,6 +235,30 @@ impl Keeper {
     #[must_use]
     pub const fn pace(&self) -> &Pace {
         &self.pace
+    }
+
+    /// The standing that the pace was taken from.
+    #[must_use]
+    pub const fn known(&self) -> Revision {
+        self.known
+    }
+
+    /// Whether other terms are in force than those that it knows.
+    #[must_use]
+    pub const fn is_outdated(&self) -> bool {
+        self.outdated.is_some()
+    }
+
+    /// These terms are in force: it asks at once. What it holds keeps its slots, and the turn, which
+    /// was given at the old pace, is given up.
+    pub fn retime(&mut self, pace: Pace, known: Revision, now: Mono) {
+        if pace != self.pace {
+            self.turn = None;
+        }
+        self.pace = pace;
+        self.known = known;
+        self.outdated = None;
+        self.look = Some(now);
     }
 
     /// The mapping to the store's clock.
@@ -276,20 +317,20 @@ impl Keeper {
     /// When the next leased slot is due.
     #[must_use]
     pub fn next_slot(&self) -> Option<Mono> {
-        self.runs.front().and_then(|run| run.next(&self.pace))
+        self.runs.front().and_then(Run::next)
     }
 
     fn front_slot(&self, at: Mono, leave_by: Mono) -> Option<Slot> {
         let run = self.runs.front()?;
-        let due = run.grant.slot(&self.pace, u64::from(run.used));
+        let due = run.grant.slot(&run.pace, u64::from(run.used));
         Some(Slot { at, due, leave_by })
     }
 
     /// When the leased slots are due, in order.
     pub fn slots(&self) -> impl Iterator<Item = Mono> + '_ {
-        self.runs.iter().flat_map(|run| {
-            (run.used..run.grant.count.get()).map(|index| run.slot(&self.pace, index))
-        })
+        self.runs
+            .iter()
+            .flat_map(|run| (run.used..run.grant.count.get()).map(|index| run.slot(index)))
     }
 
     /// How late a call may leave: the headroom, less what the mapping may be wrong by in either
@@ -332,7 +373,9 @@ impl Keeper {
         let sight = self.sight(now);
         // What is asked before the turn, or before the clock is trusted, only looks at the clock.
         let want = match sight {
-            Sight::Steady { .. } if now >= self.next_turn() => demand.saturating_sub(self.leased),
+            Sight::Steady { .. } if now >= self.next_turn() && self.outdated.is_none() => {
+                demand.saturating_sub(self.leased)
+            }
             _ => 0,
         };
         let ask = Ask {
@@ -374,10 +417,19 @@ impl Keeper {
             Some(failing) => failing.retry,
             None if self.stepped || !self.is_sure() => Mono::default(),
             None if self.is_rough(checked) => checked + PROBE_GAP,
-            None if demand > self.leased => self.next_turn().min(routine),
+            None if self.outdated.is_some() => self.next_check().min(routine),
+            None if demand > self.leased => self.next_turn().min(routine).min(self.next_check()),
+            None if self.frozen_until.is_some() => self.next_check().min(routine),
             None => routine,
         };
         Some(self.last_ask.map_or(at, |last| at.max(last + ASK_GAP)))
+    }
+
+    /// When to ask whether a long wait is still right.
+    fn next_check(&self) -> Mono {
+        let last = self.last_ask.unwrap_or_default();
+        let long = self.outdated.is_some() || self.next_turn().since(last) > LONG_WAIT;
+        last + if long { CHECK_WAIT } else { LONG_WAIT }
     }
 
     /// Whether the mapping is known to have held for all that is leased.
@@ -423,6 +475,11 @@ impl Keeper {
         let trip = now.since(sent);
         let close = trip <= (self.rough() * 2).max(self.trip * 2);
         self.smooth(trip);
+        if answer.revision == self.known {
+            self.outdated = None;
+        } else {
+            self.outdated = self.outdated.or(Some(now));
+        }
         if self.epoch != Some(answer.epoch) {
             self.begin(answer, sent, now);
             self.tally.denied += u64::from(want > 0);
@@ -436,10 +493,13 @@ impl Keeper {
             self.stepped = true;
             return;
         }
+        match answer.frozen_until {
+            Some(until) => self.freeze_until(until, true),
+            None => self.thaw(answer.now),
+        }
         if want > 0 {
             self.turn = answer.turn;
         }
-        self.frozen_until = answer.frozen_until;
         if close {
             self.runs.iter_mut().for_each(|run| run.sure = true);
         }
@@ -452,6 +512,7 @@ impl Keeper {
                 self.tally.leased += u64::from(grant.count.get());
                 self.runs.push_back(Run {
                     grant,
+                    pace: self.pace,
                     first: first + self.doubt(now),
                     used: 0,
                     sure: close,
@@ -473,7 +534,7 @@ impl Keeper {
         self.turn = answer.turn;
         self.frozen_until = None;
         if let Some(until) = answer.frozen_until {
-            self.freeze_until(until);
+            self.freeze_until(until, true);
         }
     }
 
@@ -504,7 +565,7 @@ impl Keeper {
         };
         let off = here.since(freeze.now).max(freeze.now.since(here));
         if self.epoch == Some(freeze.epoch) && off <= NOTICE_TOLERANCE {
-            self.freeze_until(freeze.until);
+            self.freeze_until(freeze.until, false);
         } else {
             // Its times are on another clock than ours.
             self.look = self.look.or(Some(now + self.phase.of(NOTICE_SPREAD)));
@@ -514,13 +575,17 @@ impl Keeper {
     /// The limit is frozen for `length` from now: our own call was told so.
     pub fn frozen_for(&mut self, length: Duration, now: Mono) {
         if let Some(here) = self.clock.to_store(now) {
-            self.freeze_until(here + length);
+            self.freeze_until(here + length, false);
         }
     }
 
-    fn freeze_until(&mut self, until: StoreTime) {
-        if self.frozen_until.is_some_and(|known| known >= until) {
-            return;
+    /// Nothing before `until`. Only the store itself can say that it is `sure`, and end an earlier
+    /// freeze sooner: a notice may be older than what we know.
+    fn freeze_until(&mut self, until: StoreTime, sure: bool) {
+        match self.frozen_until {
+            Some(known) if known == until || known > until && !sure => return,
+            Some(known) if known > until => self.turn = None,
+            _ => {}
         }
         self.frozen_until = Some(until);
         let reach = until - self.pace.horizon();
@@ -529,13 +594,20 @@ impl Keeper {
             return;
         };
         for run in &mut self.runs {
-            while run.used < run.grant.count.get() && run.slot(&self.pace, run.used) < thaw {
+            while run.used < run.grant.count.get() && run.slot(run.used) < thaw {
                 run.used += 1;
                 self.leased -= 1;
                 self.tally.frozen += 1;
             }
         }
         self.runs.retain(|run| run.left() > 0);
+    }
+
+    /// Nothing is frozen any more. A turn that was given for the end of the freeze comes too late.
+    fn thaw(&mut self, now: StoreTime) {
+        if self.frozen_until.take().is_some_and(|until| until > now) {
+            self.turn = None;
+        }
     }
 
     /// What the limit holds for messages that are ready.
@@ -555,8 +627,8 @@ impl Keeper {
         if self.leased > 0 {
             return Outlook::Open;
         }
-        if let Some(failing) = self.failing {
-            return Outlook::OutOfReach(Some(failing.since));
+        if let Some(since) = self.failing.map(|failing| failing.since).or(self.outdated) {
+            return Outlook::OutOfReach(Some(since));
         }
         match self.turn.and_then(|turn| self.clock.to_mono(turn.at)) {
             Some(turn) if turn > now => Outlook::Until(turn, Wait::Turn),
@@ -569,7 +641,7 @@ impl Keeper {
         let last = self.runs.pop_back();
         self.runs.clear();
         self.leased = 0;
-        last.and_then(|run| run.grant.tail(&self.pace, run.used))
+        last.and_then(|run| run.grant.tail(&run.pace, run.used))
     }
 
     fn pass_front(&mut self) {

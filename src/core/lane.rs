@@ -27,7 +27,8 @@ use super::keeper::{Keeper, Outlook, Slot, Tally};
 use super::pacing::{Pacing, Row};
 use super::petitions::{BATCH_MAX, Petitions, Room};
 use super::ready::{Candidate, Ready, Sum};
-use super::schedule::{Answer, Ask, Freeze, Grant};
+use super::schedule::{Answer, Ask, Freeze, Grant, Pace};
+use super::standing::Revision;
 use super::time::{Mono, StoreTime};
 
 /// What to do next.
@@ -215,6 +216,17 @@ impl<T: Candidate> Lane<T> {
     /// The store answered what a row asked.
     pub fn answered(&mut self, row: Row, answer: &Answer, now: Mono) {
         self.pacing.answered(row, answer, now);
+    }
+
+    /// Other terms are in force: a pace for each row ([`Keeper::retime`]).
+    pub fn retime(&mut self, paces: &[Pace], known: Revision, now: Mono) {
+        self.pacing.retime(paces, known, now);
+    }
+
+    /// Whether other terms are in force than those that it knows.
+    #[must_use]
+    pub fn is_outdated(&self) -> bool {
+        self.pacing.is_outdated()
     }
 
     /// The store did not answer what a row asked.

@@ -20,6 +20,7 @@ pub mod ready;
 pub mod retry;
 pub mod schedule;
 pub mod sms;
+pub mod standing;
 pub mod time;
 pub mod window;
 pub mod zone;

@@ -11,7 +11,8 @@ use std::time::Duration;
 use super::clock::ClockMap;
 use super::keeper::{Keeper, Outlook, Slot, Tally, Wait};
 use super::ready::Sum;
-use super::schedule::{Answer, Ask, Freeze, Grant};
+use super::schedule::{Answer, Ask, Freeze, Grant, Pace};
+use super::standing::Revision;
 use super::time::{Mono, StoreTime};
 
 /// Which of the limit's rows.
@@ -181,6 +182,30 @@ impl Pacing {
         }
     }
 
+    /// Other terms are in force: a pace for each row, the main one first.
+    pub fn retime(&mut self, paces: &[Pace], known: Revision, now: Mono) {
+        let Self::Paced(rows) = self else {
+            return;
+        };
+        let keepers = std::iter::once(&mut rows.main).chain(&mut rows.reserve);
+        for (keeper, pace) in keepers.zip(paces) {
+            keeper.retime(*pace, known, now);
+        }
+        rows.spread = rows.main.pace().spread();
+    }
+
+    /// Whether other terms are in force than a row knows.
+    #[must_use]
+    pub fn is_outdated(&self) -> bool {
+        match self {
+            Self::Paced(rows) => {
+                let reserve = rows.reserve.as_ref().is_some_and(Keeper::is_outdated);
+                rows.main.is_outdated() || reserve
+            }
+            Self::Free { .. } => false,
+        }
+    }
+
     /// Frozen for `length` from now, on all rows.
     pub fn frozen_for(&mut self, length: Duration, now: Mono) {
         match self {
@@ -304,11 +329,7 @@ mod tests {
 
     fn rows(spread: u64) -> Rows {
         let rate = "100/1s".parse().expect("a rate");
-        let pace = super::super::schedule::Pace::new(
-            rate,
-            Duration::from_millis(5),
-            Duration::from_millis(120),
-        );
+        let pace = Pace::new(rate, Duration::from_millis(5), Duration::from_millis(120));
         let phase = super::super::keeper::Phase::new(1);
         Rows {
             main: Keeper::new(pace, phase),

@@ -33,6 +33,7 @@ use std::time::Duration;
 pub use ask::{Answer, Ask, Freeze, Grant, Sight, Turn};
 
 use super::rate::{Cost, MAX_WINDOW, Rate};
+use super::standing::Revision;
 use super::time::{StoreTime, micros};
 
 /// How far ahead slots are leased, unless a limit says otherwise.
@@ -296,6 +297,7 @@ pub fn lease(
         turn,
         frozen_until,
         guarded,
+        revision: Revision::NONE,
     }
 }
 
@@ -511,6 +513,18 @@ pub fn freeze(state: &mut Option<Schedule>, length: Duration, now: StoreTime) ->
         until: StoreTime::from_micros(s.frozen_until),
         epoch: s.epoch,
     }
+}
+
+/// Ends a freeze. Says whether there was one. Whoever waited for its end asks again now, and the line
+/// begins anew; no slot becomes free that was leased.
+pub fn thaw(state: &mut Option<Schedule>, now: StoreTime) -> bool {
+    let Some(s) = state.as_mut().filter(|s| s.frozen_until > now.as_micros()) else {
+        return false;
+    };
+    s.frozen_until = 0;
+    s.line = s.line.min(s.next.max(now.as_micros()));
+    s.front = s.front.min(s.line);
+    true
 }
 
 /// Takes back the unused tail of a lease, if nobody leased after it. Says whether it did.

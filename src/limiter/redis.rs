@@ -21,6 +21,7 @@ mod scripts;
 mod sentinel;
 mod server;
 mod slots;
+mod standings;
 
 use std::fmt;
 use std::num::NonZeroU32;
@@ -39,7 +40,9 @@ pub use self::probe::{Report, probe};
 use self::budgets::Budgets;
 use self::connection::Connection;
 use self::scripts::Scripts;
+use self::standings::Words;
 use crate::core::schedule::{Answer, Ask, Freeze, Grant, Turn};
+use crate::core::standing::Revision;
 use crate::core::time::StoreTime;
 use crate::ports::link::Link;
 use crate::ports::pace::{Notice, PaceStore, PacedLimit, StoreError};
@@ -66,6 +69,7 @@ impl StoreEvents for () {}
 pub struct RedisPaceStore {
     connection: Arc<Connection>,
     scripts: Scripts,
+    words: Words,
     notices: broadcast::Sender<Notice>,
     events: Arc<dyn StoreEvents>,
     budgets: Arc<Budgets>,
@@ -107,6 +111,7 @@ impl RedisPaceStore {
             runtime: Handle::current(),
             heart: OnceLock::new(),
             scripts: Scripts::new(options.prefix.clone(), channel),
+            words: Words::default(),
             notices,
             events,
             _supervisor: AbortOnDropHandle::new(supervisor),
@@ -132,9 +137,10 @@ impl PaceStore for RedisPaceStore {
         ask: Ask,
     ) -> BoxFuture<'a, Result<Answer, StoreError>> {
         async move {
-            let reply: (u64, u64, u64, u64, u32, u64, u64, u64, u64, u8) =
+            let reply: (u64, u64, u64, u64, u32, u64, u64, u64, u64, u8, u64) =
                 self.call(self.scripts.lease(limit, &ask)).await?;
-            let (now, epoch, first, rem, count, turn, share, slip, frozen_until, guarded) = reply;
+            let (now, epoch, first, rem, count, turn, share, slip, frozen_until, guarded, revision) =
+                reply;
             Ok(Answer {
                 now: StoreTime::from_micros(now),
                 epoch,
@@ -150,6 +156,7 @@ impl PaceStore for RedisPaceStore {
                 }),
                 frozen_until: (frozen_until > 0).then(|| StoreTime::from_micros(frozen_until)),
                 guarded: guarded > 0,
+                revision: Revision::new(revision),
             })
         }
         .boxed()

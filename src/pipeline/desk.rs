@@ -20,6 +20,7 @@ use crate::telemetry::meters::LimitMeters;
 use super::PacedRows;
 use super::job::Job;
 use super::pacer::{Stopped, lock};
+use super::standing::InForce;
 
 /// Several calls that were under way together are throttled together.
 static FROZEN: Notice = Notice::new(Duration::from_secs(1));
@@ -37,6 +38,8 @@ pub(super) enum Inbox {
     Throttled(Duration),
     /// The store has frozen the limit.
     Frozen(Row, Freeze),
+    /// Terms of the limit are in force, or another revision of the same.
+    InForce(InForce),
     /// Connections to the downstreams are open, or could not be opened.
     Warmed,
     Stop {
@@ -55,8 +58,8 @@ pub(super) struct Parts {
     pub(super) clock: Clock,
     /// What the lane is called: its paced limit, or its route.
     pub(super) name: Arc<str>,
-    /// `None`: nothing paces the lane.
-    pub(super) rows: Option<PacedRows>,
+    /// `None`: nothing paces the lane. Changes when other terms come into force.
+    rows: Option<Mutex<PacedRows>>,
     pub(super) meters: Arc<LimitMeters>,
     inbox: mpsc::UnboundedSender<Inbox>,
     /// A copy of the pacer's mapping, renewed with every answer of the store.
@@ -82,7 +85,7 @@ impl Desk {
         Self(Arc::new(Parts {
             clock,
             name,
-            rows,
+            rows: rows.map(Mutex::new),
             meters,
             inbox,
             map: Mutex::default(),
@@ -124,9 +127,23 @@ impl Desk {
         lock(&self.map).error(now).unwrap_or_default()
     }
 
+    /// The rows of slots, as the terms in force have them.
+    pub(super) fn rows(&self) -> Option<PacedRows> {
+        self.rows.as_ref().map(|rows| lock(rows).clone())
+    }
+
+    /// Other terms are in force.
+    pub(super) fn adopt(&self, terms: &InForce) {
+        if let Some(rows) = &self.rows {
+            let mut rows = lock(rows);
+            rows.adopt(terms);
+            self.meters.rate.set(rows.per_second());
+        }
+    }
+
     /// The paced limit that counts the slots of a row.
-    pub(super) fn limit(&self, row: Row) -> Option<&PacedLimit> {
-        self.rows.as_ref()?.limit(row)
+    fn limit(&self, row: Row) -> Option<PacedLimit> {
+        lock(self.rows.as_ref()?).limit(row).cloned()
     }
 
     /// The row of a limit, if it is one of ours.
@@ -164,7 +181,7 @@ impl Desk {
             };
             info!(lane = %self.name, answer, wait = ?length, "the downstream throttles; {of}{more}");
         }
-        let Some(rows) = self.rows.clone() else {
+        let Some(rows) = self.rows() else {
             return;
         };
         let desk = self.clone();
@@ -185,7 +202,7 @@ impl Desk {
 
     /// Offers an unused tail of a lease to the store; it is lost if others have leased since.
     pub(super) fn give_back(&self, row: Row, tail: Grant) {
-        let (Some(rows), Some(limit)) = (self.rows.clone(), self.limit(row).cloned()) else {
+        let (Some(rows), Some(limit)) = (self.rows(), self.limit(row)) else {
             return;
         };
         let meters = Arc::clone(&self.meters);

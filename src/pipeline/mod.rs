@@ -23,17 +23,19 @@ mod pacer;
 mod permit;
 mod policy;
 mod route;
+mod standing;
 mod tap;
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::time::Duration;
 
-use tokio::sync::mpsc;
+use tokio::sync::{Notify, mpsc};
 use tokio::task::JoinSet;
 
 pub use policy::Policy;
 pub use route::{Counted, Counting, Route, RouteSpec};
+pub use standing::{Read, StandingSpec, Written};
 
 use crate::core::keeper::{Keeper, Phase};
 use crate::core::lane::Lane;
@@ -44,11 +46,12 @@ use crate::ports::clock::Clock;
 use crate::ports::pace::{PaceStore, PacedLimit};
 use crate::ports::queue::Leftover;
 use crate::telemetry::health::Health;
-use crate::telemetry::meters::{BudgetMeters, LaneMeters};
+use crate::telemetry::meters::{BudgetMeters, LaneMeters, StandingMeters};
 use admission::Counters;
 use job::Job;
 use pacer::{Pacer, PacerHandle};
 use permit::{Clerk, Tickets};
+use standing::{InForce, Watch};
 
 /// Routes that take the same slots.
 #[derive(Debug)]
@@ -57,6 +60,8 @@ pub struct LaneSpec {
     pub name: Arc<str>,
     /// `None`: slots are always due.
     pub rows: Option<PacedRows>,
+    /// `None`: nobody can change the paced limit while it runs, or there is none.
+    pub standing: Option<StandingSpec>,
     pub budgets: Budgets,
     pub routes: Vec<RouteSpec>,
 }
@@ -75,6 +80,15 @@ impl PacedRows {
         match row {
             Row::Main => Some(&self.main),
             Row::Reserve => self.reserve.as_ref(),
+        }
+    }
+
+    /// Other terms are in force.
+    fn adopt(&mut self, terms: &InForce) {
+        let rows = std::iter::once(&mut self.main).chain(&mut self.reserve);
+        for (row, pace) in rows.zip(&terms.paces) {
+            row.pace = *pace;
+            row.known = terms.revision;
         }
     }
 
@@ -124,6 +138,8 @@ pub struct Pipeline {
     routes: Vec<Arc<Route>>,
     intakes: JoinSet<()>,
     clerks: JoinSet<()>,
+    /// Those that keep us at what is in force; they end with the pipeline.
+    watches: JoinSet<()>,
     tickets: Arc<Tickets>,
 }
 
@@ -143,11 +159,13 @@ impl Pipeline {
             routes: Vec::new(),
             intakes: JoinSet::new(),
             clerks: JoinSet::new(),
+            watches: JoinSet::new(),
             tickets: Arc::new(Tickets::new(rand::random())),
         };
         for LaneSpec {
             name,
             rows,
+            standing,
             budgets,
             routes,
         } in lanes
@@ -159,11 +177,30 @@ impl Pipeline {
             let lane = lane(rows.as_ref(), &routes, phase);
             let counters = pipeline.counters(&name, budgets, &routes, clock);
             let named = (Arc::clone(&name), rows);
-            let pacer = Pacer::start(lane, named, counters, routes.clone(), clock, health)
-                .map_err(|source| StartError {
-                    limit: name.to_string(),
-                    source,
-                })?;
+            let outdated = Arc::new(Notify::new());
+            let pacer = Pacer::start(
+                lane,
+                named,
+                counters,
+                Arc::clone(&outdated),
+                routes.clone(),
+                clock,
+                health,
+            )
+            .map_err(|source| StartError {
+                limit: name.to_string(),
+                source,
+            })?;
+            if let Some(spec) = standing {
+                let watch = Watch {
+                    meters: StandingMeters::new(&name),
+                    limit: name,
+                    spec,
+                    phase,
+                    outdated,
+                };
+                pipeline.watches.spawn(watch.run(pacer.adopter()));
+            }
             for route in routes {
                 pipeline
                     .intakes

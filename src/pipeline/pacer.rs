@@ -15,7 +15,7 @@ use std::time::Duration;
 use futures::StreamExt as _;
 use futures::future::BoxFuture;
 use futures::stream::FuturesUnordered;
-use tokio::sync::{broadcast, mpsc, oneshot};
+use tokio::sync::{Notify, broadcast, mpsc, oneshot};
 use tracing::{debug, error, info, warn};
 
 use crate::core::clock::ClockMap;
@@ -39,6 +39,7 @@ use super::intake::expire;
 use super::job::Job;
 use super::permit::Call;
 use super::route::Route;
+use super::standing::InForce;
 use super::tap::Taps;
 
 /// The pacer comes round at least this often: the watchdog and the gauges live on it.
@@ -70,6 +71,12 @@ impl PacerHandle {
     /// Where the limit's routes hand in their messages.
     pub(super) fn intake(&self) -> Intake {
         Intake::new(self.desk.clone())
+    }
+
+    /// Where the limit's task says what is in force.
+    pub(super) fn adopter(&self) -> impl Fn(InForce) + Send + use<> {
+        let desk = self.desk.clone();
+        move |terms| desk.tell(Inbox::InForce(terms))
     }
 
     /// Stops sending at once, waits up to `grace` for calls under way, and ends the thread.
@@ -106,6 +113,8 @@ pub(super) struct Pacer {
     admission: Admission,
     alarm: Alarm,
     heartbeat: Heartbeat,
+    /// Is told when other terms are in force than the lane knows.
+    outdated: Arc<Notify>,
     counted: Tally,
     swept: Mono,
     warming: bool,
@@ -118,6 +127,7 @@ impl Pacer {
         lane: Lane<Job>,
         (name, rows): (Arc<str>, Option<PacedRows>),
         counters: Counters,
+        outdated: Arc<Notify>,
         routes: Vec<Arc<Route>>,
         clock: Clock,
         health: &Health,
@@ -156,6 +166,7 @@ impl Pacer {
             admission: Admission::new(counters),
             alarm,
             heartbeat,
+            outdated,
             counted: Tally::default(),
             swept: clock.now(),
             warming: true,
@@ -225,11 +236,16 @@ impl Pacer {
     }
 
     fn ask(&mut self, row: Row, ask: Ask, sent: Mono) {
-        let (Some(rows), Some(limit)) = (&self.desk.rows, self.desk.limit(row)) else {
+        let Some(rows) = self.desk.rows() else {
             return;
         };
-        let (store, limit) = (Arc::clone(&rows.store), limit.clone());
-        let asking = async move { (row, sent, store.lease(&limit, ask).await) };
+        let asking = async move {
+            let answer = match rows.limit(row) {
+                Some(limit) => rows.store.lease(limit, ask).await,
+                None => return std::future::pending().await,
+            };
+            (row, sent, answer)
+        };
         self.asking.push(Box::pin(asking));
     }
 
@@ -262,7 +278,8 @@ impl Pacer {
                         self.lane.frozen(row, &freeze, self.desk.clock.now());
                     }
                 }
-                Err(broadcast::error::RecvError::Lagged(_)) => {}
+                // Of changes the limit's own task hears, and says what is in force now.
+                Ok(Notice::Changed { .. }) | Err(broadcast::error::RecvError::Lagged(_)) => {}
                 Err(broadcast::error::RecvError::Closed) => self.notices = None,
             },
         }
@@ -310,6 +327,9 @@ impl Pacer {
                 let denied = self.lane.tally().denied > denied;
                 meters.asks(if denied { "denied" } else { "granted" });
                 self.desk.learned(&self.lane, now);
+                if self.lane.is_outdated() {
+                    self.outdated.notify_one();
+                }
             }
             Err(error) => {
                 meters.asks("failed");
@@ -341,6 +361,11 @@ impl Pacer {
             Inbox::Throttled(length) => self.lane.frozen_for(length, self.desk.clock.now()),
             Inbox::Frozen(row, freeze) => {
                 self.lane.frozen(row, &freeze, self.desk.clock.now());
+            }
+            Inbox::InForce(terms) => {
+                self.desk.adopt(&terms);
+                let now = self.desk.clock.now();
+                self.lane.retime(&terms.paces, terms.revision, now);
             }
             Inbox::Warmed => self.warming = false,
             Inbox::Stop { deadline, done } => {

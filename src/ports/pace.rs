@@ -9,13 +9,33 @@ use tokio::sync::{broadcast, watch};
 
 use super::link::Link;
 use crate::core::schedule::{Answer, Ask, Freeze, Grant, Pace};
+use crate::core::standing::Revision;
 
-/// A paced limit by name.
+/// A row of a paced limit, by name.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct PacedLimit {
-    /// As in the configuration: letters, digits, `_`, `-` and `.`.
+    /// The limit, as in the configuration (letters, digits, `_`, `-` and `.`), or what its second
+    /// row is called.
     pub name: Arc<str>,
+    /// The limit that it is a row of.
+    pub of: Arc<str>,
     pub pace: Pace,
+    /// The standing that the pace was taken from.
+    pub known: Revision,
+}
+
+impl PacedLimit {
+    /// The row of a limit that has one, at a pace that nobody has confirmed yet.
+    #[must_use]
+    pub fn new(name: impl Into<Arc<str>>, pace: Pace) -> Self {
+        let name = name.into();
+        Self {
+            of: Arc::clone(&name),
+            name,
+            pace,
+            known: Revision::NONE,
+        }
+    }
 }
 
 /// What a replica tells all the others.
@@ -23,6 +43,8 @@ pub struct PacedLimit {
 pub enum Notice {
     /// A limit is frozen.
     Frozen { limit: Arc<str>, freeze: Freeze },
+    /// What is in force for a limit has changed.
+    Changed { limit: Arc<str>, to: Revision },
 }
 
 /// Why the store did not answer.

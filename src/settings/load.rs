@@ -57,6 +57,26 @@ pub fn load(
     files: &[PathBuf],
     env: impl Iterator<Item = (String, String)>,
 ) -> Result<Loaded, Faults> {
+    load_over(files, None, env)
+}
+
+/// A text that counts like a file after all others.
+#[derive(Clone, Debug)]
+pub struct Extra {
+    /// What faults in it call it.
+    pub name: String,
+    pub text: String,
+}
+
+/// As [`load`], with one more layer above the files.
+///
+/// # Errors
+/// Every fault that was found, with the warnings.
+pub fn load_over(
+    files: &[PathBuf],
+    extra: Option<Extra>,
+    env: impl Iterator<Item = (String, String)>,
+) -> Result<Loaded, Faults> {
     let mut variables = BTreeMap::new();
     let mut credentials = None;
     for (name, value) in env {
@@ -67,7 +87,12 @@ pub fn load(
         }
     }
     let secrets = Secrets::new(credentials);
-    let (sources, unreadable) = read_all(files);
+    let (mut sources, unreadable) = read_all(files);
+    let extra = extra.map(|extra| Source {
+        name: extra.name,
+        text: extra.text,
+    });
+    sources.0.extend(extra);
     let mut faults = Collector::new(&sources);
     for (source, reason) in unreadable {
         faults.whole(Some(source), reason);

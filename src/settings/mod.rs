@@ -14,6 +14,7 @@ mod path;
 mod schema;
 pub mod secrets;
 mod show;
+pub mod terms;
 pub mod text;
 mod tree;
 pub mod types;
@@ -24,6 +25,6 @@ mod tests;
 
 pub use env::PREFIX;
 pub use fault::{Fault, Faults, Place, Severity};
-pub use load::{DEFAULTS, Loaded, load};
+pub use load::{DEFAULTS, Extra, Loaded, load, load_over};
 pub use path::KeyPath;
 pub use show::{Effective, Origins};

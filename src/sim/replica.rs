@@ -6,6 +6,7 @@ use crate::core::keeper::{Keeper, Phase};
 use crate::core::lane::Lane;
 use crate::core::ready::Candidate;
 use crate::core::schedule::{Pace, Turn};
+use crate::core::standing::Standing;
 use crate::core::time::Mono;
 
 use super::dice::{Dice, mix};
@@ -51,6 +52,10 @@ pub(super) struct Replica {
     /// The turn that the last answer gave, for the check that nobody asks before it.
     pub(super) turn: Option<Turn>,
     pub(super) last_ask: u64,
+    /// What it heard of the limit's terms.
+    pub(super) known: Option<Standing>,
+    /// It has asked what is in force.
+    pub(super) declaring: bool,
     /// What its ways to the store and back take beyond the usual.
     pub(super) detour: (u64, u64),
     /// When its clock was started, where it stood, and how many millionths it is fast.
@@ -75,6 +80,8 @@ impl Replica {
             asking: None,
             turn: None,
             last_ask: 0,
+            known: None,
+            declaring: false,
             detour: (0, 0),
             born: t,
             zero: 3_600_000_000 + dice.below(1_000_000_000_000),

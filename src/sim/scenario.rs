@@ -34,6 +34,8 @@ pub enum Fault {
     Down(Duration),
     /// The store's clock jumps by so many microseconds.
     Step(i64),
+    /// An operator sets another rate; some replicas hear of it at once.
+    Rate(Rate),
     /// The downstream asks for a pause; some replicas hear of it at once.
     Throttle { wait: Duration, heard: bool },
 }
@@ -136,7 +138,13 @@ impl Scenario {
     /// The pace of the limit.
     #[must_use]
     pub fn pace(&self) -> Pace {
-        Pace::new(self.rate, self.headroom, self.horizon)
+        self.pace_at(self.rate)
+    }
+
+    /// The pace of the limit at another rate.
+    #[must_use]
+    pub fn pace_at(&self, rate: Rate) -> Pace {
+        Pace::new(rate, self.headroom, self.horizon)
     }
 
     /// What a replica holds so that the prefetch is never what holds it up: a round of the
@@ -153,6 +161,13 @@ impl Scenario {
     #[must_use]
     pub fn crashes(&self) -> bool {
         self.faults.iter().any(|(_, fault)| *fault == Fault::Crash)
+    }
+
+    /// Whether the rate changes.
+    #[must_use]
+    pub fn retimes(&self) -> bool {
+        let changes = |(_, fault): &(u64, Fault)| matches!(fault, Fault::Rate(_));
+        self.faults.iter().any(changes)
     }
 
     /// Whether nothing goes wrong and nobody comes or goes.
@@ -254,7 +269,7 @@ fn roughen(dice: &mut Dice, s: &mut Scenario) {
     let kinds = 1 + dice.below(3);
     let mut faults = Vec::new();
     for _ in 0..kinds {
-        let kind = dice.below(9);
+        let kind = dice.below(10);
         for _ in 0..=dice.below(4) {
             let at = dice.below(s.length());
             faults.push((at, fault(dice, kind, s)));
@@ -292,6 +307,14 @@ fn step(dice: &mut Dice) -> u64 {
     }
 }
 
+/// From a quarter of the rate to twice as much, in the same window.
+fn other_rate(dice: &mut Dice, rate: Rate) -> Rate {
+    let quarters = u32::try_from(dice.between(1, 8)).unwrap_or(4);
+    let units = (rate.units().get() / 4).saturating_mul(quarters);
+    let units = NonZeroU32::new(units).unwrap_or(NonZeroU32::MIN);
+    Rate::new(units, rate.window()).unwrap_or(rate)
+}
+
 fn fault(dice: &mut Dice, kind: u64, s: &Scenario) -> Fault {
     match kind {
         0 => Fault::Crash,
@@ -309,6 +332,7 @@ fn fault(dice: &mut Dice, kind: u64, s: &Scenario) -> Fault {
             let by = i64::try_from(step(dice)).unwrap_or_default();
             Fault::Step(if dice.chance(500_000) { by } else { -by })
         }
+        8 => Fault::Rate(other_rate(dice, s.rate)),
         _ => Fault::Throttle {
             wait: Duration::from_micros(dice.below(micros(s.rate.window()).min(2 * SECOND))),
             heard: dice.chance(700_000),

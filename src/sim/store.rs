@@ -1,8 +1,9 @@
-//! The shared store: one schedule, one clock, and what can go wrong with both.
+//! The shared store: one schedule, one standing, one clock, and what can go wrong with them.
 //!
 //! The decision is the one of production (`core::schedule`); only its surroundings are made up.
 
-use crate::core::schedule::{Answer, Ask, Freeze, Grant, Pace, Schedule, freeze, give_back, lease};
+use crate::core::schedule::{Answer, Ask, Freeze, Grant, Pace, Schedule, freeze, give_back};
+use crate::core::standing::{Declaration, Revision, Standing, declare, lease_under, set};
 use crate::core::time::StoreTime;
 use std::time::Duration;
 
@@ -12,7 +13,9 @@ const EPOCH: u64 = 1_700_000_000_000_000;
 /// The store.
 #[derive(Debug)]
 pub(super) struct Store {
-    pace: Pace,
+    /// Those that were ever in force; terms are their numbers.
+    paces: Vec<Pace>,
+    standing: Option<Standing>,
     state: Option<Schedule>,
     /// What a replica of the store has copied: an older state.
     copy: Option<Schedule>,
@@ -26,7 +29,8 @@ pub(super) struct Store {
 impl Store {
     pub(super) fn new(pace: Pace) -> Self {
         Self {
-            pace,
+            paces: vec![pace],
+            standing: None,
             state: None,
             copy: None,
             process: 0,
@@ -45,12 +49,48 @@ impl Store {
         t < self.down_until
     }
 
-    pub(super) fn lease(&mut self, ask: &Ask, t: u64) -> Answer {
+    /// An operator sets another pace.
+    pub(super) fn set(&mut self, pace: Pace, t: u64) {
+        let over = self
+            .standing
+            .as_ref()
+            .map_or(Revision::NONE, |s| s.revision);
+        let terms = self.paces.len().to_string();
+        self.paces.push(pace);
+        let now = self.clock(t);
+        set(&mut self.standing, over, &terms, "0", "operator", now);
+    }
+
+    /// A replica with the first pace in its file tells what it knows and hears what is in force.
+    /// Says too whether that changed.
+    pub(super) fn declare(&mut self, known: Option<Standing>, t: u64) -> (Standing, bool) {
+        let declaration = Declaration {
+            replica: "replica".to_owned(),
+            file: "0".to_owned(),
+            speaks: false,
+            known,
+        };
+        let now = self.clock(t);
+        let before = self.standing.as_ref().map(|s| s.revision);
+        let standing = declare(&mut self.standing, &declaration, now);
+        let changed = before != Some(standing.revision);
+        (standing, changed)
+    }
+
+    /// The pace that terms name.
+    pub(super) fn pace(&self, standing: &Standing) -> Option<Pace> {
+        self.paces
+            .get(standing.terms.parse::<usize>().ok()?)
+            .copied()
+    }
+
+    pub(super) fn lease(&mut self, limit: (&Pace, Revision), ask: &Ask, t: u64) -> Answer {
         let now = self.clock(t);
         if self.copy.is_none() || t.is_multiple_of(7) {
             self.copy.clone_from(&self.state);
         }
-        lease(&mut self.state, &self.pace, &self.run, ask, now)
+        let standing = self.standing.as_ref();
+        lease_under(standing, &mut self.state, limit, &self.run, ask, now)
     }
 
     pub(super) fn freeze(&mut self, length: Duration, t: u64) -> Freeze {
@@ -58,13 +98,14 @@ impl Store {
         freeze(&mut self.state, length, now)
     }
 
-    pub(super) fn give_back(&mut self, tail: &Grant) -> bool {
-        give_back(&mut self.state, &self.pace, &self.run, tail)
+    pub(super) fn give_back(&mut self, pace: &Pace, tail: &Grant) -> bool {
+        give_back(&mut self.state, pace, &self.run, tail)
     }
 
     pub(super) fn flush(&mut self) {
         self.state = None;
         self.copy = None;
+        self.standing = None;
     }
 
     /// Another process takes over.

@@ -1,10 +1,12 @@
 //! Judges a run while it happens, and sums it up.
 
+use std::collections::VecDeque;
 use std::fmt;
 use std::time::Duration;
 
 use crate::core::keeper::Keeper;
 use crate::core::pacing::Row;
+use crate::core::rate::Rate;
 use crate::core::schedule::{Answer, Ask, Pace};
 use crate::core::time::{Mono, StoreTime, micros};
 use crate::core::window::Tally;
@@ -22,6 +24,8 @@ const OVERTAKEN: u64 = 3;
 const SUCCESSOR: Duration = Duration::from_secs(3);
 /// What the mapping of the clocks may make an ask early.
 const TURN_DOUBT: Duration = Duration::from_millis(2);
+/// A call is on its way for so long.
+const ARRIVES: u64 = 2_000;
 /// A client's patience with the store, its first backoff and some way.
 const ASK_LOST: u64 = 600_000;
 /// A replica that was served so often or more in the mean can be compared with others.
@@ -41,6 +45,8 @@ pub struct Report {
     /// Virtual time, in microseconds.
     pub length: u64,
     pub calls: u64,
+    /// In each second of virtual time.
+    pub calls_by_second: Vec<u64>,
     /// The most calls in any window of the limit's length.
     pub worst: u64,
     pub repeats: u64,
@@ -68,7 +74,18 @@ pub struct Report {
 pub(super) struct Judge {
     scenario: Scenario,
     pace: Pace,
+    /// Of windows at the rate in force.
     tally: Tally,
+    /// From when on it counts: what was leased before a change has passed by then.
+    tally_from: u64,
+    /// Of windows around changes of the rate, at the highest of the rates, until they are over.
+    around: Option<(u64, Rate, Tally)>,
+    rate: Rate,
+    /// When the calls of the last window came.
+    recent: VecDeque<u64>,
+    arrivals: u64,
+    by_second: Vec<u64>,
+    worst: u64,
     failure: Option<String>,
     accepted: Vec<u8>,
     settled: Vec<bool>,
@@ -101,6 +118,13 @@ impl Judge {
         let messages = scenario.messages as usize;
         Self {
             tally: Tally::new(scenario.rate),
+            tally_from: 0,
+            around: None,
+            rate: scenario.rate,
+            recent: VecDeque::new(),
+            arrivals: 0,
+            by_second: Vec::new(),
+            worst: 0,
             failure: None,
             accepted: vec![0; messages],
             settled: vec![false; messages],
@@ -217,17 +241,72 @@ impl Judge {
     }
 
     pub(super) fn arrived(&mut self, _message: u32, t: u64) {
-        self.tally.record(Mono::from_micros(t));
+        self.judge_windows(t);
         let warm = 3 * micros(self.pace.horizon()) + micros(self.scenario.stagger) + 200_000;
         let from = *self
             .from
             .get_or_insert(t + warm.min(self.scenario.length() / 4));
         self.calls += u64::from(t >= from && self.until.is_none());
-        let usage = self.tally.usage();
-        if usage.over > 0 {
-            let limit = self.scenario.rate;
-            self.fail(t, format!("{} calls in a window of {limit}", usage.worst));
+    }
+
+    /// Windows that begin once a change is in force hold at most the new rate, those around it at
+    /// most the higher one.
+    fn judge_windows(&mut self, t: u64) {
+        let now = Mono::from_micros(t);
+        self.arrivals += 1;
+        let second = usize::try_from(t / 1_000_000).unwrap_or(usize::MAX);
+        if self.by_second.len() <= second {
+            self.by_second.resize(second + 1, 0);
         }
+        self.by_second[second] += 1;
+        self.recent.push_back(t);
+        let window = micros(self.rate.window());
+        while self.recent.front().is_some_and(|at| at + window < t) {
+            self.recent.pop_front();
+        }
+        if self.around.as_ref().is_some_and(|(until, ..)| t > *until) {
+            self.around = None;
+        }
+        let mut found = None;
+        if let Some((_, rate, tally)) = &mut self.around {
+            tally.record(now);
+            let usage = tally.usage();
+            self.worst = self.worst.max(usage.worst);
+            found = (usage.over > 0).then_some((usage.worst, *rate));
+        }
+        if t >= self.tally_from {
+            self.tally.record(now);
+            let usage = self.tally.usage();
+            self.worst = self.worst.max(usage.worst);
+            found = found.or((usage.over > 0).then_some((usage.worst, self.rate)));
+        }
+        if let Some((worst, rate)) = found {
+            self.fail(t, format!("{worst} calls in a window of {rate}"));
+        }
+    }
+
+    /// An operator set another rate, with the same window.
+    pub(super) fn retimed(&mut self, rate: Rate, t: u64) {
+        // By then all that was leased before has arrived.
+        let settled = t
+            + micros(self.pace.horizon())
+            + micros(self.pace.headroom())
+            + micros(self.scenario.around.transit)
+            + ARRIVES;
+        let before = self.around.as_ref().map_or(self.rate, |(_, rate, _)| *rate);
+        let highest = if before.units() > rate.units() {
+            before
+        } else {
+            rate
+        };
+        let mut tally = Tally::new(highest);
+        for at in &self.recent {
+            tally.record(Mono::from_micros(*at));
+        }
+        self.around = Some((settled + micros(rate.window()), highest, tally));
+        self.tally = Tally::new(rate);
+        self.tally_from = settled;
+        self.rate = rate;
     }
 
     pub(super) fn accepted(&mut self, message: u32, replica: u32, t: u64) {
@@ -291,6 +370,12 @@ impl Judge {
             // The first to ask starts the row behind its guard, and learns of the new epoch with
             // the answer; the others with their own next asks.
             Fault::Step(_) => 2 * guard + horizon + lease,
+            // How long all of it takes at a lower rate; that a higher one is used is for a test
+            // of its own.
+            Fault::Rate(rate) => {
+                let slower = self.scenario.rate.units().get() / rate.units().get() + 1;
+                self.scenario.length() * u64::from(slower)
+            }
             Fault::Throttle { wait, .. } => micros(wait) + 2 * horizon + lease,
         } + OVERTAKEN * self.interval();
     }
@@ -349,7 +434,6 @@ impl Judge {
 
     /// Sums up.
     pub(super) fn report(mut self, t: u64, trace: Trace) -> Report {
-        let usage = self.tally.usage();
         let slots = match (self.from, self.until, self.scenario.load) {
             (Some(from), Some(until), Load::Backlog) => {
                 (until - from) * self.pace.units() / self.pace.period()
@@ -384,8 +468,9 @@ impl Judge {
             failure: self.failure,
             trace,
             length: t,
-            calls: usage.calls,
-            worst: usage.worst,
+            calls: self.arrivals,
+            calls_by_second: self.by_second,
+            worst: self.worst,
             repeats: self.repeats,
             used,
             slots,

@@ -11,6 +11,7 @@ use crate::core::keeper::{Outlook, Slot};
 use crate::core::lane::Step;
 use crate::core::pacing::Row;
 use crate::core::schedule::{Answer, Ask, Freeze, Grant, Pace};
+use crate::core::standing::{Revision, Standing};
 use crate::core::time::{Mono, micros};
 
 use super::broker::Broker;
@@ -39,6 +40,8 @@ enum Event {
     Ask {
         id: u64,
         ask: Ask,
+        /// What the asker takes to be in force.
+        known: (Pace, Revision),
         back: Option<u64>,
         sent: u64,
     },
@@ -71,7 +74,12 @@ enum Event {
         heard: bool,
     },
     Frozen(Freeze),
-    GiveBack(Grant),
+    GiveBack(Pace, Grant),
+    /// Somebody tells that other terms are in force.
+    Changed,
+    /// A replica asks what is in force; it is told, or the store is away.
+    Declare(Option<Standing>),
+    Told(Option<Standing>),
     Publish(u32),
     Strike(Fault),
 }
@@ -243,13 +251,31 @@ impl<'a> World<'a> {
             Event::Ask {
                 id: ask_id,
                 ask,
+                known: (pace, revision),
                 back,
                 sent,
-            } => self.execute(id, ask_id, &ask, back, sent),
+            } => {
+                let answer = self.execute(id, &ask, (&pace, revision));
+                self.reply(id, ask_id, answer, back, sent);
+            }
+            Event::Declare(known) => {
+                let (wait, told) = if self.store.is_down(self.t) {
+                    (100_000, None)
+                } else {
+                    let (standing, changed) = self.store.declare(known, self.t);
+                    if changed {
+                        // Who would not hear of this and of nothing else until its turn could not
+                        // say in time what the store has lost: a hole that is known.
+                        self.tell_change(0);
+                    }
+                    (self.way(), Some(standing))
+                };
+                self.after(wait, id, Event::Told(told));
+            }
             Event::Arrive { parcel } => self.arrive(id, parcel),
             Event::Freeze { wait, heard } => self.freeze(wait, heard),
-            Event::GiveBack(tail) => {
-                let taken = self.store.give_back(&tail);
+            Event::GiveBack(pace, tail) => {
+                let taken = self.store.give_back(&pace, &tail);
                 let count = tail.count.get();
                 self.trace.note(self.t, id, What::GaveBack { count, taken });
             }
@@ -271,6 +297,9 @@ impl<'a> World<'a> {
                 let trip = Duration::from_micros(self.t - sent);
                 self.trace.note(self.t, replica.id, What::Heard { trip });
                 replica.lane.answered(Row::Main, &answer, mono);
+                if replica.lane.is_outdated() {
+                    self.declare(replica);
+                }
             }
             Event::AskFailed { id } if replica.asking == Some(id) => {
                 replica.asking = None;
@@ -297,6 +326,8 @@ impl<'a> World<'a> {
                 self.after(way, WORLD, Event::Freeze { wait, heard });
                 self.again(replica, parcel);
             }
+            Event::Changed => self.declare(replica),
+            Event::Told(standing) => self.told(replica, standing, mono),
             Event::Frozen(freeze) => {
                 replica.turn = None;
                 replica.lane.frozen(Row::Main, &freeze, mono);
@@ -318,6 +349,9 @@ impl<'a> World<'a> {
         // One way or the other is longer, or none, or both.
         replica.detour = (self.dice.pick(&[0, detour]), self.dice.pick(&[0, detour]));
         self.trace.note(self.t, id, What::Started);
+        if self.scenario.retimes() {
+            self.declare(&mut replica);
+        }
         self.drive(&mut replica);
         self.replicas.push(Some(replica));
         self.judge.started();

@@ -125,6 +125,26 @@ impl RouteMeters {
     }
 }
 
+/// What is measured about what is in force for a limit.
+pub struct StandingMeters {
+    /// The version that this replica knows.
+    pub version: Gauge,
+    /// 1 while this replica's file says something else.
+    pub differs: Gauge,
+}
+
+impl StandingMeters {
+    /// The meters of the limit named `limit`, all at zero.
+    #[must_use]
+    pub fn new(limit: &str) -> Self {
+        let labels = [("limit", limit)];
+        Self {
+            version: gauge(&names::LIMIT_VERSION, &labels),
+            differs: gauge(&names::LIMIT_DIFFERS, &labels),
+        }
+    }
+}
+
 /// What is measured about a limit, as this replica sees it.
 pub struct LimitMeters {
     asks: Labelled,
@@ -148,7 +168,7 @@ pub struct LimitMeters {
     pub guarded: Counter,
     /// Bound of the clock mapping's error, in seconds.
     pub clock_error_seconds: Gauge,
-    /// The configured rate in units per second.
+    /// The rate in force in units per second.
     pub rate: Gauge,
 }
 
@@ -315,6 +335,12 @@ impl fmt::Debug for LimitMeters {
     }
 }
 
+impl fmt::Debug for StandingMeters {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("StandingMeters").finish_non_exhaustive()
+    }
+}
+
 impl fmt::Debug for LaneMeters {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("LaneMeters")
@@ -356,6 +382,7 @@ mod tests {
         let text = scrape(|| {
             drop(RouteMeters::new("sms"));
             drop(LimitMeters::new("provider"));
+            drop(StandingMeters::new("provider"));
             drop(LaneMeters::new("provider"));
             drop(BudgetMeters::new("sender"));
             drop(LinkMeters::new("redis"));

@@ -239,7 +239,17 @@ pub const CLOCK_ERROR: Metric = gauge(
 pub const LIMIT_RATE: Metric = gauge(
     "sluiced_limit_units_per_second",
     LIMIT,
-    "The configured rate, as units per second.",
+    "The rate in force, as units per second.",
+);
+pub const LIMIT_VERSION: Metric = gauge(
+    "sluiced_limit_version",
+    LIMIT,
+    "How many words (files, operators) led to what is in force, as this replica knows it.",
+);
+pub const LIMIT_DIFFERS: Metric = gauge(
+    "sluiced_limit_differs",
+    LIMIT,
+    "1 while this replica's file says something else about the limit than what is in force.",
 );
 
 pub const PETITIONS: Metric = counter(
@@ -323,6 +333,8 @@ pub const ALL: &[Metric] = &[
     GUARDED,
     CLOCK_ERROR,
     LIMIT_RATE,
+    LIMIT_VERSION,
+    LIMIT_DIFFERS,
     PETITIONS,
     PETITION_DURATION,
     BUDGET_DENIALS,

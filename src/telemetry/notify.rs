@@ -70,6 +70,15 @@ impl Notifier {
         self.send(&[NotifyState::Ready]);
     }
 
+    /// The configuration is being read again; [`Notifier::ready`] ends it. With the monotonic time,
+    /// as `Type=notify-reload` wants it.
+    pub fn reloading(&self) {
+        // Without a monotonic clock the manager is not told, and goes on waiting for nobody.
+        if let Ok(now) = NotifyState::monotonic_usec_now() {
+            self.send(&[NotifyState::Reloading, now]);
+        }
+    }
+
     /// The end has begun and takes up to `grace`. Asks for that much time, so that a `grace`
     /// beyond the unit's `TimeoutStopSec` works too.
     pub fn stopping(&self, grace: Duration) {

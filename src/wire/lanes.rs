@@ -6,7 +6,7 @@ use std::num::NonZeroU32;
 use std::sync::Arc;
 use std::time::Duration;
 
-use super::{WireError, rules};
+use super::{Standings, WireError, rules};
 use crate::core::rate::Rate;
 use crate::core::schedule::Pace;
 use crate::limiter::key::budget_key;
@@ -21,6 +21,7 @@ use crate::template::{CostOf, Counting as LabelCounting, RouteLabels};
 pub(super) struct Lanes<'a> {
     settings: &'a Settings,
     rows: Arc<dyn PaceStore>,
+    standings: &'a Standings,
     budgets: Budgets,
     limits: BTreeMap<&'a str, Arc<BudgetLimit>>,
     lanes: BTreeMap<String, LaneSpec>,
@@ -31,6 +32,7 @@ impl<'a> Lanes<'a> {
         settings: &'a Settings,
         rows: Arc<dyn PaceStore>,
         budgets: Arc<dyn BudgetStore>,
+        standings: &'a Standings,
     ) -> Result<Self, WireError> {
         let mut limits = BTreeMap::new();
         for (name, limit) in &settings.limits {
@@ -41,6 +43,7 @@ impl<'a> Lanes<'a> {
         Ok(Self {
             settings,
             rows,
+            standings,
             budgets: Budgets {
                 store: budgets,
                 renew_every: renew_every(settings),
@@ -91,11 +94,13 @@ impl<'a> Lanes<'a> {
             None => format!("route.{}", spec.name),
         };
         let (rows, budgets) = (&self.rows, &self.budgets);
+        let standings = self.standings;
         self.lanes
             .entry(name)
             .or_insert_with_key(|name| LaneSpec {
                 name: Arc::from(name.as_str()),
                 rows: paced.map(|(limit, paced)| paced_rows(limit, paced, rows)),
+                standing: paced.and_then(|(limit, _)| standings.spec(limit)),
                 budgets: budgets.clone(),
                 routes: Vec::new(),
             })
@@ -119,9 +124,23 @@ pub(super) fn paced_limit<'a>(
     })
 }
 
-/// The row of a paced limit, or two if it keeps a reserve. Each keeps its share of the units in
-/// any window, so both together keep the limit.
+/// The row of a paced limit, or two if it keeps a reserve.
 fn paced_rows(name: &str, paced: &Paced, store: &Arc<dyn PaceStore>) -> PacedRows {
+    let (main, reserve) = paces(paced);
+    let main = PacedLimit::new(name, main);
+    PacedRows {
+        reserve: reserve.map(|pace| PacedLimit {
+            of: Arc::clone(&main.of),
+            ..PacedLimit::new(format!("{name}.reserve"), pace)
+        }),
+        main,
+        store: Arc::clone(store),
+    }
+}
+
+/// The pace of the main row, and that of the reserve if there is one. Each keeps its share of the
+/// units in any window, so both together keep the limit.
+pub(super) fn paces(paced: &Paced) -> (Pace, Option<Pace>) {
     let rate: Rate = paced.rate.0;
     let whole = rate.units().get();
     let row = |units: u32| {
@@ -133,18 +152,8 @@ fn paced_rows(name: &str, paced: &Paced, store: &Arc<dyn PaceStore>) -> PacedRow
     let kept = paced.reserve.map_or(0, |share| share.of(whole));
     let kept = kept.min(whole.saturating_sub(1));
     let main = row(whole - kept).with_costs_up_to(paced.largest_cost());
-    let limit = |name: &str, pace| PacedLimit {
-        name: Arc::from(name),
-        pace,
-    };
-    PacedRows {
-        reserve: (kept > 0).then(|| {
-            let pace = row(kept).with_spread(main.spread());
-            limit(&format!("{name}.reserve"), pace)
-        }),
-        main: limit(name, main),
-        store: Arc::clone(store),
-    }
+    let reserve = (kept > 0).then(|| row(kept).with_spread(main.spread()));
+    (main, reserve)
 }
 
 /// A third of the shortest lease of a call under way.

@@ -78,14 +78,14 @@ async fn down(options: &RedisOptions) -> String {
 }
 
 fn limit(name: &str) -> PacedLimit {
-    PacedLimit {
-        name: Arc::from(name),
-        pace: Pace::new(
+    PacedLimit::new(
+        name,
+        Pace::new(
             "400/1s".parse().unwrap(),
             Duration::from_millis(5),
             Duration::from_millis(120),
         ),
-    }
+    )
 }
 
 async fn ask(

@@ -166,6 +166,12 @@ impl Daemon {
         }
     }
 
+    /// Its configuration file.
+    #[must_use]
+    pub fn config(&self) -> PathBuf {
+        self._dir.path().join("sluiced.toml")
+    }
+
     pub fn signal(&self, signal: Signal) {
         let pid = Pid::from_raw(self.child.id().cast_signed()).expect("a process id");
         kill_process(pid, signal).expect("it is not waited for yet");

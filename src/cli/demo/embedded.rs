@@ -100,7 +100,7 @@ async fn run_pipeline(file: &Path, stop: CancellationToken) -> Result<(), DemoEr
         settings::load(&[file.to_owned()], std::iter::empty()).map_err(|e| pipeline(&e))?;
     let clock = Clock::start();
     let health = Health::new(clock);
-    run::until_done(&loaded, clock, &health, || {}, &stop)
+    run::until_done(&loaded, clock, &health, |_| {}, &stop)
         .await
         .map_err(|e| pipeline(&e))?;
     Ok(())

@@ -18,6 +18,7 @@ use super::address::Address;
 use super::connection::Connection;
 use super::server::Backoff;
 use crate::core::schedule::Freeze;
+use crate::core::standing::Revision;
 use crate::core::time::StoreTime;
 use crate::ports::pace::{Notice, StoreError};
 
@@ -105,20 +106,27 @@ fn parse(message: &Msg) -> Option<Notice> {
     read(&text)
 }
 
-/// `frozen <limit> <until> <now> <epoch>`; what a later version may say besides is passed over.
+/// `frozen <limit> <until> <now> <epoch>` or `changed <limit> <revision>`; what a later version may
+/// say besides is passed over.
 fn read(text: &str) -> Option<Notice> {
     let mut words = text.split(' ');
-    let (kind, limit) = (words.next()?, words.next()?);
-    (kind == "frozen").then_some(())?;
+    let (kind, limit) = (words.next()?, Arc::from(words.next()?));
     let mut number = || words.next()?.parse().ok();
-    Some(Notice::Frozen {
-        limit: Arc::from(limit),
-        freeze: Freeze {
-            until: StoreTime::from_micros(number()?),
-            now: StoreTime::from_micros(number()?),
-            epoch: number()?,
-        },
-    })
+    match kind {
+        "frozen" => Some(Notice::Frozen {
+            limit,
+            freeze: Freeze {
+                until: StoreTime::from_micros(number()?),
+                now: StoreTime::from_micros(number()?),
+                epoch: number()?,
+            },
+        }),
+        "changed" => Some(Notice::Changed {
+            limit,
+            to: Revision::new(number()?),
+        }),
+        _ => None,
+    }
 }
 
 #[cfg(test)]
@@ -138,8 +146,16 @@ mod tests {
                 },
             })
         );
+        assert_eq!(
+            read("changed provider 1795228193000000"),
+            Some(Notice::Changed {
+                limit: Arc::from("provider"),
+                to: Revision::new(1_795_228_193_000_000),
+            })
+        );
         for text in [
             "",
+            "changed a",
             "frozen",
             "frozen a",
             "frozen a b",

@@ -7,14 +7,16 @@ use super::access::{Access, Mode};
 
 /// Commands without which no limit works: those of the scripts, and those of a connection.
 /// A test compares them with the scripts.
-const NEEDED: [&str; 14] = [
+const NEEDED: [&str; 16] = [
     "EVALSHA",
     "SCRIPT|LOAD",
     "INFO",
     "PING",
     "TIME",
     "HGET",
+    "HGETALL",
     "HMGET",
+    "HDEL",
     "HSET",
     "GET",
     "MGET",

@@ -108,6 +108,16 @@ impl Scripts {
         }
     }
 
+    /// What the keys start with.
+    pub(super) fn prefix(&self) -> &str {
+        &self.prefix
+    }
+
+    /// Where all replicas listen.
+    pub(super) fn channel(&self) -> &str {
+        &self.channel
+    }
+
     pub(super) fn lease(&self, limit: &PacedLimit, ask: &Ask) -> Call<'_> {
         let pace = &limit.pace;
         let (sight, epoch, predicted) = match ask.sight {
@@ -115,10 +125,11 @@ impl Scripts {
             Sight::Steady { epoch, predicted } => ("steady", epoch, Some(predicted)),
             Sight::Stepped { epoch, predicted } => ("stepped", epoch, Some(predicted)),
         };
-        self.call(
+        Call::new(
             "lease",
             &self.lease,
-            limit,
+            row_key(&self.prefix, limit),
+            vec![standing_key(&self.prefix, &limit.of)],
             vec![
                 Arg::Number(pace.units()),
                 Arg::Number(pace.period()),
@@ -134,6 +145,7 @@ impl Scripts {
                 Arg::Text(sight),
                 Arg::Number(epoch),
                 Arg::Time(predicted),
+                Arg::Number(limit.known.number()),
             ],
         )
     }
@@ -175,15 +187,31 @@ impl Scripts {
         limit: &PacedLimit,
         before: Vec<Arg<'a>>,
     ) -> Call<'a> {
-        let key = key(&self.prefix, &limit.name);
+        let key = row_key(&self.prefix, limit);
         Call::new(name, script, key, Vec::new(), before)
     }
 }
 
-/// The hash of a limit. The braces are Redis Cluster's hash tag: all that belongs to a limit lies
+/// The hash of a row. The braces are Redis Cluster's hash tag: all that belongs to a limit lies
 /// in one slot. Names hold no braces.
-fn key(prefix: &str, limit: &str) -> String {
-    format!("{prefix}:{{{limit}}}:paced")
+fn row_key(prefix: &str, limit: &PacedLimit) -> String {
+    let [main, second] = row_keys(prefix, &limit.of);
+    if limit.name == limit.of { main } else { second }
+}
+
+/// The hashes of all rows that a paced limit can have.
+pub(super) fn row_keys(prefix: &str, limit: &str) -> [String; 2] {
+    ["paced", "paced:2"].map(|row| format!("{prefix}:{{{limit}}}:{row}"))
+}
+
+/// What is in force for a limit.
+pub(super) fn standing_key(prefix: &str, limit: &str) -> String {
+    format!("{prefix}:{{{limit}}}:standing")
+}
+
+/// Who takes part in a limit.
+pub(super) fn replicas_key(prefix: &str, limit: &str) -> String {
+    format!("{prefix}:{{{limit}}}:replicas")
 }
 
 /// How long a state must be kept after the last write to it: a slot in it cannot matter longer.

@@ -1,6 +1,9 @@
 //! Requests to the store: their ways, those that get lost, and what the store does.
 
-use crate::core::schedule::{Ask, Sight};
+use crate::core::pacing::Row;
+use crate::core::schedule::{Answer, Ask, Pace, Sight};
+use crate::core::standing::{Revision, Standing};
+use crate::core::time::Mono;
 use crate::sim::replica::Replica;
 use crate::sim::trace::What;
 
@@ -22,50 +25,57 @@ impl World<'_> {
         };
         self.trace.note(self.t, replica.id, asked);
         self.asks += 1;
-        let id = self.asks;
+        let (id, sent) = (self.asks, self.t);
         replica.asking = Some(id);
         replica.last_ask = self.t;
         let (out, back) = (self.way() + replica.detour.0, self.way() + replica.detour.1);
-        if self.dice.chance(self.around.lost_asks) {
+        let keeper = replica.lane.keeper(Row::Main);
+        let known = keeper.map_or((self.pace, Revision::NONE), |k| (*k.pace(), k.known()));
+        let lost = self.dice.chance(self.around.lost_asks);
+        let too_slow = !lost && out + back >= STORE_TIMEOUT;
+        if lost || too_slow {
             self.after(STORE_TIMEOUT, replica.id, Event::AskFailed { id });
-            if self.dice.chance(500_000) {
-                self.after(
-                    out,
-                    replica.id,
-                    Event::Ask {
-                        id,
-                        ask,
-                        back: None,
-                        sent: self.t,
-                    },
-                );
-            }
+        }
+        if lost && !self.dice.chance(500_000) {
             return;
         }
-        let sent = self.t;
-        if out + back >= STORE_TIMEOUT {
-            self.after(STORE_TIMEOUT, replica.id, Event::AskFailed { id });
-            self.after(
-                out,
-                replica.id,
-                Event::Ask {
-                    id,
-                    ask,
-                    back: None,
-                    sent,
-                },
-            );
-        } else {
-            self.after(
-                out,
-                replica.id,
-                Event::Ask {
-                    id,
-                    ask,
-                    back: Some(back),
-                    sent,
-                },
-            );
+        let back = (!lost && !too_slow).then_some(back);
+        self.after(
+            out,
+            replica.id,
+            Event::Ask {
+                id,
+                ask,
+                known,
+                back,
+                sent,
+            },
+        );
+    }
+
+    /// A replica asks what is in force, once at a time.
+    pub(super) fn declare(&mut self, replica: &mut Replica) {
+        if replica.declaring {
+            return;
+        }
+        replica.declaring = true;
+        let way = self.way();
+        self.after(way, replica.id, Event::Declare(replica.known.clone()));
+    }
+
+    /// A replica hears what is in force.
+    pub(super) fn told(&mut self, replica: &mut Replica, standing: Option<Standing>, mono: Mono) {
+        replica.declaring = false;
+        let Some(standing) = standing else {
+            return self.declare(replica);
+        };
+        let known = replica.known.as_ref().map(|known| known.revision);
+        if let Some(pace) = self.store.pace(&standing)
+            && known != Some(standing.revision)
+        {
+            replica.turn = None;
+            replica.lane.retime(&[pace], standing.revision, mono);
+            replica.known = Some(standing);
         }
     }
 
@@ -78,50 +88,56 @@ impl World<'_> {
         }
     }
 
-    /// The store runs a request.
+    /// The store runs a request. `None` if it is away.
     pub(super) fn execute(
         &mut self,
         replica: u32,
-        id: u64,
         ask: &Ask,
+        known: (&Pace, Revision),
+    ) -> Option<Answer> {
+        if self.store.is_down(self.t) {
+            return None;
+        }
+        let answer = self.store.lease(known, ask, self.t);
+        let (turn, guarded) = (answer.turn.map(|turn| turn.at), answer.guarded);
+        if answer.revision == known.1 {
+            self.judge.answered(ask, &answer, self.t);
+        }
+        let note = match answer.grant {
+            Some(grant) => What::Leased {
+                first: grant.first,
+                count: grant.count.get(),
+                turn,
+                guarded,
+            },
+            None => What::Denied { turn, guarded },
+        };
+        self.trace.note(self.t, replica, note);
+        Some(answer)
+    }
+
+    /// The store's answer is on its way, unless it gets lost (`back` is `None`).
+    pub(super) fn reply(
+        &mut self,
+        replica: u32,
+        id: u64,
+        answer: Option<Answer>,
         back: Option<u64>,
         sent: u64,
     ) {
-        if self.store.is_down(self.t) {
-            if back.is_some() {
-                // Refused at once, or swallowed until the client gives up.
-                let wait = if self.dice.chance(500_000) {
-                    100
-                } else {
-                    (sent + STORE_TIMEOUT).saturating_sub(self.t)
-                };
-                self.after(wait, replica, Event::AskFailed { id });
-            }
+        let Some(back) = back else {
             return;
-        }
-        let answer = self.store.lease(ask, self.t);
-        let (turn, guarded) = (answer.turn.map(|turn| turn.at), answer.guarded);
-        self.judge.answered(ask, &answer, self.t);
-        match answer.grant {
-            Some(grant) => {
-                let (first, count) = (grant.first, grant.count.get());
-                self.trace.note(
-                    self.t,
-                    replica,
-                    What::Leased {
-                        first,
-                        count,
-                        turn,
-                        guarded,
-                    },
-                );
-            }
-            None => self
-                .trace
-                .note(self.t, replica, What::Denied { turn, guarded }),
-        }
-        if let Some(back) = back {
+        };
+        if let Some(answer) = answer {
             self.after(back, replica, Event::Answered { id, answer, sent });
+        } else {
+            // Refused at once, or swallowed until the client gives up.
+            let wait = if self.dice.chance(500_000) {
+                100
+            } else {
+                (sent + STORE_TIMEOUT).saturating_sub(self.t)
+            };
+            self.after(wait, replica, Event::AskFailed { id });
         }
     }
 }

@@ -2,6 +2,8 @@
 
 use std::time::Duration;
 
+use crate::core::pacing::Row;
+use crate::core::rate::Rate;
 use crate::core::time::micros;
 use crate::sim::replica::Stage;
 use crate::sim::scenario::Fault;
@@ -34,7 +36,29 @@ impl World<'_> {
             Fault::Restart { older_copy } => self.store.restart(older_copy),
             Fault::Down(length) => self.store.down(self.t + micros(length)),
             Fault::Step(by) => self.store.step(by),
+            Fault::Rate(rate) => self.retime(rate),
             Fault::Throttle { wait, heard } => self.throttle = Some((wait, heard)),
+        }
+    }
+
+    /// An operator sets another rate, or cannot because the store is away.
+    fn retime(&mut self, rate: Rate) {
+        if self.store.is_down(self.t) {
+            return;
+        }
+        self.store.set(self.scenario.pace_at(rate), self.t);
+        self.judge.retimed(rate, self.t);
+        self.tell_change(100_000);
+    }
+
+    /// Tells all replicas that other terms are in force; so many per million do not hear it.
+    pub(super) fn tell_change(&mut self, deaf: u64) {
+        let ids: Vec<u32> = self.alive().collect();
+        for id in ids {
+            if !self.dice.chance(deaf) {
+                let way = self.way();
+                self.after(way, id, Event::Changed);
+            }
         }
     }
 
@@ -63,7 +87,11 @@ impl World<'_> {
             }
             for (_, tail) in replica.lane.surrender() {
                 let way = self.way();
-                self.after(way, id, Event::GiveBack(tail));
+                let pace = replica
+                    .lane
+                    .keeper(Row::Main)
+                    .map_or(self.pace, |k| *k.pace());
+                self.after(way, id, Event::GiveBack(pace, tail));
             }
         }
         if replica.unsettled.is_empty() {

@@ -1,0 +1,18 @@
+-- Reads how a limit stands, and changes nothing.
+--
+-- KEYS     1 the limit's standing   2 who takes part   then its rows, if it is paced
+-- ARGV     none
+-- Reply    {now, standing, replicas, frozen_until}: `standing` as the hash holds it, names and values
+--          in turn; `replicas` as their hash holds them; `frozen_until` of the row that is frozen
+--          longest, 0 if none is
+--
+-- Invariant: writes nothing.
+
+local clock = redis.call('TIME')
+local now = tonumber(clock[1]) * 1000000 + tonumber(clock[2])
+local frozen_until = 0
+for i = 3, #KEYS do
+  frozen_until = math.max(frozen_until, tonumber(redis.call('HGET', KEYS[i], 'frozen_until') or 0) or 0)
+end
+return { now, redis.call('HGETALL', KEYS[1]),
+  redis.call('HGETALL', KEYS[2]), frozen_until > now and frozen_until or 0 }

@@ -1,0 +1,98 @@
+//! `sluiced limits pause NAME [--for 10m]` and `sluiced limits resume NAME`.
+
+use std::io::Write;
+use std::time::Duration;
+
+use clap::Args;
+use serde_json::json;
+
+use super::{Place, Refusal};
+use crate::core::rate::{DurationError, Span, parse_duration};
+use crate::core::schedule::FREEZE_MAX;
+
+/// The arguments of `sluiced limits pause`.
+#[derive(Args, Clone, Debug)]
+pub struct PauseArgs {
+    /// The limit
+    name: String,
+    /// How long, such as 10m; without it until resumed (366 days at most)
+    #[arg(long = "for", value_name = "DURATION", value_parser = length)]
+    length: Option<Duration>,
+    #[command(flatten)]
+    place: Place,
+}
+
+/// The arguments of `sluiced limits resume`.
+#[derive(Args, Clone, Debug)]
+pub struct ResumeArgs {
+    /// The limit
+    name: String,
+    #[command(flatten)]
+    place: Place,
+}
+
+fn length(text: &str) -> Result<Duration, DurationError> {
+    parse_duration(text)
+}
+
+pub(super) async fn pause(args: &PauseArgs, out: &mut (impl Write + Send)) -> Result<(), Refusal> {
+    let (name, office) = (&args.name, args.place.open().await?);
+    office.changeable(name)?;
+    let length = args.length.unwrap_or(FREEZE_MAX);
+    let paused = office.store.pause(name, length, &speaker()).await?;
+    let (said, until) = paused.ok_or_else(|| unheard(name))?;
+    if args.place.json {
+        let said =
+            json!({ "name": name, "paused_until_us": until.as_micros(), "version": said.version });
+        writeln!(out, "{said:#}")?;
+        return Ok(());
+    }
+    let how = args.length.map_or_else(
+        || format!("until `sluiced limits resume {name}`"),
+        |length| format!("for {}", Span(length)),
+    );
+    writeln!(out, "{name}: paused {how}")?;
+    writeln!(
+        out,
+        "version {}, in force on every replica within a second",
+        said.version
+    )?;
+    Ok(())
+}
+
+pub(super) async fn resume(
+    args: &ResumeArgs,
+    out: &mut (impl Write + Send),
+) -> Result<(), Refusal> {
+    let (name, office) = (&args.name, args.place.open().await?);
+    office.changeable(name)?;
+    let resumed = office.store.resume(name).await?;
+    let (said, was) = resumed.ok_or_else(|| unheard(name))?;
+    if args.place.json {
+        let said = json!({ "name": name, "resumed": was, "version": said.version });
+        writeln!(out, "{said:#}")?;
+    } else if was {
+        writeln!(out, "{name}: resumed")?;
+        writeln!(
+            out,
+            "version {}, in force on every replica within a second",
+            said.version
+        )?;
+    } else {
+        writeln!(out, "{name}: it was neither paused nor frozen")?;
+    }
+    Ok(())
+}
+
+fn unheard(name: &str) -> Refusal {
+    Refusal::Failed(format!("no replica has used a limit `{name}` yet"))
+}
+
+/// Who says it: the user of this machine, as logs and other operators shall read it.
+pub(super) fn speaker() -> String {
+    let user = ["SUDO_USER", "USER", "LOGNAME"];
+    let user = user.iter().find_map(|name| std::env::var(name).ok());
+    let user = user.unwrap_or_else(|| format!("uid{}", rustix::process::getuid().as_raw()));
+    let host = rustix::system::uname();
+    format!("{user}@{}", host.nodename().to_string_lossy())
+}

@@ -1,0 +1,134 @@
+//! `sluiced limits list`: a line for each limit.
+
+use std::io::Write;
+
+use clap::Args;
+use serde_json::Value;
+
+use super::words::{ago, as_json, differing, kind, main_term, short, state_word};
+use super::{Place, Refusal};
+use crate::ports::standing::Inspection;
+
+/// The arguments of `sluiced limits list`.
+#[derive(Args, Clone, Debug)]
+pub struct ListArgs {
+    #[command(flatten)]
+    place: Place,
+}
+
+struct Line {
+    name: String,
+    file: String,
+    found: Inspection,
+}
+
+const HEAD: [&str; 6] = ["LIMIT", "KIND", "IN FORCE", "VERSION", "SINCE", "STATE"];
+
+pub(super) async fn run(args: &ListArgs, out: &mut (impl Write + Send)) -> Result<(), Refusal> {
+    let office = args.place.open().await?;
+    let Some(settings) = office.settings() else {
+        return Err(Refusal::Arguments(
+            "list needs --config: the names of the limits stand there".to_owned(),
+        ));
+    };
+    let mut lines = Vec::new();
+    for name in settings.limits.keys() {
+        lines.push(Line {
+            name: name.clone(),
+            file: office.file(name),
+            found: office.store.inspect(name).await?,
+        });
+    }
+    if args.place.json {
+        let all = lines.iter().map(|l| as_json(&l.name, &l.file, &l.found));
+        writeln!(out, "{:#}", Value::from(all.collect::<Vec<_>>()))?;
+    } else {
+        write(&lines, out)?;
+    }
+    Ok(())
+}
+
+fn write(lines: &[Line], out: &mut impl Write) -> Result<(), Refusal> {
+    let rows: Vec<_> = lines.iter().map(row).collect();
+    let mut widths = HEAD.map(str::len);
+    for row in &rows {
+        for (width, cell) in widths.iter_mut().zip(row) {
+            *width = (*width).max(cell.chars().count());
+        }
+    }
+    let line = |cells: [&str; 6]| {
+        let cells = cells.iter().zip(widths);
+        let text: String = cells
+            .map(|(cell, width)| format!("{cell:<width$}  "))
+            .collect();
+        text.trim_end().to_owned()
+    };
+    writeln!(out, "{}", line(HEAD))?;
+    for row in &rows {
+        writeln!(out, "{}", line(row.each_ref().map(String::as_str)))?;
+    }
+    writeln!(out)?;
+    for text in lines.iter().flat_map(remarks) {
+        writeln!(out, "{text}")?;
+    }
+    Ok(())
+}
+
+fn row(line: &Line) -> [String; 6] {
+    let name = line.name.clone();
+    let state = state_word(&line.found).to_owned();
+    let Some(standing) = &line.found.standing else {
+        let kind = kind(&line.file).to_owned();
+        let state = match kind.as_str() {
+            "paced" => "not running yet",
+            _ => "as each file says",
+        };
+        let none = || "-".to_owned();
+        return [
+            name,
+            kind,
+            main_term(&line.file),
+            none(),
+            none(),
+            state.to_owned(),
+        ];
+    };
+    [
+        name,
+        kind(&standing.terms).to_owned(),
+        main_term(&standing.terms),
+        format!("{} {}", standing.version, standing.origin.name()),
+        ago(standing.revision.since(), line.found.now),
+        state,
+    ]
+}
+
+/// Who takes part, and who differs.
+fn remarks(line: &Line) -> Vec<String> {
+    if line.found.standing.is_none() {
+        return Vec::new();
+    }
+    let (name, found) = (&line.name, &line.found);
+    let differing = differing(found);
+    let count = found.replicas.len();
+    let replicas = if count == 1 { "replica" } else { "replicas" };
+    let mut all = vec![match differing.len() {
+        0 => format!("{name}: {count} {replicas}"),
+        some => format!("{name}: {count} {replicas}, {some} with another file:"),
+    }];
+    // A fleet with an old file would fill the screen with the same line.
+    for (replica, file) in differing.iter().take(5) {
+        all.push(format!("  {replica}  {}", short(file)));
+    }
+    if differing.len() > 5 {
+        all.push(format!(
+            "  and {} more; see `limits show {name}`",
+            differing.len() - 5
+        ));
+    }
+    if let Some(standing) = found.standing.as_ref().filter(|s| s.terms != line.file) {
+        all.push(format!("  this file says {}", short(&line.file)));
+        all.push(format!("  in force is    {}", short(&standing.terms)));
+    }
+    all
+}

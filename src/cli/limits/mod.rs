@@ -1,0 +1,239 @@
+//! `sluiced limits`: what is in force for each limit, live, for the whole fleet.
+//!
+//! Every word goes to the store and from there to the replicas (`core::standing`): none of them is
+//! called, and one that is away hears it when it comes back.
+
+mod change;
+mod list;
+mod set;
+mod show;
+mod words;
+
+use std::collections::BTreeMap;
+use std::io::{self, Write};
+use std::path::PathBuf;
+use std::sync::Arc;
+
+use clap::{Args, Subcommand};
+use secrecy::SecretString;
+
+use super::check::report;
+use super::exit::Exit;
+use crate::ports::pace::StoreError;
+use crate::ports::standing::StandingStore;
+use crate::settings::types::{LimitBackend, Settings};
+use crate::settings::{self, Faults, Loaded};
+use crate::wire::{self, WireError};
+
+/// The arguments of `sluiced limits`.
+#[derive(Args, Clone, Debug)]
+pub struct LimitsArgs {
+    #[command(subcommand)]
+    pub command: Command,
+}
+
+/// What to do.
+#[derive(Subcommand, Clone, Debug)]
+pub enum Command {
+    /// All limits of a configuration: what is in force, who said it, which replicas differ
+    List(list::ListArgs),
+    /// Everything about one limit
+    Show(show::ShowArgs),
+    /// Put new terms of a limit in force, such as rate=300/1s
+    Set(set::SetArgs),
+    /// Let nothing pass until resumed, or for a while
+    Pause(change::PauseArgs),
+    /// End a pause, or a freeze that a downstream asked for
+    Resume(change::ResumeArgs),
+}
+
+/// Where the limits are.
+#[derive(Args, Clone, Debug)]
+pub struct Place {
+    /// A configuration file, as for `sluiced run`; may repeat
+    #[arg(long, value_name = "FILE", required_unless_present = "redis")]
+    config: Vec<PathBuf>,
+    /// Without a configuration: `redis://user:password@host:port/db`
+    #[arg(long, value_name = "URL", conflicts_with = "config")]
+    redis: Option<SecretString>,
+    /// With --redis: what every key there starts with
+    #[arg(
+        long,
+        value_name = "PREFIX",
+        default_value = "sluiced",
+        conflicts_with = "config"
+    )]
+    prefix: String,
+    /// Print JSON
+    #[arg(long)]
+    json: bool,
+}
+
+/// Why a command did not do what it was asked to do.
+#[derive(Debug)]
+enum Refusal {
+    /// The configuration is wrong.
+    Faults(Faults),
+    /// A configuration with what was to be set would be wrong.
+    Terms(Faults),
+    /// The arguments make no sense here.
+    Arguments(String),
+    Failed(String),
+}
+
+impl From<WireError> for Refusal {
+    fn from(error: WireError) -> Self {
+        Self::Failed(error.to_string())
+    }
+}
+
+impl From<StoreError> for Refusal {
+    fn from(error: StoreError) -> Self {
+        Self::Failed(error.to_string())
+    }
+}
+
+impl From<io::Error> for Refusal {
+    fn from(error: io::Error) -> Self {
+        Self::Failed(error.to_string())
+    }
+}
+
+/// The store, and what the files say.
+struct Office {
+    store: Arc<dyn StandingStore>,
+    /// `None`: only the store is known.
+    loaded: Option<Loaded>,
+    place: Place,
+}
+
+/// Runs a command, writes what it finds to `out` and what is wrong to `err`.
+///
+/// # Errors
+/// When `err` cannot be written to.
+pub async fn run(
+    args: &LimitsArgs,
+    out: &mut (impl Write + Send),
+    err: &mut (impl Write + Send),
+    colour: bool,
+) -> io::Result<Exit> {
+    let done = match &args.command {
+        Command::List(args) => list::run(args, out).await,
+        Command::Show(args) => show::run(args, out).await,
+        Command::Set(args) => set::run(args, out).await,
+        Command::Pause(args) => change::pause(args, out).await,
+        Command::Resume(args) => change::resume(args, out).await,
+    };
+    match done {
+        Ok(()) => Ok(Exit::Done),
+        Err(Refusal::Faults(faults)) => {
+            report(&faults, err, colour)?;
+            Ok(Exit::WrongConfiguration)
+        }
+        Err(Refusal::Terms(faults)) => {
+            report(&faults, err, colour)?;
+            Ok(Exit::WrongArguments)
+        }
+        Err(Refusal::Arguments(why)) => {
+            writeln!(err, "sluiced limits: {why}")?;
+            Ok(Exit::WrongArguments)
+        }
+        Err(Refusal::Failed(why)) => {
+            writeln!(err, "sluiced limits: {why}")?;
+            Ok(Exit::Failed)
+        }
+    }
+}
+
+impl Place {
+    async fn open(&self) -> Result<Office, Refusal> {
+        let (options, loaded) = if let Some(url) = &self.redis {
+            let mut options = wire::redis_at(url.clone());
+            options.prefix.clone_from(&self.prefix);
+            (options, None)
+        } else {
+            let loaded = settings::load(&self.config, std::env::vars()).map_err(Refusal::Faults)?;
+            if loaded.settings.backend.limits == LimitBackend::Memory {
+                return Err(Refusal::Failed(
+                    "these limits are kept in the process that runs (`backend.limits = \
+                     \"memory\"`), and nobody else can reach them"
+                        .to_owned(),
+                ));
+            }
+            (wire::redis_of(&loaded)?, Some(loaded))
+        };
+        Ok(Office {
+            store: wire::standings(&options).await?,
+            loaded,
+            place: self.clone(),
+        })
+    }
+}
+
+impl Office {
+    fn settings(&self) -> Option<&Settings> {
+        self.loaded.as_ref().map(|loaded| &loaded.settings)
+    }
+
+    /// What the file says of a limit. Empty if there is no file.
+    fn file(&self, limit: &str) -> String {
+        let limit = self.settings().and_then(|s| s.limits.get(limit));
+        limit.map_or_else(String::new, |limit| limit.terms_line())
+    }
+
+    /// Refuses what cannot be changed live: budgets follow the file of each replica.
+    fn changeable(&self, limit: &str) -> Result<(), Refusal> {
+        self.known(limit)?;
+        let found = self.settings().and_then(|s| s.limits.get(limit));
+        match found.filter(|found| found.as_paced().is_none()) {
+            Some(budget) => Err(Refusal::Failed(format!(
+                "`{limit}` is a {} limit, and only paced limits change live; write it into the \
+                 files and restart the replicas one by one",
+                budget.kind()
+            ))),
+            None => Ok(()),
+        }
+    }
+
+    /// Refuses a name that the file does not know, with the nearest one that it knows.
+    fn known(&self, limit: &str) -> Result<(), Refusal> {
+        let Some(settings) = self.settings() else {
+            return Ok(());
+        };
+        if settings.limits.contains_key(limit) {
+            return Ok(());
+        }
+        let mut near: BTreeMap<_, _> = BTreeMap::new();
+        for name in settings.limits.keys() {
+            near.entry(distance(name, limit)).or_insert(name);
+        }
+        let hint = match near.first_key_value() {
+            Some((apart, name)) if *apart <= 1 + limit.chars().count() / 3 => {
+                format!("; did you mean `{name}`?")
+            }
+            _ => {
+                let names: Vec<_> = settings.limits.keys().map(String::as_str).collect();
+                format!("; there are: {}", names.join(", "))
+            }
+        };
+        Err(Refusal::Arguments(format!(
+            "there is no limit `{limit}`{hint}"
+        )))
+    }
+}
+
+/// How many letters must change to make one word of the other.
+fn distance(a: &str, b: &str) -> usize {
+    let b: Vec<char> = b.chars().collect();
+    let mut row: Vec<usize> = (0..=b.len()).collect();
+    for (i, x) in a.chars().enumerate() {
+        let mut corner = row[0];
+        row[0] = i + 1;
+        for (j, y) in b.iter().enumerate() {
+            let swap = corner + usize::from(x != *y);
+            corner = row[j + 1];
+            row[j + 1] = swap.min(corner + 1).min(row[j] + 1);
+        }
+    }
+    row.last().copied().unwrap_or_default()
+}

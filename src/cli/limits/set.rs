@@ -1,0 +1,159 @@
+//! `sluiced limits set NAME rate=300/1s`: new terms for the whole fleet.
+//!
+//! The words are read and checked as a configuration with them would be, so that nothing comes
+//! into force that `sluiced check` would refuse.
+
+use std::io::Write;
+
+use clap::Args;
+use serde_json::json;
+
+use super::change::speaker;
+use super::words::{kind, short};
+use super::{Office, Place, Refusal};
+use crate::core::standing::{Revision, Standing};
+use crate::settings::types::Limit;
+use crate::settings::{self, Extra, terms};
+
+/// Somebody else may change the same limit at the same time; more often than this is no accident.
+const TRIES: usize = 3;
+
+/// The arguments of `sluiced limits set`.
+#[derive(Args, Clone, Debug)]
+pub struct SetArgs {
+    /// The limit
+    name: String,
+    /// What shall be in force, such as rate=300/1s headroom=10ms; the rest stays as it is
+    #[arg(required = true, value_name = "NAME=VALUE")]
+    terms: Vec<String>,
+    #[command(flatten)]
+    place: Place,
+}
+
+pub(super) async fn run(args: &SetArgs, out: &mut (impl Write + Send)) -> Result<(), Refusal> {
+    let office = args.place.open().await?;
+    office.changeable(&args.name)?;
+    let changes = args.terms.join(" ");
+    let changes = terms::words(&changes).map_err(|why| Refusal::Arguments(why.to_string()))?;
+    let by = speaker();
+    for _ in 0..TRIES {
+        let standing = office.store.inspect(&args.name).await?.standing;
+        let (before, over) = base(&office, &args.name, standing.as_ref())?;
+        let limit = amended(&office, &args.name, &before, &changes)?;
+        let after = limit.terms_line();
+        let file = office.file(&args.name);
+        let said = office
+            .store
+            .set(&args.name, over, &after, &file, &by)
+            .await?;
+        let Some(said) = said else {
+            continue;
+        };
+        if args.place.json {
+            let said = json!({ "name": args.name, "before": short(&before), "in_force": short(&after), "version": said.version });
+            writeln!(out, "{said:#}")?;
+        } else {
+            writeln!(out, "{}: {}", args.name, short(&before))?;
+            writeln!(
+                out,
+                "{:>width$}  {}",
+                "->",
+                short(&after),
+                width = args.name.len()
+            )?;
+            writeln!(
+                out,
+                "version {}, in force on every replica within a second",
+                said.version
+            )?;
+        }
+        return Ok(());
+    }
+    Err(Refusal::Failed(format!(
+        "somebody else keeps changing `{}`; nothing was set",
+        args.name
+    )))
+}
+
+/// The terms to start from, and their revision.
+fn base(
+    office: &Office,
+    name: &str,
+    standing: Option<&Standing>,
+) -> Result<(String, Revision), Refusal> {
+    match (standing, office.file(name)) {
+        (Some(standing), _) => Ok((standing.terms.clone(), standing.revision)),
+        (None, file) if !file.is_empty() => Ok((file, Revision::NONE)),
+        (None, _) => Err(Refusal::Failed(format!(
+            "no replica has used a limit `{name}` yet; use --config"
+        ))),
+    }
+}
+
+/// The limit with the changes, if a configuration with it is a good one.
+fn amended(
+    office: &Office,
+    name: &str,
+    before: &str,
+    changes: &[(&str, &str)],
+) -> Result<Limit, Refusal> {
+    let mut words = terms::words(before).map_err(|why| Refusal::Failed(why.to_string()))?;
+    words.retain(|(known, _)| changes.iter().all(|(name, _)| name != known));
+    if changes.iter().any(|(name, _)| *name == "kind") {
+        return Err(Refusal::Arguments(
+            "the kind of a limit cannot be changed while the fleet runs".to_owned(),
+        ));
+    }
+    let kept = office.settings().and_then(|s| s.limits.get(name));
+    let fixed = |(term, _): &&(&str, &str)| kept.is_some_and(|l| !terms::is_term(l, term));
+    let unchangeable = changes.iter().find(fixed).map(|(term, _)| *term);
+    words.extend(changes);
+    let text = document(name, &words, office.loaded.is_none());
+    let extra = Extra {
+        name: "the arguments".to_owned(),
+        text,
+    };
+    let loaded = settings::load_over(&office.place.config, Some(extra), std::env::vars());
+    let loaded = loaded.map_err(Refusal::Terms)?;
+    // A name that no limit knows is a fault by now, with the nearest known name.
+    if let Some(term) = unchangeable {
+        return Err(Refusal::Arguments(format!(
+            "`{term}` of a {} limit cannot be changed while the fleet runs; write it into the file and restart",
+            kind(before)
+        )));
+    }
+    let limit = loaded.settings.limits.get(name).cloned();
+    limit.ok_or_else(|| Refusal::Failed(format!("there is no limit `{name}`")))
+}
+
+/// The terms as a configuration; with all that a configuration needs, if there is no other.
+fn document(name: &str, words: &[(&str, &str)], alone: bool) -> String {
+    let table = |words: &[(&str, &str)]| {
+        let value = |text: &str| match text.parse::<i64>() {
+            Ok(number) => toml::Value::Integer(number),
+            Err(_) => toml::Value::String(text.to_owned()),
+        };
+        let pairs = words
+            .iter()
+            .map(|(name, text)| ((*name).to_owned(), value(text)));
+        toml::Value::Table(pairs.collect())
+    };
+    let nested = |outer: &str, inner: toml::Value| {
+        toml::Value::Table(toml::Table::from_iter([(outer.to_owned(), inner)]))
+    };
+    let mut root = toml::Table::new();
+    root.insert("limits".to_owned(), nested(name, table(words)));
+    if alone {
+        let downstream = table(&[("kind", "http"), ("url", "http://127.0.0.1/")]);
+        let mut route = toml::Table::from_iter([
+            ("queue".to_owned(), toml::Value::from("any")),
+            ("downstream".to_owned(), downstream),
+        ]);
+        route.insert("limits".to_owned(), toml::Value::from(vec![name]));
+        root.insert(
+            "routes".to_owned(),
+            nested("any", toml::Value::Table(route)),
+        );
+    }
+    root.to_string()
+}

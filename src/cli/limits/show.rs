@@ -1,0 +1,75 @@
+//! `sluiced limits show NAME`: everything about one limit.
+
+use std::io::Write;
+
+use clap::Args;
+
+use super::words::{as_json, differing, kind, said, short, state};
+use super::{Place, Refusal};
+use crate::ports::standing::Inspection;
+
+/// The arguments of `sluiced limits show`.
+#[derive(Args, Clone, Debug)]
+pub struct ShowArgs {
+    /// The limit
+    name: String,
+    #[command(flatten)]
+    place: Place,
+}
+
+pub(super) async fn run(args: &ShowArgs, out: &mut (impl Write + Send)) -> Result<(), Refusal> {
+    let office = args.place.open().await?;
+    office.known(&args.name)?;
+    let found = office.store.inspect(&args.name).await?;
+    let file = office.file(&args.name);
+    if args.place.json {
+        writeln!(out, "{:#}", as_json(&args.name, &file, &found))?;
+    } else {
+        write(&args.name, &file, &found, out)?;
+    }
+    Ok(())
+}
+
+fn write(name: &str, file: &str, found: &Inspection, out: &mut impl Write) -> Result<(), Refusal> {
+    let Some(standing) = &found.standing else {
+        writeln!(out, "{name}: no replica has used it yet")?;
+        if !file.is_empty() {
+            writeln!(out, "  this file     {}", short(file))?;
+        }
+        return Ok(());
+    };
+    writeln!(out, "{name} ({})", kind(&standing.terms))?;
+    let mut line = |label: &str, text: &str| writeln!(out, "  {label:<12}  {text}");
+    line("in force", &short(&standing.terms))?;
+    line(
+        "version",
+        &format!("{}, {}", standing.version, said(standing, found.now)),
+    )?;
+    line("state", &state(found))?;
+    if !file.is_empty() {
+        let differs = if file == standing.terms {
+            "the same"
+        } else {
+            &short(file)
+        };
+        line("this file", differs)?;
+    }
+    if standing.file != standing.terms {
+        line("last file", &short(&standing.file))?;
+    }
+    let differing = differing(found);
+    let agree = found.replicas.len() - differing.len();
+    let others = if differing.is_empty() {
+        String::new()
+    } else {
+        format!(", and {} with another file:", differing.len())
+    };
+    line(
+        "replicas",
+        &format!("{agree} with this in their file{others}"),
+    )?;
+    for (replica, file) in differing {
+        line("", &format!("{replica}  {}", short(file)))?;
+    }
+    Ok(())
+}

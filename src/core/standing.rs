@@ -1,0 +1,427 @@
+//! What is in force for a limit, for the whole fleet, and which word counts.
+//!
+//! Problem: the same limit is written in the file of every replica, an operator may change it while
+//! they run, and two rates for one budget are one too many. So the store keeps one *standing* for each
+//! limit, and one rule decides what it says: **the last word counts.** Words are
+//! - what an operator says (`sluiced limits set`, `pause`, `resume`);
+//! - a replica's file, when it is read (at the start, at a reload) and says something else than the
+//!   last file that was heard. A file that says what was said before is no word: so a value that an
+//!   operator set survives restarts and crashes, and a changed file replaces it.
+//!
+//! Every word makes a new [`Revision`]. Who asks for slots names the revision that it knows, and gets
+//! none before it knows the one in force: a change is in force for all replicas in the same moment. What
+//! was leased before runs out within the horizon.
+//!
+//! If the store loses the standing, the replica with the latest revision says again what it knows.
+//!
+//! `lua/{declare,set,pause,resume}.lua` are the same decisions inside Redis; a property test holds
+//! the two together.
+
+use std::time::Duration;
+
+use super::schedule::{Answer, Ask, FREEZE_MAX, Pace, Schedule, lease};
+use super::time::StoreTime;
+
+/// First revisions are milliseconds and less than this, all others are microseconds and more.
+const FIRST_END: u64 = 100_000_000_000_000;
+
+/// Names one state of a standing: the store's time when the word was said, or more if that would not
+/// be new.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct Revision(u64);
+
+impl Revision {
+    /// Nothing was heard yet.
+    pub const NONE: Self = Self(0);
+
+    /// From the number that the store keeps.
+    #[must_use]
+    pub const fn new(number: u64) -> Self {
+        Self(number)
+    }
+
+    /// The number that the store keeps.
+    #[must_use]
+    pub const fn number(self) -> u64 {
+        self.0
+    }
+
+    /// When the word was said, on the store's clock.
+    #[must_use]
+    pub const fn since(self) -> StoreTime {
+        let micros = if self.0 < FIRST_END {
+            self.0 * 1_000
+        } else {
+            self.0
+        };
+        StoreTime::from_micros(micros)
+    }
+
+    /// Of a standing where there was none. It may have been lost, and then whoever remembers it must
+    /// be able to say so after the first who does not. So it is less than that of any later word.
+    fn first(now: StoreTime) -> Self {
+        Self((now.as_micros() / 1_000).max(1))
+    }
+
+    fn next(self, now: StoreTime) -> Self {
+        Self((self.0 + 1).max(now.as_micros()))
+    }
+}
+
+/// Who said the terms that are in force.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Origin {
+    /// A configuration file.
+    File,
+    /// An operator.
+    Live,
+}
+
+impl Origin {
+    /// As the store and people read it.
+    #[must_use]
+    pub const fn name(self) -> &'static str {
+        match self {
+            Self::File => "file",
+            Self::Live => "live",
+        }
+    }
+
+    /// The one of this name.
+    #[must_use]
+    pub fn named(name: &str) -> Option<Self> {
+        match name {
+            "file" => Some(Self::File),
+            "live" => Some(Self::Live),
+            _ => None,
+        }
+    }
+}
+
+/// An operator's pause.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Pause {
+    pub until: StoreTime,
+    pub by: String,
+}
+
+/// What the store keeps of a limit's terms.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Standing {
+    pub revision: Revision,
+    /// How many words it took to get here.
+    pub version: u64,
+    pub origin: Origin,
+    /// What is in force, as `rate=400/1s headroom=5ms`.
+    pub terms: String,
+    /// What the last file said.
+    pub file: String,
+    /// Who said the terms.
+    pub by: String,
+    /// The last pause, which may be over.
+    pub pause: Option<Pause>,
+}
+
+/// What a replica tells when it asks what is in force.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Declaration {
+    /// Its name.
+    pub replica: String,
+    /// What its file says.
+    pub file: String,
+    /// It has just read the file.
+    pub speaks: bool,
+    /// What it heard last.
+    pub known: Option<Standing>,
+}
+
+impl Standing {
+    /// Until when an operator's pause lasts, if it is not over.
+    #[must_use]
+    pub fn paused_until(&self, now: StoreTime) -> Option<StoreTime> {
+        self.pause
+            .as_ref()
+            .map(|pause| pause.until)
+            .filter(|until| *until > now)
+    }
+}
+
+/// A replica declares itself: the decision of `lua/declare.lua`. Answers what is in force.
+pub fn declare(
+    stored: &mut Option<Standing>,
+    declaration: &Declaration,
+    now: StoreTime,
+) -> Standing {
+    let file = |before: &Standing| Standing {
+        revision: before.revision.next(now),
+        version: before.version + 1,
+        origin: Origin::File,
+        terms: declaration.file.clone(),
+        file: declaration.file.clone(),
+        by: declaration.replica.clone(),
+        pause: before.pause.clone(),
+    };
+    let revision = revision(stored.as_ref());
+    let known = declaration.known.as_ref();
+    let mut standing = match (known, stored.take()) {
+        // The store has lost what was said last. Whoever remembers it says it again.
+        (Some(known), _) if known.revision > revision => known.clone(),
+        (_, Some(standing)) => standing,
+        (_, None) => Standing {
+            revision: Revision::first(now),
+            version: 1,
+            origin: Origin::File,
+            terms: declaration.file.clone(),
+            file: declaration.file.clone(),
+            by: declaration.replica.clone(),
+            pause: None,
+        },
+    };
+    if declaration.speaks && standing.file != declaration.file {
+        standing = file(&standing);
+    }
+    stored.insert(standing).clone()
+}
+
+/// An operator sets new terms, made from those of revision `over`. Says whether they count: not if
+/// somebody else said something meanwhile. `file` stands for the file's terms if nobody declared any.
+pub fn set(
+    stored: &mut Option<Standing>,
+    over: Revision,
+    terms: &str,
+    file: &str,
+    by: &str,
+    now: StoreTime,
+) -> bool {
+    if revision(stored.as_ref()) != over {
+        return false;
+    }
+    let before = stored.take();
+    *stored = Some(Standing {
+        revision: over.next(now),
+        version: before.as_ref().map_or(0, |s| s.version) + 1,
+        origin: Origin::Live,
+        terms: terms.to_owned(),
+        file: before
+            .as_ref()
+            .map_or_else(|| file.to_owned(), |s| s.file.clone()),
+        by: by.to_owned(),
+        pause: before.and_then(|s| s.pause),
+    });
+    true
+}
+
+/// An operator pauses the limit for `length` (366 days at most). Answers the end; `None` if nobody
+/// has declared the limit.
+pub fn pause(
+    stored: &mut Option<Standing>,
+    length: Duration,
+    by: &str,
+    now: StoreTime,
+) -> Option<StoreTime> {
+    let standing = stored.as_mut()?;
+    let until = now + length.min(FREEZE_MAX);
+    standing.word(now);
+    standing.pause = Some(Pause {
+        until,
+        by: by.to_owned(),
+    });
+    Some(until)
+}
+
+/// An operator ends the pause. Says whether there was one; `None` if nobody has declared the limit.
+/// A freeze of its rows ends by `core::schedule::thaw`.
+pub fn resume(stored: &mut Option<Standing>, now: StoreTime) -> Option<bool> {
+    let standing = stored.as_mut()?;
+    let was = standing.paused_until(now).is_some();
+    standing.word(now);
+    standing.pause = None;
+    Some(was)
+}
+
+impl Standing {
+    fn word(&mut self, now: StoreTime) {
+        self.revision = self.revision.next(now);
+        self.version += 1;
+    }
+}
+
+fn revision(stored: Option<&Standing>) -> Revision {
+    stored.map_or(Revision::NONE, |s| s.revision)
+}
+
+/// Leases slots of a row of the limit: [`lease`] for who knows the standing that is in force, and for
+/// anybody else, or while the limit is paused, a look at the clock.
+pub fn lease_under(
+    stored: Option<&Standing>,
+    row: &mut Option<Schedule>,
+    limit: (&Pace, Revision),
+    run: &str,
+    ask: &Ask,
+    now: StoreTime,
+) -> Answer {
+    let (pace, known) = limit;
+    let paused = stored.and_then(|s| s.paused_until(now));
+    let in_force = revision(stored);
+    let open = in_force == known && paused.is_none();
+    let want = if open { ask.want } else { 0 };
+    let ask = Ask {
+        want,
+        ..ask.clone()
+    };
+    let answer = lease(row, pace, run, &ask, now);
+    Answer {
+        frozen_until: answer.frozen_until.max(paused),
+        revision: in_force,
+        ..answer
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn at(micros: u64) -> StoreTime {
+        StoreTime::from_micros(micros)
+    }
+
+    fn file(replica: &str, file: &str, speaks: bool, known: Option<Standing>) -> Declaration {
+        Declaration {
+            replica: replica.to_owned(),
+            file: file.to_owned(),
+            speaks,
+            known,
+        }
+    }
+
+    #[test]
+    fn the_last_word_counts_and_a_file_that_says_nothing_new_is_none() {
+        let mut stored = None;
+        let first = declare(&mut stored, &file("a", "rate=400/1s", true, None), at(10));
+        assert_eq!((first.version, first.origin), (1, Origin::File));
+        assert!(set(
+            &mut stored,
+            first.revision,
+            "rate=300/1s",
+            "",
+            "op",
+            at(20)
+        ));
+        // A restart with the same file leaves the live value in force.
+        let again = declare(&mut stored, &file("b", "rate=400/1s", true, None), at(30));
+        assert_eq!((again.terms.as_str(), again.version), ("rate=300/1s", 2));
+        // A file that only runs is no word; read anew, it is.
+        let other = file("c", "rate=500/1s", false, None);
+        assert_eq!(declare(&mut stored, &other, at(40)).version, 2);
+        let other = file("c", "rate=500/1s", true, None);
+        let changed = declare(&mut stored, &other, at(50));
+        assert_eq!(changed.terms, "rate=500/1s");
+        assert_eq!((changed.version, changed.origin), (3, Origin::File));
+    }
+
+    #[test]
+    fn who_changes_what_somebody_else_changed_meanwhile_is_told() {
+        let mut stored = None;
+        let first = declare(&mut stored, &file("a", "rate=400/1s", true, None), at(10));
+        assert!(set(
+            &mut stored,
+            first.revision,
+            "rate=300/1s",
+            "",
+            "op",
+            at(20)
+        ));
+        assert!(!set(
+            &mut stored,
+            first.revision,
+            "rate=200/1s",
+            "",
+            "op",
+            at(30)
+        ));
+        assert_eq!(stored.unwrap().terms, "rate=300/1s");
+    }
+
+    #[test]
+    fn what_the_store_lost_is_said_again_by_whoever_knows_the_latest() {
+        let mut stored = None;
+        let first = declare(&mut stored, &file("a", "rate=400/1s", true, None), at(10));
+        set(&mut stored, first.revision, "rate=300/1s", "", "op", at(20));
+        let latest = stored.take();
+        let old = file("a", "rate=400/1s", false, Some(first.clone()));
+        assert_eq!(declare(&mut stored, &old, at(30)), first);
+        let new = file("b", "rate=400/1s", false, latest.clone());
+        assert_eq!(declare(&mut stored, &new, at(40)), latest.clone().unwrap());
+        // And who knows less than the store learns.
+        assert_eq!(declare(&mut stored, &old, at(50)), latest.unwrap());
+    }
+
+    #[test]
+    fn who_remembers_nothing_does_not_drown_out_who_does() {
+        let now = at(1_795_228_193_000_000);
+        let later = |micros| now + Duration::from_micros(micros);
+        let mut stored = None;
+        let first = declare(&mut stored, &file("a", "rate=400/1s", true, None), now);
+        assert_eq!(first.revision.since(), now);
+        set(
+            &mut stored,
+            first.revision,
+            "rate=300/1s",
+            "",
+            "op",
+            later(20),
+        );
+        let live = stored.take();
+        // Everything is lost, and the first to come is new.
+        declare(
+            &mut stored,
+            &file("b", "rate=400/1s", true, None),
+            later(5_000),
+        );
+        let knows = file("a", "rate=400/1s", false, live.clone());
+        assert_eq!(declare(&mut stored, &knows, later(9_000)), live.unwrap());
+    }
+
+    #[test]
+    fn a_pause_bars_and_resume_opens_and_each_is_a_word() {
+        let mut stored = None;
+        declare(&mut stored, &file("a", "rate=400/1s", true, None), at(10));
+        let until = pause(&mut stored, Duration::from_micros(100), "op", at(20));
+        assert_eq!(until, Some(at(120)));
+        let known = stored.as_ref().unwrap().revision;
+        let pace = Pace::new(
+            "10/1s".parse().unwrap(),
+            Duration::ZERO,
+            Duration::from_millis(120),
+        );
+        let frozen = |known, stored: &Option<_>, now| {
+            let ask = Ask {
+                want: 5,
+                turn: None,
+                sight: super::super::schedule::Sight::Young,
+                lead: Duration::ZERO,
+            };
+            let limit = (&pace, known);
+            let answer = lease_under(stored.as_ref(), &mut None, limit, "r", &ask, now);
+            (answer.turn.is_some(), answer.frozen_until)
+        };
+        assert_eq!(frozen(known, &stored, at(119)), (false, Some(at(120))));
+        assert_eq!(frozen(known, &stored, at(120)), (true, None));
+        assert_eq!(resume(&mut stored, at(60)), Some(true));
+        assert_eq!(
+            frozen(known, &stored, at(60)),
+            (false, None),
+            "an old revision"
+        );
+        let known = stored.as_ref().unwrap().revision;
+        assert_eq!(frozen(known, &stored, at(60)), (true, None));
+        assert_eq!(resume(&mut stored, at(70)), Some(false));
+        assert_eq!(stored.as_ref().unwrap().version, 4);
+    }
+
+    #[test]
+    fn a_limit_that_nobody_declared_cannot_be_paused() {
+        assert_eq!(pause(&mut None, Duration::MAX, "op", at(1)), None);
+        assert_eq!(resume(&mut None, at(1)), None);
+    }
+}

@@ -1,0 +1,229 @@
+//! Keeps this replica at what is in force for its limits.
+//!
+//! One task for each limit tells the store what this replica's file says and hears what counts
+//! (`core::standing`): at the start, when the file was read again, when somebody tells of a change, when
+//! a pacer was answered under another revision than it knows, and every few seconds. What is heard
+//! is read as the configuration is and handed to the pacer; terms that cannot be read are not
+//! guessed at: the limit stays shut, and says why.
+
+use std::fmt;
+use std::sync::Arc;
+use std::time::Duration;
+
+use tokio::sync::{Notify, broadcast, watch};
+use tracing::{debug, error, info, warn};
+
+use crate::core::keeper::Phase;
+use crate::core::schedule::Pace;
+use crate::core::standing::{Declaration, Origin, Revision, Standing};
+use crate::ports::pace::Notice;
+use crate::ports::standing::{PRESENCE, StandingStore};
+use crate::telemetry::meters::StandingMeters;
+
+/// Replicas that hear of the same change ask after it spread over this.
+const SPREAD: Duration = Duration::from_millis(100);
+/// Two questions are at least this far apart.
+const GAP: Duration = Duration::from_millis(20);
+/// The first wait after a question that failed; it doubles up to [`PRESENCE`].
+const RETRY: Duration = Duration::from_millis(100);
+
+/// From the text of terms to paces, as the configuration would read it: the main row's, and that of
+/// the second row if there is one. The error says what is wrong.
+pub type Read = dyn Fn(&str) -> Result<Vec<Pace>, String> + Send + Sync;
+
+/// What a replica's file says of a limit, now and after each reload.
+#[derive(Clone)]
+pub struct Written {
+    /// The terms, as `rate=400/1s headroom=5ms`.
+    pub terms: String,
+    pub read: Arc<Read>,
+}
+
+/// A limit whose terms may change while it runs.
+#[derive(Clone, Debug)]
+pub struct StandingSpec {
+    pub store: Arc<dyn StandingStore>,
+    /// The name of this replica.
+    pub replica: String,
+    /// A new value is a new word.
+    pub written: watch::Receiver<Written>,
+}
+
+impl fmt::Debug for Written {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Written")
+            .field("terms", &self.terms)
+            .finish_non_exhaustive()
+    }
+}
+
+/// What a pacer is told.
+#[derive(Clone, Debug)]
+pub(super) struct InForce {
+    pub(super) revision: Revision,
+    /// Of each row.
+    pub(super) paces: Vec<Pace>,
+}
+
+/// One limit's task.
+pub(super) struct Watch {
+    pub(super) limit: Arc<str>,
+    pub(super) spec: StandingSpec,
+    pub(super) meters: StandingMeters,
+    pub(super) phase: Phase,
+    /// A pacer was answered under another revision.
+    pub(super) outdated: Arc<Notify>,
+}
+
+impl Watch {
+    /// Runs for as long as it is polled, and hands what is in force to `tell`.
+    pub(super) async fn run(self, tell: impl Fn(InForce) + Send) {
+        let Self {
+            limit,
+            mut spec,
+            meters,
+            phase,
+            outdated,
+        } = self;
+        let mut notices = Some(spec.store.notices());
+        let mut heard = Heard {
+            limit,
+            known: None,
+            differs: None,
+            meters,
+        };
+        let mut speaks = true;
+        let mut retry = RETRY;
+        loop {
+            let written = spec.written.borrow_and_update().clone();
+            let declaration = Declaration {
+                replica: spec.replica.clone(),
+                file: written.terms.clone(),
+                speaks,
+                known: heard.known.clone(),
+            };
+            let wait = match spec.store.declare(&heard.limit, &declaration).await {
+                Ok(standing) => {
+                    (speaks, retry) = (false, RETRY);
+                    heard.hear(standing, &written, &tell);
+                    PRESENCE - SPREAD + phase.of(SPREAD)
+                }
+                Err(error) => {
+                    debug!(limit = %heard.limit, %error, "what is in force was not heard");
+                    retry = (retry * 2).min(PRESENCE);
+                    retry
+                }
+            };
+            let known = heard.known.as_ref().map(|known| known.revision);
+            tokio::select! {
+                () = tokio::time::sleep(wait) => {}
+                () = outdated.notified() => tokio::time::sleep(GAP).await,
+                to = changed(&mut notices, &heard.limit, known) => {
+                    // An earlier revision than ours: the store has lost what we know, and whoever
+                    // does not know it must hear it before it uses its first slot.
+                    if to >= known {
+                        tokio::time::sleep(phase.of(SPREAD)).await;
+                    }
+                }
+                // Its sender lives as long as the daemon; without one there is nothing to hear.
+                Ok(()) = spec.written.changed() => speaks = true,
+            }
+        }
+    }
+}
+
+/// Waits for somebody to tell of another revision than `known`, and answers it (`None`: it was missed).
+/// Never, once nobody can.
+async fn changed(
+    notices: &mut Option<broadcast::Receiver<Notice>>,
+    limit: &Arc<str>,
+    known: Option<Revision>,
+) -> Option<Revision> {
+    while let Some(receiver) = notices {
+        match receiver.recv().await {
+            Ok(Notice::Changed { limit: of, to }) if of == *limit && Some(to) != known => {
+                return Some(to);
+            }
+            Ok(_) => {}
+            // What was lost may have been about us.
+            Err(broadcast::error::RecvError::Lagged(_)) => return None,
+            Err(broadcast::error::RecvError::Closed) => *notices = None,
+        }
+    }
+    std::future::pending().await
+}
+
+/// What was heard so far.
+struct Heard {
+    limit: Arc<str>,
+    known: Option<Standing>,
+    /// The difference that was told: our terms and those in force.
+    differs: Option<(String, String)>,
+    meters: StandingMeters,
+}
+
+impl Heard {
+    fn hear(&mut self, standing: Standing, written: &Written, tell: &impl Fn(InForce)) {
+        self.compare(&standing, &written.terms);
+        self.meters.version.set(standing.version as f64);
+        let before = self.known.as_ref();
+        if before.is_some_and(|known| known.revision == standing.revision) {
+            return;
+        }
+        self.explain(&standing);
+        match (written.read)(&standing.terms) {
+            Ok(paces) => tell(InForce {
+                revision: standing.revision,
+                paces,
+            }),
+            Err(why) => {
+                error!(limit = %self.limit, terms = standing.terms, why,
+                    "what is in force cannot be read here; nothing is sent under this limit");
+            }
+        }
+        self.known = Some(standing);
+    }
+
+    /// One line per change.
+    fn explain(&self, now: &Standing) {
+        let limit = &self.limit;
+        let (terms, version, by) = (&now.terms, now.version, &now.by);
+        let Some(before) = &self.known else {
+            return match now.origin {
+                Origin::File => debug!(%limit, terms, version, "in force"),
+                Origin::Live => {
+                    info!(%limit, terms, version, by, "in force, as an operator set it")
+                }
+            };
+        };
+        if before.terms != now.terms {
+            info!(%limit, from = before.terms, to = terms, version, by, origin = now.origin.name(),
+                "the limit has changed");
+        }
+        match (&before.pause, &now.pause) {
+            (before, Some(pause)) if before.as_ref() != Some(pause) => {
+                info!(%limit, version, by = pause.by, "the limit is paused");
+            }
+            (Some(_), None) => info!(%limit, version, "the limit is resumed"),
+            _ => {}
+        }
+    }
+
+    /// Says so when this replica's file says something else than what is in force.
+    fn compare(&mut self, standing: &Standing, file: &str) {
+        let differs = (standing.terms != file).then(|| (file.to_owned(), standing.terms.clone()));
+        self.meters
+            .differs
+            .set(f64::from(u8::from(differs.is_some())));
+        if differs != self.differs {
+            if let Some((file, in_force)) = &differs {
+                warn!(limit = %self.limit, file, in_force, version = standing.version,
+                    by = standing.by, origin = standing.origin.name(),
+                    "this replica's file differs from what is in force");
+            } else {
+                info!(limit = %self.limit, "this replica's file agrees with what is in force");
+            }
+            self.differs = differs;
+        }
+    }
+}
