@@ -1,7 +1,7 @@
 -- What every script about budgets begins with: numbers, the era, the rules and the cells. Behind it
 -- come the kinds that the call is about, and what it does.
 --
--- KEYS[1]  the record of the era (`core::budget::epoch`), {prefix:budgets}:epoch
+-- KEYS[1]  the record of the era (`core::budget::epoch`), prefix:{budgets}:epoch
 -- KEYS[2…] the budgets of this call, in the order of the rules, each once: cell 1, 2, …
 -- ARGV     1 run      the server's run_id, as INFO told this connection
 --          2 known    the epoch that the asker knows, 0 if none

@@ -53,8 +53,8 @@ pub enum Step<T> {
     Wait(Option<Mono>),
 }
 
-/// The order of admitted messages: by priority, then those that hold a place, then as admitted.
-type Place = (Reverse<u16>, bool, u64);
+/// The order of admitted messages: by priority, then whose permission ends first, then as admitted.
+type Place = (Reverse<u16>, Mono, u64);
 
 /// A message that may be sent as soon as a slot comes.
 #[derive(Debug)]
@@ -488,8 +488,13 @@ impl<T: Candidate> Lane<T> {
                 Outlook::Open | Outlook::OutOfReach(_) => Ok(Room::ALL),
             };
         }
-        // Those that would go before it have their slots; it takes the place of any other.
-        let last = (Reverse(best.priority()), !best.is_booked(), u64::MAX);
+        // Those that would go before it have their slots; it takes the place of any other. One that
+        // holds a place waits its turn among its like: who is pushed out loses a permission.
+        let last = (
+            Reverse(best.priority()),
+            Mono::from_micros(u64::MAX),
+            u64::MAX,
+        );
         let before = self.admitted.range(..=last);
         let before: usize = before.map(|(_, one)| one.item.cost().get() as usize).sum();
         let slots = self.pacing.slots(
@@ -522,8 +527,10 @@ impl<T: Candidate> Lane<T> {
                 room = room.without(cost);
                 wanted = petitions.candidates(room);
                 self.admissions += 1;
-                let place = place(&item, self.admissions);
                 let until = Mono::from_micros(u64::MAX);
+                // Its turn is as if it had been granted a permission now.
+                let turn = now + petitions.reach() * 2;
+                let place = (Reverse(item.priority()), turn, self.admissions);
                 self.admitted_sum.add(&item);
                 self.admitted.insert(place, Admitted { item, until });
             }
@@ -533,7 +540,7 @@ impl<T: Candidate> Lane<T> {
 
     fn enter(&mut self, item: T, until: Mono) {
         self.admissions += 1;
-        let place = place(&item, self.admissions);
+        let place = (Reverse(item.priority()), until, self.admissions);
         self.admitted_sum.add(&item);
         self.ends.insert((until, place));
         self.admitted.insert(place, Admitted { item, until });
@@ -570,10 +577,6 @@ enum Head {
     Admitted(Place),
     /// The first of its priority.
     Ready(u16),
-}
-
-fn place<T: Candidate>(item: &T, admission: u64) -> Place {
-    (Reverse(item.priority()), !item.is_booked(), admission)
 }
 
 fn dismiss<T: Candidate>(item: T) -> Step<T> {

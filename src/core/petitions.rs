@@ -24,7 +24,7 @@ pub const BATCH_MAX: usize = 256;
 const CANDIDATES_MAX: usize = 16;
 /// If all of a batch are granted although most were denied before, no more than so many times what
 /// the slots within their headroom can take.
-const SURPLUS: usize = 4;
+const SURPLUS: usize = 2;
 /// The first wait after a failure; it doubles up to [`BACKOFF_MAX`].
 const BACKOFF_MIN: Duration = Duration::from_millis(50);
 const BACKOFF_MAX: Duration = Duration::from_secs(2);

@@ -142,11 +142,11 @@ pub(crate) fn booked(ruling: &Ruling) -> Vec<(usize, Booking)> {
 /// Where a budget lies in Redis.
 pub(crate) fn redis_key(prefix: &str, limit: &str, key: BudgetKey) -> String {
     let digest = BASE64_URL_SAFE_NO_PAD.encode(key.digest());
-    format!("{{{prefix}:budgets}}:{limit}:{digest}")
+    format!("{prefix}:{{budgets}}:{limit}:{digest}")
 }
 
 pub(crate) fn era_key(prefix: &str) -> String {
-    format!("{{{prefix}:budgets}}:epoch")
+    format!("{prefix}:{{budgets}}:epoch")
 }
 
 /// A replica's store, connected.

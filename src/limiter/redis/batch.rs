@@ -149,7 +149,7 @@ impl<'a> Batch<'a> {
     pub(super) fn keys(&self, prefix: &str) -> Vec<String> {
         let mut keys = Vec::new();
         for asked in &self.limits {
-            let start = format!("{{{prefix}:budgets}}:{}:", asked.name);
+            let start = format!("{prefix}:{{budgets}}:{}:", asked.name);
             for key in &asked.keys {
                 let mut name = start.clone();
                 BASE64_URL_SAFE_NO_PAD.encode_string(key.digest(), &mut name);
@@ -197,7 +197,7 @@ impl<'a> Batch<'a> {
 
 /// The record of the era.
 pub(super) fn era_key(prefix: &str) -> String {
-    format!("{{{prefix}:budgets}}:epoch")
+    format!("{prefix}:{{budgets}}:epoch")
 }
 
 /// A kind and its numbers, in the order that its script names.
