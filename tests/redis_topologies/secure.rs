@@ -153,7 +153,7 @@ async fn the_documented_rule_suffices_and_all_of_it_is_needed() {
     // Each is taken away in turn; what is said names it and the rule.
     for (word, named) in [
         ("~sluiced:*", "keys ~sluiced:*"),
-        ("+@hash", "HGET, HMGET, HSET"),
+        ("+@hash", "HGET, HGETALL, HMGET, HDEL, HSET"),
         ("+evalsha", "'evalsha'"),
         ("+info", "'info'"),
         ("+time", "TIME"),
