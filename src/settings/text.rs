@@ -158,7 +158,7 @@ impl FromStr for Costing {
     }
 }
 
-/// Ranges of opening hours, at least one and at most [`MAX_RANGES`].
+/// Ranges of opening hours, at least one and at most `MAX_RANGES`.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Hours(pub Vec<HourRange>);
 
