@@ -501,7 +501,35 @@ impl<T: Candidate> Lane<T> {
             best.is_urgent(),
             before.saturating_add(Petitions::most_slots()),
         );
-        petitions.slots_to_fill(slots.get(before..).unwrap_or_default(), now)
+        let open = slots.get(before..).unwrap_or_default();
+        petitions.slots_to_fill(&self.beside_booked(open, best.priority()), now)
+    }
+
+    /// The slots that are left once each message of that priority that waits for its booked place has
+    /// the first one from then on. Who has no place could only push it out, or be pushed out.
+    fn beside_booked(&self, slots: &[Mono], priority: u16) -> Vec<Mono> {
+        let Some(last) = slots.last() else {
+            return Vec::new();
+        };
+        let booked = |item: &T| item.is_booked() && item.priority() >= priority;
+        let mut places = self
+            .parked
+            .range(..=(*last, u64::MAX))
+            .filter(|(_, item)| booked(item))
+            .map(|((at, _), item)| (*at, item.cost().get()))
+            .peekable();
+        let (mut left, mut waiting) = (Vec::with_capacity(slots.len()), 0);
+        for slot in slots {
+            while let Some((_, cost)) = places.next_if(|(at, _)| at <= slot) {
+                waiting += cost;
+            }
+            if waiting > 0 {
+                waiting -= 1;
+            } else {
+                left.push(*slot);
+            }
+        }
+        left
     }
 
     /// Takes the messages out that so many slots should be filled with: those that must be asked

@@ -22,8 +22,9 @@ const BATCH: usize = 64;
 pub const BATCH_MAX: usize = 256;
 /// The most candidates for one slot.
 const CANDIDATES_MAX: usize = 16;
-/// If all of a batch are granted although most were denied before, no more than so many times what
-/// the slots within their headroom can take.
+/// If the store is far away, so that there is time for a few questions only, up to so many times as
+/// many are asked for as the slots within their headroom can take. If then all are granted although
+/// most were denied before, some permissions run out.
 const SURPLUS: usize = 2;
 /// The first wait after a failure; it doubles up to [`BACKOFF_MAX`].
 const BACKOFF_MIN: Duration = Duration::from_millis(50);
@@ -169,8 +170,18 @@ impl Petitions {
         let within = |reach| open.iter().take_while(|slot| **slot <= now + reach).count();
         Ok(Room {
             slots: within(self.reach().max(self.lead())).max(1),
-            most: within(self.headroom * 3 / 4).max(1) * SURPLUS,
+            most: within(self.headroom * 3 / 4).max(1) * self.surplus(),
         })
+    }
+
+    /// A permission that runs out costs its key a place, and whoever stands behind it. So no more
+    /// are asked for than can be used, if there is time to ask again for what was denied.
+    fn surplus(&self) -> usize {
+        if self.lead() * 4 <= self.reach() {
+            1
+        } else {
+            SURPLUS
+        }
     }
 
     /// The most slots that are worth looking at.
@@ -285,7 +296,7 @@ mod tests {
         let near = petitions.slots_to_fill(&slots(2_002_500, 64), now);
         let room = Room {
             slots: 20,
-            most: 30 * SURPLUS,
+            most: 30,
         };
         assert_eq!(near, Ok(room), "all within 50 ms");
         assert_eq!(petitions.slots_to_fill(&[], now), Err(None));
