@@ -12,6 +12,7 @@
 #[path = "../support/mod.rs"]
 mod support;
 
+mod backlog;
 mod control;
 mod faults;
 mod flow;
