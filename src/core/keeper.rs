@@ -45,6 +45,8 @@ const PROBE_GAP: Duration = Duration::from_millis(10);
 const NOTICE_TOLERANCE: Duration = Duration::from_secs(1);
 /// Replicas that ask after the same notice spread over this.
 const NOTICE_SPREAD: Duration = Duration::from_millis(100);
+/// Who missed slots twice within so many times of what they may be late is strained.
+const STRAINED: u32 = 4;
 /// The first wait after a failed ask; it doubles up to [`BACKOFF_MAX`].
 const BACKOFF_MIN: Duration = Duration::from_millis(50);
 const BACKOFF_MAX: Duration = Duration::from_secs(2);
@@ -201,6 +203,8 @@ pub struct Keeper {
     stepped: bool,
     /// A notice came that the mapping does not fit: ask at this time.
     look: Option<Mono>,
+    /// When it last dropped a slot that came up too late.
+    last_miss: Option<Mono>,
     /// Smoothed round trip.
     trip: Duration,
     tally: Tally,
@@ -226,6 +230,7 @@ impl Keeper {
             failing: None,
             stepped: false,
             look: None,
+            last_miss: None,
             trip: Duration::ZERO,
             tally: Tally::default(),
         }
@@ -288,11 +293,15 @@ impl Keeper {
     /// The slot that is due at `now`, dropping those that were missed.
     ///
     /// From here to the write there is still a way to go, and a call that is stopped at its end
-    /// costs its connection, so a quarter of the time is left for that. Who has missed a slot has
-    /// more of them than he can use: he goes on with one that is fresh.
+    /// costs its connection, so a part of the time is left for that. Who misses slots again and
+    /// again has more of them than he can use: the way is long then, and he goes on with one that is
+    /// fresh. Who was only held up once takes what is still in time.
     pub fn due(&mut self, now: Mono) -> Option<Slot> {
         let late = self.late_limit(now);
-        let limit = late * 3 / 4;
+        let strained = self
+            .last_miss
+            .is_some_and(|at| now.since(at) <= late * STRAINED);
+        let limit = if strained { late * 3 / 4 } else { late * 7 / 8 };
         let mut fresh = limit;
         loop {
             let at = self.next_slot()?;
@@ -302,7 +311,10 @@ impl Keeper {
             if now.since(at) <= fresh {
                 return self.front_slot(at, at + late);
             }
-            fresh = limit / 2;
+            if strained {
+                fresh = limit / 2;
+            }
+            self.last_miss = Some(now);
             self.pass_front();
             self.tally.missed += 1;
         }
