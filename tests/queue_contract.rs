@@ -85,6 +85,7 @@ impl Bench {
                     declare: false,
                     queue_type,
                     prefetch,
+                    parks: true,
                     longest_wait: Duration::from_secs(3600),
                 };
                 (rabbit.unwrap().subscribe(route).unwrap(), Some(broker))

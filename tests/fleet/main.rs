@@ -13,6 +13,7 @@
 mod support;
 
 mod control;
+mod fair;
 mod faults;
 mod flow;
 mod keys;
