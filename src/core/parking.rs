@@ -77,10 +77,15 @@ impl Space {
     }
 
     /// The prefetch of each space, beside a work queue with that prefetch: half of it, so that one
-    /// space alone keeps a limit busy.
+    /// space alone keeps a limit busy. A small one is that of a slow limit, for which all spaces
+    /// together hold no more than the work queue: the broker wants its acks.
     #[must_use]
     pub const fn prefetch(work: u16) -> u16 {
-        if work < 2 { 1 } else { work / 2 }
+        match work {
+            0..8 => 1,
+            8..64 => work / 8,
+            _ => work / 2,
+        }
     }
 }
 

@@ -7,7 +7,7 @@ use sluiced::core::time::Mono;
 use sluiced::provider::{Behaviour, Expect, Provider, Report};
 
 use super::support::broker::Broker;
-use super::support::daemon::{Config, Daemon, NEW_SCHEDULE, Route};
+use super::support::daemon::{Config, Daemon, NEW_SCHEDULE, Route, program};
 use super::support::rabbit::Rabbit;
 use super::support::redis::RedisServer;
 use super::support::wait::eventually;
@@ -133,12 +133,17 @@ fn id(tenant: usize, number: usize) -> String {
     format!("{tenant}-{number}")
 }
 
-/// From the first call of the last tenant that shows up until the first one runs dry.
+/// From the first call of the last tenant that shows up until the first one has a tenth of its calls
+/// left: the last few of a tenant are not on every replica.
 fn together(calls: &[(Mono, usize)], tenants: std::ops::Range<usize>) -> (Mono, Mono) {
-    let of = |tenant: usize| calls.iter().filter(move |(_, of)| *of == tenant);
-    let first = tenants.clone().map(|tenant| of(tenant).next().unwrap().0);
-    let last = tenants.map(|tenant| of(tenant).next_back().unwrap().0);
-    (first.max().unwrap(), last.min().unwrap())
+    let of = |tenant: usize| -> Vec<_> {
+        let own = calls.iter().filter(|(_, of)| *of == tenant);
+        own.map(|(at, _)| *at).collect()
+    };
+    let own: Vec<_> = tenants.map(of).collect();
+    let first = own.iter().map(|calls| calls[0]).max().unwrap();
+    let last = own.iter().map(|calls| calls[calls.len() * 9 / 10]).min();
+    (first, last.unwrap())
 }
 
 /// Calls of each tenant from `start` to `end`.
@@ -180,4 +185,76 @@ async fn a_hundred_times_the_backlog_in_front_leaves_the_others_their_share() {
     let used = alone.len() as f64 / last.since(end).as_secs_f64() / 400.0 / LEFT;
     eprintln!("{} alone, {others} others among them: {used}", alone.len());
     assert!(used >= 0.97, "{used} of what the headroom leaves");
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn weights_are_shares() {
+    let _turn = TURN.lock().await;
+    let keys = "weights = { t1 = 3 }\n";
+    let mut fair = Fair::prepare("fair-weights", 400, keys).await;
+    fair.publish(&vec![(0, 2_000), (1, 900)]).await;
+    fair.replicas = (0..3).map(|place| fair.replica(place)).collect();
+    let (report, calls) = fair.finish(&[NEW_SCHEDULE]).await;
+    assert_eq!(report.repeated, 0, "{report:?}");
+    let shares = shares(&calls, together(&calls, 1..2));
+    eprintln!("{shares:?}");
+    let share = shares[&1] / (shares[&0] + shares[&1]);
+    assert!((0.7125..=0.7875).contains(&share), "{shares:?}");
+}
+
+/// What a replica has parked, safely.
+async fn parked(replica: &mut Daemon, name: &str) -> f64 {
+    let series = format!("sluiced_settled_total{{route=\"{name}\",verdict=\"parked\"}}");
+    replica.metric(&series).await
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_replica_that_is_killed_while_it_parks_loses_nothing() {
+    let _turn = TURN.lock().await;
+    let name = "fair-killed";
+    let mut fair = Fair::prepare(name, 400, "").await;
+    let others = (0..450).map(|n| (1 + n % 9, 1));
+    fair.publish(&std::iter::once((0, 3_500)).chain(others).collect())
+        .await;
+    fair.replicas = (0..3).map(|place| fair.replica(place)).collect();
+    for place in [0, 2] {
+        fair.replicas[place].ready().await;
+        while parked(&mut fair.replicas[place], name).await < 100.0 {
+            tokio::task::yield_now().await;
+        }
+        let next = fair.replica(place);
+        let old = std::mem::replace(&mut fair.replicas[place], next);
+        old.kill(&[NEW_SCHEDULE]).await;
+    }
+    let (report, _) = fair.finish(&[NEW_SCHEDULE]).await;
+    // Copies that were confirmed and calls that were made, and not yet acknowledged.
+    assert!(report.repeated <= 400, "{report:?}");
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn nothing_stays_parked_when_tenants_do_not_share_any_more() {
+    let _turn = TURN.lock().await;
+    let name = "fair-off";
+    let mut fair = Fair::prepare(name, 400, "").await;
+    fair.publish(&vec![(0, 4_000), (1, 100)]).await;
+    fair.replicas = (0..2).map(|place| fair.replica(place)).collect();
+    fair.replicas[0].ready().await;
+    while parked(&mut fair.replicas[0], name).await < 500.0 {
+        tokio::task::yield_now().await;
+    }
+    for replica in fair.replicas.drain(..) {
+        replica.stop(&[NEW_SCHEDULE]).await;
+    }
+    fair.keys = "";
+    fair.replicas = (0..2).map(|place| fair.replica_with(place, "")).collect();
+    let first = &fair.replicas[0];
+    first
+        .says("parked queues of an earlier configuration")
+        .await;
+    let mut check = program(&["check", "--connect", "--config"]);
+    let said = check.arg(first.config()).output().unwrap();
+    let said = String::from_utf8([said.stdout, said.stderr].concat()).unwrap();
+    assert!(said.contains("stand parked in fair-off.parked."), "{said}");
+    let (report, _) = fair.finish(&[NEW_SCHEDULE]).await;
+    assert_eq!(report.repeated, 0, "{report:?}");
 }

@@ -17,6 +17,7 @@ mod fair;
 mod faults;
 mod flow;
 mod keys;
+mod priority;
 
 use std::time::Duration;
 

@@ -149,7 +149,8 @@ fn a_space_for_every_tenant() {
     seen.dedup();
     assert_eq!(seen, Space::all().map(Space::index).collect::<Vec<_>>());
     assert_eq!(Space::of(u64::MAX).label(), "7");
-    assert_eq!((Space::prefetch(1), Space::prefetch(500)), (1, 250));
+    let prefetches = [1, 16, 500].map(Space::prefetch);
+    assert_eq!(prefetches, [1, 2, 250]);
 }
 
 /// A work queue before one replica that sends one message at a time.
