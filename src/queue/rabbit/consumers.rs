@@ -56,7 +56,7 @@ impl Consumers {
         groups: &[Group],
         bound: Duration,
     ) -> Result<(), RabbitError> {
-        for Group { queues, prefetch } in groups.iter().filter(|group| !group.queues.is_empty()) {
+        for Group { queues, prefetch } in groups {
             // It counts for consumers that are opened after it.
             let qos = channel.basic_qos((*prefetch).max(1), BasicQosOptions::default());
             answered("basic.qos", bound, qos).await?;

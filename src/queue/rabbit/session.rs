@@ -9,11 +9,11 @@ use std::sync::atomic::Ordering;
 use std::time::Duration;
 
 use futures::FutureExt;
-use futures::future::join_all;
+use futures::future::{join_all, try_join_all};
 use lapin::Channel;
 use lapin::options::{BasicAckOptions, BasicNackOptions};
 use tokio::sync::{mpsc, watch};
-use tokio::time::{Instant, MissedTickBehavior, interval, sleep_until, timeout_at};
+use tokio::time::{Instant, MissedTickBehavior, interval, sleep, sleep_until, timeout_at};
 use tokio_util::task::AbortOnDropHandle;
 
 use super::connections::Live;
@@ -23,7 +23,9 @@ use super::error::RabbitError;
 use super::lot::Counting;
 use super::publisher::{Published, Publisher, PublisherBounds, Republish};
 use super::supervisor::Context;
-use super::topology::{Target, answered, left_behind, open_channel, target_queues, work_queue};
+use super::topology::{
+    Target, answered, find, left_behind, open_channel, target_queues, work_queue,
+};
 use crate::core::acks::{Acks, Batch, Bounds, Fate, Frame};
 use crate::core::parking::Space;
 use crate::core::time::Mono;
@@ -35,6 +37,11 @@ use crate::queue::told_to_close;
 const BURST: usize = 256;
 /// How often the channel is looked at: one without a consumer tells nobody that it ended.
 const HEALTH: Duration = Duration::from_millis(250);
+
+/// Rounds of questions before a channel whose acknowledgements may be held back is closed …
+const ROUNDS: usize = 10;
+/// … and how long after each.
+const PAUSE: Duration = Duration::from_millis(20);
 
 /// What the labels of a batch are counted by.
 const LABELS: [&str; 6] = ["done", "dropped", "later", "parked", "given_back", "dead"];
@@ -81,16 +88,16 @@ impl<'a> Session<'a> {
         let spaces = spaces(context, &live).await?;
         target_queues(&live.connection, route, [Target::Dead], bound).await?;
         let parked = |space: &Space| Target::Parked(*space).queue(&route.queue);
-        let groups = vec![
-            Group {
-                queues: vec![route.queue.clone()],
-                prefetch: route.prefetch,
-            },
-            Group {
+        let mut groups = vec![Group {
+            queues: vec![route.queue.clone()],
+            prefetch: route.prefetch,
+        }];
+        if !spaces.is_empty() {
+            groups.push(Group {
                 queues: spaces.iter().map(parked).collect(),
                 prefetch: route.parked_prefetch(),
-            },
-        ];
+            });
+        }
         let counting = Counting {
             lot: Arc::clone(&context.lot),
             live: Arc::clone(&live),
@@ -428,6 +435,9 @@ impl<'a> Session<'a> {
             self.write(batch).await?;
         }
         let rest = self.acks.outstanding() as u64;
+        if self.groups.len() > 1 {
+            self.let_through().await;
+        }
         // The broker handles a channel's frames in order, so its answer means that it has the
         // acknowledgements; the close puts everything else back.
         let bound = self.context.options.connect_timeout;
@@ -438,6 +448,24 @@ impl<'a> Session<'a> {
         )
         .await?;
         Ok(unseen + rest)
+    }
+
+    /// Lets the acknowledgements through to their queues. A channel of the broker holds them back while a
+    /// quorum queue has some dozens of them under way, and forgets those when it is closed; and a
+    /// quorum queue takes them after everything else. It tells nobody, so this is a pause: a repeat
+    /// less in most cases, a promise in none.
+    async fn let_through(&self) {
+        let bound = self.context.options.connect_timeout;
+        let queues = || self.groups.iter().flat_map(|group| &group.queues);
+        for _ in 0..ROUNDS {
+            // Each answer gives the channel a turn to pass on what it holds back.
+            let asking = queues().map(|queue| find(&self.channel, queue, bound));
+            if let Err(error) = try_join_all(asking).await {
+                tracing::debug!(route = self.context.route.route, %error, "a queue is gone");
+                return;
+            }
+            sleep(PAUSE).await;
+        }
     }
 
     /// What is left when time ran out: copies under way are verdicts, the rest had none.
