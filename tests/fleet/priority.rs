@@ -18,6 +18,9 @@ use super::support::redis::RedisServer;
 use super::support::wait::eventually;
 
 const RATE: u64 = 400;
+/// A replica has its slots in runs, and the runs of all fill the horizon: whoever comes right after one
+/// waits for the next, which is a little more than the horizon away. With a reserve nobody does.
+const SHORT: &str = "60ms";
 /// One in a hundred: four a second.
 const URGENT: usize = 60;
 /// No two of them at the same place of anything that goes round.
@@ -31,7 +34,9 @@ struct Scene {
     /// Their queue, with that much more of the route's keys; bulk's too if there is no other.
     urgent: (&'static str, &'static str),
     bulk: Option<&'static str>,
-    /// Of the limit.
+    /// How far ahead slots are leased.
+    horizon: &'static str,
+    /// More of the limit's keys.
     keys: &'static str,
 }
 
@@ -48,15 +53,15 @@ impl Scene {
             redis: Some(RedisServer::shared().url()),
             prefix: self.name.to_owned(),
             rate: format!("{RATE}/1s"),
-            headroom: "20ms",
-            horizon: "120ms",
+            headroom: "15ms",
+            horizon: self.horizon,
             routes: std::iter::once(route(self.urgent)).chain(bulk).collect(),
             tables: String::new(),
         };
-        let text = config.text().replace(
-            "horizon = \"120ms\"\n",
-            &format!("horizon = \"120ms\"\n{}", self.keys),
-        );
+        let limit = format!("horizon = \"{}\"\n", self.horizon);
+        let text = config
+            .text()
+            .replace(&limit, &format!("{limit}{}", self.keys));
         text.replace("x-caller =", "x-key = \"{{ body.id }}\", x-caller =")
     }
 
@@ -143,6 +148,7 @@ async fn in_a_queue_with_priorities() {
         name: "urgent-queue",
         urgent: ("urgent-queue", ""),
         bulk: None,
+        horizon: SHORT,
         keys: "",
     };
     scene.is_quick().await;
@@ -154,6 +160,7 @@ async fn by_a_route_of_its_own() {
         name: "urgent-route",
         urgent: ("urgent-route", "priority = 9\n"),
         bulk: Some("urgent-route-bulk"),
+        horizon: SHORT,
         keys: "",
     };
     scene.is_quick().await;
@@ -165,6 +172,7 @@ async fn by_a_route_of_its_own_with_a_reserve() {
         name: "urgent-reserve",
         urgent: ("urgent-reserve", "priority = 9\n"),
         bulk: Some("urgent-reserve-bulk"),
+        horizon: "120ms",
         keys: "reserve = \"20%\"\n",
     };
     scene.is_quick().await;
