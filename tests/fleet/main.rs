@@ -13,9 +13,11 @@
 mod support;
 
 mod control;
+mod fair;
 mod faults;
 mod flow;
 mod keys;
+mod priority;
 
 use std::time::Duration;
 
