@@ -195,7 +195,12 @@ impl Judge {
     fn patience(&self) -> u64 {
         let length = self.scenario.length();
         let start = micros(self.scenario.stagger) + 4 * micros(self.pace.guard());
-        length + length / 5 + start + 2 * (self.delayed + self.lost_asks()) + 20 * self.interval() + 4_000_000
+        length
+            + length / 5
+            + start
+            + 2 * (self.delayed + self.lost_asks())
+            + 20 * self.interval()
+            + 4_000_000
     }
 
     pub(super) fn published(&mut self, _message: u32, t: u64) {

@@ -13,12 +13,14 @@ use futures::future::BoxFuture;
 
 use crate::core::budget::admit::{self, Cell, Mode, Want};
 use crate::core::budget::epoch::Era;
-use crate::core::budget::limit::Limit;
+use crate::core::budget::limit::{Gate, Limit};
+use crate::core::budget::regime::Regimes;
 use crate::core::budget::{State, Usage};
 use crate::core::rate::Cost;
 use crate::core::time::StoreTime;
 use crate::ports::budget::{
-    BudgetKey, BudgetLimit, BudgetStore, Petition, Refund, Ruling, Rulings, Ticket,
+    BudgetKey, BudgetLimit, BudgetStore, Epoch, Look, Petition, Refund, Ruling, Rulings, Terms,
+    Ticket,
 };
 use crate::ports::clock::Clock;
 use crate::ports::pace::StoreError;
@@ -36,8 +38,10 @@ type Name = (Arc<str>, BudgetKey);
 
 struct Shelf {
     era: Era,
-    /// States, and from when on they say nothing any more.
-    states: HashMap<Name, (State, StoreTime)>,
+    /// States by the epoch that they were written in, and from when on they say nothing any more.
+    states: HashMap<Name, (State, Epoch, StoreTime)>,
+    /// The terms that each limit had.
+    regimes: HashMap<Arc<str>, Regimes>,
     /// How many states there may be before the next sweep.
     room: usize,
 }
@@ -51,6 +55,7 @@ impl MemoryBudgetStore {
             shelf: Mutex::new(Shelf {
                 era: Era::whole(clock.store_time()),
                 states: HashMap::new(),
+                regimes: HashMap::new(),
                 room: SWEEP_MIN,
             }),
         }
@@ -83,8 +88,12 @@ impl MemoryBudgetStore {
 
 impl Shelf {
     fn get(&self, name: &Name, now: StoreTime) -> Option<State> {
-        let (state, dies) = self.states.get(name)?;
-        (*dies > now).then(|| state.clone())
+        let (state, epoch, dies) = self.states.get(name)?;
+        let state = (*dies > now).then(|| state.clone())?;
+        match self.regimes.get(&name.0) {
+            Some(regimes) => regimes.carried(state, *epoch),
+            None => Some(state),
+        }
     }
 
     fn put(&mut self, name: Name, limit: &Limit<'_>, state: State, now: StoreTime) {
@@ -93,18 +102,28 @@ impl Shelf {
             self.states.remove(&name);
             return;
         }
-        self.states.insert(name, (state, dies));
+        let epoch = limit.epoch(&self.era);
+        self.states.insert(name, (state, epoch, dies));
         if self.states.len() > self.room {
-            self.states.retain(|_, (_, dies)| *dies > now);
+            self.states.retain(|_, (_, _, dies)| *dies > now);
             self.room = (2 * self.states.len()).max(SWEEP_MIN);
         }
     }
 
+    /// The limit under its terms, which it is ruled on from now on.
+    fn standing<'a>(&mut self, limit: &BudgetLimit, terms: &'a Terms, now: StoreTime) -> Limit<'a> {
+        let regimes = self.regimes.entry(Arc::clone(&limit.name)).or_default();
+        let epoch = regimes.enter(&terms.rule, &self.era, now);
+        Limit::new(&terms.rule, limit.lost, now).standing(epoch, Gate::Open)
+    }
+
     fn admit(&mut self, petition: &Petition, mode: Mode, now: StoreTime) -> Ruling {
-        let limits: Vec<Limit<'_>> = petition
-            .claims
+        let claims = &petition.claims;
+        let terms: Vec<_> = claims.iter().map(|claim| claim.limit.terms()).collect();
+        let limits: Vec<Limit<'_>> = claims
             .iter()
-            .map(|claim| Limit::new(&claim.limit.rule, claim.limit.lost, now))
+            .zip(&terms)
+            .map(|(claim, terms)| self.standing(&claim.limit, terms, now))
             .collect();
         let names: Vec<Name> = petition
             .claims
@@ -138,6 +157,22 @@ impl Shelf {
         ruling
     }
 
+    /// The epoch of what is taken of a limit now.
+    fn epoch_of(&mut self, limit: &BudgetLimit, now: StoreTime) -> Epoch {
+        let terms = limit.terms();
+        let limit = self.standing(limit, &terms, now);
+        limit.epoch(&self.era)
+    }
+
+    /// Limits whose terms have changed.
+    fn changed(&self) -> Vec<(Arc<str>, Epoch)> {
+        let later = self.regimes.iter().filter_map(|(name, regimes)| {
+            let epoch = regimes.epoch().filter(|epoch| *epoch != self.era.epoch)?;
+            Some((Arc::clone(name), epoch))
+        });
+        later.collect()
+    }
+
     /// Replaces the state of a budget by what `change` makes of it; `false` if that is nothing.
     fn change(
         &mut self,
@@ -147,7 +182,8 @@ impl Shelf {
         change: impl FnOnce(&Limit<'_>, &State) -> Option<State>,
     ) -> bool {
         let name = (Arc::clone(&limit.name), key);
-        let limit = Limit::new(&limit.rule, limit.lost, now);
+        let terms = limit.terms();
+        let limit = self.standing(limit, &terms, now);
         let changed = self
             .get(&name, now)
             .and_then(|state| change(&limit, &state));
@@ -179,6 +215,7 @@ impl BudgetStore for MemoryBudgetStore {
                         shelf.admit(petition, mode, now)
                     })
                     .collect(),
+                changed: shelf.changed(),
             }))
         }
         .boxed()
@@ -187,8 +224,8 @@ impl BudgetStore for MemoryBudgetStore {
     fn refund<'a>(&'a self, refunds: &'a [Refund]) -> BoxFuture<'a, Result<usize, StoreError>> {
         async move {
             Ok(self.decide(|shelf, now| {
-                let epoch = shelf.era.epoch;
                 let taken = refunds.iter().filter(|refund| {
+                    let epoch = shelf.epoch_of(&refund.limit, now);
                     refund.booked.epoch == epoch
                         && shelf.change(&refund.limit, refund.key, now, |limit, state| {
                             let cost = u64::from(refund.cost.get());
@@ -239,11 +276,11 @@ impl BudgetStore for MemoryBudgetStore {
         .boxed()
     }
 
-    fn peek<'a>(
+    fn look<'a>(
         &'a self,
         limit: &'a Arc<BudgetLimit>,
         key: BudgetKey,
-    ) -> BoxFuture<'a, Result<Usage, StoreError>> {
+    ) -> BoxFuture<'a, Result<Look, StoreError>> {
         async move {
             let petition = Petition {
                 claims: vec![crate::ports::budget::Claim {
@@ -255,11 +292,15 @@ impl BudgetStore for MemoryBudgetStore {
                 reserve: false,
                 ticket: Ticket(0),
             };
-            let ruling = self.decide(|shelf, now| shelf.admit(&petition, Mode::Peek, now));
-            Ok(match ruling {
-                Ruling::Granted { usages } => usages.first().copied().unwrap_or_default(),
-                Ruling::Denied { usage, .. } | Ruling::Never { usage, .. } => usage,
-            })
+            Ok(self.decide(|shelf, now| Look {
+                now,
+                usage: match shelf.admit(&petition, Mode::Peek, now) {
+                    Ruling::Granted { usages } => usages.first().copied().unwrap_or_default(),
+                    Ruling::Denied { usage, .. } | Ruling::Never { usage, .. } => usage,
+                    Ruling::Outdated { .. } | Ruling::Paused { .. } => Usage::default(),
+                },
+                state: shelf.get(&(Arc::clone(&limit.name), key), now),
+            }))
         }
         .boxed()
     }
