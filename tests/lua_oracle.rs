@@ -259,6 +259,7 @@ fn play(events: &[Event]) -> Result<(), TestCaseError> {
         runtime,
         store,
         run,
+        ..
     } = world();
     let connection = &mut RedisServer::shared().connection();
     () = redis::cmd("DEL").arg(KEY).query(connection).unwrap();
