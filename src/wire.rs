@@ -184,12 +184,8 @@ fn policy(
 /// The wait ladder of a route with keyed limits reaches as far as one can.
 const LONGEST_WAIT: Duration = Duration::from_secs(24 * 3600);
 
-/// The stores of rows, of budgets, and of what is in force if others can change it.
-type Stores = (
-    Arc<dyn PaceStore>,
-    Arc<dyn BudgetStore>,
-    Option<StandingStores>,
-);
+/// The stores of rows, of budgets, and of what is in force.
+type Stores = (Arc<dyn PaceStore>, Arc<dyn BudgetStore>, StandingStores);
 
 /// The stores of what is in force.
 #[derive(Clone, Debug)]
@@ -215,11 +211,14 @@ fn stores(
     health: &Health,
 ) -> Result<Stores, WireError> {
     match settings.backend.limits {
-        LimitBackend::Memory => Ok((
-            Arc::new(MemoryPaceStore::new(clock)),
-            Arc::new(MemoryBudgetStore::new(clock)),
-            None,
-        )),
+        LimitBackend::Memory => {
+            let (rows, budgets) = (MemoryPaceStore::new(clock), MemoryBudgetStore::new(clock));
+            let standings = StandingStores {
+                paced: rows.standings(),
+                budgets: budgets.standings(),
+            };
+            Ok((Arc::new(rows), Arc::new(budgets), standings))
+        }
         LimitBackend::Redis => {
             let options = redis_options(settings, secrets)?;
             let store = RedisPaceStore::connect(&options, Arc::new(()))
@@ -229,7 +228,7 @@ fn stores(
             Ok((
                 Arc::clone(&store) as Arc<dyn PaceStore>,
                 Arc::clone(&store) as Arc<dyn BudgetStore>,
-                Some(StandingStores::of(&store)),
+                StandingStores::of(&store),
             ))
         }
     }

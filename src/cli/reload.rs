@@ -69,13 +69,7 @@ impl Reloads {
         if !fixed.is_empty() {
             warn!("needs a restart: {}", fixed.join(", "));
         }
-        if self.standings.are_live() {
-            self.standings.reload(&new.settings);
-        } else {
-            warn!(
-                "limits are kept in this process (`backend.limits = \"memory\"`): they need a restart"
-            );
-        }
+        self.standings.reload(&new.settings);
         info!("configuration reloaded");
     }
 

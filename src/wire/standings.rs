@@ -15,15 +15,14 @@ use crate::settings::types::{Limit, Settings};
 /// The limits of this replica that can change while it runs.
 #[derive(Debug)]
 pub struct Standings {
-    /// `None`: limits are kept in this process, and nobody else can reach them.
-    stores: Option<StandingStores>,
+    stores: StandingStores,
     replica: String,
     paced: BTreeMap<String, watch::Sender<Written<Vec<Pace>>>>,
     budgets: BTreeMap<String, watch::Sender<Written<Rule>>>,
 }
 
 impl Standings {
-    pub(super) fn new(settings: &Settings, stores: Option<StandingStores>) -> Self {
+    pub(super) fn new(settings: &Settings, stores: StandingStores) -> Self {
         let (paced, budgets): (Vec<_>, Vec<_>) = settings
             .limits
             .iter()
@@ -38,14 +37,12 @@ impl Standings {
 
     /// For the task of a paced limit.
     pub(super) fn paced(&self, limit: &str) -> Option<StandingSpec<Vec<Pace>>> {
-        let store = &self.stores.as_ref()?.paced;
-        Some(self.spec(store, self.paced.get(limit)?))
+        Some(self.spec(&self.stores.paced, self.paced.get(limit)?))
     }
 
     /// For the task of a limit that is counted in budgets.
     pub(super) fn budget(&self, limit: &str) -> Option<StandingSpec<Rule>> {
-        let store = &self.stores.as_ref()?.budgets;
-        Some(self.spec(store, self.budgets.get(limit)?))
+        Some(self.spec(&self.stores.budgets, self.budgets.get(limit)?))
     }
 
     fn spec<T>(
@@ -72,12 +69,6 @@ impl Standings {
                 sender.send_replace(written(limit, rule));
             }
         }
-    }
-
-    /// Whether limits can change while this process runs.
-    #[must_use]
-    pub const fn are_live(&self) -> bool {
-        self.stores.is_some()
     }
 }
 

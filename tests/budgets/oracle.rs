@@ -674,7 +674,7 @@ fn config(cases: u32) -> ProptestConfig {
 /// One at a time: they share the store and its era.
 #[test]
 fn lua_decides_as_rust_does() {
-    for kinds in KINDS.into_iter().chain([0..18]) {
+    for kinds in KINDS.into_iter().chain(std::iter::once(0..18)) {
         let mut runner = proptest::test_runner::TestRunner::new(config(80));
         let events = prop::collection::vec(event(kinds.clone()), 1..40);
         let agreed = runner.run(&events, |events| play(&events));

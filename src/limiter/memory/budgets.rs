@@ -11,12 +11,14 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use futures::FutureExt;
 use futures::future::BoxFuture;
 
+use super::MemoryStandings;
 use crate::core::budget::admit::{self, Cell, Mode, Want};
 use crate::core::budget::epoch::Era;
 use crate::core::budget::limit::{Gate, Limit};
 use crate::core::budget::regime::Regimes;
 use crate::core::budget::{State, Usage};
 use crate::core::rate::Cost;
+use crate::core::standing::Revision;
 use crate::core::time::StoreTime;
 use crate::ports::budget::{
     BudgetKey, BudgetLimit, BudgetStore, Epoch, Look, Petition, Refund, Ruling, Rulings, Terms,
@@ -31,12 +33,14 @@ const SWEEP_MIN: usize = 1024;
 /// The budgets of this process.
 pub struct MemoryBudgetStore {
     clock: Clock,
+    standings: Arc<MemoryStandings>,
     shelf: Mutex<Shelf>,
 }
 
 type Name = (Arc<str>, BudgetKey);
 
 struct Shelf {
+    standings: Arc<MemoryStandings>,
     era: Era,
     /// States by the epoch that they were written in, and from when on they say nothing any more.
     states: HashMap<Name, (State, Epoch, StoreTime)>,
@@ -50,15 +54,24 @@ impl MemoryBudgetStore {
     /// A store in which every budget is whole, whose time follows `clock`.
     #[must_use]
     pub fn new(clock: Clock) -> Self {
+        let standings = Arc::new(MemoryStandings::new(clock));
         Self {
             clock,
             shelf: Mutex::new(Shelf {
+                standings: Arc::clone(&standings),
                 era: Era::whole(clock.store_time()),
                 states: HashMap::new(),
                 regimes: HashMap::new(),
                 room: SWEEP_MIN,
             }),
+            standings,
         }
+    }
+
+    /// What is in force for its limits.
+    #[must_use]
+    pub fn standings(&self) -> Arc<MemoryStandings> {
+        Arc::clone(&self.standings)
     }
 
     /// How many budgets it remembers at present.
@@ -110,11 +123,20 @@ impl Shelf {
         }
     }
 
-    /// The limit under its terms, which it is ruled on from now on.
+    /// The limit as it stands. In force, its terms begin to count.
     fn standing<'a>(&mut self, limit: &BudgetLimit, terms: &'a Terms, now: StoreTime) -> Limit<'a> {
+        let standing = self.standings.of(&limit.name);
+        let revision = standing.as_ref().map_or(Revision::NONE, |s| s.revision);
         let regimes = self.regimes.entry(Arc::clone(&limit.name)).or_default();
-        let epoch = regimes.enter(&terms.rule, &self.era, now);
-        Limit::new(&terms.rule, limit.lost, now).standing(epoch, Gate::Open)
+        let gate = if revision != terms.revision {
+            Gate::Outdated
+        } else {
+            regimes.enter(&terms.rule, &self.era, now);
+            let paused = standing.and_then(|standing| standing.paused_until(now));
+            paused.map_or(Gate::Open, Gate::Paused)
+        };
+        let epoch = regimes.epoch().unwrap_or(self.era.epoch);
+        Limit::new(&terms.rule, limit.lost, now).standing(epoch, gate)
     }
 
     fn admit(&mut self, petition: &Petition, mode: Mode, now: StoreTime) -> Ruling {
@@ -157,11 +179,11 @@ impl Shelf {
         ruling
     }
 
-    /// The epoch of what is taken of a limit now.
-    fn epoch_of(&mut self, limit: &BudgetLimit, now: StoreTime) -> Epoch {
+    /// The epoch of what is taken of a limit now; `None` while the asker's terms are not in force.
+    fn epoch_of(&mut self, limit: &BudgetLimit, now: StoreTime) -> Option<Epoch> {
         let terms = limit.terms();
         let limit = self.standing(limit, &terms, now);
-        limit.epoch(&self.era)
+        (limit.gate != Gate::Outdated).then(|| limit.epoch(&self.era))
     }
 
     /// Limits whose terms have changed.
@@ -225,8 +247,7 @@ impl BudgetStore for MemoryBudgetStore {
         async move {
             Ok(self.decide(|shelf, now| {
                 let taken = refunds.iter().filter(|refund| {
-                    let epoch = shelf.epoch_of(&refund.limit, now);
-                    refund.booked.epoch == epoch
+                    shelf.epoch_of(&refund.limit, now) == Some(refund.booked.epoch)
                         && shelf.change(&refund.limit, refund.key, now, |limit, state| {
                             let cost = u64::from(refund.cost.get());
                             limit.undo(state, refund.booked.at, cost, refund.ticket, now)
