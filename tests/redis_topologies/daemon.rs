@@ -201,7 +201,9 @@ async fn the_documented_user_is_enough_for_budgets_and_their_live_control() {
     say(&["set", "window", "rate=2000/hour"]);
     assert!(say(&["show", "recipient", "+49171"]).contains("remaining"));
     assert!(say(&["show", "flight"]).contains("limit         4"));
-    let log = daemon.stopped(&[NEW_SCHEDULE]).await;
+    let log = daemon
+        .stopped(&["file differs from what is in force"])
+        .await;
     assert_eq!(downstream.count(), 60);
     assert!(!log.contains("-secret") && !log.contains("NOPERM"), "{log}");
 }

@@ -194,17 +194,14 @@ async fn budgets_lose_and_exceed_nothing_when_their_primary_is_killed_in_flow() 
     eventually(BOUND, "the flow", || provider.live().unique >= 80).await;
     group.primary.kill();
     for daemon in &mut daemons {
-        let log = daemon
+        daemon
             .stopped(&[
                 "nothing is kept on disk",
                 "Redis",
-                "redis",
+                "the limit's store is out of reach",
                 "the store lost its budgets",
-                "could not be renewed",
-                "counts as if it were",
             ])
             .await;
-        assert!(log.contains("the store lost its budgets"), "{log}");
     }
     let all = ids(0).chain(ids(1)).collect();
     let report = provider.report(&Expect::Ids(all));
