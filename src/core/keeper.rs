@@ -16,8 +16,17 @@
 //! - once it hears that other terms are in force than it knows, it asks for nothing until it is told
 //!   them. What it holds falls due at the pace that it was granted at.
 
+mod phase;
+mod run;
+mod tally;
+
 use std::collections::VecDeque;
 use std::time::Duration;
+
+pub use phase::Phase;
+use run::Run;
+pub use run::Slot;
+pub use tally::Tally;
 
 use super::clock::{ClockMap, Reading};
 use super::schedule::{Answer, Ask, Freeze, Grant, Pace, Sight, Turn};
@@ -45,67 +54,11 @@ const PROBE_GAP: Duration = Duration::from_millis(10);
 const NOTICE_TOLERANCE: Duration = Duration::from_secs(1);
 /// Replicas that ask after the same notice spread over this.
 const NOTICE_SPREAD: Duration = Duration::from_millis(100);
+/// Who missed slots twice within so many times of what they may be late is strained.
+const STRAINED: u32 = 4;
 /// The first wait after a failed ask; it doubles up to [`BACKOFF_MAX`].
 const BACKOFF_MIN: Duration = Duration::from_millis(50);
 const BACKOFF_MAX: Duration = Duration::from_secs(2);
-
-/// A number from 0 to 999 that differs between replicas and spreads what they would otherwise all
-/// do in the same moment.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Phase(u16);
-
-impl Phase {
-    /// A phase from any number.
-    #[must_use]
-    pub fn new(seed: u64) -> Self {
-        Self((seed % 1000) as u16)
-    }
-
-    /// `length` scaled to a part between zero and nearly all of it.
-    #[must_use]
-    pub fn of(self, length: Duration) -> Duration {
-        length * u32::from(self.0) / 1000
-    }
-}
-
-/// What happened to slots since the start.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct Tally {
-    /// Asked of the store, including asks that only read the clock.
-    pub asks: u64,
-    /// Asks for slots that got none.
-    pub denied: u64,
-    /// Asks that failed or timed out.
-    pub failed: u64,
-    pub leased: u64,
-    pub used: u64,
-    /// Fell due more than the headroom ago.
-    pub missed: u64,
-    /// Dropped because a freeze was heard of after they were leased.
-    pub frozen: u64,
-    /// Never used because the answer that granted them showed a stepped clock.
-    pub burnt: u64,
-    /// Answers that said the schedule had to start behind its guard.
-    pub guarded: u64,
-}
-
-impl std::ops::Add for Tally {
-    type Output = Self;
-
-    fn add(self, other: Self) -> Self {
-        Self {
-            asks: self.asks + other.asks,
-            denied: self.denied + other.denied,
-            failed: self.failed + other.failed,
-            leased: self.leased + other.leased,
-            used: self.used + other.used,
-            missed: self.missed + other.missed,
-            frozen: self.frozen + other.frozen,
-            burnt: self.burnt + other.burnt,
-            guarded: self.guarded + other.guarded,
-        }
-    }
-}
 
 /// What the limit holds for messages that are ready.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -127,54 +80,21 @@ pub enum Wait {
     Frozen,
 }
 
-/// A slot that may be used now.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Slot {
-    /// When it fell due.
-    pub at: Mono,
-    /// The same on the store's clock, exactly.
-    pub due: StoreTime,
-    /// Until when the call may leave.
-    pub leave_by: Mono,
-}
-
-#[derive(Clone, Copy, Debug)]
-struct Run {
-    grant: Grant,
-    /// The pace that it was granted at.
-    pace: Pace,
-    /// The local time of the grant's first slot, mapped when the grant came (a later step of the
-    /// store's clock does not move slots that are already ours), and later by our doubt.
-    first: Mono,
-    used: u32,
-    /// Whether the store's clock was looked at closely enough, with the grant or after it, to know
-    /// that the mapping still held.
-    sure: bool,
-}
-
-impl Run {
-    fn slot(&self, index: u32) -> Mono {
-        self.first
-            + self
-                .grant
-                .slot(&self.pace, u64::from(index))
-                .since(self.grant.first)
-    }
-
-    fn next(&self) -> Option<Mono> {
-        (self.sure && self.used < self.grant.count.get()).then(|| self.slot(self.used))
-    }
-
-    const fn left(&self) -> u64 {
-        (self.grant.count.get() - self.used) as u64
-    }
-}
-
 #[derive(Clone, Copy, Debug)]
 struct Failing {
     since: Mono,
     retry: Mono,
     wait: Duration,
+}
+
+/// An ask that is under way.
+#[derive(Clone, Copy, Debug)]
+struct Asking {
+    sent: Mono,
+    want: u64,
+    /// The terms that it was asked under: what it grants is theirs, whatever is learnt meanwhile.
+    pace: Pace,
+    known: Revision,
 }
 
 /// The leases of one replica.
@@ -189,8 +109,7 @@ pub struct Keeper {
     clock: ClockMap,
     runs: VecDeque<Run>,
     leased: u64,
-    /// When the ask that is under way was sent, and for how much.
-    asking: Option<(Mono, u64)>,
+    asking: Option<Asking>,
     last_ask: Option<Mono>,
     /// The epoch that the mapping, the turn and the freeze belong to.
     epoch: Option<u64>,
@@ -201,6 +120,8 @@ pub struct Keeper {
     stepped: bool,
     /// A notice came that the mapping does not fit: ask at this time.
     look: Option<Mono>,
+    /// When it last dropped a slot that came up too late.
+    last_miss: Option<Mono>,
     /// Smoothed round trip.
     trip: Duration,
     tally: Tally,
@@ -226,6 +147,7 @@ impl Keeper {
             failing: None,
             stepped: false,
             look: None,
+            last_miss: None,
             trip: Duration::ZERO,
             tally: Tally::default(),
         }
@@ -282,17 +204,21 @@ impl Keeper {
     /// Slots that the ask under way wants.
     #[must_use]
     pub fn asked(&self) -> u64 {
-        self.asking.map_or(0, |(_, want)| want)
+        self.asking.map_or(0, |asking| asking.want)
     }
 
     /// The slot that is due at `now`, dropping those that were missed.
     ///
     /// From here to the write there is still a way to go, and a call that is stopped at its end
-    /// costs its connection, so a quarter of the time is left for that. Who has missed a slot has
-    /// more of them than he can use: he goes on with one that is fresh.
+    /// costs its connection, so a part of the time is left for that. Who misses slots again and
+    /// again has more of them than he can use: the way is long then, and he goes on with one that is
+    /// fresh. Who was only held up once takes what is still in time.
     pub fn due(&mut self, now: Mono) -> Option<Slot> {
         let late = self.late_limit(now);
-        let limit = late * 3 / 4;
+        let strained = self
+            .last_miss
+            .is_some_and(|at| now.since(at) <= late * STRAINED);
+        let limit = if strained { late * 3 / 4 } else { late * 7 / 8 };
         let mut fresh = limit;
         loop {
             let at = self.next_slot()?;
@@ -302,7 +228,10 @@ impl Keeper {
             if now.since(at) <= fresh {
                 return self.front_slot(at, at + late);
             }
-            fresh = limit / 2;
+            if strained {
+                fresh = limit / 2;
+            }
+            self.last_miss = Some(now);
             self.pass_front();
             self.tally.missed += 1;
         }
@@ -323,7 +252,13 @@ impl Keeper {
     fn front_slot(&self, at: Mono, leave_by: Mono) -> Option<Slot> {
         let run = self.runs.front()?;
         let due = run.grant.slot(&run.pace, u64::from(run.used));
-        Some(Slot { at, due, leave_by })
+        let spread = run.pace.spread();
+        Some(Slot {
+            at,
+            due,
+            leave_by,
+            spread,
+        })
     }
 
     /// When the leased slots are due, in order.
@@ -384,7 +319,12 @@ impl Keeper {
             sight,
             lead: self.trip,
         };
-        self.asking = Some((now, want));
+        self.asking = Some(Asking {
+            sent: now,
+            want,
+            pace: self.pace,
+            known: self.known,
+        });
         self.last_ask = Some(now);
         self.tally.asks += 1;
         Some(ask)
@@ -466,9 +406,10 @@ impl Keeper {
 
     /// The store answered the ask that is under way.
     pub fn answered(&mut self, answer: &Answer, now: Mono) {
-        let Some((sent, want)) = self.asking.take() else {
+        let Some(asking) = self.asking.take() else {
             return;
         };
+        let Asking { sent, want, .. } = asking;
         self.failing = None;
         self.look = None;
         self.tally.guarded += u64::from(answer.guarded);
@@ -477,11 +418,12 @@ impl Keeper {
         self.smooth(trip);
         if answer.revision == self.known {
             self.outdated = None;
-        } else {
+        } else if answer.revision != asking.known {
             self.outdated = self.outdated.or(Some(now));
         }
         if self.epoch != Some(answer.epoch) {
             self.begin(answer, sent, now);
+            self.turn = self.turn.filter(|_| asking.pace == self.pace);
             self.tally.denied += u64::from(want > 0);
             return;
         }
@@ -498,7 +440,7 @@ impl Keeper {
             None => self.thaw(answer.now),
         }
         if want > 0 {
-            self.turn = answer.turn;
+            self.turn = answer.turn.filter(|_| asking.pace == self.pace);
         }
         if close {
             self.runs.iter_mut().for_each(|run| run.sure = true);
@@ -512,7 +454,7 @@ impl Keeper {
                 self.tally.leased += u64::from(grant.count.get());
                 self.runs.push_back(Run {
                     grant,
-                    pace: self.pace,
+                    pace: asking.pace,
                     first: first + self.doubt(now),
                     used: 0,
                     sure: close,
@@ -666,3 +608,6 @@ impl Keeper {
         self.trip = Duration::from_micros(smoothed);
     }
 }
+
+#[cfg(test)]
+mod tests;

@@ -168,17 +168,19 @@ impl Petitions {
             return Err(Some(from));
         }
         let within = |reach| open.iter().take_while(|slot| **slot <= now + reach).count();
+        let slots = within(self.reach().max(self.lead())).max(1);
         Ok(Room {
-            slots: within(self.reach().max(self.lead())).max(1),
-            most: within(self.headroom * 3 / 4).max(1) * self.surplus(),
+            slots,
+            most: slots.max(within(self.headroom * 3 / 4) * self.surplus()),
         })
     }
 
     /// A permission that runs out costs its key a place, and whoever stands behind it. So no more
-    /// are asked for than can be used, if there is time to ask again for what was denied.
+    /// are asked for than can be used, and there is time left for a thread that runs late, unless
+    /// the store is too far away to ask it again for what was denied.
     fn surplus(&self) -> usize {
         if self.lead() * 4 <= self.reach() {
-            1
+            0
         } else {
             SURPLUS
         }
@@ -245,6 +247,13 @@ impl Petitions {
         self.failing = Some(Failing { since, retry, wait });
     }
 
+    /// What kept the store from ruling is over, as far as anybody knows: it may be asked at once.
+    pub fn hopeful(&mut self, now: Mono) {
+        if let Some(failing) = &mut self.failing {
+            failing.retry = failing.retry.min(now);
+        }
+    }
+
     /// Follows the round trip by an eighth at a time; one outlier counts for at most four.
     fn smooth(&mut self, trip: Duration) {
         let (old, new) = (micros(self.trip), micros(trip));
@@ -296,7 +305,7 @@ mod tests {
         let near = petitions.slots_to_fill(&slots(2_002_500, 64), now);
         let room = Room {
             slots: 20,
-            most: 30,
+            most: 20,
         };
         assert_eq!(near, Ok(room), "all within 50 ms");
         assert_eq!(petitions.slots_to_fill(&[], now), Err(None));

@@ -98,7 +98,10 @@ pub(super) struct Judge {
     calls: u64,
     asks: u64,
     served: Vec<u64>,
+    /// What the faults within the measured time may cost.
     allowed_time: u64,
+    /// What all faults may cost: the messages that the replicas hold are sent after the queue is empty.
+    delayed: u64,
     strikes: u64,
     slow_asks: u64,
     failed_asks: u64,
@@ -137,6 +140,7 @@ impl Judge {
             asks: 0,
             served: Vec::new(),
             allowed_time: 0,
+            delayed: 0,
             strikes: 0,
             slow_asks: 0,
             failed_asks: 0,
@@ -191,7 +195,12 @@ impl Judge {
     fn patience(&self) -> u64 {
         let length = self.scenario.length();
         let start = micros(self.scenario.stagger) + 4 * micros(self.pace.guard());
-        length + length / 5 + start + 2 * self.allowed() + 20 * self.interval() + 4_000_000
+        length
+            + length / 5
+            + start
+            + 2 * (self.delayed + self.lost_asks())
+            + 20 * self.interval()
+            + 4_000_000
     }
 
     pub(super) fn published(&mut self, _message: u32, t: u64) {
@@ -350,13 +359,18 @@ impl Judge {
     /// Adds what a fault may cost, in time of the schedule. `alone` is for how long nobody but the
     /// victim is there to send.
     pub(super) fn struck(&mut self, fault: Fault, t: u64, alone: Duration) {
-        if self.until.is_some_and(|until| t > until) {
-            return;
+        let cost = self.cost_of(fault, alone);
+        self.delayed += cost;
+        if self.until.is_none_or(|until| t <= until) {
+            self.strikes += 1;
+            self.allowed_time += cost;
         }
-        self.strikes += 1;
+    }
+
+    fn cost_of(&self, fault: Fault, alone: Duration) -> u64 {
         let (horizon, lease) = (micros(self.pace.horizon()), self.lease());
         let guard = micros(self.pace.guard());
-        self.allowed_time += match fault {
+        let cost = match fault {
             Fault::Join => 0,
             // What it held is lost, and its turn; a lone replica must be followed by another, which
             // must first trust its clock.
@@ -377,14 +391,19 @@ impl Judge {
                 self.scenario.length() * u64::from(slower)
             }
             Fault::Throttle { wait, .. } => micros(wait) + 2 * horizon + lease,
-        } + OVERTAKEN * self.interval();
+        };
+        cost + OVERTAKEN * self.interval()
     }
 
+    /// How much of the measured time may go unused.
     fn allowed(&self) -> u64 {
+        self.allowed_time + self.lost_asks()
+    }
+
+    fn lost_asks(&self) -> u64 {
         let replicas = u64::from(self.scenario.replicas.max(1));
-        let asks = (self.failed_asks + self.slow_asks)
-            * (ASK_LOST / replicas + self.lease() + OVERTAKEN * self.interval());
-        self.allowed_time + asks
+        (self.failed_asks + self.slow_asks)
+            * (ASK_LOST / replicas + self.lease() + OVERTAKEN * self.interval())
     }
 
     /// What the replica that was served least got, as a part of the mean.

@@ -13,10 +13,13 @@
 mod support;
 
 mod backlog;
+mod budgets;
 mod control;
+mod fair;
 mod faults;
 mod flow;
 mod keys;
+mod priority;
 
 use std::time::Duration;
 

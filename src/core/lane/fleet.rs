@@ -1,0 +1,320 @@
+//! Several lanes on a virtual clock that share one queue, one row of slots and the budgets of many
+//! keys, as replicas do: the decisions are the real ones, only the servers are not there.
+
+use std::cmp::Reverse;
+use std::collections::{BTreeMap, BinaryHeap, VecDeque};
+use std::time::Duration;
+
+use super::*;
+use crate::core::budget::admit::{self, Booking, Cell, Mode, Ruling, Want};
+use crate::core::budget::concurrency::Ticket;
+use crate::core::budget::epoch::Era;
+use crate::core::budget::limit::Limit;
+use crate::core::budget::{Rule, State};
+use crate::core::keeper::Phase;
+use crate::core::schedule::{self, Schedule};
+use crate::core::time::micros;
+
+/// The store's clock at zero.
+const STORE: u64 = 1_700_000_000_000_000;
+/// Where the virtual clock starts.
+const START: u64 = 10_000_000;
+
+/// A message for a key.
+#[derive(Clone, Debug)]
+pub(super) struct Message {
+    pub(super) id: u32,
+    pub(super) key: u32,
+    headroom: Duration,
+    held: Option<Booking>,
+    granted: Option<Booking>,
+}
+
+impl Candidate for Message {
+    fn headroom(&self) -> Option<Duration> {
+        Some(self.headroom)
+    }
+    fn is_booked(&self) -> bool {
+        self.held.is_some()
+    }
+}
+
+#[derive(Debug)]
+enum Event {
+    Decide(Ask),
+    Answer(Answer),
+    Rule(Vec<Message>),
+    Ruled(StoreTime, Vec<(Message, Ruling)>),
+    Refund(Message),
+    Again(Message),
+}
+
+/// How a run is made up.
+#[derive(Clone, Debug)]
+pub(super) struct Setting {
+    pub(super) pace: Pace,
+    pub(super) rule: Rule,
+    pub(super) replicas: usize,
+    pub(super) prefetch: usize,
+    /// One way to a store takes so many microseconds, and up to as many more.
+    pub(super) way: u64,
+    pub(super) seed: u64,
+    /// The keys of the messages, as they stand in the queue.
+    pub(super) keys: Vec<u32>,
+}
+
+/// What was sent, and when.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Sent {
+    pub(super) id: u32,
+    pub(super) key: u32,
+    pub(super) at: u64,
+}
+
+pub(super) struct Fleet {
+    setting: Setting,
+    pub(super) now: u64,
+    lanes: Vec<Lane<Message>>,
+    queue: VecDeque<Message>,
+    schedule: Option<Schedule>,
+    budgets: BTreeMap<u32, State>,
+    era: Era,
+    events: BinaryHeap<Reverse<(u64, u64)>>,
+    bodies: BTreeMap<u64, (usize, Event)>,
+    count: u64,
+    dice: u64,
+    pub(super) sent: Vec<Sent>,
+    /// How often each message was denied.
+    pub(super) denials: BTreeMap<u32, u32>,
+    pub(super) lapsed: u32,
+    /// Batches that budgets were asked for.
+    pub(super) petitions: u32,
+}
+
+impl Fleet {
+    pub(super) fn new(setting: Setting) -> Self {
+        let phase = |replica: usize| Phase::new(replica as u64 * 337 + setting.seed);
+        let headroom = setting.rule.headroom();
+        let lane = |replica: usize| {
+            let keeper = Keeper::new(setting.pace, phase(replica));
+            let petitions = Petitions::new(headroom, Duration::from_secs(1), phase(replica));
+            Lane::with(Pacing::paced(keeper), Some(petitions))
+        };
+        let message = |(id, key): (u32, &u32)| Message {
+            id,
+            key: *key,
+            headroom,
+            held: None,
+            granted: None,
+        };
+        Self {
+            now: START,
+            lanes: (0..setting.replicas).map(lane).collect(),
+            queue: (0_u32..).zip(&setting.keys).map(message).collect(),
+            schedule: None,
+            budgets: BTreeMap::new(),
+            era: Era::whole(StoreTime::from_micros(STORE)),
+            events: BinaryHeap::new(),
+            bodies: BTreeMap::new(),
+            count: 0,
+            dice: setting.seed | 1,
+            sent: Vec::new(),
+            denials: BTreeMap::new(),
+            lapsed: 0,
+            petitions: 0,
+            setting,
+        }
+    }
+
+    /// Until all are sent, or for so long.
+    pub(super) fn run(&mut self, length: Duration) {
+        let end = self.now + micros(length);
+        // The first answers teach the clock; the tap opens after them.
+        let mut wakes = vec![Some(self.now); self.lanes.len()];
+        while self.sent.len() < self.setting.keys.len() {
+            for (replica, wake) in wakes.iter_mut().enumerate() {
+                self.fill(replica);
+                *wake = self.drive(replica);
+            }
+            let event = self.events.peek().map(|Reverse((at, _))| *at);
+            let next = wakes.iter().flatten().copied().chain(event).min();
+            self.now = next.unwrap_or(end).max(self.now);
+            if self.now >= end {
+                return;
+            }
+            while let Some(Reverse((at, number))) = self.events.peek().copied()
+                && at <= self.now
+            {
+                self.events.pop();
+                if let Some((replica, event)) = self.bodies.remove(&number) {
+                    self.happen(replica, event);
+                }
+            }
+        }
+    }
+
+    fn fill(&mut self, replica: usize) {
+        let lane = &mut self.lanes[replica];
+        if !lane.has_petitioned() || !lane.clock().is_some_and(ClockMap::is_known) {
+            return;
+        }
+        let held = |(of, event): &(usize, Event)| match event {
+            _ if *of != replica => 0,
+            Event::Rule(batch) => batch.len(),
+            Event::Ruled(_, batch) => batch.len(),
+            Event::Refund(_) | Event::Again(_) => 1,
+            Event::Decide(_) | Event::Answer(_) => 0,
+        };
+        let under_way: usize = self.bodies.values().map(held).sum();
+        while lane.held() + under_way < self.setting.prefetch
+            && let Some(message) = self.queue.pop_front()
+        {
+            lane.push(message);
+        }
+    }
+
+    /// Does what a lane says until it wants to wait.
+    fn drive(&mut self, replica: usize) -> Option<u64> {
+        for _ in 0..100_000 {
+            let way = self.way();
+            match self.lanes[replica].poll(Mono::from_micros(self.now)) {
+                Step::Send(message, slot) => {
+                    let now = Mono::from_micros(self.now);
+                    assert!(
+                        slot.at <= now && now <= slot.leave_by,
+                        "{slot:?} at {now:?}"
+                    );
+                    let granted = message.granted.expect("no permission").at.as_micros();
+                    let age = STORE + self.now - granted;
+                    assert!(age <= micros(message.headroom), "{age} us old");
+                    let Message { id, key, .. } = message;
+                    let at = self.now;
+                    self.sent.push(Sent { id, key, at });
+                }
+                Step::Ask(_, ask) => self.at(way, replica, Event::Decide(ask)),
+                Step::Petition(batch) => {
+                    self.petitions += u32::from(!batch.is_empty());
+                    self.at(way, replica, Event::Rule(batch));
+                }
+                Step::Lapsed(message) => {
+                    self.lapsed += 1;
+                    self.at(way, replica, Event::Refund(message));
+                }
+                Step::Expired(message) | Step::Stale(message) => panic!("{message:?} is dropped"),
+                Step::Wait(until) => return until.map(|at| at.as_micros().max(self.now + 1)),
+            }
+        }
+        panic!("the lane never waits");
+    }
+
+    fn happen(&mut self, replica: usize, event: Event) {
+        let (mono, store) = (
+            Mono::from_micros(self.now),
+            StoreTime::from_micros(STORE + self.now),
+        );
+        let way = self.way();
+        match event {
+            Event::Decide(ask) => {
+                let answer =
+                    schedule::lease(&mut self.schedule, &self.setting.pace, "run", &ask, store);
+                self.at(way, replica, Event::Answer(answer));
+            }
+            Event::Answer(answer) => self.lanes[replica].answered(Row::Main, &answer, mono),
+            Event::Rule(batch) => {
+                let ruled = batch.into_iter().map(|message| {
+                    let ruling = self.rule(&message, store);
+                    (message, ruling)
+                });
+                let ruled = ruled.collect();
+                self.at(way, replica, Event::Ruled(store, ruled));
+            }
+            Event::Ruled(decided, ruled) => self.ruled(replica, decided, ruled),
+            Event::Refund(mut message) => {
+                if let Some(granted) = message.granted.take()
+                    && let Some(state) = self.budgets.get(&message.key)
+                {
+                    let limit = Limit::new(&self.setting.rule, admit::Lost::Closed, store);
+                    let undone = limit.undo(state, granted.at, 1, Ticket(0), store);
+                    if let Some(state) = undone {
+                        self.budgets.insert(message.key, state);
+                    }
+                }
+                self.at(way, replica, Event::Again(message));
+            }
+            Event::Again(message) => self.lanes[replica].push_front(message),
+        }
+    }
+
+    fn rule(&mut self, message: &Message, now: StoreTime) -> Ruling {
+        let limit = Limit::new(&self.setting.rule, admit::Lost::Closed, now);
+        let mut cells = [Cell {
+            state: self.budgets.get(&message.key).cloned(),
+            changed: false,
+        }];
+        let want = Want {
+            limit: &limit,
+            cell: 0,
+            cost: 1,
+            held: message.held,
+        };
+        let ruling = admit::admit(
+            &[want],
+            &mut cells,
+            Mode::Reserve,
+            Ticket(0),
+            &self.era,
+            now,
+        );
+        let [cell] = cells;
+        if let Some(state) = cell.state {
+            self.budgets.insert(message.key, state);
+        }
+        ruling
+    }
+
+    /// As `pipeline::admission` does it.
+    fn ruled(&mut self, replica: usize, decided: StoreTime, ruled: Vec<(Message, Ruling)>) {
+        let now = Mono::from_micros(self.now);
+        let granted = |(_, ruling): &&(Message, Ruling)| matches!(ruling, Ruling::Granted { .. });
+        let count = ruled.iter().filter(granted).count();
+        let usable = self.setting.rule.usable();
+        let epoch = self.era.epoch;
+        let lane = &mut self.lanes[replica];
+        let since = lane.petition_answered(decided, ruled.len(), count, now);
+        for (mut message, ruling) in ruled {
+            message.held = message.held.filter(|held| held.at + usable >= decided);
+            match ruling {
+                Ruling::Granted { .. } => {
+                    let place = message
+                        .held
+                        .take()
+                        .unwrap_or(Booking { at: decided, epoch });
+                    let until = (since - decided.since(place.at)) + usable;
+                    message.granted = Some(place);
+                    lane.admit(message, until);
+                }
+                Ruling::Denied { until, booked, .. } => {
+                    lane.denied(&message);
+                    *self.denials.entry(message.id).or_default() += 1;
+                    message.held = booked.first().map(|(_, booking)| *booking);
+                    lane.park(message, now + until.since(decided));
+                }
+                ruling => panic!("{ruling:?} for {message:?}"),
+            }
+        }
+    }
+
+    fn at(&mut self, after: u64, replica: usize, event: Event) {
+        self.count += 1;
+        self.bodies.insert(self.count, (replica, event));
+        self.events.push(Reverse((self.now + after, self.count)));
+    }
+
+    /// One way to the store, by a small generator of its own (xorshift).
+    fn way(&mut self) -> u64 {
+        self.dice ^= self.dice << 13;
+        self.dice ^= self.dice >> 7;
+        self.dice ^= self.dice << 17;
+        self.setting.way + self.dice % self.setting.way
+    }
+}
