@@ -10,6 +10,7 @@
 --         13 epoch   the epoch that this belongs to
 --         14 predicted   the store's time as the replica predicts it
 --         15 revision   the standing that the pace was taken from; 0: none was heard of
+--         16 least  what the dearest message takes: fewer units help nobody who wants as many
 -- Reply    {now, epoch, first, rem, count, turn, share, slip, frozen_until, guarded, revision}:
 --          integers; count 0: no grant, turn 0: none, frozen_until 0: neither frozen nor paused,
 --          guarded 1: started behind the guard, revision: the standing in force
@@ -32,7 +33,7 @@ local run, want = ARGV[6], tonumber(ARGV[7])
 local turn, turn_share, turn_slip = tonumber(ARGV[8]), tonumber(ARGV[9]), tonumber(ARGV[10])
 local lead, sight = tonumber(ARGV[11]), ARGV[12]
 local asker_epoch, predicted = tonumber(ARGV[13]), tonumber(ARGV[14])
-local known_revision = tonumber(ARGV[15])
+local known_revision, least = tonumber(ARGV[15]), tonumber(ARGV[16])
 
 local interval = div_ceil(period, units)
 local function guard_beyond(reach) return reach + headroom + interval + GUARD_SLACK end
@@ -103,6 +104,7 @@ if trusted then
   end
   count = math.max(math.min(kept, within(now + horizon)), within(now + div(horizon, 2)))
   count = math.min(count, batch, want)
+  if count < math.min(least, want) then count = 0 end
 end
 if count > 0 then
   local taken = rem + count * period
@@ -138,7 +140,7 @@ if left > 0 then
       local dither = div(tail % 65536 * 40503 % 65536 * CYCLE, 65536)
       share = div(batch * math.max(CYCLE - wait, 0) + dither, CYCLE)
     end
-    share = math.max(1, math.min(share, left, batch))
+    share = math.max(math.min(share, left, batch), math.min(least, left))
     local ends = start + div_ceil(share * period, units)
     local last = start + div_ceil((share - 1) * period, units)
     if overtaken then

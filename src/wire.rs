@@ -169,6 +169,7 @@ fn policy(
         priority: route.priority,
         urgent_from: reserve.map(|paced| paced.reserve_priority),
         prefetch,
+        parked: route.parks(),
         denied_headers: route.denied_headers,
         max_body: route.max_body.0,
         max_attempts: route.max_attempts,
@@ -376,6 +377,7 @@ fn route_options(settings: &Settings, name: &str, route: &Route, prefetch: u16) 
         declare: route.declare,
         queue_type: route.queue_type,
         prefetch,
+        parks: route.parks() > 0,
         longest_wait,
     }
 }
@@ -490,5 +492,11 @@ impl QueueEvents for Counted {
             "dead" => self.settled.dead.fetch_add(count, Ordering::Relaxed),
             _ => 0,
         };
+    }
+
+    fn parked(&self, route: &str, standing: u64) {
+        if let Some(meters) = self.meters.get(route) {
+            meters.parked.set(standing as f64);
+        }
     }
 }

@@ -13,7 +13,7 @@ use std::time::Duration;
 
 use proptest::prelude::*;
 use proptest::test_runner::RngSeed;
-use sluiced::core::rate::{MAX_UNITS, MAX_WINDOW, Rate};
+use sluiced::core::rate::{Cost, MAX_UNITS, MAX_WINDOW, Rate};
 use sluiced::core::schedule::{self, Ask, Grant, Pace, Schedule, Sight, Turn};
 use sluiced::core::standing::{self, Declaration, Revision, Standing};
 use sluiced::core::time::StoreTime;
@@ -181,14 +181,12 @@ fn paces() -> [PacedLimit; 4] {
         extreme(1, MAX_WINDOW, ms(60_000)),
     ]
     .map(|(units, window, headroom, horizon)| {
-        PacedLimit::new(
-            "provider",
-            Pace::new(
-                Rate::new(NonZeroU32::new(units).unwrap(), window).unwrap(),
-                headroom,
-                horizon,
-            ),
-        )
+        let rate = Rate::new(NonZeroU32::new(units).unwrap(), window).unwrap();
+        let pace = Pace::new(rate, headroom, horizon);
+        // One of them for messages that take up to three units.
+        let dearest = if units == 7 { 3 } else { 1 };
+        let pace = pace.with_costs_up_to(Cost::new(NonZeroU32::new(dearest).unwrap()));
+        PacedLimit::new("provider", pace)
     })
 }
 

@@ -56,6 +56,7 @@ impl Bench {
             declare: false,
             queue_type,
             prefetch: 50,
+            parks: false,
             longest_wait: Duration::from_secs(60),
         };
         let subscription = rabbit.subscribe(route).unwrap();

@@ -11,6 +11,7 @@
 
 pub mod bare;
 pub mod daemon;
+pub mod drain;
 pub mod kinds;
 pub mod table;
 pub mod watched;

@@ -4,11 +4,18 @@
 //! than one frame each. Verdicts come out of order, so this keeps the tags of a channel in order
 //! and settles the prefix in runs. A slow call at the head must not use up the prefetch: what is
 //! settled behind it for too long, or in too large a number, is settled by frames of its own.
+//!
+//! The broker numbers a channel's deliveries without gaps. Where several consumers share the channel,
+//! their deliveries reach us in another order, each at its own pace. A number that was not seen yet is
+//! on its way: no frame may settle it along with others, or its message would be lost.
 
-use std::collections::VecDeque;
+use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
 
 use super::time::Mono;
+
+/// Deliveries that may be on their way behind one that came first; more than prefetches allow.
+const MOST: u64 = 1 << 20;
 
 /// How a delivery leaves the channel.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -35,29 +42,27 @@ pub struct Batch<L> {
     pub labels: Vec<L>,
 }
 
+/// A delivery with a fate that no frame has told yet.
 #[derive(Clone, Copy, Debug)]
-enum Slot<L> {
-    /// At the pipeline, or its copy is not confirmed yet.
-    Out,
-    Settled {
-        fate: Fate,
-        label: L,
-        at: Mono,
-    },
-    /// A frame settled it.
-    Gone,
+struct Settled<L> {
+    fate: Fate,
+    label: L,
+    at: Mono,
 }
 
-/// The deliveries of one channel, by tag.
+/// The deliveries of one channel, by tag. Its size is that of what is unsettled and of what no frame was
+/// written for, however long the oldest of them stays.
 #[derive(Debug)]
 pub struct Acks<L> {
-    /// The tag of the first slot.
-    head: u64,
-    slots: VecDeque<Slot<L>>,
+    /// Above all tags that are known.
+    next: u64,
+    /// Below `next`, on their way to us: a delivery with a higher tag came first.
+    unseen: BTreeSet<u64>,
+    /// At the pipeline, or their copies are not confirmed yet.
+    out: BTreeSet<u64>,
+    settled: BTreeMap<u64, Settled<L>>,
     /// Settled since the last batch.
     fresh: usize,
-    out: usize,
-    settled: usize,
     due: Option<Mono>,
     bounds: Bounds,
 }
@@ -94,48 +99,38 @@ impl<L: Copy> Acks<L> {
     #[must_use]
     pub const fn new(bounds: Bounds) -> Self {
         Self {
-            head: 1,
-            slots: VecDeque::new(),
+            next: 1,
+            unseen: BTreeSet::new(),
+            out: BTreeSet::new(),
+            settled: BTreeMap::new(),
             fresh: 0,
-            out: 0,
-            settled: 0,
             due: None,
             bounds,
         }
     }
 
-    /// A delivery arrived. Tags rise; one that does not is not taken and answers `false`.
+    /// A delivery arrived. One that was there before, or whose tag is absurd, is not taken and
+    /// answers `false`.
     pub fn delivered(&mut self, tag: u64) -> bool {
-        let next = self.head + self.slots.len() as u64;
-        if tag < next {
+        if tag >= self.next {
+            if tag - self.next > MOST {
+                return false;
+            }
+            self.unseen.extend(self.next..tag);
+            self.next = tag + 1;
+        } else if !self.unseen.remove(&tag) {
             return false;
         }
-        if self.slots.is_empty() {
-            self.head = tag;
-        } else {
-            self.slots.extend((next..tag).map(|_| Slot::Gone));
-        }
-        self.slots.push_back(Slot::Out);
-        self.out += 1;
-        true
+        self.out.insert(tag)
     }
 
     /// A delivery has its fate. Answers `false` if it is not outstanding (settled before).
     pub fn settle(&mut self, tag: u64, fate: Fate, label: L, now: Mono) -> bool {
-        let slot = tag
-            .checked_sub(self.head)
-            .and_then(|index| usize::try_from(index).ok())
-            .and_then(|index| self.slots.get_mut(index));
-        let Some(slot @ Slot::Out) = slot else {
+        if !self.out.remove(&tag) {
             return false;
-        };
-        *slot = Slot::Settled {
-            fate,
-            label,
-            at: now,
-        };
-        self.out -= 1;
-        self.settled += 1;
+        }
+        let at = now;
+        self.settled.insert(tag, Settled { fate, label, at });
         self.fresh += 1;
         let due = if self.fresh >= self.bounds.full {
             now
@@ -154,14 +149,14 @@ impl<L: Copy> Acks<L> {
 
     /// Deliveries without a fate.
     #[must_use]
-    pub const fn outstanding(&self) -> usize {
-        self.out
+    pub fn outstanding(&self) -> usize {
+        self.out.len()
     }
 
     /// Deliveries with a fate whose frames were not taken yet.
     #[must_use]
-    pub const fn settled(&self) -> usize {
-        self.settled
+    pub fn settled(&self) -> usize {
+        self.settled.len()
     }
 
     /// The frames that are worth writing now.
@@ -177,66 +172,71 @@ impl<L: Copy> Acks<L> {
     fn collect(&mut self, now: Option<Mono>) -> Batch<L> {
         let mut batch = Batch {
             frames: Vec::new(),
-            labels: Vec::with_capacity(self.settled),
+            labels: Vec::with_capacity(self.settled.len()),
         };
         self.collect_prefix(&mut batch);
         self.fresh = 0;
         self.due = None;
-        if self.settled > 0 {
+        if !self.settled.is_empty() {
             self.collect_blocked(&mut batch, now);
         }
         batch
     }
 
-    /// Runs of one fate from the head on, one frame each.
+    /// The oldest delivery that must not be settled.
+    fn head(&self) -> u64 {
+        let oldest = [self.out.first(), self.unseen.first()];
+        oldest
+            .into_iter()
+            .flatten()
+            .min()
+            .map_or(self.next, |tag| *tag)
+    }
+
+    /// Runs of one fate before the head, one frame each.
     fn collect_prefix(&mut self, batch: &mut Batch<L>) {
-        while let Some(slot) = self.slots.front() {
-            match *slot {
-                Slot::Out => break,
-                Slot::Gone => {}
-                Slot::Settled { fate, label, .. } => {
-                    self.settled -= 1;
-                    batch.labels.push(label);
-                    match batch.frames.last_mut() {
-                        Some(frame) if frame.fate == fate => {
-                            frame.tag = self.head;
-                            frame.multiple = true;
-                        }
-                        _ => batch.frames.push(Frame {
-                            fate,
-                            tag: self.head,
-                            multiple: false,
-                        }),
-                    }
+        let head = self.head();
+        while let Some(entry) = self
+            .settled
+            .first_entry()
+            .filter(|entry| *entry.key() < head)
+        {
+            let (tag, Settled { fate, label, .. }) = entry.remove_entry();
+            batch.labels.push(label);
+            match batch.frames.last_mut() {
+                Some(frame) if frame.fate == fate => {
+                    frame.tag = tag;
+                    frame.multiple = true;
                 }
+                _ => batch.frames.push(Frame {
+                    fate,
+                    tag,
+                    multiple: false,
+                }),
             }
-            self.slots.pop_front();
-            self.head += 1;
         }
     }
 
     /// What is settled behind an unsettled head and must not wait for it; all of it without `now`.
     fn collect_blocked(&mut self, batch: &mut Batch<L>, now: Option<Mono>) {
-        let crowded = self.settled >= self.bounds.blocked;
+        let crowded = self.settled.len() >= self.bounds.blocked;
         let mut due: Option<Mono> = None;
-        for (tag, slot) in (self.head..).zip(self.slots.iter_mut()) {
-            let Slot::Settled { fate, label, at } = *slot else {
-                continue;
-            };
-            let end = at + self.bounds.patience;
-            if crowded || now.is_none_or(|now| end <= now) {
-                *slot = Slot::Gone;
-                self.settled -= 1;
-                batch.labels.push(label);
-                batch.frames.push(Frame {
-                    fate,
-                    tag,
-                    multiple: false,
-                });
-            } else {
-                due = Some(due.map_or(end, |earlier| earlier.min(end)));
-            }
-        }
+        self.settled
+            .retain(|&tag, &mut Settled { fate, label, at }| {
+                let end = at + self.bounds.patience;
+                let waits = !crowded && now.is_some_and(|now| end > now);
+                if waits {
+                    due = Some(due.map_or(end, |earlier| earlier.min(end)));
+                } else {
+                    batch.labels.push(label);
+                    batch.frames.push(Frame {
+                        fate,
+                        tag,
+                        multiple: false,
+                    });
+                }
+                waits
+            });
         self.due = due;
     }
 }
@@ -347,6 +347,26 @@ mod tests {
         assert!(!acks.settle(1, Fate::Ack, (), at(9)));
     }
 
+    #[test]
+    fn what_was_not_seen_yet_is_not_settled_along_with_others() {
+        let mut acks = Acks::new(Bounds::for_prefetch(400));
+        for tag in [3, 1, 4] {
+            assert!(acks.delivered(tag));
+        }
+        for tag in [1, 3, 4] {
+            assert!(acks.settle(tag, Fate::Ack, (), at(0)));
+        }
+        assert!(!acks.settle(2, Fate::Ack, (), at(0)), "nobody has it");
+        assert_eq!(acks.take(at(5)).frames, [frame(Fate::Ack, 1, false)]);
+        let alone = [frame(Fate::Ack, 3, false), frame(Fate::Ack, 4, false)];
+        assert_eq!(acks.take(at(50)).frames, alone);
+        assert!(acks.delivered(2), "it comes late");
+        assert!(!acks.delivered(2) && !acks.delivered(3) && !acks.delivered(1));
+        assert!(acks.settle(2, Fate::Ack, (), at(60)));
+        assert_eq!(acks.take(at(65)).frames, [frame(Fate::Ack, 2, false)]);
+        assert!(!acks.delivered(u64::MAX) && acks.delivered(5));
+    }
+
     /// The broker's side: which tags are outstanding, and what a frame does to them.
     fn apply(broker: &mut BTreeSet<u64>, frame: Frame) -> Vec<u64> {
         assert!(
@@ -368,6 +388,8 @@ mod tests {
         #[test]
         fn every_settled_tag_once_and_no_other(
             order in Just((1_u64..=120).collect::<Vec<_>>()).prop_shuffle(),
+            // How much later than its turn a delivery reaches us.
+            delays in prop::collection::vec(0_u64..40, 120),
             fates in prop::collection::vec(any::<bool>(), 120),
             settled in 0_usize..=120,
             pauses in prop::collection::vec(0_u64..30, 120),
@@ -375,10 +397,11 @@ mod tests {
         ) {
             let mut acks = Acks::new(Bounds::for_prefetch(prefetch));
             let mut broker = BTreeSet::new();
-            for tag in 1..=120 {
-                prop_assert!(acks.delivered(tag));
-                broker.insert(tag);
-            }
+            let mut coming: Vec<u64> = (1..=120).collect();
+            coming.sort_by_key(|tag| tag + delays[*tag as usize - 1]);
+            let mut coming = coming.into_iter();
+            broker.extend(1..=120);
+            let mut here = BTreeSet::new();
             let fate = |tag: u64| {
                 if fates[tag as usize - 1] { Fate::Ack } else { Fate::Requeue }
             };
@@ -386,6 +409,11 @@ mod tests {
             let mut now = 0;
             let mut labels = 0;
             for &tag in &order[..settled] {
+                while !here.contains(&tag) {
+                    let next = coming.next().expect("it comes");
+                    prop_assert!(acks.delivered(next));
+                    here.insert(next);
+                }
                 prop_assert!(acks.settle(tag, fate(tag), (), at(now)));
                 given.insert(tag);
                 now += pauses[tag as usize - 1];
@@ -410,7 +438,7 @@ mod tests {
             }
             prop_assert_eq!(broker.len(), 120 - settled);
             prop_assert_eq!(labels, settled);
-            prop_assert_eq!(acks.outstanding(), 120 - settled);
+            prop_assert_eq!(acks.outstanding(), here.len() - settled);
             prop_assert_eq!(acks.due(), None);
         }
     }

@@ -252,7 +252,13 @@ impl Keeper {
     fn front_slot(&self, at: Mono, leave_by: Mono) -> Option<Slot> {
         let run = self.runs.front()?;
         let due = run.grant.slot(&run.pace, u64::from(run.used));
-        Some(Slot { at, due, leave_by })
+        let spread = run.pace.spread();
+        Some(Slot {
+            at,
+            due,
+            leave_by,
+            spread,
+        })
     }
 
     /// When the leased slots are due, in order.

@@ -14,6 +14,7 @@ pub mod ladder;
 pub mod lane;
 pub mod outcome;
 pub mod pacing;
+pub mod parking;
 pub mod petitions;
 pub mod rate;
 pub mod ready;

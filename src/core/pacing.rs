@@ -40,8 +40,6 @@ pub struct Rows {
     reserve: Option<Keeper>,
     /// Slots taken for a message that costs more than one.
     taken: VecDeque<Slot>,
-    /// The first and the last slot of a message lie no further apart.
-    spread: Duration,
 }
 
 impl Pacing {
@@ -55,7 +53,6 @@ impl Pacing {
     #[must_use]
     pub fn with_reserve(main: Keeper, reserve: Option<Keeper>) -> Self {
         Self::Paced(Rows {
-            spread: main.pace().spread(),
             main,
             reserve,
             taken: VecDeque::new(),
@@ -84,6 +81,7 @@ impl Pacing {
                     at: now,
                     due: StoreTime::default(),
                     leave_by: Mono::from_micros(u64::MAX),
+                    spread: Duration::ZERO,
                 })
             }
         }
@@ -191,7 +189,6 @@ impl Pacing {
         for (keeper, pace) in keepers.zip(paces) {
             keeper.retime(*pace, known, now);
         }
-        rows.spread = rows.main.pace().spread();
     }
 
     /// Whether other terms are in force than a row knows.
@@ -307,9 +304,10 @@ impl Rows {
     /// count: their units would come that much too late, and overfill a window.
     fn charge(&mut self, slot: Slot, cost: u32) -> bool {
         // Both clocks: one is exact, the other does not step.
-        let slack = self.spread + self.main.pace().headroom();
+        let headroom = self.main.pace().headroom();
         let far = |early: &Slot| {
-            slot.due.since(early.due) > self.spread || slot.at.since(early.at) > slack
+            let spread = early.spread.min(slot.spread);
+            slot.due.since(early.due) > spread || slot.at.since(early.at) > spread + headroom
         };
         while self.taken.front().is_some_and(far) {
             self.taken.pop_front();
@@ -327,7 +325,7 @@ impl Rows {
 mod tests {
     use super::*;
 
-    fn rows(spread: u64) -> Rows {
+    fn rows() -> Rows {
         let rate = "100/1s".parse().expect("a rate");
         let pace = Pace::new(rate, Duration::from_millis(5), Duration::from_millis(120));
         let phase = super::super::keeper::Phase::new(1);
@@ -335,7 +333,6 @@ mod tests {
             main: Keeper::new(pace, phase),
             reserve: Some(Keeper::new(pace, phase)),
             taken: VecDeque::new(),
-            spread: Duration::from_micros(spread),
         }
     }
 
@@ -344,12 +341,13 @@ mod tests {
             due: StoreTime::from_micros(at + 7_000_000),
             at: Mono::from_micros(at),
             leave_by: Mono::from_micros(at),
+            spread: Duration::from_millis(20),
         }
     }
 
     #[test]
     fn a_message_fires_at_its_last_slot() {
-        let mut rows = rows(20_000);
+        let mut rows = rows();
         assert!(!rows.charge(slot(100_000), 3));
         assert!(!rows.charge(slot(110_000), 3));
         assert!(rows.charge(slot(120_000), 3));
@@ -359,7 +357,7 @@ mod tests {
 
     #[test]
     fn slots_of_an_earlier_run_do_not_count() {
-        let mut rows = rows(20_000);
+        let mut rows = rows();
         assert!(!rows.charge(slot(100_000), 3));
         assert!(!rows.charge(slot(110_000), 3));
         assert!(
@@ -372,7 +370,7 @@ mod tests {
 
     #[test]
     fn urgent_messages_ask_the_main_row_for_what_the_reserve_lacks() {
-        let rows = rows(0);
+        let rows = rows();
         let sum = Sum {
             messages: 15,
             units: 15,

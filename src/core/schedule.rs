@@ -75,6 +75,7 @@ pub struct Pace {
     headroom: u64,
     spread: u64,
     batch: u64,
+    least: u64,
 }
 
 impl Pace {
@@ -87,16 +88,14 @@ impl Pace {
         let headroom = micros(headroom).min(HEADROOM_MAX);
         let period = micros(rate.window()) + headroom;
         let horizon = micros(horizon).clamp(1, HORIZON_MAX);
-        // A lease is at most 100 ms of the rate, and leaves a third of the horizon to fetch the next.
-        let span = (horizon * 2 / 3).min(100_000);
-        let batch = (u128::from(span) * u128::from(units) / u128::from(period)).max(1);
         Self {
             units,
             period,
             horizon,
             headroom,
             spread: 0,
-            batch: u64::try_from(batch).unwrap_or(u64::MAX),
+            batch: batch(units, period, horizon),
+            least: 1,
         }
     }
 
@@ -113,12 +112,17 @@ impl Pace {
         let period = period.div_ceil(u128::from(self.units - beyond));
         let period = u64::try_from(period).unwrap_or(u64::MAX);
         let spread = period - self.period;
+        let horizon = self.horizon.max((3 * spread).min(HORIZON_MAX));
+        // A replica that gets the slots of a message one by one, others in between, could never
+        // send it: a lease holds them all, if the horizon reaches that far.
+        let least = if spread * 2 <= horizon { beyond + 1 } else { 1 };
         Self {
-            // A replica that gets the slots of a message one by one, others in between, could never
-            // send it: a lease must be able to hold them all.
-            batch: self.batch.max(beyond + 1),
-            horizon: self.horizon.max((3 * spread).min(HORIZON_MAX)),
-            ..self.with_spread(Duration::from_micros(spread))
+            batch: batch(self.units, period, horizon).max(least),
+            least,
+            horizon,
+            period,
+            spread,
+            ..self
         }
     }
 
@@ -126,9 +130,11 @@ impl Pace {
     #[must_use]
     pub const fn with_spread(self, spread: Duration) -> Self {
         let spread = micros(spread);
+        let period = self.period + spread;
         Self {
-            period: self.period + spread,
+            period,
             spread,
+            batch: batch(self.units, period, self.horizon),
             ..self
         }
     }
@@ -176,6 +182,13 @@ impl Pace {
         self.batch
     }
 
+    /// No lease grants fewer units than this to who wants as many or more: what the dearest message
+    /// takes. One where that is more than lies within the longest horizon.
+    #[must_use]
+    pub const fn least(&self) -> u64 {
+        self.least
+    }
+
     /// The distance of two slots, rounded up to a whole microsecond.
     #[must_use]
     pub const fn interval(&self) -> Duration {
@@ -216,6 +229,16 @@ impl Pace {
         };
         self.horizon + self.headroom + counted + GUARD_SLACK
     }
+}
+
+/// The most that one lease grants: 100 ms of the rate, and so little that a third of the horizon is
+/// left to fetch the next.
+const fn batch(units: u64, period: u64, horizon: u64) -> u64 {
+    let third = horizon * 2 / 3;
+    let span = if third < 100_000 { third } else { 100_000 };
+    let batch = span as u128 * units as u128 / period as u128;
+    // At most 100,000 times the units of a rate: far below what fits.
+    if batch > 1 { batch as u64 } else { 1 }
 }
 
 /// What the store keeps for one paced limit: constant size.
@@ -274,6 +297,12 @@ pub fn lease(
         open(&s, pace, turn, first, rem, now).min(ask.want)
     } else {
         0
+    };
+    // Slots for a part of a message are of use to nobody.
+    let granted = if granted < pace.least.min(ask.want) {
+        0
+    } else {
+        granted
     };
     let grant = u32::try_from(granted)
         .ok()
@@ -444,7 +473,8 @@ fn queue_up(s: &mut Schedule, pace: &Pace, ask: &Ask, granted: u64, now: u64) ->
         let most = pace.batch * CYCLE.saturating_sub(wait);
         (tail, (most + dither(tail)) / CYCLE)
     };
-    let share = most.clamp(1, left.min(pace.batch));
+    let least = pace.least.min(left);
+    let share = most.min(left.min(pace.batch)).max(least);
     let end = start + (share * pace.period).div_ceil(pace.units);
     // The turn has come once the last slot of the share lies within the horizon. One slot later
     // would be too late where slots are further apart than the horizon reaches.

@@ -3,7 +3,7 @@
 //!
 //! Runs on the shared runtime, so that parsing and rendering never delay a slot. A message that
 //! says it must not be sent before some time goes back to the wait ladder or, if the time is near,
-//! is parked in the pacer.
+//! waits in the pacer. One that hides those of other tenants is parked (`core::parking`).
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -11,7 +11,8 @@ use std::time::Duration;
 use tracing::debug;
 
 use crate::core::outcome::DeadReason;
-use crate::core::ready::Candidate as _;
+use crate::core::parking::{Origin, Space};
+use crate::core::ready::{Candidate as _, Share};
 use crate::core::time::{Mono, StoreTime};
 use crate::ports::clock::Clock;
 use crate::ports::downstream::Facts;
@@ -109,6 +110,11 @@ fn decode(
     if history.had_places {
         booking::claim_places(message, &mut wants.claims);
     }
+    let origin = origin(message, &history, wait);
+    let Some(held) = route.take_in(wants.share, origin, now) else {
+        delivery.settle(park(wants.share, &history, store_now));
+        return None;
+    };
     let call = match route.downstream.prepare(message, facts) {
         Ok(call) => call,
         Err(why) => {
@@ -125,8 +131,38 @@ fn decode(
         }
     };
     let deadline = ends.map(|end| now + end.since(store_now));
-    let job = Job::new(Arc::clone(route), delivery, call, history, deadline, wants);
+    let job = Job::new(
+        Arc::clone(route),
+        delivery,
+        call,
+        history,
+        deadline,
+        wants,
+        held,
+    );
     Some((job, (!wait.is_zero()).then(|| now + wait)))
+}
+
+/// Whether a message may be parked: not one that goes before others or has a time of its own, for
+/// nobody knows when it would come back.
+fn origin(message: &Message, history: &History, wait: Duration) -> Origin {
+    if history.parked {
+        Origin::Parked
+    } else if message.properties.priority > 0 || history.had_places || !wait.is_zero() {
+        Origin::Bound
+    } else {
+        Origin::Work
+    }
+}
+
+/// The verdict that lets those behind a message pass. Nothing about the message changes.
+fn park(share: Share, history: &History, now: StoreTime) -> Verdict {
+    let mut headers = history.headers();
+    headers.push((header::PARKED, time_header(now)));
+    Verdict::Parked {
+        space: Space::of(share.tenant),
+        headers,
+    }
 }
 
 /// The verdict for a message that came back from the wait ladder before its time, unless it can
@@ -213,6 +249,7 @@ fn history(message: &Message, now: StoreTime) -> History {
         expires,
         last_status: number(header::LAST_STATUS).and_then(|n| u16::try_from(n).ok()),
         had_places: booking::has_places(message),
+        parked: message.headers.contains_key(header::PARKED),
     }
 }
 

@@ -59,6 +59,8 @@ pub(super) struct History {
     pub(super) last_status: Option<u16>,
     /// It came with places in budgets, which must not be used twice.
     pub(super) had_places: bool,
+    /// It was parked before.
+    pub(super) parked: bool,
 }
 
 impl History {
@@ -122,8 +124,8 @@ impl Job {
         history: History,
         deadline: Option<Mono>,
         wants: Wants,
+        held: Held,
     ) -> Self {
-        let held = Held::new(&route);
         Self {
             route,
             delivery,

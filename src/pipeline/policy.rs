@@ -24,6 +24,8 @@ pub struct Policy {
     pub urgent_from: Option<u8>,
     /// How many messages are held at most.
     pub prefetch: u16,
+    /// How many messages may stand parked beside the queue; 0: none is parked.
+    pub parked: u32,
     /// Write how the limit stood into the headers of a message that it denied.
     pub denied_headers: bool,
     /// Bytes.
@@ -89,6 +91,7 @@ mod tests {
             priority: 0,
             urgent_from: None,
             prefetch: 100,
+            parked: 0,
             denied_headers: false,
             max_body: 1024,
             max_attempts: 3,

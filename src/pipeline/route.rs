@@ -2,11 +2,11 @@
 
 use std::collections::BTreeMap;
 use std::fmt;
-use std::hash::{DefaultHasher, Hash as _, Hasher as _};
 use std::num::NonZeroU16;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex};
 
+use crate::core::parking::{Choice, Origin, Parking};
 use crate::core::rate::Cost;
 use crate::core::ready::Share;
 use crate::core::time::Mono;
@@ -75,11 +75,9 @@ impl Counting {
             }
         }
         if let Some(tenant) = label.tenant.as_deref() {
-            let mut hasher = DefaultHasher::new();
-            tenant.hash(&mut hasher);
             let weight = self.weights.get(tenant).copied();
             wants.share = Share {
-                tenant: hasher.finish(),
+                tenant: number((self.key_of)(Some(tenant))),
                 weight: weight.unwrap_or(NonZeroU16::MIN).into(),
             };
         }
@@ -95,6 +93,13 @@ impl Counting {
     }
 }
 
+/// A tenant's number, the same on every replica whatever it was built with.
+fn number(key: BudgetKey) -> u64 {
+    let digest = u128::from_be_bytes(*key.digest());
+    // The first half of it is as good as the whole.
+    (digest >> 64) as u64
+}
+
 /// A route that messages refer to.
 pub struct Route {
     pub(super) name: Arc<str>,
@@ -106,6 +111,8 @@ pub struct Route {
     pub(super) meters: Arc<RouteMeters>,
     in_flight: AtomicU64,
     door: Mutex<Door>,
+    /// `None`: it parks nothing.
+    parking: Option<Mutex<Parking>>,
 }
 
 impl Route {
@@ -126,8 +133,10 @@ impl Route {
                 until: Mono::from_micros(u64::MAX),
             },
         };
+        let parking = (policy.parked > 0).then(|| Parking::new(policy.prefetch, policy.parked));
         Self {
             door: Mutex::new(door),
+            parking: parking.map(Mutex::new),
             name,
             queue,
             policy,
@@ -147,6 +156,28 @@ impl Route {
     /// Opens or closes it; answers what it was.
     pub(super) fn turn_door(&self, door: Door) -> Door {
         std::mem::replace(&mut *lock(&self.door), door)
+    }
+
+    /// Takes a message in hand; `None` if it is to make room for others.
+    pub(super) fn take_in(
+        self: &Arc<Self>,
+        share: Share,
+        origin: Origin,
+        now: Mono,
+    ) -> Option<Held> {
+        if let Some(parking) = &self.parking {
+            let standing = self.subscription.parked();
+            let choice = lock(parking).arrived(share, origin, standing, now);
+            if choice == Choice::Park {
+                return None;
+            }
+        }
+        self.meters.held.increment(1.0);
+        Some(Held {
+            route: Arc::clone(self),
+            share,
+            origin,
+        })
     }
 
     /// Whether its messages are counted in budgets.
@@ -191,18 +222,18 @@ impl Drop for InFlight {
     }
 }
 
-/// A message that is held, for the gauge.
-pub(super) struct Held(Arc<Route>);
-
-impl Held {
-    pub(super) fn new(route: &Arc<Route>) -> Self {
-        route.meters.held.increment(1.0);
-        Self(Arc::clone(route))
-    }
+/// A message that is in hand, until it is dropped.
+pub(super) struct Held {
+    route: Arc<Route>,
+    share: Share,
+    origin: Origin,
 }
 
 impl Drop for Held {
     fn drop(&mut self) {
-        self.0.meters.held.decrement(1.0);
+        self.route.meters.held.decrement(1.0);
+        if let Some(parking) = &self.route.parking {
+            lock(parking).left(self.share, self.origin);
+        }
     }
 }

@@ -18,6 +18,8 @@ pub mod header {
     /// The end of the message's AMQP expiration on the store's clock (microseconds). Kept here
     /// because a wait queue must not expire the message.
     pub const EXPIRES: &str = "x-sluiced-expires";
+    /// When it was parked, on the store's clock (microseconds since the epoch): it is not parked again.
+    pub const PARKED: &str = "x-sluiced-parked";
     /// Its places in budgets, as `limit@microseconds#epoch`, with commas in between. Empty: none.
     pub const BOOKED: &str = "x-sluiced-booked";
     /// The limit that denied it last, if the route writes `denied_headers`; the others say more.

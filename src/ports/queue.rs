@@ -12,6 +12,7 @@ use tokio::sync::{mpsc, watch};
 use super::link::Link;
 use super::message::{HeaderValue, Message};
 use crate::core::outcome::DeadReason;
+use crate::core::parking::Space;
 use crate::core::time::Mono;
 
 /// What becomes of a delivery.
@@ -26,6 +27,14 @@ pub enum Verdict {
         /// How long it waits.
         delay: Duration,
         /// Headers to set on the way (names of `message::header`); others are kept.
+        headers: HeaderPatch,
+    },
+    /// Beside the work queue, to make room for those behind it: publish, confirm, then ack. It is
+    /// delivered again like any other, within the prefetch of its space.
+    Parked {
+        /// Its tenant's.
+        space: Space,
+        /// Headers to set on the way; others are kept.
         headers: HeaderPatch,
     },
     /// Back to the head of its queue, as if never consumed.
@@ -50,6 +59,7 @@ impl Verdict {
             Self::Done => "done",
             Self::Dropped => "dropped",
             Self::Later { .. } => "later",
+            Self::Parked { .. } => "parked",
             Self::GiveBack => "given_back",
             Self::Dead { .. } => "dead",
         }
@@ -165,12 +175,17 @@ pub struct Leftover {
 
 /// One route's consumption, supervised: it outlives connections.
 pub trait Subscription: Send + Sync + fmt::Debug {
-    /// The deliveries, at most the prefetch at a time. Can be taken once; ends when nothing can
+    /// The deliveries, at most the prefetch at a time, and as many as [`Space::prefetch`] of each
+    /// space of parked messages. Can be taken once; ends when nothing can
     /// come any more (the embedded queue is empty and settled, or the subscription was closed).
     fn deliveries(&self) -> Option<mpsc::UnboundedReceiver<Delivery>>;
 
     /// Opens or closes the tap. Remembered over reconnections; starts closed.
     fn set_tap(&self, tap: Tap);
+
+    /// About how many messages stand parked beside the queue, all replicas'. `None`: nothing can be
+    /// parked at present. One replica's own are counted at once, those of others within seconds.
+    fn parked(&self) -> Option<u64>;
 
     /// Whether the route's queue can be consumed at present.
     fn link(&self) -> watch::Receiver<Link>;

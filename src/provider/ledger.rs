@@ -23,6 +23,8 @@ const SETTLE: Duration = Duration::from_millis(500);
 const MAX_NAMED: usize = 10;
 /// So many callers are told apart; what others call is not attributed.
 const MAX_CALLERS: usize = 1_000;
+/// So many arrivals are kept with their keys.
+const MAX_KEYED: usize = 1_000_000;
 /// So many keys are judged one by one.
 const MAX_KEYS: usize = 1_000_000;
 
@@ -153,6 +155,8 @@ struct Book {
     /// The limit of each key, if they are judged.
     key_rate: Option<Rate>,
     keys: HashMap<Box<str>, Tally>,
+    /// Calls that named a key, in their order.
+    keyed: Vec<(Mono, Box<str>)>,
     /// The first few calls that came too early.
     early: Vec<Mono>,
     accepted: u64,
@@ -203,6 +207,10 @@ impl Ledger {
         book.report(expect)
     }
 
+    pub(super) fn keyed(&self) -> Vec<(Mono, Box<str>)> {
+        self.current().keyed.clone()
+    }
+
     pub(super) fn live(&self) -> Live {
         let book = self.current();
         let usage = book.tally.usage();
@@ -238,6 +246,7 @@ impl Book {
             rate,
             key_rate,
             keys: HashMap::new(),
+            keyed: Vec::new(),
             tally: Tally::new(rate),
             arrivals: Vec::new(),
             unsorted: BinaryHeap::new(),
@@ -282,7 +291,13 @@ impl Book {
     }
 
     fn judge_key(&mut self, at: Mono, units: u32, key: Option<Box<str>>) {
-        let Some((key, rate)) = key.zip(self.key_rate) else {
+        let Some(key) = key else {
+            return;
+        };
+        if self.keyed.len() < MAX_KEYED {
+            self.keyed.push((at, key.clone()));
+        }
+        let Some(rate) = self.key_rate else {
             return;
         };
         if let Some(tally) = self.keys.get_mut(&key) {

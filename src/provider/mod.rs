@@ -25,6 +25,7 @@ use tokio_util::sync::CancellationToken;
 pub use ledger::{Expect, Live, Report};
 pub use script::{Act, Behaviour, Failure, FailureError, ScriptFull, Step};
 
+use crate::core::time::Mono;
 use crate::ports::clock::Clock;
 use ledger::Ledger;
 use serve::Desk;
@@ -97,6 +98,20 @@ impl Provider {
     #[must_use]
     pub fn live(&self) -> Live {
         self.ledger().live()
+    }
+
+    /// The calls that named a key in `x-key`, in their order: when they arrived, on this provider's
+    /// own clock, and their keys. The last half second may be missing, and so is what came after a
+    /// million of them.
+    #[must_use]
+    pub fn keyed(&self) -> Vec<(Mono, Box<str>)> {
+        self.ledger().keyed()
+    }
+
+    /// The clock that calls are stamped with.
+    #[must_use]
+    pub fn clock(&self) -> Clock {
+        self.desk.clock()
     }
 
     /// Forgets all calls so far.

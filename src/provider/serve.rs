@@ -88,6 +88,10 @@ impl Desk {
         }
     }
 
+    pub(super) const fn clock(&self) -> Clock {
+        self.clock
+    }
+
     pub(super) const fn ledger(&self) -> &Ledger {
         &self.ledger
     }

@@ -15,6 +15,11 @@ pub trait QueueEvents: Send + Sync + fmt::Debug {
         let _ = route;
     }
 
+    /// So many messages of a route stand parked beside its queue.
+    fn parked(&self, route: &str, standing: u64) {
+        let _ = (route, standing);
+    }
+
     /// A connection that was lost is back.
     fn reconnected(&self) {}
 

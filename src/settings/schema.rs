@@ -285,6 +285,14 @@ pub(super) const ROUTE_KEYS: &[Key] = &[
     ),
     key("fair_by", Text, Optional),
     key("weights", Named(&WEIGHT), Optional),
+    key(
+        "parked",
+        Whole {
+            min: 0,
+            max: 1_000_000,
+        },
+        Default("20000"),
+    ),
     key("open", HOURS, Optional),
     key("days", DAYS, Optional),
     key("timezone", ZONE, Optional),

@@ -202,6 +202,10 @@ pub struct Route {
     /// Weights by tenant; 1 for all others.
     #[serde(default)]
     pub weights: BTreeMap<String, NonZeroU16>,
+    /// With `fair_by`: how many messages may stand parked beside the queue, so that those behind
+    /// them can pass; 0: none, and tenants share within what a replica holds.
+    #[serde(default = "defaults::parked")]
+    pub parked: u32,
     /// When messages may be sent; absent: always.
     pub open: Option<Hours>,
     /// On which days. A range over midnight belongs to the day on which it begins.
@@ -211,7 +215,7 @@ pub struct Route {
     #[serde(default, deserialize_with = "text::zone")]
     pub timezone: Option<Zone>,
     /// Write the limit, what remains of it, and when it frees up into headers of a message that is
-    /// parked or dead because of a denial.
+    /// sent to a wait queue or dead because of a denial.
     #[serde(default)]
     pub denied_headers: bool,
     /// How many messages a replica holds; follows from rate, `max_hold` and latency if absent.
@@ -412,6 +416,12 @@ impl Route {
         self.weights.get(tenant).copied().unwrap_or(NonZeroU16::MIN)
     }
 
+    /// How many messages may stand parked; 0 without tenants.
+    #[must_use]
+    pub fn parks(&self) -> u32 {
+        self.fair_by.as_ref().map_or(0, |_| self.parked)
+    }
+
     /// When messages may be sent; `None`: always. Days without hours are whole days.
     ///
     /// # Errors
@@ -470,6 +480,9 @@ mod defaults {
 
     pub(super) const fn max_hold() -> Length {
         Length(Duration::from_secs(1))
+    }
+    pub(super) const fn parked() -> u32 {
+        20_000
     }
     pub(super) const fn max_body() -> Size {
         Size(256 * 1024)

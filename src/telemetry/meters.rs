@@ -76,6 +76,8 @@ pub struct RouteMeters {
     pub tap_open: Gauge,
     /// 1 in closed hours, 0 in opening hours or without any.
     pub closed: Gauge,
+    /// Messages that stand parked beside the queue.
+    pub parked: Gauge,
     /// Seconds from receipt to call.
     pub age_seconds: Histogram,
 }
@@ -100,6 +102,7 @@ impl RouteMeters {
             maybe_delivered: counter(&names::MAYBE_DELIVERED, &labels),
             tap_open: gauge(&names::TAP_OPEN, &labels),
             closed: gauge(&names::CLOSED, &labels),
+            parked: gauge(&names::PARKED, &labels),
             age_seconds: histogram(&names::AGE, &labels),
         }
     }

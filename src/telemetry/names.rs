@@ -69,7 +69,7 @@ const fn histogram(
 /// Values of the label `outcome` (`core::outcome::Outcome::label`).
 pub const OUTCOMES: &[&str] = &["accepted", "throttled", "transient", "permanent"];
 /// Values of the label `verdict` (`ports::queue::Verdict::label`).
-pub const VERDICTS: &[&str] = &["done", "dropped", "later", "given_back", "dead"];
+pub const VERDICTS: &[&str] = &["done", "dropped", "later", "parked", "given_back", "dead"];
 /// Values of the label `reason` (`core::outcome::DeadReason::label`).
 pub const REASONS: &[&str] = &[
     "rejected",
@@ -171,6 +171,11 @@ pub const CLOSED: Metric = gauge(
     "sluiced_closed",
     ROUTE,
     "1 in the closed hours of the route, 0 in its opening hours or without any.",
+);
+pub const PARKED: Metric = gauge(
+    "sluiced_parked",
+    ROUTE,
+    "Messages of the route that stand parked beside its queue, of the whole fleet, as last counted.",
 );
 pub const AGE: Metric = histogram(
     "sluiced_age_seconds",
@@ -320,6 +325,7 @@ pub const ALL: &[Metric] = &[
     MAYBE_DELIVERED,
     TAP_OPEN,
     CLOSED,
+    PARKED,
     AGE,
     PERMITS,
     SLOTS_LEASED,
@@ -456,6 +462,10 @@ mod tests {
             Verdict::Dropped,
             Verdict::Later {
                 delay: Duration::ZERO,
+                headers: Vec::new(),
+            },
+            Verdict::Parked {
+                space: crate::core::parking::Space::of(0),
                 headers: Vec::new(),
             },
             Verdict::GiveBack,

@@ -102,10 +102,18 @@ async fn look(options: &RabbitOptions, route: &RouteOptions) -> Result<String, S
         Ok(QueueState::Found {
             messages,
             consumers,
-        }) => Ok(format!(
-            "queue `{}` has {messages} messages and {consumers} consumers",
-            route.queue
-        )),
+            left_behind,
+        }) => {
+            let queue = &route.queue;
+            let mut said =
+                format!("queue `{queue}` has {messages} messages and {consumers} consumers");
+            if let Some(parked) = left_behind {
+                said += &format!(
+                    "; warning: {parked} messages stand parked in {queue}.parked.*, from when fair_by was set: they are consumed too; delete these queues when they are empty"
+                );
+            }
+            Ok(said)
+        }
         Ok(QueueState::WouldBeDeclared) => Ok(format!(
             "queue `{}` does not exist and would be declared",
             route.queue

@@ -14,9 +14,11 @@ mod support;
 
 mod budgets;
 mod control;
+mod fair;
 mod faults;
 mod flow;
 mod keys;
+mod priority;
 
 use std::time::Duration;
 

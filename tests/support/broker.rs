@@ -32,7 +32,12 @@ impl Broker {
 
     /// Declares a durable queue of that type.
     pub async fn declare(&self, queue: &str, queue_type: &str) {
-        let mut arguments = FieldTable::default();
+        self.declare_with(queue, queue_type, FieldTable::default())
+            .await;
+    }
+
+    /// The same, with further arguments.
+    pub async fn declare_with(&self, queue: &str, queue_type: &str, mut arguments: FieldTable) {
         arguments.insert(
             "x-queue-type".into(),
             AMQPValue::LongString(queue_type.into()),

@@ -1,5 +1,7 @@
 //! A lease as the replica that holds it sees it: mapped to its own clock.
 
+use std::time::Duration;
+
 use crate::core::schedule::{Grant, Pace};
 use crate::core::time::{Mono, StoreTime};
 
@@ -12,6 +14,8 @@ pub struct Slot {
     pub due: StoreTime,
     /// Until when the call may leave.
     pub leave_by: Mono,
+    /// How far apart it and the others of the same message may lie.
+    pub spread: Duration,
 }
 
 /// A lease: slots that lie behind each other at the distance of the pace that they were granted at.

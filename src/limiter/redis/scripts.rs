@@ -146,6 +146,7 @@ impl Scripts {
                 Arg::Number(epoch),
                 Arg::Time(predicted),
                 Arg::Number(limit.known.number()),
+                Arg::Number(pace.least()),
             ],
         )
     }

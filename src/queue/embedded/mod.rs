@@ -10,6 +10,7 @@ mod store;
 
 use std::fmt;
 use std::path::PathBuf;
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
@@ -45,6 +46,7 @@ pub struct EmbeddedQueue {
     link: watch::Receiver<Link>,
     closing: watch::Sender<Option<Instant>>,
     leftover: watch::Receiver<Option<Leftover>>,
+    parked: Arc<AtomicU64>,
     store: AbortOnDropHandle<()>,
 }
 
@@ -72,8 +74,10 @@ impl EmbeddedQueue {
         let (closing, closing_seen) = watch::channel(None);
         let (leftover, leftover_seen) = watch::channel(None);
         let route = options.route.clone();
+        let parked = Arc::new(AtomicU64::new(0));
+        let standing = Arc::clone(&parked);
         let store = async move {
-            let left = Store::new(options, clock, events, deliveries)
+            let left = Store::new(options, clock, events, deliveries, standing)
                 .run(input, tap_seen, closing_seen, &link)
                 .await;
             link.send_replace(Link::Down("the input is done".into()));
@@ -86,6 +90,7 @@ impl EmbeddedQueue {
             link: link_seen,
             closing,
             leftover: leftover_seen,
+            parked,
             store: AbortOnDropHandle::new(tokio::spawn(store)),
         })
     }
@@ -102,6 +107,10 @@ impl Subscription for EmbeddedQueue {
     fn set_tap(&self, tap: Tap) {
         self.tap
             .send_if_modified(|old| std::mem::replace(old, tap) != tap);
+    }
+
+    fn parked(&self) -> Option<u64> {
+        Some(self.parked.load(Ordering::Relaxed))
     }
 
     fn link(&self) -> watch::Receiver<Link> {

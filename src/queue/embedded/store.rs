@@ -1,9 +1,10 @@
-//! Where each message of the input is: to be handed out, out, or waiting.
+//! Where each message of the input is: to be handed out, out, parked, or waiting.
 
 use std::cmp::Reverse;
 use std::collections::{BinaryHeap, HashMap, VecDeque};
 use std::io;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
 
 use serde_json::value::RawValue;
 use tokio::sync::{mpsc, watch};
@@ -13,6 +14,7 @@ use super::EmbeddedOptions;
 use super::leftover::{LeftoverFile, Record};
 use super::lines::{Input, Line, Lines};
 use crate::core::outcome::DeadReason;
+use crate::core::parking::Space;
 use crate::ports::clock::Clock;
 use crate::ports::link::Link;
 use crate::ports::message::{HeaderValue, Headers, Message, header};
@@ -30,12 +32,16 @@ struct Item {
     line: Line,
     headers: Headers,
     redelivered: bool,
+    /// Where it stands parked, or stood when it was handed out.
+    space: Option<Space>,
 }
 
 /// The state of the queue. One task owns it.
 pub(super) struct Store {
     route: String,
     prefetch: usize,
+    /// Of each space.
+    parked_prefetch: usize,
     clock: Clock,
     events: Arc<dyn QueueEvents>,
     deliveries: mpsc::UnboundedSender<Delivery>,
@@ -45,7 +51,13 @@ pub(super) struct Store {
     next_tag: u64,
     /// Given back, or back from waiting.
     ready: VecDeque<Item>,
+    /// By space.
+    parked: Vec<VecDeque<Item>>,
+    /// How many stand parked, for whoever asks.
+    standing: Arc<AtomicU64>,
     out: HashMap<u64, Item>,
+    /// How many of those came from each space.
+    out_of: Vec<usize>,
     /// By the time they come back; the number is the key of `asleep`.
     alarms: BinaryHeap<Reverse<(Instant, u64)>>,
     asleep: HashMap<u64, Item>,
@@ -57,10 +69,12 @@ impl Store {
         clock: Clock,
         events: Arc<dyn QueueEvents>,
         deliveries: mpsc::UnboundedSender<Delivery>,
+        standing: Arc<AtomicU64>,
     ) -> Self {
         Self {
             route: options.route,
             prefetch: usize::from(options.prefetch.max(1)),
+            parked_prefetch: usize::from(Space::prefetch(options.prefetch)),
             clock,
             events,
             deliveries,
@@ -68,7 +82,10 @@ impl Store {
             lost: 0,
             next_tag: 0,
             ready: VecDeque::new(),
+            parked: Space::all().map(|_| VecDeque::new()).collect(),
+            standing,
             out: HashMap::new(),
+            out_of: Space::all().map(|_| 0).collect(),
             alarms: BinaryHeap::new(),
             asleep: HashMap::new(),
         }
@@ -99,19 +116,14 @@ impl Store {
         loop {
             let open = *tap.borrow_and_update() == Tap::Open;
             self.wake();
-            while open && self.out.len() < self.prefetch {
-                let Some(item) = self.ready.pop_front() else {
-                    break;
-                };
-                self.hand_out(item, &sink);
+            if open {
+                self.serve(&sink);
             }
             if lines.is_none() && self.is_empty() {
                 break;
             }
-            let room = open
-                && self.ready.is_empty()
-                && self.out.len() < self.prefetch
-                && self.asleep.len() < WAITING;
+            let room =
+                open && self.ready.is_empty() && self.has_room() && self.asleep.len() < WAITING;
             let alarm = self.alarms.peek().map(|Reverse((at, _))| *at);
             tokio::select! {
                 Some(settlement) = settlements.recv() => self.settle(settlement).await,
@@ -145,7 +157,39 @@ impl Store {
     }
 
     fn is_empty(&self) -> bool {
-        self.ready.is_empty() && self.out.is_empty() && self.asleep.is_empty()
+        let parked = self.parked.iter().all(VecDeque::is_empty);
+        parked && self.ready.is_empty() && self.out.is_empty() && self.asleep.is_empty()
+    }
+
+    /// Whether one more may be out, of those that are not parked.
+    fn has_room(&self) -> bool {
+        let parked: usize = self.out_of.iter().sum();
+        self.out.len() - parked < self.prefetch
+    }
+
+    /// Hands out what there is and may be out.
+    fn serve(&mut self, sink: &mpsc::UnboundedSender<Settlement>) {
+        while self.has_room() {
+            let Some(item) = self.ready.pop_front() else {
+                break;
+            };
+            self.hand_out(item, sink);
+        }
+        for space in 0..self.parked.len() {
+            while self.out_of[space] < self.parked_prefetch
+                && let Some(item) = self.parked[space].pop_front()
+            {
+                self.out_of[space] += 1;
+                self.hand_out(item, sink);
+            }
+        }
+        self.count();
+    }
+
+    /// Says how many stand parked.
+    fn count(&self) {
+        let standing: usize = self.parked.iter().map(VecDeque::len).sum();
+        self.standing.store(standing as u64, Ordering::Relaxed);
     }
 
     /// Brings back what has waited long enough.
@@ -172,6 +216,7 @@ impl Store {
             line,
             headers: Headers::new(),
             redelivered: false,
+            space: None,
         };
         let Some((reason, detail)) = fault else {
             self.ready.push_back(item);
@@ -205,12 +250,27 @@ impl Store {
         let Some(mut item) = self.out.remove(&settlement.tag) else {
             return;
         };
+        let from = item.space.take();
+        if let Some(space) = from {
+            self.out_of[space.index()] -= 1;
+        }
         let label = settlement.verdict.label();
         match settlement.verdict {
             Verdict::Done | Verdict::Dropped => {}
             Verdict::GiveBack => {
                 item.redelivered = true;
-                self.ready.push_front(item);
+                item.space = from;
+                match from {
+                    Some(space) => self.parked[space.index()].push_front(item),
+                    None => self.ready.push_front(item),
+                }
+            }
+            Verdict::Parked { space, headers } => {
+                patch(&mut item.headers, headers);
+                item.redelivered = false;
+                item.space = Some(space);
+                self.parked[space.index()].push_back(item);
+                self.count();
             }
             Verdict::Later { delay, headers } => {
                 patch(&mut item.headers, headers);
@@ -256,6 +316,7 @@ impl Store {
         let mut items: Vec<Item> = self.ready.drain(..).collect();
         items.extend(self.out.drain().map(|(_, item)| item));
         items.extend(self.asleep.drain().map(|(_, item)| item));
+        items.extend(self.parked.iter_mut().flat_map(std::mem::take));
         items.sort_by_key(|item| item.line.number);
         for item in &items {
             self.record(item, NOT_DELIVERED, None).await;
@@ -271,6 +332,7 @@ impl Store {
                         line,
                         headers: Headers::new(),
                         redelivered: false,
+                        space: None,
                     };
                     self.record(&item, NOT_DELIVERED, None).await;
                     count += 1;

@@ -1,12 +1,15 @@
 //! RabbitMQ: consume with acknowledgements, publish copies with confirms, survive everything.
 //!
 //! `connections` keeps the process's two connections, `supervisor` a route's sessions, `session`
-//! one channel's deliveries, `publisher` the copies for wait and dead-letter queues, `topology`
-//! the queues, `convert` the messages; `probe` only looks.
+//! one channel's deliveries from its `consumers`, `publisher` the copies for wait, parked and
+//! dead-letter queues, `lot` how many stand parked, `topology` the queues, `convert` the messages;
+//! `probe` only looks.
 
 mod connections;
+mod consumers;
 mod convert;
 mod error;
+mod lot;
 mod options;
 pub mod probe;
 mod publisher;

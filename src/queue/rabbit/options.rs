@@ -7,6 +7,7 @@ use secrecy::{ExposeSecret, SecretString};
 
 use super::error::RabbitError;
 use crate::core::ladder::Ladder;
+use crate::core::parking::Space;
 use crate::settings::types::QueueType;
 
 /// How to reach the broker.
@@ -40,8 +41,11 @@ pub struct RouteOptions {
     pub declare: bool,
     /// The type of the queues that are declared.
     pub queue_type: QueueType,
-    /// How many unsettled deliveries the broker hands out at most; at least 1.
+    /// How many unsettled deliveries the broker hands out at most; at least 1. Each parked queue has
+    /// one of its own beside it ([`Space::prefetch`]).
     pub prefetch: u16,
+    /// Declare and consume parked queues. If not, those that are there are consumed all the same.
+    pub parks: bool,
     /// The longest wait that one step of the ladder should cover (a step is 4096 s at most).
     pub longest_wait: Duration,
 }
@@ -60,6 +64,11 @@ impl RouteOptions {
             });
         }
         Ok(())
+    }
+
+    /// The prefetch of each parked queue.
+    pub(super) const fn parked_prefetch(&self) -> u16 {
+        Space::prefetch(self.prefetch)
     }
 
     pub(super) fn ladder(&self) -> Ladder {

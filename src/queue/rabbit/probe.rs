@@ -23,6 +23,8 @@ pub enum QueueState {
         /// Ready for delivery; unacknowledged ones are not among them.
         messages: u32,
         consumers: u32,
+        /// Of the parked queues beside it, if the route does not park and there are any.
+        left_behind: Option<u32>,
     },
     /// It is missing, and the daemon would declare it.
     WouldBeDeclared,
@@ -52,8 +54,8 @@ pub async fn broker(options: &RabbitOptions, index: usize) -> Result<(), RabbitE
     Ok(())
 }
 
-/// Looks for a route's queue, at the first broker that answers; declares nothing. Each URL may take
-/// the connect timeout, and so may each of two questions.
+/// Looks for a route's queue and for parked queues that it left behind, at the first broker that
+/// answers; declares nothing. Each URL may take the connect timeout, and so may each question.
 ///
 /// # Errors
 /// When no broker answers, or the queue is missing and `route.declare` is not set.
@@ -85,10 +87,18 @@ async fn look(
         Ok(Census {
             messages,
             consumers,
-        }) => Ok(QueueState::Found {
-            messages,
-            consumers,
-        }),
+        }) => {
+            let left = match route.parks {
+                true => Vec::new(),
+                false => topology::left_behind(&live.connection, route, bound).await?,
+            };
+            let parked = left.iter().map(|(_, census)| census.messages).sum();
+            Ok(QueueState::Found {
+                messages,
+                consumers,
+                left_behind: (!left.is_empty()).then_some(parked),
+            })
+        }
         Err(RabbitError::Missing { .. }) if route.declare => Ok(QueueState::WouldBeDeclared),
         Err(error) => Err(error),
     }

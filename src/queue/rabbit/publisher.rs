@@ -1,4 +1,4 @@
-//! Copies for wait queues and the dead-letter queue: publish, confirm, and only then say so.
+//! Copies for wait, parked and dead-letter queues: publish, confirm, and only then say so.
 //!
 //! Copies go out in rounds. A round is published at once, and ends when all its confirms are in or
 //! are late; meanwhile the next round gathers. The rounds are what makes returned messages safe:
@@ -24,7 +24,7 @@ use tokio::time::{Instant, sleep_until, timeout, timeout_at};
 use super::connections::{Connections, Live};
 use super::error::RabbitError;
 use super::options::RouteOptions;
-use super::topology::{Target, answered, open_channel, target_queue};
+use super::topology::{Target, answered, open_channel, target_queues};
 use crate::ports::clock::Clock;
 use crate::queue::backoff::Backoff;
 use crate::queue::complaints::Complaints;
@@ -219,7 +219,7 @@ impl Publisher {
     async fn declare(&self, open: &mut Outlet, target: Target) -> Result<(), RabbitError> {
         if !open.declared.contains(&target) {
             let bound = self.bounds.operation;
-            target_queue(&open.live.connection, &self.route, target, bound).await?;
+            target_queues(&open.live.connection, &self.route, [target], bound).await?;
             open.declared.insert(target);
         }
         Ok(())

@@ -3,28 +3,31 @@
 //! A session ends with its channel. The receiver of its settlements goes with it, so verdicts that
 //! come later are refused, and the broker delivers those messages again.
 
-use std::collections::{HashMap, VecDeque};
+use std::collections::HashMap;
 use std::sync::Arc;
+use std::sync::atomic::Ordering;
 use std::time::Duration;
 
-use futures::future::{join_all, pending};
-use futures::{FutureExt, StreamExt};
-use lapin::options::{
-    BasicAckOptions, BasicCancelOptions, BasicConsumeOptions, BasicNackOptions, BasicQosOptions,
-};
-use lapin::types::FieldTable;
-use lapin::{Channel, Consumer};
+use futures::FutureExt;
+use futures::future::{join_all, try_join_all};
+use lapin::Channel;
+use lapin::options::{BasicAckOptions, BasicNackOptions};
 use tokio::sync::{mpsc, watch};
-use tokio::time::{Instant, MissedTickBehavior, interval, sleep_until, timeout_at};
+use tokio::time::{Instant, MissedTickBehavior, interval, sleep, sleep_until, timeout_at};
 use tokio_util::task::AbortOnDropHandle;
 
 use super::connections::Live;
+use super::consumers::{Consumers, Group, Item, Received, lost};
 use super::convert::{Original, copy_properties, message};
 use super::error::RabbitError;
+use super::lot::Counting;
 use super::publisher::{Published, Publisher, PublisherBounds, Republish};
 use super::supervisor::Context;
-use super::topology::{Target, answered, open_channel, target_queue, work_queue};
+use super::topology::{
+    Target, answered, find, left_behind, open_channel, target_queues, work_queue,
+};
 use crate::core::acks::{Acks, Batch, Bounds, Fate, Frame};
+use crate::core::parking::Space;
 use crate::core::time::Mono;
 use crate::ports::message::{HeaderValue, header};
 use crate::ports::queue::{Delivery, HeaderPatch, Leftover, Settlement, Tap, Verdict};
@@ -35,8 +38,13 @@ const BURST: usize = 256;
 /// How often the channel is looked at: one without a consumer tells nobody that it ended.
 const HEALTH: Duration = Duration::from_millis(250);
 
+/// Rounds of questions before a channel whose acknowledgements may be held back is closed …
+const ROUNDS: usize = 10;
+/// … and how long after each.
+const PAUSE: Duration = Duration::from_millis(20);
+
 /// What the labels of a batch are counted by.
-const LABELS: [&str; 5] = ["done", "dropped", "later", "given_back", "dead"];
+const LABELS: [&str; 6] = ["done", "dropped", "later", "parked", "given_back", "dead"];
 
 /// How a session ended.
 #[derive(Debug)]
@@ -53,16 +61,21 @@ pub(super) struct Session<'a> {
     context: &'a Context,
     live: Arc<Live>,
     channel: Channel,
-    consumer: Option<Consumer>,
+    consumers: Consumers,
+    /// What is consumed while the tap is open.
+    groups: Vec<Group>,
     acks: Acks<&'static str>,
-    originals: Originals,
+    /// What copies are made of, by tag.
+    originals: HashMap<u64, Original>,
     sink: mpsc::UnboundedSender<Settlement>,
     settlements: mpsc::UnboundedReceiver<Settlement>,
     copies: mpsc::UnboundedSender<Republish>,
     published: mpsc::UnboundedReceiver<Published>,
-    /// Labels of copies that are on their way, by tag: `later` or `dead`.
+    /// Labels of copies that are on their way, by tag: `later`, `parked` or `dead`.
     copying: HashMap<u64, &'static str>,
     _publisher: AbortOnDropHandle<()>,
+    /// Counts what stands parked.
+    _counting: Option<AbortOnDropHandle<()>>,
 }
 
 impl<'a> Session<'a> {
@@ -72,10 +85,29 @@ impl<'a> Session<'a> {
         let bound = context.options.connect_timeout;
         let channel = open_channel(&live.connection, bound).await?;
         work_queue(&channel, route, bound).await?;
-        target_queue(&live.connection, route, Target::Dead, bound).await?;
-        let qos = channel.basic_qos(route.prefetch.max(1), BasicQosOptions::default());
-        answered("basic.qos", bound, qos).await?;
-
+        let spaces = spaces(context, &live).await?;
+        target_queues(&live.connection, route, [Target::Dead], bound).await?;
+        let parked = |space: &Space| Target::Parked(*space).queue(&route.queue);
+        let mut groups = vec![Group {
+            queues: vec![route.queue.clone()],
+            prefetch: route.prefetch,
+        }];
+        if !spaces.is_empty() {
+            groups.push(Group {
+                queues: spaces.iter().map(parked).collect(),
+                prefetch: route.parked_prefetch(),
+            });
+        }
+        let counting = Counting {
+            lot: Arc::clone(&context.lot),
+            live: Arc::clone(&live),
+            route: Arc::clone(route),
+            spaces,
+            events: Arc::clone(&context.events),
+            bound,
+        };
+        let counting = (!counting.spaces.is_empty())
+            .then(|| AbortOnDropHandle::new(tokio::spawn(counting.run())));
         let (sink, settlements) = mpsc::unbounded_channel();
         let (copies, to_copy) = mpsc::unbounded_channel();
         let (results, published) = mpsc::unbounded_channel();
@@ -95,15 +127,17 @@ impl<'a> Session<'a> {
             context,
             live,
             channel,
-            consumer: None,
+            consumers: Consumers::default(),
+            groups,
             acks: Acks::new(Bounds::for_prefetch(route.prefetch)),
-            originals: Originals::default(),
+            originals: HashMap::new(),
             sink,
             settlements,
             copies,
             published,
             copying: HashMap::new(),
             _publisher: AbortOnDropHandle::new(tokio::spawn(publisher.run(to_copy))),
+            _counting: counting,
         })
     }
 
@@ -145,7 +179,7 @@ impl<'a> Session<'a> {
         loop {
             let due = self.acks.due().map(|due| self.instant(due));
             tokio::select! {
-                item = next(&mut self.consumer) => self.receive(item)?,
+                received = self.consumers.next() => self.receive(received)?,
                 // Never zero: we hold a sender ourselves.
                 _ = self.settlements.recv_many(&mut inbox, BURST) => {
                     for settlement in inbox.drain(..) {
@@ -167,7 +201,7 @@ impl<'a> Session<'a> {
                 let batch = self.acks.take(now);
                 self.write(batch).await?;
             }
-            if self.consumer.is_none() && *tap.borrow() == Tap::Open && self.has_room() {
+            if !self.consumers.is_open() && *tap.borrow() == Tap::Open && self.has_room() {
                 self.consume().await?;
             }
         }
@@ -184,25 +218,22 @@ impl<'a> Session<'a> {
         Instant::from_std(self.context.clock.instant(at))
     }
 
-    /// A delivery, or the end of the consumer; and what else is there without waiting.
-    fn receive(&mut self, first: Option<lapin::Result<Item>>) -> Result<(), RabbitError> {
-        let mut item = Some(first);
+    /// A delivery, or the end of a consumer; and what else is there without waiting.
+    fn receive(&mut self, first: Received) -> Result<(), RabbitError> {
+        let mut received = Some(first);
         let mut burst = 0;
-        while let Some(next) = item {
+        while let Some(next) = received {
             match next {
-                Some(Ok(delivery)) => self.hand_out(delivery),
-                Some(Err(error)) => return Err(self.lost(&error)),
-                // The broker cancelled it: its queue was deleted, or moved with its node.
-                None => {
-                    self.consumer = None;
+                Received::Delivery(delivery) => self.hand_out(*delivery),
+                Received::Failed(error) => return Err(self.lost(&error)),
+                Received::Ended { queue } => {
                     self.check()?;
-                    let queue = self.context.route.queue.clone();
                     return Err(RabbitError::Missing { queue });
                 }
             }
             burst += 1;
-            item = (burst < BURST)
-                .then(|| self.consumer.as_mut()?.next().now_or_never())
+            received = (burst < BURST)
+                .then(|| self.consumers.next().now_or_never())
                 .flatten();
         }
         Ok(())
@@ -217,7 +248,7 @@ impl<'a> Session<'a> {
             self.context.events.redelivered(&self.context.route.route);
         }
         let (message, original) = message(delivery);
-        self.originals.put(tag, original);
+        self.originals.insert(tag, original);
         let now = self.context.clock.now();
         let delivery = Delivery::new(message, now, tag, self.sink.clone());
         // A pipeline that is gone drops the delivery, which gives it back.
@@ -234,6 +265,14 @@ impl<'a> Session<'a> {
                 let target = Target::Wait(self.context.ladder.step(delay));
                 self.copy(tag, target, label, headers);
             }
+            Verdict::Parked { space, headers } if self.context.route.parks => {
+                self.context.lot.add();
+                self.copy(tag, Target::Parked(space), label, headers);
+            }
+            // Nobody would consume it there.
+            Verdict::Parked { .. } => {
+                self.settle_as(tag, Fate::Requeue, Verdict::GiveBack.label());
+            }
             Verdict::Dead { reason, headers } => {
                 let route = &self.context.route;
                 let mut patch: HeaderPatch = vec![
@@ -248,13 +287,13 @@ impl<'a> Session<'a> {
     }
 
     fn settle_as(&mut self, tag: u64, fate: Fate, label: &'static str) {
-        self.originals.take(tag);
+        self.originals.remove(&tag);
         let now = self.context.clock.now();
         self.acks.settle(tag, fate, label, now);
     }
 
     fn copy(&mut self, tag: u64, target: Target, label: &'static str, patch: HeaderPatch) {
-        let Some(original) = self.originals.take(tag) else {
+        let Some(original) = self.originals.remove(&tag) else {
             return;
         };
         let copy = Republish {
@@ -338,59 +377,26 @@ impl<'a> Session<'a> {
     }
 
     fn lost(&self, error: &lapin::Error) -> RabbitError {
-        match RabbitError::about_queue(&self.context.route.queue, error) {
-            RabbitError::Mismatch { reason, .. } => RabbitError::Lost { reason },
-            other => other,
-        }
+        lost(&self.context.route.queue, error)
     }
 
     async fn consume(&mut self) -> Result<(), RabbitError> {
-        let queue = &self.context.route.queue;
         let bound = self.context.options.connect_timeout;
-        let consuming = self.channel.basic_consume(
-            queue.as_str().into(),
-            "".into(),
-            BasicConsumeOptions::default(),
-            FieldTable::default(),
-        );
-        let consumer = match tokio::time::timeout(bound, consuming).await {
-            Ok(answer) => answer.map_err(|error| self.lost(&error))?,
-            Err(_) => {
-                return Err(RabbitError::Timeout {
-                    what: "basic.consume",
-                    waited: bound,
-                });
-            }
-        };
-        self.consumer = Some(consumer);
-        Ok(())
+        let starting = self.consumers.start(&self.channel, &self.groups, bound);
+        starting.await
     }
 
-    /// Stops the consumer. What arrived before the broker's answer is handed out.
+    /// Stops the consumers. What arrived before the broker's answer is handed out.
     async fn cancel(&mut self) -> Result<(), RabbitError> {
-        for delivery in self.stop_consumer().await? {
+        for delivery in self.stop_consumers().await? {
             self.hand_out(delivery);
         }
         Ok(())
     }
 
-    /// Cancels the consumer and answers what was still in its buffer.
-    async fn stop_consumer(&mut self) -> Result<Vec<Item>, RabbitError> {
-        let Some(mut consumer) = self.consumer.take() else {
-            return Ok(Vec::new());
-        };
+    async fn stop_consumers(&mut self) -> Result<Vec<Item>, RabbitError> {
         let bound = self.context.options.connect_timeout;
-        let cancelling = self
-            .channel
-            .basic_cancel(consumer.tag(), BasicCancelOptions::default());
-        answered("basic.cancel", bound, cancelling).await?;
-        let mut rest = Vec::new();
-        let end = Instant::now() + bound;
-        // The stream ends behind the last delivery before the broker's answer.
-        while let Ok(Some(item)) = timeout_at(end, consumer.next()).await {
-            rest.push(item.map_err(|error| self.lost(&error))?);
-        }
-        Ok(rest)
+        self.consumers.stop(&self.channel, bound).await
     }
 
     /// Makes the verdicts safe that were given, and lets the end of the channel give back the rest.
@@ -411,7 +417,7 @@ impl<'a> Session<'a> {
     }
 
     async fn finish(&mut self) -> Result<u64, RabbitError> {
-        let unseen = self.stop_consumer().await?.len() as u64;
+        let unseen = self.stop_consumers().await?.len() as u64;
         while let Ok(settlement) = self.settlements.try_recv() {
             self.settle(settlement);
         }
@@ -429,6 +435,9 @@ impl<'a> Session<'a> {
             self.write(batch).await?;
         }
         let rest = self.acks.outstanding() as u64;
+        if self.groups.len() > 1 {
+            self.let_through().await;
+        }
         // The broker handles a channel's frames in order, so its answer means that it has the
         // acknowledgements; the close puts everything else back.
         let bound = self.context.options.connect_timeout;
@@ -441,6 +450,24 @@ impl<'a> Session<'a> {
         Ok(unseen + rest)
     }
 
+    /// Lets the acknowledgements through to their queues. A channel of the broker holds them back while a
+    /// quorum queue has some dozens of them under way, and forgets those when it is closed; and a
+    /// quorum queue takes them after everything else. It tells nobody, so this is a pause: a repeat
+    /// less in most cases, a promise in none.
+    async fn let_through(&self) {
+        let bound = self.context.options.connect_timeout;
+        let queues = || self.groups.iter().flat_map(|group| &group.queues);
+        for _ in 0..ROUNDS {
+            // Each answer gives the channel a turn to pass on what it holds back.
+            let asking = queues().map(|queue| find(&self.channel, queue, bound));
+            if let Err(error) = try_join_all(asking).await {
+                tracing::debug!(route = self.context.route.route, %error, "a queue is gone");
+                return;
+            }
+            sleep(PAUSE).await;
+        }
+    }
+
     /// What is left when time ran out: copies under way are verdicts, the rest had none.
     fn uncertain(&self) -> (u64, u64) {
         let unsettled = self.copying.len() as u64;
@@ -449,45 +476,29 @@ impl<'a> Session<'a> {
     }
 }
 
-type Item = lapin::message::Delivery;
-
-/// The next item of the consumer; never without one.
-async fn next(consumer: &mut Option<Consumer>) -> Option<lapin::Result<Item>> {
-    match consumer {
-        Some(consumer) => consumer.next().await,
-        None => pending().await,
+/// The spaces of parked messages that are consumed beside the work queue. A route that parks
+/// declares all of them; another one consumes what an earlier configuration left behind, so that
+/// nothing is stranded.
+async fn spaces(context: &Context, live: &Live) -> Result<Vec<Space>, RabbitError> {
+    let (route, bound) = (&context.route, context.options.connect_timeout);
+    if route.parks {
+        let targets = Space::all().map(Target::Parked);
+        target_queues(&live.connection, route, targets, bound).await?;
+        return Ok(Space::all().collect());
     }
-}
-
-/// What copies are made of, by tag. Tags rise, so this is a window over them.
-#[derive(Debug, Default)]
-struct Originals {
-    head: u64,
-    window: VecDeque<Option<Original>>,
-}
-
-impl Originals {
-    fn put(&mut self, tag: u64, original: Original) {
-        if self.window.is_empty() {
-            self.head = tag;
-        }
-        let next = self.head + self.window.len() as u64;
-        self.window.extend((next..tag).map(|_| None));
-        self.window.push_back(Some(original));
+    if context.bare.load(Ordering::Relaxed) {
+        return Ok(Vec::new());
     }
-
-    /// Those that are not taken yet.
-    fn len(&self) -> usize {
-        self.window.iter().flatten().count()
+    let found = left_behind(&live.connection, route, bound).await?;
+    context.bare.store(found.is_empty(), Ordering::Relaxed);
+    if !found.is_empty() {
+        let messages: u32 = found.iter().map(|(_, census)| census.messages).sum();
+        tracing::info!(
+            route = route.route,
+            queue = route.queue,
+            messages,
+            "parked queues of an earlier configuration are consumed too; delete them when they are empty"
+        );
     }
-
-    fn take(&mut self, tag: u64) -> Option<Original> {
-        let index = usize::try_from(tag.checked_sub(self.head)?).ok()?;
-        let original = self.window.get_mut(index)?.take();
-        while let Some(None) = self.window.front() {
-            self.window.pop_front();
-            self.head += 1;
-        }
-        original
-    }
+    Ok(found.into_iter().map(|(space, _)| space).collect())
 }

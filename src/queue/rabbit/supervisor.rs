@@ -1,6 +1,7 @@
 //! One route's sessions, one after the other, and the `Subscription` that the pipeline holds.
 
 use std::fmt;
+use std::sync::atomic::AtomicBool;
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
@@ -11,6 +12,7 @@ use tokio_util::task::AbortOnDropHandle;
 
 use super::connections::Connections;
 use super::error::RabbitError;
+use super::lot::Lot;
 use super::options::{RabbitOptions, RouteOptions};
 use super::session::{Ended, Session};
 use crate::core::ladder::Ladder;
@@ -33,6 +35,9 @@ pub(super) struct Context {
     pub(super) clock: Clock,
     pub(super) events: Arc<dyn QueueEvents>,
     pub(super) deliveries: mpsc::UnboundedSender<Delivery>,
+    pub(super) lot: Arc<Lot>,
+    /// The route does not park, and no parked queue was left behind by one that did.
+    pub(super) bare: AtomicBool,
 }
 
 impl fmt::Debug for Context {
@@ -51,6 +56,7 @@ pub(super) struct RabbitSubscription {
     link: watch::Receiver<Link>,
     closing: watch::Sender<Option<Instant>>,
     leftover: watch::Receiver<Option<Leftover>>,
+    lot: Arc<Lot>,
     supervisor: AbortOnDropHandle<()>,
     /// Shared by all routes: the last one that closes says goodbye.
     connections: Mutex<Option<Arc<Connections>>>,
@@ -80,6 +86,7 @@ impl RabbitSubscription {
         let (closing, closing_seen) = watch::channel(None);
         let (leftover, leftover_seen) = watch::channel(None);
         let route = Arc::new(route);
+        let lot = Arc::new(Lot::default());
         let context = Context {
             ladder: route.ladder(),
             route: Arc::clone(&route),
@@ -88,6 +95,8 @@ impl RabbitSubscription {
             clock,
             events,
             deliveries,
+            lot: Arc::clone(&lot),
+            bare: AtomicBool::new(false),
         };
         let supervisor = supervise(context, tap_seen, closing_seen, link, leftover);
         Self {
@@ -97,6 +106,7 @@ impl RabbitSubscription {
             link: link_seen,
             closing,
             leftover: leftover_seen,
+            lot,
             supervisor: AbortOnDropHandle::new(tokio::spawn(supervisor)),
             connections: Mutex::new(Some(connections)),
         }
@@ -114,6 +124,10 @@ impl Subscription for RabbitSubscription {
     fn set_tap(&self, tap: Tap) {
         self.tap
             .send_if_modified(|old| std::mem::replace(old, tap) != tap);
+    }
+
+    fn parked(&self) -> Option<u64> {
+        self.lot.standing().filter(|_| self.route.parks)
     }
 
     fn link(&self) -> watch::Receiver<Link> {

@@ -1,4 +1,4 @@
-//! The queues: the work queue, the wait queues and the dead-letter queue.
+//! The queues: the work queue, the parked queues, the wait queues and the dead-letter queue.
 //!
 //! Their types are always explicit, since a virtual host can change the default. A declaration
 //! that the broker refuses closes its channel, so declarations get channels of their own.
@@ -13,6 +13,7 @@ use tokio::time::timeout;
 use super::error::RabbitError;
 use super::options::RouteOptions;
 use crate::core::ladder::Step;
+use crate::core::parking::Space;
 use crate::settings::types::QueueType;
 
 /// A queue of ours that copies go to.
@@ -20,6 +21,8 @@ use crate::settings::types::QueueType;
 pub(super) enum Target {
     /// Waits for a step, then returns to the work queue.
     Wait(Step),
+    /// Beside the work queue, consumed like it.
+    Parked(Space),
     /// The dead-letter queue.
     Dead,
 }
@@ -29,6 +32,7 @@ impl Target {
     pub(super) fn queue(self, work: &str) -> String {
         match self {
             Self::Wait(step) => format!("{work}.wait.{}", step.label()),
+            Self::Parked(space) => format!("{work}.parked.{}", space.label()),
             Self::Dead => format!("{work}.dead"),
         }
     }
@@ -108,22 +112,47 @@ pub(super) async fn find(
     declare(channel, queue, PASSIVE, FieldTable::default(), bound).await
 }
 
-/// Declares a queue of ours, on a channel of its own.
-pub(super) async fn target_queue(
+/// Declares queues of ours in their order, on a channel of their own.
+pub(super) async fn target_queues(
     connection: &Connection,
     route: &RouteOptions,
-    target: Target,
+    targets: impl IntoIterator<Item = Target> + Send,
     bound: Duration,
 ) -> Result<(), RabbitError> {
     let channel = open_channel(connection, bound).await?;
-    let queue = target.queue(&route.queue);
-    declare(&channel, &queue, DURABLE, target.arguments(route), bound).await?;
+    for target in targets {
+        let queue = target.queue(&route.queue);
+        declare(&channel, &queue, DURABLE, target.arguments(route), bound).await?;
+    }
     answered(
         "channel.close",
         bound,
         channel.close(200, "declared".into()),
     )
     .await
+}
+
+/// The parked queues that are there though the route does not park: an earlier configuration left
+/// them. Empty if the first one is missing, since it is always declared first.
+pub(super) async fn left_behind(
+    connection: &Connection,
+    route: &RouteOptions,
+    bound: Duration,
+) -> Result<Vec<(Space, Census)>, RabbitError> {
+    let mut found = Vec::new();
+    for space in Space::all() {
+        // A queue that is missing costs its channel.
+        let channel = open_channel(connection, bound).await?;
+        match find(&channel, &Target::Parked(space).queue(&route.queue), bound).await {
+            Ok(census) => found.push((space, census)),
+            Err(RabbitError::Missing { .. }) if found.is_empty() => break,
+            Err(RabbitError::Missing { .. }) => continue,
+            Err(error) => return Err(error),
+        }
+        let closing = channel.close(200, "found".into());
+        answered("channel.close", bound, closing).await?;
+    }
+    Ok(found)
 }
 
 /// Opens a channel.

@@ -153,6 +153,43 @@ fn keys_without_the_key_that_they_are_for() {
 }
 
 #[test]
+fn parking_needs_tenants_room_and_its_own_queues() {
+    let parked = "fair_by = \"{{ body.t }}\"\nparked = 500";
+    assert_eq!(route(&with_keys(parked)).parks(), 500);
+    assert_eq!(
+        route(&with_keys("fair_by = \"{{ body.t }}\"")).parks(),
+        20_000
+    );
+    assert_eq!(route(GOOD).parks(), 0);
+    assert_eq!(
+        said_of("parked = 500\nprefetch = 15"),
+        [
+            "a.toml:7:10: routes.sms.parked: nothing is parked where nothing says whose message it is; write fair_by = \"{{ body.tenant }}\" beside it, or take parked out",
+        ]
+    );
+    assert_eq!(
+        said_of("fair_by = \"{{ body.t }}\"\nparked = 2000000"),
+        [
+            "a.toml:8:10: routes.sms.parked: `2000000` does not fit; a whole number from 0 to 1000000 is needed",
+        ]
+    );
+    let small = with_keys("fair_by = \"{{ body.t }}\"\nprefetch = 10").replace("400/1s", "20/1s");
+    assert_eq!(
+        lines(&[&small], &[]),
+        [
+            "a.toml:8:12: warning: routes.sms.prefetch: of 10 messages at a time nobody sees what stands behind them: tenants do not share fairly; write 16 or more",
+        ]
+    );
+    let other = with_keys("fair_by = \"{{ body.t }}\"")
+        + "\n[routes.b]\nqueue = \"sms.parked.3\"\nlimits = [\"provider\"]\ndownstream = { kind = \"http\", url = \"http://127.0.0.1/\" }\n";
+    let said = lines(&[&other], &[]);
+    assert!(
+        said.len() == 1 && said[0].contains("where the route of `sms` parks messages"),
+        "{said:?}"
+    );
+}
+
+#[test]
 fn variables_set_hours_costs_and_weights() {
     let files = Files::new(&[&with_keys(
         "fair_by = \"{{ body.t }}\"\nweights = { acme = 3 }",

@@ -1,0 +1,140 @@
+//! The consumers of a session: that of the work queue, and those of the parked queues beside it.
+//!
+//! They open and close together, on one channel, each with a prefetch of its own. Deliveries are
+//! taken from them in turn, so that none waits behind a queue that is always full.
+
+use std::future::poll_fn;
+use std::task::{Context, Poll};
+use std::time::Duration;
+
+use futures::StreamExt as _;
+use futures::future::try_join_all;
+use lapin::options::{BasicCancelOptions, BasicConsumeOptions, BasicQosOptions};
+use lapin::types::FieldTable;
+use lapin::{Channel, Consumer};
+use tokio::time::{Instant, timeout, timeout_at};
+
+use super::error::RabbitError;
+use super::topology::answered;
+
+pub(super) type Item = lapin::message::Delivery;
+
+/// What came of a consumer.
+pub(super) enum Received {
+    Delivery(Box<Item>),
+    Failed(lapin::Error),
+    /// The broker cancelled it: its queue was deleted, or moved with its node.
+    Ended {
+        queue: String,
+    },
+}
+
+/// Queues that are consumed with one prefetch each.
+#[derive(Clone, Debug)]
+pub(super) struct Group {
+    pub(super) queues: Vec<String>,
+    pub(super) prefetch: u16,
+}
+
+/// The open consumers; none while the tap is closed.
+#[derive(Debug, Default)]
+pub(super) struct Consumers {
+    open: Vec<(String, Consumer)>,
+    /// Whose turn it is.
+    turn: usize,
+}
+
+impl Consumers {
+    pub(super) fn is_open(&self) -> bool {
+        !self.open.is_empty()
+    }
+
+    /// Starts to consume all queues. None is open if one fails: the channel is over then.
+    pub(super) async fn start(
+        &mut self,
+        channel: &Channel,
+        groups: &[Group],
+        bound: Duration,
+    ) -> Result<(), RabbitError> {
+        for Group { queues, prefetch } in groups {
+            // It counts for consumers that are opened after it.
+            let qos = channel.basic_qos((*prefetch).max(1), BasicQosOptions::default());
+            answered("basic.qos", bound, qos).await?;
+            let starting = queues.iter().map(|queue| consume(channel, queue, bound));
+            let consumers = try_join_all(starting).await?;
+            self.open.extend(queues.iter().cloned().zip(consumers));
+        }
+        Ok(())
+    }
+
+    /// The next of any consumer. Without one it waits forever.
+    pub(super) async fn next(&mut self) -> Received {
+        poll_fn(|cx| self.poll_next(cx)).await
+    }
+
+    fn poll_next(&mut self, cx: &mut Context<'_>) -> Poll<Received> {
+        let count = self.open.len();
+        for step in 0..count {
+            let index = (self.turn + step) % count;
+            let (queue, consumer) = &mut self.open[index];
+            let received = match consumer.poll_next_unpin(cx) {
+                Poll::Pending => continue,
+                Poll::Ready(Some(Ok(delivery))) => Received::Delivery(Box::new(delivery)),
+                Poll::Ready(Some(Err(error))) => Received::Failed(error),
+                Poll::Ready(None) => Received::Ended {
+                    queue: queue.clone(),
+                },
+            };
+            self.turn = index + 1;
+            return Poll::Ready(received);
+        }
+        Poll::Pending
+    }
+
+    /// Cancels all and answers what was still in their buffers. Takes at most twice the bound.
+    pub(super) async fn stop(
+        &mut self,
+        channel: &Channel,
+        bound: Duration,
+    ) -> Result<Vec<Item>, RabbitError> {
+        let stopping = std::mem::take(&mut self.open);
+        let cancelling = stopping.iter().map(|(_, consumer)| {
+            channel.basic_cancel(consumer.tag(), BasicCancelOptions::default())
+        });
+        answered("basic.cancel", bound, try_join_all(cancelling)).await?;
+        let mut rest = Vec::new();
+        let end = Instant::now() + bound;
+        for (_, mut consumer) in stopping {
+            // The stream ends behind the last delivery before the broker's answer.
+            while let Ok(Some(item)) = timeout_at(end, consumer.next()).await {
+                rest.push(item.map_err(|error| RabbitError::from_lapin(&error))?);
+            }
+        }
+        Ok(rest)
+    }
+}
+
+async fn consume(channel: &Channel, queue: &str, bound: Duration) -> Result<Consumer, RabbitError> {
+    let consuming = channel.basic_consume(
+        queue.into(),
+        "".into(),
+        BasicConsumeOptions::default(),
+        FieldTable::default(),
+    );
+    match timeout(bound, consuming).await {
+        Ok(answer) => answer.map_err(|error| lost(queue, &error)),
+        Err(_) => Err(RabbitError::Timeout {
+            what: "basic.consume",
+            waited: bound,
+        }),
+    }
+}
+
+/// What the end of a channel means to whoever consumes that queue. There is no mismatch: nothing
+/// was declared.
+pub(super) fn lost(queue: &str, error: &lapin::Error) -> RabbitError {
+    match RabbitError::about_queue(queue, error) {
+        RabbitError::Mismatch { reason, .. } => RabbitError::Lost { reason },
+        other => other,
+    }
+}
