@@ -21,6 +21,8 @@ const DECLARED: &[&str] = &[
     NEW_SCHEDULE,
     "nothing is kept on disk",
     "file differs from what is in force",
+    // A wait queue that is used for the first time, on a busy machine.
+    "copies are not confirmed",
     "the store lost its budgets",
 ];
 /// A change is in force everywhere after this.
