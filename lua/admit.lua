@@ -1,14 +1,17 @@
 -- Rules on petitions: `core::budget::admit`, line by line. Behind budget/*.lua.
 --
 -- KEYS     see budget/common.lua
--- ARGV     1…  see budget/common.lua, then: how many petitions; for each: mode (0: only look, 1: take,
+-- ARGV     1…  see budget/common.lua, then: how many petitions; for each: mode (1: take,
 --          2: take or reserve), ticket, how many claims; for each claim: cell, cost, held (a place
 --          that it holds, 0: none) and, if there is one, its epoch
--- Reply    {now, epoch, began (0: fresh, 1: lost), since, …} and for each petition
+-- Reply    {now, epoch, began (0: fresh, 1: lost), since, …}, for each rule the epoch of its places,
+--          and for each petition
 --          0 (granted), then for each claim limit, remaining, retry_after, reset_after
 --          1 (denied), until, by (which claim, from 0), the four values of that one, how many places
 --            are good then, and for each claim (from 0) and place
 --          2 (never), by, its four values
+--          3 (outdated: other terms are in force than the asker knows), by
+--          4 (paused), until, by
 --          All are integers; times in microseconds.
 --
 -- Invariant: all claims of a petition are granted or none is. A petition that is denied without a
@@ -19,9 +22,10 @@
 local AHEAD_MAX, ROUNDS = 366 * 24 * 3600 * 1000000, 8
 
 local era = enter()
-local cells = load(era)
+local cells, rules = load(era, true)
 local reply = { now, era.epoch, era.began == 'l' and 1 or 0, era.since }
-local size = 4
+for i = 1, #rules do reply[i + 4] = rules[i].mark end
+local size = #reply
 local function say(value)
   size = size + 1
   reply[size] = value
@@ -50,7 +54,7 @@ end
 -- anything behind it: it would be denied by what it holds itself.
 local function give_up_late(want, ticket)
   local cell = want.cell
-  if want.epoch ~= era.epoch or not cell.state or want.held + cell.rule.usable >= now then return end
+  if want.epoch ~= cell.rule.mark or not cell.state or want.held + cell.rule.usable >= now then return end
   local state = cell.kind.undo(cell.rule, cell.state, want.held, want.cost, ticket, now)
   if state then cell.state, cell.changed = state, true end
 end
@@ -104,17 +108,29 @@ local function deny(wants, first, reserve, ticket)
   reply[place] = booked
 end
 
-local function look(wants)
-  say(0)
+-- Where a limit may not be asked.
+local function shut(wants)
   for i = 1, #wants do
-    local retry = 0
-    if wants[i].cost <= wants[i].cell.rule.most then retry = fit(wants[i], now) - now end
-    say_usage(wants[i], retry)
+    if wants[i].cell.rule.outdated then
+      say(3)
+      say(i - 1)
+      return true
+    end
   end
+  local untl, by = now, nil
+  for i = 1, #wants do
+    local paused = wants[i].cell.rule.paused
+    if paused > untl then untl, by = paused, i end
+  end
+  if not by then return false end
+  say(4)
+  say(untl)
+  say(by - 1)
+  return true
 end
 
 local function admit(wants, mode, ticket)
-  if mode == 0 then return look(wants) end
+  if shut(wants) then return end
   for i = 1, #wants do
     if wants[i].cost > wants[i].cell.rule.most then
       say(2)
@@ -133,9 +149,9 @@ local function admit(wants, mode, ticket)
   end
   for i = 1, #wants do
     local want = wants[i]
-    if want.epoch == era.epoch and now < want.held then
+    if want.epoch == want.cell.rule.mark and now < want.held then
       want.at = want.held
-    elseif want.epoch == era.epoch and now <= want.held + want.cell.rule.usable then
+    elseif want.epoch == want.cell.rule.mark and now <= want.held + want.cell.rule.usable then
       want.at, want.holds = now, true
     else
       want.fits = true

@@ -6,6 +6,8 @@
 --          which epoch, cost, ticket
 -- Reply    how many of them were taken back
 --
+-- What was booked under other terms than those in force stays spent.
+--
 -- Invariant: what is taken back cannot let anybody exceed the limit; whatever is in doubt stays
 -- spent. The caller must not repeat a call that may have run.
 
@@ -16,7 +18,8 @@ local taken = 0
 for _ = 1, numeric() do
   local cell, booked, epoch = cells[numeric()], numeric(), numeric()
   local cost, ticket = numeric(), argument()
-  if era and epoch == era.epoch and cell.state then
+  local rule = cell.rule
+  if era and rule.settled and epoch == rule.mark and cell.state then
     local state = cell.kind.undo(cell.rule, cell.state, booked, cost, ticket, now)
     if state then
       cell.state, cell.changed = state, true

@@ -18,13 +18,14 @@ use secrecy::SecretString;
 use self::lanes::{Lanes, paced_limit};
 use crate::core::keeper::Phase;
 use crate::core::retry::Backoff;
+use crate::core::standing::Revision;
 use crate::downstream::{HttpDownstream, HttpOptions, ResolvedAuth};
 use crate::limiter::memory::{MemoryBudgetStore, MemoryPaceStore};
 use crate::limiter::redis::{
-    Identity as ClientIdentity, RedisOptions, RedisPaceStore, Servers, Tls,
+    Family, Identity as ClientIdentity, RedisOptions, RedisPaceStore, RedisStandings, Servers, Tls,
 };
 use crate::pipeline::{Pipeline, Policy, RouteSpec};
-use crate::ports::budget::BudgetStore;
+use crate::ports::budget::{BudgetLimit, BudgetStore};
 use crate::ports::clock::Clock;
 use crate::ports::link::Link;
 use crate::ports::pace::PaceStore;
@@ -140,7 +141,8 @@ pub fn start(
         lanes.add(route, spec);
     }
     let phase = Phase::new(rand::random());
-    let pipeline = Pipeline::start(lanes.into_specs(), clock, phase, health)
+    let (lanes, limits) = lanes.into_specs();
+    let pipeline = Pipeline::start(lanes, limits, clock, phase, health)
         .map_err(|e| WireError::new("the pipeline cannot be started", e))?;
     Ok(Running {
         pipeline,
@@ -183,12 +185,25 @@ fn policy(
 /// The wait ladder of a route with keyed limits reaches as far as one can.
 const LONGEST_WAIT: Duration = Duration::from_secs(24 * 3600);
 
-/// The stores of rows, of budgets, and of what is in force if others can change it.
-type Stores = (
-    Arc<dyn PaceStore>,
-    Arc<dyn BudgetStore>,
-    Option<Arc<dyn StandingStore>>,
-);
+/// The stores of rows, of budgets, and of what is in force.
+type Stores = (Arc<dyn PaceStore>, Arc<dyn BudgetStore>, StandingStores);
+
+/// The stores of what is in force.
+#[derive(Clone, Debug)]
+pub struct StandingStores {
+    pub paced: Arc<dyn StandingStore>,
+    pub budgets: Arc<dyn StandingStore>,
+}
+
+impl StandingStores {
+    fn of(store: &Arc<RedisPaceStore>) -> Self {
+        let of = |family| Arc::new(RedisStandings::new(Arc::clone(store), family));
+        Self {
+            paced: of(Family::Paced),
+            budgets: of(Family::Budget),
+        }
+    }
+}
 
 fn stores(
     settings: &Settings,
@@ -197,11 +212,14 @@ fn stores(
     health: &Health,
 ) -> Result<Stores, WireError> {
     match settings.backend.limits {
-        LimitBackend::Memory => Ok((
-            Arc::new(MemoryPaceStore::new(clock)),
-            Arc::new(MemoryBudgetStore::new(clock)),
-            None,
-        )),
+        LimitBackend::Memory => {
+            let (rows, budgets) = (MemoryPaceStore::new(clock), MemoryBudgetStore::new(clock));
+            let standings = StandingStores {
+                paced: rows.standings(),
+                budgets: budgets.standings(),
+            };
+            Ok((Arc::new(rows), Arc::new(budgets), standings))
+        }
         LimitBackend::Redis => {
             let options = redis_options(settings, secrets)?;
             let store = RedisPaceStore::connect(&options, Arc::new(()))
@@ -211,7 +229,7 @@ fn stores(
             Ok((
                 Arc::clone(&store) as Arc<dyn PaceStore>,
                 Arc::clone(&store) as Arc<dyn BudgetStore>,
-                Some(store),
+                StandingStores::of(&store),
             ))
         }
     }
@@ -234,6 +252,19 @@ pub fn redis_at(url: SecretString) -> RedisOptions {
     }
 }
 
+/// A limit that is counted in budgets, under the terms of `revision`; `None` if it is paced.
+///
+/// # Errors
+/// When its numbers are too large to be counted exactly.
+pub fn budget_limit(
+    name: &str,
+    limit: &Limit,
+    revision: Revision,
+) -> Result<Option<BudgetLimit>, WireError> {
+    let rule = rules::rule(limit).map_err(|e| WireError::new(format!("limits.{name}"), e))?;
+    Ok(rule.map(|rule| BudgetLimit::under(name, rule, rules::lost(limit), revision)))
+}
+
 /// The budgets in a Redis, connected.
 ///
 /// # Errors
@@ -246,8 +277,8 @@ pub async fn budgets(options: &RedisOptions) -> Result<Arc<dyn BudgetStore>, Wir
 ///
 /// # Errors
 /// When Redis cannot be reached in time.
-pub async fn standings(options: &RedisOptions) -> Result<Arc<dyn StandingStore>, WireError> {
-    Ok(connected(options).await?)
+pub async fn standings(options: &RedisOptions) -> Result<StandingStores, WireError> {
+    Ok(StandingStores::of(&connected(options).await?))
 }
 
 async fn connected(options: &RedisOptions) -> Result<Arc<RedisPaceStore>, WireError> {

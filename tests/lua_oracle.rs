@@ -17,7 +17,7 @@ use sluiced::core::rate::{Cost, MAX_UNITS, MAX_WINDOW, Rate};
 use sluiced::core::schedule::{self, Ask, Grant, Pace, Schedule, Sight, Turn};
 use sluiced::core::standing::{self, Declaration, Revision, Standing};
 use sluiced::core::time::StoreTime;
-use sluiced::limiter::redis::{RedisOptions, RedisPaceStore};
+use sluiced::limiter::redis::{Family, RedisOptions, RedisPaceStore, RedisStandings};
 use sluiced::ports::pace::{PaceStore, PacedLimit};
 use sluiced::ports::standing::StandingStore;
 use support::redis::RedisServer;
@@ -43,7 +43,8 @@ const NUMBERS: usize = FIELDS.len() - 1;
 
 struct World {
     runtime: Runtime,
-    store: RedisPaceStore,
+    store: Arc<RedisPaceStore>,
+    standings: RedisStandings,
     run: String,
 }
 
@@ -64,7 +65,7 @@ fn world() -> &'static World {
                 link.borrow().is_up()
             })
             .await;
-            store
+            Arc::new(store)
         });
         let info: redis::InfoDict = redis::cmd("INFO")
             .arg("server")
@@ -73,6 +74,7 @@ fn world() -> &'static World {
         let run = info.get("run_id").unwrap();
         World {
             runtime,
+            standings: RedisStandings::new(Arc::clone(&store), Family::Paced),
             store,
             run,
         }
@@ -255,6 +257,7 @@ fn play(events: &[Event]) -> Result<(), TestCaseError> {
         runtime,
         store,
         run,
+        ..
     } = world();
     let connection = &mut RedisServer::shared().connection();
     () = redis::cmd("DEL").arg(KEY).query(connection).unwrap();
@@ -477,7 +480,7 @@ fn forget(connection: &mut redis::Connection) {
 
 /// What the store keeps, as `inspect` shows it, but for times of writing, which Redis' clock gives.
 fn kept(world: &World) -> Option<Standing> {
-    let found = world.runtime.block_on(world.store.inspect("words"));
+    let found = world.runtime.block_on(world.standings.inspect("words"));
     found.unwrap().standing
 }
 
@@ -502,7 +505,7 @@ proptest! {
                         speaks,
                         known,
                     };
-                    let told = world.runtime.block_on(world.store.declare("words", &declaration)).unwrap();
+                    let told = world.runtime.block_on(world.standings.declare("words", &declaration)).unwrap();
                     // Where the decision made a new revision, that was Redis' time.
                     let fresh = Some(told.revision) != state.as_ref().map(|s| s.revision);
                     let now = if fresh { told.revision.since() } else { StoreTime::default() };
@@ -514,20 +517,20 @@ proptest! {
                     let over = state.as_ref().map_or(Revision::NONE, |s| s.revision);
                     let over = if late { Revision::new(over.number() + 1) } else { over };
                     let (terms, file) = (FILES[terms], FILES[0]);
-                    let told = world.runtime.block_on(world.store.set("words", over, terms, file, "op")).unwrap();
+                    let told = world.runtime.block_on(world.standings.set("words", over, terms, file, "op")).unwrap();
                     let now = told.map_or(StoreTime::default(), |said| said.revision.since());
                     let done = standing::set(&mut state, over, terms, file, "op", now);
                     prop_assert_eq!(told.is_some(), done);
                 }
                 Word::Pause(seconds) => {
                     let length = Duration::from_secs(seconds);
-                    let told = world.runtime.block_on(world.store.pause("words", length, "op")).unwrap();
+                    let told = world.runtime.block_on(world.standings.pause("words", length, "op")).unwrap();
                     let now = told.map_or(StoreTime::default(), |(said, _)| said.revision.since());
                     let until = standing::pause(&mut state, length, "op", now);
                     prop_assert_eq!(told.map(|(_, until)| until), until);
                 }
                 Word::Resume => {
-                    let told = world.runtime.block_on(world.store.resume("words")).unwrap();
+                    let told = world.runtime.block_on(world.standings.resume("words")).unwrap();
                     let now = told.map_or(StoreTime::default(), |(said, _)| said.revision.since());
                     let was = standing::resume(&mut state, now);
                     let thawed = schedule::thaw(&mut row, now);

@@ -54,9 +54,5 @@ pub fn kinds(units: u32) -> Vec<(&'static str, Rule)> {
 
 /// A limit that is open after a loss.
 pub fn limit(name: &str, rule: Rule) -> Arc<BudgetLimit> {
-    Arc::new(BudgetLimit {
-        name: Arc::from(name),
-        rule,
-        lost: Lost::Open,
-    })
+    Arc::new(BudgetLimit::new(name, rule, Lost::Open))
 }

@@ -2,18 +2,25 @@
 -- come the kinds that the call is about, and what it does.
 --
 -- KEYS[1]  the record of the era (`core::budget::epoch`), prefix:{budgets}:epoch
--- KEYS[2…] the budgets of this call, in the order of the rules, each once: cell 1, 2, …
+-- KEYS[2…] the standing of each rule's limit, prefix:{budgets}:NAME:standing, in the order of the
+--          rules; then the budgets of this call, in the same order, each once: cell 1, 2, …
 -- ARGV     1 run      the server's run_id, as INFO told this connection
 --          2 known    the epoch that the asker knows, 0 if none
 --          3 stepped  1: the asker saw the clock step since then
 --          4 rules    how many; then for each: kind (a letter), closed (1: wait out a loss),
---                     headroom, cells (how many of the keys), and the numbers of its kind
+--                     headroom, cells (how many of the keys), the revision that the asker knows
+--                     (0: none), and the numbers of its kind
 --          then what the script itself wants
 -- Reply    that of the script
 --
--- Invariant: a state counts only in the epoch and for the kind that it was written in. Every key
--- is written together with its time to live, rounded up. All numbers are integers below 2^53, so
--- doubles are exact; tostring would cut digits, %.0f does not. TIME is read once.
+-- The standing holds, beside what `lua/set.lua` and the others write, the regimes of this era
+-- (`core::budget::regime`): `mark`, the epoch of the last one; `ruled`, the revision that it was last
+-- used under; `rules`, all that are remembered: epoch, since, kind and numbers, with ; in between.
+--
+-- Invariant: a state counts only in the era and for the kind that it was written in, and under the
+-- rule that it was written under. Every budget is written together with its time to live, rounded up.
+-- All numbers are integers below 2^53, so doubles are exact; tostring would cut digits, %.0f does not.
+-- TIME is read once.
 
 -- Globals are slow to look up, and a batch does so thousands of times.
 local KEYS, ARGV, call, tonumber = KEYS, ARGV, redis.call, tonumber
@@ -25,6 +32,7 @@ local EXACT, UNITS, ABSURD = 2 ^ 53, 2 ^ 32, 2 ^ 50
 local DOUBT, STEP = 2000000, 100000
 -- Longer than anything that is kept or booked ahead.
 local ERA_KEPT = 1100 * 24 * 3600 * 1000
+local REGIMES = 16
 
 local function div(x, y) return (x - x % y) / y end
 local function div_ceil(x, y) return div(x + y - 1, y) end
@@ -86,39 +94,123 @@ local function enter()
   return era
 end
 
+-- The regimes that the standing at `key` remembers, oldest first.
+local function regimes(key)
+  local all = {}
+  for mark, since, letter, numbers in
+    gmatch(call('HGET', key, 'rules') or '', '(%d+) (%d+) (%a) ([%d ]+)')
+  do
+    all[#all + 1] =
+      { mark = tonumber(mark), since = tonumber(since), letter = letter, numbers = numbers }
+  end
+  return all
+end
+
+-- The first message under a rule begins its regime (`core::budget::regime::Regimes::enter`).
+local function begin(rule, era, revision, mark)
+  local all = mark >= era.epoch and regimes(rule.standing) or {}
+  local last = all[#all]
+  if not last then
+    mark = max(mark, era.epoch)
+  elseif last.letter ~= rule.letter or last.numbers ~= rule.numbers then
+    mark = max(last.mark + 1, div(now, 1000))
+  end
+  if not last or mark > last.mark then
+    all[#all + 1] = { mark = mark, since = now, letter = rule.letter, numbers = rule.numbers }
+  end
+  local lines = {}
+  for i = max(#all - REGIMES + 1, 1), #all do
+    local one = all[i]
+    lines[#lines + 1] = text(one.mark) .. ' ' .. text(one.since) .. ' ' .. one.letter .. ' ' .. one.numbers
+  end
+  call('HSET', rule.standing, 'mark', text(mark), 'ruled', text(revision),
+    'rules', table.concat(lines, ';'))
+  return mark
+end
+
+-- Whether the rule is the one in force, and in which regime. `ruling`: messages are ruled on.
+local function stand(rule, known, era, ruling)
+  local s = call('HMGET', rule.standing, 'revision', 'paused_until', 'ruled', 'mark')
+  local revision, mark = tonumber(s[1] or 0) or 0, tonumber(s[4] or 0) or 0
+  rule.paused = tonumber(s[2] or 0) or 0
+  rule.outdated = revision ~= known
+  rule.settled = not rule.outdated and (tonumber(s[3] or 0) or 0) == revision
+  if not era then return end
+  if ruling and not rule.outdated and revision > 0 and (not rule.settled or mark < era.epoch) then
+    mark = begin(rule, era, revision, mark)
+    rule.settled = true
+  end
+  rule.mark = max(mark, era.epoch)
+end
+
+-- A state of an earlier regime as it counts now (`core::budget::regime::Regimes::carried`).
+local function carried(rule, kind, state, written)
+  rule.past = rule.past or regimes(rule.standing)
+  local past, from = rule.past, 1
+  for i = 1, #past do
+    local one = past[i]
+    if one.mark <= written then from = i end
+    if not one.rule then
+      -- The numbers of the kind; none of them is followed by a calendar.
+      local numbers = gmatch(one.numbers, '%d+')
+      one.rule = one.letter == kind.letter
+        and kind.rule(function() return tonumber(numbers() or '0') end)
+    end
+  end
+  for i = from + 1, #past do
+    local old, new = past[i - 1].rule, past[i].rule
+    if not state or not old or not new then return nil end
+    state = kind.amend(new, old, state, past[i].since)
+  end
+  return state
+end
+
+local function read(cell, value, era)
+  local rule, kind = cell.rule, cell.kind
+  local start = rule.start
+  if sub(value, 1, #start) == start then return kind.load(value, #start + 1) end
+  local written, from = match(value, '^' .. kind.letter .. '(%d+) ()')
+  written = number(written)
+  if not written or written < era.epoch then return nil end
+  local state = kind.load(value, from)
+  return state and carried(rule, kind, state, written)
+end
+
 -- The rules, and the cells with what is known of them in `era` (none: nothing is known).
-local function load(era)
-  local cells, keys = {}, 0
-  for _ = 1, numeric() do
-    local kind = kinds[argument()]
-    local closed, headroom, count = argument() == '1', numeric(), numeric()
+local function load(era, ruling)
+  local cells, rules, keys, count = {}, {}, 0, numeric()
+  for i = 1, count do
+    local letter = argument()
+    local kind = kinds[letter]
+    local closed, headroom, own, known = argument() == '1', numeric(), numeric(), numeric()
+    local first = at + 1
     local rule = kind.rule(numeric)
+    rules[i] = rule
+    rule.letter, rule.standing = letter, KEYS[i + 1]
+    rule.numbers = table.concat(ARGV, ' ', first, first + kind.width - 1)
     rule.headroom, rule.blind = headroom, 0
     rule.usable = headroom - math.floor(headroom / 8)
-    rule.start = kind.letter .. (era and text(era.epoch) or '') .. ' '
+    stand(rule, known, era, ruling)
+    rule.start = letter .. (era and text(rule.mark) or '') .. ' '
     if closed and era then
       rule.blind = era.began == 'f' and era.since + DOUBT or kind.forgotten_at(rule, era.since)
     end
-    for _ = 1, count do
+    for _ = 1, own do
       keys = keys + 1
-      cells[keys] = { rule = rule, kind = kind, key = KEYS[keys + 1] }
+      cells[keys] = { rule = rule, kind = kind, key = KEYS[count + keys + 1] }
     end
   end
-  if not era then return cells end
+  if not era then return cells, rules end
   -- In parts: Lua's stack ends at 8,000.
   for first = 1, keys, 1000 do
     local last = math.min(first + 999, keys)
-    local found = call('MGET', unpack(KEYS, first + 1, last + 1))
+    local found = call('MGET', unpack(KEYS, count + first + 1, count + last + 1))
     for i = first, last do
       local value = found[i - first + 1]
-      if value then
-        local cell = cells[i]
-        local start = cell.rule.start
-        if sub(value, 1, #start) == start then cell.state = cell.kind.load(value, #start + 1) end
-      end
+      if value then cells[i].state = read(cells[i], value, era) end
     end
   end
-  return cells
+  return cells, rules
 end
 
 -- Writes down what changed. A state that says nothing any more goes.

@@ -6,7 +6,7 @@
 --
 -- Invariant: the units of the calls that have not ended are at most `limit`.
 
-kinds.c = { letter = 'c' }
+kinds.c = { letter = 'c', width = 2 }
 
 function kinds.c.rule(numeric)
   local r = { limit = numeric(), lease = numeric() }
@@ -85,6 +85,9 @@ function kinds.c.usage(r, s, now)
   if not s then return r.limit, 0 end
   return max(r.limit - s.total, 0), max(s.last - now, 0)
 end
+
+-- Calls under way go on.
+function kinds.c.amend(r, old, s) return s end
 
 function kinds.c.dies_at(r, s) return s.last end
 

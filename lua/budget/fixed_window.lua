@@ -2,17 +2,19 @@
 --
 -- KEYS, reply   those of the script that this is a part of
 -- ARGV          limit, frame (0: from the first call, 1: multiples of the length since the epoch,
---               2: a calendar), length, guard (kept free at the end), bounds (how many), and the
---               boundaries of the windows around now, as the caller's calendar has them
+--               2: a calendar), length, guard (kept free at the end), calendar (a number for its
+--               name), bounds (how many), and the boundaries of the windows around now, as the
+--               caller's calendar has them
 -- State         w<epoch> <start> <used>: a window, perhaps one ahead, and what was taken of it
 --
 -- Invariant: no window is given more than the limit, none in its last `guard` microseconds, and
 -- nothing is booked where the calendar is not known.
 
-kinds.w = { letter = 'w' }
+kinds.w = { letter = 'w', width = 5 }
 
 function kinds.w.rule(numeric)
   local r = { limit = numeric(), frame = numeric(), length = numeric(), guard = numeric() }
+  r.calendar = numeric()
   r.most, r.bounds = r.limit, {}
   for i = 1, numeric() do r.bounds[i] = numeric() end
   return r
@@ -80,6 +82,14 @@ function kinds.w.usage(r, s, now)
   if not start then return 0, 0 end
   local open = not (s and s.start > now) and now + r.guard < ends
   return open and max(r.limit - used, 0) or 0, used > 0 and ends - now or 0
+end
+
+-- The window in which `old` ended. Behind places in a later one nothing is left of it; they are
+-- gone. Windows that are cut differently begin with what the last one held.
+function kinds.w.amend(r, old, s, since)
+  if s.start > since then return { start = since, used = r.limit } end
+  if r.frame == old.frame and r.length == old.length and r.calendar == old.calendar then return s end
+  return { start = since, used = s.used }
 end
 
 function kinds.w.dies_at(r, s)

@@ -6,7 +6,7 @@
 --
 -- Invariant: the exact arrival time grows by cost * period / units with every booking.
 
-kinds.g = { letter = 'g' }
+kinds.g = { letter = 'g', width = 3 }
 
 function kinds.g.rule(numeric)
   local r = { limit = numeric(), units = numeric(), period = numeric() }
@@ -59,6 +59,13 @@ function kinds.g.usage(r, s, now)
   local taken = r.limit
   if ahead < r.memory then taken = div_ceil(ahead * r.units + rem, r.period) end
   return max(r.limit - taken, 0), ahead + (rem > 0 and 1 or 0)
+end
+
+-- What was owed when `old` ended, in emission intervals of `r`; places ahead are gone.
+function kinds.g.amend(r, old, s, since)
+  local ahead = max(s.tat + (s.rem > 0 and 1 or 0) - since, 0)
+  local owed = min(div_ceil(min(ahead, old.memory) * old.units, old.period), r.limit)
+  return { tat = since + div_ceil(owed * r.period, r.units), rem = 0 }
 end
 
 function kinds.g.dies_at(r, s) return s.tat + (s.rem > 0 and 1 or 0) end

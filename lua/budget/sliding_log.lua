@@ -7,7 +7,7 @@
 --
 -- Invariant: any period holds at most `limit` units, and nothing is booked before the newest entry.
 
-kinds.l = { letter = 'l' }
+kinds.l = { letter = 'l', width = 2 }
 
 function kinds.l.rule(numeric)
   local r = { limit = numeric(), period = numeric() }
@@ -91,6 +91,17 @@ function kinds.l.usage(r, s, now)
   end
   local ahead = (s.times[#s.times] or 0) > now
   return ahead and 0 or max(r.limit - total, 0), reset
+end
+
+-- What was taken before another rule ended. Places ahead are gone.
+function kinds.l.amend(r, old, s, since)
+  for i = #s.times, 1, -1 do
+    if s.times[i] <= since then break end
+    s.total = s.total - s.counts[i]
+    s.times[i], s.counts[i] = nil, nil
+  end
+  if #s.times == 0 then s.times[1], s.counts[1] = since, 0 end
+  return s
 end
 
 function kinds.l.dies_at(r, s)

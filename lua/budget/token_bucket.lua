@@ -7,7 +7,7 @@
 --
 -- Invariant: tokens come by `amount` per `period`, to the fraction, and never above the capacity.
 
-kinds.t = { letter = 't' }
+kinds.t = { letter = 't', width = 6 }
 
 -- How long so many tokens take to come, `rem` being there.
 local function time_for(r, tokens, rem)
@@ -79,6 +79,12 @@ function kinds.t.book(r, s, at, cost)
   s = refilled(r, s or unseen(r, at), at)
   s.tokens = s.tokens - cost
   return s
+end
+
+-- What was there when `old` ended. Behind places ahead nothing was left; they are gone.
+function kinds.t.amend(r, old, s, since)
+  local tokens = s.last > since and -old.borrow or refilled(old, s, since).tokens
+  return { tokens = min(tokens, r.capacity), last = since, rem = 0 }
 end
 
 local function full_at(r, s)

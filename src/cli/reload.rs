@@ -69,13 +69,7 @@ impl Reloads {
         if !fixed.is_empty() {
             warn!("needs a restart: {}", fixed.join(", "));
         }
-        if self.standings.are_live() {
-            self.standings.reload(&new.settings);
-        } else {
-            warn!(
-                "limits are kept in this process (`backend.limits = \"memory\"`): they need a restart"
-            );
-        }
+        self.standings.reload(&new.settings);
         info!("configuration reloaded");
     }
 
@@ -113,14 +107,14 @@ fn changed(old: &Loaded, new: &Loaded) -> Vec<String> {
         .collect()
 }
 
-/// Whether the key is a term of a paced limit that runs already.
+/// Whether the key is a term of a limit that runs already, and of the same kind.
 fn is_live(key: &KeyPath, old: &Loaded, new: &Loaded) -> bool {
     let [section, name, term] = key.steps() else {
         return false;
     };
     let limits = |loaded: &Loaded| loaded.settings.limits.get(name).cloned();
     section == "limits"
-        && limits(old).zip(limits(new)).is_some_and(|(old, new)| {
-            old.as_paced().and(new.as_paced()).is_some() && terms::is_term(&new, term)
-        })
+        && limits(old)
+            .zip(limits(new))
+            .is_some_and(|(old, new)| old.kind() == new.kind() && terms::is_term(&new, term))
 }

@@ -145,14 +145,10 @@ async fn ask(
     rule: Rule,
     store: &dyn BudgetStore,
 ) -> Result<Answer, crate::ports::pace::StoreError> {
-    let limit = Arc::new(BudgetLimit {
-        name: Arc::from(LIMIT),
-        rule,
-        lost: Lost::Open,
-    });
+    let limit = Arc::new(BudgetLimit::new(LIMIT, rule, Lost::Open));
     let key = budget_key(&[&args.key]);
     let Some(units) = NonZeroU32::new(args.quantity) else {
-        let usage = store.peek(&limit, key).await?;
+        let usage = store.look(&limit, key).await?.usage;
         let usage = Usage {
             retry_after: Duration::ZERO,
             ..usage
@@ -190,7 +186,8 @@ async fn ask(
             never: false,
             usage: usages.first().copied().unwrap_or_default(),
         },
-        None => Answer {
+        // Nobody sets other terms of this limit, or pauses it.
+        Some(Ruling::Outdated { .. } | Ruling::Paused { .. }) | None => Answer {
             limited: true,
             never: false,
             usage: Usage::default(),

@@ -178,6 +178,17 @@ impl<T: Candidate> Lane<T> {
         }
     }
 
+    /// Makes all parked messages ready that `whose` says yes to, in the order of their times.
+    pub fn wake_all(&mut self, mut whose: impl FnMut(&T) -> bool) {
+        let found = self.parked.iter().filter(|(_, item)| whose(item));
+        let keys: Vec<_> = found.map(|(key, _)| *key).collect();
+        for key in keys {
+            if let Some(item) = self.parked.remove(&key) {
+                self.push(item);
+            }
+        }
+    }
+
     /// Says what to do at `now`. Call it again after doing it.
     pub fn poll(&mut self, now: Mono) -> Step<T> {
         self.unpark(now);
@@ -262,6 +273,13 @@ impl<T: Candidate> Lane<T> {
     pub fn petition_failed(&mut self, now: Mono) {
         if let Some(petitions) = &mut self.petitions {
             petitions.failed(now);
+        }
+    }
+
+    /// What kept the store from ruling is over, as far as anybody knows.
+    pub fn petition_soon(&mut self, now: Mono) {
+        if let Some(petitions) = &mut self.petitions {
+            petitions.hopeful(now);
         }
     }
 

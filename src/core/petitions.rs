@@ -234,6 +234,13 @@ impl Petitions {
         self.failing = Some(Failing { since, retry, wait });
     }
 
+    /// What kept the store from ruling is over, as far as anybody knows: it may be asked at once.
+    pub fn hopeful(&mut self, now: Mono) {
+        if let Some(failing) = &mut self.failing {
+            failing.retry = failing.retry.min(now);
+        }
+    }
+
     /// Follows the round trip by an eighth at a time; one outlier counts for at most four.
     fn smooth(&mut self, trip: Duration) {
         let (old, new) = (micros(self.trip), micros(trip));

@@ -4,6 +4,7 @@
 //! guard is the one at the start: an earlier process may have died with slots in flight.
 
 mod budgets;
+mod standings;
 
 use std::collections::HashMap;
 use std::fmt;
@@ -15,8 +16,10 @@ use futures::future::BoxFuture;
 use tokio::sync::{broadcast, watch};
 
 pub use self::budgets::MemoryBudgetStore;
+pub use self::standings::MemoryStandings;
 
 use crate::core::schedule::{self, Answer, Ask, Freeze, Grant, Schedule};
+use crate::core::standing::lease_under;
 use crate::core::time::StoreTime;
 use crate::ports::clock::Clock;
 use crate::ports::link::Link;
@@ -31,6 +34,7 @@ const NOTICES: usize = 64;
 pub struct MemoryPaceStore {
     clock: Clock,
     limits: Mutex<HashMap<Arc<str>, Option<Schedule>>>,
+    standings: Arc<MemoryStandings>,
     notices: broadcast::Sender<Notice>,
     link: watch::Sender<Link>,
 }
@@ -42,9 +46,16 @@ impl MemoryPaceStore {
         Self {
             clock,
             limits: Mutex::default(),
+            standings: Arc::new(MemoryStandings::new(clock)),
             notices: broadcast::Sender::new(NOTICES),
             link: watch::Sender::new(Link::Up),
         }
+    }
+
+    /// What is in force for its limits.
+    #[must_use]
+    pub fn standings(&self) -> Arc<MemoryStandings> {
+        Arc::clone(&self.standings)
     }
 
     /// Now, on the store's clock.
@@ -81,8 +92,10 @@ impl PaceStore for MemoryPaceStore {
         ask: Ask,
     ) -> BoxFuture<'a, Result<Answer, StoreError>> {
         async move {
+            let standing = self.standings.of(&limit.of);
             Ok(self.decide(limit, |state, now| {
-                schedule::lease(state, &limit.pace, RUN, &ask, now)
+                let known = (&limit.pace, limit.known);
+                lease_under(standing.as_ref(), state, known, RUN, &ask, now)
             }))
         }
         .boxed()

@@ -36,6 +36,8 @@ use tokio_util::task::AbortOnDropHandle;
 
 pub use self::options::{Identity, RedisOptions, Servers, Tls};
 pub use self::probe::{Report, probe};
+pub use self::scripts::Family;
+pub use self::standings::RedisStandings;
 
 use self::budgets::Budgets;
 use self::connection::Connection;

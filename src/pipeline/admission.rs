@@ -11,7 +11,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use futures::future::BoxFuture;
-use tokio::sync::mpsc;
+use tokio::sync::{Notify, mpsc};
 use tracing::{debug, info, warn};
 
 use crate::core::budget::epoch::DOUBT;
@@ -42,6 +42,10 @@ static BLIND: Notice = Notice::new(Duration::from_secs(60));
 static DENIED: Notice = Notice::new(Duration::from_secs(10));
 static UNANSWERED: Notice = Notice::new(Duration::from_secs(10));
 
+/// A message whose limit has other terms than this replica knows is asked for again after this, or
+/// once they are known.
+const LEARN: Duration = Duration::from_millis(100);
+
 /// What asking one lane's budgets takes.
 #[derive(Debug)]
 pub(super) struct Counters {
@@ -53,6 +57,8 @@ pub(super) struct Counters {
     pub(super) lane_meters: LaneMeters,
     /// Whether any of its limits keeps closed after the store lost its state.
     pub(super) closes: bool,
+    /// Who is told that other terms of a limit are in force than this replica knows.
+    pub(super) outdated: Arc<BTreeMap<Arc<str>, Arc<Notify>>>,
     pub(super) meters: Arc<BTreeMap<Arc<str>, BudgetMeters>>,
 }
 
@@ -161,22 +167,31 @@ impl Admission {
                 return Ruled::default();
             }
         };
+        let outdated = |ruling: &Ruling| matches!(ruling, Ruling::Outdated { .. });
+        if !rulings.rulings.is_empty() && rulings.rulings.iter().all(outdated) {
+            self.outdated(&rulings, batch, lane, now);
+            return Ruled::default();
+        }
         self.tell_blind(&rulings, lane, desk);
         let granted = |ruling: &&Ruling| matches!(ruling, Ruling::Granted { .. });
         let count = rulings.rulings.iter().filter(granted).count();
         let since = lane.petition_answered(rulings.now, batch.len(), count, now);
         desk.learned(lane, now);
-        let (store_now, epoch) = (rulings.now, rulings.epoch);
+        let store_now = rulings.now;
+        let epochs = Rulings {
+            rulings: Vec::new(),
+            ..rulings.clone()
+        };
+        let granted = |limit: &str| Booking {
+            at: store_now,
+            epoch: epochs.epoch_of(limit),
+        };
         let mut ruled = Ruled::default();
         for ((mut job, ticket), ruling) in batch.into_iter().zip(rulings.rulings) {
             forget_late(&mut job, store_now);
             match ruling {
                 Ruling::Granted { .. } => {
                     meters.ruled("granted", 1);
-                    let granted = Booking {
-                        at: store_now,
-                        epoch,
-                    };
                     let until = good_until(&job, since, store_now);
                     job.permit = Some(self.permit(&mut job, granted, ticket));
                     if stopping {
@@ -201,6 +216,7 @@ impl Admission {
                     if booked.is_empty() && is_blind(&limit, rulings.blind_since, until) {
                         let until = now + until.since(store_now);
                         ruled.note_blind(&job.route, until);
+                        job.held_up_by = Some(Arc::clone(&limit.name));
                         lane.park(job, until);
                         continue;
                     }
@@ -224,12 +240,28 @@ impl Admission {
                     let verdict = invalid(&job.route, &job.history, detail, store_now);
                     job.settle(verdict);
                 }
+                Ruling::Outdated { by } => {
+                    meters.ruled("failed", 1);
+                    lane.denied(&job);
+                    self.tell_outdated(&job, by);
+                    job.held_up_by = limit(&job, by).map(|limit| Arc::clone(&limit.name));
+                    lane.park(job, now + LEARN);
+                }
+                Ruling::Paused { until, by } => {
+                    meters.ruled("denied", 1);
+                    lane.denied(&job);
+                    let until = now + until.since(store_now);
+                    ruled.note_blind(&job.route, until);
+                    job.held_up_by = limit(&job, by).map(|limit| Arc::clone(&limit.name));
+                    lane.park(job, until);
+                }
             }
         }
         ruled
     }
 
-    fn permit(&self, job: &mut Job, granted: Booking, ticket: Ticket) -> Permit {
+    fn permit(&self, job: &mut Job, granted: impl Fn(&str) -> Booking, ticket: Ticket) -> Permit {
+        job.held_up_by = None;
         if job.is_booked() {
             job.route.meters.booking("used");
         }
@@ -237,6 +269,34 @@ impl Admission {
         // A place is good for one call.
         job.forget_places();
         permit
+    }
+
+    /// Other terms are in force than those that were asked under: all are asked again once this
+    /// replica knows them.
+    fn outdated(
+        &self,
+        rulings: &Rulings,
+        batch: Vec<(Job, Ticket)>,
+        lane: &mut Lane<Job>,
+        now: Mono,
+    ) {
+        let meters = &self.counters.lane_meters;
+        meters.ruled("failed", batch.len() as u64);
+        for ((job, _), ruling) in batch.iter().zip(&rulings.rulings) {
+            if let Ruling::Outdated { by } = ruling {
+                self.tell_outdated(job, *by);
+            }
+        }
+        lane.petition_failed(now);
+        lane.put_back(batch.into_iter().map(|(job, _)| job).collect());
+    }
+
+    fn tell_outdated(&self, job: &Job, by: usize) {
+        let limit = limit(job, by);
+        let task = limit.and_then(|limit| self.counters.outdated.get(&limit.name));
+        if let Some(task) = task {
+            task.notify_one();
+        }
     }
 
     fn unanswered(
@@ -301,7 +361,7 @@ impl Admission {
             .claims()
             .iter()
             .find(|claim| claim.limit.name == denial.limit.name)
-            .filter(|claim| matches!(claim.limit.rule, Rule::Concurrency(_)))
+            .filter(|claim| claim.limit.is_concurrency())
             .map(|claim| (Arc::clone(&claim.limit), claim.key));
         let wait = opening.since(denial.now);
         if wait > route.policy.max_hold && route.policy.on_denied == OnDenied::DeadLetter {
@@ -319,6 +379,7 @@ impl Admission {
             route.policy.max_hold
         };
         if wait <= near && has_room(lane, &job) {
+            job.held_up_by = Some(Arc::clone(&denial.limit.name));
             return lane.park(job, now + wait);
         }
         if let Some(more) = DENIED.event(now) {
@@ -382,9 +443,10 @@ fn is_blind(limit: &BudgetLimit, since: Option<StoreTime>, until: StoreTime) -> 
     let Some(since) = since.filter(|_| limit.lost == Lost::Closed) else {
         return false;
     };
-    let forgotten = Limit::new(&limit.rule, limit.lost, since).forgotten_at(since.as_micros());
+    let rule = &limit.terms().rule;
+    let forgotten = Limit::new(rule, limit.lost, since).forgotten_at(since.as_micros());
     let doubted = since.as_micros() + DOUBT;
-    !matches!(limit.rule, Rule::Concurrency(_)) && until.as_micros() <= forgotten.max(doubted)
+    !matches!(rule, Rule::Concurrency(_)) && until.as_micros() <= forgotten.max(doubted)
 }
 
 /// Until when what was granted is good, if it counts from `since` at the earliest: no longer than
@@ -394,7 +456,7 @@ fn good_until(job: &Job, since: Mono, store_now: StoreTime) -> Mono {
         let late = claim
             .held
             .map_or(Duration::ZERO, |held| store_now.since(held.at));
-        (since - late) + claim.limit.rule.usable()
+        (since - late) + claim.limit.usable()
     });
     ends.min().unwrap_or(since)
 }
@@ -403,7 +465,7 @@ fn good_until(job: &Job, since: Mono, store_now: StoreTime) -> Mono {
 fn forget_late(job: &mut Job, store_now: StoreTime) {
     let mut missed = false;
     for claim in job.claims_mut() {
-        let usable = claim.limit.rule.usable();
+        let usable = claim.limit.usable();
         if claim
             .held
             .take_if(|held| held.at + usable < store_now)

@@ -20,7 +20,7 @@ use crate::telemetry::meters::LimitMeters;
 use super::PacedRows;
 use super::job::Job;
 use super::pacer::{Stopped, lock};
-use super::standing::InForce;
+use super::standing::Paces;
 
 /// Several calls that were under way together are throttled together.
 static FROZEN: Notice = Notice::new(Duration::from_secs(1));
@@ -39,7 +39,9 @@ pub(super) enum Inbox {
     /// The store has frozen the limit.
     Frozen(Row, Freeze),
     /// Terms of the limit are in force, or another revision of the same.
-    InForce(InForce),
+    InForce(Paces),
+    /// The same of one of its budgets, which is paused until then or not at all.
+    Amended(Arc<str>, Option<StoreTime>),
     /// Connections to the downstreams are open, or could not be opened.
     Warmed,
     Stop {
@@ -133,7 +135,7 @@ impl Desk {
     }
 
     /// Other terms are in force.
-    pub(super) fn adopt(&self, terms: &InForce) {
+    pub(super) fn adopt(&self, terms: &Paces) {
         if let Some(rows) = &self.rows {
             let mut rows = lock(rows);
             rows.adopt(terms);

@@ -1,5 +1,5 @@
-//! The doors of routes: closed outside their opening hours, by the store's clock, and while the
-//! store cannot know what their budgets have left.
+//! The doors of routes: closed outside their opening hours, by the store's clock, while the store
+//! cannot know what their budgets have left, and while an operator pauses one of them.
 //!
 //! A closed door is about its route as a whole, so nothing rotates through wait queues: what is
 //! held is parked until the opening, the tap closes (see `tap`), and the other routes of the limit
@@ -64,7 +64,7 @@ struct Hinge {
     route: Arc<Route>,
     /// Absent: always open.
     hours: Option<OpeningHours>,
-    /// Until when nobody knows what its budgets have left.
+    /// Until when nobody knows what its budgets have left, or one of them is paused.
     blind: Option<Mono>,
     /// When to look at it again; `None` while the store's time is not known.
     next: Option<Mono>,
@@ -97,12 +97,22 @@ impl Doors {
         }
     }
 
-    /// The store does not know what the route's budgets have left, before `until`: nothing could be sent,
+    /// The store does not know what the route's budgets have left, or one is paused, before `until`: nothing could be sent,
     /// and asking for each message would only send them all round the wait queues.
     pub(super) fn blind(&mut self, route: &Arc<Route>, until: Mono, now: Mono) {
         for hinge in &mut self.hinges {
             if Arc::ptr_eq(&hinge.route, route) && hinge.blind.is_none_or(|known| known < until) {
                 hinge.blind = Some(until);
+                hinge.next = Some(now);
+            }
+        }
+    }
+
+    /// Whatever kept the route's budgets from being asked is over: it is opened again unless its
+    /// hours say otherwise.
+    pub(super) fn sighted(&mut self, route: &Arc<Route>, now: Mono) {
+        for hinge in &mut self.hinges {
+            if Arc::ptr_eq(&hinge.route, route) && hinge.blind.take().is_some() {
                 hinge.next = Some(now);
             }
         }

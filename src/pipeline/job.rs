@@ -31,6 +31,8 @@ pub(super) struct Job {
     pub(super) permit: Option<Permit>,
     /// The full `concurrency` limit that it was denied by: a call that ends makes room for it.
     pub(super) waits_for: Option<(Arc<BudgetLimit>, BudgetKey)>,
+    /// The limit for which it is parked: asked again when other terms of it are in force.
+    pub(super) held_up_by: Option<Arc<str>>,
     _held: Held,
 }
 
@@ -131,6 +133,7 @@ impl Job {
             wants,
             permit: None,
             waits_for: None,
+            held_up_by: None,
             _held: held,
         }
     }
@@ -205,7 +208,7 @@ impl Candidate for Job {
 
     fn headroom(&self) -> Option<Duration> {
         let headrooms = self.wants.claims.iter();
-        headrooms.map(|claim| claim.limit.rule.headroom()).min()
+        headrooms.map(|claim| claim.limit.headroom()).min()
     }
 
     fn is_booked(&self) -> bool {

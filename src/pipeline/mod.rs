@@ -35,13 +35,15 @@ use tokio::task::JoinSet;
 
 pub use policy::Policy;
 pub use route::{Counted, Counting, Route, RouteSpec};
-pub use standing::{Read, StandingSpec, Written};
+pub use standing::{BudgetStanding, Read, StandingSpec, Written};
 
+use crate::core::budget::Rule;
 use crate::core::keeper::{Keeper, Phase};
 use crate::core::lane::Lane;
 use crate::core::pacing::{Pacing, Row};
 use crate::core::petitions::Petitions;
-use crate::ports::budget::{BudgetStore, HEARTBEAT, Lost};
+use crate::core::schedule::Pace;
+use crate::ports::budget::{BudgetStore, HEARTBEAT, Lost, Terms};
 use crate::ports::clock::Clock;
 use crate::ports::pace::{PaceStore, PacedLimit};
 use crate::ports::queue::Leftover;
@@ -51,7 +53,7 @@ use admission::Counters;
 use job::Job;
 use pacer::{Pacer, PacerHandle};
 use permit::{Clerk, Tickets};
-use standing::{InForce, Watch};
+use standing::{InForce, Paces, Watch};
 
 /// Routes that take the same slots.
 #[derive(Debug)]
@@ -61,7 +63,7 @@ pub struct LaneSpec {
     /// `None`: slots are always due.
     pub rows: Option<PacedRows>,
     /// `None`: nobody can change the paced limit while it runs, or there is none.
-    pub standing: Option<StandingSpec>,
+    pub standing: Option<StandingSpec<Vec<Pace>>>,
     pub budgets: Budgets,
     pub routes: Vec<RouteSpec>,
 }
@@ -84,9 +86,9 @@ impl PacedRows {
     }
 
     /// Other terms are in force.
-    fn adopt(&mut self, terms: &InForce) {
+    fn adopt(&mut self, terms: &Paces) {
         let rows = std::iter::once(&mut self.main).chain(&mut self.reserve);
-        for (row, pace) in rows.zip(&terms.paces) {
+        for (row, pace) in rows.zip(&terms.terms) {
             row.pace = *pace;
             row.known = terms.revision;
         }
@@ -102,8 +104,6 @@ impl PacedRows {
 #[derive(Clone, Debug)]
 pub struct Budgets {
     pub store: Arc<dyn BudgetStore>,
-    /// How often calls under way are renewed in `concurrency` limits: a third of the shortest lease.
-    pub renew_every: Duration,
 }
 
 /// A pacer thread that could not be started.
@@ -150,6 +150,7 @@ impl Pipeline {
     /// When a pacer thread cannot be started.
     pub fn start(
         lanes: Vec<LaneSpec>,
+        standings: Vec<BudgetStanding>,
         clock: Clock,
         phase: Phase,
         health: &Health,
@@ -162,6 +163,9 @@ impl Pipeline {
             watches: JoinSet::new(),
             tickets: Arc::new(Tickets::new(rand::random())),
         };
+        let outdated = standings.iter().map(|s| Arc::clone(&s.limit.name));
+        let outdated: BTreeMap<_, _> = outdated.map(|n| (n, Arc::new(Notify::new()))).collect();
+        let outdated = Arc::new(outdated);
         for LaneSpec {
             name,
             rows,
@@ -175,14 +179,14 @@ impl Pipeline {
                 .map(|spec| Arc::new(Route::new(spec)))
                 .collect();
             let lane = lane(rows.as_ref(), &routes, phase);
-            let counters = pipeline.counters(&name, budgets, &routes, clock);
+            let counters = pipeline.counters(&name, budgets, &routes, &outdated, clock);
             let named = (Arc::clone(&name), rows);
-            let outdated = Arc::new(Notify::new());
+            let retimed = Arc::new(Notify::new());
             let pacer = Pacer::start(
                 lane,
                 named,
                 counters,
-                Arc::clone(&outdated),
+                Arc::clone(&retimed),
                 routes.clone(),
                 clock,
                 health,
@@ -197,7 +201,7 @@ impl Pipeline {
                     limit: name,
                     spec,
                     phase,
-                    outdated,
+                    outdated: retimed,
                 };
                 pipeline.watches.spawn(watch.run(pacer.adopter()));
             }
@@ -209,6 +213,27 @@ impl Pipeline {
             }
             pipeline.pacers.push(pacer);
         }
+        for BudgetStanding { limit, spec } in standings {
+            let Some(outdated) = outdated.get(&limit.name) else {
+                continue;
+            };
+            let watch = Watch {
+                meters: StandingMeters::new(&limit.name),
+                limit: Arc::clone(&limit.name),
+                spec,
+                phase,
+                outdated: Arc::clone(outdated),
+            };
+            let amenders: Vec<_> = pipeline.pacers.iter().map(PacerHandle::amender).collect();
+            let adopt = move |terms: InForce<Rule>| {
+                let (rule, revision) = (terms.terms, terms.revision);
+                limit.adopt(Terms { rule, revision });
+                for amend in &amenders {
+                    amend(Arc::clone(&limit.name), terms.paused_until);
+                }
+            };
+            pipeline.watches.spawn(watch.run(adopt));
+        }
         Ok(pipeline)
     }
 
@@ -218,6 +243,7 @@ impl Pipeline {
         lane: &str,
         budgets: Budgets,
         routes: &[Arc<Route>],
+        outdated: &Arc<BTreeMap<Arc<str>, Arc<Notify>>>,
         clock: Clock,
     ) -> Counters {
         let limits = || routes.iter().flat_map(|route| route.counting.budgets());
@@ -231,7 +257,7 @@ impl Pipeline {
         let (clerk, work) = Clerk::new(
             Arc::clone(&store),
             Arc::clone(&meters),
-            budgets.renew_every,
+            limits().cloned().collect(),
             clock,
             free,
         );
@@ -242,6 +268,7 @@ impl Pipeline {
             clerk,
             freed,
             closes,
+            outdated: Arc::clone(outdated),
             lane_meters: LaneMeters::new(lane),
             meters,
         }
@@ -290,7 +317,7 @@ impl Pipeline {
 /// has no other way to know the time.
 fn lane(rows: Option<&PacedRows>, routes: &[Arc<Route>], phase: Phase) -> Lane<Job> {
     let headrooms = routes.iter().flat_map(|route| route.counting.budgets());
-    let headroom = headrooms.map(|limit| limit.rule.headroom()).min();
+    let headroom = headrooms.map(|limit| limit.headroom()).min();
     let pacing = match rows {
         Some(rows) => {
             let keeper = |limit: &PacedLimit| Keeper::new(limit.pace, phase);

@@ -23,7 +23,7 @@ use crate::core::keeper::{Outlook, Tally, Wait};
 use crate::core::lane::{Lane, Step};
 use crate::core::pacing::Row;
 use crate::core::schedule::{Answer, Ask};
-use crate::core::time::Mono;
+use crate::core::time::{Mono, StoreTime};
 use crate::ports::clock::Clock;
 use crate::ports::pace::{Notice, StoreError};
 use crate::telemetry::health::{Health, Heartbeat};
@@ -39,7 +39,7 @@ use super::intake::expire;
 use super::job::Job;
 use super::permit::Call;
 use super::route::Route;
-use super::standing::InForce;
+use super::standing::Paces;
 use super::tap::Taps;
 
 /// The pacer comes round at least this often: the watchdog and the gauges live on it.
@@ -74,9 +74,15 @@ impl PacerHandle {
     }
 
     /// Where the limit's task says what is in force.
-    pub(super) fn adopter(&self) -> impl Fn(InForce) + Send + use<> {
+    pub(super) fn adopter(&self) -> impl Fn(Paces) + Send + use<> {
         let desk = self.desk.clone();
         move |terms| desk.tell(Inbox::InForce(terms))
+    }
+
+    /// Where the task of one of its budgets says that other terms are in force, or a pause.
+    pub(super) fn amender(&self) -> impl Fn(Arc<str>, Option<StoreTime>) + Send + use<> {
+        let desk = self.desk.clone();
+        move |limit, paused| desk.tell(Inbox::Amended(limit, paused))
     }
 
     /// Stops sending at once, waits up to `grace` for calls under way, and ends the thread.
@@ -365,8 +371,9 @@ impl Pacer {
             Inbox::InForce(terms) => {
                 self.desk.adopt(&terms);
                 let now = self.desk.clock.now();
-                self.lane.retime(&terms.paces, terms.revision, now);
+                self.lane.retime(&terms.terms, terms.revision, now);
             }
+            Inbox::Amended(limit, paused) => self.amended(&limit, paused),
             Inbox::Warmed => self.warming = false,
             Inbox::Stop { deadline, done } => {
                 self.taps.close_all();
@@ -384,6 +391,25 @@ impl Pacer {
                 });
             }
         }
+    }
+
+    /// Other terms of a budget are in force. Routes that it pauses wait as a whole; what waited for it
+    /// asks anew, for places under the old terms are none.
+    fn amended(&mut self, limit: &str, paused: Option<StoreTime>) {
+        let now = self.desk.clock.now();
+        let left = |until: StoreTime| until.since(self.desk.store_time(now));
+        let pause = paused.map(left).filter(|left| !left.is_zero());
+        for route in self.routes.iter().filter(|route| route.counts(limit)) {
+            match pause {
+                Some(left) => self.doors.blind(route, now + left, now),
+                None => self.doors.sighted(route, now),
+            }
+        }
+        if pause.is_none() {
+            let waits = |job: &Job| job.held_up_by.as_deref() == Some(limit);
+            self.lane.wake_all(waits);
+        }
+        self.lane.petition_soon(now);
     }
 
     /// Back to its old place, unless the pacer stops or its route is closed.

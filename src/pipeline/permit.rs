@@ -64,8 +64,13 @@ pub(super) struct Permit {
 }
 
 impl Permit {
-    /// For claims that were granted at `granted`.
-    pub(super) fn new(claims: &[Claim], granted: Booking, ticket: Ticket, clerk: &Clerk) -> Self {
+    /// For claims that were granted as `granted` says of each limit.
+    pub(super) fn new(
+        claims: &[Claim],
+        granted: impl Fn(&str) -> Booking,
+        ticket: Ticket,
+        clerk: &Clerk,
+    ) -> Self {
         let calls = calls(claims, ticket);
         if !calls.is_empty() {
             clerk.tell(Entry::Began(calls.clone()));
@@ -77,7 +82,7 @@ impl Permit {
                 limit: Arc::clone(&claim.limit),
                 key: claim.key,
                 cost: claim.cost,
-                booked: claim.held.unwrap_or(granted),
+                booked: claim.held.unwrap_or_else(|| granted(&claim.limit.name)),
                 ticket,
             })
             .collect();
@@ -124,7 +129,7 @@ impl fmt::Debug for Permit {
 }
 
 fn is_concurrency(claim: &Claim) -> bool {
-    matches!(claim.limit.rule, Rule::Concurrency(_))
+    claim.limit.is_concurrency()
 }
 
 fn calls(claims: &[Claim], ticket: Ticket) -> Vec<Call> {
@@ -155,7 +160,7 @@ impl Clerk {
     pub(super) fn new(
         store: Arc<dyn BudgetStore>,
         meters: Arc<BTreeMap<Arc<str>, BudgetMeters>>,
-        renew_every: Duration,
+        limits: Vec<Arc<BudgetLimit>>,
         clock: Clock,
         freed: mpsc::UnboundedSender<Vec<Call>>,
     ) -> (Self, impl Future<Output = ()> + Send + 'static) {
@@ -166,7 +171,7 @@ impl Clerk {
             clock,
             freed,
         });
-        let work = run(Arc::clone(&office), told, renew_every);
+        let work = run(Arc::clone(&office), told, limits);
         (Self { entries, office }, work)
     }
 
@@ -221,12 +226,17 @@ struct Office {
 type Running = HashMap<Ticket, Vec<Call>>;
 
 /// The clerk at work.
-async fn run(office: Arc<Office>, mut told: mpsc::UnboundedReceiver<Entry>, renew_every: Duration) {
-    let mut renewal = tokio::time::interval(renew_every.max(RENEW_MIN));
-    renewal.set_missed_tick_behavior(tokio::time::MissedTickBehavior::Delay);
+async fn run(
+    office: Arc<Office>,
+    mut told: mpsc::UnboundedReceiver<Entry>,
+    limits: Vec<Arc<BudgetLimit>>,
+) {
+    let mut renewed = office.clock.now();
     let mut running = Running::new();
     let mut entries = Vec::new();
     loop {
+        // Worked out each time: an operator may shorten a lease, and new calls begin after that.
+        let due = (renewed + renew_every(&limits)).since(office.clock.now());
         tokio::select! {
             count = told.recv_many(&mut entries, MAX_BATCH) => {
                 if count == 0 {
@@ -236,9 +246,22 @@ async fn run(office: Arc<Office>, mut told: mpsc::UnboundedReceiver<Entry>, rene
                 office.release(ended).await;
                 office.refund(&unused).await;
             }
-            _ = renewal.tick(), if !running.is_empty() => office.renew(&mut running).await,
+            () = tokio::time::sleep(due), if !running.is_empty() => {
+                renewed = office.clock.now();
+                office.renew(&mut running).await;
+            }
         }
     }
+}
+
+/// A third of the shortest lease of a call under way.
+fn renew_every(limits: &[Arc<BudgetLimit>]) -> Duration {
+    let leases = limits.iter().filter_map(|limit| match &limit.terms().rule {
+        Rule::Concurrency(rule) => Some(rule.lease()),
+        _ => None,
+    });
+    let shortest = leases.min().unwrap_or(Duration::from_secs(30));
+    (shortest / 3).max(RENEW_MIN)
 }
 
 /// Keeps the list of calls under way; answers those that ended, and what was not used.

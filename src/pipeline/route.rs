@@ -185,6 +185,11 @@ impl Route {
         self.counting.budgets().next().is_some()
     }
 
+    /// Whether the limit counts its messages, in budgets.
+    pub(super) fn counts(&self, limit: &str) -> bool {
+        self.counting.budgets().any(|own| *own.name == *limit)
+    }
+
     /// Counts a call that was started, until the guard is dropped.
     pub(super) fn begin_call(self: &Arc<Self>) -> InFlight {
         self.in_flight.fetch_add(1, Ordering::Relaxed);

@@ -2,8 +2,8 @@
 //!
 //! One task for each limit tells the store what this replica's file says and hears what counts
 //! (`core::standing`): at the start, when the file was read again, when somebody tells of a change, when
-//! a pacer was answered under another revision than it knows, and every few seconds. What is heard
-//! is read as the configuration is and handed to the pacer; terms that cannot be read are not
+//! somebody was answered under another revision than this replica knows, and every few seconds. What is heard
+//! is read as the configuration is and handed to those who ask; terms that cannot be read are not
 //! guessed at: the limit stays shut, and says why.
 
 use std::fmt;
@@ -13,9 +13,12 @@ use std::time::Duration;
 use tokio::sync::{Notify, broadcast, watch};
 use tracing::{debug, error, info, warn};
 
+use crate::core::budget::Rule;
 use crate::core::keeper::Phase;
 use crate::core::schedule::Pace;
 use crate::core::standing::{Declaration, Origin, Revision, Standing};
+use crate::core::time::StoreTime;
+use crate::ports::budget::BudgetLimit;
 use crate::ports::pace::Notice;
 use crate::ports::standing::{PRESENCE, StandingStore};
 use crate::telemetry::meters::StandingMeters;
@@ -27,29 +30,45 @@ const GAP: Duration = Duration::from_millis(20);
 /// The first wait after a question that failed; it doubles up to [`PRESENCE`].
 const RETRY: Duration = Duration::from_millis(100);
 
-/// From the text of terms to paces, as the configuration would read it: the main row's, and that of
-/// the second row if there is one. The error says what is wrong.
-pub type Read = dyn Fn(&str) -> Result<Vec<Pace>, String> + Send + Sync;
+/// From the text of terms to what they mean, as the configuration would read it. The error says what
+/// is wrong.
+pub type Read<T> = dyn Fn(&str) -> Result<T, String> + Send + Sync;
 
 /// What a replica's file says of a limit, now and after each reload.
-#[derive(Clone)]
-pub struct Written {
+pub struct Written<T> {
     /// The terms, as `rate=400/1s headroom=5ms`.
     pub terms: String,
-    pub read: Arc<Read>,
+    pub read: Arc<Read<T>>,
 }
 
-/// A limit whose terms may change while it runs.
-#[derive(Clone, Debug)]
-pub struct StandingSpec {
+/// A limit whose terms may change while it runs. They are read as a `T`: the paces of its rows (the
+/// main one's, and that of the second row if there is one), or the rule of its budgets.
+#[derive(Debug)]
+pub struct StandingSpec<T> {
     pub store: Arc<dyn StandingStore>,
     /// The name of this replica.
     pub replica: String,
     /// A new value is a new word.
-    pub written: watch::Receiver<Written>,
+    pub written: watch::Receiver<Written<T>>,
 }
 
-impl fmt::Debug for Written {
+/// A limit that is counted in budgets, and whose terms may change.
+#[derive(Debug)]
+pub struct BudgetStanding {
+    pub limit: Arc<BudgetLimit>,
+    pub spec: StandingSpec<Rule>,
+}
+
+impl<T> Clone for Written<T> {
+    fn clone(&self) -> Self {
+        Self {
+            terms: self.terms.clone(),
+            read: Arc::clone(&self.read),
+        }
+    }
+}
+
+impl<T> fmt::Debug for Written<T> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("Written")
             .field("terms", &self.terms)
@@ -57,27 +76,31 @@ impl fmt::Debug for Written {
     }
 }
 
-/// What a pacer is told.
+/// What a limit's users are told.
 #[derive(Clone, Debug)]
-pub(super) struct InForce {
+pub(super) struct InForce<T> {
     pub(super) revision: Revision,
-    /// Of each row.
-    pub(super) paces: Vec<Pace>,
+    pub(super) terms: T,
+    /// An operator said that nothing passes before. May be over.
+    pub(super) paused_until: Option<StoreTime>,
 }
 
+/// What is in force for a paced limit: the pace of each row.
+pub(super) type Paces = InForce<Vec<Pace>>;
+
 /// One limit's task.
-pub(super) struct Watch {
+pub(super) struct Watch<T> {
     pub(super) limit: Arc<str>,
-    pub(super) spec: StandingSpec,
+    pub(super) spec: StandingSpec<T>,
     pub(super) meters: StandingMeters,
     pub(super) phase: Phase,
-    /// A pacer was answered under another revision.
+    /// Somebody was answered under another revision.
     pub(super) outdated: Arc<Notify>,
 }
 
-impl Watch {
+impl<T: Send> Watch<T> {
     /// Runs for as long as it is polled, and hands what is in force to `tell`.
-    pub(super) async fn run(self, tell: impl Fn(InForce) + Send) {
+    pub(super) async fn run(self, tell: impl Fn(InForce<T>) + Send) {
         let Self {
             limit,
             mut spec,
@@ -163,7 +186,7 @@ struct Heard {
 }
 
 impl Heard {
-    fn hear(&mut self, standing: Standing, written: &Written, tell: &impl Fn(InForce)) {
+    fn hear<T>(&mut self, standing: Standing, written: &Written<T>, tell: &impl Fn(InForce<T>)) {
         self.compare(&standing, &written.terms);
         self.meters.version.set(standing.version as f64);
         let before = self.known.as_ref();
@@ -172,9 +195,10 @@ impl Heard {
         }
         self.explain(&standing);
         match (written.read)(&standing.terms) {
-            Ok(paces) => tell(InForce {
+            Ok(terms) => tell(InForce {
                 revision: standing.revision,
-                paces,
+                terms,
+                paused_until: standing.pause.as_ref().map(|pause| pause.until),
             }),
             Err(why) => {
                 error!(limit = %self.limit, terms = standing.terms, why,

@@ -172,7 +172,7 @@ fn go_home(job: Job, desk: &Desk, now: Mono) {
     job.settle(verdict);
 }
 
-/// Closes the tap of a route whose hours are over, until shortly before its opening. Answers when to
+/// Closes the tap of a route whose hours are over, or whose budgets let nothing pass, until shortly before its opening. Answers when to
 /// look again; `None` if the opening is so near that the tap is the limit's affair.
 fn shut(route: &Route, tap: &mut Tap, opening: Mono, now: Mono) -> Option<Mono> {
     let hold = route.policy.max_hold.min(route.policy.hold_limit);
@@ -182,7 +182,12 @@ fn shut(route: &Route, tap: &mut Tap, opening: Mono, now: Mono) -> Option<Mono> 
         return None;
     }
     if *tap == Tap::Open {
-        info!(route = %route.name, for_ms = micros(wait) / 1000, "tap closed: closed hours");
+        let for_ms = micros(wait) / 1000;
+        if route.policy.hours.is_some() {
+            info!(route = %route.name, for_ms, "tap closed: closed hours");
+        } else {
+            info!(route = %route.name, for_ms, "tap closed: a budget is paused, or not known");
+        }
     }
     turn(route, tap, Tap::Closed);
     Some(opening - hold / 2)

@@ -6,7 +6,7 @@
 //! the place (a [`Booking`]) travels with it, in memory or in the headers of a message that waits.
 
 use std::fmt;
-use std::sync::Arc;
+use std::sync::{Arc, PoisonError, RwLock};
 use std::time::Duration;
 
 use futures::future::BoxFuture;
@@ -14,17 +14,76 @@ use futures::future::BoxFuture;
 use super::pace::StoreError;
 pub use crate::core::budget::admit::{Booking, Epoch, Lost, Ruling};
 pub use crate::core::budget::concurrency::Ticket;
-use crate::core::budget::{Rule, Usage};
+use crate::core::budget::{Rule, State, Usage};
 use crate::core::rate::Cost;
+use crate::core::standing::Revision;
 use crate::core::time::StoreTime;
 
-/// A limit that is counted in budgets.
-#[derive(Clone, Debug, PartialEq)]
+/// A limit that is counted in budgets. All that refer to it see the same terms, which change when
+/// others come into force.
+#[derive(Debug)]
 pub struct BudgetLimit {
     /// As in the configuration: letters, digits, `_`, `-` and `.`.
     pub name: Arc<str>,
-    pub rule: Rule,
     pub lost: Lost,
+    terms: RwLock<Arc<Terms>>,
+}
+
+/// What counts for a limit.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Terms {
+    pub rule: Rule,
+    /// Names them in the store; [`Revision::NONE`] until the store has told.
+    pub revision: Revision,
+}
+
+impl BudgetLimit {
+    /// A limit under the terms of this replica's file.
+    #[must_use]
+    pub fn new(name: &str, rule: Rule, lost: Lost) -> Self {
+        Self::under(name, rule, lost, Revision::NONE)
+    }
+
+    /// A limit under the terms of `revision`.
+    #[must_use]
+    pub fn under(name: &str, rule: Rule, lost: Lost, revision: Revision) -> Self {
+        Self {
+            name: Arc::from(name),
+            lost,
+            terms: RwLock::new(Arc::new(Terms { rule, revision })),
+        }
+    }
+
+    /// What counts now, as far as this replica knows.
+    #[must_use]
+    pub fn terms(&self) -> Arc<Terms> {
+        // They are replaced as a whole: after a panic they are either old or new.
+        let terms = self.terms.read().unwrap_or_else(PoisonError::into_inner);
+        Arc::clone(&terms)
+    }
+
+    /// Other terms are in force.
+    pub fn adopt(&self, terms: Terms) {
+        *self.terms.write().unwrap_or_else(PoisonError::into_inner) = Arc::new(terms);
+    }
+
+    /// How late a call may leave after it was granted.
+    #[must_use]
+    pub fn usable(&self) -> Duration {
+        self.terms().rule.usable()
+    }
+
+    /// How late a call may arrive after it was granted.
+    #[must_use]
+    pub fn headroom(&self) -> Duration {
+        self.terms().rule.headroom()
+    }
+
+    /// Whether it counts calls under way.
+    #[must_use]
+    pub fn is_concurrency(&self) -> bool {
+        matches!(self.terms().rule, Rule::Concurrency(_))
+    }
 }
 
 /// Which budget of a limit: a digest of the key's text, so that no message can name the state of
@@ -79,12 +138,34 @@ pub struct Petition {
 pub struct Rulings {
     /// The store's time when it decided.
     pub now: StoreTime,
+    /// That of the store.
     pub epoch: Epoch,
+    /// Limits whose terms have changed in this epoch: their places are of a later one.
+    pub changed: Vec<(Arc<str>, Epoch)>,
     /// Until when limits with [`Lost::Closed`] may have to wait because the store lost its state
     /// (for the log; each ruling says it for its own message).
     pub blind_since: Option<StoreTime>,
     /// In the order of the petitions.
     pub rulings: Vec<Ruling>,
+}
+
+impl Rulings {
+    /// The epoch of what was taken or booked in a limit.
+    #[must_use]
+    pub fn epoch_of(&self, limit: &str) -> Epoch {
+        let changed = self.changed.iter().find(|(name, _)| **name == *limit);
+        changed.map_or(self.epoch, |(_, epoch)| *epoch)
+    }
+}
+
+/// How one budget stands.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Look {
+    /// The store's time.
+    pub now: StoreTime,
+    pub usage: Usage,
+    /// What is known of it. `None`: nobody took anything that still counts.
+    pub state: Option<State>,
 }
 
 /// Units to take back because their message was certainly not sent.
@@ -126,12 +207,12 @@ pub trait BudgetStore: Send + Sync + fmt::Debug {
         calls: &'a [(Arc<BudgetLimit>, BudgetKey, Ticket)],
     ) -> BoxFuture<'a, Result<(), StoreError>>;
 
-    /// How a budget stands, without changing it.
-    fn peek<'a>(
+    /// How a budget stands for one unit, without changing anything.
+    fn look<'a>(
         &'a self,
         limit: &'a Arc<BudgetLimit>,
         key: BudgetKey,
-    ) -> BoxFuture<'a, Result<Usage, StoreError>>;
+    ) -> BoxFuture<'a, Result<Look, StoreError>>;
 }
 
 /// The most petitions in one call: a script must not hold the store for long.

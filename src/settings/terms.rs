@@ -2,15 +2,16 @@
 //!
 //! `kind=paced rate=400/1s headroom=5ms horizon=120ms`: words as in the configuration, defaults
 //! written out, in one order, so that two files that mean the same say the same. Replicas compare these
-//! lines and the store keeps them. What is counted (`key`, `cost`, calendars) is no term: it is part of how
-//! messages are read and needs a restart.
+//! lines and the store keeps them. What is not named has its default: a headroom that follows the window, say.
+//! What is counted (`key`, `cost`) is no term: it is part of how messages are read and needs a restart.
 
 use std::fmt;
 use std::str::FromStr;
 
 use super::text::{Length, Quota};
-use super::types::Limit;
+use super::types::{Limit, Start};
 use crate::core::rate::{Span, parse_duration};
+use crate::core::zone::Zone;
 
 /// Terms that cannot be those of this limit. The message says why.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
@@ -49,20 +50,80 @@ impl Limit {
                 ("rate", limit.rate.0.to_string()),
                 ("burst", limit.burst.to_string()),
             ]),
-            Self::TokenBucket(limit) => terms.extend([
-                ("capacity", limit.capacity.to_string()),
-                ("refill", limit.refill.to_string()),
-                ("interval", length(limit.interval)),
-                ("borrow", limit.borrow.to_string()),
-            ]),
-            Self::FixedWindow(limit) => terms.push(("rate", limit.rate.to_string())),
+            Self::TokenBucket(limit) => {
+                terms.extend([
+                    ("capacity", limit.capacity.to_string()),
+                    ("refill", limit.refill.to_string()),
+                    ("interval", length(limit.interval)),
+                    ("borrow", limit.borrow.to_string()),
+                ]);
+                terms.extend((!limit.continuous).then(|| ("continuous", "false".to_owned())));
+                let empty = limit.start == Start::Empty;
+                terms.extend(empty.then(|| ("start", "empty".to_owned())));
+            }
+            Self::FixedWindow(limit) => {
+                terms.push(("rate", limit.rate.to_string()));
+                terms.extend(limit.aligned.then(|| ("aligned", "true".to_owned())));
+                let zone = limit.timezone.as_ref();
+                terms.extend(zone.map(|zone| ("timezone", zone.name().to_owned())));
+            }
             Self::SlidingLog(limit) => terms.push(("rate", limit.rate.0.to_string())),
             Self::Concurrency(limit) => terms.extend([
                 ("limit", limit.limit.to_string()),
                 ("lease", length(limit.lease)),
             ]),
         }
+        let mut own = self.clone();
+        let headroom = own.own_headroom().and_then(|headroom| *headroom);
+        terms.extend(headroom.map(|headroom| ("headroom", length(headroom))));
         terms
+    }
+
+    /// What can change of it.
+    #[must_use]
+    pub const fn term_names(&self) -> &'static [&'static str] {
+        match self {
+            Self::Paced(_) => &["rate", "headroom", "horizon"],
+            Self::Gcra(_) => &["rate", "burst", "headroom"],
+            Self::TokenBucket(_) => &[
+                "capacity",
+                "refill",
+                "interval",
+                "borrow",
+                "continuous",
+                "start",
+                "headroom",
+            ],
+            Self::FixedWindow(_) => &["rate", "aligned", "timezone", "headroom"],
+            Self::SlidingLog(_) => &["rate", "headroom"],
+            Self::Concurrency(_) => &["limit", "lease", "headroom"],
+        }
+    }
+
+    /// The headroom of a limit that may leave it to its window.
+    const fn own_headroom(&mut self) -> Option<&mut Option<Length>> {
+        match self {
+            Self::Paced(_) => None,
+            Self::Gcra(limit) => Some(&mut limit.headroom),
+            Self::TokenBucket(limit) => Some(&mut limit.headroom),
+            Self::FixedWindow(limit) => Some(&mut limit.headroom),
+            Self::SlidingLog(limit) => Some(&mut limit.headroom),
+            Self::Concurrency(limit) => Some(&mut limit.headroom),
+        }
+    }
+
+    /// Forgets what a line of terms names only if it is not the default.
+    fn reset(&mut self) {
+        if let Some(headroom) = self.own_headroom() {
+            *headroom = None;
+        }
+        match self {
+            Self::TokenBucket(limit) => {
+                (limit.continuous, limit.start) = (true, Start::Full);
+            }
+            Self::FixedWindow(limit) => (limit.aligned, limit.timezone) = (false, None),
+            _ => {}
+        }
     }
 
     /// Its terms on one line.
@@ -77,6 +138,7 @@ impl Limit {
     /// When they are not terms of such a limit.
     pub fn under(&self, terms: &str) -> Result<Self, TermsError> {
         let mut limit = self.clone();
+        limit.reset();
         for (name, value) in words(terms)? {
             limit.amend(name, value)?;
         }
@@ -93,6 +155,11 @@ impl Limit {
         }
         let length = |text: &str| parse_duration(text).map(Length);
         let quota = |text: &str| text.parse().map(Quota);
+        if name == "headroom"
+            && let Some(headroom) = self.own_headroom()
+        {
+            return put(headroom, length(value).map(Some)).map_err(|why| wrong(name, value, why));
+        }
         let done = match (self, name) {
             (Self::Paced(limit), "rate") => put(&mut limit.rate, quota(value)),
             (Self::Paced(limit), "headroom") => put(&mut limit.headroom, length(value)),
@@ -103,24 +170,26 @@ impl Limit {
             (Self::TokenBucket(limit), "refill") => put(&mut limit.refill, read(value)),
             (Self::TokenBucket(limit), "interval") => put(&mut limit.interval, length(value)),
             (Self::TokenBucket(limit), "borrow") => put(&mut limit.borrow, read(value)),
+            (Self::TokenBucket(limit), "continuous") => put(&mut limit.continuous, read(value)),
+            (Self::TokenBucket(limit), "start") => put(&mut limit.start, start(value)),
+            (Self::FixedWindow(limit), "aligned") => put(&mut limit.aligned, read(value)),
+            (Self::FixedWindow(limit), "timezone") => {
+                put(&mut limit.timezone, Zone::named(value).map(Some))
+            }
             (Self::FixedWindow(limit), "rate") => put(&mut limit.rate, value.parse()),
             (Self::SlidingLog(limit), "rate") => put(&mut limit.rate, quota(value)),
             (Self::Concurrency(limit), "limit") => put(&mut limit.limit, read(value)),
             (Self::Concurrency(limit), "lease") => put(&mut limit.lease, length(value)),
             _ => return Err(TermsError::Name(name.to_owned())),
         };
-        done.map_err(|why| TermsError::Value {
-            name: name.to_owned(),
-            value: value.to_owned(),
-            why,
-        })
+        done.map_err(|why| wrong(name, value, why))
     }
 }
 
 /// Whether the limit has a term of this name (its kind is fixed).
 #[must_use]
 pub fn is_term(limit: &Limit, name: &str) -> bool {
-    name != "kind" && limit.terms().iter().any(|(known, _)| *known == name)
+    limit.term_names().contains(&name)
 }
 
 /// The names and values of a line of terms.
@@ -141,6 +210,22 @@ pub fn line<'a>(terms: impl Iterator<Item = (&'a str, impl fmt::Display)>) -> St
         .map(|(name, value)| format!("{name}={value}"))
         .collect();
     words.join(" ")
+}
+
+fn start(text: &str) -> Result<Start, &'static str> {
+    match text {
+        "full" => Ok(Start::Full),
+        "empty" => Ok(Start::Empty),
+        _ => Err("a bucket starts `full` or `empty`"),
+    }
+}
+
+fn wrong(name: &str, value: &str, why: String) -> TermsError {
+    TermsError::Value {
+        name: name.to_owned(),
+        value: value.to_owned(),
+        why,
+    }
 }
 
 fn put<T, E: fmt::Display>(place: &mut T, value: Result<T, E>) -> Result<(), String> {
@@ -176,6 +261,9 @@ mod tests {
             "kind = \"token_bucket\"\ncapacity = 9\nrefill = 2\ninterval = \"90s\"\nborrow = 4",
             "kind = \"fixed_window\"\nrate = \"1000/month\"",
             "kind = \"fixed_window\"\nrate = \"10/1d\"",
+            "kind = \"fixed_window\"\nrate = \"10/1d\"\naligned = true\nheadroom = \"1s\"",
+            "kind = \"fixed_window\"\nrate = \"10/day\"\ntimezone = \"Europe/Berlin\"",
+            "kind = \"token_bucket\"\ncapacity = 9\nrefill = 2\ninterval = \"90s\"\ncontinuous = false\nstart = \"empty\"",
             "kind = \"sliding_log\"\nrate = \"5/1h30m\"",
             "kind = \"concurrency\"\nlimit = 7\nlease = \"45s\"",
         ] {
@@ -183,6 +271,14 @@ mod tests {
             let line = limit.terms_line();
             assert_eq!(limit.under(&line).unwrap().terms_line(), line);
         }
+    }
+
+    #[test]
+    fn what_terms_do_not_name_is_the_default_and_not_what_the_file_says() {
+        let text = "kind = \"gcra\"\nrate = \"5/1h\"\nheadroom = \"2s\"";
+        let limit: Limit = toml::from_str(text).unwrap();
+        let other = limit.under("kind=gcra rate=1/1s burst=0").unwrap();
+        assert_eq!(other.headroom(), std::time::Duration::from_millis(10));
     }
 
     #[test]

@@ -292,7 +292,10 @@ impl<'a> World<'a> {
             Event::Deliver(parcel) => self.give_up(replica, parcel),
             Event::Answered { id, answer, sent } if replica.asking == Some(id) => {
                 replica.asking = None;
-                replica.turn = answer.turn;
+                // A turn of older terms than are known by now is given up.
+                let known = replica.known.as_ref();
+                let known = known.map_or(Revision::NONE, |known| known.revision);
+                replica.turn = answer.turn.filter(|_| known == answer.revision);
                 self.judge.heard(self.t - sent);
                 let trip = Duration::from_micros(self.t - sent);
                 self.trace.note(self.t, replica.id, What::Heard { trip });

@@ -4,17 +4,17 @@
 use std::collections::BTreeMap;
 use std::num::NonZeroU32;
 use std::sync::Arc;
-use std::time::Duration;
 
-use super::{Standings, WireError, rules};
+use super::{Standings, WireError, budget_limit};
 use crate::core::rate::Rate;
 use crate::core::schedule::Pace;
+use crate::core::standing::Revision;
 use crate::limiter::key::budget_key;
-use crate::pipeline::{Budgets, Counted, Counting, LaneSpec, PacedRows, RouteSpec};
+use crate::pipeline::{BudgetStanding, Budgets, Counted, Counting, LaneSpec, PacedRows, RouteSpec};
 use crate::ports::budget::{BudgetKey, BudgetLimit, BudgetStore};
 use crate::ports::pace::{PaceStore, PacedLimit};
 use crate::settings::text::Costing;
-use crate::settings::types::{Limit, Paced, Route, Settings};
+use crate::settings::types::{Paced, Route, Settings};
 use crate::template::{CostOf, Counting as LabelCounting, RouteLabels};
 
 /// The lanes, as they grow route by route.
@@ -36,7 +36,7 @@ impl<'a> Lanes<'a> {
     ) -> Result<Self, WireError> {
         let mut limits = BTreeMap::new();
         for (name, limit) in &settings.limits {
-            if let Some(limit) = budget(name, limit)? {
+            if let Some(limit) = budget_limit(name, limit, Revision::NONE)? {
                 limits.insert(name.as_str(), Arc::new(limit));
             }
         }
@@ -44,10 +44,7 @@ impl<'a> Lanes<'a> {
             settings,
             rows,
             standings,
-            budgets: Budgets {
-                store: budgets,
-                renew_every: renew_every(settings),
-            },
+            budgets: Budgets { store: budgets },
             limits,
             lanes: BTreeMap::new(),
         })
@@ -100,7 +97,7 @@ impl<'a> Lanes<'a> {
             .or_insert_with_key(|name| LaneSpec {
                 name: Arc::from(name.as_str()),
                 rows: paced.map(|(limit, paced)| paced_rows(limit, paced, rows)),
-                standing: paced.and_then(|(limit, _)| standings.spec(limit)),
+                standing: paced.and_then(|(limit, _)| standings.paced(limit)),
                 budgets: budgets.clone(),
                 routes: Vec::new(),
             })
@@ -108,8 +105,15 @@ impl<'a> Lanes<'a> {
             .push(spec);
     }
 
-    pub(super) fn into_specs(self) -> Vec<LaneSpec> {
-        self.lanes.into_values().collect()
+    /// The lanes, and the limits of their budgets that may change while they run.
+    pub(super) fn into_specs(self) -> (Vec<LaneSpec>, Vec<BudgetStanding>) {
+        let standings = self.standings;
+        let limits = self.limits.into_values().filter_map(|limit| {
+            let spec = standings.budget(&limit.name)?;
+            Some(BudgetStanding { limit, spec })
+        });
+        let limits = limits.collect();
+        (self.lanes.into_values().collect(), limits)
     }
 }
 
@@ -154,25 +158,6 @@ pub(super) fn paces(paced: &Paced) -> (Pace, Option<Pace>) {
     let main = row(whole - kept).with_costs_up_to(paced.largest_cost());
     let reserve = (kept > 0).then(|| row(kept).with_spread(main.spread()));
     (main, reserve)
-}
-
-/// A third of the shortest lease of a call under way.
-fn renew_every(settings: &Settings) -> Duration {
-    let leases = settings.limits.values().filter_map(|limit| match limit {
-        Limit::Concurrency(limit) => Some(limit.lease.get()),
-        _ => None,
-    });
-    leases.min().unwrap_or(Duration::from_secs(30)) / 3
-}
-
-/// A limit that is counted in budgets.
-fn budget(name: &str, limit: &Limit) -> Result<Option<BudgetLimit>, WireError> {
-    let rule = rules::rule(limit).map_err(|e| WireError::new(format!("limits.{name}"), e))?;
-    Ok(rule.map(|rule| BudgetLimit {
-        name: Arc::from(name),
-        rule,
-        lost: rules::lost(limit),
-    }))
 }
 
 /// Whose budget a text names; no text: the one that is for all.

@@ -5,7 +5,8 @@ use std::sync::Arc;
 
 use tokio::sync::watch;
 
-use super::lanes;
+use super::{StandingStores, lanes, rules};
+use crate::core::budget::Rule;
 use crate::core::schedule::Pace;
 use crate::pipeline::{StandingSpec, Written};
 use crate::ports::standing::StandingStore;
@@ -14,56 +15,90 @@ use crate::settings::types::{Limit, Settings};
 /// The limits of this replica that can change while it runs.
 #[derive(Debug)]
 pub struct Standings {
-    /// `None`: limits are kept in this process, and nobody else can reach them.
-    store: Option<Arc<dyn StandingStore>>,
+    stores: StandingStores,
     replica: String,
-    written: BTreeMap<String, watch::Sender<Written>>,
+    paced: BTreeMap<String, watch::Sender<Written<Vec<Pace>>>>,
+    budgets: BTreeMap<String, watch::Sender<Written<Rule>>>,
 }
 
 impl Standings {
-    pub(super) fn new(settings: &Settings, store: Option<Arc<dyn StandingStore>>) -> Self {
-        let sender = |limit: &Limit| watch::Sender::new(written(limit));
-        let limits = settings.limits.iter();
+    pub(super) fn new(settings: &Settings, stores: StandingStores) -> Self {
+        let (paced, budgets): (Vec<_>, Vec<_>) = settings
+            .limits
+            .iter()
+            .partition(|(_, limit)| limit.as_paced().is_some());
         Self {
-            store,
+            stores,
             replica: replica(),
-            written: limits
-                .map(|(name, limit)| (name.clone(), sender(limit)))
-                .collect(),
+            paced: senders(paced, paces),
+            budgets: senders(budgets, rule),
         }
     }
 
-    /// For the task of a limit.
-    pub(super) fn spec(&self, limit: &str) -> Option<StandingSpec> {
-        Some(StandingSpec {
-            store: Arc::clone(self.store.as_ref()?),
+    /// For the task of a paced limit.
+    pub(super) fn paced(&self, limit: &str) -> Option<StandingSpec<Vec<Pace>>> {
+        Some(self.spec(&self.stores.paced, self.paced.get(limit)?))
+    }
+
+    /// For the task of a limit that is counted in budgets.
+    pub(super) fn budget(&self, limit: &str) -> Option<StandingSpec<Rule>> {
+        Some(self.spec(&self.stores.budgets, self.budgets.get(limit)?))
+    }
+
+    fn spec<T>(
+        &self,
+        store: &Arc<dyn StandingStore>,
+        written: &watch::Sender<Written<T>>,
+    ) -> StandingSpec<T> {
+        StandingSpec {
+            store: Arc::clone(store),
             replica: self.replica.clone(),
-            written: self.written.get(limit)?.subscribe(),
-        })
+            written: written.subscribe(),
+        }
     }
 
     /// The files were read again: what they say of the limits that run is a new word.
     pub fn reload(&self, settings: &Settings) {
-        for (name, sender) in &self.written {
-            if let Some(limit) = settings.limits.get(name) {
-                sender.send_replace(written(limit));
+        for (name, limit) in &settings.limits {
+            // A limit of another kind than the one that runs needs a restart.
+            if limit.as_paced().is_some() {
+                if let Some(sender) = self.paced.get(name) {
+                    sender.send_replace(written(limit, paces));
+                }
+            } else if let Some(sender) = self.budgets.get(name) {
+                sender.send_replace(written(limit, rule));
             }
         }
     }
-
-    /// Whether limits can change while this process runs.
-    #[must_use]
-    pub const fn are_live(&self) -> bool {
-        self.store.is_some()
-    }
 }
 
-fn written(limit: &Limit) -> Written {
+/// Reads terms as those of this limit.
+type Reader<T> = fn(&Limit, &str) -> Result<T, String>;
+
+fn senders<T: 'static>(
+    limits: Vec<(&String, &Limit)>,
+    read: Reader<T>,
+) -> BTreeMap<String, watch::Sender<Written<T>>> {
+    let sender = |limit| watch::Sender::new(written(limit, read));
+    let limits = limits.into_iter();
+    limits
+        .map(|(name, limit)| (name.clone(), sender(limit)))
+        .collect()
+}
+
+fn written<T: 'static>(limit: &Limit, read: Reader<T>) -> Written<T> {
     let own = limit.clone();
     Written {
         terms: limit.terms_line(),
-        read: Arc::new(move |terms| paces(&own, terms)),
+        read: Arc::new(move |terms| read(&own, terms)),
     }
+}
+
+/// The rule of the limit under other terms.
+fn rule(limit: &Limit, terms: &str) -> Result<Rule, String> {
+    let limit = limit.under(terms).map_err(|why| why.to_string())?;
+    let rule = rules::rule(&limit).map_err(|why| why.to_string())?;
+    rule.ok_or_else(|| "it is paced".to_owned())
 }
 
 /// The rows of the limit under other terms.

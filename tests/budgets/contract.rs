@@ -99,14 +99,17 @@ async fn each_kind_grants_its_limit_and_no_more((store, other): (Store, Store)) 
         assert!(booked.is_empty());
         assert_eq!((usage.remaining, usage.retry_after), (0, until.since(at)));
         assert!(until > at);
-        let peeked = store.peek(&limit, key("a")).await.unwrap();
+        let peeked = store.look(&limit, key("a")).await.unwrap().usage;
         assert_eq!((peeked.limit, peeked.remaining), (3, 0));
         assert!(peeked.retry_after > Duration::ZERO);
         // Another key has a budget of its own.
         assert!(takes(&store, &limit, "b").await, "{limit:?}");
         let (_, never) = ask(&store, vec![claim(&limit, "c", 4)]).await;
         assert!(matches!(never, Ruling::Never { by: 0, .. }), "{never:?}");
-        assert_eq!(store.peek(&limit, key("c")).await.unwrap().remaining, 3);
+        assert_eq!(
+            store.look(&limit, key("c")).await.unwrap().usage.remaining,
+            3
+        );
     }
 }
 
@@ -117,7 +120,10 @@ async fn all_limits_of_a_message_or_none((store, _): (Store, Store)) {
     assert!(is_granted(&ask(&store, both("x")).await.1));
     let (_, denied) = ask(&store, both("x")).await;
     assert!(matches!(denied, Ruling::Denied { by: 1, .. }), "{denied:?}");
-    assert_eq!(store.peek(&sender, key("s")).await.unwrap().remaining, 9);
+    assert_eq!(
+        store.look(&sender, key("s")).await.unwrap().usage.remaining,
+        9
+    );
     assert!(is_granted(&ask(&store, both("y")).await.1));
 }
 

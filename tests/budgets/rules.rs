@@ -30,11 +30,7 @@ pub(crate) const BOUND: Duration = Duration::from_secs(20);
 pub(crate) const MS: Duration = Duration::from_millis(1);
 
 pub(crate) fn limit(name: &str, rule: Rule, lost: Lost) -> Arc<BudgetLimit> {
-    Arc::new(BudgetLimit {
-        name: Arc::from(name),
-        rule,
-        lost,
-    })
+    Arc::new(BudgetLimit::new(name, rule, lost))
 }
 
 pub(crate) fn log(rate: &str, headroom: Duration) -> Rule {

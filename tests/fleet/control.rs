@@ -25,7 +25,7 @@ const SOON: Duration = Duration::from_secs(1);
 const LONG: Duration = Duration::from_secs(30);
 
 /// `sluiced limits` with the configuration of a replica. Its exit code and what it printed.
-fn limits(replica: &Daemon, arguments: &[&str]) -> (i32, String) {
+pub(crate) fn limits(replica: &Daemon, arguments: &[&str]) -> (i32, String) {
     let mut command = program(&["limits"]);
     command
         .args(arguments)
@@ -39,7 +39,7 @@ fn limits(replica: &Daemon, arguments: &[&str]) -> (i32, String) {
     )
 }
 
-fn said(replica: &Daemon, arguments: &[&str]) -> String {
+pub(crate) fn said(replica: &Daemon, arguments: &[&str]) -> String {
     let (code, text) = limits(replica, arguments);
     assert_eq!(code, 0, "{arguments:?}: {text}");
     text

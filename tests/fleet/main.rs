@@ -12,6 +12,7 @@
 #[path = "../support/mod.rs"]
 mod support;
 
+mod budgets;
 mod control;
 mod fair;
 mod faults;

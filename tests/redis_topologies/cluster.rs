@@ -161,11 +161,7 @@ async fn budgets_of_several_limits_are_decided_in_one_slot() {
     ];
     let limits = rules.map(|rule| {
         let name = format!("budget-{}", rule.entries());
-        Arc::new(BudgetLimit {
-            name: Arc::from(name),
-            rule,
-            lost: Lost::Open,
-        })
+        Arc::new(BudgetLimit::new(&name, rule, Lost::Open))
     });
     let petitions: Vec<Petition> = (0..30)
         .map(|i| Petition {

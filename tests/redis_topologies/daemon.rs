@@ -126,3 +126,84 @@ async fn eviction_is_warned_of() {
         "{said}"
     );
 }
+
+/// Budgets, with a user who may do what `config/default.toml` says and nothing else: all of the way,
+/// and all that an operator can say.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn the_documented_user_is_enough_for_budgets_and_their_live_control() {
+    let server = RedisServer::start();
+    let mut rule = documented();
+    rule.retain(|word| word != "+cluster|slots");
+    allow(&server, &rule);
+    let dir = tempfile::tempdir().unwrap();
+    let password = secret(dir.path(), "password", "right-secret\n");
+    let lines: String = (1..=60)
+        .map(|n| format!("{{\"n\":{n},\"to\":\"+4917{}\"}}\n", n % 4))
+        .collect();
+    let input = file(dir.path(), "in.ndjson", &lines);
+    let downstream = Recorder::accepting().await;
+    let mut route = Route::new("list", downstream.address);
+    route.limits = vec!["account", "recipient", "window", "bucket", "flight"];
+    let key = "key = \"{{ body.to }}\"";
+    let config = Config {
+        rabbit: None,
+        redis: None,
+        prefix: String::new(),
+        rate: String::new(),
+        headroom: "50ms",
+        horizon: "200ms",
+        routes: vec![route],
+        tables: format!(
+            "[limits.account]\nkind = \"gcra\"\nrate = \"20/1s\"\nburst = 1\n\
+             [limits.recipient]\nkind = \"sliding_log\"\nrate = \"30/1s\"\n{key}\n\
+             [limits.window]\nkind = \"fixed_window\"\nrate = \"1000/hour\"\n{key}\n\
+             [limits.bucket]\nkind = \"token_bucket\"\ncapacity = 50\nrefill = 50\n\
+             interval = \"1s\"\n\
+             [limits.flight]\nkind = \"concurrency\"\nlimit = 5\n\
+             [embedded]\ninput = {input:?}\nleftover = {:?}\n\
+             [redis]\nurl = {:?}\nuser = \"sluiced\"\npassword_file = {password:?}\n",
+            dir.path().join("leftover.ndjson"),
+            server.url(),
+        ),
+    };
+    let text = config.text().replace("\"memory\"", "\"redis\"");
+    let mut daemon = Daemon::start_with(&text, |_| {});
+    daemon.ready().await;
+    let path = daemon.config();
+    let say = |words: &[&str]| {
+        let mut command = program(&["limits"]);
+        let output = command
+            .args(words)
+            .arg("--config")
+            .arg(&path)
+            .output()
+            .unwrap();
+        let said = [output.stdout, output.stderr].concat();
+        let said = String::from_utf8(said).unwrap();
+        assert_eq!(output.status.code(), Some(0), "{words:?}: {said}");
+        said
+    };
+    let listed = say(&["list"]);
+    for kind in [
+        "gcra",
+        "sliding_log",
+        "fixed_window",
+        "token_bucket",
+        "concurrency",
+    ] {
+        assert!(listed.contains(kind), "{kind} in\n{listed}");
+    }
+    assert!(say(&["pause", "account", "--for", "1s"]).contains("paused for 1s"));
+    assert!(say(&["resume", "account"]).contains("resumed"));
+    say(&["set", "account", "rate=40/1s", "burst=2"]);
+    say(&["set", "bucket", "capacity=40"]);
+    say(&["set", "flight", "limit=4"]);
+    say(&["set", "window", "rate=2000/hour"]);
+    assert!(say(&["show", "recipient", "+49171"]).contains("remaining"));
+    assert!(say(&["show", "flight"]).contains("limit         4"));
+    let log = daemon
+        .stopped(&["file differs from what is in force"])
+        .await;
+    assert_eq!(downstream.count(), 60);
+    assert!(!log.contains("-secret") && !log.contains("NOPERM"), "{log}");
+}

@@ -5,7 +5,9 @@ use std::time::Duration;
 use secrecy::SecretString;
 use sluiced::core::schedule::Grant;
 use sluiced::limiter::redis::{RedisPaceStore, Servers, probe};
+use sluiced::provider::{Behaviour, Expect, Provider};
 
+use crate::support::daemon::{Config, Daemon, Route, file};
 use crate::support::redis::{Paused, RedisServer};
 use crate::support::redis_sentinel::{SERVICE, SentinelGroup};
 use crate::support::wait::{eventually, within};
@@ -153,4 +155,56 @@ async fn servers_and_sentinels_have_passwords_of_their_own() {
             && !said.contains("-secret"),
         "{said}"
     );
+}
+
+/// Daemons whose messages a budget counts: the primary dies in flow.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn budgets_lose_and_exceed_nothing_when_their_primary_is_killed_in_flow() {
+    const EACH: u64 = 150;
+    let group = SentinelGroup::start(None);
+    let behaviour = Behaviour::judging("50/1s".parse().unwrap());
+    let provider = Provider::start("127.0.0.1:0".parse().unwrap(), behaviour).unwrap();
+    let dir = tempfile::tempdir().unwrap();
+    let ids = |place: u64| (0..EACH).map(move |n| format!("m-{place}-{n}"));
+    let mut daemons: Vec<Daemon> = (0..2)
+        .map(|place| {
+            let lines: String = ids(place).map(|id| format!("{{\"id\":\"{id}\"}}\n")).collect();
+            let input = file(dir.path(), &format!("in-{place}"), &lines);
+            let mut route = Route::new("list", provider.address());
+            route.limits = vec!["account"];
+            let config = Config {
+                rabbit: None,
+                redis: None,
+                prefix: String::new(),
+                rate: String::new(),
+                headroom: "50ms",
+                horizon: "200ms",
+                routes: vec![route],
+                tables: format!(
+                    "[limits.account]\nkind = \"sliding_log\"\nrate = \"50/1s\"\nheadroom = \"200ms\"\n\
+                     [embedded]\ninput = {input:?}\nleftover = {:?}\n\
+                     [redis]\nmode = \"sentinel\"\nurls = {:?}\nsentinel_service = {SERVICE:?}\n",
+                    dir.path().join(format!("leftover-{place}")),
+                    group.urls()
+                ),
+            };
+            Daemon::start_with(&config.text().replace("\"memory\"", "\"redis\""), |_| {})
+        })
+        .collect();
+    eventually(BOUND, "the flow", || provider.live().unique >= 80).await;
+    group.primary.kill();
+    for daemon in &mut daemons {
+        daemon
+            .stopped(&[
+                "nothing is kept on disk",
+                "Redis",
+                "the limit's store is out of reach",
+                "the store lost its budgets",
+            ])
+            .await;
+    }
+    let all = ids(0).chain(ids(1)).collect();
+    let report = provider.report(&Expect::Ids(all));
+    assert_eq!((report.over, report.lost), (0, Some(0)), "{report:?}");
+    assert_eq!((report.repeated, report.unexpected), (0, 0), "{report:?}");
 }

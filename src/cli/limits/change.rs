@@ -37,9 +37,10 @@ fn length(text: &str) -> Result<Duration, DurationError> {
 
 pub(super) async fn pause(args: &PauseArgs, out: &mut (impl Write + Send)) -> Result<(), Refusal> {
     let (name, office) = (&args.name, args.place.open().await?);
-    office.changeable(name)?;
+    office.known(name)?;
+    let store = office.store(name).await?;
     let length = args.length.unwrap_or(FREEZE_MAX);
-    let paused = office.store.pause(name, length, &speaker()).await?;
+    let paused = store.pause(name, length, &speaker()).await?;
     let (said, until) = paused.ok_or_else(|| unheard(name))?;
     if args.place.json {
         let said =
@@ -65,8 +66,9 @@ pub(super) async fn resume(
     out: &mut (impl Write + Send),
 ) -> Result<(), Refusal> {
     let (name, office) = (&args.name, args.place.open().await?);
-    office.changeable(name)?;
-    let resumed = office.store.resume(name).await?;
+    office.known(name)?;
+    let store = office.store(name).await?;
+    let resumed = store.resume(name).await?;
     let (said, was) = resumed.ok_or_else(|| unheard(name))?;
     if args.place.json {
         let said = json!({ "name": name, "resumed": was, "version": said.version });

@@ -36,7 +36,7 @@ pub(super) async fn run(args: &ListArgs, out: &mut (impl Write + Send)) -> Resul
         lines.push(Line {
             name: name.clone(),
             file: office.file(name),
-            found: office.store.inspect(name).await?,
+            found: office.store(name).await?.inspect(name).await?,
         });
     }
     if args.place.json {
@@ -79,10 +79,6 @@ fn row(line: &Line) -> [String; 6] {
     let state = state_word(&line.found).to_owned();
     let Some(standing) = &line.found.standing else {
         let kind = kind(&line.file).to_owned();
-        let state = match kind.as_str() {
-            "paced" => "not running yet",
-            _ => "as each file says",
-        };
         let none = || "-".to_owned();
         return [
             name,
@@ -90,7 +86,7 @@ fn row(line: &Line) -> [String; 6] {
             main_term(&line.file),
             none(),
             none(),
-            state.to_owned(),
+            "not running yet".to_owned(),
         ];
     };
     [

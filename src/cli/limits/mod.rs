@@ -3,6 +3,7 @@
 //! Every word goes to the store and from there to the replicas (`core::standing`): none of them is
 //! called, and one that is away hears it when it comes back.
 
+mod budget;
 mod change;
 mod list;
 mod set;
@@ -12,18 +13,18 @@ mod words;
 use std::collections::BTreeMap;
 use std::io::{self, Write};
 use std::path::PathBuf;
-use std::sync::Arc;
 
 use clap::{Args, Subcommand};
 use secrecy::SecretString;
 
 use super::check::report;
 use super::exit::Exit;
+use crate::limiter::redis::RedisOptions;
 use crate::ports::pace::StoreError;
 use crate::ports::standing::StandingStore;
 use crate::settings::types::{LimitBackend, Settings};
 use crate::settings::{self, Faults, Loaded};
-use crate::wire::{self, WireError};
+use crate::wire::{self, StandingStores, WireError};
 
 /// The arguments of `sluiced limits`.
 #[derive(Args, Clone, Debug)]
@@ -37,7 +38,7 @@ pub struct LimitsArgs {
 pub enum Command {
     /// All limits of a configuration: what is in force, who said it, which replicas differ
     List(list::ListArgs),
-    /// Everything about one limit
+    /// Everything about one limit, or how one key of it stands
     Show(show::ShowArgs),
     /// Put new terms of a limit in force, such as rate=300/1s
     Set(set::SetArgs),
@@ -101,7 +102,8 @@ impl From<io::Error> for Refusal {
 
 /// The store, and what the files say.
 struct Office {
-    store: Arc<dyn StandingStore>,
+    options: RedisOptions,
+    stores: StandingStores,
     /// `None`: only the store is known.
     loaded: Option<Loaded>,
     place: Place,
@@ -163,7 +165,8 @@ impl Place {
             (wire::redis_of(&loaded)?, Some(loaded))
         };
         Ok(Office {
-            store: wire::standings(&options).await?,
+            stores: wire::standings(&options).await?,
+            options,
             loaded,
             place: self.clone(),
         })
@@ -181,18 +184,15 @@ impl Office {
         limit.map_or_else(String::new, |limit| limit.terms_line())
     }
 
-    /// Refuses what cannot be changed live: budgets follow the file of each replica.
-    fn changeable(&self, limit: &str) -> Result<(), Refusal> {
-        self.known(limit)?;
-        let found = self.settings().and_then(|s| s.limits.get(limit));
-        match found.filter(|found| found.as_paced().is_none()) {
-            Some(budget) => Err(Refusal::Failed(format!(
-                "`{limit}` is a {} limit, and only paced limits change live; write it into the \
-                 files and restart the replicas one by one",
-                budget.kind()
-            ))),
-            None => Ok(()),
-        }
+    /// Where a limit stands: it is paced, or counted in budgets. Without a file the store knows.
+    async fn store(&self, limit: &str) -> Result<&dyn StandingStore, Refusal> {
+        let StandingStores { paced, budgets } = &self.stores;
+        let kind = self.settings().and_then(|s| s.limits.get(limit));
+        let is_paced = match kind {
+            Some(kind) => kind.as_paced().is_some(),
+            None => budgets.inspect(limit).await?.standing.is_none(),
+        };
+        Ok(if is_paced { &**paced } else { &**budgets })
     }
 
     /// Refuses a name that the file does not know, with the nearest one that it knows.

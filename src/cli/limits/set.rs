@@ -32,20 +32,18 @@ pub struct SetArgs {
 
 pub(super) async fn run(args: &SetArgs, out: &mut (impl Write + Send)) -> Result<(), Refusal> {
     let office = args.place.open().await?;
-    office.changeable(&args.name)?;
+    office.known(&args.name)?;
+    let store = office.store(&args.name).await?;
     let changes = args.terms.join(" ");
     let changes = terms::words(&changes).map_err(|why| Refusal::Arguments(why.to_string()))?;
     let by = speaker();
     for _ in 0..TRIES {
-        let standing = office.store.inspect(&args.name).await?.standing;
+        let standing = store.inspect(&args.name).await?.standing;
         let (before, over) = base(&office, &args.name, standing.as_ref())?;
         let limit = amended(&office, &args.name, &before, &changes)?;
         let after = limit.terms_line();
         let file = office.file(&args.name);
-        let said = office
-            .store
-            .set(&args.name, over, &after, &file, &by)
-            .await?;
+        let said = store.set(&args.name, over, &after, &file, &by).await?;
         let Some(said) = said else {
             continue;
         };
@@ -108,20 +106,30 @@ fn amended(
     let fixed = |(term, _): &&(&str, &str)| kept.is_some_and(|l| !terms::is_term(l, term));
     let unchangeable = changes.iter().find(fixed).map(|(term, _)| *term);
     words.extend(changes);
-    let text = document(name, &words, office.loaded.is_none());
-    let extra = Extra {
-        name: "the arguments".to_owned(),
-        text,
-    };
-    let loaded = settings::load_over(&office.place.config, Some(extra), std::env::vars());
-    let loaded = loaded.map_err(Refusal::Terms)?;
+    let limit = configured(office, name, &words)?;
     // A name that no limit knows is a fault by now, with the nearest known name.
     if let Some(term) = unchangeable {
         return Err(Refusal::Arguments(format!(
-            "`{term}` of a {} limit cannot be changed while the fleet runs; write it into the file and restart",
-            kind(before)
+            "`{term}` of a {} limit cannot be changed while the fleet runs, only {}; write it into the file and restart",
+            kind(before),
+            limit.term_names().join(", ")
         )));
     }
+    Ok(limit)
+}
+
+/// The limit as a configuration with these words has it.
+pub(super) fn configured(
+    office: &Office,
+    name: &str,
+    words: &[(&str, &str)],
+) -> Result<Limit, Refusal> {
+    let extra = Extra {
+        name: "the arguments".to_owned(),
+        text: document(name, words, office.loaded.is_none()),
+    };
+    let loaded = settings::load_over(&office.place.config, Some(extra), std::env::vars());
+    let loaded = loaded.map_err(Refusal::Terms)?;
     let limit = loaded.settings.limits.get(name).cloned();
     limit.ok_or_else(|| Refusal::Failed(format!("there is no limit `{name}`")))
 }
@@ -129,9 +137,10 @@ fn amended(
 /// The terms as a configuration; with all that a configuration needs, if there is no other.
 fn document(name: &str, words: &[(&str, &str)], alone: bool) -> String {
     let table = |words: &[(&str, &str)]| {
-        let value = |text: &str| match text.parse::<i64>() {
-            Ok(number) => toml::Value::Integer(number),
-            Err(_) => toml::Value::String(text.to_owned()),
+        let value = |text: &str| match (text.parse::<i64>(), text.parse::<bool>()) {
+            (Ok(number), _) => toml::Value::Integer(number),
+            (_, Ok(yes)) => toml::Value::Boolean(yes),
+            _ => toml::Value::String(text.to_owned()),
         };
         let pairs = words
             .iter()

@@ -1,9 +1,11 @@
-//! `sluiced limits show NAME`: everything about one limit.
+//! `sluiced limits show NAME`: everything about one limit. `sluiced limits show NAME KEY`: how the
+//! budget of one key stands, and so does the one budget of a limit without keys. Changes nothing.
 
 use std::io::Write;
 
 use clap::Args;
 
+use super::budget;
 use super::words::{as_json, differing, kind, said, short, state};
 use super::{Place, Refusal};
 use crate::ports::standing::Inspection;
@@ -13,6 +15,8 @@ use crate::ports::standing::Inspection;
 pub struct ShowArgs {
     /// The limit
     name: String,
+    /// Whose budget, for a limit with a key: the text that its template makes of a message
+    key: Option<String>,
     #[command(flatten)]
     place: Place,
 }
@@ -20,12 +24,20 @@ pub struct ShowArgs {
 pub(super) async fn run(args: &ShowArgs, out: &mut (impl Write + Send)) -> Result<(), Refusal> {
     let office = args.place.open().await?;
     office.known(&args.name)?;
-    let found = office.store.inspect(&args.name).await?;
+    let found = office.store(&args.name).await?.inspect(&args.name).await?;
     let file = office.file(&args.name);
+    let budget = budget::stands(&office, &args.name, args.key.as_deref(), &found).await?;
     if args.place.json {
-        writeln!(out, "{:#}", as_json(&args.name, &file, &found))?;
-    } else {
-        write(&args.name, &file, &found, out)?;
+        let mut all = as_json(&args.name, &file, &found);
+        if let Some(budget) = &budget {
+            all["budget"] = budget.as_json();
+        }
+        writeln!(out, "{all:#}")?;
+        return Ok(());
+    }
+    write(&args.name, &file, &found, out)?;
+    if let Some(budget) = &budget {
+        budget.write(out)?;
     }
     Ok(())
 }

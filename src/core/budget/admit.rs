@@ -9,7 +9,7 @@ use std::time::Duration;
 
 use super::concurrency::Ticket;
 use super::epoch::Era;
-use super::limit::Limit;
+use super::limit::{Gate, Limit};
 use super::{AHEAD_MAX, Fit, State, Usage};
 use crate::core::time::{StoreTime, micros};
 
@@ -62,6 +62,10 @@ pub enum Ruling {
     },
     /// It can never pass: it costs more than the limit `by` (an index into the claims) ever holds.
     Never { by: usize, usage: Usage },
+    /// Other terms of the limit `by` are in force than the asker knows. Nothing was decided.
+    Outdated { by: usize },
+    /// The limit `by` is paused. Nothing was decided.
+    Paused { until: StoreTime, by: usize },
 }
 
 /// A budget during a batch: what is known of it, and whether that was changed.
@@ -119,6 +123,9 @@ pub fn admit(
             usages: usages.collect(),
         };
     }
+    if let Some(shut) = shut(wants, now) {
+        return shut;
+    }
     if let Some(by) = wants
         .iter()
         .position(|want| want.cost > want.limit.rule.most())
@@ -147,6 +154,23 @@ pub fn admit(
         };
     }
     deny(wants, &times, first, cells, mode, ticket, era, micros_now)
+}
+
+/// The ruling where a limit may not be asked.
+fn shut(wants: &[Want<'_>], now: StoreTime) -> Option<Ruling> {
+    let outdated = |want: &Want<'_>| want.limit.gate == Gate::Outdated;
+    if let Some(by) = wants.iter().position(outdated) {
+        return Some(Ruling::Outdated { by });
+    }
+    let paused = wants.iter().enumerate().filter_map(|(by, want)| {
+        let Gate::Paused(until) = want.limit.gate else {
+            return None;
+        };
+        (until > now).then_some((until, by))
+    });
+    // Of those that last equally long, the first.
+    let longest = paused.max_by_key(|(until, by)| (*until, std::cmp::Reverse(*by)));
+    longest.map(|(until, by)| Ruling::Paused { until, by })
 }
 
 #[allow(clippy::too_many_arguments, reason = "the second half of `admit`")]
@@ -186,7 +210,7 @@ fn deny(
             {
                 book(want, cells, until, ticket);
                 let at = StoreTime::from_micros(until);
-                let epoch = era.epoch;
+                let epoch = want.limit.epoch(era);
                 booked.push((index, Booking { at, epoch }));
             }
             _ => {}
@@ -237,7 +261,7 @@ fn latest(times: &[Time], now: u64) -> u64 {
 }
 
 fn time(want: &Want<'_>, cells: &[Cell], era: &Era, now: u64) -> Time {
-    if let Some(held) = want.held.filter(|held| held.epoch == era.epoch) {
+    if let Some(held) = want.held.filter(|held| held.epoch == want.limit.epoch(era)) {
         let at = held.at.as_micros();
         if now < at {
             return Time::Waits(at);
@@ -281,7 +305,8 @@ fn see(want: &Want<'_>, cell: &mut Cell, era: &Era, now: u64) {
 /// A place that was missed is given back before its message asks anew, where nobody was promised
 /// anything behind it: it would be denied by what it holds itself.
 fn give_up_late(want: &Want<'_>, cell: &mut Cell, ticket: Ticket, era: &Era, now: StoreTime) {
-    let late = |held: &Booking| held.epoch == era.epoch && held.at + want.limit.rule.usable() < now;
+    let epoch = want.limit.epoch(era);
+    let late = |held: &Booking| held.epoch == epoch && held.at + want.limit.rule.usable() < now;
     let Some((held, state)) = want.held.filter(late).zip(cell.state.as_ref()) else {
         return;
     };

@@ -35,6 +35,12 @@ pub struct FixedWindow {
     headroom: Duration,
 }
 
+/// A number that stands for a text, the same in every build (FNV-1a, 32 bits).
+fn digest(text: &str) -> u64 {
+    let fold = |hash: u32, byte: u8| (hash ^ u32::from(byte)).wrapping_mul(0x0100_0193);
+    u64::from(text.bytes().fold(0x811c_9dc5, fold))
+}
+
 /// Where windows begin.
 #[derive(Clone, Debug, PartialEq, Eq)]
 enum Frame {
@@ -158,15 +164,15 @@ impl FixedWindow {
         self.limit
     }
 
-    /// Limit, frame, length and guard, for the script.
+    /// Limit, frame, length, guard and the name of the calendar, for the script.
     #[must_use]
-    pub const fn numbers(&self) -> [u64; 4] {
-        let frame = match self.frame {
-            Frame::FirstCall => 0,
-            Frame::Epoch => 1,
-            Frame::Calendar(_) => 2,
+    pub fn numbers(&self) -> [u64; 5] {
+        let (frame, calendar) = match &self.frame {
+            Frame::FirstCall => (0, 0),
+            Frame::Epoch => (1, 0),
+            Frame::Calendar(calendar) => (2, digest(&format!("{calendar:?}"))),
         };
-        [self.limit, frame, self.length, self.guard]
+        [self.limit, frame, self.length, self.guard, calendar]
     }
 
     /// Whether the boundaries of its windows have to be passed to the store.
@@ -281,6 +287,22 @@ impl FixedWindow {
             remaining,
             retry_after: Duration::ZERO,
             reset_after: Duration::from_micros(reset),
+        }
+    }
+
+    /// The window at `since`, when this rule took the place of `old`. Behind places that were booked
+    /// in a later window nothing is left of this one; they are gone. Windows that are cut differently
+    /// begin with what the last one held.
+    pub(super) fn amended(&self, old: &Self, s: Used, since: u64) -> Used {
+        if s.start > since {
+            Used {
+                start: since,
+                used: self.limit,
+            }
+        } else if self.frame == old.frame && self.length == old.length {
+            s
+        } else {
+            Used { start: since, ..s }
         }
     }
 

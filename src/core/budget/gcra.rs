@@ -133,6 +133,17 @@ impl Gcra {
         }
     }
 
+    /// What was owed at `since`, when this rule took the place of `old`, in its own emission intervals;
+    /// places that were booked ahead are gone. Never more than a whole budget, never less than was owed.
+    pub(super) fn amended(&self, old: &Self, s: Arrival, since: u64) -> Arrival {
+        let ahead = (s.tat + u64::from(s.rem > 0)).saturating_sub(since);
+        let owed = (ahead.min(old.memory()) * old.units).div_ceil(old.period);
+        Arrival {
+            tat: since + (owed.min(self.limit) * self.period).div_ceil(self.units),
+            rem: 0,
+        }
+    }
+
     pub(super) const fn dies_at(s: Arrival) -> u64 {
         s.tat + (s.rem > 0) as u64
     }

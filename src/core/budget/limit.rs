@@ -5,7 +5,7 @@
 
 use std::time::Duration;
 
-use super::admit::Lost;
+use super::admit::{Epoch, Lost};
 use super::concurrency::{Calls, Concurrency, Ticket};
 use super::epoch::Era;
 use super::fixed_window::Used;
@@ -15,11 +15,25 @@ use super::token_bucket::Tokens;
 use super::{Fit, Rule, State, Usage};
 use crate::core::time::{StoreTime, micros};
 
+/// Whether a limit may be asked at all (`core::standing`).
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Gate {
+    #[default]
+    Open,
+    /// Other terms are in force than the asker knows.
+    Outdated,
+    /// An operator said that nothing passes until then.
+    Paused(StoreTime),
+}
+
 /// A limit at a time.
 #[derive(Clone, Debug)]
 pub struct Limit<'a> {
     pub rule: &'a Rule,
     pub lost: Lost,
+    pub gate: Gate,
+    /// That of its terms; `None`: they have been the same since the era began.
+    epoch: Option<Epoch>,
     /// The boundaries of the windows around now, if the rule follows a calendar.
     bounds: Vec<u64>,
 }
@@ -32,7 +46,27 @@ impl<'a> Limit<'a> {
             Rule::FixedWindow(rule) => rule.bounds(now),
             _ => Vec::new(),
         };
-        Self { rule, lost, bounds }
+        Self {
+            rule,
+            lost,
+            gate: Gate::Open,
+            epoch: None,
+            bounds,
+        }
+    }
+
+    /// The same limit with terms that began in `epoch` (`core::budget::regime`), behind a gate.
+    #[must_use]
+    pub const fn standing(mut self, epoch: Epoch, gate: Gate) -> Self {
+        self.epoch = Some(epoch);
+        self.gate = gate;
+        self
+    }
+
+    /// The epoch in which places are booked: those of another one say nothing.
+    #[must_use]
+    pub fn epoch(&self, era: &Era) -> Epoch {
+        self.epoch.unwrap_or(era.epoch)
     }
 
     /// The boundaries that are passed to the store.

@@ -16,6 +16,7 @@ pub mod fixed_window;
 pub mod gcra;
 pub mod limit;
 pub mod record;
+pub mod regime;
 pub mod sliding_log;
 pub mod token_bucket;
 

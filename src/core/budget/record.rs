@@ -59,17 +59,27 @@ fn push(text: &mut String, number: u64) {
     write!(text, " {number}").ok();
 }
 
-/// The state that `text` holds, if it was written in `epoch` for a rule of this kind.
-#[must_use]
-pub fn read(text: &str, rule: &Rule, epoch: Epoch, now: StoreTime) -> Option<State> {
-    let kind = match rule {
+const fn letter(rule: &Rule) -> char {
+    match rule {
         Rule::Gcra(_) => 'g',
         Rule::TokenBucket(_) => 't',
         Rule::FixedWindow(_) => 'w',
         Rule::SlidingLog(_) => 'l',
         Rule::Concurrency(_) => 'c',
-    };
-    let start = format!("{kind}{} ", epoch.0);
+    }
+}
+
+/// The epoch in which a state was written, if it is one of a rule of this kind.
+#[must_use]
+pub fn written_in(text: &str, rule: &Rule) -> Option<Epoch> {
+    let (epoch, _) = text.strip_prefix(letter(rule))?.split_once(' ')?;
+    number(epoch).map(Epoch)
+}
+
+/// The state that `text` holds, if it was written in `epoch` for a rule of this kind.
+#[must_use]
+pub fn read(text: &str, rule: &Rule, epoch: Epoch, now: StoreTime) -> Option<State> {
+    let start = format!("{}{} ", letter(rule), epoch.0);
     let words: Vec<&str> = text.strip_prefix(&*start)?.split(' ').collect();
     let sane = |time: u64| (time <= now.as_micros() + ABSURD).then_some(time);
     Some(match (rule, &*words) {

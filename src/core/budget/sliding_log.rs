@@ -129,6 +129,17 @@ impl SlidingLog {
         }
     }
 
+    /// What was taken up to `since`, when this rule took the place of another. Places that were
+    /// booked ahead are gone.
+    pub(super) fn amended(s: &Log, since: u64) -> Log {
+        let kept = s.entries.iter().filter(|(time, _)| *time <= since);
+        let mut entries: Vec<_> = kept.copied().collect();
+        if entries.is_empty() {
+            entries.push((since, 0));
+        }
+        Log { entries }
+    }
+
     pub(super) fn dies_at(&self, s: &Log) -> u64 {
         s.entries.last().map_or(0, |(time, _)| time + self.period)
     }

@@ -245,6 +245,21 @@ impl TokenBucket {
         }
     }
 
+    /// What was there at `since`, when this rule took the place of `old`. Behind places that were
+    /// booked ahead nothing was left; they are gone.
+    pub(super) fn amended(&self, old: &Self, s: Tokens, since: u64) -> Tokens {
+        let tokens = if s.last > since {
+            -old.borrow
+        } else {
+            old.refilled(s, since).tokens
+        };
+        Tokens {
+            tokens: tokens.min(self.capacity),
+            last: since,
+            rem: 0,
+        }
+    }
+
     fn full_at(&self, s: Tokens) -> u64 {
         if s.tokens >= self.capacity {
             return s.last;

@@ -11,14 +11,18 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use futures::FutureExt;
 use futures::future::BoxFuture;
 
+use super::MemoryStandings;
 use crate::core::budget::admit::{self, Cell, Mode, Want};
 use crate::core::budget::epoch::Era;
-use crate::core::budget::limit::Limit;
+use crate::core::budget::limit::{Gate, Limit};
+use crate::core::budget::regime::Regimes;
 use crate::core::budget::{State, Usage};
 use crate::core::rate::Cost;
+use crate::core::standing::Revision;
 use crate::core::time::StoreTime;
 use crate::ports::budget::{
-    BudgetKey, BudgetLimit, BudgetStore, Petition, Refund, Ruling, Rulings, Ticket,
+    BudgetKey, BudgetLimit, BudgetStore, Epoch, Look, Petition, Refund, Ruling, Rulings, Terms,
+    Ticket,
 };
 use crate::ports::clock::Clock;
 use crate::ports::pace::StoreError;
@@ -29,15 +33,19 @@ const SWEEP_MIN: usize = 1024;
 /// The budgets of this process.
 pub struct MemoryBudgetStore {
     clock: Clock,
+    standings: Arc<MemoryStandings>,
     shelf: Mutex<Shelf>,
 }
 
 type Name = (Arc<str>, BudgetKey);
 
 struct Shelf {
+    standings: Arc<MemoryStandings>,
     era: Era,
-    /// States, and from when on they say nothing any more.
-    states: HashMap<Name, (State, StoreTime)>,
+    /// States by the epoch that they were written in, and from when on they say nothing any more.
+    states: HashMap<Name, (State, Epoch, StoreTime)>,
+    /// The terms that each limit had.
+    regimes: HashMap<Arc<str>, Regimes>,
     /// How many states there may be before the next sweep.
     room: usize,
 }
@@ -46,14 +54,24 @@ impl MemoryBudgetStore {
     /// A store in which every budget is whole, whose time follows `clock`.
     #[must_use]
     pub fn new(clock: Clock) -> Self {
+        let standings = Arc::new(MemoryStandings::new(clock));
         Self {
             clock,
             shelf: Mutex::new(Shelf {
+                standings: Arc::clone(&standings),
                 era: Era::whole(clock.store_time()),
                 states: HashMap::new(),
+                regimes: HashMap::new(),
                 room: SWEEP_MIN,
             }),
+            standings,
         }
+    }
+
+    /// What is in force for its limits.
+    #[must_use]
+    pub fn standings(&self) -> Arc<MemoryStandings> {
+        Arc::clone(&self.standings)
     }
 
     /// How many budgets it remembers at present.
@@ -83,8 +101,12 @@ impl MemoryBudgetStore {
 
 impl Shelf {
     fn get(&self, name: &Name, now: StoreTime) -> Option<State> {
-        let (state, dies) = self.states.get(name)?;
-        (*dies > now).then(|| state.clone())
+        let (state, epoch, dies) = self.states.get(name)?;
+        let state = (*dies > now).then(|| state.clone())?;
+        match self.regimes.get(&name.0) {
+            Some(regimes) => regimes.carried(state, *epoch),
+            None => Some(state),
+        }
     }
 
     fn put(&mut self, name: Name, limit: &Limit<'_>, state: State, now: StoreTime) {
@@ -93,18 +115,37 @@ impl Shelf {
             self.states.remove(&name);
             return;
         }
-        self.states.insert(name, (state, dies));
+        let epoch = limit.epoch(&self.era);
+        self.states.insert(name, (state, epoch, dies));
         if self.states.len() > self.room {
-            self.states.retain(|_, (_, dies)| *dies > now);
+            self.states.retain(|_, (_, _, dies)| *dies > now);
             self.room = (2 * self.states.len()).max(SWEEP_MIN);
         }
     }
 
+    /// The limit as it stands. In force, its terms begin to count.
+    fn standing<'a>(&mut self, limit: &BudgetLimit, terms: &'a Terms, now: StoreTime) -> Limit<'a> {
+        let standing = self.standings.of(&limit.name);
+        let revision = standing.as_ref().map_or(Revision::NONE, |s| s.revision);
+        let regimes = self.regimes.entry(Arc::clone(&limit.name)).or_default();
+        let gate = if revision != terms.revision {
+            Gate::Outdated
+        } else {
+            regimes.enter(&terms.rule, &self.era, now);
+            let paused = standing.and_then(|standing| standing.paused_until(now));
+            paused.map_or(Gate::Open, Gate::Paused)
+        };
+        let epoch = regimes.epoch().unwrap_or(self.era.epoch);
+        Limit::new(&terms.rule, limit.lost, now).standing(epoch, gate)
+    }
+
     fn admit(&mut self, petition: &Petition, mode: Mode, now: StoreTime) -> Ruling {
-        let limits: Vec<Limit<'_>> = petition
-            .claims
+        let claims = &petition.claims;
+        let terms: Vec<_> = claims.iter().map(|claim| claim.limit.terms()).collect();
+        let limits: Vec<Limit<'_>> = claims
             .iter()
-            .map(|claim| Limit::new(&claim.limit.rule, claim.limit.lost, now))
+            .zip(&terms)
+            .map(|(claim, terms)| self.standing(&claim.limit, terms, now))
             .collect();
         let names: Vec<Name> = petition
             .claims
@@ -138,6 +179,22 @@ impl Shelf {
         ruling
     }
 
+    /// The epoch of what is taken of a limit now; `None` while the asker's terms are not in force.
+    fn epoch_of(&mut self, limit: &BudgetLimit, now: StoreTime) -> Option<Epoch> {
+        let terms = limit.terms();
+        let limit = self.standing(limit, &terms, now);
+        (limit.gate != Gate::Outdated).then(|| limit.epoch(&self.era))
+    }
+
+    /// Limits whose terms have changed.
+    fn changed(&self) -> Vec<(Arc<str>, Epoch)> {
+        let later = self.regimes.iter().filter_map(|(name, regimes)| {
+            let epoch = regimes.epoch().filter(|epoch| *epoch != self.era.epoch)?;
+            Some((Arc::clone(name), epoch))
+        });
+        later.collect()
+    }
+
     /// Replaces the state of a budget by what `change` makes of it; `false` if that is nothing.
     fn change(
         &mut self,
@@ -147,7 +204,8 @@ impl Shelf {
         change: impl FnOnce(&Limit<'_>, &State) -> Option<State>,
     ) -> bool {
         let name = (Arc::clone(&limit.name), key);
-        let limit = Limit::new(&limit.rule, limit.lost, now);
+        let terms = limit.terms();
+        let limit = self.standing(limit, &terms, now);
         let changed = self
             .get(&name, now)
             .and_then(|state| change(&limit, &state));
@@ -179,6 +237,7 @@ impl BudgetStore for MemoryBudgetStore {
                         shelf.admit(petition, mode, now)
                     })
                     .collect(),
+                changed: shelf.changed(),
             }))
         }
         .boxed()
@@ -187,9 +246,8 @@ impl BudgetStore for MemoryBudgetStore {
     fn refund<'a>(&'a self, refunds: &'a [Refund]) -> BoxFuture<'a, Result<usize, StoreError>> {
         async move {
             Ok(self.decide(|shelf, now| {
-                let epoch = shelf.era.epoch;
                 let taken = refunds.iter().filter(|refund| {
-                    refund.booked.epoch == epoch
+                    shelf.epoch_of(&refund.limit, now) == Some(refund.booked.epoch)
                         && shelf.change(&refund.limit, refund.key, now, |limit, state| {
                             let cost = u64::from(refund.cost.get());
                             limit.undo(state, refund.booked.at, cost, refund.ticket, now)
@@ -239,11 +297,11 @@ impl BudgetStore for MemoryBudgetStore {
         .boxed()
     }
 
-    fn peek<'a>(
+    fn look<'a>(
         &'a self,
         limit: &'a Arc<BudgetLimit>,
         key: BudgetKey,
-    ) -> BoxFuture<'a, Result<Usage, StoreError>> {
+    ) -> BoxFuture<'a, Result<Look, StoreError>> {
         async move {
             let petition = Petition {
                 claims: vec![crate::ports::budget::Claim {
@@ -255,11 +313,15 @@ impl BudgetStore for MemoryBudgetStore {
                 reserve: false,
                 ticket: Ticket(0),
             };
-            let ruling = self.decide(|shelf, now| shelf.admit(&petition, Mode::Peek, now));
-            Ok(match ruling {
-                Ruling::Granted { usages } => usages.first().copied().unwrap_or_default(),
-                Ruling::Denied { usage, .. } | Ruling::Never { usage, .. } => usage,
-            })
+            Ok(self.decide(|shelf, now| Look {
+                now,
+                usage: match shelf.admit(&petition, Mode::Peek, now) {
+                    Ruling::Granted { usages } => usages.first().copied().unwrap_or_default(),
+                    Ruling::Denied { usage, .. } | Ruling::Never { usage, .. } => usage,
+                    Ruling::Outdated { .. } | Ruling::Paused { .. } => Usage::default(),
+                },
+                state: shelf.get(&(Arc::clone(&limit.name), key), now),
+            }))
         }
         .boxed()
     }

@@ -4,18 +4,18 @@
 //! cells by number. The order of the arguments is in the head of `lua/budget/common.lua`.
 
 use std::collections::HashMap;
-use std::sync::OnceLock;
+use std::sync::{Arc, OnceLock};
 
 use base64::Engine as _;
 use base64::prelude::BASE64_URL_SAFE_NO_PAD;
 use redis::Script;
 
-use super::scripts::Arg;
+use super::scripts::{Arg, Family};
 use crate::core::budget::Rule;
 use crate::core::budget::epoch::Witness;
 use crate::core::budget::limit::Limit;
 use crate::core::time::{StoreTime, micros};
-use crate::ports::budget::{BudgetKey, BudgetLimit, Lost};
+use crate::ports::budget::{BudgetKey, BudgetLimit, Lost, Terms};
 
 /// What a claim weighs besides its entries.
 const CLAIM: u64 = 8;
@@ -90,8 +90,11 @@ pub(super) struct Batch<'a> {
 }
 
 struct Asked<'a> {
-    name: &'a str,
-    limit: Limit<'a>,
+    limit: &'a BudgetLimit,
+    /// Those of the moment in which it was first named.
+    terms: Arc<Terms>,
+    /// The boundaries of its windows.
+    bounds: Vec<u64>,
     keys: Vec<BudgetKey>,
 }
 
@@ -112,27 +115,31 @@ impl<'a> Batch<'a> {
     pub(super) fn weight(&self, limit: &BudgetLimit, key: BudgetKey) -> u64 {
         match self.rule(limit) {
             Some(rule) if self.places.contains_key(&(rule, key)) => CLAIM,
-            _ => CLAIM + limit.rule.entries(),
+            _ => CLAIM + limit.terms().rule.entries(),
         }
     }
 
     /// The kinds that it is about, a bit for each.
     pub(super) fn kinds(&self) -> usize {
-        let bit = |asked: &Asked<'_>| 1 << Kind::of(asked.limit.rule) as usize;
+        let bit = |asked: &Asked<'_>| 1 << Kind::of(&asked.terms.rule) as usize;
         self.limits.iter().map(bit).fold(0, |all, bit| all | bit)
     }
 
     fn rule(&self, limit: &BudgetLimit) -> Option<usize> {
-        let same = |asked: &Asked<'_>| *asked.name == *limit.name;
+        let same = |asked: &Asked<'_>| asked.limit.name == limit.name;
         self.limits.iter().position(same)
     }
 
     /// The place of a budget.
     pub(super) fn place(&mut self, limit: &'a BudgetLimit, key: BudgetKey) -> Place {
         let rule = self.rule(limit).unwrap_or_else(|| {
+            let terms = limit.terms();
             self.limits.push(Asked {
-                name: &limit.name,
-                limit: Limit::new(&limit.rule, limit.lost, self.around),
+                limit,
+                bounds: Limit::new(&terms.rule, limit.lost, self.around)
+                    .bounds()
+                    .to_vec(),
+                terms,
                 keys: Vec::new(),
             });
             self.limits.len() - 1
@@ -145,11 +152,19 @@ impl<'a> Batch<'a> {
         Place(rule, place)
     }
 
-    /// The keys in the store, in the order of the cells.
+    /// The names of the limits, in the order of the rules.
+    pub(super) fn names(&self) -> Vec<Arc<str>> {
+        let name = |asked: &Asked<'_>| Arc::clone(&asked.limit.name);
+        self.limits.iter().map(name).collect()
+    }
+
+    /// The keys in the store: the standings, in the order of the rules, and the budgets, in the order
+    /// of the cells.
     pub(super) fn keys(&self, prefix: &str) -> Vec<String> {
-        let mut keys = Vec::new();
+        let standing = |asked: &Asked<'_>| Family::Budget.standing(prefix, &asked.limit.name);
+        let mut keys: Vec<String> = self.limits.iter().map(standing).collect();
         for asked in &self.limits {
-            let start = format!("{prefix}:{{budgets}}:{}:", asked.name);
+            let start = format!("{prefix}:{{budgets}}:{}:", asked.limit.name);
             for key in &asked.keys {
                 let mut name = start.clone();
                 BASE64_URL_SAFE_NO_PAD.encode_string(key.digest(), &mut name);
@@ -168,12 +183,13 @@ impl<'a> Batch<'a> {
             Arg::Number(self.limits.len() as u64),
         ];
         for asked in &self.limits {
-            let limit = &asked.limit;
-            let (letter, numbers) = numbers(limit);
+            let rule = &asked.terms.rule;
+            let (letter, numbers) = numbers(rule, &asked.bounds);
             args.push(Arg::Text(letter));
-            args.push(Arg::Number(u64::from(limit.lost == Lost::Closed)));
-            args.push(Arg::Number(micros(limit.rule.headroom())));
+            args.push(Arg::Number(u64::from(asked.limit.lost == Lost::Closed)));
+            args.push(Arg::Number(micros(rule.headroom())));
             args.push(Arg::Number(asked.keys.len() as u64));
+            args.push(Arg::Number(asked.terms.revision.number()));
             args.extend(numbers.into_iter().map(Arg::Number));
         }
         args
@@ -201,12 +217,11 @@ pub(super) fn era_key(prefix: &str) -> String {
 }
 
 /// A kind and its numbers, in the order that its script names.
-fn numbers(limit: &Limit<'_>) -> (&'static str, Vec<u64>) {
-    match limit.rule {
+fn numbers(rule: &Rule, bounds: &[u64]) -> (&'static str, Vec<u64>) {
+    match rule {
         Rule::Gcra(rule) => ("g", vec![rule.limit(), rule.units(), rule.period()]),
         Rule::TokenBucket(rule) => ("t", rule.numbers().to_vec()),
         Rule::FixedWindow(rule) => {
-            let bounds = limit.bounds();
             let mut numbers = rule.numbers().to_vec();
             numbers.push(bounds.len() as u64);
             numbers.extend_from_slice(bounds);

@@ -23,13 +23,13 @@ use super::batch::{Batch, Composed, Place, era_key};
 use super::connection::Connection;
 use super::scripts::{Arg, Call};
 use super::{RedisPaceStore, STORE, StoreEvents};
-use crate::core::budget::Usage;
 use crate::core::budget::epoch::{DOUBT, Witness};
+use crate::core::budget::{Usage, record};
 use crate::core::rate::Cost;
 use crate::core::time::{Mono, StoreTime};
 use crate::ports::budget::{
-    Booking, BudgetKey, BudgetLimit, BudgetStore, Claim, Epoch, HEARTBEAT, MAX_BATCH, Petition,
-    Refund, Ruling, Rulings, Ticket,
+    Booking, BudgetKey, BudgetLimit, BudgetStore, Claim, Epoch, HEARTBEAT, Look, MAX_BATCH,
+    Petition, Refund, Ruling, Rulings, Ticket,
 };
 use crate::ports::clock::Clock;
 use crate::ports::pace::StoreError;
@@ -51,6 +51,7 @@ pub(super) struct Budgets {
     refund: Composed,
     renew: Composed,
     release: Composed,
+    look: Composed,
     clock: Clock,
     memory: Mutex<Memory>,
 }
@@ -103,6 +104,7 @@ impl Budgets {
             refund: Composed::new(include_str!("../../../lua/refund.lua")),
             renew: Composed::new(include_str!("../../../lua/renew.lua")),
             release: Composed::new(include_str!("../../../lua/release.lua")),
+            look: Composed::new(include_str!("../../../lua/look.lua")),
             clock: Clock::start(),
             memory: Mutex::default(),
         }
@@ -183,16 +185,16 @@ impl Budgets {
                 }
             }
         }
+        let names = batch.names();
         let sent = self.clock.now();
         let reply: Vec<u64> = self.call("admit", &self.admit, &batch, args).await?;
         let received = self.clock.now();
-        let rulings =
-            Reply(reply.into_iter())
-                .rulings(asking)
-                .ok_or_else(|| StoreError::Refused {
-                    store: STORE,
-                    reason: "the script about budgets answered something else".to_owned(),
-                })?;
+        let rulings = Reply(reply.into_iter())
+            .rulings(names, asking)
+            .ok_or_else(|| StoreError::Refused {
+                store: STORE,
+                reason: "the script about budgets answered something else".to_owned(),
+            })?;
         let mark = Mark {
             sent,
             store: rulings.now,
@@ -262,6 +264,11 @@ impl Budgets {
                 // Of several answers the first one's time is the careful one.
                 Some(all) => {
                     all.epoch = rulings.epoch;
+                    all.changed.retain(|(name, _)| {
+                        let mut later = rulings.changed.iter();
+                        later.all(|(changed, _)| changed != name)
+                    });
+                    all.changed.extend(rulings.changed);
                     all.blind_since = rulings.blind_since;
                     all.rulings.extend(rulings.rulings);
                     all
@@ -272,6 +279,33 @@ impl Budgets {
                 return Ok(all.clone());
             }
         }
+    }
+
+    /// Looks at one budget. Writes nothing, and does not make the heart beat.
+    async fn look_at(
+        &self,
+        limit: &BudgetLimit,
+        key: BudgetKey,
+        around: StoreTime,
+    ) -> Result<Look, StoreError> {
+        let mut batch = Batch::around(around);
+        batch.place(limit, key);
+        let mut args = batch.arguments(self.lock().witness);
+        args.push(Arg::Number(u64::from(Cost::ONE.get())));
+        type Reply = (u64, u64, u64, u64, u64, u64, String);
+        let reply: Reply = self.call("look", &self.look, &batch, args).await?;
+        let (now, epoch, most, remaining, retry, reset, state) = reply;
+        let now = StoreTime::from_micros(now);
+        Ok(Look {
+            now,
+            usage: Usage {
+                limit: most,
+                remaining,
+                retry_after: Duration::from_micros(retry),
+                reset_after: Duration::from_micros(reset),
+            },
+            state: record::read(&state, &limit.terms().rule, Epoch(epoch), now),
+        })
     }
 
     async fn take_back(&self, refunds: &[Refund]) -> Result<usize, StoreError> {
@@ -338,25 +372,38 @@ impl Reply {
         })
     }
 
-    fn rulings(mut self, asking: &[Asking<'_>]) -> Option<Rulings> {
+    fn rulings(mut self, names: Vec<Arc<str>>, asking: &[Asking<'_>]) -> Option<Rulings> {
         let now = self.time()?;
         let epoch = Epoch(self.0.next()?);
         let lost = self.0.next()? > 0;
         let since = self.time()?;
         let doubted = now < since + Duration::from_micros(DOUBT);
-        let rulings: Option<Vec<Ruling>> = asking
-            .iter()
-            .map(|petition| self.ruling(petition.claims.len(), epoch))
-            .collect();
+        let mut changed = Vec::new();
+        for name in names {
+            changed.push((name, Epoch(self.0.next()?)));
+        }
+        changed.retain(|(_, own)| *own != epoch);
+        let of = |claim: &Claim| {
+            let own = changed.iter().find(|(name, _)| *name == claim.limit.name);
+            own.map_or(epoch, |(_, own)| *own)
+        };
+        let mut rulings = Vec::with_capacity(asking.len());
+        for petition in asking {
+            let epochs: Vec<Epoch> = petition.claims.iter().map(|(_, c)| of(c)).collect();
+            rulings.push(self.ruling(&epochs)?);
+        }
         Some(Rulings {
             now,
             epoch,
+            changed,
             blind_since: (lost || doubted).then_some(since),
-            rulings: rulings?,
+            rulings,
         })
     }
 
-    fn ruling(&mut self, claims: usize, epoch: Epoch) -> Option<Ruling> {
+    /// One ruling, given the epoch of each of its claims.
+    fn ruling(&mut self, epochs: &[Epoch]) -> Option<Ruling> {
+        let claims = epochs.len();
         Some(match self.0.next()? {
             0 => Ruling::Granted {
                 usages: (0..claims).map(|_| self.usage()).collect::<Option<_>>()?,
@@ -367,7 +414,8 @@ impl Reply {
                 let usage = self.usage()?;
                 let booked = (0..self.0.next()?)
                     .map(|_| {
-                        let index = self.place().filter(|index| *index < claims)?;
+                        let index = self.place()?;
+                        let epoch = *epochs.get(index)?;
                         let at = self.time()?;
                         Some((index, Booking { at, epoch }))
                     })
@@ -383,6 +431,13 @@ impl Reply {
                 by: self.place().filter(|by| *by < claims)?,
                 usage: self.usage()?,
             },
+            3 => Ruling::Outdated {
+                by: self.place().filter(|by| *by < claims)?,
+            },
+            4 => Ruling::Paused {
+                until: self.time()?,
+                by: self.place().filter(|by| *by < claims)?,
+            },
             _ => return None,
         })
     }
@@ -396,9 +451,6 @@ impl RedisPaceStore {
         &self.budgets
     }
 }
-
-/// The mode of a petition, as `lua/admit.lua` numbers them.
-const LOOK: u64 = 0;
 
 impl BudgetStore for RedisPaceStore {
     fn admit<'a>(
@@ -453,28 +505,19 @@ impl BudgetStore for RedisPaceStore {
         .boxed()
     }
 
-    fn peek<'a>(
+    fn look<'a>(
         &'a self,
         limit: &'a Arc<BudgetLimit>,
         key: BudgetKey,
-    ) -> BoxFuture<'a, Result<Usage, StoreError>> {
+    ) -> BoxFuture<'a, Result<Look, StoreError>> {
         async move {
-            let petition = Petition {
-                claims: vec![Claim {
-                    limit: Arc::clone(limit),
-                    key,
-                    cost: Cost::ONE,
-                    held: None,
-                }],
-                reserve: false,
-                ticket: Ticket(0),
+            let budgets = &self.budgets;
+            let around = match budgets.now() {
+                Some(now) => now,
+                // Only to learn what time it is: calendars are looked up around it.
+                None => budgets.look_at(limit, key, StoreTime::default()).await?.now,
             };
-            let mut rulings = self.budgets().rule(&[petition], |_| LOOK, None).await?;
-            Ok(match rulings.rulings.pop() {
-                Some(Ruling::Granted { usages }) => usages.first().copied().unwrap_or_default(),
-                Some(Ruling::Denied { usage, .. } | Ruling::Never { usage, .. }) => usage,
-                None => Usage::default(),
-            })
+            budgets.look_at(limit, key, around).await
         }
         .boxed()
     }

@@ -129,7 +129,7 @@ impl Scripts {
             "lease",
             &self.lease,
             row_key(&self.prefix, limit),
-            vec![standing_key(&self.prefix, &limit.of)],
+            vec![Family::Paced.standing(&self.prefix, &limit.of)],
             vec![
                 Arg::Number(pace.units()),
                 Arg::Number(pace.period()),
@@ -201,18 +201,44 @@ fn row_key(prefix: &str, limit: &PacedLimit) -> String {
 }
 
 /// The hashes of all rows that a paced limit can have.
-pub(super) fn row_keys(prefix: &str, limit: &str) -> [String; 2] {
+fn row_keys(prefix: &str, limit: &str) -> [String; 2] {
     ["paced", "paced:2"].map(|row| format!("{prefix}:{{{limit}}}:{row}"))
 }
 
-/// What is in force for a limit.
-pub(super) fn standing_key(prefix: &str, limit: &str) -> String {
-    format!("{prefix}:{{{limit}}}:standing")
+/// Where a limit is decided on, and with it what is in force for it: in the same slot of a cluster.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Family {
+    /// In rows of slots, each limit for itself.
+    Paced,
+    /// In budgets, all limits of a message together.
+    Budget,
 }
 
-/// Who takes part in a limit.
-pub(super) fn replicas_key(prefix: &str, limit: &str) -> String {
-    format!("{prefix}:{{{limit}}}:replicas")
+impl Family {
+    /// What is in force for a limit. No key of a budget is called so: those have 22 letters.
+    pub(super) fn standing(self, prefix: &str, limit: &str) -> String {
+        format!("{}:standing", self.start(prefix, limit))
+    }
+
+    /// Who takes part in a limit.
+    pub(super) fn replicas(self, prefix: &str, limit: &str) -> String {
+        format!("{}:replicas", self.start(prefix, limit))
+    }
+
+    /// The rows that a pause or a freeze is about.
+    pub(super) fn rows(self, prefix: &str, limit: &str) -> Vec<String> {
+        match self {
+            Self::Paced => row_keys(prefix, limit).to_vec(),
+            Self::Budget => Vec::new(),
+        }
+    }
+
+    fn start(self, prefix: &str, limit: &str) -> String {
+        match self {
+            Self::Paced => format!("{prefix}:{{{limit}}}"),
+            Self::Budget => format!("{prefix}:{{budgets}}:{limit}"),
+        }
+    }
 }
 
 /// How long a state must be kept after the last write to it: a slot in it cannot matter longer.

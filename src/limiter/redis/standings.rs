@@ -1,6 +1,7 @@
 //! What is in force for each limit: a hash that all replicas read and operators write.
 
 use std::collections::BTreeMap;
+use std::sync::Arc;
 use std::time::Duration;
 
 use futures::FutureExt;
@@ -8,7 +9,7 @@ use futures::future::BoxFuture;
 use redis::Script;
 use tokio::sync::broadcast;
 
-use super::scripts::{Arg, Call, replicas_key, row_keys, standing_key};
+use super::scripts::{Arg, Call, Family};
 use super::{RedisPaceStore, STORE};
 use crate::core::schedule::FREEZE_MAX;
 use crate::core::standing::{Declaration, Origin, Pause, Revision, Standing};
@@ -41,7 +42,28 @@ impl Default for Words {
     }
 }
 
-impl RedisPaceStore {
+/// What is in force for the limits of a family.
+#[derive(Clone, Debug)]
+pub struct RedisStandings {
+    store: Arc<RedisPaceStore>,
+    family: Family,
+}
+
+impl RedisStandings {
+    /// For the limits of `family` that `store` keeps.
+    #[must_use]
+    pub const fn new(store: Arc<RedisPaceStore>, family: Family) -> Self {
+        Self { store, family }
+    }
+
+    fn words(&self) -> &Words {
+        &self.store.words
+    }
+
+    fn prefix(&self) -> &str {
+        self.store.scripts.prefix()
+    }
+
     /// A script on the standing of a limit; its first arguments name the channel and the limit.
     fn word<'a>(
         &'a self,
@@ -51,14 +73,14 @@ impl RedisPaceStore {
         more: Vec<String>,
         args: impl IntoIterator<Item = Arg<'a>>,
     ) -> Call<'a> {
-        let mut all = vec![Arg::Text(self.scripts.channel()), Arg::Text(limit)];
+        let mut all = vec![Arg::Text(self.store.scripts.channel()), Arg::Text(limit)];
         all.extend(args);
-        let key = standing_key(self.scripts.prefix(), limit);
+        let key = self.family.standing(self.prefix(), limit);
         Call::new(name, script, key, more, all)
     }
 }
 
-impl StandingStore for RedisPaceStore {
+impl StandingStore for RedisStandings {
     fn declare<'a>(
         &'a self,
         limit: &'a str,
@@ -69,9 +91,9 @@ impl StandingStore for RedisPaceStore {
             let pause = known.and_then(|known| known.pause.as_ref());
             let call = self.word(
                 "declare",
-                &self.words.declare,
+                &self.words().declare,
                 limit,
-                vec![replicas_key(self.scripts.prefix(), limit)],
+                vec![self.family.replicas(self.prefix(), limit)],
                 [
                     Arg::Text(&declaration.replica),
                     Arg::Text(&declaration.file),
@@ -88,7 +110,7 @@ impl StandingStore for RedisPaceStore {
                 ],
             );
             type Reply = (u64, u64, u64, String, String, String, String, u64, String);
-            let reply: Reply = self.call(call).await?;
+            let reply: Reply = self.store.call(call).await?;
             let (_now, revision, version, origin, terms, file, by, paused_until, paused_by) = reply;
             Ok(Standing {
                 revision: Revision::new(revision),
@@ -118,8 +140,8 @@ impl StandingStore for RedisPaceStore {
                 Arg::Number(over.number()),
                 Arg::Text(file),
             ];
-            let call = self.word("set", &self.words.set, limit, Vec::new(), args);
-            let (done, revision, version): (u8, u64, u64) = self.call(call).await?;
+            let call = self.word("set", &self.words().set, limit, Vec::new(), args);
+            let (done, revision, version): (u8, u64, u64) = self.store.call(call).await?;
             Ok((done > 0).then_some(Said {
                 revision: Revision::new(revision),
                 version,
@@ -136,8 +158,9 @@ impl StandingStore for RedisPaceStore {
     ) -> BoxFuture<'a, Result<Option<(Said, StoreTime)>, StoreError>> {
         async move {
             let args = [Arg::Text(by), Arg::Number(micros(length.min(FREEZE_MAX)))];
-            let call = self.word("pause", &self.words.pause, limit, Vec::new(), args);
-            let (_now, revision, version, until): (u64, u64, u64, u64) = self.call(call).await?;
+            let call = self.word("pause", &self.words().pause, limit, Vec::new(), args);
+            let (_now, revision, version, until): (u64, u64, u64, u64) =
+                self.store.call(call).await?;
             let said = said(revision, version);
             Ok(said.map(|said| (said, StoreTime::from_micros(until))))
         }
@@ -149,9 +172,9 @@ impl StandingStore for RedisPaceStore {
         limit: &'a str,
     ) -> BoxFuture<'a, Result<Option<(Said, bool)>, StoreError>> {
         async move {
-            let rows = row_keys(self.scripts.prefix(), limit).to_vec();
-            let call = self.word("resume", &self.words.resume, limit, rows, []);
-            let (revision, version, was): (u64, u64, u8) = self.call(call).await?;
+            let rows = self.family.rows(self.prefix(), limit);
+            let call = self.word("resume", &self.words().resume, limit, rows, []);
+            let (revision, version, was): (u64, u64, u8) = self.store.call(call).await?;
             Ok(said(revision, version).map(|said| (said, was > 0)))
         }
         .boxed()
@@ -159,13 +182,13 @@ impl StandingStore for RedisPaceStore {
 
     fn inspect<'a>(&'a self, limit: &'a str) -> BoxFuture<'a, Result<Inspection, StoreError>> {
         async move {
-            let prefix = self.scripts.prefix();
-            let mut keys = vec![replicas_key(prefix, limit)];
-            keys.extend(row_keys(prefix, limit));
-            let key = standing_key(prefix, limit);
-            let call = Call::new("inspect", &self.words.inspect, key, keys, Vec::new());
+            let prefix = self.prefix();
+            let mut keys = vec![self.family.replicas(prefix, limit)];
+            keys.extend(self.family.rows(prefix, limit));
+            let key = self.family.standing(prefix, limit);
+            let call = Call::new("inspect", &self.words().inspect, key, keys, Vec::new());
             type Fields = BTreeMap<String, String>;
-            let reply: (u64, Fields, Fields, u64) = self.call(call).await?;
+            let reply: (u64, Fields, Fields, u64) = self.store.call(call).await?;
             let (now, fields, replicas, frozen_until) = reply;
             let standing = if fields.is_empty() {
                 None
@@ -192,7 +215,7 @@ impl StandingStore for RedisPaceStore {
     }
 
     fn notices(&self) -> broadcast::Receiver<Notice> {
-        PaceStore::notices(self)
+        PaceStore::notices(&*self.store)
     }
 }
 
