@@ -87,8 +87,13 @@ end
 -- The window in which `old` ended. Behind places in a later one nothing is left of it; they are
 -- gone. Windows that are cut differently begin with what the last one held.
 function kinds.w.amend(r, old, s, since)
-  if s.start > since then return { start = since, used = r.limit } end
-  if r.frame == old.frame and r.length == old.length and r.calendar == old.calendar then return s end
+  local same = r.frame == old.frame and r.length == old.length and r.calendar == old.calendar
+  if s.start > since then
+    -- It began a window before at the latest.
+    local began = min(max(s.start - r.length, 0), since)
+    return { start = same and r.frame == 0 and began or since, used = old.limit }
+  end
+  if same then return s end
   return { start = since, used = s.used }
 end
 

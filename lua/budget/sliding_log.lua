@@ -93,15 +93,25 @@ function kinds.l.usage(r, s, now)
   return ahead and 0 or max(r.limit - total, 0), reset
 end
 
--- What was taken before another rule ended. Places ahead are gone.
+-- What was taken when `old` ended. Places ahead are gone; what was forgotten for them counts as a full
+-- period before the last one.
 function kinds.l.amend(r, old, s, since)
-  for i = #s.times, 1, -1 do
-    if s.times[i] <= since then break end
-    s.total = s.total - s.counts[i]
-    s.times[i], s.counts[i] = nil, nil
+  local newest = s.times[#s.times] or 0
+  local ahead, forgotten = newest > since, min(since, max(newest - old.period, 0))
+  local times, counts, total = {}, {}, 0
+  for i = 1, #s.times do
+    if s.times[i] <= since and not (ahead and s.times[i] <= forgotten) then
+      times[#times + 1], counts[#counts + 1] = s.times[i], s.counts[i]
+      total = total + s.counts[i]
+    end
   end
-  if #s.times == 0 then s.times[1], s.counts[1] = since, 0 end
-  return s
+  if ahead and total < old.limit then
+    table.insert(times, 1, forgotten)
+    table.insert(counts, 1, old.limit - total)
+    total = old.limit
+  end
+  if #times == 0 then times[1], counts[1] = since, 0 end
+  return { times = times, counts = counts, first = 1, total = total }
 end
 
 function kinds.l.dies_at(r, s)

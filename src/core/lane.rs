@@ -178,15 +178,12 @@ impl<T: Candidate> Lane<T> {
         }
     }
 
-    /// Makes all parked messages ready that `whose` says yes to, in the order of their times.
-    pub fn wake_all(&mut self, mut whose: impl FnMut(&T) -> bool) {
+    /// Takes out the parked messages that `whose` says yes to, in the order of their times.
+    pub fn take_parked(&mut self, mut whose: impl FnMut(&T) -> bool) -> Vec<T> {
         let found = self.parked.iter().filter(|(_, item)| whose(item));
         let keys: Vec<_> = found.map(|(key, _)| *key).collect();
-        for key in keys {
-            if let Some(item) = self.parked.remove(&key) {
-                self.push(item);
-            }
-        }
+        let taken = keys.iter().filter_map(|key| self.parked.remove(key));
+        taken.collect()
     }
 
     /// Says what to do at `now`. Call it again after doing it.

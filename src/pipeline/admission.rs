@@ -71,6 +71,8 @@ pub(super) struct Admission {
 /// A batch with the store's answer.
 pub(super) struct Heard {
     batch: Vec<(Job, Ticket)>,
+    /// For how long what is granted is good at most, under the terms that were asked under.
+    usable: Vec<Duration>,
     sent: Mono,
     answer: Result<Rulings, StoreError>,
 }
@@ -103,7 +105,10 @@ impl Admission {
     pub(super) fn ask(&mut self, jobs: Vec<Job>, predicted: Option<StoreTime>, now: Mono) {
         let mut batch = Vec::with_capacity(jobs.len());
         let mut petitions = Vec::with_capacity(jobs.len());
+        let mut all_usable = Vec::with_capacity(jobs.len());
         for job in jobs {
+            let usable = job.claims().iter().map(|claim| claim.limit.usable());
+            all_usable.push(usable.min().unwrap_or(Duration::MAX));
             let ticket = self.counters.tickets.next();
             petitions.push(Petition {
                 claims: job.claims().to_vec(),
@@ -117,6 +122,7 @@ impl Admission {
             let answer = store.admit(&petitions, predicted).await;
             Heard {
                 batch,
+                usable: all_usable,
                 sent: now,
                 answer,
             }
@@ -153,6 +159,7 @@ impl Admission {
         let now = desk.clock.now();
         let Heard {
             batch,
+            usable,
             sent,
             answer,
         } = heard;
@@ -187,12 +194,13 @@ impl Admission {
             epoch: epochs.epoch_of(limit),
         };
         let mut ruled = Ruled::default();
-        for ((mut job, ticket), ruling) in batch.into_iter().zip(rulings.rulings) {
+        let ruled_on = batch.into_iter().zip(rulings.rulings).zip(usable);
+        for (((mut job, ticket), ruling), usable) in ruled_on {
             forget_late(&mut job, store_now);
             match ruling {
                 Ruling::Granted { .. } => {
                     meters.ruled("granted", 1);
-                    let until = good_until(&job, since, store_now);
+                    let until = good_until(&job, since, store_now).min(since + usable);
                     job.permit = Some(self.permit(&mut job, granted, ticket));
                     if stopping {
                         lane.denied(&job);

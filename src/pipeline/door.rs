@@ -108,14 +108,18 @@ impl Doors {
         }
     }
 
-    /// Whatever kept the route's budgets from being asked is over: it is opened again unless its
-    /// hours say otherwise.
-    pub(super) fn sighted(&mut self, route: &Arc<Route>, now: Mono) {
-        for hinge in &mut self.hinges {
-            if Arc::ptr_eq(&hinge.route, route) && hinge.blind.take().is_some() {
-                hinge.next = Some(now);
-            }
+    /// Whatever kept the route's budgets from being asked is over: its door is opened again unless its
+    /// hours say otherwise. Answers whether there was something.
+    pub(super) fn sighted(&mut self, route: &Arc<Route>, now: Mono) -> bool {
+        let same = |hinge: &&mut Hinge| Arc::ptr_eq(&hinge.route, route);
+        let Some(hinge) = self.hinges.iter_mut().find(same) else {
+            return false;
+        };
+        let was = hinge.blind.take().is_some();
+        if was {
+            hinge.next = Some(now);
         }
+        was
     }
 
     /// When one of them may change.

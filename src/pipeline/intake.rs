@@ -301,6 +301,59 @@ mod tests {
     }
 
     #[test]
+    fn only_a_plain_message_on_its_first_way_is_parked() {
+        let none = Duration::ZERO;
+        let mut message = Message::default();
+        let known = |message: &Message| origin(message, &history(message, NOW), none);
+        assert_eq!(known(&message), Origin::Work);
+        let early = origin(&message, &history(&message, NOW), Duration::from_millis(1));
+        assert_eq!(early, Origin::Bound);
+        message.properties.priority = 1;
+        assert_eq!(known(&message), Origin::Bound);
+        message.properties.priority = 0;
+        let places = HeaderValue::Text("a@1#2".into());
+        message.headers.insert(header::BOOKED.to_owned(), places);
+        assert_eq!(known(&message), Origin::Bound);
+        let mark = HeaderValue::Int(7);
+        message.headers.insert(header::PARKED.to_owned(), mark);
+        assert_eq!(known(&message), Origin::Parked);
+    }
+
+    #[test]
+    fn parking_changes_nothing_about_a_message_but_the_mark() {
+        let mut message = Message::default();
+        message.properties.expiration = Some(1_500);
+        let attempts = HeaderValue::Int(2);
+        message
+            .headers
+            .insert(header::ATTEMPTS.to_owned(), attempts);
+        let before = history(&message, NOW);
+        let share = Share {
+            tenant: 13,
+            ..Share::default()
+        };
+        let Verdict::Parked { space, headers } = park(share, &before, NOW) else {
+            panic!("it parks");
+        };
+        assert_eq!(space, Space::of(13));
+        let headers = headers.into_iter();
+        message
+            .headers
+            .extend(headers.map(|(name, value)| (name.to_owned(), value)));
+        // The copy has no expiration of its own, so that the broker does not act on it.
+        message.properties.expiration = None;
+        let after = history(&message, NOW + Duration::from_secs(9));
+        assert!(after.parked);
+        assert_eq!(
+            History {
+                parked: false,
+                ..after
+            },
+            before
+        );
+    }
+
+    #[test]
     fn nonsense_in_our_headers_counts_as_absent() {
         let mut message = Message::default();
         for value in [

@@ -33,6 +33,8 @@ pub(super) struct Job {
     pub(super) waits_for: Option<(Arc<BudgetLimit>, BudgetKey)>,
     /// The limit for which it is parked: asked again when other terms of it are in force.
     pub(super) held_up_by: Option<Arc<str>>,
+    /// What it waits for itself, whatever its limits say: another attempt after a failure, say.
+    pub(super) not_before: Option<Mono>,
     _held: Held,
 }
 
@@ -134,6 +136,7 @@ impl Job {
             permit: None,
             waits_for: None,
             held_up_by: None,
+            not_before: None,
             _held: held,
         }
     }

@@ -393,21 +393,27 @@ impl Pacer {
         }
     }
 
-    /// Other terms of a budget are in force. Routes that it pauses wait as a whole; what waited for it
-    /// asks anew, for places under the old terms are none.
+    /// Other terms of a budget are in force, or a pause begins, changes or ends. Routes that it pauses
+    /// wait as a whole; what waited for it asks anew, for places under other terms are none.
     fn amended(&mut self, limit: &str, paused: Option<StoreTime>) {
         let now = self.desk.clock.now();
         let left = |until: StoreTime| until.since(self.desk.store_time(now));
         let pause = paused.map(left).filter(|left| !left.is_zero());
+        let mut again = Vec::new();
         for route in self.routes.iter().filter(|route| route.counts(limit)) {
-            match pause {
-                Some(left) => self.doors.blind(route, now + left, now),
-                None => self.doors.sighted(route, now),
+            let was_blind = self.doors.sighted(route, now);
+            if let Some(left) = pause {
+                self.doors.blind(route, now + left, now);
             }
+            again.extend(self.lane.take_parked(|job| {
+                let waits = was_blind || job.held_up_by.as_deref() == Some(limit);
+                waits && Arc::ptr_eq(&job.route, route)
+            }));
         }
-        if pause.is_none() {
-            let waits = |job: &Job| job.held_up_by.as_deref() == Some(limit);
-            self.lane.wake_all(waits);
+        self.doors.turn(&mut self.lane, &self.desk, now);
+        for job in again {
+            let at = job.not_before.filter(|at| *at > now);
+            self.hold(job, at);
         }
         self.lane.petition_soon(now);
     }
@@ -421,11 +427,12 @@ impl Pacer {
         }
     }
 
-    fn hold(&mut self, job: Job, at: Option<Mono>) {
+    fn hold(&mut self, mut job: Job, at: Option<Mono>) {
         if let Some(stopping) = &mut self.stopping {
             stopping.given_back += 1;
             return;
         }
+        job.not_before = at;
         let opening = job.route.door().opening();
         match at.max(opening) {
             Some(at) => self.lane.park(job, at),

@@ -7,6 +7,7 @@ mod contract;
 mod losses;
 mod oracle;
 mod rules;
+mod standing;
 #[path = "../support/mod.rs"]
 mod support;
 mod traps;

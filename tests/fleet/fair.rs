@@ -111,6 +111,17 @@ impl Fair {
     /// Waits for the rest and stops everything: nothing over, nothing lost, nothing left behind.
     async fn finish(mut self, declared: &[&str]) -> (Report, Vec<(Mono, usize)>) {
         self.arrived(self.count()).await;
+        if self.provider.live().over > 0 {
+            for replica in &mut self.replicas {
+                let (_, page) = replica.page("/metrics").await;
+                let told = page.lines().filter(|line| {
+                    ["lateness", "missed", "clock", "guarded"]
+                        .iter()
+                        .any(|part| line.contains(part))
+                });
+                eprintln!("{}\n", told.collect::<Vec<_>>().join("\n"));
+            }
+        }
         for replica in self.replicas.drain(..) {
             replica.stop(declared).await;
         }

@@ -294,12 +294,16 @@ impl FixedWindow {
     /// in a later window nothing is left of this one; they are gone. Windows that are cut differently
     /// begin with what the last one held.
     pub(super) fn amended(&self, old: &Self, s: Used, since: u64) -> Used {
+        let same = self.frame == old.frame && self.length == old.length;
         if s.start > since {
+            // It began a window before at the latest.
+            let began = s.start.saturating_sub(self.length).min(since);
+            let begins = same && self.frame == Frame::FirstCall;
             Used {
-                start: since,
-                used: self.limit,
+                start: if begins { began } else { since },
+                used: old.limit,
             }
-        } else if self.frame == old.frame && self.length == old.length {
+        } else if same {
             s
         } else {
             Used { start: since, ..s }

@@ -19,8 +19,6 @@
 
 use super::admit::Epoch;
 use super::epoch::Era;
-use super::fixed_window::FixedWindow;
-use super::sliding_log::SlidingLog;
 use super::{Rule, State};
 use crate::core::time::StoreTime;
 
@@ -89,10 +87,10 @@ fn amended(old: &Rule, new: &Rule, state: &State, since: StoreTime) -> Option<St
             State::TokenBucket(new.amended(old, *s, since))
         }
         (Rule::FixedWindow(old), Rule::FixedWindow(new), State::FixedWindow(s)) => {
-            State::FixedWindow(FixedWindow::amended(new, old, *s, since))
+            State::FixedWindow(new.amended(old, *s, since))
         }
-        (Rule::SlidingLog(_), Rule::SlidingLog(_), State::SlidingLog(s)) => {
-            State::SlidingLog(SlidingLog::amended(s, since))
+        (Rule::SlidingLog(old), Rule::SlidingLog(_), State::SlidingLog(s)) => {
+            State::SlidingLog(old.ended(s, since))
         }
         (Rule::Concurrency(_), Rule::Concurrency(_), State::Concurrency(_)) => state.clone(),
         _ => return None,
@@ -107,8 +105,10 @@ mod tests {
     use super::*;
     use crate::core::budget::admit::{Booking, Cell, Lost, Mode, Ruling, Want, admit};
     use crate::core::budget::concurrency::{Concurrency, Ticket};
+    use crate::core::budget::fixed_window::FixedWindow;
     use crate::core::budget::gcra::Gcra;
     use crate::core::budget::limit::{Gate, Limit};
+    use crate::core::budget::sliding_log::{Log, SlidingLog};
     use crate::core::budget::token_bucket::{Bucket, Refill, Start, TokenBucket};
 
     const START: StoreTime = StoreTime::from_micros(1_795_228_193_000_000);
@@ -309,6 +309,34 @@ mod tests {
         }
     }
 
+    /// A log and a window forget what lies before the places that they have booked.
+    #[test]
+    fn what_was_spent_before_places_ahead_still_counts_without_them() {
+        for (old, new) in [
+            (log("5/1s"), log("4/1s")),
+            (window("5/1s"), window("4/1s")),
+            (gcra("5/1s", 4), gcra("4/1s", 0)),
+            (bucket(5, 5), bucket(4, 4)),
+        ] {
+            let mut desk = Desk::new();
+            assert_eq!(desk.all(&old), 5);
+            for _ in 0..5 {
+                desk.place(&old);
+            }
+            assert_eq!(desk.all(&new), 0, "{new:?}");
+            desk.now = desk.now + Duration::from_millis(249);
+            assert_eq!(desk.all(&new), 0, "{new:?}");
+        }
+        let mut desk = Desk::new();
+        assert_eq!(desk.all(&log("5/1s")), 5);
+        desk.now = desk.now + SECOND / 2;
+        for _ in 0..5 {
+            desk.place(&log("5/1s"));
+        }
+        // To the microsecond when the five leave the window.
+        desk.waits(&log("4/1s"), SECOND / 2);
+    }
+
     #[test]
     fn a_pause_changes_no_regime_and_the_oldest_are_forgotten() {
         let mut desk = Desk::new();
@@ -322,7 +350,7 @@ mod tests {
             assert!(epoch > first);
         }
         assert_eq!(desk.regimes.0.len(), REGIMES_MAX);
-        let state = State::SlidingLog(super::super::sliding_log::Log {
+        let state = State::SlidingLog(Log {
             entries: vec![(START.as_micros(), 3)],
         });
         assert_eq!(desk.regimes.carried(state.clone(), first), Some(state));

@@ -129,11 +129,23 @@ impl SlidingLog {
         }
     }
 
-    /// What was taken up to `since`, when this rule took the place of another. Places that were
-    /// booked ahead are gone.
-    pub(super) fn amended(s: &Log, since: u64) -> Log {
-        let kept = s.entries.iter().filter(|(time, _)| *time <= since);
-        let mut entries: Vec<_> = kept.copied().collect();
+    /// What was taken up to `since`, when another rule took the place of this one. Places that were
+    /// booked ahead are gone; what was forgotten for them counts as a full period before the last one.
+    pub(super) fn ended(&self, s: &Log, since: u64) -> Log {
+        let newest = s.entries.last().map_or(0, |(time, _)| *time);
+        let ahead = newest > since;
+        let forgotten = since.min(newest.saturating_sub(self.period));
+        let kept = |time: u64| time <= since && !(ahead && time <= forgotten);
+        let mut entries: Vec<_> = s
+            .entries
+            .iter()
+            .filter(|(time, _)| kept(*time))
+            .copied()
+            .collect();
+        let total: u64 = entries.iter().map(|(_, count)| count).sum();
+        if ahead && total < self.limit {
+            entries.insert(0, (forgotten, self.limit - total));
+        }
         if entries.is_empty() {
             entries.push((since, 0));
         }

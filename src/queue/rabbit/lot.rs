@@ -1,4 +1,4 @@
-//! How many messages stand parked on a route, all replicas' together.
+//! The queues of parked messages of a route, and how many stand there, all replicas' together.
 //!
 //! Only the broker knows, and it is asked: every second while messages are parked or stand there,
 //! and now and then else. What this replica parks counts at once, so the bound of parking holds for
@@ -13,7 +13,8 @@ use tokio::time::sleep;
 use super::connections::Live;
 use super::error::RabbitError;
 use super::options::RouteOptions;
-use super::topology::{Target, find, open_channel};
+use super::supervisor::Context;
+use super::topology::{Target, find, left_behind, open_channel, target_queues};
 use crate::core::parking::Space;
 use crate::queue::events::QueueEvents;
 
@@ -108,4 +109,31 @@ impl Drop for Counting {
     fn drop(&mut self) {
         self.lot.set(UNKNOWN);
     }
+}
+
+/// The spaces of parked messages that are consumed beside the work queue. A route that parks
+/// declares all of them; another one consumes what an earlier configuration left behind, so that
+/// nothing is stranded.
+pub(super) async fn spaces(context: &Context, live: &Live) -> Result<Vec<Space>, RabbitError> {
+    let (route, bound) = (&context.route, context.options.connect_timeout);
+    if route.parks {
+        let targets = Space::all().map(Target::Parked);
+        target_queues(&live.connection, route, targets, bound).await?;
+        return Ok(Space::all().collect());
+    }
+    if context.bare.load(Ordering::Relaxed) {
+        return Ok(Vec::new());
+    }
+    let found = left_behind(&live.connection, route, bound).await?;
+    context.bare.store(found.is_empty(), Ordering::Relaxed);
+    if !found.is_empty() {
+        let messages: u32 = found.iter().map(|(_, census)| census.messages).sum();
+        tracing::info!(
+            route = route.route,
+            queue = route.queue,
+            messages,
+            "parked queues of an earlier configuration are consumed too; delete them when they are empty"
+        );
+    }
+    Ok(found.into_iter().map(|(space, _)| space).collect())
 }

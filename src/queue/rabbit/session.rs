@@ -5,7 +5,6 @@
 
 use std::collections::HashMap;
 use std::sync::Arc;
-use std::sync::atomic::Ordering;
 use std::time::Duration;
 
 use futures::FutureExt;
@@ -20,12 +19,10 @@ use super::connections::Live;
 use super::consumers::{Consumers, Group, Item, Received, lost};
 use super::convert::{Original, copy_properties, message};
 use super::error::RabbitError;
-use super::lot::Counting;
+use super::lot::{Counting, spaces};
 use super::publisher::{Published, Publisher, PublisherBounds, Republish};
 use super::supervisor::Context;
-use super::topology::{
-    Target, answered, find, left_behind, open_channel, target_queues, work_queue,
-};
+use super::topology::{Target, answered, find, open_channel, target_queues, work_queue};
 use crate::core::acks::{Acks, Batch, Bounds, Fate, Frame};
 use crate::core::parking::Space;
 use crate::core::time::Mono;
@@ -474,31 +471,4 @@ impl<'a> Session<'a> {
         let rest = (self.acks.outstanding() as u64).saturating_sub(unsettled);
         (rest, unsettled + self.acks.settled() as u64)
     }
-}
-
-/// The spaces of parked messages that are consumed beside the work queue. A route that parks
-/// declares all of them; another one consumes what an earlier configuration left behind, so that
-/// nothing is stranded.
-async fn spaces(context: &Context, live: &Live) -> Result<Vec<Space>, RabbitError> {
-    let (route, bound) = (&context.route, context.options.connect_timeout);
-    if route.parks {
-        let targets = Space::all().map(Target::Parked);
-        target_queues(&live.connection, route, targets, bound).await?;
-        return Ok(Space::all().collect());
-    }
-    if context.bare.load(Ordering::Relaxed) {
-        return Ok(Vec::new());
-    }
-    let found = left_behind(&live.connection, route, bound).await?;
-    context.bare.store(found.is_empty(), Ordering::Relaxed);
-    if !found.is_empty() {
-        let messages: u32 = found.iter().map(|(_, census)| census.messages).sum();
-        tracing::info!(
-            route = route.route,
-            queue = route.queue,
-            messages,
-            "parked queues of an earlier configuration are consumed too; delete them when they are empty"
-        );
-    }
-    Ok(found.into_iter().map(|(space, _)| space).collect())
 }

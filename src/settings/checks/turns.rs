@@ -16,7 +16,7 @@ impl Checks<'_, '_> {
             self.parking(path, route);
         } else if self.is_written(&at_parked) {
             let message = "nothing is parked where nothing says whose message it is; write fair_by = \"{{ body.tenant }}\" beside it, or take parked out";
-            self.error(&[at_parked, at_fair.clone()], message);
+            self.warning(&[at_parked, at_fair.clone()], message);
         }
         if route.fair_by.is_none() && !route.weights.is_empty() {
             let message = "nothing says whose message it is; write fair_by = \"{{ body.tenant }}\" beside it, or take the weights out";

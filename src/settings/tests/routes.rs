@@ -162,9 +162,9 @@ fn parking_needs_tenants_room_and_its_own_queues() {
     );
     assert_eq!(route(GOOD).parks(), 0);
     assert_eq!(
-        said_of("parked = 500\nprefetch = 15"),
+        said_of("parked = 500"),
         [
-            "a.toml:7:10: routes.sms.parked: nothing is parked where nothing says whose message it is; write fair_by = \"{{ body.tenant }}\" beside it, or take parked out",
+            "a.toml:7:10: warning: routes.sms.parked: nothing is parked where nothing says whose message it is; write fair_by = \"{{ body.tenant }}\" beside it, or take parked out",
         ]
     );
     assert_eq!(
