@@ -145,6 +145,7 @@ impl Drop for Provider {
 fn listen(address: SocketAddr) -> io::Result<(TcpListener, SocketAddr)> {
     let listener = TcpListener::bind(address)?;
     listener.set_nonblocking(true)?;
+    stamp::ask_for_stamps(&listener)?;
     let bound = listener.local_addr()?;
     Ok((listener, bound))
 }

@@ -196,9 +196,7 @@ async fn connection(socket: TcpStream, desk: Arc<Desk>) {
     if socket.set_nodelay(true).is_err() {
         return;
     }
-    let Ok(socket) = Stamped::new(socket, desk.clock) else {
-        return;
-    };
+    let socket = Stamped::new(socket, desk.clock);
     let arrival = socket.last_arrival();
     let service = service_fn(move |request| respond(Arc::clone(&desk), request, arrival.get()));
     let served = http1::Builder::new()
