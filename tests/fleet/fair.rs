@@ -1,6 +1,7 @@
 //! Tenants share the limit over the whole fleet, whatever stands in front of the queue.
 
 use std::collections::BTreeMap;
+use std::time::Duration;
 
 use lapin::BasicProperties;
 use sluiced::core::time::Mono;
@@ -195,7 +196,19 @@ async fn a_hundred_times_the_backlog_in_front_leaves_the_others_their_share() {
     let last = alone.last().unwrap().0;
     let used = alone.len() as f64 / last.since(end).as_secs_f64() / 400.0 / LEFT;
     eprintln!("{} alone, {others} others among them: {used}", alone.len());
-    assert!(used >= 0.97, "{used} of what the headroom leaves");
+    assert!(
+        used >= 0.97,
+        "{used} of what the headroom leaves; it stood still at {:?}",
+        stood_still(&alone)
+    );
+}
+
+/// When nothing came for 50 ms and more, and for how long.
+fn stood_still(calls: &[&(Mono, usize)]) -> Vec<(Mono, Duration)> {
+    let gaps = calls.windows(2);
+    let gaps = gaps.map(|pair| (pair[0].0, pair[1].0.since(pair[0].0)));
+    gaps.filter(|(_, gap)| *gap >= Duration::from_millis(50))
+        .collect()
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
