@@ -24,6 +24,8 @@ use support::wait::{eventually, eventually_async, within};
 /// A broker takes seconds to restart, more on a busy machine.
 const BOUND: Duration = Duration::from_secs(60);
 
+const PREFETCH: u16 = 200;
+
 /// The faults hit the whole server, so one test at a time has it.
 async fn alone() -> (MutexGuard<'static, ()>, &'static Rabbit) {
     static TURN: Mutex<()> = Mutex::const_new(());
@@ -61,7 +63,7 @@ impl Bench {
             queue: queue.clone(),
             declare: false,
             queue_type,
-            prefetch: 50,
+            prefetch: PREFETCH,
             parks,
             longest_wait: Duration::from_secs(60),
         };
@@ -217,6 +219,62 @@ async fn a_restart_loses_nothing_on_a_quorum_queue() {
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_crash_loses_nothing_on_a_classic_queue() {
     a_restart_loses_nothing(QueueType::Classic, "classic", crash).await;
+}
+
+/// The consumers of all channels. A quorum queue counts those too that are cancelled and hold messages.
+fn consumers(server: &Rabbit) -> u64 {
+    let counts = server.ctl(&["-q", "list_channels", "consumer_count"]);
+    counts
+        .lines()
+        .filter_map(|line| line.trim().parse::<u64>().ok())
+        .sum()
+}
+
+/// A quorum queue takes a few dozen commands of a channel at a time. What goes beyond waits in the channel,
+/// and is lost with it. A broker that stood still for a moment has so many at once.
+async fn a_broker_that_stood_still_forgets_no_acknowledgement(queue_type: QueueType) {
+    let (_turn, server) = alone().await;
+    let broker = Broker::connect(&server.url()).await;
+    for parks in [false, true] {
+        let queue = format!("q-{}", uuid::Uuid::new_v4());
+        broker.declare(&queue, name(queue_type)).await;
+        broker.publish(&queue, messages(1..=300)).await;
+        let mut bench = Bench::start_on(options(server), queue_type, queue.clone(), parks);
+        let mut held = bench.take(usize::from(PREFETCH)).await;
+        // As a replica does when it stops: it consumes no more, and finishes what it began.
+        bench.subscription.set_tap(Tap::Closed);
+        eventually(BOUND, "nothing is consumed", || consumers(server) == 0).await;
+        server.freeze();
+        // Every second one, so that each has a frame of its own.
+        let mut kept = Vec::new();
+        let mut expected: BTreeSet<u64> = (1..=300).collect();
+        for (place, delivery) in held.drain(..).enumerate() {
+            if place % 2 == 0 {
+                kept.push(delivery);
+                continue;
+            }
+            expected.remove(&number(&delivery.message().body));
+            assert!(delivery.settle(Verdict::Done));
+        }
+        let settled = || bench.events.settled_as("done") == u64::from(PREFETCH) / 2;
+        eventually(BOUND, "the frames are written", settled).await;
+        let closing = bench.subscription.close(BOUND);
+        tokio::join!(closing, async { server.thaw() });
+        assert!(kept.iter().all(Delivery::is_stale));
+        let left = broker.drain(&queue).await;
+        let left: BTreeSet<u64> = left.iter().map(|(body, _)| number(body)).collect();
+        assert_eq!(left, expected, "parks: {parks}");
+    }
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_quorum_queue_that_stood_still_forgets_no_acknowledgement() {
+    a_broker_that_stood_still_forgets_no_acknowledgement(QueueType::Quorum).await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_classic_queue_that_stood_still_forgets_no_acknowledgement() {
+    a_broker_that_stood_still_forgets_no_acknowledgement(QueueType::Classic).await;
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]

@@ -5,6 +5,8 @@ use std::process::{Command, Output};
 use std::sync::{Mutex, OnceLock};
 use std::time::Duration;
 
+use rustix::process::{Pid, Signal, kill_process};
+
 use super::process::{PrivateProcess, free_port};
 
 const BIN: &str = "/usr/lib/rabbitmq/bin";
@@ -78,6 +80,23 @@ impl Rabbit {
         if let Some(process) = self.process.lock().unwrap().take() {
             process.stop();
         }
+    }
+
+    /// Stops the server in its tracks: it reads nothing and answers nothing until [`Rabbit::thaw`]. It
+    /// can still be killed.
+    pub fn freeze(&self) {
+        self.signal(Signal::STOP);
+    }
+
+    /// Lets a server go on that was frozen.
+    pub fn thaw(&self) {
+        self.signal(Signal::CONT);
+    }
+
+    fn signal(&self, signal: Signal) {
+        let pid = std::fs::read_to_string(self.dir.path().join("pid")).expect("the server runs");
+        let pid = pid.trim().parse().ok().and_then(Pid::from_raw);
+        kill_process(pid.expect("the number of a process"), signal).expect("the server runs");
     }
 
     /// Runs `rabbitmqctl` against this server; panics if it fails.

@@ -36,6 +36,16 @@ pub(super) struct Group {
     pub(super) prefetch: u16,
 }
 
+impl Group {
+    /// The same queues, one message at a time.
+    pub(super) fn by_one(&self) -> Self {
+        Self {
+            queues: self.queues.clone(),
+            prefetch: 1,
+        }
+    }
+}
+
 /// The open consumers; none while the tap is closed.
 #[derive(Debug, Default)]
 pub(super) struct Consumers {

@@ -8,11 +8,11 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use futures::FutureExt;
-use futures::future::{join_all, try_join_all};
+use futures::future::join_all;
 use lapin::Channel;
 use lapin::options::{BasicAckOptions, BasicNackOptions};
 use tokio::sync::{mpsc, watch};
-use tokio::time::{Instant, MissedTickBehavior, interval, sleep, sleep_until, timeout_at};
+use tokio::time::{Instant, MissedTickBehavior, interval, sleep_until, timeout_at};
 use tokio_util::task::AbortOnDropHandle;
 
 use super::connections::Live;
@@ -22,7 +22,7 @@ use super::error::RabbitError;
 use super::lot::{Counting, spaces};
 use super::publisher::{Published, Publisher, PublisherBounds, Republish};
 use super::supervisor::Context;
-use super::topology::{Target, answered, find, open_channel, target_queues, work_queue};
+use super::topology::{Target, answered, open_channel, target_queues, work_queue};
 use crate::core::acks::{Acks, Batch, Bounds, Fate, Frame};
 use crate::core::parking::Space;
 use crate::core::time::Mono;
@@ -35,10 +35,9 @@ const BURST: usize = 256;
 /// How often the channel is looked at: one without a consumer tells nobody that it ended.
 const HEALTH: Duration = Duration::from_millis(250);
 
-/// Rounds of questions before a channel whose acknowledgements may be held back is closed …
-const ROUNDS: usize = 10;
-/// … and how long after each.
-const PAUSE: Duration = Duration::from_millis(20);
+/// How often consumers are opened and ended before a channel is closed. Two stand behind every
+/// acknowledgement, see `let_through`; the third is for an answer that overtakes a notice.
+const ROUNDS: usize = 3;
 
 /// What the labels of a batch are counted by.
 const LABELS: [&str; 6] = ["done", "dropped", "later", "parked", "given_back", "dead"];
@@ -62,6 +61,8 @@ pub(super) struct Session<'a> {
     /// What is consumed while the tap is open.
     groups: Vec<Group>,
     acks: Acks<&'static str>,
+    /// Something was acknowledged on this channel.
+    written: bool,
     /// What copies are made of, by tag.
     originals: HashMap<u64, Original>,
     sink: mpsc::UnboundedSender<Settlement>,
@@ -127,6 +128,7 @@ impl<'a> Session<'a> {
             consumers: Consumers::default(),
             groups,
             acks: Acks::new(Bounds::for_prefetch(route.prefetch)),
+            written: false,
             originals: HashMap::new(),
             sink,
             settlements,
@@ -321,7 +323,8 @@ impl<'a> Session<'a> {
     }
 
     /// Writes frames, all of them before waiting for the first.
-    async fn write(&self, batch: Batch<&'static str>) -> Result<(), RabbitError> {
+    async fn write(&mut self, batch: Batch<&'static str>) -> Result<(), RabbitError> {
+        self.written |= !batch.frames.is_empty();
         let writes = join_all(batch.frames.iter().map(|frame| self.write_frame(*frame)));
         let end = Instant::now() + self.context.options.connect_timeout;
         let written = timeout_at(end, writes)
@@ -432,11 +435,12 @@ impl<'a> Session<'a> {
             self.write(batch).await?;
         }
         let rest = self.acks.outstanding() as u64;
-        if self.groups.len() > 1 {
-            self.let_through().await;
-        }
-        // The broker handles a channel's frames in order, so its answer means that it has the
-        // acknowledgements; the close puts everything else back.
+        let came = if self.written {
+            self.let_through().await?
+        } else {
+            0
+        };
+        // Everything that has no verdict goes back with the channel.
         let bound = self.context.options.connect_timeout;
         answered(
             "channel.close",
@@ -444,25 +448,26 @@ impl<'a> Session<'a> {
             self.channel.close(200, "closing".into()),
         )
         .await?;
-        Ok(unseen + rest)
+        Ok(unseen + came + rest)
     }
 
-    /// Lets the acknowledgements through to their queues. A channel of the broker holds them back while a
-    /// quorum queue has some dozens of them under way, and forgets those when it is closed; and a
-    /// quorum queue takes them after everything else. It tells nobody, so this is a pause: a repeat
-    /// less in most cases, a promise in none.
-    async fn let_through(&self) {
+    /// Waits until the acknowledgements have reached their queues, and answers how many messages came
+    /// meanwhile.
+    ///
+    /// A quorum queue takes some dozens of commands of a channel at a time. The channel holds back
+    /// what goes beyond, and forgets it when it is closed. Nothing tells a client that its
+    /// acknowledgements got through, but opening and ending a consumer are commands of the same kind, in
+    /// the same order, and these are answered: by the time of the answer all that was under way is
+    /// done, and what was held back is under way as one command, which the next answer stands behind.
+    async fn let_through(&mut self) -> Result<u64, RabbitError> {
         let bound = self.context.options.connect_timeout;
-        let queues = || self.groups.iter().flat_map(|group| &group.queues);
+        let probes: Vec<Group> = self.groups.iter().map(Group::by_one).collect();
+        let mut came = 0;
         for _ in 0..ROUNDS {
-            // Each answer gives the channel a turn to pass on what it holds back.
-            let asking = queues().map(|queue| find(&self.channel, queue, bound));
-            if let Err(error) = try_join_all(asking).await {
-                tracing::debug!(route = self.context.route.route, %error, "a queue is gone");
-                return;
-            }
-            sleep(PAUSE).await;
+            self.consumers.start(&self.channel, &probes, bound).await?;
+            came += self.stop_consumers().await?.len() as u64;
         }
+        Ok(came)
     }
 
     /// What is left when time ran out: copies under way are verdicts, the rest had none.
