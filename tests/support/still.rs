@@ -135,7 +135,8 @@ impl Standstills {
     }
 
     /// How much of the time from `start` to `end` they take.
-    fn within(&self, start: Mono, end: Mono) -> Duration {
+    #[must_use]
+    pub fn within(&self, start: Mono, end: Mono) -> Duration {
         let parts = self.0.iter();
         parts
             .map(|(from, to)| (*to).min(end).since((*from).max(start)))
