@@ -21,8 +21,8 @@ use crate::core::zone::Zone;
 mod limit;
 
 pub use limit::{
-    Concurrency, FixedWindow, Gcra, Limit, LostState, Paced, SlidingLog, Start, TokenBucket,
-    WindowStart,
+    Concurrency, Counted, Counting, FixedWindow, Gcra, Limit, LostState, Paced, SlidingLog, Start,
+    TokenBucket, WindowStart,
 };
 
 /// Everything.
