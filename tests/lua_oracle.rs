@@ -15,7 +15,7 @@ use proptest::prelude::*;
 use proptest::test_runner::RngSeed;
 use sluiced::core::rate::{Cost, MAX_UNITS, MAX_WINDOW, Rate};
 use sluiced::core::schedule::{self, Ask, Grant, Pace, Schedule, Sight, Turn};
-use sluiced::core::standing::{self, Declaration, Revision, Standing};
+use sluiced::core::standing::{self, Amendment, Declaration, Revision, Standing};
 use sluiced::core::time::StoreTime;
 use sluiced::limiter::redis::{Family, RedisOptions, RedisPaceStore, RedisStandings};
 use sluiced::ports::pace::{PaceStore, PacedLimit};
@@ -516,10 +516,10 @@ proptest! {
                 Word::Set { terms, late } => {
                     let over = state.as_ref().map_or(Revision::NONE, |s| s.revision);
                     let over = if late { Revision::new(over.number() + 1) } else { over };
-                    let (terms, file) = (FILES[terms], FILES[0]);
-                    let told = world.runtime.block_on(world.standings.set("words", over, terms, file, "op")).unwrap();
+                    let amendment = Amendment { over, terms: FILES[terms], file: FILES[0], by: "op" };
+                    let told = world.runtime.block_on(world.standings.set("words", amendment)).unwrap();
                     let now = told.map_or(StoreTime::default(), |said| said.revision.since());
-                    let done = standing::set(&mut state, over, terms, file, "op", now);
+                    let done = standing::set(&mut state, &amendment, now);
                     prop_assert_eq!(told.is_some(), done);
                 }
                 Word::Pause(seconds) => {

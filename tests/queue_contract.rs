@@ -22,7 +22,7 @@ use tokio::sync::mpsc;
 use tokio::time::{Instant, timeout};
 
 use support::broker::Broker;
-use support::messages::{Counted, body, dead, number, options};
+use support::messages::{self, Counted, body, dead, number, options};
 use support::rabbit::Rabbit;
 use support::wait::{eventually, within};
 
@@ -106,17 +106,11 @@ impl Bench {
     }
 
     async fn next(&mut self) -> Delivery {
-        within(BOUND, "a delivery", self.deliveries.recv())
-            .await
-            .expect("the queue goes on")
+        messages::next(&mut self.deliveries, BOUND).await
     }
 
     async fn take(&mut self, count: usize) -> Vec<Delivery> {
-        let mut all = Vec::new();
-        for _ in 0..count {
-            all.push(self.next().await);
-        }
-        all
+        messages::take(&mut self.deliveries, count, BOUND).await
     }
 
     async fn assert_quiet(&mut self, why: &str) {

@@ -78,17 +78,11 @@ impl Bench {
     }
 
     async fn next(&mut self) -> Delivery {
-        within(BOUND, "a delivery", self.deliveries.recv())
-            .await
-            .expect("the queue goes on")
+        support::messages::next(&mut self.deliveries, BOUND).await
     }
 
     async fn take(&mut self, count: usize) -> Vec<Delivery> {
-        let mut all = Vec::new();
-        for _ in 0..count {
-            all.push(self.next().await);
-        }
-        all
+        support::messages::take(&mut self.deliveries, count, BOUND).await
     }
 
     async fn up(&self) {

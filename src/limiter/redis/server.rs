@@ -14,7 +14,7 @@ use std::time::Duration;
 
 use rand::RngExt;
 use redis::aio::MultiplexedConnection;
-use redis::{AsyncConnectionConfig, FromRedisValue, RedisError};
+use redis::{FromRedisValue, RedisError};
 use tokio::sync::{Notify, watch};
 use tokio::time::{Instant, sleep, timeout, timeout_at};
 use tracing::{info, warn};
@@ -330,13 +330,7 @@ impl Server {
         };
         let client = self.access.client(Peer::Redis, &at)?;
         let opening = async {
-            // Time is bounded here and in `call`, for each as a whole.
-            let config = AsyncConnectionConfig::new()
-                .set_connection_timeout(None)
-                .set_response_timeout(None);
-            let mut connection = client
-                .get_multiplexed_async_connection_with_config(&config)
-                .await?;
+            let mut connection = Access::connection(&client).await?;
             // Unlike INFO, PING is refused while the data set is loading.
             () = redis::cmd("PING").query_async(&mut connection).await?;
             let info: String = redis::cmd("INFO").query_async(&mut connection).await?;
