@@ -1,23 +1,24 @@
 //! The event loop: virtual time, and who does what when.
 
 mod asks;
+mod event;
 mod strike;
 
-use std::cmp::Ordering;
 use std::collections::BinaryHeap;
 use std::time::Duration;
 
 use crate::core::keeper::{Outlook, Slot};
 use crate::core::lane::Step;
 use crate::core::pacing::Row;
-use crate::core::schedule::{Answer, Ask, Freeze, Grant, Pace};
-use crate::core::standing::{Revision, Standing};
+use crate::core::schedule::Pace;
+use crate::core::standing::Revision;
 use crate::core::time::{Mono, micros};
 
+use self::event::{Entry, Event};
 use super::broker::Broker;
 use super::dice::Dice;
 use super::replica::{Parcel, Replica, Stage};
-use super::scenario::{Fault, Load, Scenario, Surroundings};
+use super::scenario::{Load, Scenario, Surroundings};
 use super::store::Store;
 use super::trace::{Trace, What};
 use super::verdict::{Judge, Report};
@@ -30,85 +31,6 @@ const DISPATCH: Duration = Duration::from_micros(20);
 const TRANSIT: u64 = 1_000;
 /// No replica: the world itself.
 const WORLD: u32 = u32::MAX;
-
-#[derive(Debug)]
-enum Event {
-    Start,
-    Wake(u64),
-    Deliver(Parcel),
-    /// A request reaches the store; the answer will, or will not, come back.
-    Ask {
-        id: u64,
-        ask: Ask,
-        /// What the asker takes to be in force.
-        known: (Pace, Revision),
-        back: Option<u64>,
-        sent: u64,
-    },
-    Answered {
-        id: u64,
-        answer: Answer,
-        sent: u64,
-    },
-    AskFailed {
-        id: u64,
-    },
-    Call {
-        parcel: Parcel,
-        slot: Slot,
-    },
-    Arrive {
-        parcel: Parcel,
-    },
-    Settle {
-        parcel: Parcel,
-    },
-    /// The downstream's "not now" comes back.
-    Throttled {
-        parcel: Parcel,
-        wait: Duration,
-        heard: bool,
-    },
-    Freeze {
-        wait: Duration,
-        heard: bool,
-    },
-    Frozen(Freeze),
-    GiveBack(Pace, Grant),
-    /// Somebody tells that other terms are in force.
-    Changed,
-    /// A replica asks what is in force; it is told, or the store is away.
-    Declare(Option<Standing>),
-    Told(Option<Standing>),
-    Publish(u32),
-    Strike(Fault),
-}
-
-#[derive(Debug)]
-struct Entry {
-    at: u64,
-    order: u64,
-    replica: u32,
-    event: Event,
-}
-
-impl PartialEq for Entry {
-    fn eq(&self, other: &Self) -> bool {
-        self.order == other.order
-    }
-}
-impl Eq for Entry {}
-impl PartialOrd for Entry {
-    fn partial_cmp(&self, other: &Self) -> Option<Ordering> {
-        Some(self.cmp(other))
-    }
-}
-impl Ord for Entry {
-    /// The earliest is the greatest, so that the heap answers it first.
-    fn cmp(&self, other: &Self) -> Ordering {
-        (other.at, other.order).cmp(&(self.at, self.order))
-    }
-}
 
 struct World<'a> {
     scenario: &'a Scenario,
