@@ -1,13 +1,14 @@
 //! The event loop: virtual time, and who does what when.
 
 mod asks;
+mod calls;
 mod event;
 mod strike;
 
 use std::collections::BinaryHeap;
 use std::time::Duration;
 
-use crate::core::keeper::{Outlook, Slot};
+use crate::core::keeper::Outlook;
 use crate::core::lane::Step;
 use crate::core::pacing::Row;
 use crate::core::schedule::Pace;
@@ -356,63 +357,6 @@ impl<'a> World<'a> {
         }
         if self.broker.is_empty() {
             self.judge.queue_is_empty(self.t);
-        }
-    }
-
-    /// As in `pipeline::call`: a slot that is too late now is lost, never used late.
-    fn last_look(&mut self, replica: &mut Replica, parcel: Parcel, slot: Slot, mono: Mono) {
-        if mono > slot.leave_by {
-            replica.calls -= 1;
-            self.judge.too_late();
-            self.trace
-                .note(self.t, replica.id, What::TooLate { message: parcel.id });
-            self.again(replica, parcel);
-            return;
-        }
-        self.trace
-            .note(self.t, replica.id, What::Called { message: parcel.id });
-        let way = TRANSIT + self.dice.below(micros(self.around.transit) + 1);
-        self.after(way, replica.id, Event::Arrive { parcel });
-    }
-
-    /// A message that was not accepted is ready again, or goes back to its queue.
-    fn again(&mut self, replica: &mut Replica, parcel: Parcel) {
-        if replica.stage == Stage::Running {
-            replica.lane.push_front(parcel);
-        } else {
-            self.give_up(replica, parcel);
-        }
-    }
-
-    fn give_up(&mut self, replica: &mut Replica, parcel: Parcel) {
-        replica.unsettled.remove(&parcel.id);
-        self.broker.requeue(parcel.id);
-    }
-
-    /// A call arrives at the downstream, whether or not its replica still lives.
-    fn arrive(&mut self, replica: u32, parcel: Parcel) {
-        self.trace
-            .note(self.t, replica, What::Arrived { message: parcel.id });
-        self.judge.arrived(parcel.id, self.t);
-        let call = self.spread(self.around.call);
-        match self.throttle.take() {
-            Some((wait, heard)) => {
-                self.trace
-                    .note(self.t, replica, What::Throttled { message: parcel.id });
-                self.after(
-                    call,
-                    replica,
-                    Event::Throttled {
-                        parcel,
-                        wait,
-                        heard,
-                    },
-                );
-            }
-            None => {
-                self.judge.accepted(parcel.id, replica, self.t);
-                self.after(call, replica, Event::Settle { parcel });
-            }
         }
     }
 
