@@ -16,8 +16,10 @@ use super::time::{Mono, StoreTime, micros};
 
 /// Added to two round trips: what this process needs to act on an answer.
 const MARGIN: Duration = Duration::from_millis(2);
-/// The most messages in one batch for slots that lie ahead.
-const BATCH: usize = 64;
+/// The most messages in one batch for slots that lie ahead. Where no limit binds, the lane sends what is
+/// granted and then waits for the next answer, and slots pass meanwhile: with twice as many the
+/// throughput was no better, with three times as many it fell to a half (`benches/keyed.rs`).
+const BATCH: usize = 32;
 /// The most messages in one batch (`ports::budget::MAX_BATCH`).
 pub const BATCH_MAX: usize = 256;
 /// The most candidates for one slot.
