@@ -22,7 +22,7 @@ use crate::core::outcome::DeadReason;
 use crate::core::ready::Candidate as _;
 use crate::core::time::{Mono, StoreTime, micros};
 use crate::ports::budget::{
-    Booking, BudgetLimit, BudgetStore, Claim, Lost, Petition, Ruling, Rulings, Ticket,
+    Blind, Booking, BudgetLimit, BudgetStore, Claim, Epoch, Lost, Petition, Ruling, Rulings, Ticket,
 };
 use crate::ports::message::{HeaderValue, header};
 use crate::ports::pace::StoreError;
@@ -38,7 +38,6 @@ use super::job::{Job, dead, invalid, time_header};
 use super::permit::{Call, Clerk, Permit, Tickets};
 use super::route::Route;
 
-static BLIND: Notice = Notice::new(Duration::from_secs(60));
 static DENIED: Notice = Notice::new(Duration::from_secs(10));
 static UNANSWERED: Notice = Notice::new(Duration::from_secs(10));
 
@@ -55,8 +54,6 @@ pub(super) struct Counters {
     /// Calls that do not count in their `concurrency` limits any more.
     pub(super) freed: mpsc::UnboundedReceiver<Vec<Call>>,
     pub(super) lane_meters: LaneMeters,
-    /// Whether any of its limits keeps closed after the store lost its state.
-    pub(super) closes: bool,
     /// Who is told that other terms of a limit are in force than this replica knows.
     pub(super) outdated: Arc<BTreeMap<Arc<str>, Arc<Notify>>>,
     pub(super) meters: Arc<BTreeMap<Arc<str>, BudgetMeters>>,
@@ -65,6 +62,8 @@ pub(super) struct Counters {
 /// The asking of one lane.
 pub(super) struct Admission {
     counters: Counters,
+    /// The last epoch whose blindness the log was told of.
+    told: Option<Epoch>,
     under_way: Option<BoxFuture<'static, Heard>>,
 }
 
@@ -97,6 +96,7 @@ impl Admission {
     pub(super) const fn new(counters: Counters) -> Self {
         Self {
             counters,
+            told: None,
             under_way: None,
         }
     }
@@ -150,7 +150,7 @@ impl Admission {
 
     /// Does what was ruled. `stopping`: nothing is sent any more, and all goes back to its queue.
     pub(super) fn ruled(
-        &self,
+        &mut self,
         heard: Heard,
         lane: &mut Lane<Job>,
         desk: &Desk,
@@ -167,7 +167,7 @@ impl Admission {
         meters
             .petition_seconds
             .record(now.since(sent).as_secs_f64());
-        let rulings = match answer {
+        let mut rulings = match answer {
             Ok(rulings) if rulings.rulings.len() == batch.len() => rulings,
             answer => {
                 self.unanswered(answer.err(), batch, lane, desk);
@@ -179,22 +179,18 @@ impl Admission {
             self.outdated(&rulings, batch, lane, now);
             return Ruled::default();
         }
-        self.tell_blind(&rulings, lane, desk);
         let granted = |ruling: &&Ruling| matches!(ruling, Ruling::Granted { .. });
         let count = rulings.rulings.iter().filter(granted).count();
         let since = lane.petition_answered(rulings.now, batch.len(), count, now);
         desk.learned(lane, now);
         let store_now = rulings.now;
-        let epochs = Rulings {
-            rulings: Vec::new(),
-            ..rulings.clone()
-        };
+        let each = std::mem::take(&mut rulings.rulings);
         let granted = |limit: &str| Booking {
             at: store_now,
-            epoch: epochs.epoch_of(limit),
+            epoch: rulings.epoch_of(limit),
         };
-        let mut ruled = Ruled::default();
-        let ruled_on = batch.into_iter().zip(rulings.rulings).zip(usable);
+        let (mut ruled, mut blinded) = (Ruled::default(), None);
+        let ruled_on = batch.into_iter().zip(each).zip(usable);
         for (((mut job, ticket), ruling), usable) in ruled_on {
             forget_late(&mut job, store_now);
             match ruling {
@@ -221,7 +217,11 @@ impl Admission {
                     let Some(limit) = limit(&job, by) else {
                         continue;
                     };
-                    if booked.is_empty() && is_blind(&limit, rulings.blind_since, until) {
+                    if let Some(blind) = rulings.blind
+                        && booked.is_empty()
+                        && is_blind(&limit, blind.since, until)
+                    {
+                        blinded = Some((Arc::clone(&limit), blind));
                         let until = now + until.since(store_now);
                         ruled.note_blind(&job.route, until);
                         job.held_up_by = Some(Arc::clone(&limit.name));
@@ -264,6 +264,9 @@ impl Admission {
                     lane.park(job, until);
                 }
             }
+        }
+        if let Some((limit, blind)) = blinded {
+            self.tell_blind(&limit, blind, rulings.epoch, desk);
         }
         ruled
     }
@@ -405,21 +408,19 @@ impl Admission {
         job.settle(verdict);
     }
 
-    /// At the start, budgets that are not there yet are nothing to worry about.
-    fn tell_blind(&self, rulings: &Rulings, lane: &Lane<Job>, desk: &Desk) {
-        if rulings.blind_since.is_none() || !self.counters.closes {
+    /// Says once in an epoch that a limit waits because of what the store may have lost. At the start,
+    /// budgets that are not there yet are nothing to worry about.
+    fn tell_blind(&mut self, limit: &BudgetLimit, blind: Blind, epoch: Epoch, desk: &Desk) {
+        if self.told.replace(epoch) == Some(epoch) {
             return;
         }
-        let Some(more) = BLIND.event(desk.clock.now()) else {
-            return;
-        };
-        let lane_name = &desk.name;
-        if lane.has_petitioned() {
-            warn!(lane = %lane_name,
-                "the store lost its budgets: until what was spent before cannot count any more, keys that it does not know wait{more}");
+        let (lane, limit) = (&desk.name, &limit.name);
+        if blind.lost {
+            warn!(%lane, %limit,
+                "the store lost its budgets: until what was spent before cannot count any more, keys that it does not know wait");
         } else {
-            info!(lane = %lane_name,
-                "the store has no budgets yet: for two seconds nothing that they count is sent, in case a replica remembers some{more}");
+            info!(%lane, %limit,
+                "the store has no budgets yet: for two seconds nothing that they count is sent, in case a replica remembers some");
         }
     }
 }
@@ -447,10 +448,10 @@ impl Ruled {
 }
 
 /// Whether it is the lost state that denies until `until`, and not what was spent since.
-fn is_blind(limit: &BudgetLimit, since: Option<StoreTime>, until: StoreTime) -> bool {
-    let Some(since) = since.filter(|_| limit.lost == Lost::Closed) else {
+fn is_blind(limit: &BudgetLimit, since: StoreTime, until: StoreTime) -> bool {
+    if limit.lost != Lost::Closed {
         return false;
-    };
+    }
     let rule = &limit.terms().rule;
     let forgotten = Limit::new(rule, limit.lost, since).forgotten_at(since.as_micros());
     let doubted = since.as_micros() + DOUBT;

@@ -43,7 +43,7 @@ use crate::core::lane::Lane;
 use crate::core::pacing::{Pacing, Row};
 use crate::core::petitions::Petitions;
 use crate::core::schedule::Pace;
-use crate::ports::budget::{BudgetStore, HEARTBEAT, Lost, Terms};
+use crate::ports::budget::{BudgetStore, HEARTBEAT, Terms};
 use crate::ports::clock::Clock;
 use crate::ports::pace::{PaceStore, PacedLimit};
 use crate::ports::queue::Leftover;
@@ -259,7 +259,6 @@ impl Pipeline {
         clock: Clock,
     ) -> Counters {
         let limits = || routes.iter().flat_map(|route| route.counting.budgets());
-        let closes = limits().any(|limit| limit.lost == Lost::Closed);
         let meters: BTreeMap<_, _> = limits()
             .map(|limit| (Arc::clone(&limit.name), BudgetMeters::new(&limit.name)))
             .collect();
@@ -279,7 +278,6 @@ impl Pipeline {
             tickets: Arc::clone(&self.tickets),
             clerk,
             freed,
-            closes,
             outdated: Arc::clone(outdated),
             lane_meters: LaneMeters::new(lane),
             meters,

@@ -131,6 +131,14 @@ pub struct Petition {
     pub ticket: Ticket,
 }
 
+/// The store may not know all that was spent before this.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Blind {
+    pub since: StoreTime,
+    /// There was state that is gone; else nobody knows of any.
+    pub lost: bool,
+}
+
 /// The store's answer to a batch.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Rulings {
@@ -140,9 +148,8 @@ pub struct Rulings {
     pub epoch: Epoch,
     /// Limits whose terms have changed in this epoch: their places are of a later one.
     pub changed: Vec<(Arc<str>, Epoch)>,
-    /// Until when limits with [`Lost::Closed`] may have to wait because the store lost its state
-    /// (for the log; each ruling says it for its own message).
-    pub blind_since: Option<StoreTime>,
+    /// Why limits with [`Lost::Closed`] may have to wait (each ruling says it for its own message).
+    pub blind: Option<Blind>,
     /// In the order of the petitions.
     pub rulings: Vec<Ruling>,
 }

@@ -36,7 +36,7 @@ async fn a_new_installation_waits_for_a_moment_and_then_has_full_budgets() {
     let server = RedisServer::start();
     let store = connect(&server, PREFIX).await;
     let first = one(&store, Lost::Closed, "new").await;
-    let since = first.blind_since.expect("a doubt");
+    let since = first.blind.expect("a doubt").since;
     assert!(since <= first.now);
     assert_eq!(until(&first), since + Duration::from_secs(2));
     assert!(is_granted(
@@ -47,7 +47,7 @@ async fn a_new_installation_waits_for_a_moment_and_then_has_full_budgets() {
     })
     .await;
     let later = one(&store, Lost::Closed, "new").await;
-    assert_eq!((later.epoch, later.blind_since), (first.epoch, None));
+    assert_eq!((later.epoch, later.blind), (first.epoch, None));
     assert!(later.now >= since + Duration::from_secs(2));
 }
 
@@ -62,7 +62,7 @@ async fn with_history(server: &RedisServer) -> (RedisPaceStore, Rulings) {
 async fn is_closed_since_the_loss(store: &RedisPaceStore, known: &Rulings) {
     let answer = one(store, Lost::Closed, "other").await;
     assert!(answer.epoch > known.epoch);
-    let since = answer.blind_since.expect("a loss");
+    let since = answer.blind.expect("a loss").since;
     assert!(since > known.now);
     assert_eq!(until(&answer), since + period());
 }

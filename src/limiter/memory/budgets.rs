@@ -224,7 +224,7 @@ impl BudgetStore for MemoryBudgetStore {
             Ok(self.decide(|shelf, now| Rulings {
                 now,
                 epoch: shelf.era.epoch,
-                blind_since: None,
+                blind: None,
                 rulings: petitions
                     .iter()
                     .map(|petition| {

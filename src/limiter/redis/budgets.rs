@@ -27,8 +27,8 @@ use crate::core::budget::{Usage, record};
 use crate::core::rate::Cost;
 use crate::core::time::{Mono, StoreTime};
 use crate::ports::budget::{
-    Booking, BudgetKey, BudgetLimit, BudgetStore, CallUnderWay, Claim, Epoch, HEARTBEAT, Look,
-    MAX_BATCH, Petition, Refund, Ruling, Rulings, Ticket,
+    Blind, Booking, BudgetKey, BudgetLimit, BudgetStore, CallUnderWay, Claim, Epoch, HEARTBEAT,
+    Look, MAX_BATCH, Petition, Refund, Ruling, Rulings, Ticket,
 };
 use crate::ports::clock::Clock;
 use crate::ports::pace::{StoreError, StoreFuture};
@@ -268,7 +268,7 @@ impl Budgets {
                         later.all(|(changed, _)| changed != name)
                     });
                     all.changed.extend(rulings.changed);
-                    all.blind_since = rulings.blind_since;
+                    all.blind = rulings.blind;
                     all.rulings.extend(rulings.rulings);
                     all
                 }
@@ -395,7 +395,7 @@ impl Reply {
             now,
             epoch,
             changed,
-            blind_since: (lost || doubted).then_some(since),
+            blind: (lost || doubted).then_some(Blind { since, lost }),
             rulings,
         })
     }
