@@ -5,7 +5,7 @@
 //! it takes, never delays a stamp.
 
 use std::cmp::Reverse;
-use std::collections::{BTreeMap, BinaryHeap, HashMap, HashSet};
+use std::collections::{BTreeMap, BinaryHeap, HashMap, HashSet, VecDeque};
 use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
@@ -17,8 +17,11 @@ use crate::core::window::{Tally, gaps, percentile};
 
 /// Beyond so many calls only the windows are judged; ids and gaps are no longer kept.
 const MAX_CALLS: usize = 20_000_000;
-/// How long an arrival may be overtaken by earlier ones that are read later.
+/// How long an arrival may be overtaken by earlier ones that are read later …
 const SETTLE: Duration = Duration::from_millis(500);
+/// … by a thread that is not late itself: so many of its rounds must have begun since. A waiting
+/// connection takes some of them, to be accepted, to be looked at and to be read.
+const ROUNDS: usize = 10;
 /// So many ids and times are named in a report; the counts are always whole.
 const MAX_NAMED: usize = 10;
 /// So many callers are told apart; what others call is not attributed.
@@ -142,6 +145,8 @@ pub(super) struct Ledger {
     clock: crate::ports::clock::Clock,
     fresh: Mutex<Vec<Event>>,
     book: Mutex<Book>,
+    /// When the last [`ROUNDS`] rounds of the reading thread began.
+    rounds: Mutex<VecDeque<Mono>>,
 }
 
 #[derive(Debug)]
@@ -177,10 +182,30 @@ impl Ledger {
             clock,
             fresh: Mutex::default(),
             book: Mutex::new(Book::new(rate, key_rate)),
+            rounds: Mutex::default(),
         }
     }
 
-    /// A call arrived; within [`SETTLE`] in any order.
+    /// The thread that reads calls comes round: what was there to be read then is read by and by.
+    pub(super) fn round(&self) {
+        let mut rounds = lock(&self.rounds);
+        if rounds.len() >= ROUNDS {
+            rounds.pop_front();
+        }
+        rounds.push_back(self.clock.now());
+    }
+
+    /// All that arrived before has been read. A reading thread that stood still reads later what came
+    /// earlier, in any order: judged too soon, those calls would count as if they came when they were
+    /// read, all at once.
+    fn settled(&self) -> Mono {
+        let rounds = lock(&self.rounds);
+        let read = rounds.front().filter(|_| rounds.len() >= ROUNDS);
+        let read = read.copied().unwrap_or_default();
+        read.min(self.clock.now() - SETTLE)
+    }
+
+    /// A call arrived; in any order until it is [`Ledger::settled`].
     pub(super) fn arrived(&self, arrival: Arrival) {
         lock(&self.fresh).push(Event::Arrived(arrival));
     }
@@ -235,7 +260,7 @@ impl Ledger {
         for event in fresh {
             book.enter(event);
         }
-        book.judge_until(self.clock.now() - SETTLE);
+        book.judge_until(self.settled());
         book
     }
 }
@@ -479,6 +504,33 @@ mod tests {
         let report = ledger.report(&Expect::Nothing);
         assert_eq!((report.units, report.worst, report.over), (5, 4, 1));
         assert_eq!((report.key_worst, report.key_over), (3, 1));
+    }
+
+    /// As if it had been frozen for two seconds, with calls a second apart on two connections.
+    #[test]
+    fn a_reading_thread_that_stood_still_makes_no_bunch_of_what_it_reads_late() {
+        let ledger = ledger();
+        let now = ledger.clock.now();
+        let arrive = |ago: u64| {
+            ledger.arrived(Arrival {
+                at: now - Duration::from_millis(ago),
+                units: 1,
+                key: None,
+            });
+        };
+        arrive(2_000);
+        arrive(1_000);
+        // In the middle of its first round somebody looks.
+        ledger.round();
+        assert_eq!((ledger.live().calls, ledger.live().over), (2, 0));
+        arrive(1_500);
+        arrive(500);
+        for _ in 1..ROUNDS {
+            ledger.round();
+        }
+        assert_eq!(ledger.live().worst, 2, "now the earlier ones are judged");
+        let report = ledger.report(&Expect::Nothing);
+        assert_eq!((report.calls, report.worst, report.over), (4, 2, 0));
     }
 
     #[test]

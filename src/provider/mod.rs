@@ -12,13 +12,14 @@
 mod ledger;
 mod script;
 mod serve;
-mod stamp;
+pub mod stamp;
 
 use std::io;
 use std::net::{SocketAddr, TcpListener};
 use std::sync::Arc;
 use std::thread::JoinHandle;
 
+use nix::sys::socket::Backlog;
 use tokio::runtime::{Builder, Runtime};
 use tokio_util::sync::CancellationToken;
 
@@ -144,6 +145,10 @@ impl Drop for Provider {
 
 fn listen(address: SocketAddr) -> io::Result<(TcpListener, SocketAddr)> {
     let listener = TcpListener::bind(address)?;
+    // As many connections as the system allows may wait to be accepted, not the usual 128. Beyond
+    // that the kernel drops what comes, and the caller's kernel sends it again later: calls would
+    // arrive in bunches that nobody made, and be counted as too early.
+    nix::sys::socket::listen(&listener, Backlog::MAXALLOWABLE)?;
     listener.set_nonblocking(true)?;
     stamp::ask_for_stamps(&listener)?;
     let bound = listener.local_addr()?;

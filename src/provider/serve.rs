@@ -185,6 +185,7 @@ async fn keep_books(desk: Arc<Desk>) {
     ticks.set_missed_tick_behavior(MissedTickBehavior::Delay);
     loop {
         ticks.tick().await;
+        desk.ledger.round();
         let desk = Arc::clone(&desk);
         if spawn_blocking(move || desk.ledger.absorb()).await.is_err() {
             return;

@@ -11,10 +11,13 @@ use super::support::broker::Broker;
 use super::support::daemon::{Config, Daemon, NEW_SCHEDULE, Route, program};
 use super::support::rabbit::Rabbit;
 use super::support::redis::RedisServer;
+use super::support::still::Still;
 use super::support::wait::eventually;
 use super::{PATIENCE, TURN};
 
-/// What the headroom of 50 ms leaves.
+/// A call may be so late.
+const HEADROOM: Duration = Duration::from_millis(50);
+/// What the headroom leaves.
 const LEFT: f64 = 1.0 / 1.05;
 
 /// Messages of tenants, published in this order.
@@ -177,8 +180,10 @@ async fn a_hundred_times_the_backlog_in_front_leaves_the_others_their_share() {
     // factor in common with their number.
     let order = (0..9 * OTHERS).map(|n| (1 + (n * 7 + n / 9) % 9, 1));
     fair.publish(&order.collect()).await;
+    let still = Still::watch(fair.provider.clock());
     fair.replicas = (0..3).map(|place| fair.replica(place)).collect();
     let (report, calls) = fair.finish(&[NEW_SCHEDULE]).await;
+    let still = still.end().and_then(HEADROOM);
     assert_eq!(report.repeated, 0, "{report:?}");
 
     let (start, end) = together(&calls, 1..10);
@@ -194,7 +199,8 @@ async fn a_hundred_times_the_backlog_in_front_leaves_the_others_their_share() {
     let alone: Vec<_> = calls.iter().filter(|(at, _)| *at > end).collect();
     let others = alone.iter().filter(|(_, tenant)| *tenant != 0).count();
     let last = alone.last().unwrap().0;
-    let used = alone.len() as f64 / last.since(end).as_secs_f64() / 400.0 / LEFT;
+    let calls = alone.iter().map(|(at, _)| *at);
+    let used = still.pace(calls, end, last) / 400.0 / LEFT;
     eprintln!("{} alone, {others} others among them: {used}", alone.len());
     assert!(
         used >= 0.97,

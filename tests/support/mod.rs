@@ -16,4 +16,5 @@ pub mod recorder;
 pub mod redis;
 pub mod redis_cluster;
 pub mod redis_sentinel;
+pub mod still;
 pub mod wait;

@@ -12,6 +12,9 @@ use std::os::unix::process::CommandExt;
 use std::path::Path;
 use std::process::{Child, Command, Stdio};
 
+use rustix::fs::statvfs;
+use tempfile::TempDir;
+
 /// A port that nobody listens on at the moment.
 #[must_use]
 pub fn free_port() -> u16 {
@@ -19,6 +22,26 @@ pub fn free_port() -> u16 {
         .and_then(|listener| listener.local_addr())
         .expect("a free port on the loopback device")
         .port()
+}
+
+/// Where the memory is a file system.
+const MEMORY: &str = "/dev/shm";
+/// What must be free there: a broker keeps its queues in it, and says no when it becomes tight.
+const ROOM: u64 = 2 << 30;
+
+/// A directory for a server, in memory if there is room.
+///
+/// What a server makes safe on a disk takes as long as others keep the disk busy: beside a compiler
+/// a broker stood still for two seconds in a single fsync of the log that all its queues share. A test
+/// that asks how much of a limit was used would ask for the speed of the disk. Nothing that is asked
+/// of the program depends on it: a server that is killed finds its files again either way.
+#[must_use]
+pub fn scratch(prefix: &str) -> TempDir {
+    let room = statvfs(MEMORY).is_ok_and(|free| free.f_bavail * free.f_frsize >= ROOM);
+    let mut builder = tempfile::Builder::new();
+    let builder = builder.prefix(prefix);
+    let in_memory = room.then(|| builder.tempdir_in(MEMORY).ok()).flatten();
+    in_memory.unwrap_or_else(|| builder.tempdir().expect("a directory for a private server"))
 }
 
 /// Commands that run until this is dropped or the test process ends.

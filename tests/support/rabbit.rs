@@ -7,7 +7,7 @@ use std::time::Duration;
 
 use rustix::process::{Pid, Signal, kill_process};
 
-use super::process::{PrivateProcess, free_port};
+use super::process::{PrivateProcess, free_port, scratch};
 
 const BIN: &str = "/usr/lib/rabbitmq/bin";
 /// An Erlang node boots slowly on a busy machine.
@@ -40,10 +40,7 @@ impl Rabbit {
     /// A server that was never started: only its address is known. See [`Rabbit::boot`].
     #[must_use]
     pub fn absent() -> Self {
-        let dir = tempfile::Builder::new()
-            .prefix("sluiced-rabbit-")
-            .tempdir()
-            .expect("a directory for a private RabbitMQ");
+        let dir = scratch("sluiced-rabbit-");
         let port = free_port();
         Self {
             env: environment(&dir, port),

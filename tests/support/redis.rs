@@ -4,7 +4,7 @@ use std::process::Command;
 use std::sync::{Mutex, OnceLock};
 use std::time::Duration;
 
-use super::process::{PrivateProcess, free_port};
+use super::process::{PrivateProcess, free_port, scratch};
 
 const BOOT: Duration = Duration::from_secs(30);
 
@@ -34,10 +34,7 @@ impl RedisServer {
     /// As [`RedisServer::start`], with further arguments (shell words) and a password.
     #[must_use]
     pub fn start_with(arguments: &str, password: Option<&str>) -> Self {
-        let dir = tempfile::Builder::new()
-            .prefix("sluiced-redis-")
-            .tempdir()
-            .expect("a directory for a private Redis");
+        let dir = scratch("sluiced-redis-");
         let password_argument = password.map_or_else(String::new, |p| format!("--requirepass {p}"));
         let server = Self {
             dir,

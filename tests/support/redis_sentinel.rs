@@ -4,7 +4,7 @@ use std::collections::HashMap;
 use std::sync::OnceLock;
 use std::time::{Duration, SystemTime};
 
-use super::process::{PrivateProcess, free_port};
+use super::process::{PrivateProcess, free_port, scratch};
 use super::redis::RedisServer;
 
 const BOOT: Duration = Duration::from_secs(60);
@@ -76,10 +76,7 @@ impl SentinelGroup {
 
 impl Sentinel {
     fn start(primary: &RedisServer, password: Option<&str>) -> Self {
-        let dir = tempfile::Builder::new()
-            .prefix("sluiced-sentinel-")
-            .tempdir()
-            .expect("a directory for a private Sentinel");
+        let dir = scratch("sluiced-sentinel-");
         let port = free_port();
         let own = password.map(|password| password.chars().rev().collect::<String>());
         let mut text = format!(
