@@ -6,20 +6,22 @@
 --          that it holds, 0: none) and, if there is one, its epoch
 -- Reply    {now, epoch, began (0: fresh, 1: lost), since, …}, for each rule the epoch of its places,
 --          and for each petition
---          0 (granted), then for each claim limit, remaining, retry_after, reset_after
+--          0 (granted), then for each claim limit, remaining, retry_after, reset_after, and as of
+--            when it counts
 --          1 (denied), until, by (which claim, from 0), the four values of that one, how many places
---            are good then, and for each claim (from 0) and place
+--            it has, and for each claim (from 0) and place
 --          2 (never), by, its four values
 --          3 (outdated: other terms are in force than the asker knows), by
 --          4 (paused), until, by
 --          All are integers; times in microseconds.
 --
--- Invariant: all claims of a petition are granted or none is. A petition that is denied without a
+-- Invariant: all claims of a petition are granted or none is, and every grant fits beside all others,
+-- whatever was booked. A petition that is denied without a
 -- place changes nothing (but that a bucket which starts empty is seen for the first time). An
 -- earlier petition takes what a later one then lacks. No petitions at all: only the era is entered
 -- and its record kept alive.
 
-local AHEAD_MAX, ROUNDS = 366 * 24 * 3600 * 1000000, 8
+local AHEAD_MAX, SOON = 366 * 24 * 3600 * 1000000, 4
 
 local era = enter()
 local cells, rules = load(era, true)
@@ -34,7 +36,7 @@ end
 local function fit(want, from)
   local cell = want.cell
   if cell.state or cell.rule.blind <= from then
-    return cell.kind.earliest(cell.rule, cell.state, from, want.cost)
+    return earliest(cell, from, want.cost)
   end
   -- Places at the end of the blindness would all be for the same moment, and most would be missed.
   return (cell.kind.earliest(cell.rule, cell.state, cell.rule.blind, want.cost)), false
@@ -50,19 +52,27 @@ local function say_usage(want, retry)
   size = n + 4
 end
 
--- A place that was missed is given back before its message asks anew, where nobody was promised
--- anything behind it: it would be denied by what it holds itself.
-local function give_up_late(want, ticket)
+-- Takes what is wanted: at its place, which is booked already, or now.
+local function grant(want, ticket)
   local cell = want.cell
-  if want.epoch ~= cell.rule.mark or not cell.state or want.held + cell.rule.usable >= now then return end
-  local state = cell.kind.undo(cell.rule, cell.state, want.held, want.cost, ticket, now)
-  if state then cell.state, cell.changed = state, true end
+  local kind, rule, at = cell.kind, cell.rule, want.counts or now
+  if cell.ahead then
+    local taken = kind.book(rule, cell.used, at, want.cost, ticket)
+    local booked = cell.state
+    if not want.holds then booked = kind.book(rule, booked, at, want.cost, ticket) end
+    part(cell, booked, taken)
+  else
+    cell.state = kind.book(rule, cell.state, at, want.cost, ticket)
+    cell.changed = true
+  end
 end
 
+-- A place for later.
 local function book(want, at, ticket)
   local cell = want.cell
-  cell.state = cell.kind.book(cell.rule, cell.state, at, want.cost, ticket)
-  cell.changed = true
+  local booked, taken = cell.state, cell.used
+  if not cell.ahead then booked, taken = copy(cell.state), cell.state end
+  part(cell, cell.kind.book(cell.rule, booked, at, want.cost, ticket), taken)
 end
 
 local function deny(wants, first, reserve, ticket)
@@ -93,11 +103,9 @@ local function deny(wants, first, reserve, ticket)
   for i = 1, #wants do
     local want = wants[i]
     if not want.fits then
-      if untl <= want.held + want.cell.rule.usable then
-        say(i - 1)
-        say(want.held)
-        booked = booked + 1
-      end
+      say(i - 1)
+      say(want.held)
+      booked = booked + 1
     elseif want.firm and reserve and suits and untl <= now + AHEAD_MAX and want.at == first then
       book(want, untl, ticket)
       say(i - 1)
@@ -129,6 +137,23 @@ local function shut(wants)
   return true
 end
 
+-- A place that is good or comes up. One that passed by is as good if what others used leaves room
+-- for it, now or up to `soon` later.
+local function at_place(want, soon)
+  local cell, held = want.cell, want.held
+  if now < held then
+    want.at = held
+    return
+  end
+  local late = now > held + cell.rule.usable
+  local counts = cell.kind.earliest(cell.rule, used(cell), late and now or held, want.cost)
+  if counts <= now + soon then
+    want.at, want.holds, want.counts = now, true, counts
+  elseif not late then
+    want.at = counts
+  end
+end
+
 local function admit(wants, mode, ticket)
   if shut(wants) then return end
   for i = 1, #wants do
@@ -145,15 +170,13 @@ local function admit(wants, mode, ticket)
       cell.state = cell.kind.first_sight(cell.rule, max(now, cell.rule.blind))
       cell.changed = cell.changed or cell.state ~= nil
     end
-    give_up_late(wants[i], ticket)
   end
   for i = 1, #wants do
     local want = wants[i]
-    if want.epoch == want.cell.rule.mark and now < want.held then
-      want.at = want.held
-    elseif want.epoch == want.cell.rule.mark and now <= want.held + want.cell.rule.usable then
-      want.at, want.holds = now, true
-    else
+    -- Several limits would have to be good at one moment.
+    local soon = #wants == 1 and want.cell.rule.usable * SOON or 0
+    if want.epoch == want.cell.rule.mark then at_place(want, soon) end
+    if not want.at then
       want.fits = true
       want.at, want.firm = fit(want, now)
     end
@@ -161,10 +184,13 @@ local function admit(wants, mode, ticket)
   end
   if first > now then return deny(wants, first, mode == 2, ticket) end
   for i = 1, #wants do
-    if wants[i].fits then book(wants[i], now, ticket) end
+    grant(wants[i], ticket)
   end
   say(0)
-  for i = 1, #wants do say_usage(wants[i], 0) end
+  for i = 1, #wants do
+    say_usage(wants[i], 0)
+    say(wants[i].counts or now)
+  end
 end
 
 local petitions = numeric()

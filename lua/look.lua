@@ -18,6 +18,6 @@ local kind, rule, state = cell.kind, cell.rule, cell.state
 local remaining, reset = kind.usage(rule, state, now)
 local retry, blind = 0, not state and max(rule.blind - now, 0) or 0
 if blind > 0 then remaining, reset = 0, blind end
-if cost <= rule.most then retry = kind.earliest(rule, state, now + blind, cost) - now end
+if cost <= rule.most then retry = earliest(cell, now + blind, cost) - now end
 return { now, rule.mark or 0, rule.most, remaining, retry, reset,
-  state and rule.start .. kind.save(state) or '' }
+  state and written(cell) or '' }

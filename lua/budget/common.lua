@@ -143,8 +143,9 @@ local function stand(rule, known, era, ruling)
   rule.mark = max(mark, era.epoch)
 end
 
--- A state of an earlier regime as it counts now (`core::budget::regime::Regimes::carried`).
-local function carried(rule, kind, state, written)
+-- A state of an earlier regime as it counts now (`core::budget::regime::Regimes::carried`): `booked`,
+-- or what was used if that is told apart.
+local function carried(rule, kind, booked, ahead, used, written)
   rule.past = rule.past or regimes(rule.standing)
   local past, from = rule.past, 1
   for i = 1, #past do
@@ -157,23 +158,41 @@ local function carried(rule, kind, state, written)
         and kind.rule(function() return tonumber(numbers() or '0') end)
     end
   end
+  if from >= #past then return booked, ahead, used end
+  local state = booked
+  if ahead then state = used end
   for i = from + 1, #past do
     local old, new = past[i - 1].rule, past[i].rule
     if not state or not old or not new then return nil end
     state = kind.amend(new, old, state, past[i].since)
   end
-  return state
+  return state, false, nil
 end
 
+-- What is booked; whether what is used is told apart; and that (`core::budget::record`).
 local function read(cell, value, era)
   local rule, kind = cell.rule, cell.kind
-  local start = rule.start
-  if sub(value, 1, #start) == start then return kind.load(value, #start + 1) end
-  local written, from = match(value, '^' .. kind.letter .. '(%d+) ()')
-  written = number(written)
-  if not written or written < era.epoch then return nil end
-  local state = kind.load(value, from)
-  return state and carried(rule, kind, state, written)
+  local start, bar, booked, used = rule.start, find(value, '|', 1, true), value, nil
+  if bar then
+    if kind.letter == 'c' then return nil end
+    booked, used = sub(value, 1, bar - 1), sub(value, bar + 1)
+  end
+  local from, written = #start + 1, nil
+  if sub(value, 1, #start) ~= start then
+    written, from = match(value, '^' .. kind.letter .. '(%d+) ()')
+    written = number(written)
+    if not written or written < era.epoch then return nil end
+  end
+  if used == '' then
+    used = nil
+  elseif used then
+    used = kind.load(used, 1)
+    if not used then return nil end
+  end
+  local state = kind.load(booked, from)
+  if not state then return nil end
+  if written then return carried(rule, kind, state, bar ~= nil, used, written) end
+  return state, bar ~= nil, used
 end
 
 -- The rules, and the cells with what is known of them in `era` (none: nothing is known).
@@ -207,10 +226,63 @@ local function load(era, ruling)
     local found = call('MGET', unpack(KEYS, count + first + 1, count + last + 1))
     for i = first, last do
       local value = found[i - first + 1]
-      if value then cells[i].state = read(cells[i], value, era) end
+      local cell = cells[i]
+      if value then cell.state, cell.ahead, cell.used = read(cell, value, era) end
     end
   end
   return cells, rules
+end
+
+-- What was granted, whichever place it came by.
+local function used(cell)
+  if cell.ahead then return cell.used end
+  return cell.state
+end
+
+-- All that is booked, and what of it is used: told apart only where they differ.
+local function part(cell, booked, used)
+  local save = cell.kind.save
+  cell.state, cell.ahead, cell.used = booked, true, used
+  if used and save(booked) == save(used) then cell.ahead, cell.used = false, nil end
+  cell.changed = true
+end
+
+-- Another state with the same numbers: some kinds book by changing theirs.
+local function copy(state)
+  if not state then return nil end
+  local other = {}
+  for name, value in pairs(state) do
+    if type(value) == 'table' then
+      local list = {}
+      for i = 1, #value do list[i] = value[i] end
+      value = list
+    end
+    other[name] = value
+  end
+  return other
+end
+
+local ROUNDS = 8
+
+-- When units fit beside all that is booked and all that is used.
+local function earliest(cell, from, cost)
+  local kind, rule = cell.kind, cell.rule
+  if not cell.ahead then return kind.earliest(rule, cell.state, from, cost) end
+  local at = from
+  for _ = 1, ROUNDS do
+    local booked, firm = kind.earliest(rule, cell.state, at, cost)
+    local taken, sure = kind.earliest(rule, cell.used, booked, cost)
+    if taken == booked then return taken, firm and sure end
+    at = taken
+  end
+  return at, false
+end
+
+local function written(cell)
+  local kind = cell.kind
+  local text = cell.rule.start .. kind.save(cell.state)
+  if not cell.ahead then return text end
+  return text .. '|' .. (cell.used and kind.save(cell.used) or '')
 end
 
 -- Writes down what changed. A state that says nothing any more goes.
@@ -219,10 +291,11 @@ local function save(cells)
     local cell = cells[i]
     if cell.changed then
       local kind, rule = cell.kind, cell.rule
-      local left = kind.dies_at(rule, cell.state) - now
+      local dies = kind.dies_at(rule, cell.state)
+      if cell.used then dies = max(dies, kind.dies_at(rule, cell.used)) end
+      local left = dies - now
       if left > 0 then
-        call('SET', cell.key, rule.start .. kind.save(cell.state),
-          'PX', text(div_ceil(left, 1000) + 1))
+        call('SET', cell.key, written(cell), 'PX', text(div_ceil(left, 1000) + 1))
       else
         call('DEL', cell.key)
       end

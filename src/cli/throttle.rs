@@ -181,7 +181,7 @@ async fn ask(
             never: true,
             usage,
         },
-        Some(Ruling::Granted { usages }) => Answer {
+        Some(Ruling::Granted { usages, .. }) => Answer {
             limited: false,
             never: false,
             usage: usages.first().copied().unwrap_or_default(),

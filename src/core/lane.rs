@@ -53,6 +53,9 @@ pub enum Step<T> {
     Wait(Option<Mono>),
 }
 
+/// No permission ends then.
+const NEVER: Mono = Mono::from_micros(u64::MAX);
+
 /// The order of admitted messages: by priority, then whose permission ends first, then as admitted.
 type Place = (Reverse<u16>, Mono, u64);
 
@@ -408,6 +411,10 @@ impl<T: Candidate> Lane<T> {
                 let (item, _) = self.take(head)?;
                 return Some(dismiss(item));
             }
+            if item.good_until().is_some_and(|end| end <= now) {
+                let (item, _) = self.take(head)?;
+                return Some(Step::Lapsed(item));
+            }
             let cost = item.cost().get();
             let slot = slot?;
             if self.pacing.spend(row, slot, cost) {
@@ -454,7 +461,8 @@ impl<T: Candidate> Lane<T> {
                 .map(|Admitted { item, until }| (item, until)),
             Head::Ready(priority) => {
                 let item = self.ready.pop_from(priority)?;
-                Some((item, Mono::from_micros(u64::MAX)))
+                let until = item.good_until().unwrap_or(NEVER);
+                Some((item, until))
             }
         }
     }
@@ -553,7 +561,7 @@ impl<T: Candidate> Lane<T> {
         let Some(petitions) = &self.petitions else {
             return Vec::new();
         };
-        let (mut room, mut units, mut batch) = (room, 0, Vec::new());
+        let (mut room, mut units, mut batch, mut own) = (room, 0, Vec::new(), Vec::new());
         let mut wanted = petitions.candidates(room);
         while units < wanted && batch.len() < BATCH_MAX {
             let Some(item) = self.ready.pop() else {
@@ -566,17 +574,24 @@ impl<T: Candidate> Lane<T> {
             } else if item.headroom().is_some() {
                 units += cost;
                 batch.push(item);
+            } else if let Some(until) = item.good_until() {
+                room = room.without(cost);
+                wanted = petitions.candidates(room);
+                own.push((item, until));
             } else {
                 room = room.without(cost);
                 wanted = petitions.candidates(room);
                 self.admissions += 1;
-                let until = Mono::from_micros(u64::MAX);
+                let until = NEVER;
                 // Its turn is as if it had been granted a permission now.
                 let turn = now + petitions.reach() * 2;
                 let place = (Reverse(item.priority()), turn, self.admissions);
                 self.admitted_sum.add(&item);
                 self.admitted.insert(place, Admitted { item, until });
             }
+        }
+        for (item, until) in own {
+            self.enter(item, until);
         }
         batch
     }

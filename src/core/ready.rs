@@ -66,6 +66,10 @@ pub trait Candidate {
     fn is_booked(&self) -> bool {
         false
     }
+    /// Until when the permission is good that it came with: it need not ask before it is sent.
+    fn good_until(&self) -> Option<Mono> {
+        None
+    }
     /// From this time on it must not be sent any more.
     fn deadline(&self) -> Option<Mono> {
         None

@@ -185,22 +185,29 @@ impl Admission {
         desk.learned(lane, now);
         let store_now = rulings.now;
         let each = std::mem::take(&mut rulings.rulings);
-        let granted = |limit: &str| Booking {
-            at: store_now,
-            epoch: rulings.epoch_of(limit),
+        let granted = |(claim, at): (&Claim, &StoreTime)| Booking {
+            at: *at,
+            epoch: rulings.epoch_of(&claim.limit.name),
         };
         let (mut ruled, mut blinded) = (Ruled::default(), None);
         let ruled_on = batch.into_iter().zip(each).zip(usable);
         for (((mut job, ticket), ruling), usable) in ruled_on {
-            forget_late(&mut job, store_now);
             match ruling {
-                Ruling::Granted { .. } => {
+                Ruling::Granted { at, .. } => {
                     meters.ruled("granted", 1);
-                    let until = good_until(&job, since, store_now).min(since + usable);
-                    job.permit = Some(self.permit(&mut job, granted, ticket));
+                    let places = job.claims().iter().zip(&at).map(granted);
+                    let places: Vec<_> = places.collect();
+                    let until = good_until(&job, &places, since, store_now, usable);
+                    let from = good_from(&job, &places, store_now);
+                    job.permit = Some(self.permit(&mut job, &places, ticket));
                     if stopping {
                         lane.denied(&job);
                         ruled.given_back += 1;
+                    } else if from > store_now {
+                        // Our clock cannot be behind: the store ruled before now.
+                        lane.denied(&job);
+                        job.good_until = Some(until);
+                        lane.park(job, now + from.since(store_now));
                     } else {
                         lane.admit(job, until);
                     }
@@ -271,15 +278,20 @@ impl Admission {
         ruled
     }
 
-    fn permit(&self, job: &mut Job, granted: impl Fn(&str) -> Booking, ticket: Ticket) -> Permit {
+    /// The message keeps its places until it is sent: it may have to ask once more.
+    fn permit(&self, job: &mut Job, granted: &[Booking], ticket: Ticket) -> Permit {
         job.held_up_by = None;
         if job.is_booked() {
-            job.route.meters.booking("used");
+            let mut claims = job.claims().iter().zip(granted);
+            let late = claims.any(|(claim, granted)| {
+                claim
+                    .held
+                    .is_some_and(|held| held.at + claim.limit.usable() < granted.at)
+            });
+            let fate = if late { "late" } else { "used" };
+            job.route.meters.booking(fate);
         }
-        let permit = Permit::new(job.claims(), granted, ticket, &self.counters.clerk);
-        // A place is good for one call.
-        job.forget_places();
-        permit
+        Permit::new(job.claims(), granted, ticket, &self.counters.clerk)
     }
 
     /// Other terms are in force than those that were asked under: all are asked again once this
@@ -458,33 +470,36 @@ fn is_blind(limit: &BudgetLimit, since: StoreTime, until: StoreTime) -> bool {
     !matches!(rule, Rule::Concurrency(_)) && until.as_micros() <= forgotten.max(doubted)
 }
 
-/// Until when what was granted is good, if it counts from `since` at the earliest: no longer than
-/// the headroom of each limit, and that from the time at which the units were taken.
-fn good_until(job: &Job, since: Mono, store_now: StoreTime) -> Mono {
-    let ends = job.claims().iter().map(|claim| {
-        let late = claim
-            .held
-            .map_or(Duration::ZERO, |held| store_now.since(held.at));
-        (since - late) + claim.limit.usable()
+/// Until when what was granted is good, if it was ruled at `since` at the earliest: no longer than the
+/// headroom of each limit, as it is now and as it was asked under (`usable`), and that from the time
+/// as of which the units were taken.
+fn good_until(
+    job: &Job,
+    granted: &[Booking],
+    since: Mono,
+    store_now: StoreTime,
+    usable: Duration,
+) -> Mono {
+    let ends = job.claims().iter().zip(granted).map(|(claim, granted)| {
+        let from = good_from_of(claim, *granted, store_now);
+        let late = store_now.since(granted.at);
+        (since - late) + from.since(store_now) + claim.limit.usable().min(usable)
     });
     ends.min().unwrap_or(since)
 }
 
-/// Places that were missed when the store ruled: it gave them back and ruled anew.
-fn forget_late(job: &mut Job, store_now: StoreTime) {
-    let mut missed = false;
-    for claim in job.claims_mut() {
-        let usable = claim.limit.usable();
-        if claim
-            .held
-            .take_if(|held| held.at + usable < store_now)
-            .is_some()
-        {
-            missed = true;
-        }
-    }
-    if missed {
-        job.route.meters.booking("missed");
+/// From when on it is good: only who came with a place may have been told a later time.
+fn good_from(job: &Job, granted: &[Booking], store_now: StoreTime) -> StoreTime {
+    let each = job.claims().iter().zip(granted);
+    let each = each.map(|(claim, granted)| good_from_of(claim, *granted, store_now));
+    each.max().unwrap_or(store_now)
+}
+
+fn good_from_of(claim: &Claim, granted: Booking, store_now: StoreTime) -> StoreTime {
+    // A large batch is ruled on in several calls, of which the first one's time is told.
+    match claim.held {
+        Some(_) => granted.at.max(store_now),
+        None => store_now,
     }
 }
 

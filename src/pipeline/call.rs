@@ -37,6 +37,7 @@ pub(super) async fn perform(mut job: Job, slot: Slot, desk: Desk) {
         return;
     };
     let mut permit = job.permit.take();
+    job.good_until = None;
     if let Some(permit) = &mut permit {
         permit.sent(true);
     }
@@ -59,6 +60,8 @@ pub(super) async fn perform(mut job: Job, slot: Slot, desk: Desk) {
         again(job, &desk, None);
         return;
     };
+    // A place is good for one call.
+    job.forget_places();
 
     desk.meters.permits.increment(1);
     desk.meters

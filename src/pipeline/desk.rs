@@ -104,6 +104,7 @@ impl Desk {
 
     /// Puts a message back that was not sent, once it has offered back what it took of budgets.
     pub(super) fn again(&self, mut job: Job) {
+        job.good_until = None;
         let Some(permit) = job.permit.take() else {
             return self.tell(Inbox::Again(job));
         };

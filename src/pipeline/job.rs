@@ -29,6 +29,8 @@ pub(super) struct Job {
     wants: Wants,
     /// What its budgets granted; dropped unsent, it is offered back.
     pub(super) permit: Option<Permit>,
+    /// Until when its permit is good, if it waits for the time from which on it is.
+    pub(super) good_until: Option<Mono>,
     /// The full `concurrency` limit that it was denied by: a call that ends makes room for it.
     pub(super) waits_for: Option<(Arc<BudgetLimit>, BudgetKey)>,
     /// The limit for which it is parked: asked again when other terms of it are in force.
@@ -134,6 +136,7 @@ impl Job {
             deadline,
             wants,
             permit: None,
+            good_until: None,
             waits_for: None,
             held_up_by: None,
             not_before: None,
@@ -210,12 +213,19 @@ impl Candidate for Job {
     }
 
     fn headroom(&self) -> Option<Duration> {
+        if self.good_until.is_some() {
+            return None;
+        }
         let headrooms = self.wants.claims.iter();
         headrooms.map(|claim| claim.limit.headroom()).min()
     }
 
     fn is_booked(&self) -> bool {
         self.wants.claims.iter().any(|claim| claim.held.is_some())
+    }
+
+    fn good_until(&self) -> Option<Mono> {
+        self.good_until
     }
 
     fn deadline(&self) -> Option<Mono> {

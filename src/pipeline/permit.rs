@@ -17,7 +17,7 @@ use tracing::{debug, warn};
 
 use crate::core::budget::Rule;
 use crate::ports::budget::{
-    Booking, BudgetKey, BudgetLimit, BudgetStore, Claim, MAX_BATCH, Refund, Ticket,
+    Booking, BudgetKey, BudgetLimit, BudgetStore, Claim, MAX_BATCH, Refund, Taken, Ticket,
 };
 use crate::ports::clock::Clock;
 use crate::ports::pace::StoreError;
@@ -64,10 +64,10 @@ pub(super) struct Permit {
 }
 
 impl Permit {
-    /// For claims that were granted as `granted` says of each limit.
+    /// For claims that were granted as `granted` says of each of them, in their order.
     pub(super) fn new(
         claims: &[Claim],
-        granted: impl Fn(&str) -> Booking,
+        granted: &[Booking],
         ticket: Ticket,
         clerk: &Clerk,
     ) -> Self {
@@ -77,12 +77,17 @@ impl Permit {
         }
         let refunds = claims
             .iter()
-            .filter(|claim| !is_concurrency(claim))
-            .map(|claim| Refund {
+            .zip(granted)
+            .filter(|(claim, _)| !is_concurrency(claim))
+            .map(|(claim, granted)| Refund {
                 limit: Arc::clone(&claim.limit),
                 key: claim.key,
                 cost: claim.cost,
-                booked: claim.held.unwrap_or_else(|| granted(&claim.limit.name)),
+                booked: *granted,
+                taken: match claim.held {
+                    Some(held) if held.epoch == granted.epoch => Taken::AtPlace,
+                    _ => Taken::Now,
+                },
                 ticket,
             })
             .collect();
@@ -187,6 +192,7 @@ impl Clerk {
                 key: claim.key,
                 cost: claim.cost,
                 booked: claim.held?,
+                taken: Taken::Place,
                 ticket,
             })
         });

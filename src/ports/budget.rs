@@ -12,6 +12,7 @@ use std::time::Duration;
 use super::pace::StoreFuture;
 pub use crate::core::budget::admit::{Booking, Epoch, Lost, Ruling};
 pub use crate::core::budget::concurrency::Ticket;
+pub use crate::core::budget::limit::Taken;
 use crate::core::budget::{Rule, State, Usage};
 use crate::core::rate::Cost;
 use crate::core::standing::Revision;
@@ -179,8 +180,9 @@ pub struct Refund {
     pub limit: Arc<BudgetLimit>,
     pub key: BudgetKey,
     pub cost: Cost,
-    /// When they were taken: the answer's `now`, or the place that the message held.
+    /// As of when they were taken.
     pub booked: Booking,
+    pub taken: Taken,
     pub ticket: Ticket,
 }
 

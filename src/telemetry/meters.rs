@@ -117,7 +117,7 @@ impl RouteMeters {
         self.settled.increment(verdict, count);
     }
 
-    /// A message used (`used`) the place that it had booked, or `missed` it.
+    /// A message used (`used`) the place that it had booked, after it passed by (`late`), or `missed` it.
     pub fn booking(&self, fate: &'static str) {
         self.bookings.increment(fate, 1);
     }

@@ -86,7 +86,7 @@ pub const RESULTS: &[&str] = &["granted", "denied", "failed"];
 /// Values of the label `ruling`: what became of a message that budgets were asked for.
 pub const RULINGS: &[&str] = &["granted", "denied", "never", "failed"];
 /// Values of the label `fate` of a place that a message had booked.
-pub const FATES: &[&str] = &["used", "missed"];
+pub const FATES: &[&str] = &["used", "late", "missed"];
 
 const ROUTE: &[&str] = &["route"];
 const LANE: &[&str] = &["lane"];

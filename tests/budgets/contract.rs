@@ -10,7 +10,7 @@ use sluiced::core::rate::Cost;
 use sluiced::core::time::StoreTime;
 use sluiced::limiter::memory::MemoryBudgetStore;
 use sluiced::ports::budget::{
-    Booking, BudgetLimit, BudgetStore, Claim, Epoch, Lost, Refund, Ruling, Rulings,
+    Booking, BudgetLimit, BudgetStore, Claim, Epoch, Lost, Refund, Ruling, Rulings, Taken,
 };
 use sluiced::ports::clock::Clock;
 
@@ -87,7 +87,7 @@ async fn each_kind_grants_its_limit_and_no_more((store, other): (Store, Store)) 
         for left in (0..3).rev() {
             let store = if left % 2 == 0 { &store } else { &other };
             let (_, ruling) = ask(store, vec![claim(&limit, "a", 1)]).await;
-            let Ruling::Granted { usages } = &ruling else {
+            let Ruling::Granted { usages, .. } = &ruling else {
                 panic!("{limit:?} {ruling:?}");
             };
             assert_eq!(
@@ -228,6 +228,7 @@ async fn what_was_not_sent_comes_back_once((store, _): (Store, Store)) {
                 at: answer.now,
                 epoch: answer.epoch,
             },
+            taken: Taken::Now,
             ticket,
         };
         let other = Refund {

@@ -14,13 +14,14 @@ use sluiced::core::budget::epoch::{Began, Era};
 use sluiced::core::budget::limit::{Gate, Limit};
 use sluiced::core::budget::regime::Regimes;
 use sluiced::core::budget::token_bucket::{Refill, Start};
-use sluiced::core::budget::{Rule, State, record};
+use sluiced::core::budget::{Ahead, Rule, State, record};
 use sluiced::core::calendar::CalendarUnit;
 use sluiced::core::standing::{Amendment, Revision};
 use sluiced::core::time::StoreTime;
 use sluiced::limiter::redis::{Family, RedisPaceStore, RedisStandings};
 use sluiced::ports::budget::{
-    Booking, BudgetKey, BudgetLimit, BudgetStore, Claim, Lost, Petition, Refund, Ruling, Terms,
+    Booking, BudgetKey, BudgetLimit, BudgetStore, Claim, Lost, Petition, Refund, Ruling, Taken,
+    Terms,
 };
 use sluiced::ports::standing::StandingStore as _;
 use tokio::runtime::Runtime;
@@ -194,7 +195,8 @@ struct Play<'a> {
     world: &'a World,
     redis: redis::Connection,
     now: StoreTime,
-    places: HashMap<Name, Booking>,
+    /// The last grant or place in each budget, and which it was.
+    places: HashMap<Name, (Booking, Taken)>,
     words: HashMap<usize, Words>,
     calls: Vec<(Arc<BudgetLimit>, BudgetKey, sluiced::ports::budget::Ticket)>,
 }
@@ -362,7 +364,7 @@ impl Play<'_> {
                 }
                 let name = (asked.limit, asked.key);
                 let held = asked.held.and_then(|(by, old)| {
-                    let mut place = *self.places.get(&name)?;
+                    let (mut place, _) = *self.places.get(&name)?;
                     place.at = moved(place.at, by);
                     place.epoch.0 -= u64::from(old);
                     Some(place)
@@ -439,11 +441,15 @@ impl Play<'_> {
             let expected = admit(&wants, &mut states, mode, ticket, &era, answer.now);
             prop_assert_eq!(ruling, &expected, "{:?} of {:?}", petition, states);
             match ruling {
-                Ruling::Granted { .. } => {
-                    for (name, claim) in names.iter().zip(&petition.claims) {
-                        let (at, epoch) = (answer.now, stand[name.0].0);
-                        self.places
-                            .insert(*name, claim.held.unwrap_or(Booking { at, epoch }));
+                Ruling::Granted { at, .. } => {
+                    for ((name, claim), at) in names.iter().zip(&petition.claims).zip(at) {
+                        let epoch = stand[name.0].0;
+                        let taken = match claim.held {
+                            Some(held) if held.epoch == epoch => Taken::AtPlace,
+                            _ => Taken::Now,
+                        };
+                        let booking = Booking { at: *at, epoch };
+                        self.places.insert(*name, (booking, taken));
                         if claim.limit.is_concurrency() {
                             let call = (Arc::clone(&claim.limit), claim.key, ticket);
                             self.calls.push(call);
@@ -452,7 +458,7 @@ impl Play<'_> {
                 }
                 Ruling::Denied { booked, .. } => {
                     for (index, booking) in booked {
-                        self.places.insert(names[*index], *booking);
+                        self.places.insert(names[*index], (*booking, Taken::Place));
                     }
                 }
                 Ruling::Never { .. } | Ruling::Outdated { .. } | Ruling::Paused { .. } => {}
@@ -486,7 +492,7 @@ impl Play<'_> {
     }
 
     fn refund(&mut self, name: Name, units: u32) -> Result<(), TestCaseError> {
-        let Some(booked) = self.places.get(&name).copied() else {
+        let Some((booked, how)) = self.places.get(&name).copied() else {
             return Ok(());
         };
         let ticket = self.calls.last().map_or(ticket(), |call| call.2);
@@ -495,6 +501,7 @@ impl Play<'_> {
             key: key(KEYS[name.1]),
             cost: cost(units),
             booked,
+            taken: how,
             ticket,
         };
         let before = self.kept(name);
@@ -516,8 +523,9 @@ impl Play<'_> {
             .as_ref()
             .filter(|_| settled && booked.epoch == mark)
             .and_then(|text| self.counts(name, text, &era, self.now));
-        let undone = state
-            .and_then(|state| limit.undo(&state, booked.at, u64::from(units), ticket, self.now));
+        let units = u64::from(units);
+        let undone =
+            state.and_then(|state| limit.undo(&state, how, booked.at, units, ticket, self.now));
         match (&undone, taken) {
             (Some(state), 1) => {
                 if let Some(after) = after {
@@ -547,7 +555,7 @@ impl Play<'_> {
                 }
             }
         }
-        for place in self.places.values_mut() {
+        for (place, _) in self.places.values_mut() {
             place.at = moved(place.at, -by);
         }
     }
@@ -610,6 +618,10 @@ fn moved(time: StoreTime, by: i64) -> StoreTime {
 fn later(state: State, by: i64) -> State {
     let moved = |time: u64| time.saturating_add_signed(by);
     match state {
+        State::Ahead(ahead) => State::Ahead(Box::new(Ahead {
+            booked: later(ahead.booked, by),
+            used: ahead.used.map(|used| later(used, by)),
+        })),
         State::Gcra(mut s) => {
             s.tat = moved(s.tat);
             State::Gcra(s)

@@ -210,6 +210,7 @@ async fn a_place_and_a_refund_under_other_terms_are_none() {
             key: key("k"),
             cost: cost(1),
             booked: held.held.unwrap(),
+            taken: sluiced::ports::budget::Taken::Place,
             ticket: ticket(),
         };
         assert_eq!(place.budgets.refund(&[refund]).await.unwrap(), 0);

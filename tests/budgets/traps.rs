@@ -123,7 +123,7 @@ async fn an_expired_key_starts_full_and_has_a_time_to_live() {
         while redis.takes(&limit).await {}
         eventually(BOUND, "the state's end", || redis.raw(&name).is_none()).await;
         let (_, ruling) = redis.ask(&limit).await;
-        let Ruling::Granted { usages } = ruling else {
+        let Ruling::Granted { usages, .. } = ruling else {
             panic!("{kind}: {ruling:?}");
         };
         assert_eq!(usages[0].remaining, 1, "{kind}");
@@ -412,7 +412,7 @@ async fn a_limit_that_is_lowered_grants_nothing_and_rewinds_nothing() {
                 }
                 assert_eq!(left, 3, "{kind}");
             }
-            Ruling::Granted { usages } => {
+            Ruling::Granted { usages, .. } => {
                 // A bucket holds what it can at most; a debt of gcra is one of time, and smaller units
                 // of it are left.
                 assert!(matches!(kind, "token_bucket" | "gcra"), "{kind}");

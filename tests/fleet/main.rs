@@ -14,6 +14,7 @@ mod support;
 
 mod backlog;
 mod budgets;
+mod chains;
 mod control;
 mod fair;
 mod faults;

@@ -130,8 +130,9 @@ impl Budget {
     /// What was taken, and what of it lies ahead.
     fn booked(&self) -> String {
         let at = |micros| when(StoreTime::from_micros(micros), self.look.now);
-        match &self.look.state {
-            None => "nothing that still counts".to_owned(),
+        match self.look.state.as_ref().map(State::booked) {
+            // What is booked is never told apart once more.
+            None | Some(State::Ahead(_)) => "nothing that still counts".to_owned(),
             Some(State::Gcra(s)) => format!("whole again {}", at(s.tat)),
             Some(State::TokenBucket(s)) => format!("{} tokens, counted {}", s.tokens, at(s.last)),
             Some(State::FixedWindow(s)) => {

@@ -4,6 +4,22 @@
 //! may pass, and there a place is booked, but only in the limits that determine that time: one
 //! that would have let the message pass earlier must not be pushed ahead for everybody else. It is
 //! asked again when the message returns with the places that it holds.
+//!
+//! **Places that passed by.** A place is a time, and where a paced limit binds beside this one, or a
+//! message came back behind a long queue, its message cannot always be sent then. So what was
+//! *used* is told apart from what is *booked* ([`super::Ahead`]). Only what was used can exceed a limit:
+//! every grant must fit there, whichever place it came by. What is booked says where the next place is.
+//! A message with a place is granted
+//! - at its place, as long as that is good;
+//! - once it passed by, as of now if what others used leaves room, so that the time it waited counts;
+//! - a moment later ([`SOON`]) if somebody who was late himself used that room: the grant tells
+//!   from when on, and nobody is asked again. Those behind him move along in the same way.
+//!
+//! So a message is denied once, unless so many places of one key passed by that their messages come
+//! together: they cannot all go at once, and who would have to wait for longer gets a new place
+//! behind all others. That needs a replica that holds whole chains of more keys than its part of the
+//! slots can serve; each such denial then takes a place of a key that is used less than its limit, and
+//! the store cannot tell it from one that nobody will ever come for.
 
 use std::time::Duration;
 
@@ -15,6 +31,10 @@ use crate::core::time::{StoreTime, micros};
 
 /// How often the limits are asked in turn for a time that suits them all.
 const ROUNDS: usize = 8;
+
+/// Who comes with a place that others used up meanwhile is granted the next one, if it is no further
+/// ahead than so many times what a grant is good for.
+const SOON: u64 = 4;
 
 /// What to do while a store that lost its state cannot say what was spent before.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -42,12 +62,14 @@ pub struct Booking {
 /// What became of one petition.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Ruling {
-    /// Every claim is granted: as of the answer's `now`, or as of the place that it held if that
-    /// was still good. The message has to arrive at the downstream within the headroom of each of
-    /// its limits from then.
+    /// Every claim is granted, and counts as of a time: the answer's `now`, the place that it held if
+    /// that was still good, or a moment later. The message must not be sent before that, and has to
+    /// arrive at the downstream within the headroom of each of its limits from then.
     Granted {
         /// How each limit stands now, in the order of the claims.
         usages: Vec<Usage>,
+        /// As of when each of them counts.
+        at: Vec<StoreTime>,
     },
     /// Not before `until`. Nothing was spent but what `booked` says.
     Denied {
@@ -100,9 +122,9 @@ pub enum Mode {
 /// A claim's time.
 #[derive(Clone, Copy)]
 enum Time {
-    /// Its place is good now.
-    Holds,
-    /// Its place comes up.
+    /// Its place is good now, and counts as of then.
+    Holds(u64),
+    /// Its place comes up, or passed by and has to wait for another use.
     Waits(u64),
     Fits(Fit),
 }
@@ -121,6 +143,7 @@ pub fn admit(
         let usages = wants.iter().map(|want| peek(want, cells, era, micros_now));
         return Ruling::Granted {
             usages: usages.collect(),
+            at: vec![now; wants.len()],
         };
     }
     if let Some(shut) = shut(wants, now) {
@@ -135,22 +158,29 @@ pub fn admit(
     }
     for want in wants {
         see(want, &mut cells[want.cell], era, micros_now);
-        give_up_late(want, &mut cells[want.cell], ticket, era, now);
     }
+    // Several limits would have to be good at one moment.
+    let soon = match wants {
+        [want] => micros(want.limit.rule.usable()) * SOON,
+        _ => 0,
+    };
     let times: Vec<Time> = wants
         .iter()
-        .map(|want| time(want, cells, era, micros_now))
+        .map(|want| time(want, cells, era, micros_now, soon))
         .collect();
     let first = latest(&times, micros_now);
     if first <= micros_now {
         for (want, time) in wants.iter().zip(&times) {
-            if matches!(time, Time::Fits(_)) {
-                book(want, cells, micros_now, ticket);
-            }
+            grant(want, &mut cells[want.cell], time, micros_now, ticket);
         }
         let usages = wants.iter().map(|want| usage(want, cells, era, micros_now));
+        let at = times.iter().map(|time| match time {
+            Time::Holds(at) => StoreTime::from_micros(*at),
+            _ => now,
+        });
         return Ruling::Granted {
             usages: usages.collect(),
+            at: at.collect(),
         };
     }
     deny(wants, &times, first, cells, mode, ticket, era, micros_now)
@@ -186,7 +216,7 @@ fn deny(
 ) -> Ruling {
     let (until, suits) = settle(wants, times, first, cells, era);
     let at_first = |time: &Time| match time {
-        Time::Holds => false,
+        Time::Holds(_) => false,
         Time::Waits(at) | Time::Fits(Fit { at, .. }) => *at == first,
     };
     // There is one: the latest time is one of them.
@@ -199,12 +229,7 @@ fn deny(
     let mut booked = Vec::new();
     for (index, (want, time)) in wants.iter().zip(times).enumerate() {
         match (time, want.held) {
-            (Time::Holds | Time::Waits(_), Some(held)) => {
-                let good = held.at.as_micros() + micros(want.limit.rule.usable());
-                if until <= good {
-                    booked.push((index, held));
-                }
-            }
+            (Time::Holds(_) | Time::Waits(_), Some(held)) => booked.push((index, held)),
             (Time::Fits(Fit { firm: true, at }), _)
                 if mode == Mode::Reserve && near && *at == first =>
             {
@@ -254,20 +279,30 @@ fn settle(
 
 fn latest(times: &[Time], now: u64) -> u64 {
     let at = |time: &Time| match time {
-        Time::Holds => now,
+        Time::Holds(_) => now,
         Time::Waits(at) | Time::Fits(Fit { at, .. }) => *at,
     };
     times.iter().map(at).fold(now, u64::max)
 }
 
-fn time(want: &Want<'_>, cells: &[Cell], era: &Era, now: u64) -> Time {
+/// Who holds a place may count as of a little later, up to `soon`.
+fn time(want: &Want<'_>, cells: &[Cell], era: &Era, now: u64, soon: u64) -> Time {
     if let Some(held) = want.held.filter(|held| held.epoch == want.limit.epoch(era)) {
         let at = held.at.as_micros();
         if now < at {
             return Time::Waits(at);
         }
-        if now <= at + micros(want.limit.rule.usable()) {
-            return Time::Holds;
+        let late = now > at + micros(want.limit.rule.usable());
+        let from = if late { now } else { at };
+        let state = cells[want.cell].state.as_ref();
+        let used = state.and_then(State::used);
+        let fit = want.limit.earliest(used, from, want.cost);
+        let fit = fit.unwrap_or(Fit::ask_again(from));
+        if fit.at <= now + soon {
+            return Time::Holds(fit.at);
+        }
+        if !late {
+            return Time::Waits(fit.at);
         }
     }
     Time::Fits(fit(want, cells, era, now))
@@ -281,10 +316,7 @@ fn fit(want: &Want<'_>, cells: &[Cell], era: &Era, from: u64) -> Fit {
     } else {
         want.limit.blind_until(era)
     };
-    let fit = want
-        .limit
-        .earliest(state, from.max(blind), want.cost)
-        .unwrap_or(Fit::ask_again(from));
+    let fit = both(want, state, from.max(blind));
     // Places at the end of the blindness would all be for the same moment, and most would be missed.
     Fit {
         firm: fit.firm && blind <= from,
@@ -302,23 +334,61 @@ fn see(want: &Want<'_>, cell: &mut Cell, era: &Era, now: u64) {
     }
 }
 
-/// A place that was missed is given back before its message asks anew, where nobody was promised
-/// anything behind it: it would be denied by what it holds itself.
-fn give_up_late(want: &Want<'_>, cell: &mut Cell, ticket: Ticket, era: &Era, now: StoreTime) {
-    let epoch = want.limit.epoch(era);
-    let late = |held: &Booking| held.epoch == epoch && held.at + want.limit.rule.usable() < now;
-    let Some((held, state)) = want.held.filter(late).zip(cell.state.as_ref()) else {
-        return;
+/// When a claim fits beside all that is booked and all that is used.
+fn both(want: &Want<'_>, state: Option<&State>, from: u64) -> Fit {
+    let earliest = |state: Option<&State>, from: u64| {
+        let fit = want.limit.earliest(state, from, want.cost);
+        fit.unwrap_or(Fit::ask_again(from))
     };
-    if let Some(state) = want.limit.undo(state, held.at, want.cost, ticket, now) {
-        cell.state = Some(state);
-        cell.changed = true;
+    let Some(State::Ahead(ahead)) = state else {
+        return earliest(state, from);
+    };
+    let mut at = from;
+    for _ in 0..ROUNDS {
+        let booked = earliest(Some(&ahead.booked), at);
+        let used = earliest(ahead.used.as_ref(), booked.at);
+        if used.at == booked.at {
+            return Fit {
+                firm: booked.firm && used.firm,
+                ..used
+            };
+        }
+        at = used.at;
     }
+    Fit::ask_again(at)
 }
 
+/// Takes what a claim wants: at its place, which is booked already, or now.
+fn grant(want: &Want<'_>, cell: &mut Cell, time: &Time, now: u64, ticket: Ticket) {
+    let book = |state: Option<&State>, at| want.limit.book(state, at, want.cost, ticket);
+    let state = cell.state.take();
+    cell.changed = true;
+    let (at, is_booked) = match time {
+        Time::Holds(at) => (*at, true),
+        Time::Waits(_) | Time::Fits(_) => (now, false),
+    };
+    cell.state = Some(match state {
+        Some(State::Ahead(ahead)) => {
+            let used = book(ahead.used.as_ref(), at);
+            let booked = if is_booked {
+                ahead.booked
+            } else {
+                book(Some(&ahead.booked), at)
+            };
+            State::of(booked, Some(used))
+        }
+        plain => book(plain.as_ref(), at),
+    });
+}
+
+/// A place for later.
 fn book(want: &Want<'_>, cells: &mut [Cell], at: u64, ticket: Ticket) {
     let cell = &mut cells[want.cell];
-    cell.state = Some(want.limit.book(cell.state.as_ref(), at, want.cost, ticket));
+    let state = cell.state.as_ref();
+    let booked = want
+        .limit
+        .book(state.map(State::booked), at, want.cost, ticket);
+    cell.state = Some(State::of(booked, state.and_then(State::used).cloned()));
     cell.changed = true;
 }
 

@@ -26,6 +26,17 @@ pub enum Gate {
     Paused(StoreTime),
 }
 
+/// How units were taken.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Taken {
+    /// Granted at once.
+    Now,
+    /// Granted at a place that had been booked. It stays booked, for its message may come again.
+    AtPlace,
+    /// Booked, and not granted.
+    Place,
+}
+
 /// A limit at a time.
 #[derive(Clone, Debug)]
 pub struct Limit<'a> {
@@ -101,6 +112,7 @@ impl<'a> Limit<'a> {
 
     /// How a budget stands. One that must wait out a loss has nothing until then.
     pub(super) fn usage(&self, state: Option<&State>, era: &Era, now: u64) -> Usage {
+        let state = state.map(State::booked);
         let usage = match self.rule {
             Rule::Gcra(rule) => rule.usage(arrival(state), now),
             Rule::TokenBucket(rule) => rule.usage(tokens(state), now),
@@ -120,9 +132,9 @@ impl<'a> Limit<'a> {
     }
 
     /// Whether the state says anything about this limit.
-    pub(super) const fn known(&self, state: Option<&State>) -> bool {
+    pub(super) fn known(&self, state: Option<&State>) -> bool {
         matches!(
-            (self.rule, state),
+            (self.rule, state.map(State::booked)),
             (Rule::Gcra(_), Some(State::Gcra(_)))
                 | (Rule::TokenBucket(_), Some(State::TokenBucket(_)))
                 | (Rule::FixedWindow(_), Some(State::FixedWindow(_)))
@@ -161,6 +173,10 @@ impl<'a> Limit<'a> {
     /// From when on a state says nothing any more that its absence does not say.
     #[must_use]
     pub fn dies_at(&self, state: &State) -> StoreTime {
+        if let State::Ahead(ahead) = state {
+            let used = ahead.used.as_ref().map(|used| self.dies_at(used));
+            return self.dies_at(&ahead.booked).max(used.unwrap_or_default());
+        }
         StoreTime::from_micros(match (self.rule, state) {
             (Rule::Gcra(_), State::Gcra(s)) => Gcra::dies_at(*s),
             (Rule::TokenBucket(rule), State::TokenBucket(s)) => rule.dies_at(*s),
@@ -171,10 +187,42 @@ impl<'a> Limit<'a> {
         })
     }
 
-    /// The state without units that were booked at `at` and certainly not used; `None` if that
+    /// The state without units that were `taken` as of `at` and certainly not used; `None` if that
     /// makes no difference or could let somebody exceed the limit.
     #[must_use]
     pub fn undo(
+        &self,
+        state: &State,
+        taken: Taken,
+        at: StoreTime,
+        cost: u64,
+        ticket: Ticket,
+        now: StoreTime,
+    ) -> Option<State> {
+        let undo = |state: &State| self.without(state, at, cost, ticket, now);
+        let State::Ahead(ahead) = state else {
+            return match taken {
+                // Calls are never booked ahead.
+                _ if matches!(state, State::Concurrency(_)) => undo(state),
+                Taken::Now => undo(state),
+                Taken::AtPlace => undo(state).map(|used| State::of(state.clone(), Some(used))),
+                // It cannot be told from what others used.
+                Taken::Place => None,
+            };
+        };
+        let (booked, used) = match taken {
+            Taken::Now => (undo(&ahead.booked), ahead.used.as_ref().and_then(undo)),
+            Taken::AtPlace => (None, ahead.used.as_ref().and_then(undo)),
+            Taken::Place => (undo(&ahead.booked), None),
+        };
+        if booked.is_none() && used.is_none() {
+            return None;
+        }
+        let booked = booked.unwrap_or_else(|| ahead.booked.clone());
+        Some(State::of(booked, used.or_else(|| ahead.used.clone())))
+    }
+
+    fn without(
         &self,
         state: &State,
         at: StoreTime,

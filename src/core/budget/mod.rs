@@ -97,6 +97,47 @@ pub enum State {
     FixedWindow(Used),
     SlidingLog(Log),
     Concurrency(Calls),
+    /// Places are booked that nobody has used yet.
+    Ahead(Box<Ahead>),
+}
+
+/// What was used is told apart from what was booked for those who wait.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Ahead {
+    /// All that was booked, used or not: where the next place is.
+    pub booked: State,
+    /// What was granted, whichever place it came by: the only thing that can exceed the limit.
+    /// `None`: nothing that still counts.
+    pub used: Option<State>,
+}
+
+impl State {
+    /// All that was booked.
+    #[must_use]
+    pub fn booked(&self) -> &Self {
+        match self {
+            Self::Ahead(ahead) => &ahead.booked,
+            plain => plain,
+        }
+    }
+
+    /// What was granted.
+    #[must_use]
+    pub fn used(&self) -> Option<&Self> {
+        match self {
+            Self::Ahead(ahead) => ahead.used.as_ref(),
+            plain => Some(plain),
+        }
+    }
+
+    /// A state in which all that was booked is used needs nothing that is told apart.
+    #[must_use]
+    pub fn of(booked: Self, used: Option<Self>) -> Self {
+        if used.as_ref() == Some(&booked) {
+            return booked;
+        }
+        Self::Ahead(Box::new(Ahead { booked, used }))
+    }
 }
 
 /// When units fit.

@@ -2,7 +2,8 @@
 //!
 //! A letter for the kind, the epoch, and the numbers of the state, with a space in between: short,
 //! because there may be a million of them, and readable with `redis-cli`. A log writes its first
-//! time in full and then only differences. What cannot be read, was written in another epoch or by
+//! time in full and then only differences. Where places are booked that nobody has used yet, what was
+//! used follows behind a bar, without letter and epoch, or nothing does. What cannot be read, was written in another epoch or by
 //! another kind, or lies absurdly far ahead, is no state.
 
 use std::fmt::Write as _;
@@ -14,7 +15,7 @@ use super::fixed_window::Used;
 use super::gcra::Arrival;
 use super::sliding_log::Log;
 use super::token_bucket::Tokens;
-use super::{Rule, State};
+use super::{Ahead, Rule, State};
 use crate::core::time::StoreTime;
 
 /// Times further ahead than this (35 years) are no times of ours.
@@ -29,6 +30,12 @@ const UNITS: u64 = 1 << 32;
 pub fn write(state: &State, epoch: Epoch) -> String {
     let epoch = epoch.0;
     match state {
+        State::Ahead(ahead) => {
+            let booked = write(&ahead.booked, Epoch(epoch));
+            let used = ahead.used.as_ref().map(|used| write(used, Epoch(epoch)));
+            let numbers = used.as_deref().and_then(|used| used.split_once(' '));
+            format!("{booked}|{}", numbers.map_or("", |(_, numbers)| numbers))
+        }
         State::Gcra(s) => format!("g{epoch} {} {}", s.tat, s.rem),
         State::TokenBucket(s) => format!("t{epoch} {} {} {}", s.tokens, s.last, s.rem),
         State::FixedWindow(s) => format!("w{epoch} {} {}", s.start, s.used),
@@ -80,7 +87,23 @@ pub fn written_in(text: &str, rule: &Rule) -> Option<Epoch> {
 #[must_use]
 pub fn read(text: &str, rule: &Rule, epoch: Epoch, now: StoreTime) -> Option<State> {
     let start = format!("{}{} ", letter(rule), epoch.0);
-    let words: Vec<&str> = text.strip_prefix(&*start)?.split(' ').collect();
+    let text = text.strip_prefix(&*start)?;
+    let Some((booked, used)) = text.split_once('|') else {
+        return numbers(text, rule, now);
+    };
+    if matches!(rule, Rule::Concurrency(_)) {
+        return None;
+    }
+    let used = match used {
+        "" => None,
+        used => Some(numbers(used, rule, now)?),
+    };
+    let booked = numbers(booked, rule, now)?;
+    Some(State::Ahead(Box::new(Ahead { booked, used })))
+}
+
+fn numbers(text: &str, rule: &Rule, now: StoreTime) -> Option<State> {
+    let words: Vec<&str> = text.split(' ').collect();
     let sane = |time: u64| (time <= now.as_micros() + ABSURD).then_some(time);
     Some(match (rule, &*words) {
         (Rule::Gcra(_), [tat, rem]) => State::Gcra(Arrival {

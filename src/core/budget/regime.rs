@@ -78,6 +78,8 @@ impl Regimes {
 
 /// A state under `old` as it counts under `new`, which took its place at `since`.
 fn amended(old: &Rule, new: &Rule, state: &State, since: StoreTime) -> Option<State> {
+    // What is booked ahead of a change is dropped.
+    let state = state.used()?;
     let since = since.as_micros();
     Some(match (old, new, state) {
         (Rule::Gcra(old), Rule::Gcra(new), State::Gcra(s)) => {

@@ -1,5 +1,6 @@
 //! What the kinds promise, over random sequences of questions, places and refunds.
 
+use std::collections::BTreeMap;
 use std::num::NonZeroU32;
 use std::time::Duration;
 
@@ -11,7 +12,7 @@ use super::concurrency::{Concurrency, Ticket};
 use super::epoch::Era;
 use super::fixed_window::FixedWindow;
 use super::gcra::Gcra;
-use super::limit::Limit;
+use super::limit::{Limit, Taken};
 use super::sliding_log::SlidingLog;
 use super::token_bucket::{Bucket, Refill, Start, TokenBucket};
 use super::*;
@@ -106,12 +107,12 @@ impl One {
         }
     }
 
-    fn refund(&mut self, at: u64, cost: u64) -> bool {
+    fn refund(&mut self, taken: Taken, at: u64, cost: u64) -> bool {
         let now = StoreTime::from_micros(self.now);
         let limit = Limit::new(&self.rule, Lost::Closed, now);
         let at = StoreTime::from_micros(at);
         let state = self.cell.state.as_ref();
-        let undone = state.and_then(|state| limit.undo(state, at, cost, Ticket(7), now));
+        let undone = state.and_then(|state| limit.undo(state, taken, at, cost, Ticket(7), now));
         let done = undone.is_some();
         self.cell.state = undone.or(self.cell.state.take());
         done
@@ -122,8 +123,11 @@ fn micros_of(duration: Duration) -> u64 {
     micros(duration)
 }
 
+/// Who will ask at which time, with which place.
+type Waiting = BTreeMap<(u64, u128), (Step, Booking)>;
+
 /// A step of a random sequence.
-#[derive(Clone, Debug)]
+#[derive(Clone, Copy, Debug)]
 struct Step {
     after: u64,
     cost: u64,
@@ -132,6 +136,8 @@ struct Step {
     refund: Option<u64>,
     /// How late it arrives, in thousandths of the headroom.
     late: u64,
+    /// How much later than it might it asks with its place.
+    delay: u64,
 }
 
 fn steps(scale: u64, cost: u64) -> impl Strategy<Value = Vec<Step>> {
@@ -142,45 +148,76 @@ fn steps(scale: u64, cost: u64) -> impl Strategy<Value = Vec<Step>> {
         any::<bool>(),
         prop::option::weighted(0.15, 0..scale / 10),
         0..=1000_u64,
+        prop_oneof![Just(0), 0..scale / 10, 0..scale * 3],
     )
-        .prop_map(|(after, cost, reserve, refund, late)| Step {
+        .prop_map(|(after, cost, reserve, refund, late, delay)| Step {
             after,
             cost,
             reserve,
             refund,
             late,
+            delay,
         });
     prop::collection::vec(step, 1..120)
 }
 
-/// Plays the steps and answers when how many units arrive, in order.
+/// Plays the steps and answers when how many units arrive, in order. Who has a place asks at its time
+/// or later, as others do meanwhile.
 fn arrivals(rule: &Rule, steps: &[Step]) -> Vec<(u64, u64)> {
     let mut one = One::new(rule.clone());
     let headroom = micros_of(rule.headroom());
     let mut arrived = Vec::new();
-    for step in steps {
-        one.now += step.after;
+    let mut waiting = Waiting::new();
+    let mut ask = |one: &mut One, waiting: &mut Waiting, step: Step, held| {
         let mode = if step.reserve {
             Mode::Reserve
         } else {
             Mode::Take
         };
-        let at = match one.ask(step.cost, mode, None) {
-            Ruling::Granted { .. } => one.now,
-            Ruling::Denied { booked, .. } => match booked.first() {
-                Some((_, booking)) => booking.at.as_micros(),
-                None => continue,
-            },
-            _ => continue,
-        };
-        match step.refund {
-            Some(later) => {
+        match one.ask(step.cost, mode, held) {
+            Ruling::Granted { at, .. } => {
+                let at = at[0].as_micros();
+                assert!(
+                    one.now.saturating_sub(at) <= headroom,
+                    "it cannot be used any more"
+                );
+                let Some(later) = step.refund else {
+                    arrived.push((at + step.late * headroom / 1000, step.cost));
+                    return;
+                };
                 one.now += later;
-                one.refund(at, step.cost);
+                let taken = held.map_or(Taken::Now, |_| Taken::AtPlace);
+                one.refund(taken, at, step.cost);
             }
-            None => arrived.push((at + step.late * headroom / 1000, step.cost)),
+            Ruling::Denied { booked, until, .. } => {
+                if let Some((_, place)) = booked.first() {
+                    let again = until.as_micros() + step.delay;
+                    // Once: in windows it could be the end of each of them that it comes at.
+                    let step = Step { delay: 0, ..step };
+                    waiting.insert((again, one.asked), (step, *place));
+                }
+            }
+            _ => {}
         }
+    };
+    for step in steps {
+        let next = one.now + step.after;
+        while let Some(entry) = waiting.first_entry().filter(|entry| entry.key().0 <= next) {
+            one.now = one.now.max(entry.key().0);
+            let (step, place) = entry.remove();
+            ask(&mut one, &mut waiting, step, Some(place));
+        }
+        one.now = one.now.max(next);
+        ask(&mut one, &mut waiting, *step, None);
     }
+    for _ in 0..10_000 {
+        let Some(((again, _), (step, place))) = waiting.pop_first() else {
+            break;
+        };
+        one.now = one.now.max(again);
+        ask(&mut one, &mut waiting, step, Some(place));
+    }
+    assert!(waiting.is_empty(), "some wait for ever: {waiting:?}");
     arrived.sort_unstable();
     arrived
 }
@@ -313,6 +350,65 @@ fn a_backlog_of_one_key_is_denied_once_and_passes_at_the_rate() {
             let ruling = one.ask(1, Mode::Reserve, Some(held));
             assert!(matches!(ruling, Ruling::Granted { .. }), "{ruling:?}");
         }
+    }
+}
+
+/// As of when it counts, or until when it is denied.
+fn asked(one: &mut One, held: Option<Booking>) -> Result<u64, Booking> {
+    match one.ask(1, Mode::Reserve, held) {
+        Ruling::Granted { at, .. } => Ok(at[0].as_micros()),
+        Ruling::Denied { booked, .. } => Err(booked[0].1),
+        other => panic!("it fits: {other:?}"),
+    }
+}
+
+#[test]
+fn a_place_that_passed_by_counts_as_soon_as_what_others_used_leaves_room() {
+    // One in 1.1 s; what is granted is good for 87.5 ms.
+    let (interval, soon) = (1_100_000, 350_000);
+    let mut one = One::new(gcra("1/1s", 0, 100 * MS));
+    assert_eq!(asked(&mut one, None), Ok(START));
+    let places = [(); 4].map(|()| asked(&mut one, None).unwrap_err());
+    assert_eq!(places[3].at.as_micros(), START + 4 * interval);
+    // All have passed by. The first one counts from now on, and who comes a moment too soon after it
+    // is told from when on, and asks no more.
+    one.now = START + 20 * interval;
+    let first = one.now;
+    assert_eq!(asked(&mut one, Some(places[0])), Ok(first));
+    one.now = first + interval - soon;
+    assert_eq!(asked(&mut one, Some(places[1])), Ok(first + interval));
+    // Much too soon: it gets a new place behind what others used.
+    let new = asked(&mut one, Some(places[2])).unwrap_err();
+    assert_eq!(new.at.as_micros(), first + 2 * interval);
+    // One without a place does not push in before it.
+    let last = asked(&mut one, None).unwrap_err();
+    assert_eq!(last.at.as_micros(), first + 3 * interval);
+    one.now = new.at.as_micros();
+    assert_eq!(asked(&mut one, Some(new)), Ok(one.now));
+    // Twice with one place (its message came twice) is two uses.
+    one.now += interval - soon - 1;
+    assert!(asked(&mut one, Some(new)).is_err());
+}
+
+#[test]
+fn who_was_not_sent_keeps_its_place() {
+    for rule in [
+        log("1/1s", 100 * MS),
+        gcra("1/1s", 0, 100 * MS),
+        Rule::FixedWindow(FixedWindow::from_first_call(rate("1/1s"), 100 * MS).unwrap()),
+    ] {
+        let mut one = One::new(rule);
+        assert_eq!(asked(&mut one, None), Ok(START));
+        let place = asked(&mut one, None).unwrap_err();
+        let behind = asked(&mut one, None).unwrap_err();
+        one.now = place.at.as_micros();
+        assert_eq!(asked(&mut one, Some(place)), Ok(one.now));
+        assert!(one.refund(Taken::AtPlace, one.now, 1), "{:?}", one.rule);
+        one.now += 50_000;
+        let again = asked(&mut one, Some(place));
+        assert_eq!(again, Ok(place.at.as_micros()), "{:?}", one.rule);
+        one.now = behind.at.as_micros();
+        assert_eq!(asked(&mut one, Some(behind)), Ok(one.now));
     }
 }
 

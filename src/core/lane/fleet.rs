@@ -9,7 +9,7 @@ use super::*;
 use crate::core::budget::admit::{self, Booking, Cell, Mode, Ruling, Want};
 use crate::core::budget::concurrency::Ticket;
 use crate::core::budget::epoch::Era;
-use crate::core::budget::limit::Limit;
+use crate::core::budget::limit::{Limit, Taken};
 use crate::core::budget::{Rule, State};
 use crate::core::keeper::Phase;
 use crate::core::schedule::{self, Schedule};
@@ -28,11 +28,16 @@ pub(super) struct Message {
     headroom: Duration,
     held: Option<Booking>,
     granted: Option<Booking>,
+    /// Until when the permission is good that it waits with.
+    until: Option<Mono>,
 }
 
 impl Candidate for Message {
     fn headroom(&self) -> Option<Duration> {
-        Some(self.headroom)
+        self.until.is_none().then_some(self.headroom)
+    }
+    fn good_until(&self) -> Option<Mono> {
+        self.until
     }
     fn is_booked(&self) -> bool {
         self.held.is_some()
@@ -106,6 +111,7 @@ impl Fleet {
             headroom,
             held: None,
             granted: None,
+            until: None,
         };
         Self {
             now: START,
@@ -185,6 +191,7 @@ impl Fleet {
                         "{slot:?} at {now:?}"
                     );
                     let granted = message.granted.expect("no permission").at.as_micros();
+                    assert!(granted <= STORE + self.now, "too early");
                     let age = STORE + self.now - granted;
                     assert!(age <= micros(message.headroom), "{age} us old");
                     let Message { id, key, .. } = message;
@@ -230,11 +237,17 @@ impl Fleet {
             }
             Event::Ruled(decided, ruled) => self.ruled(replica, decided, ruled),
             Event::Refund(mut message) => {
+                message.until = None;
                 if let Some(granted) = message.granted.take()
                     && let Some(state) = self.budgets.get(&message.key)
                 {
                     let limit = Limit::new(&self.setting.rule, admit::Lost::Closed, store);
-                    let undone = limit.undo(state, granted.at, 1, Ticket(0), store);
+                    let taken = if message.held.is_some() {
+                        Taken::AtPlace
+                    } else {
+                        Taken::Now
+                    };
+                    let undone = limit.undo(state, taken, granted.at, 1, Ticket(0), store);
                     if let Some(state) = undone {
                         self.budgets.insert(message.key, state);
                     }
@@ -282,16 +295,22 @@ impl Fleet {
         let lane = &mut self.lanes[replica];
         let since = lane.petition_answered(decided, ruled.len(), count, now);
         for (mut message, ruling) in ruled {
-            message.held = message.held.filter(|held| held.at + usable >= decided);
             match ruling {
-                Ruling::Granted { .. } => {
-                    let place = message
-                        .held
-                        .take()
-                        .unwrap_or(Booking { at: decided, epoch });
-                    let until = (since - decided.since(place.at)) + usable;
+                Ruling::Granted { at, .. } => {
+                    let place = Booking { at: at[0], epoch };
+                    let wait = place.at.since(decided);
+                    let until = (since - decided.since(place.at)) + wait + usable;
                     message.granted = Some(place);
-                    lane.admit(message, until);
+                    if wait.is_zero() {
+                        lane.admit(message, until);
+                    } else {
+                        message.until = Some(until);
+                        lane.denied(&Message {
+                            until: None,
+                            ..message.clone()
+                        });
+                        lane.park(message, now + wait);
+                    }
                 }
                 Ruling::Denied { until, booked, .. } => {
                     lane.denied(&message);

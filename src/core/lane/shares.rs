@@ -77,3 +77,138 @@ proptest! {
         prop_assert!(fleet.petitions < 2 * count, "{} batches", fleet.petitions);
     }
 }
+
+/// Chains: many messages for each of these keys, which together want more than the account allows, or
+/// less.
+#[derive(Clone, Copy, Debug)]
+struct Chains {
+    replicas: usize,
+    keys: u32,
+    each: u32,
+    /// Of each key in a second or two.
+    units: u32,
+    seconds: u64,
+    /// Of the account in a second.
+    slots: u32,
+    /// All of a key stand behind each other in the queue, and not the first of each key, then the
+    /// second ones.
+    blocks: bool,
+    seed: u64,
+}
+
+impl Chains {
+    fn run(self) -> Fleet {
+        let (each, keys) = (self.each, self.keys);
+        let order: Vec<_> = if self.blocks {
+            let block = |key| std::iter::repeat_n(key, each as usize);
+            (0..keys).flat_map(block).collect()
+        } else {
+            (0..each).flat_map(|_| 0..keys).collect()
+        };
+        let (headroom, horizon) = (Duration::from_millis(50), Duration::from_millis(200));
+        let account = format!("{}/1s", self.slots).parse().unwrap();
+        let rate = format!("{}/{}s", self.units, self.seconds).parse().unwrap();
+        let mut fleet = Fleet::new(Setting {
+            pace: Pace::new(account, headroom, horizon),
+            rule: Rule::Gcra(Gcra::new(rate, 0, HEADROOM).unwrap()),
+            replicas: self.replicas,
+            prefetch: 400,
+            way: 300,
+            seed: self.seed,
+            keys: order,
+        });
+        fleet.run(Duration::from_secs(120));
+        let ids: BTreeSet<_> = fleet.sent.iter().map(|sent| sent.id).collect();
+        let all = (keys * each) as usize;
+        assert_eq!((ids.len(), fleet.sent.len()), (all, all), "{self:?}");
+        self.none_over(&fleet.sent);
+        fleet
+    }
+
+    fn none_over(&self, sent: &[Sent]) {
+        let slots = self.slots as usize;
+        for some in sent.windows(slots + 1) {
+            assert!(some[slots].at - some[0].at >= 1_000_000, "{self:?}");
+        }
+        let mut by_key: BTreeMap<u32, Vec<u64>> = BTreeMap::new();
+        for one in sent {
+            by_key.entry(one.key).or_default().push(one.at);
+        }
+        let units = self.units as usize;
+        for times in by_key.values() {
+            for some in times.windows(units + 1) {
+                let span = some[units] - some[0];
+                assert!(span >= self.seconds * 1_000_000, "{self:?}: {span}");
+            }
+        }
+    }
+
+    /// The share of the slots that were used between the first message and the last.
+    fn used(&self, sent: &[Sent]) -> f64 {
+        used(sent) * SLOTS * 1.05 / f64::from(self.slots)
+    }
+}
+
+/// A place is good for a tenth of a second. With eight replicas, one of them has no slot for longer than
+/// that; and where the account is saturated, twice as many places fall due as there are slots.
+#[test]
+fn of_chains_behind_a_saturated_account_each_is_denied_once() {
+    for replicas in [3, 8] {
+        for (keys, each, units, seconds, slots, at_least) in [
+            (40, 25, 5, 1, 100, 0.98),
+            (1_000, 3, 1, 2, 200, 0.9),
+            // The keys bind and the account does not: who is late delays those behind him.
+            (15, 60, 5, 1, 100, 0.69),
+        ] {
+            for seed in [1, 12_345, 987_654] {
+                let chains = Chains {
+                    replicas,
+                    keys,
+                    each,
+                    units,
+                    seconds,
+                    slots,
+                    blocks: false,
+                    seed,
+                };
+                let fleet = chains.run();
+                let again = fleet.denials.values().filter(|count| **count > 1).count();
+                let used = chains.used(&fleet.sent);
+                let all = fleet.denials.len();
+                // Where each key wants all that it may have, nothing makes up for a delay.
+                let most = if keys == 15 { all / 20 } else { 0 };
+                assert!(again <= most, "{chains:?}: {again} again of {all}");
+                assert!(used >= at_least, "{chains:?}: {used} of the slots");
+            }
+        }
+    }
+}
+
+/// Whole chains stand behind each other, so that each replica holds all of a few keys, which want more than
+/// its part of the slots: their places pass by in numbers, and some are denied again (see
+/// `core::budget::admit`). That is bounded, and ends.
+#[test]
+fn where_one_replica_holds_whole_chains_denials_are_bounded() {
+    for replicas in [3, 8] {
+        for (keys, each, units, seconds, slots) in [(40, 25, 5, 1, 100), (1_000, 3, 1, 2, 200)] {
+            let chains = Chains {
+                replicas,
+                keys,
+                each,
+                units,
+                seconds,
+                slots,
+                blocks: true,
+                seed: 12_345,
+            };
+            let fleet = chains.run();
+            let all = fleet.sent.len() as f64;
+            let denials: u32 = fleet.denials.values().sum();
+            let most = fleet.denials.values().max().copied().unwrap_or(0);
+            assert!(
+                f64::from(denials) <= 2.5 * all && most <= 16,
+                "{chains:?}: {denials} denials, {most} of one message"
+            );
+        }
+    }
+}

@@ -249,7 +249,14 @@ impl BudgetStore for MemoryBudgetStore {
                     shelf.epoch_of(&refund.limit, now) == Some(refund.booked.epoch)
                         && shelf.change(&refund.limit, refund.key, now, |limit, state| {
                             let cost = u64::from(refund.cost.get());
-                            limit.undo(state, refund.booked.at, cost, refund.ticket, now)
+                            limit.undo(
+                                state,
+                                refund.taken,
+                                refund.booked.at,
+                                cost,
+                                refund.ticket,
+                                now,
+                            )
                         })
                 });
                 taken.count()
@@ -305,7 +312,7 @@ impl BudgetStore for MemoryBudgetStore {
             Ok(self.decide(|shelf, now| Look {
                 now,
                 usage: match shelf.admit(&petition, Mode::Peek, now) {
-                    Ruling::Granted { usages } => usages.first().copied().unwrap_or_default(),
+                    Ruling::Granted { usages, .. } => usages.first().copied().unwrap_or_default(),
                     Ruling::Denied { usage, .. } | Ruling::Never { usage, .. } => usage,
                     Ruling::Outdated { .. } | Ruling::Paused { .. } => Usage::default(),
                 },

@@ -321,6 +321,7 @@ impl Budgets {
             args.push(cell(place));
             args.push(Arg::Time(Some(refund.booked.at)));
             args.push(Arg::Number(refund.booked.epoch.0));
+            args.push(Arg::Number(refund.taken as u64));
             args.push(Arg::Number(u64::from(refund.cost.get())));
             args.push(Arg::Hex(refund.ticket.0));
         }
@@ -404,9 +405,11 @@ impl Reply {
     fn ruling(&mut self, epochs: &[Epoch]) -> Option<Ruling> {
         let claims = epochs.len();
         Some(match self.0.next()? {
-            0 => Ruling::Granted {
-                usages: (0..claims).map(|_| self.usage()).collect::<Option<_>>()?,
-            },
+            0 => {
+                let each = (0..claims).map(|_| Some((self.usage()?, self.time()?)));
+                let (usages, at) = each.collect::<Option<Vec<_>>>()?.into_iter().unzip();
+                Ruling::Granted { usages, at }
+            }
             1 => {
                 let until = self.time()?;
                 let by = self.place().filter(|by| *by < claims)?;

@@ -1,0 +1,99 @@
+//! Chains: many messages for each of a few keys, which together want twice what the account allows,
+//! over three replicas. The places of the keys fall due faster than there are slots for them.
+
+use lapin::BasicProperties;
+use sluiced::provider::{Behaviour, Expect, Provider};
+
+use super::support::broker::Broker;
+use super::support::daemon::{Config, Daemon, NEW_SCHEDULE, Route};
+use super::support::rabbit::Rabbit;
+use super::support::redis::RedisServer;
+use super::support::wait::eventually;
+use super::{PATIENCE, TURN, id};
+
+const KEYS: u64 = 40;
+const EACH: u64 = 25;
+const RATE: &str = "100/1s";
+/// What the headroom leaves of it: 1 s in 1.05 s.
+const LEFT: f64 = 1.0 / 1.05;
+
+const DENIED: &str = "sluiced_budget_denials_total{limit=\"recipient\"}";
+const MISSED: &str = "sluiced_slots_missed_total{limit=\"provider\"}";
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn chains_behind_a_saturated_account_are_denied_once_at_most() {
+    let _turn = TURN.lock().await;
+    let name = "chains";
+    let behaviour = Behaviour {
+        key_rate: Some("5/1s".parse().unwrap()),
+        ..Behaviour::judging(RATE.parse().unwrap())
+    };
+    let provider = Provider::start("127.0.0.1:0".parse().unwrap(), behaviour).unwrap();
+    let broker = Broker::connect(&Rabbit::shared().url()).await;
+    broker.declare(name, "quorum").await;
+    let all = KEYS * EACH;
+    let messages = (0..all).map(|n| {
+        let body = format!("{{\"id\":\"{}\",\"to\":\"+49{:06}\"}}", id(n), n % KEYS);
+        (body.into_bytes(), BasicProperties::default())
+    });
+    broker.publish(name, messages).await;
+
+    let mut replicas: Vec<_> = (0..3)
+        .map(|place| replica(name, place, &provider))
+        .collect();
+    let arrived = tokio::time::timeout(
+        PATIENCE,
+        eventually(PATIENCE * 2, "they arrived", || {
+            provider.live().unique >= all
+        }),
+    );
+    if arrived.await.is_err() {
+        let logs: Vec<_> = replicas.iter().map(Daemon::log).collect();
+        panic!("{:?}\n{}", provider.live(), logs.join("\n\n"));
+    }
+    let (mut denied, mut missed) = (0.0, 0.0);
+    for replica in &mut replicas {
+        denied += replica.metric(DENIED).await;
+        missed += replica.metric(MISSED).await;
+    }
+    for replica in replicas {
+        replica
+            .stop(&[NEW_SCHEDULE, "nothing is kept on disk"])
+            .await;
+    }
+    let report = provider.report(&Expect::Ids((0..all).map(id).collect()));
+    assert_eq!((report.over, report.key_over), (0, 0), "{report:?}");
+    assert_eq!((report.lost, report.repeated), (Some(0), 0), "{report:?}");
+    assert_eq!(report.keys, KEYS, "{report:?}");
+    let used = report.used.unwrap() / LEFT;
+    // Each once at most, unless this machine stood still while its slot passed.
+    assert!(
+        denied <= all as f64 + missed,
+        "{denied} denials, {missed} slots missed"
+    );
+    assert!(
+        used >= 0.9,
+        "{used} of what the headroom leaves: {report:?}"
+    );
+}
+
+fn replica(name: &str, place: usize, provider: &Provider) -> Daemon {
+    let mut route = Route::new(name, provider.address());
+    route.limits.push("recipient");
+    route.caller = format!("replica {place}");
+    route.keys = "prefetch = 400\nmax_hold = \"30s\"\n".to_owned();
+    let config = Config {
+        rabbit: Some(Rabbit::shared().url()),
+        redis: Some(RedisServer::shared().url()),
+        prefix: name.to_owned(),
+        rate: RATE.to_owned(),
+        headroom: "50ms",
+        horizon: "200ms",
+        routes: vec![route],
+        tables: "[limits.recipient]\nkind = \"gcra\"\nrate = \"5/1s\"\nheadroom = \"100ms\"\n\
+                 key = \"{{ body.to }}\"\n"
+            .to_owned(),
+    };
+    let named = "x-key = \"{{ body.to }}\", x-caller =";
+    Daemon::start_with(&config.text().replace("x-caller =", named), |_| {})
+}
