@@ -12,7 +12,7 @@
 mod ledger;
 mod script;
 mod serve;
-mod stamp;
+pub mod stamp;
 
 use std::io;
 use std::net::{SocketAddr, TcpListener};

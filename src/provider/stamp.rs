@@ -27,17 +27,18 @@ use crate::ports::clock::Clock;
 
 /// When the bytes arrived that were read last.
 #[derive(Clone, Debug)]
-pub(super) struct LastArrival(Arc<AtomicU64>);
+pub struct LastArrival(Arc<AtomicU64>);
 
 impl LastArrival {
-    pub(super) fn get(&self) -> Mono {
+    #[must_use]
+    pub fn get(&self) -> Mono {
         Mono::from_micros(self.0.load(Ordering::Relaxed))
     }
 }
 
 /// A TCP stream that stamps what it reads.
 #[derive(Debug)]
-pub(super) struct Stamped {
+pub struct Stamped {
     socket: TcpStream,
     clock: Clock,
     last: LastArrival,
@@ -45,13 +46,16 @@ pub(super) struct Stamped {
 
 /// Asks the kernel for stamps on all connections to come. They inherit it, so that it also stamps
 /// what arrives before a connection is accepted.
-pub(super) fn ask_for_stamps(listener: &impl AsFd) -> io::Result<()> {
+///
+/// # Errors
+/// That of the kernel.
+pub fn ask_for_stamps(listener: &impl AsFd) -> io::Result<()> {
     Ok(setsockopt(listener, sockopt::ReceiveTimestampns, &true)?)
 }
 
 impl Stamped {
     /// Of a listener that was asked for stamps.
-    pub(super) fn new(socket: TcpStream, clock: Clock) -> Self {
+    pub fn new(socket: TcpStream, clock: Clock) -> Self {
         let last = LastArrival(Arc::new(AtomicU64::new(clock.now().as_micros())));
         Self {
             socket,
@@ -60,7 +64,9 @@ impl Stamped {
         }
     }
 
-    pub(super) fn last_arrival(&self) -> LastArrival {
+    /// When the bytes arrived that it has read last; it stays true while the stream is read.
+    #[must_use]
+    pub fn last_arrival(&self) -> LastArrival {
         self.last.clone()
     }
 

@@ -19,10 +19,10 @@ const UNDER_WAY: Duration = Duration::from_millis(500);
 /// Calls that came too early for `rate`.
 fn over(calls: &[Call], rate: &str) -> u64 {
     let mut tally = Tally::new(rate.parse::<Rate>().unwrap());
-    let first = calls.first().map(|call| call.at);
-    for call in calls {
-        let since = first.map_or(Duration::ZERO, |first| call.at - first);
-        tally.record(Mono::default() + since);
+    let mut arrivals: Vec<Instant> = calls.iter().map(|call| call.at).collect();
+    arrivals.sort_unstable();
+    for at in &arrivals {
+        tally.record(Mono::default() + at.duration_since(arrivals[0]));
     }
     tally.usage().over
 }

@@ -12,6 +12,8 @@ use hyper::server::conn::http1;
 use hyper::service::service_fn;
 use hyper::{Request, Response};
 use hyper_util::rt::TokioIo;
+use sluiced::ports::clock::Clock;
+use sluiced::provider::stamp::{Stamped, ask_for_stamps};
 use tokio::net::TcpListener;
 use tokio::time::Instant;
 use tokio_util::task::AbortOnDropHandle;
@@ -19,6 +21,7 @@ use tokio_util::task::AbortOnDropHandle;
 /// A call as it came.
 #[derive(Clone, Debug)]
 pub struct Call {
+    /// When its head arrived, as the kernel says: this process may have been slow to read it.
     pub at: Instant,
     /// The header `x-caller`.
     pub caller: String,
@@ -75,11 +78,16 @@ impl Recorder {
             Arc::clone(&calls),
             Arc::<Answer>::from(Box::new(answer) as Box<Answer>),
         );
+        let clock = Clock::start();
+        ask_for_stamps(&listener).unwrap();
         let server = async move {
             while let Ok((socket, _)) = listener.accept().await {
                 let (known, answer) = (Arc::clone(&known), Arc::clone(&answer));
+                let socket = Stamped::new(socket, clock);
+                let arrival = socket.last_arrival();
                 let service = service_fn(move |request| {
-                    respond(request, Arc::clone(&known), Arc::clone(&answer))
+                    let at = Instant::from_std(clock.instant(arrival.get()));
+                    respond(request, at, Arc::clone(&known), Arc::clone(&answer))
                 });
                 tokio::spawn(http1::Builder::new().serve_connection(TokioIo::new(socket), service));
             }
@@ -110,10 +118,10 @@ impl Recorder {
 
 async fn respond(
     request: Request<Incoming>,
+    at: Instant,
     calls: Arc<Mutex<Vec<Call>>>,
     answer: Arc<Answer>,
 ) -> Result<Response<Full<Bytes>>, Infallible> {
-    let at = Instant::now();
     let caller = request.headers().get("x-caller");
     let caller = caller.map_or(String::new(), |value| value.to_str().unwrap().to_owned());
     let body = request.into_body().collect().await;
