@@ -51,8 +51,13 @@ fn main() {
 async fn run(keys: usize, questions: usize) {
     let server = RedisServer::start();
     let store = connect(&server).await;
-    let clock = Clock::start();
+    speed(&server, &store, questions).await;
+    memory(&server, &store, keys).await;
+}
 
+/// How many questions a second, and what they cost inside of Redis.
+async fn speed(server: &RedisServer, store: &RedisPaceStore, questions: usize) {
+    let clock = Clock::start();
     headline(&format!(
         "{questions} questions over {SPREAD} keys; one connection, {PIPELINED} calls under way"
     ));
@@ -65,14 +70,14 @@ async fn run(keys: usize, questions: usize) {
         "one of its scripts in Redis",
     ]);
     let mut redis = server.connection();
-    let bare = incr(&server, questions, clock).await;
+    let bare = incr(server, questions, clock).await;
     let inside = script_time(&mut redis, "incr");
     table.row(&["bare INCR", &each(bare, questions), "1.00", &inside, "", ""]);
     for (kind, rule) in kinds(10) {
         let limit = limit(kind, rule);
         let start = clock.now();
         stream::iter(0..questions)
-            .map(|i| ask(&store, &limit, i..i + 1))
+            .map(|i| ask(store, &limit, i..i + 1))
             .buffer_unordered(PIPELINED)
             .count()
             .await;
@@ -80,7 +85,7 @@ async fn run(keys: usize, questions: usize) {
         let one_inside = script_time(&mut redis, "evalsha");
         let start = clock.now();
         for first in (0..questions).step_by(MAX_BATCH) {
-            ask(&store, &limit, first..first + MAX_BATCH).await;
+            ask(store, &limit, first..first + MAX_BATCH).await;
         }
         let batched = clock.now().since(start);
         let inside = script_time(&mut redis, "evalsha");
@@ -94,10 +99,14 @@ async fn run(keys: usize, questions: usize) {
             &inside,
         ]);
     }
-    let again = incr(&server, questions, clock).await;
+    let again = incr(server, questions, clock).await;
     table.row(&["bare INCR, again", &each(again, questions), "", "", "", ""]);
     table.print();
+}
 
+/// What a key takes in Redis.
+async fn memory(server: &RedisServer, store: &RedisPaceStore, keys: usize) {
+    let mut redis = server.connection();
     headline(&format!("{keys} keys of each kind, one unit taken of each"));
     let mut table = Table::new(&["", "bytes a key", "MEMORY USAGE", "1,000,000 keys"]);
     for (kind, rule) in kinds(10) {

@@ -77,8 +77,17 @@ impl Redis {
     }
 }
 
-fn queues(rabbit: &Rabbit) -> String {
-    rabbit.ctl(&["list_queues", "--silent", "name"])
+/// The arguments of a demo on real servers.
+fn on_servers<'a>(numbers: &[&'a str], rabbit: &'a str, redis: &'a str) -> Vec<&'a str> {
+    let servers = ["--rabbitmq", rabbit, "--redis", redis];
+    [numbers, &servers].concat()
+}
+
+/// No queue and no key is left of a demo.
+async fn nothing_is_left(rabbit: &Rabbit, redis: &Redis) {
+    let queues = rabbit.ctl(&["list_queues", "--silent", "name"]);
+    assert!(!queues.contains("sluiced-demo"), "{queues}");
+    assert_eq!(redis.keys().await.expect("Redis answers"), 0);
 }
 
 #[test]
@@ -136,18 +145,11 @@ async fn on_real_servers_it_proves_the_same_and_leaves_nothing_behind() {
     let _turn = TURN.lock().await;
     let rabbit = Rabbit::shared();
     let redis = Redis::start().await;
-    let (code, out, err) = run(&[
-        "--messages",
-        "600",
-        "--rate",
-        "200/1s",
-        "--replicas",
-        "3",
-        "--rabbitmq",
+    let (code, out, err) = run(&on_servers(
+        &["--messages", "600", "--rate", "200/1s", "--replicas", "3"],
         &rabbit.url(),
-        "--redis",
         &redis.url(),
-    ]);
+    ));
     assert_eq!(code, Some(0), "{out}{err}");
     assert!(
         out.contains("PASSED: 600 of 600 delivered, none lost, none twice"),
@@ -162,12 +164,7 @@ async fn on_real_servers_it_proves_the_same_and_leaves_nothing_behind() {
         assert!(out.contains(row), "no {row} in {out}");
     }
     assert!(!out.contains("left in the queue"), "{out}");
-    assert!(
-        !queues(rabbit).contains("sluiced-demo"),
-        "{}",
-        queues(rabbit)
-    );
-    assert_eq!(redis.keys().await.expect("Redis answers"), 0);
+    nothing_is_left(rabbit, &redis).await;
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
@@ -175,20 +172,20 @@ async fn daemons_that_are_killed_lose_nothing() {
     let _turn = TURN.lock().await;
     let rabbit = Rabbit::shared();
     let redis = Redis::start().await;
-    let (code, out, err) = run(&[
-        "--messages",
-        "800",
-        "--rate",
-        "200/1s",
-        "--replicas",
-        "2",
-        "--kill-every",
-        "1s",
-        "--rabbitmq",
+    let (code, out, err) = run(&on_servers(
+        &[
+            "--messages",
+            "800",
+            "--rate",
+            "200/1s",
+            "--replicas",
+            "2",
+            "--kill-every",
+            "1s",
+        ],
         &rabbit.url(),
-        "--redis",
         &redis.url(),
-    ]);
+    ));
     assert_eq!(code, Some(0), "{out}{err}");
     assert!(
         out.contains("PASSED: 800 of 800 delivered, none lost"),
@@ -203,18 +200,11 @@ async fn ctrl_c_leaves_nothing_behind_either() {
     let _turn = TURN.lock().await;
     let rabbit = Rabbit::shared();
     let redis = Redis::start().await;
-    let mut child = demo(&[
-        "--messages",
-        "5000",
-        "--rate",
-        "50/1s",
-        "--replicas",
-        "2",
-        "--rabbitmq",
+    let mut child = demo(&on_servers(
+        &["--messages", "5000", "--rate", "50/1s", "--replicas", "2"],
         &rabbit.url(),
-        "--redis",
         &redis.url(),
-    ])
+    ))
     .stdout(Stdio::piped())
     .stderr(Stdio::piped())
     .spawn()
@@ -232,12 +222,7 @@ async fn ctrl_c_leaves_nothing_behind_either() {
     let error = complaint(&mut child);
     assert_eq!(child.wait().expect("it ends").code(), Some(1), "{error}");
     assert!(error.contains("interrupted"), "{error}");
-    assert!(
-        !queues(rabbit).contains("sluiced-demo"),
-        "{}",
-        queues(rabbit)
-    );
-    assert_eq!(redis.keys().await.expect("Redis answers"), 0);
+    nothing_is_left(rabbit, &redis).await;
 }
 
 fn complaint(child: &mut Child) -> String {

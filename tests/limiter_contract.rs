@@ -15,6 +15,7 @@ use sluiced::limiter::memory::MemoryPaceStore;
 use sluiced::limiter::redis::{RedisOptions, RedisPaceStore, Servers};
 use sluiced::ports::clock::Clock;
 use sluiced::ports::pace::{Notice, PaceStore, PacedLimit};
+use support::contract::contract;
 use support::redis::RedisServer;
 use support::redis_cluster::RedisCluster;
 use support::redis_sentinel::{SERVICE, SentinelGroup};
@@ -300,25 +301,6 @@ async fn a_batch_is_never_exceeded((store, _): (Store, Store)) {
     let last = grant.slot(&limit.pace, u64::from(grant.count.get()) - 1);
     let at = now(&store, &limit).await;
     assert!(last.as_micros() <= at.as_micros() + micros(limit.pace.horizon()));
-}
-
-macro_rules! contract {
-    ($backend:ident: $($test:ident),+ $(,)?) => {
-        mod $backend {
-            $(
-                #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-                async fn $test() {
-                    super::$test(super::$backend().await).await;
-                }
-            )+
-        }
-    };
-    ($($backend:ident),+; $tests:tt) => {
-        $(contract!(@each $backend $tests);)+
-    };
-    (@each $backend:ident ($($test:ident),+ $(,)?)) => {
-        contract!($backend: $($test),+);
-    };
 }
 
 contract!(redis, sentinel, cluster, memory; (

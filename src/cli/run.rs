@@ -24,7 +24,7 @@ use crate::settings::{self, Loaded, Severity};
 use crate::telemetry::health::Health;
 use crate::telemetry::notify::Notifier;
 use crate::telemetry::{self, logs};
-use crate::wire::{self, Running, Standings, WireError};
+use crate::wire::{self, Running, Settled, Standings, WireError};
 
 /// The arguments of `sluiced run`.
 #[derive(Args, Clone, Debug)]
@@ -113,11 +113,22 @@ pub async fn until_done(
     let remains = pipeline
         .stop(if ended { Duration::ZERO } else { grace })
         .await;
+    tell_end(&settled, &remains);
+    // A list that was to be sent and was not sent in full is a failure; a daemon that was told
+    // to stop is not.
+    let list = settings.backend.queue == QueueBackend::Embedded;
+    let unsent = remains.given_back + remains.abandoned + remains.unsettled;
+    let failed = list && settled.dead() + unsent > 0;
+    Ok(if failed { Exit::Failed } else { Exit::Done })
+}
+
+/// What was done, and what is left of it.
+fn tell_end(settled: &Settled, remains: &Remains) {
     let Remains {
         abandoned,
         given_back,
         unsettled,
-    } = remains;
+    } = *remains;
     let (done, dead) = (settled.done(), settled.dead());
     if abandoned + unsettled > 0 {
         warn!(
@@ -134,11 +145,6 @@ pub async fn until_done(
             dead, given_back, "stopped; nothing was under way any more"
         );
     }
-    // A list that was to be sent and was not sent in full is a failure; a daemon that was told
-    // to stop is not.
-    let list = settings.backend.queue == QueueBackend::Embedded;
-    let failed = list && (dead + given_back + abandoned + unsettled > 0);
-    Ok(if failed { Exit::Failed } else { Exit::Done })
 }
 
 /// Everything after the configuration is known to be good. Speaks through the log only.

@@ -12,7 +12,6 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 use futures::FutureExt;
-use futures::future::BoxFuture;
 use tokio::sync::{broadcast, watch};
 
 pub use self::budgets::MemoryBudgetStore;
@@ -23,7 +22,7 @@ use crate::core::standing::lease_under;
 use crate::core::time::StoreTime;
 use crate::ports::clock::Clock;
 use crate::ports::link::Link;
-use crate::ports::pace::{Notice, PaceStore, PacedLimit, StoreError};
+use crate::ports::pace::{Notice, PaceStore, PacedLimit, StoreFuture};
 
 /// A name for the one process that ever writes the state.
 const RUN: &str = "memory";
@@ -86,11 +85,7 @@ impl MemoryPaceStore {
 }
 
 impl PaceStore for MemoryPaceStore {
-    fn lease<'a>(
-        &'a self,
-        limit: &'a PacedLimit,
-        ask: Ask,
-    ) -> BoxFuture<'a, Result<Answer, StoreError>> {
+    fn lease<'a>(&'a self, limit: &'a PacedLimit, ask: Ask) -> StoreFuture<'a, Answer> {
         async move {
             let standing = self.standings.of(&limit.of);
             Ok(self.decide(limit, |state, now| {
@@ -101,11 +96,7 @@ impl PaceStore for MemoryPaceStore {
         .boxed()
     }
 
-    fn freeze<'a>(
-        &'a self,
-        limit: &'a PacedLimit,
-        length: Duration,
-    ) -> BoxFuture<'a, Result<Freeze, StoreError>> {
+    fn freeze<'a>(&'a self, limit: &'a PacedLimit, length: Duration) -> StoreFuture<'a, Freeze> {
         async move {
             let freeze = self.decide(limit, |state, now| schedule::freeze(state, length, now));
             let notice = Notice::Frozen {
@@ -119,11 +110,7 @@ impl PaceStore for MemoryPaceStore {
         .boxed()
     }
 
-    fn give_back<'a>(
-        &'a self,
-        limit: &'a PacedLimit,
-        tail: Grant,
-    ) -> BoxFuture<'a, Result<bool, StoreError>> {
+    fn give_back<'a>(&'a self, limit: &'a PacedLimit, tail: Grant) -> StoreFuture<'a, bool> {
         async move {
             Ok(self.decide(limit, |state, _| {
                 schedule::give_back(state, &limit.pace, RUN, &tail)

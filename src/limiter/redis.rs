@@ -29,7 +29,6 @@ use std::sync::{Arc, OnceLock};
 use std::time::Duration;
 
 use futures::FutureExt;
-use futures::future::BoxFuture;
 use tokio::runtime::Handle;
 use tokio::sync::{broadcast, watch};
 use tokio_util::task::AbortOnDropHandle;
@@ -47,7 +46,7 @@ use crate::core::schedule::{Answer, Ask, Freeze, Grant, Turn};
 use crate::core::standing::Revision;
 use crate::core::time::StoreTime;
 use crate::ports::link::Link;
-use crate::ports::pace::{Notice, PaceStore, PacedLimit, StoreError};
+use crate::ports::pace::{Notice, PaceStore, PacedLimit, StoreError, StoreFuture};
 
 /// How errors name this store.
 const STORE: &str = "Redis";
@@ -133,11 +132,7 @@ impl RedisPaceStore {
 }
 
 impl PaceStore for RedisPaceStore {
-    fn lease<'a>(
-        &'a self,
-        limit: &'a PacedLimit,
-        ask: Ask,
-    ) -> BoxFuture<'a, Result<Answer, StoreError>> {
+    fn lease<'a>(&'a self, limit: &'a PacedLimit, ask: Ask) -> StoreFuture<'a, Answer> {
         async move {
             let reply: (u64, u64, u64, u64, u32, u64, u64, u64, u64, u8, u64) =
                 self.call(self.scripts.lease(limit, &ask)).await?;
@@ -164,11 +159,7 @@ impl PaceStore for RedisPaceStore {
         .boxed()
     }
 
-    fn freeze<'a>(
-        &'a self,
-        limit: &'a PacedLimit,
-        length: Duration,
-    ) -> BoxFuture<'a, Result<Freeze, StoreError>> {
+    fn freeze<'a>(&'a self, limit: &'a PacedLimit, length: Duration) -> StoreFuture<'a, Freeze> {
         async move {
             let (now, until, epoch) = self.call(self.scripts.freeze(limit, length)).await?;
             Ok(Freeze {
@@ -180,11 +171,7 @@ impl PaceStore for RedisPaceStore {
         .boxed()
     }
 
-    fn give_back<'a>(
-        &'a self,
-        limit: &'a PacedLimit,
-        tail: Grant,
-    ) -> BoxFuture<'a, Result<bool, StoreError>> {
+    fn give_back<'a>(&'a self, limit: &'a PacedLimit, tail: Grant) -> StoreFuture<'a, bool> {
         async move {
             let taken: u8 = self.call(self.scripts.give_back(limit, &tail)).await?;
             Ok(taken > 0)

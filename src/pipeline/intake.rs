@@ -15,15 +15,15 @@ use crate::core::parking::{Origin, Space};
 use crate::core::ready::{Candidate as _, Share};
 use crate::core::time::{Mono, StoreTime};
 use crate::ports::clock::Clock;
-use crate::ports::downstream::Facts;
+use crate::ports::downstream::{Call, Facts};
 use crate::ports::message::{HeaderValue, Message, header};
 use crate::ports::queue::{Delivery, Verdict};
 
 use super::booking;
 use super::desk::Intake;
-use super::job::{History, Job, dead, invalid, time_header};
+use super::job::{History, Job, Wants, dead, invalid, time_header};
 use super::policy::Policy;
-use super::route::Route;
+use super::route::{Held, Route};
 use crate::settings::types::OnExpired;
 
 /// Deliveries taken from the channel at a time.
@@ -72,75 +72,86 @@ fn decode(
         route.meters.redelivered.increment(1);
     }
     let history = history(message, store_now);
-    let ends = deadline(&route.policy, message, &history);
-    if ends.is_some_and(|end| end <= store_now) {
-        let verdict = expire(route, &history, store_now);
-        delivery.settle(verdict);
-        return None;
+    match read(route, message, &history, now, store_now) {
+        Ok(read) => {
+            let wait = read.wait;
+            let job = Job::new(
+                Arc::clone(route),
+                delivery,
+                read.call,
+                history,
+                read.deadline,
+                read.wants,
+                read.held,
+            );
+            Some((job, (!wait.is_zero()).then(|| now + wait)))
+        }
+        Err(verdict) => {
+            delivery.settle(verdict);
+            None
+        }
     }
+}
+
+/// What a message is, to the limits and to the downstream.
+struct Read {
+    call: Box<dyn Call>,
+    deadline: Option<Mono>,
+    wants: Wants,
+    held: Held,
+    /// It may not be sent earlier.
+    wait: Duration,
+}
+
+/// Reads a message, or answers what becomes of it without a call.
+fn read(
+    route: &Arc<Route>,
+    message: &Message,
+    history: &History,
+    now: Mono,
+    store_now: StoreTime,
+) -> Result<Read, Verdict> {
+    let ends = deadline(&route.policy, message, history);
+    if ends.is_some_and(|end| end <= store_now) {
+        return Err(expire(route, history, store_now));
+    }
+    let buried = |reason, detail| dead(route, history, reason, detail, store_now);
     let bytes = message.body.len() as u64;
     if bytes > route.policy.max_body {
         let detail = format!("{bytes} bytes; max_body is {}", route.policy.max_body);
-        delivery.settle(dead(
-            route,
-            &history,
-            DeadReason::Oversized,
-            detail,
-            store_now,
-        ));
-        return None;
+        return Err(buried(DeadReason::Oversized, detail));
     }
     let wait = not_before(message).map_or(Duration::ZERO, |at| at.since(store_now));
-    if let Some(verdict) = too_early(route, message, &history, wait, store_now) {
-        delivery.settle(verdict);
-        return None;
+    if let Some(verdict) = too_early(route, message, history, wait, store_now) {
+        return Err(verdict);
     }
     let facts = Facts {
         route: &route.name,
         attempt: history.attempts + 1,
     };
-    let mut wants = match route.counting.labels.of(message, facts) {
-        Ok(label) => route.counting.wants(&label),
-        Err(why) => {
-            debug!(route = %route.name, %why, "a limit cannot count a message");
-            delivery.settle(invalid(route, &history, why.to_string(), store_now));
-            return None;
-        }
-    };
+    let label = route.counting.labels.of(message, facts).map_err(|why| {
+        debug!(route = %route.name, %why, "a limit cannot count a message");
+        invalid(route, history, why.to_string(), store_now)
+    })?;
+    let mut wants = route.counting.wants(&label);
     if history.had_places {
         booking::claim_places(message, &mut wants.claims);
     }
-    let origin = origin(message, &history, wait);
-    let Some(held) = route.take_in(wants.share, origin, now) else {
-        delivery.settle(park(wants.share, &history, store_now));
-        return None;
-    };
-    let call = match route.downstream.prepare(message, facts) {
-        Ok(call) => call,
-        Err(why) => {
-            debug!(route = %route.name, %why, "undecodable message");
-            let verdict = dead(
-                route,
-                &history,
-                DeadReason::Undecodable,
-                why.to_string(),
-                store_now,
-            );
-            delivery.settle(verdict);
-            return None;
-        }
-    };
-    let deadline = ends.map(|end| now + end.since(store_now));
-    let job = Job::new(
-        Arc::clone(route),
-        delivery,
+    let origin = origin(message, history, wait);
+    let held = route
+        .take_in(wants.share, origin, now)
+        .ok_or_else(|| park(wants.share, history, store_now))?;
+    let call = route.downstream.prepare(message, facts).map_err(|why| {
+        debug!(route = %route.name, %why, "undecodable message");
+        buried(DeadReason::Undecodable, why.to_string())
+    })?;
+    Ok(Read {
         call,
-        history,
-        deadline,
+        deadline: ends.map(|end| now + end.since(store_now)),
         wants,
         held,
-    );
-    Some((job, (!wait.is_zero()).then(|| now + wait)))
+        wait,
+    })
 }
 
 /// Whether a message may be parked: not one that goes before others or has a time of its own, for

@@ -166,75 +166,87 @@ impl Pipeline {
         let outdated = standings.iter().map(|s| Arc::clone(&s.limit.name));
         let outdated: BTreeMap<_, _> = outdated.map(|n| (n, Arc::new(Notify::new()))).collect();
         let outdated = Arc::new(outdated);
-        for LaneSpec {
-            name,
-            rows,
-            standing,
-            budgets,
-            routes,
-        } in lanes
-        {
-            let routes: Vec<_> = routes
-                .into_iter()
-                .map(|spec| Arc::new(Route::new(spec)))
-                .collect();
-            let lane = lane(rows.as_ref(), &routes, phase);
-            let counters = pipeline.counters(&name, budgets, &routes, &outdated, clock);
-            let named = (Arc::clone(&name), rows);
-            let retimed = Arc::new(Notify::new());
-            let pacer = Pacer::start(
-                lane,
-                named,
-                counters,
-                Arc::clone(&retimed),
-                routes.clone(),
-                clock,
-                health,
-            )
-            .map_err(|source| StartError {
-                limit: name.to_string(),
-                source,
-            })?;
-            if let Some(spec) = standing {
-                let watch = Watch {
-                    meters: StandingMeters::new(&name),
-                    limit: name,
-                    spec,
-                    phase,
-                    outdated: retimed,
-                };
-                pipeline.watches.spawn(watch.run(pacer.adopter()));
-            }
-            for route in routes {
-                pipeline
-                    .intakes
-                    .spawn(intake::run(Arc::clone(&route), pacer.intake(), clock));
-                pipeline.routes.push(route);
-            }
-            pipeline.pacers.push(pacer);
+        for spec in lanes {
+            pipeline.add(spec, &outdated, clock, phase, health)?;
         }
-        for BudgetStanding { limit, spec } in standings {
-            let Some(outdated) = outdated.get(&limit.name) else {
-                continue;
-            };
-            let watch = Watch {
-                meters: StandingMeters::new(&limit.name),
-                limit: Arc::clone(&limit.name),
-                spec,
-                phase,
-                outdated: Arc::clone(outdated),
-            };
-            let amenders: Vec<_> = pipeline.pacers.iter().map(PacerHandle::amender).collect();
-            let adopt = move |terms: InForce<Rule>| {
-                let (rule, revision) = (terms.terms, terms.revision);
-                limit.adopt(Terms { rule, revision });
-                for amend in &amenders {
-                    amend(Arc::clone(&limit.name), terms.paused_until);
-                }
-            };
-            pipeline.watches.spawn(watch.run(adopt));
+        for standing in standings {
+            if let Some(outdated) = outdated.get(&standing.limit.name) {
+                pipeline.watch(standing, Arc::clone(outdated), phase);
+            }
         }
         Ok(pipeline)
+    }
+
+    /// Starts the pacer of a lane, the intakes of its routes, and what keeps it at what is in force.
+    fn add(
+        &mut self,
+        spec: LaneSpec,
+        outdated: &Arc<BTreeMap<Arc<str>, Arc<Notify>>>,
+        clock: Clock,
+        phase: Phase,
+        health: &Health,
+    ) -> Result<(), StartError> {
+        let name = spec.name;
+        let routes: Vec<_> = spec
+            .routes
+            .into_iter()
+            .map(|spec| Arc::new(Route::new(spec)))
+            .collect();
+        let lane = lane(spec.rows.as_ref(), &routes, phase);
+        let counters = self.counters(&name, spec.budgets, &routes, outdated, clock);
+        let named = (Arc::clone(&name), spec.rows);
+        let retimed = Arc::new(Notify::new());
+        let pacer = Pacer::start(
+            lane,
+            named,
+            counters,
+            Arc::clone(&retimed),
+            routes.clone(),
+            clock,
+            health,
+        )
+        .map_err(|source| StartError {
+            limit: name.to_string(),
+            source,
+        })?;
+        if let Some(spec) = spec.standing {
+            let watch = Watch {
+                meters: StandingMeters::new(&name),
+                limit: name,
+                spec,
+                phase,
+                outdated: retimed,
+            };
+            self.watches.spawn(watch.run(pacer.adopter()));
+        }
+        for route in routes {
+            self.intakes
+                .spawn(intake::run(Arc::clone(&route), pacer.intake(), clock));
+            self.routes.push(route);
+        }
+        self.pacers.push(pacer);
+        Ok(())
+    }
+
+    /// Keeps a budget, and all pacers that ask it, at what is in force.
+    fn watch(&mut self, standing: BudgetStanding, outdated: Arc<Notify>, phase: Phase) {
+        let BudgetStanding { limit, spec } = standing;
+        let watch = Watch {
+            meters: StandingMeters::new(&limit.name),
+            limit: Arc::clone(&limit.name),
+            spec,
+            phase,
+            outdated,
+        };
+        let amenders: Vec<_> = self.pacers.iter().map(PacerHandle::amender).collect();
+        let adopt = move |terms: InForce<Rule>| {
+            let (rule, revision) = (terms.terms, terms.revision);
+            limit.adopt(Terms { rule, revision });
+            for amend in &amenders {
+                amend(Arc::clone(&limit.name), terms.paused_until);
+            }
+        };
+        self.watches.spawn(watch.run(adopt));
     }
 
     /// What asking a lane's budgets takes; its clerk starts to work.

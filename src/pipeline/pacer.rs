@@ -7,6 +7,8 @@
 //! first: a call goes from its slot to the wire in one go, and does not queue up behind the answers
 //! of others. (With a queue in order, one call in twenty of a saturated pacer was stopped by its gate.)
 
+mod news;
+
 use std::io;
 use std::sync::{Arc, Mutex, PoisonError};
 use std::task::Poll;
@@ -15,10 +17,10 @@ use std::time::Duration;
 use futures::StreamExt as _;
 use futures::future::BoxFuture;
 use futures::stream::FuturesUnordered;
+use tokio::runtime::Runtime;
 use tokio::sync::{Notify, broadcast, mpsc, oneshot};
-use tracing::{debug, error, info, warn};
+use tracing::{error, warn};
 
-use crate::core::clock::ClockMap;
 use crate::core::keeper::{Outlook, Tally, Wait};
 use crate::core::lane::{Lane, Step};
 use crate::core::pacing::Row;
@@ -30,14 +32,13 @@ use crate::telemetry::health::{Health, Heartbeat};
 use crate::telemetry::meters::LimitMeters;
 
 use super::PacedRows;
-use super::admission::{Admission, Counters, Happened, Heard};
+use super::admission::{Admission, Counters, Happened};
 use super::alarm::Alarm;
 use super::call;
 use super::desk::{Desk, Inbox, Intake};
 use super::door::Doors;
 use super::intake::expire;
 use super::job::Job;
-use super::permit::Call;
 use super::route::Route;
 use super::standing::Paces;
 use super::tap::Taps;
@@ -138,15 +139,8 @@ impl Pacer {
         clock: Clock,
         health: &Health,
     ) -> io::Result<PacerHandle> {
-        let runtime = tokio::runtime::Builder::new_multi_thread()
-            .worker_threads(1)
-            .thread_name(format!("pacer {name}"))
-            // Best effort: only a privileged process may. On Linux this is about the calling thread.
-            .on_thread_start(|| {
-                rustix::process::setpriority_process(None, URGENT).ok();
-            })
-            .enable_all()
-            .build()?;
+        let thread = format!("pacer {name}");
+        let runtime = runtime(&thread)?;
         let alarm = {
             let _inside = runtime.enter();
             Alarm::new(clock)?
@@ -158,7 +152,6 @@ impl Pacer {
         let (sender, inbox) = mpsc::unbounded_channel();
         let notices = rows.as_ref().map(|rows| rows.store.notices());
         let heartbeat = health.lane(&format!("limit {name}"));
-        let thread = format!("pacer {name}");
         let desk = Desk::new(clock, name, rows, meters, sender);
         let pacer = Self {
             lane,
@@ -178,18 +171,23 @@ impl Pacer {
             warming: true,
             stopping: None,
         };
-        std::thread::Builder::new().name(thread).spawn(move || {
-            match runtime.block_on(runtime.spawn(pacer.run())) {
-                Ok(Ok(heartbeat)) => heartbeat.end(),
-                // Without a timer nothing can be paced; the watchdog sees the missing heartbeat.
-                Ok(Err(error)) => {
-                    error!(%error, "the pacer's timer failed; nothing is sent any more");
-                }
-                Err(error) => error!(%error, "the pacer ended; nothing is sent any more"),
-            }
-            runtime.shutdown_background();
-        })?;
+        std::thread::Builder::new()
+            .name(thread)
+            .spawn(move || pacer.live(runtime))?;
         Ok(PacerHandle { desk })
+    }
+
+    /// The life of the thread.
+    fn live(self, runtime: Runtime) {
+        match runtime.block_on(runtime.spawn(self.run())) {
+            Ok(Ok(heartbeat)) => heartbeat.end(),
+            // Without a timer nothing can be paced; the watchdog sees the missing heartbeat.
+            Ok(Err(error)) => {
+                error!(%error, "the pacer's timer failed; nothing is sent any more");
+            }
+            Err(error) => error!(%error, "the pacer ended; nothing is sent any more"),
+        }
+        runtime.shutdown_background();
     }
 
     async fn run(mut self) -> io::Result<Heartbeat> {
@@ -292,132 +290,6 @@ impl Pacer {
         Ok(())
     }
 
-    /// Each call that ended makes room for a message that was denied by the same limit.
-    fn freed(&mut self, calls: &[Call]) {
-        for (limit, key, _) in calls {
-            let waits = |job: &Job| {
-                let waits_for = job.waits_for.as_ref();
-                waits_for.is_some_and(|(full, of)| full.name == limit.name && of == key)
-            };
-            self.lane.wake(waits);
-        }
-    }
-
-    fn ruled(&mut self, heard: Heard) {
-        let stopping = self.stopping.is_some();
-        let ruled = self
-            .admission
-            .ruled(heard, &mut self.lane, &self.desk, stopping);
-        let now = self.desk.clock.now();
-        for (route, until) in &ruled.blind {
-            self.doors.blind(route, *until, now);
-        }
-        if let Some(stopping) = &mut self.stopping {
-            stopping.given_back += ruled.given_back;
-            // What could not be asked for is back in the lane.
-            stopping.given_back += self.lane.extract(|_| true).len() as u64;
-        }
-    }
-
-    fn answered(&mut self, row: Row, sent: Mono, answer: Result<Answer, StoreError>) {
-        let now = self.desk.clock.now();
-        let meters = &self.desk.meters;
-        meters.ask_seconds.record(now.since(sent).as_secs_f64());
-        match answer {
-            Ok(answer) => {
-                if answer.guarded {
-                    self.tell_guarded();
-                }
-                let denied = self.lane.tally().denied;
-                self.lane.answered(row, &answer, now);
-                let denied = self.lane.tally().denied > denied;
-                meters.asks(if denied { "denied" } else { "granted" });
-                self.desk.learned(&self.lane, now);
-                if self.lane.is_outdated() {
-                    self.outdated.notify_one();
-                }
-            }
-            Err(error) => {
-                meters.asks("failed");
-                debug!(limit = %self.desk.name, %error, "no lease");
-                self.lane.failed(row, now);
-            }
-        }
-    }
-
-    /// At the start a schedule that is not there yet is nothing to worry about.
-    fn tell_guarded(&self) {
-        let limit = &self.desk.name;
-        if self.lane.clock().is_some_and(ClockMap::is_known) {
-            warn!(%limit, "the schedule was lost, or its clock stepped: starting it again behind its guard");
-        } else {
-            info!(%limit, "no schedule yet: starting one behind its guard");
-        }
-    }
-
-    fn take_in(&mut self, entry: Inbox) {
-        match entry {
-            Inbox::Jobs(jobs) => {
-                for (job, at) in jobs {
-                    self.hold(job, at);
-                }
-            }
-            Inbox::Again(job) => self.again(job),
-            Inbox::Parked(job, at) => self.hold(job, Some(at)),
-            Inbox::Throttled(length) => self.lane.frozen_for(length, self.desk.clock.now()),
-            Inbox::Frozen(row, freeze) => {
-                self.lane.frozen(row, &freeze, self.desk.clock.now());
-            }
-            Inbox::InForce(terms) => {
-                self.desk.adopt(&terms);
-                let now = self.desk.clock.now();
-                self.lane.retime(&terms.terms, terms.revision, now);
-            }
-            Inbox::Amended(limit, paused) => self.amended(&limit, paused),
-            Inbox::Warmed => self.warming = false,
-            Inbox::Stop { deadline, done } => {
-                self.taps.close_all();
-                let held = self.lane.extract(|_| true);
-                let given_back = held.len() as u64;
-                // Dropped without a verdict, they go back to their queue.
-                drop(held);
-                for (row, tail) in self.lane.surrender() {
-                    self.desk.give_back(row, tail);
-                }
-                self.stopping = Some(Stopping {
-                    deadline,
-                    done,
-                    given_back,
-                });
-            }
-        }
-    }
-
-    /// Other terms of a budget are in force, or a pause begins, changes or ends. Routes that it pauses
-    /// wait as a whole; what waited for it asks anew, for places under other terms are none.
-    fn amended(&mut self, limit: &str, paused: Option<StoreTime>) {
-        let now = self.desk.clock.now();
-        let left = |until: StoreTime| until.since(self.desk.store_time(now));
-        let pause = paused.map(left).filter(|left| !left.is_zero());
-        let mut again = Vec::new();
-        for route in self.routes.iter().filter(|route| route.counts(limit)) {
-            let was_blind = self.doors.sighted(route, now);
-            if let Some(left) = pause {
-                self.doors.blind(route, now + left, now);
-            }
-            again.extend(self.lane.take_parked(|job| {
-                let waits = was_blind || job.held_up_by.as_deref() == Some(limit);
-                waits && Arc::ptr_eq(&job.route, route)
-            }));
-        }
-        self.doors.turn(&mut self.lane, &self.desk, now);
-        for job in again {
-            let at = job.not_before.filter(|at| *at > now);
-            self.hold(job, at);
-        }
-        self.lane.petition_soon(now);
-    }
-
     /// Back to its old place, unless the pacer stops or its route is closed.
     fn again(&mut self, job: Job) {
         if self.stopping.is_none() && job.route.door().opening().is_none() {
@@ -494,6 +366,19 @@ impl Pacer {
         stopping.done.send(stopped).ok();
         true
     }
+}
+
+/// One thread, which waits for slots and sends.
+fn runtime(thread: &str) -> io::Result<Runtime> {
+    tokio::runtime::Builder::new_multi_thread()
+        .worker_threads(1)
+        .thread_name(thread)
+        // Best effort: only a privileged process may. On Linux this is about the calling thread.
+        .on_thread_start(|| {
+            rustix::process::setpriority_process(None, URGENT).ok();
+        })
+        .enable_all()
+        .build()
 }
 
 /// Lets the task that was just spawned run, and what it wakes, before the next step. The runtime

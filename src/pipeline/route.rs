@@ -117,16 +117,8 @@ pub struct Route {
 
 impl Route {
     pub(super) fn new(spec: RouteSpec) -> Self {
-        let RouteSpec {
-            name,
-            queue,
-            policy,
-            counting,
-            downstream,
-            subscription,
-            meters,
-        } = spec;
         // With hours it is closed until the store has told the time.
+        let policy = spec.policy;
         let door = match policy.hours {
             None => Door::Open { until: None },
             Some(_) => Door::Closed {
@@ -137,13 +129,13 @@ impl Route {
         Self {
             door: Mutex::new(door),
             parking: parking.map(Mutex::new),
-            name,
-            queue,
+            name: spec.name,
+            queue: spec.queue,
             policy,
-            counting,
-            downstream,
-            subscription,
-            meters,
+            counting: spec.counting,
+            downstream: spec.downstream,
+            subscription: spec.subscription,
+            meters: spec.meters,
             in_flight: AtomicU64::new(0),
         }
     }

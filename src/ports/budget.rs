@@ -9,9 +9,7 @@ use std::fmt;
 use std::sync::{Arc, PoisonError, RwLock};
 use std::time::Duration;
 
-use futures::future::BoxFuture;
-
-use super::pace::StoreError;
+use super::pace::StoreFuture;
 pub use crate::core::budget::admit::{Booking, Epoch, Lost, Ruling};
 pub use crate::core::budget::concurrency::Ticket;
 use crate::core::budget::{Rule, State, Usage};
@@ -186,6 +184,9 @@ pub struct Refund {
     pub ticket: Ticket,
 }
 
+/// A call that counts in a `concurrency` limit.
+pub type CallUnderWay = (Arc<BudgetLimit>, BudgetKey, Ticket);
+
 /// The store of budgets. Every call ends within the store's own timeout.
 pub trait BudgetStore: Send + Sync + fmt::Debug {
     /// Rules on petitions, in their order: an earlier one takes what a later one then lacks. At
@@ -194,32 +195,22 @@ pub trait BudgetStore: Send + Sync + fmt::Debug {
         &'a self,
         petitions: &'a [Petition],
         predicted: Option<StoreTime>,
-    ) -> BoxFuture<'a, Result<Rulings, StoreError>>;
+    ) -> StoreFuture<'a, Rulings>;
 
     /// Takes back what certainly was not used, where that still makes a difference and cannot
     /// let anybody exceed the limit. Answers how many of them it took. Each may be offered once,
     /// and not again after an error: the first try may have counted.
-    fn refund<'a>(&'a self, refunds: &'a [Refund]) -> BoxFuture<'a, Result<usize, StoreError>>;
+    fn refund<'a>(&'a self, refunds: &'a [Refund]) -> StoreFuture<'a, usize>;
 
     /// Keeps calls that are still under way in their `concurrency` limit for another lease.
     /// Answers those that are not in it any more.
-    fn renew<'a>(
-        &'a self,
-        calls: &'a [(Arc<BudgetLimit>, BudgetKey, Ticket)],
-    ) -> BoxFuture<'a, Result<Vec<Ticket>, StoreError>>;
+    fn renew<'a>(&'a self, calls: &'a [CallUnderWay]) -> StoreFuture<'a, Vec<Ticket>>;
 
     /// Ends calls in their `concurrency` limit.
-    fn release<'a>(
-        &'a self,
-        calls: &'a [(Arc<BudgetLimit>, BudgetKey, Ticket)],
-    ) -> BoxFuture<'a, Result<(), StoreError>>;
+    fn release<'a>(&'a self, calls: &'a [CallUnderWay]) -> StoreFuture<'a, ()>;
 
     /// How a budget stands for one unit, without changing anything.
-    fn look<'a>(
-        &'a self,
-        limit: &'a Arc<BudgetLimit>,
-        key: BudgetKey,
-    ) -> BoxFuture<'a, Result<Look, StoreError>>;
+    fn look<'a>(&'a self, limit: &'a Arc<BudgetLimit>, key: BudgetKey) -> StoreFuture<'a, Look>;
 }
 
 /// The most petitions in one call: a script must not hold the store for long.

@@ -73,29 +73,20 @@ impl StoreError {
     }
 }
 
+/// A question to a store, under way.
+pub type StoreFuture<'a, T> = BoxFuture<'a, Result<T, StoreError>>;
+
 /// The store of paced limits. Every call ends within the store's own timeout.
 pub trait PaceStore: Send + Sync + fmt::Debug {
     /// Leases slots (`core::schedule::lease`).
-    fn lease<'a>(
-        &'a self,
-        limit: &'a PacedLimit,
-        ask: Ask,
-    ) -> BoxFuture<'a, Result<Answer, StoreError>>;
+    fn lease<'a>(&'a self, limit: &'a PacedLimit, ask: Ask) -> StoreFuture<'a, Answer>;
 
     /// Freezes the limit for every replica for `length` from now, or leaves a later end as it is,
     /// and tells all replicas.
-    fn freeze<'a>(
-        &'a self,
-        limit: &'a PacedLimit,
-        length: Duration,
-    ) -> BoxFuture<'a, Result<Freeze, StoreError>>;
+    fn freeze<'a>(&'a self, limit: &'a PacedLimit, length: Duration) -> StoreFuture<'a, Freeze>;
 
     /// Takes back the unused tail of a lease, if nobody leased after it.
-    fn give_back<'a>(
-        &'a self,
-        limit: &'a PacedLimit,
-        tail: Grant,
-    ) -> BoxFuture<'a, Result<bool, StoreError>>;
+    fn give_back<'a>(&'a self, limit: &'a PacedLimit, tail: Grant) -> StoreFuture<'a, bool>;
 
     /// What other replicas (and this one) tell. A receiver that lags may lose notices; the next
     /// answer to an ask tells the same.

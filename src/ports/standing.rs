@@ -3,11 +3,10 @@
 use std::fmt;
 use std::time::Duration;
 
-use futures::future::BoxFuture;
 use tokio::sync::broadcast;
 
-use super::pace::{Notice, StoreError};
-use crate::core::standing::{Declaration, Revision, Standing};
+use super::pace::{Notice, StoreFuture};
+use crate::core::standing::{Amendment, Declaration, Revision, Standing};
 use crate::core::time::StoreTime;
 
 /// How often a replica tells that it takes part. Also the bound on how long it can miss a change
@@ -48,17 +47,11 @@ pub trait StandingStore: Send + Sync + fmt::Debug {
         &'a self,
         limit: &'a str,
         declaration: &'a Declaration,
-    ) -> BoxFuture<'a, Result<Standing, StoreError>>;
+    ) -> StoreFuture<'a, Standing>;
 
     /// Puts terms in force (`core::standing::set`). `None`: somebody else said something meanwhile.
-    fn set<'a>(
-        &'a self,
-        limit: &'a str,
-        over: Revision,
-        terms: &'a str,
-        file: &'a str,
-        by: &'a str,
-    ) -> BoxFuture<'a, Result<Option<Said>, StoreError>>;
+    fn set<'a>(&'a self, limit: &'a str, amendment: Amendment<'a>)
+    -> StoreFuture<'a, Option<Said>>;
 
     /// Pauses a limit for `length`. Answers the end too; `None`: nobody has declared the limit.
     fn pause<'a>(
@@ -66,17 +59,14 @@ pub trait StandingStore: Send + Sync + fmt::Debug {
         limit: &'a str,
         length: Duration,
         by: &'a str,
-    ) -> BoxFuture<'a, Result<Option<(Said, StoreTime)>, StoreError>>;
+    ) -> StoreFuture<'a, Option<(Said, StoreTime)>>;
 
     /// Ends a pause, and a freeze that a downstream asked for. Answers whether there was one;
     /// `None`: nobody has declared the limit.
-    fn resume<'a>(
-        &'a self,
-        limit: &'a str,
-    ) -> BoxFuture<'a, Result<Option<(Said, bool)>, StoreError>>;
+    fn resume<'a>(&'a self, limit: &'a str) -> StoreFuture<'a, Option<(Said, bool)>>;
 
     /// Reads how a limit stands.
-    fn inspect<'a>(&'a self, limit: &'a str) -> BoxFuture<'a, Result<Inspection, StoreError>>;
+    fn inspect<'a>(&'a self, limit: &'a str) -> StoreFuture<'a, Inspection>;
 
     /// What others tell. A receiver that lags may lose notices.
     fn notices(&self) -> broadcast::Receiver<Notice>;

@@ -4,16 +4,18 @@
 //! list away whole and does the counting on a thread of its own, so that a report, however long
 //! it takes, never delays a stamp.
 
+mod report;
+
 use std::cmp::Reverse;
 use std::collections::{BTreeMap, BinaryHeap, HashMap, HashSet, VecDeque};
 use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
-use serde::Serialize;
-
 use crate::core::rate::Rate;
 use crate::core::time::{Mono, micros};
 use crate::core::window::{Tally, gaps, percentile};
+
+pub use self::report::{Live, Report};
 
 /// Beyond so many calls only the windows are judged; ids and gaps are no longer kept.
 const MAX_CALLS: usize = 20_000_000;
@@ -41,78 +43,6 @@ pub enum Expect {
     Count(u64),
     /// Exactly these.
     Ids(Vec<String>),
-}
-
-/// What a run came to. Times are on the provider's own monotonic clock.
-#[derive(Clone, Debug, Serialize)]
-pub struct Report {
-    /// All calls that arrived.
-    pub calls: u64,
-    /// Calls whose message the provider took (2xx, unless scripted otherwise).
-    pub accepted: u64,
-    /// Different messages among the accepted.
-    pub unique: u64,
-    /// Messages that were accepted more than once: their recipients got them twice.
-    pub repeated: u64,
-    /// A few of them.
-    pub repeated_ids: Vec<String>,
-    /// Calls without an id. They count as calls and cannot be told apart.
-    pub anonymous: u64,
-    /// Calls by what they said in `x-caller`; those without it are in none of these.
-    pub callers: BTreeMap<Box<str>, u64>,
-    /// Expected messages that were never accepted; absent if nothing was expected.
-    pub lost: Option<u64>,
-    /// A few of them, if the ids were given.
-    pub lost_ids: Vec<String>,
-    /// Accepted messages that nobody expected.
-    pub unexpected: u64,
-    /// The limit that was judged by.
-    pub limit: u32,
-    /// Its window.
-    pub window_us: u64,
-    /// The most calls in any half-open sliding window.
-    pub worst: u64,
-    /// Calls that came too early.
-    pub over: u64,
-    /// Units of all calls: as many as calls, unless they said otherwise in `x-cost`.
-    pub units: u64,
-    /// Keys that calls named in `x-key`.
-    pub keys: u64,
-    /// The fullest window of any key, in units; zero unless keys have a limit of their own.
-    pub key_worst: u64,
-    /// Calls that came too early for the limit of their key.
-    pub key_over: u64,
-    /// When the first few of them came, counted from the first arrival.
-    pub over_at_us: Vec<u64>,
-    /// The share of the limit in use from the first call to the last.
-    pub used: Option<f64>,
-    /// The first arrival.
-    pub first_us: Option<u64>,
-    /// The last arrival.
-    pub last_us: Option<u64>,
-    /// From the first arrival to the last.
-    pub duration_us: u64,
-    /// Distances of neighbouring calls.
-    pub gap_p50_us: Option<u64>,
-    /// Their 99th percentile.
-    pub gap_p99_us: Option<u64>,
-    /// There were more calls than are kept: ids and gaps are those of the first ones.
-    pub truncated: bool,
-}
-
-/// The few numbers that a progress line shows.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct Live {
-    /// All calls.
-    pub calls: u64,
-    /// Different messages that were accepted.
-    pub unique: u64,
-    /// Calls in the last whole second before now.
-    pub last_second: u64,
-    /// The fullest window so far.
-    pub worst: u64,
-    /// Calls that came too early.
-    pub over: u64,
 }
 
 /// A call whose head was read.
@@ -434,112 +364,4 @@ fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
 }
 
 #[cfg(test)]
-mod tests {
-    use super::*;
-    use crate::ports::clock::Clock;
-
-    fn ledger() -> Ledger {
-        let rate = |text: &str| text.parse().expect("a rate");
-        Ledger::new(Clock::start(), rate("2/1s"), Some(rate("1/1s")))
-    }
-
-    fn call(ledger: &Ledger, at: u64, id: &str, accepted: bool) {
-        ledger.arrived(Arrival {
-            at: Mono::from_micros(at),
-            units: 1,
-            key: Some(id.into()),
-        });
-        ledger.read(Entry {
-            id: Some(id.into()),
-            caller: Some(format!("caller of {id}").into()),
-            accepted,
-        });
-    }
-
-    #[test]
-    fn a_refused_call_and_its_repetition_are_no_repeat() {
-        let ledger = ledger();
-        call(&ledger, 1_000_000, "a", false);
-        call(&ledger, 2_000_000, "a", true);
-        let report = ledger.report(&Expect::Count(1));
-        assert_eq!((report.calls, report.accepted, report.unique), (2, 1, 1));
-        assert_eq!((report.repeated, report.lost), (0, Some(0)));
-        assert_eq!(report.callers.get("caller of a"), Some(&2));
-    }
-
-    #[test]
-    fn lost_repeated_and_unexpected_messages_are_named() {
-        let ledger = ledger();
-        for (at, id) in [(1, "a"), (2, "b"), (3, "b"), (4, "stray")] {
-            call(&ledger, at * 1_000_000, id, true);
-        }
-        let wanted = ["a", "b", "c"].map(str::to_owned).to_vec();
-        let report = ledger.report(&Expect::Ids(wanted));
-        assert_eq!((report.lost, report.lost_ids), (Some(1), vec!["c".into()]));
-        assert_eq!(
-            (report.repeated, report.repeated_ids),
-            (1, vec!["b".into()])
-        );
-        assert_eq!(report.unexpected, 1);
-        assert_eq!((report.gap_p50_us, report.over), (Some(1_000_000), 0));
-    }
-
-    #[test]
-    fn keys_and_units_are_judged_too() {
-        let ledger = ledger();
-        let arrive = |at: u64, units: u32, key: &str| {
-            ledger.arrived(Arrival {
-                at: Mono::from_micros(at),
-                units,
-                key: Some(key.into()),
-            });
-        };
-        arrive(0, 1, "a");
-        arrive(400_000, 1, "b");
-        arrive(1_000_000, 1, "a");
-        let report = ledger.report(&Expect::Nothing);
-        assert_eq!((report.over, report.keys), (0, 2));
-        assert_eq!((report.key_worst, report.key_over), (1, 0));
-        arrive(1_200_000, 2, "b");
-        let report = ledger.report(&Expect::Nothing);
-        assert_eq!((report.units, report.worst, report.over), (5, 4, 1));
-        assert_eq!((report.key_worst, report.key_over), (3, 1));
-    }
-
-    /// As if it had been frozen for two seconds, with calls a second apart on two connections.
-    #[test]
-    fn a_reading_thread_that_stood_still_makes_no_bunch_of_what_it_reads_late() {
-        let ledger = ledger();
-        let now = ledger.clock.now();
-        let arrive = |ago: u64| {
-            ledger.arrived(Arrival {
-                at: now - Duration::from_millis(ago),
-                units: 1,
-                key: None,
-            });
-        };
-        arrive(2_000);
-        arrive(1_000);
-        // In the middle of its first round somebody looks.
-        ledger.round();
-        assert_eq!((ledger.live().calls, ledger.live().over), (2, 0));
-        arrive(1_500);
-        arrive(500);
-        for _ in 1..ROUNDS {
-            ledger.round();
-        }
-        assert_eq!(ledger.live().worst, 2, "now the earlier ones are judged");
-        let report = ledger.report(&Expect::Nothing);
-        assert_eq!((report.calls, report.worst, report.over), (4, 2, 0));
-    }
-
-    #[test]
-    fn a_reset_forgets_everything() {
-        let ledger = ledger();
-        call(&ledger, 1, "a", true);
-        ledger.reset();
-        assert_eq!(ledger.live(), Live::default());
-        let report = ledger.report(&Expect::Nothing);
-        assert_eq!((report.calls, report.used, report.lost), (0, None, None));
-    }
-}
+mod tests;

@@ -8,6 +8,7 @@ pub mod rabbit;
 
 mod backoff;
 mod complaints;
+mod served;
 
 use std::future::pending;
 

@@ -7,7 +7,7 @@ use std::fmt;
 
 use super::fault::{Collector, Place};
 use super::path::KeyPath;
-use super::schema::{Key, Need, ROOT, Shape};
+use super::schema::{Key, Kind, Need, ROOT, Shape};
 use super::secrets::Redacted;
 use super::tree::{Node, Value};
 
@@ -96,16 +96,16 @@ fn gather(
 
 /// The defaults of the types, which no layer wrote.
 fn absent_defaults(node: &Node, shape: &Shape, path: &KeyPath, all: &mut Vec<Effective>) {
-    let keys: &[Key] = match shape {
-        Shape::Section(keys) => keys,
+    let keys: Vec<&Key> = match shape {
+        Shape::Section(keys) => keys.iter().collect(),
         Shape::Kinds { kinds, .. } => {
             let kind = node
                 .entries()
                 .and_then(|entries| entries.get("kind")?.text());
             let found = kinds.iter().find(|known| Some(known.name) == kind);
-            found.map_or(&[], |kind| kind.keys)
+            found.into_iter().flat_map(Kind::keys).collect()
         }
-        _ => &[],
+        _ => Vec::new(),
     };
     for key in keys {
         if node

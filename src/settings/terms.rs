@@ -9,7 +9,7 @@ use std::fmt;
 use std::str::FromStr;
 
 use super::text::{Length, Quota};
-use super::types::{Limit, Start};
+use super::types::{Counted, Limit, Start};
 use crate::core::rate::{Span, parse_duration};
 use crate::core::zone::Zone;
 
@@ -46,11 +46,11 @@ impl Limit {
                 ("headroom", length(limit.headroom)),
                 ("horizon", length(limit.horizon)),
             ]),
-            Self::Gcra(limit) => terms.extend([
+            Self::Gcra(Counted { own: limit, .. }) => terms.extend([
                 ("rate", limit.rate.0.to_string()),
                 ("burst", limit.burst.to_string()),
             ]),
-            Self::TokenBucket(limit) => {
+            Self::TokenBucket(Counted { own: limit, .. }) => {
                 terms.extend([
                     ("capacity", limit.capacity.to_string()),
                     ("refill", limit.refill.to_string()),
@@ -61,20 +61,21 @@ impl Limit {
                 let empty = limit.start == Start::Empty;
                 terms.extend(empty.then(|| ("start", "empty".to_owned())));
             }
-            Self::FixedWindow(limit) => {
+            Self::FixedWindow(Counted { own: limit, .. }) => {
                 terms.push(("rate", limit.rate.to_string()));
                 terms.extend(limit.aligned.then(|| ("aligned", "true".to_owned())));
                 let zone = limit.timezone.as_ref();
                 terms.extend(zone.map(|zone| ("timezone", zone.name().to_owned())));
             }
-            Self::SlidingLog(limit) => terms.push(("rate", limit.rate.0.to_string())),
-            Self::Concurrency(limit) => terms.extend([
+            Self::SlidingLog(Counted { own: limit, .. }) => {
+                terms.push(("rate", limit.rate.0.to_string()))
+            }
+            Self::Concurrency(Counted { own: limit, .. }) => terms.extend([
                 ("limit", limit.limit.to_string()),
                 ("lease", length(limit.lease)),
             ]),
         }
-        let mut own = self.clone();
-        let headroom = own.own_headroom().and_then(|headroom| *headroom);
+        let headroom = self.counting().and_then(|counting| counting.headroom);
         terms.extend(headroom.map(|headroom| ("headroom", length(headroom))));
         terms
     }
@@ -100,28 +101,18 @@ impl Limit {
         }
     }
 
-    /// The headroom of a limit that may leave it to its window.
-    const fn own_headroom(&mut self) -> Option<&mut Option<Length>> {
-        match self {
-            Self::Paced(_) => None,
-            Self::Gcra(limit) => Some(&mut limit.headroom),
-            Self::TokenBucket(limit) => Some(&mut limit.headroom),
-            Self::FixedWindow(limit) => Some(&mut limit.headroom),
-            Self::SlidingLog(limit) => Some(&mut limit.headroom),
-            Self::Concurrency(limit) => Some(&mut limit.headroom),
-        }
-    }
-
     /// Forgets what a line of terms names only if it is not the default.
     fn reset(&mut self) {
-        if let Some(headroom) = self.own_headroom() {
-            *headroom = None;
+        if let Some(counting) = self.counting_mut() {
+            counting.headroom = None;
         }
         match self {
-            Self::TokenBucket(limit) => {
+            Self::TokenBucket(Counted { own: limit, .. }) => {
                 (limit.continuous, limit.start) = (true, Start::Full);
             }
-            Self::FixedWindow(limit) => (limit.aligned, limit.timezone) = (false, None),
+            Self::FixedWindow(Counted { own: limit, .. }) => {
+                (limit.aligned, limit.timezone) = (false, None)
+            }
             _ => {}
         }
     }
@@ -156,30 +147,31 @@ impl Limit {
         let length = |text: &str| parse_duration(text).map(Length);
         let quota = |text: &str| text.parse().map(Quota);
         if name == "headroom"
-            && let Some(headroom) = self.own_headroom()
+            && let Some(counting) = self.counting_mut()
         {
-            return put(headroom, length(value).map(Some)).map_err(|why| wrong(name, value, why));
+            let headroom = length(value).map(Some);
+            return put(&mut counting.headroom, headroom).map_err(|why| wrong(name, value, why));
         }
         let done = match (self, name) {
             (Self::Paced(limit), "rate") => put(&mut limit.rate, quota(value)),
             (Self::Paced(limit), "headroom") => put(&mut limit.headroom, length(value)),
             (Self::Paced(limit), "horizon") => put(&mut limit.horizon, length(value)),
-            (Self::Gcra(limit), "rate") => put(&mut limit.rate, quota(value)),
-            (Self::Gcra(limit), "burst") => put(&mut limit.burst, read(value)),
-            (Self::TokenBucket(limit), "capacity") => put(&mut limit.capacity, read(value)),
-            (Self::TokenBucket(limit), "refill") => put(&mut limit.refill, read(value)),
-            (Self::TokenBucket(limit), "interval") => put(&mut limit.interval, length(value)),
-            (Self::TokenBucket(limit), "borrow") => put(&mut limit.borrow, read(value)),
-            (Self::TokenBucket(limit), "continuous") => put(&mut limit.continuous, read(value)),
-            (Self::TokenBucket(limit), "start") => put(&mut limit.start, start(value)),
-            (Self::FixedWindow(limit), "aligned") => put(&mut limit.aligned, read(value)),
+            (Self::Gcra(limit), "rate") => put(&mut limit.own.rate, quota(value)),
+            (Self::Gcra(limit), "burst") => put(&mut limit.own.burst, read(value)),
+            (Self::TokenBucket(limit), "capacity") => put(&mut limit.own.capacity, read(value)),
+            (Self::TokenBucket(limit), "refill") => put(&mut limit.own.refill, read(value)),
+            (Self::TokenBucket(limit), "interval") => put(&mut limit.own.interval, length(value)),
+            (Self::TokenBucket(limit), "borrow") => put(&mut limit.own.borrow, read(value)),
+            (Self::TokenBucket(limit), "continuous") => put(&mut limit.own.continuous, read(value)),
+            (Self::TokenBucket(limit), "start") => put(&mut limit.own.start, start(value)),
+            (Self::FixedWindow(limit), "aligned") => put(&mut limit.own.aligned, read(value)),
             (Self::FixedWindow(limit), "timezone") => {
-                put(&mut limit.timezone, Zone::named(value).map(Some))
+                put(&mut limit.own.timezone, Zone::named(value).map(Some))
             }
-            (Self::FixedWindow(limit), "rate") => put(&mut limit.rate, value.parse()),
-            (Self::SlidingLog(limit), "rate") => put(&mut limit.rate, quota(value)),
-            (Self::Concurrency(limit), "limit") => put(&mut limit.limit, read(value)),
-            (Self::Concurrency(limit), "lease") => put(&mut limit.lease, length(value)),
+            (Self::FixedWindow(limit), "rate") => put(&mut limit.own.rate, value.parse()),
+            (Self::SlidingLog(limit), "rate") => put(&mut limit.own.rate, quota(value)),
+            (Self::Concurrency(limit), "limit") => put(&mut limit.own.limit, read(value)),
+            (Self::Concurrency(limit), "lease") => put(&mut limit.own.lease, length(value)),
             _ => return Err(TermsError::Name(name.to_owned())),
         };
         done.map_err(|why| wrong(name, value, why))

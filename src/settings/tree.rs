@@ -92,7 +92,15 @@ impl Node {
     pub(super) fn literal(text: &str) -> Self {
         DeValue::parse(text).map_or_else(
             |_| Self::absent(Value::Other("nothing")),
-            |parsed| convert(parsed.get_ref(), &|_| Origin::Absent, Origin::Absent, 0..0),
+            |parsed| {
+                convert_at(
+                    parsed.get_ref(),
+                    &|_| Origin::Absent,
+                    Origin::Absent,
+                    0..0,
+                    0,
+                )
+            },
         )
     }
 
@@ -217,15 +225,6 @@ pub(super) fn parse(source: usize, text: &str) -> (Node, Vec<Syntax>) {
 
 /// Deeper nesting than this is cut off: no key lies that deep, and recursion needs a bound.
 const MAX_DEPTH: usize = 12;
-
-fn convert(
-    value: &DeValue<'_>,
-    place: &dyn Fn(Range<usize>) -> Origin,
-    key: Origin,
-    span: Range<usize>,
-) -> Node {
-    convert_at(value, place, key, span, 0)
-}
 
 fn convert_at(
     value: &DeValue<'_>,

@@ -3,7 +3,9 @@
 //! The decision is the one of production (`core::schedule`); only its surroundings are made up.
 
 use crate::core::schedule::{Answer, Ask, Freeze, Grant, Pace, Schedule, freeze, give_back};
-use crate::core::standing::{Declaration, Revision, Standing, declare, lease_under, set};
+use crate::core::standing::{
+    Amendment, Declaration, Revision, Standing, declare, lease_under, set,
+};
 use crate::core::time::StoreTime;
 use std::time::Duration;
 
@@ -58,7 +60,13 @@ impl Store {
         let terms = self.paces.len().to_string();
         self.paces.push(pace);
         let now = self.clock(t);
-        set(&mut self.standing, over, &terms, "0", "operator", now);
+        let amendment = Amendment {
+            over,
+            terms: &terms,
+            file: "0",
+            by: "operator",
+        };
+        set(&mut self.standing, &amendment, now);
     }
 
     /// A replica with the first pace in its file tells what it knows and hears what is in force.

@@ -1,5 +1,8 @@
 //! Judges a run while it happens, and sums it up.
 
+mod allowance;
+mod sum;
+
 use std::collections::VecDeque;
 use std::fmt;
 use std::time::Duration;
@@ -12,29 +15,15 @@ use crate::core::time::{Mono, StoreTime, micros};
 use crate::core::window::Tally;
 
 use super::replica::Replica;
-use super::scenario::{Fault, Load, Scenario};
+use super::scenario::{Fault, Scenario};
 use super::trace::Trace;
 
 /// A replica that is told its turn waits for it; only checks of its clock come earlier.
 const CLOCK_CHECK: u64 = 9_000_000;
-/// Slots that go unused besides, where they are far apart: who comes late for its slot moves the
-/// row, and who comes next finds its own slot not yet within reach and goes to the end of the line.
-const OVERTAKEN: u64 = 3;
-/// A replica that was the only one is followed by another by then.
-const SUCCESSOR: Duration = Duration::from_secs(3);
 /// What the mapping of the clocks may make an ask early.
 const TURN_DOUBT: Duration = Duration::from_millis(2);
 /// A call is on its way for so long.
 const ARRIVES: u64 = 2_000;
-/// A client's patience with the store, its first backoff and some way.
-const ASK_LOST: u64 = 600_000;
-/// A replica that was served so often or more in the mean can be compared with others.
-const LONG_ENOUGH: u64 = 50;
-/// The least that a replica gets in calm surroundings, as a part of the mean. Over a minute it is
-/// more than 0.9 (`tests/simulation.rs`); a seed lasts seconds, and shares are whole units.
-const FAIR: f64 = 0.75;
-/// Only a window with so many slots says something about the use of the limit.
-const ENOUGH: u64 = 200;
 
 /// What a run came to.
 #[derive(Clone, Debug)]
@@ -354,154 +343,5 @@ impl Judge {
         self.crashes += 1;
         self.crashed_with += replica.lane.keeper(Row::Main).map_or(0, Keeper::leased);
         self.gone(replica);
-    }
-
-    /// Adds what a fault may cost, in time of the schedule. `alone` is for how long nobody but the
-    /// victim is there to send.
-    pub(super) fn struck(&mut self, fault: Fault, t: u64, alone: Duration) {
-        let cost = self.cost_of(fault, alone);
-        self.delayed += cost;
-        if self.until.is_none_or(|until| t <= until) {
-            self.strikes += 1;
-            self.allowed_time += cost;
-        }
-    }
-
-    fn cost_of(&self, fault: Fault, alone: Duration) -> u64 {
-        let (horizon, lease) = (micros(self.pace.horizon()), self.lease());
-        let guard = micros(self.pace.guard());
-        let cost = match fault {
-            Fault::Join => 0,
-            // What it held is lost, and its turn; a lone replica must be followed by another, which
-            // must first trust its clock.
-            Fault::Crash | Fault::Leave => horizon + lease + micros(alone.min(SUCCESSOR)),
-            Fault::Pause(length) => horizon + lease + micros(alone.min(length)),
-            Fault::Flush | Fault::Restart { .. } => guard + horizon + lease,
-            Fault::Down(length) => {
-                let length = micros(length);
-                length + (length + ASK_LOST).min(2_000_000) + ASK_LOST + horizon + lease
-            }
-            // The first to ask starts the row behind its guard, and learns of the new epoch with
-            // the answer; the others with their own next asks.
-            Fault::Step(_) => 2 * guard + horizon + lease,
-            // How long all of it takes at a lower rate; that a higher one is used is for a test
-            // of its own.
-            Fault::Rate(rate) => {
-                let slower = self.scenario.rate.units().get() / rate.units().get() + 1;
-                self.scenario.length() * u64::from(slower)
-            }
-            Fault::Throttle { wait, .. } => micros(wait) + 2 * horizon + lease,
-        };
-        cost + OVERTAKEN * self.interval()
-    }
-
-    /// How much of the measured time may go unused.
-    fn allowed(&self) -> u64 {
-        self.allowed_time + self.lost_asks()
-    }
-
-    fn lost_asks(&self) -> u64 {
-        let replicas = u64::from(self.scenario.replicas.max(1));
-        (self.failed_asks + self.slow_asks)
-            * (ASK_LOST / replicas + self.lease() + OVERTAKEN * self.interval())
-    }
-
-    /// What the replica that was served least got, as a part of the mean.
-    fn least_served(&self) -> Option<f64> {
-        let count = self.scenario.replicas;
-        let served = self.served.iter().take(count as usize);
-        let mean = self.calls as f64 / f64::from(count.max(1));
-        (mean > 0.0).then(|| served.min().copied().unwrap_or_default() as f64 / mean)
-    }
-
-    fn judge_fairness(&mut self, least: Option<f64>, t: u64) {
-        let mean = self.calls / u64::from(self.scenario.replicas.max(1));
-        let measured = self
-            .until
-            .zip(self.from)
-            .map_or(0, |(until, from)| until - from);
-        let long = mean >= LONG_ENOUGH && measured > 8_000_000;
-        if let Some(part) = least.filter(|part| *part < FAIR)
-            && long
-            && self.scenario.is_calm()
-        {
-            self.fail(
-                t,
-                format!("the least served replica got {part:.2} of the mean"),
-            );
-        }
-    }
-
-    /// Whoever is told its turn finds its share then, but for a few: who has to start from nothing
-    /// can move all who wait once. What goes wrong can do so again and again.
-    fn judge_denials(&mut self, t: u64) {
-        let most = if self.scenario.is_calm() {
-            self.asks / 10 + 2 * u64::from(self.scenario.replicas)
-        } else {
-            self.asks / 3 + u64::from(self.scenario.replicas) * (1 + self.strikes)
-        };
-        if self.denied_at_turn > most {
-            let (denied, asks) = (self.denied_at_turn, self.asks);
-            self.fail(
-                t,
-                format!(
-                    "{denied} of {asks} asks were denied at the turn; at most {most} were to be"
-                ),
-            );
-        }
-    }
-
-    /// Sums up.
-    pub(super) fn report(mut self, t: u64, trace: Trace) -> Report {
-        let slots = match (self.from, self.until, self.scenario.load) {
-            (Some(from), Some(until), Load::Backlog) => {
-                (until - from) * self.pace.units() / self.pace.period()
-            }
-            _ => 0,
-        };
-        let lost = self.missed + self.too_late;
-        let allowed = self.allowed() * self.pace.units() / self.pace.period() + lost;
-        let used = (slots > 0).then(|| self.calls as f64 / slots as f64);
-        let ample = self.scenario.prefetch >= self.scenario.ample_prefetch();
-        if slots >= ENOUGH && ample {
-            // One slot in a thousand; at both ends of the measured time, those that may be late.
-            let ends =
-                2 + 2 * micros(self.pace.headroom()) * self.pace.units() / self.pace.period();
-            let wanted = slots - (slots / 1000 + ends + allowed).min(slots);
-            if self.calls < wanted {
-                let calls = self.calls;
-                self.fail(
-                    t,
-                    format!("{calls} of {slots} slots used; at least {wanted} were to be"),
-                );
-            }
-        }
-        let least_served = (slots > 0).then(|| self.least_served()).flatten();
-        if ample && slots >= ENOUGH {
-            self.judge_fairness(least_served, t);
-        }
-        if self.asks >= ENOUGH {
-            self.judge_denials(t);
-        }
-        Report {
-            failure: self.failure,
-            trace,
-            length: t,
-            calls: self.arrivals,
-            calls_by_second: self.by_second,
-            worst: self.worst,
-            repeats: self.repeats,
-            used,
-            slots,
-            allowed,
-            asks_per_message: self.asks as f64 / self.calls.max(1) as f64,
-            denied_at_turn: self.denied_at_turn,
-            least_served,
-            missed: lost,
-            burnt: self.burnt,
-            guarded: self.guarded,
-            crashed_with: self.crashed_with,
-            crashes: self.crashes,
-        }
     }
 }

@@ -1,23 +1,25 @@
 //! The event loop: virtual time, and who does what when.
 
 mod asks;
+mod calls;
+mod event;
 mod strike;
 
-use std::cmp::Ordering;
 use std::collections::BinaryHeap;
 use std::time::Duration;
 
-use crate::core::keeper::{Outlook, Slot};
+use crate::core::keeper::Outlook;
 use crate::core::lane::Step;
 use crate::core::pacing::Row;
-use crate::core::schedule::{Answer, Ask, Freeze, Grant, Pace};
-use crate::core::standing::{Revision, Standing};
+use crate::core::schedule::Pace;
+use crate::core::standing::Revision;
 use crate::core::time::{Mono, micros};
 
+use self::event::{Entry, Event};
 use super::broker::Broker;
 use super::dice::Dice;
 use super::replica::{Parcel, Replica, Stage};
-use super::scenario::{Fault, Load, Scenario, Surroundings};
+use super::scenario::{Load, Scenario, Surroundings};
 use super::store::Store;
 use super::trace::{Trace, What};
 use super::verdict::{Judge, Report};
@@ -30,85 +32,6 @@ const DISPATCH: Duration = Duration::from_micros(20);
 const TRANSIT: u64 = 1_000;
 /// No replica: the world itself.
 const WORLD: u32 = u32::MAX;
-
-#[derive(Debug)]
-enum Event {
-    Start,
-    Wake(u64),
-    Deliver(Parcel),
-    /// A request reaches the store; the answer will, or will not, come back.
-    Ask {
-        id: u64,
-        ask: Ask,
-        /// What the asker takes to be in force.
-        known: (Pace, Revision),
-        back: Option<u64>,
-        sent: u64,
-    },
-    Answered {
-        id: u64,
-        answer: Answer,
-        sent: u64,
-    },
-    AskFailed {
-        id: u64,
-    },
-    Call {
-        parcel: Parcel,
-        slot: Slot,
-    },
-    Arrive {
-        parcel: Parcel,
-    },
-    Settle {
-        parcel: Parcel,
-    },
-    /// The downstream's "not now" comes back.
-    Throttled {
-        parcel: Parcel,
-        wait: Duration,
-        heard: bool,
-    },
-    Freeze {
-        wait: Duration,
-        heard: bool,
-    },
-    Frozen(Freeze),
-    GiveBack(Pace, Grant),
-    /// Somebody tells that other terms are in force.
-    Changed,
-    /// A replica asks what is in force; it is told, or the store is away.
-    Declare(Option<Standing>),
-    Told(Option<Standing>),
-    Publish(u32),
-    Strike(Fault),
-}
-
-#[derive(Debug)]
-struct Entry {
-    at: u64,
-    order: u64,
-    replica: u32,
-    event: Event,
-}
-
-impl PartialEq for Entry {
-    fn eq(&self, other: &Self) -> bool {
-        self.order == other.order
-    }
-}
-impl Eq for Entry {}
-impl PartialOrd for Entry {
-    fn partial_cmp(&self, other: &Self) -> Option<Ordering> {
-        Some(self.cmp(other))
-    }
-}
-impl Ord for Entry {
-    /// The earliest is the greatest, so that the heap answers it first.
-    fn cmp(&self, other: &Self) -> Ordering {
-        (other.at, other.order).cmp(&(self.at, self.order))
-    }
-}
 
 struct World<'a> {
     scenario: &'a Scenario,
@@ -434,63 +357,6 @@ impl<'a> World<'a> {
         }
         if self.broker.is_empty() {
             self.judge.queue_is_empty(self.t);
-        }
-    }
-
-    /// As in `pipeline::call`: a slot that is too late now is lost, never used late.
-    fn last_look(&mut self, replica: &mut Replica, parcel: Parcel, slot: Slot, mono: Mono) {
-        if mono > slot.leave_by {
-            replica.calls -= 1;
-            self.judge.too_late();
-            self.trace
-                .note(self.t, replica.id, What::TooLate { message: parcel.id });
-            self.again(replica, parcel);
-            return;
-        }
-        self.trace
-            .note(self.t, replica.id, What::Called { message: parcel.id });
-        let way = TRANSIT + self.dice.below(micros(self.around.transit) + 1);
-        self.after(way, replica.id, Event::Arrive { parcel });
-    }
-
-    /// A message that was not accepted is ready again, or goes back to its queue.
-    fn again(&mut self, replica: &mut Replica, parcel: Parcel) {
-        if replica.stage == Stage::Running {
-            replica.lane.push_front(parcel);
-        } else {
-            self.give_up(replica, parcel);
-        }
-    }
-
-    fn give_up(&mut self, replica: &mut Replica, parcel: Parcel) {
-        replica.unsettled.remove(&parcel.id);
-        self.broker.requeue(parcel.id);
-    }
-
-    /// A call arrives at the downstream, whether or not its replica still lives.
-    fn arrive(&mut self, replica: u32, parcel: Parcel) {
-        self.trace
-            .note(self.t, replica, What::Arrived { message: parcel.id });
-        self.judge.arrived(parcel.id, self.t);
-        let call = self.spread(self.around.call);
-        match self.throttle.take() {
-            Some((wait, heard)) => {
-                self.trace
-                    .note(self.t, replica, What::Throttled { message: parcel.id });
-                self.after(
-                    call,
-                    replica,
-                    Event::Throttled {
-                        parcel,
-                        wait,
-                        heard,
-                    },
-                );
-            }
-            None => {
-                self.judge.accepted(parcel.id, replica, self.t);
-                self.after(call, replica, Event::Settle { parcel });
-            }
         }
     }
 

@@ -5,8 +5,7 @@ use std::time::Duration;
 
 use futures::FutureExt as _;
 
-use super::rules;
-use super::{http_options, rabbit_options, redis_options, route_options};
+use super::{options, rules};
 use crate::cli::check::Probe;
 use crate::downstream::{HttpDownstream, HttpOptions};
 use crate::limiter;
@@ -22,7 +21,7 @@ pub fn misfits(loaded: &Loaded) -> Faults {
     let routes = loaded.settings.routes.iter();
     let found = routes.filter_map(|(name, route)| {
         let path = KeyPath::of(&["routes", name, "downstream"]);
-        match http_options(name, route, &loaded.secrets) {
+        match options::http(name, route, &loaded.secrets) {
             Err(error) => Some((path, error.why)),
             Ok(options) => {
                 let misfit = HttpDownstream::new(&options).err()?;
@@ -49,7 +48,7 @@ pub fn probes(loaded: &Loaded) -> Vec<Probe> {
         rabbit(loaded, &mut probes);
     }
     if loaded.settings.backend.limits == LimitBackend::Redis {
-        let options = redis_options(&loaded.settings, &loaded.secrets);
+        let options = options::redis(&loaded.settings, &loaded.secrets);
         let probe = async move {
             let options = options.map_err(|e| e.why)?;
             let report = limiter::redis::probe(&options).await;
@@ -59,7 +58,7 @@ pub fn probes(loaded: &Loaded) -> Vec<Probe> {
     }
     for (name, route) in &loaded.settings.routes {
         let bound = http_bound(route);
-        let options = http_options(name, route, &loaded.secrets);
+        let options = options::http(name, route, &loaded.secrets);
         let probe = async move { open(options.map_err(|e| e.why)?, bound).await };
         probes.push((format!("routes.{name}.downstream"), probe.boxed()));
     }
@@ -67,7 +66,7 @@ pub fn probes(loaded: &Loaded) -> Vec<Probe> {
 }
 
 fn rabbit(loaded: &Loaded, probes: &mut Vec<Probe>) {
-    let options = rabbit_options(&loaded.settings, &loaded.secrets).map_err(|e| e.why);
+    let options = options::rabbit(&loaded.settings, &loaded.secrets).map_err(|e| e.why);
     let hosts = options
         .as_ref()
         .map_err(Clone::clone)
@@ -90,7 +89,7 @@ fn rabbit(loaded: &Loaded, probes: &mut Vec<Probe>) {
     }
     for (name, route) in &loaded.settings.routes {
         // Nothing is consumed: the prefetch does not matter.
-        let route = route_options(&loaded.settings, name, route, 1);
+        let route = options::route(&loaded.settings, name, route, 1);
         let options = Arc::clone(&options);
         let probe = async move { look(&options, &route).await };
         probes.push((format!("routes.{name}.queue"), probe.boxed()));

@@ -7,7 +7,7 @@ use crate::core::budget::sliding_log::SlidingLog;
 use crate::core::budget::token_bucket::{self, Bucket, Refill, TokenBucket};
 use crate::core::budget::{Rule, RuleError};
 use crate::ports::budget::Lost;
-use crate::settings::types::{self, Limit, LostState, Start, WindowStart};
+use crate::settings::types::{self, Counted, Limit, LostState, Start, WindowStart};
 use crate::settings::window::WindowRate;
 
 /// The rule of a limit that is counted in budgets; `None` if it is paced.
@@ -18,25 +18,27 @@ pub(super) fn rule(limit: &Limit) -> Result<Option<Rule>, RuleError> {
     let headroom = limit.headroom();
     Ok(Some(match limit {
         Limit::Paced(_) => return Ok(None),
-        Limit::Gcra(limit) => Rule::Gcra(Gcra::new(limit.rate.0, limit.burst, headroom)?),
-        Limit::TokenBucket(limit) => Rule::TokenBucket(TokenBucket::new(Bucket {
-            capacity: limit.capacity,
-            amount: limit.refill,
-            interval: limit.interval.get(),
-            refill: match limit.continuous {
-                true => Refill::Continuous,
-                false => Refill::Stepped,
-            },
-            start: match limit.start {
-                Start::Full => token_bucket::Start::Full,
-                Start::Empty => token_bucket::Start::Empty,
-            },
-            borrow: limit.borrow,
-            headroom,
-        })?),
-        Limit::FixedWindow(limit) => Rule::FixedWindow(fixed_window(limit, headroom)?),
-        Limit::SlidingLog(limit) => Rule::SlidingLog(SlidingLog::new(limit.rate.0, headroom)?),
-        Limit::Concurrency(limit) => {
+        Limit::Gcra(limit) => Rule::Gcra(Gcra::new(limit.own.rate.0, limit.own.burst, headroom)?),
+        Limit::TokenBucket(Counted { own: limit, .. }) => {
+            Rule::TokenBucket(TokenBucket::new(Bucket {
+                capacity: limit.capacity,
+                amount: limit.refill,
+                interval: limit.interval.get(),
+                refill: match limit.continuous {
+                    true => Refill::Continuous,
+                    false => Refill::Stepped,
+                },
+                start: match limit.start {
+                    Start::Full => token_bucket::Start::Full,
+                    Start::Empty => token_bucket::Start::Empty,
+                },
+                borrow: limit.borrow,
+                headroom,
+            })?)
+        }
+        Limit::FixedWindow(limit) => Rule::FixedWindow(fixed_window(&limit.own, headroom)?),
+        Limit::SlidingLog(limit) => Rule::SlidingLog(SlidingLog::new(limit.own.rate.0, headroom)?),
+        Limit::Concurrency(Counted { own: limit, .. }) => {
             let lease = limit.lease.get();
             Rule::Concurrency(Concurrency::new(limit.limit, lease, headroom)?)
         }

@@ -3,6 +3,7 @@
 use std::sync::Arc;
 use std::time::Duration;
 
+use sluiced::core::budget::Rule;
 use sluiced::core::budget::token_bucket::{Refill, Start};
 use sluiced::core::calendar::CalendarUnit;
 use sluiced::core::rate::Cost;
@@ -14,6 +15,7 @@ use sluiced::ports::budget::{
 use sluiced::ports::clock::Clock;
 
 use crate::rules::*;
+use crate::support::contract::contract;
 use crate::support::redis::RedisServer;
 use crate::support::wait::{eventually_async, within};
 
@@ -33,7 +35,7 @@ async fn memory() -> (Store, Store) {
     std::future::ready((Arc::clone(&store), store)).await
 }
 
-fn open(name: &str, rule: sluiced::core::budget::Rule) -> Arc<BudgetLimit> {
+fn open(name: &str, rule: Rule) -> Arc<BudgetLimit> {
     limit(name, rule, Lost::Open)
 }
 
@@ -59,18 +61,28 @@ async fn reach(store: &Store, time: StoreTime) {
     within(BOUND, "the store's time", wait).await;
 }
 
+/// One of each kind, of so many units; none comes back while a test runs.
+fn of_each_kind(units: u32) -> [Rule; 8] {
+    let borrow = units / 2;
+    [
+        gcra("1/1h", units - 1, MS),
+        full(units, 1, HOUR),
+        bucket(
+            [units - borrow, 1, borrow],
+            HOUR,
+            Refill::Stepped,
+            Start::Full,
+        ),
+        first_call(&format!("{units}/1h"), MS),
+        aligned(&format!("{units}/366d"), MS),
+        calendar(units, CalendarUnit::Month, MS),
+        log(&format!("{units}/1h"), MS),
+        concurrency(units, HOUR),
+    ]
+}
+
 async fn each_kind_grants_its_limit_and_no_more((store, other): (Store, Store)) {
-    let rules = [
-        gcra("1/1h", 2, MS),
-        full(3, 1, HOUR),
-        bucket([2, 1, 1], HOUR, Refill::Stepped, Start::Full),
-        first_call("3/1h", MS),
-        aligned("3/1d", MS),
-        calendar(3, CalendarUnit::Month, MS),
-        log("3/1h", MS),
-        concurrency(3, HOUR),
-    ];
-    for (i, rule) in rules.into_iter().enumerate() {
+    for (i, rule) in of_each_kind(3).into_iter().enumerate() {
         let limit = open(&format!("grants-{i}"), rule);
         for left in (0..3).rev() {
             let store = if left % 2 == 0 { &store } else { &other };
@@ -201,17 +213,7 @@ async fn a_place_of_another_epoch_is_none((store, _): (Store, Store)) {
 }
 
 async fn what_was_not_sent_comes_back_once((store, _): (Store, Store)) {
-    let rules = [
-        gcra("1/1h", 0, MS),
-        full(1, 1, HOUR),
-        bucket([1, 1, 0], HOUR, Refill::Stepped, Start::Full),
-        first_call("1/1h", MS),
-        aligned("1/366d", MS),
-        calendar(1, CalendarUnit::Month, MS),
-        log("1/1h", MS),
-        concurrency(1, HOUR),
-    ];
-    for (i, rule) in rules.into_iter().enumerate() {
+    for (i, rule) in of_each_kind(1).into_iter().enumerate() {
         let limit = open(&format!("refund-{i}"), rule);
         let petition = take(vec![claim(&limit, "a", 1)]);
         let ticket = petition.ticket;
@@ -282,25 +284,6 @@ async fn a_call_that_ended_frees_its_place((store, other): (Store, Store)) {
     store.release(&[call]).await.unwrap();
     assert!(takes(&other, &limit, "a").await);
     assert!(!takes(&other, &limit, "a").await);
-}
-
-macro_rules! contract {
-    ($backend:ident: $($test:ident),+ $(,)?) => {
-        mod $backend {
-            $(
-                #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-                async fn $test() {
-                    super::$test(super::$backend().await).await;
-                }
-            )+
-        }
-    };
-    ($($backend:ident),+; $tests:tt) => {
-        $(contract!(@each $backend $tests);)+
-    };
-    (@each $backend:ident ($($test:ident),+ $(,)?)) => {
-        contract!($backend: $($test),+);
-    };
 }
 
 contract!(redis, memory; (

@@ -16,7 +16,7 @@ use sluiced::core::budget::regime::Regimes;
 use sluiced::core::budget::token_bucket::{Refill, Start};
 use sluiced::core::budget::{Rule, State, record};
 use sluiced::core::calendar::CalendarUnit;
-use sluiced::core::standing::Revision;
+use sluiced::core::standing::{Amendment, Revision};
 use sluiced::core::time::StoreTime;
 use sluiced::limiter::redis::{Family, RedisPaceStore, RedisStandings};
 use sluiced::ports::budget::{
@@ -309,7 +309,13 @@ impl Play<'_> {
             .words
             .get(&limit)
             .map_or(Revision::NONE, |w| w.revision);
-        let set = world.standings.set(&own.name, over, "any", "any", "op");
+        let amendment = Amendment {
+            over,
+            terms: "any",
+            file: "any",
+            by: "op",
+        };
+        let set = world.standings.set(&own.name, amendment);
         assert!(world.runtime.block_on(set).unwrap().is_some());
         let revision = self.said(limit).revision;
         let kind = KINDS.iter().find(|kind| kind.contains(&limit)).unwrap();

@@ -3,7 +3,7 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use sluiced::core::standing::{Declaration, Revision, Standing};
+use sluiced::core::standing::{Amendment, Declaration, Revision, Standing};
 use sluiced::limiter::memory::MemoryBudgetStore;
 use sluiced::limiter::redis::{Family, RedisStandings};
 use sluiced::ports::budget::{BudgetLimit, BudgetStore, Claim, Lost, Ruling, Terms};
@@ -70,7 +70,13 @@ impl Place {
     async fn set(&self, limit: &BudgetLimit) -> Revision {
         let over = self.standings.inspect(&limit.name).await.unwrap();
         let over = over.standing.unwrap().revision;
-        let set = self.standings.set(&limit.name, over, "other", "any", "op");
+        let amendment = Amendment {
+            over,
+            terms: "other",
+            file: "any",
+            by: "op",
+        };
+        let set = self.standings.set(&limit.name, amendment);
         set.await.unwrap().unwrap().revision
     }
 }

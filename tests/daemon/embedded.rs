@@ -13,17 +13,11 @@ fn lines(count: u64) -> String {
 
 fn config(input: &str, dir: &Path, downstream: &Recorder) -> Config {
     Config {
-        rabbit: None,
-        redis: None,
-        prefix: String::new(),
-        rate: "100/1s".to_owned(),
-        headroom: "50ms",
-        horizon: "200ms",
-        routes: vec![Route::new("list", downstream.address)],
         tables: format!(
             "[embedded]\ninput = \"{input}\"\nleftover = \"{}\"\n",
             dir.join("leftover.ndjson").display()
         ),
+        ..Config::embedded("100/1s", vec![Route::new("list", downstream.address)])
     }
 }
 

@@ -16,20 +16,10 @@ use support::broker::Broker;
 use support::daemon::{Config, Route};
 use support::messages::body;
 use support::rabbit::Rabbit;
-use support::redis::RedisServer;
 
 /// A fleet of its own on the servers that all tests share.
 fn config(name: &str, routes: Vec<Route>) -> Config {
-    Config {
-        rabbit: Some(Rabbit::shared().url()),
-        redis: Some(RedisServer::shared().url()),
-        prefix: name.to_owned(),
-        rate: "200/1s".to_owned(),
-        headroom: "50ms",
-        horizon: "200ms",
-        routes,
-        tables: String::new(),
-    }
+    Config::shared(name, "200/1s", routes)
 }
 
 /// A queue with the messages 1 to `count`.

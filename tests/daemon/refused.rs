@@ -21,11 +21,10 @@ fn config() -> Config {
         rabbit: Some("amqp://guest:guest@127.0.0.1:1/%2f".to_owned()),
         redis: Some("redis://127.0.0.1:1/0".to_owned()),
         prefix: "refused".to_owned(),
-        rate: "200/1s".to_owned(),
-        headroom: "50ms",
-        horizon: "200ms",
-        routes: vec![Route::new("refused", "127.0.0.1:1".parse().unwrap())],
-        tables: String::new(),
+        ..Config::embedded(
+            "200/1s",
+            vec![Route::new("refused", "127.0.0.1:1".parse().unwrap())],
+        )
     }
 }
 

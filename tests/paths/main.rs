@@ -23,20 +23,10 @@ use support::broker::Broker;
 use support::daemon::{Config, LONG, Route};
 use support::messages::body;
 use support::rabbit::Rabbit;
-use support::redis::RedisServer;
 use support::wait::eventually_async;
 
 fn config(name: &str, routes: Vec<Route>) -> Config {
-    Config {
-        rabbit: Some(Rabbit::shared().url()),
-        redis: Some(RedisServer::shared().url()),
-        prefix: name.to_owned(),
-        rate: "100/1s".to_owned(),
-        headroom: "50ms",
-        horizon: "200ms",
-        routes,
-        tables: String::new(),
-    }
+    Config::shared(name, "100/1s", routes)
 }
 
 async fn queue(name: &str, queue_type: &str) -> Broker {

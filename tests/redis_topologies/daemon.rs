@@ -28,17 +28,11 @@ async fn works(redis: &str) -> String {
     let input = file(dir.path(), "in.ndjson", &lines);
     let downstream = Recorder::accepting().await;
     let config = Config {
-        rabbit: None,
-        redis: None,
-        prefix: String::new(),
-        rate: "100/1s".to_owned(),
-        headroom: "50ms",
-        horizon: "200ms",
-        routes: vec![Route::new("list", downstream.address)],
         tables: format!(
             "[embedded]\ninput = {input:?}\nleftover = {:?}\n[redis]\n{redis}\n",
             dir.path().join("leftover.ndjson")
         ),
+        ..Config::embedded("100/1s", vec![Route::new("list", downstream.address)])
     };
     let text = config.text().replace("\"memory\"", "\"redis\"");
     let checked = file(dir.path(), "checked.toml", &text);
@@ -106,14 +100,10 @@ async fn eviction_is_warned_of() {
     let server = RedisServer::start_with("--maxmemory 50mb --maxmemory-policy allkeys-lru", None);
     let downstream = Recorder::accepting().await;
     let config = Config {
-        rabbit: None,
         redis: Some(server.url()),
         prefix: "eviction".to_owned(),
-        rate: "100/1s".to_owned(),
-        headroom: "50ms",
-        horizon: "200ms",
-        routes: vec![Route::new("list", downstream.address)],
         tables: "[embedded]\ninput = \"/dev/null\"\n".to_owned(),
+        ..Config::embedded("100/1s", vec![Route::new("list", downstream.address)])
     };
     let dir = tempfile::tempdir().unwrap();
     let checked = file(dir.path(), "checked.toml", &config.text());
@@ -146,13 +136,6 @@ async fn the_documented_user_is_enough_for_budgets_and_their_live_control() {
     route.limits = vec!["account", "recipient", "window", "bucket", "flight"];
     let key = "key = \"{{ body.to }}\"";
     let config = Config {
-        rabbit: None,
-        redis: None,
-        prefix: String::new(),
-        rate: String::new(),
-        headroom: "50ms",
-        horizon: "200ms",
-        routes: vec![route],
         tables: format!(
             "[limits.account]\nkind = \"gcra\"\nrate = \"20/1s\"\nburst = 1\n\
              [limits.recipient]\nkind = \"sliding_log\"\nrate = \"30/1s\"\n{key}\n\
@@ -165,6 +148,7 @@ async fn the_documented_user_is_enough_for_budgets_and_their_live_control() {
             dir.path().join("leftover.ndjson"),
             server.url(),
         ),
+        ..Config::embedded("", vec![route])
     };
     let text = config.text().replace("\"memory\"", "\"redis\"");
     let mut daemon = Daemon::start_with(&text, |_| {});

@@ -173,13 +173,6 @@ async fn budgets_lose_and_exceed_nothing_when_their_primary_is_killed_in_flow() 
             let mut route = Route::new("list", provider.address());
             route.limits = vec!["account"];
             let config = Config {
-                rabbit: None,
-                redis: None,
-                prefix: String::new(),
-                rate: String::new(),
-                headroom: "50ms",
-                horizon: "200ms",
-                routes: vec![route],
                 tables: format!(
                     "[limits.account]\nkind = \"sliding_log\"\nrate = \"50/1s\"\nheadroom = \"200ms\"\n\
                      [embedded]\ninput = {input:?}\nleftover = {:?}\n\
@@ -187,6 +180,7 @@ async fn budgets_lose_and_exceed_nothing_when_their_primary_is_killed_in_flow() 
                     dir.path().join(format!("leftover-{place}")),
                     group.urls()
                 ),
+                ..Config::embedded("", vec![route])
             };
             Daemon::start_with(&config.text().replace("\"memory\"", "\"redis\""), |_| {})
         })

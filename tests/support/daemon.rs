@@ -13,6 +13,8 @@ use std::time::Duration;
 use rustix::process::{Pid, Signal, kill_process};
 use serde_json::Value;
 
+use super::rabbit::Rabbit;
+use super::redis::RedisServer;
 use super::wait::{eventually, within};
 
 /// Long enough for anything on a busy machine.
@@ -70,6 +72,32 @@ impl Route {
 }
 
 impl Config {
+    /// A fleet of its own on the servers that all tests share.
+    #[must_use]
+    pub fn shared(name: &str, rate: &str, routes: Vec<Route>) -> Self {
+        Self {
+            rabbit: Some(Rabbit::shared().url()),
+            redis: Some(RedisServer::shared().url()),
+            prefix: name.to_owned(),
+            ..Self::embedded(rate, routes)
+        }
+    }
+
+    /// One process, unless the tables say something else. They name the input.
+    #[must_use]
+    pub fn embedded(rate: &str, routes: Vec<Route>) -> Self {
+        Self {
+            rabbit: None,
+            redis: None,
+            prefix: String::new(),
+            rate: rate.to_owned(),
+            headroom: "50ms",
+            horizon: "200ms",
+            routes,
+            tables: String::new(),
+        }
+    }
+
     #[must_use]
     pub fn text(&self) -> String {
         let quoted = |text: &str| toml::Value::String(text.to_owned()).to_string();

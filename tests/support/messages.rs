@@ -6,11 +6,13 @@ use std::time::Duration;
 
 use sluiced::core::outcome::DeadReason;
 use sluiced::ports::message::{HeaderValue, header};
-use sluiced::ports::queue::Verdict;
+use sluiced::ports::queue::{Delivery, Verdict};
 use sluiced::queue::events::QueueEvents;
 use sluiced::queue::rabbit::RabbitOptions;
+use tokio::sync::mpsc;
 
 use super::rabbit::Rabbit;
+use super::wait::within;
 
 /// Counts verdicts and events.
 #[derive(Debug, Default)]
@@ -57,6 +59,26 @@ pub fn options(server: &Rabbit) -> RabbitOptions {
         ack_timeout: Duration::from_secs(1800),
         connection_name: "sluiced test".to_owned(),
     }
+}
+
+/// The next delivery, which must come within `bound`.
+pub async fn next(deliveries: &mut mpsc::UnboundedReceiver<Delivery>, bound: Duration) -> Delivery {
+    within(bound, "a delivery", deliveries.recv())
+        .await
+        .expect("the queue goes on")
+}
+
+/// So many deliveries, each of which must come within `bound`.
+pub async fn take(
+    deliveries: &mut mpsc::UnboundedReceiver<Delivery>,
+    count: usize,
+    bound: Duration,
+) -> Vec<Delivery> {
+    let mut all = Vec::new();
+    for _ in 0..count {
+        all.push(next(deliveries, bound).await);
+    }
+    all
 }
 
 /// A message's body.

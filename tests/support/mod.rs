@@ -2,12 +2,15 @@
 #![allow(
     dead_code,
     unreachable_pub,
+    unused_imports,
+    unused_macros,
     clippy::unwrap_used,
     clippy::print_stderr,
     reason = "every test binary uses its own part of it, and a test may panic"
 )]
 
 pub mod broker;
+pub mod contract;
 pub mod daemon;
 pub mod messages;
 pub mod process;

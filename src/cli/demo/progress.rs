@@ -141,24 +141,28 @@ impl Inside {
 mod tests {
     use super::*;
 
+    const fn live(calls: u64, last_second: u64, worst: u64, over: u64) -> Live {
+        Live {
+            calls,
+            unique: calls,
+            last_second,
+            worst,
+            over,
+        }
+    }
+
+    fn inside(held: u64, late: u64) -> Option<Inside> {
+        let late = Some(Duration::from_micros(late));
+        Some(Inside { held, late })
+    }
+
     #[test]
     fn a_line_never_wraps_on_a_narrow_terminal() {
         let goal = Goal {
             messages: 1_000_000,
             limit: 10_000,
         };
-        let live = Live {
-            calls: 999_999,
-            unique: 999_999,
-            last_second: 10_000,
-            worst: 10_001,
-            over: 12,
-        };
-        let inside = Inside {
-            held: 10_000,
-            late: Some(Duration::from_micros(2_500)),
-        };
-        let line = goal.line(live, Some(inside));
+        let line = goal.line(live(999_999, 10_000, 10_001, 12), inside(10_000, 2_500));
         assert!(line.len() <= WIDTH, "{line}");
         assert!(line.contains("12 OVER"), "{line}");
     }
@@ -169,19 +173,8 @@ mod tests {
             messages: 2_000,
             limit: 400,
         };
-        let live = Live {
-            calls: 1_234,
-            unique: 1_234,
-            last_second: 398,
-            worst: 398,
-            over: 0,
-        };
-        let inside = Inside {
-            held: 266,
-            late: Some(Duration::from_micros(300)),
-        };
         assert_eq!(
-            goal.line(live, Some(inside)),
+            goal.line(live(1_234, 398, 398, 0), inside(266, 300)),
             "sent 1234 of 2000 | now 398/s | worst 398 of 400 | late 0.3 ms | held 266"
         );
     }

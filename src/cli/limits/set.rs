@@ -11,7 +11,7 @@ use serde_json::json;
 use super::change::speaker;
 use super::words::{kind, short};
 use super::{Office, Place, Refusal};
-use crate::core::standing::{Revision, Standing};
+use crate::core::standing::{Amendment, Revision, Standing};
 use crate::settings::types::Limit;
 use crate::settings::{self, Extra, terms};
 
@@ -42,8 +42,13 @@ pub(super) async fn run(args: &SetArgs, out: &mut (impl Write + Send)) -> Result
         let (before, over) = base(&office, &args.name, standing.as_ref())?;
         let limit = amended(&office, &args.name, &before, &changes)?;
         let after = limit.terms_line();
-        let file = office.file(&args.name);
-        let said = store.set(&args.name, over, &after, &file, &by).await?;
+        let amendment = Amendment {
+            over,
+            terms: &after,
+            file: &office.file(&args.name),
+            by: &by,
+        };
+        let said = store.set(&args.name, amendment).await?;
         let Some(said) = said else {
             continue;
         };

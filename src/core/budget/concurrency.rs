@@ -20,7 +20,7 @@ const POLL: u64 = 100_000;
 pub struct Concurrency {
     limit: u64,
     lease: u64,
-    headroom: Duration,
+    pub(super) headroom: Duration,
 }
 
 /// The name of a call that is under way: unique in the fleet.
@@ -65,12 +65,6 @@ impl Concurrency {
             lease: micros(lease),
             headroom,
         })
-    }
-
-    /// How late a call may arrive after it was granted.
-    #[must_use]
-    pub const fn headroom(&self) -> Duration {
-        self.headroom
     }
 
     /// Units under way at most.

@@ -32,7 +32,7 @@ pub struct FixedWindow {
     length: u64,
     /// What is kept free at the end of a window.
     guard: u64,
-    headroom: Duration,
+    pub(super) headroom: Duration,
 }
 
 /// A number that stands for a text, the same in every build (FNV-1a, 32 bits).
@@ -150,12 +150,6 @@ impl FixedWindow {
             guard,
             headroom,
         })
-    }
-
-    /// How late a call may arrive after it was granted.
-    #[must_use]
-    pub const fn headroom(&self) -> Duration {
-        self.headroom
     }
 
     /// Units in each window.

@@ -20,7 +20,7 @@ pub struct Gcra {
     units: u64,
     period: u64,
     limit: u64,
-    headroom: Duration,
+    pub(super) headroom: Duration,
 }
 
 /// The state: the theoretical arrival time `tat + rem / units`.
@@ -48,12 +48,6 @@ impl Gcra {
             limit,
             headroom,
         })
-    }
-
-    /// How late a call may arrive after it was granted.
-    #[must_use]
-    pub const fn headroom(&self) -> Duration {
-        self.headroom
     }
 
     /// Units at once: the burst and one.

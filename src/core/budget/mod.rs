@@ -131,11 +131,11 @@ impl Rule {
     #[must_use]
     pub const fn headroom(&self) -> Duration {
         match self {
-            Self::Gcra(rule) => rule.headroom(),
-            Self::TokenBucket(rule) => rule.headroom(),
-            Self::FixedWindow(rule) => rule.headroom(),
-            Self::SlidingLog(rule) => rule.headroom(),
-            Self::Concurrency(rule) => rule.headroom(),
+            Self::Gcra(rule) => rule.headroom,
+            Self::TokenBucket(rule) => rule.headroom,
+            Self::FixedWindow(rule) => rule.headroom,
+            Self::SlidingLog(rule) => rule.headroom,
+            Self::Concurrency(rule) => rule.headroom,
         }
     }
 

@@ -18,7 +18,7 @@ pub const LIMIT_MAX: u64 = 10_000;
 pub struct SlidingLog {
     limit: u64,
     period: u64,
-    headroom: Duration,
+    pub(super) headroom: Duration,
 }
 
 /// The state: times and units, oldest first, no time twice. The newest entry stays even if nothing
@@ -49,12 +49,6 @@ impl SlidingLog {
             period,
             headroom,
         })
-    }
-
-    /// How late a call may arrive after it was granted.
-    #[must_use]
-    pub const fn headroom(&self) -> Duration {
-        self.headroom
     }
 
     /// Units in any window.

@@ -57,7 +57,7 @@ pub struct TokenBucket {
     refill: Refill,
     start: Start,
     borrow: i64,
-    headroom: Duration,
+    pub(super) headroom: Duration,
 }
 
 /// The state.
@@ -94,12 +94,6 @@ impl TokenBucket {
         };
         remembered(rule.memory())?;
         Ok(rule)
-    }
-
-    /// How late a call may arrive after it was granted.
-    #[must_use]
-    pub const fn headroom(&self) -> Duration {
-        self.headroom
     }
 
     /// Units at once: the capacity and what may be borrowed.

@@ -9,7 +9,6 @@ use std::fmt;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use futures::FutureExt;
-use futures::future::BoxFuture;
 
 use super::MemoryStandings;
 use crate::core::budget::admit::{self, Cell, Mode, Want};
@@ -21,11 +20,11 @@ use crate::core::rate::Cost;
 use crate::core::standing::Revision;
 use crate::core::time::StoreTime;
 use crate::ports::budget::{
-    BudgetKey, BudgetLimit, BudgetStore, Epoch, Look, Petition, Refund, Ruling, Rulings, Terms,
-    Ticket,
+    BudgetKey, BudgetLimit, BudgetStore, CallUnderWay, Epoch, Look, Petition, Refund, Ruling,
+    Rulings, Terms, Ticket,
 };
 use crate::ports::clock::Clock;
-use crate::ports::pace::StoreError;
+use crate::ports::pace::StoreFuture;
 
 /// No sweep before so many budgets are known.
 const SWEEP_MIN: usize = 1024;
@@ -220,7 +219,7 @@ impl BudgetStore for MemoryBudgetStore {
         &'a self,
         petitions: &'a [Petition],
         _predicted: Option<StoreTime>,
-    ) -> BoxFuture<'a, Result<Rulings, StoreError>> {
+    ) -> StoreFuture<'a, Rulings> {
         async move {
             Ok(self.decide(|shelf, now| Rulings {
                 now,
@@ -243,7 +242,7 @@ impl BudgetStore for MemoryBudgetStore {
         .boxed()
     }
 
-    fn refund<'a>(&'a self, refunds: &'a [Refund]) -> BoxFuture<'a, Result<usize, StoreError>> {
+    fn refund<'a>(&'a self, refunds: &'a [Refund]) -> StoreFuture<'a, usize> {
         async move {
             Ok(self.decide(|shelf, now| {
                 let taken = refunds.iter().filter(|refund| {
@@ -259,10 +258,7 @@ impl BudgetStore for MemoryBudgetStore {
         .boxed()
     }
 
-    fn renew<'a>(
-        &'a self,
-        calls: &'a [(Arc<BudgetLimit>, BudgetKey, Ticket)],
-    ) -> BoxFuture<'a, Result<Vec<Ticket>, StoreError>> {
+    fn renew<'a>(&'a self, calls: &'a [CallUnderWay]) -> StoreFuture<'a, Vec<Ticket>> {
         async move {
             Ok(self.decide(|shelf, now| {
                 let mut gone = Vec::new();
@@ -280,10 +276,7 @@ impl BudgetStore for MemoryBudgetStore {
         .boxed()
     }
 
-    fn release<'a>(
-        &'a self,
-        calls: &'a [(Arc<BudgetLimit>, BudgetKey, Ticket)],
-    ) -> BoxFuture<'a, Result<(), StoreError>> {
+    fn release<'a>(&'a self, calls: &'a [CallUnderWay]) -> StoreFuture<'a, ()> {
         async move {
             self.decide(|shelf, now| {
                 for (limit, key, ticket) in calls {
@@ -297,11 +290,7 @@ impl BudgetStore for MemoryBudgetStore {
         .boxed()
     }
 
-    fn look<'a>(
-        &'a self,
-        limit: &'a Arc<BudgetLimit>,
-        key: BudgetKey,
-    ) -> BoxFuture<'a, Result<Look, StoreError>> {
+    fn look<'a>(&'a self, limit: &'a Arc<BudgetLimit>, key: BudgetKey) -> StoreFuture<'a, Look> {
         async move {
             let petition = Petition {
                 claims: vec![crate::ports::budget::Claim {

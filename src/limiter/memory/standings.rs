@@ -8,14 +8,13 @@ use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 use futures::FutureExt;
-use futures::future::BoxFuture;
 use tokio::sync::broadcast;
 
 use super::NOTICES;
-use crate::core::standing::{self, Declaration, Revision, Standing};
+use crate::core::standing::{self, Amendment, Declaration, Revision, Standing};
 use crate::core::time::StoreTime;
 use crate::ports::clock::Clock;
-use crate::ports::pace::{Notice, StoreError};
+use crate::ports::pace::{Notice, StoreFuture};
 use crate::ports::standing::{Inspection, Said, StandingStore};
 
 /// The standings of this process.
@@ -57,16 +56,10 @@ impl MemoryStandings {
 }
 
 fn said(standing: Option<&Standing>) -> Said {
-    standing.map_or(
-        Said {
-            revision: Revision::NONE,
-            version: 0,
-        },
-        |standing| Said {
-            revision: standing.revision,
-            version: standing.version,
-        },
-    )
+    Said {
+        revision: standing.map_or(Revision::NONE, |standing| standing.revision),
+        version: standing.map_or(0, |standing| standing.version),
+    }
 }
 
 impl StandingStore for MemoryStandings {
@@ -74,7 +67,7 @@ impl StandingStore for MemoryStandings {
         &'a self,
         limit: &'a str,
         declaration: &'a Declaration,
-    ) -> BoxFuture<'a, Result<Standing, StoreError>> {
+    ) -> StoreFuture<'a, Standing> {
         async move {
             Ok(self.decide(limit, |stored, now| {
                 standing::declare(stored, declaration, now)
@@ -86,14 +79,11 @@ impl StandingStore for MemoryStandings {
     fn set<'a>(
         &'a self,
         limit: &'a str,
-        over: Revision,
-        terms: &'a str,
-        file: &'a str,
-        by: &'a str,
-    ) -> BoxFuture<'a, Result<Option<Said>, StoreError>> {
+        amendment: Amendment<'a>,
+    ) -> StoreFuture<'a, Option<Said>> {
         async move {
             Ok(self.decide(limit, |stored, now| {
-                let done = standing::set(stored, over, terms, file, by, now);
+                let done = standing::set(stored, &amendment, now);
                 done.then(|| said(stored.as_ref()))
             }))
         }
@@ -105,7 +95,7 @@ impl StandingStore for MemoryStandings {
         limit: &'a str,
         length: Duration,
         by: &'a str,
-    ) -> BoxFuture<'a, Result<Option<(Said, StoreTime)>, StoreError>> {
+    ) -> StoreFuture<'a, Option<(Said, StoreTime)>> {
         async move {
             Ok(self.decide(limit, |stored, now| {
                 let until = standing::pause(stored, length, by, now)?;
@@ -115,10 +105,7 @@ impl StandingStore for MemoryStandings {
         .boxed()
     }
 
-    fn resume<'a>(
-        &'a self,
-        limit: &'a str,
-    ) -> BoxFuture<'a, Result<Option<(Said, bool)>, StoreError>> {
+    fn resume<'a>(&'a self, limit: &'a str) -> StoreFuture<'a, Option<(Said, bool)>> {
         async move {
             Ok(self.decide(limit, |stored, now| {
                 let was = standing::resume(stored, now)?;
@@ -128,7 +115,7 @@ impl StandingStore for MemoryStandings {
         .boxed()
     }
 
-    fn inspect<'a>(&'a self, limit: &'a str) -> BoxFuture<'a, Result<Inspection, StoreError>> {
+    fn inspect<'a>(&'a self, limit: &'a str) -> StoreFuture<'a, Inspection> {
         async move {
             Ok(Inspection {
                 now: self.clock.store_time(),

@@ -7,10 +7,12 @@ use std::time::Duration;
 
 use base64::Engine as _;
 use base64::prelude::BASE64_STANDARD as STANDARD;
+use redis::aio::MultiplexedConnection;
 use redis::io::tcp::{TcpSettings, socket2::TcpKeepalive};
 use redis::{
-    Client, ClientTlsConfig, ConnectionAddr, ConnectionInfo, IntoConnectionInfo, ProtocolVersion,
-    RedisConnectionInfo, RedisError, TlsCertificates,
+    AsyncConnectionConfig, Client, ClientTlsConfig, ConnectionAddr, ConnectionInfo,
+    IntoConnectionInfo, ProtocolVersion, RedisConnectionInfo, RedisError, RedisResult,
+    TlsCertificates,
 };
 use rustls::RootCertStore;
 use secrecy::{ExposeSecret, SecretString};
@@ -102,6 +104,16 @@ impl Access {
             to_sentinel,
             secrets,
         })
+    }
+
+    /// Connects, with no bound in time: whoever asks bounds what it does as a whole.
+    pub(super) async fn connection(client: &Client) -> RedisResult<MultiplexedConnection> {
+        let config = AsyncConnectionConfig::new()
+            .set_connection_timeout(None)
+            .set_response_timeout(None);
+        client
+            .get_multiplexed_async_connection_with_config(&config)
+            .await
     }
 
     /// A client for the server at `at`. Does not connect yet.

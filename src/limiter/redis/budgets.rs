@@ -13,7 +13,6 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 use futures::FutureExt;
-use futures::future::BoxFuture;
 use redis::FromRedisValue;
 use tokio::time::MissedTickBehavior;
 use tokio_util::task::AbortOnDropHandle;
@@ -28,11 +27,11 @@ use crate::core::budget::{Usage, record};
 use crate::core::rate::Cost;
 use crate::core::time::{Mono, StoreTime};
 use crate::ports::budget::{
-    Blind, Booking, BudgetKey, BudgetLimit, BudgetStore, Claim, Epoch, HEARTBEAT, Look, MAX_BATCH,
-    Petition, Refund, Ruling, Rulings, Ticket,
+    Blind, Booking, BudgetKey, BudgetLimit, BudgetStore, CallUnderWay, Claim, Epoch, HEARTBEAT,
+    Look, MAX_BATCH, Petition, Refund, Ruling, Rulings, Ticket,
 };
 use crate::ports::clock::Clock;
-use crate::ports::pace::StoreError;
+use crate::ports::pace::{StoreError, StoreFuture};
 
 /// How heavy a call may be, in microseconds of Redis, roughly: others wait for it. A larger batch
 /// goes in several calls, one after the other.
@@ -332,7 +331,7 @@ impl Budgets {
         &self,
         name: &'static str,
         script: &Composed,
-        calls: &[(Arc<BudgetLimit>, BudgetKey, Ticket)],
+        calls: &[CallUnderWay],
     ) -> Result<T, StoreError> {
         // Calls under way follow no calendar.
         let mut batch = Batch::around(StoreTime::default());
@@ -457,12 +456,12 @@ impl BudgetStore for RedisPaceStore {
         &'a self,
         petitions: &'a [Petition],
         predicted: Option<StoreTime>,
-    ) -> BoxFuture<'a, Result<Rulings, StoreError>> {
+    ) -> StoreFuture<'a, Rulings> {
         let mode = |petition: &Petition| 1 + u64::from(petition.reserve);
         async move { self.budgets().rule(petitions, mode, predicted).await }.boxed()
     }
 
-    fn refund<'a>(&'a self, refunds: &'a [Refund]) -> BoxFuture<'a, Result<usize, StoreError>> {
+    fn refund<'a>(&'a self, refunds: &'a [Refund]) -> StoreFuture<'a, usize> {
         async move {
             let mut taken = 0;
             for refunds in refunds.chunks(MAX_BATCH) {
@@ -473,10 +472,7 @@ impl BudgetStore for RedisPaceStore {
         .boxed()
     }
 
-    fn renew<'a>(
-        &'a self,
-        calls: &'a [(Arc<BudgetLimit>, BudgetKey, Ticket)],
-    ) -> BoxFuture<'a, Result<Vec<Ticket>, StoreError>> {
+    fn renew<'a>(&'a self, calls: &'a [CallUnderWay]) -> StoreFuture<'a, Vec<Ticket>> {
         async move {
             let budgets = self.budgets();
             let mut all = Vec::new();
@@ -489,10 +485,7 @@ impl BudgetStore for RedisPaceStore {
         .boxed()
     }
 
-    fn release<'a>(
-        &'a self,
-        calls: &'a [(Arc<BudgetLimit>, BudgetKey, Ticket)],
-    ) -> BoxFuture<'a, Result<(), StoreError>> {
+    fn release<'a>(&'a self, calls: &'a [CallUnderWay]) -> StoreFuture<'a, ()> {
         async move {
             let budgets = self.budgets();
             for calls in calls.chunks(MAX_BATCH) {
@@ -505,11 +498,7 @@ impl BudgetStore for RedisPaceStore {
         .boxed()
     }
 
-    fn look<'a>(
-        &'a self,
-        limit: &'a Arc<BudgetLimit>,
-        key: BudgetKey,
-    ) -> BoxFuture<'a, Result<Look, StoreError>> {
+    fn look<'a>(&'a self, limit: &'a Arc<BudgetLimit>, key: BudgetKey) -> StoreFuture<'a, Look> {
         async move {
             let budgets = &self.budgets;
             let around = match budgets.now() {

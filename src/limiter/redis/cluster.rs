@@ -12,7 +12,7 @@ use std::time::Duration;
 use futures::StreamExt as _;
 use futures::stream::FuturesUnordered;
 use rand::seq::SliceRandom as _;
-use redis::{AsyncConnectionConfig, FromRedisValue};
+use redis::FromRedisValue;
 use tokio::runtime::Handle;
 use tokio::sync::{Notify, watch};
 use tokio::time::{Instant, sleep, timeout, timeout_at};
@@ -227,12 +227,7 @@ impl Cluster {
     async fn ask_one(&self, at: Address) -> Result<SlotMap, StoreError> {
         let client = self.access.client(Peer::Redis, &at)?;
         let asking = async {
-            let config = AsyncConnectionConfig::new()
-                .set_connection_timeout(None)
-                .set_response_timeout(None);
-            let mut connection = client
-                .get_multiplexed_async_connection_with_config(&config)
-                .await?;
+            let mut connection = Access::connection(&client).await?;
             let mut question = redis::cmd("CLUSTER");
             question.arg("SLOTS");
             question.query_async::<redis::Value>(&mut connection).await

@@ -7,6 +7,8 @@
 //! once for the server's run_id, by which the scripts notice that another process of Redis answers;
 //! a connection never outlives its process, so a script always gets the run_id of who runs it.
 
+mod opening;
+
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
 use std::sync::{Mutex, MutexGuard, PoisonError};
@@ -14,24 +16,21 @@ use std::time::Duration;
 
 use rand::RngExt;
 use redis::aio::MultiplexedConnection;
-use redis::{AsyncConnectionConfig, FromRedisValue, RedisError};
+use redis::{FromRedisValue, RedisError};
 use tokio::sync::{Notify, watch};
 use tokio::time::{Instant, sleep, timeout, timeout_at};
 use tracing::{info, warn};
 
-use super::access::{Access, Mode, Peer};
+use super::access::Access;
 use super::address::Address;
-use super::facts::{field, is_replica, misfit, risks, save_points};
-use super::fault::{Fault, fault, refused, unreachable};
+use super::fault::{Fault, fault, unreachable};
 use super::scripts::Call;
 use super::sentinel::Sentinels;
 use super::slots::Slot;
-use super::{STORE, StoreEvents, rights};
+use super::{STORE, StoreEvents};
 use crate::ports::link::Link;
 use crate::ports::pace::StoreError;
 
-/// How connections are called in `CLIENT LIST`.
-const CLIENT_NAME: &str = "sluiced";
 /// Timeouts in a row after which a connection is replaced.
 const TIMEOUTS: u32 = 3;
 /// How often a connection is checked, so that an idle replica notices a loss too.
@@ -71,16 +70,6 @@ pub(super) struct Failure {
     pub(super) moved: Option<(Slot, Address)>,
     /// Whether the nodes of a cluster may have changed their roles.
     pub(super) stale: bool,
-}
-
-/// A connection that was just made, with what its server says of itself.
-pub(super) struct Opened {
-    pub(super) at: Address,
-    pub(super) connection: MultiplexedConnection,
-    pub(super) info: String,
-    /// What works, but not well.
-    pub(super) risks: Vec<String>,
-    pub(super) missing: rights::Missing,
 }
 
 /// The supervised connection.
@@ -293,104 +282,6 @@ impl Server {
             let reason = format!("the Sentinels name {primary} instead of {}", live.at);
             self.give_up(live.id, &unreachable(&reason));
         }
-    }
-
-    async fn establish(&self, id: u64) -> Result<Live, StoreError> {
-        let opened = self.open().await?;
-        if !opened.missing.needed.is_empty() {
-            return Err(refused(&rights::told(&opened.missing.needed, &self.access)));
-        }
-        let run = field(&opened.info, "run_id")
-            .ok_or_else(|| refused("INFO names no run_id, by which a restart is noticed"))?;
-        if !self.warned.swap(true, Ordering::Relaxed) {
-            let server = &opened.at;
-            for risk in &opened.risks {
-                warn!(%server, "{risk}");
-            }
-            if !opened.missing.wished.is_empty() {
-                let missing = rights::told(&opened.missing.wished, &self.access);
-                warn!(%server, "replicas learn of each other's news late: {missing}");
-            }
-        }
-        Ok(Live {
-            id,
-            at: opened.at,
-            run: Arc::from(run),
-            connection: opened.connection,
-            timeouts: Arc::default(),
-            proven: Arc::default(),
-        })
-    }
-
-    /// Finds the server, connects, and learns what it is and what we may do there.
-    pub(super) async fn open(&self) -> Result<Opened, StoreError> {
-        let at = match &self.place {
-            Place::At(at) => at.clone(),
-            Place::Elected(sentinels) => sentinels.primary().await?,
-        };
-        let client = self.access.client(Peer::Redis, &at)?;
-        let opening = async {
-            // Time is bounded here and in `call`, for each as a whole.
-            let config = AsyncConnectionConfig::new()
-                .set_connection_timeout(None)
-                .set_response_timeout(None);
-            let mut connection = client
-                .get_multiplexed_async_connection_with_config(&config)
-                .await?;
-            // Unlike INFO, PING is refused while the data set is loading.
-            () = redis::cmd("PING").query_async(&mut connection).await?;
-            let info: String = redis::cmd("INFO").query_async(&mut connection).await?;
-            Ok((connection, info))
-        };
-        let bound = self.access.connect_timeout;
-        let opened = timeout(bound, opening).await;
-        let (mut connection, info) = self.explain(opened, bound)?;
-        self.is_fit(&at, &info)?;
-        let asking = async {
-            let missing = rights::missing(&mut connection, &self.access).await?;
-            // Both may be forbidden: no matter.
-            let name = redis::cmd("CLIENT").arg("SETNAME").arg(CLIENT_NAME).clone();
-            drop(name.query_async::<()>(&mut connection).await);
-            let save = match self.access.keyed {
-                true => save_points(&mut connection).await,
-                false => None,
-            };
-            Ok((missing, risks(&info, save.as_deref())))
-        };
-        let asked = timeout(bound, asking).await;
-        let (missing, risks) = self.explain(asked, bound)?;
-        Ok(Opened {
-            at,
-            connection,
-            info,
-            risks,
-            missing,
-        })
-    }
-
-    fn is_fit(&self, at: &Address, info: &str) -> Result<(), StoreError> {
-        if let Some(reason) = misfit(info, self.access.mode) {
-            return Err(refused(&format!("{at}: {reason}")));
-        }
-        if self.access.mode == Mode::Sentinel && is_replica(info) {
-            let reason = format!("{at}, which the Sentinels name, is a replica still");
-            return Err(unreachable(&reason));
-        }
-        Ok(())
-    }
-
-    /// As [`Access::answer`], with what to do about a permission that is missing.
-    fn explain<T>(
-        &self,
-        asked: Result<Result<T, RedisError>, tokio::time::error::Elapsed>,
-        waited: Duration,
-    ) -> Result<T, StoreError> {
-        if let Ok(Err(error)) = &asked
-            && let Some(reason) = rights::explained(error, &self.access)
-        {
-            return Err(refused(&reason));
-        }
-        self.access.answer(asked, waited)
     }
 
     fn lock(&self) -> MutexGuard<'_, State> {

@@ -5,16 +5,15 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use futures::FutureExt;
-use futures::future::BoxFuture;
 use redis::Script;
 use tokio::sync::broadcast;
 
 use super::scripts::{Arg, Call, Family};
 use super::{RedisPaceStore, STORE};
 use crate::core::schedule::FREEZE_MAX;
-use crate::core::standing::{Declaration, Origin, Pause, Revision, Standing};
+use crate::core::standing::{Amendment, Declaration, Origin, Pause, Revision, Standing};
 use crate::core::time::{StoreTime, micros};
-use crate::ports::pace::{Notice, PaceStore, StoreError};
+use crate::ports::pace::{Notice, PaceStore, StoreError, StoreFuture};
 use crate::ports::standing::{Inspection, PRESENCE, Present, Said, StandingStore};
 
 /// For how long a replica counts as present after it was last heard.
@@ -85,7 +84,7 @@ impl StandingStore for RedisStandings {
         &'a self,
         limit: &'a str,
         declaration: &'a Declaration,
-    ) -> BoxFuture<'a, Result<Standing, StoreError>> {
+    ) -> StoreFuture<'a, Standing> {
         async move {
             let known = declaration.known.as_ref();
             let pause = known.and_then(|known| known.pause.as_ref());
@@ -128,17 +127,14 @@ impl StandingStore for RedisStandings {
     fn set<'a>(
         &'a self,
         limit: &'a str,
-        over: Revision,
-        terms: &'a str,
-        file: &'a str,
-        by: &'a str,
-    ) -> BoxFuture<'a, Result<Option<Said>, StoreError>> {
+        amendment: Amendment<'a>,
+    ) -> StoreFuture<'a, Option<Said>> {
         async move {
             let args = [
-                Arg::Text(by),
-                Arg::Text(terms),
-                Arg::Number(over.number()),
-                Arg::Text(file),
+                Arg::Text(amendment.by),
+                Arg::Text(amendment.terms),
+                Arg::Number(amendment.over.number()),
+                Arg::Text(amendment.file),
             ];
             let call = self.word("set", &self.words().set, limit, Vec::new(), args);
             let (done, revision, version): (u8, u64, u64) = self.store.call(call).await?;
@@ -155,7 +151,7 @@ impl StandingStore for RedisStandings {
         limit: &'a str,
         length: Duration,
         by: &'a str,
-    ) -> BoxFuture<'a, Result<Option<(Said, StoreTime)>, StoreError>> {
+    ) -> StoreFuture<'a, Option<(Said, StoreTime)>> {
         async move {
             let args = [Arg::Text(by), Arg::Number(micros(length.min(FREEZE_MAX)))];
             let call = self.word("pause", &self.words().pause, limit, Vec::new(), args);
@@ -167,10 +163,7 @@ impl StandingStore for RedisStandings {
         .boxed()
     }
 
-    fn resume<'a>(
-        &'a self,
-        limit: &'a str,
-    ) -> BoxFuture<'a, Result<Option<(Said, bool)>, StoreError>> {
+    fn resume<'a>(&'a self, limit: &'a str) -> StoreFuture<'a, Option<(Said, bool)>> {
         async move {
             let rows = self.family.rows(self.prefix(), limit);
             let call = self.word("resume", &self.words().resume, limit, rows, []);
@@ -180,7 +173,7 @@ impl StandingStore for RedisStandings {
         .boxed()
     }
 
-    fn inspect<'a>(&'a self, limit: &'a str) -> BoxFuture<'a, Result<Inspection, StoreError>> {
+    fn inspect<'a>(&'a self, limit: &'a str) -> StoreFuture<'a, Inspection> {
         async move {
             let prefix = self.prefix();
             let mut keys = vec![self.family.replicas(prefix, limit)];

@@ -99,17 +99,12 @@ impl Store {
         mut closing: watch::Receiver<Option<Instant>>,
         link: &watch::Sender<Link>,
     ) -> Leftover {
-        let mut lines = match Lines::open(input).await {
-            Ok(lines) => Some(lines),
-            Err(error) => {
-                tracing::error!(route = self.route, %error, "the input cannot be opened");
-                let reason = format!("the input cannot be opened: {error}");
-                link.send_replace(Link::Down(reason.into()));
-                // Not a normal end: the subscription stays until it is closed.
-                told_to_close(&mut closing).await;
-                return Leftover::default();
-            }
+        let Some(lines) = self.open(input, link).await else {
+            // Not a normal end: the subscription stays until it is closed.
+            told_to_close(&mut closing).await;
+            return Leftover::default();
         };
+        let mut lines = Some(lines);
         link.send_replace(Link::Up);
         let (sink, mut settlements) = mpsc::unbounded_channel();
         let mut left = Leftover::default();
@@ -154,6 +149,17 @@ impl Store {
         }
         left.unsettled = self.lost;
         left
+    }
+
+    async fn open(&self, input: Input, link: &watch::Sender<Link>) -> Option<Lines> {
+        Lines::open(input)
+            .await
+            .inspect_err(|error| {
+                tracing::error!(route = self.route, %error, "the input cannot be opened");
+                let reason = format!("the input cannot be opened: {error}");
+                link.send_replace(Link::Down(reason.into()));
+            })
+            .ok()
     }
 
     fn is_empty(&self) -> bool {

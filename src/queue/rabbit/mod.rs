@@ -25,7 +25,6 @@ pub use self::error::RabbitError;
 pub use self::options::{RabbitOptions, RouteOptions};
 
 use self::connections::Connections;
-use self::supervisor::RabbitSubscription;
 use super::events::QueueEvents;
 use crate::ports::clock::Clock;
 use crate::ports::link::Link;
@@ -74,7 +73,7 @@ impl RabbitQueue {
     pub fn subscribe(&self, route: RouteOptions) -> Result<Arc<dyn Subscription>, RabbitError> {
         route.check()?;
         self.connections.join();
-        Ok(Arc::new(RabbitSubscription::start(
+        Ok(Arc::new(supervisor::start(
             route,
             Arc::clone(&self.options),
             Arc::clone(&self.connections),

@@ -25,11 +25,11 @@ impl Checks<'_, '_> {
         }
         self.lateness(path, limit);
         match limit {
-            Limit::FixedWindow(limit) => self.fixed_window(path, limit),
-            Limit::SlidingLog(limit) => self.sliding_log(path, limit),
-            Limit::Concurrency(limit) => self.concurrency(path, limit),
-            Limit::Gcra(limit) => self.gcra(path, limit),
-            Limit::TokenBucket(limit) => self.token_bucket(path, limit),
+            Limit::FixedWindow(limit) => self.fixed_window(path, &limit.own),
+            Limit::SlidingLog(limit) => self.sliding_log(path, &limit.own),
+            Limit::Concurrency(limit) => self.concurrency(path, &limit.own),
+            Limit::Gcra(limit) => self.gcra(path, &limit.own),
+            Limit::TokenBucket(limit) => self.token_bucket(path, &limit.own),
             Limit::Paced(_) => {}
         }
     }

@@ -8,11 +8,11 @@ use serde::forward_to_deserialize_any;
 
 use super::{Files, GOOD, lines};
 use crate::settings::load::DEFAULTS;
-use crate::settings::schema::{self, Key, Need, ROOT, Shape};
+use crate::settings::schema::{self, Key, Kind, Need, ROOT, Shape, limits, routes};
 use crate::settings::tree;
 use crate::settings::types::{
-    Admin, Backend, Basic, Bearer, Concurrency, Embedded, FixedWindow, Gcra, Http, Log, Outcomes,
-    Paced, RabbitMq, Redis, Retry, Route, Service, Settings, SlidingLog, TokenBucket,
+    Admin, Backend, Basic, Bearer, Concurrency, Counting, Embedded, FixedWindow, Gcra, Http, Log,
+    Outcomes, Paced, RabbitMq, Redis, Retry, Route, Service, Settings, SlidingLog, TokenBucket,
 };
 
 /// `default.toml` with its examples switched on.
@@ -101,20 +101,18 @@ fn documented(nodes: &[&tree::Node], shape: &Shape, path: &str) {
         let entries = nodes.iter().filter_map(|node| node.entries());
         entries.filter_map(|entries| entries.get(name)).collect()
     };
-    let each = |keys: &[Key]| {
-        for key in keys {
-            let path = format!("{path}.{}", key.name);
-            // The comment of the file that should hold it speaks of it.
-            let told = DEFAULTS.contains(&format!("\n#   {} = ", key.name));
-            if !told && !matches!(key.name, "token" | "password") {
-                assert!(!below(key.name).is_empty(), "{path}");
-            }
-            documented(&below(key.name), &key.shape, &path);
+    let each = |key: &Key| {
+        let path = format!("{path}.{}", key.name);
+        // The comment of the file that should hold it speaks of it.
+        let told = DEFAULTS.contains(&format!("\n#   {} = ", key.name));
+        if !told && !matches!(key.name, "token" | "password") {
+            assert!(!below(key.name).is_empty(), "{path}");
         }
+        documented(&below(key.name), &key.shape, &path);
     };
     match shape {
-        Shape::Section(keys) => each(keys),
-        Shape::Kinds { kinds, .. } => kinds.iter().for_each(|kind| each(kind.keys)),
+        Shape::Section(keys) => keys.iter().for_each(each),
+        Shape::Kinds { kinds, .. } => kinds.iter().flat_map(Kind::keys).for_each(each),
         Shape::Named(inner) => {
             let entries = nodes.iter().filter_map(|node| node.entries());
             let all: Vec<_> = entries.flat_map(|entries| entries.values()).collect();
@@ -153,7 +151,7 @@ fn compare(node: &tree::Node, shape: &Shape, path: &str) {
         Shape::Kinds { kinds, .. } => {
             let kind = entries.get("kind").and_then(tree::Node::text);
             let kinds = kinds.iter().filter(|known| Some(known.name) == kind);
-            kinds.flat_map(|kind| kind.keys).collect()
+            kinds.flat_map(Kind::keys).collect()
         }
         _ => Vec::new(),
     };
@@ -189,27 +187,24 @@ fn built_in(node: &tree::Node, shape: &Shape, path: &str) {
 /// What the schema calls a default is what the types do without the key.
 #[test]
 fn the_schema_and_the_types_have_the_same_defaults() {
-    let kinds = [
-        ("gcra", schema::GCRA),
-        ("token_bucket", schema::TOKEN_BUCKET),
-        ("fixed_window", schema::FIXED_WINDOW),
-        ("sliding_log", schema::SLIDING_LOG),
-        ("concurrency", schema::CONCURRENCY),
-    ];
-    let required = |keys: &[Key]| -> String {
-        let lines = keys.iter().filter_map(|key| match key.need {
+    let Shape::Kinds { kinds, .. } = &limits::LIMIT else {
+        panic!("a limit has kinds");
+    };
+    let counted = || kinds.iter().filter(|kind| kind.name != "paced");
+    let header = |kind: &Kind| format!("[limits.{}]\nkind = \"{}\"\n", kind.name, kind.name);
+    let required = |kind: &Kind| -> String {
+        let lines = kind.keys().filter_map(|key| match key.need {
             Need::Required(value) => Some(format!("{} = {value}\n", key.name)),
             _ => None,
         });
         lines.collect()
     };
-    let bare: String = kinds
-        .iter()
-        .map(|(kind, keys)| format!("[limits.{kind}]\nkind = \"{kind}\"\n{}", required(keys)))
+    let bare: String = counted()
+        .map(|kind| header(kind) + &required(kind))
         .collect();
     let plain = Files::new(&[GOOD, &bare]).load(&[]).expect("it loads");
     let mut text = String::new();
-    let mut write = |header: &str, keys: &[Key]| {
+    let mut write = |header: &str, keys: &[&Key]| {
         text.push_str(&format!("{header}\n"));
         for key in keys {
             if let Need::Default(value) | Need::Required(value) = key.need
@@ -219,14 +214,16 @@ fn the_schema_and_the_types_have_the_same_defaults() {
             }
         }
     };
-    for (kind, keys) in kinds {
-        write(&format!("[limits.{kind}]\nkind = \"{kind}\""), keys);
+    for kind in counted() {
+        write(&header(kind), &kind.keys().collect::<Vec<_>>());
     }
-    write("[limits.provider]", schema::PACED);
-    write("[routes.sms]", schema::ROUTE_KEYS);
-    write("[routes.sms.retry]", schema::RETRY);
-    write("[routes.sms.downstream]\nkind = \"http\"", schema::HTTP);
-    write("[routes.sms.downstream.outcomes]", schema::OUTCOMES);
+    let mut write =
+        |header: &str, keys: &'static [Key]| write(header, &keys.iter().collect::<Vec<_>>());
+    write("[limits.provider]", limits::PACED);
+    write("[routes.sms]", routes::ROUTE_KEYS);
+    write("[routes.sms.retry]", routes::RETRY);
+    write("[routes.sms.downstream]\nkind = \"http\"", routes::HTTP);
+    write("[routes.sms.downstream.outcomes]", routes::OUTCOMES);
     let explicit = Files::new(&[&text]).load(&[]).expect("it loads");
     assert_eq!(
         format!("{:?}", explicit.settings),
@@ -283,18 +280,19 @@ fn the_schema_and_the_types_have_the_same_keys() {
     same_fields::<Service>(schema::SERVICE);
     same_fields::<Backend>(schema::BACKEND);
     same_fields::<Embedded>(schema::EMBEDDED);
-    same_fields::<Paced>(schema::PACED);
-    same_fields::<Gcra>(schema::GCRA);
-    same_fields::<TokenBucket>(schema::TOKEN_BUCKET);
-    same_fields::<FixedWindow>(schema::FIXED_WINDOW);
-    same_fields::<SlidingLog>(schema::SLIDING_LOG);
-    same_fields::<Concurrency>(schema::CONCURRENCY);
-    same_fields::<Route>(schema::ROUTE_KEYS);
-    same_fields::<Retry>(schema::RETRY);
-    same_fields::<Http>(schema::HTTP);
-    same_fields::<Outcomes>(schema::OUTCOMES);
-    same_fields::<Basic>(schema::BASIC);
-    same_fields::<Bearer>(schema::BEARER);
+    same_fields::<Paced>(limits::PACED);
+    same_fields::<Gcra>(limits::GCRA);
+    same_fields::<TokenBucket>(limits::TOKEN_BUCKET);
+    same_fields::<FixedWindow>(limits::FIXED_WINDOW);
+    same_fields::<SlidingLog>(limits::SLIDING_LOG);
+    same_fields::<Concurrency>(limits::CONCURRENCY);
+    same_fields::<Counting>(limits::COUNTED);
+    same_fields::<Route>(routes::ROUTE_KEYS);
+    same_fields::<Retry>(routes::RETRY);
+    same_fields::<Http>(routes::HTTP);
+    same_fields::<Outcomes>(routes::OUTCOMES);
+    same_fields::<Basic>(routes::BASIC);
+    same_fields::<Bearer>(routes::BEARER);
 }
 
 #[test]

@@ -6,7 +6,7 @@ use super::{Files, GOOD, lines};
 use crate::core::calendar::CalendarUnit;
 use crate::core::rate::Span;
 use crate::settings::text::Costing;
-use crate::settings::types::{Limit, LostState, Start, WindowStart};
+use crate::settings::types::{Counted, Limit, LostState, Start, WindowStart};
 use crate::settings::window::WindowRate;
 
 /// The good configuration with a second limit, `x`, that its route names.
@@ -164,7 +164,7 @@ fn gcra_with_every_key() {
     let limit = limit(
         "kind = \"gcra\"\nrate = \"30/1s\"\nburst = 5\nkey = \"{{ body.from }}\"\ncost = 2\nheadroom = \"20ms\"\nlost_state = \"open\"",
     );
-    assert!(matches!(&limit, Limit::Gcra(gcra) if gcra.burst == 5));
+    assert!(matches!(&limit, Limit::Gcra(gcra) if gcra.own.burst == 5));
     assert_eq!(limit.largest_cost().get(), 6);
     assert_eq!(limit.key().map(|key| key.as_str()), Some("{{ body.from }}"));
     assert_eq!(limit.headroom(), Duration::from_millis(20));
@@ -294,7 +294,7 @@ fn token_bucket_with_every_key() {
     );
     assert_eq!(limit.largest_cost().get(), 107);
     assert_eq!(limit.window(), Duration::from_secs(2));
-    let Limit::TokenBucket(bucket) = limit else {
+    let Limit::TokenBucket(Counted { own: bucket, .. }) = limit else {
         panic!("a bucket");
     };
     assert!(!bucket.continuous);
@@ -330,7 +330,7 @@ fn token_bucket_wrong_values() {
 #[test]
 fn fixed_window_by_duration_and_by_the_calendar() {
     let window = |text: &str| match limit(&format!("kind = \"fixed_window\"\n{text}")) {
-        Limit::FixedWindow(window) => window,
+        Limit::FixedWindow(window) => window.own,
         other => panic!("{other:?}"),
     };
     let first = window("rate = \"10/1d\"");

@@ -82,6 +82,12 @@ pub(super) fn lines(texts: &[&str], env: &[(&str, &str)]) -> Vec<String> {
         .collect()
 }
 
+/// The effective values, as `print` shows them.
+pub(super) fn shown(loaded: &Loaded) -> Vec<String> {
+    let all = loaded.origins.all();
+    all.iter().map(ToString::to_string).collect()
+}
+
 /// What is said about `GOOD` once `from` became `to`.
 pub(super) fn changed(from: &str, to: &str) -> Vec<String> {
     assert!(GOOD.contains(from), "{from}");

@@ -1,7 +1,7 @@
 //! The limits, priority, tenants and hours of a route: right examples, and what is said about wrong
 //! ones.
 
-use super::{Files, GOOD, changed, lines};
+use super::{Files, GOOD, changed, lines, shown};
 use crate::core::time::StoreTime;
 use crate::settings::types::{OnInvalid, Route};
 
@@ -208,12 +208,7 @@ fn variables_set_hours_costs_and_weights() {
     assert_eq!(route.open.as_ref().map(|hours| hours.0.len()), Some(2));
     assert_eq!(route.weight_of("acme").get(), 5);
     assert_eq!(loaded.settings.limits["provider"].cost().units(), Some(2));
-    let shown: Vec<_> = loaded
-        .origins
-        .all()
-        .iter()
-        .map(ToString::to_string)
-        .collect();
+    let shown = shown(&loaded);
     for line in [
         "limits.provider.cost = 2  # SLUICED__LIMITS__PROVIDER__COST",
         "limits.provider.reserve = \"5%\"  # SLUICED__LIMITS__PROVIDER__RESERVE",

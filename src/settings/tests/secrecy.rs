@@ -6,7 +6,7 @@ use std::path::{Path, PathBuf};
 
 use secrecy::{ExposeSecret as _, SecretString};
 
-use super::{Files, GOOD, said};
+use super::{Files, GOOD, said, shown};
 use crate::settings::secrets::{Identity, Redacted, Secrets};
 use crate::settings::types::{Auth, Bearer, Downstream};
 
@@ -35,12 +35,7 @@ fn no_secret_is_shown_by_debug_or_print() {
     for value in loaded.origins.all() {
         assert!(!value.to_string().contains("hunter2"), "{value}");
     }
-    let shown: Vec<_> = loaded
-        .origins
-        .all()
-        .iter()
-        .map(ToString::to_string)
-        .collect();
+    let shown = shown(&loaded);
     let urls = shown.iter().find(|line| line.starts_with("rabbitmq.urls"));
     assert!(
         urls.is_some_and(|l| l.contains("[\"amqp://user:***@h:5672/%2f?heartbeat=5&auth=***\"]")),

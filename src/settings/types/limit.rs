@@ -16,11 +16,34 @@ use crate::settings::window::WindowRate;
 #[serde(tag = "kind", rename_all = "snake_case", deny_unknown_fields)]
 pub enum Limit {
     Paced(Paced),
-    Gcra(Gcra),
-    TokenBucket(TokenBucket),
-    FixedWindow(FixedWindow),
-    SlidingLog(SlidingLog),
-    Concurrency(Concurrency),
+    Gcra(Counted<Gcra>),
+    TokenBucket(Counted<TokenBucket>),
+    FixedWindow(Counted<FixedWindow>),
+    SlidingLog(Counted<SlidingLog>),
+    Concurrency(Counted<Concurrency>),
+}
+
+/// A limit that is counted in budgets: the numbers of its kind, and what all such kinds have.
+/// They stand in one table; the schema has refused every other key before serde sees it.
+#[derive(Clone, Debug, Deserialize)]
+pub struct Counted<K> {
+    #[serde(flatten)]
+    pub own: K,
+    #[serde(flatten)]
+    pub counting: Counting,
+}
+
+/// How messages are counted against a limit that is not paced.
+#[derive(Clone, Debug, Deserialize)]
+pub struct Counting {
+    /// Each value has a budget of its own. Absent: one budget for all.
+    pub key: Option<TemplateText>,
+    #[serde(default)]
+    pub cost: Costing,
+    /// Absent: see [`Limit::headroom`].
+    pub headroom: Option<Length>,
+    #[serde(default)]
+    pub lost_state: LostState,
 }
 
 /// Slots at even distance, leased in batches. One budget for all: it has no key.
@@ -48,25 +71,15 @@ pub struct Paced {
 
 /// A keyed budget with a burst: one unit every `window / units`, and up to `burst` more at once.
 #[derive(Clone, Debug, Deserialize)]
-#[serde(deny_unknown_fields)]
 pub struct Gcra {
     pub rate: Quota,
     /// Units at once beyond the first one: `max_burst` of `CL.THROTTLE`.
     #[serde(default)]
     pub burst: u32,
-    /// Absent: one budget for all.
-    pub key: Option<TemplateText>,
-    #[serde(default)]
-    pub cost: Costing,
-    /// Absent: see [`Limit::headroom`].
-    pub headroom: Option<Length>,
-    #[serde(default)]
-    pub lost_state: LostState,
 }
 
 /// `capacity` units at most, and `refill` more of them every `interval`.
 #[derive(Clone, Debug, Deserialize)]
-#[serde(deny_unknown_fields)]
 pub struct TokenBucket {
     pub capacity: NonZeroU32,
     pub refill: NonZeroU32,
@@ -79,19 +92,10 @@ pub struct TokenBucket {
     /// Units that a call may take beyond what is there; the next ones wait until they are back.
     #[serde(default)]
     pub borrow: u32,
-    /// Absent: one bucket for all.
-    pub key: Option<TemplateText>,
-    #[serde(default)]
-    pub cost: Costing,
-    /// Absent: see [`Limit::headroom`].
-    pub headroom: Option<Length>,
-    #[serde(default)]
-    pub lost_state: LostState,
 }
 
 /// So many units in a window that has a beginning. Twice as many can pass around an edge.
 #[derive(Clone, Debug, Deserialize)]
-#[serde(deny_unknown_fields)]
 pub struct FixedWindow {
     pub rate: WindowRate,
     /// For a rate with a duration: windows start at multiples of it since the Unix epoch, and not
@@ -101,48 +105,22 @@ pub struct FixedWindow {
     /// For a rate with a word, such as `"1000/month"`: whose calendar. Absent: UTC.
     #[serde(default, deserialize_with = "text::zone")]
     pub timezone: Option<Zone>,
-    /// Absent: one window for all.
-    pub key: Option<TemplateText>,
-    #[serde(default)]
-    pub cost: Costing,
-    /// Absent: see [`Limit::headroom`].
-    pub headroom: Option<Length>,
-    #[serde(default)]
-    pub lost_state: LostState,
 }
 
 /// Exactly so many units in any window; it remembers each of them.
 #[derive(Clone, Debug, Deserialize)]
-#[serde(deny_unknown_fields)]
 pub struct SlidingLog {
     pub rate: Quota,
-    /// Absent: one log for all.
-    pub key: Option<TemplateText>,
-    #[serde(default)]
-    pub cost: Costing,
-    /// Absent: see [`Limit::headroom`].
-    pub headroom: Option<Length>,
-    #[serde(default)]
-    pub lost_state: LostState,
 }
 
 /// So many units in flight at once.
 #[derive(Clone, Debug, Deserialize)]
-#[serde(deny_unknown_fields)]
 pub struct Concurrency {
     /// Units in flight over the whole fleet.
     pub limit: NonZeroU32,
     /// What a replica that died had in flight counts for so long. Renewed while a call runs.
     #[serde(default = "defaults::lease")]
     pub lease: Length,
-    /// Absent: all calls count together.
-    pub key: Option<TemplateText>,
-    #[serde(default)]
-    pub cost: Costing,
-    /// Absent: see [`Limit::headroom`].
-    pub headroom: Option<Length>,
-    #[serde(default)]
-    pub lost_state: LostState,
 }
 
 /// What a missing state means within one window after the store lost its state.
@@ -185,6 +163,12 @@ const HEADROOM_MAX: Duration = Duration::from_secs(5);
 /// What a message with a computed cost may take of a paced limit that does not say.
 const MAX_COST: NonZeroU32 = NonZeroU32::new(10).expect("ten is not zero");
 
+/// The two ways to keep a limit.
+enum Way<'a> {
+    Paced(&'a Paced),
+    Counted(&'a Counting),
+}
+
 impl Limit {
     /// The name of its kind.
     #[must_use]
@@ -208,29 +192,53 @@ impl Limit {
         }
     }
 
+    const fn way(&self) -> Way<'_> {
+        match self {
+            Self::Paced(limit) => Way::Paced(limit),
+            Self::Gcra(limit) => Way::Counted(&limit.counting),
+            Self::TokenBucket(limit) => Way::Counted(&limit.counting),
+            Self::FixedWindow(limit) => Way::Counted(&limit.counting),
+            Self::SlidingLog(limit) => Way::Counted(&limit.counting),
+            Self::Concurrency(limit) => Way::Counted(&limit.counting),
+        }
+    }
+
+    /// How messages are counted; `None` if it is paced.
+    #[must_use]
+    pub const fn counting(&self) -> Option<&Counting> {
+        match self.way() {
+            Way::Paced(_) => None,
+            Way::Counted(limit) => Some(limit),
+        }
+    }
+
+    /// The same, to change it; `None` if it is paced.
+    pub(in crate::settings) const fn counting_mut(&mut self) -> Option<&mut Counting> {
+        match self {
+            Self::Paced(_) => None,
+            Self::Gcra(limit) => Some(&mut limit.counting),
+            Self::TokenBucket(limit) => Some(&mut limit.counting),
+            Self::FixedWindow(limit) => Some(&mut limit.counting),
+            Self::SlidingLog(limit) => Some(&mut limit.counting),
+            Self::Concurrency(limit) => Some(&mut limit.counting),
+        }
+    }
+
     /// What it is counted by; `None`: one budget for all.
     #[must_use]
     pub const fn key(&self) -> Option<&TemplateText> {
-        match self {
-            Self::Paced(_) => None,
-            Self::Gcra(limit) => limit.key.as_ref(),
-            Self::TokenBucket(limit) => limit.key.as_ref(),
-            Self::FixedWindow(limit) => limit.key.as_ref(),
-            Self::SlidingLog(limit) => limit.key.as_ref(),
-            Self::Concurrency(limit) => limit.key.as_ref(),
+        match self.counting() {
+            Some(counting) => counting.key.as_ref(),
+            None => None,
         }
     }
 
     /// What one message takes of it.
     #[must_use]
     pub const fn cost(&self) -> &Costing {
-        match self {
-            Self::Paced(limit) => &limit.cost,
-            Self::Gcra(limit) => &limit.cost,
-            Self::TokenBucket(limit) => &limit.cost,
-            Self::FixedWindow(limit) => &limit.cost,
-            Self::SlidingLog(limit) => &limit.cost,
-            Self::Concurrency(limit) => &limit.cost,
+        match self.way() {
+            Way::Paced(limit) => &limit.cost,
+            Way::Counted(limit) => &limit.cost,
         }
     }
 
@@ -239,11 +247,11 @@ impl Limit {
     pub fn largest_cost(&self) -> Cost {
         Cost::new(match self {
             Self::Paced(limit) => return limit.largest_cost(),
-            Self::Gcra(limit) => NonZeroU32::MIN.saturating_add(limit.burst),
-            Self::TokenBucket(limit) => limit.capacity.saturating_add(limit.borrow),
-            Self::FixedWindow(limit) => limit.rate.units(),
-            Self::SlidingLog(limit) => limit.rate.0.units(),
-            Self::Concurrency(limit) => limit.limit,
+            Self::Gcra(limit) => NonZeroU32::MIN.saturating_add(limit.own.burst),
+            Self::TokenBucket(limit) => limit.own.capacity.saturating_add(limit.own.borrow),
+            Self::FixedWindow(limit) => limit.own.rate.units(),
+            Self::SlidingLog(limit) => limit.own.rate.0.units(),
+            Self::Concurrency(limit) => limit.own.limit,
         })
     }
 
@@ -253,11 +261,11 @@ impl Limit {
     pub fn window(&self) -> Duration {
         match self {
             Self::Paced(limit) => limit.rate.0.window(),
-            Self::Gcra(limit) => limit.rate.0.window(),
-            Self::TokenBucket(limit) => limit.interval.get(),
-            Self::FixedWindow(limit) => limit.rate.longest(),
-            Self::SlidingLog(limit) => limit.rate.0.window(),
-            Self::Concurrency(limit) => limit.lease.get(),
+            Self::Gcra(limit) => limit.own.rate.0.window(),
+            Self::TokenBucket(limit) => limit.own.interval.get(),
+            Self::FixedWindow(limit) => limit.own.rate.longest(),
+            Self::SlidingLog(limit) => limit.own.rate.0.window(),
+            Self::Concurrency(limit) => limit.own.lease.get(),
         }
     }
 
@@ -265,13 +273,9 @@ impl Limit {
     /// is said and the limit is not paced: 1 % of [`Limit::window`], at least 10 ms and at most 5 s.
     #[must_use]
     pub fn headroom(&self) -> Duration {
-        let written = match self {
-            Self::Paced(limit) => Some(limit.headroom),
-            Self::Gcra(limit) => limit.headroom,
-            Self::TokenBucket(limit) => limit.headroom,
-            Self::FixedWindow(limit) => limit.headroom,
-            Self::SlidingLog(limit) => limit.headroom,
-            Self::Concurrency(limit) => limit.headroom,
+        let written = match self.way() {
+            Way::Paced(limit) => Some(limit.headroom),
+            Way::Counted(limit) => limit.headroom,
         };
         written.map_or_else(
             || (self.window() / HEADROOM_PART).clamp(HEADROOM_MIN, HEADROOM_MAX),
@@ -282,13 +286,9 @@ impl Limit {
     /// What to do while state that is missing may be lost. Paced limits always wait it out.
     #[must_use]
     pub const fn lost_state(&self) -> LostState {
-        match self {
-            Self::Paced(_) => LostState::Closed,
-            Self::Gcra(limit) => limit.lost_state,
-            Self::TokenBucket(limit) => limit.lost_state,
-            Self::FixedWindow(limit) => limit.lost_state,
-            Self::SlidingLog(limit) => limit.lost_state,
-            Self::Concurrency(limit) => limit.lost_state,
+        match self.way() {
+            Way::Paced(_) => LostState::Closed,
+            Way::Counted(limit) => limit.lost_state,
         }
     }
 }

@@ -1,0 +1,189 @@
+use proptest::prelude::*;
+
+use super::*;
+
+#[derive(Clone, Debug, PartialEq)]
+struct Item {
+    priority: u16,
+    number: u32,
+    tenant: u64,
+    weight: u32,
+}
+
+const fn item(priority: u16, number: u32) -> Item {
+    of(priority, number, 0, 1)
+}
+
+const fn of(priority: u16, number: u32, tenant: u64, weight: u32) -> Item {
+    Item {
+        priority,
+        number,
+        tenant,
+        weight,
+    }
+}
+
+impl Candidate for Item {
+    fn priority(&self) -> u16 {
+        self.priority
+    }
+    fn is_urgent(&self) -> bool {
+        self.priority == 3
+    }
+    fn share(&self) -> Share {
+        Share {
+            tenant: self.tenant,
+            weight: NonZeroU32::new(self.weight).unwrap_or(NonZeroU32::MIN),
+        }
+    }
+}
+
+fn numbers(ready: &mut Ready<Item>) -> Vec<u32> {
+    std::iter::from_fn(|| ready.pop())
+        .map(|item| item.number)
+        .collect()
+}
+
+#[test]
+fn priority_first_then_age() {
+    let mut ready = Ready::default();
+    for item in [item(0, 1), item(5, 2), item(0, 3), item(5, 4)] {
+        ready.push(item);
+    }
+    assert_eq!(ready.units(), 4);
+    assert_eq!(ready.peek(), Some(&item(5, 2)));
+    assert_eq!(numbers(&mut ready), [2, 4, 1, 3]);
+    assert_eq!(ready.sum(), Sum::default());
+}
+
+#[test]
+fn who_comes_back_goes_before_those_of_its_priority() {
+    let mut ready = Ready::default();
+    for item in [item(0, 1), item(5, 2), item(0, 3)] {
+        ready.push(item);
+    }
+    assert_eq!(
+        (ready.pop(), ready.pop()),
+        (Some(item(5, 2)), Some(item(0, 1)))
+    );
+    ready.push(item(5, 4));
+    ready.push_front(item(0, 1));
+    ready.push_front(item(5, 2));
+    assert_eq!((ready.units(), ready.len()), (4, 4));
+    assert_eq!(numbers(&mut ready), [2, 4, 1, 3]);
+}
+
+#[test]
+fn the_urgent_one_is_found_behind_others() {
+    let mut ready = Ready::default();
+    for item in [item(9, 1), item(3, 2), item(0, 3)] {
+        ready.push(item);
+    }
+    assert_eq!(ready.peek_urgent(), Some(&item(3, 2)));
+    assert_eq!(ready.sum().urgent, 1);
+    assert_eq!(ready.pop_from(3), Some(item(3, 2)));
+    assert_eq!(ready.peek_urgent(), None);
+}
+
+#[test]
+fn extracting_keeps_the_order_of_the_rest() {
+    let mut ready = Ready::default();
+    for n in 1..=6 {
+        ready.push(item(0, n));
+    }
+    let out = ready.extract(|item| item.number % 2 == 0);
+    assert_eq!(out.len(), 3);
+    assert_eq!(numbers(&mut ready), [1, 3, 5]);
+}
+
+#[test]
+fn a_tenant_with_a_hundred_times_the_backlog_gets_no_more_than_its_share() {
+    let mut ready = Ready::default();
+    for n in 0..1000 {
+        ready.push(of(0, n, 1, 1));
+    }
+    for n in 0..10 {
+        ready.push(of(0, n, 2, 1));
+        ready.push(of(0, n, 3, 2));
+    }
+    let first: Vec<_> = (0..20).filter_map(|_| ready.pop()).collect();
+    let count = |tenant| first.iter().filter(|item| item.tenant == tenant).count();
+    assert_eq!((count(1), count(2), count(3)), (5, 5, 10));
+    let rest = std::iter::from_fn(|| ready.pop()).count();
+    assert_eq!(rest, 1000, "what nobody else asks for goes to the one");
+}
+
+#[test]
+fn a_share_is_not_saved_up_while_away() {
+    let mut ready = Ready::default();
+    for n in 0..100 {
+        ready.push(of(0, n, 1, 1));
+    }
+    for _ in 0..50 {
+        ready.pop();
+    }
+    for n in 0..10 {
+        ready.push(of(0, n, 2, 1));
+    }
+    let next: Vec<_> = (0..10).filter_map(|_| ready.pop()).collect();
+    let second = next.iter().filter(|item| item.tenant == 2).count();
+    assert_eq!(second, 5, "half of the slots, not all");
+}
+
+#[test]
+fn what_was_denied_does_not_cost_its_tenant_its_turn() {
+    let mut ready = Ready::default();
+    for n in 0..100 {
+        ready.push(of(0, n, 1, 1));
+        ready.push(of(0, n, 2, 1));
+    }
+    for _ in 0..40 {
+        if let Some(taken) = ready.pop().filter(|taken| taken.tenant == 1) {
+            ready.forgive(&taken);
+        }
+    }
+    let next: Vec<_> = (0..10).filter_map(|_| ready.pop()).collect();
+    let first = next.iter().filter(|item| item.tenant == 1).count();
+    assert!(first >= 5, "{first}");
+}
+
+#[test]
+fn tenants_that_come_and_go_are_not_remembered_for_ever() {
+    let mut ready = Ready::default();
+    ready.push(of(0, 0, 0, 1));
+    for n in 1..10_000 {
+        ready.push(of(0, n, u64::from(n), 1));
+        ready.pop();
+    }
+    let level = ready.by_priority.get(&0).map_or(0, |l| l.tenants.len());
+    assert!(level <= REMEMBERED + 4, "{level}");
+}
+
+proptest! {
+    #[test]
+    fn nothing_is_lost_and_a_tenants_messages_keep_their_order(
+        items in prop::collection::vec((0..3_u16, 0..4_u64, 1..4_u32, any::<bool>()), 1..200),
+    ) {
+        let mut ready = Ready::default();
+        let mut out = Vec::new();
+        for (n, (priority, tenant, weight, pop)) in (0_u32..).zip(&items) {
+            ready.push(of(*priority, n, *tenant, *weight));
+            if *pop {
+                out.extend(ready.pop());
+            }
+        }
+        out.extend(std::iter::from_fn(|| ready.pop()));
+        prop_assert_eq!(out.len(), items.len());
+        prop_assert_eq!(ready.sum(), Sum::default());
+        for priority in 0..3 {
+            for tenant in 0..4 {
+                let of_one: Vec<_> = out
+                    .iter()
+                    .filter(|item| (item.priority, item.tenant) == (priority, tenant))
+                    .map(|item| item.number)
+                    .collect();
+                prop_assert!(of_one.is_sorted());
+            }
+        }
+    }
+}

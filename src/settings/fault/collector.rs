@@ -1,0 +1,198 @@
+//! Gathers faults while a configuration is loaded, each with its place.
+
+use std::collections::BTreeSet;
+
+use super::excerpt::Excerpt;
+use super::{Fault, Faults, Place, Severity};
+use crate::settings::path::KeyPath;
+use crate::settings::tree::{BUILT_IN, Node, Origin, Sources};
+
+/// How much of what was written may be shown.
+#[derive(Clone, Copy, PartialEq, Eq)]
+pub(in crate::settings) enum Show {
+    /// The key and its value.
+    Value,
+    /// The key alone: its value may be a secret.
+    Key,
+}
+
+/// Gathers faults, and remembers which keys are broken so that nothing is reported twice.
+pub(in crate::settings) struct Collector<'a> {
+    sources: &'a Sources,
+    faults: Vec<Fault>,
+    broken: BTreeSet<KeyPath>,
+    /// A layer is missing, so that absence and defaults mean nothing.
+    damaged: bool,
+}
+
+impl<'a> Collector<'a> {
+    pub(in crate::settings) const fn new(sources: &'a Sources) -> Self {
+        Self {
+            sources,
+            faults: Vec::new(),
+            broken: BTreeSet::new(),
+            damaged: false,
+        }
+    }
+
+    /// A layer could not be used: what is missing may stand there.
+    pub(in crate::settings) const fn damaged(&mut self) {
+        self.damaged = true;
+    }
+
+    /// A file that cannot be read, or the configuration as a whole.
+    pub(in crate::settings) fn whole(&mut self, source: Option<usize>, message: String) {
+        let place = source.map_or(Place::Default, |layer| Place::File {
+            layer,
+            name: self.sources.0[layer].name.clone(),
+            line: 0,
+            column: 0,
+        });
+        self.damaged |= source.is_some();
+        self.push(Severity::Error, place, String::new(), message, None);
+    }
+
+    /// A variable that stands for no key.
+    pub(in crate::settings) fn variable(&mut self, name: &str, message: String) {
+        let place = Place::Variable(name.to_owned());
+        self.push(Severity::Error, place, String::new(), message, None);
+    }
+
+    /// A syntax error.
+    pub(in crate::settings) fn syntax(&mut self, source: usize, start: usize, message: &str) {
+        let origin = Origin::Text {
+            source,
+            span: start..start,
+        };
+        let excerpt = Excerpt::of_syntax(self.sources, source, start);
+        let message = format!("this is no TOML: {message}{}", remedy(message));
+        let place = self.place(&origin);
+        self.push(Severity::Error, place, String::new(), message, excerpt);
+    }
+
+    /// A fault of a key or value; the key counts as broken from now on.
+    pub(in crate::settings) fn broken(
+        &mut self,
+        node: &Node,
+        path: &KeyPath,
+        show: Show,
+        message: String,
+    ) {
+        self.broken.insert(path.clone());
+        self.at(Severity::Error, node, path, show, message);
+    }
+
+    /// A key that is missing in `table`.
+    pub(in crate::settings) fn missing(&mut self, table: &Node, path: &KeyPath, message: String) {
+        self.broken.insert(path.clone());
+        if !self.damaged {
+            self.at(Severity::Error, table, path, Show::Key, message);
+        }
+    }
+
+    /// A fault that involves several keys, reported at the first; silent if one of them is
+    /// broken already, because its value is then only a stand-in.
+    pub(in crate::settings) fn cross(
+        &mut self,
+        severity: Severity,
+        root: &Node,
+        paths: &[KeyPath],
+        show: Show,
+        message: String,
+    ) {
+        let spoilt = paths.iter().any(|path| {
+            self.broken
+                .iter()
+                .any(|broken| path.is_within(broken) || broken.is_within(path))
+        });
+        let Some(path) = paths.first().filter(|_| !spoilt && !self.damaged) else {
+            return;
+        };
+        let written = root
+            .walk(path)
+            .enumerate()
+            .filter(|(_, node)| self.is_users(&node.origin) || self.is_users(&node.key))
+            .last();
+        let Some((depth, node)) = written else {
+            self.push(severity, Place::Default, path.to_string(), message, None);
+            return;
+        };
+        let exact = depth + 1 == path.steps().len();
+        let show = if exact { show } else { Show::Key };
+        self.at(severity, node, path, show, message);
+    }
+
+    const fn is_users(&self, origin: &Origin) -> bool {
+        match origin {
+            Origin::Text { source, .. } => *source != BUILT_IN,
+            Origin::Variable(_) => true,
+            Origin::Absent => false,
+        }
+    }
+
+    fn at(&mut self, severity: Severity, node: &Node, path: &KeyPath, show: Show, message: String) {
+        let table = node.entries().is_some();
+        let place = if table || show == Show::Key {
+            self.place(&node.key)
+        } else {
+            self.place(&node.origin)
+        };
+        let excerpt = Excerpt::of(self.sources, node, table || show == Show::Key);
+        self.push(severity, place, path.to_string(), message, excerpt);
+    }
+
+    fn push(
+        &mut self,
+        severity: Severity,
+        place: Place,
+        key: String,
+        message: String,
+        excerpt: Option<Excerpt>,
+    ) {
+        self.faults.push(Fault {
+            severity,
+            place,
+            key,
+            message,
+            excerpt,
+        });
+    }
+
+    /// Line and column of an origin.
+    pub(in crate::settings) fn place(&self, origin: &Origin) -> Place {
+        match origin {
+            Origin::Text { source, span } if *source != BUILT_IN => {
+                let before = &self.sources.0[*source].text[..span.start];
+                let line = before.rsplit('\n').next().unwrap_or_default();
+                Place::File {
+                    layer: *source,
+                    name: self.sources.0[*source].name.clone(),
+                    line: before.matches('\n').count() + 1,
+                    column: line.chars().count() + 1,
+                }
+            }
+            Origin::Variable(name) => Place::Variable(name.to_string()),
+            Origin::Text { .. } | Origin::Absent => Place::Default,
+        }
+    }
+
+    /// Everything gathered: errors and warnings.
+    pub(in crate::settings) fn finish(self) -> Faults {
+        Faults::new(self.faults)
+    }
+}
+
+/// What would be right, where the parser only says what is wrong.
+fn remedy(message: &str) -> &'static str {
+    if message.contains("missing comma between array elements") {
+        "; perhaps a list above is not closed: write `]` at its end"
+    } else if message.contains("duplicate key") {
+        "; it stands above already: take one of them out"
+    } else if message.contains("invalid basic string") {
+        "; a text must end with a quote on its own line"
+    } else if message.contains("must be quoted") {
+        "; write the value in quotes"
+    } else {
+        ""
+    }
+}

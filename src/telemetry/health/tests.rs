@@ -1,0 +1,118 @@
+use super::*;
+
+fn at(seconds: u64) -> Mono {
+    Mono::from_micros(seconds * 1_000_000)
+}
+
+fn lane(name: &str, last: u64) -> Lane {
+    Lane {
+        name: name.into(),
+        last: Arc::new(AtomicU64::new(last)),
+    }
+}
+
+#[test]
+fn a_lane_is_stuck_after_ten_missed_beats_and_not_before() {
+    let state = State {
+        lanes: vec![
+            lane("sms", at(100).as_micros()),
+            lane("mail", at(104).as_micros()),
+        ],
+        ..State::default()
+    };
+    assert_eq!(state.stuck(at(110)), []);
+    let stuck = state.stuck(at(111));
+    assert_eq!(stuck.len(), 1);
+    assert_eq!(&*stuck[0].lane, "sms");
+    assert_eq!(stuck[0].silent, Duration::from_secs(11));
+    assert_eq!(&*state.missing(at(111))[0].name, "lane sms");
+}
+
+#[test]
+fn a_lane_that_ended_on_purpose_is_not_stuck_and_one_that_broke_is() {
+    let health = Health::new(Clock::start());
+    health.lane("ended").end();
+    let broken = health.lane("broken");
+    broken.beat(at(1));
+    drop(broken);
+    let stuck = health.stuck();
+    assert_eq!(stuck.len(), 1);
+    assert_eq!(&*stuck[0].lane, "broken");
+}
+
+#[test]
+fn since_is_when_it_was_lost_not_when_the_reason_last_changed() {
+    let mut state = State::default();
+    state.components.push(Component {
+        name: "redis".into(),
+        link: Link::Up,
+        since: at(0),
+    });
+    state.change(0, Link::Down("refused".into()), at(50));
+    state.change(0, Link::Down("no answer".into()), at(55));
+    let missing = state.missing(at(60));
+    assert_eq!(missing[0].lasted, Duration::from_secs(10));
+    assert_eq!(&*missing[0].reason, "no answer");
+    state.change(0, Link::Up, at(61));
+    assert_eq!(state.missing(at(62)), []);
+}
+
+#[tokio::test]
+async fn components_are_followed_and_a_lost_supervisor_is_down() {
+    let health = Health::new(Clock::start());
+    let (tell, link) = watch::channel(Link::Connecting);
+    health.component("redis", link);
+    assert_eq!(&*health.missing()[0].reason, "connecting");
+
+    tell.send_replace(Link::Up);
+    until(|| health.missing().is_empty()).await;
+    tell.send_replace(Link::Down("refused".into()));
+    until(|| !health.missing().is_empty()).await;
+    assert_eq!(&*health.missing()[0].reason, "refused");
+
+    drop(tell);
+    until(|| &*health.missing()[0].reason == "its supervisor ended").await;
+}
+
+#[test]
+fn a_connection_that_came_back_is_counted_and_the_first_is_not() {
+    let recorder = crate::telemetry::recorder::build();
+    metrics::with_local_recorder(&recorder, || {
+        let mut tally = Tally {
+            meters: Some(LinkMeters::new("redis")),
+            up: false,
+            was_up: false,
+        };
+        for link in [
+            Link::Connecting,
+            Link::Up,
+            Link::Up,
+            Link::Down("refused".into()),
+            Link::Up,
+        ] {
+            tally.note(&link);
+        }
+    });
+    let text = recorder.handle().render();
+    assert!(text.contains("sluiced_reconnects_total{target=\"redis\"} 1"));
+    assert!(text.contains("sluiced_link_up{target=\"redis\"} 1"));
+}
+
+#[test]
+fn what_stops_is_not_ready_but_alive() {
+    let health = Health::new(Clock::start());
+    assert!(health.missing().is_empty());
+    health.stopping();
+    assert_eq!(&*health.missing()[0].reason, "stopping");
+    assert!(health.stuck().is_empty());
+}
+
+async fn until(condition: impl Fn() -> bool) {
+    tokio::time::timeout(Duration::from_secs(10), async {
+        while !condition() {
+            tokio::time::sleep(Duration::from_millis(1)).await;
+        }
+    })
+    .await
+    .expect("the condition holds in time");
+}

@@ -1,0 +1,130 @@
+//! From settings to the options of each backend, with the secrets read.
+
+use std::path::Path;
+use std::time::Duration;
+
+use super::WireError;
+use crate::downstream::{HttpDownstream, HttpOptions, ResolvedAuth};
+use crate::limiter::redis::{Identity as ClientIdentity, RedisOptions, Servers, Tls};
+use crate::queue::rabbit::{RabbitOptions, RouteOptions};
+use crate::settings::secrets::{Identity, Secrets};
+use crate::settings::types::{Downstream, Limit, RedisMode, Route, Settings};
+
+/// The wait ladder of a route with keyed limits reaches as far as one can.
+const LONGEST_WAIT: Duration = Duration::from_secs(24 * 3600);
+
+/// How to reach Redis.
+pub(super) fn redis(settings: &Settings, secrets: &Secrets) -> Result<RedisOptions, WireError> {
+    let redis = &settings.redis;
+    let secret = |file: Option<&Path>| {
+        let read = secrets.optional(file);
+        read.map_err(|e| WireError::new("redis", e))
+    };
+    let urls = redis.addresses().to_vec();
+    let servers = match redis.mode {
+        RedisMode::Single => Servers::Single(redis.url.clone()),
+        RedisMode::Cluster => Servers::Cluster(urls),
+        RedisMode::Sentinel => Servers::Sentinel {
+            urls,
+            service: redis.sentinel_service.clone().unwrap_or_default(),
+            user: redis.sentinel_user.clone(),
+            password: secret(redis.sentinel_password_file.as_deref())?,
+        },
+    };
+    let certificate = redis.cert_file.as_deref().map(read_pem).transpose()?;
+    let key = secret(redis.key_file.as_deref())?;
+    let identity = certificate
+        .zip(key)
+        .map(|(certificate, key)| ClientIdentity {
+            certificate: certificate.into_bytes(),
+            key,
+        });
+    let ca = redis.ca_file.as_deref().map(read_pem).transpose()?;
+    Ok(RedisOptions {
+        user: redis.user.clone(),
+        password: secret(redis.password_file.as_deref())?,
+        tls: Tls {
+            ca: ca.map(String::into_bytes),
+            identity,
+        },
+        connect_timeout: redis.connect_timeout.get(),
+        response_timeout: redis.response_timeout.get(),
+        keyed: settings
+            .limits
+            .values()
+            .any(|limit| !matches!(limit, Limit::Paced(_))),
+        ..RedisOptions::new(servers, redis.prefix.clone())
+    })
+}
+
+/// How to reach RabbitMQ.
+pub(super) fn rabbit(settings: &Settings, secrets: &Secrets) -> Result<RabbitOptions, WireError> {
+    let rabbit = &settings.rabbitmq;
+    Ok(RabbitOptions {
+        urls: secrets
+            .rabbit_urls(rabbit)
+            .map_err(|e| WireError::new("rabbitmq", e))?,
+        ca_pem: rabbit.ca_file.as_deref().map(read_pem).transpose()?,
+        heartbeat: rabbit.heartbeat.get(),
+        connect_timeout: rabbit.connect_timeout.get(),
+        confirm_timeout: rabbit.confirm_timeout.get(),
+        ack_timeout: rabbit.ack_timeout.get(),
+        connection_name: format!("sluiced {}", env!("CARGO_PKG_VERSION")),
+    })
+}
+
+/// How to consume a route's queue.
+pub(super) fn route(settings: &Settings, name: &str, route: &Route, prefetch: u16) -> RouteOptions {
+    // A key with a long backlog books places far ahead: the longest step saves rounds.
+    let paced = |limit: &String| {
+        settings
+            .limits
+            .get(limit)
+            .is_none_or(|l| l.as_paced().is_some())
+    };
+    let longest_wait = if route.limits.iter().all(paced) {
+        route.retry.max.get()
+    } else {
+        LONGEST_WAIT
+    };
+    RouteOptions {
+        route: name.to_owned(),
+        queue: route.queue.clone(),
+        declare: route.declare,
+        queue_type: route.queue_type,
+        prefetch,
+        parks: route.parks() > 0,
+        longest_wait,
+    }
+}
+
+fn read_pem(path: &Path) -> Result<String, WireError> {
+    std::fs::read_to_string(path).map_err(|e| WireError::new(path.display().to_string(), e))
+}
+
+/// A route's downstream.
+pub(super) fn downstream(
+    name: &str,
+    route: &Route,
+    secrets: &Secrets,
+) -> Result<HttpDownstream, WireError> {
+    HttpDownstream::new(&http(name, route, secrets)?)
+        .map_err(|e| WireError::new(format!("routes.{name}.downstream"), e))
+}
+
+pub(super) fn http(name: &str, route: &Route, secrets: &Secrets) -> Result<HttpOptions, WireError> {
+    let Downstream::Http(http) = &route.downstream;
+    let at = || format!("routes.{name}.downstream");
+    let auth = http
+        .auth
+        .as_ref()
+        .map(|auth| secrets.identity(auth))
+        .transpose();
+    let auth = auth
+        .map_err(|e| WireError::new(at(), e))?
+        .map(|identity| match identity {
+            Identity::Basic { user, password } => ResolvedAuth::Basic { user, password },
+            Identity::Bearer { token } => ResolvedAuth::Bearer { token },
+        });
+    Ok(HttpOptions::from_settings(http, auth))
+}

@@ -1,0 +1,130 @@
+//! Where routes get their deliveries, and what the queues tell of them.
+
+use std::collections::BTreeMap;
+use std::path::PathBuf;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+
+use super::{WireError, options};
+use crate::ports::clock::Clock;
+use crate::ports::queue::Subscription;
+use crate::queue::embedded::{EmbeddedOptions, EmbeddedQueue, Input};
+use crate::queue::events::QueueEvents;
+use crate::queue::rabbit::RabbitQueue;
+use crate::settings::secrets::Secrets;
+use crate::settings::types::{QueueBackend, Route, Settings};
+use crate::telemetry::meters::RouteMeters;
+
+/// What became of all messages of this process so far, safely.
+#[derive(Debug, Default)]
+pub struct Settled {
+    done: AtomicU64,
+    dead: AtomicU64,
+}
+
+impl Settled {
+    /// Delivered to the downstream.
+    #[must_use]
+    pub fn done(&self) -> u64 {
+        self.done.load(Ordering::Relaxed)
+    }
+
+    /// Given up: in the dead-letter queue or in the leftover file.
+    #[must_use]
+    pub fn dead(&self) -> u64 {
+        self.dead.load(Ordering::Relaxed)
+    }
+}
+
+/// Where routes get their deliveries.
+pub(super) enum Queues {
+    Rabbit(RabbitQueue),
+    Embedded {
+        input: PathBuf,
+        leftover: PathBuf,
+        clock: Clock,
+        events: Arc<Counted>,
+    },
+}
+
+impl Queues {
+    pub(super) fn new(
+        settings: &Settings,
+        secrets: &Secrets,
+        clock: Clock,
+        events: Arc<Counted>,
+    ) -> Result<Self, WireError> {
+        match settings.backend.queue {
+            QueueBackend::Rabbitmq => {
+                let options = options::rabbit(settings, secrets)?;
+                RabbitQueue::new(options, clock, events)
+                    .map(Self::Rabbit)
+                    .map_err(|e| WireError::new("rabbitmq", e))
+            }
+            QueueBackend::Embedded => Ok(Self::Embedded {
+                input: settings.embedded.input.clone(),
+                leftover: settings.embedded.leftover.clone(),
+                clock,
+                events,
+            }),
+        }
+    }
+
+    pub(super) fn subscribe(
+        &self,
+        settings: &Settings,
+        name: &str,
+        route: &Route,
+        prefetch: u16,
+    ) -> Result<Arc<dyn Subscription>, WireError> {
+        match self {
+            Self::Rabbit(queue) => queue
+                .subscribe(options::route(settings, name, route, prefetch))
+                .map_err(|e| WireError::new(format!("routes.{name}"), e)),
+            Self::Embedded {
+                input,
+                leftover,
+                clock,
+                events,
+            } => {
+                let input = match input.to_str() {
+                    Some("-") => Input::Stdin,
+                    _ => Input::File(input.clone()),
+                };
+                let options = EmbeddedOptions {
+                    route: name.to_owned(),
+                    prefetch,
+                    leftover: Some(leftover.clone()),
+                };
+                let events = Arc::clone(events);
+                Ok(EmbeddedQueue::start(input, options, *clock, events))
+            }
+        }
+    }
+}
+
+/// Counts what the queue tells.
+#[derive(Debug)]
+pub(super) struct Counted {
+    pub(super) meters: Arc<BTreeMap<Arc<str>, Arc<RouteMeters>>>,
+    pub(super) settled: Arc<Settled>,
+}
+
+impl QueueEvents for Counted {
+    fn settled(&self, route: &str, verdict: &'static str, count: u64) {
+        if let Some(meters) = self.meters.get(route) {
+            meters.settled(verdict, count);
+        }
+        match verdict {
+            "done" => self.settled.done.fetch_add(count, Ordering::Relaxed),
+            "dead" => self.settled.dead.fetch_add(count, Ordering::Relaxed),
+            _ => 0,
+        };
+    }
+
+    fn parked(&self, route: &str, standing: u64) {
+        if let Some(meters) = self.meters.get(route) {
+            meters.parked.set(standing as f64);
+        }
+    }
+}

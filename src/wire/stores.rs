@@ -1,0 +1,135 @@
+//! The stores of limits, of budgets and of what is in force: those of the daemon, and those that
+//! commands ask.
+
+use std::sync::Arc;
+
+use secrecy::SecretString;
+
+use super::{WireError, options, rules};
+use crate::core::standing::Revision;
+use crate::limiter::memory::{MemoryBudgetStore, MemoryPaceStore};
+use crate::limiter::redis::{Family, RedisOptions, RedisPaceStore, RedisStandings};
+use crate::ports::budget::{BudgetLimit, BudgetStore};
+use crate::ports::clock::Clock;
+use crate::ports::link::Link;
+use crate::ports::pace::PaceStore;
+use crate::ports::standing::StandingStore;
+use crate::settings::Loaded;
+use crate::settings::secrets::Secrets;
+use crate::settings::types::{Limit, LimitBackend, Settings};
+use crate::telemetry::health::Health;
+
+/// The stores of rows, of budgets, and of what is in force.
+pub(super) type Stores = (Arc<dyn PaceStore>, Arc<dyn BudgetStore>, StandingStores);
+
+/// The stores of what is in force.
+#[derive(Clone, Debug)]
+pub struct StandingStores {
+    pub paced: Arc<dyn StandingStore>,
+    pub budgets: Arc<dyn StandingStore>,
+}
+
+impl StandingStores {
+    fn of(store: &Arc<RedisPaceStore>) -> Self {
+        let of = |family| Arc::new(RedisStandings::new(Arc::clone(store), family));
+        Self {
+            paced: of(Family::Paced),
+            budgets: of(Family::Budget),
+        }
+    }
+}
+
+pub(super) fn stores(
+    settings: &Settings,
+    secrets: &Secrets,
+    clock: Clock,
+    health: &Health,
+) -> Result<Stores, WireError> {
+    match settings.backend.limits {
+        LimitBackend::Memory => {
+            let (rows, budgets) = (MemoryPaceStore::new(clock), MemoryBudgetStore::new(clock));
+            let standings = StandingStores {
+                paced: rows.standings(),
+                budgets: budgets.standings(),
+            };
+            Ok((Arc::new(rows), Arc::new(budgets), standings))
+        }
+        LimitBackend::Redis => {
+            let options = options::redis(settings, secrets)?;
+            let store = RedisPaceStore::connect(&options, Arc::new(()))
+                .map_err(|e| WireError::new("redis", e))?;
+            health.target("redis", store.link());
+            let store = Arc::new(store);
+            Ok((
+                Arc::clone(&store) as Arc<dyn PaceStore>,
+                Arc::clone(&store) as Arc<dyn BudgetStore>,
+                StandingStores::of(&store),
+            ))
+        }
+    }
+}
+
+/// The Redis of a configuration.
+///
+/// # Errors
+/// When a secret cannot be read.
+pub fn redis_of(loaded: &Loaded) -> Result<RedisOptions, WireError> {
+    options::redis(&loaded.settings, &loaded.secrets)
+}
+
+/// The one Redis at `url`, with the prefix and the timeouts of `default.toml`.
+#[must_use]
+pub fn redis_at(url: SecretString) -> RedisOptions {
+    RedisOptions {
+        keyed: true,
+        ..RedisOptions::single(url, "sluiced")
+    }
+}
+
+/// A limit that is counted in budgets, under the terms of `revision`; `None` if it is paced.
+///
+/// # Errors
+/// When its numbers are too large to be counted exactly.
+pub fn budget_limit(
+    name: &str,
+    limit: &Limit,
+    revision: Revision,
+) -> Result<Option<BudgetLimit>, WireError> {
+    let rule = rules::rule(limit).map_err(|e| WireError::new(format!("limits.{name}"), e))?;
+    Ok(rule.map(|rule| BudgetLimit::under(name, rule, rules::lost(limit), revision)))
+}
+
+/// The budgets in a Redis, connected.
+///
+/// # Errors
+/// When Redis cannot be reached in time.
+pub async fn budgets(options: &RedisOptions) -> Result<Arc<dyn BudgetStore>, WireError> {
+    Ok(connected(options).await?)
+}
+
+/// What is in force for limits in a Redis, connected.
+///
+/// # Errors
+/// When Redis cannot be reached in time.
+pub async fn standings(options: &RedisOptions) -> Result<StandingStores, WireError> {
+    Ok(StandingStores::of(&connected(options).await?))
+}
+
+async fn connected(options: &RedisOptions) -> Result<Arc<RedisPaceStore>, WireError> {
+    let store =
+        RedisPaceStore::connect(options, Arc::new(())).map_err(|e| WireError::new("redis", e))?;
+    let mut link = store.link();
+    // To find the server, and to connect to it.
+    let bound = 2 * options.connect_timeout + options.response_timeout;
+    let up = tokio::time::timeout(bound, link.wait_for(Link::is_up))
+        .await
+        .is_ok_and(|link| link.is_ok());
+    if !up {
+        let why = match &*link.borrow() {
+            Link::Down(reason) => reason.to_string(),
+            _ => format!("no connection within {bound:?}"),
+        };
+        return Err(WireError::new("redis", why));
+    }
+    Ok(Arc::new(store))
+}
