@@ -99,7 +99,7 @@ async fn until(provider: &Provider, replicas: &[Daemon], count: u64) {
 }
 
 /// A series, summed over the replicas.
-async fn sum(replicas: &mut [Daemon], series: &str) -> f64 {
+pub(super) async fn sum(replicas: &mut [Daemon], series: &str) -> f64 {
     let mut sum = 0.0;
     for replica in replicas {
         sum += replica.metric(series).await;
