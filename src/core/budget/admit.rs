@@ -12,7 +12,7 @@
 //! A message with a place is granted
 //! - at its place, as long as that is good;
 //! - once it passed by, as of now if what others used leaves room, so that the time it waited counts;
-//! - a moment later ([`SOON`]) if somebody who was late himself used that room: the grant tells
+//! - a moment later (`SOON`) if somebody who was late himself used that room: the grant tells
 //!   from when on, and nobody is asked again. Those behind him move along in the same way.
 //!
 //! So a message is denied once, unless so many places of one key passed by that their messages come
