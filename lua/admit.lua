@@ -21,7 +21,7 @@
 -- earlier petition takes what a later one then lacks. No petitions at all: only the era is entered
 -- and its record kept alive.
 
-local AHEAD_MAX, SOON = 366 * 24 * 3600 * 1000000, 4
+local AHEAD_MAX, SOON = 366 * 24 * 3600 * 1000000, 2000000
 
 local era = enter()
 local cells, rules = load(era, true)
@@ -174,7 +174,7 @@ local function admit(wants, mode, ticket)
   for i = 1, #wants do
     local want = wants[i]
     -- Several limits would have to be good at one moment.
-    local soon = #wants == 1 and want.cell.rule.usable * SOON or 0
+    local soon = #wants == 1 and SOON or 0
     if want.epoch == want.cell.rule.mark then at_place(want, soon) end
     if not want.at then
       want.fits = true

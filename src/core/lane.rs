@@ -150,9 +150,11 @@ impl<T: Candidate> Lane<T> {
         self.parked.values()
     }
 
-    /// Adds a message that may be sent at once.
+    /// Adds a message that may be sent at once: one with a permission is admitted.
     pub fn push(&mut self, item: T) {
-        if item.is_booked() {
+        if let Some(until) = item.good_until() {
+            self.enter(item, until);
+        } else if item.is_booked() {
             self.ready.push_early(item);
         } else {
             self.ready.push(item);
@@ -367,7 +369,11 @@ impl<T: Candidate> Lane<T> {
         let mut deferred = self.ready.extract(&mut whose);
         deferred.extend(keys.iter().filter_map(|key| self.parked.remove(key)));
         for item in deferred {
-            self.park(item, until);
+            if item.good_until().is_some_and(|end| end <= until) {
+                self.found.push_back(Step::Lapsed(item));
+            } else {
+                self.park(item, until);
+            }
         }
     }
 
@@ -410,10 +416,6 @@ impl<T: Candidate> Lane<T> {
             if item.is_stale() || item.deadline().is_some_and(|end| end <= now) {
                 let (item, _) = self.take(head)?;
                 return Some(dismiss(item));
-            }
-            if item.good_until().is_some_and(|end| end <= now) {
-                let (item, _) = self.take(head)?;
-                return Some(Step::Lapsed(item));
             }
             let cost = item.cost().get();
             let slot = slot?;
@@ -459,11 +461,7 @@ impl<T: Candidate> Lane<T> {
             Head::Admitted(place) => self
                 .leave(place)
                 .map(|Admitted { item, until }| (item, until)),
-            Head::Ready(priority) => {
-                let item = self.ready.pop_from(priority)?;
-                let until = item.good_until().unwrap_or(NEVER);
-                Some((item, until))
-            }
+            Head::Ready(priority) => self.ready.pop_from(priority).map(|item| (item, NEVER)),
         }
     }
 
@@ -561,7 +559,7 @@ impl<T: Candidate> Lane<T> {
         let Some(petitions) = &self.petitions else {
             return Vec::new();
         };
-        let (mut room, mut units, mut batch, mut own) = (room, 0, Vec::new(), Vec::new());
+        let (mut room, mut units, mut batch) = (room, 0, Vec::new());
         let mut wanted = petitions.candidates(room);
         while units < wanted && batch.len() < BATCH_MAX {
             let Some(item) = self.ready.pop() else {
@@ -574,10 +572,6 @@ impl<T: Candidate> Lane<T> {
             } else if item.headroom().is_some() {
                 units += cost;
                 batch.push(item);
-            } else if let Some(until) = item.good_until() {
-                room = room.without(cost);
-                wanted = petitions.candidates(room);
-                own.push((item, until));
             } else {
                 room = room.without(cost);
                 wanted = petitions.candidates(room);
@@ -589,9 +583,6 @@ impl<T: Candidate> Lane<T> {
                 self.admitted_sum.add(&item);
                 self.admitted.insert(place, Admitted { item, until });
             }
-        }
-        for (item, until) in own {
-            self.enter(item, until);
         }
         batch
     }

@@ -15,11 +15,10 @@
 //! - a moment later (`SOON`) if somebody who was late himself used that room: the grant tells
 //!   from when on, and nobody is asked again. Those behind him move along in the same way.
 //!
-//! So a message is denied once, unless so many places of one key passed by that their messages come
-//! together: they cannot all go at once, and who would have to wait for longer gets a new place
-//! behind all others. That needs a replica that holds whole chains of more keys than its part of the
-//! slots can serve; each such denial then takes a place of a key that is used less than its limit, and
-//! the store cannot tell it from one that nobody will ever come for.
+//! So a message is denied once, unless so many places of one key passed by, or so slow is its limit, that
+//! who comes late would have to wait for longer than that: he gets a new place behind all others. (A
+//! quarter of that was too little where a replica holds whole chains of more keys than its part of the
+//! slots can serve: `core::lane::shares`.)
 
 use std::time::Duration;
 
@@ -33,8 +32,8 @@ use crate::core::time::{StoreTime, micros};
 const ROUNDS: usize = 8;
 
 /// Who comes with a place that others used up meanwhile is granted the next one, if it is no further
-/// ahead than so many times what a grant is good for.
-const SOON: u64 = 4;
+/// ahead than this: he waits for it in memory.
+pub const SOON: Duration = Duration::from_secs(2);
 
 /// What to do while a store that lost its state cannot say what was spent before.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -161,7 +160,7 @@ pub fn admit(
     }
     // Several limits would have to be good at one moment.
     let soon = match wants {
-        [want] => micros(want.limit.rule.usable()) * SOON,
+        [_] => micros(SOON),
         _ => 0,
     };
     let times: Vec<Time> = wants

@@ -155,12 +155,13 @@ impl Chains {
 fn of_chains_behind_a_saturated_account_each_is_denied_once() {
     for replicas in [3, 8] {
         for (keys, each, units, seconds, slots, at_least) in [
-            (40, 25, 5, 1, 100, 0.98),
+            (40, 25, 5, 1, 100, 0.95),
             (1_000, 3, 1, 2, 200, 0.9),
             // The keys bind and the account does not: who is late delays those behind him.
-            (15, 60, 5, 1, 100, 0.69),
+            (15, 60, 5, 1, 100, 0.66),
         ] {
-            for seed in [1, 12_345, 987_654] {
+            // With 117 and 125 permissions for later once ran out unseen, and took what others needed.
+            for seed in [1, 117, 125, 12_345, 987_654] {
                 let chains = Chains {
                     replicas,
                     keys,
@@ -171,44 +172,43 @@ fn of_chains_behind_a_saturated_account_each_is_denied_once() {
                     blocks: false,
                     seed,
                 };
-                let fleet = chains.run();
-                let again = fleet.denials.values().filter(|count| **count > 1).count();
-                let used = chains.used(&fleet.sent);
-                let all = fleet.denials.len();
-                // Where each key wants all that it may have, nothing makes up for a delay.
-                let most = if keys == 15 { all / 20 } else { 0 };
-                assert!(again <= most, "{chains:?}: {again} again of {all}");
-                assert!(used >= at_least, "{chains:?}: {used} of the slots");
+                chains.run().each_denied_once(chains, at_least);
             }
         }
     }
 }
 
 /// Whole chains stand behind each other, so that each replica holds all of a few keys, which want more than
-/// its part of the slots: their places pass by in numbers, and some are denied again (see
-/// `core::budget::admit`). That is bounded, and ends.
+/// its part of the slots: their places pass by in numbers. In the end only some replicas have messages left.
 #[test]
-fn where_one_replica_holds_whole_chains_denials_are_bounded() {
+fn where_one_replica_holds_whole_chains_each_is_denied_once() {
     for replicas in [3, 8] {
-        for (keys, each, units, seconds, slots) in [(40, 25, 5, 1, 100), (1_000, 3, 1, 2, 200)] {
-            let chains = Chains {
-                replicas,
-                keys,
-                each,
-                units,
-                seconds,
-                slots,
-                blocks: true,
-                seed: 12_345,
-            };
-            let fleet = chains.run();
-            let all = fleet.sent.len() as f64;
-            let denials: u32 = fleet.denials.values().sum();
-            let most = fleet.denials.values().max().copied().unwrap_or(0);
-            assert!(
-                f64::from(denials) <= 2.5 * all && most <= 16,
-                "{chains:?}: {denials} denials, {most} of one message"
-            );
+        for (keys, each, units, seconds, slots, at_least) in
+            [(40, 25, 5, 1, 100, 0.74), (1_000, 3, 1, 2, 200, 0.8)]
+        {
+            for seed in [103, 12_345] {
+                let chains = Chains {
+                    replicas,
+                    keys,
+                    each,
+                    units,
+                    seconds,
+                    slots,
+                    blocks: true,
+                    seed,
+                };
+                chains.run().each_denied_once(chains, at_least);
+            }
         }
+    }
+}
+
+impl Fleet {
+    fn each_denied_once(&self, chains: Chains, used: f64) {
+        let again = self.denials.values().filter(|count| **count > 1).count();
+        let all = self.denials.len();
+        assert_eq!(again, 0, "{chains:?}: {again} again of {all}");
+        let share = chains.used(&self.sent);
+        assert!(share >= used, "{chains:?}: {share} of the slots");
     }
 }
