@@ -16,4 +16,5 @@ pub mod settings;
 pub mod sim;
 pub mod telemetry;
 pub mod template;
+pub mod urgent;
 pub mod wire;

@@ -30,6 +30,7 @@ use crate::ports::clock::Clock;
 use crate::ports::pace::{Notice, StoreError};
 use crate::telemetry::health::{Health, Heartbeat};
 use crate::telemetry::meters::LimitMeters;
+use crate::urgent;
 
 use super::PacedRows;
 use super::admission::{Admission, Counters, Happened};
@@ -45,9 +46,6 @@ use super::tap::Taps;
 
 /// The pacer comes round at least this often: the watchdog and the gauges live on it.
 const ROUND: Duration = Duration::from_millis(500);
-/// The nice value of the pacer's thread: it works for microseconds at a time, and a slot does not
-/// wait for a processor.
-const URGENT: i32 = -10;
 /// Entries taken from the inbox at a time.
 const INBOX_BATCH: usize = 256;
 /// How long opening connections may keep the taps closed at the start.
@@ -140,7 +138,7 @@ impl Pacer {
         health: &Health,
     ) -> io::Result<PacerHandle> {
         let thread = format!("pacer {name}");
-        let runtime = runtime(&thread)?;
+        let runtime = urgent::runtime(&thread)?;
         let alarm = {
             let _inside = runtime.enter();
             Alarm::new(clock)?
@@ -366,19 +364,6 @@ impl Pacer {
         stopping.done.send(stopped).ok();
         true
     }
-}
-
-/// One thread, which waits for slots and sends.
-fn runtime(thread: &str) -> io::Result<Runtime> {
-    tokio::runtime::Builder::new_multi_thread()
-        .worker_threads(1)
-        .thread_name(thread)
-        // Best effort: only a privileged process may. On Linux this is about the calling thread.
-        .on_thread_start(|| {
-            rustix::process::setpriority_process(None, URGENT).ok();
-        })
-        .enable_all()
-        .build()
 }
 
 /// Lets the task that was just spawned run, and what it wakes, before the next step. The runtime

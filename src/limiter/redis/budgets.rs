@@ -448,7 +448,8 @@ impl Reply {
 impl RedisPaceStore {
     fn budgets(&self) -> &Budgets {
         self.heart.get_or_init(|| {
-            AbortOnDropHandle::new(self.runtime.spawn(Arc::clone(&self.budgets).beat()))
+            let beat = Arc::clone(&self.budgets).beat();
+            AbortOnDropHandle::new(self.thread.handle().spawn(beat))
         });
         &self.budgets
     }
