@@ -7,7 +7,7 @@ use std::time::Duration;
 use proptest::prelude::*;
 use proptest::test_runner::RngSeed;
 
-use super::admit::{Booking, Cell, Lost, Mode, Ruling, Want, admit};
+use super::admit::{Booking, Cell, Lost, Mode, Ruling, SOON, Want, admit};
 use super::concurrency::{Concurrency, Ticket};
 use super::epoch::Era;
 use super::fixed_window::FixedWindow;
@@ -18,7 +18,7 @@ use super::token_bucket::{Bucket, Refill, Start, TokenBucket};
 use super::*;
 use crate::core::calendar::{Calendar, CalendarUnit};
 use crate::core::rate::Rate;
-use crate::core::time::StoreTime;
+use crate::core::time::{StoreTime, micros};
 use crate::core::zone::Zone;
 
 const START: u64 = 1_795_228_193_000_012;
@@ -364,9 +364,9 @@ fn asked(one: &mut One, held: Option<Booking>) -> Result<u64, Booking> {
 
 #[test]
 fn a_place_that_passed_by_counts_as_soon_as_what_others_used_leaves_room() {
-    // One in 1.1 s; what is granted is good for 87.5 ms.
-    let (interval, soon) = (1_100_000, 350_000);
-    let mut one = One::new(gcra("1/1s", 0, 100 * MS));
+    // One in 5.1 s.
+    let (interval, soon) = (5_100_000, micros(SOON));
+    let mut one = One::new(gcra("1/5s", 0, 100 * MS));
     assert_eq!(asked(&mut one, None), Ok(START));
     let places = [(); 4].map(|()| asked(&mut one, None).unwrap_err());
     assert_eq!(places[3].at.as_micros(), START + 4 * interval);

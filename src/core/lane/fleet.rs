@@ -26,8 +26,9 @@ pub(super) struct Message {
     pub(super) id: u32,
     pub(super) key: u32,
     headroom: Duration,
-    held: Option<Booking>,
-    granted: Option<Booking>,
+    /// In the limits, in their order.
+    held: Vec<Option<Booking>>,
+    granted: Vec<Booking>,
     /// Until when the permission is good that it waits with.
     until: Option<Mono>,
 }
@@ -40,7 +41,7 @@ impl Candidate for Message {
         self.until
     }
     fn is_booked(&self) -> bool {
-        self.held.is_some()
+        self.held.iter().any(Option::is_some)
     }
 }
 
@@ -58,7 +59,8 @@ enum Event {
 #[derive(Clone, Debug)]
 pub(super) struct Setting {
     pub(super) pace: Pace,
-    pub(super) rule: Rule,
+    /// The limits that count a message, all at once, and how many keys share one of theirs.
+    pub(super) rules: Vec<(Rule, u32)>,
     pub(super) replicas: usize,
     pub(super) prefetch: usize,
     /// One way to a store takes so many microseconds, and up to as many more.
@@ -82,7 +84,8 @@ pub(super) struct Fleet {
     lanes: Vec<Lane<Message>>,
     queue: VecDeque<Message>,
     schedule: Option<Schedule>,
-    budgets: BTreeMap<u32, State>,
+    /// By limit and key.
+    budgets: BTreeMap<(usize, u32), State>,
     era: Era,
     events: BinaryHeap<Reverse<(u64, u64)>>,
     bodies: BTreeMap<u64, (usize, Event)>,
@@ -99,7 +102,8 @@ pub(super) struct Fleet {
 impl Fleet {
     pub(super) fn new(setting: Setting) -> Self {
         let phase = |replica: usize| Phase::new(replica as u64 * 337 + setting.seed);
-        let headroom = setting.rule.headroom();
+        let headrooms = setting.rules.iter().map(|(rule, _)| rule.headroom());
+        let headroom = headrooms.min().expect("a limit");
         let lane = |replica: usize| {
             let keeper = Keeper::new(setting.pace, phase(replica));
             let petitions = Petitions::new(headroom, Duration::from_secs(1), phase(replica));
@@ -109,8 +113,8 @@ impl Fleet {
             id,
             key: *key,
             headroom,
-            held: None,
-            granted: None,
+            held: vec![None; setting.rules.len()],
+            granted: Vec::new(),
             until: None,
         };
         Self {
@@ -190,10 +194,13 @@ impl Fleet {
                         slot.at <= now && now <= slot.leave_by,
                         "{slot:?} at {now:?}"
                     );
-                    let granted = message.granted.expect("no permission").at.as_micros();
-                    assert!(granted <= STORE + self.now, "too early");
-                    let age = STORE + self.now - granted;
-                    assert!(age <= micros(message.headroom), "{age} us old");
+                    assert!(!message.granted.is_empty(), "no permission");
+                    for (granted, (rule, _)) in message.granted.iter().zip(&self.setting.rules) {
+                        let granted = granted.at.as_micros();
+                        assert!(granted <= STORE + self.now, "too early");
+                        let age = STORE + self.now - granted;
+                        assert!(age <= micros(rule.headroom()), "{age} us old");
+                    }
                     let Message { id, key, .. } = message;
                     let at = self.now;
                     self.sent.push(Sent { id, key, at });
@@ -238,49 +245,61 @@ impl Fleet {
             Event::Ruled(decided, ruled) => self.ruled(replica, decided, ruled),
             Event::Refund(mut message) => {
                 message.until = None;
-                if let Some(granted) = message.granted.take()
-                    && let Some(state) = self.budgets.get(&message.key)
-                {
-                    let limit = Limit::new(&self.setting.rule, admit::Lost::Closed, store);
-                    let taken = if message.held.is_some() {
-                        Taken::AtPlace
-                    } else {
-                        Taken::Now
-                    };
-                    let undone = limit.undo(state, taken, granted.at, 1, Ticket(0), store);
-                    if let Some(state) = undone {
-                        self.budgets.insert(message.key, state);
-                    }
-                }
+                self.refund(&mut message, store);
                 self.at(way, replica, Event::Again(message));
             }
             Event::Again(message) => self.lanes[replica].push_front(message),
         }
     }
 
+    fn refund(&mut self, message: &mut Message, now: StoreTime) {
+        for (index, granted) in std::mem::take(&mut message.granted).iter().enumerate() {
+            let (rule, shared) = &self.setting.rules[index];
+            let key = (index, message.key / shared);
+            let Some(state) = self.budgets.get(&key) else {
+                continue;
+            };
+            let limit = Limit::new(rule, admit::Lost::Closed, now);
+            let taken = if message.held[index].is_some() {
+                Taken::AtPlace
+            } else {
+                Taken::Now
+            };
+            let undone = limit.undo(state, taken, granted.at, 1, Ticket(0), now);
+            if let Some(state) = undone {
+                self.budgets.insert(key, state);
+            }
+        }
+    }
+
     fn rule(&mut self, message: &Message, now: StoreTime) -> Ruling {
-        let limit = Limit::new(&self.setting.rule, admit::Lost::Closed, now);
-        let mut cells = [Cell {
-            state: self.budgets.get(&message.key).cloned(),
-            changed: false,
-        }];
-        let want = Want {
-            limit: &limit,
-            cell: 0,
-            cost: 1,
-            held: message.held,
-        };
-        let ruling = admit::admit(
-            &[want],
-            &mut cells,
-            Mode::Reserve,
-            Ticket(0),
-            &self.era,
-            now,
-        );
-        let [cell] = cells;
-        if let Some(state) = cell.state {
-            self.budgets.insert(message.key, state);
+        let rules = self.setting.rules.iter();
+        let limits: Vec<_> = rules
+            .map(|(rule, shared)| (Limit::new(rule, admit::Lost::Closed, now), shared))
+            .collect();
+        let key = |index: usize| (index, message.key / limits[index].1);
+        let mut cells: Vec<_> = (0..limits.len())
+            .map(|index| Cell {
+                state: self.budgets.get(&key(index)).cloned(),
+                changed: false,
+            })
+            .collect();
+        let wants: Vec<_> = limits
+            .iter()
+            .enumerate()
+            .map(|(index, (limit, _))| Want {
+                limit,
+                cell: index,
+                cost: 1,
+                held: message.held[index],
+            })
+            .collect();
+        let (mode, ticket) = (Mode::Reserve, Ticket(0));
+        let ruling = admit::admit(&wants, &mut cells, mode, ticket, &self.era, now);
+        for (index, cell) in cells.into_iter().enumerate() {
+            if let Some(state) = cell.state {
+                self.budgets.insert(key(index), state);
+            }
         }
         ruling
     }
@@ -290,17 +309,23 @@ impl Fleet {
         let now = Mono::from_micros(self.now);
         let granted = |(_, ruling): &&(Message, Ruling)| matches!(ruling, Ruling::Granted { .. });
         let count = ruled.iter().filter(granted).count();
-        let usable = self.setting.rule.usable();
+        let usable = self.setting.rules.iter().map(|(rule, _)| rule.usable());
+        let usable: Vec<_> = usable.collect();
         let epoch = self.era.epoch;
         let lane = &mut self.lanes[replica];
         let since = lane.petition_answered(decided, ruled.len(), count, now);
         for (mut message, ruling) in ruled {
             match ruling {
                 Ruling::Granted { at, .. } => {
-                    let place = Booking { at: at[0], epoch };
-                    let wait = place.at.since(decided);
-                    let until = (since - decided.since(place.at)) + wait + usable;
-                    message.granted = Some(place);
+                    let from = at.iter().copied().fold(decided, StoreTime::max);
+                    let ends = at.iter().zip(&usable).map(|(at, usable)| {
+                        let (late, early) = (decided.since(*at), at.since(decided));
+                        (since - late) + early + *usable
+                    });
+                    let until = ends.min().expect("a limit");
+                    let wait = from.since(decided);
+                    let granted = at.iter().map(|at| Booking { at: *at, epoch });
+                    message.granted = granted.collect();
                     if wait.is_zero() {
                         lane.admit(message, until);
                     } else {
@@ -315,7 +340,10 @@ impl Fleet {
                 Ruling::Denied { until, booked, .. } => {
                     lane.denied(&message);
                     *self.denials.entry(message.id).or_default() += 1;
-                    message.held = booked.first().map(|(_, booking)| *booking);
+                    message.held.fill(None);
+                    for (index, booking) in booked {
+                        message.held[index] = Some(booking);
+                    }
                     lane.park(message, now + until.since(decided));
                 }
                 ruling => panic!("{ruling:?} for {message:?}"),

@@ -23,7 +23,7 @@ fn setting(replicas: usize, keys: Vec<u32>, way: u64, seed: u64) -> Setting {
     let rule = Gcra::new("1/2s".parse().unwrap(), 0, HEADROOM).unwrap();
     Setting {
         pace,
-        rule: Rule::Gcra(rule),
+        rules: vec![(Rule::Gcra(rule), 1)],
         replicas,
         prefetch: 400,
         way,
@@ -93,6 +93,8 @@ struct Chains {
     /// All of a key stand behind each other in the queue, and not the first of each key, then the
     /// second ones.
     blocks: bool,
+    /// So many keys have a sender in common, who has a limit, too.
+    senders: Option<(u32, &'static str)>,
     seed: u64,
 }
 
@@ -108,9 +110,14 @@ impl Chains {
         let (headroom, horizon) = (Duration::from_millis(50), Duration::from_millis(200));
         let account = format!("{}/1s", self.slots).parse().unwrap();
         let rate = format!("{}/{}s", self.units, self.seconds).parse().unwrap();
+        let gcra = |rate| Rule::Gcra(Gcra::new(rate, 0, HEADROOM).unwrap());
+        let mut rules = vec![(gcra(rate), 1)];
+        if let Some((keys, rate)) = self.senders {
+            rules.push((gcra(rate.parse().unwrap()), keys));
+        }
         let mut fleet = Fleet::new(Setting {
             pace: Pace::new(account, headroom, horizon),
-            rule: Rule::Gcra(Gcra::new(rate, 0, HEADROOM).unwrap()),
+            rules,
             replicas: self.replicas,
             prefetch: 400,
             way: 300,
@@ -170,6 +177,7 @@ fn of_chains_behind_a_saturated_account_each_is_denied_once() {
                     seconds,
                     slots,
                     blocks: false,
+                    senders: None,
                     seed,
                 };
                 chains.run().each_denied_once(chains, at_least);
@@ -195,6 +203,7 @@ fn where_one_replica_holds_whole_chains_each_is_denied_once() {
                     seconds,
                     slots,
                     blocks: true,
+                    senders: None,
                     seed,
                 };
                 chains.run().each_denied_once(chains, at_least);
@@ -210,5 +219,39 @@ impl Fleet {
         assert_eq!(again, 0, "{chains:?}: {again} again of {all}");
         let share = chains.used(&self.sent);
         assert!(share >= used, "{chains:?}: {share} of the slots");
+    }
+}
+
+/// Two keyed limits that both bind: a message has a place in one of them, and must find the other one
+/// free just then. A place in both would push that one ahead for everybody else. Some are denied again;
+/// that is bounded, and ends.
+#[test]
+fn behind_two_limits_that_bind_denials_are_bounded() {
+    for (keys, each, units, seconds, slots, senders) in [
+        (40, 25, 5, 1, 100, (5, "20/1s")),
+        (40, 25, 5, 1, 100, (5, "12/1s")),
+        (1_000, 3, 1, 2, 200, (100, "30/1s")),
+    ] {
+        for blocks in [false, true] {
+            let chains = Chains {
+                replicas: 3,
+                keys,
+                each,
+                units,
+                seconds,
+                slots,
+                blocks,
+                senders: Some(senders),
+                seed: 12_345,
+            };
+            let fleet = chains.run();
+            let all = f64::from(keys * each);
+            let denials: u32 = fleet.denials.values().sum();
+            let most = fleet.denials.values().max().copied().unwrap_or(0);
+            assert!(
+                f64::from(denials) <= 5.0 * all && most <= 24,
+                "{chains:?}: {denials} denials, {most} of one message"
+            );
+        }
     }
 }
