@@ -14,9 +14,9 @@ use futures::future::BoxFuture;
 use tokio::sync::{Notify, mpsc};
 use tracing::{debug, info, warn};
 
+use crate::core::budget::Usage;
 use crate::core::budget::epoch::DOUBT;
 use crate::core::budget::limit::Limit;
-use crate::core::budget::{Rule, Usage};
 use crate::core::lane::Lane;
 use crate::core::outcome::DeadReason;
 use crate::core::ready::Candidate as _;
@@ -229,11 +229,14 @@ impl Admission {
                         && is_blind(&limit, blind.since, until)
                     {
                         blinded = Some((Arc::clone(&limit), blind));
-                        let until = now + until.since(store_now);
-                        ruled.note_blind(&job.route, until);
-                        job.held_up_by = Some(Arc::clone(&limit.name));
-                        lane.park(job, until);
-                        continue;
+                        // Of calls under way some are known, and end one by one.
+                        if !limit.is_concurrency() {
+                            let until = now + until.since(store_now);
+                            ruled.note_blind(&job.route, until);
+                            job.held_up_by = Some(Arc::clone(&limit.name));
+                            lane.park(job, until);
+                            continue;
+                        }
                     }
                     let denial = Denial {
                         now: store_now,
@@ -459,7 +462,8 @@ impl Ruled {
     }
 }
 
-/// Whether it is the lost state that denies until `until`, and not what was spent since.
+/// Whether it is the lost state that denies until `until`, and not what was spent since. (Of a full
+/// `concurrency` limit nobody can tell.)
 fn is_blind(limit: &BudgetLimit, since: StoreTime, until: StoreTime) -> bool {
     if limit.lost != Lost::Closed {
         return false;
@@ -467,7 +471,7 @@ fn is_blind(limit: &BudgetLimit, since: StoreTime, until: StoreTime) -> bool {
     let rule = &limit.terms().rule;
     let forgotten = Limit::new(rule, limit.lost, since).forgotten_at(since.as_micros());
     let doubted = since.as_micros() + DOUBT;
-    !matches!(rule, Rule::Concurrency(_)) && until.as_micros() <= forgotten.max(doubted)
+    until.as_micros() <= forgotten.max(doubted)
 }
 
 /// Until when what was granted is good, if it was ruled at `since` at the earliest: no longer than the
