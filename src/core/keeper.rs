@@ -16,6 +16,9 @@
 //! - once it hears that other terms are in force than it knows, it asks for nothing until it is told
 //!   them. What it holds falls due at the pace that it was granted at.
 
+mod answers;
+mod asking;
+mod freezes;
 mod phase;
 mod run;
 mod tally;
@@ -28,37 +31,16 @@ use run::Run;
 pub use run::Slot;
 pub use tally::Tally;
 
-use super::clock::{ClockMap, Reading};
-use super::schedule::{Answer, Ask, Freeze, Grant, Pace, Sight, Turn};
+use super::clock::ClockMap;
+use super::schedule::{Grant, Pace, Turn};
 use super::standing::Revision;
 use super::time::{Mono, StoreTime, micros};
 
-/// Two asks are at least this far apart, so that a stream of single messages shares round trips.
-const ASK_GAP: Duration = Duration::from_millis(2);
-/// After a turn has come by our clock, wait at least this much longer, so that it has come by the
-/// store's.
-const TURN_MARGIN: Duration = Duration::from_micros(200);
-/// Without other asks the clock mapping is checked this often, so that drift stays negligible.
-const CHECK_CLOCK: Duration = Duration::from_secs(10);
-/// Who waits for longer than this asks so often whether it still has to: an operator may have ended
-/// the wait, and the notice may be lost.
-const CHECK_WAIT: Duration = Duration::from_millis(800);
-/// Where many replicas take turns at a fast limit, each of them waits less than this.
-const LONG_WAIT: Duration = Duration::from_secs(4);
 /// A mapping that is too rough to keep the headroom by is improved by so many asks, so far apart;
 /// a store that is no nearer than that is then taken as it is.
 const PROBES: u32 = 8;
-const PROBE_GAP: Duration = Duration::from_millis(10);
-/// A notice that took longer than this to come, or that the mapping is wrong by more than this for,
-/// is not believed but asked after.
-const NOTICE_TOLERANCE: Duration = Duration::from_secs(1);
-/// Replicas that ask after the same notice spread over this.
-const NOTICE_SPREAD: Duration = Duration::from_millis(100);
 /// Who missed slots twice within so many times of what they may be late is strained.
 const STRAINED: u32 = 4;
-/// The first wait after a failed ask; it doubles up to [`BACKOFF_MAX`].
-const BACKOFF_MIN: Duration = Duration::from_millis(50);
-const BACKOFF_MAX: Duration = Duration::from_secs(2);
 
 /// What the limit holds for messages that are ready.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -298,258 +280,6 @@ impl Keeper {
                 .clock
                 .error(now)
                 .is_some_and(|error| error > self.rough())
-    }
-
-    /// The question to send now, if it is time for one. `demand` is what the ready messages take.
-    pub fn ask(&mut self, now: Mono, demand: u64) -> Option<Ask> {
-        if self.next_ask(demand).is_none_or(|at| at > now) {
-            return None;
-        }
-        let sight = self.sight(now);
-        // What is asked before the turn, or before the clock is trusted, only looks at the clock.
-        let want = match sight {
-            Sight::Steady { .. } if now >= self.next_turn() && self.outdated.is_none() => {
-                demand.saturating_sub(self.leased)
-            }
-            _ => 0,
-        };
-        let ask = Ask {
-            want,
-            turn: self.turn,
-            sight,
-            lead: self.trip,
-        };
-        self.asking = Some(Asking {
-            sent: now,
-            want,
-            pace: self.pace,
-            known: self.known,
-        });
-        self.last_ask = Some(now);
-        self.tally.asks += 1;
-        Some(ask)
-    }
-
-    fn sight(&self, now: Mono) -> Sight {
-        let trusted = self.clock.held_for(self.pace.distrust(), now) && !self.is_rough(now);
-        match (self.epoch, self.clock.to_store(now)) {
-            (Some(epoch), Some(predicted)) if self.stepped => Sight::Stepped { epoch, predicted },
-            (Some(epoch), Some(predicted)) if trusted => Sight::Steady { epoch, predicted },
-            _ => Sight::Young,
-        }
-    }
-
-    /// When [`Keeper::ask`] should be called next. `None` while an ask is under way.
-    #[must_use]
-    pub fn next_ask(&self, demand: u64) -> Option<Mono> {
-        if self.asking.is_some() {
-            return None;
-        }
-        let Some(checked) = self.clock.checked_at() else {
-            return Some(
-                self.failing
-                    .map_or(Mono::default(), |failing| failing.retry),
-            );
-        };
-        let routine = checked + CHECK_CLOCK;
-        let routine = self.look.map_or(routine, |look| look.min(routine));
-        let at = match self.failing {
-            Some(failing) => failing.retry,
-            None if self.stepped || !self.is_sure() => Mono::default(),
-            None if self.is_rough(checked) => checked + PROBE_GAP,
-            None if self.outdated.is_some() => self.next_check().min(routine),
-            None if demand > self.leased => self.next_turn().min(routine).min(self.next_check()),
-            None if self.frozen_until.is_some() => self.next_check().min(routine),
-            None => routine,
-        };
-        Some(self.last_ask.map_or(at, |last| at.max(last + ASK_GAP)))
-    }
-
-    /// When to ask whether a long wait is still right.
-    fn next_check(&self) -> Mono {
-        let last = self.last_ask.unwrap_or_default();
-        let long = self.outdated.is_some() || self.next_turn().since(last) > LONG_WAIT;
-        last + if long { CHECK_WAIT } else { LONG_WAIT }
-    }
-
-    /// Whether the mapping is known to have held for all that is leased.
-    fn is_sure(&self) -> bool {
-        self.runs.back().is_none_or(|run| run.sure)
-    }
-
-    /// When slots may be asked for: at our turn, at the end of a freeze, once the clock is trusted.
-    fn next_turn(&self) -> Mono {
-        let horizon = self.pace.horizon();
-        let turn = self.turn.and_then(|turn| self.clock.to_mono(turn.at));
-        let thaw = self
-            .frozen_until
-            .and_then(|until| self.clock.to_mono(until));
-        let at = match (turn, thaw) {
-            (Some(turn), _) => turn + self.turn_margin(),
-            // Without a turn: shortly before the end, each replica at a moment of its own.
-            (None, Some(thaw)) => thaw - self.phase.of(horizon / 2),
-            (None, None) => Mono::default(),
-        };
-        at.max(self.clock.trusted_from(self.pace.distrust()))
-    }
-
-    /// A mapping that is wrong must not make us come before our turn.
-    fn turn_margin(&self) -> Duration {
-        let error = self
-            .clock
-            .checked_at()
-            .and_then(|checked| self.clock.error(checked));
-        error
-            .unwrap_or_default()
-            .clamp(TURN_MARGIN, self.pace.horizon().max(TURN_MARGIN * 2) / 2)
-    }
-
-    /// The store answered the ask that is under way.
-    pub fn answered(&mut self, answer: &Answer, now: Mono) {
-        let Some(asking) = self.asking.take() else {
-            return;
-        };
-        let Asking { sent, want, .. } = asking;
-        self.failing = None;
-        self.look = None;
-        self.tally.guarded += u64::from(answer.guarded);
-        let trip = now.since(sent);
-        let close = trip <= (self.rough() * 2).max(self.trip * 2);
-        self.smooth(trip);
-        if answer.revision == self.known {
-            self.outdated = None;
-        } else if answer.revision != asking.known {
-            self.outdated = self.outdated.or(Some(now));
-        }
-        if self.epoch != Some(answer.epoch) {
-            self.begin(answer, sent, now);
-            self.turn = self.turn.filter(|_| asking.pace == self.pace);
-            self.tally.denied += u64::from(want > 0);
-            return;
-        }
-        if self.clock.learn(sent, answer.now, now, self.rough()) == Reading::Stepped {
-            // The grant was made on a clock that others may not have seen step yet.
-            self.tally.burnt += answer.grant.map_or(0, |grant| u64::from(grant.count.get()));
-            self.burn_unsure();
-            self.turn = None;
-            self.stepped = true;
-            return;
-        }
-        match answer.frozen_until {
-            Some(until) => self.freeze_until(until, true),
-            None => self.thaw(answer.now),
-        }
-        if want > 0 {
-            self.turn = answer.turn.filter(|_| asking.pace == self.pace);
-        }
-        if close {
-            self.runs.iter_mut().for_each(|run| run.sure = true);
-        }
-        let first = answer
-            .grant
-            .and_then(|grant| Some((grant, self.clock.to_mono(grant.first)?)));
-        match first {
-            Some((grant, first)) => {
-                self.leased += u64::from(grant.count.get());
-                self.tally.leased += u64::from(grant.count.get());
-                self.runs.push_back(Run {
-                    grant,
-                    pace: asking.pace,
-                    first: first + self.doubt(now),
-                    used: 0,
-                    sure: close,
-                });
-            }
-            None => self.tally.denied += u64::from(want > 0),
-        }
-    }
-
-    /// The first answer, or the row was started anew: our mapping, turn and freeze are of no use
-    /// any more. What we hold was granted before and falls due as it was mapped; all of it passes
-    /// before anybody trusts the new mapping.
-    fn begin(&mut self, answer: &Answer, sent: Mono, now: Mono) {
-        self.epoch = Some(answer.epoch);
-        self.stepped = false;
-        self.clock = ClockMap::default();
-        self.clock.learn(sent, answer.now, now, self.rough());
-        self.burn_unsure();
-        self.turn = answer.turn;
-        self.frozen_until = None;
-        if let Some(until) = answer.frozen_until {
-            self.freeze_until(until, true);
-        }
-    }
-
-    /// Drops leases that came with an answer too slow to show a step.
-    fn burn_unsure(&mut self) {
-        let unsure = self.runs.iter().filter(|run| !run.sure);
-        let slots: u64 = unsure.map(Run::left).sum();
-        self.leased -= slots;
-        self.tally.burnt += slots;
-        self.runs.retain(|run| run.sure);
-    }
-
-    /// The ask that is under way failed. It may have run: what it granted is never used.
-    pub fn failed(&mut self, now: Mono) {
-        self.asking = None;
-        self.tally.failed += 1;
-        let (since, wait) = self.failing.map_or((now, BACKOFF_MIN), |failing| {
-            (failing.since, (failing.wait * 2).min(BACKOFF_MAX))
-        });
-        let retry = now + wait / 2 + self.phase.of(wait / 2);
-        self.failing = Some(Failing { since, retry, wait });
-    }
-
-    /// The limit is frozen: heard from the store, or from another replica through it.
-    pub fn frozen(&mut self, freeze: &Freeze, now: Mono) {
-        let Some(here) = self.clock.to_store(now) else {
-            return;
-        };
-        let off = here.since(freeze.now).max(freeze.now.since(here));
-        if self.epoch == Some(freeze.epoch) && off <= NOTICE_TOLERANCE {
-            self.freeze_until(freeze.until, false);
-        } else {
-            // Its times are on another clock than ours.
-            self.look = self.look.or(Some(now + self.phase.of(NOTICE_SPREAD)));
-        }
-    }
-
-    /// The limit is frozen for `length` from now: our own call was told so.
-    pub fn frozen_for(&mut self, length: Duration, now: Mono) {
-        if let Some(here) = self.clock.to_store(now) {
-            self.freeze_until(here + length, false);
-        }
-    }
-
-    /// Nothing before `until`. Only the store itself can say that it is `sure`, and end an earlier
-    /// freeze sooner: a notice may be older than what we know.
-    fn freeze_until(&mut self, until: StoreTime, sure: bool) {
-        match self.frozen_until {
-            Some(known) if known == until || known > until && !sure => return,
-            Some(known) if known > until => self.turn = None,
-            _ => {}
-        }
-        self.frozen_until = Some(until);
-        let reach = until - self.pace.horizon();
-        self.turn = self.turn.filter(|turn| turn.at >= reach);
-        let Some(thaw) = self.clock.to_mono(until) else {
-            return;
-        };
-        for run in &mut self.runs {
-            while run.used < run.grant.count.get() && run.slot(run.used) < thaw {
-                run.used += 1;
-                self.leased -= 1;
-                self.tally.frozen += 1;
-            }
-        }
-        self.runs.retain(|run| run.left() > 0);
-    }
-
-    /// Nothing is frozen any more. A turn that was given for the end of the freeze comes too late.
-    fn thaw(&mut self, now: StoreTime) {
-        if self.frozen_until.take().is_some_and(|until| until > now) {
-            self.turn = None;
-        }
     }
 
     /// What the limit holds for messages that are ready.

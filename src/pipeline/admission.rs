@@ -1,9 +1,12 @@
 //! Asks budgets for the messages that the next slots would take, and does what they rule.
 //!
 //! The lane says when and for whom (`core::petitions`); all limits of a message are asked in one
-//! call, for many messages at once. Who is granted waits for its slot with a [`Permit`]. Who is
+//! call, for many messages at once. Who is granted waits for its slot with a permit (`grant`). Who is
 //! denied waits for its time, at its own place in the limit if one was booked: in memory if that is
 //! near, in the wait ladder otherwise, so that others pass. A denial is no attempt.
+
+mod denial;
+mod grant;
 
 use std::collections::BTreeMap;
 use std::future::pending;
@@ -14,28 +17,24 @@ use futures::future::BoxFuture;
 use tokio::sync::{Notify, mpsc};
 use tracing::{debug, info, warn};
 
-use crate::core::budget::Usage;
 use crate::core::budget::epoch::DOUBT;
 use crate::core::budget::limit::Limit;
 use crate::core::lane::Lane;
-use crate::core::outcome::DeadReason;
 use crate::core::ready::Candidate as _;
-use crate::core::time::{Mono, StoreTime, micros};
+use crate::core::time::{Mono, StoreTime};
 use crate::ports::budget::{
     Blind, Booking, BudgetLimit, BudgetStore, Claim, Epoch, Lost, Petition, Ruling, Rulings, Ticket,
 };
-use crate::ports::message::{HeaderValue, header};
 use crate::ports::pace::StoreError;
-use crate::ports::queue::{HeaderPatch, Verdict};
 use crate::settings::types::OnDenied;
 use crate::telemetry::Notice;
 use crate::telemetry::meters::{BudgetMeters, LaneMeters};
 
-use super::booking;
+use self::denial::Denial;
+use self::grant::{good_from, good_until};
 use super::desk::Desk;
-use super::intake::{expire, later, later_booked};
-use super::job::{Job, dead, invalid, time_header};
-use super::permit::{Call, Clerk, Permit, Tickets};
+use super::job::{Job, invalid};
+use super::permit::{Call, Clerk, Tickets};
 use super::route::Route;
 
 static DENIED: Notice = Notice::new(Duration::from_secs(10));
@@ -81,15 +80,6 @@ pub(super) enum Happened {
     Heard(Heard),
     /// These calls do not count in their `concurrency` limits any more.
     Freed(Vec<Call>),
-}
-
-/// How a message was denied.
-struct Denial {
-    /// The store's time when it ruled.
-    now: StoreTime,
-    until: StoreTime,
-    limit: Arc<BudgetLimit>,
-    usage: Usage,
 }
 
 impl Admission {
@@ -281,22 +271,6 @@ impl Admission {
         ruled
     }
 
-    /// The message keeps its places until it is sent: it may have to ask once more.
-    fn permit(&self, job: &mut Job, granted: &[Booking], ticket: Ticket) -> Permit {
-        job.held_up_by = None;
-        if job.is_booked() {
-            let mut claims = job.claims().iter().zip(granted);
-            let late = claims.any(|(claim, granted)| {
-                claim
-                    .held
-                    .is_some_and(|held| held.at + claim.limit.usable() < granted.at)
-            });
-            let fate = if late { "late" } else { "used" };
-            job.route.meters.booking(fate);
-        }
-        Permit::new(job.claims(), granted, ticket, &self.counters.clerk)
-    }
-
     /// Other terms are in force than those that were asked under: all are asked again once this
     /// replica knows them.
     fn outdated(
@@ -357,72 +331,6 @@ impl Admission {
         lane.put_back(jobs);
     }
 
-    fn denied(
-        &self,
-        mut job: Job,
-        ticket: Ticket,
-        denial: &Denial,
-        lane: &mut Lane<Job>,
-        now: Mono,
-    ) {
-        let route = Arc::clone(&job.route);
-        route.meters.denials.increment(1);
-        if let Some(meters) = self.counters.meters.get(&denial.limit.name) {
-            meters.denials.increment(1);
-        }
-        // Our clock cannot be behind: the store ruled before now.
-        let at = now + denial.until.since(denial.now);
-        if job.deadline().is_some_and(|end| end <= at) {
-            self.counters.clerk.unbook(job.claims(), ticket);
-            let verdict = expire(&route, &job.history, denial.now);
-            return job.settle(verdict);
-        }
-        let opening = route.policy.opening(denial.until);
-        if opening > denial.until {
-            // Nothing is sent then: it will ask when it may be sent.
-            self.counters.clerk.unbook(job.claims(), ticket);
-            job.forget_places();
-        }
-        job.waits_for = job
-            .claims()
-            .iter()
-            .find(|claim| claim.limit.name == denial.limit.name)
-            .filter(|claim| claim.limit.is_concurrency())
-            .map(|claim| (Arc::clone(&claim.limit), claim.key));
-        let wait = opening.since(denial.now);
-        if wait > route.policy.max_hold && route.policy.on_denied == OnDenied::DeadLetter {
-            let detail = format!(
-                "the limit `{}` would let it pass in {wait:?}",
-                denial.limit.name
-            );
-            let mut verdict = dead(&route, &job.history, DeadReason::Denied, detail, denial.now);
-            explain(&mut verdict, &job, denial);
-            return job.settle(verdict);
-        }
-        let near = if job.is_booked() {
-            route.policy.max_hold.max(booking::NEAR)
-        } else {
-            route.policy.max_hold
-        };
-        if wait <= near && has_room(lane, &job) {
-            job.held_up_by = Some(Arc::clone(&denial.limit.name));
-            return lane.park(job, now + wait);
-        }
-        if let Some(more) = DENIED.event(now) {
-            info!(route = %route.name, limit = %denial.limit.name,
-                wait_ms = micros(wait) / 1000,
-                "denied: the message waits in the ladder, and others pass{more}");
-        }
-        let mut verdict = if job.is_booked() {
-            let places = booking::written(job.claims());
-            later_booked(&job.history, wait, denial.now, places)
-        } else {
-            later(&job.history, wait, denial.now)
-        };
-        explain(&mut verdict, &job, denial);
-        job.settle(verdict);
-    }
-
     /// Says once in an epoch that a limit waits because of what the store may have lost. At the start,
     /// budgets that are not there yet are nothing to worry about.
     fn tell_blind(&mut self, limit: &BudgetLimit, blind: Blind, epoch: Epoch, desk: &Desk) {
@@ -474,39 +382,6 @@ fn is_blind(limit: &BudgetLimit, since: StoreTime, until: StoreTime) -> bool {
     until.as_micros() <= forgotten.max(doubted)
 }
 
-/// Until when what was granted is good, if it was ruled at `since` at the earliest: no longer than the
-/// headroom of each limit, as it is now and as it was asked under (`usable`), and that from the time
-/// as of which the units were taken.
-fn good_until(
-    job: &Job,
-    granted: &[Booking],
-    since: Mono,
-    store_now: StoreTime,
-    usable: Duration,
-) -> Mono {
-    let ends = job.claims().iter().zip(granted).map(|(claim, granted)| {
-        let from = good_from_of(claim, *granted, store_now);
-        let late = store_now.since(granted.at);
-        (since - late) + from.since(store_now) + claim.limit.usable().min(usable)
-    });
-    ends.min().unwrap_or(since)
-}
-
-/// From when on it is good: only who came with a place may have been told a later time.
-fn good_from(job: &Job, granted: &[Booking], store_now: StoreTime) -> StoreTime {
-    let each = job.claims().iter().zip(granted);
-    let each = each.map(|(claim, granted)| good_from_of(claim, *granted, store_now));
-    each.max().unwrap_or(store_now)
-}
-
-fn good_from_of(claim: &Claim, granted: Booking, store_now: StoreTime) -> StoreTime {
-    // A large batch is ruled on in several calls, of which the first one's time is told.
-    match claim.held {
-        Some(_) => granted.at.max(store_now),
-        None => store_now,
-    }
-}
-
 /// Writes down the places that a denied message booked, in place of those that it had.
 fn book(job: &mut Job, booked: &[(usize, Booking)]) {
     let kept = |(index, claim): (usize, &Claim)| {
@@ -528,35 +403,4 @@ fn book(job: &mut Job, booked: &[(usize, Booking)]) {
 fn limit(job: &Job, by: usize) -> Option<Arc<BudgetLimit>> {
     let claim = job.claims().get(by).or_else(|| job.claims().first())?;
     Some(Arc::clone(&claim.limit))
-}
-
-/// Whether another message of its route may wait in memory: half of the prefetch is for others.
-fn has_room(lane: &Lane<Job>, job: &Job) -> bool {
-    let room = usize::from(job.route.policy.prefetch / 2).max(1);
-    let same = |other: &&Job| Arc::ptr_eq(&other.route, &job.route);
-    lane.parked().filter(same).take(room).count() < room
-}
-
-/// Says how the limit stood, where the route wants it.
-fn explain(verdict: &mut Verdict, job: &Job, denial: &Denial) {
-    if !job.route.policy.denied_headers {
-        return;
-    }
-    if let Verdict::Later { headers, .. } | Verdict::Dead { headers, .. } = verdict {
-        headers.extend(usage_headers(denial));
-    }
-}
-
-fn usage_headers(denial: &Denial) -> HeaderPatch {
-    let length = |length| time_header(StoreTime::from_micros(micros(length)));
-    let remaining = i64::try_from(denial.usage.remaining).unwrap_or(i64::MAX);
-    vec![
-        (
-            header::LIMIT,
-            HeaderValue::Text(denial.limit.name.to_string()),
-        ),
-        (header::REMAINING, HeaderValue::Int(remaining)),
-        (header::RETRY_AFTER, length(denial.usage.retry_after)),
-        (header::RESET_AFTER, length(denial.usage.reset_after)),
-    ]
 }

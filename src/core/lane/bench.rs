@@ -10,7 +10,7 @@ use crate::core::keeper::Phase;
 use crate::core::rate::Cost;
 use crate::core::ready::Share;
 use crate::core::schedule::{self, Pace, Schedule};
-use crate::core::time::micros;
+use crate::core::time::{StoreTime, micros};
 
 /// The store's clock at the lane's zero.
 const STORE: u64 = 1_700_000_000_000_000;

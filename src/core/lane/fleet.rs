@@ -13,7 +13,7 @@ use crate::core::budget::limit::{Limit, Taken};
 use crate::core::budget::{Rule, State};
 use crate::core::keeper::Phase;
 use crate::core::schedule::{self, Schedule};
-use crate::core::time::micros;
+use crate::core::time::{StoreTime, micros};
 
 /// The store's clock at zero.
 const STORE: u64 = 1_700_000_000_000_000;

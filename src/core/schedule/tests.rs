@@ -5,6 +5,7 @@ use std::num::NonZeroU32;
 use proptest::prelude::*;
 
 use super::*;
+use crate::core::rate::{Cost, Rate};
 
 const RUN: &str = "run-1";
 /// November 2026, as Redis would tell it.

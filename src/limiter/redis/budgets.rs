@@ -9,29 +9,31 @@
 //! that the clock stepped. Such an answer is thrown away, so that nothing that it granted is used,
 //! and the next question begins a new epoch.
 
+mod reply;
+mod store;
+
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
-use futures::FutureExt;
 use redis::FromRedisValue;
 use tokio::time::MissedTickBehavior;
-use tokio_util::task::AbortOnDropHandle;
 use tracing::warn;
 
+use self::reply::Reply;
 use super::batch::{Batch, Composed, Place, era_key};
 use super::connection::Connection;
 use super::scripts::{Arg, Call};
-use super::{RedisPaceStore, STORE, StoreEvents};
-use crate::core::budget::epoch::{DOUBT, Witness};
+use super::{STORE, StoreEvents};
+use crate::core::budget::epoch::Witness;
 use crate::core::budget::{Usage, record};
 use crate::core::rate::Cost;
 use crate::core::time::{Mono, StoreTime};
 use crate::ports::budget::{
-    Blind, Booking, BudgetKey, BudgetLimit, BudgetStore, CallUnderWay, Claim, Epoch, HEARTBEAT,
-    Look, MAX_BATCH, Petition, Refund, Ruling, Rulings, Ticket,
+    BudgetKey, BudgetLimit, CallUnderWay, Claim, Epoch, HEARTBEAT, Look, MAX_BATCH, Petition,
+    Refund, Rulings, Ticket,
 };
 use crate::ports::clock::Clock;
-use crate::ports::pace::{StoreError, StoreFuture};
+use crate::ports::pace::StoreError;
 
 /// How heavy a call may be, in microseconds of Redis, roughly: others wait for it. A larger batch
 /// goes in several calls, one after the other.
@@ -348,171 +350,6 @@ impl Budgets {
             args.push(Arg::Hex(ticket.0));
         }
         self.call(name, script, &batch, args).await
-    }
-}
-
-/// The numbers of an answer, in the order that `lua/admit.lua` names.
-struct Reply(std::vec::IntoIter<u64>);
-
-impl Reply {
-    fn time(&mut self) -> Option<StoreTime> {
-        self.0.next().map(StoreTime::from_micros)
-    }
-
-    fn place(&mut self) -> Option<usize> {
-        usize::try_from(self.0.next()?).ok()
-    }
-
-    fn usage(&mut self) -> Option<Usage> {
-        Some(Usage {
-            limit: self.0.next()?,
-            remaining: self.0.next()?,
-            retry_after: Duration::from_micros(self.0.next()?),
-            reset_after: Duration::from_micros(self.0.next()?),
-        })
-    }
-
-    fn rulings(mut self, names: Vec<Arc<str>>, asking: &[Asking<'_>]) -> Option<Rulings> {
-        let now = self.time()?;
-        let epoch = Epoch(self.0.next()?);
-        let lost = self.0.next()? > 0;
-        let since = self.time()?;
-        let doubted = now < since + Duration::from_micros(DOUBT);
-        let mut changed = Vec::new();
-        for name in names {
-            changed.push((name, Epoch(self.0.next()?)));
-        }
-        changed.retain(|(_, own)| *own != epoch);
-        let of = |claim: &Claim| {
-            let own = changed.iter().find(|(name, _)| *name == claim.limit.name);
-            own.map_or(epoch, |(_, own)| *own)
-        };
-        let mut rulings = Vec::with_capacity(asking.len());
-        for petition in asking {
-            let epochs: Vec<Epoch> = petition.claims.iter().map(|(_, c)| of(c)).collect();
-            rulings.push(self.ruling(&epochs)?);
-        }
-        Some(Rulings {
-            now,
-            epoch,
-            changed,
-            blind: (lost || doubted).then_some(Blind { since, lost }),
-            rulings,
-        })
-    }
-
-    /// One ruling, given the epoch of each of its claims.
-    fn ruling(&mut self, epochs: &[Epoch]) -> Option<Ruling> {
-        let claims = epochs.len();
-        Some(match self.0.next()? {
-            0 => {
-                let each = (0..claims).map(|_| Some((self.usage()?, self.time()?)));
-                let (usages, at) = each.collect::<Option<Vec<_>>>()?.into_iter().unzip();
-                Ruling::Granted { usages, at }
-            }
-            1 => {
-                let until = self.time()?;
-                let by = self.place().filter(|by| *by < claims)?;
-                let usage = self.usage()?;
-                let booked = (0..self.0.next()?)
-                    .map(|_| {
-                        let index = self.place()?;
-                        let epoch = *epochs.get(index)?;
-                        let at = self.time()?;
-                        Some((index, Booking { at, epoch }))
-                    })
-                    .collect::<Option<_>>()?;
-                Ruling::Denied {
-                    until,
-                    by,
-                    booked,
-                    usage,
-                }
-            }
-            2 => Ruling::Never {
-                by: self.place().filter(|by| *by < claims)?,
-                usage: self.usage()?,
-            },
-            3 => Ruling::Outdated {
-                by: self.place().filter(|by| *by < claims)?,
-            },
-            4 => Ruling::Paused {
-                until: self.time()?,
-                by: self.place().filter(|by| *by < claims)?,
-            },
-            _ => return None,
-        })
-    }
-}
-
-impl RedisPaceStore {
-    fn budgets(&self) -> &Budgets {
-        self.heart.get_or_init(|| {
-            let beat = Arc::clone(&self.budgets).beat();
-            AbortOnDropHandle::new(self.thread.handle().spawn(beat))
-        });
-        &self.budgets
-    }
-}
-
-impl BudgetStore for RedisPaceStore {
-    fn admit<'a>(
-        &'a self,
-        petitions: &'a [Petition],
-        predicted: Option<StoreTime>,
-    ) -> StoreFuture<'a, Rulings> {
-        let mode = |petition: &Petition| 1 + u64::from(petition.reserve);
-        async move { self.budgets().rule(petitions, mode, predicted).await }.boxed()
-    }
-
-    fn refund<'a>(&'a self, refunds: &'a [Refund]) -> StoreFuture<'a, usize> {
-        async move {
-            let mut taken = 0;
-            for refunds in refunds.chunks(MAX_BATCH) {
-                taken += self.budgets().take_back(refunds).await?;
-            }
-            Ok(taken)
-        }
-        .boxed()
-    }
-
-    fn renew<'a>(&'a self, calls: &'a [CallUnderWay]) -> StoreFuture<'a, Vec<Ticket>> {
-        async move {
-            let budgets = self.budgets();
-            let mut all = Vec::new();
-            for calls in calls.chunks(MAX_BATCH) {
-                let gone: Vec<usize> = budgets.about_calls("renew", &budgets.renew, calls).await?;
-                all.extend(gone.into_iter().filter_map(|i| calls.get(i)).map(|c| c.2));
-            }
-            Ok(all)
-        }
-        .boxed()
-    }
-
-    fn release<'a>(&'a self, calls: &'a [CallUnderWay]) -> StoreFuture<'a, ()> {
-        async move {
-            let budgets = self.budgets();
-            for calls in calls.chunks(MAX_BATCH) {
-                let _ended: u64 = budgets
-                    .about_calls("release", &budgets.release, calls)
-                    .await?;
-            }
-            Ok(())
-        }
-        .boxed()
-    }
-
-    fn look<'a>(&'a self, limit: &'a Arc<BudgetLimit>, key: BudgetKey) -> StoreFuture<'a, Look> {
-        async move {
-            let budgets = &self.budgets;
-            let around = match budgets.now() {
-                Some(now) => now,
-                // Only to learn what time it is: calendars are looked up around it.
-                None => budgets.look_at(limit, key, StoreTime::default()).await?.now,
-            };
-            budgets.look_at(limit, key, around).await
-        }
-        .boxed()
     }
 }
 

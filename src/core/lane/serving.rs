@@ -1,0 +1,87 @@
+//! Which message a slot goes to: the best one that could be sent, whether it was admitted or nothing
+//! else counts it.
+
+use super::{Admitted, Lane, NEVER, Place, Step};
+use crate::core::keeper::Slot;
+use crate::core::pacing::Row;
+use crate::core::ready::Candidate;
+use crate::core::time::Mono;
+
+/// Where a message stands that could be sent.
+#[derive(Clone, Copy, Debug)]
+enum Head {
+    Admitted(Place),
+    /// The first of its priority.
+    Ready(u16),
+}
+
+impl<T: Candidate> Lane<T> {
+    /// Gives a slot of the row that is due to the best message.
+    pub(super) fn serve(&mut self, row: Row, now: Mono) -> Option<Step<T>> {
+        if row == Row::Reserve && self.pacing.keeper(row).is_none() {
+            return None;
+        }
+        loop {
+            let slot = self.pacing.due(row, now);
+            let head = self.head(row == Row::Reserve)?;
+            let item = self.item(head)?;
+            if item.is_stale() || item.deadline().is_some_and(|end| end <= now) {
+                let (item, _) = self.take(head)?;
+                return Some(dismiss(item));
+            }
+            let cost = item.cost().get();
+            let slot = slot?;
+            if self.pacing.spend(row, slot, cost) {
+                let (item, until) = self.take(head)?;
+                let leave_by = slot.leave_by.min(until);
+                return Some(Step::Send(item, Slot { leave_by, ..slot }));
+            }
+        }
+    }
+
+    /// Where the best message is that could be sent.
+    fn head(&self, urgent: bool) -> Option<Head> {
+        let admitted = self
+            .admitted
+            .iter()
+            .find(|(_, admitted)| !urgent || admitted.item.is_urgent())
+            .map(|(place, _)| *place);
+        let ready = if urgent {
+            self.ready.peek_urgent()
+        } else {
+            self.ready.peek()
+        };
+        let ready = ready
+            .filter(|item| item.headroom().is_none())
+            .map(Candidate::priority);
+        match (admitted, ready) {
+            (Some(place), Some(priority)) if priority > place.0.0 => Some(Head::Ready(priority)),
+            (Some(place), _) => Some(Head::Admitted(place)),
+            (None, priority) => priority.map(Head::Ready),
+        }
+    }
+
+    fn item(&self, head: Head) -> Option<&T> {
+        match head {
+            Head::Admitted(place) => self.admitted.get(&place).map(|admitted| &admitted.item),
+            Head::Ready(priority) => self.ready.peek_at(priority),
+        }
+    }
+
+    fn take(&mut self, head: Head) -> Option<(T, Mono)> {
+        match head {
+            Head::Admitted(place) => self
+                .leave(place)
+                .map(|Admitted { item, until }| (item, until)),
+            Head::Ready(priority) => self.ready.pop_from(priority).map(|item| (item, NEVER)),
+        }
+    }
+}
+
+pub(super) fn dismiss<T: Candidate>(item: T) -> Step<T> {
+    if item.is_stale() {
+        Step::Stale(item)
+    } else {
+        Step::Expired(item)
+    }
+}

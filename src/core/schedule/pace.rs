@@ -1,0 +1,191 @@
+//! How fast, how far ahead and how late: what a paced limit asks of its row of slots.
+
+use std::time::Duration;
+
+use crate::core::rate::{Cost, MAX_WINDOW, Rate};
+use crate::core::time::micros;
+
+/// Where slots are further apart than this, a new replica does not wait for the distance of two.
+const INTERVAL_TRUSTED: u64 = 1_000_000;
+/// Added to every guard for what integer arithmetic and clock mapping round away.
+const GUARD_SLACK: u64 = 1_000;
+/// Bounds on what a configuration or a downstream may ask for. With them every number here stays
+/// below 2^53 until the year 2250, so that no product overflows and Lua's doubles are exact.
+const HORIZON_MAX: u64 = 60_000_000;
+/// As the longest window of a rate.
+const HEADROOM_MAX: u64 = micros(MAX_WINDOW);
+
+/// One paced limit in the integers that the schedule works with.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Pace {
+    pub(super) units: u64,
+    pub(super) period: u64,
+    pub(super) horizon: u64,
+    pub(super) headroom: u64,
+    pub(super) spread: u64,
+    pub(super) batch: u64,
+    pub(super) least: u64,
+}
+
+impl Pace {
+    /// The pace that keeps `rate` in any window, when calls arrive at most `headroom` apart from
+    /// their slots (`P = W + J` in the arithmetic of pacing). A horizon beyond a minute counts as
+    /// a minute, a headroom beyond 366 days as that.
+    #[must_use]
+    pub fn new(rate: Rate, headroom: Duration, horizon: Duration) -> Self {
+        let units = u64::from(rate.units().get());
+        let headroom = micros(headroom).min(HEADROOM_MAX);
+        let period = micros(rate.window()) + headroom;
+        let horizon = micros(horizon).clamp(1, HORIZON_MAX);
+        Self {
+            units,
+            period,
+            horizon,
+            headroom,
+            spread: 0,
+            batch: batch(units, period, horizon),
+            least: 1,
+        }
+    }
+
+    /// The same for messages that take up to `most` slots and fire at the last of them. Of a window's
+    /// slots `most - 1` may then have been spent on a message that fires after it, so the period
+    /// grows until `units - (most - 1)` of them fill it. A cost beyond the units counts as those.
+    #[must_use]
+    pub fn with_costs_up_to(self, most: Cost) -> Self {
+        let beyond = (u64::from(most.get()) - 1).min(self.units - 1);
+        if beyond == 0 {
+            return self;
+        }
+        let period = u128::from(self.period) * u128::from(self.units);
+        let period = period.div_ceil(u128::from(self.units - beyond));
+        let period = u64::try_from(period).unwrap_or(u64::MAX);
+        let spread = period - self.period;
+        let horizon = self.horizon.max((3 * spread).min(HORIZON_MAX));
+        // A replica that gets the slots of a message one by one, others in between, could never
+        // send it: a lease holds them all, if the horizon reaches that far.
+        let least = if spread * 2 <= horizon { beyond + 1 } else { 1 };
+        Self {
+            batch: batch(self.units, period, horizon).max(least),
+            least,
+            horizon,
+            period,
+            spread,
+            ..self
+        }
+    }
+
+    /// The same where what a message takes lies up to so far apart: that much later a call may be.
+    #[must_use]
+    pub const fn with_spread(self, spread: Duration) -> Self {
+        let spread = micros(spread);
+        let period = self.period + spread;
+        Self {
+            period,
+            spread,
+            batch: batch(self.units, period, self.horizon),
+            ..self
+        }
+    }
+
+    /// How far apart the first and the last slot of one message may lie.
+    #[must_use]
+    pub const fn spread(&self) -> Duration {
+        Duration::from_micros(self.spread)
+    }
+
+    /// The units that any window may hold, per second.
+    #[must_use]
+    pub fn per_second(&self) -> f64 {
+        let window = self.period - self.headroom - self.spread;
+        self.units as f64 / Duration::from_micros(window).as_secs_f64()
+    }
+
+    /// Units per [`Pace::period`].
+    #[must_use]
+    pub const fn units(&self) -> u64 {
+        self.units
+    }
+
+    /// Window plus headroom, in microseconds.
+    #[must_use]
+    pub const fn period(&self) -> u64 {
+        self.period
+    }
+
+    /// The horizon: no slot is ever leased further ahead than this.
+    #[must_use]
+    pub const fn horizon(&self) -> Duration {
+        Duration::from_micros(self.horizon)
+    }
+
+    /// The headroom: how late a slot may still be used.
+    #[must_use]
+    pub const fn headroom(&self) -> Duration {
+        Duration::from_micros(self.headroom)
+    }
+
+    /// The most units that one lease grants.
+    #[must_use]
+    pub const fn batch(&self) -> u64 {
+        self.batch
+    }
+
+    /// No lease grants fewer units than this to who wants as many or more: what the dearest message
+    /// takes. One where that is more than lies within the longest horizon.
+    #[must_use]
+    pub const fn least(&self) -> u64 {
+        self.least
+    }
+
+    /// The distance of two slots, rounded up to a whole microsecond.
+    #[must_use]
+    pub const fn interval(&self) -> Duration {
+        Duration::from_micros(self.period.div_ceil(self.units))
+    }
+
+    /// How far behind `now` a schedule must start when earlier grants are unknown: all of them
+    /// have fired by then, and the next slot keeps its distance to the last of them.
+    #[must_use]
+    pub const fn guard(&self) -> Duration {
+        Duration::from_micros(self.guard_micros())
+    }
+
+    pub(super) const fn guard_micros(&self) -> u64 {
+        self.guard_beyond(self.horizon)
+    }
+
+    /// The guard against grants that reach up to `horizon` ahead.
+    pub(super) const fn guard_beyond(&self, horizon: u64) -> u64 {
+        horizon + self.headroom + self.period.div_ceil(self.units) + GUARD_SLACK
+    }
+
+    /// For how long a replica must have known an epoch, and its own mapping of the store's clock
+    /// must have held, before it may take slots: others that a step of the clock has not reached
+    /// yet have used theirs by then. As the guard, but for limits slower than one a second: there
+    /// it counts a second for the distance of two slots, so that a start does not take hours.
+    #[must_use]
+    pub const fn distrust(&self) -> Duration {
+        Duration::from_micros(self.distrust_micros())
+    }
+
+    pub(super) const fn distrust_micros(&self) -> u64 {
+        let interval = self.period.div_ceil(self.units);
+        let counted = if interval < INTERVAL_TRUSTED {
+            interval
+        } else {
+            INTERVAL_TRUSTED
+        };
+        self.horizon + self.headroom + counted + GUARD_SLACK
+    }
+}
+
+/// The most that one lease grants: 100 ms of the rate, and so little that a third of the horizon is
+/// left to fetch the next.
+const fn batch(units: u64, period: u64, horizon: u64) -> u64 {
+    let third = horizon * 2 / 3;
+    let span = if third < 100_000 { third } else { 100_000 };
+    let batch = span as u128 * units as u128 / period as u128;
+    // At most 100,000 times the units of a rate: far below what fits.
+    if batch > 1 { batch as u64 } else { 1 }
+}
