@@ -21,7 +21,7 @@
 -- earlier petition takes what a later one then lacks. No petitions at all: only the era is entered
 -- and its record kept alive.
 
-local AHEAD_MAX, SOON = 366 * 24 * 3600 * 1000000, 2000000
+local AHEAD_MAX = 366 * 24 * 3600 * 1000000
 
 local era = enter()
 local cells, rules = load(era, true)

@@ -33,6 +33,8 @@ local DOUBT, STEP = 2000000, 100000
 -- Longer than anything that is kept or booked ahead.
 local ERA_KEPT = 1100 * 24 * 3600 * 1000
 local REGIMES = 16
+-- `core::budget::admit::SOON`: so far ahead somebody who came late may have been granted his use.
+local SOON = 2000000
 
 local function div(x, y) return (x - x % y) / y end
 local function div_ceil(x, y) return div(x + y - 1, y) end
@@ -164,7 +166,9 @@ local function carried(rule, kind, booked, ahead, used, written)
   for i = from + 1, #past do
     local old, new = past[i - 1].rule, past[i].rule
     if not state or not old or not new then return nil end
-    state = kind.amend(new, old, state, past[i].since)
+    local since = past[i].since
+    if kind.ahead(old, state, since) then since = since + SOON end
+    state = kind.amend(new, old, state, since)
   end
   return state, false, nil
 end
@@ -212,7 +216,7 @@ local function load(era, ruling)
     stand(rule, known, era, ruling)
     rule.start = letter .. (era and text(rule.mark) or '') .. ' '
     if closed and era then
-      rule.blind = era.began == 'f' and era.since + DOUBT or kind.forgotten_at(rule, era.since)
+      rule.blind = era.began == 'f' and era.since + DOUBT or kind.forgotten_at(rule, era.since + SOON)
     end
     for _ = 1, own do
       keys = keys + 1

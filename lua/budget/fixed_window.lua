@@ -109,3 +109,6 @@ function kinds.w.undo(r, s, at, cost)
   local began = r.frame == 0 and at == s.start and s.used > cost
   if inside and s.used >= cost and not began then return { start = s.start, used = s.used - cost } end
 end
+
+-- Whether something was granted for a moment after `since`.
+function kinds.w.ahead(old, s, since) return s.start > since end

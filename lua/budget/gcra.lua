@@ -82,3 +82,6 @@ function kinds.g.undo(r, s, at, cost)
     return { tat = tat, rem = rem }
   end
 end
+
+-- Whether something was granted for a moment after `since`.
+function kinds.g.ahead(old, s, since) return s.tat + (s.rem > 0 and 1 or 0) > since + old.memory end

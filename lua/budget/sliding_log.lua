@@ -133,3 +133,6 @@ function kinds.l.undo(r, s, at, cost)
     end
   end
 end
+
+-- Whether something was granted for a moment after `since`.
+function kinds.l.ahead(old, s, since) return (s.times[#s.times] or 0) > since end

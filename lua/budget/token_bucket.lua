@@ -116,3 +116,6 @@ function kinds.t.undo(r, s, at, cost, ticket, now)
   s.tokens = min(s.tokens + cost, r.capacity)
   return s
 end
+
+-- Whether something was granted for a moment after `since`.
+function kinds.t.ahead(old, s, since) return s.last > since end

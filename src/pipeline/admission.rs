@@ -17,6 +17,7 @@ use futures::future::BoxFuture;
 use tokio::sync::{Notify, mpsc};
 use tracing::{debug, info, warn};
 
+use crate::core::budget::admit::SOON;
 use crate::core::budget::epoch::DOUBT;
 use crate::core::budget::limit::Limit;
 use crate::core::lane::Lane;
@@ -377,7 +378,7 @@ fn is_blind(limit: &BudgetLimit, since: StoreTime, until: StoreTime) -> bool {
         return false;
     }
     let rule = &limit.terms().rule;
-    let forgotten = Limit::new(rule, limit.lost, since).forgotten_at(since.as_micros());
+    let forgotten = Limit::new(rule, limit.lost, since).forgotten_at((since + SOON).as_micros());
     let doubted = since.as_micros() + DOUBT;
     until.as_micros() <= forgotten.max(doubted)
 }

@@ -2,6 +2,7 @@
 
 use std::time::Duration;
 
+use sluiced::core::budget::admit::SOON;
 use sluiced::core::budget::record;
 use sluiced::core::time::StoreTime;
 use sluiced::limiter::redis::RedisPaceStore;
@@ -64,7 +65,8 @@ async fn is_closed_since_the_loss(store: &RedisPaceStore, known: &Rulings) {
     assert!(answer.epoch > known.epoch);
     let since = answer.blind.expect("a loss").since;
     assert!(since > known.now);
-    assert_eq!(until(&answer), since + period());
+    // Somebody who came late may have been granted a moment ahead before the loss.
+    assert_eq!(until(&answer), since + SOON + period());
 }
 
 /// Who would rather be over once than wait has a full budget at once.

@@ -32,7 +32,8 @@ use crate::core::time::{StoreTime, micros};
 const ROUNDS: usize = 8;
 
 /// Who comes with a place that others used up meanwhile is granted the next one, if it is no further
-/// ahead than this: he waits for it in memory.
+/// ahead than this: he waits for it in memory. Whatever forgets states must keep others away until such
+/// uses are over, too (`Limit::blind_until`, `regime`).
 pub const SOON: Duration = Duration::from_secs(2);
 
 /// What to do while a store that lost its state cannot say what was spent before.

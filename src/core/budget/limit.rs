@@ -5,7 +5,7 @@
 
 use std::time::Duration;
 
-use super::admit::{Epoch, Lost};
+use super::admit::{Epoch, Lost, SOON};
 use super::concurrency::{Calls, Concurrency, Ticket};
 use super::epoch::Era;
 use super::fixed_window::Used;
@@ -147,7 +147,8 @@ impl<'a> Limit<'a> {
     pub(super) fn blind_until(&self, era: &Era) -> u64 {
         match self.lost {
             Lost::Open => 0,
-            Lost::Closed => era.blind_until(|since| self.forgotten_at(since)),
+            // What was granted before the loss may be used until then.
+            Lost::Closed => era.blind_until(|since| self.forgotten_at(since + micros(SOON))),
         }
     }
 

@@ -17,10 +17,11 @@
 //!
 //! `lua/budget/common.lua` is the same inside Redis.
 
-use super::admit::Epoch;
+use super::admit::{Epoch, SOON};
 use super::epoch::Era;
+use super::gcra::Gcra;
 use super::{Rule, State};
-use crate::core::time::StoreTime;
+use crate::core::time::{StoreTime, micros};
 
 /// So many regimes of an era are remembered. A state that is older than all of them counts as one
 /// of the oldest.
@@ -81,6 +82,11 @@ fn amended(old: &Rule, new: &Rule, state: &State, since: StoreTime) -> Option<St
     // What is booked ahead of a change is dropped.
     let state = state.used()?;
     let since = since.as_micros();
+    let since = if is_ahead(old, state, since) {
+        since + micros(SOON)
+    } else {
+        since
+    };
     Some(match (old, new, state) {
         (Rule::Gcra(old), Rule::Gcra(new), State::Gcra(s)) => {
             State::Gcra(new.amended(old, *s, since))
@@ -99,6 +105,20 @@ fn amended(old: &Rule, new: &Rule, state: &State, since: StoreTime) -> Option<St
     })
 }
 
+/// Whether something was granted for a moment after the change ([`SOON`]). It will be used then, so it is
+/// what had been used by then that is carried over.
+fn is_ahead(old: &Rule, state: &State, since: u64) -> bool {
+    match (old, state) {
+        (Rule::Gcra(old), State::Gcra(s)) => Gcra::dies_at(*s) > since + old.memory(),
+        (Rule::TokenBucket(_), State::TokenBucket(s)) => s.last > since,
+        (Rule::FixedWindow(_), State::FixedWindow(s)) => s.start > since,
+        (Rule::SlidingLog(_), State::SlidingLog(s)) => {
+            s.entries.last().is_some_and(|(time, _)| *time > since)
+        }
+        _ => false,
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use std::num::NonZeroU32;
@@ -108,7 +128,7 @@ mod tests {
     use crate::core::budget::admit::{Booking, Cell, Lost, Mode, Ruling, Want, admit};
     use crate::core::budget::concurrency::{Concurrency, Ticket};
     use crate::core::budget::fixed_window::FixedWindow;
-    use crate::core::budget::gcra::Gcra;
+    use crate::core::budget::gcra::{Arrival, Gcra};
     use crate::core::budget::limit::{Gate, Limit};
     use crate::core::budget::sliding_log::{Log, SlidingLog};
     use crate::core::budget::token_bucket::{Bucket, Refill, Start, TokenBucket};
@@ -356,5 +376,25 @@ mod tests {
             entries: vec![(START.as_micros(), 3)],
         });
         assert_eq!(desk.regimes.carried(state.clone(), first), Some(state));
+    }
+
+    /// Who came late was granted a moment ahead, and the rate was raised before that moment came: his use
+    /// counts, although nothing under the old rule lasts that long.
+    #[test]
+    fn what_was_granted_for_a_later_moment_counts_under_the_next_terms() {
+        let (old, new) = (gcra("5/1s", 0), gcra("10/1s", 0));
+        let since = START.as_micros();
+        let carried = |tat: u64| {
+            let state = State::Gcra(Arrival { tat, rem: 0 });
+            match amended(&old, &new, &state, START) {
+                Some(State::Gcra(s)) => s.tat - since,
+                other => panic!("{other:?}"),
+            }
+        };
+        // Granted for 1.8 s after the change: nobody before 2 s.
+        assert_eq!(carried(since + 1_800_000 + 200_000), 2_000_000);
+        // Granted just before the change: no more than one unit is owed.
+        assert_eq!(carried(since + 199_000), 100_000);
+        assert_eq!(carried(since - 1), 0);
     }
 }
