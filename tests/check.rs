@@ -5,7 +5,7 @@ mod support;
 use std::net::TcpListener;
 use std::process::{Command, Output};
 
-use support::process::free_port;
+use support::port::free_port;
 use support::rabbit::Rabbit;
 use support::redis::RedisServer;
 

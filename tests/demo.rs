@@ -7,7 +7,8 @@ use std::process::{Child, Command, Output, Stdio};
 use std::time::Duration;
 
 use rustix::process::{Pid, Signal, kill_process};
-use support::process::{PrivateProcess, free_port};
+use support::port::free_port;
+use support::process::PrivateProcess;
 use support::rabbit::Rabbit;
 use support::wait::eventually_async;
 use tokio::sync::Mutex;

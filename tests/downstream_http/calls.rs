@@ -1,6 +1,5 @@
 //! What is sent, and what answers and their absence come to.
 
-use std::net::TcpListener;
 use std::time::Duration;
 
 use bytes::Bytes;
@@ -14,6 +13,7 @@ use tokio::io::AsyncWriteExt;
 use tokio::net::TcpStream;
 
 use crate::peers::{Peer, ok, read_request};
+use crate::port::free_port;
 use crate::{call, downstream, message, options};
 
 /// Answers with the status that the path names.
@@ -135,9 +135,7 @@ async fn no_answer_in_time() {
 
 #[tokio::test]
 async fn nobody_listens() {
-    let free = TcpListener::bind("127.0.0.1:0").unwrap();
-    let url = format!("http://{}/", free.local_addr().unwrap());
-    drop(free);
+    let url = format!("http://127.0.0.1:{}/", free_port());
     let judgement = call(&downstream(&options(&url))).await;
     assert_eq!(judgement.outcome, Outcome::Transient);
     assert_eq!(judgement.detail, "connection refused");

@@ -97,9 +97,7 @@ async fn warming_again_only_fills_up_and_says_what_failed() {
     assert_eq!(call(&downstream).await.outcome, Outcome::Accepted);
     assert_eq!(peer.seen.connections(), 2);
 
-    let free = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
-    options.url = format!("http://{}/", free.local_addr().unwrap());
-    drop(free);
+    options.url = format!("http://127.0.0.1:{}/", crate::port::free_port());
     let why = crate::downstream(&options).warm(BOUND).await.unwrap_err();
     assert_eq!(why, "0 of 2 connections opened: connection refused");
     options.url = "http://{{ route }}.invalid/".to_owned();

@@ -9,6 +9,13 @@ mod connections;
 mod peers;
 mod secure;
 
+#[path = "../support/port.rs"]
+#[allow(
+    unreachable_pub,
+    reason = "other test binaries have it within another module"
+)]
+mod port;
+
 use std::collections::BTreeMap;
 use std::time::Duration;
 

@@ -244,7 +244,7 @@ async fn a_dead_letter_queue_with_other_settings_shows_early() {
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn the_next_url_is_tried() {
     let (_turn, server) = alone().await;
-    let nobody = format!("amqp://127.0.0.1:{}", support::process::free_port());
+    let nobody = format!("amqp://127.0.0.1:{}", support::port::free_port());
     let two = RabbitOptions {
         urls: vec![nobody.into(), server.url().into()],
         ..options(server)

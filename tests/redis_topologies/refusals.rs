@@ -3,7 +3,7 @@
 use secrecy::SecretString;
 use sluiced::limiter::redis::{Servers, probe};
 
-use crate::support::process::free_port;
+use crate::support::port::free_port;
 use crate::support::redis::RedisServer;
 use crate::support::redis_cluster::RedisCluster;
 use crate::support::redis_sentinel::SentinelGroup;

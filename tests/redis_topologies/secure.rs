@@ -11,7 +11,7 @@ use secrecy::SecretString;
 use sluiced::limiter::redis::{Identity, RedisOptions, Servers, Tls, probe};
 use tempfile::TempDir;
 
-use crate::support::process::free_port;
+use crate::support::port::free_port;
 use crate::support::redis::RedisServer;
 use crate::support::redis_cluster::RedisCluster;
 use crate::{connect, down, lease, limit, options};

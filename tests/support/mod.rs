@@ -13,6 +13,7 @@ pub mod broker;
 pub mod contract;
 pub mod daemon;
 pub mod messages;
+pub mod port;
 pub mod process;
 pub mod rabbit;
 pub mod recorder;

@@ -7,22 +7,12 @@
 
 use std::ffi::OsStr;
 use std::fs::File;
-use std::net::TcpListener;
 use std::os::unix::process::CommandExt;
 use std::path::Path;
 use std::process::{Child, Command, Stdio};
 
 use rustix::fs::statvfs;
 use tempfile::TempDir;
-
-/// A port that nobody listens on at the moment.
-#[must_use]
-pub fn free_port() -> u16 {
-    TcpListener::bind("127.0.0.1:0")
-        .and_then(|listener| listener.local_addr())
-        .expect("a free port on the loopback device")
-        .port()
-}
 
 /// Where the memory is a file system.
 const MEMORY: &str = "/dev/shm";

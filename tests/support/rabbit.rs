@@ -7,7 +7,8 @@ use std::time::Duration;
 
 use rustix::process::{Pid, Signal, kill_process};
 
-use super::process::{PrivateProcess, free_port, scratch};
+use super::port::free_port;
+use super::process::{PrivateProcess, scratch};
 
 const BIN: &str = "/usr/lib/rabbitmq/bin";
 /// An Erlang node boots slowly on a busy machine.

@@ -4,7 +4,8 @@ use std::process::Command;
 use std::sync::{Mutex, OnceLock};
 use std::time::Duration;
 
-use super::process::{PrivateProcess, free_port, scratch};
+use super::port::free_port;
+use super::process::{PrivateProcess, scratch};
 
 const BOOT: Duration = Duration::from_secs(30);
 

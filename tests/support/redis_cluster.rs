@@ -5,7 +5,7 @@ use std::time::{Duration, SystemTime};
 
 use redis::Value;
 
-use super::process::free_port;
+use super::port::free_port;
 use super::redis::RedisServer;
 
 const BOOT: Duration = Duration::from_secs(60);

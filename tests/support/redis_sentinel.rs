@@ -4,7 +4,8 @@ use std::collections::HashMap;
 use std::sync::OnceLock;
 use std::time::{Duration, SystemTime};
 
-use super::process::{PrivateProcess, free_port, scratch};
+use super::port::free_port;
+use super::process::{PrivateProcess, scratch};
 use super::redis::RedisServer;
 
 const BOOT: Duration = Duration::from_secs(60);
