@@ -46,33 +46,44 @@ local function say_usage(want, retry)
   local cell = want.cell
   local rule = cell.rule
   local remaining, reset = cell.kind.usage(rule, cell.state, now)
+  -- Before a place far ahead there may be room.
+  local gaps = cell.gaps or {}
+  for i = 1, #gaps do
+    if gaps[i].to > now then
+      remaining = cell.kind.usage(rule, gaps[i].before, now)
+      break
+    end
+  end
   if not cell.state and rule.blind > now then remaining, reset = 0, rule.blind - now end
   local n = size
   reply[n + 1], reply[n + 2], reply[n + 3], reply[n + 4] = rule.most, remaining, retry, reset
   size = n + 4
 end
 
--- Takes what is wanted: at its place, which is booked already, or now.
-local function grant(want, ticket)
-  local cell = want.cell
-  local kind, rule, at = cell.kind, cell.rule, want.counts or now
-  if cell.ahead then
-    local taken = kind.book(rule, cell.used, at, want.cost, ticket)
-    local booked = cell.state
-    if not want.holds then booked = kind.book(rule, booked, at, want.cost, ticket) end
-    part(cell, booked, taken)
-  else
-    cell.state = kind.book(rule, cell.state, at, want.cost, ticket)
+-- Takes what is wanted as of `at`; `placed`: it was booked before.
+local function take(want, at, placed, ticket)
+  local cell, cost = want.cell, want.cost
+  if not cell.ahead and at <= now then
+    cell.state = cell.kind.book(cell.rule, cell.state, at, cost, ticket)
     cell.changed = true
+    return
+  end
+  local taken = line_book(cell, used(cell), at, cost, ticket)
+  if not cell.ahead then
+    part(cell, taken, taken)
+  elseif placed then
+    part(cell, booked(cell), taken)
+  else
+    part(cell, line_book(cell, booked(cell), at, cost, ticket), taken)
   end
 end
 
 -- A place for later.
 local function book(want, at, ticket)
   local cell = want.cell
-  local booked, taken = cell.state, cell.used
-  if not cell.ahead then booked, taken = copy(cell.state), cell.state end
-  part(cell, cell.kind.book(cell.rule, booked, at, want.cost, ticket), taken)
+  local taken = cell.used
+  if not cell.ahead then taken = cell.state and { state = cell.state, gaps = {} } end
+  part(cell, line_book(cell, booked(cell), at, want.cost, ticket), taken)
 end
 
 local function deny(wants, first, reserve, ticket)
@@ -98,22 +109,24 @@ local function deny(wants, first, reserve, ticket)
   say(untl)
   say(by - 1)
   say_usage(wants[by], untl - now)
-  local place, booked = size + 1, 0
+  local place, places = size + 1, 0
   say(0)
   for i = 1, #wants do
     local want = wants[i]
     if not want.fits then
       say(i - 1)
       say(want.held)
-      booked = booked + 1
-    elseif want.firm and reserve and suits and untl <= now + AHEAD_MAX and want.at == first then
+      places = places + 1
+    elseif want.firm and reserve and suits and untl <= now + AHEAD_MAX
+      and (want.at == first or leaves_room(want.cell, booked(want.cell), untl, want.cost))
+    then
       book(want, untl, ticket)
       say(i - 1)
       say(untl)
-      booked = booked + 1
+      places = places + 1
     end
   end
-  reply[place] = booked
+  reply[place] = places
 end
 
 -- Where a limit may not be asked.
@@ -137,20 +150,49 @@ local function shut(wants)
   return true
 end
 
--- A place that is good or comes up. One that passed by is as good if what others used leaves room
--- for it, now or up to `soon` later.
-local function at_place(want, soon)
+-- A place that is good or comes up, or has to wait for another use.
+local function at_place(want)
   local cell, held = want.cell, want.held
   if now < held then
     want.at = held
     return
   end
   local late = now > held + cell.rule.usable
-  local counts = cell.kind.earliest(cell.rule, used(cell), late and now or held, want.cost)
-  if counts <= now + soon then
+  local counts = line_earliest(cell, used(cell), late and now or held, want.cost)
+  if counts <= now then
     want.at, want.holds, want.counts = now, true, counts
   elseif not late then
     want.at = counts
+  end
+end
+
+-- The next moment, up to SOON ahead, at which a message that holds a place may pass
+-- (`core::budget::moment::soon`).
+local function soon(wants)
+  local holds = false
+  for i = 1, #wants do
+    if wants[i].placed then holds = true end
+    -- A call counts as under way from then on that it is granted.
+    if wants[i].cell.kind.letter == 'c' then return nil end
+  end
+  if not holds then return nil end
+  local at = now
+  for _ = 1, ROUNDS do
+    local later = at
+    for i = 1, #wants do
+      local want = wants[i]
+      local free, firm
+      if want.placed then
+        free, firm = line_earliest(want.cell, used(want.cell), max(at, want.held), want.cost)
+      else
+        free, firm = fit(want, at)
+      end
+      if not firm then return nil end
+      later = max(later, free)
+    end
+    if later > now + SOON then return nil end
+    if later == at then return at end
+    at = later
   end
 end
 
@@ -173,23 +215,27 @@ local function admit(wants, mode, ticket)
   end
   for i = 1, #wants do
     local want = wants[i]
-    -- Several limits would have to be good at one moment.
-    local soon = #wants == 1 and SOON or 0
-    if want.epoch == want.cell.rule.mark then at_place(want, soon) end
+    want.placed = want.epoch == want.cell.rule.mark
+    if want.placed then at_place(want) end
     if not want.at then
       want.fits = true
       want.at, want.firm = fit(want, now)
     end
     first = max(first, want.at)
   end
-  if first > now then return deny(wants, first, mode == 2, ticket) end
+  local moment = first > now and soon(wants) or nil
+  if first > now and not moment then return deny(wants, first, mode == 2, ticket) end
   for i = 1, #wants do
-    grant(wants[i], ticket)
+    local want = wants[i]
+    local at, placed = want.counts or now, want.holds
+    if moment then at, placed = moment, want.placed end
+    want.counts = at
+    take(want, at, placed, ticket)
   end
   say(0)
   for i = 1, #wants do
     say_usage(wants[i], 0)
-    say(wants[i].counts or now)
+    say(wants[i].counts)
   end
 end
 

@@ -18,41 +18,56 @@ local cells = load(era)
 
 local NOW, AT_PLACE = 0, 1
 
-local function undone(cell, how, booked, cost, ticket)
+local function undone(cell, how, at, cost, ticket)
   local kind, rule = cell.kind, cell.rule
   local function undo(state)
-    return state and kind.undo(rule, state, booked, cost, ticket, now) or nil
+    return state and kind.undo(rule, copy(state), at, cost, ticket, now) or nil
+  end
+  -- A line without the units: they are part of what is before the first gap that was not over then, or
+  -- of the last state.
+  local function undo_line(line)
+    local gaps = {}
+    for i = 1, #line.gaps do gaps[i] = line.gaps[i] end
+    for i = 1, #gaps do
+      if gaps[i].to > at then
+        local before = undo(gaps[i].before)
+        gaps[i] = { before = before, to = gaps[i].to }
+        return before and { state = line.state, gaps = gaps } or nil
+      end
+    end
+    local state = undo(line.state)
+    return state and { state = state, gaps = gaps } or nil
   end
   if not cell.ahead then
     -- Calls are never booked ahead.
     if how == NOW or kind.letter == 'c' then
-      local state = undo(cell.state)
+      local state = kind.undo(rule, cell.state, at, cost, ticket, now)
       if state then cell.state, cell.changed = state, true end
       return state ~= nil
     end
     -- What is only booked cannot be told from what others used.
-    local state = how == AT_PLACE and undo(copy(cell.state))
-    if state then part(cell, cell.state, state) end
+    local state = how == AT_PLACE and undo(cell.state)
+    if state then part(cell, booked(cell), { state = state, gaps = {} }) end
     return state and true or false
   end
-  local of_booked, of_used
-  if how ~= AT_PLACE then of_booked = undo(cell.state) end
-  if how == NOW or how == AT_PLACE then of_used = undo(cell.used) end
-  if not of_booked and not of_used then return false end
-  part(cell, of_booked or cell.state, of_used or cell.used)
+  local all, taken
+  if how ~= AT_PLACE then all = undo_line(booked(cell)) end
+  if how == NOW or how == AT_PLACE then taken = undo_line(used(cell)) end
+  if not all and not taken then return false end
+  part(cell, all or booked(cell), taken or cell.used)
   return true
 end
 
-local taken = 0
+local given = 0
 for _ = 1, numeric() do
-  local cell, booked, epoch = cells[numeric()], numeric(), numeric()
+  local cell, as_of, epoch = cells[numeric()], numeric(), numeric()
   local how, cost, ticket = numeric(), numeric(), argument()
   local rule = cell.rule
   if era and rule.settled and epoch == rule.mark and cell.state
-    and undone(cell, how, booked, cost, ticket)
+    and undone(cell, how, as_of, cost, ticket)
   then
-    taken = taken + 1
+    given = given + 1
   end
 end
 save(cells)
-return taken
+return given

@@ -34,7 +34,9 @@ local DOUBT, STEP = 2000000, 100000
 local ERA_KEPT = 1100 * 24 * 3600 * 1000
 local REGIMES = 16
 -- `core::budget::admit::SOON`: so far ahead somebody who came late may have been granted his use.
-local SOON = 2000000
+local SOON = 5000000
+-- `core::budget::ahead`: so many gaps are remembered, and fewer of a state with many entries.
+local GAPS, ENTRIES = 32, 256
 
 local function div(x, y) return (x - x % y) / y end
 local function div_ceil(x, y) return div(x + y - 1, y) end
@@ -145,9 +147,17 @@ local function stand(rule, known, era, ruling)
   rule.mark = max(mark, era.epoch)
 end
 
--- A state of an earlier regime as it counts now (`core::budget::regime::Regimes::carried`): `booked`,
--- or what was used if that is told apart.
-local function carried(rule, kind, booked, ahead, used, written)
+-- Whether room was left before something that was granted for a moment after `since`.
+local function has_gap(gaps, since)
+  for i = 1, #gaps do
+    if gaps[i].to > since then return true end
+  end
+  return false
+end
+
+-- A state of an earlier regime as it counts now (`core::budget::regime::Regimes::carried`). `line`: what
+-- was used if that is told apart, or all. Answers nothing but the state; `same`: it is of the last regime.
+local function carried(rule, kind, line, written)
   rule.past = rule.past or regimes(rule.standing)
   local past, from = rule.past, 1
   for i = 1, #past do
@@ -160,20 +170,50 @@ local function carried(rule, kind, booked, ahead, used, written)
         and kind.rule(function() return tonumber(numbers() or '0') end)
     end
   end
-  if from >= #past then return booked, ahead, used end
-  local state = booked
-  if ahead then state = used end
+  if from >= #past then return nil, true end
+  local state, gaps = line and line.state, line and line.gaps or {}
   for i = from + 1, #past do
     local old, new = past[i - 1].rule, past[i].rule
     if not state or not old or not new then return nil end
     local since = past[i].since
-    if kind.ahead(old, state, since) then since = since + SOON end
-    state = kind.amend(new, old, state, since)
+    if has_gap(gaps, since) then
+      since = since + SOON
+      state = kind.spent(old, since)
+    elseif kind.ahead(old, state, since) then
+      since = since + SOON
+    end
+    state, gaps = kind.amend(new, old, state, since), {}
   end
-  return state, false, nil
+  return state
 end
 
--- What is booked; whether what is used is told apart; and that (`core::budget::record`).
+-- The state whose text begins at `from`, and the gaps behind it: `;`, when each is over, and the state
+-- before it, if any.
+local function read_line(kind, value, from)
+  local semicolon = find(value, ';', from, true)
+  if not semicolon then
+    local state = kind.load(value, from)
+    return state and { state = state, gaps = {} } or nil
+  end
+  local state = kind.load(sub(value, 1, semicolon - 1), from)
+  if not state then return nil end
+  local gaps = {}
+  for text in gmatch(sub(value, semicolon), ';([^;]*)') do
+    local to, before = match(text, '^(%d+)()')
+    to = to and time(to)
+    if not to then return nil end
+    local gap = { to = to }
+    if before <= #text then
+      if sub(text, before, before) ~= ' ' then return nil end
+      gap.before = kind.load(text, before + 1)
+      if not gap.before then return nil end
+    end
+    gaps[#gaps + 1] = gap
+  end
+  return { state = state, gaps = gaps }
+end
+
+-- What is booked, what is used if that is told apart, and whether it is (`core::budget::record`).
 local function read(cell, value, era)
   local rule, kind = cell.rule, cell.kind
   local start, bar, booked, used = rule.start, find(value, '|', 1, true), value, nil
@@ -190,13 +230,19 @@ local function read(cell, value, era)
   if used == '' then
     used = nil
   elseif used then
-    used = kind.load(used, 1)
+    used = read_line(kind, used, 1)
     if not used then return nil end
   end
-  local state = kind.load(booked, from)
+  local state = bar and read_line(kind, booked, from) or not bar and kind.load(booked, from)
   if not state then return nil end
-  if written then return carried(rule, kind, state, bar ~= nil, used, written) end
-  return state, bar ~= nil, used
+  if not bar then state = { state = state, gaps = {} } end
+  if written then
+    local line = state
+    if bar then line = used end
+    local old, same = carried(rule, kind, line, written)
+    if not same then return old and { state = old, gaps = {} } or nil, nil, false end
+  end
+  return state, used, bar ~= nil
 end
 
 -- The rules, and the cells with what is known of them in `era` (none: nothing is known).
@@ -213,6 +259,7 @@ local function load(era, ruling)
     rule.numbers = table.concat(ARGV, ' ', first, first + kind.width - 1)
     rule.headroom, rule.blind = headroom, 0
     rule.usable = headroom - math.floor(headroom / 8)
+    rule.room = min(GAPS, div(ENTRIES, kind.entries and kind.entries(rule) or 1))
     stand(rule, known, era, ruling)
     rule.start = letter .. (era and text(rule.mark) or '') .. ' '
     if closed and era then
@@ -231,24 +278,15 @@ local function load(era, ruling)
     for i = first, last do
       local value = found[i - first + 1]
       local cell = cells[i]
-      if value then cell.state, cell.ahead, cell.used = read(cell, value, era) end
+      if value then
+        local line, taken, ahead = read(cell, value, era)
+        if line then
+          cell.state, cell.gaps, cell.used, cell.ahead = line.state, line.gaps, taken, ahead
+        end
+      end
     end
   end
   return cells, rules
-end
-
--- What was granted, whichever place it came by.
-local function used(cell)
-  if cell.ahead then return cell.used end
-  return cell.state
-end
-
--- All that is booked, and what of it is used: told apart only where they differ.
-local function part(cell, booked, used)
-  local save = cell.kind.save
-  cell.state, cell.ahead, cell.used = booked, true, used
-  if used and save(booked) == save(used) then cell.ahead, cell.used = false, nil end
-  cell.changed = true
 end
 
 -- Another state with the same numbers: some kinds book by changing theirs.
@@ -266,27 +304,129 @@ local function copy(state)
   return other
 end
 
-local ROUNDS = 8
+-- Bookings of any length are a *line*: the state that the last of them left, and the gaps before it
+-- (`core::budget::ahead`). A state in a line is never changed, but replaced.
+
+-- All that is booked.
+local function booked(cell) return { state = cell.state, gaps = cell.gaps or {} } end
+
+-- What was granted, whichever place it came by.
+local function used(cell)
+  if cell.ahead then return cell.used or { gaps = {} } end
+  return booked(cell)
+end
+
+-- All that is booked, and what of it is used: told apart only where they differ, or have gaps.
+local function part(cell, all, taken)
+  local save = cell.kind.save
+  cell.state, cell.gaps, cell.used, cell.ahead = all.state, all.gaps, taken, true
+  if taken and #all.gaps == 0 and #taken.gaps == 0 and save(all.state) == save(taken.state) then
+    cell.used, cell.ahead = nil, false
+  end
+  cell.changed = true
+end
+
+-- Whether nothing of a state counts at `at` any more.
+local function is_whole(cell, state, at)
+  return not state or cell.kind.dies_at(cell.rule, state) <= at
+end
+
+-- A state with units at `at`.
+local function with(cell, state, at, cost, ticket)
+  return cell.kind.book(cell.rule, copy(state), at, cost, ticket)
+end
+
+-- The earliest time at which units fit into a gap.
+local function gap_earliest(cell, gap, from, cost)
+  if gap.to <= from then return nil end
+  local at, firm = cell.kind.earliest(cell.rule, gap.before, from, cost)
+  if not firm or at >= gap.to then return nil end
+  if not is_whole(cell, with(cell, gap.before, at, cost, '0'), gap.to) then return nil end
+  return at
+end
+
+-- When units fit into a line.
+local function line_earliest(cell, line, from, cost)
+  for i = 1, #line.gaps do
+    local at = gap_earliest(cell, line.gaps[i], from, cost)
+    if at then return at, true end
+  end
+  return cell.kind.earliest(cell.rule, line.state, from, cost)
+end
+
+-- Whether units at `at`, where they fit, take no room from anybody who comes before them.
+local function leaves_room(cell, line, at, cost)
+  -- Calls are never booked ahead.
+  if cell.kind.letter == 'c' then return false end
+  local before = line.state
+  for i = 1, #line.gaps do
+    if gap_earliest(cell, line.gaps[i], at, cost) == at then
+      before = line.gaps[i].before
+      break
+    end
+  end
+  if cell.rule.room > 0 and is_whole(cell, before, at) then return true end
+  local soonest = cell.kind.earliest(cell.rule, before, now, cost)
+  local save = cell.kind.save
+  return save(with(cell, before, soonest, cost, '0')) == save(with(cell, before, at, cost, '0'))
+end
+
+-- A line with units at `at`, where they fit.
+local function line_book(cell, line, at, cost, ticket)
+  local gaps, last, placed = {}, line.state, false
+  local function keep(before, to)
+    local gap = { before = before, to = to }
+    if gap_earliest(cell, gap, now, 1) then gaps[#gaps + 1] = gap end
+  end
+  for i = 1, #line.gaps do
+    local gap = line.gaps[i]
+    if placed or gap_earliest(cell, gap, at, cost) ~= at then
+      keep(gap.before, gap.to)
+    else
+      placed = true
+      if is_whole(cell, gap.before, at) then keep(gap.before, at) end
+      keep(with(cell, gap.before, at, cost, ticket), gap.to)
+    end
+  end
+  if not placed then
+    if is_whole(cell, last, at) then keep(last, at) end
+    last = with(cell, last, at, cost, ticket)
+  end
+  while #gaps > cell.rule.room do table.remove(gaps, 1) end
+  return { state = last, gaps = gaps }
+end
+
+local ROUNDS = 32
 
 -- When units fit beside all that is booked and all that is used.
 local function earliest(cell, from, cost)
   local kind, rule = cell.kind, cell.rule
   if not cell.ahead then return kind.earliest(rule, cell.state, from, cost) end
-  local at = from
+  local all, taken, at = booked(cell), used(cell), from
   for _ = 1, ROUNDS do
-    local booked, firm = kind.earliest(rule, cell.state, at, cost)
-    local taken, sure = kind.earliest(rule, cell.used, booked, cost)
-    if taken == booked then return taken, firm and sure end
-    at = taken
+    local place, firm = line_earliest(cell, all, at, cost)
+    local free, sure = line_earliest(cell, taken, place, cost)
+    if free == place then return free, firm and sure end
+    at = free
   end
   return at, false
 end
 
+local function line_written(kind, line)
+  local parts = { kind.save(line.state) }
+  for i = 1, #line.gaps do
+    local gap = line.gaps[i]
+    parts[#parts + 1] = ';' .. text(gap.to) .. (gap.before and ' ' .. kind.save(gap.before) or '')
+  end
+  return table.concat(parts)
+end
+
 local function written(cell)
   local kind = cell.kind
-  local text = cell.rule.start .. kind.save(cell.state)
-  if not cell.ahead then return text end
-  return text .. '|' .. (cell.used and kind.save(cell.used) or '')
+  if not cell.ahead then return cell.rule.start .. kind.save(cell.state) end
+  local taken = cell.used
+  return cell.rule.start .. line_written(kind, booked(cell)) .. '|'
+    .. (taken and line_written(kind, taken) or '')
 end
 
 -- Writes down what changed. A state that says nothing any more goes.
@@ -296,7 +436,7 @@ local function save(cells)
     if cell.changed then
       local kind, rule = cell.kind, cell.rule
       local dies = kind.dies_at(rule, cell.state)
-      if cell.used then dies = max(dies, kind.dies_at(rule, cell.used)) end
+      if cell.used then dies = max(dies, kind.dies_at(rule, cell.used.state)) end
       local left = dies - now
       if left > 0 then
         call('SET', cell.key, written(cell), 'PX', text(div_ceil(left, 1000) + 1))

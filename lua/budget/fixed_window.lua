@@ -97,6 +97,9 @@ function kinds.w.amend(r, old, s, since)
   return { start = since, used = s.used }
 end
 
+-- Nothing is left of the window at `at`.
+function kinds.w.spent(r, at) return { start = at, used = r.limit } end
+
 function kinds.w.dies_at(r, s)
   if r.frame == 0 then return s.start + r.length end
   if r.frame == 1 then return s.start - s.start % r.length + r.length end

@@ -68,6 +68,9 @@ function kinds.g.amend(r, old, s, since)
   return { tat = since + div_ceil(owed * r.period, r.units), rem = 0 }
 end
 
+-- Nothing is left at `at`.
+function kinds.g.spent(r, at) return { tat = at + r.memory, rem = 0 } end
+
 function kinds.g.dies_at(r, s) return s.tat + (s.rem > 0 and 1 or 0) end
 
 -- Only what was booked last, when nothing else was owed.

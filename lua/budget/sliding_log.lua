@@ -114,6 +114,11 @@ function kinds.l.amend(r, old, s, since)
   return { times = times, counts = counts, first = 1, total = total }
 end
 
+-- Nothing is left at `at`.
+function kinds.l.spent(r, at) return { times = { at }, counts = { r.limit }, first = 1, total = r.limit } end
+
+function kinds.l.entries(r) return r.limit end
+
 function kinds.l.dies_at(r, s)
   local last = s.times[#s.times]
   return last and last + r.period or 0

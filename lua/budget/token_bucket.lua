@@ -83,7 +83,7 @@ end
 
 -- What was there when `old` ended. Behind places ahead nothing was left; they are gone.
 function kinds.t.amend(r, old, s, since)
-  local tokens = s.last > since and -old.borrow or refilled(old, s, since).tokens
+  local tokens = s.last > since and 0 - old.borrow or refilled(old, s, since).tokens
   return { tokens = min(tokens, r.capacity), last = since, rem = 0 }
 end
 
@@ -98,6 +98,9 @@ function kinds.t.usage(r, s, now)
   s = refilled(r, s, now)
   return ahead and 0 or max(s.tokens + r.borrow, 0), max(full_at(r, s) - now, 0)
 end
+
+-- Nothing is left at `at`.
+function kinds.t.spent(r, at) return { tokens = 0 - r.borrow, last = at, rem = 0 } end
 
 function kinds.t.dies_at(r, s)
   local full = full_at(r, normal(r, s))

@@ -352,6 +352,14 @@ impl<T: Candidate> Lane<T> {
         }
     }
 
+    /// Takes the permissions of messages back that `whose` says yes to, and that wait for a later moment
+    /// with them: they lapse at once.
+    pub fn revoke(&mut self, mut whose: impl FnMut(&T) -> bool) {
+        let waits = |item: &T| item.good_until().is_some() && whose(item);
+        let revoked = self.take_parked(waits);
+        self.found.extend(revoked.into_iter().map(Step::Lapsed));
+    }
+
     /// Drops the leases; answers what the store may take back.
     pub fn surrender(&mut self) -> Vec<(Row, Grant)> {
         self.pacing.surrender()

@@ -6,14 +6,13 @@
 
 use std::time::Duration;
 
-use crate::core::budget::admit::SOON;
 use crate::core::time::StoreTime;
 use crate::ports::budget::{Booking, Claim, Epoch};
 use crate::ports::message::{HeaderValue, Message, header};
 
 /// A message with a place this near waits in memory: the shortest step of the ladder, and the way
-/// through it, would be too long. Who is granted a later time waits in memory for it, too.
-pub(super) const NEAR: Duration = SOON;
+/// through it, would be too long.
+pub(super) const NEAR: Duration = Duration::from_secs(2);
 /// What the way through a wait queue and back may take.
 const WAY: Duration = Duration::from_millis(300);
 /// The ladder takes a step that is longer than the wait by 3 %.

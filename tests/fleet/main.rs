@@ -20,6 +20,7 @@ mod fair;
 mod faults;
 mod flow;
 mod keys;
+mod pairs;
 mod priority;
 
 use std::time::Duration;

@@ -1,9 +1,10 @@
 //! All of a message's limits at once: every claim is granted, or none is.
 //!
-//! A claim that cannot be granted now has an earliest time. The latest of them is when the message
-//! may pass, and there a place is booked, but only in the limits that determine that time: one
-//! that would have let the message pass earlier must not be pushed ahead for everybody else. It is
-//! asked again when the message returns with the places that it holds.
+//! A claim that cannot be granted now has an earliest time. The first moment that suits all of them is when
+//! the message may pass, and there a place is booked in each limit where that takes no room from those
+//! who come earlier ([`super::ahead`]): a limit that would have let the message pass before must not be
+//! pushed ahead for everybody else. Where it would be, it is asked again when the message returns with the
+//! places that it holds.
 //!
 //! **Places that passed by.** A place is a time, and where a paced limit binds beside this one, or a
 //! message came back behind a long queue, its message cannot always be sent then. So what was
@@ -12,29 +13,29 @@
 //! A message with a place is granted
 //! - at its place, as long as that is good;
 //! - once it passed by, as of now if what others used leaves room, so that the time it waited counts;
-//! - a moment later (`SOON`) if somebody who was late himself used that room: the grant tells
-//!   from when on, and nobody is asked again. Those behind him move along in the same way.
+//! - a moment later ([`SOON`]) if somebody who was late himself used that room: the grant tells
+//!   from when on, and nobody is asked again. Those behind him move along in the same way. With places in
+//!   all of its limits it is late by no more than those before it, whichever of them it waited for.
 //!
 //! So a message is denied once, unless so many places of one key passed by, or so slow is its limit, that
-//! who comes late would have to wait for longer than that: he gets a new place behind all others. (A
-//! quarter of that was too little where a replica holds whole chains of more keys than its part of the
-//! slots can serve: `core::lane::shares`.)
+//! who comes late would have to wait for longer than that: he gets a new place behind all others. (How
+//! long that has to be was found with `core::lane::shares`: where chains of messages stand behind
+//! two limits and an account that is saturated, some are denied again with two seconds, and with four.)
 
 use std::time::Duration;
 
+use super::ahead::{Bookings, Line};
 use super::concurrency::Ticket;
 use super::epoch::Era;
 use super::limit::{Gate, Limit};
+use super::moment::{self, Time};
 use super::{AHEAD_MAX, Fit, State, Usage};
 use crate::core::time::{StoreTime, micros};
-
-/// How often the limits are asked in turn for a time that suits them all.
-const ROUNDS: usize = 8;
 
 /// Who comes with a place that others used up meanwhile is granted the next one, if it is no further
 /// ahead than this: he waits for it in memory. Whatever forgets states must keep others away until such
 /// uses are over, too (`Limit::blind_until`, `regime`).
-pub const SOON: Duration = Duration::from_secs(2);
+pub const SOON: Duration = Duration::from_secs(5);
 
 /// What to do while a store that lost its state cannot say what was spent before.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -119,14 +120,21 @@ pub enum Mode {
     Reserve,
 }
 
-/// A claim's time.
+impl Want<'_> {
+    /// The place that it holds, if that says anything, in microseconds.
+    pub(super) fn place(&self, era: &Era) -> Option<u64> {
+        let held = self.held.filter(|held| held.epoch == self.limit.epoch(era));
+        held.map(|held| held.at.as_micros())
+    }
+}
+
+/// How a claim is granted.
 #[derive(Clone, Copy)]
-enum Time {
-    /// Its place is good now, and counts as of then.
-    Holds(u64),
-    /// Its place comes up, or passed by and has to wait for another use.
-    Waits(u64),
-    Fits(Fit),
+struct Grant {
+    /// As of when it counts.
+    at: u64,
+    /// Whether it was booked before.
+    is_booked: bool,
 }
 
 /// Decides one petition.
@@ -159,31 +167,52 @@ pub fn admit(
     for want in wants {
         see(want, &mut cells[want.cell], era, micros_now);
     }
-    // Several limits would have to be good at one moment.
-    let soon = match wants {
-        [_] => micros(SOON),
-        _ => 0,
-    };
-    let times: Vec<Time> = wants
-        .iter()
-        .map(|want| time(want, cells, era, micros_now, soon))
-        .collect();
-    let first = latest(&times, micros_now);
-    if first <= micros_now {
-        for (want, time) in wants.iter().zip(&times) {
-            grant(want, &mut cells[want.cell], time, micros_now, ticket);
+    let time = |want| moment::time(want, cells, era, micros_now);
+    let times: Vec<Time> = wants.iter().map(time).collect();
+    let first = times.iter().map(|time| time.from(micros_now));
+    let first = first.fold(micros_now, u64::max);
+    if let Some(grants) = grants(wants, &times, first, cells, era, micros_now) {
+        for (want, grant) in wants.iter().zip(&grants) {
+            take(want, &mut cells[want.cell], *grant, micros_now, ticket);
         }
         let usages = wants.iter().map(|want| usage(want, cells, era, micros_now));
-        let at = times.iter().map(|time| match time {
-            Time::Holds(at) => StoreTime::from_micros(*at),
-            _ => now,
-        });
+        let at = grants.iter().map(|grant| StoreTime::from_micros(grant.at));
         return Ruling::Granted {
             usages: usages.collect(),
             at: at.collect(),
         };
     }
     deny(wants, &times, first, cells, mode, ticket, era, micros_now)
+}
+
+/// How each claim is granted: now, or all of them at one moment soon.
+fn grants(
+    wants: &[Want<'_>],
+    times: &[Time],
+    first: u64,
+    cells: &[Cell],
+    era: &Era,
+    now: u64,
+) -> Option<Vec<Grant>> {
+    let now_each = |time: &Time| match time {
+        Time::Holds(at) => Grant {
+            at: *at,
+            is_booked: true,
+        },
+        Time::Waits(_) | Time::Fits(_) => Grant {
+            at: now,
+            is_booked: false,
+        },
+    };
+    if first <= now {
+        return Some(times.iter().map(now_each).collect());
+    }
+    let at = moment::soon(wants, cells, era, now)?;
+    let then = |want: &Want<'_>| Grant {
+        at,
+        is_booked: want.place(era).is_some(),
+    };
+    Some(wants.iter().map(then).collect())
 }
 
 /// The ruling where a limit may not be asked.
@@ -214,7 +243,7 @@ fn deny(
     era: &Era,
     now: u64,
 ) -> Ruling {
-    let (until, suits) = settle(wants, times, first, cells, era);
+    let (until, suits) = moment::settle(wants, times, first, cells, era);
     let at_first = |time: &Time| match time {
         Time::Holds(_) => false,
         Time::Waits(at) | Time::Fits(Fit { at, .. }) => *at == first,
@@ -230,13 +259,14 @@ fn deny(
     for (index, (want, time)) in wants.iter().zip(times).enumerate() {
         match (time, want.held) {
             (Time::Holds(_) | Time::Waits(_), Some(held)) => booked.push((index, held)),
-            (Time::Fits(Fit { firm: true, at }), _)
-                if mode == Mode::Reserve && near && *at == first =>
-            {
-                book(want, cells, until, ticket);
-                let at = StoreTime::from_micros(until);
-                let epoch = want.limit.epoch(era);
-                booked.push((index, Booking { at, epoch }));
+            (Time::Fits(Fit { firm: true, at }), _) if mode == Mode::Reserve && near => {
+                let line = Line::booked(cells[want.cell].state.as_ref());
+                if *at == first || line.leaves_room(want.limit, until, want.cost, now) {
+                    book(want, cells, until, ticket, now);
+                    let at = StoreTime::from_micros(until);
+                    let epoch = want.limit.epoch(era);
+                    booked.push((index, Booking { at, epoch }));
+                }
             }
             _ => {}
         }
@@ -246,81 +276,6 @@ fn deny(
         by,
         booked,
         usage,
-    }
-}
-
-/// A time from `first` on that suits every claim whose times are known, and whether it does.
-fn settle(
-    wants: &[Want<'_>],
-    times: &[Time],
-    first: u64,
-    cells: &[Cell],
-    era: &Era,
-) -> (u64, bool) {
-    let mut until = first;
-    for _ in 0..ROUNDS {
-        let fits = wants
-            .iter()
-            .zip(times)
-            .filter(|(_, time)| matches!(time, Time::Fits(Fit { firm: true, .. })))
-            .map(|(want, _)| fit(want, cells, era, until));
-        let (mut later, mut known) = (until, true);
-        for fit in fits {
-            later = later.max(fit.at);
-            known &= fit.firm;
-        }
-        if later == until || !known {
-            return (later, known);
-        }
-        until = later;
-    }
-    (until, false)
-}
-
-fn latest(times: &[Time], now: u64) -> u64 {
-    let at = |time: &Time| match time {
-        Time::Holds(_) => now,
-        Time::Waits(at) | Time::Fits(Fit { at, .. }) => *at,
-    };
-    times.iter().map(at).fold(now, u64::max)
-}
-
-/// Who holds a place may count as of a little later, up to `soon`.
-fn time(want: &Want<'_>, cells: &[Cell], era: &Era, now: u64, soon: u64) -> Time {
-    if let Some(held) = want.held.filter(|held| held.epoch == want.limit.epoch(era)) {
-        let at = held.at.as_micros();
-        if now < at {
-            return Time::Waits(at);
-        }
-        let late = now > at + micros(want.limit.rule.usable());
-        let from = if late { now } else { at };
-        let state = cells[want.cell].state.as_ref();
-        let used = state.and_then(State::used);
-        let fit = want.limit.earliest(used, from, want.cost);
-        let fit = fit.unwrap_or(Fit::ask_again(from));
-        if fit.at <= now + soon {
-            return Time::Holds(fit.at);
-        }
-        if !late {
-            return Time::Waits(fit.at);
-        }
-    }
-    Time::Fits(fit(want, cells, era, now))
-}
-
-/// When a claim fits, from `from` on. What costs too much was sorted out before.
-fn fit(want: &Want<'_>, cells: &[Cell], era: &Era, from: u64) -> Fit {
-    let state = cells[want.cell].state.as_ref();
-    let blind = if want.limit.known(state) {
-        0
-    } else {
-        want.limit.blind_until(era)
-    };
-    let fit = both(want, state, from.max(blind));
-    // Places at the end of the blindness would all be for the same moment, and most would be missed.
-    Fit {
-        firm: fit.firm && blind <= from,
-        ..fit
     }
 }
 
@@ -334,61 +289,30 @@ fn see(want: &Want<'_>, cell: &mut Cell, era: &Era, now: u64) {
     }
 }
 
-/// When a claim fits beside all that is booked and all that is used.
-fn both(want: &Want<'_>, state: Option<&State>, from: u64) -> Fit {
-    let earliest = |state: Option<&State>, from: u64| {
-        let fit = want.limit.earliest(state, from, want.cost);
-        fit.unwrap_or(Fit::ask_again(from))
+/// Takes what a claim wants.
+fn take(want: &Want<'_>, cell: &mut Cell, grant: Grant, now: u64, ticket: Ticket) {
+    let state = cell.state.as_ref();
+    let book = |line: Line<'_>| line.book(want.limit, grant.at, want.cost, ticket, now);
+    let used = book(Line::used(state));
+    let booked = match state {
+        Some(State::Ahead(ahead)) if grant.is_booked => ahead.booked.clone(),
+        Some(State::Ahead(_)) => book(Line::booked(state)),
+        _ => used.clone(),
     };
-    let Some(State::Ahead(ahead)) = state else {
-        return earliest(state, from);
-    };
-    let mut at = from;
-    for _ in 0..ROUNDS {
-        let booked = earliest(Some(&ahead.booked), at);
-        let used = earliest(ahead.used.as_ref(), booked.at);
-        if used.at == booked.at {
-            return Fit {
-                firm: booked.firm && used.firm,
-                ..used
-            };
-        }
-        at = used.at;
-    }
-    Fit::ask_again(at)
-}
-
-/// Takes what a claim wants: at its place, which is booked already, or now.
-fn grant(want: &Want<'_>, cell: &mut Cell, time: &Time, now: u64, ticket: Ticket) {
-    let book = |state: Option<&State>, at| want.limit.book(state, at, want.cost, ticket);
-    let state = cell.state.take();
+    cell.state = Some(State::of(booked, Some(used)));
     cell.changed = true;
-    let (at, is_booked) = match time {
-        Time::Holds(at) => (*at, true),
-        Time::Waits(_) | Time::Fits(_) => (now, false),
-    };
-    cell.state = Some(match state {
-        Some(State::Ahead(ahead)) => {
-            let used = book(ahead.used.as_ref(), at);
-            let booked = if is_booked {
-                ahead.booked
-            } else {
-                book(Some(&ahead.booked), at)
-            };
-            State::of(booked, Some(used))
-        }
-        plain => book(plain.as_ref(), at),
-    });
 }
 
 /// A place for later.
-fn book(want: &Want<'_>, cells: &mut [Cell], at: u64, ticket: Ticket) {
+fn book(want: &Want<'_>, cells: &mut [Cell], at: u64, ticket: Ticket, now: u64) {
     let cell = &mut cells[want.cell];
     let state = cell.state.as_ref();
-    let booked = want
-        .limit
-        .book(state.map(State::booked), at, want.cost, ticket);
-    cell.state = Some(State::of(booked, state.and_then(State::used).cloned()));
+    let booked = Line::booked(state).book(want.limit, at, want.cost, ticket, now);
+    let used = match state {
+        Some(State::Ahead(ahead)) => ahead.used.clone(),
+        plain => plain.cloned().map(Bookings::from),
+    };
+    cell.state = Some(State::of(booked, used));
     cell.changed = true;
 }
 
@@ -401,7 +325,7 @@ fn peek(want: &Want<'_>, cells: &[Cell], era: &Era, now: u64) -> Usage {
         return usage(want, cells, era, now);
     }
     Usage {
-        retry_after: Duration::from_micros(fit(want, cells, era, now).at - now),
+        retry_after: Duration::from_micros(moment::fit(want, cells, era, now).at - now),
         ..usage(want, cells, era, now)
     }
 }

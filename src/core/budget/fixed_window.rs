@@ -304,6 +304,14 @@ impl FixedWindow {
         }
     }
 
+    /// Nothing is left of the window at `at`.
+    pub(super) const fn spent(&self, at: u64) -> Used {
+        Used {
+            start: at,
+            used: self.limit,
+        }
+    }
+
     pub(super) fn dies_at(&self, bounds: &[u64], s: Used) -> u64 {
         match self.frame {
             Frame::FirstCall => s.start + self.length,

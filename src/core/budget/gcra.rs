@@ -138,6 +138,14 @@ impl Gcra {
         }
     }
 
+    /// Nothing is left at `at`.
+    pub(super) const fn spent(&self, at: u64) -> Arrival {
+        Arrival {
+            tat: at + self.memory(),
+            rem: 0,
+        }
+    }
+
     pub(super) const fn dies_at(s: Arrival) -> u64 {
         s.tat + (s.rem > 0) as u64
     }

@@ -6,6 +6,7 @@
 use std::time::Duration;
 
 use super::admit::{Epoch, Lost, SOON};
+use super::ahead::{Bookings, Line};
 use super::concurrency::{Calls, Concurrency, Ticket};
 use super::epoch::Era;
 use super::fixed_window::Used;
@@ -112,13 +113,11 @@ impl<'a> Limit<'a> {
 
     /// How a budget stands. One that must wait out a loss has nothing until then.
     pub(super) fn usage(&self, state: Option<&State>, era: &Era, now: u64) -> Usage {
-        let state = state.map(State::booked);
-        let usage = match self.rule {
-            Rule::Gcra(rule) => rule.usage(arrival(state), now),
-            Rule::TokenBucket(rule) => rule.usage(tokens(state), now),
-            Rule::FixedWindow(rule) => rule.usage(&self.bounds, used(state), now),
-            Rule::SlidingLog(rule) => rule.usage(log(state), now),
-            Rule::Concurrency(rule) => rule.usage(calls(state), now),
+        let booked = self.used_up(state.map(State::booked), now);
+        // Before a place far ahead there may be room.
+        let usage = Usage {
+            remaining: self.used_up(Line::booked(state).at(now), now).remaining,
+            ..booked
         };
         let blind = self.blind_until(era);
         if self.known(state) || blind <= now {
@@ -128,6 +127,16 @@ impl<'a> Limit<'a> {
             remaining: 0,
             reset_after: Duration::from_micros(blind - now),
             ..usage
+        }
+    }
+
+    fn used_up(&self, state: Option<&State>, now: u64) -> Usage {
+        match self.rule {
+            Rule::Gcra(rule) => rule.usage(arrival(state), now),
+            Rule::TokenBucket(rule) => rule.usage(tokens(state), now),
+            Rule::FixedWindow(rule) => rule.usage(&self.bounds, used(state), now),
+            Rule::SlidingLog(rule) => rule.usage(log(state), now),
+            Rule::Concurrency(rule) => rule.usage(calls(state), now),
         }
     }
 
@@ -175,8 +184,9 @@ impl<'a> Limit<'a> {
     #[must_use]
     pub fn dies_at(&self, state: &State) -> StoreTime {
         if let State::Ahead(ahead) = state {
-            let used = ahead.used.as_ref().map(|used| self.dies_at(used));
-            return self.dies_at(&ahead.booked).max(used.unwrap_or_default());
+            let used = ahead.used.as_ref().map(|used| self.dies_at(&used.last));
+            let booked = self.dies_at(&ahead.booked.last);
+            return booked.max(used.unwrap_or_default());
         }
         StoreTime::from_micros(match (self.rule, state) {
             (Rule::Gcra(_), State::Gcra(s)) => Gcra::dies_at(*s),
@@ -200,16 +210,23 @@ impl<'a> Limit<'a> {
         ticket: Ticket,
         now: StoreTime,
     ) -> Option<State> {
-        let undo = |state: &State| self.without(state, at, cost, ticket, now);
+        let alone = |state: &State| self.without(state, at, cost, ticket, now);
         let State::Ahead(ahead) = state else {
+            let used = || alone(state).map(Bookings::from);
             return match taken {
                 // Calls are never booked ahead.
-                _ if matches!(state, State::Concurrency(_)) => undo(state),
-                Taken::Now => undo(state),
-                Taken::AtPlace => undo(state).map(|used| State::of(state.clone(), Some(used))),
+                _ if matches!(state, State::Concurrency(_)) => alone(state),
+                Taken::Now => alone(state),
+                Taken::AtPlace => used().map(|used| State::of(state.clone().into(), Some(used))),
                 // It cannot be told from what others used.
                 Taken::Place => None,
             };
+        };
+        let undo = |bookings: &Bookings| {
+            let mut bookings = bookings.clone();
+            let state = bookings.holding(at.as_micros())?;
+            *state = alone(state)?;
+            Some(bookings)
         };
         let (booked, used) = match taken {
             Taken::Now => (undo(&ahead.booked), ahead.used.as_ref().and_then(undo)),

@@ -10,11 +10,13 @@
 //! All numbers are whole microseconds or units and stay below 2^53, so that a double is exact.
 
 pub mod admit;
+pub mod ahead;
 pub mod concurrency;
 pub mod epoch;
 pub mod fixed_window;
 pub mod gcra;
 pub mod limit;
+mod moment;
 pub mod record;
 pub mod regime;
 pub mod sliding_log;
@@ -22,6 +24,7 @@ pub mod token_bucket;
 
 use std::time::Duration;
 
+use self::ahead::{Ahead, Bookings};
 use self::concurrency::{Calls, Concurrency};
 use self::fixed_window::{FixedWindow, Used};
 use self::gcra::{Arrival, Gcra};
@@ -101,40 +104,30 @@ pub enum State {
     Ahead(Box<Ahead>),
 }
 
-/// What was used is told apart from what was booked for those who wait.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Ahead {
-    /// All that was booked, used or not: where the next place is.
-    pub booked: State,
-    /// What was granted, whichever place it came by: the only thing that can exceed the limit.
-    /// `None`: nothing that still counts.
-    pub used: Option<State>,
-}
-
 impl State {
-    /// All that was booked.
+    /// What the last booking left.
     #[must_use]
     pub fn booked(&self) -> &Self {
         match self {
-            Self::Ahead(ahead) => &ahead.booked,
+            Self::Ahead(ahead) => &ahead.booked.last,
             plain => plain,
         }
     }
 
-    /// What was granted.
+    /// What the last grant left.
     #[must_use]
     pub fn used(&self) -> Option<&Self> {
         match self {
-            Self::Ahead(ahead) => ahead.used.as_ref(),
+            Self::Ahead(ahead) => ahead.used.as_ref().map(|used| &used.last),
             plain => Some(plain),
         }
     }
 
     /// A state in which all that was booked is used needs nothing that is told apart.
     #[must_use]
-    pub fn of(booked: Self, used: Option<Self>) -> Self {
-        if used.as_ref() == Some(&booked) {
-            return booked;
+    pub fn of(booked: Bookings, used: Option<Bookings>) -> Self {
+        if booked.gaps.is_empty() && used.as_ref() == Some(&booked) {
+            return booked.last;
         }
         Self::Ahead(Box::new(Ahead { booked, used }))
     }

@@ -9,13 +9,14 @@
 use std::fmt::Write as _;
 
 use super::admit::Epoch;
+use super::ahead::{Ahead, Bookings, Gap};
 use super::concurrency::{Call, Calls, Ticket};
 use super::epoch::{Began, Era};
 use super::fixed_window::Used;
 use super::gcra::Arrival;
 use super::sliding_log::Log;
 use super::token_bucket::Tokens;
-use super::{Ahead, Rule, State};
+use super::{Rule, State};
 use crate::core::time::StoreTime;
 
 /// Times further ahead than this (35 years) are no times of ours.
@@ -31,10 +32,14 @@ pub fn write(state: &State, epoch: Epoch) -> String {
     let epoch = epoch.0;
     match state {
         State::Ahead(ahead) => {
-            let booked = write(&ahead.booked, Epoch(epoch));
-            let used = ahead.used.as_ref().map(|used| write(used, Epoch(epoch)));
-            let numbers = used.as_deref().and_then(|used| used.split_once(' '));
-            format!("{booked}|{}", numbers.map_or("", |(_, numbers)| numbers))
+            let mut text = write(&ahead.booked.last, Epoch(epoch));
+            push_gaps(&mut text, &ahead.booked.gaps);
+            text.push('|');
+            if let Some(used) = &ahead.used {
+                text.push_str(&plain(&used.last));
+                push_gaps(&mut text, &used.gaps);
+            }
+            text
         }
         State::Gcra(s) => format!("g{epoch} {} {}", s.tat, s.rem),
         State::TokenBucket(s) => format!("t{epoch} {} {} {}", s.tokens, s.last, s.rem),
@@ -58,6 +63,24 @@ pub fn write(state: &State, epoch: Epoch) -> String {
                 write!(text, " {:x}", call.ticket.0).ok();
             }
             text
+        }
+    }
+}
+
+/// The numbers of a state, without letter and epoch.
+fn plain(state: &State) -> String {
+    let text = write(state, Epoch::default());
+    let numbers = text.split_once(' ').map(|(_, numbers)| numbers);
+    numbers.unwrap_or_default().to_owned()
+}
+
+fn push_gaps(text: &mut String, gaps: &[Gap]) {
+    for gap in gaps {
+        // Writing to a text cannot fail.
+        write!(text, ";{}", gap.end).ok();
+        if let Some(before) = &gap.before {
+            text.push(' ');
+            text.push_str(&plain(before));
         }
     }
 }
@@ -96,10 +119,27 @@ pub fn read(text: &str, rule: &Rule, epoch: Epoch, now: StoreTime) -> Option<Sta
     }
     let used = match used {
         "" => None,
-        used => Some(numbers(used, rule, now)?),
+        used => Some(bookings(used, rule, now)?),
     };
-    let booked = numbers(booked, rule, now)?;
+    let booked = bookings(booked, rule, now)?;
     Some(State::Ahead(Box::new(Ahead { booked, used })))
+}
+
+fn bookings(text: &str, rule: &Rule, now: StoreTime) -> Option<Bookings> {
+    let mut parts = text.split(';');
+    let last = numbers(parts.next()?, rule, now)?;
+    let gaps = parts.map(|text| gap(text, rule, now));
+    let gaps = gaps.collect::<Option<_>>()?;
+    Some(Bookings { last, gaps })
+}
+
+fn gap(text: &str, rule: &Rule, now: StoreTime) -> Option<Gap> {
+    let (end, before) = match text.split_once(' ') {
+        Some((end, before)) => (end, Some(numbers(before, rule, now)?)),
+        None => (text, None),
+    };
+    let end = number(end).filter(|end| *end <= now.as_micros() + ABSURD)?;
+    Some(Gap { before, end })
 }
 
 fn numbers(text: &str, rule: &Rule, now: StoreTime) -> Option<State> {

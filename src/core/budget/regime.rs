@@ -79,10 +79,15 @@ impl Regimes {
 
 /// A state under `old` as it counts under `new`, which took its place at `since`.
 fn amended(old: &Rule, new: &Rule, state: &State, since: StoreTime) -> Option<State> {
-    // What is booked ahead of a change is dropped.
-    let state = state.used()?;
     let since = since.as_micros();
-    let since = if is_ahead(old, state, since) {
+    // What was granted before a use that comes later cannot be told in one state: all counts as spent.
+    let spent = has_gap(state, since).then(|| spent(old, since + micros(SOON)));
+    // What is booked ahead of a change is dropped.
+    let state = match &spent {
+        Some(spent) => spent.as_ref()?,
+        None => state.used()?,
+    };
+    let since = if spent.is_some() || is_ahead(old, state, since) {
         since + micros(SOON)
     } else {
         since
@@ -116,6 +121,26 @@ fn is_ahead(old: &Rule, state: &State, since: u64) -> bool {
             s.entries.last().is_some_and(|(time, _)| *time > since)
         }
         _ => false,
+    }
+}
+
+/// Whether something was granted for a moment after the change, and room was left before it.
+fn has_gap(state: &State, since: u64) -> bool {
+    let State::Ahead(ahead) = state else {
+        return false;
+    };
+    let used = ahead.used.as_ref();
+    used.is_some_and(|used| used.gaps.iter().any(|gap| gap.end > since))
+}
+
+/// A budget of which nothing is left at `at`.
+fn spent(rule: &Rule, at: u64) -> Option<State> {
+    match rule {
+        Rule::Gcra(rule) => Some(State::Gcra(rule.spent(at))),
+        Rule::TokenBucket(rule) => Some(State::TokenBucket(rule.spent(at))),
+        Rule::FixedWindow(rule) => Some(State::FixedWindow(rule.spent(at))),
+        Rule::SlidingLog(rule) => Some(State::SlidingLog(rule.spent(at))),
+        Rule::Concurrency(_) => None,
     }
 }
 
@@ -391,10 +416,54 @@ mod tests {
                 other => panic!("{other:?}"),
             }
         };
-        // Granted for 1.8 s after the change: nobody before 2 s.
-        assert_eq!(carried(since + 1_800_000 + 200_000), 2_000_000);
+        // Granted for as late a moment as may be: nobody before that.
+        let soon = micros(SOON);
+        assert_eq!(carried(since + soon), soon);
         // Granted just before the change: no more than one unit is owed.
         assert_eq!(carried(since + 199_000), 100_000);
         assert_eq!(carried(since - 1), 0);
+    }
+
+    /// What was used of the room before such a use cannot be carried over together with it: all counts
+    /// as spent then, for every kind.
+    #[test]
+    fn what_was_used_before_a_later_grant_counts_as_a_spent_budget() {
+        use crate::core::budget::ahead::{Bookings, Gap};
+        for (old, new) in [
+            (gcra("5/1s", 4), gcra("10/1s", 4)),
+            (log("5/1s"), log("6/1s")),
+            (window("5/1s"), window("6/1s")),
+            (bucket(5, 5), bucket(5, 6)),
+        ] {
+            let limit = Limit::new(&old, Lost::Closed, START);
+            let take = |at: u64, cost| limit.book(None, at, cost, Ticket(1));
+            // All five were used at once, and another one was granted for three seconds later.
+            let now = START.as_micros();
+            let last = take(now + 3_000_000, 1);
+            let gap = |end: u64| Gap {
+                before: Some(take(now, 5)),
+                end,
+            };
+            let state = |end: u64| {
+                let used = Bookings {
+                    last: last.clone(),
+                    gaps: vec![gap(end)],
+                };
+                State::of(take(now + 9_000_000, 1).into(), Some(used))
+            };
+            let change = START + Duration::from_millis(10);
+            let carried = amended(&old, &new, &state(now + 3_000_000), change).unwrap();
+            let limit = Limit::new(&new, Lost::Closed, change);
+            let again = |carried: &State| {
+                let fit = limit
+                    .earliest(Some(carried), change.as_micros(), 1)
+                    .unwrap();
+                fit.at - change.as_micros()
+            };
+            assert!(again(&carried) >= micros(SOON), "{old:?}");
+            // The room before the change is no matter.
+            let over = amended(&old, &new, &state(change.as_micros()), change).unwrap();
+            assert!(over != carried, "{old:?}");
+        }
     }
 }

@@ -146,6 +146,13 @@ impl SlidingLog {
         Log { entries }
     }
 
+    /// Nothing is left at `at`.
+    pub(super) fn spent(&self, at: u64) -> Log {
+        Log {
+            entries: vec![(at, self.limit)],
+        }
+    }
+
     pub(super) fn dies_at(&self, s: &Log) -> u64 {
         s.entries.last().map_or(0, |(time, _)| time + self.period)
     }

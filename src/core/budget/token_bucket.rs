@@ -254,6 +254,15 @@ impl TokenBucket {
         }
     }
 
+    /// Nothing is left at `at`.
+    pub(super) const fn spent(&self, at: u64) -> Tokens {
+        Tokens {
+            tokens: -self.borrow,
+            last: at,
+            rem: 0,
+        }
+    }
+
     fn full_at(&self, s: Tokens) -> u64 {
         if s.tokens >= self.capacity {
             return s.last;

@@ -30,6 +30,8 @@ pub(super) struct Item {
     pub(super) held: Option<u64>,
     /// When it was granted, on the store's clock, or the place that it held.
     pub(super) granted: Option<u64>,
+    /// Until when a permission for later is good.
+    pub(super) until: Option<Mono>,
 }
 
 impl Item {
@@ -43,6 +45,7 @@ impl Item {
             headroom: Duration::from_millis(100),
             held: None,
             granted: None,
+            until: None,
         }
     }
 
@@ -71,7 +74,12 @@ impl Candidate for Item {
         }
     }
     fn headroom(&self) -> Option<Duration> {
-        self.key.map(|_| self.headroom)
+        self.key
+            .filter(|_| self.until.is_none())
+            .map(|_| self.headroom)
+    }
+    fn good_until(&self) -> Option<Mono> {
+        self.until
     }
     fn is_booked(&self) -> bool {
         self.held.is_some()

@@ -55,12 +55,31 @@ enum Event {
     Again(Message),
 }
 
+/// What a limit counts by.
+#[derive(Clone, Copy, Debug)]
+pub(super) enum By {
+    /// So many keys have one budget in common.
+    Keys(u32),
+    /// One of so many budgets, whatever the key.
+    Any(u32),
+}
+
+impl By {
+    fn key(self, message: &Message) -> u32 {
+        match self {
+            Self::Keys(shared) => message.key / shared,
+            // Fibonacci hashing.
+            Self::Any(budgets) => message.id.wrapping_mul(0x9E37_79B9) % budgets,
+        }
+    }
+}
+
 /// How a run is made up.
 #[derive(Clone, Debug)]
 pub(super) struct Setting {
     pub(super) pace: Pace,
-    /// The limits that count a message, all at once, and how many keys share one of theirs.
-    pub(super) rules: Vec<(Rule, u32)>,
+    /// The limits that count a message, all at once.
+    pub(super) rules: Vec<(Rule, By)>,
     pub(super) replicas: usize,
     pub(super) prefetch: usize,
     /// One way to a store takes so many microseconds, and up to as many more.
@@ -254,8 +273,8 @@ impl Fleet {
 
     fn refund(&mut self, message: &mut Message, now: StoreTime) {
         for (index, granted) in std::mem::take(&mut message.granted).iter().enumerate() {
-            let (rule, shared) = &self.setting.rules[index];
-            let key = (index, message.key / shared);
+            let (rule, by) = &self.setting.rules[index];
+            let key = (index, by.key(message));
             let Some(state) = self.budgets.get(&key) else {
                 continue;
             };
@@ -275,9 +294,9 @@ impl Fleet {
     fn rule(&mut self, message: &Message, now: StoreTime) -> Ruling {
         let rules = self.setting.rules.iter();
         let limits: Vec<_> = rules
-            .map(|(rule, shared)| (Limit::new(rule, admit::Lost::Closed, now), shared))
+            .map(|(rule, by)| (Limit::new(rule, admit::Lost::Closed, now), by.key(message)))
             .collect();
-        let key = |index: usize| (index, message.key / limits[index].1);
+        let key = |index: usize| (index, limits[index].1);
         let mut cells: Vec<_> = (0..limits.len())
             .map(|index| Cell {
                 state: self.budgets.get(&key(index)).cloned(),

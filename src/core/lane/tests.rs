@@ -8,6 +8,7 @@ use proptest::prelude::*;
 
 use super::bench::{Bench, Item, pace};
 use super::*;
+use crate::core::keeper::Phase;
 use crate::core::rate::Cost;
 
 const SECOND: u64 = 1_000_000;
@@ -317,4 +318,50 @@ proptest! {
         let order = bench.sent.iter().map(|s| (Reverse(s.item.priority), s.item.id));
         prop_assert!(order.is_sorted());
     }
+}
+
+/// A lane of which nothing but its parked messages is of interest, and three of those: one that waits for a
+/// time, and two that wait with permissions for later.
+fn parked() -> (Lane<Item>, impl Fn(u64) -> Mono) {
+    let at = |millis: u64| Mono::from_micros(1_000_000 + millis * 1_000);
+    let phase = Phase::new(1);
+    let petitions = Petitions::new(HEADROOM, Duration::from_secs(1), phase);
+    let mut lane = Lane::with(Pacing::free(), Some(petitions));
+    lane.park(Item::keyed(1, 1), at(500));
+    for (id, from) in [(2, 600), (3, 3_000)] {
+        let until = Some(at(from + 80));
+        let item = Item {
+            until,
+            ..Item::keyed(id, 1)
+        };
+        lane.park(item, at(from));
+    }
+    (lane, at)
+}
+
+fn lapsed(lane: &mut Lane<Item>, now: Mono) -> Vec<u32> {
+    let mut lapsed = Vec::new();
+    while let Step::Lapsed(item) = lane.poll(now) {
+        lapsed.push(item.id);
+    }
+    lapsed
+}
+
+#[test]
+fn permissions_for_later_are_taken_back_when_terms_change() {
+    let (mut lane, at) = parked();
+    lane.revoke(|item| item.id != 2);
+    assert_eq!(lapsed(&mut lane, at(0)), [3]);
+    let left: Vec<_> = lane.parked().map(|item| item.id).collect();
+    assert_eq!(left, [1, 2]);
+}
+
+#[test]
+fn whoever_is_deferred_beyond_his_permission_loses_it() {
+    let (mut lane, at) = parked();
+    lane.defer(at(1_000), |_| true);
+    assert_eq!(lapsed(&mut lane, at(0)), [2]);
+    // One that is granted a moment behind that time keeps it.
+    let left: Vec<_> = lane.parked().map(|item| item.id).collect();
+    assert_eq!(left, [1, 3]);
 }

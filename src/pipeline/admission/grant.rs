@@ -7,7 +7,7 @@ use crate::core::ready::Candidate as _;
 use crate::core::time::{Mono, StoreTime};
 use crate::pipeline::job::Job;
 use crate::pipeline::permit::Permit;
-use crate::ports::budget::{Booking, Claim, Ticket};
+use crate::ports::budget::{Booking, Ticket};
 
 impl Admission {
     /// The message keeps its places until it is sent: it may have to ask once more.
@@ -38,24 +38,27 @@ pub(super) fn good_until(
     usable: Duration,
 ) -> Mono {
     let ends = job.claims().iter().zip(granted).map(|(claim, granted)| {
-        let from = good_from_of(claim, *granted, store_now);
+        let from = good_from_of(job, *granted, store_now);
         let late = store_now.since(granted.at);
         (since - late) + from.since(store_now) + claim.limit.usable().min(usable)
     });
     ends.min().unwrap_or(since)
 }
 
-/// From when on it is good: only who came with a place may have been told a later time.
+/// From when on it is good: only who came with a place may have been told a later time, and then it is
+/// the same in all of his limits.
 pub(super) fn good_from(job: &Job, granted: &[Booking], store_now: StoreTime) -> StoreTime {
-    let each = job.claims().iter().zip(granted);
-    let each = each.map(|(claim, granted)| good_from_of(claim, *granted, store_now));
+    let each = granted
+        .iter()
+        .map(|granted| good_from_of(job, *granted, store_now));
     each.max().unwrap_or(store_now)
 }
 
-fn good_from_of(claim: &Claim, granted: Booking, store_now: StoreTime) -> StoreTime {
+fn good_from_of(job: &Job, granted: Booking, store_now: StoreTime) -> StoreTime {
     // A large batch is ruled on in several calls, of which the first one's time is told.
-    match claim.held {
-        Some(_) => granted.at.max(store_now),
-        None => store_now,
+    if job.is_booked() {
+        granted.at.max(store_now)
+    } else {
+        store_now
     }
 }

@@ -128,6 +128,8 @@ impl Pacer {
         let left = |until: StoreTime| until.since(self.desk.store_time(now));
         let pause = paused.map(left).filter(|left| !left.is_zero());
         let mut again = Vec::new();
+        // Some of what was granted before the change is for moments that are seconds away.
+        self.lane.revoke(|job| job.route.counts(limit));
         for route in self.routes.iter().filter(|route| route.counts(limit)) {
             let was_blind = self.doors.sighted(route, now);
             if let Some(left) = pause {

@@ -1,0 +1,321 @@
+//! What is booked ahead of its use, and the room that was left in between.
+//!
+//! Problem: bookings of a budget move forward, which keeps its state small. But a message that must pass
+//! several limits gets the moment that suits them all, and in those that would have let it pass earlier
+//! the time up to then would be nobody's: everybody else would queue up behind a place far ahead. So
+//! where such a place is booked, the room before it is written down as a *gap*: the state before it,
+//! and the time at which the budget must be whole again. Who comes later may be placed in it.
+//!
+//! **Exact.** A gap is only made where the budget is whole again when the place comes up, and takes only
+//! what is forgotten by then. So all bookings, put in the order of their times, are ones that the
+//! state alone would have allowed.
+
+use super::concurrency::Ticket;
+use super::limit::Limit;
+use super::{Fit, Rule, State};
+
+/// So many gaps are remembered in front of all places; beyond them the nearest is forgotten, and its room
+/// with it.
+const GAPS_MAX: u64 = 32;
+/// A state with more entries has fewer gaps, so that what a script reads stays small.
+const ENTRIES_MAX: u64 = 256;
+
+/// What was used is told apart from what was booked for those who wait.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Ahead {
+    /// All that was booked, used or not: where the next place is.
+    pub booked: Bookings,
+    /// What was granted, whichever place it came by: the only thing that can exceed the limit.
+    /// `None`: nothing that still counts.
+    pub used: Option<Bookings>,
+}
+
+/// Bookings of one budget, of any length.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Bookings {
+    /// What the last of them left.
+    pub last: State,
+    /// Room that was left before them, nearest first. None overlaps another.
+    pub gaps: Vec<Gap>,
+}
+
+/// Room before a booking.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Gap {
+    /// What was booked before it. `None`: nothing that still counts then.
+    pub before: Option<State>,
+    /// When nothing in it may count any more, in microseconds of the store's clock.
+    pub end: u64,
+}
+
+impl From<State> for Bookings {
+    fn from(last: State) -> Self {
+        let gaps = Vec::new();
+        Self { last, gaps }
+    }
+}
+
+impl Bookings {
+    /// The state that what was booked at `at` is part of, if that is remembered.
+    pub(super) fn holding(&mut self, at: u64) -> Option<&mut State> {
+        match self.gaps.iter_mut().find(|gap| gap.end > at) {
+            Some(gap) => gap.before.as_mut(),
+            None => Some(&mut self.last),
+        }
+    }
+}
+
+impl Gap {
+    /// The earliest time from `from` on at which so many units fit into it.
+    fn earliest(&self, limit: &Limit<'_>, from: u64, cost: u64) -> Option<u64> {
+        if self.end <= from {
+            return None;
+        }
+        let fit = limit.earliest(self.before.as_ref(), from, cost)?;
+        if !fit.firm || fit.at >= self.end {
+            return None;
+        }
+        let after = limit.book(self.before.as_ref(), fit.at, cost, Ticket(0));
+        (limit.dies_at(&after).as_micros() <= self.end).then_some(fit.at)
+    }
+}
+
+/// Bookings as a decision reads them.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Line<'a> {
+    last: Option<&'a State>,
+    gaps: &'a [Gap],
+}
+
+impl<'a> Line<'a> {
+    /// All that was booked.
+    pub(super) fn booked(state: Option<&'a State>) -> Self {
+        match state {
+            Some(State::Ahead(ahead)) => Self::of(&ahead.booked),
+            last => Self { last, gaps: &[] },
+        }
+    }
+
+    /// All that was used.
+    pub(super) fn used(state: Option<&'a State>) -> Self {
+        match state {
+            Some(State::Ahead(ahead)) => match &ahead.used {
+                Some(used) => Self::of(used),
+                None => Self {
+                    last: None,
+                    gaps: &[],
+                },
+            },
+            last => Self { last, gaps: &[] },
+        }
+    }
+
+    fn of(bookings: &'a Bookings) -> Self {
+        Self {
+            last: Some(&bookings.last),
+            gaps: &bookings.gaps,
+        }
+    }
+
+    /// What counts at `now`: before the first gap that is not over, or behind all of them.
+    pub(super) fn at(self, now: u64) -> Option<&'a State> {
+        let gap = self.gaps.iter().find(|gap| gap.end > now);
+        gap.map_or(self.last, |gap| gap.before.as_ref())
+    }
+
+    /// When units fit beside all that is in it. What costs too much was sorted out before.
+    pub(super) fn earliest(self, limit: &Limit<'_>, from: u64, cost: u64) -> Fit {
+        let mut gaps = self.gaps.iter();
+        if let Some(at) = gaps.find_map(|gap| gap.earliest(limit, from, cost)) {
+            return Fit::firm(at);
+        }
+        let fit = limit.earliest(self.last, from, cost);
+        fit.unwrap_or(Fit::ask_again(from))
+    }
+
+    /// Whether units at `at`, where they fit, take no room from anybody who comes before them.
+    pub(super) fn leaves_room(self, limit: &Limit<'_>, at: u64, cost: u64, now: u64) -> bool {
+        // Calls are never booked ahead.
+        if matches!(limit.rule, Rule::Concurrency(_)) {
+            return false;
+        }
+        let mut gaps = self.gaps.iter();
+        let gap = gaps.find(|gap| gap.earliest(limit, at, cost) == Some(at));
+        let before = gap.map_or(self.last, |gap| gap.before.as_ref());
+        if gaps_max(limit) > 0 && is_whole(limit, before, at) {
+            return true;
+        }
+        // Sooner or later, it comes to the same.
+        let soonest = limit.earliest(before, now, cost);
+        let book = |at| limit.book(before, at, cost, Ticket(0));
+        soonest.is_some_and(|soonest| book(soonest.at) == book(at))
+    }
+
+    /// The bookings with units at `at`, where they fit.
+    pub(super) fn book(
+        self,
+        limit: &Limit<'_>,
+        at: u64,
+        cost: u64,
+        ticket: Ticket,
+        now: u64,
+    ) -> Bookings {
+        let mut gaps = Vec::with_capacity(self.gaps.len() + 1);
+        let mut last = None;
+        for gap in self.gaps {
+            if last.is_some() || gap.earliest(limit, at, cost) != Some(at) {
+                gaps.push(gap.clone());
+                continue;
+            }
+            last = self.last.cloned();
+            let before = gap.before.as_ref();
+            gaps.extend(gap_before(limit, before, at));
+            gaps.push(Gap {
+                before: Some(limit.book(before, at, cost, ticket)),
+                end: gap.end,
+            });
+        }
+        let last = last.unwrap_or_else(|| {
+            gaps.extend(gap_before(limit, self.last, at));
+            limit.book(self.last, at, cost, ticket)
+        });
+        gaps.retain(|gap| gap.earliest(limit, now, 1).is_some());
+        let surplus = gaps.len().saturating_sub(gaps_max(limit));
+        gaps.drain(..surplus);
+        Bookings { last, gaps }
+    }
+}
+
+const fn gaps_max(limit: &Limit<'_>) -> usize {
+    let most = ENTRIES_MAX / limit.rule.entries();
+    (if most < GAPS_MAX { most } else { GAPS_MAX }) as usize
+}
+
+fn gap_before(limit: &Limit<'_>, state: Option<&State>, at: u64) -> Option<Gap> {
+    is_whole(limit, state, at).then(|| Gap {
+        before: state.cloned(),
+        end: at,
+    })
+}
+
+/// Whether nothing that is booked counts at `at` any more.
+fn is_whole(limit: &Limit<'_>, state: Option<&State>, at: u64) -> bool {
+    state.is_none_or(|state| limit.dies_at(state).as_micros() <= at)
+}
+
+#[cfg(test)]
+mod tests {
+    use std::num::NonZeroU32;
+    use std::time::Duration;
+
+    use proptest::prelude::*;
+
+    use super::*;
+    use crate::core::budget::admit::Lost;
+    use crate::core::budget::fixed_window::FixedWindow;
+    use crate::core::budget::gcra::Gcra;
+    use crate::core::budget::sliding_log::SlidingLog;
+    use crate::core::budget::token_bucket::{Bucket, Refill, Start, TokenBucket};
+    use crate::core::calendar::{Calendar, CalendarUnit};
+    use crate::core::time::StoreTime;
+    use crate::core::zone::Zone;
+
+    const NOW: u64 = 1_795_228_193_000_000;
+    const HEADROOM: Duration = Duration::from_millis(10);
+
+    fn rules() -> Vec<Rule> {
+        let rate = |text: &str| text.parse().expect("a rate");
+        let bucket = |refill| {
+            Rule::TokenBucket(
+                TokenBucket::new(Bucket {
+                    capacity: NonZeroU32::new(4).unwrap(),
+                    amount: NonZeroU32::new(3).unwrap(),
+                    interval: Duration::from_millis(700),
+                    refill,
+                    start: Start::Full,
+                    borrow: 1,
+                    headroom: HEADROOM,
+                })
+                .unwrap(),
+            )
+        };
+        let seconds = Calendar::new(CalendarUnit::Second, Zone::utc());
+        let five = NonZeroU32::new(5).unwrap();
+        vec![
+            Rule::Gcra(Gcra::new(rate("7/2s"), 0, HEADROOM).unwrap()),
+            Rule::Gcra(Gcra::new(rate("7/2s"), 4, HEADROOM).unwrap()),
+            bucket(Refill::Continuous),
+            bucket(Refill::Stepped),
+            Rule::FixedWindow(FixedWindow::from_first_call(rate("5/1s"), HEADROOM).unwrap()),
+            Rule::FixedWindow(FixedWindow::aligned(rate("5/1s"), HEADROOM).unwrap()),
+            Rule::FixedWindow(FixedWindow::calendar(five, seconds, HEADROOM).unwrap()),
+            Rule::SlidingLog(SlidingLog::new(rate("5/1s"), HEADROOM).unwrap()),
+        ]
+    }
+
+    /// Units that fit at a time or later; and how much later than that they are booked, if then they fit.
+    fn wishes() -> impl Strategy<Value = Vec<(u64, u64, u64)>> {
+        let later = prop_oneof![Just(0), 0..100_000_u64, 0..9_000_000_u64];
+        prop::collection::vec((0..12_000_000_u64, 1..4_u64, later), 1..60)
+    }
+
+    proptest! {
+        #![proptest_config(ProptestConfig { cases: 400, ..ProptestConfig::default() })]
+
+        /// All bookings, in the order of their times, are ones that a state without gaps allows.
+        #[test]
+        fn bookings_in_gaps_are_such_as_would_have_been_made_in_order(
+            kind in 0..8_usize,
+            wishes in wishes(),
+        ) {
+            let rule = &rules()[kind];
+            let limit = Limit::new(rule, Lost::Closed, StoreTime::from_micros(NOW));
+            let mut bookings: Option<Bookings> = None;
+            let (mut booked, mut in_gaps) = (Vec::new(), 0);
+            for (from, cost, later) in wishes {
+                if cost > rule.most() {
+                    continue;
+                }
+                let line = bookings.as_ref().map_or(Line::used(None), Line::of);
+                let soonest = line.earliest(&limit, NOW + from, cost);
+                let fit = line.earliest(&limit, soonest.at + later, cost);
+                if !fit.firm {
+                    continue;
+                }
+                let before = line.gaps.iter().any(|gap| gap.earliest(&limit, fit.at, cost) == Some(fit.at));
+                in_gaps += u32::from(before);
+                bookings = Some(line.book(&limit, fit.at, cost, Ticket(1), NOW));
+                booked.push((fit.at, cost));
+                let gaps = &bookings.as_ref().expect("just booked").gaps;
+                prop_assert!(gaps.is_sorted_by_key(|gap| gap.end), "{gaps:?}");
+                prop_assert!(gaps.len() <= gaps_max(&limit));
+            }
+            booked.sort_by_key(|(at, _)| *at);
+            let mut state = None;
+            for (at, cost) in booked {
+                let fit = limit.earliest(state.as_ref(), at, cost);
+                prop_assert_eq!(fit, Some(Fit::firm(at)), "{:?} {}", rule, in_gaps);
+                state = Some(limit.book(state.as_ref(), at, cost, Ticket(1)));
+            }
+        }
+    }
+
+    /// The room before a place far ahead is used, unit by unit, and what is left of it is told.
+    #[test]
+    fn room_before_a_place_is_used_and_then_gone() {
+        let rule = &rules()[0];
+        let limit = Limit::new(rule, Lost::Closed, StoreTime::from_micros(NOW));
+        let interval = 2_010_000 / 7 + 1;
+        // Five fit before a place at this time, the last of them just so.
+        let place = NOW + 5 * interval;
+        let mut bookings = Line::used(None).book(&limit, place, 1, Ticket(1), NOW);
+        for i in 0..5 {
+            let line = Line::of(&bookings);
+            let fit = line.earliest(&limit, NOW, 1);
+            assert!(fit.at.abs_diff(NOW + i * interval) <= 5 && fit.at < place);
+            bookings = line.book(&limit, fit.at, 1, Ticket(1), NOW);
+        }
+        assert!(bookings.gaps.is_empty());
+        assert!(Line::of(&bookings).earliest(&limit, NOW, 1).at > place);
+    }
+}

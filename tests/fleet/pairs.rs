@@ -1,0 +1,168 @@
+//! Two keyed limits at once, over three replicas: any of eight senders writes to any of forty recipients,
+//! and both limits bind. A message has a place in both of them, at a moment that suits both.
+
+use std::collections::BTreeMap;
+use std::time::Duration;
+
+use lapin::BasicProperties;
+use sluiced::provider::{Behaviour, Expect, Provider};
+
+use super::keys::sum;
+use super::support::broker::Broker;
+use super::support::daemon::{Config, Daemon, NEW_SCHEDULE, Route};
+use super::support::rabbit::Rabbit;
+use super::support::redis::RedisServer;
+use super::support::still::Still;
+use super::support::wait::eventually;
+use super::{PATIENCE, TURN, id};
+
+const RECIPIENTS: u64 = 40;
+const SENDERS: u64 = 8;
+const ALL: u64 = 1_600;
+/// Of a recipient and of a sender in a second.
+const UNITS: [usize; 2] = [5, 20];
+const HEADROOM: Duration = Duration::from_millis(100);
+
+/// The senders may send less than the recipients may get, and both less than the account allows.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn behind_two_keyed_limits_that_bind_each_is_denied_once() {
+    denied_once("pairs", "400/1s", 0.8).await;
+}
+
+/// The account is saturated as well: places fall due faster than there are slots.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn so_it_is_behind_a_saturated_account() {
+    denied_once("pairs-saturated", "100/1s", 0.7).await;
+}
+
+/// `at_least`: this share of what the tightest of the three limits leaves is used.
+async fn denied_once(name: &str, rate: &str, at_least: f64) {
+    let _turn = TURN.lock().await;
+    let behaviour = Behaviour::judging(rate.parse().unwrap());
+    let provider = Provider::start("127.0.0.1:0".parse().unwrap(), behaviour).unwrap();
+    let broker = Broker::connect(&Rabbit::shared().url()).await;
+    broker.declare(name, "quorum").await;
+    let messages = (0..ALL).map(|n| {
+        // Senders in no order (Fibonacci hashing).
+        let hash = u32::try_from(n).unwrap().wrapping_mul(0x9E37_79B9);
+        let (to, from) = (n % RECIPIENTS, u64::from(hash) % SENDERS);
+        let body = format!(
+            "{{\"id\":\"{}\",\"to\":\"r{to}\",\"from\":\"s{from}\"}}",
+            id(n)
+        );
+        (body.into_bytes(), BasicProperties::default())
+    });
+    broker.publish(name, messages).await;
+
+    let mut replicas: Vec<_> = (0..3)
+        .map(|place| replica(name, rate, place, &provider))
+        .collect();
+    let still = Still::watch(provider.clock());
+    let arrived = tokio::time::timeout(
+        PATIENCE,
+        eventually(PATIENCE * 2, "they arrived", || {
+            provider.live().unique >= ALL
+        }),
+    );
+    if arrived.await.is_err() {
+        let logs: Vec<_> = replicas.iter().map(Daemon::log).collect();
+        panic!("{:?}\n{}", provider.live(), logs.join("\n\n"));
+    }
+    let series = [
+        format!("sluiced_denials_total{{route=\"{name}\"}}"),
+        format!("sluiced_bookings_total{{route=\"{name}\",fate=\"missed\"}}"),
+        "sluiced_slots_missed_total{limit=\"provider\"}".to_owned(),
+    ];
+    let [mut denied, mut lost, mut missed] = [0.0; 3];
+    for (count, series) in [&mut denied, &mut lost, &mut missed]
+        .into_iter()
+        .zip(series)
+    {
+        *count = sum(&mut replicas, &series).await;
+    }
+    for replica in replicas {
+        replica
+            .stop(&[NEW_SCHEDULE, "nothing is kept on disk"])
+            .await;
+    }
+    let report = provider.report(&Expect::Ids((0..ALL).map(id).collect()));
+    assert_eq!(report.over, 0, "{report:?}");
+    assert_eq!((report.lost, report.repeated), (Some(0), 0), "{report:?}");
+    none_over(&provider);
+    let calls: Vec<_> = provider.keyed().iter().map(|(at, _)| *at).collect();
+    let (first, last) = (calls[0], calls[calls.len() - 1]);
+    let still = still.end().and_then(HEADROOM);
+    let pace = still.pace(calls, first, last);
+    eprintln!(
+        "{name}: {denied} denials for {ALL} messages, {lost} places lost, {pace:.1} calls a second, \
+         {missed} slots missed"
+    );
+    // All but a few are denied: whoever is denied twice is one too many. He has lost the places that his
+    // first denial gave him, or had none in one of the limits.
+    let few = ALL as f64 / 50.0;
+    assert!(
+        denied <= ALL as f64 + few && lost <= few,
+        "{denied} denials, {lost} places lost"
+    );
+    let account: f64 = rate.split('/').next().unwrap().parse().unwrap();
+    let each = [
+        account / 1.05,
+        (RECIPIENTS as usize * UNITS[0]) as f64 / 1.1,
+        (SENDERS as usize * UNITS[1]) as f64 / 1.1,
+    ];
+    let tightest = each.into_iter().fold(f64::MAX, f64::min);
+    assert!(
+        pace >= at_least * tightest,
+        "{pace} calls a second of {tightest}: {report:?}"
+    );
+}
+
+/// Neither limit is exceeded in any second.
+fn none_over(provider: &Provider) {
+    let mut by: [BTreeMap<String, Vec<_>>; 2] = [BTreeMap::new(), BTreeMap::new()];
+    for (at, key) in provider.keyed() {
+        let (to, from) = key.split_once('/').expect("both are named");
+        for (calls, name) in by.iter_mut().zip([to, from]) {
+            calls.entry(name.to_owned()).or_default().push(at);
+        }
+    }
+    assert_eq!(by[0].len() as u64, RECIPIENTS);
+    assert_eq!(by[1].len() as u64, SENDERS);
+    for (calls, units) in by.iter().zip(UNITS) {
+        for (name, times) in calls {
+            for some in times.windows(units + 1) {
+                let span = some[units].since(some[0]);
+                assert!(
+                    span >= Duration::from_secs(1),
+                    "{name}: {} calls in {span:?}",
+                    units + 1
+                );
+            }
+        }
+    }
+}
+
+fn replica(name: &str, rate: &str, place: usize, provider: &Provider) -> Daemon {
+    let mut route = Route::new(name, provider.address());
+    route.limits.extend(["recipient", "sender"]);
+    route.caller = format!("replica {place}");
+    route.keys = "prefetch = 400\nmax_hold = \"30s\"\n".to_owned();
+    let limit = |name: &str, units: usize, key: &str| {
+        format!(
+            "[limits.{name}]\nkind = \"gcra\"\nrate = \"{units}/1s\"\nheadroom = \"100ms\"\n\
+             key = \"{{{{ body.{key} }}}}\"\n"
+        )
+    };
+    let config = Config {
+        rabbit: Some(Rabbit::shared().url()),
+        redis: Some(RedisServer::shared().url()),
+        prefix: name.to_owned(),
+        rate: rate.to_owned(),
+        headroom: "50ms",
+        horizon: "200ms",
+        routes: vec![route],
+        tables: limit("recipient", UNITS[0], "to") + &limit("sender", UNITS[1], "from"),
+    };
+    let named = "x-key = \"{{ body.to }}/{{ body.from }}\", x-caller =";
+    Daemon::start_with(&config.text().replace("x-caller =", named), |_| {})
+}
