@@ -47,7 +47,7 @@ local function say_usage(want, retry)
   local rule = cell.rule
   local remaining, reset = cell.kind.usage(rule, cell.state, now)
   -- Before a place far ahead there may be room.
-  local gaps = cell.gaps or {}
+  local gaps = cell.gaps or NONE
   for i = 1, #gaps do
     if gaps[i].to > now then
       remaining = cell.kind.usage(rule, gaps[i].before, now)
@@ -82,7 +82,7 @@ end
 local function book(want, at, ticket)
   local cell = want.cell
   local taken = cell.used
-  if not cell.ahead then taken = cell.state and { state = cell.state, gaps = {} } end
+  if not cell.ahead then taken = cell.state and { state = cell.state, gaps = NONE } end
   part(cell, line_book(cell, booked(cell), at, want.cost, ticket), taken)
 end
 

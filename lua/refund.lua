@@ -47,7 +47,7 @@ local function undone(cell, how, at, cost, ticket)
     end
     -- What is only booked cannot be told from what others used.
     local state = how == AT_PLACE and undo(cell.state)
-    if state then part(cell, booked(cell), { state = state, gaps = {} }) end
+    if state then part(cell, booked(cell), { state = state, gaps = NONE }) end
     return state and true or false
   end
   local all, taken

@@ -37,6 +37,7 @@ local REGIMES = 16
 local SOON = 5000000
 -- `core::budget::ahead`: so many gaps are remembered, and fewer of a state with many entries.
 local GAPS, ENTRIES = 32, 256
+local NONE = {}
 
 local function div(x, y) return (x - x % y) / y end
 local function div_ceil(x, y) return div(x + y - 1, y) end
@@ -171,7 +172,7 @@ local function carried(rule, kind, line, written)
     end
   end
   if from >= #past then return nil, true end
-  local state, gaps = line and line.state, line and line.gaps or {}
+  local state, gaps = line and line.state, line and line.gaps or NONE
   for i = from + 1, #past do
     local old, new = past[i - 1].rule, past[i].rule
     if not state or not old or not new then return nil end
@@ -182,7 +183,7 @@ local function carried(rule, kind, line, written)
     elseif kind.ahead(old, state, since) then
       since = since + SOON
     end
-    state, gaps = kind.amend(new, old, state, since), {}
+    state, gaps = kind.amend(new, old, state, since), NONE
   end
   return state
 end
@@ -193,7 +194,7 @@ local function read_line(kind, value, from)
   local semicolon = find(value, ';', from, true)
   if not semicolon then
     local state = kind.load(value, from)
-    return state and { state = state, gaps = {} } or nil
+    return state and { state = state, gaps = NONE } or nil
   end
   local state = kind.load(sub(value, 1, semicolon - 1), from)
   if not state then return nil end
@@ -213,36 +214,45 @@ local function read_line(kind, value, from)
   return { state = state, gaps = gaps }
 end
 
--- What is booked, what is used if that is told apart, and whether it is (`core::budget::record`).
+-- What is known of a cell (`core::budget::record`): `state` and `gaps`, all that is booked; `ahead`, whether
+-- what is used is told apart; `used`, that.
 local function read(cell, value, era)
   local rule, kind = cell.rule, cell.kind
-  local start, bar, booked, used = rule.start, find(value, '|', 1, true), value, nil
-  if bar then
-    if kind.letter == 'c' then return nil end
-    booked, used = sub(value, 1, bar - 1), sub(value, bar + 1)
-  end
+  local start = rule.start
   local from, written = #start + 1, nil
   if sub(value, 1, #start) ~= start then
     written, from = match(value, '^' .. kind.letter .. '(%d+) ()')
     written = number(written)
-    if not written or written < era.epoch then return nil end
+    if not written or written < era.epoch then return end
   end
-  if used == '' then
-    used = nil
-  elseif used then
-    used = read_line(kind, used, 1)
-    if not used then return nil end
+  local bar, line, taken = find(value, '|', 1, true), nil, nil
+  if bar then
+    if kind.letter == 'c' then return end
+    line = read_line(kind, sub(value, 1, bar - 1), from)
+    if not line then return end
+    if bar < #value then
+      taken = read_line(kind, sub(value, bar + 1), 1)
+      if not taken then return end
+    end
+  else
+    local state = kind.load(value, from)
+    if not state then return end
+    if not written then
+      cell.state = state
+      return
+    end
+    line = { state = state, gaps = NONE }
+    taken = line
   end
-  local state = bar and read_line(kind, booked, from) or not bar and kind.load(booked, from)
-  if not state then return nil end
-  if not bar then state = { state = state, gaps = {} } end
   if written then
-    local line = state
-    if bar then line = used end
-    local old, same = carried(rule, kind, line, written)
-    if not same then return old and { state = old, gaps = {} } or nil, nil, false end
+    local state, same = carried(rule, kind, taken, written)
+    if not same then
+      cell.state = state
+      return
+    end
   end
-  return state, used, bar ~= nil
+  cell.state = line.state
+  if bar then cell.gaps, cell.used, cell.ahead = line.gaps, taken, true end
 end
 
 -- The rules, and the cells with what is known of them in `era` (none: nothing is known).
@@ -278,12 +288,7 @@ local function load(era, ruling)
     for i = first, last do
       local value = found[i - first + 1]
       local cell = cells[i]
-      if value then
-        local line, taken, ahead = read(cell, value, era)
-        if line then
-          cell.state, cell.gaps, cell.used, cell.ahead = line.state, line.gaps, taken, ahead
-        end
-      end
+      if value then read(cell, value, era) end
     end
   end
   return cells, rules
@@ -308,11 +313,11 @@ end
 -- (`core::budget::ahead`). A state in a line is never changed, but replaced.
 
 -- All that is booked.
-local function booked(cell) return { state = cell.state, gaps = cell.gaps or {} } end
+local function booked(cell) return { state = cell.state, gaps = cell.gaps or NONE } end
 
 -- What was granted, whichever place it came by.
 local function used(cell)
-  if cell.ahead then return cell.used or { gaps = {} } end
+  if cell.ahead then return cell.used or { gaps = NONE } end
   return booked(cell)
 end
 
