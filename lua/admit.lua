@@ -69,13 +69,12 @@ local function take(want, at, placed, ticket)
     return
   end
   local taken = line_book(cell, used(cell), at, cost, ticket)
-  if not cell.ahead then
-    part(cell, taken, taken)
-  elseif placed then
-    part(cell, booked(cell), taken)
-  else
-    part(cell, line_book(cell, booked(cell), at, cost, ticket), taken)
+  local all, granted = taken, max(cell.granted or 0, at)
+  if cell.ahead then
+    all = booked(cell)
+    if not placed then all = line_book(cell, all, at, cost, ticket) end
   end
+  part(cell, all, taken, granted)
 end
 
 -- A place for later.
@@ -83,7 +82,7 @@ local function book(want, at, ticket)
   local cell = want.cell
   local taken = cell.used
   if not cell.ahead then taken = cell.state and { state = cell.state, gaps = NONE } end
-  part(cell, line_book(cell, booked(cell), at, want.cost, ticket), taken)
+  part(cell, line_book(cell, booked(cell), at, want.cost, ticket), taken, cell.granted)
 end
 
 local function deny(wants, first, reserve, ticket)
@@ -166,32 +165,43 @@ local function at_place(want)
   end
 end
 
--- The next moment, up to SOON ahead, at which a message that holds a place may pass
--- (`core::budget::moment::soon`).
+-- When a claim fits from `at` on: at the place that it holds, beside what others used, or beside all.
+local function from(want, at)
+  if not want.placed then return fit(want, at) end
+  return line_earliest(want.cell, used(want.cell), max(at, want.held), want.cost)
+end
+
+-- The next moment, up to SOON ahead, at which a message that holds a place may pass, and takes nobody's
+-- room who could pass before (`core::budget::moment::soon`).
 local function soon(wants)
-  local holds = false
+  local due = false
   for i = 1, #wants do
-    if wants[i].placed then holds = true end
+    -- Who is early waits for his place, and nobody waits for him.
+    if wants[i].placed and wants[i].held <= now then due = true end
     -- A call counts as under way from then on that it is granted.
     if wants[i].cell.kind.letter == 'c' then return nil end
   end
-  if not holds then return nil end
+  if not due then return nil end
   local at = now
   for _ = 1, ROUNDS do
     local later = at
     for i = 1, #wants do
-      local want = wants[i]
-      local free, firm
-      if want.placed then
-        free, firm = line_earliest(want.cell, used(want.cell), max(at, want.held), want.cost)
-      else
-        free, firm = fit(want, at)
-      end
+      local free, firm = from(wants[i], at)
       if not firm then return nil end
       later = max(later, free)
     end
     if later > now + SOON then return nil end
-    if later == at then return at end
+    if later == at then
+      for i = 1, #wants do
+        local want, cell = wants[i], wants[i].cell
+        if from(want, now) ~= at and not (leaves_room(cell, used(cell), at, want.cost)
+          and (want.placed or leaves_room(cell, booked(cell), at, want.cost)))
+        then
+          return nil
+        end
+      end
+      return at
+    end
     at = later
   end
 end

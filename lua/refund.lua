@@ -47,14 +47,14 @@ local function undone(cell, how, at, cost, ticket)
     end
     -- What is only booked cannot be told from what others used.
     local state = how == AT_PLACE and undo(cell.state)
-    if state then part(cell, booked(cell), { state = state, gaps = NONE }) end
+    if state then part(cell, booked(cell), { state = state, gaps = NONE }, 0) end
     return state and true or false
   end
   local all, taken
   if how ~= AT_PLACE then all = undo_line(booked(cell)) end
   if how == NOW or how == AT_PLACE then taken = undo_line(used(cell)) end
   if not all and not taken then return false end
-  part(cell, all or booked(cell), taken or cell.used)
+  part(cell, all or booked(cell), taken or cell.used, cell.granted)
   return true
 end
 

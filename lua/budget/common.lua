@@ -35,8 +35,8 @@ local ERA_KEPT = 1100 * 24 * 3600 * 1000
 local REGIMES = 16
 -- `core::budget::admit::SOON`: so far ahead somebody who came late may have been granted his use.
 local SOON = 5000000
--- `core::budget::ahead`: so many gaps are remembered, and fewer of a state with many entries.
-local GAPS, ENTRIES = 32, 256
+-- `core::budget::ahead`: so many gaps are remembered, of the kinds that have any.
+local GAPS = 24
 local NONE = {}
 
 local function div(x, y) return (x - x % y) / y end
@@ -148,17 +148,10 @@ local function stand(rule, known, era, ruling)
   rule.mark = max(mark, era.epoch)
 end
 
--- Whether room was left before something that was granted for a moment after `since`.
-local function has_gap(gaps, since)
-  for i = 1, #gaps do
-    if gaps[i].to > since then return true end
-  end
-  return false
-end
-
--- A state of an earlier regime as it counts now (`core::budget::regime::Regimes::carried`). `line`: what
--- was used if that is told apart, or all. Answers nothing but the state; `same`: it is of the last regime.
-local function carried(rule, kind, line, written)
+-- A state of an earlier regime as it counts now (`core::budget::regime::Regimes::carried`). `state`: what was
+-- used; `granted`: the latest moment ahead that was granted. Answers it, and such a moment; or `same`: it is
+-- of the last regime.
+local function carried(rule, kind, state, granted, written)
   rule.past = rule.past or regimes(rule.standing)
   local past, from = rule.past, 1
   for i = 1, #past do
@@ -171,21 +164,19 @@ local function carried(rule, kind, line, written)
         and kind.rule(function() return tonumber(numbers() or '0') end)
     end
   end
-  if from >= #past then return nil, true end
-  local state, gaps = line and line.state, line and line.gaps or NONE
+  if from >= #past then return nil, 0, true end
   for i = from + 1, #past do
     local old, new = past[i - 1].rule, past[i].rule
-    if not state or not old or not new then return nil end
+    if not state or not old or not new then return nil, 0 end
     local since = past[i].since
-    if has_gap(gaps, since) then
-      since = since + SOON
-      state = kind.spent(old, since)
-    elseif kind.ahead(old, state, since) then
-      since = since + SOON
+    if granted > since and kind.spent then
+      granted = since + SOON
+      state = kind.spent(new, granted)
+    else
+      state, granted = kind.amend(new, old, state, since), 0
     end
-    state, gaps = kind.amend(new, old, state, since), NONE
   end
-  return state
+  return state, granted
 end
 
 -- The state whose text begins at `from`, and the gaps behind it: `;`, when each is over, and the state
@@ -215,7 +206,7 @@ local function read_line(kind, value, from)
 end
 
 -- What is known of a cell (`core::budget::record`): `state` and `gaps`, all that is booked; `ahead`, whether
--- what is used is told apart; `used`, that.
+-- what is used is told apart; `used`, that; and `granted`, the latest moment ahead that was granted.
 local function read(cell, value, era)
   local rule, kind = cell.rule, cell.kind
   local start = rule.start
@@ -225,9 +216,17 @@ local function read(cell, value, era)
     written = number(written)
     if not written or written < era.epoch then return end
   end
-  local bar, line, taken = find(value, '|', 1, true), nil, nil
+  local line, taken, granted = nil, nil, 0
+  local bar = find(value, '|', 1, true)
   if bar then
     if kind.letter == 'c' then return end
+    local second = find(value, '|', bar + 1, true)
+    if second then
+      granted = match(value, '^(%d+)$', second + 1)
+      granted = granted and time(granted)
+      if not granted then return end
+      value = sub(value, 1, second - 1)
+    end
     line = read_line(kind, sub(value, 1, bar - 1), from)
     if not line then return end
     if bar < #value then
@@ -245,14 +244,19 @@ local function read(cell, value, era)
     taken = line
   end
   if written then
-    local state, same = carried(rule, kind, taken, written)
+    local state, ahead, same = carried(rule, kind, taken and taken.state, granted, written)
     if not same then
       cell.state = state
+      if state and ahead > 0 then
+        cell.ahead, cell.used, cell.granted = true, { state = state, gaps = NONE }, ahead
+      end
       return
     end
   end
   cell.state = line.state
-  if bar then cell.gaps, cell.used, cell.ahead = line.gaps, taken, true end
+  if bar then
+    cell.gaps, cell.used, cell.ahead, cell.granted = line.gaps, taken, true, granted
+  end
 end
 
 -- The rules, and the cells with what is known of them in `era` (none: nothing is known).
@@ -269,7 +273,7 @@ local function load(era, ruling)
     rule.numbers = table.concat(ARGV, ' ', first, first + kind.width - 1)
     rule.headroom, rule.blind = headroom, 0
     rule.usable = headroom - math.floor(headroom / 8)
-    rule.room = min(GAPS, div(ENTRIES, kind.entries and kind.entries(rule) or 1))
+    rule.room = kind.has_gaps and kind.has_gaps(rule) and GAPS or 0
     stand(rule, known, era, ruling)
     rule.start = letter .. (era and text(rule.mark) or '') .. ' '
     if closed and era then
@@ -321,11 +325,16 @@ local function used(cell)
   return booked(cell)
 end
 
--- All that is booked, and what of it is used: told apart only where they differ, or have gaps.
-local function part(cell, all, taken)
+-- All that is booked, and what of it is used: told apart only where they differ, or have gaps, or something
+-- was granted for a moment that is still ahead.
+local function part(cell, all, taken, granted)
   local save = cell.kind.save
+  if not granted or granted <= now then granted = 0 end
   cell.state, cell.gaps, cell.used, cell.ahead = all.state, all.gaps, taken, true
-  if taken and #all.gaps == 0 and #taken.gaps == 0 and save(all.state) == save(taken.state) then
+  cell.granted = granted
+  if taken and granted == 0 and #all.gaps == 0 and #taken.gaps == 0
+    and save(all.state) == save(taken.state)
+  then
     cell.used, cell.ahead = nil, false
   end
   cell.changed = true
@@ -346,8 +355,10 @@ local function gap_earliest(cell, gap, from, cost)
   if gap.to <= from then return nil end
   local at, firm = cell.kind.earliest(cell.rule, gap.before, from, cost)
   if not firm or at >= gap.to then return nil end
-  if not is_whole(cell, with(cell, gap.before, at, cost, '0'), gap.to) then return nil end
-  return at
+  local after = cell.kind.after
+  local ends = after and after(cell.rule, gap.before, at, cost)
+    or cell.kind.dies_at(cell.rule, with(cell, gap.before, at, cost, '0'))
+  if ends <= gap.to then return at end
 end
 
 -- When units fit into a line.
@@ -381,7 +392,12 @@ local function line_book(cell, line, at, cost, ticket)
   local gaps, last, placed = {}, line.state, false
   local function keep(before, to)
     local gap = { before = before, to = to }
-    if gap_earliest(cell, gap, now, 1) then gaps[#gaps + 1] = gap end
+    -- Somebody can still be placed in it; or could, if what is in it came back.
+    if gap_earliest(cell, gap, now, 1)
+      or (cell.kind.letter == 'w' and to > now and not is_whole(cell, before, now))
+    then
+      gaps[#gaps + 1] = gap
+    end
   end
   for i = 1, #line.gaps do
     local gap = line.gaps[i]
@@ -430,8 +446,9 @@ local function written(cell)
   local kind = cell.kind
   if not cell.ahead then return cell.rule.start .. kind.save(cell.state) end
   local taken = cell.used
+  local granted = cell.granted or 0
   return cell.rule.start .. line_written(kind, booked(cell)) .. '|'
-    .. (taken and line_written(kind, taken) or '')
+    .. (taken and line_written(kind, taken) or '') .. (granted > 0 and '|' .. text(granted) or '')
 end
 
 -- Writes down what changed. A state that says nothing any more goes.

@@ -103,6 +103,3 @@ function kinds.c.renew(r, s, ticket)
   s.last = max(s.last, now + r.lease)
   return s
 end
-
--- Whether something was granted for a moment after `since`.
-function kinds.c.ahead(old, s, since) return false end

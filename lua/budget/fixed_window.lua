@@ -97,6 +97,9 @@ function kinds.w.amend(r, old, s, since)
   return { start = since, used = s.used }
 end
 
+-- Windows that begin at times of their own, and not with a call.
+function kinds.w.has_gaps(r) return r.frame > 0 end
+
 -- Nothing is left of the window at `at`.
 function kinds.w.spent(r, at) return { start = at, used = r.limit } end
 
@@ -106,12 +109,15 @@ function kinds.w.dies_at(r, s)
   return r.bounds[bound_after(r, s.start)] or s.start + 366 * 24 * 3600 * 1000000
 end
 
+-- When the window ends that this is booked in.
+function kinds.w.after(r, s, at, cost)
+  local start = window(r, s, at) or at
+  return kinds.w.dies_at(r, { start = s and max(start, s.start) or start })
+end
+
 -- Of the same window only, and not the call that it began with, unless that was the only one.
 function kinds.w.undo(r, s, at, cost)
   local inside = at >= s.start and (r.length == 0 or at < s.start + r.length)
   local began = r.frame == 0 and at == s.start and s.used > cost
   if inside and s.used >= cost and not began then return { start = s.start, used = s.used - cost } end
 end
-
--- Whether something was granted for a moment after `since`.
-function kinds.w.ahead(old, s, since) return s.start > since end

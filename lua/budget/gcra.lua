@@ -50,6 +50,17 @@ function kinds.g.book(r, s, at, cost)
   return { tat = tat + div(taken, r.units), rem = taken % r.units }
 end
 
+-- When it is whole again after that.
+function kinds.g.after(r, s, at, cost)
+  local tat, rem = at, 0
+  if s then
+    local t, m = arrival(r, s)
+    if t + (m > 0 and 1 or 0) >= at then tat, rem = t, m end
+  end
+  local taken = rem + cost * r.period
+  return tat + div_ceil(taken, r.units)
+end
+
 function kinds.g.usage(r, s, now)
   local ahead, rem = 0, 0
   if s then
@@ -68,6 +79,8 @@ function kinds.g.amend(r, old, s, since)
   return { tat = since + div_ceil(owed * r.period, r.units), rem = 0 }
 end
 
+function kinds.g.has_gaps(r) return true end
+
 -- Nothing is left at `at`.
 function kinds.g.spent(r, at) return { tat = at + r.memory, rem = 0 } end
 
@@ -85,6 +98,3 @@ function kinds.g.undo(r, s, at, cost)
     return { tat = tat, rem = rem }
   end
 end
-
--- Whether something was granted for a moment after `since`.
-function kinds.g.ahead(old, s, since) return s.tat + (s.rem > 0 and 1 or 0) > since + old.memory end

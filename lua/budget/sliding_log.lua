@@ -117,8 +117,6 @@ end
 -- Nothing is left at `at`.
 function kinds.l.spent(r, at) return { times = { at }, counts = { r.limit }, first = 1, total = r.limit } end
 
-function kinds.l.entries(r) return r.limit end
-
 function kinds.l.dies_at(r, s)
   local last = s.times[#s.times]
   return last and last + r.period or 0
@@ -138,6 +136,3 @@ function kinds.l.undo(r, s, at, cost)
     end
   end
 end
-
--- Whether something was granted for a moment after `since`.
-function kinds.l.ahead(old, s, since) return (s.times[#s.times] or 0) > since end

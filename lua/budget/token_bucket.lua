@@ -99,26 +99,28 @@ function kinds.t.usage(r, s, now)
   return ahead and 0 or max(s.tokens + r.borrow, 0), max(full_at(r, s) - now, 0)
 end
 
--- Nothing is left at `at`.
-function kinds.t.spent(r, at) return { tokens = 0 - r.borrow, last = at, rem = 0 } end
-
 function kinds.t.dies_at(r, s)
   local full = full_at(r, normal(r, s))
   if r.empty then return full + max(24 * 3600 * 1000000, r.memory) end
   return full
 end
 
--- Exact unless the bucket may have been full since.
+-- Without those units the bucket may have been full, and what came since would have run over.
 function kinds.t.undo(r, s, at, cost, ticket, now)
   s = normal(r, s)
+  local came = 0
   if r.stepped then
     if s.last > at or refilled(r, s, now).last ~= s.last then return nil end
-  elseif at > s.last or max(now, s.last) >= at + time_for(r, cost, 0) then
+  elseif at > s.last then
     return nil
+  else
+    -- Beyond this all of it came since.
+    came = div_ceil(min(s.last - at, time_for(r, cost, 0)) * r.amount, r.period)
   end
-  s.tokens = min(s.tokens + cost, r.capacity)
+  if cost <= came then return nil end
+  s.tokens = min(s.tokens + cost - came, r.capacity)
   return s
 end
 
--- Whether something was granted for a moment after `since`.
-function kinds.t.ahead(old, s, since) return s.last > since end
+-- Nothing is left at `at`.
+function kinds.t.spent(r, at) return { tokens = 0 - r.borrow, last = at, rem = 0 } end

@@ -352,6 +352,11 @@ impl<T: Candidate> Lane<T> {
         }
     }
 
+    /// A message of the batch has a permission that is not used: it lapses.
+    pub fn lapse(&mut self, item: T) {
+        self.found.push_back(Step::Lapsed(item));
+    }
+
     /// Takes the permissions of messages back that `whose` says yes to, and that wait for a later moment
     /// with them: they lapse at once.
     pub fn revoke(&mut self, mut whose: impl FnMut(&T) -> bool) {

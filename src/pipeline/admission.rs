@@ -65,6 +65,8 @@ pub(super) struct Admission {
     /// The last epoch whose blindness the log was told of.
     told: Option<Epoch>,
     under_way: Option<BoxFuture<'static, Heard>>,
+    /// Terms changed, or a pause began or ended, since it was asked.
+    amended: bool,
 }
 
 /// A batch with the store's answer.
@@ -89,7 +91,14 @@ impl Admission {
             counters,
             told: None,
             under_way: None,
+            amended: false,
         }
+    }
+
+    /// Other terms are in force, or a pause begins or ends: what is granted for a later moment by an answer
+    /// that is still under way is not used.
+    pub(super) const fn amend(&mut self) {
+        self.amended = true;
     }
 
     /// Asks for a batch.
@@ -108,6 +117,7 @@ impl Admission {
             });
             batch.push((job, ticket));
         }
+        self.amended = false;
         let store = Arc::clone(&self.counters.store);
         self.under_way = Some(Box::pin(async move {
             let answer = store.admit(&petitions, predicted).await;
@@ -148,6 +158,7 @@ impl Admission {
         stopping: bool,
     ) -> Ruled {
         let now = desk.clock.now();
+        let amended = self.amended;
         let Heard {
             batch,
             usable,
@@ -195,10 +206,13 @@ impl Admission {
                         lane.denied(&job);
                         ruled.given_back += 1;
                     } else if from > store_now {
-                        // Our clock cannot be behind: the store ruled before now.
                         lane.denied(&job);
                         job.good_until = Some(until);
-                        lane.park(job, now + from.since(store_now));
+                        if amended {
+                            lane.lapse(job);
+                        } else {
+                            lane.park(job, now + waited(from.since(store_now)));
+                        }
                     } else {
                         lane.admit(job, until);
                     }
@@ -330,6 +344,9 @@ impl Admission {
         }
         lane.petition_failed(now);
         lane.put_back(jobs);
+        // If the store has lost its state, others wait for uses ahead only as long as somebody who was
+        // granted them would tell it so.
+        lane.revoke(|_| true);
     }
 
     /// Says once in an epoch that a limit waits because of what the store may have lost. At the start,
@@ -381,6 +398,12 @@ fn is_blind(limit: &BudgetLimit, since: StoreTime, until: StoreTime) -> bool {
     let forgotten = Limit::new(rule, limit.lost, since).forgotten_at((since + SOON).as_micros());
     let doubted = since.as_micros() + DOUBT;
     until.as_micros() <= forgotten.max(doubted)
+}
+
+/// How long to wait on this machine's clock for a moment that far ahead on the store's, which may run
+/// slower by 500 millionths: as fast as clocks are set right. (It ruled before now, so ours is not behind.)
+fn waited(ahead: Duration) -> Duration {
+    ahead + ahead / 2_000
 }
 
 /// Writes down the places that a denied message booked, in place of those that it had.

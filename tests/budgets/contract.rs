@@ -173,6 +173,11 @@ async fn a_place_is_kept_and_passes_without_asking((store, other): (Store, Store
             ..claim(&limit, "a", 1)
         }]
     };
+    // Too early: the same place, and nothing is booked again.
+    let (at, early) = ask(&other, held(place)).await;
+    if at < place.at {
+        assert_eq!(booked(&early), [(0, place)]);
+    }
     // Whoever comes meanwhile is behind it.
     let (_, behind) = ask(&other, vec![claim(&limit, "a", 1)]).await;
     assert!(!is_granted(&behind));
@@ -190,25 +195,6 @@ async fn a_place_is_kept_and_passes_without_asking((store, other): (Store, Store
         }
     });
     assert!(passes.await);
-}
-
-/// Who asks a little before his place is granted that, and does not have to ask again.
-async fn who_comes_early_is_granted_his_place((store, other): (Store, Store)) {
-    let limit = open("early", gcra("1/4s", 0, 50 * MS));
-    assert!(takes(&store, &limit, "a").await);
-    let wants = vec![claim(&limit, "a", 1)];
-    let answer = store.admit(&[reserve(wants)], None).await.unwrap();
-    let (_, place) = booked(&answer.rulings[0])[0];
-    let held = Claim {
-        held: Some(place),
-        ..claim(&limit, "a", 1)
-    };
-    let (now, early) = ask(&other, vec![held]).await;
-    match early {
-        // Unless the machine stood still until then.
-        Ruling::Granted { at, .. } => assert!(at[0] == place.at || now > place.at),
-        other => panic!("not granted: {other:?}"),
-    }
 }
 
 async fn a_place_of_another_epoch_is_none((store, _): (Store, Store)) {
@@ -307,7 +293,6 @@ contract!(redis, memory; (
     messages_of_a_batch_see_each_other,
     a_batch_may_be_large,
     a_place_is_kept_and_passes_without_asking,
-    who_comes_early_is_granted_his_place,
     a_place_of_another_epoch_is_none,
     what_was_not_sent_comes_back_once,
     calls_under_way_end_by_themselves_unless_renewed,

@@ -672,6 +672,11 @@ fn later(state: State, by: i64) -> State {
         State::Ahead(ahead) => State::Ahead(Box::new(Ahead {
             booked: all_later(ahead.booked, by),
             used: ahead.used.map(|used| all_later(used, by)),
+            granted: if ahead.granted > 0 {
+                moved(ahead.granted)
+            } else {
+                0
+            },
         })),
         State::Gcra(mut s) => {
             s.tat = moved(s.tat);

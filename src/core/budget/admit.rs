@@ -299,7 +299,8 @@ fn take(want: &Want<'_>, cell: &mut Cell, grant: Grant, now: u64, ticket: Ticket
         Some(State::Ahead(_)) => book(Line::booked(state)),
         _ => used.clone(),
     };
-    cell.state = Some(State::of(booked, Some(used)));
+    let granted = state.map_or(0, State::granted).max(grant.at);
+    cell.state = Some(State::of(booked, Some(used), granted, now));
     cell.changed = true;
 }
 
@@ -312,7 +313,8 @@ fn book(want: &Want<'_>, cells: &mut [Cell], at: u64, ticket: Ticket, now: u64) 
         Some(State::Ahead(ahead)) => ahead.used.clone(),
         plain => plain.cloned().map(Bookings::from),
     };
-    cell.state = Some(State::of(booked, used));
+    let granted = state.map_or(0, State::granted);
+    cell.state = Some(State::of(booked, used, granted, now));
     cell.changed = true;
 }
 

@@ -6,6 +6,8 @@
 //! where such a place is booked, the room before it is written down as a *gap*: the state before it,
 //! and the time at which the budget must be whole again. Who comes later may be placed in it.
 //!
+//! A place that would leave no such room is booked only where it is the limit that its message waits for.
+//!
 //! **Exact.** A gap is only made where the budget is whole again when the place comes up, and takes only
 //! what is forgotten by then. So all bookings, put in the order of their times, are ones that the
 //! state alone would have allowed.
@@ -16,9 +18,7 @@ use super::{Fit, Rule, State};
 
 /// So many gaps are remembered in front of all places; beyond them the nearest is forgotten, and its room
 /// with it.
-const GAPS_MAX: u64 = 32;
-/// A state with more entries has fewer gaps, so that what a script reads stays small.
-const ENTRIES_MAX: u64 = 256;
+const GAPS_MAX: usize = 24;
 
 /// What was used is told apart from what was booked for those who wait.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -28,6 +28,9 @@ pub struct Ahead {
     /// What was granted, whichever place it came by: the only thing that can exceed the limit.
     /// `None`: nothing that still counts.
     pub used: Option<Bookings>,
+    /// The latest moment ahead that somebody was granted, in microseconds of the store's clock; zero if none
+    /// is to come. Under other terms nobody else may be granted anything before it (`regime`).
+    pub granted: u64,
 }
 
 /// Bookings of one budget, of any length.
@@ -179,16 +182,31 @@ impl<'a> Line<'a> {
             gaps.extend(gap_before(limit, self.last, at));
             limit.book(self.last, at, cost, ticket)
         });
-        gaps.retain(|gap| gap.earliest(limit, now, 1).is_some());
+        gaps.retain(|gap| is_worth(limit, gap, now));
         let surplus = gaps.len().saturating_sub(gaps_max(limit));
         gaps.drain(..surplus);
         Bookings { last, gaps }
     }
 }
 
+/// Only of these kinds a place takes no more than its own units away from those around it: emission
+/// intervals, and windows that begin with the clock. Before a place in any other one there would have to be
+/// a whole window of room.
 const fn gaps_max(limit: &Limit<'_>) -> usize {
-    let most = ENTRIES_MAX / limit.rule.entries();
-    (if most < GAPS_MAX { most } else { GAPS_MAX }) as usize
+    match limit.rule {
+        Rule::Gcra(_) => GAPS_MAX,
+        Rule::FixedWindow(rule) if rule.is_of_the_clock() => GAPS_MAX,
+        _ => 0,
+    }
+}
+
+/// Whether somebody can still be placed in it; or could, if what is in it came back.
+fn is_worth(limit: &Limit<'_>, gap: &Gap, now: u64) -> bool {
+    if gap.earliest(limit, now, 1).is_some() {
+        return true;
+    }
+    let comes_back = matches!(limit.rule, Rule::FixedWindow(_));
+    comes_back && gap.end > now && !is_whole(limit, gap.before.as_ref(), now)
 }
 
 fn gap_before(limit: &Limit<'_>, state: Option<&State>, at: u64) -> Option<Gap> {

@@ -169,6 +169,12 @@ impl FixedWindow {
         [self.limit, frame, self.length, self.guard, calendar]
     }
 
+    /// Whether its windows begin at times of their own, and not with a call.
+    #[must_use]
+    pub const fn is_of_the_clock(&self) -> bool {
+        !matches!(self.frame, Frame::FirstCall)
+    }
+
     /// Whether the boundaries of its windows have to be passed to the store.
     #[must_use]
     pub const fn needs_bounds(&self) -> bool {

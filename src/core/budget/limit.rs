@@ -211,13 +211,14 @@ impl<'a> Limit<'a> {
         now: StoreTime,
     ) -> Option<State> {
         let alone = |state: &State| self.without(state, at, cost, ticket, now);
+        let of = |booked, used, granted| State::of(booked, used, granted, now.as_micros());
         let State::Ahead(ahead) = state else {
             let used = || alone(state).map(Bookings::from);
             return match taken {
                 // Calls are never booked ahead.
                 _ if matches!(state, State::Concurrency(_)) => alone(state),
                 Taken::Now => alone(state),
-                Taken::AtPlace => used().map(|used| State::of(state.clone().into(), Some(used))),
+                Taken::AtPlace => used().map(|used| of(state.clone().into(), Some(used), 0)),
                 // It cannot be told from what others used.
                 Taken::Place => None,
             };
@@ -237,7 +238,8 @@ impl<'a> Limit<'a> {
             return None;
         }
         let booked = booked.unwrap_or_else(|| ahead.booked.clone());
-        Some(State::of(booked, used.or_else(|| ahead.used.clone())))
+        let used = used.or_else(|| ahead.used.clone());
+        Some(of(booked, used, ahead.granted))
     }
 
     fn without(

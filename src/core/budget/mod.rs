@@ -123,13 +123,27 @@ impl State {
         }
     }
 
-    /// A state in which all that was booked is used needs nothing that is told apart.
+    /// What was granted ahead, at the latest.
     #[must_use]
-    pub fn of(booked: Bookings, used: Option<Bookings>) -> Self {
-        if booked.gaps.is_empty() && used.as_ref() == Some(&booked) {
+    pub fn granted(&self) -> u64 {
+        match self {
+            Self::Ahead(ahead) => ahead.granted,
+            _ => 0,
+        }
+    }
+
+    /// A state at `now`. One in which all that was booked is used needs nothing that is told apart.
+    #[must_use]
+    pub fn of(booked: Bookings, used: Option<Bookings>, granted: u64, now: u64) -> Self {
+        let granted = if granted > now { granted } else { 0 };
+        if granted == 0 && booked.gaps.is_empty() && used.as_ref() == Some(&booked) {
             return booked.last;
         }
-        Self::Ahead(Box::new(Ahead { booked, used }))
+        Self::Ahead(Box::new(Ahead {
+            booked,
+            used,
+            granted,
+        }))
     }
 }
 

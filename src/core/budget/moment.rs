@@ -52,25 +52,26 @@ pub(super) fn time(want: &Want<'_>, cells: &[Cell], era: &Era, now: u64) -> Time
 }
 
 /// The next moment, up to [`SOON`] ahead, at which a message that holds a place may pass: the places that
-/// it holds are as good then if what others used leaves room.
+/// it holds are as good then if what others used leaves room, and if nobody who could pass before loses his
+/// room to it.
 pub(super) fn soon(wants: &[Want<'_>], cells: &[Cell], era: &Era, now: u64) -> Option<u64> {
-    let holds = |want: &Want<'_>| want.place(era).is_some();
+    // Who is early waits for his place, and nobody waits for him.
+    let is_due = |want: &Want<'_>| want.place(era).is_some_and(|place| place <= now);
     // A call counts as under way from then on that it is granted.
     let calls = |want: &Want<'_>| matches!(want.limit.rule, Rule::Concurrency(_));
-    if !wants.iter().any(holds) || wants.iter().any(calls) {
+    if !wants.iter().any(is_due) || wants.iter().any(calls) {
         return None;
     }
+    let used = |want: &Want<'_>| Line::used(cells[want.cell].state.as_ref());
+    let from = |want: &Want<'_>, at: u64| match want.place(era) {
+        Some(place) => used(want).earliest(want.limit, at.max(place), want.cost),
+        None => fit(want, cells, era, at),
+    };
     let mut at = now;
     for _ in 0..ROUNDS {
         let mut later = at;
         for want in wants {
-            let fit = match want.place(era) {
-                Some(place) => {
-                    let used = Line::used(cells[want.cell].state.as_ref());
-                    used.earliest(want.limit, at.max(place), want.cost)
-                }
-                None => fit(want, cells, era, at),
-            };
+            let fit = from(want, at);
             if !fit.firm {
                 return None;
             }
@@ -80,7 +81,13 @@ pub(super) fn soon(wants: &[Want<'_>], cells: &[Cell], era: &Era, now: u64) -> O
             return None;
         }
         if later == at {
-            return Some(at);
+            let leaves_room = |want: &Want<'_>| {
+                let booked = Line::booked(cells[want.cell].state.as_ref());
+                let leaves = |line: Line<'_>| line.leaves_room(want.limit, at, want.cost, now);
+                from(want, now).at == at
+                    || leaves(used(want)) && (want.place(era).is_some() || leaves(booked))
+            };
+            return wants.iter().all(leaves_room).then_some(at);
         }
         at = later;
     }

@@ -3,8 +3,12 @@
 //! A letter for the kind, the epoch, and the numbers of the state, with a space in between: short,
 //! because there may be a million of them, and readable with `redis-cli`. A log writes its first
 //! time in full and then only differences. Where places are booked that nobody has used yet, what was
-//! used follows behind a bar, without letter and epoch, or nothing does. What cannot be read, was written in another epoch or by
-//! another kind, or lies absurdly far ahead, is no state.
+//! used follows behind a bar, without letter and epoch, or nothing does; and behind another bar the latest
+//! moment ahead that was granted, if there is one. Gaps follow what they are in, each behind a semicolon:
+//! when it is over, and the state before it, if any.
+//!
+//! What cannot be read, was written in another epoch or by another kind, or lies absurdly far ahead, is no
+//! state.
 
 use std::fmt::Write as _;
 
@@ -38,6 +42,10 @@ pub fn write(state: &State, epoch: Epoch) -> String {
             if let Some(used) = &ahead.used {
                 text.push_str(&plain(&used.last));
                 push_gaps(&mut text, &used.gaps);
+            }
+            if ahead.granted > 0 {
+                // Writing to a text cannot fail.
+                write!(text, "|{}", ahead.granted).ok();
             }
             text
         }
@@ -111,8 +119,10 @@ pub fn written_in(text: &str, rule: &Rule) -> Option<Epoch> {
 pub fn read(text: &str, rule: &Rule, epoch: Epoch, now: StoreTime) -> Option<State> {
     let start = format!("{}{} ", letter(rule), epoch.0);
     let text = text.strip_prefix(&*start)?;
-    let Some((booked, used)) = text.split_once('|') else {
-        return numbers(text, rule, now);
+    let mut parts = text.split('|');
+    let booked = parts.next()?;
+    let Some(used) = parts.next() else {
+        return numbers(booked, rule, now);
     };
     if matches!(rule, Rule::Concurrency(_)) {
         return None;
@@ -122,7 +132,16 @@ pub fn read(text: &str, rule: &Rule, epoch: Epoch, now: StoreTime) -> Option<Sta
         used => Some(bookings(used, rule, now)?),
     };
     let booked = bookings(booked, rule, now)?;
-    Some(State::Ahead(Box::new(Ahead { booked, used })))
+    let granted = match parts.next() {
+        None => 0,
+        Some(granted) => time(granted, now)?,
+    };
+    parts.next().is_none().then_some(())?;
+    Some(State::Ahead(Box::new(Ahead {
+        booked,
+        used,
+        granted,
+    })))
 }
 
 fn bookings(text: &str, rule: &Rule, now: StoreTime) -> Option<Bookings> {
@@ -138,8 +157,12 @@ fn gap(text: &str, rule: &Rule, now: StoreTime) -> Option<Gap> {
         Some((end, before)) => (end, Some(numbers(before, rule, now)?)),
         None => (text, None),
     };
-    let end = number(end).filter(|end| *end <= now.as_micros() + ABSURD)?;
+    let end = time(end, now)?;
     Some(Gap { before, end })
+}
+
+fn time(text: &str, now: StoreTime) -> Option<u64> {
+    number(text).filter(|time| *time <= now.as_micros() + ABSURD)
 }
 
 fn numbers(text: &str, rule: &Rule, now: StoreTime) -> Option<State> {

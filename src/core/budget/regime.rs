@@ -10,7 +10,10 @@
 //!   it comes out the same whenever it is read;
 //! - what was booked ahead of the change is dropped, and a place of an earlier regime is none: its
 //!   message asks anew. So no place that the old terms promised comes on top of the new ones, and no
-//!   ghost of it keeps others waiting.
+//!   ghost of it keeps others waiting;
+//! - who was *granted* a moment ahead of the change may still use it ([`SOON`]), and everything else
+//!   that was used before it is not told apart: until no such use can come any more nobody else passes, and
+//!   then the budget counts as spent.
 //!
 //! A regime begins with the first message that is ruled on under it. Between the change and that
 //! moment nobody who knows only the old terms is granted anything (`core::standing`).
@@ -18,8 +21,8 @@
 //! `lua/budget/common.lua` is the same inside Redis.
 
 use super::admit::{Epoch, SOON};
+use super::ahead::Bookings;
 use super::epoch::Era;
-use super::gcra::Gcra;
 use super::{Rule, State};
 use crate::core::time::{StoreTime, micros};
 
@@ -80,68 +83,46 @@ impl Regimes {
 /// A state under `old` as it counts under `new`, which took its place at `since`.
 fn amended(old: &Rule, new: &Rule, state: &State, since: StoreTime) -> Option<State> {
     let since = since.as_micros();
-    // What was granted before a use that comes later cannot be told in one state: all counts as spent.
-    let spent = has_gap(state, since).then(|| spent(old, since + micros(SOON)));
+    let spent = since + micros(SOON);
     // What is booked ahead of a change is dropped.
-    let state = match &spent {
-        Some(spent) => spent.as_ref()?,
-        None => state.used()?,
-    };
-    let since = if spent.is_some() || is_ahead(old, state, since) {
-        since + micros(SOON)
-    } else {
-        since
-    };
-    Some(match (old, new, state) {
-        (Rule::Gcra(old), Rule::Gcra(new), State::Gcra(s)) => {
-            State::Gcra(new.amended(old, *s, since))
-        }
+    let ahead = state.granted() > since;
+    let used = state.used()?;
+    let state = match (old, new, used) {
+        (Rule::Gcra(old), Rule::Gcra(new), State::Gcra(s)) => State::Gcra(if ahead {
+            new.spent(spent)
+        } else {
+            new.amended(old, *s, since)
+        }),
         (Rule::TokenBucket(old), Rule::TokenBucket(new), State::TokenBucket(s)) => {
-            State::TokenBucket(new.amended(old, *s, since))
+            State::TokenBucket(if ahead {
+                new.spent(spent)
+            } else {
+                new.amended(old, *s, since)
+            })
         }
         (Rule::FixedWindow(old), Rule::FixedWindow(new), State::FixedWindow(s)) => {
-            State::FixedWindow(new.amended(old, *s, since))
+            State::FixedWindow(if ahead {
+                new.spent(spent)
+            } else {
+                new.amended(old, *s, since)
+            })
         }
-        (Rule::SlidingLog(old), Rule::SlidingLog(_), State::SlidingLog(s)) => {
-            State::SlidingLog(old.ended(s, since))
+        (Rule::SlidingLog(old), Rule::SlidingLog(new), State::SlidingLog(s)) => {
+            State::SlidingLog(if ahead {
+                new.spent(spent)
+            } else {
+                old.ended(s, since)
+            })
         }
-        (Rule::Concurrency(_), Rule::Concurrency(_), State::Concurrency(_)) => state.clone(),
+        (Rule::Concurrency(_), Rule::Concurrency(_), State::Concurrency(_)) => used.clone(),
         _ => return None,
-    })
-}
-
-/// Whether something was granted for a moment after the change ([`SOON`]). It will be used then, so it is
-/// what had been used by then that is carried over.
-fn is_ahead(old: &Rule, state: &State, since: u64) -> bool {
-    match (old, state) {
-        (Rule::Gcra(old), State::Gcra(s)) => Gcra::dies_at(*s) > since + old.memory(),
-        (Rule::TokenBucket(_), State::TokenBucket(s)) => s.last > since,
-        (Rule::FixedWindow(_), State::FixedWindow(s)) => s.start > since,
-        (Rule::SlidingLog(_), State::SlidingLog(s)) => {
-            s.entries.last().is_some_and(|(time, _)| *time > since)
-        }
-        _ => false,
-    }
-}
-
-/// Whether something was granted for a moment after the change, and room was left before it.
-fn has_gap(state: &State, since: u64) -> bool {
-    let State::Ahead(ahead) = state else {
-        return false;
     };
-    let used = ahead.used.as_ref();
-    used.is_some_and(|used| used.gaps.iter().any(|gap| gap.end > since))
-}
-
-/// A budget of which nothing is left at `at`.
-fn spent(rule: &Rule, at: u64) -> Option<State> {
-    match rule {
-        Rule::Gcra(rule) => Some(State::Gcra(rule.spent(at))),
-        Rule::TokenBucket(rule) => Some(State::TokenBucket(rule.spent(at))),
-        Rule::FixedWindow(rule) => Some(State::FixedWindow(rule.spent(at))),
-        Rule::SlidingLog(rule) => Some(State::SlidingLog(rule.spent(at))),
-        Rule::Concurrency(_) => None,
+    if !ahead {
+        return Some(state);
     }
+    // Nobody passes before then, whatever changes meanwhile.
+    let last = Bookings::from(state);
+    Some(State::of(last.clone(), Some(last), spent, since))
 }
 
 #[cfg(test)]
@@ -153,7 +134,7 @@ mod tests {
     use crate::core::budget::admit::{Booking, Cell, Lost, Mode, Ruling, Want, admit};
     use crate::core::budget::concurrency::{Concurrency, Ticket};
     use crate::core::budget::fixed_window::FixedWindow;
-    use crate::core::budget::gcra::{Arrival, Gcra};
+    use crate::core::budget::gcra::Gcra;
     use crate::core::budget::limit::{Gate, Limit};
     use crate::core::budget::sliding_log::{Log, SlidingLog};
     use crate::core::budget::token_bucket::{Bucket, Refill, Start, TokenBucket};
@@ -172,6 +153,11 @@ mod tests {
     fn window(rate: &str) -> Rule {
         let rate = rate.parse().unwrap();
         Rule::FixedWindow(FixedWindow::from_first_call(rate, Duration::ZERO).unwrap())
+    }
+
+    fn aligned(rate: &str) -> Rule {
+        let rate = rate.parse().unwrap();
+        Rule::FixedWindow(FixedWindow::aligned(rate, Duration::ZERO).unwrap())
     }
 
     fn bucket(capacity: u32, amount: u32) -> Rule {
@@ -403,67 +389,40 @@ mod tests {
         assert_eq!(desk.regimes.carried(state.clone(), first), Some(state));
     }
 
-    /// Who came late was granted a moment ahead, and the rate was raised before that moment came: his use
-    /// counts, although nothing under the old rule lasts that long.
+    /// Who came late was granted a moment ahead, and the terms changed before that moment came. Whatever was
+    /// used before it: nobody else passes until no such use can come any more, and then the budget is spent;
+    /// and that is no less so if they change once more meanwhile.
     #[test]
     fn what_was_granted_for_a_later_moment_counts_under_the_next_terms() {
-        let (old, new) = (gcra("5/1s", 0), gcra("10/1s", 0));
-        let since = START.as_micros();
-        let carried = |tat: u64| {
-            let state = State::Gcra(Arrival { tat, rem: 0 });
-            match amended(&old, &new, &state, START) {
-                Some(State::Gcra(s)) => s.tat - since,
-                other => panic!("{other:?}"),
-            }
+        let first = |rule: &Rule, state: &State, from: u64| {
+            let limit = Limit::new(rule, Lost::Closed, START);
+            limit.earliest(Some(state.booked()), from, 1).unwrap().at
         };
-        // Granted for as late a moment as may be: nobody before that.
-        let soon = micros(SOON);
-        assert_eq!(carried(since + soon), soon);
-        // Granted just before the change: no more than one unit is owed.
-        assert_eq!(carried(since + 199_000), 100_000);
-        assert_eq!(carried(since - 1), 0);
-    }
-
-    /// What was used of the room before such a use cannot be carried over together with it: all counts
-    /// as spent then, for every kind.
-    #[test]
-    fn what_was_used_before_a_later_grant_counts_as_a_spent_budget() {
-        use crate::core::budget::ahead::{Bookings, Gap};
         for (old, new) in [
-            (gcra("5/1s", 4), gcra("10/1s", 4)),
-            (log("5/1s"), log("6/1s")),
+            (gcra("10/1s", 49), gcra("100/1s", 49)),
+            (gcra("5/1s", 4), gcra("1/10s", 9)),
+            (log("5/1s"), log("6/10s")),
             (window("5/1s"), window("6/1s")),
-            (bucket(5, 5), bucket(5, 6)),
+            (aligned("5/1s"), aligned("6/1s")),
+            (bucket(50, 40), bucket(50, 1)),
         ] {
             let limit = Limit::new(&old, Lost::Closed, START);
-            let take = |at: u64, cost| limit.book(None, at, cost, Ticket(1));
-            // All five were used at once, and another one was granted for three seconds later.
             let now = START.as_micros();
-            let last = take(now + 3_000_000, 1);
-            let gap = |end: u64| Gap {
-                before: Some(take(now, 5)),
-                end,
-            };
-            let state = |end: u64| {
-                let used = Bookings {
-                    last: last.clone(),
-                    gaps: vec![gap(end)],
-                };
-                State::of(take(now + 9_000_000, 1).into(), Some(used))
+            let state = |granted: u64| {
+                let used = limit.book(None, now, 1, Ticket(1));
+                let booked = limit.book(Some(&used), now + 30_000_000, 1, Ticket(2));
+                State::of(booked.into(), Some(used.into()), granted, now)
             };
             let change = START + Duration::from_millis(10);
-            let carried = amended(&old, &new, &state(now + 3_000_000), change).unwrap();
-            let limit = Limit::new(&new, Lost::Closed, change);
-            let again = |carried: &State| {
-                let fit = limit
-                    .earliest(Some(carried), change.as_micros(), 1)
-                    .unwrap();
-                fit.at - change.as_micros()
-            };
-            assert!(again(&carried) >= micros(SOON), "{old:?}");
-            // The room before the change is no matter.
-            let over = amended(&old, &new, &state(change.as_micros()), change).unwrap();
-            assert!(over != carried, "{old:?}");
+            let (later, at) = (change + Duration::from_millis(1), change.as_micros());
+            let soon = micros(SOON);
+            let closed = amended(&old, &new, &state(at + 1), change).unwrap();
+            assert!(first(&new, &closed, at) >= at + soon, "{old:?} {closed:?}");
+            let again = amended(&new, &old, &closed, later).unwrap();
+            assert!(first(&old, &again, at) >= at + soon, "{old:?} {again:?}");
+            // One whose moment has come is carried over as any other.
+            let open = amended(&old, &new, &state(at), change).unwrap();
+            assert!(first(&new, &open, at) < at + soon, "{old:?} {open:?}");
         }
     }
 }

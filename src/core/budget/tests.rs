@@ -516,7 +516,7 @@ fn a_bucket_that_starts_empty_fills_from_the_first_question() {
 
 #[test]
 fn one_limit_is_not_pushed_ahead_because_of_another() {
-    let sender = log("100/1s", Duration::ZERO);
+    let sender = gcra("100/1s", 99, Duration::ZERO);
     let recipient = log("1/1m", Duration::ZERO);
     let now = StoreTime::from_micros(START);
     let limits = [&sender, &recipient].map(|rule| Limit::new(rule, Lost::Closed, now));
@@ -554,14 +554,14 @@ fn one_limit_is_not_pushed_ahead_because_of_another() {
     let Ruling::Denied { until, by, .. } = other(Mode::Reserve) else {
         panic!("the sender had a hundred already");
     };
-    assert_eq!((by, until), (0, now + Duration::from_secs(1)));
+    assert_eq!((by, until), (0, now + 10 * MS));
 }
 
 /// Where a place of one limit would take the other one's room away, that one is asked again.
 #[test]
 fn no_place_is_booked_where_it_takes_room_from_others() {
-    // More entries than may be remembered twice.
-    let sender = log("300/1s", Duration::ZERO);
+    // Before a place in a log there would have to be a whole second without any.
+    let sender = log("100/1s", Duration::ZERO);
     let recipient = log("1/1m", Duration::ZERO);
     let now = StoreTime::from_micros(START);
     let limits = [&sender, &recipient].map(|rule| Limit::new(rule, Lost::Closed, now));
@@ -686,4 +686,28 @@ fn states_are_read_back_as_they_were_written() {
             assert!(granted <= one.rule.most(), "{:?} {text} {cut}", one.rule);
         }
     }
+}
+
+/// What was taken while the bucket would have been full without it has run over since: it does not come back.
+#[test]
+fn a_refund_gives_no_more_back_than_the_bucket_had_room_for() {
+    let rule = bucket(4, 3, 720 * MS, Refill::Continuous, 0);
+    let mut one = One::new(Rule::TokenBucket(TokenBucket::new(rule).unwrap()));
+    assert!(one.takes(3));
+    let taken = one.now;
+    one.now += 719_000;
+    assert!(one.takes(1));
+    // Three came meanwhile, but for a thousandth; all four can be there only because three were taken.
+    assert!(!one.refund(Taken::Now, taken, 3));
+    assert!(one.takes(2) && !one.takes(1));
+}
+
+/// A refund right after it gives all of it back.
+#[test]
+fn a_refund_at_once_gives_all_back() {
+    let rule = bucket(4, 3, 720 * MS, Refill::Continuous, 0);
+    let mut one = One::new(Rule::TokenBucket(TokenBucket::new(rule).unwrap()));
+    assert!(one.takes(3));
+    assert!(one.refund(Taken::Now, one.now, 3));
+    assert!(one.takes(4));
 }

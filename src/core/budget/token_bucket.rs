@@ -254,15 +254,6 @@ impl TokenBucket {
         }
     }
 
-    /// Nothing is left at `at`.
-    pub(super) const fn spent(&self, at: u64) -> Tokens {
-        Tokens {
-            tokens: -self.borrow,
-            last: at,
-            rem: 0,
-        }
-    }
-
     fn full_at(&self, s: Tokens) -> u64 {
         if s.tokens >= self.capacity {
             return s.last;
@@ -278,20 +269,33 @@ impl TokenBucket {
         }
     }
 
-    /// Exact unless the bucket may have been full since: then what is given back would be more
-    /// than what was taken.
+    /// Without those units the bucket may have been full, and what came since would have run over: so
+    /// much is not given back.
     pub(super) fn undo(&self, s: Tokens, at: u64, cost: u64, now: u64) -> Option<Tokens> {
-        if at > s.last && self.refill == Refill::Continuous {
-            return None;
-        }
         let s = self.normal(s);
-        let filled = match self.refill {
-            Refill::Continuous => now.max(s.last) >= at.saturating_add(self.time_for(cost, 0)),
-            Refill::Stepped => s.last > at || self.refilled(s, now).last != s.last,
+        let came = match self.refill {
+            Refill::Continuous if at > s.last => return None,
+            Refill::Continuous => {
+                // Beyond this all of it came since.
+                let waited = (s.last - at).min(self.time_for(cost, 0));
+                (waited * self.amount).div_ceil(self.period)
+            }
+            Refill::Stepped if s.last > at || self.refilled(s, now).last != s.last => return None,
+            Refill::Stepped => 0,
         };
-        (!filled).then(|| Tokens {
-            tokens: (s.tokens + cost.cast_signed()).min(self.capacity),
+        let back = cost.checked_sub(came).filter(|back| *back > 0)?;
+        Some(Tokens {
+            tokens: (s.tokens + back.cast_signed()).min(self.capacity),
             ..s
         })
+    }
+
+    /// Nothing is left at `at`.
+    pub(super) const fn spent(&self, at: u64) -> Tokens {
+        Tokens {
+            tokens: -self.borrow,
+            last: at,
+            rem: 0,
+        }
     }
 }

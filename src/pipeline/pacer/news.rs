@@ -130,6 +130,7 @@ impl Pacer {
         let mut again = Vec::new();
         // Some of what was granted before the change is for moments that are seconds away.
         self.lane.revoke(|job| job.route.counts(limit));
+        self.admission.amend();
         for route in self.routes.iter().filter(|route| route.counts(limit)) {
             let was_blind = self.doors.sighted(route, now);
             if let Some(left) = pause {
