@@ -294,13 +294,18 @@ fn take(want: &Want<'_>, cell: &mut Cell, grant: Grant, now: u64, ticket: Ticket
     let state = cell.state.as_ref();
     let book = |line: Line<'_>| line.book(want.limit, grant.at, want.cost, ticket, now);
     let used = book(Line::used(state));
-    let booked = match state {
-        Some(State::Ahead(ahead)) if grant.is_booked => ahead.booked.clone(),
-        Some(State::Ahead(_)) => book(Line::booked(state)),
-        _ => used.clone(),
-    };
     let granted = state.map_or(0, State::granted).max(grant.at);
-    cell.state = Some(State::of(booked, Some(used), granted, now));
+    let booked = match state {
+        Some(State::Ahead(ahead)) if grant.is_booked => Some(ahead.booked.clone()),
+        Some(State::Ahead(_)) => Some(book(Line::booked(state))),
+        _ if granted > now => Some(used.clone()),
+        // The usual case: nothing is booked ahead, and nothing has to be told apart.
+        _ => None,
+    };
+    cell.state = Some(match booked {
+        Some(booked) => State::of(booked, Some(used), granted, now),
+        None => used.last,
+    });
     cell.changed = true;
 }
 

@@ -172,14 +172,14 @@ impl<'a> Line<'a> {
             }
             last = self.last.cloned();
             let before = gap.before.as_ref();
-            gaps.extend(gap_before(limit, before, at));
+            gaps.extend(gap_before(limit, before, at, now));
             gaps.push(Gap {
                 before: Some(limit.book(before, at, cost, ticket)),
                 end: gap.end,
             });
         }
         let last = last.unwrap_or_else(|| {
-            gaps.extend(gap_before(limit, self.last, at));
+            gaps.extend(gap_before(limit, self.last, at, now));
             limit.book(self.last, at, cost, ticket)
         });
         gaps.retain(|gap| is_worth(limit, gap, now));
@@ -209,8 +209,8 @@ fn is_worth(limit: &Limit<'_>, gap: &Gap, now: u64) -> bool {
     comes_back && gap.end > now && !is_whole(limit, gap.before.as_ref(), now)
 }
 
-fn gap_before(limit: &Limit<'_>, state: Option<&State>, at: u64) -> Option<Gap> {
-    is_whole(limit, state, at).then(|| Gap {
+fn gap_before(limit: &Limit<'_>, state: Option<&State>, at: u64, now: u64) -> Option<Gap> {
+    (at > now && gaps_max(limit) > 0 && is_whole(limit, state, at)).then(|| Gap {
         before: state.cloned(),
         end: at,
     })
