@@ -194,7 +194,8 @@ local function soon(wants)
     if later == at then
       for i = 1, #wants do
         local want, cell = wants[i], wants[i].cell
-        if from(want, now) ~= at and not (leaves_room(cell, used(cell), at, want.cost)
+        -- As late as a place may be used, or no later than others would be anyway.
+        if from(want, now) + cell.rule.usable < at and not (leaves_room(cell, used(cell), at, want.cost)
           and (want.placed or leaves_room(cell, booked(cell), at, want.cost)))
         then
           return nil

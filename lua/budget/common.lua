@@ -383,6 +383,8 @@ local function leaves_room(cell, line, at, cost)
   end
   if cell.rule.room > 0 and is_whole(cell, before, at) then return true end
   local soonest = cell.kind.earliest(cell.rule, before, now, cost)
+  -- As far apart as they are at the limit's rate: in the long run nothing is lost.
+  if at <= soonest + cost * cell.kind.mean(cell.rule) then return true end
   local save = cell.kind.save
   return save(with(cell, before, soonest, cost, '0')) == save(with(cell, before, at, cost, '0'))
 end

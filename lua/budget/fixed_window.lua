@@ -35,6 +35,9 @@ local function bound_after(r, at)
   end
 end
 
+-- How far apart units are at the limit's rate.
+function kinds.w.mean(r) return div(r.length, r.limit) end
+
 function kinds.w.forgotten_at(r, since)
   if r.frame == 0 then return since + r.length end
   if r.frame == 1 then return since - since % r.length + r.length end

@@ -23,6 +23,9 @@ end
 
 function kinds.g.save(s) return format('%.0f %.0f', s.tat, s.rem) end
 
+-- How far apart units are at the limit's rate.
+function kinds.g.mean(r) return div(r.period, r.units) end
+
 function kinds.g.forgotten_at(r, since) return since + r.memory end
 
 -- A remainder that another rate left is rounded up.

@@ -42,6 +42,9 @@ function kinds.l.save(s)
   return table.concat(parts, ' ')
 end
 
+-- How far apart units are at the limit's rate.
+function kinds.l.mean(r) return div(r.period, r.limit) end
+
 function kinds.l.forgotten_at(r, since) return since + r.period end
 
 -- The first entry that counts at `at`, and all units that do.

@@ -36,6 +36,9 @@ function kinds.t.save(s)
   return format('%.0f %.0f %.0f', s.tokens, s.last, s.rem)
 end
 
+-- How far apart units are at the limit's rate.
+function kinds.t.mean(r) return div(r.period, r.amount) end
+
 function kinds.t.forgotten_at(r, since) return since + r.memory end
 
 local function unseen(r, at) return { tokens = r.empty and 0 or r.capacity, last = at, rem = 0 } end

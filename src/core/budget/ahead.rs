@@ -6,7 +6,9 @@
 //! where such a place is booked, the room before it is written down as a *gap*: the state before it,
 //! and the time at which the budget must be whole again. Who comes later may be placed in it.
 //!
-//! A place that would leave no such room is booked only where it is the limit that its message waits for.
+//! Where a place would leave no such room, it is booked only in the limit that its message waits for, or if
+//! it is no further behind the last one than the limit's rate puts it: several limits of one key, a minute's and
+//! an hour's, keep step in this way.
 //!
 //! **Exact.** A gap is only made where the budget is whole again when the place comes up, and takes only
 //! what is forgotten by then. So all bookings, put in the order of their times, are ones that the
@@ -148,10 +150,16 @@ impl<'a> Line<'a> {
         if gaps_max(limit) > 0 && is_whole(limit, before, at) {
             return true;
         }
+        let Some(soonest) = limit.earliest(before, now, cost) else {
+            return false;
+        };
+        // As far apart as they are at the limit's rate: in the long run nothing is lost.
+        if at <= soonest.at + cost * limit.rule.mean() {
+            return true;
+        }
         // Sooner or later, it comes to the same.
-        let soonest = limit.earliest(before, now, cost);
         let book = |at| limit.book(before, at, cost, Ticket(0));
-        soonest.is_some_and(|soonest| book(soonest.at) == book(at))
+        book(soonest.at) == book(at)
     }
 
     /// The bookings with units at `at`, where they fit.

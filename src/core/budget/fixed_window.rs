@@ -169,6 +169,11 @@ impl FixedWindow {
         [self.limit, frame, self.length, self.guard, calendar]
     }
 
+    /// Zero where the calendar says how long a window is.
+    pub(super) const fn mean(&self) -> u64 {
+        self.length / self.limit
+    }
+
     /// Whether its windows begin at times of their own, and not with a call.
     #[must_use]
     pub const fn is_of_the_clock(&self) -> bool {

@@ -199,6 +199,19 @@ impl Rule {
         }
     }
 
+    /// How far apart units are at the rate of the limit, in microseconds; zero if there is none, or only a
+    /// calendar knows. Times any cost that fits, it is exact in a double.
+    #[must_use]
+    pub(crate) const fn mean(&self) -> u64 {
+        match self {
+            Self::Gcra(rule) => rule.period() / rule.units(),
+            Self::TokenBucket(rule) => rule.mean(),
+            Self::FixedWindow(rule) => rule.mean(),
+            Self::SlidingLog(rule) => rule.period() / rule.limit(),
+            Self::Concurrency(_) => 0,
+        }
+    }
+
     /// How many entries a state of it can have, which a script has to read and write.
     #[must_use]
     pub const fn entries(&self) -> u64 {

@@ -81,10 +81,11 @@ pub(super) fn soon(wants: &[Want<'_>], cells: &[Cell], era: &Era, now: u64) -> O
             return None;
         }
         if later == at {
+            // As late as a place may be used, or no later than others would be anyway.
             let leaves_room = |want: &Want<'_>| {
                 let booked = Line::booked(cells[want.cell].state.as_ref());
                 let leaves = |line: Line<'_>| line.leaves_room(want.limit, at, want.cost, now);
-                from(want, now).at == at
+                from(want, now).at + micros(want.limit.rule.usable()) >= at
                     || leaves(used(want)) && (want.place(era).is_some() || leaves(booked))
             };
             return wants.iter().all(leaves_room).then_some(at);

@@ -115,6 +115,10 @@ impl TokenBucket {
         ]
     }
 
+    pub(super) const fn mean(&self) -> u64 {
+        self.period / self.amount
+    }
+
     pub(super) const fn memory(&self) -> u64 {
         self.time_for(self.most(), 0)
     }

@@ -306,7 +306,7 @@ fn of_kinds(rules: Vec<(Rule, By)>, slots: u32, blocks: bool) -> Fleet {
         seed: 117,
         keys,
     });
-    fleet.run(Duration::from_secs(120));
+    fleet.run(Duration::from_secs(300));
     assert_eq!(fleet.sent.len(), 1_000);
     fleet
 }
@@ -329,6 +329,28 @@ fn windows_that_begin_together_use_the_slots_behind_them() {
             assert!(used >= 0.7, "{senders:?} {blocks}: {used} of the slots");
             let again = fleet.denials.values().filter(|count| **count > 1).count();
             assert!(again <= 10, "{senders:?} {blocks}: {again} again");
+        }
+    }
+}
+
+/// Several limits of one key, as of a phone that may get so many a minute, an hour and a day: a message has its
+/// place in all of them, whichever of them it waits for.
+#[test]
+fn behind_several_limits_of_one_key_each_is_denied_once() {
+    let log =
+        |rate: &str| Rule::SlidingLog(SlidingLog::new(rate.parse().unwrap(), HEADROOM).unwrap());
+    let gcra =
+        |rate: &str, burst| Rule::Gcra(Gcra::new(rate.parse().unwrap(), burst, HEADROOM).unwrap());
+    for rules in [
+        vec![log("1/1s"), log("5/10s"), log("10/60s")],
+        vec![gcra("1/1s", 0), log("5/10s")],
+        vec![gcra("1/1s", 0), gcra("5/10s", 4)],
+    ] {
+        for (slots, blocks) in [(400, false), (100, true)] {
+            let rules = rules.iter().map(|rule| (rule.clone(), By::Keys(1)));
+            let fleet = of_kinds(rules.collect(), slots, blocks);
+            let most = fleet.denials.values().max().copied().unwrap_or(0);
+            assert_eq!(most, 1, "{:?}", fleet.denials);
         }
     }
 }
