@@ -240,4 +240,6 @@ fn remembered(micros: u64) -> Result<(), RuleError> {
 }
 
 #[cfg(test)]
+mod crowd;
+#[cfg(test)]
 mod tests;
