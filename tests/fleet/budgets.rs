@@ -164,13 +164,13 @@ async fn a_budget_is_lowered_raised_paused_and_resumed_and_no_window_is_over() {
     // Raised: what waited in memory goes at the new rate.
     fleet.said(&["set", "account", "rate=200/1s"]);
     fleet.knows(3.0).await;
-    fleet.publish(600).await;
+    fleet.publish(1_400).await;
     fleet.provider.reset();
-    // At the old rate it would take ten seconds.
+    // At the old rate it would take 25 seconds.
     within(
-        Duration::from_secs(8),
-        "400 calls at the new rate",
-        fleet.calls(400),
+        Duration::from_secs(20),
+        "1,000 calls at the new rate",
+        fleet.calls(1_000),
     )
     .await;
     let worst = fleet.provider.live().worst;
@@ -188,7 +188,7 @@ async fn a_budget_is_lowered_raised_paused_and_resumed_and_no_window_is_over() {
     assert_eq!(fleet.provider.live().calls, 0, "paused");
     fleet.said(&["resume", "account"]);
     fleet.provider.reset();
-    within(Duration::from_secs(8), "what was held", fleet.calls(100)).await;
+    within(Duration::from_secs(30), "what was held", fleet.calls(100)).await;
     assert!(fleet.provider.live().worst <= 200);
     let state = fleet.shown();
     assert_eq!(state["version"], 5, "{state}");
