@@ -42,7 +42,8 @@ function kinds.g.earliest(r, s, from, cost)
   return max(tat - div(early, r.units), from), true
 end
 
-function kinds.g.book(r, s, at, cost)
+-- The arrival time with units at `at`, and its remainder.
+local function with_units(r, s, at, cost)
   local tat, rem = at, 0
   if s then
     local t, m = arrival(r, s)
@@ -50,18 +51,18 @@ function kinds.g.book(r, s, at, cost)
     if t + (m > 0 and 1 or 0) >= at then tat, rem = t, m end
   end
   local taken = rem + cost * r.period
-  return { tat = tat + div(taken, r.units), rem = taken % r.units }
+  return tat + div(taken, r.units), taken % r.units
+end
+
+function kinds.g.book(r, s, at, cost)
+  local tat, rem = with_units(r, s, at, cost)
+  return { tat = tat, rem = rem }
 end
 
 -- When it is whole again after that.
 function kinds.g.after(r, s, at, cost)
-  local tat, rem = at, 0
-  if s then
-    local t, m = arrival(r, s)
-    if t + (m > 0 and 1 or 0) >= at then tat, rem = t, m end
-  end
-  local taken = rem + cost * r.period
-  return tat + div_ceil(taken, r.units)
+  local tat, rem = with_units(r, s, at, cost)
+  return tat + (rem > 0 and 1 or 0)
 end
 
 function kinds.g.usage(r, s, now)
