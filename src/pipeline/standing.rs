@@ -118,7 +118,12 @@ impl<T: Send> Watch<T> {
         let mut speaks = true;
         let mut retry = RETRY;
         loop {
-            let written = spec.written.borrow_and_update().clone();
+            let written = {
+                let now = spec.written.borrow_and_update();
+                // It may have been read again while something else woke us.
+                speaks |= now.has_changed();
+                now.clone()
+            };
             let declaration = Declaration {
                 replica: spec.replica.clone(),
                 file: written.terms.clone(),
@@ -249,5 +254,46 @@ impl Heard {
             }
             self.differs = differs;
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::limiter::memory::MemoryBudgetStore;
+    use crate::ports::clock::Clock;
+
+    fn written(terms: &str) -> Written<String> {
+        Written {
+            terms: terms.to_owned(),
+            read: Arc::new(|text| Ok(text.to_owned())),
+        }
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_file_that_is_read_while_something_else_wakes_us_is_a_word() {
+        let (file, reader) = watch::channel(written("rate=30/1s"));
+        let outdated = Arc::new(Notify::new());
+        let watch = Watch {
+            limit: Arc::from("account"),
+            spec: StandingSpec {
+                store: MemoryBudgetStore::new(Clock::start()).standings(),
+                replica: "a".to_owned(),
+                written: reader,
+            },
+            meters: StandingMeters::new("account"),
+            phase: Phase::new(0),
+            outdated: Arc::clone(&outdated),
+        };
+        let (told, mut heard) = tokio::sync::mpsc::unbounded_channel();
+        let run = tokio::spawn(watch.run(move |now| told.send(now.terms).unwrap_or_default()));
+        assert_eq!(heard.recv().await.as_deref(), Some("rate=30/1s"));
+        // It wakes, and looks around for a moment before it asks.
+        outdated.notify_one();
+        tokio::time::sleep(GAP / 2).await;
+        file.send_replace(written("rate=10/1s"));
+        let next = tokio::time::timeout(2 * PRESENCE, heard.recv()).await;
+        assert_eq!(next.expect("it is heard").as_deref(), Some("rate=10/1s"));
+        run.abort();
     }
 }
