@@ -6,8 +6,8 @@
 --          that it holds, 0: none) and, if there is one, its epoch
 -- Reply    {now, epoch, began (0: fresh, 1: lost), since, …}, for each rule the epoch of its places,
 --          and for each petition
---          0 (granted), then for each claim limit, remaining, retry_after, reset_after, and as of
---            when it counts
+--          0 (granted), then for each claim limit, remaining, retry_after, reset_after, as of when it
+--            counts, and 1 if it should be told once the call was made (lua/confirm.lua)
 --          1 (denied), until, by (which claim, from 0), the four values of that one, how many places
 --            it has, and for each claim (from 0) and place
 --          2 (never), by, its four values
@@ -58,6 +58,13 @@ local function say_usage(want, retry)
   local n = size
   reply[n + 1], reply[n + 2], reply[n + 3], reply[n + 4] = rule.most, remaining, retry, reset
   size = n + 4
+end
+
+-- Whether it should be told that the call was made.
+local function in_doubt(cell)
+  local doubts = cell.kind.in_doubt
+  local taken = doubts and used(cell).state
+  return taken and doubts(cell.rule, taken) and 1 or 0
 end
 
 -- Takes what is wanted as of `at`; `placed`: it was booked before.
@@ -247,6 +254,7 @@ local function admit(wants, mode, ticket)
   for i = 1, #wants do
     say_usage(wants[i], 0)
     say(wants[i].counts)
+    say(in_doubt(wants[i].cell))
   end
 end
 

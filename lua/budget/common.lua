@@ -316,26 +316,34 @@ end
 -- Bookings of any length are a *line*: the state that the last of them left, and the gaps before it
 -- (`core::budget::ahead`). A state in a line is never changed, but replaced.
 
--- All that is booked.
-local function booked(cell) return { state = cell.state, gaps = cell.gaps or NONE } end
+-- All that is booked: a plan, which grants nothing, and in which all is expected to be used.
+local function booked(cell)
+  return { state = cell.state, gaps = cell.gaps or NONE, is_plan = true }
+end
 
 -- What was granted, whichever place it came by.
 local function used(cell)
   if cell.ahead then return cell.used or { gaps = NONE } end
-  return booked(cell)
+  return { state = cell.state, gaps = NONE }
+end
+
+-- A state as it is if all that was granted is used.
+local function expected(kind, state)
+  return kind.expected and kind.expected(state) or state
 end
 
 -- All that is booked, and what of it is used: told apart only where they differ, or have gaps, or something
 -- was granted for a moment that is still ahead.
 local function part(cell, all, taken, granted)
-  local save = cell.kind.save
+  local kind = cell.kind
+  local save = kind.save
   if not granted or granted <= now then granted = 0 end
   cell.state, cell.gaps, cell.used, cell.ahead = all.state, all.gaps, taken, true
   cell.granted = granted
   if taken and granted == 0 and #all.gaps == 0 and #taken.gaps == 0
-    and save(all.state) == save(taken.state)
+    and save(expected(kind, all.state)) == save(expected(kind, taken.state))
   then
-    cell.used, cell.ahead = nil, false
+    cell.state, cell.used, cell.ahead = taken.state, nil, false
   end
   cell.changed = true
 end
@@ -414,6 +422,7 @@ local function line_book(cell, line, at, cost, ticket)
   if not placed then
     if is_whole(cell, last, at) then keep(last, at) end
     last = with(cell, last, at, cost, ticket)
+    if line.is_plan then last = expected(cell.kind, last) end
   end
   while #gaps > cell.rule.room do table.remove(gaps, 1) end
   return { state = last, gaps = gaps }

@@ -181,10 +181,10 @@ async fn ask(
             never: true,
             usage,
         },
-        Some(Ruling::Granted { usages, .. }) => Answer {
+        Some(Ruling::Granted { passes }) => Answer {
             limited: false,
             never: false,
-            usage: usages.first().copied().unwrap_or_default(),
+            usage: passes.first().map(|pass| pass.usage).unwrap_or_default(),
         },
         // Nobody sets other terms of this limit, or pauses it.
         Some(Ruling::Outdated { .. } | Ruling::Paused { .. }) | None => Answer {

@@ -24,7 +24,8 @@ use crate::core::lane::Lane;
 use crate::core::ready::Candidate as _;
 use crate::core::time::{Mono, StoreTime};
 use crate::ports::budget::{
-    Blind, Booking, BudgetLimit, BudgetStore, Claim, Epoch, Lost, Petition, Ruling, Rulings, Ticket,
+    Blind, Booking, BudgetLimit, BudgetStore, Claim, Epoch, Lost, Pass, Petition, Ruling, Rulings,
+    Ticket,
 };
 use crate::ports::pace::StoreError;
 use crate::settings::types::OnDenied;
@@ -187,21 +188,21 @@ impl Admission {
         desk.learned(lane, now);
         let store_now = rulings.now;
         let each = std::mem::take(&mut rulings.rulings);
-        let granted = |(claim, at): (&Claim, &StoreTime)| Booking {
-            at: *at,
+        let granted = |(claim, pass): (&Claim, &Pass)| Booking {
+            at: pass.at,
             epoch: rulings.epoch_of(&claim.limit.name),
         };
         let (mut ruled, mut blinded) = (Ruled::default(), None);
         let ruled_on = batch.into_iter().zip(each).zip(usable);
         for (((mut job, ticket), ruling), usable) in ruled_on {
             match ruling {
-                Ruling::Granted { at, .. } => {
+                Ruling::Granted { passes } => {
                     meters.ruled("granted", 1);
-                    let places = job.claims().iter().zip(&at).map(granted);
+                    let places = job.claims().iter().zip(&passes).map(granted);
                     let places: Vec<_> = places.collect();
                     let until = good_until(&job, &places, since, store_now, usable);
                     let from = good_from(&job, &places, store_now);
-                    job.permit = Some(self.permit(&mut job, &places, ticket));
+                    job.permit = Some(self.permit(&mut job, &places, &passes, ticket));
                     if stopping {
                         lane.denied(&job);
                         ruled.given_back += 1;

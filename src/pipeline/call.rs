@@ -47,6 +47,8 @@ pub(super) async fn perform(mut job: Job, slot: Slot, desk: Desk) {
     if let Some(mut permit) = permit {
         // A call in flight is none any more.
         match &sent {
+            // A status of 500 and more may be that of a proxy before it.
+            Ok(judgement) if judgement.status.is_some_and(|status| status < 500) => permit.made(),
             Ok(judgement) if judgement.maybe_delivered => drop(permit),
             // What was certainly not sent is offered back.
             _ => {

@@ -4,7 +4,8 @@
 //! (its slot never came, it expired, its session is gone, the daemon stops), dropping the permit
 //! offers back what it took. A call counts in `concurrency` limits until its permit is dropped; in
 //! between the *clerk*, one task for each lane on the shared runtime, renews it. The clerk also
-//! collects refunds and releases, so that many of them go in one round trip.
+//! collects refunds and releases, so that many of them go in one round trip; and, for windows that begin
+//! with a call, which calls were made.
 
 use std::collections::{BTreeMap, HashMap};
 use std::fmt;
@@ -16,8 +17,10 @@ use tokio::sync::mpsc;
 use tracing::{debug, warn};
 
 use crate::core::budget::Rule;
+use crate::core::time::Mono;
 use crate::ports::budget::{
-    Booking, BudgetKey, BudgetLimit, BudgetStore, Claim, MAX_BATCH, Refund, Taken, Ticket,
+    Booking, BudgetKey, BudgetLimit, BudgetStore, Claim, MAX_BATCH, Made, Pass, Refund, Taken,
+    Ticket,
 };
 use crate::ports::clock::Clock;
 use crate::ports::pace::StoreError;
@@ -29,6 +32,9 @@ static UNSURE: Notice = Notice::new(Duration::from_secs(10));
 
 /// However short a lease is, its calls are not renewed more often than this.
 const RENEW_MIN: Duration = Duration::from_millis(10);
+
+/// Word of calls that were made is collected for so long.
+const GATHER: Duration = Duration::from_millis(20);
 
 /// A call that a `concurrency` limit counts.
 pub(super) type Call = (Arc<BudgetLimit>, BudgetKey, Ticket);
@@ -59,15 +65,18 @@ impl Tickets {
 pub(super) struct Permit {
     refunds: Vec<Refund>,
     calls: Vec<Call>,
+    /// What the store wants to hear of once the call was made.
+    in_doubt: Vec<Made>,
     sent: bool,
     clerk: Clerk,
 }
 
 impl Permit {
-    /// For claims that were granted as `granted` says of each of them, in their order.
+    /// For claims that were granted as `granted` and `passes` say of each of them, in their order.
     pub(super) fn new(
         claims: &[Claim],
         granted: &[Booking],
+        passes: &[Pass],
         ticket: Ticket,
         clerk: &Clerk,
     ) -> Self {
@@ -91,9 +100,18 @@ impl Permit {
                 ticket,
             })
             .collect();
+        let in_doubt = (claims.iter().zip(granted).zip(passes))
+            .filter(|(_, pass)| pass.in_doubt)
+            .map(|((claim, granted), _)| Made {
+                limit: Arc::clone(&claim.limit),
+                key: claim.key,
+                granted: *granted,
+            })
+            .collect();
         Self {
             refunds,
             calls,
+            in_doubt,
             sent: false,
             clerk: clerk.clone(),
         }
@@ -102,6 +120,15 @@ impl Permit {
     /// Whether the message may have been sent: then nothing is offered back.
     pub(super) fn sent(&mut self, sent: bool) {
         self.sent = sent;
+    }
+
+    /// The downstream certainly got the message within its time.
+    pub(super) fn made(mut self) {
+        self.sent = true;
+        let made = std::mem::take(&mut self.in_doubt);
+        if !made.is_empty() {
+            self.clerk.tell(Entry::Made(made));
+        }
     }
 
     /// Offers back what the message took, before it asks again: otherwise it could be denied for
@@ -151,6 +178,7 @@ enum Entry {
     Began(Vec<Call>),
     Ended(Vec<Call>),
     Unused(Vec<Refund>),
+    Made(Vec<Made>),
 }
 
 /// The way to a lane's clerk.
@@ -231,6 +259,42 @@ struct Office {
 /// Calls under way, by the first of their claims.
 type Running = HashMap<Ticket, Vec<Call>>;
 
+/// What a clerk has collected and not told yet.
+#[derive(Default)]
+struct Tray {
+    ended: Vec<Call>,
+    unused: Vec<Refund>,
+    made: Vec<Made>,
+    /// When to tell of calls that were made.
+    due: Option<Mono>,
+}
+
+impl Tray {
+    /// Sorts what was told, and keeps the list of calls under way.
+    fn sort(&mut self, entries: &mut Vec<Entry>, running: &mut Running, now: Mono) {
+        for entry in entries.drain(..) {
+            match entry {
+                Entry::Began(calls) => {
+                    if let Some((_, _, ticket)) = calls.first() {
+                        running.insert(*ticket, calls);
+                    }
+                }
+                Entry::Ended(calls) => {
+                    if let Some((_, _, ticket)) = calls.first() {
+                        running.remove(ticket);
+                    }
+                    self.ended.extend(calls);
+                }
+                Entry::Unused(refunds) => self.unused.extend(refunds),
+                Entry::Made(made) => {
+                    self.made.extend(made);
+                    self.due.get_or_insert(now + GATHER);
+                }
+            }
+        }
+    }
+}
+
 /// The clerk at work.
 async fn run(
     office: Arc<Office>,
@@ -239,18 +303,25 @@ async fn run(
 ) {
     let mut renewed = office.clock.now();
     let mut running = Running::new();
-    let mut entries = Vec::new();
+    let (mut entries, mut tray) = (Vec::new(), Tray::default());
     loop {
+        let now = office.clock.now();
         // Worked out each time: an operator may shorten a lease, and new calls begin after that.
-        let due = (renewed + renew_every(&limits)).since(office.clock.now());
+        let due = (renewed + renew_every(&limits)).since(now);
+        let gather = tray.due.map_or(GATHER, |due| due.since(now));
         tokio::select! {
             count = told.recv_many(&mut entries, MAX_BATCH) => {
+                tray.sort(&mut entries, &mut running, office.clock.now());
+                office.release(std::mem::take(&mut tray.ended)).await;
+                office.refund(&std::mem::take(&mut tray.unused)).await;
                 if count == 0 {
+                    office.confirm(std::mem::take(&mut tray.made)).await;
                     return;
                 }
-                let (ended, unused) = sort(&mut entries, &mut running);
-                office.release(ended).await;
-                office.refund(&unused).await;
+            }
+            () = tokio::time::sleep(gather), if tray.due.is_some() => {
+                tray.due = None;
+                office.confirm(std::mem::take(&mut tray.made)).await;
             }
             () = tokio::time::sleep(due), if !running.is_empty() => {
                 renewed = office.clock.now();
@@ -268,28 +339,6 @@ fn renew_every(limits: &[Arc<BudgetLimit>]) -> Duration {
     });
     let shortest = leases.min().unwrap_or(Duration::from_secs(30));
     (shortest / 3).max(RENEW_MIN)
-}
-
-/// Keeps the list of calls under way; answers those that ended, and what was not used.
-fn sort(entries: &mut Vec<Entry>, running: &mut Running) -> (Vec<Call>, Vec<Refund>) {
-    let (mut ended, mut unused) = (Vec::new(), Vec::new());
-    for entry in entries.drain(..) {
-        match entry {
-            Entry::Began(calls) => {
-                if let Some((_, _, ticket)) = calls.first() {
-                    running.insert(*ticket, calls);
-                }
-            }
-            Entry::Ended(calls) => {
-                if let Some((_, _, ticket)) = calls.first() {
-                    running.remove(ticket);
-                }
-                ended.extend(calls);
-            }
-            Entry::Unused(refunds) => unused.extend(refunds),
-        }
-    }
-    (ended, unused)
 }
 
 impl Office {
@@ -314,6 +363,17 @@ impl Office {
             }
             if let Err(error) = self.store.refund(refunds).await {
                 self.doubt("what was not sent counts as if it were", &error);
+            }
+        }
+    }
+
+    async fn confirm(&self, made: Vec<Made>) {
+        for made in made.chunks(MAX_BATCH) {
+            if let Err(error) = self.store.confirm(made).await {
+                self.doubt(
+                    "windows that begin with a call stay closed for longer",
+                    &error,
+                );
             }
         }
     }

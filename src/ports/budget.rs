@@ -10,7 +10,7 @@ use std::sync::{Arc, PoisonError, RwLock};
 use std::time::Duration;
 
 use super::pace::StoreFuture;
-pub use crate::core::budget::admit::{Booking, Epoch, Lost, Ruling};
+pub use crate::core::budget::admit::{Booking, Epoch, Lost, Pass, Ruling};
 pub use crate::core::budget::concurrency::Ticket;
 pub use crate::core::budget::limit::Taken;
 use crate::core::budget::{Rule, State, Usage};
@@ -186,6 +186,15 @@ pub struct Refund {
     pub ticket: Ticket,
 }
 
+/// A call that certainly reached the downstream, of a grant that was in doubt.
+#[derive(Clone, Debug)]
+pub struct Made {
+    pub limit: Arc<BudgetLimit>,
+    pub key: BudgetKey,
+    /// As of when it was granted.
+    pub granted: Booking,
+}
+
 /// A call that counts in a `concurrency` limit.
 pub type CallUnderWay = (Arc<BudgetLimit>, BudgetKey, Ticket);
 
@@ -203,6 +212,10 @@ pub trait BudgetStore: Send + Sync + fmt::Debug {
     /// let anybody exceed the limit. Answers how many of them it took. Each may be offered once,
     /// and not again after an error: the first try may have counted.
     fn refund<'a>(&'a self, refunds: &'a [Refund]) -> StoreFuture<'a, usize>;
+
+    /// Notes that calls were made ([`crate::core::budget::admit::Pass`]). Answers for how many of them
+    /// that told anything. It may be repeated, and need not be told.
+    fn confirm<'a>(&'a self, made: &'a [Made]) -> StoreFuture<'a, usize>;
 
     /// Keeps calls that are still under way in their `concurrency` limit for another lease.
     /// Answers those that are not in it any more.

@@ -3,14 +3,15 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use sluiced::core::budget::Rule;
+use sluiced::core::budget::fixed_window::Used;
 use sluiced::core::budget::token_bucket::{Refill, Start};
+use sluiced::core::budget::{Rule, State};
 use sluiced::core::calendar::CalendarUnit;
 use sluiced::core::rate::Cost;
 use sluiced::core::time::StoreTime;
 use sluiced::limiter::memory::MemoryBudgetStore;
 use sluiced::ports::budget::{
-    Booking, BudgetLimit, BudgetStore, Claim, Epoch, Lost, Refund, Ruling, Rulings, Taken,
+    Booking, BudgetLimit, BudgetStore, Claim, Epoch, Lost, Made, Refund, Ruling, Rulings, Taken,
 };
 use sluiced::ports::clock::Clock;
 
@@ -87,16 +88,16 @@ async fn each_kind_grants_its_limit_and_no_more((store, other): (Store, Store)) 
         for left in (0..3).rev() {
             let store = if left % 2 == 0 { &store } else { &other };
             let (_, ruling) = ask(store, vec![claim(&limit, "a", 1)]).await;
-            let Ruling::Granted { usages, .. } = &ruling else {
+            let Ruling::Granted { passes } = &ruling else {
                 panic!("{limit:?} {ruling:?}");
             };
             assert_eq!(
-                (usages[0].limit, usages[0].remaining),
+                (passes[0].usage.limit, passes[0].usage.remaining),
                 (3, left),
                 "{limit:?}"
             );
-            assert_eq!(usages[0].retry_after, Duration::ZERO);
-            assert!(usages[0].reset_after > Duration::ZERO);
+            assert_eq!(passes[0].usage.retry_after, Duration::ZERO);
+            assert!(passes[0].usage.reset_after > Duration::ZERO);
         }
         let (at, ruling) = ask(&other, vec![claim(&limit, "a", 1)]).await;
         let Ruling::Denied {
@@ -245,6 +246,33 @@ async fn what_was_not_sent_comes_back_once((store, _): (Store, Store)) {
     }
 }
 
+async fn a_window_is_in_doubt_until_a_call_of_it_was_made((store, other): (Store, Store)) {
+    let limit = open("doubt", first_call("3/1h", MS));
+    let petitions = [0, 1].map(|_| take(vec![claim(&limit, "a", 1)]));
+    let answer = store.admit(&petitions, None).await.unwrap();
+    for ruling in &answer.rulings {
+        assert!(matches!(ruling, Ruling::Granted { passes } if passes[0].in_doubt));
+    }
+    let made = |epoch: Epoch| Made {
+        limit: Arc::clone(&limit),
+        key: key("a"),
+        granted: Booking {
+            at: answer.now,
+            epoch,
+        },
+    };
+    let earlier = made(Epoch(answer.epoch.0 - 1));
+    assert_eq!(store.confirm(&[earlier]).await.unwrap(), 0);
+    let now = made(answer.epoch);
+    let twice = [now.clone(), now];
+    assert_eq!(other.confirm(&twice).await.unwrap(), 1);
+    let (_, ruling) = ask(&store, vec![claim(&limit, "a", 1)]).await;
+    assert!(matches!(ruling, Ruling::Granted { passes } if !passes[0].in_doubt));
+    let begun = State::FixedWindow(Used::of(answer.now.as_micros(), 3));
+    let found = other.look(&limit, key("a")).await.unwrap();
+    assert_eq!(found.state, Some(begun));
+}
+
 async fn calls_under_way_end_by_themselves_unless_renewed((store, other): (Store, Store)) {
     let limit = open("calls", concurrency(2, 300 * MS));
     let petitions = [0, 1].map(|_| take(vec![claim(&limit, "a", 1)]));
@@ -295,6 +323,7 @@ contract!(redis, memory; (
     a_place_is_kept_and_passes_without_asking,
     a_place_of_another_epoch_is_none,
     what_was_not_sent_comes_back_once,
+    a_window_is_in_doubt_until_a_call_of_it_was_made,
     calls_under_way_end_by_themselves_unless_renewed,
     a_call_that_ended_frees_its_place,
 ));

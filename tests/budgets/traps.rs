@@ -70,8 +70,17 @@ impl Desk {
         admit(&[want], &mut self.cells, Mode::Take, ticket, &era, self.now)
     }
 
+    /// Whether it is granted; then the call is made at once, and told.
     fn takes(&mut self, cost: u64) -> bool {
-        is_granted(&self.ask(cost))
+        let is_granted = is_granted(&self.ask(cost));
+        if is_granted {
+            let limit = Limit::new(&self.rule, Lost::Closed, self.now);
+            let cell = &mut self.cells[0];
+            let state = cell.state.as_ref();
+            let told = state.and_then(|state| limit.made(state, self.now, self.now));
+            cell.state = told.or_else(|| cell.state.take());
+        }
+        is_granted
     }
 }
 
@@ -123,10 +132,10 @@ async fn an_expired_key_starts_full_and_has_a_time_to_live() {
         while redis.takes(&limit).await {}
         eventually(BOUND, "the state's end", || redis.raw(&name).is_none()).await;
         let (_, ruling) = redis.ask(&limit).await;
-        let Ruling::Granted { usages, .. } = ruling else {
+        let Ruling::Granted { passes } = ruling else {
             panic!("{kind}: {ruling:?}");
         };
-        assert_eq!(usages[0].remaining, 1, "{kind}");
+        assert_eq!(passes[0].usage.remaining, 1, "{kind}");
         // -2: a machine that stood still let it end again. Never -1: no time to live.
         let ttl = redis.ttl(&name);
         assert!(ttl > 0 || ttl == -2, "{kind} {ttl}");
@@ -412,11 +421,11 @@ async fn a_limit_that_is_lowered_grants_nothing_and_rewinds_nothing() {
                 }
                 assert_eq!(left, 3, "{kind}");
             }
-            Ruling::Granted { usages, .. } => {
+            Ruling::Granted { passes } => {
                 // A bucket holds what it can at most; a debt of gcra is one of time, and smaller units
                 // of it are left.
                 assert!(matches!(kind, "token_bucket" | "gcra"), "{kind}");
-                assert!(usages[0].remaining < 3, "{kind}");
+                assert!(passes[0].usage.remaining < 3, "{kind}");
             }
             other => panic!("{kind}: {other:?}"),
         }

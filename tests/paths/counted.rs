@@ -369,6 +369,46 @@ async fn calls_under_way_that_redis_forgot_are_waited_for() {
     daemon.stop(&[KNOWN, &more].concat()).await;
 }
 
+/// A window that begins with a call is known to have begun once the downstream has answered; what a
+/// proxy may have said for it tells nothing.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn the_answer_to_the_first_call_tells_when_its_window_began() {
+    let name = "first-call";
+    let broker = queue(name, "classic").await;
+    let downstream =
+        Recorder::start(|call| Reply::status(if call.caller == "served" { 202 } else { 503 }))
+            .await;
+    broker
+        .publish(name, [to(1, "served"), to(2, "unheard")])
+        .await;
+    let config = with(
+        config(name, vec![route(name, &["hourly"], &downstream)]),
+        "[limits.hourly]\nkind = \"fixed_window\"\nrate = \"5/1h\"\nkey = \"{{ body.to }}\"\nlost_state = \"open\"\n",
+    );
+    let daemon = Daemon::start(&config);
+    let mut redis = RedisServer::shared().connection();
+    // Epoch, start, units; and while it is in doubt, the last call.
+    let mut states = || -> Vec<usize> {
+        let keys: Vec<String> = redis::cmd("KEYS")
+            .arg(format!("{name}:{{budgets}}:hourly:*"))
+            .query(&mut redis)
+            .unwrap();
+        let budgets = keys.iter().filter(|key| !key.ends_with("standing"));
+        let budgets = budgets.filter(|key| !key.ends_with("replicas"));
+        let state = |key: &String| -> Option<String> {
+            redis::cmd("GET").arg(key).query(&mut redis).unwrap()
+        };
+        let states: Vec<_> = budgets.filter_map(state).collect();
+        let mut numbers: Vec<_> = states.iter().map(|s| s.split(' ').count()).collect();
+        numbers.sort_unstable();
+        numbers
+    };
+    eventually(LONG, "one window is known", || states() == [3, 4]).await;
+    eventually(LONG, "a second try", || downstream.count() >= 3).await;
+    assert_eq!(states(), [3, 4]);
+    daemon.stop(KNOWN).await;
+}
+
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn segments_take_as_many_slots_as_they_are() {
     let name = "segments";

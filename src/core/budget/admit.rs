@@ -60,6 +60,17 @@ pub struct Booking {
     pub epoch: Epoch,
 }
 
+/// A claim that was granted.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Pass {
+    /// How its limit stands now.
+    pub usage: Usage,
+    /// As of when it counts.
+    pub at: StoreTime,
+    /// The store wants to be told once the call was made ([`Limit::made`]).
+    pub in_doubt: bool,
+}
+
 /// What became of one petition.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Ruling {
@@ -67,10 +78,8 @@ pub enum Ruling {
     /// that was still good, or a moment later. The message must not be sent before that, and has to
     /// arrive at the downstream within the headroom of each of its limits from then.
     Granted {
-        /// How each limit stands now, in the order of the claims.
-        usages: Vec<Usage>,
-        /// As of when each of them counts.
-        at: Vec<StoreTime>,
+        /// In the order of the claims.
+        passes: Vec<Pass>,
     },
     /// Not before `until`. Nothing was spent but what `booked` says.
     Denied {
@@ -148,11 +157,13 @@ pub fn admit(
 ) -> Ruling {
     let micros_now = now.as_micros();
     if mode == Mode::Peek {
-        let usages = wants.iter().map(|want| peek(want, cells, era, micros_now));
-        return Ruling::Granted {
-            usages: usages.collect(),
-            at: vec![now; wants.len()],
+        let pass = |want| Pass {
+            usage: peek(want, cells, era, micros_now),
+            at: now,
+            in_doubt: false,
         };
+        let passes = wants.iter().map(pass).collect();
+        return Ruling::Granted { passes };
     }
     if let Some(shut) = shut(wants, now) {
         return shut;
@@ -175,12 +186,16 @@ pub fn admit(
         for (want, grant) in wants.iter().zip(&grants) {
             take(want, &mut cells[want.cell], *grant, micros_now, ticket);
         }
-        let usages = wants.iter().map(|want| usage(want, cells, era, micros_now));
-        let at = grants.iter().map(|grant| StoreTime::from_micros(grant.at));
-        return Ruling::Granted {
-            usages: usages.collect(),
-            at: at.collect(),
+        let pass = |(want, grant): (&Want<'_>, &Grant)| Pass {
+            usage: usage(want, cells, era, micros_now),
+            at: StoreTime::from_micros(grant.at),
+            in_doubt: {
+                let state = cells[want.cell].state.as_ref();
+                state.is_some_and(|state| want.limit.is_in_doubt(state))
+            },
         };
+        let passes = wants.iter().zip(&grants).map(pass).collect();
+        return Ruling::Granted { passes };
     }
     deny(wants, &times, first, cells, mode, ticket, era, micros_now)
 }

@@ -90,14 +90,20 @@ impl Gap {
 pub(super) struct Line<'a> {
     last: Option<&'a State>,
     gaps: &'a [Gap],
+    /// Whether it grants nothing: then all that is in it is expected to be used.
+    is_plan: bool,
 }
 
 impl<'a> Line<'a> {
     /// All that was booked.
     pub(super) fn booked(state: Option<&'a State>) -> Self {
-        match state {
+        let line = match state {
             Some(State::Ahead(ahead)) => Self::of(&ahead.booked),
-            last => Self { last, gaps: &[] },
+            last => Self::last(last),
+        };
+        Self {
+            is_plan: true,
+            ..line
         }
     }
 
@@ -106,19 +112,24 @@ impl<'a> Line<'a> {
         match state {
             Some(State::Ahead(ahead)) => match &ahead.used {
                 Some(used) => Self::of(used),
-                None => Self {
-                    last: None,
-                    gaps: &[],
-                },
+                None => Self::last(None),
             },
-            last => Self { last, gaps: &[] },
+            last => Self::last(last),
+        }
+    }
+
+    const fn last(last: Option<&'a State>) -> Self {
+        Self {
+            last,
+            gaps: &[],
+            is_plan: false,
         }
     }
 
     fn of(bookings: &'a Bookings) -> Self {
         Self {
-            last: Some(&bookings.last),
             gaps: &bookings.gaps,
+            ..Self::last(Some(&bookings.last))
         }
     }
 
@@ -188,7 +199,12 @@ impl<'a> Line<'a> {
         }
         let last = last.unwrap_or_else(|| {
             gaps.extend(gap_before(limit, self.last, at, now));
-            limit.book(self.last, at, cost, ticket)
+            let last = limit.book(self.last, at, cost, ticket);
+            if self.is_plan {
+                last.expected().into_owned()
+            } else {
+                last
+            }
         });
         gaps.retain(|gap| is_worth(limit, gap, now));
         let surplus = gaps.len().saturating_sub(gaps_max(limit));

@@ -8,7 +8,7 @@ use std::time::Duration;
 
 use proptest::prelude::*;
 
-use super::admit::{Booking, Cell, Lost, Mode, Ruling, SOON, Want, admit};
+use super::admit::{Booking, Cell, Lost, Mode, Pass, Ruling, SOON, Want, admit};
 use super::concurrency::Ticket;
 use super::epoch::Era;
 use super::fixed_window::FixedWindow;
@@ -51,6 +51,17 @@ fn rules() -> Vec<Rule> {
     ]
 }
 
+/// What becomes of a message that was granted.
+#[derive(Clone, Copy, Debug)]
+enum Fate {
+    /// Word of it comes so much later.
+    Sent(u64),
+    /// It is not sent, and offered back so much later.
+    Refund(u64),
+    /// Its replica dies before it is sent.
+    Lost,
+}
+
 /// A message, and what becomes of it.
 #[derive(Clone, Copy, Debug)]
 struct Plan {
@@ -61,24 +72,28 @@ struct Plan {
     cost: u64,
     /// It asks so much later than it was told to, or earlier.
     late: i64,
-    /// It is not sent, and offered back so much later.
-    refund: Option<u64>,
+    fate: Fate,
     /// It comes twice with the same places.
     twice: bool,
 }
 
 fn plans() -> impl Strategy<Value = Vec<Plan>> {
     let late = prop_oneof![4 => Just(0), 2 => 0..300_000_i64, 1 => -500_000..3_000_000_i64];
-    let refund = prop::option::weighted(0.15, prop_oneof![Just(0), 0..2_000_000_u64]);
+    let span = || prop_oneof![Just(0), 0..200_000_u64, 0..2_000_000_u64];
+    let fate = prop_oneof![
+        16 => span().prop_map(Fate::Sent),
+        3 => span().prop_map(Fate::Refund),
+        1 => Just(Fate::Lost),
+    ];
     let after = prop_oneof![Just(0), 0..60_000_u64, 0..900_000_u64];
     let twice = prop::bool::weighted(0.1);
-    let plan = (after, 1..8_u8, 1..4_u64, late, refund, twice).prop_map(
-        |(after, by, cost, late, refund, twice)| Plan {
+    let plan = (after, 1..8_u8, 1..4_u64, late, fate, twice).prop_map(
+        |(after, by, cost, late, fate, twice)| Plan {
             after,
             by,
             cost,
             late,
-            refund,
+            fate,
             twice,
         },
     );
@@ -91,6 +106,8 @@ enum Event {
     Ask(Plan, [Option<Booking>; 3]),
     /// So many units of a limit that were taken then.
     Refund(usize, Taken, u64, u64),
+    /// What was granted as of then was sent.
+    Made(usize, u64),
 }
 
 struct Crowd<'a> {
@@ -126,6 +143,7 @@ impl<'a> Crowd<'a> {
             match event {
                 Event::Ask(plan, held) => crowd.ask(plan, held),
                 Event::Refund(limit, taken, at, cost) => crowd.refund(limit, taken, at, cost),
+                Event::Made(limit, at) => crowd.made(limit, at),
             }
         }
         crowd.used
@@ -157,9 +175,9 @@ impl<'a> Crowd<'a> {
         }
         let (mode, ticket) = (Mode::Reserve, Ticket(1));
         match admit(&wants, &mut self.cells, mode, ticket, &self.era, now) {
-            Ruling::Granted { at, .. } => {
-                for (i, at) in named.iter().zip(at) {
-                    self.granted(*i, at.as_micros(), plan, held[*i]);
+            Ruling::Granted { passes } => {
+                for (i, pass) in named.iter().zip(passes) {
+                    self.granted(*i, pass, plan, held[*i]);
                 }
             }
             Ruling::Denied { until, booked, .. } => {
@@ -169,36 +187,41 @@ impl<'a> Crowd<'a> {
                     places[named[claim]] = Some(booking);
                 }
                 let again = until.as_micros().saturating_add_signed(plan.late);
-                // Once: who is late for ever is denied for ever.
-                let plan = Plan { late: 0, ..plan };
-                self.at(again.max(self.now + 1), Event::Ask(plan, places));
-                if plan.twice {
-                    let plan = Plan {
-                        twice: false,
-                        ..plan
-                    };
-                    self.at(again.max(self.now + 1), Event::Ask(plan, places));
+                // Once: who is late for ever is denied for ever, and so is who becomes ever more.
+                let next = Plan {
+                    late: 0,
+                    twice: false,
+                    ..plan
+                };
+                for _ in 0..1 + u8::from(plan.twice) {
+                    self.at(again.max(self.now + 1), Event::Ask(next, places));
                 }
             }
             other => panic!("{other:?}"),
         }
     }
 
-    fn granted(&mut self, i: usize, at: u64, plan: Plan, held: Option<Booking>) {
+    fn granted(&mut self, i: usize, pass: Pass, plan: Plan, held: Option<Booking>) {
+        let at = pass.at.as_micros();
         let usable = micros(self.rules[i].usable());
         assert!(at + usable >= self.now && at <= self.now + micros(SOON));
-        // Steps of a bucket, and windows of the first call, begin with a call whatever becomes of it.
+        // A step of a bucket begins with a call whatever becomes of it.
         let begins = match self.rules[i] {
             Rule::TokenBucket(rule) => rule.numbers()[3] == 1,
-            Rule::FixedWindow(rule) => !rule.is_of_the_clock(),
             _ => false,
         };
-        match plan.refund.filter(|_| !begins) {
-            None => self.used[i].push((at, plan.cost)),
-            Some(later) => {
+        let when = self.now.max(at);
+        match plan.fate {
+            Fate::Refund(later) if !begins => {
                 let taken = held.map_or(Taken::Now, |_| Taken::AtPlace);
-                let when = self.now.max(at) + later;
-                self.at(when, Event::Refund(i, taken, at, plan.cost));
+                self.at(when + later, Event::Refund(i, taken, at, plan.cost));
+            }
+            Fate::Lost if !begins => {}
+            Fate::Refund(_) | Fate::Lost => self.used[i].push((at, plan.cost)),
+            Fate::Sent(told) => {
+                self.used[i].push((at, plan.cost));
+                // Word that nobody asked for does no harm.
+                self.at(when + told, Event::Made(i, at));
             }
         }
     }
@@ -211,6 +234,17 @@ impl<'a> Crowd<'a> {
         let undone = cell.state.as_ref();
         let undone = undone.and_then(|state| limit.undo(state, taken, at, cost, Ticket(1), now));
         if let Some(state) = undone {
+            cell.state = Some(state);
+        }
+    }
+
+    fn made(&mut self, i: usize, at: u64) {
+        let now = StoreTime::from_micros(self.now);
+        let limit = Limit::new(self.rules[i], Lost::Closed, now);
+        let cell = &mut self.cells[i];
+        let noted = cell.state.as_ref();
+        let noted = noted.and_then(|state| limit.made(state, StoreTime::from_micros(at), now));
+        if let Some(state) = noted {
             cell.state = Some(state);
         }
     }

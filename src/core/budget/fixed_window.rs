@@ -5,6 +5,14 @@
 //! fixed window is. Calls arrive up to a headroom late, so nothing is granted so close to the end
 //! that it could arrive in the next window, which the downstream would count there.
 //!
+//! **Windows of the first call** are the downstream's secret: they begin with a call that it has
+//! seen, and a grant is no call yet. Its message may find no slot, or its replica may die. If it is not
+//! the first one that was sent, the downstream's window ends later than ours, and a whole limit behind
+//! ours would be too much for it. So until somebody tells that a call was made ([`Begun`]), any of
+//! those granted may have been the first: the window goes on for its whole length behind the last of
+//! them, and no more than the limit passes until then. Once it is told, the window ends with the
+//! downstream's. What is only booked takes calls for made: it grants nothing.
+//!
 //! A store knows no calendar. The caller passes the boundaries of the windows around now; behind
 //! the last of them nothing is known and nothing is booked.
 
@@ -56,19 +64,48 @@ pub struct Used {
     pub start: u64,
     /// Units taken of it.
     pub used: u64,
+    pub begun: Begun,
 }
 
-/// A window: its first moment, the first after it, and what was taken of it.
+/// When the downstream's window began, up to a headroom later.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Begun {
+    /// At our start at the earliest, and by then at the latest: a call that was granted as of this time
+    /// was made. Windows of the clock begin at their start.
+    By(u64),
+    /// With any of the calls, or not at all. The last of them was granted as of this time.
+    Perhaps(u64),
+}
+
+/// A window.
 struct Window {
     start: u64,
+    /// The first moment from which on nothing is granted in it.
+    closes: u64,
+    /// The first moment after it.
     end: u64,
+    /// What was taken of it.
     used: u64,
+}
+
+impl Used {
+    /// A window that began at `start` for the downstream, too.
+    #[must_use]
+    pub const fn of(start: u64, used: u64) -> Self {
+        let begun = Begun::By(start);
+        Self { start, used, begun }
+    }
+
+    /// The same window, as it is if all calls are made.
+    pub(super) const fn expected(self) -> Self {
+        Self::of(self.start, self.used)
+    }
 }
 
 impl FixedWindow {
     /// Windows that start with the first call after the last one ended. They are a headroom longer
-    /// than the downstream's, and closed for the two last headrooms: the downstream's own window may
-    /// have begun a headroom later than ours.
+    /// than the downstream's, and closed for the two last headrooms once it is known when that began:
+    /// the downstream's own window may have begun a headroom later than ours.
     ///
     /// # Errors
     /// When the headroom is half of the window or more.
@@ -215,13 +252,7 @@ impl FixedWindow {
     /// The window that `at` lies in, if it is known.
     fn window(&self, bounds: &[u64], s: Option<Used>, at: u64) -> Option<Window> {
         let (start, end) = match self.frame {
-            Frame::FirstCall => {
-                // A window of which all was given back begins with the next call.
-                let start = s
-                    .filter(|s| s.used > 0 && at < s.start + self.length)
-                    .map_or(at, |s| s.start);
-                (start, start + self.length)
-            }
+            Frame::FirstCall => return Some(self.begun(s, at)),
             Frame::Epoch => {
                 let start = at - at % self.length;
                 (start, start + self.length)
@@ -233,7 +264,38 @@ impl FixedWindow {
         };
         // Not the same start alone: a window that was cut differently before still counts.
         let used = s.filter(|s| s.start >= start).map_or(0, |s| s.used);
-        Some(Window { start, end, used })
+        let closes = end - self.guard;
+        Some(Window {
+            start,
+            closes,
+            end,
+            used,
+        })
+    }
+
+    /// The window of the first call that `at` lies in; it begins then, if there is none. One of which
+    /// all was given back begins with the next call.
+    fn begun(&self, s: Option<Used>, at: u64) -> Window {
+        let known = s.filter(|s| s.used > 0 && at < self.first_call_end(*s));
+        let s = known.unwrap_or_else(|| Used::of(at, 0));
+        let end = self.first_call_end(s);
+        let closes = match s.begun {
+            Begun::By(_) => s.start + self.length - self.guard,
+            // Whoever is granted something makes it longer.
+            Begun::Perhaps(_) => end,
+        };
+        Window {
+            start: s.start,
+            closes,
+            end,
+            used: s.used,
+        }
+    }
+
+    /// When a downstream's window is over that began with any of the calls that may have been the first.
+    const fn first_call_end(&self, s: Used) -> u64 {
+        let (Begun::By(at) | Begun::Perhaps(at)) = s.begun;
+        at + self.length
     }
 
     pub(super) fn earliest(
@@ -256,7 +318,7 @@ impl FixedWindow {
             let again = if known > from { known } else { from + UNKNOWN };
             return Some(Fit::ask_again(again));
         };
-        if from + self.guard < window.end && window.used + cost <= self.limit {
+        if from < window.closes && window.used + cost <= self.limit {
             return Some(Fit::firm(from));
         }
         if self.needs_bounds() && bounds.last() == Some(&window.end) {
@@ -269,17 +331,47 @@ impl FixedWindow {
         let (start, used) = self
             .window(bounds, s, at)
             .map_or((at, 0), |window| (window.start, window.used));
-        Used {
-            start: start.max(s.map_or(0, |s| s.start)),
-            used: used + cost,
+        let booked = Used::of(start.max(s.map_or(0, |s| s.start)), used + cost);
+        if self.is_of_the_clock() {
+            return booked;
         }
+        let begun = match s.filter(|_| used > 0).map(|s| s.begun) {
+            Some(Begun::By(made)) => Begun::By(made),
+            Some(Begun::Perhaps(last)) => Begun::Perhaps(last.max(at)),
+            None => Begun::Perhaps(at),
+        };
+        Used { begun, ..booked }
+    }
+
+    /// Whether it matters that a call is told to be made that was granted last.
+    pub(super) const fn is_in_doubt(&self, s: Used) -> bool {
+        match s.begun {
+            Begun::By(_) => false,
+            Begun::Perhaps(last) => s.used < self.limit || last > s.start,
+        }
+    }
+
+    /// The window after a call was made that had been granted as of `at`; `None` if that tells nothing.
+    /// Calls may have been granted since when the downstream's window could be over already: then it
+    /// stays in doubt.
+    pub(super) fn made(&self, s: Used, at: u64) -> Option<Used> {
+        let closes = s.start + self.length - self.guard;
+        let begun = match s.begun {
+            _ if self.is_of_the_clock() || s.used == 0 || at < s.start => false,
+            Begun::Perhaps(last) => at <= last && last < closes,
+            Begun::By(made) => at < made,
+        };
+        begun.then_some(Used {
+            begun: Begun::By(at),
+            ..s
+        })
     }
 
     pub(super) fn usage(&self, bounds: &[u64], s: Option<Used>, now: u64) -> Usage {
         let ahead = s.is_some_and(|s| s.start > now);
         let at = now.max(s.map_or(0, |s| s.start));
         let window = self.window(bounds, s, at);
-        let open = |window: &&Window| !ahead && now + self.guard < window.end;
+        let open = |window: &&Window| !ahead && now < window.closes;
         let remaining = window
             .as_ref()
             .filter(open)
@@ -304,28 +396,31 @@ impl FixedWindow {
             // It began a window before at the latest.
             let began = s.start.saturating_sub(self.length).min(since);
             let begins = same && self.frame == Frame::FirstCall;
-            Used {
-                start: if begins { began } else { since },
-                used: old.limit,
-            }
+            self.in_doubt(if begins { began } else { since }, old.limit)
         } else if same {
             s
         } else {
-            Used { start: since, ..s }
+            self.in_doubt(since, s.used)
         }
+    }
+
+    /// A window of which nobody knows when the downstream's began, by `start` at the latest.
+    const fn in_doubt(&self, start: u64, used: u64) -> Used {
+        if self.is_of_the_clock() {
+            return Used::of(start, used);
+        }
+        let begun = Begun::Perhaps(start);
+        Used { start, used, begun }
     }
 
     /// Nothing is left of the window at `at`.
     pub(super) const fn spent(&self, at: u64) -> Used {
-        Used {
-            start: at,
-            used: self.limit,
-        }
+        self.in_doubt(at, self.limit)
     }
 
     pub(super) fn dies_at(&self, bounds: &[u64], s: Used) -> u64 {
         match self.frame {
-            Frame::FirstCall => s.start + self.length,
+            Frame::FirstCall => self.first_call_end(s),
             Frame::Epoch => s.start - s.start % self.length + self.length,
             Frame::Calendar(_) => bounds
                 .iter()
@@ -335,11 +430,15 @@ impl FixedWindow {
         }
     }
 
-    /// Of the same window only, and not the call that it began with, unless that was the only one.
+    /// Of the same window only.
     pub(super) fn undo(&self, s: Used, at: u64, cost: u64) -> Option<Used> {
-        let inside = at >= s.start && (self.length == 0 || at < s.start + self.length);
-        let began = self.frame == Frame::FirstCall && at == s.start && s.used > cost;
-        (inside && s.used >= cost && !began).then(|| Used {
+        let end = match self.frame {
+            Frame::FirstCall => self.first_call_end(s),
+            Frame::Epoch => s.start + self.length,
+            Frame::Calendar(_) => u64::MAX,
+        };
+        let inside = at >= s.start && at < end;
+        (inside && s.used >= cost).then(|| Used {
             used: s.used - cost,
             ..s
         })

@@ -267,6 +267,40 @@ impl<'a> Limit<'a> {
         }
     }
 
+    /// Whether it matters that a call is told to be made that was granted last.
+    pub(super) fn is_in_doubt(&self, state: &State) -> bool {
+        match (self.rule, state.used()) {
+            (Rule::FixedWindow(rule), Some(State::FixedWindow(s))) => rule.is_in_doubt(*s),
+            _ => false,
+        }
+    }
+
+    /// The state after a call was made that had been granted as of `at`; `None` if that tells nothing.
+    #[must_use]
+    pub fn made(&self, state: &State, at: StoreTime, now: StoreTime) -> Option<State> {
+        match (self.rule, state) {
+            (Rule::FixedWindow(rule), State::FixedWindow(s)) => {
+                rule.made(*s, at.as_micros()).map(State::FixedWindow)
+            }
+            (_, State::Ahead(ahead)) => {
+                let used = ahead.used.as_ref()?;
+                let last = self.made(&used.last, at, now)?;
+                let used = Bookings {
+                    last,
+                    gaps: used.gaps.clone(),
+                };
+                let booked = ahead.booked.clone();
+                Some(State::of(
+                    booked,
+                    Some(used),
+                    ahead.granted,
+                    now.as_micros(),
+                ))
+            }
+            _ => None,
+        }
+    }
+
     /// A call gets another lease; `None` if it is not under way any more.
     #[must_use]
     pub fn renewed(&self, state: &State, ticket: Ticket, now: StoreTime) -> Option<State> {

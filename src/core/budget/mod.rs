@@ -22,6 +22,7 @@ pub mod regime;
 pub mod sliding_log;
 pub mod token_bucket;
 
+use std::borrow::Cow;
 use std::time::Duration;
 
 use self::ahead::{Ahead, Bookings};
@@ -132,12 +133,26 @@ impl State {
         }
     }
 
+    /// What it is if all that was granted is used.
+    #[must_use]
+    pub(super) fn expected(&self) -> Cow<'_, Self> {
+        match self {
+            Self::FixedWindow(used) => Cow::Owned(Self::FixedWindow(used.expected())),
+            other => Cow::Borrowed(other),
+        }
+    }
+
     /// A state at `now`. One in which all that was booked is used needs nothing that is told apart.
     #[must_use]
     pub fn of(booked: Bookings, used: Option<Bookings>, granted: u64, now: u64) -> Self {
         let granted = if granted > now { granted } else { 0 };
-        if granted == 0 && booked.gaps.is_empty() && used.as_ref() == Some(&booked) {
-            return booked.last;
+        if granted == 0
+            && booked.gaps.is_empty()
+            && let Some(used) = &used
+            && used.gaps.is_empty()
+            && used.last.expected() == booked.last.expected()
+        {
+            return used.last.clone();
         }
         Self::Ahead(Box::new(Ahead {
             booked,
@@ -241,5 +256,7 @@ fn remembered(micros: u64) -> Result<(), RuleError> {
 
 #[cfg(test)]
 mod crowd;
+#[cfg(test)]
+mod doubt;
 #[cfg(test)]
 mod tests;

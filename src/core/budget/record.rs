@@ -2,7 +2,8 @@
 //!
 //! A letter for the kind, the epoch, and the numbers of the state, with a space in between: short,
 //! because there may be a million of them, and readable with `redis-cli`. A log writes its first
-//! time in full and then only differences. Where places are booked that nobody has used yet, what was
+//! time in full and then only differences. A window that begins with a call writes the call that may have
+//! been the last to begin it, or, with a 1 behind it, one that was made, unless that was granted at its start. Where places are booked that nobody has used yet, what was
 //! used follows behind a bar, without letter and epoch, or nothing does; and behind another bar the latest
 //! moment ahead that was granted, if there is one. Gaps follow what they are in, each behind a semicolon:
 //! when it is over, and the state before it, if any.
@@ -16,7 +17,7 @@ use super::admit::Epoch;
 use super::ahead::{Ahead, Bookings, Gap};
 use super::concurrency::{Call, Calls, Ticket};
 use super::epoch::{Began, Era};
-use super::fixed_window::Used;
+use super::fixed_window::{Begun, Used};
 use super::gcra::Arrival;
 use super::sliding_log::Log;
 use super::token_bucket::Tokens;
@@ -51,7 +52,14 @@ pub fn write(state: &State, epoch: Epoch) -> String {
         }
         State::Gcra(s) => format!("g{epoch} {} {}", s.tat, s.rem),
         State::TokenBucket(s) => format!("t{epoch} {} {} {}", s.tokens, s.last, s.rem),
-        State::FixedWindow(s) => format!("w{epoch} {} {}", s.start, s.used),
+        State::FixedWindow(s) => {
+            let text = format!("w{epoch} {} {}", s.start, s.used);
+            match s.begun {
+                Begun::By(made) if made == s.start => text,
+                Begun::By(made) => format!("{text} {made} 1"),
+                Begun::Perhaps(last) => format!("{text} {last}"),
+            }
+        }
         State::SlidingLog(s) => {
             let mut text = format!("l{epoch}");
             let mut before = 0;
@@ -178,10 +186,17 @@ fn numbers(text: &str, rule: &Rule, now: StoreTime) -> Option<State> {
             last: sane(number(last)?)?,
             rem: number(rem)?,
         }),
-        (Rule::FixedWindow(_), [start, used]) => State::FixedWindow(Used {
-            start: sane(number(start)?)?,
-            used: number(used)?,
-        }),
+        (Rule::FixedWindow(_), [start, used, rest @ ..]) => {
+            let start = sane(number(start)?)?;
+            let begun = match rest {
+                [] => Begun::By(start),
+                [last] => Begun::Perhaps(sane(number(last)?)?),
+                [made, "1"] => Begun::By(sane(number(made)?)?),
+                _ => return None,
+            };
+            let used = number(used)?;
+            State::FixedWindow(Used { start, used, begun })
+        }
         (Rule::SlidingLog(_), words) => {
             let mut entries = Vec::with_capacity(words.len() / 2);
             let mut time = 0;

@@ -175,8 +175,8 @@ fn arrivals(rule: &Rule, steps: &[Step]) -> Vec<(u64, u64)> {
             Mode::Take
         };
         match one.ask(step.cost, mode, held) {
-            Ruling::Granted { at, .. } => {
-                let at = at[0].as_micros();
+            Ruling::Granted { passes } => {
+                let at = passes[0].at.as_micros();
                 assert!(
                     one.now.saturating_sub(at) <= headroom,
                     "it cannot be used any more"
@@ -356,7 +356,7 @@ fn a_backlog_of_one_key_is_denied_once_and_passes_at_the_rate() {
 /// As of when it counts, or until when it is denied.
 fn asked(one: &mut One, held: Option<Booking>) -> Result<u64, Booking> {
     match one.ask(1, Mode::Reserve, held) {
-        Ruling::Granted { at, .. } => Ok(at[0].as_micros()),
+        Ruling::Granted { passes } => Ok(passes[0].at.as_micros()),
         Ruling::Denied { booked, .. } => Err(booked[0].1),
         other => panic!("it fits: {other:?}"),
     }
@@ -544,10 +544,10 @@ fn one_limit_is_not_pushed_ahead_because_of_another() {
         cells[1] = Cell::default();
         admit(&wants, &mut cells, mode, Ticket(1), &era, now)
     };
-    let Ruling::Granted { usages, .. } = other(Mode::Peek) else {
+    let Ruling::Granted { passes } = other(Mode::Peek) else {
         panic!("nothing was asked for");
     };
-    assert_eq!(usages[0].remaining, 99);
+    assert_eq!(passes[0].usage.remaining, 99);
     for _ in 0..99 {
         assert!(matches!(other(Mode::Take), Ruling::Granted { .. }));
     }
@@ -613,9 +613,9 @@ fn places_in_several_limits_that_passed_by_count_at_one_moment() {
     }
     let late = start + Duration::from_secs(60);
     let mut granted = |now: StoreTime, i: usize| match ask(now, &places[i]) {
-        Ruling::Granted { at, .. } => {
-            assert_eq!(at[0], at[1]);
-            Some(at[0].since(late))
+        Ruling::Granted { passes } => {
+            assert_eq!(passes[0].at, passes[1].at);
+            Some(passes[0].at.since(late))
         }
         _ => None,
     };

@@ -17,6 +17,8 @@ use crate::core::time::{StoreTime, micros};
 
 /// The store's clock at zero.
 const STORE: u64 = 1_700_000_000_000_000;
+/// From a call to its word: a downstream answers, and the clerk collects.
+const CALL: u64 = 50_000;
 /// Where the virtual clock starts.
 const START: u64 = 10_000_000;
 
@@ -29,6 +31,8 @@ pub(super) struct Message {
     /// In the limits, in their order.
     held: Vec<Option<Booking>>,
     granted: Vec<Booking>,
+    /// Which limits want to hear that it was sent.
+    in_doubt: Vec<bool>,
     /// Until when the permission is good that it waits with.
     until: Option<Mono>,
 }
@@ -52,6 +56,7 @@ enum Event {
     Rule(Vec<Message>),
     Ruled(StoreTime, Vec<(Message, Ruling)>),
     Refund(Message),
+    Made(Message),
     Again(Message),
 }
 
@@ -134,6 +139,7 @@ impl Fleet {
             headroom,
             held: vec![None; setting.rules.len()],
             granted: Vec::new(),
+            in_doubt: Vec::new(),
             until: None,
         };
         Self {
@@ -192,7 +198,7 @@ impl Fleet {
             Event::Rule(batch) => batch.len(),
             Event::Ruled(_, batch) => batch.len(),
             Event::Refund(_) | Event::Again(_) => 1,
-            Event::Decide(_) | Event::Answer(_) => 0,
+            Event::Decide(_) | Event::Answer(_) | Event::Made(_) => 0,
         };
         let under_way: usize = self.bodies.values().map(held).sum();
         while lane.held() + under_way < self.setting.prefetch
@@ -220,9 +226,12 @@ impl Fleet {
                         let age = STORE + self.now - granted;
                         assert!(age <= micros(rule.headroom()), "{age} us old");
                     }
-                    let Message { id, key, .. } = message;
-                    let at = self.now;
+                    let (id, key, at) = (message.id, message.key, self.now);
                     self.sent.push(Sent { id, key, at });
+                    if message.in_doubt.contains(&true) {
+                        // The call takes its time, and word is collected.
+                        self.at(CALL + way, replica, Event::Made(message));
+                    }
                 }
                 Step::Ask(_, ask) => self.at(way, replica, Event::Decide(ask)),
                 Step::Petition(batch) => {
@@ -267,6 +276,7 @@ impl Fleet {
                 self.refund(&mut message, store);
                 self.at(way, replica, Event::Again(message));
             }
+            Event::Made(message) => self.made(&message, store),
             Event::Again(message) => self.lanes[replica].push_front(message),
         }
     }
@@ -286,6 +296,19 @@ impl Fleet {
             };
             let undone = limit.undo(state, taken, granted.at, 1, Ticket(0), now);
             if let Some(state) = undone {
+                self.budgets.insert(key, state);
+            }
+        }
+    }
+
+    fn made(&mut self, message: &Message, now: StoreTime) {
+        for (index, granted) in message.granted.iter().enumerate() {
+            let (rule, by) = &self.setting.rules[index];
+            let key = (index, by.key(message));
+            let limit = Limit::new(rule, admit::Lost::Closed, now);
+            let state = self.budgets.get(&key).filter(|_| message.in_doubt[index]);
+            let noted = state.and_then(|state| limit.made(state, granted.at, now));
+            if let Some(state) = noted {
                 self.budgets.insert(key, state);
             }
         }
@@ -335,7 +358,9 @@ impl Fleet {
         let since = lane.petition_answered(decided, ruled.len(), count, now);
         for (mut message, ruling) in ruled {
             match ruling {
-                Ruling::Granted { at, .. } => {
+                Ruling::Granted { passes } => {
+                    let at: Vec<_> = passes.iter().map(|pass| pass.at).collect();
+                    message.in_doubt = passes.iter().map(|pass| pass.in_doubt).collect();
                     let from = at.iter().copied().fold(decided, StoreTime::max);
                     let ends = at.iter().zip(&usable).map(|(at, usable)| {
                         let (late, early) = (decided.since(*at), at.since(decided));

@@ -20,8 +20,8 @@ use crate::core::rate::Cost;
 use crate::core::standing::Revision;
 use crate::core::time::StoreTime;
 use crate::ports::budget::{
-    BudgetKey, BudgetLimit, BudgetStore, CallUnderWay, Epoch, Look, Petition, Refund, Ruling,
-    Rulings, Terms, Ticket,
+    Booking, BudgetKey, BudgetLimit, BudgetStore, CallUnderWay, Epoch, Look, Made, Petition,
+    Refund, Ruling, Rulings, Terms, Ticket,
 };
 use crate::ports::clock::Clock;
 use crate::ports::pace::StoreFuture;
@@ -265,6 +265,22 @@ impl BudgetStore for MemoryBudgetStore {
         .boxed()
     }
 
+    fn confirm<'a>(&'a self, made: &'a [Made]) -> StoreFuture<'a, usize> {
+        async move {
+            Ok(self.decide(|shelf, now| {
+                let told = made.iter().filter(|made| {
+                    let Booking { at, epoch } = made.granted;
+                    shelf.epoch_of(&made.limit, now) == Some(epoch)
+                        && shelf.change(&made.limit, made.key, now, |limit, state| {
+                            limit.made(state, at, now)
+                        })
+                });
+                told.count()
+            }))
+        }
+        .boxed()
+    }
+
     fn renew<'a>(&'a self, calls: &'a [CallUnderWay]) -> StoreFuture<'a, Vec<Ticket>> {
         async move {
             Ok(self.decide(|shelf, now| {
@@ -312,7 +328,9 @@ impl BudgetStore for MemoryBudgetStore {
             Ok(self.decide(|shelf, now| Look {
                 now,
                 usage: match shelf.admit(&petition, Mode::Peek, now) {
-                    Ruling::Granted { usages, .. } => usages.first().copied().unwrap_or_default(),
+                    Ruling::Granted { passes } => {
+                        passes.first().map(|pass| pass.usage).unwrap_or_default()
+                    }
                     Ruling::Denied { usage, .. } | Ruling::Never { usage, .. } => usage,
                     Ruling::Outdated { .. } | Ruling::Paused { .. } => Usage::default(),
                 },

@@ -29,7 +29,7 @@ use crate::core::budget::{Usage, record};
 use crate::core::rate::Cost;
 use crate::core::time::{Mono, StoreTime};
 use crate::ports::budget::{
-    BudgetKey, BudgetLimit, CallUnderWay, Claim, Epoch, HEARTBEAT, Look, MAX_BATCH, Petition,
+    BudgetKey, BudgetLimit, CallUnderWay, Claim, Epoch, HEARTBEAT, Look, MAX_BATCH, Made, Petition,
     Refund, Rulings, Ticket,
 };
 use crate::ports::clock::Clock;
@@ -50,6 +50,7 @@ pub(super) struct Budgets {
     prefix: String,
     admit: Composed,
     refund: Composed,
+    confirm: Composed,
     renew: Composed,
     release: Composed,
     look: Composed,
@@ -103,6 +104,7 @@ impl Budgets {
             prefix,
             admit: Composed::new(include_str!("../../../lua/admit.lua")),
             refund: Composed::new(include_str!("../../../lua/refund.lua")),
+            confirm: Composed::new(include_str!("../../../lua/confirm.lua")),
             renew: Composed::new(include_str!("../../../lua/renew.lua")),
             release: Composed::new(include_str!("../../../lua/release.lua")),
             look: Composed::new(include_str!("../../../lua/look.lua")),
@@ -328,6 +330,24 @@ impl Budgets {
             args.push(Arg::Hex(refund.ticket.0));
         }
         self.call("refund", &self.refund, &batch, args).await
+    }
+
+    async fn note(&self, made: &[Made]) -> Result<usize, StoreError> {
+        let around = self.around(None).await?;
+        let mut batch = Batch::around(around);
+        let places: Vec<Place> = made
+            .iter()
+            .map(|made| batch.place(&made.limit, made.key))
+            .collect();
+        let mut args = batch.arguments(self.lock().witness);
+        args.push(Arg::Number(made.len() as u64));
+        let cell = batch.cells();
+        for (made, place) in made.iter().zip(places) {
+            args.push(cell(place));
+            args.push(Arg::Time(Some(made.granted.at)));
+            args.push(Arg::Number(made.granted.epoch.0));
+        }
+        self.call("confirm", &self.confirm, &batch, args).await
     }
 
     async fn about_calls<T: FromRedisValue>(

@@ -7,11 +7,17 @@ use crate::core::ready::Candidate as _;
 use crate::core::time::{Mono, StoreTime};
 use crate::pipeline::job::Job;
 use crate::pipeline::permit::Permit;
-use crate::ports::budget::{Booking, Ticket};
+use crate::ports::budget::{Booking, Pass, Ticket};
 
 impl Admission {
     /// The message keeps its places until it is sent: it may have to ask once more.
-    pub(super) fn permit(&self, job: &mut Job, granted: &[Booking], ticket: Ticket) -> Permit {
+    pub(super) fn permit(
+        &self,
+        job: &mut Job,
+        granted: &[Booking],
+        passes: &[Pass],
+        ticket: Ticket,
+    ) -> Permit {
         job.held_up_by = None;
         if job.is_booked() {
             let mut claims = job.claims().iter().zip(granted);
@@ -23,7 +29,7 @@ impl Admission {
             let fate = if late { "late" } else { "used" };
             job.route.meters.booking(fate);
         }
-        Permit::new(job.claims(), granted, ticket, &self.counters.clerk)
+        Permit::new(job.claims(), granted, passes, ticket, &self.counters.clerk)
     }
 }
 

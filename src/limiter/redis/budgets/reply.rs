@@ -7,7 +7,7 @@ use super::Asking;
 use crate::core::budget::Usage;
 use crate::core::budget::epoch::DOUBT;
 use crate::core::time::StoreTime;
-use crate::ports::budget::{Blind, Booking, Claim, Epoch, Ruling, Rulings};
+use crate::ports::budget::{Blind, Booking, Claim, Epoch, Pass, Ruling, Rulings};
 
 /// The numbers of an answer, in the order that `lua/admit.lua` names.
 pub(super) struct Reply(pub(super) std::vec::IntoIter<u64>);
@@ -68,9 +68,15 @@ impl Reply {
         let claims = epochs.len();
         Some(match self.0.next()? {
             0 => {
-                let each = (0..claims).map(|_| Some((self.usage()?, self.time()?)));
-                let (usages, at) = each.collect::<Option<Vec<_>>>()?.into_iter().unzip();
-                Ruling::Granted { usages, at }
+                let each = (0..claims).map(|_| {
+                    Some(Pass {
+                        usage: self.usage()?,
+                        at: self.time()?,
+                        in_doubt: self.0.next()? > 0,
+                    })
+                });
+                let passes = each.collect::<Option<_>>()?;
+                Ruling::Granted { passes }
             }
             1 => {
                 let until = self.time()?;

@@ -9,8 +9,8 @@ use super::Budgets;
 use crate::core::time::StoreTime;
 use crate::limiter::redis::RedisPaceStore;
 use crate::ports::budget::{
-    BudgetKey, BudgetLimit, BudgetStore, CallUnderWay, Look, MAX_BATCH, Petition, Refund, Rulings,
-    Ticket,
+    BudgetKey, BudgetLimit, BudgetStore, CallUnderWay, Look, MAX_BATCH, Made, Petition, Refund,
+    Rulings, Ticket,
 };
 use crate::ports::pace::StoreFuture;
 
@@ -41,6 +41,17 @@ impl BudgetStore for RedisPaceStore {
                 taken += self.budgets().take_back(refunds).await?;
             }
             Ok(taken)
+        }
+        .boxed()
+    }
+
+    fn confirm<'a>(&'a self, made: &'a [Made]) -> StoreFuture<'a, usize> {
+        async move {
+            let mut told = 0;
+            for made in made.chunks(MAX_BATCH) {
+                told += self.budgets().note(made).await?;
+            }
+            Ok(told)
         }
         .boxed()
     }
