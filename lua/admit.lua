@@ -43,20 +43,9 @@ local function fit(want, from)
 end
 
 local function say_usage(want, retry)
-  local cell = want.cell
-  local rule = cell.rule
-  local remaining, reset = cell.kind.usage(rule, cell.state, now)
-  -- Before a place far ahead there may be room.
-  local gaps = cell.gaps or NONE
-  for i = 1, #gaps do
-    if gaps[i].to > now then
-      remaining = cell.kind.usage(rule, gaps[i].before, now)
-      break
-    end
-  end
-  if not cell.state and rule.blind > now then remaining, reset = 0, rule.blind - now end
   local n = size
-  reply[n + 1], reply[n + 2], reply[n + 3], reply[n + 4] = rule.most, remaining, retry, reset
+  reply[n + 1], reply[n + 3] = want.cell.rule.most, retry
+  reply[n + 2], reply[n + 4] = standing(want.cell)
   size = n + 4
 end
 

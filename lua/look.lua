@@ -14,10 +14,9 @@ if era and (era.run ~= run or known > era.epoch) then
 end
 local cell = load(era)[1]
 local cost = numeric()
-local kind, rule, state = cell.kind, cell.rule, cell.state
-local remaining, reset = kind.usage(rule, state, now)
+local rule, state = cell.rule, cell.state
+local remaining, reset = standing(cell)
 local retry, blind = 0, not state and max(rule.blind - now, 0) or 0
-if blind > 0 then remaining, reset = 0, blind end
 if cost <= rule.most then retry = earliest(cell, now + blind, cost) - now end
 return { now, rule.mark or 0, rule.most, remaining, retry, reset,
   state and written(cell) or '' }

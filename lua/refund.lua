@@ -23,6 +23,10 @@ local function undone(cell, how, at, cost, ticket)
   local function undo(state)
     return state and kind.undo(rule, copy(state), at, cost, ticket, now) or nil
   end
+  local function undo_plan(plan)
+    local other = plans.undo(rule, plan, at, cost)
+    return other and { state = other, gaps = NONE, planned = true } or nil
+  end
   -- A line without the units: they are part of what is before the first gap that was not over then, or
   -- of the last state.
   local function undo_line(line)
@@ -51,7 +55,9 @@ local function undone(cell, how, at, cost, ticket)
     return state and true or false
   end
   local all, taken
-  if how ~= AT_PLACE then all = undo_line(booked(cell)) end
+  if how ~= AT_PLACE then
+    if cell.planned then all = undo_plan(cell.state) else all = undo_line(booked(cell)) end
+  end
   if how == NOW or how == AT_PLACE then taken = undo_line(used(cell)) end
   if not all and not taken then return false end
   part(cell, all or booked(cell), taken or cell.used, cell.granted)

@@ -152,6 +152,17 @@ function kinds.w.amend(r, old, s, since)
   return in_doubt(r, since, s.used)
 end
 
+-- What a plan of windows of the first call keeps to: any of them could begin at any time.
+function kinds.w.pattern(r)
+  if r.frame == 0 then return r.limit, r.length end
+end
+
+-- What was taken of a window of the first call, as units that stop counting when it is over.
+function kinds.w.taken(r, s)
+  if not s or s.used == 0 then return {}, {} end
+  return { s.last or s.made }, { s.used }
+end
+
 -- Windows that begin at times of their own, and not with a call.
 function kinds.w.has_gaps(r) return r.frame > 0 end
 

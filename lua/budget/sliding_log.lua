@@ -5,7 +5,7 @@
 -- State         l<epoch> <time> <units> <later> <units> …: oldest first, the first time in full and
 --               then only how much later
 --
--- Invariant: any period holds at most `limit` units, and nothing is booked before the newest entry.
+-- Invariant: any period holds at most `limit` units, in whichever order they are taken.
 
 kinds.l = { letter = 'l', width = 2 }
 
@@ -42,12 +42,23 @@ function kinds.l.save(s)
   return table.concat(parts, ' ')
 end
 
+-- What a plan keeps to, exactly.
+function kinds.l.pattern(r) return r.limit, r.period, true end
+
+function kinds.l.taken(r, s)
+  local times, counts = {}, {}
+  for i = s and s.first or 1, s and #s.times or 0 do
+    times[#times + 1], counts[#counts + 1] = s.times[i], s.counts[i]
+  end
+  return times, counts
+end
+
 -- How far apart units are at the limit's rate.
 function kinds.l.mean(r) return div(r.period, r.limit) end
 
 function kinds.l.forgotten_at(r, since) return since + r.period end
 
--- The first entry that counts at `at`, and all units that do.
+-- The first entry that counts at `at` or later, and all units that do.
 local function alive(r, s, at)
   local first, total = s.first, s.total
   while s.times[first] and s.times[first] + r.period <= at do
@@ -58,7 +69,10 @@ end
 
 function kinds.l.earliest(r, s, from, cost)
   if not s then return from, true end
-  from = max(from, s.times[#s.times] or 0)
+  if s.times[#s.times] > from then
+    return free_at(s.times, s.counts, s.first, r.limit, r.period, from, cost), true
+  end
+  -- Nothing lies ahead: what counts then goes, oldest first.
   local first, total = alive(r, s, from)
   local over, at = max(total + cost - r.limit, 0), from
   for i = first, #s.times do
@@ -71,13 +85,9 @@ end
 
 function kinds.l.book(r, s, at, cost)
   s = s or { times = {}, counts = {}, first = 1, total = 0 }
-  s.first, s.total = alive(r, s, at)
-  local n = #s.times
-  if n < s.first or s.times[n] < at then
-    n = n + 1
-    s.times[n], s.counts[n] = at, 0
-  end
-  s.counts[n] = s.counts[n] + cost
+  -- What cannot count any more beside anything that is granted now, as of a headroom before, is forgotten.
+  s.first, s.total = alive(r, s, now - r.headroom - STEP)
+  put(s.times, s.counts, at, cost, 0)
   s.total = s.total + cost
   return s
 end
@@ -92,33 +102,11 @@ function kinds.l.usage(r, s, now)
       break
     end
   end
-  local ahead = (s.times[#s.times] or 0) > now
-  return ahead and 0 or max(r.limit - total, 0), reset
+  return max(r.limit - total, 0), reset
 end
 
--- What was taken when `old` ended. Places ahead are gone; what was forgotten for them counts as a full
--- period before the last one.
-function kinds.l.amend(r, old, s, since)
-  local newest = s.times[#s.times] or 0
-  local ahead, forgotten = newest > since, min(since, max(newest - old.period, 0))
-  local times, counts, total = {}, {}, 0
-  for i = 1, #s.times do
-    if s.times[i] <= since and not (ahead and s.times[i] <= forgotten) then
-      times[#times + 1], counts[#counts + 1] = s.times[i], s.counts[i]
-      total = total + s.counts[i]
-    end
-  end
-  if ahead and total < old.limit then
-    table.insert(times, 1, forgotten)
-    table.insert(counts, 1, old.limit - total)
-    total = old.limit
-  end
-  if #times == 0 then times[1], counts[1] = since, 0 end
-  return { times = times, counts = counts, first = 1, total = total }
-end
-
--- Nothing is left at `at`.
-function kinds.l.spent(r, at) return { times = { at }, counts = { r.limit }, first = 1, total = r.limit } end
+-- It says of each unit when it was granted for, and holds under any rule.
+function kinds.l.amend(r, old, s) return s end
 
 function kinds.l.dies_at(r, s)
   local last = s.times[#s.times]

@@ -69,6 +69,22 @@ local function refilled(r, s, at)
   return { tokens = s.tokens + div(gained, r.period), last = at, rem = gained % r.period }
 end
 
+-- What a plan keeps to: all that it can hold, in the time that this takes to come.
+function kinds.t.pattern(r) return r.most, r.memory end
+
+-- What is missing now, as units that stop counting when the tokens are back.
+function kinds.t.taken(r, s)
+  s = refilled(r, s or unseen(r, now), now)
+  local missing = min(max(r.capacity - s.tokens, 0), r.most)
+  local part, times, counts, back = max(div_ceil(missing, 16), 1), {}, {}, 0
+  while back < missing do
+    local count = min(part, missing - back)
+    back = back + count
+    put(times, counts, max(s.last + time_for(r, back, s.rem) - r.memory, 0), count, 0)
+  end
+  return times, counts
+end
+
 function kinds.t.earliest(r, s, from, cost)
   s = s or unseen(r, from)
   from = max(from, s.last)

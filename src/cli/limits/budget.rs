@@ -138,18 +138,8 @@ impl Budget {
             Some(State::FixedWindow(s)) => {
                 format!("{} units of the window that began {}", s.used, at(s.start))
             }
-            Some(State::SlidingLog(s)) => {
-                let taken = s.entries.iter().filter(|(_, units)| *units > 0);
-                let all: Vec<_> = taken
-                    .map(|(time, units)| format!("{units} {}", at(*time)))
-                    .collect();
-                let earlier = all.len().saturating_sub(SHOWN);
-                let shown = all[earlier..].join(", ");
-                match earlier {
-                    0 => shown,
-                    _ => format!("{shown} and {earlier} times before"),
-                }
-            }
+            Some(State::SlidingLog(s)) => self.entries(&s.entries),
+            Some(State::Plan(s)) => self.entries(&s.entries),
             Some(State::Concurrency(s)) => {
                 let calls = s.calls.len();
                 let first = s.calls.iter().map(|call| call.ends).min();
@@ -158,6 +148,21 @@ impl Budget {
                 });
                 format!("{calls} calls under way{first}")
             }
+        }
+    }
+
+    /// The last of these times and units.
+    fn entries(&self, entries: &[(u64, u64)]) -> String {
+        let at = |micros| when(StoreTime::from_micros(micros), self.look.now);
+        let taken = entries.iter().filter(|(_, units)| *units > 0);
+        let all: Vec<_> = taken
+            .map(|(time, units)| format!("{units} {}", at(*time)))
+            .collect();
+        let earlier = all.len().saturating_sub(SHOWN);
+        let shown = all[earlier..].join(", ");
+        match earlier {
+            0 => shown,
+            _ => format!("{shown} and {earlier} times before"),
         }
     }
 }

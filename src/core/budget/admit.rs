@@ -2,8 +2,8 @@
 //!
 //! A claim that cannot be granted now has an earliest time. The first moment that suits all of them is when
 //! the message may pass, and there a place is booked in each limit where that takes no room from those
-//! who come earlier ([`super::ahead`]): a limit that would have let the message pass before must not be
-//! pushed ahead for everybody else. Where it would be, it is asked again when the message returns with the
+//! who come earlier ([`super::ahead`], [`super::plan`]): a limit that would have let the message pass before
+//! must not be pushed ahead for everybody else. Where it would be, it is asked again when the message returns with the
 //! places that it holds.
 //!
 //! **Places that passed by.** A place is a time, and where a paced limit binds beside this one, or a

@@ -6,7 +6,9 @@
 //! where such a place is booked, the room before it is written down as a *gap*: the state before it,
 //! and the time at which the budget must be whole again. Who comes later may be placed in it.
 //!
-//! Where a place would leave no such room, it is booked only in the limit that its message waits for, or if
+//! Kinds that would need a whole window of room in between are planned instead ([`super::plan`]).
+//!
+//! Where a place would leave no room, it is booked only in the limit that its message waits for, or if
 //! it is no further behind the last one than the limit's rate puts it: several limits of one key, a minute's and
 //! an hour's, keep step in this way.
 //!
@@ -16,6 +18,7 @@
 
 use super::concurrency::Ticket;
 use super::limit::Limit;
+use super::plan::{Pattern, Plan};
 use super::{Fit, Rule, State};
 
 /// So many gaps are remembered in front of all places; beyond them the nearest is forgotten, and its room
@@ -80,7 +83,7 @@ impl Gap {
         if !fit.firm || fit.at >= self.end {
             return None;
         }
-        let after = limit.book(self.before.as_ref(), fit.at, cost, Ticket(0));
+        let after = limit.book(self.before.as_ref(), fit.at, cost, Ticket(0), from);
         (limit.dies_at(&after).as_micros() <= self.end).then_some(fit.at)
     }
 }
@@ -90,7 +93,7 @@ impl Gap {
 pub(super) struct Line<'a> {
     last: Option<&'a State>,
     gaps: &'a [Gap],
-    /// Whether it grants nothing: then all that is in it is expected to be used.
+    /// Whether it grants nothing, and need only say where the next place is.
     is_plan: bool,
 }
 
@@ -133,6 +136,12 @@ impl<'a> Line<'a> {
         }
     }
 
+    /// What is planned, for rules whose states can only be booked in order.
+    fn plan(self, limit: &Limit<'_>, now: u64) -> Option<(Plan, Pattern)> {
+        let plan = self.is_plan.then(|| Plan::of(limit.rule, self.last, now));
+        plan.flatten()
+    }
+
     /// What counts at `now`: before the first gap that is not over, or behind all of them.
     pub(super) fn at(self, now: u64) -> Option<&'a State> {
         let gap = self.gaps.iter().find(|gap| gap.end > now);
@@ -155,6 +164,14 @@ impl<'a> Line<'a> {
         if matches!(limit.rule, Rule::Concurrency(_)) {
             return false;
         }
+        let plan = self.plan(limit, now);
+        let in_any_order = match &plan {
+            Some((plan, pattern)) => plan.has_room(*pattern),
+            None => matches!(limit.rule, Rule::SlidingLog(_)),
+        };
+        if in_any_order {
+            return true;
+        }
         let mut gaps = self.gaps.iter();
         let gap = gaps.find(|gap| gap.earliest(limit, at, cost) == Some(at));
         let before = gap.map_or(self.last, |gap| gap.before.as_ref());
@@ -169,8 +186,8 @@ impl<'a> Line<'a> {
             return true;
         }
         // Sooner or later, it comes to the same.
-        let book = |at| limit.book(before, at, cost, Ticket(0));
-        book(soonest.at) == book(at)
+        let book = |at| limit.book(before, at, cost, Ticket(0), now);
+        plan.is_none() && book(soonest.at) == book(at)
     }
 
     /// The bookings with units at `at`, where they fit.
@@ -182,6 +199,9 @@ impl<'a> Line<'a> {
         ticket: Ticket,
         now: u64,
     ) -> Bookings {
+        if let Some((plan, pattern)) = self.plan(limit, now) {
+            return State::Plan(plan.book(pattern, at, cost, now)).into();
+        }
         let mut gaps = Vec::with_capacity(self.gaps.len() + 1);
         let mut last = None;
         for gap in self.gaps {
@@ -193,18 +213,13 @@ impl<'a> Line<'a> {
             let before = gap.before.as_ref();
             gaps.extend(gap_before(limit, before, at, now));
             gaps.push(Gap {
-                before: Some(limit.book(before, at, cost, ticket)),
+                before: Some(limit.book(before, at, cost, ticket, now)),
                 end: gap.end,
             });
         }
         let last = last.unwrap_or_else(|| {
             gaps.extend(gap_before(limit, self.last, at, now));
-            let last = limit.book(self.last, at, cost, ticket);
-            if self.is_plan {
-                last.expected().into_owned()
-            } else {
-                last
-            }
+            limit.book(self.last, at, cost, ticket, now)
         });
         gaps.retain(|gap| is_worth(limit, gap, now));
         let surplus = gaps.len().saturating_sub(gaps_max(limit));
@@ -214,8 +229,7 @@ impl<'a> Line<'a> {
 }
 
 /// Only of these kinds a place takes no more than its own units away from those around it: emission
-/// intervals, and windows that begin with the clock. Before a place in any other one there would have to be
-/// a whole window of room.
+/// intervals, and windows that begin with the clock.
 const fn gaps_max(limit: &Limit<'_>) -> usize {
     match limit.rule {
         Rule::Gcra(_) => GAPS_MAX,
@@ -337,7 +351,7 @@ mod tests {
             for (at, cost) in booked {
                 let fit = limit.earliest(state.as_ref(), at, cost);
                 prop_assert_eq!(fit, Some(Fit::firm(at)), "{:?} {}", rule, in_gaps);
-                state = Some(limit.book(state.as_ref(), at, cost, Ticket(1)));
+                state = Some(limit.book(state.as_ref(), at, cost, Ticket(1), NOW));
             }
         }
     }

@@ -288,7 +288,7 @@ proptest! {
                     soonest.is_some_and(|soonest| soonest <= at + 1),
                     "{:?}: {soonest:?} at {at}", rules[which]
                 );
-                state = Some(limit.book(state.as_ref(), at, cost, Ticket(1)));
+                state = Some(limit.book(state.as_ref(), at, cost, Ticket(1), START));
             }
         }
     }

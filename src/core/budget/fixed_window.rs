@@ -19,6 +19,7 @@
 use std::num::NonZeroU32;
 use std::time::Duration;
 
+use super::plan::Pattern;
 use super::{Fit, RuleError, Usage, remembered};
 use crate::core::calendar::{Calendar, CalendarUnit};
 use crate::core::rate::Rate;
@@ -215,6 +216,21 @@ impl FixedWindow {
     #[must_use]
     pub const fn is_of_the_clock(&self) -> bool {
         !matches!(self.frame, Frame::FirstCall)
+    }
+
+    /// How windows of the first call are planned: as if any of them could begin at any time.
+    pub(super) const fn pattern(&self) -> Option<Pattern> {
+        if self.is_of_the_clock() {
+            return None;
+        }
+        Some(Pattern::rough(self.limit, self.length))
+    }
+
+    /// What was taken of a window of the first call, as units that stop counting when it is over.
+    pub(super) fn taken(&self, s: Used) -> Vec<(u64, u64)> {
+        let (Begun::By(at) | Begun::Perhaps(at)) = s.begun;
+        let taken = (at, s.used);
+        if s.used == 0 { Vec::new() } else { vec![taken] }
     }
 
     /// Whether the boundaries of its windows have to be passed to the store.

@@ -11,6 +11,7 @@ use super::concurrency::{Calls, Concurrency, Ticket};
 use super::epoch::Era;
 use super::fixed_window::Used;
 use super::gcra::{Arrival, Gcra};
+use super::plan::{Pattern, Plan};
 use super::sliding_log::Log;
 use super::token_bucket::Tokens;
 use super::{Fit, Rule, State, Usage};
@@ -87,7 +88,20 @@ impl<'a> Limit<'a> {
         &self.bounds
     }
 
+    /// A plan of this limit, and how it is kept.
+    fn plan<'s>(&self, state: Option<&'s State>) -> Option<(&'s Plan, Pattern)> {
+        match state {
+            Some(State::Plan(plan)) if self.rule.planned() == Some(plan.of) => {
+                Some((plan, self.rule.pattern()?))
+            }
+            _ => None,
+        }
+    }
+
     pub(super) fn earliest(&self, state: Option<&State>, from: u64, cost: u64) -> Option<Fit> {
+        if let Some((plan, pattern)) = self.plan(state) {
+            return Some(Fit::firm(plan.earliest(pattern, from, cost)));
+        }
         match self.rule {
             Rule::Gcra(rule) => rule.earliest(arrival(state), from, cost),
             Rule::TokenBucket(rule) => rule.earliest(tokens(state), from, cost),
@@ -97,14 +111,21 @@ impl<'a> Limit<'a> {
         }
     }
 
-    pub(super) fn book(&self, state: Option<&State>, at: u64, cost: u64, ticket: Ticket) -> State {
+    pub(super) fn book(
+        &self,
+        state: Option<&State>,
+        at: u64,
+        cost: u64,
+        ticket: Ticket,
+        now: u64,
+    ) -> State {
         match self.rule {
             Rule::Gcra(rule) => State::Gcra(rule.book(arrival(state), at, cost)),
             Rule::TokenBucket(rule) => State::TokenBucket(rule.book(tokens(state), at, cost)),
             Rule::FixedWindow(rule) => {
                 State::FixedWindow(rule.book(&self.bounds, used(state), at, cost))
             }
-            Rule::SlidingLog(rule) => State::SlidingLog(rule.book(log(state), at, cost)),
+            Rule::SlidingLog(rule) => State::SlidingLog(rule.book(log(state), at, cost, now)),
             Rule::Concurrency(rule) => {
                 State::Concurrency(rule.book(calls(state), at, cost, ticket))
             }
@@ -113,12 +134,16 @@ impl<'a> Limit<'a> {
 
     /// How a budget stands. One that must wait out a loss has nothing until then.
     pub(super) fn usage(&self, state: Option<&State>, era: &Era, now: u64) -> Usage {
-        let booked = self.used_up(state.map(State::booked), now);
+        let mut usage = self.used_up(state.map(State::booked), now);
         // Before a place far ahead there may be room.
-        let usage = Usage {
-            remaining: self.used_up(Line::booked(state).at(now), now).remaining,
-            ..booked
-        };
+        usage.remaining = self.used_up(Line::booked(state).at(now), now).remaining;
+        if let Some((plan, pattern)) = self.plan(state.map(State::booked)) {
+            // What is planned is not all that keeps others away.
+            usage = self.used_up(state.and_then(State::used), now);
+            let planned = plan.usage(pattern, now);
+            usage.remaining = usage.remaining.min(planned.remaining);
+            usage.reset_after = usage.reset_after.max(planned.reset_after);
+        }
         let blind = self.blind_until(era);
         if self.known(state) || blind <= now {
             return usage;
@@ -142,14 +167,16 @@ impl<'a> Limit<'a> {
 
     /// Whether the state says anything about this limit.
     pub(super) fn known(&self, state: Option<&State>) -> bool {
-        matches!(
-            (self.rule, state.map(State::booked)),
-            (Rule::Gcra(_), Some(State::Gcra(_)))
-                | (Rule::TokenBucket(_), Some(State::TokenBucket(_)))
-                | (Rule::FixedWindow(_), Some(State::FixedWindow(_)))
-                | (Rule::SlidingLog(_), Some(State::SlidingLog(_)))
-                | (Rule::Concurrency(_), Some(State::Concurrency(_)))
-        )
+        let is_planned = self.plan(state.map(State::booked)).is_some();
+        is_planned
+            || matches!(
+                (self.rule, state.map(State::booked)),
+                (Rule::Gcra(_), Some(State::Gcra(_)))
+                    | (Rule::TokenBucket(_), Some(State::TokenBucket(_)))
+                    | (Rule::FixedWindow(_), Some(State::FixedWindow(_)))
+                    | (Rule::SlidingLog(_), Some(State::SlidingLog(_)))
+                    | (Rule::Concurrency(_), Some(State::Concurrency(_)))
+            )
     }
 
     /// Until when a budget without a state may have been spent before the store lost it.
@@ -187,6 +214,9 @@ impl<'a> Limit<'a> {
             let used = ahead.used.as_ref().map(|used| self.dies_at(&used.last));
             let booked = self.dies_at(&ahead.booked.last);
             return booked.max(used.unwrap_or_default());
+        }
+        if let Some((plan, pattern)) = self.plan(Some(state)) {
+            return StoreTime::from_micros(plan.dies_at(pattern));
         }
         StoreTime::from_micros(match (self.rule, state) {
             (Rule::Gcra(_), State::Gcra(s)) => Gcra::dies_at(*s),
@@ -251,6 +281,9 @@ impl<'a> Limit<'a> {
         now: StoreTime,
     ) -> Option<State> {
         let (at, now) = (at.as_micros(), now.as_micros());
+        if let Some((plan, pattern)) = self.plan(Some(state)) {
+            return plan.undo(pattern, at, cost).map(State::Plan);
+        }
         match (self.rule, state) {
             (Rule::Gcra(rule), State::Gcra(s)) => rule.undo(*s, at, cost).map(State::Gcra),
             (Rule::TokenBucket(rule), State::TokenBucket(s)) => {

@@ -2,9 +2,10 @@
 //!
 //! Problem: beside the one pace of an account, providers limit senders, recipients, templates and
 //! pairs of them, in bursts, windows, calendars or calls under way. Each kind here is one pure
-//! decision on a small state: *when* do so many units fit, and *book* them at that time. Bookings
-//! only move forward: nothing is ever booked before what was booked last, so the state stays small and a
-//! place that was promised to a waiting message stays its own.
+//! decision on a small state: *when* do so many units fit, and *book* them at that time. The states of
+//! most kinds only move forward: nothing is booked before what was booked last, so they stay small, and a
+//! place that was promised to a waiting message stays its own. Room that is left in between is kept beside
+//! them ([`ahead`], [`plan`]).
 //!
 //! `lua/budget/*.lua` are the same decisions inside Redis; a property test holds the two together.
 //! All numbers are whole microseconds or units and stay below 2^53, so that a double is exact.
@@ -17,6 +18,7 @@ pub mod fixed_window;
 pub mod gcra;
 pub mod limit;
 mod moment;
+pub mod plan;
 pub mod record;
 pub mod regime;
 pub mod sliding_log;
@@ -29,6 +31,7 @@ use self::ahead::{Ahead, Bookings};
 use self::concurrency::{Calls, Concurrency};
 use self::fixed_window::{FixedWindow, Used};
 use self::gcra::{Arrival, Gcra};
+use self::plan::Plan;
 use self::sliding_log::{Log, SlidingLog};
 use self::token_bucket::{TokenBucket, Tokens};
 use crate::core::time::micros;
@@ -101,6 +104,9 @@ pub enum State {
     FixedWindow(Used),
     SlidingLog(Log),
     Concurrency(Calls),
+    /// All that is booked, of kinds whose states only move forward. Only ever what is booked of
+    /// [`Self::Ahead`].
+    Plan(Plan),
     /// Places are booked that nobody has used yet.
     Ahead(Box<Ahead>),
 }
@@ -142,6 +148,16 @@ impl State {
         }
     }
 
+    /// Whether nothing is booked beside what was used.
+    fn is_all_of(&self, booked: &Self) -> bool {
+        match (self, booked) {
+            // What does not count any more is forgotten in the plan at once.
+            (Self::SlidingLog(log), Self::Plan(plan)) => log.entries.ends_with(&plan.entries),
+            (_, Self::Plan(plan)) => plan.entries.is_empty(),
+            _ => self.expected() == booked.expected(),
+        }
+    }
+
     /// A state at `now`. One in which all that was booked is used needs nothing that is told apart.
     #[must_use]
     pub fn of(booked: Bookings, used: Option<Bookings>, granted: u64, now: u64) -> Self {
@@ -150,7 +166,7 @@ impl State {
             && booked.gaps.is_empty()
             && let Some(used) = &used
             && used.gaps.is_empty()
-            && used.last.expected() == booked.last.expected()
+            && used.last.is_all_of(&booked.last)
         {
             return used.last.clone();
         }

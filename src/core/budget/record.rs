@@ -5,7 +5,8 @@
 //! time in full and then only differences. A window that begins with a call writes the call that may have
 //! been the last to begin it, or, with a 1 behind it, one that was made, unless that was granted at its start. Where places are booked that nobody has used yet, what was
 //! used follows behind a bar, without letter and epoch, or nothing does; and behind another bar the latest
-//! moment ahead that was granted, if there is one. Gaps follow what they are in, each behind a semicolon:
+//! moment ahead that was granted, if there is one. A plan is a `p` and its times and units as in a log, and
+//! the time before which nothing is booked, if there is one. Gaps follow what they are in, each behind a semicolon:
 //! when it is over, and the state before it, if any.
 //!
 //! What cannot be read, was written in another epoch or by another kind, or lies absurdly far ahead, is no
@@ -19,6 +20,7 @@ use super::concurrency::{Call, Calls, Ticket};
 use super::epoch::{Began, Era};
 use super::fixed_window::{Begun, Used};
 use super::gcra::Arrival;
+use super::plan::{Plan, Planned};
 use super::sliding_log::Log;
 use super::token_bucket::Tokens;
 use super::{Rule, State};
@@ -62,11 +64,19 @@ pub fn write(state: &State, epoch: Epoch) -> String {
         }
         State::SlidingLog(s) => {
             let mut text = format!("l{epoch}");
-            let mut before = 0;
-            for (time, count) in &s.entries {
-                push(&mut text, time - before);
-                push(&mut text, *count);
-                before = *time;
+            push_entries(&mut text, &s.entries);
+            text
+        }
+        State::Plan(s) => {
+            let letter = match s.of {
+                Planned::TokenBucket => 't',
+                Planned::FirstCall => 'w',
+                Planned::SlidingLog => 'l',
+            };
+            let mut text = format!("{letter}{epoch} p");
+            push_entries(&mut text, &s.entries);
+            if s.floor > 0 {
+                push(&mut text, s.floor);
             }
             text
         }
@@ -98,6 +108,16 @@ fn push_gaps(text: &mut String, gaps: &[Gap]) {
             text.push(' ');
             text.push_str(&plain(before));
         }
+    }
+}
+
+/// The first time in full, the others by how much later they are.
+fn push_entries(text: &mut String, entries: &[(u64, u64)]) {
+    let mut before = 0;
+    for (time, count) in entries {
+        push(text, time - before);
+        push(text, *count);
+        before = *time;
     }
 }
 
@@ -139,7 +159,16 @@ pub fn read(text: &str, rule: &Rule, epoch: Epoch, now: StoreTime) -> Option<Sta
         "" => None,
         used => Some(bookings(used, rule, now)?),
     };
-    let booked = bookings(booked, rule, now)?;
+    let booked = match booked.strip_prefix('p') {
+        Some(plan) => {
+            let plan = planned(plan, rule, now)?;
+            // Where the rule needs no plan, what was used counts.
+            let needed = rule.planned().is_some();
+            let plan = needed.then(|| State::Plan(plan).into());
+            plan.or_else(|| used.clone())?
+        }
+        None => bookings(booked, rule, now)?,
+    };
     let granted = match parts.next() {
         None => 0,
         Some(granted) => time(granted, now)?,
@@ -158,6 +187,40 @@ fn bookings(text: &str, rule: &Rule, now: StoreTime) -> Option<Bookings> {
     let gaps = parts.map(|text| gap(text, rule, now));
     let gaps = gaps.collect::<Option<_>>()?;
     Some(Bookings { last, gaps })
+}
+
+fn planned(text: &str, rule: &Rule, now: StoreTime) -> Option<Plan> {
+    // Of the kind, for terms that needed a plan may have gone before others that need none.
+    let of = match rule {
+        Rule::TokenBucket(_) => Planned::TokenBucket,
+        Rule::FixedWindow(_) => Planned::FirstCall,
+        Rule::SlidingLog(_) => Planned::SlidingLog,
+        Rule::Gcra(_) | Rule::Concurrency(_) => return None,
+    };
+    let words: Vec<&str> = text.split(' ').collect();
+    // A space comes before each of them.
+    let [first, words @ ..] = &*words else {
+        return None;
+    };
+    let pairs = words.len() / 2 * 2;
+    let floor = match &words[pairs..] {
+        [floor] => time(floor, now)?,
+        _ => 0,
+    };
+    let entries = entries(&words[..pairs], now)?;
+    first.is_empty().then_some(Plan { of, entries, floor })
+}
+
+fn entries(words: &[&str], now: StoreTime) -> Option<Vec<(u64, u64)>> {
+    let mut entries = Vec::with_capacity(words.len() / 2);
+    let mut last = 0;
+    for pair in words.chunks(2) {
+        let [after, count] = pair else { return None };
+        last += number(after)?;
+        (last <= now.as_micros() + ABSURD).then_some(())?;
+        entries.push((last, units(count)?));
+    }
+    Some(entries)
 }
 
 fn gap(text: &str, rule: &Rule, now: StoreTime) -> Option<Gap> {
@@ -197,16 +260,9 @@ fn numbers(text: &str, rule: &Rule, now: StoreTime) -> Option<State> {
             let used = number(used)?;
             State::FixedWindow(Used { start, used, begun })
         }
-        (Rule::SlidingLog(_), words) => {
-            let mut entries = Vec::with_capacity(words.len() / 2);
-            let mut time = 0;
-            for pair in words.chunks(2) {
-                let [after, count] = pair else { return None };
-                time = sane(time + number(after)?)?;
-                entries.push((time, units(count)?));
-            }
-            State::SlidingLog(Log { entries })
-        }
+        (Rule::SlidingLog(_), words) => State::SlidingLog(Log {
+            entries: entries(words, now)?,
+        }),
         (Rule::Concurrency(_), words) => {
             let mut calls = Vec::with_capacity(words.len() / 3);
             for call in words.chunks(3) {

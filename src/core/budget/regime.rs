@@ -13,7 +13,7 @@
 //!   ghost of it keeps others waiting;
 //! - who was *granted* a moment ahead of the change may still use it ([`SOON`]), and everything else
 //!   that was used before it is not told apart: until no such use can come any more nobody else passes, and
-//!   then the budget counts as spent.
+//!   then the budget counts as spent. Only a log tells all of them apart, and goes on with them.
 //!
 //! A regime begins with the first message that is ruled on under it. Between the change and that
 //! moment nobody who knows only the old terms is granted anything (`core::standing`).
@@ -107,14 +107,11 @@ fn amended(old: &Rule, new: &Rule, state: &State, since: StoreTime) -> Option<St
                 new.amended(old, *s, since)
             })
         }
-        (Rule::SlidingLog(old), Rule::SlidingLog(new), State::SlidingLog(s)) => {
-            State::SlidingLog(if ahead {
-                new.spent(spent)
-            } else {
-                old.ended(s, since)
-            })
+        // It says of each unit when it was granted for, and holds under any rule.
+        (Rule::SlidingLog(_), Rule::SlidingLog(_), State::SlidingLog(_))
+        | (Rule::Concurrency(_), Rule::Concurrency(_), State::Concurrency(_)) => {
+            return Some(used.clone());
         }
-        (Rule::Concurrency(_), Rule::Concurrency(_), State::Concurrency(_)) => used.clone(),
         _ => return None,
     };
     if !ahead {
@@ -401,7 +398,6 @@ mod tests {
         for (old, new) in [
             (gcra("10/1s", 49), gcra("100/1s", 49)),
             (gcra("5/1s", 4), gcra("1/10s", 9)),
-            (log("5/1s"), log("6/10s")),
             (window("5/1s"), window("6/1s")),
             (aligned("5/1s"), aligned("6/1s")),
             (bucket(50, 40), bucket(50, 1)),
@@ -409,8 +405,8 @@ mod tests {
             let limit = Limit::new(&old, Lost::Closed, START);
             let now = START.as_micros();
             let state = |granted: u64| {
-                let used = limit.book(None, now, 1, Ticket(1));
-                let booked = limit.book(Some(&used), now + 30_000_000, 1, Ticket(2));
+                let used = limit.book(None, now, 1, Ticket(1), now);
+                let booked = limit.book(Some(&used), now + 30_000_000, 1, Ticket(2), now);
                 State::of(booked.into(), Some(used.into()), granted, now)
             };
             let change = START + Duration::from_millis(10);
@@ -424,5 +420,24 @@ mod tests {
             let open = amended(&old, &new, &state(at), change).unwrap();
             assert!(first(&new, &open, at) < at + soon, "{old:?} {open:?}");
         }
+    }
+
+    /// A log says when each unit was granted for: those ahead count under the next terms, too, and nobody has
+    /// to wait for more than them.
+    #[test]
+    fn a_log_goes_on_with_what_was_granted_ahead() {
+        let (old, new) = (log("5/1s"), log("3/1s"));
+        let limit = Limit::new(&old, Lost::Closed, START);
+        let now = START.as_micros();
+        let mut used = limit.book(None, now, 2, Ticket(1), now);
+        used = limit.book(Some(&used), now + 2_000_000, 2, Ticket(2), now);
+        let state = State::of(used.clone().into(), Some(used.into()), now + 2_000_000, now);
+        let state = amended(&old, &new, &state, START).unwrap();
+        let limit = Limit::new(&new, Lost::Closed, START);
+        let first = |from: u64, cost: u64| limit.earliest(Some(&state), from, cost).unwrap().at;
+        assert_eq!(first(now, 1), now);
+        assert_eq!(first(now, 2), now + 1_000_000);
+        assert_eq!(first(now + 1_000_000, 1), now + 1_000_000);
+        assert_eq!(first(now + 1_000_001, 2), now + 3_000_000);
     }
 }

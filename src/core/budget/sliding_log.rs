@@ -1,17 +1,22 @@
 //! Exactly so many in any window: the times of what was taken.
 //!
 //! An entry counts for a period, which is the window plus the headroom, and not at its end any
-//! more. The log only ever holds what may count together with its newest entry: at most the limit,
-//! however many places are booked ahead.
+//! more. Units can be taken in any order: who is granted a moment ahead keeps nobody away who fits before
+//! him, for what counts in every period is looked at, also in those that begin later. The log holds what
+//! may still count beside something that is granted now.
 
 use std::time::Duration;
 
+use super::plan::{Pattern, insert};
 use super::{Fit, RuleError, Usage, remembered};
 use crate::core::rate::Rate;
 use crate::core::time::micros;
 
 /// The longest log.
 pub const LIMIT_MAX: u64 = 10_000;
+/// A clock may stand before what was granted last by this without anybody noticing
+/// (`core::budget::epoch`), in microseconds.
+const STEP: u64 = 100_000;
 
 /// The rule of a `sliding_log` limit.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -22,7 +27,7 @@ pub struct SlidingLog {
 }
 
 /// The state: times and units, oldest first, no time twice. The newest entry stays even if nothing
-/// of it is left: nothing is booked before it.
+/// of it is left.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Log {
     pub entries: Vec<(u64, u64)>,
@@ -63,7 +68,12 @@ impl SlidingLog {
         self.period
     }
 
-    /// What counts at `at`.
+    /// So many units in any period.
+    pub(super) const fn pattern(&self) -> Pattern {
+        Pattern::exact(self.limit, self.period)
+    }
+
+    /// What counts at `at` or later.
     fn alive<'a>(&self, s: Option<&'a Log>, at: u64) -> &'a [(u64, u64)] {
         let entries = s.map_or(&[][..], |s| &s.entries);
         let gone = entries.partition_point(|(time, _)| time + self.period <= at);
@@ -71,40 +81,21 @@ impl SlidingLog {
     }
 
     pub(super) fn earliest(&self, s: Option<&Log>, from: u64, cost: u64) -> Option<Fit> {
-        if cost > self.limit {
-            return None;
-        }
-        let from = from.max(
-            s.and_then(|s| s.entries.last())
-                .map_or(0, |(time, _)| *time),
-        );
-        let alive = self.alive(s, from);
-        let total: u64 = alive.iter().map(|(_, count)| count).sum();
-        let mut over = (total + cost).saturating_sub(self.limit);
-        let mut at = from;
-        for (time, count) in alive {
-            if over == 0 {
-                break;
-            }
-            over = over.saturating_sub(*count);
-            at = time + self.period;
-        }
-        Some(Fit::firm(at))
+        let entries = s.map_or(&[][..], |s| &s.entries);
+        let fits = cost <= self.limit;
+        fits.then(|| Fit::firm(self.pattern().earliest(entries, from, cost)))
     }
 
-    pub(super) fn book(&self, s: Option<&Log>, at: u64, cost: u64) -> Log {
-        let mut entries = self.alive(s, at).to_vec();
-        match entries.last_mut() {
-            Some((time, count)) if *time >= at => *count += cost,
-            _ => entries.push((at, cost)),
-        }
+    /// With units at `at`. What cannot count any more beside anything that is granted at `now`, as of a
+    /// headroom before, is forgotten.
+    pub(super) fn book(&self, s: Option<&Log>, at: u64, cost: u64, now: u64) -> Log {
+        let margin = micros(self.headroom) + STEP;
+        let mut entries = self.alive(s, now.saturating_sub(margin)).to_vec();
+        insert(&mut entries, at, cost);
         Log { entries }
     }
 
     pub(super) fn usage(&self, s: Option<&Log>, now: u64) -> Usage {
-        let last = s
-            .and_then(|s| s.entries.last())
-            .map_or(0, |(time, _)| *time);
         let alive = self.alive(s, now);
         let total: u64 = alive.iter().map(|(_, count)| count).sum();
         let reset = alive
@@ -113,43 +104,9 @@ impl SlidingLog {
             .map_or(0, |(time, _)| time + self.period - now);
         Usage {
             limit: self.limit,
-            remaining: if last > now {
-                0
-            } else {
-                self.limit.saturating_sub(total)
-            },
+            remaining: self.limit.saturating_sub(total),
             retry_after: Duration::ZERO,
             reset_after: Duration::from_micros(reset),
-        }
-    }
-
-    /// What was taken up to `since`, when another rule took the place of this one. Places that were
-    /// booked ahead are gone; what was forgotten for them counts as a full period before the last one.
-    pub(super) fn ended(&self, s: &Log, since: u64) -> Log {
-        let newest = s.entries.last().map_or(0, |(time, _)| *time);
-        let ahead = newest > since;
-        let forgotten = since.min(newest.saturating_sub(self.period));
-        let kept = |time: u64| time <= since && !(ahead && time <= forgotten);
-        let mut entries: Vec<_> = s
-            .entries
-            .iter()
-            .filter(|(time, _)| kept(*time))
-            .copied()
-            .collect();
-        let total: u64 = entries.iter().map(|(_, count)| count).sum();
-        if ahead && total < self.limit {
-            entries.insert(0, (forgotten, self.limit - total));
-        }
-        if entries.is_empty() {
-            entries.push((since, 0));
-        }
-        Log { entries }
-    }
-
-    /// Nothing is left at `at`.
-    pub(super) fn spent(&self, at: u64) -> Log {
-        Log {
-            entries: vec![(at, self.limit)],
         }
     }
 

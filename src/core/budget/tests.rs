@@ -557,10 +557,9 @@ fn one_limit_is_not_pushed_ahead_because_of_another() {
     assert_eq!((by, until), (0, now + 10 * MS));
 }
 
-/// Where a place of one limit would take the other one's room away, that one is asked again.
+/// Where places of one limit would take the other one's room away, that one is asked again.
 #[test]
 fn no_place_is_booked_where_it_takes_room_from_others() {
-    // Before a place in a log there would have to be a whole second without any.
     let sender = log("100/1s", Duration::ZERO);
     let recipient = log("1/1m", Duration::ZERO);
     let now = StoreTime::from_micros(START);
@@ -575,12 +574,29 @@ fn no_place_is_booked_where_it_takes_room_from_others() {
     let mut cells = [Cell::default(), Cell::default()];
     let ask = |cells: &mut [Cell]| admit(&wants, cells, Mode::Reserve, Ticket(1), &era, now);
     assert!(matches!(ask(&mut cells), Ruling::Granted { .. }));
-    let before = cells[0].state.clone();
-    let Ruling::Denied { booked, .. } = ask(&mut cells) else {
-        panic!("the recipient had one already");
-    };
-    assert_eq!((booked.len(), booked[0].0), (1, 1));
-    assert_eq!(cells[0].state, before);
+    let mut both = 0;
+    for n in 0..300 {
+        let before = cells[0].state.clone();
+        let Ruling::Denied { booked, .. } = ask(&mut cells) else {
+            panic!("the recipient had one already");
+        };
+        let claims: Vec<_> = booked.iter().map(|(claim, _)| *claim).collect();
+        if claims == [0, 1] {
+            // A place a minute leaves room for all others of the sender.
+            assert_eq!(both, n);
+            both += 1;
+        } else {
+            assert_eq!(claims, [1]);
+            assert_eq!(cells[0].state, before);
+        }
+    }
+    // What is remembered of a hundred a second, and beside that so many places.
+    assert_eq!(both, 100 + 127);
+    let sender_alone = &wants[..1];
+    for _ in 0..99 {
+        let ruling = admit(sender_alone, &mut cells, Mode::Take, Ticket(1), &era, now);
+        assert!(matches!(ruling, Ruling::Granted { .. }));
+    }
 }
 
 /// Whoever comes with places in two limits that passed by is granted the next moment that suits both.

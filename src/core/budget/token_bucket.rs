@@ -8,6 +8,7 @@
 use std::num::NonZeroU32;
 use std::time::Duration;
 
+use super::plan::{Pattern, insert};
 use super::{Fit, RuleError, Usage, product, remembered};
 use crate::core::time::micros;
 
@@ -16,6 +17,9 @@ use crate::core::time::micros;
 const KEEP: u64 = 24 * 3600 * 1_000_000;
 /// Debts are cut to what can be counted exactly.
 const EXACT: u64 = 1 << 52;
+
+/// In so many parts a plan counts what is missing.
+const PARTS: u64 = 16;
 
 /// How a bucket is refilled.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -121,6 +125,27 @@ impl TokenBucket {
 
     pub(super) const fn memory(&self) -> u64 {
         self.time_for(self.most(), 0)
+    }
+
+    /// All that it can hold, in the time that this takes to come: who keeps to it never finds too few tokens.
+    pub(super) const fn pattern(&self) -> Pattern {
+        Pattern::rough(self.most(), self.memory())
+    }
+
+    /// What is missing at `now`, as units that stop counting when the tokens are back.
+    pub(super) fn missing(&self, s: Option<Tokens>, now: u64) -> Vec<(u64, u64)> {
+        let s = self.refilled(s.unwrap_or_else(|| self.unseen(now)), now);
+        let missing = (self.capacity - s.tokens).max(0).unsigned_abs();
+        let missing = missing.min(self.most());
+        let part = missing.div_ceil(PARTS).max(1);
+        let (mut entries, mut back) = (Vec::new(), 0);
+        while back < missing {
+            let count = part.min(missing - back);
+            back += count;
+            let comes = s.last + self.time_for(back, s.rem);
+            insert(&mut entries, comes.saturating_sub(self.memory()), count);
+        }
+        entries
     }
 
     /// How long so many tokens take to come, `rem` being there.

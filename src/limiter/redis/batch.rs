@@ -50,7 +50,13 @@ const KINDS: [&str; 5] = [
     include_str!("../../../lua/budget/sliding_log.lua"),
     include_str!("../../../lua/budget/concurrency.lua"),
 ];
-const COMMON: &str = include_str!("../../../lua/budget/common.lua");
+/// What comes before them.
+const COMMON: &str = concat!(
+    include_str!("../../../lua/budget/common.lua"),
+    include_str!("../../../lua/budget/plan.lua"),
+    include_str!("../../../lua/budget/lines.lua"),
+    include_str!("../../../lua/budget/cells.lua"),
+);
 
 /// What a script does, behind the kinds that a call is about. Only those: what a script defines
 /// takes longer than one decision.
