@@ -26,17 +26,28 @@ const HEADROOM: Duration = Duration::from_millis(100);
 /// The senders may send less than the recipients may get, and both less than the account allows.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn behind_two_keyed_limits_that_bind_each_is_denied_once() {
-    denied_once("pairs", "400/1s", 0.8).await;
+    denied_once("pairs", "400/1s", ["gcra", "gcra"], 0.8).await;
 }
 
 /// The account is saturated as well: places fall due faster than there are slots.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn so_it_is_behind_a_saturated_account() {
-    denied_once("pairs-saturated", "100/1s", 0.7).await;
+    denied_once("pairs-saturated", "100/1s", ["gcra", "gcra"], 0.7).await;
 }
 
-/// `at_least`: this share of what the tightest of the three limits leaves is used.
-async fn denied_once(name: &str, rate: &str, at_least: f64) {
+/// A log is planned, and used, in any order.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn so_it_is_behind_logs() {
+    denied_once("pairs-logs", "400/1s", ["sliding_log", "sliding_log"], 0.8).await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn so_it_is_behind_a_log_and_a_saturated_account() {
+    denied_once("pairs-mixed", "100/1s", ["sliding_log", "gcra"], 0.7).await;
+}
+
+/// `kinds`: of the recipients' limits and the senders'; `at_least`: this share of what the tightest of the three limits leaves is used.
+async fn denied_once(name: &str, rate: &str, kinds: [&str; 2], at_least: f64) {
     let _turn = TURN.lock().await;
     let behaviour = Behaviour::judging(rate.parse().unwrap());
     let provider = Provider::start("127.0.0.1:0".parse().unwrap(), behaviour).unwrap();
@@ -55,7 +66,7 @@ async fn denied_once(name: &str, rate: &str, at_least: f64) {
     broker.publish(name, messages).await;
 
     let mut replicas: Vec<_> = (0..3)
-        .map(|place| replica(name, rate, place, &provider))
+        .map(|place| replica(name, rate, kinds, place, &provider))
         .collect();
     let still = Still::watch(provider.clock());
     let arrived = tokio::time::timeout(
@@ -144,14 +155,14 @@ fn none_over(provider: &Provider) {
     }
 }
 
-fn replica(name: &str, rate: &str, place: usize, provider: &Provider) -> Daemon {
+fn replica(name: &str, rate: &str, kinds: [&str; 2], place: usize, provider: &Provider) -> Daemon {
     let mut route = Route::new(name, provider.address());
     route.limits.extend(["recipient", "sender"]);
     route.caller = format!("replica {place}");
     route.keys = "prefetch = 400\nmax_hold = \"30s\"\n".to_owned();
-    let limit = |name: &str, units: usize, key: &str| {
+    let limit = |name: &str, kind: &str, units: usize, key: &str| {
         format!(
-            "[limits.{name}]\nkind = \"gcra\"\nrate = \"{units}/1s\"\nheadroom = \"100ms\"\n\
+            "[limits.{name}]\nkind = \"{kind}\"\nrate = \"{units}/1s\"\nheadroom = \"100ms\"\n\
              key = \"{{{{ body.{key} }}}}\"\n"
         )
     };
@@ -163,7 +174,8 @@ fn replica(name: &str, rate: &str, place: usize, provider: &Provider) -> Daemon 
         headroom: "50ms",
         horizon: "200ms",
         routes: vec![route],
-        tables: limit("recipient", UNITS[0], "to") + &limit("sender", UNITS[1], "from"),
+        tables: limit("recipient", kinds[0], UNITS[0], "to")
+            + &limit("sender", kinds[1], UNITS[1], "from"),
     };
     let named = "x-key = \"{{ body.to }}/{{ body.from }}\", x-caller =";
     Daemon::start_with(&config.text().replace("x-caller =", named), |_| {})
