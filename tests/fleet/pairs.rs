@@ -5,8 +5,11 @@ use std::collections::BTreeMap;
 use std::time::Duration;
 
 use lapin::BasicProperties;
+use sluiced::core::budget::admit::SOON;
+use sluiced::core::time::Mono;
 use sluiced::provider::{Behaviour, Expect, Provider};
 
+use super::control::said;
 use super::keys::sum;
 use super::support::broker::Broker;
 use super::support::daemon::{Config, Daemon, NEW_SCHEDULE, Route};
@@ -21,6 +24,8 @@ const SENDERS: u64 = 8;
 const ALL: u64 = 1_600;
 /// Of a recipient and of a sender in a second.
 const UNITS: [usize; 2] = [5, 20];
+/// After a change.
+const FEWER: [usize; 2] = [3, 15];
 const HEADROOM: Duration = Duration::from_millis(100);
 
 /// The senders may send less than the recipients may get, and both less than the account allows.
@@ -46,39 +51,102 @@ async fn so_it_is_behind_a_log_and_a_saturated_account() {
     denied_once("pairs-mixed", "100/1s", ["sliding_log", "gcra"], 0.7).await;
 }
 
-/// `kinds`: of the recipients' limits and the senders'; `at_least`: this share of what the tightest of the three limits leaves is used.
+/// What was granted a moment ahead, or booked, under terms that have gone, and what the store has forgotten:
+/// none of it comes on top of what the terms in force allow.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn other_terms_and_a_loss_meanwhile_exceed_nothing() {
+    let _turn = TURN.lock().await;
+    let name = "pairs-terms";
+    let pairs = Pairs::start(name, "100/1s", ["sliding_log", "gcra"]).await;
+    pairs.arrived(500).await;
+    let first = &pairs.replicas[0];
+    said(
+        first,
+        &["set", "recipient", &format!("rate={}/1s", FEWER[0])],
+    );
+    said(first, &["set", "sender", &format!("rate={}/1s", FEWER[1])]);
+    let changed = pairs.provider.clock().now();
+    pairs.arrived(1_100).await;
+    redis::cmd("FLUSHALL")
+        .query::<()>(&mut RedisServer::shared().connection())
+        .unwrap();
+    pairs.arrived(ALL).await;
+    for replica in pairs.replicas {
+        let declared = [
+            NEW_SCHEDULE,
+            "nothing is kept on disk",
+            "file differs from what is in force",
+            "the store lost its budgets",
+        ];
+        replica.stop(&declared).await;
+    }
+    let report = pairs
+        .provider
+        .report(&Expect::Ids((0..ALL).map(id).collect()));
+    assert_eq!(report.over, 0, "{report:?}");
+    assert_eq!((report.lost, report.repeated), (Some(0), 0), "{report:?}");
+    let calls = pairs.provider.keyed();
+    none_over(&calls, UNITS);
+    // In force within a second; who was granted a moment ahead may use it.
+    let settled = changed + Duration::from_secs(1) + SOON + HEADROOM;
+    let later: Vec<_> = calls.into_iter().filter(|(at, _)| *at > settled).collect();
+    assert!(later.len() > 300, "{} calls", later.len());
+    none_over(&later, FEWER);
+}
+
+/// Three replicas on a backlog, and their provider.
+struct Pairs {
+    provider: Provider,
+    replicas: Vec<Daemon>,
+}
+
+impl Pairs {
+    async fn start(name: &str, rate: &str, kinds: [&str; 2]) -> Self {
+        let behaviour = Behaviour::judging(rate.parse().unwrap());
+        let provider = Provider::start("127.0.0.1:0".parse().unwrap(), behaviour).unwrap();
+        let broker = Broker::connect(&Rabbit::shared().url()).await;
+        broker.declare(name, "quorum").await;
+        let messages = (0..ALL).map(|n| {
+            // Senders in no order (Fibonacci hashing).
+            let hash = u32::try_from(n).unwrap().wrapping_mul(0x9E37_79B9);
+            let (to, from) = (n % RECIPIENTS, u64::from(hash) % SENDERS);
+            let body = format!(
+                "{{\"id\":\"{}\",\"to\":\"r{to}\",\"from\":\"s{from}\"}}",
+                id(n)
+            );
+            (body.into_bytes(), BasicProperties::default())
+        });
+        broker.publish(name, messages).await;
+        let replicas = (0..3).map(|place| replica(name, rate, kinds, place, &provider));
+        let replicas = replicas.collect();
+        Self { provider, replicas }
+    }
+
+    async fn arrived(&self, count: u64) {
+        let arrived = tokio::time::timeout(
+            PATIENCE,
+            eventually(PATIENCE * 2, "they arrived", || {
+                self.provider.live().unique >= count
+            }),
+        );
+        if arrived.await.is_err() {
+            let logs: Vec<_> = self.replicas.iter().map(Daemon::log).collect();
+            panic!("{:?}\n{}", self.provider.live(), logs.join("\n\n"));
+        }
+    }
+}
+
+/// `kinds`: of the recipients' limits and the senders'; `at_least`: this share of what the tightest of the
+/// three limits leaves is used.
 async fn denied_once(name: &str, rate: &str, kinds: [&str; 2], at_least: f64) {
     let _turn = TURN.lock().await;
-    let behaviour = Behaviour::judging(rate.parse().unwrap());
-    let provider = Provider::start("127.0.0.1:0".parse().unwrap(), behaviour).unwrap();
-    let broker = Broker::connect(&Rabbit::shared().url()).await;
-    broker.declare(name, "quorum").await;
-    let messages = (0..ALL).map(|n| {
-        // Senders in no order (Fibonacci hashing).
-        let hash = u32::try_from(n).unwrap().wrapping_mul(0x9E37_79B9);
-        let (to, from) = (n % RECIPIENTS, u64::from(hash) % SENDERS);
-        let body = format!(
-            "{{\"id\":\"{}\",\"to\":\"r{to}\",\"from\":\"s{from}\"}}",
-            id(n)
-        );
-        (body.into_bytes(), BasicProperties::default())
-    });
-    broker.publish(name, messages).await;
-
-    let mut replicas: Vec<_> = (0..3)
-        .map(|place| replica(name, rate, kinds, place, &provider))
-        .collect();
-    let still = Still::watch(provider.clock());
-    let arrived = tokio::time::timeout(
-        PATIENCE,
-        eventually(PATIENCE * 2, "they arrived", || {
-            provider.live().unique >= ALL
-        }),
-    );
-    if arrived.await.is_err() {
-        let logs: Vec<_> = replicas.iter().map(Daemon::log).collect();
-        panic!("{:?}\n{}", provider.live(), logs.join("\n\n"));
-    }
+    let pairs = Pairs::start(name, rate, kinds).await;
+    let still = Still::watch(pairs.provider.clock());
+    pairs.arrived(ALL).await;
+    let Pairs {
+        provider,
+        mut replicas,
+    } = pairs;
     let series = [
         format!("sluiced_denials_total{{route=\"{name}\"}}"),
         format!("sluiced_bookings_total{{route=\"{name}\",fate=\"missed\"}}"),
@@ -99,7 +167,7 @@ async fn denied_once(name: &str, rate: &str, kinds: [&str; 2], at_least: f64) {
     let report = provider.report(&Expect::Ids((0..ALL).map(id).collect()));
     assert_eq!(report.over, 0, "{report:?}");
     assert_eq!((report.lost, report.repeated), (Some(0), 0), "{report:?}");
-    none_over(&provider);
+    none_over(&provider.keyed(), UNITS);
     let calls: Vec<_> = provider.keyed().iter().map(|(at, _)| *at).collect();
     let (first, last) = (calls[0], calls[calls.len() - 1]);
     let still = still.end().and_then(HEADROOM);
@@ -131,17 +199,17 @@ async fn denied_once(name: &str, rate: &str, kinds: [&str; 2], at_least: f64) {
 }
 
 /// Neither limit is exceeded in any second.
-fn none_over(provider: &Provider) {
+fn none_over(calls: &[(Mono, Box<str>)], units: [usize; 2]) {
     let mut by: [BTreeMap<String, Vec<_>>; 2] = [BTreeMap::new(), BTreeMap::new()];
-    for (at, key) in provider.keyed() {
+    for (at, key) in calls {
         let (to, from) = key.split_once('/').expect("both are named");
         for (calls, name) in by.iter_mut().zip([to, from]) {
-            calls.entry(name.to_owned()).or_default().push(at);
+            calls.entry(name.to_owned()).or_default().push(*at);
         }
     }
     assert_eq!(by[0].len() as u64, RECIPIENTS);
     assert_eq!(by[1].len() as u64, SENDERS);
-    for (calls, units) in by.iter().zip(UNITS) {
+    for (calls, units) in by.iter().zip(units) {
         for (name, times) in calls {
             for some in times.windows(units + 1) {
                 let span = some[units].since(some[0]);
