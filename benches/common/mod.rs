@@ -12,6 +12,7 @@
 pub mod bare;
 pub mod daemon;
 pub mod drain;
+pub mod host;
 pub mod kinds;
 pub mod table;
 pub mod watched;
