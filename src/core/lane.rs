@@ -430,6 +430,8 @@ mod bench;
 #[cfg(test)]
 mod fleet;
 #[cfg(test)]
+mod kinds;
+#[cfg(test)]
 mod shares;
 #[cfg(test)]
 mod tests;

@@ -1,0 +1,129 @@
+//! Who is denied stands in a line, and gives back what he does not need.
+
+use super::*;
+
+#[test]
+fn who_comes_a_moment_late_still_finds_its_share() {
+    let pace = pace("400/1s");
+    let mut state = settled(&pace);
+    let mut turns: Vec<Turn> = (0..200)
+        .filter_map(|_| lease_as(&mut state, &pace, 1_000, START, START).turn)
+        .collect();
+    turns.sort_by_key(|turn| turn.at);
+    // Each pair comes the wrong way round, the first of it 3 ms late.
+    for pair in turns[20..].chunks_exact(2) {
+        for turn in [pair[1], pair[0]] {
+            let now = pair[1].at.as_micros() + u64::from(turn == pair[0]) * 500;
+            let question = Ask {
+                turn: Some(turn),
+                ..ask(&state, 1_000, now)
+            };
+            let answer = lease(&mut state, &pace, RUN, &question, at(now));
+            assert!(slots(answer.grant, &pace).len() as u64 >= turn.share);
+        }
+    }
+}
+
+#[test]
+fn who_is_overtaken_goes_before_the_line_and_the_line_moves_once() {
+    let pace = pace("400/1s");
+    let mut state = settled(&pace);
+    let waiting: Vec<Turn> = (0..100)
+        .filter_map(|_| lease_as(&mut state, &pace, 1_000, START, START).turn)
+        .collect();
+    let (line, now) = (
+        state.as_ref().expect("a state").line,
+        waiting[9].at.as_micros(),
+    );
+    // Somebody took half a horizon more than was his.
+    state.as_mut().expect("a state").next = now + pace.horizon + 60_000;
+    let mut last = 0;
+    for turn in &waiting[..10] {
+        let question = Ask {
+            turn: Some(*turn),
+            ..ask(&state, 1_000, now)
+        };
+        let again = lease(&mut state, &pace, RUN, &question, at(now))
+            .turn
+            .expect("a turn");
+        let line = state.as_ref().expect("a state").line;
+        assert!(again.at.as_micros() + pace.horizon < line, "not to the end");
+        assert!(again.at.as_micros() > last, "no herd");
+        last = again.at.as_micros();
+    }
+    let s = state.expect("a state");
+    assert!(s.front < s.line && s.line - line == s.slip);
+    assert!(s.slip <= s.front - now);
+}
+
+#[test]
+fn a_line_of_the_lost_is_bounded() {
+    let pace = pace("400/1s");
+    let mut state = settled(&pace);
+    for _ in 0..100_000 {
+        lease_as(&mut state, &pace, 1_000, START, START);
+    }
+    let s = state.as_ref().expect("a state");
+    assert!(s.line <= START + pace.horizon + LINE_MAX);
+    // Also when the clock stepped back without a witness.
+    let back = START - 7_200_000_000;
+    let s = state.as_mut().expect("a state");
+    (s.next, s.last) = (back, back);
+    let turn = lease_as(&mut state, &pace, 1_000, back, back)
+        .turn
+        .expect("a turn");
+    assert!(turn.at.as_micros() <= back + LINE_MAX + 2 * pace.horizon);
+}
+
+/// Shares shrink as the line grows, but not below what a message takes: it could never be sent.
+#[test]
+fn however_long_the_line_a_share_holds_the_dearest_message() {
+    let pace = pace("400/1s").with_costs_up_to(cost(3));
+    let mut state = settled(&pace);
+    let mut turns = vec![None; 500];
+    let (mut granted, mut now) = (0, START);
+    while now < START + 10_000_000 {
+        for turn in &mut turns {
+            if turn.is_some_and(|turn: Turn| turn.at > at(now)) {
+                continue;
+            }
+            let question = Ask {
+                turn: *turn,
+                ..ask(&state, 30, now)
+            };
+            let answer = lease(&mut state, &pace, RUN, &question, at(now));
+            let units = answer.grant.map_or(0, |grant| u64::from(grant.count.get()));
+            assert!(units == 0 || units >= 3, "{units} units for messages of 3");
+            granted += units;
+            *turn = answer.turn;
+            assert!(turn.is_none_or(|turn| turn.share >= 3), "{turn:?}");
+        }
+        now += 1_000;
+    }
+    let row = 10_000_000 * pace.units / pace.period;
+    assert!(granted >= row * 99 / 100, "{granted} of {row} units leased");
+}
+
+#[test]
+fn the_tail_comes_back_only_while_nobody_leased_after_it() {
+    let pace = pace("400/1s");
+    let mut state = settled(&pace);
+    let mine = lease_as(&mut state, &pace, 10, START, START)
+        .grant
+        .expect("slots");
+    let before = state.clone();
+    let theirs = lease_as(&mut state, &pace, 3, START + 1, START + 1)
+        .grant
+        .expect("slots");
+    let tail = mine.tail(&pace, 4).expect("six are left");
+    assert!(!give_back(&mut state, &pace, RUN, &tail));
+    assert!(give_back(&mut state, &pace, RUN, &theirs));
+    assert_eq!(state.as_ref().map(|s| s.next), before.map(|s| s.next));
+    assert!(!give_back(&mut state, &pace, "run-2", &tail));
+    assert!(give_back(&mut state, &pace, RUN, &tail));
+    assert!(!give_back(&mut state, &pace, RUN, &tail), "once is enough");
+    let again = lease_as(&mut state, &pace, 1, START + 2, START + 2)
+        .grant
+        .expect("a slot");
+    assert_eq!((again.first, again.rem), (tail.first, tail.rem));
+}
