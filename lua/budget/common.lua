@@ -1,5 +1,5 @@
--- What every script about budgets begins with: numbers, the era, the rules and the cells. Behind it
--- come the kinds that the call is about, and what it does.
+-- What every script about budgets begins with: numbers, the era and the terms of the rules. Behind it come
+-- plan.lua, lines.lua and cells.lua, the kinds that the call is about, and what it does.
 --
 -- KEYS[1]  the record of the era (`core::budget::epoch`), prefix:{budgets}:epoch
 -- KEYS[2…] the standing of each rule's limit, prefix:{budgets}:NAME:standing, in the order of the

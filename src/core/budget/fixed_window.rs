@@ -11,7 +11,7 @@
 //! ours would be too much for it. So until somebody tells that a call was made ([`Begun`]), any of
 //! those granted may have been the first: the window goes on for its whole length behind the last of
 //! them, and no more than the limit passes until then. Once it is told, the window ends with the
-//! downstream's. What is only booked takes calls for made: it grants nothing.
+//! downstream's. What is only booked is planned ([`super::plan`]): it grants nothing.
 //!
 //! A store knows no calendar. The caller passes the boundaries of the windows around now; behind
 //! the last of them nothing is known and nothing is booked.
