@@ -7,7 +7,8 @@
 -- Reply    {now, epoch, began (0: fresh, 1: lost), since, …}, for each rule the epoch of its places,
 --          and for each petition
 --          0 (granted), then for each claim limit, remaining, retry_after, reset_after, as of when it
---            counts, and 1 if it should be told once the call was made (lua/confirm.lua)
+--            counts, 1 if it should be told once the call was made (lua/confirm.lua), and if that is ahead
+--            until when nobody else who is late for his place passes this limit (0: it says nothing)
 --          1 (denied), until, by (which claim, from 0), the four values of that one, how many places
 --            it has, and for each claim (from 0) and place
 --          2 (never), by, its four values
@@ -52,7 +53,10 @@ end
 -- Whether it should be told that the call was made.
 local function in_doubt(cell)
   local doubts = cell.kind.in_doubt
-  local taken = doubts and used(cell).state
+  if not doubts then return 0 end
+  local line = used(cell)
+  if line.later then return 1 end
+  local taken = line.state
   return taken and doubts(cell.rule, taken) and 1 or 0
 end
 
@@ -65,11 +69,9 @@ local function take(want, at, placed, ticket)
     return
   end
   local taken = line_book(cell, used(cell), at, cost, ticket)
-  local all, granted = taken, max(cell.granted or 0, at)
-  if cell.ahead then
-    all = booked(cell)
-    if not placed then all = line_book(cell, all, at, cost, ticket) end
-  end
+  local all, granted = booked(cell), max(cell.granted or 0, at)
+  -- Whatever is granted ahead is booked ahead.
+  if not (cell.ahead and placed) then all = line_book(cell, all, at, cost, ticket) end
   part(cell, all, taken, granted)
 end
 
@@ -190,8 +192,10 @@ local function soon(wants)
     if later == at then
       for i = 1, #wants do
         local want, cell = wants[i], wants[i].cell
+        local alone = from(want, now)
+        if want.placed and want.held <= now and alone > now then want.full = alone end
         -- As late as a place may be used, or no later than others would be anyway.
-        if from(want, now) + cell.rule.usable < at and not (leaves_room(cell, used(cell), at, want.cost)
+        if alone + cell.rule.usable < at and not (leaves_room(cell, used(cell), at, want.cost)
           and (want.placed or leaves_room(cell, booked(cell), at, want.cost)))
         then
           return nil
@@ -244,6 +248,7 @@ local function admit(wants, mode, ticket)
     say_usage(wants[i], 0)
     say(wants[i].counts)
     say(in_doubt(wants[i].cell))
+    say(wants[i].full or 0)
   end
 end
 

@@ -19,7 +19,7 @@ local function noted(cell, at)
   local state = taken.state and cell.kind.made and cell.kind.made(cell.rule, taken.state, at)
   if not state then return false end
   if cell.ahead then
-    part(cell, booked(cell), { state = state, gaps = taken.gaps }, cell.granted)
+    part(cell, booked(cell), { state = state, gaps = taken.gaps, later = taken.later }, cell.granted)
   else
     cell.state, cell.changed = state, true
   end

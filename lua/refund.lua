@@ -30,6 +30,16 @@ local function undone(cell, how, at, cost, ticket)
   -- A line without the units: they are part of what is before the first gap that was not over then, or
   -- of the last state.
   local function undo_line(line)
+    local later = line.later
+    for i = 1, later and #later.times or 0 do
+      if later.times[i] == at then
+        -- Granted for a moment ahead: others may need it to stay.
+        if later.counts[i] < cost then return nil end
+        local rest = plans.undo({ plan = { grain = 0 } }, later, at, cost)
+        local other = { state = line.state, gaps = NONE, later = #rest.times > 0 and rest or nil }
+        return holds(cell, other) and other or nil
+      end
+    end
     local gaps = {}
     for i = 1, #line.gaps do gaps[i] = line.gaps[i] end
     for i = 1, #gaps do
@@ -40,7 +50,8 @@ local function undone(cell, how, at, cost, ticket)
       end
     end
     local state = undo(line.state)
-    return state and { state = state, gaps = gaps } or nil
+    local other = state and { state = state, gaps = gaps, later = later }
+    return other and holds(cell, other) and other or nil
   end
   if not cell.ahead then
     -- Calls are never booked ahead.

@@ -44,7 +44,7 @@ local function read(cell, value, era)
     taken = line
   end
   if written then
-    local state, ahead, same = carried(rule, kind, taken and taken.state, granted, written)
+    local state, ahead, same = carried(rule, kind, taken, granted, written)
     if not same then
       cell.state = state
       if state and ahead > 0 then
@@ -60,6 +60,7 @@ local function read(cell, value, era)
   end
   cell.state, cell.planned = line.state, line.planned
   if bar then
+    if taken and taken.later then taken = catch_up(cell, taken) end
     cell.gaps, cell.used, cell.ahead, cell.granted = line.gaps, taken, true, granted
   end
 end
@@ -80,6 +81,8 @@ local function load(era, ruling)
     rule.usable = headroom - math.floor(headroom / 8)
     rule.room = kind.has_gaps and kind.has_gaps(rule) and GAPS or 0
     if kind.pattern then keep_to(rule, kind.pattern(rule)) end
+    -- What was used of it only moves forward.
+    rule.in_order = rule.plan and letter ~= 'l'
     stand(rule, known, era, ruling)
     rule.start = letter .. (era and text(rule.mark) or '') .. ' '
     if closed and era then
@@ -129,7 +132,8 @@ end
 local function part(cell, all, taken, granted)
   if not granted or granted <= now then granted = 0 end
   cell.changed, cell.granted = true, granted
-  if taken and granted == 0 and #all.gaps == 0 and #taken.gaps == 0 and is_all(cell, all, taken) then
+  if taken and granted == 0 and #all.gaps == 0 and #taken.gaps == 0 and not taken.later
+    and is_all(cell, all, taken) then
     cell.state, cell.gaps, cell.used, cell.ahead, cell.planned = taken.state, NONE, nil, false, false
     return
   end
@@ -143,7 +147,12 @@ local function standing(cell)
   if not cell.state and rule.blind > now then return 0, rule.blind - now end
   if cell.planned then
     -- What is planned is not all that keeps others away.
-    local remaining, reset = kind.usage(rule, used(cell).state, now)
+    local taken = used(cell)
+    local spent, later = taken.state, taken.later
+    -- As if all had been used now that was granted ahead: what it has left others may have.
+    for i = 1, later and #later.times or 0 do spent = kind.book(rule, spent, now, later.counts[i]) end
+    local remaining = kind.usage(rule, spent, now)
+    local _, reset = kind.usage(rule, in_the_end(kind, rule, taken.state, later), now)
     local free, ends = plans.usage(rule, cell.state)
     return min(remaining, free), max(reset, ends)
   end
@@ -174,6 +183,7 @@ end
 
 local function line_written(kind, line)
   if line.planned then return plans.save(line.state) end
+  if line.later then return kind.save(line.state) .. '>' .. sub(plans.save(line.later), 2) end
   local parts = { kind.save(line.state) }
   for i = 1, #line.gaps do
     local gap = line.gaps[i]
@@ -198,7 +208,9 @@ local function save(cells)
     if cell.changed then
       local kind, rule = cell.kind, cell.rule
       local dies = (cell.planned and plans or kind).dies_at(rule, cell.state)
-      if cell.used then dies = max(dies, kind.dies_at(rule, cell.used.state)) end
+      if cell.used then 
+        dies = max(dies, kind.dies_at(rule, in_the_end(kind, rule, cell.used.state, cell.used.later)))
+      end
       local left = dies - now
       if left > 0 then
         call('SET', cell.key, written(cell), 'PX', text(div_ceil(left, 1000) + 1))

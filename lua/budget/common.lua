@@ -148,10 +148,18 @@ local function stand(rule, known, era, ruling)
   rule.mark = max(mark, era.epoch)
 end
 
--- A state of an earlier regime as it counts now (`core::budget::regime::Regimes::carried`). `state`: what was
+-- A state when all has come that was granted ahead (`later`, times and units).
+local function in_the_end(kind, rule, state, later)
+  for i = 1, later and #later.times or 0 do
+    state = kind.book(rule, state, later.times[i], later.counts[i])
+  end
+  return state
+end
+
+-- A state of an earlier regime as it counts now (`core::budget::regime::Regimes::carried`). `line`: what was
 -- used; `granted`: the latest moment ahead that was granted. Answers it, and such a moment; or `same`: it is
 -- of the last regime.
-local function carried(rule, kind, state, granted, written)
+local function carried(rule, kind, line, granted, written)
   rule.past = rule.past or regimes(rule.standing)
   local past, from = rule.past, 1
   for i = 1, #past do
@@ -165,6 +173,8 @@ local function carried(rule, kind, state, granted, written)
     end
   end
   if from >= #past then return nil, 0, true end
+  local state = line and line.state
+  if state and past[from].rule then state = in_the_end(kind, past[from].rule, state, line.later) end
   for i = from + 1, #past do
     local old, new = past[i - 1].rule, past[i].rule
     if not state or not old or not new then return nil, 0 end

@@ -102,11 +102,39 @@ function kinds.w.book(r, s, at, cost)
   local made, last
   if r.frame == 0 then
     if used > 0 then made, last = s.made, s.last end
+    -- At its end the downstream may have begun another one.
+    if made and at >= s.start + r.length - r.guard then made, last = nil, at end
     if not made then last = max(last or at, at) end
   end
   if s then start = max(start, s.start) end
   if r.frame > 0 then made = start end
   return { start = start, used = used + cost, made = made, last = last }
+end
+
+-- A window of the first call that nobody took anything from.
+function kinds.w.unused() return { start = 0, used = 0, made = 0 } end
+
+-- When units fit beside a window of the first call and what was granted for moments ahead
+-- (`core::budget::first_call`).
+function kinds.w.beside(r, s, later, from, cost)
+  local times, counts, at = later.times, later.counts, s and max(from, s.start) or from
+  while true do
+    at = free_at(times, counts, 1, r.limit, r.length, at, cost)
+    local _, closes, ends, used = window(r, s, at)
+    if used == 0 then return at end
+    for i = 1, #times do
+      if times[i] < ends then used = used + counts[i] end
+    end
+    if at < closes and used + cost <= r.limit then return at end
+    at = ends
+  end
+end
+
+-- Whether a call that was granted as of `at` may be a part of this window or of the next one.
+function kinds.w.between(r, s, at, now)
+  if r.frame > 0 then return false end
+  local _, closes, ends, used = window(r, s, at)
+  return used > 0 and at >= closes and now < ends
 end
 
 -- Whether it matters that a call is told to be made that was granted last.

@@ -12,7 +12,7 @@
 local plans = {}
 
 -- So many times ahead may be booked in between, beside those of a period; and so many are remembered.
-local ROOM, BESIDE = 128, 160
+local ROOM, BESIDE = 512, 544
 -- At most so many times are told apart in a period that need not be exact.
 local TIMES = 64
 

@@ -43,6 +43,9 @@ function kinds.t.forgotten_at(r, since) return since + r.memory end
 
 local function unseen(r, at) return { tokens = r.empty and 0 or r.capacity, last = at, rem = 0 } end
 
+-- A bucket that nobody took anything from: full, whenever somebody comes.
+function kinds.t.unused(r, now) return unseen(r, r.empty and now or 0) end
+
 function kinds.t.first_sight(r, at) return r.empty and unseen(r, at) or nil end
 
 -- A state that another rule may have left, in the bounds of this one.

@@ -69,6 +69,9 @@ pub struct Pass {
     pub at: StoreTime,
     /// The store wants to be told once the call was made ([`Limit::made`]).
     pub in_doubt: bool,
+    /// It was granted a moment ahead, and nobody else with this limit's key who is late for his place passes
+    /// before this: what was used leaves no room.
+    pub full_until: Option<StoreTime>,
 }
 
 /// What became of one petition.
@@ -144,6 +147,8 @@ struct Grant {
     at: u64,
     /// Whether it was booked before.
     is_booked: bool,
+    /// Until when nobody else who is late passes.
+    full_until: Option<u64>,
 }
 
 /// Decides one petition.
@@ -156,11 +161,15 @@ pub fn admit(
     now: StoreTime,
 ) -> Ruling {
     let micros_now = now.as_micros();
+    for want in wants {
+        want.limit.catch_up(&mut cells[want.cell].state, micros_now);
+    }
     if mode == Mode::Peek {
         let pass = |want| Pass {
             usage: peek(want, cells, era, micros_now),
             at: now,
             in_doubt: false,
+            full_until: None,
         };
         let passes = wants.iter().map(pass).collect();
         return Ruling::Granted { passes };
@@ -189,6 +198,7 @@ pub fn admit(
         let pass = |(want, grant): (&Want<'_>, &Grant)| Pass {
             usage: usage(want, cells, era, micros_now),
             at: StoreTime::from_micros(grant.at),
+            full_until: grant.full_until.map(StoreTime::from_micros),
             in_doubt: {
                 let state = cells[want.cell].state.as_ref();
                 state.is_some_and(|state| want.limit.is_in_doubt(state))
@@ -213,21 +223,24 @@ fn grants(
         Time::Holds(at) => Grant {
             at: *at,
             is_booked: true,
+            full_until: None,
         },
         Time::Waits(_) | Time::Fits(_) => Grant {
             at: now,
             is_booked: false,
+            full_until: None,
         },
     };
     if first <= now {
         return Some(times.iter().map(now_each).collect());
     }
-    let at = moment::soon(wants, cells, era, now)?;
-    let then = |want: &Want<'_>| Grant {
+    let (at, alone) = moment::soon(wants, cells, era, now)?;
+    let then = |(want, alone): (&Want<'_>, Option<u64>)| Grant {
         at,
         is_booked: want.place(era).is_some(),
+        full_until: alone.filter(|alone| *alone > now),
     };
-    Some(wants.iter().map(then).collect())
+    Some(wants.iter().zip(alone).map(then).collect())
 }
 
 /// The ruling where a limit may not be asked.
@@ -313,7 +326,8 @@ fn take(want: &Want<'_>, cell: &mut Cell, grant: Grant, now: u64, ticket: Ticket
     let booked = match state {
         Some(State::Ahead(ahead)) if grant.is_booked => Some(ahead.booked.clone()),
         Some(State::Ahead(_)) => Some(book(Line::booked(state))),
-        _ if granted > now => Some(used.clone()),
+        // Whatever is granted ahead is booked ahead.
+        _ if granted > now => Some(book(Line::booked(state))),
         // The usual case: nothing is booked ahead, and nothing has to be told apart.
         _ => None,
     };

@@ -17,6 +17,7 @@
 //! state alone would have allowed.
 
 use super::concurrency::Ticket;
+use super::later::{self, LATER_MAX};
 use super::limit::Limit;
 use super::plan::{Pattern, Plan};
 use super::{Fit, Rule, State};
@@ -38,6 +39,15 @@ pub struct Ahead {
     pub granted: u64,
 }
 
+impl Ahead {
+    /// Whether something was granted for a moment ahead that is told apart from what was used before.
+    pub(super) fn has_later(&self) -> bool {
+        self.used
+            .as_ref()
+            .is_some_and(|used| !used.later.is_empty())
+    }
+}
+
 /// Bookings of one budget, of any length.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Bookings {
@@ -45,6 +55,9 @@ pub struct Bookings {
     pub last: State,
     /// Room that was left before them, nearest first. None overlaps another.
     pub gaps: Vec<Gap>,
+    /// Of what was used: units that were granted for moments ahead, in the order of time, if the state cannot
+    /// be used in between ([`super::later`]).
+    pub later: Vec<(u64, u64)>,
 }
 
 /// Room before a booking.
@@ -58,8 +71,8 @@ pub struct Gap {
 
 impl From<State> for Bookings {
     fn from(last: State) -> Self {
-        let gaps = Vec::new();
-        Self { last, gaps }
+        let (gaps, later) = (Vec::new(), Vec::new());
+        Self { last, gaps, later }
     }
 }
 
@@ -93,6 +106,7 @@ impl Gap {
 pub(super) struct Line<'a> {
     last: Option<&'a State>,
     gaps: &'a [Gap],
+    later: &'a [(u64, u64)],
     /// Whether it grants nothing, and need only say where the next place is.
     is_plan: bool,
 }
@@ -125,6 +139,7 @@ impl<'a> Line<'a> {
         Self {
             last,
             gaps: &[],
+            later: &[],
             is_plan: false,
         }
     }
@@ -132,6 +147,7 @@ impl<'a> Line<'a> {
     fn of(bookings: &'a Bookings) -> Self {
         Self {
             gaps: &bookings.gaps,
+            later: &bookings.later,
             ..Self::last(Some(&bookings.last))
         }
     }
@@ -154,6 +170,9 @@ impl<'a> Line<'a> {
         if let Some(at) = gaps.find_map(|gap| gap.earliest(limit, from, cost)) {
             return Fit::firm(at);
         }
+        if !self.later.is_empty() {
+            return later::earliest(limit, self.last, self.later, from, cost);
+        }
         let fit = limit.earliest(self.last, from, cost);
         fit.unwrap_or(Fit::ask_again(from))
     }
@@ -167,10 +186,15 @@ impl<'a> Line<'a> {
         let plan = self.plan(limit, now);
         let in_any_order = match &plan {
             Some((plan, pattern)) => plan.has_room(*pattern),
+            None if limit.rule.is_used_in_order() => self.later.len() < LATER_MAX,
             None => matches!(limit.rule, Rule::SlidingLog(_)),
         };
         if in_any_order {
             return true;
+        }
+        if plan.is_none() && limit.rule.is_used_in_order() {
+            let soonest = self.earliest(limit, now, cost);
+            return at <= soonest.at + cost * limit.rule.mean();
         }
         let mut gaps = self.gaps.iter();
         let gap = gaps.find(|gap| gap.earliest(limit, at, cost) == Some(at));
@@ -202,6 +226,9 @@ impl<'a> Line<'a> {
         if let Some((plan, pattern)) = self.plan(limit, now) {
             return State::Plan(plan.book(pattern, at, cost, now)).into();
         }
+        if let Some(bookings) = Bookings::with(self.last, self.later, limit, at, cost, now) {
+            return bookings;
+        }
         let mut gaps = Vec::with_capacity(self.gaps.len() + 1);
         let mut last = None;
         for gap in self.gaps {
@@ -224,7 +251,8 @@ impl<'a> Line<'a> {
         gaps.retain(|gap| is_worth(limit, gap, now));
         let surplus = gaps.len().saturating_sub(gaps_max(limit));
         gaps.drain(..surplus);
-        Bookings { last, gaps }
+        let later = Vec::new();
+        Bookings { last, gaps, later }
     }
 }
 
@@ -270,6 +298,7 @@ mod tests {
     use crate::core::budget::admit::Lost;
     use crate::core::budget::fixed_window::FixedWindow;
     use crate::core::budget::gcra::Gcra;
+    use crate::core::budget::plan::Planned;
     use crate::core::budget::sliding_log::SlidingLog;
     use crate::core::budget::token_bucket::{Bucket, Refill, Start, TokenBucket};
     use crate::core::calendar::{Calendar, CalendarUnit};
@@ -347,6 +376,15 @@ mod tests {
                 prop_assert!(gaps.len() <= gaps_max(&limit));
             }
             booked.sort_by_key(|(at, _)| *at);
+            if rule.planned() == Some(Planned::FirstCall) {
+                // Any of the calls may begin a window, whether the others are made or not.
+                for (from, _) in &booked {
+                    let inside = |(at, _): &&(u64, u64)| (*from..*from + 1_010_000).contains(at);
+                    let units: u64 = booked.iter().filter(inside).map(|(_, units)| units).sum();
+                    prop_assert!(units <= 5, "{units} from {from}");
+                }
+                return Ok(());
+            }
             let mut state = None;
             for (at, cost) in booked {
                 let fit = limit.earliest(state.as_ref(), at, cost);

@@ -5,13 +5,7 @@
 //! fixed window is. Calls arrive up to a headroom late, so nothing is granted so close to the end
 //! that it could arrive in the next window, which the downstream would count there.
 //!
-//! **Windows of the first call** are the downstream's secret: they begin with a call that it has
-//! seen, and a grant is no call yet. Its message may find no slot, or its replica may die. If it is not
-//! the first one that was sent, the downstream's window ends later than ours, and a whole limit behind
-//! ours would be too much for it. So until somebody tells that a call was made ([`Begun`]), any of
-//! those granted may have been the first: the window goes on for its whole length behind the last of
-//! them, and no more than the limit passes until then. Once it is told, the window ends with the
-//! downstream's. What is only booked is planned ([`super::plan`]): it grants nothing.
+//! Windows of the first call have a room of their own ([`super::first_call`]).
 //!
 //! A store knows no calendar. The caller passes the boundaries of the windows around now; behind
 //! the last of them nothing is known and nothing is booked.
@@ -19,7 +13,6 @@
 use std::num::NonZeroU32;
 use std::time::Duration;
 
-use super::plan::Pattern;
 use super::{Fit, RuleError, Usage, remembered};
 use crate::core::calendar::{Calendar, CalendarUnit};
 use crate::core::rate::Rate;
@@ -35,12 +28,12 @@ const KEEP: u64 = 366 * 24 * 3600 * 1_000_000;
 /// The rule of a `fixed_window` limit.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct FixedWindow {
-    limit: u64,
+    pub(super) limit: u64,
     frame: Frame,
     /// The length of a window; zero for a calendar.
-    length: u64,
+    pub(super) length: u64,
     /// What is kept free at the end of a window.
-    guard: u64,
+    pub(super) guard: u64,
     pub(super) headroom: Duration,
 }
 
@@ -79,14 +72,14 @@ pub enum Begun {
 }
 
 /// A window.
-struct Window {
-    start: u64,
+pub(super) struct Window {
+    pub start: u64,
     /// The first moment from which on nothing is granted in it.
-    closes: u64,
+    pub closes: u64,
     /// The first moment after it.
-    end: u64,
+    pub end: u64,
     /// What was taken of it.
-    used: u64,
+    pub used: u64,
 }
 
 impl Used {
@@ -218,21 +211,6 @@ impl FixedWindow {
         !matches!(self.frame, Frame::FirstCall)
     }
 
-    /// How windows of the first call are planned: as if any of them could begin at any time.
-    pub(super) const fn pattern(&self) -> Option<Pattern> {
-        if self.is_of_the_clock() {
-            return None;
-        }
-        Some(Pattern::rough(self.limit, self.length))
-    }
-
-    /// What was taken of a window of the first call, as units that stop counting when it is over.
-    pub(super) fn taken(&self, s: Used) -> Vec<(u64, u64)> {
-        let (Begun::By(at) | Begun::Perhaps(at)) = s.begun;
-        let taken = (at, s.used);
-        if s.used == 0 { Vec::new() } else { vec![taken] }
-    }
-
     /// Whether the boundaries of its windows have to be passed to the store.
     #[must_use]
     pub const fn needs_bounds(&self) -> bool {
@@ -268,7 +246,7 @@ impl FixedWindow {
     /// The window that `at` lies in, if it is known.
     fn window(&self, bounds: &[u64], s: Option<Used>, at: u64) -> Option<Window> {
         let (start, end) = match self.frame {
-            Frame::FirstCall => return Some(self.begun(s, at)),
+            Frame::FirstCall => return Some(self.first_call(s, at)),
             Frame::Epoch => {
                 let start = at - at % self.length;
                 (start, start + self.length)
@@ -287,31 +265,6 @@ impl FixedWindow {
             end,
             used,
         })
-    }
-
-    /// The window of the first call that `at` lies in; it begins then, if there is none. One of which
-    /// all was given back begins with the next call.
-    fn begun(&self, s: Option<Used>, at: u64) -> Window {
-        let known = s.filter(|s| s.used > 0 && at < self.first_call_end(*s));
-        let s = known.unwrap_or_else(|| Used::of(at, 0));
-        let end = self.first_call_end(s);
-        let closes = match s.begun {
-            Begun::By(_) => s.start + self.length - self.guard,
-            // Whoever is granted something makes it longer.
-            Begun::Perhaps(_) => end,
-        };
-        Window {
-            start: s.start,
-            closes,
-            end,
-            used: s.used,
-        }
-    }
-
-    /// When a downstream's window is over that began with any of the calls that may have been the first.
-    const fn first_call_end(&self, s: Used) -> u64 {
-        let (Begun::By(at) | Begun::Perhaps(at)) = s.begun;
-        at + self.length
     }
 
     pub(super) fn earliest(
@@ -351,36 +304,8 @@ impl FixedWindow {
         if self.is_of_the_clock() {
             return booked;
         }
-        let begun = match s.filter(|_| used > 0).map(|s| s.begun) {
-            Some(Begun::By(made)) => Begun::By(made),
-            Some(Begun::Perhaps(last)) => Begun::Perhaps(last.max(at)),
-            None => Begun::Perhaps(at),
-        };
+        let begun = self.begun_with(s.filter(|_| used > 0), at);
         Used { begun, ..booked }
-    }
-
-    /// Whether it matters that a call is told to be made that was granted last.
-    pub(super) const fn is_in_doubt(&self, s: Used) -> bool {
-        match s.begun {
-            Begun::By(_) => false,
-            Begun::Perhaps(last) => s.used < self.limit || last > s.start,
-        }
-    }
-
-    /// The window after a call was made that had been granted as of `at`; `None` if that tells nothing.
-    /// Calls may have been granted since when the downstream's window could be over already: then it
-    /// stays in doubt.
-    pub(super) fn made(&self, s: Used, at: u64) -> Option<Used> {
-        let closes = s.start + self.length - self.guard;
-        let begun = match s.begun {
-            _ if self.is_of_the_clock() || s.used == 0 || at < s.start => false,
-            Begun::Perhaps(last) => at <= last && last < closes,
-            Begun::By(made) => at < made,
-        };
-        begun.then_some(Used {
-            begun: Begun::By(at),
-            ..s
-        })
     }
 
     pub(super) fn usage(&self, bounds: &[u64], s: Option<Used>, now: u64) -> Usage {

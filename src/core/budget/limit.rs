@@ -139,7 +139,7 @@ impl<'a> Limit<'a> {
         usage.remaining = self.used_up(Line::booked(state).at(now), now).remaining;
         if let Some((plan, pattern)) = self.plan(state.map(State::booked)) {
             // What is planned is not all that keeps others away.
-            usage = self.used_up(state.and_then(State::used), now);
+            usage = self.used_by_all(state, now);
             let planned = plan.usage(pattern, now);
             usage.remaining = usage.remaining.min(planned.remaining);
             usage.reset_after = usage.reset_after.max(planned.reset_after);
@@ -155,6 +155,22 @@ impl<'a> Limit<'a> {
         }
     }
 
+    /// How what was used stands, with what was granted ahead.
+    fn used_by_all(&self, state: Option<&State>, now: u64) -> Usage {
+        let Some(State::Ahead(ahead)) = state else {
+            return self.used_up(state, now);
+        };
+        let Some(used) = &ahead.used else {
+            return self.used_up(None, now);
+        };
+        let usage = self.used_up(Some(&used.at_once(self, now)), now);
+        let end = self.used_up(Some(&used.in_the_end(self)), now);
+        Usage {
+            reset_after: end.reset_after,
+            ..usage
+        }
+    }
+
     fn used_up(&self, state: Option<&State>, now: u64) -> Usage {
         match self.rule {
             Rule::Gcra(rule) => rule.usage(arrival(state), now),
@@ -163,6 +179,27 @@ impl<'a> Limit<'a> {
             Rule::SlidingLog(rule) => rule.usage(log(state), now),
             Rule::Concurrency(rule) => rule.usage(calls(state), now),
         }
+    }
+
+    /// What was granted for a moment that has come counts as used.
+    pub(super) fn catch_up(&self, state: &mut Option<State>, now: u64) {
+        let is_behind = |state: &State| match state {
+            State::Ahead(ahead) => ahead.has_later(),
+            _ => false,
+        };
+        if let Some(behind) = state.as_ref().filter(|state| is_behind(state)) {
+            *state = Some(self.caught_up(behind, now));
+        }
+    }
+
+    fn caught_up(&self, state: &State, now: u64) -> State {
+        let mut state = state.clone();
+        if let State::Ahead(ahead) = &mut state
+            && let Some(used) = &mut ahead.used
+        {
+            used.catch_up(self, now);
+        }
+        state
     }
 
     /// Whether the state says anything about this limit.
@@ -211,7 +248,8 @@ impl<'a> Limit<'a> {
     #[must_use]
     pub fn dies_at(&self, state: &State) -> StoreTime {
         if let State::Ahead(ahead) = state {
-            let used = ahead.used.as_ref().map(|used| self.dies_at(&used.last));
+            let used = ahead.used.as_ref();
+            let used = used.map(|used| self.dies_at(&used.in_the_end(self)));
             let booked = self.dies_at(&ahead.booked.last);
             return booked.max(used.unwrap_or_default());
         }
@@ -242,6 +280,7 @@ impl<'a> Limit<'a> {
     ) -> Option<State> {
         let alone = |state: &State| self.without(state, at, cost, ticket, now);
         let of = |booked, used, granted| State::of(booked, used, granted, now.as_micros());
+        let state = &self.caught_up(state, now.as_micros());
         let State::Ahead(ahead) = state else {
             let used = || alone(state).map(Bookings::from);
             return match taken {
@@ -254,10 +293,17 @@ impl<'a> Limit<'a> {
             };
         };
         let undo = |bookings: &Bookings| {
+            if bookings
+                .later
+                .iter()
+                .any(|(time, _)| *time == at.as_micros())
+            {
+                return bookings.without(self, at.as_micros(), cost);
+            }
             let mut bookings = bookings.clone();
             let state = bookings.holding(at.as_micros())?;
             *state = alone(state)?;
-            Some(bookings)
+            bookings.holds(self).then_some(bookings)
         };
         let (booked, used) = match taken {
             Taken::Now => (undo(&ahead.booked), ahead.used.as_ref().and_then(undo)),
@@ -302,8 +348,12 @@ impl<'a> Limit<'a> {
 
     /// Whether it matters that a call is told to be made that was granted last.
     pub(super) fn is_in_doubt(&self, state: &State) -> bool {
-        match (self.rule, state.used()) {
-            (Rule::FixedWindow(rule), Some(State::FixedWindow(s))) => rule.is_in_doubt(*s),
+        let Rule::FixedWindow(rule) = self.rule else {
+            return false;
+        };
+        match (state, state.used()) {
+            (State::Ahead(ahead), _) if ahead.has_later() => true,
+            (_, Some(State::FixedWindow(s))) => rule.is_in_doubt(*s),
             _ => false,
         }
     }
@@ -311,7 +361,7 @@ impl<'a> Limit<'a> {
     /// The state after a call was made that had been granted as of `at`; `None` if that tells nothing.
     #[must_use]
     pub fn made(&self, state: &State, at: StoreTime, now: StoreTime) -> Option<State> {
-        match (self.rule, state) {
+        match (self.rule, &self.caught_up(state, now.as_micros())) {
             (Rule::FixedWindow(rule), State::FixedWindow(s)) => {
                 rule.made(*s, at.as_micros()).map(State::FixedWindow)
             }
@@ -320,8 +370,11 @@ impl<'a> Limit<'a> {
                 let last = self.made(&used.last, at, now)?;
                 let used = Bookings {
                     last,
-                    gaps: used.gaps.clone(),
+                    ..used.clone()
                 };
+                if !used.holds(self) {
+                    return None;
+                }
                 let booked = ahead.booked.clone();
                 Some(State::of(
                     booked,

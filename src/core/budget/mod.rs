@@ -14,8 +14,10 @@ pub mod admit;
 pub mod ahead;
 pub mod concurrency;
 pub mod epoch;
+mod first_call;
 pub mod fixed_window;
 pub mod gcra;
+mod later;
 pub mod limit;
 mod moment;
 pub mod plan;
@@ -166,6 +168,7 @@ impl State {
             && booked.gaps.is_empty()
             && let Some(used) = &used
             && used.gaps.is_empty()
+            && used.later.is_empty()
             && used.last.is_all_of(&booked.last)
         {
             return used.last.clone();

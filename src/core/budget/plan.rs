@@ -19,9 +19,9 @@ use super::{Rule, State, Usage};
 
 /// With so many times ahead, beside those of one period, a place would soon take the room from those
 /// who come earlier.
-const ROOM: u64 = 128;
+const ROOM: u64 = 512;
 /// So many times are remembered beside those of one period.
-const BESIDE: u64 = 160;
+const BESIDE: u64 = 544;
 /// At most so many times are told apart in a period that need not be exact.
 const TIMES: u64 = 64;
 
@@ -336,14 +336,14 @@ mod tests {
             Pattern::rough(1_000, 1_000 * PERIOD),
         ] {
             let (mut plan, mut at) = (plan(), 0);
-            for n in 0..30 * pattern.units {
+            for n in 0..80 * pattern.units {
                 // They come one by one, in the first period.
                 let from = n.min(pattern.units - 1) * pattern.period / pattern.units;
                 at = plan.earliest(pattern, from, 1).max(at);
                 plan = plan.book(pattern, at, 1, 0);
             }
             let periods = at / pattern.period;
-            assert_eq!(periods, 29, "{pattern:?}: {at}");
+            assert_eq!(periods, 79, "{pattern:?}: {at}");
             assert!(plan.entries.len() as u64 <= pattern.times() + BESIDE);
             assert!(plan.floor > 0);
         }

@@ -45,6 +45,10 @@ pub fn write(state: &State, epoch: Epoch) -> String {
             if let Some(used) = &ahead.used {
                 text.push_str(&plain(&used.last));
                 push_gaps(&mut text, &used.gaps);
+                if !used.later.is_empty() {
+                    text.push('>');
+                    push_entries(&mut text, &used.later);
+                }
             }
             if ahead.granted > 0 {
                 // Writing to a text cannot fail.
@@ -149,15 +153,15 @@ pub fn read(text: &str, rule: &Rule, epoch: Epoch, now: StoreTime) -> Option<Sta
     let text = text.strip_prefix(&*start)?;
     let mut parts = text.split('|');
     let booked = parts.next()?;
-    let Some(used) = parts.next() else {
+    let Some(taken) = parts.next() else {
         return numbers(booked, rule, now);
     };
     if matches!(rule, Rule::Concurrency(_)) {
         return None;
     }
-    let used = match used {
+    let used = match taken {
         "" => None,
-        used => Some(bookings(used, rule, now)?),
+        text => Some(used(text, rule, now)?),
     };
     let booked = match booked.strip_prefix('p') {
         Some(plan) => {
@@ -186,7 +190,23 @@ fn bookings(text: &str, rule: &Rule, now: StoreTime) -> Option<Bookings> {
     let last = numbers(parts.next()?, rule, now)?;
     let gaps = parts.map(|text| gap(text, rule, now));
     let gaps = gaps.collect::<Option<_>>()?;
-    Some(Bookings { last, gaps })
+    let later = Vec::new();
+    Some(Bookings { last, gaps, later })
+}
+
+/// What was used: bookings, or a state and what was granted ahead.
+fn used(text: &str, rule: &Rule, now: StoreTime) -> Option<Bookings> {
+    let Some((last, later)) = text.split_once('>') else {
+        return bookings(text, rule, now);
+    };
+    let last = numbers(last, rule, now)?;
+    matches!(last, State::TokenBucket(_) | State::FixedWindow(_)).then_some(())?;
+    let words: Vec<&str> = later.strip_prefix(' ')?.split(' ').collect();
+    let later = entries(&words, now)?;
+    Some(Bookings {
+        later,
+        ..last.into()
+    })
 }
 
 fn planned(text: &str, rule: &Rule, now: StoreTime) -> Option<Plan> {

@@ -20,9 +20,10 @@
 //!
 //! `lua/budget/common.lua` is the same inside Redis.
 
-use super::admit::{Epoch, SOON};
+use super::admit::{Epoch, Lost, SOON};
 use super::ahead::Bookings;
 use super::epoch::Era;
+use super::limit::Limit;
 use super::{Rule, State};
 use crate::core::time::{StoreTime, micros};
 
@@ -82,29 +83,33 @@ impl Regimes {
 
 /// A state under `old` as it counts under `new`, which took its place at `since`.
 fn amended(old: &Rule, new: &Rule, state: &State, since: StoreTime) -> Option<State> {
-    let since = since.as_micros();
-    let spent = since + micros(SOON);
+    let at = since.as_micros();
+    let spent = at + micros(SOON);
     // What is booked ahead of a change is dropped.
-    let ahead = state.granted() > since;
-    let used = state.used()?;
+    let ahead = state.granted() > at;
+    let used = match state {
+        State::Ahead(ahead) => ahead.used.as_ref()?,
+        plain => &Bookings::from(plain.clone()),
+    };
+    let used = &used.in_the_end(&Limit::new(old, Lost::Closed, since));
     let state = match (old, new, used) {
         (Rule::Gcra(old), Rule::Gcra(new), State::Gcra(s)) => State::Gcra(if ahead {
             new.spent(spent)
         } else {
-            new.amended(old, *s, since)
+            new.amended(old, *s, at)
         }),
         (Rule::TokenBucket(old), Rule::TokenBucket(new), State::TokenBucket(s)) => {
             State::TokenBucket(if ahead {
                 new.spent(spent)
             } else {
-                new.amended(old, *s, since)
+                new.amended(old, *s, at)
             })
         }
         (Rule::FixedWindow(old), Rule::FixedWindow(new), State::FixedWindow(s)) => {
             State::FixedWindow(if ahead {
                 new.spent(spent)
             } else {
-                new.amended(old, *s, since)
+                new.amended(old, *s, at)
             })
         }
         // It says of each unit when it was granted for, and holds under any rule.
@@ -119,7 +124,7 @@ fn amended(old: &Rule, new: &Rule, state: &State, since: StoreTime) -> Option<St
     }
     // Nobody passes before then, whatever changes meanwhile.
     let last = Bookings::from(state);
-    Some(State::of(last.clone(), Some(last), spent, since))
+    Some(State::of(last.clone(), Some(last), spent, at))
 }
 
 #[cfg(test)]

@@ -182,6 +182,15 @@ impl TokenBucket {
         }
     }
 
+    /// A bucket that nobody took anything from.
+    pub(super) const fn unused(&self, now: u64) -> Tokens {
+        match self.start {
+            // Full, whenever somebody comes.
+            Start::Full => self.unseen(0),
+            Start::Empty => self.unseen(now),
+        }
+    }
+
     /// What is written down when somebody asks a bucket for the first time, even if in vain.
     pub(super) fn first_sight(&self, at: u64) -> Option<Tokens> {
         (self.start == Start::Empty).then(|| self.unseen(at))

@@ -67,5 +67,8 @@ pub(super) fn all_later(mut bookings: Bookings, by: i64) -> Bookings {
         gap.before = gap.before.take().map(|before| later(before, by));
         gap.end = gap.end.saturating_add_signed(by);
     }
+    for entry in &mut bookings.later {
+        entry.0 = entry.0.saturating_add_signed(by);
+    }
     bookings
 }

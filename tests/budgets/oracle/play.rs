@@ -18,7 +18,7 @@ use sluiced::ports::standing::StandingStore as _;
 
 use super::event::Event;
 use super::later::{later, moved};
-use super::world::{GAPS, KEYS, KINDS, PLANS, PREFIX, World, world};
+use super::world::{BESIDE, GAPS, KEYS, KINDS, PLANS, PREFIX, World, world};
 use crate::rules::*;
 use crate::support::redis::RedisServer;
 
@@ -221,11 +221,10 @@ impl Play<'_> {
     /// The state of a budget, and that it has a time to live.
     pub(super) fn is(&mut self, name: Name, expected: Option<String>) -> Result<(), TestCaseError> {
         let found = self.raw(name);
-        if found.as_ref().is_some_and(|text| text.contains(';')) {
-            GAPS.fetch_add(1, Ordering::Relaxed);
-        }
-        if found.as_ref().is_some_and(|text| text.contains('p')) {
-            PLANS.fetch_add(1, Ordering::Relaxed);
+        for (mark, count) in [(';', &GAPS), ('p', &PLANS), ('>', &BESIDE)] {
+            if found.as_ref().is_some_and(|text| text.contains(mark)) {
+                count.fetch_add(1, Ordering::Relaxed);
+            }
         }
         let key = self.name(name);
         let ttl: i64 = redis::cmd("PTTL").arg(key).query(&mut self.redis).unwrap();
