@@ -17,8 +17,11 @@
 //!   from when on, and nobody is asked again. Those behind him move along in the same way. With places in
 //!   all of its limits it is late by no more than those before it, whichever of them it waited for.
 //!
+//! What is granted a moment ahead leaves the room before it to others ([`super::later`]).
+//!
 //! So a message is denied once, unless so many places of one key passed by, or so slow is its limit, that
-//! who comes late would have to wait for longer than that: he gets a new place behind all others. (How
+//! who comes late would have to wait for longer than that: he gets a new place behind all others. That
+//! many of one key are not late at once, the lane sees to (`core::lane`). (How
 //! long that has to be was found with `core::lane::shares`: where chains of messages stand behind
 //! two limits and an account that is saturated, some are denied again with two seconds, and with four.)
 

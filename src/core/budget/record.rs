@@ -4,7 +4,8 @@
 //! because there may be a million of them, and readable with `redis-cli`. A log writes its first
 //! time in full and then only differences. A window that begins with a call writes the call that may have
 //! been the last to begin it, or, with a 1 behind it, one that was made, unless that was granted at its start. Where places are booked that nobody has used yet, what was
-//! used follows behind a bar, without letter and epoch, or nothing does; and behind another bar the latest
+//! used follows behind a bar, without letter and epoch, or nothing does; behind a `>` what was granted for
+//! moments ahead, as in a log, if it is kept apart; and behind another bar the latest
 //! moment ahead that was granted, if there is one. A plan is a `p` and its times and units as in a log, and
 //! the time before which nothing is booked, if there is one. Gaps follow what they are in, each behind a semicolon:
 //! when it is over, and the state before it, if any.
