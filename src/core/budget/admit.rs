@@ -17,7 +17,7 @@
 //!   from when on, and nobody is asked again. Those behind him move along in the same way. With places in
 //!   all of its limits it is late by no more than those before it, whichever of them it waited for.
 //!
-//! What is granted a moment ahead leaves the room before it to others ([`super::later`]).
+//! What is granted a moment ahead leaves the room before it to others (`later`).
 //!
 //! So a message is denied once, unless so many places of one key passed by, or so slow is its limit, that
 //! who comes late would have to wait for longer than that: he gets a new place behind all others. That

@@ -56,7 +56,7 @@ pub struct Bookings {
     /// Room that was left before them, nearest first. None overlaps another.
     pub gaps: Vec<Gap>,
     /// Of what was used: units that were granted for moments ahead, in the order of time, if the state cannot
-    /// be used in between ([`super::later`]).
+    /// be used in between (`later`).
     pub later: Vec<(u64, u64)>,
 }
 

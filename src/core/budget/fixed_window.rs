@@ -5,7 +5,7 @@
 //! fixed window is. Calls arrive up to a headroom late, so nothing is granted so close to the end
 //! that it could arrive in the next window, which the downstream would count there.
 //!
-//! Windows of the first call have a room of their own ([`super::first_call`]).
+//! Windows of the first call have a room of their own (`first_call`).
 //!
 //! A store knows no calendar. The caller passes the boundaries of the windows around now; behind
 //! the last of them nothing is known and nothing is booked.

@@ -139,12 +139,15 @@ impl<T: Candidate> Behind<T> {
         }
         if let Some(line) = self.lines.get_mut(&behind) {
             self.len += 1;
-            // Who was first in another line has waited for long.
-            if was_first {
-                line.waiting.push_front(item);
-            } else {
-                line.waiting.push_back(item);
-            }
+            // By priority; and who was first in another line has waited for long.
+            let own = item.priority();
+            let goes_behind = |other: &T| match other.priority() {
+                other if was_first => other > own,
+                other => other >= own,
+            };
+            let place = line.waiting.iter().position(|other| !goes_behind(other));
+            line.waiting
+                .insert(place.unwrap_or(line.waiting.len()), item);
         }
         None
     }
@@ -218,6 +221,9 @@ mod tests {
         fn is_booked(&self) -> bool {
             self.0 < 100
         }
+        fn priority(&self) -> u16 {
+            u16::from((90..100).contains(&self.0))
+        }
         fn budgets(&self) -> impl Iterator<Item = u64> {
             self.1.iter().copied()
         }
@@ -262,6 +268,22 @@ mod tests {
         behind.answered(&item(4));
         assert_eq!(behind.ahead(at(5)), None);
         assert!(behind.lines.is_empty() && behind.changes.is_empty());
+    }
+
+    #[test]
+    fn who_is_more_urgent_goes_first() {
+        let mut behind = Behind::default();
+        behind.shut(1, at(3));
+        for id in [1, 90, 2, 91] {
+            assert_eq!(behind.pass(item(id)), None);
+        }
+        let mut order = Vec::new();
+        while let Some(next) = behind.ahead(at(3)) {
+            order.push(next.0);
+            assert_eq!(behind.pass(next.clone()), Some(next.clone()));
+            behind.answered(&next);
+        }
+        assert_eq!(order, [90, 91, 1, 2]);
     }
 
     #[test]
