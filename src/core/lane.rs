@@ -19,15 +19,12 @@
 //! and, where budgets count it, a permission that is still good when the call leaves.
 
 mod asking;
-mod behind;
 mod serving;
 
 use std::cmp::Reverse;
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::time::Duration;
 
-use self::behind::Behind;
-use super::budget::admit::SOON;
 use super::clock::ClockMap;
 use super::keeper::{Keeper, Outlook, Slot, Tally};
 use super::pacing::{Pacing, Row};
@@ -89,8 +86,6 @@ pub struct Lane<T> {
     /// Messages that may not be sent before a time, by that time and by arrival.
     parked: BTreeMap<(Mono, u64), T>,
     parked_count: u64,
-    /// Messages that others of their budgets go before.
-    behind: Behind<T>,
     /// Messages found expired or stale while a batch was made.
     found: VecDeque<Step<T>>,
 }
@@ -117,7 +112,6 @@ impl<T: Candidate> Lane<T> {
             admissions: 0,
             parked: BTreeMap::new(),
             parked_count: 0,
-            behind: Behind::default(),
             found: VecDeque::new(),
         }
     }
@@ -151,7 +145,7 @@ impl<T: Candidate> Lane<T> {
     /// Messages held here: ready, admitted and parked; not those that are asked for.
     #[must_use]
     pub fn held(&self) -> usize {
-        self.ready.len() + self.admitted.len() + self.parked.len() + self.behind.len()
+        self.ready.len() + self.admitted.len() + self.parked.len()
     }
 
     /// The messages that wait for a time.
@@ -215,7 +209,7 @@ impl<T: Candidate> Lane<T> {
         {
             return step;
         }
-        let demand = self.demand(now);
+        let demand = self.demand();
         if let Some((row, ask)) = self.pacing.ask(now, demand) {
             return Step::Ask(row, ask);
         }
@@ -231,7 +225,7 @@ impl<T: Candidate> Lane<T> {
         let parked = self.parked.first_key_value().map(|((at, _), _)| *at);
         let end = self.ends.first().map(|(end, _)| *end);
         let ask = self.pacing.next_ask(demand);
-        let times = [slot, parked, end, ask, next_petition, self.behind.next()];
+        let times = [slot, parked, end, ask, next_petition];
         Step::Wait(times.into_iter().flatten().min())
     }
 
@@ -269,7 +263,6 @@ impl<T: Candidate> Lane<T> {
     /// A message of the batch is granted, until then.
     pub fn admit(&mut self, item: T, until: Mono) {
         self.asked.remove(&item);
-        self.behind.answered(&item);
         self.enter(item, until);
     }
 
@@ -277,7 +270,6 @@ impl<T: Candidate> Lane<T> {
     pub fn put_back(&mut self, items: Vec<T>) {
         for item in items.into_iter().rev() {
             self.asked.remove(&item);
-            self.behind.answered(&item);
             self.ready.push_front(item);
         }
     }
@@ -285,26 +277,7 @@ impl<T: Candidate> Lane<T> {
     /// A message of the batch is denied: the lane has nothing to do with it any more.
     pub fn denied(&mut self, item: &T) {
         self.asked.remove(item);
-        self.behind.answered(item);
         self.ready.forgive(item);
-    }
-
-    /// Nobody who is late for his place passes this budget before `until`: what was granted ahead leaves no
-    /// room. If that is not near, the others stand in line until then.
-    pub fn full(&mut self, budget: u64, until: Mono, now: Mono) {
-        let petitions = self.petitions.as_ref();
-        if until > now + petitions.map_or(Duration::ZERO, Petitions::reach) {
-            self.behind.shut(budget, until);
-        }
-    }
-
-    /// A message with a place was denied, for it could pass only at `until`. The others of that budget are
-    /// asked for when they can be granted moments ahead, if that is soon.
-    pub fn denied_again(&mut self, budget: u64, until: Mono, now: Mono) {
-        let from = until - SOON;
-        if from > now && from <= now + SOON {
-            self.behind.shut(budget, from);
-        }
     }
 
     /// What the limits hold for messages that are ready, as far as a route is concerned whose messages
@@ -338,7 +311,6 @@ impl<T: Candidate> Lane<T> {
             .map(|admitted| admitted.item)
             .collect();
         out.extend(self.ready.extract(&mut unwanted));
-        out.extend(self.behind.extract(&mut unwanted));
         let keys: Vec<_> = self
             .parked
             .iter()
@@ -370,7 +342,6 @@ impl<T: Candidate> Lane<T> {
                 .extend(lapsed.map(|admitted| Step::Lapsed(admitted.item)));
         }
         let mut deferred = self.ready.extract(&mut whose);
-        deferred.extend(self.behind.extract(&mut whose));
         deferred.extend(keys.iter().filter_map(|key| self.parked.remove(key)));
         for item in deferred {
             if item.good_until().is_some_and(|end| end <= until) {
@@ -387,11 +358,8 @@ impl<T: Candidate> Lane<T> {
     }
 
     /// Takes the permissions of messages back that `whose` says yes to, and that wait for a later moment
-    /// with them: they lapse at once, and nobody stands in line any more.
+    /// with them: they lapse at once.
     pub fn revoke(&mut self, mut whose: impl FnMut(&T) -> bool) {
-        for item in self.behind.open() {
-            self.push(item);
-        }
         let waits = |item: &T| item.good_until().is_some() && whose(item);
         let revoked = self.take_parked(waits);
         self.found.extend(revoked.into_iter().map(Step::Lapsed));
@@ -402,27 +370,15 @@ impl<T: Candidate> Lane<T> {
         self.pacing.surrender()
     }
 
-    /// What all messages take that wait for slots. Of those that stand in line no more can be sent about now
-    /// than the first of each: slots for all would be leased in vain.
-    fn demand(&self, now: Mono) -> Sum {
-        let mut soon = Sum::default();
-        if let Some(petitions) = &self.petitions {
-            // Permissions that come up within the time that they are good for, or they would run out while
-            // others have leased the slots of that time.
-            let end = now + petitions.reach() * 2;
-            let parked = self.parked.range(..(end, 0)).map(|(_, item)| item);
-            for item in parked.filter(|item| item.good_until().is_some()) {
-                soon.add(item);
-            }
+    /// What all messages take that wait for slots.
+    fn demand(&self) -> Sum {
+        let (ready, asked, admitted) = (self.ready.sum(), self.asked, self.admitted_sum);
+        Sum {
+            messages: ready.messages + asked.messages + admitted.messages,
+            units: ready.units + asked.units + admitted.units,
+            urgent: ready.urgent + asked.urgent + admitted.urgent,
+            claims: ready.claims + asked.claims + admitted.claims,
         }
-        let each = [
-            self.ready.sum(),
-            self.asked,
-            self.admitted_sum,
-            self.behind.sum(),
-            soon,
-        ];
-        each.into_iter().fold(Sum::default(), Sum::with)
     }
 
     /// What could be sent if a slot came: what is admitted, and what nobody must be asked for.
@@ -465,9 +421,6 @@ impl<T: Candidate> Lane<T> {
         {
             let item = entry.remove();
             self.push(item);
-        }
-        while let Some(item) = self.behind.ahead(now) {
-            self.push_front(item);
         }
     }
 }

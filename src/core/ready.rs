@@ -66,14 +66,6 @@ pub trait Candidate {
     fn is_booked(&self) -> bool {
         false
     }
-    /// The budgets that count it: a digest of each.
-    fn budgets(&self) -> impl Iterator<Item = u64> {
-        std::iter::empty()
-    }
-    /// It may wait behind others of its budgets if fewer than so many do.
-    fn line_room(&self) -> usize {
-        usize::MAX
-    }
     /// Until when the permission is good that it came with: it need not ask before it is sent.
     fn good_until(&self) -> Option<Mono> {
         None
@@ -100,17 +92,6 @@ pub struct Sum {
 }
 
 impl Sum {
-    /// Both together.
-    #[must_use]
-    pub const fn with(self, other: Self) -> Self {
-        Self {
-            messages: self.messages + other.messages,
-            units: self.units + other.units,
-            urgent: self.urgent + other.urgent,
-            claims: self.claims + other.claims,
-        }
-    }
-
     /// Counts one in.
     pub fn add<T: Candidate>(&mut self, item: &T) {
         let units = u64::from(item.cost().get());

@@ -209,17 +209,10 @@ impl Admission {
                     } else if from > store_now {
                         lane.denied(&job);
                         job.good_until = Some(until);
-                        let at = now + waited(from.since(store_now));
                         if amended {
                             lane.lapse(job);
                         } else {
-                            for (claim, pass) in job.claims().iter().zip(&passes) {
-                                if let Some(until) = pass.full_until {
-                                    let until = now + until.since(store_now);
-                                    lane.full(claim.budget(), until, now);
-                                }
-                            }
-                            lane.park(job, at);
+                            lane.park(job, now + waited(from.since(store_now)));
                         }
                     } else {
                         lane.admit(job, until);
@@ -233,9 +226,6 @@ impl Admission {
                 } => {
                     meters.ruled("denied", 1);
                     lane.denied(&job);
-                    if let Some(claim) = job.claims().get(by).filter(|_| job.is_booked()) {
-                        lane.denied_again(claim.budget(), now + until.since(store_now), now);
-                    }
                     book(&mut job, &booked);
                     let Some(limit) = limit(&job, by) else {
                         continue;

@@ -224,14 +224,6 @@ impl Candidate for Job {
         self.wants.claims.iter().any(|claim| claim.held.is_some())
     }
 
-    fn budgets(&self) -> impl Iterator<Item = u64> {
-        self.wants.claims.iter().map(Claim::budget)
-    }
-
-    fn line_room(&self) -> usize {
-        usize::from(self.route.policy.prefetch / 2)
-    }
-
     fn good_until(&self) -> Option<Mono> {
         self.good_until
     }

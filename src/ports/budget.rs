@@ -6,7 +6,6 @@
 //! the place (a [`Booking`]) travels with it, in memory or in the headers of a message that waits.
 
 use std::fmt;
-use std::hash::{DefaultHasher, Hash as _, Hasher as _};
 use std::sync::{Arc, PoisonError, RwLock};
 use std::time::Duration;
 
@@ -120,16 +119,6 @@ pub struct Claim {
     pub cost: Cost,
     /// A place that an earlier denial booked for this very message.
     pub held: Option<Booking>,
-}
-
-impl Claim {
-    /// A number for this budget, the same in this process whichever message names it.
-    #[must_use]
-    pub fn budget(&self) -> u64 {
-        let mut hasher = DefaultHasher::new();
-        (&self.limit.name, self.key).hash(&mut hasher);
-        hasher.finish()
-    }
 }
 
 /// All that one message wants.

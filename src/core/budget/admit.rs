@@ -20,8 +20,7 @@
 //! What is granted a moment ahead leaves the room before it to others (`later`).
 //!
 //! So a message is denied once, unless so many places of one key passed by, or so slow is its limit, that
-//! who comes late would have to wait for longer than that: he gets a new place behind all others. That
-//! many of one key are not late at once, the lane sees to (`core::lane`). (How
+//! who comes late would have to wait for longer than that: he gets a new place behind all others. (How
 //! long that has to be was found with `core::lane::shares`: where chains of messages stand behind
 //! two limits and an account that is saturated, some are denied again with two seconds, and with four.)
 

@@ -143,9 +143,6 @@ impl<T: Candidate> Lane<T> {
                 self.ready.forgive(&item);
                 self.found.push_back(dismiss(item));
             } else if item.headroom().is_some() {
-                let Some(item) = self.behind.pass(item) else {
-                    continue;
-                };
                 units += cost;
                 batch.push(item);
             } else {

@@ -35,9 +35,6 @@ pub(super) struct Message {
     in_doubt: Vec<bool>,
     /// Until when the permission is good that it waits with.
     until: Option<Mono>,
-    /// That count it.
-    budgets: Vec<u64>,
-    line_room: usize,
 }
 
 impl Candidate for Message {
@@ -46,12 +43,6 @@ impl Candidate for Message {
     }
     fn good_until(&self) -> Option<Mono> {
         self.until
-    }
-    fn budgets(&self) -> impl Iterator<Item = u64> {
-        self.budgets.iter().copied()
-    }
-    fn line_room(&self) -> usize {
-        self.line_room
     }
     fn is_booked(&self) -> bool {
         self.held.iter().any(Option::is_some)
@@ -150,16 +141,6 @@ impl Fleet {
             granted: Vec::new(),
             in_doubt: Vec::new(),
             until: None,
-            budgets: Vec::new(),
-            line_room: setting.prefetch / 2,
-        };
-        let message = |numbered| {
-            let mut message = message(numbered);
-            let each = setting.rules.iter().zip(0_u64..);
-            let budget =
-                |((_, by), limit): (&(Rule, By), u64)| limit << 32 | u64::from(by.key(&message));
-            message.budgets = each.map(budget).collect();
-            message
         };
         Self {
             now: START,
@@ -192,30 +173,7 @@ impl Fleet {
             }
             let event = self.events.peek().map(|Reverse((at, _))| *at);
             let next = wakes.iter().flatten().copied().chain(event).min();
-            let before = self.now / 1_000_000;
             self.now = next.unwrap_or(end).max(self.now);
-            if std::env::var("PROBE").is_ok() && self.now / 1_000_000 != before {
-                let lanes: Vec<_> = self
-                    .lanes
-                    .iter()
-                    .map(|l| {
-                        (
-                            l.ready.len(),
-                            l.admitted.len(),
-                            l.parked.len(),
-                            l.parked.values().filter(|m| m.until.is_some()).count(),
-                        )
-                    })
-                    .collect();
-                println!(
-                    "{}s sent {} lapsed {} petitions {} lanes(ready,adm,parked,perm) {:?}",
-                    before - 10,
-                    self.sent.len(),
-                    self.lapsed,
-                    self.petitions,
-                    lanes
-                );
-            }
             if self.now >= end {
                 return;
             }
@@ -410,11 +368,6 @@ impl Fleet {
                     });
                     let until = ends.min().expect("a limit");
                     let wait = from.since(decided);
-                    for (pass, budget) in passes.iter().zip(&message.budgets) {
-                        if let Some(until) = pass.full_until {
-                            lane.full(*budget, now + until.since(decided), now);
-                        }
-                    }
                     let granted = at.iter().map(|at| Booking { at: *at, epoch });
                     message.granted = granted.collect();
                     if wait.is_zero() {
@@ -428,29 +381,9 @@ impl Fleet {
                         lane.park(message, now + wait);
                     }
                 }
-                Ruling::Denied {
-                    until, booked, by, ..
-                } => {
-                    if message.is_booked() {
-                        lane.denied_again(message.budgets[by], now + until.since(decided), now);
-                    }
+                Ruling::Denied { until, booked, .. } => {
                     lane.denied(&message);
                     *self.denials.entry(message.id).or_default() += 1;
-                    if std::env::var("PROBE").is_ok() && self.denials[&message.id] > 1 {
-                        println!(
-                            "again {} key {} replica {} held {:?} until +{:?}",
-                            message.id,
-                            message.key,
-                            replica,
-                            message
-                                .held
-                                .iter()
-                                .flatten()
-                                .map(|h| h.at.as_micros() as i64 - decided.as_micros() as i64)
-                                .collect::<Vec<_>>(),
-                            until.since(decided)
-                        );
-                    }
                     message.held.fill(None);
                     for (index, booking) in booked {
                         message.held[index] = Some(booking);

@@ -192,7 +192,7 @@ fn of_chains_behind_a_saturated_account_each_is_denied_once() {
 fn where_one_replica_holds_whole_chains_each_is_denied_once() {
     for replicas in [3, 8] {
         for (keys, each, units, seconds, slots, at_least) in
-            [(40, 25, 5, 1, 100, 0.73), (1_000, 3, 1, 2, 200, 0.8)]
+            [(40, 25, 5, 1, 100, 0.74), (1_000, 3, 1, 2, 200, 0.8)]
         {
             for seed in [103, 12_345] {
                 let chains = Chains {
@@ -230,7 +230,7 @@ fn behind_two_limits_that_bind_each_is_denied_once() {
         // Senders of five keys each bind, and the account does not; or there are many more than fit.
         (400, By::Keys(5), "20/1s", 0.33),
         (400, By::Keys(5), "12/1s", 0.2),
-        (100, By::Keys(5), "12/1s", 0.73),
+        (100, By::Keys(5), "12/1s", 0.75),
         // Any sender writes to any key.
         (400, By::Any(8), "20/1s", 0.33),
         (400, By::Any(40), "5/1s", 0.33),

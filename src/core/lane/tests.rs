@@ -29,7 +29,7 @@ fn once_each(bench: &Bench, count: u32) {
     assert_eq!(ids.len(), count as usize, "each is sent");
     assert_eq!(bench.sent.len(), count as usize, "and only once");
     assert_eq!(bench.lane.held(), 0);
-    assert_eq!(bench.lane.demand(Mono::default()), Sum::default());
+    assert_eq!(bench.lane.demand(), Sum::default());
 }
 
 #[test]
