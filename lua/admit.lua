@@ -7,8 +7,7 @@
 -- Reply    {now, epoch, began (0: fresh, 1: lost), since, …}, for each rule the epoch of its places,
 --          and for each petition
 --          0 (granted), then for each claim limit, remaining, retry_after, reset_after, as of when it
---            counts, 1 if it should be told once the call was made (lua/confirm.lua), and if that is ahead
---            until when nobody else who is late for his place passes this limit (0: it says nothing)
+--            counts, and 1 if it should be told once the call was made (lua/confirm.lua)
 --          1 (denied), until, by (which claim, from 0), the four values of that one, how many places
 --            it has, and for each claim (from 0) and place
 --          2 (never), by, its four values
@@ -192,10 +191,8 @@ local function soon(wants)
     if later == at then
       for i = 1, #wants do
         local want, cell = wants[i], wants[i].cell
-        local alone = from(want, now)
-        if want.placed and want.held <= now and alone > now then want.full = alone end
         -- As late as a place may be used, or no later than others would be anyway.
-        if alone + cell.rule.usable < at and not (leaves_room(cell, used(cell), at, want.cost)
+        if from(want, now) + cell.rule.usable < at and not (leaves_room(cell, used(cell), at, want.cost)
           and (want.placed or leaves_room(cell, booked(cell), at, want.cost)))
         then
           return nil
@@ -248,7 +245,6 @@ local function admit(wants, mode, ticket)
     say_usage(wants[i], 0)
     say(wants[i].counts)
     say(in_doubt(wants[i].cell))
-    say(wants[i].full or 0)
   end
 end
 

@@ -133,7 +133,8 @@ local function part(cell, all, taken, granted)
   if not granted or granted <= now then granted = 0 end
   cell.changed, cell.granted = true, granted
   if taken and granted == 0 and #all.gaps == 0 and #taken.gaps == 0 and not taken.later
-    and is_all(cell, all, taken) then
+    and is_all(cell, all, taken)
+  then
     cell.state, cell.gaps, cell.used, cell.ahead, cell.planned = taken.state, NONE, nil, false, false
     return
   end
@@ -208,7 +209,7 @@ local function save(cells)
     if cell.changed then
       local kind, rule = cell.kind, cell.rule
       local dies = (cell.planned and plans or kind).dies_at(rule, cell.state)
-      if cell.used then 
+      if cell.used then
         dies = max(dies, kind.dies_at(rule, in_the_end(kind, rule, cell.used.state, cell.used.later)))
       end
       local left = dies - now

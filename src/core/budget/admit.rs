@@ -71,9 +71,6 @@ pub struct Pass {
     pub at: StoreTime,
     /// The store wants to be told once the call was made ([`Limit::made`]).
     pub in_doubt: bool,
-    /// It was granted a moment ahead, and nobody else with this limit's key who is late for his place passes
-    /// before this: what was used leaves no room.
-    pub full_until: Option<StoreTime>,
 }
 
 /// What became of one petition.
@@ -149,8 +146,6 @@ struct Grant {
     at: u64,
     /// Whether it was booked before.
     is_booked: bool,
-    /// Until when nobody else who is late passes.
-    full_until: Option<u64>,
 }
 
 /// Decides one petition.
@@ -171,7 +166,6 @@ pub fn admit(
             usage: peek(want, cells, era, micros_now),
             at: now,
             in_doubt: false,
-            full_until: None,
         };
         let passes = wants.iter().map(pass).collect();
         return Ruling::Granted { passes };
@@ -200,7 +194,6 @@ pub fn admit(
         let pass = |(want, grant): (&Want<'_>, &Grant)| Pass {
             usage: usage(want, cells, era, micros_now),
             at: StoreTime::from_micros(grant.at),
-            full_until: grant.full_until.map(StoreTime::from_micros),
             in_doubt: {
                 let state = cells[want.cell].state.as_ref();
                 state.is_some_and(|state| want.limit.is_in_doubt(state))
@@ -225,24 +218,21 @@ fn grants(
         Time::Holds(at) => Grant {
             at: *at,
             is_booked: true,
-            full_until: None,
         },
         Time::Waits(_) | Time::Fits(_) => Grant {
             at: now,
             is_booked: false,
-            full_until: None,
         },
     };
     if first <= now {
         return Some(times.iter().map(now_each).collect());
     }
-    let (at, alone) = moment::soon(wants, cells, era, now)?;
-    let then = |(want, alone): (&Want<'_>, Option<u64>)| Grant {
+    let at = moment::soon(wants, cells, era, now)?;
+    let then = |want: &Want<'_>| Grant {
         at,
         is_booked: want.place(era).is_some(),
-        full_until: alone.filter(|alone| *alone > now),
     };
-    Some(wants.iter().zip(alone).map(then).collect())
+    Some(wants.iter().map(then).collect())
 }
 
 /// The ruling where a limit may not be asked.

@@ -185,3 +185,131 @@ fn displaced(limit: &Limit<'_>, mut state: State, later: &[(u64, u64)]) -> Optio
     }
     None
 }
+
+#[cfg(test)]
+mod tests {
+    use std::num::NonZeroU32;
+    use std::time::Duration;
+
+    use super::*;
+    use crate::core::budget::admit::Lost;
+    use crate::core::budget::fixed_window::{Begun, FixedWindow};
+    use crate::core::budget::token_bucket::{Bucket, Refill, Start, TokenBucket};
+    use crate::core::time::StoreTime;
+
+    const NOW: u64 = 1_795_228_193_000_000;
+    const SECOND: u64 = 1_000_000;
+
+    /// Full with two, one a second.
+    fn bucket() -> Rule {
+        let bucket = Bucket {
+            capacity: NonZeroU32::new(2).unwrap(),
+            amount: NonZeroU32::MIN,
+            interval: Duration::from_secs(1),
+            refill: Refill::Continuous,
+            start: Start::Full,
+            borrow: 0,
+            headroom: Duration::ZERO,
+        };
+        Rule::TokenBucket(TokenBucket::new(bucket).unwrap())
+    }
+
+    /// Two in a second.
+    fn window() -> Rule {
+        let rate = "2/1s".parse().unwrap();
+        Rule::FixedWindow(FixedWindow::from_first_call(rate, Duration::ZERO).unwrap())
+    }
+
+    /// What was granted at these times after now, one each, in this order.
+    fn granted(rule: &Rule, times: &[u64]) -> Bookings {
+        let limit = Limit::new(rule, Lost::Closed, StoreTime::from_micros(NOW));
+        let mut used: Option<Bookings> = None;
+        for time in times {
+            let (last, later) =
+                used.map_or((None, Vec::new()), |used| (Some(used.last), used.later));
+            used = Bookings::with(last.as_ref(), &later, &limit, NOW + time, 1, NOW);
+        }
+        used.expect("something was granted")
+    }
+
+    fn first(rule: &Rule, used: &Bookings, from: u64) -> u64 {
+        let limit = Limit::new(rule, Lost::Closed, StoreTime::from_micros(NOW));
+        let fit = earliest(&limit, Some(&used.last), &used.later, NOW + from, 1);
+        assert!(fit.firm);
+        fit.at - NOW
+    }
+
+    #[test]
+    fn units_fit_before_a_grant_ahead_as_long_as_it_still_fits() {
+        let rule = bucket();
+        let used = granted(&rule, &[3 * SECOND]);
+        assert_eq!(first(&rule, &used, 0), 0);
+        // Both tokens were used, and one of those that come by then belongs to the grant.
+        let used = granted(&rule, &[3 * SECOND, 0, 0]);
+        assert_eq!(first(&rule, &used, 0), SECOND);
+        let used = granted(&rule, &[3 * SECOND, 0, 0, SECOND, 2 * SECOND]);
+        assert_eq!(first(&rule, &used, 0), 4 * SECOND);
+    }
+
+    #[test]
+    fn each_grant_ahead_may_begin_a_window() {
+        let rule = window();
+        let used = granted(&rule, &[SECOND, SECOND * 3 / 2]);
+        assert_eq!(first(&rule, &used, 0), 0);
+        // In the second before the two of them there is room for none.
+        assert_eq!(first(&rule, &used, SECOND * 3 / 4), SECOND * 2);
+        // As long as the present window may last, they are a part of it.
+        let used = granted(&rule, &[0, SECOND / 2]);
+        assert_eq!(first(&rule, &used, 0), SECOND);
+    }
+
+    #[test]
+    fn what_has_come_is_used_and_what_comes_back_gives_its_room() {
+        let rule = bucket();
+        let limit = Limit::new(&rule, Lost::Closed, StoreTime::from_micros(NOW));
+        let mut used = granted(&rule, &[0, 0, SECOND, 2 * SECOND]);
+        assert_eq!(used.later.len(), 2);
+        let back = used.without(&limit, NOW + SECOND, 1).unwrap();
+        assert_eq!(first(&rule, &back, 0), SECOND);
+        assert_eq!(used.without(&limit, NOW + SECOND, 2), None);
+        let end = used.in_the_end(&limit);
+        used.catch_up(&limit, NOW + SECOND);
+        assert_eq!(used.later, [(NOW + 2 * SECOND, 1)]);
+        used.catch_up(&limit, NOW + 2 * SECOND);
+        assert_eq!((used.later.len(), used.last), (0, end));
+    }
+
+    /// A call at the end of a window that is known to have begun may be a part of the next one.
+    #[test]
+    fn a_call_between_two_windows_keeps_both_in_doubt() {
+        let rate = "5/1s".parse().unwrap();
+        let headroom = Duration::from_millis(100);
+        let rule = Rule::FixedWindow(FixedWindow::from_first_call(rate, headroom).unwrap());
+        let limit = Limit::new(&rule, Lost::Closed, StoreTime::from_micros(NOW));
+        let used = super::super::fixed_window::Used::of(NOW, 1);
+        let between = NOW + SECOND;
+        let mut used = Bookings {
+            later: vec![(between, 1)],
+            ..State::FixedWindow(used).into()
+        };
+        used.catch_up(&limit, between);
+        assert_eq!(used.later.len(), 1);
+        used.catch_up(&limit, NOW + SECOND * 11 / 10);
+        let State::FixedWindow(last) = used.last else {
+            panic!("{used:?}");
+        };
+        assert!(used.later.is_empty());
+        // It may have begun the next one, which then goes on behind it. What the first one held is not told
+        // apart from it: safe, and more than is needed.
+        assert_eq!((last.used, last.begun), (2, Begun::Perhaps(between)));
+    }
+
+    #[test]
+    fn of_very_many_the_earliest_are_put_into_the_state() {
+        let rule = bucket();
+        let times: Vec<_> = (1..=LATER_MAX as u64 + 6).map(|n| n * SECOND).collect();
+        let used = granted(&rule, &times);
+        assert_eq!(used.later.len(), LATER_MAX);
+        assert!(first(&rule, &used, 0) >= 6 * SECOND);
+    }
+}

@@ -372,9 +372,6 @@ impl<'a> Limit<'a> {
                     last,
                     ..used.clone()
                 };
-                if !used.holds(self) {
-                    return None;
-                }
                 let booked = ahead.booked.clone();
                 Some(State::of(
                     booked,

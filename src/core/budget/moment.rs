@@ -53,13 +53,8 @@ pub(super) fn time(want: &Want<'_>, cells: &[Cell], era: &Era, now: u64) -> Time
 
 /// The next moment, up to [`SOON`] ahead, at which a message that holds a place may pass: the places that
 /// it holds are as good then if what others used leaves room, and if nobody who could pass before loses his
-/// room to it. And when each claim alone could be granted at its place, if that says anything.
-pub(super) fn soon(
-    wants: &[Want<'_>],
-    cells: &[Cell],
-    era: &Era,
-    now: u64,
-) -> Option<(u64, Vec<Option<u64>>)> {
+/// room to it.
+pub(super) fn soon(wants: &[Want<'_>], cells: &[Cell], era: &Era, now: u64) -> Option<u64> {
     // Who is early waits for his place, and nobody waits for him.
     let is_due = |want: &Want<'_>| want.place(era).is_some_and(|place| place <= now);
     // A call counts as under way from then on that it is granted.
@@ -86,19 +81,14 @@ pub(super) fn soon(
             return None;
         }
         if later == at {
-            let alone: Vec<_> = wants.iter().map(|want| from(want, now).at).collect();
             // As late as a place may be used, or no later than others would be anyway.
-            let leaves_room = |(want, alone): (&Want<'_>, &u64)| {
+            let leaves_room = |want: &Want<'_>| {
                 let booked = Line::booked(cells[want.cell].state.as_ref());
                 let leaves = |line: Line<'_>| line.leaves_room(want.limit, at, want.cost, now);
-                alone + micros(want.limit.rule.usable()) >= at
+                from(want, now).at + micros(want.limit.rule.usable()) >= at
                     || leaves(used(want)) && (want.place(era).is_some() || leaves(booked))
             };
-            if !wants.iter().zip(&alone).all(leaves_room) {
-                return None;
-            }
-            let due = |(want, alone): (&Want<'_>, u64)| is_due(want).then_some(alone);
-            return Some((at, wants.iter().zip(alone).map(due).collect()));
+            return wants.iter().all(leaves_room).then_some(at);
         }
         at = later;
     }

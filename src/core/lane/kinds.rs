@@ -171,7 +171,7 @@ fn behind_two_limits_of_other_kinds_hardly_any_is_denied_again() {
             for seed in 117..119 {
                 let (again, most, length) = denials_of(&recipient, &sender, slots, blocks, seed);
                 assert!(
-                    again <= 2 && most <= 2 && length <= 18,
+                    again <= 2 && most <= 2 && length <= 16,
                     "{recipient:?} {sender:?} {slots} {blocks}: {again} again, {most} of one, {length} s"
                 );
             }

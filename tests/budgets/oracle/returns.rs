@@ -12,7 +12,7 @@ use sluiced::ports::budget::{BudgetStore as _, Made, Refund};
 
 use super::later::moved;
 use super::play::{Name, Play};
-use super::world::{KEYS, TOLD};
+use super::world::{BACK, KEYS, TOLD};
 use crate::rules::*;
 
 impl Play<'_> {
@@ -50,6 +50,7 @@ impl Play<'_> {
             Some(record::write(&undone, mark))
         };
         let undone = [undone(self.now), undone(self.time())];
+        BACK.fetch_add(usize::from(taken > 0), Ordering::Relaxed);
         let expected = undone.each_ref().map(|undone| u64::from(undone.is_some()));
         prop_assert!(
             expected.contains(&(taken as u64)) || taken == 0,

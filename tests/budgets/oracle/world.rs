@@ -25,6 +25,8 @@ pub(super) static PLANS: AtomicUsize = AtomicUsize::new(0);
 pub(super) static LATER: AtomicUsize = AtomicUsize::new(0);
 /// How many states had grants ahead beside them.
 pub(super) static BESIDE: AtomicUsize = AtomicUsize::new(0);
+/// How often units came back.
+pub(super) static BACK: AtomicUsize = AtomicUsize::new(0);
 /// How often word of a call that was made told something.
 pub(super) static TOLD: AtomicUsize = AtomicUsize::new(0);
 

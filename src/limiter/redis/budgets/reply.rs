@@ -73,7 +73,6 @@ impl Reply {
                         usage: self.usage()?,
                         at: self.time()?,
                         in_doubt: self.0.next()? > 0,
-                        full_until: Some(self.time()?).filter(|until| until.as_micros() > 0),
                     })
                 });
                 let passes = each.collect::<Option<_>>()?;
