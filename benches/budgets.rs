@@ -144,7 +144,7 @@ fn petition(limit: &Arc<BudgetLimit>, key: usize, number: usize) -> Petition {
             cost: Cost::ONE,
             held: None,
         }],
-        reserve: false,
+        reserve: None,
         ticket: Ticket((1 << 100) + number as u128),
     }
 }

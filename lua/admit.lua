@@ -2,8 +2,9 @@
 --
 -- KEYS     see budget/common.lua
 -- ARGV     1…  see budget/common.lua, then: how many petitions; for each: mode (1: take,
---          2: take or reserve), ticket, how many claims; for each claim: cell, cost, held (a place
---          that it holds, 0: none) and, if there is one, its epoch
+--          2: take or reserve, 3: and who is late may be told to wait), how far ahead who is late may be
+--          granted a moment, ticket, how many claims; for each claim: cell, cost, held (a place that it
+--          holds, 0: none) and, if there is one, its epoch
 -- Reply    {now, epoch, began (0: fresh, 1: lost), since, …}, for each rule the epoch of its places,
 --          and for each petition
 --          0 (granted), then for each claim limit, remaining, retry_after, reset_after, as of when it
@@ -13,15 +14,18 @@
 --          2 (never), by, its four values
 --          3 (outdated: other terms are in force than the asker knows), by
 --          4 (paused), until, by
+--          5 (late for its places: it keeps them, and has to wait), until, by
 --          All are integers; times in microseconds.
 --
 -- Invariant: all claims of a petition are granted or none is, and every grant fits beside all others,
--- whatever was booked. A petition that is denied without a
--- place changes nothing (but that a bucket which starts empty is seen for the first time). An
+-- whatever was booked. A petition that has to wait, or is denied without a
+-- place, changes nothing (but that a bucket which starts empty is seen for the first time). An
 -- earlier petition takes what a later one then lacks. No petitions at all: only the era is entered
 -- and its record kept alive.
 
 local AHEAD_MAX = 366 * 24 * 3600 * 1000000
+-- `core::budget::admit::WAIT`: so far ahead who is late may be told to wait.
+local WAIT = 30000000
 
 local era = enter()
 local cells, rules = load(era, true)
@@ -168,9 +172,9 @@ local function from(want, at)
   return line_earliest(want.cell, used(want.cell), max(at, want.held), want.cost)
 end
 
--- The next moment, up to SOON ahead, at which a message that holds a place may pass, and takes nobody's
+-- The next moment, up to so far ahead, at which a message that holds a place may pass, and takes nobody's
 -- room who could pass before (`core::budget::moment::soon`).
-local function soon(wants)
+local function soon(wants, within)
   local due = false
   for i = 1, #wants do
     -- Who is early waits for his place, and nobody waits for him.
@@ -187,12 +191,13 @@ local function soon(wants)
       if not firm then return nil end
       later = max(later, free)
     end
-    if later > now + SOON then return nil end
+    if later > now + within then return nil end
     if later == at then
       for i = 1, #wants do
         local want, cell = wants[i], wants[i].cell
+        want.alone = from(want, now)
         -- As late as a place may be used, or no later than others would be anyway.
-        if from(want, now) + cell.rule.usable < at and not (leaves_room(cell, used(cell), at, want.cost)
+        if want.alone + cell.rule.usable < at and not (leaves_room(cell, used(cell), at, want.cost)
           and (want.placed or leaves_room(cell, booked(cell), at, want.cost)))
         then
           return nil
@@ -204,7 +209,18 @@ local function soon(wants)
   end
 end
 
-local function admit(wants, mode, ticket)
+-- Who could pass soon, but further ahead than a moment may be granted.
+local function late(wants)
+  local by = 1
+  for i = 2, #wants do
+    if wants[i].alone > wants[by].alone then by = i end
+  end
+  say(5)
+  say(wants[by].alone)
+  say(by - 1)
+end
+
+local function admit(wants, mode, ahead, ticket)
   if shut(wants) then return end
   for i = 1, #wants do
     if wants[i].cost > wants[i].cell.rule.most then
@@ -231,8 +247,9 @@ local function admit(wants, mode, ticket)
     end
     first = max(first, want.at)
   end
-  local moment = first > now and soon(wants) or nil
-  if first > now and not moment then return deny(wants, first, mode == 2, ticket) end
+  local moment = first > now and soon(wants, mode == 3 and WAIT or SOON) or nil
+  if moment and moment > now + ahead then return late(wants) end
+  if first > now and not moment then return deny(wants, first, mode > 1, ticket) end
   for i = 1, #wants do
     local want = wants[i]
     local at, placed = want.counts or now, want.holds
@@ -250,13 +267,13 @@ end
 
 local petitions = numeric()
 for _ = 1, petitions do
-  local mode, ticket, wants = numeric(), argument(), {}
+  local mode, ahead, ticket, wants = numeric(), numeric(), argument(), {}
   for i = 1, numeric() do
     local want = { cell = cells[numeric()], cost = numeric(), held = numeric() }
     if want.held > 0 then want.epoch = numeric() end
     wants[i] = want
   end
-  admit(wants, mode, ticket)
+  admit(wants, mode, ahead, ticket)
 end
 save(cells)
 if petitions == 0 then call('PEXPIRE', KEYS[1], text(ERA_KEPT)) end

@@ -166,7 +166,7 @@ async fn ask(
             cost: Cost::new(units),
             held: None,
         }],
-        reserve: false,
+        reserve: None,
         ticket: Ticket(0),
     };
     let ruling = store.admit(&[petition], None).await?.rulings.pop();
@@ -186,12 +186,14 @@ async fn ask(
             never: false,
             usage: passes.first().map(|pass| pass.usage).unwrap_or_default(),
         },
-        // Nobody sets other terms of this limit, or pauses it.
-        Some(Ruling::Outdated { .. } | Ruling::Paused { .. }) | None => Answer {
-            limited: true,
-            never: false,
-            usage: Usage::default(),
-        },
+        // Nobody sets other terms of this limit, or pauses it, and nobody holds a place.
+        Some(Ruling::Outdated { .. } | Ruling::Paused { .. } | Ruling::Late { .. }) | None => {
+            Answer {
+                limited: true,
+                never: false,
+                usage: Usage::default(),
+            }
+        }
     })
 }
 

@@ -66,6 +66,14 @@ pub trait Candidate {
     fn is_booked(&self) -> bool {
         false
     }
+    /// The budgets that count it: a digest of each.
+    fn budgets(&self) -> impl Iterator<Item = u64> {
+        std::iter::empty()
+    }
+    /// It may wait in line for its budgets if fewer messages than this do. None may, once it waited often enough.
+    fn line_room(&self) -> usize {
+        0
+    }
     /// Until when the permission is good that it came with: it need not ask before it is sent.
     fn good_until(&self) -> Option<Mono> {
         None
@@ -99,6 +107,17 @@ impl Sum {
         self.units += units;
         self.urgent += units * u64::from(item.is_urgent());
         self.claims += usize::from(item.headroom().is_some());
+    }
+
+    /// Both together.
+    #[must_use]
+    pub const fn with(self, other: Self) -> Self {
+        Self {
+            messages: self.messages + other.messages,
+            units: self.units + other.units,
+            urgent: self.urgent + other.urgent,
+            claims: self.claims + other.claims,
+        }
     }
 
     /// Counts one out that was counted in.

@@ -103,7 +103,13 @@ impl Admission {
     }
 
     /// Asks for a batch.
-    pub(super) fn ask(&mut self, jobs: Vec<Job>, predicted: Option<StoreTime>, now: Mono) {
+    pub(super) fn ask(
+        &mut self,
+        jobs: Vec<Job>,
+        lane: &Lane<Job>,
+        predicted: Option<StoreTime>,
+        now: Mono,
+    ) {
         let mut batch = Vec::with_capacity(jobs.len());
         let mut petitions = Vec::with_capacity(jobs.len());
         let mut all_usable = Vec::with_capacity(jobs.len());
@@ -111,9 +117,10 @@ impl Admission {
             let usable = job.claims().iter().map(|claim| claim.limit.usable());
             all_usable.push(usable.min().unwrap_or(Duration::MAX));
             let ticket = self.counters.tickets.next();
+            let keeps_places = job.route.policy.on_denied != OnDenied::DeadLetter;
             petitions.push(Petition {
                 claims: job.claims().to_vec(),
-                reserve: job.route.policy.on_denied != OnDenied::DeadLetter,
+                reserve: keeps_places.then(|| lane.if_late(&job)),
                 ticket,
             });
             batch.push((job, ticket));
@@ -251,6 +258,17 @@ impl Admission {
                         usage,
                     };
                     self.denied(job, ticket, &denial, lane, now);
+                }
+                Ruling::Late { until, by } => {
+                    meters.ruled("late", 1);
+                    job.waits = job.waits.saturating_add(1);
+                    match job.claims().get(by).map(Claim::budget) {
+                        Some(budget) if !amended => {
+                            lane.wait(job, budget, now + waited(until.since(store_now)));
+                        }
+                        // What was said is of terms that have gone.
+                        _ => lane.put_back(vec![job]),
+                    }
                 }
                 Ruling::Never { by, usage } => {
                     meters.ruled("never", 1);

@@ -17,6 +17,13 @@ use crate::settings::types::OnInvalid;
 use super::permit::Permit;
 use super::route::{Held, Route};
 
+/// Whoever waited in line so often is granted a moment ahead: nobody starves because each of his limits has
+/// room when another one has not.
+const WAITS_MAX: u32 = 16;
+/// This part of the prefetch (one in so many) may stand in line for budgets: the rest is for
+/// messages that pass them.
+const LINE_ROOM: u16 = 2;
+
 /// A message that is held: its delivery, the request that was made from it, and its history.
 pub(super) struct Job {
     pub(super) route: Arc<Route>,
@@ -35,6 +42,8 @@ pub(super) struct Job {
     pub(super) waits_for: Option<(Arc<BudgetLimit>, BudgetKey)>,
     /// The limit for which it is parked: asked again when other terms of it are in force.
     pub(super) held_up_by: Option<Arc<str>>,
+    /// How often it came late for its places, and had to wait in line.
+    pub(super) waits: u32,
     /// What it waits for itself, whatever its limits say: another attempt after a failure, say.
     pub(super) not_before: Option<Mono>,
     _held: Held,
@@ -139,6 +148,7 @@ impl Job {
             good_until: None,
             waits_for: None,
             held_up_by: None,
+            waits: 0,
             not_before: None,
             _held: held,
         }
@@ -222,6 +232,18 @@ impl Candidate for Job {
 
     fn is_booked(&self) -> bool {
         self.wants.claims.iter().any(|claim| claim.held.is_some())
+    }
+
+    fn budgets(&self) -> impl Iterator<Item = u64> {
+        self.wants.claims.iter().map(Claim::budget)
+    }
+
+    fn line_room(&self) -> usize {
+        if self.waits < WAITS_MAX {
+            usize::from(self.route.policy.prefetch / LINE_ROOM)
+        } else {
+            0
+        }
     }
 
     fn good_until(&self) -> Option<Mono> {

@@ -207,7 +207,7 @@ impl Pacer {
                 Step::Ask(row, ask) => self.ask(row, ask, now),
                 Step::Petition(jobs) => {
                     let predicted = self.lane.clock().and_then(|clock| clock.to_store(now));
-                    self.admission.ask(jobs, predicted, now);
+                    self.admission.ask(jobs, &self.lane, predicted, now);
                 }
                 Step::Lapsed(job) => self.desk.again(job),
                 Step::Wait(until) => {

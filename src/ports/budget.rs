@@ -6,11 +6,13 @@
 //! the place (a [`Booking`]) travels with it, in memory or in the headers of a message that waits.
 
 use std::fmt;
+use std::hash::{DefaultHasher, Hash as _, Hasher as _};
 use std::sync::{Arc, PoisonError, RwLock};
 use std::time::Duration;
 
 use super::pace::StoreFuture;
-pub use crate::core::budget::admit::{Booking, Epoch, Lost, Pass, Ruling};
+use crate::core::budget::admit::Mode;
+pub use crate::core::budget::admit::{Booking, Epoch, IfLate, Lost, Pass, Ruling};
 pub use crate::core::budget::concurrency::Ticket;
 pub use crate::core::budget::limit::Taken;
 use crate::core::budget::{Rule, State, Usage};
@@ -121,15 +123,33 @@ pub struct Claim {
     pub held: Option<Booking>,
 }
 
+impl Claim {
+    /// A number for this budget, the same in this process whichever message names it.
+    #[must_use]
+    pub fn budget(&self) -> u64 {
+        let mut hasher = DefaultHasher::new();
+        (&self.limit.name, self.key).hash(&mut hasher);
+        hasher.finish()
+    }
+}
+
 /// All that one message wants.
 #[derive(Clone, Debug)]
 pub struct Petition {
     /// At least one; each limit at most once.
     pub claims: Vec<Claim>,
-    /// Book a place if denied. Without it a denial changes nothing.
-    pub reserve: bool,
+    /// Book a place if denied; without it a denial changes nothing. And what if it comes late for a place?
+    pub reserve: Option<IfLate>,
     /// Names the message's call in a `concurrency` limit: unique in the fleet.
     pub ticket: Ticket,
+}
+
+impl Petition {
+    /// How it is decided.
+    #[must_use]
+    pub fn mode(&self) -> Mode {
+        self.reserve.map_or(Mode::Take, Mode::Reserve)
+    }
 }
 
 /// The store may not know all that was spent before this.

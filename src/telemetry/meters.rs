@@ -221,7 +221,8 @@ impl LaneMeters {
         }
     }
 
-    /// `count` messages came to `ruling`: `granted`, `denied`, `never` or `failed` (no answer).
+    /// `count` messages came to `ruling`: `granted`, `late` (it has to wait in line), `denied`, `never` or `failed`
+    /// (no answer).
     pub fn ruled(&self, ruling: &'static str, count: u64) {
         self.petitions.increment(ruling, count);
     }

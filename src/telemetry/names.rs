@@ -84,7 +84,7 @@ pub const REASONS: &[&str] = &[
 pub const RESULTS: &[&str] = &["granted", "denied", "failed"];
 
 /// Values of the label `ruling`: what became of a message that budgets were asked for.
-pub const RULINGS: &[&str] = &["granted", "denied", "never", "failed"];
+pub const RULINGS: &[&str] = &["granted", "late", "denied", "never", "failed"];
 /// Values of the label `fate` of a place that a message had booked.
 pub const FATES: &[&str] = &["used", "late", "missed"];
 

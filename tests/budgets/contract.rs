@@ -3,6 +3,7 @@
 use std::sync::Arc;
 use std::time::Duration;
 
+use sluiced::core::budget::admit::SOON;
 use sluiced::core::budget::fixed_window::Used;
 use sluiced::core::budget::token_bucket::{Refill, Start};
 use sluiced::core::budget::{Rule, State};
@@ -11,7 +12,8 @@ use sluiced::core::rate::Cost;
 use sluiced::core::time::StoreTime;
 use sluiced::limiter::memory::MemoryBudgetStore;
 use sluiced::ports::budget::{
-    Booking, BudgetLimit, BudgetStore, Claim, Epoch, Lost, Made, Refund, Ruling, Rulings, Taken,
+    Booking, BudgetLimit, BudgetStore, Claim, Epoch, IfLate, Lost, Made, Petition, Refund, Ruling,
+    Rulings, Taken,
 };
 use sluiced::ports::clock::Clock;
 
@@ -198,6 +200,44 @@ async fn a_place_is_kept_and_passes_without_asking((store, other): (Store, Store
     assert!(passes.await);
 }
 
+async fn who_is_late_is_told_to_wait_and_keeps_his_place((store, other): (Store, Store)) {
+    let (limit, quick) = (
+        open("wait", log("1/20s", MS)),
+        open("wait-not", gcra("100/1s", 0, MS)),
+    );
+    let answer = store.admit(&[], None).await.unwrap();
+    let place = Booking {
+        at: StoreTime::from_micros(answer.now.as_micros() - 60_000_000),
+        epoch: answer.epoch,
+    };
+    let (used, ruling) = ask(&store, vec![claim(&limit, "a", 1)]).await;
+    assert!(is_granted(&ruling));
+    let late = |if_late| Petition {
+        reserve: Some(if_late),
+        ..take(vec![
+            claim(&quick, "a", 1),
+            Claim {
+                held: Some(place),
+                ..claim(&limit, "a", 1)
+            },
+        ])
+    };
+    for ahead in [Duration::ZERO, SOON] {
+        let wait = late(IfLate::Wait { ahead });
+        let answer = other.admit(&[wait], None).await.unwrap();
+        let Ruling::Late { until, by: 1 } = answer.rulings[0] else {
+            panic!("{answer:?}");
+        };
+        let window = until.since(used);
+        assert!(window >= Duration::from_secs(20) && window <= Duration::from_secs(21));
+    }
+    // Nothing was taken of either.
+    let look = store.look(&quick, claim(&quick, "a", 1).key).await.unwrap();
+    assert_eq!(look.state, None);
+    let answer = other.admit(&[late(IfLate::Grant)], None).await.unwrap();
+    assert!(matches!(answer.rulings[0], Ruling::Denied { .. }));
+}
+
 async fn a_place_of_another_epoch_is_none((store, _): (Store, Store)) {
     let limit = open("old-place", log("1/1h", MS));
     assert!(takes(&store, &limit, "a").await);
@@ -321,6 +361,7 @@ contract!(redis, memory; (
     messages_of_a_batch_see_each_other,
     a_batch_may_be_large,
     a_place_is_kept_and_passes_without_asking,
+    who_is_late_is_told_to_wait_and_keeps_his_place,
     a_place_of_another_epoch_is_none,
     what_was_not_sent_comes_back_once,
     a_window_is_in_doubt_until_a_call_of_it_was_made,

@@ -19,7 +19,7 @@ use sluiced::core::zone::Zone;
 use sluiced::limiter::key::budget_key;
 use sluiced::limiter::redis::{RedisOptions, RedisPaceStore};
 use sluiced::ports::budget::{
-    Booking, BudgetKey, BudgetLimit, Claim, Lost, Petition, Ruling, Ticket,
+    Booking, BudgetKey, BudgetLimit, Claim, IfLate, Lost, Petition, Ruling, Ticket,
 };
 use sluiced::ports::pace::PaceStore;
 
@@ -111,14 +111,14 @@ pub(crate) fn claim(limit: &Arc<BudgetLimit>, text: &str, units: u32) -> Claim {
 pub(crate) fn take(claims: Vec<Claim>) -> Petition {
     Petition {
         claims,
-        reserve: false,
+        reserve: None,
         ticket: ticket(),
     }
 }
 
 pub(crate) fn reserve(claims: Vec<Claim>) -> Petition {
     Petition {
-        reserve: true,
+        reserve: Some(IfLate::Grant),
         ..take(claims)
     }
 }

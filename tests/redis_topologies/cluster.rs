@@ -174,7 +174,7 @@ async fn budgets_of_several_limits_are_decided_in_one_slot() {
                     held: None,
                 })
                 .collect(),
-            reserve: false,
+            reserve: None,
             ticket: Ticket(i),
         })
         .collect();

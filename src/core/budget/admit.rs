@@ -19,10 +19,14 @@
 //!
 //! What is granted a moment ahead leaves the room before it to others (`later`).
 //!
+//! **Who must not be granted a moment ahead.** Where a paced limit is saturated, a moment of a key comes without
+//! a slot more often than with one, and is lost for everybody. So an asker who has more messages than slots says
+//! how far ahead he has slots ([`IfLate::Wait`]). Who could pass only later than that is told to wait
+//! ([`Ruling::Late`]), keeps his places, and takes nobody's room: he stands in line in memory (`core::lane`).
+//!
 //! So a message is denied once, unless so many places of one key passed by, or so slow is its limit, that
-//! who comes late would have to wait for longer than that: he gets a new place behind all others. (How
-//! long that has to be was found with `core::lane::shares`: where chains of messages stand behind
-//! two limits and an account that is saturated, some are denied again with two seconds, and with four.)
+//! who comes late would have to wait for longer than [`WAIT`], or the line is too long already: he gets a new
+//! place behind all others.
 
 use std::time::Duration;
 
@@ -30,7 +34,7 @@ use super::ahead::{Bookings, Line};
 use super::concurrency::Ticket;
 use super::epoch::Era;
 use super::limit::{Gate, Limit};
-use super::moment::{self, Time};
+use super::moment::{self, Moment, Time};
 use super::{AHEAD_MAX, Fit, State, Usage};
 use crate::core::time::{StoreTime, micros};
 
@@ -38,6 +42,9 @@ use crate::core::time::{StoreTime, micros};
 /// ahead than this: he waits for it in memory. Whatever forgets states must keep others away until such
 /// uses are over, too (`Limit::blind_until`, `regime`).
 pub const SOON: Duration = Duration::from_secs(5);
+/// Who comes with a place that others used up meanwhile may be told to wait for the next moment, if it is no
+/// further ahead than this. Nothing is promised to him, so nothing else depends on it.
+pub const WAIT: Duration = Duration::from_secs(30);
 
 /// What to do while a store that lost its state cannot say what was spent before.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -82,6 +89,14 @@ pub enum Ruling {
     Granted {
         /// In the order of the claims.
         passes: Vec<Pass>,
+    },
+    /// It comes late for its places, and could pass within [`WAIT`], but further ahead than it may be granted a
+    /// moment. It keeps its places; nothing was spent or booked, and others who are late may pass before.
+    Late {
+        /// Not before this, as far as the limit `by` is concerned. The others may hold it up for longer.
+        until: StoreTime,
+        /// The claim that holds it up longest by itself (an index into the claims).
+        by: usize,
     },
     /// Not before `until`. Nothing was spent but what `booked` says.
     Denied {
@@ -128,7 +143,37 @@ pub enum Mode {
     /// Only a grant.
     Take,
     /// A grant, or a place for later.
-    Reserve,
+    Reserve(IfLate),
+}
+
+/// What becomes of a message that holds places and comes late for them, if it could pass only at a later moment.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum IfLate {
+    /// It is granted that moment if it is within [`SOON`], and denied if it is not.
+    Grant,
+    /// It is granted that moment if it is no further ahead than this ([`SOON`] at most), told to wait
+    /// ([`Ruling::Late`]) if it is within [`WAIT`], and denied if it is not.
+    Wait { ahead: Duration },
+}
+
+impl IfLate {
+    /// How far ahead a moment may be granted.
+    #[must_use]
+    pub fn ahead(self) -> Duration {
+        match self {
+            Self::Grant => SOON,
+            Self::Wait { ahead } => ahead.min(SOON),
+        }
+    }
+}
+
+impl Mode {
+    const fn if_late(self) -> IfLate {
+        match self {
+            Self::Reserve(if_late) => if_late,
+            Self::Peek | Self::Take => IfLate::Grant,
+        }
+    }
 }
 
 impl Want<'_> {
@@ -187,7 +232,20 @@ pub fn admit(
     let times: Vec<Time> = wants.iter().map(time).collect();
     let first = times.iter().map(|time| time.from(micros_now));
     let first = first.fold(micros_now, u64::max);
-    if let Some(grants) = grants(wants, &times, first, cells, era, micros_now) {
+    let if_late = mode.if_late();
+    let within = match if_late {
+        IfLate::Grant => SOON,
+        IfLate::Wait { .. } => WAIT,
+    };
+    let moment = (first > micros_now)
+        .then(|| moment::soon(wants, cells, era, micros_now, micros(within)))
+        .flatten();
+    if let Some(moment) = &moment
+        && moment.at > micros_now + micros(if_late.ahead())
+    {
+        return late(moment);
+    }
+    if let Some(grants) = grants(wants, &times, first, moment, era, micros_now) {
         for (want, grant) in wants.iter().zip(&grants) {
             take(want, &mut cells[want.cell], *grant, micros_now, ticket);
         }
@@ -210,7 +268,7 @@ fn grants(
     wants: &[Want<'_>],
     times: &[Time],
     first: u64,
-    cells: &[Cell],
+    moment: Option<Moment>,
     era: &Era,
     now: u64,
 ) -> Option<Vec<Grant>> {
@@ -227,12 +285,23 @@ fn grants(
     if first <= now {
         return Some(times.iter().map(now_each).collect());
     }
-    let at = moment::soon(wants, cells, era, now)?;
+    let at = moment?.at;
     let then = |want: &Want<'_>| Grant {
         at,
         is_booked: want.place(era).is_some(),
     };
     Some(wants.iter().map(then).collect())
+}
+
+/// The ruling on who has to wait for a moment.
+fn late(moment: &Moment) -> Ruling {
+    // Of those that hold it up equally long, the first.
+    let each = moment.alone.iter().enumerate();
+    let longest = each.max_by_key(|(by, at)| (**at, std::cmp::Reverse(*by)));
+    // There is one, and not all of them could pass now.
+    let (by, until) = longest.map_or((0, moment.at), |(by, at)| (by, *at));
+    let until = StoreTime::from_micros(until);
+    Ruling::Late { until, by }
 }
 
 /// The ruling where a limit may not be asked.
@@ -279,7 +348,7 @@ fn deny(
     for (index, (want, time)) in wants.iter().zip(times).enumerate() {
         match (time, want.held) {
             (Time::Holds(_) | Time::Waits(_), Some(held)) => booked.push((index, held)),
-            (Time::Fits(Fit { firm: true, at }), _) if mode == Mode::Reserve && near => {
+            (Time::Fits(Fit { firm: true, at }), _) if matches!(mode, Mode::Reserve(_)) && near => {
                 let line = Line::booked(cells[want.cell].state.as_ref());
                 if *at == first || line.leaves_room(want.limit, until, want.cost, now) {
                     book(want, cells, until, ticket, now);

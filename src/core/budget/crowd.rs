@@ -8,7 +8,7 @@ use std::time::Duration;
 
 use proptest::prelude::*;
 
-use super::admit::{Booking, Cell, Lost, Mode, Pass, Ruling, SOON, Want, admit};
+use super::admit::{Booking, Cell, IfLate, Lost, Mode, Pass, Ruling, SOON, Want, admit};
 use super::concurrency::Ticket;
 use super::epoch::Era;
 use super::fixed_window::FixedWindow;
@@ -173,7 +173,7 @@ impl<'a> Crowd<'a> {
         if wants.is_empty() {
             return;
         }
-        let (mode, ticket) = (Mode::Reserve, Ticket(1));
+        let (mode, ticket) = (Mode::Reserve(IfLate::Grant), Ticket(1));
         match admit(&wants, &mut self.cells, mode, ticket, &self.era, now) {
             Ruling::Granted { passes } => {
                 for (i, pass) in named.iter().zip(passes) {

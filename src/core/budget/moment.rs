@@ -3,7 +3,7 @@
 //! Each claim has a time of its own: its place, or when it fits beside all that is booked and used. The
 //! latest of them need not suit the others, so they are asked in turn until one moment suits them all.
 
-use super::admit::{Cell, SOON, Want};
+use super::admit::{Cell, Want};
 use super::ahead::Line;
 use super::epoch::Era;
 use super::{Fit, Rule, State};
@@ -51,10 +51,24 @@ pub(super) fn time(want: &Want<'_>, cells: &[Cell], era: &Era, now: u64) -> Time
     Time::Fits(fit(want, cells, era, now))
 }
 
-/// The next moment, up to [`SOON`] ahead, at which a message that holds a place may pass: the places that
+/// A moment that suits all claims of a message that is late for a place.
+#[derive(Clone, Debug)]
+pub(super) struct Moment {
+    pub(super) at: u64,
+    /// When each claim could be granted by itself.
+    pub(super) alone: Vec<u64>,
+}
+
+/// The next moment, up to `within` microseconds ahead, at which a message that holds a place may pass: the places that
 /// it holds are as good then if what others used leaves room, and if nobody who could pass before loses his
 /// room to it.
-pub(super) fn soon(wants: &[Want<'_>], cells: &[Cell], era: &Era, now: u64) -> Option<u64> {
+pub(super) fn soon(
+    wants: &[Want<'_>],
+    cells: &[Cell],
+    era: &Era,
+    now: u64,
+    within: u64,
+) -> Option<Moment> {
     // Who is early waits for his place, and nobody waits for him.
     let is_due = |want: &Want<'_>| want.place(era).is_some_and(|place| place <= now);
     // A call counts as under way from then on that it is granted.
@@ -77,18 +91,20 @@ pub(super) fn soon(wants: &[Want<'_>], cells: &[Cell], era: &Era, now: u64) -> O
             }
             later = later.max(fit.at);
         }
-        if later > now + micros(SOON) {
+        if later > now + within {
             return None;
         }
         if later == at {
+            let alone: Vec<_> = wants.iter().map(|want| from(want, now).at).collect();
             // As late as a place may be used, or no later than others would be anyway.
-            let leaves_room = |want: &Want<'_>| {
+            let leaves_room = |(want, alone): (&Want<'_>, &u64)| {
                 let booked = Line::booked(cells[want.cell].state.as_ref());
                 let leaves = |line: Line<'_>| line.leaves_room(want.limit, at, want.cost, now);
-                from(want, now).at + micros(want.limit.rule.usable()) >= at
+                alone + micros(want.limit.rule.usable()) >= at
                     || leaves(used(want)) && (want.place(era).is_some() || leaves(booked))
             };
-            return wants.iter().all(leaves_room).then_some(at);
+            let suits = wants.iter().zip(&alone).all(leaves_room);
+            return suits.then_some(Moment { at, alone });
         }
         at = later;
     }

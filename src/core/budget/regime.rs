@@ -133,7 +133,7 @@ mod tests {
     use std::time::Duration;
 
     use super::*;
-    use crate::core::budget::admit::{Booking, Cell, Lost, Mode, Ruling, Want, admit};
+    use crate::core::budget::admit::{Booking, Cell, IfLate, Lost, Mode, Ruling, Want, admit};
     use crate::core::budget::concurrency::{Concurrency, Ticket};
     use crate::core::budget::fixed_window::FixedWindow;
     use crate::core::budget::gcra::Gcra;
@@ -248,7 +248,7 @@ mod tests {
         }
 
         fn place(&mut self, rule: &Rule) -> Booking {
-            match self.ask(rule, Mode::Reserve, None) {
+            match self.ask(rule, Mode::Reserve(IfLate::Grant), None) {
                 Ruling::Denied { booked, .. } => booked[0].1,
                 other => panic!("{other:?}"),
             }
@@ -327,7 +327,7 @@ mod tests {
             assert_eq!(places[49].at, START + SECOND * 50, "{old:?}");
             desk.now = desk.now + SECOND / 2;
             // Nobody waits for the fifty, who will have to ask.
-            match desk.ask(&new, Mode::Reserve, None) {
+            match desk.ask(&new, Mode::Reserve(IfLate::Grant), None) {
                 Ruling::Denied { until, booked, .. } => {
                     assert!(until <= START + SECOND * 3 / 2, "{new:?}: {until:?}");
                     assert!(booked[0].1.epoch > places[0].epoch);
@@ -338,7 +338,7 @@ mod tests {
                 ),
             }
             desk.now = places[2].at;
-            let ruling = desk.ask(&new, Mode::Reserve, Some(places[2]));
+            let ruling = desk.ask(&new, Mode::Reserve(IfLate::Grant), Some(places[2]));
             let own = matches!(&ruling, Ruling::Denied { booked, .. } if booked[0].1 == places[2]);
             assert!(!own, "{new:?}: {ruling:?}");
         }

@@ -141,8 +141,12 @@ impl<T: Candidate> Lane<T> {
             let cost = item.cost().get() as usize;
             if item.is_stale() || item.deadline().is_some_and(|end| end <= now) {
                 self.ready.forgive(&item);
+                self.behind.gone(&item);
                 self.found.push_back(dismiss(item));
             } else if item.headroom().is_some() {
+                let Some(item) = self.behind.pass(item) else {
+                    continue;
+                };
                 units += cost;
                 batch.push(item);
             } else {

@@ -6,7 +6,7 @@ use std::collections::{BTreeMap, BinaryHeap, VecDeque};
 use std::time::Duration;
 
 use super::*;
-use crate::core::budget::admit::{self, Booking, Cell, Mode, Ruling, Want};
+use crate::core::budget::admit::{self, Booking, Cell, IfLate, Mode, Ruling, Want};
 use crate::core::budget::concurrency::Ticket;
 use crate::core::budget::epoch::Era;
 use crate::core::budget::limit::{Limit, Taken};
@@ -22,6 +22,10 @@ const CALL: u64 = 50_000;
 /// Where the virtual clock starts.
 const START: u64 = 10_000_000;
 
+/// As `pipeline::job` has them.
+const WAITS_MAX: u32 = 16;
+const LINE_ROOM: usize = 2;
+
 /// A message for a key.
 #[derive(Clone, Debug)]
 pub(super) struct Message {
@@ -35,6 +39,11 @@ pub(super) struct Message {
     in_doubt: Vec<bool>,
     /// Until when the permission is good that it waits with.
     until: Option<Mono>,
+    /// That count it.
+    budgets: Vec<u64>,
+    line_room: usize,
+    /// How often it was told to wait for its budgets.
+    waits: u32,
 }
 
 impl Candidate for Message {
@@ -43,6 +52,16 @@ impl Candidate for Message {
     }
     fn good_until(&self) -> Option<Mono> {
         self.until
+    }
+    fn budgets(&self) -> impl Iterator<Item = u64> {
+        self.budgets.iter().copied()
+    }
+    fn line_room(&self) -> usize {
+        if self.waits < WAITS_MAX {
+            self.line_room
+        } else {
+            0
+        }
     }
     fn is_booked(&self) -> bool {
         self.held.iter().any(Option::is_some)
@@ -90,6 +109,8 @@ pub(super) struct Setting {
     /// One way to a store takes so many microseconds, and up to as many more.
     pub(super) way: u64,
     pub(super) seed: u64,
+    /// How often all of it stands still, and for how long.
+    pub(super) stalls: Option<[Duration; 2]>,
     /// The keys of the messages, as they stand in the queue.
     pub(super) keys: Vec<u32>,
 }
@@ -141,6 +162,17 @@ impl Fleet {
             granted: Vec::new(),
             in_doubt: Vec::new(),
             until: None,
+            budgets: Vec::new(),
+            line_room: setting.prefetch / LINE_ROOM,
+            waits: 0,
+        };
+        let message = |numbered| {
+            let mut message = message(numbered);
+            let each = setting.rules.iter().zip(0_u64..);
+            let budget =
+                |((_, by), limit): (&(Rule, By), u64)| limit << 32 | u64::from(by.key(&message));
+            message.budgets = each.map(budget).collect();
+            message
         };
         Self {
             now: START,
@@ -173,7 +205,7 @@ impl Fleet {
             }
             let event = self.events.peek().map(|Reverse((at, _))| *at);
             let next = wakes.iter().flatten().copied().chain(event).min();
-            self.now = next.unwrap_or(end).max(self.now);
+            self.now = self.awake(next.unwrap_or(end).max(self.now));
             if self.now >= end {
                 return;
             }
@@ -186,6 +218,14 @@ impl Fleet {
                 }
             }
         }
+    }
+
+    /// From that time on, or when the machine goes on.
+    fn awake(&self, at: u64) -> u64 {
+        let Some([every, length]) = self.setting.stalls.map(|times| times.map(micros)) else {
+            return at;
+        };
+        at.max(at - at % every + length)
     }
 
     fn fill(&mut self, replica: usize) {
@@ -264,7 +304,8 @@ impl Fleet {
             Event::Answer(answer) => self.lanes[replica].answered(Row::Main, &answer, mono),
             Event::Rule(batch) => {
                 let ruled = batch.into_iter().map(|message| {
-                    let ruling = self.rule(&message, store);
+                    let if_late = self.lanes[replica].if_late(&message);
+                    let ruling = self.rule(&message, if_late, store);
                     (message, ruling)
                 });
                 let ruled = ruled.collect();
@@ -314,7 +355,7 @@ impl Fleet {
         }
     }
 
-    fn rule(&mut self, message: &Message, now: StoreTime) -> Ruling {
+    fn rule(&mut self, message: &Message, if_late: IfLate, now: StoreTime) -> Ruling {
         let rules = self.setting.rules.iter();
         let limits: Vec<_> = rules
             .map(|(rule, by)| (Limit::new(rule, admit::Lost::Closed, now), by.key(message)))
@@ -336,7 +377,7 @@ impl Fleet {
                 held: message.held[index],
             })
             .collect();
-        let (mode, ticket) = (Mode::Reserve, Ticket(0));
+        let (mode, ticket) = (Mode::Reserve(if_late), Ticket(0));
         let ruling = admit::admit(&wants, &mut cells, mode, ticket, &self.era, now);
         for (index, cell) in cells.into_iter().enumerate() {
             if let Some(state) = cell.state {
@@ -389,6 +430,11 @@ impl Fleet {
                         message.held[index] = Some(booking);
                     }
                     lane.park(message, now + until.since(decided));
+                }
+                Ruling::Late { until, by } => {
+                    message.waits += 1;
+                    let budget = message.budgets[by];
+                    lane.wait(message, budget, now + until.since(decided));
                 }
                 ruling => panic!("{ruling:?} for {message:?}"),
             }

@@ -31,6 +31,7 @@ fn of_kinds(rules: Vec<(Rule, By)>, slots: u32, blocks: bool, seed: u64) -> Flee
         prefetch: 400,
         way: 300,
         seed,
+        stalls: None,
         keys,
     });
     fleet.run(Duration::from_secs(300));
@@ -54,8 +55,8 @@ fn windows_that_begin_together_use_the_slots_behind_them() {
             let (first, last) = (fleet.sent[0].at, fleet.sent[999].at);
             let used = 999.0 / ((last - first) as f64 / 1e6) * 1.05 / 100.0;
             assert!(used >= 0.7, "{senders:?} {blocks}: {used} of the slots");
-            let again = fleet.denials.values().filter(|count| **count > 1).count();
-            assert!(again <= 10, "{senders:?} {blocks}: {again} again");
+            let most = fleet.denials.values().max().copied().unwrap_or(0);
+            assert_eq!(most, 1, "{senders:?} {blocks}");
         }
     }
 }
@@ -80,20 +81,20 @@ fn behind_several_limits_of_one_key_each_is_denied_once() {
     }
 }
 
-fn log(rate: &str) -> Rule {
+pub(super) fn log(rate: &str) -> Rule {
     Rule::SlidingLog(SlidingLog::new(rate.parse().unwrap(), HEADROOM).unwrap())
 }
 
-fn gcra(rate: &str) -> Rule {
+pub(super) fn gcra(rate: &str) -> Rule {
     Rule::Gcra(Gcra::new(rate.parse().unwrap(), 0, HEADROOM).unwrap())
 }
 
-fn first_call(rate: &str) -> Rule {
+pub(super) fn first_call(rate: &str) -> Rule {
     Rule::FixedWindow(FixedWindow::from_first_call(rate.parse().unwrap(), HEADROOM).unwrap())
 }
 
 /// Full with a second's worth of tokens.
-fn bucket(rate: &str) -> Rule {
+pub(super) fn bucket(rate: &str) -> Rule {
     let rate: Rate = rate.parse().unwrap();
     Rule::TokenBucket(
         TokenBucket::new(Bucket {
@@ -109,24 +110,17 @@ fn bucket(rate: &str) -> Rule {
     )
 }
 
-/// How often messages were denied that must pass a limit of their recipient and one of their sender: how many
-/// more than once, and how often one of them at most; and how many seconds all of them took.
-fn denials_of(
-    recipient: &Rule,
-    sender: &Rule,
-    slots: u32,
-    blocks: bool,
-    seed: u64,
-) -> (usize, u32, u64) {
+/// How often one of the messages was denied at most that must pass a limit of their recipient and one of their
+/// sender, and how many seconds all of them took.
+fn denials_of(recipient: &Rule, sender: &Rule, slots: u32, blocks: bool, seed: u64) -> (u32, u64) {
     let rules = vec![
         (recipient.clone(), By::Keys(1)),
         (sender.clone(), By::Keys(5)),
     ];
     let fleet = of_kinds(rules, slots, blocks, seed);
-    let again = fleet.denials.values().filter(|count| **count > 1).count();
     let most = fleet.denials.values().max().copied().unwrap_or(0);
     let length = (fleet.sent[999].at - fleet.sent[0].at) / 1_000_000;
-    (again, most, length)
+    (most, length)
 }
 
 /// Units of a log and emission intervals are booked, and used, in any order.
@@ -141,7 +135,7 @@ fn behind_logs_and_gcra_of_different_keys_each_is_denied_once() {
     for (recipient, sender) in rules {
         for (slots, blocks) in [(100, false), (100, true), (400, false), (400, true)] {
             for seed in 117..121 {
-                let (_, most, length) = denials_of(&recipient, &sender, slots, blocks, seed);
+                let (most, length) = denials_of(&recipient, &sender, slots, blocks, seed);
                 assert!(
                     most <= 1 && length <= 16,
                     "{recipient:?} {sender:?} {slots} {blocks} {seed}: {most} of one, {length} s"
@@ -151,10 +145,9 @@ fn behind_logs_and_gcra_of_different_keys_each_is_denied_once() {
     }
 }
 
-/// What was granted ahead leaves the room before it to others. A message that is late by more than five seconds
-/// is denied again.
+/// What was granted ahead leaves the room before it to others, and who is late stands in line.
 #[test]
-fn behind_two_limits_of_other_kinds_hardly_any_is_denied_again() {
+fn behind_two_limits_of_other_kinds_each_is_denied_once() {
     for (recipient, sender) in [
         (bucket("5/1s"), bucket("20/1s")),
         (bucket("5/1s"), log("20/1s")),
@@ -168,11 +161,11 @@ fn behind_two_limits_of_other_kinds_hardly_any_is_denied_again() {
         (gcra("5/1s"), first_call("20/1s")),
     ] {
         for (slots, blocks) in [(100, false), (100, true), (400, false), (400, true)] {
-            for seed in 117..119 {
-                let (again, most, length) = denials_of(&recipient, &sender, slots, blocks, seed);
+            for seed in 117..121 {
+                let (most, length) = denials_of(&recipient, &sender, slots, blocks, seed);
                 assert!(
-                    again <= 2 && most <= 2 && length <= 16,
-                    "{recipient:?} {sender:?} {slots} {blocks}: {again} again, {most} of one, {length} s"
+                    most <= 1 && length <= 16,
+                    "{recipient:?} {sender:?} {slots} {blocks}: {most} of one, {length} s"
                 );
             }
         }

@@ -352,7 +352,7 @@ fn permissions_for_later_are_taken_back_when_terms_change() {
     let (mut lane, at) = parked();
     lane.revoke(|item| item.id != 2);
     assert_eq!(lapsed(&mut lane, at(0)), [3]);
-    let left: Vec<_> = lane.parked().map(|item| item.id).collect();
+    let left: Vec<_> = lane.waiting().map(|item| item.id).collect();
     assert_eq!(left, [1, 2]);
 }
 
@@ -362,6 +362,6 @@ fn whoever_is_deferred_beyond_his_permission_loses_it() {
     lane.defer(at(1_000), |_| true);
     assert_eq!(lapsed(&mut lane, at(0)), [2]);
     // One that is granted a moment behind that time keeps it.
-    let left: Vec<_> = lane.parked().map(|item| item.id).collect();
+    let left: Vec<_> = lane.waiting().map(|item| item.id).collect();
     assert_eq!(left, [1, 3]);
 }

@@ -227,14 +227,7 @@ impl BudgetStore for MemoryBudgetStore {
                 blind: None,
                 rulings: petitions
                     .iter()
-                    .map(|petition| {
-                        let mode = if petition.reserve {
-                            Mode::Reserve
-                        } else {
-                            Mode::Take
-                        };
-                        shelf.admit(petition, mode, now)
-                    })
+                    .map(|petition| shelf.admit(petition, petition.mode(), now))
                     .collect(),
                 changed: shelf.changed(),
             }))
@@ -322,7 +315,7 @@ impl BudgetStore for MemoryBudgetStore {
                     cost: Cost::ONE,
                     held: None,
                 }],
-                reserve: false,
+                reserve: None,
                 ticket: Ticket(0),
             };
             Ok(self.decide(|shelf, now| Look {
@@ -332,7 +325,9 @@ impl BudgetStore for MemoryBudgetStore {
                         passes.first().map(|pass| pass.usage).unwrap_or_default()
                     }
                     Ruling::Denied { usage, .. } | Ruling::Never { usage, .. } => usage,
-                    Ruling::Outdated { .. } | Ruling::Paused { .. } => Usage::default(),
+                    Ruling::Outdated { .. } | Ruling::Paused { .. } | Ruling::Late { .. } => {
+                        Usage::default()
+                    }
                 },
                 state: shelf.get(&(Arc::clone(&limit.name), key), now),
             }))

@@ -24,10 +24,11 @@ use super::batch::{Batch, Composed, Place, era_key};
 use super::connection::Connection;
 use super::scripts::{Arg, Call};
 use super::{STORE, StoreEvents};
+use crate::core::budget::admit::IfLate;
 use crate::core::budget::epoch::Witness;
 use crate::core::budget::{Usage, record};
 use crate::core::rate::Cost;
-use crate::core::time::{Mono, StoreTime};
+use crate::core::time::{Mono, StoreTime, micros};
 use crate::ports::budget::{
     BudgetKey, BudgetLimit, CallUnderWay, Claim, Epoch, HEARTBEAT, Look, MAX_BATCH, Made, Petition,
     Refund, Rulings, Ticket,
@@ -87,7 +88,7 @@ impl Mark {
 
 /// What one petition asks, with its cells.
 struct Asking<'a> {
-    mode: u64,
+    reserve: Option<IfLate>,
     ticket: Ticket,
     claims: Vec<(Place, &'a Claim)>,
 }
@@ -173,7 +174,13 @@ impl Budgets {
         args.push(Arg::Number(asking.len() as u64));
         let cell = batch.cells();
         for petition in asking {
-            args.push(Arg::Number(petition.mode));
+            args.push(Arg::Number(match petition.reserve {
+                None => 1,
+                Some(IfLate::Grant) => 2,
+                Some(IfLate::Wait { .. }) => 3,
+            }));
+            let ahead = petition.reserve.unwrap_or(IfLate::Grant).ahead();
+            args.push(Arg::Number(micros(ahead)));
             args.push(Arg::Hex(petition.ticket.0));
             args.push(Arg::Number(petition.claims.len() as u64));
             for (place, claim) in &petition.claims {
@@ -235,7 +242,6 @@ impl Budgets {
     async fn rule(
         &self,
         petitions: &[Petition],
-        mode: impl Fn(&Petition) -> u64,
         predicted: Option<StoreTime>,
     ) -> Result<Rulings, StoreError> {
         let around = self.around(predicted).await?;
@@ -254,10 +260,9 @@ impl Budgets {
                     claims.push((batch.place(&claim.limit, claim.key), claim));
                 }
                 weight += own;
-                let (mode, ticket) = (mode(petition), petition.ticket);
                 asking.push(Asking {
-                    mode,
-                    ticket,
+                    reserve: petition.reserve,
+                    ticket: petition.ticket,
                     claims,
                 });
             }

@@ -100,7 +100,7 @@ impl Admission {
 fn has_room(lane: &Lane<Job>, job: &Job) -> bool {
     let room = usize::from(job.route.policy.prefetch / 2).max(1);
     let same = |other: &&Job| Arc::ptr_eq(&other.route, &job.route);
-    lane.parked().filter(same).take(room).count() < room
+    lane.waiting().filter(same).take(room).count() < room
 }
 
 /// Says how the limit stood, where the route wants it.

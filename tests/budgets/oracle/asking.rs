@@ -4,19 +4,22 @@ use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
 use proptest::prelude::*;
-use sluiced::core::budget::admit::{Cell, Mode, Want, admit};
+use sluiced::core::budget::admit::{Cell, Want, admit};
 use sluiced::core::budget::limit::Limit;
 use sluiced::core::budget::record;
-use sluiced::ports::budget::{Booking, BudgetStore as _, Claim, Petition, Ruling, Taken};
+use sluiced::ports::budget::{Booking, BudgetStore as _, Claim, IfLate, Petition, Ruling, Taken};
 
 use super::event::AskedFor;
 use super::later::moved;
 use super::play::{Name, Play};
-use super::world::{KEYS, LATER};
+use super::world::{KEYS, LATER, WAITS};
 use crate::rules::*;
 
 impl Play<'_> {
-    pub(super) fn ask(&mut self, asked: &[(Vec<AskedFor>, bool)]) -> Result<(), TestCaseError> {
+    pub(super) fn ask(
+        &mut self,
+        asked: &[(Vec<AskedFor>, Option<IfLate>)],
+    ) -> Result<(), TestCaseError> {
         let mut petitions = Vec::new();
         let mut names: Vec<Vec<Name>> = Vec::new();
         for (claims, reserve) in asked {
@@ -97,12 +100,7 @@ impl Play<'_> {
                     held: claim.held,
                 })
                 .collect();
-            let mode = if petition.reserve {
-                Mode::Reserve
-            } else {
-                Mode::Take
-            };
-            let ticket = petition.ticket;
+            let (mode, ticket) = (petition.mode(), petition.ticket);
             let expected = admit(&wants, &mut states, mode, ticket, &era, answer.now);
             prop_assert_eq!(ruling, &expected, "{:?} of {:?}", petition, states);
             match ruling {
@@ -127,6 +125,9 @@ impl Play<'_> {
                     for (index, booking) in booked {
                         self.places.insert(names[*index], (*booking, Taken::Place));
                     }
+                }
+                Ruling::Late { .. } => {
+                    WAITS.fetch_add(1, Ordering::Relaxed);
                 }
                 Ruling::Never { .. } | Ruling::Outdated { .. } | Ruling::Paused { .. } => {}
             }

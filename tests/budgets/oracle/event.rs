@@ -1,8 +1,10 @@
 //! What happens to the budgets, in random order.
 
 use std::ops::Range;
+use std::time::Duration;
 
 use proptest::prelude::*;
+use sluiced::core::budget::admit::{IfLate, SOON};
 
 use super::world::KEYS;
 
@@ -17,7 +19,7 @@ pub(super) struct AskedFor {
 
 #[derive(Clone, Debug)]
 pub(super) enum Event {
-    Ask(Vec<(Vec<AskedFor>, bool)>),
+    Ask(Vec<(Vec<AskedFor>, Option<IfLate>)>),
     /// Offers the last grant or place back.
     Refund {
         limit: usize,
@@ -65,7 +67,10 @@ pub(super) fn event(kinds: Range<usize>) -> impl Strategy<Value = Event> {
                 held,
             }
         });
-    let petition = (prop::collection::vec(asked, 1..4), any::<bool>());
+    let petition = (
+        prop::collection::vec(asked, 1..4),
+        prop::option::of(if_late()),
+    );
     let place = (limit.clone(), key.clone());
     let spoilt = prop_oneof![
         Just(String::new()),
@@ -98,6 +103,18 @@ pub(super) fn event(kinds: Range<usize>) -> impl Strategy<Value = Event> {
     ]
 }
 
+fn if_late() -> impl Strategy<Value = IfLate> {
+    let ahead = prop_oneof![
+        1 => Just(SOON),
+        4 => (0..10_000_u64).prop_map(Duration::from_micros),
+        1 => (0..5_000_000_u64).prop_map(Duration::from_micros),
+    ];
+    prop_oneof![
+        2 => Just(IfLate::Grant),
+        3 => ahead.prop_map(|ahead| IfLate::Wait { ahead }),
+    ]
+}
+
 /// Messages that two limits count, who come with their places in both, a little late, and are not always
 /// sent.
 pub(super) fn pair_event() -> impl Strategy<Value = Event> {
@@ -110,13 +127,14 @@ pub(super) fn pair_event() -> impl Strategy<Value = Event> {
         cost,
         held,
     };
-    let pair = (limit(), limit(), key.clone(), 1..4_u32, held(), held()).prop_map(
-        move |(one, other, key, cost, held, too)| {
+    let held = (held(), held());
+    let pair = (limit(), limit(), key.clone(), 1..4_u32, held, if_late()).prop_map(
+        move |(one, other, key, cost, (held, too), if_late)| {
             let mut pair = vec![asked(one, key, cost, held)];
             if one != other {
                 pair.push(asked(other, 0, 1, too));
             }
-            (pair, true)
+            (pair, Some(if_late))
         },
     );
     let refund = (limit(), key.clone(), 1..4_u32);

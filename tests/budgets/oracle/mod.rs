@@ -16,7 +16,7 @@ use proptest::test_runner::RngSeed;
 
 use self::event::{event, pair_event};
 use self::play::play;
-use self::world::{BACK, BESIDE, GAPS, KINDS, LATER, PLANS, TOLD};
+use self::world::{BACK, BESIDE, GAPS, KINDS, LATER, PLANS, TOLD, WAITS};
 
 fn config(cases: u32) -> ProptestConfig {
     ProptestConfig {
@@ -42,7 +42,7 @@ fn lua_decides_as_rust_does() {
     let agreed = runner.run(&events, |events| play(&events));
     assert!(agreed.is_ok(), "{agreed:?}");
     // These are what several limits at once are about.
-    let seen =
-        [&GAPS, &PLANS, &BESIDE, &LATER, &TOLD, &BACK].map(|count| count.load(Ordering::Relaxed));
+    let seen = [&GAPS, &PLANS, &BESIDE, &LATER, &WAITS, &TOLD, &BACK];
+    let seen = seen.map(|count| count.load(Ordering::Relaxed));
     assert!(seen.iter().all(|count| *count >= 100), "{seen:?}");
 }

@@ -23,6 +23,8 @@ pub(super) const DAY: Duration = Duration::from_secs(86_400);
 pub(super) static GAPS: AtomicUsize = AtomicUsize::new(0);
 pub(super) static PLANS: AtomicUsize = AtomicUsize::new(0);
 pub(super) static LATER: AtomicUsize = AtomicUsize::new(0);
+/// How many messages that were late had to wait.
+pub(super) static WAITS: AtomicUsize = AtomicUsize::new(0);
 /// How many states had grants ahead beside them.
 pub(super) static BESIDE: AtomicUsize = AtomicUsize::new(0);
 /// How often units came back.

@@ -13,7 +13,7 @@ use std::time::Duration;
 use proptest::prelude::*;
 use proptest::test_runner::RngSeed;
 
-use super::admit::{Booking, Cell, Lost, Mode, Ruling, SOON, Want, admit};
+use super::admit::{Booking, Cell, IfLate, Lost, Mode, Ruling, SOON, WAIT, Want, admit};
 use super::concurrency::{Concurrency, Ticket};
 use super::epoch::Era;
 use super::fixed_window::FixedWindow;

@@ -49,7 +49,7 @@ fn arrivals(rule: &Rule, steps: &[Step]) -> Vec<(u64, u64)> {
     let mut waiting = Waiting::new();
     let mut ask = |one: &mut One, waiting: &mut Waiting, step: Step, held| {
         let mode = if step.reserve {
-            Mode::Reserve
+            Mode::Reserve(IfLate::Grant)
         } else {
             Mode::Take
         };

@@ -15,7 +15,7 @@ fn a_backlog_of_one_key_is_denied_once_and_passes_at_the_rate() {
         let mut one = One::new(rule);
         let mut places = Vec::new();
         for _ in 0..10_000 {
-            match one.ask(1, Mode::Reserve, None) {
+            match one.ask(1, Mode::Reserve(IfLate::Grant), None) {
                 Ruling::Granted { .. } => places.push(one.now),
                 Ruling::Denied { booked, .. } => {
                     let (_, booking) = booked[0];
@@ -37,7 +37,7 @@ fn a_backlog_of_one_key_is_denied_once_and_passes_at_the_rate() {
                 at: StoreTime::from_micros(at),
                 epoch: Era::whole(StoreTime::default()).epoch,
             };
-            let ruling = one.ask(1, Mode::Reserve, Some(held));
+            let ruling = one.ask(1, Mode::Reserve(IfLate::Grant), Some(held));
             assert!(matches!(ruling, Ruling::Granted { .. }), "{ruling:?}");
         }
     }
@@ -45,11 +45,67 @@ fn a_backlog_of_one_key_is_denied_once_and_passes_at_the_rate() {
 
 /// As of when it counts, or until when it is denied.
 fn asked(one: &mut One, held: Option<Booking>) -> Result<u64, Booking> {
-    match one.ask(1, Mode::Reserve, held) {
+    match one.ask(1, Mode::Reserve(IfLate::Grant), held) {
         Ruling::Granted { passes } => Ok(passes[0].at.as_micros()),
         Ruling::Denied { booked, .. } => Err(booked[0].1),
         other => panic!("it fits: {other:?}"),
     }
+}
+
+/// Who has more messages than slots is not granted a moment that he may have no slot for.
+#[test]
+fn who_is_late_is_told_to_wait_if_he_may_not_be_granted_a_moment_so_far_ahead() {
+    let wait = |ahead| Mode::Reserve(IfLate::Wait { ahead });
+    // One in 1.1 s.
+    let interval = 1_100_000;
+    let mut one = One::new(gcra("1/1s", 0, 100 * MS));
+    assert_eq!(asked(&mut one, None), Ok(START));
+    let places = [(); 3].map(|()| asked(&mut one, None).unwrap_err());
+    one.now = START + 20 * interval;
+    let first = one.now;
+    assert_eq!(asked(&mut one, Some(places[0])), Ok(first));
+    let before = one.cell.clone();
+    let until = StoreTime::from_micros(first + interval);
+    for ahead in [Duration::ZERO, Duration::from_micros(interval - 1)] {
+        let ruling = one.ask(1, wait(ahead), Some(places[1]));
+        assert_eq!(ruling, Ruling::Late { until, by: 0 });
+        assert_eq!(one.cell.state, before.state, "nothing is taken or booked");
+    }
+    // Whoever has no place is denied as always.
+    let ruling = one.ask(1, wait(Duration::ZERO), None);
+    assert!(matches!(ruling, Ruling::Denied { .. }), "{ruling:?}");
+    one.cell = before;
+    // So far ahead it may be granted; and then it is as if it had waited.
+    let ruling = one.ask(1, wait(Duration::from_micros(interval)), Some(places[1]));
+    assert!(matches!(&ruling, Ruling::Granted { passes } if passes[0].at == until));
+    one.now = first + 2 * interval;
+    let ruling = one.ask(1, wait(Duration::ZERO), Some(places[2]));
+    assert!(matches!(ruling, Ruling::Granted { .. }), "{ruling:?}");
+}
+
+#[test]
+fn who_has_to_wait_for_longer_than_that_is_denied_again() {
+    let wait = Mode::Reserve(IfLate::Wait {
+        ahead: Duration::ZERO,
+    });
+    let mut one = One::new(gcra("1/40s", 0, Duration::ZERO));
+    assert_eq!(asked(&mut one, None), Ok(START));
+    let places = [(); 2].map(|()| asked(&mut one, None).unwrap_err());
+    one.now = START + 400_000_000;
+    assert_eq!(asked(&mut one, Some(places[0])), Ok(one.now));
+    let next = one.now + 40_000_000;
+    one.now = next - micros(WAIT) - 1;
+    let ruling = one.ask(1, wait, Some(places[1]));
+    assert!(matches!(ruling, Ruling::Denied { .. }), "{ruling:?}");
+    let mut one = One::new(gcra("1/40s", 0, Duration::ZERO));
+    assert_eq!(asked(&mut one, None), Ok(START));
+    let place = asked(&mut one, None).unwrap_err();
+    one.now = START + 400_000_000;
+    assert_eq!(asked(&mut one, None), Ok(one.now));
+    let until = StoreTime::from_micros(one.now + 40_000_000);
+    one.now = until.as_micros() - micros(WAIT);
+    let ruling = one.ask(1, wait, Some(place));
+    assert_eq!(ruling, Ruling::Late { until, by: 0 });
 }
 
 #[test]

@@ -108,6 +108,10 @@ impl Reply {
                 until: self.time()?,
                 by: self.place().filter(|by| *by < claims)?,
             },
+            5 => Ruling::Late {
+                until: self.time()?,
+                by: self.place().filter(|by| *by < claims)?,
+            },
             _ => return None,
         })
     }

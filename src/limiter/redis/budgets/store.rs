@@ -30,8 +30,7 @@ impl BudgetStore for RedisPaceStore {
         petitions: &'a [Petition],
         predicted: Option<StoreTime>,
     ) -> StoreFuture<'a, Rulings> {
-        let mode = |petition: &Petition| 1 + u64::from(petition.reserve);
-        async move { self.budgets().rule(petitions, mode, predicted).await }.boxed()
+        async move { self.budgets().rule(petitions, predicted).await }.boxed()
     }
 
     fn refund<'a>(&'a self, refunds: &'a [Refund]) -> StoreFuture<'a, usize> {
