@@ -16,6 +16,7 @@ use super::{PATIENCE, TURN, id};
 
 const KEYS: u64 = 40;
 const EACH: u64 = 25;
+const LONG: u64 = 80;
 const RATE: &str = "100/1s";
 /// What the headroom leaves of it: 1 s in 1.05 s.
 const LEFT: f64 = 1.0 / 1.05;
@@ -29,17 +30,23 @@ const MISSED: &str = "sluiced_slots_missed_total{limit=\"provider\"}";
 /// The first of each key, then the second ones, and so on.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn chains_behind_a_saturated_account_are_denied_once_at_most() {
-    denied_once("chains", |number| number % KEYS, 0.9).await;
+    denied_once("chains", EACH, |number| number % KEYS, 0.9).await;
 }
 
 /// All of a key stand behind each other: each replica holds all of some keys, which want more than its part
 /// of the slots. In the end some replicas have nothing left, and the keys of the others bind.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn so_are_whole_chains_that_one_replica_holds() {
-    denied_once("chains-whole", |number| number / EACH, 0.6).await;
+    denied_once("chains-whole", EACH, |number| number / EACH, 0.6).await;
 }
 
-async fn denied_once(name: &str, key: impl Fn(u64) -> u64, at_least: f64) {
+/// Most of these are late for their places, by many times what may be granted ahead. They stand in line.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn so_are_long_chains() {
+    denied_once("chains-long", LONG, |number| number / LONG, 0.6).await;
+}
+
+async fn denied_once(name: &str, each: u64, key: impl Fn(u64) -> u64, at_least: f64) {
     let _turn = TURN.lock().await;
     let behaviour = Behaviour {
         key_rate: Some("5/1s".parse().unwrap()),
@@ -48,7 +55,7 @@ async fn denied_once(name: &str, key: impl Fn(u64) -> u64, at_least: f64) {
     let provider = Provider::start("127.0.0.1:0".parse().unwrap(), behaviour).unwrap();
     let broker = Broker::connect(&Rabbit::shared().url()).await;
     broker.declare(name, "quorum").await;
-    let all = KEYS * EACH;
+    let all = KEYS * each;
     let messages = (0..all).map(|n| {
         let body = format!("{{\"id\":\"{}\",\"to\":\"+49{:06}\"}}", id(n), key(n));
         (body.into_bytes(), BasicProperties::default())
@@ -95,7 +102,7 @@ async fn denied_once(name: &str, key: impl Fn(u64) -> u64, at_least: f64) {
     // Each once at most, unless this machine stood still while its slot passed. Who is denied again has lost
     // the place that his first denial gave him.
     assert!(
-        denied <= all as f64 + missed && places_lost <= all as f64 / 50.0,
+        denied <= all as f64 + missed && places_lost <= all as f64 / 100.0,
         "{denied} denials, {missed} slots and {places_lost} places missed"
     );
     assert!(
