@@ -37,7 +37,7 @@ impl<T: Candidate> Lane<T> {
             .filter_map(|place| self.leave(place))
             .map(|admitted| admitted.item)
             .collect();
-        out.extend(self.ready.extract(&mut unwanted));
+        out.extend(self.unready(&mut unwanted));
         out.extend(self.behind.extract(&mut unwanted));
         let keys: Vec<_> = self
             .parked
@@ -69,7 +69,7 @@ impl<T: Candidate> Lane<T> {
             self.found
                 .extend(lapsed.map(|admitted| Step::Lapsed(admitted.item)));
         }
-        let mut deferred = self.ready.extract(&mut whose);
+        let mut deferred = self.unready(&mut whose);
         deferred.extend(self.behind.extract(&mut whose));
         deferred.extend(keys.iter().filter_map(|key| self.parked.remove(key)));
         for item in deferred {
@@ -79,6 +79,15 @@ impl<T: Candidate> Lane<T> {
                 self.park(item, until);
             }
         }
+    }
+
+    /// Takes out ready messages. Some may have been called from a line, which goes on then.
+    fn unready(&mut self, whose: impl FnMut(&T) -> bool) -> Vec<T> {
+        let out = self.ready.extract(whose);
+        for item in &out {
+            self.behind.gone(item);
+        }
+        out
     }
 
     /// A message of the batch has a permission that is not used: it lapses.
