@@ -365,3 +365,49 @@ fn whoever_is_deferred_beyond_his_permission_loses_it() {
     let left: Vec<_> = lane.waiting().map(|item| item.id).collect();
     assert_eq!(left, [1, 3]);
 }
+
+/// A message that is late for its place, if so many may wait in line.
+#[derive(Debug)]
+struct Late(usize);
+
+impl Candidate for Late {
+    fn headroom(&self) -> Option<Duration> {
+        Some(HEADROOM)
+    }
+    fn is_booked(&self) -> bool {
+        true
+    }
+    fn budgets(&self) -> impl Iterator<Item = u64> {
+        std::iter::once(1)
+    }
+    fn line_room(&self) -> usize {
+        self.0
+    }
+}
+
+/// Only where more are due than there are slots, and only as long as there is room to wait in.
+#[test]
+fn who_is_late_is_granted_no_moment_further_ahead_than_slots_are_filled() {
+    let petitions = || Some(Petitions::new(HEADROOM, HEADROOM, Phase::new(0)));
+    let anywhere = IfLate::Wait { ahead: SOON };
+    let near = IfLate::Wait {
+        ahead: HEADROOM / 2,
+    };
+    let keeper = Keeper::new(pace("100/1s"), Phase::new(0));
+    let mut lane = Lane::with(Pacing::paced(keeper), petitions());
+    assert_eq!(lane.if_late(&Late(2)), anywhere);
+    lane.push(Late(2));
+    assert_eq!(lane.if_late(&Late(2)), near);
+    assert_eq!(lane.if_late(&Late(0)), IfLate::Grant);
+    for _ in 0..2 {
+        assert_eq!(lane.if_late(&Late(2)), near);
+        lane.asked.add(&Late(2));
+        lane.wait(Late(2), 1, Mono::from_micros(SECOND));
+    }
+    assert_eq!(lane.if_late(&Late(2)), IfLate::Grant);
+    assert_eq!((lane.held(), lane.waiting().count()), (3, 2));
+    // Where nothing is paced there is always a slot.
+    let mut free = Lane::with(Pacing::free(), petitions());
+    free.push(Late(2));
+    assert_eq!(free.if_late(&Late(2)), anywhere);
+}

@@ -70,7 +70,7 @@ fn a_cost_beyond_what_a_budget_ever_holds_is_never() {
     ] {
         let mut one = One::new(rule);
         assert!(matches!(
-            one.ask(most + 1, Mode::Reserve(IfLate::Grant), None),
+            one.ask(most + 1, RESERVE, None),
             Ruling::Never { by: 0, .. }
         ));
         assert_eq!(one.cell.state, None);

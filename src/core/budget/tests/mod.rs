@@ -58,6 +58,8 @@ fn bucket(capacity: u32, amount: u32, interval: Duration, refill: Refill, borrow
     }
 }
 
+const RESERVE: Mode = Mode::Reserve(IfLate::Grant);
+
 /// One budget and a clock that the test moves.
 struct One {
     rule: Rule,

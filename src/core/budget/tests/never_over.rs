@@ -48,11 +48,7 @@ fn arrivals(rule: &Rule, steps: &[Step]) -> Vec<(u64, u64)> {
     let mut arrived = Vec::new();
     let mut waiting = Waiting::new();
     let mut ask = |one: &mut One, waiting: &mut Waiting, step: Step, held| {
-        let mode = if step.reserve {
-            Mode::Reserve(IfLate::Grant)
-        } else {
-            Mode::Take
-        };
+        let mode = if step.reserve { RESERVE } else { Mode::Take };
         match one.ask(step.cost, mode, held) {
             Ruling::Granted { passes } => {
                 let at = passes[0].at.as_micros();

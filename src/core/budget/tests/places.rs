@@ -15,7 +15,7 @@ fn a_backlog_of_one_key_is_denied_once_and_passes_at_the_rate() {
         let mut one = One::new(rule);
         let mut places = Vec::new();
         for _ in 0..10_000 {
-            match one.ask(1, Mode::Reserve(IfLate::Grant), None) {
+            match one.ask(1, RESERVE, None) {
                 Ruling::Granted { .. } => places.push(one.now),
                 Ruling::Denied { booked, .. } => {
                     let (_, booking) = booked[0];
@@ -37,7 +37,7 @@ fn a_backlog_of_one_key_is_denied_once_and_passes_at_the_rate() {
                 at: StoreTime::from_micros(at),
                 epoch: Era::whole(StoreTime::default()).epoch,
             };
-            let ruling = one.ask(1, Mode::Reserve(IfLate::Grant), Some(held));
+            let ruling = one.ask(1, RESERVE, Some(held));
             assert!(matches!(ruling, Ruling::Granted { .. }), "{ruling:?}");
         }
     }
@@ -45,7 +45,7 @@ fn a_backlog_of_one_key_is_denied_once_and_passes_at_the_rate() {
 
 /// As of when it counts, or until when it is denied.
 fn asked(one: &mut One, held: Option<Booking>) -> Result<u64, Booking> {
-    match one.ask(1, Mode::Reserve(IfLate::Grant), held) {
+    match one.ask(1, RESERVE, held) {
         Ruling::Granted { passes } => Ok(passes[0].at.as_micros()),
         Ruling::Denied { booked, .. } => Err(booked[0].1),
         other => panic!("it fits: {other:?}"),

@@ -16,16 +16,7 @@ fn one_limit_is_not_pushed_ahead_because_of_another() {
         held: None,
     });
     let mut cells = [Cell::default(), Cell::default()];
-    let ask = |cells: &mut [Cell]| {
-        admit(
-            &wants,
-            cells,
-            Mode::Reserve(IfLate::Grant),
-            Ticket(1),
-            &era,
-            now,
-        )
-    };
+    let ask = |cells: &mut [Cell]| admit(&wants, cells, RESERVE, Ticket(1), &era, now);
     assert!(matches!(ask(&mut cells), Ruling::Granted { .. }));
     let Ruling::Denied {
         until, by, booked, ..
@@ -48,7 +39,7 @@ fn one_limit_is_not_pushed_ahead_because_of_another() {
     for _ in 0..99 {
         assert!(matches!(other(Mode::Take), Ruling::Granted { .. }));
     }
-    let Ruling::Denied { until, by, .. } = other(Mode::Reserve(IfLate::Grant)) else {
+    let Ruling::Denied { until, by, .. } = other(RESERVE) else {
         panic!("the sender had a hundred already");
     };
     assert_eq!((by, until), (0, now + 10 * MS));
@@ -69,16 +60,7 @@ fn no_place_is_booked_where_it_takes_room_from_others() {
         held: None,
     });
     let mut cells = [Cell::default(), Cell::default()];
-    let ask = |cells: &mut [Cell]| {
-        admit(
-            &wants,
-            cells,
-            Mode::Reserve(IfLate::Grant),
-            Ticket(1),
-            &era,
-            now,
-        )
-    };
+    let ask = |cells: &mut [Cell]| admit(&wants, cells, RESERVE, Ticket(1), &era, now);
     assert!(matches!(ask(&mut cells), Ruling::Granted { .. }));
     let mut both = 0;
     for n in 0..700 {
@@ -121,14 +103,7 @@ fn places_in_several_limits_that_passed_by_count_at_one_moment() {
             cost: 1,
             held: held(i),
         });
-        admit(
-            &wants,
-            &mut cells,
-            Mode::Reserve(IfLate::Grant),
-            Ticket(1),
-            &era,
-            now,
-        )
+        admit(&wants, &mut cells, RESERVE, Ticket(1), &era, now)
     };
     assert!(matches!(ask(start, &[]), Ruling::Granted { .. }));
     let mut places = Vec::new();
