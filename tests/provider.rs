@@ -6,7 +6,7 @@ use std::net::{SocketAddr, TcpStream};
 use std::thread;
 use std::time::Duration;
 
-use sluiced::provider::{Act, Behaviour, Expect, Provider, Report, Step};
+use sluiced::proof::provider::{Act, Behaviour, Expect, Provider, Report, Step};
 
 /// One keep-alive connection, by hand: nothing of what is tested is used to test it.
 struct Client {

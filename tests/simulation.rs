@@ -5,8 +5,8 @@
 use std::time::Duration;
 
 use sluiced::core::rate::Rate;
-use sluiced::sim::scenario::{Fault, Load, Scenario};
-use sluiced::sim::{Report, run};
+use sluiced::proof::simulation::scenario::{Fault, Load, Scenario};
+use sluiced::proof::simulation::{Report, run};
 
 const SECOND: u64 = 1_000_000;
 

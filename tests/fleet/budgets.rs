@@ -5,7 +5,7 @@ use std::time::Duration;
 use lapin::BasicProperties;
 use rustix::process::Signal;
 use serde_json::Value;
-use sluiced::provider::{Behaviour, Expect, Provider};
+use sluiced::proof::provider::{Behaviour, Expect, Provider};
 use tokio::sync::MutexGuard;
 
 use super::control::{limits, said};

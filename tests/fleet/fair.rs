@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use lapin::BasicProperties;
 use sluiced::core::time::Mono;
-use sluiced::provider::{Behaviour, Expect, Provider, Report};
+use sluiced::proof::provider::{Behaviour, Expect, Provider, Report};
 
 use super::support::broker::Broker;
 use super::support::daemon::{Config, Daemon, NEW_SCHEDULE, Route, program};

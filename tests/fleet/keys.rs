@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use lapin::BasicProperties;
-use sluiced::provider::{Behaviour, Expect, Provider};
+use sluiced::proof::provider::{Behaviour, Expect, Provider};
 
 use super::support::broker::Broker;
 use super::support::daemon::{Config, Daemon, NEW_SCHEDULE, Route};

@@ -26,7 +26,7 @@ mod priority;
 use std::time::Duration;
 
 use lapin::BasicProperties;
-use sluiced::provider::{Behaviour, Expect, Provider, Report};
+use sluiced::proof::provider::{Behaviour, Expect, Provider, Report};
 use support::broker::Broker;
 use support::daemon::{Config, Daemon, Route};
 use support::rabbit::Rabbit;

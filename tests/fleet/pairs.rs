@@ -7,7 +7,7 @@ use std::time::Duration;
 use lapin::BasicProperties;
 use sluiced::core::budget::admit::SOON;
 use sluiced::core::time::Mono;
-use sluiced::provider::{Behaviour, Expect, Provider};
+use sluiced::proof::provider::{Behaviour, Expect, Provider};
 
 use super::control::said;
 use super::keys::sum;

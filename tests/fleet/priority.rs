@@ -6,7 +6,7 @@ use std::time::Duration;
 use lapin::BasicProperties;
 use lapin::types::{AMQPValue, FieldTable};
 use sluiced::core::time::Mono;
-use sluiced::provider::{Behaviour, Provider};
+use sluiced::proof::provider::{Behaviour, Provider};
 use tokio::time::sleep;
 
 use super::TURN;

@@ -3,7 +3,7 @@
 use std::fmt::Write as _;
 
 use lapin::BasicProperties;
-use sluiced::provider::{Behaviour, Expect, Provider};
+use sluiced::proof::provider::{Behaviour, Expect, Provider};
 
 use super::support::broker::Broker;
 use super::support::daemon::{Daemon, LONG};

@@ -3,7 +3,7 @@
 use std::collections::BTreeSet;
 
 use lapin::BasicProperties;
-use sluiced::provider::{Behaviour, Expect, Provider};
+use sluiced::proof::provider::{Behaviour, Expect, Provider};
 
 use super::support::daemon::{Daemon, LONG, NEW_SCHEDULE, Route};
 use super::support::messages::body;

@@ -5,7 +5,7 @@ use std::time::Duration;
 use secrecy::SecretString;
 use sluiced::core::schedule::Grant;
 use sluiced::limiter::redis::{RedisPaceStore, Servers, probe};
-use sluiced::provider::{Behaviour, Expect, Provider};
+use sluiced::proof::provider::{Behaviour, Expect, Provider};
 
 use crate::support::daemon::{Config, Daemon, Route, file};
 use crate::support::redis::{Paused, RedisServer};

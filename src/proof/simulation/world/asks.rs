@@ -4,8 +4,8 @@ use crate::core::pacing::Row;
 use crate::core::schedule::{Answer, Ask, Pace, Sight};
 use crate::core::standing::{Revision, Standing};
 use crate::core::time::Mono;
-use crate::sim::replica::Replica;
-use crate::sim::trace::What;
+use crate::proof::simulation::replica::Replica;
+use crate::proof::simulation::trace::What;
 
 use super::{Event, World};
 

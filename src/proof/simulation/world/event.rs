@@ -6,8 +6,8 @@ use std::time::Duration;
 use crate::core::keeper::Slot;
 use crate::core::schedule::{Answer, Ask, Freeze, Grant, Pace};
 use crate::core::standing::{Revision, Standing};
-use crate::sim::replica::Parcel;
-use crate::sim::scenario::Fault;
+use crate::proof::simulation::replica::Parcel;
+use crate::proof::simulation::scenario::Fault;
 
 #[derive(Debug)]
 pub(super) enum Event {

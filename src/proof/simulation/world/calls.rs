@@ -4,8 +4,8 @@ use super::event::Event;
 use super::{TRANSIT, World};
 use crate::core::keeper::Slot;
 use crate::core::time::{Mono, micros};
-use crate::sim::replica::{Parcel, Replica, Stage};
-use crate::sim::trace::What;
+use crate::proof::simulation::replica::{Parcel, Replica, Stage};
+use crate::proof::simulation::trace::What;
 
 impl World<'_> {
     /// As in `pipeline::call`: a slot that is too late now is lost, never used late.

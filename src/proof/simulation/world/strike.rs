@@ -5,9 +5,9 @@ use std::time::Duration;
 use crate::core::pacing::Row;
 use crate::core::rate::Rate;
 use crate::core::time::micros;
-use crate::sim::replica::Stage;
-use crate::sim::scenario::Fault;
-use crate::sim::trace::What;
+use crate::proof::simulation::replica::Stage;
+use crate::proof::simulation::scenario::Fault;
+use crate::proof::simulation::trace::What;
 
 use super::{Event, WORLD, World};
 
