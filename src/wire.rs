@@ -20,7 +20,7 @@ pub use self::stores::{StandingStores, budget_limit, budgets, redis_at, redis_of
 
 use self::lanes::{Lanes, paced_limit};
 use self::queues::{Counted, Queues};
-use crate::core::keeper::Phase;
+use crate::core::leases::Phase;
 use crate::core::retry::Backoff;
 use crate::pipeline::{Pipeline, Policy, RouteSpec};
 use crate::ports::clock::Clock;

@@ -5,7 +5,7 @@ use std::time::Duration;
 use rand::RngExt as _;
 use tracing::warn;
 
-use crate::core::keeper::Slot;
+use crate::core::leases::Slot;
 use crate::core::outcome::Outcome;
 use crate::core::time::Mono;
 use crate::ports::downstream::Gate;

@@ -38,8 +38,8 @@ pub use route::{Counted, Counting, Route, RouteSpec};
 pub use standing::{BudgetStanding, Read, StandingSpec, Written};
 
 use crate::core::budget::Rule;
-use crate::core::keeper::{Keeper, Phase};
 use crate::core::lane::Lane;
+use crate::core::leases::{LeaseHolder, Phase};
 use crate::core::pacing::{Pacing, Row};
 use crate::core::petitions::Petitions;
 use crate::core::schedule::Pace;
@@ -330,8 +330,8 @@ fn lane(rows: Option<&PacedRows>, routes: &[Arc<Route>], phase: Phase) -> Lane<J
     let headroom = headrooms.map(|limit| limit.headroom()).min();
     let pacing = match rows {
         Some(rows) => {
-            let keeper = |limit: &PacedLimit| Keeper::new(limit.pace, phase);
-            Pacing::with_reserve(keeper(&rows.main), rows.reserve.as_ref().map(keeper))
+            let holder = |limit: &PacedLimit| LeaseHolder::new(limit.pace, phase);
+            Pacing::with_reserve(holder(&rows.main), rows.reserve.as_ref().map(holder))
         }
         None => Pacing::free(),
     };

@@ -21,8 +21,8 @@ use tokio::runtime::Runtime;
 use tokio::sync::{Notify, broadcast, mpsc, oneshot};
 use tracing::{error, warn};
 
-use crate::core::keeper::{Outlook, Tally, Wait};
 use crate::core::lane::{Lane, Step};
+use crate::core::leases::{Outlook, Tally, Wait};
 use crate::core::pacing::Row;
 use crate::core::schedule::{Answer, Ask};
 use crate::core::time::{Mono, StoreTime};

@@ -14,7 +14,7 @@ use tokio::sync::{Notify, broadcast, watch};
 use tracing::{debug, error, info, warn};
 
 use crate::core::budget::Rule;
-use crate::core::keeper::Phase;
+use crate::core::leases::Phase;
 use crate::core::schedule::Pace;
 use crate::core::standing::{Declaration, Origin, Revision, Standing};
 use crate::core::time::StoreTime;

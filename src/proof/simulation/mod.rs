@@ -11,7 +11,7 @@
 //! - a call leaves at the moment of the last look at its slot (`pipeline::call`): a process that is
 //!   stopped between that look and the wire is beyond any scheme without a fence at the downstream;
 //! - the spread of the way to the downstream, and what the clock mappings of two replicas are wrong
-//!   by beyond their own doubt, fit into what the keeper leaves of the headroom;
+//!   by beyond their own doubt, fit into what the holder leaves of the headroom;
 //! - replicas' clocks run within 200 millionths of the store's. The store's clock may step by any
 //!   length, as often as it likes, there and back; but what a step hides in a replica's round trip
 //!   and a millisecond of jitter counts as a mapping that is wrong by as much;

@@ -2,8 +2,8 @@
 
 use std::collections::BTreeSet;
 
-use crate::core::keeper::{Keeper, Phase};
 use crate::core::lane::Lane;
+use crate::core::leases::{LeaseHolder, Phase};
 use crate::core::ready::Candidate;
 use crate::core::schedule::{Pace, Turn};
 use crate::core::standing::Standing;
@@ -70,7 +70,7 @@ impl Replica {
         let drift = i64::try_from(dice.below(drift_range * 2 + 1)).unwrap_or_default() - drift;
         Self {
             id,
-            lane: Lane::new(Keeper::new(pace, Phase::new(mix(u64::from(id) + 1)))),
+            lane: Lane::new(LeaseHolder::new(pace, Phase::new(mix(u64::from(id) + 1)))),
             stage: Stage::Running,
             unsettled: BTreeSet::new(),
             calls: 0,

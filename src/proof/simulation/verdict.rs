@@ -7,7 +7,7 @@ use std::collections::VecDeque;
 use std::fmt;
 use std::time::Duration;
 
-use crate::core::keeper::Keeper;
+use crate::core::leases::LeaseHolder;
 use crate::core::pacing::Row;
 use crate::core::rate::Rate;
 use crate::core::schedule::{Answer, Ask, Pace};
@@ -341,7 +341,10 @@ impl Judge {
 
     pub(super) fn crashed(&mut self, replica: &Replica) {
         self.crashes += 1;
-        self.crashed_with += replica.lane.keeper(Row::Main).map_or(0, Keeper::leased);
+        self.crashed_with += replica
+            .lane
+            .holder(Row::Main)
+            .map_or(0, LeaseHolder::leased);
         self.gone(replica);
     }
 }

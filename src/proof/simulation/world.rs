@@ -8,8 +8,8 @@ mod strike;
 use std::collections::BinaryHeap;
 use std::time::Duration;
 
-use crate::core::keeper::Outlook;
 use crate::core::lane::Step;
+use crate::core::leases::Outlook;
 use crate::core::pacing::Row;
 use crate::core::schedule::Pace;
 use crate::core::standing::Revision;

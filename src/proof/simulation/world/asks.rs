@@ -29,8 +29,8 @@ impl World<'_> {
         replica.asking = Some(id);
         replica.last_ask = self.t;
         let (out, back) = (self.way() + replica.detour.0, self.way() + replica.detour.1);
-        let keeper = replica.lane.keeper(Row::Main);
-        let known = keeper.map_or((self.pace, Revision::NONE), |k| (*k.pace(), k.known()));
+        let holder = replica.lane.holder(Row::Main);
+        let known = holder.map_or((self.pace, Revision::NONE), |k| (*k.pace(), k.known()));
         let lost = self.dice.chance(self.around.lost_asks);
         let too_slow = !lost && out + back >= STORE_TIMEOUT;
         if lost || too_slow {

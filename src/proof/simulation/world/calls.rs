@@ -2,7 +2,7 @@
 
 use super::event::Event;
 use super::{TRANSIT, World};
-use crate::core::keeper::Slot;
+use crate::core::leases::Slot;
 use crate::core::time::{Mono, micros};
 use crate::proof::simulation::replica::{Parcel, Replica, Stage};
 use crate::proof::simulation::trace::What;

@@ -3,7 +3,7 @@
 use std::cmp::Ordering;
 use std::time::Duration;
 
-use crate::core::keeper::Slot;
+use crate::core::leases::Slot;
 use crate::core::schedule::{Answer, Ask, Freeze, Grant, Pace};
 use crate::core::standing::{Revision, Standing};
 use crate::proof::simulation::replica::Parcel;

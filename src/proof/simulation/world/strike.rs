@@ -89,7 +89,7 @@ impl World<'_> {
                 let way = self.way();
                 let pace = replica
                     .lane
-                    .keeper(Row::Main)
+                    .holder(Row::Main)
                     .map_or(self.pace, |k| *k.pace());
                 self.after(way, id, Event::GiveBack(pace, tail));
             }

@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use super::run::Run;
-use super::{Asking, Failing, Keeper};
+use super::{Asking, Failing, LeaseHolder};
 use crate::core::clock::{ClockMap, Reading};
 use crate::core::schedule::Answer;
 use crate::core::time::Mono;
@@ -12,7 +12,7 @@ use crate::core::time::Mono;
 const BACKOFF_MIN: Duration = Duration::from_millis(50);
 const BACKOFF_MAX: Duration = Duration::from_secs(2);
 
-impl Keeper {
+impl LeaseHolder {
     /// The store answered the ask that is under way.
     pub fn answered(&mut self, answer: &Answer, now: Mono) {
         let Some(asking) = self.asking.take() else {

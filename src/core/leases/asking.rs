@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use super::{Asking, Keeper};
+use super::{Asking, LeaseHolder};
 use crate::core::schedule::{Ask, Sight};
 use crate::core::time::Mono;
 
@@ -21,7 +21,7 @@ const LONG_WAIT: Duration = Duration::from_secs(4);
 /// A mapping that is too rough is improved by asks so far apart.
 const PROBE_GAP: Duration = Duration::from_millis(10);
 
-impl Keeper {
+impl LeaseHolder {
     /// The question to send now, if it is time for one. `demand` is what the ready messages take.
     pub fn ask(&mut self, now: Mono, demand: u64) -> Option<Ask> {
         if self.next_ask(demand).is_none_or(|at| at > now) {
@@ -61,7 +61,7 @@ impl Keeper {
         }
     }
 
-    /// When [`Keeper::ask`] should be called next. `None` while an ask is under way.
+    /// When [`LeaseHolder::ask`] should be called next. `None` while an ask is under way.
     #[must_use]
     pub fn next_ask(&self, demand: u64) -> Option<Mono> {
         if self.asking.is_some() {

@@ -2,7 +2,7 @@
 //! is next, and which are lost.
 //!
 //! It has no I/O and no clock: `now` goes in; asks, due slots and the next time to look come out.
-//! The daemon and the simulation drive the same keeper.
+//! The daemon and the simulation drive the same holder.
 //!
 //! What it guarantees to the outside:
 //! - it asks only for messages that are ready, never twice at once, and never before its turn;
@@ -81,7 +81,7 @@ struct Asking {
 
 /// The leases of one replica.
 #[derive(Clone, Debug)]
-pub struct Keeper {
+pub struct LeaseHolder {
     pace: Pace,
     /// The standing that the pace was taken from.
     known: Revision,
@@ -109,8 +109,8 @@ pub struct Keeper {
     tally: Tally,
 }
 
-impl Keeper {
-    /// A keeper that has yet to hear from the store.
+impl LeaseHolder {
+    /// A holder that has yet to hear from the store.
     #[must_use]
     pub fn new(pace: Pace, phase: Phase) -> Self {
         Self {
@@ -219,7 +219,7 @@ impl Keeper {
         }
     }
 
-    /// Uses the slot that [`Keeper::due`] just answered.
+    /// Uses the slot that [`LeaseHolder::due`] just answered.
     pub fn spend(&mut self) {
         self.pass_front();
         self.tally.used += 1;

@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use super::Keeper;
+use super::LeaseHolder;
 use crate::core::schedule::Freeze;
 use crate::core::time::{Mono, StoreTime};
 
@@ -12,7 +12,7 @@ const NOTICE_TOLERANCE: Duration = Duration::from_secs(1);
 /// Replicas that ask after the same notice spread over this.
 const NOTICE_SPREAD: Duration = Duration::from_millis(100);
 
-impl Keeper {
+impl LeaseHolder {
     /// The limit is frozen: heard from the store, or from another replica through it.
     pub fn frozen(&mut self, freeze: &Freeze, now: Mono) {
         let Some(here) = self.clock.to_store(now) else {
