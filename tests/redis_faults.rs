@@ -430,7 +430,7 @@ fn all_keys_of_a_script_lie_in_one_cluster_slot() {
             .unwrap()
     };
     let tag = slot("provider", connection);
-    for part in ["paced", "paced:2", "standing", "replicas"] {
+    for part in ["paced", "paced:2", "policy", "replicas"] {
         let key = format!("faults:{{provider}}:{part}");
         assert_eq!(slot(&key, connection), tag, "{key}");
     }

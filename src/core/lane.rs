@@ -36,9 +36,9 @@ use super::clock::ClockMap;
 use super::leases::{LeaseHolder, Outlook, Slot, Tally};
 use super::pacing::{Pacing, Row};
 use super::petitions::Petitions;
+use super::policy::PolicyVersion;
 use super::ready::{Candidate, Ready, Sum};
 use super::schedule::{Answer, Ask, Freeze, Grant, Pace};
-use super::standing::Revision;
 use super::time::Mono;
 
 /// What to do next.
@@ -232,7 +232,7 @@ impl<T: Candidate> Lane<T> {
     }
 
     /// Other terms are in force: a pace for each row ([`LeaseHolder::retime`]).
-    pub fn retime(&mut self, paces: &[Pace], known: Revision, now: Mono) {
+    pub fn retime(&mut self, paces: &[Pace], known: PolicyVersion, now: Mono) {
         self.pacing.retime(paces, known, now);
     }
 

@@ -32,8 +32,8 @@ pub use run::Slot;
 pub use tally::Tally;
 
 use super::clock::ClockMap;
+use super::policy::PolicyVersion;
 use super::schedule::{Grant, Pace, Turn};
-use super::standing::Revision;
 use super::time::{Mono, StoreTime, micros};
 
 /// A mapping that is too rough to keep the headroom by is improved by so many asks, so far apart;
@@ -76,15 +76,15 @@ struct Asking {
     want: u64,
     /// The terms that it was asked under: what it grants is theirs, whatever is learnt meanwhile.
     pace: Pace,
-    known: Revision,
+    known: PolicyVersion,
 }
 
 /// The leases of one replica.
 #[derive(Clone, Debug)]
 pub struct LeaseHolder {
     pace: Pace,
-    /// The standing that the pace was taken from.
-    known: Revision,
+    /// The policy that the pace was taken from.
+    known: PolicyVersion,
     /// Since when another one is in force.
     outdated: Option<Mono>,
     phase: Phase,
@@ -115,7 +115,7 @@ impl LeaseHolder {
     pub fn new(pace: Pace, phase: Phase) -> Self {
         Self {
             pace,
-            known: Revision::NONE,
+            known: PolicyVersion::NONE,
             outdated: None,
             phase,
             clock: ClockMap::default(),
@@ -141,9 +141,9 @@ impl LeaseHolder {
         &self.pace
     }
 
-    /// The standing that the pace was taken from.
+    /// The policy that the pace was taken from.
     #[must_use]
-    pub const fn known(&self) -> Revision {
+    pub const fn known(&self) -> PolicyVersion {
         self.known
     }
 
@@ -155,7 +155,7 @@ impl LeaseHolder {
 
     /// These terms are in force: it asks at once. What it holds keeps its slots, and the turn, which
     /// was given at the old pace, is given up.
-    pub fn retime(&mut self, pace: Pace, known: Revision, now: Mono) {
+    pub fn retime(&mut self, pace: Pace, known: PolicyVersion, now: Mono) {
         if pace != self.pace {
             self.turn = None;
         }

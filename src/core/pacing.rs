@@ -10,9 +10,9 @@ use std::time::Duration;
 
 use super::clock::ClockMap;
 use super::leases::{LeaseHolder, Outlook, Slot, Tally, Wait};
+use super::policy::PolicyVersion;
 use super::ready::Sum;
 use super::schedule::{Answer, Ask, Freeze, Grant, Pace};
-use super::standing::Revision;
 use super::time::{Mono, StoreTime};
 
 /// Which of the limit's rows.
@@ -191,7 +191,7 @@ impl Pacing {
     }
 
     /// Other terms are in force: a pace for each row, the main one first.
-    pub fn retime(&mut self, paces: &[Pace], known: Revision, now: Mono) {
+    pub fn retime(&mut self, paces: &[Pace], known: PolicyVersion, now: Mono) {
         let Self::Paced(rows) = self else {
             return;
         };

@@ -16,7 +16,7 @@ use crate::telemetry::Notice;
 use super::desk::{Desk, Inbox};
 use super::intake::later;
 use super::job::{Job, dead};
-use super::policy::Next;
+use super::route_policy::Next;
 
 static DEAD: Notice = Notice::new(Duration::from_secs(10));
 

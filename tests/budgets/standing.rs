@@ -3,12 +3,12 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use sluiced::core::standing::{Amendment, Declaration, Revision, Standing};
+use sluiced::core::policy::{Declaration, LimitPolicy, PolicyUpdate, PolicyVersion};
 use sluiced::limiter::memory::MemoryBudgetStore;
-use sluiced::limiter::redis::{Family, RedisStandings};
+use sluiced::limiter::redis::{Family, RedisPolicies};
 use sluiced::ports::budget::{BudgetLimit, BudgetStore, Claim, Lost, Ruling, Terms};
 use sluiced::ports::clock::Clock;
-use sluiced::ports::standing::StandingStore;
+use sluiced::ports::policy::PolicyStore;
 
 use crate::rules::*;
 use crate::support::redis::RedisServer;
@@ -18,22 +18,22 @@ const LONG: Duration = Duration::from_secs(3_600);
 
 struct Place {
     budgets: Arc<dyn BudgetStore>,
-    standings: Arc<dyn StandingStore>,
+    policies: Arc<dyn PolicyStore>,
 }
 
 impl Place {
     fn memory() -> Self {
         let store = MemoryBudgetStore::new(Clock::start());
         Self {
-            standings: store.standings(),
+            policies: store.policies(),
             budgets: Arc::new(store),
         }
     }
 
     async fn redis() -> Self {
-        let store = Arc::new(connect(RedisServer::shared(), "standing").await);
+        let store = Arc::new(connect(RedisServer::shared(), "policy").await);
         Self {
-            standings: Arc::new(RedisStandings::new(Arc::clone(&store), Family::Budget)),
+            policies: Arc::new(RedisPolicies::new(Arc::clone(&store), Family::Budget)),
             budgets: store,
         }
     }
@@ -56,28 +56,28 @@ impl Place {
         count
     }
 
-    async fn declare(&self, limit: &str) -> Standing {
+    async fn declare(&self, limit: &str) -> LimitPolicy {
         let declaration = Declaration {
             replica: "replica".to_owned(),
             file: "any".to_owned(),
-            speaks: true,
+            was_read: true,
             known: None,
         };
-        self.standings.declare(limit, &declaration).await.unwrap()
+        self.policies.declare(limit, &declaration).await.unwrap()
     }
 
     /// An operator sets other terms; nobody has heard of them yet.
-    async fn set(&self, limit: &BudgetLimit) -> Revision {
-        let over = self.standings.inspect(&limit.name).await.unwrap();
-        let over = over.standing.unwrap().revision;
-        let amendment = Amendment {
+    async fn set(&self, limit: &BudgetLimit) -> PolicyVersion {
+        let over = self.policies.inspect(&limit.name).await.unwrap();
+        let over = over.policy.unwrap().version;
+        let update = PolicyUpdate {
             over,
-            terms: "other",
+            text: "other",
             file: "any",
             by: "op",
         };
-        let set = self.standings.set(&limit.name, amendment);
-        set.await.unwrap().unwrap().revision
+        let set = self.policies.set(&limit.name, update);
+        set.await.unwrap().unwrap().version
     }
 }
 
@@ -95,12 +95,12 @@ async fn whoever_knows_other_terms_than_those_in_force_gets_nothing() {
     both(async |place: Place| {
         let limit = limit("known", log("5/1h", MS), Lost::Open);
         let rule = limit.terms().rule.clone();
-        let adopt = |revision| {
+        let adopt = |version| {
             let rule = rule.clone();
-            limit.adopt(Terms { rule, revision });
+            limit.adopt(Terms { rule, version });
         };
         assert!(is_granted(&place.ask(claim(&limit, "k", 1), true).await));
-        let first = place.declare("known").await.revision;
+        let first = place.declare("known").await.version;
         assert!(outdated(&place.ask(claim(&limit, "k", 1), true).await));
         adopt(first);
         assert!(is_granted(&place.ask(claim(&limit, "k", 1), true).await));
@@ -160,25 +160,25 @@ async fn a_lowered_limit_grants_nothing_and_a_raised_one_the_difference() {
             ),
         ] {
             let limit = limit(&format!("changed-{kind}"), large, Lost::Open);
-            let first = place.declare(&limit.name).await.revision;
+            let first = place.declare(&limit.name).await.version;
             let rule = limit.terms().rule.clone();
             limit.adopt(Terms {
                 rule,
-                revision: first,
+                version: first,
             });
             assert_eq!(place.all(&limit).await, 6, "{kind}");
-            let revision = place.set(&limit).await;
+            let version = place.set(&limit).await;
             limit.adopt(Terms {
                 rule: small,
-                revision,
+                version,
             });
             assert_eq!(place.all(&limit).await, 0, "{kind}");
             let usage = place.budgets.look(&limit, key("k")).await.unwrap().usage;
             assert_eq!((usage.limit, usage.remaining), (3, 0), "{kind}");
-            let revision = place.set(&limit).await;
+            let version = place.set(&limit).await;
             limit.adopt(Terms {
                 rule: middle,
-                revision,
+                version,
             });
             assert_eq!(place.all(&limit).await, left, "{kind}");
         }
@@ -190,15 +190,15 @@ async fn a_lowered_limit_grants_nothing_and_a_raised_one_the_difference() {
 async fn a_place_and_a_refund_under_other_terms_are_none() {
     both(async |place: Place| {
         let limit = limit("place", log("1/1h", MS), Lost::Open);
-        let revision = place.declare("place").await.revision;
+        let version = place.declare("place").await.version;
         let rule = limit.terms().rule.clone();
-        limit.adopt(Terms { rule, revision });
+        limit.adopt(Terms { rule, version });
         assert_eq!(place.all(&limit).await, 1);
         let denied = place.ask(claim(&limit, "k", 1), true).await;
         let (_, held) = booked(&denied)[0];
-        let revision = place.set(&limit).await;
+        let version = place.set(&limit).await;
         let rule = log("2/1h", MS);
-        limit.adopt(Terms { rule, revision });
+        limit.adopt(Terms { rule, version });
         // It does not wait for its old place: there is room now.
         let held = Claim {
             held: Some(held),
@@ -225,12 +225,12 @@ async fn a_pause_bars_until_it_ends_and_costs_nothing() {
         let limit = limit("pause", log("2/1h", MS), Lost::Open);
         place.declare("pause").await;
         let length = Duration::from_millis(300);
-        let paused = place.standings.pause("pause", length, "op").await.unwrap();
+        let paused = place.policies.pause("pause", length, "op").await.unwrap();
         let (said, ends) = paused.unwrap();
         let rule = limit.terms().rule.clone();
         limit.adopt(Terms {
             rule,
-            revision: said.revision,
+            version: said.version,
         });
         assert_eq!(
             place.ask(claim(&limit, "k", 1), true).await,

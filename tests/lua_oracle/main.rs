@@ -16,7 +16,7 @@ use std::time::Duration;
 
 use sluiced::core::rate::{Cost, MAX_UNITS, MAX_WINDOW, Rate};
 use sluiced::core::schedule::{Ask, Pace, Sight};
-use sluiced::limiter::redis::{Family, RedisOptions, RedisPaceStore, RedisStandings};
+use sluiced::limiter::redis::{Family, RedisOptions, RedisPaceStore, RedisPolicies};
 use sluiced::ports::pace::{PaceStore as _, PacedLimit};
 use support::redis::RedisServer;
 use support::wait::eventually;
@@ -25,7 +25,7 @@ use tokio::runtime::Runtime;
 struct World {
     runtime: Runtime,
     store: Arc<RedisPaceStore>,
-    standings: RedisStandings,
+    policies: RedisPolicies,
     run: String,
 }
 
@@ -55,7 +55,7 @@ fn world() -> &'static World {
         let run = info.get("run_id").unwrap();
         World {
             runtime,
-            standings: RedisStandings::new(Arc::clone(&store), Family::Paced),
+            policies: RedisPolicies::new(Arc::clone(&store), Family::Paced),
             store,
             run,
         }

@@ -4,11 +4,11 @@ use std::time::Duration;
 
 use proptest::prelude::*;
 use proptest::test_runner::RngSeed;
+use sluiced::core::policy::{self, Declaration, LimitPolicy, PolicyUpdate, PolicyVersion};
 use sluiced::core::schedule::{self, Ask, Schedule};
-use sluiced::core::standing::{self, Amendment, Declaration, Revision, Standing};
 use sluiced::core::time::StoreTime;
 use sluiced::ports::pace::{PaceStore as _, PacedLimit};
-use sluiced::ports::standing::StandingStore as _;
+use sluiced::ports::policy::PolicyStore as _;
 
 use super::support::redis::RedisServer;
 use super::{World, clock_ask, paces, world};
@@ -18,7 +18,7 @@ use super::{World, clock_ask, paces, world};
 enum Word {
     Declare {
         file: usize,
-        speaks: bool,
+        was_read: bool,
         /// With what it heard: nothing, the last answer, or one of long ago.
         known: Option<usize>,
     },
@@ -28,7 +28,7 @@ enum Word {
     },
     Pause(u64),
     Resume,
-    /// A replica asks for slots, knowing this or an older standing.
+    /// A replica asks for slots, knowing this or an older policy.
     Ask {
         late: bool,
     },
@@ -38,7 +38,7 @@ enum Word {
 fn word() -> impl Strategy<Value = Word> {
     prop_oneof![
         4 => (0..3_usize, any::<bool>(), prop::option::of(0..4_usize))
-            .prop_map(|(file, speaks, known)| Word::Declare { file, speaks, known }),
+            .prop_map(|(file, was_read, known)| Word::Declare { file, was_read, known }),
         3 => (0..3_usize, prop::bool::weighted(0.2))
             .prop_map(|(terms, late)| Word::Set { terms, late }),
         2 => prop_oneof![0..2_u64, Just(u64::MAX)].prop_map(Word::Pause),
@@ -50,16 +50,16 @@ fn word() -> impl Strategy<Value = Word> {
 
 /// Only what these tests keep: others share the server.
 fn forget(connection: &mut redis::Connection) {
-    for part in ["standing", "replicas", "paced", "paced:2"] {
+    for part in ["policy", "replicas", "paced", "paced:2"] {
         let key = format!("oracle:{{words}}:{part}");
         redis::cmd("DEL").arg(key).query::<()>(connection).unwrap();
     }
 }
 
 /// What the store keeps, as `inspect` shows it, but for times of writing, which Redis' clock gives.
-fn kept(world: &World) -> Option<Standing> {
-    let found = world.runtime.block_on(world.standings.inspect("words"));
-    found.unwrap().standing
+fn kept(world: &World) -> Option<LimitPolicy> {
+    let found = world.runtime.block_on(world.policies.inspect("words"));
+    found.unwrap().policy
 }
 
 const FILES: [&str; 3] = ["kind=paced rate=400/1s", "kind=paced rate=300/1s", ""];
@@ -68,9 +68,9 @@ const FILES: [&str; 3] = ["kind=paced rate=400/1s", "kind=paced rate=300/1s", ""
 struct Play<'a> {
     world: &'a World,
     connection: redis::Connection,
-    state: Option<Standing>,
+    state: Option<LimitPolicy>,
     row: Option<Schedule>,
-    heard: Vec<Standing>,
+    heard: Vec<LimitPolicy>,
 }
 
 impl Play<'_> {
@@ -86,22 +86,24 @@ impl Play<'_> {
         }
     }
 
-    fn revision(&self) -> Revision {
-        self.state.as_ref().map_or(Revision::NONE, |s| s.revision)
+    fn version(&self) -> PolicyVersion {
+        self.state
+            .as_ref()
+            .map_or(PolicyVersion::NONE, |s| s.version)
     }
 
-    /// The revision in force, or one that is not.
-    fn known(&self, late: bool) -> Revision {
-        Revision::new(self.revision().number() + u64::from(late))
+    /// The version in force, or one that is not.
+    fn known(&self, late: bool) -> PolicyVersion {
+        PolicyVersion::new(self.version().number() + u64::from(late))
     }
 
     fn say(&mut self, word: Word) -> Result<(), TestCaseError> {
         match word {
             Word::Declare {
                 file,
-                speaks,
+                was_read,
                 known,
-            } => self.declare(file, speaks, known)?,
+            } => self.declare(file, was_read, known)?,
             Word::Set { terms, late } => self.set(terms, late)?,
             Word::Pause(seconds) => self.pause(Duration::from_secs(seconds))?,
             Word::Resume => self.resume()?,
@@ -118,59 +120,59 @@ impl Play<'_> {
     fn declare(
         &mut self,
         file: usize,
-        speaks: bool,
+        was_read: bool,
         known: Option<usize>,
     ) -> Result<(), TestCaseError> {
         let declaration = Declaration {
             replica: "host:1".to_owned(),
             file: FILES[file].to_owned(),
-            speaks,
+            was_read,
             known: known.and_then(|ago| self.heard.iter().rev().nth(ago).cloned()),
         };
-        let declare = self.world.standings.declare("words", &declaration);
+        let declare = self.world.policies.declare("words", &declaration);
         let told = self.world.runtime.block_on(declare).unwrap();
-        // Where the decision made a new revision, that was Redis' time.
-        let fresh = Some(told.revision) != self.state.as_ref().map(|s| s.revision);
+        // Where the decision made a new version, that was Redis' time.
+        let fresh = Some(told.version) != self.state.as_ref().map(|s| s.version);
         let now = if fresh {
-            told.revision.since()
+            told.version.since()
         } else {
             StoreTime::default()
         };
-        let expected = standing::declare(&mut self.state, &declaration, now);
+        let expected = policy::declare(&mut self.state, &declaration, now);
         prop_assert_eq!(&told, &expected);
         self.heard.push(told);
         Ok(())
     }
 
     fn set(&mut self, terms: usize, late: bool) -> Result<(), TestCaseError> {
-        let amendment = Amendment {
+        let update = PolicyUpdate {
             over: self.known(late),
-            terms: FILES[terms],
+            text: FILES[terms],
             file: FILES[0],
             by: "op",
         };
-        let set = self.world.standings.set("words", amendment);
+        let set = self.world.policies.set("words", update);
         let told = self.world.runtime.block_on(set).unwrap();
-        let now = told.map_or(StoreTime::default(), |said| said.revision.since());
-        let done = standing::set(&mut self.state, &amendment, now);
+        let now = told.map_or(StoreTime::default(), |said| said.version.since());
+        let done = policy::set(&mut self.state, &update, now);
         prop_assert_eq!(told.is_some(), done);
         Ok(())
     }
 
     fn pause(&mut self, length: Duration) -> Result<(), TestCaseError> {
-        let pause = self.world.standings.pause("words", length, "op");
+        let pause = self.world.policies.pause("words", length, "op");
         let told = self.world.runtime.block_on(pause).unwrap();
-        let now = told.map_or(StoreTime::default(), |(said, _)| said.revision.since());
-        let until = standing::pause(&mut self.state, length, "op", now);
+        let now = told.map_or(StoreTime::default(), |(said, _)| said.version.since());
+        let until = policy::pause(&mut self.state, length, "op", now);
         prop_assert_eq!(told.map(|(_, until)| until), until);
         Ok(())
     }
 
     fn resume(&mut self) -> Result<(), TestCaseError> {
-        let resume = self.world.standings.resume("words");
+        let resume = self.world.policies.resume("words");
         let told = self.world.runtime.block_on(resume).unwrap();
-        let now = told.map_or(StoreTime::default(), |(said, _)| said.revision.since());
-        let was = standing::resume(&mut self.state, now);
+        let now = told.map_or(StoreTime::default(), |(said, _)| said.version.since());
+        let was = policy::resume(&mut self.state, now);
         let thawed = schedule::thaw(&mut self.row, now);
         prop_assert_eq!(told.map(|(_, was)| was), was.map(|was| was || thawed));
         Ok(())
@@ -190,7 +192,7 @@ impl Play<'_> {
         let told = self.world.runtime.block_on(lease).unwrap();
         let (state, run) = (self.state.as_ref(), &self.world.run);
         let expected =
-            standing::lease_under(state, &mut self.row, (&pace, known), run, &ask, told.now);
+            policy::lease_under(state, &mut self.row, (&pace, known), run, &ask, told.now);
         prop_assert_eq!(told, expected);
         Ok(())
     }
@@ -205,7 +207,7 @@ proptest! {
         for word in words {
             play.say(word)?;
         }
-        let lives: i64 = redis::cmd("PTTL").arg("oracle:{words}:standing").query(&mut play.connection).unwrap();
+        let lives: i64 = redis::cmd("PTTL").arg("oracle:{words}:policy").query(&mut play.connection).unwrap();
         prop_assert!(lives < 0, "what an operator said must stay: {}", lives);
     }
 }

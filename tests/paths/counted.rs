@@ -393,7 +393,7 @@ async fn the_answer_to_the_first_call_tells_when_its_window_began() {
             .arg(format!("{name}:{{budgets}}:hourly:*"))
             .query(&mut redis)
             .unwrap();
-        let budgets = keys.iter().filter(|key| !key.ends_with("standing"));
+        let budgets = keys.iter().filter(|key| !key.ends_with("policy"));
         let budgets = budgets.filter(|key| !key.ends_with("replicas"));
         let state = |key: &String| -> Option<String> {
             redis::cmd("GET").arg(key).query(&mut redis).unwrap()

@@ -25,9 +25,9 @@ impl LeaseHolder {
         let trip = now.since(sent);
         let close = trip <= (self.rough() * 2).max(self.trip * 2);
         self.smooth(trip);
-        if answer.revision == self.known {
+        if answer.version == self.known {
             self.outdated = None;
-        } else if answer.revision != asking.known {
+        } else if answer.version != asking.known {
             self.outdated = self.outdated.or(Some(now));
         }
         if self.epoch != Some(answer.epoch) {

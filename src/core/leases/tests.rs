@@ -29,7 +29,7 @@ fn answer(now: Mono) -> Answer {
         turn: None,
         frozen_until: None,
         guarded: false,
-        revision: Revision::NONE,
+        version: PolicyVersion::NONE,
     }
 }
 
@@ -75,7 +75,7 @@ fn a_grant_keeps_the_pace_that_it_was_asked_at() {
     let (mut holder, now) = settled(pace("1000/1s"));
     assert_eq!(holder.ask(now, 3).expect("an ask").want, 3);
     // The terms change while the ask is under way, and the old ones were still in force at the store.
-    let changed = Revision::new(2);
+    let changed = PolicyVersion::new(2);
     holder.retime(pace("100/1s"), changed, now);
     let first = now + Duration::from_millis(10);
     holder.answered(
@@ -101,7 +101,7 @@ fn a_grant_keeps_the_pace_that_it_was_asked_at() {
 fn a_turn_of_the_old_pace_is_given_up() {
     let (mut holder, now) = settled(pace("1000/1s"));
     holder.ask(now, 3).expect("an ask");
-    holder.retime(pace("100/1s"), Revision::new(2), now);
+    holder.retime(pace("100/1s"), PolicyVersion::new(2), now);
     let turn = Some(Turn {
         at: StoreTime::from_micros(now.as_micros() + AHEAD + 900_000),
         share: 3,

@@ -4,9 +4,9 @@ use std::collections::BTreeSet;
 
 use crate::core::lane::Lane;
 use crate::core::leases::{LeaseHolder, Phase};
+use crate::core::policy::LimitPolicy;
 use crate::core::ready::Candidate;
 use crate::core::schedule::{Pace, Turn};
-use crate::core::standing::Standing;
 use crate::core::time::Mono;
 
 use super::dice::{Dice, mix};
@@ -53,7 +53,7 @@ pub(super) struct Replica {
     pub(super) turn: Option<Turn>,
     pub(super) last_ask: u64,
     /// What it heard of the limit's terms.
-    pub(super) known: Option<Standing>,
+    pub(super) known: Option<LimitPolicy>,
     /// It has asked what is in force.
     pub(super) declaring: bool,
     /// What its ways to the store and back take beyond the usual.

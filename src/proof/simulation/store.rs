@@ -1,11 +1,11 @@
-//! The shared store: one schedule, one standing, one clock, and what can go wrong with them.
+//! The shared store: one schedule, one policy, one clock, and what can go wrong with them.
 //!
 //! The decision is the one of production (`core::schedule`); only its surroundings are made up.
 
-use crate::core::schedule::{Answer, Ask, Freeze, Grant, Pace, Schedule, freeze, give_back};
-use crate::core::standing::{
-    Amendment, Declaration, Revision, Standing, declare, lease_under, set,
+use crate::core::policy::{
+    Declaration, LimitPolicy, PolicyUpdate, PolicyVersion, declare, lease_under, set,
 };
+use crate::core::schedule::{Answer, Ask, Freeze, Grant, Pace, Schedule, freeze, give_back};
 use crate::core::time::StoreTime;
 use std::time::Duration;
 
@@ -17,7 +17,7 @@ const EPOCH: u64 = 1_700_000_000_000_000;
 pub(super) struct Store {
     /// Those that were ever in force; terms are their numbers.
     paces: Vec<Pace>,
-    standing: Option<Standing>,
+    policy: Option<LimitPolicy>,
     state: Option<Schedule>,
     /// What a replica of the store has copied: an older state.
     copy: Option<Schedule>,
@@ -32,7 +32,7 @@ impl Store {
     pub(super) fn new(pace: Pace) -> Self {
         Self {
             paces: vec![pace],
-            standing: None,
+            policy: None,
             state: None,
             copy: None,
             process: 0,
@@ -54,51 +54,49 @@ impl Store {
     /// An operator sets another pace.
     pub(super) fn set(&mut self, pace: Pace, t: u64) {
         let over = self
-            .standing
+            .policy
             .as_ref()
-            .map_or(Revision::NONE, |s| s.revision);
-        let terms = self.paces.len().to_string();
+            .map_or(PolicyVersion::NONE, |s| s.version);
+        let text = self.paces.len().to_string();
         self.paces.push(pace);
         let now = self.clock(t);
-        let amendment = Amendment {
+        let update = PolicyUpdate {
             over,
-            terms: &terms,
+            text: &text,
             file: "0",
             by: "operator",
         };
-        set(&mut self.standing, &amendment, now);
+        set(&mut self.policy, &update, now);
     }
 
     /// A replica with the first pace in its file tells what it knows and hears what is in force.
     /// Says too whether that changed.
-    pub(super) fn declare(&mut self, known: Option<Standing>, t: u64) -> (Standing, bool) {
+    pub(super) fn declare(&mut self, known: Option<LimitPolicy>, t: u64) -> (LimitPolicy, bool) {
         let declaration = Declaration {
             replica: "replica".to_owned(),
             file: "0".to_owned(),
-            speaks: false,
+            was_read: false,
             known,
         };
         let now = self.clock(t);
-        let before = self.standing.as_ref().map(|s| s.revision);
-        let standing = declare(&mut self.standing, &declaration, now);
-        let changed = before != Some(standing.revision);
-        (standing, changed)
+        let before = self.policy.as_ref().map(|s| s.version);
+        let policy = declare(&mut self.policy, &declaration, now);
+        let changed = before != Some(policy.version);
+        (policy, changed)
     }
 
     /// The pace that terms name.
-    pub(super) fn pace(&self, standing: &Standing) -> Option<Pace> {
-        self.paces
-            .get(standing.terms.parse::<usize>().ok()?)
-            .copied()
+    pub(super) fn pace(&self, policy: &LimitPolicy) -> Option<Pace> {
+        self.paces.get(policy.text.parse::<usize>().ok()?).copied()
     }
 
-    pub(super) fn lease(&mut self, limit: (&Pace, Revision), ask: &Ask, t: u64) -> Answer {
+    pub(super) fn lease(&mut self, limit: (&Pace, PolicyVersion), ask: &Ask, t: u64) -> Answer {
         let now = self.clock(t);
         if self.copy.is_none() || t.is_multiple_of(7) {
             self.copy.clone_from(&self.state);
         }
-        let standing = self.standing.as_ref();
-        lease_under(standing, &mut self.state, limit, &self.run, ask, now)
+        let policy = self.policy.as_ref();
+        lease_under(policy, &mut self.state, limit, &self.run, ask, now)
     }
 
     pub(super) fn freeze(&mut self, length: Duration, t: u64) -> Freeze {
@@ -113,7 +111,7 @@ impl Store {
     pub(super) fn flush(&mut self) {
         self.state = None;
         self.copy = None;
-        self.standing = None;
+        self.policy = None;
     }
 
     /// Another process takes over.

@@ -11,8 +11,8 @@ use std::time::Duration;
 use crate::core::lane::Step;
 use crate::core::leases::Outlook;
 use crate::core::pacing::Row;
+use crate::core::policy::PolicyVersion;
 use crate::core::schedule::Pace;
-use crate::core::standing::Revision;
 use crate::core::time::{Mono, micros};
 
 use self::event::{Entry, Event};
@@ -174,24 +174,24 @@ impl<'a> World<'a> {
             Event::Ask {
                 id: ask_id,
                 ask,
-                known: (pace, revision),
+                known: (pace, version),
                 back,
                 sent,
             } => {
-                let answer = self.execute(id, &ask, (&pace, revision));
+                let answer = self.execute(id, &ask, (&pace, version));
                 self.reply(id, ask_id, answer, back, sent);
             }
             Event::Declare(known) => {
                 let (wait, told) = if self.store.is_down(self.t) {
                     (100_000, None)
                 } else {
-                    let (standing, changed) = self.store.declare(known, self.t);
+                    let (policy, changed) = self.store.declare(known, self.t);
                     if changed {
                         // Who would not hear of this and of nothing else until its turn could not
                         // say in time what the store has lost: a hole that is known.
                         self.tell_change(0);
                     }
-                    (self.way(), Some(standing))
+                    (self.way(), Some(policy))
                 };
                 self.after(wait, id, Event::Told(told));
             }
@@ -217,8 +217,8 @@ impl<'a> World<'a> {
                 replica.asking = None;
                 // A turn of older terms than are known by now is given up.
                 let known = replica.known.as_ref();
-                let known = known.map_or(Revision::NONE, |known| known.revision);
-                replica.turn = answer.turn.filter(|_| known == answer.revision);
+                let known = known.map_or(PolicyVersion::NONE, |known| known.version);
+                replica.turn = answer.turn.filter(|_| known == answer.version);
                 self.judge.heard(self.t - sent);
                 let trip = Duration::from_micros(self.t - sent);
                 self.trace.note(self.t, replica.id, What::Heard { trip });
@@ -253,7 +253,7 @@ impl<'a> World<'a> {
                 self.again(replica, parcel);
             }
             Event::Changed => self.declare(replica),
-            Event::Told(standing) => self.told(replica, standing, mono),
+            Event::Told(policy) => self.told(replica, policy, mono),
             Event::Frozen(freeze) => {
                 replica.turn = None;
                 replica.lane.frozen(Row::Main, &freeze, mono);

@@ -11,10 +11,10 @@ use sluiced::core::budget::epoch::{Began, Era};
 use sluiced::core::budget::limit::Gate;
 use sluiced::core::budget::regime::Regimes;
 use sluiced::core::budget::{Rule, State, record};
-use sluiced::core::standing::{Amendment, Revision};
+use sluiced::core::policy::{PolicyUpdate, PolicyVersion};
 use sluiced::core::time::StoreTime;
 use sluiced::ports::budget::{Booking, BudgetKey, BudgetLimit, BudgetStore as _, Taken, Terms};
-use sluiced::ports::standing::StandingStore as _;
+use sluiced::ports::policy::PolicyStore as _;
 
 use super::event::Event;
 use super::later::{later, moved};
@@ -27,9 +27,9 @@ pub(super) type Name = (usize, usize);
 /// What was said of a limit, and the terms that it had.
 #[derive(Default)]
 pub(super) struct Words {
-    pub(super) revision: Revision,
-    /// The last revision that messages were ruled on under.
-    pub(super) ruled: Revision,
+    pub(super) version: PolicyVersion,
+    /// The last version that messages were ruled on under.
+    pub(super) ruled: PolicyVersion,
     pub(super) regimes: Regimes,
     pub(super) paused_until: StoreTime,
 }
@@ -141,16 +141,16 @@ impl Play<'_> {
         for (limit, _) in names {
             let terms = self.world.limits[*limit].terms();
             if let Some(words) = self.words.get_mut(limit)
-                && terms.revision == words.revision
+                && terms.version == words.version
             {
-                words.ruled = words.revision;
+                words.ruled = words.version;
                 words.regimes.enter(&terms.rule, era, now);
             }
         }
         let stands = |limit: usize| {
-            let known = self.world.limits[limit].terms().revision;
+            let known = self.world.limits[limit].terms().version;
             let gate = match self.words.get(&limit) {
-                Some(words) if words.revision != known => Gate::Outdated,
+                Some(words) if words.version != known => Gate::Outdated,
                 Some(words) => Gate::Paused(words.paused_until),
                 None => Gate::Open,
             };
@@ -159,15 +159,15 @@ impl Play<'_> {
         (0..self.world.limits.len()).map(stands).collect()
     }
 
-    /// An operator speaks; what the store says now.
+    /// An operator was_read; what the store says now.
     pub(super) fn said(&mut self, limit: usize) -> &mut Words {
         let world = self.world;
         let name = &world.limits[limit].name;
-        let found = world.runtime.block_on(world.standings.inspect(name));
+        let found = world.runtime.block_on(world.policies.inspect(name));
         let words = self.words.entry(limit).or_default();
-        let standing = found.unwrap().standing.unwrap();
-        words.revision = standing.revision;
-        words.paused_until = standing.pause.map_or(StoreTime::default(), |p| p.until);
+        let policy = found.unwrap().policy.unwrap();
+        words.version = policy.version;
+        words.paused_until = policy.pause.map_or(StoreTime::default(), |p| p.until);
         words
     }
 
@@ -177,16 +177,16 @@ impl Play<'_> {
         let over = self
             .words
             .get(&limit)
-            .map_or(Revision::NONE, |w| w.revision);
-        let amendment = Amendment {
+            .map_or(PolicyVersion::NONE, |w| w.version);
+        let update = PolicyUpdate {
             over,
-            terms: "any",
+            text: "any",
             file: "any",
             by: "op",
         };
-        let set = world.standings.set(&own.name, amendment);
+        let set = world.policies.set(&own.name, update);
         assert!(world.runtime.block_on(set).unwrap().is_some());
-        let revision = self.said(limit).revision;
+        let version = self.said(limit).version;
         let kind = KINDS.iter().find(|kind| kind.contains(&limit)).unwrap();
         let rule = if same {
             kind.start + rule % kind.len()
@@ -195,7 +195,7 @@ impl Play<'_> {
         };
         if heard {
             let rule = world.rules[rule].clone();
-            own.adopt(Terms { rule, revision });
+            own.adopt(Terms { rule, version });
         }
     }
 
@@ -206,16 +206,16 @@ impl Play<'_> {
             return;
         }
         if length == 0 {
-            let resumed = world.standings.resume(&own.name);
+            let resumed = world.policies.resume(&own.name);
             world.runtime.block_on(resumed).unwrap();
         } else {
             let length = Duration::from_micros(length);
-            let paused = world.standings.pause(&own.name, length, "op");
+            let paused = world.policies.pause(&own.name, length, "op");
             world.runtime.block_on(paused).unwrap();
         }
-        let revision = self.said(limit).revision;
+        let version = self.said(limit).version;
         let rule = own.terms().rule.clone();
-        own.adopt(Terms { rule, revision });
+        own.adopt(Terms { rule, version });
     }
 
     /// The state of a budget, and that it has a time to live.
@@ -317,11 +317,11 @@ pub(super) fn play(events: &[Event]) -> Result<(), TestCaseError> {
     let world = world();
     let mut redis = RedisServer::shared().connection();
     for (limit, rule) in world.limits.iter().zip(&world.rules) {
-        let standing = format!("{PREFIX}:{{budgets}}:{}:standing", limit.name);
-        () = redis::cmd("DEL").arg(standing).query(&mut redis).unwrap();
+        let policy = format!("{PREFIX}:{{budgets}}:{}:policy", limit.name);
+        () = redis::cmd("DEL").arg(policy).query(&mut redis).unwrap();
         limit.adopt(Terms {
             rule: rule.clone(),
-            revision: Revision::NONE,
+            version: PolicyVersion::NONE,
         });
         for text in KEYS {
             let key = redis_key(PREFIX, &limit.name, key(text));

@@ -111,9 +111,9 @@ impl Play<'_> {
         text: Option<&String>,
         era: &Era,
     ) -> (Option<State>, Epoch) {
-        let known = self.world.limits[name.0].terms().revision;
+        let known = self.world.limits[name.0].terms().version;
         let words = self.words.get(&name.0);
-        let settled = words.is_none_or(|w| w.revision == known && w.ruled == known);
+        let settled = words.is_none_or(|w| w.version == known && w.ruled == known);
         let text = text.filter(|_| settled);
         let state = text.and_then(|text| self.counts(name, text, era, self.now));
         (state, self.mark(name.0, era))

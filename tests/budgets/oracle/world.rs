@@ -8,7 +8,7 @@ use std::time::Duration;
 use sluiced::core::budget::Rule;
 use sluiced::core::budget::token_bucket::{Refill, Start};
 use sluiced::core::calendar::CalendarUnit;
-use sluiced::limiter::redis::{Family, RedisPaceStore, RedisStandings};
+use sluiced::limiter::redis::{Family, RedisPaceStore, RedisPolicies};
 use sluiced::ports::budget::{BudgetLimit, Lost};
 use tokio::runtime::Runtime;
 
@@ -35,7 +35,7 @@ pub(super) static TOLD: AtomicUsize = AtomicUsize::new(0);
 pub(super) struct World {
     pub(super) runtime: Runtime,
     pub(super) store: Arc<RedisPaceStore>,
-    pub(super) standings: RedisStandings,
+    pub(super) policies: RedisPolicies,
     /// The rules that limits have at first, and may get.
     pub(super) rules: Vec<Rule>,
     pub(super) limits: Vec<Arc<BudgetLimit>>,
@@ -86,7 +86,7 @@ pub(super) fn world() -> &'static World {
         let rules = rules();
         World {
             runtime,
-            standings: RedisStandings::new(Arc::clone(&store), Family::Budget),
+            policies: RedisPolicies::new(Arc::clone(&store), Family::Budget),
             store,
             limits: limits(&rules),
             rules,

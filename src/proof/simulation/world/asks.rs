@@ -1,8 +1,8 @@
 //! Requests to the store: their ways, those that get lost, and what the store does.
 
 use crate::core::pacing::Row;
+use crate::core::policy::{LimitPolicy, PolicyVersion};
 use crate::core::schedule::{Answer, Ask, Pace, Sight};
-use crate::core::standing::{Revision, Standing};
 use crate::core::time::Mono;
 use crate::proof::simulation::replica::Replica;
 use crate::proof::simulation::trace::What;
@@ -30,7 +30,7 @@ impl World<'_> {
         replica.last_ask = self.t;
         let (out, back) = (self.way() + replica.detour.0, self.way() + replica.detour.1);
         let holder = replica.lane.holder(Row::Main);
-        let known = holder.map_or((self.pace, Revision::NONE), |k| (*k.pace(), k.known()));
+        let known = holder.map_or((self.pace, PolicyVersion::NONE), |k| (*k.pace(), k.known()));
         let lost = self.dice.chance(self.around.lost_asks);
         let too_slow = !lost && out + back >= STORE_TIMEOUT;
         if lost || too_slow {
@@ -64,18 +64,18 @@ impl World<'_> {
     }
 
     /// A replica hears what is in force.
-    pub(super) fn told(&mut self, replica: &mut Replica, standing: Option<Standing>, mono: Mono) {
+    pub(super) fn told(&mut self, replica: &mut Replica, policy: Option<LimitPolicy>, mono: Mono) {
         replica.declaring = false;
-        let Some(standing) = standing else {
+        let Some(policy) = policy else {
             return self.declare(replica);
         };
-        let known = replica.known.as_ref().map(|known| known.revision);
-        if let Some(pace) = self.store.pace(&standing)
-            && known != Some(standing.revision)
+        let known = replica.known.as_ref().map(|known| known.version);
+        if let Some(pace) = self.store.pace(&policy)
+            && known != Some(policy.version)
         {
             replica.turn = None;
-            replica.lane.retime(&[pace], standing.revision, mono);
-            replica.known = Some(standing);
+            replica.lane.retime(&[pace], policy.version, mono);
+            replica.known = Some(policy);
         }
     }
 
@@ -93,14 +93,14 @@ impl World<'_> {
         &mut self,
         replica: u32,
         ask: &Ask,
-        known: (&Pace, Revision),
+        known: (&Pace, PolicyVersion),
     ) -> Option<Answer> {
         if self.store.is_down(self.t) {
             return None;
         }
         let answer = self.store.lease(known, ask, self.t);
         let (turn, guarded) = (answer.turn.map(|turn| turn.at), answer.guarded);
-        if answer.revision == known.1 {
+        if answer.version == known.1 {
             self.judge.answered(ask, &answer, self.t);
         }
         let note = match answer.grant {

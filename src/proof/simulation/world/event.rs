@@ -4,8 +4,8 @@ use std::cmp::Ordering;
 use std::time::Duration;
 
 use crate::core::leases::Slot;
+use crate::core::policy::{LimitPolicy, PolicyVersion};
 use crate::core::schedule::{Answer, Ask, Freeze, Grant, Pace};
-use crate::core::standing::{Revision, Standing};
 use crate::proof::simulation::replica::Parcel;
 use crate::proof::simulation::scenario::Fault;
 
@@ -19,7 +19,7 @@ pub(super) enum Event {
         id: u64,
         ask: Ask,
         /// What the asker takes to be in force.
-        known: (Pace, Revision),
+        known: (Pace, PolicyVersion),
         back: Option<u64>,
         sent: u64,
     },
@@ -56,8 +56,8 @@ pub(super) enum Event {
     /// Somebody tells that other terms are in force.
     Changed,
     /// A replica asks what is in force; it is told, or the store is away.
-    Declare(Option<Standing>),
-    Told(Option<Standing>),
+    Declare(Option<LimitPolicy>),
+    Told(Option<LimitPolicy>),
     Publish(u32),
     Strike(Fault),
 }

@@ -1,4 +1,4 @@
-//! What is in force for the limits of this process alone: the decisions of `core::standing` behind a lock.
+//! What is in force for the limits of this process alone: the decisions of `core::policy` behind a lock.
 //!
 //! Nobody else can speak here, but the file can be read again.
 
@@ -11,20 +11,20 @@ use futures::FutureExt;
 use tokio::sync::broadcast;
 
 use super::NOTICES;
-use crate::core::standing::{self, Amendment, Declaration, Revision, Standing};
+use crate::core::policy::{self, Declaration, LimitPolicy, PolicyUpdate, PolicyVersion};
 use crate::core::time::StoreTime;
 use crate::ports::clock::Clock;
 use crate::ports::pace::{Notice, StoreFuture};
-use crate::ports::standing::{Inspection, Said, StandingStore};
+use crate::ports::policy::{Inspection, PolicyStore, Updated};
 
-/// The standings of this process.
-pub struct MemoryStandings {
+/// The policies of this process.
+pub struct MemoryPolicies {
     clock: Clock,
-    limits: Mutex<HashMap<String, Option<Standing>>>,
+    limits: Mutex<HashMap<String, Option<LimitPolicy>>>,
     notices: broadcast::Sender<Notice>,
 }
 
-impl MemoryStandings {
+impl MemoryPolicies {
     pub(super) fn new(clock: Clock) -> Self {
         Self {
             clock,
@@ -34,12 +34,12 @@ impl MemoryStandings {
     }
 
     /// What is in force for a limit.
-    pub(super) fn of(&self, limit: &str) -> Option<Standing> {
+    pub(super) fn of(&self, limit: &str) -> Option<LimitPolicy> {
         self.lock().get(limit).cloned().flatten()
     }
 
-    fn lock(&self) -> MutexGuard<'_, HashMap<String, Option<Standing>>> {
-        // A decision takes a standing out while it works: after a panic it counts as lost, and who
+    fn lock(&self) -> MutexGuard<'_, HashMap<String, Option<LimitPolicy>>> {
+        // A decision takes a policy out while it works: after a panic it counts as lost, and who
         // remembers it says it again.
         self.limits.lock().unwrap_or_else(PoisonError::into_inner)
     }
@@ -47,7 +47,7 @@ impl MemoryStandings {
     fn decide<T>(
         &self,
         limit: &str,
-        decision: impl FnOnce(&mut Option<Standing>, StoreTime) -> T,
+        decision: impl FnOnce(&mut Option<LimitPolicy>, StoreTime) -> T,
     ) -> T {
         let mut limits = self.lock();
         let now = self.clock.store_time();
@@ -55,22 +55,22 @@ impl MemoryStandings {
     }
 }
 
-fn said(standing: Option<&Standing>) -> Said {
-    Said {
-        revision: standing.map_or(Revision::NONE, |standing| standing.revision),
-        version: standing.map_or(0, |standing| standing.version),
+fn updated(policy: Option<&LimitPolicy>) -> Updated {
+    Updated {
+        version: policy.map_or(PolicyVersion::NONE, |policy| policy.version),
+        updates: policy.map_or(0, |policy| policy.updates),
     }
 }
 
-impl StandingStore for MemoryStandings {
+impl PolicyStore for MemoryPolicies {
     fn declare<'a>(
         &'a self,
         limit: &'a str,
         declaration: &'a Declaration,
-    ) -> StoreFuture<'a, Standing> {
+    ) -> StoreFuture<'a, LimitPolicy> {
         async move {
             Ok(self.decide(limit, |stored, now| {
-                standing::declare(stored, declaration, now)
+                policy::declare(stored, declaration, now)
             }))
         }
         .boxed()
@@ -79,12 +79,12 @@ impl StandingStore for MemoryStandings {
     fn set<'a>(
         &'a self,
         limit: &'a str,
-        amendment: Amendment<'a>,
-    ) -> StoreFuture<'a, Option<Said>> {
+        update: PolicyUpdate<'a>,
+    ) -> StoreFuture<'a, Option<Updated>> {
         async move {
             Ok(self.decide(limit, |stored, now| {
-                let done = standing::set(stored, &amendment, now);
-                done.then(|| said(stored.as_ref()))
+                let done = policy::set(stored, &update, now);
+                done.then(|| updated(stored.as_ref()))
             }))
         }
         .boxed()
@@ -95,21 +95,21 @@ impl StandingStore for MemoryStandings {
         limit: &'a str,
         length: Duration,
         by: &'a str,
-    ) -> StoreFuture<'a, Option<(Said, StoreTime)>> {
+    ) -> StoreFuture<'a, Option<(Updated, StoreTime)>> {
         async move {
             Ok(self.decide(limit, |stored, now| {
-                let until = standing::pause(stored, length, by, now)?;
-                Some((said(stored.as_ref()), until))
+                let until = policy::pause(stored, length, by, now)?;
+                Some((updated(stored.as_ref()), until))
             }))
         }
         .boxed()
     }
 
-    fn resume<'a>(&'a self, limit: &'a str) -> StoreFuture<'a, Option<(Said, bool)>> {
+    fn resume<'a>(&'a self, limit: &'a str) -> StoreFuture<'a, Option<(Updated, bool)>> {
         async move {
             Ok(self.decide(limit, |stored, now| {
-                let was = standing::resume(stored, now)?;
-                Some((said(stored.as_ref()), was))
+                let was = policy::resume(stored, now)?;
+                Some((updated(stored.as_ref()), was))
             }))
         }
         .boxed()
@@ -119,7 +119,7 @@ impl StandingStore for MemoryStandings {
         async move {
             Ok(Inspection {
                 now: self.clock.store_time(),
-                standing: self.of(limit),
+                policy: self.of(limit),
                 replicas: Vec::new(),
                 frozen_until: None,
             })
@@ -132,8 +132,8 @@ impl StandingStore for MemoryStandings {
     }
 }
 
-impl fmt::Debug for MemoryStandings {
+impl fmt::Debug for MemoryPolicies {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("MemoryStandings").finish_non_exhaustive()
+        f.debug_struct("MemoryPolicies").finish_non_exhaustive()
     }
 }

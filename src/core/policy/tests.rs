@@ -4,19 +4,19 @@ fn at(micros: u64) -> StoreTime {
     StoreTime::from_micros(micros)
 }
 
-fn file(replica: &str, file: &str, speaks: bool, known: Option<Standing>) -> Declaration {
+fn file(replica: &str, file: &str, was_read: bool, known: Option<LimitPolicy>) -> Declaration {
     Declaration {
         replica: replica.to_owned(),
         file: file.to_owned(),
-        speaks,
+        was_read,
         known,
     }
 }
 
-fn over<'a>(before: &Standing, terms: &'a str) -> Amendment<'a> {
-    Amendment {
-        over: before.revision,
-        terms,
+fn over<'a>(before: &LimitPolicy, text: &'a str) -> PolicyUpdate<'a> {
+    PolicyUpdate {
+        over: before.version,
+        text,
         file: "",
         by: "op",
     }
@@ -26,18 +26,18 @@ fn over<'a>(before: &Standing, terms: &'a str) -> Amendment<'a> {
 fn the_last_word_counts_and_a_file_that_says_nothing_new_is_none() {
     let mut stored = None;
     let first = declare(&mut stored, &file("a", "rate=400/1s", true, None), at(10));
-    assert_eq!((first.version, first.origin), (1, Origin::File));
+    assert_eq!((first.updates, first.origin), (1, Origin::File));
     assert!(set(&mut stored, &over(&first, "rate=300/1s"), at(20)));
     // A restart with the same file leaves the live value in force.
     let again = declare(&mut stored, &file("b", "rate=400/1s", true, None), at(30));
-    assert_eq!((again.terms.as_str(), again.version), ("rate=300/1s", 2));
+    assert_eq!((again.text.as_str(), again.updates), ("rate=300/1s", 2));
     // A file that only runs is no word; read anew, it is.
     let other = file("c", "rate=500/1s", false, None);
-    assert_eq!(declare(&mut stored, &other, at(40)).version, 2);
+    assert_eq!(declare(&mut stored, &other, at(40)).updates, 2);
     let other = file("c", "rate=500/1s", true, None);
     let changed = declare(&mut stored, &other, at(50));
-    assert_eq!(changed.terms, "rate=500/1s");
-    assert_eq!((changed.version, changed.origin), (3, Origin::File));
+    assert_eq!(changed.text, "rate=500/1s");
+    assert_eq!((changed.updates, changed.origin), (3, Origin::File));
 }
 
 #[test]
@@ -46,7 +46,7 @@ fn who_changes_what_somebody_else_changed_meanwhile_is_told() {
     let first = declare(&mut stored, &file("a", "rate=400/1s", true, None), at(10));
     assert!(set(&mut stored, &over(&first, "rate=300/1s"), at(20)));
     assert!(!set(&mut stored, &over(&first, "rate=200/1s"), at(30)));
-    assert_eq!(stored.unwrap().terms, "rate=300/1s");
+    assert_eq!(stored.unwrap().text, "rate=300/1s");
 }
 
 #[test]
@@ -69,7 +69,7 @@ fn who_remembers_nothing_does_not_drown_out_who_does() {
     let later = |micros| now + Duration::from_micros(micros);
     let mut stored = None;
     let first = declare(&mut stored, &file("a", "rate=400/1s", true, None), now);
-    assert_eq!(first.revision.since(), now);
+    assert_eq!(first.version.since(), now);
     set(&mut stored, &over(&first, "rate=300/1s"), later(20));
     let live = stored.take();
     // Everything is lost, and the first to come is new.
@@ -88,7 +88,7 @@ fn a_pause_bars_and_resume_opens_and_each_is_a_word() {
     declare(&mut stored, &file("a", "rate=400/1s", true, None), at(10));
     let until = pause(&mut stored, Duration::from_micros(100), "op", at(20));
     assert_eq!(until, Some(at(120)));
-    let known = stored.as_ref().unwrap().revision;
+    let known = stored.as_ref().unwrap().version;
     let pace = Pace::new(
         "10/1s".parse().unwrap(),
         Duration::ZERO,
@@ -111,12 +111,12 @@ fn a_pause_bars_and_resume_opens_and_each_is_a_word() {
     assert_eq!(
         frozen(known, &stored, at(60)),
         (false, None),
-        "an old revision"
+        "an old version"
     );
-    let known = stored.as_ref().unwrap().revision;
+    let known = stored.as_ref().unwrap().version;
     assert_eq!(frozen(known, &stored, at(60)), (true, None));
     assert_eq!(resume(&mut stored, at(70)), Some(false));
-    assert_eq!(stored.as_ref().unwrap().version, 4);
+    assert_eq!(stored.as_ref().unwrap().updates, 4);
 }
 
 #[test]

@@ -5,24 +5,24 @@ use std::sync::Arc;
 
 use tokio::sync::watch;
 
-use super::{StandingStores, lanes, rules};
+use super::{PolicyStores, lanes, rules};
 use crate::core::budget::Rule;
 use crate::core::schedule::Pace;
-use crate::pipeline::{StandingSpec, Written};
-use crate::ports::standing::StandingStore;
+use crate::pipeline::{PolicySpec, Written};
+use crate::ports::policy::PolicyStore;
 use crate::settings::types::{Limit, Settings};
 
 /// The limits of this replica that can change while it runs.
 #[derive(Debug)]
-pub struct Standings {
-    stores: StandingStores,
+pub struct Policies {
+    stores: PolicyStores,
     replica: String,
     paced: BTreeMap<String, watch::Sender<Written<Vec<Pace>>>>,
     budgets: BTreeMap<String, watch::Sender<Written<Rule>>>,
 }
 
-impl Standings {
-    pub(super) fn new(settings: &Settings, stores: StandingStores) -> Self {
+impl Policies {
+    pub(super) fn new(settings: &Settings, stores: PolicyStores) -> Self {
         let (paced, budgets): (Vec<_>, Vec<_>) = settings
             .limits
             .iter()
@@ -36,21 +36,21 @@ impl Standings {
     }
 
     /// For the task of a paced limit.
-    pub(super) fn paced(&self, limit: &str) -> Option<StandingSpec<Vec<Pace>>> {
+    pub(super) fn paced(&self, limit: &str) -> Option<PolicySpec<Vec<Pace>>> {
         Some(self.spec(&self.stores.paced, self.paced.get(limit)?))
     }
 
     /// For the task of a limit that is counted in budgets.
-    pub(super) fn budget(&self, limit: &str) -> Option<StandingSpec<Rule>> {
+    pub(super) fn budget(&self, limit: &str) -> Option<PolicySpec<Rule>> {
         Some(self.spec(&self.stores.budgets, self.budgets.get(limit)?))
     }
 
     fn spec<T>(
         &self,
-        store: &Arc<dyn StandingStore>,
+        store: &Arc<dyn PolicyStore>,
         written: &watch::Sender<Written<T>>,
-    ) -> StandingSpec<T> {
-        StandingSpec {
+    ) -> PolicySpec<T> {
+        PolicySpec {
             store: Arc::clone(store),
             replica: self.replica.clone(),
             written: written.subscribe(),
@@ -89,7 +89,7 @@ fn senders<T: 'static>(
 fn written<T: 'static>(limit: &Limit, read: Reader<T>) -> Written<T> {
     let own = limit.clone();
     Written {
-        terms: limit.terms_line(),
+        text: limit.terms_line(),
         read: Arc::new(move |terms| read(&own, terms)),
     }
 }

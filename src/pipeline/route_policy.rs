@@ -11,7 +11,7 @@ use crate::settings::types::{OnDenied, OnExpired, OnInvalid};
 
 /// A route's choices.
 #[derive(Clone, Debug)]
-pub struct Policy {
+pub struct RoutePolicy {
     /// The longest that a message waits in memory for a time that is known.
     pub max_hold: Duration,
     pub on_denied: OnDenied,
@@ -51,7 +51,7 @@ pub(super) enum Next {
     Dead(DeadReason),
 }
 
-impl Policy {
+impl RoutePolicy {
     /// The first moment from `at` on at which the route's hours let a message pass.
     pub(super) fn opening(&self, at: StoreTime) -> StoreTime {
         self.hours.as_ref().map_or(at, |hours| hours.opens(at))
@@ -81,8 +81,8 @@ impl Policy {
 mod tests {
     use super::*;
 
-    fn policy() -> Policy {
-        Policy {
+    fn policy() -> RoutePolicy {
+        RoutePolicy {
             max_hold: Duration::from_secs(1),
             on_denied: OnDenied::Hold,
             max_age: None,

@@ -1,18 +1,18 @@
 //! What is in force for a limit, for the whole fleet, and which word counts.
 //!
 //! Problem: the same limit is written in the file of every replica, an operator may change it while
-//! they run, and two rates for one budget are one too many. So the store keeps one *standing* for each
+//! they run, and two rates for one budget are one too many. So the store keeps one *policy* for each
 //! limit, and one rule decides what it says: **the last word counts.** Words are
 //! - what an operator says (`sluiced limits set`, `pause`, `resume`);
 //! - a replica's file, when it is read (at the start, at a reload) and says something else than the
 //!   last file that was heard. A file that says what was said before is no word: so a value that an
 //!   operator set survives restarts and crashes, and a changed file replaces it.
 //!
-//! Every word makes a new [`Revision`]. Who asks for slots names the revision that it knows, and gets
+//! Every word makes a new [`PolicyVersion`]. Who asks for slots names the version that it knows, and gets
 //! none before it knows the one in force: a change is in force for all replicas in the same moment. What
 //! was leased before runs out within the horizon.
 //!
-//! If the store loses the standing, the replica with the latest revision says again what it knows.
+//! If the store loses the policy, the replica with the latest version says again what it knows.
 //!
 //! `lua/{declare,set,pause,resume}.lua` are the same decisions inside Redis; a property test holds
 //! the two together.
@@ -22,15 +22,15 @@ use std::time::Duration;
 use super::schedule::{Answer, Ask, FREEZE_MAX, Pace, Schedule, lease};
 use super::time::StoreTime;
 
-/// First revisions are milliseconds and less than this, all others are microseconds and more.
+/// First versions are milliseconds and less than this, all others are microseconds and more.
 const FIRST_END: u64 = 100_000_000_000_000;
 
-/// Names one state of a standing: the store's time when the word was said, or more if that would not
+/// Names one state of a policy: the store's time when the word was said, or more if that would not
 /// be new.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
-pub struct Revision(u64);
+pub struct PolicyVersion(u64);
 
-impl Revision {
+impl PolicyVersion {
     /// Nothing was heard yet.
     pub const NONE: Self = Self(0);
 
@@ -57,7 +57,7 @@ impl Revision {
         StoreTime::from_micros(micros)
     }
 
-    /// Of a standing where there was none. It may have been lost, and then whoever remembers it must
+    /// Of a policy where there was none. It may have been lost, and then whoever remembers it must
     /// be able to say so after the first who does not. So it is less than that of any later word.
     fn first(now: StoreTime) -> Self {
         Self((now.as_micros() / 1_000).max(1))
@@ -107,13 +107,13 @@ pub struct Pause {
 
 /// What the store keeps of a limit's terms.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Standing {
-    pub revision: Revision,
+pub struct LimitPolicy {
+    pub version: PolicyVersion,
     /// How many words it took to get here.
-    pub version: u64,
+    pub updates: u64,
     pub origin: Origin,
     /// What is in force, as `rate=400/1s headroom=5ms`.
-    pub terms: String,
+    pub text: String,
     /// What the last file said.
     pub file: String,
     /// Who said the terms.
@@ -124,10 +124,10 @@ pub struct Standing {
 
 /// New terms that an operator wants in force.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Amendment<'a> {
-    /// The revision whose terms they were made from.
-    pub over: Revision,
-    pub terms: &'a str,
+pub struct PolicyUpdate<'a> {
+    /// The version whose terms they were made from.
+    pub over: PolicyVersion,
+    pub text: &'a str,
     /// Stands for the file's terms if nobody declared any.
     pub file: &'a str,
     /// Who says so.
@@ -142,12 +142,12 @@ pub struct Declaration {
     /// What its file says.
     pub file: String,
     /// It has just read the file.
-    pub speaks: bool,
+    pub was_read: bool,
     /// What it heard last.
-    pub known: Option<Standing>,
+    pub known: Option<LimitPolicy>,
 }
 
-impl Standing {
+impl LimitPolicy {
     /// Until when an operator's pause lasts, if it is not over.
     #[must_use]
     pub fn paused_until(&self, now: StoreTime) -> Option<StoreTime> {
@@ -160,59 +160,59 @@ impl Standing {
 
 /// A replica declares itself: the decision of `lua/declare.lua`. Answers what is in force.
 pub fn declare(
-    stored: &mut Option<Standing>,
+    stored: &mut Option<LimitPolicy>,
     declaration: &Declaration,
     now: StoreTime,
-) -> Standing {
-    let file = |before: &Standing| Standing {
-        revision: before.revision.next(now),
-        version: before.version + 1,
+) -> LimitPolicy {
+    let file = |before: &LimitPolicy| LimitPolicy {
+        version: before.version.next(now),
+        updates: before.updates + 1,
         origin: Origin::File,
-        terms: declaration.file.clone(),
+        text: declaration.file.clone(),
         file: declaration.file.clone(),
         by: declaration.replica.clone(),
         pause: before.pause.clone(),
     };
-    let revision = revision(stored.as_ref());
+    let version = version(stored.as_ref());
     let known = declaration.known.as_ref();
-    let mut standing = match (known, stored.take()) {
+    let mut policy = match (known, stored.take()) {
         // The store has lost what was said last. Whoever remembers it says it again.
-        (Some(known), _) if known.revision > revision => known.clone(),
-        (_, Some(standing)) => standing,
-        (_, None) => Standing {
-            revision: Revision::first(now),
-            version: 1,
+        (Some(known), _) if known.version > version => known.clone(),
+        (_, Some(policy)) => policy,
+        (_, None) => LimitPolicy {
+            version: PolicyVersion::first(now),
+            updates: 1,
             origin: Origin::File,
-            terms: declaration.file.clone(),
+            text: declaration.file.clone(),
             file: declaration.file.clone(),
             by: declaration.replica.clone(),
             pause: None,
         },
     };
-    if declaration.speaks && standing.file != declaration.file {
-        standing = file(&standing);
+    if declaration.was_read && policy.file != declaration.file {
+        policy = file(&policy);
     }
-    stored.insert(standing).clone()
+    stored.insert(policy).clone()
 }
 
 /// An operator sets new terms. Says whether they count: not if somebody else said something
 /// meanwhile.
-pub fn set(stored: &mut Option<Standing>, amendment: &Amendment<'_>, now: StoreTime) -> bool {
-    let Amendment {
+pub fn set(stored: &mut Option<LimitPolicy>, update: &PolicyUpdate<'_>, now: StoreTime) -> bool {
+    let PolicyUpdate {
         over,
-        terms,
+        text,
         file,
         by,
-    } = *amendment;
-    if revision(stored.as_ref()) != over {
+    } = *update;
+    if version(stored.as_ref()) != over {
         return false;
     }
     let before = stored.take();
-    *stored = Some(Standing {
-        revision: over.next(now),
-        version: before.as_ref().map_or(0, |s| s.version) + 1,
+    *stored = Some(LimitPolicy {
+        version: over.next(now),
+        updates: before.as_ref().map_or(0, |s| s.updates) + 1,
         origin: Origin::Live,
-        terms: terms.to_owned(),
+        text: text.to_owned(),
         file: before
             .as_ref()
             .map_or_else(|| file.to_owned(), |s| s.file.clone()),
@@ -225,15 +225,15 @@ pub fn set(stored: &mut Option<Standing>, amendment: &Amendment<'_>, now: StoreT
 /// An operator pauses the limit for `length` (366 days at most). Answers the end; `None` if nobody
 /// has declared the limit.
 pub fn pause(
-    stored: &mut Option<Standing>,
+    stored: &mut Option<LimitPolicy>,
     length: Duration,
     by: &str,
     now: StoreTime,
 ) -> Option<StoreTime> {
-    let standing = stored.as_mut()?;
+    let policy = stored.as_mut()?;
     let until = now + length.min(FREEZE_MAX);
-    standing.word(now);
-    standing.pause = Some(Pause {
+    policy.advance(now);
+    policy.pause = Some(Pause {
         until,
         by: by.to_owned(),
     });
@@ -242,38 +242,38 @@ pub fn pause(
 
 /// An operator ends the pause. Says whether there was one; `None` if nobody has declared the limit.
 /// A freeze of its rows ends by `core::schedule::thaw`.
-pub fn resume(stored: &mut Option<Standing>, now: StoreTime) -> Option<bool> {
-    let standing = stored.as_mut()?;
-    let was = standing.paused_until(now).is_some();
-    standing.word(now);
-    standing.pause = None;
+pub fn resume(stored: &mut Option<LimitPolicy>, now: StoreTime) -> Option<bool> {
+    let policy = stored.as_mut()?;
+    let was = policy.paused_until(now).is_some();
+    policy.advance(now);
+    policy.pause = None;
     Some(was)
 }
 
-impl Standing {
-    fn word(&mut self, now: StoreTime) {
-        self.revision = self.revision.next(now);
-        self.version += 1;
+impl LimitPolicy {
+    fn advance(&mut self, now: StoreTime) {
+        self.version = self.version.next(now);
+        self.updates += 1;
     }
 }
 
-fn revision(stored: Option<&Standing>) -> Revision {
-    stored.map_or(Revision::NONE, |s| s.revision)
+fn version(stored: Option<&LimitPolicy>) -> PolicyVersion {
+    stored.map_or(PolicyVersion::NONE, |s| s.version)
 }
 
-/// Leases slots of a row of the limit: [`lease`] for who knows the standing that is in force, and for
+/// Leases slots of a row of the limit: [`lease`] for who knows the policy that is in force, and for
 /// anybody else, or while the limit is paused, a look at the clock.
 pub fn lease_under(
-    stored: Option<&Standing>,
+    stored: Option<&LimitPolicy>,
     row: &mut Option<Schedule>,
-    limit: (&Pace, Revision),
+    limit: (&Pace, PolicyVersion),
     run: &str,
     ask: &Ask,
     now: StoreTime,
 ) -> Answer {
     let (pace, known) = limit;
     let paused = stored.and_then(|s| s.paused_until(now));
-    let in_force = revision(stored);
+    let in_force = version(stored);
     let open = in_force == known && paused.is_none();
     let want = if open { ask.want } else { 0 };
     let ask = Ask {
@@ -283,7 +283,7 @@ pub fn lease_under(
     let answer = lease(row, pace, run, &ask, now);
     Answer {
         frozen_until: answer.frozen_until.max(paused),
-        revision: in_force,
+        version: in_force,
         ..answer
     }
 }

@@ -10,18 +10,18 @@ use tokio::sync::broadcast;
 
 use super::scripts::{Arg, Call, Family};
 use super::{RedisPaceStore, STORE};
+use crate::core::policy::{Declaration, LimitPolicy, Origin, Pause, PolicyUpdate, PolicyVersion};
 use crate::core::schedule::FREEZE_MAX;
-use crate::core::standing::{Amendment, Declaration, Origin, Pause, Revision, Standing};
 use crate::core::time::{StoreTime, micros};
 use crate::ports::pace::{Notice, PaceStore, StoreError, StoreFuture};
-use crate::ports::standing::{Inspection, PRESENCE, Present, Said, StandingStore};
+use crate::ports::policy::{Inspection, PRESENCE, PolicyStore, Present, Updated};
 
 /// For how long a replica counts as present after it was last heard.
 const SHOWN: Duration = PRESENCE.saturating_mul(3);
 
 /// The scripts.
 #[derive(Debug)]
-pub(super) struct Words {
+pub(super) struct PolicyScripts {
     declare: Script,
     set: Script,
     pause: Script,
@@ -29,7 +29,7 @@ pub(super) struct Words {
     inspect: Script,
 }
 
-impl Default for Words {
+impl Default for PolicyScripts {
     fn default() -> Self {
         Self {
             declare: Script::new(include_str!("../../../lua/declare.lua")),
@@ -43,28 +43,28 @@ impl Default for Words {
 
 /// What is in force for the limits of a family.
 #[derive(Clone, Debug)]
-pub struct RedisStandings {
+pub struct RedisPolicies {
     store: Arc<RedisPaceStore>,
     family: Family,
 }
 
-impl RedisStandings {
+impl RedisPolicies {
     /// For the limits of `family` that `store` keeps.
     #[must_use]
     pub const fn new(store: Arc<RedisPaceStore>, family: Family) -> Self {
         Self { store, family }
     }
 
-    fn words(&self) -> &Words {
-        &self.store.words
+    fn scripts(&self) -> &PolicyScripts {
+        &self.store.policies
     }
 
     fn prefix(&self) -> &str {
         self.store.scripts.prefix()
     }
 
-    /// A script on the standing of a limit; its first arguments name the channel and the limit.
-    fn word<'a>(
+    /// A script on the policy of a limit; its first arguments name the channel and the limit.
+    fn on<'a>(
         &'a self,
         name: &'static str,
         script: &'a Script,
@@ -74,34 +74,34 @@ impl RedisStandings {
     ) -> Call<'a> {
         let mut all = vec![Arg::Text(self.store.scripts.channel()), Arg::Text(limit)];
         all.extend(args);
-        let key = self.family.standing(self.prefix(), limit);
+        let key = self.family.policy(self.prefix(), limit);
         Call::new(name, script, key, more, all)
     }
 }
 
-impl StandingStore for RedisStandings {
+impl PolicyStore for RedisPolicies {
     fn declare<'a>(
         &'a self,
         limit: &'a str,
         declaration: &'a Declaration,
-    ) -> StoreFuture<'a, Standing> {
+    ) -> StoreFuture<'a, LimitPolicy> {
         async move {
             let known = declaration.known.as_ref();
             let pause = known.and_then(|known| known.pause.as_ref());
-            let call = self.word(
+            let call = self.on(
                 "declare",
-                &self.words().declare,
+                &self.scripts().declare,
                 limit,
                 vec![self.family.replicas(self.prefix(), limit)],
                 [
                     Arg::Text(&declaration.replica),
                     Arg::Text(&declaration.file),
-                    Arg::Number(u64::from(declaration.speaks)),
+                    Arg::Number(u64::from(declaration.was_read)),
                     Arg::Number(micros(SHOWN)),
-                    Arg::Number(known.map_or(0, |known| known.revision.number())),
-                    Arg::Number(known.map_or(0, |known| known.version)),
+                    Arg::Number(known.map_or(0, |known| known.version.number())),
+                    Arg::Number(known.map_or(0, |known| known.updates)),
                     Arg::Text(known.map_or("", |known| known.origin.name())),
-                    Arg::Text(known.map_or("", |known| &known.terms)),
+                    Arg::Text(known.map_or("", |known| &known.text)),
                     Arg::Text(known.map_or("", |known| &known.file)),
                     Arg::Text(known.map_or("", |known| &known.by)),
                     Arg::Number(pause.map_or(0, |pause| pause.until.as_micros())),
@@ -110,12 +110,12 @@ impl StandingStore for RedisStandings {
             );
             type Reply = (u64, u64, u64, String, String, String, String, u64, String);
             let reply: Reply = self.store.call(call).await?;
-            let (_now, revision, version, origin, terms, file, by, paused_until, paused_by) = reply;
-            Ok(Standing {
-                revision: Revision::new(revision),
-                version,
+            let (_now, version, updates, origin, text, file, by, paused_until, paused_by) = reply;
+            Ok(LimitPolicy {
+                version: PolicyVersion::new(version),
+                updates,
                 origin: Origin::named(&origin).ok_or_else(|| strange(limit, &origin))?,
-                terms,
+                text,
                 file,
                 by,
                 pause: pause_of(paused_until, paused_by),
@@ -127,20 +127,20 @@ impl StandingStore for RedisStandings {
     fn set<'a>(
         &'a self,
         limit: &'a str,
-        amendment: Amendment<'a>,
-    ) -> StoreFuture<'a, Option<Said>> {
+        update: PolicyUpdate<'a>,
+    ) -> StoreFuture<'a, Option<Updated>> {
         async move {
             let args = [
-                Arg::Text(amendment.by),
-                Arg::Text(amendment.terms),
-                Arg::Number(amendment.over.number()),
-                Arg::Text(amendment.file),
+                Arg::Text(update.by),
+                Arg::Text(update.text),
+                Arg::Number(update.over.number()),
+                Arg::Text(update.file),
             ];
-            let call = self.word("set", &self.words().set, limit, Vec::new(), args);
-            let (done, revision, version): (u8, u64, u64) = self.store.call(call).await?;
-            Ok((done > 0).then_some(Said {
-                revision: Revision::new(revision),
-                version,
+            let call = self.on("set", &self.scripts().set, limit, Vec::new(), args);
+            let (done, version, updates): (u8, u64, u64) = self.store.call(call).await?;
+            Ok((done > 0).then_some(Updated {
+                version: PolicyVersion::new(version),
+                updates,
             }))
         }
         .boxed()
@@ -151,24 +151,24 @@ impl StandingStore for RedisStandings {
         limit: &'a str,
         length: Duration,
         by: &'a str,
-    ) -> StoreFuture<'a, Option<(Said, StoreTime)>> {
+    ) -> StoreFuture<'a, Option<(Updated, StoreTime)>> {
         async move {
             let args = [Arg::Text(by), Arg::Number(micros(length.min(FREEZE_MAX)))];
-            let call = self.word("pause", &self.words().pause, limit, Vec::new(), args);
-            let (_now, revision, version, until): (u64, u64, u64, u64) =
+            let call = self.on("pause", &self.scripts().pause, limit, Vec::new(), args);
+            let (_now, version, updates, until): (u64, u64, u64, u64) =
                 self.store.call(call).await?;
-            let said = said(revision, version);
-            Ok(said.map(|said| (said, StoreTime::from_micros(until))))
+            let updated = updated(version, updates);
+            Ok(updated.map(|updated| (updated, StoreTime::from_micros(until))))
         }
         .boxed()
     }
 
-    fn resume<'a>(&'a self, limit: &'a str) -> StoreFuture<'a, Option<(Said, bool)>> {
+    fn resume<'a>(&'a self, limit: &'a str) -> StoreFuture<'a, Option<(Updated, bool)>> {
         async move {
             let rows = self.family.rows(self.prefix(), limit);
-            let call = self.word("resume", &self.words().resume, limit, rows, []);
-            let (revision, version, was): (u64, u64, u8) = self.store.call(call).await?;
-            Ok(said(revision, version).map(|said| (said, was > 0)))
+            let call = self.on("resume", &self.scripts().resume, limit, rows, []);
+            let (version, updates, was): (u64, u64, u8) = self.store.call(call).await?;
+            Ok(updated(version, updates).map(|updated| (updated, was > 0)))
         }
         .boxed()
     }
@@ -178,12 +178,12 @@ impl StandingStore for RedisStandings {
             let prefix = self.prefix();
             let mut keys = vec![self.family.replicas(prefix, limit)];
             keys.extend(self.family.rows(prefix, limit));
-            let key = self.family.standing(prefix, limit);
-            let call = Call::new("inspect", &self.words().inspect, key, keys, Vec::new());
+            let key = self.family.policy(prefix, limit);
+            let call = Call::new("inspect", &self.scripts().inspect, key, keys, Vec::new());
             type Fields = BTreeMap<String, String>;
             let reply: (u64, Fields, Fields, u64) = self.store.call(call).await?;
             let (now, fields, replicas, frozen_until) = reply;
-            let standing = if fields.is_empty() {
+            let policy = if fields.is_empty() {
                 None
             } else {
                 Some(read(&fields).ok_or_else(|| strange(limit, "a part of it"))?)
@@ -199,7 +199,7 @@ impl StandingStore for RedisStandings {
             });
             Ok(Inspection {
                 now: StoreTime::from_micros(now),
-                standing,
+                policy,
                 replicas: present.collect(),
                 frozen_until: (frozen_until > 0).then(|| StoreTime::from_micros(frozen_until)),
             })
@@ -212,10 +212,10 @@ impl StandingStore for RedisStandings {
     }
 }
 
-fn said(revision: u64, version: u64) -> Option<Said> {
-    (revision > 0).then_some(Said {
-        revision: Revision::new(revision),
-        version,
+fn updated(version: u64, updates: u64) -> Option<Updated> {
+    (version > 0).then_some(Updated {
+        version: PolicyVersion::new(version),
+        updates,
     })
 }
 
@@ -226,17 +226,17 @@ fn pause_of(until: u64, by: String) -> Option<Pause> {
     })
 }
 
-fn read(fields: &BTreeMap<String, String>) -> Option<Standing> {
-    let text = |name| fields.get(name).cloned();
+fn read(fields: &BTreeMap<String, String>) -> Option<LimitPolicy> {
+    let field = |name| fields.get(name).cloned();
     let number = |name| fields.get(name)?.parse::<u64>().ok();
-    Some(Standing {
-        revision: Revision::new(number("revision")?),
-        version: number("version")?,
+    Some(LimitPolicy {
+        version: PolicyVersion::new(number("version")?),
+        updates: number("updates")?,
         origin: Origin::named(fields.get("origin")?)?,
-        terms: text("terms")?,
-        file: text("file")?,
-        by: text("by")?,
-        pause: pause_of(number("paused_until")?, text("paused_by")?),
+        text: field("policy")?,
+        file: field("file")?,
+        by: field("by")?,
+        pause: pause_of(number("paused_until")?, field("paused_by")?),
     })
 }
 
