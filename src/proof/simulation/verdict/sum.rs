@@ -8,7 +8,7 @@ use crate::proof::simulation::trace::Trace;
 /// A replica that was served so often or more in the mean can be compared with others.
 const LONG_ENOUGH: u64 = 50;
 /// The least that a replica gets in calm surroundings, as a part of the mean. Over a minute it is
-/// more than 0.9 (`tests/simulation.rs`); a seed lasts seconds, and shares are whole units.
+/// more than 0.9 (`tests/pure/simulation.rs`); a seed lasts seconds, and shares are whole units.
 const FAIR: f64 = 0.75;
 /// Only a window with so many slots says something about the use of the limit.
 const ENOUGH: u64 = 200;
