@@ -219,8 +219,8 @@ impl LeaseHolder {
         }
     }
 
-    /// Uses the slot that [`LeaseHolder::due`] just answered.
-    pub fn spend(&mut self) {
+    /// Takes the slot that [`LeaseHolder::due`] just answered.
+    pub fn take(&mut self) {
         self.pass_front();
         self.tally.used += 1;
     }

@@ -4,23 +4,21 @@
 //! the property tests drive the same code as production.
 
 pub mod acks;
-pub mod budget;
 pub mod calendar;
 pub mod clock;
 pub mod hours;
 pub mod judge;
 pub mod ladder;
-pub mod lane;
 pub mod leases;
+pub mod limits;
 pub mod outcome;
 pub mod pacing;
 pub mod parking;
-pub mod petitions;
 pub mod policy;
 pub mod rate;
-pub mod ready;
 pub mod retry;
 pub mod schedule;
+pub mod scheduler;
 pub mod sms;
 pub mod time;
 pub mod window;

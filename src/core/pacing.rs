@@ -11,7 +11,7 @@ use std::time::Duration;
 use super::clock::ClockMap;
 use super::leases::{LeaseHolder, Outlook, Slot, Tally, Wait};
 use super::policy::PolicyVersion;
-use super::ready::Sum;
+use super::scheduler::Sum;
 use super::schedule::{Answer, Ask, Freeze, Grant, Pace};
 use super::time::{Mono, StoreTime};
 
@@ -89,14 +89,32 @@ impl Pacing {
 
     /// Takes the slot that [`Pacing::due`] just answered for a message of this cost. Answers
     /// whether that completes what it costs.
-    pub fn spend(&mut self, row: Row, slot: Slot, cost: u32) -> bool {
+    pub fn take(&mut self, row: Row, slot: Slot, cost: u32) -> bool {
         let Self::Paced(rows) = self else {
             return true;
         };
         if let Some(holder) = rows.holder_mut(row) {
-            holder.spend();
+            holder.take();
         }
         rows.charge(slot, cost)
+    }
+
+    /// Slots that are kept for a message which costs more than one.
+    #[must_use]
+    pub fn collected(&self) -> usize {
+        match self {
+            Self::Paced(rows) => rows.taken.len(),
+            Self::Free { .. } => 0,
+        }
+    }
+
+    /// How far ahead slots are leased; zero where none must be.
+    #[must_use]
+    pub fn horizon(&self) -> Duration {
+        match self {
+            Self::Paced(rows) => rows.main.pace().horizon(),
+            Self::Free { .. } => Duration::ZERO,
+        }
     }
 
     /// When the next slot that such messages may take is due.
@@ -385,7 +403,7 @@ mod tests {
             messages: 15,
             units: 15,
             urgent: 5,
-            claims: 0,
+            keyed: 0,
         };
         assert_eq!(rows.demands(sum), (15, 5));
         let bulk = Sum { urgent: 0, ..sum };

@@ -32,7 +32,7 @@
 use std::collections::{BTreeSet, HashMap};
 use std::time::Duration;
 
-use super::ready::Share;
+use super::scheduler::Share;
 use super::time::Mono;
 
 /// How long a tenant that has nothing in hand still counts as one of those who share.

@@ -4,10 +4,10 @@
 //! imports `core`, `ports`, `settings` (plain data) and `telemetry`, never another room. Only
 //! `wire` puts the two together.
 
-pub mod budget;
 pub mod clock;
 pub mod downstream;
 pub mod label;
+pub mod limits;
 pub mod link;
 pub mod message;
 pub mod pace;

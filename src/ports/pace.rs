@@ -7,6 +7,7 @@ use std::time::Duration;
 use futures::future::BoxFuture;
 use tokio::sync::{broadcast, watch};
 
+use super::limits::LimitKey;
 use super::link::Link;
 use crate::core::policy::PolicyVersion;
 use crate::core::schedule::{Answer, Ask, Freeze, Grant, Pace};
@@ -45,6 +46,13 @@ pub enum Notice {
     Frozen { limit: Arc<str>, freeze: Freeze },
     /// What is in force for a limit has changed.
     Changed { limit: Arc<str>, to: PolicyVersion },
+    /// Calls of a `concurrency` limit ended, and this replica, which waits for it, may ask for so many
+    /// units.
+    Freed {
+        limit: Arc<str>,
+        key: LimitKey,
+        units: u64,
+    },
 }
 
 /// Why the store did not answer.

@@ -1,13 +1,13 @@
-//! Which message a slot goes to: the best one that could be sent, whether it was admitted or nothing
-//! else counts it.
+//! Which message a slot goes to: the best one that could be sent, whether it was admitted or needs no
+//! permission.
 
-use super::{Admitted, Lane, NEVER, Place, Step};
+use super::ready::Candidate;
+use super::{Admitted, NEVER, Place, Scheduler, Step};
 use crate::core::leases::Slot;
 use crate::core::pacing::Row;
-use crate::core::ready::Candidate;
 use crate::core::time::Mono;
 
-/// Where a message stands that could be sent.
+/// Where a message is that could be sent.
 #[derive(Clone, Copy, Debug)]
 enum Head {
     Admitted(Place),
@@ -15,7 +15,7 @@ enum Head {
     Ready(u16),
 }
 
-impl<T: Candidate> Lane<T> {
+impl<T: Candidate> Scheduler<T> {
     /// Gives a slot of the row that is due to the best message.
     pub(super) fn serve(&mut self, row: Row, now: Mono) -> Option<Step<T>> {
         if row == Row::Reserve && self.pacing.holder(row).is_none() {
@@ -23,7 +23,10 @@ impl<T: Candidate> Lane<T> {
         }
         loop {
             let slot = self.pacing.due(row, now);
-            let head = self.head(row == Row::Reserve)?;
+            let Some(head) = self.head(row == Row::Reserve) else {
+                self.collect(row, slot?)?;
+                continue;
+            };
             let item = self.item(head)?;
             if item.is_stale() || item.deadline().is_some_and(|end| end <= now) {
                 let (item, _) = self.take(head)?;
@@ -31,12 +34,30 @@ impl<T: Candidate> Lane<T> {
             }
             let cost = item.cost().get();
             let slot = slot?;
-            if self.pacing.spend(row, slot, cost) {
+            if self.pacing.take(row, slot, cost) {
                 let (item, until) = self.take(head)?;
                 let leave_by = slot.leave_by.min(until);
                 return Some(Step::Send(item, Slot { leave_by, ..slot }));
             }
         }
+    }
+
+    /// A message of several slots fires at the last of them, and is asked for just before that. The
+    /// earlier ones are kept for it. Answers whether this one was.
+    fn collect(&mut self, row: Row, slot: Slot) -> Option<()> {
+        if row == Row::Reserve || !self.collects() {
+            return None;
+        }
+        let cost = self.next_keyed()?.cost().get();
+        self.pacing.take(row, slot, cost);
+        Some(())
+    }
+
+    /// Whether the next message that needs a permission also needs more slots before its last one.
+    pub(super) fn collects(&self) -> bool {
+        let next = self.next_keyed().filter(|item| item.is_keyed());
+        let cost = next.map_or(1, |item| item.cost().get() as usize);
+        self.pacing.is_paced() && self.pacing.collected() + 1 < cost
     }
 
     /// Where the best message is that could be sent.
@@ -52,7 +73,7 @@ impl<T: Candidate> Lane<T> {
             self.ready.peek()
         };
         let ready = ready
-            .filter(|item| item.headroom().is_none())
+            .filter(|item| !item.is_keyed())
             .map(Candidate::priority);
         match (admitted, ready) {
             (Some(place), Some(priority)) if priority > place.0.0 => Some(Head::Ready(priority)),

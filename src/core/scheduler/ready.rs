@@ -10,10 +10,10 @@
 
 use std::collections::{BTreeMap, BTreeSet, HashMap, VecDeque};
 use std::num::NonZeroU32;
-use std::time::Duration;
 
-use super::rate::Cost;
-use super::time::Mono;
+use super::key_queues::KeyId;
+use crate::core::rate::Cost;
+use crate::core::time::Mono;
 
 /// Virtual time that one unit takes at weight one: fine enough for any weight.
 const UNIT: u64 = 1 << 20;
@@ -39,7 +39,7 @@ impl Default for Share {
     }
 }
 
-/// What the lane must know of a message.
+/// What the scheduler must know of a message.
 pub trait Candidate {
     /// Units that it takes from the paced limit.
     fn cost(&self) -> Cost {
@@ -57,26 +57,25 @@ pub trait Candidate {
     fn share(&self) -> Share {
         Share::default()
     }
-    /// Whether budgets must be asked before it may be sent, and if so, how long their permission
-    /// is good for.
-    fn headroom(&self) -> Option<Duration> {
-        None
-    }
-    /// It holds a place in a budget that is good for a moment only: it goes before others.
-    fn is_booked(&self) -> bool {
-        false
-    }
-    /// The budgets that count it: a digest of each.
-    fn budgets(&self) -> impl Iterator<Item = u64> {
+    /// The keyed limits that count it, each with its key. None: it needs no permission.
+    fn keys(&self) -> impl Iterator<Item = KeyId> {
         std::iter::empty()
     }
-    /// It may wait in line for its budgets if fewer messages than this do. None may, once it waited often enough.
-    fn line_room(&self) -> usize {
+    /// Whether keyed limits must be asked before it may be sent.
+    fn is_keyed(&self) -> bool {
+        self.keys().next().is_some()
+    }
+    /// Its number in the order in which messages came. No two have the same.
+    fn arrival(&self) -> u64 {
         0
     }
-    /// Until when the permission is good that it came with: it need not ask before it is sent.
-    fn good_until(&self) -> Option<Mono> {
-        None
+    /// The number of its route.
+    fn route(&self) -> usize {
+        0
+    }
+    /// It may wait in memory for a key if fewer messages of its route do.
+    fn memory_room(&self) -> usize {
+        usize::MAX
     }
     /// From this time on it must not be sent any more.
     fn deadline(&self) -> Option<Mono> {
@@ -95,8 +94,8 @@ pub struct Sum {
     pub units: u64,
     /// Units of urgent messages, among the others.
     pub urgent: u64,
-    /// Messages that budgets must be asked for.
-    pub claims: usize,
+    /// Messages that keyed limits must be asked for.
+    pub keyed: usize,
 }
 
 impl Sum {
@@ -106,7 +105,7 @@ impl Sum {
         self.messages += 1;
         self.units += units;
         self.urgent += units * u64::from(item.is_urgent());
-        self.claims += usize::from(item.headroom().is_some());
+        self.keyed += usize::from(item.is_keyed());
     }
 
     /// Both together.
@@ -116,7 +115,7 @@ impl Sum {
             messages: self.messages + other.messages,
             units: self.units + other.units,
             urgent: self.urgent + other.urgent,
-            claims: self.claims + other.claims,
+            keyed: self.keyed + other.keyed,
         }
     }
 
@@ -126,7 +125,7 @@ impl Sum {
         self.messages -= 1;
         self.units -= units;
         self.urgent -= units * u64::from(item.is_urgent());
-        self.claims -= usize::from(item.headroom().is_some());
+        self.keyed -= usize::from(item.is_keyed());
     }
 }
 
@@ -152,15 +151,9 @@ impl<T: Candidate> Ready<T> {
         self.level_of(&item).push(item);
     }
 
-    /// Puts one before those of its priority: it had its turn already and could not use it, or
-    /// holds a place that does not wait.
+    /// Puts one before those of its priority: it had its turn already and could not use it.
     pub fn push_front(&mut self, item: T) {
         self.level_of(&item).first.push_front(item);
-    }
-
-    /// Adds one that goes before those of its priority, but behind others like it.
-    pub fn push_early(&mut self, item: T) {
-        self.level_of(&item).first.push_back(item);
     }
 
     /// Counts an item in; answers the level that it belongs to.

@@ -1,0 +1,250 @@
+//! All limits of a message at once: every charge is granted, or none is.
+//!
+//! A request is a batch: candidates in order of preference, and how many grants are wanted. The
+//! decision walks the candidates and stops once it has granted that many; the rest is not looked
+//! at. For one candidate:
+//!
+//! 1. Each charge fits now: granted, and each limit takes its cost. A message that fits passes,
+//!    whatever else waits: a limit is never idle while a message that may use it asks.
+//! 2. Otherwise nothing is spent. The answer names the limit that holds it up longest, and when to
+//!    come back: when it fits, or the line of that limit if that is later and the message is sent
+//!    away for the first time. The line then moves on by the distance of such costs.
+//! 3. What can never fit is told so.
+//!
+//! The **line** spreads the messages that come back over the time in which the limit has room for
+//! them: no herd, no poll. It promises nothing, so nothing is kept or given back because of it.
+
+use super::generation::Closing;
+use super::rule::{Fit, Room, Rule, State, Taken, Ticket};
+use crate::core::time::StoreTime;
+
+/// A limit as it is in force for one request.
+#[derive(Clone, Copy, Debug)]
+pub struct Limit<'a> {
+    pub rule: &'a Rule,
+    pub gate: Gate,
+}
+
+/// Whether a limit may be asked.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Gate {
+    Open,
+    /// Another version of its policy is in force than the asker knows.
+    Outdated,
+    /// Nothing passes before this time.
+    Closed { until: StoreTime, why: Closing },
+}
+
+/// What is known of one (limit, key) during a batch, and whether that was changed.
+#[derive(Clone, Debug, Default)]
+pub struct Cell {
+    pub state: Option<State>,
+    pub changed: bool,
+    /// A candidate did not fit, and no time is known at which it will: the others are not asked.
+    pub full: bool,
+}
+
+/// What one message takes from one limit.
+#[derive(Clone, Copy, Debug)]
+pub struct Charge<'a> {
+    pub limit: &'a Limit<'a>,
+    /// Which of the batch's cells.
+    pub cell: usize,
+    pub cost: u64,
+}
+
+/// One message of a request.
+#[derive(Clone, Debug)]
+pub struct Candidate<'a> {
+    pub charges: Vec<Charge<'a>>,
+    /// It was sent away before: it is told when it fits, and moves no line.
+    pub waited: bool,
+    /// How many of the wanted grants it is: the slots that it takes.
+    pub weight: u64,
+    pub ticket: Ticket,
+}
+
+/// A charge that was granted.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Pass {
+    /// What the limit has left for the key.
+    pub room: Room,
+    /// When another unit fits.
+    pub next: Fit,
+}
+
+/// What became of one candidate.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Decision {
+    /// Every charge is granted, as of the answer's `now`. The call has to arrive at the downstream
+    /// within the headroom of each limit from then.
+    Granted {
+        /// In the order of the charges.
+        passes: Vec<Pass>,
+    },
+    /// Nothing was spent.
+    Denied {
+        /// The charge that holds it up longest (an index).
+        by: usize,
+        /// When the cost fits if nothing else is taken. [`Fit::Full`]: no time is known.
+        fits: Fit,
+        /// When to come back; not before it fits. Zero if no time is known.
+        until: StoreTime,
+        room: Room,
+    },
+    /// It can never pass: it costs more than the limit `by` ever holds.
+    Never { by: usize, most: u64 },
+    /// Another version of the policy of the limit `by` is in force. Nothing was decided.
+    Outdated { by: usize },
+    /// The limit `by` lets nothing pass before `until`. Nothing was decided.
+    Closed {
+        by: usize,
+        until: StoreTime,
+        why: Closing,
+    },
+    /// Enough were granted before it.
+    NotAsked,
+}
+
+/// Decides a batch: grants until `wanted` is reached.
+pub fn decide(
+    candidates: &[Candidate<'_>],
+    cells: &mut [Cell],
+    wanted: u64,
+    now: StoreTime,
+) -> Vec<Decision> {
+    let mut granted = 0;
+    let each = candidates.iter().map(|candidate| {
+        if granted >= wanted || (granted > 0 && granted + candidate.weight > wanted) {
+            // Those behind it are not looked at either: they would overtake it for good.
+            granted = wanted;
+            return Decision::NotAsked;
+        }
+        if candidate.charges.iter().any(|c| cells[c.cell].full) {
+            return Decision::NotAsked;
+        }
+        let decision = one(candidate, cells, now);
+        if let Decision::Denied { by, fits: Fit::Full, .. } = decision {
+            cells[candidate.charges[by].cell].full = true;
+        }
+        if matches!(decision, Decision::Granted { .. }) {
+            granted += candidate.weight;
+        }
+        decision
+    });
+    each.collect()
+}
+
+fn one(candidate: &Candidate<'_>, cells: &mut [Cell], now: StoreTime) -> Decision {
+    let charges = &candidate.charges;
+    if let Some(shut) = shut(charges, now) {
+        return shut;
+    }
+    if let Some(by) = charges.iter().position(|c| c.cost > c.limit.rule.most()) {
+        let most = charges[by].limit.rule.most();
+        return Decision::Never { by, most };
+    }
+    for charge in charges {
+        note(charge, &mut cells[charge.cell], now);
+    }
+    let fit = |charge: &Charge<'_>| {
+        let state = cells[charge.cell].state.as_ref();
+        charge.limit.rule.fit(state, now, charge.cost)
+    };
+    let fits: Vec<Fit> = charges.iter().map(fit).collect();
+    if fits.iter().all(|fit| *fit == Fit::Now) {
+        let passes = charges.iter().map(|charge| {
+            let cell = &mut cells[charge.cell];
+            take(charge, cell, candidate.ticket, now)
+        });
+        return Decision::Granted {
+            passes: passes.collect(),
+        };
+    }
+    deny(candidate, &fits, cells, now)
+}
+
+/// The decision where a limit may not be asked.
+fn shut(charges: &[Charge<'_>], now: StoreTime) -> Option<Decision> {
+    let outdated = |charge: &Charge<'_>| charge.limit.gate == Gate::Outdated;
+    if let Some(by) = charges.iter().position(outdated) {
+        return Some(Decision::Outdated { by });
+    }
+    let mut longest: Option<(StoreTime, usize, Closing)> = None;
+    for (by, charge) in charges.iter().enumerate() {
+        if let Gate::Closed { until, why } = charge.limit.gate
+            && until > now
+            && longest.is_none_or(|(other, ..)| until > other)
+        {
+            longest = Some((until, by, why));
+        }
+    }
+    longest.map(|(until, by, why)| Decision::Closed { by, until, why })
+}
+
+/// Writes down that a bucket which starts empty was asked for: it fills up from now on.
+fn note(charge: &Charge<'_>, cell: &mut Cell, now: StoreTime) {
+    let rule = charge.limit.rule;
+    let known = cell.state.as_ref();
+    if known.is_none_or(|state| !rule.is_of(&state.taken))
+        && let Some(taken) = rule.first_sight(now)
+    {
+        put(cell, taken);
+    }
+}
+
+fn take(charge: &Charge<'_>, cell: &mut Cell, ticket: Ticket, now: StoreTime) -> Pass {
+    let rule = charge.limit.rule;
+    let taken = rule.take(cell.state.as_ref(), now, charge.cost, ticket);
+    put(cell, taken);
+    let state = cell.state.as_ref();
+    Pass {
+        room: rule.room(state, now),
+        next: rule.fit(state, now, 1),
+    }
+}
+
+fn put(cell: &mut Cell, taken: Taken) {
+    let line = cell.state.as_ref().map_or(0, |state| state.line);
+    cell.state = Some(State { taken, line });
+    cell.changed = true;
+}
+
+fn deny(
+    candidate: &Candidate<'_>,
+    fits: &[Fit],
+    cells: &mut [Cell],
+    now: StoreTime,
+) -> Decision {
+    let line = |charge: &Charge<'_>| {
+        let state = cells[charge.cell].state.as_ref();
+        state.map_or(0, |state| state.line)
+    };
+    // When each charge lets it come back; what has no time comes last.
+    let back = |(charge, fit): (&Charge<'_>, &Fit)| match fit {
+        Fit::Full => u64::MAX,
+        Fit::Now => now.as_micros(),
+        Fit::At(at) if candidate.waited => *at,
+        Fit::At(at) => line(charge).max(*at),
+    };
+    let times: Vec<u64> = candidate.charges.iter().zip(fits).map(back).collect();
+    let latest = times.iter().copied().max().unwrap_or(0);
+    let by = times.iter().position(|at| *at == latest).unwrap_or(0);
+    let charge = &candidate.charges[by];
+    let rule = charge.limit.rule;
+    let room = rule.room(cells[charge.cell].state.as_ref(), now);
+    let full = fits[by] == Fit::Full;
+    if !candidate.waited && !full {
+        let cell = &mut cells[charge.cell];
+        if let Some(state) = &mut cell.state {
+            state.line = latest + rule.spacing(charge.cost, now);
+            cell.changed = true;
+        }
+    }
+    Decision::Denied {
+        by,
+        fits: fits[by],
+        until: StoreTime::from_micros(if full { 0 } else { latest }),
+        room,
+    }
+}

@@ -1,0 +1,164 @@
+//! Calls under way.
+//!
+//! The state is a list of calls with the time at which each ends by itself, so that what a dead
+//! replica had under way frees its room after one lease. A call that goes on is renewed. When room
+//! comes free is not known beforehand: a message that does not fit waits until a call ends.
+
+use std::num::NonZeroU32;
+use std::time::Duration;
+
+use super::rule::{Fit, Kind, Room, RuleError, Ticket, remembered};
+use crate::core::time::micros;
+
+/// The most units under way.
+pub const LIMIT_MAX: u64 = 10_000;
+
+/// The rule of a `concurrency` limit.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Concurrency {
+    limit: u64,
+    lease: u64,
+    pub(super) headroom: Duration,
+}
+
+/// A call under way.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Call {
+    pub ticket: Ticket,
+    pub cost: u64,
+    /// When it ends by itself.
+    pub ends: u64,
+}
+
+/// The state.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Calls {
+    pub calls: Vec<Call>,
+}
+
+impl Concurrency {
+    /// `limit` units under way; each call ends by itself after `lease` unless it is renewed.
+    ///
+    /// # Errors
+    /// When more than [`LIMIT_MAX`] calls would have to be remembered, or a lease is zero.
+    pub fn new(limit: NonZeroU32, lease: Duration, headroom: Duration) -> Result<Self, RuleError> {
+        let limit = u64::from(limit.get());
+        if limit > LIMIT_MAX {
+            return Err(RuleError::TooMany {
+                what: "the limit of a concurrency",
+                value: limit,
+                most: LIMIT_MAX,
+            });
+        }
+        if lease.is_zero() {
+            return Err(RuleError::Zero("lease"));
+        }
+        remembered(micros(lease))?;
+        Ok(Self {
+            limit,
+            lease: micros(lease),
+            headroom,
+        })
+    }
+
+    /// Units under way at most.
+    #[must_use]
+    pub const fn limit(&self) -> u64 {
+        self.limit
+    }
+
+    /// How long a call counts unless it is renewed.
+    #[must_use]
+    pub const fn lease(&self) -> Duration {
+        Duration::from_micros(self.lease)
+    }
+
+    /// Limit and lease, for the script.
+    #[must_use]
+    pub const fn numbers(&self) -> [u64; 2] {
+        [self.limit, self.lease]
+    }
+
+    /// The calls that have not ended by `now`; none ends later than a lease from now.
+    fn under_way(&self, calls: Option<&Calls>, now: u64) -> impl Iterator<Item = Call> {
+        let calls = calls.map_or(&[][..], |calls| &calls.calls);
+        let latest = now + self.lease;
+        let alive = calls.iter().filter(move |call| call.ends > now);
+        alive.map(move |call| Call {
+            ends: call.ends.min(latest),
+            ..*call
+        })
+    }
+
+    /// Gives a call another lease from `now`, if it is still under way.
+    #[must_use]
+    pub fn renew(&self, calls: &Calls, ticket: Ticket, now: u64) -> Option<Calls> {
+        let mut calls: Vec<Call> = self.under_way(Some(calls), now).collect();
+        let call = calls.iter_mut().find(|call| call.ticket == ticket)?;
+        call.ends = now + self.lease;
+        Some(Calls { calls })
+    }
+
+    /// Ends a call, if it is still under way.
+    #[must_use]
+    pub fn release(&self, calls: &Calls, ticket: Ticket, now: u64) -> Option<Calls> {
+        let before: Vec<Call> = self.under_way(Some(calls), now).collect();
+        let others = before.iter().filter(|call| call.ticket != ticket);
+        let calls: Vec<Call> = others.copied().collect();
+        (calls.len() < before.len()).then_some(Calls { calls })
+    }
+}
+
+impl Kind for Concurrency {
+    type Taken = Calls;
+
+    fn most(&self) -> u64 {
+        self.limit
+    }
+
+    fn fit(&self, calls: Option<&Calls>, now: u64, cost: u64) -> Fit {
+        let total: u64 = self.under_way(calls, now).map(|call| call.cost).sum();
+        if total + cost <= self.limit {
+            Fit::Now
+        } else {
+            Fit::Full
+        }
+    }
+
+    fn take(&self, calls: Option<&Calls>, now: u64, cost: u64, ticket: Ticket) -> Calls {
+        let others = self.under_way(calls, now);
+        let mut calls: Vec<Call> = others.filter(|call| call.ticket != ticket).collect();
+        calls.push(Call {
+            ticket,
+            cost,
+            ends: now + self.lease,
+        });
+        Calls { calls }
+    }
+
+    /// Calls end by their tickets ([`Concurrency::release`]).
+    fn refund(&self, _: &Calls, _: u64, _: u64, _: u64) -> Option<Calls> {
+        None
+    }
+
+    fn room(&self, calls: Option<&Calls>, now: u64) -> Room {
+        let total: u64 = self.under_way(calls, now).map(|call| call.cost).sum();
+        let last = self.under_way(calls, now).map(|call| call.ends).max();
+        Room {
+            remaining: self.limit.saturating_sub(total),
+            reset_at: last.unwrap_or(now),
+        }
+    }
+
+    fn spacing(&self, _: u64, _: u64) -> u64 {
+        0
+    }
+
+    fn forgotten_at(&self, since: u64) -> u64 {
+        since + self.lease
+    }
+
+    fn dies_at(&self, calls: &Calls) -> u64 {
+        calls.calls.iter().map(|call| call.ends).max().unwrap_or(0)
+    }
+}

@@ -1,0 +1,262 @@
+//! Whether the store still has all that was taken.
+//!
+//! Problem: a key without a state may be new, or its state was lost: by a restart, an eviction or a
+//! failover to a copy that lagged; or the store's clock stepped, and its times mean something else.
+//!
+//! So the store keeps one record for all keyed limits: the number of its *generation*, which grows
+//! with each loss, the `run_id` of the process that wrote it, and how many grants were written so
+//! far. Every answer tells number and count, and replicas remember the highest that they saw.
+//!
+//! - A record of another process says that something **may** be lost. For [`GUARD`] nothing is
+//!   granted, so that every replica can say what it remembers at its next question (they ask once a
+//!   second). If none remembers more than the record has, all goes on as it was: a restart that
+//!   lost nothing costs two seconds.
+//! - If a replica remembers more, or a record is missing that a replica remembers, or a replica saw
+//!   the clock step, then something **was** lost: a new generation begins. Every limit lets nothing
+//!   pass until what was taken before counts no more, or for its `lost_wait`, whichever is shorter.
+//! - A store without a record, asked by a replica that remembers none, is new: it waits for
+//!   [`GUARD`], too, in case another replica remembers one.
+
+use std::time::Duration;
+
+use super::rule::Rule;
+use crate::core::time::StoreTime;
+
+/// How long a store that may have lost something waits for replicas that remember more: two
+/// questions of each.
+pub const GUARD: Duration = Duration::from_secs(2);
+
+/// Why a limit lets nothing pass.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Closing {
+    /// An operator paused it.
+    Paused,
+    /// The store may have lost something: replicas are asked what they remember.
+    Guard,
+    /// The store lost something.
+    Lost,
+}
+
+/// How long a limit waits after its state was lost.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum LostWait {
+    /// So long, or until what was taken before counts no more, whichever is shorter.
+    For(Duration),
+    /// Until what was taken before counts no more.
+    Forever,
+}
+
+/// The record.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Generation {
+    /// Grows with each loss.
+    pub number: u64,
+    /// The process of the store that wrote the record.
+    pub run: String,
+    /// Grants written so far, in all generations.
+    pub writes: u64,
+    /// Nothing is granted before; replicas are asked what they remember.
+    pub guard_until: StoreTime,
+    /// When the last loss was noticed; zero if there was none.
+    pub lost_at: StoreTime,
+    /// No replica has ever remembered anything else than this record.
+    pub is_new: bool,
+}
+
+/// What an asker remembers.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Memory {
+    /// The generation of its last answer; zero if there was none.
+    pub number: u64,
+    /// The highest count of grants in that generation.
+    pub writes: u64,
+    /// It saw the store's clock step since then.
+    pub stepped: bool,
+}
+
+impl Generation {
+    /// That of a store that cannot lose anything.
+    #[must_use]
+    pub const fn whole() -> Self {
+        Self {
+            number: 1,
+            run: String::new(),
+            writes: 0,
+            guard_until: StoreTime::from_micros(0),
+            lost_at: StoreTime::from_micros(0),
+            is_new: false,
+        }
+    }
+
+    /// Until when a limit lets nothing pass because of what was lost, or may be.
+    #[must_use]
+    pub fn closed_until(
+        &self,
+        rule: &Rule,
+        wait: LostWait,
+        opened_at: StoreTime,
+        now: StoreTime,
+    ) -> Option<(StoreTime, Closing)> {
+        if self.guard_until > now {
+            return Some((self.guard_until, Closing::Guard));
+        }
+        if self.lost_at == StoreTime::default() || opened_at >= self.lost_at {
+            return None;
+        }
+        let forgotten = rule.forgotten_at(self.lost_at);
+        let until = match wait {
+            LostWait::For(length) => forgotten.min(self.lost_at + length),
+            LostWait::Forever => forgotten,
+        };
+        (until > now).then_some((until, Closing::Lost))
+    }
+}
+
+/// The generation that a question at `now` falls into, given the store's record and its process.
+#[must_use]
+pub fn enter(record: Option<Generation>, run: &str, memory: Memory, now: StoreTime) -> Generation {
+    let Some(mut record) = record else {
+        let lost = memory.number > 0;
+        return Generation {
+            // Milliseconds, so that a new number is larger even if no replica remembers the last.
+            number: (memory.number + 1).max(now.as_micros() / 1_000),
+            run: run.to_owned(),
+            writes: memory.writes,
+            guard_until: if lost { StoreTime::default() } else { now + GUARD },
+            lost_at: if lost { now } else { StoreTime::default() },
+            is_new: !lost,
+        };
+    };
+    let more = memory.number > record.number
+        || memory.number == record.number && memory.writes > record.writes;
+    let older = record.is_new && memory.number > 0 && memory.number < record.number;
+    let stepped = memory.stepped && memory.number == record.number;
+    if more || older || stepped {
+        return Generation {
+            number: (record.number.max(memory.number) + 1).max(now.as_micros() / 1_000),
+            run: run.to_owned(),
+            writes: record.writes.max(memory.writes),
+            guard_until: StoreTime::default(),
+            lost_at: now,
+            is_new: false,
+        };
+    }
+    if record.run != run {
+        run.clone_into(&mut record.run);
+        record.guard_until = now + GUARD;
+    }
+    // The clock went back: what lies ahead is as far away as it can be.
+    record.guard_until = record.guard_until.min(now + GUARD);
+    record.lost_at = record.lost_at.min(now);
+    record
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const NOW: StoreTime = StoreTime::from_micros(1_795_228_193_000_012);
+    const NEVER: StoreTime = StoreTime::from_micros(0);
+
+    const fn remembers(number: u64, writes: u64) -> Memory {
+        Memory {
+            number,
+            writes,
+            stepped: false,
+        }
+    }
+
+    fn rule(rate: &str) -> Rule {
+        let rule = super::super::gcra::Gcra::new(rate.parse().unwrap(), 0, Duration::ZERO);
+        Rule::Gcra(rule.unwrap())
+    }
+
+    fn closed(record: &Generation, wait: LostWait, now: StoreTime) -> Option<Duration> {
+        let until = record.closed_until(&rule("1/1d"), wait, NEVER, now);
+        until.map(|(until, _)| until.since(now))
+    }
+
+    #[test]
+    fn a_new_store_waits_for_replicas_that_remember_more() {
+        let new = enter(None, "a", remembers(0, 0), NOW);
+        assert_eq!(closed(&new, LostWait::Forever, NOW), Some(GUARD));
+        assert_eq!(closed(&new, LostWait::Forever, NOW + GUARD), None);
+        let same = enter(Some(new.clone()), "a", remembers(new.number, 0), NOW);
+        assert_eq!(same, new);
+        let lost = enter(Some(new.clone()), "a", remembers(7, 3), NOW);
+        assert!(lost.number > new.number && lost.lost_at == NOW);
+        // The others that remember the same learn it, and do not begin another one.
+        assert_eq!(enter(Some(lost.clone()), "a", remembers(7, 9), NOW), lost);
+    }
+
+    #[test]
+    fn a_restart_that_lost_nothing_costs_the_guard() {
+        let mut record = enter(None, "a", remembers(0, 0), NOW);
+        record.writes = 500;
+        let later = NOW + GUARD * 100;
+        let known = remembers(record.number, 500);
+        let back = enter(Some(record.clone()), "b", known, later);
+        assert_eq!(back.number, record.number);
+        assert_eq!(closed(&back, LostWait::Forever, later), Some(GUARD));
+        let again = enter(Some(back.clone()), "b", known, later + GUARD);
+        assert_eq!(again, back);
+        assert_eq!(closed(&again, LostWait::Forever, later + GUARD), None);
+    }
+
+    #[test]
+    fn what_was_lost_is_waited_for_but_no_longer_than_the_operator_says() {
+        let mut record = enter(None, "a", remembers(0, 0), NOW);
+        record.writes = 500;
+        let later = NOW + GUARD * 100;
+        let back = enter(Some(record.clone()), "b", remembers(0, 0), later);
+        let lost = enter(Some(back), "b", remembers(record.number, 501), later);
+        let day = Duration::from_secs(24 * 3600);
+        let minute = LostWait::For(Duration::from_secs(60));
+        assert_eq!(closed(&lost, LostWait::Forever, later), Some(day));
+        assert_eq!(closed(&lost, minute, later), Some(Duration::from_secs(60)));
+        assert_eq!(
+            closed(&lost, LostWait::For(Duration::ZERO), later),
+            None
+        );
+        let short = lost.closed_until(&rule("10/1s"), minute, NEVER, later);
+        assert_eq!(short.map(|(until, _)| until.since(later)).unwrap(), Duration::from_millis(100));
+        let opened = lost.closed_until(&rule("1/1d"), minute, later, later);
+        assert_eq!(opened, None, "an operator opened it");
+    }
+
+    #[test]
+    fn a_missing_record_that_is_remembered_and_a_step_are_losses() {
+        let record = enter(None, "a", remembers(0, 0), NOW);
+        let stepped = Memory {
+            stepped: true,
+            ..remembers(record.number, 0)
+        };
+        for (record, memory) in [
+            (None, remembers(record.number, 0)),
+            (Some(record.clone()), stepped),
+            (Some(record.clone()), remembers(record.number + 1, 0)),
+        ] {
+            let lost = enter(record, "a", memory, NOW);
+            assert_eq!(lost.lost_at, NOW);
+            assert!(lost.number > memory.number);
+        }
+        // A step that was seen in an earlier generation says nothing of this one.
+        let old = Memory {
+            stepped: true,
+            ..remembers(1, 0)
+        };
+        let whole = Generation {
+            is_new: false,
+            ..record
+        };
+        assert_eq!(enter(Some(whole.clone()), "a", old, NOW), whole);
+    }
+
+    #[test]
+    fn a_clock_that_goes_back_closes_nothing_for_longer() {
+        let record = enter(None, "a", remembers(0, 0), NOW);
+        let before = NOW - Duration::from_secs(1_000_000);
+        let same = enter(Some(record), "a", remembers(0, 0), before);
+        assert_eq!(closed(&same, LostWait::Forever, before), Some(GUARD));
+    }
+}

@@ -1,0 +1,190 @@
+//! States as text, as the store keeps them.
+//!
+//! A letter for the kind and the numbers of the state, with a space in between: short, because
+//! there may be a million of them, and readable with `redis-cli`. A log writes its first time in
+//! full and then only differences. Where a line lies ahead, it follows behind a bar.
+//!
+//! What cannot be read, or is of another kind, is no state.
+
+use std::fmt::Write as _;
+
+use super::concurrency::{Call, Calls};
+use super::fixed_window::Windows;
+use super::gcra::Debt;
+use super::generation::Generation;
+use super::rule::{Rule, State, Taken, Ticket};
+use super::sliding_log::Log;
+use super::token_bucket::Tokens;
+use crate::core::time::StoreTime;
+
+/// A number below this is exact in a double.
+const EXACT: u64 = 1 << 53;
+/// More than any cost: many of them add up exactly.
+const UNITS: u64 = 1 << 32;
+
+/// The text of a state at `now`.
+#[must_use]
+pub fn write(state: &State, now: StoreTime) -> String {
+    let mut text = match &state.taken {
+        Taken::Gcra(s) => format!("g {} {} {}", s.at, s.parts, s.period),
+        Taken::TokenBucket(s) => format!("t {} {} {}", s.tokens, s.last, s.rem),
+        Taken::FixedWindow(s) => {
+            let mut text = format!("w {} {} {}", s.start, s.last, s.used);
+            if s.before > 0 {
+                push(&mut text, s.before);
+                push(&mut text, s.until);
+            }
+            text
+        }
+        Taken::SlidingLog(s) => {
+            let (mut text, mut before) = ("l".to_owned(), 0);
+            for (time, units) in &s.entries {
+                push(&mut text, time - before);
+                push(&mut text, *units);
+                before = *time;
+            }
+            text
+        }
+        Taken::Concurrency(s) => {
+            let mut text = "c".to_owned();
+            for call in &s.calls {
+                push(&mut text, call.ends);
+                push(&mut text, call.cost);
+                // Writing to a text cannot fail.
+                write!(text, " {:x}", call.ticket.0).ok();
+            }
+            text
+        }
+    };
+    if state.line > now.as_micros() {
+        write!(text, "|{}", state.line).ok();
+    }
+    text
+}
+
+fn push(text: &mut String, number: u64) {
+    write!(text, " {number}").ok();
+}
+
+/// The state that `text` holds, if it is one of a rule of this kind.
+#[must_use]
+pub fn read(text: &str, rule: &Rule) -> Option<State> {
+    let (text, line) = match text.split_once('|') {
+        Some((text, line)) => (text, number(line)?),
+        None => (text, 0),
+    };
+    let mut words = text.split(' ');
+    let letter = words.next()?;
+    let words: Vec<&str> = words.collect();
+    let taken = match (rule, letter) {
+        (Rule::Gcra(_), "g") => Taken::Gcra(debt(&words)?),
+        (Rule::TokenBucket(_), "t") => Taken::TokenBucket(tokens(&words)?),
+        (Rule::FixedWindow(_), "w") => Taken::FixedWindow(windows(&words)?),
+        (Rule::SlidingLog(_), "l") => Taken::SlidingLog(log(&words)?),
+        (Rule::Concurrency(_), "c") => Taken::Concurrency(calls(&words)?),
+        _ => return None,
+    };
+    Some(State { taken, line })
+}
+
+fn debt(words: &[&str]) -> Option<Debt> {
+    let [at, parts, period] = words else {
+        return None;
+    };
+    let period = number(period).filter(|period| *period > 0)?;
+    Some(Debt {
+        at: number(at)?,
+        parts: number(parts)?,
+        period,
+    })
+}
+
+fn tokens(words: &[&str]) -> Option<Tokens> {
+    let [tokens, last, rem] = words else {
+        return None;
+    };
+    Some(Tokens {
+        tokens: signed(tokens)?,
+        last: number(last)?,
+        rem: number(rem)?,
+    })
+}
+
+fn windows(words: &[&str]) -> Option<Windows> {
+    let ([start, last, used], rest) = words.split_first_chunk()?;
+    let (before, until) = match rest {
+        [] => (0, 0),
+        [before, until] => (units(before)?, number(until)?),
+        _ => return None,
+    };
+    Some(Windows {
+        start: number(start)?,
+        last: number(last)?,
+        used: units(used)?,
+        before,
+        until,
+    })
+}
+
+fn log(words: &[&str]) -> Option<Log> {
+    let (mut entries, mut last) = (Vec::with_capacity(words.len() / 2), 0);
+    for pair in words.chunks(2) {
+        let [later, count] = pair else { return None };
+        last += number(later)?;
+        entries.push((last, units(count)?));
+    }
+    (last < EXACT).then_some(Log { entries })
+}
+
+fn calls(words: &[&str]) -> Option<Calls> {
+    let mut calls = Vec::with_capacity(words.len() / 3);
+    for call in words.chunks(3) {
+        let [ends, cost, ticket] = call else {
+            return None;
+        };
+        calls.push(Call {
+            ticket: Ticket(u128::from_str_radix(hex(ticket)?, 16).ok()?),
+            cost: units(cost)?,
+            ends: number(ends)?,
+        });
+    }
+    Some(Calls { calls })
+}
+
+/// Digits only, and exact in a double.
+fn number(text: &str) -> Option<u64> {
+    let digits = !text.is_empty() && text.bytes().all(|byte| byte.is_ascii_digit());
+    let value = digits.then(|| text.parse::<u64>().ok())??;
+    (value < EXACT).then_some(value)
+}
+
+fn units(text: &str) -> Option<u64> {
+    number(text).filter(|units| *units < UNITS)
+}
+
+fn signed(text: &str) -> Option<i64> {
+    match text.strip_prefix('-') {
+        Some(digits) => number(digits).map(|value| -value.cast_signed()),
+        None => number(text).map(u64::cast_signed),
+    }
+}
+
+fn hex(text: &str) -> Option<&str> {
+    let digits = |byte: u8| byte.is_ascii_digit() || (b'a'..=b'f').contains(&byte);
+    ((1..=32).contains(&text.len()) && text.bytes().all(digits)).then_some(text)
+}
+
+/// The fields of the generation's hash, in the order of `lua/limits/common.lua`.
+#[must_use]
+pub fn read_generation(fields: [Option<&str>; 6]) -> Option<Generation> {
+    let [count, run, writes, guard_until, lost_at, is_new] = fields;
+    let time = |text: Option<&str>| number(text.unwrap_or("0")).map(StoreTime::from_micros);
+    Some(Generation {
+        number: number(count?)?,
+        run: run.unwrap_or_default().to_owned(),
+        writes: number(writes.unwrap_or("0"))?,
+        guard_until: time(guard_until)?,
+        lost_at: time(lost_at)?,
+        is_new: is_new == Some("1"),
+    })
+}

@@ -1,0 +1,315 @@
+//! What all kinds of limits share: the rule, the state, and what is asked of both.
+
+use std::time::Duration;
+
+use super::concurrency::{Calls, Concurrency};
+use super::fixed_window::{FixedWindow, Windows};
+use super::gcra::{Debt, Gcra};
+use super::sliding_log::{Log, SlidingLog};
+use super::token_bucket::{TokenBucket, Tokens};
+use crate::core::time::{StoreTime, micros};
+
+/// The longest time for which something that was taken may count (twice 366 days).
+pub(super) const MEMORY_MAX: Duration = Duration::from_secs(2 * 366 * 24 * 3600);
+/// Products of a rule's numbers stay below this, so that sums of two are exact in a double.
+const PRODUCT_MAX: u64 = 1 << 52;
+
+/// The name of a call in a `concurrency` limit: unique in the fleet.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub struct Ticket(pub u128);
+
+/// Whether a cost fits.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Fit {
+    /// It fits now.
+    Now,
+    /// It fits at this time, in microseconds, if nothing else is taken meanwhile.
+    At(u64),
+    /// It fits once calls under way have ended: no time is known.
+    Full,
+}
+
+/// What a limit has left for one key.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Room {
+    /// Units that could be taken now.
+    pub remaining: u64,
+    /// When all of it is back if nothing is taken, in microseconds; not after now: it is.
+    pub reset_at: u64,
+}
+
+/// One kind of limit. `now` and all times are in microseconds; a state that lies ahead of `now`
+/// shows that the clock went back, and counts as if it was taken now.
+pub(super) trait Kind {
+    type Taken;
+
+    /// The largest cost that can ever fit.
+    fn most(&self) -> u64;
+    /// Whether `cost`, which is at most [`Kind::most`], fits.
+    fn fit(&self, taken: Option<&Self::Taken>, now: u64, cost: u64) -> Fit;
+    /// The state once `cost` was taken at `now`.
+    fn take(&self, taken: Option<&Self::Taken>, now: u64, cost: u64, ticket: Ticket)
+    -> Self::Taken;
+    /// The state without units that were taken at `at` and certainly not used; `None` if they count
+    /// no more, or if the kind cannot tell them from others without risk.
+    fn refund(&self, taken: &Self::Taken, at: u64, cost: u64, now: u64) -> Option<Self::Taken>;
+    /// What is left.
+    fn room(&self, taken: Option<&Self::Taken>, now: u64) -> Room;
+    /// How far apart costs of this size are at the rate of the limit; zero if it has none.
+    fn spacing(&self, cost: u64, now: u64) -> u64;
+    /// From when on nothing counts that was taken up to `since`.
+    fn forgotten_at(&self, since: u64) -> u64;
+    /// From when on the state says no more than its absence.
+    fn dies_at(&self, taken: &Self::Taken) -> u64;
+    /// What is written down when a key is asked for the first time, even in vain.
+    fn first_sight(&self, _now: u64) -> Option<Self::Taken> {
+        None
+    }
+}
+
+/// The rule of a limit, in the integers that decisions work with.
+#[derive(Clone, Debug, PartialEq)]
+pub enum Rule {
+    Gcra(Gcra),
+    TokenBucket(TokenBucket),
+    FixedWindow(FixedWindow),
+    SlidingLog(SlidingLog),
+    Concurrency(Concurrency),
+}
+
+/// What was taken of a limit for one key.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Taken {
+    Gcra(Debt),
+    TokenBucket(Tokens),
+    FixedWindow(Windows),
+    SlidingLog(Log),
+    Concurrency(Calls),
+}
+
+/// All that is known of one (limit, key).
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct State {
+    pub taken: Taken,
+    /// The line: when the next message that is sent away is told to come back, in microseconds.
+    /// It promises nothing, and says nothing once it is not ahead of now.
+    pub line: u64,
+}
+
+/// Why a rule cannot be kept exactly.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum RuleError {
+    /// A number beyond what the kind can hold.
+    #[error("{what} is {value}; {most} is the most")]
+    TooMany {
+        what: &'static str,
+        value: u64,
+        most: u64,
+    },
+    /// A product that a double would round.
+    #[error("{what} together are too large to be counted exactly; make one of them smaller")]
+    TooLarge { what: &'static str },
+    /// What was taken would count for longer than [`MEMORY_MAX`].
+    #[error("it would take {0:?} until all of the limit is back; two years are the most")]
+    TooSlow(Duration),
+    /// No time that divides or is divided may be zero.
+    #[error("{0} must not be zero")]
+    Zero(&'static str),
+    /// A window must be longer than what is kept free at its end.
+    #[error(
+        "a headroom of {headroom:?} leaves nothing of a window of {window:?}; less than half is needed"
+    )]
+    Headroom {
+        headroom: Duration,
+        window: Duration,
+    },
+}
+
+/// `a * b`, if it is exact in a double and leaves room to add to it.
+pub(super) fn product(what: &'static str, a: u64, b: u64) -> Result<u64, RuleError> {
+    let product = a.checked_mul(b).filter(|product| *product <= PRODUCT_MAX);
+    product.ok_or(RuleError::TooLarge { what })
+}
+
+/// Checks that what is taken counts no longer than [`MEMORY_MAX`].
+pub(super) fn remembered(length: u64) -> Result<(), RuleError> {
+    if length > micros(MEMORY_MAX) {
+        return Err(RuleError::TooSlow(Duration::from_micros(length)));
+    }
+    Ok(())
+}
+
+/// Calls `$method` of the kind, with the state if it is one of that kind.
+macro_rules! of_kind {
+    ($rule:expr, $taken:expr, |$kind:ident, $own:ident| $body:expr) => {
+        of_kind!(@ $rule, $taken, |$kind, $own| $body;
+            Gcra, TokenBucket, FixedWindow, SlidingLog, Concurrency)
+    };
+    (@ $rule:expr, $taken:expr, |$kind:ident, $own:ident| $body:expr; $($name:ident),*) => {
+        match $rule {
+            $(Rule::$name($kind) => {
+                let $own = match $taken {
+                    Some(Taken::$name(own)) => Some(own),
+                    _ => None,
+                };
+                $body
+            })*
+        }
+    };
+}
+
+/// The same where a state of the kind comes out.
+macro_rules! to_kind {
+    ($rule:expr, $taken:expr, |$kind:ident, $own:ident| $body:expr) => {
+        to_kind!(@ $rule, $taken, |$kind, $own| $body;
+            Gcra, TokenBucket, FixedWindow, SlidingLog, Concurrency)
+    };
+    (@ $rule:expr, $taken:expr, |$kind:ident, $own:ident| $body:expr; $($name:ident),*) => {
+        match $rule {
+            $(Rule::$name($kind) => {
+                let $own = match $taken {
+                    Some(Taken::$name(own)) => Some(own),
+                    _ => None,
+                };
+                $body.map(Taken::$name)
+            })*
+        }
+    };
+}
+
+impl Rule {
+    /// The largest cost that can ever fit.
+    #[must_use]
+    pub fn most(&self) -> u64 {
+        of_kind!(self, None::<&Taken>, |kind, own| {
+            let _: Option<&_> = own;
+            kind.most()
+        })
+    }
+
+    /// Whether a cost fits at `now`.
+    #[must_use]
+    pub fn fit(&self, state: Option<&State>, now: StoreTime, cost: u64) -> Fit {
+        let now = now.as_micros();
+        of_kind!(self, taken(state), |kind, own| kind.fit(own, now, cost))
+    }
+
+    /// What was taken once `cost` is.
+    #[must_use]
+    pub fn take(
+        &self,
+        state: Option<&State>,
+        now: StoreTime,
+        cost: u64,
+        ticket: Ticket,
+    ) -> Taken {
+        let now = now.as_micros();
+        let new = to_kind!(self, taken(state), |kind, own| Some(
+            kind.take(own, now, cost, ticket)
+        ));
+        new.expect("every kind has a state once something was taken")
+    }
+
+    /// What was taken without units that were taken at `at` and certainly not used. `None`: they
+    /// stay spent.
+    #[must_use]
+    pub fn refund(&self, state: &State, at: StoreTime, cost: u64, now: StoreTime) -> Option<Taken> {
+        let (at, now) = (at.as_micros(), now.as_micros());
+        to_kind!(self, Some(&state.taken), |kind, own| own
+            .and_then(|own| kind.refund(own, at, cost, now)))
+    }
+
+    /// What is left at `now`.
+    #[must_use]
+    pub fn room(&self, state: Option<&State>, now: StoreTime) -> Room {
+        let now = now.as_micros();
+        of_kind!(self, taken(state), |kind, own| kind.room(own, now))
+    }
+
+    /// How far apart costs of this size are at the rate of the limit, in microseconds.
+    #[must_use]
+    pub fn spacing(&self, cost: u64, now: StoreTime) -> u64 {
+        let now = now.as_micros();
+        of_kind!(self, None::<&Taken>, |kind, own| {
+            let _: Option<&_> = own;
+            kind.spacing(cost, now)
+        })
+    }
+
+    /// From when on nothing counts that was taken up to `since`.
+    #[must_use]
+    pub fn forgotten_at(&self, since: StoreTime) -> StoreTime {
+        let since = since.as_micros();
+        StoreTime::from_micros(of_kind!(self, None::<&Taken>, |kind, own| {
+            let _: Option<&_> = own;
+            kind.forgotten_at(since)
+        }))
+    }
+
+    /// From when on a state says no more than its absence, in microseconds. The line does not
+    /// count: losing it costs a few more questions.
+    #[must_use]
+    pub fn dies_at(&self, state: &State) -> StoreTime {
+        StoreTime::from_micros(of_kind!(self, Some(&state.taken), |kind, own| own
+            .map_or(0, |own| kind.dies_at(own))))
+    }
+
+    /// What is written down when a key is asked for the first time, even in vain.
+    #[must_use]
+    pub fn first_sight(&self, now: StoreTime) -> Option<Taken> {
+        let now = now.as_micros();
+        to_kind!(self, None::<&Taken>, |kind, own| {
+            let _: Option<&_> = own;
+            kind.first_sight(now)
+        })
+    }
+
+    /// Whether a state is one of this kind.
+    #[must_use]
+    pub const fn is_of(&self, taken: &Taken) -> bool {
+        matches!(
+            (self, taken),
+            (Self::Gcra(_), Taken::Gcra(_))
+                | (Self::TokenBucket(_), Taken::TokenBucket(_))
+                | (Self::FixedWindow(_), Taken::FixedWindow(_))
+                | (Self::SlidingLog(_), Taken::SlidingLog(_))
+                | (Self::Concurrency(_), Taken::Concurrency(_))
+        )
+    }
+
+    /// How late a call may arrive at the downstream after it was granted.
+    #[must_use]
+    pub const fn headroom(&self) -> Duration {
+        match self {
+            Self::Gcra(rule) => rule.headroom,
+            Self::TokenBucket(rule) => rule.headroom,
+            Self::FixedWindow(rule) => rule.headroom,
+            Self::SlidingLog(rule) => rule.headroom,
+            Self::Concurrency(rule) => rule.headroom,
+        }
+    }
+
+    /// How late a call may leave after it was granted: a quarter of the headroom is left for the
+    /// way to the downstream.
+    #[must_use]
+    pub fn usable(&self) -> Duration {
+        self.headroom() * 3 / 4
+    }
+
+    /// Entries of a state at most, for estimates of what a decision costs the store.
+    #[must_use]
+    pub const fn entries(&self) -> u64 {
+        match self {
+            Self::SlidingLog(rule) => rule.limit(),
+            Self::Concurrency(rule) => rule.limit(),
+            _ => 1,
+        }
+    }
+}
+
+const fn taken(state: Option<&State>) -> Option<&Taken> {
+    match state {
+        Some(state) => Some(&state.taken),
+        None => None,
+    }
+}

@@ -1,0 +1,144 @@
+//! Exactly so many in any window: the times of what was taken.
+//!
+//! An entry counts for a period, which is the window plus the headroom, and not at its end any
+//! more. The log forgets what counts no longer whenever something is taken. It says of each unit
+//! when it was taken, so it holds under any rate.
+
+use std::time::Duration;
+
+use super::rule::{Fit, Kind, Room, RuleError, Ticket, remembered};
+use crate::core::rate::Rate;
+use crate::core::time::micros;
+
+/// The longest log.
+pub const LIMIT_MAX: u64 = 10_000;
+
+/// The rule of a `sliding_log` limit.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct SlidingLog {
+    limit: u64,
+    period: u64,
+    pub(super) headroom: Duration,
+}
+
+/// The state: times and units, oldest first.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Log {
+    pub entries: Vec<(u64, u64)>,
+}
+
+impl SlidingLog {
+    /// `rate` in any window.
+    ///
+    /// # Errors
+    /// When more than [`LIMIT_MAX`] units would have to be remembered, or for years.
+    pub fn new(rate: Rate, headroom: Duration) -> Result<Self, RuleError> {
+        let limit = u64::from(rate.units().get());
+        if limit > LIMIT_MAX {
+            return Err(RuleError::TooMany {
+                what: "the units of a sliding_log",
+                value: limit,
+                most: LIMIT_MAX,
+            });
+        }
+        let period = micros(rate.window()).saturating_add(micros(headroom));
+        remembered(period)?;
+        Ok(Self {
+            limit,
+            period,
+            headroom,
+        })
+    }
+
+    /// Units in any window.
+    #[must_use]
+    pub const fn limit(&self) -> u64 {
+        self.limit
+    }
+
+    /// Limit and period, for the script.
+    #[must_use]
+    pub const fn numbers(&self) -> [u64; 2] {
+        [self.limit, self.period]
+    }
+
+    /// What counts at `now`, as if nothing was taken later than that.
+    fn counted<'a>(
+        &self,
+        log: Option<&'a Log>,
+        now: u64,
+    ) -> impl DoubleEndedIterator<Item = (u64, u64)> + use<'a> {
+        let entries = log.map_or(&[][..], |log| &log.entries);
+        let period = self.period;
+        entries
+            .iter()
+            .map(move |(time, units)| ((*time).min(now), *units))
+            .filter(move |(time, _)| time + period > now)
+    }
+}
+
+impl Kind for SlidingLog {
+    type Taken = Log;
+
+    fn most(&self) -> u64 {
+        self.limit
+    }
+
+    fn fit(&self, log: Option<&Log>, now: u64, cost: u64) -> Fit {
+        let total: u64 = self.counted(log, now).map(|(_, units)| units).sum();
+        let mut over = (total + cost).saturating_sub(self.limit);
+        if over == 0 {
+            return Fit::Now;
+        }
+        // The oldest go first.
+        for (time, units) in self.counted(log, now) {
+            over = over.saturating_sub(units);
+            if over == 0 {
+                return Fit::At(time + self.period);
+            }
+        }
+        // Not reached: without all of them the cost fits.
+        Fit::At(now + self.period)
+    }
+
+    fn take(&self, log: Option<&Log>, now: u64, cost: u64, _: Ticket) -> Log {
+        let mut entries: Vec<_> = self.counted(log, now).collect();
+        match entries.last_mut() {
+            Some((time, units)) if *time == now => *units += cost,
+            _ => entries.push((now, cost)),
+        }
+        Log { entries }
+    }
+
+    fn refund(&self, log: &Log, at: u64, cost: u64, now: u64) -> Option<Log> {
+        let mut entries: Vec<_> = self.counted(Some(log), now).collect();
+        let entry = entries
+            .iter_mut()
+            .find(|(time, units)| *time == at && *units >= cost)?;
+        entry.1 -= cost;
+        entries.retain(|(_, units)| *units > 0);
+        Some(Log { entries })
+    }
+
+    fn room(&self, log: Option<&Log>, now: u64) -> Room {
+        let total: u64 = self.counted(log, now).map(|(_, units)| units).sum();
+        let last = self.counted(log, now).next_back();
+        Room {
+            remaining: self.limit.saturating_sub(total),
+            reset_at: last.map_or(now, |(time, _)| time + self.period),
+        }
+    }
+
+    fn spacing(&self, cost: u64, _: u64) -> u64 {
+        (cost * self.period).div_ceil(self.limit)
+    }
+
+    fn forgotten_at(&self, since: u64) -> u64 {
+        since + self.period
+    }
+
+    fn dies_at(&self, log: &Log) -> u64 {
+        let last = log.entries.last();
+        last.map_or(0, |(time, _)| time + self.period)
+    }
+}

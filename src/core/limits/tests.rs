@@ -1,0 +1,1 @@
+//! The kinds, one by one and all alike.

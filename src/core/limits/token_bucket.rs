@@ -1,0 +1,265 @@
+//! A bucket that is refilled, bit by bit or in steps.
+//!
+//! The state is the tokens (below zero after borrowing), the time at which they were counted, and
+//! the fraction of a token that is on its way, exact. The refill interval is the configured one
+//! plus the headroom: no window of the configured interval sees more than the capacity plus one
+//! refill, when calls arrive up to a headroom late.
+//!
+//! A state counts under other numbers as if they had been in force since it was written: the
+//! tokens are cut to the capacity.
+
+use std::num::NonZeroU32;
+use std::time::Duration;
+
+use super::rule::{Fit, Kind, Room, RuleError, Ticket, product, remembered};
+use crate::core::time::micros;
+
+/// An empty start is remembered at least this long after the bucket was full again: a key that
+/// rests for longer starts empty once more.
+const KEEP: u64 = 24 * 3600 * 1_000_000;
+
+/// How a bucket is refilled.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Refill {
+    /// A token at a time, evenly over the interval.
+    Continuous,
+    /// All at once at the end of each interval, which starts when a full bucket is first taken from.
+    Stepped,
+}
+
+/// How full the bucket of a new key is.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Start {
+    Full,
+    /// Filled from the first time that the key is asked for.
+    Empty,
+}
+
+/// The numbers of a bucket, as an operator writes them.
+#[derive(Clone, Copy, Debug)]
+pub struct Bucket {
+    pub capacity: NonZeroU32,
+    /// Tokens per interval.
+    pub amount: NonZeroU32,
+    pub interval: Duration,
+    pub refill: Refill,
+    pub start: Start,
+    /// How far below zero the tokens may go; what comes next waits until they are back.
+    pub borrow: u32,
+    pub headroom: Duration,
+}
+
+/// The rule of a `token_bucket` limit.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct TokenBucket {
+    capacity: i64,
+    amount: u64,
+    period: u64,
+    refill: Refill,
+    start: Start,
+    borrow: i64,
+    pub(super) headroom: Duration,
+}
+
+/// The state.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Tokens {
+    pub tokens: i64,
+    /// When they were counted; for a stepped refill, when the last step was.
+    pub last: u64,
+    /// What of the next token is there, in parts of the period.
+    pub rem: u64,
+}
+
+impl TokenBucket {
+    /// The rule of `bucket`.
+    ///
+    /// # Errors
+    /// When the interval is zero, the numbers are too large to be exact, or an empty bucket would
+    /// take years to fill.
+    pub fn new(bucket: Bucket) -> Result<Self, RuleError> {
+        if bucket.interval.is_zero() {
+            return Err(RuleError::Zero("interval"));
+        }
+        let period = micros(bucket.interval).saturating_add(micros(bucket.headroom));
+        let units = u64::from(bucket.capacity.get()) + u64::from(bucket.borrow);
+        product("capacity, borrow, interval and headroom", units + 1, period)?;
+        let rule = Self {
+            capacity: i64::from(bucket.capacity.get()),
+            amount: u64::from(bucket.amount.get()),
+            period,
+            refill: bucket.refill,
+            start: bucket.start,
+            borrow: i64::from(bucket.borrow),
+            headroom: bucket.headroom,
+        };
+        remembered(rule.memory())?;
+        Ok(rule)
+    }
+
+    /// Capacity, amount, period, refill, start and borrow, for the script.
+    #[must_use]
+    pub const fn numbers(&self) -> [u64; 6] {
+        [
+            self.capacity.unsigned_abs(),
+            self.amount,
+            self.period,
+            matches!(self.refill, Refill::Stepped) as u64,
+            matches!(self.start, Start::Empty) as u64,
+            self.borrow.unsigned_abs(),
+        ]
+    }
+
+    /// How long an empty bucket takes to fill.
+    const fn memory(&self) -> u64 {
+        self.time_for((self.capacity + self.borrow).unsigned_abs(), 0)
+    }
+
+    /// How long so many tokens take to come, `rem` being there.
+    const fn time_for(&self, tokens: u64, rem: u64) -> u64 {
+        match self.refill {
+            Refill::Continuous => (tokens * self.period - rem).div_ceil(self.amount),
+            Refill::Stepped => tokens.div_ceil(self.amount) * self.period,
+        }
+    }
+
+    /// What the bucket of a new key holds at `at`.
+    const fn unseen(&self, at: u64) -> Tokens {
+        Tokens {
+            tokens: match self.start {
+                Start::Full => self.capacity,
+                Start::Empty => 0,
+            },
+            last: at,
+            rem: 0,
+        }
+    }
+
+    /// The state at `now`.
+    fn refilled(&self, tokens: Option<&Tokens>, now: u64) -> Tokens {
+        let Some(s) = tokens else {
+            return self.unseen(now);
+        };
+        let full = Tokens {
+            tokens: self.capacity,
+            last: now,
+            rem: 0,
+        };
+        // Other numbers may have left more tokens, a larger debt, or a fraction of another size.
+        let s = Tokens {
+            tokens: s.tokens.max(-self.borrow),
+            last: s.last.min(now),
+            rem: match self.refill {
+                Refill::Continuous if s.rem < self.period => s.rem,
+                _ => 0,
+            },
+        };
+        if s.tokens >= self.capacity {
+            return full;
+        }
+        let waited = now - s.last;
+        let missing = (self.capacity - s.tokens).unsigned_abs();
+        if waited >= self.time_for(missing, s.rem) {
+            return full;
+        }
+        match self.refill {
+            Refill::Continuous => {
+                let gained = waited * self.amount + s.rem;
+                Tokens {
+                    tokens: s.tokens + (gained / self.period).cast_signed(),
+                    last: now,
+                    rem: gained % self.period,
+                }
+            }
+            Refill::Stepped => {
+                let steps = waited / self.period;
+                Tokens {
+                    tokens: s.tokens + (steps * self.amount).cast_signed(),
+                    last: s.last + steps * self.period,
+                    rem: 0,
+                }
+            }
+        }
+    }
+
+    fn full_at(&self, s: Tokens) -> u64 {
+        let missing = (self.capacity - s.tokens).max(0).unsigned_abs();
+        if missing == 0 {
+            return s.last;
+        }
+        s.last + self.time_for(missing, s.rem)
+    }
+}
+
+impl Kind for TokenBucket {
+    type Taken = Tokens;
+
+    fn most(&self) -> u64 {
+        (self.capacity + self.borrow).unsigned_abs()
+    }
+
+    fn fit(&self, tokens: Option<&Tokens>, now: u64, cost: u64) -> Fit {
+        let s = self.refilled(tokens, now);
+        let missing = cost.cast_signed() - self.borrow - s.tokens;
+        if missing <= 0 {
+            return Fit::Now;
+        }
+        Fit::At(s.last + self.time_for(missing.unsigned_abs(), s.rem))
+    }
+
+    fn take(&self, tokens: Option<&Tokens>, now: u64, cost: u64, _: Ticket) -> Tokens {
+        let s = self.refilled(tokens, now);
+        Tokens {
+            tokens: s.tokens - cost.cast_signed(),
+            ..s
+        }
+    }
+
+    /// Without these units the bucket may have been full since, and what came would have run over:
+    /// so much stays spent.
+    fn refund(&self, tokens: &Tokens, at: u64, cost: u64, now: u64) -> Option<Tokens> {
+        let s = self.refilled(Some(tokens), now);
+        let came = match self.refill {
+            Refill::Continuous => {
+                let waited = now.saturating_sub(at).min(self.time_for(cost, 0));
+                (waited * self.amount).div_ceil(self.period)
+            }
+            // A step that came since may have filled it.
+            Refill::Stepped if s.last > at => cost,
+            Refill::Stepped => 0,
+        };
+        let back = cost.checked_sub(came).filter(|back| *back > 0)?;
+        Some(Tokens {
+            tokens: (s.tokens + back.cast_signed()).min(self.capacity),
+            ..s
+        })
+    }
+
+    fn room(&self, tokens: Option<&Tokens>, now: u64) -> Room {
+        let s = self.refilled(tokens, now);
+        Room {
+            remaining: (s.tokens + self.borrow).max(0).unsigned_abs(),
+            reset_at: self.full_at(s).max(now),
+        }
+    }
+
+    fn spacing(&self, cost: u64, _: u64) -> u64 {
+        (cost * self.period).div_ceil(self.amount)
+    }
+
+    fn forgotten_at(&self, since: u64) -> u64 {
+        since + self.memory()
+    }
+
+    fn dies_at(&self, tokens: &Tokens) -> u64 {
+        let full = self.full_at(*tokens);
+        match self.start {
+            Start::Full => full,
+            Start::Empty => full + KEEP.max(self.memory()),
+        }
+    }
+
+    fn first_sight(&self, now: u64) -> Option<Tokens> {
+        (self.start == Start::Empty).then(|| self.unseen(now))
+    }
+}

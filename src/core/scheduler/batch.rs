@@ -1,0 +1,128 @@
+//! Which messages the keyed limits are asked for, and when: those that the next slots would take.
+
+use std::cmp::Reverse;
+
+use super::ready::Candidate;
+use super::request::{BATCH_MAX, Requests};
+use super::serving::dismiss;
+use super::{NEVER, Scheduler};
+use crate::core::leases::Outlook;
+use crate::core::time::Mono;
+
+impl<T: Candidate> Scheduler<T> {
+    /// The request to send now and how many grants it wants, or when to look again.
+    pub(super) fn request(&mut self, now: Mono) -> Result<(Vec<T>, u64), Option<Mono>> {
+        let Some(requests) = &self.requests else {
+            return Err(None);
+        };
+        let Some(open) = requests.open_from() else {
+            return Err(None);
+        };
+        let heartbeat = requests.next_heartbeat().unwrap_or(open).max(open);
+        let wanted = match self.wanted(requests, now) {
+            Ok(wanted) if open <= now => wanted,
+            Ok(_) => return Err(Some(open)),
+            Err(_) if heartbeat <= now => 0,
+            Err(next) => return Err([next, Some(heartbeat)].into_iter().flatten().min()),
+        };
+        let (batch, wanted) = self.batch(wanted, now);
+        if batch.is_empty() && heartbeat > now {
+            // Only messages that need no permission came first, or that wait for their keys.
+            return Err(Some(if self.found.is_empty() { heartbeat } else { now }));
+        }
+        if let Some(requests) = &mut self.requests {
+            requests.sent(now);
+        }
+        for item in &batch {
+            self.asked.add(item);
+            self.key_queues.asked(item, true);
+        }
+        Ok((batch, wanted))
+    }
+
+    /// The next message that needs a permission: of a key that is open, or one that is ready.
+    pub(super) fn next_keyed(&self) -> Option<&T> {
+        let queued = self.key_queues.peek();
+        let ready = self.ready.peek().filter(|_| self.ready.sum().keyed > 0);
+        match (queued, ready) {
+            (Some(queued), Some(ready)) if ready.priority() > queued.priority() => Some(ready),
+            (Some(queued), _) => Some(queued),
+            (None, ready) => ready,
+        }
+    }
+
+    /// How many slots near enough lack a message that may be sent; or when to look again.
+    fn wanted(&self, requests: &Requests, now: Mono) -> Result<u64, Option<Mono>> {
+        let Some(best) = self.next_keyed() else {
+            return Err(None);
+        };
+        if !self.pacing.is_paced() {
+            return match self.pacing.outlook(now) {
+                Outlook::Until(at, _) => Err(Some(at)),
+                Outlook::Open | Outlook::OutOfReach(_) => Ok(requests.unpaced()),
+            };
+        }
+        // Those that would go before it have their slots. It fires at the last of its own.
+        let last = (Reverse(best.priority()), NEVER, u64::MAX);
+        let before = self.admitted.range(..=last);
+        let before: usize = before.map(|(_, one)| one.item.cost().get() as usize).sum();
+        let collected = self.pacing.collected();
+        let needed = (before + best.cost().get() as usize).saturating_sub(collected).max(1);
+        let slots = self.pacing.slots(best.is_urgent(), needed + BATCH_MAX);
+        let Some(fires) = slots.get(needed - 1) else {
+            return Err(None);
+        };
+        let from = *fires - requests.lead();
+        if from > now {
+            return Err(Some(from));
+        }
+        let end = now + requests.reach();
+        let near = slots.iter().take_while(|slot| **slot <= end).count();
+        let free = (near + collected).saturating_sub(before) as u64;
+        Ok(free.max(u64::from(best.cost().get())))
+    }
+
+    /// Takes the messages out that are asked for so that so many slots are filled. Messages that need
+    /// no permission are admitted at once, and take wanted slots; those whose key is closed wait for
+    /// it, if there is room in memory. Beyond that they ask, to be told when to come back.
+    fn batch(&mut self, wanted: u64, now: Mono) -> (Vec<T>, u64) {
+        let Some(requests) = &self.requests else {
+            return (Vec::new(), 0);
+        };
+        let most = requests.candidates(wanted);
+        let (mut wanted, mut batch) = (wanted, Vec::new());
+        while wanted > 0 && batch.len() < most {
+            let Some((item, queued)) = self.pop_keyed() else {
+                break;
+            };
+            if item.is_stale() || item.deadline().is_some_and(|end| end <= now) {
+                if !queued {
+                    self.ready.forgive(&item);
+                }
+                self.found.push_back(dismiss(item));
+            } else if !item.is_keyed() {
+                wanted = wanted.saturating_sub(u64::from(item.cost().get()));
+                self.enter(item, NEVER);
+            } else if let Some(key) = self.waits_for(&item, now) {
+                if !queued {
+                    self.ready.forgive(&item);
+                }
+                self.key_queues.join(key, item);
+            } else {
+                batch.push(item);
+            }
+        }
+        (batch, wanted)
+    }
+
+    /// Takes [`Scheduler::next_keyed`], and whether it came from the queue of a key.
+    fn pop_keyed(&mut self) -> Option<(T, bool)> {
+        let next = self.next_keyed()?;
+        let (arrival, priority) = (next.arrival(), next.priority());
+        let queued = self.key_queues.peek();
+        if queued.is_some_and(|q| q.arrival() == arrival && q.priority() == priority) {
+            return self.key_queues.pop().map(|item| (item, true));
+        }
+        self.ready.pop().map(|item| (item, false))
+    }
+}

@@ -1,0 +1,261 @@
+//! Messages that wait in memory for a key of a limit.
+//!
+//! Problem: a (limit, key) that answered "not before t" has no room until then. Its other messages
+//! need not ask, and must not hold up messages of other keys. So the key is *closed* in this replica
+//! until t: its messages are passed over and wait in its queue, first come, first served. When it
+//! opens, the first of them asks, and only as many more as the store says there is room for.
+//!
+//! A queue lasts for as long as it is closed or has messages, so there are never more queues than
+//! messages that a replica holds.
+
+use std::cmp::Reverse;
+use std::collections::{BTreeMap, BTreeSet, HashMap};
+
+use super::ready::Candidate;
+use crate::core::time::Mono;
+
+/// One key of one limit, as a number. Two with the same number share a queue, and no more.
+pub type KeyId = u64;
+
+/// What the store said of a key.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Opening {
+    /// So many units fit now.
+    Room(u64),
+    /// Nothing fits before this time.
+    At(Mono),
+}
+
+/// By priority, then as they came.
+type Order = (Reverse<u16>, u64);
+
+#[derive(Debug)]
+struct Queue<T> {
+    opens: Mono,
+    /// How many may be asked for at once while it is open.
+    room: u64,
+    /// How many are asked for.
+    asked: u64,
+    waiting: BTreeMap<Order, T>,
+}
+
+/// The queues of all keys that have one.
+#[derive(Debug)]
+pub(super) struct KeyQueues<T> {
+    queues: HashMap<KeyId, Queue<T>>,
+    /// When each of them opens.
+    openings: BTreeSet<(Mono, KeyId)>,
+    /// Those that are open and may be asked for, by their first message.
+    open: BTreeSet<(Order, KeyId)>,
+    /// Messages in all queues, by route.
+    held: HashMap<usize, usize>,
+    len: usize,
+}
+
+impl<T> Default for KeyQueues<T> {
+    fn default() -> Self {
+        Self {
+            queues: HashMap::new(),
+            openings: BTreeSet::new(),
+            open: BTreeSet::new(),
+            held: HashMap::new(),
+            len: 0,
+        }
+    }
+}
+
+fn order<T: Candidate>(item: &T) -> Order {
+    (Reverse(item.priority()), item.arrival())
+}
+
+impl<T: Candidate> KeyQueues<T> {
+    pub(super) const fn len(&self) -> usize {
+        self.len
+    }
+
+    pub(super) fn iter(&self) -> impl Iterator<Item = &T> {
+        self.queues.values().flat_map(|queue| queue.waiting.values())
+    }
+
+    /// Whether one more message of its route may wait for a key.
+    pub(super) fn has_room(&self, item: &T) -> bool {
+        self.held.get(&item.route()).copied().unwrap_or(0) < item.memory_room()
+    }
+
+    /// The key that a message has to wait for, if any: the one that opens last of those that are
+    /// closed, or have others waiting before it.
+    pub(super) fn blocks(&self, item: &T, now: Mono) -> Option<KeyId> {
+        if self.queues.is_empty() {
+            return None;
+        }
+        let own = order(item);
+        let blocking = item.keys().filter_map(|key| {
+            let queue = self.queues.get(&key)?;
+            let before = queue.waiting.first_key_value().is_some_and(|(first, _)| *first < own);
+            let busy = queue.asked >= queue.room;
+            (queue.opens > now || before || busy).then_some((queue.opens, key))
+        });
+        blocking.max().map(|(_, key)| key)
+    }
+
+    /// Puts a message into the queue of one of its keys.
+    pub(super) fn join(&mut self, key: KeyId, item: T) {
+        *self.held.entry(item.route()).or_default() += 1;
+        self.len += 1;
+        self.change(key, |queue| {
+            queue.waiting.insert(order(&item), item);
+        });
+    }
+
+    /// What the store said of a key. Keys without a queue are only remembered if they are `kept`.
+    pub(super) fn said(&mut self, key: KeyId, opening: Opening, kept: bool) {
+        if !kept && !self.queues.contains_key(&key) {
+            return;
+        }
+        self.change(key, |queue| match opening {
+            Opening::Room(room) => queue.room = room.max(1),
+            Opening::At(opens) => {
+                queue.opens = opens;
+                queue.room = 1;
+            }
+        });
+    }
+
+    /// Calls of this key ended: so many units are free again.
+    pub(super) fn freed(&mut self, key: KeyId, units: u64, now: Mono) {
+        if self.queues.contains_key(&key) {
+            self.change(key, |queue| {
+                queue.opens = now;
+                queue.room = queue.asked + units;
+            });
+        }
+    }
+
+    /// A message of these keys is asked for, or was answered.
+    pub(super) fn asked(&mut self, item: &T, begins: bool) {
+        for key in item.keys() {
+            if self.queues.contains_key(&key) {
+                self.change(key, |queue| {
+                    queue.asked = if begins {
+                        queue.asked + 1
+                    } else {
+                        queue.asked.saturating_sub(1)
+                    };
+                });
+            }
+        }
+    }
+
+    /// Notes which queues opened by `now`, and forgets those that nothing waits in.
+    pub(super) fn open_until(&mut self, now: Mono) {
+        while let Some((at, key)) = self.openings.first().copied().filter(|(at, _)| *at <= now) {
+            self.openings.remove(&(at, key));
+            let Some(queue) = self.queues.get(&key) else {
+                continue;
+            };
+            if queue.waiting.is_empty() && queue.asked == 0 {
+                self.queues.remove(&key);
+            } else if let Some((first, _)) = queue.waiting.first_key_value()
+                && queue.asked < queue.room
+            {
+                self.open.insert((*first, key));
+            }
+        }
+    }
+
+    /// When the next queue opens.
+    pub(super) fn next_opening(&self) -> Option<Mono> {
+        self.openings.first().map(|(at, _)| *at)
+    }
+
+    /// The first message of those that may be asked for.
+    pub(super) fn peek(&self) -> Option<&T> {
+        let (first, key) = self.open.first()?;
+        self.queues.get(key)?.waiting.get(first)
+    }
+
+    /// Takes it.
+    pub(super) fn pop(&mut self) -> Option<T> {
+        let (first, key) = *self.open.first()?;
+        let mut taken = None;
+        self.change(key, |queue| taken = queue.waiting.remove(&first));
+        self.left(taken.as_ref());
+        taken
+    }
+
+    /// The first message of each queue that may be asked for now, or opens until then.
+    pub(super) fn heads(&self, until: Mono) -> impl Iterator<Item = &T> {
+        let open = self.open.iter().map(|(_, key)| *key);
+        let soon = self.openings.range(..=(until, KeyId::MAX));
+        let keys = open.chain(soon.map(|(_, key)| *key));
+        keys.filter_map(|key| {
+            let (_, first) = self.queues.get(&key)?.waiting.first_key_value()?;
+            Some(first)
+        })
+    }
+
+    /// Whether messages wait for this key.
+    pub(super) fn has_waiting(&self, key: KeyId) -> bool {
+        let queue = self.queues.get(&key);
+        queue.is_some_and(|queue| !queue.waiting.is_empty())
+    }
+
+    /// Forgets what was said of keys that nothing waits for.
+    pub(super) fn forget(&mut self) {
+        let idle = |queue: &Queue<T>| queue.waiting.is_empty() && queue.asked == 0;
+        self.openings.retain(|(_, key)| self.queues.get(key).is_some_and(|queue| !idle(queue)));
+        self.queues.retain(|_, queue| !idle(queue));
+    }
+
+    /// Takes out all messages that `unwanted` says yes to.
+    pub(super) fn extract(&mut self, mut unwanted: impl FnMut(&T) -> bool) -> Vec<T> {
+        let mut out = Vec::new();
+        let keys: Vec<_> = self.queues.keys().copied().collect();
+        for key in keys {
+            self.change(key, |queue| {
+                let hit = |(order, item): (&Order, &T)| unwanted(item).then_some(*order);
+                let orders: Vec<_> = queue.waiting.iter().filter_map(hit).collect();
+                out.extend(orders.iter().filter_map(|order| queue.waiting.remove(order)));
+            });
+        }
+        self.left(&out);
+        out
+    }
+
+    fn left<'a>(&mut self, items: impl IntoIterator<Item = &'a T>)
+    where
+        T: 'a,
+    {
+        for item in items {
+            self.len -= 1;
+            if let Some(held) = self.held.get_mut(&item.route()) {
+                *held -= 1;
+            }
+        }
+    }
+
+    /// Changes a queue, and what depends on it.
+    fn change(&mut self, key: KeyId, how: impl FnOnce(&mut Queue<T>)) {
+        let queue = self.queues.entry(key).or_insert_with(|| Queue {
+            opens: Mono::default(),
+            room: 1,
+            asked: 0,
+            waiting: BTreeMap::new(),
+        });
+        let was_closed = self.openings.remove(&(queue.opens, key));
+        let opens = queue.opens;
+        if let Some((first, _)) = queue.waiting.first_key_value() {
+            self.open.remove(&(*first, key));
+        }
+        how(queue);
+        if was_closed && queue.opens == opens || queue.opens != opens {
+            self.openings.insert((queue.opens, key));
+        } else if queue.waiting.is_empty() && queue.asked == 0 {
+            self.queues.remove(&key);
+        } else if let Some((first, _)) = queue.waiting.first_key_value()
+            && queue.asked < queue.room
+        {
+            self.open.insert((*first, key));
+        }
+    }
+}

@@ -1,0 +1,350 @@
+//! The messages of one replica that wait for the same slots, and which of them goes next.
+//!
+//! All routes that name a paced limit share its scheduler, so one lease serves them all and the best
+//! message takes each slot, whichever route it came by. A route without a paced limit has a
+//! scheduler of its own, whose slots are always due. The shell around it (a thread with a timer and
+//! connections to the stores) asks [`Scheduler::poll`] what to do, does it, and reports back.
+//!
+//! A message that keyed limits count passes through stages:
+//!
+//! ```text
+//!             asked for late, in batches          at its slot
+//!   ready ──────────────────────────> asked ──> admitted ──> sent
+//!     ^ its key opens                   │           │ its permission ran out before its slot came
+//!     │                                 v           v
+//!   key queue <───────────────────── denied      refunded, ready again
+//! ```
+//!
+//! A message that no keyed limit counts goes from ready to its slot. Nothing is sent without a slot
+//! and, where keyed limits count it, a permission that is still good when the call leaves.
+
+mod answers;
+mod batch;
+mod key_queues;
+mod leaving;
+mod ready;
+mod request;
+mod serving;
+
+use std::cmp::Reverse;
+use std::collections::{BTreeMap, BTreeSet, VecDeque};
+use std::time::Duration;
+
+pub use key_queues::{KeyId, Opening};
+pub use ready::{Candidate, Ready, Share, Sum};
+pub use request::{BATCH_MAX, Requests};
+
+use self::key_queues::KeyQueues;
+use super::clock::ClockMap;
+use super::leases::{LeaseHolder, Outlook, Slot, Tally};
+use super::pacing::{Pacing, Row};
+use super::policy::PolicyVersion;
+use super::schedule::{Answer, Ask, Freeze, Grant, Pace};
+use super::time::Mono;
+
+/// What to do next.
+#[derive(Debug)]
+pub enum Step<T> {
+    /// Send this message now: its slot is due.
+    Send(T, Slot),
+    /// Its deadline has passed. No slot was taken for it.
+    Expired(T),
+    /// It is not ours any more. No slot was taken for it.
+    Stale(T),
+    /// Ask the store for slots, and report with [`Scheduler::leased`] or [`Scheduler::lease_failed`].
+    Lease(Row, Ask),
+    /// Ask the keyed limits of these messages for so many grants (no messages: only for the time), and
+    /// report with [`Scheduler::answered`] or [`Scheduler::failed`]; then hand each one back with
+    /// [`Scheduler::granted`], [`Scheduler::denied`], [`Scheduler::put_back`] or [`Scheduler::gone`].
+    Admit(Vec<T>, u64),
+    /// Their permissions ran out before their slots came: take back what they took, and hand them
+    /// back with [`Scheduler::push_back`].
+    RanOut(Vec<T>),
+    /// Nothing to do before this time (`None`: before something is reported).
+    Wait(Option<Mono>),
+}
+
+/// No permission ends then.
+const NEVER: Mono = Mono::from_micros(u64::MAX);
+
+/// The order of admitted messages: by priority, then by the end of the permission, then as admitted.
+type Place = (Reverse<u16>, Mono, u64);
+
+/// A message that may be sent as soon as a slot comes.
+#[derive(Debug)]
+struct Admitted<T> {
+    item: T,
+    /// Until when its permission is good.
+    until: Mono,
+}
+
+/// The scheduler.
+#[derive(Debug)]
+pub struct Scheduler<T> {
+    pacing: Pacing,
+    requests: Option<Requests>,
+    ready: Ready<T>,
+    key_queues: KeyQueues<T>,
+    /// What the request under way comes to; the shell has the messages.
+    asked: Sum,
+    admitted: BTreeMap<Place, Admitted<T>>,
+    admitted_sum: Sum,
+    /// When permissions run out.
+    ends: BTreeSet<(Mono, Place)>,
+    admissions: u64,
+    /// Messages with a time of their own before which they may not be sent, as they came.
+    delayed: BTreeMap<(Mono, u64), T>,
+    delayed_count: u64,
+    /// Messages found expired or stale while a batch was made.
+    found: VecDeque<Step<T>>,
+}
+
+impl<T: Candidate> Scheduler<T> {
+    /// One row of slots, whose messages no keyed limit counts.
+    #[must_use]
+    pub fn new(holder: LeaseHolder) -> Self {
+        Self::with(Pacing::paced(holder), None)
+    }
+
+    /// Without `requests` no message may need a permission, and there must be a row: the scheduler
+    /// has the store's time from one of the two.
+    #[must_use]
+    pub fn with(pacing: Pacing, requests: Option<Requests>) -> Self {
+        Self {
+            pacing,
+            requests,
+            ready: Ready::default(),
+            key_queues: KeyQueues::default(),
+            asked: Sum::default(),
+            admitted: BTreeMap::new(),
+            admitted_sum: Sum::default(),
+            ends: BTreeSet::new(),
+            admissions: 0,
+            delayed: BTreeMap::new(),
+            delayed_count: 0,
+            found: VecDeque::new(),
+        }
+    }
+
+    /// The mapping to the store's clock: that of the main row, or of the keyed limits where there is
+    /// none.
+    #[must_use]
+    pub fn clock(&self) -> Option<&ClockMap> {
+        let requests = self.requests.as_ref().map(Requests::clock);
+        self.pacing.clock().or(requests)
+    }
+
+    /// The leases of a row.
+    #[must_use]
+    pub fn holder(&self, row: Row) -> Option<&LeaseHolder> {
+        self.pacing.holder(row)
+    }
+
+    /// What happened to slots so far.
+    #[must_use]
+    pub fn tally(&self) -> Tally {
+        self.pacing.tally()
+    }
+
+    /// Whether the store of keyed limits has ever answered.
+    #[must_use]
+    pub fn has_asked(&self) -> bool {
+        let requests = self.requests.as_ref();
+        requests.is_some_and(|requests| requests.clock().is_known())
+    }
+
+    /// Messages held here: ready, waiting for a key or a time, and admitted; not those that are asked
+    /// for.
+    #[must_use]
+    pub fn held(&self) -> usize {
+        self.ready.len() + self.key_queues.len() + self.admitted.len() + self.delayed.len()
+    }
+
+    /// Adds a message that may be sent at once.
+    pub fn push(&mut self, item: T, now: Mono) {
+        match self.waits_for(&item, now) {
+            Some(key) => self.key_queues.join(key, item),
+            None => self.ready.push(item),
+        }
+    }
+
+    /// Puts a message back that was sent for and did not leave: before those of its priority, so
+    /// that a missed slot does not cost it its place.
+    pub fn push_back(&mut self, item: T, now: Mono) {
+        match self.waits_for(&item, now) {
+            Some(key) => self.key_queues.join(key, item),
+            None => self.ready.push_front(item),
+        }
+    }
+
+    /// The key that a message has to wait for in memory, if any.
+    fn waits_for(&self, item: &T, now: Mono) -> Option<KeyId> {
+        let key = self.key_queues.blocks(item, now)?;
+        self.key_queues.has_room(item).then_some(key)
+    }
+
+    /// Adds a message that may not be sent before `at`.
+    pub fn delay(&mut self, item: T, at: Mono) {
+        self.delayed_count += 1;
+        self.delayed.insert((at, self.delayed_count), item);
+    }
+
+    /// Says what to do at `now`. Call it again after doing it.
+    pub fn poll(&mut self, now: Mono) -> Step<T> {
+        self.wake(now);
+        if let Some(step) = self.found.pop_front() {
+            return step;
+        }
+        if let Some(step) = self.ran_out(now) {
+            return step;
+        }
+        if let Some(step) = self
+            .serve(Row::Reserve, now)
+            .or_else(|| self.serve(Row::Main, now))
+        {
+            return step;
+        }
+        let demand = self.demand(now);
+        if let Some((row, ask)) = self.pacing.ask(now, demand) {
+            return Step::Lease(row, ask);
+        }
+        let next_request = match self.request(now) {
+            Ok((batch, wanted)) => return Step::Admit(batch, wanted),
+            Err(next) => next,
+        };
+        if let Some(step) = self.found.pop_front() {
+            return step;
+        }
+        let slot = self.pacing.next_slot(self.sendable());
+        let delayed = self.delayed.first_key_value().map(|((at, _), _)| *at);
+        let end = self.ends.first().map(|(end, _)| *end);
+        let lease = self.pacing.next_ask(demand);
+        let opening = self.key_queues.next_opening();
+        let times = [slot, delayed, end, lease, next_request, opening];
+        Step::Wait(times.into_iter().flatten().min())
+    }
+
+    /// The store answered what a row asked.
+    pub fn leased(&mut self, row: Row, answer: &Answer, now: Mono) {
+        self.pacing.answered(row, answer, now);
+    }
+
+    /// The store did not answer what a row asked.
+    pub fn lease_failed(&mut self, row: Row, now: Mono) {
+        self.pacing.failed(row, now);
+    }
+
+    /// Another policy of the paced limit is in force: a pace for each row.
+    pub fn retime(&mut self, paces: &[Pace], known: PolicyVersion, now: Mono) {
+        self.pacing.retime(paces, known, now);
+    }
+
+    /// Whether another policy of the paced limit is in force than it knows.
+    #[must_use]
+    pub fn is_outdated(&self) -> bool {
+        self.pacing.is_outdated()
+    }
+
+    /// A row of the limit is frozen: told by the store.
+    pub fn frozen(&mut self, row: Row, freeze: &Freeze, now: Mono) {
+        self.pacing.frozen(row, freeze, now);
+    }
+
+    /// The limit is frozen for `length` from now: our own call was told so.
+    pub fn frozen_for(&mut self, length: Duration, now: Mono) {
+        self.pacing.frozen_for(length, now);
+    }
+
+    /// What the limits hold for messages that are ready, for a route whose messages are counted by
+    /// keyed limits (`is_keyed`) or are not.
+    #[must_use]
+    pub fn outlook(&self, now: Mono, is_keyed: bool) -> Outlook {
+        if !self.clock().is_some_and(ClockMap::is_known) {
+            return Outlook::OutOfReach(None);
+        }
+        let requests = self.requests.as_ref().filter(|_| is_keyed);
+        if requests.is_some_and(|requests| !requests.clock().is_known()) {
+            return Outlook::OutOfReach(None);
+        }
+        match requests.and_then(Requests::failing_since) {
+            Some(since) => Outlook::OutOfReach(Some(since)),
+            None => self.pacing.outlook(now),
+        }
+    }
+
+    /// Drops the leases; answers what the store may take back.
+    pub fn surrender(&mut self) -> Vec<(Row, Grant)> {
+        self.pacing.surrender()
+    }
+
+    /// What all messages take that could be sent if slots came, now or within the horizon.
+    fn demand(&self, now: Mono) -> Sum {
+        let horizon = self.pacing.horizon();
+        let mut demand = self.ready.sum().with(self.asked).with(self.admitted_sum);
+        // Of the others of a key it is not known whether they fit.
+        for item in self.key_queues.heads(now + horizon).take(BATCH_MAX) {
+            demand.add(item);
+        }
+        demand
+    }
+
+    /// What could be sent if a slot came: what is admitted, and what needs no permission.
+    fn sendable(&self) -> Sum {
+        let one = |item: Option<&T>| item.is_some_and(|item| !item.is_keyed());
+        let collects = usize::from(self.collects());
+        let admitted = self.admitted_sum;
+        Sum {
+            messages: admitted.messages + usize::from(one(self.ready.peek())) + collects,
+            urgent: admitted.urgent + u64::from(one(self.ready.peek_urgent())),
+            ..admitted
+        }
+    }
+
+    fn enter(&mut self, item: T, until: Mono) {
+        self.admissions += 1;
+        let place = (Reverse(item.priority()), until, self.admissions);
+        self.admitted_sum.add(&item);
+        self.ends.insert((until, place));
+        self.admitted.insert(place, Admitted { item, until });
+    }
+
+    fn leave(&mut self, place: Place) -> Option<Admitted<T>> {
+        let admitted = self.admitted.remove(&place)?;
+        self.admitted_sum.remove(&admitted.item);
+        self.ends.remove(&(admitted.until, place));
+        Some(admitted)
+    }
+
+    /// Messages whose permissions ran out.
+    fn ran_out(&mut self, now: Mono) -> Option<Step<T>> {
+        let mut out = Vec::new();
+        while let Some((_, place)) = self.ends.first().copied().filter(|(end, _)| *end <= now) {
+            out.extend(self.leave(place).map(|admitted| admitted.item));
+        }
+        if out.is_empty() {
+            return None;
+        }
+        if let Some(requests) = &mut self.requests {
+            requests.ran_out();
+        }
+        Some(Step::RanOut(out))
+    }
+
+    /// Messages whose time has come are ready, and keys open.
+    fn wake(&mut self, now: Mono) {
+        while let Some(entry) = self.delayed.first_entry().filter(|entry| entry.key().0 <= now) {
+            let item = entry.remove();
+            self.push(item, now);
+        }
+        self.key_queues.open_until(now);
+    }
+}
+
+#[cfg(test)]
+mod old_bench_off {}
+#[cfg(test)]
+mod fleet;
+#[cfg(test)]
+mod keyed;
+#[cfg(test)]
+mod old_tests_off {}

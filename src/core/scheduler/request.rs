@@ -1,0 +1,221 @@
+//! When the store of keyed limits is asked, and how many grants are wanted.
+//!
+//! Asked too early, permissions run out before their slots come; asked too late, slots pass while
+//! the answer is on its way; asked message by message, the store is asked all the time. So a request
+//! goes out when the first slot without a message comes within the *lead* (two round trips and a
+//! little, but never more than half of the time for which a permission is good), and wants grants
+//! for all slots within half of that time. It names more candidates than grants are wanted: those
+//! that are denied then cost no slot, and the surplus takes nothing.
+//!
+//! A route without a paced limit has no slots. There as many grants are wanted as this replica
+//! lately sent within the life of its permissions: a few at first, more while all are used, half as
+//! many once some run out.
+//!
+//! One request is under way at a time. No I/O and no clock: `now` goes in.
+
+use std::time::Duration;
+
+use crate::core::clock::ClockMap;
+use crate::core::leases::Phase;
+use crate::core::retry::Backoff;
+use crate::core::time::{Mono, StoreTime, micros};
+
+/// Added to two round trips: what this process needs to act on an answer.
+const MARGIN: Duration = Duration::from_millis(2);
+/// The most candidates in one request (`ports::limits::MAX_BATCH`).
+pub const BATCH_MAX: usize = 256;
+/// Candidates beyond those that lately were needed for one grant.
+const SURPLUS: usize = 4;
+/// The most candidates for one wanted grant.
+const CANDIDATES_MAX: usize = 16;
+/// Grants that a replica wants first, where nothing paces it.
+const FIRST_WANTED: u64 = 8;
+/// Pauses after a store that did not answer.
+const BACKOFF: Backoff = Backoff {
+    base: Duration::from_millis(50),
+    max: Duration::from_secs(2),
+};
+/// A mapping of the store's clock that is wrong by no more is good enough.
+const FINE: Duration = Duration::from_millis(1);
+/// Shares are counted in parts of this.
+const WHOLE: u64 = 1024;
+
+/// The asking of one scheduler.
+#[derive(Clone, Debug)]
+pub struct Requests {
+    /// The shortest time for which a permission is good.
+    usable: Duration,
+    heartbeat: Duration,
+    phase: Phase,
+    clock: ClockMap,
+    under_way: Option<Mono>,
+    /// When the last answer came.
+    heard: Option<Mono>,
+    failing: Option<Failing>,
+    /// Smoothed round trip.
+    trip: Duration,
+    /// Smoothed share of the candidates looked at that were granted, of [`WHOLE`].
+    granted: u64,
+    /// Grants wanted at a time where nothing paces them.
+    unpaced: u64,
+}
+
+#[derive(Clone, Copy, Debug)]
+struct Failing {
+    since: Mono,
+    retry: Mono,
+    times: u32,
+}
+
+impl Requests {
+    /// For permissions that are good for `usable` or longer; the store is asked at least every
+    /// `heartbeat`, if only what time it is.
+    #[must_use]
+    pub fn new(usable: Duration, heartbeat: Duration, phase: Phase) -> Self {
+        Self {
+            usable,
+            heartbeat,
+            phase,
+            clock: ClockMap::default(),
+            under_way: None,
+            heard: None,
+            failing: None,
+            trip: Duration::ZERO,
+            granted: WHOLE,
+            unpaced: FIRST_WANTED,
+        }
+    }
+
+    /// The mapping to the store's clock.
+    #[must_use]
+    pub const fn clock(&self) -> &ClockMap {
+        &self.clock
+    }
+
+    /// Since when the store has not answered, if it does not.
+    #[must_use]
+    pub fn failing_since(&self) -> Option<Mono> {
+        self.failing.map(|failing| failing.since)
+    }
+
+    /// From when on the store may be asked. `None` while a request is under way.
+    #[must_use]
+    pub fn open_from(&self) -> Option<Mono> {
+        if self.under_way.is_some() {
+            return None;
+        }
+        let retry = self.failing.map(|failing| failing.retry);
+        Some(retry.unwrap_or_default())
+    }
+
+    /// When the store must be asked although no message needs it.
+    #[must_use]
+    pub fn next_heartbeat(&self) -> Option<Mono> {
+        let open = self.open_from()?;
+        let due = self.heard.map_or(Mono::default(), |at| at + self.heartbeat);
+        Some(due.max(open))
+    }
+
+    /// How long before its slot a message should be asked for, at the latest.
+    #[must_use]
+    pub fn lead(&self) -> Duration {
+        (self.trip * 2 + MARGIN).min(self.usable / 2)
+    }
+
+    /// How far ahead of their slots messages may be asked for.
+    #[must_use]
+    pub fn reach(&self) -> Duration {
+        self.lead().max(self.usable / 2)
+    }
+
+    /// Grants that are wanted at a time where nothing paces them.
+    #[must_use]
+    pub const fn unpaced(&self) -> u64 {
+        self.unpaced
+    }
+
+    /// How many candidates to name so that as many are granted as are wanted.
+    #[must_use]
+    pub fn candidates(&self, wanted: u64) -> usize {
+        let wanted = usize::try_from(wanted).unwrap_or(BATCH_MAX);
+        let whole = usize::try_from(WHOLE).unwrap_or(usize::MAX);
+        let granted = usize::try_from(self.granted).unwrap_or(1).max(1);
+        let for_all = (wanted * whole).div_ceil(granted);
+        (for_all * 2 + SURPLUS)
+            .min(wanted * CANDIDATES_MAX + SURPLUS)
+            .min(BATCH_MAX)
+    }
+
+    /// A request was sent.
+    pub fn sent(&mut self, now: Mono) {
+        self.under_way = Some(now);
+    }
+
+    /// The request was answered: of `looked_at` candidates `granted` were granted. Answers since
+    /// when the permissions count, at the earliest.
+    pub fn answered(
+        &mut self,
+        decided: StoreTime,
+        looked_at: usize,
+        granted: usize,
+        now: Mono,
+    ) -> Mono {
+        let Some(sent) = self.under_way.take() else {
+            return now;
+        };
+        self.heard = Some(now);
+        self.failing = None;
+        self.smooth(now.since(sent));
+        if looked_at > 0 {
+            let share = granted.min(looked_at) as u64 * WHOLE / looked_at as u64;
+            self.granted = (self.granted * 3 + share) / 4;
+        }
+        if granted as u64 >= self.unpaced {
+            self.unpaced = (self.unpaced * 2).min(BATCH_MAX as u64);
+        }
+        self.clock
+            .learn(sent, decided, now, FINE.min(self.usable / 4));
+        // It was decided after the request was sent, and not before the mapping says so.
+        let error = self.clock.error(now).unwrap_or_default();
+        let mapped = self.clock.to_mono(decided).map(|at| at - error);
+        mapped.unwrap_or(sent).clamp(sent, now)
+    }
+
+    /// Permissions ran out before they were used.
+    pub fn ran_out(&mut self) {
+        self.unpaced = (self.unpaced / 2).max(1);
+    }
+
+    /// The request was not answered. It may have been decided.
+    pub fn failed(&mut self, now: Mono) {
+        self.under_way = None;
+        let (since, times) = self
+            .failing
+            .map_or((now, 1), |failing| (failing.since, failing.times + 1));
+        let wait = BACKOFF.ceiling(times);
+        let retry = now + wait / 2 + self.phase.of(wait / 2);
+        self.failing = Some(Failing {
+            since,
+            retry,
+            times,
+        });
+    }
+
+    /// What kept the store from deciding may be over: it may be asked at once.
+    pub fn retry_now(&mut self, now: Mono) {
+        if let Some(failing) = &mut self.failing {
+            failing.retry = failing.retry.min(now);
+        }
+    }
+
+    /// Follows the round trip by an eighth at a time; one outlier counts for at most four.
+    fn smooth(&mut self, trip: Duration) {
+        let (old, new) = (micros(self.trip), micros(trip));
+        let smoothed = if old == 0 {
+            new
+        } else {
+            (old * 7 + new.min(old * 4)) / 8
+        };
+        self.trip = Duration::from_micros(smoothed);
+    }
+}

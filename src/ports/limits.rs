@@ -1,0 +1,221 @@
+//! What the pipeline needs of the store that keeps keyed limits: every limit but the paced ones.
+//!
+//! A message has a *charge* on each of its limits. All charges of a message are granted together or
+//! none is, and many messages are asked for in one round trip. A denial says when to come back; it
+//! takes nothing and keeps nothing.
+
+use std::fmt;
+use std::hash::{DefaultHasher, Hash as _, Hasher as _};
+use std::sync::{Arc, PoisonError, RwLock};
+use std::time::Duration;
+
+use tokio::sync::broadcast;
+
+use super::pace::{Notice, StoreFuture};
+pub use crate::core::limits::admission::{Decision, Pass};
+pub use crate::core::limits::generation::{Closing, LostWait};
+pub use crate::core::limits::{Fit, Room, Ticket};
+use crate::core::limits::{Rule, State};
+use crate::core::policy::PolicyVersion;
+use crate::core::rate::Cost;
+use crate::core::scheduler::KeyId;
+use crate::core::time::StoreTime;
+
+/// A limit that is decided message by message. All that refer to it see the same policy, which
+/// changes when another one comes into force.
+#[derive(Debug)]
+pub struct KeyedLimit {
+    /// As in the configuration: letters, digits, `_`, `-` and `.`.
+    pub name: Arc<str>,
+    /// How long it waits after the store lost its state.
+    pub lost_wait: LostWait,
+    policy: RwLock<Arc<Policy>>,
+}
+
+/// What is in force for a limit.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Policy {
+    pub rule: Rule,
+    /// Names it in the store; [`PolicyVersion::NONE`] until the store has told.
+    pub version: PolicyVersion,
+}
+
+impl KeyedLimit {
+    /// A limit under the policy of this replica's file.
+    #[must_use]
+    pub fn new(name: &str, rule: Rule, lost_wait: LostWait) -> Self {
+        Self::under(name, rule, lost_wait, PolicyVersion::NONE)
+    }
+
+    /// A limit under the policy of `version`.
+    #[must_use]
+    pub fn under(name: &str, rule: Rule, lost_wait: LostWait, version: PolicyVersion) -> Self {
+        Self {
+            name: Arc::from(name),
+            lost_wait,
+            policy: RwLock::new(Arc::new(Policy { rule, version })),
+        }
+    }
+
+    /// What is in force, as far as this replica knows.
+    #[must_use]
+    pub fn policy(&self) -> Arc<Policy> {
+        // It is replaced as a whole: after a panic it is either old or new.
+        Arc::clone(&self.policy.read().unwrap_or_else(PoisonError::into_inner))
+    }
+
+    /// Another policy is in force.
+    pub fn adopt(&self, policy: Policy) {
+        *self.policy.write().unwrap_or_else(PoisonError::into_inner) = Arc::new(policy);
+    }
+
+    /// How late a call may leave after it was granted.
+    #[must_use]
+    pub fn usable(&self) -> Duration {
+        self.policy().rule.usable()
+    }
+
+    /// Whether it counts calls under way.
+    #[must_use]
+    pub fn is_concurrency(&self) -> bool {
+        matches!(self.policy().rule, Rule::Concurrency(_))
+    }
+}
+
+/// A key of a limit: a digest of its text, so that no message can name the state of another limit, a
+/// key has the same length whatever it says, and its text does not show in the store.
+#[derive(Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub struct LimitKey([u8; 16]);
+
+impl LimitKey {
+    /// From the first 16 bytes of a digest of the key's text (`limiter::key` makes it).
+    #[must_use]
+    pub const fn from_digest(digest: [u8; 16]) -> Self {
+        Self(digest)
+    }
+
+    /// The digest.
+    #[must_use]
+    pub const fn digest(&self) -> &[u8; 16] {
+        &self.0
+    }
+}
+
+impl fmt::Debug for LimitKey {
+    /// Not even the digest of a phone number belongs into a log: there are few phone numbers.
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("LimitKey(..)")
+    }
+}
+
+/// What one message takes from one limit.
+#[derive(Clone, Debug)]
+pub struct Charge {
+    pub limit: Arc<KeyedLimit>,
+    pub key: LimitKey,
+    pub cost: Cost,
+}
+
+impl Charge {
+    /// A number for this (limit, key), the same in this process for all messages.
+    #[must_use]
+    pub fn id(&self) -> KeyId {
+        key_id(&self.limit.name, self.key)
+    }
+}
+
+/// A number for a (limit, key), the same in this process for all messages.
+#[must_use]
+pub fn key_id(limit: &str, key: LimitKey) -> KeyId {
+    let mut hasher = DefaultHasher::new();
+    (limit, key).hash(&mut hasher);
+    hasher.finish()
+}
+
+/// One message of an admission request.
+#[derive(Clone, Debug)]
+pub struct Candidate {
+    /// At least one; each limit at most once.
+    pub charges: Vec<Charge>,
+    /// It was sent away before.
+    pub waited: bool,
+    /// How many of the wanted grants it is: the slots that it takes.
+    pub weight: u64,
+    /// Names the message's call in a `concurrency` limit: unique in the fleet.
+    pub ticket: Ticket,
+    /// Other messages of this replica wait for a call to end in one of its `concurrency` limits: the
+    /// replica is to be told when one ends, also if this message is granted.
+    pub others_wait: bool,
+}
+
+/// The store's answer to a request.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Answer {
+    /// The store's time when it decided.
+    pub now: StoreTime,
+    /// In the order of the candidates.
+    pub decisions: Vec<Decision>,
+}
+
+/// What one key of a limit has left.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Look {
+    /// The store's time.
+    pub now: StoreTime,
+    /// The largest cost that can ever fit.
+    pub limit: u64,
+    pub room: Room,
+    /// When one unit fits.
+    pub fits: Fit,
+    /// Nothing passes before this, whatever is left.
+    pub closed: Option<(StoreTime, Closing)>,
+    /// What is known of it. `None`: nothing that counts was taken.
+    pub state: Option<State>,
+}
+
+/// Units to take back because their message was certainly not sent.
+#[derive(Clone, Debug)]
+pub struct Refund {
+    pub limit: Arc<KeyedLimit>,
+    pub key: LimitKey,
+    pub cost: Cost,
+    /// When they were granted.
+    pub at: StoreTime,
+}
+
+/// A call that counts in a `concurrency` limit.
+pub type CallUnderWay = (Arc<KeyedLimit>, LimitKey, Ticket);
+
+/// The store of keyed limits. Every call ends within the store's own timeout.
+pub trait LimitStore: Send + Sync + fmt::Debug {
+    /// Decides on candidates, in their order: an earlier one takes what a later one then lacks. Stops
+    /// once it has granted `wanted`. At most [`MAX_BATCH`] at a time; none: only the time is told.
+    fn admit<'a>(&'a self, candidates: &'a [Candidate], wanted: u64) -> StoreFuture<'a, Answer>;
+
+    /// Takes back what certainly was not used, where the kind can do so exactly. Answers how many of
+    /// them it took. Each may be offered once, and not again after an error: the first try may have
+    /// counted.
+    fn refund<'a>(&'a self, refunds: &'a [Refund]) -> StoreFuture<'a, usize>;
+
+    /// Keeps calls that are still under way in their `concurrency` limit for another lease.
+    /// Answers those that are not in it any more.
+    fn renew<'a>(&'a self, calls: &'a [CallUnderWay]) -> StoreFuture<'a, Vec<Ticket>>;
+
+    /// Ends calls in their `concurrency` limit, and tells replicas that wait for them
+    /// ([`Notice::Freed`]).
+    fn release<'a>(&'a self, calls: &'a [CallUnderWay]) -> StoreFuture<'a, ()>;
+
+    /// What one key of a limit has left, without changing anything.
+    fn look<'a>(&'a self, limit: &'a Arc<KeyedLimit>, key: LimitKey) -> StoreFuture<'a, Look>;
+
+    /// What this replica is told. A receiver that lags may lose notices: a full limit is asked again
+    /// after a while.
+    fn notices(&self) -> broadcast::Receiver<Notice>;
+}
+
+/// The most candidates in one request: a script must not hold the store for long.
+pub const MAX_BATCH: usize = 256;
+
+/// How often a store that keeps keyed limits is asked at least, so that every replica remembers the
+/// generation and a loss is noticed while a replica still knows what was there.
+pub const HEARTBEAT: Duration = Duration::from_secs(1);
