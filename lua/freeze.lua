@@ -5,7 +5,7 @@
 --          2 keep     microseconds that the hash must outlive the freeze by
 --          3 channel  where all replicas listen
 --          4 limit    its name, for the notice
--- Reply    {now, until, epoch}: integers
+-- Reply    {now, until, generation}: integers
 --
 -- Invariant: the end of a freeze only moves later, and stays as far away as it was when the clock
 -- stepped back. Nothing else of the state changes; without a state only the end is kept, and the
@@ -14,15 +14,15 @@
 local JITTER = 1000
 local clock = redis.call('TIME')
 local now = tonumber(clock[1]) * 1000000 + tonumber(clock[2])
-local h = redis.call('HMGET', KEYS[1], 'frozen_until', 'last', 'epoch')
+local h = redis.call('HMGET', KEYS[1], 'frozen_until', 'last', 'generation')
 local frozen_until, last = tonumber(h[1] or 0) or 0, tonumber(h[2] or 0) or 0
-local epoch = tonumber(h[3] or 0) or 0
+local generation = tonumber(h[3] or 0) or 0
 local function text(x) return string.format('%.0f', x) end
 
 if now + JITTER < last then
   frozen_until = now + math.max(frozen_until - last, 0)
-  epoch, last = epoch + 1, now
-  redis.call('HSET', KEYS[1], 'epoch', text(epoch), 'run', '')
+  generation, last = generation + 1, now
+  redis.call('HSET', KEYS[1], 'generation', text(generation), 'run', '')
 end
 local ends = math.max(frozen_until, now + tonumber(ARGV[1]))
 redis.call('HSET', KEYS[1], 'frozen_until', text(ends), 'last', text(math.max(last, now)))
@@ -30,5 +30,5 @@ local keep = tonumber(ARGV[2]) + ends - now
 redis.call('PEXPIRE', KEYS[1], string.format('%.0f', (keep - keep % 1000) / 1000 + 1))
 -- A user without the right to this channel still freezes: the next answers tell the others.
 redis.pcall('PUBLISH', ARGV[3],
-  'frozen ' .. ARGV[4] .. ' ' .. text(ends) .. ' ' .. text(now) .. ' ' .. text(epoch))
-return { now, ends, epoch }
+  'frozen ' .. ARGV[4] .. ' ' .. text(ends) .. ' ' .. text(now) .. ' ' .. text(generation))
+return { now, ends, generation }

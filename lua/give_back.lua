@@ -13,7 +13,7 @@
 local units, period = tonumber(ARGV[1]), tonumber(ARGV[2])
 local first, rem, count = tonumber(ARGV[4]), tonumber(ARGV[5]), tonumber(ARGV[6])
 local h = redis.call('HMGET', KEYS[1], 'run', 'next', 'rem', 'units', 'period',
-  'line', 'front', 'slip', 'frozen_until', 'horizon', 'last', 'epoch')
+  'line', 'front', 'slip', 'frozen_until', 'horizon', 'last', 'generation')
 for i = 2, 12 do
   if not tonumber(h[i]) then return 0 end
 end

@@ -7,11 +7,11 @@
 --          8 turn    the turn of the last answer, or -1   9 share   10 slip   (of that turn)
 --         11 lead    the first slot is not before now plus this
 --         12 sight   young, steady or stepped: what the replica knows of the clock
---         13 epoch   the epoch that this belongs to
+--         13 generation   the generation that this belongs to
 --         14 predicted   the store's time as the replica predicts it
 --         15 version   the policy that the pace was taken from; 0: none was heard of
 --         16 least  what the dearest message takes: fewer units help nobody who wants as many
--- Reply    {now, epoch, first, rem, count, turn, share, slip, frozen_until, guarded, version}:
+-- Reply    {now, generation, first, rem, count, turn, share, slip, frozen_until, guarded, version}:
 --          integers; count 0: no grant, turn 0: none, frozen_until 0: neither frozen nor paused,
 --          guarded 1: started behind the guard, version: the policy in force
 --
@@ -32,7 +32,7 @@ local horizon, headroom, batch = tonumber(ARGV[3]), tonumber(ARGV[4]), tonumber(
 local run, want = ARGV[6], tonumber(ARGV[7])
 local turn, turn_share, turn_slip = tonumber(ARGV[8]), tonumber(ARGV[9]), tonumber(ARGV[10])
 local lead, sight = tonumber(ARGV[11]), ARGV[12]
-local asker_epoch, predicted = tonumber(ARGV[13]), tonumber(ARGV[14])
+local asker_generation, predicted = tonumber(ARGV[13]), tonumber(ARGV[14])
 local known_version, least = tonumber(ARGV[15]), tonumber(ARGV[16])
 
 local interval = div_ceil(period, units)
@@ -47,7 +47,7 @@ local version, paused_until = tonumber(policy[1]) or 0, tonumber(policy[2]) or 0
 if version ~= known_version or paused_until > now then want = 0 end
 
 local FIELDS = { 'next', 'rem', 'line', 'front', 'slip', 'frozen_until',
-  'units', 'period', 'horizon', 'last', 'epoch' }
+  'units', 'period', 'horizon', 'last', 'generation' }
 local h = redis.call('HMGET', KEYS[1], 'run', unpack(FIELDS))
 -- A part of a state is a lost state, but for what may still be known of the clock and a freeze.
 local s, whole = {}, true
@@ -57,8 +57,8 @@ for i, name in ipairs(FIELDS) do
   s[name] = s[name] or 0
 end
 
--- What the asker knows of the clock of this epoch.
-local known = sight ~= 'young' and asker_epoch == s.epoch
+-- What the asker knows of the clock of this generation.
+local known = sight ~= 'young' and asker_generation == s.generation
 local stepped = now + JITTER < s.last
   or known and (sight == 'stepped' or predicted > now + STEP_TOLERANCE)
 
@@ -70,7 +70,7 @@ if not whole or h[1] ~= run or stepped then
   s.rem, s.line, s.front, s.slip = 0, s.next, 0, 0
   s.frozen_until = left > 0 and now + left or 0
   s.units, s.period, s.horizon = units, period, reach
-  s.epoch = math.max(now, math.max(s.epoch, asker_epoch) + 1)
+  s.generation = math.max(now, math.max(s.generation, asker_generation) + 1)
   s.last = now
   known, changed, guarded = false, true, true
 end
@@ -174,5 +174,5 @@ if changed then
 end
 
 local shut_until = math.max(s.frozen_until, paused_until)
-return { now, s.epoch, count > 0 and first or 0, count > 0 and rem or 0, count,
+return { now, s.generation, count > 0 and first or 0, count > 0 and rem or 0, count,
   answer, share, slip, shut_until > now and shut_until or 0, guarded and 1 or 0, version }

@@ -10,7 +10,7 @@
 //!   (less what the clock mapping may be wrong by);
 //! - a lease whose answer shows that the store's clock stepped is burnt, and the store is told. One
 //!   whose answer took too long to show a step waits for another answer;
-//! - in a new epoch it learns the clock anew, and asks for nothing until it may be trusted again.
+//! - in a new generation it learns the clock anew, and asks for nothing until it may be trusted again.
 //!   What it still holds falls due as it was mapped before, or never;
 //! - slots that lie before the end of a freeze are dropped as soon as the freeze is heard of;
 //! - once it hears that other terms are in force than it knows, it asks for nothing until it is told
@@ -93,12 +93,12 @@ pub struct LeaseHolder {
     leased: u64,
     asking: Option<Asking>,
     last_ask: Option<Mono>,
-    /// The epoch that the mapping, the turn and the freeze belong to.
-    epoch: Option<u64>,
+    /// The generation that the mapping, the turn and the freeze belong to.
+    generation: Option<u64>,
     turn: Option<Turn>,
     frozen_until: Option<StoreTime>,
     failing: Option<Failing>,
-    /// The store's clock stepped within this epoch, and the store has not heard of it from us.
+    /// The store's clock stepped within this generation, and the store has not heard of it from us.
     stepped: bool,
     /// A notice came that the mapping does not fit: ask at this time.
     look: Option<Mono>,
@@ -123,7 +123,7 @@ impl LeaseHolder {
             leased: 0,
             asking: None,
             last_ask: None,
-            epoch: None,
+            generation: None,
             turn: None,
             frozen_until: None,
             failing: None,

@@ -16,11 +16,11 @@
 //! half of the horizon: enough to start at once in a quiet fleet, and enough to fill the gap when
 //! somebody whose turn it is never comes.
 //!
-//! **Epochs.** When state is missing, another process of the store wrote it, or the store's clock
-//! stepped, the row starts again behind a guard, in a new *epoch*. Every answer tells the epoch and
+//! **Generations.** When state is missing, another process of the store wrote it, or the store's clock
+//! stepped, the row starts again behind a guard, in a new *generation*. Every answer tells the generation and
 //! only who has known it for long enough ([`Pace::distrust`], on its own clock) gets slots. So
-//! whatever the store's clock did, slots of one epoch have passed before the first of the next one
-//! is granted; and of the many replicas that see the same step only the first starts a new epoch.
+//! whatever the store's clock did, slots of one generation have passed before the first of the next one
+//! is granted; and of the many replicas that see the same step only the first starts a new generation.
 //!
 //! `lua/lease.lua` is the same decision inside Redis; a property test holds the two together.
 //! All numbers are whole microseconds or units and stay below 2^53, so that a double is exact.
@@ -70,7 +70,7 @@ pub struct Schedule {
     pub line: u64,
     /// The end of those who were overtaken and go before the line; it counts while beyond `next`.
     pub front: u64,
-    /// How far the line was moved later in this epoch because the row had fallen behind it. All who
+    /// How far the line was moved later in this generation because the row had fallen behind it. All who
     /// wait come too early by the same slip; the first of them moves the line for all.
     pub slip: u64,
     /// No slot before this; zero if the limit is not frozen.
@@ -79,12 +79,12 @@ pub struct Schedule {
     pub units: u64,
     /// The period at the last grant.
     pub period: u64,
-    /// The longest horizon of this epoch: how far ahead a slot can lie that others hold.
+    /// The longest horizon of this generation: how far ahead a slot can lie that others hold.
     pub horizon: u64,
     /// The store's time when this was last written: a clock that shows less has stepped back.
     pub last: u64,
     /// Which start of the row this is: the store's time then, or more if that would not be new.
-    pub epoch: u64,
+    pub generation: u64,
     /// Which process of the store wrote this: another one may have lost grants.
     pub run: String,
 }
@@ -101,12 +101,14 @@ pub fn lease(
 ) -> Answer {
     let now = now.as_micros();
     let (mut s, guarded) = match state.take() {
-        Some(s) if s.run == run && !s.shows_a_step(now) && !ask.sight.saw_a_step(s.epoch, now) => {
+        Some(s)
+            if s.run == run && !s.shows_a_step(now) && !ask.sight.saw_a_step(s.generation, now) =>
+        {
             (s, false)
         }
         lost => (restart(lost, pace, run, ask, now), true),
     };
-    let trusted = ask.sight.is_trusted(s.epoch, now);
+    let trusted = ask.sight.is_trusted(s.generation, now);
     let turn = ask
         .turn
         .filter(|turn| trusted && turn.at.as_micros() <= now);
@@ -135,11 +137,11 @@ pub fn lease(
         });
     let turn = queue_up(&mut s, pace, ask, granted, now);
     let frozen_until = (s.frozen_until > now).then(|| StoreTime::from_micros(s.frozen_until));
-    let epoch = s.epoch;
+    let generation = s.generation;
     *state = Some(s);
     Answer {
         now: StoreTime::from_micros(now),
-        epoch,
+        generation,
         grant,
         turn,
         frozen_until,
@@ -174,9 +176,9 @@ fn restart(lost: Option<Schedule>, pace: &Pace, run: &str, ask: &Ask, now: u64) 
         .as_ref()
         .map_or(pace.horizon, |s| s.horizon.max(pace.horizon));
     let left = lost.as_ref().map_or(0, |s| {
-        s.freeze_left(ask.sight.of(s.epoch).map_or(now, StoreTime::as_micros))
+        s.freeze_left(ask.sight.of(s.generation).map_or(now, StoreTime::as_micros))
     });
-    let known = lost.map_or(0, |s| s.epoch).max(ask.sight.epoch());
+    let known = lost.map_or(0, |s| s.generation).max(ask.sight.generation());
     let next = now + pace.guard_beyond(horizon);
     Schedule {
         next,
@@ -189,7 +191,7 @@ fn restart(lost: Option<Schedule>, pace: &Pace, run: &str, ask: &Ask, now: u64) 
         period: pace.period,
         horizon,
         last: now,
-        epoch: now.max(known + 1),
+        generation: now.max(known + 1),
         run: run.to_owned(),
     }
 }
@@ -271,7 +273,7 @@ fn queue_up(s: &mut Schedule, pace: &Pace, ask: &Ask, granted: u64, now: u64) ->
     if left == 0 {
         return None;
     }
-    let known = ask.sight.of(s.epoch).is_some();
+    let known = ask.sight.of(s.generation).is_some();
     let old = ask.turn.filter(|_| granted == 0 && known);
     if let Some(turn) = old.filter(|turn| turn.at.as_micros() > now) {
         // It has a place already: asking early neither loses it nor lengthens the line.
@@ -344,13 +346,13 @@ pub fn freeze(state: &mut Option<Schedule>, length: Duration, now: StoreTime) ->
         period: 0,
         horizon: 0,
         last: 0,
-        epoch: 0,
+        generation: 0,
         // No process is called this, so the next lease takes the state for lost.
         run: String::new(),
     });
     if s.shows_a_step(now.as_micros()) {
         s.frozen_until = now.as_micros() + s.freeze_left(0);
-        s.epoch += 1;
+        s.generation += 1;
         s.last = now.as_micros();
         s.run.clear();
     }
@@ -359,7 +361,7 @@ pub fn freeze(state: &mut Option<Schedule>, length: Duration, now: StoreTime) ->
     Freeze {
         now,
         until: StoreTime::from_micros(s.frozen_until),
-        epoch: s.epoch,
+        generation: s.generation,
     }
 }
 

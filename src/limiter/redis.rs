@@ -142,11 +142,22 @@ impl PaceStore for RedisPaceStore {
         async move {
             let reply: (u64, u64, u64, u64, u32, u64, u64, u64, u64, u8, u64) =
                 self.call(self.scripts.lease(limit, &ask)).await?;
-            let (now, epoch, first, rem, count, turn, share, slip, frozen_until, guarded, version) =
-                reply;
+            let (
+                now,
+                generation,
+                first,
+                rem,
+                count,
+                turn,
+                share,
+                slip,
+                frozen_until,
+                guarded,
+                version,
+            ) = reply;
             Ok(Answer {
                 now: StoreTime::from_micros(now),
-                epoch,
+                generation,
                 grant: NonZeroU32::new(count).map(|count| Grant {
                     first: StoreTime::from_micros(first),
                     rem,
@@ -167,11 +178,11 @@ impl PaceStore for RedisPaceStore {
 
     fn freeze<'a>(&'a self, limit: &'a PacedLimit, length: Duration) -> StoreFuture<'a, Freeze> {
         async move {
-            let (now, until, epoch) = self.call(self.scripts.freeze(limit, length)).await?;
+            let (now, until, generation) = self.call(self.scripts.freeze(limit, length)).await?;
             Ok(Freeze {
                 now: StoreTime::from_micros(now),
                 until: StoreTime::from_micros(until),
-                epoch,
+                generation,
             })
         }
         .boxed()

@@ -102,7 +102,7 @@ async fn now(store: &Store, limit: &PacedLimit) -> StoreTime {
 async fn steady(store: &Store, limit: &PacedLimit) -> Sight {
     let answer = look(store, limit).await;
     Sight::Steady {
-        epoch: answer.epoch,
+        generation: answer.generation,
         predicted: answer.now,
     }
 }
@@ -203,23 +203,39 @@ async fn a_young_clock_gets_a_turn_and_no_slots((store, _): (Store, Store)) {
     assert!(answer.turn.expect("a turn").at > answer.now + limit.pace.distrust());
 }
 
-async fn a_witness_of_a_step_starts_an_epoch_and_a_second_one_does_not(
+async fn a_witness_of_a_step_starts_a_generation_and_a_second_one_does_not(
     (store, other): (Store, Store),
 ) {
-    let limit = limit("epoch", "400/1s");
+    let limit = limit("generation", "400/1s");
     lease(&store, &limit, 1).await;
-    let Answer { epoch, now, .. } = look(&store, &limit).await;
+    let Answer {
+        generation, now, ..
+    } = look(&store, &limit).await;
     let predicted = now + Duration::from_millis(20);
-    let witness = ask(0, None, Sight::Stepped { epoch, predicted });
+    let witness = ask(
+        0,
+        None,
+        Sight::Stepped {
+            generation,
+            predicted,
+        },
+    );
     let first = store.lease(&limit, witness.clone()).await.unwrap();
-    assert!(first.guarded && first.epoch > epoch);
+    assert!(first.guarded && first.generation > generation);
     let second = other.lease(&limit, witness).await.unwrap();
-    assert!(!second.guarded && second.epoch == first.epoch);
+    assert!(!second.guarded && second.generation == first.generation);
     // Who has not heard of it gets a turn, not slots.
     let predicted = second.now;
-    let unaware = ask(3, None, Sight::Steady { epoch, predicted });
+    let unaware = ask(
+        3,
+        None,
+        Sight::Steady {
+            generation,
+            predicted,
+        },
+    );
     let answer = other.lease(&limit, unaware).await.unwrap();
-    assert_eq!((answer.grant, answer.epoch), (None, first.epoch));
+    assert_eq!((answer.grant, answer.generation), (None, first.generation));
     let grant = lease(&other, &limit, 1).await;
     assert!(grant.first >= first.now + limit.pace.guard());
 }
@@ -243,7 +259,7 @@ async fn a_freeze_is_seen_by_all((store, other): (Store, Store)) {
     assert_eq!(&*name, "freeze");
     assert!(told.now < told.until && told.until <= until);
     let answer = look(&other, &limit).await;
-    assert_eq!(answer.epoch, told.epoch);
+    assert_eq!(answer.generation, told.generation);
     if answer.now < until {
         assert_eq!(answer.frozen_until, Some(until));
     }
@@ -304,7 +320,7 @@ contract!(redis, sentinel, cluster, memory; (
     a_turn_is_kept_until_it_comes,
     an_unknown_state_starts_behind_the_guard,
     a_young_clock_gets_a_turn_and_no_slots,
-    a_witness_of_a_step_starts_an_epoch_and_a_second_one_does_not,
+    a_witness_of_a_step_starts_a_generation_and_a_second_one_does_not,
     a_freeze_is_seen_by_all,
     the_end_of_a_freeze_only_moves_later,
     a_freeze_before_any_lease_holds,

@@ -76,7 +76,7 @@ const fn look(want: u64) -> Ask {
     }
 }
 
-/// Asked at its turn by one that knows the clock and the epoch as of this answer.
+/// Asked at its turn by one that knows the clock and the generation as of this answer.
 const fn steady(want: u64, clock: &Answer) -> Ask {
     Ask {
         turn: Some(Turn {
@@ -85,7 +85,7 @@ const fn steady(want: u64, clock: &Answer) -> Ask {
             slip: 0,
         }),
         sight: Sight::Steady {
-            epoch: clock.epoch,
+            generation: clock.generation,
             predicted: clock.now,
         },
         ..look(want)

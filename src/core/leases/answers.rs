@@ -30,7 +30,7 @@ impl LeaseHolder {
         } else if answer.version != asking.known {
             self.outdated = self.outdated.or(Some(now));
         }
-        if self.epoch != Some(answer.epoch) {
+        if self.generation != Some(answer.generation) {
             self.begin(answer, sent, now);
             self.turn = self.turn.filter(|_| asking.pace == self.pace);
             self.tally.denied += u64::from(want > 0);
@@ -77,7 +77,7 @@ impl LeaseHolder {
     /// any more. What we hold was granted before and falls due as it was mapped; all of it passes
     /// before anybody trusts the new mapping.
     fn begin(&mut self, answer: &Answer, sent: Mono, now: Mono) {
-        self.epoch = Some(answer.epoch);
+        self.generation = Some(answer.generation);
         self.stepped = false;
         self.clock = ClockMap::default();
         self.clock.learn(sent, answer.now, now, self.rough());

@@ -54,9 +54,15 @@ impl LeaseHolder {
 
     fn sight(&self, now: Mono) -> Sight {
         let trusted = self.clock.held_for(self.pace.distrust(), now) && !self.is_rough(now);
-        match (self.epoch, self.clock.to_store(now)) {
-            (Some(epoch), Some(predicted)) if self.stepped => Sight::Stepped { epoch, predicted },
-            (Some(epoch), Some(predicted)) if trusted => Sight::Steady { epoch, predicted },
+        match (self.generation, self.clock.to_store(now)) {
+            (Some(generation), Some(predicted)) if self.stepped => Sight::Stepped {
+                generation,
+                predicted,
+            },
+            (Some(generation), Some(predicted)) if trusted => Sight::Steady {
+                generation,
+                predicted,
+            },
             _ => Sight::Young,
         }
     }

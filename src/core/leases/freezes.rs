@@ -19,7 +19,7 @@ impl LeaseHolder {
             return;
         };
         let off = here.since(freeze.now).max(freeze.now.since(here));
-        if self.epoch == Some(freeze.epoch) && off <= NOTICE_TOLERANCE {
+        if self.generation == Some(freeze.generation) && off <= NOTICE_TOLERANCE {
             self.freeze_until(freeze.until, false);
         } else {
             // Its times are on another clock than ours.

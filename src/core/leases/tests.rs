@@ -10,7 +10,7 @@ const HEADROOM: Duration = Duration::from_millis(8);
 const LATE: u64 = 7_000;
 /// The store's clock shows so much more than ours.
 const AHEAD: u64 = 5_000_000;
-const EPOCH: u64 = 7;
+const GENERATION: u64 = 7;
 
 fn pace(rate: &str) -> Pace {
     let rate = rate.parse().expect("a rate");
@@ -24,7 +24,7 @@ fn at(micros: u64) -> Mono {
 fn answer(now: Mono) -> Answer {
     Answer {
         now: StoreTime::from_micros(now.as_micros() + AHEAD),
-        epoch: EPOCH,
+        generation: GENERATION,
         grant: None,
         turn: None,
         frozen_until: None,

@@ -18,20 +18,20 @@ pub struct Turn {
     pub slip: u64,
 }
 
-/// What the asker knows of the store's clock and of the epoch.
+/// What the asker knows of the store's clock and of the generation.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Sight {
     /// It could not tell a step yet, and gets a turn instead of slots.
     Young,
-    /// Its mapping has held for [`Pace::distrust`] within this epoch.
+    /// Its mapping has held for [`Pace::distrust`] within this generation.
     Steady {
-        epoch: u64,
+        generation: u64,
         /// The store's time as it predicts it for the moment of sending.
         predicted: StoreTime,
     },
     /// It saw the clock step: if nobody else did so before, the row starts again.
     Stepped {
-        epoch: u64,
+        generation: u64,
         /// As the mapping of before the step predicts it.
         predicted: StoreTime,
     },
@@ -50,38 +50,38 @@ pub struct Ask {
 }
 
 impl Sight {
-    /// What it knows of the clock of `epoch`: where it predicts it to stand.
-    pub(super) const fn of(self, epoch: u64) -> Option<StoreTime> {
+    /// What it knows of the clock of `generation`: where it predicts it to stand.
+    pub(super) const fn of(self, generation: u64) -> Option<StoreTime> {
         match self {
             Self::Steady {
-                epoch: known,
+                generation: known,
                 predicted,
             }
             | Self::Stepped {
-                epoch: known,
+                generation: known,
                 predicted,
-            } if known == epoch => Some(predicted),
+            } if known == generation => Some(predicted),
             _ => None,
         }
     }
 
-    pub(super) const fn epoch(self) -> u64 {
+    pub(super) const fn generation(self) -> u64 {
         match self {
-            Self::Steady { epoch, .. } | Self::Stepped { epoch, .. } => epoch,
+            Self::Steady { generation, .. } | Self::Stepped { generation, .. } => generation,
             Self::Young => 0,
         }
     }
 
-    /// Whether it proves that the clock of `epoch` stepped.
-    pub(super) fn saw_a_step(self, epoch: u64, now: u64) -> bool {
-        self.of(epoch).is_some_and(|predicted| {
+    /// Whether it proves that the clock of `generation` stepped.
+    pub(super) fn saw_a_step(self, generation: u64, now: u64) -> bool {
+        self.of(generation).is_some_and(|predicted| {
             matches!(self, Self::Stepped { .. }) || predicted.as_micros() > now + STEP_TOLERANCE
         })
     }
 
-    /// Whether it is good enough for slots of `epoch`.
-    pub(super) fn is_trusted(self, epoch: u64, now: u64) -> bool {
-        self.of(epoch).is_some_and(|predicted| {
+    /// Whether it is good enough for slots of `generation`.
+    pub(super) fn is_trusted(self, generation: u64, now: u64) -> bool {
+        self.of(generation).is_some_and(|predicted| {
             matches!(self, Self::Steady { .. }) && now <= predicted.as_micros() + STEP_TOLERANCE
         })
     }
@@ -124,8 +124,8 @@ impl Grant {
 pub struct Answer {
     /// The store's time when it decided.
     pub now: StoreTime,
-    /// The epoch that it decided in, and that the grant and the turn belong to.
-    pub epoch: u64,
+    /// The generation that it decided in, and that the grant and the turn belong to.
+    pub generation: u64,
     /// The slots that were leased, if any.
     pub grant: Option<Grant>,
     /// When to ask again, if more was wanted than granted.
@@ -146,6 +146,6 @@ pub struct Freeze {
     pub now: StoreTime,
     /// Its end.
     pub until: StoreTime,
-    /// The epoch whose clock both are on.
-    pub epoch: u64,
+    /// The generation whose clock both are on.
+    pub generation: u64,
 }

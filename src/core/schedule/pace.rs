@@ -160,7 +160,7 @@ impl Pace {
         horizon + self.headroom + self.period.div_ceil(self.units) + GUARD_SLACK
     }
 
-    /// For how long a replica must have known an epoch, and its own mapping of the store's clock
+    /// For how long a replica must have known a generation, and its own mapping of the store's clock
     /// must have held, before it may take slots: others that a step of the clock has not reached
     /// yet have used theirs by then. As the guard, but for limits slower than one a second: there
     /// it counts a second for the distance of two slots, so that a start does not take hours.

@@ -106,7 +106,7 @@ fn parse(message: &Msg) -> Option<Notice> {
     read(&text)
 }
 
-/// `frozen <limit> <until> <now> <epoch>` or `changed <limit> <version>`; what a later version may
+/// `frozen <limit> <until> <now> <generation>` or `changed <limit> <version>`; what a later version may
 /// say besides is passed over.
 fn read(text: &str) -> Option<Notice> {
     let mut words = text.split(' ');
@@ -118,7 +118,7 @@ fn read(text: &str) -> Option<Notice> {
             freeze: Freeze {
                 until: StoreTime::from_micros(number()?),
                 now: StoreTime::from_micros(number()?),
-                epoch: number()?,
+                generation: number()?,
             },
         }),
         "changed" => Some(Notice::Changed {
@@ -142,7 +142,7 @@ mod tests {
                 freeze: Freeze {
                     until: StoreTime::from_micros(1_795_228_193_000_000),
                     now: StoreTime::from_micros(1_795_228_192_000_000),
-                    epoch: 7,
+                    generation: 7,
                 },
             })
         );

@@ -120,10 +120,16 @@ impl Scripts {
 
     pub(super) fn lease(&self, limit: &PacedLimit, ask: &Ask) -> Call<'_> {
         let pace = &limit.pace;
-        let (sight, epoch, predicted) = match ask.sight {
+        let (sight, generation, predicted) = match ask.sight {
             Sight::Young => ("young", 0, None),
-            Sight::Steady { epoch, predicted } => ("steady", epoch, Some(predicted)),
-            Sight::Stepped { epoch, predicted } => ("stepped", epoch, Some(predicted)),
+            Sight::Steady {
+                generation,
+                predicted,
+            } => ("steady", generation, Some(predicted)),
+            Sight::Stepped {
+                generation,
+                predicted,
+            } => ("stepped", generation, Some(predicted)),
         };
         Call::new(
             "lease",
@@ -143,7 +149,7 @@ impl Scripts {
                 Arg::Number(ask.turn.map_or(0, |turn| turn.slip)),
                 Arg::Number(micros(ask.lead)),
                 Arg::Text(sight),
-                Arg::Number(epoch),
+                Arg::Number(generation),
                 Arg::Time(predicted),
                 Arg::Number(limit.known.number()),
                 Arg::Number(pace.least()),

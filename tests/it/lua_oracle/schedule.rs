@@ -24,7 +24,7 @@ const FIELDS: [&str; 12] = [
     "period",
     "horizon",
     "last",
-    "epoch",
+    "generation",
     "run",
 ];
 const NUMBERS: usize = FIELDS.len() - 1;
@@ -58,8 +58,8 @@ struct Asked {
     turn: Option<(i64, u64, u64)>,
     sight: Seen,
     predicted: i64,
-    /// How many epochs ago it was known, or none that ever was.
-    epoch: usize,
+    /// How many generations ago it was known, or none that ever was.
+    generation: usize,
     lead: u64,
 }
 
@@ -96,14 +96,14 @@ fn event() -> impl Strategy<Value = Event> {
         prop_oneof![8 => Just(0_usize), 1 => 1..4_usize],
         0..200_000_u64,
     )
-        .prop_map(|(pace, want, turn, sight, predicted, epoch, lead)| {
+        .prop_map(|(pace, want, turn, sight, predicted, generation, lead)| {
             Event::Ask(Asked {
                 pace,
                 want,
                 turn,
                 sight,
                 predicted,
-                epoch,
+                generation,
                 lead,
             })
         });
@@ -141,7 +141,7 @@ fn read(connection: &mut redis::Connection) -> Option<Schedule> {
         period: get("period"),
         horizon: get("horizon"),
         last: get("last"),
-        epoch: get("epoch"),
+        generation: get("generation"),
         run: hash
             .get("run")
             .filter(|_| whole)
@@ -191,7 +191,7 @@ struct Play<'a> {
     now: StoreTime,
     turn: Option<Turn>,
     last: Option<Grant>,
-    epochs: Vec<u64>,
+    generations: Vec<u64>,
 }
 
 impl Play<'_> {
@@ -210,7 +210,7 @@ impl Play<'_> {
             now: first.now,
             turn: first.turn,
             last: None,
-            epochs: vec![first.epoch],
+            generations: vec![first.generation],
         }
     }
 
@@ -256,7 +256,7 @@ impl Play<'_> {
             want,
             turn: self.turn,
             sight: Sight::Steady {
-                epoch: self.epochs[self.epochs.len() - 1],
+                generation: self.generations[self.generations.len() - 1],
                 predicted: self.now,
             },
             ..clock_ask()
@@ -264,8 +264,8 @@ impl Play<'_> {
     }
 
     fn ask_of(&self, asked: &Asked) -> Ask {
-        let epoch = self.epochs.iter().rev().nth(asked.epoch);
-        let epoch = epoch.map_or(7, |epoch| *epoch);
+        let generation = self.generations.iter().rev().nth(asked.generation);
+        let generation = generation.map_or(7, |generation| *generation);
         let predicted = near(self.now, asked.predicted);
         Ask {
             want: asked.want,
@@ -276,8 +276,14 @@ impl Play<'_> {
             }),
             sight: match asked.sight {
                 Seen::Young => Sight::Young,
-                Seen::Steady => Sight::Steady { epoch, predicted },
-                Seen::Stepped => Sight::Stepped { epoch, predicted },
+                Seen::Steady => Sight::Steady {
+                    generation,
+                    predicted,
+                },
+                Seen::Stepped => Sight::Stepped {
+                    generation,
+                    predicted,
+                },
             },
             lead: Duration::from_micros(asked.lead),
         }
@@ -297,8 +303,8 @@ impl Play<'_> {
         prop_assert_eq!(&answer, &expected, "{:?}", ask);
         prop_assert_eq!(read(&mut self.connection), state, "{:?}", ask);
         (self.now, self.turn) = (answer.now, answer.turn.or(self.turn));
-        if !self.epochs.contains(&answer.epoch) {
-            self.epochs.push(answer.epoch);
+        if !self.generations.contains(&answer.generation) {
+            self.generations.push(answer.generation);
         }
         self.last = answer.grant.or(self.last);
         Ok(())
@@ -398,7 +404,7 @@ fn the_time_to_live_outlasts_two_periods_and_a_freeze() {
         // A lease that writes does not cut the freeze short.
         let ask = Ask {
             sight: Sight::Stepped {
-                epoch: clock.epoch,
+                generation: clock.generation,
                 predicted: clock.now,
             },
             ..clock_ask()

@@ -105,7 +105,7 @@ async fn try_lease(
 ) -> Result<(Option<Grant>, bool), StoreError> {
     let clock = ask(store, limit, 0, Sight::Young).await?;
     let sight = Sight::Steady {
-        epoch: clock.epoch,
+        generation: clock.generation,
         predicted: clock.now,
     };
     let answer = ask(store, limit, 20, sight).await?;

@@ -41,10 +41,10 @@ const fn at(micros: u64) -> StoreTime {
     StoreTime::from_micros(micros)
 }
 
-/// Asked by a replica that knows the clock and the epoch of the state.
+/// Asked by a replica that knows the clock and the generation of the state.
 fn ask(state: &Option<Schedule>, want: u64, now: u64) -> Ask {
     let steady = |s: &Schedule| Sight::Steady {
-        epoch: s.epoch,
+        generation: s.generation,
         predicted: at(now),
     };
     Ask {
@@ -59,7 +59,7 @@ fn ask(state: &Option<Schedule>, want: u64, now: u64) -> Ask {
 fn stepped(state: &Option<Schedule>, predicted: u64) -> Ask {
     Ask {
         sight: Sight::Stepped {
-            epoch: state.as_ref().expect("a state").epoch,
+            generation: state.as_ref().expect("a state").generation,
             predicted: at(predicted),
         },
         ..ask(state, 0, predicted)

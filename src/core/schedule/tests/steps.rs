@@ -1,9 +1,9 @@
-//! Steps of the store's clock, epochs, and freezes over them.
+//! Steps of the store's clock, generations, and freezes over them.
 
 use super::*;
 
 #[test]
-fn of_many_that_see_the_same_step_only_the_first_starts_a_new_epoch() {
+fn of_many_that_see_the_same_step_only_the_first_starts_a_new_generation() {
     let pace = pace("400/1s");
     let mut state = settled(&pace);
     let old = state.clone();
@@ -16,16 +16,16 @@ fn of_many_that_see_the_same_step_only_the_first_starts_a_new_epoch() {
         let later = now + i * 1_000;
         let answer = lease(&mut state, &pace, RUN, &stepped(&old, START), at(later));
         assert!(!answer.guarded && answer.grant.is_none());
-        assert_eq!(answer.epoch, first.epoch);
+        assert_eq!(answer.generation, first.generation);
         // Nor does who has yet to see it get slots on the clock of before.
         let answer = lease(&mut state, &pace, RUN, &ask(&old, 0, START), at(later));
-        assert!(!answer.guarded && answer.epoch == first.epoch);
+        assert!(!answer.guarded && answer.generation == first.generation);
     }
     assert_eq!(state, fenced);
 }
 
 #[test]
-fn who_knows_an_older_epoch_gets_a_turn_for_when_it_may_trust_the_new_one() {
+fn who_knows_an_older_generation_gets_a_turn_for_when_it_may_trust_the_new_one() {
     let pace = pace("400/1s");
     let mut state = settled(&pace);
     let old = state.clone();
@@ -45,10 +45,10 @@ fn who_knows_an_older_epoch_gets_a_turn_for_when_it_may_trust_the_new_one() {
 }
 
 #[test]
-fn an_epoch_never_comes_twice() {
+fn a_generation_never_comes_twice() {
     let pace = pace("400/1s");
     let mut state = settled(&pace);
-    let mut known = vec![state.as_ref().expect("a state").epoch];
+    let mut known = vec![state.as_ref().expect("a state").generation];
     // Steps back again and again, a lost state, an older copy, another process.
     let copy = state.clone();
     for i in 1..50 {
@@ -60,7 +60,7 @@ fn an_epoch_never_comes_twice() {
         let run = format!("run-{i}");
         let mut question = ask(&state, 0, START);
         question.sight = Sight::Steady {
-            epoch: known[known.len() - 1],
+            generation: known[known.len() - 1],
             predicted: at(START),
         };
         let answer = lease(
@@ -70,8 +70,8 @@ fn an_epoch_never_comes_twice() {
             &question,
             at(START - i * 10_000_000),
         );
-        assert!(answer.guarded && !known.contains(&answer.epoch));
-        known.push(answer.epoch);
+        assert!(answer.guarded && !known.contains(&answer.generation));
+        known.push(answer.generation);
     }
 }
 
@@ -106,7 +106,7 @@ fn a_freeze_keeps_its_length_over_a_step_of_the_clock() {
         freeze(&mut state, Duration::from_secs(30), at(START));
         let mut now = (START + 10 * second).saturating_add_signed(by);
         for i in 0..10 {
-            // The first tells what it expected, the others are of an older epoch.
+            // The first tells what it expected, the others are of an older generation.
             lease(
                 &mut state,
                 &pace,
@@ -126,7 +126,7 @@ fn a_freeze_keeps_its_length_over_a_step_of_the_clock() {
 }
 
 #[test]
-fn a_freeze_that_finds_the_clock_set_back_ends_the_epoch() {
+fn a_freeze_that_finds_the_clock_set_back_ends_the_generation() {
     let pace = pace("400/1s");
     let mut state = settled(&pace);
     freeze(&mut state, Duration::from_secs(30), at(START));

@@ -144,7 +144,13 @@ fn check(
             || after.line == now + pace.guard_micros()
     );
     prop_assert!(after.rem < after.units);
-    for number in [after.next, after.line, after.front, after.slip, after.epoch] {
+    for number in [
+        after.next,
+        after.line,
+        after.front,
+        after.slip,
+        after.generation,
+    ] {
         prop_assert!(number < 1 << 53);
     }
     let early = question.turn.is_some_and(|turn| turn.at.as_micros() > now);

@@ -40,7 +40,7 @@ impl Judge {
                 let length = micros(length);
                 length + (length + ASK_LOST).min(2_000_000) + ASK_LOST + horizon + lease
             }
-            // The first to ask starts the row behind its guard, and learns of the new epoch with
+            // The first to ask starts the row behind its guard, and learns of the new generation with
             // the answer; the others with their own next asks.
             Fault::Step(_) => 2 * guard + horizon + lease,
             // How long all of it takes at a lower rate; that a higher one is used is for a test
