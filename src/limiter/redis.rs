@@ -1,4 +1,4 @@
-//! Limits in Redis, shared by every replica: paced ones here, budgets in `budgets`.
+//! Limits in Redis, shared by every replica: paced ones here, keyed ones in `limits`.
 //!
 //! One hash per paced limit and one script per decision (`lua/`), so that a decision is one round
 //! trip and atomic. Connections are supervised: they are rebuilt in the background and, until one is
@@ -8,11 +8,11 @@
 mod access;
 mod address;
 mod batch;
-mod budgets;
 mod cluster;
 mod connection;
 mod facts;
 mod fault;
+mod limits;
 mod notices;
 mod options;
 mod policies;
@@ -37,8 +37,8 @@ pub use self::policies::RedisPolicies;
 pub use self::probe::{Report, probe};
 pub use self::scripts::Family;
 
-use self::budgets::Budgets;
 use self::connection::Connection;
+use self::limits::Limits;
 use self::policies::PolicyScripts;
 use self::scripts::Scripts;
 use crate::core::policy::PolicyVersion;
@@ -66,15 +66,15 @@ pub trait StoreEvents: Send + Sync + fmt::Debug {
 /// Nobody wants to know.
 impl StoreEvents for () {}
 
-/// The limits in Redis: schedules and budgets.
+/// The limits in Redis: schedules, and states by key.
 pub struct RedisPaceStore {
     connection: Arc<Connection>,
     scripts: Scripts,
     policies: PolicyScripts,
     notices: broadcast::Sender<Notice>,
     events: Arc<dyn StoreEvents>,
-    budgets: Arc<Budgets>,
-    /// Beats from the first question about a budget on.
+    limits: Arc<Limits>,
+    /// Beats from the first question about a keyed limit on.
     heart: OnceLock<AbortOnDropHandle<()>>,
     _supervisor: AbortOnDropHandle<()>,
     _listener: AbortOnDropHandle<()>,
@@ -102,19 +102,20 @@ impl RedisPaceStore {
         let supervisor = tokio::spawn(Arc::clone(&connection).supervise());
         let notices = broadcast::Sender::new(notices::CAPACITY);
         let channel = notices::channel(&options.prefix);
+        let replica = format!("{:016x}", rand::random::<u64>());
         let listener = tokio::spawn(notices::listen(
             Arc::clone(&connection),
-            channel.clone(),
+            (channel.clone(), replica.clone()),
             notices.clone(),
         ));
-        let budgets = Budgets::new(
+        let limits = Limits::new(
             Arc::clone(&connection),
             Arc::clone(&events),
-            options.prefix.clone(),
+            (options.prefix.clone(), channel.clone(), replica),
         );
         Ok(Self {
             connection,
-            budgets: Arc::new(budgets),
+            limits: Arc::new(limits),
             heart: OnceLock::new(),
             scripts: Scripts::new(options.prefix.clone(), channel),
             policies: PolicyScripts::default(),

@@ -15,6 +15,7 @@ use tokio::time::{MissedTickBehavior, timeout};
 use tracing::debug;
 
 use super::address::Address;
+use super::batch::read_key;
 use super::connection::Connection;
 use super::server::Backoff;
 use crate::core::policy::PolicyVersion;
@@ -35,16 +36,17 @@ pub(super) fn channel(prefix: &str) -> String {
 /// Listens for as long as it is polled.
 pub(super) async fn listen(
     connection: Arc<Connection>,
-    channel: String,
+    (channel, replica): (String, String),
     notices: broadcast::Sender<Notice>,
 ) {
+    let channel = channel.as_str();
     let mut backoff = Backoff::default();
     loop {
-        match subscribe(&connection, &channel).await {
+        match subscribe(&connection, channel).await {
             Ok((at, subscription)) => {
                 debug!(channel, server = %at, "listening for notices");
                 backoff = Backoff::default();
-                forward(&at, subscription, &connection, &notices).await;
+                forward(&at, subscription, &connection, (&replica, &notices)).await;
             }
             Err(error) => debug!(channel, %error, "cannot listen for notices"),
         }
@@ -74,7 +76,7 @@ async fn forward(
     at: &Address,
     subscription: PubSub,
     connection: &Connection,
-    notices: &broadcast::Sender<Notice>,
+    (replica, notices): (&str, &broadcast::Sender<Notice>),
 ) {
     let (mut sink, mut stream) = subscription.split();
     let mut check = tokio::time::interval(CHECK);
@@ -83,7 +85,7 @@ async fn forward(
         tokio::select! {
             message = stream.next() => match message {
                 Some(message) => {
-                    if let Some(notice) = parse(&message) {
+                    if let Some(notice) = parse(&message, replica) {
                         // Nobody listening is fine.
                         drop(notices.send(notice));
                     }
@@ -101,16 +103,25 @@ async fn forward(
     }
 }
 
-fn parse(message: &Msg) -> Option<Notice> {
+fn parse(message: &Msg, replica: &str) -> Option<Notice> {
     let text: String = message.get_payload().ok()?;
-    read(&text)
+    read(&text, replica)
 }
 
-/// `frozen <limit> <until> <now> <generation>` or `changed <limit> <version>`; what a later version may
-/// say besides is passed over.
-fn read(text: &str) -> Option<Notice> {
+/// `frozen <limit> <until> <now> <generation>`, `changed <limit> <version>` or, for one replica only,
+/// `freed <limit> <key> <replica> <units>`; what a later version may say besides is passed over.
+fn read(text: &str, replica: &str) -> Option<Notice> {
     let mut words = text.split(' ');
     let (kind, limit) = (words.next()?, Arc::from(words.next()?));
+    if kind == "freed" {
+        let key = read_key(words.next()?)?;
+        let units = |text: &str| text.parse().ok();
+        return (words.next()? == replica).then_some(Notice::Freed {
+            limit,
+            key,
+            units: units(words.next()?)?,
+        });
+    }
     let mut number = || words.next()?.parse().ok();
     match kind {
         "frozen" => Some(Notice::Frozen {
@@ -132,11 +143,12 @@ fn read(text: &str) -> Option<Notice> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::ports::limits::LimitKey;
 
     #[test]
     fn notices_are_read_and_strange_ones_passed_over() {
         assert_eq!(
-            read("frozen provider 1795228193000000 1795228192000000 7"),
+            read("frozen provider 1795228193000000 1795228192000000 7", "me"),
             Some(Notice::Frozen {
                 limit: Arc::from("provider"),
                 freeze: Freeze {
@@ -147,14 +159,27 @@ mod tests {
             })
         );
         assert_eq!(
-            read("changed provider 1795228193000000"),
+            read("changed provider 1795228193000000", "me"),
             Some(Notice::Changed {
                 limit: Arc::from("provider"),
                 to: PolicyVersion::new(1_795_228_193_000_000),
             })
         );
+        let freed = |replica| read("freed calls AAECAwQFBgcICQoLDA0ODw me 3", replica);
+        assert_eq!(
+            freed("me"),
+            Some(Notice::Freed {
+                limit: Arc::from("calls"),
+                key: LimitKey::from_digest(std::array::from_fn(|i| u8::try_from(i).unwrap())),
+                units: 3,
+            })
+        );
+        assert_eq!(freed("another"), None);
         for text in [
             "",
+            "freed calls",
+            "freed calls AAEC me 3",
+            "freed calls AAECAwQFBgcICQoLDA0ODw me",
             "changed a",
             "frozen",
             "frozen a",
@@ -162,7 +187,7 @@ mod tests {
             "frozen a 1 2",
             "thawed a 1 2 3",
         ] {
-            assert_eq!(read(text), None, "{text}");
+            assert_eq!(read(text, "me"), None, "{text}");
         }
     }
 }
