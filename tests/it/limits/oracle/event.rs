@@ -50,10 +50,10 @@ pub(super) fn event(kinds: Range<usize>) -> impl Strategy<Value = Event> {
     let limit = kinds;
     let key = 0..KEYS.len();
     let costs =
-        prop_oneof![8 => 1..4_u32, 2 => 1..60_u32, 1 => any::<u32>().prop_map(|c| c.max(1))];
+        prop_oneof![16 => 1..4_u32, 2 => 1..60_u32, 1 => any::<u32>().prop_map(|c| c.max(1))];
     let message = (
         prop::collection::vec((limit.clone(), key.clone(), costs), 1..4),
-        any::<bool>(),
+        prop::bool::weighted(0.3),
         prop::bool::weighted(0.3),
         1..3_u64,
     );
@@ -72,28 +72,28 @@ pub(super) fn event(kinds: Range<usize>) -> impl Strategy<Value = Event> {
         }
     });
     let batch = (
-        prop::collection::vec(message, 0..6),
+        prop::collection::vec(message, 0..10),
         prop_oneof![4 => Just(100_u64), 1 => 0..4_u64],
     );
     let spoilt = prop_oneof![
         Just(String::new()),
-        "[gtwlc]?[0-9]{0,20} [0-9]{0,20} [0-9-]{0,18}( [0-9a-f]{0,9}){0,3}(\\|[0-9]{0,17})?",
+        "[gtwlc]?[0-9]{0,20} [0-9]{0,20} [0-9-]{0,18}( [0-9a-f]{0,9}){0,3}(\\|[0-9]{0,17} [0-9]{0,5})?",
         ".{0,12}",
     ];
     let index = any::<prop::sample::Index>;
     let moved = prop_oneof![5 => Just(0_i64), 1 => -20_000..20_000_i64];
     prop_oneof![
-        14 => batch.prop_map(|(messages, wanted)| Event::Ask(messages, wanted)),
-        4 => (index(), moved, prop::option::weighted(0.2, 1..9_u32))
+        28 => batch.prop_map(|(messages, wanted)| Event::Ask(messages, wanted)),
+        8 => (index(), moved, prop::option::weighted(0.2, 1..9_u32))
             .prop_map(|(which, by, cost)| Event::Refund(which, by, cost)),
-        1 => index().prop_map(Event::Renew),
-        1 => index().prop_map(Event::Release),
+        2 => index().prop_map(Event::Renew),
+        2 => index().prop_map(Event::Release),
         1 => (limit.clone(), key.clone()).prop_map(|(l, k)| Event::Delete(l, k)),
         1 => (limit.clone(), key.clone(), spoilt).prop_map(|(l, k, t)| Event::Spoil(l, k, t)),
         1 => (limit.clone(), key.clone(), 0..80_usize).prop_map(|(l, k, n)| Event::Cut(l, k, n)),
         1 => (limit.clone(), key, 0..80_usize, "[0-9|p -]")
             .prop_map(|(l, k, n, by)| Event::Smear(l, k, n, by.chars().next().unwrap_or(' '))),
-        6 => prop_oneof![
+        12 => prop_oneof![
             4 => 0..2_000_i64, 4 => 0..300_000_i64, 2 => -300_000..3_000_000_i64,
             1 => -10_000_000_000..10_000_000_000_i64, 1 => Just(86_400_000_000 * 400)
         ].prop_map(Event::Shift),

@@ -1,6 +1,6 @@
 //! Time passes by moving the times in the states.
 
-use sluiced::core::limits::{State, Taken};
+use sluiced::core::limits::{Line, State, Taken};
 use sluiced::core::time::StoreTime;
 
 pub(super) fn moved(time: StoreTime, by: i64) -> StoreTime {
@@ -39,6 +39,9 @@ pub(super) fn later(state: State, by: i64) -> State {
     };
     State {
         taken,
-        line: moved(state.line),
+        line: Line {
+            at: moved(state.line.at),
+            ..state.line
+        },
     }
 }

@@ -90,10 +90,9 @@ impl Play<'_> {
             };
             let is_changed = changed.is_some();
             if let Some(calls) = changed {
-                let line = cell.state.as_ref().map_or(0, |state| state.line);
                 cell.state = Some(State {
                     taken: Taken::Concurrency(calls),
-                    line,
+                    line: cell.state.as_ref().map(|s| s.line).unwrap_or_default(),
                 });
                 cell.changed = true;
             }
