@@ -15,19 +15,19 @@ local function empty() return { calls = {}, named = {}, total = 0, last = 0 } en
 -- The calls that have not ended, none of them later than a lease from now; `total` units, `last` the latest end.
 function kinds.c.load(r, value)
   local s = empty()
-  local latest, read = now + r.lease, 1
+  local latest, read, ahead = now + r.lease, 1, false
   for ends, cost, ticket in gmatch(value, ' (%d+) (%d+) ([0-9a-f]+)') do
     read = read + #ends + #cost + #ticket + 3
     ends, cost = number(ends), tonumber(cost)
     if not ends or cost >= UNITS or #ticket > 32 then return nil end
     if ends > now then
-      ends = min(ends, latest)
+      ends, ahead = min(ends, latest), ahead or ends > latest
       s.calls[#s.calls + 1] = { ends = ends, cost = cost, ticket = ticket }
       s.named[ticket], s.total, s.last = true, s.total + cost, max(s.last, ends)
     end
   end
   if sub(value, 1, 1) ~= 'c' or read ~= #value then return nil end
-  return s, false
+  return s, ahead
 end
 
 function kinds.c.save(s)

@@ -74,21 +74,24 @@ function kinds.t.take(r, s, cost)
   return s
 end
 
--- Without these units the bucket may have been full since, and what came would have run over.
+-- Exact if nothing was taken since. Otherwise what came since stays spent.
 function kinds.t.refund(r, s, at, cost)
-  local taken_at = s.last
+  local taken_at, came = s.last, 0
   s = refilled(r, s)
-  local came = 0
-  if not r.stepped then
-    if at > taken_at then return nil end
-    local waited = min(max(now - at, 0), time_for(r, cost, 0))
-    came = div_ceil(waited * r.amount, r.period)
-  elseif s.last > at then
-    came = cost
+  if r.stepped then
+    -- A step that came since may have filled it.
+    if s.last > at then return nil end
+  elseif at > taken_at then
+    return nil
+  elseif at < taken_at then
+    came = min(max(now - at, 0), time_for(r, cost, 0)) * r.amount
   end
-  if came >= cost then return nil end
-  s.tokens = min(s.tokens + cost - came, r.capacity)
-  return s
+  local back = cost * r.period - came
+  if back <= 0 then return nil end
+  local parts = s.rem + back
+  local tokens = s.tokens + div(parts, r.period)
+  local is_full = tokens >= r.capacity
+  return { tokens = min(tokens, r.capacity), last = s.last, rem = is_full and 0 or parts % r.period }
 end
 
 function kinds.t.room(r, s)

@@ -117,8 +117,9 @@ impl Kind for Concurrency {
     }
 
     fn settled(&self, calls: &Calls, now: u64) -> (Calls, bool) {
+        let ahead = calls.calls.iter().any(|call| call.ends > now + self.lease);
         let calls = self.under_way(Some(calls), now).collect();
-        (Calls { calls }, false)
+        (Calls { calls }, ahead)
     }
 
     fn fit(&self, calls: Option<&Calls>, now: u64, cost: u64) -> Fit {

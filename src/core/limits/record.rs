@@ -1,8 +1,9 @@
 //! States as text, as the store keeps them.
 //!
 //! A letter for the kind and the numbers of the state, with a space in between: short, because
-//! there may be a million of them, and readable with `redis-cli`. A log writes its first time in
-//! full and then only differences. Where a line lies ahead, it follows behind a bar.
+//! there may be a million of them, and readable with `redis-cli`. A log writes its last time and its
+//! units together, then its first time in full and of the others only the differences. Where a line
+//! lies ahead, it follows behind a bar.
 //!
 //! What cannot be read, or is of another kind, is no state.
 
@@ -37,7 +38,9 @@ pub fn write(state: &State, now: StoreTime) -> String {
             text
         }
         Taken::SlidingLog(s) => {
-            let (mut text, mut before) = ("l".to_owned(), 0);
+            let last = s.entries.last().map_or(0, |(time, _)| *time);
+            let total: u64 = s.entries.iter().map(|(_, units)| units).sum();
+            let (mut text, mut before) = (format!("l {last} {total}"), 0);
             for (time, units) in &s.entries {
                 push(&mut text, time - before);
                 push(&mut text, *units);
@@ -135,13 +138,15 @@ fn windows(words: &[&str]) -> Option<Windows> {
 }
 
 fn log(words: &[&str]) -> Option<Log> {
-    let (mut entries, mut last) = (Vec::with_capacity(words.len() / 2), 0);
+    let ([last, total], words) = words.split_first_chunk()?;
+    let (mut entries, mut time, mut sum) = (Vec::with_capacity(words.len() / 2), 0, 0);
     for pair in words.chunks(2) {
         let [later, count] = pair else { return None };
-        last += number(later)?;
-        entries.push((last, units(count)?));
+        time += number(later)?;
+        sum += units(count)?;
+        entries.push((time, units(count)?));
     }
-    (last < EXACT).then_some(Log { entries })
+    (time == number(last)? && sum == units(total)?).then_some(Log { entries })
 }
 
 fn calls(words: &[&str]) -> Option<Calls> {

@@ -330,11 +330,12 @@ impl Rule {
         self.headroom() * 3 / 4
     }
 
-    /// Entries of a state at most, for estimates of what a decision costs the store.
+    /// Entries of a state that are read at most, for estimates of what a decision costs the store.
     #[must_use]
     pub const fn entries(&self) -> u64 {
         match self {
-            Self::SlidingLog(rule) => rule.limit(),
+            // Most of a log is only copied.
+            Self::SlidingLog(rule) => rule.limit() / 64,
             Self::Concurrency(rule) => rule.limit(),
             _ => 1,
         }

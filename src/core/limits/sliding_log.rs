@@ -3,6 +3,8 @@
 //! An entry counts for a period, which is the window plus the headroom, and not at its end any
 //! more. The log forgets what counts no longer whenever something is taken. It says of each unit
 //! when it was taken, so it holds under any rate.
+//!
+//! The script reads only the entries that a decision depends on: a long log is cheap to ask.
 
 use std::time::Duration;
 
@@ -62,7 +64,7 @@ impl SlidingLog {
         [self.limit, self.period]
     }
 
-    /// What counts at `now`, as if nothing was taken later than that.
+    /// What counts at `now`.
     fn counted<'a>(
         &self,
         log: Option<&'a Log>,
@@ -70,10 +72,8 @@ impl SlidingLog {
     ) -> impl DoubleEndedIterator<Item = (u64, u64)> + use<'a> {
         let entries = log.map_or(&[][..], |log| &log.entries);
         let period = self.period;
-        entries
-            .iter()
-            .map(move |(time, units)| ((*time).min(now), *units))
-            .filter(move |(time, _)| time + period > now)
+        let alive = move |(time, _): &(u64, u64)| time + period > now;
+        entries.iter().copied().filter(alive)
     }
 }
 
@@ -85,9 +85,14 @@ impl Kind for SlidingLog {
     }
 
     fn settled(&self, log: &Log, now: u64) -> (Log, bool) {
+        if log.entries.last().is_some_and(|(time, _)| *time > now) {
+            // The clock went back: all of it counts as taken now.
+            let total = log.entries.iter().map(|(_, units)| units).sum();
+            let entries = vec![(now, total)];
+            return (Log { entries }, true);
+        }
         let entries = self.counted(Some(log), now).collect();
-        let last = log.entries.last();
-        (Log { entries }, last.is_some_and(|(time, _)| *time > now))
+        (Log { entries }, false)
     }
 
     fn fit(&self, log: Option<&Log>, now: u64, cost: u64) -> Fit {
@@ -109,10 +114,7 @@ impl Kind for SlidingLog {
 
     fn take(&self, log: Option<&Log>, now: u64, cost: u64, _: Ticket) -> Log {
         let mut entries: Vec<_> = self.counted(log, now).collect();
-        match entries.last_mut() {
-            Some((time, units)) if *time == now => *units += cost,
-            _ => entries.push((now, cost)),
-        }
+        entries.push((now, cost));
         Log { entries }
     }
 

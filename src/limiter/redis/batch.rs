@@ -16,8 +16,9 @@ use crate::core::limits::generation::{LostWait, Memory};
 use crate::core::time::{StoreTime, micros};
 use crate::ports::limits::{KeyedLimit, LimitKey, Policy};
 
-/// What a charge weighs besides its entries.
+/// What a charge weighs, and a state besides its entries.
 const CHARGE: u64 = 4;
+const STATE: u64 = 4;
 
 /// The kinds, in the order of their scripts.
 #[derive(Clone, Copy)]
@@ -115,7 +116,7 @@ impl<'a> Batch<'a> {
     pub(super) fn weight(&self, limit: &KeyedLimit, key: LimitKey) -> u64 {
         match self.find(limit) {
             Some(at) if self.places.contains_key(&(at, key)) => CHARGE,
-            _ => CHARGE + limit.policy().rule.entries(),
+            _ => CHARGE + STATE + limit.policy().rule.entries(),
         }
     }
 

@@ -33,7 +33,7 @@ use crate::ports::pace::StoreError;
 
 /// How heavy a call may be, in microseconds of Redis, roughly: others wait for it. A larger batch
 /// goes in several calls, one after the other.
-const WEIGHT_MAX: u64 = 1_100;
+const WEIGHT_MAX: u64 = 2_048;
 /// A mapping of the clock that is wrong by no more than this is as good as any.
 const FINE: Duration = Duration::from_millis(1);
 

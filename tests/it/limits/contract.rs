@@ -1,81 +1,66 @@
-//! What every store of budgets must do, held against both of them.
+//! What every store of keyed limits must do, held against both of them.
 
 use std::sync::Arc;
 use std::time::Duration;
 
-use sluiced::core::budget::admit::SOON;
-use sluiced::core::budget::fixed_window::Used;
-use sluiced::core::budget::token_bucket::{Refill, Start};
-use sluiced::core::budget::{Rule, State};
 use sluiced::core::calendar::CalendarUnit;
+use sluiced::core::limits::Rule;
+use sluiced::core::limits::token_bucket::{Refill, Start};
 use sluiced::core::rate::Cost;
 use sluiced::core::time::StoreTime;
-use sluiced::limiter::memory::MemoryBudgetStore;
-use sluiced::ports::budget::{
-    Booking, BudgetLimit, BudgetStore, Claim, Epoch, IfLate, Lost, Made, Petition, Refund, Ruling,
-    Rulings, Taken,
-};
+use sluiced::limiter::memory::MemoryLimitStore;
 use sluiced::ports::clock::Clock;
+use sluiced::ports::limits::{
+    Candidate, Charge, Decision, Fit, KeyedLimit, LimitStore, MAX_BATCH, Refund,
+};
+use sluiced::ports::pace::Notice;
 
 use super::rules::*;
 use crate::support::contract::contract;
 use crate::support::redis::RedisServer;
 use crate::support::wait::{eventually_async, within};
 
-type Store = Arc<dyn BudgetStore>;
+type Store = Arc<dyn LimitStore>;
 
 const HOUR: Duration = Duration::from_secs(3600);
 
 async fn redis() -> (Store, Store) {
     let server = RedisServer::shared();
-    let (one, other) = tokio::join!(connect(server, "contract"), connect(server, "contract"));
-    (Arc::new(one), Arc::new(other))
+    let one = established(server, "contract").await;
+    (Arc::new(one), Arc::new(connect(server, "contract").await))
 }
 
 /// One store for both replicas: it is this process alone.
 async fn memory() -> (Store, Store) {
-    let store: Store = Arc::new(MemoryBudgetStore::new(Clock::start()));
+    let store: Store = Arc::new(MemoryLimitStore::new(Clock::start()));
     std::future::ready((Arc::clone(&store), store)).await
 }
 
-fn open(name: &str, rule: Rule) -> Arc<BudgetLimit> {
-    limit(name, rule, Lost::Open)
+async fn ask(store: &Store, charges: Vec<Charge>) -> (StoreTime, Decision) {
+    let mut answer = store.admit(&[new(charges)], 1).await.unwrap();
+    (answer.now, answer.decisions.remove(0))
 }
 
-async fn ask(store: &Store, claims: Vec<Claim>) -> (StoreTime, Ruling) {
-    let mut answer = store.admit(&[take(claims)], None).await.unwrap();
-    (answer.now, answer.rulings.remove(0))
+async fn takes(store: &Store, limit: &Arc<KeyedLimit>, key: &str) -> bool {
+    super::rules::takes(&**store, limit, key).await
 }
 
-async fn takes(store: &Store, limit: &Arc<BudgetLimit>, key: &str) -> bool {
-    is_granted(&ask(store, vec![claim(limit, key, 1)]).await.1)
+async fn remaining(store: &Store, limit: &Arc<KeyedLimit>, text: &str) -> u64 {
+    store.look(limit, key(text)).await.unwrap().room.remaining
 }
 
 async fn now(store: &Store) -> StoreTime {
-    store.admit(&[], None).await.unwrap().now
-}
-
-async fn reach(store: &Store, time: StoreTime) {
-    let wait = async {
-        while now(store).await < time {
-            tokio::time::sleep(MS).await;
-        }
-    };
-    within(BOUND, "the store's time", wait).await;
+    store.admit(&[], 0).await.unwrap().now
 }
 
 /// One of each kind, of so many units; none comes back while a test runs.
 fn of_each_kind(units: u32) -> [Rule; 8] {
     let borrow = units / 2;
+    let lent = [units - borrow, 1, borrow];
     [
         gcra("1/1h", units - 1, MS),
         full(units, 1, HOUR),
-        bucket(
-            [units - borrow, 1, borrow],
-            HOUR,
-            Refill::Stepped,
-            Start::Full,
-        ),
+        bucket(lent, HOUR, Refill::Stepped, Start::Full),
         first_call(&format!("{units}/1h"), MS),
         aligned(&format!("{units}/366d"), MS),
         calendar(units, CalendarUnit::Month, MS),
@@ -86,268 +71,196 @@ fn of_each_kind(units: u32) -> [Rule; 8] {
 
 async fn each_kind_grants_its_limit_and_no_more((store, other): (Store, Store)) {
     for (i, rule) in of_each_kind(3).into_iter().enumerate() {
-        let limit = open(&format!("grants-{i}"), rule);
+        let limit = limit(&format!("grants-{i}"), rule);
         for left in (0..3).rev() {
             let store = if left % 2 == 0 { &store } else { &other };
-            let (_, ruling) = ask(store, vec![claim(&limit, "a", 1)]).await;
-            let Ruling::Granted { passes } = &ruling else {
-                panic!("{limit:?} {ruling:?}");
+            let (at, decision) = ask(store, vec![charge(&limit, "a", 1)]).await;
+            let Decision::Granted { passes } = &decision else {
+                panic!("{limit:?} {decision:?}");
             };
-            assert_eq!(
-                (passes[0].usage.limit, passes[0].usage.remaining),
-                (3, left),
-                "{limit:?}"
-            );
-            assert_eq!(passes[0].usage.retry_after, Duration::ZERO);
-            assert!(passes[0].usage.reset_after > Duration::ZERO);
+            assert_eq!(passes[0].room.remaining, left, "{limit:?}");
+            assert_eq!(passes[0].next == Fit::Now, left > 0, "{limit:?}");
+            assert!(passes[0].room.reset_at > at.as_micros());
         }
-        let (at, ruling) = ask(&other, vec![claim(&limit, "a", 1)]).await;
-        let Ruling::Denied {
-            until,
+        let (at, decision) = ask(&other, vec![charge(&limit, "a", 1)]).await;
+        let Decision::Denied {
             by: 0,
-            booked,
-            usage,
-        } = ruling
+            fits,
+            until,
+            room,
+        } = decision
         else {
-            panic!("{limit:?} {ruling:?}");
+            panic!("{limit:?} {decision:?}");
         };
-        assert!(booked.is_empty());
-        assert_eq!((usage.remaining, usage.retry_after), (0, until.since(at)));
-        assert!(until > at);
-        let peeked = store.look(&limit, key("a")).await.unwrap().usage;
-        assert_eq!((peeked.limit, peeked.remaining), (3, 0));
-        assert!(peeked.retry_after > Duration::ZERO);
-        // Another key has a budget of its own.
+        assert_eq!(room.remaining, 0);
+        if limit.is_concurrency() {
+            assert_eq!((fits, until), (Fit::Full, StoreTime::default()));
+        } else {
+            assert_eq!(fits, Fit::At(until.as_micros()));
+            assert!(until > at);
+        }
+        let look = store.look(&limit, key("a")).await.unwrap();
+        assert_eq!((look.limit, look.room, look.fits), (3, room, fits));
+        assert_eq!(look.closed, None);
+        // Another key has a limit of its own.
         assert!(takes(&store, &limit, "b").await, "{limit:?}");
-        let (_, never) = ask(&store, vec![claim(&limit, "c", 4)]).await;
-        assert!(matches!(never, Ruling::Never { by: 0, .. }), "{never:?}");
-        assert_eq!(
-            store.look(&limit, key("c")).await.unwrap().usage.remaining,
-            3
-        );
+        let (_, never) = ask(&store, vec![charge(&limit, "c", 4)]).await;
+        assert_eq!(never, Decision::Never { by: 0, most: 3 });
+        assert_eq!(remaining(&store, &limit, "c").await, 3);
     }
 }
 
 async fn all_limits_of_a_message_or_none((store, _): (Store, Store)) {
-    let sender = open("all-sender", log("10/1h", MS));
-    let recipient = open("all-recipient", log("1/1h", MS));
-    let both = |to: &str| vec![claim(&sender, "s", 1), claim(&recipient, to, 1)];
+    let sender = limit("all-sender", log("10/1h", MS));
+    let recipient = limit("all-recipient", log("1/1h", MS));
+    let both = |to: &str| vec![charge(&sender, "s", 1), charge(&recipient, to, 1)];
     assert!(is_granted(&ask(&store, both("x")).await.1));
     let (_, denied) = ask(&store, both("x")).await;
-    assert!(matches!(denied, Ruling::Denied { by: 1, .. }), "{denied:?}");
-    assert_eq!(
-        store.look(&sender, key("s")).await.unwrap().usage.remaining,
-        9
+    assert!(
+        matches!(denied, Decision::Denied { by: 1, .. }),
+        "{denied:?}"
     );
+    assert_eq!(remaining(&store, &sender, "s").await, 9);
     assert!(is_granted(&ask(&store, both("y")).await.1));
 }
 
 async fn messages_of_a_batch_see_each_other((store, _): (Store, Store)) {
-    let limit = open("batch", log("3/1h", MS));
-    let petitions: Vec<_> = (0..5).map(|_| take(vec![claim(&limit, "a", 1)])).collect();
-    let Rulings { rulings, .. } = store.admit(&petitions, None).await.unwrap();
-    let granted: Vec<bool> = rulings.iter().map(is_granted).collect();
+    let limit = limit("batch", log("3/1h", MS));
+    let candidates: Vec<_> = (0..5)
+        .map(|_| new(vec![charge(&limit, "a", 1)]))
+        .collect();
+    let decisions = store.admit(&candidates, 5).await.unwrap().decisions;
+    let granted: Vec<bool> = decisions.iter().map(is_granted).collect();
     assert_eq!(granted, [true, true, true, false, false]);
 }
 
+async fn no_more_are_granted_than_are_wanted((store, _): (Store, Store)) {
+    let limit = limit("wanted", log("100/1h", MS));
+    let candidates: Vec<_> = (0..5)
+        .map(|_| new(vec![charge(&limit, "a", 1)]))
+        .collect();
+    let decisions = store.admit(&candidates, 2).await.unwrap().decisions;
+    let granted: Vec<bool> = decisions.iter().map(is_granted).collect();
+    assert_eq!(granted, [true, true, false, false, false]);
+    assert_eq!(decisions[2..], [(); 3].map(|()| Decision::NotAsked));
+    assert_eq!(remaining(&store, &limit, "a").await, 98);
+    // A message of several slots is several of those that are wanted.
+    let heavy = |weight| Candidate {
+        weight,
+        ..new(vec![charge(&limit, "a", 1)])
+    };
+    let candidates = [heavy(2), heavy(2), heavy(1)];
+    let decisions = store.admit(&candidates, 3).await.unwrap().decisions;
+    let granted: Vec<bool> = decisions.iter().map(is_granted).collect();
+    assert_eq!(granted, [true, false, false]);
+}
+
+async fn those_sent_away_come_back_one_after_another((store, other): (Store, Store)) {
+    let limit = limit("line", log("1/1h", Duration::ZERO));
+    assert!(takes(&store, &limit, "a").await);
+    let mut told = Vec::new();
+    for store in [&store, &other, &store] {
+        for candidate in [new, waited] {
+            let candidate = candidate(vec![charge(&limit, "a", 1)]);
+            let answer = store.admit(&[candidate], 1).await.unwrap();
+            let Decision::Denied { until, .. } = answer.decisions[0] else {
+                panic!("{answer:?}");
+            };
+            told.push(until);
+        }
+    }
+    // Those that waited are told when it fits, and move no line.
+    let fits = told[0];
+    assert_eq!(told, [0, 0, 1, 0, 2, 0].map(|line| fits + HOUR * line));
+}
+
 async fn a_batch_may_be_large((store, _): (Store, Store)) {
-    let slow = open("large-slow", log("900/1h", MS));
-    let quick = open("large-quick", gcra("1/1s", 0, MS));
-    let petitions: Vec<_> = (0..600)
+    let slow = limit("large-slow", log("900/1h", MS));
+    let quick = limit("large-quick", gcra("1/1s", 0, MS));
+    let candidates: Vec<_> = (0..MAX_BATCH)
         .map(|i| {
             let own = i.to_string();
-            take(vec![claim(&slow, &own[..1], 1), claim(&quick, &own, 1)])
+            new(vec![charge(&slow, &own[..1], 1), charge(&quick, &own, 1)])
         })
         .collect();
-    let answer = store.admit(&petitions, None).await.unwrap();
-    assert_eq!(answer.rulings.len(), 600);
-    assert!(answer.rulings.iter().all(is_granted));
-}
-
-async fn a_place_is_kept_and_passes_without_asking((store, other): (Store, Store)) {
-    let limit = open("place", log("1/200ms", 50 * MS));
-    assert!(takes(&store, &limit, "a").await);
-    let wants = vec![claim(&limit, "a", 1)];
-    let answer = store.admit(&[reserve(wants)], None).await.unwrap();
-    let (_, place) = booked(&answer.rulings[0])[0];
-    let held = |place| {
-        vec![Claim {
-            held: Some(place),
-            ..claim(&limit, "a", 1)
-        }]
-    };
-    // Too early: the same place, and nothing is booked again.
-    let (at, early) = ask(&other, held(place)).await;
-    if at < place.at {
-        assert_eq!(booked(&early), [(0, place)]);
+    let mut rest = &candidates[..];
+    let mut calls = 0;
+    while !rest.is_empty() {
+        let answer = store.admit(rest, rest.len() as u64).await.unwrap();
+        assert_eq!(answer.decisions.len(), rest.len());
+        let granted = answer.decisions.iter().filter(|d| is_granted(d)).count();
+        // In their order: what is not asked comes behind all that are.
+        assert!(answer.decisions[..granted].iter().all(is_granted));
+        assert!(granted >= 10, "{granted}");
+        rest = &rest[granted..];
+        calls += 1;
     }
-    // Whoever comes meanwhile is behind it.
-    let (_, behind) = ask(&other, vec![claim(&limit, "a", 1)]).await;
-    assert!(!is_granted(&behind));
-    reach(&store, place.at).await;
-    let passes = within(BOUND, "the place", async {
-        // A machine that stood still for longer than the headroom costs the place, and only that.
-        let mut place = place;
-        loop {
-            let answer = store.admit(&[reserve(held(place))], None).await.unwrap();
-            if is_granted(&answer.rulings[0]) {
-                return true;
-            }
-            place = booked(&answer.rulings[0])[0].1;
-            reach(&store, place.at).await;
-        }
-    });
-    assert!(passes.await);
-}
-
-async fn who_is_late_is_told_to_wait_and_keeps_his_place((store, other): (Store, Store)) {
-    let (limit, quick) = (
-        open("wait", log("1/20s", MS)),
-        open("wait-not", gcra("100/1s", 0, MS)),
-    );
-    let answer = store.admit(&[], None).await.unwrap();
-    let place = Booking {
-        at: StoreTime::from_micros(answer.now.as_micros() - 60_000_000),
-        epoch: answer.epoch,
-    };
-    let (used, ruling) = ask(&store, vec![claim(&limit, "a", 1)]).await;
-    assert!(is_granted(&ruling));
-    let late = |if_late| Petition {
-        reserve: Some(if_late),
-        ..take(vec![
-            claim(&quick, "a", 1),
-            Claim {
-                held: Some(place),
-                ..claim(&limit, "a", 1)
-            },
-        ])
-    };
-    for ahead in [Duration::ZERO, SOON] {
-        let wait = late(IfLate::Wait { ahead });
-        let answer = other.admit(&[wait], None).await.unwrap();
-        let Ruling::Late { until, by: 1 } = answer.rulings[0] else {
-            panic!("{answer:?}");
-        };
-        let window = until.since(used);
-        assert!(window >= Duration::from_secs(20) && window <= Duration::from_secs(21));
-    }
-    // Nothing was taken of either.
-    let look = store.look(&quick, claim(&quick, "a", 1).key).await.unwrap();
-    assert_eq!(look.state, None);
-    let answer = other.admit(&[late(IfLate::Grant)], None).await.unwrap();
-    assert!(matches!(answer.rulings[0], Ruling::Denied { .. }));
-}
-
-async fn a_place_of_another_epoch_is_none((store, _): (Store, Store)) {
-    let limit = open("old-place", log("1/1h", MS));
-    assert!(takes(&store, &limit, "a").await);
-    let answer = store.admit(&[], None).await.unwrap();
-    let held = Some(Booking {
-        at: answer.now,
-        epoch: Epoch(answer.epoch.0 - 1),
-    });
-    let wants = vec![Claim {
-        held,
-        ..claim(&limit, "a", 1)
-    }];
-    assert!(!is_granted(&ask(&store, wants).await.1));
+    assert!(calls <= 20, "{calls}");
 }
 
 async fn what_was_not_sent_comes_back_once((store, _): (Store, Store)) {
     for (i, rule) in of_each_kind(1).into_iter().enumerate() {
-        let limit = open(&format!("refund-{i}"), rule);
-        let petition = take(vec![claim(&limit, "a", 1)]);
-        let ticket = petition.ticket;
-        let answer = store.admit(&[petition], None).await.unwrap();
-        assert!(is_granted(&answer.rulings[0]));
+        let limit = limit(&format!("refund-{i}"), rule);
+        let candidate = new(vec![charge(&limit, "a", 1)]);
+        let call = (Arc::clone(&limit), key("a"), candidate.ticket);
+        let answer = store.admit(&[candidate], 1).await.unwrap();
+        assert!(is_granted(&answer.decisions[0]));
         assert!(!takes(&store, &limit, "a").await);
         let refund = Refund {
             limit: Arc::clone(&limit),
             key: key("a"),
             cost: Cost::ONE,
-            booked: Booking {
-                at: answer.now,
-                epoch: answer.epoch,
-            },
-            taken: Taken::Now,
-            ticket,
+            at: answer.now,
         };
-        let other = Refund {
-            booked: Booking {
-                epoch: Epoch(answer.epoch.0 + 1),
-                ..refund.booked
-            },
+        let later = Refund {
+            at: answer.now + MS,
             ..refund.clone()
         };
-        assert_eq!(store.refund(&[other]).await.unwrap(), 0);
-        assert_eq!(store.refund(&[refund]).await.unwrap(), 1, "{limit:?}");
+        if limit.is_concurrency() {
+            // Calls end by their tickets.
+            assert_eq!(store.refund(&[refund]).await.unwrap(), 0);
+            store.release(&[call]).await.unwrap();
+        } else {
+            if !matches!(limit.policy().rule, Rule::TokenBucket(_)) {
+                let taken = store.refund(&[later]).await.unwrap();
+                assert_eq!(taken, 0, "{limit:?}: it was never granted");
+            }
+            let taken = store.refund(&[refund]).await.unwrap();
+            assert_eq!(taken, 1, "{limit:?}");
+        }
         assert!(takes(&store, &limit, "a").await, "{limit:?}");
         assert!(!takes(&store, &limit, "a").await, "{limit:?}");
     }
 }
 
-async fn a_window_is_in_doubt_until_a_call_of_it_was_made((store, other): (Store, Store)) {
-    let limit = open("doubt", first_call("3/1h", MS));
-    let petitions = [0, 1].map(|_| take(vec![claim(&limit, "a", 1)]));
-    let answer = store.admit(&petitions, None).await.unwrap();
-    for ruling in &answer.rulings {
-        assert!(matches!(ruling, Ruling::Granted { passes } if passes[0].in_doubt));
-    }
-    let made = |epoch: Epoch| Made {
-        limit: Arc::clone(&limit),
-        key: key("a"),
-        granted: Booking {
-            at: answer.now,
-            epoch,
-        },
-    };
-    let earlier = made(Epoch(answer.epoch.0 - 1));
-    assert_eq!(store.confirm(&[earlier]).await.unwrap(), 0);
-    let now = made(answer.epoch);
-    let twice = [now.clone(), now];
-    assert_eq!(other.confirm(&twice).await.unwrap(), 1);
-    let (_, ruling) = ask(&store, vec![claim(&limit, "a", 1)]).await;
-    assert!(matches!(ruling, Ruling::Granted { passes } if !passes[0].in_doubt));
-    let begun = State::FixedWindow(Used::of(answer.now.as_micros(), 3));
-    let found = other.look(&limit, key("a")).await.unwrap();
-    assert_eq!(found.state, Some(begun));
-}
-
 async fn calls_under_way_end_by_themselves_unless_renewed((store, other): (Store, Store)) {
-    let limit = open("calls", concurrency(2, 300 * MS));
-    let petitions = [0, 1].map(|_| take(vec![claim(&limit, "a", 1)]));
-    let [kept, dropped] = [petitions[0].ticket, petitions[1].ticket];
-    let answer = store.admit(&petitions, None).await.unwrap();
-    assert!(answer.rulings.iter().all(is_granted));
-    let (at, denied) = ask(&other, vec![claim(&limit, "a", 1)]).await;
-    let Ruling::Denied { until, booked, .. } = denied else {
-        panic!("two are under way");
-    };
-    assert!(booked.is_empty() && until <= at + Duration::from_millis(100));
+    let limit = limit("calls", concurrency(2, 300 * MS));
+    let candidates = [0, 1].map(|_| new(vec![charge(&limit, "a", 1)]));
+    let [kept, dropped] = [candidates[0].ticket, candidates[1].ticket];
+    let answer = store.admit(&candidates, 2).await.unwrap();
+    assert!(answer.decisions.iter().all(is_granted));
+    let at = answer.now;
+    assert!(!takes(&other, &limit, "a").await);
     let call = |ticket| (Arc::clone(&limit), key("a"), ticket);
-    eventually_async(
-        BOUND,
-        "the end of the call that nobody renews",
-        async || {
-            let gone = store.renew(&[call(kept)]).await.unwrap();
-            assert!(
-                gone.is_empty() || now(&store).await > at + 300 * MS,
-                "renewed in time"
-            );
-            takes(&other, &limit, "a").await
-        },
-    )
+    eventually_async(BOUND, "the end of the call that is not renewed", async || {
+        let gone = store.renew(&[call(kept)]).await.unwrap();
+        assert!(
+            gone.is_empty() || now(&store).await > at + 300 * MS,
+            "renewed in time"
+        );
+        takes(&other, &limit, "a").await
+    })
     .await;
     assert!(now(&store).await >= at + 200 * MS);
     let gone = store.renew(&[call(dropped)]).await.unwrap();
     assert_eq!(gone, [dropped]);
 }
 
-async fn a_call_that_ended_frees_its_place((store, other): (Store, Store)) {
-    let limit = open("release", concurrency(1, HOUR));
-    let petition = take(vec![claim(&limit, "a", 1)]);
-    let call = (Arc::clone(&limit), key("a"), petition.ticket);
-    store.admit(&[petition], None).await.unwrap();
+async fn a_call_that_ended_frees_its_place_once((store, other): (Store, Store)) {
+    let limit = limit("release", concurrency(1, HOUR));
+    let candidate = new(vec![charge(&limit, "a", 1)]);
+    let call = (Arc::clone(&limit), key("a"), candidate.ticket);
+    store.admit(&[candidate], 1).await.unwrap();
     assert!(!takes(&other, &limit, "a").await);
     store.release(std::slice::from_ref(&call)).await.unwrap();
     store.release(&[call]).await.unwrap();
@@ -355,16 +268,41 @@ async fn a_call_that_ended_frees_its_place((store, other): (Store, Store)) {
     assert!(!takes(&other, &limit, "a").await);
 }
 
+async fn a_replica_that_waits_is_told_when_a_call_ends((store, other): (Store, Store)) {
+    let limit = limit("told", concurrency(2, HOUR));
+    let mut notices = other.notices();
+    // A subscription is not there at once.
+    let told = within(BOUND, "a notice", async {
+        loop {
+            let mut candidate = new(vec![charge(&limit, "a", 2)]);
+            candidate.others_wait = false;
+            let call = (Arc::clone(&limit), key("a"), candidate.ticket);
+            let answer = store.admit(&[candidate], 2).await.unwrap();
+            assert!(is_granted(&answer.decisions[0]));
+            assert!(!takes(&other, &limit, "a").await);
+            store.release(&[call]).await.unwrap();
+            if let Ok(notice) = tokio::time::timeout(100 * MS, notices.recv()).await {
+                return notice.unwrap();
+            }
+        }
+    });
+    let expected = Notice::Freed {
+        limit: Arc::clone(&limit.name),
+        key: key("a"),
+        units: 2,
+    };
+    assert_eq!(told.await, expected);
+}
+
 contract!(redis, memory; (
     each_kind_grants_its_limit_and_no_more,
     all_limits_of_a_message_or_none,
     messages_of_a_batch_see_each_other,
+    no_more_are_granted_than_are_wanted,
+    those_sent_away_come_back_one_after_another,
     a_batch_may_be_large,
-    a_place_is_kept_and_passes_without_asking,
-    who_is_late_is_told_to_wait_and_keeps_his_place,
-    a_place_of_another_epoch_is_none,
     what_was_not_sent_comes_back_once,
-    a_window_is_in_doubt_until_a_call_of_it_was_made,
     calls_under_way_end_by_themselves_unless_renewed,
-    a_call_that_ended_frees_its_place,
+    a_call_that_ended_frees_its_place_once,
+    a_replica_that_waits_is_told_when_a_call_ends,
 ));

@@ -1,171 +1,302 @@
 //! What happens when Redis loses its state, restarts, or its clock steps.
 
+use std::sync::Arc;
 use std::time::Duration;
 
-use sluiced::core::budget::admit::SOON;
-use sluiced::core::budget::record;
+use sluiced::core::limits::Rule;
+use sluiced::core::limits::generation::GUARD;
 use sluiced::core::time::StoreTime;
-use sluiced::limiter::redis::RedisPaceStore;
-use sluiced::ports::budget::{BudgetStore, Lost, Ruling, Rulings};
+use sluiced::limiter::redis::{Family, RedisPaceStore, RedisPolicies};
+use sluiced::ports::limits::{Closing, Decision, KeyedLimit, LimitStore, LostWait};
 use sluiced::ports::pace::PaceStore;
+use sluiced::ports::policy::PolicyStore;
 
 use super::rules::*;
 use crate::support::redis::RedisServer;
 use crate::support::wait::eventually_async;
 
 const PREFIX: &str = "losses";
+const HOUR: Duration = Duration::from_secs(3600);
 
-async fn one(store: &RedisPaceStore, lost: Lost, name: &str) -> Rulings {
-    let limit = limit(name, log("1/1h", MS), lost);
-    let petition = take(vec![claim(&limit, "a", 1)]);
-    store.admit(&[petition], None).await.unwrap()
+fn rule() -> Rule {
+    log("3/1h", MS)
 }
 
-fn until(answer: &Rulings) -> StoreTime {
-    match &answer.rulings[0] {
-        Ruling::Denied { until, .. } => *until,
-        other => panic!("{other:?}"),
+fn forever(name: &str) -> Arc<KeyedLimit> {
+    waiting(name, rule(), LostWait::Forever)
+}
+
+fn waiting_for(name: &str, length: Duration) -> Arc<KeyedLimit> {
+    waiting(name, rule(), LostWait::For(length))
+}
+
+async fn ask(
+    store: &RedisPaceStore,
+    limit: &Arc<KeyedLimit>,
+    key: &str,
+) -> (StoreTime, Decision) {
+    let candidate = new(vec![charge(limit, key, 1)]);
+    let mut answer = store.admit(&[candidate], 1).await.unwrap();
+    (answer.now, answer.decisions.remove(0))
+}
+
+/// Until when the limit is closed, and when it was asked.
+async fn closed(
+    store: &RedisPaceStore,
+    limit: &Arc<KeyedLimit>,
+    key: &str,
+    because: Closing,
+) -> (StoreTime, StoreTime) {
+    match ask(store, limit, key).await {
+        (now, Decision::Closed { by: 0, until, why }) if why == because => (now, until),
+        other => panic!("not closed because of {because:?}: {other:?}"),
     }
 }
 
-fn period() -> Duration {
-    Duration::from_secs(3600) + MS
+async fn opens(store: &RedisPaceStore, limit: &Arc<KeyedLimit>, key: &str) -> StoreTime {
+    let opened = async || is_granted(&ask(store, limit, key).await.1);
+    eventually_async(BOUND, "an open limit", opened).await;
+    ask(store, limit, key).await.0
 }
 
-#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_new_installation_waits_for_a_moment_and_then_has_full_budgets() {
-    let server = RedisServer::start();
-    let store = connect(&server, PREFIX).await;
-    let first = one(&store, Lost::Closed, "new").await;
-    let since = first.blind.expect("a doubt").since;
-    assert!(since <= first.now);
-    assert_eq!(until(&first), since + Duration::from_secs(2));
-    assert!(is_granted(
-        &one(&store, Lost::Open, "new-open").await.rulings[0]
-    ));
-    eventually_async(BOUND, "the end of the doubt", async || {
-        is_granted(&one(&store, Lost::Closed, "new").await.rulings[0])
-    })
-    .await;
-    let later = one(&store, Lost::Closed, "new").await;
-    assert_eq!((later.epoch, later.blind), (first.epoch, None));
-    assert!(later.now >= since + Duration::from_secs(2));
+fn number(server: &RedisServer) -> u64 {
+    let record = generation(&mut server.connection(), PREFIX);
+    record.map_or(0, |record| record.number)
 }
 
-/// A replica that has granted one of `name` and knows an epoch.
-async fn with_history(server: &RedisServer) -> (RedisPaceStore, Rulings) {
-    let store = connect(server, PREFIX).await;
-    let known = one(&store, Lost::Open, "known").await;
-    assert!(is_granted(&known.rulings[0]));
-    (store, known)
-}
-
-async fn is_closed_since_the_loss(store: &RedisPaceStore, known: &Rulings) {
-    let answer = one(store, Lost::Closed, "other").await;
-    assert!(answer.epoch > known.epoch);
-    let since = answer.blind.expect("a loss").since;
-    assert!(since > known.now);
-    // Somebody who came late may have been granted a moment ahead before the loss.
-    assert_eq!(until(&answer), since + SOON + period());
-}
-
-/// Who would rather be over once than wait has a full budget at once.
-async fn is_open(store: &RedisPaceStore) {
-    assert!(is_granted(
-        &one(store, Lost::Open, "known").await.rulings[0]
-    ));
-}
-
-#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn after_a_flush_the_one_who_remembers_closes_the_limits() {
-    let server = RedisServer::start();
-    let (store, known) = with_history(&server).await;
+fn flush(server: &RedisServer) {
     () = redis::cmd("FLUSHALL")
         .query(&mut server.connection())
         .unwrap();
-    // Somebody who knows nothing may come first, and takes the store for new.
+}
+
+async fn reconnected(store: &RedisPaceStore) {
+    eventually_async(BOUND, "a connection", async || {
+        store.link().borrow().is_up() && store.admit(&[], 0).await.is_ok()
+    })
+    .await;
+}
+
+/// A server that writes everything down at once.
+fn durable() -> RedisServer {
+    RedisServer::start_with("--appendonly yes --appendfsync always", None)
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_new_installation_waits_for_a_moment_and_is_then_open() {
+    let server = RedisServer::start();
+    let store = connect(&server, PREFIX).await;
+    let limit = forever("new");
+    let (now, until) = closed(&store, &limit, "a", Closing::Guard).await;
+    assert!(until <= now + GUARD);
+    let first = number(&server);
+    assert!(opens(&store, &limit, "a").await >= until);
+    assert_eq!(number(&server), first);
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_restart_that_lost_nothing_costs_the_guard() {
+    let server = durable();
+    let store = established(&server, PREFIX).await;
+    let limit = forever("kept");
+    assert!(is_granted(&ask(&store, &limit, "a").await.1));
+    let before = number(&server);
+    server.kill();
+    server.boot();
+    reconnected(&store).await;
+    let (now, until) = closed(&store, &limit, "a", Closing::Guard).await;
+    assert!(until <= now + GUARD);
+    eventually_async(BOUND, "the end of the guard", async || {
+        store.admit(&[], 0).await.unwrap().now > until
+    })
+    .await;
+    assert_eq!(number(&server), before, "the generation goes on");
+    let look = store.look(&limit, key("a")).await.unwrap();
+    assert_eq!((look.closed, look.room.remaining), (None, 2));
+    assert!(is_granted(&ask(&store, &limit, "a").await.1));
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_restart_that_lost_grants_closes_for_as_long_as_they_count_or_is_waited() {
+    let server = durable();
+    let store = established(&server, PREFIX).await;
+    let (long, short) = (forever("long"), waiting_for("short", 3 * GUARD));
+    let none = waiting_for("none", Duration::ZERO);
+    assert!(is_granted(&ask(&store, &long, "a").await.1));
+    // What is written from now on is lost: a snapshot of this moment is what comes back.
+    let mut redis = server.connection();
+    let saved = redis::cmd("DUMP").arg(generation_key(PREFIX)).clone();
+    let saved: Vec<u8> = saved.query(&mut redis).unwrap();
+    let kept = redis_key(PREFIX, "long", key("a"));
+    let state: String = redis::cmd("GET").arg(&kept).query(&mut redis).unwrap();
+    assert!(is_granted(&ask(&store, &long, "a").await.1));
+    assert!(is_granted(&ask(&store, &none, "a").await.1));
+    let before = number(&server);
+    server.kill();
+    server.boot();
+    let mut redis = server.connection();
+    () = redis::cmd("RESTORE")
+        .arg(generation_key(PREFIX))
+        .arg(0)
+        .arg(saved)
+        .arg("REPLACE")
+        .query(&mut redis)
+        .unwrap();
+    () = redis::cmd("SET")
+        .arg(kept)
+        .arg(state)
+        .arg("EX")
+        .arg(5000)
+        .query(&mut redis)
+        .unwrap();
+    reconnected(&store).await;
+    let (now, until) = closed(&store, &long, "a", Closing::Lost).await;
+    assert!(number(&server) > before);
+    let lost_at = generation(&mut redis, PREFIX).unwrap().lost_at;
+    assert!(lost_at <= now);
+    assert_eq!(until, lost_at + HOUR + MS, "until nothing of it counts");
+    // Keys that were never seen are closed as well: their states may be what was lost.
+    let (_, until) = closed(&store, &short, "new", Closing::Lost).await;
+    assert_eq!(until, lost_at + 3 * GUARD, "no longer than it waits");
+    assert!(is_granted(&ask(&store, &none, "b").await.1));
+    assert!(opens(&store, &short, "new").await >= until);
+    closed(&store, &long, "new", Closing::Lost).await;
+    assert!(number(&server) > before);
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn after_a_flush_the_replica_that_remembers_closes_the_limits() {
+    let server = RedisServer::start();
+    let store = established(&server, PREFIX).await;
+    let limit = forever("flushed");
+    assert!(is_granted(&ask(&store, &limit, "a").await.1));
+    let before = number(&server);
+    flush(&server);
+    // A replica that knows nothing may come first, and takes the store for new.
     let stranger = connect(&server, PREFIX).await;
-    until(&one(&stranger, Lost::Closed, "other").await);
-    is_closed_since_the_loss(&store, &known).await;
-    is_open(&store).await;
-    // The heartbeat of the one who remembers was enough for the stranger to learn of it.
-    is_closed_since_the_loss(&stranger, &known).await;
+    let decision = ask(&stranger, &limit, "b").await.1;
+    assert!(matches!(decision, Decision::Closed { .. }), "{decision:?}");
+    closed(&store, &limit, "b", Closing::Lost).await;
+    assert!(number(&server) > before);
+    // The other one learns it.
+    let (_, until) = closed(&stranger, &limit, "b", Closing::Lost).await;
+    let lost_at = generation(&mut server.connection(), PREFIX).unwrap().lost_at;
+    assert_eq!(until, lost_at + HOUR + MS);
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_heartbeat_tells_without_being_asked() {
     let server = RedisServer::start();
-    let (store, known) = with_history(&server).await;
-    let epoch = |server: &RedisServer| {
-        let text: Option<String> = redis::cmd("GET")
-            .arg(era_key(PREFIX))
-            .query(&mut server.connection())
-            .unwrap();
-        text.and_then(|text| record::read_era(&text))
-    };
-    assert_eq!(epoch(&server).unwrap().epoch, known.epoch);
-    () = redis::cmd("FLUSHALL")
-        .query(&mut server.connection())
-        .unwrap();
-    eventually_async(BOUND, "a new epoch", async || {
-        epoch(&server).is_some_and(|era| era.epoch > known.epoch)
-    })
-    .await;
+    let store = established(&server, PREFIX).await;
+    let before = number(&server);
+    flush(&server);
+    eventually_async(BOUND, "a new generation", async || number(&server) > before).await;
     drop(store);
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn another_process_of_redis_closes_the_limits() {
+async fn replicas_that_remember_the_same_loss_begin_one_generation() {
     let server = RedisServer::start();
-    let (store, known) = with_history(&server).await;
-    server.kill();
-    server.boot();
-    eventually_async(BOUND, "a connection", async || {
-        store.link().borrow().is_up() && store.admit(&[], None).await.is_ok()
-    })
-    .await;
-    is_closed_since_the_loss(&store, &known).await;
-    is_open(&store).await;
-    // Once: the era that began then goes on.
-    let (one_more, two) = (
-        store.admit(&[], None).await.unwrap(),
-        store.admit(&[], None).await.unwrap(),
-    );
-    assert_eq!(one_more.epoch, two.epoch);
+    let one = established(&server, PREFIX).await;
+    let other = connect(&server, PREFIX).await;
+    let limit = forever("once");
+    for store in [&one, &other] {
+        assert!(is_granted(&ask(store, &limit, "a").await.1));
+    }
+    flush(&server);
+    closed(&one, &limit, "a", Closing::Lost).await;
+    let begun = number(&server);
+    closed(&other, &limit, "a", Closing::Lost).await;
+    tokio::time::sleep(GUARD).await;
+    closed(&one, &limit, "a", Closing::Lost).await;
+    assert_eq!(number(&server), begun);
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn places_of_a_lost_epoch_are_asked_for_again() {
+async fn an_operator_opens_a_limit_that_waits() {
     let server = RedisServer::start();
-    let (store, _) = with_history(&server).await;
-    let limit = limit("known", log("1/1h", MS), Lost::Open);
-    let wants = vec![claim(&limit, "a", 1)];
-    let answer = store.admit(&[reserve(wants.clone())], None).await.unwrap();
-    let (_, place) = booked(&answer.rulings[0])[0];
-    () = redis::cmd("FLUSHALL")
-        .query(&mut server.connection())
-        .unwrap();
-    let mut held = wants;
-    held[0].held = Some(place);
-    let answer = store.admit(&[take(held)], None).await.unwrap();
-    assert!(is_granted(&answer.rulings[0]));
-    assert!(answer.epoch > place.epoch);
+    let store = Arc::new(established(&server, PREFIX).await);
+    let policies = RedisPolicies::new(Arc::clone(&store), Family::Keyed);
+    let (opened, other) = (forever("opened"), forever("other"));
+    assert!(is_granted(&ask(&store, &opened, "a").await.1));
+    flush(&server);
+    closed(&store, &opened, "a", Closing::Lost).await;
+    // As any limit in use, it is declared.
+    let declaration = sluiced::core::policy::Declaration {
+        replica: "replica".to_owned(),
+        file: "any".to_owned(),
+        was_read: true,
+        known: None,
+    };
+    let policy = policies.declare("opened", &declaration).await.unwrap();
+    opened.adopt(sluiced::ports::limits::Policy {
+        rule: rule(),
+        version: policy.version,
+    });
+    assert!(policies.open("opened").await.unwrap().is_some());
+    assert!(is_granted(&ask(&store, &opened, "a").await.1));
+    closed(&store, &other, "a", Closing::Lost).await;
+    // The next loss closes it again.
+    flush(&server);
+    opened.adopt(sluiced::ports::limits::Policy {
+        rule: rule(),
+        version: sluiced::core::policy::PolicyVersion::NONE,
+    });
+    closed(&store, &opened, "a", Closing::Lost).await;
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_record_from_the_future_shows_that_the_clock_went_back() {
+async fn what_was_granted_before_a_loss_is_not_taken_back() {
     let server = RedisServer::start();
-    let (store, known) = with_history(&server).await;
-    let text: String = redis::cmd("GET")
-        .arg(era_key(PREFIX))
+    let store = established(&server, PREFIX).await;
+    let limit = waiting_for("refund", Duration::ZERO);
+    let (at, decision) = ask(&store, &limit, "a").await;
+    assert!(is_granted(&decision));
+    let saved: Option<String> = redis::cmd("GET")
+        .arg(redis_key(PREFIX, "refund", key("a")))
         .query(&mut server.connection())
         .unwrap();
-    let mut era = record::read_era(&text).unwrap();
-    era.since = known.now + Duration::from_secs(600);
+    flush(&server);
     () = redis::cmd("SET")
-        .arg(era_key(PREFIX))
-        .arg(record::write_era(&era))
+        .arg(redis_key(PREFIX, "refund", key("a")))
+        .arg(saved)
+        .arg("EX")
+        .arg(1000)
         .query(&mut server.connection())
         .unwrap();
-    is_closed_since_the_loss(&store, &known).await;
+    let refund = sluiced::ports::limits::Refund {
+        limit: Arc::clone(&limit),
+        key: key("a"),
+        cost: cost(1),
+        at,
+    };
+    // The refund itself tells of the loss.
+    assert_eq!(store.refund(&[refund]).await.unwrap(), 0);
+    let look = store.look(&limit, key("a")).await.unwrap();
+    assert_eq!(look.room.remaining, 2);
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_state_from_the_future_counts_as_taken_now() {
+    let server = RedisServer::start();
+    let store = established(&server, PREFIX).await;
+    let limit = forever("future");
+    let (now, _) = ask(&store, &limit, "b").await;
+    let ahead = now + HOUR;
+    () = redis::cmd("SET")
+        .arg(redis_key(PREFIX, "future", key("a")))
+        .arg(format!("l {} 3", ahead.as_micros()))
+        .arg("EX")
+        .arg(1000)
+        .query(&mut server.connection())
+        .unwrap();
+    let (now, decision) = ask(&store, &limit, "a").await;
+    let Decision::Denied { until, .. } = decision else {
+        panic!("{decision:?}");
+    };
+    assert_eq!(until, now + HOUR + MS);
+    // It is as full as it was, and opens no later for being asked again.
+    let candidate = waited(vec![charge(&limit, "a", 1)]);
+    let answer = store.admit(&[candidate], 1).await.unwrap();
+    assert!(matches!(answer.decisions[0], Decision::Denied { until: same, .. } if same == until));
 }

@@ -1,5 +1,10 @@
 //! Keyed limits on real servers: the scripts against the decisions in Rust, what every store of them
 //! must do, and each trap that others fell into.
 
+mod contract;
+mod losses;
 mod oracle;
+mod policies;
 mod rules;
+mod traps;
+mod waking;

@@ -61,7 +61,9 @@ fn a_change_lets_no_more_through_than_the_new_rule_from_the_last_grant_on() {
         // What is not sent under the old rule stays spent: its refunds would come too late.
         crowd.play(&before);
         crowd.forget_refunds();
-        let last = crowd.last;
+        // What the old rule has forgotten is forgotten.
+        let forgotten = |last| crowd.rule.forgotten_at(at(last)).as_micros() <= crowd.now;
+        let last = crowd.last.filter(|last| !forgotten(*last));
         let old = crowd.calls.iter().filter(|call| Some(call.granted) == last);
         let old: u64 = old.map(|call| call.cost).sum();
         crowd.calls.clear();

@@ -106,7 +106,7 @@ impl Crowd {
             rule: &rule,
             gate: Gate::Open,
         };
-        let mut cells = [Cell::of(&rule, self.state.take(), now)];
+        let mut cells = [Cell::of(&rule, self.state.clone(), now)];
         self.tickets += 1;
         let candidate = Candidate {
             charges: vec![Charge {
@@ -120,7 +120,7 @@ impl Crowd {
         };
         let decision = admission::decide(&[candidate], &mut cells, 1, now).remove(0);
         let [cell] = cells;
-        self.state = cell.state;
+        self.keep(cell);
         if let Decision::Denied {
             fits: Fit::At(fits),
             ..
@@ -180,6 +180,13 @@ impl Crowd {
         self.now = time;
     }
 
+    /// As a store does: what was not changed is not written.
+    fn keep(&mut self, cell: Cell) {
+        if cell.changed {
+            self.state = cell.state;
+        }
+    }
+
     /// What is not sent by now stays spent.
     pub(super) fn forget_refunds(&mut self) {
         self.refunds.clear();
@@ -192,9 +199,9 @@ impl Crowd {
             rule: &rule,
             gate: Gate::Open,
         };
-        let mut cell = Cell::of(&rule, self.state.take(), now);
+        let mut cell = Cell::of(&rule, self.state.clone(), now);
         let taken = admission::refund(&limit, at(0), &mut cell, (at(granted), cost), now);
-        self.state = cell.state;
+        self.keep(cell);
         taken
     }
 }

@@ -100,6 +100,36 @@ fn nor_when_the_clock_goes_back() {
     holds(cases, true);
 }
 
+/// What comes back is no more than if it had never been asked for: a limit that only heard of the calls
+/// that were sent would have let each of them through.
+#[test]
+fn refunds_let_no_more_through_than_if_they_had_not_been_granted() {
+    let ms = [MS, Duration::ZERO];
+    let rules = [
+        gcra("7/1ms", 0, Duration::ZERO),
+        gcra("3/1ms", 9, Duration::ZERO),
+        log("5/1ms", Duration::ZERO),
+        bucket([5, 3, 0], ms, Refill::Continuous, Start::Full),
+        bucket([2, 7, 9], ms, Refill::Continuous, Start::Full),
+    ];
+    let mut runner = TestRunner::new(ProptestConfig {
+        cases: 6_000,
+        failure_persistence: None,
+        ..ProptestConfig::default()
+    });
+    let kept = runner.run(&(0..rules.len(), steps(false)), |(rule, steps)| {
+        let mut crowd = Crowd::new(rules[rule].clone(), 1_000);
+        crowd.play(&steps);
+        let mut twin = Crowd::new(rules[rule].clone(), 1_000);
+        for call in &crowd.calls {
+            twin.now = call.granted;
+            prop_assert!(twin.takes(call.cost), "{:?}: {call:?} of {:?}", twin.rule, crowd.calls);
+        }
+        Ok(())
+    });
+    assert!(kept.is_ok(), "{}", kept.unwrap_err());
+}
+
 /// No limit is idle while a message that fits asks: a greedy crowd uses all of it.
 #[test]
 fn all_of_a_limit_can_be_used() {

@@ -33,7 +33,7 @@ fn states_are_short_and_readable() {
             aligned("5/1s", Duration::ZERO),
             "w 1795228193000019 1795228193000019 3",
         ),
-        (log("5/1s", Duration::ZERO), "l 1795228193000012 1 7 2"),
+        (log("5/1s", Duration::ZERO), "l 1795228193000019 3 1795228193000012 1 7 2"),
         (
             concurrency(5, Duration::from_secs(60)),
             "c 1795228253000012 1 1 1795228253000019 2 2",
@@ -50,9 +50,9 @@ fn a_line_is_written_while_it_lies_ahead() {
     crowd.takes(1);
     let state = crowd.state.unwrap();
     let text = write(&state, at(START));
-    assert_eq!(text, "l 1795228193000012 1|1795228195000012 1000000");
+    assert_eq!(text, "l 1795228193000012 1 1795228193000012 1|1795228195000012 1000000");
     assert_eq!(read(&text, &crowd.rule).as_ref(), Some(&state));
-    assert_eq!(write(&state, at(START + 2_000_000)), "l 1795228193000012 1");
+    assert_eq!(write(&state, at(START + 2_000_000)), "l 1795228193000012 1 1795228193000012 1");
 }
 
 #[test]
@@ -61,7 +61,7 @@ fn what_cannot_be_read_is_no_state() {
     for text in [
         "", "g", "g 1 2", "g 1 2 3 4", "g 1 2 0", "g 1 2 x", "g 1  3", "x 1 2 3", "g -1 2 3",
         "g 1 2 9007199254740992", "t 1 2", "t - 2 3", "w 1 2", "w 1 2 3 4", "w 1 2 4294967296",
-        "l 1", "l 1 2 3", "l 9007199254740991 1 1 1", "c 1 2", "c 1 2 g", "c 1 2 A",
+        "l", "l 1", "l 1 2 1", "l 1 2 1 3", "l 1 2 2 2", "l 4 3 1 1 2 2", "l 9007199254740992 1 9007199254740992 1", "c 1 2", "c 1 2 g", "c 1 2 A",
         "c 1 2 123456789012345678901234567890123", "g 1 2 3|", "g 1 2 3|5", "g 1 2 3|5 x",
     ] {
         for rule in &all {
@@ -69,7 +69,7 @@ fn what_cannot_be_read_is_no_state() {
         }
     }
     // A state of another kind is none.
-    let read_by = all.iter().filter(|rule| read("l 1 2", rule).is_some());
+    let read_by = all.iter().filter(|rule| read("l 1 2 1 2", rule).is_some());
     assert_eq!(read_by.count(), 1);
 }
 

@@ -1,0 +1,218 @@
+//! Policies that change, in Redis and in this process: the same for both.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use sluiced::core::limits::Rule;
+use sluiced::core::policy::{Declaration, LimitPolicy, PolicyUpdate, PolicyVersion};
+use sluiced::limiter::memory::MemoryLimitStore;
+use sluiced::limiter::redis::{Family, RedisPolicies};
+use sluiced::ports::clock::Clock;
+use sluiced::ports::limits::{
+    Charge, Closing, Decision, KeyedLimit, LimitStore, Policy, Refund,
+};
+use sluiced::ports::policy::PolicyStore;
+
+use super::rules::*;
+use crate::support::redis::RedisServer;
+use crate::support::wait::within;
+
+const LONG: Duration = Duration::from_secs(3_600);
+
+struct Place {
+    limits: Arc<dyn LimitStore>,
+    policies: Arc<dyn PolicyStore>,
+}
+
+impl Place {
+    fn memory() -> Self {
+        let store = MemoryLimitStore::new(Clock::start());
+        Self {
+            policies: store.policies(),
+            limits: Arc::new(store),
+        }
+    }
+
+    async fn redis() -> Self {
+        let store = Arc::new(established(RedisServer::shared(), "policy").await);
+        Self {
+            policies: Arc::new(RedisPolicies::new(Arc::clone(&store), Family::Keyed)),
+            limits: store,
+        }
+    }
+
+    async fn ask(&self, charge: Charge) -> Decision {
+        let answer = self.limits.admit(&[new(vec![charge])], 1).await.unwrap();
+        answer.decisions[0].clone()
+    }
+
+    async fn all(&self, limit: &Arc<KeyedLimit>) -> u32 {
+        let mut count = 0;
+        while is_granted(&self.ask(charge(limit, "k", 1)).await) {
+            count += 1;
+        }
+        count
+    }
+
+    async fn declare(&self, limit: &str) -> LimitPolicy {
+        let declaration = Declaration {
+            replica: "replica".to_owned(),
+            file: "any".to_owned(),
+            was_read: true,
+            known: None,
+        };
+        self.policies.declare(limit, &declaration).await.unwrap()
+    }
+
+    /// An operator sets another rule; no replica has heard of it yet.
+    async fn set(&self, limit: &KeyedLimit) -> PolicyVersion {
+        let over = self.policies.inspect(&limit.name).await.unwrap();
+        let over = over.policy.unwrap().version;
+        let update = PolicyUpdate {
+            over,
+            text: "other",
+            file: "any",
+            by: "op",
+        };
+        let set = self.policies.set(&limit.name, update);
+        set.await.unwrap().unwrap().version
+    }
+}
+
+async fn both(test: impl AsyncFn(Place)) {
+    test(Place::memory()).await;
+    test(Place::redis().await).await;
+}
+
+fn adopt(limit: &KeyedLimit, rule: Rule, version: PolicyVersion) {
+    limit.adopt(Policy { rule, version });
+}
+
+fn outdated(decision: &Decision) -> bool {
+    matches!(decision, Decision::Outdated { by: 0 })
+}
+
+#[tokio::test]
+async fn a_replica_that_knows_another_policy_than_the_one_in_force_gets_nothing() {
+    both(async |place: Place| {
+        let rule = log("5/1h", MS);
+        let limit = limit("known", rule.clone());
+        let one = || charge(&limit, "k", 1);
+        assert!(is_granted(&place.ask(one()).await));
+        let first = place.declare("known").await.version;
+        assert!(outdated(&place.ask(one()).await));
+        adopt(&limit, rule.clone(), first);
+        assert!(is_granted(&place.ask(one()).await));
+        let second = place.set(&limit).await;
+        assert!(outdated(&place.ask(one()).await));
+        adopt(&limit, rule.clone(), second);
+        assert_eq!(place.all(&limit).await, 3, "what was spent stays spent");
+        // A replica that comes from before does not count either.
+        adopt(&limit, rule.clone(), first);
+        assert!(outdated(&place.ask(one()).await));
+    })
+    .await;
+}
+
+#[tokio::test]
+async fn a_lowered_limit_grants_nothing_and_a_raised_one_the_difference() {
+    both(async |place: Place| {
+        let window = |n: u32| first_call(&format!("{n}/1h"), MS);
+        let debt = |n: u32| gcra(&format!("{n}/1h"), n - 1, MS);
+        for (kind, [large, small, middle], left) in [
+            ("log", [6, 3, 8].map(|n| log(&format!("{n}/1h"), MS)), 2),
+            ("window", [6, 3, 8].map(window), 2),
+            // A debt of six was never paid down: of eight, two are left.
+            ("gcra", [6, 3, 8].map(debt), 2),
+            // An operator's word fills no bucket.
+            ("bucket", [6, 3, 8].map(|n| full(n, 1, LONG)), 0),
+            ("calls", [6, 3, 8].map(|n| concurrency(n, LONG)), 2),
+        ] {
+            let limit = limit(&format!("changed-{kind}"), large.clone());
+            let first = place.declare(&limit.name).await.version;
+            adopt(&limit, large, first);
+            assert_eq!(place.all(&limit).await, 6, "{kind}");
+            let version = place.set(&limit).await;
+            adopt(&limit, small, version);
+            assert_eq!(place.all(&limit).await, 0, "{kind}");
+            let look = place.limits.look(&limit, key("k")).await.unwrap();
+            assert_eq!((look.limit, look.room.remaining), (3, 0), "{kind}");
+            let version = place.set(&limit).await;
+            adopt(&limit, middle, version);
+            assert_eq!(place.all(&limit).await, left, "{kind}");
+        }
+    })
+    .await;
+}
+
+#[tokio::test]
+async fn what_was_granted_under_another_policy_stays_spent() {
+    both(async |place: Place| {
+        let limit = limit("refund", log("1/1h", MS));
+        let version = place.declare("refund").await.version;
+        adopt(&limit, log("1/1h", MS), version);
+        let candidate = new(vec![charge(&limit, "k", 1)]);
+        let answer = place.limits.admit(&[candidate], 1).await.unwrap();
+        assert!(is_granted(&answer.decisions[0]));
+        let refund = Refund {
+            limit: Arc::clone(&limit),
+            key: key("k"),
+            cost: cost(1),
+            at: answer.now,
+        };
+        let refunds = [refund];
+        let version = place.set(&limit).await;
+        assert_eq!(place.limits.refund(&refunds).await.unwrap(), 0, "outdated");
+        adopt(&limit, log("1/1h", MS), version);
+        assert_eq!(place.limits.refund(&refunds).await.unwrap(), 0);
+        assert_eq!(place.all(&limit).await, 0);
+    })
+    .await;
+}
+
+#[tokio::test]
+async fn a_pause_bars_until_it_ends_and_costs_nothing() {
+    both(async |place: Place| {
+        let limit = limit("pause", log("2/1h", MS));
+        place.declare("pause").await;
+        let length = Duration::from_millis(300);
+        let paused = place.policies.pause("pause", length, "op").await.unwrap();
+        let (said, until) = paused.unwrap();
+        adopt(&limit, log("2/1h", MS), said.version);
+        let why = Closing::Paused;
+        assert_eq!(
+            place.ask(charge(&limit, "k", 1)).await,
+            Decision::Closed { by: 0, until, why }
+        );
+        let look = place.limits.look(&limit, key("k")).await.unwrap();
+        assert_eq!((look.room.remaining, &look.state), (2, &None));
+        assert_eq!(look.closed, Some((until, why)));
+        within(BOUND, "the end of the pause", async {
+            while !is_granted(&place.ask(charge(&limit, "k", 1)).await) {
+                tokio::time::sleep(MS).await;
+            }
+        })
+        .await;
+        let look = place.limits.look(&limit, key("k")).await.unwrap();
+        assert!(look.now >= until);
+        assert_eq!(look.closed, None);
+        assert_eq!(place.all(&limit).await, 1);
+    })
+    .await;
+}
+
+#[tokio::test]
+async fn only_a_limit_that_was_declared_can_be_opened() {
+    both(async |place: Place| {
+        let opened = place.policies.open("unheard-of").await.unwrap();
+        assert_eq!(opened, None);
+        place.declare("declared").await;
+        let opened = place.policies.open("declared").await.unwrap();
+        let now = place.limits.admit(&[], 0).await.unwrap().now;
+        assert!(opened.unwrap() <= now);
+        // It is no word about the policy.
+        let found = place.policies.inspect("declared").await.unwrap();
+        assert_eq!(found.policy.unwrap().updates, 1);
+    })
+    .await;
+}

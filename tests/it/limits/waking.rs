@@ -1,0 +1,183 @@
+//! Messages that wait for calls to end: as many replicas are woken as units come free, and no others.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use sluiced::limiter::redis::RedisPaceStore;
+use sluiced::ports::limits::{CallUnderWay, Candidate, Decision, Fit, KeyedLimit, LimitStore};
+use sluiced::ports::pace::Notice;
+use tokio::sync::broadcast::Receiver;
+
+use super::rules::*;
+use crate::support::redis::RedisServer;
+use crate::support::wait::{eventually, eventually_async};
+
+const HOUR: Duration = Duration::from_secs(3600);
+
+/// A replica, and what it is told.
+struct Replica {
+    store: RedisPaceStore,
+    notices: Receiver<Notice>,
+}
+
+impl Replica {
+    async fn new(server: &RedisServer, prefix: &str) -> Self {
+        let store = established(server, prefix).await;
+        Self {
+            notices: LimitStore::notices(&store),
+            store,
+        }
+    }
+
+    /// Asks for a message; `None`: it is granted, `Some`: the limit is full.
+    async fn ask(&self, candidate: Candidate) -> bool {
+        let answer = self.store.admit(&[candidate], 1).await.unwrap();
+        match &answer.decisions[0] {
+            Decision::Granted { .. } => true,
+            Decision::Denied {
+                fits: Fit::Full, ..
+            } => false,
+            other => panic!("{other:?}"),
+        }
+    }
+
+    /// Units that it was told of since.
+    fn told(&mut self) -> u64 {
+        let mut units = 0;
+        while let Ok(notice) = self.notices.try_recv() {
+            match notice {
+                Notice::Freed { units: freed, .. } => units += freed,
+                other => panic!("{other:?}"),
+            }
+        }
+        units
+    }
+}
+
+/// Replicas that hear each other, in the order in which they wait.
+async fn fleet(server: &RedisServer, prefix: &str, count: usize) -> Vec<Replica> {
+    let mut fleet = Vec::new();
+    for _ in 0..count {
+        fleet.push(Replica::new(server, prefix).await);
+    }
+    let channel = format!("{prefix}:notices");
+    eventually(BOUND, "all replicas to listen", || {
+        let count = redis::cmd("PUBSUB").arg("NUMSUB").arg(&channel).clone();
+        let found: (String, usize) = count.query(&mut server.connection()).unwrap();
+        found.1 == fleet.len()
+    })
+    .await;
+    fleet
+}
+
+async fn all_taken(replica: &Replica, limit: &Arc<KeyedLimit>, count: usize) -> Vec<CallUnderWay> {
+    let mut calls = Vec::new();
+    for _ in 0..count {
+        let candidate = new(vec![charge(limit, "a", 1)]);
+        calls.push((Arc::clone(limit), key("a"), candidate.ticket));
+        assert!(replica.ask(candidate).await);
+    }
+    calls
+}
+
+fn one(limit: &Arc<KeyedLimit>) -> Candidate {
+    new(vec![charge(limit, "a", 1)])
+}
+
+/// A while in which everything that was published arrives.
+async fn arrives() {
+    tokio::time::sleep(100 * MS).await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn as_many_are_woken_as_units_come_free_and_those_that_wait_longest_first() {
+    let server = RedisServer::start();
+    let mut fleet = fleet(&server, "waking", 4).await;
+    let limit = limit("calls", concurrency(3, HOUR));
+    let calls = all_taken(&fleet[0], &limit, 3).await;
+    for replica in &fleet[1..] {
+        assert!(!replica.ask(one(&limit)).await);
+    }
+    // Asked twice is not woken twice.
+    assert!(!fleet[1].ask(one(&limit)).await);
+    fleet[0].store.release(&calls[..1]).await.unwrap();
+    arrives().await;
+    let told: Vec<u64> = fleet.iter_mut().map(Replica::told).collect();
+    assert_eq!(told.iter().sum::<u64>(), 1, "{told:?}");
+    assert_eq!(told[2], 1, "the one that waited longest: {told:?}");
+    // It asks and may, and says that others of its messages wait.
+    let candidate = Candidate {
+        others_wait: true,
+        ..one(&limit)
+    };
+    assert!(fleet[2].ask(candidate).await);
+    fleet[0].store.release(&calls[1..]).await.unwrap();
+    arrives().await;
+    let told: Vec<u64> = fleet.iter_mut().map(Replica::told).collect();
+    assert_eq!(told, [0, 1, 0, 1]);
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn one_replica_is_told_of_all_units_if_it_alone_waits() {
+    let server = RedisServer::start();
+    let mut fleet = fleet(&server, "alone", 3).await;
+    let limit = limit("calls", concurrency(5, HOUR));
+    let calls = all_taken(&fleet[0], &limit, 5).await;
+    assert!(!fleet[1].ask(one(&limit)).await);
+    fleet[0].store.release(&calls).await.unwrap();
+    arrives().await;
+    let told: Vec<u64> = fleet.iter_mut().map(Replica::told).collect();
+    assert_eq!(told, [0, 5, 0]);
+    // It waits no more until it says so again.
+    let calls = all_taken(&fleet[0], &limit, 1).await;
+    fleet[0].store.release(&calls).await.unwrap();
+    fleet[0].store.release(&calls).await.unwrap();
+    arrives().await;
+    assert_eq!(fleet[1].told(), 0);
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_limit_that_was_lowered_wakes_for_the_room_that_it_has() {
+    let server = RedisServer::start();
+    let mut fleet = fleet(&server, "lowered", 2).await;
+    let large = limit("calls", concurrency(4, HOUR));
+    let small = limit("calls", concurrency(2, HOUR));
+    let calls = all_taken(&fleet[0], &large, 4).await;
+    assert!(!fleet[1].ask(one(&small)).await);
+    let of_small = |call: &CallUnderWay| (Arc::clone(&small), call.1, call.2);
+    let calls: Vec<_> = calls.iter().map(of_small).collect();
+    fleet[0].store.release(&calls[..2]).await.unwrap();
+    arrives().await;
+    assert_eq!(fleet[1].told(), 0, "two are under way of two");
+    fleet[0].store.release(&calls[2..3]).await.unwrap();
+    arrives().await;
+    assert_eq!(fleet[1].told(), 1);
+}
+
+/// What a dead replica was told is room that no message uses: the others find it when they ask after
+/// a while, and its registration ends with the lease.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_replica_that_died_takes_no_room_with_it() {
+    let server = RedisServer::start();
+    let prefix = "dead";
+    let mut fleet = fleet(&server, prefix, 3).await;
+    let limit = limit("calls", concurrency(1, 2 * Duration::from_secs(1)));
+    let calls = all_taken(&fleet[0], &limit, 1).await;
+    assert!(!fleet[1].ask(one(&limit)).await);
+    assert!(!fleet[2].ask(one(&limit)).await);
+    drop(fleet.remove(1));
+    fleet[0].store.release(&calls).await.unwrap();
+    arrives().await;
+    // The dead one was woken. The other asks by itself, and may.
+    assert_eq!(fleet[1].told(), 0);
+    assert!(fleet[1].ask(one(&limit)).await);
+    // Its call ends by itself if the replica dies, too; and so does what waited for it.
+    let waiting = format!("{}:waiting", redis_key(prefix, "calls", key("a")));
+    eventually_async(BOUND, "the end of the lease", async || {
+        fleet[0].ask(one(&limit)).await
+    })
+    .await;
+    let ttl = redis::cmd("PTTL").arg(waiting).clone();
+    let ttl: i64 = ttl.query(&mut server.connection()).unwrap();
+    assert!(ttl <= 2_000 && ttl != -1, "{ttl}");
+}
