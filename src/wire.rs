@@ -1,7 +1,7 @@
 //! The only room that names concrete backends: from settings to a running pipeline, and to the
 //! probes of `sluiced check --connect`.
 
-mod lanes;
+mod pacers;
 mod options;
 mod policies;
 mod probes;
@@ -16,9 +16,9 @@ use std::sync::Arc;
 pub use self::policies::Policies;
 pub use self::probes::{misfits, probes};
 pub use self::queues::Settled;
-pub use self::stores::{PolicyStores, budget_limit, budgets, policies, redis_at, redis_of};
+pub use self::stores::{PolicyStores, keyed, keyed_limit, policies, redis_at, redis_of};
 
-use self::lanes::{Lanes, paced_limit};
+use self::pacers::{Pacers, paced_limit};
 use self::queues::{Counted, Queues};
 use crate::core::leases::Phase;
 use crate::core::retry::Backoff;
@@ -72,7 +72,7 @@ pub fn start(
         .map(|name| (Arc::from(name.as_str()), Arc::new(RouteMeters::new(name))))
         .collect();
     let meters = Arc::new(meters);
-    let (rows, budgets, policies) = stores::stores(settings, secrets, clock, health)?;
+    let (rows, keyed, policies) = stores::stores(settings, secrets, clock, health)?;
     let policies = Arc::new(Policies::new(settings, policies));
     let settled = Arc::new(Settled::default());
     let events = Arc::new(Counted {
@@ -84,7 +84,7 @@ pub fn start(
         health.target("rabbitmq", queue.link());
     }
 
-    let mut lanes = Lanes::new(settings, rows, budgets, &policies)?;
+    let mut pacers = Pacers::new(settings, rows, keyed, &policies)?;
     for (name, route) in &settings.routes {
         let paced = paced_limit(settings, route).map(|(_, paced)| paced);
         let prefetch = paced.map_or(route.prefetch_unpaced(), |paced| {
@@ -96,16 +96,16 @@ pub fn start(
             name: Arc::from(name.as_str()),
             queue: Arc::from(route.queue.as_str()),
             policy: route_policy(settings, name, route, prefetch, paced)?,
-            counting: lanes.counting(name, route)?,
+            counting: pacers.counting(name, route)?,
             downstream: Arc::new(options::downstream(name, route, secrets)?),
             subscription,
             meters: Arc::clone(&meters[name.as_str()]),
         };
-        lanes.add(route, spec);
+        pacers.add(route, spec);
     }
     let phase = Phase::new(rand::random());
-    let (lanes, limits) = lanes.into_specs();
-    let pipeline = Pipeline::start(lanes, limits, clock, phase, health)
+    let (pacers, limits) = pacers.into_specs();
+    let pipeline = Pipeline::start(pacers, limits, clock, phase, health)
         .map_err(|e| WireError::new("the pipeline cannot be started", e))?;
     Ok(Running {
         pipeline,

@@ -20,8 +20,8 @@ pub mod header {
     pub const EXPIRES: &str = "x-sluiced-expires";
     /// When it was parked, on the store's clock (microseconds since the epoch): it is not parked again.
     pub const PARKED: &str = "x-sluiced-parked";
-    /// Its places in budgets, as `limit@microseconds#epoch`, with commas in between. Empty: none.
-    pub const BOOKED: &str = "x-sluiced-booked";
+    /// A limit has sent it through a wait queue before (a truth value).
+    pub const WAITED: &str = "x-sluiced-waited";
     /// The limit that denied it last, if the route writes `denied_headers`; the others say more.
     pub const LIMIT: &str = "x-sluiced-limit";
     /// Units that the limit had left then.

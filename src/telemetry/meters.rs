@@ -57,7 +57,6 @@ pub struct RouteMeters {
     calls: Labelled,
     settled: Labelled,
     dead: Labelled,
-    bookings: Labelled,
     /// Seconds from sending a call to the end of its answer.
     pub call_seconds: Histogram,
     /// Messages received and not yet settled.
@@ -92,7 +91,6 @@ impl RouteMeters {
             calls: Labelled::new(&names::CALLS, by, "outcome", names::OUTCOMES),
             settled: Labelled::new(&names::SETTLED, by, "verdict", names::VERDICTS),
             dead: Labelled::new(&names::DEAD, by, "reason", names::REASONS),
-            bookings: Labelled::new(&names::BOOKINGS, by, "fate", names::FATES),
             call_seconds: histogram(&names::CALL_DURATION, &labels),
             held: gauge(&names::HELD, &labels),
             in_flight: gauge(&names::IN_FLIGHT, &labels),
@@ -115,11 +113,6 @@ impl RouteMeters {
     /// `count` deliveries got the verdict `verdict` (`Verdict::label`).
     pub fn settled(&self, verdict: &'static str, count: u64) {
         self.settled.increment(verdict, count);
-    }
-
-    /// A message used (`used`) the place that it had booked, after it passed by (`late`), or `missed` it.
-    pub fn booking(&self, fate: &'static str) {
-        self.bookings.increment(fate, 1);
     }
 
     /// A message died for `reason` (`DeadReason::label`).
@@ -203,33 +196,32 @@ impl LimitMeters {
     }
 }
 
-/// What is measured about asking budgets for the messages of one lane.
-pub struct LaneMeters {
-    petitions: Labelled,
+/// What is measured about asking keyed limits for the messages of one pacer.
+pub struct AdmissionMeters {
+    decisions: Labelled,
     /// Seconds of one round trip.
-    pub petition_seconds: Histogram,
+    pub request_seconds: Histogram,
 }
 
-impl LaneMeters {
-    /// The meters of the lane named `lane`, all at zero.
+impl AdmissionMeters {
+    /// The meters of the pacer named `pacer`, all at zero.
     #[must_use]
-    pub fn new(lane: &str) -> Self {
-        let by = ("lane", lane);
+    pub fn new(pacer: &str) -> Self {
+        let by = ("pacer", pacer);
         Self {
-            petitions: Labelled::new(&names::PETITIONS, by, "ruling", names::RULINGS),
-            petition_seconds: histogram(&names::PETITION_DURATION, &[by]),
+            decisions: Labelled::new(&names::ADMISSIONS, by, "decision", names::DECISIONS),
+            request_seconds: histogram(&names::ADMISSION_DURATION, &[by]),
         }
     }
 
-    /// `count` messages came to `ruling`: `granted`, `late` (it has to wait in line), `denied`, `never` or `failed`
-    /// (no answer).
-    pub fn ruled(&self, ruling: &'static str, count: u64) {
-        self.petitions.increment(ruling, count);
+    /// `count` messages came to `decision`.
+    pub fn decided(&self, decision: &'static str, count: u64) {
+        self.decisions.increment(decision, count);
     }
 }
 
-/// What is measured about a limit that is counted in budgets.
-pub struct BudgetMeters {
+/// What is measured about a keyed limit.
+pub struct KeyedMeters {
     /// Messages that it told to wait.
     pub denials: Counter,
     /// Grants offered back.
@@ -238,13 +230,13 @@ pub struct BudgetMeters {
     pub leases_lost: Counter,
 }
 
-impl BudgetMeters {
+impl KeyedMeters {
     /// The meters of the limit named `limit`, all at zero.
     #[must_use]
     pub fn new(limit: &str) -> Self {
         let labels = [("limit", limit)];
         Self {
-            denials: counter(&names::BUDGET_DENIALS, &labels),
+            denials: counter(&names::KEYED_DENIALS, &labels),
             refunds: counter(&names::REFUNDS, &labels),
             leases_lost: counter(&names::LEASES_LOST, &labels),
         }
@@ -345,17 +337,17 @@ impl fmt::Debug for PolicyMeters {
     }
 }
 
-impl fmt::Debug for LaneMeters {
+impl fmt::Debug for AdmissionMeters {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("LaneMeters")
-            .field("lane", &self.petitions.first.1)
+        f.debug_struct("AdmissionMeters")
+            .field("pacer", &self.decisions.first.1)
             .finish_non_exhaustive()
     }
 }
 
-impl fmt::Debug for BudgetMeters {
+impl fmt::Debug for KeyedMeters {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("BudgetMeters").finish_non_exhaustive()
+        f.debug_struct("KeyedMeters").finish_non_exhaustive()
     }
 }
 

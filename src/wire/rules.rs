@@ -1,16 +1,16 @@
 //! From the limits of the configuration to the rules of the core.
 
-use crate::core::budget::concurrency::Concurrency;
-use crate::core::budget::fixed_window::FixedWindow;
-use crate::core::budget::gcra::Gcra;
-use crate::core::budget::sliding_log::SlidingLog;
-use crate::core::budget::token_bucket::{self, Bucket, Refill, TokenBucket};
-use crate::core::budget::{Rule, RuleError};
-use crate::ports::budget::Lost;
+use crate::core::limits::concurrency::Concurrency;
+use crate::core::limits::fixed_window::FixedWindow;
+use crate::core::limits::gcra::Gcra;
+use crate::core::limits::sliding_log::SlidingLog;
+use crate::core::limits::token_bucket::{self, Bucket, Refill, TokenBucket};
+use crate::core::limits::{Rule, RuleError};
+use crate::ports::limits::LostWait;
 use crate::settings::types::{self, Counted, Limit, LostState, Start, WindowStart};
 use crate::settings::window::WindowRate;
 
-/// The rule of a limit that is counted in budgets; `None` if it is paced.
+/// The rule of a keyed limit; `None` if it is paced.
 ///
 /// # Errors
 /// When its numbers are too large to be counted exactly.
@@ -60,10 +60,10 @@ fn fixed_window(
     }
 }
 
-/// What to do while the store cannot say what was spent.
-pub(super) const fn lost(limit: &Limit) -> Lost {
+/// How long the limit waits after the store lost its state.
+pub(super) fn lost_wait(limit: &Limit) -> LostWait {
     match limit.lost_state() {
-        LostState::Closed => Lost::Closed,
-        LostState::Open => Lost::Open,
+        LostState::Closed => LostWait::For(std::time::Duration::from_secs(60)),
+        LostState::Open => LostWait::For(std::time::Duration::ZERO),
     }
 }

@@ -36,9 +36,9 @@ fn length(text: &str) -> Result<Duration, DurationError> {
 }
 
 pub(super) async fn pause(args: &PauseArgs, out: &mut (impl Write + Send)) -> Result<(), Refusal> {
-    let (name, office) = (&args.name, args.place.open().await?);
-    office.known(name)?;
-    let store = office.store(name).await?;
+    let (name, connected) = (&args.name, args.place.open().await?);
+    connected.known(name)?;
+    let store = connected.store(name).await?;
     let length = args.length.unwrap_or(FREEZE_MAX);
     let paused = store.pause(name, length, &speaker()).await?;
     let (said, until) = paused.ok_or_else(|| unheard(name))?;
@@ -65,9 +65,9 @@ pub(super) async fn resume(
     args: &ResumeArgs,
     out: &mut (impl Write + Send),
 ) -> Result<(), Refusal> {
-    let (name, office) = (&args.name, args.place.open().await?);
-    office.known(name)?;
-    let store = office.store(name).await?;
+    let (name, connected) = (&args.name, args.place.open().await?);
+    connected.known(name)?;
+    let store = connected.store(name).await?;
     let resumed = store.resume(name).await?;
     let (said, was) = resumed.ok_or_else(|| unheard(name))?;
     if args.place.json {

@@ -25,8 +25,8 @@ struct Line {
 const HEAD: [&str; 6] = ["LIMIT", "KIND", "IN FORCE", "VERSION", "SINCE", "STATE"];
 
 pub(super) async fn run(args: &ListArgs, out: &mut (impl Write + Send)) -> Result<(), Refusal> {
-    let office = args.place.open().await?;
-    let Some(settings) = office.settings() else {
+    let connected = args.place.open().await?;
+    let Some(settings) = connected.settings() else {
         return Err(Refusal::Arguments(
             "list needs --config: the names of the limits stand there".to_owned(),
         ));
@@ -35,8 +35,8 @@ pub(super) async fn run(args: &ListArgs, out: &mut (impl Write + Send)) -> Resul
     for name in settings.limits.keys() {
         lines.push(Line {
             name: name.clone(),
-            file: office.file(name),
-            found: office.store(name).await?.inspect(name).await?,
+            file: connected.file(name),
+            found: connected.store(name).await?.inspect(name).await?,
         });
     }
     if args.place.json {

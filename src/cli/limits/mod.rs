@@ -3,7 +3,7 @@
 //! Every word goes to the store and from there to the replicas (`core::policy`): none of them is
 //! called, and one that is away hears it when it comes back.
 
-mod budget;
+mod key;
 mod change;
 mod list;
 mod set;
@@ -101,7 +101,7 @@ impl From<io::Error> for Refusal {
 }
 
 /// The store, and what the files say.
-struct Office {
+struct Connected {
     options: RedisOptions,
     stores: PolicyStores,
     /// `None`: only the store is known.
@@ -148,7 +148,7 @@ pub async fn run(
 }
 
 impl Place {
-    async fn open(&self) -> Result<Office, Refusal> {
+    async fn open(&self) -> Result<Connected, Refusal> {
         let (options, loaded) = if let Some(url) = &self.redis {
             let mut options = wire::redis_at(url.clone());
             options.prefix.clone_from(&self.prefix);
@@ -164,7 +164,7 @@ impl Place {
             }
             (wire::redis_of(&loaded)?, Some(loaded))
         };
-        Ok(Office {
+        Ok(Connected {
             stores: wire::policies(&options).await?,
             options,
             loaded,
@@ -173,7 +173,7 @@ impl Place {
     }
 }
 
-impl Office {
+impl Connected {
     fn settings(&self) -> Option<&Settings> {
         self.loaded.as_ref().map(|loaded| &loaded.settings)
     }
@@ -184,15 +184,15 @@ impl Office {
         limit.map_or_else(String::new, |limit| limit.terms_line())
     }
 
-    /// Where a limit stands: it is paced, or counted in budgets. Without a file the store knows.
+    /// Where a limit stands: it is paced, or keyed. Without a file the store knows.
     async fn store(&self, limit: &str) -> Result<&dyn PolicyStore, Refusal> {
-        let PolicyStores { paced, budgets } = &self.stores;
+        let PolicyStores { paced, keyed } = &self.stores;
         let kind = self.settings().and_then(|s| s.limits.get(limit));
         let is_paced = match kind {
             Some(kind) => kind.as_paced().is_some(),
-            None => budgets.inspect(limit).await?.policy.is_none(),
+            None => keyed.inspect(limit).await?.policy.is_none(),
         };
-        Ok(if is_paced { &**paced } else { &**budgets })
+        Ok(if is_paced { &**paced } else { &**keyed })
     }
 
     /// Refuses a name that the file does not know, with the nearest one that it knows.

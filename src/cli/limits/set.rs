@@ -10,7 +10,7 @@ use serde_json::json;
 
 use super::change::speaker;
 use super::words::{kind, short};
-use super::{Office, Place, Refusal};
+use super::{Connected, Place, Refusal};
 use crate::core::policy::{LimitPolicy, PolicyUpdate, PolicyVersion};
 use crate::settings::types::Limit;
 use crate::settings::{self, Extra, terms};
@@ -31,21 +31,21 @@ pub struct SetArgs {
 }
 
 pub(super) async fn run(args: &SetArgs, out: &mut (impl Write + Send)) -> Result<(), Refusal> {
-    let office = args.place.open().await?;
-    office.known(&args.name)?;
-    let store = office.store(&args.name).await?;
+    let connected = args.place.open().await?;
+    connected.known(&args.name)?;
+    let store = connected.store(&args.name).await?;
     let changes = args.terms.join(" ");
     let changes = terms::words(&changes).map_err(|why| Refusal::Arguments(why.to_string()))?;
     let by = speaker();
     for _ in 0..TRIES {
         let policy = store.inspect(&args.name).await?.policy;
-        let (before, over) = base(&office, &args.name, policy.as_ref())?;
-        let limit = updated(&office, &args.name, &before, &changes)?;
+        let (before, over) = base(&connected, &args.name, policy.as_ref())?;
+        let limit = updated(&connected, &args.name, &before, &changes)?;
         let after = limit.terms_line();
         let update = PolicyUpdate {
             over,
             text: &after,
-            file: &office.file(&args.name),
+            file: &connected.file(&args.name),
             by: &by,
         };
         let said = store.set(&args.name, update).await?;
@@ -80,11 +80,11 @@ pub(super) async fn run(args: &SetArgs, out: &mut (impl Write + Send)) -> Result
 
 /// The terms to start from, and their version.
 fn base(
-    office: &Office,
+    connected: &Connected,
     name: &str,
     policy: Option<&LimitPolicy>,
 ) -> Result<(String, PolicyVersion), Refusal> {
-    match (policy, office.file(name)) {
+    match (policy, connected.file(name)) {
         (Some(policy), _) => Ok((policy.text.clone(), policy.version)),
         (None, file) if !file.is_empty() => Ok((file, PolicyVersion::NONE)),
         (None, _) => Err(Refusal::Failed(format!(
@@ -95,7 +95,7 @@ fn base(
 
 /// The limit with the changes, if a configuration with it is a good one.
 fn updated(
-    office: &Office,
+    connected: &Connected,
     name: &str,
     before: &str,
     changes: &[(&str, &str)],
@@ -107,11 +107,11 @@ fn updated(
             "the kind of a limit cannot be changed while the fleet runs".to_owned(),
         ));
     }
-    let kept = office.settings().and_then(|s| s.limits.get(name));
+    let kept = connected.settings().and_then(|s| s.limits.get(name));
     let fixed = |(term, _): &&(&str, &str)| kept.is_some_and(|l| !terms::is_term(l, term));
     let unchangeable = changes.iter().find(fixed).map(|(term, _)| *term);
     words.extend(changes);
-    let limit = configured(office, name, &words)?;
+    let limit = configured(connected, name, &words)?;
     // A name that no limit knows is a fault by now, with the nearest known name.
     if let Some(term) = unchangeable {
         return Err(Refusal::Arguments(format!(
@@ -125,15 +125,15 @@ fn updated(
 
 /// The limit as a configuration with these words has it.
 pub(super) fn configured(
-    office: &Office,
+    connected: &Connected,
     name: &str,
     words: &[(&str, &str)],
 ) -> Result<Limit, Refusal> {
     let extra = Extra {
         name: "the arguments".to_owned(),
-        text: document(name, words, office.loaded.is_none()),
+        text: document(name, words, connected.loaded.is_none()),
     };
-    let loaded = settings::load_over(&office.place.config, Some(extra), std::env::vars());
+    let loaded = settings::load_over(&connected.place.config, Some(extra), std::env::vars());
     let loaded = loaded.map_err(Refusal::Terms)?;
     let limit = loaded.settings.limits.get(name).cloned();
     limit.ok_or_else(|| Refusal::Failed(format!("there is no limit `{name}`")))

@@ -1,11 +1,11 @@
-//! `sluiced limits show NAME`: everything about one limit. `sluiced limits show NAME KEY`: how the
-//! budget of one key stands, and so does the one budget of a limit without keys. Changes nothing.
+//! `sluiced limits show NAME`: everything about one limit. `sluiced limits show NAME KEY`: what it has
+//! left for one key; a limit without keys shows its one budget at once. Changes nothing.
 
 use std::io::Write;
 
 use clap::Args;
 
-use super::budget;
+use super::key;
 use super::words::{as_json, differing, kind, said, short, state};
 use super::{Place, Refusal};
 use crate::ports::policy::Inspection;
@@ -15,29 +15,29 @@ use crate::ports::policy::Inspection;
 pub struct ShowArgs {
     /// The limit
     name: String,
-    /// Whose budget, for a limit with a key: the text that its template makes of a message
+    /// The key: the text that its template makes of a message
     key: Option<String>,
     #[command(flatten)]
     place: Place,
 }
 
 pub(super) async fn run(args: &ShowArgs, out: &mut (impl Write + Send)) -> Result<(), Refusal> {
-    let office = args.place.open().await?;
-    office.known(&args.name)?;
-    let found = office.store(&args.name).await?.inspect(&args.name).await?;
-    let file = office.file(&args.name);
-    let budget = budget::stands(&office, &args.name, args.key.as_deref(), &found).await?;
+    let connected = args.place.open().await?;
+    connected.known(&args.name)?;
+    let found = connected.store(&args.name).await?.inspect(&args.name).await?;
+    let file = connected.file(&args.name);
+    let left = key::look_up(&connected, &args.name, args.key.as_deref(), &found).await?;
     if args.place.json {
         let mut all = as_json(&args.name, &file, &found);
-        if let Some(budget) = &budget {
-            all["budget"] = budget.as_json();
+        if let Some(left) = &left {
+            all["budget"] = left.as_json();
         }
         writeln!(out, "{all:#}")?;
         return Ok(());
     }
     write(&args.name, &file, &found, out)?;
-    if let Some(budget) = &budget {
-        budget.write(out)?;
+    if let Some(left) = &left {
+        left.write(out)?;
     }
     Ok(())
 }

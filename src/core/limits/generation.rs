@@ -40,7 +40,8 @@ pub enum Closing {
 /// How long a limit waits after its state was lost.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum LostWait {
-    /// So long, or until what was taken before counts no more, whichever is shorter.
+    /// So long, or until what was taken before counts no more, whichever is shorter. Zero: it does not
+    /// wait at all, not even to ask replicas what they remember.
     For(Duration),
     /// Until what was taken before counts no more.
     Forever,
@@ -97,6 +98,9 @@ impl Generation {
         opened_at: StoreTime,
         now: StoreTime,
     ) -> Option<(StoreTime, Closing)> {
+        if wait == LostWait::For(Duration::ZERO) {
+            return None;
+        }
         if self.guard_until > now {
             return Some((self.guard_until, Closing::Guard));
         }

@@ -1,6 +1,6 @@
 //! What the answer of the keyed limits means for the messages that were asked for.
 
-use super::key_queues::{KeyId, Opening};
+use super::key_queues::{KeyId, KeyRoom};
 use super::ready::Candidate;
 use super::{Scheduler, Step};
 use crate::core::time::{Mono, StoreTime};
@@ -41,7 +41,7 @@ impl<T: Candidate> Scheduler<T> {
     }
 
     /// A message of the request is denied and waits in memory for this key, before later ones.
-    pub fn denied(&mut self, item: T, key: KeyId, opening: Opening) {
+    pub fn denied(&mut self, item: T, key: KeyId, opening: KeyRoom) {
         self.end_asking(&item);
         self.key_queues.said(key, opening, true);
         self.key_queues.join(key, item);
@@ -62,7 +62,7 @@ impl<T: Candidate> Scheduler<T> {
     }
 
     /// What the store said of a key whose messages wait here.
-    pub fn said(&mut self, key: KeyId, opening: Opening) {
+    pub fn said(&mut self, key: KeyId, opening: KeyRoom) {
         self.key_queues.said(key, opening, false);
     }
 
@@ -71,10 +71,10 @@ impl<T: Candidate> Scheduler<T> {
         self.key_queues.freed(key, units, now);
     }
 
-    /// Whether one more message of its route may wait in memory for a key.
+    /// Whether one more message of its route may wait in memory for this key.
     #[must_use]
-    pub fn has_room(&self, item: &T) -> bool {
-        self.key_queues.has_room(item)
+    pub fn has_room(&self, item: &T, key: KeyId) -> bool {
+        self.key_queues.has_room(item, key)
     }
 
     /// Whether other messages wait for this key.

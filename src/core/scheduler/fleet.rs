@@ -45,7 +45,7 @@ impl Candidate for Message {
     fn arrival(&self) -> u64 {
         self.arrival
     }
-    fn memory_room(&self) -> usize {
+    fn memory_room(&self, _: KeyId) -> usize {
         if self.waited { self.memory_room * 3 / 2 } else { self.memory_room }
     }
 }
@@ -403,9 +403,9 @@ impl Fleet {
                     message.granted = Some(decided);
                     for (key, pass) in message.keys().zip(&passes) {
                         scheduler.said(key, match pass.next {
-                            Fit::Now => Opening::Room(pass.room.remaining),
-                            Fit::At(at) => Opening::At(local(at)),
-                            Fit::Full => Opening::At(now + Duration::from_secs(1)),
+                            Fit::Now => KeyRoom::Now(pass.room.remaining),
+                            Fit::At(at) => KeyRoom::At(local(at)),
+                            Fit::Full => KeyRoom::At(now + Duration::from_secs(1)),
                         });
                     }
                     scheduler.granted(message, until);
@@ -413,9 +413,9 @@ impl Fleet {
                 Decision::Denied { by, fits, until, .. } => {
                     let Fit::At(fits) = fits else { panic!("{fits:?}") };
                     let key = message.keys().nth(by).expect("a charge");
-                    let opening = Opening::At(local(fits));
+                    let opening = KeyRoom::At(local(fits));
                     let wait = until.since(decided);
-                    if wait <= self.setting.max_hold && scheduler.has_room(&message) {
+                    if wait <= self.setting.max_hold && scheduler.has_room(&message, key) {
                         message.waited = true;
                         scheduler.denied(message, key, opening);
                     } else {

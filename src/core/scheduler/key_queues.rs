@@ -19,9 +19,9 @@ pub type KeyId = u64;
 
 /// What the store said of a key.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Opening {
+pub enum KeyRoom {
     /// So many units fit now.
-    Room(u64),
+    Now(u64),
     /// Nothing fits before this time.
     At(Mono),
 }
@@ -77,9 +77,9 @@ impl<T: Candidate> KeyQueues<T> {
         self.queues.values().flat_map(|queue| queue.waiting.values())
     }
 
-    /// Whether one more message of its route may wait for a key.
-    pub(super) fn has_room(&self, item: &T) -> bool {
-        self.held.get(&item.route()).copied().unwrap_or(0) < item.memory_room()
+    /// Whether one more message of its route may wait for this key.
+    pub(super) fn has_room(&self, item: &T, key: KeyId) -> bool {
+        self.held.get(&item.route()).copied().unwrap_or(0) < item.memory_room(key)
     }
 
     /// The key that a message has to wait for, if any: the one that opens last of those that are
@@ -108,13 +108,13 @@ impl<T: Candidate> KeyQueues<T> {
     }
 
     /// What the store said of a key. Keys without a queue are only remembered if they are `kept`.
-    pub(super) fn said(&mut self, key: KeyId, opening: Opening, kept: bool) {
+    pub(super) fn said(&mut self, key: KeyId, opening: KeyRoom, kept: bool) {
         if !kept && !self.queues.contains_key(&key) {
             return;
         }
         self.change(key, |queue| match opening {
-            Opening::Room(room) => queue.room = room.max(1),
-            Opening::At(opens) => {
+            KeyRoom::Now(room) => queue.room = room.max(1),
+            KeyRoom::At(opens) => {
                 queue.opens = opens;
                 queue.room = 1;
             }

@@ -30,7 +30,7 @@ use std::cmp::Reverse;
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::time::Duration;
 
-pub use key_queues::{KeyId, Opening};
+pub use key_queues::{KeyId, KeyRoom};
 pub use ready::{Candidate, Ready, Share, Sum};
 pub use request::{BATCH_MAX, Requests};
 
@@ -180,7 +180,7 @@ impl<T: Candidate> Scheduler<T> {
     /// The key that a message has to wait for in memory, if any.
     fn waits_for(&self, item: &T, now: Mono) -> Option<KeyId> {
         let key = self.key_queues.blocks(item, now)?;
-        self.key_queues.has_room(item).then_some(key)
+        self.key_queues.has_room(item, key).then_some(key)
     }
 
     /// Adds a message that may not be sent before `at`.

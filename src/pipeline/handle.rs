@@ -1,4 +1,4 @@
-//! What calls and intakes share with their pacer: where to report, and what time it is.
+//! What calls and routes share with their pacer: where to report, and what time it is.
 
 use std::ops::Deref;
 use std::sync::{Arc, Mutex};
@@ -8,40 +8,50 @@ use tokio::sync::{mpsc, oneshot};
 use tracing::{debug, info, warn};
 
 use crate::core::clock::ClockMap;
-use crate::core::lane::Lane;
 use crate::core::pacing::Row;
 use crate::core::schedule::{Freeze, Grant};
+use crate::core::scheduler::Scheduler;
 use crate::core::time::{Mono, StoreTime};
 use crate::ports::clock::Clock;
 use crate::ports::pace::PacedLimit;
 use crate::telemetry::Notice;
 use crate::telemetry::meters::LimitMeters;
 
-use super::PacedRows;
-use super::job::Job;
-use super::pacer::{Stopped, lock};
+use super::job::Waiting;
 use super::policies::Paces;
+use super::refunder::Refunder;
+use super::rows::PacedRows;
+use super::route::lock;
 
 /// Several calls that were under way together are throttled together.
 static FROZEN: Notice = Notice::new(Duration::from_secs(1));
 
+/// What a stopped pacer left.
+#[derive(Clone, Copy, Debug, Default)]
+pub(super) struct Stopped {
+    /// Calls that were still under way.
+    pub(super) abandoned: u64,
+    /// Messages that went back unsent.
+    pub(super) given_back: u64,
+}
+
 /// What a pacer is told. The messages in it are bounded by the prefetch of its routes.
 #[derive(Debug)]
-pub(super) enum Inbox {
-    /// New messages, each with the time before which it may not be sent.
-    Jobs(Vec<(Job, Option<Mono>)>),
-    /// A message that did not get sent after all.
-    Again(Job),
+pub(super) enum Event {
+    /// New messages.
+    Decoded(Vec<Waiting>),
+    /// Messages that did not get sent after all.
+    Unsent(Vec<Waiting>),
     /// A message that waits for another attempt.
-    Parked(Job, Mono),
+    Again(Waiting),
     /// A call of ours was told to wait for so long; the limit is frozen.
     Throttled(Duration),
     /// The store has frozen the limit.
     Frozen(Row, Freeze),
-    /// Terms of the limit are in force, or another version of the same.
+    /// A policy of the paced limit is in force, or another version of the same.
     InForce(Paces),
-    /// The same of one of its budgets, which is paused until then or not at all.
-    PolicyUpdated(Arc<str>, Option<StoreTime>),
+    /// The same of one of its keyed limits, which is paused until then or not at all.
+    Updated(Arc<str>, Option<StoreTime>),
     /// Connections to the downstreams are open, or could not be opened.
     Warmed,
     Stop {
@@ -50,25 +60,26 @@ pub(super) enum Inbox {
     },
 }
 
-/// The pacer's desk: cheap to clone, one per call.
+/// The way to a pacer: cheap to clone, one per call.
 #[derive(Clone, Debug)]
-pub(super) struct Desk(Arc<Parts>);
+pub(super) struct PacerHandle(Arc<Parts>);
 
-/// What is on it.
+/// What it holds.
 #[derive(Debug)]
 pub(super) struct Parts {
     pub(super) clock: Clock,
-    /// What the lane is called: its paced limit, or its route.
+    /// Its paced limit, or its route.
     pub(super) name: Arc<str>,
-    /// `None`: nothing paces the lane. Changes when other terms come into force.
+    /// `None`: nothing paces it. Changes when another policy comes into force.
     rows: Option<Mutex<PacedRows>>,
     pub(super) meters: Arc<LimitMeters>,
-    inbox: mpsc::UnboundedSender<Inbox>,
+    refunder: Refunder,
+    events: mpsc::UnboundedSender<Event>,
     /// A copy of the pacer's mapping, renewed with every answer of the store.
     map: Mutex<ClockMap>,
 }
 
-impl Deref for Desk {
+impl Deref for PacerHandle {
     type Target = Parts;
 
     fn deref(&self) -> &Parts {
@@ -76,48 +87,55 @@ impl Deref for Desk {
     }
 }
 
-impl Desk {
+impl PacerHandle {
     pub(super) fn new(
         clock: Clock,
         name: Arc<str>,
         rows: Option<PacedRows>,
         meters: Arc<LimitMeters>,
-        inbox: mpsc::UnboundedSender<Inbox>,
+        refunder: Refunder,
+        events: mpsc::UnboundedSender<Event>,
     ) -> Self {
         Self(Arc::new(Parts {
             clock,
             name,
             rows: rows.map(Mutex::new),
             meters,
-            inbox,
+            refunder,
+            events,
             map: Mutex::default(),
         }))
     }
 
     /// Tells the pacer. If it is gone, what was told is dropped: a message then goes back to its
     /// queue by itself.
-    pub(super) fn tell(&self, entry: Inbox) {
-        if self.inbox.send(entry).is_err() {
-            debug!(lane = %self.name, "the pacer has stopped");
+    pub(super) fn tell(&self, event: Event) {
+        if self.events.send(event).is_err() {
+            debug!(pacer = %self.name, "the pacer has stopped");
         }
     }
 
-    /// Puts a message back that was not sent, once it has offered back what it took of budgets.
-    pub(super) fn again(&self, mut job: Job) {
-        job.good_until = None;
-        let Some(permit) = job.permit.take() else {
-            return self.tell(Inbox::Again(job));
-        };
-        let desk = self.clone();
+    /// Puts messages back that were not sent, once they have given back what they took of their limits.
+    pub(super) fn unsent(&self, mut messages: Vec<Waiting>) {
+        let (mut refunds, mut calls) = (Vec::new(), Vec::new());
+        for waiting in &mut messages {
+            let (some, under_way) = waiting.permit.take_back();
+            refunds.extend(some);
+            calls.extend(under_way);
+        }
+        if refunds.is_empty() && calls.is_empty() {
+            return self.tell(Event::Unsent(messages));
+        }
+        let pacer = self.clone();
         tokio::spawn(async move {
-            permit.give_back().await;
-            desk.tell(Inbox::Again(job));
+            pacer.refunder.give_back(&refunds, &calls).await;
+            pacer.tell(Event::Unsent(messages));
         });
     }
 
-    /// Renews what calls and intakes know of the store's clock.
-    pub(super) fn learned(&self, lane: &Lane<Job>, now: Mono) {
-        let Some(clock) = lane.clock() else {
+    /// Renews what calls and routes know of the store's clock.
+    pub(super) fn learned(&self, scheduler: &Scheduler<Waiting>, now: Mono) {
+        let Some(clock) = scheduler.clock() else {
             return;
         };
         *lock(&self.map) = clock.clone();
@@ -125,21 +143,16 @@ impl Desk {
         self.meters.clock_error_seconds.set(error.as_secs_f64());
     }
 
-    /// What the mapping may be wrong by.
-    pub(super) fn clock_error(&self, now: Mono) -> Duration {
-        lock(&self.map).error(now).unwrap_or_default()
-    }
-
-    /// The rows of slots, as the terms in force have them.
+    /// The rows of slots, as the policy in force has them.
     pub(super) fn rows(&self) -> Option<PacedRows> {
         self.rows.as_ref().map(|rows| lock(rows).clone())
     }
 
-    /// Other terms are in force.
-    pub(super) fn adopt(&self, terms: &Paces) {
+    /// Another policy is in force.
+    pub(super) fn adopt(&self, paces: &Paces) {
         if let Some(rows) = &self.rows {
             let mut rows = lock(rows);
-            rows.adopt(terms);
+            rows.adopt(paces);
             self.meters.rate.set(rows.per_second());
         }
     }
@@ -162,6 +175,13 @@ impl Desk {
             .map_or(Duration::ZERO, |limit| limit.pace.interval())
     }
 
+    /// Hands in new messages.
+    pub(super) fn push(&self, messages: Vec<Waiting>) {
+        if !messages.is_empty() {
+            self.tell(Event::Decoded(messages));
+        }
+    }
+
     /// The store's time, if it was ever heard.
     pub(super) fn known_store_time(&self, now: Mono) -> Option<StoreTime> {
         lock(&self.map).to_store(now)
@@ -174,7 +194,7 @@ impl Desk {
 
     /// Freezes the limit: here at once, and through the store for every replica.
     pub(super) fn freeze(&self, length: Duration, answer: &str) {
-        self.tell(Inbox::Throttled(length));
+        self.tell(Event::Throttled(length));
         self.meters.freezes.increment(1);
         if let Some(more) = FROZEN.event(self.clock.now()) {
             let of = if self.rows.is_some() {
@@ -182,19 +202,19 @@ impl Desk {
             } else {
                 "this replica pauses"
             };
-            info!(lane = %self.name, answer, wait = ?length, "the downstream throttles; {of}{more}");
+            info!(pacer = %self.name, answer, wait = ?length, "the downstream throttles; {of}{more}");
         }
         let Some(rows) = self.rows() else {
             return;
         };
-        let desk = self.clone();
+        let pacer = self.clone();
         tokio::spawn(async move {
             for row in [Row::Main, Row::Reserve] {
                 let Some(limit) = rows.limit(row) else {
                     continue;
                 };
                 match rows.store.freeze(limit, length).await {
-                    Ok(freeze) => desk.tell(Inbox::Frozen(row, freeze)),
+                    Ok(freeze) => pacer.tell(Event::Frozen(row, freeze)),
                     Err(error) => {
                         warn!(limit = %limit.name, %error, "only this replica knows of the freeze");
                     }
@@ -214,34 +234,5 @@ impl Desk {
                 meters.slots_returned.increment(u64::from(tail.count.get()));
             }
         });
-    }
-}
-
-/// Where a route hands in its messages.
-#[derive(Clone, Debug)]
-pub(super) struct Intake {
-    desk: Desk,
-}
-
-impl Intake {
-    pub(super) const fn new(desk: Desk) -> Self {
-        Self { desk }
-    }
-
-    /// The store's time, if it was ever heard.
-    pub(super) fn store_time(&self, now: Mono) -> Option<StoreTime> {
-        self.desk.known_store_time(now)
-    }
-
-    /// What that may be wrong by.
-    pub(super) fn clock_error(&self, now: Mono) -> Duration {
-        self.desk.clock_error(now)
-    }
-
-    /// Hands in messages, each with the time before which it may not be sent.
-    pub(super) fn push(&self, jobs: Vec<(Job, Option<Mono>)>) {
-        if !jobs.is_empty() {
-            self.desk.tell(Inbox::Jobs(jobs));
-        }
     }
 }

@@ -1,9 +1,9 @@
-//! Receive and decode: every delivery of one route becomes a job for its pacer, or gets its
-//! verdict here, before it could cost a slot.
+//! Decode: a delivery becomes a message that waits for its slot, or gets its verdict here, before it
+//! could cost a slot.
 //!
-//! Runs on the shared runtime, so that parsing and rendering never delay a slot. A message that
-//! says it must not be sent before some time goes back to the wait ladder or, if the time is near,
-//! waits in the pacer. One that hides those of other tenants is parked (`core::parking`).
+//! A message that says it must not be sent before some time goes back to the wait ladder or, if the
+//! time is near, waits in the pacer. One that hides those of other tenants is parked
+//! (`core::parking`).
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -11,61 +11,28 @@ use std::time::Duration;
 use tracing::debug;
 
 use crate::core::outcome::DeadReason;
-use crate::core::parking::{Origin, Space};
-use crate::core::ready::{Candidate as _, Share};
+use crate::core::parking::Origin;
+use crate::core::rate::Cost;
+use crate::core::scheduler::Share;
 use crate::core::time::{Mono, StoreTime};
-use crate::ports::clock::Clock;
 use crate::ports::downstream::{Call, Facts};
-use crate::ports::message::{HeaderValue, Message, header};
+use crate::ports::label::Label;
+use crate::ports::limits::{Charge, LimitKey};
+use crate::ports::message::{Message, header};
 use crate::ports::queue::{Delivery, Verdict};
 
-use super::booking;
-use super::desk::Intake;
-use super::job::{History, Job, Wants, dead, invalid, time_header};
-use super::route::{Held, Route};
+use super::job::{History, Job, Takes, Waiting};
+use super::route::{Counted, Counting, Held, Route};
 use super::route_policy::RoutePolicy;
-use crate::settings::types::OnExpired;
+use super::verdict::{dead, expired, invalid, later, parked};
 
-/// Deliveries taken from the channel at a time.
-const BATCH: usize = 64;
-
-/// Decodes the route's deliveries until no more can come.
-pub(super) async fn run(route: Arc<Route>, intake: Intake, clock: Clock) {
-    let Some(mut deliveries) = route.subscription.deliveries() else {
-        return;
-    };
-    let mut batch = Vec::with_capacity(BATCH);
-    while deliveries.recv_many(&mut batch, BATCH).await > 0 {
-        let now = clock.now();
-        // The tap opens only after the pacer has heard from the store; the mapping is there.
-        let Some(store_now) = intake.store_time(now) else {
-            batch.clear();
-            continue;
-        };
-        let doubt = intake.clock_error(now);
-        let jobs = batch
-            .drain(..)
-            .filter_map(|delivery| decode(&route, delivery, now, store_now))
-            .map(|(job, at)| {
-                // Not a moment before its place: it would be denied once more.
-                let doubt = if job.is_booked() {
-                    doubt
-                } else {
-                    Duration::ZERO
-                };
-                (job, at.map(|at| at + doubt))
-            });
-        intake.push(jobs.collect());
-    }
-}
-
-/// Makes a job of a delivery, with the time before which it may not be sent; or settles it.
-fn decode(
+/// Makes a message of a delivery that waits for its slot, or settles it.
+pub(super) fn decode(
     route: &Arc<Route>,
     delivery: Delivery,
     now: Mono,
     store_now: StoreTime,
-) -> Option<(Job, Option<Mono>)> {
+) -> Option<Waiting> {
     let message = delivery.message();
     route.meters.received.increment(1);
     if message.redelivered {
@@ -74,17 +41,11 @@ fn decode(
     let history = history(message, store_now);
     match read(route, message, &history, now, store_now) {
         Ok(read) => {
-            let wait = read.wait;
-            let job = Job::new(
-                Arc::clone(route),
-                delivery,
-                read.call,
-                history,
-                read.deadline,
-                read.wants,
-                read.held,
-            );
-            Some((job, (!wait.is_zero()).then(|| now + wait)))
+            let route = Arc::clone(route);
+            let job = Job::new(route, delivery, history, read.deadline, read.takes, read.held);
+            let mut waiting = job.waiting(read.call);
+            waiting.not_before = (!read.wait.is_zero()).then(|| now + read.wait);
+            Some(waiting)
         }
         Err(verdict) => {
             delivery.settle(verdict);
@@ -97,7 +58,7 @@ fn decode(
 struct Read {
     call: Box<dyn Call>,
     deadline: Option<Mono>,
-    wants: Wants,
+    takes: Takes,
     held: Held,
     /// It may not be sent earlier.
     wait: Duration,
@@ -113,7 +74,7 @@ fn read(
 ) -> Result<Read, Verdict> {
     let ends = deadline(&route.policy, message, history);
     if ends.is_some_and(|end| end <= store_now) {
-        return Err(expire(route, history, store_now));
+        return Err(expired(route, history, store_now));
     }
     let buried = |reason, detail| dead(route, history, reason, detail, store_now);
     let bytes = message.body.len() as u64;
@@ -122,8 +83,10 @@ fn read(
         return Err(buried(DeadReason::Oversized, detail));
     }
     let wait = not_before(message).map_or(Duration::ZERO, |at| at.since(store_now));
-    if let Some(verdict) = too_early(route, message, history, wait, store_now) {
-        return Err(verdict);
+    if wait > route.policy.max_hold {
+        // It came back before its time: for the rest it goes again.
+        let wait = route.policy.opening(store_now + wait).since(store_now);
+        return Err(later(history, wait, store_now));
     }
     let facts = Facts {
         route: &route.name,
@@ -133,14 +96,11 @@ fn read(
         debug!(route = %route.name, %why, "a limit cannot count a message");
         invalid(route, history, why.to_string(), store_now)
     })?;
-    let mut wants = route.counting.wants(&label);
-    if history.had_places {
-        booking::claim_places(message, &mut wants.claims);
-    }
+    let takes = takes(&route.counting, &label);
     let origin = origin(message, history, wait);
     let held = route
-        .take_in(wants.share, origin, now)
-        .ok_or_else(|| park(wants.share, history, store_now))?;
+        .take_in(takes.share, origin, now)
+        .ok_or_else(|| parked(takes.share, history, store_now))?;
     let call = route.downstream.prepare(message, facts).map_err(|why| {
         debug!(route = %route.name, %why, "undecodable message");
         buried(DeadReason::Undecodable, why.to_string())
@@ -148,95 +108,57 @@ fn read(
     Ok(Read {
         call,
         deadline: ends.map(|end| now + end.since(store_now)),
-        wants,
+        takes,
         held,
         wait,
     })
 }
 
+/// What a message takes of the limits of its route.
+fn takes(counting: &Counting, label: &Label) -> Takes {
+    let mut takes = Takes {
+        slots: Cost::ONE,
+        charges: Vec::new(),
+        keys: Vec::new(),
+        share: Share::default(),
+    };
+    for (charge, limit) in label.charges.iter().zip(&counting.limits) {
+        match limit {
+            Counted::Paced => takes.slots = charge.cost,
+            Counted::Keyed(limit) => takes.charges.push(Charge {
+                limit: Arc::clone(limit),
+                key: (counting.key_of)(charge.key.as_deref()),
+                cost: charge.cost,
+            }),
+        }
+    }
+    takes.keys = takes.charges.iter().map(Charge::id).collect();
+    if let Some(tenant) = label.tenant.as_deref() {
+        let weight = counting.weights.get(tenant).copied();
+        takes.share = Share {
+            tenant: number((counting.key_of)(Some(tenant))),
+            weight: weight.unwrap_or(std::num::NonZeroU16::MIN).into(),
+        };
+    }
+    takes
+}
+
+/// A tenant's number, the same on every replica whatever it was built with.
+fn number(key: LimitKey) -> u64 {
+    let digest = u128::from_be_bytes(*key.digest());
+    // The first half of it is as good as the whole.
+    (digest >> 64) as u64
+}
+
 /// Whether a message may be parked: not one that goes before others or has a time of its own, for
-/// nobody knows when it would come back.
+/// it is not known when it would come back.
 fn origin(message: &Message, history: &History, wait: Duration) -> Origin {
     if history.parked {
         Origin::Parked
-    } else if message.properties.priority > 0 || history.had_places || !wait.is_zero() {
+    } else if message.properties.priority > 0 || history.waited || !wait.is_zero() {
         Origin::Bound
     } else {
         Origin::Work
-    }
-}
-
-/// The verdict that lets those behind a message pass. Nothing about the message changes.
-fn park(share: Share, history: &History, now: StoreTime) -> Verdict {
-    let mut headers = history.headers();
-    headers.push((header::PARKED, time_header(now)));
-    Verdict::Parked {
-        space: Space::of(share.tenant),
-        headers,
-    }
-}
-
-/// The verdict for a message that came back from the wait ladder before its time, unless it can
-/// wait in memory: back for the rest. It keeps its places.
-fn too_early(
-    route: &Route,
-    message: &Message,
-    history: &History,
-    wait: Duration,
-    now: StoreTime,
-) -> Option<Verdict> {
-    let places = message
-        .headers
-        .get(header::BOOKED)
-        .filter(|_| history.had_places);
-    let hold = route.policy.max_hold;
-    match places {
-        Some(places) if wait > hold.max(booking::NEAR) => {
-            Some(later_booked(history, wait, now, places.clone()))
-        }
-        None if wait > hold => {
-            let wait = route.policy.opening(now + wait).since(now);
-            Some(later(history, wait, now))
-        }
-        _ => None,
-    }
-}
-
-/// The verdict for a message that is too old.
-pub(super) fn expire(route: &Route, history: &History, now: StoreTime) -> Verdict {
-    match route.policy.on_expired {
-        OnExpired::Drop => Verdict::Dropped,
-        OnExpired::DeadLetter => {
-            let detail = "older than max_age or its expiration".to_owned();
-            dead(route, history, DeadReason::Expired, detail, now)
-        }
-    }
-}
-
-/// The verdict that sends a message round the wait ladder.
-pub(super) fn later(history: &History, delay: Duration, now: StoreTime) -> Verdict {
-    let mut headers = history.headers();
-    headers.push((header::NOT_BEFORE, time_header(now + delay)));
-    Verdict::Later { delay, headers }
-}
-
-/// The same for a message with places in budgets (`booking::written`): it will be back early.
-pub(super) fn later_booked(
-    history: &History,
-    wait: Duration,
-    now: StoreTime,
-    places: HeaderValue,
-) -> Verdict {
-    let history = History {
-        had_places: false,
-        ..*history
-    };
-    let mut headers = history.headers();
-    headers.push((header::NOT_BEFORE, time_header(now + wait)));
-    headers.push((header::BOOKED, places));
-    Verdict::Later {
-        delay: booking::early(wait),
-        headers,
     }
 }
 
@@ -259,7 +181,7 @@ fn history(message: &Message, now: StoreTime) -> History {
         first_seen: time(header::FIRST_SEEN).unwrap_or(now),
         expires,
         last_status: number(header::LAST_STATUS).and_then(|n| u16::try_from(n).ok()),
-        had_places: booking::has_places(message),
+        waited: message.headers.contains_key(header::WAITED),
         parked: message.headers.contains_key(header::PARKED),
     }
 }
@@ -287,6 +209,8 @@ fn deadline(policy: &RoutePolicy, message: &Message, history: &History) -> Optio
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::core::parking::Space;
+    use crate::ports::message::HeaderValue;
 
     const NOW: StoreTime = StoreTime::from_micros(1_700_000_000_000_000);
 
@@ -306,8 +230,11 @@ mod tests {
         assert_eq!(known.first_seen, StoreTime::from_micros(5));
         assert_eq!(known.expires, Some(StoreTime::from_micros(9)));
         assert_eq!(known.last_status, Some(503));
-        for (name, value) in known.headers() {
-            assert_eq!(message.headers.get(name), Some(&value), "{name}");
+        let Verdict::Later { headers, .. } = later(&known, Duration::ZERO, NOW) else {
+            panic!("it goes through the wait ladder");
+        };
+        for (name, value) in headers.iter().filter(|(name, _)| *name != header::NOT_BEFORE) {
+            assert_eq!(message.headers.get(*name), Some(value), "{name}");
         }
     }
 
@@ -322,8 +249,8 @@ mod tests {
         message.properties.priority = 1;
         assert_eq!(known(&message), Origin::Bound);
         message.properties.priority = 0;
-        let places = HeaderValue::Text("a@1#2".into());
-        message.headers.insert(header::BOOKED.to_owned(), places);
+        let waited = HeaderValue::Bool(true);
+        message.headers.insert(header::WAITED.to_owned(), waited);
         assert_eq!(known(&message), Origin::Bound);
         let mark = HeaderValue::Int(7);
         message.headers.insert(header::PARKED.to_owned(), mark);
@@ -343,7 +270,7 @@ mod tests {
             tenant: 13,
             ..Share::default()
         };
-        let Verdict::Parked { space, headers } = park(share, &before, NOW) else {
+        let Verdict::Parked { space, headers } = parked(share, &before, NOW) else {
             panic!("it parks");
         };
         assert_eq!(space, Space::of(13));

@@ -1,42 +1,42 @@
-//! From the limits and routes of the configuration to the lanes of the pipeline: routes that share
-//! a paced limit share a lane, and a route without one has a lane of its own.
+//! From the limits and routes of the configuration to the pacers of the pipeline: routes that share a
+//! paced limit share a pacer, and a route without one has a pacer of its own.
 
 use std::collections::BTreeMap;
 use std::num::NonZeroU32;
 use std::sync::Arc;
 
-use super::{Policies, WireError, budget_limit};
+use super::{Policies, WireError, keyed_limit};
 use crate::core::policy::PolicyVersion;
 use crate::core::rate::Rate;
 use crate::core::schedule::Pace;
-use crate::limiter::key::budget_key;
-use crate::pipeline::{BudgetPolicy, Budgets, Counted, Counting, LaneSpec, PacedRows, RouteSpec};
-use crate::ports::budget::{BudgetKey, BudgetLimit, BudgetStore};
+use crate::limiter::key::limit_key;
+use crate::pipeline::{Counted, Counting, KeyedPolicy, PacedRows, PacerSpec, RouteSpec};
+use crate::ports::limits::{KeyedLimit, LimitKey, LimitStore};
 use crate::ports::pace::{PaceStore, PacedLimit};
 use crate::settings::text::Costing;
 use crate::settings::types::{Paced, Route, Settings};
 use crate::template::{CostOf, Counting as LabelCounting, RouteLabels};
 
-/// The lanes, as they grow route by route.
-pub(super) struct Lanes<'a> {
+/// The pacers, as they grow route by route.
+pub(super) struct Pacers<'a> {
     settings: &'a Settings,
     rows: Arc<dyn PaceStore>,
     policies: &'a Policies,
-    budgets: Budgets,
-    limits: BTreeMap<&'a str, Arc<BudgetLimit>>,
-    lanes: BTreeMap<String, LaneSpec>,
+    keyed: Arc<dyn LimitStore>,
+    limits: BTreeMap<&'a str, Arc<KeyedLimit>>,
+    pacers: BTreeMap<String, PacerSpec>,
 }
 
-impl<'a> Lanes<'a> {
+impl<'a> Pacers<'a> {
     pub(super) fn new(
         settings: &'a Settings,
         rows: Arc<dyn PaceStore>,
-        budgets: Arc<dyn BudgetStore>,
+        keyed: Arc<dyn LimitStore>,
         policies: &'a Policies,
     ) -> Result<Self, WireError> {
         let mut limits = BTreeMap::new();
         for (name, limit) in &settings.limits {
-            if let Some(limit) = budget_limit(name, limit, PolicyVersion::NONE)? {
+            if let Some(limit) = keyed_limit(name, limit, PolicyVersion::NONE)? {
                 limits.insert(name.as_str(), Arc::new(limit));
             }
         }
@@ -44,9 +44,9 @@ impl<'a> Lanes<'a> {
             settings,
             rows,
             policies,
-            budgets: Budgets { store: budgets },
+            keyed,
             limits,
-            lanes: BTreeMap::new(),
+            pacers: BTreeMap::new(),
         })
     }
 
@@ -68,7 +68,7 @@ impl<'a> Lanes<'a> {
                 largest: limit.largest_cost(),
             });
             limits.push(match self.limits.get(limit_name.as_str()) {
-                Some(limit) => Counted::Budget(Arc::clone(limit)),
+                Some(limit) => Counted::Keyed(Arc::clone(limit)),
                 None => Counted::Paced,
             });
         }
@@ -83,37 +83,37 @@ impl<'a> Lanes<'a> {
         })
     }
 
-    /// Adds a route to the lane of its paced limit, or gives it one of its own.
+    /// Adds a route to the pacer of its paced limit, or gives it one of its own.
     pub(super) fn add(&mut self, route: &'a Route, spec: RouteSpec) {
         let paced = paced_limit(self.settings, route);
         let name = match paced {
             Some((limit, _)) => limit.to_owned(),
             None => format!("route.{}", spec.name),
         };
-        let (rows, budgets) = (&self.rows, &self.budgets);
+        let (rows, keyed) = (&self.rows, &self.keyed);
         let policies = self.policies;
-        self.lanes
+        self.pacers
             .entry(name)
-            .or_insert_with_key(|name| LaneSpec {
+            .or_insert_with_key(|name| PacerSpec {
                 name: Arc::from(name.as_str()),
                 rows: paced.map(|(limit, paced)| paced_rows(limit, paced, rows)),
                 policy: paced.and_then(|(limit, _)| policies.paced(limit)),
-                budgets: budgets.clone(),
+                keyed: Arc::clone(keyed),
                 routes: Vec::new(),
             })
             .routes
             .push(spec);
     }
 
-    /// The lanes, and the limits of their budgets that may change while they run.
-    pub(super) fn into_specs(self) -> (Vec<LaneSpec>, Vec<BudgetPolicy>) {
+    /// The pacers, and the keyed limits that may change while they run.
+    pub(super) fn into_specs(self) -> (Vec<PacerSpec>, Vec<KeyedPolicy>) {
         let policies = self.policies;
         let limits = self.limits.into_values().filter_map(|limit| {
-            let spec = policies.budget(&limit.name)?;
-            Some(BudgetPolicy { limit, spec })
+            let spec = policies.keyed(&limit.name)?;
+            Some(KeyedPolicy { limit, spec })
         });
         let limits = limits.collect();
-        (self.lanes.into_values().collect(), limits)
+        (self.pacers.into_values().collect(), limits)
     }
 }
 
@@ -160,7 +160,7 @@ pub(super) fn paces(paced: &Paced) -> (Pace, Option<Pace>) {
     (main, reserve)
 }
 
-/// Whose budget a text names; no text: the one that is for all.
-fn key_of(text: Option<&str>) -> BudgetKey {
-    text.map_or_else(|| budget_key(&[]), |text| budget_key(&[text]))
+/// The key that a text names; no text: the one that is for all messages.
+fn key_of(text: Option<&str>) -> LimitKey {
+    text.map_or_else(|| limit_key(&[]), |text| limit_key(&[text]))
 }

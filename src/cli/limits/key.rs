@@ -1,4 +1,4 @@
-//! How one budget of a limit stands, for people and programs.
+//! What a limit has left for one key, for people and programs.
 
 use std::io::Write;
 use std::sync::Arc;
@@ -8,13 +8,13 @@ use serde_json::{Value, json};
 
 use super::set::configured;
 use super::words::rough;
-use super::{Office, Refusal};
-use crate::core::budget::State;
+use super::{Connected, Refusal};
+use crate::core::limits::Taken;
 use crate::core::policy::PolicyVersion;
 use crate::core::rate::Span;
 use crate::core::time::{StoreTime, micros};
-use crate::limiter::key::budget_key;
-use crate::ports::budget::Look;
+use crate::limiter::key::limit_key;
+use crate::ports::limits::{Fit, Look};
 use crate::ports::policy::Inspection;
 use crate::settings::terms;
 use crate::settings::types::Limit;
@@ -23,21 +23,20 @@ use crate::wire;
 /// So many entries of a log are shown.
 const SHOWN: usize = 5;
 
-/// A budget and the key that it is of.
-pub(super) struct Budget {
+/// A key and what the limit has left for it.
+pub(super) struct KeyState {
     key: Option<String>,
     look: Look,
 }
 
-/// How the budget of `key` stands, or the one budget of a limit without keys. `None`: the limit has
-/// no such budget to look at.
-pub(super) async fn stands(
-    office: &Office,
+/// What the limit has left for `key`, or for all if it has no keys. `None`: there is nothing to look at.
+pub(super) async fn look_up(
+    connected: &Connected,
     name: &str,
     key: Option<&str>,
     found: &Inspection,
-) -> Result<Option<Budget>, Refusal> {
-    let Some(limit) = in_force(office, name, found)? else {
+) -> Result<Option<KeyState>, Refusal> {
+    let Some(limit) = in_force(connected, name, found)? else {
         return match key {
             Some(_) => Err(Refusal::Failed(format!(
                 "no replica has used a limit `{name}` yet; use --config"
@@ -46,11 +45,11 @@ pub(super) async fn stands(
         };
     };
     // Without a file nobody knows whether it has keys.
-    let keyed = office.settings().map(|_| limit.key().is_some());
+    let keyed = connected.settings().map(|_| limit.key().is_some());
     if let Some(key) = key {
         let none = match (&limit, keyed) {
             (Limit::Paced(_), _) => Some("it is paced, and its slots are for all"),
-            (_, Some(false)) => Some("it has no `key`: one budget is for all"),
+            (_, Some(false)) => Some("it has no `key`, and one budget is for all"),
             _ => None,
         };
         if let Some(why) = none {
@@ -65,22 +64,22 @@ pub(super) async fn stands(
         .policy
         .as_ref()
         .map_or(PolicyVersion::NONE, |s| s.version);
-    let limit = wire::budget_limit(name, &limit, version)?;
+    let limit = wire::keyed_limit(name, &limit, version)?;
     let Some(limit) = limit else {
         return Ok(None);
     };
-    let store = wire::budgets(&office.options).await?;
+    let store = wire::keyed(&connected.options).await?;
     let parts: Vec<&str> = key.into_iter().collect();
-    Ok(Some(Budget {
-        look: store.look(&Arc::new(limit), budget_key(&parts)).await?,
+    Ok(Some(KeyState {
+        look: store.look(&Arc::new(limit), limit_key(&parts)).await?,
         key: key.map(str::to_owned),
     }))
 }
 
-/// The limit under the terms in force, or those of the file if there are none. `None`: nobody knows it.
-fn in_force(office: &Office, name: &str, found: &Inspection) -> Result<Option<Limit>, Refusal> {
+/// The limit under the policy in force, or that of the file if there is none. `None`: it is not known.
+fn in_force(connected: &Connected, name: &str, found: &Inspection) -> Result<Option<Limit>, Refusal> {
     let policy = found.policy.as_ref();
-    if let Some(limit) = office.settings().and_then(|s| s.limits.get(name)) {
+    if let Some(limit) = connected.settings().and_then(|s| s.limits.get(name)) {
         let terms = policy.map(|policy| limit.under(&policy.text));
         let limit = terms.unwrap_or_else(|| Ok(limit.clone()));
         return Ok(Some(limit.map_err(|why| {
@@ -94,53 +93,73 @@ fn in_force(office: &Office, name: &str, found: &Inspection) -> Result<Option<Li
     };
     let words = terms::words(&policy.text);
     let words = words.map_err(|why| Refusal::Failed(why.to_string()))?;
-    configured(office, name, &words).map(Some)
+    configured(connected, name, &words).map(Some)
 }
 
-impl Budget {
+impl KeyState {
     pub(super) fn write(&self, out: &mut impl Write) -> Result<(), Refusal> {
-        let usage = &self.look.usage;
         writeln!(out)?;
         match &self.key {
             Some(key) => writeln!(out, "the budget of {key}")?,
             None => writeln!(out, "its one budget")?,
         }
         let mut line = |label: &str, text: &str| writeln!(out, "  {label:<12}  {text}");
-        line("limit", &usage.limit.to_string())?;
-        line("remaining", &usage.remaining.to_string())?;
-        line("retry after", &wait(usage.retry_after))?;
-        line("reset after", &wait(usage.reset_after))?;
-        line("booked", &self.booked())?;
+        line("limit", &self.look.limit.to_string())?;
+        line("remaining", &self.look.room.remaining.to_string())?;
+        match self.retry_after() {
+            Some(length) => line("retry after", &wait(length))?,
+            None => line("retry after", "a call has ended")?,
+        }
+        line("reset after", &wait(self.reset_after()))?;
+        line("taken", &self.taken())?;
+        if let Some((until, _)) = self.look.closed {
+            line("closed", &format!("nothing passes for {}", wait(until.since(self.look.now))))?;
+        }
         Ok(())
     }
 
     pub(super) fn as_json(&self) -> Value {
-        let usage = &self.look.usage;
+        let closed = self.look.closed.map(|(until, _)| micros(until.since(self.look.now)));
         json!({
             "key": self.key,
-            "limit": usage.limit,
-            "remaining": usage.remaining,
-            "retry_after_us": micros(usage.retry_after),
-            "reset_after_us": micros(usage.reset_after),
-            "booked": self.booked(),
+            "limit": self.look.limit,
+            "remaining": self.look.room.remaining,
+            "retry_after_us": self.retry_after().map(micros),
+            "reset_after_us": micros(self.reset_after()),
+            "taken": self.taken(),
+            "closed_us": closed,
             "now_us": self.look.now.as_micros(),
         })
     }
 
-    /// What was taken, and what of it lies ahead.
-    fn booked(&self) -> String {
+    /// How long until one unit fits; `None`: it is not known.
+    fn retry_after(&self) -> Option<Duration> {
+        match self.look.fits {
+            Fit::Now => Some(Duration::ZERO),
+            Fit::At(at) => Some(StoreTime::from_micros(at).since(self.look.now)),
+            Fit::Full => None,
+        }
+    }
+
+    fn reset_after(&self) -> Duration {
+        StoreTime::from_micros(self.look.room.reset_at).since(self.look.now)
+    }
+
+    /// What was taken and may still count.
+    fn taken(&self) -> String {
         let at = |micros| when(StoreTime::from_micros(micros), self.look.now);
-        match self.look.state.as_ref().map(State::booked) {
-            // What is booked is never told apart once more.
-            None | Some(State::Ahead(_)) => "nothing that still counts".to_owned(),
-            Some(State::Gcra(s)) => format!("whole again {}", at(s.tat)),
-            Some(State::TokenBucket(s)) => format!("{} tokens, counted {}", s.tokens, at(s.last)),
-            Some(State::FixedWindow(s)) => {
-                format!("{} units of the window that began {}", s.used, at(s.start))
+        match self.look.state.as_ref().map(|state| &state.taken) {
+            None => "nothing that still counts".to_owned(),
+            Some(Taken::Gcra(s)) => {
+                let units = s.parts.div_ceil(s.period.max(1));
+                format!("{units} units owed {}", at(s.at))
             }
-            Some(State::SlidingLog(s)) => self.entries(&s.entries),
-            Some(State::Plan(s)) => self.entries(&s.entries),
-            Some(State::Concurrency(s)) => {
+            Some(Taken::TokenBucket(s)) => format!("{} tokens, counted {}", s.tokens, at(s.last)),
+            Some(Taken::FixedWindow(s)) => {
+                format!("{} units of the window, the last {}", s.used, at(s.last))
+            }
+            Some(Taken::SlidingLog(s)) => self.entries(&s.entries),
+            Some(Taken::Concurrency(s)) => {
                 let calls = s.calls.len();
                 let first = s.calls.iter().map(|call| call.ends).min();
                 let first = first.map_or_else(String::new, |ends| {
