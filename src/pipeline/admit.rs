@@ -181,8 +181,8 @@ impl Admission {
                     outcome.given_back += 1;
                 }
                 Decision::Granted { passes } => {
-                    learn(&waiting, &passes, scheduler, answer.now, now);
                     let mut waiting = waiting;
+                    learn(&waiting, &passes, scheduler, now);
                     let until = since + usable.min(usable_now(&waiting));
                     waiting.permit =
                         Permit::new(&waiting.job, answer.now, ticket, &self.keyed.refunder);
@@ -223,7 +223,7 @@ impl Admission {
                 Decision::Closed { by, until, why } => {
                     let limit = Arc::clone(&waiting.job.charges()[by].limit);
                     self.tell_closed(&limit, until, why, answer.now, pacer);
-                    let until = local(until, answer.now, now);
+                    let until = scheduler.local_time(until, now);
                     outcome.close(&waiting.job.route, until);
                     scheduler.gone(&waiting);
                     scheduler.delay(waiting, until);
@@ -250,43 +250,35 @@ impl Admission {
             meters.denials.increment(1);
         }
         let key = denial.charge.id();
-        let key_room = room_of(denial.fits, 0, denial.decided, now);
+        let key_room = room_of(denial.fits, 0, scheduler, now);
         let for_all = route.is_for_all(key);
         if denial.fits == Fit::Full && (for_all || scheduler.has_room(&waiting, key)) {
             return scheduler.denied(waiting, key, key_room);
         }
-        let until = match denial.fits {
-            // Not in memory, for then one key would block all others.
-            Fit::Full => denial.decided + FULL,
-            Fit::Now | Fit::At(_) => denial.until,
+        // Without a known time: not in memory, for then one key would block all others.
+        let fits = match denial.fits {
+            Fit::At(at) => StoreTime::from_micros(at),
+            Fit::Now | Fit::Full => denial.decided + FULL,
         };
-        if waiting.deadline().is_some_and(|end| end <= local(until, denial.decided, now)) {
+        if waiting.deadline().is_some_and(|end| end <= scheduler.local_time(fits, now)) {
             scheduler.gone(&waiting);
             let verdict = expired(&route, &waiting.job.history, denial.decided);
             return waiting.job.settle(verdict);
         }
-        let opening = route.policy.opening(until);
-        let wait = opening.since(denial.decided);
-        let near = wait <= route.policy.max_hold;
-        if for_all && !near && route.policy.on_denied == OnDenied::Hold {
-            let fits = match denial.fits {
-                Fit::At(at) => StoreTime::from_micros(at),
-                Fit::Now | Fit::Full => until,
-            };
-            let at = local(fits, denial.decided, now);
-            if at > now + route.policy.max_hold {
-                outcome.close(&route, at);
-            }
-            return scheduler.denied(waiting, key, key_room);
-        }
+        let near = route.policy.opening(fits).since(denial.decided) <= route.policy.max_hold;
         if near && scheduler.has_room(&waiting, key) {
             let mut waiting = waiting;
             waiting.job.history.waited = true;
             return scheduler.denied(waiting, key, key_room);
         }
+        if for_all && route.policy.on_denied == OnDenied::Hold {
+            outcome.close(&route, scheduler.local_time(fits, now));
+            return scheduler.denied(waiting, key, key_room);
+        }
         scheduler.said(key, key_room);
         scheduler.gone(&waiting);
-        send_away(waiting, denial, wait, now);
+        let opening = route.policy.opening(denial.until.max(fits));
+        send_away(waiting, denial, opening.since(denial.decided), now);
     }
 
     fn unanswered(
@@ -384,27 +376,19 @@ fn learn(
     waiting: &Waiting,
     passes: &[Pass],
     scheduler: &mut Scheduler<Waiting>,
-    decided: StoreTime,
     now: Mono,
 ) {
     for (key, pass) in waiting.keys().zip(passes) {
-        scheduler.said(key, room_of(pass.next, pass.room.remaining, decided, now));
+        scheduler.said(key, room_of(pass.next, pass.room.remaining, scheduler, now));
     }
 }
 
-fn room_of(fits: Fit, remaining: u64, decided: StoreTime, now: Mono) -> KeyRoom {
+fn room_of(fits: Fit, remaining: u64, scheduler: &Scheduler<Waiting>, now: Mono) -> KeyRoom {
     match fits {
         Fit::Now => KeyRoom::Now(remaining),
-        Fit::At(at) => KeyRoom::At(local(StoreTime::from_micros(at), decided, now)),
+        Fit::At(at) => KeyRoom::At(scheduler.local_time(StoreTime::from_micros(at), now)),
         Fit::Full => KeyRoom::At(now + FULL),
     }
-}
-
-/// A time of the store on our clock, which may run faster by 500 millionths: as fast as clocks are set
-/// right. (It was decided before now, so ours is not behind.)
-fn local(at: StoreTime, decided: StoreTime, now: Mono) -> Mono {
-    let ahead = at.since(decided);
-    now + ahead + ahead / 2_000
 }
 
 /// How long a grant is good under the policies in force.

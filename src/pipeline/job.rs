@@ -172,12 +172,10 @@ impl Candidate for Waiting {
 
     fn memory_room(&self, key: KeyId) -> usize {
         let prefetch = usize::from(self.job.route.policy.prefetch);
-        if self.job.route.is_for_all(key) {
-            // Where one budget is for all messages, there are no others to make room for.
+        if self.job.route.is_for_all(key) || self.job.history.waited {
+            // Where one budget is for all messages, there are no others to make room for. And a
+            // message that was sent away comes back when there is room for it.
             usize::MAX
-        } else if self.job.history.waited {
-            // It has been through a wait queue, and should not go again.
-            prefetch * 3 / 4
         } else {
             prefetch / 2
         }

@@ -2,6 +2,7 @@
 
 use super::key_queues::{KeyId, KeyRoom};
 use super::ready::Candidate;
+use super::request::Requests;
 use super::{Scheduler, Step};
 use crate::core::time::{Mono, StoreTime};
 
@@ -18,6 +19,14 @@ impl<T: Candidate> Scheduler<T> {
         self.requests.as_mut().map_or(now, |requests| {
             requests.answered(decided, looked_at, granted, now)
         })
+    }
+
+    /// The time of the store of keyed limits on our clock, and never earlier than that.
+    #[must_use]
+    pub fn local_time(&self, at: StoreTime, now: Mono) -> Mono {
+        let clock = self.requests.as_ref().map(Requests::clock);
+        let mapped = clock.and_then(|clock| Some(clock.to_mono(at)? + clock.error(now)?));
+        mapped.unwrap_or(now)
     }
 
     /// The store did not decide.

@@ -46,7 +46,7 @@ impl Candidate for Message {
         self.arrival
     }
     fn memory_room(&self, _: KeyId) -> usize {
-        if self.waited { self.memory_room * 3 / 2 } else { self.memory_room }
+        if self.waited { usize::MAX } else { self.memory_room }
     }
 }
 
@@ -392,7 +392,6 @@ impl Fleet {
         let since = scheduler.answered(decided, looked, granted, now);
         let usable = self.setting.rules.iter().map(|(rule, _)| rule.usable()).min();
         let until = since + usable.expect("a limit");
-        let local = |at: u64| now + StoreTime::from_micros(at).since(decided);
         let mut rest = Vec::new();
         for (mut message, decision) in each {
             if decision != Decision::NotAsked {
@@ -404,7 +403,7 @@ impl Fleet {
                     for (key, pass) in message.keys().zip(&passes) {
                         scheduler.said(key, match pass.next {
                             Fit::Now => KeyRoom::Now(pass.room.remaining),
-                            Fit::At(at) => KeyRoom::At(local(at)),
+                            Fit::At(at) => KeyRoom::At(scheduler.local_time(StoreTime::from_micros(at), now)),
                             Fit::Full => KeyRoom::At(now + Duration::from_secs(1)),
                         });
                     }
@@ -413,9 +412,11 @@ impl Fleet {
                 Decision::Denied { by, fits, until, .. } => {
                     let Fit::At(fits) = fits else { panic!("{fits:?}") };
                     let key = message.keys().nth(by).expect("a charge");
-                    let opening = KeyRoom::At(local(fits));
+                    let fits = StoreTime::from_micros(fits);
+                    let opening = KeyRoom::At(scheduler.local_time(fits, now));
                     let wait = until.since(decided);
-                    if wait <= self.setting.max_hold && scheduler.has_room(&message, key) {
+                    let near = fits.since(decided) <= self.setting.max_hold;
+                    if near && scheduler.has_room(&message, key) {
                         message.waited = true;
                         scheduler.denied(message, key, opening);
                     } else {
@@ -459,6 +460,11 @@ impl Fleet {
         let sum: u32 = all.iter().sum();
         let at = |share: f64| all[((all.len() - 1) as f64 * share) as usize];
         (f64::from(sum) / all.len() as f64, at(0.99), at(0.999))
+    }
+
+    /// From the first call to the last.
+    pub(super) fn seconds(&self) -> f64 {
+        (self.sent[self.sent.len() - 1].at - self.sent[0].at) as f64 / 1e6
     }
 
     /// Trips through wait queues: the mean, and the most.

@@ -192,6 +192,7 @@ impl<T: Candidate> Scheduler<T> {
     /// Says what to do at `now`. Call it again after doing it.
     pub fn poll(&mut self, now: Mono) -> Step<T> {
         self.wake(now);
+        self.pacing.expire(now);
         if let Some(step) = self.found.pop_front() {
             return step;
         }
