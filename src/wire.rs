@@ -20,8 +20,8 @@ pub use self::stores::{PolicyStores, budget_limit, budgets, policies, redis_at, 
 
 use self::lanes::{Lanes, paced_limit};
 use self::queues::{Counted, Queues};
+use crate::core::backoff::Backoff;
 use crate::core::leases::Phase;
-use crate::core::retry::Backoff;
 use crate::pipeline::{Pipeline, RoutePolicy, RouteSpec};
 use crate::ports::clock::Clock;
 use crate::settings::secrets::Secrets;

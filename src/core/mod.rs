@@ -4,6 +4,7 @@
 //! the property tests drive the same code as production.
 
 pub mod acks;
+pub mod backoff;
 pub mod budget;
 pub mod calendar;
 pub mod clock;
@@ -19,7 +20,6 @@ pub mod petitions;
 pub mod policy;
 pub mod rate;
 pub mod ready;
-pub mod retry;
 pub mod schedule;
 pub mod sms;
 pub mod time;

@@ -29,7 +29,7 @@ use crate::ports::budget::{
 };
 use crate::ports::pace::StoreError;
 use crate::settings::types::OnDenied;
-use crate::telemetry::Notice;
+use crate::telemetry::LogLimit;
 use crate::telemetry::meters::{BudgetMeters, LaneMeters};
 
 use self::denial::Denial;
@@ -39,8 +39,8 @@ use super::job::{Job, invalid};
 use super::permit::{Call, Clerk, Tickets};
 use super::route::Route;
 
-static DENIED: Notice = Notice::new(Duration::from_secs(10));
-static UNANSWERED: Notice = Notice::new(Duration::from_secs(10));
+static DENIED: LogLimit = LogLimit::new(Duration::from_secs(10));
+static UNANSWERED: LogLimit = LogLimit::new(Duration::from_secs(10));
 
 /// A message whose limit has other terms than this replica knows is asked for again after this, or
 /// once they are known.

@@ -11,14 +11,14 @@ use crate::core::time::Mono;
 use crate::ports::downstream::Gate;
 use crate::ports::queue::Verdict;
 
-use crate::telemetry::Notice;
+use crate::telemetry::LogLimit;
 
 use super::desk::{Desk, Inbox};
 use super::intake::later;
 use super::job::{Job, dead};
 use super::route_policy::Next;
 
-static DEAD: Notice = Notice::new(Duration::from_secs(10));
+static DEAD: LogLimit = LogLimit::new(Duration::from_secs(10));
 
 /// Sends a job whose slot is due and sees it through.
 pub(super) async fn perform(mut job: Job, slot: Slot, desk: Desk) {

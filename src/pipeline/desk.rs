@@ -14,7 +14,7 @@ use crate::core::schedule::{Freeze, Grant};
 use crate::core::time::{Mono, StoreTime};
 use crate::ports::clock::Clock;
 use crate::ports::pace::PacedLimit;
-use crate::telemetry::Notice;
+use crate::telemetry::LogLimit;
 use crate::telemetry::meters::LimitMeters;
 
 use super::PacedRows;
@@ -23,7 +23,7 @@ use super::pacer::{Stopped, lock};
 use super::policies::Paces;
 
 /// Several calls that were under way together are throttled together.
-static FROZEN: Notice = Notice::new(Duration::from_secs(1));
+static FROZEN: LogLimit = LogLimit::new(Duration::from_secs(1));
 
 /// What a pacer is told. The messages in it are bounded by the prefetch of its routes.
 #[derive(Debug)]

@@ -24,11 +24,11 @@ use crate::ports::budget::{
 };
 use crate::ports::clock::Clock;
 use crate::ports::pace::StoreError;
-use crate::telemetry::Notice;
+use crate::telemetry::LogLimit;
 use crate::telemetry::meters::BudgetMeters;
 
-static LOST: Notice = Notice::new(Duration::from_secs(10));
-static UNSURE: Notice = Notice::new(Duration::from_secs(10));
+static LOST: LogLimit = LogLimit::new(Duration::from_secs(10));
+static UNSURE: LogLimit = LogLimit::new(Duration::from_secs(10));
 
 /// However short a lease is, its calls are not renewed more often than this.
 const RENEW_MIN: Duration = Duration::from_millis(10);

@@ -7,8 +7,8 @@ use std::time::Duration;
 use serde_json::{Value, json};
 
 use super::set::configured;
-use super::words::rough;
-use super::{Office, Refusal};
+use super::text::rough;
+use super::{OpenLimits, Refusal};
 use crate::core::budget::State;
 use crate::core::policy::PolicyVersion;
 use crate::core::rate::Span;
@@ -32,12 +32,12 @@ pub(super) struct Budget {
 /// How the budget of `key` stands, or the one budget of a limit without keys. `None`: the limit has
 /// no such budget to look at.
 pub(super) async fn stands(
-    office: &Office,
+    opened: &OpenLimits,
     name: &str,
     key: Option<&str>,
     found: &Inspection,
 ) -> Result<Option<Budget>, Refusal> {
-    let Some(limit) = in_force(office, name, found)? else {
+    let Some(limit) = in_force(opened, name, found)? else {
         return match key {
             Some(_) => Err(Refusal::Failed(format!(
                 "no replica has used a limit `{name}` yet; use --config"
@@ -46,7 +46,7 @@ pub(super) async fn stands(
         };
     };
     // Without a file nobody knows whether it has keys.
-    let keyed = office.settings().map(|_| limit.key().is_some());
+    let keyed = opened.settings().map(|_| limit.key().is_some());
     if let Some(key) = key {
         let none = match (&limit, keyed) {
             (Limit::Paced(_), _) => Some("it is paced, and its slots are for all"),
@@ -69,7 +69,7 @@ pub(super) async fn stands(
     let Some(limit) = limit else {
         return Ok(None);
     };
-    let store = wire::budgets(&office.options).await?;
+    let store = wire::budgets(&opened.options).await?;
     let parts: Vec<&str> = key.into_iter().collect();
     Ok(Some(Budget {
         look: store.look(&Arc::new(limit), budget_key(&parts)).await?,
@@ -78,9 +78,9 @@ pub(super) async fn stands(
 }
 
 /// The limit under the terms in force, or those of the file if there are none. `None`: nobody knows it.
-fn in_force(office: &Office, name: &str, found: &Inspection) -> Result<Option<Limit>, Refusal> {
+fn in_force(opened: &OpenLimits, name: &str, found: &Inspection) -> Result<Option<Limit>, Refusal> {
     let policy = found.policy.as_ref();
-    if let Some(limit) = office.settings().and_then(|s| s.limits.get(name)) {
+    if let Some(limit) = opened.settings().and_then(|s| s.limits.get(name)) {
         let terms = policy.map(|policy| limit.under(&policy.text));
         let limit = terms.unwrap_or_else(|| Ok(limit.clone()));
         return Ok(Some(limit.map_err(|why| {
@@ -94,7 +94,7 @@ fn in_force(office: &Office, name: &str, found: &Inspection) -> Result<Option<Li
     };
     let words = terms::words(&policy.text);
     let words = words.map_err(|why| Refusal::Failed(why.to_string()))?;
-    configured(office, name, &words).map(Some)
+    configured(opened, name, &words).map(Some)
 }
 
 impl Budget {

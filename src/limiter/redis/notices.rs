@@ -16,7 +16,7 @@ use tracing::debug;
 
 use super::address::Address;
 use super::connection::Connection;
-use super::server::Backoff;
+use super::server::BACKOFF;
 use crate::core::policy::PolicyVersion;
 use crate::core::schedule::Freeze;
 use crate::core::time::StoreTime;
@@ -38,17 +38,18 @@ pub(super) async fn listen(
     channel: String,
     notices: broadcast::Sender<Notice>,
 ) {
-    let mut backoff = Backoff::default();
+    let mut failures = 0;
     loop {
         match subscribe(&connection, &channel).await {
             Ok((at, subscription)) => {
                 debug!(channel, server = %at, "listening for notices");
-                backoff = Backoff::default();
+                failures = 0;
                 forward(&at, subscription, &connection, &notices).await;
             }
             Err(error) => debug!(channel, %error, "cannot listen for notices"),
         }
-        tokio::time::sleep(backoff.next()).await;
+        failures += 1;
+        tokio::time::sleep(BACKOFF.half_jitter(failures, rand::random())).await;
     }
 }
 

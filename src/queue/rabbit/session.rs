@@ -19,7 +19,7 @@ use super::connections::Live;
 use super::consumers::{Consumers, Group, Item, Received, lost};
 use super::convert::{Original, copy_properties, message};
 use super::error::RabbitError;
-use super::lot::{Counting, spaces};
+use super::parked::{ParkedCounter, spaces};
 use super::publisher::{Published, Publisher, PublisherBounds, Republish};
 use super::supervisor::Context;
 use super::topology::{Target, answered, open_channel, target_queues, work_queue};
@@ -96,8 +96,8 @@ impl<'a> Session<'a> {
                 prefetch: route.parked_prefetch(),
             });
         }
-        let counting = Counting {
-            lot: Arc::clone(&context.lot),
+        let counting = ParkedCounter {
+            parked_queues: Arc::clone(&context.parked_queues),
             live: Arc::clone(&live),
             route: Arc::clone(route),
             spaces,
@@ -265,7 +265,7 @@ impl<'a> Session<'a> {
                 self.copy(tag, target, label, headers);
             }
             Verdict::Parked { space, headers } if self.context.route.parks => {
-                self.context.lot.add();
+                self.context.parked_queues.add();
                 self.copy(tag, Target::Parked(space), label, headers);
             }
             // Nobody would consume it there.

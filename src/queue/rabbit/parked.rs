@@ -27,40 +27,40 @@ const UNKNOWN: u64 = u64::MAX;
 
 /// A route's parked messages. Survives its sessions.
 #[derive(Debug)]
-pub(super) struct Lot(AtomicU64);
+pub(super) struct ParkedQueues(AtomicU64);
 
-impl Default for Lot {
+impl Default for ParkedQueues {
     fn default() -> Self {
         Self(AtomicU64::new(UNKNOWN))
     }
 }
 
-impl Lot {
+impl ParkedQueues {
     /// How many stand there; `None` while nobody knows.
-    pub(super) fn standing(&self) -> Option<u64> {
+    pub(super) fn messages(&self) -> Option<u64> {
         match self.0.load(Ordering::Relaxed) {
             UNKNOWN => None,
-            standing => Some(standing),
+            count => Some(count),
         }
     }
 
     /// One more is on its way.
     pub(super) fn add(&self) {
-        let more = |standing| (standing != UNKNOWN).then(|| standing + 1);
+        let more = |count| (count != UNKNOWN).then(|| count + 1);
         // What is unknown stays unknown.
         self.0
             .fetch_update(Ordering::Relaxed, Ordering::Relaxed, more)
             .ok();
     }
 
-    fn set(&self, standing: u64) {
-        self.0.store(standing, Ordering::Relaxed);
+    fn set(&self, count: u64) {
+        self.0.store(count, Ordering::Relaxed);
     }
 }
 
-/// Keeps a lot up to date for as long as its session lives; unknown afterwards.
-pub(super) struct Counting {
-    pub(super) lot: Arc<Lot>,
+/// Keeps the count up to date for as long as its session lives; unknown afterwards.
+pub(super) struct ParkedCounter {
+    pub(super) parked_queues: Arc<ParkedQueues>,
     pub(super) live: Arc<Live>,
     pub(super) route: Arc<RouteOptions>,
     pub(super) spaces: Vec<Space>,
@@ -68,24 +68,24 @@ pub(super) struct Counting {
     pub(super) bound: Duration,
 }
 
-impl Counting {
+impl ParkedCounter {
     pub(super) async fn run(self) {
         loop {
             match self.count().await {
-                Ok(standing) => {
-                    self.events.parked(&self.route.route, standing);
+                Ok(count) => {
+                    self.events.parked(&self.route.route, count);
                     // What was added meanwhile is in the next count.
-                    self.lot.set(standing);
+                    self.parked_queues.set(count);
                 }
                 // The session notices by itself if it is more than this question that failed.
                 Err(error) => {
                     tracing::debug!(route = self.route.route, %error, "parked messages are not counted");
-                    self.lot.set(UNKNOWN);
+                    self.parked_queues.set(UNKNOWN);
                 }
             }
             for _ in 0..SELDOM {
                 sleep(OFTEN).await;
-                if self.lot.standing() != Some(0) {
+                if self.parked_queues.messages() != Some(0) {
                     break;
                 }
             }
@@ -94,20 +94,20 @@ impl Counting {
 
     async fn count(&self) -> Result<u64, RabbitError> {
         let channel = open_channel(&self.live.connection, self.bound).await?;
-        let mut standing = 0;
+        let mut count = 0;
         for space in &self.spaces {
             let queue = Target::Parked(*space).queue(&self.route.queue);
-            standing += u64::from(find(&channel, &queue, self.bound).await?.messages);
+            count += u64::from(find(&channel, &queue, self.bound).await?.messages);
         }
         // Its answer changes nothing.
         channel.close(200, "counted".into()).await.ok();
-        Ok(standing)
+        Ok(count)
     }
 }
 
-impl Drop for Counting {
+impl Drop for ParkedCounter {
     fn drop(&mut self) {
-        self.lot.set(UNKNOWN);
+        self.parked_queues.set(UNKNOWN);
     }
 }
 
