@@ -33,7 +33,7 @@ use http::header::{
 use http::{HeaderMap, HeaderName, HeaderValue, Method, Request, Uri};
 use secrecy::ExposeSecret;
 
-use super::options::{HttpOptions, Misconfigured, ResolvedAuth};
+use super::options::{HttpOptions, Misconfigured, ResolvedAuth, compile};
 use super::url::{Url, checked_url, host_header};
 use crate::ports::downstream::{Facts, Undecodable};
 use crate::ports::message::Message;
@@ -274,17 +274,6 @@ impl RequestTemplate {
         }
         Ok(())
     }
-}
-
-/// Compiles what is configured as `key`; errors about a message call it `what`.
-pub(super) fn compile(
-    templates: &mut Templates,
-    what: &str,
-    key: &str,
-    text: &str,
-) -> Result<Template, Misconfigured> {
-    let compiled = templates.add(what, text);
-    compiled.map_err(|wrong| Misconfigured::new(key, wrong))
 }
 
 impl Replaced {

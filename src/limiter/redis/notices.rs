@@ -27,20 +27,11 @@ pub(super) const CAPACITY: usize = 64;
 /// How often an idle subscription is checked.
 const CHECK: Duration = Duration::from_secs(5);
 
-/// The channel of a fleet.
-pub(super) fn channel(prefix: &str) -> String {
-    format!("{prefix}:notices")
-}
-
 /// Listens for as long as it is polled.
-pub(super) async fn listen(
-    connection: Arc<Connection>,
-    channel: String,
-    notices: broadcast::Sender<Notice>,
-) {
-    let mut failures = 0;
+pub(super) async fn listen(connection: Arc<Connection>, notices: broadcast::Sender<Notice>) {
+    let (mut failures, channel) = (0, &connection.access().channel);
     loop {
-        match subscribe(&connection, &channel).await {
+        match subscribe(&connection, channel).await {
             Ok((at, subscription)) => {
                 debug!(channel, server = %at, "listening for notices");
                 failures = 0;

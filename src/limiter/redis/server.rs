@@ -22,11 +22,11 @@ use tracing::{info, warn};
 
 use super::access::Access;
 use super::address::Address;
-use super::fault::{Fault, fault, unreachable};
+use super::events::StoreEvents;
+use super::fault::{Fault, STORE, fault, unreachable};
 use super::scripts::Call;
 use super::sentinel::Sentinels;
 use super::slots::Slot;
-use super::{STORE, StoreEvents};
 use crate::core::backoff::Backoff;
 use crate::ports::link::Link;
 use crate::ports::pace::StoreError;

@@ -7,6 +7,7 @@
 
 mod connections;
 mod consumers;
+mod context;
 mod convert;
 mod error;
 mod options;

@@ -5,7 +5,7 @@
 //! a replica alone; several may go beyond it by what the others park in a second.
 
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::Duration;
 
 use tokio::time::sleep;
@@ -13,7 +13,6 @@ use tokio::time::sleep;
 use super::connections::Live;
 use super::error::RabbitError;
 use super::options::RouteOptions;
-use super::supervisor::Context;
 use super::topology::{Target, find, left_behind, open_channel, target_queues};
 use crate::core::parking::Space;
 use crate::queue::events::QueueEvents;
@@ -114,18 +113,24 @@ impl Drop for ParkedCounter {
 /// The spaces of parked messages that are consumed beside the work queue. A route that parks
 /// declares all of them; another one consumes what an earlier configuration left behind, so that
 /// nothing is stranded.
-pub(super) async fn spaces(context: &Context, live: &Live) -> Result<Vec<Space>, RabbitError> {
-    let (route, bound) = (&context.route, context.options.connect_timeout);
+///
+/// `bare` remembers that a route that does not park found none left behind.
+pub(super) async fn spaces(
+    route: &RouteOptions,
+    bare: &AtomicBool,
+    live: &Live,
+    bound: Duration,
+) -> Result<Vec<Space>, RabbitError> {
     if route.parks {
         let targets = Space::all().map(Target::Parked);
         target_queues(&live.connection, route, targets, bound).await?;
         return Ok(Space::all().collect());
     }
-    if context.bare.load(Ordering::Relaxed) {
+    if bare.load(Ordering::Relaxed) {
         return Ok(Vec::new());
     }
     let found = left_behind(&live.connection, route, bound).await?;
-    context.bare.store(found.is_empty(), Ordering::Relaxed);
+    bare.store(found.is_empty(), Ordering::Relaxed);
     if !found.is_empty() {
         let messages: u32 = found.iter().map(|(_, census)| census.messages).sum();
         tracing::info!(

@@ -6,18 +6,18 @@ use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
 use futures::future::BoxFuture;
-use tokio::sync::{mpsc, watch};
+use tokio::sync::watch;
 use tokio::time::{Instant, sleep};
 
 use super::connections::Connections;
+use super::context::Context;
 use super::error::RabbitError;
 use super::options::{RabbitOptions, RouteOptions};
 use super::parked::ParkedQueues;
 use super::session::{Ended, Session};
-use crate::core::ladder::Ladder;
 use crate::ports::clock::Clock;
 use crate::ports::link::Link;
-use crate::ports::queue::{Delivery, Leftover};
+use crate::ports::queue::Leftover;
 use crate::queue::events::QueueEvents;
 use crate::queue::served::{ServeChannels, Served, Source};
 use crate::queue::{BACKOFF, LOG_EVERY};
@@ -25,28 +25,6 @@ use crate::telemetry::LogLimit;
 
 /// A session that lived so long was healthy: the next failure starts with a short wait.
 const HEALTHY: Duration = Duration::from_secs(10);
-
-/// What the sessions of a route share.
-pub(super) struct Context {
-    pub(super) route: Arc<RouteOptions>,
-    pub(super) ladder: Ladder,
-    pub(super) options: Arc<RabbitOptions>,
-    pub(super) connections: Arc<Connections>,
-    pub(super) clock: Clock,
-    pub(super) events: Arc<dyn QueueEvents>,
-    pub(super) deliveries: mpsc::UnboundedSender<Delivery>,
-    pub(super) parked_queues: Arc<ParkedQueues>,
-    /// The route does not park, and no parked queue was left behind by one that did.
-    pub(super) bare: AtomicBool,
-}
-
-impl fmt::Debug for Context {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Context")
-            .field("route", &self.route)
-            .finish_non_exhaustive()
-    }
-}
 
 /// Starts to supervise a route. Must run inside a tokio runtime.
 pub(super) fn start(

@@ -14,7 +14,7 @@ use std::fmt;
 use std::sync::Arc;
 
 pub use self::policies::Policies;
-pub use self::probes::{misfits, probes};
+pub use self::probes::{Probe, misfits, probes};
 pub use self::queues::Settled;
 pub use self::stores::{PolicyStores, budget_limit, budgets, policies, redis_at, redis_of};
 
