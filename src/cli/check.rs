@@ -7,11 +7,11 @@ use std::time::Duration;
 
 use clap::Args;
 use futures::StreamExt as _;
-use futures::future::BoxFuture;
 use futures::stream::FuturesUnordered;
 
 use super::exit::Exit;
 use crate::settings::{self, Faults, Loaded, Severity};
+use crate::wire::Probe;
 
 /// No probe may take longer.
 const PROBE_BOUND: Duration = Duration::from_secs(15);
@@ -29,9 +29,6 @@ pub struct CheckArgs {
     #[arg(long)]
     pub print: bool,
 }
-
-/// A try whether something answers: what is tried, and what came of it (a few words, no secrets).
-pub type Probe = (String, BoxFuture<'static, Result<String, String>>);
 
 /// Checks the configuration of `args` and `env` and writes what it finds to `out`. `misfits` are the
 /// faults that only backends can find; `probes` are built only for `--connect`.

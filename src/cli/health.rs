@@ -33,7 +33,7 @@ pub struct HealthArgs {
 
 /// Why there is no good answer.
 #[derive(Debug, thiserror::Error)]
-enum Ill {
+enum HealthError {
     #[error("{0}")]
     Unreachable(String),
     #[error("no answer within {TIMEOUT:?}")]
@@ -52,7 +52,7 @@ enum Ill {
 pub async fn run(args: &HealthArgs, out: &mut dyn Write) -> std::io::Result<ExitCode> {
     let heard = tokio::time::timeout(TIMEOUT, ask(args.url.clone()))
         .await
-        .unwrap_or(Err(Ill::Timeout));
+        .unwrap_or(Err(HealthError::Timeout));
     match heard {
         Ok(body) => {
             writeln!(out, "{}", body.trim_end())?;
@@ -65,8 +65,8 @@ pub async fn run(args: &HealthArgs, out: &mut dyn Write) -> std::io::Result<Exit
     }
 }
 
-async fn ask(url: Uri) -> Result<String, Ill> {
-    let unreachable = |error: &dyn std::error::Error| Ill::Unreachable(chain(error));
+async fn ask(url: Uri) -> Result<String, HealthError> {
+    let unreachable = |error: &dyn std::error::Error| HealthError::Unreachable(chain(error));
     let client: Client<HttpConnector, Empty<Bytes>> =
         Client::builder(TokioExecutor::new()).build(HttpConnector::new());
     let answer = client.get(url).await.map_err(|e| unreachable(&e))?;
@@ -74,13 +74,13 @@ async fn ask(url: Uri) -> Result<String, Ill> {
     let body = Limited::new(answer.into_body(), MAX_BODY)
         .collect()
         .await
-        .map_err(|e| Ill::Unreachable(e.to_string()))?
+        .map_err(|e| HealthError::Unreachable(e.to_string()))?
         .to_bytes();
     let body = String::from_utf8_lossy(&body).into_owned();
     if status.is_success() {
         Ok(body)
     } else {
-        Err(Ill::Status { status, body })
+        Err(HealthError::Status { status, body })
     }
 }
 

@@ -31,6 +31,7 @@ use run::Run;
 pub use run::Slot;
 pub use tally::Tally;
 
+use super::backoff::{Backoff, Failures};
 use super::clock::ClockMap;
 use super::policy::PolicyVersion;
 use super::schedule::{Grant, Pace, Turn};
@@ -41,6 +42,9 @@ use super::time::{Mono, StoreTime, micros};
 const PROBES: u32 = 8;
 /// Who missed slots twice within so many times of what they may be late is strained.
 const STRAINED: u32 = 4;
+
+/// After asks that failed.
+const BACKOFF: Backoff = Backoff::new(Duration::from_millis(50), Duration::from_secs(2));
 
 /// What the limit holds for messages that are ready.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -60,13 +64,6 @@ pub enum Wait {
     Turn,
     /// The downstream asked for a pause.
     Frozen,
-}
-
-#[derive(Clone, Copy, Debug)]
-struct Failing {
-    since: Mono,
-    retry: Mono,
-    wait: Duration,
 }
 
 /// An ask that is under way.
@@ -97,7 +94,7 @@ pub struct LeaseHolder {
     generation: Option<u64>,
     turn: Option<Turn>,
     frozen_until: Option<StoreTime>,
-    failing: Option<Failing>,
+    failures: Failures,
     /// The store's clock stepped within this generation, and the store has not heard of it from us.
     stepped: bool,
     /// A notice came that the mapping does not fit: ask at this time.
@@ -126,7 +123,7 @@ impl LeaseHolder {
             generation: None,
             turn: None,
             frozen_until: None,
-            failing: None,
+            failures: Failures::new(BACKOFF),
             stepped: false,
             look: None,
             last_miss: None,
@@ -299,7 +296,7 @@ impl LeaseHolder {
         if self.leased > 0 {
             return Outlook::Open;
         }
-        if let Some(since) = self.failing.map(|failing| failing.since).or(self.outdated) {
+        if let Some(since) = self.failures.since().or(self.outdated) {
             return Outlook::OutOfReach(Some(since));
         }
         match self.turn.and_then(|turn| self.clock.to_mono(turn.at)) {

@@ -34,7 +34,7 @@ use std::time::Duration;
 pub use ask::{Answer, Ask, Freeze, Grant, Sight, Turn};
 pub use pace::Pace;
 
-use super::policy::PolicyVersion;
+use super::policy::version::PolicyVersion;
 use super::rate::MAX_WINDOW;
 use super::time::{StoreTime, micros};
 

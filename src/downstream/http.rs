@@ -39,7 +39,7 @@ use super::connect::{WarmConnector, tls};
 use super::failure::{Failure, find};
 use super::gate::{Gated, Passed};
 use super::options::{HttpOptions, Misconfigured};
-use super::request::Recipe;
+use super::request::RequestTemplate;
 use crate::core::judge::{Judge, Lists, Reply, Silence};
 use crate::ports::downstream::{Call, Downstream, Facts, Gate, Judgement, TooLate, Undecodable};
 use crate::ports::message::Message;
@@ -51,14 +51,14 @@ const MAX_ANSWER_HEAD: usize = 64 * 1024;
 
 /// An HTTP downstream.
 pub struct HttpDownstream {
-    recipe: Recipe,
-    line: Arc<Line>,
+    template: RequestTemplate,
+    caller: Arc<Caller>,
     connector: WarmConnector,
     warm_connections: usize,
 }
 
 /// What a call needs after it was prepared.
-struct Line {
+struct Caller {
     client: Client<WarmConnector, Gated>,
     judge: Judge,
     timeout: Duration,
@@ -82,7 +82,7 @@ impl Begun {
 }
 
 struct HttpCall {
-    line: Arc<Line>,
+    caller: Arc<Caller>,
     request: Request<Bytes>,
 }
 
@@ -92,8 +92,8 @@ impl HttpDownstream {
     /// # Errors
     /// When a key of the configuration cannot be used.
     pub fn new(options: &HttpOptions) -> Result<Self, Misconfigured> {
-        let recipe = Recipe::new(options)?;
-        let origin = recipe.origin().cloned();
+        let template = RequestTemplate::new(options)?;
+        let origin = template.origin().cloned();
         let may_be_tls = origin
             .as_ref()
             .is_none_or(|origin| origin.scheme() == Some(&Scheme::HTTPS));
@@ -119,8 +119,8 @@ impl HttpDownstream {
             .retry_canceled_requests(true)
             .build(connector.clone());
         Ok(Self {
-            recipe,
-            line: Arc::new(Line {
+            template,
+            caller: Arc::new(Caller {
                 client,
                 judge,
                 timeout: options.timeout,
@@ -133,15 +133,15 @@ impl HttpDownstream {
     /// Scheme and host of every call; none if they differ from message to message.
     #[must_use]
     pub fn origin(&self) -> Option<&Uri> {
-        self.recipe.origin()
+        self.template.origin()
     }
 }
 
 impl Downstream for HttpDownstream {
     fn prepare(&self, message: &Message, facts: Facts<'_>) -> Result<Box<dyn Call>, Undecodable> {
         Ok(Box::new(HttpCall {
-            line: Arc::clone(&self.line),
-            request: self.recipe.request(message, facts)?,
+            caller: Arc::clone(&self.caller),
+            request: self.template.request(message, facts)?,
         }))
     }
 
@@ -153,7 +153,7 @@ impl Downstream for HttpDownstream {
 impl fmt::Debug for HttpDownstream {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("HttpDownstream")
-            .field("method", self.recipe.method())
+            .field("method", self.template.method())
             .field("host", &self.origin().and_then(Uri::host))
             .finish_non_exhaustive()
     }
@@ -161,12 +161,12 @@ impl fmt::Debug for HttpDownstream {
 
 impl Call for HttpCall {
     fn send(self: Box<Self>, gate: Gate) -> BoxFuture<'static, Result<Judgement, TooLate>> {
-        let Self { line, request } = *self;
-        Box::pin(async move { line.call(request, gate).await })
+        let Self { caller, request } = *self;
+        Box::pin(async move { caller.call(request, gate).await })
     }
 }
 
-impl Line {
+impl Caller {
     async fn call(&self, request: Request<Bytes>, gate: Gate) -> Result<Judgement, TooLate> {
         let deadline = Instant::now() + self.timeout;
         let passed = Passed::default();

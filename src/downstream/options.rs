@@ -8,6 +8,7 @@ use std::time::Duration;
 use secrecy::SecretString;
 
 use crate::settings::types::{Http, Outcomes};
+use crate::template::{Template, Templates};
 
 /// Credentials, read from wherever they are kept.
 #[derive(Clone, Debug)]
@@ -39,6 +40,17 @@ impl Misconfigured {
             why: why.to_string(),
         }
     }
+}
+
+/// Compiles what is configured as `key`; errors about a message call it `what`.
+pub(super) fn compile(
+    templates: &mut Templates,
+    what: &str,
+    key: &str,
+    text: &str,
+) -> Result<Template, Misconfigured> {
+    let compiled = templates.add(what, text);
+    compiled.map_err(|wrong| Misconfigured::new(key, wrong))
 }
 
 /// Everything an HTTP downstream is made of. The fields mean what they mean in

@@ -33,7 +33,7 @@ use http::header::{
 use http::{HeaderMap, HeaderName, HeaderValue, Method, Request, Uri};
 use secrecy::ExposeSecret;
 
-use super::options::{HttpOptions, Misconfigured, ResolvedAuth};
+use super::options::{HttpOptions, Misconfigured, ResolvedAuth, compile};
 use super::url::{Url, checked_url, host_header};
 use crate::ports::downstream::{Facts, Undecodable};
 use crate::ports::message::Message;
@@ -59,7 +59,7 @@ const FRAMING: [HeaderName; 9] = [
 ];
 
 /// How requests are made. Compiled once.
-pub(super) struct Recipe {
+pub(super) struct RequestTemplate {
     templates: Templates,
     any_template: bool,
     method: Method,
@@ -94,7 +94,7 @@ struct Replaced {
     attempt: bool,
 }
 
-impl Recipe {
+impl RequestTemplate {
     pub(super) fn new(options: &HttpOptions) -> Result<Self, Misconfigured> {
         let mut templates = Templates::new();
         let method = method(&options.method)?;
@@ -107,7 +107,7 @@ impl Recipe {
             None if method == Method::GET || method == Method::HEAD => Body::Nothing,
             None => Body::Message,
         };
-        let mut recipe = Self {
+        let mut template = Self {
             any_template: false,
             method,
             fixed: HeaderMap::new(),
@@ -117,21 +117,21 @@ impl Recipe {
             body,
             templates,
         };
-        recipe.fixed.insert(USER_AGENT, AGENT);
+        template.fixed.insert(USER_AGENT, AGENT);
         // The client would make it anew for each request.
-        if let Some(host) = recipe.origin().and_then(host_header) {
-            recipe.fixed.insert(HOST, host);
+        if let Some(host) = template.origin().and_then(host_header) {
+            template.fixed.insert(HOST, host);
         }
         for (name, text) in &options.headers {
-            recipe.add_header(name, text)?;
+            template.add_header(name, text)?;
         }
         if let Some(auth) = &options.auth {
-            recipe.add_auth(auth)?;
+            template.add_auth(auth)?;
         }
-        recipe.any_template = !recipe.made.is_empty()
-            || matches!(recipe.url, Url::Made { .. })
-            || matches!(recipe.body, Body::Made(_));
-        Ok(recipe)
+        template.any_template = !template.made.is_empty()
+            || matches!(template.url, Url::Made { .. })
+            || matches!(template.body, Body::Made(_));
+        Ok(template)
     }
 
     /// Scheme and host of every call, if no template can change them.
@@ -276,17 +276,6 @@ impl Recipe {
     }
 }
 
-/// Compiles what is configured as `key`; errors about a message call it `what`.
-pub(super) fn compile(
-    templates: &mut Templates,
-    what: &str,
-    key: &str,
-    text: &str,
-) -> Result<Template, Misconfigured> {
-    let compiled = templates.add(what, text);
-    compiled.map_err(|wrong| Misconfigured::new(key, wrong))
-}
-
 impl Replaced {
     fn note(&mut self, header: &HeaderName) {
         self.content_type |= *header == CONTENT_TYPE;
@@ -296,11 +285,11 @@ impl Replaced {
     }
 }
 
-impl fmt::Debug for Recipe {
+impl fmt::Debug for RequestTemplate {
     /// Neither the path, header values nor the body: keys of an API hide in all of them.
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let host = self.origin().and_then(Uri::host);
-        f.debug_struct("Recipe")
+        f.debug_struct("RequestTemplate")
             .field("method", &self.method)
             .field("host", &host)
             .finish_non_exhaustive()

@@ -24,7 +24,7 @@ use crate::ports::limits::{
 };
 use crate::ports::pace::StoreError;
 use crate::settings::types::OnDenied;
-use crate::telemetry::Notice;
+use crate::telemetry::LogLimit;
 use crate::telemetry::meters::{AdmissionMeters, KeyedMeters};
 
 use super::handle::PacerHandle;
@@ -34,8 +34,8 @@ use super::refunder::{Refunder, Tickets};
 use super::route::Route;
 use super::verdict::{self, dead, expired, invalid, later};
 
-static DENIED: Notice = Notice::new(Duration::from_secs(10));
-static UNANSWERED: Notice = Notice::new(Duration::from_secs(10));
+static DENIED: LogLimit = LogLimit::new(Duration::from_secs(10));
+static UNANSWERED: LogLimit = LogLimit::new(Duration::from_secs(10));
 
 /// A message whose limit has another policy than this replica knows is asked for again after this.
 const LEARN: Duration = Duration::from_millis(100);

@@ -14,7 +14,7 @@ use crate::core::scheduler::Scheduler;
 use crate::core::time::{Mono, StoreTime};
 use crate::ports::clock::Clock;
 use crate::ports::pace::PacedLimit;
-use crate::telemetry::Notice;
+use crate::telemetry::LogLimit;
 use crate::telemetry::meters::LimitMeters;
 
 use super::job::Waiting;
@@ -24,7 +24,7 @@ use super::rows::PacedRows;
 use super::route::lock;
 
 /// Several calls that were under way together are throttled together.
-static FROZEN: Notice = Notice::new(Duration::from_secs(1));
+static FROZEN: LogLimit = LogLimit::new(Duration::from_secs(1));
 
 /// What a stopped pacer left.
 #[derive(Clone, Copy, Debug, Default)]

@@ -14,11 +14,11 @@ use crate::core::limits::Rule;
 use crate::ports::clock::Clock;
 use crate::ports::limits::{CallUnderWay, KeyedLimit, LimitStore, MAX_BATCH, Refund, Ticket};
 use crate::ports::pace::StoreError;
-use crate::telemetry::Notice;
+use crate::telemetry::LogLimit;
 use crate::telemetry::meters::KeyedMeters;
 
-static LOST: Notice = Notice::new(Duration::from_secs(10));
-static UNSURE: Notice = Notice::new(Duration::from_secs(10));
+static LOST: LogLimit = LogLimit::new(Duration::from_secs(10));
+static UNSURE: LogLimit = LogLimit::new(Duration::from_secs(10));
 
 /// However short a lease is, its calls are not renewed more often than this.
 const RENEW_MIN: Duration = Duration::from_millis(10);

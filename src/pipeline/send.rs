@@ -10,14 +10,14 @@ use crate::core::outcome::Outcome;
 use crate::core::time::Mono;
 use crate::ports::downstream::{Gate, Judgement};
 use crate::ports::queue::Verdict;
-use crate::telemetry::Notice;
+use crate::telemetry::LogLimit;
 
 use super::handle::{Event, PacerHandle};
 use super::job::{Job, Waiting};
 use super::route_policy::Next;
 use super::verdict::{dead, later};
 
-static DEAD: Notice = Notice::new(Duration::from_secs(10));
+static DEAD: LogLimit = LogLimit::new(Duration::from_secs(10));
 
 /// Sends a message whose slot is due and sees it through.
 pub(super) async fn perform(waiting: Waiting, slot: Slot, pacer: PacerHandle) {

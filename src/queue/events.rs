@@ -16,8 +16,8 @@ pub trait QueueEvents: Send + Sync + fmt::Debug {
     }
 
     /// So many messages of a route stand parked beside its queue.
-    fn parked(&self, route: &str, standing: u64) {
-        let _ = (route, standing);
+    fn parked(&self, route: &str, count: u64) {
+        let _ = (route, count);
     }
 
     /// A connection that was lost is back.

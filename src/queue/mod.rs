@@ -6,14 +6,20 @@ pub mod embedded;
 pub mod events;
 pub mod rabbit;
 
-mod backoff;
-mod complaints;
 mod served;
 
 use std::future::pending;
+use std::time::Duration;
 
 use tokio::sync::watch;
 use tokio::time::Instant;
+
+use crate::core::backoff::Backoff;
+
+/// Between attempts to reach a broker, or to have a copy confirmed.
+const BACKOFF: Backoff = Backoff::new(Duration::from_millis(100), Duration::from_secs(10));
+/// How often a fault that lasts is logged.
+const LOG_EVERY: Duration = Duration::from_secs(60);
 
 /// The time to end at, once it is named.
 async fn told_to_close(closing: &mut watch::Receiver<Option<Instant>>) -> Instant {

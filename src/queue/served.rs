@@ -28,7 +28,7 @@ pub(super) trait Source: Send + Sync + fmt::Debug {
 }
 
 /// What the task that serves a route holds: orders come in, deliveries and news go out.
-pub(super) struct Orders {
+pub(super) struct ServeChannels {
     pub(super) tap: watch::Receiver<Tap>,
     /// Names the time to end at.
     pub(super) closing: watch::Receiver<Option<Instant>>,
@@ -51,7 +51,7 @@ pub(super) struct Served<S> {
 
 impl<S: Source> Served<S> {
     /// Starts to serve, with the tap closed. Must be called inside a tokio runtime.
-    pub(super) fn start<F>(source: S, serve: impl FnOnce(Orders) -> F) -> Self
+    pub(super) fn start<F>(source: S, serve: impl FnOnce(ServeChannels) -> F) -> Self
     where
         F: Future<Output = ()> + Send + 'static,
     {
@@ -60,7 +60,7 @@ impl<S: Source> Served<S> {
         let (link, link_seen) = watch::channel(Link::Connecting);
         let (closing, closing_seen) = watch::channel(None);
         let (leftover, leftover_seen) = watch::channel(None);
-        let task = serve(Orders {
+        let task = serve(ServeChannels {
             tap: tap_seen,
             closing: closing_seen,
             deliveries,

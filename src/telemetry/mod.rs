@@ -4,14 +4,14 @@
 //! handles from [`meters`] once and never build a label per message.
 
 pub mod health;
+mod log_limit;
 pub mod logs;
 pub mod meters;
 pub mod names;
 pub mod notify;
 mod recorder;
-mod repeated;
 
 pub use health::{Health, Heartbeat};
+pub use log_limit::{LogLimit, Suppressed};
 pub use notify::Notifier;
 pub use recorder::{Metrics, install};
-pub use repeated::{Notice, Repeated, Suppressed};

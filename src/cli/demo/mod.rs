@@ -23,7 +23,7 @@ use clap::Args;
 use tokio::signal::unix::{SignalKind, signal};
 
 pub use broker::BrokerError;
-pub use store::StoreError;
+pub use store::DemoRedisError;
 
 use crate::core::rate::{Rate, Span, parse_duration};
 use crate::proof::provider::{Behaviour, Expect, Provider, ProviderError};
@@ -82,7 +82,7 @@ pub enum DemoError {
     RabbitMq { at: String, source: BrokerError },
     /// Redis cannot be used.
     #[error("Redis at {at}: {source}")]
-    Redis { at: String, source: StoreError },
+    Redis { at: String, source: DemoRedisError },
     /// The built-in provider did not start.
     #[error(transparent)]
     Provider(#[from] ProviderError),

@@ -89,7 +89,7 @@ impl Replica {
     }
 
     /// The end of its log.
-    pub(super) fn last_words(&self) -> String {
+    pub(super) fn log_tail(&self) -> String {
         tail(&self.log, LOG_LINES)
     }
 }

@@ -7,8 +7,8 @@ use std::time::Duration;
 use serde_json::{Value, json};
 
 use super::set::configured;
-use super::words::rough;
-use super::{Connected, Refusal};
+use super::text::rough;
+use super::{OpenLimits, Refusal};
 use crate::core::limits::Taken;
 use crate::core::policy::PolicyVersion;
 use crate::core::rate::Span;
@@ -31,12 +31,12 @@ pub(super) struct KeyState {
 
 /// What the limit has left for `key`, or for all if it has no keys. `None`: there is nothing to look at.
 pub(super) async fn look_up(
-    connected: &Connected,
+    opened: &OpenLimits,
     name: &str,
     key: Option<&str>,
     found: &Inspection,
 ) -> Result<Option<KeyState>, Refusal> {
-    let Some(limit) = in_force(connected, name, found)? else {
+    let Some(limit) = in_force(opened, name, found)? else {
         return match key {
             Some(_) => Err(Refusal::Failed(format!(
                 "no replica has used a limit `{name}` yet; use --config"
@@ -45,7 +45,7 @@ pub(super) async fn look_up(
         };
     };
     // Without a file nobody knows whether it has keys.
-    let keyed = connected.settings().map(|_| limit.key().is_some());
+    let keyed = opened.settings().map(|_| limit.key().is_some());
     if let Some(key) = key {
         let none = match (&limit, keyed) {
             (Limit::Paced(_), _) => Some("it is paced, and its slots are for all"),
@@ -68,7 +68,7 @@ pub(super) async fn look_up(
     let Some(limit) = limit else {
         return Ok(None);
     };
-    let store = wire::keyed(&connected.options).await?;
+    let store = wire::keyed(&opened.options).await?;
     let parts: Vec<&str> = key.into_iter().collect();
     Ok(Some(KeyState {
         look: store.look(&Arc::new(limit), limit_key(&parts)).await?,
@@ -77,9 +77,9 @@ pub(super) async fn look_up(
 }
 
 /// The limit under the policy in force, or that of the file if there is none. `None`: it is not known.
-fn in_force(connected: &Connected, name: &str, found: &Inspection) -> Result<Option<Limit>, Refusal> {
+fn in_force(opened: &OpenLimits, name: &str, found: &Inspection) -> Result<Option<Limit>, Refusal> {
     let policy = found.policy.as_ref();
-    if let Some(limit) = connected.settings().and_then(|s| s.limits.get(name)) {
+    if let Some(limit) = opened.settings().and_then(|s| s.limits.get(name)) {
         let terms = policy.map(|policy| limit.under(&policy.text));
         let limit = terms.unwrap_or_else(|| Ok(limit.clone()));
         return Ok(Some(limit.map_err(|why| {
@@ -93,7 +93,7 @@ fn in_force(connected: &Connected, name: &str, found: &Inspection) -> Result<Opt
     };
     let words = terms::words(&policy.text);
     let words = words.map_err(|why| Refusal::Failed(why.to_string()))?;
-    configured(connected, name, &words).map(Some)
+    configured(opened, name, &words).map(Some)
 }
 
 impl KeyState {

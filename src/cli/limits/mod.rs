@@ -3,12 +3,12 @@
 //! Every word goes to the store and from there to the replicas (`core::policy`): none of them is
 //! called, and one that is away hears it when it comes back.
 
-mod key;
 mod change;
+mod key;
 mod list;
 mod set;
 mod show;
-mod words;
+mod text;
 
 use std::collections::BTreeMap;
 use std::io::{self, Write};
@@ -50,7 +50,7 @@ pub enum Command {
 
 /// Where the limits are.
 #[derive(Args, Clone, Debug)]
-pub struct Place {
+pub struct Location {
     /// A configuration file, as for `sluiced run`; may repeat
     #[arg(long, value_name = "FILE", required_unless_present = "redis")]
     config: Vec<PathBuf>,
@@ -101,12 +101,12 @@ impl From<io::Error> for Refusal {
 }
 
 /// The store, and what the files say.
-struct Connected {
+struct OpenLimits {
     options: RedisOptions,
     stores: PolicyStores,
     /// `None`: only the store is known.
     loaded: Option<Loaded>,
-    place: Place,
+    location: Location,
 }
 
 /// Runs a command, writes what it finds to `out` and what is wrong to `err`.
@@ -147,8 +147,8 @@ pub async fn run(
     }
 }
 
-impl Place {
-    async fn open(&self) -> Result<Connected, Refusal> {
+impl Location {
+    async fn open(&self) -> Result<OpenLimits, Refusal> {
         let (options, loaded) = if let Some(url) = &self.redis {
             let mut options = wire::redis_at(url.clone());
             options.prefix.clone_from(&self.prefix);
@@ -164,16 +164,16 @@ impl Place {
             }
             (wire::redis_of(&loaded)?, Some(loaded))
         };
-        Ok(Connected {
+        Ok(OpenLimits {
             stores: wire::policies(&options).await?,
             options,
             loaded,
-            place: self.clone(),
+            location: self.clone(),
         })
     }
 }
 
-impl Connected {
+impl OpenLimits {
     fn settings(&self) -> Option<&Settings> {
         self.loaded.as_ref().map(|loaded| &loaded.settings)
     }

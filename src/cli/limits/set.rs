@@ -8,9 +8,9 @@ use std::io::Write;
 use clap::Args;
 use serde_json::json;
 
-use super::change::speaker;
-use super::words::{kind, short};
-use super::{Connected, Place, Refusal};
+use super::change::operator;
+use super::text::{kind, short};
+use super::{Location, OpenLimits, Refusal};
 use crate::core::policy::{LimitPolicy, PolicyUpdate, PolicyVersion};
 use crate::settings::types::Limit;
 use crate::settings::{self, Extra, terms};
@@ -27,33 +27,33 @@ pub struct SetArgs {
     #[arg(required = true, value_name = "NAME=VALUE")]
     terms: Vec<String>,
     #[command(flatten)]
-    place: Place,
+    location: Location,
 }
 
 pub(super) async fn run(args: &SetArgs, out: &mut (impl Write + Send)) -> Result<(), Refusal> {
-    let connected = args.place.open().await?;
-    connected.known(&args.name)?;
-    let store = connected.store(&args.name).await?;
+    let opened = args.location.open().await?;
+    opened.known(&args.name)?;
+    let store = opened.store(&args.name).await?;
     let changes = args.terms.join(" ");
     let changes = terms::words(&changes).map_err(|why| Refusal::Arguments(why.to_string()))?;
-    let by = speaker();
+    let by = operator();
     for _ in 0..TRIES {
         let policy = store.inspect(&args.name).await?.policy;
-        let (before, over) = base(&connected, &args.name, policy.as_ref())?;
-        let limit = updated(&connected, &args.name, &before, &changes)?;
+        let (before, over) = base(&opened, &args.name, policy.as_ref())?;
+        let limit = updated(&opened, &args.name, &before, &changes)?;
         let after = limit.terms_line();
         let update = PolicyUpdate {
             over,
             text: &after,
-            file: &connected.file(&args.name),
+            file: &opened.file(&args.name),
             by: &by,
         };
-        let said = store.set(&args.name, update).await?;
-        let Some(said) = said else {
+        let set = store.set(&args.name, update).await?;
+        let Some(update) = set else {
             continue;
         };
-        if args.place.json {
-            let said = json!({ "name": args.name, "before": short(&before), "in_force": short(&after), "version": said.updates });
+        if args.location.json {
+            let said = json!({ "name": args.name, "before": short(&before), "in_force": short(&after), "version": update.updates });
             writeln!(out, "{said:#}")?;
         } else {
             writeln!(out, "{}: {}", args.name, short(&before))?;
@@ -67,7 +67,7 @@ pub(super) async fn run(args: &SetArgs, out: &mut (impl Write + Send)) -> Result
             writeln!(
                 out,
                 "version {}, in force on every replica within a second",
-                said.updates
+                update.updates
             )?;
         }
         return Ok(());
@@ -80,11 +80,11 @@ pub(super) async fn run(args: &SetArgs, out: &mut (impl Write + Send)) -> Result
 
 /// The terms to start from, and their version.
 fn base(
-    connected: &Connected,
+    opened: &OpenLimits,
     name: &str,
     policy: Option<&LimitPolicy>,
 ) -> Result<(String, PolicyVersion), Refusal> {
-    match (policy, connected.file(name)) {
+    match (policy, opened.file(name)) {
         (Some(policy), _) => Ok((policy.text.clone(), policy.version)),
         (None, file) if !file.is_empty() => Ok((file, PolicyVersion::NONE)),
         (None, _) => Err(Refusal::Failed(format!(
@@ -95,7 +95,7 @@ fn base(
 
 /// The limit with the changes, if a configuration with it is a good one.
 fn updated(
-    connected: &Connected,
+    opened: &OpenLimits,
     name: &str,
     before: &str,
     changes: &[(&str, &str)],
@@ -107,11 +107,11 @@ fn updated(
             "the kind of a limit cannot be changed while the fleet runs".to_owned(),
         ));
     }
-    let kept = connected.settings().and_then(|s| s.limits.get(name));
+    let kept = opened.settings().and_then(|s| s.limits.get(name));
     let fixed = |(term, _): &&(&str, &str)| kept.is_some_and(|l| !terms::is_term(l, term));
     let unchangeable = changes.iter().find(fixed).map(|(term, _)| *term);
     words.extend(changes);
-    let limit = configured(connected, name, &words)?;
+    let limit = configured(opened, name, &words)?;
     // A name that no limit knows is a fault by now, with the nearest known name.
     if let Some(term) = unchangeable {
         return Err(Refusal::Arguments(format!(
@@ -125,15 +125,15 @@ fn updated(
 
 /// The limit as a configuration with these words has it.
 pub(super) fn configured(
-    connected: &Connected,
+    opened: &OpenLimits,
     name: &str,
     words: &[(&str, &str)],
 ) -> Result<Limit, Refusal> {
     let extra = Extra {
         name: "the arguments".to_owned(),
-        text: document(name, words, connected.loaded.is_none()),
+        text: document(name, words, opened.loaded.is_none()),
     };
-    let loaded = settings::load_over(&connected.place.config, Some(extra), std::env::vars());
+    let loaded = settings::load_over(&opened.location.config, Some(extra), std::env::vars());
     let loaded = loaded.map_err(Refusal::Terms)?;
     let limit = loaded.settings.limits.get(name).cloned();
     limit.ok_or_else(|| Refusal::Failed(format!("there is no limit `{name}`")))

@@ -6,8 +6,8 @@ use std::io::Write;
 use clap::Args;
 
 use super::key;
-use super::words::{as_json, differing, kind, said, short, state};
-use super::{Place, Refusal};
+use super::text::{as_json, differing, kind, short, state, updated_by};
+use super::{Location, Refusal};
 use crate::ports::policy::Inspection;
 
 /// The arguments of `sluiced limits show`.
@@ -18,16 +18,16 @@ pub struct ShowArgs {
     /// The key: the text that its template makes of a message
     key: Option<String>,
     #[command(flatten)]
-    place: Place,
+    location: Location,
 }
 
 pub(super) async fn run(args: &ShowArgs, out: &mut (impl Write + Send)) -> Result<(), Refusal> {
-    let connected = args.place.open().await?;
-    connected.known(&args.name)?;
-    let found = connected.store(&args.name).await?.inspect(&args.name).await?;
-    let file = connected.file(&args.name);
-    let left = key::look_up(&connected, &args.name, args.key.as_deref(), &found).await?;
-    if args.place.json {
+    let opened = args.location.open().await?;
+    opened.known(&args.name)?;
+    let found = opened.store(&args.name).await?.inspect(&args.name).await?;
+    let file = opened.file(&args.name);
+    let left = key::look_up(&opened, &args.name, args.key.as_deref(), &found).await?;
+    if args.location.json {
         let mut all = as_json(&args.name, &file, &found);
         if let Some(left) = &left {
             all["budget"] = left.as_json();
@@ -55,7 +55,7 @@ fn write(name: &str, file: &str, found: &Inspection, out: &mut impl Write) -> Re
     line("in force", &short(&policy.text))?;
     line(
         "version",
-        &format!("{}, {}", policy.updates, said(policy, found.now)),
+        &format!("{}, {}", policy.updates, updated_by(policy, found.now)),
     )?;
     line("state", &state(found))?;
     if !file.is_empty() {

@@ -1,16 +1,10 @@
 //! What an answer of the store means for what is leased, and for when to ask again.
 
-use std::time::Duration;
-
 use super::run::Run;
-use super::{Asking, Failing, LeaseHolder};
+use super::{Asking, LeaseHolder};
 use crate::core::clock::{ClockMap, Reading};
 use crate::core::schedule::Answer;
 use crate::core::time::Mono;
-
-/// The first wait after a failed ask; it doubles up to [`BACKOFF_MAX`].
-const BACKOFF_MIN: Duration = Duration::from_millis(50);
-const BACKOFF_MAX: Duration = Duration::from_secs(2);
 
 impl LeaseHolder {
     /// The store answered the ask that is under way.
@@ -19,7 +13,7 @@ impl LeaseHolder {
             return;
         };
         let Asking { sent, want, .. } = asking;
-        self.failing = None;
+        self.failures.succeeded();
         self.look = None;
         self.tally.guarded += u64::from(answer.guarded);
         let trip = now.since(sent);
@@ -102,10 +96,6 @@ impl LeaseHolder {
     pub fn failed(&mut self, now: Mono) {
         self.asking = None;
         self.tally.failed += 1;
-        let (since, wait) = self.failing.map_or((now, BACKOFF_MIN), |failing| {
-            (failing.since, (failing.wait * 2).min(BACKOFF_MAX))
-        });
-        let retry = now + wait / 2 + self.phase.of(wait / 2);
-        self.failing = Some(Failing { since, retry, wait });
+        self.failures.failed(now, self.phase.fraction());
     }
 }

@@ -74,15 +74,12 @@ impl LeaseHolder {
             return None;
         }
         let Some(checked) = self.clock.checked_at() else {
-            return Some(
-                self.failing
-                    .map_or(Mono::default(), |failing| failing.retry),
-            );
+            return Some(self.failures.retry_at());
         };
         let routine = checked + CHECK_CLOCK;
         let routine = self.look.map_or(routine, |look| look.min(routine));
-        let at = match self.failing {
-            Some(failing) => failing.retry,
+        let at = match self.failures.since() {
+            Some(_) => self.failures.retry_at(),
             None if self.stepped || !self.is_sure() => Mono::default(),
             None if self.is_rough(checked) => checked + PROBE_GAP,
             None if self.outdated.is_some() => self.next_check().min(routine),

@@ -14,6 +14,12 @@ impl Phase {
         Self((seed % 1000) as u16)
     }
 
+    /// From 0 to nearly 1.
+    #[must_use]
+    pub fn fraction(self) -> f64 {
+        f64::from(self.0) / 1000.0
+    }
+
     /// `length` scaled to a part between zero and nearly all of it.
     #[must_use]
     pub fn of(self, length: Duration) -> Duration {

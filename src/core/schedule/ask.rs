@@ -4,7 +4,7 @@ use std::num::NonZeroU32;
 use std::time::Duration;
 
 use super::{Pace, STEP_TOLERANCE};
-use crate::core::policy::PolicyVersion;
+use crate::core::policy::version::PolicyVersion;
 use crate::core::time::StoreTime;
 
 /// When a replica's share lies within the horizon, and how large it is.

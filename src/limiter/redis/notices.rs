@@ -16,7 +16,7 @@ use tracing::debug;
 
 use super::address::Address;
 use super::connection::Connection;
-use super::server::Backoff;
+use super::server::BACKOFF;
 use crate::core::policy::PolicyVersion;
 use crate::core::schedule::Freeze;
 use crate::core::time::StoreTime;
@@ -27,28 +27,20 @@ pub(super) const CAPACITY: usize = 64;
 /// How often an idle subscription is checked.
 const CHECK: Duration = Duration::from_secs(5);
 
-/// The channel of a fleet.
-pub(super) fn channel(prefix: &str) -> String {
-    format!("{prefix}:notices")
-}
-
 /// Listens for as long as it is polled.
-pub(super) async fn listen(
-    connection: Arc<Connection>,
-    channel: String,
-    notices: broadcast::Sender<Notice>,
-) {
-    let mut backoff = Backoff::default();
+pub(super) async fn listen(connection: Arc<Connection>, notices: broadcast::Sender<Notice>) {
+    let (mut failures, channel) = (0, &connection.access().channel);
     loop {
-        match subscribe(&connection, &channel).await {
+        match subscribe(&connection, channel).await {
             Ok((at, subscription)) => {
                 debug!(channel, server = %at, "listening for notices");
-                backoff = Backoff::default();
+                failures = 0;
                 forward(&at, subscription, &connection, &notices).await;
             }
             Err(error) => debug!(channel, %error, "cannot listen for notices"),
         }
-        tokio::time::sleep(backoff.next()).await;
+        failures += 1;
+        tokio::time::sleep(BACKOFF.half_jitter(failures, rand::random())).await;
     }
 }
 

@@ -15,9 +15,9 @@ use std::sync::atomic::{AtomicU64, Ordering};
 
 pub use self::lines::Input;
 
-use self::store::Store;
+use self::store::LocalQueue;
 use super::events::QueueEvents;
-use super::served::{Orders, Served, Source};
+use super::served::{ServeChannels, Served, Source};
 use crate::ports::clock::Clock;
 use crate::ports::link::Link;
 use crate::ports::queue::Subscription;
@@ -62,15 +62,15 @@ impl EmbeddedQueue {
             route: options.route.clone(),
             parked: Arc::clone(&parked),
         };
-        Arc::new(Served::start(queue, |orders| async move {
-            let Orders {
+        Arc::new(Served::start(queue, |channels| async move {
+            let ServeChannels {
                 tap,
                 closing,
                 deliveries,
                 link,
                 leftover,
-            } = orders;
-            let left = Store::new(options, clock, events, deliveries, parked)
+            } = channels;
+            let left = LocalQueue::new(options, clock, events, deliveries, parked)
                 .run(input, tap, closing, &link)
                 .await;
             link.send_replace(Link::Down("the input is done".into()));

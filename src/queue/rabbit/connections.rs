@@ -21,10 +21,10 @@ use tokio_util::task::AbortOnDropHandle;
 use super::error::{RabbitError, reason};
 use super::options::{Address, RabbitOptions, addresses};
 use crate::ports::clock::Clock;
-use crate::ports::link::Link as Seen;
-use crate::queue::backoff::Backoff;
-use crate::queue::complaints::Complaints;
+use crate::ports::link::Link;
 use crate::queue::events::QueueEvents;
+use crate::queue::{BACKOFF, LOG_EVERY};
+use crate::telemetry::LogLimit;
 
 /// How long a goodbye may take.
 const GOODBYE: Duration = Duration::from_secs(2);
@@ -62,8 +62,8 @@ impl Live {
 /// Both connections.
 #[derive(Debug)]
 pub(super) struct Connections {
-    pub(super) consuming: Link,
-    pub(super) publishing: Link,
+    pub(super) consuming: SharedConnection,
+    pub(super) publishing: SharedConnection,
     routes: AtomicUsize,
 }
 
@@ -74,7 +74,7 @@ impl Connections {
         events: &Arc<dyn QueueEvents>,
     ) -> Result<Self, RabbitError> {
         let addresses: Arc<[Address]> = addresses(options)?.into();
-        let link = |purpose: &'static str| Link {
+        let link = |purpose: &'static str| SharedConnection {
             purpose,
             name: format!("{} ({purpose})", options.connection_name),
             addresses: Arc::clone(&addresses),
@@ -83,7 +83,8 @@ impl Connections {
             clock,
             events: Arc::clone(events),
             state: Mutex::new(State::default()),
-            seen: watch::Sender::new(Seen::Connecting),
+            log: LogLimit::new(LOG_EVERY),
+            seen: watch::Sender::new(Link::Connecting),
         };
         Ok(Self {
             consuming: link("consume"),
@@ -109,7 +110,7 @@ impl Connections {
 }
 
 /// One of the connections.
-pub(super) struct Link {
+pub(super) struct SharedConnection {
     purpose: &'static str,
     name: String,
     addresses: Arc<[Address]>,
@@ -118,7 +119,8 @@ pub(super) struct Link {
     clock: Clock,
     events: Arc<dyn QueueEvents>,
     state: Mutex<State>,
-    seen: watch::Sender<Seen>,
+    log: LogLimit,
+    seen: watch::Sender<Link>,
 }
 
 #[derive(Debug, Default)]
@@ -127,23 +129,22 @@ struct State {
     /// It was up at some time: the next success is a reconnection.
     known: bool,
     attempts: usize,
-    backoff: Backoff,
+    failures: u32,
     not_before: Option<Instant>,
-    complaints: Complaints,
 }
 
-impl std::fmt::Debug for Link {
+impl std::fmt::Debug for SharedConnection {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.debug_struct("Link")
+        f.debug_struct("SharedConnection")
             .field("purpose", &self.purpose)
             .field("addresses", &self.addresses)
             .finish_non_exhaustive()
     }
 }
 
-impl Link {
+impl SharedConnection {
     /// Whether it is up, as whoever used it last found it.
-    pub(super) fn seen(&self) -> watch::Receiver<Seen> {
+    pub(super) fn seen(&self) -> watch::Receiver<Link> {
         self.seen.subscribe()
     }
 
@@ -156,7 +157,7 @@ impl Link {
                 return Ok(Arc::clone(live));
             }
             self.seen
-                .send_replace(Seen::Down(live.fault().to_string().into()));
+                .send_replace(Link::Down(live.fault().to_string().into()));
             state.live = None;
         }
         if let Some(at) = state.not_before {
@@ -169,9 +170,9 @@ impl Link {
                 let live = Arc::new(live);
                 state.live = Some(Arc::clone(&live));
                 state.not_before = None;
-                state.backoff.reset();
-                state.complaints.over();
-                self.seen.send_replace(Seen::Up);
+                state.failures = 0;
+                self.log.over();
+                self.seen.send_replace(Link::Up);
                 if std::mem::replace(&mut state.known, true) {
                     self.events.reconnected();
                 }
@@ -183,13 +184,12 @@ impl Link {
                 Ok(live)
             }
             Err(error) => {
-                self.seen.send_replace(Seen::Down(error.to_string().into()));
-                state.not_before = Some(Instant::now() + state.backoff.next());
-                if state
-                    .complaints
-                    .is_news(&error.to_string(), self.clock.now())
-                {
-                    tracing::warn!(purpose = self.purpose, %error, "no connection to RabbitMQ, trying again");
+                self.seen.send_replace(Link::Down(error.to_string().into()));
+                state.failures += 1;
+                let wait = BACKOFF.half_jitter(state.failures, rand::random());
+                state.not_before = Some(Instant::now() + wait);
+                if let Some(more) = self.log.fault(&error.to_string(), self.clock.now()) {
+                    tracing::warn!(purpose = self.purpose, %error, "no connection to RabbitMQ, trying again{more}");
                 }
                 Err(error)
             }

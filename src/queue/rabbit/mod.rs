@@ -2,15 +2,16 @@
 //!
 //! `connections` keeps the process's two connections, `supervisor` a route's sessions, `session`
 //! one channel's deliveries from its `consumers`, `publisher` the copies for wait, parked and
-//! dead-letter queues, `lot` how many stand parked, `topology` the queues, `convert` the messages;
+//! dead-letter queues, `parked` counts the parked messages, `topology` the queues, `convert` the messages;
 //! `probe` only looks.
 
 mod connections;
 mod consumers;
+mod context;
 mod convert;
 mod error;
-mod lot;
 mod options;
+mod parked;
 pub mod probe;
 mod publisher;
 mod session;

@@ -8,7 +8,7 @@ use tokio::time::Instant;
 use super::connections::{Connections, Live};
 use super::error::RabbitError;
 use super::options::{RabbitOptions, RouteOptions, addresses};
-use super::topology::{self, Census};
+use super::topology::{self, QueueCounts};
 use crate::ports::clock::Clock;
 use crate::queue::events::Uncounted;
 
@@ -84,7 +84,7 @@ async fn look(
     let bound = options.connect_timeout;
     let channel = topology::open_channel(&live.connection, bound).await?;
     match topology::find(&channel, &route.queue, bound).await {
-        Ok(Census {
+        Ok(QueueCounts {
             messages,
             consumers,
         }) => {

@@ -17,11 +17,11 @@ use tokio_util::task::AbortOnDropHandle;
 
 use super::connections::Live;
 use super::consumers::{Consumers, Group, Item, Received, lost};
+use super::context::Context;
 use super::convert::{Original, copy_properties, message};
 use super::error::RabbitError;
-use super::lot::{Counting, spaces};
+use super::parked::{ParkedCounter, spaces};
 use super::publisher::{Published, Publisher, PublisherBounds, Republish};
-use super::supervisor::Context;
 use super::topology::{Target, answered, open_channel, target_queues, work_queue};
 use crate::core::acks::{Acks, Batch, Bounds, Fate, Frame};
 use crate::core::parking::Space;
@@ -83,7 +83,7 @@ impl<'a> Session<'a> {
         let bound = context.options.connect_timeout;
         let channel = open_channel(&live.connection, bound).await?;
         work_queue(&channel, route, bound).await?;
-        let spaces = spaces(context, &live).await?;
+        let spaces = spaces(route, &context.bare, &live, bound).await?;
         target_queues(&live.connection, route, [Target::Dead], bound).await?;
         let parked = |space: &Space| Target::Parked(*space).queue(&route.queue);
         let mut groups = vec![Group {
@@ -96,8 +96,8 @@ impl<'a> Session<'a> {
                 prefetch: route.parked_prefetch(),
             });
         }
-        let counting = Counting {
-            lot: Arc::clone(&context.lot),
+        let counting = ParkedCounter {
+            parked_queues: Arc::clone(&context.parked_queues),
             live: Arc::clone(&live),
             route: Arc::clone(route),
             spaces,
@@ -265,7 +265,7 @@ impl<'a> Session<'a> {
                 self.copy(tag, target, label, headers);
             }
             Verdict::Parked { space, headers } if self.context.route.parks => {
-                self.context.lot.add();
+                self.context.parked_queues.add();
                 self.copy(tag, Target::Parked(space), label, headers);
             }
             // Nobody would consume it there.

@@ -14,14 +14,14 @@ use std::fmt;
 use std::sync::Arc;
 
 pub use self::policies::Policies;
-pub use self::probes::{misfits, probes};
+pub use self::probes::{Probe, misfits, probes};
 pub use self::queues::Settled;
 pub use self::stores::{PolicyStores, keyed, keyed_limit, policies, redis_at, redis_of};
 
 use self::pacers::{Pacers, paced_limit};
 use self::queues::{Counted, Queues};
+use crate::core::backoff::Backoff;
 use crate::core::leases::Phase;
-use crate::core::retry::Backoff;
 use crate::pipeline::{Pipeline, RoutePolicy, RouteSpec};
 use crate::ports::clock::Clock;
 use crate::settings::secrets::Secrets;

@@ -102,7 +102,7 @@ pub(super) fn state_word(found: &Inspection) -> &'static str {
 }
 
 /// Who said it.
-pub(super) fn said(policy: &LimitPolicy, now: StoreTime) -> String {
+pub(super) fn updated_by(policy: &LimitPolicy, now: StoreTime) -> String {
     let how = match policy.origin {
         Origin::File => "file of",
         Origin::Live => "set by",

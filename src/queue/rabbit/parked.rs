@@ -5,7 +5,7 @@
 //! a replica alone; several may go beyond it by what the others park in a second.
 
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::Duration;
 
 use tokio::time::sleep;
@@ -13,7 +13,6 @@ use tokio::time::sleep;
 use super::connections::Live;
 use super::error::RabbitError;
 use super::options::RouteOptions;
-use super::supervisor::Context;
 use super::topology::{Target, find, left_behind, open_channel, target_queues};
 use crate::core::parking::Space;
 use crate::queue::events::QueueEvents;
@@ -27,40 +26,40 @@ const UNKNOWN: u64 = u64::MAX;
 
 /// A route's parked messages. Survives its sessions.
 #[derive(Debug)]
-pub(super) struct Lot(AtomicU64);
+pub(super) struct ParkedQueues(AtomicU64);
 
-impl Default for Lot {
+impl Default for ParkedQueues {
     fn default() -> Self {
         Self(AtomicU64::new(UNKNOWN))
     }
 }
 
-impl Lot {
+impl ParkedQueues {
     /// How many stand there; `None` while nobody knows.
-    pub(super) fn standing(&self) -> Option<u64> {
+    pub(super) fn messages(&self) -> Option<u64> {
         match self.0.load(Ordering::Relaxed) {
             UNKNOWN => None,
-            standing => Some(standing),
+            count => Some(count),
         }
     }
 
     /// One more is on its way.
     pub(super) fn add(&self) {
-        let more = |standing| (standing != UNKNOWN).then(|| standing + 1);
+        let more = |count| (count != UNKNOWN).then(|| count + 1);
         // What is unknown stays unknown.
         self.0
             .fetch_update(Ordering::Relaxed, Ordering::Relaxed, more)
             .ok();
     }
 
-    fn set(&self, standing: u64) {
-        self.0.store(standing, Ordering::Relaxed);
+    fn set(&self, count: u64) {
+        self.0.store(count, Ordering::Relaxed);
     }
 }
 
-/// Keeps a lot up to date for as long as its session lives; unknown afterwards.
-pub(super) struct Counting {
-    pub(super) lot: Arc<Lot>,
+/// Keeps the count up to date for as long as its session lives; unknown afterwards.
+pub(super) struct ParkedCounter {
+    pub(super) parked_queues: Arc<ParkedQueues>,
     pub(super) live: Arc<Live>,
     pub(super) route: Arc<RouteOptions>,
     pub(super) spaces: Vec<Space>,
@@ -68,24 +67,24 @@ pub(super) struct Counting {
     pub(super) bound: Duration,
 }
 
-impl Counting {
+impl ParkedCounter {
     pub(super) async fn run(self) {
         loop {
             match self.count().await {
-                Ok(standing) => {
-                    self.events.parked(&self.route.route, standing);
+                Ok(count) => {
+                    self.events.parked(&self.route.route, count);
                     // What was added meanwhile is in the next count.
-                    self.lot.set(standing);
+                    self.parked_queues.set(count);
                 }
                 // The session notices by itself if it is more than this question that failed.
                 Err(error) => {
                     tracing::debug!(route = self.route.route, %error, "parked messages are not counted");
-                    self.lot.set(UNKNOWN);
+                    self.parked_queues.set(UNKNOWN);
                 }
             }
             for _ in 0..SELDOM {
                 sleep(OFTEN).await;
-                if self.lot.standing() != Some(0) {
+                if self.parked_queues.messages() != Some(0) {
                     break;
                 }
             }
@@ -94,38 +93,44 @@ impl Counting {
 
     async fn count(&self) -> Result<u64, RabbitError> {
         let channel = open_channel(&self.live.connection, self.bound).await?;
-        let mut standing = 0;
+        let mut count = 0;
         for space in &self.spaces {
             let queue = Target::Parked(*space).queue(&self.route.queue);
-            standing += u64::from(find(&channel, &queue, self.bound).await?.messages);
+            count += u64::from(find(&channel, &queue, self.bound).await?.messages);
         }
         // Its answer changes nothing.
         channel.close(200, "counted".into()).await.ok();
-        Ok(standing)
+        Ok(count)
     }
 }
 
-impl Drop for Counting {
+impl Drop for ParkedCounter {
     fn drop(&mut self) {
-        self.lot.set(UNKNOWN);
+        self.parked_queues.set(UNKNOWN);
     }
 }
 
 /// The spaces of parked messages that are consumed beside the work queue. A route that parks
 /// declares all of them; another one consumes what an earlier configuration left behind, so that
 /// nothing is stranded.
-pub(super) async fn spaces(context: &Context, live: &Live) -> Result<Vec<Space>, RabbitError> {
-    let (route, bound) = (&context.route, context.options.connect_timeout);
+///
+/// `bare` remembers that a route that does not park found none left behind.
+pub(super) async fn spaces(
+    route: &RouteOptions,
+    bare: &AtomicBool,
+    live: &Live,
+    bound: Duration,
+) -> Result<Vec<Space>, RabbitError> {
     if route.parks {
         let targets = Space::all().map(Target::Parked);
         target_queues(&live.connection, route, targets, bound).await?;
         return Ok(Space::all().collect());
     }
-    if context.bare.load(Ordering::Relaxed) {
+    if bare.load(Ordering::Relaxed) {
         return Ok(Vec::new());
     }
     let found = left_behind(&live.connection, route, bound).await?;
-    context.bare.store(found.is_empty(), Ordering::Relaxed);
+    bare.store(found.is_empty(), Ordering::Relaxed);
     if !found.is_empty() {
         let messages: u32 = found.iter().map(|(_, census)| census.messages).sum();
         tracing::info!(
