@@ -7,7 +7,8 @@ use crate::core::budget::sliding_log::SlidingLog;
 use crate::core::budget::token_bucket::{self, Bucket, Refill, TokenBucket};
 use crate::core::budget::{Rule, RuleError};
 use crate::ports::budget::Lost;
-use crate::settings::types::{self, Counted, Limit, LostState, Start, WindowStart};
+use crate::settings::text::LostWait;
+use crate::settings::types::{self, Counted, Limit, Start, WindowStart};
 use crate::settings::window::WindowRate;
 
 /// The rule of a limit that is counted in budgets; `None` if it is paced.
@@ -61,9 +62,9 @@ fn fixed_window(
 }
 
 /// What to do while the store cannot say what was spent.
-pub(super) const fn lost(limit: &Limit) -> Lost {
-    match limit.lost_state() {
-        LostState::Closed => Lost::Closed,
-        LostState::Open => Lost::Open,
+pub(super) fn lost(limit: &Limit) -> Lost {
+    match limit.lost_wait() {
+        LostWait::For(wait) if wait.is_zero() => Lost::Open,
+        LostWait::For(_) | LostWait::Forever => Lost::Closed,
     }
 }

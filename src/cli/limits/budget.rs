@@ -16,7 +16,7 @@ use crate::core::time::{StoreTime, micros};
 use crate::limiter::key::budget_key;
 use crate::ports::budget::Look;
 use crate::ports::standing::Inspection;
-use crate::settings::terms;
+use crate::settings::policy;
 use crate::settings::types::Limit;
 use crate::wire;
 
@@ -81,7 +81,7 @@ pub(super) async fn stands(
 fn in_force(office: &Office, name: &str, found: &Inspection) -> Result<Option<Limit>, Refusal> {
     let standing = found.standing.as_ref();
     if let Some(limit) = office.settings().and_then(|s| s.limits.get(name)) {
-        let terms = standing.map(|standing| limit.under(&standing.terms));
+        let terms = standing.map(|standing| limit.with_policy(&standing.terms));
         let limit = terms.unwrap_or_else(|| Ok(limit.clone()));
         return Ok(Some(limit.map_err(|why| {
             Refusal::Failed(format!(
@@ -92,7 +92,7 @@ fn in_force(office: &Office, name: &str, found: &Inspection) -> Result<Option<Li
     let Some(standing) = standing else {
         return Ok(None);
     };
-    let words = terms::words(&standing.terms);
+    let words = policy::words(&standing.terms);
     let words = words.map_err(|why| Refusal::Failed(why.to_string()))?;
     configured(office, name, &words).map(Some)
 }
