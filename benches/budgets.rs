@@ -10,7 +10,7 @@
     reason = "results are its output"
 )]
 
-#[path = "../tests/support/mod.rs"]
+#[path = "../tests/it/support/mod.rs"]
 mod support;
 
 mod common;

@@ -2,7 +2,7 @@
 
 #![allow(clippy::print_stdout, reason = "results are its output")]
 
-#[path = "../tests/support/mod.rs"]
+#[path = "../tests/it/support/mod.rs"]
 mod support;
 
 mod common;
@@ -13,7 +13,7 @@ use common::daemon::{Daemon, program};
 use common::table::{Table, headline, median, percentile};
 use common::watched::{Watched, wait_for};
 use lapin::BasicProperties;
-use sluiced::provider::{Behaviour, Expect, Provider};
+use sluiced::proof::provider::{Behaviour, Expect, Provider};
 use support::broker::Broker;
 use support::rabbit::Rabbit;
 use support::redis::RedisServer;

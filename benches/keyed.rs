@@ -5,7 +5,7 @@
 
 #![allow(clippy::print_stdout, reason = "results are its output")]
 
-#[path = "../tests/support/mod.rs"]
+#[path = "../tests/it/support/mod.rs"]
 mod support;
 
 mod common;

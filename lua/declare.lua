@@ -1,18 +1,18 @@
--- Tells a replica what is in force for a limit, and hears what its file says: `core::standing::declare`.
+-- Tells a replica what is in force for a limit, and hears what its file says: `core::policy::declare`.
 --
--- KEYS[1]  the limit's standing: a hash without a time to live, for what an operator said must stay
+-- KEYS[1]  the limit's policy: a hash without a time to live, for what an operator said must stay
 -- KEYS[2]  who takes part: a hash of replicas, each with when it was last seen and its file's terms;
 --          the field without a name says when it was last swept
 -- ARGV     1 channel  where all replicas listen   2 limit   its name, for the notice
 --          3 replica  its name   4 file   the terms in its file
---          5 speaks   1: it has just read its file, so a file that says something new counts
+--          5 was_read   1: it has just read its file, so a file that says something new counts
 --          6 shown    microseconds for which a replica counts as present
---          7 revision   8 version   9 origin   10 terms   11 file   12 by   13 paused_until
---         14 paused_by   (what it heard last; revision 0: nothing yet)
--- Reply    {now, revision, version, origin, terms, file, by, paused_until, paused_by}:
---          integers, but for origin, terms, file, by and paused_by; paused_until 0: not paused
+--          7 version   8 updates   9 origin   10 policy   11 file   12 by   13 paused_until
+--         14 paused_by   (what it heard last; version 0: nothing yet)
+-- Reply    {now, version, updates, origin, policy, file, by, paused_until, paused_by}:
+--          integers, but for origin, policy, file, by and paused_by; paused_until 0: not paused
 --
--- Invariant: revisions only rise, and each names one standing. Asked twice with the same, the second
+-- Invariant: versions only rise, and each names one policy. Asked twice with the same, the second
 -- time changes nothing but when the replica was last seen.
 
 local clock = redis.call('TIME')
@@ -20,28 +20,28 @@ local now = tonumber(clock[1]) * 1000000 + tonumber(clock[2])
 local function text(x) return string.format('%.0f', x) end
 
 local MINUTE = 60000000
-local FIELDS = { 'revision', 'version', 'origin', 'terms', 'file', 'by', 'paused_until', 'paused_by' }
+local FIELDS = { 'version', 'updates', 'origin', 'policy', 'file', 'by', 'paused_until', 'paused_by' }
 local s = redis.call('HMGET', KEYS[1], unpack(FIELDS))
-local revision, version = tonumber(s[1]) or 0, tonumber(s[2]) or 0
+local version, updates = tonumber(s[1]) or 0, tonumber(s[2]) or 0
 local replica, file = ARGV[3], ARGV[4]
 local changed = false
 
-if tonumber(ARGV[7]) > revision then
+if tonumber(ARGV[7]) > version then
   -- The store has lost what was said last. Whoever remembers it says it again.
   for i = 1, #FIELDS do s[i] = ARGV[6 + i] end
-  revision, version, changed = tonumber(s[1]), tonumber(s[2]), true
-elseif revision == 0 then
+  version, updates, changed = tonumber(s[1]), tonumber(s[2]), true
+elseif version == 0 then
   -- Less than any later word: it may be lost, and remembered by somebody who comes after us.
-  revision, version, changed = math.max((now - now % 1000) / 1000, 1), 1, true
+  version, updates, changed = math.max((now - now % 1000) / 1000, 1), 1, true
   s = { '', '', 'file', file, file, replica, '0', '' }
 end
 if ARGV[5] == '1' and s[5] ~= file then
-  revision, version, changed = math.max(revision + 1, now), version + 1, true
+  version, updates, changed = math.max(version + 1, now), updates + 1, true
   s[3], s[4], s[5], s[6] = 'file', file, file, replica
 end
 
 if changed then
-  s[1], s[2] = text(revision), text(version)
+  s[1], s[2] = text(version), text(updates)
   local fields = {}
   for i, name in ipairs(FIELDS) do
     fields[#fields + 1], fields[#fields + 2] = name, s[i]
@@ -63,4 +63,4 @@ if math.abs(now - swept) > MINUTE then
   end
   redis.call('HSET', KEYS[2], '', text(now))
 end
-return { now, revision, version, s[3], s[4], s[5], s[6], tonumber(s[7]), s[8] }
+return { now, version, updates, s[3], s[4], s[5], s[6], tonumber(s[7]), s[8] }

@@ -1,8 +1,8 @@
 -- Reads how a limit stands, and changes nothing.
 --
--- KEYS     1 the limit's standing   2 who takes part   then its rows, if it is paced
+-- KEYS     1 the limit's policy   2 who takes part   then its rows, if it is paced
 -- ARGV     none
--- Reply    {now, standing, replicas, frozen_until}: `standing` as the hash holds it, names and values
+-- Reply    {now, policy, replicas, frozen_until}: `policy` as the hash holds it, names and values
 --          in turn; `replicas` as their hash holds them; `frozen_until` of the row that is frozen
 --          longest, 0 if none is
 --

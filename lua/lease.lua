@@ -1,6 +1,6 @@
 -- Leases slots of a paced limit: `core::schedule::lease`, line by line.
 --
--- KEYS[1]  the limit's hash   KEYS[2]  its standing, which declare.lua keeps
+-- KEYS[1]  the limit's hash   KEYS[2]  its policy, which declare.lua keeps
 -- ARGV     1 units   2 period   3 horizon   4 headroom   5 batch   (the pace; microseconds, units)
 --          6 run     the server's run_id, as INFO told this connection
 --          7 want    units wanted; 0 only reads the clock and the freeze
@@ -9,14 +9,14 @@
 --         12 sight   young, steady or stepped: what the replica knows of the clock
 --         13 epoch   the epoch that this belongs to
 --         14 predicted   the store's time as the replica predicts it
---         15 revision   the standing that the pace was taken from; 0: none was heard of
+--         15 version   the policy that the pace was taken from; 0: none was heard of
 --         16 least  what the dearest message takes: fewer units help nobody who wants as many
--- Reply    {now, epoch, first, rem, count, turn, share, slip, frozen_until, guarded, revision}:
+-- Reply    {now, epoch, first, rem, count, turn, share, slip, frozen_until, guarded, version}:
 --          integers; count 0: no grant, turn 0: none, frozen_until 0: neither frozen nor paused,
---          guarded 1: started behind the guard, revision: the standing in force
+--          guarded 1: started behind the guard, version: the policy in force
 --
 -- Invariant: any units+1 consecutive slots that were ever granted span `period` or more, and no
--- slot lies further ahead than the horizon. Who does not know the standing in force gets none, nor
+-- slot lies further ahead than the horizon. Who does not know the policy in force gets none, nor
 -- does anybody while the limit is paused. An ask that changes nothing writes nothing, not even
 -- the time to live: after that time without a write no slot of this hash can matter any more.
 -- All numbers are integers below 2^53, so doubles are exact; tostring would cut digits, %.0f does not.
@@ -33,7 +33,7 @@ local run, want = ARGV[6], tonumber(ARGV[7])
 local turn, turn_share, turn_slip = tonumber(ARGV[8]), tonumber(ARGV[9]), tonumber(ARGV[10])
 local lead, sight = tonumber(ARGV[11]), ARGV[12]
 local asker_epoch, predicted = tonumber(ARGV[13]), tonumber(ARGV[14])
-local known_revision, least = tonumber(ARGV[15]), tonumber(ARGV[16])
+local known_version, least = tonumber(ARGV[15]), tonumber(ARGV[16])
 
 local interval = div_ceil(period, units)
 local function guard_beyond(reach) return reach + headroom + interval + GUARD_SLACK end
@@ -42,9 +42,9 @@ local distrust = horizon + headroom + math.min(interval, INTERVAL_TRUSTED) + GUA
 local clock = redis.call('TIME')
 local now = tonumber(clock[1]) * 1000000 + tonumber(clock[2])
 
-local standing = redis.call('HMGET', KEYS[2], 'revision', 'paused_until')
-local revision, paused_until = tonumber(standing[1]) or 0, tonumber(standing[2]) or 0
-if revision ~= known_revision or paused_until > now then want = 0 end
+local policy = redis.call('HMGET', KEYS[2], 'version', 'paused_until')
+local version, paused_until = tonumber(policy[1]) or 0, tonumber(policy[2]) or 0
+if version ~= known_version or paused_until > now then want = 0 end
 
 local FIELDS = { 'next', 'rem', 'line', 'front', 'slip', 'frozen_until',
   'units', 'period', 'horizon', 'last', 'epoch' }
@@ -175,4 +175,4 @@ end
 
 local shut_until = math.max(s.frozen_until, paused_until)
 return { now, s.epoch, count > 0 and first or 0, count > 0 and rem or 0, count,
-  answer, share, slip, shut_until > now and shut_until or 0, guarded and 1 or 0, revision }
+  answer, share, slip, shut_until > now and shut_until or 0, guarded and 1 or 0, version }

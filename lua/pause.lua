@@ -1,24 +1,24 @@
--- Pauses a limit for every replica: `core::standing::pause`.
+-- Pauses a limit for every replica: `core::policy::pause`.
 --
--- KEYS[1]  the limit's standing
+-- KEYS[1]  the limit's policy
 -- ARGV     1 channel  where all replicas listen   2 limit   its name, for the notice
 --          3 by       who says it   4 length   microseconds from now
--- Reply    {now, revision, version, until}: integers; revision 0: nobody has declared this limit
+-- Reply    {now, version, updates, until}: integers; version 0: nobody has declared this limit
 --
--- Invariant: revisions only rise, and each names one standing. A pause ends at the time of the last
+-- Invariant: versions only rise, and each names one policy. A pause ends at the time of the last
 -- word about it, be that earlier or later than before.
 
 local clock = redis.call('TIME')
 local now = tonumber(clock[1]) * 1000000 + tonumber(clock[2])
 local function text(x) return string.format('%.0f', x) end
 
-local s = redis.call('HMGET', KEYS[1], 'revision', 'version')
-local revision, version = tonumber(s[1]) or 0, tonumber(s[2]) or 0
-if revision == 0 then return { now, 0, 0, 0 } end
+local s = redis.call('HMGET', KEYS[1], 'version', 'updates')
+local version, updates = tonumber(s[1]) or 0, tonumber(s[2]) or 0
+if version == 0 then return { now, 0, 0, 0 } end
 
-revision, version = math.max(revision + 1, now), version + 1
+version, updates = math.max(version + 1, now), updates + 1
 local ends = now + tonumber(ARGV[4])
-redis.call('HSET', KEYS[1], 'revision', text(revision), 'version', text(version),
+redis.call('HSET', KEYS[1], 'version', text(version), 'updates', text(updates),
   'paused_until', text(ends), 'paused_by', ARGV[3])
-redis.pcall('PUBLISH', ARGV[1], 'changed ' .. ARGV[2] .. ' ' .. text(revision))
-return { now, revision, version, ends }
+redis.pcall('PUBLISH', ARGV[1], 'changed ' .. ARGV[2] .. ' ' .. text(version))
+return { now, version, updates, ends }

@@ -1,21 +1,21 @@
--- Ends the pause of a limit, and a freeze that a downstream asked for: `core::standing::resume` and
+-- Ends the pause of a limit, and a freeze that a downstream asked for: `core::policy::resume` and
 -- `core::schedule::thaw` for each row.
 --
--- KEYS     1 the limit's standing, then its rows, if it is paced
+-- KEYS     1 the limit's policy, then its rows, if it is paced
 -- ARGV     1 channel  where all replicas listen   2 limit   its name, for the notice
--- Reply    {revision, version, was}: integers; was 1: it was paused or frozen; revision 0: nobody
+-- Reply    {version, updates, was}: integers; was 1: it was paused or frozen; version 0: nobody
 --          has declared this limit
 --
--- Invariant: revisions only rise, and each names one standing. No slot becomes free that was leased.
+-- Invariant: versions only rise, and each names one policy. No slot becomes free that was leased.
 -- Nothing is written to a row that is not frozen, so a key without a time to live cannot come up.
 
 local clock = redis.call('TIME')
 local now = tonumber(clock[1]) * 1000000 + tonumber(clock[2])
 local function text(x) return string.format('%.0f', x) end
 
-local s = redis.call('HMGET', KEYS[1], 'revision', 'version', 'paused_until')
-local revision, version = tonumber(s[1]) or 0, tonumber(s[2]) or 0
-if revision == 0 then return { 0, 0, 0 } end
+local s = redis.call('HMGET', KEYS[1], 'version', 'updates', 'paused_until')
+local version, updates = tonumber(s[1]) or 0, tonumber(s[2]) or 0
+if version == 0 then return { 0, 0, 0 } end
 local was = (tonumber(s[3]) or 0) > now
 
 for i = 2, #KEYS do
@@ -31,8 +31,8 @@ for i = 2, #KEYS do
     end
   end
 end
-revision, version = math.max(revision + 1, now), version + 1
-redis.call('HSET', KEYS[1], 'revision', text(revision), 'version', text(version),
+version, updates = math.max(version + 1, now), updates + 1
+redis.call('HSET', KEYS[1], 'version', text(version), 'updates', text(updates),
   'paused_until', '0', 'paused_by', '')
-redis.pcall('PUBLISH', ARGV[1], 'changed ' .. ARGV[2] .. ' ' .. text(revision))
-return { revision, version, was and 1 or 0 }
+redis.pcall('PUBLISH', ARGV[1], 'changed ' .. ARGV[2] .. ' ' .. text(version))
+return { version, updates, was and 1 or 0 }

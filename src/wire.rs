@@ -3,26 +3,26 @@
 
 mod lanes;
 mod options;
+mod policies;
 mod probes;
 mod queues;
 mod rules;
-mod standings;
 mod stores;
 
 use std::collections::BTreeMap;
 use std::fmt;
 use std::sync::Arc;
 
+pub use self::policies::Policies;
 pub use self::probes::{misfits, probes};
 pub use self::queues::Settled;
-pub use self::standings::Standings;
-pub use self::stores::{StandingStores, budget_limit, budgets, redis_at, redis_of, standings};
+pub use self::stores::{PolicyStores, budget_limit, budgets, policies, redis_at, redis_of};
 
 use self::lanes::{Lanes, paced_limit};
 use self::queues::{Counted, Queues};
-use crate::core::keeper::Phase;
+use crate::core::leases::Phase;
 use crate::core::retry::Backoff;
-use crate::pipeline::{Pipeline, Policy, RouteSpec};
+use crate::pipeline::{Pipeline, RoutePolicy, RouteSpec};
 use crate::ports::clock::Clock;
 use crate::settings::secrets::Secrets;
 use crate::settings::types::{Paced, Route, Settings};
@@ -53,7 +53,7 @@ pub struct Running {
     pub pipeline: Pipeline,
     pub settled: Arc<Settled>,
     /// What a reload tells.
-    pub standings: Arc<Standings>,
+    pub policies: Arc<Policies>,
 }
 
 /// Builds and starts everything that `settings` name.
@@ -72,8 +72,8 @@ pub fn start(
         .map(|name| (Arc::from(name.as_str()), Arc::new(RouteMeters::new(name))))
         .collect();
     let meters = Arc::new(meters);
-    let (rows, budgets, standings) = stores::stores(settings, secrets, clock, health)?;
-    let standings = Arc::new(Standings::new(settings, standings));
+    let (rows, budgets, policies) = stores::stores(settings, secrets, clock, health)?;
+    let policies = Arc::new(Policies::new(settings, policies));
     let settled = Arc::new(Settled::default());
     let events = Arc::new(Counted {
         meters: Arc::clone(&meters),
@@ -84,7 +84,7 @@ pub fn start(
         health.target("rabbitmq", queue.link());
     }
 
-    let mut lanes = Lanes::new(settings, rows, budgets, &standings)?;
+    let mut lanes = Lanes::new(settings, rows, budgets, &policies)?;
     for (name, route) in &settings.routes {
         let paced = paced_limit(settings, route).map(|(_, paced)| paced);
         let prefetch = paced.map_or(route.prefetch_unpaced(), |paced| {
@@ -95,7 +95,7 @@ pub fn start(
         let spec = RouteSpec {
             name: Arc::from(name.as_str()),
             queue: Arc::from(route.queue.as_str()),
-            policy: policy(settings, name, route, prefetch, paced)?,
+            policy: route_policy(settings, name, route, prefetch, paced)?,
             counting: lanes.counting(name, route)?,
             downstream: Arc::new(options::downstream(name, route, secrets)?),
             subscription,
@@ -110,20 +110,20 @@ pub fn start(
     Ok(Running {
         pipeline,
         settled,
-        standings,
+        policies,
     })
 }
 
-fn policy(
+fn route_policy(
     settings: &Settings,
     name: &str,
     route: &Route,
     prefetch: u16,
     paced: Option<&Paced>,
-) -> Result<Policy, WireError> {
+) -> Result<RoutePolicy, WireError> {
     let reserve = paced.filter(|paced| paced.reserve.is_some());
     let hours = route.opening_hours();
-    Ok(Policy {
+    Ok(RoutePolicy {
         max_hold: route.max_hold.get(),
         on_denied: route.on_denied,
         max_age: route.max_age.map(|age| age.get()),

@@ -75,7 +75,7 @@ local function load(era, ruling)
     local first = at + 1
     local rule = kind.rule(numeric)
     rules[i] = rule
-    rule.letter, rule.standing = letter, KEYS[i + 1]
+    rule.letter, rule.policy = letter, KEYS[i + 1]
     rule.numbers = table.concat(ARGV, ' ', first, first + kind.width - 1)
     rule.headroom, rule.blind = headroom, 0
     rule.usable = headroom - math.floor(headroom / 8)

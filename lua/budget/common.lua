@@ -2,19 +2,19 @@
 -- plan.lua, lines.lua and cells.lua, the kinds that the call is about, and what it does.
 --
 -- KEYS[1]  the record of the era (`core::budget::epoch`), prefix:{budgets}:epoch
--- KEYS[2…] the standing of each rule's limit, prefix:{budgets}:NAME:standing, in the order of the
+-- KEYS[2…] the policy of each rule's limit, prefix:{budgets}:NAME:policy, in the order of the
 --          rules; then the budgets of this call, in the same order, each once: cell 1, 2, …
 -- ARGV     1 run      the server's run_id, as INFO told this connection
 --          2 known    the epoch that the asker knows, 0 if none
 --          3 stepped  1: the asker saw the clock step since then
 --          4 rules    how many; then for each: kind (a letter), closed (1: wait out a loss),
---                     headroom, cells (how many of the keys), the revision that the asker knows
+--                     headroom, cells (how many of the keys), the version that the asker knows
 --                     (0: none), and the numbers of its kind
 --          then what the script itself wants
 -- Reply    that of the script
 --
--- The standing holds, beside what `lua/set.lua` and the others write, the regimes of this era
--- (`core::budget::regime`): `mark`, the epoch of the last one; `ruled`, the revision that it was last
+-- The policy holds, beside what `lua/set.lua` and the others write, the regimes of this era
+-- (`core::budget::regime`): `mark`, the epoch of the last one; `ruled`, the version that it was last
 -- used under; `rules`, all that are remembered: epoch, since, kind and numbers, with ; in between.
 --
 -- Invariant: a state counts only in the era and for the kind that it was written in, and under the
@@ -99,7 +99,7 @@ local function enter()
   return era
 end
 
--- The regimes that the standing at `key` remembers, oldest first.
+-- The regimes that the policy at `key` remembers, oldest first.
 local function regimes(key)
   local all = {}
   for mark, since, letter, numbers in
@@ -112,8 +112,8 @@ local function regimes(key)
 end
 
 -- The first message under a rule begins its regime (`core::budget::regime::Regimes::enter`).
-local function begin(rule, era, revision, mark)
-  local all = mark >= era.epoch and regimes(rule.standing) or {}
+local function begin(rule, era, version, mark)
+  local all = mark >= era.epoch and regimes(rule.policy) or {}
   local last = all[#all]
   if not last then
     mark = max(mark, era.epoch)
@@ -128,21 +128,21 @@ local function begin(rule, era, revision, mark)
     local one = all[i]
     lines[#lines + 1] = text(one.mark) .. ' ' .. text(one.since) .. ' ' .. one.letter .. ' ' .. one.numbers
   end
-  call('HSET', rule.standing, 'mark', text(mark), 'ruled', text(revision),
+  call('HSET', rule.policy, 'mark', text(mark), 'ruled', text(version),
     'rules', table.concat(lines, ';'))
   return mark
 end
 
 -- Whether the rule is the one in force, and in which regime. `ruling`: messages are ruled on.
 local function stand(rule, known, era, ruling)
-  local s = call('HMGET', rule.standing, 'revision', 'paused_until', 'ruled', 'mark')
-  local revision, mark = tonumber(s[1] or 0) or 0, tonumber(s[4] or 0) or 0
+  local s = call('HMGET', rule.policy, 'version', 'paused_until', 'ruled', 'mark')
+  local version, mark = tonumber(s[1] or 0) or 0, tonumber(s[4] or 0) or 0
   rule.paused = tonumber(s[2] or 0) or 0
-  rule.outdated = revision ~= known
-  rule.settled = not rule.outdated and (tonumber(s[3] or 0) or 0) == revision
+  rule.outdated = version ~= known
+  rule.settled = not rule.outdated and (tonumber(s[3] or 0) or 0) == version
   if not era then return end
-  if ruling and not rule.outdated and revision > 0 and (not rule.settled or mark < era.epoch) then
-    mark = begin(rule, era, revision, mark)
+  if ruling and not rule.outdated and version > 0 and (not rule.settled or mark < era.epoch) then
+    mark = begin(rule, era, version, mark)
     rule.settled = true
   end
   rule.mark = max(mark, era.epoch)
@@ -160,7 +160,7 @@ end
 -- used; `granted`: the latest moment ahead that was granted. Answers it, and such a moment; or `same`: it is
 -- of the last regime.
 local function carried(rule, kind, line, granted, written)
-  rule.past = rule.past or regimes(rule.standing)
+  rule.past = rule.past or regimes(rule.policy)
   local past, from = rule.past, 1
   for i = 1, #past do
     local one = past[i]

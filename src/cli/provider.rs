@@ -9,7 +9,7 @@ use clap::Args;
 use tokio::signal::unix::{SignalKind, signal};
 
 use crate::core::rate::{Rate, parse_duration};
-use crate::provider::{Behaviour, Expect, Failure, Provider, ProviderError};
+use crate::proof::provider::{Behaviour, Expect, Failure, Provider, ProviderError};
 
 /// The arguments of `sluiced provider`.
 #[derive(Args, Clone, Debug)]

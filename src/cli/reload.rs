@@ -1,6 +1,6 @@
 //! SIGHUP: reads the configuration again while the daemon runs.
 //!
-//! Limits take their new values at once, for the whole fleet (`core::standing`). Everything else needs a
+//! Limits take their new values at once, for the whole fleet (`core::policy`). Everything else needs a
 //! restart, and is named. A wrong configuration changes nothing: what was in force stays in force.
 
 use std::collections::BTreeMap;
@@ -12,7 +12,7 @@ use tracing::{error, info, warn};
 
 use crate::settings::{self, Fault, KeyPath, Loaded, Severity};
 use crate::telemetry::notify::Notifier;
-use crate::wire::{self, Standings};
+use crate::wire::{self, Policies};
 
 /// What is needed to read the configuration again.
 #[derive(Debug)]
@@ -20,7 +20,7 @@ pub struct Reloads {
     files: Vec<PathBuf>,
     /// What runs, but for the limits of later reloads.
     loaded: Loaded,
-    standings: Arc<Standings>,
+    policies: Arc<Policies>,
     notifier: Notifier,
 }
 
@@ -30,13 +30,13 @@ impl Reloads {
     pub const fn new(
         files: Vec<PathBuf>,
         loaded: Loaded,
-        standings: Arc<Standings>,
+        policies: Arc<Policies>,
         notifier: Notifier,
     ) -> Self {
         Self {
             files,
             loaded,
-            standings,
+            policies,
             notifier,
         }
     }
@@ -68,7 +68,7 @@ impl Reloads {
         if !fixed.is_empty() {
             warn!("needs a restart: {}", fixed.join(", "));
         }
-        self.standings.reload(&new.settings);
+        self.policies.reload(&new.settings);
         info!("configuration reloaded");
     }
 

@@ -24,7 +24,7 @@ use crate::settings::{self, Loaded, Severity};
 use crate::telemetry::health::Health;
 use crate::telemetry::notify::Notifier;
 use crate::telemetry::{self, logs};
-use crate::wire::{self, Running, Settled, Standings, WireError};
+use crate::wire::{self, Policies, Running, Settled, WireError};
 
 /// The arguments of `sluiced run`.
 #[derive(Args, Clone, Debug)]
@@ -88,16 +88,16 @@ pub async fn until_done(
     loaded: &Loaded,
     clock: Clock,
     health: &Health,
-    started: impl FnOnce(Arc<Standings>),
+    started: impl FnOnce(Arc<Policies>),
     stop: &CancellationToken,
 ) -> Result<Exit, WireError> {
     let settings = &loaded.settings;
     let Running {
         mut pipeline,
         settled,
-        standings,
+        policies,
     } = wire::start(settings, &loaded.secrets, clock, health)?;
-    started(standings);
+    started(policies);
     let ended = tokio::select! {
         () = pipeline.ended() => true,
         () = stop.cancelled() => false,
@@ -190,8 +190,8 @@ async fn serve(
             notifier.stopping(grace);
         }
     });
-    let started = |standings| {
-        let reloads = Reloads::new(files.to_vec(), loaded.clone(), standings, notifier.clone());
+    let started = |policies| {
+        let reloads = Reloads::new(files.to_vec(), loaded.clone(), policies, notifier.clone());
         let reloading = listeners.clone();
         tokio::spawn(async move { reloading.run_until_cancelled(reloads.run(hangups)).await });
         process.send_replace(Link::Up);

@@ -4,7 +4,7 @@ use std::io::{self, Write};
 
 use clap::Args;
 
-use crate::sim::{Report, Scenario, run as simulate};
+use crate::proof::simulation::{Report, Scenario, run as simulate};
 
 /// Which runs.
 #[derive(Clone, Debug, Args)]

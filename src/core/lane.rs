@@ -33,12 +33,12 @@ use std::time::Duration;
 use self::behind::Behind;
 use super::budget::admit::{IfLate, SOON};
 use super::clock::ClockMap;
-use super::keeper::{Keeper, Outlook, Slot, Tally};
+use super::leases::{LeaseHolder, Outlook, Slot, Tally};
 use super::pacing::{Pacing, Row};
 use super::petitions::Petitions;
+use super::policy::PolicyVersion;
 use super::ready::{Candidate, Ready, Sum};
 use super::schedule::{Answer, Ask, Freeze, Grant, Pace};
-use super::standing::Revision;
 use super::time::Mono;
 
 /// What to do next.
@@ -107,8 +107,8 @@ pub struct Lane<T> {
 impl<T: Candidate> Lane<T> {
     /// An empty lane of one row, whose messages nothing else counts.
     #[must_use]
-    pub fn new(keeper: Keeper) -> Self {
-        Self::with(Pacing::paced(keeper), None)
+    pub fn new(holder: LeaseHolder) -> Self {
+        Self::with(Pacing::paced(holder), None)
     }
 
     /// An empty lane. Without `petitions` no message may need a permission, and there must be
@@ -140,8 +140,8 @@ impl<T: Candidate> Lane<T> {
 
     /// The leases of a row.
     #[must_use]
-    pub fn keeper(&self, row: Row) -> Option<&Keeper> {
-        self.pacing.keeper(row)
+    pub fn holder(&self, row: Row) -> Option<&LeaseHolder> {
+        self.pacing.holder(row)
     }
 
     /// What happened to slots so far.
@@ -231,8 +231,8 @@ impl<T: Candidate> Lane<T> {
         self.pacing.answered(row, answer, now);
     }
 
-    /// Other terms are in force: a pace for each row ([`Keeper::retime`]).
-    pub fn retime(&mut self, paces: &[Pace], known: Revision, now: Mono) {
+    /// Other terms are in force: a pace for each row ([`LeaseHolder::retime`]).
+    pub fn retime(&mut self, paces: &[Pace], known: PolicyVersion, now: Mono) {
         self.pacing.retime(paces, known, now);
     }
 

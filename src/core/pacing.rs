@@ -9,10 +9,10 @@ use std::collections::VecDeque;
 use std::time::Duration;
 
 use super::clock::ClockMap;
-use super::keeper::{Keeper, Outlook, Slot, Tally, Wait};
+use super::leases::{LeaseHolder, Outlook, Slot, Tally, Wait};
+use super::policy::PolicyVersion;
 use super::ready::Sum;
 use super::schedule::{Answer, Ask, Freeze, Grant, Pace};
-use super::standing::Revision;
 use super::time::{Mono, StoreTime};
 
 /// Which of the limit's rows.
@@ -36,8 +36,8 @@ pub enum Pacing {
 /// The rows of a paced limit.
 #[derive(Debug)]
 pub struct Rows {
-    main: Keeper,
-    reserve: Option<Keeper>,
+    main: LeaseHolder,
+    reserve: Option<LeaseHolder>,
     /// Slots taken for a message that costs more than one.
     taken: VecDeque<Slot>,
 }
@@ -45,13 +45,13 @@ pub struct Rows {
 impl Pacing {
     /// One row.
     #[must_use]
-    pub fn paced(main: Keeper) -> Self {
+    pub fn paced(main: LeaseHolder) -> Self {
         Self::with_reserve(main, None)
     }
 
     /// A main row, and one for urgent messages only.
     #[must_use]
-    pub fn with_reserve(main: Keeper, reserve: Option<Keeper>) -> Self {
+    pub fn with_reserve(main: LeaseHolder, reserve: Option<LeaseHolder>) -> Self {
         Self::Paced(Rows {
             main,
             reserve,
@@ -74,7 +74,7 @@ impl Pacing {
     /// The slot that is due on a row, dropping those that were missed.
     pub fn due(&mut self, row: Row, now: Mono) -> Option<Slot> {
         match self {
-            Self::Paced(rows) => rows.keeper_mut(row)?.due(now),
+            Self::Paced(rows) => rows.holder_mut(row)?.due(now),
             Self::Free { paused_until } => {
                 let open = row == Row::Main && paused_until.is_none_or(|until| until <= now);
                 open.then_some(Slot {
@@ -93,8 +93,8 @@ impl Pacing {
         let Self::Paced(rows) = self else {
             return true;
         };
-        if let Some(keeper) = rows.keeper_mut(row) {
-            keeper.spend();
+        if let Some(holder) = rows.holder_mut(row) {
+            holder.spend();
         }
         rows.charge(slot, cost)
     }
@@ -105,7 +105,7 @@ impl Pacing {
         match self {
             Self::Paced(rows) => {
                 let main = rows.main.next_slot().filter(|_| sum.messages > 0);
-                let reserve = rows.reserve.as_ref().and_then(Keeper::next_slot);
+                let reserve = rows.reserve.as_ref().and_then(LeaseHolder::next_slot);
                 let reserve = reserve.filter(|_| sum.urgent > 0);
                 [main, reserve].into_iter().flatten().min()
             }
@@ -121,7 +121,7 @@ impl Pacing {
         let Self::Paced(rows) = self else {
             return None;
         };
-        let reserve = rows.reserve.as_ref().map_or(0, Keeper::leased);
+        let reserve = rows.reserve.as_ref().map_or(0, LeaseHolder::leased);
         Some(rows.main.leased() + reserve)
     }
 
@@ -171,33 +171,33 @@ impl Pacing {
 
     /// The store answered what a row asked.
     pub fn answered(&mut self, row: Row, answer: &Answer, now: Mono) {
-        if let Some(keeper) = self.keeper_mut(row) {
-            keeper.answered(answer, now);
+        if let Some(holder) = self.holder_mut(row) {
+            holder.answered(answer, now);
         }
     }
 
     /// The store did not answer.
     pub fn failed(&mut self, row: Row, now: Mono) {
-        if let Some(keeper) = self.keeper_mut(row) {
-            keeper.failed(now);
+        if let Some(holder) = self.holder_mut(row) {
+            holder.failed(now);
         }
     }
 
     /// A row is frozen: heard from the store.
     pub fn frozen(&mut self, row: Row, freeze: &Freeze, now: Mono) {
-        if let Some(keeper) = self.keeper_mut(row) {
-            keeper.frozen(freeze, now);
+        if let Some(holder) = self.holder_mut(row) {
+            holder.frozen(freeze, now);
         }
     }
 
     /// Other terms are in force: a pace for each row, the main one first.
-    pub fn retime(&mut self, paces: &[Pace], known: Revision, now: Mono) {
+    pub fn retime(&mut self, paces: &[Pace], known: PolicyVersion, now: Mono) {
         let Self::Paced(rows) = self else {
             return;
         };
-        let keepers = std::iter::once(&mut rows.main).chain(&mut rows.reserve);
-        for (keeper, pace) in keepers.zip(paces) {
-            keeper.retime(*pace, known, now);
+        let holders = std::iter::once(&mut rows.main).chain(&mut rows.reserve);
+        for (holder, pace) in holders.zip(paces) {
+            holder.retime(*pace, known, now);
         }
     }
 
@@ -206,7 +206,7 @@ impl Pacing {
     pub fn is_outdated(&self) -> bool {
         match self {
             Self::Paced(rows) => {
-                let reserve = rows.reserve.as_ref().is_some_and(Keeper::is_outdated);
+                let reserve = rows.reserve.as_ref().is_some_and(LeaseHolder::is_outdated);
                 rows.main.is_outdated() || reserve
             }
             Self::Free { .. } => false,
@@ -259,7 +259,7 @@ impl Pacing {
 
     /// The leases of one row.
     #[must_use]
-    pub fn keeper(&self, row: Row) -> Option<&Keeper> {
+    pub fn holder(&self, row: Row) -> Option<&LeaseHolder> {
         match (self, row) {
             (Self::Paced(rows), Row::Main) => Some(&rows.main),
             (Self::Paced(rows), Row::Reserve) => rows.reserve.as_ref(),
@@ -267,9 +267,9 @@ impl Pacing {
         }
     }
 
-    fn keeper_mut(&mut self, row: Row) -> Option<&mut Keeper> {
+    fn holder_mut(&mut self, row: Row) -> Option<&mut LeaseHolder> {
         match self {
-            Self::Paced(rows) => rows.keeper_mut(row),
+            Self::Paced(rows) => rows.holder_mut(row),
             Self::Free { .. } => None,
         }
     }
@@ -280,7 +280,7 @@ impl Pacing {
             return Vec::new();
         };
         rows.taken.clear();
-        let reserve = rows.reserve.as_mut().and_then(Keeper::surrender);
+        let reserve = rows.reserve.as_mut().and_then(LeaseHolder::surrender);
         let main = rows.main.surrender().map(|grant| (Row::Main, grant));
         main.into_iter()
             .chain(reserve.map(|grant| (Row::Reserve, grant)))
@@ -289,7 +289,7 @@ impl Pacing {
 }
 
 impl Rows {
-    fn keeper_mut(&mut self, row: Row) -> Option<&mut Keeper> {
+    fn holder_mut(&mut self, row: Row) -> Option<&mut LeaseHolder> {
         match row {
             Row::Main => Some(&mut self.main),
             Row::Reserve => self.reserve.as_mut(),
@@ -338,10 +338,10 @@ mod tests {
     fn rows() -> Rows {
         let rate = "100/1s".parse().expect("a rate");
         let pace = Pace::new(rate, Duration::from_millis(5), Duration::from_millis(120));
-        let phase = super::super::keeper::Phase::new(1);
+        let phase = super::super::leases::Phase::new(1);
         Rows {
-            main: Keeper::new(pace, phase),
-            reserve: Some(Keeper::new(pace, phase)),
+            main: LeaseHolder::new(pace, phase),
+            reserve: Some(LeaseHolder::new(pace, phase)),
             taken: VecDeque::new(),
         }
     }

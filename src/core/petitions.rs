@@ -11,7 +11,7 @@
 use std::time::Duration;
 
 use super::clock::ClockMap;
-use super::keeper::Phase;
+use super::leases::Phase;
 use super::time::{Mono, StoreTime, micros};
 
 /// Added to two round trips: what this process needs to act on an answer.

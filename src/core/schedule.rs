@@ -34,8 +34,8 @@ use std::time::Duration;
 pub use ask::{Answer, Ask, Freeze, Grant, Sight, Turn};
 pub use pace::Pace;
 
+use super::policy::PolicyVersion;
 use super::rate::MAX_WINDOW;
-use super::standing::Revision;
 use super::time::{StoreTime, micros};
 
 /// How far ahead slots are leased, unless a limit says otherwise.
@@ -144,7 +144,7 @@ pub fn lease(
         turn,
         frozen_until,
         guarded,
-        revision: Revision::NONE,
+        version: PolicyVersion::NONE,
     }
 }
 

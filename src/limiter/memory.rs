@@ -4,7 +4,7 @@
 //! guard is the one at the start: an earlier process may have died with slots in flight.
 
 mod budgets;
-mod standings;
+mod policies;
 
 use std::collections::HashMap;
 use std::fmt;
@@ -15,10 +15,10 @@ use futures::FutureExt;
 use tokio::sync::{broadcast, watch};
 
 pub use self::budgets::MemoryBudgetStore;
-pub use self::standings::MemoryStandings;
+pub use self::policies::MemoryPolicies;
 
+use crate::core::policy::lease_under;
 use crate::core::schedule::{self, Answer, Ask, Freeze, Grant, Schedule};
-use crate::core::standing::lease_under;
 use crate::core::time::StoreTime;
 use crate::ports::clock::Clock;
 use crate::ports::link::Link;
@@ -33,7 +33,7 @@ const NOTICES: usize = 64;
 pub struct MemoryPaceStore {
     clock: Clock,
     limits: Mutex<HashMap<Arc<str>, Option<Schedule>>>,
-    standings: Arc<MemoryStandings>,
+    policies: Arc<MemoryPolicies>,
     notices: broadcast::Sender<Notice>,
     link: watch::Sender<Link>,
 }
@@ -45,7 +45,7 @@ impl MemoryPaceStore {
         Self {
             clock,
             limits: Mutex::default(),
-            standings: Arc::new(MemoryStandings::new(clock)),
+            policies: Arc::new(MemoryPolicies::new(clock)),
             notices: broadcast::Sender::new(NOTICES),
             link: watch::Sender::new(Link::Up),
         }
@@ -53,8 +53,8 @@ impl MemoryPaceStore {
 
     /// What is in force for its limits.
     #[must_use]
-    pub fn standings(&self) -> Arc<MemoryStandings> {
-        Arc::clone(&self.standings)
+    pub fn policies(&self) -> Arc<MemoryPolicies> {
+        Arc::clone(&self.policies)
     }
 
     /// Now, on the store's clock.
@@ -87,10 +87,10 @@ impl MemoryPaceStore {
 impl PaceStore for MemoryPaceStore {
     fn lease<'a>(&'a self, limit: &'a PacedLimit, ask: Ask) -> StoreFuture<'a, Answer> {
         async move {
-            let standing = self.standings.of(&limit.of);
+            let policy = self.policies.of(&limit.of);
             Ok(self.decide(limit, |state, now| {
                 let known = (&limit.pace, limit.known);
-                lease_under(standing.as_ref(), state, known, RUN, &ask, now)
+                lease_under(policy.as_ref(), state, known, RUN, &ask, now)
             }))
         }
         .boxed()

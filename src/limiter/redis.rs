@@ -15,13 +15,13 @@ mod facts;
 mod fault;
 mod notices;
 mod options;
+mod policies;
 mod probe;
 mod rights;
 mod scripts;
 mod sentinel;
 mod server;
 mod slots;
-mod standings;
 
 use std::fmt;
 use std::num::NonZeroU32;
@@ -33,16 +33,16 @@ use tokio::sync::{broadcast, watch};
 use tokio_util::task::AbortOnDropHandle;
 
 pub use self::options::{Identity, RedisOptions, Servers, Tls};
+pub use self::policies::RedisPolicies;
 pub use self::probe::{Report, probe};
 pub use self::scripts::Family;
-pub use self::standings::RedisStandings;
 
 use self::budgets::Budgets;
 use self::connection::Connection;
+use self::policies::PolicyScripts;
 use self::scripts::Scripts;
-use self::standings::Words;
+use crate::core::policy::PolicyVersion;
 use crate::core::schedule::{Answer, Ask, Freeze, Grant, Turn};
-use crate::core::standing::Revision;
 use crate::core::time::StoreTime;
 use crate::ports::link::Link;
 use crate::ports::pace::{Notice, PaceStore, PacedLimit, StoreError, StoreFuture};
@@ -70,7 +70,7 @@ impl StoreEvents for () {}
 pub struct RedisPaceStore {
     connection: Arc<Connection>,
     scripts: Scripts,
-    words: Words,
+    policies: PolicyScripts,
     notices: broadcast::Sender<Notice>,
     events: Arc<dyn StoreEvents>,
     budgets: Arc<Budgets>,
@@ -117,7 +117,7 @@ impl RedisPaceStore {
             budgets: Arc::new(budgets),
             heart: OnceLock::new(),
             scripts: Scripts::new(options.prefix.clone(), channel),
-            words: Words::default(),
+            policies: PolicyScripts::default(),
             notices,
             events,
             _supervisor: AbortOnDropHandle::new(supervisor),
@@ -142,7 +142,7 @@ impl PaceStore for RedisPaceStore {
         async move {
             let reply: (u64, u64, u64, u64, u32, u64, u64, u64, u64, u8, u64) =
                 self.call(self.scripts.lease(limit, &ask)).await?;
-            let (now, epoch, first, rem, count, turn, share, slip, frozen_until, guarded, revision) =
+            let (now, epoch, first, rem, count, turn, share, slip, frozen_until, guarded, version) =
                 reply;
             Ok(Answer {
                 now: StoreTime::from_micros(now),
@@ -159,7 +159,7 @@ impl PaceStore for RedisPaceStore {
                 }),
                 frozen_until: (frozen_until > 0).then(|| StoreTime::from_micros(frozen_until)),
                 guarded: guarded > 0,
-                revision: Revision::new(revision),
+                version: PolicyVersion::new(version),
             })
         }
         .boxed()

@@ -67,7 +67,7 @@ pub(super) struct Admission {
     told: Option<Epoch>,
     under_way: Option<BoxFuture<'static, Heard>>,
     /// Terms changed, or a pause began or ended, since it was asked.
-    amended: bool,
+    updated: bool,
 }
 
 /// A batch with the store's answer.
@@ -92,14 +92,14 @@ impl Admission {
             counters,
             told: None,
             under_way: None,
-            amended: false,
+            updated: false,
         }
     }
 
     /// Other terms are in force, or a pause begins or ends: what is granted for a later moment by an answer
     /// that is still under way is not used.
-    pub(super) const fn amend(&mut self) {
-        self.amended = true;
+    pub(super) const fn update(&mut self) {
+        self.updated = true;
     }
 
     /// Asks for a batch.
@@ -125,7 +125,7 @@ impl Admission {
             });
             batch.push((job, ticket));
         }
-        self.amended = false;
+        self.updated = false;
         let store = Arc::clone(&self.counters.store);
         self.under_way = Some(Box::pin(async move {
             let answer = store.admit(&petitions, predicted).await;
@@ -166,7 +166,7 @@ impl Admission {
         stopping: bool,
     ) -> Ruled {
         let now = desk.clock.now();
-        let amended = self.amended;
+        let updated = self.updated;
         let Heard {
             batch,
             usable,
@@ -216,7 +216,7 @@ impl Admission {
                     } else if from > store_now {
                         lane.denied(&job);
                         job.good_until = Some(until);
-                        if amended {
+                        if updated {
                             lane.lapse(job);
                         } else {
                             lane.park(job, now + waited(from.since(store_now)));
@@ -263,7 +263,7 @@ impl Admission {
                     meters.ruled("late", 1);
                     job.waits = job.waits.saturating_add(1);
                     match job.claims().get(by).map(Claim::budget) {
-                        Some(budget) if !amended => {
+                        Some(budget) if !updated => {
                             lane.wait(job, budget, now + waited(until.since(store_now)));
                         }
                         // What was said is of terms that have gone.

@@ -5,7 +5,7 @@ use std::time::Duration;
 use rand::RngExt as _;
 use tracing::warn;
 
-use crate::core::keeper::Slot;
+use crate::core::leases::Slot;
 use crate::core::outcome::Outcome;
 use crate::core::time::Mono;
 use crate::ports::downstream::Gate;
@@ -16,7 +16,7 @@ use crate::telemetry::Notice;
 use super::desk::{Desk, Inbox};
 use super::intake::later;
 use super::job::{Job, dead};
-use super::policy::Next;
+use super::route_policy::Next;
 
 static DEAD: Notice = Notice::new(Duration::from_secs(10));
 

@@ -20,7 +20,7 @@ use crate::telemetry::meters::LimitMeters;
 use super::PacedRows;
 use super::job::Job;
 use super::pacer::{Stopped, lock};
-use super::standing::Paces;
+use super::policies::Paces;
 
 /// Several calls that were under way together are throttled together.
 static FROZEN: Notice = Notice::new(Duration::from_secs(1));
@@ -38,10 +38,10 @@ pub(super) enum Inbox {
     Throttled(Duration),
     /// The store has frozen the limit.
     Frozen(Row, Freeze),
-    /// Terms of the limit are in force, or another revision of the same.
+    /// Terms of the limit are in force, or another version of the same.
     InForce(Paces),
     /// The same of one of its budgets, which is paused until then or not at all.
-    Amended(Arc<str>, Option<StoreTime>),
+    PolicyUpdated(Arc<str>, Option<StoreTime>),
     /// Connections to the downstreams are open, or could not be opened.
     Warmed,
     Stop {

@@ -22,8 +22,8 @@ use crate::ports::queue::{Delivery, Verdict};
 use super::booking;
 use super::desk::Intake;
 use super::job::{History, Job, Wants, dead, invalid, time_header};
-use super::policy::Policy;
 use super::route::{Held, Route};
+use super::route_policy::RoutePolicy;
 use crate::settings::types::OnExpired;
 
 /// Deliveries taken from the channel at a time.
@@ -276,7 +276,7 @@ fn not_before(message: &Message) -> Option<StoreTime> {
 }
 
 /// From when on it must not be sent: the earlier of `max_age` and the AMQP expiration.
-fn deadline(policy: &Policy, message: &Message, history: &History) -> Option<StoreTime> {
+fn deadline(policy: &RoutePolicy, message: &Message, history: &History) -> Option<StoreTime> {
     let born = published(message)
         .unwrap_or(history.first_seen)
         .min(history.first_seen);

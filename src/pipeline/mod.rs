@@ -2,7 +2,7 @@
 //!
 //! ```text
 //! receive -> decode -> ready -> admit -> pace (slot) -> send -> judge the answer -> settle
-//! `intake`                    `admission`   `pacer`    `call`  `policy`
+//! `intake`                    `admission`   `pacer`    `call`  `route_policy`
 //! ```
 //!
 //! Each route has an intake task on the shared runtime. Each paced limit, and each route without
@@ -21,9 +21,9 @@ mod intake;
 mod job;
 mod pacer;
 mod permit;
-mod policy;
+mod policies;
 mod route;
-mod standing;
+mod route_policy;
 mod tap;
 
 use std::collections::BTreeMap;
@@ -33,13 +33,13 @@ use std::time::Duration;
 use tokio::sync::{Notify, mpsc};
 use tokio::task::JoinSet;
 
-pub use policy::Policy;
+pub use policies::{BudgetPolicy, PolicySpec, Read, Written};
 pub use route::{Counted, Counting, Route, RouteSpec};
-pub use standing::{BudgetStanding, Read, StandingSpec, Written};
+pub use route_policy::RoutePolicy;
 
 use crate::core::budget::Rule;
-use crate::core::keeper::{Keeper, Phase};
 use crate::core::lane::Lane;
+use crate::core::leases::{LeaseHolder, Phase};
 use crate::core::pacing::{Pacing, Row};
 use crate::core::petitions::Petitions;
 use crate::core::schedule::Pace;
@@ -48,12 +48,12 @@ use crate::ports::clock::Clock;
 use crate::ports::pace::{PaceStore, PacedLimit};
 use crate::ports::queue::Leftover;
 use crate::telemetry::health::Health;
-use crate::telemetry::meters::{BudgetMeters, LaneMeters, StandingMeters};
+use crate::telemetry::meters::{BudgetMeters, LaneMeters, PolicyMeters};
 use admission::Counters;
 use job::Job;
 use pacer::{Pacer, PacerHandle};
 use permit::{Clerk, Tickets};
-use standing::{InForce, Paces, Watch};
+use policies::{InForce, Paces, Watch};
 
 /// Routes that take the same slots.
 #[derive(Debug)]
@@ -63,7 +63,7 @@ pub struct LaneSpec {
     /// `None`: slots are always due.
     pub rows: Option<PacedRows>,
     /// `None`: nobody can change the paced limit while it runs, or there is none.
-    pub standing: Option<StandingSpec<Vec<Pace>>>,
+    pub policy: Option<PolicySpec<Vec<Pace>>>,
     pub budgets: Budgets,
     pub routes: Vec<RouteSpec>,
 }
@@ -88,9 +88,9 @@ impl PacedRows {
     /// Other terms are in force.
     fn adopt(&mut self, terms: &Paces) {
         let rows = std::iter::once(&mut self.main).chain(&mut self.reserve);
-        for (row, pace) in rows.zip(&terms.terms) {
+        for (row, pace) in rows.zip(&terms.policy) {
             row.pace = *pace;
-            row.known = terms.revision;
+            row.known = terms.version;
         }
     }
 
@@ -150,7 +150,7 @@ impl Pipeline {
     /// When a pacer thread cannot be started.
     pub fn start(
         lanes: Vec<LaneSpec>,
-        standings: Vec<BudgetStanding>,
+        policies: Vec<BudgetPolicy>,
         clock: Clock,
         phase: Phase,
         health: &Health,
@@ -163,15 +163,15 @@ impl Pipeline {
             watches: JoinSet::new(),
             tickets: Arc::new(Tickets::new(rand::random())),
         };
-        let outdated = standings.iter().map(|s| Arc::clone(&s.limit.name));
+        let outdated = policies.iter().map(|s| Arc::clone(&s.limit.name));
         let outdated: BTreeMap<_, _> = outdated.map(|n| (n, Arc::new(Notify::new()))).collect();
         let outdated = Arc::new(outdated);
         for spec in lanes {
             pipeline.add(spec, &outdated, clock, phase, health)?;
         }
-        for standing in standings {
-            if let Some(outdated) = outdated.get(&standing.limit.name) {
-                pipeline.watch(standing, Arc::clone(outdated), phase);
+        for policy in policies {
+            if let Some(outdated) = outdated.get(&policy.limit.name) {
+                pipeline.watch(policy, Arc::clone(outdated), phase);
             }
         }
         Ok(pipeline)
@@ -209,9 +209,9 @@ impl Pipeline {
             limit: name.to_string(),
             source,
         })?;
-        if let Some(spec) = spec.standing {
+        if let Some(spec) = spec.policy {
             let watch = Watch {
-                meters: StandingMeters::new(&name),
+                meters: PolicyMeters::new(&name),
                 limit: name,
                 spec,
                 phase,
@@ -229,21 +229,21 @@ impl Pipeline {
     }
 
     /// Keeps a budget, and all pacers that ask it, at what is in force.
-    fn watch(&mut self, standing: BudgetStanding, outdated: Arc<Notify>, phase: Phase) {
-        let BudgetStanding { limit, spec } = standing;
+    fn watch(&mut self, policy: BudgetPolicy, outdated: Arc<Notify>, phase: Phase) {
+        let BudgetPolicy { limit, spec } = policy;
         let watch = Watch {
-            meters: StandingMeters::new(&limit.name),
+            meters: PolicyMeters::new(&limit.name),
             limit: Arc::clone(&limit.name),
             spec,
             phase,
             outdated,
         };
-        let amenders: Vec<_> = self.pacers.iter().map(PacerHandle::amender).collect();
+        let updaters: Vec<_> = self.pacers.iter().map(PacerHandle::updater).collect();
         let adopt = move |terms: InForce<Rule>| {
-            let (rule, revision) = (terms.terms, terms.revision);
-            limit.adopt(Terms { rule, revision });
-            for amend in &amenders {
-                amend(Arc::clone(&limit.name), terms.paused_until);
+            let (rule, version) = (terms.policy, terms.version);
+            limit.adopt(Terms { rule, version });
+            for update in &updaters {
+                update(Arc::clone(&limit.name), terms.paused_until);
             }
         };
         self.watches.spawn(watch.run(adopt));
@@ -330,8 +330,8 @@ fn lane(rows: Option<&PacedRows>, routes: &[Arc<Route>], phase: Phase) -> Lane<J
     let headroom = headrooms.map(|limit| limit.headroom()).min();
     let pacing = match rows {
         Some(rows) => {
-            let keeper = |limit: &PacedLimit| Keeper::new(limit.pace, phase);
-            Pacing::with_reserve(keeper(&rows.main), rows.reserve.as_ref().map(keeper))
+            let holder = |limit: &PacedLimit| LeaseHolder::new(limit.pace, phase);
+            Pacing::with_reserve(holder(&rows.main), rows.reserve.as_ref().map(holder))
         }
         None => Pacing::free(),
     };

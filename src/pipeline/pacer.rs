@@ -21,8 +21,8 @@ use tokio::runtime::Runtime;
 use tokio::sync::{Notify, broadcast, mpsc, oneshot};
 use tracing::{error, warn};
 
-use crate::core::keeper::{Outlook, Tally, Wait};
 use crate::core::lane::{Lane, Step};
+use crate::core::leases::{Outlook, Tally, Wait};
 use crate::core::pacing::Row;
 use crate::core::schedule::{Answer, Ask};
 use crate::core::time::{Mono, StoreTime};
@@ -40,8 +40,8 @@ use super::desk::{Desk, Inbox, Intake};
 use super::door::Doors;
 use super::intake::expire;
 use super::job::Job;
+use super::policies::Paces;
 use super::route::Route;
-use super::standing::Paces;
 use super::tap::Taps;
 
 /// The pacer comes round at least this often: the watchdog and the gauges live on it.
@@ -79,9 +79,9 @@ impl PacerHandle {
     }
 
     /// Where the task of one of its budgets says that other terms are in force, or a pause.
-    pub(super) fn amender(&self) -> impl Fn(Arc<str>, Option<StoreTime>) + Send + use<> {
+    pub(super) fn updater(&self) -> impl Fn(Arc<str>, Option<StoreTime>) + Send + use<> {
         let desk = self.desk.clone();
-        move |limit, paused| desk.tell(Inbox::Amended(limit, paused))
+        move |limit, paused| desk.tell(Inbox::PolicyUpdated(limit, paused))
     }
 
     /// Stops sending at once, waits up to `grace` for calls under way, and ends the thread.

@@ -19,7 +19,7 @@ use crate::telemetry::meters::RouteMeters;
 use super::door::Door;
 use super::job::Wants;
 use super::pacer::lock;
-use super::policy::Policy;
+use super::route_policy::RoutePolicy;
 
 /// What a route is made of.
 #[derive(Debug)]
@@ -27,7 +27,7 @@ pub struct RouteSpec {
     pub name: Arc<str>,
     /// The work queue's name, for the headers of dead letters.
     pub queue: Arc<str>,
-    pub policy: Policy,
+    pub policy: RoutePolicy,
     /// What its limits need to know of a message.
     pub counting: Counting,
     pub downstream: Arc<dyn Downstream>,
@@ -104,7 +104,7 @@ fn number(key: BudgetKey) -> u64 {
 pub struct Route {
     pub(super) name: Arc<str>,
     pub(super) queue: Arc<str>,
-    pub(super) policy: Policy,
+    pub(super) policy: RoutePolicy,
     pub(super) counting: Counting,
     pub(super) downstream: Arc<dyn Downstream>,
     pub(super) subscription: Arc<dyn Subscription>,

@@ -10,8 +10,8 @@ use std::time::Duration;
 
 use tracing::{debug, info, warn};
 
-use crate::core::keeper::{Outlook, Wait};
 use crate::core::lane::Lane;
+use crate::core::leases::{Outlook, Wait};
 use crate::core::outcome::DeadReason;
 use crate::core::ready::Candidate as _;
 use crate::core::time::{Mono, micros};

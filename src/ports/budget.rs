@@ -16,8 +16,8 @@ pub use crate::core::budget::admit::{Booking, Epoch, IfLate, Lost, Pass, Ruling}
 pub use crate::core::budget::concurrency::Ticket;
 pub use crate::core::budget::limit::Taken;
 use crate::core::budget::{Rule, State, Usage};
+use crate::core::policy::PolicyVersion;
 use crate::core::rate::Cost;
-use crate::core::standing::Revision;
 use crate::core::time::StoreTime;
 
 /// A limit that is counted in budgets. All that refer to it see the same terms, which change when
@@ -34,24 +34,24 @@ pub struct BudgetLimit {
 #[derive(Clone, Debug, PartialEq)]
 pub struct Terms {
     pub rule: Rule,
-    /// Names them in the store; [`Revision::NONE`] until the store has told.
-    pub revision: Revision,
+    /// Names them in the store; [`PolicyVersion::NONE`] until the store has told.
+    pub version: PolicyVersion,
 }
 
 impl BudgetLimit {
     /// A limit under the terms of this replica's file.
     #[must_use]
     pub fn new(name: &str, rule: Rule, lost: Lost) -> Self {
-        Self::under(name, rule, lost, Revision::NONE)
+        Self::under(name, rule, lost, PolicyVersion::NONE)
     }
 
-    /// A limit under the terms of `revision`.
+    /// A limit under the terms of `version`.
     #[must_use]
-    pub fn under(name: &str, rule: Rule, lost: Lost, revision: Revision) -> Self {
+    pub fn under(name: &str, rule: Rule, lost: Lost, version: PolicyVersion) -> Self {
         Self {
             name: Arc::from(name),
             lost,
-            terms: RwLock::new(Arc::new(Terms { rule, revision })),
+            terms: RwLock::new(Arc::new(Terms { rule, version })),
         }
     }
 

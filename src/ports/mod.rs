@@ -11,5 +11,5 @@ pub mod label;
 pub mod link;
 pub mod message;
 pub mod pace;
+pub mod policy;
 pub mod queue;
-pub mod standing;

@@ -8,8 +8,8 @@ use futures::future::BoxFuture;
 use tokio::sync::{broadcast, watch};
 
 use super::link::Link;
+use crate::core::policy::PolicyVersion;
 use crate::core::schedule::{Answer, Ask, Freeze, Grant, Pace};
-use crate::core::standing::Revision;
 
 /// A row of a paced limit, by name.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -20,8 +20,8 @@ pub struct PacedLimit {
     /// The limit that it is a row of.
     pub of: Arc<str>,
     pub pace: Pace,
-    /// The standing that the pace was taken from.
-    pub known: Revision,
+    /// The policy that the pace was taken from.
+    pub known: PolicyVersion,
 }
 
 impl PacedLimit {
@@ -33,7 +33,7 @@ impl PacedLimit {
             of: Arc::clone(&name),
             name,
             pace,
-            known: Revision::NONE,
+            known: PolicyVersion::NONE,
         }
     }
 }
@@ -44,7 +44,7 @@ pub enum Notice {
     /// A limit is frozen.
     Frozen { limit: Arc<str>, freeze: Freeze },
     /// What is in force for a limit has changed.
-    Changed { limit: Arc<str>, to: Revision },
+    Changed { limit: Arc<str>, to: PolicyVersion },
 }
 
 /// Why the store did not answer.

@@ -129,14 +129,14 @@ impl RouteMeters {
 }
 
 /// What is measured about what is in force for a limit.
-pub struct StandingMeters {
+pub struct PolicyMeters {
     /// The version that this replica knows.
     pub version: Gauge,
     /// 1 while this replica's file says something else.
     pub differs: Gauge,
 }
 
-impl StandingMeters {
+impl PolicyMeters {
     /// The meters of the limit named `limit`, all at zero.
     #[must_use]
     pub fn new(limit: &str) -> Self {
@@ -339,9 +339,9 @@ impl fmt::Debug for LimitMeters {
     }
 }
 
-impl fmt::Debug for StandingMeters {
+impl fmt::Debug for PolicyMeters {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("StandingMeters").finish_non_exhaustive()
+        f.debug_struct("PolicyMeters").finish_non_exhaustive()
     }
 }
 

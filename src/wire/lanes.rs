@@ -5,12 +5,12 @@ use std::collections::BTreeMap;
 use std::num::NonZeroU32;
 use std::sync::Arc;
 
-use super::{Standings, WireError, budget_limit};
+use super::{Policies, WireError, budget_limit};
+use crate::core::policy::PolicyVersion;
 use crate::core::rate::Rate;
 use crate::core::schedule::Pace;
-use crate::core::standing::Revision;
 use crate::limiter::key::budget_key;
-use crate::pipeline::{BudgetStanding, Budgets, Counted, Counting, LaneSpec, PacedRows, RouteSpec};
+use crate::pipeline::{BudgetPolicy, Budgets, Counted, Counting, LaneSpec, PacedRows, RouteSpec};
 use crate::ports::budget::{BudgetKey, BudgetLimit, BudgetStore};
 use crate::ports::pace::{PaceStore, PacedLimit};
 use crate::settings::text::Costing;
@@ -21,7 +21,7 @@ use crate::template::{CostOf, Counting as LabelCounting, RouteLabels};
 pub(super) struct Lanes<'a> {
     settings: &'a Settings,
     rows: Arc<dyn PaceStore>,
-    standings: &'a Standings,
+    policies: &'a Policies,
     budgets: Budgets,
     limits: BTreeMap<&'a str, Arc<BudgetLimit>>,
     lanes: BTreeMap<String, LaneSpec>,
@@ -32,18 +32,18 @@ impl<'a> Lanes<'a> {
         settings: &'a Settings,
         rows: Arc<dyn PaceStore>,
         budgets: Arc<dyn BudgetStore>,
-        standings: &'a Standings,
+        policies: &'a Policies,
     ) -> Result<Self, WireError> {
         let mut limits = BTreeMap::new();
         for (name, limit) in &settings.limits {
-            if let Some(limit) = budget_limit(name, limit, Revision::NONE)? {
+            if let Some(limit) = budget_limit(name, limit, PolicyVersion::NONE)? {
                 limits.insert(name.as_str(), Arc::new(limit));
             }
         }
         Ok(Self {
             settings,
             rows,
-            standings,
+            policies,
             budgets: Budgets { store: budgets },
             limits,
             lanes: BTreeMap::new(),
@@ -91,13 +91,13 @@ impl<'a> Lanes<'a> {
             None => format!("route.{}", spec.name),
         };
         let (rows, budgets) = (&self.rows, &self.budgets);
-        let standings = self.standings;
+        let policies = self.policies;
         self.lanes
             .entry(name)
             .or_insert_with_key(|name| LaneSpec {
                 name: Arc::from(name.as_str()),
                 rows: paced.map(|(limit, paced)| paced_rows(limit, paced, rows)),
-                standing: paced.and_then(|(limit, _)| standings.paced(limit)),
+                policy: paced.and_then(|(limit, _)| policies.paced(limit)),
                 budgets: budgets.clone(),
                 routes: Vec::new(),
             })
@@ -106,11 +106,11 @@ impl<'a> Lanes<'a> {
     }
 
     /// The lanes, and the limits of their budgets that may change while they run.
-    pub(super) fn into_specs(self) -> (Vec<LaneSpec>, Vec<BudgetStanding>) {
-        let standings = self.standings;
+    pub(super) fn into_specs(self) -> (Vec<LaneSpec>, Vec<BudgetPolicy>) {
+        let policies = self.policies;
         let limits = self.limits.into_values().filter_map(|limit| {
-            let spec = standings.budget(&limit.name)?;
-            Some(BudgetStanding { limit, spec })
+            let spec = policies.budget(&limit.name)?;
+            Some(BudgetPolicy { limit, spec })
         });
         let limits = limits.collect();
         (self.lanes.into_values().collect(), limits)

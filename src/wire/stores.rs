@@ -6,32 +6,32 @@ use std::sync::Arc;
 use secrecy::SecretString;
 
 use super::{WireError, options, rules};
-use crate::core::standing::Revision;
+use crate::core::policy::PolicyVersion;
 use crate::limiter::memory::{MemoryBudgetStore, MemoryPaceStore};
-use crate::limiter::redis::{Family, RedisOptions, RedisPaceStore, RedisStandings};
+use crate::limiter::redis::{Family, RedisOptions, RedisPaceStore, RedisPolicies};
 use crate::ports::budget::{BudgetLimit, BudgetStore};
 use crate::ports::clock::Clock;
 use crate::ports::link::Link;
 use crate::ports::pace::PaceStore;
-use crate::ports::standing::StandingStore;
+use crate::ports::policy::PolicyStore;
 use crate::settings::Loaded;
 use crate::settings::secrets::Secrets;
 use crate::settings::types::{Limit, LimitBackend, Settings};
 use crate::telemetry::health::Health;
 
 /// The stores of rows, of budgets, and of what is in force.
-pub(super) type Stores = (Arc<dyn PaceStore>, Arc<dyn BudgetStore>, StandingStores);
+pub(super) type Stores = (Arc<dyn PaceStore>, Arc<dyn BudgetStore>, PolicyStores);
 
 /// The stores of what is in force.
 #[derive(Clone, Debug)]
-pub struct StandingStores {
-    pub paced: Arc<dyn StandingStore>,
-    pub budgets: Arc<dyn StandingStore>,
+pub struct PolicyStores {
+    pub paced: Arc<dyn PolicyStore>,
+    pub budgets: Arc<dyn PolicyStore>,
 }
 
-impl StandingStores {
+impl PolicyStores {
     fn of(store: &Arc<RedisPaceStore>) -> Self {
-        let of = |family| Arc::new(RedisStandings::new(Arc::clone(store), family));
+        let of = |family| Arc::new(RedisPolicies::new(Arc::clone(store), family));
         Self {
             paced: of(Family::Paced),
             budgets: of(Family::Budget),
@@ -48,11 +48,11 @@ pub(super) fn stores(
     match settings.backend.limits {
         LimitBackend::Memory => {
             let (rows, budgets) = (MemoryPaceStore::new(clock), MemoryBudgetStore::new(clock));
-            let standings = StandingStores {
-                paced: rows.standings(),
-                budgets: budgets.standings(),
+            let policies = PolicyStores {
+                paced: rows.policies(),
+                budgets: budgets.policies(),
             };
-            Ok((Arc::new(rows), Arc::new(budgets), standings))
+            Ok((Arc::new(rows), Arc::new(budgets), policies))
         }
         LimitBackend::Redis => {
             let options = options::redis(settings, secrets)?;
@@ -63,7 +63,7 @@ pub(super) fn stores(
             Ok((
                 Arc::clone(&store) as Arc<dyn PaceStore>,
                 Arc::clone(&store) as Arc<dyn BudgetStore>,
-                StandingStores::of(&store),
+                PolicyStores::of(&store),
             ))
         }
     }
@@ -86,17 +86,17 @@ pub fn redis_at(url: SecretString) -> RedisOptions {
     }
 }
 
-/// A limit that is counted in budgets, under the terms of `revision`; `None` if it is paced.
+/// A limit that is counted in budgets, under the terms of `version`; `None` if it is paced.
 ///
 /// # Errors
 /// When its numbers are too large to be counted exactly.
 pub fn budget_limit(
     name: &str,
     limit: &Limit,
-    revision: Revision,
+    version: PolicyVersion,
 ) -> Result<Option<BudgetLimit>, WireError> {
     let rule = rules::rule(limit).map_err(|e| WireError::new(format!("limits.{name}"), e))?;
-    Ok(rule.map(|rule| BudgetLimit::under(name, rule, rules::lost(limit), revision)))
+    Ok(rule.map(|rule| BudgetLimit::under(name, rule, rules::lost(limit), version)))
 }
 
 /// The budgets in a Redis, connected.
@@ -111,8 +111,8 @@ pub async fn budgets(options: &RedisOptions) -> Result<Arc<dyn BudgetStore>, Wir
 ///
 /// # Errors
 /// When Redis cannot be reached in time.
-pub async fn standings(options: &RedisOptions) -> Result<StandingStores, WireError> {
-    Ok(StandingStores::of(&connected(options).await?))
+pub async fn policies(options: &RedisOptions) -> Result<PolicyStores, WireError> {
+    Ok(PolicyStores::of(&connected(options).await?))
 }
 
 async fn connected(options: &RedisOptions) -> Result<Arc<RedisPaceStore>, WireError> {

@@ -13,7 +13,7 @@ use super::verdict::Proof;
 use super::{DemoArgs, DemoError, interrupted, unique_name};
 use crate::cli::run;
 use crate::ports::clock::Clock;
-use crate::provider::Provider;
+use crate::proof::provider::Provider;
 use crate::settings;
 use crate::telemetry::{self, health::Health};
 

@@ -13,7 +13,7 @@ use super::scratch::Scratch;
 use super::store::{Store, StoreError};
 use super::verdict::{FleetFacts, Proof};
 use super::{DemoArgs, DemoError, interrupted, place, unique_name};
-use crate::provider::Provider;
+use crate::proof::provider::Provider;
 
 /// How often the fleet is looked after.
 const LOOK_EVERY: Duration = Duration::from_millis(50);

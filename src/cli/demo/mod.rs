@@ -26,7 +26,7 @@ pub use broker::BrokerError;
 pub use store::StoreError;
 
 use crate::core::rate::{Rate, Span, parse_duration};
-use crate::provider::{Behaviour, Expect, Provider, ProviderError};
+use crate::proof::provider::{Behaviour, Expect, Provider, ProviderError};
 use crate::settings::types::LogFormat;
 use crate::telemetry::logs;
 use config::Servers;

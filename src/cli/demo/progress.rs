@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use tokio::time::{MissedTickBehavior, interval};
 
-use crate::provider::{Live, Provider};
+use crate::proof::provider::{Live, Provider};
 
 /// No line is longer: a terminal of 80 columns does not wrap it.
 const WIDTH: usize = 79;

@@ -4,7 +4,7 @@ use std::fmt;
 use std::time::Duration;
 
 use crate::core::rate::{Rate, Span};
-use crate::provider::Report;
+use crate::proof::provider::Report;
 
 /// All that was found out.
 #[derive(Clone, Debug)]
@@ -186,7 +186,7 @@ impl fmt::Display for Proof {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::provider::{Behaviour, Expect, Provider};
+    use crate::proof::provider::{Behaviour, Expect, Provider};
 
     /// The report of a provider that nobody called, to be filled in.
     fn proof() -> Proof {

@@ -10,12 +10,12 @@ use super::set::configured;
 use super::words::rough;
 use super::{Office, Refusal};
 use crate::core::budget::State;
+use crate::core::policy::PolicyVersion;
 use crate::core::rate::Span;
-use crate::core::standing::Revision;
 use crate::core::time::{StoreTime, micros};
 use crate::limiter::key::budget_key;
 use crate::ports::budget::Look;
-use crate::ports::standing::Inspection;
+use crate::ports::policy::Inspection;
 use crate::settings::policy;
 use crate::settings::types::Limit;
 use crate::wire;
@@ -61,11 +61,11 @@ pub(super) async fn stands(
     } else if keyed != Some(false) {
         return Ok(None);
     }
-    let revision = found
-        .standing
+    let version = found
+        .policy
         .as_ref()
-        .map_or(Revision::NONE, |s| s.revision);
-    let limit = wire::budget_limit(name, &limit, revision)?;
+        .map_or(PolicyVersion::NONE, |s| s.version);
+    let limit = wire::budget_limit(name, &limit, version)?;
     let Some(limit) = limit else {
         return Ok(None);
     };
@@ -79,9 +79,9 @@ pub(super) async fn stands(
 
 /// The limit under the terms in force, or those of the file if there are none. `None`: nobody knows it.
 fn in_force(office: &Office, name: &str, found: &Inspection) -> Result<Option<Limit>, Refusal> {
-    let standing = found.standing.as_ref();
+    let policy = found.policy.as_ref();
     if let Some(limit) = office.settings().and_then(|s| s.limits.get(name)) {
-        let terms = standing.map(|standing| limit.with_policy(&standing.terms));
+        let terms = policy.map(|policy| limit.with_policy(&policy.text));
         let limit = terms.unwrap_or_else(|| Ok(limit.clone()));
         return Ok(Some(limit.map_err(|why| {
             Refusal::Failed(format!(
@@ -89,10 +89,10 @@ fn in_force(office: &Office, name: &str, found: &Inspection) -> Result<Option<Li
             ))
         })?));
     }
-    let Some(standing) = standing else {
+    let Some(policy) = policy else {
         return Ok(None);
     };
-    let words = policy::words(&standing.terms);
+    let words = policy::words(&policy.text);
     let words = words.map_err(|why| Refusal::Failed(why.to_string()))?;
     configured(office, name, &words).map(Some)
 }

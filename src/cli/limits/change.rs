@@ -44,7 +44,7 @@ pub(super) async fn pause(args: &PauseArgs, out: &mut (impl Write + Send)) -> Re
     let (said, until) = paused.ok_or_else(|| unheard(name))?;
     if args.place.json {
         let said =
-            json!({ "name": name, "paused_until_us": until.as_micros(), "version": said.version });
+            json!({ "name": name, "paused_until_us": until.as_micros(), "version": said.updates });
         writeln!(out, "{said:#}")?;
         return Ok(());
     }
@@ -56,7 +56,7 @@ pub(super) async fn pause(args: &PauseArgs, out: &mut (impl Write + Send)) -> Re
     writeln!(
         out,
         "version {}, in force on every replica within a second",
-        said.version
+        said.updates
     )?;
     Ok(())
 }
@@ -71,14 +71,14 @@ pub(super) async fn resume(
     let resumed = store.resume(name).await?;
     let (said, was) = resumed.ok_or_else(|| unheard(name))?;
     if args.place.json {
-        let said = json!({ "name": name, "resumed": was, "version": said.version });
+        let said = json!({ "name": name, "resumed": was, "version": said.updates });
         writeln!(out, "{said:#}")?;
     } else if was {
         writeln!(out, "{name}: resumed")?;
         writeln!(
             out,
             "version {}, in force on every replica within a second",
-            said.version
+            said.updates
         )?;
     } else {
         writeln!(out, "{name}: it was neither paused nor frozen")?;

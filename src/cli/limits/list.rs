@@ -7,7 +7,7 @@ use serde_json::Value;
 
 use super::words::{ago, as_json, differing, kind, main_term, short, state_word};
 use super::{Place, Refusal};
-use crate::ports::standing::Inspection;
+use crate::ports::policy::Inspection;
 
 /// The arguments of `sluiced limits list`.
 #[derive(Args, Clone, Debug)]
@@ -77,7 +77,7 @@ fn write(lines: &[Line], out: &mut impl Write) -> Result<(), Refusal> {
 fn row(line: &Line) -> [String; 6] {
     let name = line.name.clone();
     let state = state_word(&line.found).to_owned();
-    let Some(standing) = &line.found.standing else {
+    let Some(policy) = &line.found.policy else {
         let kind = kind(&line.file).to_owned();
         let none = || "-".to_owned();
         return [
@@ -91,17 +91,17 @@ fn row(line: &Line) -> [String; 6] {
     };
     [
         name,
-        kind(&standing.terms).to_owned(),
-        main_term(&standing.terms),
-        format!("{} {}", standing.version, standing.origin.name()),
-        ago(standing.revision.since(), line.found.now),
+        kind(&policy.text).to_owned(),
+        main_term(&policy.text),
+        format!("{} {}", policy.updates, policy.origin.name()),
+        ago(policy.version.since(), line.found.now),
         state,
     ]
 }
 
 /// Who takes part, and who differs.
 fn remarks(line: &Line) -> Vec<String> {
-    if line.found.standing.is_none() {
+    if line.found.policy.is_none() {
         return Vec::new();
     }
     let (name, found) = (&line.name, &line.found);
@@ -122,9 +122,9 @@ fn remarks(line: &Line) -> Vec<String> {
             differing.len() - 5
         ));
     }
-    if let Some(standing) = found.standing.as_ref().filter(|s| s.terms != line.file) {
+    if let Some(policy) = found.policy.as_ref().filter(|s| s.text != line.file) {
         all.push(format!("  this file says {}", short(&line.file)));
-        all.push(format!("  in force is    {}", short(&standing.terms)));
+        all.push(format!("  in force is    {}", short(&policy.text)));
     }
     all
 }

@@ -1,6 +1,6 @@
 //! `sluiced limits`: what is in force for each limit, live, for the whole fleet.
 //!
-//! Every word goes to the store and from there to the replicas (`core::standing`): none of them is
+//! Every word goes to the store and from there to the replicas (`core::policy`): none of them is
 //! called, and one that is away hears it when it comes back.
 
 mod budget;
@@ -21,10 +21,10 @@ use super::check::report;
 use super::exit::Exit;
 use crate::limiter::redis::RedisOptions;
 use crate::ports::pace::StoreError;
-use crate::ports::standing::StandingStore;
+use crate::ports::policy::PolicyStore;
 use crate::settings::types::{LimitBackend, Settings};
 use crate::settings::{self, Faults, Loaded};
-use crate::wire::{self, StandingStores, WireError};
+use crate::wire::{self, PolicyStores, WireError};
 
 /// The arguments of `sluiced limits`.
 #[derive(Args, Clone, Debug)]
@@ -103,7 +103,7 @@ impl From<io::Error> for Refusal {
 /// The store, and what the files say.
 struct Office {
     options: RedisOptions,
-    stores: StandingStores,
+    stores: PolicyStores,
     /// `None`: only the store is known.
     loaded: Option<Loaded>,
     place: Place,
@@ -165,7 +165,7 @@ impl Place {
             (wire::redis_of(&loaded)?, Some(loaded))
         };
         Ok(Office {
-            stores: wire::standings(&options).await?,
+            stores: wire::policies(&options).await?,
             options,
             loaded,
             place: self.clone(),
@@ -185,12 +185,12 @@ impl Office {
     }
 
     /// Where a limit stands: it is paced, or counted in budgets. Without a file the store knows.
-    async fn store(&self, limit: &str) -> Result<&dyn StandingStore, Refusal> {
-        let StandingStores { paced, budgets } = &self.stores;
+    async fn store(&self, limit: &str) -> Result<&dyn PolicyStore, Refusal> {
+        let PolicyStores { paced, budgets } = &self.stores;
         let kind = self.settings().and_then(|s| s.limits.get(limit));
         let is_paced = match kind {
             Some(kind) => kind.as_paced().is_some(),
-            None => budgets.inspect(limit).await?.standing.is_none(),
+            None => budgets.inspect(limit).await?.policy.is_none(),
         };
         Ok(if is_paced { &**paced } else { &**budgets })
     }

@@ -11,7 +11,7 @@ use serde_json::json;
 use super::change::speaker;
 use super::words::{kind, short};
 use super::{Office, Place, Refusal};
-use crate::core::standing::{Amendment, Revision, Standing};
+use crate::core::policy::{LimitPolicy, PolicyUpdate, PolicyVersion};
 use crate::settings::types::Limit;
 use crate::settings::{self, Extra, policy};
 
@@ -38,22 +38,22 @@ pub(super) async fn run(args: &SetArgs, out: &mut (impl Write + Send)) -> Result
     let changes = policy::words(&changes).map_err(|why| Refusal::Arguments(why.to_string()))?;
     let by = speaker();
     for _ in 0..TRIES {
-        let standing = store.inspect(&args.name).await?.standing;
-        let (before, over) = base(&office, &args.name, standing.as_ref())?;
-        let limit = amended(&office, &args.name, &before, &changes)?;
+        let policy = store.inspect(&args.name).await?.policy;
+        let (before, over) = base(&office, &args.name, policy.as_ref())?;
+        let limit = updated(&office, &args.name, &before, &changes)?;
         let after = limit.policy_line();
-        let amendment = Amendment {
+        let update = PolicyUpdate {
             over,
-            terms: &after,
+            text: &after,
             file: &office.file(&args.name),
             by: &by,
         };
-        let said = store.set(&args.name, amendment).await?;
+        let said = store.set(&args.name, update).await?;
         let Some(said) = said else {
             continue;
         };
         if args.place.json {
-            let said = json!({ "name": args.name, "before": short(&before), "in_force": short(&after), "version": said.version });
+            let said = json!({ "name": args.name, "before": short(&before), "in_force": short(&after), "version": said.updates });
             writeln!(out, "{said:#}")?;
         } else {
             writeln!(out, "{}: {}", args.name, short(&before))?;
@@ -67,7 +67,7 @@ pub(super) async fn run(args: &SetArgs, out: &mut (impl Write + Send)) -> Result
             writeln!(
                 out,
                 "version {}, in force on every replica within a second",
-                said.version
+                said.updates
             )?;
         }
         return Ok(());
@@ -78,15 +78,15 @@ pub(super) async fn run(args: &SetArgs, out: &mut (impl Write + Send)) -> Result
     )))
 }
 
-/// The terms to start from, and their revision.
+/// The terms to start from, and their version.
 fn base(
     office: &Office,
     name: &str,
-    standing: Option<&Standing>,
-) -> Result<(String, Revision), Refusal> {
-    match (standing, office.file(name)) {
-        (Some(standing), _) => Ok((standing.terms.clone(), standing.revision)),
-        (None, file) if !file.is_empty() => Ok((file, Revision::NONE)),
+    policy: Option<&LimitPolicy>,
+) -> Result<(String, PolicyVersion), Refusal> {
+    match (policy, office.file(name)) {
+        (Some(policy), _) => Ok((policy.text.clone(), policy.version)),
+        (None, file) if !file.is_empty() => Ok((file, PolicyVersion::NONE)),
         (None, _) => Err(Refusal::Failed(format!(
             "no replica has used a limit `{name}` yet; use --config"
         ))),
@@ -94,7 +94,7 @@ fn base(
 }
 
 /// The limit with the changes, if a configuration with it is a good one.
-fn amended(
+fn updated(
     office: &Office,
     name: &str,
     before: &str,

@@ -8,7 +8,7 @@ use clap::Args;
 use super::budget;
 use super::words::{as_json, differing, kind, said, short, state};
 use super::{Place, Refusal};
-use crate::ports::standing::Inspection;
+use crate::ports::policy::Inspection;
 
 /// The arguments of `sluiced limits show`.
 #[derive(Args, Clone, Debug)]
@@ -43,31 +43,31 @@ pub(super) async fn run(args: &ShowArgs, out: &mut (impl Write + Send)) -> Resul
 }
 
 fn write(name: &str, file: &str, found: &Inspection, out: &mut impl Write) -> Result<(), Refusal> {
-    let Some(standing) = &found.standing else {
+    let Some(policy) = &found.policy else {
         writeln!(out, "{name}: no replica has used it yet")?;
         if !file.is_empty() {
             writeln!(out, "  this file     {}", short(file))?;
         }
         return Ok(());
     };
-    writeln!(out, "{name} ({})", kind(&standing.terms))?;
+    writeln!(out, "{name} ({})", kind(&policy.text))?;
     let mut line = |label: &str, text: &str| writeln!(out, "  {label:<12}  {text}");
-    line("in force", &short(&standing.terms))?;
+    line("in force", &short(&policy.text))?;
     line(
         "version",
-        &format!("{}, {}", standing.version, said(standing, found.now)),
+        &format!("{}, {}", policy.updates, said(policy, found.now)),
     )?;
     line("state", &state(found))?;
     if !file.is_empty() {
-        let differs = if file == standing.terms {
+        let differs = if file == policy.text {
             "the same"
         } else {
             &short(file)
         };
         line("this file", differs)?;
     }
-    if standing.file != standing.terms {
-        line("last file", &short(&standing.file))?;
+    if policy.file != policy.text {
+        line("last file", &short(&policy.file))?;
     }
     let differing = differing(found);
     let agree = found.replicas.len() - differing.len();

@@ -4,11 +4,11 @@ use std::time::Duration;
 
 use serde_json::{Value, json};
 
+use crate::core::policy::{LimitPolicy, Origin};
 use crate::core::rate::Span;
 use crate::core::schedule::FREEZE_MAX;
-use crate::core::standing::{Origin, Standing};
 use crate::core::time::StoreTime;
-use crate::ports::standing::Inspection;
+use crate::ports::policy::Inspection;
 use crate::settings::policy;
 
 /// A pause that ends later than this was meant to last until it is resumed.
@@ -72,9 +72,9 @@ pub(super) fn main_term(line: &str) -> String {
 /// Whether anything passes.
 pub(super) fn state(found: &Inspection) -> String {
     let now = found.now;
-    let pause = found.standing.as_ref().and_then(|standing| {
-        let until = standing.paused_until(now)?;
-        let by = standing.pause.as_ref().map_or("", |pause| &pause.by);
+    let pause = found.policy.as_ref().and_then(|policy| {
+        let until = policy.paused_until(now)?;
+        let by = policy.pause.as_ref().map_or("", |pause| &pause.by);
         Some((until.since(now), by))
     });
     match (pause, found.frozen_until) {
@@ -91,7 +91,7 @@ pub(super) fn state(found: &Inspection) -> String {
 /// One word for it.
 pub(super) fn state_word(found: &Inspection) -> &'static str {
     let paused = found
-        .standing
+        .policy
         .as_ref()
         .and_then(|s| s.paused_until(found.now));
     match (paused, found.frozen_until) {
@@ -102,24 +102,17 @@ pub(super) fn state_word(found: &Inspection) -> &'static str {
 }
 
 /// Who said it.
-pub(super) fn said(standing: &Standing, now: StoreTime) -> String {
-    let how = match standing.origin {
+pub(super) fn said(policy: &LimitPolicy, now: StoreTime) -> String {
+    let how = match policy.origin {
         Origin::File => "file of",
         Origin::Live => "set by",
     };
-    format!(
-        "{how} {}, {}",
-        standing.by,
-        ago(standing.revision.since(), now)
-    )
+    format!("{how} {}, {}", policy.by, ago(policy.version.since(), now))
 }
 
 /// The replicas whose file says something else than what is in force.
 pub(super) fn differing(found: &Inspection) -> Vec<(&str, &str)> {
-    let terms = found
-        .standing
-        .as_ref()
-        .map(|standing| standing.terms.as_str());
+    let terms = found.policy.as_ref().map(|policy| policy.text.as_str());
     let replicas = found.replicas.iter();
     replicas
         .filter(|present| terms.is_some_and(|terms| terms != present.file))
@@ -129,8 +122,8 @@ pub(super) fn differing(found: &Inspection) -> Vec<(&str, &str)> {
 
 /// Everything about a limit, for programs.
 pub(super) fn as_json(name: &str, file: &str, found: &Inspection) -> Value {
-    let standing = found.standing.as_ref();
-    let terms = standing.map_or("", |standing| &standing.terms);
+    let policy = found.policy.as_ref();
+    let terms = policy.map_or("", |policy| &policy.text);
     let values = |line: &str| {
         let words = policy::words(line).unwrap_or_default();
         let pairs = words
@@ -138,19 +131,19 @@ pub(super) fn as_json(name: &str, file: &str, found: &Inspection) -> Value {
             .map(|(name, value)| (name.to_owned(), Value::from(value)));
         Value::Object(pairs.collect())
     };
-    let paused_until = standing.and_then(|standing| standing.paused_until(found.now));
+    let paused_until = policy.and_then(|policy| policy.paused_until(found.now));
     json!({
         "name": name,
         "kind": kind(if terms.is_empty() { file } else { terms }),
-        "in_force": standing.map(|standing| values(&standing.terms)),
+        "in_force": policy.map(|policy| values(&policy.text)),
         "file": (!file.is_empty()).then(|| values(file)),
-        "version": standing.map(|standing| standing.version),
-        "origin": standing.map(|standing| standing.origin.name()),
-        "by": standing.map(|standing| &standing.by),
-        "since_us": standing.map(|standing| standing.revision.since().as_micros()),
+        "version": policy.map(|policy| policy.updates),
+        "origin": policy.map(|policy| policy.origin.name()),
+        "by": policy.map(|policy| &policy.by),
+        "since_us": policy.map(|policy| policy.version.since().as_micros()),
         "state": state_word(found),
         "paused_until_us": paused_until.map(StoreTime::as_micros),
-        "paused_by": paused_until.and(standing).and_then(|s| s.pause.as_ref()).map(|p| &p.by),
+        "paused_by": paused_until.and(policy).and_then(|s| s.pause.as_ref()).map(|p| &p.by),
         "frozen_until_us": found.frozen_until.map(StoreTime::as_micros),
         "now_us": found.now.as_micros(),
         "replicas": found.replicas.iter().map(|present| json!({

@@ -17,7 +17,7 @@ use super::token_bucket::Tokens;
 use super::{Fit, Rule, State, Usage};
 use crate::core::time::{StoreTime, micros};
 
-/// Whether a limit may be asked at all (`core::standing`).
+/// Whether a limit may be asked at all (`core::policy`).
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Gate {
     #[default]

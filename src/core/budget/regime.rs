@@ -16,7 +16,7 @@
 //!   then the budget counts as spent. Only a log tells all of them apart, and goes on with them.
 //!
 //! A regime begins with the first message that is ruled on under it. Between the change and that
-//! moment nobody who knows only the old terms is granted anything (`core::standing`).
+//! moment nobody who knows only the old terms is granted anything (`core::policy`).
 //!
 //! `lua/budget/common.lua` is the same inside Redis.
 

@@ -4,7 +4,7 @@ use std::cmp::Reverse;
 
 use super::serving::dismiss;
 use super::{Admitted, Lane, NEVER};
-use crate::core::keeper::Outlook;
+use crate::core::leases::Outlook;
 use crate::core::petitions::{BATCH_MAX, Petitions, Room};
 use crate::core::ready::Candidate;
 use crate::core::time::{Mono, StoreTime};

@@ -6,7 +6,7 @@ use std::num::{NonZeroU32, NonZeroU64};
 use std::time::Duration;
 
 use super::*;
-use crate::core::keeper::Phase;
+use crate::core::leases::Phase;
 use crate::core::rate::Cost;
 use crate::core::ready::Share;
 use crate::core::schedule::{self, Pace, Schedule};
@@ -164,8 +164,8 @@ impl Bench {
     /// A paced lane, with a reserve if `kept` says so; round trips of `trip` microseconds.
     pub(super) fn new(pace: Pace, kept: Option<Pace>, headroom: Duration, trip: u64) -> Self {
         let phase = Phase::new(7);
-        let reserve = kept.map(|pace| Keeper::new(pace, phase));
-        let pacing = Pacing::with_reserve(Keeper::new(pace, phase), reserve);
+        let reserve = kept.map(|pace| LeaseHolder::new(pace, phase));
+        let pacing = Pacing::with_reserve(LeaseHolder::new(pace, phase), reserve);
         Self::with(pacing, [pace, kept.unwrap_or(pace)], headroom, trip)
     }
 

@@ -11,7 +11,7 @@ use crate::core::budget::concurrency::Ticket;
 use crate::core::budget::epoch::Era;
 use crate::core::budget::limit::{Limit, Taken};
 use crate::core::budget::{Rule, State};
-use crate::core::keeper::Phase;
+use crate::core::leases::Phase;
 use crate::core::schedule::{self, Schedule};
 use crate::core::time::{StoreTime, micros};
 
@@ -150,9 +150,9 @@ impl Fleet {
         let headrooms = setting.rules.iter().map(|(rule, _)| rule.headroom());
         let headroom = headrooms.min().expect("a limit");
         let lane = |replica: usize| {
-            let keeper = Keeper::new(setting.pace, phase(replica));
+            let holder = LeaseHolder::new(setting.pace, phase(replica));
             let petitions = Petitions::new(headroom, Duration::from_secs(1), phase(replica));
-            Lane::with(Pacing::paced(keeper), Some(petitions))
+            Lane::with(Pacing::paced(holder), Some(petitions))
         };
         let message = |(id, key): (u32, &u32)| Message {
             id,

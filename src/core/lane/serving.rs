@@ -2,7 +2,7 @@
 //! else counts it.
 
 use super::{Admitted, Lane, NEVER, Place, Step};
-use crate::core::keeper::Slot;
+use crate::core::leases::Slot;
 use crate::core::pacing::Row;
 use crate::core::ready::Candidate;
 use crate::core::time::Mono;
@@ -18,7 +18,7 @@ enum Head {
 impl<T: Candidate> Lane<T> {
     /// Gives a slot of the row that is due to the best message.
     pub(super) fn serve(&mut self, row: Row, now: Mono) -> Option<Step<T>> {
-        if row == Row::Reserve && self.pacing.keeper(row).is_none() {
+        if row == Row::Reserve && self.pacing.holder(row).is_none() {
             return None;
         }
         loop {

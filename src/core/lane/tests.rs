@@ -8,7 +8,7 @@ use proptest::prelude::*;
 
 use super::bench::{Bench, Item, pace};
 use super::*;
-use crate::core::keeper::Phase;
+use crate::core::leases::Phase;
 use crate::core::rate::Cost;
 
 const SECOND: u64 = 1_000_000;
@@ -393,8 +393,8 @@ fn who_is_late_is_granted_no_moment_further_ahead_than_slots_are_filled() {
     let near = IfLate::Wait {
         ahead: HEADROOM / 2,
     };
-    let keeper = Keeper::new(pace("100/1s"), Phase::new(0));
-    let mut lane = Lane::with(Pacing::paced(keeper), petitions());
+    let holder = LeaseHolder::new(pace("100/1s"), Phase::new(0));
+    let mut lane = Lane::with(Pacing::paced(holder), petitions());
     assert_eq!(lane.if_late(&Late(2)), anywhere);
     lane.push(Late(2));
     assert_eq!(lane.if_late(&Late(2)), near);

@@ -4,7 +4,7 @@ use std::num::NonZeroU32;
 use std::time::Duration;
 
 use super::{Pace, STEP_TOLERANCE};
-use crate::core::standing::Revision;
+use crate::core::policy::PolicyVersion;
 use crate::core::time::StoreTime;
 
 /// When a replica's share lies within the horizon, and how large it is.
@@ -135,8 +135,8 @@ pub struct Answer {
     /// The row was started behind its guard by this call: state was missing, written under
     /// another process, or the clock stepped.
     pub guarded: bool,
-    /// The limit's standing that is in force; slots are only for who knows it.
-    pub revision: Revision,
+    /// The limit's policy that is in force; slots are only for who knows it.
+    pub version: PolicyVersion,
 }
 
 /// A freeze as the store tells it.

@@ -10,14 +10,14 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use futures::FutureExt;
 
-use super::MemoryStandings;
+use super::MemoryPolicies;
 use crate::core::budget::admit::{self, Cell, Mode, Want};
 use crate::core::budget::epoch::Era;
 use crate::core::budget::limit::{Gate, Limit};
 use crate::core::budget::regime::Regimes;
 use crate::core::budget::{State, Usage};
+use crate::core::policy::PolicyVersion;
 use crate::core::rate::Cost;
-use crate::core::standing::Revision;
 use crate::core::time::StoreTime;
 use crate::ports::budget::{
     Booking, BudgetKey, BudgetLimit, BudgetStore, CallUnderWay, Epoch, Look, Made, Petition,
@@ -32,14 +32,14 @@ const SWEEP_MIN: usize = 1024;
 /// The budgets of this process.
 pub struct MemoryBudgetStore {
     clock: Clock,
-    standings: Arc<MemoryStandings>,
+    policies: Arc<MemoryPolicies>,
     shelf: Mutex<Shelf>,
 }
 
 type Name = (Arc<str>, BudgetKey);
 
 struct Shelf {
-    standings: Arc<MemoryStandings>,
+    policies: Arc<MemoryPolicies>,
     era: Era,
     /// States by the epoch that they were written in, and from when on they say nothing any more.
     states: HashMap<Name, (State, Epoch, StoreTime)>,
@@ -53,24 +53,24 @@ impl MemoryBudgetStore {
     /// A store in which every budget is whole, whose time follows `clock`.
     #[must_use]
     pub fn new(clock: Clock) -> Self {
-        let standings = Arc::new(MemoryStandings::new(clock));
+        let policies = Arc::new(MemoryPolicies::new(clock));
         Self {
             clock,
             shelf: Mutex::new(Shelf {
-                standings: Arc::clone(&standings),
+                policies: Arc::clone(&policies),
                 era: Era::whole(clock.store_time()),
                 states: HashMap::new(),
                 regimes: HashMap::new(),
                 room: SWEEP_MIN,
             }),
-            standings,
+            policies,
         }
     }
 
     /// What is in force for its limits.
     #[must_use]
-    pub fn standings(&self) -> Arc<MemoryStandings> {
-        Arc::clone(&self.standings)
+    pub fn policies(&self) -> Arc<MemoryPolicies> {
+        Arc::clone(&self.policies)
     }
 
     /// How many budgets it remembers at present.
@@ -124,14 +124,14 @@ impl Shelf {
 
     /// The limit as it stands. In force, its terms begin to count.
     fn standing<'a>(&mut self, limit: &BudgetLimit, terms: &'a Terms, now: StoreTime) -> Limit<'a> {
-        let standing = self.standings.of(&limit.name);
-        let revision = standing.as_ref().map_or(Revision::NONE, |s| s.revision);
+        let policy = self.policies.of(&limit.name);
+        let version = policy.as_ref().map_or(PolicyVersion::NONE, |s| s.version);
         let regimes = self.regimes.entry(Arc::clone(&limit.name)).or_default();
-        let gate = if revision != terms.revision {
+        let gate = if version != terms.version {
             Gate::Outdated
         } else {
             regimes.enter(&terms.rule, &self.era, now);
-            let paused = standing.and_then(|standing| standing.paused_until(now));
+            let paused = policy.and_then(|policy| policy.paused_until(now));
             paused.map_or(Gate::Open, Gate::Paused)
         };
         let epoch = regimes.epoch().unwrap_or(self.era.epoch);

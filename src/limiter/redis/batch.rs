@@ -164,11 +164,11 @@ impl<'a> Batch<'a> {
         self.limits.iter().map(name).collect()
     }
 
-    /// The keys in the store: the standings, in the order of the rules, and the budgets, in the order
+    /// The keys in the store: the policies, in the order of the rules, and the budgets, in the order
     /// of the cells.
     pub(super) fn keys(&self, prefix: &str) -> Vec<String> {
-        let standing = |asked: &Asked<'_>| Family::Budget.standing(prefix, &asked.limit.name);
-        let mut keys: Vec<String> = self.limits.iter().map(standing).collect();
+        let policy = |asked: &Asked<'_>| Family::Budget.policy(prefix, &asked.limit.name);
+        let mut keys: Vec<String> = self.limits.iter().map(policy).collect();
         for asked in &self.limits {
             let start = format!("{prefix}:{{budgets}}:{}:", asked.limit.name);
             for key in &asked.keys {
@@ -195,7 +195,7 @@ impl<'a> Batch<'a> {
             args.push(Arg::Number(u64::from(asked.limit.lost == Lost::Closed)));
             args.push(Arg::Number(micros(rule.headroom())));
             args.push(Arg::Number(asked.keys.len() as u64));
-            args.push(Arg::Number(asked.terms.revision.number()));
+            args.push(Arg::Number(asked.terms.version.number()));
             args.extend(numbers.into_iter().map(Arg::Number));
         }
         args

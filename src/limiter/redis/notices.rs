@@ -17,8 +17,8 @@ use tracing::debug;
 use super::address::Address;
 use super::connection::Connection;
 use super::server::Backoff;
+use crate::core::policy::PolicyVersion;
 use crate::core::schedule::Freeze;
-use crate::core::standing::Revision;
 use crate::core::time::StoreTime;
 use crate::ports::pace::{Notice, StoreError};
 
@@ -106,7 +106,7 @@ fn parse(message: &Msg) -> Option<Notice> {
     read(&text)
 }
 
-/// `frozen <limit> <until> <now> <epoch>` or `changed <limit> <revision>`; what a later version may
+/// `frozen <limit> <until> <now> <epoch>` or `changed <limit> <version>`; what a later version may
 /// say besides is passed over.
 fn read(text: &str) -> Option<Notice> {
     let mut words = text.split(' ');
@@ -123,7 +123,7 @@ fn read(text: &str) -> Option<Notice> {
         }),
         "changed" => Some(Notice::Changed {
             limit,
-            to: Revision::new(number()?),
+            to: PolicyVersion::new(number()?),
         }),
         _ => None,
     }
@@ -150,7 +150,7 @@ mod tests {
             read("changed provider 1795228193000000"),
             Some(Notice::Changed {
                 limit: Arc::from("provider"),
-                to: Revision::new(1_795_228_193_000_000),
+                to: PolicyVersion::new(1_795_228_193_000_000),
             })
         );
         for text in [

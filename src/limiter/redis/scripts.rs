@@ -129,7 +129,7 @@ impl Scripts {
             "lease",
             &self.lease,
             row_key(&self.prefix, limit),
-            vec![Family::Paced.standing(&self.prefix, &limit.of)],
+            vec![Family::Paced.policy(&self.prefix, &limit.of)],
             vec![
                 Arg::Number(pace.units()),
                 Arg::Number(pace.period()),
@@ -216,8 +216,8 @@ pub enum Family {
 
 impl Family {
     /// What is in force for a limit. No key of a budget is called so: those have 22 letters.
-    pub(super) fn standing(self, prefix: &str, limit: &str) -> String {
-        format!("{}:standing", self.start(prefix, limit))
+    pub(super) fn policy(self, prefix: &str, limit: &str) -> String {
+        format!("{}:policy", self.start(prefix, limit))
     }
 
     /// Who takes part in a limit.

@@ -96,9 +96,9 @@ impl Pacer {
             Inbox::InForce(terms) => {
                 self.desk.adopt(&terms);
                 let now = self.desk.clock.now();
-                self.lane.retime(&terms.terms, terms.revision, now);
+                self.lane.retime(&terms.policy, terms.version, now);
             }
-            Inbox::Amended(limit, paused) => self.amended(&limit, paused),
+            Inbox::PolicyUpdated(limit, paused) => self.updated(&limit, paused),
             Inbox::Warmed => self.warming = false,
             Inbox::Stop { deadline, done } => self.stop(deadline, done),
         }
@@ -123,14 +123,14 @@ impl Pacer {
 
     /// Other terms of a budget are in force, or a pause begins, changes or ends. Routes that it pauses
     /// wait as a whole; what waited for it asks anew, for places under other terms are none.
-    fn amended(&mut self, limit: &str, paused: Option<StoreTime>) {
+    fn updated(&mut self, limit: &str, paused: Option<StoreTime>) {
         let now = self.desk.clock.now();
         let left = |until: StoreTime| until.since(self.desk.store_time(now));
         let pause = paused.map(left).filter(|left| !left.is_zero());
         let mut again = Vec::new();
         // Some of what was granted before the change is for moments that are seconds away.
         self.lane.revoke(|job| job.route.counts(limit));
-        self.admission.amend();
+        self.admission.update();
         for route in self.routes.iter().filter(|route| route.counts(limit)) {
             let was_blind = self.doors.sighted(route, now);
             if let Some(left) = pause {

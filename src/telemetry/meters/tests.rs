@@ -17,7 +17,7 @@ fn every_series_is_there_before_its_first_event() {
     let text = scrape(|| {
         drop(RouteMeters::new("sms"));
         drop(LimitMeters::new("provider"));
-        drop(StandingMeters::new("provider"));
+        drop(PolicyMeters::new("provider"));
         drop(LaneMeters::new("provider"));
         drop(BudgetMeters::new("sender"));
         drop(LinkMeters::new("redis"));

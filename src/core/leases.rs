@@ -1,0 +1,343 @@
+//! Keeps one replica's leases of one paced limit: when to ask the store, for how much, which slot
+//! is next, and which are lost.
+//!
+//! It has no I/O and no clock: `now` goes in; asks, due slots and the next time to look come out.
+//! The daemon and the simulation drive the same holder.
+//!
+//! What it guarantees to the outside:
+//! - it asks only for messages that are ready, never twice at once, and never before its turn;
+//! - a slot is handed out at most once, not before its time, and not later than the headroom
+//!   (less what the clock mapping may be wrong by);
+//! - a lease whose answer shows that the store's clock stepped is burnt, and the store is told. One
+//!   whose answer took too long to show a step waits for another answer;
+//! - in a new epoch it learns the clock anew, and asks for nothing until it may be trusted again.
+//!   What it still holds falls due as it was mapped before, or never;
+//! - slots that lie before the end of a freeze are dropped as soon as the freeze is heard of;
+//! - once it hears that other terms are in force than it knows, it asks for nothing until it is told
+//!   them. What it holds falls due at the pace that it was granted at.
+
+mod answers;
+mod asking;
+mod freezes;
+mod phase;
+mod run;
+mod tally;
+
+use std::collections::VecDeque;
+use std::time::Duration;
+
+pub use phase::Phase;
+use run::Run;
+pub use run::Slot;
+pub use tally::Tally;
+
+use super::clock::ClockMap;
+use super::policy::PolicyVersion;
+use super::schedule::{Grant, Pace, Turn};
+use super::time::{Mono, StoreTime, micros};
+
+/// A mapping that is too rough to keep the headroom by is improved by so many asks, so far apart;
+/// a store that is no nearer than that is then taken as it is.
+const PROBES: u32 = 8;
+/// Who missed slots twice within so many times of what they may be late is strained.
+const STRAINED: u32 = 4;
+
+/// What the limit holds for messages that are ready.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Outlook {
+    /// Slots are leased or can be asked for at once.
+    Open,
+    /// No slot before this time.
+    Until(Mono, Wait),
+    /// The store did not answer since this time (`None`: it never did).
+    OutOfReach(Option<Mono>),
+}
+
+/// Why there is no slot yet.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Wait {
+    /// Others have their turn first.
+    Turn,
+    /// The downstream asked for a pause.
+    Frozen,
+}
+
+#[derive(Clone, Copy, Debug)]
+struct Failing {
+    since: Mono,
+    retry: Mono,
+    wait: Duration,
+}
+
+/// An ask that is under way.
+#[derive(Clone, Copy, Debug)]
+struct Asking {
+    sent: Mono,
+    want: u64,
+    /// The terms that it was asked under: what it grants is theirs, whatever is learnt meanwhile.
+    pace: Pace,
+    known: PolicyVersion,
+}
+
+/// The leases of one replica.
+#[derive(Clone, Debug)]
+pub struct LeaseHolder {
+    pace: Pace,
+    /// The policy that the pace was taken from.
+    known: PolicyVersion,
+    /// Since when another one is in force.
+    outdated: Option<Mono>,
+    phase: Phase,
+    clock: ClockMap,
+    runs: VecDeque<Run>,
+    leased: u64,
+    asking: Option<Asking>,
+    last_ask: Option<Mono>,
+    /// The epoch that the mapping, the turn and the freeze belong to.
+    epoch: Option<u64>,
+    turn: Option<Turn>,
+    frozen_until: Option<StoreTime>,
+    failing: Option<Failing>,
+    /// The store's clock stepped within this epoch, and the store has not heard of it from us.
+    stepped: bool,
+    /// A notice came that the mapping does not fit: ask at this time.
+    look: Option<Mono>,
+    /// When it last dropped a slot that came up too late.
+    last_miss: Option<Mono>,
+    /// Smoothed round trip.
+    trip: Duration,
+    tally: Tally,
+}
+
+impl LeaseHolder {
+    /// A holder that has yet to hear from the store.
+    #[must_use]
+    pub fn new(pace: Pace, phase: Phase) -> Self {
+        Self {
+            pace,
+            known: PolicyVersion::NONE,
+            outdated: None,
+            phase,
+            clock: ClockMap::default(),
+            runs: VecDeque::new(),
+            leased: 0,
+            asking: None,
+            last_ask: None,
+            epoch: None,
+            turn: None,
+            frozen_until: None,
+            failing: None,
+            stepped: false,
+            look: None,
+            last_miss: None,
+            trip: Duration::ZERO,
+            tally: Tally::default(),
+        }
+    }
+
+    /// The pace it keeps.
+    #[must_use]
+    pub const fn pace(&self) -> &Pace {
+        &self.pace
+    }
+
+    /// The policy that the pace was taken from.
+    #[must_use]
+    pub const fn known(&self) -> PolicyVersion {
+        self.known
+    }
+
+    /// Whether other terms are in force than those that it knows.
+    #[must_use]
+    pub const fn is_outdated(&self) -> bool {
+        self.outdated.is_some()
+    }
+
+    /// These terms are in force: it asks at once. What it holds keeps its slots, and the turn, which
+    /// was given at the old pace, is given up.
+    pub fn retime(&mut self, pace: Pace, known: PolicyVersion, now: Mono) {
+        if pace != self.pace {
+            self.turn = None;
+        }
+        self.pace = pace;
+        self.known = known;
+        self.outdated = None;
+        self.look = Some(now);
+    }
+
+    /// The mapping to the store's clock.
+    #[must_use]
+    pub const fn clock(&self) -> &ClockMap {
+        &self.clock
+    }
+
+    /// What happened so far.
+    #[must_use]
+    pub const fn tally(&self) -> Tally {
+        self.tally
+    }
+
+    /// Slots that are leased and not used yet.
+    #[must_use]
+    pub const fn leased(&self) -> u64 {
+        self.leased
+    }
+
+    /// Slots that the ask under way wants.
+    #[must_use]
+    pub fn asked(&self) -> u64 {
+        self.asking.map_or(0, |asking| asking.want)
+    }
+
+    /// The slot that is due at `now`, dropping those that were missed.
+    ///
+    /// From here to the write there is still a way to go, and a call that is stopped at its end
+    /// costs its connection, so a part of the time is left for that. Who misses slots again and
+    /// again has more of them than he can use: the way is long then, and he goes on with one that is
+    /// fresh. Who was only held up once takes what is still in time.
+    pub fn due(&mut self, now: Mono) -> Option<Slot> {
+        let late = self.late_limit(now);
+        let strained = self
+            .last_miss
+            .is_some_and(|at| now.since(at) <= late * STRAINED);
+        let limit = if strained { late * 3 / 4 } else { late * 7 / 8 };
+        let mut fresh = limit;
+        loop {
+            let at = self.next_slot()?;
+            if at > now {
+                return None;
+            }
+            if now.since(at) <= fresh {
+                return self.front_slot(at, at + late);
+            }
+            if strained {
+                fresh = limit / 2;
+            }
+            self.last_miss = Some(now);
+            self.pass_front();
+            self.tally.missed += 1;
+        }
+    }
+
+    /// Uses the slot that [`LeaseHolder::due`] just answered.
+    pub fn spend(&mut self) {
+        self.pass_front();
+        self.tally.used += 1;
+    }
+
+    /// When the next leased slot is due.
+    #[must_use]
+    pub fn next_slot(&self) -> Option<Mono> {
+        self.runs.front().and_then(Run::next)
+    }
+
+    fn front_slot(&self, at: Mono, leave_by: Mono) -> Option<Slot> {
+        let run = self.runs.front()?;
+        let due = run.grant.slot(&run.pace, u64::from(run.used));
+        let spread = run.pace.spread();
+        Some(Slot {
+            at,
+            due,
+            leave_by,
+            spread,
+        })
+    }
+
+    /// When the leased slots are due, in order.
+    pub fn slots(&self) -> impl Iterator<Item = Mono> + '_ {
+        self.runs
+            .iter()
+            .flat_map(|run| (run.used..run.grant.count.get()).map(|index| run.slot(index)))
+    }
+
+    /// How late a call may leave: the headroom, less what the mapping may be wrong by in either
+    /// direction, less an eighth for the way to the downstream (of which only counts by how much
+    /// it varies).
+    ///
+    /// Slots fall due later by what the mapping may be wrong by. So a call leaves within the
+    /// headroom after the slot's true time, whatever other replicas know of the clock.
+    #[must_use]
+    pub fn late_limit(&self, now: Mono) -> Duration {
+        self.pace.headroom() * 7 / 8 - self.doubt(now) * 2
+    }
+
+    /// What the mapping may be wrong by. Half of the headroom is left for being late even if that
+    /// is more: a store so far away is hardly wrong by all that its round trip could hide.
+    fn doubt(&self, now: Mono) -> Duration {
+        let error = self.clock.error(now).unwrap_or_default();
+        error.min(self.rough())
+    }
+
+    /// A mapping that may be wrong by more does not leave half of the headroom.
+    fn rough(&self) -> Duration {
+        self.pace.headroom() / 4
+    }
+
+    /// Whether a few more round trips may make the mapping fit for use.
+    fn is_rough(&self, now: Mono) -> bool {
+        self.clock.readings() < PROBES
+            && self
+                .clock
+                .error(now)
+                .is_some_and(|error| error > self.rough())
+    }
+
+    /// What the limit holds for messages that are ready.
+    #[must_use]
+    pub fn outlook(&self, now: Mono) -> Outlook {
+        // Also when an ask has failed already: without a mapping no message can be looked at.
+        if !self.clock.is_known() {
+            return Outlook::OutOfReach(None);
+        }
+        if let Some(thaw) = self
+            .frozen_until
+            .and_then(|until| self.clock.to_mono(until))
+            && thaw > now
+        {
+            return Outlook::Until(thaw, Wait::Frozen);
+        }
+        if self.leased > 0 {
+            return Outlook::Open;
+        }
+        if let Some(since) = self.failing.map(|failing| failing.since).or(self.outdated) {
+            return Outlook::OutOfReach(Some(since));
+        }
+        match self.turn.and_then(|turn| self.clock.to_mono(turn.at)) {
+            Some(turn) if turn > now => Outlook::Until(turn, Wait::Turn),
+            _ => Outlook::Open,
+        }
+    }
+
+    /// Drops all leases; answers the one that the store may still take back: the last.
+    pub fn surrender(&mut self) -> Option<Grant> {
+        let last = self.runs.pop_back();
+        self.runs.clear();
+        self.leased = 0;
+        last.and_then(|run| run.grant.tail(&run.pace, run.used))
+    }
+
+    fn pass_front(&mut self) {
+        let Some(run) = self.runs.front_mut() else {
+            return;
+        };
+        run.used += 1;
+        self.leased -= 1;
+        if run.left() == 0 {
+            self.runs.pop_front();
+        }
+    }
+
+    /// Follows the round trip by an eighth at a time; one outlier counts for at most four.
+    fn smooth(&mut self, trip: Duration) {
+        let (old, new) = (micros(self.trip), micros(trip));
+        let smoothed = if old == 0 {
+            new
+        } else {
+            (old * 7 + new.min(old * 4)) / 8
+        };
+        self.trip = Duration::from_micros(smoothed);
+    }
+}
+
+#[cfg(test)]
+mod tests;

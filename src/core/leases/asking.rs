@@ -1,0 +1,128 @@
+//! When a replica asks for slots, and for how many.
+
+use std::time::Duration;
+
+use super::{Asking, LeaseHolder};
+use crate::core::schedule::{Ask, Sight};
+use crate::core::time::Mono;
+
+/// Two asks are at least this far apart, so that a stream of single messages shares round trips.
+const ASK_GAP: Duration = Duration::from_millis(2);
+/// After a turn has come by our clock, wait at least this much longer, so that it has come by the
+/// store's.
+const TURN_MARGIN: Duration = Duration::from_micros(200);
+/// Without other asks the clock mapping is checked this often, so that drift stays negligible.
+const CHECK_CLOCK: Duration = Duration::from_secs(10);
+/// Who waits for longer than this asks so often whether it still has to: an operator may have ended
+/// the wait, and the notice may be lost.
+const CHECK_WAIT: Duration = Duration::from_millis(800);
+/// Where many replicas take turns at a fast limit, each of them waits less than this.
+const LONG_WAIT: Duration = Duration::from_secs(4);
+/// A mapping that is too rough is improved by asks so far apart.
+const PROBE_GAP: Duration = Duration::from_millis(10);
+
+impl LeaseHolder {
+    /// The question to send now, if it is time for one. `demand` is what the ready messages take.
+    pub fn ask(&mut self, now: Mono, demand: u64) -> Option<Ask> {
+        if self.next_ask(demand).is_none_or(|at| at > now) {
+            return None;
+        }
+        let sight = self.sight(now);
+        // What is asked before the turn, or before the clock is trusted, only looks at the clock.
+        let want = match sight {
+            Sight::Steady { .. } if now >= self.next_turn() && self.outdated.is_none() => {
+                demand.saturating_sub(self.leased)
+            }
+            _ => 0,
+        };
+        let ask = Ask {
+            want,
+            turn: self.turn,
+            sight,
+            lead: self.trip,
+        };
+        self.asking = Some(Asking {
+            sent: now,
+            want,
+            pace: self.pace,
+            known: self.known,
+        });
+        self.last_ask = Some(now);
+        self.tally.asks += 1;
+        Some(ask)
+    }
+
+    fn sight(&self, now: Mono) -> Sight {
+        let trusted = self.clock.held_for(self.pace.distrust(), now) && !self.is_rough(now);
+        match (self.epoch, self.clock.to_store(now)) {
+            (Some(epoch), Some(predicted)) if self.stepped => Sight::Stepped { epoch, predicted },
+            (Some(epoch), Some(predicted)) if trusted => Sight::Steady { epoch, predicted },
+            _ => Sight::Young,
+        }
+    }
+
+    /// When [`LeaseHolder::ask`] should be called next. `None` while an ask is under way.
+    #[must_use]
+    pub fn next_ask(&self, demand: u64) -> Option<Mono> {
+        if self.asking.is_some() {
+            return None;
+        }
+        let Some(checked) = self.clock.checked_at() else {
+            return Some(
+                self.failing
+                    .map_or(Mono::default(), |failing| failing.retry),
+            );
+        };
+        let routine = checked + CHECK_CLOCK;
+        let routine = self.look.map_or(routine, |look| look.min(routine));
+        let at = match self.failing {
+            Some(failing) => failing.retry,
+            None if self.stepped || !self.is_sure() => Mono::default(),
+            None if self.is_rough(checked) => checked + PROBE_GAP,
+            None if self.outdated.is_some() => self.next_check().min(routine),
+            None if demand > self.leased => self.next_turn().min(routine).min(self.next_check()),
+            None if self.frozen_until.is_some() => self.next_check().min(routine),
+            None => routine,
+        };
+        Some(self.last_ask.map_or(at, |last| at.max(last + ASK_GAP)))
+    }
+
+    /// When to ask whether a long wait is still right.
+    fn next_check(&self) -> Mono {
+        let last = self.last_ask.unwrap_or_default();
+        let long = self.outdated.is_some() || self.next_turn().since(last) > LONG_WAIT;
+        last + if long { CHECK_WAIT } else { LONG_WAIT }
+    }
+
+    /// Whether the mapping is known to have held for all that is leased.
+    fn is_sure(&self) -> bool {
+        self.runs.back().is_none_or(|run| run.sure)
+    }
+
+    /// When slots may be asked for: at our turn, at the end of a freeze, once the clock is trusted.
+    fn next_turn(&self) -> Mono {
+        let horizon = self.pace.horizon();
+        let turn = self.turn.and_then(|turn| self.clock.to_mono(turn.at));
+        let thaw = self
+            .frozen_until
+            .and_then(|until| self.clock.to_mono(until));
+        let at = match (turn, thaw) {
+            (Some(turn), _) => turn + self.turn_margin(),
+            // Without a turn: shortly before the end, each replica at a moment of its own.
+            (None, Some(thaw)) => thaw - self.phase.of(horizon / 2),
+            (None, None) => Mono::default(),
+        };
+        at.max(self.clock.trusted_from(self.pace.distrust()))
+    }
+
+    /// A mapping that is wrong must not make us come before our turn.
+    fn turn_margin(&self) -> Duration {
+        let error = self
+            .clock
+            .checked_at()
+            .and_then(|checked| self.clock.error(checked));
+        error
+            .unwrap_or_default()
+            .clamp(TURN_MARGIN, self.pace.horizon().max(TURN_MARGIN * 2) / 2)
+    }
+}

@@ -1,0 +1,149 @@
+//! What a holder does with its slots, at the exact boundaries.
+
+use std::num::NonZeroU32;
+
+use super::*;
+use crate::core::schedule::{Answer, Grant};
+
+const HEADROOM: Duration = Duration::from_millis(8);
+/// Late limit: seven eighths of the headroom, as the mapping is exact here.
+const LATE: u64 = 7_000;
+/// The store's clock shows so much more than ours.
+const AHEAD: u64 = 5_000_000;
+const EPOCH: u64 = 7;
+
+fn pace(rate: &str) -> Pace {
+    let rate = rate.parse().expect("a rate");
+    Pace::new(rate, HEADROOM, Duration::from_millis(120))
+}
+
+fn at(micros: u64) -> Mono {
+    Mono::from_micros(micros)
+}
+
+fn answer(now: Mono) -> Answer {
+    Answer {
+        now: StoreTime::from_micros(now.as_micros() + AHEAD),
+        epoch: EPOCH,
+        grant: None,
+        turn: None,
+        frozen_until: None,
+        guarded: false,
+        version: PolicyVersion::NONE,
+    }
+}
+
+fn grant(first: Mono, count: u32) -> Option<Grant> {
+    Some(Grant {
+        first: StoreTime::from_micros(first.as_micros() + AHEAD),
+        rem: 0,
+        count: NonZeroU32::new(count)?,
+    })
+}
+
+/// A holder that trusts its clock, and when it is.
+fn settled(pace: Pace) -> (LeaseHolder, Mono) {
+    let mut holder = LeaseHolder::new(pace, Phase::new(0));
+    let mut now = at(1_000_000);
+    for _ in 0..2 {
+        holder.ask(now, 0).expect("it learns the clock");
+        holder.answered(&answer(now), now);
+        now = now + Duration::from_secs(10);
+    }
+    (holder, now)
+}
+
+/// One that holds so many slots from `first` on.
+fn holding(pace: Pace, count: u32) -> (LeaseHolder, Mono) {
+    let (mut holder, now) = settled(pace);
+    assert!(holder.ask(now, u64::from(count)).expect("an ask").want > 0);
+    let first = now + Duration::from_millis(10);
+    let grant = grant(first, count);
+    holder.answered(
+        &Answer {
+            grant,
+            ..answer(now)
+        },
+        now,
+    );
+    assert_eq!(holder.next_slot(), Some(first));
+    (holder, first)
+}
+
+#[test]
+fn a_grant_keeps_the_pace_that_it_was_asked_at() {
+    let (mut holder, now) = settled(pace("1000/1s"));
+    assert_eq!(holder.ask(now, 3).expect("an ask").want, 3);
+    // The terms change while the ask is under way, and the old ones were still in force at the store.
+    let changed = PolicyVersion::new(2);
+    holder.retime(pace("100/1s"), changed, now);
+    let first = now + Duration::from_millis(10);
+    holder.answered(
+        &Answer {
+            grant: grant(first, 3),
+            ..answer(now)
+        },
+        now,
+    );
+    let slots: Vec<_> = holder
+        .slots()
+        .map(|slot| micros(slot.since(first)))
+        .collect();
+    assert_eq!(
+        slots,
+        [0, 1_008, 2_016],
+        "not stretched to the new distance"
+    );
+    assert!(!holder.is_outdated(), "it knows the newer terms already");
+}
+
+#[test]
+fn a_turn_of_the_old_pace_is_given_up() {
+    let (mut holder, now) = settled(pace("1000/1s"));
+    holder.ask(now, 3).expect("an ask");
+    holder.retime(pace("100/1s"), PolicyVersion::new(2), now);
+    let turn = Some(Turn {
+        at: StoreTime::from_micros(now.as_micros() + AHEAD + 900_000),
+        share: 3,
+        slip: 0,
+    });
+    holder.answered(
+        &Answer {
+            turn,
+            ..answer(now)
+        },
+        now,
+    );
+    assert_eq!(holder.outlook(now), Outlook::Open);
+}
+
+#[test]
+fn who_was_held_up_once_takes_what_is_still_in_time() {
+    let (mut holder, first) = holding(pace("1000/1s"), 40);
+    let edge = LATE * 7 / 8;
+    let now = first + Duration::from_micros(10_000);
+    let slot = holder.due(now).expect("a slot");
+    // The first that is late by no more than the edge, at 1,008 us each.
+    assert_eq!(
+        micros(slot.at.since(first)),
+        (10_000 - edge).div_ceil(1_008) * 1_008
+    );
+    assert_eq!(holder.tally().missed, (10_000 - edge).div_ceil(1_008));
+    // Since the clock was looked at it may have drifted by a little.
+    let left = micros(slot.leave_by.since(slot.at));
+    assert!((LATE - 20..=LATE).contains(&left), "{left}");
+}
+
+#[test]
+fn who_misses_slots_again_and_again_goes_on_with_fresh_ones() {
+    let (mut holder, first) = holding(pace("1000/1s"), 60);
+    holder
+        .due(first + Duration::from_micros(10_000))
+        .expect("a slot");
+    let now = first + Duration::from_micros(30_000);
+    let slot = holder.due(now).expect("a slot");
+    assert!(
+        micros(now.since(slot.at)) <= LATE * 3 / 8,
+        "{slot:?} at {now:?}"
+    );
+}

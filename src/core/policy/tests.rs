@@ -1,0 +1,126 @@
+use super::*;
+
+fn at(micros: u64) -> StoreTime {
+    StoreTime::from_micros(micros)
+}
+
+fn file(replica: &str, file: &str, was_read: bool, known: Option<LimitPolicy>) -> Declaration {
+    Declaration {
+        replica: replica.to_owned(),
+        file: file.to_owned(),
+        was_read,
+        known,
+    }
+}
+
+fn over<'a>(before: &LimitPolicy, text: &'a str) -> PolicyUpdate<'a> {
+    PolicyUpdate {
+        over: before.version,
+        text,
+        file: "",
+        by: "op",
+    }
+}
+
+#[test]
+fn the_last_word_counts_and_a_file_that_says_nothing_new_is_none() {
+    let mut stored = None;
+    let first = declare(&mut stored, &file("a", "rate=400/1s", true, None), at(10));
+    assert_eq!((first.updates, first.origin), (1, Origin::File));
+    assert!(set(&mut stored, &over(&first, "rate=300/1s"), at(20)));
+    // A restart with the same file leaves the live value in force.
+    let again = declare(&mut stored, &file("b", "rate=400/1s", true, None), at(30));
+    assert_eq!((again.text.as_str(), again.updates), ("rate=300/1s", 2));
+    // A file that only runs is no word; read anew, it is.
+    let other = file("c", "rate=500/1s", false, None);
+    assert_eq!(declare(&mut stored, &other, at(40)).updates, 2);
+    let other = file("c", "rate=500/1s", true, None);
+    let changed = declare(&mut stored, &other, at(50));
+    assert_eq!(changed.text, "rate=500/1s");
+    assert_eq!((changed.updates, changed.origin), (3, Origin::File));
+}
+
+#[test]
+fn who_changes_what_somebody_else_changed_meanwhile_is_told() {
+    let mut stored = None;
+    let first = declare(&mut stored, &file("a", "rate=400/1s", true, None), at(10));
+    assert!(set(&mut stored, &over(&first, "rate=300/1s"), at(20)));
+    assert!(!set(&mut stored, &over(&first, "rate=200/1s"), at(30)));
+    assert_eq!(stored.unwrap().text, "rate=300/1s");
+}
+
+#[test]
+fn what_the_store_lost_is_said_again_by_whoever_knows_the_latest() {
+    let mut stored = None;
+    let first = declare(&mut stored, &file("a", "rate=400/1s", true, None), at(10));
+    set(&mut stored, &over(&first, "rate=300/1s"), at(20));
+    let latest = stored.take();
+    let old = file("a", "rate=400/1s", false, Some(first.clone()));
+    assert_eq!(declare(&mut stored, &old, at(30)), first);
+    let new = file("b", "rate=400/1s", false, latest.clone());
+    assert_eq!(declare(&mut stored, &new, at(40)), latest.clone().unwrap());
+    // And who knows less than the store learns.
+    assert_eq!(declare(&mut stored, &old, at(50)), latest.unwrap());
+}
+
+#[test]
+fn who_remembers_nothing_does_not_drown_out_who_does() {
+    let now = at(1_795_228_193_000_000);
+    let later = |micros| now + Duration::from_micros(micros);
+    let mut stored = None;
+    let first = declare(&mut stored, &file("a", "rate=400/1s", true, None), now);
+    assert_eq!(first.version.since(), now);
+    set(&mut stored, &over(&first, "rate=300/1s"), later(20));
+    let live = stored.take();
+    // Everything is lost, and the first to come is new.
+    declare(
+        &mut stored,
+        &file("b", "rate=400/1s", true, None),
+        later(5_000),
+    );
+    let knows = file("a", "rate=400/1s", false, live.clone());
+    assert_eq!(declare(&mut stored, &knows, later(9_000)), live.unwrap());
+}
+
+#[test]
+fn a_pause_bars_and_resume_opens_and_each_is_a_word() {
+    let mut stored = None;
+    declare(&mut stored, &file("a", "rate=400/1s", true, None), at(10));
+    let until = pause(&mut stored, Duration::from_micros(100), "op", at(20));
+    assert_eq!(until, Some(at(120)));
+    let known = stored.as_ref().unwrap().version;
+    let pace = Pace::new(
+        "10/1s".parse().unwrap(),
+        Duration::ZERO,
+        Duration::from_millis(120),
+    );
+    let frozen = |known, stored: &Option<_>, now| {
+        let ask = Ask {
+            want: 5,
+            turn: None,
+            sight: super::super::schedule::Sight::Young,
+            lead: Duration::ZERO,
+        };
+        let limit = (&pace, known);
+        let answer = lease_under(stored.as_ref(), &mut None, limit, "r", &ask, now);
+        (answer.turn.is_some(), answer.frozen_until)
+    };
+    assert_eq!(frozen(known, &stored, at(119)), (false, Some(at(120))));
+    assert_eq!(frozen(known, &stored, at(120)), (true, None));
+    assert_eq!(resume(&mut stored, at(60)), Some(true));
+    assert_eq!(
+        frozen(known, &stored, at(60)),
+        (false, None),
+        "an old version"
+    );
+    let known = stored.as_ref().unwrap().version;
+    assert_eq!(frozen(known, &stored, at(60)), (true, None));
+    assert_eq!(resume(&mut stored, at(70)), Some(false));
+    assert_eq!(stored.as_ref().unwrap().updates, 4);
+}
+
+#[test]
+fn a_limit_that_nobody_declared_cannot_be_paused() {
+    assert_eq!(pause(&mut None, Duration::MAX, "op", at(1)), None);
+    assert_eq!(resume(&mut None, at(1)), None);
+}

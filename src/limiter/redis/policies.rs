@@ -1,0 +1,248 @@
+//! What is in force for each limit: a hash that all replicas read and operators write.
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+use std::time::Duration;
+
+use futures::FutureExt;
+use redis::Script;
+use tokio::sync::broadcast;
+
+use super::scripts::{Arg, Call, Family};
+use super::{RedisPaceStore, STORE};
+use crate::core::policy::{Declaration, LimitPolicy, Origin, Pause, PolicyUpdate, PolicyVersion};
+use crate::core::schedule::FREEZE_MAX;
+use crate::core::time::{StoreTime, micros};
+use crate::ports::pace::{Notice, PaceStore, StoreError, StoreFuture};
+use crate::ports::policy::{Inspection, PRESENCE, PolicyStore, Present, Updated};
+
+/// For how long a replica counts as present after it was last heard.
+const SHOWN: Duration = PRESENCE.saturating_mul(3);
+
+/// The scripts.
+#[derive(Debug)]
+pub(super) struct PolicyScripts {
+    declare: Script,
+    set: Script,
+    pause: Script,
+    resume: Script,
+    inspect: Script,
+}
+
+impl Default for PolicyScripts {
+    fn default() -> Self {
+        Self {
+            declare: Script::new(include_str!("../../../lua/declare.lua")),
+            set: Script::new(include_str!("../../../lua/set.lua")),
+            pause: Script::new(include_str!("../../../lua/pause.lua")),
+            resume: Script::new(include_str!("../../../lua/resume.lua")),
+            inspect: Script::new(include_str!("../../../lua/inspect.lua")),
+        }
+    }
+}
+
+/// What is in force for the limits of a family.
+#[derive(Clone, Debug)]
+pub struct RedisPolicies {
+    store: Arc<RedisPaceStore>,
+    family: Family,
+}
+
+impl RedisPolicies {
+    /// For the limits of `family` that `store` keeps.
+    #[must_use]
+    pub const fn new(store: Arc<RedisPaceStore>, family: Family) -> Self {
+        Self { store, family }
+    }
+
+    fn scripts(&self) -> &PolicyScripts {
+        &self.store.policies
+    }
+
+    fn prefix(&self) -> &str {
+        self.store.scripts.prefix()
+    }
+
+    /// A script on the policy of a limit; its first arguments name the channel and the limit.
+    fn on<'a>(
+        &'a self,
+        name: &'static str,
+        script: &'a Script,
+        limit: &'a str,
+        more: Vec<String>,
+        args: impl IntoIterator<Item = Arg<'a>>,
+    ) -> Call<'a> {
+        let mut all = vec![Arg::Text(self.store.scripts.channel()), Arg::Text(limit)];
+        all.extend(args);
+        let key = self.family.policy(self.prefix(), limit);
+        Call::new(name, script, key, more, all)
+    }
+}
+
+impl PolicyStore for RedisPolicies {
+    fn declare<'a>(
+        &'a self,
+        limit: &'a str,
+        declaration: &'a Declaration,
+    ) -> StoreFuture<'a, LimitPolicy> {
+        async move {
+            let known = declaration.known.as_ref();
+            let pause = known.and_then(|known| known.pause.as_ref());
+            let call = self.on(
+                "declare",
+                &self.scripts().declare,
+                limit,
+                vec![self.family.replicas(self.prefix(), limit)],
+                [
+                    Arg::Text(&declaration.replica),
+                    Arg::Text(&declaration.file),
+                    Arg::Number(u64::from(declaration.was_read)),
+                    Arg::Number(micros(SHOWN)),
+                    Arg::Number(known.map_or(0, |known| known.version.number())),
+                    Arg::Number(known.map_or(0, |known| known.updates)),
+                    Arg::Text(known.map_or("", |known| known.origin.name())),
+                    Arg::Text(known.map_or("", |known| &known.text)),
+                    Arg::Text(known.map_or("", |known| &known.file)),
+                    Arg::Text(known.map_or("", |known| &known.by)),
+                    Arg::Number(pause.map_or(0, |pause| pause.until.as_micros())),
+                    Arg::Text(pause.map_or("", |pause| &pause.by)),
+                ],
+            );
+            type Reply = (u64, u64, u64, String, String, String, String, u64, String);
+            let reply: Reply = self.store.call(call).await?;
+            let (_now, version, updates, origin, text, file, by, paused_until, paused_by) = reply;
+            Ok(LimitPolicy {
+                version: PolicyVersion::new(version),
+                updates,
+                origin: Origin::named(&origin).ok_or_else(|| strange(limit, &origin))?,
+                text,
+                file,
+                by,
+                pause: pause_of(paused_until, paused_by),
+            })
+        }
+        .boxed()
+    }
+
+    fn set<'a>(
+        &'a self,
+        limit: &'a str,
+        update: PolicyUpdate<'a>,
+    ) -> StoreFuture<'a, Option<Updated>> {
+        async move {
+            let args = [
+                Arg::Text(update.by),
+                Arg::Text(update.text),
+                Arg::Number(update.over.number()),
+                Arg::Text(update.file),
+            ];
+            let call = self.on("set", &self.scripts().set, limit, Vec::new(), args);
+            let (done, version, updates): (u8, u64, u64) = self.store.call(call).await?;
+            Ok((done > 0).then_some(Updated {
+                version: PolicyVersion::new(version),
+                updates,
+            }))
+        }
+        .boxed()
+    }
+
+    fn pause<'a>(
+        &'a self,
+        limit: &'a str,
+        length: Duration,
+        by: &'a str,
+    ) -> StoreFuture<'a, Option<(Updated, StoreTime)>> {
+        async move {
+            let args = [Arg::Text(by), Arg::Number(micros(length.min(FREEZE_MAX)))];
+            let call = self.on("pause", &self.scripts().pause, limit, Vec::new(), args);
+            let (_now, version, updates, until): (u64, u64, u64, u64) =
+                self.store.call(call).await?;
+            let updated = updated(version, updates);
+            Ok(updated.map(|updated| (updated, StoreTime::from_micros(until))))
+        }
+        .boxed()
+    }
+
+    fn resume<'a>(&'a self, limit: &'a str) -> StoreFuture<'a, Option<(Updated, bool)>> {
+        async move {
+            let rows = self.family.rows(self.prefix(), limit);
+            let call = self.on("resume", &self.scripts().resume, limit, rows, []);
+            let (version, updates, was): (u64, u64, u8) = self.store.call(call).await?;
+            Ok(updated(version, updates).map(|updated| (updated, was > 0)))
+        }
+        .boxed()
+    }
+
+    fn inspect<'a>(&'a self, limit: &'a str) -> StoreFuture<'a, Inspection> {
+        async move {
+            let prefix = self.prefix();
+            let mut keys = vec![self.family.replicas(prefix, limit)];
+            keys.extend(self.family.rows(prefix, limit));
+            let key = self.family.policy(prefix, limit);
+            let call = Call::new("inspect", &self.scripts().inspect, key, keys, Vec::new());
+            type Fields = BTreeMap<String, String>;
+            let reply: (u64, Fields, Fields, u64) = self.store.call(call).await?;
+            let (now, fields, replicas, frozen_until) = reply;
+            let policy = if fields.is_empty() {
+                None
+            } else {
+                Some(read(&fields).ok_or_else(|| strange(limit, "a part of it"))?)
+            };
+            let present = replicas.iter().filter_map(|(replica, said)| {
+                let (seen, file) = said.split_once(' ')?;
+                let seen = StoreTime::from_micros(seen.parse().ok()?);
+                let now = StoreTime::from_micros(now);
+                (now.since(seen) <= SHOWN).then(|| Present {
+                    replica: replica.clone(),
+                    file: file.to_owned(),
+                })
+            });
+            Ok(Inspection {
+                now: StoreTime::from_micros(now),
+                policy,
+                replicas: present.collect(),
+                frozen_until: (frozen_until > 0).then(|| StoreTime::from_micros(frozen_until)),
+            })
+        }
+        .boxed()
+    }
+
+    fn notices(&self) -> broadcast::Receiver<Notice> {
+        PaceStore::notices(&*self.store)
+    }
+}
+
+fn updated(version: u64, updates: u64) -> Option<Updated> {
+    (version > 0).then_some(Updated {
+        version: PolicyVersion::new(version),
+        updates,
+    })
+}
+
+fn pause_of(until: u64, by: String) -> Option<Pause> {
+    (until > 0).then_some(Pause {
+        until: StoreTime::from_micros(until),
+        by,
+    })
+}
+
+fn read(fields: &BTreeMap<String, String>) -> Option<LimitPolicy> {
+    let field = |name| fields.get(name).cloned();
+    let number = |name| fields.get(name)?.parse::<u64>().ok();
+    Some(LimitPolicy {
+        version: PolicyVersion::new(number("version")?),
+        updates: number("updates")?,
+        origin: Origin::named(fields.get("origin")?)?,
+        text: field("policy")?,
+        file: field("file")?,
+        by: field("by")?,
+        pause: pause_of(number("paused_until")?, field("paused_by")?),
+    })
+}
+
+fn strange(limit: &str, what: &str) -> StoreError {
+    StoreError::Refused {
+        store: STORE,
+        reason: format!("what it keeps of the limit `{limit}` cannot be read: {what}"),
+    }
+}

@@ -1,0 +1,299 @@
+//! Keeps this replica at what is in force for its limits.
+//!
+//! One task for each limit tells the store what this replica's file says and hears what counts
+//! (`core::policy`): at the start, when the file was read again, when somebody tells of a change, when
+//! somebody was answered under another version than this replica knows, and every few seconds. What is heard
+//! is read as the configuration is and handed to those who ask; terms that cannot be read are not
+//! guessed at: the limit stays shut, and says why.
+
+use std::fmt;
+use std::sync::Arc;
+use std::time::Duration;
+
+use tokio::sync::{Notify, broadcast, watch};
+use tracing::{debug, error, info, warn};
+
+use crate::core::budget::Rule;
+use crate::core::leases::Phase;
+use crate::core::policy::{Declaration, LimitPolicy, Origin, PolicyVersion};
+use crate::core::schedule::Pace;
+use crate::core::time::StoreTime;
+use crate::ports::budget::BudgetLimit;
+use crate::ports::pace::Notice;
+use crate::ports::policy::{PRESENCE, PolicyStore};
+use crate::telemetry::meters::PolicyMeters;
+
+/// Replicas that hear of the same change ask after it spread over this.
+const SPREAD: Duration = Duration::from_millis(100);
+/// Two questions are at least this far apart.
+const GAP: Duration = Duration::from_millis(20);
+/// The first wait after a question that failed; it doubles up to [`PRESENCE`].
+const RETRY: Duration = Duration::from_millis(100);
+
+/// From the text of terms to what they mean, as the configuration would read it. The error says what
+/// is wrong.
+pub type Read<T> = dyn Fn(&str) -> Result<T, String> + Send + Sync;
+
+/// What a replica's file says of a limit, now and after each reload.
+pub struct Written<T> {
+    /// The terms, as `rate=400/1s headroom=5ms`.
+    pub text: String,
+    pub read: Arc<Read<T>>,
+}
+
+/// A limit whose terms may change while it runs. They are read as a `T`: the paces of its rows (the
+/// main one's, and that of the second row if there is one), or the rule of its budgets.
+#[derive(Debug)]
+pub struct PolicySpec<T> {
+    pub store: Arc<dyn PolicyStore>,
+    /// The name of this replica.
+    pub replica: String,
+    /// A new value is a new word.
+    pub written: watch::Receiver<Written<T>>,
+}
+
+/// A limit that is counted in budgets, and whose terms may change.
+#[derive(Debug)]
+pub struct BudgetPolicy {
+    pub limit: Arc<BudgetLimit>,
+    pub spec: PolicySpec<Rule>,
+}
+
+impl<T> Clone for Written<T> {
+    fn clone(&self) -> Self {
+        Self {
+            text: self.text.clone(),
+            read: Arc::clone(&self.read),
+        }
+    }
+}
+
+impl<T> fmt::Debug for Written<T> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Written")
+            .field("text", &self.text)
+            .finish_non_exhaustive()
+    }
+}
+
+/// What a limit's users are told.
+#[derive(Clone, Debug)]
+pub(super) struct InForce<T> {
+    pub(super) version: PolicyVersion,
+    pub(super) policy: T,
+    /// An operator said that nothing passes before. May be over.
+    pub(super) paused_until: Option<StoreTime>,
+}
+
+/// What is in force for a paced limit: the pace of each row.
+pub(super) type Paces = InForce<Vec<Pace>>;
+
+/// One limit's task.
+pub(super) struct Watch<T> {
+    pub(super) limit: Arc<str>,
+    pub(super) spec: PolicySpec<T>,
+    pub(super) meters: PolicyMeters,
+    pub(super) phase: Phase,
+    /// Somebody was answered under another version.
+    pub(super) outdated: Arc<Notify>,
+}
+
+impl<T: Send> Watch<T> {
+    /// Runs for as long as it is polled, and hands what is in force to `tell`.
+    pub(super) async fn run(self, tell: impl Fn(InForce<T>) + Send) {
+        let Self {
+            limit,
+            mut spec,
+            meters,
+            phase,
+            outdated,
+        } = self;
+        let mut notices = Some(spec.store.notices());
+        let mut heard = Heard {
+            limit,
+            known: None,
+            differs: None,
+            meters,
+        };
+        let mut was_read = true;
+        let mut retry = RETRY;
+        loop {
+            let written = {
+                let now = spec.written.borrow_and_update();
+                // It may have been read again while something else woke us.
+                was_read |= now.has_changed();
+                now.clone()
+            };
+            let declaration = Declaration {
+                replica: spec.replica.clone(),
+                file: written.text.clone(),
+                was_read,
+                known: heard.known.clone(),
+            };
+            let wait = match spec.store.declare(&heard.limit, &declaration).await {
+                Ok(policy) => {
+                    (was_read, retry) = (false, RETRY);
+                    heard.hear(policy, &written, &tell);
+                    PRESENCE - SPREAD + phase.of(SPREAD)
+                }
+                Err(error) => {
+                    debug!(limit = %heard.limit, %error, "what is in force was not heard");
+                    retry = (retry * 2).min(PRESENCE);
+                    retry
+                }
+            };
+            let known = heard.known.as_ref().map(|known| known.version);
+            tokio::select! {
+                () = tokio::time::sleep(wait) => {}
+                () = outdated.notified() => tokio::time::sleep(GAP).await,
+                to = changed(&mut notices, &heard.limit, known) => {
+                    // An earlier version than ours: the store has lost what we know, and whoever
+                    // does not know it must hear it before it uses its first slot.
+                    if to >= known {
+                        tokio::time::sleep(phase.of(SPREAD)).await;
+                    }
+                }
+                // Its sender lives as long as the daemon; without one there is nothing to hear.
+                Ok(()) = spec.written.changed() => was_read = true,
+            }
+        }
+    }
+}
+
+/// Waits for somebody to tell of another version than `known`, and answers it (`None`: it was missed).
+/// Never, once nobody can.
+async fn changed(
+    notices: &mut Option<broadcast::Receiver<Notice>>,
+    limit: &Arc<str>,
+    known: Option<PolicyVersion>,
+) -> Option<PolicyVersion> {
+    while let Some(receiver) = notices {
+        match receiver.recv().await {
+            Ok(Notice::Changed { limit: of, to }) if of == *limit && Some(to) != known => {
+                return Some(to);
+            }
+            Ok(_) => {}
+            // What was lost may have been about us.
+            Err(broadcast::error::RecvError::Lagged(_)) => return None,
+            Err(broadcast::error::RecvError::Closed) => *notices = None,
+        }
+    }
+    std::future::pending().await
+}
+
+/// What was heard so far.
+struct Heard {
+    limit: Arc<str>,
+    known: Option<LimitPolicy>,
+    /// The difference that was told: our terms and those in force.
+    differs: Option<(String, String)>,
+    meters: PolicyMeters,
+}
+
+impl Heard {
+    fn hear<T>(&mut self, policy: LimitPolicy, written: &Written<T>, tell: &impl Fn(InForce<T>)) {
+        self.compare(&policy, &written.text);
+        self.meters.version.set(policy.updates as f64);
+        let before = self.known.as_ref();
+        if before.is_some_and(|known| known.version == policy.version) {
+            return;
+        }
+        self.explain(&policy);
+        match (written.read)(&policy.text) {
+            Ok(terms) => tell(InForce {
+                version: policy.version,
+                policy: terms,
+                paused_until: policy.pause.as_ref().map(|pause| pause.until),
+            }),
+            Err(why) => {
+                error!(limit = %self.limit, terms = policy.text, why,
+                    "what is in force cannot be read here; nothing is sent under this limit");
+            }
+        }
+        self.known = Some(policy);
+    }
+
+    /// One line per change.
+    fn explain(&self, now: &LimitPolicy) {
+        let limit = &self.limit;
+        let (terms, version, by) = (&now.text, now.updates, &now.by);
+        let Some(before) = &self.known else {
+            return match now.origin {
+                Origin::File => debug!(%limit, terms, version, "in force"),
+                Origin::Live => {
+                    info!(%limit, terms, version, by, "in force, as an operator set it")
+                }
+            };
+        };
+        if before.text != now.text {
+            info!(%limit, from = before.text, to = terms, version, by, origin = now.origin.name(),
+                "the limit has changed");
+        }
+        match (&before.pause, &now.pause) {
+            (before, Some(pause)) if before.as_ref() != Some(pause) => {
+                info!(%limit, version, by = pause.by, "the limit is paused");
+            }
+            (Some(_), None) => info!(%limit, version, "the limit is resumed"),
+            _ => {}
+        }
+    }
+
+    /// Says so when this replica's file says something else than what is in force.
+    fn compare(&mut self, policy: &LimitPolicy, file: &str) {
+        let differs = (policy.text != file).then(|| (file.to_owned(), policy.text.clone()));
+        self.meters
+            .differs
+            .set(f64::from(u8::from(differs.is_some())));
+        if differs != self.differs {
+            if let Some((file, in_force)) = &differs {
+                warn!(limit = %self.limit, file, in_force, version = policy.updates,
+                    by = policy.by, origin = policy.origin.name(),
+                    "this replica's file differs from what is in force");
+            } else {
+                info!(limit = %self.limit, "this replica's file agrees with what is in force");
+            }
+            self.differs = differs;
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::limiter::memory::MemoryBudgetStore;
+    use crate::ports::clock::Clock;
+
+    fn written(text: &str) -> Written<String> {
+        Written {
+            text: text.to_owned(),
+            read: Arc::new(|text| Ok(text.to_owned())),
+        }
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_file_that_is_read_while_something_else_wakes_us_is_a_word() {
+        let (file, reader) = watch::channel(written("rate=30/1s"));
+        let outdated = Arc::new(Notify::new());
+        let watch = Watch {
+            limit: Arc::from("account"),
+            spec: PolicySpec {
+                store: MemoryBudgetStore::new(Clock::start()).policies(),
+                replica: "a".to_owned(),
+                written: reader,
+            },
+            meters: PolicyMeters::new("account"),
+            phase: Phase::new(0),
+            outdated: Arc::clone(&outdated),
+        };
+        let (told, mut heard) = tokio::sync::mpsc::unbounded_channel();
+        let run = tokio::spawn(watch.run(move |now| told.send(now.policy).unwrap_or_default()));
+        assert_eq!(heard.recv().await.as_deref(), Some("rate=30/1s"));
+        // It wakes, and looks around for a moment before it asks.
+        outdated.notify_one();
+        tokio::time::sleep(GAP / 2).await;
+        file.send_replace(written("rate=10/1s"));
+        let next = tokio::time::timeout(2 * PRESENCE, heard.recv()).await;
+        assert_eq!(next.expect("it is heard").as_deref(), Some("rate=10/1s"));
+        run.abort();
+    }
+}

@@ -1,0 +1,130 @@
+//! What a route does with an answer: the verdict for one call, from the judgement, the message's
+//! history and the route's policy. No I/O; the random fraction of the backoff is an argument.
+
+use std::time::Duration;
+
+use crate::core::hours::OpeningHours;
+use crate::core::outcome::{DeadReason, Outcome};
+use crate::core::retry::Backoff;
+use crate::core::time::StoreTime;
+use crate::settings::types::{OnDenied, OnExpired, OnInvalid};
+
+/// A route's choices.
+#[derive(Clone, Debug)]
+pub struct RoutePolicy {
+    /// The longest that a message waits in memory for a time that is known.
+    pub max_hold: Duration,
+    pub on_denied: OnDenied,
+    pub max_age: Option<Duration>,
+    pub on_expired: OnExpired,
+    pub on_invalid: OnInvalid,
+    /// Goes before the messages' own priorities.
+    pub priority: u8,
+    /// Messages whose own priority or whose route's is this or higher may take from the reserve.
+    pub urgent_from: Option<u8>,
+    /// How many messages are held at most.
+    pub prefetch: u16,
+    /// How many messages may stand parked beside the queue; 0: none is parked.
+    pub parked: u32,
+    /// Write how the limit stood into the headers of a message that it denied.
+    pub denied_headers: bool,
+    /// Bytes.
+    pub max_body: u64,
+    /// Calls that may fail before a message is dead.
+    pub max_attempts: u32,
+    pub retry: Backoff,
+    /// A message is given back rather than held longer than this: half of the broker's ack timeout.
+    pub hold_limit: Duration,
+    /// When messages may be sent; `None`: always.
+    pub hours: Option<OpeningHours>,
+}
+
+/// What to do with a message after a call.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) enum Next {
+    /// The downstream has it.
+    Done,
+    /// Try again after the wait; this call counts as an attempt.
+    Retry(Duration),
+    /// Denied by the downstream itself: try again when the limit thaws; no attempt is spent.
+    Thaw(Duration),
+    Dead(DeadReason),
+}
+
+impl RoutePolicy {
+    /// The first moment from `at` on at which the route's hours let a message pass.
+    pub(super) fn opening(&self, at: StoreTime) -> StoreTime {
+        self.hours.as_ref().map_or(at, |hours| hours.opens(at))
+    }
+
+    /// The next step after a call with this outcome. `attempts` counts failed calls before it;
+    /// `fraction` is random, from 0 to 1, and made only for a backoff.
+    pub(super) fn next(
+        &self,
+        outcome: Outcome,
+        attempts: u32,
+        fraction: impl FnOnce() -> f64,
+    ) -> Next {
+        match outcome {
+            Outcome::Accepted => Next::Done,
+            Outcome::Throttled { wait } => Next::Thaw(wait.unwrap_or(self.retry.base)),
+            Outcome::Permanent => Next::Dead(DeadReason::Rejected),
+            Outcome::Transient if attempts + 1 >= self.max_attempts => {
+                Next::Dead(DeadReason::AttemptsExhausted)
+            }
+            Outcome::Transient => Next::Retry(self.retry.wait(attempts + 1, fraction())),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn policy() -> RoutePolicy {
+        RoutePolicy {
+            max_hold: Duration::from_secs(1),
+            on_denied: OnDenied::Hold,
+            max_age: None,
+            on_expired: OnExpired::DeadLetter,
+            on_invalid: OnInvalid::DeadLetter,
+            priority: 0,
+            urgent_from: None,
+            prefetch: 100,
+            parked: 0,
+            denied_headers: false,
+            max_body: 1024,
+            max_attempts: 3,
+            retry: Backoff {
+                base: Duration::from_secs(1),
+                max: Duration::from_secs(60),
+            },
+            hold_limit: Duration::from_secs(900),
+            hours: None,
+        }
+    }
+
+    #[test]
+    fn the_last_attempt_that_fails_is_the_end() {
+        let policy = policy();
+        assert!(matches!(
+            policy.next(Outcome::Transient, 0, || 0.5),
+            Next::Retry(_)
+        ));
+        assert!(matches!(
+            policy.next(Outcome::Transient, 1, || 0.5),
+            Next::Retry(_)
+        ));
+        let last = policy.next(Outcome::Transient, 2, || 0.5);
+        assert_eq!(last, Next::Dead(DeadReason::AttemptsExhausted));
+    }
+
+    #[test]
+    fn a_denial_is_never_the_end_however_often_it_comes() {
+        let policy = policy();
+        for attempts in [0, 2, 3, u32::MAX - 1] {
+            let next = policy.next(Outcome::Throttled { wait: None }, attempts, || 0.9);
+            assert!(matches!(next, Next::Thaw(_)));
+        }
+    }
+}

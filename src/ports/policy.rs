@@ -1,0 +1,76 @@
+//! What replicas and operators need of the store that says what is in force for each limit.
+
+use std::fmt;
+use std::time::Duration;
+
+use tokio::sync::broadcast;
+
+use super::pace::{Notice, StoreFuture};
+use crate::core::policy::{Declaration, LimitPolicy, PolicyUpdate, PolicyVersion};
+use crate::core::time::StoreTime;
+
+/// How often a replica tells that it takes part. Also the bound on how long it can miss a change
+/// that no notice and no answer told.
+pub const PRESENCE: Duration = Duration::from_secs(5);
+
+/// An operator's word that counts.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Updated {
+    pub version: PolicyVersion,
+    pub updates: u64,
+}
+
+/// A replica that takes part in a limit.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Present {
+    pub replica: String,
+    /// The terms in its file.
+    pub file: String,
+}
+
+/// How a limit stands.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Inspection {
+    /// The store's time.
+    pub now: StoreTime,
+    /// `None`: no replica has ever declared it.
+    pub policy: Option<LimitPolicy>,
+    pub replicas: Vec<Present>,
+    /// A downstream asked for a pause until then.
+    pub frozen_until: Option<StoreTime>,
+}
+
+/// The store of policies. Every call ends within the store's own timeout.
+pub trait PolicyStore: Send + Sync + fmt::Debug {
+    /// A replica tells what its file says and hears what is in force (`core::policy::declare`).
+    fn declare<'a>(
+        &'a self,
+        limit: &'a str,
+        declaration: &'a Declaration,
+    ) -> StoreFuture<'a, LimitPolicy>;
+
+    /// Puts terms in force (`core::policy::set`). `None`: somebody else said something meanwhile.
+    fn set<'a>(
+        &'a self,
+        limit: &'a str,
+        update: PolicyUpdate<'a>,
+    ) -> StoreFuture<'a, Option<Updated>>;
+
+    /// Pauses a limit for `length`. Answers the end too; `None`: nobody has declared the limit.
+    fn pause<'a>(
+        &'a self,
+        limit: &'a str,
+        length: Duration,
+        by: &'a str,
+    ) -> StoreFuture<'a, Option<(Updated, StoreTime)>>;
+
+    /// Ends a pause, and a freeze that a downstream asked for. Answers whether there was one;
+    /// `None`: nobody has declared the limit.
+    fn resume<'a>(&'a self, limit: &'a str) -> StoreFuture<'a, Option<(Updated, bool)>>;
+
+    /// Reads how a limit stands.
+    fn inspect<'a>(&'a self, limit: &'a str) -> StoreFuture<'a, Inspection>;
+
+    /// What others tell. A receiver that lags may lose notices.
+    fn notices(&self) -> broadcast::Receiver<Notice>;
+}

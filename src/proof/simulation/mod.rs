@@ -1,0 +1,39 @@
+//! A simulation of the whole fleet on a virtual clock, driven by one seed.
+//!
+//! Problem: what the schedule promises must hold for a thousand replicas that crash and pause, and
+//! for a store that loses its state or steps its clock. No test machine shows that. The decisions
+//! are pure (`core`), so a discrete-event loop can drive the very code that runs in production,
+//! with everything around it made up: the queue, the store's and the replicas' clocks, the ways
+//! between them, timers that are late, processes that stand still.
+//!
+//! The theorem that every run checks: **no sliding window of the limit's length holds more calls
+//! than the limit**, provided that
+//! - a call leaves at the moment of the last look at its slot (`pipeline::call`): a process that is
+//!   stopped between that look and the wire is beyond any scheme without a fence at the downstream;
+//! - the spread of the way to the downstream, and what the clock mappings of two replicas are wrong
+//!   by beyond their own doubt, fit into what the holder leaves of the headroom;
+//! - replicas' clocks run within 200 millionths of the store's. The store's clock may step by any
+//!   length, as often as it likes, there and back; but what a step hides in a replica's round trip
+//!   and a millisecond of jitter counts as a mapping that is wrong by as much;
+//! - it does not step there, back and there again so that two groups of replicas each look at it
+//!   only while it stands where they expect it: each would be right, and they would not meet;
+//! - where a limit is slower than one a second, some replica that runs sees a step forward before
+//!   another one joins;
+//! - the best round trip to the store is no longer than half of the headroom.
+//!
+//! Besides: nothing is lost, nothing is called twice unless a replica died, the limit is used, all
+//! replicas get their share, the store is asked per batch, nobody asks before its turn or is denied at
+//! it but rarely, and a step of the clock costs no more than two guards.
+
+mod broker;
+pub mod dice;
+mod replica;
+pub mod scenario;
+mod store;
+pub mod trace;
+pub mod verdict;
+mod world;
+
+pub use scenario::Scenario;
+pub use verdict::Report;
+pub use world::run;

@@ -1,0 +1,350 @@
+//! Judges a run while it happens, and sums it up.
+
+mod allowance;
+mod sum;
+
+use std::collections::VecDeque;
+use std::fmt;
+use std::time::Duration;
+
+use crate::core::leases::LeaseHolder;
+use crate::core::pacing::Row;
+use crate::core::rate::Rate;
+use crate::core::schedule::{Answer, Ask, Pace};
+use crate::core::time::{Mono, StoreTime, micros};
+use crate::core::window::Tally;
+
+use super::replica::Replica;
+use super::scenario::{Fault, Scenario};
+use super::trace::Trace;
+
+/// A replica that is told its turn waits for it; only checks of its clock come earlier.
+const CLOCK_CHECK: u64 = 9_000_000;
+/// What the mapping of the clocks may make an ask early.
+const TURN_DOUBT: Duration = Duration::from_millis(2);
+/// A call is on its way for so long.
+const ARRIVES: u64 = 2_000;
+
+/// What a run came to.
+#[derive(Clone, Debug)]
+pub struct Report {
+    /// What must not be, if it was.
+    pub failure: Option<String>,
+    pub trace: Trace,
+    /// Virtual time, in microseconds.
+    pub length: u64,
+    pub calls: u64,
+    /// In each second of virtual time.
+    pub calls_by_second: Vec<u64>,
+    /// The most calls in any window of the limit's length.
+    pub worst: u64,
+    pub repeats: u64,
+    /// The part of the slots that was used while a backlog was there, in the measured time.
+    pub used: Option<f64>,
+    /// How many slots that time had, and how many of them might go unused by what happened.
+    pub slots: u64,
+    pub allowed: u64,
+    /// Asks of the store per message in the measured time.
+    pub asks_per_message: f64,
+    /// Asks at the asker's turn that got no slot.
+    pub denied_at_turn: u64,
+    /// The least that a replica was served, as a part of the mean.
+    pub least_served: Option<f64>,
+    pub missed: u64,
+    pub burnt: u64,
+    pub guarded: u64,
+    /// Slots that were leased to replicas when they crashed.
+    pub crashed_with: u64,
+    pub crashes: u64,
+}
+
+/// The judge of a run.
+#[derive(Debug)]
+pub(super) struct Judge {
+    scenario: Scenario,
+    pace: Pace,
+    /// Of windows at the rate in force.
+    tally: Tally,
+    /// From when on it counts: what was leased before a change has passed by then.
+    tally_from: u64,
+    /// Of windows around changes of the rate, at the highest of the rates, until they are over.
+    around: Option<(u64, Rate, Tally)>,
+    rate: Rate,
+    /// When the calls of the last window came.
+    recent: VecDeque<u64>,
+    arrivals: u64,
+    by_second: Vec<u64>,
+    worst: u64,
+    failure: Option<String>,
+    accepted: Vec<u8>,
+    settled: Vec<bool>,
+    open: u64,
+    last_at: u64,
+    repeats: u64,
+    /// The measured time: from here on, until the queue was empty.
+    from: Option<u64>,
+    until: Option<u64>,
+    calls: u64,
+    asks: u64,
+    served: Vec<u64>,
+    /// What the faults within the measured time may cost.
+    allowed_time: u64,
+    /// What all faults may cost: the messages that the replicas hold are sent after the queue is empty.
+    delayed: u64,
+    strikes: u64,
+    slow_asks: u64,
+    failed_asks: u64,
+    denied_at_turn: u64,
+    missed: u64,
+    burnt: u64,
+    guarded: u64,
+    too_late: u64,
+    crashed_with: u64,
+    crashes: u64,
+    steps: bool,
+}
+
+impl Judge {
+    pub(super) fn new(scenario: &Scenario) -> Self {
+        let pace = scenario.pace();
+        let messages = scenario.messages as usize;
+        Self {
+            tally: Tally::new(scenario.rate),
+            tally_from: 0,
+            around: None,
+            rate: scenario.rate,
+            recent: VecDeque::new(),
+            arrivals: 0,
+            by_second: Vec::new(),
+            worst: 0,
+            failure: None,
+            accepted: vec![0; messages],
+            settled: vec![false; messages],
+            open: messages as u64,
+            last_at: 0,
+            repeats: 0,
+            from: None,
+            until: None,
+            calls: 0,
+            asks: 0,
+            served: Vec::new(),
+            allowed_time: 0,
+            delayed: 0,
+            strikes: 0,
+            slow_asks: 0,
+            failed_asks: 0,
+            denied_at_turn: 0,
+            missed: 0,
+            burnt: 0,
+            guarded: 0,
+            too_late: 0,
+            crashed_with: 0,
+            crashes: 0,
+            steps: scenario
+                .faults
+                .iter()
+                .any(|(_, fault)| matches!(fault, Fault::Step(_))),
+            scenario: scenario.clone(),
+            pace,
+        }
+    }
+
+    fn fail(&mut self, t: u64, what: impl fmt::Display) {
+        if self.failure.is_none() {
+            self.failure = Some(format!("at {:.6} s: {what}", t as f64 / 1e6));
+        }
+    }
+
+    fn interval(&self) -> u64 {
+        micros(self.pace.interval())
+    }
+
+    /// How long a full lease lasts.
+    fn lease(&self) -> u64 {
+        self.pace.batch() * self.pace.period() / self.pace.units()
+    }
+
+    fn measures(&self, t: u64) -> bool {
+        self.from.is_some_and(|from| t >= from) && self.until.is_none()
+    }
+
+    /// Whether the run has ended: by a failure, because all is done, or because it takes too long.
+    pub(super) fn is_over(&mut self, t: u64) -> bool {
+        if self.open > 0 && t > self.patience() {
+            let open = self.open;
+            self.fail(
+                t,
+                format!("{open} messages still wait; the schedule stands idle"),
+            );
+        }
+        self.open == 0 || self.failure.is_some()
+    }
+
+    /// By when all must be done: what the messages take, and twice what the faults cost.
+    fn patience(&self) -> u64 {
+        let length = self.scenario.length();
+        let start = micros(self.scenario.stagger) + 4 * micros(self.pace.guard());
+        length
+            + length / 5
+            + start
+            + 2 * (self.delayed + self.lost_asks())
+            + 20 * self.interval()
+            + 4_000_000
+    }
+
+    pub(super) fn published(&mut self, _message: u32, t: u64) {
+        self.last_at = t;
+    }
+
+    pub(super) fn queue_is_empty(&mut self, t: u64) {
+        if self.until.is_none() && self.from.is_some_and(|from| t > from) {
+            self.until = Some(t);
+        }
+    }
+
+    pub(super) fn started(&mut self) {
+        self.served.push(0);
+    }
+
+    /// Before an ask: it must be the only one, and not before the asker's turn.
+    pub(super) fn asked(&mut self, replica: &Replica, ask: &Ask, here: StoreTime, t: u64) {
+        self.asks += u64::from(self.measures(t));
+        if replica.asking.is_some() {
+            self.fail(t, format!("replica {} asks twice at once", replica.id));
+        }
+        let early = replica.turn.is_some_and(|turn| here + TURN_DOUBT < turn.at);
+        if early && ask.want > 0 && !self.steps && t - replica.last_ask < CLOCK_CHECK {
+            self.fail(t, format!("replica {} asks before its turn", replica.id));
+        }
+    }
+
+    pub(super) fn answered(&mut self, ask: &Ask, answer: &Answer, t: u64) {
+        let come = ask.turn.is_some_and(|turn| turn.at <= answer.now);
+        let frozen = answer.frozen_until.is_some();
+        if come && ask.want > 0 && answer.grant.is_none() && !frozen && self.measures(t) {
+            self.denied_at_turn += 1;
+        }
+    }
+
+    pub(super) fn failed(&mut self) {
+        self.failed_asks += 1;
+    }
+
+    pub(super) fn heard(&mut self, trip: u64) {
+        self.slow_asks += u64::from(trip > micros(self.pace.horizon()) / 4);
+    }
+
+    pub(super) const fn too_late(&mut self) {
+        self.too_late += 1;
+    }
+
+    pub(super) fn arrived(&mut self, _message: u32, t: u64) {
+        self.judge_windows(t);
+        let warm = 3 * micros(self.pace.horizon()) + micros(self.scenario.stagger) + 200_000;
+        let from = *self
+            .from
+            .get_or_insert(t + warm.min(self.scenario.length() / 4));
+        self.calls += u64::from(t >= from && self.until.is_none());
+    }
+
+    /// Windows that begin once a change is in force hold at most the new rate, those around it at
+    /// most the higher one.
+    fn judge_windows(&mut self, t: u64) {
+        let now = Mono::from_micros(t);
+        self.arrivals += 1;
+        let second = usize::try_from(t / 1_000_000).unwrap_or(usize::MAX);
+        if self.by_second.len() <= second {
+            self.by_second.resize(second + 1, 0);
+        }
+        self.by_second[second] += 1;
+        self.recent.push_back(t);
+        let window = micros(self.rate.window());
+        while self.recent.front().is_some_and(|at| at + window < t) {
+            self.recent.pop_front();
+        }
+        if self.around.as_ref().is_some_and(|(until, ..)| t > *until) {
+            self.around = None;
+        }
+        let mut found = None;
+        if let Some((_, rate, tally)) = &mut self.around {
+            tally.record(now);
+            let usage = tally.usage();
+            self.worst = self.worst.max(usage.worst);
+            found = (usage.over > 0).then_some((usage.worst, *rate));
+        }
+        if t >= self.tally_from {
+            self.tally.record(now);
+            let usage = self.tally.usage();
+            self.worst = self.worst.max(usage.worst);
+            found = found.or((usage.over > 0).then_some((usage.worst, self.rate)));
+        }
+        if let Some((worst, rate)) = found {
+            self.fail(t, format!("{worst} calls in a window of {rate}"));
+        }
+    }
+
+    /// An operator set another rate, with the same window.
+    pub(super) fn retimed(&mut self, rate: Rate, t: u64) {
+        // By then all that was leased before has arrived.
+        let settled = t
+            + micros(self.pace.horizon())
+            + micros(self.pace.headroom())
+            + micros(self.scenario.around.transit)
+            + ARRIVES;
+        let before = self.around.as_ref().map_or(self.rate, |(_, rate, _)| *rate);
+        let highest = if before.units() > rate.units() {
+            before
+        } else {
+            rate
+        };
+        let mut tally = Tally::new(highest);
+        for at in &self.recent {
+            tally.record(Mono::from_micros(*at));
+        }
+        self.around = Some((settled + micros(rate.window()), highest, tally));
+        self.tally = Tally::new(rate);
+        self.tally_from = settled;
+        self.rate = rate;
+    }
+
+    pub(super) fn accepted(&mut self, message: u32, replica: u32, t: u64) {
+        if self.measures(t) {
+            self.served[replica as usize] += 1;
+        }
+        let times = &mut self.accepted[message as usize];
+        *times = times.saturating_add(1);
+        if *times > 1 {
+            self.repeats += 1;
+            if !self.scenario.crashes() {
+                self.fail(t, format!("message {message} is sent twice"));
+            }
+        }
+    }
+
+    pub(super) fn settled(&mut self, message: u32) {
+        let settled = &mut self.settled[message as usize];
+        self.open -= u64::from(!*settled);
+        *settled = true;
+    }
+
+    pub(super) fn dropped(&mut self, message: u32, t: u64) {
+        self.fail(t, format!("message {message} is dropped"));
+    }
+
+    /// A replica is gone, or the run has ended.
+    pub(super) fn gone(&mut self, replica: &Replica) {
+        let tally = replica.lane.tally();
+        self.missed += tally.missed;
+        self.burnt += tally.burnt;
+        self.guarded += tally.guarded;
+    }
+
+    pub(super) fn crashed(&mut self, replica: &Replica) {
+        self.crashes += 1;
+        self.crashed_with += replica
+            .lane
+            .holder(Row::Main)
+            .map_or(0, LeaseHolder::leased);
+        self.gone(replica);
+    }
+}

@@ -1,0 +1,89 @@
+//! What happens in a simulated world, and the order in which it does.
+
+use std::cmp::Ordering;
+use std::time::Duration;
+
+use crate::core::leases::Slot;
+use crate::core::policy::{LimitPolicy, PolicyVersion};
+use crate::core::schedule::{Answer, Ask, Freeze, Grant, Pace};
+use crate::proof::simulation::replica::Parcel;
+use crate::proof::simulation::scenario::Fault;
+
+#[derive(Debug)]
+pub(super) enum Event {
+    Start,
+    Wake(u64),
+    Deliver(Parcel),
+    /// A request reaches the store; the answer will, or will not, come back.
+    Ask {
+        id: u64,
+        ask: Ask,
+        /// What the asker takes to be in force.
+        known: (Pace, PolicyVersion),
+        back: Option<u64>,
+        sent: u64,
+    },
+    Answered {
+        id: u64,
+        answer: Answer,
+        sent: u64,
+    },
+    AskFailed {
+        id: u64,
+    },
+    Call {
+        parcel: Parcel,
+        slot: Slot,
+    },
+    Arrive {
+        parcel: Parcel,
+    },
+    Settle {
+        parcel: Parcel,
+    },
+    /// The downstream's "not now" comes back.
+    Throttled {
+        parcel: Parcel,
+        wait: Duration,
+        heard: bool,
+    },
+    Freeze {
+        wait: Duration,
+        heard: bool,
+    },
+    Frozen(Freeze),
+    GiveBack(Pace, Grant),
+    /// Somebody tells that other terms are in force.
+    Changed,
+    /// A replica asks what is in force; it is told, or the store is away.
+    Declare(Option<LimitPolicy>),
+    Told(Option<LimitPolicy>),
+    Publish(u32),
+    Strike(Fault),
+}
+
+#[derive(Debug)]
+pub(super) struct Entry {
+    pub(super) at: u64,
+    pub(super) order: u64,
+    pub(super) replica: u32,
+    pub(super) event: Event,
+}
+
+impl PartialEq for Entry {
+    fn eq(&self, other: &Self) -> bool {
+        self.order == other.order
+    }
+}
+impl Eq for Entry {}
+impl PartialOrd for Entry {
+    fn partial_cmp(&self, other: &Self) -> Option<Ordering> {
+        Some(self.cmp(other))
+    }
+}
+impl Ord for Entry {
+    /// The earliest is the greatest, so that the heap answers it first.
+    fn cmp(&self, other: &Self) -> Ordering {
+        (other.at, other.order).cmp(&(self.at, self.order))
+    }
+}

@@ -1,0 +1,150 @@
+//! What goes wrong, and what it does to replicas and their messages.
+
+use std::time::Duration;
+
+use crate::core::pacing::Row;
+use crate::core::rate::Rate;
+use crate::core::time::micros;
+use crate::proof::simulation::replica::Stage;
+use crate::proof::simulation::scenario::Fault;
+use crate::proof::simulation::trace::What;
+
+use super::{Event, WORLD, World};
+
+impl World<'_> {
+    pub(super) fn strike(&mut self, fault: Fault) {
+        let victim = match fault {
+            Fault::Crash | Fault::Leave | Fault::Pause(_) => self.any_replica(),
+            _ => Some(WORLD),
+        };
+        let Some(victim) = victim else {
+            return;
+        };
+        self.trace.note(self.t, victim, What::Struck(fault));
+        let alone = self.nobody_else_for(victim);
+        self.judge.struck(fault, self.t, alone);
+        match fault {
+            Fault::Crash => self.crash(victim),
+            Fault::Leave => self.leave(victim),
+            Fault::Join => self.start(),
+            Fault::Pause(length) => {
+                if let Some(replica) = &mut self.replicas[victim as usize] {
+                    replica.paused_until = replica.paused_until.max(self.t + micros(length));
+                }
+            }
+            Fault::Flush => self.store.flush(),
+            Fault::Restart { older_copy } => self.store.restart(older_copy),
+            Fault::Down(length) => self.store.down(self.t + micros(length)),
+            Fault::Step(by) => self.store.step(by),
+            Fault::Rate(rate) => self.retime(rate),
+            Fault::Throttle { wait, heard } => self.throttle = Some((wait, heard)),
+        }
+    }
+
+    /// An operator sets another rate, or cannot because the store is away.
+    fn retime(&mut self, rate: Rate) {
+        if self.store.is_down(self.t) {
+            return;
+        }
+        self.store.set(self.scenario.pace_at(rate), self.t);
+        self.judge.retimed(rate, self.t);
+        self.tell_change(100_000);
+    }
+
+    /// Tells all replicas that other terms are in force; so many per million do not hear it.
+    pub(super) fn tell_change(&mut self, deaf: u64) {
+        let ids: Vec<u32> = self.alive().collect();
+        for id in ids {
+            if !self.dice.chance(deaf) {
+                let way = self.way();
+                self.after(way, id, Event::Changed);
+            }
+        }
+    }
+
+    pub(super) fn crash(&mut self, id: u32) {
+        let Some(replica) = self.take(id) else {
+            return;
+        };
+        self.broker.has_room(id, false);
+        for &message in replica.unsettled.iter().rev() {
+            self.broker.requeue(message);
+        }
+        self.judge.crashed(&replica);
+        self.hand_out();
+        self.never_alone();
+    }
+
+    pub(super) fn leave(&mut self, id: u32) {
+        let Some(mut replica) = self.take(id) else {
+            return;
+        };
+        if replica.stage == Stage::Running {
+            replica.stage = Stage::Leaving;
+            self.broker.has_room(id, false);
+            for parcel in replica.lane.extract(|_| true) {
+                self.give_up(&mut replica, parcel);
+            }
+            for (_, tail) in replica.lane.surrender() {
+                let way = self.way();
+                let pace = replica
+                    .lane
+                    .holder(Row::Main)
+                    .map_or(self.pace, |k| *k.pace());
+                self.after(way, id, Event::GiveBack(pace, tail));
+            }
+        }
+        if replica.unsettled.is_empty() {
+            self.judge.gone(&replica);
+        } else {
+            self.replicas[id as usize] = Some(replica);
+        }
+        self.hand_out();
+        self.never_alone();
+    }
+
+    /// Somebody must be there to see the messages through.
+    pub(super) fn never_alone(&mut self) {
+        let mut replicas = self.replicas.iter().flatten();
+        if replicas.all(|replica| replica.stage != Stage::Running) {
+            self.after(1_000, WORLD, Event::Start);
+        }
+    }
+
+    /// For how long nobody but the victim is there to send; zero if somebody else is.
+    pub(super) fn nobody_else_for(&self, victim: u32) -> Duration {
+        self.replicas
+            .iter()
+            .flatten()
+            .filter(|replica| replica.id != victim && replica.stage == Stage::Running)
+            .map(|replica| Duration::from_micros(replica.paused_until.saturating_sub(self.t)))
+            .min()
+            .unwrap_or(Duration::MAX)
+    }
+
+    pub(super) fn any_replica(&mut self) -> Option<u32> {
+        let ids: Vec<u32> = self.alive().collect();
+        (!ids.is_empty()).then(|| self.dice.pick(&ids))
+    }
+
+    pub(super) fn alive(&self) -> impl Iterator<Item = u32> {
+        self.replicas.iter().flatten().map(|replica| replica.id)
+    }
+
+    pub(super) fn freeze(&mut self, wait: Duration, heard: bool) {
+        if self.store.is_down(self.t) {
+            return;
+        }
+        let freeze = self.store.freeze(wait, self.t);
+        if heard {
+            let ids: Vec<u32> = self.alive().collect();
+            for id in ids {
+                // Most hear at once, some late, some never.
+                if !self.dice.chance(100_000) {
+                    let way = self.way();
+                    self.after(way, id, Event::Frozen(freeze));
+                }
+            }
+        }
+    }
+}

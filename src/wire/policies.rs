@@ -1,0 +1,129 @@
+//! What the files say of each limit, for the tasks that keep replicas at what is in force.
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+
+use tokio::sync::watch;
+
+use super::{PolicyStores, lanes, rules};
+use crate::core::budget::Rule;
+use crate::core::schedule::Pace;
+use crate::pipeline::{PolicySpec, Written};
+use crate::ports::policy::PolicyStore;
+use crate::settings::types::{Limit, Settings};
+
+/// The limits of this replica that can change while it runs.
+#[derive(Debug)]
+pub struct Policies {
+    stores: PolicyStores,
+    replica: String,
+    paced: BTreeMap<String, watch::Sender<Written<Vec<Pace>>>>,
+    budgets: BTreeMap<String, watch::Sender<Written<Rule>>>,
+}
+
+impl Policies {
+    pub(super) fn new(settings: &Settings, stores: PolicyStores) -> Self {
+        let (paced, budgets): (Vec<_>, Vec<_>) = settings
+            .limits
+            .iter()
+            .partition(|(_, limit)| limit.as_paced().is_some());
+        Self {
+            stores,
+            replica: replica(),
+            paced: senders(paced, paces),
+            budgets: senders(budgets, rule),
+        }
+    }
+
+    /// For the task of a paced limit.
+    pub(super) fn paced(&self, limit: &str) -> Option<PolicySpec<Vec<Pace>>> {
+        Some(self.spec(&self.stores.paced, self.paced.get(limit)?))
+    }
+
+    /// For the task of a limit that is counted in budgets.
+    pub(super) fn budget(&self, limit: &str) -> Option<PolicySpec<Rule>> {
+        Some(self.spec(&self.stores.budgets, self.budgets.get(limit)?))
+    }
+
+    fn spec<T>(
+        &self,
+        store: &Arc<dyn PolicyStore>,
+        written: &watch::Sender<Written<T>>,
+    ) -> PolicySpec<T> {
+        PolicySpec {
+            store: Arc::clone(store),
+            replica: self.replica.clone(),
+            written: written.subscribe(),
+        }
+    }
+
+    /// The files were read again: what they say of the limits that run is a new word.
+    pub fn reload(&self, settings: &Settings) {
+        for (name, limit) in &settings.limits {
+            // A limit of another kind than the one that runs needs a restart.
+            if limit.as_paced().is_some() {
+                if let Some(sender) = self.paced.get(name) {
+                    sender.send_replace(written(limit, paces));
+                }
+            } else if let Some(sender) = self.budgets.get(name) {
+                sender.send_replace(written(limit, rule));
+            }
+        }
+    }
+}
+
+/// Reads terms as those of this limit.
+type Reader<T> = fn(&Limit, &str) -> Result<T, String>;
+
+fn senders<T: 'static>(
+    limits: Vec<(&String, &Limit)>,
+    read: Reader<T>,
+) -> BTreeMap<String, watch::Sender<Written<T>>> {
+    let sender = |limit| watch::Sender::new(written(limit, read));
+    let limits = limits.into_iter();
+    limits
+        .map(|(name, limit)| (name.clone(), sender(limit)))
+        .collect()
+}
+
+fn written<T: 'static>(limit: &Limit, read: Reader<T>) -> Written<T> {
+    let own = limit.clone();
+    Written {
+        text: limit.policy_line(),
+        read: Arc::new(move |terms| read(&own, terms)),
+    }
+}
+
+/// The rule of the limit under other terms.
+fn rule(limit: &Limit, terms: &str) -> Result<Rule, String> {
+    let limit = limit.with_policy(terms).map_err(|why| why.to_string())?;
+    let rule = rules::rule(&limit).map_err(|why| why.to_string())?;
+    rule.ok_or_else(|| "it is paced".to_owned())
+}
+
+/// The rows of the limit under other terms.
+fn paces(limit: &Limit, terms: &str) -> Result<Vec<Pace>, String> {
+    let own = rows(limit).len();
+    let limit = limit.with_policy(terms).map_err(|why| why.to_string())?;
+    let paces = rows(&limit);
+    if paces.len() == own {
+        Ok(paces)
+    } else {
+        Err("it leaves nothing to keep in reserve".to_owned())
+    }
+}
+
+fn rows(limit: &Limit) -> Vec<Pace> {
+    let (main, reserve) = match limit.as_paced().map(lanes::paces) {
+        Some((main, reserve)) => (Some(main), reserve),
+        None => (None, None),
+    };
+    main.into_iter().chain(reserve).collect()
+}
+
+/// What this replica is called: its host and process.
+fn replica() -> String {
+    let host = rustix::system::uname();
+    let host = host.nodename().to_string_lossy();
+    format!("{host}:{}", std::process::id())
+}

@@ -1,0 +1,95 @@
+//! The limits that are asked, and what was seen of what several limits at once are about.
+
+use std::ops::Range;
+use std::sync::atomic::AtomicUsize;
+use std::sync::{Arc, OnceLock};
+use std::time::Duration;
+
+use sluiced::core::budget::Rule;
+use sluiced::core::budget::token_bucket::{Refill, Start};
+use sluiced::core::calendar::CalendarUnit;
+use sluiced::limiter::redis::{Family, RedisPaceStore, RedisPolicies};
+use sluiced::ports::budget::{BudgetLimit, Lost};
+use tokio::runtime::Runtime;
+
+use crate::budgets::rules::*;
+use crate::support::redis::RedisServer;
+
+pub(super) const PREFIX: &str = "oracle";
+pub(super) const KEYS: [&str; 2] = ["a", "b"];
+pub(super) const DAY: Duration = Duration::from_secs(86_400);
+
+/// How many states had gaps or plans, and how many messages were granted a later moment.
+pub(super) static GAPS: AtomicUsize = AtomicUsize::new(0);
+pub(super) static PLANS: AtomicUsize = AtomicUsize::new(0);
+pub(super) static LATER: AtomicUsize = AtomicUsize::new(0);
+/// How many messages that were late had to wait.
+pub(super) static WAITS: AtomicUsize = AtomicUsize::new(0);
+/// How many states had grants ahead beside them.
+pub(super) static BESIDE: AtomicUsize = AtomicUsize::new(0);
+/// How often units came back.
+pub(super) static BACK: AtomicUsize = AtomicUsize::new(0);
+/// How often word of a call that was made told something.
+pub(super) static TOLD: AtomicUsize = AtomicUsize::new(0);
+
+pub(super) struct World {
+    pub(super) runtime: Runtime,
+    pub(super) store: Arc<RedisPaceStore>,
+    pub(super) policies: RedisPolicies,
+    /// The rules that limits have at first, and may get.
+    pub(super) rules: Vec<Rule>,
+    pub(super) limits: Vec<Arc<BudgetLimit>>,
+}
+
+pub(super) fn rules() -> Vec<Rule> {
+    let (steps, bits) = (Refill::Stepped, Refill::Continuous);
+    let year = "1/366d";
+    vec![
+        gcra("7/3s", 0, 5 * MS),
+        gcra("400/1s", 9, 5 * MS),
+        gcra(year, 0, MS),
+        gcra("10000000/1ms", 100, MS),
+        bucket([5, 3, 0], 7 * MS, bits, Start::Full),
+        bucket([5, 3, 4], 700 * MS, bits, Start::Empty),
+        bucket([50, 30, 4], 700 * MS, steps, Start::Full),
+        bucket([10_000_000, 10_000_000, 0], 70 * MS, bits, Start::Full),
+        first_call("5/2s", 5 * MS),
+        first_call("500/2s", 5 * MS),
+        aligned("5/300ms", 10 * MS),
+        aligned("2/1d", MS),
+        calendar(5, CalendarUnit::Minute, MS),
+        calendar(5, CalendarUnit::Month, MS),
+        log("5/400ms", 5 * MS),
+        log("40/1h", 5 * MS),
+        log("2/1ms", MS),
+        concurrency(5, 400 * MS),
+        concurrency(2, DAY),
+    ]
+}
+
+/// Where the rules of each kind begin and end.
+pub(super) const KINDS: [Range<usize>; 5] = [0..4, 4..8, 8..14, 14..17, 17..19];
+
+pub(super) fn limits(rules: &[Rule]) -> Vec<Arc<BudgetLimit>> {
+    let named = |(i, rule): (usize, &Rule)| {
+        let lost = if i % 5 == 2 { Lost::Open } else { Lost::Closed };
+        limit(&format!("limit-{i}"), rule.clone(), lost)
+    };
+    rules.iter().enumerate().map(named).collect()
+}
+
+pub(super) fn world() -> &'static World {
+    static WORLD: OnceLock<World> = OnceLock::new();
+    WORLD.get_or_init(|| {
+        let runtime = Runtime::new().unwrap();
+        let store = Arc::new(runtime.block_on(connect(RedisServer::shared(), PREFIX)));
+        let rules = rules();
+        World {
+            runtime,
+            policies: RedisPolicies::new(Arc::clone(&store), Family::Budget),
+            store,
+            limits: limits(&rules),
+            rules,
+        }
+    })
+}

@@ -1,0 +1,185 @@
+//! `sluiced check --connect` against real servers: what it says, and that it changes nothing.
+
+use std::net::TcpListener;
+use std::process::{Command, Output};
+
+use crate::support::port::free_port;
+use crate::support::rabbit::Rabbit;
+use crate::support::redis::RedisServer;
+
+struct Check {
+    dir: tempfile::TempDir,
+    rabbit: String,
+    redis: String,
+    downstream: String,
+    route: &'static str,
+    more: &'static str,
+}
+
+impl Check {
+    fn new(rabbit: String, redis: String) -> Self {
+        Self {
+            dir: tempfile::tempdir().expect("a directory"),
+            rabbit,
+            redis,
+            downstream: format!("http://127.0.0.1:{}/send", free_port()),
+            route: "",
+            more: "",
+        }
+    }
+
+    fn run(&self, arguments: &[&str]) -> (Option<i32>, String) {
+        let text = format!(
+            "[rabbitmq]\nurls = {:?}\nconnect_timeout = \"3s\"\n[redis]\nurl = {:?}\n\
+             [limits.provider]\nrate = \"400/1s\"\n\
+             [routes.sms]\nqueue = \"sms\"\nlimits = [\"provider\"]\n{}\n\
+             [routes.sms.downstream]\nkind = \"http\"\nurl = {:?}\n{}\n",
+            self.rabbit.split(' ').collect::<Vec<_>>(),
+            self.redis,
+            self.route,
+            self.downstream,
+            self.more,
+        );
+        let file = self.dir.path().join("sluiced.toml");
+        std::fs::write(&file, text).expect("a file");
+        let output: Output = Command::new(env!("CARGO_BIN_EXE_sluiced"))
+            .args(["check", "--config"])
+            .arg(&file)
+            .args(arguments)
+            .env_remove("RUST_LOG")
+            .output()
+            .expect("sluiced runs");
+        let said = String::from_utf8_lossy(&output.stdout).into_owned();
+        (output.status.code(), said)
+    }
+}
+
+/// The line about `what`.
+fn line<'a>(said: &'a str, what: &str) -> &'a str {
+    said.lines()
+        .find(|line| line.starts_with(what))
+        .unwrap_or_else(|| panic!("no line about {what}:\n{said}"))
+}
+
+#[test]
+fn servers_that_answer_and_a_queue_that_is_missing() {
+    let rabbit = Rabbit::shared();
+    let redis = RedisServer::start_with("", Some("hunter2"));
+    let downstream = TcpListener::bind("127.0.0.1:0").expect("a port");
+    let mut check = Check::new(rabbit.url(), redis.url());
+    let address = downstream.local_addr().expect("an address");
+    check.downstream = format!("http://{address}/send");
+
+    let (code, said) = check.run(&["--connect"]);
+    assert_eq!(code, Some(1), "{said}");
+    assert!(
+        line(&said, "rabbitmq 127.0.0.1:").contains(": ok: "),
+        "{said}"
+    );
+    assert_eq!(
+        line(&said, "routes.sms.queue"),
+        "routes.sms.queue: failed: queue `sms` does not exist"
+    );
+    assert!(
+        line(&said, "redis: ok: version ").contains("scripts allowed"),
+        "{said}"
+    );
+    assert_eq!(
+        line(&said, "routes.sms.downstream"),
+        "routes.sms.downstream: ok: connected, no call made"
+    );
+    assert!(
+        !said.contains("hunter2") && !said.contains("guest:guest"),
+        "{said}"
+    );
+
+    check.route = "declare = true";
+    let (code, said) = check.run(&["--connect"]);
+    assert_eq!(code, Some(0), "{said}");
+    assert_eq!(
+        line(&said, "routes.sms.queue"),
+        "routes.sms.queue: ok: queue `sms` does not exist and would be declared"
+    );
+    let queues = rabbit.ctl(&["list_queues", "--quiet", "name"]);
+    assert!(!queues.lines().any(|name| name == "sms"), "{queues}");
+
+    rabbit.ctl(&[
+        "eval",
+        "rabbit_amqqueue:declare(rabbit_misc:r(<<\"/\">>, queue, <<\"sms\">>), true, false, [], none, <<\"test\">>).",
+    ]);
+    check.route = "";
+    let (code, said) = check.run(&["--connect"]);
+    assert_eq!(code, Some(0), "{said}");
+    assert_eq!(
+        line(&said, "routes.sms.queue"),
+        "routes.sms.queue: ok: queue `sms` has 0 messages and 0 consumers"
+    );
+}
+
+#[test]
+fn servers_that_say_no_or_nothing() {
+    let rabbit = Rabbit::shared();
+    let redis = RedisServer::start_with("", Some("hunter2"));
+    let mut check = Check::new(
+        format!(
+            "{} amqp://guest:hunter3@{}",
+            rabbit.url().replace("127.0.0.1", "localhost"),
+            rabbit.url().split('@').nth(1).expect("a host")
+        ),
+        redis.url_with("hunter4"),
+    );
+    check.downstream = format!("https://127.0.0.1:{}/", free_port());
+    let (code, said) = check.run(&["--connect"]);
+    assert_eq!(code, Some(1), "{said}");
+    assert!(
+        line(&said, "rabbitmq localhost:").contains(": ok: "),
+        "{said}"
+    );
+    let refused = line(&said, "rabbitmq 127.0.0.1:");
+    assert!(
+        refused.contains("failed: RabbitMQ refused: ACCESS_REFUSED"),
+        "{said}"
+    );
+    assert!(line(&said, "redis").contains("failed: "), "{said}");
+    assert_eq!(
+        line(&said, "routes.sms.downstream"),
+        "routes.sms.downstream: failed: 0 of 1 connections opened: connection refused"
+    );
+    for secret in ["hunter2", "hunter3", "hunter4"] {
+        assert!(!said.contains(secret), "{said}");
+    }
+}
+
+#[test]
+fn only_backends_in_use_are_tried() {
+    let input = "[backend]\nqueue = \"embedded\"\nlimits = \"memory\"\n";
+    let check = Check::new(
+        "amqp://127.0.0.1:1".to_owned(),
+        "redis://127.0.0.1:1".to_owned(),
+    );
+    let file = check.dir.path().join("embedded.toml");
+    std::fs::write(&file, input).expect("a file");
+    let (_, said) = check.run(&["--connect", "--config", &file.display().to_string()]);
+    assert!(
+        !said.contains("rabbitmq") && !said.contains("redis"),
+        "{said}"
+    );
+    assert!(said.contains("routes.sms.downstream: failed: "), "{said}");
+}
+
+/// Only the HTTP client knows that it cannot make this call; the fault has its line all the same.
+#[test]
+fn what_the_downstream_cannot_use_is_a_fault_with_its_line() {
+    let mut check = Check::new(
+        "amqp://127.0.0.1:1".to_owned(),
+        "redis://127.0.0.1:1".to_owned(),
+    );
+    check.more = "method = \"CONNECT\"";
+    let (code, said) = check.run(&[]);
+    assert_eq!(code, Some(78), "{said}");
+    assert!(
+        said.contains("routes.sms.downstream.method: CONNECT makes no call\n"),
+        "{said}"
+    );
+    assert!(said.contains("sluiced.toml:15:10\n"), "{said}");
+}

@@ -1,0 +1,78 @@
+//! A run without servers: a file or stdin in, a leftover file out.
+
+use std::collections::BTreeSet;
+use std::path::Path;
+use std::process::Stdio;
+
+use crate::support::daemon::{Config, Daemon, Route, file};
+use crate::support::recorder::{Recorder, Reply};
+
+fn lines(count: u64) -> String {
+    (1..=count).map(|n| format!("{{\"n\":{n}}}\n")).collect()
+}
+
+fn config(input: &str, dir: &Path, downstream: &Recorder) -> Config {
+    Config {
+        tables: format!(
+            "[embedded]\ninput = \"{input}\"\nleftover = \"{}\"\n",
+            dir.join("leftover.ndjson").display()
+        ),
+        ..Config::embedded("100/1s", vec![Route::new("list", downstream.address)])
+    }
+}
+
+fn delivered(downstream: &Recorder) -> BTreeSet<u64> {
+    downstream.calls().iter().map(|call| call.number).collect()
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_file_is_delivered_whole_and_ends_with_0() {
+    let dir = tempfile::tempdir().unwrap();
+    let input = file(dir.path(), "in.ndjson", &lines(50));
+    let downstream = Recorder::accepting().await;
+    let mut daemon = Daemon::start(&config(input.to_str().unwrap(), dir.path(), &downstream));
+    daemon
+        .stopped(&[crate::support::daemon::NEW_SCHEDULE])
+        .await;
+    assert_eq!(downstream.count(), 50);
+    assert_eq!(delivered(&downstream), (1..=50).collect());
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn stdin_is_as_good_as_a_file() {
+    let dir = tempfile::tempdir().unwrap();
+    let input = file(dir.path(), "in.ndjson", &lines(20));
+    let downstream = Recorder::accepting().await;
+    let config = config("-", dir.path(), &downstream);
+    let mut daemon = Daemon::start_with(&config.text(), |command| {
+        command.stdin(Stdio::from(std::fs::File::open(input).unwrap()));
+    });
+    daemon
+        .stopped(&[crate::support::daemon::NEW_SCHEDULE])
+        .await;
+    assert_eq!(delivered(&downstream), (1..=20).collect());
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn what_can_never_pass_is_left_over_and_ends_with_1() {
+    let dir = tempfile::tempdir().unwrap();
+    let input = file(dir.path(), "in.ndjson", &lines(20));
+    let refuses_the_seventh = |call: &crate::support::recorder::Call| {
+        Reply::status(if call.number == 7 { 400 } else { 202 })
+    };
+    let downstream = Recorder::start(refuses_the_seventh).await;
+    let mut daemon = Daemon::start(&config(input.to_str().unwrap(), dir.path(), &downstream));
+    assert_eq!(daemon.ended().await.code(), Some(1), "{}", daemon.log());
+    let leftover = std::fs::read_to_string(dir.path().join("leftover.ndjson")).unwrap();
+    assert_eq!(leftover.lines().count(), 1, "{leftover}");
+    assert!(
+        leftover.contains('7') && leftover.contains("rejected"),
+        "{leftover}"
+    );
+    assert_eq!(delivered(&downstream), (1..=20).collect());
+    daemon.complaints(&[
+        "dead letter",
+        crate::support::daemon::NEW_SCHEDULE,
+        "leftover",
+    ]);
+}

@@ -1,0 +1,24 @@
+//! The real program as a process: how it starts, what it says, how it ends.
+mod embedded;
+mod outside;
+mod refused;
+mod stopping;
+
+use crate::support::broker::Broker;
+use crate::support::daemon::{Config, Route};
+use crate::support::messages::body;
+use crate::support::rabbit::Rabbit;
+
+/// A fleet of its own on the servers that all tests share.
+fn config(name: &str, routes: Vec<Route>) -> Config {
+    Config::shared(name, "200/1s", routes)
+}
+
+/// A queue with the messages 1 to `count`.
+async fn filled(queue: &str, count: u64) -> Broker {
+    let broker = Broker::connect(&Rabbit::shared().url()).await;
+    broker.declare(queue, "quorum").await;
+    let messages = (1..=count).map(|n| (body(n), lapin::BasicProperties::default()));
+    broker.publish(queue, messages).await;
+    broker
+}

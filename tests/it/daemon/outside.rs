@@ -1,0 +1,265 @@
+//! What surrounds it: servers that come late, metrics, the service manager, the log.
+
+use std::os::unix::net::UnixDatagram;
+
+use sluiced::telemetry::names;
+
+use super::{config, filled};
+use crate::support::broker::Broker;
+use crate::support::daemon::{Config, Daemon, LONG, NEW_SCHEDULE, Route, file, program};
+use crate::support::messages::body;
+use crate::support::rabbit::Rabbit;
+use crate::support::recorder::{Recorder, Reply};
+use crate::support::redis::RedisServer;
+use crate::support::wait::{eventually, eventually_async};
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn servers_and_a_queue_that_come_late_are_waited_for() {
+    let (rabbit, redis) = (Rabbit::absent(), RedisServer::start());
+    redis.kill();
+    let downstream = Recorder::accepting().await;
+    let mut daemon = Daemon::start(&Config {
+        rabbit: Some(rabbit.url()),
+        redis: Some(redis.url()),
+        ..config("late", vec![Route::new("late", downstream.address)])
+    });
+    // Several attempts have failed by then.
+    eventually_async(LONG, "away for four seconds", || {
+        let page = daemon_page(&mut daemon);
+        async move {
+            let (code, text) = page.await;
+            code == 503
+                && text.contains("route late")
+                && text.contains("redis")
+                && away(&text) >= 4.0
+        }
+    })
+    .await;
+    assert!(daemon.is_running());
+    assert_eq!(daemon.page("/healthz").await.0, 200, "away is not stuck");
+    for (what, most) in [
+        ("no connection to RabbitMQ", 2),
+        ("cannot connect to Redis", 2),
+    ] {
+        let said = daemon.said(what);
+        assert!(
+            (1..=most).contains(&said),
+            "{what}: {said}\n{}",
+            daemon.log()
+        );
+    }
+    assert_eq!(daemon.said("tap open"), 0, "closed until Redis was heard");
+    redis.boot();
+    eventually_async(LONG, "only the queue is missing", || {
+        let page = daemon_page(&mut daemon);
+        async move {
+            let (code, text) = page.await;
+            code == 503 && text.contains("route late") && !text.contains("redis")
+        }
+    })
+    .await;
+    rabbit.boot();
+    daemon.says("the queue cannot be consumed").await;
+    let (code, text) = daemon.page("/readyz").await;
+    assert_eq!(code, 503, "{text}");
+    assert!(text.contains("late"), "{text}");
+    let broker = Broker::connect(&rabbit.url()).await;
+    broker.declare("late", "classic").await;
+    broker
+        .publish("late", [(body(1), lapin::BasicProperties::default())])
+        .await;
+    daemon.ready().await;
+    eventually(LONG, "delivered", || downstream.count() == 1).await;
+    daemon
+        .stop(&[
+            NEW_SCHEDULE,
+            "no connection to RabbitMQ",
+            "cannot connect to Redis",
+            "the queue cannot be consumed",
+        ])
+        .await;
+}
+
+fn daemon_page(daemon: &mut Daemon) -> impl Future<Output = (u16, String)> + use<> {
+    let address = futures::executor::block_on(daemon.admin());
+    std::future::ready(crate::support::daemon::get(address, "/readyz"))
+}
+
+/// The longest that anything has been missing, in seconds.
+fn away(page: &str) -> f64 {
+    let page: serde_json::Value = serde_json::from_str(page).unwrap();
+    let missing = page["missing"].as_array().cloned().unwrap_or_default();
+    missing
+        .iter()
+        .filter_map(|gap| gap["seconds"].as_f64())
+        .fold(0.0, f64::max)
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn every_metric_is_there_from_the_start() {
+    drop(filled("metrics", 0).await);
+    let downstream = Recorder::accepting().await;
+    let mut route = Route::new("metrics", downstream.address);
+    route.limits.push("sender");
+    let mut config = config("metrics", vec![route]);
+    config.tables = "[limits.sender]\nkind = \"gcra\"\nrate = \"1/1s\"\n".to_owned();
+    let mut daemon = Daemon::start(&config);
+    daemon.ready().await;
+    let (code, page) = daemon.page("/metrics").await;
+    assert_eq!(code, 200);
+    for target in ["rabbitmq", "redis"] {
+        let series = format!("sluiced_link_up{{target=\"{target}\"}} 1");
+        assert!(page.contains(&series), "no {series} in\n{page}");
+    }
+    for metric in names::ALL {
+        let name = metric.name;
+        assert!(
+            page.contains(&format!("# TYPE {name} ")),
+            "no {name} in\n{page}"
+        );
+    }
+    for kind in [
+        "calls_total",
+        "settled_total",
+        "dead_total",
+        "received_total",
+        "permits_total",
+    ] {
+        let zeros = page
+            .lines()
+            .filter(|line| line.starts_with(&format!("sluiced_{kind}{{")));
+        let values: Vec<_> = zeros.map(|line| line.rsplit(' ').next().unwrap()).collect();
+        assert!(!values.is_empty(), "no {kind} in\n{page}");
+        assert!(
+            values.iter().all(|value| *value == "0"),
+            "{kind}: {values:?}"
+        );
+    }
+    daemon
+        .stop(&[NEW_SCHEDULE, "nothing is kept on disk"])
+        .await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn the_service_manager_is_told() {
+    drop(filled("manager", 0).await);
+    let downstream = Recorder::accepting().await;
+    let dir = tempfile::tempdir().unwrap();
+    let path = dir.path().join("notify");
+    let socket = UnixDatagram::bind(&path).unwrap();
+    socket.set_nonblocking(true).unwrap();
+    let config = config("manager", vec![Route::new("manager", downstream.address)]);
+    let daemon = Daemon::start_with(&config.text(), |command| {
+        command
+            .env("NOTIFY_SOCKET", &path)
+            .env("WATCHDOG_USEC", "1500000");
+    });
+    let mut heard = Vec::new();
+    let mut listen = |until: &str| {
+        let mut buffer = [0_u8; 4096];
+        while let Ok(length) = socket.recv(&mut buffer) {
+            let text = String::from_utf8_lossy(&buffer[..length]).into_owned();
+            heard.extend(text.lines().map(str::to_owned));
+        }
+        heard.iter().any(|line| line == until)
+    };
+    for line in ["READY=1", "WATCHDOG=1"] {
+        eventually(LONG, line, || listen(line)).await;
+    }
+    daemon.stop(&[NEW_SCHEDULE]).await;
+    assert!(listen("STOPPING=1"), "{heard:?}");
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn the_log_is_json_and_keeps_secrets() {
+    const SECRETS: [&str; 5] = [
+        "tiger-body",
+        "tiger-header",
+        "tiger-rabbit",
+        "tiger-redis",
+        "tiger-key",
+    ];
+    let redis = RedisServer::start_with("", Some("tiger-redis"));
+    let rabbit = Rabbit::shared();
+    rabbit.ctl(&["add_user", "tiger", "tiger-rabbit"]);
+    rabbit.ctl(&["set_permissions", "tiger", ".*", ".*", ".*"]);
+    let broker = filled("secrets", 0).await;
+    let messages = (1..=6).map(|n| {
+        let mut headers = lapin::types::FieldTable::default();
+        headers.insert(
+            "to".into(),
+            lapin::types::AMQPValue::LongString("tiger-header".into()),
+        );
+        let body = format!("{{\"n\":{n},\"text\":\"tiger-body\"}}").into_bytes();
+        (
+            body,
+            lapin::BasicProperties::default().with_headers(headers),
+        )
+    });
+    broker.publish("secrets", messages).await;
+    // No JSON at all.
+    broker
+        .publish(
+            "secrets",
+            [(b"tiger-body".to_vec(), lapin::BasicProperties::default())],
+        )
+        .await;
+    let downstream = Recorder::start(|call| match call.number {
+        1 => Reply::status(400),
+        2 if call.repeat == 0 => Reply::retry_after(429, "1"),
+        3 if call.repeat == 0 => Reply::status(503),
+        _ => Reply::status(202),
+    })
+    .await;
+    let mut route = Route::new("secrets", downstream.address);
+    route.keys = "retry = { base = \"100ms\", max = \"1s\" }".to_owned();
+    route.downstream = "body = '{\"n\": {{ body.n }}, \"key\": \"{{ body.text }}\"}'\n\
+        auth = { kind = \"bearer\", token = \"tiger-key\" }"
+        .to_owned();
+    let mut config = Config {
+        rabbit: Some(rabbit.url().replace("guest:guest", "tiger:tiger-rabbit")),
+        redis: Some(redis.url()),
+        ..config("secrets", vec![route])
+    };
+    config.tables = "[log]\nlevel = \"debug\"\n".to_owned();
+    let daemon = Daemon::start(&config);
+    eventually(LONG, "six messages, two of them twice", || {
+        downstream.count() == 8
+    })
+    .await;
+    eventually_async(LONG, "two dead letters", || async {
+        broker
+            .counts("secrets.dead")
+            .await
+            .is_some_and(|(ready, _)| ready == 2)
+    })
+    .await;
+    let log = daemon.stop(&[NEW_SCHEDULE, "dead letter", "token"]).await;
+    for secret in SECRETS {
+        assert!(!log.contains(secret), "{secret} in\n{log}");
+    }
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn check_tries_the_servers_and_tells_a_queue_that_is_missing() {
+    drop(filled("tried", 0).await);
+    let downstream = Recorder::accepting().await;
+    for (queue, code) in [("tried", 0), ("nowhere", 1)] {
+        let dir = tempfile::tempdir().unwrap();
+        let text = config("tried", vec![Route::new(queue, downstream.address)]).text();
+        let path = file(dir.path(), "sluiced.toml", &text);
+        let mut command = program(&["check", "--connect", "--config"]);
+        let output = command.arg(path).output().unwrap();
+        let said = String::from_utf8_lossy(&output.stdout);
+        assert_eq!(output.status.code(), Some(code), "{said}");
+        for line in ["redis: ok", &format!("routes.{queue}.downstream: ok")] {
+            assert!(said.contains(line), "{said}");
+        }
+        assert_eq!(
+            said.contains("queue `nowhere` does not exist"),
+            code == 1,
+            "{said}"
+        );
+    }
+    assert_eq!(downstream.count(), 0, "no call was made");
+}

@@ -1,0 +1,109 @@
+//! SIGTERM: calls under way are finished and acknowledged, the rest goes back, nothing is lost.
+
+use std::collections::BTreeSet;
+use std::time::Duration;
+
+use rand::RngExt as _;
+use rustix::process::Signal;
+
+use super::{config, filled};
+use crate::support::daemon::{Daemon, LONG, NEW_SCHEDULE, Route};
+use crate::support::messages::number;
+use crate::support::recorder::{Recorder, Reply};
+use crate::support::wait::{eventually, eventually_async};
+
+fn slowly(latency: Duration) -> Reply {
+    Reply {
+        latency,
+        ..Reply::status(202)
+    }
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_call_under_way_is_finished_and_the_rest_is_in_the_queue_again() {
+    let broker = filled("stop-slow", 40).await;
+    let downstream = Recorder::start(|_| slowly(Duration::from_secs(1))).await;
+    let daemon = Daemon::start(&config(
+        "stop-slow",
+        vec![Route::new("stop-slow", downstream.address)],
+    ));
+    eventually(LONG, "calls under way", || downstream.count() >= 5).await;
+    let log = daemon.stop(&[NEW_SCHEDULE]).await;
+    assert!(log.contains("stopping: no new messages"), "{log}");
+    let sent: BTreeSet<u64> = downstream.calls().iter().map(|call| call.number).collect();
+    assert_eq!(sent.len(), downstream.count(), "none twice");
+    assert!(log.contains(&format!("\"done\":{}", sent.len())), "{log}");
+    let left = 40 - u32::try_from(sent.len()).unwrap();
+    assert!(left > 0, "it stopped before the queue was empty");
+    eventually_async(LONG, "all the others are ready", || async {
+        broker.counts("stop-slow").await == Some((left, 0))
+    })
+    .await;
+    let back: BTreeSet<u64> = broker
+        .drain("stop-slow")
+        .await
+        .iter()
+        .map(|(body, _)| number(body))
+        .collect();
+    assert!(back.is_disjoint(&sent), "what was sent is acknowledged");
+    assert_eq!(&back | &sent, (1..=40).collect());
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_second_signal_ends_it_although_a_call_hangs() {
+    let broker = filled("stop-twice", 3).await;
+    let downstream = Recorder::start(|_| slowly(Duration::from_secs(600))).await;
+    let mut daemon = Daemon::start(&config(
+        "stop-twice",
+        vec![Route::new("stop-twice", downstream.address)],
+    ));
+    eventually(LONG, "calls under way", || downstream.count() == 3).await;
+    daemon.signal(Signal::TERM);
+    daemon.says("stopping: no new messages").await;
+    assert!(daemon.is_running());
+    daemon.signal(Signal::TERM);
+    assert_eq!(daemon.ended().await.code(), Some(1), "{}", daemon.log());
+    daemon.complaints(&["a second signal", NEW_SCHEDULE]);
+    eventually_async(LONG, "the messages are back", || async {
+        broker.counts("stop-twice").await == Some((3, 0))
+    })
+    .await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn twenty_stops_at_random_moments_lose_nothing_and_repeat_nothing() {
+    const COUNT: u64 = 400;
+    let broker = filled("stop-often", COUNT).await;
+    let downstream = Recorder::start(|_| slowly(Duration::from_millis(20))).await;
+    let config = config(
+        "stop-often",
+        vec![Route::new("stop-often", downstream.address)],
+    );
+    for _ in 0..20 {
+        let daemon = Daemon::start(&config);
+        let (more, moment) = (
+            rand::rng().random_range(0..15),
+            rand::rng().random_range(0..300),
+        );
+        if moment % 2 == 0 {
+            daemon.says("started").await;
+            tokio::time::sleep(Duration::from_millis(moment)).await;
+        } else {
+            let goal = (downstream.count() + more).min(usize::try_from(COUNT).unwrap());
+            eventually(LONG, "a few calls more", || downstream.count() >= goal).await;
+            // Before its handlers are there a signal ends any process.
+            daemon.says("serving /metrics").await;
+        }
+        daemon.stop(&[NEW_SCHEDULE]).await;
+    }
+    let daemon = Daemon::start(&config);
+    let all: BTreeSet<u64> = (1..=COUNT).collect();
+    eventually(LONG, "all delivered", || {
+        let sent = downstream.calls();
+        sent.iter().map(|call| call.number).collect::<BTreeSet<_>>() == all
+    })
+    .await;
+    daemon.stop(&[NEW_SCHEDULE]).await;
+    assert_eq!(downstream.count() as u64, COUNT, "none twice");
+    assert_eq!(broker.counts("stop-often").await, Some((0, 0)));
+}

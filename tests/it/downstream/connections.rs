@@ -1,0 +1,267 @@
+//! How many connections there are, and which one a call takes.
+
+use std::time::Duration;
+
+use bytes::Bytes;
+use http::Response;
+use http::request::Parts;
+use http_body_util::Full;
+use sluiced::core::outcome::Outcome;
+use sluiced::core::time::Mono;
+use sluiced::ports::clock::Clock;
+use sluiced::ports::downstream::{Downstream, Facts, Gate, TooLate};
+use tokio::io::{AsyncReadExt, AsyncWriteExt};
+use tokio::sync::mpsc;
+
+use super::peers::{Peer, ok, read_request};
+use super::{BOUND, call, downstream, message, options};
+
+const ANSWER: &[u8] = b"HTTP/1.1 200 OK\r\ncontent-length: 2\r\n\r\nok";
+
+fn huge(_: &Parts) -> Response<Full<Bytes>> {
+    Response::new(Full::new(Bytes::from(vec![b'x'; 4 * 1024 * 1024])))
+}
+
+fn large(_: &Parts) -> Response<Full<Bytes>> {
+    Response::new(Full::new(Bytes::from(vec![b'x'; 64 * 1024])))
+}
+
+#[tokio::test]
+async fn one_connection_serves_many_calls() {
+    for answer in [ok, large] {
+        let peer = Peer::answering(answer).await;
+        let downstream = downstream(&options(&peer.url()));
+        for _ in 0..20 {
+            assert_eq!(call(&downstream).await.detail, "200 OK");
+        }
+        assert_eq!(peer.seen.requests(), 20);
+        assert_eq!(peer.seen.connections(), 1);
+    }
+}
+
+#[tokio::test]
+async fn a_huge_answer_costs_its_connection_and_nothing_else() {
+    let peer = Peer::answering(huge).await;
+    let downstream = downstream(&options(&peer.url()));
+    for calls in 1..=3 {
+        assert_eq!(call(&downstream).await.outcome, Outcome::Accepted);
+        assert_eq!(peer.seen.connections(), calls);
+    }
+}
+
+#[tokio::test]
+async fn warming_makes_no_request_and_the_first_calls_use_it() {
+    let peer = Peer::answering(ok).await;
+    let mut options = options(&peer.url());
+    options.warm_connections = 3;
+    let downstream = downstream(&options);
+    downstream.warm(BOUND).await.unwrap();
+    // The peer may accept later than the client connects: the first answers prove it has.
+    let calls = futures::future::join_all((0..3).map(|_| call(&downstream))).await;
+    assert!(calls.iter().all(|c| c.outcome == Outcome::Accepted));
+    assert_eq!(peer.seen.requests(), 3);
+    assert_eq!(call(&downstream).await.outcome, Outcome::Accepted);
+    // Three were used, and the shelf was filled again.
+    assert!((3..=6).contains(&peer.seen.connections()));
+}
+
+#[tokio::test]
+async fn warming_sends_not_a_byte() {
+    let (told, mut first_read) = mpsc::unbounded_channel();
+    let peer = Peer::start(move |mut stream, _| {
+        let told = told.clone();
+        async move {
+            let mut byte = [0];
+            told.send(stream.read(&mut byte).await.unwrap()).unwrap();
+        }
+    })
+    .await;
+    let mut options = options(&peer.url());
+    options.warm_connections = 2;
+    let downstream = downstream(&options);
+    downstream.warm(BOUND).await.unwrap();
+    drop(downstream);
+    // The end of the stream is the first thing that the peer reads.
+    assert_eq!(first_read.recv().await, Some(0));
+    assert_eq!(first_read.recv().await, Some(0));
+}
+
+#[tokio::test]
+async fn warming_again_only_fills_up_and_says_what_failed() {
+    let peer = Peer::answering(ok).await;
+    let mut options = options(&peer.url());
+    options.warm_connections = 2;
+    let downstream = downstream(&options);
+    downstream.warm(BOUND).await.unwrap();
+    downstream.warm(BOUND).await.unwrap();
+    assert_eq!(call(&downstream).await.outcome, Outcome::Accepted);
+    assert_eq!(peer.seen.connections(), 2);
+
+    options.url = format!("http://127.0.0.1:{}/", crate::support::port::free_port());
+    let why = super::downstream(&options).warm(BOUND).await.unwrap_err();
+    assert_eq!(why, "0 of 2 connections opened: connection refused");
+    options.url = "http://{{ route }}.invalid/".to_owned();
+    super::downstream(&options).warm(BOUND).await.unwrap();
+}
+
+#[tokio::test]
+async fn warm_connections_that_the_peer_closed_or_that_are_old_are_not_used() {
+    let (told, mut closed) = mpsc::unbounded_channel();
+    let peer = Peer::start(move |mut stream, seen| {
+        let told = told.clone();
+        async move {
+            if seen.connections() <= 2 {
+                stream.shutdown().await.unwrap();
+                told.send(()).unwrap();
+                // Held until the client lets go of it.
+                let mut byte = [0];
+                drop(stream.read(&mut byte).await);
+            } else {
+                super::peers::serve_http(stream, seen, ok).await;
+            }
+        }
+    })
+    .await;
+    let mut options = options(&peer.url());
+    options.warm_connections = 2;
+    let downstream = downstream(&options);
+    downstream.warm(BOUND).await.unwrap();
+    closed.recv().await.unwrap();
+    closed.recv().await.unwrap();
+    // Lets the runtime look at its sockets.
+    tokio::task::yield_now().await;
+    assert_eq!(call(&downstream).await.detail, "200 OK");
+    // A new one for the call, and up to two for the empty shelf.
+    assert!((3..=5).contains(&peer.seen.connections()));
+
+    let before = peer.seen.connections();
+    options.idle_timeout = Duration::ZERO;
+    let impatient = super::downstream(&options);
+    impatient.warm(BOUND).await.unwrap();
+    assert_eq!(call(&impatient).await.detail, "200 OK");
+    // Two were opened ahead and are too old at once; the call opened its own.
+    assert!(peer.seen.connections() >= before + 3);
+}
+
+#[tokio::test]
+async fn a_connection_that_the_server_closed_while_idle_is_replaced() {
+    let (told, mut closed) = mpsc::unbounded_channel();
+    let peer = Peer::start(move |mut stream, _| {
+        let told = told.clone();
+        async move {
+            if !read_request(&mut stream).await.unwrap() {
+                return;
+            }
+            stream.write_all(ANSWER).await.unwrap();
+            stream.shutdown().await.unwrap();
+            // The client has noticed as soon as it closes its side.
+            let mut byte = [0];
+            let end = stream.read(&mut byte).await;
+            told.send(end.unwrap_or(0)).unwrap();
+        }
+    })
+    .await;
+    let downstream = downstream(&options(&peer.url()));
+    for connections in 1..=3 {
+        assert_eq!(call(&downstream).await.detail, "200 OK");
+        assert_eq!(closed.recv().await, Some(0));
+        assert_eq!(peer.seen.connections(), connections);
+    }
+}
+
+#[tokio::test]
+async fn a_request_that_was_read_is_never_repeated_by_the_client() {
+    let (told, mut requests) = mpsc::unbounded_channel();
+    let peer = Peer::start(move |mut stream, _| {
+        let told = told.clone();
+        async move {
+            // Answers the first request of a connection and closes on the second.
+            for answer in [true, false] {
+                if !read_request(&mut stream).await.unwrap() {
+                    return;
+                }
+                told.send(answer).unwrap();
+                if answer {
+                    stream.write_all(ANSWER).await.unwrap();
+                }
+            }
+        }
+    })
+    .await;
+    let downstream = downstream(&options(&peer.url()));
+    assert_eq!(call(&downstream).await.detail, "200 OK");
+    let second = call(&downstream).await;
+    assert_eq!(second.detail, "connection closed before the answer");
+    assert!(second.maybe_delivered);
+    assert_eq!(requests.recv().await, Some(true));
+    assert_eq!(requests.recv().await, Some(false));
+    assert!(requests.try_recv().is_err());
+    assert_eq!(peer.seen.connections(), 1);
+}
+
+#[tokio::test]
+async fn nothing_happens_before_the_first_poll() {
+    let peer = Peer::answering(ok).await;
+    let downstream = downstream(&options(&peer.url()));
+    let facts = Facts {
+        route: "sms",
+        attempt: 1,
+    };
+    drop(downstream.prepare(&message(), facts).unwrap());
+    drop(
+        downstream
+            .prepare(&message(), facts)
+            .unwrap()
+            .send(Gate::open(Clock::start())),
+    );
+    assert_eq!(call(&downstream).await.detail, "200 OK");
+    assert_eq!(peer.seen.connections(), 1);
+    assert_eq!(peer.seen.requests(), 1);
+}
+
+#[tokio::test]
+async fn a_call_that_cannot_leave_in_time_writes_not_a_byte() {
+    let (told, mut bytes_read) = mpsc::unbounded_channel();
+    let peer = Peer::start(move |mut stream, _| {
+        let told = told.clone();
+        async move {
+            let mut bytes = Vec::new();
+            stream.read_to_end(&mut bytes).await.ok();
+            told.send(bytes.len()).ok();
+        }
+    })
+    .await;
+    let downstream = downstream(&options(&peer.url()));
+    let clock = Clock::start();
+    let closed = Gate::new(clock, Mono::from_micros(clock.now().as_micros() - 1));
+    let facts = Facts {
+        route: "sms",
+        attempt: 1,
+    };
+    let prepared = downstream.prepare(&message(), facts).unwrap();
+    let sent = tokio::time::timeout(BOUND, prepared.send(closed)).await;
+    assert_eq!(sent.unwrap(), Err(TooLate));
+    let read = tokio::time::timeout(BOUND, bytes_read.recv()).await;
+    assert_eq!(read.unwrap(), Some(0));
+}
+
+#[tokio::test]
+async fn after_a_call_that_was_too_late_the_next_one_passes() {
+    let peer = Peer::answering(ok).await;
+    let mut options = options(&peer.url());
+    options.warm_connections = 1;
+    let downstream = downstream(&options);
+    downstream.warm(BOUND).await.unwrap();
+    let clock = Clock::start();
+    let closed = Gate::new(clock, Mono::from_micros(clock.now().as_micros() - 1));
+    let facts = Facts {
+        route: "sms",
+        attempt: 1,
+    };
+    for _ in 0..3 {
+        let late = downstream.prepare(&message(), facts).unwrap();
+        assert_eq!(late.send(closed).await, Err(TooLate));
+        assert_eq!(call(&downstream).await.outcome, Outcome::Accepted);
+    }
+    assert_eq!(peer.seen.requests(), 3);
+}

@@ -1,0 +1,157 @@
+//! TLS: a private certificate authority, one that is not known, and handshakes that never end.
+
+use std::path::PathBuf;
+use std::sync::Arc;
+use std::time::Duration;
+
+use rcgen::{BasicConstraints, CertificateParams, CertifiedIssuer, IsCa, KeyPair};
+use rustls::ServerConfig;
+use rustls::pki_types::PrivateKeyDer;
+use sluiced::core::outcome::Outcome;
+use sluiced::downstream::HttpDownstream;
+use sluiced::ports::downstream::Downstream;
+use tempfile::TempDir;
+use tokio_rustls::TlsAcceptor;
+
+use super::peers::{Peer, ok, serve_http};
+use super::{BOUND, call, downstream, options};
+
+struct Authority {
+    issuer: CertifiedIssuer<'static, KeyPair>,
+    directory: TempDir,
+}
+
+impl Authority {
+    fn new() -> Self {
+        let mut params = CertificateParams::new(Vec::new()).unwrap();
+        params.is_ca = IsCa::Ca(BasicConstraints::Unconstrained);
+        let issuer = CertifiedIssuer::self_signed(params, KeyPair::generate().unwrap()).unwrap();
+        let directory = TempDir::new().unwrap();
+        std::fs::write(directory.path().join("ca.pem"), issuer.pem()).unwrap();
+        Self { issuer, directory }
+    }
+
+    fn file(&self) -> PathBuf {
+        self.directory.path().join("ca.pem")
+    }
+
+    /// A TLS server for 127.0.0.1 with a certificate of this authority.
+    async fn server(&self) -> Peer {
+        let key = KeyPair::generate().unwrap();
+        let params = CertificateParams::new(vec!["127.0.0.1".to_owned()]).unwrap();
+        let certificate = params.signed_by(&key, &self.issuer).unwrap();
+        let provider = Arc::new(rustls::crypto::ring::default_provider());
+        let config = ServerConfig::builder_with_provider(provider)
+            .with_safe_default_protocol_versions()
+            .unwrap()
+            .with_no_client_auth()
+            .with_single_cert(
+                vec![certificate.der().clone()],
+                PrivateKeyDer::Pkcs8(key.serialize_der().into()),
+            )
+            .unwrap();
+        let acceptor = TlsAcceptor::from(Arc::new(config));
+        Peer::start(move |stream, seen| {
+            let acceptor = acceptor.clone();
+            async move {
+                if let Ok(stream) = acceptor.accept(stream).await {
+                    serve_http(stream, seen, ok).await;
+                }
+            }
+        })
+        .await
+    }
+}
+
+fn trusting(peer: &Peer, authority: &Authority, warm_connections: u16) -> HttpDownstream {
+    let mut options = options(&format!("https://{}/send", peer.address));
+    options.ca_file = Some(authority.file());
+    options.warm_connections = warm_connections;
+    downstream(&options)
+}
+
+#[tokio::test]
+async fn a_private_authority_is_trusted_if_it_is_configured() {
+    let authority = Authority::new();
+    let peer = authority.server().await;
+    let downstream = trusting(&peer, &authority, 0);
+    for _ in 0..3 {
+        assert_eq!(call(&downstream).await.detail, "200 OK");
+    }
+    assert_eq!(peer.seen.connections(), 1);
+}
+
+#[tokio::test]
+async fn an_unknown_authority_is_refused_before_anything_is_sent() {
+    let authority = Authority::new();
+    let peer = authority.server().await;
+    let downstream = trusting(&peer, &Authority::new(), 1);
+    let judgement = call(&downstream).await;
+    assert_eq!(judgement.outcome, Outcome::Transient);
+    assert!(
+        judgement
+            .detail
+            .starts_with("TLS refused: invalid peer certificate")
+    );
+    assert!(!judgement.maybe_delivered);
+    assert_eq!(peer.seen.requests(), 0);
+    let why = downstream.warm(BOUND).await.unwrap_err();
+    assert!(
+        why.starts_with("0 of 1 connections opened: TLS refused"),
+        "{why}"
+    );
+}
+
+#[tokio::test]
+async fn warm_connections_have_their_handshake_behind_them() {
+    let authority = Authority::new();
+    let peer = authority.server().await;
+    let downstream = trusting(&peer, &authority, 2);
+    downstream.warm(BOUND).await.unwrap();
+    assert_eq!(peer.seen.requests(), 0);
+    let calls = futures::future::join_all((0..2).map(|_| call(&downstream))).await;
+    assert!(calls.iter().all(|c| c.detail == "200 OK"), "{calls:?}");
+    // Two were used; taking the last one filled the shelf again.
+    assert!((2..=4).contains(&peer.seen.connections()));
+}
+
+#[tokio::test]
+async fn a_handshake_that_never_ends_is_no_connection() {
+    let peer = Peer::start(|stream, _| async move {
+        std::future::pending::<()>().await;
+        drop(stream);
+    })
+    .await;
+    let authority = Authority::new();
+    let mut options = options(&format!("https://{}/", peer.address));
+    options.ca_file = Some(authority.file());
+    options.outcomes.permanent = vec!["timeout".to_owned()];
+    let short = Duration::from_millis(200);
+
+    options.connect_timeout = short;
+    let judgement = call(&downstream(&options)).await;
+    assert_eq!(judgement.detail, "no connection: not open within 200ms");
+    assert_eq!(judgement.outcome, Outcome::Transient);
+    assert!(!judgement.maybe_delivered);
+
+    options.connect_timeout = BOUND;
+    options.timeout = short;
+    let judgement = call(&downstream(&options)).await;
+    assert_eq!(judgement.detail, "no connection within 200ms");
+    assert_eq!(judgement.outcome, Outcome::Transient);
+    assert!(!judgement.maybe_delivered);
+}
+
+#[test]
+fn a_ca_file_that_is_none_is_found_at_the_start() {
+    let directory = TempDir::new().unwrap();
+    let mut options = options("https://h/");
+    for content in [None, Some(""), Some("no certificate")] {
+        let file = directory.path().join("ca.pem");
+        if let Some(content) = content {
+            std::fs::write(&file, content).unwrap();
+        }
+        options.ca_file = Some(file);
+        assert_eq!(HttpDownstream::new(&options).unwrap_err().key, "ca_file");
+    }
+}

@@ -1,0 +1,313 @@
+//! What every store of paced limits must do, held against all of them: Redis as one
+//! server, under Sentinels and as a cluster, and this process.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use crate::support::contract::contract;
+use crate::support::redis::RedisServer;
+use crate::support::redis_cluster::RedisCluster;
+use crate::support::redis_sentinel::{SERVICE, SentinelGroup};
+use crate::support::wait::{eventually, within};
+use secrecy::SecretString;
+use sluiced::core::schedule::{Answer, Ask, Grant, Pace, Sight, Turn};
+use sluiced::core::time::{StoreTime, micros};
+use sluiced::limiter::memory::MemoryPaceStore;
+use sluiced::limiter::redis::{RedisOptions, RedisPaceStore, Servers};
+use sluiced::ports::clock::Clock;
+use sluiced::ports::pace::{Notice, PaceStore, PacedLimit};
+
+const BOUND: Duration = Duration::from_secs(20);
+
+type Store = Arc<dyn PaceStore>;
+
+async fn redis() -> (Store, Store) {
+    let url = SecretString::from(RedisServer::shared().url());
+    replicas(Servers::Single(url)).await
+}
+
+async fn sentinel() -> (Store, Store) {
+    let servers = Servers::Sentinel {
+        urls: secret(SentinelGroup::shared().urls()),
+        service: SERVICE.to_owned(),
+        user: None,
+        password: None,
+    };
+    replicas(servers).await
+}
+
+async fn cluster() -> (Store, Store) {
+    replicas(Servers::Cluster(secret(RedisCluster::shared().urls()))).await
+}
+
+fn secret(urls: Vec<String>) -> Vec<SecretString> {
+    urls.into_iter().map(SecretString::from).collect()
+}
+
+async fn replicas(servers: Servers) -> (Store, Store) {
+    let options = RedisOptions {
+        connect_timeout: Duration::from_secs(5),
+        response_timeout: Duration::from_secs(5),
+        ..RedisOptions::new(servers, "contract")
+    };
+    let mut stores = Vec::new();
+    for _ in 0..2 {
+        let store = RedisPaceStore::connect(&options, Arc::new(())).unwrap();
+        let link = store.link();
+        eventually(BOUND, "a connection", || link.borrow().is_up()).await;
+        stores.push(Arc::new(store) as Store);
+    }
+    (stores.remove(0), stores.remove(0))
+}
+
+/// One store for both replicas: it is this process alone.
+async fn memory() -> (Store, Store) {
+    let store: Store = Arc::new(MemoryPaceStore::new(Clock::start()));
+    std::future::ready((Arc::clone(&store), store)).await
+}
+
+fn limit(name: &str, rate: &str) -> PacedLimit {
+    PacedLimit::new(
+        name,
+        Pace::new(
+            rate.parse().unwrap(),
+            Duration::from_millis(5),
+            Duration::from_millis(60),
+        ),
+    )
+}
+
+const fn ask(want: u64, turn: Option<Turn>, sight: Sight) -> Ask {
+    Ask {
+        want,
+        turn,
+        sight,
+        lead: Duration::ZERO,
+    }
+}
+
+/// Only reads the clock.
+async fn look(store: &Store, limit: &PacedLimit) -> Answer {
+    store
+        .lease(limit, ask(0, None, Sight::Young))
+        .await
+        .unwrap()
+}
+
+async fn now(store: &Store, limit: &PacedLimit) -> StoreTime {
+    look(store, limit).await.now
+}
+
+/// What a replica knows that has looked for long enough.
+async fn steady(store: &Store, limit: &PacedLimit) -> Sight {
+    let answer = look(store, limit).await;
+    Sight::Steady {
+        epoch: answer.epoch,
+        predicted: answer.now,
+    }
+}
+
+async fn reach(store: &Store, limit: &PacedLimit, time: StoreTime) {
+    let wait = async {
+        while now(store, limit).await < time {
+            tokio::time::sleep(Duration::from_millis(1)).await;
+        }
+    };
+    within(BOUND, "the store's time", wait).await;
+}
+
+/// Asks as a replica does, turn after turn, until slots are granted.
+async fn lease(store: &Store, limit: &PacedLimit, want: u64) -> Grant {
+    let asking = async {
+        let mut turn = None;
+        loop {
+            if let Some(Turn { at, .. }) = turn {
+                reach(store, limit, at).await;
+            }
+            let sight = steady(store, limit).await;
+            let answer = store.lease(limit, ask(want, turn, sight)).await.unwrap();
+            if let Some(grant) = answer.grant {
+                return grant;
+            }
+            turn = answer.turn;
+        }
+    };
+    within(BOUND, "a grant", asking).await
+}
+
+fn slots(limit: &PacedLimit, grant: &Grant) -> Vec<u64> {
+    (0..u64::from(grant.count.get()))
+        .map(|i| grant.slot(&limit.pace, i).as_micros())
+        .collect()
+}
+
+async fn grants_follow_the_pace((store, other): (Store, Store)) {
+    let limit = limit("pace", "20/100ms");
+    let take = async |store: Store| {
+        let mut all = Vec::new();
+        for _ in 0..15 {
+            all.extend(slots(&limit, &lease(&store, &limit, 30).await));
+        }
+        all
+    };
+    let (mine, theirs) = tokio::join!(take(store), take(other));
+    assert!(
+        mine.iter().all(|slot| !theirs.contains(slot)),
+        "a shared slot"
+    );
+    let mut all = [mine, theirs].concat();
+    all.sort_unstable();
+    assert!(all.len() > 100, "{} slots", all.len());
+    for run in all.windows(21) {
+        assert!(run[20] - run[0] >= limit.pace.period(), "{run:?}");
+    }
+}
+
+async fn a_turn_is_kept_until_it_comes((store, _): (Store, Store)) {
+    let limit = limit("turn", "5/1s");
+    lease(&store, &limit, 1).await;
+    let sight = steady(&store, &limit).await;
+    let denied: Answer = store.lease(&limit, ask(1, None, sight)).await.unwrap();
+    let turn = denied.turn.expect("a turn");
+    assert!(turn.at > denied.now);
+    for _ in 0..50 {
+        let sight = steady(&store, &limit).await;
+        let early = store
+            .lease(&limit, ask(1, Some(turn), sight))
+            .await
+            .unwrap();
+        if early.guarded || early.now >= turn.at {
+            // The machine stood still for longer than this test can tell from a stepped clock.
+            break;
+        }
+        assert_eq!((early.grant, early.turn), (None, Some(turn)));
+    }
+    let grant = lease(&store, &limit, 1).await;
+    assert_eq!(grant.count.get(), 1);
+}
+
+async fn an_unknown_state_starts_behind_the_guard((store, _): (Store, Store)) {
+    let limit = limit("unknown", "400/1s");
+    let answer = look(&store, &limit).await;
+    assert!(answer.guarded && answer.grant.is_none() && answer.turn.is_none());
+    let grant = lease(&store, &limit, 1).await;
+    assert!(grant.first >= answer.now + limit.pace.guard());
+}
+
+async fn a_young_clock_gets_a_turn_and_no_slots((store, _): (Store, Store)) {
+    let limit = limit("young", "400/1s");
+    lease(&store, &limit, 1).await;
+    let young = ask(5, None, Sight::Young);
+    let answer = store.lease(&limit, young).await.unwrap();
+    assert_eq!(answer.grant, None);
+    assert!(answer.turn.expect("a turn").at > answer.now + limit.pace.distrust());
+}
+
+async fn a_witness_of_a_step_starts_an_epoch_and_a_second_one_does_not(
+    (store, other): (Store, Store),
+) {
+    let limit = limit("epoch", "400/1s");
+    lease(&store, &limit, 1).await;
+    let Answer { epoch, now, .. } = look(&store, &limit).await;
+    let predicted = now + Duration::from_millis(20);
+    let witness = ask(0, None, Sight::Stepped { epoch, predicted });
+    let first = store.lease(&limit, witness.clone()).await.unwrap();
+    assert!(first.guarded && first.epoch > epoch);
+    let second = other.lease(&limit, witness).await.unwrap();
+    assert!(!second.guarded && second.epoch == first.epoch);
+    // Who has not heard of it gets a turn, not slots.
+    let predicted = second.now;
+    let unaware = ask(3, None, Sight::Steady { epoch, predicted });
+    let answer = other.lease(&limit, unaware).await.unwrap();
+    assert_eq!((answer.grant, answer.epoch), (None, first.epoch));
+    let grant = lease(&other, &limit, 1).await;
+    assert!(grant.first >= first.now + limit.pace.guard());
+}
+
+async fn a_freeze_is_seen_by_all((store, other): (Store, Store)) {
+    let limit = limit("freeze", "400/1s");
+    lease(&store, &limit, 1).await;
+    let mut notices = other.notices();
+    let length = Duration::from_millis(400);
+    // The subscription is made in the background, and a later freeze only moves the end.
+    let heard = async {
+        loop {
+            let until = store.freeze(&limit, length).await.unwrap().until;
+            let heard = tokio::time::timeout(Duration::from_millis(100), notices.recv()).await;
+            if let Ok(Ok(Notice::Frozen { limit, freeze })) = heard {
+                return (limit, freeze, until);
+            }
+        }
+    };
+    let (name, told, until) = within(BOUND, "a notice", heard).await;
+    assert_eq!(&*name, "freeze");
+    assert!(told.now < told.until && told.until <= until);
+    let answer = look(&other, &limit).await;
+    assert_eq!(answer.epoch, told.epoch);
+    if answer.now < until {
+        assert_eq!(answer.frozen_until, Some(until));
+    }
+    let grant = lease(&other, &limit, 1).await;
+    assert!(grant.first >= until);
+}
+
+async fn the_end_of_a_freeze_only_moves_later((store, other): (Store, Store)) {
+    let limit = limit("later", "400/1s");
+    let hour = Duration::from_secs(3600);
+    let until = store.freeze(&limit, hour).await.unwrap().until;
+    let shorter = other.freeze(&limit, hour / 2).await.unwrap().until;
+    assert_eq!(shorter, until);
+    let longer = other.freeze(&limit, hour).await.unwrap().until;
+    assert!(longer > until);
+    let sight = steady(&store, &limit).await;
+    let answer = store.lease(&limit, ask(5, None, sight)).await.unwrap();
+    assert_eq!((answer.grant, answer.frozen_until), (None, Some(longer)));
+}
+
+async fn a_freeze_before_any_lease_holds((store, _): (Store, Store)) {
+    let limit = limit("early", "400/1s");
+    let until = store
+        .freeze(&limit, Duration::from_millis(300))
+        .await
+        .unwrap()
+        .until;
+    let grant = lease(&store, &limit, 1).await;
+    assert!(grant.first >= until);
+}
+
+async fn a_tail_comes_back_only_while_nobody_leased_after_it((store, other): (Store, Store)) {
+    let limit = limit("tail", "400/1s");
+    let grant = lease(&store, &limit, 6).await;
+    let tail = grant.tail(&limit.pace, 1).unwrap();
+    assert!(store.give_back(&limit, tail).await.unwrap());
+    assert!(
+        !store.give_back(&limit, tail).await.unwrap(),
+        "once is enough"
+    );
+    let mine = lease(&store, &limit, 6).await;
+    let theirs = lease(&other, &limit, 2).await;
+    assert!(theirs.first >= mine.slot(&limit.pace, u64::from(mine.count.get())));
+    assert!(!store.give_back(&limit, mine).await.unwrap());
+}
+
+async fn a_batch_is_never_exceeded((store, _): (Store, Store)) {
+    let limit = limit("batch", "1000/1s");
+    let grant = lease(&store, &limit, u64::MAX).await;
+    assert!(u64::from(grant.count.get()) <= limit.pace.batch());
+    let last = grant.slot(&limit.pace, u64::from(grant.count.get()) - 1);
+    let at = now(&store, &limit).await;
+    assert!(last.as_micros() <= at.as_micros() + micros(limit.pace.horizon()));
+}
+
+contract!(redis, sentinel, cluster, memory; (
+    grants_follow_the_pace,
+    a_turn_is_kept_until_it_comes,
+    an_unknown_state_starts_behind_the_guard,
+    a_young_clock_gets_a_turn_and_no_slots,
+    a_witness_of_a_step_starts_an_epoch_and_a_second_one_does_not,
+    a_freeze_is_seen_by_all,
+    the_end_of_a_freeze_only_moves_later,
+    a_freeze_before_any_lease_holds,
+    a_tail_comes_back_only_while_nobody_leased_after_it,
+    a_batch_is_never_exceeded,
+));

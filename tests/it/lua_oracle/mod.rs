@@ -1,0 +1,87 @@
+//! The scripts in Redis against the decision in Rust: the same replies and the same state, to the
+//! microsecond, over random sequences. Redis' clock cannot be set, so its steps are made by moving
+//! the times in the state instead.
+
+mod schedule;
+mod words;
+
+use std::num::NonZeroU32;
+use std::sync::{Arc, OnceLock};
+use std::time::Duration;
+
+use crate::support::redis::RedisServer;
+use crate::support::wait::eventually;
+use sluiced::core::rate::{Cost, MAX_UNITS, MAX_WINDOW, Rate};
+use sluiced::core::schedule::{Ask, Pace, Sight};
+use sluiced::limiter::redis::{Family, RedisOptions, RedisPaceStore, RedisPolicies};
+use sluiced::ports::pace::{PaceStore as _, PacedLimit};
+use tokio::runtime::Runtime;
+
+struct World {
+    runtime: Runtime,
+    store: Arc<RedisPaceStore>,
+    policies: RedisPolicies,
+    run: String,
+}
+
+fn world() -> &'static World {
+    static WORLD: OnceLock<World> = OnceLock::new();
+    WORLD.get_or_init(|| {
+        let server = RedisServer::shared();
+        let runtime = Runtime::new().unwrap();
+        let options = RedisOptions {
+            connect_timeout: Duration::from_secs(5),
+            response_timeout: Duration::from_secs(5),
+            ..RedisOptions::single(server.url(), "oracle")
+        };
+        let store = runtime.block_on(async {
+            let store = RedisPaceStore::connect(&options, Arc::new(())).unwrap();
+            let link = store.link();
+            eventually(Duration::from_secs(10), "a connection", || {
+                link.borrow().is_up()
+            })
+            .await;
+            Arc::new(store)
+        });
+        let info: redis::InfoDict = redis::cmd("INFO")
+            .arg("server")
+            .query(&mut server.connection())
+            .unwrap();
+        let run = info.get("run_id").unwrap();
+        World {
+            runtime,
+            policies: RedisPolicies::new(Arc::clone(&store), Family::Paced),
+            store,
+            run,
+        }
+    })
+}
+
+fn paces() -> [PacedLimit; 4] {
+    let second = Duration::from_secs(1);
+    let ms = Duration::from_millis;
+    let extreme = |units, window, horizon| (units, window, ms(5), horizon);
+    [
+        (400, second, ms(5), ms(150)),
+        (7, second * 3, ms(5), ms(150)),
+        extreme(MAX_UNITS, ms(1), ms(500)),
+        extreme(1, MAX_WINDOW, ms(60_000)),
+    ]
+    .map(|(units, window, headroom, horizon)| {
+        let rate = Rate::new(NonZeroU32::new(units).unwrap(), window).unwrap();
+        let pace = Pace::new(rate, headroom, horizon);
+        // One of them for messages that take up to three units.
+        let dearest = if units == 7 { 3 } else { 1 };
+        let pace = pace.with_costs_up_to(Cost::new(NonZeroU32::new(dearest).unwrap()));
+        PacedLimit::new("provider", pace)
+    })
+}
+
+const fn clock_ask() -> Ask {
+    Ask {
+        want: 0,
+        turn: None,
+        sight: Sight::Young,
+        lead: Duration::ZERO,
+    }
+}

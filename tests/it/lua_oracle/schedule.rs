@@ -1,0 +1,409 @@
+//! Leases, freezes and what is given back, on a state that is also damaged and moved in time.
+
+use std::collections::HashMap;
+use std::time::Duration;
+
+use proptest::prelude::*;
+use proptest::test_runner::RngSeed;
+use sluiced::core::schedule::{self, Ask, Grant, Schedule, Sight, Turn};
+use sluiced::core::time::StoreTime;
+use sluiced::ports::pace::{PaceStore as _, PacedLimit};
+
+use super::{World, clock_ask, paces, world};
+use crate::support::redis::RedisServer;
+
+const KEY: &str = "oracle:{provider}:paced";
+const FIELDS: [&str; 12] = [
+    "next",
+    "rem",
+    "line",
+    "front",
+    "slip",
+    "frozen_until",
+    "units",
+    "period",
+    "horizon",
+    "last",
+    "epoch",
+    "run",
+];
+const NUMBERS: usize = FIELDS.len() - 1;
+
+#[derive(Clone, Debug)]
+enum Event {
+    Ask(Asked),
+    /// Asks with the turn of the last answer.
+    Heed {
+        pace: usize,
+        want: u64,
+    },
+    Freeze(u64),
+    GiveBack {
+        pace: usize,
+        from: u32,
+    },
+    DeleteKey,
+    DeleteField(usize),
+    SpoilField(usize),
+    OtherRun,
+    /// Moves all times in the state: time goes on (below zero) or the clock steps back.
+    Shift(i64),
+}
+
+#[derive(Clone, Debug)]
+struct Asked {
+    pace: usize,
+    want: u64,
+    /// Relative to the last answer's time, as is the prediction.
+    turn: Option<(i64, u64, u64)>,
+    sight: Seen,
+    predicted: i64,
+    /// How many epochs ago it was known, or none that ever was.
+    epoch: usize,
+    lead: u64,
+}
+
+#[derive(Clone, Copy, Debug)]
+enum Seen {
+    Young,
+    Steady,
+    Stepped,
+}
+
+fn event() -> impl Strategy<Value = Event> {
+    let near = prop_oneof![
+        Just(0_i64),
+        -200_000..200_000_i64,
+        -10_000_000_000..10_000_000_000_i64
+    ];
+    let want = prop_oneof![0..3_u64, 0..300_u64, Just(1 << 52)];
+    let turn = (
+        near.clone(),
+        0..500_u64,
+        prop_oneof![Just(0_u64), 0..300_000_u64],
+    );
+    let seen = prop_oneof![
+        1 => Just(Seen::Young),
+        20 => Just(Seen::Steady),
+        1 => Just(Seen::Stepped),
+    ];
+    let ask = (
+        0..4_usize,
+        want.clone(),
+        prop::option::of(turn),
+        seen,
+        prop_oneof![8 => Just(0_i64), 1 => near],
+        prop_oneof![8 => Just(0_usize), 1 => 1..4_usize],
+        0..200_000_u64,
+    )
+        .prop_map(|(pace, want, turn, sight, predicted, epoch, lead)| {
+            Event::Ask(Asked {
+                pace,
+                want,
+                turn,
+                sight,
+                predicted,
+                epoch,
+                lead,
+            })
+        });
+    prop_oneof![
+        12 => ask,
+        12 => (0..2_usize, want).prop_map(|(pace, want)| Event::Heed { pace, want }),
+        2 => prop_oneof![0..3_000_000_u64, Just(u64::MAX)].prop_map(Event::Freeze),
+        3 => (0..2_usize, 0..40_u32).prop_map(|(pace, from)| Event::GiveBack { pace, from }),
+        1 => Just(Event::DeleteKey),
+        1 => (0..FIELDS.len()).prop_map(Event::DeleteField),
+        1 => (0..FIELDS.len()).prop_map(Event::SpoilField),
+        1 => Just(Event::OtherRun),
+        8 => prop_oneof![-200_000..0_i64, -3_000_000..3_000_000_i64, -10_000_000_000..10_000_000_000_i64]
+            .prop_map(Event::Shift),
+    ]
+}
+
+/// The state as Redis has it. A part of one is no schedule of any run.
+fn read(connection: &mut redis::Connection) -> Option<Schedule> {
+    let hash: HashMap<String, String> = redis::cmd("HGETALL").arg(KEY).query(connection).unwrap();
+    if hash.is_empty() {
+        return None;
+    }
+    let number = |name: &str| hash.get(name).and_then(|text| text.parse::<u64>().ok());
+    let whole = FIELDS[..NUMBERS].iter().all(|name| number(name).is_some());
+    let get = |name: &str| number(name).unwrap_or(0);
+    Some(Schedule {
+        next: get("next"),
+        rem: get("rem"),
+        line: get("line"),
+        front: get("front"),
+        slip: get("slip"),
+        frozen_until: get("frozen_until"),
+        units: get("units"),
+        period: get("period"),
+        horizon: get("horizon"),
+        last: get("last"),
+        epoch: get("epoch"),
+        run: hash
+            .get("run")
+            .filter(|_| whole)
+            .cloned()
+            .unwrap_or_default(),
+    })
+}
+
+fn write(connection: &mut redis::Connection, field: &str, value: &str) {
+    () = redis::cmd("HSET")
+        .arg(KEY)
+        .arg(field)
+        .arg(value)
+        .query(connection)
+        .unwrap();
+}
+
+fn shift(connection: &mut redis::Connection, by: i64) {
+    for field in ["next", "line", "front", "frozen_until", "last"] {
+        let value: Option<String> = redis::cmd("HGET")
+            .arg(KEY)
+            .arg(field)
+            .query(connection)
+            .unwrap();
+        if let Some(value) = value
+            .and_then(|text| text.parse::<u64>().ok())
+            .filter(|v| *v > 0)
+        {
+            write(
+                connection,
+                field,
+                &value.saturating_add_signed(by).to_string(),
+            );
+        }
+    }
+}
+
+fn near(now: StoreTime, by: i64) -> StoreTime {
+    StoreTime::from_micros(now.as_micros().saturating_add_signed(by))
+}
+
+/// A play: what the test remembers between events.
+struct Play<'a> {
+    world: &'a World,
+    connection: redis::Connection,
+    paces: [PacedLimit; 4],
+    now: StoreTime,
+    turn: Option<Turn>,
+    last: Option<Grant>,
+    epochs: Vec<u64>,
+}
+
+impl Play<'_> {
+    /// On a schedule that has just begun.
+    fn start() -> Self {
+        let world = world();
+        let mut connection = RedisServer::shared().connection();
+        () = redis::cmd("DEL").arg(KEY).query(&mut connection).unwrap();
+        let paces = paces();
+        let lease = world.store.lease(&paces[0], clock_ask());
+        let first = world.runtime.block_on(lease).unwrap();
+        Self {
+            world,
+            connection,
+            paces,
+            now: first.now,
+            turn: first.turn,
+            last: None,
+            epochs: vec![first.epoch],
+        }
+    }
+
+    fn happen(&mut self, event: Event) -> Result<(), TestCaseError> {
+        let state = read(&mut self.connection);
+        match event {
+            Event::DeleteKey => {
+                () = redis::cmd("DEL")
+                    .arg(KEY)
+                    .query(&mut self.connection)
+                    .unwrap();
+            }
+            Event::DeleteField(i) => {
+                () = redis::cmd("HDEL")
+                    .arg(KEY)
+                    .arg(FIELDS[i])
+                    .query(&mut self.connection)
+                    .unwrap();
+            }
+            Event::SpoilField(i) if state.is_some() => {
+                write(&mut self.connection, FIELDS[i], "spoiled");
+            }
+            Event::OtherRun if state.is_some() => write(&mut self.connection, "run", "another"),
+            Event::SpoilField(_) | Event::OtherRun => {}
+            Event::Shift(by) => shift(&mut self.connection, by),
+            Event::Ask(asked) => {
+                let ask = self.ask_of(&asked);
+                self.ask(state, asked.pace, ask)?;
+            }
+            Event::Heed { pace, want } => {
+                let ask = self.heeding(want);
+                self.ask(state, pace, ask)?;
+            }
+            Event::Freeze(length) => self.freeze(state, Duration::from_micros(length))?,
+            Event::GiveBack { pace, from } => self.give_back(state, pace, from)?,
+        }
+        check_ttl(&mut self.connection)
+    }
+
+    /// With the turn of the last answer.
+    fn heeding(&self, want: u64) -> Ask {
+        Ask {
+            want,
+            turn: self.turn,
+            sight: Sight::Steady {
+                epoch: self.epochs[self.epochs.len() - 1],
+                predicted: self.now,
+            },
+            ..clock_ask()
+        }
+    }
+
+    fn ask_of(&self, asked: &Asked) -> Ask {
+        let epoch = self.epochs.iter().rev().nth(asked.epoch);
+        let epoch = epoch.map_or(7, |epoch| *epoch);
+        let predicted = near(self.now, asked.predicted);
+        Ask {
+            want: asked.want,
+            turn: asked.turn.map(|(by, share, slip)| Turn {
+                at: near(self.now, by),
+                share,
+                slip,
+            }),
+            sight: match asked.sight {
+                Seen::Young => Sight::Young,
+                Seen::Steady => Sight::Steady { epoch, predicted },
+                Seen::Stepped => Sight::Stepped { epoch, predicted },
+            },
+            lead: Duration::from_micros(asked.lead),
+        }
+    }
+
+    fn ask(
+        &mut self,
+        mut state: Option<Schedule>,
+        pace: usize,
+        ask: Ask,
+    ) -> Result<(), TestCaseError> {
+        let limit = &self.paces[pace];
+        let lease = self.world.store.lease(limit, ask.clone());
+        let answer = self.world.runtime.block_on(lease).unwrap();
+        let run = &self.world.run;
+        let expected = schedule::lease(&mut state, &limit.pace, run, &ask, answer.now);
+        prop_assert_eq!(&answer, &expected, "{:?}", ask);
+        prop_assert_eq!(read(&mut self.connection), state, "{:?}", ask);
+        (self.now, self.turn) = (answer.now, answer.turn.or(self.turn));
+        if !self.epochs.contains(&answer.epoch) {
+            self.epochs.push(answer.epoch);
+        }
+        self.last = answer.grant.or(self.last);
+        Ok(())
+    }
+
+    fn freeze(
+        &mut self,
+        mut state: Option<Schedule>,
+        length: Duration,
+    ) -> Result<(), TestCaseError> {
+        let freeze = self.world.store.freeze(&self.paces[0], length);
+        let told = self.world.runtime.block_on(freeze).unwrap();
+        let expected = schedule::freeze(&mut state, length, told.now);
+        prop_assert_eq!(told, expected);
+        let mut kept = read(&mut self.connection);
+        // A state that lacked nothing but this field is whole again, and rightly so.
+        if let (Some(kept), Some(state)) = (&mut kept, &state)
+            && state.run.is_empty()
+        {
+            kept.run.clear();
+        }
+        prop_assert_eq!(kept, state);
+        Ok(())
+    }
+
+    fn give_back(
+        &mut self,
+        mut state: Option<Schedule>,
+        pace: usize,
+        from: u32,
+    ) -> Result<(), TestCaseError> {
+        let limit = &self.paces[pace];
+        let Some(tail) = self.last.and_then(|grant| grant.tail(&limit.pace, from)) else {
+            return Ok(());
+        };
+        let give_back = self.world.store.give_back(limit, tail);
+        let taken = self.world.runtime.block_on(give_back).unwrap();
+        let run = &self.world.run;
+        let expected = schedule::give_back(&mut state, &limit.pace, run, &tail);
+        prop_assert_eq!(taken, expected);
+        prop_assert_eq!(read(&mut self.connection), state);
+        self.last = None;
+        Ok(())
+    }
+}
+
+/// Every key that a script left has a time to live.
+fn check_ttl(connection: &mut redis::Connection) -> Result<(), TestCaseError> {
+    let (ttl, kept): (i64, bool) = redis::pipe()
+        .cmd("PTTL")
+        .arg(KEY)
+        .cmd("EXISTS")
+        .arg(KEY)
+        .query(connection)
+        .unwrap();
+    prop_assert!(ttl > 0 || !kept, "PTTL {}", ttl);
+    Ok(())
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig {
+        cases: 400,
+        failure_persistence: None,
+        rng_seed: RngSeed::Fixed(20_261_121),
+        ..ProptestConfig::default()
+    })]
+
+    #[test]
+    fn lua_decides_as_rust_does(events in prop::collection::vec(event(), 1..50)) {
+        let mut play = Play::start();
+        for event in events {
+            play.happen(event)?;
+        }
+    }
+}
+
+#[test]
+fn the_time_to_live_outlasts_two_periods_and_a_freeze() {
+    let World { runtime, store, .. } = world();
+    let connection = &mut RedisServer::shared().connection();
+    let paces = paces();
+    let day = 24 * 3600 * 1000;
+    let limit = |i: usize, name: &str| PacedLimit::new(name, paces[i].pace);
+    for (i, least) in [(0, day), (3, 2 * 366 * day)] {
+        let limit = limit(i, &format!("ttl-{i}"));
+        let key = format!("oracle:{{{}}}:paced", limit.name);
+        let ttl = |connection: &mut redis::Connection| -> i64 {
+            redis::cmd("PTTL").arg(&key).query(connection).unwrap()
+        };
+        let clock = runtime.block_on(store.lease(&limit, clock_ask())).unwrap();
+        let before = ttl(connection);
+        assert!(before > least - 60_000, "{before}");
+        runtime
+            .block_on(store.freeze(&limit, Duration::from_secs(7200)))
+            .unwrap();
+        assert!(ttl(connection) > least + 7_200_000 - 60_000);
+        // A lease that writes does not cut the freeze short.
+        let ask = Ask {
+            sight: Sight::Stepped {
+                epoch: clock.epoch,
+                predicted: clock.now,
+            },
+            ..clock_ask()
+        };
+        runtime.block_on(store.lease(&limit, ask)).unwrap();
+        assert!(ttl(connection) > least + 7_200_000 - 60_000);
+    }
+}

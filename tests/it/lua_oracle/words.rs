@@ -1,0 +1,213 @@
+//! What operators and replicas say about a limit, and what is leased under it.
+
+use std::time::Duration;
+
+use proptest::prelude::*;
+use proptest::test_runner::RngSeed;
+use sluiced::core::policy::{self, Declaration, LimitPolicy, PolicyUpdate, PolicyVersion};
+use sluiced::core::schedule::{self, Ask, Schedule};
+use sluiced::core::time::StoreTime;
+use sluiced::ports::pace::{PaceStore as _, PacedLimit};
+use sluiced::ports::policy::PolicyStore as _;
+
+use super::{World, clock_ask, paces, world};
+use crate::support::redis::RedisServer;
+
+/// What operators and replicas say about a limit.
+#[derive(Clone, Debug)]
+enum Word {
+    Declare {
+        file: usize,
+        was_read: bool,
+        /// With what it heard: nothing, the last answer, or one of long ago.
+        known: Option<usize>,
+    },
+    Set {
+        terms: usize,
+        late: bool,
+    },
+    Pause(u64),
+    Resume,
+    /// A replica asks for slots, knowing this or an older policy.
+    Ask {
+        late: bool,
+    },
+    Lose,
+}
+
+fn word() -> impl Strategy<Value = Word> {
+    prop_oneof![
+        4 => (0..3_usize, any::<bool>(), prop::option::of(0..4_usize))
+            .prop_map(|(file, was_read, known)| Word::Declare { file, was_read, known }),
+        3 => (0..3_usize, prop::bool::weighted(0.2))
+            .prop_map(|(terms, late)| Word::Set { terms, late }),
+        2 => prop_oneof![0..2_u64, Just(u64::MAX)].prop_map(Word::Pause),
+        2 => Just(Word::Resume),
+        3 => prop::bool::weighted(0.3).prop_map(|late| Word::Ask { late }),
+        1 => Just(Word::Lose),
+    ]
+}
+
+/// Only what these tests keep: others share the server.
+fn forget(connection: &mut redis::Connection) {
+    for part in ["policy", "replicas", "paced", "paced:2"] {
+        let key = format!("oracle:{{words}}:{part}");
+        redis::cmd("DEL").arg(key).query::<()>(connection).unwrap();
+    }
+}
+
+/// What the store keeps, as `inspect` shows it, but for times of writing, which Redis' clock gives.
+fn kept(world: &World) -> Option<LimitPolicy> {
+    let found = world.runtime.block_on(world.policies.inspect("words"));
+    found.unwrap().policy
+}
+
+const FILES: [&str; 3] = ["kind=paced rate=400/1s", "kind=paced rate=300/1s", ""];
+
+/// A play: what is in force as the decisions say, and what was heard.
+struct Play<'a> {
+    world: &'a World,
+    connection: redis::Connection,
+    state: Option<LimitPolicy>,
+    row: Option<Schedule>,
+    heard: Vec<LimitPolicy>,
+}
+
+impl Play<'_> {
+    fn start() -> Self {
+        let mut connection = RedisServer::shared().connection();
+        forget(&mut connection);
+        Self {
+            world: world(),
+            connection,
+            state: None,
+            row: None,
+            heard: Vec::new(),
+        }
+    }
+
+    fn version(&self) -> PolicyVersion {
+        self.state
+            .as_ref()
+            .map_or(PolicyVersion::NONE, |s| s.version)
+    }
+
+    /// The version in force, or one that is not.
+    fn known(&self, late: bool) -> PolicyVersion {
+        PolicyVersion::new(self.version().number() + u64::from(late))
+    }
+
+    fn say(&mut self, word: Word) -> Result<(), TestCaseError> {
+        match word {
+            Word::Declare {
+                file,
+                was_read,
+                known,
+            } => self.declare(file, was_read, known)?,
+            Word::Set { terms, late } => self.set(terms, late)?,
+            Word::Pause(seconds) => self.pause(Duration::from_secs(seconds))?,
+            Word::Resume => self.resume()?,
+            Word::Ask { late } => self.ask(late)?,
+            Word::Lose => {
+                forget(&mut self.connection);
+                (self.state, self.row) = (None, None);
+            }
+        }
+        prop_assert_eq!(kept(self.world), self.state.clone());
+        Ok(())
+    }
+
+    fn declare(
+        &mut self,
+        file: usize,
+        was_read: bool,
+        known: Option<usize>,
+    ) -> Result<(), TestCaseError> {
+        let declaration = Declaration {
+            replica: "host:1".to_owned(),
+            file: FILES[file].to_owned(),
+            was_read,
+            known: known.and_then(|ago| self.heard.iter().rev().nth(ago).cloned()),
+        };
+        let declare = self.world.policies.declare("words", &declaration);
+        let told = self.world.runtime.block_on(declare).unwrap();
+        // Where the decision made a new version, that was Redis' time.
+        let fresh = Some(told.version) != self.state.as_ref().map(|s| s.version);
+        let now = if fresh {
+            told.version.since()
+        } else {
+            StoreTime::default()
+        };
+        let expected = policy::declare(&mut self.state, &declaration, now);
+        prop_assert_eq!(&told, &expected);
+        self.heard.push(told);
+        Ok(())
+    }
+
+    fn set(&mut self, terms: usize, late: bool) -> Result<(), TestCaseError> {
+        let update = PolicyUpdate {
+            over: self.known(late),
+            text: FILES[terms],
+            file: FILES[0],
+            by: "op",
+        };
+        let set = self.world.policies.set("words", update);
+        let told = self.world.runtime.block_on(set).unwrap();
+        let now = told.map_or(StoreTime::default(), |said| said.version.since());
+        let done = policy::set(&mut self.state, &update, now);
+        prop_assert_eq!(told.is_some(), done);
+        Ok(())
+    }
+
+    fn pause(&mut self, length: Duration) -> Result<(), TestCaseError> {
+        let pause = self.world.policies.pause("words", length, "op");
+        let told = self.world.runtime.block_on(pause).unwrap();
+        let now = told.map_or(StoreTime::default(), |(said, _)| said.version.since());
+        let until = policy::pause(&mut self.state, length, "op", now);
+        prop_assert_eq!(told.map(|(_, until)| until), until);
+        Ok(())
+    }
+
+    fn resume(&mut self) -> Result<(), TestCaseError> {
+        let resume = self.world.policies.resume("words");
+        let told = self.world.runtime.block_on(resume).unwrap();
+        let now = told.map_or(StoreTime::default(), |(said, _)| said.version.since());
+        let was = policy::resume(&mut self.state, now);
+        let thawed = schedule::thaw(&mut self.row, now);
+        prop_assert_eq!(told.map(|(_, was)| was), was.map(|was| was || thawed));
+        Ok(())
+    }
+
+    fn ask(&mut self, late: bool) -> Result<(), TestCaseError> {
+        let (pace, known) = (paces()[0].pace, self.known(late));
+        let ask = Ask {
+            want: 3,
+            ..clock_ask()
+        };
+        let limit = PacedLimit {
+            known,
+            ..PacedLimit::new("words", pace)
+        };
+        let lease = self.world.store.lease(&limit, ask.clone());
+        let told = self.world.runtime.block_on(lease).unwrap();
+        let (state, run) = (self.state.as_ref(), &self.world.run);
+        let expected =
+            policy::lease_under(state, &mut self.row, (&pace, known), run, &ask, told.now);
+        prop_assert_eq!(told, expected);
+        Ok(())
+    }
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig { cases: 60, rng_seed: RngSeed::Fixed(7), ..ProptestConfig::default() })]
+
+    #[test]
+    fn words_are_the_same_in_redis_and_in_rust(words in prop::collection::vec(word(), 1..24)) {
+        let mut play = Play::start();
+        for word in words {
+            play.say(word)?;
+        }
+        let lives: i64 = redis::cmd("PTTL").arg("oracle:{words}:policy").query(&mut play.connection).unwrap();
+        prop_assert!(lives < 0, "what an operator said must stay: {}", lives);
+    }
+}

@@ -1,0 +1,25 @@
+//! The tests that need servers, sockets or the program itself, in one binary: one broker and one
+//! Redis serve them all, and there is one thing to link.
+#![allow(
+    clippy::unwrap_used,
+    clippy::print_stderr,
+    reason = "a test may stop at the first surprise, in its own functions too, and say what it saw"
+)]
+
+mod admin;
+mod budgets;
+mod check;
+mod daemon;
+mod demo;
+mod downstream;
+mod fleet;
+mod limiter_contract;
+mod lua_oracle;
+mod paths;
+mod provider;
+mod queue_contract;
+mod queue_faults;
+mod redis_faults;
+mod redis_topologies;
+mod support;
+mod throttle;

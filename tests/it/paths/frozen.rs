@@ -1,0 +1,109 @@
+//! "Not now" of the downstream: every replica stands still, no attempt is spent, and afterwards
+//! nothing bursts.
+
+use std::time::Duration;
+
+use sluiced::core::rate::Rate;
+use sluiced::core::time::Mono;
+use sluiced::core::window::Tally;
+use tokio::time::Instant;
+
+use super::{config, numbered, queue, seconds};
+use crate::support::daemon::{Daemon, LONG, NEW_SCHEDULE, Route};
+use crate::support::recorder::{Call, Recorder, Reply};
+use crate::support::wait::{eventually, eventually_async};
+
+/// A call that another replica started before it heard of the freeze.
+const UNDER_WAY: Duration = Duration::from_millis(500);
+
+/// Calls that came too early for `rate`.
+fn over(calls: &[Call], rate: &str) -> u64 {
+    let mut tally = Tally::new(rate.parse::<Rate>().unwrap());
+    let mut arrivals: Vec<Instant> = calls.iter().map(|call| call.at).collect();
+    arrivals.sort_unstable();
+    for at in &arrivals {
+        tally.record(Mono::default() + at.duration_since(arrivals[0]));
+    }
+    tally.usage().over
+}
+
+async fn two_replicas(name: &str, denied: &'static str, reply: fn() -> Reply, freeze: Duration) {
+    // A quorum queue would count a cancelled consumer until all that it had is settled.
+    let broker = queue(name, "classic").await;
+    broker.publish(name, numbered(1, 300)).await;
+    let downstream = Recorder::start(move |call| {
+        if call.place == 60 {
+            reply()
+        } else {
+            Reply::status(202)
+        }
+    })
+    .await;
+    let daemons: Vec<_> = ["one", "two"]
+        .map(|replica| {
+            let mut route = Route::new(name, downstream.address);
+            route.caller = format!("{replica} {{{{ attempt }}}}");
+            route.keys = format!("prefetch = 40\n{denied}\nmax_hold = \"1s\"\n");
+            Daemon::start(&config(name, vec![route]))
+        })
+        .into();
+    eventually(LONG, "the denial", || downstream.count() > 60).await;
+    let closed = downstream.calls()[60].at;
+    eventually_async(LONG, "both taps are closed", || async {
+        broker
+            .counts(name)
+            .await
+            .is_some_and(|(_, consumers)| consumers == 0)
+    })
+    .await;
+    assert!(Instant::now() < closed + freeze, "closed while frozen");
+    let (ready, _) = broker.counts(name).await.unwrap();
+    eventually(LONG, "all came", || downstream.count() >= 301).await;
+    let calls = downstream.calls();
+    let during = calls
+        .iter()
+        .filter(|call| call.at > closed + UNDER_WAY && call.at < closed + freeze - seconds(1) / 10);
+    let during: Vec<_> = during
+        .map(|call| (call.at - closed, &call.caller))
+        .collect();
+    assert!(during.is_empty(), "in the freeze: {during:?}");
+    assert!(ready > 0, "nothing was taken out meanwhile");
+    for replica in ["one 1", "two 1"] {
+        assert!(
+            calls.iter().any(|call| call.caller == replica),
+            "{replica} took part"
+        );
+    }
+    assert!(
+        calls.iter().all(|call| call.caller.ends_with(" 1")),
+        "no attempt is spent"
+    );
+    assert_eq!(calls.len(), 301, "all once, one twice");
+    assert_eq!(over(&calls, "100/1s"), 0, "no burst");
+    for daemon in daemons {
+        let log = daemon.stop(&[NEW_SCHEDULE]).await;
+        assert!(log.contains("tap closed: the limit is frozen"), "{log}");
+    }
+    assert_eq!(broker.counts(name).await, Some((0, 0)));
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn retry_after_in_seconds_stops_both_replicas() {
+    two_replicas(
+        "frozen-seconds",
+        "",
+        || Reply::retry_after(429, "3"),
+        seconds(3),
+    )
+    .await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn retry_after_as_a_date_stops_both_replicas() {
+    // A date has whole seconds: up to one less than what it was made from.
+    let in_four_seconds = || {
+        let at = std::time::SystemTime::now() + seconds(4);
+        Reply::retry_after(429, &httpdate::fmt_http_date(at))
+    };
+    two_replicas("frozen-date", "", in_four_seconds, seconds(3)).await;
+}

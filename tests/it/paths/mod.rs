@@ -1,0 +1,67 @@
+//! The paths of a message, from a real queue through real daemons to a verdict.
+mod counted;
+mod denied;
+mod fate;
+mod frozen;
+mod hours;
+mod recipes;
+mod shared;
+
+use std::time::Duration;
+
+use crate::support::broker::Broker;
+use crate::support::daemon::{Config, LONG, Route};
+use crate::support::messages::body;
+use crate::support::rabbit::Rabbit;
+use crate::support::wait::eventually_async;
+use lapin::BasicProperties;
+use lapin::types::AMQPValue;
+
+fn config(name: &str, routes: Vec<Route>) -> Config {
+    Config::shared(name, "100/1s", routes)
+}
+
+async fn queue(name: &str, queue_type: &str) -> Broker {
+    let broker = Broker::connect(&Rabbit::shared().url()).await;
+    broker.declare(name, queue_type).await;
+    broker
+}
+
+/// The messages `first` to `last`.
+fn numbered(first: u64, last: u64) -> impl Iterator<Item = (Vec<u8>, BasicProperties)> {
+    (first..=last).map(|n| (body(n), BasicProperties::default()))
+}
+
+/// Waits until so many messages are ready in a queue.
+async fn holds(broker: &Broker, queue: &str, count: u32) {
+    eventually_async(LONG, &format!("{count} messages in {queue}"), || async {
+        broker.counts(queue).await.map(|(ready, _)| ready) == Some(count)
+    })
+    .await;
+}
+
+/// A header of a message, as text.
+fn header(properties: &BasicProperties, name: &str) -> Option<String> {
+    let headers = properties.headers().as_ref()?;
+    match headers.inner().get(name)? {
+        AMQPValue::LongString(text) => Some(text.to_string()),
+        AMQPValue::LongLongInt(number) => Some(number.to_string()),
+        other => Some(format!("{other:?}")),
+    }
+}
+
+/// A header that counts microseconds.
+fn micros(properties: &BasicProperties, name: &str) -> u64 {
+    let text = header(properties, name).unwrap_or_else(|| panic!("no {name}"));
+    text.parse().unwrap()
+}
+
+/// Seconds since the Unix epoch.
+fn unix() -> u64 {
+    let now = std::time::SystemTime::now();
+    now.duration_since(std::time::UNIX_EPOCH).unwrap().as_secs()
+}
+
+const fn seconds(seconds: u64) -> Duration {
+    Duration::from_secs(seconds)
+}

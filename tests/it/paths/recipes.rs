@@ -1,0 +1,101 @@
+//! Every recipe of the documentation runs as it stands, on real servers.
+
+use std::fmt::Write as _;
+
+use lapin::BasicProperties;
+use sluiced::proof::provider::{Behaviour, Expect, Provider};
+
+use crate::support::broker::Broker;
+use crate::support::daemon::{Daemon, LONG};
+use crate::support::rabbit::Rabbit;
+use crate::support::redis::RedisServer;
+use crate::support::wait::eventually;
+
+const PAGE: &str = include_str!("../../../docs/recipes.md");
+const EACH: u64 = 6;
+
+/// The configurations of the page, under their headings.
+fn recipes() -> Vec<(&'static str, &'static str)> {
+    PAGE.split("\n## ")
+        .skip(1)
+        .map(|section| {
+            let (heading, rest) = section.split_once('\n').unwrap();
+            let (_, block) = rest.split_once("```toml\n").unwrap();
+            (heading, block.split_once("```").unwrap().0)
+        })
+        .collect()
+}
+
+/// The values of the keys `queue`.
+fn queues(recipe: &str) -> Vec<&str> {
+    let values = recipe
+        .lines()
+        .filter_map(|line| line.strip_prefix("queue = \""));
+    values.filter_map(|rest| rest.strip_suffix('"')).collect()
+}
+
+fn message(queue: &str, n: u64) -> (Vec<u8>, BasicProperties) {
+    let body = serde_json::json!({
+        "id": format!("{queue}-{n}"), "to": format!("+49155501{n:05}"), "from": "ACME", "text": "Your code is 123456",
+        "api_key": format!("key-{}", n % 2), "country": "DE", "tenant": if n.is_multiple_of(2) { "acme" } else { "other" },
+    });
+    (body.to_string().into_bytes(), BasicProperties::default())
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn every_recipe_of_the_documentation_runs() {
+    let broker = Broker::connect(&Rabbit::shared().url()).await;
+    let recipes = recipes();
+    assert!(recipes.len() >= 12, "{} recipes found", recipes.len());
+    for (number, (heading, recipe)) in recipes.into_iter().enumerate() {
+        let rate = "10000/1s".parse().unwrap();
+        let provider = Provider::start("127.0.0.1:0".parse().unwrap(), Behaviour::judging(rate));
+        let provider = provider.unwrap();
+        // The servers and names of this test, and hours that are open whenever it runs.
+        let mut text = recipe
+            .replace("127.0.0.1:8080", &provider.address().to_string())
+            .replace("open = \"08:00-21:00\"", "open = \"00:00-24:00\"");
+        let mut ids = Vec::new();
+        for queue in queues(recipe) {
+            let ours = format!("recipe-{number}-{queue}");
+            text = text.replace(
+                &format!("queue = \"{queue}\""),
+                &format!("queue = \"{ours}\""),
+            );
+            broker.declare(&ours, "quorum").await;
+            broker
+                .publish(&ours, (1..=EACH).map(|n| message(&ours, n)))
+                .await;
+            ids.extend((1..=EACH).map(|n| format!("{ours}-{n}")));
+        }
+        write!(
+            text,
+            "\n[rabbitmq]\nurls = [\"{}\"]\n[redis]\nurl = \"{}\"\nprefix = \"recipe-{number}\"\n[admin]\nlisten = \"127.0.0.1:0\"\n",
+            Rabbit::shared().url(),
+            RedisServer::shared().url(),
+        )
+        .unwrap();
+        let daemon = Daemon::start_with(&text, |_| {});
+        let all = ids.len() as u64;
+        let what = format!("`{heading}` delivers");
+        let done = tokio::time::timeout(
+            LONG,
+            eventually(LONG * 2, &what, || provider.live().unique >= all),
+        );
+        assert!(
+            done.await.is_ok(),
+            "{what} {:?}\n{}",
+            provider.live(),
+            daemon.log()
+        );
+        daemon
+            .stop(&["the schedule was lost", "nothing is kept on disk"])
+            .await;
+        let report = provider.report(&Expect::Ids(ids));
+        assert_eq!(
+            (report.lost, report.unexpected),
+            (Some(0), 0),
+            "{heading}: {report:?}"
+        );
+    }
+}

@@ -1,0 +1,92 @@
+//! A subscription on a broker that fails.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use sluiced::ports::clock::Clock;
+use sluiced::ports::link::Link;
+use sluiced::ports::queue::{Delivery, Subscription, Tap};
+use sluiced::queue::rabbit::{RabbitOptions, RabbitQueue, RouteOptions};
+use sluiced::settings::types::QueueType;
+use tokio::sync::mpsc;
+
+use crate::support::messages::{self, Counted};
+use crate::support::rabbit::Rabbit;
+use crate::support::wait::within;
+
+use super::{BOUND, PREFETCH};
+
+/// A queue, and a subscription to it.
+pub(crate) struct Bench {
+    pub(crate) subscription: Arc<dyn Subscription>,
+    pub(crate) deliveries: mpsc::UnboundedReceiver<Delivery>,
+    pub(crate) events: Arc<Counted>,
+    pub(crate) queue: String,
+}
+
+impl Bench {
+    /// Subscribes to a queue that need not exist, the tap open.
+    pub(crate) fn start(options: RabbitOptions, queue_type: QueueType) -> Self {
+        let queue = format!("q-{}", uuid::Uuid::new_v4());
+        Self::start_on(options, queue_type, queue, false)
+    }
+
+    /// To that queue, parking or not.
+    pub(crate) fn start_on(
+        options: RabbitOptions,
+        queue_type: QueueType,
+        queue: String,
+        parks: bool,
+    ) -> Self {
+        let events = Arc::new(Counted::default());
+        let rabbit = RabbitQueue::new(options, Clock::start(), events.clone()).unwrap();
+        let route = RouteOptions {
+            route: "sms".to_owned(),
+            queue: queue.clone(),
+            declare: false,
+            queue_type,
+            prefetch: PREFETCH,
+            parks,
+            longest_wait: Duration::from_secs(60),
+        };
+        let subscription = rabbit.subscribe(route).unwrap();
+        subscription.set_tap(Tap::Open);
+        Self {
+            deliveries: subscription.deliveries().unwrap(),
+            subscription,
+            events,
+            queue,
+        }
+    }
+
+    pub(crate) async fn next(&mut self) -> Delivery {
+        messages::next(&mut self.deliveries, BOUND).await
+    }
+
+    pub(crate) async fn take(&mut self, count: usize) -> Vec<Delivery> {
+        messages::take(&mut self.deliveries, count, BOUND).await
+    }
+
+    pub(crate) async fn up(&self) {
+        let mut link = self.subscription.link();
+        within(BOUND, "link up", link.wait_for(Link::is_up))
+            .await
+            .expect("the subscription lives");
+    }
+
+    /// Waits until the link is down for a reason that says `part`.
+    pub(crate) async fn down(&self, part: &str) {
+        let mut link = self.subscription.link();
+        let says = |link: &Link| matches!(link, Link::Down(reason) if reason.contains(part));
+        within(BOUND, part, link.wait_for(says))
+            .await
+            .expect("the subscription lives");
+    }
+
+    pub(crate) fn unacknowledged(&self, server: &Rabbit) -> u64 {
+        let list = server.ctl(&["-q", "list_queues", "name", "messages_unacknowledged"]);
+        list.lines()
+            .find_map(|line| line.strip_prefix(&self.queue)?.trim().parse().ok())
+            .unwrap_or(0)
+    }
+}

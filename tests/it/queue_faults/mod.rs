@@ -1,0 +1,252 @@
+//! What becomes of messages when RabbitMQ fails: nothing is lost, nothing is acknowledged early.
+mod bench;
+mod parked;
+mod restarts;
+
+use std::collections::BTreeSet;
+use std::time::Duration;
+
+use lapin::BasicProperties;
+use sluiced::ports::queue::Verdict;
+use sluiced::queue::rabbit::RabbitOptions;
+use sluiced::settings::types::QueueType;
+use tokio::sync::{Mutex, MutexGuard};
+
+use crate::support::broker::Broker;
+use crate::support::messages::{body, dead, number, options};
+use crate::support::rabbit::Rabbit;
+use crate::support::wait::{eventually, eventually_async};
+use bench::Bench;
+
+/// A broker takes seconds to restart, more on a busy machine.
+const BOUND: Duration = Duration::from_secs(60);
+
+const PREFETCH: u16 = 200;
+
+/// The faults hit the whole server, so one test at a time has it.
+async fn alone() -> (MutexGuard<'static, ()>, &'static Rabbit) {
+    static TURN: Mutex<()> = Mutex::const_new(());
+    let turn = TURN.lock().await;
+    // Shown when a test fails; `RUST_LOG` says how much.
+    drop(
+        tracing_subscriber::fmt()
+            .with_env_filter(tracing_subscriber::EnvFilter::from_default_env())
+            .with_test_writer()
+            .try_init(),
+    );
+    (turn, Rabbit::shared())
+}
+
+fn messages(
+    numbers: impl IntoIterator<Item = u64>,
+) -> impl IntoIterator<Item = (Vec<u8>, BasicProperties)> {
+    numbers
+        .into_iter()
+        .map(|n| (body(n), BasicProperties::default()))
+}
+
+fn later() -> Verdict {
+    Verdict::Later {
+        delay: Duration::from_secs(1),
+        headers: Vec::new(),
+    }
+}
+
+fn dead_or_done(n: u64) -> Verdict {
+    if n.is_multiple_of(10) {
+        dead()
+    } else {
+        Verdict::Done
+    }
+}
+
+async fn numbers(broker: &Broker, queue: &str) -> BTreeSet<u64> {
+    let all = broker.drain(queue).await;
+    all.iter().map(|(body, _)| number(body)).collect()
+}
+
+const fn name(queue_type: QueueType) -> &'static str {
+    match queue_type {
+        QueueType::Classic => "classic",
+        QueueType::Quorum => "quorum",
+    }
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_queue_may_come_late_and_go() {
+    let (_turn, server) = alone().await;
+    let mut bench = Bench::start(options(server), QueueType::Classic);
+    bench.down("does not exist").await;
+    let broker = Broker::connect(&server.url()).await;
+    broker.declare(&bench.queue, "classic").await;
+    bench.up().await;
+    broker.publish(&bench.queue, messages([1])).await;
+    let held = bench.next().await;
+
+    broker.delete(&bench.queue).await;
+    bench.down("does not exist").await;
+    assert!(held.is_stale());
+    assert!(!held.settle(Verdict::Done));
+
+    broker.declare(&bench.queue, "classic").await;
+    broker.publish(&bench.queue, messages([2])).await;
+    let delivery = bench.next().await;
+    assert_eq!(number(&delivery.message().body), 2);
+    assert!(delivery.settle(Verdict::Done));
+    assert_eq!(bench.subscription.close(BOUND).await.unsettled, 0);
+    assert_eq!(numbers(&broker, &bench.queue).await, BTreeSet::new());
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_connection_that_the_server_closes_is_rebuilt() {
+    let (_turn, server) = alone().await;
+    let mut bench = Bench::start(options(server), QueueType::Quorum);
+    let broker = Broker::connect(&server.url()).await;
+    broker.declare(&bench.queue, "quorum").await;
+    broker.publish(&bench.queue, messages([1])).await;
+    let held = bench.next().await;
+    server.ctl(&["close_all_connections", "maintenance"]);
+    let again = bench.next().await;
+    assert!(held.is_stale());
+    assert!(!held.settle(Verdict::Done));
+    assert!(again.message().redelivered);
+    assert!(again.settle(Verdict::Done));
+    assert!(bench.events.settled_as("reconnected") >= 1);
+    assert_eq!(bench.subscription.close(BOUND).await.unsettled, 0);
+    let broker = Broker::connect(&server.url()).await;
+    assert_eq!(numbers(&broker, &bench.queue).await, BTreeSet::new());
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn nothing_is_acknowledged_while_publishing_is_blocked() {
+    let (_turn, server) = alone().await;
+    let quick = RabbitOptions {
+        confirm_timeout: Duration::from_millis(500),
+        ..options(server)
+    };
+    let mut bench = Bench::start(quick, QueueType::Classic);
+    let broker = Broker::connect(&server.url()).await;
+    broker.declare(&bench.queue, "classic").await;
+    broker.publish(&bench.queue, messages([1, 2])).await;
+    let first = bench.next().await;
+    let second = bench.next().await;
+    server.ctl(&["set_vm_memory_high_watermark", "0"]);
+    assert!(first.settle(later()));
+    eventually(BOUND, "a copy is not confirmed", || {
+        bench.events.settled_as("unconfirmed") >= 2
+    })
+    .await;
+    // Acknowledgements go their own way.
+    assert!(second.settle(Verdict::Done));
+    eventually(BOUND, "the other is done", || {
+        bench.events.settled_as("done") == 1
+    })
+    .await;
+    assert_eq!(bench.events.settled_as("later"), 0);
+    assert_eq!(bench.unacknowledged(server), 1);
+
+    server.ctl(&["set_vm_memory_high_watermark", "absolute", "2GB"]);
+    let again = bench.next().await;
+    assert_eq!(number(&again.message().body), 1);
+    eventually(BOUND, "the copy is confirmed", || {
+        bench.events.settled_as("later") == 1
+    })
+    .await;
+    assert!(again.settle(Verdict::Done));
+    bench.subscription.close(BOUND).await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_verdict_that_cannot_be_made_safe_leaves_the_message_in_its_queue() {
+    let (_turn, server) = alone().await;
+    let mut bench = Bench::start(options(server), QueueType::Classic);
+    let broker = Broker::connect(&server.url()).await;
+    broker.declare(&bench.queue, "classic").await;
+    broker.publish(&bench.queue, messages([1])).await;
+    let delivery = bench.next().await;
+    server.ctl(&["set_vm_memory_high_watermark", "0"]);
+    assert!(delivery.settle(dead()));
+    let left = bench.subscription.close(Duration::from_secs(3)).await;
+    assert_eq!((left.unsettled, left.given_back), (1, 0));
+    server.ctl(&["set_vm_memory_high_watermark", "absolute", "2GB"]);
+    let broker = Broker::connect(&server.url()).await;
+    eventually_async(BOUND, "it is back in its queue", || async {
+        broker.counts(&bench.queue).await == Some((1, 0))
+    })
+    .await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_wait_queue_that_is_deleted_is_declared_again() {
+    let (_turn, server) = alone().await;
+    let mut bench = Bench::start(options(server), QueueType::Quorum);
+    let broker = Broker::connect(&server.url()).await;
+    broker.declare(&bench.queue, "quorum").await;
+    broker.publish(&bench.queue, messages([1])).await;
+    assert!(bench.next().await.settle(later()));
+    let delivery = bench.next().await;
+    broker.delete(&format!("{}.wait.1s", bench.queue)).await;
+    assert!(delivery.settle(later()));
+    let delivery = bench.next().await;
+    assert!(!delivery.message().redelivered, "it went through the queue");
+    assert_eq!(bench.events.settled_as("unconfirmed"), 1);
+    assert!(delivery.settle(Verdict::Done));
+    bench.subscription.close(BOUND).await;
+    assert_eq!(numbers(&broker, &bench.queue).await, BTreeSet::new());
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_wait_queue_with_other_settings_gives_back_in_the_end() {
+    let (_turn, server) = alone().await;
+    let impatient = RabbitOptions {
+        ack_timeout: Duration::from_secs(4),
+        ..options(server)
+    };
+    let mut bench = Bench::start(impatient, QueueType::Classic);
+    let broker = Broker::connect(&server.url()).await;
+    broker.declare(&bench.queue, "classic").await;
+    broker
+        .declare(&format!("{}.wait.1s", bench.queue), "classic")
+        .await;
+    broker.publish(&bench.queue, messages([1])).await;
+    assert!(bench.next().await.settle(later()));
+    let again = bench.next().await;
+    assert!(again.message().redelivered, "it was given back");
+    assert!(bench.events.settled_as("unconfirmed") >= 2);
+    assert_eq!(bench.events.settled_as("later"), 0);
+    // The dead-letter queue is not affected.
+    assert!(again.settle(dead()));
+    bench.subscription.close(BOUND).await;
+    let dead = numbers(&broker, &format!("{}.dead", bench.queue)).await;
+    assert_eq!(dead, BTreeSet::from([1]));
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_dead_letter_queue_with_other_settings_shows_early() {
+    let (_turn, server) = alone().await;
+    let bench = Bench::start(options(server), QueueType::Quorum);
+    let broker = Broker::connect(&server.url()).await;
+    broker
+        .declare(&format!("{}.dead", bench.queue), "classic")
+        .await;
+    broker.declare(&bench.queue, "quorum").await;
+    bench.down("exists with other settings").await;
+    broker.delete(&format!("{}.dead", bench.queue)).await;
+    bench.up().await;
+    bench.subscription.close(BOUND).await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn the_next_url_is_tried() {
+    let (_turn, server) = alone().await;
+    let nobody = format!("amqp://127.0.0.1:{}", crate::support::port::free_port());
+    let two = RabbitOptions {
+        urls: vec![nobody.into(), server.url().into()],
+        ..options(server)
+    };
+    let bench = Bench::start(two, QueueType::Classic);
+    let broker = Broker::connect(&server.url()).await;
+    broker.declare(&bench.queue, "classic").await;
+    bench.up().await;
+    bench.subscription.close(BOUND).await;
+}

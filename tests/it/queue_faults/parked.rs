@@ -1,0 +1,100 @@
+//! What stands parked when the broker or its queues go.
+
+use std::collections::BTreeSet;
+
+use sluiced::core::parking::Space;
+use sluiced::ports::queue::{Delivery, Verdict};
+use sluiced::settings::types::QueueType;
+
+use crate::support::broker::Broker;
+use crate::support::messages::{number, options};
+use crate::support::rabbit::Rabbit;
+use crate::support::wait::eventually;
+
+use super::bench::Bench;
+use super::*;
+
+/// Parks those that come, and answers when they are.
+async fn park(bench: &mut Bench, count: usize, space: Space) {
+    for delivery in bench.take(count).await {
+        let headers = Vec::new();
+        assert!(delivery.settle(Verdict::Parked { space, headers }));
+    }
+    let parked = || bench.events.settled_as("parked") == count as u64;
+    eventually(BOUND, "they are parked", parked).await;
+}
+
+fn parked_queue(queue: &str, space: Space) -> String {
+    format!("{queue}.parked.{}", space.label())
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn what_stands_parked_survives_the_broker_and_the_end_of_parking() {
+    let (_turn, server) = alone().await;
+    for queue_type in [QueueType::Classic, QueueType::Quorum] {
+        let space = Space::of(5);
+        let broker = Broker::connect(&server.url()).await;
+        let queue = format!("q-{}", uuid::Uuid::new_v4());
+        broker.declare(&queue, name(queue_type)).await;
+        broker.publish(&queue, messages(1..=40)).await;
+        let mut bench = Bench::start_on(options(server), queue_type, queue.clone(), true);
+        park(&mut bench, 40, space).await;
+        // Some are out when the broker dies, and come again.
+        let held = bench.take(5).await;
+        let restart = tokio::task::spawn_blocking(|| {
+            Rabbit::shared().kill();
+            Rabbit::shared().boot();
+        });
+        restart.await.unwrap();
+        eventually(BOUND, "the session is gone", || {
+            held.iter().all(Delivery::is_stale)
+        })
+        .await;
+        bench.up().await;
+        bench.subscription.close(BOUND).await;
+
+        // Without parking, what was left behind is consumed all the same; and only that.
+        let mut bench = Bench::start_on(options(server), queue_type, queue.clone(), false);
+        // Acknowledgements that the broker had not written down are lost with it: some come twice.
+        let mut seen = BTreeSet::new();
+        done(&mut bench, &mut seen, 25).await;
+        assert_eq!(bench.subscription.parked(), None, "nothing more is parked");
+        let broker = Broker::connect(&server.url()).await;
+        let left = broker.counts(&parked_queue(&queue, space)).await.unwrap();
+        assert_eq!(left.1, 1, "one consumer");
+        done(&mut bench, &mut seen, 40).await;
+        bench.subscription.close(BOUND).await;
+    }
+}
+
+/// Takes and settles until so many different ones were seen.
+async fn done(bench: &mut Bench, seen: &mut BTreeSet<u64>, count: usize) {
+    while seen.len() < count {
+        let delivery = bench.next().await;
+        seen.insert(number(&delivery.message().body));
+        assert!(delivery.settle(Verdict::Done));
+    }
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_parked_queue_that_is_deleted_is_made_again() {
+    let (_turn, server) = alone().await;
+    let space = Space::of(2);
+    let broker = Broker::connect(&server.url()).await;
+    let queue = format!("q-{}", uuid::Uuid::new_v4());
+    broker.declare(&queue, "classic").await;
+    let mut bench = Bench::start_on(options(server), QueueType::Classic, queue.clone(), true);
+    bench.up().await;
+    let link = bench.subscription.link();
+    eventually(BOUND, "all are consumed", || {
+        bench.subscription.parked() == Some(0)
+    })
+    .await;
+    broker.delete(&parked_queue(&queue, space)).await;
+    bench.down("does not exist").await;
+    eventually(BOUND, "it is up again", || link.borrow().is_up()).await;
+    broker.publish(&queue, messages(1..=3)).await;
+    park(&mut bench, 3, space).await;
+    done(&mut bench, &mut BTreeSet::new(), 3).await;
+    bench.subscription.close(BOUND).await;
+}

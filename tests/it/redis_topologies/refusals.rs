@@ -1,0 +1,86 @@
+//! Servers of another kind than the configuration says: errors that name the remedy.
+
+use secrecy::SecretString;
+use sluiced::limiter::redis::{Servers, probe};
+
+use super::{down, options, secrets, sentinels};
+use crate::support::port::free_port;
+use crate::support::redis::RedisServer;
+use crate::support::redis_cluster::RedisCluster;
+use crate::support::redis_sentinel::SentinelGroup;
+
+/// What the daemon says, and `check --connect` with it.
+async fn says(servers: Servers) -> String {
+    let options = options(servers);
+    let said = down(&options).await;
+    let probed = probe(&options).await.unwrap_err();
+    assert_eq!(probed.to_string(), said);
+    said
+}
+
+fn single(url: &str) -> Servers {
+    Servers::Single(SecretString::from(url))
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_node_of_a_cluster_is_no_single_server() {
+    let cluster = RedisCluster::shared();
+    let url = &cluster.urls()[0];
+    let port = cluster.nodes[0].port();
+    assert_eq!(
+        says(single(url)).await,
+        format!(
+            "Redis refused: 127.0.0.1:{port}: this is a node of a cluster: set redis.mode to \"cluster\""
+        )
+    );
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_single_server_is_no_cluster_and_no_sentinel() {
+    let server = RedisServer::shared();
+    let (url, port) = (server.url().replace("/0", ""), server.port());
+    assert_eq!(
+        says(Servers::Cluster(secrets(vec![url.clone()]))).await,
+        format!(
+            "Redis refused: 127.0.0.1:{port} is no node of a cluster: set redis.mode to \"single\""
+        )
+    );
+    assert_eq!(
+        says(sentinels(vec![url])).await,
+        format!("Redis refused: the Sentinel at 127.0.0.1:{port}: this is no Sentinel")
+    );
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_sentinel_is_no_server_and_knows_its_own_groups_only() {
+    let group = SentinelGroup::shared();
+    let url = &group.urls()[0];
+    let at = url.trim_start_matches("redis://");
+    assert_eq!(
+        says(single(url)).await,
+        format!(
+            "Redis refused: {at}: this is a Sentinel and keeps no limits: set redis.mode to \"sentinel\", with the Sentinels as redis.urls"
+        )
+    );
+    let other = Servers::Sentinel {
+        urls: secrets(vec![url.clone()]),
+        service: "other".to_owned(),
+        user: None,
+        password: None,
+    };
+    assert_eq!(
+        says(other).await,
+        format!(
+            "Redis refused: the Sentinel at {at}: it knows no `other`: see `sentinel monitor` in its file"
+        )
+    );
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn nobody_there_is_said_for_each_kind() {
+    let nowhere = || vec![format!("redis://127.0.0.1:{}", free_port())];
+    for servers in [Servers::Cluster(secrets(nowhere())), sentinels(nowhere())] {
+        let said = down(&options(servers)).await;
+        assert!(said.contains("onnection refused"), "{said}");
+    }
+}

@@ -1,0 +1,149 @@
+//! A downstream that remembers every call and answers as the test says.
+
+use std::convert::Infallible;
+use std::net::SocketAddr;
+use std::sync::{Arc, Mutex};
+use std::time::Duration;
+
+use bytes::Bytes;
+use http_body_util::{BodyExt, Full};
+use hyper::body::Incoming;
+use hyper::server::conn::http1;
+use hyper::service::service_fn;
+use hyper::{Request, Response};
+use hyper_util::rt::TokioIo;
+use sluiced::ports::clock::Clock;
+use sluiced::proof::provider::stamp::{Stamped, ask_for_stamps};
+use tokio::net::TcpListener;
+use tokio::time::Instant;
+use tokio_util::task::AbortOnDropHandle;
+
+/// A call as it came.
+#[derive(Clone, Debug)]
+pub struct Call {
+    /// When its head arrived, as the kernel says: this process may have been slow to read it.
+    pub at: Instant,
+    /// The header `x-caller`.
+    pub caller: String,
+    /// The number in the body; zero if it has none.
+    pub number: u64,
+    /// How many calls with that number came before.
+    pub repeat: usize,
+    /// How many calls came before.
+    pub place: usize,
+}
+
+/// What it answers.
+#[derive(Clone, Debug)]
+pub struct Reply {
+    pub status: u16,
+    pub retry_after: Option<String>,
+    pub latency: Duration,
+}
+
+impl Reply {
+    #[must_use]
+    pub const fn status(status: u16) -> Self {
+        Self {
+            status,
+            retry_after: None,
+            latency: Duration::ZERO,
+        }
+    }
+
+    #[must_use]
+    pub fn retry_after(status: u16, value: &str) -> Self {
+        Self {
+            retry_after: Some(value.to_owned()),
+            ..Self::status(status)
+        }
+    }
+}
+
+type Answer = dyn Fn(&Call) -> Reply + Send + Sync;
+
+/// Serves until dropped.
+pub struct Recorder {
+    pub address: SocketAddr,
+    calls: Arc<Mutex<Vec<Call>>>,
+    _server: AbortOnDropHandle<()>,
+}
+
+impl Recorder {
+    pub async fn start(answer: impl Fn(&Call) -> Reply + Send + Sync + 'static) -> Self {
+        let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+        let address = listener.local_addr().unwrap();
+        let calls = Arc::<Mutex<Vec<Call>>>::default();
+        let (known, answer) = (
+            Arc::clone(&calls),
+            Arc::<Answer>::from(Box::new(answer) as Box<Answer>),
+        );
+        let clock = Clock::start();
+        ask_for_stamps(&listener).unwrap();
+        let server = async move {
+            while let Ok((socket, _)) = listener.accept().await {
+                let (known, answer) = (Arc::clone(&known), Arc::clone(&answer));
+                let socket = Stamped::new(socket, clock);
+                let arrival = socket.last_arrival();
+                let service = service_fn(move |request| {
+                    let at = Instant::from_std(clock.instant(arrival.get()));
+                    respond(request, at, Arc::clone(&known), Arc::clone(&answer))
+                });
+                tokio::spawn(http1::Builder::new().serve_connection(TokioIo::new(socket), service));
+            }
+        };
+        Self {
+            address,
+            calls,
+            _server: AbortOnDropHandle::new(tokio::spawn(server)),
+        }
+    }
+
+    /// Takes everything.
+    pub async fn accepting() -> Self {
+        Self::start(|_| Reply::status(202)).await
+    }
+
+    /// All calls so far, as they came.
+    #[must_use]
+    pub fn calls(&self) -> Vec<Call> {
+        self.calls.lock().unwrap().clone()
+    }
+
+    #[must_use]
+    pub fn count(&self) -> usize {
+        self.calls.lock().unwrap().len()
+    }
+}
+
+async fn respond(
+    request: Request<Incoming>,
+    at: Instant,
+    calls: Arc<Mutex<Vec<Call>>>,
+    answer: Arc<Answer>,
+) -> Result<Response<Full<Bytes>>, Infallible> {
+    let caller = request.headers().get("x-caller");
+    let caller = caller.map_or(String::new(), |value| value.to_str().unwrap().to_owned());
+    let body = request.into_body().collect().await;
+    let body = body.map_or(Bytes::new(), http_body_util::Collected::to_bytes);
+    let value: serde_json::Value = serde_json::from_slice(&body).unwrap_or_default();
+    let number = value["n"].as_u64().unwrap_or(0);
+    let reply = {
+        let mut calls = calls.lock().unwrap();
+        let call = Call {
+            at,
+            caller,
+            number,
+            repeat: calls.iter().filter(|call| call.number == number).count(),
+            place: calls.len(),
+        };
+        calls.push(call.clone());
+        answer(&call)
+    };
+    tokio::time::sleep(reply.latency).await;
+    let mut response = Response::builder().status(reply.status);
+    if let Some(value) = reply.retry_after {
+        response = response.header("retry-after", value);
+    }
+    Ok(response.body(Full::default()).unwrap())
+}

@@ -1,0 +1,158 @@
+//! Holds the rooms to the table in ARCHITECTURE.md, and a few rules that no compiler knows.
+
+use std::collections::BTreeSet;
+use std::fs;
+use std::path::{Path, PathBuf};
+
+/// Each room and what of ours it may import.
+const ROOMS: &[(&str, &[&str])] = &[
+    ("core", &[]),
+    ("ports", &["core"]),
+    ("queue", &["core", "ports", "settings", "telemetry"]),
+    ("limiter", &["core", "ports", "settings", "telemetry"]),
+    (
+        "downstream",
+        &["core", "ports", "settings", "telemetry", "template"],
+    ),
+    ("template", &["core", "ports"]),
+    ("settings", &["core", "telemetry", "template"]),
+    ("telemetry", &["core", "ports", "settings"]),
+    ("admin", &["telemetry"]),
+    ("pipeline", &["core", "ports", "settings", "telemetry"]),
+    ("proof/provider", &["core", "ports", "settings"]),
+    ("proof/simulation", &["core"]),
+];
+
+/// What decision code must not touch.
+const IMPURE: &[&str] = &[
+    "tokio",
+    "std::fs",
+    "std::net",
+    "std::thread",
+    "Instant",
+    "SystemTime::now",
+    "rand::",
+];
+
+fn sources(below: &Path) -> Vec<PathBuf> {
+    files(below, "rs")
+}
+
+fn files(below: &Path, ending: &str) -> Vec<PathBuf> {
+    let mut found = Vec::new();
+    for entry in fs::read_dir(below).expect("a folder of the source") {
+        let path = entry.expect("an entry").path();
+        if path.is_dir() {
+            found.extend(files(&path, ending));
+        } else if path.extension().is_some_and(|end| end == ending) {
+            found.push(path);
+        }
+    }
+    found
+}
+
+fn room(name: &str) -> Vec<(PathBuf, String)> {
+    let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("src").join(name);
+    let read = |path: PathBuf| {
+        let text = fs::read_to_string(&path).expect("readable source");
+        (path, text)
+    };
+    sources(&folder).into_iter().map(read).collect()
+}
+
+/// The code of a file without its comments and its tests.
+fn code(text: &str) -> String {
+    let text = text
+        .split("#[cfg(test)]\nmod tests {")
+        .next()
+        .unwrap_or_default();
+    let bare = |line: &&str| !line.trim_start().starts_with("//");
+    text.lines().filter(bare).collect::<Vec<_>>().join("\n")
+}
+
+/// The room that a path begins with, as it is written behind `crate::`.
+fn imported(path: &str) -> Option<String> {
+    let mut names = path.split(|c: char| !c.is_alphanumeric() && c != '_');
+    let (outer, inner) = (names.next()?, names.nth(1).unwrap_or_default());
+    let known = |room: &str| ROOMS.iter().any(|(name, _)| *name == room);
+    let nested = format!("{outer}/{inner}");
+    if known(&nested) {
+        return Some(nested);
+    }
+    (known(outer) || matches!(outer, "wire" | "cli" | "proof")).then(|| outer.to_owned())
+}
+
+#[test]
+fn rooms_import_only_what_the_architecture_allows() {
+    let mut faults = Vec::new();
+    for (name, allowed) in ROOMS {
+        for (path, text) in room(name) {
+            let code = code(&text);
+            let used: BTreeSet<String> = code
+                .split("crate::")
+                .skip(1)
+                .filter_map(imported)
+                .filter(|other| other != name)
+                .collect();
+            for other in used {
+                if !allowed.contains(&other.as_str()) {
+                    faults.push(format!("{} imports {other}", path.display()));
+                }
+            }
+        }
+    }
+    assert!(faults.is_empty(), "{}", faults.join("\n"));
+}
+
+#[test]
+fn decisions_are_pure() {
+    let mut faults = Vec::new();
+    for (path, text) in room("core") {
+        // Whole files of tests may use what they like.
+        if path.file_stem().is_some_and(|stem| stem == "tests") {
+            continue;
+        }
+        let code = code(&text);
+        for word in IMPURE {
+            if code.contains(word) {
+                faults.push(format!("{} names {word}", path.display()));
+            }
+        }
+    }
+    assert!(faults.is_empty(), "{}", faults.join("\n"));
+}
+
+#[test]
+fn every_module_says_what_it_is_for() {
+    let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("src");
+    // A file of tests speaks by its tests' names.
+    let is_tests = |path: &PathBuf| path.file_stem().is_some_and(|stem| stem == "tests");
+    for path in sources(&folder).into_iter().filter(|path| !is_tests(path)) {
+        let text = fs::read_to_string(&path).expect("readable source");
+        assert!(
+            text.starts_with("//!"),
+            "{} opens without a comment",
+            path.display()
+        );
+    }
+}
+
+#[test]
+fn every_script_says_its_keys_arguments_reply_and_invariant() {
+    let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("lua");
+    for path in files(&folder, "lua") {
+        let text = fs::read_to_string(&path).expect("readable script");
+        let head: String = text
+            .lines()
+            .take_while(|line| line.starts_with("--"))
+            .collect::<Vec<_>>()
+            .join("\n");
+        for word in ["KEYS", "ARGV", "eply", "nvariant"] {
+            assert!(
+                head.contains(word),
+                "{} does not tell its {word}",
+                path.display()
+            );
+        }
+    }
+}
