@@ -1,6 +1,7 @@
 //! The commands, one file each. They write to the writer that they are given.
 
 pub mod check;
+pub mod config;
 pub mod demo;
 pub mod exit;
 pub mod health;

@@ -10,7 +10,6 @@ use std::sync::Arc;
 use tokio::signal::unix::Signal;
 use tracing::{error, info, warn};
 
-use crate::settings::terms;
 use crate::settings::{self, Fault, KeyPath, Loaded, Severity};
 use crate::telemetry::notify::Notifier;
 use crate::wire::{self, Policies};
@@ -114,7 +113,7 @@ fn is_live(key: &KeyPath, old: &Loaded, new: &Loaded) -> bool {
     };
     let limits = |loaded: &Loaded| loaded.settings.limits.get(name).cloned();
     section == "limits"
-        && limits(old)
-            .zip(limits(new))
-            .is_some_and(|(old, new)| old.kind() == new.kind() && terms::is_term(&new, term))
+        && limits(old).zip(limits(new)).is_some_and(|(old, new)| {
+            old.kind() == new.kind() && new.policy_names().contains(&term.as_str())
+        })
 }

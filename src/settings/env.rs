@@ -8,13 +8,13 @@
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
-use toml::de::DeValue;
-
+use super::conform;
 use super::fault::Collector;
 use super::layers::Layers;
 use super::path::KeyPath;
-use super::schema::{ROOT, Shape, nearest};
+use super::schema::{Shape, nearest};
 use super::tree::{Node, Value};
+use super::types::ROOT;
 
 /// What every variable of ours starts with.
 pub const PREFIX: &str = "SLUICED__";
@@ -30,11 +30,11 @@ pub(super) fn add(
         let origin: Arc<str> = Arc::from(name.as_str());
         match resolve(root, &name[PREFIX.len()..]) {
             Ok((path, shape)) if !shape.is_table() => {
-                layers.add(nest(path.steps(), &origin, read(text, shape, &origin)));
+                let value = conform::read(text, shape, |value| Node::variable(value, &origin));
+                layers.add(nest(path.steps(), &origin, value));
             }
             Ok((_, shape)) => {
-                let first = shape.names().first().copied().unwrap_or("<name>");
-                let key = first.to_uppercase();
+                let key = steps(shape).next().unwrap_or("<name>").to_uppercase();
                 let message =
                     format!("this is a table; set one of its keys, such as {name}__{key}");
                 faults.variable(name, message);
@@ -72,7 +72,7 @@ fn resolve(root: &Node, name: &str) -> Result<(KeyPath, &'static Shape), Misfit>
             return Err(Misfit::Unknown);
         }
         let step = match shape {
-            Shape::Named(inner) => chosen_name(at, &step, inner)?,
+            Shape::Named { of, .. } => chosen_name(at, &step, of)?,
             _ => step,
         };
         shape = shape.below(&step).ok_or(Misfit::Unknown)?;
@@ -122,14 +122,17 @@ fn known_names(root: &Node) -> Vec<String> {
     names
 }
 
+/// The names that a table of this shape may have, whatever its kind.
+fn steps(shape: &Shape) -> impl Iterator<Item = &'static str> {
+    let kind = matches!(shape, Shape::Kinds { .. }).then_some("kind");
+    kind.into_iter().chain(shape.keys().map(|key| key.name))
+}
+
 fn gather(shape: &'static Shape, node: Option<&Node>, prefix: &str, names: &mut Vec<String>) {
+    let chosen = node.and_then(Node::entries).into_iter().flatten();
     let steps: Vec<String> = match shape {
-        Shape::Named(_) => node
-            .and_then(Node::entries)
-            .into_iter()
-            .flat_map(|entries| entries.keys().cloned())
-            .collect(),
-        _ => shape.names().into_iter().map(str::to_owned).collect(),
+        Shape::Named { .. } => chosen.map(|(name, _)| name.clone()).collect(),
+        _ => steps(shape).map(str::to_owned).collect(),
     };
     for step in steps {
         let Some(below) = shape.below(&step) else {
@@ -153,50 +156,4 @@ fn nest(steps: &[String], origin: &Arc<str>, value: Node) -> Node {
             Node::variable(Value::Table(entries), origin)
         }
     }
-}
-
-/// The text of a variable as the value that its key takes; what does not fit stays a text, which
-/// the check of shapes reports.
-fn read(text: &str, shape: &Shape, origin: &Arc<str>) -> Node {
-    let trimmed = text.trim();
-    let value = match shape {
-        Shape::Whole { .. } | Shape::Cost => {
-            trimmed.parse().map_or_else(|_| text_of(text), Value::Whole)
-        }
-        Shape::Flag => match trimmed {
-            "true" => Value::Flag(true),
-            "false" => Value::Flag(false),
-            _ => text_of(text),
-        },
-        Shape::List(_) | Shape::OneOrMore { .. } => {
-            let elements = elements(trimmed).into_iter();
-            Value::List(
-                elements
-                    .map(|element| Node::variable(Value::Text(element), origin))
-                    .collect(),
-            )
-        }
-        _ => text_of(text),
-    };
-    Node::variable(value, origin)
-}
-
-fn text_of(text: &str) -> Value {
-    Value::Text(text.to_owned())
-}
-
-/// `a, b` or `["a", "b"]`.
-fn elements(text: &str) -> Vec<String> {
-    if let Ok(parsed) = DeValue::parse(text)
-        && let Some(list) = parsed.get_ref().as_array()
-    {
-        return list
-            .iter()
-            .map(|element| element.get_ref().as_str().unwrap_or_default().to_owned())
-            .collect();
-    }
-    text.split(',')
-        .map(|element| element.trim().to_owned())
-        .filter(|element| !element.is_empty())
-        .collect()
 }

@@ -1,20 +1,26 @@
-//! Configuration: plain data in `types`, loading with origins, checks across keys.
+//! The configuration: one table of keys (`types`), loading with origins, checks across keys.
 //!
-//! `load` reads the layers (`default.toml`, files, variables), lets the `config` crate merge them
-//! into one tree that remembers where every value was written, holds it against the schema, checks
+//! `load` reads the files and variables, lets the `config` crate merge them into one tree that remembers
+//! where every value was written, holds it against the table of keys, completes it with the defaults, checks
 //! what depends on several keys, and answers either settings that can be run or every fault at once.
+//!
+//! The rooms import in this order and never back: `schema` (the words of the table), `text` (forms of text),
+//! `types` (the table), `fault`, `conform`, `env` and `layers`, `checks`, `load`.
 
 mod checks;
 mod conform;
 mod env;
 mod fault;
+mod json;
 mod layers;
 mod load;
 mod path;
+pub mod policy;
+mod redacted;
+mod reference;
 mod schema;
 pub mod secrets;
 mod show;
-pub mod terms;
 pub mod text;
 mod tree;
 pub mod types;
@@ -25,6 +31,8 @@ mod tests;
 
 pub use env::PREFIX;
 pub use fault::{Fault, Faults, Place, Severity};
-pub use load::{DEFAULTS, Extra, Loaded, load, load_over};
+pub use json::json_schema;
+pub use load::{Extra, Loaded, load, load_over};
 pub use path::KeyPath;
+pub use reference::reference;
 pub use show::{Effective, Origins};

@@ -89,14 +89,14 @@ fn senders<T: 'static>(
 fn written<T: 'static>(limit: &Limit, read: Reader<T>) -> Written<T> {
     let own = limit.clone();
     Written {
-        text: limit.terms_line(),
+        text: limit.policy_line(),
         read: Arc::new(move |terms| read(&own, terms)),
     }
 }
 
 /// The rule of the limit under other terms.
 fn rule(limit: &Limit, terms: &str) -> Result<Rule, String> {
-    let limit = limit.under(terms).map_err(|why| why.to_string())?;
+    let limit = limit.with_policy(terms).map_err(|why| why.to_string())?;
     let rule = rules::rule(&limit).map_err(|why| why.to_string())?;
     rule.ok_or_else(|| "it is paced".to_owned())
 }
@@ -104,7 +104,7 @@ fn rule(limit: &Limit, terms: &str) -> Result<Rule, String> {
 /// The rows of the limit under other terms.
 fn paces(limit: &Limit, terms: &str) -> Result<Vec<Pace>, String> {
     let own = rows(limit).len();
-    let limit = limit.under(terms).map_err(|why| why.to_string())?;
+    let limit = limit.with_policy(terms).map_err(|why| why.to_string())?;
     let paces = rows(&limit);
     if paces.len() == own {
         Ok(paces)

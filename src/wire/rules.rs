@@ -6,8 +6,7 @@ use crate::core::limits::gcra::Gcra;
 use crate::core::limits::sliding_log::SlidingLog;
 use crate::core::limits::token_bucket::{self, Bucket, Refill, TokenBucket};
 use crate::core::limits::{Rule, RuleError};
-use crate::ports::limits::LostWait;
-use crate::settings::types::{self, Counted, Limit, LostState, Start, WindowStart};
+use crate::settings::types::{self, Counted, Limit, Start, WindowStart};
 use crate::settings::window::WindowRate;
 
 /// The rule of a keyed limit; `None` if it is paced.
@@ -57,13 +56,5 @@ fn fixed_window(
         (_, WindowRate::Every(rate)) => FixedWindow::from_first_call(rate, headroom),
         // A rate by the calendar starts by the calendar.
         (_, WindowRate::Calendar { .. }) => Err(RuleError::Zero("the window")),
-    }
-}
-
-/// How long the limit waits after the store lost its state.
-pub(super) fn lost_wait(limit: &Limit) -> LostWait {
-    match limit.lost_state() {
-        LostState::Closed => LostWait::For(std::time::Duration::from_secs(60)),
-        LostState::Open => LostWait::For(std::time::Duration::ZERO),
     }
 }

@@ -96,7 +96,7 @@ pub fn keyed_limit(
     version: PolicyVersion,
 ) -> Result<Option<KeyedLimit>, WireError> {
     let rule = rules::rule(limit).map_err(|e| WireError::new(format!("limits.{name}"), e))?;
-    Ok(rule.map(|rule| KeyedLimit::under(name, rule, rules::lost_wait(limit), version)))
+    Ok(rule.map(|rule| KeyedLimit::under(name, rule, limit.lost_wait(), version)))
 }
 
 /// The keyed limits in a Redis, connected.

@@ -16,7 +16,7 @@ use crate::core::time::{StoreTime, micros};
 use crate::limiter::key::limit_key;
 use crate::ports::limits::{Fit, Look};
 use crate::ports::policy::Inspection;
-use crate::settings::terms;
+use crate::settings::policy;
 use crate::settings::types::Limit;
 use crate::wire;
 
@@ -80,7 +80,7 @@ pub(super) async fn look_up(
 fn in_force(opened: &OpenLimits, name: &str, found: &Inspection) -> Result<Option<Limit>, Refusal> {
     let policy = found.policy.as_ref();
     if let Some(limit) = opened.settings().and_then(|s| s.limits.get(name)) {
-        let terms = policy.map(|policy| limit.under(&policy.text));
+        let terms = policy.map(|policy| limit.with_policy(&policy.text));
         let limit = terms.unwrap_or_else(|| Ok(limit.clone()));
         return Ok(Some(limit.map_err(|why| {
             Refusal::Failed(format!(
@@ -91,7 +91,7 @@ fn in_force(opened: &OpenLimits, name: &str, found: &Inspection) -> Result<Optio
     let Some(policy) = policy else {
         return Ok(None);
     };
-    let words = terms::words(&policy.text);
+    let words = policy::words(&policy.text);
     let words = words.map_err(|why| Refusal::Failed(why.to_string()))?;
     configured(opened, name, &words).map(Some)
 }

@@ -181,7 +181,7 @@ impl OpenLimits {
     /// What the file says of a limit. Empty if there is no file.
     fn file(&self, limit: &str) -> String {
         let limit = self.settings().and_then(|s| s.limits.get(limit));
-        limit.map_or_else(String::new, |limit| limit.terms_line())
+        limit.map_or_else(String::new, |limit| limit.policy_line())
     }
 
     /// Where a limit stands: it is paced, or keyed. Without a file the store knows.

@@ -13,7 +13,7 @@ use super::text::{kind, short};
 use super::{Location, OpenLimits, Refusal};
 use crate::core::policy::{LimitPolicy, PolicyUpdate, PolicyVersion};
 use crate::settings::types::Limit;
-use crate::settings::{self, Extra, terms};
+use crate::settings::{self, Extra, policy};
 
 /// Somebody else may change the same limit at the same time; more often than this is no accident.
 const TRIES: usize = 3;
@@ -35,13 +35,13 @@ pub(super) async fn run(args: &SetArgs, out: &mut (impl Write + Send)) -> Result
     opened.known(&args.name)?;
     let store = opened.store(&args.name).await?;
     let changes = args.terms.join(" ");
-    let changes = terms::words(&changes).map_err(|why| Refusal::Arguments(why.to_string()))?;
+    let changes = policy::words(&changes).map_err(|why| Refusal::Arguments(why.to_string()))?;
     let by = operator();
     for _ in 0..TRIES {
         let policy = store.inspect(&args.name).await?.policy;
         let (before, over) = base(&opened, &args.name, policy.as_ref())?;
         let limit = updated(&opened, &args.name, &before, &changes)?;
-        let after = limit.terms_line();
+        let after = limit.policy_line();
         let update = PolicyUpdate {
             over,
             text: &after,
@@ -100,7 +100,7 @@ fn updated(
     before: &str,
     changes: &[(&str, &str)],
 ) -> Result<Limit, Refusal> {
-    let mut words = terms::words(before).map_err(|why| Refusal::Failed(why.to_string()))?;
+    let mut words = policy::words(before).map_err(|why| Refusal::Failed(why.to_string()))?;
     words.retain(|(known, _)| changes.iter().all(|(name, _)| name != known));
     if changes.iter().any(|(name, _)| *name == "kind") {
         return Err(Refusal::Arguments(
@@ -108,7 +108,7 @@ fn updated(
         ));
     }
     let kept = opened.settings().and_then(|s| s.limits.get(name));
-    let fixed = |(term, _): &&(&str, &str)| kept.is_some_and(|l| !terms::is_term(l, term));
+    let fixed = |(term, _): &&(&str, &str)| kept.is_some_and(|l| !l.policy_names().contains(term));
     let unchangeable = changes.iter().find(fixed).map(|(term, _)| *term);
     words.extend(changes);
     let limit = configured(opened, name, &words)?;
@@ -117,7 +117,7 @@ fn updated(
         return Err(Refusal::Arguments(format!(
             "`{term}` of a {} limit cannot be changed while the fleet runs, only {}; write it into the file and restart",
             kind(before),
-            limit.term_names().join(", ")
+            limit.policy_names().join(", ")
         )));
     }
     Ok(limit)

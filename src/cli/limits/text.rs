@@ -9,7 +9,7 @@ use crate::core::rate::Span;
 use crate::core::schedule::FREEZE_MAX;
 use crate::core::time::StoreTime;
 use crate::ports::policy::Inspection;
-use crate::settings::terms;
+use crate::settings::policy;
 
 /// A pause that ends later than this was meant to last until it is resumed.
 const FOR_EVER: Duration = FREEZE_MAX.saturating_sub(Duration::from_secs(30 * 24 * 3600));
@@ -38,15 +38,15 @@ pub(super) fn ago(then: StoreTime, now: StoreTime) -> String {
 
 /// The terms without the kind, which stands elsewhere.
 pub(super) fn short(line: &str) -> String {
-    let Ok(words) = terms::words(line) else {
+    let Ok(words) = policy::words(line) else {
         return line.to_owned();
     };
-    terms::line(words.into_iter().filter(|(name, _)| *name != "kind"))
+    policy::line(words.into_iter().filter(|(name, _)| *name != "kind"))
 }
 
 /// The kind that terms name.
 pub(super) fn kind(line: &str) -> &str {
-    let kind = terms::words(line).ok().and_then(|words| {
+    let kind = policy::words(line).ok().and_then(|words| {
         let kind = words.into_iter().find(|(name, _)| *name == "kind")?;
         Some(kind.1)
     });
@@ -55,7 +55,7 @@ pub(super) fn kind(line: &str) -> &str {
 
 /// The term that says most: the rate, or what stands in its place.
 pub(super) fn main_term(line: &str) -> String {
-    let words = terms::words(line).unwrap_or_default();
+    let words = policy::words(line).unwrap_or_default();
     let value = |name: &str| words.iter().find(|(known, _)| *known == name).map(|w| w.1);
     match (value("rate"), value("capacity"), value("limit")) {
         (Some(rate), ..) => rate.to_owned(),
@@ -125,7 +125,7 @@ pub(super) fn as_json(name: &str, file: &str, found: &Inspection) -> Value {
     let policy = found.policy.as_ref();
     let terms = policy.map_or("", |policy| &policy.text);
     let values = |line: &str| {
-        let words = terms::words(line).unwrap_or_default();
+        let words = policy::words(line).unwrap_or_default();
         let pairs = words
             .into_iter()
             .map(|(name, value)| (name.to_owned(), Value::from(value)));

@@ -77,7 +77,7 @@ impl Checks<'_, '_> {
         }
         let (at, at_span) = (path.join("headroom"), path.join(key));
         let half = Span(span / 2);
-        let (paths, message) = if self.root.find(&at).is_some() {
+        let (paths, message) = if self.is_written(&at) {
             let message = format!(
                 "{} is half of the {what} of {} or more, and would cost as much of the limit; write less than {half}",
                 Span(headroom),

@@ -174,7 +174,7 @@ impl Checks<'_, '_> {
         for (name, value, bound_name, bound) in pairs {
             // A default gives way by itself; only what was written can be wrong.
             let own = path.join(name);
-            if value <= bound || self.root.find(&own).is_none() {
+            if value <= bound || !self.is_written(&own) {
                 continue;
             }
             let message = format!(

@@ -163,7 +163,7 @@ impl Checks<'_, '_> {
         let (at, at_priority) = (path.join("reserve"), path.join("reserve_priority"));
         let least = paced.reserve_priority;
         if paced.reserve.is_none() {
-            if self.root.find(&at_priority).is_some() {
+            if self.is_written(&at_priority) {
                 let message = "there is no reserve that it could be for; write reserve = \"20%\" beside it, or take it out";
                 self.warning(&[at_priority, at], message);
             }

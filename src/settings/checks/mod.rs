@@ -16,7 +16,7 @@ mod turns;
 use super::fault::{Collector, Severity, Show};
 use super::path::KeyPath;
 use super::secrets::Secrets;
-use super::tree::{BUILT_IN, Node, Origin};
+use super::tree::Node;
 use super::types::Settings;
 
 /// What every check needs.
@@ -68,11 +68,7 @@ impl Checks<'_, '_> {
 
     /// Whether the operator wrote the value, rather than it being a default.
     fn is_written(&self, path: &KeyPath) -> bool {
-        self.root.find(path).is_some_and(|node| match &node.origin {
-            Origin::Text { source, .. } => *source != BUILT_IN,
-            Origin::Variable(_) => true,
-            Origin::Absent => false,
-        })
+        self.root.find(path).is_some_and(Node::is_written)
     }
 
     /// Names of limits and routes appear in keys of the store, queue names and metrics.

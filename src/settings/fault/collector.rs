@@ -5,7 +5,8 @@ use std::collections::BTreeSet;
 use super::excerpt::Excerpt;
 use super::{Fault, Faults, Place, Severity};
 use crate::settings::path::KeyPath;
-use crate::settings::tree::{BUILT_IN, Node, Origin, Sources};
+use crate::settings::tree::{Node, Origin, Sources, Syntax};
+use crate::settings::types::ROOT;
 
 /// How much of what was written may be shown.
 #[derive(Clone, Copy, PartialEq, Eq)]
@@ -35,11 +36,6 @@ impl<'a> Collector<'a> {
         }
     }
 
-    /// A layer could not be used: what is missing may stand there.
-    pub(in crate::settings) const fn damaged(&mut self) {
-        self.damaged = true;
-    }
-
     /// A file that cannot be read, or the configuration as a whole.
     pub(in crate::settings) fn whole(&mut self, source: Option<usize>, message: String) {
         let place = source.map_or(Place::Default, |layer| Place::File {
@@ -49,25 +45,30 @@ impl<'a> Collector<'a> {
             column: 0,
         });
         self.damaged |= source.is_some();
-        self.push(Severity::Error, place, String::new(), message, None);
+        self.push(Severity::Error, place, "", message, None);
     }
 
     /// A variable that stands for no key.
     pub(in crate::settings) fn variable(&mut self, name: &str, message: String) {
         let place = Place::Variable(name.to_owned());
-        self.push(Severity::Error, place, String::new(), message, None);
+        self.push(Severity::Error, place, "", message, None);
     }
 
-    /// A syntax error.
-    pub(in crate::settings) fn syntax(&mut self, source: usize, start: usize, message: &str) {
+    /// A syntax error; what is missing may stand there.
+    pub(in crate::settings) fn syntax(&mut self, source: usize, error: &Syntax) {
+        self.damaged = true;
+        let (start, text) = (error.span.start, &self.sources.0[source].text);
         let origin = Origin::Text {
             source,
             span: start..start,
         };
-        let excerpt = Excerpt::of_syntax(self.sources, source, start);
-        let message = format!("this is no TOML: {message}{}", remedy(message));
-        let place = self.place(&origin);
-        self.push(Severity::Error, place, String::new(), message, excerpt);
+        let excerpt = Excerpt::of_syntax(text, start, &ROOT);
+        let message = format!(
+            "this is no TOML: {}{}",
+            error.message,
+            remedy(&error.message)
+        );
+        self.push(Severity::Error, self.place(&origin), "", message, excerpt);
     }
 
     /// A fault of a key or value; the key counts as broken from now on.
@@ -100,59 +101,47 @@ impl<'a> Collector<'a> {
         show: Show,
         message: String,
     ) {
-        let spoilt = paths.iter().any(|path| {
-            self.broken
-                .iter()
-                .any(|broken| path.is_within(broken) || broken.is_within(path))
-        });
-        let Some(path) = paths.first().filter(|_| !spoilt && !self.damaged) else {
+        let is_spoilt = |path: &KeyPath| {
+            let mut broken = self.broken.iter();
+            broken.any(|broken| path.is_within(broken) || broken.is_within(path))
+        };
+        let Some(path) = paths.first() else {
             return;
         };
-        let written = root
-            .walk(path)
-            .enumerate()
-            .filter(|(_, node)| self.is_users(&node.origin) || self.is_users(&node.key))
-            .last();
-        let Some((depth, node)) = written else {
-            self.push(severity, Place::Default, path.to_string(), message, None);
+        if self.damaged || paths.iter().any(is_spoilt) {
             return;
-        };
-        let exact = depth + 1 == path.steps().len();
-        let show = if exact { show } else { Show::Key };
-        self.at(severity, node, path, show, message);
-    }
-
-    const fn is_users(&self, origin: &Origin) -> bool {
-        match origin {
-            Origin::Text { source, .. } => *source != BUILT_IN,
-            Origin::Variable(_) => true,
-            Origin::Absent => false,
+        }
+        let written = root.walk(path).enumerate();
+        let written = written.filter(|(_, node)| node.is_written());
+        match written.last() {
+            Some((depth, node)) => {
+                let exact = depth + 1 == path.steps().len();
+                let show = if exact { show } else { Show::Key };
+                self.at(severity, node, path, show, message);
+            }
+            None => self.push(severity, Place::Default, path, message, None),
         }
     }
 
     fn at(&mut self, severity: Severity, node: &Node, path: &KeyPath, show: Show, message: String) {
-        let table = node.entries().is_some();
-        let place = if table || show == Show::Key {
-            self.place(&node.key)
-        } else {
-            self.place(&node.origin)
-        };
-        let excerpt = Excerpt::of(self.sources, node, table || show == Show::Key);
-        self.push(severity, place, path.to_string(), message, excerpt);
+        let key_only = node.entries().is_some() || show == Show::Key;
+        let origin = if key_only { &node.key } else { &node.origin };
+        let excerpt = Excerpt::of(self.sources, node, key_only);
+        self.push(severity, self.place(origin), path, message, excerpt);
     }
 
     fn push(
         &mut self,
         severity: Severity,
         place: Place,
-        key: String,
+        key: impl ToString,
         message: String,
         excerpt: Option<Excerpt>,
     ) {
         self.faults.push(Fault {
             severity,
             place,
-            key,
+            key: key.to_string(),
             message,
             excerpt,
         });
@@ -161,7 +150,7 @@ impl<'a> Collector<'a> {
     /// Line and column of an origin.
     pub(in crate::settings) fn place(&self, origin: &Origin) -> Place {
         match origin {
-            Origin::Text { source, span } if *source != BUILT_IN => {
+            Origin::Text { source, span } => {
                 let before = &self.sources.0[*source].text[..span.start];
                 let line = before.rsplit('\n').next().unwrap_or_default();
                 Place::File {
@@ -172,7 +161,7 @@ impl<'a> Collector<'a> {
                 }
             }
             Origin::Variable(name) => Place::Variable(name.to_string()),
-            Origin::Text { .. } | Origin::Absent => Place::Default,
+            Origin::Absent => Place::Default,
         }
     }
 

@@ -98,7 +98,7 @@ fn sections_rabbitmq() {
             "a.toml:2:30: rabbitmq.urls[2]: this is no URL (relative URL without a base); write one such as \"amqp://user@host:5672/%2f\"",
             "a.toml:3:11: rabbitmq.ca_file: `/nowhere/ca` cannot be read: No such file or directory (os error 2)",
             "a.toml:4:17: rabbitmq.password_file: `credential:x` names a systemd credential, but $CREDENTIALS_DIRECTORY is not set; add LoadCredential= to the unit, or write a path",
-            "a.toml:5:13: rabbitmq.heartbeat: a heartbeat counts in seconds; write 1s to 1h, 10s is good",
+            "a.toml:5:13: rabbitmq.heartbeat: `5ms` is out of range; write 1s to 1h",
             "a.toml:10:9: routes.sms.prefetch: the default of 500 messages at 400/1s would be held for 1s, beyond half of the broker's ack timeout of 1s; write 200 or less",
             "a.toml:10:9: routes.sms.max_hold: 1s is half of the broker's ack timeout of 1s or more; write less than 500ms"
         ]
@@ -144,7 +144,7 @@ fn limits_thin_headroom_long_horizon() {
         ),
         [
             "a.toml:3:12: warning: limits.provider.headroom: 1ms is less than a busy machine can keep: calls come late and slots are dropped; write 2ms or more, 5ms is good",
-            "a.toml:4:11: limits.provider.horizon: 2s is out of range; write 20ms to 1s"
+            "a.toml:4:11: limits.provider.horizon: `2s` is out of range; write 20ms to 1s"
         ]
     );
 }

@@ -131,7 +131,7 @@ fn wrong_hours() {
         ),
         (
             "8",
-            "7:8: routes.sms.open: a number where a text is needed; write it in quotes",
+            "7:8: routes.sms.open: `8` is no range of hours; write two times of day, such as \"08:00-21:00\"",
         ),
     ] {
         assert_eq!(

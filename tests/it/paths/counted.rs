@@ -81,7 +81,7 @@ async fn account_and_recipient_are_kept_together_and_nobody_is_lost() {
     let limits = ["provider", "recipient"];
     let config = with(
         config(name, vec![route(name, &limits, &downstream)]),
-        "[limits.recipient]\nkind = \"sliding_log\"\nrate = \"2/3s\"\nkey = \"{{ body.to }}\"\nheadroom = \"300ms\"\nlost_state = \"open\"\n",
+        "[limits.recipient]\nkind = \"sliding_log\"\nrate = \"2/3s\"\nkey = \"{{ body.to }}\"\nheadroom = \"300ms\"\nlost_wait = \"0s\"\n",
     );
     let mut daemon = Daemon::start(&config);
     eventually(LONG, "all came", || downstream.count() >= 60).await;
@@ -117,7 +117,7 @@ async fn a_key_that_is_spent_does_not_block_the_others() {
     route.keys += "denied_headers = true\n";
     let config = with(
         config(name, vec![route]),
-        "[limits.sender]\nkind = \"gcra\"\nrate = \"1/1h\"\nlost_state = \"open\"\nkey = \"{{ body.to }}\"\n",
+        "[limits.sender]\nkind = \"gcra\"\nrate = \"1/1h\"\nlost_wait = \"0s\"\nkey = \"{{ body.to }}\"\n",
     );
     let mut daemon = Daemon::start(&config);
     eventually(LONG, "the others came", || downstream.count() >= 31).await;
@@ -153,7 +153,7 @@ async fn a_denied_message_comes_back_for_its_place_and_is_not_denied_again() {
     route.keys += "max_hold = \"100ms\"\n";
     let config = with(
         config(name, vec![route]),
-        "[limits.sender]\nkind = \"gcra\"\nrate = \"1/4s\"\nkey = \"{{ body.to }}\"\nheadroom = \"1s\"\nlost_state = \"open\"\n",
+        "[limits.sender]\nkind = \"gcra\"\nrate = \"1/4s\"\nkey = \"{{ body.to }}\"\nheadroom = \"1s\"\nlost_wait = \"0s\"\n",
     );
     let mut daemon = Daemon::start(&config);
     eventually(LONG, "all came", || downstream.count() >= 4).await;
@@ -207,7 +207,7 @@ async fn what_a_limit_cannot_count_is_buried_with_the_reason_or_dropped() {
     routes[1].keys += "on_invalid = \"drop\"\n";
     let config = with(
         config(buried, routes),
-        "[limits.segments]\nkind = \"sliding_log\"\nrate = \"5/1m\"\nlost_state = \"open\"\nkey = \"{{ body.to }}\"\ncost = \"{{ body.units }}\"\n",
+        "[limits.segments]\nkind = \"sliding_log\"\nrate = \"5/1m\"\nlost_wait = \"0s\"\nkey = \"{{ body.to }}\"\ncost = \"{{ body.units }}\"\n",
     );
     let mut daemon = Daemon::start(&config);
     holds(&broker, "uncounted.dead", 4).await;
@@ -314,7 +314,7 @@ async fn calls_under_way_are_bounded_over_two_replicas_without_a_paced_limit() {
     let config = with(
         config(name, vec![route]),
         // Shorter than a call: it is renewed.
-        "[limits.calls]\nkind = \"concurrency\"\nlimit = 4\nlease = \"150ms\"\nheadroom = \"50ms\"\nlost_state = \"open\"\n",
+        "[limits.calls]\nkind = \"concurrency\"\nlimit = 4\nlease = \"150ms\"\nheadroom = \"50ms\"\nlost_wait = \"0s\"\n",
     );
     let mut daemons = [Daemon::start(&config), Daemon::start(&config)];
     eventually(LONG, "all came", || downstream.count() >= 60).await;
@@ -383,7 +383,7 @@ async fn the_answer_to_the_first_call_tells_when_its_window_began() {
         .await;
     let config = with(
         config(name, vec![route(name, &["hourly"], &downstream)]),
-        "[limits.hourly]\nkind = \"fixed_window\"\nrate = \"5/1h\"\nkey = \"{{ body.to }}\"\nlost_state = \"open\"\n",
+        "[limits.hourly]\nkind = \"fixed_window\"\nrate = \"5/1h\"\nkey = \"{{ body.to }}\"\nlost_wait = \"0s\"\n",
     );
     let daemon = Daemon::start(&config);
     let mut redis = RedisServer::shared().connection();
