@@ -1,22 +1,20 @@
--- Tells how a budget stands: `core::budget::admit`, `Mode::Peek`. Behind budget/*.lua.
+-- Tells what one key of a limit has left. Behind limits/*.lua.
 --
--- KEYS     see budget/common.lua: one rule, one budget
--- ARGV     1…  see budget/common.lua, then: cost
--- Reply    {now, epoch, limit, remaining, retry_after, reset_after, state}: integers; `epoch` that of
---          the state; `state` as text, empty if there is none
+-- KEYS     see limits/common.lua: one limit, one state
+-- ARGV     see limits/common.lua
+-- Reply    {now, most, remaining, reset_at, fits, closed_until, why, state}: integers as in admit.lua
+--          (closed_until 0: open); `state` as text, empty if there is none
 --
 -- Invariant: writes nothing.
 
-local era = read_era()
-if era and (era.run ~= run or known > era.epoch) then
-  -- Whoever asks next begins another one, and knows nothing of this.
-  era = { began = 'l', epoch = era.epoch + 1, since = now, run = run }
-end
-local cell = load(era)[1]
-local cost = numeric()
-local rule, state = cell.rule, cell.state
-local remaining, reset = standing(cell)
-local retry, blind = 0, not state and max(rule.blind - now, 0) or 0
-if cost <= rule.most then retry = earliest(cell, now + blind, cost) - now end
-return { now, rule.mark or 0, rule.most, remaining, retry, reset,
-  state and written(cell) or '' }
+generation = entered()
+declare()
+local cell = cells[1]
+gate(cell.limit)
+look(cell)
+local kind, rule, taken = cell.kind, cell.rule, cell.taken
+local remaining, reset_at = kind.room(rule, taken)
+local fit = kind.fit(rule, taken, 1)
+local untl = cell.limit.untl
+return { now, rule.most, remaining, reset_at, fit == FULL and 1 or fit > now and fit or 0,
+  untl > now and untl or 0, cell.limit.why, taken and written(cell) or '' }

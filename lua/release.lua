@@ -1,22 +1,37 @@
--- Ends calls under way: `core::budget::concurrency`. Behind budget/*.lua.
+-- Ends calls under way (`core::limits::concurrency`), and wakes as many waiting replicas as units came free.
+-- Behind limits/*.lua.
 --
--- KEYS     see budget/common.lua
--- ARGV     1…  see budget/common.lua, then: how many calls; for each: cell, ticket
+-- KEYS     see limits/common.lua
+-- ARGV     1…  see limits/common.lua, then: channel (where all replicas listen), how many calls; for each:
+--          cell, ticket
 -- Reply    how many of them were under way
 --
--- Invariant: only the named calls end. Ending one twice changes nothing.
+-- Invariant: only the named calls end. Ending one twice changes nothing and wakes none. A replica that was
+-- woken waits no more until it says so again.
 
-local era = read_era()
-if era and era.run ~= run then era = nil end
-local cells = load(era)
-local ended = 0
+enter()
+declare()
+local channel, ended = argument(), 0
 for _ = 1, numeric() do
   local cell, ticket = cells[numeric()], argument()
-  local state = cell.state and cell.kind.release and cell.kind.release(cell.state, ticket)
-  if state then
-    cell.state, cell.changed = state, true
+  look(cell)
+  local freed = cell.taken and cell.kind.release and cell.kind.release(cell.taken, ticket)
+  if freed then
+    cell.changed, cell.freed = true, (cell.freed or 0) + freed
     ended = ended + 1
   end
 end
-save(cells)
+save()
+for i = 1, #cells do
+  local cell = cells[i]
+  -- A limit that was lowered has less room than came free.
+  local units = cell.freed and min(cell.freed, cell.kind.room(cell.rule, cell.taken)) or 0
+  local woken = units > 0 and call('ZPOPMIN', cell.key .. ':waiting', text(units)) or {}
+  local name, key = match(cell.key, '([^:]+):([^:]+)$')
+  for n = 1, #woken, 2 do
+    local each = div_ceil(units, #woken / 2)
+    -- A user without the right to this channel still ends calls: those that wait ask again after a while.
+    redis.pcall('PUBLISH', channel, table.concat({ 'freed', name, key, woken[n], text(each) }, ' '))
+  end
+end
 return ended

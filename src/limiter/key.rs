@@ -1,4 +1,4 @@
-//! Which budget of a limit a text stands for.
+//! Which key of a limit a text stands for.
 //!
 //! Keys come out of messages. A digest keeps them from naming anything else in the store, makes all
 //! of them equally short, and hides them: nobody reads a phone number out of a dump. The parts of a
@@ -6,11 +6,11 @@
 
 use sha2::{Digest as _, Sha256};
 
-use crate::ports::budget::BudgetKey;
+use crate::ports::limits::LimitKey;
 
-/// The budget of `parts`, in their order. No parts: the one budget of a limit without a key.
+/// The key of `parts`, in their order. No parts: the one key of a limit that has none.
 #[must_use]
-pub fn budget_key(parts: &[&str]) -> BudgetKey {
+pub fn limit_key(parts: &[&str]) -> LimitKey {
     let mut digest = Sha256::new();
     for part in parts {
         digest.update(u64::try_from(part.len()).unwrap_or(u64::MAX).to_be_bytes());
@@ -19,7 +19,7 @@ pub fn budget_key(parts: &[&str]) -> BudgetKey {
     let whole = digest.finalize();
     let mut first = [0; 16];
     first.copy_from_slice(&whole[..16]);
-    BudgetKey::from_digest(first)
+    LimitKey::from_digest(first)
 }
 
 #[cfg(test)]
@@ -29,17 +29,17 @@ mod tests {
     #[test]
     fn parts_cannot_be_mistaken_for_one_another() {
         let keys = [
-            budget_key(&[]),
-            budget_key(&[""]),
-            budget_key(&["", ""]),
-            budget_key(&["abc"]),
-            budget_key(&["ab", "c"]),
-            budget_key(&["a", "bc"]),
-            budget_key(&["c", "ab"]),
+            limit_key(&[]),
+            limit_key(&[""]),
+            limit_key(&["", ""]),
+            limit_key(&["abc"]),
+            limit_key(&["ab", "c"]),
+            limit_key(&["a", "bc"]),
+            limit_key(&["c", "ab"]),
         ];
         for (i, key) in keys.iter().enumerate() {
             assert!(keys[..i].iter().all(|other| other != key));
         }
-        assert_eq!(budget_key(&["ab", "c"]), budget_key(&["ab", "c"]));
+        assert_eq!(limit_key(&["ab", "c"]), limit_key(&["ab", "c"]));
     }
 }

@@ -3,7 +3,7 @@
 //! For the embedded queue and for tests. Nothing is ever lost and nobody else writes, so the only
 //! guard is the one at the start: an earlier process may have died with slots in flight.
 
-mod budgets;
+mod limits;
 mod policies;
 
 use std::collections::HashMap;
@@ -14,7 +14,7 @@ use std::time::Duration;
 use futures::FutureExt;
 use tokio::sync::{broadcast, watch};
 
-pub use self::budgets::MemoryBudgetStore;
+pub use self::limits::MemoryLimitStore;
 pub use self::policies::MemoryPolicies;
 
 use crate::core::policy::lease_under;

@@ -1,6 +1,6 @@
 //! Limits in Redis, shared by every replica.
 //!
-//! `store` is what the pipeline holds: paced limits there, counted ones in `budgets`, and what is
+//! `store` is what the pipeline holds: paced limits there, keyed ones in `limits`, and what is
 //! in force for a limit in `policies`. All of them call `scripts` through `connection`, which leads
 //! to the one `server`, the primary that `sentinel` names, or the node of a `cluster`. How a
 //! connection is opened is in `access`; what an error means, in `fault`; what replicas tell each
@@ -9,12 +9,12 @@
 mod access;
 mod address;
 mod batch;
-mod budgets;
 mod cluster;
 mod connection;
 mod events;
 mod facts;
 mod fault;
+mod limits;
 mod notices;
 mod options;
 mod policies;
@@ -33,4 +33,3 @@ pub use self::probe::{Report, probe};
 pub use self::scripts::Family;
 pub use self::store::RedisPaceStore;
 
-use self::fault::STORE;

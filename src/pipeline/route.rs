@@ -63,7 +63,7 @@ impl Counting {
 }
 
 /// A route that messages refer to.
-pub struct Route {
+pub(super) struct Route {
     pub(super) name: Arc<str>,
     /// Different for all routes of a pipeline.
     pub(super) number: usize,

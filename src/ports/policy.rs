@@ -68,6 +68,10 @@ pub trait PolicyStore: Send + Sync + fmt::Debug {
     /// `None`: nobody has declared the limit.
     fn resume<'a>(&'a self, limit: &'a str) -> StoreFuture<'a, Option<(Updated, bool)>>;
 
+    /// Opens a keyed limit that is closed because the store lost its state. Answers the store's time:
+    /// losses up to then close it no more. `None`: no replica has declared the limit.
+    fn open<'a>(&'a self, limit: &'a str) -> StoreFuture<'a, Option<StoreTime>>;
+
     /// Reads how a limit stands.
     fn inspect<'a>(&'a self, limit: &'a str) -> StoreFuture<'a, Inspection>;
 

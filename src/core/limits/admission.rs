@@ -14,9 +14,15 @@
 //! The **line** spreads the messages that come back over the time in which the limit has room for
 //! them: no herd, no poll. It promises nothing, so nothing is kept or given back because of it.
 
-use super::generation::Closing;
+use std::time::Duration;
+
+use super::generation::{Closing, Generation, LostWait};
 use super::rule::{Fit, Room, Rule, State, Taken, Ticket};
+use crate::core::policy::PolicyVersion;
 use crate::core::time::StoreTime;
+
+/// How far ahead a line reaches at most.
+const LINE_MAX: Duration = Duration::from_secs(366 * 24 * 3600);
 
 /// A limit as it is in force for one request.
 #[derive(Clone, Copy, Debug)]
@@ -35,6 +41,43 @@ pub enum Gate {
     Closed { until: StoreTime, why: Closing },
 }
 
+/// What the store says of a limit, besides what is in force for it.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct InForce {
+    pub version: PolicyVersion,
+    /// An operator paused it until then.
+    pub paused_until: StoreTime,
+    /// An operator opened it then: losses before do not close it.
+    pub opened_at: StoreTime,
+}
+
+impl Gate {
+    /// Whether a limit may be asked under `rule` of the version `known`.
+    #[must_use]
+    pub fn of(
+        in_force: InForce,
+        (rule, known, wait): (&Rule, PolicyVersion, LostWait),
+        generation: &Generation,
+        now: StoreTime,
+    ) -> Self {
+        if in_force.version != known {
+            return Self::Outdated;
+        }
+        let paused = (in_force.paused_until > now).then_some(in_force.paused_until);
+        let lost = generation.closed_until(rule, wait, in_force.opened_at, now);
+        match (paused, lost) {
+            (paused, Some((until, why))) if paused.is_none_or(|paused| until > paused) => {
+                Self::Closed { until, why }
+            }
+            (Some(until), _) => Self::Closed {
+                until,
+                why: Closing::Paused,
+            },
+            _ => Self::Open,
+        }
+    }
+}
+
 /// What is known of one (limit, key) during a batch, and whether that was changed.
 #[derive(Clone, Debug, Default)]
 pub struct Cell {
@@ -42,6 +85,26 @@ pub struct Cell {
     pub changed: bool,
     /// A candidate did not fit, and no time is known at which it will: the others are not asked.
     pub full: bool,
+}
+
+impl Cell {
+    /// A state that was read: what counts of it at `now`. One that lies ahead of now, after the clock
+    /// went back, counts as taken now; that is written down, or it would never come any nearer.
+    #[must_use]
+    pub fn of(rule: &Rule, state: Option<State>, now: StoreTime) -> Self {
+        let Some((taken, ahead)) = state.as_ref().and_then(|s| rule.settled(&s.taken, now)) else {
+            return Self::default();
+        };
+        let line = state.map_or(0, |state| state.line);
+        Self {
+            state: Some(State {
+                taken,
+                line: if ahead { 0 } else { line },
+            }),
+            changed: ahead,
+            full: false,
+        }
+    }
 }
 
 /// What one message takes from one limit.
@@ -204,6 +267,26 @@ fn take(charge: &Charge<'_>, cell: &mut Cell, ticket: Ticket, now: StoreTime) ->
     }
 }
 
+/// Takes back units that were granted at `at` and certainly not used; `false`: they stay spent. So
+/// does what was granted before `since`: under another policy, or before the store lost something.
+pub fn refund(
+    limit: &Limit<'_>,
+    since: StoreTime,
+    cell: &mut Cell,
+    (at, cost): (StoreTime, u64),
+    now: StoreTime,
+) -> bool {
+    if limit.gate == Gate::Outdated || at < since {
+        return false;
+    }
+    let state = cell.state.as_ref();
+    let taken = state.and_then(|state| limit.rule.refund(state, at, cost, now));
+    taken.is_some_and(|taken| {
+        put(cell, taken);
+        true
+    })
+}
+
 fn put(cell: &mut Cell, taken: Taken) {
     let line = cell.state.as_ref().map_or(0, |state| state.line);
     cell.state = Some(State { taken, line });
@@ -237,7 +320,8 @@ fn deny(
     if !candidate.waited && !full {
         let cell = &mut cells[charge.cell];
         if let Some(state) = &mut cell.state {
-            state.line = latest + rule.spacing(charge.cost, now);
+            let line = latest + rule.spacing(charge.cost, now);
+            state.line = line.min((now + LINE_MAX).as_micros());
             cell.changed = true;
         }
     }

@@ -116,6 +116,11 @@ impl Kind for Concurrency {
         self.limit
     }
 
+    fn settled(&self, calls: &Calls, now: u64) -> (Calls, bool) {
+        let calls = self.under_way(Some(calls), now).collect();
+        (Calls { calls }, false)
+    }
+
     fn fit(&self, calls: Option<&Calls>, now: u64, cost: u64) -> Fit {
         let total: u64 = self.under_way(calls, now).map(|call| call.cost).sum();
         if total + cost <= self.limit {

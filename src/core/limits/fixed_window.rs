@@ -221,6 +221,19 @@ impl Kind for FixedWindow {
         self.limit
     }
 
+    fn settled(&self, windows: &Windows, now: u64) -> (Windows, bool) {
+        let settled = Windows {
+            start: windows.start.min(now),
+            last: windows.last.min(now),
+            until: match self.frame {
+                Frame::FirstCall => windows.until.min(now + self.length),
+                Frame::Epoch | Frame::Calendar(_) => windows.until,
+            },
+            ..*windows
+        };
+        (settled, windows.last > now)
+    }
+
     fn fit(&self, windows: Option<&Windows>, now: u64, cost: u64) -> Fit {
         if self.frame == Frame::FirstCall {
             let s = self.first_call(windows, now);

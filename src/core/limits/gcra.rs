@@ -95,6 +95,11 @@ impl Kind for Gcra {
         self.limit
     }
 
+    fn settled(&self, debt: &Debt, now: u64) -> (Debt, bool) {
+        let at = debt.at.min(now);
+        (Debt { at, ..*debt }, debt.at > now)
+    }
+
     fn fit(&self, debt: Option<&Debt>, now: u64, cost: u64) -> Fit {
         let room = (self.limit - cost) * self.period;
         match self.owed(debt, now).saturating_sub(room) {
@@ -114,7 +119,7 @@ impl Kind for Gcra {
     /// Exact if nothing was taken since. Otherwise what was emitted since stays spent: without these
     /// units the debt may have ended meanwhile, and emissions are not saved up.
     fn refund(&self, debt: &Debt, at: u64, cost: u64, now: u64) -> Option<Debt> {
-        if debt.period != self.period {
+        if debt.period != self.period || at > debt.at {
             return None;
         }
         let emitted = if debt.at == at {

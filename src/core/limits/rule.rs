@@ -45,6 +45,8 @@ pub(super) trait Kind {
 
     /// The largest cost that can ever fit.
     fn most(&self) -> u64;
+    /// The state as it counts at `now`, and whether it lay ahead of now.
+    fn settled(&self, taken: &Self::Taken, now: u64) -> (Self::Taken, bool);
     /// Whether `cost`, which is at most [`Kind::most`], fits.
     fn fit(&self, taken: Option<&Self::Taken>, now: u64, cost: u64) -> Fit;
     /// The state once `cost` was taken at `now`.
@@ -185,6 +187,29 @@ impl Rule {
             let _: Option<&_> = own;
             kind.most()
         })
+    }
+
+    /// The same rule with what a decision around `now` needs of a calendar.
+    #[must_use]
+    pub fn around(&self, now: StoreTime) -> Self {
+        match self {
+            Self::FixedWindow(rule) => Self::FixedWindow(rule.around(now)),
+            rule => rule.clone(),
+        }
+    }
+
+    /// What was taken as it counts at `now`, and whether it lay ahead of now: then the clock went
+    /// back, and it counts as if it was taken now. `None`: it is of another kind.
+    #[must_use]
+    pub fn settled(&self, taken: &Taken, now: StoreTime) -> Option<(Taken, bool)> {
+        let now = now.as_micros();
+        let mut ahead = false;
+        let settled = to_kind!(self, Some(taken), |kind, own| own.map(|own| {
+            let (settled, was_ahead) = kind.settled(own, now);
+            ahead = was_ahead;
+            settled
+        }));
+        settled.map(|settled| (settled, ahead))
     }
 
     /// Whether a cost fits at `now`.

@@ -84,6 +84,12 @@ impl Kind for SlidingLog {
         self.limit
     }
 
+    fn settled(&self, log: &Log, now: u64) -> (Log, bool) {
+        let entries = self.counted(Some(log), now).collect();
+        let last = log.entries.last();
+        (Log { entries }, last.is_some_and(|(time, _)| *time > now))
+    }
+
     fn fit(&self, log: Option<&Log>, now: u64, cost: u64) -> Fit {
         let total: u64 = self.counted(log, now).map(|(_, units)| units).sum();
         let mut over = (total + cost).saturating_sub(self.limit);

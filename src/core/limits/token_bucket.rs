@@ -135,6 +135,19 @@ impl TokenBucket {
         }
     }
 
+    /// The state as these numbers can have left it: others may have left a larger debt, or a
+    /// fraction of another size.
+    fn sound(&self, s: &Tokens, now: u64) -> Tokens {
+        Tokens {
+            tokens: s.tokens.max(-self.borrow),
+            last: s.last.min(now),
+            rem: match self.refill {
+                Refill::Continuous if s.rem < self.period => s.rem,
+                _ => 0,
+            },
+        }
+    }
+
     /// The state at `now`.
     fn refilled(&self, tokens: Option<&Tokens>, now: u64) -> Tokens {
         let Some(s) = tokens else {
@@ -145,15 +158,8 @@ impl TokenBucket {
             last: now,
             rem: 0,
         };
-        // Other numbers may have left more tokens, a larger debt, or a fraction of another size.
-        let s = Tokens {
-            tokens: s.tokens.max(-self.borrow),
-            last: s.last.min(now),
-            rem: match self.refill {
-                Refill::Continuous if s.rem < self.period => s.rem,
-                _ => 0,
-            },
-        };
+        let s = self.sound(s, now);
+        // Other numbers may have left more tokens than it can hold.
         if s.tokens >= self.capacity {
             return full;
         }
@@ -198,6 +204,10 @@ impl Kind for TokenBucket {
         (self.capacity + self.borrow).unsigned_abs()
     }
 
+    fn settled(&self, tokens: &Tokens, now: u64) -> (Tokens, bool) {
+        (self.sound(tokens, now), tokens.last > now)
+    }
+
     fn fit(&self, tokens: Option<&Tokens>, now: u64, cost: u64) -> Fit {
         let s = self.refilled(tokens, now);
         let missing = cost.cast_signed() - self.borrow - s.tokens;
@@ -220,6 +230,8 @@ impl Kind for TokenBucket {
     fn refund(&self, tokens: &Tokens, at: u64, cost: u64, now: u64) -> Option<Tokens> {
         let s = self.refilled(Some(tokens), now);
         let came = match self.refill {
+            // What is not in the state cannot be taken out of it.
+            Refill::Continuous if at > tokens.last => return None,
             Refill::Continuous => {
                 let waited = now.saturating_sub(at).min(self.time_for(cost, 0));
                 (waited * self.amount).div_ceil(self.period)

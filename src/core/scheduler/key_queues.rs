@@ -73,10 +73,6 @@ impl<T: Candidate> KeyQueues<T> {
         self.len
     }
 
-    pub(super) fn iter(&self) -> impl Iterator<Item = &T> {
-        self.queues.values().flat_map(|queue| queue.waiting.values())
-    }
-
     /// Whether one more message of its route may wait for this key.
     pub(super) fn has_room(&self, item: &T, key: KeyId) -> bool {
         self.held.get(&item.route()).copied().unwrap_or(0) < item.memory_room(key)

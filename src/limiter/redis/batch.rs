@@ -1,7 +1,7 @@
-//! Many questions about budgets as the arguments of one script.
+//! Many questions about keyed limits as the arguments of one script.
 //!
-//! Rules and keys are passed once each, however many petitions name them; a petition names its
-//! cells by number. The order of the arguments is in the head of `lua/budget/common.lua`.
+//! Limits and keys are passed once each, however many messages name them; a message names its
+//! states by number. The order of the arguments is in the head of `lua/limits/common.lua`.
 
 use std::collections::HashMap;
 use std::sync::{Arc, OnceLock};
@@ -11,14 +11,13 @@ use base64::prelude::BASE64_URL_SAFE_NO_PAD;
 use redis::Script;
 
 use super::scripts::{Arg, Family};
-use crate::core::budget::Rule;
-use crate::core::budget::epoch::Witness;
-use crate::core::budget::limit::Limit;
+use crate::core::limits::Rule;
+use crate::core::limits::generation::{LostWait, Memory};
 use crate::core::time::{StoreTime, micros};
-use crate::ports::budget::{BudgetKey, BudgetLimit, Lost, Terms};
+use crate::ports::limits::{KeyedLimit, LimitKey, Policy};
 
-/// What a claim weighs besides its entries.
-const CLAIM: u64 = 8;
+/// What a charge weighs besides its entries.
+const CHARGE: u64 = 4;
 
 /// The kinds, in the order of their scripts.
 #[derive(Clone, Copy)]
@@ -44,30 +43,27 @@ impl Kind {
 
 /// The scripts of the kinds.
 const KINDS: [&str; 5] = [
-    include_str!("../../../lua/budget/gcra.lua"),
-    include_str!("../../../lua/budget/token_bucket.lua"),
-    include_str!("../../../lua/budget/fixed_window.lua"),
-    include_str!("../../../lua/budget/sliding_log.lua"),
-    include_str!("../../../lua/budget/concurrency.lua"),
+    include_str!("../../../lua/limits/gcra.lua"),
+    include_str!("../../../lua/limits/token_bucket.lua"),
+    include_str!("../../../lua/limits/fixed_window.lua"),
+    include_str!("../../../lua/limits/sliding_log.lua"),
+    include_str!("../../../lua/limits/concurrency.lua"),
 ];
 /// What comes before them.
-const COMMON: &str = concat!(
-    include_str!("../../../lua/budget/common.lua"),
-    include_str!("../../../lua/budget/plan.lua"),
-    include_str!("../../../lua/budget/lines.lua"),
-    include_str!("../../../lua/budget/cells.lua"),
-);
+const COMMON: &str = include_str!("../../../lua/limits/common.lua");
 
 /// What a script does, behind the kinds that a call is about. Only those: what a script defines
 /// takes longer than one decision.
 pub(super) struct Composed {
+    pub(super) name: &'static str,
     action: &'static str,
     by_kinds: [OnceLock<Script>; 1 << KINDS.len()],
 }
 
 impl Composed {
-    pub(super) const fn new(action: &'static str) -> Self {
+    pub(super) const fn new(name: &'static str, action: &'static str) -> Self {
         Self {
+            name,
             action,
             by_kinds: [const { OnceLock::new() }; 1 << KINDS.len()],
         }
@@ -87,24 +83,22 @@ impl Composed {
     }
 }
 
-/// The rules and keys of a call.
+/// The limits and keys of a call.
 pub(super) struct Batch<'a> {
     /// The store's time, as the caller believes it to be: where calendars are looked up.
     around: StoreTime,
     limits: Vec<Asked<'a>>,
-    places: HashMap<(usize, BudgetKey), usize>,
+    places: HashMap<(usize, LimitKey), usize>,
 }
 
 struct Asked<'a> {
-    limit: &'a BudgetLimit,
-    /// Those of the moment in which it was first named.
-    terms: Arc<Terms>,
-    /// The boundaries of its windows.
-    bounds: Vec<u64>,
-    keys: Vec<BudgetKey>,
+    limit: &'a KeyedLimit,
+    /// That of the moment in which it was first named.
+    policy: Arc<Policy>,
+    keys: Vec<LimitKey>,
 }
 
-/// A budget of the call: the rule's place, and the key's place within it.
+/// A state of the call: the limit's place, and the key's place within it.
 #[derive(Clone, Copy)]
 pub(super) struct Place(usize, usize);
 
@@ -117,60 +111,50 @@ impl<'a> Batch<'a> {
         }
     }
 
-    /// By how much the call becomes heavier with a claim, in microseconds of Redis, roughly.
-    pub(super) fn weight(&self, limit: &BudgetLimit, key: BudgetKey) -> u64 {
-        match self.rule(limit) {
-            Some(rule) if self.places.contains_key(&(rule, key)) => CLAIM,
-            _ => CLAIM + limit.terms().rule.entries(),
+    /// By how much the call becomes heavier with a charge, in microseconds of Redis, roughly.
+    pub(super) fn weight(&self, limit: &KeyedLimit, key: LimitKey) -> u64 {
+        match self.find(limit) {
+            Some(at) if self.places.contains_key(&(at, key)) => CHARGE,
+            _ => CHARGE + limit.policy().rule.entries(),
         }
     }
 
     /// The kinds that it is about, a bit for each.
-    pub(super) fn kinds(&self) -> usize {
-        let bit = |asked: &Asked<'_>| 1 << Kind::of(&asked.terms.rule) as usize;
+    fn kinds(&self) -> usize {
+        let bit = |asked: &Asked<'_>| 1 << Kind::of(&asked.policy.rule) as usize;
         self.limits.iter().map(bit).fold(0, |all, bit| all | bit)
     }
 
-    fn rule(&self, limit: &BudgetLimit) -> Option<usize> {
+    fn find(&self, limit: &KeyedLimit) -> Option<usize> {
         let same = |asked: &Asked<'_>| asked.limit.name == limit.name;
         self.limits.iter().position(same)
     }
 
-    /// The place of a budget.
-    pub(super) fn place(&mut self, limit: &'a BudgetLimit, key: BudgetKey) -> Place {
-        let rule = self.rule(limit).unwrap_or_else(|| {
-            let terms = limit.terms();
+    /// The place of a state.
+    pub(super) fn place(&mut self, limit: &'a KeyedLimit, key: LimitKey) -> Place {
+        let at = self.find(limit).unwrap_or_else(|| {
             self.limits.push(Asked {
                 limit,
-                bounds: Limit::new(&terms.rule, limit.lost, self.around)
-                    .bounds()
-                    .to_vec(),
-                terms,
+                policy: limit.policy(),
                 keys: Vec::new(),
             });
             self.limits.len() - 1
         });
-        let keys = &mut self.limits[rule].keys;
-        let place = *self.places.entry((rule, key)).or_insert_with(|| {
+        let keys = &mut self.limits[at].keys;
+        let place = *self.places.entry((at, key)).or_insert_with(|| {
             keys.push(key);
             keys.len() - 1
         });
-        Place(rule, place)
+        Place(at, place)
     }
 
-    /// The names of the limits, in the order of the rules.
-    pub(super) fn names(&self) -> Vec<Arc<str>> {
-        let name = |asked: &Asked<'_>| Arc::clone(&asked.limit.name);
-        self.limits.iter().map(name).collect()
-    }
-
-    /// The keys in the store: the policies, in the order of the rules, and the budgets, in the order
+    /// The keys in the store: the policies, in the order of the limits, and the states, in the order
     /// of the cells.
     pub(super) fn keys(&self, prefix: &str) -> Vec<String> {
-        let policy = |asked: &Asked<'_>| Family::Budget.policy(prefix, &asked.limit.name);
+        let policy = |asked: &Asked<'_>| Family::Keyed.policy(prefix, &asked.limit.name);
         let mut keys: Vec<String> = self.limits.iter().map(policy).collect();
         for asked in &self.limits {
-            let start = format!("{prefix}:{{budgets}}:{}:", asked.limit.name);
+            let start = format!("{prefix}:{{limits}}:{}:", asked.limit.name);
             for key in &asked.keys {
                 let mut name = start.clone();
                 BASE64_URL_SAFE_NO_PAD.encode_string(key.digest(), &mut name);
@@ -180,22 +164,24 @@ impl<'a> Batch<'a> {
         keys
     }
 
-    /// The arguments that all scripts about budgets begin with.
-    pub(super) fn arguments(&self, witness: Witness) -> Vec<Arg<'a>> {
+    /// The arguments that all scripts about keyed limits begin with.
+    pub(super) fn arguments(&self, memory: Memory) -> Vec<Arg<'a>> {
         let mut args = vec![
             Arg::Run,
-            Arg::Number(witness.known.0),
-            Arg::Number(u64::from(witness.stepped)),
+            Arg::Number(memory.number),
+            Arg::Number(memory.writes),
+            Arg::Number(u64::from(memory.stepped)),
             Arg::Number(self.limits.len() as u64),
         ];
         for asked in &self.limits {
-            let rule = &asked.terms.rule;
-            let (letter, numbers) = numbers(rule, &asked.bounds);
+            let (letter, numbers) = numbers(&asked.policy.rule, self.around);
             args.push(Arg::Text(letter));
-            args.push(Arg::Number(u64::from(asked.limit.lost == Lost::Closed)));
-            args.push(Arg::Number(micros(rule.headroom())));
+            args.push(match asked.limit.lost_wait {
+                LostWait::For(length) => Arg::Number(micros(length)),
+                LostWait::Forever => Arg::Time(None),
+            });
+            args.push(Arg::Number(asked.policy.version.number()));
             args.push(Arg::Number(asked.keys.len() as u64));
-            args.push(Arg::Number(asked.terms.version.number()));
             args.extend(numbers.into_iter().map(Arg::Number));
         }
         args
@@ -217,23 +203,30 @@ impl<'a> Batch<'a> {
     }
 }
 
-/// The record of the era.
-pub(super) fn era_key(prefix: &str) -> String {
-    format!("{prefix}:{{budgets}}:epoch")
+/// The record of the generation.
+pub(super) fn generation_key(prefix: &str) -> String {
+    format!("{prefix}:{{limits}}:generation")
+}
+
+/// The key that a text in the store names.
+pub(super) fn read_key(text: &str) -> Option<LimitKey> {
+    let digest = BASE64_URL_SAFE_NO_PAD.decode(text).ok()?;
+    digest.try_into().ok().map(LimitKey::from_digest)
 }
 
 /// A kind and its numbers, in the order that its script names.
-fn numbers(rule: &Rule, bounds: &[u64]) -> (&'static str, Vec<u64>) {
+fn numbers(rule: &Rule, around: StoreTime) -> (&'static str, Vec<u64>) {
     match rule {
-        Rule::Gcra(rule) => ("g", vec![rule.limit(), rule.units(), rule.period()]),
+        Rule::Gcra(rule) => ("g", rule.numbers().to_vec()),
         Rule::TokenBucket(rule) => ("t", rule.numbers().to_vec()),
         Rule::FixedWindow(rule) => {
+            let bounds = rule.bounds(around);
             let mut numbers = rule.numbers().to_vec();
             numbers.push(bounds.len() as u64);
-            numbers.extend_from_slice(bounds);
+            numbers.extend(bounds);
             ("w", numbers)
         }
-        Rule::SlidingLog(rule) => ("l", vec![rule.limit(), rule.period()]),
-        Rule::Concurrency(rule) => ("c", vec![rule.limit(), micros(rule.lease())]),
+        Rule::SlidingLog(rule) => ("l", rule.numbers().to_vec()),
+        Rule::Concurrency(rule) => ("c", rule.numbers().to_vec()),
     }
 }

@@ -15,6 +15,7 @@ use tokio::time::{MissedTickBehavior, timeout};
 use tracing::debug;
 
 use super::address::Address;
+use super::batch::read_key;
 use super::connection::Connection;
 use super::server::BACKOFF;
 use crate::core::policy::PolicyVersion;
@@ -28,14 +29,18 @@ pub(super) const CAPACITY: usize = 64;
 const CHECK: Duration = Duration::from_secs(5);
 
 /// Listens for as long as it is polled.
-pub(super) async fn listen(connection: Arc<Connection>, notices: broadcast::Sender<Notice>) {
+pub(super) async fn listen(
+    connection: Arc<Connection>,
+    replica: String,
+    notices: broadcast::Sender<Notice>,
+) {
     let (mut failures, channel) = (0, &connection.access().channel);
     loop {
         match subscribe(&connection, channel).await {
             Ok((at, subscription)) => {
                 debug!(channel, server = %at, "listening for notices");
                 failures = 0;
-                forward(&at, subscription, &connection, &notices).await;
+                forward(&at, subscription, &connection, (&replica, &notices)).await;
             }
             Err(error) => debug!(channel, %error, "cannot listen for notices"),
         }
@@ -66,7 +71,7 @@ async fn forward(
     at: &Address,
     subscription: PubSub,
     connection: &Connection,
-    notices: &broadcast::Sender<Notice>,
+    (replica, notices): (&str, &broadcast::Sender<Notice>),
 ) {
     let (mut sink, mut stream) = subscription.split();
     let mut check = tokio::time::interval(CHECK);
@@ -75,7 +80,7 @@ async fn forward(
         tokio::select! {
             message = stream.next() => match message {
                 Some(message) => {
-                    if let Some(notice) = parse(&message) {
+                    if let Some(notice) = parse(&message, replica) {
                         // Nobody listening is fine.
                         drop(notices.send(notice));
                     }
@@ -93,16 +98,25 @@ async fn forward(
     }
 }
 
-fn parse(message: &Msg) -> Option<Notice> {
+fn parse(message: &Msg, replica: &str) -> Option<Notice> {
     let text: String = message.get_payload().ok()?;
-    read(&text)
+    read(&text, replica)
 }
 
-/// `frozen <limit> <until> <now> <generation>` or `changed <limit> <version>`; what a later version may
-/// say besides is passed over.
-fn read(text: &str) -> Option<Notice> {
+/// `frozen <limit> <until> <now> <generation>`, `changed <limit> <version>` or, for one replica only,
+/// `freed <limit> <key> <replica> <units>`; what a later version may say besides is passed over.
+fn read(text: &str, replica: &str) -> Option<Notice> {
     let mut words = text.split(' ');
     let (kind, limit) = (words.next()?, Arc::from(words.next()?));
+    if kind == "freed" {
+        let key = read_key(words.next()?)?;
+        let units = |text: &str| text.parse().ok();
+        return (words.next()? == replica).then_some(Notice::Freed {
+            limit,
+            key,
+            units: units(words.next()?)?,
+        });
+    }
     let mut number = || words.next()?.parse().ok();
     match kind {
         "frozen" => Some(Notice::Frozen {
@@ -124,11 +138,12 @@ fn read(text: &str) -> Option<Notice> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::ports::limits::LimitKey;
 
     #[test]
     fn notices_are_read_and_strange_ones_passed_over() {
         assert_eq!(
-            read("frozen provider 1795228193000000 1795228192000000 7"),
+            read("frozen provider 1795228193000000 1795228192000000 7", "me"),
             Some(Notice::Frozen {
                 limit: Arc::from("provider"),
                 freeze: Freeze {
@@ -139,14 +154,27 @@ mod tests {
             })
         );
         assert_eq!(
-            read("changed provider 1795228193000000"),
+            read("changed provider 1795228193000000", "me"),
             Some(Notice::Changed {
                 limit: Arc::from("provider"),
                 to: PolicyVersion::new(1_795_228_193_000_000),
             })
         );
+        let freed = |replica| read("freed calls AAECAwQFBgcICQoLDA0ODw me 3", replica);
+        assert_eq!(
+            freed("me"),
+            Some(Notice::Freed {
+                limit: Arc::from("calls"),
+                key: LimitKey::from_digest(std::array::from_fn(|i| u8::try_from(i).unwrap())),
+                units: 3,
+            })
+        );
+        assert_eq!(freed("another"), None);
         for text in [
             "",
+            "freed calls",
+            "freed calls AAEC me 3",
+            "freed calls AAECAwQFBgcICQoLDA0ODw me",
             "changed a",
             "frozen",
             "frozen a",
@@ -154,7 +182,7 @@ mod tests {
             "frozen a 1 2",
             "thawed a 1 2 3",
         ] {
-            assert_eq!(read(text), None, "{text}");
+            assert_eq!(read(text, "me"), None, "{text}");
         }
     }
 }

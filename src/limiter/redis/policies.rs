@@ -27,6 +27,7 @@ struct PolicyScripts {
     set: Script,
     pause: Script,
     resume: Script,
+    open: Script,
     inspect: Script,
 }
 
@@ -37,6 +38,7 @@ impl Default for PolicyScripts {
             set: Script::new(include_str!("../../../lua/set.lua")),
             pause: Script::new(include_str!("../../../lua/pause.lua")),
             resume: Script::new(include_str!("../../../lua/resume.lua")),
+            open: Script::new(include_str!("../../../lua/open.lua")),
             inspect: Script::new(include_str!("../../../lua/inspect.lua")),
         }
     }
@@ -171,6 +173,15 @@ impl PolicyStore for RedisPolicies {
             let call = self.on("resume", &self.scripts.resume, limit, rows, []);
             let (version, updates, was): (u64, u64, u8) = self.store.call(call).await?;
             Ok(updated(version, updates).map(|updated| (updated, was > 0)))
+        }
+        .boxed()
+    }
+
+    fn open<'a>(&'a self, limit: &'a str) -> StoreFuture<'a, Option<StoreTime>> {
+        async move {
+            let call = self.on("open", &self.scripts.open, limit, Vec::new(), []);
+            let now: u64 = self.store.call(call).await?;
+            Ok((now > 0).then(|| StoreTime::from_micros(now)))
         }
         .boxed()
     }

@@ -7,7 +7,7 @@ use super::access::{Access, Mode};
 
 /// Commands without which no limit works: those of the scripts, and those of a connection.
 /// A test compares them with the scripts.
-const NEEDED: [&str; 16] = [
+const NEEDED: [&str; 17] = [
     "EVALSHA",
     "SCRIPT|LOAD",
     "INFO",
@@ -19,10 +19,11 @@ const NEEDED: [&str; 16] = [
     "HDEL",
     "HSET",
     "GET",
-    "MGET",
     "SET",
     "DEL",
     "EXISTS",
+    "ZADD",
+    "ZPOPMIN",
     "PEXPIRE",
 ];
 /// Without these, replicas learn of freezes and changes only from their next answer.
@@ -78,7 +79,7 @@ pub(super) fn rule(access: &Access) -> String {
         Mode::Single | Mode::Sentinel => "",
     };
     format!(
-        "~{prefix}:* &{prefix}:* +@connection +@hash +@keyspace +@pubsub +@string -@dangerous \
+        "~{prefix}:* &{prefix}:* +@connection +@hash +@keyspace +@pubsub +@sortedset +@string -@dangerous \
          +evalsha +script|load +info +time{cluster}"
     )
 }

@@ -216,12 +216,13 @@ fn row_keys(prefix: &str, limit: &str) -> [String; 2] {
 pub enum Family {
     /// In rows of slots, each limit for itself.
     Paced,
-    /// In budgets, all limits of a message together.
-    Budget,
+    /// In states by key, all limits of a message together.
+    Keyed,
 }
 
 impl Family {
-    /// What is in force for a limit. No key of a budget is called so: those have 22 letters.
+    /// What is in force for a limit. No state of a keyed limit is called so: those
+    /// have 22 letters.
     pub(super) fn policy(self, prefix: &str, limit: &str) -> String {
         format!("{}:policy", self.start(prefix, limit))
     }
@@ -235,14 +236,14 @@ impl Family {
     pub(super) fn rows(self, prefix: &str, limit: &str) -> Vec<String> {
         match self {
             Self::Paced => row_keys(prefix, limit).to_vec(),
-            Self::Budget => Vec::new(),
+            Self::Keyed => Vec::new(),
         }
     }
 
     fn start(self, prefix: &str, limit: &str) -> String {
         match self {
             Self::Paced => format!("{prefix}:{{{limit}}}"),
-            Self::Budget => format!("{prefix}:{{budgets}}:{limit}"),
+            Self::Keyed => format!("{prefix}:{{limits}}:{limit}"),
         }
     }
 }

@@ -1,4 +1,4 @@
-//! The store of paced limits in Redis, on a thread of its own; `budgets` adds the counted ones.
+//! The store of paced limits in Redis, on a thread of its own; `limits` adds the keyed ones.
 //!
 //! One hash per paced limit and one script per decision (`lua/`), so that a decision is one round
 //! trip and atomic. Connections are supervised: they are rebuilt in the background and, until one is
@@ -13,9 +13,9 @@ use futures::FutureExt;
 use tokio::sync::{broadcast, watch};
 use tokio_util::task::AbortOnDropHandle;
 
-use super::budgets::Budgets;
 use super::connection::Connection;
 use super::events::StoreEvents;
+use super::limits::Limits;
 use super::options::RedisOptions;
 use super::scripts::{Call, Scripts};
 use super::{fault, notices};
@@ -26,14 +26,14 @@ use crate::ports::link::Link;
 use crate::ports::pace::{Notice, PaceStore, PacedLimit, StoreError, StoreFuture};
 use crate::urgent::Thread;
 
-/// The limits in Redis: schedules and budgets.
+/// The limits in Redis: schedules, and states by key.
 pub struct RedisPaceStore {
     connection: Arc<Connection>,
     pub(super) scripts: Scripts,
     notices: broadcast::Sender<Notice>,
     events: Arc<dyn StoreEvents>,
-    pub(super) budgets: Arc<Budgets>,
-    /// Beats from the first question about a budget on.
+    pub(super) limits: Arc<Limits>,
+    /// Beats from the first question about a keyed limit on.
     pub(super) heart: OnceLock<AbortOnDropHandle<()>>,
     _supervisor: AbortOnDropHandle<()>,
     _listener: AbortOnDropHandle<()>,
@@ -61,15 +61,20 @@ impl RedisPaceStore {
         let supervisor = tokio::spawn(Arc::clone(&connection).supervise());
         let notices = broadcast::Sender::new(notices::CAPACITY);
         let channel = options.channel();
-        let listener = tokio::spawn(notices::listen(Arc::clone(&connection), notices.clone()));
-        let budgets = Budgets::new(
+        let replica = format!("{:016x}", rand::random::<u64>());
+        let listener = tokio::spawn(notices::listen(
+            Arc::clone(&connection),
+            replica.clone(),
+            notices.clone(),
+        ));
+        let limits = Limits::new(
             Arc::clone(&connection),
             Arc::clone(&events),
-            options.prefix.clone(),
+            (options.prefix.clone(), channel.clone(), replica),
         );
         Ok(Self {
             connection,
-            budgets: Arc::new(budgets),
+            limits: Arc::new(limits),
             heart: OnceLock::new(),
             scripts: Scripts::new(options.prefix.clone(), channel),
             notices,

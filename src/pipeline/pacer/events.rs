@@ -1,6 +1,5 @@
 //! What a pacer is told: answers of the stores, messages from its routes, and what is in force.
 
-use std::sync::Arc;
 
 use tokio::sync::oneshot;
 use tracing::{debug, info, warn};

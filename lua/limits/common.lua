@@ -1,0 +1,172 @@
+-- What every script about keyed limits begins with: numbers, the generation, the limits as they are in force,
+-- and the states of this call. Behind it come the kinds that the call is about, and what it does.
+--
+-- KEYS[1]  the record of the generation (`core::limits::generation`), prefix:{limits}:generation
+-- KEYS[2…] the policy of each limit, prefix:{limits}:NAME:policy; then the states of this call,
+--          prefix:{limits}:NAME:KEY, in the order of their limits: cell 1, 2, …
+--          Beside the state of a `concurrency` lies KEY:waiting: the replicas that wait, since when
+-- ARGV     1 run      the server's run_id, as INFO told this connection
+--          2 number   3 writes   the generation and the grants that the asker remembers, 0 if none
+--          4 stepped  1: the asker saw the clock step since then
+--          5 limits   how many; then for each: kind (a letter), lost_wait (microseconds; -1: forever), the
+--                     policy's version that the asker knows (0: none), how many of the states are its
+--                     own, and the numbers of its kind
+--          then what the script itself wants
+-- Reply    that of the script
+--
+-- Invariant: a state is written only when it was changed, and together with its time to live, rounded up; it
+-- ends when it says no more than its absence. All numbers are integers below 2^53, so doubles are exact;
+-- tostring would cut digits, %.0f does not. TIME is read once.
+
+-- Globals are slow to look up, and a batch does so thousands of times.
+local KEYS, ARGV, call, tonumber = KEYS, ARGV, redis.call, tonumber
+local format, match, gmatch, find, sub = string.format, string.match, string.gmatch, string.find, string.sub
+local max, min = math.max, math.min
+
+local EXACT, UNITS, FULL = 2 ^ 53, 2 ^ 32, math.huge
+local GUARD = 2000000
+-- Longer than anything that counts.
+local GENERATION_KEPT = 1100 * 24 * 3600 * 1000
+local PAUSED, GUARDED, LOST = 0, 1, 2
+local FIELDS = { 'number', 'run', 'writes', 'guard_until', 'lost_at', 'is_new' }
+
+local function div(x, y) return (x - x % y) / y end
+local function div_ceil(x, y) return div(x + y - 1, y) end
+local function text(x) return format('%.0f', x) end
+
+-- Digits (that a pattern found) as a number, if they are exact.
+local function number(digits)
+  local value = digits and tonumber(digits)
+  return value and value < EXACT and value or nil
+end
+-- A field of a hash as a number: 0 if it is missing.
+local function field(value) return number(match(value or '0', '^%d+$')) end
+
+local at = 0
+local function argument()
+  at = at + 1
+  return ARGV[at]
+end
+local function numeric()
+  at = at + 1
+  return tonumber(ARGV[at])
+end
+
+local clock = call('TIME')
+local now = tonumber(clock[1]) * 1000000 + tonumber(clock[2])
+
+local run = argument()
+local known = { number = numeric(), writes = numeric(), stepped = argument() == '1' }
+local generation
+local kinds, limits, cells = {}, {}, {}
+
+local function read_generation()
+  local h = call('HMGET', KEYS[1], unpack(FIELDS))
+  local g = { number = h[1] and field(h[1]), run = h[2] or '', writes = field(h[3]),
+    guard_until = field(h[4]), lost_at = field(h[5]), is_new = h[6] == '1' }
+  return g.number and g.writes and g.guard_until and g.lost_at and g or nil
+end
+
+-- The generation that this question falls into (`generation::enter`), and whether that is news.
+local function entered()
+  local g = read_generation()
+  if not g then
+    local lost = known.number > 0
+    return { number = max(known.number + 1, div(now, 1000)), run = run, writes = known.writes,
+      guard_until = lost and 0 or now + GUARD, lost_at = lost and now or 0, is_new = not lost }, true
+  end
+  if known.number > g.number or known.number == g.number and known.writes > g.writes
+    or g.is_new and known.number > 0 and known.number < g.number
+    or known.stepped and known.number == g.number
+  then
+    return { number = max(max(g.number, known.number) + 1, div(now, 1000)), run = run,
+      writes = max(g.writes, known.writes), guard_until = 0, lost_at = now, is_new = false }, true
+  end
+  local news = g.run ~= run or g.guard_until > now + GUARD or g.lost_at > now
+  if g.run ~= run then g.run, g.guard_until = run, now + GUARD end
+  g.guard_until, g.lost_at = min(g.guard_until, now + GUARD), min(g.lost_at, now)
+  return g, news
+end
+
+-- Enters the generation; `keep`: and keeps its record, even if nothing is new.
+local function enter(keep)
+  local news
+  generation, news = entered()
+  if news then
+    local g = generation
+    call('HSET', KEYS[1], 'number', text(g.number), 'run', g.run, 'writes', text(g.writes),
+      'guard_until', text(g.guard_until), 'lost_at', text(g.lost_at), 'is_new', g.is_new and '1' or '0')
+  end
+  if news or keep then call('PEXPIRE', KEYS[1], text(GENERATION_KEPT)) end
+end
+
+-- The limits and cells of the call. Nothing of them is read yet.
+local function declare()
+  local count, first = numeric(), 0
+  for i = 1, count do
+    local kind = kinds[argument()]
+    local limit = { kind = kind, policy = KEYS[i + 1], wait = numeric(), version = numeric() }
+    local own = numeric()
+    limit.rule = kind.rule(numeric)
+    limits[i] = limit
+    for n = first + 1, first + own do
+      cells[n] = { limit = limit, kind = kind, rule = limit.rule, key = KEYS[count + 1 + n] }
+    end
+    first = first + own
+  end
+end
+
+-- Whether the limit may be asked (`admission::Gate`): `outdated`, or closed `untl` and `why`.
+local function gate(limit)
+  if limit.untl then return end
+  local policy = call('HMGET', limit.policy, 'version', 'paused_until', 'opened_at')
+  limit.outdated = (field(policy[1]) or 0) ~= limit.version
+  limit.untl, limit.why = field(policy[2]) or 0, PAUSED
+  local lost_at, untl, why = generation.lost_at, 0, LOST
+  if limit.wait == 0 then
+    -- An operator chose not to wait.
+  elseif generation.guard_until > now then
+    untl, why = generation.guard_until, GUARDED
+  elseif lost_at > 0 and (field(policy[3]) or 0) < lost_at then
+    untl = limit.kind.forgotten_at(limit.rule, lost_at)
+    if limit.wait >= 0 then untl = min(untl, lost_at + limit.wait) end
+  end
+  if untl > max(limit.untl, now) then limit.untl, limit.why = untl, why end
+end
+
+-- Reads what was taken of a cell, once (`record::read`, `Cell::of`). What cannot be read is no state.
+local function look(cell)
+  if cell.read then return end
+  cell.read, cell.line = true, 0
+  local value = call('GET', cell.key)
+  if not value then return end
+  local line, bar = 0, find(value, '|', 1, true)
+  if bar then
+    line = number(match(value, '^%d+$', bar + 1))
+    value = sub(value, 1, bar - 1)
+  end
+  if not line then return end
+  local taken, ahead = cell.kind.load(cell.rule, value)
+  cell.taken, cell.line = taken, taken and line or 0
+  -- The clock went back: what was taken counts from now on, and that is written down.
+  if ahead then cell.line, cell.changed = 0, true end
+end
+
+-- The text of a state (`record::write`).
+local function written(cell)
+  return cell.kind.save(cell.taken) .. (cell.line > now and '|' .. text(cell.line) or '')
+end
+
+local function save()
+  for i = 1, #cells do
+    local cell = cells[i]
+    if cell.changed then
+      local left = cell.kind.dies_at(cell.rule, cell.taken) - now
+      if left > 0 then
+        call('SET', cell.key, written(cell), 'PX', text(div_ceil(left, 1000)))
+      else
+        call('DEL', cell.key)
+      end
+    end
+  end
+end

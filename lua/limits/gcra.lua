@@ -1,0 +1,63 @@
+-- The kind `gcra`: `core::limits::gcra`, line by line.
+--
+-- KEYS, reply   those of the script that this is a part of
+-- ARGV          limit, units, period
+-- State         g <at> <parts> <period>: what was owed then, `period` parts to a unit
+--
+-- Invariant: never more is owed than `limit` units; `units` parts are emitted in each microsecond.
+
+kinds.g = {}
+
+function kinds.g.rule(numeric)
+  local r = { most = numeric(), units = numeric(), period = numeric() }
+  r.memory = div_ceil(r.most * r.period, r.units)
+  return r
+end
+
+function kinds.g.load(r, value)
+  local at, parts, period = match(value, '^g (%d+) (%d+) (%d+)$')
+  at, parts, period = number(at), number(parts), number(period)
+  if not (at and parts and period) or period == 0 then return nil end
+  return { at = min(at, now), parts = parts, period = period }, at > now
+end
+
+function kinds.g.save(s) return format('g %.0f %.0f %.0f', s.at, s.parts, s.period) end
+
+-- What is owed then, in parts.
+local function owed(r, s, at)
+  if not s then return 0 end
+  local parts = min(s.parts, r.most * r.period)
+  if s.period ~= r.period then
+    -- Taken under another rate: whole units, rounded up.
+    parts = min(div_ceil(s.parts, s.period), r.most) * r.period
+  end
+  local since = max(at - s.at, 0)
+  if since >= r.memory then return 0 end
+  return max(parts - since * r.units, 0)
+end
+
+function kinds.g.fit(r, s, cost)
+  local over = owed(r, s, now) - (r.most - cost) * r.period
+  return over <= 0 and now or now + div_ceil(over, r.units)
+end
+
+function kinds.g.take(r, s, cost)
+  return { at = now, parts = owed(r, s, now) + cost * r.period, period = r.period }
+end
+
+-- Exact if nothing was taken since. Otherwise what was emitted since stays spent.
+function kinds.g.refund(r, s, at, cost)
+  if s.period ~= r.period or at > s.at then return nil end
+  local emitted = s.at == at and 0 or min(max(now - at, 0), r.memory) * r.units
+  local parts = max(s.parts - max(cost * r.period - emitted, 0), 0)
+  return parts < s.parts and { at = s.at, parts = parts, period = s.period } or nil
+end
+
+function kinds.g.room(r, s)
+  local parts = owed(r, s, now)
+  return div(r.most * r.period - parts, r.period), now + div_ceil(parts, r.units)
+end
+
+function kinds.g.spacing(r, cost) return div_ceil(cost * r.period, r.units) end
+function kinds.g.forgotten_at(r, since) return since + r.memory end
+function kinds.g.dies_at(r, s) return s.at + div_ceil(owed(r, s, s.at), r.units) end

@@ -1,0 +1,104 @@
+-- The kind `token_bucket`: `core::limits::token_bucket`, line by line.
+--
+-- KEYS, reply   those of the script that this is a part of
+-- ARGV          capacity, amount, period, stepped (1), empty (1: a new key's bucket is), borrow
+-- State         t <tokens> <last> <rem>: tokens (below zero after borrowing) as of `last`, and what of the
+--               next one is there, in parts of the period
+--
+-- Invariant: never more than `capacity` tokens, never less than minus `borrow`.
+
+kinds.t = {}
+
+-- An empty start is remembered at least this long after the bucket was full again.
+local KEEP = 24 * 3600 * 1000000
+
+-- How long so many tokens take to come, `rem` being there.
+local function time_for(r, tokens, rem)
+  if r.stepped then return div_ceil(tokens, r.amount) * r.period end
+  return div_ceil(tokens * r.period - rem, r.amount)
+end
+
+function kinds.t.rule(numeric)
+  local r = { capacity = numeric(), amount = numeric(), period = numeric(),
+    stepped = numeric() == 1, empty = numeric() == 1, borrow = numeric() }
+  r.most = r.capacity + r.borrow
+  r.memory = time_for(r, r.most, 0)
+  return r
+end
+
+function kinds.t.load(r, value)
+  local minus, tokens, last, rem = match(value, '^t (%-?)(%d+) (%d+) (%d+)$')
+  tokens, last, rem = number(tokens), number(last), number(rem)
+  if not (tokens and last and rem) then return nil end
+  if minus == '-' and tokens > 0 then tokens = -tokens end
+  -- Other numbers may have left a larger debt, or a fraction of another size.
+  if r.stepped or rem >= r.period then rem = 0 end
+  return { tokens = max(tokens, -r.borrow), last = min(last, now), rem = rem }, last > now
+end
+
+function kinds.t.save(s) return format('t %.0f %.0f %.0f', s.tokens, s.last, s.rem) end
+
+local function unseen(r) return { tokens = r.empty and 0 or r.capacity, last = now, rem = 0 } end
+
+-- The state as it is now.
+local function refilled(r, s)
+  if not s then return unseen(r) end
+  local tokens, last, rem = s.tokens, s.last, s.rem
+  local waited = now - last
+  -- Other numbers may have left more tokens than it can hold.
+  if tokens >= r.capacity or waited >= time_for(r, r.capacity - tokens, rem) then
+    return { tokens = r.capacity, last = now, rem = 0 }
+  end
+  if r.stepped then
+    local steps = div(waited, r.period)
+    return { tokens = tokens + steps * r.amount, last = last + steps * r.period, rem = 0 }
+  end
+  local gained = waited * r.amount + rem
+  return { tokens = tokens + div(gained, r.period), last = now, rem = gained % r.period }
+end
+
+local function full_at(r, s)
+  local missing = max(r.capacity - s.tokens, 0)
+  return missing == 0 and s.last or s.last + time_for(r, missing, s.rem)
+end
+
+function kinds.t.fit(r, s, cost)
+  s = refilled(r, s)
+  local missing = cost - r.borrow - s.tokens
+  return missing <= 0 and now or s.last + time_for(r, missing, s.rem)
+end
+
+function kinds.t.take(r, s, cost)
+  s = refilled(r, s)
+  s.tokens = s.tokens - cost
+  return s
+end
+
+-- Without these units the bucket may have been full since, and what came would have run over.
+function kinds.t.refund(r, s, at, cost)
+  local taken_at = s.last
+  s = refilled(r, s)
+  local came = 0
+  if not r.stepped then
+    if at > taken_at then return nil end
+    local waited = min(max(now - at, 0), time_for(r, cost, 0))
+    came = div_ceil(waited * r.amount, r.period)
+  elseif s.last > at then
+    came = cost
+  end
+  if came >= cost then return nil end
+  s.tokens = min(s.tokens + cost - came, r.capacity)
+  return s
+end
+
+function kinds.t.room(r, s)
+  s = refilled(r, s)
+  return max(s.tokens + r.borrow, 0), max(full_at(r, s), now)
+end
+
+function kinds.t.spacing(r, cost) return div_ceil(cost * r.period, r.amount) end
+function kinds.t.forgotten_at(r, since) return since + r.memory end
+function kinds.t.dies_at(r, s)
+  return full_at(r, s) + (r.empty and max(KEEP, r.memory) or 0)
+end
+function kinds.t.first_sight(r) return r.empty and unseen(r) or nil end

@@ -1,0 +1,275 @@
+//! Keyed limits in Redis, shared by every replica.
+//!
+//! One string per key, and one script for a whole batch of messages, so that a decision is one round
+//! trip and atomic. All keys share one hash tag: a cluster keeps them in one slot.
+//!
+//! The store remembers how many grants the answers told of, and asks once a second even if no message
+//! wants anything, so that a loss is noticed while a replica still knows what was there. It also
+//! watches the clock of Redis: an answer whose time cannot be explained by how long it travelled
+//! shows that the clock stepped. Such an answer is thrown away, so that nothing that it granted is
+//! used, and the next question tells of the step.
+
+mod reply;
+mod store;
+
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
+
+use redis::FromRedisValue;
+use tokio::time::MissedTickBehavior;
+use tracing::warn;
+
+use self::reply::{Entered, Reply};
+use super::batch::{Batch, Composed, Place, generation_key};
+use super::connection::Connection;
+use super::events::StoreEvents;
+use super::fault::STORE;
+use super::scripts::{Arg, Call};
+use crate::core::clock::{ClockMap, Reading};
+use crate::core::limits::generation::Memory;
+use crate::core::time::{Mono, StoreTime};
+use crate::ports::clock::Clock;
+use crate::ports::limits::{Answer, CallUnderWay, Candidate, Decision, HEARTBEAT, MAX_BATCH};
+use crate::ports::pace::StoreError;
+
+/// How heavy a call may be, in microseconds of Redis, roughly: others wait for it. A larger batch
+/// goes in several calls, one after the other.
+const WEIGHT_MAX: u64 = 1_100;
+/// A mapping of the clock that is wrong by no more than this is as good as any.
+const FINE: Duration = Duration::from_millis(1);
+
+/// The scripts, and what is remembered of Redis.
+pub(super) struct Limits {
+    connection: Arc<Connection>,
+    events: Arc<dyn StoreEvents>,
+    prefix: String,
+    channel: String,
+    /// Names this store among those that wait for calls to end.
+    replica: String,
+    admit: Composed,
+    refund: Composed,
+    renew: Composed,
+    release: Composed,
+    look: Composed,
+    clock: Clock,
+    known: Mutex<Known>,
+}
+
+/// What the answers told.
+#[derive(Debug, Default)]
+struct Known {
+    memory: Memory,
+    clock: ClockMap,
+}
+
+impl Known {
+    /// Learns from the answer to a question that told `asked`. Answers by how much the clock of Redis
+    /// stepped, if it did.
+    fn learn(
+        &mut self,
+        asked: Memory,
+        entered: Entered,
+        (sent, received): (Mono, Mono),
+    ) -> Option<Duration> {
+        let memory = &mut self.memory;
+        if asked.stepped {
+            memory.stepped = false;
+        }
+        if (entered.number, entered.writes) > (memory.number, memory.writes) {
+            (memory.number, memory.writes) = (entered.number, entered.writes);
+        }
+        let expected = self.clock.to_store(received).unwrap_or_default();
+        let reading = self.clock.learn(sent, entered.now, received, FINE);
+        if reading != Reading::Stepped {
+            return None;
+        }
+        self.clock = ClockMap::default();
+        self.clock.learn(sent, entered.now, received, FINE);
+        // A newer generation than the one that was asked in: another replica told of it already.
+        if asked.number == 0 || asked.number == entered.number {
+            memory.stepped = true;
+        }
+        let apart = expected.as_micros().abs_diff(entered.now.as_micros());
+        Some(Duration::from_micros(apart))
+    }
+}
+
+impl Limits {
+    pub(super) fn new(
+        connection: Arc<Connection>,
+        events: Arc<dyn StoreEvents>,
+        (prefix, channel, replica): (String, String, String),
+    ) -> Self {
+        let (admit, look) = (include_str!("../../../lua/admit.lua"), include_str!("../../../lua/look.lua"));
+        Self {
+            connection,
+            events,
+            prefix,
+            channel,
+            replica,
+            admit: Composed::new("admit", admit),
+            refund: Composed::new("refund", include_str!("../../../lua/refund.lua")),
+            renew: Composed::new("renew", include_str!("../../../lua/renew.lua")),
+            release: Composed::new("release", include_str!("../../../lua/release.lua")),
+            look: Composed::new("look", look),
+            clock: Clock::start(),
+            known: Mutex::default(),
+        }
+    }
+
+    /// Asks once a second for as long as it is polled.
+    async fn beat(self: Arc<Self>) {
+        let mut beat = tokio::time::interval(HEARTBEAT);
+        beat.set_missed_tick_behavior(MissedTickBehavior::Delay);
+        loop {
+            beat.tick().await;
+            // The connection's own supervision tells what is wrong.
+            drop(self.hear().await);
+        }
+    }
+
+    fn lock(&self) -> MutexGuard<'_, Known> {
+        // Nothing panics while it is held; what is known is whole in any case.
+        self.known.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// The store's time, as far as the answers tell.
+    fn now(&self) -> Option<StoreTime> {
+        self.lock().clock.to_store(self.clock.now())
+    }
+
+    /// The store's time for looking up calendars; asks if nothing is known yet.
+    async fn around(&self) -> Result<StoreTime, StoreError> {
+        match self.now() {
+            Some(now) => Ok(now),
+            None => Ok(self.hear().await?.now),
+        }
+    }
+
+    /// Asks for nothing but the time.
+    async fn hear(&self) -> Result<Answer, StoreError> {
+        self.ask(Batch::around(StoreTime::default()), &[], 0).await
+    }
+
+    async fn call<T: FromRedisValue>(
+        &self,
+        script: &Composed,
+        batch: &Batch<'_>,
+        arguments: Vec<Arg<'_>>,
+    ) -> Result<T, StoreError> {
+        let key = generation_key(&self.prefix);
+        let keys = batch.keys(&self.prefix);
+        let call = Call::new(script.name, script.script(batch), key, keys, arguments);
+        let answer = self.connection.call(&call).await;
+        self.events.asked(script.name, answer.is_ok());
+        answer
+    }
+
+    /// Asks for candidates, each with its places in the batch.
+    async fn ask(
+        &self,
+        batch: Batch<'_>,
+        asking: &[(&Candidate, Vec<Place>)],
+        wanted: u64,
+    ) -> Result<Answer, StoreError> {
+        let asked = self.lock().memory;
+        let mut args = batch.arguments(asked);
+        args.push(Arg::Number(wanted));
+        args.push(Arg::Text(&self.replica));
+        args.push(Arg::Number(asking.len() as u64));
+        let cell = batch.cells();
+        for (candidate, places) in asking {
+            let flags = u64::from(candidate.waited) + 2 * u64::from(candidate.others_wait);
+            args.push(Arg::Number(flags));
+            args.push(Arg::Number(candidate.weight));
+            args.push(Arg::Hex(candidate.ticket.0));
+            args.push(Arg::Number(places.len() as u64));
+            for (place, charge) in places.iter().zip(&candidate.charges) {
+                args.push(cell(*place));
+                args.push(Arg::Number(u64::from(charge.cost.get())));
+            }
+        }
+        let sent = self.clock.now();
+        let reply: Vec<u64> = self.call(&self.admit, &batch, args).await?;
+        let received = self.clock.now();
+        let charges = asking.iter().map(|(_, places)| places.len());
+        let (entered, decisions) = Reply::new(reply)
+            .answer(charges)
+            .ok_or_else(|| refused("the script about limits answered something else"))?;
+        if let Some(step) = self.lock().learn(asked, entered, (sent, received)) {
+            warn!(?step, "the clock of Redis stepped: keyed limits wait as after a loss");
+            return Err(StoreError::Unreachable {
+                store: STORE,
+                reason: format!("its clock stepped by {step:?}"),
+            });
+        }
+        Ok(Answer {
+            now: entered.now,
+            decisions,
+        })
+    }
+
+    /// Asks for candidates, in several calls if they are too heavy for one. All grants are of one
+    /// call, and so of one moment: once a call granted something, the rest is not asked.
+    async fn decide(&self, candidates: &[Candidate], wanted: u64) -> Result<Answer, StoreError> {
+        let around = self.around().await?;
+        let mut decisions = Vec::with_capacity(candidates.len());
+        loop {
+            let (mut batch, mut asking, mut weight) = (Batch::around(around), Vec::new(), 0);
+            for candidate in candidates[decisions.len()..].iter().take(MAX_BATCH) {
+                let charges = &candidate.charges;
+                let own: u64 = charges.iter().map(|c| batch.weight(&c.limit, c.key)).sum();
+                if !asking.is_empty() && weight + own > WEIGHT_MAX {
+                    break;
+                }
+                weight += own;
+                let places = charges.iter().map(|c| batch.place(&c.limit, c.key));
+                asking.push((candidate, places.collect()));
+            }
+            let answer = self.ask(batch, &asking, wanted).await?;
+            let granted = |decision: &Decision| matches!(decision, Decision::Granted { .. });
+            let enough = answer.decisions.iter().any(granted);
+            decisions.extend(answer.decisions);
+            if enough || decisions.len() >= candidates.len() {
+                decisions.resize(candidates.len(), Decision::NotAsked);
+                return Ok(Answer {
+                    now: answer.now,
+                    decisions,
+                });
+            }
+        }
+    }
+
+    async fn about_calls<T: FromRedisValue>(
+        &self,
+        script: &Composed,
+        before: Option<&str>,
+        calls: &[CallUnderWay],
+    ) -> Result<T, StoreError> {
+        // Calls under way follow no calendar.
+        let mut batch = Batch::around(StoreTime::default());
+        let places: Vec<Place> = calls
+            .iter()
+            .map(|(limit, key, _)| batch.place(limit, *key))
+            .collect();
+        let mut args = batch.arguments(self.lock().memory);
+        args.extend(before.map(Arg::Text));
+        args.push(Arg::Number(calls.len() as u64));
+        let cell = batch.cells();
+        for ((_, _, ticket), place) in calls.iter().zip(places) {
+            args.push(cell(place));
+            args.push(Arg::Hex(ticket.0));
+        }
+        self.call(script, &batch, args).await
+    }
+}
+
+fn refused(reason: &str) -> StoreError {
+    StoreError::Refused {
+        store: STORE,
+        reason: reason.to_owned(),
+    }
+}
+
+#[cfg(test)]
+mod tests;
