@@ -76,19 +76,23 @@ end
 
 -- Without these units the bucket may have been full since, and what came would have run over.
 function kinds.t.refund(r, s, at, cost)
-  local taken_at = s.last
+  if at > s.last then return nil end
+  if at == s.last then
+    return refilled(r, { tokens = min(s.tokens + cost, r.capacity), last = s.last, rem = s.rem })
+  end
   s = refilled(r, s)
   local came = 0
   if not r.stepped then
-    if at > taken_at then return nil end
-    local waited = min(max(now - at, 0), time_for(r, cost, 0))
-    came = div_ceil(waited * r.amount, r.period)
+    came = min(max(now - at, 0), time_for(r, cost, 0)) * r.amount
   elseif s.last > at then
-    came = cost
+    return nil
   end
-  if came >= cost then return nil end
-  s.tokens = min(s.tokens + cost - came, r.capacity)
-  return s
+  local back = cost * r.period - came
+  if back <= 0 then return nil end
+  local parts = s.rem + back
+  local all = s.tokens + div(parts, r.period)
+  if all >= r.capacity then return { tokens = r.capacity, last = s.last, rem = 0 } end
+  return { tokens = all, last = s.last, rem = parts % r.period }
 end
 
 function kinds.t.room(r, s)

@@ -27,8 +27,8 @@ use serde_json::json;
 
 use super::exit::Exit;
 use crate::cli::check;
-use crate::core::limits::gcra::Gcra;
 use crate::core::limits::Rule;
+use crate::core::limits::gcra::Gcra;
 use crate::core::rate::{Cost, Rate};
 use crate::core::time::{StoreTime, micros};
 use crate::limiter::key::limit_key;
@@ -144,7 +144,11 @@ fn rule(args: &ThrottleArgs) -> Result<Rule, String> {
     Ok(Rule::Gcra(gcra))
 }
 
-async fn ask(args: &ThrottleArgs, rule: Rule, store: &dyn LimitStore) -> Result<Answer, StoreError> {
+async fn ask(
+    args: &ThrottleArgs,
+    rule: Rule,
+    store: &dyn LimitStore,
+) -> Result<Answer, StoreError> {
     let limit = Arc::new(KeyedLimit::new(LIMIT, rule, LostWait::For(Duration::ZERO)));
     let key = limit_key(&[&args.key]);
     let looked = async |limited| {

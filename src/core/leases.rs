@@ -248,18 +248,18 @@ impl LeaseHolder {
     }
 
     /// How late a call may leave: the headroom, less what the mapping may be wrong by in either
-    /// direction, less an eighth for the way to the downstream (of which only counts by how much
-    /// it varies).
+    /// direction, less a quarter for the way to the downstream (of which only counts by how much it
+    /// varies).
     ///
     /// Slots fall due later by what the mapping may be wrong by. So a call leaves within the
     /// headroom after the slot's true time, whatever other replicas know of the clock.
     #[must_use]
     pub fn late_limit(&self, now: Mono) -> Duration {
-        self.pace.headroom() * 7 / 8 - self.doubt(now) * 2
+        self.pace.headroom() * 3 / 4 - self.doubt(now) * 2
     }
 
-    /// What the mapping may be wrong by. Half of the headroom is left for being late even if that
-    /// is more: a store so far away is hardly wrong by all that its round trip could hide.
+    /// What the mapping may be wrong by. A quarter of the headroom is left for being late even if
+    /// that is more: a store so far away is hardly wrong by all that its round trip could hide.
     fn doubt(&self, now: Mono) -> Duration {
         let error = self.clock.error(now).unwrap_or_default();
         error.min(self.rough())

@@ -11,8 +11,8 @@ use std::time::Duration;
 use super::clock::ClockMap;
 use super::leases::{LeaseHolder, Outlook, Slot, Tally, Wait};
 use super::policy::PolicyVersion;
-use super::scheduler::Sum;
 use super::schedule::{Answer, Ask, Freeze, Grant, Pace};
+use super::scheduler::Sum;
 use super::time::{Mono, StoreTime};
 
 /// Slots beyond those that a message needs that are looked at for a run without a gap.
@@ -124,7 +124,10 @@ impl Pacing {
         let mut own: VecDeque<Mono> = kept.collect();
         // Slots of one lease are at even distance: half as much again is a gap.
         let spread = rows.main.pace().spread() * 3 / 2;
-        for slot in slots.into_iter().skip(before.saturating_sub(rows.taken.len())) {
+        for slot in slots
+            .into_iter()
+            .skip(before.saturating_sub(rows.taken.len()))
+        {
             while own.front().is_some_and(|first| slot.since(*first) > spread) {
                 own.pop_front();
             }
@@ -141,7 +144,11 @@ impl Pacing {
         if let Self::Paced(rows) = self {
             let pace = rows.main.pace();
             let reach = pace.spread() + pace.headroom();
-            while rows.taken.front().is_some_and(|slot| now.since(slot.at) > reach) {
+            while rows
+                .taken
+                .front()
+                .is_some_and(|slot| now.since(slot.at) > reach)
+            {
                 rows.taken.pop_front();
             }
         }

@@ -32,4 +32,3 @@ pub use self::policies::RedisPolicies;
 pub use self::probe::{Report, probe};
 pub use self::scripts::Family;
 pub use self::store::RedisPaceStore;
-

@@ -177,7 +177,12 @@ impl Admission {
                 Decision::NotAsked => not_asked.push(waiting),
                 Decision::Granted { .. } if stopping => {
                     scheduler.gone(&waiting);
-                    drop(Permit::new(&waiting.job, answer.now, ticket, &self.keyed.refunder));
+                    drop(Permit::new(
+                        &waiting.job,
+                        answer.now,
+                        ticket,
+                        &self.keyed.refunder,
+                    ));
                     outcome.given_back += 1;
                 }
                 Decision::Granted { passes } => {
@@ -260,7 +265,10 @@ impl Admission {
             Fit::At(at) => StoreTime::from_micros(at),
             Fit::Now | Fit::Full => denial.decided + FULL,
         };
-        if waiting.deadline().is_some_and(|end| end <= scheduler.local_time(fits, now)) {
+        if waiting
+            .deadline()
+            .is_some_and(|end| end <= scheduler.local_time(fits, now))
+        {
             scheduler.gone(&waiting);
             let verdict = expired(&route, &waiting.job.history, denial.decided);
             return waiting.job.settle(verdict);
@@ -350,7 +358,13 @@ fn send_away(waiting: Waiting, denial: &Denial, wait: Duration, now: Mono) {
     let route = &job.route;
     let mut verdict = if route.policy.on_denied == OnDenied::DeadLetter {
         let detail = format!("the limit `{limit}` would let it pass in {wait:?}");
-        dead(route, &job.history, DeadReason::Denied, detail, denial.decided)
+        dead(
+            route,
+            &job.history,
+            DeadReason::Denied,
+            detail,
+            denial.decided,
+        )
     } else {
         if let Some(more) = DENIED.event(now) {
             info!(route = %route.name, %limit, wait_ms = micros(wait) / 1000,
@@ -372,12 +386,7 @@ fn send_away(waiting: Waiting, denial: &Denial, wait: Duration, now: Mono) {
 }
 
 /// What the grant of a message says of its keys.
-fn learn(
-    waiting: &Waiting,
-    passes: &[Pass],
-    scheduler: &mut Scheduler<Waiting>,
-    now: Mono,
-) {
+fn learn(waiting: &Waiting, passes: &[Pass], scheduler: &mut Scheduler<Waiting>, now: Mono) {
     for (key, pass) in waiting.keys().zip(passes) {
         scheduler.said(key, room_of(pass.next, pass.room.remaining, scheduler, now));
     }
@@ -393,7 +402,11 @@ fn room_of(fits: Fit, remaining: u64, scheduler: &Scheduler<Waiting>, now: Mono)
 
 /// How long a grant is good under the policies in force.
 fn usable_now(waiting: &Waiting) -> Duration {
-    let each = waiting.job.charges().iter().map(|charge| charge.limit.usable());
+    let each = waiting
+        .job
+        .charges()
+        .iter()
+        .map(|charge| charge.limit.usable());
     each.min().unwrap_or_default()
 }
 

@@ -42,7 +42,14 @@ pub(super) fn decode(
     match read(route, message, &history, now, store_now) {
         Ok(read) => {
             let route = Arc::clone(route);
-            let job = Job::new(route, delivery, history, read.deadline, read.takes, read.held);
+            let job = Job::new(
+                route,
+                delivery,
+                history,
+                read.deadline,
+                read.takes,
+                read.held,
+            );
             let mut waiting = job.waiting(read.call);
             waiting.not_before = (!read.wait.is_zero()).then(|| now + read.wait);
             Some(waiting)
@@ -233,7 +240,10 @@ mod tests {
         let Verdict::Later { headers, .. } = later(&known, Duration::ZERO, NOW) else {
             panic!("it goes through the wait ladder");
         };
-        for (name, value) in headers.iter().filter(|(name, _)| *name != header::NOT_BEFORE) {
+        for (name, value) in headers
+            .iter()
+            .filter(|(name, _)| *name != header::NOT_BEFORE)
+        {
             assert_eq!(message.headers.get(*name), Some(value), "{name}");
         }
     }

@@ -20,8 +20,8 @@ use crate::telemetry::meters::LimitMeters;
 use super::job::Waiting;
 use super::policies::Paces;
 use super::refunder::Refunder;
-use super::rows::PacedRows;
 use super::route::lock;
+use super::rows::PacedRows;
 
 /// Several calls that were under way together are throttled together.
 static FROZEN: LogLimit = LogLimit::new(Duration::from_secs(1));
@@ -40,7 +40,7 @@ pub(super) struct Stopped {
 pub(super) enum Event {
     /// New messages.
     Decoded(Vec<Waiting>),
-    /// Messages that did not get sent after all.
+    /// Messages whose permissions ran out before they were sent.
     Unsent(Vec<Waiting>),
     /// A message that waits for another attempt.
     Again(Waiting),

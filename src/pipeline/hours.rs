@@ -61,7 +61,12 @@ impl Hours {
     }
 
     /// Opens and closes what is due at `now`. Cheap while nothing is.
-    pub(super) fn review(&mut self, scheduler: &mut Scheduler<Waiting>, pacer: &PacerHandle, now: Mono) {
+    pub(super) fn review(
+        &mut self,
+        scheduler: &mut Scheduler<Waiting>,
+        pacer: &PacerHandle,
+        now: Mono,
+    ) {
         for own in &mut self.routes {
             if own.next.is_none_or(|next| next <= now)
                 && let Some(store_now) = pacer.known_store_time(now)
@@ -75,7 +80,8 @@ impl Hours {
     /// send all of them through wait queues.
     pub(super) fn close(&mut self, route: &Arc<Route>, until: Mono, now: Mono) {
         for own in &mut self.routes {
-            if Arc::ptr_eq(&own.route, route) && own.closed_until.is_none_or(|known| known < until) {
+            if Arc::ptr_eq(&own.route, route) && own.closed_until.is_none_or(|known| known < until)
+            {
                 own.closed_until = Some(until);
                 own.next = Some(now);
             }
@@ -113,7 +119,9 @@ impl RouteHours {
         let may_send = closed.map_or(MaySend::Until(until), MaySend::NotBefore);
         let was = self.route.set_may_send(may_send);
         if let MaySend::NotBefore(until) = may_send {
-            scheduler.defer(until, |waiting| Arc::ptr_eq(&waiting.job.route, &self.route));
+            scheduler.defer(until, |waiting| {
+                Arc::ptr_eq(&waiting.job.route, &self.route)
+            });
         }
         let turned = was.opening().is_some() != may_send.opening().is_some();
         if let Some(hours) = &self.hours
@@ -139,4 +147,3 @@ impl RouteHours {
         }
     }
 }
-

@@ -223,7 +223,10 @@ impl Pipeline {
                 version: in_force.version,
             });
             for pacer in &pacers {
-                pacer.tell(Event::Updated(Arc::clone(&limit.name), in_force.paused_until));
+                pacer.tell(Event::Updated(
+                    Arc::clone(&limit.name),
+                    in_force.paused_until,
+                ));
             }
         };
         self.watches.spawn(watch.run(adopt));
@@ -298,11 +301,7 @@ impl Pipeline {
 
 /// A scheduler for these rows that asks keyed limits if there are any, or if it has no other way to
 /// know the time.
-fn scheduler(
-    rows: Option<&PacedRows>,
-    routes: &[Arc<Route>],
-    phase: Phase,
-) -> Scheduler<Waiting> {
+fn scheduler(rows: Option<&PacedRows>, routes: &[Arc<Route>], phase: Phase) -> Scheduler<Waiting> {
     let limits = routes.iter().flat_map(|route| route.counting.keyed());
     let usable = limits.map(|limit| limit.usable()).min();
     let pacing = match rows {

@@ -92,6 +92,8 @@ pub(super) struct Pacer {
     events: mpsc::UnboundedReceiver<Event>,
     /// `None`: there is nobody to hear from.
     notices: Option<broadcast::Receiver<Notice>>,
+    /// What the store of keyed limits tells: calls that ended, limits that were opened.
+    freed: Option<broadcast::Receiver<Notice>>,
     /// At most one for each row.
     asking: FuturesUnordered<Asking>,
     admission: Admission,
@@ -140,6 +142,7 @@ impl Pacer {
             routes,
             events,
             notices,
+            freed: Some(keyed.store.notices()),
             asking: FuturesUnordered::new(),
             admission: Admission::new(keyed),
             alarm,
@@ -240,6 +243,12 @@ impl Pacer {
                 None => std::future::pending().await,
             }
         };
+        let freed = async {
+            match &mut self.freed {
+                Some(freed) => freed.recv().await,
+                None => std::future::pending().await,
+            }
+        };
         let mut batch = Vec::new();
         tokio::select! {
             biased;
@@ -259,13 +268,18 @@ impl Pacer {
                         self.scheduler.frozen(row, &freeze, self.handle.clock.now());
                     }
                 }
+                // Of changes the limit's own task learns, and says what is in force now.
+                Ok(_) | Err(broadcast::error::RecvError::Lagged(_)) => {}
+                Err(broadcast::error::RecvError::Closed) => self.notices = None,
+            },
+            freed = freed => match freed {
                 Ok(Notice::Freed { limit, key, units }) => {
                     let now = self.handle.clock.now();
                     self.scheduler.freed(key_id(&limit, key), units, now);
                 }
-                // Of changes the limit's own task learns, and says what is in force now.
-                Ok(Notice::Changed { .. }) | Err(broadcast::error::RecvError::Lagged(_)) => {}
-                Err(broadcast::error::RecvError::Closed) => self.notices = None,
+                Ok(Notice::Opened { limit }) => self.updated(&limit, None),
+                Ok(_) | Err(broadcast::error::RecvError::Lagged(_)) => {}
+                Err(broadcast::error::RecvError::Closed) => self.freed = None,
             },
         }
         Ok(())
@@ -305,7 +319,8 @@ impl Pacer {
         }
         if now.since(self.swept) >= ROUND * 2 {
             self.swept = now;
-            self.taps.sweep(&mut self.scheduler, outlook, &self.handle, now);
+            self.taps
+                .sweep(&mut self.scheduler, outlook, &self.handle, now);
         }
         self.count();
         if let Some(stopping) = &self.stopping {

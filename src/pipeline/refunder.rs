@@ -179,10 +179,12 @@ fn sort(entries: &mut Vec<Entry>, running: &mut Running) -> (Vec<CallUnderWay>, 
 
 /// A third of the shortest lease of a call under way.
 fn renew_every(limits: &[Arc<KeyedLimit>]) -> Duration {
-    let leases = limits.iter().filter_map(|limit| match &limit.policy().rule {
-        Rule::Concurrency(rule) => Some(rule.lease()),
-        _ => None,
-    });
+    let leases = limits
+        .iter()
+        .filter_map(|limit| match &limit.policy().rule {
+            Rule::Concurrency(rule) => Some(rule.lease()),
+            _ => None,
+        });
     let shortest = leases.min().unwrap_or(Duration::from_secs(30));
     (shortest / 3).max(RENEW_MIN)
 }

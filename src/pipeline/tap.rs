@@ -61,7 +61,12 @@ impl Taps {
 
     /// Opens and closes as the outlook says, and deals with messages that are denied. Answers when
     /// to look again.
-    pub(super) fn review(&mut self, scheduler: &mut Scheduler<Waiting>, pacer: &PacerHandle, now: Mono) -> Mono {
+    pub(super) fn review(
+        &mut self,
+        scheduler: &mut Scheduler<Waiting>,
+        pacer: &PacerHandle,
+        now: Mono,
+    ) -> Mono {
         let mut next = now + Duration::from_secs(3600);
         for (route, tap) in &mut self.taps {
             if let Some(opening) = route.may_send().opening()
@@ -113,7 +118,13 @@ impl Taps {
 
     /// Settles what should not be held any longer: expired, stale, or so long unacknowledged that
     /// the broker would soon close the channel.
-    pub(super) fn sweep(&self, scheduler: &mut Scheduler<Waiting>, outlook: Outlook, pacer: &PacerHandle, now: Mono) {
+    pub(super) fn sweep(
+        &self,
+        scheduler: &mut Scheduler<Waiting>,
+        outlook: Outlook,
+        pacer: &PacerHandle,
+        now: Mono,
+    ) {
         let expected = match outlook {
             Outlook::Until(at, _) => at,
             Outlook::Open | Outlook::OutOfReach(_) => now,
@@ -199,7 +210,13 @@ fn shut(route: &Route, tap: &mut Tap, opening: Mono, now: Mono) -> Option<Mono> 
 }
 
 /// The messages of a route that denies otherwise than by holding.
-fn deny(scheduler: &mut Scheduler<Waiting>, route: &Arc<Route>, wait: Duration, pacer: &PacerHandle, now: Mono) {
+fn deny(
+    scheduler: &mut Scheduler<Waiting>,
+    route: &Arc<Route>,
+    wait: Duration,
+    pacer: &PacerHandle,
+    now: Mono,
+) {
     let denied = scheduler.extract(|waiting| Arc::ptr_eq(&waiting.job.route, route));
     if denied.is_empty() {
         return;

@@ -12,9 +12,9 @@ use serde::de::Error;
 use serde::{Deserialize, Deserializer, Serialize, Serializer};
 
 use super::window::WindowRate;
-use crate::core::limits::generation::LostWait;
 use crate::core::calendar::CalendarUnit;
 use crate::core::hours::{Days, HourRange};
+use crate::core::limits::generation::LostWait;
 use crate::core::rate::{Cost, DurationError, MAX_UNITS, Rate, RateError, Span, parse_duration};
 use crate::core::zone::Zone;
 

@@ -1,8 +1,8 @@
 //! The only room that names concrete backends: from settings to a running pipeline, and to the
 //! probes of `sluiced check --connect`.
 
-mod pacers;
 mod options;
+mod pacers;
 mod policies;
 mod probes;
 mod queues;

@@ -31,6 +31,15 @@ pub struct ResumeArgs {
     location: Location,
 }
 
+/// The arguments of `sluiced limits open`.
+#[derive(Args, Clone, Debug)]
+pub struct OpenArgs {
+    /// The limit
+    name: String,
+    #[command(flatten)]
+    location: Location,
+}
+
 fn length(text: &str) -> Result<Duration, DurationError> {
     parse_duration(text)
 }
@@ -81,6 +90,21 @@ pub(super) async fn resume(
         )?;
     } else {
         writeln!(out, "{name}: it was neither paused nor frozen")?;
+    }
+    Ok(())
+}
+
+/// Ends the wait of a keyed limit whose state was lost.
+pub(super) async fn open(args: &OpenArgs, out: &mut (impl Write + Send)) -> Result<(), Refusal> {
+    let (name, opened) = (&args.name, args.location.open().await?);
+    opened.known(name)?;
+    let store = opened.store(name).await?;
+    let at = store.open(name).await?.ok_or_else(|| undeclared(name))?;
+    if args.location.json {
+        let said = json!({ "name": name, "opened_us": at.as_micros() });
+        writeln!(out, "{said:#}")?;
+    } else {
+        writeln!(out, "{name}: open, whatever was lost before")?;
     }
     Ok(())
 }

@@ -113,13 +113,19 @@ impl KeyState {
         line("reset after", &wait(self.reset_after()))?;
         line("taken", &self.taken())?;
         if let Some((until, _)) = self.look.closed {
-            line("closed", &format!("nothing passes for {}", wait(until.since(self.look.now))))?;
+            line(
+                "closed",
+                &format!("nothing passes for {}", wait(until.since(self.look.now))),
+            )?;
         }
         Ok(())
     }
 
     pub(super) fn as_json(&self) -> Value {
-        let closed = self.look.closed.map(|(until, _)| micros(until.since(self.look.now)));
+        let closed = self
+            .look
+            .closed
+            .map(|(until, _)| micros(until.since(self.look.now)));
         json!({
             "key": self.key,
             "limit": self.look.limit,

@@ -46,6 +46,8 @@ pub enum Command {
     Pause(change::PauseArgs),
     /// End a pause, or a freeze that a downstream asked for
     Resume(change::ResumeArgs),
+    /// Let a keyed limit pass again at once that waits because Redis lost its state
+    Open(change::OpenArgs),
 }
 
 /// Where the limits are.
@@ -125,6 +127,7 @@ pub async fn run(
         Command::Set(args) => set::run(args, out).await,
         Command::Pause(args) => change::pause(args, out).await,
         Command::Resume(args) => change::resume(args, out).await,
+        Command::Open(args) => change::open(args, out).await,
     };
     match done {
         Ok(()) => Ok(Exit::Done),

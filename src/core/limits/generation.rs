@@ -126,7 +126,11 @@ pub fn enter(record: Option<Generation>, run: &str, memory: Memory, now: StoreTi
             number: (memory.number + 1).max(now.as_micros() / 1_000),
             run: run.to_owned(),
             writes: memory.writes,
-            guard_until: if lost { StoreTime::default() } else { now + GUARD },
+            guard_until: if lost {
+                StoreTime::default()
+            } else {
+                now + GUARD
+            },
             lost_at: if lost { now } else { StoreTime::default() },
             is_new: !lost,
         };
@@ -218,12 +222,12 @@ mod tests {
         let minute = LostWait::For(Duration::from_secs(60));
         assert_eq!(closed(&lost, LostWait::Forever, later), Some(day));
         assert_eq!(closed(&lost, minute, later), Some(Duration::from_secs(60)));
-        assert_eq!(
-            closed(&lost, LostWait::For(Duration::ZERO), later),
-            None
-        );
+        assert_eq!(closed(&lost, LostWait::For(Duration::ZERO), later), None);
         let short = lost.closed_until(&rule("10/1s"), minute, NEVER, later);
-        assert_eq!(short.map(|(until, _)| until.since(later)).unwrap(), Duration::from_millis(100));
+        assert_eq!(
+            short.map(|(until, _)| until.since(later)).unwrap(),
+            Duration::from_millis(100)
+        );
         let opened = lost.closed_until(&rule("1/1d"), minute, later, later);
         assert_eq!(opened, None, "an operator opened it");
     }

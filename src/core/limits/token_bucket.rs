@@ -225,25 +225,45 @@ impl Kind for TokenBucket {
         }
     }
 
-    /// Without these units the bucket may have been full since, and what came would have run over:
-    /// so much stays spent.
+    /// Exact if nothing was taken since. Otherwise what came since stays spent: without these units the
+    /// bucket may have been full meanwhile, and what came would have run over.
     fn refund(&self, tokens: &Tokens, at: u64, cost: u64, now: u64) -> Option<Tokens> {
+        if at > tokens.last {
+            // What is not in the state cannot be taken out of it.
+            return None;
+        }
+        if at == tokens.last {
+            let tokens = Tokens {
+                tokens: (tokens.tokens + cost.cast_signed()).min(self.capacity),
+                ..*tokens
+            };
+            return Some(self.refilled(Some(&tokens), now));
+        }
         let s = self.refilled(Some(tokens), now);
         let came = match self.refill {
-            // What is not in the state cannot be taken out of it.
-            Refill::Continuous if at > tokens.last => return None,
             Refill::Continuous => {
                 let waited = now.saturating_sub(at).min(self.time_for(cost, 0));
-                (waited * self.amount).div_ceil(self.period)
+                waited * self.amount
             }
             // A step that came since may have filled it.
-            Refill::Stepped if s.last > at => cost,
+            Refill::Stepped if s.last > at => return None,
             Refill::Stepped => 0,
         };
-        let back = cost.checked_sub(came).filter(|back| *back > 0)?;
-        Some(Tokens {
-            tokens: (s.tokens + back.cast_signed()).min(self.capacity),
-            ..s
+        let back = (cost * self.period).checked_sub(came);
+        let parts = s.rem + back.filter(|back| *back > 0)?;
+        let all = s.tokens + (parts / self.period).cast_signed();
+        Some(if all >= self.capacity {
+            Tokens {
+                tokens: self.capacity,
+                rem: 0,
+                ..s
+            }
+        } else {
+            Tokens {
+                tokens: all,
+                rem: parts % self.period,
+                ..s
+            }
         })
     }
 

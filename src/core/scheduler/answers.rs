@@ -1,9 +1,9 @@
 //! What the answer of the keyed limits means for the messages that were asked for.
 
+use super::Scheduler;
 use super::key_queues::{KeyId, KeyRoom};
 use super::ready::Candidate;
 use super::request::Requests;
-use super::{Scheduler, Step};
 use crate::core::time::{Mono, StoreTime};
 
 impl<T: Candidate> Scheduler<T> {
@@ -92,10 +92,10 @@ impl<T: Candidate> Scheduler<T> {
         self.key_queues.has_waiting(key)
     }
 
-    /// Messages whose permissions are not used: they are refunded.
-    pub fn unused(&mut self, items: Vec<T>) {
-        if !items.is_empty() {
-            self.found.push_back(Step::RanOut(items));
+    /// Permissions ran out before they were used: fewer are wanted at a time where nothing paces them.
+    pub fn ran_out(&mut self) {
+        if let Some(requests) = &mut self.requests {
+            requests.ran_out();
         }
     }
 

@@ -28,7 +28,11 @@ impl<T: Candidate> Scheduler<T> {
         let (batch, wanted) = self.batch(wanted, now);
         if batch.is_empty() && heartbeat > now {
             // Only messages that need no permission came first, or that wait for their keys.
-            return Err(Some(if self.found.is_empty() { heartbeat } else { now }));
+            return Err(Some(if self.found.is_empty() {
+                heartbeat
+            } else {
+                now
+            }));
         }
         if let Some(requests) = &mut self.requests {
             requests.sent(now);

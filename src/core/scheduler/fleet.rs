@@ -46,7 +46,11 @@ impl Candidate for Message {
         self.arrival
     }
     fn memory_room(&self, _: KeyId) -> usize {
-        if self.waited { usize::MAX } else { self.memory_room }
+        if self.waited {
+            usize::MAX
+        } else {
+            self.memory_room
+        }
     }
 }
 
@@ -275,7 +279,10 @@ impl Fleet {
     /// Nothing without a slot and a permission that are good now.
     fn send(&mut self, message: Message, slot: Slot) {
         let now = self.mono();
-        assert!(slot.at <= now && now <= slot.leave_by, "{slot:?} at {now:?}");
+        assert!(
+            slot.at <= now && now <= slot.leave_by,
+            "{slot:?} at {now:?}"
+        );
         let granted = message.granted.expect("no permission");
         for (rule, _) in &self.setting.rules {
             let age = self.store().since(granted);
@@ -313,6 +320,7 @@ impl Fleet {
                 self.at(way, replica, Event::Again(messages));
             }
             Event::Again(messages) => {
+                self.schedulers[replica].ran_out();
                 for message in messages.into_iter().rev() {
                     self.schedulers[replica].push_back(message, now);
                 }
@@ -385,12 +393,20 @@ impl Fleet {
     /// As `pipeline::admit` does it.
     fn decided(&mut self, replica: usize, decided: StoreTime, each: Vec<(Message, Decision)>) {
         let now = self.mono();
-        let looked = each.iter().filter(|(_, d)| *d != Decision::NotAsked).count();
+        let looked = each
+            .iter()
+            .filter(|(_, d)| *d != Decision::NotAsked)
+            .count();
         let granted = |(_, d): &&(Message, Decision)| matches!(d, Decision::Granted { .. });
         let granted = each.iter().filter(granted).count();
         let scheduler = &mut self.schedulers[replica];
         let since = scheduler.answered(decided, looked, granted, now);
-        let usable = self.setting.rules.iter().map(|(rule, _)| rule.usable()).min();
+        let usable = self
+            .setting
+            .rules
+            .iter()
+            .map(|(rule, _)| rule.usable())
+            .min();
         let until = since + usable.expect("a limit");
         let mut rest = Vec::new();
         for (mut message, decision) in each {
@@ -401,16 +417,25 @@ impl Fleet {
                 Decision::Granted { passes } => {
                     message.granted = Some(decided);
                     for (key, pass) in message.keys().zip(&passes) {
-                        scheduler.said(key, match pass.next {
-                            Fit::Now => KeyRoom::Now(pass.room.remaining),
-                            Fit::At(at) => KeyRoom::At(scheduler.local_time(StoreTime::from_micros(at), now)),
-                            Fit::Full => KeyRoom::At(now + Duration::from_secs(1)),
-                        });
+                        scheduler.said(
+                            key,
+                            match pass.next {
+                                Fit::Now => KeyRoom::Now(pass.room.remaining),
+                                Fit::At(at) => KeyRoom::At(
+                                    scheduler.local_time(StoreTime::from_micros(at), now),
+                                ),
+                                Fit::Full => KeyRoom::At(now + Duration::from_secs(1)),
+                            },
+                        );
                     }
                     scheduler.granted(message, until);
                 }
-                Decision::Denied { by, fits, until, .. } => {
-                    let Fit::At(fits) = fits else { panic!("{fits:?}") };
+                Decision::Denied {
+                    by, fits, until, ..
+                } => {
+                    let Fit::At(fits) = fits else {
+                        panic!("{fits:?}")
+                    };
                     let key = message.keys().nth(by).expect("a charge");
                     let fits = StoreTime::from_micros(fits);
                     let opening = KeyRoom::At(scheduler.local_time(fits, now));
@@ -428,7 +453,8 @@ impl Fleet {
                         let wait = micros(wait) + micros(wait) / 50;
                         let after = wait.max(1_000);
                         self.count += 1;
-                        self.bodies.insert(self.count, (replica, Event::Back(message)));
+                        self.bodies
+                            .insert(self.count, (replica, Event::Back(message)));
                         self.events.push(Reverse((self.now + after, self.count)));
                     }
                 }

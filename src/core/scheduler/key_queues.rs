@@ -87,7 +87,10 @@ impl<T: Candidate> KeyQueues<T> {
         let own = order(item);
         let blocking = item.keys().filter_map(|key| {
             let queue = self.queues.get(&key)?;
-            let before = queue.waiting.first_key_value().is_some_and(|(first, _)| *first < own);
+            let before = queue
+                .waiting
+                .first_key_value()
+                .is_some_and(|(first, _)| *first < own);
             let busy = queue.asked >= queue.room;
             (queue.opens > now || before || busy).then_some((queue.opens, key))
         });
@@ -199,7 +202,8 @@ impl<T: Candidate> KeyQueues<T> {
     /// Forgets what was said of keys that nothing waits for.
     pub(super) fn forget(&mut self) {
         let idle = |queue: &Queue<T>| queue.waiting.is_empty() && queue.asked == 0;
-        self.openings.retain(|(_, key)| self.queues.get(key).is_some_and(|queue| !idle(queue)));
+        self.openings
+            .retain(|(_, key)| self.queues.get(key).is_some_and(|queue| !idle(queue)));
         self.queues.retain(|_, queue| !idle(queue));
     }
 
@@ -211,7 +215,11 @@ impl<T: Candidate> KeyQueues<T> {
             self.change(key, |queue| {
                 let hit = |(order, item): (&Order, &T)| unwanted(item).then_some(*order);
                 let orders: Vec<_> = queue.waiting.iter().filter_map(hit).collect();
-                out.extend(orders.iter().filter_map(|order| queue.waiting.remove(order)));
+                out.extend(
+                    orders
+                        .iter()
+                        .filter_map(|order| queue.waiting.remove(order)),
+                );
             });
         }
         self.left(&out);

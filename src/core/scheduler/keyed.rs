@@ -21,7 +21,11 @@ fn log(rate: &str) -> Rule {
 }
 
 fn pace(rate: &str) -> Pace {
-    Pace::new(rate.parse().unwrap(), Duration::from_millis(5), Duration::from_millis(120))
+    Pace::new(
+        rate.parse().unwrap(),
+        Duration::from_millis(5),
+        Duration::from_millis(120),
+    )
 }
 
 /// A backlog of many messages over three replicas.
@@ -71,11 +75,20 @@ impl Backlog {
             keys: self.keys.clone(),
         });
         fleet.run(Duration::from_secs(400));
-        assert_eq!(fleet.sent.len(), self.keys.len(), "{}: some are missing", self.name);
+        assert_eq!(
+            fleet.sent.len(),
+            self.keys.len(),
+            "{}: some are missing",
+            self.name
+        );
         let name = self.name;
         println!(
             "{name}: all in {:.2} s, looks {:?}, trips {:?}, ran out {}, requests {}",
-            fleet.seconds(), fleet.looks(), fleet.trips(), fleet.ran_out, fleet.requests
+            fleet.seconds(),
+            fleet.looks(),
+            fleet.trips(),
+            fleet.ran_out,
+            fleet.requests
         );
         fleet
     }
@@ -86,14 +99,21 @@ fn in_turns(keys: u32, each: u32) -> Vec<u32> {
 }
 
 fn in_blocks(keys: u32, each: u32) -> Vec<u32> {
-    (0..keys).flat_map(|key| std::iter::repeat_n(key, each as usize)).collect()
+    (0..keys)
+        .flat_map(|key| std::iter::repeat_n(key, each as usize))
+        .collect()
 }
 
 /// Calls a second, from the first second of a run until nine tenths of the messages are sent: the end of
 /// a backlog waits for the last keys.
 fn rate(fleet: &Fleet) -> f64 {
     let first = fleet.sent[0].at + 1_000_000;
-    let part: Vec<_> = fleet.sent.iter().map(|sent| sent.at).filter(|at| *at > first).collect();
+    let part: Vec<_> = fleet
+        .sent
+        .iter()
+        .map(|sent| sent.at)
+        .filter(|at| *at > first)
+        .collect();
     let part = &part[..part.len() * 8 / 10];
     (part.len() - 1) as f64 / ((part[part.len() - 1] - part[0]) as f64 / 1e6)
 }
@@ -108,11 +128,36 @@ fn a_saturated_limit_is_used_and_few_questions_are_asked() {
     let two = || vec![recipients(), senders()];
     let account = 100.0 / 1.005;
     for (backlog, best, used, looks) in [
-        (Backlog::of("40 keys, in turns", one(), 100, in_turns(40, 80)), account, 0.98, 3.0),
-        (Backlog::of("40 keys, in blocks", one(), 100, in_blocks(40, 80)), account, 0.95, 3.0),
-        (Backlog::of("and 8 senders, in turns", two(), 100, in_turns(40, 80)), account, 0.97, 8.0),
-        (Backlog::of("and 8 senders, in blocks", two(), 100, in_blocks(40, 80)), account, 0.95, 8.0),
-        (Backlog::of("the senders bind", two(), 400, in_turns(40, 80)), 160.0 / 1.01, 0.9, 8.0),
+        (
+            Backlog::of("40 keys, in turns", one(), 100, in_turns(40, 80)),
+            account,
+            0.98,
+            3.0,
+        ),
+        (
+            Backlog::of("40 keys, in blocks", one(), 100, in_blocks(40, 80)),
+            account,
+            0.95,
+            3.0,
+        ),
+        (
+            Backlog::of("and 8 senders, in turns", two(), 100, in_turns(40, 80)),
+            account,
+            0.97,
+            8.0,
+        ),
+        (
+            Backlog::of("and 8 senders, in blocks", two(), 100, in_blocks(40, 80)),
+            account,
+            0.95,
+            8.0,
+        ),
+        (
+            Backlog::of("the senders bind", two(), 400, in_turns(40, 80)),
+            160.0 / 1.01,
+            0.9,
+            8.0,
+        ),
         (
             Backlog {
                 stalls: true,
@@ -129,9 +174,18 @@ fn a_saturated_limit_is_used_and_few_questions_are_asked() {
             let share = rate(&fleet) / best;
             assert!(share >= used, "{}: {share} used", backlog.name);
             let (mean, _, most) = fleet.looks();
-            assert!(mean <= looks && most <= 60, "{}: {:?}", backlog.name, fleet.looks());
+            assert!(
+                mean <= looks && most <= 60,
+                "{}: {:?}",
+                backlog.name,
+                fleet.looks()
+            );
             let (_, most) = fleet.trips();
-            assert!(most <= backlog.rules.len() as u32, "{}: {most} trips", backlog.name);
+            assert!(
+                most <= backlog.rules.len() as u32,
+                "{}: {most} trips",
+                backlog.name
+            );
         }
     }
 }
@@ -142,7 +196,12 @@ fn messages_of_two_slots_take_no_longer_than_their_sender_needs() {
     let backlog = Backlog {
         cost: 2,
         replicas: 1,
-        ..Backlog::of("two segments", vec![(gcra("12/1s", 5), By::Keys(1))], 90, vec![0; 60])
+        ..Backlog::of(
+            "two segments",
+            vec![(gcra("12/1s", 5), By::Keys(1))],
+            90,
+            vec![0; 60],
+        )
     };
     for seed in [1, 2, 3] {
         let fleet = backlog.run(seed);
@@ -167,7 +226,11 @@ fn without_a_paced_limit_the_keys_are_used() {
         fleet.none_over(&[(3, 1_000_000)]);
         // Ten windows, of which the first passes at once.
         let least = 9.0 * 1.01;
-        assert!(fleet.seconds() <= least * 1.15, "{replicas} {way}: {} s", fleet.seconds());
+        assert!(
+            fleet.seconds() <= least * 1.15,
+            "{replicas} {way}: {} s",
+            fleet.seconds()
+        );
     }
 }
 
@@ -180,7 +243,12 @@ fn one_key_with_a_long_backlog_is_done_in_the_least_time() {
                 // As far away as a Redis on the same network. `gcra` without a burst saves nothing up: it
                 // loses a round trip and the way to the next slot with each unit.
                 way: 150,
-                ..Backlog::of("one key", vec![(rule.clone(), By::Keys(1))], 400, vec![0; 600])
+                ..Backlog::of(
+                    "one key",
+                    vec![(rule.clone(), By::Keys(1))],
+                    400,
+                    vec![0; 600],
+                )
             };
             let fleet = backlog.run(7);
             let least = match &rule {
@@ -188,7 +256,10 @@ fn one_key_with_a_long_backlog_is_done_in_the_least_time() {
                 _ => 29.0 * 1.01,
             };
             let seconds = fleet.seconds();
-            assert!(seconds <= least * 1.03 + 0.05, "{rule:?} {replicas}: {seconds} of {least} s");
+            assert!(
+                seconds <= least * 1.03 + 0.05,
+                "{rule:?} {replicas}: {seconds} of {least} s"
+            );
             assert!(fleet.trips().1 <= 1, "{rule:?} {replicas}");
         }
     }

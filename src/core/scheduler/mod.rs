@@ -196,7 +196,7 @@ impl<T: Candidate> Scheduler<T> {
         if let Some(step) = self.found.pop_front() {
             return step;
         }
-        if let Some(step) = self.ran_out(now) {
+        if let Some(step) = self.take_run_out(now) {
             return step;
         }
         if let Some(step) = self
@@ -317,23 +317,21 @@ impl<T: Candidate> Scheduler<T> {
     }
 
     /// Messages whose permissions ran out.
-    fn ran_out(&mut self, now: Mono) -> Option<Step<T>> {
+    fn take_run_out(&mut self, now: Mono) -> Option<Step<T>> {
         let mut out = Vec::new();
         while let Some((_, place)) = self.ends.first().copied().filter(|(end, _)| *end <= now) {
             out.extend(self.leave(place).map(|admitted| admitted.item));
         }
-        if out.is_empty() {
-            return None;
-        }
-        if let Some(requests) = &mut self.requests {
-            requests.ran_out();
-        }
-        Some(Step::RanOut(out))
+        (!out.is_empty()).then_some(Step::RanOut(out))
     }
 
     /// Messages whose time has come are ready, and keys open.
     fn wake(&mut self, now: Mono) {
-        while let Some(entry) = self.delayed.first_entry().filter(|entry| entry.key().0 <= now) {
+        while let Some(entry) = self
+            .delayed
+            .first_entry()
+            .filter(|entry| entry.key().0 <= now)
+        {
             let item = entry.remove();
             self.push(item, now);
         }

@@ -91,9 +91,7 @@ impl Requests {
     /// From when on the store may be asked. `None` while a request is under way.
     #[must_use]
     pub fn open_from(&self) -> Option<Mono> {
-        self.under_way
-            .is_none()
-            .then(|| self.failures.retry_at())
+        self.under_way.is_none().then(|| self.failures.retry_at())
     }
 
     /// When the store must be asked although no message needs it.

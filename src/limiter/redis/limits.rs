@@ -100,7 +100,10 @@ impl Limits {
         events: Arc<dyn StoreEvents>,
         (prefix, channel, replica): (String, String, String),
     ) -> Self {
-        let (admit, look) = (include_str!("../../../lua/admit.lua"), include_str!("../../../lua/look.lua"));
+        let (admit, look) = (
+            include_str!("../../../lua/admit.lua"),
+            include_str!("../../../lua/look.lua"),
+        );
         Self {
             connection,
             events,
@@ -197,7 +200,10 @@ impl Limits {
             .answer(charges)
             .ok_or_else(|| refused("the script about limits answered something else"))?;
         if let Some(step) = self.lock().learn(asked, entered, (sent, received)) {
-            warn!(?step, "the clock of Redis stepped: keyed limits wait as after a loss");
+            warn!(
+                ?step,
+                "the clock of Redis stepped: keyed limits wait as after a loss"
+            );
             return Err(StoreError::Unreachable {
                 store: STORE,
                 reason: format!("its clock stepped by {step:?}"),

@@ -1,6 +1,5 @@
 //! What a pacer is told: answers of the stores, messages from its routes, and what is in force.
 
-
 use tokio::sync::oneshot;
 use tracing::{debug, info, warn};
 
@@ -18,7 +17,9 @@ impl Pacer {
     pub(super) fn decided(&mut self, answered: Answered) {
         let stopping = self.stopping.is_some();
         let (scheduler, handle) = (&mut self.scheduler, &self.handle);
-        let outcome = self.admission.answered(answered, scheduler, handle, stopping);
+        let outcome = self
+            .admission
+            .answered(answered, scheduler, handle, stopping);
         let now = self.handle.clock.now();
         for (route, until) in &outcome.closed {
             self.hours.close(route, *until, now);
@@ -74,6 +75,7 @@ impl Pacer {
                 }
             }
             Event::Unsent(messages) => {
+                self.scheduler.ran_out();
                 for waiting in messages.into_iter().rev() {
                     self.hold(waiting, true);
                 }
@@ -115,7 +117,7 @@ impl Pacer {
 
     /// Another policy of a keyed limit is in force, or a pause begins, changes or ends. Routes that it
     /// pauses wait as a whole; what waited for it asks anew.
-    fn updated(&mut self, limit: &str, paused: Option<StoreTime>) {
+    pub(super) fn updated(&mut self, limit: &str, paused: Option<StoreTime>) {
         let now = self.handle.clock.now();
         let left = |until: StoreTime| until.since(self.handle.store_time(now));
         let pause = paused.map(left).filter(|left| !left.is_zero());

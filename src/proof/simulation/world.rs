@@ -211,7 +211,9 @@ impl<'a> World<'a> {
     /// What happens inside of a replica.
     fn inside(&mut self, replica: &mut Replica, event: Event, mono: Mono) {
         match event {
-            Event::Deliver(parcel) if replica.stage == Stage::Running => replica.scheduler.push(parcel, mono),
+            Event::Deliver(parcel) if replica.stage == Stage::Running => {
+                replica.scheduler.push(parcel, mono)
+            }
             Event::Deliver(parcel) => self.give_up(replica, parcel),
             Event::Answered { id, answer, sent } if replica.asking == Some(id) => {
                 replica.asking = None;
@@ -290,7 +292,10 @@ impl<'a> World<'a> {
         }
         let mono = replica.mono(self.t);
         if !replica.consuming
-            && !matches!(replica.scheduler.outlook(mono, false), Outlook::OutOfReach(None))
+            && !matches!(
+                replica.scheduler.outlook(mono, false),
+                Outlook::OutOfReach(None)
+            )
         {
             replica.consuming = true;
         }

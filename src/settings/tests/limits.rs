@@ -4,8 +4,8 @@ use std::time::Duration;
 
 use super::{Files, GOOD, lines};
 use crate::core::calendar::CalendarUnit;
-use crate::core::rate::Span;
 use crate::core::limits::generation::LostWait;
+use crate::core::rate::Span;
 use crate::settings::text::{Costing, LostWait};
 use crate::settings::types::{Counted, Limit, Start, WindowStart};
 use crate::settings::window::WindowRate;

@@ -5,13 +5,13 @@ use std::time::Duration;
 
 use serde::{Deserialize, Serialize};
 
+use crate::core::limits::generation::LostWait;
 use crate::core::rate::MAX_UNITS;
 use crate::core::zone::Zone;
 use crate::settings::schema::Shape::{
     self, Flag, Form, Kinds, Length as Within, Text, Whole, WholeOr,
 };
 use crate::settings::schema::{self, Kind, SPAN, SPAN_OR_ZERO, UNITS, form, table, words};
-use crate::core::limits::generation::LostWait;
 use crate::settings::text::{Costing, Length, Percent, Quota, TemplateText};
 use crate::settings::window::WindowRate;
 

@@ -5,9 +5,9 @@ use std::time::Duration;
 
 use super::limit::{Counting, FixedWindow, Limit, Paced};
 use crate::core::calendar::Calendar;
+use crate::core::limits::generation::LostWait;
 use crate::core::rate::Cost;
 use crate::core::zone::Zone;
-use crate::core::limits::generation::LostWait;
 use crate::settings::text::{Costing, Length, TemplateText};
 use crate::settings::window::WindowRate;
 
