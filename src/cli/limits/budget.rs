@@ -1,4 +1,4 @@
-//! How one budget of a limit stands, for people and programs.
+//! The state of one budget of a limit, for people and programs.
 
 use std::io::Write;
 use std::sync::Arc;
@@ -29,8 +29,8 @@ pub(super) struct Budget {
     look: Look,
 }
 
-/// How the budget of `key` stands, or the one budget of a limit without keys. `None`: the limit has
-/// no such budget to look at.
+/// The state of the budget of `key`, or of the one budget of a limit without keys. `None`: the
+/// limit has no such budget.
 pub(super) async fn stands(
     opened: &OpenLimits,
     name: &str,
@@ -45,7 +45,7 @@ pub(super) async fn stands(
             None => Ok(None),
         };
     };
-    // Without a file nobody knows whether it has keys.
+    // Without a file it is unknown whether the limit has keys.
     let keyed = opened.settings().map(|_| limit.key().is_some());
     if let Some(key) = key {
         let none = match (&limit, keyed) {
@@ -77,7 +77,8 @@ pub(super) async fn stands(
     }))
 }
 
-/// The limit under the terms in force, or those of the file if there are none. `None`: nobody knows it.
+/// The limit under the policy in force, or as the file has it if there is none. `None`: it is
+/// unknown.
 fn in_force(opened: &OpenLimits, name: &str, found: &Inspection) -> Result<Option<Limit>, Refusal> {
     let policy = found.policy.as_ref();
     if let Some(limit) = opened.settings().and_then(|s| s.limits.get(name)) {

@@ -1,5 +1,5 @@
-//! `sluiced limits show NAME`: everything about one limit. `sluiced limits show NAME KEY`: how the
-//! budget of one key stands, and so does the one budget of a limit without keys. Changes nothing.
+//! `sluiced limits show NAME`: everything about one limit. `sluiced limits show NAME KEY`: the
+//! state of one key's budget, or of the one budget of a limit without keys. Changes nothing.
 
 use std::io::Write;
 
@@ -15,7 +15,7 @@ use crate::ports::policy::Inspection;
 pub struct ShowArgs {
     /// The limit
     name: String,
-    /// Whose budget, for a limit with a key: the text that its template makes of a message
+    /// The key, for a limit with keys: the text that its template makes of a message
     key: Option<String>,
     #[command(flatten)]
     location: Location,
