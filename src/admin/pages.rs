@@ -1,4 +1,4 @@
-//! What the admin listener answers.
+//! The answers of the admin listener.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -27,7 +27,7 @@ async fn show_metrics(State(metrics): State<Metrics>) -> Response {
     ([(CONTENT_TYPE, METRICS_TYPE)], metrics.render()).into_response()
 }
 
-/// 200 while every lane turns; else 503 with the lanes that do not.
+/// 200 while every lane runs; else 503 with the lanes that are stuck.
 async fn show_alive(State(health): State<Health>) -> Response {
     let stuck: Vec<_> = health
         .stuck()
@@ -90,7 +90,7 @@ fn page(good: &'static str, bad: &'static str, missing: Vec<MissingPart>) -> Res
     }
 }
 
-/// The wall clock is read for the reader only; the length comes from the monotonic clock.
+/// The wall clock is only for people; the length comes from the monotonic clock.
 fn since(lasted: Duration) -> String {
     let now = jiff::Timestamp::now();
     let start = now.checked_sub(lasted).unwrap_or(now);

@@ -1,5 +1,5 @@
-//! `sluiced check`: every fault of a configuration at once, and on request the effective values
-//! and whether the servers answer.
+//! `sluiced check`: every fault of a configuration at once, and on request the effective values and
+//! whether the servers answer.
 
 use std::io::{self, Write};
 use std::path::PathBuf;

@@ -1,6 +1,6 @@
-//! `sluiced health`: asks a running sluiced how it is, for container health checks.
+//! `sluiced health`: asks a running sluiced whether it is well, for container health checks.
 //!
-//! A slim image has no curl, and a check that needs one would need a bigger image.
+//! A slim image has no curl, and a check that needs it would need a bigger image.
 
 use std::io::Write;
 use std::process::ExitCode;
@@ -45,10 +45,9 @@ enum HealthError {
     },
 }
 
-/// Asks, writes what it heard to `out`, and answers exit code 0 if it is well, 1 if not.
+/// Asks, writes the answer to `out`, and answers exit code 0 if the daemon is well, 1 if not.
 ///
-/// # Errors
-/// When `out` cannot be written.
+/// # Errors When `out` cannot be written.
 pub async fn run(args: &HealthArgs, out: &mut dyn Write) -> std::io::Result<ExitCode> {
     let heard = tokio::time::timeout(TIMEOUT, ask(args.url.clone()))
         .await
@@ -84,7 +83,7 @@ async fn ask(url: Uri) -> Result<String, HealthError> {
     }
 }
 
-/// An error with its causes: the outermost alone says only that something failed.
+/// An error with its causes: the outermost alone only tells that something failed.
 fn chain(error: &dyn std::error::Error) -> String {
     let mut text = error.to_string();
     let mut cause = error.source();

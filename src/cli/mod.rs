@@ -1,4 +1,4 @@
-//! The commands, one file each. They write to the writer that they are given.
+//! The commands, one file for each. They write to the writer that they get.
 
 pub mod check;
 pub mod config;

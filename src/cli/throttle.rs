@@ -10,9 +10,9 @@
 //! ```
 //!
 //! It prints five numbers, one a line: 1 if limited, 0 if not; the limit; what remains; after how
-//! many seconds to try again (-1 if it was not limited, or if it never fits); after how many seconds
-//! all of it is there again. The exit code is 0 whatever the answer; with `--fail` it is 1 if it was
-//! limited, so that `sluiced throttle --fail … && send` works. Another failure is 1 in any case and
+//! many seconds to try again (-1 if it was not limited, or if it never fits); after how many
+//! seconds the budget is full again. The exit code is 0 for any answer. With `--fail` it is 1 if it
+//! was limited, so that `sluiced throttle --fail … && send` works. Any other failure is 1 too and
 //! prints no numbers.
 
 use std::io::{self, Write};
@@ -139,7 +139,7 @@ pub async fn run(
 fn rule(args: &ThrottleArgs) -> Result<Rule, String> {
     let window = Duration::from_secs(args.period.get());
     let rate = Rate::new(args.count, window).map_err(|e| e.to_string())?;
-    // Whoever asks acts at once: nothing is kept for lateness.
+    // The caller acts at once, so nothing is kept for lateness.
     let gcra = Gcra::new(rate, args.max_burst, Duration::ZERO).map_err(|e| e.to_string())?;
     Ok(Rule::Gcra(gcra))
 }

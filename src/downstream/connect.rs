@@ -1,11 +1,11 @@
 //! Connections to the downstream: plain or TLS, opened on demand or ahead of time.
 //!
-//! The first slot must not pay for a handshake, and a request made only to warm a connection
-//! would count against the limit. So `WarmConnector` sits between the client's pool and the
-//! network and keeps idle connections that are open, TLS and all, and have carried nothing.
-//! When the pool asks for a new connection it gets one of those, if one is still good:
-//! younger than the idle timeout, not closed by the peer, and silent. When the last one
-//! is taken they are filled up again in the background, because the number of calls at a time may still grow.
+//! Problem: the first slot must not wait for a handshake, and a request made only to warm a
+//! connection would count against the limit. So `WarmConnector` sits between the client's pool and
+//! the network, and keeps idle connections that are open, TLS included, and have carried nothing.
+//! When the pool asks for a new connection it gets one of those, if one is still good: younger than
+//! the idle timeout, not closed by the peer, and silent. When the last one is taken, more are
+//! opened in the background, because the number of calls at a time may still grow.
 
 use std::fmt;
 use std::future::ready;
@@ -33,7 +33,7 @@ use tower_service::Service;
 use super::failure::connect_detail;
 use super::options::Misconfigured;
 
-/// A peer that vanished without a word is noticed by the kernel after this long without traffic.
+/// A peer that vanished without closing is noticed by the kernel after this long without traffic.
 const TCP_KEEPALIVE: Duration = Duration::from_secs(30);
 /// How many connections are opened at the same time while warming.
 const WARM_AT_ONCE: usize = 32;
@@ -139,13 +139,13 @@ impl WarmConnector {
         }
         let this = self.clone();
         tokio::spawn(async move {
-            // What fails here fails for calls too, and they say so.
+            // If this fails, calls fail in the same way and report it.
             this.warm(wanted, this.connect_timeout).await.ok();
             this.idle.filling.store(false, Ordering::Relaxed);
         });
     }
 
-    /// A connection that nobody needed is closed when it is too old, as the pool does with its own.
+    /// Closes connections that were not used when they are too old, as the pool does with its own.
     fn discard_later(&self) {
         let idle = Arc::downgrade(&self.idle);
         let wait = self.idle.idle_timeout;
@@ -228,8 +228,8 @@ impl IdleConnections {
 }
 
 impl IdleConnection {
-    /// Reads without waiting: a live connection that carried no request has nothing to say. (TLS
-    /// session tickets are swallowed on the way.)
+    /// Reads without waiting: on a good connection that carried no request there is nothing to
+    /// read. (TLS session tickets are consumed on the way.)
     fn is_good(&mut self, idle_timeout: Duration) -> bool {
         if self.opened.elapsed() >= idle_timeout {
             return false;

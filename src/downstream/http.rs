@@ -1,23 +1,25 @@
 //! Calls over HTTP/1.1, with warm connections.
 //!
 //! One timeout covers a call from the first poll of `send` to the end of the answer. The status
-//! is the verdict: once it is there, an answer that breaks off, drags on or is too long does not
-//! change it (a repeat would be a duplicate), it only costs the connection. The answer's body is
-//! read up to a bound so that the connection can be used again, and is never looked at.
+//! code decides: once it is there, an answer that breaks off, takes too long or is too large does
+//! not change the outcome (a repeat would be a duplicate), it only costs the connection. The body
+//! of the answer is read up to a bound, so that the connection can be used again, and is never
+//! looked at.
 //!
-//! Redirects are not followed: a 3xx is judged like any code, and permanent by default. No proxy
-//! is used, whatever the environment says. Neither would be the call that the limit counted.
+//! Redirects are not followed: a 3xx is judged like any code, and permanent by default. No proxy is
+//! used, whatever the environment says. In both cases the call would not be the one that the limit
+//! counted.
 //!
 //! A call that cannot be written before its gate closes is not written at all (`gate`).
 //!
 //! **Can the client send twice?** It repeats a request by itself in one case: a connection of the
-//! pool died while the request waited for it. hyper hands such a request back only from the queue
-//! before the connection's task has taken it, and once taken it is never handed back, whether a
-//! byte was written or not. So a repeat by the client is always the first time that anything is
-//! written, and it stays on (`retry_canceled_requests`): each repeat uses up one dead connection
-//! of the pool, and the timeout bounds them all. A connection that dies after the request was
-//! taken ends the call; whether that is repeated is the route's decision, and `maybe_delivered`
-//! says what a repeat risks.
+//! pool died while the request waited for it. hyper hands back such a request only from the queue,
+//! as long as the connection's task has not taken it. Once taken it is never handed back, whether a
+//! byte was written or not. So a repeat by the client is always the first write, and it stays on
+//! (`retry_canceled_requests`): each repeat uses up one dead connection of the pool, and the
+//! timeout bounds them all. A connection that dies after the request was taken ends the call.
+//! Whether that call is repeated is up to the route, and `maybe_delivered` tells whether a repeat
+//! may be a duplicate.
 
 use std::fmt;
 use std::sync::Arc;
@@ -64,11 +66,11 @@ struct Caller {
     timeout: Duration,
 }
 
-/// How to tell whether a request may have left.
+/// Tells whether a request may have left.
 enum Begun {
     /// Its body passed the gate.
     Passed(Passed),
-    /// It has no body that could tell: a connection was found for it.
+    /// For a request without a body: whether a connection was found for it.
     Connected(CaptureConnection),
 }
 
@@ -199,7 +201,7 @@ impl Caller {
             retry_after,
             date: text(headers, &DATE),
         };
-        // The clock matters only for a date, and only if the answer does not say its own.
+        // The clock matters only for a date, and only if the answer has no `Date` of its own.
         let now = retry_after.map_or(SystemTime::UNIX_EPOCH, |_| SystemTime::now());
         let mut detail = match status.canonical_reason() {
             Some(reason) => format!("{} {reason}", status.as_str()),

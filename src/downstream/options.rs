@@ -1,4 +1,4 @@
-//! What an operator chose for an HTTP downstream, with secrets already resolved.
+//! The configuration of an HTTP downstream, with its secrets read.
 
 use std::collections::BTreeMap;
 use std::fmt;
@@ -73,7 +73,7 @@ pub struct HttpOptions {
 }
 
 impl HttpOptions {
-    /// As configured, with `auth` in place of the place where the secret is kept.
+    /// As configured, with the credentials `auth` instead of the files that hold them.
     #[must_use]
     pub fn from_settings(http: &Http, auth: Option<ResolvedAuth>) -> Self {
         Self {

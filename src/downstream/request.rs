@@ -1,8 +1,8 @@
 //! The request that is made of a message.
 //!
-//! What does not depend on the message is made once: the method, a URL without templates and all
-//! headers without templates. A message's body passes as it came, without a copy, unless `body`
-//! is configured.
+//! What does not depend on the message is made once: the method, a URL without templates, and all
+//! headers without templates. A message's body is passed on without a copy, unless `body` is
+//! configured.
 //!
 //! Headers that are always sent, each replaced by a header of the same name in the configuration
 //! and left out if that is empty (or a template that makes nothing):
@@ -15,9 +15,9 @@
 //! | `x-attempt` | 1 for the first call |
 //! | `user-agent` | `sluiced/<version>` |
 //!
-//! `Idempotency-Key` is sent only where the configuration says so, because a downstream may give
-//! it a meaning of its own: `headers.Idempotency-Key = "{{ message_id }}"`. A message without an id
-//! is then undecodable; with `"{{ message_id | default('') }}"` it goes without the header.
+//! `Idempotency-Key` is sent only if it is configured, because a downstream may give it a meaning
+//! of its own: `headers.Idempotency-Key = "{{ message_id }}"`. A message without an id is then
+//! undecodable; with `"{{ message_id | default('') }}"` it is sent without the header.
 //!
 //! GET and HEAD carry no body unless one is configured.
 
@@ -44,8 +44,8 @@ const X_ATTEMPT: HeaderName = HeaderName::from_static("x-attempt");
 const JSON: HeaderValue = HeaderValue::from_static("application/json");
 const AGENT: HeaderValue = HeaderValue::from_static(concat!("sluiced/", env!("CARGO_PKG_VERSION")));
 
-/// Headers that say how a request is framed: those are the connection's business, and a wrong one
-/// would let one message pass for two.
+/// Headers that tell how a request is framed. They belong to the connection, and a wrong one could
+/// turn one message into two requests.
 const FRAMING: [HeaderName; 9] = [
     CONNECTION,
     CONTENT_LENGTH,

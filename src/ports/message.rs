@@ -1,4 +1,4 @@
-//! A message as the pipeline and the templates see it, whichever queue it came from.
+//! A message, as the pipeline and the templates see it, from whichever queue.
 
 use std::collections::BTreeMap;
 
@@ -89,7 +89,7 @@ pub struct Properties {
     pub reply_to: Option<String>,
     /// 0 to 255; RabbitMQ's own queues use up to 9.
     pub priority: u8,
-    /// When the publisher says it was published: seconds since the Unix epoch.
+    /// The publisher's own time of publishing: seconds since the Unix epoch.
     pub timestamp: Option<u64>,
     /// AMQP's per-message TTL, in milliseconds from publishing.
     pub expiration: Option<u64>,

@@ -1,9 +1,9 @@
-//! Handles to the metrics, built once per route, limit and connection.
+//! Handles to the metrics, built once for each route, limit and connection.
 //!
-//! Problem: looking a metric up by its labels costs a hash and an allocation, which is too dear
-//! per message, and a series that first shows up with its first event breaks `rate()` and alerts.
-//! So a room makes its meters at the start: that registers every value of every label, at zero,
-//! and afterwards counting is one atomic addition.
+//! Problem: looking up a metric by its labels costs a hash and an allocation, which is too much for
+//! each message, and a series that first appears with its first event breaks `rate()` and alerts.
+//! So a room makes its meters at the start. That registers every value of every label, at zero, and
+//! later counting is one atomic addition.
 //!
 //! Make meters after [`super::install`]; before it they count nothing.
 
@@ -39,8 +39,8 @@ impl Labelled {
         }
     }
 
-    /// A value that the list does not know is counted all the same, only slower: it is `'static`,
-    /// so there cannot be many.
+    /// A value that is not in the list is counted too, only slower: it is `'static`, so there
+    /// cannot be many.
     fn increment(&self, value: &'static str, by: u64) {
         match self.counters.iter().find(|(known, _)| *known == value) {
             Some((_, counter)) => counter.increment(by),
@@ -63,7 +63,7 @@ pub struct RouteMeters {
     pub held: Gauge,
     /// Calls sent and not yet answered.
     pub in_flight: Gauge,
-    /// Times that a limit told a message or the route to wait.
+    /// How often a limit made a message or the route wait.
     pub denials: Counter,
     /// Deliveries received.
     pub received: Counter,
@@ -75,7 +75,7 @@ pub struct RouteMeters {
     pub tap_open: Gauge,
     /// 1 in closed hours, 0 in opening hours or without any.
     pub closed: Gauge,
-    /// Messages that stand parked beside the queue.
+    /// Messages that are parked beside the queue.
     pub parked: Gauge,
     /// Seconds from receipt to call.
     pub age_seconds: Histogram,
@@ -123,9 +123,9 @@ impl RouteMeters {
 
 /// What is measured about what is in force for a limit.
 pub struct PolicyMeters {
-    /// The version that this replica knows.
+    /// How many updates the policy that this replica knows has had.
     pub version: Gauge,
-    /// 1 while this replica's file says something else.
+    /// 1 while this replica's file differs from what is in force.
     pub differs: Gauge,
 }
 

@@ -1,10 +1,10 @@
 //! Every metric that sluiced exports: name, kind, help, labels.
 //!
-//! Problem: names scattered over rooms drift apart, and a label with an id in it grows without
-//! bound. So a metric exists only here, as a constant, and its labels come from the configuration
-//! (`route`, `limit`) or from a fixed list (`outcome`, `verdict`, `reason`, `result`, `target`).
-//! A key, a phone number or a message id is never a label. Names follow Prometheus: base units
-//! (seconds), the unit as suffix, `_total` on counters.
+//! Problem: names that are scattered over rooms drift apart, and a label with an id in it grows
+//! without bound. So a metric exists only here, as a constant, and its labels come from the
+//! configuration (`route`, `limit`) or from a fixed list (`outcome`, `verdict`, `reason`, `result`,
+//! `target`). A key, a phone number or a message id is never a label. Names follow Prometheus: base
+//! units (seconds), the unit as suffix, `_total` on counters.
 
 /// What kind of number a metric is.
 #[derive(Clone, Copy, Debug, PartialEq)]

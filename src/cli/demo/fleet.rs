@@ -1,4 +1,4 @@
-//! The demo on real servers: real daemons, and nothing left behind.
+//! The demo on real servers: starts real daemons, and leaves nothing behind.
 
 use std::time::Duration;
 
@@ -162,7 +162,7 @@ impl Daemons<'_> {
     }
 }
 
-/// Kills one daemon after the other at a fixed pace and puts a new one in its place at once.
+/// Kills one daemon after the other at a fixed pace and replaces it at once.
 struct Killer<'a> {
     daemons: Daemons<'a>,
     due: Option<Interval>,

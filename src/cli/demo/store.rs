@@ -1,4 +1,4 @@
-//! The demo's own look at Redis: how many scripts ran, and removing what the run left there.
+//! Redis for the demo: counts the scripts that ran, and removes what the run left there.
 
 use std::time::Duration;
 
@@ -45,7 +45,7 @@ impl DemoRedis {
         Ok(store)
     }
 
-    /// Calls of scripts and functions since the server's start, whoever made them.
+    /// Calls of scripts and functions by all clients since the server's start.
     pub(super) async fn script_calls(&mut self) -> Result<u64, DemoRedisError> {
         let info: String = redis::cmd("INFO")
             .arg("commandstats")

@@ -113,7 +113,7 @@ fn undeclared(name: &str) -> Refusal {
     Refusal::Failed(format!("no replica has used a limit `{name}` yet"))
 }
 
-/// Who says it: the user of this machine, as logs and other operators shall read it.
+/// The operator: the user of this machine, for logs and for other operators.
 pub(super) fn operator() -> String {
     let user = ["SUDO_USER", "USER", "LOGNAME"];
     let user = user.iter().find_map(|name| std::env::var(name).ok());

@@ -44,7 +44,7 @@ pub(super) async fn look_up(
             None => Ok(None),
         };
     };
-    // Without a file nobody knows whether it has keys.
+    // Without a file it is unknown whether the limit has keys.
     let keyed = opened.settings().map(|_| limit.key().is_some());
     if let Some(key) = key {
         let none = match (&limit, keyed) {

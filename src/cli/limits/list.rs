@@ -99,7 +99,7 @@ fn row(line: &Line) -> [String; 6] {
     ]
 }
 
-/// Who takes part, and who differs.
+/// The replicas of the limit, and those whose file differs.
 fn remarks(line: &Line) -> Vec<String> {
     if line.found.policy.is_none() {
         return Vec::new();

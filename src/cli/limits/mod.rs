@@ -1,7 +1,7 @@
 //! `sluiced limits`: what is in force for each limit, live, for the whole fleet.
 //!
-//! Every word goes to the store and from there to the replicas (`core::policy`): none of them is
-//! called, and one that is away hears it when it comes back.
+//! Every update goes to the store, and from there to the replicas (`core::policy`). No replica is
+//! called directly; one that is away gets the update when it comes back.
 
 mod change;
 mod key;
@@ -36,11 +36,11 @@ pub struct LimitsArgs {
 /// What to do.
 #[derive(Subcommand, Clone, Debug)]
 pub enum Command {
-    /// All limits of a configuration: what is in force, who said it, which replicas differ
+    /// All limits of a configuration: what is in force, who set it, which replicas differ
     List(list::ListArgs),
-    /// Everything about one limit, or how one key of it stands
+    /// Everything about one limit, or the state of one of its keys
     Show(show::ShowArgs),
-    /// Put new terms of a limit in force, such as rate=300/1s
+    /// Put new values of a limit in force, such as rate=300/1s
     Set(set::SetArgs),
     /// Let nothing pass until resumed, or for a while
     Pause(change::PauseArgs),
@@ -102,7 +102,7 @@ impl From<io::Error> for Refusal {
     }
 }
 
-/// The store, and what the files say.
+/// The store, and the configuration if there is one.
 struct OpenLimits {
     options: RedisOptions,
     stores: PolicyStores,
@@ -181,7 +181,7 @@ impl OpenLimits {
         self.loaded.as_ref().map(|loaded| &loaded.settings)
     }
 
-    /// What the file says of a limit. Empty if there is no file.
+    /// The policy of a limit in the file. Empty if there is no file.
     fn file(&self, limit: &str) -> String {
         let limit = self.settings().and_then(|s| s.limits.get(limit));
         limit.map_or_else(String::new, |limit| limit.policy_line())
@@ -198,7 +198,7 @@ impl OpenLimits {
         Ok(if is_paced { &**paced } else { &**keyed })
     }
 
-    /// Refuses a name that the file does not know, with the nearest one that it knows.
+    /// Refuses a name that the file does not have, and offers the nearest one.
     fn known(&self, limit: &str) -> Result<(), Refusal> {
         let Some(settings) = self.settings() else {
             return Ok(());
@@ -225,7 +225,7 @@ impl OpenLimits {
     }
 }
 
-/// How many letters must change to make one word of the other.
+/// How many letters must change to turn one name into the other.
 fn distance(a: &str, b: &str) -> usize {
     let b: Vec<char> = b.chars().collect();
     let mut row: Vec<usize> = (0..=b.len()).collect();

@@ -1,7 +1,7 @@
-//! `sluiced limits set NAME rate=300/1s`: new terms for the whole fleet.
+//! `sluiced limits set NAME rate=300/1s`: new values of a limit for the whole fleet.
 //!
-//! The words are read and checked as a configuration with them would be, so that nothing comes
-//! into force that `sluiced check` would refuse.
+//! The values are read and checked as a configuration with them would be. So nothing comes into
+//! force that `sluiced check` would refuse.
 
 use std::io::Write;
 
@@ -15,7 +15,7 @@ use crate::core::policy::{LimitPolicy, PolicyUpdate, PolicyVersion};
 use crate::settings::types::Limit;
 use crate::settings::{self, Extra, policy};
 
-/// Somebody else may change the same limit at the same time; more often than this is no accident.
+/// Another operator may change the same limit at the same time. After this many tries, give up.
 const TRIES: usize = 3;
 
 /// The arguments of `sluiced limits set`.
@@ -78,7 +78,7 @@ pub(super) async fn run(args: &SetArgs, out: &mut (impl Write + Send)) -> Result
     )))
 }
 
-/// The terms to start from, and their version.
+/// The policy to start from, and its version.
 fn base(
     opened: &OpenLimits,
     name: &str,
@@ -112,7 +112,7 @@ fn updated(
     let unchangeable = changes.iter().find(fixed).map(|(term, _)| *term);
     words.extend(changes);
     let limit = configured(opened, name, &words)?;
-    // A name that no limit knows is a fault by now, with the nearest known name.
+    // A name that no limit has was reported before, with the nearest known name.
     if let Some(term) = unchangeable {
         return Err(Refusal::Arguments(format!(
             "`{term}` of a {} limit cannot be changed while the fleet runs, only {}; write it into the file and restart",
@@ -123,7 +123,7 @@ fn updated(
     Ok(limit)
 }
 
-/// The limit as a configuration with these words has it.
+/// The limit as a configuration with these values has it.
 pub(super) fn configured(
     opened: &OpenLimits,
     name: &str,
@@ -139,7 +139,7 @@ pub(super) fn configured(
     limit.ok_or_else(|| Refusal::Failed(format!("there is no limit `{name}`")))
 }
 
-/// The terms as a configuration; with all that a configuration needs, if there is no other.
+/// The values as a configuration; with all that a configuration needs, if there is no other.
 fn document(name: &str, words: &[(&str, &str)], alone: bool) -> String {
     let table = |words: &[(&str, &str)]| {
         let value = |text: &str| match (text.parse::<i64>(), text.parse::<bool>()) {

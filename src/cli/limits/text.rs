@@ -1,4 +1,4 @@
-//! What people read: times, who said what, how a limit stands.
+//! Texts for people: times, updates, the state of a limit.
 
 use std::time::Duration;
 
@@ -36,7 +36,7 @@ pub(super) fn ago(then: StoreTime, now: StoreTime) -> String {
     }
 }
 
-/// The terms without the kind, which stands elsewhere.
+/// The policy without the kind, which is shown elsewhere.
 pub(super) fn short(line: &str) -> String {
     let Ok(words) = policy::words(line) else {
         return line.to_owned();
@@ -44,7 +44,7 @@ pub(super) fn short(line: &str) -> String {
     policy::line(words.into_iter().filter(|(name, _)| *name != "kind"))
 }
 
-/// The kind that terms name.
+/// The kind in a policy.
 pub(super) fn kind(line: &str) -> &str {
     let kind = policy::words(line).ok().and_then(|words| {
         let kind = words.into_iter().find(|(name, _)| *name == "kind")?;
@@ -53,7 +53,7 @@ pub(super) fn kind(line: &str) -> &str {
     kind.unwrap_or("?")
 }
 
-/// The term that says most: the rate, or what stands in its place.
+/// The most important value: the rate, or what the kind has instead.
 pub(super) fn main_term(line: &str) -> String {
     let words = policy::words(line).unwrap_or_default();
     let value = |name: &str| words.iter().find(|(known, _)| *known == name).map(|w| w.1);
@@ -88,7 +88,7 @@ pub(super) fn state(found: &Inspection) -> String {
     }
 }
 
-/// One word for it.
+/// The same in one word.
 pub(super) fn state_word(found: &Inspection) -> &'static str {
     let paused = found
         .policy
@@ -101,7 +101,7 @@ pub(super) fn state_word(found: &Inspection) -> &'static str {
     }
 }
 
-/// Who said it.
+/// The replica or the operator that updated it, and when.
 pub(super) fn updated_by(policy: &LimitPolicy, now: StoreTime) -> String {
     let how = match policy.origin {
         Origin::File => "file of",
@@ -110,7 +110,7 @@ pub(super) fn updated_by(policy: &LimitPolicy, now: StoreTime) -> String {
     format!("{how} {}, {}", policy.by, ago(policy.version.since(), now))
 }
 
-/// The replicas whose file says something else than what is in force.
+/// The replicas whose file differs from what is in force.
 pub(super) fn differing(found: &Inspection) -> Vec<(&str, &str)> {
     let terms = found.policy.as_ref().map(|policy| policy.text.as_str());
     let replicas = found.replicas.iter();

@@ -1,4 +1,4 @@
-//! What an answer of the store means for what is leased, and for when to ask again.
+//! What an answer of the store means for the leased slots, and for the time of the next ask.
 
 use super::run::Run;
 use super::{Asking, LeaseHolder};
@@ -67,9 +67,9 @@ impl LeaseHolder {
         }
     }
 
-    /// The first answer, or the row was started anew: our mapping, turn and freeze are of no use
-    /// any more. What we hold was granted before and falls due as it was mapped; all of it passes
-    /// before anybody trusts the new mapping.
+    /// The first answer, or the first of a new generation: the old mapping, turn and freeze are
+    /// void. Slots that are held were granted before and fall due as they were mapped. All of them
+    /// are past before any replica trusts its new mapping.
     fn begin(&mut self, answer: &Answer, sent: Mono, now: Mono) {
         self.generation = Some(answer.generation);
         self.stepped = false;

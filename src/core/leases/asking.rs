@@ -13,8 +13,8 @@ const ASK_GAP: Duration = Duration::from_millis(2);
 const TURN_MARGIN: Duration = Duration::from_micros(200);
 /// Without other asks the clock mapping is checked this often, so that drift stays negligible.
 const CHECK_CLOCK: Duration = Duration::from_secs(10);
-/// Who waits for longer than this asks so often whether it still has to: an operator may have ended
-/// the wait, and the notice may be lost.
+/// During a wait that is longer than this, the replica asks this often whether it still has to
+/// wait: an operator may have ended the wait, and the notice may be lost.
 const CHECK_WAIT: Duration = Duration::from_millis(800);
 /// Where many replicas take turns at a fast limit, each of them waits less than this.
 const LONG_WAIT: Duration = Duration::from_secs(4);

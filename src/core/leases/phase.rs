@@ -1,4 +1,4 @@
-//! Spreads what replicas would otherwise all do in the same moment.
+//! Spreads over time what all replicas would otherwise do in the same moment.
 
 use std::time::Duration;
 

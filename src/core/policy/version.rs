@@ -1,17 +1,16 @@
-//! The version of a policy: which of its states a replica knows.
+//! The version of a policy.
 
 use crate::core::time::StoreTime;
 
 /// First versions are milliseconds and less than this, all others are microseconds and more.
 const FIRST_END: u64 = 100_000_000_000_000;
 
-/// Names one state of a policy: the store's time when the word was said, or more if that would not
-/// be new.
+/// Names one state of a policy: the store's time of the update, or more if that would not be new.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct PolicyVersion(u64);
 
 impl PolicyVersion {
-    /// Nothing was heard yet.
+    /// No policy is known yet.
     pub const NONE: Self = Self(0);
 
     /// From the number that the store keeps.
@@ -26,7 +25,7 @@ impl PolicyVersion {
         self.0
     }
 
-    /// When the word was said, on the store's clock.
+    /// When the update was made, on the store's clock.
     #[must_use]
     pub const fn since(self) -> StoreTime {
         let micros = if self.0 < FIRST_END {
@@ -37,8 +36,8 @@ impl PolicyVersion {
         StoreTime::from_micros(micros)
     }
 
-    /// Of a policy where there was none. It may have been lost, and then whoever remembers it must
-    /// be able to say so after the first who does not. So it is less than that of any later word.
+    /// The first version where the store has none. The store may have lost a policy that another
+    /// replica still knows. That one must win, so a first version is lower than that of any update.
     pub(super) fn first(now: StoreTime) -> Self {
         Self((now.as_micros() / 1_000).max(1))
     }

@@ -334,8 +334,8 @@ fn secrets_are_sent_and_never_shown() {
 }
 
 proptest::proptest! {
-    /// Whatever a message says: the host and the number of segments are the template's, and what
-    /// cannot be kept so is refused.
+    /// For any message: the host and the number of segments are those of the template, and a
+    /// message that would change them is refused.
     #[test]
     fn a_value_is_never_more_than_its_place(id in "\\PC{0,12}|[./%\\\\a-z2eE?#@:&\r\n\0]{0,12}") {
         let body = message(&serde_json::json!({ "id": id }).to_string());

@@ -1,8 +1,8 @@
 //! A queue in this process: messages come from a file, from stdin or from memory.
 //!
-//! It keeps the contract of a broker's queue without one: the prefetch bounds what is out, a
-//! message that waits comes back by a timer, and what could not be delivered ends in a file. It
-//! ends when its input is exhausted and everything is settled.
+//! It behaves like a broker's queue without a broker: the prefetch bounds how many messages are
+//! handed out, a delayed message comes back by a timer, and a message that could not be delivered
+//! is written to a file. It ends when its input is exhausted and all messages are settled.
 
 mod leftover;
 mod lines;

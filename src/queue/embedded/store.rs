@@ -1,4 +1,4 @@
-//! Where each message of the input is: to be handed out, out, parked, or waiting.
+//! Where each message of the input is: ready, handed out, parked, or waiting.
 
 use std::cmp::Reverse;
 use std::collections::{BinaryHeap, HashMap, VecDeque};
@@ -32,7 +32,7 @@ struct Item {
     line: InputLine,
     headers: Headers,
     redelivered: bool,
-    /// Where it stands parked, or stood when it was handed out.
+    /// The parked queue that it is in, or was in when it was handed out.
     space: Option<Space>,
 }
 
@@ -53,7 +53,7 @@ pub(super) struct LocalQueue {
     ready: VecDeque<Item>,
     /// By space.
     parked: Vec<VecDeque<Item>>,
-    /// How many stand parked, for whoever asks.
+    /// How many messages are parked, for the subscription.
     parked_count: Arc<AtomicU64>,
     out: HashMap<u64, Item>,
     /// How many of those came from each space.
@@ -173,7 +173,7 @@ impl LocalQueue {
         self.out.len() - parked < self.prefetch
     }
 
-    /// Hands out what there is and may be out.
+    /// Hands out as many messages as the prefetch allows.
     fn serve(&mut self, sink: &mpsc::UnboundedSender<Settlement>) {
         while self.has_room() {
             let Some(item) = self.ready.pop_front() else {
@@ -192,7 +192,7 @@ impl LocalQueue {
         self.count();
     }
 
-    /// Says how many stand parked.
+    /// Updates the number of parked messages.
     fn count(&self) {
         let count: usize = self.parked.iter().map(VecDeque::len).sum();
         self.parked_count.store(count as u64, Ordering::Relaxed);
@@ -248,7 +248,7 @@ impl LocalQueue {
         };
         self.out.insert(self.next_tag, item);
         let delivery = Delivery::new(message, self.clock.now(), self.next_tag, sink.clone());
-        // A pipeline that is gone drops the delivery, which gives it back.
+        // If the pipeline is gone, the delivery is dropped, which gives it back.
         drop(self.deliveries.send(delivery));
     }
 

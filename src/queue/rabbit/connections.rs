@@ -1,9 +1,10 @@
 //! The process's two connections: one to consume, one to publish.
 //!
-//! A broker that raises an alarm stops reading from connections that publish; acknowledgements
-//! must not wait behind them. Both are built when first needed and again when lost, by whoever
-//! asks next: one attempt at a time, with backoff, each attempt to the next URL. lapin's own
-//! recovery stays off, because this supervision must also see what it does not recover.
+//! Problem: a broker that raises an alarm stops reading from connections that publish, and
+//! acknowledgements must not wait behind them. So there are two connections. Each is built when a
+//! route first needs it, and again after a loss: one attempt at a time, with backoff, each attempt
+//! to the next URL. lapin's own recovery stays off, because this supervision must also see what it
+//! does not recover.
 
 use std::io;
 use std::sync::atomic::{AtomicUsize, Ordering};
@@ -26,7 +27,7 @@ use crate::queue::events::QueueEvents;
 use crate::queue::{BACKOFF, LOG_EVERY};
 use crate::telemetry::LogLimit;
 
-/// How long a goodbye may take.
+/// How long closing may take.
 const GOODBYE: Duration = Duration::from_secs(2);
 
 /// A connection that was up when it was handed out.
@@ -143,13 +144,13 @@ impl std::fmt::Debug for SharedConnection {
 }
 
 impl SharedConnection {
-    /// Whether it is up, as whoever used it last found it.
+    /// Whether it is up, as the route that used it last found it.
     pub(super) fn seen(&self) -> watch::Receiver<Link> {
         self.seen.subscribe()
     }
 
     /// The connection, built if there is none. After a failed attempt the next one waits for the
-    /// backoff; who asks meanwhile waits too, since all want the same connection.
+    /// backoff; other routes wait too, because all need the same connection.
     pub(super) async fn acquire(&self) -> Result<Arc<Live>, RabbitError> {
         let mut state = self.state.lock().await;
         if let Some(live) = &state.live {
@@ -204,8 +205,8 @@ impl SharedConnection {
         let properties =
             ConnectionProperties::default().with_connection_name(self.name.as_str().into());
         let bound = self.timeout;
-        // The dial has a bound of its own: it runs on lapin's thread and would outlive a timeout
-        // that only we observe.
+        // The dial has a bound of its own: it runs on lapin's thread, and would continue after a
+        // timeout that is only ours.
         let dial = async move |uri: AMQPUri, runtime| {
             timeout(bound, uri.connect_with_config_async(tls.as_ref(), &runtime))
                 .await
@@ -257,7 +258,7 @@ fn refused(address: &Address, error: &lapin::Error) -> RabbitError {
     }
 }
 
-/// Remembers why a connection ended, and tells of alarms.
+/// Remembers why a connection ended, and reports alarms.
 fn listen(
     connection: &Connection,
     purpose: &'static str,
@@ -274,7 +275,7 @@ fn listen(
                 Event::ConnectionUnblocked => {
                     tracing::info!(purpose, "RabbitMQ takes messages again");
                 }
-                // Faults of a channel come here too, while the connection stays up.
+                // Errors of a channel come here too, while the connection stays up.
                 Event::Error(error) if !status.connected() => {
                     fault.get_or_init(|| reason(&error));
                 }

@@ -1,8 +1,8 @@
-//! The queues of parked messages of a route, and how many stand there, all replicas' together.
+//! The parked queues of a route, and how many messages are in them, for all replicas together.
 //!
-//! Only the broker knows, and it is asked: every second while messages are parked or stand there,
-//! and now and then else. What this replica parks counts at once, so the bound of parking holds for
-//! a replica alone; several may go beyond it by what the others park in a second.
+//! Only the broker knows the number. It is asked every second while messages are parked, and less
+//! often otherwise. What this replica parks is counted at once, so a single replica keeps the bound
+//! of parking; several replicas together may exceed it by what the others park in a second.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
@@ -17,14 +17,14 @@ use super::topology::{Target, find, left_behind, open_channel, target_queues};
 use crate::core::parking::Space;
 use crate::queue::events::QueueEvents;
 
-/// How often the broker is asked while something stands parked …
+/// How often the broker is asked while messages are parked …
 const OFTEN: Duration = Duration::from_secs(1);
-/// … and so much less often while nothing does: another replica may have begun.
+/// … and so much less often while none is: another replica may begin to park.
 const SELDOM: u32 = 10;
-/// Nothing can be parked.
+/// The number is not known, so nothing can be parked.
 const UNKNOWN: u64 = u64::MAX;
 
-/// A route's parked messages. Survives its sessions.
+/// The number of a route's parked messages. Outlives its sessions.
 #[derive(Debug)]
 pub(super) struct ParkedQueues(AtomicU64);
 
@@ -35,7 +35,7 @@ impl Default for ParkedQueues {
 }
 
 impl ParkedQueues {
-    /// How many stand there; `None` while nobody knows.
+    /// How many messages are parked; `None` while that is unknown.
     pub(super) fn messages(&self) -> Option<u64> {
         match self.0.load(Ordering::Relaxed) {
             UNKNOWN => None,
@@ -43,7 +43,7 @@ impl ParkedQueues {
         }
     }
 
-    /// One more is on its way.
+    /// One more is being parked.
     pub(super) fn add(&self) {
         let more = |count| (count != UNKNOWN).then(|| count + 1);
         // What is unknown stays unknown.
@@ -76,7 +76,7 @@ impl ParkedCounter {
                     // What was added meanwhile is in the next count.
                     self.parked_queues.set(count);
                 }
-                // The session notices by itself if it is more than this question that failed.
+                // If more than this question failed, the session notices by itself.
                 Err(error) => {
                     tracing::debug!(route = self.route.route, %error, "parked messages are not counted");
                     self.parked_queues.set(UNKNOWN);
@@ -111,8 +111,8 @@ impl Drop for ParkedCounter {
 }
 
 /// The spaces of parked messages that are consumed beside the work queue. A route that parks
-/// declares all of them; another one consumes what an earlier configuration left behind, so that
-/// nothing is stranded.
+/// declares all of them. A route that does not park consumes those that an earlier configuration
+/// left behind, so that no message stays there.
 ///
 /// `bare` remembers that a route that does not park found none left behind.
 pub(super) async fn spaces(

@@ -12,10 +12,10 @@ use super::topology::{self, QueueCounts};
 use crate::ports::clock::Clock;
 use crate::queue::events::Uncounted;
 
-/// How long the goodbye may take.
+/// How long closing may take.
 const GOODBYE: Duration = Duration::from_secs(1);
 
-/// What became of a route's queue.
+/// The state of a route's queue.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum QueueState {
     /// It is there.
@@ -43,8 +43,7 @@ pub fn hosts(options: &RabbitOptions) -> Result<Vec<String>, RabbitError> {
 
 /// Connects to the broker at `options.urls[index]` and logs in. Ends within the connect timeout.
 ///
-/// # Errors
-/// When it does not answer or says no.
+/// # Errors When it does not answer or refuses.
 pub async fn broker(options: &RabbitOptions, index: usize) -> Result<(), RabbitError> {
     let mut options = options.clone();
     options.urls = options.urls.into_iter().skip(index).take(1).collect();

@@ -1,12 +1,14 @@
-//! Copies for wait, parked and dead-letter queues: publish, confirm, and only then say so.
+//! Copies for wait, parked and dead-letter queues: publish, wait for the confirm, and only then
+//! report.
 //!
-//! Copies go out in rounds. A round is published at once, and ends when all its confirms are in or
-//! are late; meanwhile the next round gathers. The rounds are what makes returned messages safe:
-//! lapin hands a returned message to whichever confirm comes next, so a single confirm does not
-//! say that its own copy was routed, but a complete round tells of every return within it.
+//! Copies are published in rounds. A round ends when all its confirms are in or are late; meanwhile
+//! the next round gathers. Rounds make returned messages safe: lapin attaches a returned message to
+//! whichever confirm comes next. So a single confirm does not show that its own copy was routed,
+//! but a complete round shows every return within it.
 //!
-//! What is not confirmed is tried again with backoff for as long as the session lives and the
-//! bound allows; then its delivery is given back. A copy may exist twice, it is never missing.
+//! A copy that is not confirmed is tried again with backoff for as long as the session lives and
+//! the bound allows; then its delivery is given back. A copy may exist twice, but it is never
+//! missing.
 
 use std::collections::HashSet;
 use std::sync::Arc;
@@ -45,7 +47,7 @@ pub(super) struct Republish {
     pub(super) properties: BasicProperties,
 }
 
-/// What became of a copy.
+/// The result for a copy.
 #[derive(Debug)]
 pub(super) struct Published {
     pub(super) tag: u64,
@@ -151,7 +153,7 @@ impl Publisher {
         }
     }
 
-    /// The session may be gone, and then nobody needs to know.
+    /// If the session is gone, the result is not needed.
     fn tell(&self, tag: u64, confirmed: bool) {
         drop(self.results.send(Published { tag, confirmed }));
     }
@@ -272,7 +274,7 @@ impl Publisher {
             }
         }
         if !complete {
-            // The end of the channel decides all confirms: what was taken until then counts.
+            // The end of the channel decides all confirms: those that came until then count.
             abandon(&open.channel).await;
             while let Ok(Some(answer)) = timeout(Duration::ZERO, confirms.next()).await {
                 answers.push(answer);
@@ -282,7 +284,7 @@ impl Publisher {
         complete
     }
 
-    /// What the confirms and the returned messages of a round mean.
+    /// Turns the confirms and the returned messages of a round into results.
     fn judge(
         &self,
         open: &mut ConfirmChannel,
@@ -318,7 +320,7 @@ impl Publisher {
         if returned.is_empty() {
             return;
         }
-        // Which of a queue's copies came back is not told, so none of them counts.
+        // It is unknown which copy for a queue came back, so none of them counts.
         for (pending, result) in round.iter().zip(results) {
             let queue = pending.copy.target.queue(&self.route.queue);
             if returned.contains(&queue) {
@@ -332,7 +334,7 @@ impl Publisher {
 
     async fn send(&self, channel: &Channel, copy: &Republish) -> lapin::Result<PublisherConfirm> {
         let options = BasicPublishOptions {
-            // A queue that is gone must not swallow the copy.
+            // The broker must return a copy whose queue is gone.
             mandatory: true,
             immediate: false,
         };

@@ -57,11 +57,11 @@ pub(super) fn start(
     })
 }
 
-/// What a route's subscription knows beside its sessions.
+/// The queue's side of a route's subscription, besides its sessions.
 pub(super) struct RabbitSource {
     route: Arc<RouteOptions>,
     parked_queues: Arc<ParkedQueues>,
-    /// Shared by all routes: the last one that closes says goodbye.
+    /// Shared by all routes: the last one that leaves closes them.
     connections: Mutex<Option<Arc<Connections>>>,
 }
 
@@ -140,7 +140,7 @@ async fn supervise(context: Context, channels: ServeChannels) {
     leftover.send_replace(Some(left));
 }
 
-/// How the sessions of a route went lately: what is said of it, and how long the next one waits.
+/// The recent failures of a route's sessions: whether to log them, and how long to wait.
 struct SessionHistory {
     failures: u32,
     log: LogLimit,

@@ -1,6 +1,6 @@
 //! The queues: the work queue, the parked queues, the wait queues and the dead-letter queue.
 //!
-//! Their types are always explicit, since a virtual host can change the default. A declaration
+//! Their types are always explicit, because a virtual host can change the default. A declaration
 //! that the broker refuses closes its channel, so declarations get channels of their own.
 
 use std::time::Duration;
@@ -81,7 +81,7 @@ const PASSIVE: QueueDeclareOptions = QueueDeclareOptions {
     ..DURABLE
 };
 
-/// Makes sure of the work queue, on a channel that is lost if there is a fault.
+/// Declares or checks the work queue, on a channel that is lost if there is a fault.
 pub(super) async fn work_queue(
     channel: &Channel,
     route: &RouteOptions,
