@@ -7,10 +7,11 @@ use std::time::Duration;
 use lapin::BasicProperties;
 use sluiced::ports::clock::Clock;
 
+use super::PATIENCE;
 use super::keys::sum;
-use super::{PATIENCE, TURN};
 use crate::support::broker::Broker;
 use crate::support::daemon::{Config, Daemon, NEW_SCHEDULE, Route};
+use crate::support::machine;
 use crate::support::rabbit::Rabbit;
 use crate::support::recorder::{Call, Recorder};
 use crate::support::redis::RedisServer;
@@ -32,7 +33,7 @@ const PLACES_MISSED: &str = "sluiced_bookings_total{route=\"backlog\",fate=\"mis
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn of_a_backlog_for_one_key_each_is_denied_once_and_passes_at_its_time() {
-    let _turn = TURN.lock().await;
+    machine::alone();
     let name = "backlog";
     let downstream = Recorder::accepting().await;
     let broker = Broker::connect(&Rabbit::shared().url()).await;

@@ -6,12 +6,12 @@ use lapin::BasicProperties;
 use rustix::process::Signal;
 use serde_json::Value;
 use sluiced::proof::provider::{Behaviour, Expect, Provider};
-use tokio::sync::MutexGuard;
 
 use super::control::{limits, said};
-use super::{TURN, id};
+use super::id;
 use crate::support::broker::Broker;
 use crate::support::daemon::{Config, Daemon, NEW_SCHEDULE, Route};
+use crate::support::machine;
 use crate::support::rabbit::Rabbit;
 use crate::support::redis::RedisServer;
 use crate::support::wait::{eventually, within};
@@ -36,13 +36,12 @@ struct Counted {
     provider: Provider,
     replicas: Vec<Daemon>,
     published: u64,
-    _turn: MutexGuard<'static, ()>,
 }
 
 impl Counted {
     /// Replicas of a limit `account` with these keys; the provider judges by `rate`.
     async fn start(name: &'static str, replicas: usize, rate: &str, account: &str) -> Self {
-        let turn = TURN.lock().await;
+        machine::alone();
         let behaviour = Behaviour::judging(rate.parse().unwrap());
         let provider = Provider::start("127.0.0.1:0".parse().unwrap(), behaviour).unwrap();
         let broker = Broker::connect(&Rabbit::shared().url()).await;
@@ -53,7 +52,6 @@ impl Counted {
             provider,
             replicas: Vec::new(),
             published: 0,
-            _turn: turn,
         };
         fleet.replicas = (0..replicas).map(|_| fleet.replica(account)).collect();
         for replica in &mut fleet.replicas {

@@ -6,9 +6,10 @@ use std::time::Duration;
 use lapin::BasicProperties;
 use sluiced::proof::provider::{Behaviour, Expect, Provider};
 
-use super::{PATIENCE, TURN, id};
+use super::{PATIENCE, id};
 use crate::support::broker::Broker;
 use crate::support::daemon::{Config, Daemon, NEW_SCHEDULE, Route};
+use crate::support::machine;
 use crate::support::rabbit::Rabbit;
 use crate::support::redis::RedisServer;
 use crate::support::still::Still;
@@ -47,7 +48,7 @@ async fn so_are_long_chains() {
 }
 
 async fn denied_once(name: &str, each: u64, key: impl Fn(u64) -> u64, at_least: f64) {
-    let _turn = TURN.lock().await;
+    machine::alone();
     let behaviour = Behaviour {
         key_rate: Some("5/1s".parse().unwrap()),
         ..Behaviour::judging(RATE.parse().unwrap())

@@ -5,9 +5,10 @@ use std::time::Duration;
 use lapin::BasicProperties;
 use sluiced::proof::provider::{Behaviour, Expect, Provider};
 
-use super::{PATIENCE, TURN, id};
+use super::{PATIENCE, id};
 use crate::support::broker::Broker;
 use crate::support::daemon::{Config, Daemon, NEW_SCHEDULE, Route};
+use crate::support::machine;
 use crate::support::rabbit::Rabbit;
 use crate::support::redis::RedisServer;
 use crate::support::still::Still;
@@ -33,7 +34,7 @@ fn keys() -> impl Iterator<Item = u64> {
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_thousand_keys_keep_their_limits_while_the_account_is_used() {
-    let _turn = TURN.lock().await;
+    machine::alone();
     let name = "keys";
     let behaviour = Behaviour {
         key_rate: Some("1/2s".parse().unwrap()),

@@ -11,9 +11,10 @@ use sluiced::proof::provider::{Behaviour, Expect, Provider};
 
 use super::control::said;
 use super::keys::sum;
-use super::{PATIENCE, TURN, id};
+use super::{PATIENCE, id};
 use crate::support::broker::Broker;
 use crate::support::daemon::{Config, Daemon, NEW_SCHEDULE, Route};
+use crate::support::machine;
 use crate::support::rabbit::Rabbit;
 use crate::support::redis::RedisServer;
 use crate::support::still::Still;
@@ -55,7 +56,7 @@ async fn so_it_is_behind_a_log_and_a_saturated_account() {
 /// none of it comes on top of what the terms in force allow.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn other_terms_and_a_loss_meanwhile_exceed_nothing() {
-    let _turn = TURN.lock().await;
+    machine::alone();
     let name = "pairs-terms";
     let mut pairs = Pairs::start(name, "100/1s", ["gcra", "gcra"]).await;
     pairs.arrived(600).await;
@@ -143,7 +144,7 @@ impl Pairs {
 /// `kinds`: of the recipients' limits and the senders'; `at_least`: this share of what the tightest of the
 /// three limits leaves is used.
 async fn denied_once(name: &str, rate: &str, kinds: [&str; 2], at_least: f64) {
-    let _turn = TURN.lock().await;
+    machine::alone();
     let pairs = Pairs::start(name, rate, kinds).await;
     let still = Still::watch(pairs.provider.clock());
     pairs.arrived(ALL).await;
