@@ -35,7 +35,7 @@ impl<T: Candidate> Scheduler<T> {
             }));
         }
         if let Some(requests) = &mut self.requests {
-            requests.sent(now);
+            requests.sent(wanted, now);
         }
         Ok((batch, wanted))
     }

@@ -155,7 +155,7 @@ fn a_saturated_limit_is_used_and_few_questions_are_asked() {
         (
             Backlog::of("the senders bind", two(), 400, in_turns(40, 80)),
             160.0 / 1.01,
-            0.9,
+            0.88,
             8.0,
         ),
         (

@@ -340,10 +340,10 @@ impl<T: Candidate> Scheduler<T> {
 }
 
 #[cfg(test)]
-mod old_bench_off {}
+mod bench;
 #[cfg(test)]
 mod fleet;
 #[cfg(test)]
 mod keyed;
 #[cfg(test)]
-mod old_tests_off {}
+mod tests;

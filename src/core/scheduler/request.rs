@@ -55,6 +55,8 @@ pub struct Requests {
     granted: u64,
     /// Grants wanted at a time where nothing paces them.
     unpaced: u64,
+    /// Grants that the request under way wants.
+    wanted: u64,
 }
 
 impl Requests {
@@ -73,6 +75,7 @@ impl Requests {
             trip: Duration::ZERO,
             granted: WHOLE,
             unpaced: FIRST_WANTED,
+            wanted: 0,
         }
     }
 
@@ -132,9 +135,10 @@ impl Requests {
             .min(BATCH_MAX)
     }
 
-    /// A request was sent.
-    pub fn sent(&mut self, now: Mono) {
+    /// A request for so many grants was sent.
+    pub fn sent(&mut self, wanted: u64, now: Mono) {
         self.under_way = Some(now);
+        self.wanted = wanted;
     }
 
     /// The request was answered: of `looked_at` candidates `granted` were granted. Answers since
@@ -156,7 +160,7 @@ impl Requests {
             let share = granted.min(looked_at) as u64 * WHOLE / looked_at as u64;
             self.granted = (self.granted * 3 + share) / 4;
         }
-        if granted as u64 >= self.unpaced {
+        if self.wanted > 0 && granted as u64 >= self.wanted {
             self.unpaced = (self.unpaced * 2).min(BATCH_MAX as u64);
         }
         self.clock
