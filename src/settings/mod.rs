@@ -11,6 +11,7 @@ mod checks;
 mod conform;
 mod env;
 mod fault;
+mod forms;
 mod json;
 mod layers;
 mod load;
@@ -25,6 +26,7 @@ pub mod text;
 mod tree;
 pub mod types;
 pub mod window;
+mod words;
 
 #[cfg(test)]
 mod tests;
