@@ -10,7 +10,6 @@ use std::sync::Arc;
 
 use super::conform;
 use super::fault::Collector;
-use super::layers::Layers;
 use super::path::KeyPath;
 use super::schema::{Shape, nearest};
 use super::tree::{Node, Value};
@@ -19,10 +18,9 @@ use super::types::ROOT;
 /// What every variable of ours starts with.
 pub const PREFIX: &str = "SLUICED__";
 
-/// Adds what the variables say. `root` is what the files say, for the names in it.
+/// Lays what the variables say over what the files say; the names in the files count.
 pub(super) fn add(
-    layers: &mut Layers,
-    root: &Node,
+    root: &mut Node,
     variables: &BTreeMap<String, String>,
     faults: &mut Collector<'_>,
 ) {
@@ -31,7 +29,7 @@ pub(super) fn add(
         match resolve(root, &name[PREFIX.len()..]) {
             Ok((path, shape)) if !shape.is_table() => {
                 let value = conform::read(text, shape, |value| Node::variable(value, &origin));
-                layers.add(nest(path.steps(), &origin, value));
+                root.merge(nest(path.steps(), &origin, value));
             }
             Ok((_, shape)) => {
                 let key = steps(shape).next().unwrap_or("<name>").to_uppercase();

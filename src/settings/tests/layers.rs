@@ -127,7 +127,7 @@ fn a_variable_that_fits_two_names_is_refused() {
     );
 }
 
-/// `config` would read these as ways through the tree.
+/// A dot or a bracket in a name is no way through the tree.
 #[test]
 fn a_quoted_name_at_the_top_is_a_name() {
     let said = lines(
