@@ -11,7 +11,7 @@ use std::fmt;
 use annotate_snippets::renderer::{DEFAULT_ERROR_STYLE, DEFAULT_WARNING_STYLE, Style};
 use annotate_snippets::{AnnotationKind, Level, Origin, Renderer, Snippet};
 
-pub(super) use self::collector::{Collector, Show};
+pub(super) use self::collector::Collector;
 
 use self::excerpt::Excerpt;
 use super::path::KeyPath;

@@ -19,14 +19,13 @@ pub fn json_schema() -> Value {
 
 fn shape(of: &Shape) -> Value {
     match of {
-        Shape::Text | Shape::Hidden | Shape::Url => json!({ "type": "string" }),
+        Shape::Text(form) | Shape::Hidden(form) | Shape::Url(form) => text(form),
         Shape::Length(_) => json!({ "type": "string", "pattern": DURATION }),
         Shape::Whole(bounds) => {
             json!({ "type": "integer", "minimum": bounds.start(), "maximum": bounds.end() })
         }
         Shape::Flag => json!({ "type": "boolean" }),
         Shape::Choice(words) => json!({ "enum": words }),
-        Shape::Form(form) => text(form),
         Shape::WholeOr(form) => {
             json!({ "anyOf": [{ "type": "integer", "minimum": 1 }, text(form)] })
         }
@@ -48,7 +47,10 @@ fn shape(of: &Shape) -> Value {
 }
 
 fn text(form: &Form) -> Value {
-    json!({ "type": "string", "pattern": form.pattern })
+    match form.pattern {
+        "" => json!({ "type": "string" }),
+        pattern => json!({ "type": "string", "pattern": pattern }),
+    }
 }
 
 /// A table with these keys; of a kind, whose name must stand in it unless it is the default.

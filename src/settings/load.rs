@@ -1,20 +1,17 @@
 //! Loading: layers, shapes, types, checks; every fault at once.
 //!
-//! The layers are the files in turn, then variables. `config` merges them into one tree. The table of keys
-//! replaces what is wrong by stand-ins, remembers it, and adds the defaults; serde then makes the types, and
-//! the checks across keys run even if there were faults, silent about stand-ins.
+//! The layers are the files in turn, then variables, merged into one tree that knows where each value was
+//! written. The table of keys replaces what is wrong by stand-ins, remembers it, and adds the defaults; serde
+//! then makes the types, and the checks across keys run even if there were faults, silent about stand-ins.
 
 use std::collections::BTreeMap;
 use std::fs;
 use std::path::{Path, PathBuf};
 
-use config::ConfigError;
-
 use super::checks;
 use super::conform::conform;
 use super::env;
 use super::fault::{Collector, Fault, Faults, Severity};
-use super::layers::Layers;
 use super::path::KeyPath;
 use super::secrets::Secrets;
 use super::show::Origins;
@@ -147,19 +144,16 @@ fn assemble(
     variables: &BTreeMap<String, String>,
     faults: &mut Collector<'_>,
 ) -> Result<(Node, Settings), String> {
-    let unmerged = |error: ConfigError| format!("the layers cannot be merged: {error}");
-    let mut layers = Layers::default();
+    let mut root = Node::table();
     for (number, source) in sources.0.iter().enumerate() {
         let (layer, errors) = tree::parse(number, &source.text);
         if errors.is_empty() {
-            layers.add(layer);
+            root.merge(layer);
         } else if let Some(rest) = salvage(layer, &errors, number, &source.text, faults) {
-            layers.add(rest);
+            root.merge(rest);
         }
     }
-    let files = layers.merge().map_err(unmerged)?;
-    env::add(&mut layers, &files, variables, faults);
-    let mut root = layers.merge().map_err(unmerged)?;
+    env::add(&mut root, variables, faults);
     conform(&mut root, &ROOT, &KeyPath::default(), faults);
     let settings = serde_path_to_error::deserialize(root.plain());
     // The reason may quote a secret; the path is enough to find what is wrong with our own table.

@@ -1,18 +1,19 @@
 //! The configuration: one table of keys (`types`), loading with origins, checks across keys.
 //!
-//! `load` reads the files and variables, lets the `config` crate merge them into one tree that remembers
-//! where every value was written, holds it against the table of keys, completes it with the defaults, checks
-//! what depends on several keys, and answers either settings that can be run or every fault at once.
+//! `load` merges the files and variables into one tree that remembers where every value was written, holds it
+//! against the table of keys, completes it with the defaults, checks what depends on several keys, and answers
+//! either settings that can be run or every fault at once.
 //!
-//! The rooms import in this order and never back: `schema` (the words of the table), `text` (forms of text),
-//! `types` (the table), `fault`, `conform`, `env` and `layers`, `checks`, `load`.
+//! Imports go one way: `schema` (the words of the table) and `text` (forms of text), `forms`, `types` (the
+//! table), `tree`, `fault`, `conform`, `env`, `checks`, `load`. What else is made from the table: `show`
+//! (`check --print`), `reference` (`config/default.toml`), `json` (the schema), `policy`, `words`.
 
 mod checks;
 mod conform;
 mod env;
 mod fault;
+mod forms;
 mod json;
-mod layers;
 mod load;
 mod path;
 pub mod policy;
@@ -25,6 +26,7 @@ pub mod text;
 mod tree;
 pub mod types;
 pub mod window;
+mod words;
 
 #[cfg(test)]
 mod tests;

@@ -96,7 +96,7 @@ impl Limit {
         conform(&mut limit, &LIMIT, &path, &mut Collector::new(&sources));
         limit
             .plain()
-            .try_deserialize()
+            .try_into()
             .map_err(|why| wrong("policy", text, why.to_string()))
     }
 

@@ -10,17 +10,18 @@ use std::ops::RangeInclusive;
 use std::str::FromStr;
 use std::time::Duration;
 
+use super::path::KeyPath;
 use crate::core::rate::MAX_UNITS;
 
 /// What a value must be.
 #[derive(Debug)]
 pub(super) enum Shape {
-    /// Free text.
-    Text,
-    /// Text that may hold a secret: never shown.
-    Hidden,
+    /// A text.
+    Text(Form),
+    /// A text that may hold a secret: never shown.
+    Hidden(Form),
     /// A URL: shown without its credentials.
-    Url,
+    Url(Form),
     /// A duration with its unit, within bounds.
     Length(RangeInclusive<Duration>),
     /// A whole number within bounds.
@@ -29,9 +30,7 @@ pub(super) enum Shape {
     Flag,
     /// One of these words.
     Choice(&'static [&'static str]),
-    /// A text in a form of its own.
-    Form(Form),
-    /// A whole number, or a text in this form.
+    /// A whole number, or a text.
     WholeOr(Form),
     /// A list of these.
     List(&'static Self),
@@ -55,7 +54,7 @@ pub(super) enum Shape {
 pub(super) struct Form {
     /// What is wrong with a text.
     pub(super) check: fn(&str) -> Result<(), String>,
-    /// A regular expression that every right text meets, for editors.
+    /// A regular expression that every right text meets, for editors; may be empty.
     pub(super) pattern: &'static str,
 }
 
@@ -175,13 +174,21 @@ macro_rules! words {
 
 pub(super) use {table, words};
 
-/// A text that `T` reads.
-pub(super) const fn form<T: FromStr<Err: fmt::Display>>(pattern: &'static str) -> Form {
-    Form {
-        check: |text| text.parse::<T>().map(drop).map_err(|e| e.to_string()),
-        pattern,
+impl Form {
+    /// A text that `T` reads.
+    pub(super) const fn of<T: FromStr<Err: fmt::Display>>(pattern: &'static str) -> Self {
+        Self {
+            check: |text| text.parse::<T>().map(drop).map_err(|e| e.to_string()),
+            pattern,
+        }
     }
 }
+
+/// A name, which may be any text.
+const NAME: Shape = Shape::Text(Form {
+    check: |_| Ok(()),
+    pattern: "",
+});
 
 /// A duration above zero.
 pub(super) const SPAN: Shape = Shape::Length(Duration::from_nanos(1)..=Duration::MAX);
@@ -195,12 +202,22 @@ impl Shape {
     pub(super) fn below(&self, name: &str) -> Option<&'static Self> {
         match self {
             Self::Named { of, .. } => Some(of),
-            Self::Kinds { .. } if name == "kind" => Some(&Self::Text),
+            Self::Kinds { .. } if name == "kind" => Some(&NAME),
             _ => self
                 .keys()
                 .find(|key| key.name == name)
                 .map(|key| &key.shape),
         }
+    }
+
+    /// The shape that stands at `path` below this one, if the table of keys knows it.
+    pub(super) fn at(&'static self, path: &KeyPath) -> Option<&'static Self> {
+        path.steps()
+            .iter()
+            .try_fold(self, |shape, step| match shape {
+                Self::List(of) | Self::OneOrMore { of, .. } => Some(*of),
+                table => table.below(step),
+            })
     }
 
     /// The keys of a table of this shape, whatever its kind; none if names are chosen.
@@ -224,7 +241,7 @@ impl Shape {
     /// Whether everybody may read what stands here.
     pub(super) fn is_plain(&self) -> bool {
         match self {
-            Self::Hidden | Self::Url => false,
+            Self::Hidden(_) | Self::Url(_) => false,
             Self::List(of) | Self::OneOrMore { of, .. } => of.is_plain(),
             _ => !self.is_table(),
         }

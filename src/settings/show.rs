@@ -94,8 +94,8 @@ fn gather(
 
 fn value_of(node: &Node, shape: &Shape) -> String {
     match (&node.value, shape) {
-        (_, Shape::Hidden) => "\"***\"".to_owned(),
-        (Value::Text(text), Shape::Url) => quoted(&Redacted(text).to_string()),
+        (_, Shape::Hidden(_)) => "\"***\"".to_owned(),
+        (Value::Text(text), Shape::Url(_)) => quoted(&Redacted(text).to_string()),
         (Value::Text(text), _) => quoted(text),
         (Value::Whole(number), _) => number.to_string(),
         (Value::Flag(flag), _) => flag.to_string(),

@@ -11,21 +11,20 @@ use std::time::Duration;
 use serde::de::Error;
 use serde::{Deserialize, Deserializer, Serialize, Serializer};
 
-use super::window::WindowRate;
 use crate::core::calendar::CalendarUnit;
 use crate::core::hours::{Days, HourRange};
 use crate::core::limits::generation::LostWait;
-use crate::core::rate::{Cost, DurationError, MAX_UNITS, Rate, RateError, Span, parse_duration};
+use crate::core::rate::{Cost, MAX_UNITS, Rate, RateError, Span, parse_duration};
 use crate::core::zone::Zone;
+
+/// Why a text is not in its form, and what would be right.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[error("{0}")]
+pub struct TextError(pub(super) String);
 
 /// A duration written with its unit: `"250ms"`, `"10s"`, `"1h30m"`, `"2d"`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub struct Length(pub Duration);
-
-/// Why a text is no duration.
-#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
-#[error("`{0}` is {1}")]
-pub struct LengthError(String, DurationError);
 
 impl Length {
     /// The duration.
@@ -36,11 +35,11 @@ impl Length {
 }
 
 impl FromStr for Length {
-    type Err = LengthError;
+    type Err = TextError;
 
-    fn from_str(text: &str) -> Result<Self, LengthError> {
+    fn from_str(text: &str) -> Result<Self, TextError> {
         let read = parse_duration(text).map(Self);
-        read.map_err(|why| LengthError(text.to_owned(), why))
+        read.map_err(|why| TextError(format!("`{text}` is {why}")))
     }
 }
 
@@ -54,27 +53,15 @@ impl fmt::Display for Length {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Quota(pub Rate);
 
-/// Why a text is no rate of a duration.
-#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
-pub enum QuotaError {
-    #[error(transparent)]
-    Rate(RateError),
-    /// It is a rate by the calendar.
-    #[error(
-        "window `{0}`: only kind = \"fixed_window\" goes by the calendar; write a duration, such as \"1s\" or \"1d\""
-    )]
-    Calendar(String),
-}
-
 impl FromStr for Quota {
-    type Err = QuotaError;
+    type Err = TextError;
 
-    fn from_str(text: &str) -> Result<Self, QuotaError> {
-        text.parse().map(Self).map_err(|error| match error {
-            RateError::Window(window, _) if window.parse::<CalendarUnit>().is_ok() => {
-                QuotaError::Calendar(window)
-            }
-            error => QuotaError::Rate(error),
+    fn from_str(text: &str) -> Result<Self, TextError> {
+        text.parse().map(Self).map_err(|error: RateError| match error {
+            RateError::Window(window, _) if window.parse::<CalendarUnit>().is_ok() => TextError(format!(
+                "window `{window}`: only kind = \"fixed_window\" goes by the calendar; write a duration, such as \"1s\" or \"1d\""
+            )),
+            error => TextError(error.to_string()),
         })
     }
 }
@@ -89,15 +76,10 @@ impl fmt::Display for Quota {
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub struct Size(pub u64);
 
-/// Why a text is no size.
-#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
-#[error("`{0}` is no size; write a number with its unit, such as \"64KiB\" or \"1MiB\"")]
-pub struct SizeError(String);
-
 impl FromStr for Size {
-    type Err = SizeError;
+    type Err = TextError;
 
-    fn from_str(text: &str) -> Result<Self, SizeError> {
+    fn from_str(text: &str) -> Result<Self, TextError> {
         let digits = text.trim_end_matches(|c: char| c.is_ascii_alphabetic());
         let unit = match text[digits.len()..].trim() {
             "B" => 1,
@@ -111,7 +93,11 @@ impl FromStr for Size {
             .and_then(|number| number.checked_mul(unit))
             .filter(|bytes| *bytes > 0)
             .map(Self)
-            .ok_or_else(|| SizeError(text.to_owned()))
+            .ok_or_else(|| {
+                TextError(format!(
+                    "`{text}` is no size; write a number with its unit, such as \"64KiB\" or \"1MiB\""
+                ))
+            })
     }
 }
 
@@ -138,15 +124,10 @@ impl Percent {
     }
 }
 
-/// Why a text is no share.
-#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
-#[error("`{0}` is no share; write a percentage above 0 and below 100, such as \"20%\"")]
-pub struct PercentError(String);
-
 impl FromStr for Percent {
-    type Err = PercentError;
+    type Err = TextError;
 
-    fn from_str(text: &str) -> Result<Self, PercentError> {
+    fn from_str(text: &str) -> Result<Self, TextError> {
         let number = text.trim().strip_suffix('%').map(str::trim_end);
         let parts = number.map(|number| number.split_once('.').unwrap_or((number, "0")));
         let digits = |part: &str, most| {
@@ -158,9 +139,11 @@ impl FromStr for Percent {
             let hundredths = digits(whole, 2)? * 100 + digits(part, 2)? * tenth;
             (hundredths > 0).then_some(Self { hundredths })
         };
-        parts
-            .and_then(read)
-            .ok_or_else(|| PercentError(text.to_owned()))
+        parts.and_then(read).ok_or_else(|| {
+            TextError(format!(
+                "`{text}` is no share; write a percentage above 0 and below 100, such as \"20%\""
+            ))
+        })
     }
 }
 
@@ -170,22 +153,19 @@ impl fmt::Display for Percent {
     }
 }
 
-/// Why a text is none.
-#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
-#[error(
-    "`{0}` is no time to wait; write a duration such as \"1m\", \"0s\" for none, or \"forever\" for as long as anything that was spent can count"
-)]
-pub struct LostWaitError(String);
-
 impl FromStr for LostWait {
-    type Err = LostWaitError;
+    type Err = TextError;
 
-    fn from_str(text: &str) -> Result<Self, LostWaitError> {
+    fn from_str(text: &str) -> Result<Self, TextError> {
         if text == "forever" {
             return Ok(Self::Forever);
         }
         let length = parse_duration(text).map(Self::For);
-        length.map_err(|_| LostWaitError(text.to_owned()))
+        length.map_err(|_| {
+            TextError(format!(
+                "`{text}` is no time to wait; write a duration such as \"1m\", \"0s\" for none, or \"forever\" for as long as anything that was spent can count"
+            ))
+        })
     }
 }
 
@@ -231,17 +211,10 @@ impl Costing {
     }
 }
 
-/// Why something is no cost.
-#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
-#[error(
-    "`{0}` is no cost; write a whole number from 1 to {MAX_UNITS}, or a template such as \"{{{{ body.text | sms_segments }}}}\""
-)]
-pub struct CostError(String);
-
 impl FromStr for Costing {
-    type Err = CostError;
+    type Err = TextError;
 
-    fn from_str(text: &str) -> Result<Self, CostError> {
+    fn from_str(text: &str) -> Result<Self, TextError> {
         if text.contains("{{") || text.contains("{%") {
             return Ok(Self::Made(TemplateText(text.to_owned())));
         }
@@ -249,7 +222,11 @@ impl FromStr for Costing {
         number
             .filter(|number| number.get() <= MAX_UNITS)
             .map(|number| Self::Units(Cost::new(number)))
-            .ok_or_else(|| CostError(text.to_owned()))
+            .ok_or_else(|| {
+                TextError(format!(
+                    "`{text}` is no cost; write a whole number from 1 to {MAX_UNITS}, or a template such as \"{{{{ body.text | sms_segments }}}}\""
+                ))
+            })
     }
 }
 
@@ -328,10 +305,10 @@ impl Serialize for Zone {
 /// Reads a text by what `FromStr` says.
 macro_rules! read_as_text {
     ($($type:ty),*) => {$(
-        impl<'de> Deserialize<'de> for $type {
-            fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
-                let text = String::deserialize(deserializer)?;
-                text.parse().map_err(D::Error::custom)
+        impl<'de> serde::Deserialize<'de> for $type {
+            fn deserialize<D: serde::Deserializer<'de>>(from: D) -> Result<Self, D::Error> {
+                let text = <String as serde::Deserialize>::deserialize(from)?;
+                text.parse().map_err(serde::de::Error::custom)
             }
         }
     )*};
@@ -340,13 +317,15 @@ macro_rules! read_as_text {
 /// Writes a value as `Display` does.
 macro_rules! write_as_text {
     ($($type:ty),*) => {$(
-        impl Serialize for $type {
-            fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
-                serializer.collect_str(self)
+        impl serde::Serialize for $type {
+            fn serialize<S: serde::Serializer>(&self, to: S) -> Result<S::Ok, S::Error> {
+                to.collect_str(self)
             }
         }
     )*};
 }
 
-read_as_text!(Length, LostWait, Percent, Quota, Size, WindowRate);
-write_as_text!(Costing, Length, LostWait, Percent, Quota, WindowRate);
+pub(super) use {read_as_text, write_as_text};
+
+read_as_text!(Length, LostWait, Percent, Quota, Size);
+write_as_text!(Costing, Length, LostWait, Percent, Quota);

@@ -8,7 +8,6 @@ use std::fmt;
 use std::ops::Range;
 use std::sync::Arc;
 
-use config::ValueKind;
 use toml::Spanned;
 use toml::de::{DeTable, DeValue};
 
@@ -150,22 +149,37 @@ impl Node {
         }
     }
 
-    /// The same for the `config` crate, which knows nothing of places.
-    pub(super) fn plain(&self) -> config::Value {
-        let kind = match &self.value {
-            Value::Text(text) => ValueKind::String(text.clone()),
-            Value::Whole(number) => ValueKind::I64(*number),
-            Value::Flag(flag) => ValueKind::Boolean(*flag),
-            Value::Other(_) => ValueKind::Nil,
-            Value::List(list) => ValueKind::Array(list.iter().map(Self::plain).collect()),
-            Value::Table(entries) => ValueKind::Table(
-                entries
+    /// Lays `over` on top: tables are merged, everything else is replaced.
+    pub(super) fn merge(&mut self, over: Self) {
+        (self.key, self.origin) = (over.key, over.origin);
+        match (&mut self.value, over.value) {
+            (Value::Table(own), Value::Table(entries)) => {
+                for (name, node) in entries {
+                    match own.get_mut(&name) {
+                        Some(below) => below.merge(node),
+                        None => drop(own.insert(name, node)),
+                    }
+                }
+            }
+            (own, value) => *own = value,
+        }
+    }
+
+    /// The values without their places, for serde.
+    pub(super) fn plain(&self) -> toml::Value {
+        match &self.value {
+            Value::Text(text) => text.clone().into(),
+            Value::Whole(number) => (*number).into(),
+            Value::Flag(flag) => (*flag).into(),
+            Value::Other(name) => (*name).into(),
+            Value::List(list) => toml::Value::Array(list.iter().map(Self::plain).collect()),
+            Value::Table(entries) => {
+                let plain = entries
                     .iter()
-                    .map(|(name, node)| (name.clone(), node.plain()))
-                    .collect(),
-            ),
-        };
-        config::Value::new(None, kind)
+                    .map(|(name, node)| (name.clone(), node.plain()));
+                toml::Value::Table(plain.collect())
+            }
+        }
     }
 }
 

@@ -17,7 +17,8 @@ use std::time::Duration;
 use secrecy::SecretString;
 use serde::Deserialize;
 
-use super::schema::Shape::{self, Length as Within, List, Named, Section, Text, Url};
+use super::forms::{AMQP_URL, LISTEN, LOG_LEVEL, TEXT};
+use super::schema::Shape::{self, Length as Within, List, Named, Section};
 use super::schema::{SPAN, table, words};
 use super::text::Length;
 
@@ -66,11 +67,11 @@ table! {
     #[derive(Clone, Debug, Deserialize)]
     pub struct RabbitMq {
         /// Where the broker is: amqp:// or amqps://. Several: a cluster; each attempt takes the next one.
-        urls: Vec<SecretString> = List(&Url), Default ["amqp://guest:guest@127.0.0.1:5672/%2f"];
+        urls: Vec<SecretString> = List(&AMQP_URL), Default ["amqp://guest:guest@127.0.0.1:5672/%2f"];
         /// Replaces the password in every URL. Absent: the URLs are used as they are.
-        password_file: Option<PathBuf> = Text, Optional "credential:rabbitmq";
+        password_file: Option<PathBuf> = TEXT, Optional "credential:rabbitmq";
         /// Certificates (PEM) to trust in addition to the system's.
-        ca_file: Option<PathBuf> = Text, Optional "/etc/sluiced/ca.pem";
+        ca_file: Option<PathBuf> = TEXT, Optional "/etc/sluiced/ca.pem";
         /// How often each side shows that it lives, in seconds; a dead connection is noticed after twice this time.
         heartbeat: Length = Within(Duration::from_secs(1)..=Duration::from_secs(3600)), Default "10s";
         /// How long one attempt to connect may take.
@@ -88,7 +89,7 @@ table! {
     #[derive(Clone, Debug, Deserialize)]
     pub struct Admin {
         /// Address of /metrics, /healthz and /readyz. Empty: no listener.
-        listen: String = Text, Default "127.0.0.1:9464";
+        listen: String = LISTEN, Default "127.0.0.1:9464";
     }
 }
 
@@ -96,7 +97,7 @@ table! {
     #[derive(Clone, Debug, Deserialize)]
     pub struct Log {
         /// A level (error, warn, info, debug, trace, off), or levels by module: "info,sluiced::queue=debug".
-        level: String = Text, Default "info";
+        level: String = LOG_LEVEL, Default "info";
         /// human, json, or auto: human on a terminal, JSON otherwise.
         format: LogFormat = LogFormat::SHAPE, Default "auto";
     }
@@ -127,9 +128,9 @@ table! {
     #[derive(Clone, Debug, Deserialize)]
     pub struct Embedded {
         /// For backend.queue = "embedded": newline-delimited JSON, one message a line; "-" is stdin.
-        input: PathBuf = Text, Default "-";
+        input: PathBuf = TEXT, Default "-";
         /// Where messages that were not delivered are written, with the reason.
-        leftover: PathBuf = Text, Default "leftover.ndjson";
+        leftover: PathBuf = TEXT, Default "leftover.ndjson";
     }
 }
 

@@ -43,9 +43,10 @@ pub(in crate::settings) fn scalar(value: &Value, shape: &Shape) -> Result<(), St
             bounded(&written, length.get(), *bounds.start(), *bounds.end())?;
             is_text(value)
         }
-        (Shape::Form(form), Value::Text(_) | Value::Whole(_)) => {
-            (form.check)(&written).and_then(|()| is_text(value))
-        }
+        (
+            Shape::Text(form) | Shape::Hidden(form) | Shape::Url(form),
+            Value::Text(_) | Value::Whole(_),
+        ) => (form.check)(&written).and_then(|()| is_text(value)),
         _ => is_text(value),
     }
 }

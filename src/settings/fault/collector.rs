@@ -5,17 +5,9 @@ use std::collections::BTreeSet;
 use super::excerpt::Excerpt;
 use super::{Fault, Faults, Place, Severity};
 use crate::settings::path::KeyPath;
+use crate::settings::schema::Shape;
 use crate::settings::tree::{Node, Origin, Sources, Syntax};
 use crate::settings::types::ROOT;
-
-/// How much of what was written may be shown.
-#[derive(Clone, Copy, PartialEq, Eq)]
-pub(in crate::settings) enum Show {
-    /// The key and its value.
-    Value,
-    /// The key alone: its value may be a secret.
-    Key,
-}
 
 /// Gathers faults, and remembers which keys are broken so that nothing is reported twice.
 pub(in crate::settings) struct Collector<'a> {
@@ -72,33 +64,34 @@ impl<'a> Collector<'a> {
     }
 
     /// A fault of a key or value; the key counts as broken from now on.
-    pub(in crate::settings) fn broken(
-        &mut self,
-        node: &Node,
-        path: &KeyPath,
-        show: Show,
-        message: String,
-    ) {
+    pub(in crate::settings) fn broken(&mut self, node: &Node, path: &KeyPath, message: String) {
         self.broken.insert(path.clone());
-        self.at(Severity::Error, node, path, show, message);
+        self.at(Severity::Error, node, path, true, message);
+    }
+
+    /// A key that should not be there; what it holds is not shown.
+    pub(in crate::settings) fn unknown(&mut self, node: &Node, path: &KeyPath, message: String) {
+        self.broken.insert(path.clone());
+        self.at(Severity::Error, node, path, false, message);
     }
 
     /// A key that is missing in `table`.
     pub(in crate::settings) fn missing(&mut self, table: &Node, path: &KeyPath, message: String) {
         self.broken.insert(path.clone());
         if !self.damaged {
-            self.at(Severity::Error, table, path, Show::Key, message);
+            self.at(Severity::Error, table, path, false, message);
         }
     }
 
     /// A fault that involves several keys, reported at the first; silent if one of them is
-    /// broken already, because its value is then only a stand-in.
+    /// broken already, because its value is then only a stand-in. `show`: the value, if the table of keys
+    /// calls it plain.
     pub(in crate::settings) fn cross(
         &mut self,
         severity: Severity,
         root: &Node,
         paths: &[KeyPath],
-        show: Show,
+        show: bool,
         message: String,
     ) {
         let is_spoilt = |path: &KeyPath| {
@@ -116,15 +109,14 @@ impl<'a> Collector<'a> {
         match written.last() {
             Some((depth, node)) => {
                 let exact = depth + 1 == path.steps().len();
-                let show = if exact { show } else { Show::Key };
-                self.at(severity, node, path, show, message);
+                self.at(severity, node, path, show && exact, message);
             }
             None => self.push(severity, Place::Default, path, message, None),
         }
     }
 
-    fn at(&mut self, severity: Severity, node: &Node, path: &KeyPath, show: Show, message: String) {
-        let key_only = node.entries().is_some() || show == Show::Key;
+    fn at(&mut self, severity: Severity, node: &Node, path: &KeyPath, show: bool, message: String) {
+        let key_only = !show || !ROOT.at(path).is_some_and(Shape::is_plain);
         let origin = if key_only { &node.key } else { &node.origin };
         let excerpt = Excerpt::of(self.sources, node, key_only);
         self.push(severity, self.place(origin), path, message, excerpt);

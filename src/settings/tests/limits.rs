@@ -6,7 +6,7 @@ use super::{Files, GOOD, lines};
 use crate::core::calendar::CalendarUnit;
 use crate::core::limits::generation::LostWait;
 use crate::core::rate::Span;
-use crate::settings::text::{Costing, LostWait};
+use crate::settings::text::{Costing};
 use crate::settings::types::{Counted, Limit, Start, WindowStart};
 use crate::settings::window::WindowRate;
 
@@ -129,6 +129,28 @@ fn paced_a_cost_that_never_fits() {
         said_of_paced("rate = \"5/1s\"\ncost = \"{{ body.n }}\""),
         [
             "a.toml:1:9: limits.provider.max_cost: messages of up to 10 units (the default) never fit into 5/1s; write max_cost = 5 or less"
+        ]
+    );
+}
+
+/// Two parts of a limit each keep their share: what the reserve leaves must hold the largest message.
+#[test]
+fn paced_a_reserve_that_leaves_too_little_for_a_message() {
+    assert_eq!(
+        said_of_paced("rate = \"20/1s\"\ncost = \"{{ body.n }}\"\nmax_cost = 6\nreserve = \"80%\""),
+        [
+            "a.toml:4:12: limits.provider.max_cost: messages of up to 6 units never fit into the 4 of 20/1s that the reserve leaves; write max_cost = 4 or less, or a smaller reserve"
+        ]
+    );
+}
+
+/// A grant that runs out before its answer arrives sends nothing.
+#[test]
+fn a_headroom_that_no_grant_outlives() {
+    assert_eq!(
+        said_of("kind = \"gcra\"\nrate = \"30/1s\"\nheadroom = \"1ms\""),
+        [
+            "a.toml:14:12: warning: limits.x.headroom: a call may leave up to 750us after Redis allowed it, less than the answer takes to arrive: hardly a message would be sent; write 2ms or more, 10ms is good"
         ]
     );
 }

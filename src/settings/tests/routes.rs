@@ -177,7 +177,7 @@ fn parking_needs_tenants_room_and_its_own_queues() {
     assert_eq!(
         lines(&[&small], &[]),
         [
-            "a.toml:8:12: warning: routes.sms.prefetch: of 10 messages at a time nobody sees what stands behind them: tenants do not share fairly; write 16 or more",
+            "a.toml:8:12: warning: routes.sms.prefetch: of 10 messages at a time none shows what stands behind them: tenants do not share fairly; write 16 or more",
         ]
     );
     let other = with_keys("fair_by = \"{{ body.t }}\"")

@@ -7,8 +7,11 @@ use std::path::PathBuf;
 use secrecy::SecretString;
 use serde::Deserialize;
 
+use crate::settings::forms::{
+    ANSWER, GOOD_ANSWER, HEADER, HTTP_URL, METHOD, SECRET, SECRET_TEMPLATE, TEXT, USER,
+};
 use crate::settings::redacted::Redacted;
-use crate::settings::schema::Shape::{self, Hidden, Kinds, List, Named, Section, Text, Url, Whole};
+use crate::settings::schema::Shape::{self, Kinds, List, Named, Section, Whole};
 use crate::settings::schema::{Kind, SPAN, table};
 use crate::settings::text::Length;
 
@@ -35,14 +38,14 @@ table! {
     pub struct Http {
         /// http:// or https://, a template. Templates know body (parsed as JSON), headers, properties, routing_key,
         /// exchange, message_id, route and attempt: "http://127.0.0.1:8080/send/{{ body.to | urlencode }}".
-        url: String = Url, Required "http://127.0.0.1:8080/send";
+        url: String = HTTP_URL, Required "http://127.0.0.1:8080/send";
         /// The method.
-        method: String = Text, Default "POST";
+        method: String = METHOD, Default "POST";
         /// Headers of the call, templates by name.
-        headers: BTreeMap<String, String> = Named { of: &Hidden, example: "content-type = \"application/json\"" },
+        headers: BTreeMap<String, String> = Named { of: &HEADER, example: "content-type = \"application/json\"" },
             Default {};
         /// A template; absent: the body of the message, untouched.
-        body: Option<String> = Hidden, Optional "{{ body | tojson }}";
+        body: Option<String> = SECRET_TEMPLATE, Optional "{{ body | tojson }}";
         /// As which user sluiced calls.
         auth: Option<Auth> = AUTH, Optional {};
         /// From the slot to the end of the answer. A call that takes longer counts as a failed attempt, though the
@@ -58,7 +61,7 @@ table! {
         /// connections.
         idle_timeout: Length = SPAN, Default "50s";
         /// Certificates (PEM) to trust in addition to the system's.
-        ca_file: Option<PathBuf> = Text, Optional "/etc/sluiced/ca.pem";
+        ca_file: Option<PathBuf> = TEXT, Optional "/etc/sluiced/ca.pem";
         /// Which answers mean what: codes ("409"), classes ("5xx"), "timeout", "connection". A code beats a class.
         /// What nothing names: 2xx accepted; 429 throttled; 503 throttled with Retry-After, else transient; 408, 425,
         /// 5xx, timeouts and connection errors transient; everything else permanent.
@@ -97,13 +100,13 @@ table! {
     #[derive(Clone, Debug, Default, Deserialize)]
     pub struct Outcomes {
         /// Delivered.
-        accepted: Vec<String> = List(&Text), Default [];
+        accepted: Vec<String> = List(&GOOD_ANSWER), Default [];
         /// "Not now": freezes the limit, costs no attempt.
-        throttled: Vec<String> = List(&Text), Default [];
+        throttled: Vec<String> = List(&ANSWER), Default [];
         /// May pass later: an attempt, with backoff.
-        transient: Vec<String> = List(&Text), Default [];
+        transient: Vec<String> = List(&ANSWER), Default [];
         /// Can never pass: dead letter.
-        permanent: Vec<String> = List(&Text), Default [];
+        permanent: Vec<String> = List(&ANSWER), Default [];
     }
 }
 
@@ -139,11 +142,11 @@ table! {
     #[derive(Clone, Debug, Deserialize)]
     pub struct Basic {
         /// The user's name.
-        user: String = Text, Required "sluiced";
+        user: String = USER, Required "sluiced";
         /// The password itself; better is password_file.
-        password: Option<SecretString> = Hidden, Apart "…";
+        password: Option<SecretString> = SECRET, Apart "…";
         /// The file that holds the password.
-        password_file: Option<PathBuf> = Text, Optional "credential:provider";
+        password_file: Option<PathBuf> = TEXT, Optional "credential:provider";
     }
 }
 
@@ -152,8 +155,8 @@ table! {
     #[derive(Clone, Debug, Deserialize)]
     pub struct Bearer {
         /// The token itself; better is token_file.
-        token: Option<SecretString> = Hidden, Apart "…";
+        token: Option<SecretString> = SECRET, Apart "…";
         /// The file that holds the token.
-        token_file: Option<PathBuf> = Text, Optional "credential:provider";
+        token_file: Option<PathBuf> = TEXT, Optional "credential:provider";
     }
 }

@@ -8,21 +8,19 @@ use serde::{Deserialize, Serialize};
 use crate::core::limits::generation::LostWait;
 use crate::core::rate::MAX_UNITS;
 use crate::core::zone::Zone;
-use crate::settings::schema::Shape::{
-    self, Flag, Form, Kinds, Length as Within, Text, Whole, WholeOr,
-};
-use crate::settings::schema::{self, Kind, SPAN, SPAN_OR_ZERO, UNITS, form, table, words};
+use crate::settings::forms::{COST, TEMPLATE};
+use crate::settings::schema::Shape::{self, Flag, Kinds, Length as Within, Text, Whole};
+use crate::settings::schema::{Form, Kind, SPAN, SPAN_OR_ZERO, UNITS, table, words};
 use crate::settings::text::{Costing, Length, Percent, Quota, TemplateText};
 use crate::settings::window::WindowRate;
 
 const DAY: Duration = Duration::from_secs(24 * 3600);
 
 const UNITS_OR_NONE: Shape = Whole(0..=MAX_UNITS as i64);
-const RATE: Shape = Form(form::<Quota>("^[0-9_ ]+/ *[0-9].*[^0-9. ]"));
-const COST: Shape = WholeOr(form::<Costing>(r"\{\{|\{%|^ *[0-9]+ *$"));
-const LOST_WAIT: Shape = Form(form::<LostWait>("^forever$|^[ +]*[0-9].*[^0-9. ]"));
+const RATE: Shape = Text(Form::of::<Quota>("^[0-9_ ]+/ *[0-9].*[^0-9. ]"));
+const LOST_WAIT: Shape = Text(Form::of::<LostWait>("^forever$|^[ +]*[0-9].*[^0-9. ]"));
 /// A name of the tz database.
-pub(super) const ZONE: Shape = Form(schema::Form {
+pub(super) const ZONE: Shape = Text(Form {
     check: |name| Zone::named(name).map(drop).map_err(|e| e.to_string()),
     pattern: "^[A-Za-z0-9_+/-]+$",
 });
@@ -102,7 +100,7 @@ table! {
     #[derive(Clone, Debug, Deserialize, Serialize)]
     pub struct Counting {
         /// A template: messages with the same text share a budget. Absent: one budget for all.
-        key: Option<TemplateText> = Text, Optional "{{ body.to }}";
+        key: Option<TemplateText> = TEMPLATE, Optional "{{ body.to }}";
         /// What one message takes: a whole number or a template.
         cost: Costing = COST, Default 1;
         /// How late a call may arrive at the downstream after it was allowed without breaking the limit. Three
@@ -136,7 +134,7 @@ table! {
         max_cost: Option<NonZeroU32> = UNITS, Optional 10;
         /// The share of the rate that only messages of reserve_priority and above may take; they may take the rest
         /// too. Absent: none.
-        reserve: Option<Percent> = Form(form::<Percent>("^ *[0-9.]+ *% *$")), Optional "20%";
+        reserve: Option<Percent> = Text(Form::of::<Percent>("^ *[0-9.]+ *% *$")), Optional "20%";
         /// From 1 to 9; what counts is the higher one of the route's priority and the message's own.
         reserve_priority: u8 = Whole(1..=super::MAX_PRIORITY as i64), Default 5;
     }
@@ -187,7 +185,7 @@ table! {
     pub struct FixedWindow {
         /// Units per window: a duration ("10/1d"), or a word of the calendar with second, minute, hour, day (23 to
         /// 25 hours), week (from Monday) or month.
-        rate: WindowRate = Form(form::<WindowRate>("^[0-9_ ]+/.*[^0-9. ]")), Required "1000/month" live;
+        rate: WindowRate = Text(Form::of::<WindowRate>("^[0-9_ ]+/.*[^0-9. ]")), Required "1000/month" live;
         /// For a duration. false: the window starts at the first call; true: at multiples of the duration since 1970.
         aligned: bool = Flag, Default false live;
         /// For a word of the calendar. Whose calendar: a name of the tz database. Absent: UTC.

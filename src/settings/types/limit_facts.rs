@@ -5,8 +5,8 @@ use std::time::Duration;
 
 use super::limit::{Counting, FixedWindow, Limit, Paced};
 use crate::core::calendar::Calendar;
-use crate::core::limits::generation::LostWait;
-use crate::core::rate::Cost;
+use crate::core::rate::{Cost, Rate};
+use crate::core::time::micros;
 use crate::core::zone::Zone;
 use crate::settings::text::{Costing, Length, TemplateText};
 use crate::settings::window::WindowRate;
@@ -28,6 +28,8 @@ const HEADROOM_PART: u32 = 100;
 const HEADROOM_MIN: Duration = Duration::from_millis(10);
 /// … and no more.
 const HEADROOM_MAX: Duration = Duration::from_secs(5);
+/// This part of the headroom is for the way to the downstream.
+const WAY_PART: u32 = 4;
 /// What a message with a computed cost may take of a paced limit that does not say.
 const MAX_COST: NonZeroU32 = NonZeroU32::new(10).expect("ten is not zero");
 
@@ -127,6 +129,32 @@ impl Limit {
         )
     }
 
+    /// How late a call may leave after it was allowed: what remains of the headroom is for the way to the
+    /// downstream.
+    #[must_use]
+    pub fn late_limit(&self) -> Duration {
+        self.headroom() - self.headroom() / WAY_PART
+    }
+
+    /// How long a unit that was taken counts at most.
+    #[must_use]
+    pub fn memory(&self) -> Duration {
+        match self {
+            Self::Gcra(limit) => {
+                let (rate, units) = (limit.own.rate.0, u64::from(limit.own.burst) + 1);
+                let all = micros(rate.window()).saturating_mul(units);
+                Duration::from_micros(all / u64::from(rate.units().get()))
+            }
+            Self::TokenBucket(limit) => {
+                let bucket = &limit.own;
+                let units = u64::from(bucket.capacity.get()) + u64::from(bucket.borrow);
+                let rounds = units.div_ceil(u64::from(bucket.refill.get()));
+                Duration::from_micros(micros(bucket.interval.get()).saturating_mul(rounds))
+            }
+            limit => limit.window(),
+        }
+    }
+
     /// How long it stays closed after the store lost its state. Paced limits always wait it out.
     #[must_use]
     pub fn lost_wait(&self) -> LostWait {
@@ -146,12 +174,21 @@ impl Paced {
         }
     }
 
+    /// The rate without the reserve: what messages of any priority may take.
+    #[must_use]
+    pub fn open_rate(&self) -> Rate {
+        let units = self.rate.0.units().get();
+        let kept = self.reserve.map_or(0, |share| share.of(units));
+        let open = NonZeroU32::new(units.saturating_sub(kept)).unwrap_or(NonZeroU32::MIN);
+        Rate::new(open, self.rate.0.window()).unwrap_or(self.rate.0)
+    }
+
     /// The headroom that the schedule needs, which grows with the largest cost; `None` if such a
-    /// message never fits. See [`Rate::headroom_with_cost`](crate::core::rate::Rate::headroom_with_cost).
+    /// message never fits. See [`Rate::headroom_with_cost`].
     #[must_use]
     pub fn headroom_in_all(&self) -> Option<Duration> {
-        let rate = self.rate.0;
-        rate.headroom_with_cost(self.headroom.get(), self.largest_cost())
+        self.open_rate()
+            .headroom_with_cost(self.headroom.get(), self.largest_cost())
     }
 }
 

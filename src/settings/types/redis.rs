@@ -5,7 +5,8 @@ use std::path::PathBuf;
 use secrecy::SecretString;
 use serde::Deserialize;
 
-use crate::settings::schema::Shape::{List, Text, Url};
+use crate::settings::forms::{PREFIX, REDIS_URL, TEXT};
+use crate::settings::schema::Shape::List;
 use crate::settings::schema::{SPAN, table, words};
 use crate::settings::text::Length;
 
@@ -13,7 +14,7 @@ table! {
     #[derive(Clone, Debug, Deserialize)]
     pub struct Redis {
         /// Where the limits are shared: redis:// or rediss:// (TLS).
-        url: SecretString = Url, Default "redis://127.0.0.1:6379/0";
+        url: SecretString = REDIS_URL, Default "redis://127.0.0.1:6379/0";
         /// single: one server, or an address that always leads to the primary. sentinel: the Sentinels name the
         /// primary, and its successor after a failover:
         ///   mode = "sentinel"
@@ -27,29 +28,29 @@ table! {
         mode: RedisMode = RedisMode::SHAPE, Default "single";
         /// Several, for the modes sentinel and cluster: the Sentinels, whose /N is the database at the primary, or
         /// some nodes of the cluster. They differ in nothing but host and port.
-        urls: Vec<SecretString> = List(&Url), Default [];
+        urls: Vec<SecretString> = List(&REDIS_URL), Default [];
         /// What the Sentinels call the group of servers: the word after `sentinel monitor`.
-        sentinel_service: Option<String> = Text, Apart "mymaster";
+        sentinel_service: Option<String> = TEXT, Apart "mymaster";
         /// For the Sentinels, as user and password_file are for the servers.
-        sentinel_user: Option<String> = Text, Apart "sluiced";
+        sentinel_user: Option<String> = TEXT, Apart "sluiced";
         /// The password of sentinel_user.
-        sentinel_password_file: Option<PathBuf> = Text, Apart "credential:sentinel";
+        sentinel_password_file: Option<PathBuf> = TEXT, Apart "credential:sentinel";
         /// Replaces the user in the URL. What a user needs (the last word for a cluster only), "sluiced" being the
         /// prefix below; `sluiced check --connect` says what is missing:
         ///   ACL SETUSER sluiced on >PASSWORD ~sluiced:* &sluiced:* +@connection +@hash +@keyspace +@pubsub +@string -@dangerous +evalsha +script|load +info +time +cluster|slots
         /// If it may read CONFIG too (+config|get), sluiced warns if nothing is kept on disk. At a Sentinel:
         ///   ACL SETUSER sluiced on >PASSWORD +@connection -@dangerous +sentinel|master
-        user: Option<String> = Text, Optional "sluiced";
+        user: Option<String> = TEXT, Optional "sluiced";
         /// Replaces the password in the URL. Absent: the URL is used as it is.
-        password_file: Option<PathBuf> = Text, Optional "credential:redis";
+        password_file: Option<PathBuf> = TEXT, Optional "credential:redis";
         /// Certificates (PEM) to trust in addition to the system's.
-        ca_file: Option<PathBuf> = Text, Optional "/etc/sluiced/ca.pem";
+        ca_file: Option<PathBuf> = TEXT, Optional "/etc/sluiced/ca.pem";
         /// Our own certificate (PEM), for servers that ask for one (tls-auth-clients).
-        cert_file: Option<PathBuf> = Text, Optional "/etc/sluiced/client.pem";
+        cert_file: Option<PathBuf> = TEXT, Optional "/etc/sluiced/client.pem";
         /// The key of cert_file (PEM).
-        key_file: Option<PathBuf> = Text, Optional "credential:redis-key";
+        key_file: Option<PathBuf> = TEXT, Optional "credential:redis-key";
         /// What every key starts with. Fleets with different prefixes share nothing.
-        prefix: String = Text, Default "sluiced";
+        prefix: String = PREFIX, Default "sluiced";
         /// How long one attempt to connect may take.
         connect_timeout: Length = SPAN, Default "2s";
         /// How long Redis may take to answer. Longer: a slow Redis is waited for; shorter: slots of answers that

@@ -12,15 +12,16 @@ use super::limit::ZONE;
 use crate::core::hours::{Days, HourRange, HoursError, OpeningHours};
 use crate::core::rate::Rate;
 use crate::core::zone::Zone;
-use crate::settings::schema::Shape::{Flag, Form, List, Named, OneOrMore, Section, Text, Whole};
-use crate::settings::schema::{SPAN, SPAN_OR_ZERO, form, table, words};
+use crate::settings::forms::{QUEUE, TEMPLATE, TEXT};
+use crate::settings::schema::Shape::{Flag, List, Named, OneOrMore, Section, Text, Whole};
+use crate::settings::schema::{Form, SPAN, SPAN_OR_ZERO, table, words};
 use crate::settings::text::{Hours, Length, MAX_DAYS, MAX_RANGES, Size, TemplateText};
 
 table! {
     #[derive(Clone, Debug, Deserialize)]
     pub struct Route {
         /// The work queue.
-        queue: String = Text, Required "sms";
+        queue: String = QUEUE, Required "sms";
         /// true: declare the work queue (durable, of queue_type). false: it must exist.
         declare: bool = Flag, Default false;
         /// The type of the queues that sluiced declares for this route, wait queues and dead letters included:
@@ -28,7 +29,7 @@ table! {
         queue_type: QueueType = QueueType::SHAPE, Default "quorum";
         /// The limits by name, 1 to 8 of them, at most one of the kind paced: a message passes all or takes nothing of
         /// any.
-        limits: Vec<String> = List(&Text), Required ["provider"];
+        limits: Vec<String> = List(&TEXT), Required ["provider"];
         /// From 0 to 9. Where routes share a limit, those of a higher priority go first; within one priority, messages
         /// of a higher AMQP priority.
         priority: u8 = Whole(0..=MAX_PRIORITY as i64), Default 0;
@@ -37,7 +38,7 @@ table! {
         on_invalid: OnInvalid = OnInvalid::SHAPE, Default "dead_letter";
         /// A template: whose message it is. Tenants share the limits by their weights over all replicas; a share that
         /// no other tenant asks for is not left unused. Absent: first come, first served.
-        fair_by: Option<TemplateText> = Text, Optional "{{ body.tenant }}";
+        fair_by: Option<TemplateText> = TEMPLATE, Optional "{{ body.tenant }}";
         /// Weights of tenants, from 1 to 10000, for fair_by. A tenant that is not named has 1.
         weights: BTreeMap<String, NonZeroU16> = Named { of: &Whole(1..=10_000), example: "acme = 3" }, Default {};
         /// With fair_by: how far a fleet looks behind a tenant whose backlog stands in front. What such a tenant has
@@ -49,11 +50,11 @@ table! {
         parked: u32 = Whole(0..=1_000_000), Default 20000;
         /// When messages may be sent: one range, or a list such as ["08:00-12:00", "14:00-18:00"]; "22:00-06:00" goes
         /// past midnight, seconds are allowed ("08:00:30"). Messages wait in their queue until the opening. Absent: always.
-        open: Option<Hours> = OneOrMore { most: MAX_RANGES, of: &Form(form::<HourRange>("^[0-9: ]+-[0-9: ]+$")) },
+        open: Option<Hours> = OneOrMore { most: MAX_RANGES, of: &Text(Form::of::<HourRange>("^[0-9: ]+-[0-9: ]+$")) },
             Optional "08:00-21:00";
         /// On which days: "mon-fri", "sat", or a list of them; a range over midnight belongs to the day on which it
         /// begins. Absent: every day.
-        days: Option<Days> = OneOrMore { most: MAX_DAYS, of: &Form(form::<Days>("^[A-Za-z, -]+$")) }, Optional "mon-fri";
+        days: Option<Days> = OneOrMore { most: MAX_DAYS, of: &Text(Form::of::<Days>("^[A-Za-z, -]+$")) }, Optional "mon-fri";
         /// Whose clock open and days follow: a name of the tz database. What it reads counts: a range whose start is
         /// skipped when clocks go forward opens right after the jump. Absent: UTC.
         timezone: Option<Zone> = ZONE, Optional "Asia/Shanghai";
@@ -75,7 +76,7 @@ table! {
         /// What happens to messages that are too old: dead_letter or drop.
         on_expired: OnExpired = OnExpired::SHAPE, Default "dead_letter";
         /// A larger body goes to the dead letters. A replica may hold prefetch times as much memory.
-        max_body: Size = Form(form::<Size>("^ *[0-9]+ *([KMG]i)?B$")), Default "256KiB";
+        max_body: Size = Text(Form::of::<Size>("^ *[0-9]+ *([KMG]i)?B$")), Default "256KiB";
         /// Calls that may fail before a message goes to the dead letters. Being denied or throttled does not count.
         max_attempts: u32 = Whole(1..=1_000_000), Default 5;
         /// Attempt n is repeated after a random time up to base * 2^(n-1), and never later than max.
