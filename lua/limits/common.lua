@@ -140,21 +140,26 @@ local function look(cell)
   cell.read, cell.line = true, 0
   local value = call('GET', cell.key)
   if not value then return end
-  local line, bar = 0, find(value, '|', 1, true)
+  local line, spacing, bar = 0, 0, find(value, '|', 1, true)
   if bar then
-    line = number(match(value, '^%d+$', bar + 1))
+    line, spacing = match(value, '^(%d+) (%d+)$', bar + 1)
+    line, spacing = number(line), number(spacing)
+    if not (line and spacing) then return end
     value = sub(value, 1, bar - 1)
   end
-  if not line then return end
   local taken, ahead = cell.kind.load(cell.rule, value)
-  cell.taken, cell.line = taken, taken and line or 0
+  cell.taken = taken
+  -- Under a rule that spaces units otherwise, the line says nothing.
+  if taken and spacing == cell.kind.spacing(cell.rule, 1) then cell.line = line end
   -- The clock went back: what was taken counts from now on, and that is written down.
   if ahead then cell.line, cell.changed = 0, true end
 end
 
 -- The text of a state (`record::write`).
 local function written(cell)
-  return cell.kind.save(cell.taken) .. (cell.line > now and '|' .. text(cell.line) or '')
+  local taken = cell.kind.save(cell.taken)
+  if cell.line <= now then return taken end
+  return taken .. '|' .. text(cell.line) .. ' ' .. text(cell.kind.spacing(cell.rule, 1))
 end
 
 local function save()

@@ -7,13 +7,13 @@
 )]
 
 mod admin;
-mod budgets;
 mod check;
 mod daemon;
 mod demo;
 mod downstream;
 mod fleet;
 mod limiter_contract;
+mod limits;
 mod lua_oracle;
 mod paths;
 mod provider;

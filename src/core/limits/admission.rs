@@ -17,7 +17,7 @@
 use std::time::Duration;
 
 use super::generation::{Closing, Generation, LostWait};
-use super::rule::{Fit, Room, Rule, State, Taken, Ticket};
+use super::rule::{Fit, Line, Room, Rule, State, Taken, Ticket};
 use crate::core::policy::PolicyVersion;
 use crate::core::time::StoreTime;
 
@@ -98,11 +98,12 @@ impl Cell {
         let Some((taken, ahead)) = state.as_ref().and_then(|s| rule.settled(&s.taken, now)) else {
             return Self::default();
         };
-        let line = state.map_or(0, |state| state.line);
+        let line = state.map(|state| state.line);
+        let line = line.filter(|line| !ahead && line.spacing == rule.spacing(1, now));
         Self {
             state: Some(State {
                 taken,
-                line: if ahead { 0 } else { line },
+                line: line.unwrap_or_default(),
             }),
             changed: ahead,
             full: false,
@@ -296,7 +297,8 @@ pub fn refund(
 }
 
 fn put(cell: &mut Cell, taken: Taken) {
-    let line = cell.state.as_ref().map_or(0, |state| state.line);
+    let line = cell.state.as_ref().map(|state| state.line);
+    let line = line.unwrap_or_default();
     cell.state = Some(State { taken, line });
     cell.changed = true;
 }
@@ -304,7 +306,7 @@ fn put(cell: &mut Cell, taken: Taken) {
 fn deny(candidate: &Candidate<'_>, fits: &[Fit], cells: &mut [Cell], now: StoreTime) -> Decision {
     let line = |charge: &Charge<'_>| {
         let state = cells[charge.cell].state.as_ref();
-        state.map_or(0, |state| state.line)
+        state.map_or(0, |state| state.line.at)
     };
     // When each charge lets it come back; what has no time comes last.
     let back = |(charge, fit): (&Charge<'_>, &Fit)| match fit {
@@ -324,7 +326,10 @@ fn deny(candidate: &Candidate<'_>, fits: &[Fit], cells: &mut [Cell], now: StoreT
         let cell = &mut cells[charge.cell];
         if let Some(state) = &mut cell.state {
             let line = latest + rule.spacing(charge.cost, now);
-            state.line = line.min((now + LINE_MAX).as_micros());
+            state.line = Line {
+                at: line.min((now + LINE_MAX).as_micros()),
+                spacing: rule.spacing(1, now),
+            };
             cell.changed = true;
         }
     }

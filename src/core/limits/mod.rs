@@ -21,7 +21,7 @@ mod rule;
 pub mod sliding_log;
 pub mod token_bucket;
 
-pub use rule::{Fit, Room, Rule, RuleError, State, Taken, Ticket};
+pub use rule::{Fit, Line, Room, Rule, RuleError, State, Taken, Ticket};
 
 #[cfg(test)]
 mod tests;

@@ -12,7 +12,7 @@ use super::concurrency::{Call, Calls};
 use super::fixed_window::Windows;
 use super::gcra::Debt;
 use super::generation::Generation;
-use super::rule::{Rule, State, Taken, Ticket};
+use super::rule::{Line, Rule, State, Taken, Ticket};
 use super::sliding_log::Log;
 use super::token_bucket::Tokens;
 use crate::core::time::StoreTime;
@@ -56,8 +56,8 @@ pub fn write(state: &State, now: StoreTime) -> String {
             text
         }
     };
-    if state.line > now.as_micros() {
-        write!(text, "|{}", state.line).ok();
+    if state.line.at > now.as_micros() {
+        write!(text, "|{} {}", state.line.at, state.line.spacing).ok();
     }
     text
 }
@@ -70,8 +70,8 @@ fn push(text: &mut String, number: u64) {
 #[must_use]
 pub fn read(text: &str, rule: &Rule) -> Option<State> {
     let (text, line) = match text.split_once('|') {
-        Some((text, line)) => (text, number(line)?),
-        None => (text, 0),
+        Some((text, line)) => (text, read_line(line)?),
+        None => (text, Line::default()),
     };
     let mut words = text.split(' ');
     let letter = words.next()?;
@@ -85,6 +85,14 @@ pub fn read(text: &str, rule: &Rule) -> Option<State> {
         _ => return None,
     };
     Some(State { taken, line })
+}
+
+fn read_line(text: &str) -> Option<Line> {
+    let (at, spacing) = text.split_once(' ')?;
+    Some(Line {
+        at: number(at)?,
+        spacing: number(spacing)?,
+    })
 }
 
 fn debt(words: &[&str]) -> Option<Debt> {

@@ -93,9 +93,18 @@ pub enum Taken {
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct State {
     pub taken: Taken,
-    /// The line: when the next message that is sent away is told to come back, in microseconds.
-    /// It promises nothing, and says nothing once it is not ahead of now.
-    pub line: u64,
+    pub line: Line,
+}
+
+/// When the next message that is sent away is told to come back. It promises nothing, and says nothing
+/// once it is not ahead of now.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Line {
+    /// In microseconds.
+    pub at: u64,
+    /// How far apart units of it are. Under a rule that spaces them otherwise it says nothing: after
+    /// a rate was raised a hundredfold, no message is to wait behind a line of days.
+    pub spacing: u64,
 }
 
 /// Why a rule cannot be kept exactly.

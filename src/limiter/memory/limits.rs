@@ -15,7 +15,7 @@ use super::{MemoryPolicies, NOTICES};
 use crate::core::limits::admission::{self, Cell, Charge, Gate, InForce, Limit};
 use crate::core::limits::concurrency::{Calls, Concurrency};
 use crate::core::limits::generation::Generation;
-use crate::core::limits::{Rule, State, Taken};
+use crate::core::limits::{Line, Rule, State, Taken};
 use crate::core::policy::PolicyVersion;
 use crate::core::time::StoreTime;
 use crate::ports::clock::Clock;
@@ -217,7 +217,7 @@ fn under_way<'a>(rule: &'a Rule, cell: &'a Cell) -> Option<(&'a Concurrency, &'a
 fn set(cell: &mut Cell, calls: Calls) {
     cell.state = Some(State {
         taken: Taken::Concurrency(calls),
-        line: 0,
+        line: Line::default(),
     });
     cell.changed = true;
 }

@@ -1,36 +1,32 @@
-//! The limits that are asked, and what was seen of what several limits at once are about.
+//! The limits that are asked, and what was seen of what they are about.
 
 use std::ops::Range;
 use std::sync::atomic::AtomicUsize;
 use std::sync::{Arc, OnceLock};
 use std::time::Duration;
 
-use sluiced::core::budget::Rule;
-use sluiced::core::budget::token_bucket::{Refill, Start};
 use sluiced::core::calendar::CalendarUnit;
+use sluiced::core::limits::Rule;
+use sluiced::core::limits::token_bucket::{Refill, Start};
 use sluiced::limiter::redis::{Family, RedisPaceStore, RedisPolicies};
-use sluiced::ports::budget::{BudgetLimit, Lost};
+use sluiced::ports::limits::{KeyedLimit, LostWait};
 use tokio::runtime::Runtime;
 
-use crate::budgets::rules::*;
+use crate::limits::rules::*;
 use crate::support::redis::RedisServer;
 
 pub(super) const PREFIX: &str = "oracle";
 pub(super) const KEYS: [&str; 2] = ["a", "b"];
 pub(super) const DAY: Duration = Duration::from_secs(86_400);
 
-/// How many states had gaps or plans, and how many messages were granted a later moment.
-pub(super) static GAPS: AtomicUsize = AtomicUsize::new(0);
-pub(super) static PLANS: AtomicUsize = AtomicUsize::new(0);
-pub(super) static LATER: AtomicUsize = AtomicUsize::new(0);
-/// How many messages that were late had to wait.
-pub(super) static WAITS: AtomicUsize = AtomicUsize::new(0);
-/// How many states had grants ahead beside them.
-pub(super) static BESIDE: AtomicUsize = AtomicUsize::new(0);
-/// How often units came back.
+/// How many messages were granted, sent away with a line, found a limit full, or closed; how often
+/// units came back, and a state lay ahead of now.
+pub(super) static GRANTED: AtomicUsize = AtomicUsize::new(0);
+pub(super) static LINES: AtomicUsize = AtomicUsize::new(0);
+pub(super) static FULL: AtomicUsize = AtomicUsize::new(0);
+pub(super) static CLOSED: AtomicUsize = AtomicUsize::new(0);
 pub(super) static BACK: AtomicUsize = AtomicUsize::new(0);
-/// How often word of a call that was made told something.
-pub(super) static TOLD: AtomicUsize = AtomicUsize::new(0);
+pub(super) static AHEAD: AtomicUsize = AtomicUsize::new(0);
 
 pub(super) struct World {
     pub(super) runtime: Runtime,
@@ -38,10 +34,10 @@ pub(super) struct World {
     pub(super) policies: RedisPolicies,
     /// The rules that limits have at first, and may get.
     pub(super) rules: Vec<Rule>,
-    pub(super) limits: Vec<Arc<BudgetLimit>>,
+    pub(super) limits: Vec<Arc<KeyedLimit>>,
 }
 
-pub(super) fn rules() -> Vec<Rule> {
+fn rules() -> Vec<Rule> {
     let (steps, bits) = (Refill::Stepped, Refill::Continuous);
     let year = "1/366d";
     vec![
@@ -70,10 +66,14 @@ pub(super) fn rules() -> Vec<Rule> {
 /// Where the rules of each kind begin and end.
 pub(super) const KINDS: [Range<usize>; 5] = [0..4, 4..8, 8..14, 14..17, 17..19];
 
-pub(super) fn limits(rules: &[Rule]) -> Vec<Arc<BudgetLimit>> {
+fn limits(rules: &[Rule]) -> Vec<Arc<KeyedLimit>> {
     let named = |(i, rule): (usize, &Rule)| {
-        let lost = if i % 5 == 2 { Lost::Open } else { Lost::Closed };
-        limit(&format!("limit-{i}"), rule.clone(), lost)
+        let lost_wait = match i % 3 {
+            0 => LostWait::Forever,
+            1 => LostWait::For(Duration::from_secs(1)),
+            _ => LostWait::For(Duration::ZERO),
+        };
+        waiting(&format!("limit-{i}"), rule.clone(), lost_wait)
     };
     rules.iter().enumerate().map(named).collect()
 }
@@ -82,11 +82,11 @@ pub(super) fn world() -> &'static World {
     static WORLD: OnceLock<World> = OnceLock::new();
     WORLD.get_or_init(|| {
         let runtime = Runtime::new().unwrap();
-        let store = Arc::new(runtime.block_on(connect(RedisServer::shared(), PREFIX)));
+        let store = Arc::new(runtime.block_on(established(RedisServer::shared(), PREFIX)));
         let rules = rules();
         World {
             runtime,
-            policies: RedisPolicies::new(Arc::clone(&store), Family::Budget),
+            policies: RedisPolicies::new(Arc::clone(&store), Family::Keyed),
             store,
             limits: limits(&rules),
             rules,

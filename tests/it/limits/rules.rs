@@ -7,19 +7,20 @@ use std::time::Duration;
 
 use base64::Engine as _;
 use base64::prelude::BASE64_URL_SAFE_NO_PAD;
-use sluiced::core::budget::Rule;
-use sluiced::core::budget::concurrency::Concurrency;
-use sluiced::core::budget::fixed_window::FixedWindow;
-use sluiced::core::budget::gcra::Gcra;
-use sluiced::core::budget::sliding_log::SlidingLog;
-use sluiced::core::budget::token_bucket::{Bucket, Refill, Start, TokenBucket};
 use sluiced::core::calendar::{Calendar, CalendarUnit};
+use sluiced::core::limits::concurrency::Concurrency;
+use sluiced::core::limits::fixed_window::FixedWindow;
+use sluiced::core::limits::gcra::Gcra;
+use sluiced::core::limits::generation::Generation;
+use sluiced::core::limits::sliding_log::SlidingLog;
+use sluiced::core::limits::token_bucket::{Bucket, Refill, Start, TokenBucket};
+use sluiced::core::limits::{Rule, record};
 use sluiced::core::rate::Cost;
 use sluiced::core::zone::Zone;
-use sluiced::limiter::key::budget_key;
+use sluiced::limiter::key::limit_key;
 use sluiced::limiter::redis::{RedisOptions, RedisPaceStore};
-use sluiced::ports::budget::{
-    Booking, BudgetKey, BudgetLimit, Claim, IfLate, Lost, Petition, Ruling, Ticket,
+use sluiced::ports::limits::{
+    Candidate, Charge, Decision, KeyedLimit, LimitKey, LimitStore, LostWait, Ticket,
 };
 use sluiced::ports::pace::PaceStore;
 
@@ -29,8 +30,12 @@ use crate::support::wait::eventually;
 pub(crate) const BOUND: Duration = Duration::from_secs(20);
 pub(crate) const MS: Duration = Duration::from_millis(1);
 
-pub(crate) fn limit(name: &str, rule: Rule, lost: Lost) -> Arc<BudgetLimit> {
-    Arc::new(BudgetLimit::new(name, rule, lost))
+pub(crate) fn limit(name: &str, rule: Rule) -> Arc<KeyedLimit> {
+    waiting(name, rule, LostWait::For(Duration::from_secs(60)))
+}
+
+pub(crate) fn waiting(name: &str, rule: Rule, lost_wait: LostWait) -> Arc<KeyedLimit> {
+    Arc::new(KeyedLimit::new(name, rule, lost_wait))
 }
 
 pub(crate) fn log(rate: &str, headroom: Duration) -> Rule {
@@ -89,60 +94,91 @@ pub(crate) fn cost(units: u32) -> Cost {
     Cost::new(NonZeroU32::new(units).unwrap())
 }
 
-/// A ticket that nobody else has.
+/// A ticket that no other call has.
 pub(crate) fn ticket() -> Ticket {
     static NEXT: AtomicU64 = AtomicU64::new(1);
     Ticket((7 << 100) | u128::from(NEXT.fetch_add(1, Ordering::Relaxed)))
 }
 
-pub(crate) fn key(text: &str) -> BudgetKey {
-    budget_key(&[text])
+pub(crate) fn key(text: &str) -> LimitKey {
+    limit_key(&[text])
 }
 
-pub(crate) fn claim(limit: &Arc<BudgetLimit>, text: &str, units: u32) -> Claim {
-    Claim {
+pub(crate) fn charge(limit: &Arc<KeyedLimit>, text: &str, units: u32) -> Charge {
+    Charge {
         limit: Arc::clone(limit),
         key: key(text),
         cost: cost(units),
-        held: None,
     }
 }
 
-pub(crate) fn take(claims: Vec<Claim>) -> Petition {
-    Petition {
-        claims,
-        reserve: None,
+/// A message that was not sent away before.
+pub(crate) fn new(charges: Vec<Charge>) -> Candidate {
+    Candidate {
+        charges,
+        waited: false,
+        weight: 1,
         ticket: ticket(),
+        others_wait: false,
     }
 }
 
-pub(crate) fn reserve(claims: Vec<Claim>) -> Petition {
-    Petition {
-        reserve: Some(IfLate::Grant),
-        ..take(claims)
+/// One that was.
+pub(crate) fn waited(charges: Vec<Charge>) -> Candidate {
+    Candidate {
+        waited: true,
+        ..new(charges)
     }
 }
 
-pub(crate) fn is_granted(ruling: &Ruling) -> bool {
-    matches!(ruling, Ruling::Granted { .. })
+pub(crate) fn is_granted(decision: &Decision) -> bool {
+    matches!(decision, Decision::Granted { .. })
 }
 
-/// The places that a denial booked.
-pub(crate) fn booked(ruling: &Ruling) -> Vec<(usize, Booking)> {
-    match ruling {
-        Ruling::Denied { booked, .. } => booked.clone(),
-        other => panic!("not denied: {other:?}"),
-    }
+/// Asks for one message of one limit.
+pub(crate) async fn takes(store: &dyn LimitStore, limit: &Arc<KeyedLimit>, text: &str) -> bool {
+    let candidate = new(vec![charge(limit, text, 1)]);
+    let answer = store.admit(&[candidate], 1).await.unwrap();
+    is_granted(&answer.decisions[0])
 }
 
-/// Where a budget lies in Redis.
-pub(crate) fn redis_key(prefix: &str, limit: &str, key: BudgetKey) -> String {
+/// Where a state lies in Redis.
+pub(crate) fn redis_key(prefix: &str, limit: &str, key: LimitKey) -> String {
     let digest = BASE64_URL_SAFE_NO_PAD.encode(key.digest());
-    format!("{prefix}:{{budgets}}:{limit}:{digest}")
+    format!("{prefix}:{{limits}}:{limit}:{digest}")
 }
 
-pub(crate) fn era_key(prefix: &str) -> String {
-    format!("{prefix}:{{budgets}}:epoch")
+pub(crate) fn generation_key(prefix: &str) -> String {
+    format!("{prefix}:{{limits}}:generation")
+}
+
+const FIELDS: [&str; 6] = [
+    "number",
+    "run",
+    "writes",
+    "guard_until",
+    "lost_at",
+    "is_new",
+];
+
+/// The record of the generation, as it lies in Redis.
+pub(crate) fn generation(redis: &mut redis::Connection, prefix: &str) -> Option<Generation> {
+    let found: [Option<String>; 6] = redis::cmd("HMGET")
+        .arg(generation_key(prefix))
+        .arg(&FIELDS)
+        .query(redis)
+        .unwrap();
+    record::read_generation(std::array::from_fn(|i| found[i].as_deref()))
+}
+
+/// Writes a field of it.
+pub(crate) fn set_generation(redis: &mut redis::Connection, prefix: &str, field: &str, to: u64) {
+    () = redis::cmd("HSET")
+        .arg(generation_key(prefix))
+        .arg(field)
+        .arg(to)
+        .query(redis)
+        .unwrap();
 }
 
 /// A replica's store, connected.
@@ -156,5 +192,13 @@ pub(crate) async fn connect(server: &RedisServer, prefix: &str) -> RedisPaceStor
     let store = RedisPaceStore::connect(&options, Arc::new(())).unwrap();
     let link = store.link();
     eventually(BOUND, "a connection", || link.borrow().is_up()).await;
+    store
+}
+
+/// The same, of an installation that is not new any more: nothing waits for the guard.
+pub(crate) async fn established(server: &RedisServer, prefix: &str) -> RedisPaceStore {
+    let store = connect(server, prefix).await;
+    store.admit(&[], 0).await.unwrap();
+    set_generation(&mut server.connection(), prefix, "guard_until", 0);
     store
 }

@@ -1,0 +1,108 @@
+//! What happens to the limits, in random order.
+
+use std::ops::Range;
+
+use proptest::prelude::*;
+
+use super::world::KEYS;
+
+#[derive(Clone, Debug)]
+pub(super) struct Message {
+    /// Limit, key and cost.
+    pub(super) charges: Vec<(usize, usize, u32)>,
+    pub(super) waited: bool,
+    pub(super) others_wait: bool,
+    pub(super) weight: u64,
+}
+
+#[derive(Clone, Debug)]
+pub(super) enum Event {
+    Ask(Vec<Message>, u64),
+    /// Offers one of the last grants back, taken so much earlier or later, with another cost or not.
+    Refund(prop::sample::Index, i64, Option<u32>),
+    Renew(prop::sample::Index),
+    Release(prop::sample::Index),
+    Delete(usize, usize),
+    Spoil(usize, usize, String),
+    Cut(usize, usize, usize),
+    /// Another letter somewhere.
+    Smear(usize, usize, usize, char),
+    /// Time passes, or the clock goes back.
+    Shift(i64),
+    /// An operator sets another rule, of the same kind as a rule or not, and this replica hears of it
+    /// or does not.
+    Policy {
+        limit: usize,
+        rule: usize,
+        same: bool,
+        heard: bool,
+    },
+    /// An operator pauses for so long (zero: resumes), and this replica hears of it.
+    Pause(usize, u64),
+    /// The store lost something so long ago.
+    Lose(u64),
+    /// It may have lost something: it waits for so long from now.
+    Guard(u64),
+    Open(usize),
+}
+
+pub(super) fn event(kinds: Range<usize>) -> impl Strategy<Value = Event> {
+    let limit = kinds;
+    let key = 0..KEYS.len();
+    let costs =
+        prop_oneof![16 => 1..4_u32, 2 => 1..60_u32, 1 => any::<u32>().prop_map(|c| c.max(1))];
+    let message = (
+        prop::collection::vec((limit.clone(), key.clone(), costs), 1..4),
+        prop::bool::weighted(0.3),
+        prop::bool::weighted(0.3),
+        1..3_u64,
+    );
+    let message = message.prop_map(|(mut charges, waited, others_wait, weight)| {
+        let mut seen = Vec::new();
+        charges.retain(|(limit, ..)| {
+            let first = !seen.contains(limit);
+            seen.push(*limit);
+            first
+        });
+        Message {
+            charges,
+            waited,
+            others_wait,
+            weight,
+        }
+    });
+    let batch = (
+        prop::collection::vec(message, 0..10),
+        prop_oneof![4 => Just(100_u64), 1 => 0..4_u64],
+    );
+    let spoilt = prop_oneof![
+        Just(String::new()),
+        "[gtwlc]?[0-9]{0,20} [0-9]{0,20} [0-9-]{0,18}( [0-9a-f]{0,9}){0,3}(\\|[0-9]{0,17} [0-9]{0,5})?",
+        ".{0,12}",
+    ];
+    let index = any::<prop::sample::Index>;
+    let moved = prop_oneof![5 => Just(0_i64), 1 => -20_000..20_000_i64];
+    prop_oneof![
+        28 => batch.prop_map(|(messages, wanted)| Event::Ask(messages, wanted)),
+        8 => (index(), moved, prop::option::weighted(0.2, 1..9_u32))
+            .prop_map(|(which, by, cost)| Event::Refund(which, by, cost)),
+        2 => index().prop_map(Event::Renew),
+        2 => index().prop_map(Event::Release),
+        1 => (limit.clone(), key.clone()).prop_map(|(l, k)| Event::Delete(l, k)),
+        1 => (limit.clone(), key.clone(), spoilt).prop_map(|(l, k, t)| Event::Spoil(l, k, t)),
+        1 => (limit.clone(), key.clone(), 0..80_usize).prop_map(|(l, k, n)| Event::Cut(l, k, n)),
+        1 => (limit.clone(), key, 0..80_usize, "[0-9|p -]")
+            .prop_map(|(l, k, n, by)| Event::Smear(l, k, n, by.chars().next().unwrap_or(' '))),
+        12 => prop_oneof![
+            4 => 0..2_000_i64, 4 => 0..300_000_i64, 2 => -300_000..3_000_000_i64,
+            1 => -10_000_000_000..10_000_000_000_i64, 1 => Just(86_400_000_000 * 400)
+        ].prop_map(Event::Shift),
+        4 => (limit.clone(), 0..19_usize, prop::bool::weighted(0.9), prop::bool::weighted(0.8))
+            .prop_map(|(limit, rule, same, heard)| Event::Policy { limit, rule, same, heard }),
+        1 => (limit.clone(), prop_oneof![Just(0_u64), 0..3_u64, Just(3_600_000_000)])
+            .prop_map(|(limit, length)| Event::Pause(limit, length)),
+        1 => prop_oneof![0..3_000_000_u64, 0..4_000_000_000_u64].prop_map(Event::Lose),
+        1 => prop_oneof![Just(0_u64), 0..1_900_000_u64].prop_map(Event::Guard),
+        1 => limit.prop_map(Event::Open),
+    ]
+}

@@ -1,0 +1,47 @@
+//! Time passes by moving the times in the states.
+
+use sluiced::core::limits::{Line, State, Taken};
+use sluiced::core::time::StoreTime;
+
+pub(super) fn moved(time: StoreTime, by: i64) -> StoreTime {
+    StoreTime::from_micros(time.as_micros().saturating_add_signed(by).max(1))
+}
+
+pub(super) fn later(state: State, by: i64) -> State {
+    let moved = |time: u64| time.saturating_add_signed(by);
+    let taken = match state.taken {
+        Taken::Gcra(mut s) => {
+            s.at = moved(s.at);
+            Taken::Gcra(s)
+        }
+        Taken::TokenBucket(mut s) => {
+            s.last = moved(s.last);
+            Taken::TokenBucket(s)
+        }
+        Taken::FixedWindow(mut s) => {
+            s.start = moved(s.start);
+            s.last = moved(s.last);
+            s.until = moved(s.until);
+            Taken::FixedWindow(s)
+        }
+        Taken::SlidingLog(mut s) => {
+            for entry in &mut s.entries {
+                entry.0 = moved(entry.0);
+            }
+            Taken::SlidingLog(s)
+        }
+        Taken::Concurrency(mut s) => {
+            for call in &mut s.calls {
+                call.ends = moved(call.ends);
+            }
+            Taken::Concurrency(s)
+        }
+    };
+    State {
+        taken,
+        line: Line {
+            at: moved(state.line.at),
+            ..state.line
+        },
+    }
+}

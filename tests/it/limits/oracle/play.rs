@@ -1,0 +1,414 @@
+//! A sequence of events on both sides: what the test remembers between them.
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+use std::sync::atomic::Ordering;
+use std::time::Duration;
+
+use proptest::prelude::*;
+use proptest::test_runner::TestCaseResult;
+use sluiced::core::limits::admission::{self, Cell, Gate, InForce};
+use sluiced::core::limits::generation::Generation;
+use sluiced::core::limits::{Rule, record};
+use sluiced::core::policy::{PolicyUpdate, PolicyVersion};
+use sluiced::core::time::StoreTime;
+use sluiced::ports::limits::{
+    CallUnderWay, Candidate, Decision, Fit, LimitStore as _, LostWait, Policy,
+};
+use sluiced::ports::policy::PolicyStore as _;
+
+use super::event::{Event, Message};
+use super::later::{later, moved};
+use super::world::{AHEAD, CLOSED, FULL, GRANTED, KEYS, KINDS, LINES, PREFIX, World};
+use crate::limits::rules::*;
+use crate::support::redis::RedisServer;
+
+/// A limit and a key of it.
+pub(super) type Name = (usize, usize);
+
+/// A play: what the test remembers between events.
+pub(super) struct Play<'a> {
+    pub(super) world: &'a World,
+    pub(super) redis: redis::Connection,
+    /// What was granted, when.
+    pub(super) grants: Vec<(Name, u32, StoreTime)>,
+    pub(super) calls: Vec<(Name, CallUnderWay)>,
+}
+
+pub(super) fn play(world: &'static World, events: &[Event]) -> TestCaseResult {
+    let mut play = Play {
+        world,
+        redis: RedisServer::shared().connection(),
+        grants: Vec::new(),
+        calls: Vec::new(),
+    };
+    play.clear();
+    for event in events {
+        play.happens(event)?;
+    }
+    Ok(())
+}
+
+impl Play<'_> {
+    /// As if nothing had ever happened.
+    fn clear(&mut self) {
+        let all: Vec<String> = self.ask(redis::cmd("KEYS").arg(format!("{PREFIX}:{{limits}}:*")));
+        for key in all {
+            if key != generation_key(PREFIX) {
+                () = self.ask(redis::cmd("DEL").arg(key));
+            }
+        }
+        for field in ["guard_until", "lost_at"] {
+            set_generation(&mut self.redis, PREFIX, field, 0);
+        }
+        for (limit, rule) in self.world.limits.iter().zip(&self.world.rules) {
+            limit.adopt(Policy {
+                rule: rule.clone(),
+                version: PolicyVersion::NONE,
+            });
+        }
+    }
+
+    pub(super) fn ask<T: redis::FromRedisValue>(&mut self, question: &redis::Cmd) -> T {
+        question.query(&mut self.redis).unwrap()
+    }
+
+    pub(super) fn name(&self, (limit, at): Name) -> String {
+        redis_key(PREFIX, &self.world.limits[limit].name, key(KEYS[at]))
+    }
+
+    pub(super) fn raw(&mut self, name: Name) -> Option<String> {
+        let key = self.name(name);
+        let bytes: Option<Vec<u8>> = self.ask(redis::cmd("GET").arg(key));
+        bytes.map(|bytes| String::from_utf8_lossy(&bytes).into_owned())
+    }
+
+    /// The state, which stays until a script writes it: one that ended between this look and the
+    /// script's would be seen by one side only.
+    pub(super) fn kept(&mut self, name: Name) -> Option<String> {
+        let key = self.name(name);
+        () = self.ask(redis::cmd("EXPIRE").arg(key).arg(10_000));
+        self.raw(name)
+    }
+
+    fn put(&mut self, name: Name, text: &str) {
+        let key = self.name(name);
+        let set = redis::cmd("SET").arg(key).arg(text).clone();
+        () = self.ask(set.clone().arg("EX").arg(10_000));
+    }
+
+    /// What Redis' clock shows.
+    pub(super) fn time(&mut self) -> StoreTime {
+        let (seconds, micros): (u64, u64) = self.ask(&redis::cmd("TIME"));
+        StoreTime::from_micros(seconds * 1_000_000 + micros)
+    }
+
+    /// The rule that this replica knows, its version, and how long it waits after a loss.
+    pub(super) fn rule(&self, limit: usize) -> (Rule, PolicyVersion, LostWait) {
+        let limit = &self.world.limits[limit];
+        let policy = limit.policy();
+        (policy.rule.clone(), policy.version, limit.lost_wait)
+    }
+
+    fn in_force(&mut self, limit: usize) -> InForce {
+        let key = format!(
+            "{PREFIX}:{{limits}}:{}:policy",
+            self.world.limits[limit].name
+        );
+        let fields = ["version", "paused_until", "opened_at"];
+        let found: [Option<u64>; 3] = self.ask(redis::cmd("HMGET").arg(key).arg(&fields));
+        let [version, paused_until, opened_at] = found.map(Option::unwrap_or_default);
+        InForce {
+            version: PolicyVersion::new(version),
+            paused_until: StoreTime::from_micros(paused_until),
+            opened_at: StoreTime::from_micros(opened_at),
+        }
+    }
+
+    /// Whether a limit may be asked, and its rule as it is around now.
+    pub(super) fn gate(&mut self, limit: usize, now: StoreTime) -> (Rule, Gate) {
+        let (rule, version, wait) = self.rule(limit);
+        let rule = rule.around(now);
+        let in_force = self.in_force(limit);
+        let gate = Gate::of(in_force, (&rule, version, wait), &self.record(), now);
+        (rule, gate)
+    }
+
+    pub(super) fn record(&mut self) -> Generation {
+        generation(&mut self.redis, PREFIX).unwrap()
+    }
+
+    fn happens(&mut self, event: &Event) -> TestCaseResult {
+        match event {
+            Event::Ask(messages, wanted) => return self.admit(messages, *wanted),
+            Event::Refund(which, by, cost) => return self.refund(which, *by, *cost),
+            Event::Renew(which) => return self.about_a_call(which, false),
+            Event::Release(which) => return self.about_a_call(which, true),
+            Event::Delete(limit, key) => {
+                let key = self.name((*limit, *key));
+                () = self.ask(redis::cmd("DEL").arg(key));
+            }
+            Event::Spoil(limit, key, text) => self.put((*limit, *key), text),
+            Event::Cut(limit, key, length) => {
+                if let Some(text) = self.raw((*limit, *key)) {
+                    let cut: String = text.chars().take(*length).collect();
+                    self.put((*limit, *key), &cut);
+                }
+            }
+            Event::Smear(limit, key, at, by) => {
+                if let Some(text) = self.raw((*limit, *key)) {
+                    let smeared = text.chars().enumerate();
+                    let smeared = smeared.map(|(i, was)| if i == *at { *by } else { was });
+                    let smeared: String = smeared.collect();
+                    self.put((*limit, *key), &smeared);
+                }
+            }
+            Event::Shift(by) => self.shift(*by),
+            Event::Policy {
+                limit,
+                rule,
+                same,
+                heard,
+            } => self.set(*limit, *rule, *same, *heard),
+            Event::Pause(limit, length) => self.pause(*limit, Duration::from_micros(*length)),
+            Event::Lose(ago) => {
+                let at = self.time().as_micros() - ago;
+                set_generation(&mut self.redis, PREFIX, "lost_at", at);
+            }
+            Event::Guard(length) => {
+                let until = self.time().as_micros() + length;
+                set_generation(&mut self.redis, PREFIX, "guard_until", until);
+            }
+            Event::Open(limit) => {
+                let name = &self.world.limits[*limit].name;
+                let opened = self.world.policies.open(name);
+                drop(self.world.runtime.block_on(opened).unwrap());
+            }
+        }
+        Ok(())
+    }
+
+    fn shift(&mut self, by: i64) {
+        for limit in 0..self.world.limits.len() {
+            for key in 0..KEYS.len() {
+                let text = self.raw((limit, key));
+                let (rule, ..) = self.rule(limit);
+                if let Some(state) = text.and_then(|text| record::read(&text, &rule)) {
+                    let text = record::write(&later(state, -by), StoreTime::default());
+                    self.put((limit, key), &text);
+                }
+            }
+        }
+        for (.., at) in &mut self.grants {
+            *at = moved(*at, -by);
+        }
+    }
+
+    fn adopt(&mut self, limit: usize, rule: Rule) {
+        let version = self.in_force(limit).version;
+        self.world.limits[limit].adopt(Policy { rule, version });
+    }
+
+    fn set(&mut self, limit: usize, rule: usize, same: bool, heard: bool) {
+        let world = self.world;
+        let update = PolicyUpdate {
+            over: self.in_force(limit).version,
+            text: "any",
+            file: "any",
+            by: "op",
+        };
+        let set = world.policies.set(&world.limits[limit].name, update);
+        assert!(world.runtime.block_on(set).unwrap().is_some());
+        let kind = KINDS.iter().find(|kind| kind.contains(&limit)).unwrap();
+        let rule = if same {
+            kind.start + rule % kind.len()
+        } else {
+            rule
+        };
+        if heard {
+            self.adopt(limit, world.rules[rule].clone());
+        }
+    }
+
+    fn pause(&mut self, limit: usize, length: Duration) {
+        let world = self.world;
+        let name = &world.limits[limit].name;
+        let was_said = if length.is_zero() {
+            let resumed = world.runtime.block_on(world.policies.resume(name));
+            resumed.unwrap().is_some()
+        } else {
+            let paused = world.policies.pause(name, length, "op");
+            world.runtime.block_on(paused).unwrap().is_some()
+        };
+        if was_said {
+            let (rule, ..) = self.rule(limit);
+            self.adopt(limit, rule);
+        }
+    }
+
+    fn admit(&mut self, messages: &[Message], wanted: u64) -> TestCaseResult {
+        let candidates: Vec<Candidate> = messages.iter().map(|m| self.candidate(m)).collect();
+        let mut before = BTreeMap::new();
+        for (limit, key, _) in messages.iter().flat_map(|m| &m.charges) {
+            let name = (*limit, *key);
+            let text = self.kept(name);
+            before.insert(name, text);
+            let waiting = format!("{}:waiting", self.name(name));
+            () = self.ask(redis::cmd("DEL").arg(waiting));
+        }
+        let writes_before = self.record().writes;
+        let asked = self.world.store.admit(&candidates, wanted);
+        let answer = self.world.runtime.block_on(asked).unwrap();
+        let now = answer.now;
+
+        let mut limits = BTreeMap::new();
+        for (limit, _) in before.keys() {
+            let gate = self.gate(*limit, now);
+            limits.insert(*limit, gate);
+        }
+        let limits: BTreeMap<usize, admission::Limit<'_>> = limits
+            .iter()
+            .map(|(at, (rule, gate))| (*at, admission::Limit { rule, gate: *gate }))
+            .collect();
+        let names: Vec<Name> = before.keys().copied().collect();
+        let mut cells: Vec<Cell> = Vec::new();
+        for (name, text) in &before {
+            let rule = limits[&name.0].rule;
+            let state = text.as_ref().and_then(|text| record::read(text, rule));
+            let cell = Cell::of(rule, state, now);
+            AHEAD.fetch_add(usize::from(cell.changed), Ordering::Relaxed);
+            cells.push(cell);
+        }
+        let asking: Vec<admission::Candidate<'_>> = messages
+            .iter()
+            .zip(&candidates)
+            .map(|(message, candidate)| admission::Candidate {
+                charges: message
+                    .charges
+                    .iter()
+                    .map(|(limit, key, cost)| admission::Charge {
+                        limit: &limits[limit],
+                        cell: names.iter().position(|n| *n == (*limit, *key)).unwrap(),
+                        cost: u64::from(*cost),
+                    })
+                    .collect(),
+                waited: message.waited,
+                weight: message.weight,
+                ticket: candidate.ticket,
+            })
+            .collect();
+        let decisions = admission::decide(&asking, &mut cells, wanted, now);
+        prop_assert_eq!(&answer.decisions, &decisions, "{:?} at {:?}", before, now);
+        let looked_at = |d: &Decision| is_granted(d) || matches!(d, Decision::Denied { .. });
+        let looked = asking.iter().zip(&decisions).filter(|(_, d)| looked_at(d));
+        let looked: Vec<usize> = looked
+            .flat_map(|(asked, _)| asked.charges.iter().map(|charge| charge.cell))
+            .collect();
+        for (i, (name, cell)) in names.iter().zip(&mut cells).enumerate() {
+            // What lies ahead of now is only written down once it is looked at.
+            cell.changed &= looked.contains(&i);
+            self.is_as_decided(*name, limits[&name.0].rule, cell, &before[name], now)?;
+        }
+        let granted = decisions.iter().filter(|d| is_granted(d)).count();
+        prop_assert_eq!(self.record().writes, writes_before + granted as u64);
+        self.remember(messages, &candidates, &decisions, now)
+    }
+
+    /// The state in Redis is what the decision in Rust made of it.
+    pub(super) fn is_as_decided(
+        &mut self,
+        name: Name,
+        rule: &Rule,
+        cell: &Cell,
+        before: &Option<String>,
+        now: StoreTime,
+    ) -> TestCaseResult {
+        let (raw, key) = (self.raw(name), self.name(name));
+        let Some(state) = cell.state.as_ref().filter(|_| cell.changed) else {
+            prop_assert_eq!(&raw, before, "{:?} was not changed", name);
+            return Ok(());
+        };
+        let dies = rule.dies_at(state);
+        let left = dies.as_micros().saturating_sub(now.as_micros());
+        let ttl: i64 = self.ask(redis::cmd("PTTL").arg(key));
+        let expected = (left > 0).then(|| record::write(state, now));
+        // It may have ended since.
+        let ended = (raw.is_none() || ttl == -2) && self.time() >= dies;
+        prop_assert!(
+            raw == expected || ended && raw.is_none(),
+            "{:?}: {:?} became {:?}, not {:?} at {:?}",
+            name,
+            before,
+            raw,
+            expected,
+            now
+        );
+        let most = i64::try_from(left.div_ceil(1_000)).unwrap();
+        prop_assert!(ended || left == 0 || (0..=most).contains(&ttl), "{ttl} {most}");
+        Ok(())
+    }
+
+    fn candidate(&self, message: &Message) -> Candidate {
+        let limits = &self.world.limits;
+        let charges = message.charges.iter();
+        let charges = charges.map(|(limit, key, cost)| charge(&limits[*limit], KEYS[*key], *cost));
+        Candidate {
+            waited: message.waited,
+            weight: message.weight,
+            others_wait: message.others_wait,
+            ..new(charges.collect())
+        }
+    }
+
+    fn remember(
+        &mut self,
+        messages: &[Message],
+        candidates: &[Candidate],
+        decisions: &[Decision],
+        now: StoreTime,
+    ) -> TestCaseResult {
+        let mut waits = BTreeMap::new();
+        for ((message, candidate), decision) in messages.iter().zip(candidates).zip(decisions) {
+            for (i, (limit, key, cost)) in message.charges.iter().enumerate() {
+                let name = (*limit, *key);
+                let is_concurrency = self.world.limits[*limit].is_concurrency();
+                let waits = waits.entry(name).or_insert(false);
+                match decision {
+                    Decision::Granted { .. } => {
+                        GRANTED.fetch_add(1, Ordering::Relaxed);
+                        *waits |= message.others_wait && is_concurrency;
+                        self.grants.push((name, *cost, now));
+                        let charge = &candidate.charges[i];
+                        let call = (Arc::clone(&charge.limit), charge.key, candidate.ticket);
+                        if is_concurrency {
+                            self.calls.push((name, call));
+                        }
+                    }
+                    Decision::Denied {
+                        by,
+                        fits: Fit::Full,
+                        ..
+                    } if *by == i => {
+                        FULL.fetch_add(1, Ordering::Relaxed);
+                        *waits = true;
+                    }
+                    Decision::Denied {
+                        fits: Fit::At(at),
+                        until,
+                        ..
+                    } if *at < until.as_micros() => drop(LINES.fetch_add(1, Ordering::Relaxed)),
+                    Decision::Closed { .. } => drop(CLOSED.fetch_add(1, Ordering::Relaxed)),
+                    _ => (),
+                }
+            }
+        }
+        for (name, waits) in waits {
+            let key = format!("{}:waiting", self.name(name));
+            let count: usize = self.ask(redis::cmd("ZCARD").arg(&key));
+            prop_assert_eq!(count, usize::from(waits), "{:?}", name);
+            let ttl: i64 = self.ask(redis::cmd("PTTL").arg(key));
+            prop_assert!(!waits || ttl > 0, "{}", ttl);
+        }
+        Ok(())
+    }
+}
