@@ -2,6 +2,7 @@
 
 use super::types::{FixedWindow, Limit, WindowStart};
 use super::window::WindowRate;
+use crate::core::limits::generation::LostWait;
 use crate::core::rate::Span;
 
 impl Limit {

@@ -234,7 +234,10 @@ impl Bench {
     /// Nothing without a slot and a permission that are good now.
     fn send(&mut self, item: Item, slot: Slot) {
         let now = Mono::from_micros(self.now);
-        assert!(slot.at <= now && now <= slot.leave_by, "{slot:?} at {now:?}");
+        assert!(
+            slot.at <= now && now <= slot.leave_by,
+            "{slot:?} at {now:?}"
+        );
         if item.key.is_some() {
             let granted = item.granted.expect("no permission");
             let age = STORE + self.now - granted;

@@ -22,8 +22,7 @@ const START: u64 = 10_000_000;
 /// A message for a key.
 #[derive(Clone, Debug)]
 pub(super) struct Message {
-    pub(super) id: u32,
-    pub(super) key: u32,
+    id: u32,
     cost: u32,
     arrival: u64,
     granted: Option<StoreTime>,
@@ -117,8 +116,6 @@ pub(super) struct Setting {
 /// What was sent, and when.
 #[derive(Clone, Debug)]
 pub(super) struct Sent {
-    pub(super) id: u32,
-    pub(super) key: u32,
     pub(super) keys: Vec<u32>,
     pub(super) at: u64,
 }
@@ -160,7 +157,6 @@ impl Fleet {
         };
         let message = |(id, key): (u32, &u32)| Message {
             id,
-            key: *key,
             cost: setting.cost,
             arrival: 0,
             granted: None,
@@ -289,8 +285,6 @@ impl Fleet {
             assert!(age <= rule.usable(), "{age:?} old");
         }
         self.sent.push(Sent {
-            id: message.id,
-            key: message.key,
             keys: message.keys,
             at: self.now,
         });

@@ -28,7 +28,10 @@ fn once_each(bench: &Bench, count: u32) {
     assert_eq!(ids.len(), count as usize, "each is sent");
     assert_eq!(bench.sent.len(), count as usize, "and only once");
     assert_eq!(bench.scheduler.held(), 0);
-    assert_eq!(bench.scheduler.demand(Mono::from_micros(bench.now)), Sum::default());
+    assert_eq!(
+        bench.scheduler.demand(Mono::from_micros(bench.now)),
+        Sum::default()
+    );
 }
 
 #[test]
@@ -208,7 +211,10 @@ fn a_pause_is_kept_without_a_paced_limit() {
     bench.push(Item::keyed(1, 1));
     bench.push(Item::plain(2));
     let paused = bench.now;
-    assert!(matches!(bench.scheduler.outlook(now, false), Outlook::Until(..)));
+    assert!(matches!(
+        bench.scheduler.outlook(now, false),
+        Outlook::Until(..)
+    ));
     bench.run(Duration::from_secs(3));
     once_each(&bench, 2);
     assert!(bench.sent.iter().all(|s| s.at >= paused + 1_990_000));

@@ -5,6 +5,7 @@ use std::time::Duration;
 
 use super::limit::{Counting, FixedWindow, Limit, Paced};
 use crate::core::calendar::Calendar;
+use crate::core::limits::generation::LostWait;
 use crate::core::rate::{Cost, Rate};
 use crate::core::time::micros;
 use crate::core::zone::Zone;
