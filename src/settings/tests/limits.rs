@@ -6,7 +6,7 @@ use super::{Files, GOOD, lines};
 use crate::core::calendar::CalendarUnit;
 use crate::core::limits::generation::LostWait;
 use crate::core::rate::Span;
-use crate::settings::text::{Costing, LostWait};
+use crate::settings::text::Costing;
 use crate::settings::types::{Counted, Limit, Start, WindowStart};
 use crate::settings::window::WindowRate;
 
