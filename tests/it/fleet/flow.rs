@@ -1,7 +1,7 @@
 //! Nothing fails.
 
 use super::Plan;
-use super::keys::sum;
+use super::keyed::Counts;
 use crate::support::daemon::NEW_SCHEDULE;
 use crate::support::machine;
 use crate::support::redis::RedisServer;
@@ -19,10 +19,9 @@ async fn four_replicas_keep_one_limit_and_hardly_ever_ask() {
         ..Plan::of("flow")
     };
     let mut fleet = plan.start(4, count).await;
-    let before = script_calls();
+    let before = script_calls(fleet.servers.redis());
     fleet.arrived(count).await;
-    let missed = "sluiced_slots_missed_total{limit=\"provider\"}";
-    let missed = sum(&mut fleet.replicas, missed).await;
+    let missed = Counts::of(&mut fleet).await.slots_missed;
     let report = fleet.finish(&[NEW_SCHEDULE]).await;
     assert_eq!(report.repeated, 0, "{report:?}");
     assert_eq!(
@@ -31,7 +30,7 @@ async fn four_replicas_keep_one_limit_and_hardly_ever_ask() {
         "all take part: {:?}",
         report.callers
     );
-    let asked = script_calls() - before;
+    let asked = script_calls(fleet.servers.redis()) - before;
     eprintln!("{asked} script calls for {count} messages, {missed} slots missed");
     // What the machine missed had to be asked for again; it is not judged where that was most of it.
     assert!(
@@ -42,10 +41,10 @@ async fn four_replicas_keep_one_limit_and_hardly_ever_ask() {
 }
 
 /// Calls of scripts that Redis has counted.
-fn script_calls() -> u64 {
+pub(super) fn script_calls(server: &RedisServer) -> u64 {
     let text: String = redis::cmd("INFO")
         .arg("commandstats")
-        .query(&mut RedisServer::shared().connection())
+        .query(&mut server.connection())
         .unwrap();
     text.lines()
         .filter_map(|line| line.strip_prefix("cmdstat_eval")?.split_once(":calls="))

@@ -5,18 +5,17 @@
 //! delivered. Shares and percentiles are printed; the simulation asserts them, and the benches show them.
 //! A fleet takes half of the machine, and has servers of its own where it breaks them.
 
-mod backlog;
-mod budgets;
-mod chains;
+mod amended;
+mod binding;
 mod control;
 mod fair;
 mod faults;
 mod flow;
 mod judged;
-mod keys;
+mod keyed;
 mod killed;
-mod pairs;
 mod priority;
+mod unpaced;
 
 use std::time::Duration;
 
@@ -46,7 +45,7 @@ struct Plan {
     tables: &'static str,
     /// More keys of the route.
     keys: &'static str,
-    /// The header `x-key`, a template: what `Provider::keyed` tells of a call beside its time. `REPLICA` is
+    /// The header `x-key`, a template, and more headers behind it: what `Provider::keyed` tells of a call beside its time. `REPLICA` is
     /// the name of the one that calls.
     marked: &'static str,
     /// Where the replicas keep the limit: in Redis, or each in its own memory.
@@ -144,9 +143,16 @@ impl Fleet {
         &mut self,
         messages: impl IntoIterator<Item = (String, impl std::fmt::Display)>,
     ) {
+        let messages = messages.into_iter();
+        let named = messages.map(|(id, to)| (id, format!("\"to\":\"{to}\"")));
+        self.publish_with(named).await;
+    }
+
+    /// Messages with an id and other fields, as JSON.
+    async fn publish_with(&mut self, messages: impl IntoIterator<Item = (String, String)>) {
         let mut bodies = Vec::new();
-        for (id, to) in messages {
-            let body = format!("{{\"id\":\"{id}\",\"to\":\"{to}\"}}");
+        for (id, fields) in messages {
+            let body = format!("{{\"id\":\"{id}\",{fields}}}");
             bodies.push((body.into_bytes(), BasicProperties::default()));
             self.ids.push(id);
         }

@@ -118,10 +118,10 @@ async fn eviction_is_warned_of() {
     );
 }
 
-/// Budgets, with a user who may do what `config/default.toml` says and nothing else: all of the way,
+/// Keyed limits, with a user that may do what `config/default.toml` says and nothing else: all of the way,
 /// and all that an operator can say.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn the_documented_user_is_enough_for_budgets_and_their_live_control() {
+async fn the_documented_user_is_enough_for_keyed_limits_and_their_live_control() {
     let server = RedisServer::start();
     let mut rule = documented();
     rule.retain(|word| word != "+cluster|slots");

@@ -1,5 +1,7 @@
-//! Decisions about budgets through Redis, beside a bare `INCR` in the same run, and the bytes of
-//! Redis memory that a key of each kind takes.
+//! Decisions of keyed limits in Redis, one a call and in batches, beside a bare `INCR` in the same run,
+//! and the bytes of Redis memory that a key of each kind takes.
+//!
+//! Every ratio is to the `INCR` of the same run, which is measured before and after.
 //!
 //! `--keys N` sets how many keys the memory is measured with (100,000 unless given; 1,000,000 takes
 //! a few minutes), `--quick` shortens the rest.
@@ -22,10 +24,10 @@ use common::kinds::{kinds, limit};
 use common::table::{Table, headline};
 use futures::{StreamExt as _, stream};
 use sluiced::core::rate::Cost;
-use sluiced::limiter::key::budget_key;
+use sluiced::limiter::key::limit_key;
 use sluiced::limiter::redis::{RedisOptions, RedisPaceStore};
-use sluiced::ports::budget::{BudgetLimit, BudgetStore, Claim, MAX_BATCH, Petition, Ticket};
 use sluiced::ports::clock::Clock;
+use sluiced::ports::limits::{Candidate, Charge, KeyedLimit, LimitStore, MAX_BATCH, Ticket};
 use sluiced::ports::pace::PaceStore;
 use support::redis::RedisServer;
 use support::wait::eventually;
@@ -55,24 +57,46 @@ async fn run(keys: usize, questions: usize) {
     memory(&server, &store, keys).await;
 }
 
-/// How many questions a second, and what they cost inside of Redis.
+/// How many decisions a second, and what they cost inside of Redis.
 async fn speed(server: &RedisServer, store: &RedisPaceStore, questions: usize) {
     let clock = Clock::start();
     headline(&format!(
-        "{questions} questions over {SPREAD} keys; one connection, {PIPELINED} calls under way"
+        "{questions} candidates over {SPREAD} keys; one connection, {PIPELINED} calls under way"
     ));
     let mut table = Table::new(&[
         "",
         "one a call",
-        "of a bare INCR",
+        "to an INCR",
         "in Redis",
+        "to an INCR",
         "256 a call",
-        "one of its scripts in Redis",
+        "to an INCR",
+        "in Redis",
+        "to an INCR",
     ]);
     let mut redis = server.connection();
     let bare = incr(server, questions, clock).await;
-    let inside = script_time(&mut redis, "incr");
-    table.row(&["bare INCR", &each(bare, questions), "1.00", &inside, "", ""]);
+    let inside = time_in_redis(&mut redis, "incr");
+    let row = |name: &str, [one, one_inside, batched, batched_inside]: [f64; 4]| {
+        let ratio = |micros: f64, of: f64| format!("{:.2}", micros / of);
+        [
+            name.to_owned(),
+            each(one),
+            ratio(one, bare),
+            micros(one_inside),
+            ratio(one_inside, inside),
+            each(batched),
+            ratio(batched, bare),
+            micros(batched_inside),
+            ratio(batched_inside, inside),
+        ]
+    };
+    let blank = || vec![String::new(); 4];
+    let plain = |name: &str, outside: f64, inside: f64| {
+        let told = vec![name.to_owned(), each(outside), "1.00".to_owned()];
+        [told, vec![micros(inside), "1.00".to_owned()], blank()].concat()
+    };
+    table.row(&plain("bare INCR", bare, inside));
     for (kind, rule) in kinds(10) {
         let limit = limit(kind, rule);
         let start = clock.now();
@@ -81,26 +105,19 @@ async fn speed(server: &RedisServer, store: &RedisPaceStore, questions: usize) {
             .buffer_unordered(PIPELINED)
             .count()
             .await;
-        let single = clock.now().since(start);
-        let one_inside = script_time(&mut redis, "evalsha");
+        let one = per(clock.now().since(start), questions);
+        let one_inside = time_in_redis(&mut redis, "evalsha");
         let start = clock.now();
         for first in (0..questions).step_by(MAX_BATCH) {
             ask(store, &limit, first..first + MAX_BATCH).await;
         }
-        let batched = clock.now().since(start);
-        let inside = script_time(&mut redis, "evalsha");
-        let part = bare.as_secs_f64() / single.as_secs_f64();
-        table.row(&[
-            kind,
-            &each(single, questions),
-            &format!("{part:.2}"),
-            &one_inside,
-            &each(batched, questions),
-            &inside,
-        ]);
+        let batched = per(clock.now().since(start), questions);
+        let batched_inside = time_in_redis(&mut redis, "evalsha") / MAX_BATCH as f64;
+        table.row(&row(kind, [one, one_inside, batched, batched_inside]));
     }
     let again = incr(server, questions, clock).await;
-    table.row(&["bare INCR, again", &each(again, questions), "", "", "", ""]);
+    let inside = time_in_redis(&mut redis, "incr");
+    table.row(&plain("bare INCR, again", again, inside));
     table.print();
 }
 
@@ -115,8 +132,8 @@ async fn memory(server: &RedisServer, store: &RedisPaceStore, keys: usize) {
         let limit = limit(kind, rule);
         for first in (0..keys).step_by(MAX_BATCH) {
             let last = (first + MAX_BATCH).min(keys);
-            let petitions: Vec<_> = (first..last).map(|i| petition(&limit, i, i)).collect();
-            store.admit(&petitions, None).await.unwrap();
+            let candidates: Vec<_> = (first..last).map(|i| candidate(&limit, i, i)).collect();
+            store.admit(&candidates, MAX_BATCH as u64).await.unwrap();
         }
         let bytes = (used(&mut redis) - before) as f64 / keys as f64;
         let name: String = redis::cmd("RANDOMKEY").query(&mut redis).unwrap();
@@ -131,30 +148,42 @@ async fn memory(server: &RedisServer, store: &RedisPaceStore, keys: usize) {
     table.print();
 }
 
-fn each(time: Duration, questions: usize) -> String {
-    let micros = time.as_secs_f64() * 1e6 / questions as f64;
-    format!("{micros:.2} us ({:.0}/s)", 1e6 / micros)
+/// Microseconds for each of so many.
+fn per(time: Duration, questions: usize) -> f64 {
+    time.as_secs_f64() * 1e6 / questions as f64
 }
 
-fn petition(limit: &Arc<BudgetLimit>, key: usize, number: usize) -> Petition {
-    Petition {
-        claims: vec![Claim {
+fn each(one: f64) -> String {
+    format!("{} ({:.0}/s)", micros(one), 1e6 / one)
+}
+
+fn micros(one: f64) -> String {
+    format!("{one:.2} us")
+}
+
+fn candidate(limit: &Arc<KeyedLimit>, key: usize, number: usize) -> Candidate {
+    Candidate {
+        charges: vec![Charge {
             limit: Arc::clone(limit),
-            key: budget_key(&[&key.to_string()]),
+            key: limit_key(&[&key.to_string()]),
             cost: Cost::ONE,
-            held: None,
         }],
-        reserve: None,
+        waited: false,
+        weight: 1,
         ticket: Ticket((1 << 100) + number as u128),
+        others_wait: false,
     }
 }
 
-async fn ask(store: &RedisPaceStore, limit: &Arc<BudgetLimit>, numbers: std::ops::Range<usize>) {
-    let petitions: Vec<_> = numbers.map(|i| petition(limit, i % SPREAD, i)).collect();
-    store.admit(&petitions, None).await.unwrap();
+/// As many grants are wanted as there are candidates: all of them are decided.
+async fn ask(store: &RedisPaceStore, limit: &Arc<KeyedLimit>, numbers: std::ops::Range<usize>) {
+    let candidates: Vec<_> = numbers.map(|i| candidate(limit, i % SPREAD, i)).collect();
+    let wanted = candidates.len() as u64;
+    store.admit(&candidates, wanted).await.unwrap();
 }
 
-async fn incr(server: &RedisServer, questions: usize, clock: Clock) -> Duration {
+/// Microseconds for each bare `INCR`, over as many keys and as many under way.
+async fn incr(server: &RedisServer, questions: usize, clock: Clock) -> f64 {
     let client = redis::Client::open(server.url()).unwrap();
     let connection = client.get_multiplexed_async_connection().await.unwrap();
     let start = clock.now();
@@ -170,18 +199,18 @@ async fn incr(server: &RedisServer, questions: usize, clock: Clock) -> Duration 
         .buffer_unordered(PIPELINED)
         .count()
         .await;
-    clock.now().since(start)
+    per(clock.now().since(start), questions)
 }
 
-/// What a call of `command` took inside Redis since the last look, as Redis itself measured.
-fn script_time(redis: &mut redis::Connection, command: &str) -> String {
+/// Microseconds of a call of `command` inside Redis since the last look, as Redis itself measured.
+fn time_in_redis(redis: &mut redis::Connection, command: &str) -> f64 {
     let stats: String = redis::cmd("INFO").arg("commandstats").query(redis).unwrap();
     () = redis::cmd("CONFIG").arg("RESETSTAT").query(redis).unwrap();
     let line = stats
         .lines()
         .find(|line| line.starts_with(&format!("cmdstat_{command}:")));
     let each = line.and_then(|line| line.split("usec_per_call=").nth(1)?.split(',').next());
-    each.map_or_else(String::new, |micros| format!("{micros} us"))
+    each.map_or(f64::NAN, |micros| micros.parse().unwrap())
 }
 
 fn used(redis: &mut redis::Connection) -> u64 {
