@@ -51,13 +51,14 @@ end
 
 -- The window of the first call that now lies in, with what counts of the one before.
 local function first_call(r, s)
-  if not s then return { start = now, last = now, used = 0, before = 0, untl = 0 } end
-  if s.start + r.length > now then
-    local before = s.untl > now and s.before or 0
-    return { start = s.start, last = s.last, used = s.used, before = before, untl = s.untl }
+  if s and s.start + r.length > now then
+    local counts = s.untl > now and s.before > 0
+    return { start = s.start, last = s.last, used = s.used,
+      before = counts and s.before or 0, untl = counts and s.untl or 0 }
   end
-  local untl = s.last + r.length
-  return { start = now, last = now, used = 0, before = untl > now and s.used or 0, untl = untl }
+  local untl = s and s.used > 0 and s.last + r.length or 0
+  if untl <= now then return { start = now, last = now, used = 0, before = 0, untl = 0 } end
+  return { start = now, last = now, used = 0, before = s.used, untl = untl }
 end
 
 -- What counts in a window of the clock: also of one that was cut differently before.

@@ -190,18 +190,21 @@ impl FixedWindow {
         let (start, last) = (s.start.min(now), s.last.min(now));
         if start + self.length > now {
             let until = s.until.min(now + self.length);
-            let before = if until > now { s.before } else { 0 };
+            let counts = until > now && s.before > 0;
             return Windows {
                 start,
                 last,
                 used: s.used,
-                before,
-                until,
+                before: if counts { s.before } else { 0 },
+                until: if counts { until } else { 0 },
             };
         }
         let until = last + self.length;
+        if until <= now || s.used == 0 {
+            return empty;
+        }
         Windows {
-            before: if until > now { s.used } else { 0 },
+            before: s.used,
             until,
             ..empty
         }

@@ -1,1 +1,0 @@
-//! The kinds, one by one and all alike.

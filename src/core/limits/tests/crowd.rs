@@ -1,0 +1,228 @@
+//! A crowd of messages that ask one key of a limit, and what becomes of those that are granted: sent,
+//! up to a headroom late; refunded; or never heard of again.
+
+use proptest::prelude::*;
+
+use super::admission::{self, Candidate, Cell, Charge, Decision, Gate, Limit};
+use super::{START, at};
+use crate::core::limits::{Fit, Rule, State, Ticket};
+use crate::core::time::micros;
+
+/// What becomes of a message that is granted, in thousandths.
+#[derive(Clone, Copy, Debug)]
+pub(super) enum Fate {
+    /// It arrives so much of the headroom later.
+    Sent(u64),
+    /// It is taken back so much of the span later.
+    Refunded(u64),
+    Dropped,
+}
+
+#[derive(Clone, Copy, Debug)]
+pub(super) enum Step {
+    Ask {
+        cost: u64,
+        waited: bool,
+        fate: Fate,
+    },
+    /// Time passes, in thousandths of the span.
+    Pass(u64),
+    /// So many microseconds.
+    Nudge(u64),
+    /// Until the last message that was denied fits, or a microsecond less.
+    UntilItFits(bool),
+    /// The store's clock goes back, in thousandths of the span.
+    Back(u64),
+}
+
+/// A call that arrived at the downstream.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Call {
+    pub(super) granted: u64,
+    pub(super) arrived: u64,
+    pub(super) cost: u64,
+}
+
+/// One key. Times are true ones: the store's clock is behind them by as much as it went back.
+#[derive(Debug)]
+pub(super) struct Crowd {
+    pub(super) rule: Rule,
+    pub(super) state: Option<State>,
+    pub(super) now: u64,
+    pub(super) calls: Vec<Call>,
+    pub(super) granted: usize,
+    /// When the last one was granted.
+    pub(super) last: Option<u64>,
+    back: u64,
+    span: u64,
+    told: Option<u64>,
+    /// Refunds under way: when, granted at (on the store's clock), and the cost.
+    refunds: Vec<(u64, u64, u64)>,
+    tickets: u128,
+}
+
+impl Crowd {
+    /// A key that nothing was taken of; `span` is what steps are measured in.
+    pub(super) fn new(rule: Rule, span: u64) -> Self {
+        Self {
+            rule,
+            state: None,
+            now: START,
+            calls: Vec::new(),
+            granted: 0,
+            last: None,
+            back: 0,
+            span,
+            told: None,
+            refunds: Vec::new(),
+            tickets: 0,
+        }
+    }
+
+    pub(super) fn play(&mut self, steps: &[Step]) {
+        for step in steps {
+            match *step {
+                Step::Ask { cost, waited, fate } => {
+                    let decision = self.ask(cost, waited);
+                    if matches!(decision, Decision::Granted { .. }) {
+                        self.meets(fate, cost);
+                    }
+                }
+                Step::Pass(part) => self.reach(self.now + self.span * part / 1_000),
+                Step::Nudge(by) => self.reach(self.now + by),
+                Step::UntilItFits(early) => {
+                    let told = self.told.take().unwrap_or(self.now) - u64::from(early);
+                    self.reach(told.max(self.now));
+                }
+                Step::Back(part) => self.back += self.span * part / 1_000,
+            }
+        }
+    }
+
+    pub(super) fn ask(&mut self, cost: u64, waited: bool) -> Decision {
+        let now = at(self.now - self.back);
+        let rule = self.rule.around(now);
+        let limit = Limit {
+            rule: &rule,
+            gate: Gate::Open,
+        };
+        let mut cells = [Cell::of(&rule, self.state.take(), now)];
+        self.tickets += 1;
+        let candidate = Candidate {
+            charges: vec![Charge {
+                limit: &limit,
+                cell: 0,
+                cost,
+            }],
+            waited,
+            weight: 1,
+            ticket: Ticket(self.tickets),
+        };
+        let decision = admission::decide(&[candidate], &mut cells, 1, now).remove(0);
+        let [cell] = cells;
+        self.state = cell.state;
+        if let Decision::Denied {
+            fits: Fit::At(fits),
+            ..
+        } = decision
+        {
+            self.told = Some(fits + self.back);
+        }
+        decision
+    }
+
+    /// By how much the store's clock is behind.
+    pub(super) const fn behind(&self) -> u64 {
+        self.back
+    }
+
+    /// The last ticket.
+    pub(super) const fn ticket(&self) -> Ticket {
+        Ticket(self.tickets)
+    }
+
+    /// Whether it is granted; then its call arrives at once.
+    pub(super) fn takes(&mut self, cost: u64) -> bool {
+        let granted = matches!(self.ask(cost, false), Decision::Granted { .. });
+        if granted {
+            self.meets(Fate::Sent(0), cost);
+        }
+        granted
+    }
+
+    fn meets(&mut self, fate: Fate, cost: u64) {
+        self.granted += 1;
+        self.last = Some(self.now);
+        match fate {
+            Fate::Sent(part) => self.calls.push(Call {
+                granted: self.now,
+                arrived: self.now + micros(self.rule.headroom()) * part / 1_000,
+                cost,
+            }),
+            Fate::Refunded(part) => {
+                let due = self.now + self.span * part / 1_000;
+                self.refunds.push((due, self.now - self.back, cost));
+            }
+            Fate::Dropped => (),
+        }
+    }
+
+    /// Time passes, and what is not sent comes back meanwhile.
+    pub(super) fn reach(&mut self, time: u64) {
+        self.refunds.sort_unstable();
+        while let Some((due, granted, cost)) = self.refunds.first().copied()
+            && due <= time
+        {
+            self.refunds.remove(0);
+            self.now = self.now.max(due);
+            self.refund(granted, cost);
+        }
+        self.now = time;
+    }
+
+    /// What is not sent by now stays spent.
+    pub(super) fn forget_refunds(&mut self) {
+        self.refunds.clear();
+    }
+
+    fn refund(&mut self, granted: u64, cost: u64) -> bool {
+        let now = at(self.now - self.back);
+        let rule = self.rule.around(now);
+        let limit = Limit {
+            rule: &rule,
+            gate: Gate::Open,
+        };
+        let mut cell = Cell::of(&rule, self.state.take(), now);
+        let taken = admission::refund(&limit, at(0), &mut cell, (at(granted), cost), now);
+        self.state = cell.state;
+        taken
+    }
+}
+
+/// Costs that can fit, most of them small.
+fn costs() -> impl Strategy<Value = u64> {
+    prop_oneof![6 => Just(1_u64), 2 => 2..4_u64, 1 => 4..12_u64]
+}
+
+fn fates() -> impl Strategy<Value = Fate> {
+    let part = || prop_oneof![2 => Just(0_u64), 2 => Just(1_000), 1 => 0..=1_000_u64];
+    prop_oneof![
+        6 => part().prop_map(Fate::Sent),
+        2 => prop_oneof![2 => 0..300_u64, 1 => 0..1_500_u64].prop_map(Fate::Refunded),
+        1 => Just(Fate::Dropped),
+    ]
+}
+
+/// Steps; `back`: the clock may go back.
+pub(super) fn steps(back: bool) -> impl Strategy<Value = Vec<Step>> {
+    let ask = (costs(), any::<bool>(), fates());
+    let ask = ask.prop_map(|(cost, waited, fate)| Step::Ask { cost, waited, fate });
+    let step = prop_oneof![
+        10 => ask,
+        2 => prop_oneof![3 => 0..400_u64, 2 => 400..1_300_u64].prop_map(Step::Pass),
+        1 => (0..3_u64).prop_map(Step::Nudge),
+        3 => any::<bool>().prop_map(Step::UntilItFits),
+        u32::from(back) => (0..2_000_u64).prop_map(Step::Back),
+    ];
+    proptest::collection::vec(step, 1..80)
+}

@@ -1,0 +1,185 @@
+//! Exactly at the limit, and exactly when it was said.
+
+use proptest::prelude::*;
+
+use super::crowd::{Crowd, steps};
+use super::*;
+use crate::core::limits::admission::{Cell, Decision};
+use crate::core::limits::Fit;
+
+#[test]
+fn the_nth_passes_and_the_next_does_not() {
+    for n in [1, 2, 7] {
+        for rule in kinds(n, "1h") {
+            let mut crowd = Crowd::new(rule, 1);
+            let granted = (0..n + 3).filter(|_| crowd.takes(1)).count();
+            assert_eq!(granted, n as usize, "{:?}", crowd.rule);
+            let Decision::Never { by: 0, most } = crowd.ask(u64::from(n) + 1, false) else {
+                panic!("{:?}: more than all of it", crowd.rule);
+            };
+            assert_eq!(most, u64::from(n));
+        }
+    }
+}
+
+#[test]
+fn a_cost_of_all_fits_alone() {
+    for n in [1, 2, 7] {
+        for rule in kinds(n, "1h") {
+            let mut crowd = Crowd::new(rule, 1);
+            assert!(crowd.takes(u64::from(n)), "{:?}", crowd.rule);
+            assert!(!crowd.takes(1), "{:?}", crowd.rule);
+        }
+    }
+}
+
+#[test]
+fn a_hit_every_half_window_lets_the_window_reset() {
+    // At half the rate: of a window of the first call, the one before it may still count.
+    for rule in kinds(4, "10s") {
+        let mut crowd = Crowd::new(rule, 1);
+        for _ in 0..1_000 {
+            assert!(crowd.takes(1), "{:?}", crowd.rule);
+            crowd.now += 5_000_000;
+        }
+    }
+}
+
+#[test]
+fn a_fixed_window_lets_twice_the_limit_through_at_its_edge_and_a_log_does_not() {
+    let around_the_edge = |rule: Rule| {
+        let mut crowd = Crowd::new(rule, 1);
+        // The last millisecond of a window, and the first of the next.
+        let edge = START / 1_000_000 * 1_000_000 + 1_000_000;
+        crowd.now = edge - 1_000;
+        let before = (0..5).filter(|_| crowd.takes(1)).count();
+        crowd.now = edge + 1_000;
+        before + (0..5).filter(|_| crowd.takes(1)).count()
+    };
+    assert_eq!(around_the_edge(aligned("5/1s", Duration::ZERO)), 10);
+    assert_eq!(around_the_edge(log("5/1s", Duration::ZERO)), 5);
+    // With a headroom the end of a window is closed: nothing can arrive in the next one.
+    assert_eq!(around_the_edge(aligned("5/1s", 2 * MS)), 5);
+}
+
+#[test]
+fn asking_every_third_of_an_interval_a_thousand_times_grants_a_thousand() {
+    for rule in kinds(1, "300ms") {
+        if matches!(rule, Rule::FixedWindow(_) | Rule::Concurrency(_)) {
+            continue;
+        }
+        let mut crowd = Crowd::new(rule, 1);
+        for _ in 0..3_000 {
+            crowd.takes(1);
+            crowd.now += 100_000;
+        }
+        assert_eq!(crowd.granted, 1_000, "{:?}", crowd.rule);
+    }
+}
+
+#[test]
+fn an_empty_bucket_fills_from_the_first_question_on() {
+    let intervals = [Duration::from_secs(1), Duration::ZERO];
+    let rule = bucket([5, 5, 0], intervals, Refill::Continuous, Start::Empty);
+    let mut crowd = Crowd::new(rule, 1);
+    assert!(!crowd.takes(1));
+    crowd.now += 400_000;
+    assert!(crowd.takes(2));
+    assert!(!crowd.takes(1));
+    // It rests for a day, and was not forgotten.
+    let state = crowd.state.as_ref().unwrap();
+    assert!(crowd.rule.dies_at(state).as_micros() > crowd.now + 86_400_000_000);
+}
+
+#[test]
+fn a_denial_moves_the_line_and_nothing_else() {
+    for rule in kinds(3, "7s") {
+        let mut crowd = Crowd::new(rule, 1);
+        while crowd.takes(1) {}
+        let (taken, line) = match &crowd.state {
+            Some(state) => (state.taken.clone(), state.line),
+            None => panic!("three were taken"),
+        };
+        let spacing = crowd.rule.spacing(1, at(crowd.now));
+        for i in 0..1_000 {
+            crowd.now += 1;
+            assert!(matches!(crowd.ask(1, true), Decision::Denied { .. }));
+            let state = crowd.state.clone().unwrap();
+            assert_eq!((state.taken, state.line.at), (taken.clone(), line.at + i * spacing));
+            assert!(!crowd.takes(1));
+            let state = crowd.state.clone().unwrap();
+            assert_eq!(state.taken, taken);
+        }
+    }
+}
+
+#[test]
+fn those_sent_away_are_told_moments_that_the_limit_has_room_at() {
+    let mut crowd = Crowd::new(gcra("10/1s", 0, Duration::ZERO), 1);
+    assert!(crowd.takes(1));
+    let mut told = |waited| match crowd.ask(1, waited) {
+        Decision::Denied { until, .. } => until.as_micros() - START,
+        other => panic!("{other:?}"),
+    };
+    assert_eq!([told(false), told(false), told(false)], [100_000, 200_000, 300_000]);
+    // One that was sent away before is told when it fits, and moves no line.
+    assert_eq!([told(true), told(false)], [100_000, 400_000]);
+}
+
+#[test]
+fn a_line_has_an_end_and_can_always_be_read() {
+    let rule = log("1/366d", Duration::ZERO);
+    let mut crowd = Crowd::new(rule, 1);
+    assert!(crowd.takes(1));
+    for _ in 0..1_000 {
+        assert!(!crowd.takes(1));
+    }
+    let state = crowd.state.clone().unwrap();
+    let text = super::super::record::write(&state, at(crowd.now));
+    assert_eq!(super::super::record::read(&text, &crowd.rule), Some(state));
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig { cases: 4_000, failure_persistence: None, ..ProptestConfig::default() })]
+
+    /// Denied a microsecond before the time that was told, and allowed exactly at it.
+    #[test]
+    fn what_was_told_is_exact(kind in 0..7_usize, n in 1..6_u32, cost in 1..6_u64, steps in steps(true)) {
+        let mut crowd = Crowd::new(kinds(n, "1ms").remove(kind), 1_000);
+        crowd.play(&steps);
+        let cost = cost.min(u64::from(n));
+        if let Decision::Denied { fits: Fit::At(fits), .. } = crowd.ask(cost, true) {
+            // What lay ahead of now was written down as taken now.
+            let state = crowd.state.clone();
+            let fits = fits + crowd.behind();
+            for (time, fits) in [(fits - 1, false), (fits, true)] {
+                crowd.now = time;
+                crowd.state.clone_from(&state);
+                let decision = crowd.ask(cost, true);
+                prop_assert_eq!(matches!(decision, Decision::Granted { .. }), fits);
+            }
+        }
+    }
+
+    /// A state that says no more than its absence may be forgotten.
+    #[test]
+    fn a_state_that_died_is_not_missed(kind in 0..7_usize, n in 1..6_u32, cost in 1..6_u64, steps in steps(false)) {
+        let mut crowd = Crowd::new(kinds(n, "1ms").remove(kind), 1_000);
+        crowd.play(&steps);
+        let Some(state) = crowd.state.clone() else {
+            return Ok(());
+        };
+        let dies = crowd.rule.dies_at(&state).as_micros();
+        for later in [0, 1, 999] {
+            let now = at(dies.max(crowd.now) + later);
+            let known = Cell::of(&crowd.rule, Some(state.clone()), now).state;
+            let cost = cost.min(u64::from(n));
+            prop_assert_eq!(crowd.rule.fit(known.as_ref(), now, cost), Fit::Now);
+            let mut rooms = [known.as_ref(), None].map(|state| crowd.rule.room(state, now));
+            for room in &mut rooms {
+                room.reset_at = room.reset_at.max(now.as_micros());
+            }
+            prop_assert_eq!(rooms[0], rooms[1]);
+        }
+    }
+}

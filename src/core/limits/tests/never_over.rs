@@ -1,0 +1,188 @@
+//! Never over: whatever becomes of the messages that are granted, no window of the downstream, as the
+//! downstream of that kind would count it, holds more than the limit.
+
+use proptest::prelude::*;
+use proptest::test_runner::TestRunner;
+
+use super::crowd::{Call, Crowd, Step, steps};
+use super::*;
+use crate::core::limits::{Taken, Ticket};
+
+/// How the downstream counts.
+#[derive(Clone, Copy, Debug)]
+pub(super) enum Count {
+    /// In any window.
+    Sliding,
+    /// In windows that begin with the first call after the last one ended.
+    FirstCall,
+    /// In windows of the clock.
+    Clock,
+}
+
+/// A rule, how the downstream counts, its window, and how many it takes in it.
+pub(super) type Case = (Rule, Count, u64, u64);
+
+fn cases() -> Vec<Case> {
+    let (bits, steps) = (Refill::Continuous, Refill::Stepped);
+    let ms = [MS, micros(100)];
+    vec![
+        (gcra("1/1ms", 0, micros(100)), Count::Sliding, 1_000, 1),
+        (gcra("7/1ms", 0, micros(100)), Count::Sliding, 1_000, 7),
+        (gcra("7/1ms", 4, micros(130)), Count::Sliding, 1_000, 11),
+        (gcra("3/1ms", 9, micros(0)), Count::Sliding, 1_000, 12),
+        (log("1/1ms", micros(100)), Count::Sliding, 1_000, 1),
+        (log("7/1ms", micros(400)), Count::Sliding, 1_000, 7),
+        (bucket([5, 3, 0], ms, bits, Start::Full), Count::Sliding, 1_000, 8),
+        (bucket([5, 7, 4], ms, bits, Start::Empty), Count::Sliding, 1_000, 16),
+        (bucket([5, 3, 0], ms, steps, Start::Full), Count::Sliding, 1_000, 8),
+        (bucket([1, 1, 2], ms, steps, Start::Empty), Count::Sliding, 1_000, 4),
+        (first_call("1/1ms", micros(100)), Count::FirstCall, 1_000, 1),
+        (first_call("5/1ms", micros(300)), Count::FirstCall, 1_000, 5),
+        (first_call("12/1ms", micros(0)), Count::FirstCall, 1_000, 12),
+        (aligned("1/1ms", micros(100)), Count::Clock, 1_000, 1),
+        (aligned("5/1ms", micros(300)), Count::Clock, 1_000, 5),
+        (
+            calendar(5, CalendarUnit::Second, 100 * MS),
+            Count::Clock,
+            1_000_000,
+            5,
+        ),
+    ]
+}
+
+/// A window that holds more than `most`.
+pub(super) fn over(calls: &[Call], count: Count, window: u64, most: u64) -> Option<Vec<Call>> {
+    let mut calls = calls.to_vec();
+    calls.sort_by_key(|call| call.arrived);
+    let mut start = 0;
+    calls.iter().enumerate().find_map(|(i, first)| {
+        start = match count {
+            Count::Sliding => first.arrived,
+            Count::FirstCall if first.arrived < start + window => return None,
+            Count::FirstCall => first.arrived,
+            Count::Clock => first.arrived - first.arrived % window,
+        };
+        let within = calls[i..].iter().take_while(|call| call.arrived < start + window);
+        let within: Vec<Call> = within.copied().collect();
+        let units: u64 = within.iter().map(|call| call.cost).sum();
+        (units > most).then_some(within)
+    })
+}
+
+fn holds(cases: Vec<Case>, back: bool) {
+    let mut runner = TestRunner::new(ProptestConfig {
+        cases: 6_000,
+        failure_persistence: None,
+        ..ProptestConfig::default()
+    });
+    let steps = (0..cases.len(), steps(back));
+    let kept = runner.run(&steps, |(case, steps)| {
+        let (rule, count, window, most) = &cases[case];
+        let mut crowd = Crowd::new(rule.clone(), *window);
+        crowd.play(&steps);
+        let over = over(&crowd.calls, *count, *window, *most);
+        prop_assert!(over.is_none(), "{rule:?} let {over:?} through");
+        Ok(())
+    });
+    assert!(kept.is_ok(), "{}", kept.unwrap_err());
+}
+
+#[test]
+fn whatever_becomes_of_the_granted_no_window_holds_more_than_the_limit() {
+    holds(cases(), false);
+}
+
+/// Windows of the clock are where the clock says.
+#[test]
+fn nor_when_the_clock_goes_back() {
+    let mut cases = cases();
+    cases.retain(|(_, count, ..)| !matches!(count, Count::Clock));
+    holds(cases, true);
+}
+
+/// No limit is idle while a message that fits asks: a greedy crowd uses all of it.
+#[test]
+fn all_of_a_limit_can_be_used() {
+    let (bits, steps) = (Refill::Continuous, Refill::Stepped);
+    let ms = [MS, micros(100)];
+    for (rule, units, period) in [
+        (gcra("7/1ms", 4, micros(100)), 7, 1_100),
+        (log("7/1ms", micros(100)), 7, 1_100),
+        (bucket([5, 3, 0], ms, bits, Start::Full), 3, 1_100),
+        (bucket([5, 3, 2], ms, steps, Start::Empty), 3, 1_100),
+        (first_call("5/1ms", micros(100)), 5, 1_100),
+        (aligned("5/1ms", micros(100)), 5, 1_000),
+    ] {
+        let mut crowd = Crowd::new(rule, 1_000);
+        while crowd.granted < 2_000 {
+            if !crowd.takes(1) {
+                crowd.play(&[Step::UntilItFits(false)]);
+            }
+        }
+        let expected = (crowd.now - START) * units / period;
+        assert!(expected <= 2_000, "{:?}: {expected}", crowd.rule);
+    }
+}
+
+/// What is under way is within the limit as long as calls end no later than a lease after they were
+/// granted or renewed.
+#[test]
+fn calls_under_way_are_within_the_limit() {
+    #[derive(Clone, Copy, Debug)]
+    enum Event {
+        Ask(u64),
+        End(usize),
+        Renew(usize),
+        Pass(u64),
+    }
+    let event = prop_oneof![
+        4 => (1..4_u64).prop_map(Event::Ask),
+        2 => (0..8_usize).prop_map(Event::End),
+        1 => (0..8_usize).prop_map(Event::Renew),
+        3 => (0..700_u64).prop_map(Event::Pass),
+    ];
+    let mut runner = TestRunner::new(ProptestConfig {
+        cases: 2_000,
+        failure_persistence: None,
+        ..ProptestConfig::default()
+    });
+    let kept = runner.run(&proptest::collection::vec(event, 1..80), |events| {
+        let mut crowd = Crowd::new(concurrency(5, MS), 1_000);
+        // Ticket, cost, and when a call that is neither renewed nor ended is over.
+        let mut under_way: Vec<(Ticket, u64, u64)> = Vec::new();
+        for event in events {
+            let now = crowd.now;
+            under_way.retain(|(.., ends)| *ends > now);
+            match event {
+                Event::Ask(cost) => {
+                    if crowd.takes(cost) {
+                        under_way.push((crowd.ticket(), cost, now + 1_000));
+                    }
+                }
+                Event::Pass(by) => crowd.reach(now + by),
+                Event::End(which) | Event::Renew(which) => {
+                    let Some((ticket, ..)) = under_way.get(which).copied() else {
+                        continue;
+                    };
+                    let Some(state) = &mut crowd.state else { continue };
+                    let (Rule::Concurrency(rule), Taken::Concurrency(calls)) =
+                        (&crowd.rule, &mut state.taken)
+                    else {
+                        continue;
+                    };
+                    if matches!(event, Event::End(_)) {
+                        *calls = rule.release(calls, ticket, now).unwrap();
+                        under_way.remove(which);
+                    } else {
+                        *calls = rule.renew(calls, ticket, now).unwrap();
+                        under_way[which].2 = now + 1_000;
+                    }
+                }
+            }
+            let units: u64 = under_way.iter().map(|(_, cost, _)| cost).sum();
+            prop_assert!(units <= 5, "{under_way:?}");
+        }
+        Ok(())
+    });
+    assert!(kept.is_ok(), "{}", kept.unwrap_err());
+}
