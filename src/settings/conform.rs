@@ -201,7 +201,9 @@ impl Conform<'_, '_> {
         path: &KeyPath,
     ) -> Fits {
         let Value::List(elements) = &node.value else {
-            return self.any(node, of, path);
+            let fits = self.any(node, of, path);
+            node.value = Value::List(vec![node.clone()]);
+            return fits;
         };
         let length = elements.len();
         if (1..=most).contains(&length) {

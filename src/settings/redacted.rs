@@ -7,7 +7,7 @@ use std::fmt;
 /// It works on the text alone and hides too much rather than too little, because a URL with a
 /// typing error is shown as well.
 #[derive(Clone, Copy)]
-pub struct Redacted<'a>(pub &'a str);
+pub(super) struct Redacted<'a>(pub(super) &'a str);
 
 impl fmt::Debug for Redacted<'_> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {

@@ -14,7 +14,6 @@ use super::path::KeyPath;
 use crate::core::rate::MAX_UNITS;
 
 /// What a value must be.
-#[derive(Debug)]
 pub(super) enum Shape {
     /// A text.
     Text(Form),
@@ -58,14 +57,7 @@ pub(super) struct Form {
     pub(super) pattern: &'static str,
 }
 
-impl fmt::Debug for Form {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(self.pattern)
-    }
-}
-
 /// One kind of a table.
-#[derive(Debug)]
 pub(super) struct Kind {
     pub(super) name: &'static str,
     pub(super) doc: &'static str,
@@ -84,7 +76,6 @@ impl Kind {
 }
 
 /// One key.
-#[derive(Debug)]
 pub(super) struct Key {
     pub(super) name: &'static str,
     pub(super) shape: Shape,
@@ -238,7 +229,7 @@ impl Shape {
         )
     }
 
-    /// Whether everybody may read what stands here.
+    /// Whether what stands here is no secret.
     pub(super) fn is_plain(&self) -> bool {
         match self {
             Self::Hidden(_) | Self::Url(_) => false,

@@ -12,9 +12,8 @@ use std::path::{Path, PathBuf};
 use secrecy::{ExposeSecret as _, SecretString};
 use url::Url;
 
+use super::redacted::Redacted;
 use super::types::{Auth, RabbitMq};
-
-pub use super::redacted::Redacted;
 
 /// What a path starts with that names a systemd credential.
 const CREDENTIAL: &str = "credential:";
@@ -55,7 +54,7 @@ pub struct Secrets {
     credentials: Option<PathBuf>,
 }
 
-/// Who we are to a downstream, with the secret in hand.
+/// As which user sluiced calls a downstream, with the secret in hand.
 #[derive(Clone, Debug)]
 pub enum Identity {
     Basic {
@@ -145,7 +144,7 @@ impl Secrets {
         path.map(|path| self.read(path)).transpose()
     }
 
-    /// Who we are to the downstream.
+    /// As which user sluiced calls the downstream.
     ///
     /// # Errors
     /// When the file cannot be read, or not exactly one of value and file is given.

@@ -192,7 +192,8 @@ impl TemplateText {
 }
 
 /// What one message takes of a limit.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq, Deserialize)]
+#[serde(try_from = "WrittenCost")]
 pub enum Costing {
     /// Every message the same.
     Units(Cost),
@@ -239,54 +240,22 @@ impl fmt::Display for Costing {
     }
 }
 
-/// Ranges of opening hours, at least one and at most `MAX_RANGES`.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Hours(pub Vec<HourRange>);
-
-/// More ranges in a day than this are a mistake.
-pub(super) const MAX_RANGES: usize = 24;
-/// There are seven days.
-pub(super) const MAX_DAYS: usize = 7;
-
-/// What may be written in more than one way.
+/// A cost is written as a number or as a text.
 #[derive(Deserialize)]
 #[serde(untagged)]
-enum Written {
-    Number(u32),
+enum WrittenCost {
+    Units(u32),
     Text(String),
-    List(Vec<String>),
 }
 
-impl Written {
-    fn read<T: FromStr<Err: fmt::Display>, E: Error>(self) -> Result<Vec<T>, E> {
-        let texts = match self {
-            Self::Number(number) => vec![number.to_string()],
-            Self::Text(text) => vec![text],
-            Self::List(texts) => texts,
-        };
-        let read = |text: &String| text.parse().map_err(E::custom);
-        texts.iter().map(read).collect()
-    }
-}
+impl TryFrom<WrittenCost> for Costing {
+    type Error = TextError;
 
-impl<'de> Deserialize<'de> for Hours {
-    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
-        Written::deserialize(deserializer)?.read().map(Self)
-    }
-}
-
-impl<'de> Deserialize<'de> for Days {
-    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
-        let days: Vec<Self> = Written::deserialize(deserializer)?.read()?;
-        let all = days.into_iter().reduce(Self::and);
-        all.ok_or_else(|| D::Error::custom("no day"))
-    }
-}
-
-impl<'de> Deserialize<'de> for Costing {
-    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
-        let mut cost: Vec<Self> = Written::deserialize(deserializer)?.read()?;
-        cost.pop().ok_or_else(|| D::Error::custom("no cost"))
+    fn try_from(written: WrittenCost) -> Result<Self, TextError> {
+        match written {
+            WrittenCost::Units(units) => units.to_string().parse(),
+            WrittenCost::Text(text) => text.parse(),
+        }
     }
 }
 
@@ -327,5 +296,5 @@ macro_rules! write_as_text {
 
 pub(super) use {read_as_text, write_as_text};
 
-read_as_text!(Length, LostWait, Percent, Quota, Size);
+read_as_text!(Days, HourRange, Length, LostWait, Percent, Quota, Size);
 write_as_text!(Costing, Length, LostWait, Percent, Quota);

@@ -1,6 +1,6 @@
 //! The table of keys: every key of the configuration with its shape, its default and what it does.
 //!
-//! One declaration makes the struct that the program reads and the [`Key`](super::schema::Key)s from
+//! One declaration makes the struct that the program reads and the `Key`s (see `schema`) from
 //! which everything else follows: the checks of shape, the defaults, `check --print`, the JSON schema and
 //! `config/default.toml`. The comments of the fields are the text of that file.
 

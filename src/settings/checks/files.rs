@@ -7,11 +7,11 @@ use std::path::Path;
 use super::Checks;
 use crate::settings::path::KeyPath;
 
-/// Permission bits of everybody else.
+/// Permission bits of all other users.
 const OTHERS: u32 = 0o007;
 
 impl Checks<'_, '_> {
-    /// A file with a secret can be read, by us and not by everybody.
+    /// A file with a secret can be read, by us and not by all users.
     pub(super) fn secret_file(&mut self, path: &KeyPath, file: Option<&Path>) {
         let Some(file) = file else {
             return;
@@ -30,7 +30,7 @@ impl Checks<'_, '_> {
                 let mode = fs::metadata(file).map_or(0, |facts| facts.permissions().mode());
                 if mode & OTHERS != 0 {
                     let message = format!(
-                        "everybody on this machine can read this secret; run `chmod 600 {text}`"
+                        "every user of this machine can read this secret; run `chmod 600 {text}`"
                     );
                     self.warning(path, message);
                 }

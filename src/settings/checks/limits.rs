@@ -62,27 +62,37 @@ impl Checks<'_, '_> {
         }
     }
 
-    /// A cost that is a number must fit. (What a template makes is only known with the message.)
+    /// A cost that is a number must fit. Of a template, more than one unit must.
     fn cost(&mut self, path: &KeyPath, limit: &Limit) {
-        let (Costing::Units(cost), most) = (limit.cost(), limit.largest_cost()) else {
-            return;
+        let most = limit.largest_cost().get();
+        let (key, value) = match limit {
+            Limit::Paced(_) => ("max_cost", 0),
+            Limit::Gcra(_) => ("burst", 1),
+            Limit::TokenBucket(_) => ("capacity", 0),
+            Limit::FixedWindow(_) | Limit::SlidingLog(_) => ("rate", 0),
+            Limit::Concurrency(_) => ("limit", 0),
         };
-        if *cost <= most {
-            return;
+        let keys = path.all(["cost", key]);
+        match limit.cost() {
+            Costing::Units(cost) if cost.get() > most => {
+                let cost = cost.get();
+                let needed = match key {
+                    "rate" => "a larger rate".to_owned(),
+                    key => format!("{key} = {}", cost - value),
+                };
+                let message = format!(
+                    "a message of {cost} can never pass, for {most} is the most that fits; write {most} or less, or {needed}"
+                );
+                self.error(keys, message);
+            }
+            Costing::Made(_) if most == 1 => {
+                let message = format!(
+                    "a message of more than 1 can never pass, for 1 is the most that fits; write a larger {key}, or take cost out"
+                );
+                self.warning(keys, message);
+            }
+            _ => {}
         }
-        let (cost, most) = (cost.get(), most.get());
-        // The key that says so, and what it would have to be.
-        let (key, needed) = match limit {
-            Limit::Paced(_) => ("max_cost", format!("max_cost = {cost}")),
-            Limit::Gcra(_) => ("burst", format!("burst = {}", cost - 1)),
-            Limit::TokenBucket(_) => ("capacity", format!("capacity = {cost}")),
-            Limit::FixedWindow(_) | Limit::SlidingLog(_) => ("rate", "a larger rate".to_owned()),
-            Limit::Concurrency(_) => ("limit", format!("limit = {cost}")),
-        };
-        let message = format!(
-            "a message of {cost} can never pass, for {most} is the most that fits; write {most} or less, or {needed}"
-        );
-        self.error(path.all(["cost", key]), message);
     }
 
     /// A limit that no route names; silent if a route names one that is not defined, for that is

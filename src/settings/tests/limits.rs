@@ -272,6 +272,23 @@ fn costs_that_can_never_fit() {
     }
 }
 
+/// A template that counts, and a limit that holds no more than one: all else would be dead letters.
+#[test]
+fn costs_of_which_only_the_least_fits() {
+    for (text, said) in [
+        (
+            "kind = \"gcra\"\nrate = \"30/1s\"\ncost = \"{{ body.n }}\"",
+            "a.toml:14:8: warning: limits.x.cost: a message of more than 1 can never pass, for 1 is the most that fits; write a larger burst, or take cost out",
+        ),
+        (
+            "kind = \"fixed_window\"\nrate = \"1/day\"\ncost = \"{{ body.n }}\"",
+            "a.toml:14:8: warning: limits.x.cost: a message of more than 1 can never pass, for 1 is the most that fits; write a larger rate, or take cost out",
+        ),
+    ] {
+        assert_eq!(said_of(text), [said]);
+    }
+}
+
 #[test]
 fn headroom_against_what_it_is_a_part_of() {
     for (text, said) in [

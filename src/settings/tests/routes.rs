@@ -205,7 +205,7 @@ fn variables_set_hours_costs_and_weights() {
         .map_err(|faults| faults.to_string())
         .expect("it loads");
     let route = &loaded.settings.routes["sms"];
-    assert_eq!(route.open.as_ref().map(|hours| hours.0.len()), Some(2));
+    assert_eq!(route.open.as_ref().map(Vec::len), Some(2));
     assert_eq!(route.weight_of("acme").get(), 5);
     assert_eq!(loaded.settings.limits["provider"].cost().units(), Some(2));
     let shown = shown(&loaded);

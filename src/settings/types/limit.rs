@@ -121,7 +121,7 @@ table! {
         rate: Quota = RATE, Required "400/1s" live;
         /// How late a call may arrive at the downstream after its slot without breaking the limit. Three quarters of
         /// it may pass before the call leaves, one quarter is kept for the way. Costs headroom / window of the rate:
-        /// 0.5 % for 5ms in 1s. Less than 2ms is more than a busy machine can keep.
+        /// 0.5 % for 5ms in 1s. Less than 2ms is too little for a busy machine.
         headroom: Length = SPAN_OR_ZERO, Default "5ms" live;
         /// How far ahead slots are leased, from 20ms to 1s. Longer: rides out longer stalls of Redis; shorter:
         /// less is lost when a replica dies, and changes come into force sooner.

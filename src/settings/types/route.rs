@@ -15,7 +15,7 @@ use crate::core::zone::Zone;
 use crate::settings::forms::{QUEUE, TEMPLATE, TEXT};
 use crate::settings::schema::Shape::{Flag, List, Named, OneOrMore, Section, Text, Whole};
 use crate::settings::schema::{Form, SPAN, SPAN_OR_ZERO, table, words};
-use crate::settings::text::{Hours, Length, MAX_DAYS, MAX_RANGES, Size, TemplateText};
+use crate::settings::text::{Length, Size, TemplateText};
 
 table! {
     #[derive(Clone, Debug, Deserialize)]
@@ -50,11 +50,11 @@ table! {
         parked: u32 = Whole(0..=1_000_000), Default 20000;
         /// When messages may be sent: one range, or a list such as ["08:00-12:00", "14:00-18:00"]; "22:00-06:00" goes
         /// past midnight, seconds are allowed ("08:00:30"). Messages wait in their queue until the opening. Absent: always.
-        open: Option<Hours> = OneOrMore { most: MAX_RANGES, of: &Text(Form::of::<HourRange>("^[0-9: ]+-[0-9: ]+$")) },
+        open: Option<Vec<HourRange>> = OneOrMore { most: 24, of: &Text(Form::of::<HourRange>("^[0-9: ]+-[0-9: ]+$")) },
             Optional "08:00-21:00";
         /// On which days: "mon-fri", "sat", or a list of them; a range over midnight belongs to the day on which it
         /// begins. Absent: every day.
-        days: Option<Days> = OneOrMore { most: MAX_DAYS, of: &Text(Form::of::<Days>("^[A-Za-z, -]+$")) }, Optional "mon-fri";
+        days: Option<Vec<Days>> = OneOrMore { most: 7, of: &Text(Form::of::<Days>("^[A-Za-z, -]+$")) }, Optional "mon-fri";
         /// Whose clock open and days follow: a name of the tz database. What it reads counts: a range whose start is
         /// skipped when clocks go forward opens right after the jump. Absent: UTC.
         timezone: Option<Zone> = ZONE, Optional "Asia/Shanghai";
@@ -161,10 +161,11 @@ impl Route {
         if self.open.is_none() && self.days.is_none() {
             return Ok(None);
         }
-        let whole_day = || "00:00-24:00".parse().map(|range| Hours(vec![range]));
+        let whole_day = || "00:00-24:00".parse().map(|range| vec![range]);
         let hours = self.open.clone().map_or_else(whole_day, Ok)?;
+        let days = self.days.iter().flatten().copied().reduce(Days::and);
         let zone = self.timezone.clone().unwrap_or_else(Zone::utc);
-        OpeningHours::new(&hours.0, self.days.unwrap_or_default(), zone).map(Some)
+        OpeningHours::new(&hours, days.unwrap_or_default(), zone).map(Some)
     }
 
     /// The call timeout of the route's downstream.
