@@ -199,7 +199,7 @@ fn without_a_row_only_keys_count() {
     bench.run(Duration::from_millis(40));
     once_each(&bench, 600);
     let plain = bench.sent.iter().filter(|s| s.item.key.is_none());
-    assert!(plain.map(|s| s.at).max().unwrap() <= start + 5_000);
+    assert!(plain.map(|s| s.at).max().unwrap() <= start + 20_000);
 }
 
 #[test]
