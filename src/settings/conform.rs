@@ -13,7 +13,7 @@ use std::collections::BTreeMap;
 pub(super) use self::scalar::{read, scalar};
 
 use self::scalar::literal;
-use super::fault::Collector;
+use super::collector::Collector;
 use super::path::KeyPath;
 use super::schema::{Key, Kind, Need, Shape, nearest};
 use super::tree::{Node, Value};

@@ -8,8 +8,8 @@
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
+use super::collector::Collector;
 use super::conform;
-use super::fault::Collector;
 use super::path::KeyPath;
 use super::schema::{Shape, nearest};
 use super::tree::{Node, Value};

@@ -3,7 +3,6 @@
 //! A fault shows the key and value that it is about, never what stands around them: a line may hold
 //! a secret, and what a wrong name holds is unknown.
 
-mod collector;
 mod excerpt;
 
 use std::fmt;
@@ -11,9 +10,8 @@ use std::fmt;
 use annotate_snippets::renderer::{DEFAULT_ERROR_STYLE, DEFAULT_WARNING_STYLE, Style};
 use annotate_snippets::{AnnotationKind, Level, Origin, Renderer, Snippet};
 
-pub(super) use self::collector::Collector;
+pub(super) use self::excerpt::Excerpt;
 
-use self::excerpt::Excerpt;
 use super::path::KeyPath;
 
 /// How bad it is.
@@ -65,7 +63,7 @@ pub struct Fault {
     pub key: String,
     /// What is wrong, and what would be right.
     pub message: String,
-    excerpt: Option<Excerpt>,
+    pub(super) excerpt: Option<Excerpt>,
 }
 
 impl Fault {

@@ -9,6 +9,7 @@ use url::Url;
 
 use super::schema::{Form, Shape, nearest};
 use super::text::Costing;
+use crate::core::zone::Zone;
 use crate::template::{self, NAMES, WrongTemplate};
 
 const fn form(check: fn(&str) -> Result<(), String>) -> Form {
@@ -18,6 +19,11 @@ const fn form(check: fn(&str) -> Result<(), String>) -> Form {
 const ANY: Form = form(|_| Ok(()));
 /// Free text.
 pub(super) const TEXT: Shape = Shape::Text(ANY);
+/// A name of the tz database.
+pub(super) const ZONE: Shape = Shape::Text(Form {
+    check: |name| Zone::named(name).map(drop).map_err(|e| e.to_string()),
+    pattern: "^[A-Za-z0-9_+/-]+$",
+});
 /// A template over a message.
 pub(super) const TEMPLATE: Shape = Shape::Text(form(template));
 /// A template that may hold a key of an API.

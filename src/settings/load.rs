@@ -9,9 +9,10 @@ use std::fs;
 use std::path::{Path, PathBuf};
 
 use super::checks;
+use super::collector::Collector;
 use super::conform::conform;
 use super::env;
-use super::fault::{Collector, Fault, Faults, Severity};
+use super::fault::{Fault, Faults, Severity};
 use super::path::KeyPath;
 use super::secrets::Secrets;
 use super::show::Origins;

@@ -5,10 +5,11 @@
 //! either settings that can be run or every fault at once.
 //!
 //! Imports go one way: `schema` (the words of the table) and `text` (forms of text), `forms`, `types` (the
-//! table), `tree`, `fault`, `conform`, `env`, `checks`, `load`. What else is made from the table: `show`
+//! table), `tree`, `fault`, `collector`, `conform`, `env`, `checks`, `load`. What else is made from the table: `show`
 //! (`check --print`), `reference` (`config/default.toml`), `json` (the schema), `policy`, `words`.
 
 mod checks;
+mod collector;
 mod conform;
 mod env;
 mod fault;

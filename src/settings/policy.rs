@@ -7,8 +7,8 @@
 
 use std::fmt;
 
+use super::collector::Collector;
 use super::conform::{conform, read, scalar};
-use super::fault::Collector;
 use super::path::KeyPath;
 use super::schema::{Key, Need, Shape};
 use super::tree::{self, Node, Sources, Value};

@@ -5,7 +5,8 @@
 
 use std::fmt;
 
-use super::fault::{Collector, Place};
+use super::collector::Collector;
+use super::fault::Place;
 use super::path::KeyPath;
 use super::redacted::Redacted;
 use super::schema::Shape;

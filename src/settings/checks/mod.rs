@@ -14,7 +14,8 @@ mod sections;
 
 use std::time::Duration;
 
-use super::fault::{Collector, Severity};
+use super::collector::Collector;
+use super::fault::Severity;
 use super::path::KeyPath;
 use super::secrets::Secrets;
 use super::tree::Node;

@@ -8,7 +8,7 @@ use crate::settings::tree::{Node, Origin, Sources};
 
 /// A line, and what the caret points at.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(super) struct Excerpt {
+pub(in crate::settings) struct Excerpt {
     pub(super) line: String,
     pub(super) caret: Range<usize>,
 }
@@ -28,7 +28,7 @@ impl Excerpt {
     }
 
     /// The faulty key with its value, or the key alone.
-    pub(super) fn of(sources: &Sources, node: &Node, key_only: bool) -> Option<Self> {
+    pub(in crate::settings) fn of(sources: &Sources, node: &Node, key_only: bool) -> Option<Self> {
         let Origin::Text { source, span: key } = &node.key else {
             return None;
         };
@@ -61,7 +61,7 @@ impl Excerpt {
     }
 
     /// The line of a syntax error, if its key is known to hold no secret; else up to its `=`.
-    pub(super) fn of_syntax(text: &str, at: usize, root: &Shape) -> Option<Self> {
+    pub(in crate::settings) fn of_syntax(text: &str, at: usize, root: &Shape) -> Option<Self> {
         let (begin, end) = (line_start(text, at), line_end(text, at));
         let line = text.get(begin..end)?;
         let (key, value) = line.split_once('=')?;

@@ -8,7 +8,7 @@ use serde::{Deserialize, Serialize};
 use crate::core::limits::generation::LostWait;
 use crate::core::rate::MAX_UNITS;
 use crate::core::zone::Zone;
-use crate::settings::forms::{COST, TEMPLATE};
+use crate::settings::forms::{COST, TEMPLATE, ZONE};
 use crate::settings::schema::Shape::{self, Flag, Kinds, Length as Within, Text, Whole};
 use crate::settings::schema::{Form, Kind, SPAN, SPAN_OR_ZERO, UNITS, table, words};
 use crate::settings::text::{Costing, Length, Percent, Quota, TemplateText};
@@ -19,12 +19,6 @@ const DAY: Duration = Duration::from_secs(24 * 3600);
 const UNITS_OR_NONE: Shape = Whole(0..=MAX_UNITS as i64);
 const RATE: Shape = Text(Form::of::<Quota>("^[0-9_ ]+/ *[0-9].*[^0-9. ]"));
 const LOST_WAIT: Shape = Text(Form::of::<LostWait>("^forever$|^[ +]*[0-9].*[^0-9. ]"));
-/// A name of the tz database.
-pub(super) const ZONE: Shape = Text(Form {
-    check: |name| Zone::named(name).map(drop).map_err(|e| e.to_string()),
-    pattern: "^[A-Za-z0-9_+/-]+$",
-});
-
 /// A named budget, shared by every replica and by every route that names it.
 #[derive(Clone, Debug, Deserialize, Serialize)]
 #[serde(tag = "kind", rename_all = "snake_case")]
@@ -136,7 +130,7 @@ table! {
         /// too. Absent: none.
         reserve: Option<Percent> = Text(Form::of::<Percent>("^ *[0-9.]+ *% *$")), Optional "20%";
         /// From 1 to 9; what counts is the higher one of the route's priority and the message's own.
-        reserve_priority: u8 = Whole(1..=super::MAX_PRIORITY as i64), Default 5;
+        reserve_priority: u8 = Whole(1..=super::route::MAX_PRIORITY as i64), Default 5;
     }
 }
 

@@ -6,13 +6,11 @@ use std::time::Duration;
 
 use serde::Deserialize;
 
-use super::Downstream;
-use super::downstream::DOWNSTREAM;
-use super::limit::ZONE;
+use super::downstream::{DOWNSTREAM, Downstream};
 use crate::core::hours::{Days, HourRange, HoursError, OpeningHours};
 use crate::core::rate::Rate;
 use crate::core::zone::Zone;
-use crate::settings::forms::{QUEUE, TEMPLATE, TEXT};
+use crate::settings::forms::{QUEUE, TEMPLATE, TEXT, ZONE};
 use crate::settings::schema::Shape::{Flag, List, Named, OneOrMore, Section, Text, Whole};
 use crate::settings::schema::{Form, SPAN, SPAN_OR_ZERO, table, words};
 use crate::settings::text::{Length, Size, TemplateText};

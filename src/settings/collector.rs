@@ -2,15 +2,14 @@
 
 use std::collections::BTreeSet;
 
-use super::excerpt::Excerpt;
-use super::{Fault, Faults, Place, Severity};
-use crate::settings::path::KeyPath;
-use crate::settings::schema::Shape;
-use crate::settings::tree::{Node, Origin, Sources, Syntax};
-use crate::settings::types::ROOT;
+use super::fault::{Excerpt, Fault, Faults, Place, Severity};
+use super::path::KeyPath;
+use super::schema::Shape;
+use super::tree::{Node, Origin, Sources, Syntax};
+use super::types::ROOT;
 
 /// Gathers faults, and remembers which keys are broken so that nothing is reported twice.
-pub(in crate::settings) struct Collector<'a> {
+pub(super) struct Collector<'a> {
     sources: &'a Sources,
     faults: Vec<Fault>,
     broken: BTreeSet<KeyPath>,
@@ -19,7 +18,7 @@ pub(in crate::settings) struct Collector<'a> {
 }
 
 impl<'a> Collector<'a> {
-    pub(in crate::settings) const fn new(sources: &'a Sources) -> Self {
+    pub(super) const fn new(sources: &'a Sources) -> Self {
         Self {
             sources,
             faults: Vec::new(),
@@ -29,7 +28,7 @@ impl<'a> Collector<'a> {
     }
 
     /// A file that cannot be read, or the configuration as a whole.
-    pub(in crate::settings) fn whole(&mut self, source: Option<usize>, message: String) {
+    pub(super) fn whole(&mut self, source: Option<usize>, message: String) {
         let place = source.map_or(Place::Default, |layer| Place::File {
             layer,
             name: self.sources.0[layer].name.clone(),
@@ -41,13 +40,13 @@ impl<'a> Collector<'a> {
     }
 
     /// A variable that stands for no key.
-    pub(in crate::settings) fn variable(&mut self, name: &str, message: String) {
+    pub(super) fn variable(&mut self, name: &str, message: String) {
         let place = Place::Variable(name.to_owned());
         self.push(Severity::Error, place, "", message, None);
     }
 
     /// A syntax error; what is missing may stand there.
-    pub(in crate::settings) fn syntax(&mut self, source: usize, error: &Syntax) {
+    pub(super) fn syntax(&mut self, source: usize, error: &Syntax) {
         self.damaged = true;
         let (start, text) = (error.span.start, &self.sources.0[source].text);
         let origin = Origin::Text {
@@ -64,19 +63,19 @@ impl<'a> Collector<'a> {
     }
 
     /// A fault of a key or value; the key counts as broken from now on.
-    pub(in crate::settings) fn broken(&mut self, node: &Node, path: &KeyPath, message: String) {
+    pub(super) fn broken(&mut self, node: &Node, path: &KeyPath, message: String) {
         self.broken.insert(path.clone());
         self.at(Severity::Error, node, path, true, message);
     }
 
     /// A key that should not be there; what it holds is not shown.
-    pub(in crate::settings) fn unknown(&mut self, node: &Node, path: &KeyPath, message: String) {
+    pub(super) fn unknown(&mut self, node: &Node, path: &KeyPath, message: String) {
         self.broken.insert(path.clone());
         self.at(Severity::Error, node, path, false, message);
     }
 
     /// A key that is missing in `table`.
-    pub(in crate::settings) fn missing(&mut self, table: &Node, path: &KeyPath, message: String) {
+    pub(super) fn missing(&mut self, table: &Node, path: &KeyPath, message: String) {
         self.broken.insert(path.clone());
         if !self.damaged {
             self.at(Severity::Error, table, path, false, message);
@@ -86,7 +85,7 @@ impl<'a> Collector<'a> {
     /// A fault that involves several keys, reported at the first; silent if one of them is
     /// broken already, because its value is then only a stand-in. `show`: the value, if the table of keys
     /// calls it plain.
-    pub(in crate::settings) fn cross(
+    pub(super) fn cross(
         &mut self,
         severity: Severity,
         root: &Node,
@@ -140,7 +139,7 @@ impl<'a> Collector<'a> {
     }
 
     /// Line and column of an origin.
-    pub(in crate::settings) fn place(&self, origin: &Origin) -> Place {
+    pub(super) fn place(&self, origin: &Origin) -> Place {
         match origin {
             Origin::Text { source, span } => {
                 let before = &self.sources.0[*source].text[..span.start];
@@ -158,7 +157,7 @@ impl<'a> Collector<'a> {
     }
 
     /// Everything gathered: errors and warnings.
-    pub(in crate::settings) fn finish(self) -> Faults {
+    pub(super) fn finish(self) -> Faults {
         Faults::new(self.faults)
     }
 }
