@@ -1,55 +1,110 @@
-//! What the pure decision of each kind of budget takes: one question, granted or denied.
+//! What the pure decision of each kind of limit takes, granted and denied, beside the least that any
+//! limiter in memory does: look up the counter of a key and add to it.
+//!
+//! Every ratio is to that counter in the same run; rounds take turns, and the median is told.
 
-#![allow(clippy::unwrap_used, reason = "a benchmark may panic")]
+#![allow(
+    clippy::print_stdout,
+    clippy::unwrap_used,
+    reason = "results are its output"
+)]
 
 #[path = "../tests/it/support/mod.rs"]
 mod support;
 
 mod common;
 
+use std::collections::HashMap;
 use std::hint::black_box;
 
-use criterion::{Criterion, criterion_group, criterion_main};
-use sluiced::core::budget::admit::{Cell, Mode, Want, admit};
-use sluiced::core::budget::epoch::Era;
-use sluiced::core::budget::limit::Limit;
+use common::table::{Table, headline, median};
+use sluiced::core::limits::Ticket;
+use sluiced::core::limits::admission::{Candidate, Cell, Charge, Decision, Gate, Limit, decide};
 use sluiced::core::time::StoreTime;
-use sluiced::ports::budget::{Lost, Ticket};
+use sluiced::ports::clock::Clock;
 
-/// A limit that a state of each kind is half full of.
+/// A state of each kind is half full of so many, or full.
 const UNITS: u32 = 10;
+/// Keys of the bare counter.
+const KEYS: u64 = 10_000;
+const ROUNDS: usize = 31;
+const EACH: u64 = 20_000;
 
-fn decisions(criterion: &mut Criterion) {
-    let now = StoreTime::from_micros(1_795_228_193_000_012);
-    let era = Era::whole(now);
+fn main() {
+    headline(&format!(
+        "median of {ROUNDS} rounds of {EACH} decisions, one limit and one candidate each"
+    ));
+    let mut table = Table::new(&["", "a decision", "a bare counter", "ratio"]);
     for (kind, rule) in common::kinds::kinds(UNITS) {
-        let limit = Limit::new(&rule, Lost::Closed, now);
-        let want = Want {
-            limit: &limit,
-            cell: 0,
-            cost: 1,
-            held: None,
-        };
-        let after = |taken: u32| {
-            let mut cells = [Cell::default()];
-            for i in 0..taken {
-                admit(&[want], &mut cells, Mode::Take, Ticket(i.into()), &era, now);
-            }
-            cells
-        };
-        let mut group = criterion.benchmark_group(kind);
-        for (name, cells) in [("granted", after(UNITS / 2)), ("denied", after(UNITS))] {
-            group.bench_function(name, |bench| {
-                bench.iter_batched_ref(
-                    || cells.clone(),
-                    |cells| admit(black_box(&[want]), cells, Mode::Take, Ticket(99), &era, now),
-                    criterion::BatchSize::SmallInput,
-                );
+        let gate = Gate::Open;
+        let limit = Limit { rule: &rule, gate };
+        for (name, taken) in [("granted", UNITS / 2), ("denied", UNITS)] {
+            let cells = after(&limit, taken);
+            let granted = matches!(one(&limit, &mut cells.clone()), Decision::Granted { .. });
+            assert_eq!(granted, name == "granted", "{kind}");
+            let (decision, counter) = compare(|| {
+                black_box(one(black_box(&limit), &mut cells.clone()));
             });
+            table.row(&[
+                format!("{kind}, {name}"),
+                format!("{decision:.0} ns"),
+                format!("{counter:.0} ns"),
+                format!("{:.1}", decision / counter),
+            ]);
         }
-        group.finish();
     }
+    table.print();
 }
 
-criterion_group!(all, decisions);
-criterion_main!(all);
+const NOW: StoreTime = StoreTime::from_micros(1_795_228_193_000_012);
+
+/// Decides on one candidate.
+fn one(limit: &Limit<'_>, cells: &mut [Cell; 1]) -> Decision {
+    ask(limit, cells, Ticket(99))
+}
+
+fn ask(limit: &Limit<'_>, cells: &mut [Cell; 1], ticket: Ticket) -> Decision {
+    let candidate = Candidate {
+        charges: vec![Charge {
+            limit,
+            cell: 0,
+            cost: 1,
+        }],
+        waited: true,
+        weight: 1,
+        ticket,
+    };
+    decide(&[candidate], cells, 1, NOW).pop().unwrap()
+}
+
+/// The state once so many units were taken.
+fn after(limit: &Limit<'_>, taken: u32) -> [Cell; 1] {
+    let mut cells = [Cell::default()];
+    for number in 0..taken {
+        ask(limit, &mut cells, Ticket(number.into()));
+    }
+    // Read anew, as a store does for each request.
+    let state = cells[0].state.take();
+    [Cell::of(limit.rule, state, NOW)]
+}
+
+/// Nanoseconds of `decide` and of a bare counter, in turns.
+fn compare(mut decide: impl FnMut()) -> (f64, f64) {
+    let clock = Clock::start();
+    let mut counters: HashMap<u64, u64> = (0..KEYS).map(|key| (key, 0)).collect();
+    let mut times = [Vec::new(), Vec::new()];
+    for _ in 0..ROUNDS {
+        let start = clock.now();
+        (0..EACH).for_each(|_| decide());
+        let between = clock.now();
+        for key in 0..EACH {
+            *counters.entry(black_box(key % KEYS)).or_default() += 1;
+        }
+        let nanos = |length: std::time::Duration| length.as_secs_f64() * 1e9 / EACH as f64;
+        times[0].push(nanos(between.since(start)));
+        times[1].push(nanos(clock.now().since(between)));
+    }
+    black_box(counters);
+    let [decision, counter] = times.map(|times| median(&times));
+    (decision, counter)
+}

@@ -18,7 +18,7 @@ use common::table::{Table, headline, median};
 const KEYS: usize = 1_000;
 const KEYED: (&str, &str) = (
     "recipient",
-    "kind = \"gcra\"\nrate = \"5000/1s\"\nburst = 5000\nkey = \"{{ body.to }}\"\nlost_state = \"open\"",
+    "kind = \"gcra\"\nrate = \"5000/1s\"\nburst = 5000\nkey = \"{{ body.to }}\"\nlost_wait = \"0s\"",
 );
 
 fn main() -> ExitCode {

@@ -1,19 +1,19 @@
--- Tells a replica what is in force for a limit, and hears what its file says: `core::policy::declare`.
+-- A replica declares the policy in its file, and gets the one in force: `core::policy::declare`.
 --
--- KEYS[1]  the limit's policy: a hash without a time to live, for what an operator said must stay
--- KEYS[2]  who takes part: a hash of replicas, each with when it was last seen and its file's terms;
---          the field without a name says when it was last swept
+-- KEYS[1]  the limit's policy: a hash without a time to live, because an operator's update must stay
+-- KEYS[2]  the limit's replicas: a hash with, for each, when it was last seen and the policy in its
+--          file; the field without a name holds when it was last swept
 -- ARGV     1 channel  where all replicas listen   2 limit   its name, for the notice
---          3 replica  its name   4 file   the terms in its file
---          5 was_read   1: it has just read its file, so a file that says something new counts
+--          3 replica  its name   4 file   the policy in its file
+--          5 was_read   1: it has just read its file, so a changed file counts as an update
 --          6 shown    microseconds for which a replica counts as present
 --          7 version   8 updates   9 origin   10 policy   11 file   12 by   13 paused_until
---         14 paused_by   (what it heard last; version 0: nothing yet)
+--         14 paused_by   (the policy that it knows; version 0: none)
 -- Reply    {now, version, updates, origin, policy, file, by, paused_until, paused_by}:
 --          integers, but for origin, policy, file, by and paused_by; paused_until 0: not paused
 --
--- Invariant: versions only rise, and each names one policy. Asked twice with the same, the second
--- time changes nothing but when the replica was last seen.
+-- Invariant: versions only rise, and each names one state of the policy. The same call a second time
+-- changes nothing but when the replica was last seen.
 
 local clock = redis.call('TIME')
 local now = tonumber(clock[1]) * 1000000 + tonumber(clock[2])
@@ -27,11 +27,12 @@ local replica, file = ARGV[3], ARGV[4]
 local changed = false
 
 if tonumber(ARGV[7]) > version then
-  -- The store has lost what was said last. Whoever remembers it says it again.
+  -- The store has lost a later policy. The replica gives it back.
   for i = 1, #FIELDS do s[i] = ARGV[6 + i] end
   version, updates, changed = tonumber(s[1]), tonumber(s[2]), true
 elseif version == 0 then
-  -- Less than any later word: it may be lost, and remembered by somebody who comes after us.
+  -- Less than the version of any update: the store may have lost a policy, and a replica that still
+  -- knows it must win.
   version, updates, changed = math.max((now - now % 1000) / 1000, 1), 1, true
   s = { '', '', 'file', file, file, replica, '0', '' }
 end
@@ -47,13 +48,14 @@ if changed then
     fields[#fields + 1], fields[#fields + 2] = name, s[i]
   end
   redis.call('HSET', KEYS[1], unpack(fields))
-  -- A user without the right to this channel still changes it: the next answers tell the others.
+  -- A user without the right to this channel still updates: the other replicas learn of it from
+  -- their next answers.
   redis.pcall('PUBLISH', ARGV[1], 'changed ' .. ARGV[2] .. ' ' .. s[1])
 end
 local shown = tonumber(ARGV[6])
 redis.call('HSET', KEYS[2], replica, text(now) .. ' ' .. file)
 redis.call('PEXPIRE', KEYS[2], text(math.ceil(shown / 1000)))
--- Those who are gone are swept out once a minute, so that the hash is bounded by who came in one.
+-- Replicas that are gone are removed once a minute, so the size of the hash is bounded.
 local swept = tonumber(redis.call('HGET', KEYS[2], '') or 0) or 0
 if math.abs(now - swept) > MINUTE then
   local all = redis.call('HGETALL', KEYS[2])

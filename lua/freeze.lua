@@ -1,15 +1,15 @@
 -- Freezes a paced limit for every replica: `core::schedule::freeze`.
 --
--- KEYS[1]  the limit's hash
+-- KEYS[1]  the limit's row
 -- ARGV     1 length   microseconds from now
---          2 keep     microseconds that the hash must outlive the freeze by
+--          2 keep     microseconds that the row must outlive the freeze by
 --          3 channel  where all replicas listen
 --          4 limit    its name, for the notice
 -- Reply    {now, until, generation}: integers
 --
--- Invariant: the end of a freeze only moves later, and stays as far away as it was when the clock
--- stepped back. Nothing else of the state changes; without a state only the end is kept, and the
--- lease that follows starts behind its guard, as it does after a step back.
+-- Invariant: the end of a freeze only moves later. If the clock stepped back, the freeze keeps its
+-- remaining length. Nothing else of the state changes. Without a state only the end is kept; the lease
+-- that follows then starts behind its guard, as it does after a step back.
 
 local JITTER = 1000
 local clock = redis.call('TIME')
@@ -28,7 +28,8 @@ local ends = math.max(frozen_until, now + tonumber(ARGV[1]))
 redis.call('HSET', KEYS[1], 'frozen_until', text(ends), 'last', text(math.max(last, now)))
 local keep = tonumber(ARGV[2]) + ends - now
 redis.call('PEXPIRE', KEYS[1], string.format('%.0f', (keep - keep % 1000) / 1000 + 1))
--- A user without the right to this channel still freezes: the next answers tell the others.
+-- A user without the right to this channel still freezes: the other replicas learn of it from their
+-- next answers.
 redis.pcall('PUBLISH', ARGV[3],
   'frozen ' .. ARGV[4] .. ' ' .. text(ends) .. ' ' .. text(now) .. ' ' .. text(generation))
 return { now, ends, generation }

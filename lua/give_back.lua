@@ -1,14 +1,14 @@
 -- Takes back the unused tail of a lease: `core::schedule::give_back`.
 --
--- KEYS[1]  the limit's hash
+-- KEYS[1]  the limit's row
 -- ARGV     1 units   2 period   (the pace)
---          3 run     the server's run_id, as INFO told this connection
+--          3 run     the server's run_id, as INFO gave it to this connection
 --          4 first   the tail's first slot   5 rem   its remainder   6 count   how many slots
--- Reply    1 if the slots are free again, 0 if somebody leased after them
+-- Reply    1 if the slots are free again, 0 if other slots were leased after them
 --
--- Invariant: only the end of the row is taken back, so no slot is ever granted twice. The caller
--- must not repeat a call that may have run: the same slots may belong to somebody else by then.
--- Writes nothing on a hash that has no `next`, so a key without a time to live cannot come up.
+-- Invariant: only the end of the row is taken back, so no slot is ever granted twice. The caller must
+-- not repeat a call that may have run: by then another replica may have leased the same slots. Nothing
+-- is written if the row has no `next`, so this never creates a key without a time to live.
 
 local units, period = tonumber(ARGV[1]), tonumber(ARGV[2])
 local first, rem, count = tonumber(ARGV[4]), tonumber(ARGV[5]), tonumber(ARGV[6])

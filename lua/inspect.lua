@@ -1,9 +1,9 @@
--- Reads how a limit stands, and changes nothing.
+-- Reads the state of a limit, and changes nothing.
 --
--- KEYS     1 the limit's policy   2 who takes part   then its rows, if it is paced
+-- KEYS     1 the limit's policy   2 its replicas   then its rows, if it is paced
 -- ARGV     none
--- Reply    {now, policy, replicas, frozen_until}: `policy` as the hash holds it, names and values
---          in turn; `replicas` as their hash holds them; `frozen_until` of the row that is frozen
+-- Reply    {now, policy, replicas, frozen_until}: `policy` as the hash holds it, names and values in
+--          turn; `replicas` as their hash holds them; `frozen_until` of the row that is frozen
 --          longest, 0 if none is
 --
 -- Invariant: writes nothing.

@@ -1,24 +1,24 @@
 -- Leases slots of a paced limit: `core::schedule::lease`, line by line.
 --
--- KEYS[1]  the limit's hash   KEYS[2]  its policy, which declare.lua keeps
+-- KEYS[1]  the limit's row   KEYS[2]  the limit's policy, which declare.lua keeps
 -- ARGV     1 units   2 period   3 horizon   4 headroom   5 batch   (the pace; microseconds, units)
---          6 run     the server's run_id, as INFO told this connection
+--          6 run     the server's run_id, as INFO gave it to this connection
 --          7 want    units wanted; 0 only reads the clock and the freeze
 --          8 turn    the turn of the last answer, or -1   9 share   10 slip   (of that turn)
 --         11 lead    the first slot is not before now plus this
 --         12 sight   young, steady or stepped: what the replica knows of the clock
 --         13 generation   the generation that this belongs to
---         14 predicted   the store's time as the replica predicts it
---         15 version   the policy that the pace was taken from; 0: none was heard of
---         16 least  what the dearest message takes: fewer units help nobody who wants as many
+--         14 predicted    the store's time as the replica predicts it
+--         15 version      the version of the policy that the pace is from; 0: none is known
+--         16 least   the cost of the dearest message: a replica that wants as many gets no fewer
 -- Reply    {now, generation, first, rem, count, turn, share, slip, frozen_until, guarded, version}:
 --          integers; count 0: no grant, turn 0: none, frozen_until 0: neither frozen nor paused,
---          guarded 1: started behind the guard, version: the policy in force
+--          guarded 1: started behind the guard, version: the version in force
 --
--- Invariant: any units+1 consecutive slots that were ever granted span `period` or more, and no
--- slot lies further ahead than the horizon. Who does not know the policy in force gets none, nor
--- does anybody while the limit is paused. An ask that changes nothing writes nothing, not even
--- the time to live: after that time without a write no slot of this hash can matter any more.
+-- Invariant: any units+1 consecutive slots that were ever granted span `period` or more, and no slot
+-- lies further ahead than the horizon. A replica that does not know the version in force gets no
+-- slots, and while the limit is paused no replica gets any. An ask that changes nothing writes
+-- nothing, not even the time to live: after that time without a write no slot of this row matters.
 -- All numbers are integers below 2^53, so doubles are exact; tostring would cut digits, %.0f does not.
 
 local GUARD_SLACK, STEP_TOLERANCE, JITTER, INTERVAL_TRUSTED = 1000, 100000, 1000, 1000000
@@ -49,7 +49,8 @@ if version ~= known_version or paused_until > now then want = 0 end
 local FIELDS = { 'next', 'rem', 'line', 'front', 'slip', 'frozen_until',
   'units', 'period', 'horizon', 'last', 'generation' }
 local h = redis.call('HMGET', KEYS[1], 'run', unpack(FIELDS))
--- A part of a state is a lost state, but for what may still be known of the clock and a freeze.
+-- A state with missing parts is a lost state, except for what may still be known of the clock and
+-- of a freeze.
 local s, whole = {}, true
 for i, name in ipairs(FIELDS) do
   s[name] = tonumber(h[i + 1])
@@ -57,7 +58,7 @@ for i, name in ipairs(FIELDS) do
   s[name] = s[name] or 0
 end
 
--- What the asker knows of the clock of this generation.
+-- What the replica knows of the clock of this generation.
 local known = sight ~= 'young' and asker_generation == s.generation
 local stepped = now + JITTER < s.last
   or known and (sight == 'stepped' or predicted > now + STEP_TOLERANCE)
@@ -88,8 +89,9 @@ local free, rem = free_slot()
 local first = math.max(free, now + math.min(lead, div(horizon, 2)), s.frozen_until)
 if first > free then rem = 0 end
 
--- The nearer half of the horizon is open to everybody, all of it to whose turn has come, for its
--- share; for all it likes if nobody waits behind it, or whoever was before it has not come.
+-- Any replica may take slots in the nearer half of the horizon. A replica whose turn has come may
+-- take its share in all of it, and more if no replica waits behind it or the one before it has not
+-- come.
 local function within(reach)
   if first > reach then return 0 end
   return div((reach - first + 1) * units - 1 - rem, period) + 1
@@ -119,7 +121,7 @@ if count > 0 then
   changed = true
 end
 
--- Who wants more than it got is told its turn.
+-- A replica that wants more than it got receives a turn.
 local left, answer, share, slip = want - count, 0, 0, 0
 if left > 0 then
   local old = turn >= 0 and count == 0 and known
@@ -129,14 +131,14 @@ if left > 0 then
     local base = math.max(now, s.frozen_until)
     local line_max = base + horizon + (same_rate() and LINE_MAX or CYCLE)
     local tail = math.max(math.min(s.line, line_max), free_slot(), base)
-    -- Whoever comes at its turn and finds nothing was overtaken: it goes before the line.
+    -- A replica that comes at its turn and finds nothing was overtaken: it goes before the line.
     local overtaken = old and s.frozen_until <= now
     local start = tail
     if overtaken then
       start, share = math.max(math.min(s.front, line_max), free_slot(), base), turn_share
     else
       local wait = math.max(tail - (base + horizon), 0)
-      -- Cut without a pattern, or the same replicas would get the larger shares every round.
+      -- Cut without a pattern, or the same replicas would get the larger shares in every round.
       local dither = div(tail % 65536 * 40503 % 65536 * CYCLE, 65536)
       share = div(batch * math.max(CYCLE - wait, 0) + dither, CYCLE)
     end
@@ -148,7 +150,7 @@ if left > 0 then
       s.front = math.min(ends, line_max)
       s.line = math.min(tail + math.max(slipped - s.slip, 0), line_max)
       s.slip = math.max(s.slip, slipped)
-      -- Whoever is overtaken again counts the same slip, not another one.
+      -- A replica that is overtaken again counts the same slip, not another one.
       slip = turn_slip
     else
       s.line = math.min(ends, line_max)

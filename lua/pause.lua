@@ -1,12 +1,12 @@
--- Pauses a limit for every replica: `core::policy::pause`.
+-- An operator pauses a limit for every replica: `core::policy::pause`.
 --
 -- KEYS[1]  the limit's policy
 -- ARGV     1 channel  where all replicas listen   2 limit   its name, for the notice
---          3 by       who says it   4 length   microseconds from now
--- Reply    {now, version, updates, until}: integers; version 0: nobody has declared this limit
+--          3 by       the operator   4 length   microseconds from now
+-- Reply    {now, version, updates, until}: integers; version 0: no replica has declared this limit
 --
--- Invariant: versions only rise, and each names one policy. A pause ends at the time of the last
--- word about it, be that earlier or later than before.
+-- Invariant: versions only rise, and each names one state of the policy. The last pause counts, whether
+-- it ends earlier or later than the one before.
 
 local clock = redis.call('TIME')
 local now = tonumber(clock[1]) * 1000000 + tonumber(clock[2])

@@ -1,13 +1,13 @@
--- Ends the pause of a limit, and a freeze that a downstream asked for: `core::policy::resume` and
--- `core::schedule::thaw` for each row.
+-- An operator ends the pause of a limit, and a freeze that a downstream asked for:
+-- `core::policy::resume`, and `core::schedule::thaw` for each row.
 --
 -- KEYS     1 the limit's policy, then its rows, if it is paced
 -- ARGV     1 channel  where all replicas listen   2 limit   its name, for the notice
--- Reply    {version, updates, was}: integers; was 1: it was paused or frozen; version 0: nobody
+-- Reply    {version, updates, was}: integers; was 1: it was paused or frozen; version 0: no replica
 --          has declared this limit
 --
--- Invariant: versions only rise, and each names one policy. No slot becomes free that was leased.
--- Nothing is written to a row that is not frozen, so a key without a time to live cannot come up.
+-- Invariant: versions only rise, and each names one state of the policy. No leased slot becomes free.
+-- Nothing is written to a row that is not frozen, so this never creates a key without a time to live.
 
 local clock = redis.call('TIME')
 local now = tonumber(clock[1]) * 1000000 + tonumber(clock[2])
@@ -22,7 +22,7 @@ for i = 2, #KEYS do
   local h = redis.call('HMGET', KEYS[i], 'frozen_until', 'next', 'line', 'front')
   if (tonumber(h[1]) or 0) > now then
     was = true
-    -- Whoever waited for the end of the freeze asks again now, and the line begins anew.
+    -- Replicas that waited for the end of the freeze ask again now, and the line starts again.
     local line = math.min(tonumber(h[3]) or 0, math.max(tonumber(h[2]) or 0, now))
     redis.call('HSET', KEYS[i], 'frozen_until', '0')
     if h[3] then

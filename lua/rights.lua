@@ -1,11 +1,11 @@
--- Says what the user of this connection may not do, without doing any of it.
+-- Answers what the user of this connection may not do, without doing any of it.
 --
 -- KEYS     none: nothing is read or written, so that any node of a cluster can answer
 -- ARGV     1 key      one that starts as all of ours do
---          2 channel  where replicas tell each other
+--          2 channel  where replicas listen
 --          3 ...      commands that scripts and connections need; a subcommand follows after `|`
 -- Reply    what is refused: commands by name, `~` for the key, `&` for the channel; empty if
---          nothing, or if this Redis (before 7.0) cannot tell
+--          nothing is, or if this Redis (before 7.0) cannot tell
 --
 -- Invariant: changes nothing.
 
@@ -27,8 +27,8 @@ for i = 3, #ARGV do
   if below ~= '' then
     allowed = may(name, below)
   else
-    -- Some commands (SET) can only be told with a key, and with one that the user may not touch
-    -- all are refused.
+    -- Some commands (SET) can be checked only with a key. With a key that the user may not touch,
+    -- all of them are refused.
     allowed = may(name) or keyless or may(name, ARGV[1], '1')
   end
   if not allowed then refused[#refused + 1] = ARGV[i] end

@@ -1,13 +1,13 @@
--- Puts new terms of a limit in force: `core::policy::set`.
+-- An operator sets a new policy of a limit: `core::policy::set`.
 --
 -- KEYS[1]  the limit's policy
 -- ARGV     1 channel  where all replicas listen   2 limit   its name, for the notice
---          3 by       who says it   4 policy  what shall be in force
---          5 over     the version that they were made from; 0: there was none
---          6 file     the terms in the speaker's file, for a limit that nobody has declared yet
--- Reply    {done, version, updates}: done 0 if somebody else said something meanwhile
+--          3 by       the operator   4 policy   what is to be in force
+--          5 over     the version that it was made from; 0: there was none
+--          6 file     the policy in the operator's file, for a limit that no replica has declared yet
+-- Reply    {done, version, updates}: done 0 if there was another update in between
 --
--- Invariant: versions only rise, and each names one policy.
+-- Invariant: versions only rise, and each names one state of the policy.
 
 local clock = redis.call('TIME')
 local now = tonumber(clock[1]) * 1000000 + tonumber(clock[2])

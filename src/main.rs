@@ -5,7 +5,7 @@ use std::process::ExitCode;
 
 use clap::{Parser, Subcommand};
 use sluiced::cli::exit::Exit;
-use sluiced::cli::{check, demo, health, limits, provider, run, sim, throttle};
+use sluiced::cli::{check, config, demo, health, limits, provider, run, sim, throttle};
 use sluiced::wire;
 
 /// Sends a RabbitMQ queue to a rate-limited downstream: as fast as the limit that all replicas
@@ -23,6 +23,9 @@ enum Command {
     Run(run::RunArgs),
     /// Show all faults of a configuration; try the servers it names
     Check(check::CheckArgs),
+    /// Show every key with its default, or the JSON schema of a configuration
+    #[command(subcommand)]
+    Config(config::ConfigCommand),
     /// Prove it on this machine: with nothing installed, or on your own RabbitMQ and Redis
     Demo(demo::DemoArgs),
     /// Ask a running daemon whether it is well (for container health checks)
@@ -69,6 +72,10 @@ async fn dispatch(command: Command) -> Result<ExitCode, Box<dyn std::error::Erro
             let colour = out.is_terminal();
             let (misfits, probes) = (wire::misfits, wire::probes);
             check::check(&args, std::env::vars(), misfits, probes, &mut out, colour).await?
+        }
+        Command::Config(command) => {
+            config::run(command, &mut out)?;
+            Exit::Done
         }
         Command::Demo(args) => {
             let terminal = out.is_terminal();

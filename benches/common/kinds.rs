@@ -1,16 +1,16 @@
-//! One limit of each kind that counts in budgets.
+//! One keyed limit of each kind.
 
 use std::num::NonZeroU32;
 use std::sync::Arc;
 use std::time::Duration;
 
-use sluiced::core::budget::Rule;
-use sluiced::core::budget::concurrency::Concurrency;
-use sluiced::core::budget::fixed_window::FixedWindow;
-use sluiced::core::budget::gcra::Gcra;
-use sluiced::core::budget::sliding_log::SlidingLog;
-use sluiced::core::budget::token_bucket::{Bucket, Refill, Start, TokenBucket};
-use sluiced::ports::budget::{BudgetLimit, Lost};
+use sluiced::core::limits::Rule;
+use sluiced::core::limits::concurrency::Concurrency;
+use sluiced::core::limits::fixed_window::FixedWindow;
+use sluiced::core::limits::gcra::Gcra;
+use sluiced::core::limits::sliding_log::SlidingLog;
+use sluiced::core::limits::token_bucket::{Bucket, Refill, Start, TokenBucket};
+use sluiced::ports::limits::{KeyedLimit, LostWait};
 
 const HEADROOM: Duration = Duration::from_millis(10);
 
@@ -52,7 +52,7 @@ pub fn kinds(units: u32) -> Vec<(&'static str, Rule)> {
     ]
 }
 
-/// A limit that is open after a loss.
-pub fn limit(name: &str, rule: Rule) -> Arc<BudgetLimit> {
-    Arc::new(BudgetLimit::new(name, rule, Lost::Open))
+/// A limit that waits for nothing after a loss.
+pub fn limit(name: &str, rule: Rule) -> Arc<KeyedLimit> {
+    Arc::new(KeyedLimit::new(name, rule, LostWait::For(Duration::ZERO)))
 }

@@ -123,7 +123,9 @@ local function gate(limit)
   limit.outdated = (field(policy[1]) or 0) ~= limit.version
   limit.untl, limit.why = field(policy[2]) or 0, PAUSED
   local lost_at, untl, why = generation.lost_at, 0, LOST
-  if generation.guard_until > now then
+  if limit.wait == 0 then
+    -- An operator chose not to wait.
+  elseif generation.guard_until > now then
     untl, why = generation.guard_until, GUARDED
   elseif lost_at > 0 and (field(policy[3]) or 0) < lost_at then
     untl = limit.kind.forgotten_at(limit.rule, lost_at)

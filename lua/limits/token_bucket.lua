@@ -74,24 +74,25 @@ function kinds.t.take(r, s, cost)
   return s
 end
 
--- Exact if nothing was taken since. Otherwise what came since stays spent.
+-- Without these units the bucket may have been full since, and what came would have run over.
 function kinds.t.refund(r, s, at, cost)
+  if at == s.last then
+    return refilled(r, { tokens = min(s.tokens + cost, r.capacity), last = s.last, rem = s.rem })
+  end
   local taken_at, came = s.last, 0
   s = refilled(r, s)
-  if r.stepped then
-    -- A step that came since may have filled it.
-    if s.last > at then return nil end
-  elseif at > taken_at then
-    return nil
-  elseif at < taken_at then
+  if not r.stepped then
+    if at > taken_at then return nil end
     came = min(max(now - at, 0), time_for(r, cost, 0)) * r.amount
+  elseif s.last > at then
+    return nil
   end
   local back = cost * r.period - came
   if back <= 0 then return nil end
   local parts = s.rem + back
-  local tokens = s.tokens + div(parts, r.period)
-  local is_full = tokens >= r.capacity
-  return { tokens = min(tokens, r.capacity), last = s.last, rem = is_full and 0 or parts % r.period }
+  local all = s.tokens + div(parts, r.period)
+  if all >= r.capacity then return { tokens = r.capacity, last = s.last, rem = 0 } end
+  return { tokens = all, last = s.last, rem = parts % r.period }
 end
 
 function kinds.t.room(r, s)

@@ -1,9 +1,10 @@
 //! The admin listener: `/metrics`, `/healthz`, `/readyz`.
 //!
-//! It must answer while everything else is in trouble and must never be the trouble itself. So it
-//! has bounds of its own: few connections at a time, one request per connection (scrapes and
-//! probes come seconds apart, and an idle connection would hold a place), short header and
-//! connection timeouts. It never listens where the configuration does not say so.
+//! Problem: it must answer while everything else is in trouble, and must never cause trouble
+//! itself. So it has bounds of its own: few connections at a time, one request for each connection
+//! (scrapes and probes come seconds apart, and an idle connection would take up one of the few),
+//! and short timeouts for headers and connections. It listens only where the configuration tells it
+//! to.
 
 mod pages;
 

@@ -1,4 +1,4 @@
-//! What the admin listener answers.
+//! The answers of the admin listener.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -27,12 +27,12 @@ async fn show_metrics(State(metrics): State<Metrics>) -> Response {
     ([(CONTENT_TYPE, METRICS_TYPE)], metrics.render()).into_response()
 }
 
-/// 200 while every lane turns; else 503 with the lanes that do not.
+/// 200 while every lane runs; else 503 with the lanes that are stuck.
 async fn show_alive(State(health): State<Health>) -> Response {
     let stuck: Vec<_> = health
         .stuck()
         .into_iter()
-        .map(|stuck| Gap {
+        .map(|stuck| MissingPart {
             name: stuck.lane,
             reason: "stuck".into(),
             since: since(stuck.silent),
@@ -47,7 +47,7 @@ async fn show_ready(State(health): State<Health>) -> Response {
     let missing: Vec<_> = health
         .missing()
         .into_iter()
-        .map(|missing| Gap {
+        .map(|missing| MissingPart {
             name: missing.name,
             reason: missing.reason,
             since: since(missing.lasted),
@@ -61,11 +61,11 @@ async fn show_ready(State(health): State<Health>) -> Response {
 struct Page {
     status: &'static str,
     #[serde(skip_serializing_if = "Vec::is_empty")]
-    missing: Vec<Gap>,
+    missing: Vec<MissingPart>,
 }
 
 #[derive(Serialize)]
-struct Gap {
+struct MissingPart {
     name: Arc<str>,
     reason: Arc<str>,
     /// A point in time for a person (RFC 3339, by this machine's wall clock).
@@ -74,7 +74,7 @@ struct Gap {
     seconds: f64,
 }
 
-fn page(good: &'static str, bad: &'static str, missing: Vec<Gap>) -> Response {
+fn page(good: &'static str, bad: &'static str, missing: Vec<MissingPart>) -> Response {
     let (code, status) = if missing.is_empty() {
         (StatusCode::OK, good)
     } else {
@@ -90,7 +90,7 @@ fn page(good: &'static str, bad: &'static str, missing: Vec<Gap>) -> Response {
     }
 }
 
-/// The wall clock is read for the reader only; the length comes from the monotonic clock.
+/// The wall clock is only for people; the length comes from the monotonic clock.
 fn since(lasted: Duration) -> String {
     let now = jiff::Timestamp::now();
     let start = now.checked_sub(lasted).unwrap_or(now);

@@ -1,5 +1,5 @@
-//! `sluiced check`: every fault of a configuration at once, and on request the effective values
-//! and whether the servers answer.
+//! `sluiced check`: every fault of a configuration at once, or in words what its limits will do; on request
+//! the effective values and whether the servers answer.
 
 use std::io::{self, Write};
 use std::path::PathBuf;
@@ -7,11 +7,12 @@ use std::time::Duration;
 
 use clap::Args;
 use futures::StreamExt as _;
-use futures::future::BoxFuture;
 use futures::stream::FuturesUnordered;
 
 use super::exit::Exit;
+use crate::settings::types::LimitBackend;
 use crate::settings::{self, Faults, Loaded, Severity};
+use crate::wire::Probe;
 
 /// No probe may take longer.
 const PROBE_BOUND: Duration = Duration::from_secs(15);
@@ -29,9 +30,6 @@ pub struct CheckArgs {
     #[arg(long)]
     pub print: bool,
 }
-
-/// A try whether something answers: what is tried, and what came of it (a few words, no secrets).
-pub type Probe = (String, BoxFuture<'static, Result<String, String>>);
 
 /// Checks the configuration of `args` and `env` and writes what it finds to `out`. `misfits` are the
 /// faults that only backends can find; `probes` are built only for `--connect`.
@@ -62,6 +60,11 @@ pub async fn check(
         for value in loaded.origins.all() {
             writeln!(out, "{value}")?;
         }
+    }
+    let shared = loaded.settings.backend.limits == LimitBackend::Redis;
+    for (name, limit) in &loaded.settings.limits {
+        let words = limit.in_words(shared.then_some("Redis"));
+        writeln!(out, "limits.{name}: {}", words.join("\n  "))?;
     }
     report(&loaded.warnings, out, colour)?;
     if args.connect && !connect(probes(&loaded), out).await? {
@@ -146,7 +149,53 @@ mod tests {
     #[tokio::test]
     async fn a_good_configuration_is_ok() {
         let (exit, out) = run(GOOD, CheckArgs::default(), Vec::new()).await;
-        assert_eq!((exit.code(), out.as_str()), (0, "configuration ok\n"));
+        let said = "limits.provider: at most 400 units in any 1s, over all replicas\n  \
+            a call may leave up to 3ms750us after its slot; 1ms250us is left for the way\n\
+            configuration ok\n";
+        assert_eq!((exit.code(), out.as_str()), (0, said));
+    }
+
+    /// What a limit by key will do is said of each kind, and of each way to wait after a loss.
+    #[tokio::test]
+    async fn the_limits_are_told_in_words() {
+        for (limit, said) in [
+            (
+                "kind = \"gcra\"\nrate = \"30/1s\"\nburst = 5\nkey = \"{{ body.from }}\"\nlost_wait = \"50ms\"",
+                "limits.x: 30 units evenly in 1s, and up to 5 more at once, for each `{{ body.from }}` over all replicas\n  \
+                    a call may leave up to 7ms500us after it was allowed; 2ms500us is left for the way\n  \
+                    if Redis loses its state, nothing passes for 50ms; what was used up to 200ms before is forgotten then, and up to twice the limit may pass\n",
+            ),
+            (
+                "kind = \"sliding_log\"\nrate = \"5/1h\"\nlost_wait = \"0s\"",
+                "limits.x: at most 5 units in any 1h, over all replicas\n  \
+                    a call may leave up to 3s750ms after it was allowed; 1s250ms is left for the way\n  \
+                    if Redis loses its state, calls go on at once; what was used up to 1h before is forgotten then, and up to twice the limit may pass\n",
+            ),
+            (
+                "kind = \"fixed_window\"\nrate = \"1/day\"\ntimezone = \"Europe/Berlin\"\nlost_wait = \"forever\"",
+                "limits.x: at most 1 unit each day of Europe/Berlin, over all replicas\n  \
+                    a call may leave up to 3s750ms after it was allowed; 1s250ms is left for the way\n  \
+                    if Redis loses its state, nothing passes until nothing that was used before can count: up to 1d1h\n",
+            ),
+            (
+                "kind = \"token_bucket\"\ncapacity = 9\nrefill = 2\ninterval = \"1s\"",
+                "limits.x: up to 9 units at once, and 2 more every 1s, over all replicas\n  \
+                    a call may leave up to 7ms500us after it was allowed; 2ms500us is left for the way\n  \
+                    if Redis loses its state, nothing passes until nothing that was used before can count: up to 5s\n",
+            ),
+            (
+                "kind = \"concurrency\"\nlimit = 3\nlease = \"2m\"",
+                "limits.x: at most 3 units in flight at once, over all replicas\n  \
+                    a call may leave up to 900ms after it was allowed; 300ms is left for the way\n  \
+                    if Redis loses its state, nothing passes for 1m; what was used up to 2m before is forgotten then, and up to twice the limit may pass\n",
+            ),
+        ] {
+            let text = GOOD.replace("[\"provider\"]", "[\"provider\", \"x\"]");
+            let text = format!("{text}\n[limits.x]\n{limit}\n");
+            let (exit, out) = run(&text, CheckArgs::default(), Vec::new()).await;
+            assert_eq!(exit.code(), 0, "{out}");
+            assert!(out.contains(said), "{out}");
+        }
     }
 
     #[tokio::test]

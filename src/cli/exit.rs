@@ -1,4 +1,4 @@
-//! How a command ended, as the process tells it.
+//! How a command ended, as an exit code.
 
 use std::process::ExitCode;
 

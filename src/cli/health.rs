@@ -1,6 +1,6 @@
-//! `sluiced health`: asks a running sluiced how it is, for container health checks.
+//! `sluiced health`: asks a running sluiced whether it is well, for container health checks.
 //!
-//! A slim image has no curl, and a check that needs one would need a bigger image.
+//! A slim image has no curl, and a check that needs it would need a bigger image.
 
 use std::io::Write;
 use std::process::ExitCode;
@@ -33,7 +33,7 @@ pub struct HealthArgs {
 
 /// Why there is no good answer.
 #[derive(Debug, thiserror::Error)]
-enum Ill {
+enum HealthError {
     #[error("{0}")]
     Unreachable(String),
     #[error("no answer within {TIMEOUT:?}")]
@@ -45,14 +45,13 @@ enum Ill {
     },
 }
 
-/// Asks, writes what it heard to `out`, and answers exit code 0 if it is well, 1 if not.
+/// Asks, writes the answer to `out`, and answers exit code 0 if the daemon is well, 1 if not.
 ///
-/// # Errors
-/// When `out` cannot be written.
+/// # Errors When `out` cannot be written.
 pub async fn run(args: &HealthArgs, out: &mut dyn Write) -> std::io::Result<ExitCode> {
     let heard = tokio::time::timeout(TIMEOUT, ask(args.url.clone()))
         .await
-        .unwrap_or(Err(Ill::Timeout));
+        .unwrap_or(Err(HealthError::Timeout));
     match heard {
         Ok(body) => {
             writeln!(out, "{}", body.trim_end())?;
@@ -65,8 +64,8 @@ pub async fn run(args: &HealthArgs, out: &mut dyn Write) -> std::io::Result<Exit
     }
 }
 
-async fn ask(url: Uri) -> Result<String, Ill> {
-    let unreachable = |error: &dyn std::error::Error| Ill::Unreachable(chain(error));
+async fn ask(url: Uri) -> Result<String, HealthError> {
+    let unreachable = |error: &dyn std::error::Error| HealthError::Unreachable(chain(error));
     let client: Client<HttpConnector, Empty<Bytes>> =
         Client::builder(TokioExecutor::new()).build(HttpConnector::new());
     let answer = client.get(url).await.map_err(|e| unreachable(&e))?;
@@ -74,17 +73,17 @@ async fn ask(url: Uri) -> Result<String, Ill> {
     let body = Limited::new(answer.into_body(), MAX_BODY)
         .collect()
         .await
-        .map_err(|e| Ill::Unreachable(e.to_string()))?
+        .map_err(|e| HealthError::Unreachable(e.to_string()))?
         .to_bytes();
     let body = String::from_utf8_lossy(&body).into_owned();
     if status.is_success() {
         Ok(body)
     } else {
-        Err(Ill::Status { status, body })
+        Err(HealthError::Status { status, body })
     }
 }
 
-/// An error with its causes: the outermost alone says only that something failed.
+/// An error with its causes: the outermost alone only tells that something failed.
 fn chain(error: &dyn std::error::Error) -> String {
     let mut text = error.to_string();
     let mut cause = error.source();

@@ -1,6 +1,7 @@
-//! The commands, one file each. They write to the writer that they are given.
+//! The commands, one file for each. They write to the writer that they get.
 
 pub mod check;
+pub mod config;
 pub mod demo;
 pub mod exit;
 pub mod health;

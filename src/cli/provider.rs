@@ -20,7 +20,7 @@ pub struct ProviderArgs {
     /// The limit that calls are judged by
     #[arg(long, value_name = "RATE", default_value = "400/1s")]
     pub rate: Rate,
-    /// The limit that the calls of each key are judged by, a key being what they say in x-key
+    /// The limit that the calls of each key are judged by; the key is in their header x-key
     #[arg(long, value_name = "RATE")]
     pub key_rate: Option<Rate>,
     /// How long an answer takes
@@ -56,7 +56,7 @@ pub async fn run(
     args: ProviderArgs,
     out: &mut (dyn Write + Send),
 ) -> Result<(), ProviderCommandError> {
-    // Before the address is printed: whoever reads it may stop this process at once.
+    // Before the address is printed: a test that reads it may stop this process at once.
     let mut terminate = signal(SignalKind::terminate())?;
     let mut interrupt = signal(SignalKind::interrupt())?;
     let behaviour = Behaviour {

@@ -1,7 +1,7 @@
 //! SIGHUP: reads the configuration again while the daemon runs.
 //!
-//! Limits take their new values at once, for the whole fleet (`core::policy`). Everything else needs a
-//! restart, and is named. A wrong configuration changes nothing: what was in force stays in force.
+//! Limits take their new values at once, for the whole fleet (`core::policy`). Everything else
+//! needs a restart, and the log names it. A wrong configuration changes nothing.
 
 use std::collections::BTreeMap;
 use std::path::PathBuf;
@@ -10,7 +10,6 @@ use std::sync::Arc;
 use tokio::signal::unix::Signal;
 use tracing::{error, info, warn};
 
-use crate::settings::terms;
 use crate::settings::{self, Fault, KeyPath, Loaded, Severity};
 use crate::telemetry::notify::Notifier;
 use crate::wire::{self, Policies};
@@ -90,7 +89,7 @@ impl Reloads {
     }
 }
 
-/// The keys whose values differ and that no reload brings into force.
+/// The keys whose values differ and that need a restart.
 fn changed(old: &Loaded, new: &Loaded) -> Vec<String> {
     let values = |loaded: &Loaded| -> BTreeMap<KeyPath, String> {
         let all = loaded.origins.all().iter();
@@ -107,14 +106,14 @@ fn changed(old: &Loaded, new: &Loaded) -> Vec<String> {
         .collect()
 }
 
-/// Whether the key is a term of a limit that runs already, and of the same kind.
+/// Whether the key belongs to the policy of a limit that runs already and has the same kind.
 fn is_live(key: &KeyPath, old: &Loaded, new: &Loaded) -> bool {
     let [section, name, term] = key.steps() else {
         return false;
     };
     let limits = |loaded: &Loaded| loaded.settings.limits.get(name).cloned();
     section == "limits"
-        && limits(old)
-            .zip(limits(new))
-            .is_some_and(|(old, new)| old.kind() == new.kind() && terms::is_term(&new, term))
+        && limits(old).zip(limits(new)).is_some_and(|(old, new)| {
+            old.kind() == new.kind() && new.policy_names().contains(&term.as_str())
+        })
 }

@@ -34,11 +34,10 @@ pub struct RunArgs {
     pub config: Vec<PathBuf>,
 }
 
-/// Runs until a signal comes or, with the embedded queue, until all is settled. A wrong
+/// Runs until a signal comes or, with the embedded queue, until all messages are settled. A wrong
 /// configuration is reported to `err`, everything else goes to the log.
 ///
-/// # Errors
-/// When `err` cannot be written.
+/// # Errors When `err` cannot be written.
 pub async fn run(args: &RunArgs, err: &mut impl Write, colour: bool) -> io::Result<Exit> {
     let loaded = match settings::load(&args.config, std::env::vars()) {
         Ok(loaded) => loaded,
@@ -114,8 +113,8 @@ pub async fn until_done(
         .stop(if ended { Duration::ZERO } else { grace })
         .await;
     tell_end(&settled, &remains);
-    // A list that was to be sent and was not sent in full is a failure; a daemon that was told
-    // to stop is not.
+    // If a list was to be sent and was not sent in full, the command failed; a daemon that a signal
+    // stopped did not.
     let list = settings.backend.queue == QueueBackend::Embedded;
     let unsent = remains.given_back + remains.abandoned + remains.unsettled;
     let failed = list && settled.dead() + unsent > 0;
@@ -147,7 +146,7 @@ fn tell_end(settled: &Settled, remains: &Remains) {
     }
 }
 
-/// Everything after the configuration is known to be good. Speaks through the log only.
+/// Everything after the configuration is known to be good. Writes only to the log.
 async fn serve(
     loaded: &Loaded,
     files: &[PathBuf],

@@ -1,4 +1,5 @@
-//! `sluiced sim`: replays and hunts failures of the simulated fleet (hidden from the help).
+//! `sluiced sim`: looks for failures of the simulated fleet and replays them (hidden from the
+//! help).
 
 use std::io::{self, Write};
 
@@ -9,7 +10,7 @@ use crate::proof::simulation::{Report, Scenario, run as simulate};
 /// Which runs.
 #[derive(Clone, Debug, Args)]
 pub struct SimArgs {
-    /// Runs this seed only, and tells all about it.
+    /// Runs this seed only, and prints everything about it.
     #[arg(long)]
     pub seed: Option<u64>,
     /// How many seeds to run.
@@ -26,10 +27,9 @@ pub struct SimArgs {
     pub events: usize,
 }
 
-/// Runs the simulation; the exit code says whether all runs held.
+/// Runs the simulation; the exit code tells whether all runs held.
 ///
-/// # Errors
-/// When `out` cannot be written to.
+/// # Errors When `out` cannot be written to.
 pub fn run(args: &SimArgs, out: &mut dyn Write) -> io::Result<u8> {
     if let Some(seed) = args.seed {
         let scenario = Scenario::from_seed(seed);

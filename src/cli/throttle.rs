@@ -1,4 +1,4 @@
-//! `sluiced throttle`: one question to a `gcra` budget in Redis, with the arguments and the answer of
+//! `sluiced throttle`: one question to a `gcra` limit in Redis, with the arguments and the answer of
 //! `CL.THROTTLE`, for scripts and cron jobs.
 //!
 //! ```text
@@ -6,13 +6,13 @@
 //!                  |       |   |   |  +- take 2 units (1 if left out, 0 only looks)
 //!                  |       |   +---+---- 500 units in 60 seconds
 //!                  |       +------------ and up to 200 more at once
-//!                  +-------------------- of the budget with this key
+//!                  +-------------------- of this key
 //! ```
 //!
 //! It prints five numbers, one a line: 1 if limited, 0 if not; the limit; what remains; after how
-//! many seconds to try again (-1 if it was not limited, or if it never fits); after how many seconds
-//! all of it is there again. The exit code is 0 whatever the answer; with `--fail` it is 1 if it was
-//! limited, so that `sluiced throttle --fail … && send` works. Another failure is 1 in any case and
+//! many seconds to try again (-1 if it was not limited, or if it never fits); after how many
+//! seconds the budget is full again. The exit code is 0 for any answer. With `--fail` it is 1 if it
+//! was limited, so that `sluiced throttle --fail … && send` works. Any other failure is 1 too and
 //! prints no numbers.
 
 use std::io::{self, Write};
@@ -27,22 +27,25 @@ use serde_json::json;
 
 use super::exit::Exit;
 use crate::cli::check;
-use crate::core::budget::gcra::Gcra;
-use crate::core::budget::{Rule, Usage};
+use crate::core::limits::Rule;
+use crate::core::limits::gcra::Gcra;
 use crate::core::rate::{Cost, Rate};
-use crate::core::time::micros;
-use crate::limiter::key::budget_key;
-use crate::ports::budget::{BudgetLimit, BudgetStore, Claim, Lost, Petition, Ruling, Ticket};
+use crate::core::time::{StoreTime, micros};
+use crate::limiter::key::limit_key;
+use crate::ports::limits::{
+    Candidate, Charge, Decision, KeyedLimit, LimitStore, LostWait, Room, Ticket,
+};
+use crate::ports::pace::StoreError;
 use crate::settings;
 use crate::wire;
 
-/// The name of the limit in the store; the key tells the budgets apart.
+/// The name of the limit in the store; the key tells them apart.
 const LIMIT: &str = "throttle";
 
 /// The arguments of `sluiced throttle`.
 #[derive(Args, Clone, Debug)]
 pub struct ThrottleArgs {
-    /// Whose budget
+    /// The key
     pub key: String,
     /// Units that may come at once beyond the first one
     pub max_burst: u32,
@@ -75,9 +78,10 @@ pub struct ThrottleArgs {
 /// What was found out.
 struct Answer {
     limited: bool,
-    /// It costs more than the budget ever holds.
-    never: bool,
-    usage: Usage,
+    /// When it fits; `None`: it fits, or never does.
+    retry_after: Option<Duration>,
+    remaining: u64,
+    reset_after: Duration,
 }
 
 /// Asks and writes the answer to `out`, what went wrong to `err`.
@@ -109,7 +113,7 @@ pub async fn run(
         },
     };
     let store = match options {
-        Ok(options) => wire::budgets(&options).await,
+        Ok(options) => wire::keyed(&options).await,
         Err(why) => Err(why),
     };
     let answer = match store {
@@ -135,7 +139,7 @@ pub async fn run(
 fn rule(args: &ThrottleArgs) -> Result<Rule, String> {
     let window = Duration::from_secs(args.period.get());
     let rate = Rate::new(args.count, window).map_err(|e| e.to_string())?;
-    // Whoever asks acts at once: nothing is kept for lateness.
+    // The caller acts at once, so nothing is kept for lateness.
     let gcra = Gcra::new(rate, args.max_burst, Duration::ZERO).map_err(|e| e.to_string())?;
     Ok(Rule::Gcra(gcra))
 }
@@ -143,83 +147,78 @@ fn rule(args: &ThrottleArgs) -> Result<Rule, String> {
 async fn ask(
     args: &ThrottleArgs,
     rule: Rule,
-    store: &dyn BudgetStore,
-) -> Result<Answer, crate::ports::pace::StoreError> {
-    let limit = Arc::new(BudgetLimit::new(LIMIT, rule, Lost::Open));
-    let key = budget_key(&[&args.key]);
-    let Some(units) = NonZeroU32::new(args.quantity) else {
-        let usage = store.look(&limit, key).await?.usage;
-        let usage = Usage {
-            retry_after: Duration::ZERO,
-            ..usage
-        };
-        return Ok(Answer {
-            limited: false,
-            never: false,
-            usage,
-        });
+    store: &dyn LimitStore,
+) -> Result<Answer, StoreError> {
+    let limit = Arc::new(KeyedLimit::new(LIMIT, rule, LostWait::For(Duration::ZERO)));
+    let key = limit_key(&[&args.key]);
+    let looked = async |limited| {
+        let look = store.look(&limit, key).await?;
+        Ok(Answer {
+            limited,
+            retry_after: None,
+            remaining: look.room.remaining,
+            reset_after: StoreTime::from_micros(look.room.reset_at).since(look.now),
+        })
     };
-    let petition = Petition {
-        claims: vec![Claim {
-            limit,
+    let Some(units) = NonZeroU32::new(args.quantity) else {
+        return looked(false).await;
+    };
+    let candidate = Candidate {
+        charges: vec![Charge {
+            limit: Arc::clone(&limit),
             key,
             cost: Cost::new(units),
-            held: None,
         }],
-        reserve: None,
+        waited: true,
+        weight: 1,
         ticket: Ticket(0),
+        others_wait: false,
     };
-    let ruling = store.admit(&[petition], None).await?.rulings.pop();
-    Ok(match ruling {
-        Some(Ruling::Denied { usage, .. }) => Answer {
-            limited: true,
-            never: false,
-            usage,
-        },
-        Some(Ruling::Never { usage, .. }) => Answer {
-            limited: true,
-            never: true,
-            usage,
-        },
-        Some(Ruling::Granted { passes }) => Answer {
-            limited: false,
-            never: false,
-            usage: passes.first().map(|pass| pass.usage).unwrap_or_default(),
-        },
-        // Nobody sets other terms of this limit, or pauses it, and nobody holds a place.
-        Some(Ruling::Outdated { .. } | Ruling::Paused { .. } | Ruling::Late { .. }) | None => {
-            Answer {
-                limited: true,
-                never: false,
-                usage: Usage::default(),
-            }
+    let mut answer = store.admit(&[candidate], 1).await?;
+    let now = answer.now;
+    let after = |room: Room| StoreTime::from_micros(room.reset_at).since(now);
+    match answer.decisions.pop() {
+        Some(Decision::Granted { passes }) => {
+            let room = passes.first().map(|pass| pass.room).unwrap_or_default();
+            Ok(Answer {
+                limited: false,
+                retry_after: None,
+                remaining: room.remaining,
+                reset_after: after(room),
+            })
         }
-    })
+        Some(Decision::Denied { until, room, .. }) => Ok(Answer {
+            limited: true,
+            retry_after: Some(until.since(now)),
+            remaining: room.remaining,
+            reset_after: after(room),
+        }),
+        // More than it ever holds. (This limit has no policy that is outdated or paused.)
+        _ => looked(true).await,
+    }
 }
 
 fn write(args: &ThrottleArgs, answer: &Answer, out: &mut impl Write) -> io::Result<()> {
-    let usage = &answer.usage;
-    let waits = answer.limited && !answer.never;
+    let limit = u64::from(args.max_burst) + 1;
     if args.json {
         let answer = json!({
             "limited": answer.limited,
-            "limit": usage.limit,
-            "remaining": usage.remaining,
-            "retry_after_us": waits.then(|| micros(usage.retry_after)),
-            "reset_after_us": micros(usage.reset_after),
-            "never": answer.never,
+            "limit": limit,
+            "remaining": answer.remaining,
+            "retry_after_us": answer.retry_after.map(micros),
+            "reset_after_us": micros(answer.reset_after),
+            "never": answer.limited && answer.retry_after.is_none(),
         });
         return writeln!(out, "{answer}");
     }
     writeln!(out, "{}", u8::from(answer.limited))?;
-    writeln!(out, "{}", usage.limit)?;
-    writeln!(out, "{}", usage.remaining)?;
-    if waits {
-        writeln!(out, "{}", seconds(usage.retry_after))?;
-    } else {
-        writeln!(out, "-1")?;
+    writeln!(out, "{limit}")?;
+    writeln!(out, "{}", answer.remaining)?;
+    match answer.retry_after {
+        Some(wait) => writeln!(out, "{}", seconds(wait))?,
+        None => writeln!(out, "-1")?,
     }
-    writeln!(out, "{}", seconds(usage.reset_after))
+    writeln!(out, "{}", seconds(answer.reset_after))
 }
 
 /// Rounded up: never a moment too early.

@@ -1,13 +1,16 @@
 //! Which acknowledgements to write, and when.
 //!
-//! One frame can settle every delivery up to a tag, which is several times cheaper for the broker
-//! than one frame each. Verdicts come out of order, so this keeps the tags of a channel in order
-//! and settles the prefix in runs. A slow call at the head must not use up the prefetch: what is
-//! settled behind it for too long, or in too large a number, is settled by frames of its own.
+//! Problem: one frame can settle every delivery up to a tag, which is several times cheaper for the
+//! broker than one frame for each. But verdicts come out of order, and one slow call at the head
+//! must not use up the prefetch.
 //!
-//! The broker numbers a channel's deliveries without gaps. Where several consumers share the channel,
-//! their deliveries reach us in another order, each at its own pace. A number that was not seen yet is
-//! on its way: no frame may settle it along with others, or its message would be lost.
+//! So the tags of a channel are kept in order, and the settled ones at the front are written in
+//! runs. A tag that is settled behind an open one for too long, or one of too many, gets a frame of
+//! its own.
+//!
+//! The broker numbers the deliveries of a channel without gaps. Where several consumers share the
+//! channel, their deliveries arrive in another order. A number that has not arrived yet is on its
+//! way: no frame may settle it along with others, or its message would be lost.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
@@ -42,7 +45,7 @@ pub struct Batch<L> {
     pub labels: Vec<L>,
 }
 
-/// A delivery with a fate that no frame has told yet.
+/// A delivery that is settled, but in no frame yet.
 #[derive(Clone, Copy, Debug)]
 struct Settled<L> {
     fate: Fate,
@@ -109,8 +112,8 @@ impl<L: Copy> Acks<L> {
         }
     }
 
-    /// A delivery arrived. One that was there before, or whose tag is absurd, is not taken and
-    /// answers `false`.
+    /// A delivery arrived. Answers `false`, and does not take it, if its tag is known already or
+    /// absurd.
     pub fn delivered(&mut self, tag: u64) -> bool {
         if tag >= self.next {
             if tag - self.next > MOST {
@@ -153,7 +156,7 @@ impl<L: Copy> Acks<L> {
         self.out.len()
     }
 
-    /// Deliveries with a fate whose frames were not taken yet.
+    /// Deliveries that are settled, but in no frame yet.
     #[must_use]
     pub fn settled(&self) -> usize {
         self.settled.len()

@@ -1,18 +1,18 @@
 //! Windows of the calendar: "10 a day" counted from local midnight to local midnight.
 //!
-//! The store knows no time zones. So a replica works out the next boundaries and passes them in;
-//! all replicas carry the same rules (`core::zone`) and come to the same ones.
+//! Problem: the store knows no time zones. So a replica computes the next boundaries and passes
+//! them to the store. All replicas have the same rules (`core::zone`) and compute the same
+//! boundaries.
 //!
 //! Windows are half open, without gaps between them, and none is empty. Where the local clock
 //! jumps:
-//! - a **second, minute or hour** begins whenever the local clock strikes it. When clocks go back
-//!   by an hour, the hour that comes twice is two windows; going forward, the skipped one is none.
-//!   A jump of half an hour (Lord Howe) leaves one window of 90 minutes: longer, never two in one
-//!   hour.
-//! - a **day, week or month** begins the first time that the local clock reaches its first
-//!   midnight, or jumps over it, and never begins twice. So a day has 23 to 25 hours as a rule, a
-//!   day without a midnight begins when the jump ends, and a day that a country skipped is none.
-//!   Weeks begin on Monday.
+//! - A **second, minute or hour** begins whenever the local clock shows a full one. When clocks go
+//!   back by an hour, the repeated hour is two windows; when they go forward, the skipped hour is
+//!   none. A jump of half an hour (Lord Howe) leaves one window of 90 minutes: longer, but never
+//!   two in one hour.
+//! - A **day, week or month** begins when the local clock first reaches its midnight, or jumps over
+//!   it, and never begins twice. So a day usually has 23 to 25 hours, a day without a midnight
+//!   begins when the jump ends, and a day that a country skipped is none. Weeks begin on Monday.
 
 use std::fmt;
 use std::str::FromStr;
@@ -23,7 +23,7 @@ use jiff::civil::{Date, Time, Weekday};
 use super::time::StoreTime;
 use super::zone::{Zone, second, store_time};
 
-/// What a window of the calendar is as long as.
+/// The length of a window of the calendar.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum CalendarUnit {
     Second,
@@ -182,11 +182,11 @@ impl Calendar {
 
     /// The last strike up to `at`.
     fn strike_until(&self, mut at: i64, length: i64) -> i64 {
-        // Once for each change of the offset that lies between: hardly ever twice.
+        // Once for each change of the offset in between: hardly ever twice.
         loop {
             let strike = at - (at + self.zone.offset(at)).rem_euclid(length);
             match self.zone.change_until(at) {
-                // The clock that struck then was not this one.
+                // Before this change the clock had another offset.
                 Some(change) if change > strike => at = change - 1,
                 _ => return strike,
             }
@@ -230,7 +230,8 @@ impl<'a> DateBounds<'a> {
             next: start.unwrap_or(at).min(at),
             date,
         };
-        // A clock that goes back over midnight shows yesterday's date while today has begun.
+        // A clock that goes back over midnight shows the date of yesterday although today has
+        // begun.
         loop {
             let (date, next) = bounds.after();
             if next > at {

@@ -1,10 +1,11 @@
 //! Maps the store's clock to the local monotonic clock, and notices when the store's clock steps.
 //!
-//! Slots are points on the store's clock, but a thread can only wait on its own. Every round trip
-//! says: when the store read its clock, our own stood somewhere between sending and receiving. So
-//! each answer bounds the offset between the two clocks from both sides; intersecting the bounds
-//! keeps what the fastest round trips taught, and widening them with time allows for drift. An
-//! answer whose bounds do not meet what is known means that a clock stepped.
+//! Problem: slots are points on the store's clock, but a thread can only wait on its own clock.
+//!
+//! Each round trip bounds the offset between the two: when the store read its clock, ours stood
+//! somewhere between sending and receiving. The bounds of several round trips are intersected, so
+//! the fastest ones count most, and are widened as time passes, because clocks drift. An answer
+//! whose bounds do not overlap with what is known shows that a clock stepped.
 
 use std::time::Duration;
 
@@ -64,8 +65,8 @@ impl Known {
 }
 
 impl ClockMap {
-    /// Learns from a round trip: sent and received on the local clock, `store` from the answer.
-    /// A mapping that is wrong by no more than `fine` is as good as any.
+    /// Takes in a round trip: sent and received on the local clock, `store` from the answer. A
+    /// mapping that is wrong by no more than `fine` is not improved any further.
     pub fn learn(
         &mut self,
         sent: Mono,
@@ -218,7 +219,7 @@ mod tests {
                 map.learn(mono(2_000), stepped, mono(2_100), FINE),
                 Reading::Stepped
             );
-            // Whoever saw it tells by how much, from the mapping of before.
+            // A replica that saw the step knows its size from the mapping of before.
             assert_eq!(map.to_store(mono(2_050)), Some(store(2_050)));
         }
     }

@@ -1,12 +1,12 @@
-//! Opening hours: when a route may send at all, by a clock on a wall in some time zone.
+//! Opening hours: when a route may send at all, by the local clock of a time zone.
 //!
-//! Ranges such as `08:00-21:00` repeat on the days they are given for. What counts is what the
-//! local clock reads: the route is open while it shows a time within a range. So when clocks jump
-//! forward over the start of a range, it opens right after the jump; a range that lies in the jump
-//! as a whole does not open that day; and what comes twice when clocks go back is open twice.
+//! Ranges such as `08:00-21:00` repeat on the days they are given for. The route is open while the
+//! local clock shows a time within a range. So when clocks jump forward over the start of a range,
+//! the route opens right after the jump. A range that lies within the jump does not open on that
+//! day. A range that comes twice, when clocks go back, is open twice.
 //!
-//! The ranges are kept as spans of the week, merged where they touch. The next change is found by
-//! arithmetic from one change of the zone's offset to the next, never by trying.
+//! The ranges are kept as spans of the week, merged where they touch. The next change is computed
+//! from one change of the zone's offset to the next, never by trying.
 
 mod parse;
 
@@ -19,7 +19,8 @@ const DAY: u32 = 86_400;
 const WEEK: u32 = 7 * DAY;
 /// The epoch was a Thursday: three days after a Monday.
 const SINCE_MONDAY: i64 = 3 * DAY as i64;
-/// So many changes of the zone's offset are looked past for the next change. There are two a year.
+/// The search for the next opening looks past this many changes of the zone's offset. There are two
+/// a year.
 const LOOKAHEAD: u32 = 32;
 
 /// Part of a week, in seconds since Monday 00:00 of the local clock; half open, never empty.
@@ -133,8 +134,8 @@ impl OpeningHours {
         u32::try_from(local.rem_euclid(i64::from(WEEK))).unwrap_or(0)
     }
 
-    /// The first second after `at` at which it is not `open` any more (or not closed any more).
-    /// Should the zone's clock change too often to tell, a moment on the way: ask again then.
+    /// The first second after `at` at which it is not `open` any more (or not closed any more). If
+    /// the zone's clock changes too often, a moment before that: the caller asks again then.
     fn change_after(&self, at: i64, open: bool) -> i64 {
         let mut from = at;
         for _ in 0..LOOKAHEAD {
@@ -152,7 +153,7 @@ impl OpeningHours {
         from
     }
 
-    /// How long until the spans say otherwise, on a clock that runs evenly.
+    /// How long until the spans open or close, on a clock that runs evenly.
     fn to_edge(&self, reading: u32, open: bool) -> u32 {
         let edge = |span: &Span| if open { span.1 } else { span.0 };
         let first = self.open.first().map_or(0, edge);

@@ -1,13 +1,16 @@
 //! What an answer of an HTTP downstream, or the lack of one, means for the message.
 //!
-//! An operator's entries (codes, classes, `timeout`, `connection`) are compiled into a table with
-//! one cell per status code, so judging is a look-up. A code beats a class, and what no entry
-//! names follows the defaults: 2xx accepted; 429 throttled; 503 throttled if it says when to come
-//! back (`Retry-After`, RFC 9110 section 10.2.3) and else transient; 408, 425 and other 5xx
-//! transient; no answer transient; everything else, redirects included, permanent.
+//! An operator lists status codes, classes, `timeout` and `connection`. The lists are compiled into
+//! a table with one cell for each status code, so judging is a look-up. A code beats its class.
+//! What no list names follows the defaults:
+//! - 2xx: accepted;
+//! - 429: throttled;
+//! - 503: throttled if it has a `Retry-After` (RFC 9110 section 10.2.3), else transient;
+//! - 408, 425 and other 5xx, and no answer: transient;
+//! - everything else, redirects included: permanent.
 //!
-//! A `Retry-After` date is compared with the answer's own `Date`, because both come from one
-//! clock; the caller's clock is only the fallback.
+//! A date in `Retry-After` is compared with the answer's own `Date`, because both come from one
+//! clock. Our own clock is used only if there is no `Date`.
 
 use std::time::{Duration, SystemTime};
 
@@ -17,7 +20,7 @@ use super::outcome::Outcome;
 const FIRST: u16 = 100;
 const LAST: u16 = 999;
 
-/// What an entry of the configuration says.
+/// An entry of the configuration.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Meaning {
     Accepted,
@@ -88,11 +91,10 @@ pub struct Judge {
 }
 
 impl Judge {
-    /// Compiles the lists. `throttle_wait` is for throttled answers that do not say how long;
+    /// Compiles the lists. `throttle_wait` is for throttled answers without a wait of their own;
     /// `max_throttle_wait` bounds every wait.
     ///
-    /// # Errors
-    /// When an entry is no status, is in two lists, or would lose messages.
+    /// # Errors When an entry is no status, is in two lists, or would lose messages.
     pub fn new(
         lists: Lists<'_>,
         throttle_wait: Duration,
@@ -155,8 +157,8 @@ impl Judge {
         }
     }
 
-    /// A wait of nothing, one that lies in the past and one that cannot be read count as not
-    /// given: a downstream that throttles and says "at once" must not be asked at once for ever.
+    /// A wait of zero, one in the past and one that cannot be read count as none. Otherwise a
+    /// downstream that throttles and answers "at once" would be called at once, again and again.
     fn wait(&self, reply: Reply<'_>, now: SystemTime) -> Duration {
         reply
             .retry_after

@@ -1,9 +1,9 @@
 //! Which wait queue a message goes to.
 //!
-//! A broker expires messages only at the head of a queue, so every delay needs a queue of its
-//! own. A ladder of powers of two keeps them few: a message waits on the largest step that does
-//! not exceed what remains, comes back, and goes round again for the rest. A delay of any length
-//! takes at most one round per step, and most of it passes on the first.
+//! Problem: a broker expires messages only at the head of a queue, so every delay would need a
+//! queue of its own. A ladder of powers of two keeps them few: a message waits on the largest step
+//! that is not longer than its delay, comes back, and goes round again for the rest. It takes at
+//! most one round for each step, and most of the delay passes in the first.
 
 use std::time::Duration;
 

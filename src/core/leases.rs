@@ -1,20 +1,20 @@
-//! Keeps one replica's leases of one paced limit: when to ask the store, for how much, which slot
-//! is next, and which are lost.
+//! Holds one replica's leases of one paced limit: when to ask the store, for how many slots, which
+//! slot is next, and which are lost.
 //!
 //! It has no I/O and no clock: `now` goes in; asks, due slots and the next time to look come out.
 //! The daemon and the simulation drive the same holder.
 //!
-//! What it guarantees to the outside:
-//! - it asks only for messages that are ready, never twice at once, and never before its turn;
-//! - a slot is handed out at most once, not before its time, and not later than the headroom
-//!   (less what the clock mapping may be wrong by);
-//! - a lease whose answer shows that the store's clock stepped is burnt, and the store is told. One
-//!   whose answer took too long to show a step waits for another answer;
-//! - in a new generation it learns the clock anew, and asks for nothing until it may be trusted again.
-//!   What it still holds falls due as it was mapped before, or never;
-//! - slots that lie before the end of a freeze are dropped as soon as the freeze is heard of;
-//! - once it hears that other terms are in force than it knows, it asks for nothing until it is told
-//!   them. What it holds falls due at the pace that it was granted at.
+//! What it guarantees:
+//! - It asks only for messages that are ready, never twice at once, and never before its turn.
+//! - A slot is handed out at most once, not before its time, and not later than the headroom (less
+//!   what the clock mapping may be wrong by).
+//! - If an answer shows that the store's clock stepped, its lease is burnt, and the next ask tells
+//!   the store. If an answer was too slow to show a step, its lease waits for another answer.
+//! - In a new generation it maps the clock anew, and asks for no slots until the mapping may be
+//!   trusted. The slots that it still holds fall due by the old mapping.
+//! - It drops slots that lie before the end of a freeze as soon as it learns of the freeze.
+//! - If another version of the policy is in force than it knows, it asks for no slots until it gets
+//!   that version. The slots that it holds fall due at the pace that they were granted at.
 
 mod answers;
 mod asking;
@@ -31,6 +31,7 @@ use run::Run;
 pub use run::Slot;
 pub use tally::Tally;
 
+use super::backoff::{Backoff, Failures};
 use super::clock::ClockMap;
 use super::policy::PolicyVersion;
 use super::schedule::{Grant, Pace, Turn};
@@ -39,8 +40,11 @@ use super::time::{Mono, StoreTime, micros};
 /// A mapping that is too rough to keep the headroom by is improved by so many asks, so far apart;
 /// a store that is no nearer than that is then taken as it is.
 const PROBES: u32 = 8;
-/// Who missed slots twice within so many times of what they may be late is strained.
+/// A replica is strained if it misses slots twice within this many times the late limit.
 const STRAINED: u32 = 4;
+
+/// After asks that failed.
+const BACKOFF: Backoff = Backoff::new(Duration::from_millis(50), Duration::from_secs(2));
 
 /// What the limit holds for messages that are ready.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -62,19 +66,13 @@ pub enum Wait {
     Frozen,
 }
 
-#[derive(Clone, Copy, Debug)]
-struct Failing {
-    since: Mono,
-    retry: Mono,
-    wait: Duration,
-}
-
 /// An ask that is under way.
 #[derive(Clone, Copy, Debug)]
 struct Asking {
     sent: Mono,
     want: u64,
-    /// The terms that it was asked under: what it grants is theirs, whatever is learnt meanwhile.
+    /// The policy that it was asked under. What it grants belongs to that policy, even if a newer
+    /// one arrives first.
     pace: Pace,
     known: PolicyVersion,
 }
@@ -97,8 +95,9 @@ pub struct LeaseHolder {
     generation: Option<u64>,
     turn: Option<Turn>,
     frozen_until: Option<StoreTime>,
-    failing: Option<Failing>,
-    /// The store's clock stepped within this generation, and the store has not heard of it from us.
+    failures: Failures,
+    /// The store's clock stepped within this generation, and this replica has not told the store
+    /// yet.
     stepped: bool,
     /// A notice came that the mapping does not fit: ask at this time.
     look: Option<Mono>,
@@ -110,7 +109,7 @@ pub struct LeaseHolder {
 }
 
 impl LeaseHolder {
-    /// A holder that has yet to hear from the store.
+    /// A holder that has no answer of the store yet.
     #[must_use]
     pub fn new(pace: Pace, phase: Phase) -> Self {
         Self {
@@ -126,7 +125,7 @@ impl LeaseHolder {
             generation: None,
             turn: None,
             frozen_until: None,
-            failing: None,
+            failures: Failures::new(BACKOFF),
             stepped: false,
             look: None,
             last_miss: None,
@@ -147,14 +146,14 @@ impl LeaseHolder {
         self.known
     }
 
-    /// Whether other terms are in force than those that it knows.
+    /// Whether another version of the policy is in force than the one it knows.
     #[must_use]
     pub const fn is_outdated(&self) -> bool {
         self.outdated.is_some()
     }
 
-    /// These terms are in force: it asks at once. What it holds keeps its slots, and the turn, which
-    /// was given at the old pace, is given up.
+    /// This policy is in force. The holder asks at once. The slots that it holds stay as they are;
+    /// a turn that was given at the old pace is given up.
     pub fn retime(&mut self, pace: Pace, known: PolicyVersion, now: Mono) {
         if pace != self.pace {
             self.turn = None;
@@ -191,10 +190,10 @@ impl LeaseHolder {
 
     /// The slot that is due at `now`, dropping those that were missed.
     ///
-    /// From here to the write there is still a way to go, and a call that is stopped at its end
-    /// costs its connection, so a part of the time is left for that. Who misses slots again and
-    /// again has more of them than he can use: the way is long then, and he goes on with one that is
-    /// fresh. Who was only held up once takes what is still in time.
+    /// A call still has some way to go before it is written, and a call that is stopped there costs
+    /// its connection. So a part of the late limit is kept for that way. A replica that misses
+    /// slots again and again holds more of them than it can use, so it continues with a fresh one.
+    /// A replica that was late only once takes any slot that is still in time.
     pub fn due(&mut self, now: Mono) -> Option<Slot> {
         let late = self.late_limit(now);
         let strained = self
@@ -251,18 +250,18 @@ impl LeaseHolder {
     }
 
     /// How late a call may leave: the headroom, less what the mapping may be wrong by in either
-    /// direction, less an eighth for the way to the downstream (of which only counts by how much
-    /// it varies).
+    /// direction, less a quarter for the way to the downstream (of which only counts by how much it
+    /// varies).
     ///
     /// Slots fall due later by what the mapping may be wrong by. So a call leaves within the
     /// headroom after the slot's true time, whatever other replicas know of the clock.
     #[must_use]
     pub fn late_limit(&self, now: Mono) -> Duration {
-        self.pace.headroom() * 7 / 8 - self.doubt(now) * 2
+        self.pace.headroom() * 3 / 4 - self.doubt(now) * 2
     }
 
-    /// What the mapping may be wrong by. Half of the headroom is left for being late even if that
-    /// is more: a store so far away is hardly wrong by all that its round trip could hide.
+    /// What the mapping may be wrong by. A quarter of the headroom is left for being late even if
+    /// that is more: a store so far away is hardly wrong by all that its round trip could hide.
     fn doubt(&self, now: Mono) -> Duration {
         let error = self.clock.error(now).unwrap_or_default();
         error.min(self.rough())
@@ -299,7 +298,7 @@ impl LeaseHolder {
         if self.leased > 0 {
             return Outlook::Open;
         }
-        if let Some(since) = self.failing.map(|failing| failing.since).or(self.outdated) {
+        if let Some(since) = self.failures.since().or(self.outdated) {
             return Outlook::OutOfReach(Some(since));
         }
         match self.turn.and_then(|turn| self.clock.to_mono(turn.at)) {

@@ -4,6 +4,7 @@
 //! the property tests drive the same code as production.
 
 pub mod acks;
+pub mod backoff;
 pub mod calendar;
 pub mod clock;
 pub mod hours;
@@ -16,7 +17,6 @@ pub mod pacing;
 pub mod parking;
 pub mod policy;
 pub mod rate;
-pub mod retry;
 pub mod schedule;
 pub mod scheduler;
 pub mod sms;

@@ -11,9 +11,12 @@ use std::time::Duration;
 use super::clock::ClockMap;
 use super::leases::{LeaseHolder, Outlook, Slot, Tally, Wait};
 use super::policy::PolicyVersion;
-use super::scheduler::Sum;
 use super::schedule::{Answer, Ask, Freeze, Grant, Pace};
+use super::scheduler::Sum;
 use super::time::{Mono, StoreTime};
+
+/// Slots beyond those that a message needs that are looked at for a run without a gap.
+const LOOK_AHEAD: usize = 64;
 
 /// Which of the limit's rows.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -105,6 +108,49 @@ impl Pacing {
         match self {
             Self::Paced(rows) => rows.taken.len(),
             Self::Free { .. } => 0,
+        }
+    }
+
+    /// When a message of `cost` slots fires that goes after messages of `before` slots: at the last of
+    /// its own, which must lie close together. `None`: not all of them are leased.
+    #[must_use]
+    pub fn fires_at(&self, urgent: bool, before: usize, cost: usize) -> Option<Mono> {
+        let Self::Paced(rows) = self else {
+            return None;
+        };
+        let slots = self.slots(urgent, before + cost + LOOK_AHEAD);
+        let kept = rows.taken.len().saturating_sub(before);
+        let kept = rows.taken.iter().rev().take(kept).rev().map(|slot| slot.at);
+        let mut own: VecDeque<Mono> = kept.collect();
+        // Slots of one lease are at even distance: half as much again is a gap.
+        let spread = rows.main.pace().spread() * 3 / 2;
+        for slot in slots
+            .into_iter()
+            .skip(before.saturating_sub(rows.taken.len()))
+        {
+            while own.front().is_some_and(|first| slot.since(*first) > spread) {
+                own.pop_front();
+            }
+            own.push_back(slot);
+            if own.len() >= cost {
+                return Some(slot);
+            }
+        }
+        None
+    }
+
+    /// Drops slots that were kept for a message and lie too far back to count for it.
+    pub fn expire(&mut self, now: Mono) {
+        if let Self::Paced(rows) = self {
+            let pace = rows.main.pace();
+            let reach = pace.spread() + pace.headroom();
+            while rows
+                .taken
+                .front()
+                .is_some_and(|slot| now.since(slot.at) > reach)
+            {
+                rows.taken.pop_front();
+            }
         }
     }
 

@@ -1,33 +1,32 @@
-//! Which messages make room for those behind them, on a route that shares fairly by tenant.
+//! Which messages are moved aside, on a route that shares fairly by tenant.
 //!
-//! A queue is first in, first out, and a replica sees no more of it than its prefetch. A tenant
-//! whose backlog fills that hides everybody behind it, and among one tenant there is nothing to
-//! share. So what a tenant has in hand beyond its *allowance* is parked: it goes to a queue of its
-//! own beside the work queue ([`Space`]), which every replica consumes as well, and what was hidden
-//! comes forward.
+//! Problem: a queue is first in, first out, and a replica sees no more of it than its prefetch. A
+//! tenant whose backlog fills the prefetch hides all other tenants, and then nothing can be shared.
+//! So messages of a tenant beyond its *allowance* are parked: they go to a queue beside the work
+//! queue ([`Space`]), which every replica consumes as well, and the hidden messages come forward.
 //!
-//! **Why queues without a time, that are consumed.** A parked message has no reserved time. A
-//! wait queue would need one: too far, and the limit stands idle when the others fall silent; too
-//! near, and the message stands in front again. Parked queues are consumed all the time, each within
-//! a prefetch of its own, so a tenant's slot is taken when its turn comes, and its share is there at
-//! once when the others have nothing more. A message makes that trip once at most ([`Origin`]).
+//! **Why parked queues and not wait queues.** A message in a wait queue needs a time. If the time
+//! is too late, the limit is idle when the other tenants have nothing more; if it is too early, the
+//! message is in front again. Parked queues are consumed all the time, each within a prefetch of
+//! its own, so a message of the tenant is there when the turn of the tenant comes. A message is
+//! parked once at most ([`Origin`]).
 //!
-//! **Never idle.** A message is parked only while a replica keeps three quarters of its prefetch from
-//! the work queue in hand. What is parked comes out of the last quarter, the look-ahead.
+//! **Never idle.** A message is parked only while the replica holds at least three quarters of its
+//! prefetch from the work queue. Only the last quarter, the look-ahead, is parked.
 //!
-//! **The allowance** is twice the tenant's share, by weight among the tenants seen lately, of what
-//! is kept. Twice, because tenants that are mixed fairly already do not come in even numbers: parking
-//! what stands a little out would be work for nothing.
+//! **The allowance** is twice the tenant's share of what is held, by weight among the tenants seen
+//! lately. It is twice the share because tenants that are mixed fairly do not arrive in even
+//! numbers, and parking small surpluses would be useless work.
 //!
-//! **The bounds.** Parking a million messages of the only tenant would be work for nothing as well,
-//! and nobody can know that it is the only one without looking. So looking has a bound: at most
-//! `most` messages stand parked, and a replica parks no more than a tenth of that a second. Behind
-//! that it is first in, first out. Where that much was looked through and nobody else was
-//! found, looking rests until three quarters of it are sent, or somebody else shows up: meanwhile
-//! two of three messages come straight from the work queue, whose prefetch is twice a space's.
+//! **The bounds.** Parking a million messages of the only tenant would be useless too, and only
+//! looking further shows whether it is the only one. So at most `most` messages are parked, and a
+//! replica parks at most a tenth of that in a second. Beyond that, messages are sent first in,
+//! first out. If so many messages were looked through and no other tenant was found, looking stops
+//! until three quarters of them are sent or another tenant arrives. Meanwhile two of three messages
+//! come from the work queue, whose prefetch is twice that of a space.
 //!
-//! A space is shared by the tenants whose hashes fall into it: among them the order is that of
-//! parking, as far as the space's prefetch does not show enough of each.
+//! Tenants whose hashes fall into the same space share it. Among them messages are taken in the
+//! order in which they were parked, within the prefetch of the space.
 
 use std::collections::{BTreeSet, HashMap};
 use std::time::Duration;
@@ -35,7 +34,7 @@ use std::time::Duration;
 use super::scheduler::Share;
 use super::time::Mono;
 
-/// How long a tenant that has nothing in hand still counts as one of those who share.
+/// A tenant with no messages in hand still counts as one of those that share for this long.
 const LATELY: Duration = Duration::from_secs(10);
 /// Tenants without messages that are remembered at most.
 const REMEMBERED: usize = 1024;
@@ -44,7 +43,7 @@ const FLOOR: u64 = 4;
 /// One message in the budget of parking, which grows with microseconds.
 const MESSAGE: u64 = 1_000_000;
 
-/// One of the queues beside the work queue that parked messages stand in.
+/// One of the parked queues beside the work queue.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct Space(u8);
 
@@ -59,7 +58,7 @@ impl Space {
         Self((tenant % Self::COUNT as u64) as u8)
     }
 
-    /// All of them. Whoever declares them declares the first one first: without it there is none.
+    /// All spaces. The first one must be declared first: if it is missing, there are none.
     pub fn all() -> impl Iterator<Item = Self> {
         (0..Self::COUNT).map(Self)
     }
@@ -70,7 +69,7 @@ impl Space {
         self.0 as usize
     }
 
-    /// What its queue is called, after the work queue's name and `.parked.`: `0`.
+    /// The last part of its queue's name, after the work queue's name and `.parked.`: `0`.
     #[must_use]
     pub fn label(self) -> String {
         self.0.to_string()
@@ -89,14 +88,15 @@ impl Space {
     }
 }
 
-/// Where a message comes from, and whether it may go aside.
+/// Where a message comes from, and whether it may be parked.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Origin {
     /// From the work queue, for the first time.
     Work,
-    /// From the work queue; it must stay (it has a priority, a time or a place in a budget).
+    /// From the work queue, and must not be parked (it has a priority, a time or a place in a
+    /// line).
     Bound,
-    /// It was parked before, whichever way it comes now.
+    /// It was parked before.
     Parked,
 }
 
@@ -119,9 +119,9 @@ struct Tenant {
 /// What one replica has in hand of a route.
 #[derive(Debug)]
 pub struct Parking {
-    /// From the work queue, at least, whenever something is parked.
+    /// Messages from the work queue that are held at least while something is parked.
     kept: u64,
-    /// Messages that stand parked at most.
+    /// Messages that are parked at most.
     most: u64,
     /// In hand, from the work queue.
     held: u64,
@@ -138,8 +138,7 @@ pub struct Parking {
 }
 
 impl Parking {
-    /// Nothing in hand yet, on a route with that prefetch of which at most `most` messages may stand
-    /// parked (0: none).
+    /// Nothing in hand yet. At most `most` messages of the route may be parked (0: none).
     #[must_use]
     pub fn new(prefetch: u16, most: u32) -> Self {
         let most = u64::from(most);
@@ -156,8 +155,8 @@ impl Parking {
         }
     }
 
-    /// A message arrives. `parked`: how many stand parked on the route, all replicas'; `None`: it
-    /// is not known, and nothing is parked.
+    /// A message arrives. `parked` is how many messages of the route are parked by all replicas;
+    /// while that is unknown (`None`), nothing is parked.
     pub fn arrived(
         &mut self,
         share: Share,

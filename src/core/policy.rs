@@ -1,74 +1,32 @@
-//! What is in force for a limit, for the whole fleet, and which word counts.
+//! What is in force for a limit, for the whole fleet.
 //!
-//! Problem: the same limit is written in the file of every replica, an operator may change it while
-//! they run, and two rates for one budget are one too many. So the store keeps one *policy* for each
-//! limit, and one rule decides what it says: **the last word counts.** Words are
-//! - what an operator says (`sluiced limits set`, `pause`, `resume`);
-//! - a replica's file, when it is read (at the start, at a reload) and says something else than the
-//!   last file that was heard. A file that says what was said before is no word: so a value that an
-//!   operator set survives restarts and crashes, and a changed file replaces it.
+//! Problem: the same limit is written in the configuration file of every replica, and an operator
+//! may change it while they run. Two rates for one budget would let too much through. So the store
+//! keeps one *policy* for each limit, and one rule decides its content: **the last update counts.**
+//! An update is
+//! - a command of an operator (`sluiced limits set`, `pause`, `resume`);
+//! - a configuration file, when a replica reads it (at the start, at a reload) and it differs from
+//!   the file that was read last. A file that is the same as before is no update. So a value that
+//!   an operator set survives restarts and crashes, and a changed file replaces it.
 //!
-//! Every word makes a new [`PolicyVersion`]. Who asks for slots names the version that it knows, and gets
-//! none before it knows the one in force: a change is in force for all replicas in the same moment. What
-//! was leased before runs out within the horizon.
+//! Every update makes a new [`PolicyVersion`]. A replica that asks for slots names the version that
+//! it knows, and gets no slots if that is not the one in force. So a change is in force for all
+//! replicas in the same moment. Slots that were leased before are used up within the horizon.
 //!
-//! If the store loses the policy, the replica with the latest version says again what it knows.
+//! If the store loses the policy, the replica with the latest version gives it back to the store.
 //!
 //! `lua/{declare,set,pause,resume}.lua` are the same decisions inside Redis; a property test holds
 //! the two together.
+
+pub mod version;
 
 use std::time::Duration;
 
 use super::schedule::{Answer, Ask, FREEZE_MAX, Pace, Schedule, lease};
 use super::time::StoreTime;
+pub use version::PolicyVersion;
 
-/// First versions are milliseconds and less than this, all others are microseconds and more.
-const FIRST_END: u64 = 100_000_000_000_000;
-
-/// Names one state of a policy: the store's time when the word was said, or more if that would not
-/// be new.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
-pub struct PolicyVersion(u64);
-
-impl PolicyVersion {
-    /// Nothing was heard yet.
-    pub const NONE: Self = Self(0);
-
-    /// From the number that the store keeps.
-    #[must_use]
-    pub const fn new(number: u64) -> Self {
-        Self(number)
-    }
-
-    /// The number that the store keeps.
-    #[must_use]
-    pub const fn number(self) -> u64 {
-        self.0
-    }
-
-    /// When the word was said, on the store's clock.
-    #[must_use]
-    pub const fn since(self) -> StoreTime {
-        let micros = if self.0 < FIRST_END {
-            self.0 * 1_000
-        } else {
-            self.0
-        };
-        StoreTime::from_micros(micros)
-    }
-
-    /// Of a policy where there was none. It may have been lost, and then whoever remembers it must
-    /// be able to say so after the first who does not. So it is less than that of any later word.
-    fn first(now: StoreTime) -> Self {
-        Self((now.as_micros() / 1_000).max(1))
-    }
-
-    fn next(self, now: StoreTime) -> Self {
-        Self((self.0 + 1).max(now.as_micros()))
-    }
-}
-
-/// Who said the terms that are in force.
+/// Where the policy in force comes from.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Origin {
     /// A configuration file.
@@ -105,45 +63,45 @@ pub struct Pause {
     pub by: String,
 }
 
-/// What the store keeps of a limit's terms.
+/// The policy of a limit, as the store keeps it.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct LimitPolicy {
     pub version: PolicyVersion,
-    /// How many words it took to get here.
+    /// How many updates there were.
     pub updates: u64,
     pub origin: Origin,
     /// What is in force, as `rate=400/1s headroom=5ms`.
     pub text: String,
-    /// What the last file said.
+    /// The policy in the file that was read last.
     pub file: String,
-    /// Who said the terms.
+    /// The replica or the operator that made it.
     pub by: String,
     /// The last pause, which may be over.
     pub pause: Option<Pause>,
 }
 
-/// New terms that an operator wants in force.
+/// An update by an operator.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct PolicyUpdate<'a> {
-    /// The version whose terms they were made from.
+    /// The version that it was made from.
     pub over: PolicyVersion,
     pub text: &'a str,
-    /// Stands for the file's terms if nobody declared any.
+    /// Kept as the file's policy if no replica has declared the limit yet.
     pub file: &'a str,
-    /// Who says so.
+    /// The operator.
     pub by: &'a str,
 }
 
-/// What a replica tells when it asks what is in force.
+/// What a replica tells the store when it asks for the policy.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Declaration {
     /// Its name.
     pub replica: String,
-    /// What its file says.
+    /// The policy in its file.
     pub file: String,
     /// It has just read the file.
     pub was_read: bool,
-    /// What it heard last.
+    /// The policy that it knows.
     pub known: Option<LimitPolicy>,
 }
 
@@ -176,7 +134,7 @@ pub fn declare(
     let version = version(stored.as_ref());
     let known = declaration.known.as_ref();
     let mut policy = match (known, stored.take()) {
-        // The store has lost what was said last. Whoever remembers it says it again.
+        // The store has lost a later policy. The replica gives it back.
         (Some(known), _) if known.version > version => known.clone(),
         (_, Some(policy)) => policy,
         (_, None) => LimitPolicy {
@@ -195,8 +153,8 @@ pub fn declare(
     stored.insert(policy).clone()
 }
 
-/// An operator sets new terms. Says whether they count: not if somebody else said something
-/// meanwhile.
+/// An operator sets a new policy. Answers `false`, and changes nothing, if there was another update
+/// since the version that it was made from.
 pub fn set(stored: &mut Option<LimitPolicy>, update: &PolicyUpdate<'_>, now: StoreTime) -> bool {
     let PolicyUpdate {
         over,
@@ -222,8 +180,8 @@ pub fn set(stored: &mut Option<LimitPolicy>, update: &PolicyUpdate<'_>, now: Sto
     true
 }
 
-/// An operator pauses the limit for `length` (366 days at most). Answers the end; `None` if nobody
-/// has declared the limit.
+/// An operator pauses the limit for `length` (366 days at most). Answers the end; `None` if no
+/// replica has declared the limit.
 pub fn pause(
     stored: &mut Option<LimitPolicy>,
     length: Duration,
@@ -240,8 +198,8 @@ pub fn pause(
     Some(until)
 }
 
-/// An operator ends the pause. Says whether there was one; `None` if nobody has declared the limit.
-/// A freeze of its rows ends by `core::schedule::thaw`.
+/// An operator ends the pause. Answers whether there was one; `None` if no replica has declared the
+/// limit. A freeze of its rows is ended by `core::schedule::thaw`.
 pub fn resume(stored: &mut Option<LimitPolicy>, now: StoreTime) -> Option<bool> {
     let policy = stored.as_mut()?;
     let was = policy.paused_until(now).is_some();
@@ -261,8 +219,9 @@ fn version(stored: Option<&LimitPolicy>) -> PolicyVersion {
     stored.map_or(PolicyVersion::NONE, |s| s.version)
 }
 
-/// Leases slots of a row of the limit: [`lease`] for who knows the policy that is in force, and for
-/// anybody else, or while the limit is paused, a look at the clock.
+/// Leases slots of a row of the limit by [`lease`]. A replica that does not know the version in
+/// force gets no slots, and while the limit is paused no replica does; the answer still tells the
+/// time.
 pub fn lease_under(
     stored: Option<&LimitPolicy>,
     row: &mut Option<Schedule>,

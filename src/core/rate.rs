@@ -1,7 +1,7 @@
 //! A rate as an operator writes it: `"400/1s"`, `"5/1h"`, `"300/5s"`.
 //!
-//! Durations carry their units and a rate is never zero, so no division by zero and no "which
-//! unit was that" can come up later.
+//! Durations carry their units and a rate is never zero. So no later code can divide by zero or
+//! mistake a unit.
 
 use std::fmt;
 use std::num::NonZeroU32;
@@ -22,7 +22,7 @@ pub const MAX_WINDOW: Duration = Duration::from_secs(366 * 24 * 3600);
 /// The most units in a window: 10 million.
 pub const MAX_UNITS: u32 = 10_000_000;
 
-/// Why a text is no rate. The message says what would be right.
+/// Why a text is no rate. The message shows what would be right.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum RateError {
     /// There is no `/`, or a side of it is empty.

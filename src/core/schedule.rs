@@ -1,29 +1,33 @@
-//! The shared schedule of a `paced` limit: who may send at which microsecond.
+//! The shared schedule of a `paced` limit: which replica may send at which microsecond.
 //!
-//! Problem: many replicas, one budget, and asking the store for every message is too dear. So the
-//! store keeps one endless row of slots at even distance and replicas lease runs of it. With `n`
-//! units per `p` microseconds, slot `i` of a run is `first + floor((rem + i*p) / n)`; any `n + 1`
-//! consecutive slots then span `p` or more, without drift, whoever took them. `p` is the window
-//! plus the headroom, so calls that arrive up to a headroom late still never fill a window.
+//! Problem: many replicas share one budget, and asking the store for every message costs too much.
+//! So the store keeps one endless row of slots at even distance, and replicas lease runs of it.
+//! With `n` units per `p` microseconds, slot `i` of a run is `first + floor((rem + i*p) / n)`. Any
+//! `n + 1` consecutive slots then span `p` or more, without drift, whichever replicas took them.
+//! `p` is the window plus the headroom, so calls that arrive up to a headroom late still keep the
+//! limit in every window.
 //!
-//! Two marks describe the row: `next` (with the remainder `rem`) is the next free slot, and `line`
-//! is where it would be if every waiting replica had already come for its share. A replica that
-//! wants more than it got is told its [`Turn`]: the time at which its share lies within the horizon.
-//! Turns are spaced by shares, so nobody polls, nobody wakes in a herd, and the longer the line
-//! the smaller the share. At its turn a replica gets its share and no more while others wait, so
-//! that who comes a moment late still finds its own; what somebody left who never came, it may take
-//! too. Without a turn it may take only the nearer
-//! half of the horizon: enough to start at once in a quiet fleet, and enough to fill the gap when
-//! somebody whose turn it is never comes.
+//! Two marks describe the row. `next` (with the remainder `rem`) is the next free slot. `line` is
+//! where `next` would be if every waiting replica had already taken its share. A replica that wants
+//! more than it got receives its [`Turn`]: the time when its share lies within the horizon. Turns
+//! are spaced by shares, so no replica polls, and waiting replicas do not wake up all at once. The
+//! longer the line, the smaller the share.
 //!
-//! **Generations.** When state is missing, another process of the store wrote it, or the store's clock
-//! stepped, the row starts again behind a guard, in a new *generation*. Every answer tells the generation and
-//! only who has known it for long enough ([`Pace::distrust`], on its own clock) gets slots. So
-//! whatever the store's clock did, slots of one generation have passed before the first of the next one
-//! is granted; and of the many replicas that see the same step only the first starts a new generation.
+//! At its turn a replica gets its share, and no more while others wait. So a replica that comes a
+//! moment late still finds its share. It may also take the shares of replicas that never came.
+//! Without a turn a replica may take only slots in the nearer half of the horizon. That is enough
+//! to start at once in a quiet fleet, and enough to fill the gap of a replica that never comes to
+//! its turn.
 //!
-//! `lua/lease.lua` is the same decision inside Redis; a property test holds the two together.
-//! All numbers are whole microseconds or units and stay below 2^53, so that a double is exact.
+//! **Generations.** The row starts again behind a guard, in a new *generation*, when state is
+//! missing, when another process of the store wrote it, or when the store's clock stepped. Every
+//! answer tells the generation. Only a replica that has known it for long enough
+//! ([`Pace::distrust`], on its own clock) gets slots. So whatever the store's clock did, all slots
+//! of one generation are past before the first slot of the next one is granted. Of many replicas
+//! that see the same step, only the first one starts a new generation.
+//!
+//! `lua/lease.lua` is the same decision inside Redis; a property test holds the two together. All
+//! numbers are whole microseconds or units and stay below 2^53, so that a double is exact.
 
 mod ask;
 mod pace;
@@ -34,21 +38,22 @@ use std::time::Duration;
 pub use ask::{Answer, Ask, Freeze, Grant, Sight, Turn};
 pub use pace::Pace;
 
-use super::policy::PolicyVersion;
+use super::policy::version::PolicyVersion;
 use super::rate::MAX_WINDOW;
 use super::time::{StoreTime, micros};
 
-/// How far ahead slots are leased, unless a limit says otherwise.
+/// How far ahead slots are leased, unless a limit sets its own horizon.
 ///
-/// A longer horizon rides out longer stalls of the store; a shorter one loses less when a replica
-/// dies with leased slots, and brings changes into force sooner. In the simulation (400/s, four
+/// A longer horizon survives longer standstills of the store. A shorter one loses fewer slots when
+/// a replica crashes, and brings changes into force sooner. In the simulation (400/s, four
 /// replicas, one killed every 1.5 s), 120 ms uses 98.4 % of what the headroom leaves with 0.040
 /// calls a message, 250 ms 96.1 % with 0.033, 60 ms 99.1 % with 0.083.
 pub const DEFAULT_HORIZON: Duration = Duration::from_millis(120);
 
-/// What a prediction of the store's clock may be wrong by. Further ahead of the clock, the clock
-/// stepped back. Further behind, it stepped forward or the request was slow: no slots, and the asker
-/// will see which it was.
+/// By how much a prediction of the store's clock may be wrong. If the prediction is further ahead
+/// of the clock, the clock stepped back. If it is further behind, the clock stepped forward or the
+/// request was slow: the replica gets no slots, and finds out from the answer which of the two it
+/// was.
 const STEP_TOLERANCE: u64 = 100_000;
 /// A clock that goes back by no more than this is no step.
 const JITTER: u64 = 1_000;
@@ -66,12 +71,13 @@ pub struct Schedule {
     pub next: u64,
     /// The remainder of `next`, in units of a microsecond divided by `units`; below `units`.
     pub rem: u64,
-    /// The end of the line: where `next` is once all who wait have had their share.
+    /// The end of the line: where `next` is once all waiting replicas have taken their shares.
     pub line: u64,
-    /// The end of those who were overtaken and go before the line; it counts while beyond `next`.
+    /// The end of the replicas that were overtaken and go before the line; it counts while beyond
+    /// `next`.
     pub front: u64,
-    /// How far the line was moved later in this generation because the row had fallen behind it. All who
-    /// wait come too early by the same slip; the first of them moves the line for all.
+    /// How far the line was moved later in this generation because the row was behind it. All
+    /// waiting replicas come too early by the same slip; the first of them moves the line for all.
     pub slip: u64,
     /// No slot before this; zero if the limit is not frozen.
     pub frozen_until: u64,
@@ -79,7 +85,7 @@ pub struct Schedule {
     pub units: u64,
     /// The period at the last grant.
     pub period: u64,
-    /// The longest horizon of this generation: how far ahead a slot can lie that others hold.
+    /// The longest horizon of this generation: how far ahead a leased slot can lie.
     pub horizon: u64,
     /// The store's time when this was last written: a clock that shows less has stepped back.
     pub last: u64,
@@ -118,7 +124,7 @@ pub fn lease(
     } else {
         0
     };
-    // Slots for a part of a message are of use to nobody.
+    // Slots for a part of a message cannot be used.
     let granted = if granted < pace.least.min(ask.want) {
         0
     } else {
@@ -160,17 +166,17 @@ impl Schedule {
         now + JITTER < self.last
     }
 
-    /// How much longer the limit is frozen at `now`, although the clock may have stepped, when a
-    /// witness expected it to show `expected`. No time that has passed can be missed: at the last
-    /// write the old clock showed `last`.
+    /// How much longer the limit is frozen at `now`, although the clock may have stepped.
+    /// `expected` is the time that the replica predicted. At the last write the old clock showed
+    /// `last`, so the time up to then has passed for certain.
     fn freeze_left(&self, expected: u64) -> u64 {
         self.frozen_until.saturating_sub(expected.max(self.last))
     }
 }
 
 /// A row in place of one that is missing, that another process of the store wrote, or whose clock
-/// stepped. Whoever froze the limit may have been heard even if the grants were lost, so a freeze
-/// keeps its length: it ends as far beyond now as it did on the clock of before.
+/// stepped. A freeze may have been stored even if grants were lost, so it keeps its length: it ends
+/// as far beyond now as it did on the clock of before.
 fn restart(lost: Option<Schedule>, pace: &Pace, run: &str, ask: &Ask, now: u64) -> Schedule {
     let horizon = lost
         .as_ref()
@@ -205,10 +211,10 @@ fn first_slot(s: &Schedule, pace: &Pace, ask: &Ask, now: u64) -> (u64, u64) {
     (first, if first > free { 0 } else { rem })
 }
 
-/// How many slots from `first` on are open to the asker: those in the nearer half of the horizon to
-/// everybody, and all of them to whose `turn` has come, for its share. It may take as much as it
-/// likes if nobody waits behind it, or if more than its share lies nearer than seven eighths of the
-/// horizon: whoever that was kept for has not come.
+/// How many slots from `first` on the asker may take. Any replica may take those in the nearer half
+/// of the horizon. A replica whose `turn` has come may take its share within the whole horizon. It
+/// may take more than its share if no replica waits behind it, or if more than its share lies
+/// nearer than seven eighths of the horizon: the replica that this was kept for has not come.
 fn open(s: &Schedule, pace: &Pace, turn: Option<Turn>, first: u64, rem: u64, now: u64) -> u64 {
     let within = |reach: u64| {
         if first > reach {
@@ -232,12 +238,12 @@ fn open(s: &Schedule, pace: &Pace, turn: Option<Turn>, first: u64, rem: u64, now
         .min(pace.batch)
 }
 
-/// The next free slot and its remainder, as the asker's rate sees it.
+/// The next free slot and its remainder, at the asker's rate.
 ///
-/// After a change of the rate, old slots keep their places and the first new one its new distance
-/// to the last of them, which is no further away than the horizon reached at the last write.
-/// It is written down with the grant only: while old and new replicas ask side by side, a denied
-/// one must not push the row away from the others.
+/// After a change of the rate, old slots stay where they are, and the first new one keeps the new
+/// distance to the last old one, which is no further away than the horizon reached at the last
+/// write. Only a grant stores this: while replicas with the old and the new rate ask side by side,
+/// a denied one must not push the row away from the others.
 fn free_slot(s: &Schedule, pace: &Pace) -> (u64, u64) {
     if s.has_rate_of(pace) {
         (s.next, s.rem)
@@ -247,13 +253,13 @@ fn free_slot(s: &Schedule, pace: &Pace) -> (u64, u64) {
     }
 }
 
-/// Writes a grant down that starts at `first` and takes `taken` units of a microsecond divided by
+/// Stores a grant that starts at `first` and takes `taken` units of a microsecond divided by
 /// `units`, the remainder of the first slot included.
 fn book(s: &mut Schedule, pace: &Pace, first: u64, taken: u64, now: u64) {
     s.next = first + taken / pace.units;
     s.rem = taken % pace.units;
     if !s.has_rate_of(pace) {
-        // The line of another rate may be much longer than it takes at this one.
+        // A line that was built at another rate may be much longer than needed at this one.
         s.line = s.line.min(s.next + CYCLE);
         s.front = s.front.min(s.line);
     }
@@ -262,12 +268,12 @@ fn book(s: &mut Schedule, pace: &Pace, first: u64, taken: u64, now: u64) {
     s.horizon = s.horizon.max(pace.horizon);
     s.last = s.last.max(now);
     if s.frozen_until <= now {
-        // It is over: a step back of the clock must not bring it back.
+        // The freeze is over: a step back of the clock must not revive it.
         s.frozen_until = 0;
     }
 }
 
-/// Gives the asker its turn if it wants more than it got.
+/// Gives the asker a turn if it wants more than it got.
 fn queue_up(s: &mut Schedule, pace: &Pace, ask: &Ask, granted: u64, now: u64) -> Option<Turn> {
     let left = ask.want - granted;
     if left == 0 {
@@ -276,7 +282,7 @@ fn queue_up(s: &mut Schedule, pace: &Pace, ask: &Ask, granted: u64, now: u64) ->
     let known = ask.sight.of(s.generation).is_some();
     let old = ask.turn.filter(|_| granted == 0 && known);
     if let Some(turn) = old.filter(|turn| turn.at.as_micros() > now) {
-        // It has a place already: asking early neither loses it nor lengthens the line.
+        // It has a turn already: asking early neither loses it nor lengthens the line.
         return Some(turn);
     }
     let base = now.max(s.frozen_until);
@@ -284,7 +290,7 @@ fn queue_up(s: &mut Schedule, pace: &Pace, ask: &Ask, granted: u64, now: u64) ->
     let line_max = base + pace.horizon + most;
     let (free, _) = free_slot(s, pace);
     let tail = s.line.min(line_max).max(free).max(base);
-    // Whoever comes at its turn and finds nothing was overtaken: it goes before the line.
+    // A replica that comes at its turn and finds nothing was overtaken: it goes before the line.
     let overtaken = old.filter(|_| s.frozen_until <= now);
     let (start, most) = if let Some(turn) = overtaken {
         (s.front.min(line_max).max(free).max(base), turn.share)
@@ -317,22 +323,23 @@ fn queue_up(s: &mut Schedule, pace: &Pace, ask: &Ask, granted: u64, now: u64) ->
     Some(Turn {
         at: StoreTime::from_micros(at),
         share,
-        // Whoever is overtaken again counts the same slip, not another one.
+        // A replica that is overtaken again counts the same slip, not another one.
         slip: overtaken.map_or(s.slip, |turn| turn.slip),
     })
 }
 
-/// A part of [`CYCLE`] that differs from one place in the line to the next without a pattern.
-/// Shares are cut to whole units; were they all cut in the same way, the same replicas would get
-/// the larger ones round after round.
+/// A part of [`CYCLE`] that differs from one point of the line to the next without a pattern.
+/// Shares are cut to whole units. If all were cut in the same way, the same replicas would get the
+/// larger ones in every round.
 const fn dither(place: u64) -> u64 {
     place % 65_536 * 40_503 % 65_536 * CYCLE / 65_536
 }
 
-/// Freezes the limit until `now + length` (366 days at most), or leaves a later end as it is.
+/// Freezes the limit until `now + length` (366 days at most). A later end that is already set
+/// stays.
 ///
-/// With no schedule yet, the freeze alone is kept: the lease that follows starts behind the guard.
-/// So it does after a step back of the clock, which this may be the first to see.
+/// With no schedule yet, only the freeze is kept: the lease that follows starts behind the guard.
+/// The same happens after a step back of the clock, which this call may be the first to see.
 pub fn freeze(state: &mut Option<Schedule>, length: Duration, now: StoreTime) -> Freeze {
     let until = (now + length.min(FREEZE_MAX)).as_micros();
     let s = state.get_or_insert_with(|| Schedule {
@@ -347,7 +354,7 @@ pub fn freeze(state: &mut Option<Schedule>, length: Duration, now: StoreTime) ->
         horizon: 0,
         last: 0,
         generation: 0,
-        // No process is called this, so the next lease takes the state for lost.
+        // No process has this name, so the next lease takes the state for lost.
         run: String::new(),
     });
     if s.shows_a_step(now.as_micros()) {
@@ -365,8 +372,8 @@ pub fn freeze(state: &mut Option<Schedule>, length: Duration, now: StoreTime) ->
     }
 }
 
-/// Ends a freeze. Says whether there was one. Whoever waited for its end asks again now, and the line
-/// begins anew; no slot becomes free that was leased.
+/// Ends a freeze. Answers whether there was one. Replicas that waited for its end ask again now,
+/// and the line starts again; no leased slot becomes free.
 pub fn thaw(state: &mut Option<Schedule>, now: StoreTime) -> bool {
     let Some(s) = state.as_mut().filter(|s| s.frozen_until > now.as_micros()) else {
         return false;
@@ -377,7 +384,7 @@ pub fn thaw(state: &mut Option<Schedule>, now: StoreTime) -> bool {
     true
 }
 
-/// Takes back the unused tail of a lease, if nobody leased after it. Says whether it did.
+/// Takes back the unused tail of a lease, if no slot was leased after it. Answers whether it did.
 pub fn give_back(state: &mut Option<Schedule>, pace: &Pace, run: &str, tail: &Grant) -> bool {
     let Some(s) = state.as_mut().filter(|s| {
         s.run == run

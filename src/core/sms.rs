@@ -25,7 +25,7 @@ pub enum Encoding {
 /// The length of the number by which the parts of a text are joined.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Reference {
-    /// 8 bits, as nearly everybody does.
+    /// 8 bits, as most senders use.
     #[default]
     Short,
     /// 16 bits.
@@ -65,8 +65,9 @@ pub fn segments(text: &str) -> NonZeroU32 {
     segments_as(text, encoding(text), Reference::Short)
 }
 
-/// The segments of a text that is written in `encoding`. What the GSM alphabet lacks counts one
-/// place there: senders that insist on it put a `?` or a similar letter.
+/// The segments of a text that is written in `encoding`. A character that the GSM alphabet lacks
+/// counts one place in it: senders that insist on that alphabet replace it by `?` or a similar
+/// letter.
 #[must_use]
 pub fn segments_as(text: &str, encoding: Encoding, reference: Reference) -> NonZeroU32 {
     let places = |c: char| match encoding {

@@ -1,9 +1,9 @@
-//! Whether calls kept a rate, judged afterwards from the times at which they arrived.
+//! Whether calls kept a rate, judged afterwards by their times of arrival.
 //!
-//! Problem: a fixed window hides twice the limit at its edge, so the yardstick here is every
-//! half-open sliding window `[t, t + W)`. A window is fullest when it begins at a call, so it is
-//! enough to look at the calls within `W` up to each one. [`Tally`] does that as they come, in
-//! constant time per call; the provider that judges `sluiced demo` and the fleet tests uses it.
+//! Problem: a fixed window can let twice the limit through at its edge. So the judge looks at every
+//! half-open sliding window `[t, t + W)`. A window is fullest when it begins at a call, so only the
+//! windows that begin at a call matter. [`Tally`] does that as calls come, in constant time for
+//! each; the provider that judges `sluiced demo` and the fleet tests uses it.
 
 use std::collections::VecDeque;
 use std::time::Duration;
@@ -33,7 +33,7 @@ pub struct Tally {
 pub struct Usage {
     /// All calls.
     pub calls: u64,
-    /// Their units; as many as calls, unless they said otherwise.
+    /// Their units; one for each call, unless the call gave another number.
     pub units: u64,
     /// The most units in any half-open window.
     pub worst: u64,

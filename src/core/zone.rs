@@ -1,11 +1,11 @@
 //! Time zones for calendar windows and opening hours.
 //!
-//! The rules come from the database that is compiled in, never from the host: replicas on hosts
-//! with different `tzdata` would otherwise count in different windows, a container without it would
-//! not start, and decisions would read files. So a change of the rules comes with a release.
+//! The rules come from the database that is compiled in, never from the host. Otherwise replicas on
+//! hosts with different `tzdata` would count in different windows, a container without it would not
+//! start, and decisions would read files. So a change of the rules needs a release of sluiced.
 //!
 //! Points in time are whole seconds since the Unix epoch here: offsets have whole seconds, so
-//! nothing ever changes within one.
+//! nothing changes within one.
 
 use std::fmt;
 
@@ -18,9 +18,9 @@ use super::time::StoreTime;
 /// The last second that is looked at (in the year 2255): where [`StoreTime`] ends. What lies
 /// beyond counts as that second, so that the calendar always has an answer.
 const LAST: i64 = (1_i64 << 53) / 1_000_000;
-/// How alike a name must be to be offered for one that is unknown.
+/// How similar a known name must be to be offered for an unknown one.
 const ALIKE: f64 = 0.85;
-/// So many are offered.
+/// How many are offered at most.
 const OFFERS: usize = 3;
 
 /// A time zone of the IANA database.
@@ -55,7 +55,7 @@ impl Zone {
     /// When there is none, with the names that are most like it.
     pub fn named(name: &str) -> Result<Self, UnknownZone> {
         let known = TimeZoneDatabase::bundled().get(name).ok();
-        // The database also knows a name for "no idea where".
+        // The database also has a name for "unknown".
         let known = known.filter(|zone| !zone.is_unknown());
         let Some(zone) = known else {
             return Err(UnknownZone {

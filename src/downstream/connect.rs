@@ -1,11 +1,11 @@
 //! Connections to the downstream: plain or TLS, opened on demand or ahead of time.
 //!
-//! The first slot must not pay for a handshake, and a request made only to warm a connection
-//! would count against the limit. So `WarmConnector` sits between the client's pool and the
-//! network and keeps a shelf of connections that are open, TLS and all, and have carried nothing.
-//! When the pool asks for a new connection it gets one from the shelf, if one is still good:
-//! younger than the idle timeout, not closed by the peer, and silent. When the last one is taken the
-//! shelf is filled again in the background, because the number of calls at a time may still grow.
+//! Problem: the first slot must not wait for a handshake, and a request made only to warm a
+//! connection would count against the limit. So `WarmConnector` sits between the client's pool and
+//! the network, and keeps idle connections that are open, TLS included, and have carried nothing.
+//! When the pool asks for a new connection it gets one of those, if one is still good: younger than
+//! the idle timeout, not closed by the peer, and silent. When the last one is taken, more are
+//! opened in the background, because the number of calls at a time may still grow.
 
 use std::fmt;
 use std::future::ready;
@@ -33,7 +33,7 @@ use tower_service::Service;
 use super::failure::connect_detail;
 use super::options::Misconfigured;
 
-/// A peer that vanished without a word is noticed by the kernel after this long without traffic.
+/// A peer that vanished without closing is noticed by the kernel after this long without traffic.
 const TCP_KEEPALIVE: Duration = Duration::from_secs(30);
 /// How many connections are opened at the same time while warming.
 const WARM_AT_ONCE: usize = 32;
@@ -41,16 +41,16 @@ const WARM_AT_ONCE: usize = 32;
 type Connection = MaybeHttpsStream<TokioIo<TcpStream>>;
 type ConnectError = Box<dyn std::error::Error + Send + Sync>;
 
-/// Opens connections, or hands out one that is open already. Clones share the shelf.
+/// Opens connections, or hands out one that is open already. Clones share the idle connections.
 #[derive(Clone)]
 pub(super) struct WarmConnector {
     network: HttpsConnector<HttpConnector>,
     connect_timeout: Duration,
-    shelf: Arc<Shelf>,
+    idle: Arc<IdleConnections>,
 }
 
 /// Open connections that have carried nothing yet; at most as many as `warm` was asked for.
-struct Shelf {
+struct IdleConnections {
     /// Where they lead to. None: the host differs from message to message.
     origin: Option<Uri>,
     idle_timeout: Duration,
@@ -58,10 +58,10 @@ struct Shelf {
     wanted: AtomicUsize,
     /// A top-up is under way.
     filling: AtomicBool,
-    spare: Mutex<Vec<Spare>>,
+    spare: Mutex<Vec<IdleConnection>>,
 }
 
-struct Spare {
+struct IdleConnection {
     connection: Connection,
     opened: Instant,
 }
@@ -88,7 +88,7 @@ impl WarmConnector {
         Self {
             network,
             connect_timeout,
-            shelf: Arc::new(Shelf {
+            idle: Arc::new(IdleConnections {
                 origin,
                 idle_timeout,
                 wanted: AtomicUsize::new(0),
@@ -98,13 +98,13 @@ impl WarmConnector {
         }
     }
 
-    /// Fills the shelf up to `wanted` connections, within `bound`. Answers what failed.
+    /// Opens idle connections up to `wanted` connections, within `bound`. Answers what failed.
     pub(super) async fn warm(&self, wanted: usize, bound: Duration) -> Result<(), String> {
-        let Some(origin) = self.shelf.origin.clone() else {
+        let Some(origin) = self.idle.origin.clone() else {
             return Ok(());
         };
-        self.shelf.wanted.store(wanted, Ordering::Relaxed);
-        let missing = wanted.saturating_sub(self.shelf.discard_stale());
+        self.idle.wanted.store(wanted, Ordering::Relaxed);
+        let missing = wanted.saturating_sub(self.idle.discard_stale());
         let opening = stream::iter(0..missing).map(|_| self.open(origin.clone()));
         let mut opening = opening.buffer_unordered(WARM_AT_ONCE);
         let mut opened = 0;
@@ -113,7 +113,7 @@ impl WarmConnector {
             while let Some(result) = opening.next().await {
                 match result {
                     Ok(connection) => {
-                        self.shelf.put(connection);
+                        self.idle.put(connection);
                         opened += 1;
                     }
                     Err(error) => failure = Some(connect_detail(error.as_ref())),
@@ -130,29 +130,29 @@ impl WarmConnector {
         }
     }
 
-    /// Fills the shelf up again in the background. More calls at a time need more connections, and
+    /// Opens idle connections again in the background. More calls at a time need more connections, and
     /// a call that has to wait for a handshake misses its slot.
     fn top_up(&self) {
-        let wanted = self.shelf.wanted.load(Ordering::Relaxed);
-        if wanted == 0 || self.shelf.filling.swap(true, Ordering::Relaxed) {
+        let wanted = self.idle.wanted.load(Ordering::Relaxed);
+        if wanted == 0 || self.idle.filling.swap(true, Ordering::Relaxed) {
             return;
         }
         let this = self.clone();
         tokio::spawn(async move {
-            // What fails here fails for calls too, and they say so.
+            // If this fails, calls fail in the same way and report it.
             this.warm(wanted, this.connect_timeout).await.ok();
-            this.shelf.filling.store(false, Ordering::Relaxed);
+            this.idle.filling.store(false, Ordering::Relaxed);
         });
     }
 
-    /// A connection that nobody needed is closed when it is too old, as the pool does with its own.
+    /// Closes connections that were not used when they are too old, as the pool does with its own.
     fn discard_later(&self) {
-        let shelf = Arc::downgrade(&self.shelf);
-        let wait = self.shelf.idle_timeout;
+        let idle = Arc::downgrade(&self.idle);
+        let wait = self.idle.idle_timeout;
         tokio::spawn(async move {
             tokio::time::sleep(wait).await;
-            if let Some(shelf) = shelf.upgrade() {
-                shelf.discard_stale();
+            if let Some(idle) = idle.upgrade() {
+                idle.discard_stale();
             }
         });
     }
@@ -180,8 +180,8 @@ impl Service<Uri> for WarmConnector {
     }
 
     fn call(&mut self, to: Uri) -> Self::Future {
-        let spare = self.shelf.take(&to);
-        if self.shelf.lock().is_empty() {
+        let spare = self.idle.take(&to);
+        if self.idle.lock().is_empty() {
             self.top_up();
         }
         match spare {
@@ -191,14 +191,14 @@ impl Service<Uri> for WarmConnector {
     }
 }
 
-impl Shelf {
+impl IdleConnections {
     /// Nothing can panic under the lock and leave the list half changed.
-    fn lock(&self) -> MutexGuard<'_, Vec<Spare>> {
+    fn lock(&self) -> MutexGuard<'_, Vec<IdleConnection>> {
         self.spare.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     fn put(&self, connection: Connection) {
-        self.lock().push(Spare {
+        self.lock().push(IdleConnection {
             connection,
             opened: Instant::now(),
         });
@@ -227,9 +227,9 @@ impl Shelf {
     }
 }
 
-impl Spare {
-    /// Reads without waiting: a live connection that carried no request has nothing to say. (TLS
-    /// session tickets are swallowed on the way.)
+impl IdleConnection {
+    /// Reads without waiting: on a good connection that carried no request there is nothing to
+    /// read. (TLS session tickets are consumed on the way.)
     fn is_good(&mut self, idle_timeout: Duration) -> bool {
         if self.opened.elapsed() >= idle_timeout {
             return false;
@@ -246,8 +246,8 @@ impl Spare {
 impl fmt::Debug for WarmConnector {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("WarmConnector")
-            .field("origin", &self.shelf.origin)
-            .field("spare", &self.shelf.lock().len())
+            .field("origin", &self.idle.origin)
+            .field("spare", &self.idle.lock().len())
             .finish_non_exhaustive()
     }
 }

@@ -1,8 +1,8 @@
-//! What a call that broke means: words for a person, and whether it may have arrived.
+//! What a failed call means: a text for a person, and whether the request may have arrived.
 //!
-//! Only what is certain counts as "did not arrive": no connection came about, or the connection
-//! closed before the request's body passed its gate. From then on, any failure may have come after
-//! the downstream read it.
+//! A request certainly did not arrive only if there was no connection, or if the connection closed
+//! before the request's body passed its gate. After that, the downstream may have read it before
+//! the failure.
 
 use std::error::Error as StdError;
 use std::io;

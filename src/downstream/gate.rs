@@ -1,11 +1,13 @@
 //! A request's body that is only given out in time.
 //!
-//! Between the decision to send and the write there is a way: the pool, another task, perhaps a
-//! new connection with its handshakes, or a machine that stands still. A call that leaves late
-//! could overfill a window. The connection's task asks for the body right before it writes head
-//! and body together, so this is the last moment at which a call can still be held back: a body
-//! that is asked for too late fails, the connection closes without a byte of it, and the message
-//! waits for another slot. A request without a body is only held to the look before it was sent.
+//! Problem: between the decision to send and the write, a call passes the pool, another task,
+//! perhaps a new connection with its handshakes, or a machine that stands still. A call that leaves
+//! too late could overfill a window.
+//!
+//! The connection's task asks for the body right before it writes head and body together. So this
+//! is the last moment at which a call can be held back. A body that is asked for too late fails,
+//! the connection closes without a byte of it, and the message waits for another slot. A request
+//! without a body is only checked before it is handed to the client.
 
 use std::pin::Pin;
 use std::sync::Arc;

@@ -1,23 +1,25 @@
 //! Calls over HTTP/1.1, with warm connections.
 //!
 //! One timeout covers a call from the first poll of `send` to the end of the answer. The status
-//! is the verdict: once it is there, an answer that breaks off, drags on or is too long does not
-//! change it (a repeat would be a duplicate), it only costs the connection. The answer's body is
-//! read up to a bound so that the connection can be used again, and is never looked at.
+//! code decides: once it is there, an answer that breaks off, takes too long or is too large does
+//! not change the outcome (a repeat would be a duplicate), it only costs the connection. The body
+//! of the answer is read up to a bound, so that the connection can be used again, and is never
+//! looked at.
 //!
-//! Redirects are not followed: a 3xx is judged like any code, and permanent by default. No proxy
-//! is used, whatever the environment says. Neither would be the call that the limit counted.
+//! Redirects are not followed: a 3xx is judged like any code, and permanent by default. No proxy is
+//! used, whatever the environment says. In both cases the call would not be the one that the limit
+//! counted.
 //!
 //! A call that cannot be written before its gate closes is not written at all (`gate`).
 //!
 //! **Can the client send twice?** It repeats a request by itself in one case: a connection of the
-//! pool died while the request waited for it. hyper hands such a request back only from the queue
-//! before the connection's task has taken it, and once taken it is never handed back, whether a
-//! byte was written or not. So a repeat by the client is always the first time that anything is
-//! written, and it stays on (`retry_canceled_requests`): each repeat uses up one dead connection
-//! of the pool, and the timeout bounds them all. A connection that dies after the request was
-//! taken ends the call; whether that is repeated is the route's decision, and `maybe_delivered`
-//! says what a repeat risks.
+//! pool died while the request waited for it. hyper hands back such a request only from the queue,
+//! as long as the connection's task has not taken it. Once taken it is never handed back, whether a
+//! byte was written or not. So a repeat by the client is always the first write, and it stays on
+//! (`retry_canceled_requests`): each repeat uses up one dead connection of the pool, and the
+//! timeout bounds them all. A connection that dies after the request was taken ends the call.
+//! Whether that call is repeated is up to the route, and `maybe_delivered` tells whether a repeat
+//! may be a duplicate.
 
 use std::fmt;
 use std::sync::Arc;
@@ -39,7 +41,7 @@ use super::connect::{WarmConnector, tls};
 use super::failure::{Failure, find};
 use super::gate::{Gated, Passed};
 use super::options::{HttpOptions, Misconfigured};
-use super::request::Recipe;
+use super::request::RequestTemplate;
 use crate::core::judge::{Judge, Lists, Reply, Silence};
 use crate::ports::downstream::{Call, Downstream, Facts, Gate, Judgement, TooLate, Undecodable};
 use crate::ports::message::Message;
@@ -51,24 +53,24 @@ const MAX_ANSWER_HEAD: usize = 64 * 1024;
 
 /// An HTTP downstream.
 pub struct HttpDownstream {
-    recipe: Recipe,
-    line: Arc<Line>,
+    template: RequestTemplate,
+    caller: Arc<Caller>,
     connector: WarmConnector,
     warm_connections: usize,
 }
 
 /// What a call needs after it was prepared.
-struct Line {
+struct Caller {
     client: Client<WarmConnector, Gated>,
     judge: Judge,
     timeout: Duration,
 }
 
-/// How to tell whether a request may have left.
+/// Tells whether a request may have left.
 enum Begun {
     /// Its body passed the gate.
     Passed(Passed),
-    /// It has no body that could tell: a connection was found for it.
+    /// For a request without a body: whether a connection was found for it.
     Connected(CaptureConnection),
 }
 
@@ -82,7 +84,7 @@ impl Begun {
 }
 
 struct HttpCall {
-    line: Arc<Line>,
+    caller: Arc<Caller>,
     request: Request<Bytes>,
 }
 
@@ -92,8 +94,8 @@ impl HttpDownstream {
     /// # Errors
     /// When a key of the configuration cannot be used.
     pub fn new(options: &HttpOptions) -> Result<Self, Misconfigured> {
-        let recipe = Recipe::new(options)?;
-        let origin = recipe.origin().cloned();
+        let template = RequestTemplate::new(options)?;
+        let origin = template.origin().cloned();
         let may_be_tls = origin
             .as_ref()
             .is_none_or(|origin| origin.scheme() == Some(&Scheme::HTTPS));
@@ -119,8 +121,8 @@ impl HttpDownstream {
             .retry_canceled_requests(true)
             .build(connector.clone());
         Ok(Self {
-            recipe,
-            line: Arc::new(Line {
+            template,
+            caller: Arc::new(Caller {
                 client,
                 judge,
                 timeout: options.timeout,
@@ -133,15 +135,15 @@ impl HttpDownstream {
     /// Scheme and host of every call; none if they differ from message to message.
     #[must_use]
     pub fn origin(&self) -> Option<&Uri> {
-        self.recipe.origin()
+        self.template.origin()
     }
 }
 
 impl Downstream for HttpDownstream {
     fn prepare(&self, message: &Message, facts: Facts<'_>) -> Result<Box<dyn Call>, Undecodable> {
         Ok(Box::new(HttpCall {
-            line: Arc::clone(&self.line),
-            request: self.recipe.request(message, facts)?,
+            caller: Arc::clone(&self.caller),
+            request: self.template.request(message, facts)?,
         }))
     }
 
@@ -153,7 +155,7 @@ impl Downstream for HttpDownstream {
 impl fmt::Debug for HttpDownstream {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("HttpDownstream")
-            .field("method", self.recipe.method())
+            .field("method", self.template.method())
             .field("host", &self.origin().and_then(Uri::host))
             .finish_non_exhaustive()
     }
@@ -161,12 +163,12 @@ impl fmt::Debug for HttpDownstream {
 
 impl Call for HttpCall {
     fn send(self: Box<Self>, gate: Gate) -> BoxFuture<'static, Result<Judgement, TooLate>> {
-        let Self { line, request } = *self;
-        Box::pin(async move { line.call(request, gate).await })
+        let Self { caller, request } = *self;
+        Box::pin(async move { caller.call(request, gate).await })
     }
 }
 
-impl Line {
+impl Caller {
     async fn call(&self, request: Request<Bytes>, gate: Gate) -> Result<Judgement, TooLate> {
         let deadline = Instant::now() + self.timeout;
         let passed = Passed::default();
@@ -199,7 +201,7 @@ impl Line {
             retry_after,
             date: text(headers, &DATE),
         };
-        // The clock matters only for a date, and only if the answer does not say its own.
+        // The clock matters only for a date, and only if the answer has no `Date` of its own.
         let now = retry_after.map_or(SystemTime::UNIX_EPOCH, |_| SystemTime::now());
         let mut detail = match status.canonical_reason() {
             Some(reason) => format!("{} {reason}", status.as_str()),

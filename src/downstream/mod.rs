@@ -1,8 +1,9 @@
 //! The rate-limited service that messages go to, called over HTTP.
 //!
-//! `options` is what an operator chose, `url` and `request` make the request (of templates, which
-//! are a room of their own), `connect` opens connections (also ahead of time), `failure` says what a
-//! broken call means, and `http` puts them together behind `ports::downstream`.
+//! `options` holds what an operator configured. `url` and `request` make the request, with
+//! templates from `template`. `connect` opens connections, also ahead of time. `gate` holds back a
+//! call that is too late. `failure` tells what a failed call means. `http` puts them together
+//! behind `ports::downstream`.
 
 mod connect;
 mod failure;

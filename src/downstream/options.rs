@@ -1,4 +1,4 @@
-//! What an operator chose for an HTTP downstream, with secrets already resolved.
+//! The configuration of an HTTP downstream, with its secrets read.
 
 use std::collections::BTreeMap;
 use std::fmt;
@@ -8,6 +8,7 @@ use std::time::Duration;
 use secrecy::SecretString;
 
 use crate::settings::types::{Http, Outcomes};
+use crate::template::{Template, Templates};
 
 /// Credentials, read from wherever they are kept.
 #[derive(Clone, Debug)]
@@ -41,6 +42,17 @@ impl Misconfigured {
     }
 }
 
+/// Compiles what is configured as `key`; errors about a message call it `what`.
+pub(super) fn compile(
+    templates: &mut Templates,
+    what: &str,
+    key: &str,
+    text: &str,
+) -> Result<Template, Misconfigured> {
+    let compiled = templates.add(what, text);
+    compiled.map_err(|wrong| Misconfigured::new(key, wrong))
+}
+
 /// Everything an HTTP downstream is made of. The fields mean what they mean in
 /// `settings::types::Http`.
 #[derive(Clone)]
@@ -61,7 +73,7 @@ pub struct HttpOptions {
 }
 
 impl HttpOptions {
-    /// As configured, with `auth` in place of the place where the secret is kept.
+    /// As configured, with the credentials `auth` instead of the files that hold them.
     #[must_use]
     pub fn from_settings(http: &Http, auth: Option<ResolvedAuth>) -> Self {
         Self {

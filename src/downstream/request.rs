@@ -1,8 +1,8 @@
 //! The request that is made of a message.
 //!
-//! What does not depend on the message is made once: the method, a URL without templates and all
-//! headers without templates. A message's body passes as it came, without a copy, unless `body`
-//! is configured.
+//! What does not depend on the message is made once: the method, a URL without templates, and all
+//! headers without templates. A message's body is passed on without a copy, unless `body` is
+//! configured.
 //!
 //! Headers that are always sent, each replaced by a header of the same name in the configuration
 //! and left out if that is empty (or a template that makes nothing):
@@ -15,9 +15,9 @@
 //! | `x-attempt` | 1 for the first call |
 //! | `user-agent` | `sluiced/<version>` |
 //!
-//! `Idempotency-Key` is sent only where the configuration says so, because a downstream may give
-//! it a meaning of its own: `headers.Idempotency-Key = "{{ message_id }}"`. A message without an id
-//! is then undecodable; with `"{{ message_id | default('') }}"` it goes without the header.
+//! `Idempotency-Key` is sent only if it is configured, because a downstream may give it a meaning
+//! of its own: `headers.Idempotency-Key = "{{ message_id }}"`. A message without an id is then
+//! undecodable; with `"{{ message_id | default('') }}"` it is sent without the header.
 //!
 //! GET and HEAD carry no body unless one is configured.
 
@@ -33,7 +33,7 @@ use http::header::{
 use http::{HeaderMap, HeaderName, HeaderValue, Method, Request, Uri};
 use secrecy::ExposeSecret;
 
-use super::options::{HttpOptions, Misconfigured, ResolvedAuth};
+use super::options::{HttpOptions, Misconfigured, ResolvedAuth, compile};
 use super::url::{Url, checked_url, host_header};
 use crate::ports::downstream::{Facts, Undecodable};
 use crate::ports::message::Message;
@@ -44,8 +44,8 @@ const X_ATTEMPT: HeaderName = HeaderName::from_static("x-attempt");
 const JSON: HeaderValue = HeaderValue::from_static("application/json");
 const AGENT: HeaderValue = HeaderValue::from_static(concat!("sluiced/", env!("CARGO_PKG_VERSION")));
 
-/// Headers that say how a request is framed: those are the connection's business, and a wrong one
-/// would let one message pass for two.
+/// Headers that tell how a request is framed. They belong to the connection, and a wrong one could
+/// turn one message into two requests.
 const FRAMING: [HeaderName; 9] = [
     CONNECTION,
     CONTENT_LENGTH,
@@ -59,7 +59,7 @@ const FRAMING: [HeaderName; 9] = [
 ];
 
 /// How requests are made. Compiled once.
-pub(super) struct Recipe {
+pub(super) struct RequestTemplate {
     templates: Templates,
     any_template: bool,
     method: Method,
@@ -94,7 +94,7 @@ struct Replaced {
     attempt: bool,
 }
 
-impl Recipe {
+impl RequestTemplate {
     pub(super) fn new(options: &HttpOptions) -> Result<Self, Misconfigured> {
         let mut templates = Templates::new();
         let method = method(&options.method)?;
@@ -107,7 +107,7 @@ impl Recipe {
             None if method == Method::GET || method == Method::HEAD => Body::Nothing,
             None => Body::Message,
         };
-        let mut recipe = Self {
+        let mut template = Self {
             any_template: false,
             method,
             fixed: HeaderMap::new(),
@@ -117,21 +117,21 @@ impl Recipe {
             body,
             templates,
         };
-        recipe.fixed.insert(USER_AGENT, AGENT);
+        template.fixed.insert(USER_AGENT, AGENT);
         // The client would make it anew for each request.
-        if let Some(host) = recipe.origin().and_then(host_header) {
-            recipe.fixed.insert(HOST, host);
+        if let Some(host) = template.origin().and_then(host_header) {
+            template.fixed.insert(HOST, host);
         }
         for (name, text) in &options.headers {
-            recipe.add_header(name, text)?;
+            template.add_header(name, text)?;
         }
         if let Some(auth) = &options.auth {
-            recipe.add_auth(auth)?;
+            template.add_auth(auth)?;
         }
-        recipe.any_template = !recipe.made.is_empty()
-            || matches!(recipe.url, Url::Made { .. })
-            || matches!(recipe.body, Body::Made(_));
-        Ok(recipe)
+        template.any_template = !template.made.is_empty()
+            || matches!(template.url, Url::Made { .. })
+            || matches!(template.body, Body::Made(_));
+        Ok(template)
     }
 
     /// Scheme and host of every call, if no template can change them.
@@ -276,17 +276,6 @@ impl Recipe {
     }
 }
 
-/// Compiles what is configured as `key`; errors about a message call it `what`.
-pub(super) fn compile(
-    templates: &mut Templates,
-    what: &str,
-    key: &str,
-    text: &str,
-) -> Result<Template, Misconfigured> {
-    let compiled = templates.add(what, text);
-    compiled.map_err(|wrong| Misconfigured::new(key, wrong))
-}
-
 impl Replaced {
     fn note(&mut self, header: &HeaderName) {
         self.content_type |= *header == CONTENT_TYPE;
@@ -296,11 +285,11 @@ impl Replaced {
     }
 }
 
-impl fmt::Debug for Recipe {
+impl fmt::Debug for RequestTemplate {
     /// Neither the path, header values nor the body: keys of an API hide in all of them.
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let host = self.origin().and_then(Uri::host);
-        f.debug_struct("Recipe")
+        f.debug_struct("RequestTemplate")
             .field("method", &self.method)
             .field("host", &host)
             .finish_non_exhaustive()

@@ -1,13 +1,12 @@
 //! Where a call goes: a fixed URL, or one made of the message within bounds.
 //!
-//! Scheme and host are known beforehand if they are complete before the first template: then no
-//! message can change them, and connections can be opened ahead of time.
+//! If scheme and host are complete before the first template, no message can change them, and
+//! connections can be opened ahead of time.
 
 use http::uri::{Authority, Scheme};
 use http::{HeaderValue, Uri};
 
-use super::options::Misconfigured;
-use super::request::compile;
+use super::options::{Misconfigured, compile};
 use crate::ports::downstream::Undecodable;
 use crate::template::{Template, Templates, first_tag};
 

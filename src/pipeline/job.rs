@@ -1,61 +1,44 @@
-//! A message between decoding and its verdict.
+//! A message between decoding and its verdict, as a chain of types: what a message has been through
+//! shows in its type, and handing it on consumes it.
+//!
+//! ```text
+//! Delivery ──decode──> Waiting ──its slot──> Job (the call is under way) ──verdict──> settled
+//!                         ^                   │
+//!                         └── another call ───┘
+//! ```
 
 use std::fmt;
 use std::sync::Arc;
-use std::time::Duration;
 
-use crate::core::outcome::DeadReason;
 use crate::core::rate::Cost;
-use crate::core::ready::{Candidate, Share};
+use crate::core::scheduler::{Candidate, KeyId, Share};
 use crate::core::time::{Mono, StoreTime};
-use crate::ports::budget::{BudgetKey, BudgetLimit, Claim};
 use crate::ports::downstream::{Call, Facts, Undecodable};
-use crate::ports::message::{HeaderValue, header};
-use crate::ports::queue::{Delivery, HeaderPatch, Verdict};
-use crate::settings::types::OnInvalid;
+use crate::ports::limits::Charge;
+use crate::ports::queue::{Delivery, Verdict};
 
 use super::permit::Permit;
 use super::route::{Held, Route};
 
-/// Whoever waited in line so often is granted a moment ahead: nobody starves because each of his limits has
-/// room when another one has not.
-const WAITS_MAX: u32 = 16;
-/// This part of the prefetch (one in so many) may stand in line for budgets: the rest is for
-/// messages that pass them.
-const LINE_ROOM: u16 = 2;
-
-/// A message that is held: its delivery, the request that was made from it, and its history.
+/// A message that was decoded: its delivery, what it takes, and its history.
 pub(super) struct Job {
     pub(super) route: Arc<Route>,
     pub(super) delivery: Delivery,
     pub(super) history: History,
-    /// `None` while the call is under way.
-    call: Option<Box<dyn Call>>,
     /// Not to be sent any more from here on.
     deadline: Option<Mono>,
-    wants: Wants,
-    /// What its budgets granted; dropped unsent, it is offered back.
-    pub(super) permit: Option<Permit>,
-    /// Until when its permit is good, if it waits for the time from which on it is.
-    pub(super) good_until: Option<Mono>,
-    /// The full `concurrency` limit that it was denied by: a call that ends makes room for it.
-    pub(super) waits_for: Option<(Arc<BudgetLimit>, BudgetKey)>,
-    /// The limit for which it is parked: asked again when other terms of it are in force.
-    pub(super) held_up_by: Option<Arc<str>>,
-    /// How often it came late for its places, and had to wait in line.
-    pub(super) waits: u32,
-    /// What it waits for itself, whatever its limits say: another attempt after a failure, say.
-    pub(super) not_before: Option<Mono>,
+    takes: Takes,
     _held: Held,
 }
 
-/// What a message takes, and whose it is.
+/// What a message takes of its limits, and whose it is.
 #[derive(Clone, Debug)]
-pub(super) struct Wants {
+pub(super) struct Takes {
     /// Slots of the paced limit.
     pub(super) slots: Cost,
-    /// What it wants of budgets; empty if nothing counts it.
-    pub(super) claims: Vec<Claim>,
+    /// Of its keyed limits, each with the number of its key; empty if none counts it.
+    pub(super) charges: Vec<Charge>,
+    pub(super) keys: Vec<KeyId>,
     pub(super) share: Share,
 }
 
@@ -68,126 +51,73 @@ pub(super) struct History {
     /// The end of its AMQP expiration.
     pub(super) expires: Option<StoreTime>,
     pub(super) last_status: Option<u16>,
-    /// It came with places in budgets, which must not be used twice.
-    pub(super) had_places: bool,
+    /// A limit has sent it away before.
+    pub(super) waited: bool,
     /// It was parked before.
     pub(super) parked: bool,
 }
 
-impl History {
-    /// The headers that carry it, without places in budgets, through a wait queue or into the dead-letter queue.
-    pub(super) fn headers(&self) -> HeaderPatch {
-        let mut patch = vec![
-            (header::ATTEMPTS, HeaderValue::Int(i64::from(self.attempts))),
-            (header::FIRST_SEEN, time_header(self.first_seen)),
-        ];
-        if let Some(expires) = self.expires {
-            patch.push((header::EXPIRES, time_header(expires)));
-        }
-        if let Some(status) = self.last_status {
-            patch.push((header::LAST_STATUS, HeaderValue::Int(i64::from(status))));
-        }
-        if self.had_places {
-            patch.push((header::BOOKED, HeaderValue::Text(String::new())));
-        }
-        patch
-    }
-}
-
-/// A time of the store as a header.
-pub(super) fn time_header(at: StoreTime) -> HeaderValue {
-    HeaderValue::Int(i64::try_from(at.as_micros()).unwrap_or(i64::MAX))
-}
-
-/// The verdict for a message that a limit cannot count.
-pub(super) fn invalid(route: &Route, history: &History, detail: String, now: StoreTime) -> Verdict {
-    match route.policy.on_invalid {
-        OnInvalid::Drop => Verdict::Dropped,
-        OnInvalid::DeadLetter => dead(route, history, DeadReason::Invalid, detail, now),
-    }
-}
-
-/// The verdict that buries a message, with all that a person or a replay needs.
-pub(super) fn dead(
-    route: &Route,
-    history: &History,
-    reason: DeadReason,
-    detail: String,
-    now: StoreTime,
-) -> Verdict {
-    let mut headers = history.headers();
-    headers.extend([
-        (header::REASON, HeaderValue::Text(reason.label().to_owned())),
-        (header::DETAIL, HeaderValue::Text(detail)),
-        (header::DIED, time_header(now)),
-        (header::ROUTE, HeaderValue::Text(route.name.to_string())),
-        (header::QUEUE, HeaderValue::Text(route.queue.to_string())),
-    ]);
-    route.meters.dead(reason.label());
-    Verdict::Dead { reason, headers }
+/// A message with its request, which waits for a slot and for its limits.
+pub(super) struct Waiting {
+    pub(super) job: Job,
+    call: Box<dyn Call>,
+    /// What its keyed limits granted; dropped unsent, it is refunded.
+    pub(super) permit: Permit,
+    /// What it waits for itself, whatever its limits say: another attempt after a failure, say.
+    pub(super) not_before: Option<Mono>,
+    /// Its number in the order in which messages came to this pacer; zero before that.
+    pub(super) arrival: u64,
 }
 
 impl Job {
     pub(super) fn new(
         route: Arc<Route>,
         delivery: Delivery,
-        call: Box<dyn Call>,
         history: History,
         deadline: Option<Mono>,
-        wants: Wants,
+        takes: Takes,
         held: Held,
     ) -> Self {
         Self {
             route,
             delivery,
             history,
-            call: Some(call),
             deadline,
-            wants,
-            permit: None,
-            good_until: None,
-            waits_for: None,
-            held_up_by: None,
-            waits: 0,
-            not_before: None,
+            takes,
             _held: held,
         }
     }
 
-    /// Takes the request to send it; `None` if it is under way already.
-    pub(super) fn take_call(&mut self) -> Option<Box<dyn Call>> {
-        self.call.take()
-    }
-
-    /// What it wants of budgets.
-    pub(super) fn claims(&self) -> &[Claim] {
-        &self.wants.claims
-    }
-
-    /// The same, to write down the places that it booked.
-    pub(super) fn claims_mut(&mut self) -> &mut [Claim] {
-        &mut self.wants.claims
-    }
-
-    /// It has no places in budgets any more.
-    pub(super) fn forget_places(&mut self) {
-        for claim in &mut self.wants.claims {
-            claim.held = None;
+    /// Its request is made: it waits for its turn.
+    pub(super) fn waiting(self, call: Box<dyn Call>) -> Waiting {
+        Waiting {
+            job: self,
+            call,
+            permit: Permit::none(),
+            not_before: None,
+            arrival: 0,
         }
     }
 
     /// Makes the request again, for another call after this one.
-    pub(super) fn prepare_again(&mut self) -> Result<(), Undecodable> {
+    ///
+    /// # Errors
+    /// When no request can be made of it any more; the message comes back.
+    pub(super) fn prepare_again(self) -> Result<Waiting, (Self, Undecodable)> {
         let facts = Facts {
             route: &self.route.name,
             attempt: self.history.attempts + 1,
         };
-        self.call = Some(
-            self.route
-                .downstream
-                .prepare(self.delivery.message(), facts)?,
-        );
-        Ok(())
+        let message = self.delivery.message();
+        match self.route.downstream.prepare(message, facts) {
+            Ok(call) => Ok(self.waiting(call)),
+            Err(why) => Err((self, why)),
+        }
+    }
+
+    /// What it takes of its keyed limits.
+    pub(super) fn charges(&self) -> &[Charge] {
+        &self.takes.charges
     }
 
     /// The route's priority and its own.
@@ -202,60 +132,61 @@ impl Job {
     }
 }
 
-impl Candidate for Job {
+impl Waiting {
+    /// Its slot is due: the call is made, and the message waits for the answer.
+    pub(super) fn send(self) -> (Job, Box<dyn Call>, Permit) {
+        (self.job, self.call, self.permit)
+    }
+}
+
+impl Candidate for Waiting {
     fn cost(&self) -> Cost {
-        self.wants.slots
+        self.job.takes.slots
     }
 
     fn priority(&self) -> u16 {
-        let [route, message] = self.priorities();
-        u16::from_be_bytes([route, message])
+        u16::from_be_bytes(self.job.priorities())
     }
 
     fn is_urgent(&self) -> bool {
-        let [route, message] = self.priorities();
-        let urgent = self.route.policy.urgent_from;
+        let [route, message] = self.job.priorities();
+        let urgent = self.job.route.policy.urgent_from;
         urgent.is_some_and(|from| route.max(message) >= from)
     }
 
     fn share(&self) -> Share {
-        self.wants.share
+        self.job.takes.share
     }
 
-    fn headroom(&self) -> Option<Duration> {
-        if self.good_until.is_some() {
-            return None;
-        }
-        let headrooms = self.wants.claims.iter();
-        headrooms.map(|claim| claim.limit.headroom()).min()
+    fn keys(&self) -> impl Iterator<Item = KeyId> {
+        self.job.takes.keys.iter().copied()
     }
 
-    fn is_booked(&self) -> bool {
-        self.wants.claims.iter().any(|claim| claim.held.is_some())
+    fn arrival(&self) -> u64 {
+        self.arrival
     }
 
-    fn budgets(&self) -> impl Iterator<Item = u64> {
-        self.wants.claims.iter().map(Claim::budget)
+    fn route(&self) -> usize {
+        self.job.route.number
     }
 
-    fn line_room(&self) -> usize {
-        if self.waits < WAITS_MAX {
-            usize::from(self.route.policy.prefetch / LINE_ROOM)
+    fn memory_room(&self, key: KeyId) -> usize {
+        let prefetch = usize::from(self.job.route.policy.prefetch);
+        if self.job.route.is_for_all(key) || self.job.history.waited {
+            // Where one budget is for all messages, there are no others to make room for. And a
+            // message that was sent away comes back when there is room for it.
+            usize::MAX
         } else {
-            0
+            prefetch / 2
         }
-    }
-
-    fn good_until(&self) -> Option<Mono> {
-        self.good_until
     }
 
     fn deadline(&self) -> Option<Mono> {
-        self.deadline
+        self.job.deadline
     }
 
     fn is_stale(&self) -> bool {
-        self.delivery.is_stale()
+        self.job.delivery.is_stale()
     }
 }
 
@@ -265,6 +196,14 @@ impl fmt::Debug for Job {
             .field("route", &self.route.name)
             .field("delivery", &self.delivery)
             .field("history", &self.history)
+            .finish_non_exhaustive()
+    }
+}
+
+impl fmt::Debug for Waiting {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Waiting")
+            .field("job", &self.job)
             .finish_non_exhaustive()
     }
 }

@@ -1,109 +1,84 @@
-//! The path of one message, from the queue to its verdict.
+//! The path of one message, from the queue to its verdict, one file a stage:
 //!
 //! ```text
-//! receive -> decode -> ready -> admit -> pace (slot) -> send -> judge the answer -> settle
-//! `intake`                    `admission`   `pacer`    `call`  `route_policy`
+//! receive -> decode -> (ready) -> admit -> pacer (slot) -> send -> route_policy -> verdict -> settled
 //! ```
 //!
-//! Each route has an intake task on the shared runtime. Each paced limit, and each route without
-//! one, has a pacer: a thread with a
-//! runtime of its own that waits for slots and sends the calls, so that neither AMQP traffic nor
-//! decoding can delay a slot. Messages and verdicts travel through channels whose content is
-//! bounded by the prefetch. The pipeline knows the traits of `ports`, never a backend.
+//! `receive` takes deliveries from a queue, `decode` makes messages of them ([`job`]). The `pacer` is a
+//! thread with a runtime of its own for each paced limit, and for each route without one: it waits for
+//! slots and sends, so that neither AMQP traffic nor decoding can delay a slot. `admit` asks the keyed
+//! limits for the messages that the next slots would take. `send` makes the call, `route_policy` says
+//! what follows from the answer, and `verdict` has every verdict that there is.
+//!
+//! Around the path: `route` and `rows` are what messages and slots belong to, `handle` is the way to a
+//! pacer, `permit` and `refunder` give back what was not used, `hours` and `tap` decide whether a route
+//! sends and consumes at all, `policies` keeps the limits at what is in force.
+//!
+//! Messages travel through channels whose content is bounded by the prefetch. The pipeline knows the
+//! traits of `ports`, never a backend.
 
-mod admission;
+mod admit;
 mod alarm;
-mod booking;
-mod call;
-mod desk;
-mod door;
-mod intake;
+mod decode;
+mod handle;
+mod hours;
 mod job;
+mod may_send;
 mod pacer;
 mod permit;
 mod policies;
+mod receive;
+mod refunder;
 mod route;
 mod route_policy;
+mod rows;
+mod send;
 mod tap;
+mod verdict;
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::time::Duration;
 
-use tokio::sync::{Notify, mpsc};
+use tokio::sync::Notify;
 use tokio::task::JoinSet;
 
-pub use policies::{BudgetPolicy, PolicySpec, Read, Written};
-pub use route::{Counted, Counting, Route, RouteSpec};
+pub use policies::{KeyedPolicy, PolicySpec, Read, Written};
+pub use route::{Counted, Counting, RouteSpec};
 pub use route_policy::RoutePolicy;
+pub use rows::PacedRows;
 
-use crate::core::budget::Rule;
-use crate::core::lane::Lane;
 use crate::core::leases::{LeaseHolder, Phase};
-use crate::core::pacing::{Pacing, Row};
-use crate::core::petitions::Petitions;
+use crate::core::limits::Rule;
+use crate::core::pacing::Pacing;
 use crate::core::schedule::Pace;
-use crate::ports::budget::{BudgetStore, HEARTBEAT, Terms};
+use crate::core::scheduler::{Requests, Scheduler};
 use crate::ports::clock::Clock;
-use crate::ports::pace::{PaceStore, PacedLimit};
+use crate::ports::limits::{HEARTBEAT, LimitStore, Policy};
+use crate::ports::pace::PacedLimit;
 use crate::ports::queue::Leftover;
 use crate::telemetry::health::Health;
-use crate::telemetry::meters::{BudgetMeters, LaneMeters, PolicyMeters};
-use admission::Counters;
-use job::Job;
-use pacer::{Pacer, PacerHandle};
-use permit::{Clerk, Tickets};
-use policies::{InForce, Paces, Watch};
+use crate::telemetry::meters::{AdmissionMeters, KeyedMeters, PolicyMeters};
+use admit::Keyed;
+use handle::Event;
+use job::Waiting;
+use pacer::{Pacer, RunningPacer};
+use policies::{InForce, Watch};
+use refunder::{Refunder, Tickets};
+use route::Route;
 
-/// Routes that take the same slots.
+/// A pacer and the routes that take its slots.
 #[derive(Debug)]
-pub struct LaneSpec {
+pub struct PacerSpec {
     /// The paced limit's name, or another one for a route without one.
     pub name: Arc<str>,
     /// `None`: slots are always due.
     pub rows: Option<PacedRows>,
-    /// `None`: nobody can change the paced limit while it runs, or there is none.
+    /// `None`: the paced limit cannot be changed while it runs, or there is none.
     pub policy: Option<PolicySpec<Vec<Pace>>>,
-    pub budgets: Budgets,
+    /// Where the keyed limits are. A pacer without a paced limit has the store's time from there, too.
+    pub keyed: Arc<dyn LimitStore>,
     pub routes: Vec<RouteSpec>,
-}
-
-/// The rows of slots of a paced limit.
-#[derive(Clone, Debug)]
-pub struct PacedRows {
-    pub main: PacedLimit,
-    /// Slots that only urgent messages may take.
-    pub reserve: Option<PacedLimit>,
-    pub store: Arc<dyn PaceStore>,
-}
-
-impl PacedRows {
-    fn limit(&self, row: Row) -> Option<&PacedLimit> {
-        match row {
-            Row::Main => Some(&self.main),
-            Row::Reserve => self.reserve.as_ref(),
-        }
-    }
-
-    /// Other terms are in force.
-    fn adopt(&mut self, terms: &Paces) {
-        let rows = std::iter::once(&mut self.main).chain(&mut self.reserve);
-        for (row, pace) in rows.zip(&terms.policy) {
-            row.pace = *pace;
-            row.known = terms.version;
-        }
-    }
-
-    fn per_second(&self) -> f64 {
-        let reserve = self.reserve.as_ref().map_or(0.0, |r| r.pace.per_second());
-        self.main.pace.per_second() + reserve
-    }
-}
-
-/// What asking budgets takes. A lane without a paced limit has the store's time from there too.
-#[derive(Clone, Debug)]
-pub struct Budgets {
-    pub store: Arc<dyn BudgetStore>,
 }
 
 /// A pacer thread that could not be started.
@@ -129,15 +104,18 @@ pub struct Remains {
 /// How long the verdicts may take to become safe after the last call has ended.
 const CLOSE_BOUND: Duration = Duration::from_secs(5);
 /// How long refunds and releases may take at the end.
-const CLERKS_BOUND: Duration = Duration::from_secs(1);
+const REFUND_BOUND: Duration = Duration::from_secs(1);
+
+/// The tasks that are told when another policy of a keyed limit is in force than a replica knows.
+type Outdated = Arc<BTreeMap<Arc<str>, Arc<Notify>>>;
 
 /// A running pipeline.
 #[derive(Debug)]
 pub struct Pipeline {
-    pacers: Vec<PacerHandle>,
+    pacers: Vec<RunningPacer>,
     routes: Vec<Arc<Route>>,
-    intakes: JoinSet<()>,
-    clerks: JoinSet<()>,
+    receivers: JoinSet<()>,
+    refunders: JoinSet<()>,
     /// Those that keep us at what is in force; they end with the pipeline.
     watches: JoinSet<()>,
     tickets: Arc<Tickets>,
@@ -149,8 +127,8 @@ impl Pipeline {
     /// # Errors
     /// When a pacer thread cannot be started.
     pub fn start(
-        lanes: Vec<LaneSpec>,
-        policies: Vec<BudgetPolicy>,
+        pacers: Vec<PacerSpec>,
+        keyed: Vec<KeyedPolicy>,
         clock: Clock,
         phase: Phase,
         health: &Health,
@@ -158,18 +136,18 @@ impl Pipeline {
         let mut pipeline = Self {
             pacers: Vec::new(),
             routes: Vec::new(),
-            intakes: JoinSet::new(),
-            clerks: JoinSet::new(),
+            receivers: JoinSet::new(),
+            refunders: JoinSet::new(),
             watches: JoinSet::new(),
             tickets: Arc::new(Tickets::new(rand::random())),
         };
-        let outdated = policies.iter().map(|s| Arc::clone(&s.limit.name));
-        let outdated: BTreeMap<_, _> = outdated.map(|n| (n, Arc::new(Notify::new()))).collect();
+        let names = keyed.iter().map(|policy| Arc::clone(&policy.limit.name));
+        let outdated: BTreeMap<_, _> = names.map(|name| (name, Arc::default())).collect();
         let outdated = Arc::new(outdated);
-        for spec in lanes {
+        for spec in pacers {
             pipeline.add(spec, &outdated, clock, phase, health)?;
         }
-        for policy in policies {
+        for policy in keyed {
             if let Some(outdated) = outdated.get(&policy.limit.name) {
                 pipeline.watch(policy, Arc::clone(outdated), phase);
             }
@@ -177,29 +155,27 @@ impl Pipeline {
         Ok(pipeline)
     }
 
-    /// Starts the pacer of a lane, the intakes of its routes, and what keeps it at what is in force.
+    /// Starts a pacer, the receivers of its routes, and what keeps it at what is in force.
     fn add(
         &mut self,
-        spec: LaneSpec,
-        outdated: &Arc<BTreeMap<Arc<str>, Arc<Notify>>>,
+        spec: PacerSpec,
+        outdated: &Outdated,
         clock: Clock,
         phase: Phase,
         health: &Health,
     ) -> Result<(), StartError> {
         let name = spec.name;
-        let routes: Vec<_> = spec
-            .routes
-            .into_iter()
-            .map(|spec| Arc::new(Route::new(spec)))
+        let numbered = spec.routes.into_iter().zip(self.routes.len()..);
+        let routes: Vec<_> = numbered
+            .map(|(spec, number)| Arc::new(Route::new(spec, number)))
             .collect();
-        let lane = lane(spec.rows.as_ref(), &routes, phase);
-        let counters = self.counters(&name, spec.budgets, &routes, outdated, clock);
-        let named = (Arc::clone(&name), spec.rows);
+        let scheduler = scheduler(spec.rows.as_ref(), &routes, phase);
+        let keyed = self.keyed(&name, spec.keyed, &routes, outdated, clock);
         let retimed = Arc::new(Notify::new());
         let pacer = Pacer::start(
-            lane,
-            named,
-            counters,
+            scheduler,
+            (Arc::clone(&name), spec.rows),
+            keyed,
             Arc::clone(&retimed),
             routes.clone(),
             clock,
@@ -217,20 +193,22 @@ impl Pipeline {
                 phase,
                 outdated: retimed,
             };
-            self.watches.spawn(watch.run(pacer.adopter()));
+            let handle = pacer.handle();
+            let adopt = move |paces| handle.tell(Event::InForce(paces));
+            self.watches.spawn(watch.run(adopt));
         }
         for route in routes {
-            self.intakes
-                .spawn(intake::run(Arc::clone(&route), pacer.intake(), clock));
+            let receiver = receive::run(Arc::clone(&route), pacer.handle(), clock);
+            self.receivers.spawn(receiver);
             self.routes.push(route);
         }
         self.pacers.push(pacer);
         Ok(())
     }
 
-    /// Keeps a budget, and all pacers that ask it, at what is in force.
-    fn watch(&mut self, policy: BudgetPolicy, outdated: Arc<Notify>, phase: Phase) {
-        let BudgetPolicy { limit, spec } = policy;
+    /// Keeps a keyed limit, and all pacers that ask it, at what is in force.
+    fn watch(&mut self, policy: KeyedPolicy, outdated: Arc<Notify>, phase: Phase) {
+        let KeyedPolicy { limit, spec } = policy;
         let watch = Watch {
             meters: PolicyMeters::new(&limit.name),
             limit: Arc::clone(&limit.name),
@@ -238,73 +216,69 @@ impl Pipeline {
             phase,
             outdated,
         };
-        let updaters: Vec<_> = self.pacers.iter().map(PacerHandle::updater).collect();
-        let adopt = move |terms: InForce<Rule>| {
-            let (rule, version) = (terms.policy, terms.version);
-            limit.adopt(Terms { rule, version });
-            for update in &updaters {
-                update(Arc::clone(&limit.name), terms.paused_until);
+        let pacers: Vec<_> = self.pacers.iter().map(RunningPacer::handle).collect();
+        let adopt = move |in_force: InForce<Rule>| {
+            limit.adopt(Policy {
+                rule: in_force.policy,
+                version: in_force.version,
+            });
+            for pacer in &pacers {
+                pacer.tell(Event::Updated(
+                    Arc::clone(&limit.name),
+                    in_force.paused_until,
+                ));
             }
         };
         self.watches.spawn(watch.run(adopt));
     }
 
-    /// What asking a lane's budgets takes; its clerk starts to work.
-    fn counters(
+    /// What asking the keyed limits of a pacer takes; its refunder starts to work.
+    fn keyed(
         &mut self,
-        lane: &str,
-        budgets: Budgets,
+        name: &str,
+        store: Arc<dyn LimitStore>,
         routes: &[Arc<Route>],
-        outdated: &Arc<BTreeMap<Arc<str>, Arc<Notify>>>,
+        outdated: &Outdated,
         clock: Clock,
-    ) -> Counters {
-        let limits = || routes.iter().flat_map(|route| route.counting.budgets());
+    ) -> Keyed {
+        let limits = || routes.iter().flat_map(|route| route.counting.keyed());
         let meters: BTreeMap<_, _> = limits()
-            .map(|limit| (Arc::clone(&limit.name), BudgetMeters::new(&limit.name)))
+            .map(|limit| (Arc::clone(&limit.name), KeyedMeters::new(&limit.name)))
             .collect();
-        let meters = Arc::new(meters);
-        let store = budgets.store;
-        let (free, freed) = mpsc::unbounded_channel();
-        let (clerk, work) = Clerk::new(
+        let limit_meters = Arc::new(meters);
+        let (refunder, work) = Refunder::new(
             Arc::clone(&store),
-            Arc::clone(&meters),
+            Arc::clone(&limit_meters),
             limits().cloned().collect(),
             clock,
-            free,
         );
-        self.clerks.spawn(work);
-        Counters {
+        self.refunders.spawn(work);
+        Keyed {
             store,
             tickets: Arc::clone(&self.tickets),
-            clerk,
-            freed,
+            refunder,
             outdated: Arc::clone(outdated),
-            lane_meters: LaneMeters::new(lane),
-            meters,
+            meters: AdmissionMeters::new(name),
+            limit_meters,
         }
     }
 
     /// Waits until no route can deliver anything any more (an embedded queue is empty).
     pub async fn ended(&mut self) {
-        while self.intakes.join_next().await.is_some() {}
+        while self.receivers.join_next().await.is_some() {}
     }
 
     /// Stops consuming, lets calls that were started finish within `grace`, gives the rest back.
     pub async fn stop(mut self, grace: Duration) -> Remains {
         let mut remains = Remains::default();
-        let stops: Vec<_> = self
-            .pacers
-            .drain(..)
-            .map(|pacer| pacer.stop(grace))
-            .collect();
+        let pacers = self.pacers.drain(..);
+        let stops: Vec<_> = pacers.map(|pacer| pacer.stop(grace)).collect();
         for stopped in futures::future::join_all(stops).await {
             remains.abandoned += stopped.abandoned;
             remains.given_back += stopped.given_back;
         }
-        let closes = self
-            .routes
-            .iter()
-            .map(|route| route.subscription.close(CLOSE_BOUND));
+        let closes = self.routes.iter();
+        let closes = closes.map(|route| route.subscription.close(CLOSE_BOUND));
         for Leftover {
             given_back,
             unsettled,
@@ -313,21 +287,23 @@ impl Pipeline {
             remains.given_back += given_back;
             remains.unsettled += unsettled;
         }
-        self.intakes.shutdown().await;
-        // Nobody can tell them anything any more; what they were told they still pass on.
-        let clerks = async { while self.clerks.join_next().await.is_some() {} };
-        if tokio::time::timeout(CLERKS_BOUND, clerks).await.is_err() {
-            self.clerks.shutdown().await;
+        self.receivers.shutdown().await;
+        // The watches hold handles of the pacers, and these hold refunders: nothing is left to tell
+        // them once both have ended. What they were told they still pass on.
+        self.watches.shutdown().await;
+        let refunders = async { while self.refunders.join_next().await.is_some() {} };
+        if tokio::time::timeout(REFUND_BOUND, refunders).await.is_err() {
+            self.refunders.shutdown().await;
         }
         remains
     }
 }
 
-/// A lane for these rows that asks budgets if a route's messages are counted in some, or if it
-/// has no other way to know the time.
-fn lane(rows: Option<&PacedRows>, routes: &[Arc<Route>], phase: Phase) -> Lane<Job> {
-    let headrooms = routes.iter().flat_map(|route| route.counting.budgets());
-    let headroom = headrooms.map(|limit| limit.headroom()).min();
+/// A scheduler for these rows that asks keyed limits if there are any, or if it has no other way to
+/// know the time.
+fn scheduler(rows: Option<&PacedRows>, routes: &[Arc<Route>], phase: Phase) -> Scheduler<Waiting> {
+    let limits = routes.iter().flat_map(|route| route.counting.keyed());
+    let usable = limits.map(|limit| limit.usable()).min();
     let pacing = match rows {
         Some(rows) => {
             let holder = |limit: &PacedLimit| LeaseHolder::new(limit.pace, phase);
@@ -335,7 +311,7 @@ fn lane(rows: Option<&PacedRows>, routes: &[Arc<Route>], phase: Phase) -> Lane<J
         }
         None => Pacing::free(),
     };
-    let petitions = (headroom.is_some() || rows.is_none())
-        .then(|| Petitions::new(headroom.unwrap_or_default(), HEARTBEAT, phase));
-    Lane::with(pacing, petitions)
+    let requests = (usable.is_some() || rows.is_none())
+        .then(|| Requests::new(usable.unwrap_or_default(), HEARTBEAT, phase));
+    Scheduler::with(pacing, requests)
 }

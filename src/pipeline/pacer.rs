@@ -1,16 +1,16 @@
 //! The pacer: a thread that waits for slots and sends.
 //!
-//! It drives the pure `core::lane` with a real clock: does what the lane says, waits until the
-//! lane wants to be asked again, and reports what came from outside (new messages, answers of the
+//! It drives the pure `core::scheduler` with a real clock: does what the scheduler says, waits until it
+//! wants to be asked again, and reports what came from outside (new messages, answers of the
 //! store, freezes). Calls run as tasks on the same runtime of one thread, so that nothing but
 //! sending competes with the next slot. It is a runtime that runs the task that was woken last
 //! first: a call goes from its slot to the wire in one go, and does not queue up behind the answers
 //! of others. (With a queue in order, one call in twenty of a saturated pacer was stopped by its gate.)
 
-mod news;
+mod events;
 
 use std::io;
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::Arc;
 use std::task::Poll;
 use std::time::Duration;
 
@@ -21,74 +21,53 @@ use tokio::runtime::Runtime;
 use tokio::sync::{Notify, broadcast, mpsc, oneshot};
 use tracing::{error, warn};
 
-use crate::core::lane::{Lane, Step};
 use crate::core::leases::{Outlook, Tally, Wait};
 use crate::core::pacing::Row;
 use crate::core::schedule::{Answer, Ask};
-use crate::core::time::{Mono, StoreTime};
+use crate::core::scheduler::{Scheduler, Step};
+use crate::core::time::Mono;
 use crate::ports::clock::Clock;
+use crate::ports::limits::key_id;
 use crate::ports::pace::{Notice, StoreError};
 use crate::telemetry::health::{Health, Heartbeat};
 use crate::telemetry::meters::LimitMeters;
 use crate::urgent;
 
-use super::PacedRows;
-use super::admission::{Admission, Counters, Happened};
+use super::admit::{Admission, Keyed};
 use super::alarm::Alarm;
-use super::call;
-use super::desk::{Desk, Inbox, Intake};
-use super::door::Doors;
-use super::intake::expire;
-use super::job::Job;
-use super::policies::Paces;
+use super::handle::{Event, PacerHandle, Stopped};
+use super::hours::Hours;
+use super::job::Waiting;
 use super::route::Route;
+use super::rows::PacedRows;
+use super::send;
 use super::tap::Taps;
+use super::verdict::expired;
 
 /// The pacer comes round at least this often: the watchdog and the gauges live on it.
 const ROUND: Duration = Duration::from_millis(500);
-/// Entries taken from the inbox at a time.
-const INBOX_BATCH: usize = 256;
+/// Entries taken from the events at a time.
+const EVENTS: usize = 256;
 /// How long opening connections may keep the taps closed at the start.
 const WARM_BOUND: Duration = Duration::from_secs(3);
 
-/// What a stopped pacer left.
-#[derive(Clone, Copy, Debug, Default)]
-pub(super) struct Stopped {
-    /// Calls that were still under way.
-    pub(super) abandoned: u64,
-    /// Messages that went back unsent.
-    pub(super) given_back: u64,
-}
-
-/// The outside of a pacer.
+/// A pacer that runs, as the pipeline has it.
 #[derive(Debug)]
-pub(super) struct PacerHandle {
-    desk: Desk,
+pub(super) struct RunningPacer {
+    handle: PacerHandle,
 }
 
-impl PacerHandle {
-    /// Where the limit's routes hand in their messages.
-    pub(super) fn intake(&self) -> Intake {
-        Intake::new(self.desk.clone())
-    }
-
-    /// Where the limit's task says what is in force.
-    pub(super) fn adopter(&self) -> impl Fn(Paces) + Send + use<> {
-        let desk = self.desk.clone();
-        move |terms| desk.tell(Inbox::InForce(terms))
-    }
-
-    /// Where the task of one of its budgets says that other terms are in force, or a pause.
-    pub(super) fn updater(&self) -> impl Fn(Arc<str>, Option<StoreTime>) + Send + use<> {
-        let desk = self.desk.clone();
-        move |limit, paused| desk.tell(Inbox::PolicyUpdated(limit, paused))
+impl RunningPacer {
+    /// Where the routes of the limit hand in their messages.
+    pub(super) fn handle(&self) -> PacerHandle {
+        self.handle.clone()
     }
 
     /// Stops sending at once, waits up to `grace` for calls under way, and ends the thread.
     pub(super) async fn stop(self, grace: Duration) -> Stopped {
         let (done, stopped) = oneshot::channel();
-        self.desk.tell(Inbox::Stop {
-            deadline: self.desk.clock.now() + grace,
+        self.handle.tell(Event::Stop {
+            deadline: self.handle.clock.now() + grace,
             done,
         });
         // The pacer answers by its deadline; an error means that its thread is gone already.
@@ -105,23 +84,27 @@ struct Stopping {
 type Asking = BoxFuture<'static, (Row, Mono, Result<Answer, StoreError>)>;
 
 pub(super) struct Pacer {
-    lane: Lane<Job>,
-    desk: Desk,
+    scheduler: Scheduler<Waiting>,
+    handle: PacerHandle,
     routes: Vec<Arc<Route>>,
     taps: Taps,
-    doors: Doors,
-    inbox: mpsc::UnboundedReceiver<Inbox>,
+    hours: Hours,
+    events: mpsc::UnboundedReceiver<Event>,
     /// `None`: there is nobody to hear from.
     notices: Option<broadcast::Receiver<Notice>>,
+    /// What the store of keyed limits tells: calls that ended, limits that were opened.
+    freed: Option<broadcast::Receiver<Notice>>,
     /// At most one for each row.
     asking: FuturesUnordered<Asking>,
     admission: Admission,
     alarm: Alarm,
     heartbeat: Heartbeat,
-    /// Is told when other terms are in force than the lane knows.
+    /// Is told when other terms are in force than the scheduler knows.
     outdated: Arc<Notify>,
     counted: Tally,
     swept: Mono,
+    /// Messages that came so far.
+    arrivals: u64,
     warming: bool,
     stopping: Option<Stopping>,
 }
@@ -129,14 +112,14 @@ pub(super) struct Pacer {
 impl Pacer {
     /// Starts the thread.
     pub(super) fn start(
-        lane: Lane<Job>,
+        scheduler: Scheduler<Waiting>,
         (name, rows): (Arc<str>, Option<PacedRows>),
-        counters: Counters,
+        keyed: Keyed,
         outdated: Arc<Notify>,
         routes: Vec<Arc<Route>>,
         clock: Clock,
         health: &Health,
-    ) -> io::Result<PacerHandle> {
+    ) -> io::Result<RunningPacer> {
         let thread = format!("pacer {name}");
         let runtime = urgent::runtime(&thread)?;
         let alarm = {
@@ -147,32 +130,34 @@ impl Pacer {
         meters
             .rate
             .set(rows.as_ref().map_or(0.0, PacedRows::per_second));
-        let (sender, inbox) = mpsc::unbounded_channel();
+        let (sender, events) = mpsc::unbounded_channel();
         let notices = rows.as_ref().map(|rows| rows.store.notices());
         let heartbeat = health.lane(&format!("limit {name}"));
-        let desk = Desk::new(clock, name, rows, meters, sender);
+        let handle = PacerHandle::new(clock, name, rows, meters, keyed.refunder.clone(), sender);
         let pacer = Self {
-            lane,
-            desk: desk.clone(),
+            scheduler,
+            handle: handle.clone(),
             taps: Taps::new(routes.clone()),
-            doors: Doors::new(&routes),
+            hours: Hours::new(&routes),
             routes,
-            inbox,
+            events,
             notices,
+            freed: Some(keyed.store.notices()),
             asking: FuturesUnordered::new(),
-            admission: Admission::new(counters),
+            admission: Admission::new(keyed),
             alarm,
             heartbeat,
             outdated,
             counted: Tally::default(),
             swept: clock.now(),
+            arrivals: 0,
             warming: true,
             stopping: None,
         };
         std::thread::Builder::new()
             .name(thread)
             .spawn(move || pacer.live(runtime))?;
-        Ok(PacerHandle { desk })
+        Ok(RunningPacer { handle })
     }
 
     /// The life of the thread.
@@ -191,25 +176,25 @@ impl Pacer {
     async fn run(mut self) -> io::Result<Heartbeat> {
         self.warm();
         loop {
-            let now = self.desk.clock.now();
-            self.doors.turn(&mut self.lane, &self.desk, now);
-            match self.lane.poll(now) {
-                Step::Send(job, slot) => {
-                    tokio::spawn(call::perform(job, slot, self.desk.clone()));
+            let now = self.handle.clock.now();
+            self.hours.review(&mut self.scheduler, &self.handle, now);
+            match self.scheduler.poll(now) {
+                Step::Send(waiting, slot) => {
+                    tokio::spawn(send::perform(waiting, slot, self.handle.clone()));
                     step_back().await;
                 }
-                Step::Expired(job) => {
-                    let verdict = expire(&job.route, &job.history, self.desk.store_time(now));
+                Step::Expired(Waiting { job, .. }) => {
+                    let store_now = self.handle.store_time(now);
+                    let verdict = expired(&job.route, &job.history, store_now);
                     job.settle(verdict);
                 }
-                // Its session is gone: the broker delivers it again, to whoever consumes then.
-                Step::Stale(job) => drop(job),
-                Step::Ask(row, ask) => self.ask(row, ask, now),
-                Step::Petition(jobs) => {
-                    let predicted = self.lane.clock().and_then(|clock| clock.to_store(now));
-                    self.admission.ask(jobs, &self.lane, predicted, now);
+                // Its session is gone: the broker delivers it again, to whichever replica consumes then.
+                Step::Stale(waiting) => drop(waiting),
+                Step::Lease(row, ask) => self.ask(row, ask, now),
+                Step::Admit(messages, wanted) => {
+                    self.admission.ask(messages, wanted, &self.scheduler, now);
                 }
-                Step::Lapsed(job) => self.desk.again(job),
+                Step::RanOut(messages) => self.handle.unsent(messages),
                 Step::Wait(until) => {
                     let review = self.review(now);
                     if self.finished(now) {
@@ -224,7 +209,7 @@ impl Pacer {
 
     /// Opens connections before the first slot; the taps stay closed meanwhile.
     fn warm(&self) {
-        let (desk, routes) = (self.desk.clone(), self.routes.clone());
+        let (handle, routes) = (self.handle.clone(), self.routes.clone());
         tokio::spawn(async move {
             let warm = routes.iter().map(|route| route.downstream.warm(WARM_BOUND));
             for (route, warmed) in routes.iter().zip(futures::future::join_all(warm).await) {
@@ -233,12 +218,12 @@ impl Pacer {
                     warn!(route = %route.name, why, "no connection to the downstream yet");
                 }
             }
-            desk.tell(Inbox::Warmed);
+            handle.tell(Event::Warmed);
         });
     }
 
     fn ask(&mut self, row: Row, ask: Ask, sent: Mono) {
-        let Some(rows) = self.desk.rows() else {
+        let Some(rows) = self.handle.rows() else {
             return;
         };
         let asking = async move {
@@ -258,6 +243,12 @@ impl Pacer {
                 None => std::future::pending().await,
             }
         };
+        let freed = async {
+            match &mut self.freed {
+                Some(freed) => freed.recv().await,
+                None => std::future::pending().await,
+            }
+        };
         let mut batch = Vec::new();
         tokio::select! {
             biased;
@@ -265,67 +256,71 @@ impl Pacer {
             Some((row, sent, answer)) = self.asking.next(), if !self.asking.is_empty() => {
                 self.answered(row, sent, answer);
             }
-            happened = self.admission.next() => match happened {
-                Happened::Heard(heard) => self.ruled(heard),
-                Happened::Freed(calls) => self.freed(&calls),
-            },
-            _ = self.inbox.recv_many(&mut batch, INBOX_BATCH) => {
+            answered = self.admission.next() => self.decided(answered),
+            _ = self.events.recv_many(&mut batch, EVENTS) => {
                 for entry in batch {
                     self.take_in(entry);
                 }
             }
             notice = notice => match notice {
                 Ok(Notice::Frozen { limit, freeze }) => {
-                    if let Some(row) = self.desk.row(&limit) {
-                        self.lane.frozen(row, &freeze, self.desk.clock.now());
+                    if let Some(row) = self.handle.row(&limit) {
+                        self.scheduler.frozen(row, &freeze, self.handle.clock.now());
                     }
                 }
-                // Of changes the limit's own task hears, and says what is in force now.
-                Ok(Notice::Changed { .. }) | Err(broadcast::error::RecvError::Lagged(_)) => {}
+                // Of changes the limit's own task learns, and says what is in force now.
+                Ok(_) | Err(broadcast::error::RecvError::Lagged(_)) => {}
                 Err(broadcast::error::RecvError::Closed) => self.notices = None,
+            },
+            freed = freed => match freed {
+                Ok(Notice::Freed { limit, key, units }) => {
+                    let now = self.handle.clock.now();
+                    self.scheduler.freed(key_id(&limit, key), units, now);
+                }
+                Ok(Notice::Opened { limit }) => self.updated(&limit, None),
+                Ok(_) | Err(broadcast::error::RecvError::Lagged(_)) => {}
+                Err(broadcast::error::RecvError::Closed) => self.freed = None,
             },
         }
         Ok(())
     }
 
-    /// Back to its old place, unless the pacer stops or its route is closed.
-    fn again(&mut self, job: Job) {
-        if self.stopping.is_none() && job.route.door().opening().is_none() {
-            self.lane.push_front(job);
-        } else {
-            self.hold(job, None);
-        }
-    }
-
-    fn hold(&mut self, mut job: Job, at: Option<Mono>) {
+    /// Takes messages in that wait for a slot; not before their own time, or that of their route.
+    fn hold(&mut self, mut waiting: Waiting, comes_back: bool) {
         if let Some(stopping) = &mut self.stopping {
             stopping.given_back += 1;
             return;
         }
-        job.not_before = at;
-        let opening = job.route.door().opening();
-        match at.max(opening) {
-            Some(at) => self.lane.park(job, at),
-            None => self.lane.push(job),
+        if waiting.arrival == 0 {
+            self.arrivals += 1;
+            waiting.arrival = self.arrivals;
+        }
+        let now = self.handle.clock.now();
+        let own = waiting.not_before.filter(|at| *at > now);
+        match own.max(waiting.job.route.may_send().opening()) {
+            Some(at) => self.scheduler.delay(waiting, at),
+            None if comes_back => self.scheduler.push_back(waiting, now),
+            None => self.scheduler.push(waiting, now),
         }
     }
 
     /// Taps, overdue messages and gauges. Answers when it wants to be called next.
     fn review(&mut self, now: Mono) -> Mono {
         self.heartbeat.beat(now);
-        let outlook = self.lane.outlook(now, false);
+        let outlook = self.scheduler.outlook(now, false);
         let frozen = matches!(outlook, Outlook::Until(_, Wait::Frozen));
-        self.desk.meters.frozen.set(f64::from(u8::from(frozen)));
+        self.handle.meters.frozen.set(f64::from(u8::from(frozen)));
         let mut next = now + ROUND;
-        if let Some(turn) = self.doors.next() {
+        if let Some(turn) = self.hours.next() {
             next = next.min(turn);
         }
         if self.stopping.is_none() && !self.warming {
-            next = next.min(self.taps.review(&mut self.lane, &self.desk, now));
+            next = next.min(self.taps.review(&mut self.scheduler, &self.handle, now));
         }
         if now.since(self.swept) >= ROUND * 2 {
             self.swept = now;
-            self.taps.sweep(&mut self.lane, outlook, &self.desk, now);
+            self.taps
+                .sweep(&mut self.scheduler, outlook, &self.handle, now);
         }
         self.count();
         if let Some(stopping) = &self.stopping {
@@ -335,11 +330,11 @@ impl Pacer {
     }
 
     fn count(&mut self) {
-        let (tally, counted) = (self.lane.tally(), self.counted);
+        let (tally, counted) = (self.scheduler.tally(), self.counted);
         if tally == counted {
             return;
         }
-        let meters = &self.desk.meters;
+        let meters = &self.handle.meters;
         meters.slots_leased.increment(tally.leased - counted.leased);
         let missed = |tally: &Tally| tally.missed + tally.frozen + tally.burnt;
         meters
@@ -378,9 +373,4 @@ async fn step_back() {
         Poll::Pending
     })
     .await;
-}
-
-/// Locks a mutex whose holders never panic while they hold it.
-pub(super) fn lock<T>(mutex: &Mutex<T>) -> std::sync::MutexGuard<'_, T> {
-    mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }

@@ -13,12 +13,12 @@ use std::time::Duration;
 use tokio::sync::{Notify, broadcast, watch};
 use tracing::{debug, error, info, warn};
 
-use crate::core::budget::Rule;
 use crate::core::leases::Phase;
+use crate::core::limits::Rule;
 use crate::core::policy::{Declaration, LimitPolicy, Origin, PolicyVersion};
 use crate::core::schedule::Pace;
 use crate::core::time::StoreTime;
-use crate::ports::budget::BudgetLimit;
+use crate::ports::limits::KeyedLimit;
 use crate::ports::pace::Notice;
 use crate::ports::policy::{PRESENCE, PolicyStore};
 use crate::telemetry::meters::PolicyMeters;
@@ -52,10 +52,10 @@ pub struct PolicySpec<T> {
     pub written: watch::Receiver<Written<T>>,
 }
 
-/// A limit that is counted in budgets, and whose terms may change.
+/// A keyed limit whose policy may change.
 #[derive(Debug)]
-pub struct BudgetPolicy {
-    pub limit: Arc<BudgetLimit>,
+pub struct KeyedPolicy {
+    pub limit: Arc<KeyedLimit>,
     pub spec: PolicySpec<Rule>,
 }
 
@@ -260,7 +260,7 @@ impl Heard {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::limiter::memory::MemoryBudgetStore;
+    use crate::limiter::memory::MemoryLimitStore;
     use crate::ports::clock::Clock;
 
     fn written(text: &str) -> Written<String> {
@@ -277,7 +277,7 @@ mod tests {
         let watch = Watch {
             limit: Arc::from("account"),
             spec: PolicySpec {
-                store: MemoryBudgetStore::new(Clock::start()).policies(),
+                store: MemoryLimitStore::new(Clock::start()).policies(),
                 replica: "a".to_owned(),
                 written: reader,
             },

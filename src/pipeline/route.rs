@@ -4,21 +4,18 @@ use std::collections::BTreeMap;
 use std::fmt;
 use std::num::NonZeroU16;
 use std::sync::atomic::{AtomicU64, Ordering};
-use std::sync::{Arc, Mutex};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use crate::core::parking::{Choice, Origin, Parking};
-use crate::core::rate::Cost;
-use crate::core::ready::Share;
+use crate::core::scheduler::{KeyId, Share};
 use crate::core::time::Mono;
-use crate::ports::budget::{BudgetKey, BudgetLimit, Claim};
 use crate::ports::downstream::Downstream;
-use crate::ports::label::{Label, Labels};
+use crate::ports::label::Labels;
+use crate::ports::limits::{KeyedLimit, LimitKey, key_id};
 use crate::ports::queue::Subscription;
 use crate::telemetry::meters::RouteMeters;
 
-use super::door::Door;
-use super::job::Wants;
-use super::pacer::lock;
+use super::may_send::MaySend;
 use super::route_policy::RoutePolicy;
 
 /// What a route is made of.
@@ -41,8 +38,8 @@ pub struct Counting {
     /// Labels messages for `limits`, in their order.
     pub labels: Arc<dyn Labels>,
     pub limits: Vec<Counted>,
-    /// Whose budget a text names; no text: the one that is for all.
-    pub key_of: fn(Option<&str>) -> BudgetKey,
+    /// Which key a text names; no text: the one that is for all.
+    pub key_of: fn(Option<&str>) -> LimitKey,
     /// Weights of tenants; one for all others.
     pub weights: BTreeMap<String, NonZeroU16>,
 }
@@ -52,84 +49,56 @@ pub struct Counting {
 pub enum Counted {
     /// By slots.
     Paced,
-    Budget(Arc<BudgetLimit>),
+    Keyed(Arc<KeyedLimit>),
 }
 
 impl Counting {
-    /// What a message takes.
-    pub(super) fn wants(&self, label: &Label) -> Wants {
-        let mut wants = Wants {
-            slots: Cost::ONE,
-            claims: Vec::new(),
-            share: Share::default(),
-        };
-        for (charge, limit) in label.charges.iter().zip(&self.limits) {
-            match limit {
-                Counted::Paced => wants.slots = charge.cost,
-                Counted::Budget(limit) => wants.claims.push(Claim {
-                    limit: Arc::clone(limit),
-                    key: (self.key_of)(charge.key.as_deref()),
-                    cost: charge.cost,
-                    held: None,
-                }),
-            }
-        }
-        if let Some(tenant) = label.tenant.as_deref() {
-            let weight = self.weights.get(tenant).copied();
-            wants.share = Share {
-                tenant: number((self.key_of)(Some(tenant))),
-                weight: weight.unwrap_or(NonZeroU16::MIN).into(),
-            };
-        }
-        wants
-    }
-
-    /// The limits that are counted in budgets.
-    pub(super) fn budgets(&self) -> impl Iterator<Item = &Arc<BudgetLimit>> {
+    /// The limits that are asked message by message.
+    pub(super) fn keyed(&self) -> impl Iterator<Item = &Arc<KeyedLimit>> {
         self.limits.iter().filter_map(|limit| match limit {
             Counted::Paced => None,
-            Counted::Budget(limit) => Some(limit),
+            Counted::Keyed(limit) => Some(limit),
         })
     }
 }
 
-/// A tenant's number, the same on every replica whatever it was built with.
-fn number(key: BudgetKey) -> u64 {
-    let digest = u128::from_be_bytes(*key.digest());
-    // The first half of it is as good as the whole.
-    (digest >> 64) as u64
-}
-
 /// A route that messages refer to.
-pub struct Route {
+pub(super) struct Route {
     pub(super) name: Arc<str>,
+    /// Different for all routes of a pipeline.
+    pub(super) number: usize,
     pub(super) queue: Arc<str>,
     pub(super) policy: RoutePolicy,
     pub(super) counting: Counting,
     pub(super) downstream: Arc<dyn Downstream>,
     pub(super) subscription: Arc<dyn Subscription>,
     pub(super) meters: Arc<RouteMeters>,
+    /// The keys of its limits that are for all messages.
+    for_all: Vec<KeyId>,
     in_flight: AtomicU64,
-    door: Mutex<Door>,
+    may_send: Mutex<MaySend>,
     /// `None`: it parks nothing.
     parking: Option<Mutex<Parking>>,
 }
 
 impl Route {
-    pub(super) fn new(spec: RouteSpec) -> Self {
+    pub(super) fn new(spec: RouteSpec, number: usize) -> Self {
         // With hours it is closed until the store has told the time.
         let policy = spec.policy;
-        let door = match policy.hours {
-            None => Door::Open { until: None },
-            Some(_) => Door::Closed {
-                until: Mono::from_micros(u64::MAX),
-            },
+        let may_send = match policy.hours {
+            None => MaySend::Until(None),
+            Some(_) => MaySend::NotBefore(Mono::from_micros(u64::MAX)),
         };
         let parking = (policy.parked > 0).then(|| Parking::new(policy.prefetch, policy.parked));
+        let key = (spec.counting.key_of)(None);
+        let keyed = spec.counting.keyed();
+        let for_all = keyed.map(|limit| key_id(&limit.name, key)).collect();
         Self {
-            door: Mutex::new(door),
+            for_all,
+            may_send: Mutex::new(may_send),
             parking: parking.map(Mutex::new),
             name: spec.name,
+            number,
             queue: spec.queue,
             policy,
             counting: spec.counting,
@@ -140,14 +109,19 @@ impl Route {
         }
     }
 
-    /// Whether it may send now, by its hours.
-    pub(super) fn door(&self) -> Door {
-        *lock(&self.door)
+    /// Whether this key of one of its limits is the one for all messages.
+    pub(super) fn is_for_all(&self, key: KeyId) -> bool {
+        self.for_all.contains(&key)
+    }
+
+    /// Whether it may send now.
+    pub(super) fn may_send(&self) -> MaySend {
+        *lock(&self.may_send)
     }
 
     /// Opens or closes it; answers what it was.
-    pub(super) fn turn_door(&self, door: Door) -> Door {
-        std::mem::replace(&mut *lock(&self.door), door)
+    pub(super) fn set_may_send(&self, may_send: MaySend) -> MaySend {
+        std::mem::replace(&mut *lock(&self.may_send), may_send)
     }
 
     /// Takes a message in hand; `None` if it is to make room for others.
@@ -158,8 +132,8 @@ impl Route {
         now: Mono,
     ) -> Option<Held> {
         if let Some(parking) = &self.parking {
-            let standing = self.subscription.parked();
-            let choice = lock(parking).arrived(share, origin, standing, now);
+            let parked = self.subscription.parked();
+            let choice = lock(parking).arrived(share, origin, parked, now);
             if choice == Choice::Park {
                 return None;
             }
@@ -172,14 +146,14 @@ impl Route {
         })
     }
 
-    /// Whether its messages are counted in budgets.
-    pub(super) fn has_claims(&self) -> bool {
-        self.counting.budgets().next().is_some()
+    /// Whether keyed limits count its messages.
+    pub(super) fn is_keyed(&self) -> bool {
+        !self.for_all.is_empty()
     }
 
-    /// Whether the limit counts its messages, in budgets.
+    /// Whether the keyed limit counts its messages.
     pub(super) fn counts(&self, limit: &str) -> bool {
-        self.counting.budgets().any(|own| *own.name == *limit)
+        self.counting.keyed().any(|own| *own.name == *limit)
     }
 
     /// Counts a call that was started, until the guard is dropped.
@@ -228,4 +202,9 @@ impl Drop for Held {
             lock(parking).left(self.share, self.origin);
         }
     }
+}
+
+/// Locks a mutex whose holders never panic while they hold it.
+pub(super) fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
+    mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }

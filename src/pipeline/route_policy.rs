@@ -3,9 +3,9 @@
 
 use std::time::Duration;
 
+use crate::core::backoff::Backoff;
 use crate::core::hours::OpeningHours;
 use crate::core::outcome::{DeadReason, Outcome};
-use crate::core::retry::Backoff;
 use crate::core::time::StoreTime;
 use crate::settings::types::{OnDenied, OnExpired, OnInvalid};
 
@@ -72,7 +72,7 @@ impl RoutePolicy {
             Outcome::Transient if attempts + 1 >= self.max_attempts => {
                 Next::Dead(DeadReason::AttemptsExhausted)
             }
-            Outcome::Transient => Next::Retry(self.retry.wait(attempts + 1, fraction())),
+            Outcome::Transient => Next::Retry(self.retry.full_jitter(attempts + 1, fraction())),
         }
     }
 }

@@ -10,18 +10,17 @@ use std::time::Duration;
 
 use tracing::{debug, info, warn};
 
-use crate::core::lane::Lane;
 use crate::core::leases::{Outlook, Wait};
 use crate::core::outcome::DeadReason;
-use crate::core::ready::Candidate as _;
+use crate::core::scheduler::{Candidate as _, Scheduler};
 use crate::core::time::{Mono, micros};
 use crate::ports::queue::{Tap, Verdict};
 use crate::settings::types::OnDenied;
 
-use super::desk::Desk;
-use super::intake::{expire, later};
-use super::job::{Job, dead};
+use super::handle::PacerHandle;
+use super::job::{Job, Waiting};
 use super::route::Route;
+use super::verdict::{dead, expired, later};
 
 /// A cancelled consumer is gone after this, as a rule; if not, what is given back comes again no
 /// more often than this.
@@ -62,17 +61,22 @@ impl Taps {
 
     /// Opens and closes as the outlook says, and deals with messages that are denied. Answers when
     /// to look again.
-    pub(super) fn review(&mut self, lane: &mut Lane<Job>, desk: &Desk, now: Mono) -> Mono {
+    pub(super) fn review(
+        &mut self,
+        scheduler: &mut Scheduler<Waiting>,
+        pacer: &PacerHandle,
+        now: Mono,
+    ) -> Mono {
         let mut next = now + Duration::from_secs(3600);
         for (route, tap) in &mut self.taps {
-            if let Some(opening) = route.door().opening()
+            if let Some(opening) = route.may_send().opening()
                 && let Some(look) = shut(route, tap, opening, now)
             {
                 next = next.min(look);
                 continue;
             }
             let max_hold = route.policy.max_hold;
-            let outlook = lane.outlook(now, route.has_claims());
+            let outlook = scheduler.outlook(now, route.is_keyed());
             let blocked = blocked(outlook, max_hold, now);
             let was = *tap;
             // Once closed, it opens a little later than it closed, so that it does not flutter.
@@ -89,11 +93,11 @@ impl Taps {
             let wanted = match (denied, blocked, route.policy.on_denied) {
                 (false, ..) => Tap::Open,
                 (true, Blocked::For(wait), OnDenied::Delay | OnDenied::DeadLetter) => {
-                    deny(lane, route, wait, desk, now);
+                    deny(scheduler, route, wait, pacer, now);
                     Tap::Open
                 }
                 (true, Blocked::For(wait), OnDenied::Nack) => {
-                    deny(lane, route, wait, desk, now);
+                    deny(scheduler, route, wait, pacer, now);
                     Tap::Closed
                 }
                 (true, ..) => Tap::Closed,
@@ -114,7 +118,13 @@ impl Taps {
 
     /// Settles what should not be held any longer: expired, stale, or so long unacknowledged that
     /// the broker would soon close the channel.
-    pub(super) fn sweep(&self, lane: &mut Lane<Job>, outlook: Outlook, desk: &Desk, now: Mono) {
+    pub(super) fn sweep(
+        &self,
+        scheduler: &mut Scheduler<Waiting>,
+        outlook: Outlook,
+        pacer: &PacerHandle,
+        now: Mono,
+    ) {
         let expected = match outlook {
             Outlook::Until(at, _) => at,
             Outlook::Open | Outlook::OutOfReach(_) => now,
@@ -123,27 +133,33 @@ impl Taps {
             let (received, limit) = (job.delivery.received(), job.route.policy.hold_limit);
             expected.since(received) > limit || overnight(job, now)
         };
-        let expired = |job: &Job| job.deadline().is_some_and(|end| end <= now);
-        let out = lane.extract(|job| job.is_stale() || expired(job) || overdue(job));
+        let is_old = |waiting: &Waiting| waiting.deadline().is_some_and(|end| end <= now);
+        let out = scheduler
+            .extract(|waiting| waiting.is_stale() || is_old(waiting) || overdue(&waiting.job));
         let (mut given_back, mut overnights) = (0, 0);
-        for job in out {
-            if !job.is_stale() && expired(&job) {
-                let verdict = expire(&job.route, &job.history, desk.store_time(now));
+        for waiting in out {
+            let (is_stale, is_old) = (waiting.is_stale(), is_old(&waiting));
+            let job = waiting.job;
+            if is_stale {
+                continue;
+            }
+            if is_old {
+                let verdict = expired(&job.route, &job.history, pacer.store_time(now));
                 job.settle(verdict);
-            } else if !job.is_stale() && overnight(&job, now) {
+            } else if overnight(&job, now) {
                 overnights += 1;
-                go_home(job, desk, now);
-            } else if !job.is_stale() {
+                go_home(job, pacer, now);
+            } else {
                 given_back += 1;
                 job.settle(Verdict::GiveBack);
             }
         }
         if given_back > 0 {
-            warn!(lane = %desk.name, given_back,
+            warn!(pacer = %pacer.name, given_back,
                 "held for half of the broker's ack timeout; given back to the queue");
         }
         if overnights > 0 {
-            info!(lane = %desk.name, given_back = overnights,
+            info!(pacer = %pacer.name, given_back = overnights,
                 "closed for longer than a message may be held; given back to the queue");
         }
     }
@@ -154,18 +170,18 @@ impl Taps {
 fn overnight(job: &Job, now: Mono) -> bool {
     let received = job.delivery.received();
     let limit = job.route.policy.hold_limit;
-    let opening = job.route.door().opening();
+    let opening = job.route.may_send().opening();
     opening.is_some_and(|opening| opening.since(received) > limit)
         && now.since(received) >= CANCELLED
 }
 
 /// Back to the queue in closed hours. A message that has failed before goes by the wait ladder, for
 /// its attempts would be forgotten otherwise; the closed tap lets it come no earlier.
-fn go_home(job: Job, desk: &Desk, now: Mono) {
-    let opening = job.route.door().opening();
+fn go_home(job: Job, pacer: &PacerHandle, now: Mono) {
+    let opening = job.route.may_send().opening();
     let verdict = if job.history.attempts > 0 {
         let wait = opening.map_or(Duration::ZERO, |opening| opening.since(now));
-        later(&job.history, wait, desk.store_time(now))
+        later(&job.history, wait, pacer.store_time(now))
     } else {
         Verdict::GiveBack
     };
@@ -194,21 +210,27 @@ fn shut(route: &Route, tap: &mut Tap, opening: Mono, now: Mono) -> Option<Mono> 
 }
 
 /// The messages of a route that denies otherwise than by holding.
-fn deny(lane: &mut Lane<Job>, route: &Arc<Route>, wait: Duration, desk: &Desk, now: Mono) {
-    let denied = lane.extract(|job| Arc::ptr_eq(&job.route, route));
+fn deny(
+    scheduler: &mut Scheduler<Waiting>,
+    route: &Arc<Route>,
+    wait: Duration,
+    pacer: &PacerHandle,
+    now: Mono,
+) {
+    let denied = scheduler.extract(|waiting| Arc::ptr_eq(&waiting.job.route, route));
     if denied.is_empty() {
         return;
     }
     debug!(route = %route.name, messages = denied.len(), ?wait, "denied");
-    let store_now = desk.store_time(now);
-    let interval = desk.interval();
-    for (place, job) in (0_u32..).zip(denied) {
+    let store_now = pacer.store_time(now);
+    let interval = pacer.interval();
+    for (place, Waiting { job, .. }) in (0_u32..).zip(denied) {
         job.route.meters.denials.increment(1);
         let verdict = match route.policy.on_denied {
             // Each at its own time, so that they do not come back as a herd.
             OnDenied::Delay => later(&job.history, wait + interval * place, store_now),
             OnDenied::DeadLetter => {
-                let detail = format!("the limit `{}` would let it pass in {wait:?}", desk.name);
+                let detail = format!("the limit `{}` would let it pass in {wait:?}", pacer.name);
                 dead(route, &job.history, DeadReason::Denied, detail, store_now)
             }
             OnDenied::Hold | OnDenied::Nack => Verdict::GiveBack,

@@ -1,4 +1,4 @@
-//! The one place that reads the local clocks: the monotonic one, and the wall clock once.
+//! The only place that reads the local clocks: the monotonic one, and once the wall clock.
 
 use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 

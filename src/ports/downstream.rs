@@ -1,7 +1,7 @@
 //! What the pipeline needs of a downstream.
 //!
-//! A call is prepared before its slot is due, so that a message that no request can be made of
-//! never costs a slot, and so that nothing but sending is left when the slot has come.
+//! A call is prepared before its slot is due. So a message that no request can be made of never
+//! costs a slot, and when the slot comes only sending is left.
 
 use std::fmt;
 use std::time::Duration;
@@ -31,7 +31,7 @@ pub struct Undecodable {
     pub why: String,
 }
 
-/// What one call came to, with what an operator wants to know about it.
+/// The result of one call, with details for an operator.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Judgement {
     pub outcome: Outcome,

@@ -1,4 +1,5 @@
-//! What limits need to know of a message, found out once, before anything is asked or spent.
+//! What limits need to know of a message. It is found out once, before anything is asked of a
+//! limit.
 
 use std::fmt;
 
@@ -9,7 +10,7 @@ use crate::core::rate::Cost;
 /// What a message takes of one limit.
 #[derive(Clone, PartialEq, Eq)]
 pub struct Charge {
-    /// Whose budget; `None`: the one that is for all.
+    /// The key that is counted; `None`: the one budget for all messages.
     pub key: Option<Box<str>>,
     /// From 1 to the largest cost that the limit can ever grant.
     pub cost: Cost,
@@ -20,7 +21,7 @@ pub struct Charge {
 pub struct Label {
     /// One for each limit of the route, in its order.
     pub charges: Box<[Charge]>,
-    /// Whose message it is, on a route that shares fairly.
+    /// The tenant that the message belongs to, on a route that shares fairly.
     pub tenant: Option<Box<str>>,
 }
 
@@ -46,8 +47,8 @@ impl fmt::Debug for Label {
 pub trait Labels: Send + Sync + fmt::Debug {
     /// The label of a message.
     ///
-    /// # Errors
-    /// When a limit cannot count it: a field is missing, a cost is no whole number from 1, or more
-    /// than can ever be granted. The route's `on_invalid` says what then becomes of the message.
+    /// # Errors When a limit cannot count it: a field is missing, a cost is no whole number from 1,
+    /// or a cost is more than can ever be granted. The route's `on_invalid` decides what happens to
+    /// the message.
     fn of(&self, message: &Message, facts: Facts<'_>) -> Result<Label, Undecodable>;
 }

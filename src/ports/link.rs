@@ -1,8 +1,8 @@
-//! Whether something outside (RabbitMQ, Redis) can be reached, as readiness and metrics see it.
+//! Whether RabbitMQ or Redis can be reached, for readiness and metrics.
 
 use std::sync::Arc;
 
-/// The state of a connection that is supervised and comes back by itself.
+/// The state of a connection that is supervised and rebuilt by itself.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Link {
     /// Not connected since the start.

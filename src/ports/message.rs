@@ -1,4 +1,4 @@
-//! A message as the pipeline and the templates see it, whichever queue it came from.
+//! A message, as the pipeline and the templates see it, from whichever queue.
 
 use std::collections::BTreeMap;
 
@@ -20,8 +20,8 @@ pub mod header {
     pub const EXPIRES: &str = "x-sluiced-expires";
     /// When it was parked, on the store's clock (microseconds since the epoch): it is not parked again.
     pub const PARKED: &str = "x-sluiced-parked";
-    /// Its places in budgets, as `limit@microseconds#epoch`, with commas in between. Empty: none.
-    pub const BOOKED: &str = "x-sluiced-booked";
+    /// A limit has sent it through a wait queue before (a truth value).
+    pub const WAITED: &str = "x-sluiced-waited";
     /// The limit that denied it last, if the route writes `denied_headers`; the others say more.
     pub const LIMIT: &str = "x-sluiced-limit";
     /// Units that the limit had left then.
@@ -89,7 +89,7 @@ pub struct Properties {
     pub reply_to: Option<String>,
     /// 0 to 255; RabbitMQ's own queues use up to 9.
     pub priority: u8,
-    /// When the publisher says it was published: seconds since the Unix epoch.
+    /// The publisher's own time of publishing: seconds since the Unix epoch.
     pub timestamp: Option<u64>,
     /// AMQP's per-message TTL, in milliseconds from publishing.
     pub expiration: Option<u64>,

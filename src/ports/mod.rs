@@ -1,6 +1,6 @@
-//! The seams between the pipeline and the rooms that do I/O.
+//! The traits between the pipeline and the rooms that do I/O.
 //!
-//! The pipeline knows these traits and never a backend; a backend implements one of them and
+//! The pipeline knows these traits and never a backend. A backend implements one of them and
 //! imports `core`, `ports`, `settings` (plain data) and `telemetry`, never another room. Only
 //! `wire` puts the two together.
 

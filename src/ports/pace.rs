@@ -26,7 +26,7 @@ pub struct PacedLimit {
 }
 
 impl PacedLimit {
-    /// The row of a limit that has one, at a pace that nobody has confirmed yet.
+    /// The row of a limit that has only one, at the pace of the configuration.
     #[must_use]
     pub fn new(name: impl Into<Arc<str>>, pace: Pace) -> Self {
         let name = name.into();
@@ -39,13 +39,15 @@ impl PacedLimit {
     }
 }
 
-/// What a replica tells all the others.
+/// A message from one replica to all others.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Notice {
     /// A limit is frozen.
     Frozen { limit: Arc<str>, freeze: Freeze },
     /// What is in force for a limit has changed.
     Changed { limit: Arc<str>, to: PolicyVersion },
+    /// An operator opened a keyed limit that waited for what the store lost.
+    Opened { limit: Arc<str> },
     /// Calls of a `concurrency` limit ended, and this replica, which waits for it, may ask for so many
     /// units.
     Freed {
@@ -74,7 +76,7 @@ pub enum StoreError {
 }
 
 impl StoreError {
-    /// Whether asking again later can help without somebody changing something.
+    /// Whether it helps to ask again later, without a change by an operator.
     #[must_use]
     pub const fn is_transient(&self) -> bool {
         matches!(self, Self::Unreachable { .. } | Self::Timeout { .. })
@@ -89,15 +91,15 @@ pub trait PaceStore: Send + Sync + fmt::Debug {
     /// Leases slots (`core::schedule::lease`).
     fn lease<'a>(&'a self, limit: &'a PacedLimit, ask: Ask) -> StoreFuture<'a, Answer>;
 
-    /// Freezes the limit for every replica for `length` from now, or leaves a later end as it is,
-    /// and tells all replicas.
+    /// Freezes the limit for every replica for `length` from now and sends a notice. A later end
+    /// that is already set stays.
     fn freeze<'a>(&'a self, limit: &'a PacedLimit, length: Duration) -> StoreFuture<'a, Freeze>;
 
-    /// Takes back the unused tail of a lease, if nobody leased after it.
+    /// Takes back the unused tail of a lease, if no slot was leased after it.
     fn give_back<'a>(&'a self, limit: &'a PacedLimit, tail: Grant) -> StoreFuture<'a, bool>;
 
-    /// What other replicas (and this one) tell. A receiver that lags may lose notices; the next
-    /// answer to an ask tells the same.
+    /// Notices of all replicas, this one included. A receiver that lags may lose some; the next
+    /// answer to an ask contains the same.
     fn notices(&self) -> broadcast::Receiver<Notice>;
 
     /// Whether the store can be reached at present.

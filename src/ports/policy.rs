@@ -1,4 +1,4 @@
-//! What replicas and operators need of the store that says what is in force for each limit.
+//! What replicas and operators need of the store that keeps the policies of limits.
 
 use std::fmt;
 use std::time::Duration;
@@ -9,11 +9,11 @@ use super::pace::{Notice, StoreFuture};
 use crate::core::policy::{Declaration, LimitPolicy, PolicyUpdate, PolicyVersion};
 use crate::core::time::StoreTime;
 
-/// How often a replica tells that it takes part. Also the bound on how long it can miss a change
-/// that no notice and no answer told.
+/// How often a replica declares itself. A change of which it gets neither a notice nor an answer is
+/// known to it after this long at the latest.
 pub const PRESENCE: Duration = Duration::from_secs(5);
 
-/// An operator's word that counts.
+/// An update by an operator that is in force.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Updated {
     pub version: PolicyVersion,
@@ -24,11 +24,11 @@ pub struct Updated {
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Present {
     pub replica: String,
-    /// The terms in its file.
+    /// The policy in its file.
     pub file: String,
 }
 
-/// How a limit stands.
+/// The state of a limit.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Inspection {
     /// The store's time.
@@ -42,21 +42,22 @@ pub struct Inspection {
 
 /// The store of policies. Every call ends within the store's own timeout.
 pub trait PolicyStore: Send + Sync + fmt::Debug {
-    /// A replica tells what its file says and hears what is in force (`core::policy::declare`).
+    /// A replica declares the policy in its file and gets the one in force
+    /// (`core::policy::declare`).
     fn declare<'a>(
         &'a self,
         limit: &'a str,
         declaration: &'a Declaration,
     ) -> StoreFuture<'a, LimitPolicy>;
 
-    /// Puts terms in force (`core::policy::set`). `None`: somebody else said something meanwhile.
+    /// Puts a policy in force (`core::policy::set`). `None`: there was another update in between.
     fn set<'a>(
         &'a self,
         limit: &'a str,
         update: PolicyUpdate<'a>,
     ) -> StoreFuture<'a, Option<Updated>>;
 
-    /// Pauses a limit for `length`. Answers the end too; `None`: nobody has declared the limit.
+    /// Pauses a limit for `length`. Answers the end too; `None`: no replica has declared the limit.
     fn pause<'a>(
         &'a self,
         limit: &'a str,
@@ -65,7 +66,7 @@ pub trait PolicyStore: Send + Sync + fmt::Debug {
     ) -> StoreFuture<'a, Option<(Updated, StoreTime)>>;
 
     /// Ends a pause, and a freeze that a downstream asked for. Answers whether there was one;
-    /// `None`: nobody has declared the limit.
+    /// `None`: no replica has declared the limit.
     fn resume<'a>(&'a self, limit: &'a str) -> StoreFuture<'a, Option<(Updated, bool)>>;
 
     /// Opens a keyed limit that is closed because the store lost its state. Answers the store's time:
@@ -75,6 +76,6 @@ pub trait PolicyStore: Send + Sync + fmt::Debug {
     /// Reads how a limit stands.
     fn inspect<'a>(&'a self, limit: &'a str) -> StoreFuture<'a, Inspection>;
 
-    /// What others tell. A receiver that lags may lose notices.
+    /// Notices of all replicas. A receiver that lags may lose some.
     fn notices(&self) -> broadcast::Receiver<Notice>;
 }

@@ -1,7 +1,7 @@
 //! What the pipeline needs of a queue.
 //!
-//! A delivery is settled by consuming it, so it cannot happen twice; one that is dropped without
-//! a verdict (a bug, a cancelled task) goes back to the queue instead of hanging unacknowledged.
+//! Settling consumes a delivery, so it cannot happen twice. A delivery that is dropped without a
+//! verdict (a bug, a cancelled task) goes back to the queue instead of staying unacknowledged.
 
 use std::fmt;
 use std::time::Duration;
@@ -20,7 +20,7 @@ use crate::core::time::Mono;
 pub enum Verdict {
     /// The downstream has it.
     Done,
-    /// Removed on purpose without a call (expired, where the route says to drop).
+    /// Removed on purpose without a call (it has expired, and the route is configured to drop it).
     Dropped,
     /// Back to the work queue after a delay, through a wait queue: publish, confirm, then ack.
     Later {
@@ -113,8 +113,8 @@ impl Delivery {
         self.received
     }
 
-    /// Tells the queue the verdict. Answers `false` if the session that delivered it is gone: the
-    /// broker will deliver it again.
+    /// Passes the verdict to the queue. Answers `false` if the session that delivered the message
+    /// is gone: the broker will deliver it again.
     pub fn settle(mut self, verdict: Verdict) -> bool {
         self.hand_over(verdict)
     }
@@ -175,16 +175,17 @@ pub struct Leftover {
 
 /// One route's consumption, supervised: it outlives connections.
 pub trait Subscription: Send + Sync + fmt::Debug {
-    /// The deliveries, at most the prefetch at a time, and as many as [`Space::prefetch`] of each
-    /// space of parked messages. Can be taken once; ends when nothing can
-    /// come any more (the embedded queue is empty and settled, or the subscription was closed).
+    /// The deliveries: at most the prefetch at a time from the work queue, and at most
+    /// [`Space::prefetch`] from each space of parked messages. Can be taken once. Ends when nothing
+    /// more can come (the embedded queue is empty and settled, or the subscription was closed).
     fn deliveries(&self) -> Option<mpsc::UnboundedReceiver<Delivery>>;
 
     /// Opens or closes the tap. Remembered over reconnections; starts closed.
     fn set_tap(&self, tap: Tap);
 
-    /// About how many messages stand parked beside the queue, all replicas'. `None`: nothing can be
-    /// parked at present. One replica's own are counted at once, those of others within seconds.
+    /// About how many messages are parked beside the queue by all replicas. `None`: nothing can be
+    /// parked at present. Those of this replica are counted at once, those of others within
+    /// seconds.
     fn parked(&self) -> Option<u64>;
 
     /// Whether the route's queue can be consumed at present.

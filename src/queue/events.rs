@@ -1,4 +1,4 @@
-//! What a queue tells whoever counts: the room knows no metrics library.
+//! What a queue reports for metrics: the room knows no metrics library.
 
 use std::fmt;
 
@@ -15,9 +15,9 @@ pub trait QueueEvents: Send + Sync + fmt::Debug {
         let _ = route;
     }
 
-    /// So many messages of a route stand parked beside its queue.
-    fn parked(&self, route: &str, standing: u64) {
-        let _ = (route, standing);
+    /// So many messages of a route are parked beside its queue.
+    fn parked(&self, route: &str, count: u64) {
+        let _ = (route, count);
     }
 
     /// A connection that was lost is back.

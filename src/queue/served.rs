@@ -1,4 +1,4 @@
-//! The subscription that the pipeline holds, whatever queue is behind it.
+//! The subscription that the pipeline holds, for any queue.
 //!
 //! One task serves a route for as long as it lives; the pipeline sees only the channels to and from
 //! that task. What differs between the queues is the task and a [`Source`].
@@ -21,20 +21,20 @@ pub(super) trait Source: Send + Sync + fmt::Debug {
     /// See [`Subscription::parked`].
     fn parked(&self) -> Option<u64>;
 
-    /// The task that served the route has ended: says goodbye, by `end` at the latest.
+    /// The task that served the route has ended: closes what it used, by `end` at the latest.
     fn leave(&self, _end: Instant) -> BoxFuture<'_, ()> {
         ready(()).boxed()
     }
 }
 
-/// What the task that serves a route holds: orders come in, deliveries and news go out.
-pub(super) struct Orders {
+/// The channels of the task that serves a route: commands come in, deliveries and states go out.
+pub(super) struct ServeChannels {
     pub(super) tap: watch::Receiver<Tap>,
-    /// Names the time to end at.
+    /// The time to end at, once it is known.
     pub(super) closing: watch::Receiver<Option<Instant>>,
     pub(super) deliveries: mpsc::UnboundedSender<Delivery>,
     pub(super) link: watch::Sender<Link>,
-    /// Is told once, at the end.
+    /// Set once, at the end.
     pub(super) leftover: watch::Sender<Option<Leftover>>,
 }
 
@@ -51,7 +51,7 @@ pub(super) struct Served<S> {
 
 impl<S: Source> Served<S> {
     /// Starts to serve, with the tap closed. Must be called inside a tokio runtime.
-    pub(super) fn start<F>(source: S, serve: impl FnOnce(Orders) -> F) -> Self
+    pub(super) fn start<F>(source: S, serve: impl FnOnce(ServeChannels) -> F) -> Self
     where
         F: Future<Output = ()> + Send + 'static,
     {
@@ -60,7 +60,7 @@ impl<S: Source> Served<S> {
         let (link, link_seen) = watch::channel(Link::Connecting);
         let (closing, closing_seen) = watch::channel(None);
         let (leftover, leftover_seen) = watch::channel(None);
-        let task = serve(Orders {
+        let task = serve(ServeChannels {
             tap: tap_seen,
             closing: closing_seen,
             deliveries,
@@ -103,7 +103,7 @@ impl<S: Source> Subscription for Served<S> {
     fn close(&self, bound: Duration) -> BoxFuture<'_, Leftover> {
         Box::pin(async move {
             let now = Instant::now();
-            // The last fifth is for the goodbyes.
+            // The last fifth is for closing connections.
             self.closing.send_replace(Some(now + bound.mul_f64(0.8)));
             let mut leftover = self.leftover.clone();
             let left = match timeout(bound, leftover.wait_for(Option::is_some)).await {

@@ -1,15 +1,19 @@
-//! Holds the tree against the schema and reports every departure at once.
+//! Holds the tree against the table of keys: reports every departure at once, and completes the tree
+//! with the defaults.
 //!
-//! What is wrong is replaced by a stand-in (the default, or an example), so that serde accepts
-//! the rest and the checks across keys still see it. The collector knows which keys are stand-ins
+//! serde stops at the first fault, loses the way inside tagged tables and knows no neighbours of a wrong
+//! name. So it only sees a tree that is right: what is wrong is replaced by a stand-in (the default, or an
+//! example), and the checks across keys still see the rest. The collector knows which keys are stand-ins
 //! and lets no later check complain about them.
 
 mod scalar;
 
 use std::collections::BTreeMap;
 
-use self::scalar::{literal, scalar};
-use super::fault::{Collector, Show};
+pub(super) use self::scalar::{read, scalar};
+
+use self::scalar::literal;
+use super::collector::Collector;
 use super::path::KeyPath;
 use super::schema::{Key, Kind, Need, Shape, nearest};
 use super::tree::{Node, Value};
@@ -17,69 +21,34 @@ use super::tree::{Node, Value};
 /// Whether the value may stay.
 type Fits = bool;
 
-/// Checks `node` and all below it. `built_in` is the tree of `default.toml`, for stand-ins.
-/// Answers whether the node itself may stay; what is wrong below it was replaced already.
-pub(super) fn conform(
-    node: &mut Node,
-    shape: &Shape,
-    path: &KeyPath,
-    built_in: &Node,
-    faults: &mut Collector<'_>,
-) -> Fits {
-    Conforming { built_in, faults }.any(node, shape, path)
+/// Checks `node` and all below it, and adds the defaults.
+pub(super) fn conform(node: &mut Node, shape: &Shape, path: &KeyPath, faults: &mut Collector<'_>) {
+    Conform { faults }.any(node, shape, path);
 }
 
-/// A pass over the tree.
-struct Conforming<'a, 'f> {
-    built_in: &'a Node,
-    faults: &'a mut Collector<'f>,
+/// A walk through the tree. Each step answers whether the node itself may stay; what is wrong below it was
+/// replaced already.
+struct Conform<'a, 'b> {
+    faults: &'a mut Collector<'b>,
 }
 
-/// How much of a value of this shape a fault may show.
-const fn shown(shape: &Shape) -> Show {
-    match shape {
-        Shape::Hidden | Shape::Url => Show::Key,
-        _ => Show::Value,
-    }
-}
+/// The kind of a table, and all that there are.
+#[derive(Clone, Copy)]
+struct Kin(&'static Kind, &'static [Kind]);
 
-/// The other kinds of a table, for keys that stand in the wrong one.
-#[derive(Default)]
-struct Kin {
-    own: &'static str,
-    all: &'static [Kind],
-}
-
-impl Kin {
-    /// What to say of a key that this kind does not have and others do.
-    fn hint(&self, name: &str) -> Option<String> {
-        let has = |kind: &&Kind| kind.keys().any(|key| key.name == name);
-        let others: Vec<_> = self.all.iter().filter(has).map(|kind| kind.name).collect();
-        let own = self.own;
-        (!others.is_empty()).then(|| {
-            format!(
-                "the kind {own} has no such key; kinds that have it: {}",
-                others.join(", ")
-            )
-        })
-    }
-}
-
-impl Conforming<'_, '_> {
+impl Conform<'_, '_> {
     fn any(&mut self, node: &mut Node, shape: &Shape, path: &KeyPath) -> Fits {
         match shape {
-            Shape::Section(keys) => self.section(node, keys.iter(), &Kin::default(), path),
-            Shape::Named(inner) => self.named(node, inner, path),
+            Shape::Section(keys) => self.section(node, keys.iter(), None, path),
+            Shape::Named { of, .. } => self.named(node, of, path),
             Shape::Kinds { default, kinds } => self.kinds(node, *default, kinds, path),
-            Shape::List(inner) => self.list(node, inner, path),
+            Shape::List(of) => self.list(node, of, path).is_some(),
             Shape::OneOrMore { most, of } => self.one_or_more(node, *most, of, path),
-            _ => match scalar(&node.value, shape) {
-                Ok(()) => true,
-                Err(message) => {
-                    self.faults.broken(node, path, shown(shape), message);
-                    false
-                }
-            },
+            _ => {
+                let fits = scalar(&node.value, shape);
+                let wrong = fits.map_err(|message| self.faults.broken(node, path, message));
+                wrong.is_ok()
+            }
         }
     }
 
@@ -92,7 +61,7 @@ impl Conforming<'_, '_> {
             let what = node.value.what();
             let message =
                 format!("{what} where a table is needed; write `[{path}]` and its keys below");
-            self.faults.broken(node, path, Show::Key, message);
+            self.faults.broken(node, path, message);
         }
         match &mut node.value {
             Value::Table(entries) => Some(entries),
@@ -104,85 +73,58 @@ impl Conforming<'_, '_> {
         &mut self,
         node: &mut Node,
         keys: impl Iterator<Item = &'static Key> + Clone,
-        kin: &Kin,
+        kin: Option<Kin>,
         path: &KeyPath,
     ) -> Fits {
         let table = node.clone_places();
         let Some(entries) = self.entries_of(node, path) else {
             return false;
         };
-        self.unknown(entries, kin, keys.clone().map(|key| key.name), path);
+        let known = keys.clone().map(|key| key.name);
+        entries.retain(|name, node| {
+            let fits = known.clone().any(|key| key == name);
+            if !fits {
+                let message = unknown(name, known.clone(), kin);
+                self.faults.unknown(node, &path.join(name), message);
+            }
+            fits
+        });
         for key in keys {
             let below = path.join(key.name);
-            let fits = match (entries.get_mut(key.name), &key.need) {
+            let fits = match (entries.get_mut(key.name), key.need) {
                 (Some(value), _) => self.any(value, &key.shape, &below),
                 (None, Need::Required(example)) => {
-                    let wanted = missing(key, example, &below);
-                    self.faults.missing(&table, &below, wanted);
+                    let message = missing(key, example, &below);
+                    self.faults.missing(&table, &below, message);
                     false
                 }
-                (None, _) => true,
+                (None, _) => false,
             };
             if !fits {
-                self.stand_in(entries, key, &below);
+                entries.remove(key.name);
+                if let Some(value) = key.need.stand_in() {
+                    let mut value = Node::literal(value);
+                    self.any(&mut value, &key.shape, &below);
+                    entries.insert(key.name.to_owned(), value);
+                }
             }
         }
         true
     }
 
-    /// Puts what is in force instead of a wrong value, or nothing if nothing need be there.
-    fn stand_in(&self, entries: &mut BTreeMap<String, Node>, key: &Key, path: &KeyPath) {
-        let value = match key.need {
-            Need::BuiltIn => self.built_in.find(path).cloned(),
-            Need::Required(example) => Some(Node::literal(example)),
-            Need::Default(_) | Need::Optional => None,
-        };
-        match value {
-            Some(value) => drop(entries.insert(key.name.to_owned(), value)),
-            None => drop(entries.remove(key.name)),
-        }
-    }
-
-    fn unknown(
-        &mut self,
-        entries: &mut BTreeMap<String, Node>,
-        kin: &Kin,
-        known: impl Iterator<Item = &'static str> + Clone,
-        path: &KeyPath,
-    ) {
-        entries.retain(|name, node| {
-            if known.clone().any(|key| key == name) {
-                return true;
-            }
-            let message = kin.hint(name).unwrap_or_else(|| {
-                let hint = nearest(name, known.clone()).map_or_else(
-                    || {
-                        let names: Vec<_> = known.clone().collect();
-                        format!("known here: {}", names.join(", "))
-                    },
-                    |near| format!("did you mean `{near}`?"),
-                );
-                format!("unknown key; {hint}")
-            });
-            self.faults
-                .broken(node, &path.join(name), Show::Key, message);
-            false
-        });
-    }
-
-    fn named(&mut self, node: &mut Node, inner: &'static Shape, path: &KeyPath) -> Fits {
+    fn named(&mut self, node: &mut Node, of: &'static Shape, path: &KeyPath) -> Fits {
         let Some(entries) = self.entries_of(node, path) else {
             return false;
         };
         // A limit or a route that is no table at all: the rest goes on without it.
-        entries.retain(|name, value| self.any(value, inner, &path.join(name)));
+        entries.retain(|name, value| self.any(value, of, &path.join(name)));
         true
     }
 
     fn kinds(
         &mut self,
         node: &mut Node,
-        default: Option<&'static str>,
+        default: Option<&str>,
         kinds: &'static [Kind],
         path: &KeyPath,
     ) -> Fits {
@@ -191,90 +133,108 @@ impl Conforming<'_, '_> {
             return false;
         };
         let written = entries.remove("kind");
-        // What belongs to a kind that nobody can guess cannot be judged.
-        let Some(kind) = self.kind_of(written, default, kinds, &table, path) else {
+        let kind = match (&written, default) {
+            (Some(written), _) => self.kind_of(written, kinds, path),
+            (None, Some(default)) => kinds.iter().find(|kind| kind.name == default),
+            (None, None) => {
+                let message = format!("missing; write `kind = {}`", names(kinds));
+                self.faults.missing(&table, &path.join("kind"), message);
+                kinds.first().filter(|_| kinds.len() == 1)
+            }
+        };
+        // What belongs to a kind that cannot be guessed cannot be judged.
+        let Some(kind) = kind else {
             return false;
         };
-        let kin = Kin {
-            own: kind.name,
-            all: kinds,
-        };
-        self.section(node, kind.keys(), &kin, path);
+        self.section(node, kind.keys(), Some(Kin(kind, kinds)), path);
         if let Value::Table(entries) = &mut node.value {
-            let name = Node::absent(Value::Text(kind.name.to_owned()));
-            entries.insert("kind".to_owned(), name);
+            let value = Value::Text(kind.name.to_owned());
+            let node = written.unwrap_or_else(Node::table);
+            entries.insert("kind".to_owned(), Node { value, ..node });
         }
         true
     }
 
-    /// The kind of a table that says it is of kind `written`, or does not say.
+    /// The kind that is written, or probably meant.
     fn kind_of(
         &mut self,
-        written: Option<Node>,
-        default: Option<&'static str>,
+        written: &Node,
         kinds: &'static [Kind],
-        table: &Node,
         path: &KeyPath,
     ) -> Option<&'static Kind> {
-        let at = path.join("kind");
-        let names = || kinds.iter().map(|kind| kind.name);
-        let known: Vec<_> = names().map(|name| format!("\"{name}\"")).collect();
-        let known = known.join(" or ");
-        let named = |name: &str| kinds.iter().find(|known| known.name == name);
-        match written {
-            Some(kind) => {
-                let name = kind.text().unwrap_or_default().to_owned();
-                named(&name).or_else(|| {
-                    let near = nearest(&name, names());
-                    let hint =
-                        near.map_or_else(String::new, |n| format!("; did you mean \"{n}\"?"));
-                    let message =
-                        format!("`{}` is no kind; write {known}{hint}", literal(&kind.value));
-                    self.faults.broken(&kind, &at, Show::Value, message);
-                    near.and_then(named)
-                })
-            }
-            None => default.and_then(named).or_else(|| {
-                let message = format!("missing; write `kind = {known}`");
-                self.faults.missing(table, &at, message);
-                kinds.first().filter(|_| kinds.len() == 1)
-            }),
-        }
+        let name = literal(&written.value);
+        let named = |name: &str| kinds.iter().find(|kind| kind.name == name);
+        named(&name).or_else(|| {
+            let near = nearest(&name, kinds.iter().map(|kind| kind.name));
+            let hint = near.map_or_else(String::new, |n| format!("; did you mean \"{n}\"?"));
+            let message = format!("`{name}` is no kind; write {}{hint}", names(kinds));
+            self.faults.broken(written, &path.join("kind"), message);
+            near.and_then(named)
+        })
     }
 
-    fn list(&mut self, node: &mut Node, inner: &'static Shape, path: &KeyPath) -> Fits {
+    /// Whether all elements fit, if it is a list. A wrong one is replaced by an empty text.
+    fn list(&mut self, node: &mut Node, of: &'static Shape, path: &KeyPath) -> Option<Fits> {
         let Value::List(elements) = &mut node.value else {
             let message = format!(
                 "{} where a list is needed; write it in brackets, such as [\"a\", \"b\"]",
                 node.value.what()
             );
-            self.faults.broken(node, path, shown(inner), message);
-            return false;
+            self.faults.broken(node, path, message);
+            return None;
         };
-        let mut fits = true;
+        let mut all = true;
         for (index, element) in elements.iter_mut().enumerate() {
-            fits &= self.any(element, inner, &path.at(index));
+            if !self.any(element, of, &path.at(index)) {
+                element.value = Value::Text(String::new());
+                all = false;
+            }
         }
-        fits
+        Some(all)
     }
 
     fn one_or_more(
         &mut self,
         node: &mut Node,
         most: usize,
-        inner: &'static Shape,
+        of: &'static Shape,
         path: &KeyPath,
     ) -> Fits {
         let Value::List(elements) = &node.value else {
-            return self.any(node, inner, path);
+            let fits = self.any(node, of, path);
+            node.value = Value::List(vec![node.clone()]);
+            return fits;
         };
         let length = elements.len();
         if (1..=most).contains(&length) {
-            return self.list(node, inner, path);
+            return self.list(node, of, path) == Some(true);
         }
         let message = format!("{length} elements in this list; write 1 to {most}, or leave it out");
-        self.faults.broken(node, path, shown(inner), message);
+        self.faults.broken(node, path, message);
         false
+    }
+}
+
+/// What to say of a key that is not there.
+fn unknown(
+    name: &str,
+    known: impl Iterator<Item = &'static str> + Clone,
+    kin: Option<Kin>,
+) -> String {
+    let has = |kind: &&Kind| kind.keys().any(|key| key.name == name);
+    if let Some(Kin(own, kinds)) = kin {
+        let others: Vec<_> = kinds.iter().filter(has).map(|kind| kind.name).collect();
+        if !others.is_empty() {
+            let (own, others) = (own.name, others.join(", "));
+            return format!("the kind {own} has no such key; kinds that have it: {others}");
+        }
+    }
+    match nearest(name, known.clone()) {
+        Some(near) => format!("unknown key; did you mean `{near}`?"),
+        None => {
+            let known: Vec<_> = known.collect();
+            format!("unknown key; known here: {}", known.join(", "))
+        }
     }
 }
 
@@ -286,4 +246,12 @@ fn missing(key: &Key, example: &str, path: &KeyPath) -> String {
     } else {
         format!("missing; write it, such as `{name} = {example}`")
     }
+}
+
+fn names(kinds: &[Kind]) -> String {
+    let names: Vec<_> = kinds
+        .iter()
+        .map(|kind| format!("\"{}\"", kind.name))
+        .collect();
+    names.join(" or ")
 }

@@ -8,21 +8,19 @@
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
-use toml::de::DeValue;
-
-use super::fault::Collector;
-use super::layers::Layers;
+use super::collector::Collector;
+use super::conform;
 use super::path::KeyPath;
-use super::schema::{ROOT, Shape, nearest};
+use super::schema::{Shape, nearest};
 use super::tree::{Node, Value};
+use super::types::ROOT;
 
 /// What every variable of ours starts with.
 pub const PREFIX: &str = "SLUICED__";
 
-/// Adds what the variables say. `root` is what the files say, for the names in it.
+/// Lays what the variables say over what the files say; the names in the files count.
 pub(super) fn add(
-    layers: &mut Layers,
-    root: &Node,
+    root: &mut Node,
     variables: &BTreeMap<String, String>,
     faults: &mut Collector<'_>,
 ) {
@@ -30,52 +28,43 @@ pub(super) fn add(
         let origin: Arc<str> = Arc::from(name.as_str());
         match resolve(root, &name[PREFIX.len()..]) {
             Ok((path, shape)) if !shape.is_table() => {
-                layers.add(nest(path.steps(), &origin, read(text, shape, &origin)));
+                let value = conform::read(text, shape, |value| Node::variable(value, &origin));
+                root.merge(nest(path.steps(), &origin, value));
             }
             Ok((_, shape)) => {
-                let first = shape.names().first().copied().unwrap_or("<name>");
-                let key = first.to_uppercase();
+                let key = steps(shape).next().unwrap_or("<name>").to_uppercase();
                 let message =
                     format!("this is a table; set one of its keys, such as {name}__{key}");
                 faults.variable(name, message);
             }
-            Err(Misfit::Ambiguous(names)) => {
-                let message = format!("it fits more than one name ({names}); set it in a file");
-                faults.variable(name, message);
-            }
-            Err(Misfit::Unknown) => {
-                let known = known_names(root);
-                let near = nearest(name, known.iter().map(String::as_str));
-                let hint = near.map_or_else(
-                    || format!("write {PREFIX}<TABLE>__<KEY>, such as SLUICED__REDIS__URL"),
-                    |near| format!("did you mean {}?", near.to_uppercase()),
-                );
-                faults.variable(name, format!("no key has this name; {hint}"));
-            }
+            Err(message) => faults.variable(name, message),
         }
     }
 }
 
-enum Misfit {
-    Unknown,
-    Ambiguous(String),
-}
-
-/// The key that a variable names.
-fn resolve(root: &Node, name: &str) -> Result<(KeyPath, &'static Shape), Misfit> {
+/// The key that a variable names, or what is wrong with the name.
+fn resolve(root: &Node, name: &str) -> Result<(KeyPath, &'static Shape), String> {
     let mut shape: &'static Shape = &ROOT;
     let mut at = Some(root);
     let mut path = KeyPath::default();
-    for step in name.split("__") {
-        let step = step.to_lowercase();
-        if step.is_empty() {
-            return Err(Misfit::Unknown);
-        }
+    let all: Vec<_> = name.split("__").map(str::to_lowercase).collect();
+    for (i, step) in all.iter().enumerate() {
         let step = match shape {
-            Shape::Named(inner) => chosen_name(at, &step, inner)?,
-            _ => step,
+            Shape::Named { of, .. } => chosen_name(at, step, of)?,
+            _ => step.clone(),
         };
-        shape = shape.below(&step).ok_or(Misfit::Unknown)?;
+        shape = shape
+            .below(&step)
+            .filter(|_| !step.is_empty())
+            .ok_or_else(|| {
+                let near = nearest(&step, steps(shape)).map(|near| {
+                    let right = [&all[..i], &[near.to_owned()], &all[i + 1..]].concat();
+                    format!("did you mean {PREFIX}{}?", right.join("__").to_uppercase())
+                });
+                let example = "write SLUICED__<TABLE>__<KEY>, such as SLUICED__REDIS__URL";
+                let hint = near.unwrap_or_else(|| example.to_owned());
+                format!("no key has this name; {hint}")
+            })?;
         at = at.and_then(|node| node.entries()?.get(&step));
         path = path.join(&step);
     }
@@ -83,21 +72,22 @@ fn resolve(root: &Node, name: &str) -> Result<(KeyPath, &'static Shape), Misfit>
 }
 
 /// The name in the files that a step of a variable stands for, or a new one.
-fn chosen_name(table: Option<&Node>, step: &str, inner: &Shape) -> Result<String, Misfit> {
-    let names: Vec<&String> = table
-        .and_then(Node::entries)
-        .into_iter()
-        .flat_map(|entries| entries.keys())
-        .filter(|name| flat(name) == flat(step))
-        .collect();
-    match names[..] {
+fn chosen_name(table: Option<&Node>, step: &str, of: &Shape) -> Result<String, String> {
+    let known = table.and_then(Node::entries).into_iter().flatten();
+    let known = known
+        .map(|(name, _)| name)
+        .filter(|name| flat(name) == flat(step));
+    match known.collect::<Vec<_>>()[..] {
         // A header: its name has hyphens where a variable can only have underscores.
-        [] if matches!(inner, Shape::Hidden) => Ok(step.replace('_', "-")),
+        [] if matches!(of, Shape::Hidden(_)) => Ok(step.replace('_', "-")),
         [] => Ok(step.to_owned()),
         [name] => Ok(name.clone()),
-        _ => {
+        ref names => {
             let names: Vec<_> = names.iter().map(|name| format!("`{name}`")).collect();
-            Err(Misfit::Ambiguous(names.join(", ")))
+            let names = names.join(", ");
+            Err(format!(
+                "it fits more than one name ({names}); set it in a file"
+            ))
         }
     }
 }
@@ -115,34 +105,10 @@ fn flat(name: &str) -> String {
         .collect()
 }
 
-/// The names of all keys that the present limits and routes have, in lower case.
-fn known_names(root: &Node) -> Vec<String> {
-    let mut names = Vec::new();
-    gather(&ROOT, Some(root), &PREFIX.to_lowercase(), &mut names);
-    names
-}
-
-fn gather(shape: &'static Shape, node: Option<&Node>, prefix: &str, names: &mut Vec<String>) {
-    let steps: Vec<String> = match shape {
-        Shape::Named(_) => node
-            .and_then(Node::entries)
-            .into_iter()
-            .flat_map(|entries| entries.keys().cloned())
-            .collect(),
-        _ => shape.names().into_iter().map(str::to_owned).collect(),
-    };
-    for step in steps {
-        let Some(below) = shape.below(&step) else {
-            continue;
-        };
-        let name = format!("{prefix}{}", flat(&step));
-        if below.is_table() {
-            let child = node.and_then(|node| node.entries()?.get(&step));
-            gather(below, child, &format!("{name}__"), names);
-        } else {
-            names.push(name);
-        }
-    }
+/// The names that a table of this shape may have, whatever its kind.
+fn steps(shape: &Shape) -> impl Iterator<Item = &'static str> {
+    let kind = matches!(shape, Shape::Kinds { .. }).then_some("kind");
+    kind.into_iter().chain(shape.keys().map(|key| key.name))
 }
 
 fn nest(steps: &[String], origin: &Arc<str>, value: Node) -> Node {
@@ -153,50 +119,4 @@ fn nest(steps: &[String], origin: &Arc<str>, value: Node) -> Node {
             Node::variable(Value::Table(entries), origin)
         }
     }
-}
-
-/// The text of a variable as the value that its key takes; what does not fit stays a text, which
-/// the check of shapes reports.
-fn read(text: &str, shape: &Shape, origin: &Arc<str>) -> Node {
-    let trimmed = text.trim();
-    let value = match shape {
-        Shape::Whole { .. } | Shape::Cost => {
-            trimmed.parse().map_or_else(|_| text_of(text), Value::Whole)
-        }
-        Shape::Flag => match trimmed {
-            "true" => Value::Flag(true),
-            "false" => Value::Flag(false),
-            _ => text_of(text),
-        },
-        Shape::List(_) | Shape::OneOrMore { .. } => {
-            let elements = elements(trimmed).into_iter();
-            Value::List(
-                elements
-                    .map(|element| Node::variable(Value::Text(element), origin))
-                    .collect(),
-            )
-        }
-        _ => text_of(text),
-    };
-    Node::variable(value, origin)
-}
-
-fn text_of(text: &str) -> Value {
-    Value::Text(text.to_owned())
-}
-
-/// `a, b` or `["a", "b"]`.
-fn elements(text: &str) -> Vec<String> {
-    if let Ok(parsed) = DeValue::parse(text)
-        && let Some(list) = parsed.get_ref().as_array()
-    {
-        return list
-            .iter()
-            .map(|element| element.get_ref().as_str().unwrap_or_default().to_owned())
-            .collect();
-    }
-    text.split(',')
-        .map(|element| element.trim().to_owned())
-        .filter(|element| !element.is_empty())
-        .collect()
 }

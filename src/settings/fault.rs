@@ -1,16 +1,17 @@
 //! Faults of a configuration: all of them, each with its place, on one screen.
 //!
-//! A fault shows the key and value that it is about, never the line around them: a line may hold
+//! A fault shows the key and value that it is about, never what stands around them: a line may hold
 //! a secret, and what a wrong name holds is unknown.
 
-mod collector;
 mod excerpt;
 
 use std::fmt;
 
-pub(super) use self::collector::{Collector, Show};
+use annotate_snippets::renderer::{DEFAULT_ERROR_STYLE, DEFAULT_WARNING_STYLE, Style};
+use annotate_snippets::{AnnotationKind, Level, Origin, Renderer, Snippet};
 
-use self::excerpt::Excerpt;
+pub(super) use self::excerpt::Excerpt;
+
 use super::path::KeyPath;
 
 /// How bad it is.
@@ -62,7 +63,7 @@ pub struct Fault {
     pub key: String,
     /// What is wrong, and what would be right.
     pub message: String,
-    excerpt: Option<Excerpt>,
+    pub(super) excerpt: Option<Excerpt>,
 }
 
 impl Fault {
@@ -76,18 +77,56 @@ impl Fault {
             excerpt: None,
         }
     }
+
+    /// The key and what is wrong with it.
+    fn title(&self) -> String {
+        match self.key.as_str() {
+            "" => self.message.clone(),
+            key => format!("{key}: {}", self.message),
+        }
+    }
+
+    /// Several lines: the title, the place, and the line with a caret.
+    fn long(&self, renderer: &Renderer) -> String {
+        let level = match self.severity {
+            Severity::Error => Level::ERROR,
+            Severity::Warning => Level::WARNING,
+        };
+        let title = level.primary_title(self.title());
+        let group = match (&self.place, &self.excerpt) {
+            (Place::File { name, line, .. }, Some(excerpt)) => title.element(
+                Snippet::source(&excerpt.line)
+                    .path(name)
+                    .line_start(*line)
+                    .annotation(AnnotationKind::Primary.span(excerpt.caret.clone())),
+            ),
+            (
+                Place::File {
+                    name, line, column, ..
+                },
+                None,
+            ) if *line > 0 => title.element(Origin::path(name).line(*line).char_column(*column)),
+            (place, _) => title.element(Origin::path(place.to_string())),
+        };
+        renderer.render(&[group])
+    }
+
+    const fn style(&self) -> Style {
+        match self.severity {
+            Severity::Error => DEFAULT_ERROR_STYLE,
+            Severity::Warning => DEFAULT_WARNING_STYLE,
+        }
+    }
 }
 
+/// On one line, for logs.
 impl fmt::Display for Fault {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "{}: ", self.place)?;
-        if self.severity == Severity::Warning {
-            f.write_str("warning: ")?;
-        }
-        if !self.key.is_empty() {
-            write!(f, "{}: ", self.key)?;
-        }
-        f.write_str(&self.message)
+        let warning = match self.severity {
+            Severity::Error => "",
+            Severity::Warning => "warning: ",
+        };
+        write!(f, "{}: {warning}{}", self.place, self.title())
     }
 }
 
@@ -95,8 +134,8 @@ impl fmt::Display for Fault {
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub struct Faults(Vec<Fault>);
 
-/// More faults than this are shown without their excerpts, to stay on one screen.
-const MAX_EXCERPTS: usize = 8;
+/// More faults than this are shown on one line each, to stay on one screen.
+const MAX_LONG: usize = 8;
 
 impl Faults {
     /// Sorted by place.
@@ -121,37 +160,26 @@ impl Faults {
     /// The text for a person; with colours only if it goes to a terminal.
     #[must_use]
     pub fn render(&self, colour: bool) -> String {
-        let (red, yellow, dim, end) = if colour {
-            ("\x1b[31m", "\x1b[33m", "\x1b[2m", "\x1b[0m")
+        let renderer = if colour {
+            Renderer::styled()
         } else {
-            ("", "", "", "")
+            Renderer::plain()
         };
-        let mut text = String::new();
-        for fault in &self.0 {
-            let tint = match fault.severity {
-                Severity::Error => red,
-                Severity::Warning => yellow,
-            };
-            text.push_str(&format!("{tint}{fault}{end}\n"));
-            if let Some(excerpt) = fault
-                .excerpt
-                .as_ref()
-                .filter(|_| self.0.len() <= MAX_EXCERPTS)
-            {
-                let gap = " ".repeat(excerpt.offset);
-                let caret = "^".repeat(excerpt.width.max(1));
-                text.push_str(&format!(
-                    "    {dim}{}\n    {gap}{caret}{end}\n",
-                    excerpt.text
-                ));
+        let all = self.0.iter().map(|fault| {
+            let style = if colour { fault.style() } else { Style::new() };
+            if self.0.len() <= MAX_LONG {
+                fault.long(&renderer) + "\n\n"
+            } else {
+                format!("{style}{fault}{style:#}\n")
             }
-        }
-        text
+        });
+        all.collect()
     }
 }
 
 impl fmt::Display for Faults {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(self.render(false).trim_end())
+        let lines: Vec<_> = self.0.iter().map(ToString::to_string).collect();
+        f.write_str(&lines.join("\n"))
     }
 }

@@ -1,29 +1,23 @@
 //! Loading: layers, shapes, types, checks; every fault at once.
 //!
-//! The layers are `default.toml` (compiled in), each file in turn, then variables. `config` merges
-//! them into one tree; the schema replaces what is wrong by stand-ins and remembers it; serde then makes the
-//! types, and the checks across keys run even if there were faults, silent about stand-ins.
+//! The layers are the files in turn, then variables, merged into one tree that knows where each value was
+//! written. The table of keys replaces what is wrong by stand-ins, remembers it, and adds the defaults; serde
+//! then makes the types, and the checks across keys run even if there were faults, silent about stand-ins.
 
 use std::collections::BTreeMap;
 use std::fs;
 use std::path::{Path, PathBuf};
 
-use config::ConfigError;
-
 use super::checks;
+use super::collector::Collector;
 use super::conform::conform;
 use super::env;
-use super::fault::{Collector, Fault, Faults, Severity};
-use super::layers::Layers;
+use super::fault::{Fault, Faults, Severity};
 use super::path::KeyPath;
-use super::schema::ROOT;
 use super::secrets::Secrets;
 use super::show::Origins;
-use super::tree::{self, BUILT_IN, Node, Source, Sources, Syntax};
-use super::types::Settings;
-
-/// Every key with its default.
-pub const DEFAULTS: &str = include_str!("../../config/default.toml");
+use super::tree::{self, Node, Source, Sources, Syntax};
+use super::types::{ROOT, Settings};
 
 /// No configuration is larger; a wrong path must not fill the memory.
 const MAX_FILE: u64 = 4 * 1024 * 1024;
@@ -49,7 +43,7 @@ impl Loaded {
     }
 }
 
-/// Loads the layers: `default.toml`, the files in their order, then `SLUICED__…` of `env`.
+/// Loads the layers: the files in their order, then `SLUICED__…` of `env`.
 ///
 /// # Errors
 /// Every fault that was found, with the warnings.
@@ -87,17 +81,19 @@ pub fn load_over(
         }
     }
     let secrets = Secrets::new(credentials);
-    let (mut sources, unreadable) = read_all(files);
-    let extra = extra.map(|extra| Source {
-        name: extra.name,
-        text: extra.text,
-    });
-    sources.0.extend(extra);
+    let (sources, unreadable) = read_all(files, extra);
     let mut faults = Collector::new(&sources);
     for (source, reason) in unreadable {
         faults.whole(Some(source), reason);
     }
-    let (root, settings) = assemble(&sources, &variables, &mut faults);
+    let loaded = assemble(&sources, &variables, &mut faults);
+    let (root, settings) = loaded.map_or_else(
+        |message| {
+            faults.whole(None, message);
+            (Node::table(), None)
+        },
+        |(root, settings)| (root, Some(settings)),
+    );
     if let Some(settings) = &settings {
         checks::run(settings, &root, &secrets, &mut faults);
     }
@@ -115,22 +111,17 @@ pub fn load_over(
 }
 
 /// The texts of all layers that are files; a file that cannot be read is empty, with the reason.
-fn read_all(files: &[PathBuf]) -> (Sources, Vec<(usize, String)>) {
-    let mut sources = vec![Source {
-        name: "default".to_owned(),
-        text: DEFAULTS.to_owned(),
-    }];
+fn read_all(files: &[PathBuf], extra: Option<Extra>) -> (Sources, Vec<(usize, String)>) {
     let mut unreadable = Vec::new();
-    for file in files {
-        let text = read(file).unwrap_or_else(|reason| {
-            unreadable.push((sources.len(), reason));
+    let read = |(number, file): (usize, &PathBuf)| Source {
+        name: file.display().to_string(),
+        text: read(file).unwrap_or_else(|reason| {
+            unreadable.push((number, reason));
             String::new()
-        });
-        sources.push(Source {
-            name: file.display().to_string(),
-            text,
-        });
-    }
+        }),
+    };
+    let mut sources: Vec<_> = files.iter().enumerate().map(read).collect();
+    sources.extend(extra.map(|Extra { name, text }| Source { name, text }));
     (Sources(sources), unreadable)
 }
 
@@ -147,56 +138,33 @@ fn read(file: &Path) -> Result<String, String> {
     String::from_utf8(bytes).map_err(|_| "the file is no text in UTF-8".to_owned())
 }
 
-/// The tree of all layers, and the settings in it. There are none only if our own schema and
-/// types disagree, or `default.toml` is damaged, which tests exclude; it is a fault all the same.
+/// The tree of all layers and the settings in it. An error means that our own table and types disagree,
+/// which tests exclude.
 fn assemble(
     sources: &Sources,
     variables: &BTreeMap<String, String>,
     faults: &mut Collector<'_>,
-) -> (Node, Option<Settings>) {
-    let mut layers = Layers::default();
-    let mut built_in = Node::table();
+) -> Result<(Node, Settings), String> {
+    let mut root = Node::table();
     for (number, source) in sources.0.iter().enumerate() {
         let (layer, errors) = tree::parse(number, &source.text);
-        if number == BUILT_IN {
-            built_in = layer.clone();
-        }
         if errors.is_empty() {
-            layers.add(layer);
+            root.merge(layer);
         } else if let Some(rest) = salvage(layer, &errors, number, &source.text, faults) {
-            layers.add(rest);
+            root.merge(rest);
         }
     }
-    match effective(layers, variables, &built_in, faults) {
-        Ok((root, settings)) => (root, Some(settings)),
-        Err(message) => {
-            faults.whole(None, message);
-            (built_in, None)
-        }
-    }
-}
-
-/// Merges the layers, holds the result against the schema and makes the types of it.
-fn effective(
-    mut layers: Layers,
-    variables: &BTreeMap<String, String>,
-    built_in: &Node,
-    faults: &mut Collector<'_>,
-) -> Result<(Node, Settings), String> {
-    let unmerged = |error: ConfigError| format!("the layers cannot be merged: {error}");
-    let files = layers.merge().map_err(unmerged)?;
-    env::add(&mut layers, &files, variables, faults);
-    let mut root = layers.merge().map_err(unmerged)?;
-    conform(&mut root, &ROOT, &KeyPath::default(), built_in, faults);
+    env::add(&mut root, variables, faults);
+    conform(&mut root, &ROOT, &KeyPath::default(), faults);
     let settings = serde_path_to_error::deserialize(root.plain());
-    // The reason may quote a secret; the path is enough to find what is wrong with our own schema.
+    // The reason may quote a secret; the path is enough to find what is wrong with our own table.
     let settings =
-        settings.map_err(|error| format!("{}: the schema and the types disagree", error.path()))?;
+        settings.map_err(|error| format!("{}: the table and the types disagree", error.path()))?;
     Ok((root, settings))
 }
 
 /// Reports the syntax errors of a file. What else was read of it is kept for the checks of shapes,
-/// unless a header is damaged: then nobody knows to which table a key belongs.
+/// unless a header is damaged: then it is unknown to which table a key belongs.
 fn salvage(
     mut layer: Node,
     errors: &[Syntax],
@@ -204,25 +172,22 @@ fn salvage(
     text: &str,
     faults: &mut Collector<'_>,
 ) -> Option<Node> {
-    faults.damaged();
     let mut lines = Vec::new();
     let mut headers = false;
     let mut last = None;
-    for Syntax { span, message } in errors {
-        let start = text[..span.start].rfind('\n').map_or(0, |at| at + 1);
-        let end = text[span.start..]
-            .find('\n')
-            .map_or(text.len(), |at| span.start + at);
-        let line = start..end;
-        headers |=
-            !text[line.clone()].contains('=') || text[line.clone()].trim_start().starts_with('[');
+    for error in errors {
+        let at = error.span.start;
+        let start = text[..at].rfind('\n').map_or(0, |at| at + 1);
+        let end = text[at..].find('\n').map_or(text.len(), |end| at + end);
+        let line = text[start..end].trim_start();
+        headers |= !line.contains('=') || line.starts_with('[');
         // One line, one complaint, and one for the same again below: the parser's next ones
         // follow from the first.
-        if !lines.contains(&line) && last != Some(message) {
-            faults.syntax(number, span.start, message);
+        if !lines.contains(&(start..end)) && last != Some(&error.message) {
+            faults.syntax(number, error);
         }
-        last = Some(message);
-        lines.push(line);
+        last = Some(&error.message);
+        lines.push(start..end);
     }
     layer.prune(&lines);
     (!headers).then_some(layer)

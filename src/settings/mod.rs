@@ -1,30 +1,41 @@
-//! Configuration: plain data in `types`, loading with origins, checks across keys.
+//! The configuration: one table of keys (`types`), loading with origins, checks across keys.
 //!
-//! `load` reads the layers (`default.toml`, files, variables), lets the `config` crate merge them
-//! into one tree that remembers where every value was written, holds it against the schema, checks
-//! what depends on several keys, and answers either settings that can be run or every fault at once.
+//! `load` merges the files and variables into one tree that remembers where every value was written, holds it
+//! against the table of keys, completes it with the defaults, checks what depends on several keys, and answers
+//! either settings that can be run or every fault at once.
+//!
+//! Imports go one way: `schema` (the words of the table) and `text` (forms of text), `forms`, `types` (the
+//! table), `tree`, `fault`, `collector`, `conform`, `env`, `checks`, `load`. What else is made from the table: `show`
+//! (`check --print`), `reference` (`config/default.toml`), `json` (the schema), `policy`, `words`.
 
 mod checks;
+mod collector;
 mod conform;
 mod env;
 mod fault;
-mod layers;
+mod forms;
+mod json;
 mod load;
 mod path;
+pub mod policy;
+mod redacted;
+mod reference;
 mod schema;
 pub mod secrets;
 mod show;
-pub mod terms;
 pub mod text;
 mod tree;
 pub mod types;
 pub mod window;
+mod words;
 
 #[cfg(test)]
 mod tests;
 
 pub use env::PREFIX;
 pub use fault::{Fault, Faults, Place, Severity};
-pub use load::{DEFAULTS, Extra, Loaded, load, load_over};
+pub use json::json_schema;
+pub use load::{Extra, Loaded, load, load_over};
 pub use path::KeyPath;
+pub use reference::reference;
 pub use show::{Effective, Origins};

@@ -27,6 +27,17 @@ impl KeyPath {
         self.join(&format!("[{index}]"))
     }
 
+    /// Paths to these keys of the table that this one leads to.
+    #[must_use]
+    pub fn all<const N: usize>(&self, keys: [&str; N]) -> [Self; N] {
+        keys.map(|key| self.join(key))
+    }
+
+    /// Its first steps.
+    pub(super) fn first(&self, steps: usize) -> Self {
+        Self(self.0[..steps.min(self.0.len())].to_vec())
+    }
+
     /// The steps.
     #[must_use]
     pub fn steps(&self) -> &[String] {
@@ -37,6 +48,12 @@ impl KeyPath {
     #[must_use]
     pub fn is_within(&self, other: &Self) -> bool {
         self.0.starts_with(&other.0)
+    }
+}
+
+impl AsRef<[Self]> for KeyPath {
+    fn as_ref(&self) -> &[Self] {
+        std::slice::from_ref(self)
     }
 }
 

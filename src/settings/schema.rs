@@ -1,56 +1,47 @@
-//! Every key that a configuration may have: its shape, whether it must be there, its default.
+//! The words in which the table of keys (`types`) is written: what a value must be, whether it must be
+//! there, and what is said about it.
 //!
-//! serde stops at the first fault, loses the way inside tagged tables and knows no neighbours of
-//! a wrong name. So the shape of the tree is checked against these tables first, all faults at
-//! once, and serde only sees what is right. Tests hold the tables, the types and `default.toml`
-//! together: the same keys, the same defaults.
-
-pub(super) mod limits;
-pub(super) mod routes;
+//! The table is the only place where a key is described. [`table!`] makes two things of one declaration:
+//! the struct that the program reads, and the list of its [`Key`]s. From the keys come the checks of
+//! shape, the defaults, `check --print`, the JSON schema and `config/default.toml`.
 
 use std::fmt;
+use std::ops::RangeInclusive;
 use std::str::FromStr;
+use std::time::Duration;
 
-use self::Need::{BuiltIn, Optional};
-use self::Shape::{
-    Choice, Cost, Flag, Form, Kinds, Length, List, Named, OneOrMore, Rate, Section, Size, Text,
-    Url, Whole,
-};
+use super::path::KeyPath;
 use crate::core::rate::MAX_UNITS;
-use crate::core::zone::Zone;
 
 /// What a value must be.
 pub(super) enum Shape {
-    /// Free text.
-    Text,
-    /// Text that may hold a secret: never shown.
-    Hidden,
+    /// A text.
+    Text(Form),
+    /// A text that may hold a secret: never shown.
+    Hidden(Form),
     /// A URL: shown without its credentials.
-    Url,
-    /// A duration with its unit.
-    Length { zero: bool },
-    /// Units per window.
-    Rate,
-    /// Bytes with their unit.
-    Size,
+    Url(Form),
+    /// A duration with its unit, within bounds.
+    Length(RangeInclusive<Duration>),
     /// A whole number within bounds.
-    Whole { min: i64, max: i64 },
+    Whole(RangeInclusive<i64>),
     /// `true` or `false`.
     Flag,
     /// One of these words.
     Choice(&'static [&'static str]),
-    /// A text in a form of its own; the function says what is wrong with another one.
-    Form(fn(&str) -> Result<(), String>),
-    /// A whole number of units, or a template that makes one.
-    Cost,
+    /// A whole number, or a text.
+    WholeOr(Form),
     /// A list of these.
     List(&'static Self),
     /// One of these, or a list of 1 to `most`.
     OneOrMore { most: usize, of: &'static Self },
     /// A table with these keys.
     Section(&'static [Key]),
-    /// A table with names that the operator chose.
-    Named(&'static Self),
+    /// A table with names that the operator chooses; one of them, for the reference.
+    Named {
+        of: &'static Self,
+        example: &'static str,
+    },
     /// A table whose keys depend on its `kind`.
     Kinds {
         default: Option<&'static str>,
@@ -58,12 +49,23 @@ pub(super) enum Shape {
     },
 }
 
+/// A form of text.
+pub(super) struct Form {
+    /// What is wrong with a text.
+    pub(super) check: fn(&str) -> Result<(), String>,
+    /// A regular expression that every right text meets, for editors; may be empty.
+    pub(super) pattern: &'static str,
+}
+
 /// One kind of a table.
 pub(super) struct Kind {
     pub(super) name: &'static str,
-    own: &'static [Key],
+    pub(super) doc: &'static str,
+    /// A name for a table of this kind, for the reference.
+    pub(super) example: &'static str,
+    pub(super) own: &'static [Key],
     /// What other kinds have as well.
-    shared: &'static [Key],
+    pub(super) shared: &'static [Key],
 }
 
 impl Kind {
@@ -78,203 +80,183 @@ pub(super) struct Key {
     pub(super) name: &'static str,
     pub(super) shape: Shape,
     pub(super) need: Need,
+    /// It may change while the fleet runs: part of the policy of a limit.
+    pub(super) live: bool,
+    /// Line by line, each after a space.
+    pub(super) doc: &'static [&'static str],
 }
 
-/// Whether a key must be there.
+/// Whether a key must be there. Each has a value in TOML.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Need {
-    /// `default.toml` has it.
-    BuiltIn,
-    /// The operator must write it; an example in TOML.
-    Required(&'static str),
-    /// In force if absent, in TOML.
+    /// In force if absent.
     Default(&'static str),
-    /// Absent means something of its own.
-    Optional,
+    /// The operator must write it; an example.
+    Required(&'static str),
+    /// Absent means something of its own; an example.
+    Optional(&'static str),
+    /// The same, and it does not go with the other examples.
+    Apart(&'static str),
 }
 
-const fn key(name: &'static str, shape: Shape, need: Need) -> Key {
-    Key { name, shape, need }
+impl Need {
+    /// The default, or what stands in for a key that must be there.
+    pub(super) const fn stand_in(self) -> Option<&'static str> {
+        match self {
+            Self::Default(value) | Self::Required(value) => Some(value),
+            Self::Optional(_) | Self::Apart(_) => None,
+        }
+    }
 }
 
-const fn kind(name: &'static str, own: &'static [Key], shared: &'static [Key]) -> Kind {
-    Kind { name, own, shared }
+/// A struct of the configuration, and the list of its keys:
+/// `name: Type = shape, Need value;`, with `live` behind it if it belongs to a limit's policy.
+macro_rules! table {
+    (
+        $(#[$meta:meta])*
+        pub struct $table:ident {
+            $(
+                $(#[doc = $doc:literal])*
+                $name:ident: $type:ty = $shape:expr, $need:ident $value:tt $($live:ident)?;
+            )*
+        }
+    ) => {
+        $(#[$meta])*
+        pub struct $table {
+            $($(#[doc = $doc])* pub $name: $type,)*
+        }
+
+        impl $table {
+            pub(in crate::settings) const KEYS: &'static [$crate::settings::schema::Key] = &[$(
+                $crate::settings::schema::Key {
+                    name: stringify!($name),
+                    shape: $shape,
+                    need: $crate::settings::schema::Need::$need(stringify!($value)),
+                    live: $crate::settings::schema::table!(@live $($live)?),
+                    doc: &[$($doc),*],
+                },
+            )*];
+        }
+    };
+    (@live) => { false };
+    (@live live) => { true };
 }
 
-const fn whole(min: i64, max: i64) -> Shape {
-    Whole { min, max }
+/// An enum that is written as one of these words.
+macro_rules! words {
+    (
+        $(#[$meta:meta])*
+        pub enum $name:ident {
+            $($(#[$inner:meta])* $variant:ident = $word:literal,)*
+        }
+    ) => {
+        $(#[$meta])*
+        #[derive(Clone, Copy, Debug, PartialEq, Eq, serde::Deserialize, serde::Serialize)]
+        pub enum $name {
+            $($(#[$inner])* #[serde(rename = $word)] $variant,)*
+        }
+
+        impl $name {
+            pub(in crate::settings) const SHAPE: $crate::settings::schema::Shape =
+                $crate::settings::schema::Shape::Choice(&[$($word),*]);
+        }
+    };
 }
 
-/// A text that `T` reads.
-const fn form<T: FromStr<Err: fmt::Display>>() -> Shape {
-    Form(|text| {
-        let read = text.parse::<T>();
-        read.map(drop).map_err(|error| error.to_string())
-    })
+pub(super) use {table, words};
+
+impl Form {
+    /// A text that `T` reads.
+    pub(super) const fn of<T: FromStr<Err: fmt::Display>>(pattern: &'static str) -> Self {
+        Self {
+            check: |text| text.parse::<T>().map(drop).map_err(|e| e.to_string()),
+            pattern,
+        }
+    }
 }
 
-const ZONE: Shape = Form(|name| {
-    let zone = Zone::named(name);
-    zone.map(drop).map_err(|error| error.to_string())
+/// A name, which may be any text.
+const NAME: Shape = Shape::Text(Form {
+    check: |_| Ok(()),
+    pattern: "",
 });
-const UNITS: Shape = whole(1, MAX_UNITS as i64);
-const UNITS_OR_NONE: Shape = whole(0, MAX_UNITS as i64);
-const SPAN: Shape = Length { zero: false };
-const SPAN_OR_ZERO: Shape = Length { zero: true };
 
-/// The whole configuration.
-pub(super) static ROOT: Shape = Section(&[
-    key("rabbitmq", Section(RABBITMQ), BuiltIn),
-    key("redis", Section(REDIS), BuiltIn),
-    key("admin", Section(ADMIN), BuiltIn),
-    key("log", Section(LOG), BuiltIn),
-    key("service", Section(SERVICE), BuiltIn),
-    key("backend", Section(BACKEND), BuiltIn),
-    key("embedded", Section(EMBEDDED), BuiltIn),
-    key("limits", Named(&limits::LIMIT), Optional),
-    key("routes", Named(&routes::ROUTE), Optional),
-]);
-
-pub(super) const RABBITMQ: &[Key] = &[
-    key("urls", List(&Url), BuiltIn),
-    key("password_file", Text, Optional),
-    key("ca_file", Text, Optional),
-    key("heartbeat", SPAN, BuiltIn),
-    key("connect_timeout", SPAN, BuiltIn),
-    key("confirm_timeout", SPAN, BuiltIn),
-    key("ack_timeout", SPAN, BuiltIn),
-];
-
-pub(super) const REDIS: &[Key] = &[
-    key("url", Url, BuiltIn),
-    key("mode", Choice(&["single", "sentinel", "cluster"]), BuiltIn),
-    key("urls", List(&Url), Optional),
-    key("sentinel_service", Text, Optional),
-    key("sentinel_user", Text, Optional),
-    key("sentinel_password_file", Text, Optional),
-    key("user", Text, Optional),
-    key("password_file", Text, Optional),
-    key("ca_file", Text, Optional),
-    key("cert_file", Text, Optional),
-    key("key_file", Text, Optional),
-    key("prefix", Text, BuiltIn),
-    key("connect_timeout", SPAN, BuiltIn),
-    key("response_timeout", SPAN, BuiltIn),
-];
-
-pub(super) const ADMIN: &[Key] = &[key("listen", Text, BuiltIn)];
-
-pub(super) const LOG: &[Key] = &[
-    key("level", Text, BuiltIn),
-    key("format", Choice(&["auto", "human", "json"]), BuiltIn),
-];
-
-pub(super) const SERVICE: &[Key] = &[key("grace", SPAN, BuiltIn)];
-
-pub(super) const BACKEND: &[Key] = &[
-    key("queue", Choice(&["rabbitmq", "embedded"]), BuiltIn),
-    key("limits", Choice(&["redis", "memory"]), BuiltIn),
-];
-
-pub(super) const EMBEDDED: &[Key] = &[key("input", Text, BuiltIn), key("leftover", Text, BuiltIn)];
+/// A duration above zero.
+pub(super) const SPAN: Shape = Shape::Length(Duration::from_nanos(1)..=Duration::MAX);
+/// A duration.
+pub(super) const SPAN_OR_ZERO: Shape = Shape::Length(Duration::ZERO..=Duration::MAX);
+/// Units of a limit.
+pub(super) const UNITS: Shape = Shape::Whole(1..=MAX_UNITS as i64);
 
 impl Shape {
-    /// The shapes that may stand under `name` in a table of this shape, whatever its kind.
+    /// The shape that stands under `name` in a table of this shape, whatever its kind.
     pub(super) fn below(&self, name: &str) -> Option<&'static Self> {
         match self {
-            Section(keys) => find(*keys, name),
-            Named(inner) => Some(inner),
-            Kinds { .. } if name == "kind" => Some(&Text),
-            Kinds { kinds, .. } => kinds.iter().find_map(|kind| find(kind.keys(), name)),
-            _ => None,
+            Self::Named { of, .. } => Some(of),
+            Self::Kinds { .. } if name == "kind" => Some(&NAME),
+            _ => self
+                .keys()
+                .find(|key| key.name == name)
+                .map(|key| &key.shape),
         }
     }
 
-    /// The names that a table of this shape may have, whatever its kind.
-    pub(super) fn names(&self) -> Vec<&'static str> {
-        match self {
-            Section(keys) => keys.iter().map(|key| key.name).collect(),
-            Kinds { kinds, .. } => {
-                let own = kinds
-                    .iter()
-                    .flat_map(|kind| kind.keys().map(|key| key.name));
-                std::iter::once("kind").chain(own).collect()
-            }
-            _ => Vec::new(),
-        }
+    /// The shape that stands at `path` below this one, if the table of keys knows it.
+    pub(super) fn at(&'static self, path: &KeyPath) -> Option<&'static Self> {
+        path.steps()
+            .iter()
+            .try_fold(self, |shape, step| match shape {
+                Self::List(of) | Self::OneOrMore { of, .. } => Some(*of),
+                table => table.below(step),
+            })
+    }
+
+    /// The keys of a table of this shape, whatever its kind; none if names are chosen.
+    pub(super) fn keys(&self) -> impl Iterator<Item = &'static Key> + use<> {
+        let (keys, kinds): (&[Key], &[Kind]) = match self {
+            Self::Section(keys) => (keys, &[]),
+            Self::Kinds { kinds, .. } => (&[], kinds),
+            _ => (&[], &[]),
+        };
+        keys.iter().chain(kinds.iter().flat_map(Kind::keys))
     }
 
     /// Whether this is a table.
     pub(super) const fn is_table(&self) -> bool {
-        matches!(self, Section(_) | Named(_) | Kinds { .. })
-    }
-}
-
-fn find(keys: impl IntoIterator<Item = &'static Key>, name: &str) -> Option<&'static Shape> {
-    keys.into_iter()
-        .find(|key| key.name == name)
-        .map(|key| &key.shape)
-}
-
-/// Whether some key has this name, wherever it stands.
-pub(super) fn is_known(name: &str) -> bool {
-    holds(name, |_| true) == Some(true)
-}
-
-/// Whether every key of this name, wherever it stands, holds what anybody may read.
-pub(super) fn is_plain(name: &str) -> bool {
-    let plain = |shape: &Shape| {
         matches!(
-            shape,
-            Text | Length { .. }
-                | Rate
-                | Size
-                | Whole { .. }
-                | Flag
-                | Choice(_)
-                | Form(_)
-                | Cost
-                | OneOrMore { .. }
+            self,
+            Self::Section(_) | Self::Named { .. } | Self::Kinds { .. }
         )
-    };
-    holds(name, plain) == Some(true)
-}
-
-/// Whether something is true of every key of this name; `None` if there is no such key.
-fn holds(name: &str, is_true: impl Fn(&Shape) -> bool) -> Option<bool> {
-    let mut all = None;
-    visit(&ROOT, &mut |key| {
-        if key.name == name {
-            all = Some(all.unwrap_or(true) && is_true(&key.shape));
-        }
-    });
-    all
-}
-
-/// Every key, wherever it stands.
-pub(super) fn visit(shape: &Shape, see: &mut impl FnMut(&Key)) {
-    match shape {
-        Section(keys) => visit_all(keys.iter(), see),
-        Named(inner) => visit(inner, see),
-        Kinds { kinds, .. } => kinds.iter().for_each(|kind| visit_all(kind.keys(), see)),
-        _ => {}
     }
-}
 
-fn visit_all(keys: impl Iterator<Item = &'static Key>, see: &mut impl FnMut(&Key)) {
-    for key in keys {
-        see(key);
-        visit(&key.shape, see);
+    /// Whether what stands here is no secret.
+    pub(super) fn is_plain(&self) -> bool {
+        match self {
+            Self::Hidden(_) | Self::Url(_) => false,
+            Self::List(of) | Self::OneOrMore { of, .. } => of.is_plain(),
+            _ => !self.is_table(),
+        }
+    }
+
+    /// Every key below, wherever it stands.
+    pub(super) fn visit(&self, see: &mut impl FnMut(&Key)) {
+        if let Self::Named { of, .. } = self {
+            of.visit(see);
+        }
+        for key in self.keys() {
+            see(key);
+            key.shape.visit(see);
+        }
     }
 }
 
 /// The name among `known` that `name` was probably meant to be.
 pub(super) fn nearest<'a>(name: &str, known: impl IntoIterator<Item = &'a str>) -> Option<&'a str> {
+    let likeness =
+        |known: &str| strsim::normalized_damerau_levenshtein(&name.to_lowercase(), known);
     known
         .into_iter()
-        .map(|candidate| {
-            let likeness = strsim::normalized_damerau_levenshtein(&name.to_lowercase(), candidate);
-            (candidate, likeness)
-        })
+        .map(|candidate| (candidate, likeness(candidate)))
         .filter(|(_, likeness)| *likeness >= 0.55)
         .max_by(|a, b| a.1.total_cmp(&b.1))
         .map(|(candidate, _)| candidate)

@@ -5,11 +5,13 @@
 
 use std::fmt;
 
-use super::fault::{Collector, Place};
+use super::collector::Collector;
+use super::fault::Place;
 use super::path::KeyPath;
-use super::schema::{Key, Kind, Need, ROOT, Shape};
-use super::secrets::Redacted;
+use super::redacted::Redacted;
+use super::schema::Shape;
 use super::tree::{Node, Value};
+use super::types::ROOT;
 
 /// One value in force.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -17,8 +19,19 @@ pub struct Effective {
     pub path: KeyPath,
     /// As TOML, secrets hidden.
     pub value: String,
-    /// Where it was written; `Place::Default` if nobody wrote it.
+    /// Where it was written; `Place::Default` if it is a default.
     pub place: Place,
+}
+
+impl fmt::Display for Effective {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{} = {}  # ", self.path, self.value)?;
+        match &self.place {
+            Place::Default => f.write_str("default"),
+            Place::File { name, line, .. } => write!(f, "{name}:{line}"),
+            Place::Variable(name) => f.write_str(name),
+        }
+    }
 }
 
 /// All values in force, by path.
@@ -47,27 +60,14 @@ impl Origins {
 
     /// Where `path` was written: the first value in it, or the nearest one if it has none.
     pub(super) fn near(&self, path: &KeyPath) -> Place {
-        let steps: Vec<&str> = path.steps().iter().map(String::as_str).collect();
-        (1..=steps.len())
-            .rev()
-            .find_map(|depth| {
-                let table = KeyPath::of(&steps[..depth]);
-                let mut places = self.0.iter().filter(|value| value.path.is_within(&table));
-                places
-                    .find_map(|value| (value.place != Place::Default).then(|| value.place.clone()))
-            })
-            .unwrap_or(Place::Default)
-    }
-}
-
-impl fmt::Display for Effective {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "{} = {}  # ", self.path, self.value)?;
-        match &self.place {
-            Place::Default => f.write_str("default"),
-            Place::File { name, line, .. } => write!(f, "{name}:{line}"),
-            Place::Variable(name) => f.write_str(name),
-        }
+        let written = |table: &KeyPath| {
+            let mut values = self.0.iter().filter(|value| value.path.is_within(table));
+            values.find(|value| value.place != Place::Default)
+        };
+        let mut tables = (1..=path.steps().len()).rev();
+        tables
+            .find_map(|depth| written(&path.first(depth)))
+            .map_or(Place::Default, |value| value.place.clone())
     }
 }
 
@@ -91,53 +91,17 @@ fn gather(
             gather(child, below, &path.join(name), faults, all);
         }
     }
-    absent_defaults(node, shape, path, all);
-}
-
-/// The defaults of the types, which no layer wrote.
-fn absent_defaults(node: &Node, shape: &Shape, path: &KeyPath, all: &mut Vec<Effective>) {
-    let keys: Vec<&Key> = match shape {
-        Shape::Section(keys) => keys.iter().collect(),
-        Shape::Kinds { kinds, .. } => {
-            let kind = node
-                .entries()
-                .and_then(|entries| entries.get("kind")?.text());
-            let found = kinds.iter().find(|known| Some(known.name) == kind);
-            found.into_iter().flat_map(Kind::keys).collect()
-        }
-        _ => Vec::new(),
-    };
-    for key in keys {
-        if node
-            .entries()
-            .is_some_and(|entries| entries.contains_key(key.name))
-        {
-            continue;
-        }
-        let below = path.join(key.name);
-        match (&key.need, &key.shape) {
-            (Need::Default(text), _) => all.push(Effective {
-                path: below,
-                value: (*text).to_owned(),
-                place: Place::Default,
-            }),
-            (Need::Optional, Shape::Section(_)) => {
-                absent_defaults(&Node::table(), &key.shape, &below, all);
-            }
-            _ => {}
-        }
-    }
 }
 
 fn value_of(node: &Node, shape: &Shape) -> String {
     match (&node.value, shape) {
-        (_, Shape::Hidden) => "\"***\"".to_owned(),
-        (Value::Text(text), Shape::Url) => quoted(&Redacted(text).to_string()),
+        (_, Shape::Hidden(_)) => "\"***\"".to_owned(),
+        (Value::Text(text), Shape::Url(_)) => quoted(&Redacted(text).to_string()),
         (Value::Text(text), _) => quoted(text),
         (Value::Whole(number), _) => number.to_string(),
         (Value::Flag(flag), _) => flag.to_string(),
-        (Value::List(elements), Shape::List(inner) | Shape::OneOrMore { of: inner, .. }) => {
-            let elements: Vec<_> = elements.iter().map(|e| value_of(e, inner)).collect();
+        (Value::List(elements), Shape::List(of) | Shape::OneOrMore { of, .. }) => {
+            let elements: Vec<_> = elements.iter().map(|e| value_of(e, of)).collect();
             format!("[{}]", elements.join(", "))
         }
         (other, _) => other.what().to_owned(),

@@ -1,19 +1,26 @@
 //! Values that are written as text in a form of their own: durations, rates, sizes, shares, costs,
-//! templates, names of time zones.
+//! templates, hours, names of time zones.
+//!
+//! Each is read by `FromStr`, whose error says what would be right, and written by `Display`.
 
 use std::fmt;
-use std::marker::PhantomData;
 use std::num::NonZeroU32;
 use std::str::FromStr;
 use std::time::Duration;
 
-use serde::de::{Error, SeqAccess, Unexpected, Visitor};
-use serde::{Deserialize, Deserializer};
+use serde::de::Error;
+use serde::{Deserialize, Deserializer, Serialize, Serializer};
 
-use super::window::WindowRate;
+use crate::core::calendar::CalendarUnit;
 use crate::core::hours::{Days, HourRange};
-use crate::core::rate::{Cost, MAX_UNITS, Rate, parse_duration};
+use crate::core::limits::generation::LostWait;
+use crate::core::rate::{Cost, MAX_UNITS, Rate, RateError, Span, parse_duration};
 use crate::core::zone::Zone;
+
+/// Why a text is not in its form, and what would be right.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[error("{0}")]
+pub struct TextError(pub(super) String);
 
 /// A duration written with its unit: `"250ms"`, `"10s"`, `"1h30m"`, `"2d"`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
@@ -27,13 +34,72 @@ impl Length {
     }
 }
 
+impl FromStr for Length {
+    type Err = TextError;
+
+    fn from_str(text: &str) -> Result<Self, TextError> {
+        let read = parse_duration(text).map(Self);
+        read.map_err(|why| TextError(format!("`{text}` is {why}")))
+    }
+}
+
+impl fmt::Display for Length {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        Span(self.0).fmt(f)
+    }
+}
+
 /// A rate: `"400/1s"`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Quota(pub Rate);
 
+impl FromStr for Quota {
+    type Err = TextError;
+
+    fn from_str(text: &str) -> Result<Self, TextError> {
+        text.parse().map(Self).map_err(|error: RateError| match error {
+            RateError::Window(window, _) if window.parse::<CalendarUnit>().is_ok() => TextError(format!(
+                "window `{window}`: only kind = \"fixed_window\" goes by the calendar; write a duration, such as \"1s\" or \"1d\""
+            )),
+            error => TextError(error.to_string()),
+        })
+    }
+}
+
+impl fmt::Display for Quota {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        self.0.fmt(f)
+    }
+}
+
 /// A size in bytes, written with its unit: `"64KiB"`, `"1MiB"`, `"500B"`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub struct Size(pub u64);
+
+impl FromStr for Size {
+    type Err = TextError;
+
+    fn from_str(text: &str) -> Result<Self, TextError> {
+        let digits = text.trim_end_matches(|c: char| c.is_ascii_alphabetic());
+        let unit = match text[digits.len()..].trim() {
+            "B" => 1,
+            "KiB" => 1024,
+            "MiB" => 1024 * 1024,
+            "GiB" => 1024 * 1024 * 1024,
+            _ => 0,
+        };
+        let number = digits.trim().parse::<u64>().ok();
+        number
+            .and_then(|number| number.checked_mul(unit))
+            .filter(|bytes| *bytes > 0)
+            .map(Self)
+            .ok_or_else(|| {
+                TextError(format!(
+                    "`{text}` is no size; write a number with its unit, such as \"64KiB\" or \"1MiB\""
+                ))
+            })
+    }
+}
 
 /// A share: `"20%"`, `"0.5%"`; above nothing and below everything.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
@@ -58,15 +124,10 @@ impl Percent {
     }
 }
 
-/// Why a text is no share.
-#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
-#[error("`{0}` is no share; write a percentage above 0 and below 100, such as \"20%\"")]
-pub struct PercentError(String);
-
 impl FromStr for Percent {
-    type Err = PercentError;
+    type Err = TextError;
 
-    fn from_str(text: &str) -> Result<Self, PercentError> {
+    fn from_str(text: &str) -> Result<Self, TextError> {
         let number = text.trim().strip_suffix('%').map(str::trim_end);
         let parts = number.map(|number| number.split_once('.').unwrap_or((number, "0")));
         let digits = |part: &str, most| {
@@ -78,9 +139,11 @@ impl FromStr for Percent {
             let hundredths = digits(whole, 2)? * 100 + digits(part, 2)? * tenth;
             (hundredths > 0).then_some(Self { hundredths })
         };
-        parts
-            .and_then(read)
-            .ok_or_else(|| PercentError(text.to_owned()))
+        parts.and_then(read).ok_or_else(|| {
+            TextError(format!(
+                "`{text}` is no share; write a percentage above 0 and below 100, such as \"20%\""
+            ))
+        })
     }
 }
 
@@ -90,8 +153,33 @@ impl fmt::Display for Percent {
     }
 }
 
+impl FromStr for LostWait {
+    type Err = TextError;
+
+    fn from_str(text: &str) -> Result<Self, TextError> {
+        if text == "forever" {
+            return Ok(Self::Forever);
+        }
+        let length = parse_duration(text).map(Self::For);
+        length.map_err(|_| {
+            TextError(format!(
+                "`{text}` is no time to wait; write a duration such as \"1m\", \"0s\" for none, or \"forever\" for as long as anything that was spent can count"
+            ))
+        })
+    }
+}
+
+impl fmt::Display for LostWait {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::For(length) => Span(*length).fmt(f),
+            Self::Forever => f.write_str("forever"),
+        }
+    }
+}
+
 /// A template over a message, as written. Loading compiles it once to see that it is right.
-#[derive(Clone, Debug, PartialEq, Eq, Deserialize)]
+#[derive(Clone, Debug, PartialEq, Eq, Deserialize, Serialize)]
 #[serde(transparent)]
 pub struct TemplateText(pub String);
 
@@ -104,7 +192,8 @@ impl TemplateText {
 }
 
 /// What one message takes of a limit.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq, Deserialize)]
+#[serde(try_from = "WrittenCost")]
 pub enum Costing {
     /// Every message the same.
     Units(Cost),
@@ -123,30 +212,10 @@ impl Costing {
     }
 }
 
-impl Default for Costing {
-    fn default() -> Self {
-        Self::Units(Cost::ONE)
-    }
-}
-
-/// Why something is no cost.
-#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
-#[error(
-    "`{0}` is no cost; write a whole number from 1 to {MAX_UNITS}, or a template such as \"{{{{ body.text | sms_segments }}}}\""
-)]
-pub struct CostError(String);
-
-impl CostError {
-    /// Says that `text` is none.
-    pub(super) fn of(text: &str) -> Self {
-        Self(text.to_owned())
-    }
-}
-
 impl FromStr for Costing {
-    type Err = CostError;
+    type Err = TextError;
 
-    fn from_str(text: &str) -> Result<Self, CostError> {
+    fn from_str(text: &str) -> Result<Self, TextError> {
         if text.contains("{{") || text.contains("{%") {
             return Ok(Self::Made(TemplateText(text.to_owned())));
         }
@@ -154,155 +223,78 @@ impl FromStr for Costing {
         number
             .filter(|number| number.get() <= MAX_UNITS)
             .map(|number| Self::Units(Cost::new(number)))
-            .ok_or_else(|| CostError(text.to_owned()))
+            .ok_or_else(|| {
+                TextError(format!(
+                    "`{text}` is no cost; write a whole number from 1 to {MAX_UNITS}, or a template such as \"{{{{ body.text | sms_segments }}}}\""
+                ))
+            })
     }
 }
 
-/// Ranges of opening hours, at least one and at most `MAX_RANGES`.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Hours(pub Vec<HourRange>);
+impl fmt::Display for Costing {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Units(cost) => cost.get().fmt(f),
+            Self::Made(template) => f.write_str(template.as_str()),
+        }
+    }
+}
 
-/// More ranges in a day than this are a mistake.
-pub(super) const MAX_RANGES: usize = 24;
-/// There are seven days.
-pub(super) const MAX_DAYS: usize = 7;
+/// A cost is written as a number or as a text.
+#[derive(Deserialize)]
+#[serde(untagged)]
+enum WrittenCost {
+    Units(u32),
+    Text(String),
+}
 
-impl<'de> Deserialize<'de> for Hours {
+impl TryFrom<WrittenCost> for Costing {
+    type Error = TextError;
+
+    fn try_from(written: WrittenCost) -> Result<Self, TextError> {
+        match written {
+            WrittenCost::Units(units) => units.to_string().parse(),
+            WrittenCost::Text(text) => text.parse(),
+        }
+    }
+}
+
+impl<'de> Deserialize<'de> for Zone {
     fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
-        one_or_more(deserializer, MAX_RANGES).map(Self)
+        Self::named(&String::deserialize(deserializer)?).map_err(D::Error::custom)
     }
 }
 
-/// Reads one text of days, or a list of them.
-pub(super) fn days<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Option<Days>, D::Error> {
-    let days: Vec<Days> = one_or_more(deserializer, MAX_DAYS)?;
-    Ok(days.into_iter().reduce(Days::and))
-}
-
-/// Reads the name of a time zone.
-pub(super) fn zone<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Option<Zone>, D::Error> {
-    let name = String::deserialize(deserializer)?;
-    Zone::named(&name).map(Some).map_err(D::Error::custom)
-}
-
-/// Reads one text, or a list of one to `most` of them.
-fn one_or_more<'de, D: Deserializer<'de>, T>(
-    deserializer: D,
-    most: usize,
-) -> Result<Vec<T>, D::Error>
-where
-    T: FromStr<Err: fmt::Display>,
-{
-    struct Texts<T>(usize, PhantomData<T>);
-
-    impl<'de, T: FromStr<Err: fmt::Display>> Visitor<'de> for Texts<T> {
-        type Value = Vec<T>;
-
-        fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-            write!(f, "a text, or a list of 1 to {} of them", self.0)
-        }
-
-        fn visit_str<E: Error>(self, text: &str) -> Result<Vec<T>, E> {
-            Ok(vec![text.parse().map_err(E::custom)?])
-        }
-
-        fn visit_seq<A: SeqAccess<'de>>(self, mut texts: A) -> Result<Vec<T>, A::Error> {
-            let mut all = Vec::new();
-            while let Some(text) = texts.next_element::<String>()? {
-                all.push(text.parse().map_err(A::Error::custom)?);
-            }
-            if all.is_empty() || all.len() > self.0 {
-                return Err(A::Error::invalid_length(all.len(), &self));
-            }
-            Ok(all)
-        }
-    }
-
-    deserializer.deserialize_any(Texts(most, PhantomData))
-}
-
-impl<'de> Deserialize<'de> for Costing {
-    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
-        struct Either;
-
-        impl Visitor<'_> for Either {
-            type Value = Costing;
-
-            fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-                f.write_str("a whole number from 1, or a template")
-            }
-
-            fn visit_str<E: Error>(self, text: &str) -> Result<Costing, E> {
-                text.parse().map_err(E::custom)
-            }
-
-            fn visit_i64<E: Error>(self, number: i64) -> Result<Costing, E> {
-                self.visit_str(&number.to_string())
-            }
-
-            fn visit_u64<E: Error>(self, number: u64) -> Result<Costing, E> {
-                i64::try_from(number)
-                    .map_err(|_| E::invalid_value(Unexpected::Unsigned(number), &self))
-                    .and_then(|number| Self.visit_i64(number))
-            }
-        }
-
-        deserializer.deserialize_any(Either)
+impl Serialize for Zone {
+    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+        serializer.serialize_str(self.name())
     }
 }
 
 /// Reads a text by what `FromStr` says.
-macro_rules! deserialize_from_str {
+macro_rules! read_as_text {
     ($($type:ty),*) => {$(
-        impl<'de> Deserialize<'de> for $type {
-            fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
-                let text = String::deserialize(deserializer)?;
-                text.parse().map_err(D::Error::custom)
+        impl<'de> serde::Deserialize<'de> for $type {
+            fn deserialize<D: serde::Deserializer<'de>>(from: D) -> Result<Self, D::Error> {
+                let text = <String as serde::Deserialize>::deserialize(from)?;
+                text.parse().map_err(serde::de::Error::custom)
             }
         }
     )*};
 }
 
-deserialize_from_str!(Percent, WindowRate);
-
-impl<'de> Deserialize<'de> for Length {
-    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
-        let text = String::deserialize(deserializer)?;
-        parse_duration(&text)
-            .map(Self)
-            .map_err(|e| D::Error::custom(format!("`{text}` is {e}")))
-    }
+/// Writes a value as `Display` does.
+macro_rules! write_as_text {
+    ($($type:ty),*) => {$(
+        impl serde::Serialize for $type {
+            fn serialize<S: serde::Serializer>(&self, to: S) -> Result<S::Ok, S::Error> {
+                to.collect_str(self)
+            }
+        }
+    )*};
 }
 
-impl<'de> Deserialize<'de> for Quota {
-    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
-        let text = String::deserialize(deserializer)?;
-        text.parse().map(Self).map_err(D::Error::custom)
-    }
-}
+pub(super) use {read_as_text, write_as_text};
 
-impl<'de> Deserialize<'de> for Size {
-    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
-        let text = String::deserialize(deserializer)?;
-        let digits = text.trim_end_matches(|c: char| c.is_ascii_alphabetic());
-        let unit = match text[digits.len()..].trim() {
-            "B" => 1,
-            "KiB" => 1024,
-            "MiB" => 1024 * 1024,
-            "GiB" => 1024 * 1024 * 1024,
-            _ => 0,
-        };
-        digits
-            .trim()
-            .parse::<u64>()
-            .ok()
-            .and_then(|n| n.checked_mul(unit))
-            .filter(|bytes| *bytes > 0)
-            .map(Self)
-            .ok_or_else(|| {
-                D::Error::custom(format!(
-                    "`{text}` is no size; write a number with its unit, such as \"64KiB\" or \"1MiB\""
-                ))
-            })
-    }
-}
+read_as_text!(Days, HourRange, Length, LostWait, Percent, Quota, Size);
+write_as_text!(Costing, Length, LostWait, Percent, Quota);

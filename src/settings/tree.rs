@@ -8,7 +8,7 @@ use std::fmt;
 use std::ops::Range;
 use std::sync::Arc;
 
-use config::ValueKind;
+use toml::Spanned;
 use toml::de::{DeTable, DeValue};
 
 use super::path::KeyPath;
@@ -20,12 +20,9 @@ pub(super) enum Origin {
     Text { source: usize, span: Range<usize> },
     /// An environment variable.
     Variable(Arc<str>),
-    /// Nowhere: put in by the loader.
+    /// Nowhere: a default.
     Absent,
 }
-
-/// The number of the file that is compiled in.
-pub(super) const BUILT_IN: usize = 0;
 
 /// The files, in the order of their layers.
 pub(super) struct Sources(pub(super) Vec<Source>);
@@ -56,7 +53,7 @@ pub(super) enum Value {
 }
 
 impl Node {
-    /// A value that nobody wrote.
+    /// A value that stands nowhere.
     pub(super) const fn absent(value: Value) -> Self {
         Self {
             value,
@@ -88,34 +85,23 @@ impl Node {
         Self::absent(Value::Table(BTreeMap::new()))
     }
 
-    /// A value from its TOML text, which must be right: for the texts of the schema.
+    /// A value from its TOML text, which must be right: for the texts of the table of keys.
     pub(super) fn literal(text: &str) -> Self {
         DeValue::parse(text).map_or_else(
             |_| Self::absent(Value::Other("nothing")),
-            |parsed| {
-                convert_at(
-                    parsed.get_ref(),
-                    &|_| Origin::Absent,
-                    Origin::Absent,
-                    0..0,
-                    0,
-                )
-            },
+            |parsed| convert(parsed.get_ref(), None, 0..0, 0..0, 0),
         )
+    }
+
+    /// Whether it was written, rather than being a default.
+    pub(super) const fn is_written(&self) -> bool {
+        !matches!(self.origin, Origin::Absent)
     }
 
     /// The entries, if this is a table.
     pub(super) const fn entries(&self) -> Option<&BTreeMap<String, Self>> {
         match &self.value {
             Value::Table(entries) => Some(entries),
-            _ => None,
-        }
-    }
-
-    /// The text, if this is one.
-    pub(super) fn text(&self) -> Option<&str> {
-        match &self.value {
-            Value::Text(text) => Some(text),
             _ => None,
         }
     }
@@ -163,22 +149,37 @@ impl Node {
         }
     }
 
-    /// The same for the `config` crate, which knows nothing of places.
-    pub(super) fn plain(&self) -> config::Value {
-        let kind = match &self.value {
-            Value::Text(text) => ValueKind::String(text.clone()),
-            Value::Whole(number) => ValueKind::I64(*number),
-            Value::Flag(flag) => ValueKind::Boolean(*flag),
-            Value::Other(_) => ValueKind::Nil,
-            Value::List(list) => ValueKind::Array(list.iter().map(Self::plain).collect()),
-            Value::Table(entries) => ValueKind::Table(
-                entries
+    /// Lays `over` on top: tables are merged, everything else is replaced.
+    pub(super) fn merge(&mut self, over: Self) {
+        (self.key, self.origin) = (over.key, over.origin);
+        match (&mut self.value, over.value) {
+            (Value::Table(own), Value::Table(entries)) => {
+                for (name, node) in entries {
+                    match own.get_mut(&name) {
+                        Some(below) => below.merge(node),
+                        None => drop(own.insert(name, node)),
+                    }
+                }
+            }
+            (own, value) => *own = value,
+        }
+    }
+
+    /// The values without their places, for serde.
+    pub(super) fn plain(&self) -> toml::Value {
+        match &self.value {
+            Value::Text(text) => text.clone().into(),
+            Value::Whole(number) => (*number).into(),
+            Value::Flag(flag) => (*flag).into(),
+            Value::Other(name) => (*name).into(),
+            Value::List(list) => toml::Value::Array(list.iter().map(Self::plain).collect()),
+            Value::Table(entries) => {
+                let plain = entries
                     .iter()
-                    .map(|(name, node)| (name.clone(), node.plain()))
-                    .collect(),
-            ),
-        };
-        config::Value::new(None, kind)
+                    .map(|(name, node)| (name.clone(), node.plain()));
+                toml::Value::Table(plain.collect())
+            }
+        }
     }
 }
 
@@ -211,29 +212,30 @@ pub(super) struct Syntax {
 /// Reads one file as far as it can be read, with all of its syntax errors.
 pub(super) fn parse(source: usize, text: &str) -> (Node, Vec<Syntax>) {
     let (table, errors) = DeTable::parse_recoverable(text);
-    let place = |span: Range<usize>| Origin::Text { source, span };
-    let node = convert_table(table.get_ref(), &place, place(0..0), 0..0, 0);
-    let errors = errors
-        .iter()
-        .map(|error| Syntax {
-            span: error.span().unwrap_or(0..0),
-            message: error.message().to_owned(),
-        })
-        .collect();
-    (node, errors)
+    let errors = errors.iter().map(|error| Syntax {
+        span: error.span().unwrap_or(0..0),
+        message: error.message().to_owned(),
+    });
+    let node = Node {
+        value: entries(table.get_ref(), Some(source), 0),
+        ..Node::table()
+    };
+    (node, errors.collect())
 }
 
 /// Deeper nesting than this is cut off: no key lies that deep, and recursion needs a bound.
 const MAX_DEPTH: usize = 12;
 
-fn convert_at(
+/// The value of a file, or of no file, whose key and text stand at these places.
+fn convert(
     value: &DeValue<'_>,
-    place: &dyn Fn(Range<usize>) -> Origin,
-    key: Origin,
+    source: Option<usize>,
+    key: Range<usize>,
     span: Range<usize>,
     depth: usize,
 ) -> Node {
-    let plain = match value {
+    let origin = |span| source.map_or(Origin::Absent, |source| Origin::Text { source, span });
+    let value = match value {
         DeValue::String(text) => Value::Text(text.to_string()),
         DeValue::Integer(number) => i64::from_str_radix(number.as_str(), number.radix())
             .map_or(Value::Other("a number beyond 64 bits"), Value::Whole),
@@ -243,46 +245,25 @@ fn convert_at(
         DeValue::Array(_) | DeValue::Table(_) if depth > MAX_DEPTH => {
             Value::Other("something nested too deep")
         }
-        DeValue::Array(list) => Value::List(
-            list.iter()
-                .map(|element| {
-                    let own = place(element.span());
-                    convert_at(element.get_ref(), place, own, element.span(), depth + 1)
-                })
-                .collect(),
-        ),
-        DeValue::Table(table) => return convert_table(table, place, key, span, depth + 1),
+        DeValue::Array(list) => {
+            let element = |at: &Spanned<DeValue<'_>>| {
+                convert(at.get_ref(), source, at.span(), at.span(), depth + 1)
+            };
+            Value::List(list.iter().map(element).collect())
+        }
+        DeValue::Table(table) => entries(table, source, depth + 1),
     };
     Node {
-        value: plain,
-        key,
-        origin: place(span),
+        value,
+        key: origin(key),
+        origin: origin(span),
     }
 }
 
-fn convert_table(
-    table: &DeTable<'_>,
-    place: &dyn Fn(Range<usize>) -> Origin,
-    key: Origin,
-    span: Range<usize>,
-    depth: usize,
-) -> Node {
-    let entries = table
-        .iter()
-        .map(|(name, value)| {
-            let node = convert_at(
-                value.get_ref(),
-                place,
-                place(name.span()),
-                value.span(),
-                depth,
-            );
-            (name.get_ref().to_string(), node)
-        })
-        .collect();
-    Node {
-        value: Value::Table(entries),
-        key,
-        origin: place(span),
-    }
+fn entries(table: &DeTable<'_>, source: Option<usize>, depth: usize) -> Value {
+    let entries = table.iter().map(|(name, at)| {
+        let node = convert(at.get_ref(), source, name.span(), at.span(), depth);
+        (name.get_ref().to_string(), node)
+    });
+    Value::Table(entries.collect())
 }

@@ -1,175 +1,160 @@
-//! The configuration as plain data, after loading and before wiring.
+//! The table of keys: every key of the configuration with its shape, its default and what it does.
 //!
-//! Every duration carries its unit, every secret hides itself, and what depends on something else
-//! (a prefetch that follows the rate) is an `Option` here and resolved by a method.
+//! One declaration makes the struct that the program reads and the `Key`s (see `schema`) from
+//! which everything else follows: the checks of shape, the defaults, `check --print`, the JSON schema and
+//! `config/default.toml`. The comments of the fields are the text of that file.
 
 mod downstream;
 mod limit;
+mod limit_facts;
+mod redis;
 mod route;
 
 use std::collections::BTreeMap;
 use std::path::PathBuf;
+use std::time::Duration;
 
 use secrecy::SecretString;
 use serde::Deserialize;
 
+use super::forms::{AMQP_URL, LISTEN, LOG_LEVEL, TEXT};
+use super::schema::Shape::{self, Length as Within, List, Named, Section};
+use super::schema::{SPAN, table, words};
 use super::text::Length;
 
 pub use downstream::{Auth, Basic, Bearer, Downstream, Http, Outcomes};
 pub use limit::{
-    Concurrency, Counted, Counting, FixedWindow, Gcra, Limit, LostState, Paced, SlidingLog, Start,
-    TokenBucket, WindowStart,
+    Concurrency, Counted, Counting, FixedWindow, Gcra, Limit, Paced, SlidingLog, Start, TokenBucket,
 };
+pub use limit_facts::WindowStart;
+pub use redis::{Redis, RedisMode};
 pub use route::{
     MAX_LIMITS, MAX_PRIORITY, OnDenied, OnExpired, OnInvalid, QueueType, Retry, Route,
 };
 
-/// Everything.
-#[derive(Clone, Debug, Deserialize)]
-#[serde(deny_unknown_fields)]
-pub struct Settings {
-    pub rabbitmq: RabbitMq,
-    pub redis: Redis,
-    pub admin: Admin,
-    pub log: Log,
-    pub service: Service,
-    pub backend: Backend,
-    pub embedded: Embedded,
-    #[serde(default)]
-    pub limits: BTreeMap<String, Limit>,
-    #[serde(default)]
-    pub routes: BTreeMap<String, Route>,
-}
+pub(super) use limit::LIMIT;
 
-/// Where queues and limits live.
-#[derive(Clone, Debug, Deserialize)]
-#[serde(deny_unknown_fields)]
-pub struct Backend {
-    pub queue: QueueBackend,
-    pub limits: LimitBackend,
-}
+/// The whole configuration.
+pub(super) static ROOT: Shape = Section(Settings::KEYS);
 
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Deserialize)]
-#[serde(rename_all = "snake_case")]
-pub enum QueueBackend {
-    Rabbitmq,
-    /// A file or stdin of newline-delimited JSON; the run ends when all is settled.
-    Embedded,
-}
-
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Deserialize)]
-#[serde(rename_all = "snake_case")]
-pub enum LimitBackend {
-    Redis,
-    /// This process alone.
-    Memory,
-}
-
-#[derive(Clone, Debug, Deserialize)]
-#[serde(deny_unknown_fields)]
-pub struct RabbitMq {
-    /// Several: a cluster; each connection attempt takes the next one.
-    pub urls: Vec<SecretString>,
-    /// Replaces the password in every URL.
-    pub password_file: Option<PathBuf>,
-    /// Trusted in addition to the system's certificates (PEM).
-    pub ca_file: Option<PathBuf>,
-    pub heartbeat: Length,
-    pub connect_timeout: Length,
-    /// How long a publisher confirm may take.
-    pub confirm_timeout: Length,
-    /// The broker's `consumer_timeout`: how long it lets a delivery stay unacknowledged.
-    pub ack_timeout: Length,
-}
-
-#[derive(Clone, Debug, Deserialize)]
-#[serde(deny_unknown_fields)]
-pub struct Redis {
-    pub mode: RedisMode,
-    /// One server; see [`Redis::addresses`].
-    pub url: SecretString,
-    /// The Sentinels, or some nodes of the cluster.
-    #[serde(default)]
-    pub urls: Vec<SecretString>,
-    /// How the Sentinels call the group of servers.
-    pub sentinel_service: Option<String>,
-    pub sentinel_user: Option<String>,
-    pub sentinel_password_file: Option<PathBuf>,
-    /// Replaces the user of the URLs.
-    pub user: Option<String>,
-    /// Replaces the password of the URLs.
-    pub password_file: Option<PathBuf>,
-    /// Trusted in addition to the system's certificates (PEM).
-    pub ca_file: Option<PathBuf>,
-    /// Our own certificate (PEM), for servers that ask for one, and its key.
-    pub cert_file: Option<PathBuf>,
-    pub key_file: Option<PathBuf>,
-    /// What every key starts with.
-    pub prefix: String,
-    pub connect_timeout: Length,
-    pub response_timeout: Length,
-}
-
-/// How Redis is run.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Deserialize)]
-#[serde(rename_all = "snake_case")]
-pub enum RedisMode {
-    /// One server, or an address that always leads to the primary.
-    Single,
-    /// A primary with replicas, watched by Sentinels.
-    Sentinel,
-    Cluster,
-}
-
-impl Redis {
-    /// Where to connect to: `urls` if there are any, else `url` alone.
-    #[must_use]
-    pub fn addresses(&self) -> &[SecretString] {
-        if self.urls.is_empty() {
-            std::slice::from_ref(&self.url)
-        } else {
-            &self.urls
-        }
+table! {
+    /// Everything.
+    #[derive(Clone, Debug, Deserialize)]
+    pub struct Settings {
+        rabbitmq: RabbitMq = Section(RabbitMq::KEYS), Default {};
+        redis: Redis = Section(Redis::KEYS), Default {};
+        admin: Admin = Section(Admin::KEYS), Default {};
+        log: Log = Section(Log::KEYS), Default {};
+        service: Service = Section(Service::KEYS), Default {};
+        backend: Backend = Section(Backend::KEYS), Default {};
+        embedded: Embedded = Section(Embedded::KEYS), Default {};
+        /// A limit: a named budget, shared by every replica and every route that names it. Any number of them,
+        /// with names of letters, digits, `_`, `-` and `.`. Six kinds; a route may have one of the kind paced and
+        /// any of the others.
+        ///
+        /// cost, key and fair_by are templates over the message. They know body (parsed as JSON), headers,
+        /// properties, routing_key, exchange, message_id, route and attempt, and besides minijinja's filters:
+        /// sms_segments (of a text; sms_segments(encoding="ucs2") where the provider always sends UCS-2,
+        /// sms_segments(reference=16) where its concatenation headers are the long ones), pointer (a JSON pointer:
+        /// `body | pointer("/to/0")`), urlencode and tojson.
+        limits: BTreeMap<String, Limit> = Named { of: &LIMIT, example: "" }, Default {};
+        /// A route: one work queue, the limits that its messages must pass, and where they go.
+        routes: BTreeMap<String, Route> = Named { of: &Section(Route::KEYS), example: "sms" }, Default {};
     }
 }
 
-#[derive(Clone, Debug, Deserialize)]
-#[serde(deny_unknown_fields)]
-pub struct Admin {
-    /// Empty: no listener.
-    pub listen: String,
+table! {
+    #[derive(Clone, Debug, Deserialize)]
+    pub struct RabbitMq {
+        /// Where the broker is: amqp:// or amqps://. Several: a cluster; each attempt takes the next one.
+        urls: Vec<SecretString> = List(&AMQP_URL), Default ["amqp://guest:guest@127.0.0.1:5672/%2f"];
+        /// Replaces the password in every URL. Absent: the URLs are used as they are.
+        password_file: Option<PathBuf> = TEXT, Optional "credential:rabbitmq";
+        /// Certificates (PEM) to trust in addition to the system's.
+        ca_file: Option<PathBuf> = TEXT, Optional "/etc/sluiced/ca.pem";
+        /// How often each side shows that it lives, in seconds; a dead connection is noticed after twice this time.
+        heartbeat: Length = Within(Duration::from_secs(1)..=Duration::from_secs(3600)), Default "10s";
+        /// How long one attempt to connect may take.
+        connect_timeout: Length = SPAN, Default "10s";
+        /// How long the broker may take to confirm a publish (wait queue, dead letter) before it is repeated,
+        /// which makes a duplicate if the first one did arrive.
+        confirm_timeout: Length = SPAN, Default "10s";
+        /// The broker's own consumer_timeout: how long it lets a delivery stay unacknowledged before it closes
+        /// the channel. Nothing is held for longer than half of it. Must not be above the broker's setting.
+        ack_timeout: Length = SPAN, Default "30m";
+    }
 }
 
-#[derive(Clone, Debug, Deserialize)]
-#[serde(deny_unknown_fields)]
-pub struct Log {
-    /// A level, or a filter of tracing-subscriber such as `info,sluiced::queue=debug`.
-    pub level: String,
-    pub format: LogFormat,
+table! {
+    #[derive(Clone, Debug, Deserialize)]
+    pub struct Admin {
+        /// Address of /metrics, /healthz and /readyz. Empty: no listener.
+        listen: String = LISTEN, Default "127.0.0.1:9464";
+    }
 }
 
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Deserialize)]
-#[serde(rename_all = "snake_case")]
-pub enum LogFormat {
-    /// Human on a terminal, JSON otherwise.
-    Auto,
-    Human,
-    Json,
+table! {
+    #[derive(Clone, Debug, Deserialize)]
+    pub struct Log {
+        /// A level (error, warn, info, debug, trace, off), or levels by module: "info,sluiced::queue=debug".
+        level: String = LOG_LEVEL, Default "info";
+        /// human, json, or auto: human on a terminal, JSON otherwise.
+        format: LogFormat = LogFormat::SHAPE, Default "auto";
+    }
 }
 
-#[derive(Clone, Debug, Deserialize)]
-#[serde(deny_unknown_fields)]
-pub struct Service {
-    /// How long calls that were started may take to finish after SIGTERM.
-    pub grace: Length,
+table! {
+    #[derive(Clone, Debug, Deserialize)]
+    pub struct Service {
+        /// How long calls that were started may take to finish after SIGTERM. No call may have a longer timeout.
+        /// Give the supervisor (TimeoutStopSec, terminationGracePeriodSeconds) some seconds more than this.
+        grace: Length = SPAN, Default "20s";
+    }
 }
 
-/// The queue in this process, for `backend.queue = "embedded"`.
-#[derive(Clone, Debug, Deserialize)]
-#[serde(deny_unknown_fields)]
-pub struct Embedded {
-    /// A file of newline-delimited JSON; `-` is stdin.
-    pub input: PathBuf,
-    /// Where what was not delivered is written, with the reason.
-    pub leftover: PathBuf,
+table! {
+    /// Where queues and limits live.
+    #[derive(Clone, Debug, Deserialize)]
+    pub struct Backend {
+        /// rabbitmq, or embedded: a file or stdin of this process, for a run without a broker.
+        queue: QueueBackend = QueueBackend::SHAPE, Default "rabbitmq";
+        /// redis, or memory: the limit then holds for this process alone.
+        limits: LimitBackend = LimitBackend::SHAPE, Default "redis";
+    }
+}
+
+table! {
+    /// The queue in this process, for `backend.queue = "embedded"`.
+    #[derive(Clone, Debug, Deserialize)]
+    pub struct Embedded {
+        /// For backend.queue = "embedded": newline-delimited JSON, one message a line; "-" is stdin.
+        input: PathBuf = TEXT, Default "-";
+        /// Where messages that were not delivered are written, with the reason.
+        leftover: PathBuf = TEXT, Default "leftover.ndjson";
+    }
+}
+
+words! {
+    pub enum LogFormat {
+        /// Human on a terminal, JSON otherwise.
+        Auto = "auto",
+        Human = "human",
+        Json = "json",
+    }
+}
+
+words! {
+    pub enum QueueBackend {
+        Rabbitmq = "rabbitmq",
+        /// A file or stdin of newline-delimited JSON; the run ends when all is settled.
+        Embedded = "embedded",
+    }
+}
+
+words! {
+    pub enum LimitBackend {
+        Redis = "redis",
+        /// This process alone.
+        Memory = "memory",
+    }
 }

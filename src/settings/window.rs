@@ -5,6 +5,7 @@ use std::num::NonZeroU32;
 use std::str::FromStr;
 use std::time::Duration;
 
+use super::text::{TextError, read_as_text, write_as_text};
 use crate::core::calendar::CalendarUnit;
 use crate::core::rate::{MAX_UNITS, Rate, RateError};
 
@@ -56,33 +57,24 @@ impl WindowRate {
     }
 }
 
-/// Why a text is no rate of a fixed window.
-#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
-pub enum WindowRateError {
-    #[error(transparent)]
-    Rate(#[from] RateError),
-    /// After the `/` stands neither a duration nor a word.
-    #[error(
-        "window `{0}`: write a duration such as 1d, or a word of the calendar: second, minute, hour, day, week, month"
-    )]
-    Window(String),
-}
-
 impl FromStr for WindowRate {
-    type Err = WindowRateError;
+    type Err = TextError;
 
-    fn from_str(text: &str) -> Result<Self, WindowRateError> {
+    fn from_str(text: &str) -> Result<Self, TextError> {
         let (units, window) = text.split_once('/').unwrap_or((text, ""));
         let Ok(each) = window.parse() else {
             return text.parse().map(Self::Every).map_err(|error| match error {
-                RateError::Window(window, _) => WindowRateError::Window(window),
-                error => WindowRateError::Rate(error),
+                RateError::Window(window, _) => TextError(format!(
+                    "window `{window}`: write a duration such as 1d, or a word of the calendar: second, minute, hour, day, week, month"
+                )),
+                error => TextError(error.to_string()),
             });
         };
         let digits = units.replace('_', "");
         let units = digits.trim().parse::<NonZeroU32>().ok();
         let units = units.filter(|units| units.get() <= MAX_UNITS);
-        let units = units.ok_or_else(|| RateError::Units(digits.trim().to_owned()))?;
+        let units = units
+            .ok_or_else(|| TextError(RateError::Units(digits.trim().to_owned()).to_string()))?;
         Ok(Self::Calendar { units, each })
     }
 }
@@ -95,6 +87,9 @@ impl fmt::Display for WindowRate {
         }
     }
 }
+
+read_as_text!(WindowRate);
+write_as_text!(WindowRate);
 
 #[cfg(test)]
 mod tests {

@@ -1,9 +1,9 @@
-//! Whether the process lives, and whether it can do its work.
+//! Whether the process is alive, and whether it can do its work.
 //!
-//! Two questions that must not be mixed. *Alive*: every lane (a loop that must never stop, such as
-//! a route's pacer) has beaten lately; if not, only a restart helps, and the watchdog and
-//! `/healthz` say so. *Ready*: everything outside can be reached; if not, a restart is no help,
-//! sluiced comes back by itself, and `/readyz` names what is missing and since when.
+//! These are two questions that must not be mixed. *Alive*: every lane (a loop that must never
+//! stop, such as a route's pacer) has given a beat lately. If not, only a restart helps, and the
+//! watchdog and `/healthz` show it. *Ready*: all servers can be reached. If not, a restart does not
+//! help, sluiced recovers by itself, and `/readyz` names what is missing and since when.
 
 use std::fmt;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -54,26 +54,26 @@ struct Lane {
     last: Arc<AtomicU64>,
 }
 
-/// A lane's end of its heartbeat. One that is dropped without [`Heartbeat::end`] (its lane
-/// panicked) is found out after [`STUCK_AFTER`].
+/// A lane's side of its heartbeat. If it is dropped without [`Heartbeat::end`] (the lane panicked),
+/// the lane counts as stuck after [`STUCK_AFTER`].
 #[derive(Debug)]
 pub struct Heartbeat {
     last: Arc<AtomicU64>,
 }
 
 impl Heartbeat {
-    /// The lane still turns. One store: cheap enough for every round of a loop.
+    /// The lane still runs. This is one store to memory: cheap enough for every round of a loop.
     pub fn beat(&self, now: Mono) {
         self.last.store(now.as_micros(), Ordering::Relaxed);
     }
 
-    /// The lane ends on purpose and is watched no more.
+    /// The lane ends on purpose and is no longer watched.
     pub fn end(self) {
         self.last.store(ENDED, Ordering::Relaxed);
     }
 }
 
-/// A lane that does not turn any more.
+/// A lane that does not run any more.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Stuck {
     pub lane: Arc<str>,
@@ -133,7 +133,7 @@ impl Health {
             });
             state.components.len() - 1
         };
-        // Weak: a health that nobody asks any more ends its watchers.
+        // Weak: the watchers end when the health is dropped.
         let inner = Arc::downgrade(&self.inner);
         tokio::spawn(follow(inner, index, link, tally));
     }
@@ -156,7 +156,7 @@ impl Health {
         self.inner.lock().stopping.get_or_insert(now);
     }
 
-    /// The lanes that do not turn any more; none means alive.
+    /// The lanes that do not run any more; if there is none, the process is alive.
     #[must_use]
     pub fn stuck(&self) -> Vec<Stuck> {
         self.inner.lock().stuck(self.inner.clock.now())

@@ -1,7 +1,7 @@
-//! Logs: for a person on a terminal, one JSON object a line otherwise; always on stderr.
+//! Logs: text on a terminal, else one JSON object a line; always on stderr.
 //!
-//! The operator's filter cannot turn on what libraries log about messages and secrets: each target
-//! has a ceiling.
+//! Some libraries log messages and secrets at low levels. The operator's filter cannot turn that
+//! on: each target has a ceiling.
 
 use std::io::{IsTerminal, stderr};
 
@@ -13,9 +13,9 @@ use tracing_subscriber::util::SubscriberInitExt;
 
 use crate::settings::types::LogFormat;
 
-/// The AMQP client logs as errors what it also returns to us: a queue that is not there yet, at each
-/// try, or a channel that was closed on purpose. Our own lines say it once. It is heard only if
-/// `log.level` names it.
+/// The AMQP client logs as errors what it also returns to us: a queue that does not exist yet, at
+/// each try, or a channel that was closed on purpose. Our own lines log it once. Lines of the
+/// client are logged only if `log.level` names it.
 const CLIENT: &str = "lapin";
 
 /// Why there will be no logs.
@@ -37,11 +37,10 @@ pub enum LogError {
 
 /// Reads `log.level`.
 ///
-/// tracing-subscriber takes any bare word for the name of a module and turns all of it on, so that
-/// `inof` would silence everything else without a word. Here a bare word must be a level.
+/// tracing-subscriber takes any bare text for the name of a module and logs all of it. So `inof`
+/// would silence everything else without an error. Here a bare text must be a level.
 ///
-/// # Errors
-/// When it is empty, a bare word is no level, or a directive cannot be parsed.
+/// # Errors When it is empty, a bare text is no level, or a directive cannot be parsed.
 pub fn filter(level: &str) -> Result<EnvFilter, LogError> {
     let wrong = |text: &str, why: String| LogError::Level {
         text: text.to_owned(),
@@ -56,7 +55,8 @@ pub fn filter(level: &str) -> Result<EnvFilter, LogError> {
             return Err(wrong(part, "no such level".to_owned()));
         }
     }
-    // Later directives win only where they are as specific: what `level` says of lapin must be alone.
+    // Later directives win only if they are as specific, so lapin is turned off only if `level`
+    // does not name it.
     let named = parts.iter().any(|part| part.starts_with(CLIENT));
     let quiet = (!named).then(|| format!("{CLIENT}=off"));
     let directives: Vec<&str> = parts.into_iter().chain(quiet.as_deref()).collect();

@@ -1,9 +1,9 @@
-//! Handles to the metrics, built once per route, limit and connection.
+//! Handles to the metrics, built once for each route, limit and connection.
 //!
-//! Problem: looking a metric up by its labels costs a hash and an allocation, which is too dear
-//! per message, and a series that first shows up with its first event breaks `rate()` and alerts.
-//! So a room makes its meters at the start: that registers every value of every label, at zero,
-//! and afterwards counting is one atomic addition.
+//! Problem: looking up a metric by its labels costs a hash and an allocation, which is too much for
+//! each message, and a series that first appears with its first event breaks `rate()` and alerts.
+//! So a room makes its meters at the start. That registers every value of every label, at zero, and
+//! later counting is one atomic addition.
 //!
 //! Make meters after [`super::install`]; before it they count nothing.
 
@@ -39,8 +39,8 @@ impl Labelled {
         }
     }
 
-    /// A value that the list does not know is counted all the same, only slower: it is `'static`,
-    /// so there cannot be many.
+    /// A value that is not in the list is counted too, only slower: it is `'static`, so there
+    /// cannot be many.
     fn increment(&self, value: &'static str, by: u64) {
         match self.counters.iter().find(|(known, _)| *known == value) {
             Some((_, counter)) => counter.increment(by),
@@ -57,14 +57,13 @@ pub struct RouteMeters {
     calls: Labelled,
     settled: Labelled,
     dead: Labelled,
-    bookings: Labelled,
     /// Seconds from sending a call to the end of its answer.
     pub call_seconds: Histogram,
     /// Messages received and not yet settled.
     pub held: Gauge,
     /// Calls sent and not yet answered.
     pub in_flight: Gauge,
-    /// Times that a limit told a message or the route to wait.
+    /// How often a limit made a message or the route wait.
     pub denials: Counter,
     /// Deliveries received.
     pub received: Counter,
@@ -76,7 +75,7 @@ pub struct RouteMeters {
     pub tap_open: Gauge,
     /// 1 in closed hours, 0 in opening hours or without any.
     pub closed: Gauge,
-    /// Messages that stand parked beside the queue.
+    /// Messages that are parked beside the queue.
     pub parked: Gauge,
     /// Seconds from receipt to call.
     pub age_seconds: Histogram,
@@ -92,7 +91,6 @@ impl RouteMeters {
             calls: Labelled::new(&names::CALLS, by, "outcome", names::OUTCOMES),
             settled: Labelled::new(&names::SETTLED, by, "verdict", names::VERDICTS),
             dead: Labelled::new(&names::DEAD, by, "reason", names::REASONS),
-            bookings: Labelled::new(&names::BOOKINGS, by, "fate", names::FATES),
             call_seconds: histogram(&names::CALL_DURATION, &labels),
             held: gauge(&names::HELD, &labels),
             in_flight: gauge(&names::IN_FLIGHT, &labels),
@@ -117,11 +115,6 @@ impl RouteMeters {
         self.settled.increment(verdict, count);
     }
 
-    /// A message used (`used`) the place that it had booked, after it passed by (`late`), or `missed` it.
-    pub fn booking(&self, fate: &'static str) {
-        self.bookings.increment(fate, 1);
-    }
-
     /// A message died for `reason` (`DeadReason::label`).
     pub fn dead(&self, reason: &'static str) {
         self.dead.increment(reason, 1);
@@ -130,9 +123,9 @@ impl RouteMeters {
 
 /// What is measured about what is in force for a limit.
 pub struct PolicyMeters {
-    /// The version that this replica knows.
+    /// How many updates the policy that this replica knows has had.
     pub version: Gauge,
-    /// 1 while this replica's file says something else.
+    /// 1 while this replica's file differs from what is in force.
     pub differs: Gauge,
 }
 
@@ -203,33 +196,32 @@ impl LimitMeters {
     }
 }
 
-/// What is measured about asking budgets for the messages of one lane.
-pub struct LaneMeters {
-    petitions: Labelled,
+/// What is measured about asking keyed limits for the messages of one pacer.
+pub struct AdmissionMeters {
+    decisions: Labelled,
     /// Seconds of one round trip.
-    pub petition_seconds: Histogram,
+    pub request_seconds: Histogram,
 }
 
-impl LaneMeters {
-    /// The meters of the lane named `lane`, all at zero.
+impl AdmissionMeters {
+    /// The meters of the pacer named `pacer`, all at zero.
     #[must_use]
-    pub fn new(lane: &str) -> Self {
-        let by = ("lane", lane);
+    pub fn new(pacer: &str) -> Self {
+        let by = ("pacer", pacer);
         Self {
-            petitions: Labelled::new(&names::PETITIONS, by, "ruling", names::RULINGS),
-            petition_seconds: histogram(&names::PETITION_DURATION, &[by]),
+            decisions: Labelled::new(&names::ADMISSIONS, by, "decision", names::DECISIONS),
+            request_seconds: histogram(&names::ADMISSION_DURATION, &[by]),
         }
     }
 
-    /// `count` messages came to `ruling`: `granted`, `late` (it has to wait in line), `denied`, `never` or `failed`
-    /// (no answer).
-    pub fn ruled(&self, ruling: &'static str, count: u64) {
-        self.petitions.increment(ruling, count);
+    /// `count` messages came to `decision`.
+    pub fn decided(&self, decision: &'static str, count: u64) {
+        self.decisions.increment(decision, count);
     }
 }
 
-/// What is measured about a limit that is counted in budgets.
-pub struct BudgetMeters {
+/// What is measured about a keyed limit.
+pub struct KeyedMeters {
     /// Messages that it told to wait.
     pub denials: Counter,
     /// Grants offered back.
@@ -238,13 +230,13 @@ pub struct BudgetMeters {
     pub leases_lost: Counter,
 }
 
-impl BudgetMeters {
+impl KeyedMeters {
     /// The meters of the limit named `limit`, all at zero.
     #[must_use]
     pub fn new(limit: &str) -> Self {
         let labels = [("limit", limit)];
         Self {
-            denials: counter(&names::BUDGET_DENIALS, &labels),
+            denials: counter(&names::KEYED_DENIALS, &labels),
             refunds: counter(&names::REFUNDS, &labels),
             leases_lost: counter(&names::LEASES_LOST, &labels),
         }
@@ -345,17 +337,17 @@ impl fmt::Debug for PolicyMeters {
     }
 }
 
-impl fmt::Debug for LaneMeters {
+impl fmt::Debug for AdmissionMeters {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("LaneMeters")
-            .field("lane", &self.petitions.first.1)
+        f.debug_struct("AdmissionMeters")
+            .field("pacer", &self.decisions.first.1)
             .finish_non_exhaustive()
     }
 }
 
-impl fmt::Debug for BudgetMeters {
+impl fmt::Debug for KeyedMeters {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("BudgetMeters").finish_non_exhaustive()
+        f.debug_struct("KeyedMeters").finish_non_exhaustive()
     }
 }
 

@@ -1,17 +1,17 @@
-//! What an operator sees: metrics, logs, and what the service manager is told.
+//! What an operator sees: metrics, logs, and the messages to the service manager.
 //!
-//! Every room may import this one. Metric names live in [`names`] and nowhere else; rooms get
-//! handles from [`meters`] once and never build a label per message.
+//! Every room may import this one. Metric names are in [`names`] and nowhere else. Rooms get
+//! handles from [`meters`] once and never build a label for a message.
 
 pub mod health;
+mod log_limit;
 pub mod logs;
 pub mod meters;
 pub mod names;
 pub mod notify;
 mod recorder;
-mod repeated;
 
 pub use health::{Health, Heartbeat};
+pub use log_limit::{LogLimit, Suppressed};
 pub use notify::Notifier;
 pub use recorder::{Metrics, install};
-pub use repeated::{Notice, Repeated, Suppressed};

@@ -1,10 +1,10 @@
 //! Every metric that sluiced exports: name, kind, help, labels.
 //!
-//! Problem: names scattered over rooms drift apart, and a label with an id in it grows without
-//! bound. So a metric exists only here, as a constant, and its labels come from the configuration
-//! (`route`, `limit`) or from a fixed list (`outcome`, `verdict`, `reason`, `result`, `target`).
-//! A key, a phone number or a message id is never a label. Names follow Prometheus: base units
-//! (seconds), the unit as suffix, `_total` on counters.
+//! Problem: names that are scattered over rooms drift apart, and a label with an id in it grows
+//! without bound. So a metric exists only here, as a constant, and its labels come from the
+//! configuration (`route`, `limit`) or from a fixed list (`outcome`, `verdict`, `reason`, `result`,
+//! `target`). A key, a phone number or a message id is never a label. Names follow Prometheus: base
+//! units (seconds), the unit as suffix, `_total` on counters.
 
 /// What kind of number a metric is.
 #[derive(Clone, Copy, Debug, PartialEq)]
@@ -83,13 +83,19 @@ pub const REASONS: &[&str] = &[
 /// Values of the label `result`.
 pub const RESULTS: &[&str] = &["granted", "denied", "failed"];
 
-/// Values of the label `ruling`: what became of a message that budgets were asked for.
-pub const RULINGS: &[&str] = &["granted", "late", "denied", "never", "failed"];
-/// Values of the label `fate` of a place that a message had booked.
-pub const FATES: &[&str] = &["used", "late", "missed"];
+/// Values of the label `decision`: what became of a message that keyed limits were asked for.
+pub const DECISIONS: &[&str] = &[
+    "granted",
+    "denied",
+    "never",
+    "closed",
+    "outdated",
+    "not_asked",
+    "failed",
+];
 
 const ROUTE: &[&str] = &["route"];
-const LANE: &[&str] = &["lane"];
+const PACER: &[&str] = &["pacer"];
 const LIMIT: &[&str] = &["limit"];
 const TARGET: &[&str] = &["target"];
 
@@ -257,21 +263,21 @@ pub const LIMIT_DIFFERS: Metric = gauge(
     "1 while this replica's file says something else about the limit than what is in force.",
 );
 
-pub const PETITIONS: Metric = counter(
-    "sluiced_petitions_total",
-    &["lane", "ruling"],
-    "Messages that budgets were asked for, by what became of it. A lane is a paced limit, or a route without one.",
+pub const ADMISSIONS: Metric = counter(
+    "sluiced_admissions_total",
+    &["pacer", "decision"],
+    "Messages that keyed limits were asked for, by what was decided. A pacer is a paced limit, or a route without one.",
 );
-pub const PETITION_DURATION: Metric = histogram(
-    "sluiced_petition_duration_seconds",
-    LANE,
+pub const ADMISSION_DURATION: Metric = histogram(
+    "sluiced_admission_duration_seconds",
+    PACER,
     ASK_BOUNDS,
-    "Round trip of one question to the store of budgets.",
+    "Round trip of one request to the store of keyed limits.",
 );
-pub const BUDGET_DENIALS: Metric = counter(
-    "sluiced_budget_denials_total",
+pub const KEYED_DENIALS: Metric = counter(
+    "sluiced_keyed_denials_total",
     LIMIT,
-    "Messages that this limit told to wait. No failure, and no attempt.",
+    "Messages that this keyed limit told to wait. No failure, and no attempt.",
 );
 pub const REFUNDS: Metric = counter(
     "sluiced_refunds_total",
@@ -282,11 +288,6 @@ pub const LEASES_LOST: Metric = counter(
     "sluiced_call_leases_lost_total",
     LIMIT,
     "Calls under way that this concurrency limit did not count any more.",
-);
-pub const BOOKINGS: Metric = counter(
-    "sluiced_bookings_total",
-    &["route", "fate"],
-    "Places that denied messages had booked: used in time, or missed and asked for anew.",
 );
 
 pub const LINK_UP: Metric = gauge(
@@ -341,12 +342,11 @@ pub const ALL: &[Metric] = &[
     LIMIT_RATE,
     LIMIT_VERSION,
     LIMIT_DIFFERS,
-    PETITIONS,
-    PETITION_DURATION,
-    BUDGET_DENIALS,
+    ADMISSIONS,
+    ADMISSION_DURATION,
+    KEYED_DENIALS,
     REFUNDS,
     LEASES_LOST,
-    BOOKINGS,
     LINK_UP,
     RECONNECTS,
     BUILD_INFO,
@@ -403,7 +403,7 @@ mod tests {
                 assert!(row.contains(label), "{} misses {label}", metric.name);
             }
         }
-        for value in [OUTCOMES, VERDICTS, REASONS, RESULTS, RULINGS, FATES].concat() {
+        for value in [OUTCOMES, VERDICTS, REASONS, RESULTS, DECISIONS].concat() {
             assert!(page.contains(value), "no {value}");
         }
         let rows = page.lines().filter(|line| line.starts_with("| `sluiced_"));
@@ -413,7 +413,7 @@ mod tests {
     #[test]
     fn labels_are_bounded() {
         let known = [
-            "route", "limit", "lane", "outcome", "verdict", "reason", "result", "ruling", "fate",
+            "route", "limit", "pacer", "outcome", "verdict", "reason", "result", "decision",
             "target", "version",
         ];
         for metric in ALL {

@@ -1,11 +1,11 @@
-//! What the service manager (systemd) is told: ready, stopping, a line of status, still alive.
+//! Messages to the service manager (systemd): ready, stopping, a status line, and still alive.
 //!
-//! The watchdog is fed only while every lane turns ([`Health::stuck`]), so a process that runs but
-//! does not work is restarted. It is fed as well while RabbitMQ or Redis are away: a restart would
-//! not bring them back.
+//! The watchdog is fed only while every lane runs ([`Health::stuck`]), so a process that runs but
+//! does not work is restarted. It is fed also while RabbitMQ or Redis are away: a restart would not
+//! bring them back.
 //!
-//! The message format and `WATCHDOG_USEC` come from sd-notify; the socket is our own, because that
-//! crate's blocks when the manager does not read, and knows no abstract addresses.
+//! The message format and `WATCHDOG_USEC` come from sd-notify. The socket is our own, because that
+//! crate's blocks when the manager does not read, and supports no abstract addresses.
 
 use std::env;
 use std::ffi::OsStr;
@@ -36,8 +36,8 @@ pub struct Notifier {
 }
 
 impl Notifier {
-    /// As `NOTIFY_SOCKET`, `WATCHDOG_USEC` and `WATCHDOG_PID` say; without the first, everything
-    /// here does nothing. A socket that cannot be used is logged, and is no reason not to run.
+    /// As configured by `NOTIFY_SOCKET`, `WATCHDOG_USEC` and `WATCHDOG_PID`. Without the first, all
+    /// methods do nothing. A socket that cannot be used is logged, and the process runs without it.
     #[must_use]
     pub fn from_env() -> Self {
         let Some(name) = env::var_os("NOTIFY_SOCKET").filter(|name| !name.is_empty()) else {
@@ -73,7 +73,7 @@ impl Notifier {
     /// The configuration is being read again; [`Notifier::ready`] ends it. With the monotonic time,
     /// as `Type=notify-reload` wants it.
     pub fn reloading(&self) {
-        // Without a monotonic clock the manager is not told, and goes on waiting for nobody.
+        // Without a monotonic clock the manager gets no message.
         if let Ok(now) = NotifyState::monotonic_usec_now() {
             self.send(&[NotifyState::Reloading, now]);
         }
@@ -98,8 +98,8 @@ impl Notifier {
         self.send(&[NotifyState::Status(&line)]);
     }
 
-    /// Feeds the watchdog while every lane turns, and keeps the status line true. To be kept
-    /// running until the very end of the process, also while it stops; ends with `stop`.
+    /// Feeds the watchdog while every lane runs, and keeps the status line up to date. It must run
+    /// until the very end of the process, also while it stops; ends with `stop`.
     pub async fn watch(&self, health: Health, stop: CancellationToken) {
         if self.socket.is_none() {
             return;
@@ -141,7 +141,7 @@ impl Notifier {
     }
 }
 
-/// One line on how it stands. Without durations, so that it changes only when something happens.
+/// The state in one line. Without durations, so that it changes only when something happens.
 fn summary(health: &Health) -> String {
     let missing = health.missing();
     if missing.is_empty() {
@@ -203,7 +203,7 @@ mod tests {
             String::from_utf8_lossy(&buffer[..length]).into_owned()
         }
 
-        /// Whether a message that says `wanted` comes within `bound`.
+        /// Whether a message that contains `wanted` comes within `bound`.
         async fn says(&self, wanted: &str, bound: Duration) -> bool {
             tokio::time::timeout(bound, async { while self.next().await != wanted {} })
                 .await
@@ -242,7 +242,7 @@ mod tests {
         assert_eq!(listener.next().await, "STATUS=Ready\n");
         assert_eq!(listener.next().await, "WATCHDOG=1\n");
 
-        // The lane last turned long ago: after that status no feed may follow.
+        // The last beat of the lane was long ago: after that status no feed may follow.
         lane.beat(Mono::from_micros(0));
         let stuck = "STATUS=Not ready: lane sms (stuck)\n";
         assert!(listener.says(stuck, Duration::from_secs(10)).await);

@@ -1,4 +1,4 @@
-//! The recorder behind the meters, and what a scrape reads.
+//! The recorder behind the meters, and the text for a scrape.
 
 use std::sync::OnceLock;
 use std::time::Duration;
@@ -12,7 +12,7 @@ use tokio_util::sync::CancellationToken;
 use super::meters;
 use super::names::{self, Kind};
 
-/// Samples of histograms pile up until somebody scrapes or does this.
+/// Samples of histograms pile up until the next scrape or the next upkeep.
 const UPKEEP_EVERY: Duration = Duration::from_secs(5);
 
 static INSTALLED: OnceLock<Metrics> = OnceLock::new();
@@ -30,7 +30,7 @@ impl Metrics {
         self.handle.render()
     }
 
-    /// Keeps memory bounded while nobody scrapes. Ends with `stop`. Needs a runtime.
+    /// Keeps memory bounded while no scrape comes. Ends with `stop`. Needs a runtime.
     pub fn spawn_upkeep(&self, stop: CancellationToken) -> JoinHandle<()> {
         let handle = self.handle.clone();
         tokio::spawn(async move {
@@ -45,8 +45,8 @@ impl Metrics {
 
 /// Installs the recorder for the whole process; a second call answers the same one.
 ///
-/// If another recorder is in place already (a test's), that one keeps counting and what this
-/// answers stays empty, with a warning in the log.
+/// If another recorder is in place already (that of a test), that one keeps counting and the answer
+/// here stays empty, with a warning in the log.
 #[must_use]
 pub fn install() -> Metrics {
     INSTALLED
@@ -77,7 +77,7 @@ pub(super) fn build() -> PrometheusRecorder {
     builder.build_recorder()
 }
 
-/// Tells the recorder every help text.
+/// Passes every help text to the recorder.
 #[allow(
     clippy::disallowed_macros,
     reason = "the one place that describes metrics"

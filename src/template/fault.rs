@@ -1,4 +1,4 @@
-//! What is wrong with a template, and why it makes nothing of a message.
+//! What is wrong with a template, and why it cannot be rendered for a message.
 
 use std::iter::successors;
 use std::ops::Range;
@@ -25,7 +25,7 @@ pub enum WrongTemplate {
     Syntax {
         /// From 1.
         line: usize,
-        /// What the parser says.
+        /// The message of the parser.
         detail: String,
     },
     /// It names a variable that there never is.
@@ -39,7 +39,7 @@ pub enum WrongTemplate {
     Option(String),
 }
 
-/// For the operator who wrote the template.
+/// For the operator that wrote the template.
 pub(super) fn unreadable(error: &Error) -> WrongTemplate {
     let detail = error.detail();
     WrongTemplate::Syntax {
@@ -59,7 +59,7 @@ pub(super) fn misused(environment: &Environment<'_>, source: &str) -> Vec<WrongT
     });
     names.dedup();
     let mut wrong: Vec<_> = names.into_iter().map(WrongTemplate::Filter).collect();
-    // Rendered without any message; only what our own filters say of their arguments counts.
+    // Rendered without any message; only errors of our own filters about their arguments count.
     let mut lenient = environment.clone();
     lenient.set_undefined_behavior(UndefinedBehavior::Chainable);
     if let Err(error) = lenient.render_str(source, ()) {
@@ -121,8 +121,8 @@ fn causes(error: &Error) -> impl Iterator<Item = &Error> {
     .filter_map(|cause| cause.downcast_ref::<Error>())
 }
 
-/// For whoever looks at the dead letter. The template's own text and nothing of the message:
-/// details of minijinja's errors can quote values.
+/// For a person that reads the dead letter. It shows the template's own text and nothing of the
+/// message: details of minijinja's errors can quote values.
 pub(super) fn render_error(error: &Error, source: &str) -> String {
     let part = error
         .range()
@@ -139,7 +139,7 @@ pub(super) fn render_error(error: &Error, source: &str) -> String {
     }
 }
 
-/// What stands between the `{{` and `}}`, or `{%` and `%}`, around a part of a template.
+/// The text between the `{{` and `}}`, or `{%` and `%}`, around a part of a template.
 fn tag_around<'a>(source: &'a str, part: &Range<usize>) -> Option<&'a str> {
     let (before, after) = (source.get(..part.start)?, source.get(part.end..)?);
     let start = before.rfind("{{").max(before.rfind("{%"))? + 2;

@@ -1,4 +1,4 @@
-//! What a template can do with a value, beyond what minijinja brings along.
+//! Our own filters and functions for templates, besides those of minijinja.
 
 use minijinja::value::{Kwargs, Value, ValueKind};
 use minijinja::{Error, ErrorKind, Output, State};
@@ -6,7 +6,7 @@ use minijinja::{Error, ErrorKind, Output, State};
 use super::fault::{IS_NULL, OPTION, TOO_LARGE};
 use crate::core::sms::{Encoding, Reference, encoding, segments_as};
 
-/// Prints a value, but no `null`: it would read as a word.
+/// Prints a value. A `null` is an error: it would be printed as text.
 pub(super) fn print(
     out: &mut Output<'_>,
     state: &mut State<'_, '_>,
@@ -72,7 +72,7 @@ pub(super) fn pointer(value: &Value, path: &str) -> Result<Value, Error> {
     Ok(at)
 }
 
-/// A place in a list: digits, and no zero in front of others.
+/// An index of a list: digits without leading zeros.
 fn index(step: &str) -> Option<usize> {
     let digits = step.bytes().all(|b| b.is_ascii_digit());
     let plain = digits && (step == "0" || !step.starts_with('0'));

@@ -1,4 +1,4 @@
-//! JSON as templates see it: no integer is rounded silently.
+//! JSON for templates: no integer is rounded silently.
 
 use std::collections::BTreeMap;
 use std::fmt;
@@ -64,7 +64,7 @@ impl<'de> Visitor<'de> for Exact {
         Ok(Value::from(value))
     }
 
-    /// An integer comes as a double only if no 64 bits can hold it: then it may be rounded.
+    /// An integer arrives as a double only if 64 bits cannot hold it: then it may be rounded.
     fn visit_f64<E>(self, value: f64) -> Result<Value, E> {
         const EXACT: f64 = 9_007_199_254_740_992.0;
         if value.fract() == 0.0 && value.abs() >= EXACT {

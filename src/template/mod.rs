@@ -1,20 +1,20 @@
 //! Text made of a message: minijinja templates, compiled once.
 //!
-//! A template can use `body` (the message's body as JSON), `headers`, `properties`,
-//! `routing_key`, `exchange`, `message_id`, `route` and `attempt`. Only what some template names
-//! is looked up, and the body is parsed only if some template names `body`: a message that is not
-//! JSON passes where nothing asks for its fields.
+//! A template can use `body` (the message's body as JSON), `headers`, `properties`, `routing_key`,
+//! `exchange`, `message_id`, `route` and `attempt`. Only what some template names is looked up, and
+//! the body is parsed only if some template names `body`. So a message that is not JSON is no
+//! problem if no template uses its fields.
 //!
-//! A missing field is an error and never an empty text: a call with a hole in it is worse than a
-//! dead letter. So is a `null` that is printed; `| default(...)`, `| tojson` and `is defined`
-//! are there for fields that may be missing. Nothing is escaped by itself. Write
-//! `{{ body.to | tojson }}` in a JSON body and `{{ body.to | urlencode }}` in a URL.
+//! A missing field is an error and never an empty text: a call with a gap in it is worse than a
+//! dead letter. So is a `null` that is printed. `| default(...)`, `| tojson` and `is defined` are
+//! there for fields that may be missing. Nothing is escaped by itself. Write `{{ body.to | tojson
+//! }}` in a JSON body and `{{ body.to | urlencode }}` in a URL.
 //!
-//! Besides minijinja's filters there are `sms_segments` and `pointer`. What a template names is known
-//! when it is compiled: a variable or a filter that does not exist is found then.
+//! Besides minijinja's filters there are `sms_segments` and `pointer`. Templates are checked when
+//! they are compiled: a variable or a filter that does not exist is found then.
 //!
 //! Numbers: integers from -2^63 to 2^64-1 are exact. A larger one cannot be used (it would be
-//! rounded silently) but does no harm where no template prints it. Fractions are doubles.
+//! rounded silently) but does no harm if no template prints it. Fractions are doubles.
 
 mod fault;
 mod filters;

@@ -5,8 +5,8 @@ use std::sync::Arc;
 
 use tokio::sync::watch;
 
-use super::{PolicyStores, lanes, rules};
-use crate::core::budget::Rule;
+use super::{PolicyStores, pacers, rules};
+use crate::core::limits::Rule;
 use crate::core::schedule::Pace;
 use crate::pipeline::{PolicySpec, Written};
 use crate::ports::policy::PolicyStore;
@@ -18,12 +18,12 @@ pub struct Policies {
     stores: PolicyStores,
     replica: String,
     paced: BTreeMap<String, watch::Sender<Written<Vec<Pace>>>>,
-    budgets: BTreeMap<String, watch::Sender<Written<Rule>>>,
+    keyed: BTreeMap<String, watch::Sender<Written<Rule>>>,
 }
 
 impl Policies {
     pub(super) fn new(settings: &Settings, stores: PolicyStores) -> Self {
-        let (paced, budgets): (Vec<_>, Vec<_>) = settings
+        let (paced, keyed): (Vec<_>, Vec<_>) = settings
             .limits
             .iter()
             .partition(|(_, limit)| limit.as_paced().is_some());
@@ -31,7 +31,7 @@ impl Policies {
             stores,
             replica: replica(),
             paced: senders(paced, paces),
-            budgets: senders(budgets, rule),
+            keyed: senders(keyed, rule),
         }
     }
 
@@ -40,9 +40,9 @@ impl Policies {
         Some(self.spec(&self.stores.paced, self.paced.get(limit)?))
     }
 
-    /// For the task of a limit that is counted in budgets.
-    pub(super) fn budget(&self, limit: &str) -> Option<PolicySpec<Rule>> {
-        Some(self.spec(&self.stores.budgets, self.budgets.get(limit)?))
+    /// For the task of a keyed limit.
+    pub(super) fn keyed(&self, limit: &str) -> Option<PolicySpec<Rule>> {
+        Some(self.spec(&self.stores.keyed, self.keyed.get(limit)?))
     }
 
     fn spec<T>(
@@ -65,7 +65,7 @@ impl Policies {
                 if let Some(sender) = self.paced.get(name) {
                     sender.send_replace(written(limit, paces));
                 }
-            } else if let Some(sender) = self.budgets.get(name) {
+            } else if let Some(sender) = self.keyed.get(name) {
                 sender.send_replace(written(limit, rule));
             }
         }
@@ -89,14 +89,14 @@ fn senders<T: 'static>(
 fn written<T: 'static>(limit: &Limit, read: Reader<T>) -> Written<T> {
     let own = limit.clone();
     Written {
-        text: limit.terms_line(),
+        text: limit.policy_line(),
         read: Arc::new(move |terms| read(&own, terms)),
     }
 }
 
 /// The rule of the limit under other terms.
 fn rule(limit: &Limit, terms: &str) -> Result<Rule, String> {
-    let limit = limit.under(terms).map_err(|why| why.to_string())?;
+    let limit = limit.with_policy(terms).map_err(|why| why.to_string())?;
     let rule = rules::rule(&limit).map_err(|why| why.to_string())?;
     rule.ok_or_else(|| "it is paced".to_owned())
 }
@@ -104,7 +104,7 @@ fn rule(limit: &Limit, terms: &str) -> Result<Rule, String> {
 /// The rows of the limit under other terms.
 fn paces(limit: &Limit, terms: &str) -> Result<Vec<Pace>, String> {
     let own = rows(limit).len();
-    let limit = limit.under(terms).map_err(|why| why.to_string())?;
+    let limit = limit.with_policy(terms).map_err(|why| why.to_string())?;
     let paces = rows(&limit);
     if paces.len() == own {
         Ok(paces)
@@ -114,7 +114,7 @@ fn paces(limit: &Limit, terms: &str) -> Result<Vec<Pace>, String> {
 }
 
 fn rows(limit: &Limit) -> Vec<Pace> {
-    let (main, reserve) = match limit.as_paced().map(lanes::paces) {
+    let (main, reserve) = match limit.as_paced().map(pacers::paces) {
         Some((main, reserve)) => (Some(main), reserve),
         None => (None, None),
     };

@@ -4,9 +4,9 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use futures::FutureExt as _;
+use futures::future::BoxFuture;
 
 use super::{options, rules};
-use crate::cli::check::Probe;
 use crate::downstream::{HttpDownstream, HttpOptions};
 use crate::limiter;
 use crate::ports::downstream::Downstream as _;
@@ -14,6 +14,9 @@ use crate::queue::rabbit::probe::{self, QueueState};
 use crate::queue::rabbit::{RabbitOptions, RouteOptions};
 use crate::settings::types::{Downstream, LimitBackend, QueueBackend, Route};
 use crate::settings::{Faults, KeyPath, Loaded};
+
+/// A try whether something answers: what is tried, and what came of it (a few words, no secrets).
+pub type Probe = (String, BoxFuture<'static, Result<String, String>>);
 
 /// The faults of a configuration that only a backend can find, at their places.
 #[must_use]

@@ -122,9 +122,9 @@ impl QueueEvents for Counted {
         };
     }
 
-    fn parked(&self, route: &str, standing: u64) {
+    fn parked(&self, route: &str, count: u64) {
         if let Some(meters) = self.meters.get(route) {
-            meters.parked.set(standing as f64);
+            meters.parked.set(count as f64);
         }
     }
 }

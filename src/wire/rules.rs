@@ -1,16 +1,15 @@
 //! From the limits of the configuration to the rules of the core.
 
-use crate::core::budget::concurrency::Concurrency;
-use crate::core::budget::fixed_window::FixedWindow;
-use crate::core::budget::gcra::Gcra;
-use crate::core::budget::sliding_log::SlidingLog;
-use crate::core::budget::token_bucket::{self, Bucket, Refill, TokenBucket};
-use crate::core::budget::{Rule, RuleError};
-use crate::ports::budget::Lost;
-use crate::settings::types::{self, Counted, Limit, LostState, Start, WindowStart};
+use crate::core::limits::concurrency::Concurrency;
+use crate::core::limits::fixed_window::FixedWindow;
+use crate::core::limits::gcra::Gcra;
+use crate::core::limits::sliding_log::SlidingLog;
+use crate::core::limits::token_bucket::{self, Bucket, Refill, TokenBucket};
+use crate::core::limits::{Rule, RuleError};
+use crate::settings::types::{self, Counted, Limit, Start, WindowStart};
 use crate::settings::window::WindowRate;
 
-/// The rule of a limit that is counted in budgets; `None` if it is paced.
+/// The rule of a keyed limit; `None` if it is paced.
 ///
 /// # Errors
 /// When its numbers are too large to be counted exactly.
@@ -57,13 +56,5 @@ fn fixed_window(
         (_, WindowRate::Every(rate)) => FixedWindow::from_first_call(rate, headroom),
         // A rate by the calendar starts by the calendar.
         (_, WindowRate::Calendar { .. }) => Err(RuleError::Zero("the window")),
-    }
-}
-
-/// What to do while the store cannot say what was spent.
-pub(super) const fn lost(limit: &Limit) -> Lost {
-    match limit.lost_state() {
-        LostState::Closed => Lost::Closed,
-        LostState::Open => Lost::Open,
     }
 }

@@ -1,4 +1,4 @@
-//! The stores of limits, of budgets and of what is in force: those of the daemon, and those that
+//! The stores of paced limits, of keyed limits and of what is in force: those of the daemon, and those that
 //! commands ask.
 
 use std::sync::Arc;
@@ -7,10 +7,10 @@ use secrecy::SecretString;
 
 use super::{WireError, options, rules};
 use crate::core::policy::PolicyVersion;
-use crate::limiter::memory::{MemoryBudgetStore, MemoryPaceStore};
+use crate::limiter::memory::{MemoryLimitStore, MemoryPaceStore};
 use crate::limiter::redis::{Family, RedisOptions, RedisPaceStore, RedisPolicies};
-use crate::ports::budget::{BudgetLimit, BudgetStore};
 use crate::ports::clock::Clock;
+use crate::ports::limits::{KeyedLimit, LimitStore};
 use crate::ports::link::Link;
 use crate::ports::pace::PaceStore;
 use crate::ports::policy::PolicyStore;
@@ -19,14 +19,14 @@ use crate::settings::secrets::Secrets;
 use crate::settings::types::{Limit, LimitBackend, Settings};
 use crate::telemetry::health::Health;
 
-/// The stores of rows, of budgets, and of what is in force.
-pub(super) type Stores = (Arc<dyn PaceStore>, Arc<dyn BudgetStore>, PolicyStores);
+/// The stores of paced limits, of keyed limits, and of what is in force.
+pub(super) type Stores = (Arc<dyn PaceStore>, Arc<dyn LimitStore>, PolicyStores);
 
 /// The stores of what is in force.
 #[derive(Clone, Debug)]
 pub struct PolicyStores {
     pub paced: Arc<dyn PolicyStore>,
-    pub budgets: Arc<dyn PolicyStore>,
+    pub keyed: Arc<dyn PolicyStore>,
 }
 
 impl PolicyStores {
@@ -34,7 +34,7 @@ impl PolicyStores {
         let of = |family| Arc::new(RedisPolicies::new(Arc::clone(store), family));
         Self {
             paced: of(Family::Paced),
-            budgets: of(Family::Budget),
+            keyed: of(Family::Keyed),
         }
     }
 }
@@ -47,12 +47,12 @@ pub(super) fn stores(
 ) -> Result<Stores, WireError> {
     match settings.backend.limits {
         LimitBackend::Memory => {
-            let (rows, budgets) = (MemoryPaceStore::new(clock), MemoryBudgetStore::new(clock));
+            let (rows, keyed) = (MemoryPaceStore::new(clock), MemoryLimitStore::new(clock));
             let policies = PolicyStores {
                 paced: rows.policies(),
-                budgets: budgets.policies(),
+                keyed: keyed.policies(),
             };
-            Ok((Arc::new(rows), Arc::new(budgets), policies))
+            Ok((Arc::new(rows), Arc::new(keyed), policies))
         }
         LimitBackend::Redis => {
             let options = options::redis(settings, secrets)?;
@@ -62,7 +62,7 @@ pub(super) fn stores(
             let store = Arc::new(store);
             Ok((
                 Arc::clone(&store) as Arc<dyn PaceStore>,
-                Arc::clone(&store) as Arc<dyn BudgetStore>,
+                Arc::clone(&store) as Arc<dyn LimitStore>,
                 PolicyStores::of(&store),
             ))
         }
@@ -86,24 +86,24 @@ pub fn redis_at(url: SecretString) -> RedisOptions {
     }
 }
 
-/// A limit that is counted in budgets, under the terms of `version`; `None` if it is paced.
+/// A keyed limit under the policy of `version`; `None` if it is paced.
 ///
 /// # Errors
 /// When its numbers are too large to be counted exactly.
-pub fn budget_limit(
+pub fn keyed_limit(
     name: &str,
     limit: &Limit,
     version: PolicyVersion,
-) -> Result<Option<BudgetLimit>, WireError> {
+) -> Result<Option<KeyedLimit>, WireError> {
     let rule = rules::rule(limit).map_err(|e| WireError::new(format!("limits.{name}"), e))?;
-    Ok(rule.map(|rule| BudgetLimit::under(name, rule, rules::lost(limit), version)))
+    Ok(rule.map(|rule| KeyedLimit::under(name, rule, limit.lost_wait(), version)))
 }
 
-/// The budgets in a Redis, connected.
+/// The keyed limits in a Redis, connected.
 ///
 /// # Errors
 /// When Redis cannot be reached in time.
-pub async fn budgets(options: &RedisOptions) -> Result<Arc<dyn BudgetStore>, WireError> {
+pub async fn keyed(options: &RedisOptions) -> Result<Arc<dyn LimitStore>, WireError> {
     Ok(connected(options).await?)
 }
 

@@ -3,6 +3,7 @@
 use std::net::SocketAddr;
 use std::time::Duration;
 
+use crate::support::machine;
 use sluiced::admin::{self, Health};
 use sluiced::cli::health::{self, HealthArgs};
 use sluiced::core::time::Mono;
@@ -26,6 +27,7 @@ struct Running {
 
 impl Running {
     async fn start() -> Self {
+        machine::share();
         let admin = admin::bind("127.0.0.1:0")
             .await
             .expect("a free port")

@@ -2,22 +2,26 @@
 
 use std::io::{BufRead, BufReader, Read};
 use std::process::{Child, Command, Output, Stdio};
-use std::time::Duration;
 
-use crate::support::port::free_port;
-use crate::support::process::PrivateProcess;
+use crate::support::machine;
 use crate::support::rabbit::Rabbit;
-use crate::support::wait::eventually_async;
+use crate::support::redis::RedisServer;
 use rustix::process::{Pid, Signal, kill_process};
-use tokio::sync::Mutex;
+use tokio::sync::{Mutex, MutexGuard};
 
 /// The machine that runs tests is busy: a call may be late there without a fault of pacing.
 const LENIENT: [&str; 2] = ["--headroom", "250ms"];
 
-/// One demo at a time: they would only take the processor from each other.
-static TURN: Mutex<()> = Mutex::const_new(());
+/// One demo at a time: each looks at what was left behind in the broker that all use.
+fn turn() -> MutexGuard<'static, ()> {
+    static TURN: Mutex<()> = Mutex::const_new(());
+    let turn = TURN.blocking_lock();
+    machine::half();
+    turn
+}
 
 fn demo(arguments: &[&str]) -> Command {
+    machine::share();
     let mut command = Command::new(env!("CARGO_BIN_EXE_sluiced"));
     command.arg("demo").args(arguments).args(LENIENT);
     command.stdin(Stdio::null());
@@ -37,43 +41,8 @@ fn run(arguments: &[&str]) -> (Option<i32>, String, String) {
     (status.code(), text(&stdout), text(&stderr))
 }
 
-/// A private Redis, stopped with the test process.
-struct Redis {
-    port: u16,
-    _process: PrivateProcess,
-    _dir: tempfile::TempDir,
-}
-
-impl Redis {
-    async fn start() -> Self {
-        let dir = tempfile::tempdir().expect("a directory for a private Redis");
-        let port = free_port();
-        let script = format!(
-            "redis-server --port {port} --bind 127.0.0.1 --save '' --appendonly no --dir {}",
-            dir.path().display()
-        );
-        let process = PrivateProcess::start(&script, [("LANG", "C.UTF-8")], dir.path());
-        let redis = Self {
-            port,
-            _process: process,
-            _dir: dir,
-        };
-        eventually_async(Duration::from_secs(30), "Redis answers", || async {
-            redis.keys().await.is_ok()
-        })
-        .await;
-        redis
-    }
-
-    fn url(&self) -> String {
-        format!("redis://127.0.0.1:{}/0", self.port)
-    }
-
-    async fn keys(&self) -> redis::RedisResult<u64> {
-        let client = redis::Client::open(self.url())?;
-        let mut connection = client.get_multiplexed_async_connection().await?;
-        redis::cmd("DBSIZE").query_async(&mut connection).await
-    }
+fn keys(redis: &RedisServer) -> u64 {
+    redis.ask(&redis::cmd("DBSIZE")).expect("Redis answers")
 }
 
 /// The arguments of a demo on real servers.
@@ -83,15 +52,15 @@ fn on_servers<'a>(numbers: &[&'a str], rabbit: &'a str, redis: &'a str) -> Vec<&
 }
 
 /// No queue and no key is left of a demo.
-async fn nothing_is_left(rabbit: &Rabbit, redis: &Redis) {
+fn nothing_is_left(rabbit: &Rabbit, redis: &RedisServer) {
     let queues = rabbit.ctl(&["list_queues", "--silent", "name"]);
     assert!(!queues.contains("sluiced-demo"), "{queues}");
-    assert_eq!(redis.keys().await.expect("Redis answers"), 0);
+    assert_eq!(keys(redis), 0);
 }
 
 #[test]
 fn in_one_process_nothing_is_over_lost_or_sent_twice() {
-    let _turn = TURN.blocking_lock();
+    let _turn = turn();
     let (code, out, err) = run(&["--messages", "300", "--rate", "300/1s"]);
     assert_eq!(code, Some(0), "{out}{err}");
     assert!(
@@ -139,11 +108,11 @@ fn a_server_out_of_reach_is_named_without_its_password() {
     );
 }
 
-#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn on_real_servers_it_proves_the_same_and_leaves_nothing_behind() {
-    let _turn = TURN.lock().await;
+#[test]
+fn on_real_servers_it_proves_the_same_and_leaves_nothing_behind() {
+    let _turn = turn();
     let rabbit = Rabbit::shared();
-    let redis = Redis::start().await;
+    let redis = RedisServer::start();
     let (code, out, err) = run(&on_servers(
         &["--messages", "600", "--rate", "200/1s", "--replicas", "3"],
         &rabbit.url(),
@@ -163,14 +132,14 @@ async fn on_real_servers_it_proves_the_same_and_leaves_nothing_behind() {
         assert!(out.contains(row), "no {row} in {out}");
     }
     assert!(!out.contains("left in the queue"), "{out}");
-    nothing_is_left(rabbit, &redis).await;
+    nothing_is_left(rabbit, &redis);
 }
 
-#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn daemons_that_are_killed_lose_nothing() {
-    let _turn = TURN.lock().await;
+#[test]
+fn daemons_that_are_killed_lose_nothing() {
+    let _turn = turn();
     let rabbit = Rabbit::shared();
-    let redis = Redis::start().await;
+    let redis = RedisServer::start();
     let (code, out, err) = run(&on_servers(
         &[
             "--messages",
@@ -191,14 +160,14 @@ async fn daemons_that_are_killed_lose_nothing() {
         "{out}"
     );
     assert!(out.contains("daemons killed"), "{out}");
-    assert_eq!(redis.keys().await.expect("Redis answers"), 0);
+    assert_eq!(keys(&redis), 0);
 }
 
-#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn ctrl_c_leaves_nothing_behind_either() {
-    let _turn = TURN.lock().await;
+#[test]
+fn ctrl_c_leaves_nothing_behind_either() {
+    let _turn = turn();
     let rabbit = Rabbit::shared();
-    let redis = Redis::start().await;
+    let redis = RedisServer::start();
     let mut child = demo(&on_servers(
         &["--messages", "5000", "--rate", "50/1s", "--replicas", "2"],
         &rabbit.url(),
@@ -221,7 +190,7 @@ async fn ctrl_c_leaves_nothing_behind_either() {
     let error = complaint(&mut child);
     assert_eq!(child.wait().expect("it ends").code(), Some(1), "{error}");
     assert!(error.contains("interrupted"), "{error}");
-    nothing_is_left(rabbit, &redis).await;
+    nothing_is_left(rabbit, &redis);
 }
 
 fn complaint(child: &mut Child) -> String {

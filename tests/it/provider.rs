@@ -6,6 +6,7 @@ use std::net::{SocketAddr, TcpStream};
 use std::thread;
 use std::time::Duration;
 
+use crate::support::machine;
 use sluiced::proof::provider::{Act, Behaviour, Expect, Provider, Report, Step};
 
 /// One keep-alive connection, by hand: nothing of what is tested is used to test it.
@@ -81,6 +82,7 @@ fn header<'a>(lines: &'a [String], name: &str) -> Option<&'a str> {
 }
 
 fn start(rate: &str, change: impl FnOnce(&mut Behaviour)) -> Provider {
+    machine::share();
     let mut behaviour = Behaviour::judging(rate.parse().expect("a rate"));
     change(&mut behaviour);
     Provider::start("127.0.0.1:0".parse().expect("an address"), behaviour).expect("it starts")

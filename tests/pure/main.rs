@@ -1,5 +1,8 @@
 //! The tests that need no server: the fleet under a virtual clock, and what files must say.
 
 mod simulation;
+#[path = "../it/support/soak.rs"]
+#[allow(unreachable_pub, reason = "the other binary uses it too")]
+mod soak;
 mod tidy;
 mod units;

@@ -1,12 +1,14 @@
 //! The simulated fleet: hundreds of seeds, and the scenarios that have names.
 //!
-//! A seed that fails is replayed with `sluiced sim --seed N`.
+//! A seed that fails is replayed with `sluiced sim --seed N`. `./test --soak` runs ten times as many.
 
 use std::time::Duration;
 
 use sluiced::core::rate::Rate;
 use sluiced::proof::simulation::scenario::{Fault, Load, Scenario};
 use sluiced::proof::simulation::{Report, run};
+
+use super::soak::longer;
 
 const SECOND: u64 = 1_000_000;
 
@@ -31,8 +33,11 @@ fn kills(every: u64, seconds: u64) -> Vec<(u64, Fault)> {
         .collect()
 }
 
-fn seeds(range: std::ops::Range<u64>) {
-    let failed: Vec<String> = range
+/// Runs one of four parts of the seeds; several tests, so that they share the cores.
+fn seeds(part: u64) {
+    let all = 1..=longer(300_u64);
+    let failed: Vec<String> = all
+        .filter(|seed| seed % 4 == part)
         .filter_map(|seed| {
             let why = run(&Scenario::from_seed(seed)).failure?;
             Some(format!("sluiced sim --seed {seed}: {why}"))
@@ -41,20 +46,24 @@ fn seeds(range: std::ops::Range<u64>) {
     assert!(failed.is_empty(), "{}", failed.join("\n"));
 }
 
-// Several tests, so that they share the cores.
 #[test]
-fn seeds_of_the_first_hundred_hold() {
-    seeds(1..101);
+fn seeds_hold() {
+    seeds(0);
 }
 
 #[test]
-fn seeds_of_the_second_hundred_hold() {
-    seeds(101..201);
+fn more_seeds_hold() {
+    seeds(1);
 }
 
 #[test]
-fn seeds_of_the_third_hundred_hold() {
-    seeds(201..301);
+fn yet_more_seeds_hold() {
+    seeds(2);
+}
+
+#[test]
+fn the_last_seeds_hold() {
+    seeds(3);
 }
 
 #[test]

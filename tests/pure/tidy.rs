@@ -19,6 +19,20 @@ const ROOMS: &[(&str, &[&str])] = &[
     ("telemetry", &["core", "ports", "settings"]),
     ("admin", &["telemetry"]),
     ("pipeline", &["core", "ports", "settings", "telemetry"]),
+    (
+        "wire",
+        &[
+            "core",
+            "downstream",
+            "limiter",
+            "pipeline",
+            "ports",
+            "queue",
+            "settings",
+            "telemetry",
+            "template",
+        ],
+    ),
     ("proof/provider", &["core", "ports", "settings"]),
     ("proof/simulation", &["core"]),
 ];
@@ -79,7 +93,7 @@ fn imported(path: &str) -> Option<String> {
     if known(&nested) {
         return Some(nested);
     }
-    (known(outer) || matches!(outer, "wire" | "cli" | "proof")).then(|| outer.to_owned())
+    (known(outer) || matches!(outer, "cli" | "proof")).then(|| outer.to_owned())
 }
 
 #[test]

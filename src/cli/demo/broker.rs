@@ -1,4 +1,4 @@
-//! The demo's own dealings with RabbitMQ: a queue with a backlog before, and removing it after.
+//! RabbitMQ for the demo: makes a queue with a backlog, and removes it afterwards.
 
 use std::collections::VecDeque;
 use std::time::Duration;
@@ -118,7 +118,7 @@ impl Broker {
         Ok(())
     }
 
-    /// Says goodbye. A connection that is gone already, or just losing a channel, is no fault.
+    /// Closes the connection. One that is gone already, or is just losing a channel, is no fault.
     pub(super) async fn close(&self) {
         if let Err(error) = bounded(self.connection.close(200, "".into())).await {
             tracing::debug!(%error, "the connection to RabbitMQ was not closed in order");

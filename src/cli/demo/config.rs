@@ -1,4 +1,4 @@
-//! The configurations that a demo runs: ordinary text, as an operator would write it.
+//! The configurations that a demo runs, as an operator would write them.
 
 use std::fmt::Write as _;
 use std::net::SocketAddr;
@@ -43,7 +43,7 @@ pub(super) fn embedded(common: &Common, input: &Path, leftover: &Path) -> String
     )
 }
 
-/// One of several replicas on real servers, which says its name with each call.
+/// One of several replicas on real servers, which sends its name with each call.
 pub(super) fn replica(common: &Common, servers: Servers<'_>, prefix: &str, name: &str) -> String {
     format!(
         "[rabbitmq]\nurls = [{}]\n\n\
@@ -85,7 +85,7 @@ fn quoted(text: &str) -> String {
     toml::Value::String(text.to_owned()).to_string()
 }
 
-/// The messages of a demo: small, and each with an id that the provider knows it by.
+/// The messages of a demo: small, each with an id that the provider reads.
 pub(super) fn messages(count: u32) -> impl Iterator<Item = (String, String)> {
     (1..=count).map(move |number| {
         let id = message_id(number);

@@ -1,4 +1,4 @@
-//! The demo on real servers: real daemons, and nothing left behind.
+//! The demo on real servers: starts real daemons, and leaves nothing behind.
 
 use std::time::Duration;
 
@@ -10,7 +10,7 @@ use super::config::{self, Servers};
 use super::progress::Screen;
 use super::replica::{Fleet, Replica};
 use super::scratch::Scratch;
-use super::store::{Store, StoreError};
+use super::store::{DemoRedis, DemoRedisError};
 use super::verdict::{FleetFacts, Proof};
 use super::{DemoArgs, DemoError, interrupted, place, unique_name};
 use crate::proof::provider::Provider;
@@ -28,7 +28,7 @@ pub(super) async fn prove(
     let broker = Broker::connect(servers.rabbitmq)
         .await
         .map_err(|source| rabbitmq(servers, source))?;
-    let store = Store::connect(servers.redis)
+    let store = DemoRedis::connect(servers.redis)
         .await
         .map_err(|source| redis(servers, source))?;
     let name = unique_name();
@@ -60,7 +60,7 @@ struct Run<'a> {
     args: &'a DemoArgs,
     servers: Servers<'a>,
     broker: Broker,
-    store: Store,
+    store: DemoRedis,
     provider: Provider,
     scratch: Scratch,
     /// Of the work queue and of all Redis keys.
@@ -162,7 +162,7 @@ impl Daemons<'_> {
     }
 }
 
-/// Kills one daemon after the other at a fixed pace and puts a new one in its place at once.
+/// Kills one daemon after the other at a fixed pace and replaces it at once.
 struct Killer<'a> {
     daemons: Daemons<'a>,
     due: Option<Interval>,
@@ -180,7 +180,7 @@ impl<'a> Killer<'a> {
         }
     }
 
-    async fn strike(&mut self, fleet: &mut Fleet) -> Result<(), DemoError> {
+    async fn kill_next(&mut self, fleet: &mut Fleet) -> Result<(), DemoError> {
         let is_due = self.due.as_mut().map(|due| due.tick().now_or_never());
         if is_due.flatten().is_none() {
             return Ok(());
@@ -215,14 +215,14 @@ async fn finished(
                 return Err(DemoError::Replica {
                     name: replica.name.clone(),
                     status: status.to_string(),
-                    log: replica.last_words(),
+                    log: replica.log_tail(),
                 });
             }
         }
         if live.calls > calls {
             (calls, quiet) = (live.calls, Duration::ZERO);
         } else if quiet >= args.patience() {
-            let logs = fleet.replicas.iter().map(Replica::last_words);
+            let logs = fleet.replicas.iter().map(Replica::log_tail);
             return Err(DemoError::Stalled {
                 waited: quiet,
                 sent: live.unique,
@@ -230,7 +230,7 @@ async fn finished(
                 log: logs.fold(String::new(), |all, log| all + "\n" + &log),
             });
         }
-        killer.strike(fleet).await?;
+        killer.kill_next(fleet).await?;
         sleep(LOOK_EVERY).await;
         quiet += LOOK_EVERY;
     }
@@ -243,7 +243,7 @@ fn rabbitmq(servers: Servers<'_>, source: BrokerError) -> DemoError {
     }
 }
 
-fn redis(servers: Servers<'_>, source: StoreError) -> DemoError {
+fn redis(servers: Servers<'_>, source: DemoRedisError) -> DemoError {
     DemoError::Redis {
         at: place(servers.redis),
         source,

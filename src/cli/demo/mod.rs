@@ -1,9 +1,9 @@
-//! `sluiced demo`: the proof that the limit is kept and used, made before one's eyes.
+//! `sluiced demo`: shows on this machine that the limit is kept and used.
 //!
 //! Without servers it is one process: an embedded queue, a limit in memory and the built-in
-//! provider over loopback HTTP, joined by the very pipeline of production. With servers it starts
-//! real daemons against the user's own RabbitMQ and Redis, on a queue and a key prefix of its own,
-//! and removes both afterwards. Either way the provider, which nobody can talk round, judges.
+//! provider over loopback HTTP, joined by the same pipeline as in production. With servers it
+//! starts real daemons against the user's own RabbitMQ and Redis, on a queue and a key prefix of
+//! its own, and removes both afterwards. In both cases the provider judges independently.
 
 mod broker;
 mod config;
@@ -23,7 +23,7 @@ use clap::Args;
 use tokio::signal::unix::{SignalKind, signal};
 
 pub use broker::BrokerError;
-pub use store::StoreError;
+pub use store::DemoRedisError;
 
 use crate::core::rate::{Rate, Span, parse_duration};
 use crate::proof::provider::{Behaviour, Expect, Provider, ProviderError};
@@ -82,7 +82,7 @@ pub enum DemoError {
     RabbitMq { at: String, source: BrokerError },
     /// Redis cannot be used.
     #[error("Redis at {at}: {source}")]
-    Redis { at: String, source: StoreError },
+    Redis { at: String, source: DemoRedisError },
     /// The built-in provider did not start.
     #[error(transparent)]
     Provider(#[from] ProviderError),
@@ -115,24 +115,23 @@ pub enum DemoError {
     Io(#[from] io::Error),
 }
 
-/// Makes the demo, and answers whether it held: nothing too early, nothing lost. `terminal` says
+/// Runs the demo, and answers whether it held: nothing too early, nothing lost. `terminal` tells
 /// whether `out` is one, so that a line can be rewritten. Needs a runtime of several threads.
 ///
-/// # Errors
-/// When the demo could not be made.
+/// # Errors When the demo could not be run.
 pub async fn run(
     args: DemoArgs,
     out: &mut (dyn Write + Send),
     terminal: bool,
 ) -> Result<bool, DemoError> {
-    // What goes wrong inside is told on stderr. An error means that there is a logger already.
+    // Errors inside go to stderr. An error here means that there is a logger already.
     logs::init("warn,lapin=off", LogFormat::Human).ok();
     let mut screen = Screen { out, terminal };
     let proof = match (&args.rabbitmq, &args.redis) {
         (Some(rabbitmq), Some(redis)) => {
             fleet::prove(&args, Servers { rabbitmq, redis }, &mut screen).await?
         }
-        // The parser lets neither stand alone.
+        // The parser allows only both or none.
         _ => embedded::prove(&args, &mut screen).await?,
     };
     screen.say(&format!("\n{proof}"))?;

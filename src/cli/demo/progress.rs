@@ -1,4 +1,4 @@
-//! The line that shows how a demo goes: rewritten in place on a terminal, one a second otherwise.
+//! The line that shows the progress of a demo: rewritten in place on a terminal, else one a second.
 
 use std::fmt::Write as _;
 use std::io::{self, Write};
@@ -11,7 +11,7 @@ use crate::proof::provider::{Live, Provider};
 /// No line is longer: a terminal of 80 columns does not wrap it.
 const WIDTH: usize = 79;
 
-/// What the pipeline says about itself, where it runs in this process.
+/// Metrics of the pipeline, if it runs in this process.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
 pub(super) struct Inside {
     /// Messages received and not settled.
@@ -20,7 +20,7 @@ pub(super) struct Inside {
     pub(super) late: Option<Duration>,
 }
 
-/// Where output goes, and what every line of it needs to know.
+/// Where output goes, and how lines are written there.
 pub(super) struct Screen<'a> {
     pub(super) out: &'a mut (dyn Write + Send),
     /// Whether lines can be rewritten.

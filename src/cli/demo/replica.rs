@@ -1,4 +1,4 @@
-//! The daemons of a demo on real servers: child processes, told to stop and waited for.
+//! The daemons of a demo on real servers: child processes that are stopped and waited for.
 
 use std::io;
 use std::path::PathBuf;
@@ -62,7 +62,7 @@ impl Replica {
         self.child.try_wait()
     }
 
-    /// Tells it to stop. Does nothing if it has ended.
+    /// Asks it to stop. Does nothing if it has ended.
     pub(super) fn terminate(&self) -> io::Result<()> {
         let pid = self
             .child
@@ -74,7 +74,7 @@ impl Replica {
         }
     }
 
-    /// Ends it as a power cut would: no goodbye, nothing written.
+    /// Ends it like a power cut: it can write nothing more.
     pub(super) async fn kill(&mut self) -> io::Result<()> {
         self.child.kill().await
     }
@@ -89,7 +89,7 @@ impl Replica {
     }
 
     /// The end of its log.
-    pub(super) fn last_words(&self) -> String {
+    pub(super) fn log_tail(&self) -> String {
         tail(&self.log, LOG_LINES)
     }
 }

@@ -1,4 +1,4 @@
-//! A directory of this run's own, readable by nobody else: configurations in it hold passwords.
+//! A directory for one run, readable only by its user: configurations in it hold passwords.
 
 use std::fs::{self, DirBuilder, File};
 use std::io;

@@ -1,4 +1,4 @@
-//! The demo's own look at Redis: how many scripts ran, and removing what the run left there.
+//! Redis for the demo: counts the scripts that ran, and removes what the run left there.
 
 use std::time::Duration;
 
@@ -13,7 +13,7 @@ const CLEANING: Duration = Duration::from_secs(10);
 
 /// Why Redis could not be used. Never with the URL, which may hold a password.
 #[derive(Debug, thiserror::Error)]
-pub enum StoreError {
+pub enum DemoRedisError {
     /// The URL is none, the server refused, or the connection broke.
     #[error(transparent)]
     Redis(#[from] RedisError),
@@ -24,12 +24,12 @@ pub enum StoreError {
 
 /// A connection to Redis.
 #[derive(Clone)]
-pub(super) struct Store {
+pub(super) struct DemoRedis {
     connection: MultiplexedConnection,
 }
 
-impl Store {
-    pub(super) async fn connect(url: &str) -> Result<Self, StoreError> {
+impl DemoRedis {
+    pub(super) async fn connect(url: &str) -> Result<Self, DemoRedisError> {
         let config = AsyncConnectionConfig::new()
             .set_connection_timeout(Some(PATIENCE))
             .set_response_timeout(Some(PATIENCE));
@@ -37,7 +37,7 @@ impl Store {
         let connecting = client.get_multiplexed_async_connection_with_config(&config);
         let connection = timeout(PATIENCE, connecting)
             .await
-            .map_err(|_| StoreError::Silent)??;
+            .map_err(|_| DemoRedisError::Silent)??;
         let mut store = Self { connection };
         redis::cmd("PING")
             .query_async::<()>(&mut store.connection)
@@ -45,8 +45,8 @@ impl Store {
         Ok(store)
     }
 
-    /// Calls of scripts and functions since the server's start, whoever made them.
-    pub(super) async fn script_calls(&mut self) -> Result<u64, StoreError> {
+    /// Calls of scripts and functions by all clients since the server's start.
+    pub(super) async fn script_calls(&mut self) -> Result<u64, DemoRedisError> {
         let info: String = redis::cmd("INFO")
             .arg("commandstats")
             .query_async(&mut self.connection)
@@ -55,13 +55,13 @@ impl Store {
     }
 
     /// Removes every key that has `prefix` in its name.
-    pub(super) async fn clean(&mut self, prefix: &str) -> Result<(), StoreError> {
+    pub(super) async fn clean(&mut self, prefix: &str) -> Result<(), DemoRedisError> {
         timeout(CLEANING, self.remove(prefix))
             .await
-            .map_err(|_| StoreError::Silent)?
+            .map_err(|_| DemoRedisError::Silent)?
     }
 
-    async fn remove(&mut self, prefix: &str) -> Result<(), StoreError> {
+    async fn remove(&mut self, prefix: &str) -> Result<(), DemoRedisError> {
         let mut cursor = 0_u64;
         loop {
             let (next, keys): (u64, Vec<Vec<u8>>) = redis::cmd("SCAN")

@@ -1,4 +1,4 @@
-//! What a demo came to: a table of numbers and one sentence, and whether it holds.
+//! The result of a demo: a table of numbers, one sentence, and whether it holds.
 
 use std::fmt;
 use std::time::Duration;
@@ -16,7 +16,7 @@ pub(super) struct Proof {
     pub(super) fleet: Option<FleetFacts>,
 }
 
-/// What only a run on real servers can tell.
+/// Numbers that only a run on real servers has.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct FleetFacts {
     /// Calls of scripts and functions that Redis counted during the run.
@@ -188,7 +188,7 @@ mod tests {
     use super::*;
     use crate::proof::provider::{Behaviour, Expect, Provider};
 
-    /// The report of a provider that nobody called, to be filled in.
+    /// The report of a provider without calls, to be filled in.
     fn proof() -> Proof {
         let rate: Rate = "400/1s".parse().expect("a rate");
         let address = "127.0.0.1:0".parse().expect("an address");

@@ -6,7 +6,7 @@ use std::time::Duration;
 use clap::Args;
 use serde_json::json;
 
-use super::{Place, Refusal};
+use super::{Location, Refusal};
 use crate::core::rate::{DurationError, Span, parse_duration};
 use crate::core::schedule::FREEZE_MAX;
 
@@ -19,7 +19,7 @@ pub struct PauseArgs {
     #[arg(long = "for", value_name = "DURATION", value_parser = length)]
     length: Option<Duration>,
     #[command(flatten)]
-    place: Place,
+    location: Location,
 }
 
 /// The arguments of `sluiced limits resume`.
@@ -28,7 +28,16 @@ pub struct ResumeArgs {
     /// The limit
     name: String,
     #[command(flatten)]
-    place: Place,
+    location: Location,
+}
+
+/// The arguments of `sluiced limits open`.
+#[derive(Args, Clone, Debug)]
+pub struct OpenArgs {
+    /// The limit
+    name: String,
+    #[command(flatten)]
+    location: Location,
 }
 
 fn length(text: &str) -> Result<Duration, DurationError> {
@@ -36,15 +45,14 @@ fn length(text: &str) -> Result<Duration, DurationError> {
 }
 
 pub(super) async fn pause(args: &PauseArgs, out: &mut (impl Write + Send)) -> Result<(), Refusal> {
-    let (name, office) = (&args.name, args.place.open().await?);
-    office.known(name)?;
-    let store = office.store(name).await?;
+    let (name, opened) = (&args.name, args.location.open().await?);
+    opened.known(name)?;
+    let store = opened.store(name).await?;
     let length = args.length.unwrap_or(FREEZE_MAX);
-    let paused = store.pause(name, length, &speaker()).await?;
-    let (said, until) = paused.ok_or_else(|| unheard(name))?;
-    if args.place.json {
-        let said =
-            json!({ "name": name, "paused_until_us": until.as_micros(), "version": said.updates });
+    let paused = store.pause(name, length, &operator()).await?;
+    let (update, until) = paused.ok_or_else(|| undeclared(name))?;
+    if args.location.json {
+        let said = json!({ "name": name, "paused_until_us": until.as_micros(), "version": update.updates });
         writeln!(out, "{said:#}")?;
         return Ok(());
     }
@@ -56,7 +64,7 @@ pub(super) async fn pause(args: &PauseArgs, out: &mut (impl Write + Send)) -> Re
     writeln!(
         out,
         "version {}, in force on every replica within a second",
-        said.updates
+        update.updates
     )?;
     Ok(())
 }
@@ -65,20 +73,20 @@ pub(super) async fn resume(
     args: &ResumeArgs,
     out: &mut (impl Write + Send),
 ) -> Result<(), Refusal> {
-    let (name, office) = (&args.name, args.place.open().await?);
-    office.known(name)?;
-    let store = office.store(name).await?;
+    let (name, opened) = (&args.name, args.location.open().await?);
+    opened.known(name)?;
+    let store = opened.store(name).await?;
     let resumed = store.resume(name).await?;
-    let (said, was) = resumed.ok_or_else(|| unheard(name))?;
-    if args.place.json {
-        let said = json!({ "name": name, "resumed": was, "version": said.updates });
+    let (update, was) = resumed.ok_or_else(|| undeclared(name))?;
+    if args.location.json {
+        let said = json!({ "name": name, "resumed": was, "version": update.updates });
         writeln!(out, "{said:#}")?;
     } else if was {
         writeln!(out, "{name}: resumed")?;
         writeln!(
             out,
             "version {}, in force on every replica within a second",
-            said.updates
+            update.updates
         )?;
     } else {
         writeln!(out, "{name}: it was neither paused nor frozen")?;
@@ -86,12 +94,27 @@ pub(super) async fn resume(
     Ok(())
 }
 
-fn unheard(name: &str) -> Refusal {
+/// Ends the wait of a keyed limit whose state was lost.
+pub(super) async fn open(args: &OpenArgs, out: &mut (impl Write + Send)) -> Result<(), Refusal> {
+    let (name, opened) = (&args.name, args.location.open().await?);
+    opened.known(name)?;
+    let store = opened.store(name).await?;
+    let at = store.open(name).await?.ok_or_else(|| undeclared(name))?;
+    if args.location.json {
+        let said = json!({ "name": name, "opened_us": at.as_micros() });
+        writeln!(out, "{said:#}")?;
+    } else {
+        writeln!(out, "{name}: open, whatever was lost before")?;
+    }
+    Ok(())
+}
+
+fn undeclared(name: &str) -> Refusal {
     Refusal::Failed(format!("no replica has used a limit `{name}` yet"))
 }
 
-/// Who says it: the user of this machine, as logs and other operators shall read it.
-pub(super) fn speaker() -> String {
+/// The operator: the user of this machine, for logs and for other operators.
+pub(super) fn operator() -> String {
     let user = ["SUDO_USER", "USER", "LOGNAME"];
     let user = user.iter().find_map(|name| std::env::var(name).ok());
     let user = user.unwrap_or_else(|| format!("uid{}", rustix::process::getuid().as_raw()));

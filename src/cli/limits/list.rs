@@ -5,15 +5,15 @@ use std::io::Write;
 use clap::Args;
 use serde_json::Value;
 
-use super::words::{ago, as_json, differing, kind, main_term, short, state_word};
-use super::{Place, Refusal};
+use super::text::{ago, as_json, differing, kind, main_term, short, state_word};
+use super::{Location, Refusal};
 use crate::ports::policy::Inspection;
 
 /// The arguments of `sluiced limits list`.
 #[derive(Args, Clone, Debug)]
 pub struct ListArgs {
     #[command(flatten)]
-    place: Place,
+    location: Location,
 }
 
 struct Line {
@@ -25,8 +25,8 @@ struct Line {
 const HEAD: [&str; 6] = ["LIMIT", "KIND", "IN FORCE", "VERSION", "SINCE", "STATE"];
 
 pub(super) async fn run(args: &ListArgs, out: &mut (impl Write + Send)) -> Result<(), Refusal> {
-    let office = args.place.open().await?;
-    let Some(settings) = office.settings() else {
+    let opened = args.location.open().await?;
+    let Some(settings) = opened.settings() else {
         return Err(Refusal::Arguments(
             "list needs --config: the names of the limits stand there".to_owned(),
         ));
@@ -35,11 +35,11 @@ pub(super) async fn run(args: &ListArgs, out: &mut (impl Write + Send)) -> Resul
     for name in settings.limits.keys() {
         lines.push(Line {
             name: name.clone(),
-            file: office.file(name),
-            found: office.store(name).await?.inspect(name).await?,
+            file: opened.file(name),
+            found: opened.store(name).await?.inspect(name).await?,
         });
     }
-    if args.place.json {
+    if args.location.json {
         let all = lines.iter().map(|l| as_json(&l.name, &l.file, &l.found));
         writeln!(out, "{:#}", Value::from(all.collect::<Vec<_>>()))?;
     } else {
@@ -99,7 +99,7 @@ fn row(line: &Line) -> [String; 6] {
     ]
 }
 
-/// Who takes part, and who differs.
+/// The replicas of the limit, and those whose file differs.
 fn remarks(line: &Line) -> Vec<String> {
     if line.found.policy.is_none() {
         return Vec::new();

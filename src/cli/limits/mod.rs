@@ -1,14 +1,14 @@
 //! `sluiced limits`: what is in force for each limit, live, for the whole fleet.
 //!
-//! Every word goes to the store and from there to the replicas (`core::policy`): none of them is
-//! called, and one that is away hears it when it comes back.
+//! Every update goes to the store, and from there to the replicas (`core::policy`). No replica is
+//! called directly; one that is away gets the update when it comes back.
 
-mod budget;
 mod change;
+mod key;
 mod list;
 mod set;
 mod show;
-mod words;
+mod text;
 
 use std::collections::BTreeMap;
 use std::io::{self, Write};
@@ -36,21 +36,23 @@ pub struct LimitsArgs {
 /// What to do.
 #[derive(Subcommand, Clone, Debug)]
 pub enum Command {
-    /// All limits of a configuration: what is in force, who said it, which replicas differ
+    /// All limits of a configuration: what is in force, who set it, which replicas differ
     List(list::ListArgs),
-    /// Everything about one limit, or how one key of it stands
+    /// Everything about one limit, or the state of one of its keys
     Show(show::ShowArgs),
-    /// Put new terms of a limit in force, such as rate=300/1s
+    /// Put new values of a limit in force, such as rate=300/1s
     Set(set::SetArgs),
     /// Let nothing pass until resumed, or for a while
     Pause(change::PauseArgs),
     /// End a pause, or a freeze that a downstream asked for
     Resume(change::ResumeArgs),
+    /// Let a keyed limit pass again at once that waits because Redis lost its state
+    Open(change::OpenArgs),
 }
 
 /// Where the limits are.
 #[derive(Args, Clone, Debug)]
-pub struct Place {
+pub struct Location {
     /// A configuration file, as for `sluiced run`; may repeat
     #[arg(long, value_name = "FILE", required_unless_present = "redis")]
     config: Vec<PathBuf>,
@@ -100,13 +102,13 @@ impl From<io::Error> for Refusal {
     }
 }
 
-/// The store, and what the files say.
-struct Office {
+/// The store, and the configuration if there is one.
+struct OpenLimits {
     options: RedisOptions,
     stores: PolicyStores,
     /// `None`: only the store is known.
     loaded: Option<Loaded>,
-    place: Place,
+    location: Location,
 }
 
 /// Runs a command, writes what it finds to `out` and what is wrong to `err`.
@@ -125,6 +127,7 @@ pub async fn run(
         Command::Set(args) => set::run(args, out).await,
         Command::Pause(args) => change::pause(args, out).await,
         Command::Resume(args) => change::resume(args, out).await,
+        Command::Open(args) => change::open(args, out).await,
     };
     match done {
         Ok(()) => Ok(Exit::Done),
@@ -147,8 +150,8 @@ pub async fn run(
     }
 }
 
-impl Place {
-    async fn open(&self) -> Result<Office, Refusal> {
+impl Location {
+    async fn open(&self) -> Result<OpenLimits, Refusal> {
         let (options, loaded) = if let Some(url) = &self.redis {
             let mut options = wire::redis_at(url.clone());
             options.prefix.clone_from(&self.prefix);
@@ -164,38 +167,38 @@ impl Place {
             }
             (wire::redis_of(&loaded)?, Some(loaded))
         };
-        Ok(Office {
+        Ok(OpenLimits {
             stores: wire::policies(&options).await?,
             options,
             loaded,
-            place: self.clone(),
+            location: self.clone(),
         })
     }
 }
 
-impl Office {
+impl OpenLimits {
     fn settings(&self) -> Option<&Settings> {
         self.loaded.as_ref().map(|loaded| &loaded.settings)
     }
 
-    /// What the file says of a limit. Empty if there is no file.
+    /// The policy of a limit in the file. Empty if there is no file.
     fn file(&self, limit: &str) -> String {
         let limit = self.settings().and_then(|s| s.limits.get(limit));
-        limit.map_or_else(String::new, |limit| limit.terms_line())
+        limit.map_or_else(String::new, |limit| limit.policy_line())
     }
 
-    /// Where a limit stands: it is paced, or counted in budgets. Without a file the store knows.
+    /// Where a limit stands: it is paced, or keyed. Without a file the store knows.
     async fn store(&self, limit: &str) -> Result<&dyn PolicyStore, Refusal> {
-        let PolicyStores { paced, budgets } = &self.stores;
+        let PolicyStores { paced, keyed } = &self.stores;
         let kind = self.settings().and_then(|s| s.limits.get(limit));
         let is_paced = match kind {
             Some(kind) => kind.as_paced().is_some(),
-            None => budgets.inspect(limit).await?.policy.is_none(),
+            None => keyed.inspect(limit).await?.policy.is_none(),
         };
-        Ok(if is_paced { &**paced } else { &**budgets })
+        Ok(if is_paced { &**paced } else { &**keyed })
     }
 
-    /// Refuses a name that the file does not know, with the nearest one that it knows.
+    /// Refuses a name that the file does not have, and offers the nearest one.
     fn known(&self, limit: &str) -> Result<(), Refusal> {
         let Some(settings) = self.settings() else {
             return Ok(());
@@ -222,7 +225,7 @@ impl Office {
     }
 }
 
-/// How many letters must change to make one word of the other.
+/// How many letters must change to turn one name into the other.
 fn distance(a: &str, b: &str) -> usize {
     let b: Vec<char> = b.chars().collect();
     let mut row: Vec<usize> = (0..=b.len()).collect();

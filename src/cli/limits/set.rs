@@ -1,21 +1,21 @@
-//! `sluiced limits set NAME rate=300/1s`: new terms for the whole fleet.
+//! `sluiced limits set NAME rate=300/1s`: new values of a limit for the whole fleet.
 //!
-//! The words are read and checked as a configuration with them would be, so that nothing comes
-//! into force that `sluiced check` would refuse.
+//! The values are read and checked as a configuration with them would be. So nothing comes into
+//! force that `sluiced check` would refuse.
 
 use std::io::Write;
 
 use clap::Args;
 use serde_json::json;
 
-use super::change::speaker;
-use super::words::{kind, short};
-use super::{Office, Place, Refusal};
+use super::change::operator;
+use super::text::{kind, short};
+use super::{Location, OpenLimits, Refusal};
 use crate::core::policy::{LimitPolicy, PolicyUpdate, PolicyVersion};
 use crate::settings::types::Limit;
-use crate::settings::{self, Extra, terms};
+use crate::settings::{self, Extra, policy};
 
-/// Somebody else may change the same limit at the same time; more often than this is no accident.
+/// Another operator may change the same limit at the same time. After this many tries, give up.
 const TRIES: usize = 3;
 
 /// The arguments of `sluiced limits set`.
@@ -27,33 +27,33 @@ pub struct SetArgs {
     #[arg(required = true, value_name = "NAME=VALUE")]
     terms: Vec<String>,
     #[command(flatten)]
-    place: Place,
+    location: Location,
 }
 
 pub(super) async fn run(args: &SetArgs, out: &mut (impl Write + Send)) -> Result<(), Refusal> {
-    let office = args.place.open().await?;
-    office.known(&args.name)?;
-    let store = office.store(&args.name).await?;
+    let opened = args.location.open().await?;
+    opened.known(&args.name)?;
+    let store = opened.store(&args.name).await?;
     let changes = args.terms.join(" ");
-    let changes = terms::words(&changes).map_err(|why| Refusal::Arguments(why.to_string()))?;
-    let by = speaker();
+    let changes = policy::words(&changes).map_err(|why| Refusal::Arguments(why.to_string()))?;
+    let by = operator();
     for _ in 0..TRIES {
         let policy = store.inspect(&args.name).await?.policy;
-        let (before, over) = base(&office, &args.name, policy.as_ref())?;
-        let limit = updated(&office, &args.name, &before, &changes)?;
-        let after = limit.terms_line();
+        let (before, over) = base(&opened, &args.name, policy.as_ref())?;
+        let limit = updated(&opened, &args.name, &before, &changes)?;
+        let after = limit.policy_line();
         let update = PolicyUpdate {
             over,
             text: &after,
-            file: &office.file(&args.name),
+            file: &opened.file(&args.name),
             by: &by,
         };
-        let said = store.set(&args.name, update).await?;
-        let Some(said) = said else {
+        let set = store.set(&args.name, update).await?;
+        let Some(update) = set else {
             continue;
         };
-        if args.place.json {
-            let said = json!({ "name": args.name, "before": short(&before), "in_force": short(&after), "version": said.updates });
+        if args.location.json {
+            let said = json!({ "name": args.name, "before": short(&before), "in_force": short(&after), "version": update.updates });
             writeln!(out, "{said:#}")?;
         } else {
             writeln!(out, "{}: {}", args.name, short(&before))?;
@@ -67,7 +67,7 @@ pub(super) async fn run(args: &SetArgs, out: &mut (impl Write + Send)) -> Result
             writeln!(
                 out,
                 "version {}, in force on every replica within a second",
-                said.updates
+                update.updates
             )?;
         }
         return Ok(());
@@ -78,13 +78,13 @@ pub(super) async fn run(args: &SetArgs, out: &mut (impl Write + Send)) -> Result
     )))
 }
 
-/// The terms to start from, and their version.
+/// The policy to start from, and its version.
 fn base(
-    office: &Office,
+    opened: &OpenLimits,
     name: &str,
     policy: Option<&LimitPolicy>,
 ) -> Result<(String, PolicyVersion), Refusal> {
-    match (policy, office.file(name)) {
+    match (policy, opened.file(name)) {
         (Some(policy), _) => Ok((policy.text.clone(), policy.version)),
         (None, file) if !file.is_empty() => Ok((file, PolicyVersion::NONE)),
         (None, _) => Err(Refusal::Failed(format!(
@@ -95,51 +95,51 @@ fn base(
 
 /// The limit with the changes, if a configuration with it is a good one.
 fn updated(
-    office: &Office,
+    opened: &OpenLimits,
     name: &str,
     before: &str,
     changes: &[(&str, &str)],
 ) -> Result<Limit, Refusal> {
-    let mut words = terms::words(before).map_err(|why| Refusal::Failed(why.to_string()))?;
+    let mut words = policy::words(before).map_err(|why| Refusal::Failed(why.to_string()))?;
     words.retain(|(known, _)| changes.iter().all(|(name, _)| name != known));
     if changes.iter().any(|(name, _)| *name == "kind") {
         return Err(Refusal::Arguments(
             "the kind of a limit cannot be changed while the fleet runs".to_owned(),
         ));
     }
-    let kept = office.settings().and_then(|s| s.limits.get(name));
-    let fixed = |(term, _): &&(&str, &str)| kept.is_some_and(|l| !terms::is_term(l, term));
+    let kept = opened.settings().and_then(|s| s.limits.get(name));
+    let fixed = |(term, _): &&(&str, &str)| kept.is_some_and(|l| !l.policy_names().contains(term));
     let unchangeable = changes.iter().find(fixed).map(|(term, _)| *term);
     words.extend(changes);
-    let limit = configured(office, name, &words)?;
-    // A name that no limit knows is a fault by now, with the nearest known name.
+    let limit = configured(opened, name, &words)?;
+    // A name that no limit has was reported before, with the nearest known name.
     if let Some(term) = unchangeable {
         return Err(Refusal::Arguments(format!(
             "`{term}` of a {} limit cannot be changed while the fleet runs, only {}; write it into the file and restart",
             kind(before),
-            limit.term_names().join(", ")
+            limit.policy_names().join(", ")
         )));
     }
     Ok(limit)
 }
 
-/// The limit as a configuration with these words has it.
+/// The limit as a configuration with these values has it.
 pub(super) fn configured(
-    office: &Office,
+    opened: &OpenLimits,
     name: &str,
     words: &[(&str, &str)],
 ) -> Result<Limit, Refusal> {
     let extra = Extra {
         name: "the arguments".to_owned(),
-        text: document(name, words, office.loaded.is_none()),
+        text: document(name, words, opened.loaded.is_none()),
     };
-    let loaded = settings::load_over(&office.place.config, Some(extra), std::env::vars());
+    let loaded = settings::load_over(&opened.location.config, Some(extra), std::env::vars());
     let loaded = loaded.map_err(Refusal::Terms)?;
     let limit = loaded.settings.limits.get(name).cloned();
     limit.ok_or_else(|| Refusal::Failed(format!("there is no limit `{name}`")))
 }
 
-/// The terms as a configuration; with all that a configuration needs, if there is no other.
+/// The values as a configuration; with all that a configuration needs, if there is no other.
 fn document(name: &str, words: &[(&str, &str)], alone: bool) -> String {
     let table = |words: &[(&str, &str)]| {
         let value = |text: &str| match (text.parse::<i64>(), text.parse::<bool>()) {

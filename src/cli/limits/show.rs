@@ -1,13 +1,13 @@
-//! `sluiced limits show NAME`: everything about one limit. `sluiced limits show NAME KEY`: how the
-//! budget of one key stands, and so does the one budget of a limit without keys. Changes nothing.
+//! `sluiced limits show NAME`: everything about one limit. `sluiced limits show NAME KEY`: what it has
+//! left for one key; a limit without keys shows its one budget at once. Changes nothing.
 
 use std::io::Write;
 
 use clap::Args;
 
-use super::budget;
-use super::words::{as_json, differing, kind, said, short, state};
-use super::{Place, Refusal};
+use super::key;
+use super::text::{as_json, differing, kind, short, state, updated_by};
+use super::{Location, Refusal};
 use crate::ports::policy::Inspection;
 
 /// The arguments of `sluiced limits show`.
@@ -15,29 +15,29 @@ use crate::ports::policy::Inspection;
 pub struct ShowArgs {
     /// The limit
     name: String,
-    /// Whose budget, for a limit with a key: the text that its template makes of a message
+    /// The key: the text that its template makes of a message
     key: Option<String>,
     #[command(flatten)]
-    place: Place,
+    location: Location,
 }
 
 pub(super) async fn run(args: &ShowArgs, out: &mut (impl Write + Send)) -> Result<(), Refusal> {
-    let office = args.place.open().await?;
-    office.known(&args.name)?;
-    let found = office.store(&args.name).await?.inspect(&args.name).await?;
-    let file = office.file(&args.name);
-    let budget = budget::stands(&office, &args.name, args.key.as_deref(), &found).await?;
-    if args.place.json {
+    let opened = args.location.open().await?;
+    opened.known(&args.name)?;
+    let found = opened.store(&args.name).await?.inspect(&args.name).await?;
+    let file = opened.file(&args.name);
+    let left = key::look_up(&opened, &args.name, args.key.as_deref(), &found).await?;
+    if args.location.json {
         let mut all = as_json(&args.name, &file, &found);
-        if let Some(budget) = &budget {
-            all["budget"] = budget.as_json();
+        if let Some(left) = &left {
+            all["budget"] = left.as_json();
         }
         writeln!(out, "{all:#}")?;
         return Ok(());
     }
     write(&args.name, &file, &found, out)?;
-    if let Some(budget) = &budget {
-        budget.write(out)?;
+    if let Some(left) = &left {
+        left.write(out)?;
     }
     Ok(())
 }
@@ -55,7 +55,7 @@ fn write(name: &str, file: &str, found: &Inspection, out: &mut impl Write) -> Re
     line("in force", &short(&policy.text))?;
     line(
         "version",
-        &format!("{}, {}", policy.updates, said(policy, found.now)),
+        &format!("{}, {}", policy.updates, updated_by(policy, found.now)),
     )?;
     line("state", &state(found))?;
     if !file.is_empty() {

@@ -195,7 +195,7 @@ proptest! {
         prop_assert_eq!(bounds.len(), 41);
         prop_assert!(bounds[0] <= at && at < bounds[1]);
         prop_assert!(bounds.windows(2).all(|pair| pair[0] < pair[1]));
-        // Whoever asks from anywhere in a window comes to the same boundaries.
+        // From any moment of a window the boundaries are the same.
         for pair in bounds.windows(2).take(30) {
             let last = StoreTime::from_micros(pair[1].as_micros() - 1);
             for inside in [pair[0], last] {

@@ -174,7 +174,7 @@ fn texts_are_written_back() {
     assert_eq!("mon-sun".parse(), Ok(Days::ALL));
 }
 
-/// What a person with the list and a clock on the wall would say.
+/// What a person with the list of hours and a clock on the wall would answer.
 fn by_the_clock(ranges: &[(u32, u32)], days: [bool; 7], zone: &Zone, at: i64) -> bool {
     let read = zone.reading(at);
     let minute =
@@ -216,7 +216,7 @@ proptest! {
         let truth: Vec<bool> = (from..from + 10 * 86_400).step_by(60)
             .map(|at| by_the_clock(&ranges, days, &zone, at))
             .collect();
-        // Walked from change to change, it must flip exactly where the truth flips.
+        // From change to change, it must switch exactly where the truth switches.
         let minute = |index: usize| store_time(from) + Duration::from_secs(60) * u32::try_from(index).unwrap();
         let mut index = 0;
         while index < truth.len() {

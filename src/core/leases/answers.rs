@@ -1,16 +1,10 @@
-//! What an answer of the store means for what is leased, and for when to ask again.
-
-use std::time::Duration;
+//! What an answer of the store means for the leased slots, and for the time of the next ask.
 
 use super::run::Run;
-use super::{Asking, Failing, LeaseHolder};
+use super::{Asking, LeaseHolder};
 use crate::core::clock::{ClockMap, Reading};
 use crate::core::schedule::Answer;
 use crate::core::time::Mono;
-
-/// The first wait after a failed ask; it doubles up to [`BACKOFF_MAX`].
-const BACKOFF_MIN: Duration = Duration::from_millis(50);
-const BACKOFF_MAX: Duration = Duration::from_secs(2);
 
 impl LeaseHolder {
     /// The store answered the ask that is under way.
@@ -19,7 +13,7 @@ impl LeaseHolder {
             return;
         };
         let Asking { sent, want, .. } = asking;
-        self.failing = None;
+        self.failures.succeeded();
         self.look = None;
         self.tally.guarded += u64::from(answer.guarded);
         let trip = now.since(sent);
@@ -73,9 +67,9 @@ impl LeaseHolder {
         }
     }
 
-    /// The first answer, or the row was started anew: our mapping, turn and freeze are of no use
-    /// any more. What we hold was granted before and falls due as it was mapped; all of it passes
-    /// before anybody trusts the new mapping.
+    /// The first answer, or the first of a new generation: the old mapping, turn and freeze are
+    /// void. Slots that are held were granted before and fall due as they were mapped. All of them
+    /// are past before any replica trusts its new mapping.
     fn begin(&mut self, answer: &Answer, sent: Mono, now: Mono) {
         self.generation = Some(answer.generation);
         self.stepped = false;
@@ -102,10 +96,6 @@ impl LeaseHolder {
     pub fn failed(&mut self, now: Mono) {
         self.asking = None;
         self.tally.failed += 1;
-        let (since, wait) = self.failing.map_or((now, BACKOFF_MIN), |failing| {
-            (failing.since, (failing.wait * 2).min(BACKOFF_MAX))
-        });
-        let retry = now + wait / 2 + self.phase.of(wait / 2);
-        self.failing = Some(Failing { since, retry, wait });
+        self.failures.failed(now, self.phase.fraction());
     }
 }

@@ -13,8 +13,8 @@ const ASK_GAP: Duration = Duration::from_millis(2);
 const TURN_MARGIN: Duration = Duration::from_micros(200);
 /// Without other asks the clock mapping is checked this often, so that drift stays negligible.
 const CHECK_CLOCK: Duration = Duration::from_secs(10);
-/// Who waits for longer than this asks so often whether it still has to: an operator may have ended
-/// the wait, and the notice may be lost.
+/// During a wait that is longer than this, the replica asks this often whether it still has to
+/// wait: an operator may have ended the wait, and the notice may be lost.
 const CHECK_WAIT: Duration = Duration::from_millis(800);
 /// Where many replicas take turns at a fast limit, each of them waits less than this.
 const LONG_WAIT: Duration = Duration::from_secs(4);
@@ -74,15 +74,12 @@ impl LeaseHolder {
             return None;
         }
         let Some(checked) = self.clock.checked_at() else {
-            return Some(
-                self.failing
-                    .map_or(Mono::default(), |failing| failing.retry),
-            );
+            return Some(self.failures.retry_at());
         };
         let routine = checked + CHECK_CLOCK;
         let routine = self.look.map_or(routine, |look| look.min(routine));
-        let at = match self.failing {
-            Some(failing) => failing.retry,
+        let at = match self.failures.since() {
+            Some(_) => self.failures.retry_at(),
             None if self.stepped || !self.is_sure() => Mono::default(),
             None if self.is_rough(checked) => checked + PROBE_GAP,
             None if self.outdated.is_some() => self.next_check().min(routine),

@@ -1,4 +1,4 @@
-//! Pauses that the downstream asked for: what is leased before their end is dropped.
+//! Pauses that the downstream asked for: slots before the end of the pause are dropped.
 
 use std::time::Duration;
 
@@ -13,7 +13,7 @@ const NOTICE_TOLERANCE: Duration = Duration::from_secs(1);
 const NOTICE_SPREAD: Duration = Duration::from_millis(100);
 
 impl LeaseHolder {
-    /// The limit is frozen: heard from the store, or from another replica through it.
+    /// The limit is frozen: the store says so, or another replica through it.
     pub fn frozen(&mut self, freeze: &Freeze, now: Mono) {
         let Some(here) = self.clock.to_store(now) else {
             return;
@@ -27,15 +27,15 @@ impl LeaseHolder {
         }
     }
 
-    /// The limit is frozen for `length` from now: our own call was told so.
+    /// The limit is frozen for `length` from now: the answer to our own call says so.
     pub fn frozen_for(&mut self, length: Duration, now: Mono) {
         if let Some(here) = self.clock.to_store(now) {
             self.freeze_until(here + length, false);
         }
     }
 
-    /// Nothing before `until`. Only the store itself can say that it is `sure`, and end an earlier
-    /// freeze sooner: a notice may be older than what we know.
+    /// No slots before `until`. Only an answer of the store itself is `sure` and may end a freeze
+    /// earlier: a notice may be older than what is known.
     pub(super) fn freeze_until(&mut self, until: StoreTime, sure: bool) {
         match self.frozen_until {
             Some(known) if known == until || known > until && !sure => return,
@@ -58,7 +58,7 @@ impl LeaseHolder {
         self.runs.retain(|run| run.left() > 0);
     }
 
-    /// Nothing is frozen any more. A turn that was given for the end of the freeze comes too late.
+    /// Nothing is frozen any more. A turn that was given for the end of the freeze is too late now.
     pub(super) fn thaw(&mut self, now: StoreTime) {
         if self.frozen_until.take().is_some_and(|until| until > now) {
             self.turn = None;

@@ -1,4 +1,4 @@
-//! Spreads what replicas would otherwise all do in the same moment.
+//! Spreads over time what all replicas would otherwise do in the same moment.
 
 use std::time::Duration;
 
@@ -12,6 +12,12 @@ impl Phase {
     #[must_use]
     pub fn new(seed: u64) -> Self {
         Self((seed % 1000) as u16)
+    }
+
+    /// From 0 to nearly 1.
+    #[must_use]
+    pub fn fraction(self) -> f64 {
+        f64::from(self.0) / 1000.0
     }
 
     /// `length` scaled to a part between zero and nearly all of it.

@@ -1,4 +1,4 @@
-//! A lease as the replica that holds it sees it: mapped to its own clock.
+//! A lease, mapped to the clock of the replica that holds it.
 
 use std::time::Duration;
 
@@ -28,8 +28,7 @@ pub(super) struct Run {
     /// store's clock does not move slots that are already ours), and later by our doubt.
     pub(super) first: Mono,
     pub(super) used: u32,
-    /// Whether the store's clock was looked at closely enough, with the grant or after it, to know
-    /// that the mapping still held.
+    /// Whether an answer since the grant was fast enough to show that the mapping still holds.
     pub(super) sure: bool,
 }
 

@@ -1,4 +1,4 @@
-//! What became of the slots of one replica, for metrics and for the simulation.
+//! Counts of what happened to the slots of one replica, for metrics and for the simulation.
 
 /// What happened to slots since the start.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -13,11 +13,11 @@ pub struct Tally {
     pub used: u64,
     /// Fell due more than the headroom ago.
     pub missed: u64,
-    /// Dropped because a freeze was heard of after they were leased.
+    /// Dropped because of a freeze that came after they were leased.
     pub frozen: u64,
     /// Never used because the answer that granted them showed a stepped clock.
     pub burnt: u64,
-    /// Answers that said the schedule had to start behind its guard.
+    /// Answers for which the schedule started behind its guard.
     pub guarded: u64,
 }
 

@@ -1,4 +1,4 @@
-//! What a holder does with its slots, at the exact boundaries.
+//! What a lease holder does with its slots, at the exact boundaries.
 
 use std::num::NonZeroU32;
 
@@ -7,7 +7,7 @@ use crate::core::schedule::{Answer, Grant};
 
 const HEADROOM: Duration = Duration::from_millis(8);
 /// Late limit: seven eighths of the headroom, as the mapping is exact here.
-const LATE: u64 = 7_000;
+const LATE: u64 = 6_000;
 /// The store's clock shows so much more than ours.
 const AHEAD: u64 = 5_000_000;
 const GENERATION: u64 = 7;
@@ -74,7 +74,8 @@ fn holding(pace: Pace, count: u32) -> (LeaseHolder, Mono) {
 fn a_grant_keeps_the_pace_that_it_was_asked_at() {
     let (mut holder, now) = settled(pace("1000/1s"));
     assert_eq!(holder.ask(now, 3).expect("an ask").want, 3);
-    // The terms change while the ask is under way, and the old ones were still in force at the store.
+    // The policy changes while the ask is under way, and the old one was still in force at the
+    // store.
     let changed = PolicyVersion::new(2);
     holder.retime(pace("100/1s"), changed, now);
     let first = now + Duration::from_millis(10);

@@ -38,7 +38,10 @@ pub enum Gate {
     /// Another version of its policy is in force than the asker knows.
     Outdated,
     /// Nothing passes before this time.
-    Closed { until: StoreTime, why: Closing },
+    Closed {
+        until: StoreTime,
+        why: Closing,
+    },
 }
 
 /// What the store says of a limit, besides what is in force for it.
@@ -188,7 +191,12 @@ pub fn decide(
             return Decision::NotAsked;
         }
         let decision = one(candidate, cells, now);
-        if let Decision::Denied { by, fits: Fit::Full, .. } = decision {
+        if let Decision::Denied {
+            by,
+            fits: Fit::Full,
+            ..
+        } = decision
+        {
             cells[candidate.charges[by].cell].full = true;
         }
         if matches!(decision, Decision::Granted { .. }) {
@@ -295,12 +303,7 @@ fn put(cell: &mut Cell, taken: Taken) {
     cell.changed = true;
 }
 
-fn deny(
-    candidate: &Candidate<'_>,
-    fits: &[Fit],
-    cells: &mut [Cell],
-    now: StoreTime,
-) -> Decision {
+fn deny(candidate: &Candidate<'_>, fits: &[Fit], cells: &mut [Cell], now: StoreTime) -> Decision {
     let line = |charge: &Charge<'_>| {
         let state = cells[charge.cell].state.as_ref();
         state.map_or(0, |state| state.line.at)

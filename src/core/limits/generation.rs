@@ -40,7 +40,8 @@ pub enum Closing {
 /// How long a limit waits after its state was lost.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum LostWait {
-    /// So long, or until what was taken before counts no more, whichever is shorter.
+    /// So long, or until what was taken before counts no more, whichever is shorter. Zero: it does not
+    /// wait at all, not even to ask replicas what they remember.
     For(Duration),
     /// Until what was taken before counts no more.
     Forever,
@@ -97,6 +98,9 @@ impl Generation {
         opened_at: StoreTime,
         now: StoreTime,
     ) -> Option<(StoreTime, Closing)> {
+        if wait == LostWait::For(Duration::ZERO) {
+            return None;
+        }
         if self.guard_until > now {
             return Some((self.guard_until, Closing::Guard));
         }
@@ -122,7 +126,11 @@ pub fn enter(record: Option<Generation>, run: &str, memory: Memory, now: StoreTi
             number: (memory.number + 1).max(now.as_micros() / 1_000),
             run: run.to_owned(),
             writes: memory.writes,
-            guard_until: if lost { StoreTime::default() } else { now + GUARD },
+            guard_until: if lost {
+                StoreTime::default()
+            } else {
+                now + GUARD
+            },
             lost_at: if lost { now } else { StoreTime::default() },
             is_new: !lost,
         };
@@ -214,12 +222,12 @@ mod tests {
         let minute = LostWait::For(Duration::from_secs(60));
         assert_eq!(closed(&lost, LostWait::Forever, later), Some(day));
         assert_eq!(closed(&lost, minute, later), Some(Duration::from_secs(60)));
-        assert_eq!(
-            closed(&lost, LostWait::For(Duration::ZERO), later),
-            None
-        );
+        assert_eq!(closed(&lost, LostWait::For(Duration::ZERO), later), None);
         let short = lost.closed_until(&rule("10/1s"), minute, NEVER, later);
-        assert_eq!(short.map(|(until, _)| until.since(later)).unwrap(), Duration::from_millis(100));
+        assert_eq!(
+            short.map(|(until, _)| until.since(later)).unwrap(),
+            Duration::from_millis(100)
+        );
         let opened = lost.closed_until(&rule("1/1d"), minute, later, later);
         assert_eq!(opened, None, "an operator opened it");
     }

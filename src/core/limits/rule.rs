@@ -230,13 +230,7 @@ impl Rule {
 
     /// What was taken once `cost` is.
     #[must_use]
-    pub fn take(
-        &self,
-        state: Option<&State>,
-        now: StoreTime,
-        cost: u64,
-        ticket: Ticket,
-    ) -> Taken {
+    pub fn take(&self, state: Option<&State>, now: StoreTime, cost: u64, ticket: Ticket) -> Taken {
         let now = now.as_micros();
         let new = to_kind!(self, taken(state), |kind, own| Some(
             kind.take(own, now, cost, ticket)

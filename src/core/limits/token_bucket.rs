@@ -226,13 +226,19 @@ impl Kind for TokenBucket {
     }
 
     /// Exact if nothing was taken since. Otherwise what came since stays spent: without these units the
-    /// bucket may have been full meanwhile, and it would have run over.
+    /// bucket may have been full meanwhile, and what came would have run over.
     fn refund(&self, tokens: &Tokens, at: u64, cost: u64, now: u64) -> Option<Tokens> {
+        if at == tokens.last {
+            let tokens = Tokens {
+                tokens: (tokens.tokens + cost.cast_signed()).min(self.capacity),
+                ..*tokens
+            };
+            return Some(self.refilled(Some(&tokens), now));
+        }
         let s = self.refilled(Some(tokens), now);
         let came = match self.refill {
             // What is not in the state cannot be taken out of it.
             Refill::Continuous if at > tokens.last => return None,
-            Refill::Continuous if at == tokens.last => 0,
             Refill::Continuous => {
                 let waited = now.saturating_sub(at).min(self.time_for(cost, 0));
                 waited * self.amount
@@ -241,14 +247,21 @@ impl Kind for TokenBucket {
             Refill::Stepped if s.last > at => return None,
             Refill::Stepped => 0,
         };
-        let back = (cost * self.period).checked_sub(came).filter(|back| *back > 0)?;
-        let parts = s.rem + back;
-        let (tokens, rem) = (s.tokens + (parts / self.period).cast_signed(), parts % self.period);
-        let is_full = tokens >= self.capacity;
-        Some(Tokens {
-            tokens: tokens.min(self.capacity),
-            rem: if is_full { 0 } else { rem },
-            last: s.last,
+        let back = (cost * self.period).checked_sub(came);
+        let parts = s.rem + back.filter(|back| *back > 0)?;
+        let all = s.tokens + (parts / self.period).cast_signed();
+        Some(if all >= self.capacity {
+            Tokens {
+                tokens: self.capacity,
+                rem: 0,
+                ..s
+            }
+        } else {
+            Tokens {
+                tokens: all,
+                rem: parts % self.period,
+                ..s
+            }
         })
     }
 

@@ -1,4 +1,4 @@
-//! What is parked and what is not, and that the hidden come forward.
+//! Which messages are parked, and that the hidden ones come forward.
 
 use std::collections::VecDeque;
 use std::num::NonZeroU32;

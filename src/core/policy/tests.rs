@@ -31,7 +31,7 @@ fn the_last_word_counts_and_a_file_that_says_nothing_new_is_none() {
     // A restart with the same file leaves the live value in force.
     let again = declare(&mut stored, &file("b", "rate=400/1s", true, None), at(30));
     assert_eq!((again.text.as_str(), again.updates), ("rate=300/1s", 2));
-    // A file that only runs is no word; read anew, it is.
+    // A file that is only kept is no update; a file that is read again is one.
     let other = file("c", "rate=500/1s", false, None);
     assert_eq!(declare(&mut stored, &other, at(40)).updates, 2);
     let other = file("c", "rate=500/1s", true, None);
@@ -59,7 +59,7 @@ fn what_the_store_lost_is_said_again_by_whoever_knows_the_latest() {
     assert_eq!(declare(&mut stored, &old, at(30)), first);
     let new = file("b", "rate=400/1s", false, latest.clone());
     assert_eq!(declare(&mut stored, &new, at(40)), latest.clone().unwrap());
-    // And who knows less than the store learns.
+    // A replica that knows less than the store gets the store's policy.
     assert_eq!(declare(&mut stored, &old, at(50)), latest.unwrap());
 }
 

@@ -1,10 +1,10 @@
-//! What a replica and the store of a `paced` limit say to each other.
+//! What a replica asks the store of a `paced` limit, and what the store answers.
 
 use std::num::NonZeroU32;
 use std::time::Duration;
 
 use super::{Pace, STEP_TOLERANCE};
-use crate::core::policy::PolicyVersion;
+use crate::core::policy::version::PolicyVersion;
 use crate::core::time::StoreTime;
 
 /// When a replica's share lies within the horizon, and how large it is.
@@ -18,10 +18,10 @@ pub struct Turn {
     pub slip: u64,
 }
 
-/// What the asker knows of the store's clock and of the generation.
+/// What the replica knows of the store's clock and of the generation.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Sight {
-    /// It could not tell a step yet, and gets a turn instead of slots.
+    /// It could not notice a step yet, and gets a turn instead of slots.
     Young,
     /// Its mapping has held for [`Pace::distrust`] within this generation.
     Steady {
@@ -29,7 +29,7 @@ pub enum Sight {
         /// The store's time as it predicts it for the moment of sending.
         predicted: StoreTime,
     },
-    /// It saw the clock step: if nobody else did so before, the row starts again.
+    /// It saw the clock step. If no other replica did so before, the row starts again.
     Stepped {
         generation: u64,
         /// As the mapping of before the step predicts it.
@@ -37,7 +37,7 @@ pub enum Sight {
     },
 }
 
-/// A replica's question.
+/// What a replica asks.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Ask {
     /// Units wanted for messages that are ready; zero only reads the clock and the freeze.
@@ -50,7 +50,7 @@ pub struct Ask {
 }
 
 impl Sight {
-    /// What it knows of the clock of `generation`: where it predicts it to stand.
+    /// The time that the replica predicts for the store, if it knows the clock of `generation`.
     pub(super) const fn of(self, generation: u64) -> Option<StoreTime> {
         match self {
             Self::Steady {
@@ -72,14 +72,14 @@ impl Sight {
         }
     }
 
-    /// Whether it proves that the clock of `generation` stepped.
+    /// Whether this proves that the clock of `generation` stepped.
     pub(super) fn saw_a_step(self, generation: u64, now: u64) -> bool {
         self.of(generation).is_some_and(|predicted| {
             matches!(self, Self::Stepped { .. }) || predicted.as_micros() > now + STEP_TOLERANCE
         })
     }
 
-    /// Whether it is good enough for slots of `generation`.
+    /// Whether this is good enough for slots of `generation`.
     pub(super) fn is_trusted(self, generation: u64, now: u64) -> bool {
         self.of(generation).is_some_and(|predicted| {
             matches!(self, Self::Steady { .. }) && now <= predicted.as_micros() + STEP_TOLERANCE

@@ -1,4 +1,4 @@
-//! How fast, how far ahead and how late: what a paced limit asks of its row of slots.
+//! The numbers of a paced limit: how fast, how far ahead, and how late a slot may be used.
 
 use std::time::Duration;
 
@@ -48,9 +48,10 @@ impl Pace {
         }
     }
 
-    /// The same for messages that take up to `most` slots and fire at the last of them. Of a window's
-    /// slots `most - 1` may then have been spent on a message that fires after it, so the period
-    /// grows until `units - (most - 1)` of them fill it. A cost beyond the units counts as those.
+    /// The same for messages that take up to `most` slots and are sent at the last of them. Then
+    /// `most - 1` slots of a window may belong to a message that is sent after it, so the period
+    /// grows until `units - (most - 1)` of them fill it. A cost above the units counts as the
+    /// units.
     #[must_use]
     pub fn with_costs_up_to(self, most: Cost) -> Self {
         let beyond = (u64::from(most.get()) - 1).min(self.units - 1);
@@ -62,8 +63,8 @@ impl Pace {
         let period = u64::try_from(period).unwrap_or(u64::MAX);
         let spread = period - self.period;
         let horizon = self.horizon.max((3 * spread).min(HORIZON_MAX));
-        // A replica that gets the slots of a message one by one, others in between, could never
-        // send it: a lease holds them all, if the horizon reaches that far.
+        // A replica that gets the slots of a message one by one, with slots of others in between,
+        // could never send it. So one lease holds them all, if the horizon reaches that far.
         let least = if spread * 2 <= horizon { beyond + 1 } else { 1 };
         Self {
             batch: batch(self.units, period, horizon).max(least),
@@ -75,7 +76,8 @@ impl Pace {
         }
     }
 
-    /// The same where what a message takes lies up to so far apart: that much later a call may be.
+    /// The same where the slots of one message lie up to `spread` apart: a call may be that much
+    /// later.
     #[must_use]
     pub const fn with_spread(self, spread: Duration) -> Self {
         let spread = micros(spread);
@@ -131,8 +133,8 @@ impl Pace {
         self.batch
     }
 
-    /// No lease grants fewer units than this to who wants as many or more: what the dearest message
-    /// takes. One where that is more than lies within the longest horizon.
+    /// No lease grants fewer units than this to a replica that wants as many or more: the cost of
+    /// the dearest message. One, if that is more than the longest horizon holds.
     #[must_use]
     pub const fn least(&self) -> u64 {
         self.least
@@ -144,8 +146,8 @@ impl Pace {
         Duration::from_micros(self.period.div_ceil(self.units))
     }
 
-    /// How far behind `now` a schedule must start when earlier grants are unknown: all of them
-    /// have fired by then, and the next slot keeps its distance to the last of them.
+    /// How far behind `now` a schedule must start when earlier grants are unknown: all of them have
+    /// been used or dropped by then, and the next slot keeps its distance to the last of them.
     #[must_use]
     pub const fn guard(&self) -> Duration {
         Duration::from_micros(self.guard_micros())
@@ -160,10 +162,11 @@ impl Pace {
         horizon + self.headroom + self.period.div_ceil(self.units) + GUARD_SLACK
     }
 
-    /// For how long a replica must have known a generation, and its own mapping of the store's clock
-    /// must have held, before it may take slots: others that a step of the clock has not reached
-    /// yet have used theirs by then. As the guard, but for limits slower than one a second: there
-    /// it counts a second for the distance of two slots, so that a start does not take hours.
+    /// For how long a replica must have known a generation, and its own mapping of the store's
+    /// clock must have held, before it may take slots. By then, replicas that have not noticed the
+    /// step yet have used all of their slots. It is as long as the guard, but for limits slower
+    /// than one a second it counts one second for the distance of two slots, so that a start does
+    /// not take hours.
     #[must_use]
     pub const fn distrust(&self) -> Duration {
         Duration::from_micros(self.distrust_micros())
@@ -180,8 +183,8 @@ impl Pace {
     }
 }
 
-/// The most that one lease grants: 100 ms of the rate, and so little that a third of the horizon is
-/// left to fetch the next.
+/// The most that one lease grants: 100 ms of the rate, and at most so much that a third of the
+/// horizon is left for fetching the next lease.
 const fn batch(units: u64, period: u64, horizon: u64) -> u64 {
     let third = horizon * 2 / 3;
     let span = if third < 100_000 { third } else { 100_000 };

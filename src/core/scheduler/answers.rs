@@ -1,8 +1,9 @@
 //! What the answer of the keyed limits means for the messages that were asked for.
 
-use super::key_queues::{KeyId, Opening};
+use super::Scheduler;
+use super::key_queues::{KeyId, KeyRoom};
 use super::ready::Candidate;
-use super::{Scheduler, Step};
+use super::request::Requests;
 use crate::core::time::{Mono, StoreTime};
 
 impl<T: Candidate> Scheduler<T> {
@@ -18,6 +19,14 @@ impl<T: Candidate> Scheduler<T> {
         self.requests.as_mut().map_or(now, |requests| {
             requests.answered(decided, looked_at, granted, now)
         })
+    }
+
+    /// The time of the store of keyed limits on our clock, and never earlier than that.
+    #[must_use]
+    pub fn local_time(&self, at: StoreTime, now: Mono) -> Mono {
+        let clock = self.requests.as_ref().map(Requests::clock);
+        let mapped = clock.and_then(|clock| Some(clock.to_mono(at)? + clock.error(now)?));
+        mapped.unwrap_or(now)
     }
 
     /// The store did not decide.
@@ -41,7 +50,7 @@ impl<T: Candidate> Scheduler<T> {
     }
 
     /// A message of the request is denied and waits in memory for this key, before later ones.
-    pub fn denied(&mut self, item: T, key: KeyId, opening: Opening) {
+    pub fn denied(&mut self, item: T, key: KeyId, opening: KeyRoom) {
         self.end_asking(&item);
         self.key_queues.said(key, opening, true);
         self.key_queues.join(key, item);
@@ -62,7 +71,7 @@ impl<T: Candidate> Scheduler<T> {
     }
 
     /// What the store said of a key whose messages wait here.
-    pub fn said(&mut self, key: KeyId, opening: Opening) {
+    pub fn said(&mut self, key: KeyId, opening: KeyRoom) {
         self.key_queues.said(key, opening, false);
     }
 
@@ -71,10 +80,10 @@ impl<T: Candidate> Scheduler<T> {
         self.key_queues.freed(key, units, now);
     }
 
-    /// Whether one more message of its route may wait in memory for a key.
+    /// Whether one more message of its route may wait in memory for this key.
     #[must_use]
-    pub fn has_room(&self, item: &T) -> bool {
-        self.key_queues.has_room(item)
+    pub fn has_room(&self, item: &T, key: KeyId) -> bool {
+        self.key_queues.has_room(item, key)
     }
 
     /// Whether other messages wait for this key.
@@ -83,10 +92,10 @@ impl<T: Candidate> Scheduler<T> {
         self.key_queues.has_waiting(key)
     }
 
-    /// Messages whose permissions are not used: they are refunded.
-    pub fn unused(&mut self, items: Vec<T>) {
-        if !items.is_empty() {
-            self.found.push_back(Step::RanOut(items));
+    /// Permissions ran out before they were used: fewer are wanted at a time where nothing paces them.
+    pub fn ran_out(&mut self) {
+        if let Some(requests) = &mut self.requests {
+            requests.ran_out();
         }
     }
 

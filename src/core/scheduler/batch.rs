@@ -28,14 +28,14 @@ impl<T: Candidate> Scheduler<T> {
         let (batch, wanted) = self.batch(wanted, now);
         if batch.is_empty() && heartbeat > now {
             // Only messages that need no permission came first, or that wait for their keys.
-            return Err(Some(if self.found.is_empty() { heartbeat } else { now }));
+            return Err(Some(if self.found.is_empty() {
+                heartbeat
+            } else {
+                now
+            }));
         }
         if let Some(requests) = &mut self.requests {
-            requests.sent(now);
-        }
-        for item in &batch {
-            self.asked.add(item);
-            self.key_queues.asked(item, true);
+            requests.sent(wanted, now);
         }
         Ok((batch, wanted))
     }
@@ -66,20 +66,19 @@ impl<T: Candidate> Scheduler<T> {
         let last = (Reverse(best.priority()), NEVER, u64::MAX);
         let before = self.admitted.range(..=last);
         let before: usize = before.map(|(_, one)| one.item.cost().get() as usize).sum();
-        let collected = self.pacing.collected();
-        let needed = (before + best.cost().get() as usize).saturating_sub(collected).max(1);
-        let slots = self.pacing.slots(best.is_urgent(), needed + BATCH_MAX);
-        let Some(fires) = slots.get(needed - 1) else {
+        let cost = best.cost().get() as usize;
+        let Some(fires) = self.pacing.fires_at(best.is_urgent(), before, cost) else {
             return Err(None);
         };
-        let from = *fires - requests.lead();
+        let from = fires - requests.lead();
         if from > now {
             return Err(Some(from));
         }
         let end = now + requests.reach();
+        let slots = self.pacing.slots(best.is_urgent(), before + BATCH_MAX);
         let near = slots.iter().take_while(|slot| **slot <= end).count();
-        let free = (near + collected).saturating_sub(before) as u64;
-        Ok(free.max(u64::from(best.cost().get())))
+        let free = (near + self.pacing.collected()).saturating_sub(before);
+        Ok(free.max(cost) as u64)
     }
 
     /// Takes the messages out that are asked for so that so many slots are filled. Messages that need
@@ -109,6 +108,8 @@ impl<T: Candidate> Scheduler<T> {
                 }
                 self.key_queues.join(key, item);
             } else {
+                self.asked.add(&item);
+                self.key_queues.asked(&item, true);
                 batch.push(item);
             }
         }

@@ -22,8 +22,7 @@ const START: u64 = 10_000_000;
 /// A message for a key.
 #[derive(Clone, Debug)]
 pub(super) struct Message {
-    pub(super) id: u32,
-    pub(super) key: u32,
+    id: u32,
     cost: u32,
     arrival: u64,
     granted: Option<StoreTime>,
@@ -45,8 +44,12 @@ impl Candidate for Message {
     fn arrival(&self) -> u64 {
         self.arrival
     }
-    fn memory_room(&self) -> usize {
-        if self.waited { self.memory_room * 3 / 2 } else { self.memory_room }
+    fn memory_room(&self, _: KeyId) -> usize {
+        if self.waited {
+            usize::MAX
+        } else {
+            self.memory_room
+        }
     }
 }
 
@@ -113,8 +116,6 @@ pub(super) struct Setting {
 /// What was sent, and when.
 #[derive(Clone, Debug)]
 pub(super) struct Sent {
-    pub(super) id: u32,
-    pub(super) key: u32,
     pub(super) keys: Vec<u32>,
     pub(super) at: u64,
 }
@@ -156,7 +157,6 @@ impl Fleet {
         };
         let message = |(id, key): (u32, &u32)| Message {
             id,
-            key: *key,
             cost: setting.cost,
             arrival: 0,
             granted: None,
@@ -275,15 +275,16 @@ impl Fleet {
     /// Nothing without a slot and a permission that are good now.
     fn send(&mut self, message: Message, slot: Slot) {
         let now = self.mono();
-        assert!(slot.at <= now && now <= slot.leave_by, "{slot:?} at {now:?}");
+        assert!(
+            slot.at <= now && now <= slot.leave_by,
+            "{slot:?} at {now:?}"
+        );
         let granted = message.granted.expect("no permission");
         for (rule, _) in &self.setting.rules {
             let age = self.store().since(granted);
             assert!(age <= rule.usable(), "{age:?} old");
         }
         self.sent.push(Sent {
-            id: message.id,
-            key: message.key,
             keys: message.keys,
             at: self.now,
         });
@@ -313,6 +314,7 @@ impl Fleet {
                 self.at(way, replica, Event::Again(messages));
             }
             Event::Again(messages) => {
+                self.schedulers[replica].ran_out();
                 for message in messages.into_iter().rev() {
                     self.schedulers[replica].push_back(message, now);
                 }
@@ -385,14 +387,21 @@ impl Fleet {
     /// As `pipeline::admit` does it.
     fn decided(&mut self, replica: usize, decided: StoreTime, each: Vec<(Message, Decision)>) {
         let now = self.mono();
-        let looked = each.iter().filter(|(_, d)| *d != Decision::NotAsked).count();
+        let looked = each
+            .iter()
+            .filter(|(_, d)| *d != Decision::NotAsked)
+            .count();
         let granted = |(_, d): &&(Message, Decision)| matches!(d, Decision::Granted { .. });
         let granted = each.iter().filter(granted).count();
         let scheduler = &mut self.schedulers[replica];
         let since = scheduler.answered(decided, looked, granted, now);
-        let usable = self.setting.rules.iter().map(|(rule, _)| rule.usable()).min();
+        let usable = self
+            .setting
+            .rules
+            .iter()
+            .map(|(rule, _)| rule.usable())
+            .min();
         let until = since + usable.expect("a limit");
-        let local = |at: u64| now + StoreTime::from_micros(at).since(decided);
         let mut rest = Vec::new();
         for (mut message, decision) in each {
             if decision != Decision::NotAsked {
@@ -402,20 +411,31 @@ impl Fleet {
                 Decision::Granted { passes } => {
                     message.granted = Some(decided);
                     for (key, pass) in message.keys().zip(&passes) {
-                        scheduler.said(key, match pass.next {
-                            Fit::Now => Opening::Room(pass.room.remaining),
-                            Fit::At(at) => Opening::At(local(at)),
-                            Fit::Full => Opening::At(now + Duration::from_secs(1)),
-                        });
+                        scheduler.said(
+                            key,
+                            match pass.next {
+                                Fit::Now => KeyRoom::Now(pass.room.remaining),
+                                Fit::At(at) => KeyRoom::At(
+                                    scheduler.local_time(StoreTime::from_micros(at), now),
+                                ),
+                                Fit::Full => KeyRoom::At(now + Duration::from_secs(1)),
+                            },
+                        );
                     }
                     scheduler.granted(message, until);
                 }
-                Decision::Denied { by, fits, until, .. } => {
-                    let Fit::At(fits) = fits else { panic!("{fits:?}") };
+                Decision::Denied {
+                    by, fits, until, ..
+                } => {
+                    let Fit::At(fits) = fits else {
+                        panic!("{fits:?}")
+                    };
                     let key = message.keys().nth(by).expect("a charge");
-                    let opening = Opening::At(local(fits));
+                    let fits = StoreTime::from_micros(fits);
+                    let opening = KeyRoom::At(scheduler.local_time(fits, now));
                     let wait = until.since(decided);
-                    if wait <= self.setting.max_hold && scheduler.has_room(&message) {
+                    let near = fits.since(decided) <= self.setting.max_hold;
+                    if near && scheduler.has_room(&message, key) {
                         message.waited = true;
                         scheduler.denied(message, key, opening);
                     } else {
@@ -427,7 +447,8 @@ impl Fleet {
                         let wait = micros(wait) + micros(wait) / 50;
                         let after = wait.max(1_000);
                         self.count += 1;
-                        self.bodies.insert(self.count, (replica, Event::Back(message)));
+                        self.bodies
+                            .insert(self.count, (replica, Event::Back(message)));
                         self.events.push(Reverse((self.now + after, self.count)));
                     }
                 }
@@ -459,6 +480,11 @@ impl Fleet {
         let sum: u32 = all.iter().sum();
         let at = |share: f64| all[((all.len() - 1) as f64 * share) as usize];
         (f64::from(sum) / all.len() as f64, at(0.99), at(0.999))
+    }
+
+    /// From the first call to the last.
+    pub(super) fn seconds(&self) -> f64 {
+        (self.sent[self.sent.len() - 1].at - self.sent[0].at) as f64 / 1e6
     }
 
     /// Trips through wait queues: the mean, and the most.

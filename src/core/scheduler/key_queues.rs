@@ -19,9 +19,9 @@ pub type KeyId = u64;
 
 /// What the store said of a key.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Opening {
+pub enum KeyRoom {
     /// So many units fit now.
-    Room(u64),
+    Now(u64),
     /// Nothing fits before this time.
     At(Mono),
 }
@@ -73,13 +73,9 @@ impl<T: Candidate> KeyQueues<T> {
         self.len
     }
 
-    pub(super) fn iter(&self) -> impl Iterator<Item = &T> {
-        self.queues.values().flat_map(|queue| queue.waiting.values())
-    }
-
-    /// Whether one more message of its route may wait for a key.
-    pub(super) fn has_room(&self, item: &T) -> bool {
-        self.held.get(&item.route()).copied().unwrap_or(0) < item.memory_room()
+    /// Whether one more message of its route may wait for this key.
+    pub(super) fn has_room(&self, item: &T, key: KeyId) -> bool {
+        self.held.get(&item.route()).copied().unwrap_or(0) < item.memory_room(key)
     }
 
     /// The key that a message has to wait for, if any: the one that opens last of those that are
@@ -91,7 +87,10 @@ impl<T: Candidate> KeyQueues<T> {
         let own = order(item);
         let blocking = item.keys().filter_map(|key| {
             let queue = self.queues.get(&key)?;
-            let before = queue.waiting.first_key_value().is_some_and(|(first, _)| *first < own);
+            let before = queue
+                .waiting
+                .first_key_value()
+                .is_some_and(|(first, _)| *first < own);
             let busy = queue.asked >= queue.room;
             (queue.opens > now || before || busy).then_some((queue.opens, key))
         });
@@ -108,13 +107,13 @@ impl<T: Candidate> KeyQueues<T> {
     }
 
     /// What the store said of a key. Keys without a queue are only remembered if they are `kept`.
-    pub(super) fn said(&mut self, key: KeyId, opening: Opening, kept: bool) {
+    pub(super) fn said(&mut self, key: KeyId, opening: KeyRoom, kept: bool) {
         if !kept && !self.queues.contains_key(&key) {
             return;
         }
         self.change(key, |queue| match opening {
-            Opening::Room(room) => queue.room = room.max(1),
-            Opening::At(opens) => {
+            KeyRoom::Now(room) => queue.room = room.max(1),
+            KeyRoom::At(opens) => {
                 queue.opens = opens;
                 queue.room = 1;
             }
@@ -203,7 +202,8 @@ impl<T: Candidate> KeyQueues<T> {
     /// Forgets what was said of keys that nothing waits for.
     pub(super) fn forget(&mut self) {
         let idle = |queue: &Queue<T>| queue.waiting.is_empty() && queue.asked == 0;
-        self.openings.retain(|(_, key)| self.queues.get(key).is_some_and(|queue| !idle(queue)));
+        self.openings
+            .retain(|(_, key)| self.queues.get(key).is_some_and(|queue| !idle(queue)));
         self.queues.retain(|_, queue| !idle(queue));
     }
 
@@ -215,7 +215,11 @@ impl<T: Candidate> KeyQueues<T> {
             self.change(key, |queue| {
                 let hit = |(order, item): (&Order, &T)| unwanted(item).then_some(*order);
                 let orders: Vec<_> = queue.waiting.iter().filter_map(hit).collect();
-                out.extend(orders.iter().filter_map(|order| queue.waiting.remove(order)));
+                out.extend(
+                    orders
+                        .iter()
+                        .filter_map(|order| queue.waiting.remove(order)),
+                );
             });
         }
         self.left(&out);

@@ -20,7 +20,9 @@ impl<T: Candidate> Scheduler<T> {
     pub fn take_delayed(&mut self, mut whose: impl FnMut(&T) -> bool) -> Vec<T> {
         let found = self.delayed.iter().filter(|(_, item)| whose(item));
         let keys: Vec<_> = found.map(|(key, _)| *key).collect();
-        keys.iter().filter_map(|key| self.delayed.remove(key)).collect()
+        keys.iter()
+            .filter_map(|key| self.delayed.remove(key))
+            .collect()
     }
 
     /// Makes messages wait until `until` at least. The permissions of those that are admitted are

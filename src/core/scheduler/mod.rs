@@ -30,7 +30,7 @@ use std::cmp::Reverse;
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::time::Duration;
 
-pub use key_queues::{KeyId, Opening};
+pub use key_queues::{KeyId, KeyRoom};
 pub use ready::{Candidate, Ready, Share, Sum};
 pub use request::{BATCH_MAX, Requests};
 
@@ -180,7 +180,7 @@ impl<T: Candidate> Scheduler<T> {
     /// The key that a message has to wait for in memory, if any.
     fn waits_for(&self, item: &T, now: Mono) -> Option<KeyId> {
         let key = self.key_queues.blocks(item, now)?;
-        self.key_queues.has_room(item).then_some(key)
+        self.key_queues.has_room(item, key).then_some(key)
     }
 
     /// Adds a message that may not be sent before `at`.
@@ -192,10 +192,11 @@ impl<T: Candidate> Scheduler<T> {
     /// Says what to do at `now`. Call it again after doing it.
     pub fn poll(&mut self, now: Mono) -> Step<T> {
         self.wake(now);
+        self.pacing.expire(now);
         if let Some(step) = self.found.pop_front() {
             return step;
         }
-        if let Some(step) = self.ran_out(now) {
+        if let Some(step) = self.take_run_out(now) {
             return step;
         }
         if let Some(step) = self
@@ -316,23 +317,21 @@ impl<T: Candidate> Scheduler<T> {
     }
 
     /// Messages whose permissions ran out.
-    fn ran_out(&mut self, now: Mono) -> Option<Step<T>> {
+    fn take_run_out(&mut self, now: Mono) -> Option<Step<T>> {
         let mut out = Vec::new();
         while let Some((_, place)) = self.ends.first().copied().filter(|(end, _)| *end <= now) {
             out.extend(self.leave(place).map(|admitted| admitted.item));
         }
-        if out.is_empty() {
-            return None;
-        }
-        if let Some(requests) = &mut self.requests {
-            requests.ran_out();
-        }
-        Some(Step::RanOut(out))
+        (!out.is_empty()).then_some(Step::RanOut(out))
     }
 
     /// Messages whose time has come are ready, and keys open.
     fn wake(&mut self, now: Mono) {
-        while let Some(entry) = self.delayed.first_entry().filter(|entry| entry.key().0 <= now) {
+        while let Some(entry) = self
+            .delayed
+            .first_entry()
+            .filter(|entry| entry.key().0 <= now)
+        {
             let item = entry.remove();
             self.push(item, now);
         }
@@ -341,10 +340,10 @@ impl<T: Candidate> Scheduler<T> {
 }
 
 #[cfg(test)]
-mod old_bench_off {}
+mod bench;
 #[cfg(test)]
 mod fleet;
 #[cfg(test)]
 mod keyed;
 #[cfg(test)]
-mod old_tests_off {}
+mod tests;

@@ -73,8 +73,8 @@ pub trait Candidate {
     fn route(&self) -> usize {
         0
     }
-    /// It may wait in memory for a key if fewer messages of its route do.
-    fn memory_room(&self) -> usize {
+    /// It may wait in memory for this key if fewer messages of its route wait for keys.
+    fn memory_room(&self, _key: KeyId) -> usize {
         usize::MAX
     }
     /// From this time on it must not be sent any more.

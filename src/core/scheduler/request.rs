@@ -15,9 +15,9 @@
 
 use std::time::Duration;
 
+use crate::core::backoff::{Backoff, Failures};
 use crate::core::clock::ClockMap;
 use crate::core::leases::Phase;
-use crate::core::retry::Backoff;
 use crate::core::time::{Mono, StoreTime, micros};
 
 /// Added to two round trips: what this process needs to act on an answer.
@@ -31,10 +31,7 @@ const CANDIDATES_MAX: usize = 16;
 /// Grants that a replica wants first, where nothing paces it.
 const FIRST_WANTED: u64 = 8;
 /// Pauses after a store that did not answer.
-const BACKOFF: Backoff = Backoff {
-    base: Duration::from_millis(50),
-    max: Duration::from_secs(2),
-};
+const BACKOFF: Backoff = Backoff::new(Duration::from_millis(50), Duration::from_secs(2));
 /// A mapping of the store's clock that is wrong by no more is good enough.
 const FINE: Duration = Duration::from_millis(1);
 /// Shares are counted in parts of this.
@@ -51,20 +48,15 @@ pub struct Requests {
     under_way: Option<Mono>,
     /// When the last answer came.
     heard: Option<Mono>,
-    failing: Option<Failing>,
+    failures: Failures,
     /// Smoothed round trip.
     trip: Duration,
     /// Smoothed share of the candidates looked at that were granted, of [`WHOLE`].
     granted: u64,
     /// Grants wanted at a time where nothing paces them.
     unpaced: u64,
-}
-
-#[derive(Clone, Copy, Debug)]
-struct Failing {
-    since: Mono,
-    retry: Mono,
-    times: u32,
+    /// Grants that the request under way wants.
+    wanted: u64,
 }
 
 impl Requests {
@@ -79,10 +71,11 @@ impl Requests {
             clock: ClockMap::default(),
             under_way: None,
             heard: None,
-            failing: None,
+            failures: Failures::new(BACKOFF),
             trip: Duration::ZERO,
             granted: WHOLE,
             unpaced: FIRST_WANTED,
+            wanted: 0,
         }
     }
 
@@ -94,18 +87,14 @@ impl Requests {
 
     /// Since when the store has not answered, if it does not.
     #[must_use]
-    pub fn failing_since(&self) -> Option<Mono> {
-        self.failing.map(|failing| failing.since)
+    pub const fn failing_since(&self) -> Option<Mono> {
+        self.failures.since()
     }
 
     /// From when on the store may be asked. `None` while a request is under way.
     #[must_use]
     pub fn open_from(&self) -> Option<Mono> {
-        if self.under_way.is_some() {
-            return None;
-        }
-        let retry = self.failing.map(|failing| failing.retry);
-        Some(retry.unwrap_or_default())
+        self.under_way.is_none().then(|| self.failures.retry_at())
     }
 
     /// When the store must be asked although no message needs it.
@@ -146,9 +135,10 @@ impl Requests {
             .min(BATCH_MAX)
     }
 
-    /// A request was sent.
-    pub fn sent(&mut self, now: Mono) {
+    /// A request for so many grants was sent.
+    pub fn sent(&mut self, wanted: u64, now: Mono) {
         self.under_way = Some(now);
+        self.wanted = wanted;
     }
 
     /// The request was answered: of `looked_at` candidates `granted` were granted. Answers since
@@ -164,13 +154,13 @@ impl Requests {
             return now;
         };
         self.heard = Some(now);
-        self.failing = None;
+        self.failures.succeeded();
         self.smooth(now.since(sent));
         if looked_at > 0 {
             let share = granted.min(looked_at) as u64 * WHOLE / looked_at as u64;
             self.granted = (self.granted * 3 + share) / 4;
         }
-        if granted as u64 >= self.unpaced {
+        if self.wanted > 0 && granted as u64 >= self.wanted {
             self.unpaced = (self.unpaced * 2).min(BATCH_MAX as u64);
         }
         self.clock
@@ -189,23 +179,12 @@ impl Requests {
     /// The request was not answered. It may have been decided.
     pub fn failed(&mut self, now: Mono) {
         self.under_way = None;
-        let (since, times) = self
-            .failing
-            .map_or((now, 1), |failing| (failing.since, failing.times + 1));
-        let wait = BACKOFF.ceiling(times);
-        let retry = now + wait / 2 + self.phase.of(wait / 2);
-        self.failing = Some(Failing {
-            since,
-            retry,
-            times,
-        });
+        self.failures.failed(now, self.phase.fraction());
     }
 
     /// What kept the store from deciding may be over: it may be asked at once.
     pub fn retry_now(&mut self, now: Mono) {
-        if let Some(failing) = &mut self.failing {
-            failing.retry = failing.retry.min(now);
-        }
+        self.failures.retry_at_latest(now);
     }
 
     /// Follows the round trip by an eighth at a time; one outlier counts for at most four.

@@ -49,7 +49,9 @@ fn with_properties(body: &str, properties: Properties) -> Message {
 }
 
 fn make(options: &HttpOptions, message: &Message) -> Result<Request<Bytes>, Undecodable> {
-    Recipe::new(options).unwrap().request(message, FACTS)
+    RequestTemplate::new(options)
+        .unwrap()
+        .request(message, FACTS)
 }
 
 fn body_of(request: Request<Bytes>) -> Bytes {
@@ -57,7 +59,7 @@ fn body_of(request: Request<Bytes>) -> Bytes {
 }
 
 fn wrong(options: &HttpOptions) -> Misconfigured {
-    Recipe::new(options).unwrap_err()
+    RequestTemplate::new(options).unwrap_err()
 }
 
 #[test]
@@ -237,9 +239,9 @@ fn the_host_is_known_only_if_no_template_can_change_it() {
         ("http://{{ route }}.h/", None),
         ("{{ body.url }}", None),
     ] {
-        let recipe = Recipe::new(&options(url, &[])).unwrap();
+        let template = RequestTemplate::new(&options(url, &[])).unwrap();
         assert_eq!(
-            recipe.origin().map(ToString::to_string).as_deref(),
+            template.origin().map(ToString::to_string).as_deref(),
             origin,
             "{url}"
         );
@@ -306,12 +308,12 @@ fn secrets_are_sent_and_never_shown() {
         ),
     ] {
         options.auth = Some(auth);
-        let recipe = Recipe::new(&options).unwrap();
-        let request = recipe.request(&message("{}"), FACTS).unwrap();
+        let template = RequestTemplate::new(&options).unwrap();
+        let request = template.request(&message("{}"), FACTS).unwrap();
         let value = &request.headers()[AUTHORIZATION];
         assert_eq!(value, wanted);
         for shown in [
-            format!("{recipe:?}"),
+            format!("{template:?}"),
             format!("{options:?}"),
             format!("{value:?}"),
         ] {
@@ -332,8 +334,8 @@ fn secrets_are_sent_and_never_shown() {
 }
 
 proptest::proptest! {
-    /// Whatever a message says: the host and the number of segments are the template's, and what
-    /// cannot be kept so is refused.
+    /// For any message: the host and the number of segments are those of the template, and a
+    /// message that would change them is refused.
     #[test]
     fn a_value_is_never_more_than_its_place(id in "\\PC{0,12}|[./%\\\\a-z2eE?#@:&\r\n\0]{0,12}") {
         let body = message(&serde_json::json!({ "id": id }).to_string());

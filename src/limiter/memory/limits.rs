@@ -328,7 +328,9 @@ impl LimitStore for MemoryLimitStore {
             Ok(self.decide(|states, now| {
                 let in_force = self.in_force(limit, now);
                 let rule = &in_force.rule;
-                let state = states.cell(rule, &(Arc::clone(&limit.name), key), now).state;
+                let state = states
+                    .cell(rule, &(Arc::clone(&limit.name), key), now)
+                    .state;
                 Look {
                     now,
                     limit: rule.most(),

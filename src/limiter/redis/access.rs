@@ -18,9 +18,8 @@ use rustls::RootCertStore;
 use secrecy::{ExposeSecret, SecretString};
 
 use super::address::Address;
-use super::fault::{refused, store_error};
+use super::fault::{STORE, refused, store_error};
 use super::options::{RedisOptions, Servers, Tls};
-use super::{STORE, notices};
 use crate::ports::pace::StoreError;
 
 const KEEPALIVE: Duration = Duration::from_secs(10);
@@ -94,7 +93,7 @@ impl Access {
         Ok(Self {
             mode,
             seeds,
-            channel: notices::channel(&options.prefix),
+            channel: options.channel(),
             prefix: options.prefix.clone(),
             keyed: options.keyed,
             connect_timeout: options.connect_timeout,

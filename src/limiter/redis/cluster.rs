@@ -19,9 +19,9 @@ use tokio::time::{Instant, sleep, timeout, timeout_at};
 use tokio_util::task::AbortOnDropHandle;
 use tracing::{debug, warn};
 
-use super::StoreEvents;
 use super::access::{Access, Peer};
 use super::address::Address;
+use super::events::StoreEvents;
 use super::fault::{refused, unreachable};
 use super::rights;
 use super::scripts::Call;

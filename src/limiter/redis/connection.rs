@@ -7,10 +7,10 @@ use redis::{Client, FromRedisValue};
 use tokio::sync::{Notify, watch};
 use tokio::time::Instant;
 
-use super::StoreEvents;
 use super::access::{Access, Mode, Peer};
 use super::address::Address;
 use super::cluster::Cluster;
+use super::events::StoreEvents;
 use super::fault::unreachable;
 use super::options::{RedisOptions, Servers};
 use super::scripts::Call;

@@ -2,8 +2,10 @@
 
 use redis::{ErrorKind, RedisError, ServerErrorKind};
 
-use super::STORE;
 use crate::ports::pace::StoreError;
+
+/// How errors name this store.
+pub(super) const STORE: &str = "Redis";
 
 /// An error of Redis, sorted by what to do about it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

@@ -22,8 +22,9 @@ use tracing::warn;
 use self::reply::{Entered, Reply};
 use super::batch::{Batch, Composed, Place, generation_key};
 use super::connection::Connection;
+use super::events::StoreEvents;
+use super::fault::STORE;
 use super::scripts::{Arg, Call};
-use super::{STORE, StoreEvents};
 use crate::core::clock::{ClockMap, Reading};
 use crate::core::limits::generation::Memory;
 use crate::core::time::{Mono, StoreTime};
@@ -99,7 +100,10 @@ impl Limits {
         events: Arc<dyn StoreEvents>,
         (prefix, channel, replica): (String, String, String),
     ) -> Self {
-        let (admit, look) = (include_str!("../../../lua/admit.lua"), include_str!("../../../lua/look.lua"));
+        let (admit, look) = (
+            include_str!("../../../lua/admit.lua"),
+            include_str!("../../../lua/look.lua"),
+        );
         Self {
             connection,
             events,
@@ -196,7 +200,10 @@ impl Limits {
             .answer(charges)
             .ok_or_else(|| refused("the script about limits answered something else"))?;
         if let Some(step) = self.lock().learn(asked, entered, (sent, received)) {
-            warn!(?step, "the clock of Redis stepped: keyed limits wait as after a loss");
+            warn!(
+                ?step,
+                "the clock of Redis stepped: keyed limits wait as after a loss"
+            );
             return Err(StoreError::Unreachable {
                 store: STORE,
                 reason: format!("its clock stepped by {step:?}"),

@@ -17,7 +17,7 @@ use tracing::debug;
 use super::address::Address;
 use super::batch::read_key;
 use super::connection::Connection;
-use super::server::Backoff;
+use super::server::BACKOFF;
 use crate::core::policy::PolicyVersion;
 use crate::core::schedule::Freeze;
 use crate::core::time::StoreTime;
@@ -28,29 +28,24 @@ pub(super) const CAPACITY: usize = 64;
 /// How often an idle subscription is checked.
 const CHECK: Duration = Duration::from_secs(5);
 
-/// The channel of a fleet.
-pub(super) fn channel(prefix: &str) -> String {
-    format!("{prefix}:notices")
-}
-
 /// Listens for as long as it is polled.
 pub(super) async fn listen(
     connection: Arc<Connection>,
-    (channel, replica): (String, String),
+    replica: String,
     notices: broadcast::Sender<Notice>,
 ) {
-    let channel = channel.as_str();
-    let mut backoff = Backoff::default();
+    let (mut failures, channel) = (0, &connection.access().channel);
     loop {
         match subscribe(&connection, channel).await {
             Ok((at, subscription)) => {
                 debug!(channel, server = %at, "listening for notices");
-                backoff = Backoff::default();
+                failures = 0;
                 forward(&at, subscription, &connection, (&replica, &notices)).await;
             }
             Err(error) => debug!(channel, %error, "cannot listen for notices"),
         }
-        tokio::time::sleep(backoff.next()).await;
+        failures += 1;
+        tokio::time::sleep(BACKOFF.half_jitter(failures, rand::random())).await;
     }
 }
 
@@ -108,7 +103,7 @@ fn parse(message: &Msg, replica: &str) -> Option<Notice> {
     read(&text, replica)
 }
 
-/// `frozen <limit> <until> <now> <generation>`, `changed <limit> <version>` or, for one replica only,
+/// `frozen <limit> <until> <now> <generation>`, `changed <limit> <version>`, `opened <limit>` or, for one replica only,
 /// `freed <limit> <key> <replica> <units>`; what a later version may say besides is passed over.
 fn read(text: &str, replica: &str) -> Option<Notice> {
     let mut words = text.split(' ');
@@ -124,6 +119,7 @@ fn read(text: &str, replica: &str) -> Option<Notice> {
     }
     let mut number = || words.next()?.parse().ok();
     match kind {
+        "opened" => Some(Notice::Opened { limit }),
         "frozen" => Some(Notice::Frozen {
             limit,
             freeze: Freeze {

@@ -42,6 +42,11 @@ impl RedisOptions {
         }
     }
 
+    /// The channel where the replicas of a fleet tell each other.
+    pub(super) fn channel(&self) -> String {
+        format!("{}:notices", self.prefix)
+    }
+
     /// As [`RedisOptions::new`], for one server.
     #[must_use]
     pub fn single(url: impl Into<SecretString>, prefix: impl Into<String>) -> Self {

@@ -8,8 +8,9 @@ use futures::FutureExt;
 use redis::Script;
 use tokio::sync::broadcast;
 
+use super::fault::STORE;
 use super::scripts::{Arg, Call, Family};
-use super::{RedisPaceStore, STORE};
+use super::store::RedisPaceStore;
 use crate::core::policy::{Declaration, LimitPolicy, Origin, Pause, PolicyUpdate, PolicyVersion};
 use crate::core::schedule::FREEZE_MAX;
 use crate::core::time::{StoreTime, micros};
@@ -21,7 +22,7 @@ const SHOWN: Duration = PRESENCE.saturating_mul(3);
 
 /// The scripts.
 #[derive(Debug)]
-pub(super) struct PolicyScripts {
+struct PolicyScripts {
     declare: Script,
     set: Script,
     pause: Script,
@@ -48,17 +49,18 @@ impl Default for PolicyScripts {
 pub struct RedisPolicies {
     store: Arc<RedisPaceStore>,
     family: Family,
+    scripts: Arc<PolicyScripts>,
 }
 
 impl RedisPolicies {
     /// For the limits of `family` that `store` keeps.
     #[must_use]
-    pub const fn new(store: Arc<RedisPaceStore>, family: Family) -> Self {
-        Self { store, family }
-    }
-
-    fn scripts(&self) -> &PolicyScripts {
-        &self.store.policies
+    pub fn new(store: Arc<RedisPaceStore>, family: Family) -> Self {
+        Self {
+            store,
+            family,
+            scripts: Arc::default(),
+        }
     }
 
     fn prefix(&self) -> &str {
@@ -92,7 +94,7 @@ impl PolicyStore for RedisPolicies {
             let pause = known.and_then(|known| known.pause.as_ref());
             let call = self.on(
                 "declare",
-                &self.scripts().declare,
+                &self.scripts.declare,
                 limit,
                 vec![self.family.replicas(self.prefix(), limit)],
                 [
@@ -138,7 +140,7 @@ impl PolicyStore for RedisPolicies {
                 Arg::Number(update.over.number()),
                 Arg::Text(update.file),
             ];
-            let call = self.on("set", &self.scripts().set, limit, Vec::new(), args);
+            let call = self.on("set", &self.scripts.set, limit, Vec::new(), args);
             let (done, version, updates): (u8, u64, u64) = self.store.call(call).await?;
             Ok((done > 0).then_some(Updated {
                 version: PolicyVersion::new(version),
@@ -156,7 +158,7 @@ impl PolicyStore for RedisPolicies {
     ) -> StoreFuture<'a, Option<(Updated, StoreTime)>> {
         async move {
             let args = [Arg::Text(by), Arg::Number(micros(length.min(FREEZE_MAX)))];
-            let call = self.on("pause", &self.scripts().pause, limit, Vec::new(), args);
+            let call = self.on("pause", &self.scripts.pause, limit, Vec::new(), args);
             let (_now, version, updates, until): (u64, u64, u64, u64) =
                 self.store.call(call).await?;
             let updated = updated(version, updates);
@@ -168,7 +170,7 @@ impl PolicyStore for RedisPolicies {
     fn resume<'a>(&'a self, limit: &'a str) -> StoreFuture<'a, Option<(Updated, bool)>> {
         async move {
             let rows = self.family.rows(self.prefix(), limit);
-            let call = self.on("resume", &self.scripts().resume, limit, rows, []);
+            let call = self.on("resume", &self.scripts.resume, limit, rows, []);
             let (version, updates, was): (u64, u64, u8) = self.store.call(call).await?;
             Ok(updated(version, updates).map(|updated| (updated, was > 0)))
         }
@@ -177,7 +179,7 @@ impl PolicyStore for RedisPolicies {
 
     fn open<'a>(&'a self, limit: &'a str) -> StoreFuture<'a, Option<StoreTime>> {
         async move {
-            let call = self.on("open", &self.scripts().open, limit, Vec::new(), []);
+            let call = self.on("open", &self.scripts.open, limit, Vec::new(), []);
             let now: u64 = self.store.call(call).await?;
             Ok((now > 0).then(|| StoreTime::from_micros(now)))
         }
@@ -190,7 +192,7 @@ impl PolicyStore for RedisPolicies {
             let mut keys = vec![self.family.replicas(prefix, limit)];
             keys.extend(self.family.rows(prefix, limit));
             let key = self.family.policy(prefix, limit);
-            let call = Call::new("inspect", &self.scripts().inspect, key, keys, Vec::new());
+            let call = Call::new("inspect", &self.scripts.inspect, key, keys, Vec::new());
             type Fields = BTreeMap<String, String>;
             let reply: (u64, Fields, Fields, u64) = self.store.call(call).await?;
             let (now, fields, replicas, frozen_until) = reply;

@@ -14,7 +14,6 @@ use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
 use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
-use rand::RngExt;
 use redis::aio::MultiplexedConnection;
 use redis::{FromRedisValue, RedisError};
 use tokio::sync::{Notify, watch};
@@ -23,11 +22,12 @@ use tracing::{info, warn};
 
 use super::access::Access;
 use super::address::Address;
-use super::fault::{Fault, fault, unreachable};
+use super::events::StoreEvents;
+use super::fault::{Fault, STORE, fault, unreachable};
 use super::scripts::Call;
 use super::sentinel::Sentinels;
 use super::slots::Slot;
-use super::{STORE, StoreEvents};
+use crate::core::backoff::Backoff;
 use crate::ports::link::Link;
 use crate::ports::pace::StoreError;
 
@@ -35,6 +35,8 @@ use crate::ports::pace::StoreError;
 const TIMEOUTS: u32 = 3;
 /// How often a connection is checked, so that an idle replica notices a loss too.
 const CHECK: Duration = Duration::from_secs(1);
+/// Between attempts to connect.
+pub(super) const BACKOFF: Backoff = Backoff::new(Duration::from_millis(50), Duration::from_secs(5));
 
 /// Where the server is.
 pub(super) enum Place {
@@ -220,7 +222,7 @@ impl Server {
 
     /// Keeps a connection up for as long as it is polled.
     pub(super) async fn supervise(self: Arc<Self>) {
-        let mut backoff = Backoff::default();
+        let mut failures = 0;
         let mut said = None;
         for id in 0.. {
             match self.establish(id).await {
@@ -229,7 +231,7 @@ impl Server {
                     let proven = Arc::clone(&live.proven);
                     self.use_until_lost(live).await;
                     if proven.load(Ordering::Relaxed) {
-                        backoff = Backoff::default();
+                        failures = 0;
                     }
                 }
                 Err(error) => {
@@ -243,7 +245,8 @@ impl Server {
                     self.tell(Link::Down(reason.into()));
                 }
             }
-            sleep(backoff.next()).await;
+            failures += 1;
+            sleep(BACKOFF.half_jitter(failures, rand::random())).await;
         }
     }
 
@@ -287,42 +290,5 @@ impl Server {
     fn lock(&self) -> MutexGuard<'_, State> {
         // Nothing panics while it is held; the state is whole in any case.
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
-    }
-}
-
-/// Doubling waits with jitter, from 50 ms to 5 s.
-#[derive(Clone, Copy, Debug)]
-pub(super) struct Backoff {
-    ceiling: Duration,
-}
-
-impl Default for Backoff {
-    fn default() -> Self {
-        Self {
-            ceiling: Duration::from_millis(50),
-        }
-    }
-}
-
-impl Backoff {
-    /// The next wait: a random time in the upper half, so that a fleet does not return at once.
-    pub(super) fn next(&mut self) -> Duration {
-        let ceiling = self.ceiling;
-        self.ceiling = (ceiling * 2).min(Duration::from_secs(5));
-        rand::rng().random_range(ceiling / 2..=ceiling)
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn waits_grow_and_are_bounded() {
-        let mut backoff = Backoff::default();
-        for _ in 0..100 {
-            assert!(backoff.next() <= Duration::from_secs(5));
-        }
-        assert!(backoff.next() >= Duration::from_millis(2500));
     }
 }

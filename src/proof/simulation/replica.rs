@@ -1,12 +1,11 @@
-//! One replica: the lane of production, a clock of its own, and what it holds.
+//! One replica: the scheduler of production, a clock of its own, and what it holds.
 
 use std::collections::BTreeSet;
 
-use crate::core::lane::Lane;
 use crate::core::leases::{LeaseHolder, Phase};
 use crate::core::policy::LimitPolicy;
-use crate::core::ready::Candidate;
 use crate::core::schedule::{Pace, Turn};
+use crate::core::scheduler::{Candidate, Scheduler};
 use crate::core::time::Mono;
 
 use super::dice::{Dice, mix};
@@ -36,7 +35,7 @@ pub(super) enum Stage {
 #[derive(Debug)]
 pub(super) struct Replica {
     pub(super) id: u32,
-    pub(super) lane: Lane<Parcel>,
+    pub(super) scheduler: Scheduler<Parcel>,
     pub(super) stage: Stage,
     /// Delivered and not settled.
     pub(super) unsettled: BTreeSet<u32>,
@@ -70,7 +69,7 @@ impl Replica {
         let drift = i64::try_from(dice.below(drift_range * 2 + 1)).unwrap_or_default() - drift;
         Self {
             id,
-            lane: Lane::new(LeaseHolder::new(pace, Phase::new(mix(u64::from(id) + 1)))),
+            scheduler: Scheduler::new(LeaseHolder::new(pace, Phase::new(mix(u64::from(id) + 1)))),
             stage: Stage::Running,
             unsettled: BTreeSet::new(),
             calls: 0,

@@ -333,7 +333,7 @@ impl Judge {
 
     /// A replica is gone, or the run has ended.
     pub(super) fn gone(&mut self, replica: &Replica) {
-        let tally = replica.lane.tally();
+        let tally = replica.scheduler.tally();
         self.missed += tally.missed;
         self.burnt += tally.burnt;
         self.guarded += tally.guarded;
@@ -342,7 +342,7 @@ impl Judge {
     pub(super) fn crashed(&mut self, replica: &Replica) {
         self.crashes += 1;
         self.crashed_with += replica
-            .lane
+            .scheduler
             .holder(Row::Main)
             .map_or(0, LeaseHolder::leased);
         self.gone(replica);

@@ -8,11 +8,11 @@ mod strike;
 use std::collections::BinaryHeap;
 use std::time::Duration;
 
-use crate::core::lane::Step;
 use crate::core::leases::Outlook;
 use crate::core::pacing::Row;
 use crate::core::policy::PolicyVersion;
 use crate::core::schedule::Pace;
+use crate::core::scheduler::Step;
 use crate::core::time::{Mono, micros};
 
 use self::event::{Entry, Event};
@@ -211,7 +211,9 @@ impl<'a> World<'a> {
     /// What happens inside of a replica.
     fn inside(&mut self, replica: &mut Replica, event: Event, mono: Mono) {
         match event {
-            Event::Deliver(parcel) if replica.stage == Stage::Running => replica.lane.push(parcel),
+            Event::Deliver(parcel) if replica.stage == Stage::Running => {
+                replica.scheduler.push(parcel, mono)
+            }
             Event::Deliver(parcel) => self.give_up(replica, parcel),
             Event::Answered { id, answer, sent } if replica.asking == Some(id) => {
                 replica.asking = None;
@@ -222,8 +224,8 @@ impl<'a> World<'a> {
                 self.judge.heard(self.t - sent);
                 let trip = Duration::from_micros(self.t - sent);
                 self.trace.note(self.t, replica.id, What::Heard { trip });
-                replica.lane.answered(Row::Main, &answer, mono);
-                if replica.lane.is_outdated() {
+                replica.scheduler.leased(Row::Main, &answer, mono);
+                if replica.scheduler.is_outdated() {
                     self.declare(replica);
                 }
             }
@@ -232,7 +234,7 @@ impl<'a> World<'a> {
                 replica.turn = None;
                 self.judge.failed();
                 self.trace.note(self.t, replica.id, What::AskFailed);
-                replica.lane.failed(Row::Main, mono);
+                replica.scheduler.lease_failed(Row::Main, mono);
             }
             Event::Call { parcel, slot } => self.last_look(replica, parcel, slot, mono),
             Event::Settle { parcel } => {
@@ -247,7 +249,7 @@ impl<'a> World<'a> {
             } => {
                 replica.calls -= 1;
                 replica.turn = None;
-                replica.lane.frozen_for(wait, mono);
+                replica.scheduler.frozen_for(wait, mono);
                 let way = self.spread(self.around.to_store);
                 self.after(way, WORLD, Event::Freeze { wait, heard });
                 self.again(replica, parcel);
@@ -256,7 +258,7 @@ impl<'a> World<'a> {
             Event::Told(policy) => self.told(replica, policy, mono),
             Event::Frozen(freeze) => {
                 replica.turn = None;
-                replica.lane.frozen(Row::Main, &freeze, mono);
+                replica.scheduler.frozen(Row::Main, &freeze, mono);
             }
             _ => {}
         }
@@ -283,30 +285,33 @@ impl<'a> World<'a> {
         self.judge.started();
     }
 
-    /// The pacer's loop: does what the lane says until it wants to wait.
+    /// The pacer's loop: does what the scheduler says until it wants to wait.
     fn drive(&mut self, replica: &mut Replica) {
         if replica.stage == Stage::Leaving {
             return;
         }
         let mono = replica.mono(self.t);
         if !replica.consuming
-            && !matches!(replica.lane.outlook(mono, false), Outlook::OutOfReach(None))
+            && !matches!(
+                replica.scheduler.outlook(mono, false),
+                Outlook::OutOfReach(None)
+            )
         {
             replica.consuming = true;
         }
         self.show_room(replica);
         loop {
-            match replica.lane.poll(mono) {
+            match replica.scheduler.poll(mono) {
                 Step::Send(parcel, slot) => {
                     replica.calls += 1;
                     let dispatch = self.spread(DISPATCH) + self.late();
                     self.after(dispatch, replica.id, Event::Call { parcel, slot });
                 }
-                Step::Ask(_, ask) => self.ask(replica, ask),
-                // No budgets here.
-                Step::Petition(_) => {}
-                Step::Expired(parcel) | Step::Stale(parcel) | Step::Lapsed(parcel) => {
-                    self.judge.dropped(parcel.id, self.t)
+                Step::Lease(_, ask) => self.ask(replica, ask),
+                // No keyed limits here.
+                Step::Admit(..) | Step::RanOut(_) => {}
+                Step::Expired(parcel) | Step::Stale(parcel) => {
+                    self.judge.dropped(parcel.id, self.t);
                 }
                 Step::Wait(until) => {
                     replica.wake += 1;

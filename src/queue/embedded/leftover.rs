@@ -1,7 +1,7 @@
-//! The file of what was not delivered, one JSON object a line.
+//! The file of messages that were not delivered, one JSON object a line.
 //!
-//! It is created with its first record and appended to, so that neither an empty file nor an
-//! overwritten one misleads; each record is one write.
+//! It is created with its first record and only appended to: an empty file would be misleading, and
+//! an overwritten one would lose records. Each record is one write.
 
 use std::io;
 use std::path::PathBuf;
@@ -48,7 +48,7 @@ pub(super) struct LeftoverFile {
 }
 
 impl LeftoverFile {
-    /// Without a path, records are only counted by whoever writes them.
+    /// Without a path, records are only counted by the caller.
     pub(super) const fn new(path: Option<PathBuf>) -> Self {
         Self { path, file: None }
     }

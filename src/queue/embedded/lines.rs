@@ -38,7 +38,7 @@ impl fmt::Debug for Input {
 
 /// A line that is not blank.
 #[derive(Clone)]
-pub(super) struct Line {
+pub(super) struct InputLine {
     /// From 1.
     pub(super) number: u64,
     pub(super) text: Bytes,
@@ -47,7 +47,7 @@ pub(super) struct Line {
 }
 
 /// Reads lines without reading ahead more than a buffer.
-pub(super) struct Lines {
+pub(super) struct InputLines {
     source: Source,
     number: u64,
     partial: Vec<u8>,
@@ -59,7 +59,7 @@ enum Source {
     Bodies(VecDeque<Bytes>),
 }
 
-impl Lines {
+impl InputLines {
     /// # Errors
     /// When the file cannot be opened.
     pub(super) async fn open(input: Input) -> io::Result<Self> {
@@ -90,12 +90,12 @@ impl Lines {
     ///
     /// # Errors
     /// When the input cannot be read on.
-    pub(super) async fn next(&mut self) -> io::Result<Option<Line>> {
+    pub(super) async fn next(&mut self) -> io::Result<Option<InputLine>> {
         let reader = match &mut self.source {
             Source::Reader(reader) => reader,
             Source::Bodies(bodies) => {
                 self.number += u64::from(!bodies.is_empty());
-                return Ok(bodies.pop_front().map(|text| Line {
+                return Ok(bodies.pop_front().map(|text| InputLine {
                     number: self.number,
                     text,
                     cut: false,
@@ -129,7 +129,7 @@ impl Lines {
                 } else {
                     Bytes::copy_from_slice(trimmed)
                 };
-                return Ok(Some(Line {
+                return Ok(Some(InputLine {
                     number: self.number,
                     text,
                     cut,
@@ -144,7 +144,7 @@ mod tests {
     use super::*;
 
     async fn all(text: &'static [u8]) -> Vec<(u64, Vec<u8>)> {
-        let mut lines = Lines::open(Input::Reader(Box::pin(text)))
+        let mut lines = InputLines::open(Input::Reader(Box::pin(text)))
             .await
             .unwrap_or_else(|error| panic!("{error}"));
         let mut out = Vec::new();
@@ -174,7 +174,7 @@ mod tests {
         use tokio::io::AsyncReadExt;
         let endless = tokio::io::repeat(b'x').take(LONGEST as u64 + 10);
         let input = endless.chain(&b"\n{}\n"[..]);
-        let mut lines = Lines::open(Input::Reader(Box::pin(input)))
+        let mut lines = InputLines::open(Input::Reader(Box::pin(input)))
             .await
             .unwrap_or_else(|error| panic!("{error}"));
         let first = lines.next().await.ok().flatten();

@@ -1,8 +1,8 @@
 //! A queue in this process: messages come from a file, from stdin or from memory.
 //!
-//! It keeps the contract of a broker's queue without one: the prefetch bounds what is out, a
-//! message that waits comes back by a timer, and what could not be delivered ends in a file. It
-//! ends when its input is exhausted and everything is settled.
+//! It behaves like a broker's queue without a broker: the prefetch bounds how many messages are
+//! handed out, a delayed message comes back by a timer, and a message that could not be delivered
+//! is written to a file. It ends when its input is exhausted and all messages are settled.
 
 mod leftover;
 mod lines;
@@ -15,9 +15,9 @@ use std::sync::atomic::{AtomicU64, Ordering};
 
 pub use self::lines::Input;
 
-use self::store::Store;
+use self::store::LocalQueue;
 use super::events::QueueEvents;
-use super::served::{Orders, Served, Source};
+use super::served::{ServeChannels, Served, Source};
 use crate::ports::clock::Clock;
 use crate::ports::link::Link;
 use crate::ports::queue::Subscription;
@@ -62,15 +62,15 @@ impl EmbeddedQueue {
             route: options.route.clone(),
             parked: Arc::clone(&parked),
         };
-        Arc::new(Served::start(queue, |orders| async move {
-            let Orders {
+        Arc::new(Served::start(queue, |channels| async move {
+            let ServeChannels {
                 tap,
                 closing,
                 deliveries,
                 link,
                 leftover,
-            } = orders;
-            let left = Store::new(options, clock, events, deliveries, parked)
+            } = channels;
+            let left = LocalQueue::new(options, clock, events, deliveries, parked)
                 .run(input, tap, closing, &link)
                 .await;
             link.send_replace(Link::Down("the input is done".into()));

@@ -1,4 +1,4 @@
-//! Where each message of the input is: to be handed out, out, parked, or waiting.
+//! Where each message of the input is: ready, handed out, parked, or waiting.
 
 use std::cmp::Reverse;
 use std::collections::{BinaryHeap, HashMap, VecDeque};
@@ -12,7 +12,7 @@ use tokio::time::{Instant, sleep_until, timeout_at};
 
 use super::EmbeddedOptions;
 use super::leftover::{LeftoverFile, Record};
-use super::lines::{Input, Line, Lines};
+use super::lines::{Input, InputLine, InputLines};
 use crate::core::outcome::DeadReason;
 use crate::core::parking::Space;
 use crate::ports::clock::Clock;
@@ -29,15 +29,15 @@ const NOT_DELIVERED: &str = "not_delivered";
 
 /// A message between two hand-outs.
 struct Item {
-    line: Line,
+    line: InputLine,
     headers: Headers,
     redelivered: bool,
-    /// Where it stands parked, or stood when it was handed out.
+    /// The parked queue that it is in, or was in when it was handed out.
     space: Option<Space>,
 }
 
 /// The state of the queue. One task owns it.
-pub(super) struct Store {
+pub(super) struct LocalQueue {
     route: String,
     prefetch: usize,
     /// Of each space.
@@ -53,23 +53,23 @@ pub(super) struct Store {
     ready: VecDeque<Item>,
     /// By space.
     parked: Vec<VecDeque<Item>>,
-    /// How many stand parked, for whoever asks.
-    standing: Arc<AtomicU64>,
+    /// How many messages are parked, for the subscription.
+    parked_count: Arc<AtomicU64>,
     out: HashMap<u64, Item>,
     /// How many of those came from each space.
     out_of: Vec<usize>,
-    /// By the time they come back; the number is the key of `asleep`.
+    /// By the time they come back; the number is the key of `waiting`.
     alarms: BinaryHeap<Reverse<(Instant, u64)>>,
-    asleep: HashMap<u64, Item>,
+    waiting: HashMap<u64, Item>,
 }
 
-impl Store {
+impl LocalQueue {
     pub(super) fn new(
         options: EmbeddedOptions,
         clock: Clock,
         events: Arc<dyn QueueEvents>,
         deliveries: mpsc::UnboundedSender<Delivery>,
-        standing: Arc<AtomicU64>,
+        parked_count: Arc<AtomicU64>,
     ) -> Self {
         Self {
             route: options.route,
@@ -83,11 +83,11 @@ impl Store {
             next_tag: 0,
             ready: VecDeque::new(),
             parked: Space::all().map(|_| VecDeque::new()).collect(),
-            standing,
+            parked_count,
             out: HashMap::new(),
             out_of: Space::all().map(|_| 0).collect(),
             alarms: BinaryHeap::new(),
-            asleep: HashMap::new(),
+            waiting: HashMap::new(),
         }
     }
 
@@ -118,7 +118,7 @@ impl Store {
                 break;
             }
             let room =
-                open && self.ready.is_empty() && self.has_room() && self.asleep.len() < WAITING;
+                open && self.ready.is_empty() && self.has_room() && self.waiting.len() < WAITING;
             let alarm = self.alarms.peek().map(|Reverse((at, _))| *at);
             tokio::select! {
                 Some(settlement) = settlements.recv() => self.settle(settlement).await,
@@ -151,8 +151,8 @@ impl Store {
         left
     }
 
-    async fn open(&self, input: Input, link: &watch::Sender<Link>) -> Option<Lines> {
-        Lines::open(input)
+    async fn open(&self, input: Input, link: &watch::Sender<Link>) -> Option<InputLines> {
+        InputLines::open(input)
             .await
             .inspect_err(|error| {
                 tracing::error!(route = self.route, %error, "the input cannot be opened");
@@ -164,7 +164,7 @@ impl Store {
 
     fn is_empty(&self) -> bool {
         let parked = self.parked.iter().all(VecDeque::is_empty);
-        parked && self.ready.is_empty() && self.out.is_empty() && self.asleep.is_empty()
+        parked && self.ready.is_empty() && self.out.is_empty() && self.waiting.is_empty()
     }
 
     /// Whether one more may be out, of those that are not parked.
@@ -173,7 +173,7 @@ impl Store {
         self.out.len() - parked < self.prefetch
     }
 
-    /// Hands out what there is and may be out.
+    /// Hands out as many messages as the prefetch allows.
     fn serve(&mut self, sink: &mpsc::UnboundedSender<Settlement>) {
         while self.has_room() {
             let Some(item) = self.ready.pop_front() else {
@@ -192,10 +192,10 @@ impl Store {
         self.count();
     }
 
-    /// Says how many stand parked.
+    /// Updates the number of parked messages.
     fn count(&self) {
-        let standing: usize = self.parked.iter().map(VecDeque::len).sum();
-        self.standing.store(standing as u64, Ordering::Relaxed);
+        let count: usize = self.parked.iter().map(VecDeque::len).sum();
+        self.parked_count.store(count as u64, Ordering::Relaxed);
     }
 
     /// Brings back what has waited long enough.
@@ -206,11 +206,11 @@ impl Store {
                 break;
             }
             self.alarms.pop();
-            self.ready.extend(self.asleep.remove(&key));
+            self.ready.extend(self.waiting.remove(&key));
         }
     }
 
-    async fn arrive(&mut self, line: Line) {
+    async fn arrive(&mut self, line: InputLine) {
         let fault = if line.cut {
             Some((DeadReason::Oversized, "the line is too long".to_owned()))
         } else {
@@ -248,7 +248,7 @@ impl Store {
         };
         self.out.insert(self.next_tag, item);
         let delivery = Delivery::new(message, self.clock.now(), self.next_tag, sink.clone());
-        // A pipeline that is gone drops the delivery, which gives it back.
+        // If the pipeline is gone, the delivery is dropped, which gives it back.
         drop(self.deliveries.send(delivery));
     }
 
@@ -283,7 +283,7 @@ impl Store {
                 item.redelivered = false;
                 let at = Instant::now() + delay;
                 self.alarms.push(Reverse((at, settlement.tag)));
-                self.asleep.insert(settlement.tag, item);
+                self.waiting.insert(settlement.tag, item);
             }
             Verdict::Dead { reason, headers } => {
                 patch(&mut item.headers, headers);
@@ -318,10 +318,10 @@ impl Store {
     }
 
     /// Writes down what was not delivered: what is here, then the rest of the input.
-    async fn abandon(&mut self, rest: Option<Lines>, end: Instant) -> u64 {
+    async fn abandon(&mut self, rest: Option<InputLines>, end: Instant) -> u64 {
         let mut items: Vec<Item> = self.ready.drain(..).collect();
         items.extend(self.out.drain().map(|(_, item)| item));
-        items.extend(self.asleep.drain().map(|(_, item)| item));
+        items.extend(self.waiting.drain().map(|(_, item)| item));
         items.extend(self.parked.iter_mut().flat_map(std::mem::take));
         items.sort_by_key(|item| item.line.number);
         for item in &items {
@@ -365,7 +365,7 @@ fn patch(headers: &mut Headers, patch: HeaderPatch) {
 }
 
 /// The next line; never without an input.
-async fn read(lines: &mut Option<Lines>) -> io::Result<Option<Line>> {
+async fn read(lines: &mut Option<InputLines>) -> io::Result<Option<InputLine>> {
     match lines {
         Some(lines) => lines.next().await,
         None => std::future::pending().await,

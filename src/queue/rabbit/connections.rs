@@ -1,9 +1,10 @@
 //! The process's two connections: one to consume, one to publish.
 //!
-//! A broker that raises an alarm stops reading from connections that publish; acknowledgements
-//! must not wait behind them. Both are built when first needed and again when lost, by whoever
-//! asks next: one attempt at a time, with backoff, each attempt to the next URL. lapin's own
-//! recovery stays off, because this supervision must also see what it does not recover.
+//! Problem: a broker that raises an alarm stops reading from connections that publish, and
+//! acknowledgements must not wait behind them. So there are two connections. Each is built when a
+//! route first needs it, and again after a loss: one attempt at a time, with backoff, each attempt
+//! to the next URL. lapin's own recovery stays off, because this supervision must also see what it
+//! does not recover.
 
 use std::io;
 use std::sync::atomic::{AtomicUsize, Ordering};
@@ -21,12 +22,12 @@ use tokio_util::task::AbortOnDropHandle;
 use super::error::{RabbitError, reason};
 use super::options::{Address, RabbitOptions, addresses};
 use crate::ports::clock::Clock;
-use crate::ports::link::Link as Seen;
-use crate::queue::backoff::Backoff;
-use crate::queue::complaints::Complaints;
+use crate::ports::link::Link;
 use crate::queue::events::QueueEvents;
+use crate::queue::{BACKOFF, LOG_EVERY};
+use crate::telemetry::LogLimit;
 
-/// How long a goodbye may take.
+/// How long closing may take.
 const GOODBYE: Duration = Duration::from_secs(2);
 
 /// A connection that was up when it was handed out.
@@ -62,8 +63,8 @@ impl Live {
 /// Both connections.
 #[derive(Debug)]
 pub(super) struct Connections {
-    pub(super) consuming: Link,
-    pub(super) publishing: Link,
+    pub(super) consuming: SharedConnection,
+    pub(super) publishing: SharedConnection,
     routes: AtomicUsize,
 }
 
@@ -74,7 +75,7 @@ impl Connections {
         events: &Arc<dyn QueueEvents>,
     ) -> Result<Self, RabbitError> {
         let addresses: Arc<[Address]> = addresses(options)?.into();
-        let link = |purpose: &'static str| Link {
+        let link = |purpose: &'static str| SharedConnection {
             purpose,
             name: format!("{} ({purpose})", options.connection_name),
             addresses: Arc::clone(&addresses),
@@ -83,7 +84,8 @@ impl Connections {
             clock,
             events: Arc::clone(events),
             state: Mutex::new(State::default()),
-            seen: watch::Sender::new(Seen::Connecting),
+            log: LogLimit::new(LOG_EVERY),
+            seen: watch::Sender::new(Link::Connecting),
         };
         Ok(Self {
             consuming: link("consume"),
@@ -109,7 +111,7 @@ impl Connections {
 }
 
 /// One of the connections.
-pub(super) struct Link {
+pub(super) struct SharedConnection {
     purpose: &'static str,
     name: String,
     addresses: Arc<[Address]>,
@@ -118,7 +120,8 @@ pub(super) struct Link {
     clock: Clock,
     events: Arc<dyn QueueEvents>,
     state: Mutex<State>,
-    seen: watch::Sender<Seen>,
+    log: LogLimit,
+    seen: watch::Sender<Link>,
 }
 
 #[derive(Debug, Default)]
@@ -127,28 +130,27 @@ struct State {
     /// It was up at some time: the next success is a reconnection.
     known: bool,
     attempts: usize,
-    backoff: Backoff,
+    failures: u32,
     not_before: Option<Instant>,
-    complaints: Complaints,
 }
 
-impl std::fmt::Debug for Link {
+impl std::fmt::Debug for SharedConnection {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.debug_struct("Link")
+        f.debug_struct("SharedConnection")
             .field("purpose", &self.purpose)
             .field("addresses", &self.addresses)
             .finish_non_exhaustive()
     }
 }
 
-impl Link {
-    /// Whether it is up, as whoever used it last found it.
-    pub(super) fn seen(&self) -> watch::Receiver<Seen> {
+impl SharedConnection {
+    /// Whether it is up, as the route that used it last found it.
+    pub(super) fn seen(&self) -> watch::Receiver<Link> {
         self.seen.subscribe()
     }
 
     /// The connection, built if there is none. After a failed attempt the next one waits for the
-    /// backoff; who asks meanwhile waits too, since all want the same connection.
+    /// backoff; other routes wait too, because all need the same connection.
     pub(super) async fn acquire(&self) -> Result<Arc<Live>, RabbitError> {
         let mut state = self.state.lock().await;
         if let Some(live) = &state.live {
@@ -156,7 +158,7 @@ impl Link {
                 return Ok(Arc::clone(live));
             }
             self.seen
-                .send_replace(Seen::Down(live.fault().to_string().into()));
+                .send_replace(Link::Down(live.fault().to_string().into()));
             state.live = None;
         }
         if let Some(at) = state.not_before {
@@ -169,9 +171,9 @@ impl Link {
                 let live = Arc::new(live);
                 state.live = Some(Arc::clone(&live));
                 state.not_before = None;
-                state.backoff.reset();
-                state.complaints.over();
-                self.seen.send_replace(Seen::Up);
+                state.failures = 0;
+                self.log.over();
+                self.seen.send_replace(Link::Up);
                 if std::mem::replace(&mut state.known, true) {
                     self.events.reconnected();
                 }
@@ -183,13 +185,12 @@ impl Link {
                 Ok(live)
             }
             Err(error) => {
-                self.seen.send_replace(Seen::Down(error.to_string().into()));
-                state.not_before = Some(Instant::now() + state.backoff.next());
-                if state
-                    .complaints
-                    .is_news(&error.to_string(), self.clock.now())
-                {
-                    tracing::warn!(purpose = self.purpose, %error, "no connection to RabbitMQ, trying again");
+                self.seen.send_replace(Link::Down(error.to_string().into()));
+                state.failures += 1;
+                let wait = BACKOFF.half_jitter(state.failures, rand::random());
+                state.not_before = Some(Instant::now() + wait);
+                if let Some(more) = self.log.fault(&error.to_string(), self.clock.now()) {
+                    tracing::warn!(purpose = self.purpose, %error, "no connection to RabbitMQ, trying again{more}");
                 }
                 Err(error)
             }
@@ -204,8 +205,8 @@ impl Link {
         let properties =
             ConnectionProperties::default().with_connection_name(self.name.as_str().into());
         let bound = self.timeout;
-        // The dial has a bound of its own: it runs on lapin's thread and would outlive a timeout
-        // that only we observe.
+        // The dial has a bound of its own: it runs on lapin's thread, and would continue after a
+        // timeout that is only ours.
         let dial = async move |uri: AMQPUri, runtime| {
             timeout(bound, uri.connect_with_config_async(tls.as_ref(), &runtime))
                 .await
@@ -257,7 +258,7 @@ fn refused(address: &Address, error: &lapin::Error) -> RabbitError {
     }
 }
 
-/// Remembers why a connection ended, and tells of alarms.
+/// Remembers why a connection ended, and reports alarms.
 fn listen(
     connection: &Connection,
     purpose: &'static str,
@@ -274,7 +275,7 @@ fn listen(
                 Event::ConnectionUnblocked => {
                     tracing::info!(purpose, "RabbitMQ takes messages again");
                 }
-                // Faults of a channel come here too, while the connection stays up.
+                // Errors of a channel come here too, while the connection stays up.
                 Event::Error(error) if !status.connected() => {
                     fault.get_or_init(|| reason(&error));
                 }

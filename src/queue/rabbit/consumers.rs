@@ -19,7 +19,7 @@ use super::topology::answered;
 
 pub(super) type Item = lapin::message::Delivery;
 
-/// What came of a consumer.
+/// What a consumer delivered.
 pub(super) enum Received {
     Delivery(Box<Item>),
     Failed(lapin::Error),
@@ -50,7 +50,7 @@ impl Group {
 #[derive(Debug, Default)]
 pub(super) struct Consumers {
     open: Vec<(String, Consumer)>,
-    /// Whose turn it is.
+    /// The consumer that is next.
     turn: usize,
 }
 
@@ -140,8 +140,8 @@ async fn consume(channel: &Channel, queue: &str, bound: Duration) -> Result<Cons
     }
 }
 
-/// What the end of a channel means to whoever consumes that queue. There is no mismatch: nothing
-/// was declared.
+/// The error for the end of a channel that consumed that queue. It is never a mismatch: nothing was
+/// declared.
 pub(super) fn lost(queue: &str, error: &lapin::Error) -> RabbitError {
     match RabbitError::about_queue(queue, error) {
         RabbitError::Mismatch { reason, .. } => RabbitError::Lost { reason },

@@ -1,9 +1,9 @@
 //! AMQP's messages to ours, and back when a copy is published.
 //!
-//! A copy carries everything that the original had, also what we cannot read. What RabbitMQ adds
-//! on its way is taken off, or it would grow with every round through a wait queue; what would
-//! make the broker act on the copy (an expiration, a user id, a carbon copy) is taken off or moved
-//! to a header of ours.
+//! A copy carries everything that the original had, also what we cannot read, with two exceptions.
+//! What RabbitMQ adds on its way is removed, or it would grow with every round through a wait
+//! queue. What would make the broker act on the copy (an expiration, a user id, a carbon copy) is
+//! removed or moved to a header of ours.
 
 use std::collections::BTreeMap;
 

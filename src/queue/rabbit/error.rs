@@ -17,7 +17,7 @@ pub enum RabbitError {
     /// No connection.
     #[error("RabbitMQ at {host} cannot be reached: {reason}")]
     Unreachable { host: String, reason: String },
-    /// The broker knows us but says no: credentials, virtual host, permissions.
+    /// The broker refuses us: credentials, virtual host, permissions.
     #[error("RabbitMQ refused: {reason}")]
     Refused { reason: String },
     /// A queue that should exist does not.
@@ -44,7 +44,7 @@ pub enum RabbitError {
 }
 
 impl RabbitError {
-    /// Whether it can pass without somebody changing the configuration.
+    /// Whether it can pass without a change of the configuration.
     #[must_use]
     pub const fn is_transient(&self) -> bool {
         !matches!(
@@ -68,7 +68,7 @@ impl RabbitError {
         let queue = queue.to_owned();
         match code(error) {
             Some(404) => Self::Missing { queue },
-            // precondition-failed; resource-locked: an exclusive queue of somebody else
+            // precondition-failed; resource-locked: an exclusive queue of another client
             Some(405 | 406) => Self::Mismatch {
                 queue,
                 reason: reason(error),
@@ -78,7 +78,7 @@ impl RabbitError {
     }
 }
 
-/// The broker's reply code, if it was the broker that said no.
+/// The broker's reply code, if the error came from the broker.
 fn code(error: &lapin::Error) -> Option<u16> {
     match error.kind() {
         lapin::ErrorKind::ProtocolError(error) => Some(error.get_id()),
@@ -86,7 +86,7 @@ fn code(error: &lapin::Error) -> Option<u16> {
     }
 }
 
-/// The broker's own words where there are any.
+/// The broker's own text, if there is one.
 pub(super) fn reason(error: &lapin::Error) -> String {
     match error.kind() {
         lapin::ErrorKind::ProtocolError(error) => error.get_message().to_string(),

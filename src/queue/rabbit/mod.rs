@@ -1,16 +1,21 @@
-//! RabbitMQ: consume with acknowledgements, publish copies with confirms, survive everything.
+//! RabbitMQ: consume with acknowledgements, publish copies with confirms, recover from every loss.
 //!
-//! `connections` keeps the process's two connections, `supervisor` a route's sessions, `session`
-//! one channel's deliveries from its `consumers`, `publisher` the copies for wait, parked and
-//! dead-letter queues, `lot` how many stand parked, `topology` the queues, `convert` the messages;
-//! `probe` only looks.
+//! - `connections`: the process's two connections;
+//! - `supervisor`: a route's sessions, one after the other; `context` is what they share;
+//! - `session`: one channel, its deliveries and their acknowledgements; `consumers`: where they
+//!   come from;
+//! - `publisher`: copies for wait, parked and dead-letter queues;
+//! - `parked`: how many messages are parked;
+//! - `topology`: the queues; `convert`: the messages;
+//! - `probe`: looks at a broker for `sluiced check --connect`.
 
 mod connections;
 mod consumers;
+mod context;
 mod convert;
 mod error;
-mod lot;
 mod options;
+mod parked;
 pub mod probe;
 mod publisher;
 mod session;
@@ -65,11 +70,10 @@ impl RabbitQueue {
     }
 
     /// Starts to supervise the consumption of a route's queue, with its tap closed. Must be called
-    /// inside a tokio runtime. That the broker is out of reach or the queue is missing is no error
-    /// here: the subscription's link tells, and it goes on trying.
+    /// inside a tokio runtime. A broker that is out of reach or a missing queue is no error here:
+    /// the subscription's link shows it, and the supervision tries again.
     ///
-    /// # Errors
-    /// When the route's options cannot work with any broker.
+    /// # Errors When the route's options cannot work with any broker.
     pub fn subscribe(&self, route: RouteOptions) -> Result<Arc<dyn Subscription>, RabbitError> {
         route.check()?;
         self.connections.join();

@@ -1,4 +1,4 @@
-//! What the RabbitMQ backend needs to know, as plain data.
+//! The options of the RabbitMQ backend, as plain data.
 
 use std::time::Duration;
 
@@ -23,10 +23,10 @@ pub struct RabbitOptions {
     pub connect_timeout: Duration,
     /// How long the confirms of a batch of copies may take.
     pub confirm_timeout: Duration,
-    /// The broker's `consumer_timeout`. A copy that finds no safe place is given back after a
-    /// quarter of it.
+    /// The broker's `consumer_timeout`. A copy that is not confirmed within a quarter of it is
+    /// given up, and its delivery is given back.
     pub ack_timeout: Duration,
-    /// What the broker's operators see.
+    /// The name that the broker shows for our connections.
     pub connection_name: String,
 }
 
@@ -44,7 +44,7 @@ pub struct RouteOptions {
     /// How many unsettled deliveries the broker hands out at most; at least 1. Each parked queue has
     /// one of its own beside it ([`Space::prefetch`]).
     pub prefetch: u16,
-    /// Declare and consume parked queues. If not, those that are there are consumed all the same.
+    /// Declare and consume parked queues. If not set, parked queues that exist are still consumed.
     pub parks: bool,
     /// The longest wait that one step of the ladder should cover (a step is 4096 s at most).
     pub longest_wait: Duration,

@@ -8,14 +8,14 @@ use tokio::time::Instant;
 use super::connections::{Connections, Live};
 use super::error::RabbitError;
 use super::options::{RabbitOptions, RouteOptions, addresses};
-use super::topology::{self, Census};
+use super::topology::{self, QueueCounts};
 use crate::ports::clock::Clock;
 use crate::queue::events::Uncounted;
 
-/// How long the goodbye may take.
+/// How long closing may take.
 const GOODBYE: Duration = Duration::from_secs(1);
 
-/// What became of a route's queue.
+/// The state of a route's queue.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum QueueState {
     /// It is there.
@@ -43,8 +43,7 @@ pub fn hosts(options: &RabbitOptions) -> Result<Vec<String>, RabbitError> {
 
 /// Connects to the broker at `options.urls[index]` and logs in. Ends within the connect timeout.
 ///
-/// # Errors
-/// When it does not answer or says no.
+/// # Errors When it does not answer or refuses.
 pub async fn broker(options: &RabbitOptions, index: usize) -> Result<(), RabbitError> {
     let mut options = options.clone();
     options.urls = options.urls.into_iter().skip(index).take(1).collect();
@@ -84,7 +83,7 @@ async fn look(
     let bound = options.connect_timeout;
     let channel = topology::open_channel(&live.connection, bound).await?;
     match topology::find(&channel, &route.queue, bound).await {
-        Ok(Census {
+        Ok(QueueCounts {
             messages,
             consumers,
         }) => {

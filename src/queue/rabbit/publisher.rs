@@ -1,12 +1,14 @@
-//! Copies for wait, parked and dead-letter queues: publish, confirm, and only then say so.
+//! Copies for wait, parked and dead-letter queues: publish, wait for the confirm, and only then
+//! report.
 //!
-//! Copies go out in rounds. A round is published at once, and ends when all its confirms are in or
-//! are late; meanwhile the next round gathers. The rounds are what makes returned messages safe:
-//! lapin hands a returned message to whichever confirm comes next, so a single confirm does not
-//! say that its own copy was routed, but a complete round tells of every return within it.
+//! Copies are published in rounds. A round ends when all its confirms are in or are late; meanwhile
+//! the next round gathers. Rounds make returned messages safe: lapin attaches a returned message to
+//! whichever confirm comes next. So a single confirm does not show that its own copy was routed,
+//! but a complete round shows every return within it.
 //!
-//! What is not confirmed is tried again with backoff for as long as the session lives and the
-//! bound allows; then its delivery is given back. A copy may exist twice, it is never missing.
+//! A copy that is not confirmed is tried again with backoff for as long as the session lives and
+//! the bound allows; then its delivery is given back. A copy may exist twice, but it is never
+//! missing.
 
 use std::collections::HashSet;
 use std::sync::Arc;
@@ -26,9 +28,9 @@ use super::error::RabbitError;
 use super::options::RouteOptions;
 use super::topology::{Target, answered, open_channel, target_queues};
 use crate::ports::clock::Clock;
-use crate::queue::backoff::Backoff;
-use crate::queue::complaints::Complaints;
 use crate::queue::events::QueueEvents;
+use crate::queue::{BACKOFF, LOG_EVERY};
+use crate::telemetry::LogLimit;
 
 /// Copies in a round at most.
 const ROUND: usize = 512;
@@ -45,7 +47,7 @@ pub(super) struct Republish {
     pub(super) properties: BasicProperties,
 }
 
-/// What became of a copy.
+/// The result for a copy.
 #[derive(Debug)]
 pub(super) struct Published {
     pub(super) tag: u64,
@@ -55,7 +57,7 @@ pub(super) struct Published {
 
 /// Whether a copy was confirmed in its round.
 #[derive(Clone, Debug)]
-enum Fate {
+enum CopyResult {
     Confirmed,
     Failed(Arc<RabbitError>),
 }
@@ -89,7 +91,7 @@ pub(super) struct PublisherBounds {
 
 /// A confirm channel and what was declared since it is there.
 #[derive(Debug)]
-struct Outlet {
+struct ConfirmChannel {
     live: Arc<Live>,
     channel: Channel,
     declared: HashSet<Target>,
@@ -98,11 +100,11 @@ struct Outlet {
 impl Publisher {
     /// Publishes what comes until the session drops its end. `copies` is bounded by the prefetch.
     pub(super) async fn run(self, mut copies: mpsc::UnboundedReceiver<Republish>) {
-        let mut outlet: Option<Outlet> = None;
+        let mut kept: Option<ConfirmChannel> = None;
         let mut fresh: Vec<Republish> = Vec::new();
         let mut waiting: Vec<Pending> = Vec::new();
-        let mut backoff = Backoff::default();
-        let mut complaints = Complaints::default();
+        let mut failures = 0;
+        let log = LogLimit::new(LOG_EVERY);
         let mut retry_at = Instant::now();
         loop {
             tokio::select! {
@@ -120,12 +122,12 @@ impl Publisher {
                 let room = ROUND.saturating_sub(round.len()).min(waiting.len());
                 round.extend(waiting.drain(..room));
             }
-            let fates = self.publish(&mut outlet, &round).await;
+            let results = self.publish(&mut kept, &round).await;
             let mut failure = None;
-            for (pending, fate) in round.into_iter().zip(fates) {
-                match fate {
-                    Fate::Confirmed => self.tell(pending.copy.tag, true),
-                    Fate::Failed(error) => {
+            for (pending, result) in round.into_iter().zip(results) {
+                match result {
+                    CopyResult::Confirmed => self.tell(pending.copy.tag, true),
+                    CopyResult::Failed(error) => {
                         self.events.unconfirmed(&self.route.route);
                         failure = Some(error);
                         if pending.since.elapsed() >= self.bounds.patience {
@@ -137,32 +139,37 @@ impl Publisher {
                 }
             }
             if let Some(error) = failure {
-                retry_at = Instant::now() + backoff.next();
-                if complaints.is_news(&error.to_string(), self.clock.now()) {
-                    tracing::warn!(route = self.route.route, %error, "copies are not confirmed, trying again");
+                failures += 1;
+                retry_at = Instant::now() + BACKOFF.half_jitter(failures, rand::random());
+                if let Some(more) = log.fault(&error.to_string(), self.clock.now()) {
+                    tracing::warn!(route = self.route.route, %error, "copies are not confirmed, trying again{more}");
                 }
             } else {
-                backoff.reset();
-                if complaints.over() {
+                failures = 0;
+                if log.over() {
                     tracing::info!(route = self.route.route, "copies are confirmed again");
                 }
             }
         }
     }
 
-    /// The session may be gone, and then nobody needs to know.
+    /// If the session is gone, the result is not needed.
     fn tell(&self, tag: u64, confirmed: bool) {
         drop(self.results.send(Published { tag, confirmed }));
     }
 
-    /// One round. Answers a fate for each, in order.
-    async fn publish(&self, outlet: &mut Option<Outlet>, round: &[Pending]) -> Vec<Fate> {
-        let failed = |error: RabbitError| vec![Fate::Failed(Arc::new(error)); round.len()];
-        let mut open = match self.outlet(outlet.take()).await {
+    /// One round. Answers a result for each, in order.
+    async fn publish(
+        &self,
+        kept: &mut Option<ConfirmChannel>,
+        round: &[Pending],
+    ) -> Vec<CopyResult> {
+        let failed = |error: RabbitError| vec![CopyResult::Failed(Arc::new(error)); round.len()];
+        let mut open = match self.open(kept.take()).await {
             Ok(open) => open,
             Err(error) => return failed(error),
         };
-        let mut fates: Vec<Option<Fate>> = vec![None; round.len()];
+        let mut results: Vec<Option<CopyResult>> = vec![None; round.len()];
         for target in round
             .iter()
             .map(|pending| pending.copy.target)
@@ -170,31 +177,31 @@ impl Publisher {
         {
             if let Err(error) = self.declare(&mut open, target).await {
                 let error = Arc::new(error);
-                for (pending, fate) in round.iter().zip(&mut fates) {
+                for (pending, result) in round.iter().zip(&mut results) {
                     if pending.copy.target == target {
-                        *fate = Some(Fate::Failed(Arc::clone(&error)));
+                        *result = Some(CopyResult::Failed(Arc::clone(&error)));
                     }
                 }
             }
         }
-        let complete = self.confirm(&mut open, round, &mut fates).await;
+        let complete = self.confirm(&mut open, round, &mut results).await;
         if complete && open.channel.status().connected() {
-            *outlet = Some(open);
+            *kept = Some(open);
         }
         let late = Arc::new(RabbitError::Timeout {
             what: "a publish with its confirm",
             waited: self.bounds.confirm,
         });
-        fates
+        results
             .into_iter()
-            .map(|fate| fate.unwrap_or_else(|| Fate::Failed(Arc::clone(&late))))
+            .map(|result| result.unwrap_or_else(|| CopyResult::Failed(Arc::clone(&late))))
             .collect()
     }
 
     /// The confirm channel, opened if there is none that works.
-    async fn outlet(&self, old: Option<Outlet>) -> Result<Outlet, RabbitError> {
-        let outlet = match old {
-            Some(outlet) if outlet.live.is_up() && outlet.channel.status().connected() => outlet,
+    async fn open(&self, old: Option<ConfirmChannel>) -> Result<ConfirmChannel, RabbitError> {
+        let open = match old {
+            Some(open) if open.live.is_up() && open.channel.status().connected() => open,
             _ => {
                 let live = self.connections.publishing.acquire().await?;
                 if live.is_blocked() {
@@ -203,20 +210,20 @@ impl Publisher {
                 let channel = open_channel(&live.connection, self.bounds.operation).await?;
                 let select = channel.confirm_select(ConfirmSelectOptions::default());
                 answered("confirm.select", self.bounds.operation, select).await?;
-                Outlet {
+                ConfirmChannel {
                     live,
                     channel,
                     declared: HashSet::new(),
                 }
             }
         };
-        if outlet.live.is_blocked() {
+        if open.live.is_blocked() {
             return Err(RabbitError::Blocked);
         }
-        Ok(outlet)
+        Ok(open)
     }
 
-    async fn declare(&self, open: &mut Outlet, target: Target) -> Result<(), RabbitError> {
+    async fn declare(&self, open: &mut ConfirmChannel, target: Target) -> Result<(), RabbitError> {
         if !open.declared.contains(&target) {
             let bound = self.bounds.operation;
             target_queues(&open.live.connection, &self.route, [target], bound).await?;
@@ -225,16 +232,16 @@ impl Publisher {
         Ok(())
     }
 
-    /// Publishes what has no fate yet and waits for the confirms. Answers whether all came; if
-    /// not, the channel is over, and what has no fate is unknown.
+    /// Publishes what has no result yet and waits for the confirms. Answers whether all came; if
+    /// not, the channel is over, and what has no result is unknown.
     async fn confirm(
         &self,
-        open: &mut Outlet,
+        open: &mut ConfirmChannel,
         round: &[Pending],
-        fates: &mut [Option<Fate>],
+        results: &mut [Option<CopyResult>],
     ) -> bool {
         let deadline = Instant::now() + self.bounds.confirm;
-        let todo: Vec<usize> = (0..round.len()).filter(|&i| fates[i].is_none()).collect();
+        let todo: Vec<usize> = (0..round.len()).filter(|&i| results[i].is_none()).collect();
         // Polled in this order, so published in it.
         let publishing = join_all(
             todo.iter()
@@ -267,22 +274,22 @@ impl Publisher {
             }
         }
         if !complete {
-            // The end of the channel decides all confirms: what was taken until then counts.
+            // The end of the channel decides all confirms: those that came until then count.
             abandon(&open.channel).await;
             while let Ok(Some(answer)) = timeout(Duration::ZERO, confirms.next()).await {
                 answers.push(answer);
             }
         }
-        self.judge(open, round, fates, answers, complete);
+        self.judge(open, round, results, answers, complete);
         complete
     }
 
-    /// What the confirms and the returned messages of a round mean.
+    /// Turns the confirms and the returned messages of a round into results.
     fn judge(
         &self,
-        open: &mut Outlet,
+        open: &mut ConfirmChannel,
         round: &[Pending],
-        fates: &mut [Option<Fate>],
+        results: &mut [Option<CopyResult>],
         answers: Vec<(usize, lapin::Result<Confirmation>)>,
         complete: bool,
     ) {
@@ -290,42 +297,44 @@ impl Publisher {
         let broken = answers.iter().any(|(_, answer)| answer.is_err());
         for (i, answer) in answers {
             let queue = || round[i].copy.target.queue(&self.route.queue);
-            fates[i] = Some(match answer {
-                Ok(Confirmation::Ack(None)) => Fate::Confirmed,
+            results[i] = Some(match answer {
+                Ok(Confirmation::Ack(None)) => CopyResult::Confirmed,
                 // In a round that was cut short, its own return may not have been seen.
                 Ok(Confirmation::Ack(Some(back))) => {
                     returned.insert(back.delivery.routing_key.to_string());
                     if complete && !broken {
-                        Fate::Confirmed
+                        CopyResult::Confirmed
                     } else {
-                        Fate::Failed(Arc::new(RabbitError::NotTaken { queue: queue() }))
+                        CopyResult::Failed(Arc::new(RabbitError::NotTaken { queue: queue() }))
                     }
                 }
                 Ok(other) => {
                     if let Some(back) = other.take_message() {
                         returned.insert(back.delivery.routing_key.to_string());
                     }
-                    Fate::Failed(Arc::new(RabbitError::NotTaken { queue: queue() }))
+                    CopyResult::Failed(Arc::new(RabbitError::NotTaken { queue: queue() }))
                 }
-                Err(error) => Fate::Failed(Arc::new(RabbitError::from_lapin(&error))),
+                Err(error) => CopyResult::Failed(Arc::new(RabbitError::from_lapin(&error))),
             });
         }
         if returned.is_empty() {
             return;
         }
-        // Which of a queue's copies came back is not told, so none of them counts.
-        for (pending, fate) in round.iter().zip(fates) {
+        // It is unknown which copy for a queue came back, so none of them counts.
+        for (pending, result) in round.iter().zip(results) {
             let queue = pending.copy.target.queue(&self.route.queue);
             if returned.contains(&queue) {
                 open.declared.remove(&pending.copy.target);
-                *fate = Some(Fate::Failed(Arc::new(RabbitError::NotTaken { queue })));
+                *result = Some(CopyResult::Failed(Arc::new(RabbitError::NotTaken {
+                    queue,
+                })));
             }
         }
     }
 
     async fn send(&self, channel: &Channel, copy: &Republish) -> lapin::Result<PublisherConfirm> {
         let options = BasicPublishOptions {
-            // A queue that is gone must not swallow the copy.
+            // The broker must return a copy whose queue is gone.
             mandatory: true,
             immediate: false,
         };

@@ -1,6 +1,6 @@
-//! One channel's life: what is consumed on it, and how each delivery is settled.
+//! One channel: what is consumed on it, and how each delivery is settled.
 //!
-//! A session ends with its channel. The receiver of its settlements goes with it, so verdicts that
+//! A session ends with its channel. The receiver of its settlements ends with it, so verdicts that
 //! come later are refused, and the broker delivers those messages again.
 
 use std::collections::HashMap;
@@ -17,11 +17,11 @@ use tokio_util::task::AbortOnDropHandle;
 
 use super::connections::Live;
 use super::consumers::{Consumers, Group, Item, Received, lost};
+use super::context::Context;
 use super::convert::{Original, copy_properties, message};
 use super::error::RabbitError;
-use super::lot::{Counting, spaces};
+use super::parked::{ParkedCounter, spaces};
 use super::publisher::{Published, Publisher, PublisherBounds, Republish};
-use super::supervisor::Context;
 use super::topology::{Target, answered, open_channel, target_queues, work_queue};
 use crate::core::acks::{Acks, Batch, Bounds, Fate, Frame};
 use crate::core::parking::Space;
@@ -32,10 +32,10 @@ use crate::queue::told_to_close;
 
 /// Deliveries and verdicts that are handled before the other side gets its turn.
 const BURST: usize = 256;
-/// How often the channel is looked at: one without a consumer tells nobody that it ended.
+/// How often the channel is checked: if it has no consumer, nothing reports that it ended.
 const HEALTH: Duration = Duration::from_millis(250);
 
-/// How often consumers are opened and ended before a channel is closed. Two stand behind every
+/// How often consumers are opened and ended before a channel is closed. Two make sure of every
 /// acknowledgement, see `let_through`; the third is for an answer that overtakes a notice.
 const ROUNDS: usize = 3;
 
@@ -72,7 +72,7 @@ pub(super) struct Session<'a> {
     /// Labels of copies that are on their way, by tag: `later`, `parked` or `dead`.
     copying: HashMap<u64, &'static str>,
     _publisher: AbortOnDropHandle<()>,
-    /// Counts what stands parked.
+    /// Counts the parked messages.
     _counting: Option<AbortOnDropHandle<()>>,
 }
 
@@ -83,7 +83,7 @@ impl<'a> Session<'a> {
         let bound = context.options.connect_timeout;
         let channel = open_channel(&live.connection, bound).await?;
         work_queue(&channel, route, bound).await?;
-        let spaces = spaces(context, &live).await?;
+        let spaces = spaces(route, &context.bare, &live, bound).await?;
         target_queues(&live.connection, route, [Target::Dead], bound).await?;
         let parked = |space: &Space| Target::Parked(*space).queue(&route.queue);
         let mut groups = vec![Group {
@@ -96,8 +96,8 @@ impl<'a> Session<'a> {
                 prefetch: route.parked_prefetch(),
             });
         }
-        let counting = Counting {
-            lot: Arc::clone(&context.lot),
+        let counting = ParkedCounter {
+            parked_queues: Arc::clone(&context.parked_queues),
             live: Arc::clone(&live),
             route: Arc::clone(route),
             spaces,
@@ -155,8 +155,8 @@ impl<'a> Session<'a> {
         }
     }
 
-    /// A consumer can end while its channel lives: then acknowledgements still count, and each
-    /// one written is a repeat less.
+    /// A consumer can end while its channel lives. Then acknowledgements still count, and each one
+    /// that is written avoids a repeat.
     async fn save_what_is_settled(&mut self) {
         if self.channel.status().connected() && self.live.is_up() {
             let batch = self.acks.take_all();
@@ -206,8 +206,8 @@ impl<'a> Session<'a> {
         }
     }
 
-    /// Whether a new consumer may be opened. The prefetch is counted for each consumer: what an
-    /// earlier one left unsettled comes on top, and would grow with every turn of the tap.
+    /// Whether a new consumer may be opened. The prefetch is counted for each consumer: deliveries
+    /// of an earlier one that are not settled come on top, and would grow each time the tap opens.
     fn has_room(&self) -> bool {
         let held = self.originals.len() + self.copying.len();
         held <= usize::from(self.context.route.prefetch) / 2
@@ -250,7 +250,7 @@ impl<'a> Session<'a> {
         self.originals.insert(tag, original);
         let now = self.context.clock.now();
         let delivery = Delivery::new(message, now, tag, self.sink.clone());
-        // A pipeline that is gone drops the delivery, which gives it back.
+        // If the pipeline is gone, the delivery is dropped, which gives it back.
         drop(self.context.deliveries.send(delivery));
     }
 
@@ -265,10 +265,10 @@ impl<'a> Session<'a> {
                 self.copy(tag, target, label, headers);
             }
             Verdict::Parked { space, headers } if self.context.route.parks => {
-                self.context.lot.add();
+                self.context.parked_queues.add();
                 self.copy(tag, Target::Parked(space), label, headers);
             }
-            // Nobody would consume it there.
+            // The parked queue would not be consumed.
             Verdict::Parked { .. } => {
                 self.settle_as(tag, Fate::Requeue, Verdict::GiveBack.label());
             }
@@ -303,7 +303,7 @@ impl<'a> Session<'a> {
         };
         self.copying.insert(tag, label);
         if self.copies.send(copy).is_err() {
-            // The publisher runs as long as the session; without it nothing can be made safe.
+            // The publisher runs as long as the session; without it no copy can be confirmed.
             self.on_published(Published {
                 tag,
                 confirmed: false,
@@ -386,7 +386,7 @@ impl<'a> Session<'a> {
         starting.await
     }
 
-    /// Stops the consumers. What arrived before the broker's answer is handed out.
+    /// Stops the consumers. Deliveries that arrived before the broker's answer are handed out.
     async fn cancel(&mut self) -> Result<(), RabbitError> {
         for delivery in self.stop_consumers().await? {
             self.hand_out(delivery);
@@ -399,7 +399,7 @@ impl<'a> Session<'a> {
         self.consumers.stop(&self.channel, bound).await
     }
 
-    /// Makes the verdicts safe that were given, and lets the end of the channel give back the rest.
+    /// Makes the given verdicts safe; the end of the channel gives back the rest.
     async fn close(mut self, end: Instant) -> Leftover {
         let finished = timeout_at(end, self.finish()).await;
         let (given_back, unsettled) = match finished {
@@ -451,14 +451,15 @@ impl<'a> Session<'a> {
         Ok(unseen + came + rest)
     }
 
-    /// Waits until the acknowledgements have reached their queues, and answers how many messages came
-    /// meanwhile.
+    /// Waits until the acknowledgements have reached their queues, and answers how many messages
+    /// came meanwhile.
     ///
-    /// A quorum queue takes some dozens of commands of a channel at a time. The channel holds back
-    /// what goes beyond, and forgets it when it is closed. Nothing tells a client that its
-    /// acknowledgements got through, but opening and ending a consumer are commands of the same kind, in
-    /// the same order, and these are answered: by the time of the answer all that was under way is
-    /// done, and what was held back is under way as one command, which the next answer stands behind.
+    /// A quorum queue takes only some dozens of commands of a channel at a time. The channel holds
+    /// back the others, and forgets them when it is closed. Nothing tells a client that its
+    /// acknowledgements arrived. But opening and ending a consumer are commands of the same kind,
+    /// in the same order, and they are answered. At the time of the answer, all commands that were
+    /// under way are done, and those that were held back are under way as one command, which the
+    /// next answer waits for.
     async fn let_through(&mut self) -> Result<u64, RabbitError> {
         let bound = self.context.options.connect_timeout;
         let probes: Vec<Group> = self.groups.iter().map(Group::by_one).collect();
@@ -470,7 +471,7 @@ impl<'a> Session<'a> {
         Ok(came)
     }
 
-    /// What is left when time ran out: copies under way are verdicts, the rest had none.
+    /// What is left when time runs out: copies under way have verdicts, the rest have none.
     fn uncertain(&self) -> (u64, u64) {
         let unsettled = self.copying.len() as u64;
         let rest = (self.acks.outstanding() as u64).saturating_sub(unsettled);

@@ -6,47 +6,25 @@ use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
 use futures::future::BoxFuture;
-use tokio::sync::{mpsc, watch};
+use tokio::sync::watch;
 use tokio::time::{Instant, sleep};
 
 use super::connections::Connections;
+use super::context::Context;
 use super::error::RabbitError;
-use super::lot::Lot;
 use super::options::{RabbitOptions, RouteOptions};
+use super::parked::ParkedQueues;
 use super::session::{Ended, Session};
-use crate::core::ladder::Ladder;
 use crate::ports::clock::Clock;
 use crate::ports::link::Link;
-use crate::ports::queue::{Delivery, Leftover};
-use crate::queue::backoff::Backoff;
-use crate::queue::complaints::Complaints;
+use crate::ports::queue::Leftover;
 use crate::queue::events::QueueEvents;
-use crate::queue::served::{Orders, Served, Source};
+use crate::queue::served::{ServeChannels, Served, Source};
+use crate::queue::{BACKOFF, LOG_EVERY};
+use crate::telemetry::LogLimit;
 
 /// A session that lived so long was healthy: the next failure starts with a short wait.
 const HEALTHY: Duration = Duration::from_secs(10);
-
-/// What the sessions of a route share.
-pub(super) struct Context {
-    pub(super) route: Arc<RouteOptions>,
-    pub(super) ladder: Ladder,
-    pub(super) options: Arc<RabbitOptions>,
-    pub(super) connections: Arc<Connections>,
-    pub(super) clock: Clock,
-    pub(super) events: Arc<dyn QueueEvents>,
-    pub(super) deliveries: mpsc::UnboundedSender<Delivery>,
-    pub(super) lot: Arc<Lot>,
-    /// The route does not park, and no parked queue was left behind by one that did.
-    pub(super) bare: AtomicBool,
-}
-
-impl fmt::Debug for Context {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Context")
-            .field("route", &self.route)
-            .finish_non_exhaustive()
-    }
-}
 
 /// Starts to supervise a route. Must run inside a tokio runtime.
 pub(super) fn start(
@@ -57,13 +35,13 @@ pub(super) fn start(
     events: Arc<dyn QueueEvents>,
 ) -> Served<RabbitSource> {
     let route = Arc::new(route);
-    let lot = Arc::new(Lot::default());
+    let parked_queues = Arc::new(ParkedQueues::default());
     let source = RabbitSource {
         route: Arc::clone(&route),
-        lot: Arc::clone(&lot),
+        parked_queues: Arc::clone(&parked_queues),
         connections: Mutex::new(Some(Arc::clone(&connections))),
     };
-    Served::start(source, |orders| {
+    Served::start(source, |channels| {
         let context = Context {
             ladder: route.ladder(),
             route,
@@ -71,25 +49,25 @@ pub(super) fn start(
             connections,
             clock,
             events,
-            deliveries: orders.deliveries.clone(),
-            lot,
+            deliveries: channels.deliveries.clone(),
+            parked_queues,
             bare: AtomicBool::new(false),
         };
-        supervise(context, orders)
+        supervise(context, channels)
     })
 }
 
-/// What a route's subscription knows beside its sessions.
+/// The queue's side of a route's subscription, besides its sessions.
 pub(super) struct RabbitSource {
     route: Arc<RouteOptions>,
-    lot: Arc<Lot>,
-    /// Shared by all routes: the last one that closes says goodbye.
+    parked_queues: Arc<ParkedQueues>,
+    /// Shared by all routes: the last one that leaves closes them.
     connections: Mutex<Option<Arc<Connections>>>,
 }
 
 impl Source for RabbitSource {
     fn parked(&self) -> Option<u64> {
-        self.lot.standing().filter(|_| self.route.parks)
+        self.parked_queues.messages().filter(|_| self.route.parks)
     }
 
     fn leave(&self, end: Instant) -> BoxFuture<'_, ()> {
@@ -116,15 +94,18 @@ impl fmt::Debug for RabbitSource {
 }
 
 /// Runs sessions until it is told to close.
-async fn supervise(context: Context, orders: Orders) {
-    let Orders {
+async fn supervise(context: Context, channels: ServeChannels) {
+    let ServeChannels {
         mut tap,
         mut closing,
         link,
         leftover,
         ..
-    } = orders;
-    let mut health = Health::default();
+    } = channels;
+    let mut history = SessionHistory {
+        failures: 0,
+        log: LogLimit::new(LOG_EVERY),
+    };
     let left = loop {
         let mut told = closing.clone();
         let started = Instant::now();
@@ -135,7 +116,7 @@ async fn supervise(context: Context, orders: Orders) {
         let error = match session {
             Ok(session) => {
                 link.send_replace(Link::Up);
-                health.good(&context.route);
+                history.opened(&context.route);
                 match session.run(&mut tap, &mut closing).await {
                     Ended::Closed(left) => break left,
                     Ended::Lost(error) => error,
@@ -149,7 +130,7 @@ async fn supervise(context: Context, orders: Orders) {
             Err(NotOpen::Channel(error)) => error,
         };
         down(&link, &error);
-        let wait = health.bad(&context, &error, started);
+        let wait = history.lost(&context, &error, started);
         tokio::select! {
             _ = told.wait_for(Option::is_some) => break Leftover::default(),
             () = sleep(wait) => {}
@@ -159,17 +140,16 @@ async fn supervise(context: Context, orders: Orders) {
     leftover.send_replace(Some(left));
 }
 
-/// How the sessions of a route went lately: what is said of it, and how long the next one waits.
-#[derive(Default)]
-struct Health {
-    backoff: Backoff,
-    complaints: Complaints,
+/// The recent failures of a route's sessions: whether to log them, and how long to wait.
+struct SessionHistory {
+    failures: u32,
+    log: LogLimit,
 }
 
-impl Health {
+impl SessionHistory {
     /// A session was opened.
-    fn good(&mut self, route: &RouteOptions) {
-        if self.complaints.over() {
+    fn opened(&mut self, route: &RouteOptions) {
+        if self.log.over() {
             tracing::info!(
                 route = route.route,
                 queue = route.queue,
@@ -179,16 +159,17 @@ impl Health {
     }
 
     /// A session was lost or refused. Answers how long to wait before the next one.
-    fn bad(&mut self, context: &Context, error: &RabbitError, started: Instant) -> Duration {
+    fn lost(&mut self, context: &Context, error: &RabbitError, started: Instant) -> Duration {
         let now = context.clock.now();
-        if self.complaints.is_news(&error.to_string(), now) {
+        if let Some(more) = self.log.fault(&error.to_string(), now) {
             let route = &context.route;
-            tracing::warn!(route = route.route, queue = route.queue, %error, "the queue cannot be consumed, trying again");
+            tracing::warn!(route = route.route, queue = route.queue, %error, "the queue cannot be consumed, trying again{more}");
         }
         if started.elapsed() >= HEALTHY {
-            self.backoff.reset();
+            self.failures = 0;
         }
-        self.backoff.next()
+        self.failures += 1;
+        BACKOFF.half_jitter(self.failures, rand::random())
     }
 }
 

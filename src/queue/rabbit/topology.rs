@@ -1,6 +1,6 @@
 //! The queues: the work queue, the parked queues, the wait queues and the dead-letter queue.
 //!
-//! Their types are always explicit, since a virtual host can change the default. A declaration
+//! Their types are always explicit, because a virtual host can change the default. A declaration
 //! that the broker refuses closes its channel, so declarations get channels of their own.
 
 use std::time::Duration;
@@ -81,7 +81,7 @@ const PASSIVE: QueueDeclareOptions = QueueDeclareOptions {
     ..DURABLE
 };
 
-/// Makes sure of the work queue, on a channel that is lost if there is a fault.
+/// Declares or checks the work queue, on a channel that is lost if there is a fault.
 pub(super) async fn work_queue(
     channel: &Channel,
     route: &RouteOptions,
@@ -98,7 +98,7 @@ pub(super) async fn work_queue(
 }
 
 /// What the broker counts in a queue.
-pub(super) struct Census {
+pub(super) struct QueueCounts {
     pub(super) messages: u32,
     pub(super) consumers: u32,
 }
@@ -108,7 +108,7 @@ pub(super) async fn find(
     channel: &Channel,
     queue: &str,
     bound: Duration,
-) -> Result<Census, RabbitError> {
+) -> Result<QueueCounts, RabbitError> {
     declare(channel, queue, PASSIVE, FieldTable::default(), bound).await
 }
 
@@ -138,7 +138,7 @@ pub(super) async fn left_behind(
     connection: &Connection,
     route: &RouteOptions,
     bound: Duration,
-) -> Result<Vec<(Space, Census)>, RabbitError> {
+) -> Result<Vec<(Space, QueueCounts)>, RabbitError> {
     let mut found = Vec::new();
     for space in Space::all() {
         // A queue that is missing costs its channel.
@@ -169,10 +169,10 @@ async fn declare(
     options: QueueDeclareOptions,
     arguments: FieldTable,
     bound: Duration,
-) -> Result<Census, RabbitError> {
+) -> Result<QueueCounts, RabbitError> {
     let declared = channel.queue_declare(queue.into(), options, arguments);
     match timeout(bound, declared).await {
-        Ok(Ok(queue)) => Ok(Census {
+        Ok(Ok(queue)) => Ok(QueueCounts {
             messages: queue.message_count(),
             consumers: queue.consumer_count(),
         }),

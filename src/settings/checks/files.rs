@@ -7,38 +7,34 @@ use std::path::Path;
 use super::Checks;
 use crate::settings::path::KeyPath;
 
-/// Permission bits of everybody else.
+/// Permission bits of all other users.
 const OTHERS: u32 = 0o007;
 
 impl Checks<'_, '_> {
-    /// A file with a secret can be read, by us and not by everybody.
+    /// A file with a secret can be read, by us and not by all users.
     pub(super) fn secret_file(&mut self, path: &KeyPath, file: Option<&Path>) {
         let Some(file) = file else {
             return;
         };
-        let at = std::slice::from_ref(path);
         let text = file.to_string_lossy();
         let is_path = text.contains('/') || text.starts_with("credential:");
-        if let Err(reason) = self.secrets.read(file) {
-            if !is_path {
-                // Perhaps the secret itself, in the wrong key.
-                let message = "no such file; write a path such as \"/run/secrets/name\", \"./name\" or \"credential:name\"";
-                self.hidden_error(at, message);
-                return;
+        match self.secrets.read(file) {
+            // Perhaps the secret itself, in the wrong key.
+            Err(_) if !is_path => self.hidden_error(
+                path,
+                "no such file; write a path such as \"/run/secrets/name\", \"./name\" or \"credential:name\"",
+            ),
+            Err(reason) => self.error(path, reason.to_string()),
+            Ok(_) if text.starts_with("credential:") => {}
+            Ok(_) => {
+                let mode = fs::metadata(file).map_or(0, |facts| facts.permissions().mode());
+                if mode & OTHERS != 0 {
+                    let message = format!(
+                        "every user of this machine can read this secret; run `chmod 600 {text}`"
+                    );
+                    self.warning(path, message);
+                }
             }
-            self.error(at, reason.to_string());
-            return;
-        }
-        let Ok(place) = self.secrets.locate(file) else {
-            return;
-        };
-        let mode = fs::metadata(&place).map_or(0, |facts| facts.permissions().mode());
-        if place == file && mode & OTHERS != 0 {
-            let message = format!(
-                "everybody on this machine can read this secret; run `chmod 600 {}`",
-                place.display()
-            );
-            self.warning(at, message);
         }
     }
 
@@ -47,19 +43,16 @@ impl Checks<'_, '_> {
         let Some(file) = file else {
             return;
         };
-        let message = match fs::read(file) {
-            Err(reason) => format!("`{}` cannot be read: {reason}", file.display()),
-            Ok(bytes) if !has_certificate(&bytes) => format!(
-                "`{}` holds no certificate; a PEM file with `-----BEGIN CERTIFICATE-----` is needed",
-                file.display()
+        let (mark, name) = (b"-----BEGIN CERTIFICATE-----", file.display());
+        match fs::read(file) {
+            Err(reason) => self.error(path, format!("`{name}` cannot be read: {reason}")),
+            Ok(bytes) if bytes.windows(mark.len()).any(|window| window == mark) => {}
+            Ok(_) => self.error(
+                path,
+                format!(
+                    "`{name}` holds no certificate; a PEM file with `-----BEGIN CERTIFICATE-----` is needed"
+                ),
             ),
-            Ok(_) => return,
-        };
-        self.error(std::slice::from_ref(path), message);
+        }
     }
-}
-
-fn has_certificate(bytes: &[u8]) -> bool {
-    let mark = b"-----BEGIN CERTIFICATE-----";
-    bytes.windows(mark.len()).any(|window| window == mark)
 }

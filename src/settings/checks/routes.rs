@@ -1,4 +1,4 @@
-//! Routes: their limits, and whether prefetch, waits and timeouts fit each other.
+//! Routes: their limits, whether prefetch, waits and timeouts fit each other, tenants and hours.
 
 use std::collections::BTreeMap;
 use std::time::Duration;
@@ -9,198 +9,206 @@ use crate::settings::path::KeyPath;
 use crate::settings::schema::nearest;
 use crate::settings::types::{Downstream, Limit, MAX_LIMITS, QueueBackend, Route};
 
+/// A quarter of a smaller prefetch is too little to look ahead with.
+const LEAST_PREFETCH: u16 = 16;
+
 impl Checks<'_, '_> {
     pub(super) fn routes(&mut self) {
         let settings = self.settings;
         if settings.routes.is_empty() {
-            self.error(
-                &[KeyPath::of(&["routes"])],
-                "no route: nothing would be consumed; write a table [routes.NAME] with queue, limits and downstream",
-            );
+            let message = "no route: nothing would be consumed; write a table [routes.NAME] with queue, limits and downstream";
+            self.error(KeyPath::of(&["routes"]), message);
         }
         let mut queues: BTreeMap<&str, &str> = BTreeMap::new();
         for (name, route) in &settings.routes {
             let path = KeyPath::of(&["routes", name]);
             self.name(&path, name);
-            self.queue(&path, route, name, &mut queues);
-            if let Some((limit, rate)) = self.limits_of(&path, route) {
-                self.prefetch(&path, route, &limit, rate);
+            if let Some(other) = queues.insert(&route.queue, name) {
+                let message =
+                    format!("`routes.{other}` consumes this queue already; one queue, one route");
+                let other = KeyPath::of(&["routes", other, "queue"]);
+                self.error([path.join("queue"), other], message);
+            }
+            self.limits_of(&path, route);
+            if let Some((limit, rate)) = self.pace_of(route) {
+                self.prefetch(&path, route, limit, rate);
             }
             self.times(&path, route);
-            self.turns(&path, route);
+            self.tenants(&path, route);
+            self.clock(&path, route);
             match &route.downstream {
                 Downstream::Http(http) => self.http(&path.join("downstream"), http),
             }
         }
     }
 
-    fn queue<'q>(
-        &mut self,
-        path: &KeyPath,
-        route: &'q Route,
-        name: &'q str,
-        queues: &mut BTreeMap<&'q str, &'q str>,
-    ) {
-        let at = path.join("queue");
-        if let Some(other) = queues.insert(&route.queue, name) {
-            let message =
-                format!("`routes.{other}` consumes this queue already; one queue, one route");
-            let other = KeyPath::of(&["routes", other, "queue"]);
-            self.error(&[at.clone(), other], message);
-        }
-        // AMQP's short strings have 255 bytes, and ours get `.wait.<delay>` behind the name.
-        if route.queue.is_empty() || route.queue.len() > 200 {
-            let message = "a queue's name must have 1 to 200 bytes";
-            self.error(std::slice::from_ref(&at), message);
-        }
-        if route.queue.starts_with("amq.") {
-            let message =
-                "names that start with `amq.` belong to the broker; name a queue of your own";
-            self.error(&[at], message);
+    /// The paced limits that a route names, with their rates.
+    fn paces_of<'r>(&self, route: &'r Route) -> Vec<(&'r str, Rate)> {
+        let known = |name: &'r String| match self.settings.limits.get(name) {
+            Some(Limit::Paced(limit)) => Some((name.as_str(), limit.rate.0)),
+            _ => None,
+        };
+        route.limits.iter().filter_map(known).collect()
+    }
+
+    /// The paced limit of a route, if it has one and all of its limits are known.
+    fn pace_of<'r>(&self, route: &'r Route) -> Option<(&'r str, Rate)> {
+        let known = |name: &String| self.settings.limits.contains_key(name);
+        match self.paces_of(route)[..] {
+            [paced] if route.limits.iter().all(known) => Some(paced),
+            _ => None,
         }
     }
 
-    /// The paced limit of a route and its rate, if it has one and all of its limits are right.
-    fn limits_of(&mut self, path: &KeyPath, route: &Route) -> Option<(String, Rate)> {
+    fn limits_of(&mut self, path: &KeyPath, route: &Route) {
         let at = path.join("limits");
         let limits = &self.settings.limits;
-        let mut paced = Vec::new();
         for (i, name) in route.limits.iter().enumerate() {
-            let element = at.at(i);
-            match limits.get(name) {
-                None => {
-                    let hint = nearest(name, limits.keys().map(String::as_str)).map_or_else(
-                        || format!("write a table [limits.{name}]"),
-                        |near| format!("did you mean \"{near}\"?"),
-                    );
-                    let defined = KeyPath::of(&["limits", name]);
-                    let message = format!("no limit has the name `{name}`; {hint}");
-                    self.error(&[element, defined], message);
-                }
-                Some(_) if route.limits[..i].contains(name) => {
-                    self.error(&[element], format!("`{name}` is named twice; name it once"));
-                }
-                Some(Limit::Paced(limit)) => paced.push((name.clone(), limit.rate.0)),
-                Some(_) => {}
+            if !limits.contains_key(name) {
+                let hint = nearest(name, limits.keys().map(String::as_str)).map_or_else(
+                    || format!("write a table [limits.{name}]"),
+                    |near| format!("did you mean \"{near}\"?"),
+                );
+                let message = format!("no limit has the name `{name}`; {hint}");
+                self.error([at.at(i), KeyPath::of(&["limits", name])], message);
+            } else if route.limits[..i].contains(name) {
+                self.error(at.at(i), format!("`{name}` is named twice; name it once"));
             }
         }
+        let mut paced = self.paces_of(route);
+        paced.dedup();
         let count = route.limits.len();
-        let wrong = if count == 0 {
-            Some(
-                "no limit: nothing would hold the calls of this route back; write [\"NAME\"]"
-                    .to_owned(),
-            )
+        if count == 0 {
+            let message =
+                "no limit: nothing would hold the calls of this route back; write [\"NAME\"]";
+            self.error(at, message);
         } else if count > MAX_LIMITS {
-            Some(format!(
+            let message = format!(
                 "{count} limits: a message asks all of them at once, and {MAX_LIMITS} is the most; leave some out"
-            ))
+            );
+            self.error(at, message);
         } else if paced.len() > 1 {
-            let names: Vec<_> = paced.iter().map(|(name, _)| name.as_str()).collect();
-            Some(format!(
+            let names: Vec<_> = paced.iter().map(|(name, _)| *name).collect();
+            let message = format!(
                 "{} paced limits ({}): a message waits for one slot, so a route takes at most one; write kind = \"gcra\" for the others",
-                paced.len(),
+                names.len(),
                 names.join(", ")
-            ))
-        } else {
-            None
-        };
-        if let Some(message) = wrong {
-            self.error(std::slice::from_ref(&at), message);
-            return None;
+            );
+            self.error(at, message);
         }
-        let defined = route.limits.iter().all(|name| limits.contains_key(name));
-        paced.pop().filter(|_| defined)
     }
 
+    /// Whether the prefetch keeps the rate busy, and is not held longer than the broker allows.
     fn prefetch(&mut self, path: &KeyPath, route: &Route, limit: &str, rate: Rate) {
         let prefetch = route.prefetch_for(rate);
         let latency = route.call_latency();
-        let at = path.join("prefetch");
-        let looked = [
-            at.clone(),
-            KeyPath::of(&["limits", limit, "rate"]),
-            path.join("downstream").join("latency"),
-            path.join("max_hold"),
-        ];
+        let [at, hold, downstream] = path.all(["prefetch", "max_hold", "downstream"]);
+        let rate_at = KeyPath::of(&["limits", limit, "rate"]);
+        let mut keys = vec![at, rate_at, downstream.join("latency"), hold];
         let what = match route.prefetch {
             Some(_) => format!("{prefetch} messages"),
             None => format!("the default of {prefetch} messages"),
         };
         let busy = (rate.per_second() * latency.as_secs_f64()).ceil();
         if f64::from(prefetch) < busy {
-            let default = Route {
-                prefetch: None,
-                ..route.clone()
-            };
-            let default = default.prefetch_for(rate);
+            let default = route.default_prefetch(rate);
             let right = if route.prefetch.is_some() && f64::from(default) >= busy {
                 format!("leave it out for {default}")
             } else {
-                format!(
-                    "write {}, or run more replicas",
-                    busy.min(f64::from(u16::MAX))
-                )
+                let most = busy.min(f64::from(u16::MAX));
+                format!("write {most}, or run more replicas")
             };
+            let latency = Span(latency);
             let message = format!(
-                "{what} do not keep {rate} busy at a latency of {}: one replica alone needs {busy} or more; {right}",
-                Span(latency)
+                "{what} do not keep {rate} busy at a latency of {latency}: one replica alone needs {busy} or more; {right}"
             );
-            self.warning(&looked, message);
+            self.warning(&keys, message);
         }
         let ack = self.settings.rabbitmq.ack_timeout.get();
         let held = f64::from(prefetch) / rate.per_second();
         let embedded = self.settings.backend.queue == QueueBackend::Embedded;
         if !embedded && prefetch > 1 && held > ack.as_secs_f64() / 2.0 {
-            let right = (rate.per_second() * ack.as_secs_f64() / 2.0)
-                .floor()
-                .max(1.0);
+            let right = rate.per_second() * ack.as_secs_f64() / 2.0;
+            let right = right.floor().max(1.0);
+            let (held, ack) = (Span(Duration::from_secs(held as u64)), Span(ack));
             let message = format!(
-                "{what} at {rate} would be held for {}, beyond half of the broker's ack timeout of {}; write {right} or less",
-                Span(Duration::from_secs(held as u64)),
-                Span(ack)
+                "{what} at {rate} would be held for {held}, beyond half of the broker's ack timeout of {ack}; write {right} or less"
             );
-            let paths = [&looked[..], &[KeyPath::of(&["rabbitmq", "ack_timeout"])]].concat();
-            self.error(&paths, message);
+            keys.push(KeyPath::of(&["rabbitmq", "ack_timeout"]));
+            self.error(keys, message);
         }
     }
 
     fn times(&mut self, path: &KeyPath, route: &Route) {
+        let [hold, downstream, retry] = path.all(["max_hold", "downstream", "retry"]);
         let ack = self.settings.rabbitmq.ack_timeout.get();
-        let ack_at = KeyPath::of(&["rabbitmq", "ack_timeout"]);
-        let max_hold = route.max_hold.get();
-        if max_hold >= ack / 2 {
+        if route.max_hold.get() >= ack / 2 {
+            let [max_hold, ack, half] = [route.max_hold.get(), ack, ack / 2].map(Span);
             let message = format!(
-                "{} is half of the broker's ack timeout of {} or more; write less than {}",
-                Span(max_hold),
-                Span(ack),
-                Span(ack / 2)
+                "{max_hold} is half of the broker's ack timeout of {ack} or more; write less than {half}"
             );
-            self.error(&[path.join("max_hold"), ack_at], message);
+            self.error([hold, KeyPath::of(&["rabbitmq", "ack_timeout"])], message);
         }
-        let (timeout, grace) = (route.call_timeout(), self.settings.service.grace.get());
-        if timeout > grace {
-            let message = format!(
-                "{} is longer than service.grace of {}: a stop would cut calls off; write {} or less, or a longer grace",
-                Span(timeout),
-                Span(grace),
-                Span(grace)
-            );
-            let paths = [
-                path.join("downstream").join("timeout"),
-                KeyPath::of(&["service", "grace"]),
-            ];
-            self.error(&paths, message);
+        let grace = self.settings.service.grace.get();
+        self.at_most(
+            (downstream.join("timeout"), route.call_timeout()),
+            (KeyPath::of(&["service", "grace"]), "service.grace", grace),
+            [": a stop would cut calls off", ", or a longer grace"],
+        );
+        let [base, max] = retry.all(["base", "max"]);
+        self.at_most(
+            (base, route.retry.base.get()),
+            (max, "retry.max", route.retry.max.get()),
+            ["", ""],
+        );
+    }
+
+    /// Tenants need a template that tells them, and room and queues to park in.
+    fn tenants(&mut self, path: &KeyPath, route: &Route) {
+        let [fair, weights, parked, prefetch] =
+            path.all(["fair_by", "weights", "parked", "prefetch"]);
+        if route.fair_by.is_none() {
+            let whose = "nothing says whose message it is; write fair_by = \"{{ body.tenant }}\" beside it, or take";
+            if self.is_written(&parked) {
+                let message = format!("nothing is parked where {whose} parked out");
+                self.warning([parked, fair.clone()], message);
+            }
+            if !route.weights.is_empty() {
+                self.error([weights, fair], format!("{whose} the weights out"));
+            }
+            return;
         }
-        let (base, max) = (route.retry.base.get(), route.retry.max.get());
-        if base > max {
-            let retry = path.join("retry");
+        if route.parks() == 0 {
+            return;
+        }
+        if let Some(held) = route.prefetch.filter(|held| *held < LEAST_PREFETCH) {
             let message = format!(
-                "{} is longer than retry.max of {}; write {} or less",
-                Span(base),
-                Span(max),
-                Span(max)
+                "of {held} messages at a time none shows what stands behind them: tenants do not share fairly; write {LEAST_PREFETCH} or more"
             );
-            self.error(&[retry.join("base"), retry.join("max")], message);
+            self.warning([prefetch, fair.clone()], message);
+        }
+        let ours = format!("{}.parked.", route.queue);
+        let settings = self.settings;
+        for (name, _) in settings
+            .routes
+            .iter()
+            .filter(|(_, other)| other.queue.starts_with(&ours))
+        {
+            let message = format!(
+                "queues `{ours}0` to `{ours}7` are where the route of `{}` parks messages; name another queue",
+                route.queue
+            );
+            self.error(
+                [KeyPath::of(&["routes", name, "queue"]), fair.clone()],
+                message,
+            );
+        }
+    }
+
+    fn clock(&mut self, path: &KeyPath, route: &Route) {
+        if route.timezone.is_some() && route.open.is_none() && route.days.is_none() {
+            let message = "this route never closes, so no clock counts; write open = \"08:00-21:00\" beside it, or take timezone out";
+            self.error(path.all(["timezone", "open", "days"]), message);
         }
     }
 }

@@ -1,14 +1,13 @@
-//! Whether a single value has the shape that its key wants.
+//! Whether a single value has the shape that its key wants, and how a plain text becomes such a value.
 
-use serde::Deserialize;
-use serde::de::IntoDeserializer;
-use serde::de::value::Error as PlainError;
+use std::time::Duration;
 
-use crate::core::calendar::CalendarUnit;
-use crate::core::rate::{Rate, RateError, parse_duration};
+use toml::de::DeValue;
+
+use crate::core::rate::Span;
 use crate::settings::schema::{Shape, nearest};
-use crate::settings::text::{CostError, Costing, Size};
-use crate::settings::tree::Value;
+use crate::settings::text::Length;
+use crate::settings::tree::{Node, Value};
 
 /// A value as it would be written, for messages.
 pub(super) fn literal(value: &Value) -> String {
@@ -21,66 +20,52 @@ pub(super) fn literal(value: &Value) -> String {
 }
 
 /// Whether a value that is neither table nor list has this shape, or what is wrong with it.
-pub(super) fn scalar(value: &Value, shape: &Shape) -> Result<(), String> {
+pub(in crate::settings) fn scalar(value: &Value, shape: &Shape) -> Result<(), String> {
     let written = literal(value);
-    match shape {
-        Shape::Length { zero } => {
-            let length = parse_duration(&written).map_err(|e| format!("`{written}` is {e}"))?;
-            if length.is_zero() && !zero {
-                return Err(format!(
-                    "`{written}` is no time at all; it must be above zero"
-                ));
-            }
+    match (shape, value) {
+        (Shape::Whole(bounds), Value::Whole(number)) if bounds.contains(number) => Ok(()),
+        (Shape::Whole(bounds), _) => {
+            let quoted = match value {
+                Value::Other(what) => (*what).to_owned(),
+                _ => format!("`{written}`"),
+            };
+            let (min, max) = (bounds.start(), bounds.end());
+            Err(format!(
+                "{quoted} does not fit; a whole number from {min} to {max} is needed"
+            ))
+        }
+        (Shape::Flag, Value::Flag(_)) => Ok(()),
+        (Shape::Flag, _) => Err(format!("`{written}` is no flag; write true or false")),
+        (Shape::Choice(words), _) => choice(&written, words),
+        (Shape::WholeOr(form), _) => (form.check)(&written),
+        (Shape::Length(bounds), _) => {
+            let length: Length = written.parse().map_err(|e| format!("{e}"))?;
+            bounded(&written, length.get(), *bounds.start(), *bounds.end())?;
             is_text(value)
         }
-        Shape::Rate => {
-            written
-                .parse::<Rate>()
-                .map_err(|e| not_by_the_calendar(&e))?;
-            is_text(value)
-        }
-        Shape::Size => {
-            let read: Result<Size, PlainError> =
-                Size::deserialize(written.as_str().into_deserializer());
-            read.map_err(|e| e.to_string())?;
-            is_text(value)
-        }
-        Shape::Whole { min, max } => match value {
-            Value::Whole(number) if (min..=max).contains(&number) => Ok(()),
-            Value::Other(what) => Err(format!(
-                "{what} does not fit; a whole number from {min} to {max} is needed"
-            )),
-            _ => Err(format!(
-                "`{written}` does not fit; a whole number from {min} to {max} is needed"
-            )),
-        },
-        Shape::Flag => match value {
-            Value::Flag(_) => Ok(()),
-            _ => Err(format!("`{written}` is no flag; write true or false")),
-        },
-        Shape::Choice(words) => choice(&written, words),
-        Shape::Form(check) => is_text(value).and_then(|()| check(&written)),
-        Shape::Cost => match value {
-            Value::Text(_) | Value::Whole(_) => {
-                let read = written.parse::<Costing>();
-                read.map(drop).map_err(|e| e.to_string())
-            }
-            _ => Err(CostError::of(&written).to_string()),
-        },
+        (
+            Shape::Text(form) | Shape::Hidden(form) | Shape::Url(form),
+            Value::Text(_) | Value::Whole(_),
+        ) => (form.check)(&written).and_then(|()| is_text(value)),
         _ => is_text(value),
     }
 }
 
-/// Why a text is no rate; where it is one by the calendar, which kind takes it.
-fn not_by_the_calendar(error: &RateError) -> String {
-    match error {
-        RateError::Window(window, _) if window.parse::<CalendarUnit>().is_ok() => {
-            format!(
-                "window `{window}`: only kind = \"fixed_window\" goes by the calendar; write a duration, such as \"1s\" or \"1d\""
-            )
-        }
-        error => error.to_string(),
+fn bounded(written: &str, length: Duration, min: Duration, max: Duration) -> Result<(), String> {
+    if length >= min && length <= max {
+        return Ok(());
     }
+    Err(if length.is_zero() {
+        format!("`{written}` is no time at all; it must be above zero")
+    } else if min < Duration::from_micros(1) {
+        format!("`{written}` is too long; write {} or less", Span(max))
+    } else {
+        format!(
+            "`{written}` is out of range; write {} to {}",
+            Span(min),
+            Span(max)
+        )
+    })
 }
 
 fn is_text(value: &Value) -> Result<(), String> {
@@ -104,4 +89,39 @@ fn choice(written: &str, words: &[&'static str]) -> Result<(), String> {
         "`{written}` is not possible; write {}{hint}",
         quoted.join(" or ")
     ))
+}
+
+/// A plain text, of a variable say, as the value that its key takes. What does not fit stays a text, which
+/// the check of shapes reports. `node` puts each value where the text came from.
+pub(in crate::settings) fn read(text: &str, shape: &Shape, node: impl Fn(Value) -> Node) -> Node {
+    let trimmed = text.trim();
+    let plain = || Value::Text(text.to_owned());
+    let value = match shape {
+        Shape::Whole(_) | Shape::WholeOr(_) => {
+            trimmed.parse().map_or_else(|_| plain(), Value::Whole)
+        }
+        Shape::Flag => trimmed.parse().map_or_else(|_| plain(), Value::Flag),
+        Shape::List(_) | Shape::OneOrMore { .. } => {
+            let elements = elements(trimmed).into_iter();
+            Value::List(elements.map(|element| node(Value::Text(element))).collect())
+        }
+        _ => plain(),
+    };
+    node(value)
+}
+
+/// `a, b` or `["a", "b"]`.
+fn elements(text: &str) -> Vec<String> {
+    if let Ok(parsed) = DeValue::parse(text)
+        && let Some(list) = parsed.get_ref().as_array()
+    {
+        return list
+            .iter()
+            .map(|element| element.get_ref().as_str().unwrap_or_default().to_owned())
+            .collect();
+    }
+    text.split(',')
+        .map(|element| element.trim().to_owned())
+        .filter(|element| !element.is_empty())
+        .collect()
 }

@@ -1,99 +1,98 @@
-//! What is shown of a faulty place: the key and its value, never the line around them, for a line
-//! may hold a secret.
+//! What is shown of a faulty line: the key and its value at their columns. The rest of the line is left
+//! out, for it may hold a secret.
 
-use std::fmt::Write as _;
+use std::ops::Range;
 
-use crate::settings::schema;
-use crate::settings::tree::{BUILT_IN, Node, Origin, Sources};
+use crate::settings::schema::Shape;
+use crate::settings::tree::{Node, Origin, Sources};
 
-/// What the caret points at.
+/// A line, and what the caret points at.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(super) struct Excerpt {
-    pub(super) text: String,
-    /// In characters from the start of `text`.
-    pub(super) offset: usize,
-    pub(super) width: usize,
+pub(in crate::settings) struct Excerpt {
+    pub(super) line: String,
+    pub(super) caret: Range<usize>,
 }
 
 impl Excerpt {
-    /// The faulty key with its value, never the line around it.
-    pub(super) fn of(sources: &Sources, node: &Node, key_only: bool) -> Option<Self> {
-        let written = |origin: &Origin| match origin {
-            Origin::Text { source, span } if *source != BUILT_IN && !span.is_empty() => sources
-                .0
-                .get(*source)
-                .and_then(|source| source.text.get(span.clone()))
-                .map(str::to_owned),
-            _ => None,
+    /// What `show` holds of the line around it, with blanks before it and `rest` behind it.
+    fn of_line(text: &str, show: Range<usize>, caret: Range<usize>, rest: &str) -> Option<Self> {
+        let begin = line_start(text, show.start);
+        let blank = |c: char| if c == '\t' { '\t' } else { ' ' };
+        let mut line: String = text.get(begin..show.start)?.chars().map(blank).collect();
+        let shift = |at: usize| line.len() + at - show.start;
+        let caret = shift(caret.start)..shift(caret.end);
+        let shown = text.get(show).filter(|shown| !shown.contains('\n'))?;
+        line.push_str(shown);
+        line.push_str(rest);
+        Some(Self { line, caret })
+    }
+
+    /// The faulty key with its value, or the key alone.
+    pub(in crate::settings) fn of(sources: &Sources, node: &Node, key_only: bool) -> Option<Self> {
+        let Origin::Text { source, span: key } = &node.key else {
+            return None;
         };
-        let key = written(&node.key)?;
-        let keyless = match (&node.key, &node.origin) {
-            (Origin::Text { span: a, .. }, Origin::Text { span: b, .. }) => a == b,
-            _ => false,
+        let text = &sources.0.get(*source)?.text;
+        let value = match &node.origin {
+            Origin::Text { source: same, span } if same == source => span.clone(),
+            _ => return None,
         };
-        if keyless {
+        if *key == value {
             // An element of a list.
-            let value = (!key_only && !key.contains('\n')).then_some(key)?;
-            return Some(Self {
-                width: value.chars().count(),
-                text: value,
-                offset: 0,
-            });
+            return Self::of_line(text, key.clone(), value, "").filter(|_| !key_only);
         }
-        if key_only {
-            let header = match (&node.key, node.entries()) {
-                (Origin::Text { source, span }, Some(_)) => header(sources, *source, span.start),
-                _ => None,
-            };
-            let (text, offset) = header.unwrap_or_else(|| (format!("{key} = …"), 0));
-            return Some(Self {
+        let header = line_start(text, key.start)..line_end(text, key.start);
+        if node.entries().is_some() && text.get(header.clone())?.starts_with('[') {
+            let names = text.get(header.clone())?.split('#').next()?.trim_end();
+            return Self::of_line(
                 text,
-                offset,
-                width: key.chars().count(),
-            });
+                header.start..header.start + names.len(),
+                key.clone(),
+                "",
+            );
         }
-        let value = written(&node.origin).filter(|value| !value.contains('\n'))?;
-        Some(Self {
-            offset: key.chars().count() + 3,
-            width: value.chars().count(),
-            text: format!("{key} = {value}"),
-        })
+        let whole = || Self::of_line(text, key.start..value.end, value.clone(), "");
+        let key_alone = || Self::of_line(text, key.clone(), key.clone(), " = …");
+        if key_only {
+            key_alone()
+        } else {
+            whole().or_else(key_alone)
+        }
     }
 
     /// The line of a syntax error, if its key is known to hold no secret; else up to its `=`.
-    pub(super) fn of_syntax(sources: &Sources, source: usize, start: usize) -> Option<Self> {
-        let text = &sources.0[source].text;
-        let begin = text[..start].rfind('\n').map_or(0, |at| at + 1);
-        let line = text[begin..].lines().next()?;
-        let caret = text[begin..start].chars().count();
+    pub(in crate::settings) fn of_syntax(text: &str, at: usize, root: &Shape) -> Option<Self> {
+        let (begin, end) = (line_start(text, at), line_end(text, at));
+        let line = text.get(begin..end)?;
         let (key, value) = line.split_once('=')?;
         let name = key.trim().rsplit('.').next().unwrap_or_default();
-        if !schema::is_known(name) {
+        let (mut known, mut plain) = (false, !value.contains('='));
+        root.visit(&mut |key| {
+            if key.name == name {
+                known = true;
+                plain &= key.shape.is_plain();
+            }
+        });
+        if !known {
             // Perhaps a part of a longer text, which may be a secret.
             return None;
         }
-        if schema::is_plain(name) && !value.contains('=') {
-            return Some(Self {
-                text: line.to_owned(),
-                offset: caret,
-                width: 1,
-            });
-        }
-        let mut shown = String::new();
-        write!(shown, "{key}= …").ok()?;
+        // A caret behind the last character needs something to point at.
+        let shown = if plain { line } else { &line[..=key.len()] };
+        let caret = (at - begin).min(shown.len());
+        let line = format!("{shown} {}", if plain { "" } else { "…" });
+        let width = line[caret..].chars().next().map_or(1, char::len_utf8);
         Some(Self {
-            offset: caret.min(shown.chars().count()),
-            text: shown,
-            width: 1,
+            caret: caret..caret + width,
+            line,
         })
     }
 }
 
-/// The line of a table's header, which holds names only.
-fn header(sources: &Sources, source: usize, at: usize) -> Option<(String, usize)> {
-    let text = &sources.0[source].text;
-    let begin = text[..at].rfind('\n').map_or(0, |at| at + 1);
-    let line = text[begin..].lines().next()?;
-    line.starts_with('[')
-        .then(|| (line.to_owned(), text[begin..at].chars().count()))
+fn line_start(text: &str, at: usize) -> usize {
+    text[..at].rfind('\n').map_or(0, |at| at + 1)
+}
+
+fn line_end(text: &str, at: usize) -> usize {
+    text[at..].find('\n').map_or(text.len(), |end| at + end)
 }

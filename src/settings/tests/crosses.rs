@@ -98,7 +98,7 @@ fn sections_rabbitmq() {
             "a.toml:2:30: rabbitmq.urls[2]: this is no URL (relative URL without a base); write one such as \"amqp://user@host:5672/%2f\"",
             "a.toml:3:11: rabbitmq.ca_file: `/nowhere/ca` cannot be read: No such file or directory (os error 2)",
             "a.toml:4:17: rabbitmq.password_file: `credential:x` names a systemd credential, but $CREDENTIALS_DIRECTORY is not set; add LoadCredential= to the unit, or write a path",
-            "a.toml:5:13: rabbitmq.heartbeat: a heartbeat counts in seconds; write 1s to 1h, 10s is good",
+            "a.toml:5:13: rabbitmq.heartbeat: `5ms` is out of range; write 1s to 1h",
             "a.toml:10:9: routes.sms.prefetch: the default of 500 messages at 400/1s would be held for 1s, beyond half of the broker's ack timeout of 1s; write 200 or less",
             "a.toml:10:9: routes.sms.max_hold: 1s is half of the broker's ack timeout of 1s or more; write less than 500ms"
         ]
@@ -112,7 +112,7 @@ fn sections_no_broker_wrong_redis() {
             "[rabbitmq]\nurls = []\n[redis]\nurl = \"http://h\"\nprefix = \"{a}\"\nca_file = \"/dev/null\""
         ),
         [
-            "a.toml:2:8: rabbitmq.urls: no URL; write one, such as [\"amqp://guest:guest@127.0.0.1:5672/%2f\"]",
+            "a.toml:2:1: rabbitmq.urls: no URL; write one, such as [\"amqp://guest:guest@127.0.0.1:5672/%2f\"]",
             "a.toml:4:1: redis.url: this URL must start with redis:// or rediss://; write one such as \"redis://host:6379/0\"",
             "a.toml:5:10: redis.prefix: a prefix needs visible ASCII characters and no braces; write one such as \"sluiced\"",
             "a.toml:6:11: redis.ca_file: `/dev/null` holds no certificate; a PEM file with `-----BEGIN CERTIFICATE-----` is needed"
@@ -144,7 +144,7 @@ fn limits_thin_headroom_long_horizon() {
         ),
         [
             "a.toml:3:12: warning: limits.provider.headroom: 1ms is less than a busy machine can keep: calls come late and slots are dropped; write 2ms or more, 5ms is good",
-            "a.toml:4:11: limits.provider.horizon: 2s is out of range; write 20ms to 1s"
+            "a.toml:4:11: limits.provider.horizon: `2s` is out of range; write 20ms to 1s"
         ]
     );
 }
@@ -325,14 +325,14 @@ fn http_unknown_variables() {
 fn http_headers() {
     assert_eq!(
         below(
-            "headers = { \"a b\" = \"x\", Content-Length = \"5\", authorization = \"{{ x\", ok = \"a\\nb\" }\nauth = { kind = \"bearer\" }"
+            "headers = { \"a b\" = \"x\", Content-Length = \"5\", authorization = \"{{ body.x }}\", wrong = \"{{ x\", ok = \"a\\nb\" }\nauth = { kind = \"bearer\" }"
         ),
         [
             "a.toml:11:13: routes.sms.downstream.headers.\"a b\": this is no name of a header; write letters, digits and `-`",
             "a.toml:11:26: routes.sms.downstream.headers.Content-Length: sluiced sets this header itself; take it out",
             "a.toml:11:48: routes.sms.downstream.headers.authorization: auth sets this header already; take one of them out",
-            "a.toml:11:48: routes.sms.downstream.headers.authorization: this template is wrong in line 1: unexpected end of input, expected end of variable block; write {{ body.field }} for a value",
-            "a.toml:11:72: routes.sms.downstream.headers.ok: a header's value must be visible ASCII on one line",
+            "a.toml:11:80: routes.sms.downstream.headers.wrong: this template is wrong in line 1: unexpected end of input, expected end of variable block; write {{ body.field }} for a value",
+            "a.toml:11:96: routes.sms.downstream.headers.ok: a header's value must be visible ASCII on one line",
             "a.toml:12:1: routes.sms.downstream.auth: no token; write token_file or token"
         ]
     );

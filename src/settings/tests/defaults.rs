@@ -1,30 +1,31 @@
-//! `default.toml`, the schema and the types say the same.
-
-use std::collections::BTreeSet;
-
-use serde::Deserialize;
-use serde::de::{Deserializer, Visitor};
-use serde::forward_to_deserialize_any;
+//! `config/default.toml` is what the table of keys makes it, its examples load, and the types agree with it.
 
 use super::{Files, GOOD, lines};
-use crate::settings::load::DEFAULTS;
-use crate::settings::schema::{self, Key, Kind, Need, ROOT, Shape, limits, routes};
-use crate::settings::tree;
-use crate::settings::types::{
-    Admin, Backend, Basic, Bearer, Concurrency, Counting, Embedded, FixedWindow, Gcra, Http, Log,
-    Outcomes, Paced, RabbitMq, Redis, Retry, Route, Service, Settings, SlidingLog, TokenBucket,
-};
+use crate::settings::schema::{Key, Kind, Need, Shape};
+use crate::settings::types::{LIMIT, ROOT};
+use crate::settings::{load_over, reference};
+
+const DEFAULT: &str = include_str!("../../../config/default.toml");
 
 /// `default.toml` with its examples switched on.
-fn uncommented() -> String {
+pub(super) fn uncommented() -> String {
     let switch = |line: &str| match line.strip_prefix('#') {
         Some(rest) if rest.starts_with(|c: char| c.is_ascii_lowercase() || c == '[') => {
             rest.to_owned()
         }
         _ => line.to_owned(),
     };
-    let lines: Vec<_> = DEFAULTS.lines().map(switch).collect();
-    lines.join("\n")
+    let lines: Vec<_> = DEFAULT.lines().map(switch).collect();
+    let all = "[\"provider\", \"sender\", \"campaign\", \"quota\", \"recipient\", \"calls\"]";
+    lines.join("\n").replace("[\"provider\"]", all)
+}
+
+#[test]
+fn the_reference_is_what_the_table_says() {
+    assert!(
+        DEFAULT == reference(),
+        "config/default.toml is stale; write it anew: `sluiced config default > config/default.toml`"
+    );
 }
 
 #[test]
@@ -58,13 +59,13 @@ fn the_commented_examples_are_true() {
         .map_err(|faults| faults.to_string())
         .expect("the examples load");
     assert_eq!(loaded.warnings.all(), []);
-    assert_eq!(loaded.settings.routes.len(), 2);
+    assert_eq!(loaded.settings.limits.len(), 6);
 }
 
 /// The examples that exclude each other stand indented in a comment: the lines from `mode` on.
 fn indented(mode: &str) -> String {
     let first = format!("#   mode = \"{mode}\"");
-    let lines = DEFAULTS.lines().skip_while(|line| *line != first);
+    let lines = DEFAULT.lines().skip_while(|line| *line != first);
     let lines = lines.map_while(|line| line.strip_prefix("#   "));
     lines.collect::<Vec<_>>().join("\n")
 }
@@ -83,115 +84,19 @@ fn the_modes_of_redis_load_as_they_are_shown() {
     }
 }
 
-/// Every key of the schema stands in `default.toml`, with its default if it has one.
-#[test]
-fn every_key_is_documented_with_its_default() {
-    let text = uncommented();
-    let (root, errors) = tree::parse(0, &text);
-    assert!(errors.is_empty());
-    let (live, _) = tree::parse(0, DEFAULTS);
-    documented(&[&root], &ROOT, "");
-    compare(&root, &ROOT, "");
-    built_in(&live, &ROOT, "");
-}
-
-/// Every key stands in one of `nodes`, which are tables of the same shape.
-fn documented(nodes: &[&tree::Node], shape: &Shape, path: &str) {
-    let below = |name: &str| -> Vec<&tree::Node> {
-        let entries = nodes.iter().filter_map(|node| node.entries());
-        entries.filter_map(|entries| entries.get(name)).collect()
-    };
-    let each = |key: &Key| {
-        let path = format!("{path}.{}", key.name);
-        // The comment of the file that should hold it speaks of it.
-        let told = DEFAULTS.contains(&format!("\n#   {} = ", key.name));
-        if !told && !matches!(key.name, "token" | "password") {
-            assert!(!below(key.name).is_empty(), "{path}");
-        }
-        documented(&below(key.name), &key.shape, &path);
-    };
-    match shape {
-        Shape::Section(keys) => keys.iter().for_each(each),
-        Shape::Kinds { kinds, .. } => kinds.iter().flat_map(Kind::keys).for_each(each),
-        Shape::Named(inner) => {
-            let entries = nodes.iter().filter_map(|node| node.entries());
-            let all: Vec<_> = entries.flat_map(|entries| entries.values()).collect();
-            documented(&all, inner, &format!("{path}.*"));
-        }
-        _ => {}
-    }
-}
-
-/// A comment stands above every key, but for the second route, which repeats the first one's.
+/// Every key has a comment, in the table of keys and so in the reference.
 #[test]
 fn every_key_has_a_comment() {
-    let lines: Vec<_> = DEFAULTS.lines().collect();
-    for pair in lines.windows(2) {
-        if pair[1].starts_with("#[routes.mail]") {
-            return;
-        }
-        let named = [".headers]", ".auth]", ".weights]"]
-            .iter()
-            .any(|table| pair[0].contains(table));
-        let key = pair[1].split_once(" = ").is_some_and(|(key, _)| {
-            let key = key.strip_prefix('#').unwrap_or(key);
-            key.chars().all(|c| c.is_ascii_lowercase() || c == '_')
-        });
-        assert!(!key || named || pair[0].starts_with("# "), "{}", pair[1]);
-    }
+    ROOT.visit(&mut |key| assert!(!key.doc.is_empty() || key.shape.is_table(), "{}", key.name));
 }
 
-/// What the examples show for a key with a default is that default.
-fn compare(node: &tree::Node, shape: &Shape, path: &str) {
-    let Some(entries) = node.entries() else {
-        return;
-    };
-    let keys: Vec<&Key> = match shape {
-        Shape::Section(keys) => keys.iter().collect(),
-        Shape::Kinds { kinds, .. } => {
-            let kind = entries.get("kind").and_then(tree::Node::text);
-            let kinds = kinds.iter().filter(|known| Some(known.name) == kind);
-            kinds.flat_map(Kind::keys).collect()
-        }
-        _ => Vec::new(),
-    };
-    for (name, child) in entries {
-        let path = format!("{path}.{name}");
-        if let Some(key) = keys.iter().find(|key| key.name == name)
-            && let Need::Default(text) = key.need
-        {
-            let default = tree::Node::literal(text);
-            assert_eq!(child.plain(), default.plain(), "{path}");
-        }
-        if let Some(below) = shape.below(name) {
-            compare(child, below, &path);
-        }
-    }
-}
-
-/// What the schema calls built in stands there, switched on.
-fn built_in(node: &tree::Node, shape: &Shape, path: &str) {
-    if let Shape::Section(keys) = shape {
-        for key in keys.iter() {
-            let child = node.entries().and_then(|entries| entries.get(key.name));
-            let path = format!("{path}.{}", key.name);
-            let wanted = matches!(key.need, Need::BuiltIn);
-            assert_eq!(child.is_some(), wanted, "{path}");
-            if let Some(child) = child {
-                built_in(child, &key.shape, &path);
-            }
-        }
-    }
-}
-
-/// What the schema calls a default is what the types do without the key.
+/// Writing every default out changes nothing but where it was written, and each word of a choice is one
+/// that the types know.
 #[test]
-fn the_schema_and_the_types_have_the_same_defaults() {
-    let Shape::Kinds { kinds, .. } = &limits::LIMIT else {
+fn the_table_and_the_types_agree() {
+    let Shape::Kinds { kinds, .. } = &LIMIT else {
         panic!("a limit has kinds");
     };
-    let counted = || kinds.iter().filter(|kind| kind.name != "paced");
-    let header = |kind: &Kind| format!("[limits.{}]\nkind = \"{}\"\n", kind.name, kind.name);
     let required = |kind: &Kind| -> String {
         let lines = kind.keys().filter_map(|key| match key.need {
             Need::Required(value) => Some(format!("{} = {value}\n", key.name)),
@@ -199,100 +104,58 @@ fn the_schema_and_the_types_have_the_same_defaults() {
         });
         lines.collect()
     };
-    let bare: String = counted()
-        .map(|kind| header(kind) + &required(kind))
-        .collect();
-    let plain = Files::new(&[GOOD, &bare]).load(&[]).expect("it loads");
-    let mut text = String::new();
-    let mut write = |header: &str, keys: &[&Key]| {
-        text.push_str(&format!("{header}\n"));
-        for key in keys {
-            if let Need::Default(value) | Need::Required(value) = key.need
-                && !matches!(key.name, "downstream")
-            {
-                text.push_str(&format!("{} = {value}\n", key.name));
+    for kind in *kinds {
+        let bare = format!("[limits.x]\nkind = \"{}\"\n{}", kind.name, required(kind));
+        let plain = Files::new(&[GOOD, &bare]).load(&[]).expect("it loads");
+        for key in kind.keys() {
+            let values: Vec<String> = match (&key.shape, key.need) {
+                (Shape::Choice(words), _) => words.iter().map(|w| format!("{w:?}")).collect(),
+                (_, Need::Required(_)) => continue,
+                (_, Need::Default(value) | Need::Optional(value) | Need::Apart(value)) => {
+                    vec![value.to_owned()]
+                }
+            };
+            for value in values {
+                let more = format!("[limits.x]\n{} = {value}\n", key.name);
+                let loaded = Files::new(&[GOOD, &bare, &more]).load(&[]).expect(&more);
+                let same = format!("{:?}", loaded.settings) == format!("{:?}", plain.settings);
+                let default = matches!(key.need, Need::Default(default) if default == value);
+                assert_eq!(same, default, "{more}");
             }
         }
-    };
-    for kind in counted() {
-        write(&header(kind), &kind.keys().collect::<Vec<_>>());
-    }
-    let mut write =
-        |header: &str, keys: &'static [Key]| write(header, &keys.iter().collect::<Vec<_>>());
-    write("[limits.provider]", limits::PACED);
-    write("[routes.sms]", routes::ROUTE_KEYS);
-    write("[routes.sms.retry]", routes::RETRY);
-    write("[routes.sms.downstream]\nkind = \"http\"", routes::HTTP);
-    write("[routes.sms.downstream.outcomes]", routes::OUTCOMES);
-    let explicit = Files::new(&[&text]).load(&[]).expect("it loads");
-    assert_eq!(
-        format!("{:?}", explicit.settings),
-        format!("{:?}", plain.settings)
-    );
-    let route = &plain.settings.routes["sms"];
-    assert_eq!(route.max_attempts, 5);
-}
-
-/// Takes the names of a type's fields and refuses everything else.
-struct Fields<'a>(&'a mut Vec<&'static str>);
-
-impl<'de> Deserializer<'de> for Fields<'_> {
-    type Error = serde::de::value::Error;
-
-    fn deserialize_any<V: Visitor<'de>>(self, _: V) -> Result<V::Value, Self::Error> {
-        Err(serde::de::Error::custom("only fields are wanted"))
-    }
-
-    fn deserialize_struct<V: Visitor<'de>>(
-        self,
-        _: &'static str,
-        fields: &'static [&'static str],
-        _: V,
-    ) -> Result<V::Value, Self::Error> {
-        self.0.extend(fields);
-        Err(serde::de::Error::custom("only fields are wanted"))
-    }
-
-    forward_to_deserialize_any! {
-        bool i8 i16 i32 i64 i128 u8 u16 u32 u64 u128 f32 f64 char str string bytes byte_buf option
-        unit unit_struct newtype_struct seq tuple tuple_struct map enum identifier ignored_any
     }
 }
 
-fn same_fields<'de, T: Deserialize<'de>>(keys: &[Key]) {
-    let mut fields = Vec::new();
-    assert!(T::deserialize(Fields(&mut fields)).is_err());
-    let fields: BTreeSet<_> = fields.into_iter().collect();
-    let keys: BTreeSet<_> = keys.iter().map(|key| key.name).collect();
-    assert_eq!(fields, keys);
-}
-
+/// Each word of a choice, wherever it stands, is one that the types know: no fault says that they disagree.
 #[test]
-fn the_schema_and_the_types_have_the_same_keys() {
-    let Shape::Section(root) = &ROOT else {
-        panic!("the root is a section");
-    };
-    same_fields::<Settings>(root);
-    same_fields::<RabbitMq>(schema::RABBITMQ);
-    same_fields::<Redis>(schema::REDIS);
-    same_fields::<Admin>(schema::ADMIN);
-    same_fields::<Log>(schema::LOG);
-    same_fields::<Service>(schema::SERVICE);
-    same_fields::<Backend>(schema::BACKEND);
-    same_fields::<Embedded>(schema::EMBEDDED);
-    same_fields::<Paced>(limits::PACED);
-    same_fields::<Gcra>(limits::GCRA);
-    same_fields::<TokenBucket>(limits::TOKEN_BUCKET);
-    same_fields::<FixedWindow>(limits::FIXED_WINDOW);
-    same_fields::<SlidingLog>(limits::SLIDING_LOG);
-    same_fields::<Concurrency>(limits::CONCURRENCY);
-    same_fields::<Counting>(limits::COUNTED);
-    same_fields::<Route>(routes::ROUTE_KEYS);
-    same_fields::<Retry>(routes::RETRY);
-    same_fields::<Http>(routes::HTTP);
-    same_fields::<Outcomes>(routes::OUTCOMES);
-    same_fields::<Basic>(routes::BASIC);
-    same_fields::<Bearer>(routes::BEARER);
+fn the_types_know_every_word() {
+    fn words(shape: &Shape, path: &str, all: &mut Vec<String>) {
+        for Key { name, shape, .. } in shape.keys() {
+            if let Shape::Choice(words) = shape {
+                let lines = words
+                    .iter()
+                    .map(|word| format!("{path}.{name} = \"{word}\""));
+                all.extend(lines.map(|line| line.trim_start_matches('.').to_owned()));
+            }
+            words(shape, &format!("{path}.{name}"), all);
+        }
+        if let Shape::Named { of, example } = shape {
+            words(of, &format!("{path}.{example}"), all);
+        }
+    }
+    let mut all = Vec::new();
+    words(&ROOT, "", &mut all);
+    assert!(all.len() > 15, "{all:?}");
+    for line in all.iter().filter(|line| !line.starts_with("limits")) {
+        let extra = crate::settings::Extra {
+            name: "words".to_owned(),
+            text: format!("{line}\n"),
+        };
+        let files = Files::new(&[GOOD]);
+        let said = load_over(&files.paths, Some(extra), std::iter::empty());
+        let said = said.map_or_else(|faults| faults.to_string(), |_| String::new());
+        assert!(!said.contains("disagree"), "{line}: {said}");
+    }
 }
 
 #[test]

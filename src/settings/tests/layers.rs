@@ -101,14 +101,16 @@ fn wrong_variables_are_named() {
                 ("SLUICED__ROUTES__SMS__PREFETCH", "many"),
                 ("SLUICED__LIMITS__PROVIDER__RATE", "400"),
                 ("SLUICED__ROUTES__SMS__", "1"),
+                ("SLUICED__RDIS__URL", "redis://h"),
                 ("SLUICED__ZZZZZZZZZZZZZZZZZZZZZZZZZZZZZZZZZZZZZZZZ", "1"),
             ]
         ),
         [
             "SLUICED__LIMITS__PROVIDER__RATE: limits.provider.rate: `400` is no rate; write units per window, such as \"400/1s\" or \"5/1h\"",
+            "SLUICED__RDIS__URL: no key has this name; did you mean SLUICED__REDIS__URL?",
             "SLUICED__REDIS: this is a table; set one of its keys, such as SLUICED__REDIS__URL",
             "SLUICED__REDIS__URI: no key has this name; did you mean SLUICED__REDIS__URL?",
-            "SLUICED__ROUTES__SMS__: no key has this name; did you mean SLUICED__ROUTES__SMS__DAYS?",
+            "SLUICED__ROUTES__SMS__: no key has this name; write SLUICED__<TABLE>__<KEY>, such as SLUICED__REDIS__URL",
             "SLUICED__ROUTES__SMS__PREFETCH: routes.sms.prefetch: `many` does not fit; a whole number from 1 to 65535 is needed",
             "SLUICED__ZZZZZZZZZZZZZZZZZZZZZZZZZZZZZZZZZZZZZZZZ: no key has this name; write SLUICED__<TABLE>__<KEY>, such as SLUICED__REDIS__URL",
         ]
@@ -125,7 +127,7 @@ fn a_variable_that_fits_two_names_is_refused() {
     );
 }
 
-/// `config` would read these as ways through the tree.
+/// A dot or a bracket in a name is no way through the tree.
 #[test]
 fn a_quoted_name_at_the_top_is_a_name() {
     let said = lines(

@@ -4,9 +4,10 @@ use std::time::Duration;
 
 use super::{Files, GOOD, lines};
 use crate::core::calendar::CalendarUnit;
+use crate::core::limits::generation::LostWait;
 use crate::core::rate::Span;
 use crate::settings::text::Costing;
-use crate::settings::types::{Counted, Limit, LostState, Start, WindowStart};
+use crate::settings::types::{Counted, Limit, Start, WindowStart};
 use crate::settings::window::WindowRate;
 
 /// The good configuration with a second limit, `x`, that its route names.
@@ -53,7 +54,7 @@ fn paced_with_every_key() {
     assert_eq!(limit.largest_cost().get(), 6);
     assert_eq!(paced.reserve.map(|share| share.of(400)), Some(50));
     assert_eq!(paced.reserve_priority, 7);
-    assert_eq!(limit.lost_state(), LostState::Closed);
+    assert_eq!(limit.lost_wait(), LostWait::Forever);
 }
 
 #[test]
@@ -105,7 +106,7 @@ fn paced_shares_that_are_none() {
     assert_eq!(
         said_of_paced("rate = \"400/1s\"\nreserve = 20"),
         [
-            "a.toml:3:11: limits.provider.reserve: a number where a text is needed; write it in quotes"
+            "a.toml:3:11: limits.provider.reserve: `20` is no share; write a percentage above 0 and below 100, such as \"20%\""
         ]
     );
 }
@@ -128,6 +129,28 @@ fn paced_a_cost_that_never_fits() {
         said_of_paced("rate = \"5/1s\"\ncost = \"{{ body.n }}\""),
         [
             "a.toml:1:9: limits.provider.max_cost: messages of up to 10 units (the default) never fit into 5/1s; write max_cost = 5 or less"
+        ]
+    );
+}
+
+/// Two parts of a limit each keep their share: what the reserve leaves must hold the largest message.
+#[test]
+fn paced_a_reserve_that_leaves_too_little_for_a_message() {
+    assert_eq!(
+        said_of_paced("rate = \"20/1s\"\ncost = \"{{ body.n }}\"\nmax_cost = 6\nreserve = \"80%\""),
+        [
+            "a.toml:4:12: limits.provider.max_cost: messages of up to 6 units never fit into the 4 of 20/1s that the reserve leaves; write max_cost = 4 or less, or a smaller reserve"
+        ]
+    );
+}
+
+/// A grant that runs out before its answer arrives sends nothing.
+#[test]
+fn a_headroom_that_no_grant_outlives() {
+    assert_eq!(
+        said_of("kind = \"gcra\"\nrate = \"30/1s\"\nheadroom = \"1ms\""),
+        [
+            "a.toml:14:12: warning: limits.x.headroom: a call may leave up to 750us after Redis allowed it, less than the answer takes to arrive: hardly a message would be sent; write 2ms or more, 10ms is good"
         ]
     );
 }
@@ -162,20 +185,20 @@ fn paced_a_reserve_for_nobody_or_everybody() {
 #[test]
 fn gcra_with_every_key() {
     let limit = limit(
-        "kind = \"gcra\"\nrate = \"30/1s\"\nburst = 5\nkey = \"{{ body.from }}\"\ncost = 2\nheadroom = \"20ms\"\nlost_state = \"open\"",
+        "kind = \"gcra\"\nrate = \"30/1s\"\nburst = 5\nkey = \"{{ body.from }}\"\ncost = 2\nheadroom = \"20ms\"\nlost_wait = \"0s\"",
     );
     assert!(matches!(&limit, Limit::Gcra(gcra) if gcra.own.burst == 5));
     assert_eq!(limit.largest_cost().get(), 6);
     assert_eq!(limit.key().map(|key| key.as_str()), Some("{{ body.from }}"));
     assert_eq!(limit.headroom(), Duration::from_millis(20));
-    assert_eq!(limit.lost_state(), LostState::Open);
+    assert_eq!(limit.lost_wait(), LostWait::For(Duration::ZERO));
 }
 
 #[test]
 fn gcra_wrong_values() {
     assert_eq!(
         said_of(
-            "kind = \"gcra\"\nrate = \"30\"\nburst = 0.5\nkey = 5\ncost = true\nheadroom = 20\nlost_state = \"opened\"\nborrow = 1"
+            "kind = \"gcra\"\nrate = \"30\"\nburst = 0.5\nkey = 5\ncost = true\nheadroom = 20\nlost_wait = \"for ever\"\nborrow = 1"
         ),
         [
             "a.toml:13:8: limits.x.rate: `30` is no rate; write units per window, such as \"400/1s\" or \"5/1h\"",
@@ -183,7 +206,7 @@ fn gcra_wrong_values() {
             "a.toml:15:7: limits.x.key: a number where a text is needed; write it in quotes",
             "a.toml:16:8: limits.x.cost: `true` is no cost; write a whole number from 1 to 10000000, or a template such as \"{{ body.text | sms_segments }}\"",
             "a.toml:17:12: limits.x.headroom: `20` is no duration; write a number with its unit, such as \"250ms\", \"10s\", \"5m\", \"1h30m\" or \"2d\"",
-            "a.toml:18:14: limits.x.lost_state: `opened` is not possible; write \"closed\" or \"open\"; did you mean \"open\"?",
+            "a.toml:18:13: limits.x.lost_wait: `for ever` is no time to wait; write a duration such as \"1m\", \"0s\" for none, or \"forever\" for as long as anything that was spent can count",
             "a.toml:19:1: limits.x.borrow: the kind gcra has no such key; kinds that have it: token_bucket",
         ]
     );
@@ -249,6 +272,23 @@ fn costs_that_can_never_fit() {
     }
 }
 
+/// A template that counts, and a limit that holds no more than one: all else would be dead letters.
+#[test]
+fn costs_of_which_only_the_least_fits() {
+    for (text, said) in [
+        (
+            "kind = \"gcra\"\nrate = \"30/1s\"\ncost = \"{{ body.n }}\"",
+            "a.toml:14:8: warning: limits.x.cost: a message of more than 1 can never pass, for 1 is the most that fits; write a larger burst, or take cost out",
+        ),
+        (
+            "kind = \"fixed_window\"\nrate = \"1/day\"\ncost = \"{{ body.n }}\"",
+            "a.toml:14:8: warning: limits.x.cost: a message of more than 1 can never pass, for 1 is the most that fits; write a larger rate, or take cost out",
+        ),
+    ] {
+        assert_eq!(said_of(text), [said]);
+    }
+}
+
 #[test]
 fn headroom_against_what_it_is_a_part_of() {
     for (text, said) in [
@@ -290,7 +330,7 @@ fn headroom_against_what_it_is_a_part_of() {
 #[test]
 fn token_bucket_with_every_key() {
     let limit = limit(
-        "kind = \"token_bucket\"\ncapacity = 100\nrefill = 15\ninterval = \"2s\"\ncontinuous = false\nstart = \"empty\"\nborrow = 7\nkey = \"{{ body.a }}\"\ncost = \"{{ body.n }}\"\nheadroom = \"15ms\"\nlost_state = \"closed\"",
+        "kind = \"token_bucket\"\ncapacity = 100\nrefill = 15\ninterval = \"2s\"\ncontinuous = false\nstart = \"empty\"\nborrow = 7\nkey = \"{{ body.a }}\"\ncost = \"{{ body.n }}\"\nheadroom = \"15ms\"\nlost_wait = \"forever\"",
     );
     assert_eq!(limit.largest_cost().get(), 107);
     assert_eq!(limit.window(), Duration::from_secs(2));
@@ -430,7 +470,7 @@ fn numbers_that_nobody_can_wait_for() {
         ),
         (
             "kind = \"concurrency\"\nlimit = 3\nlease = \"2d\"",
-            "a.toml:14:9: limits.x.lease: for 2d nobody could use the places of a replica that died; write 1d or less, 30s is good",
+            "a.toml:14:9: limits.x.lease: `2d` is too long; write 1d or less",
         ),
     ] {
         assert_eq!(said_of(text), [said]);

@@ -2,8 +2,10 @@
 
 mod crosses;
 mod defaults;
+mod json;
 mod layers;
 mod limits;
+mod policy;
 mod routes;
 mod secrecy;
 mod shapes;
@@ -64,21 +66,26 @@ impl Files {
 }
 
 /// Everything that is said about a configuration: faults, or warnings if it loads.
-pub(super) fn said(texts: &[&str], env: &[(&str, &str)]) -> String {
-    let files = Files::new(texts);
-    let said = match files.load(env) {
-        Ok(loaded) => loaded.warnings.render(false),
-        Err(faults) => faults.render(false),
-    };
-    files.short(&said)
+fn faults(files: &Files, env: &[(&str, &str)]) -> Faults {
+    files
+        .load(env)
+        .map_or_else(|faults| faults, |loaded| loaded.warnings)
 }
 
-/// The same without excerpts.
+/// As a person sees it.
+pub(super) fn said(texts: &[&str], env: &[(&str, &str)]) -> String {
+    let files = Files::new(texts);
+    files.short(&faults(&files, env).render(false))
+}
+
+/// A line each.
 pub(super) fn lines(texts: &[&str], env: &[(&str, &str)]) -> Vec<String> {
-    said(texts, env)
-        .lines()
-        .filter(|line| !line.starts_with("    "))
-        .map(str::to_owned)
+    let files = Files::new(texts);
+    let faults = faults(&files, env);
+    faults
+        .all()
+        .iter()
+        .map(|fault| files.short(&fault.to_string()))
         .collect()
 }
 

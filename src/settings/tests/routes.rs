@@ -131,7 +131,7 @@ fn wrong_hours() {
         ),
         (
             "8",
-            "7:8: routes.sms.open: a number where a text is needed; write it in quotes",
+            "7:8: routes.sms.open: `8` is no range of hours; write two times of day, such as \"08:00-21:00\"",
         ),
     ] {
         assert_eq!(
@@ -177,7 +177,7 @@ fn parking_needs_tenants_room_and_its_own_queues() {
     assert_eq!(
         lines(&[&small], &[]),
         [
-            "a.toml:8:12: warning: routes.sms.prefetch: of 10 messages at a time nobody sees what stands behind them: tenants do not share fairly; write 16 or more",
+            "a.toml:8:12: warning: routes.sms.prefetch: of 10 messages at a time none shows what stands behind them: tenants do not share fairly; write 16 or more",
         ]
     );
     let other = with_keys("fair_by = \"{{ body.t }}\"")
@@ -205,7 +205,7 @@ fn variables_set_hours_costs_and_weights() {
         .map_err(|faults| faults.to_string())
         .expect("it loads");
     let route = &loaded.settings.routes["sms"];
-    assert_eq!(route.open.as_ref().map(|hours| hours.0.len()), Some(2));
+    assert_eq!(route.open.as_ref().map(Vec::len), Some(2));
     assert_eq!(route.weight_of("acme").get(), 5);
     assert_eq!(loaded.settings.limits["provider"].cost().units(), Some(2));
     let shown = shown(&loaded);

@@ -7,7 +7,8 @@ use std::path::{Path, PathBuf};
 use secrecy::{ExposeSecret as _, SecretString};
 
 use super::{Files, GOOD, said, shown};
-use crate::settings::secrets::{Identity, Redacted, Secrets};
+use crate::settings::redacted::Redacted;
+use crate::settings::secrets::{Identity, Secrets};
 use crate::settings::types::{Auth, Bearer, Downstream};
 
 const SECRETIVE: &str = r#"[rabbitmq]
@@ -202,7 +203,7 @@ fn a_secret_that_everybody_can_read_is_a_warning() {
     };
     assert_eq!(
         warnings(0o644),
-        "SLUICED__REDIS__PASSWORD_FILE: warning: redis.password_file: everybody on this machine can read this secret; run `chmod 600 redis`"
+        "SLUICED__REDIS__PASSWORD_FILE: warning: redis.password_file: every user of this machine can read this secret; run `chmod 600 redis`"
     );
     assert_eq!(warnings(0o640), "");
 }

@@ -159,12 +159,49 @@ fn a_fault_shows_its_key_and_value_with_a_caret() {
             ],
             &[]
         ),
-        "b.toml:2:10: limits.provider.rate: `400` is no rate; write units per window, such as \"400/1s\" or \"5/1h\"
-    rate = \"400\"
-           ^^^^^
-b.toml:3:1: limits.provider.headrom: unknown key; did you mean `headroom`?
-    headrom = …
-    ^^^^^^^
+        "\
+error: limits.provider.rate: `400` is no rate; write units per window, such as \"400/1s\" or \"5/1h\"
+ --> b.toml:2:10
+  |
+2 | rate   = \"400\"
+  |          ^^^^^
+
+error: limits.provider.headrom: unknown key; did you mean `headroom`?
+ --> b.toml:3:1
+  |
+3 | headrom = …
+  | ^^^^^^^
+
+"
+    );
+}
+
+/// What stands beside a fault on its line may be a secret.
+#[test]
+fn a_fault_shows_its_part_of_a_line_at_its_column() {
+    let below = |text: &str| said(&[&format!("{GOOD}{text}\n")], &[]);
+    assert_eq!(
+        below("auth = { token = \"hunter2\", kind = \"baerer\" }"),
+        "\
+error: routes.sms.downstream.auth.kind: `baerer` is no kind; write \"basic\" or \"bearer\"; did you mean \"bearer\"?
+  --> a.toml:11:36
+   |
+11 | ...                   kind = \"baerer\"
+   |                              ^^^^^^^^
+
+"
+    );
+}
+
+/// A variable has no line: its name is the place.
+#[test]
+fn a_fault_of_a_variable_names_it() {
+    assert_eq!(
+        said(&[GOOD], &[("SLUICED__ROUTES__SMS__PREFETCH", "many")]),
+        "\
+error: routes.sms.prefetch: `many` does not fit; a whole number from 1 to 65535 is needed
+--> SLUICED__ROUTES__SMS__PREFETCH
+
 "
     );
 }
@@ -180,10 +217,12 @@ fn many_faults_stay_on_one_screen() {
 
 #[test]
 fn colours_come_only_when_they_are_wanted() {
-    let files = Files::new(&["x = 1"]);
-    let faults = files.load(&[]).expect_err("an unknown key");
-    assert!(faults.render(true).contains("\x1b[31m"));
-    assert!(!faults.render(false).contains('\x1b'));
+    for text in ["x = 1", "a=1\nb=1\nc=1\nd=1\ne=1\nf=1\ng=1\nh=1"] {
+        let files = Files::new(&[text]);
+        let faults = files.load(&[]).expect_err("an unknown key");
+        assert!(faults.render(true).contains("\x1b["));
+        assert!(!faults.render(false).contains('\x1b'));
+    }
 }
 
 #[test]
@@ -215,6 +254,7 @@ proptest::proptest! {
         let files = Files::new(&[&text]);
         if let Err(faults) = files.load(&[]) {
             proptest::prop_assert!(faults.count(crate::settings::Severity::Error) > 0);
+            proptest::prop_assert!(!faults.render(true).is_empty());
         }
     }
 }

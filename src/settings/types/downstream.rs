@@ -7,53 +7,70 @@ use std::path::PathBuf;
 use secrecy::SecretString;
 use serde::Deserialize;
 
-use crate::settings::secrets::Redacted;
+use crate::settings::forms::{
+    ANSWER, GOOD_ANSWER, HEADER, HTTP_URL, METHOD, SECRET, SECRET_TEMPLATE, TEXT, USER,
+};
+use crate::settings::redacted::Redacted;
+use crate::settings::schema::Shape::{self, Kinds, List, Named, Section, Whole};
+use crate::settings::schema::{Kind, SPAN, table};
 use crate::settings::text::Length;
 
 #[derive(Clone, Debug, Deserialize)]
-#[serde(tag = "kind", rename_all = "snake_case", deny_unknown_fields)]
+#[serde(tag = "kind", rename_all = "snake_case")]
 pub enum Downstream {
     Http(Box<Http>),
 }
 
-/// An HTTP call per message. `url`, header values and `body` are minijinja templates over `body`
-/// (parsed as JSON, only if a template asks for it), `headers`, `properties`, `routing_key`,
-/// `exchange`, `message_id`, `route`, `attempt`.
-#[derive(Clone, Deserialize)]
-#[serde(deny_unknown_fields)]
-pub struct Http {
-    pub url: String,
-    #[serde(default = "defaults::method")]
-    pub method: String,
-    #[serde(default)]
-    pub headers: BTreeMap<String, String>,
-    /// Absent: the message's body, untouched.
-    pub body: Option<String>,
-    pub auth: Option<Auth>,
-    /// From the slot to the end of the answer.
-    #[serde(default = "defaults::timeout")]
-    pub timeout: Length,
-    #[serde(default = "defaults::connect_timeout")]
-    pub connect_timeout: Length,
-    /// How long a call usually takes: the default prefetch and a check follow from it.
-    #[serde(default = "defaults::latency")]
-    pub latency: Length,
-    /// Connections opened before the first slot.
-    #[serde(default = "defaults::warm_connections")]
-    pub warm_connections: u16,
-    /// Idle connections are closed after this; keep it below the server's own limit.
-    #[serde(default = "defaults::idle_timeout")]
-    pub idle_timeout: Length,
-    /// Trusted in addition to the system's certificates (PEM).
-    pub ca_file: Option<PathBuf>,
-    #[serde(default)]
-    pub outcomes: Outcomes,
-    /// How long a throttled answer without `Retry-After` freezes the limit.
-    #[serde(default = "defaults::throttle_wait")]
-    pub throttle_wait: Length,
-    /// A `Retry-After` beyond this is cut to it.
-    #[serde(default = "defaults::max_throttle_wait")]
-    pub max_throttle_wait: Length,
+pub(super) const DOWNSTREAM: Shape = Kinds {
+    default: None,
+    kinds: &[Kind {
+        name: "http",
+        doc: "one call a message.",
+        example: "",
+        own: Http::KEYS,
+        shared: &[],
+    }],
+};
+
+table! {
+    /// An HTTP call per message.
+    #[derive(Clone, Deserialize)]
+    pub struct Http {
+        /// http:// or https://, a template. Templates know body (parsed as JSON), headers, properties, routing_key,
+        /// exchange, message_id, route and attempt: "http://127.0.0.1:8080/send/{{ body.to | urlencode }}".
+        url: String = HTTP_URL, Required "http://127.0.0.1:8080/send";
+        /// The method.
+        method: String = METHOD, Default "POST";
+        /// Headers of the call, templates by name.
+        headers: BTreeMap<String, String> = Named { of: &HEADER, example: "content-type = \"application/json\"" },
+            Default {};
+        /// A template; absent: the body of the message, untouched.
+        body: Option<String> = SECRET_TEMPLATE, Optional "{{ body | tojson }}";
+        /// As which user sluiced calls.
+        auth: Option<Auth> = AUTH, Optional {};
+        /// From the slot to the end of the answer. A call that takes longer counts as a failed attempt, though the
+        /// downstream may have done it: a repeat is then possible. At most service.grace.
+        timeout: Length = SPAN, Default "10s";
+        /// How long opening a connection may take, within timeout.
+        connect_timeout: Length = SPAN, Default "5s";
+        /// How long a call usually takes. The default prefetch follows from it; it changes no timing.
+        latency: Length = SPAN, Default "250ms";
+        /// Connections that are opened before the first slot.
+        warm_connections: u16 = Whole(0..=1000), Default 4;
+        /// Idle connections are closed after this. Keep it below the server's own limit, or calls meet closed
+        /// connections.
+        idle_timeout: Length = SPAN, Default "50s";
+        /// Certificates (PEM) to trust in addition to the system's.
+        ca_file: Option<PathBuf> = TEXT, Optional "/etc/sluiced/ca.pem";
+        /// Which answers mean what: codes ("409"), classes ("5xx"), "timeout", "connection". A code beats a class.
+        /// What nothing names: 2xx accepted; 429 throttled; 503 throttled with Retry-After, else transient; 408, 425,
+        /// 5xx, timeouts and connection errors transient; everything else permanent.
+        outcomes: Outcomes = Section(Outcomes::KEYS), Default {};
+        /// How long "not now" without a Retry-After freezes the limit for every replica.
+        throttle_wait: Length = SPAN, Default "1s";
+        /// A Retry-After beyond this is cut to it.
+        max_throttle_wait: Length = SPAN, Default "1h";
+    }
 }
 
 impl fmt::Debug for Http {
@@ -78,70 +95,68 @@ impl fmt::Debug for Http {
     }
 }
 
-/// Which answers mean what. Entries are codes (`"409"`), classes (`"5xx"`), or `"timeout"` and
-/// `"connection"` for no answer; a code beats a class. What nothing names: 2xx accepted, 429
-/// throttled, 503 throttled if it says `Retry-After` and else transient, 408/425/5xx, timeouts
-/// and connection errors transient, everything else permanent.
-#[derive(Clone, Debug, Default, Deserialize)]
-#[serde(deny_unknown_fields, default)]
-pub struct Outcomes {
-    pub accepted: Vec<String>,
-    pub throttled: Vec<String>,
-    pub transient: Vec<String>,
-    pub permanent: Vec<String>,
+table! {
+    /// Which answers mean what.
+    #[derive(Clone, Debug, Default, Deserialize)]
+    pub struct Outcomes {
+        /// Delivered.
+        accepted: Vec<String> = List(&GOOD_ANSWER), Default [];
+        /// "Not now": freezes the limit, costs no attempt.
+        throttled: Vec<String> = List(&ANSWER), Default [];
+        /// May pass later: an attempt, with backoff.
+        transient: Vec<String> = List(&ANSWER), Default [];
+        /// Can never pass: dead letter.
+        permanent: Vec<String> = List(&ANSWER), Default [];
+    }
 }
 
 #[derive(Clone, Debug, Deserialize)]
-#[serde(tag = "kind", rename_all = "snake_case", deny_unknown_fields)]
+#[serde(tag = "kind", rename_all = "snake_case")]
 pub enum Auth {
     Basic(Basic),
     Bearer(Bearer),
 }
 
-/// Exactly one of `password` and `password_file`.
-#[derive(Clone, Debug, Deserialize)]
-#[serde(deny_unknown_fields)]
-pub struct Basic {
-    pub user: String,
-    pub password: Option<SecretString>,
-    pub password_file: Option<PathBuf>,
+const AUTH: Shape = Kinds {
+    default: None,
+    kinds: &[
+        Kind {
+            name: "basic",
+            doc: "user, and password or password_file.",
+            example: "",
+            own: Basic::KEYS,
+            shared: &[],
+        },
+        Kind {
+            name: "bearer",
+            doc: "token or token_file.",
+            example: "",
+            own: Bearer::KEYS,
+            shared: &[],
+        },
+    ],
+};
+
+table! {
+    /// Exactly one of `password` and `password_file`.
+    #[derive(Clone, Debug, Deserialize)]
+    pub struct Basic {
+        /// The user's name.
+        user: String = USER, Required "sluiced";
+        /// The password itself; better is password_file.
+        password: Option<SecretString> = SECRET, Apart "…";
+        /// The file that holds the password.
+        password_file: Option<PathBuf> = TEXT, Optional "credential:provider";
+    }
 }
 
-/// Exactly one of `token` and `token_file`.
-#[derive(Clone, Debug, Deserialize)]
-#[serde(deny_unknown_fields)]
-pub struct Bearer {
-    pub token: Option<SecretString>,
-    pub token_file: Option<PathBuf>,
-}
-
-mod defaults {
-    use std::time::Duration;
-
-    use super::Length;
-
-    pub(super) fn method() -> String {
-        "POST".to_owned()
-    }
-    pub(super) const fn timeout() -> Length {
-        Length(Duration::from_secs(10))
-    }
-    pub(super) const fn connect_timeout() -> Length {
-        Length(Duration::from_secs(5))
-    }
-    pub(super) const fn latency() -> Length {
-        Length(Duration::from_millis(250))
-    }
-    pub(super) const fn warm_connections() -> u16 {
-        4
-    }
-    pub(super) const fn idle_timeout() -> Length {
-        Length(Duration::from_secs(50))
-    }
-    pub(super) const fn throttle_wait() -> Length {
-        Length(Duration::from_secs(1))
-    }
-    pub(super) const fn max_throttle_wait() -> Length {
-        Length(Duration::from_secs(3600))
+table! {
+    /// Exactly one of `token` and `token_file`.
+    #[derive(Clone, Debug, Deserialize)]
+    pub struct Bearer {
+        /// The token itself; better is token_file.
+        token: Option<SecretString> = SECRET, Apart "…";
+        /// The file that holds the token.
+        token_file: Option<PathBuf> = TEXT, Optional "credential:provider";
     }
 }

@@ -1,19 +1,27 @@
-//! Limits: one type per kind, with only the fields that this kind has.
+//! Limits: one struct per kind, with only the keys that this kind has.
 
 use std::num::NonZeroU32;
 use std::time::Duration;
 
-use serde::Deserialize;
+use serde::{Deserialize, Serialize};
 
-use crate::core::calendar::Calendar;
-use crate::core::rate::{Cost, Rate};
+use crate::core::limits::generation::LostWait;
+use crate::core::rate::MAX_UNITS;
 use crate::core::zone::Zone;
-use crate::settings::text::{self, Costing, Length, Percent, Quota, TemplateText};
+use crate::settings::forms::{COST, TEMPLATE, ZONE};
+use crate::settings::schema::Shape::{self, Flag, Kinds, Length as Within, Text, Whole};
+use crate::settings::schema::{Form, Kind, SPAN, SPAN_OR_ZERO, UNITS, table, words};
+use crate::settings::text::{Costing, Length, Percent, Quota, TemplateText};
 use crate::settings::window::WindowRate;
 
+const DAY: Duration = Duration::from_secs(24 * 3600);
+
+const UNITS_OR_NONE: Shape = Whole(0..=MAX_UNITS as i64);
+const RATE: Shape = Text(Form::of::<Quota>("^[0-9_ ]+/ *[0-9].*[^0-9. ]"));
+const LOST_WAIT: Shape = Text(Form::of::<LostWait>("^forever$|^[ +]*[0-9].*[^0-9. ]"));
 /// A named budget, shared by every replica and by every route that names it.
-#[derive(Clone, Debug, Deserialize)]
-#[serde(tag = "kind", rename_all = "snake_case", deny_unknown_fields)]
+#[derive(Clone, Debug, Deserialize, Serialize)]
+#[serde(tag = "kind", rename_all = "snake_case")]
 pub enum Limit {
     Paced(Paced),
     Gcra(Counted<Gcra>),
@@ -23,9 +31,57 @@ pub enum Limit {
     Concurrency(Counted<Concurrency>),
 }
 
-/// A limit that is counted in budgets: the numbers of its kind, and what all such kinds have.
-/// They stand in one table; the schema has refused every other key before serde sees it.
-#[derive(Clone, Debug, Deserialize)]
+pub(in crate::settings) static LIMIT: Shape = Kinds {
+    default: Some("paced"),
+    kinds: &[
+        Kind {
+            name: "paced",
+            doc: "slots at even distance for the account as a whole, leased in batches. The default.",
+            example: "provider",
+            own: Paced::KEYS,
+            shared: &[],
+        },
+        Kind {
+            name: "gcra",
+            doc: "a budget for each key, one unit every window / units, with a burst: the decisions of CL.THROTTLE.",
+            example: "sender",
+            own: Gcra::KEYS,
+            shared: Counting::KEYS,
+        },
+        Kind {
+            name: "token_bucket",
+            doc: "capacity units at most, refilled steadily.",
+            example: "campaign",
+            own: TokenBucket::KEYS,
+            shared: Counting::KEYS,
+        },
+        Kind {
+            name: "fixed_window",
+            doc: "so many per window. Around the edge of two windows twice as many can pass; where the\nprovider counts any window, take sliding_log or paced.",
+            example: "quota",
+            own: FixedWindow::KEYS,
+            shared: Counting::KEYS,
+        },
+        Kind {
+            name: "sliding_log",
+            doc: "exactly so many in any window. Remembers every unit, so it is for small numbers.",
+            example: "recipient",
+            own: SlidingLog::KEYS,
+            shared: Counting::KEYS,
+        },
+        Kind {
+            name: "concurrency",
+            doc: "calls in flight over the whole fleet.",
+            example: "calls",
+            own: Concurrency::KEYS,
+            shared: Counting::KEYS,
+        },
+    ],
+};
+
+/// A limit that is counted by key: the numbers of its kind, and what all such kinds have.
+/// They stand in one table; every other key was refused before serde sees it.
+#[derive(Clone, Debug, Deserialize, Serialize)]
 pub struct Counted<K> {
     #[serde(flatten)]
     pub own: K,
@@ -33,319 +89,120 @@ pub struct Counted<K> {
     pub counting: Counting,
 }
 
-/// How messages are counted against a limit that is not paced.
-#[derive(Clone, Debug, Deserialize)]
-pub struct Counting {
-    /// Each value has a budget of its own. Absent: one budget for all.
-    pub key: Option<TemplateText>,
-    #[serde(default)]
-    pub cost: Costing,
-    /// Absent: see [`Limit::headroom`].
-    pub headroom: Option<Length>,
-    #[serde(default)]
-    pub lost_state: LostState,
-}
-
-/// Slots at even distance, leased in batches. One budget for all: it has no key.
-#[derive(Clone, Debug, Deserialize)]
-#[serde(deny_unknown_fields)]
-pub struct Paced {
-    pub rate: Quota,
-    /// How late a call may be, from its slot to its arrival. Costs `headroom / window` of the rate.
-    #[serde(default = "defaults::headroom")]
-    pub headroom: Length,
-    /// How far ahead slots are leased.
-    #[serde(default = "defaults::horizon")]
-    pub horizon: Length,
-    /// Slots that one message takes; it is sent at the last of them.
-    #[serde(default)]
-    pub cost: Costing,
-    /// A message that costs more is invalid. Absent: see [`Paced::largest_cost`].
-    pub max_cost: Option<NonZeroU32>,
-    /// The share of the rate that only messages of `reserve_priority` and above may take.
-    pub reserve: Option<Percent>,
-    /// From 1 to 9.
-    #[serde(default = "defaults::reserve_priority")]
-    pub reserve_priority: u8,
-}
-
-/// A keyed budget with a burst: one unit every `window / units`, and up to `burst` more at once.
-#[derive(Clone, Debug, Deserialize)]
-pub struct Gcra {
-    pub rate: Quota,
-    /// Units at once beyond the first one: `max_burst` of `CL.THROTTLE`.
-    #[serde(default)]
-    pub burst: u32,
-}
-
-/// `capacity` units at most, and `refill` more of them every `interval`.
-#[derive(Clone, Debug, Deserialize)]
-pub struct TokenBucket {
-    pub capacity: NonZeroU32,
-    pub refill: NonZeroU32,
-    pub interval: Length,
-    /// `true`: bit by bit; `false`: `refill` units at once at the end of each interval.
-    #[serde(default = "defaults::yes")]
-    pub continuous: bool,
-    #[serde(default)]
-    pub start: Start,
-    /// Units that a call may take beyond what is there; the next ones wait until they are back.
-    #[serde(default)]
-    pub borrow: u32,
-}
-
-/// So many units in a window that has a beginning. Twice as many can pass around an edge.
-#[derive(Clone, Debug, Deserialize)]
-pub struct FixedWindow {
-    pub rate: WindowRate,
-    /// For a rate with a duration: windows start at multiples of it since the Unix epoch, and not
-    /// at the first call.
-    #[serde(default)]
-    pub aligned: bool,
-    /// For a rate with a word, such as `"1000/month"`: whose calendar. Absent: UTC.
-    #[serde(default, deserialize_with = "text::zone")]
-    pub timezone: Option<Zone>,
-}
-
-/// Exactly so many units in any window; it remembers each of them.
-#[derive(Clone, Debug, Deserialize)]
-pub struct SlidingLog {
-    pub rate: Quota,
-}
-
-/// So many units in flight at once.
-#[derive(Clone, Debug, Deserialize)]
-pub struct Concurrency {
-    /// Units in flight over the whole fleet.
-    pub limit: NonZeroU32,
-    /// What a replica that died had in flight counts for so long. Renewed while a call runs.
-    #[serde(default = "defaults::lease")]
-    pub lease: Length,
-}
-
-/// What a missing state means within one window after the store lost its state.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Deserialize)]
-#[serde(rename_all = "snake_case")]
-pub enum LostState {
-    /// It may have been full: nothing passes until one window has gone.
-    #[default]
-    Closed,
-    /// It is new: up to one limit too much may pass.
-    Open,
-}
-
-/// How full a bucket is that nobody has seen yet.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Deserialize)]
-#[serde(rename_all = "snake_case")]
-pub enum Start {
-    #[default]
-    Full,
-    Empty,
-}
-
-/// When a fixed window begins.
-#[derive(Clone, Debug)]
-pub enum WindowStart {
-    /// At the first call.
-    FirstCall,
-    /// At multiples of its length since the Unix epoch.
-    Epoch,
-    /// With a second, minute, hour, day, week or month in a time zone.
-    Calendar(Calendar),
-}
-
-/// The headroom of a limit that names none: this part of its window …
-const HEADROOM_PART: u32 = 100;
-/// … but no less …
-const HEADROOM_MIN: Duration = Duration::from_millis(10);
-/// … and no more.
-const HEADROOM_MAX: Duration = Duration::from_secs(5);
-/// What a message with a computed cost may take of a paced limit that does not say.
-const MAX_COST: NonZeroU32 = NonZeroU32::new(10).expect("ten is not zero");
-
-/// The two ways to keep a limit.
-enum Way<'a> {
-    Paced(&'a Paced),
-    Counted(&'a Counting),
-}
-
-impl Limit {
-    /// The name of its kind.
-    #[must_use]
-    pub const fn kind(&self) -> &'static str {
-        match self {
-            Self::Paced(_) => "paced",
-            Self::Gcra(_) => "gcra",
-            Self::TokenBucket(_) => "token_bucket",
-            Self::FixedWindow(_) => "fixed_window",
-            Self::SlidingLog(_) => "sliding_log",
-            Self::Concurrency(_) => "concurrency",
-        }
-    }
-
-    /// It, if it is paced.
-    #[must_use]
-    pub const fn as_paced(&self) -> Option<&Paced> {
-        match self {
-            Self::Paced(paced) => Some(paced),
-            _ => None,
-        }
-    }
-
-    const fn way(&self) -> Way<'_> {
-        match self {
-            Self::Paced(limit) => Way::Paced(limit),
-            Self::Gcra(limit) => Way::Counted(&limit.counting),
-            Self::TokenBucket(limit) => Way::Counted(&limit.counting),
-            Self::FixedWindow(limit) => Way::Counted(&limit.counting),
-            Self::SlidingLog(limit) => Way::Counted(&limit.counting),
-            Self::Concurrency(limit) => Way::Counted(&limit.counting),
-        }
-    }
-
-    /// How messages are counted; `None` if it is paced.
-    #[must_use]
-    pub const fn counting(&self) -> Option<&Counting> {
-        match self.way() {
-            Way::Paced(_) => None,
-            Way::Counted(limit) => Some(limit),
-        }
-    }
-
-    /// The same, to change it; `None` if it is paced.
-    pub(in crate::settings) const fn counting_mut(&mut self) -> Option<&mut Counting> {
-        match self {
-            Self::Paced(_) => None,
-            Self::Gcra(limit) => Some(&mut limit.counting),
-            Self::TokenBucket(limit) => Some(&mut limit.counting),
-            Self::FixedWindow(limit) => Some(&mut limit.counting),
-            Self::SlidingLog(limit) => Some(&mut limit.counting),
-            Self::Concurrency(limit) => Some(&mut limit.counting),
-        }
-    }
-
-    /// What it is counted by; `None`: one budget for all.
-    #[must_use]
-    pub const fn key(&self) -> Option<&TemplateText> {
-        match self.counting() {
-            Some(counting) => counting.key.as_ref(),
-            None => None,
-        }
-    }
-
-    /// What one message takes of it.
-    #[must_use]
-    pub const fn cost(&self) -> &Costing {
-        match self.way() {
-            Way::Paced(limit) => &limit.cost,
-            Way::Counted(limit) => &limit.cost,
-        }
-    }
-
-    /// The most that one message may cost: more would never fit. At least 1.
-    #[must_use]
-    pub fn largest_cost(&self) -> Cost {
-        Cost::new(match self {
-            Self::Paced(limit) => return limit.largest_cost(),
-            Self::Gcra(limit) => NonZeroU32::MIN.saturating_add(limit.own.burst),
-            Self::TokenBucket(limit) => limit.own.capacity.saturating_add(limit.own.borrow),
-            Self::FixedWindow(limit) => limit.own.rate.units(),
-            Self::SlidingLog(limit) => limit.own.rate.0.units(),
-            Self::Concurrency(limit) => limit.own.limit,
-        })
-    }
-
-    /// What its headroom is a part of: the window of a rate (the longest that the calendar has as a
-    /// rule), the interval of a bucket, the lease of a call in flight.
-    #[must_use]
-    pub fn window(&self) -> Duration {
-        match self {
-            Self::Paced(limit) => limit.rate.0.window(),
-            Self::Gcra(limit) => limit.own.rate.0.window(),
-            Self::TokenBucket(limit) => limit.own.interval.get(),
-            Self::FixedWindow(limit) => limit.own.rate.longest(),
-            Self::SlidingLog(limit) => limit.own.rate.0.window(),
-            Self::Concurrency(limit) => limit.own.lease.get(),
-        }
-    }
-
-    /// How late a call may arrive after it was allowed, without breaking the limit. Where nothing
-    /// is said and the limit is not paced: 1 % of [`Limit::window`], at least 10 ms and at most 5 s.
-    #[must_use]
-    pub fn headroom(&self) -> Duration {
-        let written = match self.way() {
-            Way::Paced(limit) => Some(limit.headroom),
-            Way::Counted(limit) => limit.headroom,
-        };
-        written.map_or_else(
-            || (self.window() / HEADROOM_PART).clamp(HEADROOM_MIN, HEADROOM_MAX),
-            Length::get,
-        )
-    }
-
-    /// What to do while state that is missing may be lost. Paced limits always wait it out.
-    #[must_use]
-    pub const fn lost_state(&self) -> LostState {
-        match self.way() {
-            Way::Paced(_) => LostState::Closed,
-            Way::Counted(limit) => limit.lost_state,
-        }
+table! {
+    /// How messages are counted against a limit that is not paced.
+    #[derive(Clone, Debug, Deserialize, Serialize)]
+    pub struct Counting {
+        /// A template: messages with the same text share a budget. Absent: one budget for all.
+        key: Option<TemplateText> = TEMPLATE, Optional "{{ body.to }}";
+        /// What one message takes: a whole number or a template.
+        cost: Costing = COST, Default 1;
+        /// How late a call may arrive at the downstream after it was allowed without breaking the limit. Three
+        /// quarters of it may pass before the call leaves, one quarter is kept for the way. Absent: 1 % of the window
+        /// (of the interval, of the lease), at least 10ms and at most 5s.
+        headroom: Option<Length> = SPAN_OR_ZERO, Optional "10ms" live;
+        /// How long nothing passes after Redis lost its state, when it is unknown what was used. 0s: do not wait, up
+        /// to twice the limit may pass. forever: until nothing that was used before can count, a day for 10/1d.
+        lost_wait: LostWait = LOST_WAIT, Default "1m";
     }
 }
 
-impl Paced {
-    /// The most slots that one message may take: `max_cost`, else the plain cost, else 10.
-    #[must_use]
-    pub fn largest_cost(&self) -> Cost {
-        match (self.max_cost, &self.cost) {
-            (Some(most), _) => Cost::new(most),
-            (None, Costing::Units(cost)) => *cost,
-            (None, Costing::Made(_)) => Cost::new(MAX_COST),
-        }
-    }
-
-    /// The headroom that the schedule needs, which grows with the largest cost; `None` if such a
-    /// message never fits. See [`Rate::headroom_with_cost`].
-    #[must_use]
-    pub fn headroom_in_all(&self) -> Option<Duration> {
-        let rate: Rate = self.rate.0;
-        rate.headroom_with_cost(self.headroom.get(), self.largest_cost())
-    }
-}
-
-impl FixedWindow {
-    /// When its windows begin.
-    #[must_use]
-    pub fn starts(&self) -> WindowStart {
-        match (self.rate, self.aligned) {
-            (WindowRate::Calendar { each, .. }, _) => {
-                let zone = self.timezone.clone().unwrap_or_else(Zone::utc);
-                WindowStart::Calendar(Calendar::new(each, zone))
-            }
-            (WindowRate::Every(_), true) => WindowStart::Epoch,
-            (WindowRate::Every(_), false) => WindowStart::FirstCall,
-        }
+table! {
+    /// Slots at even distance, leased in batches. One budget for all: it has no key.
+    #[derive(Clone, Debug, Deserialize, Serialize)]
+    pub struct Paced {
+        /// Units per window; no window of this length ever holds more.
+        rate: Quota = RATE, Required "400/1s" live;
+        /// How late a call may arrive at the downstream after its slot without breaking the limit. Three quarters of
+        /// it may pass before the call leaves, one quarter is kept for the way. Costs headroom / window of the rate:
+        /// 0.5 % for 5ms in 1s. Less than 2ms is too little for a busy machine.
+        headroom: Length = SPAN_OR_ZERO, Default "5ms" live;
+        /// How far ahead slots are leased, from 20ms to 1s. Longer: rides out longer stalls of Redis; shorter:
+        /// less is lost when a replica dies, and changes come into force sooner.
+        horizon: Length = Within(Duration::from_millis(20)..=Duration::from_secs(1)), Default "120ms" live;
+        /// What one message takes: a whole number, or a template that makes one from 1 up, such as
+        /// "{{ body.text | sms_segments }}". It is sent at the last of its slots.
+        cost: Costing = COST, Default 1;
+        /// The most that one message may cost; what costs more is invalid. (max_cost - 1) / units of the rate go
+        /// unused for it. Absent: the plain cost, or 10 for a template.
+        max_cost: Option<NonZeroU32> = UNITS, Optional 10;
+        /// The share of the rate that only messages of reserve_priority and above may take; they may take the rest
+        /// too. Absent: none.
+        reserve: Option<Percent> = Text(Form::of::<Percent>("^ *[0-9.]+ *% *$")), Optional "20%";
+        /// From 1 to 9; what counts is the higher one of the route's priority and the message's own.
+        reserve_priority: u8 = Whole(1..=super::route::MAX_PRIORITY as i64), Default 5;
     }
 }
 
-mod defaults {
-    use std::time::Duration;
+table! {
+    /// A keyed budget with a burst: one unit every `window / units`, and up to `burst` more at once.
+    #[derive(Clone, Debug, Deserialize, Serialize)]
+    pub struct Gcra {
+        /// Units per window, evenly.
+        rate: Quota = RATE, Required "30/1s" live;
+        /// Units at once beyond the first one: max_burst of CL.THROTTLE. No message may cost more than burst + 1.
+        burst: u32 = UNITS_OR_NONE, Default 0 live;
+    }
+}
 
-    use super::Length;
+table! {
+    /// `capacity` units at most, and `refill` more of them every `interval`.
+    #[derive(Clone, Debug, Deserialize, Serialize)]
+    pub struct TokenBucket {
+        /// The most that the bucket holds.
+        capacity: NonZeroU32 = UNITS, Required 100 live;
+        /// Units that come back every interval.
+        refill: NonZeroU32 = UNITS, Required 10 live;
+        /// How often they come back.
+        interval: Length = SPAN, Required "1s" live;
+        /// true: bit by bit over the interval; false: all at its end.
+        continuous: bool = Flag, Default true live;
+        /// How a bucket begins: full or empty.
+        start: Start = Start::SHAPE, Default "full" live;
+        /// Units that a message may take beyond what is there; the next ones wait until they are back. No message may
+        /// cost more than capacity + borrow.
+        borrow: u32 = UNITS_OR_NONE, Default 0 live;
+    }
+}
 
-    pub(super) const fn headroom() -> Length {
-        Length(Duration::from_millis(5))
+words! {
+    /// How a bucket begins that no message has taken from.
+    pub enum Start {
+        Full = "full",
+        Empty = "empty",
     }
-    pub(super) const fn horizon() -> Length {
-        Length(crate::core::schedule::DEFAULT_HORIZON)
+}
+
+table! {
+    /// So many units in a window that has a beginning. Twice as many can pass around an edge.
+    #[derive(Clone, Debug, Deserialize, Serialize)]
+    pub struct FixedWindow {
+        /// Units per window: a duration ("10/1d"), or a word of the calendar with second, minute, hour, day (23 to
+        /// 25 hours), week (from Monday) or month.
+        rate: WindowRate = Text(Form::of::<WindowRate>("^[0-9_ ]+/.*[^0-9. ]")), Required "1000/month" live;
+        /// For a duration. false: the window starts at the first call; true: at multiples of the duration since 1970.
+        aligned: bool = Flag, Default false live;
+        /// For a word of the calendar. Whose calendar: a name of the tz database. Absent: UTC.
+        timezone: Option<Zone> = ZONE, Optional "Europe/Berlin" live;
     }
-    pub(super) const fn reserve_priority() -> u8 {
-        5
+}
+
+table! {
+    /// Exactly so many units in any window; it remembers each of them.
+    #[derive(Clone, Debug, Deserialize, Serialize)]
+    pub struct SlidingLog {
+        /// Units in any window of this length.
+        rate: Quota = RATE, Required "5/1h" live;
     }
-    pub(super) const fn yes() -> bool {
-        true
-    }
-    pub(super) const fn lease() -> Length {
-        Length(Duration::from_secs(30))
+}
+
+table! {
+    /// So many units in flight at once.
+    #[derive(Clone, Debug, Deserialize, Serialize)]
+    pub struct Concurrency {
+        /// Units in flight at once.
+        limit: NonZeroU32 = Whole(1..=10_000), Required 10 live;
+        /// How long the calls of a replica that died count as in flight. Renewed while a call runs.
+        lease: Length = Within(Duration::from_nanos(1)..=DAY), Default "30s" live;
     }
 }

@@ -6,115 +6,129 @@ use std::time::Duration;
 
 use serde::Deserialize;
 
-use super::Downstream;
-use crate::core::hours::{Days, HoursError, OpeningHours};
+use super::downstream::{DOWNSTREAM, Downstream};
+use crate::core::hours::{Days, HourRange, HoursError, OpeningHours};
 use crate::core::rate::Rate;
 use crate::core::zone::Zone;
-use crate::settings::text::{self, Hours, Length, Size, TemplateText};
+use crate::settings::forms::{QUEUE, TEMPLATE, TEXT, ZONE};
+use crate::settings::schema::Shape::{Flag, List, Named, OneOrMore, Section, Text, Whole};
+use crate::settings::schema::{Form, SPAN, SPAN_OR_ZERO, table, words};
+use crate::settings::text::{Length, Size, TemplateText};
 
-#[derive(Clone, Debug, Deserialize)]
-#[serde(deny_unknown_fields)]
-pub struct Route {
-    pub queue: String,
-    /// Declare the work queue (durable, of `queue_type`) instead of expecting it.
-    #[serde(default)]
-    pub declare: bool,
-    /// The type of queues that sluiced declares for this route: the work queue if `declare`, the
-    /// wait queues and the dead-letter queue.
-    #[serde(default)]
-    pub queue_type: QueueType,
-    /// The limits that each message must pass, all of them: 1 to [`MAX_LIMITS`], at most one of
-    /// them paced.
-    pub limits: Vec<String>,
-    /// From 0 to 9: routes of a higher one go first where they share a limit. Within the same one
-    /// the AMQP priority of the messages decides.
-    #[serde(default)]
-    pub priority: u8,
-    /// What becomes of a message that a limit cannot count: a field for a key or a cost is
-    /// missing, the cost is no whole number from 1, or it can never fit.
-    #[serde(default)]
-    pub on_invalid: OnInvalid,
-    /// Whose message it is: tenants share what there is by their weights.
-    pub fair_by: Option<TemplateText>,
-    /// Weights by tenant; 1 for all others.
-    #[serde(default)]
-    pub weights: BTreeMap<String, NonZeroU16>,
-    /// With `fair_by`: how many messages may stand parked beside the queue, so that those behind
-    /// them can pass; 0: none, and tenants share within what a replica holds.
-    #[serde(default = "defaults::parked")]
-    pub parked: u32,
-    /// When messages may be sent; absent: always.
-    pub open: Option<Hours>,
-    /// On which days. A range over midnight belongs to the day on which it begins.
-    #[serde(default, deserialize_with = "text::days")]
-    pub days: Option<Days>,
-    /// Whose clock `open` and `days` follow; absent: UTC.
-    #[serde(default, deserialize_with = "text::zone")]
-    pub timezone: Option<Zone>,
-    /// Write the limit, what remains of it, and when it frees up into headers of a message that is
-    /// sent to a wait queue or dead because of a denial.
-    #[serde(default)]
-    pub denied_headers: bool,
-    /// How many messages a replica holds; follows from rate, `max_hold` and latency if absent.
-    pub prefetch: Option<u16>,
-    /// The longest that a message waits in memory for a time that is known.
-    #[serde(default = "defaults::max_hold")]
-    pub max_hold: Length,
-    #[serde(default)]
-    pub on_denied: OnDenied,
-    /// Older messages are not sent. Counted from the AMQP timestamp, else from first sight.
-    pub max_age: Option<Length>,
-    #[serde(default)]
-    pub on_expired: OnExpired,
-    #[serde(default = "defaults::max_body")]
-    pub max_body: Size,
-    /// Calls that may fail before a message is dead.
-    #[serde(default = "defaults::max_attempts")]
-    pub max_attempts: u32,
-    #[serde(default)]
-    pub retry: Retry,
-    pub downstream: Downstream,
+table! {
+    #[derive(Clone, Debug, Deserialize)]
+    pub struct Route {
+        /// The work queue.
+        queue: String = QUEUE, Required "sms";
+        /// true: declare the work queue (durable, of queue_type). false: it must exist.
+        declare: bool = Flag, Default false;
+        /// The type of the queues that sluiced declares for this route, wait queues and dead letters included:
+        /// quorum or classic.
+        queue_type: QueueType = QueueType::SHAPE, Default "quorum";
+        /// The limits by name, 1 to 8 of them, at most one of the kind paced: a message passes all or takes nothing of
+        /// any.
+        limits: Vec<String> = List(&TEXT), Required ["provider"];
+        /// From 0 to 9. Where routes share a limit, those of a higher priority go first; within one priority, messages
+        /// of a higher AMQP priority.
+        priority: u8 = Whole(0..=MAX_PRIORITY as i64), Default 0;
+        /// What becomes of a message that a limit cannot count (a field for its key or cost is missing, the cost is no
+        /// whole number from 1, or can never fit): dead_letter or drop.
+        on_invalid: OnInvalid = OnInvalid::SHAPE, Default "dead_letter";
+        /// A template: whose message it is. Tenants share the limits by their weights over all replicas; a share that
+        /// no other tenant asks for is not left unused. Absent: first come, first served.
+        fair_by: Option<TemplateText> = TEMPLATE, Optional "{{ body.tenant }}";
+        /// Weights of tenants, from 1 to 10000, for fair_by. A tenant that is not named has 1.
+        weights: BTreeMap<String, NonZeroU16> = Named { of: &Whole(1..=10_000), example: "acme = 3" }, Default {};
+        /// With fair_by: how far a fleet looks behind a tenant whose backlog stands in front. What such a tenant has
+        /// beyond its share goes to the queues QUEUE.parked.0 to .7, which are consumed too, and the others pass. At most
+        /// about this many messages stand there, a replica parks a tenth of it a second, and beyond it is first come, first
+        /// served. Costs a publish, a confirm and a redelivery for each, once in the life of a message; while no other
+        /// tenant shows up, that is every third message of a backlog. Messages with an AMQP priority stay where they are.
+        /// 0: nothing is parked, and tenants share only what a replica holds.
+        parked: u32 = Whole(0..=1_000_000), Default 20000;
+        /// When messages may be sent: one range, or a list such as ["08:00-12:00", "14:00-18:00"]; "22:00-06:00" goes
+        /// past midnight, seconds are allowed ("08:00:30"). Messages wait in their queue until the opening. Absent: always.
+        open: Option<Vec<HourRange>> = OneOrMore { most: 24, of: &Text(Form::of::<HourRange>("^[0-9: ]+-[0-9: ]+$")) },
+            Optional "08:00-21:00";
+        /// On which days: "mon-fri", "sat", or a list of them; a range over midnight belongs to the day on which it
+        /// begins. Absent: every day.
+        days: Option<Vec<Days>> = OneOrMore { most: 7, of: &Text(Form::of::<Days>("^[A-Za-z, -]+$")) }, Optional "mon-fri";
+        /// Whose clock open and days follow: a name of the tz database. What it reads counts: a range whose start is
+        /// skipped when clocks go forward opens right after the jump. Absent: UTC.
+        timezone: Option<Zone> = ZONE, Optional "Asia/Shanghai";
+        /// true: write the limit, what remains, retry_after and reset of a denial into headers of a message that is
+        /// sent to a wait queue or dead-lettered.
+        denied_headers: bool = Flag, Default false;
+        /// How many messages one replica holds; with fair_by, half as many again from each of the eight queues of parked
+        /// messages. Absent: what keeps the rate busy for max_hold and latency. Too small: the rate stays unused; too
+        /// large: other replicas starve, and more repeats after a crash.
+        prefetch: Option<u16> = Whole(1..=u16::MAX as i64), Optional 500;
+        /// The longest that a message waits in memory for a time that is known; beyond it, on_denied says what.
+        max_hold: Length = SPAN_OR_ZERO, Default "1s";
+        /// What happens when the limit says "not before T" and T is further away than max_hold. hold: stop consuming
+        /// until then, free. delay: to a wait queue, a publish, a confirm and a redelivery each. nack: back to the
+        /// queue at once, counted by quorum queues. dead_letter: for messages that are worthless later.
+        on_denied: OnDenied = OnDenied::SHAPE, Default "hold";
+        /// Older messages are not sent. Counted from the AMQP timestamp, else from first sight. Absent: no limit.
+        max_age: Option<Length> = SPAN, Optional "1h";
+        /// What happens to messages that are too old: dead_letter or drop.
+        on_expired: OnExpired = OnExpired::SHAPE, Default "dead_letter";
+        /// A larger body goes to the dead letters. A replica may hold prefetch times as much memory.
+        max_body: Size = Text(Form::of::<Size>("^ *[0-9]+ *([KMG]i)?B$")), Default "256KiB";
+        /// Calls that may fail before a message goes to the dead letters. Being denied or throttled does not count.
+        max_attempts: u32 = Whole(1..=1_000_000), Default 5;
+        /// Attempt n is repeated after a random time up to base * 2^(n-1), and never later than max.
+        retry: Retry = Section(Retry::KEYS), Default {};
+        downstream: Downstream = DOWNSTREAM, Required { kind = "http", url = "http://127.0.0.1:8080/send" };
+    }
 }
 
-/// The type of a queue that sluiced declares.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Deserialize)]
-#[serde(rename_all = "snake_case")]
-pub enum QueueType {
-    Classic,
-    #[default]
-    Quorum,
+table! {
+    #[derive(Clone, Debug, Deserialize)]
+    pub struct Retry {
+        /// The bound of the first wait. Short ones meet a downstream that is still down.
+        base: Length = SPAN, Default "1s";
+        /// The longest bound.
+        max: Length = SPAN, Default "5m";
+    }
 }
 
-/// What a route does when its limit says "not before T" and T is further away than `max_hold`.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Deserialize)]
-#[serde(rename_all = "snake_case")]
-pub enum OnDenied {
-    /// Close the tap until T. Costs nothing.
-    #[default]
-    Hold,
-    /// To the wait ladder until T. Costs a publish, a confirm and a redelivery per message.
-    Delay,
-    /// `nack` with requeue. The broker hands it to another consumer at once; quorum queues count it.
-    Nack,
-    /// To the dead-letter queue: for messages that are worthless later.
-    DeadLetter,
+words! {
+    /// The type of a queue that sluiced declares.
+    pub enum QueueType {
+        Classic = "classic",
+        Quorum = "quorum",
+    }
 }
 
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Deserialize)]
-#[serde(rename_all = "snake_case")]
-pub enum OnExpired {
-    Drop,
-    #[default]
-    DeadLetter,
+words! {
+    /// What a route does when its limit says "not before T" and T is further away than `max_hold`.
+    pub enum OnDenied {
+        /// Close the tap until T. Costs nothing.
+        Hold = "hold",
+        /// To the wait ladder until T. Costs a publish, a confirm and a redelivery per message.
+        Delay = "delay",
+        /// `nack` with requeue. The broker hands it to another consumer at once; quorum queues count it.
+        Nack = "nack",
+        /// To the dead-letter queue: for messages that are worthless later.
+        DeadLetter = "dead_letter",
+    }
 }
 
-/// What becomes of a message that a limit cannot count.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Deserialize)]
-#[serde(rename_all = "snake_case")]
-pub enum OnInvalid {
-    Drop,
-    #[default]
-    DeadLetter,
+words! {
+    /// What becomes of a message that is too old.
+    pub enum OnExpired {
+        Drop = "drop",
+        DeadLetter = "dead_letter",
+    }
+}
+
+words! {
+    /// What becomes of a message that a limit cannot count.
+    pub enum OnInvalid {
+        Drop = "drop",
+        DeadLetter = "dead_letter",
+    }
 }
 
 /// The most limits that a route may name: each message asks all of them in one call.
@@ -123,23 +137,6 @@ pub const MAX_LIMITS: usize = 8;
 pub const MAX_PRIORITY: u8 = 9;
 /// What a route without a paced limit holds if it does not say: nothing tells how fast it goes.
 const UNPACED_PREFETCH: u16 = 500;
-
-/// Exponential backoff with full jitter: attempt n waits a random time up to `base * 2^(n-1)`.
-#[derive(Clone, Debug, Deserialize)]
-#[serde(deny_unknown_fields, default)]
-pub struct Retry {
-    pub base: Length,
-    pub max: Length,
-}
-
-impl Default for Retry {
-    fn default() -> Self {
-        Self {
-            base: Length(Duration::from_secs(1)),
-            max: Length(Duration::from_secs(300)),
-        }
-    }
-}
 
 impl Route {
     /// The weight of a tenant.
@@ -162,10 +159,11 @@ impl Route {
         if self.open.is_none() && self.days.is_none() {
             return Ok(None);
         }
-        let whole_day = || "00:00-24:00".parse().map(|range| Hours(vec![range]));
+        let whole_day = || "00:00-24:00".parse().map(|range| vec![range]);
         let hours = self.open.clone().map_or_else(whole_day, Ok)?;
+        let days = self.days.iter().flatten().copied().reduce(Days::and);
         let zone = self.timezone.clone().unwrap_or_else(Zone::utc);
-        OpeningHours::new(&hours.0, self.days.unwrap_or_default(), zone).map(Some)
+        OpeningHours::new(&hours, days.unwrap_or_default(), zone).map(Some)
     }
 
     /// The call timeout of the route's downstream.
@@ -194,32 +192,15 @@ impl Route {
     /// wait up to `max_hold` for their slot and calls take their usual time.
     #[must_use]
     pub fn prefetch_for(&self, rate: Rate) -> u16 {
-        self.prefetch.unwrap_or_else(|| {
-            let held = self.max_hold.get() + self.call_latency();
-            let wanted = (rate.per_second() * held.as_secs_f64()).ceil();
-            // At a slow rate no more than ten minutes of it: the broker wants its acks.
-            let least = (rate.per_second() * 600.0).clamp(1.0, 16.0);
-            // AMQP's field has 16 bits.
-            wanted.clamp(least, 10_000.0) as u16
-        })
+        self.prefetch.unwrap_or_else(|| self.default_prefetch(rate))
     }
-}
 
-mod defaults {
-    use std::time::Duration;
-
-    use super::{Length, Size};
-
-    pub(super) const fn max_hold() -> Length {
-        Length(Duration::from_secs(1))
-    }
-    pub(super) const fn parked() -> u32 {
-        20_000
-    }
-    pub(super) const fn max_body() -> Size {
-        Size(256 * 1024)
-    }
-    pub(super) const fn max_attempts() -> u32 {
-        5
+    pub(in crate::settings) fn default_prefetch(&self, rate: Rate) -> u16 {
+        let held = self.max_hold.get() + self.call_latency();
+        let wanted = (rate.per_second() * held.as_secs_f64()).ceil();
+        // At a slow rate no more than ten minutes of it: the broker wants its acks.
+        let least = (rate.per_second() * 600.0).clamp(1.0, 16.0);
+        // AMQP's field has 16 bits.
+        wanted.clamp(least, 10_000.0) as u16
     }
 }

@@ -18,8 +18,8 @@ fn every_series_is_there_before_its_first_event() {
         drop(RouteMeters::new("sms"));
         drop(LimitMeters::new("provider"));
         drop(PolicyMeters::new("provider"));
-        drop(LaneMeters::new("provider"));
-        drop(BudgetMeters::new("sender"));
+        drop(AdmissionMeters::new("provider"));
+        drop(KeyedMeters::new("sender"));
         drop(LinkMeters::new("redis"));
         process();
     });
@@ -41,8 +41,7 @@ fn every_series_is_there_before_its_first_event() {
         ("verdict", names::VERDICTS),
         ("reason", names::REASONS),
         ("result", names::RESULTS),
-        ("ruling", names::RULINGS),
-        ("fate", names::FATES),
+        ("decision", names::DECISIONS),
     ] {
         for value in values {
             let wanted = format!("{label}=\"{value}\"}} 0");

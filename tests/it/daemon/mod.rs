@@ -2,6 +2,7 @@
 mod embedded;
 mod outside;
 mod refused;
+mod secure;
 mod stopping;
 
 use crate::support::broker::Broker;

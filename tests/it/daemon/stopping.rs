@@ -1,13 +1,17 @@
 //! SIGTERM: calls under way are finished and acknowledged, the rest goes back, nothing is lost.
 
 use std::collections::BTreeSet;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
 use rand::RngExt as _;
 use rustix::process::Signal;
+use sluiced::admin::Health;
+use sluiced::ports::clock::Clock;
 
 use super::{config, filled};
-use crate::support::daemon::{Daemon, LONG, NEW_SCHEDULE, Route};
+use crate::support::daemon::{Daemon, LONG, NEW_SCHEDULE, Route, file};
 use crate::support::messages::number;
 use crate::support::recorder::{Recorder, Reply};
 use crate::support::wait::{eventually, eventually_async};
@@ -106,4 +110,52 @@ async fn twenty_stops_at_random_moments_lose_nothing_and_repeat_nothing() {
     daemon.stop(&[NEW_SCHEDULE]).await;
     assert_eq!(downstream.count() as u64, COUNT, "none twice");
     assert_eq!(broker.counts("stop-often").await, Some((0, 0)));
+}
+
+/// A grace is as long as the longest call may take, so it ends early only where something else does: here
+/// the process is told to end at once. In the library that is a shorter grace.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_grace_that_ends_too_early_loses_nothing() {
+    let name = "stop-early";
+    let broker = filled(name, 20).await;
+    // The calls of the first process hang; the next one has its answers.
+    let hangs = Arc::new(AtomicBool::new(true));
+    let downstream = Recorder::start({
+        let hangs = Arc::clone(&hangs);
+        move |_| {
+            slowly(Duration::from_secs(
+                600 * u64::from(hangs.load(Ordering::Relaxed)),
+            ))
+        }
+    })
+    .await;
+    let mut config = config(name, vec![Route::new(name, downstream.address)]);
+    config.rate = "10/1s".to_owned();
+    let dir = tempfile::tempdir().unwrap();
+    let path = file(dir.path(), "sluiced.toml", &config.text());
+    let loaded = sluiced::settings::load(&[path], std::iter::empty()).unwrap();
+    let clock = Clock::start();
+    let health = Health::new(clock);
+    let running = sluiced::wire::start(&loaded.settings, &loaded.secrets, clock, &health).unwrap();
+    eventually(LONG, "calls under way", || downstream.count() >= 5).await;
+    let remains = running.pipeline.stop(Duration::from_millis(100)).await;
+    assert!(remains.abandoned >= 5, "{remains:?}");
+    eventually_async(LONG, "all of them are in the queue again", || async {
+        broker.counts(name).await == Some((20, 0))
+    })
+    .await;
+    let under_way = downstream.count();
+    hangs.store(false, Ordering::Relaxed);
+    let daemon = Daemon::start(&config);
+    let all: BTreeSet<u64> = (1..=20).collect();
+    eventually(LONG, "all delivered", || {
+        let calls = downstream.calls();
+        let calls = calls.iter().filter(|call| call.place >= under_way);
+        calls.map(|call| call.number).collect::<BTreeSet<_>>() == all
+    })
+    .await;
+    daemon.stop(&[NEW_SCHEDULE]).await;
+    // Twice came what was under way, and nothing else.
+    assert_eq!(downstream.count(), under_way + 20);
+    assert_eq!(broker.counts(name).await, Some((0, 0)));
 }

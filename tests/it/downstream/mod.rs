@@ -13,6 +13,8 @@ use sluiced::ports::downstream::{Downstream, Facts, Gate, Judgement};
 use sluiced::ports::message::{Message, Properties};
 use sluiced::settings::types::Outcomes;
 
+use crate::support::machine;
+
 /// Nothing here takes this long unless it hangs.
 const BOUND: Duration = Duration::from_secs(20);
 
@@ -35,6 +37,7 @@ fn options(url: &str) -> HttpOptions {
 }
 
 fn downstream(options: &HttpOptions) -> HttpDownstream {
+    machine::share();
     HttpDownstream::new(options).unwrap()
 }
 

@@ -1,12 +1,11 @@
 //! TLS: a private certificate authority, one that is not known, and handshakes that never end.
 
-use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::Duration;
 
-use rcgen::{BasicConstraints, CertificateParams, CertifiedIssuer, IsCa, KeyPair};
 use rustls::ServerConfig;
-use rustls::pki_types::PrivateKeyDer;
+use rustls::pki_types::pem::PemObject as _;
+use rustls::pki_types::{CertificateDer, PrivateKeyDer};
 use sluiced::core::outcome::Outcome;
 use sluiced::downstream::HttpDownstream;
 use sluiced::ports::downstream::Downstream;
@@ -15,57 +14,35 @@ use tokio_rustls::TlsAcceptor;
 
 use super::peers::{Peer, ok, serve_http};
 use super::{BOUND, call, downstream, options};
+use crate::support::authority::Authority;
 
-struct Authority {
-    issuer: CertifiedIssuer<'static, KeyPair>,
-    directory: TempDir,
-}
-
-impl Authority {
-    fn new() -> Self {
-        let mut params = CertificateParams::new(Vec::new()).unwrap();
-        params.is_ca = IsCa::Ca(BasicConstraints::Unconstrained);
-        let issuer = CertifiedIssuer::self_signed(params, KeyPair::generate().unwrap()).unwrap();
-        let directory = TempDir::new().unwrap();
-        std::fs::write(directory.path().join("ca.pem"), issuer.pem()).unwrap();
-        Self { issuer, directory }
-    }
-
-    fn file(&self) -> PathBuf {
-        self.directory.path().join("ca.pem")
-    }
-
-    /// A TLS server for 127.0.0.1 with a certificate of this authority.
-    async fn server(&self) -> Peer {
-        let key = KeyPair::generate().unwrap();
-        let params = CertificateParams::new(vec!["127.0.0.1".to_owned()]).unwrap();
-        let certificate = params.signed_by(&key, &self.issuer).unwrap();
-        let provider = Arc::new(rustls::crypto::ring::default_provider());
-        let config = ServerConfig::builder_with_provider(provider)
-            .with_safe_default_protocol_versions()
-            .unwrap()
-            .with_no_client_auth()
-            .with_single_cert(
-                vec![certificate.der().clone()],
-                PrivateKeyDer::Pkcs8(key.serialize_der().into()),
-            )
-            .unwrap();
-        let acceptor = TlsAcceptor::from(Arc::new(config));
-        Peer::start(move |stream, seen| {
-            let acceptor = acceptor.clone();
-            async move {
-                if let Ok(stream) = acceptor.accept(stream).await {
-                    serve_http(stream, seen, ok).await;
-                }
+/// A TLS server for 127.0.0.1 with a certificate of this authority.
+async fn server(authority: &Authority) -> Peer {
+    let signed = authority.server();
+    let certificate = CertificateDer::from_pem_slice(signed.certificate.as_bytes()).unwrap();
+    let key = PrivateKeyDer::from_pem_slice(signed.key.as_bytes()).unwrap();
+    let provider = Arc::new(rustls::crypto::ring::default_provider());
+    let config = ServerConfig::builder_with_provider(provider)
+        .with_safe_default_protocol_versions()
+        .unwrap()
+        .with_no_client_auth()
+        .with_single_cert(vec![certificate], key)
+        .unwrap();
+    let acceptor = TlsAcceptor::from(Arc::new(config));
+    Peer::start(move |stream, seen| {
+        let acceptor = acceptor.clone();
+        async move {
+            if let Ok(stream) = acceptor.accept(stream).await {
+                serve_http(stream, seen, ok).await;
             }
-        })
-        .await
-    }
+        }
+    })
+    .await
 }
 
 fn trusting(peer: &Peer, authority: &Authority, warm_connections: u16) -> HttpDownstream {
     let mut options = options(&format!("https://{}/send", peer.address));
-    options.ca_file = Some(authority.file());
+    options.ca_file = Some(authority.file("ca.pem"));
     options.warm_connections = warm_connections;
     downstream(&options)
 }
@@ -73,7 +50,7 @@ fn trusting(peer: &Peer, authority: &Authority, warm_connections: u16) -> HttpDo
 #[tokio::test]
 async fn a_private_authority_is_trusted_if_it_is_configured() {
     let authority = Authority::new();
-    let peer = authority.server().await;
+    let peer = server(&authority).await;
     let downstream = trusting(&peer, &authority, 0);
     for _ in 0..3 {
         assert_eq!(call(&downstream).await.detail, "200 OK");
@@ -84,7 +61,7 @@ async fn a_private_authority_is_trusted_if_it_is_configured() {
 #[tokio::test]
 async fn an_unknown_authority_is_refused_before_anything_is_sent() {
     let authority = Authority::new();
-    let peer = authority.server().await;
+    let peer = server(&authority).await;
     let downstream = trusting(&peer, &Authority::new(), 1);
     let judgement = call(&downstream).await;
     assert_eq!(judgement.outcome, Outcome::Transient);
@@ -105,7 +82,7 @@ async fn an_unknown_authority_is_refused_before_anything_is_sent() {
 #[tokio::test]
 async fn warm_connections_have_their_handshake_behind_them() {
     let authority = Authority::new();
-    let peer = authority.server().await;
+    let peer = server(&authority).await;
     let downstream = trusting(&peer, &authority, 2);
     downstream.warm(BOUND).await.unwrap();
     assert_eq!(peer.seen.requests(), 0);
@@ -124,7 +101,7 @@ async fn a_handshake_that_never_ends_is_no_connection() {
     .await;
     let authority = Authority::new();
     let mut options = options(&format!("https://{}/", peer.address));
-    options.ca_file = Some(authority.file());
+    options.ca_file = Some(authority.file("ca.pem"));
     options.outcomes.permanent = vec!["timeout".to_owned()];
     let short = Duration::from_millis(200);
 

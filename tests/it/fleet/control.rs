@@ -4,12 +4,13 @@ use std::time::Duration;
 
 use rustix::process::Signal;
 use serde_json::Value;
+use sluiced::core::time::Mono;
+use sluiced::proof::provider::Behaviour;
 use tokio::time::sleep;
 
-use super::Fleet;
+use super::{Fleet, PATIENCE, Plan};
 use crate::support::daemon::{Daemon, NEW_SCHEDULE, program};
-use crate::support::redis::RedisServer;
-use crate::support::still::Still;
+use crate::support::judge::{History, fullest};
 use crate::support::wait::eventually;
 
 /// What replicas may say here.
@@ -19,10 +20,6 @@ const DECLARED: &[&str] = &[
     // A pause without an end outlasts what may be held.
     "given back to the queue",
 ];
-/// A call may be so late.
-const HEADROOM: Duration = Duration::from_millis(50);
-/// Of the rate, the headroom leaves this; a busy machine misses some of it.
-const USED: f64 = 0.95 * 1.0 / 1.05;
 /// A change is in force everywhere after this.
 const SOON: Duration = Duration::from_secs(1);
 const LONG: Duration = Duration::from_secs(30);
@@ -52,70 +49,104 @@ fn shown(replica: &Daemon) -> Value {
     serde_json::from_str(&said(replica, &["show", "provider", "--json"])).unwrap()
 }
 
-impl Fleet {
-    /// Judges the next `seconds` alone: windows that begin now. The worst of them, and all calls.
-    async fn watch(&self, seconds: u64) -> (u64, u64) {
-        self.provider.reset();
-        // The length of what is judged.
-        sleep(Duration::from_secs(seconds)).await;
-        let live = self.provider.live();
-        (live.worst, live.calls)
+const WINDOW: Duration = Duration::from_secs(1);
+
+/// A fleet and what its limit was told to be.
+struct Told {
+    fleet: Fleet,
+    history: History,
+}
+
+impl Told {
+    /// Says `words`, which make the limit `units` a second.
+    fn say(&mut self, words: &[&str], units: u64) -> String {
+        let clock = self.fleet.provider.clock();
+        let begun = clock.now();
+        let told = said(&self.fleet.replicas[0], words);
+        self.history.changed(begun..clock.now(), units);
+        told
     }
 
-    async fn keeps(&self, rate: u64) {
-        sleep(SOON).await;
-        let (still, clock) = (Still::watch(self.provider.clock()), self.provider.clock());
-        let start = clock.now();
-        let (worst, calls) = self.watch(4).await;
-        assert!(worst <= rate, "{worst} calls in a window of {rate}");
-        let still = still.end().and_then(HEADROOM);
-        let ran = Duration::from_secs(4).saturating_sub(still.within(start, clock.now()));
-        let wanted = ran.as_secs_f64() * rate as f64 * USED;
-        assert!(calls as f64 >= wanted, "{calls} of {wanted}: {still:?}");
+    /// When the calls since the last change came, from when it was in force everywhere.
+    fn settled(&self) -> Vec<Mono> {
+        let settled = self.history.settled();
+        let calls = self.fleet.provider.keyed().into_iter();
+        let calls = calls.map(|(at, _)| at).filter(|at| *at >= settled);
+        calls.collect()
     }
 
-    async fn stop(self) {
-        for replica in self.replicas {
-            replica.stop(DECLARED).await;
-        }
+    /// Waits until there is enough to judge: two full windows of `units` after the change.
+    async fn flows(&self, units: usize) {
+        let what = format!("{units} a second flow");
+        eventually(PATIENCE, &what, || {
+            let calls = self.settled();
+            let enough = calls.len() >= 2 * units;
+            if enough {
+                let span = calls[calls.len() - 1].since(calls[0]).as_secs_f64();
+                eprintln!("{:.1} a second of {units}", calls.len() as f64 / span);
+            }
+            enough
+        })
+        .await;
     }
 }
 
+/// Every window is judged, also while a change is on its way: then the larger of both rates holds.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_change_is_in_force_everywhere_within_a_second_and_no_window_is_over() {
-    let fleet = Fleet::start_at("100/1s", "control", 3, 6_000).await;
-    fleet.arrived(100).await;
-    let first = &fleet.replicas[0];
-    fleet.keeps(100).await;
+    let plan = Plan {
+        rate: "100/1s",
+        judged: Some(Behaviour::judging("200/1s".parse().unwrap())),
+        ..Plan::of("control")
+    };
+    let fleet = plan.start(3, 3_000).await;
+    let history = History::of(100, WINDOW, SOON);
+    let mut told = Told { fleet, history };
+    told.flows(100).await;
 
-    let told = said(first, &["set", "provider", "rate=50/1s"]);
+    let answer = told.say(&["set", "provider", "rate=50/1s"], 50);
     assert!(
-        told.contains("rate=50/1s") && told.contains("version 2"),
-        "{told}"
+        answer.contains("rate=50/1s") && answer.contains("version 2"),
+        "{answer}"
     );
-    fleet.keeps(50).await;
+    told.flows(50).await;
 
-    said(first, &["set", "provider", "rate=200/1s"]);
-    fleet.keeps(200).await;
+    told.say(&["set", "provider", "rate=200/1s"], 200);
+    told.flows(200).await;
+    eventually(PATIENCE, "it is faster than before", || {
+        fullest(&told.settled(), WINDOW) > 100
+    })
+    .await;
 
-    said(first, &["pause", "provider"]);
-    sleep(SOON).await;
-    assert_eq!(fleet.watch(2).await.1, 0, "paused");
-    let state = shown(first);
+    told.say(&["pause", "provider"], 0);
+    // In force, and then the length of what is judged.
+    sleep(SOON + 2 * WINDOW).await;
+    let state = shown(&told.fleet.replicas[0]);
     assert_eq!(state["state"], "paused", "{state}");
-    // Nothing was lost, and nobody bursts.
-    said(first, &["resume", "provider"]);
-    fleet.keeps(200).await;
+    // Nothing was lost, and nothing bursts.
+    told.say(&["resume", "provider"], 200);
+    told.flows(200).await;
 
-    let state = shown(first);
+    let state = shown(&told.fleet.replicas[0]);
     assert_eq!(state["version"], 5, "{state}");
     assert_eq!(state["replicas"].as_array().unwrap().len(), 3, "{state}");
-    fleet.stop().await;
+    let report = told.fleet.stop_early(DECLARED).await;
+    assert_eq!(report.repeated, 0, "{report:?}");
+    let calls = told.fleet.provider.keyed().into_iter();
+    let over = told
+        .history
+        .over(&calls.map(|(at, _)| at).collect::<Vec<_>>());
+    assert!(over.is_empty(), "{}", over.join("\n"));
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn the_last_word_counts_over_restarts_reloads_and_losses() {
-    let mut fleet = Fleet::start_at("100/1s", "words", 2, 2_000).await;
+    let plan = Plan {
+        rate: "100/1s",
+        own_redis: true,
+        ..Plan::of("words")
+    };
+    let mut fleet = plan.start(2, 2_000).await;
     fleet.arrived(20).await;
     said(&fleet.replicas[0], &["set", "provider", "rate=60/1s"]);
     let differs = "sluiced_limit_differs{limit=\"provider\"}";
@@ -125,8 +156,7 @@ async fn the_last_word_counts_over_restarts_reloads_and_losses() {
     }
 
     // A restart with the same file is no word.
-    let next = fleet.replica(0);
-    let old = std::mem::replace(&mut fleet.replicas[0], next);
+    let old = fleet.replace(0);
     old.stop(DECLARED).await;
     let rate = "sluiced_limit_units_per_second{limit=\"provider\"}";
     fleet.replicas[0].ready().await;
@@ -135,7 +165,7 @@ async fn the_last_word_counts_over_restarts_reloads_and_losses() {
 
     // Nor does the store's loss end it: somebody remembers.
     redis::cmd("FLUSHALL")
-        .query::<()>(&mut RedisServer::shared().connection())
+        .query::<()>(&mut fleet.servers.redis().connection())
         .unwrap();
     let first = &fleet.replicas[0];
     eventually(LONG, "the live value is back", || {
@@ -183,14 +213,12 @@ async fn the_last_word_counts_over_restarts_reloads_and_losses() {
         ],
     ]
     .concat();
-    for replica in fleet.replicas {
-        replica.stop(&declared).await;
-    }
+    fleet.stop_early(&declared).await;
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn wrong_words_are_refused_and_say_what_would_be_right() {
-    let fleet = Fleet::start_at("100/1s", "refused", 1, 10).await;
+    let mut fleet = Plan::of("refused").start(1, 10).await;
     fleet.arrived(1).await;
     let replica = &fleet.replicas[0];
     let refused = |arguments: &[&str], hint: &str| {
@@ -210,5 +238,5 @@ async fn wrong_words_are_refused_and_say_what_would_be_right() {
     refused(&["set", "provider", "headroom=1s"], "half of the window");
     refused(&["pause", "provider", "--for", "ten"], "no duration");
     assert_eq!(shown(replica)["version"], 1);
-    fleet.stop().await;
+    fleet.finish(DECLARED).await;
 }

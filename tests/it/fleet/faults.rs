@@ -1,58 +1,93 @@
 //! Replicas and servers die, hang and forget, in full flow.
 
+use std::collections::BTreeMap;
 use std::time::Duration;
 
 use rustix::process::Signal;
+use sluiced::core::time::Mono;
 use tokio::time::sleep;
 
-use super::Fleet;
+use super::{Fleet, Plan};
 use crate::support::daemon::NEW_SCHEDULE;
-use crate::support::rabbit::Rabbit;
-use crate::support::redis::RedisServer;
+use crate::support::judge::{Made, repeated_without_reason};
+use crate::support::soak::longer;
+
+/// An answer is acknowledged within 50 ms; a busy machine is allowed twenty times that.
+const UNSETTLED: Duration = Duration::from_secs(1);
+
+/// Tells of each call which message and which replica it was.
+fn plan(name: &'static str) -> Plan {
+    Plan {
+        marked: "{{ body.id }} REPLICA",
+        ..Plan::of(name)
+    }
+}
+
+/// What came more than once, and the death of the replica that called before is not the reason.
+fn without_reason(fleet: &Fleet, deaths: &BTreeMap<String, Mono>) -> Vec<String> {
+    let calls = fleet.provider.keyed();
+    let calls = calls.iter().map(|(at, mark)| {
+        let (message, by) = mark.split_once(' ').unwrap();
+        let at = *at;
+        Made { at, message, by }
+    });
+    repeated_without_reason(calls, deaths, UNSETTLED)
+}
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_replica_is_killed_every_second() {
-    let mut fleet = Fleet::start("killed", 4, 1_200).await;
+    let mut fleet = plan("killed").start(4, longer(1_200_u64)).await;
     fleet.arrived(50).await;
-    for round in 0..6 {
+    let mut deaths = BTreeMap::new();
+    let clock = fleet.provider.clock();
+    for round in 0..longer(6_usize) {
         // Not a wait for anything: the deaths are to be a second apart.
         sleep(Duration::from_secs(1)).await;
-        let place = round % 4;
-        let next = fleet.replica(place);
-        let old = std::mem::replace(&mut fleet.replicas[place], next);
+        // The first four have the names 0 to 3, and then each the next one.
+        let died = format!("replica {round}");
+        let old = fleet.replace(round % 4);
         old.kill(&[NEW_SCHEDULE]).await;
+        deaths.insert(died, clock.now());
     }
-    // What was under way with the dead may come twice; nothing may be missing.
-    let report = fleet.finish(&[NEW_SCHEDULE]).await;
-    assert!(report.repeated <= 6 * 100, "{report:?}");
+    fleet.finish(&[NEW_SCHEDULE]).await;
+    // What was under way with the dead, or not acknowledged yet, comes again. Nothing else does.
+    let wrong = without_reason(&fleet, &deaths);
+    assert!(wrong.is_empty(), "{}", wrong.join("\n"));
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn redis_is_killed_and_comes_back_empty() {
-    let fleet = Fleet::start("redis-dies", 3, 1_000).await;
+    let plan = Plan {
+        own_redis: true,
+        ..plan("redis-dies")
+    };
+    let mut fleet = plan.start(3, 1_000).await;
     for arrived in [200, 500] {
         fleet.arrived(arrived).await;
-        RedisServer::shared().kill();
-        RedisServer::shared().boot();
+        fleet.servers.redis().kill();
+        fleet.servers.redis().boot();
     }
-    let report = fleet
-        .finish(&[
-            NEW_SCHEDULE,
-            "lost Redis",
-            "cannot connect to Redis",
-            "the limit's store is out of reach",
-        ])
-        .await;
+    let declared = [
+        NEW_SCHEDULE,
+        "lost Redis",
+        "cannot connect to Redis",
+        "the limit's store is out of reach",
+    ];
+    let report = fleet.finish(&declared).await;
     assert_eq!(report.repeated, 0, "{report:?}");
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn redis_forgets_everything_again_and_again() {
-    let fleet = Fleet::start("redis-forgets", 3, 1_000).await;
+    let plan = Plan {
+        own_redis: true,
+        ..plan("redis-forgets")
+    };
+    let mut fleet = plan.start(3, 1_000).await;
     for arrived in [150, 300, 301, 302, 500, 700] {
         fleet.arrived(arrived).await;
         redis::cmd("FLUSHALL")
-            .query::<()>(&mut RedisServer::shared().connection())
+            .query::<()>(&mut fleet.servers.redis().connection())
             .unwrap();
     }
     let report = fleet.finish(&[NEW_SCHEDULE]).await;
@@ -61,28 +96,32 @@ async fn redis_forgets_everything_again_and_again() {
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn rabbitmq_is_killed_and_comes_back() {
-    let fleet = Fleet::start("rabbit-dies", 3, 1_000).await;
+    let plan = Plan {
+        own_rabbit: true,
+        ..plan("rabbit-dies")
+    };
+    let fleet = plan.start(3, 1_000).await;
     fleet.arrived(300).await;
-    let restart = tokio::task::spawn_blocking(|| {
-        Rabbit::shared().kill();
-        Rabbit::shared().boot();
-    });
-    restart.await.unwrap();
-    let fleet = fleet.reconnected().await;
-    // Calls whose acknowledgement was lost come again.
-    let report = fleet
-        .finish(&[
-            NEW_SCHEDULE,
-            "no connection to RabbitMQ",
-            "the queue cannot be consumed",
-        ])
-        .await;
-    assert!(report.repeated <= 150, "{report:?}");
+    let clock = fleet.provider.clock();
+    fleet.servers.rabbit().kill();
+    // What a replica had called and not acknowledged went with its connection, and so with the broker.
+    let died = clock.now();
+    let deaths = (0..3).map(|n| (format!("replica {n}"), died)).collect();
+    fleet.servers.rabbit().boot();
+    let mut fleet = fleet.reconnected().await;
+    let declared = [
+        NEW_SCHEDULE,
+        "no connection to RabbitMQ",
+        "the queue cannot be consumed",
+    ];
+    fleet.finish(&declared).await;
+    let wrong = without_reason(&fleet, &deaths);
+    assert!(wrong.is_empty(), "{}", wrong.join("\n"));
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_replica_stands_still_for_longer_than_its_leases() {
-    let fleet = Fleet::start("stopped", 3, 1_200).await;
+    let mut fleet = plan("stopped").start(3, 1_200).await;
     fleet.arrived(100).await;
     for round in 0..5 {
         let replica = &fleet.replicas[round % 3];

@@ -11,6 +11,7 @@ use sluiced::ports::pace::{PaceStore as _, PacedLimit};
 
 use super::{World, clock_ask, paces, world};
 use crate::support::redis::RedisServer;
+use crate::support::soak::longer;
 
 const KEY: &str = "oracle:{provider}:paced";
 const FIELDS: [&str; 12] = [
@@ -366,7 +367,7 @@ fn check_ttl(connection: &mut redis::Connection) -> Result<(), TestCaseError> {
 
 proptest! {
     #![proptest_config(ProptestConfig {
-        cases: 400,
+        cases: longer(400),
         failure_persistence: None,
         rng_seed: RngSeed::Fixed(20_261_121),
         ..ProptestConfig::default()

@@ -12,6 +12,7 @@ use sluiced::ports::policy::PolicyStore as _;
 
 use super::{World, clock_ask, paces, world};
 use crate::support::redis::RedisServer;
+use crate::support::soak::longer;
 
 /// What operators and replicas say about a limit.
 #[derive(Clone, Debug)]
@@ -199,7 +200,7 @@ impl Play<'_> {
 }
 
 proptest! {
-    #![proptest_config(ProptestConfig { cases: 60, rng_seed: RngSeed::Fixed(7), ..ProptestConfig::default() })]
+    #![proptest_config(ProptestConfig { cases: longer(60), rng_seed: RngSeed::Fixed(7), ..ProptestConfig::default() })]
 
     #[test]
     fn words_are_the_same_in_redis_and_in_rust(words in prop::collection::vec(word(), 1..24)) {

@@ -4,6 +4,7 @@ mod parked;
 mod restarts;
 
 use std::collections::BTreeSet;
+use std::sync::OnceLock;
 use std::time::Duration;
 
 use lapin::BasicProperties;
@@ -13,6 +14,7 @@ use sluiced::settings::types::QueueType;
 use tokio::sync::{Mutex, MutexGuard};
 
 use crate::support::broker::Broker;
+use crate::support::machine;
 use crate::support::messages::{body, dead, number, options};
 use crate::support::rabbit::Rabbit;
 use crate::support::wait::{eventually, eventually_async};
@@ -23,10 +25,11 @@ const BOUND: Duration = Duration::from_secs(60);
 
 const PREFETCH: u16 = 200;
 
-/// The faults hit the whole server, so one test at a time has it.
-async fn alone() -> (MutexGuard<'static, ()>, &'static Rabbit) {
+/// The faults hit the whole server: it is one that no other suite uses, and one test at a time has it.
+async fn turn() -> (MutexGuard<'static, ()>, &'static Rabbit) {
     static TURN: Mutex<()> = Mutex::const_new(());
     let turn = TURN.lock().await;
+    machine::share();
     // Shown when a test fails; `RUST_LOG` says how much.
     drop(
         tracing_subscriber::fmt()
@@ -34,7 +37,8 @@ async fn alone() -> (MutexGuard<'static, ()>, &'static Rabbit) {
             .with_test_writer()
             .try_init(),
     );
-    (turn, Rabbit::shared())
+    static SERVER: OnceLock<Rabbit> = OnceLock::new();
+    (turn, SERVER.get_or_init(Rabbit::start))
 }
 
 fn messages(
@@ -74,7 +78,7 @@ const fn name(queue_type: QueueType) -> &'static str {
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_queue_may_come_late_and_go() {
-    let (_turn, server) = alone().await;
+    let (_turn, server) = turn().await;
     let mut bench = Bench::start(options(server), QueueType::Classic);
     bench.down("does not exist").await;
     let broker = Broker::connect(&server.url()).await;
@@ -99,7 +103,7 @@ async fn a_queue_may_come_late_and_go() {
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_connection_that_the_server_closes_is_rebuilt() {
-    let (_turn, server) = alone().await;
+    let (_turn, server) = turn().await;
     let mut bench = Bench::start(options(server), QueueType::Quorum);
     let broker = Broker::connect(&server.url()).await;
     broker.declare(&bench.queue, "quorum").await;
@@ -119,7 +123,7 @@ async fn a_connection_that_the_server_closes_is_rebuilt() {
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn nothing_is_acknowledged_while_publishing_is_blocked() {
-    let (_turn, server) = alone().await;
+    let (_turn, server) = turn().await;
     let quick = RabbitOptions {
         confirm_timeout: Duration::from_millis(500),
         ..options(server)
@@ -158,7 +162,7 @@ async fn nothing_is_acknowledged_while_publishing_is_blocked() {
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_verdict_that_cannot_be_made_safe_leaves_the_message_in_its_queue() {
-    let (_turn, server) = alone().await;
+    let (_turn, server) = turn().await;
     let mut bench = Bench::start(options(server), QueueType::Classic);
     let broker = Broker::connect(&server.url()).await;
     broker.declare(&bench.queue, "classic").await;
@@ -178,7 +182,7 @@ async fn a_verdict_that_cannot_be_made_safe_leaves_the_message_in_its_queue() {
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_wait_queue_that_is_deleted_is_declared_again() {
-    let (_turn, server) = alone().await;
+    let (_turn, server) = turn().await;
     let mut bench = Bench::start(options(server), QueueType::Quorum);
     let broker = Broker::connect(&server.url()).await;
     broker.declare(&bench.queue, "quorum").await;
@@ -197,7 +201,7 @@ async fn a_wait_queue_that_is_deleted_is_declared_again() {
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_wait_queue_with_other_settings_gives_back_in_the_end() {
-    let (_turn, server) = alone().await;
+    let (_turn, server) = turn().await;
     let impatient = RabbitOptions {
         ack_timeout: Duration::from_secs(4),
         ..options(server)
@@ -223,7 +227,7 @@ async fn a_wait_queue_with_other_settings_gives_back_in_the_end() {
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_dead_letter_queue_with_other_settings_shows_early() {
-    let (_turn, server) = alone().await;
+    let (_turn, server) = turn().await;
     let bench = Bench::start(options(server), QueueType::Quorum);
     let broker = Broker::connect(&server.url()).await;
     broker
@@ -238,7 +242,7 @@ async fn a_dead_letter_queue_with_other_settings_shows_early() {
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn the_next_url_is_tried() {
-    let (_turn, server) = alone().await;
+    let (_turn, server) = turn().await;
     let nobody = format!("amqp://127.0.0.1:{}", crate::support::port::free_port());
     let two = RabbitOptions {
         urls: vec![nobody.into(), server.url().into()],

@@ -8,7 +8,6 @@ use sluiced::settings::types::QueueType;
 
 use crate::support::broker::Broker;
 use crate::support::messages::{number, options};
-use crate::support::rabbit::Rabbit;
 use crate::support::wait::eventually;
 
 use super::bench::Bench;
@@ -30,7 +29,7 @@ fn parked_queue(queue: &str, space: Space) -> String {
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn what_stands_parked_survives_the_broker_and_the_end_of_parking() {
-    let (_turn, server) = alone().await;
+    let (_turn, server) = turn().await;
     for queue_type in [QueueType::Classic, QueueType::Quorum] {
         let space = Space::of(5);
         let broker = Broker::connect(&server.url()).await;
@@ -42,8 +41,8 @@ async fn what_stands_parked_survives_the_broker_and_the_end_of_parking() {
         // Some are out when the broker dies, and come again.
         let held = bench.take(5).await;
         let restart = tokio::task::spawn_blocking(|| {
-            Rabbit::shared().kill();
-            Rabbit::shared().boot();
+            server.kill();
+            server.boot();
         });
         restart.await.unwrap();
         eventually(BOUND, "the session is gone", || {
@@ -78,7 +77,7 @@ async fn done(bench: &mut Bench, seen: &mut BTreeSet<u64>, count: usize) {
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_parked_queue_that_is_deleted_is_made_again() {
-    let (_turn, server) = alone().await;
+    let (_turn, server) = turn().await;
     let space = Space::of(2);
     let broker = Broker::connect(&server.url()).await;
     let queue = format!("q-{}", uuid::Uuid::new_v4());

@@ -14,7 +14,7 @@ use super::bench::Bench;
 use super::*;
 
 async fn a_restart_loses_nothing(queue_type: QueueType, name: &str, restart_server: fn(&Rabbit)) {
-    let (_turn, server) = alone().await;
+    let (_turn, server) = turn().await;
     let mut bench = Bench::start(options(server), queue_type);
     let broker = Broker::connect(&server.url()).await;
     broker.declare(&bench.queue, name).await;
@@ -29,7 +29,7 @@ async fn a_restart_loses_nothing(queue_type: QueueType, name: &str, restart_serv
         }
         if seen.len() >= 500 && restart.is_none() {
             restart = Some(tokio::task::spawn_blocking(move || {
-                restart_server(Rabbit::shared());
+                restart_server(server);
             }));
             // The server dies with deliveries and verdicts on their way.
             for delivery in bench.take(20).await {
@@ -103,7 +103,7 @@ fn consumers(server: &Rabbit) -> u64 {
 /// A quorum queue takes a few dozen commands of a channel at a time. What goes beyond waits in the channel,
 /// and is lost with it. A broker that stood still for a moment has so many at once.
 async fn a_broker_that_stood_still_forgets_no_acknowledgement(queue_type: QueueType) {
-    let (_turn, server) = alone().await;
+    let (_turn, server) = turn().await;
     let broker = Broker::connect(&server.url()).await;
     for parks in [false, true] {
         let queue = format!("q-{}", uuid::Uuid::new_v4());

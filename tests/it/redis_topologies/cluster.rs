@@ -3,13 +3,15 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use sluiced::core::budget::Rule;
-use sluiced::core::budget::gcra::Gcra;
-use sluiced::core::budget::sliding_log::SlidingLog;
+use sluiced::core::limits::Rule;
+use sluiced::core::limits::gcra::Gcra;
+use sluiced::core::limits::sliding_log::SlidingLog;
 use sluiced::core::rate::Cost;
-use sluiced::limiter::key::budget_key;
+use sluiced::limiter::key::limit_key;
 use sluiced::limiter::redis::{RedisPaceStore, Servers, probe};
-use sluiced::ports::budget::{BudgetLimit, BudgetStore, Claim, Lost, Petition, Ruling, Ticket};
+use sluiced::ports::limits::{
+    Candidate, Charge, Decision, KeyedLimit, LimitStore, LostWait, Ticket,
+};
 use sluiced::ports::link::Link;
 use sluiced::ports::pace::PaceStore;
 
@@ -151,7 +153,7 @@ async fn a_master_that_dies_is_succeeded_by_its_replica_with_nothing_over() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn budgets_of_several_limits_are_decided_in_one_slot() {
+async fn several_keyed_limits_are_decided_in_one_slot() {
     let cluster = RedisCluster::start(0);
     let store = connect(&options(servers(&cluster))).await;
     let rate = "2/1h".parse().expect("a rate");
@@ -160,28 +162,29 @@ async fn budgets_of_several_limits_are_decided_in_one_slot() {
         Rule::Gcra(Gcra::new(rate, 1, Duration::ZERO).expect("a small burst")),
     ];
     let limits = rules.map(|rule| {
-        let name = format!("budget-{}", rule.entries());
-        Arc::new(BudgetLimit::new(&name, rule, Lost::Open))
+        let name = format!("keyed-{}", rule.entries());
+        Arc::new(KeyedLimit::new(&name, rule, LostWait::For(Duration::ZERO)))
     });
-    let petitions: Vec<Petition> = (0..30)
-        .map(|i| Petition {
-            claims: limits
+    let candidates: Vec<Candidate> = (0..30)
+        .map(|i| Candidate {
+            charges: limits
                 .iter()
-                .map(|limit| Claim {
+                .map(|limit| Charge {
                     limit: Arc::clone(limit),
-                    key: budget_key(&[&(i % 10).to_string()]),
+                    key: limit_key(&[&(i % 10).to_string()]),
                     cost: Cost::ONE,
-                    held: None,
                 })
                 .collect(),
-            reserve: None,
+            waited: false,
+            weight: 1,
             ticket: Ticket(i),
+            others_wait: false,
         })
         .collect();
-    let answer = store.admit(&petitions, None).await.expect("an answer");
+    let answer = store.admit(&candidates, 30).await.expect("an answer");
     let granted = answer
-        .rulings
+        .decisions
         .iter()
-        .filter(|ruling| matches!(ruling, Ruling::Granted { .. }));
+        .filter(|decision| matches!(decision, Decision::Granted { .. }));
     assert_eq!(granted.count(), 20);
 }

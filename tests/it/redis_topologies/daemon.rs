@@ -7,7 +7,8 @@ use std::process::Command;
 
 use secrecy::ExposeSecret as _;
 
-use super::secure::{Authority, allow, documented, provider};
+use super::secure::{allow, client, documented, provider, server};
+use crate::support::authority::Authority;
 use crate::support::daemon::{Config, Daemon, NEW_SCHEDULE, Route, file, program};
 use crate::support::recorder::Recorder;
 use crate::support::redis::RedisServer;
@@ -77,9 +78,9 @@ async fn a_cluster_by_one_seed() {
 async fn certificates_and_a_user_by_their_keys() {
     provider();
     let authority = Authority::new();
-    let (server, url) = authority.server("yes");
+    let (server, url) = server(&authority, "yes");
     allow(&server, &documented());
-    let client = authority.client();
+    let client = client(&authority);
     let dir = tempfile::tempdir().unwrap();
     let key = client.key.expose_secret();
     let key = secret(dir.path(), "client.key", key);
@@ -117,10 +118,10 @@ async fn eviction_is_warned_of() {
     );
 }
 
-/// Budgets, with a user who may do what `config/default.toml` says and nothing else: all of the way,
+/// Keyed limits, with a user that may do what `config/default.toml` says and nothing else: all of the way,
 /// and all that an operator can say.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn the_documented_user_is_enough_for_budgets_and_their_live_control() {
+async fn the_documented_user_is_enough_for_keyed_limits_and_their_live_control() {
     let server = RedisServer::start();
     let mut rule = documented();
     rule.retain(|word| word != "+cluster|slots");

@@ -1,82 +1,44 @@
 //! TLS by a private authority, certificates of clients, and users with just the rights they need.
 
 use std::fs;
-use std::path::PathBuf;
 
-use rcgen::{
-    BasicConstraints, CertificateParams, CertifiedIssuer, DnType, DnValue, ExtendedKeyUsagePurpose,
-    IsCa, KeyPair,
-};
 use secrecy::SecretString;
 use sluiced::limiter::redis::{Identity, RedisOptions, Servers, Tls, probe};
-use tempfile::TempDir;
 
 use super::{connect, down, lease, limit, options};
+use crate::support::authority::Authority;
 use crate::support::port::free_port;
 use crate::support::redis::RedisServer;
 use crate::support::redis_cluster::RedisCluster;
 
-/// Signs for servers and clients.
-pub(crate) struct Authority {
-    issuer: CertifiedIssuer<'static, KeyPair>,
-    directory: TempDir,
+/// A server with TLS beside its plain port, and the URL for TLS.
+pub(crate) fn server(authority: &Authority, clients: &str) -> (RedisServer, String) {
+    authority.server();
+    let port = free_port();
+    let file = |name| authority.file(name).display().to_string();
+    let arguments = format!(
+        "--tls-port {port} --tls-cert-file {} --tls-key-file {} --tls-ca-cert-file {} \
+         --tls-auth-clients {clients}",
+        file("server.pem"),
+        file("server.key"),
+        file("ca.pem"),
+    );
+    let server = RedisServer::start_with(&arguments, None);
+    (server, format!("rediss://127.0.0.1:{port}/0"))
 }
 
-impl Authority {
-    pub(crate) fn new() -> Self {
-        let mut params = CertificateParams::new(Vec::new()).unwrap();
-        params.is_ca = IsCa::Ca(BasicConstraints::Unconstrained);
-        // With the name of what it signs it would look signed by itself.
-        let name = DnValue::Utf8String("a private authority".to_owned());
-        params.distinguished_name.push(DnType::CommonName, name);
-        let issuer = CertifiedIssuer::self_signed(params, KeyPair::generate().unwrap()).unwrap();
-        let directory = TempDir::new().unwrap();
-        fs::write(directory.path().join("ca.pem"), issuer.pem()).unwrap();
-        Self { issuer, directory }
+fn trusted(authority: &Authority) -> Tls {
+    Tls {
+        ca: Some(authority.pem().into_bytes()),
+        identity: None,
     }
+}
 
-    pub(crate) fn file(&self, name: &str) -> PathBuf {
-        self.directory.path().join(name)
-    }
-
-    /// A certificate for 127.0.0.1, and its key.
-    fn sign(&self, purpose: ExtendedKeyUsagePurpose) -> (String, String) {
-        let key = KeyPair::generate().unwrap();
-        let mut params = CertificateParams::new(vec!["127.0.0.1".to_owned()]).unwrap();
-        params.extended_key_usages = vec![purpose];
-        let certificate = params.signed_by(&key, &self.issuer).unwrap();
-        (certificate.pem(), key.serialize_pem())
-    }
-
-    /// A server with TLS beside its plain port, and the URL for TLS.
-    pub(crate) fn server(&self, clients: &str) -> (RedisServer, String) {
-        let (certificate, key) = self.sign(ExtendedKeyUsagePurpose::ServerAuth);
-        fs::write(self.file("server.pem"), certificate).unwrap();
-        fs::write(self.file("server.key"), key).unwrap();
-        let port = free_port();
-        let directory = self.directory.path().display();
-        let arguments = format!(
-            "--tls-port {port} --tls-cert-file {directory}/server.pem \
-             --tls-key-file {directory}/server.key --tls-ca-cert-file {directory}/ca.pem \
-             --tls-auth-clients {clients}"
-        );
-        let server = RedisServer::start_with(&arguments, None);
-        (server, format!("rediss://127.0.0.1:{port}/0"))
-    }
-
-    fn trusted(&self) -> Tls {
-        Tls {
-            ca: Some(self.issuer.pem().into_bytes()),
-            identity: None,
-        }
-    }
-
-    pub(crate) fn client(&self) -> Identity {
-        let (certificate, key) = self.sign(ExtendedKeyUsagePurpose::ClientAuth);
-        Identity {
-            certificate: certificate.into_bytes(),
-            key: SecretString::from(key),
-        }
+pub(crate) fn client(authority: &Authority) -> Identity {
+    let signed = authority.client();
+    Identity {
+        certificate: signed.certificate.into_bytes(),
+        key: SecretString::from(signed.key),
     }
 }
 
@@ -120,11 +82,11 @@ fn as_user(mut options: RedisOptions, password: &str) -> RedisOptions {
 async fn a_private_authority_and_a_client_certificate() {
     provider();
     let authority = Authority::new();
-    let (server, url) = authority.server("yes");
+    let (server, url) = server(&authority, "yes");
     allow(&server, &documented());
     let mut right = as_user(single(&url), "right-secret");
-    right.tls = authority.trusted();
-    right.tls.identity = Some(authority.client());
+    right.tls = trusted(&authority);
+    right.tls.identity = Some(client(&authority));
     let store = connect(&right).await;
     lease(&store, &limit("tls")).await;
     probe(&right).await.unwrap();
@@ -139,7 +101,7 @@ async fn a_private_authority_and_a_client_certificate() {
     let said = down(&nobody).await;
     assert!(said.contains("CertificateRequired"), "{said}");
     let mut stranger = right.clone();
-    stranger.tls = Authority::new().trusted();
+    stranger.tls = trusted(&Authority::new());
     let said = down(&stranger).await;
     assert!(said.contains("invalid peer certificate"), "{said}");
 }

@@ -157,9 +157,10 @@ async fn servers_and_sentinels_have_passwords_of_their_own() {
     );
 }
 
-/// Daemons whose messages a budget counts: the primary dies in flow.
+/// Daemons whose messages a keyed limit counts: the primary dies in flow. What was lost is waited for as
+/// long as it may count.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn budgets_lose_and_exceed_nothing_when_their_primary_is_killed_in_flow() {
+async fn keyed_limits_lose_and_exceed_nothing_when_their_primary_is_killed_in_flow() {
     const EACH: u64 = 150;
     let group = SentinelGroup::start(None);
     let behaviour = Behaviour::judging("50/1s".parse().unwrap());
@@ -174,7 +175,7 @@ async fn budgets_lose_and_exceed_nothing_when_their_primary_is_killed_in_flow() 
             route.limits = vec!["account"];
             let config = Config {
                 tables: format!(
-                    "[limits.account]\nkind = \"sliding_log\"\nrate = \"50/1s\"\nheadroom = \"200ms\"\n\
+                    "[limits.account]\nkind = \"sliding_log\"\nrate = \"50/1s\"\nheadroom = \"200ms\"\nlost_wait = \"forever\"\n\
                      [embedded]\ninput = {input:?}\nleftover = {:?}\n\
                      [redis]\nmode = \"sentinel\"\nurls = {:?}\nsentinel_service = {SERVICE:?}\n",
                     dir.path().join(format!("leftover-{place}")),
@@ -193,7 +194,7 @@ async fn budgets_lose_and_exceed_nothing_when_their_primary_is_killed_in_flow() 
                 "nothing is kept on disk",
                 "Redis",
                 "the limit's store is out of reach",
-                "the store lost its budgets",
+                "the store lost its state",
             ])
             .await;
     }

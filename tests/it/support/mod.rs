@@ -1,4 +1,4 @@
-//! What several test binaries share: private servers and bounded waiting.
+//! What the suites and the benches share: servers, programs under test, judges, bounded waiting.
 #![allow(
     dead_code,
     unreachable_pub,
@@ -6,12 +6,15 @@
     unused_macros,
     clippy::unwrap_used,
     clippy::print_stderr,
-    reason = "every test binary uses its own part of it, and a test may panic"
+    reason = "each bench uses its own part of it, and a test may panic"
 )]
 
+pub mod authority;
 pub mod broker;
 pub mod contract;
 pub mod daemon;
+pub mod judge;
+pub mod machine;
 pub mod messages;
 pub mod port;
 pub mod process;
@@ -20,5 +23,6 @@ pub mod recorder;
 pub mod redis;
 pub mod redis_cluster;
 pub mod redis_sentinel;
+pub mod soak;
 pub mod still;
 pub mod wait;

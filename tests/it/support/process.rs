@@ -4,12 +4,18 @@
 //! pipe ends when the test drops its end or dies in any way, SIGKILL included; the watcher then
 //! kills the whole group. So a server in a `static`, which is never dropped, ends too. Its
 //! directory goes when the test process is gone.
+//!
+//! A program under test is a child of the test itself, which wants its exit code. It is kept on a
+//! [`Leash`]: one more watcher knows the processes that run, by their ids, and kills them when the
+//! test process is gone.
 
 use std::ffi::OsStr;
 use std::fs::File;
+use std::io::Write as _;
 use std::os::unix::process::CommandExt;
 use std::path::Path;
 use std::process::{Child, Command, Stdio};
+use std::sync::{LazyLock, Mutex};
 
 use rustix::fs::statvfs;
 use tempfile::TempDir;
@@ -96,4 +102,54 @@ impl Drop for PrivateProcess {
     fn drop(&mut self) {
         self.end();
     }
+}
+
+/// A child that does not outlive the test process. Ends, by itself, when it is dropped: drop it after
+/// the child was waited for.
+#[derive(Debug)]
+pub struct Leash(u32);
+
+/// Reads which processes run, and which have ended. When the test process is gone, so is the other end
+/// of its stdin, and what runs then is killed.
+static HOLDER: LazyLock<Mutex<Child>> = LazyLock::new(|| {
+    let script = "running=\n\
+        while read -r what pid; do\n\
+        others=\n\
+        for one in $running; do [ \"$one\" = \"$pid\" ] || others=\"$others $one\"; done\n\
+        running=$others\n\
+        [ \"$what\" = ended ] || running=\"$running $pid\"\n\
+        done\n\
+        for one in $running; do kill -KILL \"$one\"; done\n";
+    let shell = Command::new("sh")
+        .args(["-c", script])
+        .stdin(Stdio::piped())
+        .stdout(Stdio::null())
+        .stderr(Stdio::null())
+        .process_group(0)
+        .spawn()
+        .expect("a shell to watch programs under test");
+    Mutex::new(shell)
+});
+
+impl Leash {
+    /// On a child that runs.
+    #[must_use]
+    pub fn on(child: &Child) -> Self {
+        tell("runs", child.id());
+        Self(child.id())
+    }
+}
+
+impl Drop for Leash {
+    fn drop(&mut self) {
+        tell("ended", self.0);
+    }
+}
+
+fn tell(what: &str, pid: u32) {
+    let line = format!("{what} {pid}\n");
+    let mut holder = HOLDER.lock().unwrap();
+    let stdin = holder.stdin.as_mut().expect("it was asked for");
+    let told = stdin.write_all(line.as_bytes());
+    told.expect("the shell that watches programs under test reads");
 }

@@ -7,6 +7,8 @@ use std::time::Duration;
 
 use rustix::process::{Pid, Signal, kill_process};
 
+use super::authority::Authority;
+use super::machine;
 use super::port::free_port;
 use super::process::{PrivateProcess, scratch};
 
@@ -19,13 +21,16 @@ const BOOT: Duration = Duration::from_secs(90);
 pub struct Rabbit {
     dir: tempfile::TempDir,
     port: u16,
+    /// With TLS, if it has that.
+    secure_port: Option<u16>,
     env: Vec<(String, String)>,
     process: Mutex<Option<PrivateProcess>>,
 }
 
 impl Rabbit {
-    /// The server that all tests of this binary share, started at first use.
+    /// The server that all tests share, started at first use.
     pub fn shared() -> &'static Self {
+        machine::share();
         static SERVER: OnceLock<Rabbit> = OnceLock::new();
         SERVER.get_or_init(Self::start)
     }
@@ -38,15 +43,45 @@ impl Rabbit {
         server
     }
 
+    /// The same, with TLS beside its plain port: the authority has signed for a server.
+    #[must_use]
+    pub fn start_secure(authority: &Authority) -> Self {
+        let port = free_port();
+        let file = |name| authority.file(name).display().to_string();
+        let server = Self::with(
+            Some(port),
+            &format!(
+                "listeners.ssl.default = 127.0.0.1:{port}\n\
+                 ssl_options.cacertfile = {}\n\
+                 ssl_options.certfile = {}\n\
+                 ssl_options.keyfile = {}\n\
+                 ssl_options.verify = verify_none\n\
+                 ssl_options.fail_if_no_peer_cert = false\n",
+                file("ca.pem"),
+                file("server.pem"),
+                file("server.key"),
+            ),
+        );
+        server.boot();
+        server
+    }
+
     /// A server that was never started: only its address is known. See [`Rabbit::boot`].
     #[must_use]
     pub fn absent() -> Self {
+        Self::with(None, "")
+    }
+
+    /// With more lines of its configuration.
+    fn with(secure_port: Option<u16>, lines: &str) -> Self {
+        machine::share();
         let dir = scratch("sluiced-rabbit-");
         let port = free_port();
         Self {
-            env: environment(&dir, port),
+            env: environment(&dir, port, lines),
             dir,
             port,
+            secure_port,
             process: Mutex::new(None),
         }
     }
@@ -55,6 +90,13 @@ impl Rabbit {
     #[must_use]
     pub fn url(&self) -> String {
         format!("amqp://guest:guest@127.0.0.1:{}/%2f", self.port)
+    }
+
+    /// The same with TLS.
+    #[must_use]
+    pub fn secure_url(&self) -> String {
+        let port = self.secure_port.expect("it was started with TLS");
+        format!("amqps://guest:guest@127.0.0.1:{port}/%2f")
     }
 
     /// Starts the server, also again after [`Rabbit::kill`], with the same data and port.
@@ -133,7 +175,7 @@ impl Rabbit {
     }
 }
 
-fn environment(dir: &tempfile::TempDir, port: u16) -> Vec<(String, String)> {
+fn environment(dir: &tempfile::TempDir, port: u16, lines: &str) -> Vec<(String, String)> {
     let path = |name: &str| dir.path().join(name).display().to_string();
     std::fs::write(
         dir.path().join("rabbitmq.conf"),
@@ -141,7 +183,7 @@ fn environment(dir: &tempfile::TempDir, port: u16) -> Vec<(String, String)> {
             "listeners.tcp.default = 127.0.0.1:{port}\n\
              disk_free_limit.absolute = 50MB\n\
              vm_memory_high_watermark.absolute = 2GB\n\
-             log.console = true\nlog.console.level = warning\n"
+             log.console = true\nlog.console.level = warning\n{lines}"
         ),
     )
     .expect("the configuration of a private RabbitMQ");

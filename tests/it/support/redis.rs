@@ -4,6 +4,7 @@ use std::process::Command;
 use std::sync::{Mutex, OnceLock};
 use std::time::Duration;
 
+use super::machine;
 use super::port::free_port;
 use super::process::{PrivateProcess, scratch};
 
@@ -20,8 +21,9 @@ pub struct RedisServer {
 }
 
 impl RedisServer {
-    /// The server that all tests of this binary share, started at first use.
+    /// The server that all tests share, started at first use.
     pub fn shared() -> &'static Self {
+        machine::share();
         static SERVER: OnceLock<RedisServer> = OnceLock::new();
         SERVER.get_or_init(Self::start)
     }
@@ -35,6 +37,7 @@ impl RedisServer {
     /// As [`RedisServer::start`], with further arguments (shell words) and a password.
     #[must_use]
     pub fn start_with(arguments: &str, password: Option<&str>) -> Self {
+        machine::share();
         let dir = scratch("sluiced-redis-");
         let password_argument = password.map_or_else(String::new, |p| format!("--requirepass {p}"));
         let server = Self {

@@ -5,6 +5,7 @@ use std::time::{Duration, SystemTime};
 
 use redis::Value;
 
+use super::machine;
 use super::port::free_port;
 use super::redis::RedisServer;
 
@@ -18,8 +19,9 @@ pub struct RedisCluster {
 }
 
 impl RedisCluster {
-    /// The cluster that all tests of this binary share, started at first use.
+    /// The cluster that all tests share, started at first use.
     pub fn shared() -> &'static Self {
+        machine::share();
         static CLUSTER: OnceLock<RedisCluster> = OnceLock::new();
         CLUSTER.get_or_init(|| Self::start(0))
     }

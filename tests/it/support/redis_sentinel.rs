@@ -4,6 +4,7 @@ use std::collections::HashMap;
 use std::sync::OnceLock;
 use std::time::{Duration, SystemTime};
 
+use super::machine;
 use super::port::free_port;
 use super::process::{PrivateProcess, scratch};
 use super::redis::RedisServer;
@@ -30,8 +31,9 @@ pub struct Sentinel {
 }
 
 impl SentinelGroup {
-    /// The group that all tests of this binary share, started at first use.
+    /// The group that all tests share, started at first use.
     pub fn shared() -> &'static Self {
+        machine::share();
         static GROUP: OnceLock<SentinelGroup> = OnceLock::new();
         GROUP.get_or_init(|| Self::start(None))
     }

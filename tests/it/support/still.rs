@@ -16,7 +16,7 @@
 
 use std::fmt;
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::{Arc, LazyLock, Mutex};
+use std::sync::{Arc, Mutex};
 use std::thread::JoinHandle;
 use std::time::Duration;
 
@@ -34,33 +34,6 @@ const URGENT: i32 = -10;
 
 /// Less than this can be judged by nobody.
 const ENOUGH: Duration = Duration::from_secs(3);
-
-/// For as long as the tests of this binary run.
-static ALWAYS: LazyLock<(Clock, Still)> = LazyLock::new(|| {
-    let clock = Clock::start();
-    (clock, Still::watch(clock))
-});
-/// A server is taken for lost after half a second without an answer. It is the machine's fault where
-/// it stood still for at least half of that time...
-const SILENCE: Duration = Duration::from_millis(250);
-/// ...within this time before somebody said so.
-const BEFORE: Duration = Duration::from_secs(1);
-
-/// Begins the watch that [`silenced`] asks.
-pub fn watch_always() {
-    LazyLock::force(&ALWAYS);
-}
-
-/// Whether a server had a reason not to answer in the last second before `at`: a processor stood
-/// still, and who was running on it with it, for as long as matters.
-#[must_use]
-pub fn silenced(at: jiff::Timestamp) -> bool {
-    let (clock, still) = &*ALWAYS;
-    let now = clock.store_time().as_micros();
-    let ago = now.saturating_sub(u64::try_from(at.as_microsecond()).unwrap_or_default());
-    let at = clock.now() - Duration::from_micros(ago);
-    still.seen().within(at - BEFORE, at) >= SILENCE
-}
 
 /// Watches the processors for as long as it lives.
 #[derive(Debug)]

@@ -1,4 +1,4 @@
-//! Who is denied stands in a line, and gives back what he does not need.
+//! A replica that is denied waits in a line, and gives back the slots that it does not need.
 
 use super::*;
 
@@ -35,7 +35,7 @@ fn who_is_overtaken_goes_before_the_line_and_the_line_moves_once() {
         state.as_ref().expect("a state").line,
         waiting[9].at.as_micros(),
     );
-    // Somebody took half a horizon more than was his.
+    // Another replica took half a horizon more than its share.
     state.as_mut().expect("a state").next = now + pace.horizon + 60_000;
     let mut last = 0;
     for turn in &waiting[..10] {
@@ -65,7 +65,7 @@ fn a_line_of_the_lost_is_bounded() {
     }
     let s = state.as_ref().expect("a state");
     assert!(s.line <= START + pace.horizon + LINE_MAX);
-    // Also when the clock stepped back without a witness.
+    // Also when the clock stepped back and no replica noticed.
     let back = START - 7_200_000_000;
     let s = state.as_mut().expect("a state");
     (s.next, s.last) = (back, back);

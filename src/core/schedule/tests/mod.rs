@@ -1,4 +1,4 @@
-//! What the schedule promises: at its boundaries, and held against random fleets.
+//! What the schedule guarantees: at its boundaries, and with random fleets.
 
 mod line;
 mod rates;
@@ -13,7 +13,7 @@ use super::*;
 use crate::core::rate::{Cost, Rate};
 
 const RUN: &str = "run-1";
-/// November 2026, as Redis would tell it.
+/// A time in November 2026.
 const START: u64 = 1_795_228_193_000_012;
 
 fn pace_of(units: u32, window: Duration, headroom: Duration, horizon: Duration) -> Pace {
@@ -66,7 +66,7 @@ fn stepped(state: &Option<Schedule>, predicted: u64) -> Ask {
     }
 }
 
-/// A turn that has come, for as much as one likes.
+/// A turn that has come, for any number of units.
 const fn now_turn(now: u64) -> Option<Turn> {
     Some(Turn {
         at: at(now),
@@ -75,7 +75,7 @@ const fn now_turn(now: u64) -> Option<Turn> {
     })
 }
 
-/// Asks without a turn; the replica predicts what it is told to.
+/// Asks without a turn, with the given prediction.
 fn lease_as(
     state: &mut Option<Schedule>,
     pace: &Pace,

@@ -17,7 +17,7 @@ fn of_many_that_see_the_same_step_only_the_first_starts_a_new_generation() {
         let answer = lease(&mut state, &pace, RUN, &stepped(&old, START), at(later));
         assert!(!answer.guarded && answer.grant.is_none());
         assert_eq!(answer.generation, first.generation);
-        // Nor does who has yet to see it get slots on the clock of before.
+        // A replica that has not seen the step yet gets no slots on the old clock either.
         let answer = lease(&mut state, &pace, RUN, &ask(&old, 0, START), at(later));
         assert!(!answer.guarded && answer.generation == first.generation);
     }
@@ -106,7 +106,7 @@ fn a_freeze_keeps_its_length_over_a_step_of_the_clock() {
         freeze(&mut state, Duration::from_secs(30), at(START));
         let mut now = (START + 10 * second).saturating_add_signed(by);
         for i in 0..10 {
-            // The first tells what it expected, the others are of an older generation.
+            // The first replica tells what it expected, the others are of an older generation.
             lease(
                 &mut state,
                 &pace,

@@ -1,11 +1,11 @@
-//! No window is over, whatever random fleets ask for.
+//! No window is over its limit, whatever random fleets ask for.
 
 use super::*;
 
 /// What a random fleet does next.
 #[derive(Clone, Debug)]
 enum Event {
-    /// Replica, want, whether it heeds its turn.
+    /// Replica, want, whether it waits for its turn.
     Ask(usize, u64, bool),
     Wait(u64),
     Freeze(u64),
@@ -49,7 +49,7 @@ fn any_pace() -> impl Strategy<Value = Pace> {
     })
 }
 
-/// Holds every promise while `events` happen. Answers all slots in the order of grants.
+/// Checks every guarantee while `events` happen. Answers all slots in the order of grants.
 fn play(pace: &Pace, events: &[Event]) -> Result<Vec<u64>, TestCaseError> {
     let mut state = None;
     let (mut now, mut run) = (START, 1);
@@ -107,7 +107,7 @@ fn play(pace: &Pace, events: &[Event]) -> Result<Vec<u64>, TestCaseError> {
     Ok(all)
 }
 
-/// The promises of one answer.
+/// The guarantees of one answer.
 fn check(
     pace: &Pace,
     question: &Ask,
@@ -192,7 +192,7 @@ proptest! {
             turn = answer.turn;
             now = turn.expect("more is wanted than granted").at.as_micros();
         }
-        // Who asks once and without a turn may find too little for its dearest message.
+        // A replica that asks once and without a turn may find too little for its dearest message.
         prop_assume!(!all.is_empty());
         let full = u128::from(pace.period) * (all.len() as u128 - 1) / u128::from(pace.units);
         prop_assert_eq!(u128::from(all[all.len() - 1] - all[0]), full);

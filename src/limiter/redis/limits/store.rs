@@ -10,9 +10,9 @@ use super::reply::{closing, fit};
 use super::{Limits, refused};
 use crate::core::limits::record;
 use crate::core::time::StoreTime;
-use crate::limiter::redis::RedisPaceStore;
 use crate::limiter::redis::batch::{Batch, Place};
 use crate::limiter::redis::scripts::Arg;
+use crate::limiter::redis::store::RedisPaceStore;
 use crate::ports::limits::{
     Answer, CallUnderWay, Candidate, KeyedLimit, LimitKey, LimitStore, Look, MAX_BATCH, Refund,
     Room, Ticket,

@@ -29,7 +29,7 @@ impl World<'_> {
         replica.asking = Some(id);
         replica.last_ask = self.t;
         let (out, back) = (self.way() + replica.detour.0, self.way() + replica.detour.1);
-        let holder = replica.lane.holder(Row::Main);
+        let holder = replica.scheduler.holder(Row::Main);
         let known = holder.map_or((self.pace, PolicyVersion::NONE), |k| (*k.pace(), k.known()));
         let lost = self.dice.chance(self.around.lost_asks);
         let too_slow = !lost && out + back >= STORE_TIMEOUT;
@@ -74,7 +74,7 @@ impl World<'_> {
             && known != Some(policy.version)
         {
             replica.turn = None;
-            replica.lane.retime(&[pace], policy.version, mono);
+            replica.scheduler.retime(&[pace], policy.version, mono);
             replica.known = Some(policy);
         }
     }

@@ -33,7 +33,8 @@ impl World<'_> {
     /// A message that was not accepted is ready again, or goes back to its queue.
     pub(super) fn again(&mut self, replica: &mut Replica, parcel: Parcel) {
         if replica.stage == Stage::Running {
-            replica.lane.push_front(parcel);
+            let mono = replica.mono(self.t);
+            replica.scheduler.push_back(parcel, mono);
         } else {
             self.give_up(replica, parcel);
         }

@@ -82,13 +82,13 @@ impl World<'_> {
         if replica.stage == Stage::Running {
             replica.stage = Stage::Leaving;
             self.broker.has_room(id, false);
-            for parcel in replica.lane.extract(|_| true) {
+            for parcel in replica.scheduler.extract(|_| true) {
                 self.give_up(&mut replica, parcel);
             }
-            for (_, tail) in replica.lane.surrender() {
+            for (_, tail) in replica.scheduler.surrender() {
                 let way = self.way();
                 let pace = replica
-                    .lane
+                    .scheduler
                     .holder(Row::Main)
                     .map_or(self.pace, |k| *k.pace());
                 self.after(way, id, Event::GiveBack(pace, tail));

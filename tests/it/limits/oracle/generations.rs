@@ -69,7 +69,11 @@ fn lua_enters_the_generation_that_rust_does() {
         let script = Script::new(ENTER);
         let mut call = script.prepare_invoke();
         call.key(generation_key(PREFIX));
-        for word in ["one", &memory.number.to_string(), &memory.writes.to_string()] {
+        for word in [
+            "one",
+            &memory.number.to_string(),
+            &memory.writes.to_string(),
+        ] {
             call.arg(word);
         }
         let now: u64 = call.arg(u8::from(memory.stepped)).invoke(redis).unwrap();

@@ -348,7 +348,10 @@ impl Play<'_> {
             now
         );
         let most = i64::try_from(left.div_ceil(1_000)).unwrap();
-        prop_assert!(ended || left == 0 || (0..=most).contains(&ttl), "{ttl} {most}");
+        prop_assert!(
+            ended || left == 0 || (0..=most).contains(&ttl),
+            "{ttl} {most}"
+        );
         Ok(())
     }
 

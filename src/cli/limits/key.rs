@@ -1,0 +1,217 @@
+//! What a limit has left for one key, for people and programs.
+
+use std::io::Write;
+use std::sync::Arc;
+use std::time::Duration;
+
+use serde_json::{Value, json};
+
+use super::set::configured;
+use super::text::rough;
+use super::{OpenLimits, Refusal};
+use crate::core::limits::Taken;
+use crate::core::policy::PolicyVersion;
+use crate::core::rate::Span;
+use crate::core::time::{StoreTime, micros};
+use crate::limiter::key::limit_key;
+use crate::ports::limits::{Fit, Look};
+use crate::ports::policy::Inspection;
+use crate::settings::policy;
+use crate::settings::types::Limit;
+use crate::wire;
+
+/// So many entries of a log are shown.
+const SHOWN: usize = 5;
+
+/// A key and what the limit has left for it.
+pub(super) struct KeyState {
+    key: Option<String>,
+    look: Look,
+}
+
+/// What the limit has left for `key`, or for all if it has no keys. `None`: there is nothing to look at.
+pub(super) async fn look_up(
+    opened: &OpenLimits,
+    name: &str,
+    key: Option<&str>,
+    found: &Inspection,
+) -> Result<Option<KeyState>, Refusal> {
+    let Some(limit) = in_force(opened, name, found)? else {
+        return match key {
+            Some(_) => Err(Refusal::Failed(format!(
+                "no replica has used a limit `{name}` yet; use --config"
+            ))),
+            None => Ok(None),
+        };
+    };
+    // Without a file it is unknown whether the limit has keys.
+    let keyed = opened.settings().map(|_| limit.key().is_some());
+    if let Some(key) = key {
+        let none = match (&limit, keyed) {
+            (Limit::Paced(_), _) => Some("it is paced, and its slots are for all"),
+            (_, Some(false)) => Some("it has no `key`, and one budget is for all"),
+            _ => None,
+        };
+        if let Some(why) = none {
+            return Err(Refusal::Arguments(format!(
+                "`{name}` has no budget of `{key}`: {why}; leave the key out"
+            )));
+        }
+    } else if keyed != Some(false) {
+        return Ok(None);
+    }
+    let version = found
+        .policy
+        .as_ref()
+        .map_or(PolicyVersion::NONE, |s| s.version);
+    let limit = wire::keyed_limit(name, &limit, version)?;
+    let Some(limit) = limit else {
+        return Ok(None);
+    };
+    let store = wire::keyed(&opened.options).await?;
+    let parts: Vec<&str> = key.into_iter().collect();
+    Ok(Some(KeyState {
+        look: store.look(&Arc::new(limit), limit_key(&parts)).await?,
+        key: key.map(str::to_owned),
+    }))
+}
+
+/// The limit under the policy in force, or that of the file if there is none. `None`: it is not known.
+fn in_force(opened: &OpenLimits, name: &str, found: &Inspection) -> Result<Option<Limit>, Refusal> {
+    let policy = found.policy.as_ref();
+    if let Some(limit) = opened.settings().and_then(|s| s.limits.get(name)) {
+        let terms = policy.map(|policy| limit.with_policy(&policy.text));
+        let limit = terms.unwrap_or_else(|| Ok(limit.clone()));
+        return Ok(Some(limit.map_err(|why| {
+            Refusal::Failed(format!(
+                "what is in force for `{name}` cannot be read here: {why}"
+            ))
+        })?));
+    }
+    let Some(policy) = policy else {
+        return Ok(None);
+    };
+    let words = policy::words(&policy.text);
+    let words = words.map_err(|why| Refusal::Failed(why.to_string()))?;
+    configured(opened, name, &words).map(Some)
+}
+
+impl KeyState {
+    pub(super) fn write(&self, out: &mut impl Write) -> Result<(), Refusal> {
+        writeln!(out)?;
+        match &self.key {
+            Some(key) => writeln!(out, "the budget of {key}")?,
+            None => writeln!(out, "its one budget")?,
+        }
+        let mut line = |label: &str, text: &str| writeln!(out, "  {label:<12}  {text}");
+        line("limit", &self.look.limit.to_string())?;
+        line("remaining", &self.look.room.remaining.to_string())?;
+        match self.retry_after() {
+            Some(length) => line("retry after", &wait(length))?,
+            None => line("retry after", "a call has ended")?,
+        }
+        line("reset after", &wait(self.reset_after()))?;
+        line("taken", &self.taken())?;
+        if let Some((until, _)) = self.look.closed {
+            line(
+                "closed",
+                &format!("nothing passes for {}", wait(until.since(self.look.now))),
+            )?;
+        }
+        Ok(())
+    }
+
+    pub(super) fn as_json(&self) -> Value {
+        let closed = self
+            .look
+            .closed
+            .map(|(until, _)| micros(until.since(self.look.now)));
+        json!({
+            "key": self.key,
+            "limit": self.look.limit,
+            "remaining": self.look.room.remaining,
+            "retry_after_us": self.retry_after().map(micros),
+            "reset_after_us": micros(self.reset_after()),
+            "taken": self.taken(),
+            "closed_us": closed,
+            "now_us": self.look.now.as_micros(),
+        })
+    }
+
+    /// How long until one unit fits; `None`: it is not known.
+    fn retry_after(&self) -> Option<Duration> {
+        match self.look.fits {
+            Fit::Now => Some(Duration::ZERO),
+            Fit::At(at) => Some(StoreTime::from_micros(at).since(self.look.now)),
+            Fit::Full => None,
+        }
+    }
+
+    fn reset_after(&self) -> Duration {
+        StoreTime::from_micros(self.look.room.reset_at).since(self.look.now)
+    }
+
+    /// What was taken and may still count.
+    fn taken(&self) -> String {
+        let at = |micros| when(StoreTime::from_micros(micros), self.look.now);
+        match self.look.state.as_ref().map(|state| &state.taken) {
+            None => "nothing that still counts".to_owned(),
+            Some(Taken::Gcra(s)) => {
+                let units = s.parts.div_ceil(s.period.max(1));
+                format!("{units} units owed {}", at(s.at))
+            }
+            Some(Taken::TokenBucket(s)) => format!("{} tokens, counted {}", s.tokens, at(s.last)),
+            Some(Taken::FixedWindow(s)) => {
+                format!("{} units of the window, the last {}", s.used, at(s.last))
+            }
+            Some(Taken::SlidingLog(s)) => self.entries(&s.entries),
+            Some(Taken::Concurrency(s)) => {
+                let calls = s.calls.len();
+                let first = s.calls.iter().map(|call| call.ends).min();
+                let first = first.map_or_else(String::new, |ends| {
+                    format!("; without a sign of life the first ends {}", at(ends))
+                });
+                format!("{calls} calls under way{first}")
+            }
+        }
+    }
+
+    /// The last of these times and units.
+    fn entries(&self, entries: &[(u64, u64)]) -> String {
+        let at = |micros| when(StoreTime::from_micros(micros), self.look.now);
+        let taken = entries.iter().filter(|(_, units)| *units > 0);
+        let all: Vec<_> = taken
+            .map(|(time, units)| format!("{units} {}", at(*time)))
+            .collect();
+        let earlier = all.len().saturating_sub(SHOWN);
+        let shown = all[earlier..].join(", ");
+        match earlier {
+            0 => shown,
+            _ => format!("{shown} and {earlier} times before"),
+        }
+    }
+}
+
+fn wait(length: Duration) -> String {
+    if length.is_zero() {
+        return "now".to_owned();
+    }
+    span(length)
+}
+
+fn when(then: StoreTime, now: StoreTime) -> String {
+    if then > now {
+        format!("in {}", span(then.since(now)))
+    } else {
+        format!("{} ago", span(now.since(then)))
+    }
+}
+
+/// Seconds and more roughly, less to the millisecond.
+fn span(length: Duration) -> String {
+    if length < Duration::from_secs(10) {
+        Span(Duration::from_millis(micros(length).div_ceil(1_000).max(1))).to_string()
+    } else {
+        rough(length)
+    }
+}

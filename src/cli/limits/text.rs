@@ -1,0 +1,155 @@
+//! Texts for people: times, updates, the state of a limit.
+
+use std::time::Duration;
+
+use serde_json::{Value, json};
+
+use crate::core::policy::{LimitPolicy, Origin};
+use crate::core::rate::Span;
+use crate::core::schedule::FREEZE_MAX;
+use crate::core::time::StoreTime;
+use crate::ports::policy::Inspection;
+use crate::settings::policy;
+
+/// A pause that ends later than this was meant to last until it is resumed.
+const FOR_EVER: Duration = FREEZE_MAX.saturating_sub(Duration::from_secs(30 * 24 * 3600));
+
+/// A duration with its two largest units at most: `3m20s`, `2d4h`.
+pub(super) fn rough(length: Duration) -> String {
+    let seconds = length.as_secs();
+    let unit = match seconds {
+        0..60 => 1,
+        60..3_600 => 1,
+        3_600..86_400 => 60,
+        _ => 3_600,
+    };
+    Span(Duration::from_secs(seconds / unit * unit)).to_string()
+}
+
+/// `2m3s ago`.
+pub(super) fn ago(then: StoreTime, now: StoreTime) -> String {
+    let length = now.since(then);
+    if length < Duration::from_secs(1) {
+        "just now".to_owned()
+    } else {
+        format!("{} ago", rough(length))
+    }
+}
+
+/// The policy without the kind, which is shown elsewhere.
+pub(super) fn short(line: &str) -> String {
+    let Ok(words) = policy::words(line) else {
+        return line.to_owned();
+    };
+    policy::line(words.into_iter().filter(|(name, _)| *name != "kind"))
+}
+
+/// The kind in a policy.
+pub(super) fn kind(line: &str) -> &str {
+    let kind = policy::words(line).ok().and_then(|words| {
+        let kind = words.into_iter().find(|(name, _)| *name == "kind")?;
+        Some(kind.1)
+    });
+    kind.unwrap_or("?")
+}
+
+/// The most important value: the rate, or what the kind has instead.
+pub(super) fn main_term(line: &str) -> String {
+    let words = policy::words(line).unwrap_or_default();
+    let value = |name: &str| words.iter().find(|(known, _)| *known == name).map(|w| w.1);
+    match (value("rate"), value("capacity"), value("limit")) {
+        (Some(rate), ..) => rate.to_owned(),
+        (_, Some(capacity), _) => format!(
+            "{capacity} +{}/{}",
+            value("refill").unwrap_or("?"),
+            value("interval").unwrap_or("?")
+        ),
+        (.., Some(limit)) => format!("{limit} at once"),
+        _ => "?".to_owned(),
+    }
+}
+
+/// Whether anything passes.
+pub(super) fn state(found: &Inspection) -> String {
+    let now = found.now;
+    let pause = found.policy.as_ref().and_then(|policy| {
+        let until = policy.paused_until(now)?;
+        let by = policy.pause.as_ref().map_or("", |pause| &pause.by);
+        Some((until.since(now), by))
+    });
+    match (pause, found.frozen_until) {
+        (Some((left, by)), _) if left > FOR_EVER => format!("paused by {by} until resumed"),
+        (Some((left, by)), _) => format!("paused by {by} for another {}", rough(left)),
+        (None, Some(until)) => format!(
+            "frozen by the downstream for another {}",
+            rough(until.since(now))
+        ),
+        (None, None) => "open".to_owned(),
+    }
+}
+
+/// The same in one word.
+pub(super) fn state_word(found: &Inspection) -> &'static str {
+    let paused = found
+        .policy
+        .as_ref()
+        .and_then(|s| s.paused_until(found.now));
+    match (paused, found.frozen_until) {
+        (Some(_), _) => "paused",
+        (None, Some(_)) => "frozen",
+        (None, None) => "open",
+    }
+}
+
+/// The replica or the operator that updated it, and when.
+pub(super) fn updated_by(policy: &LimitPolicy, now: StoreTime) -> String {
+    let how = match policy.origin {
+        Origin::File => "file of",
+        Origin::Live => "set by",
+    };
+    format!("{how} {}, {}", policy.by, ago(policy.version.since(), now))
+}
+
+/// The replicas whose file differs from what is in force.
+pub(super) fn differing(found: &Inspection) -> Vec<(&str, &str)> {
+    let terms = found.policy.as_ref().map(|policy| policy.text.as_str());
+    let replicas = found.replicas.iter();
+    replicas
+        .filter(|present| terms.is_some_and(|terms| terms != present.file))
+        .map(|present| (present.replica.as_str(), present.file.as_str()))
+        .collect()
+}
+
+/// Everything about a limit, for programs.
+pub(super) fn as_json(name: &str, file: &str, found: &Inspection) -> Value {
+    let policy = found.policy.as_ref();
+    let terms = policy.map_or("", |policy| &policy.text);
+    let values = |line: &str| {
+        let words = policy::words(line).unwrap_or_default();
+        let pairs = words
+            .into_iter()
+            .map(|(name, value)| (name.to_owned(), Value::from(value)));
+        Value::Object(pairs.collect())
+    };
+    let paused_until = policy.and_then(|policy| policy.paused_until(found.now));
+    json!({
+        "name": name,
+        "kind": kind(if terms.is_empty() { file } else { terms }),
+        "in_force": policy.map(|policy| values(&policy.text)),
+        "file": (!file.is_empty()).then(|| values(file)),
+        "version": policy.map(|policy| policy.updates),
+        "origin": policy.map(|policy| policy.origin.name()),
+        "by": policy.map(|policy| &policy.by),
+        "since_us": policy.map(|policy| policy.version.since().as_micros()),
+        "state": state_word(found),
+        "paused_until_us": paused_until.map(StoreTime::as_micros),
+        "paused_by": paused_until.and(policy).and_then(|s| s.pause.as_ref()).map(|p| &p.by),
+        "frozen_until_us": found.frozen_until.map(StoreTime::as_micros),
+        "now_us": found.now.as_micros(),
+        "replicas": found.replicas.iter().map(|present| json!({
+            "name": present.replica,
+            "file": values(&present.file),
+            "differs": present.file != terms,
+        })).collect::<Vec<_>>(),
+    })
+}

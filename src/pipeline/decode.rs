@@ -1,0 +1,334 @@
+//! Decode: a delivery becomes a message that waits for its slot, or gets its verdict here, before it
+//! could cost a slot.
+//!
+//! A message that says it must not be sent before some time goes back to the wait ladder or, if the
+//! time is near, waits in the pacer. One that hides those of other tenants is parked
+//! (`core::parking`).
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use tracing::debug;
+
+use crate::core::outcome::DeadReason;
+use crate::core::parking::Origin;
+use crate::core::rate::Cost;
+use crate::core::scheduler::Share;
+use crate::core::time::{Mono, StoreTime};
+use crate::ports::downstream::{Call, Facts};
+use crate::ports::label::Label;
+use crate::ports::limits::{Charge, LimitKey};
+use crate::ports::message::{Message, header};
+use crate::ports::queue::{Delivery, Verdict};
+
+use super::job::{History, Job, Takes, Waiting};
+use super::route::{Counted, Counting, Held, Route};
+use super::route_policy::RoutePolicy;
+use super::verdict::{dead, expired, invalid, later, parked};
+
+/// Makes a message of a delivery that waits for its slot, or settles it.
+pub(super) fn decode(
+    route: &Arc<Route>,
+    delivery: Delivery,
+    now: Mono,
+    store_now: StoreTime,
+) -> Option<Waiting> {
+    let message = delivery.message();
+    route.meters.received.increment(1);
+    if message.redelivered {
+        route.meters.redelivered.increment(1);
+    }
+    let history = history(message, store_now);
+    match read(route, message, &history, now, store_now) {
+        Ok(read) => {
+            let route = Arc::clone(route);
+            let job = Job::new(
+                route,
+                delivery,
+                history,
+                read.deadline,
+                read.takes,
+                read.held,
+            );
+            let mut waiting = job.waiting(read.call);
+            waiting.not_before = (!read.wait.is_zero()).then(|| now + read.wait);
+            Some(waiting)
+        }
+        Err(verdict) => {
+            delivery.settle(verdict);
+            None
+        }
+    }
+}
+
+/// What a message is, to the limits and to the downstream.
+struct Read {
+    call: Box<dyn Call>,
+    deadline: Option<Mono>,
+    takes: Takes,
+    held: Held,
+    /// It may not be sent earlier.
+    wait: Duration,
+}
+
+/// Reads a message, or answers what becomes of it without a call.
+fn read(
+    route: &Arc<Route>,
+    message: &Message,
+    history: &History,
+    now: Mono,
+    store_now: StoreTime,
+) -> Result<Read, Verdict> {
+    let ends = deadline(&route.policy, message, history);
+    if ends.is_some_and(|end| end <= store_now) {
+        return Err(expired(route, history, store_now));
+    }
+    let buried = |reason, detail| dead(route, history, reason, detail, store_now);
+    let bytes = message.body.len() as u64;
+    if bytes > route.policy.max_body {
+        let detail = format!("{bytes} bytes; max_body is {}", route.policy.max_body);
+        return Err(buried(DeadReason::Oversized, detail));
+    }
+    let wait = not_before(message).map_or(Duration::ZERO, |at| at.since(store_now));
+    if wait > route.policy.max_hold {
+        // It came back before its time: for the rest it goes again.
+        let wait = route.policy.opening(store_now + wait).since(store_now);
+        return Err(later(history, wait, store_now));
+    }
+    let facts = Facts {
+        route: &route.name,
+        attempt: history.attempts + 1,
+    };
+    let label = route.counting.labels.of(message, facts).map_err(|why| {
+        debug!(route = %route.name, %why, "a limit cannot count a message");
+        invalid(route, history, why.to_string(), store_now)
+    })?;
+    let takes = takes(&route.counting, &label);
+    let origin = origin(message, history, wait);
+    let held = route
+        .take_in(takes.share, origin, now)
+        .ok_or_else(|| parked(takes.share, history, store_now))?;
+    let call = route.downstream.prepare(message, facts).map_err(|why| {
+        debug!(route = %route.name, %why, "undecodable message");
+        buried(DeadReason::Undecodable, why.to_string())
+    })?;
+    Ok(Read {
+        call,
+        deadline: ends.map(|end| now + end.since(store_now)),
+        takes,
+        held,
+        wait,
+    })
+}
+
+/// What a message takes of the limits of its route.
+fn takes(counting: &Counting, label: &Label) -> Takes {
+    let mut takes = Takes {
+        slots: Cost::ONE,
+        charges: Vec::new(),
+        keys: Vec::new(),
+        share: Share::default(),
+    };
+    for (charge, limit) in label.charges.iter().zip(&counting.limits) {
+        match limit {
+            Counted::Paced => takes.slots = charge.cost,
+            Counted::Keyed(limit) => takes.charges.push(Charge {
+                limit: Arc::clone(limit),
+                key: (counting.key_of)(charge.key.as_deref()),
+                cost: charge.cost,
+            }),
+        }
+    }
+    takes.keys = takes.charges.iter().map(Charge::id).collect();
+    if let Some(tenant) = label.tenant.as_deref() {
+        let weight = counting.weights.get(tenant).copied();
+        takes.share = Share {
+            tenant: number((counting.key_of)(Some(tenant))),
+            weight: weight.unwrap_or(std::num::NonZeroU16::MIN).into(),
+        };
+    }
+    takes
+}
+
+/// A tenant's number, the same on every replica whatever it was built with.
+fn number(key: LimitKey) -> u64 {
+    let digest = u128::from_be_bytes(*key.digest());
+    // The first half of it is as good as the whole.
+    (digest >> 64) as u64
+}
+
+/// Whether a message may be parked: not one that goes before others or has a time of its own, for
+/// it is not known when it would come back.
+fn origin(message: &Message, history: &History, wait: Duration) -> Origin {
+    if history.parked {
+        Origin::Parked
+    } else if message.properties.priority > 0 || history.waited || !wait.is_zero() {
+        Origin::Bound
+    } else {
+        Origin::Work
+    }
+}
+
+fn history(message: &Message, now: StoreTime) -> History {
+    let number = |name| message.headers.get(name).and_then(|value| value.as_int());
+    let time = |name| {
+        number(name)
+            .and_then(|micros| u64::try_from(micros).ok())
+            .map(StoreTime::from_micros)
+    };
+    let published = published(message);
+    let expires = time(header::EXPIRES).or_else(|| {
+        let lifetime = Duration::from_millis(message.properties.expiration?);
+        Some(published.unwrap_or(now) + lifetime)
+    });
+    History {
+        attempts: number(header::ATTEMPTS)
+            .and_then(|n| u32::try_from(n).ok())
+            .unwrap_or(0),
+        first_seen: time(header::FIRST_SEEN).unwrap_or(now),
+        expires,
+        last_status: number(header::LAST_STATUS).and_then(|n| u16::try_from(n).ok()),
+        waited: message.headers.contains_key(header::WAITED),
+        parked: message.headers.contains_key(header::PARKED),
+    }
+}
+
+/// When the publisher says that it was published; AMQP's timestamp counts seconds.
+fn published(message: &Message) -> Option<StoreTime> {
+    let seconds = message.properties.timestamp?;
+    seconds.checked_mul(1_000_000).map(StoreTime::from_micros)
+}
+
+fn not_before(message: &Message) -> Option<StoreTime> {
+    let micros = message.headers.get(header::NOT_BEFORE)?.as_int()?;
+    u64::try_from(micros).ok().map(StoreTime::from_micros)
+}
+
+/// From when on it must not be sent: the earlier of `max_age` and the AMQP expiration.
+fn deadline(policy: &RoutePolicy, message: &Message, history: &History) -> Option<StoreTime> {
+    let born = published(message)
+        .unwrap_or(history.first_seen)
+        .min(history.first_seen);
+    let aged = policy.max_age.map(|age| born + age);
+    [aged, history.expires].into_iter().flatten().min()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::core::parking::Space;
+    use crate::ports::message::HeaderValue;
+
+    const NOW: StoreTime = StoreTime::from_micros(1_700_000_000_000_000);
+
+    #[test]
+    fn headers_of_an_earlier_round_are_the_history() {
+        let mut message = Message::default();
+        for (name, value) in [
+            (header::ATTEMPTS, HeaderValue::Int(2)),
+            (header::FIRST_SEEN, HeaderValue::Int(5)),
+            (header::EXPIRES, HeaderValue::Int(9)),
+            (header::LAST_STATUS, HeaderValue::Int(503)),
+        ] {
+            message.headers.insert(name.to_owned(), value);
+        }
+        let known = history(&message, NOW);
+        assert_eq!(known.attempts, 2);
+        assert_eq!(known.first_seen, StoreTime::from_micros(5));
+        assert_eq!(known.expires, Some(StoreTime::from_micros(9)));
+        assert_eq!(known.last_status, Some(503));
+        let Verdict::Later { headers, .. } = later(&known, Duration::ZERO, NOW) else {
+            panic!("it goes through the wait ladder");
+        };
+        for (name, value) in headers
+            .iter()
+            .filter(|(name, _)| *name != header::NOT_BEFORE)
+        {
+            assert_eq!(message.headers.get(*name), Some(value), "{name}");
+        }
+    }
+
+    #[test]
+    fn only_a_plain_message_on_its_first_way_is_parked() {
+        let none = Duration::ZERO;
+        let mut message = Message::default();
+        let known = |message: &Message| origin(message, &history(message, NOW), none);
+        assert_eq!(known(&message), Origin::Work);
+        let early = origin(&message, &history(&message, NOW), Duration::from_millis(1));
+        assert_eq!(early, Origin::Bound);
+        message.properties.priority = 1;
+        assert_eq!(known(&message), Origin::Bound);
+        message.properties.priority = 0;
+        let waited = HeaderValue::Bool(true);
+        message.headers.insert(header::WAITED.to_owned(), waited);
+        assert_eq!(known(&message), Origin::Bound);
+        let mark = HeaderValue::Int(7);
+        message.headers.insert(header::PARKED.to_owned(), mark);
+        assert_eq!(known(&message), Origin::Parked);
+    }
+
+    #[test]
+    fn parking_changes_nothing_about_a_message_but_the_mark() {
+        let mut message = Message::default();
+        message.properties.expiration = Some(1_500);
+        let attempts = HeaderValue::Int(2);
+        message
+            .headers
+            .insert(header::ATTEMPTS.to_owned(), attempts);
+        let before = history(&message, NOW);
+        let share = Share {
+            tenant: 13,
+            ..Share::default()
+        };
+        let Verdict::Parked { space, headers } = parked(share, &before, NOW) else {
+            panic!("it parks");
+        };
+        assert_eq!(space, Space::of(13));
+        let headers = headers.into_iter();
+        message
+            .headers
+            .extend(headers.map(|(name, value)| (name.to_owned(), value)));
+        // The copy has no expiration of its own, so that the broker does not act on it.
+        message.properties.expiration = None;
+        let after = history(&message, NOW + Duration::from_secs(9));
+        assert!(after.parked);
+        assert_eq!(
+            History {
+                parked: false,
+                ..after
+            },
+            before
+        );
+    }
+
+    #[test]
+    fn nonsense_in_our_headers_counts_as_absent() {
+        let mut message = Message::default();
+        for value in [
+            HeaderValue::Int(-1),
+            HeaderValue::Text("x".into()),
+            HeaderValue::Opaque,
+        ] {
+            message
+                .headers
+                .insert(header::ATTEMPTS.to_owned(), value.clone());
+            message.headers.insert(header::NOT_BEFORE.to_owned(), value);
+            assert_eq!(history(&message, NOW).attempts, 0);
+            assert_eq!(not_before(&message), None);
+        }
+    }
+
+    #[test]
+    fn expiration_counts_from_publishing_if_that_is_known() {
+        let mut message = Message::default();
+        message.properties.expiration = Some(1_500);
+        assert_eq!(
+            history(&message, NOW).expires,
+            Some(NOW + Duration::from_millis(1_500))
+        );
+        message.properties.timestamp = Some(1_600_000_000);
+        let published = StoreTime::from_micros(1_600_000_000_000_000);
+        let expires = history(&message, NOW).expires;
+        assert_eq!(expires, Some(published + Duration::from_millis(1_500)));
+    }
+}

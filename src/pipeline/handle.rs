@@ -1,0 +1,238 @@
+//! What calls and routes share with their pacer: where to report, and what time it is.
+
+use std::ops::Deref;
+use std::sync::{Arc, Mutex};
+use std::time::Duration;
+
+use tokio::sync::{mpsc, oneshot};
+use tracing::{debug, info, warn};
+
+use crate::core::clock::ClockMap;
+use crate::core::pacing::Row;
+use crate::core::schedule::{Freeze, Grant};
+use crate::core::scheduler::Scheduler;
+use crate::core::time::{Mono, StoreTime};
+use crate::ports::clock::Clock;
+use crate::ports::pace::PacedLimit;
+use crate::telemetry::LogLimit;
+use crate::telemetry::meters::LimitMeters;
+
+use super::job::Waiting;
+use super::policies::Paces;
+use super::refunder::Refunder;
+use super::route::lock;
+use super::rows::PacedRows;
+
+/// Several calls that were under way together are throttled together.
+static FROZEN: LogLimit = LogLimit::new(Duration::from_secs(1));
+
+/// What a stopped pacer left.
+#[derive(Clone, Copy, Debug, Default)]
+pub(super) struct Stopped {
+    /// Calls that were still under way.
+    pub(super) abandoned: u64,
+    /// Messages that went back unsent.
+    pub(super) given_back: u64,
+}
+
+/// What a pacer is told. The messages in it are bounded by the prefetch of its routes.
+#[derive(Debug)]
+pub(super) enum Event {
+    /// New messages.
+    Decoded(Vec<Waiting>),
+    /// Messages whose permissions ran out before they were sent.
+    Unsent(Vec<Waiting>),
+    /// A message that waits for another attempt.
+    Again(Waiting),
+    /// A call of ours was told to wait for so long; the limit is frozen.
+    Throttled(Duration),
+    /// The store has frozen the limit.
+    Frozen(Row, Freeze),
+    /// A policy of the paced limit is in force, or another version of the same.
+    InForce(Paces),
+    /// The same of one of its keyed limits, which is paused until then or not at all.
+    Updated(Arc<str>, Option<StoreTime>),
+    /// Connections to the downstreams are open, or could not be opened.
+    Warmed,
+    Stop {
+        deadline: Mono,
+        done: oneshot::Sender<Stopped>,
+    },
+}
+
+/// The way to a pacer: cheap to clone, one per call.
+#[derive(Clone, Debug)]
+pub(super) struct PacerHandle(Arc<Parts>);
+
+/// What it holds.
+#[derive(Debug)]
+pub(super) struct Parts {
+    pub(super) clock: Clock,
+    /// Its paced limit, or its route.
+    pub(super) name: Arc<str>,
+    /// `None`: nothing paces it. Changes when another policy comes into force.
+    rows: Option<Mutex<PacedRows>>,
+    pub(super) meters: Arc<LimitMeters>,
+    refunder: Refunder,
+    events: mpsc::UnboundedSender<Event>,
+    /// A copy of the pacer's mapping, renewed with every answer of the store.
+    map: Mutex<ClockMap>,
+}
+
+impl Deref for PacerHandle {
+    type Target = Parts;
+
+    fn deref(&self) -> &Parts {
+        &self.0
+    }
+}
+
+impl PacerHandle {
+    pub(super) fn new(
+        clock: Clock,
+        name: Arc<str>,
+        rows: Option<PacedRows>,
+        meters: Arc<LimitMeters>,
+        refunder: Refunder,
+        events: mpsc::UnboundedSender<Event>,
+    ) -> Self {
+        Self(Arc::new(Parts {
+            clock,
+            name,
+            rows: rows.map(Mutex::new),
+            meters,
+            refunder,
+            events,
+            map: Mutex::default(),
+        }))
+    }
+
+    /// Tells the pacer. If it is gone, what was told is dropped: a message then goes back to its
+    /// queue by itself.
+    pub(super) fn tell(&self, event: Event) {
+        if self.events.send(event).is_err() {
+            debug!(pacer = %self.name, "the pacer has stopped");
+        }
+    }
+
+    /// Puts messages back that were not sent, once they have given back what they took of their limits.
+    pub(super) fn unsent(&self, mut messages: Vec<Waiting>) {
+        let (mut refunds, mut calls) = (Vec::new(), Vec::new());
+        for waiting in &mut messages {
+            let (some, under_way) = waiting.permit.take_back();
+            refunds.extend(some);
+            calls.extend(under_way);
+        }
+        if refunds.is_empty() && calls.is_empty() {
+            return self.tell(Event::Unsent(messages));
+        }
+        let pacer = self.clone();
+        tokio::spawn(async move {
+            pacer.refunder.give_back(&refunds, &calls).await;
+            pacer.tell(Event::Unsent(messages));
+        });
+    }
+
+    /// Renews what calls and routes know of the store's clock.
+    pub(super) fn learned(&self, scheduler: &Scheduler<Waiting>, now: Mono) {
+        let Some(clock) = scheduler.clock() else {
+            return;
+        };
+        *lock(&self.map) = clock.clone();
+        let error = clock.error(now).unwrap_or_default();
+        self.meters.clock_error_seconds.set(error.as_secs_f64());
+    }
+
+    /// The rows of slots, as the policy in force has them.
+    pub(super) fn rows(&self) -> Option<PacedRows> {
+        self.rows.as_ref().map(|rows| lock(rows).clone())
+    }
+
+    /// Another policy is in force.
+    pub(super) fn adopt(&self, paces: &Paces) {
+        if let Some(rows) = &self.rows {
+            let mut rows = lock(rows);
+            rows.adopt(paces);
+            self.meters.rate.set(rows.per_second());
+        }
+    }
+
+    /// The paced limit that counts the slots of a row.
+    fn limit(&self, row: Row) -> Option<PacedLimit> {
+        lock(self.rows.as_ref()?).limit(row).cloned()
+    }
+
+    /// The row of a limit, if it is one of ours.
+    pub(super) fn row(&self, name: &str) -> Option<Row> {
+        [Row::Main, Row::Reserve]
+            .into_iter()
+            .find(|row| self.limit(*row).is_some_and(|limit| *limit.name == *name))
+    }
+
+    /// The distance of two slots; zero where nothing is paced.
+    pub(super) fn interval(&self) -> Duration {
+        self.limit(Row::Main)
+            .map_or(Duration::ZERO, |limit| limit.pace.interval())
+    }
+
+    /// Hands in new messages.
+    pub(super) fn push(&self, messages: Vec<Waiting>) {
+        if !messages.is_empty() {
+            self.tell(Event::Decoded(messages));
+        }
+    }
+
+    /// The store's time, if it was ever heard.
+    pub(super) fn known_store_time(&self, now: Mono) -> Option<StoreTime> {
+        lock(&self.map).to_store(now)
+    }
+
+    /// The store's time. Messages exist only once it was heard, so zero never shows.
+    pub(super) fn store_time(&self, now: Mono) -> StoreTime {
+        self.known_store_time(now).unwrap_or_default()
+    }
+
+    /// Freezes the limit: here at once, and through the store for every replica.
+    pub(super) fn freeze(&self, length: Duration, answer: &str) {
+        self.tell(Event::Throttled(length));
+        self.meters.freezes.increment(1);
+        if let Some(more) = FROZEN.event(self.clock.now()) {
+            let of = if self.rows.is_some() {
+                "the limit is frozen for every replica"
+            } else {
+                "this replica pauses"
+            };
+            info!(pacer = %self.name, answer, wait = ?length, "the downstream throttles; {of}{more}");
+        }
+        let Some(rows) = self.rows() else {
+            return;
+        };
+        let pacer = self.clone();
+        tokio::spawn(async move {
+            for row in [Row::Main, Row::Reserve] {
+                let Some(limit) = rows.limit(row) else {
+                    continue;
+                };
+                match rows.store.freeze(limit, length).await {
+                    Ok(freeze) => pacer.tell(Event::Frozen(row, freeze)),
+                    Err(error) => {
+                        warn!(limit = %limit.name, %error, "only this replica knows of the freeze");
+                    }
+                }
+            }
+        });
+    }
+
+    /// Offers an unused tail of a lease to the store; it is lost if others have leased since.
+    pub(super) fn give_back(&self, row: Row, tail: Grant) {
+        let (Some(rows), Some(limit)) = (self.rows(), self.limit(row)) else {
+            return;
+        };
+        let meters = Arc::clone(&self.meters);
+        tokio::spawn(async move {
+            if let Ok(true) = rows.store.give_back(&limit, tail).await {
+                meters.slots_returned.increment(u64::from(tail.count.get()));
+            }
+        });
+    }
+}

@@ -1,0 +1,149 @@
+//! When a route may send at all: in its opening hours, by the store's clock, and not while one of its
+//! keyed limits lets nothing pass (the store lost its state, an operator paused it, or a budget that is
+//! for all messages is spent for long).
+//!
+//! This is about a route as a whole, so nothing rotates through wait queues: what is held is delayed
+//! until the opening, the tap closes (see `tap`), and the other routes of the limit go on. What would
+//! be held for too long goes back to the queue. At the opening no herd wakes: taps open a moment
+//! before, and the schedule of the limit paces what they bring.
+//!
+//! The pacer looks at the hours before it asks its scheduler for the next message, and a call looks
+//! once more before it is written: nothing is sent at or after a closing time.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use tracing::info;
+
+use crate::core::hours::OpeningHours;
+use crate::core::scheduler::Scheduler;
+use crate::core::time::{Mono, StoreTime};
+
+use super::handle::PacerHandle;
+use super::job::Waiting;
+use super::may_send::MaySend;
+use super::route::Route;
+
+/// The local clock may drift from the store's: a change that is further away is worked out again.
+const LOOK_AGAIN: Duration = Duration::from_secs(10);
+
+/// The hours of all routes of one pacer.
+#[derive(Debug)]
+pub(super) struct Hours {
+    routes: Vec<RouteHours>,
+}
+
+#[derive(Debug)]
+struct RouteHours {
+    route: Arc<Route>,
+    /// Absent: always open.
+    hours: Option<OpeningHours>,
+    /// Until when one of its keyed limits lets nothing pass.
+    closed_until: Option<Mono>,
+    /// When to look at it again; `None` while the store's time is not known.
+    next: Option<Mono>,
+}
+
+impl Hours {
+    pub(super) fn new(routes: &[Arc<Route>]) -> Self {
+        let own = |route: &Arc<Route>| {
+            let hours = route.policy.hours.clone();
+            (hours.is_some() || route.is_keyed()).then(|| RouteHours {
+                route: Arc::clone(route),
+                hours,
+                closed_until: None,
+                next: None,
+            })
+        };
+        Self {
+            routes: routes.iter().filter_map(own).collect(),
+        }
+    }
+
+    /// Opens and closes what is due at `now`. Cheap while nothing is.
+    pub(super) fn review(
+        &mut self,
+        scheduler: &mut Scheduler<Waiting>,
+        pacer: &PacerHandle,
+        now: Mono,
+    ) {
+        for own in &mut self.routes {
+            if own.next.is_none_or(|next| next <= now)
+                && let Some(store_now) = pacer.known_store_time(now)
+            {
+                own.review(scheduler, store_now, now);
+            }
+        }
+    }
+
+    /// A keyed limit of the route lets nothing pass before `until`. Asking for each message would only
+    /// send all of them through wait queues.
+    pub(super) fn close(&mut self, route: &Arc<Route>, until: Mono, now: Mono) {
+        for own in &mut self.routes {
+            if Arc::ptr_eq(&own.route, route) && own.closed_until.is_none_or(|known| known < until)
+            {
+                own.closed_until = Some(until);
+                own.next = Some(now);
+            }
+        }
+    }
+
+    /// What its keyed limits said is over: the route may send again, unless its hours say otherwise.
+    /// Answers whether there was something.
+    pub(super) fn reopen(&mut self, route: &Arc<Route>, now: Mono) -> bool {
+        let same = |own: &&mut RouteHours| Arc::ptr_eq(&own.route, route);
+        let Some(own) = self.routes.iter_mut().find(same) else {
+            return false;
+        };
+        let was = own.closed_until.take().is_some();
+        if was {
+            own.next = Some(now);
+        }
+        was
+    }
+
+    /// When one of them may change.
+    pub(super) fn next(&self) -> Option<Mono> {
+        self.routes.iter().filter_map(|own| own.next).min()
+    }
+}
+
+impl RouteHours {
+    fn review(&mut self, scheduler: &mut Scheduler<Waiting>, store_now: StoreTime, now: Mono) {
+        self.closed_until = self.closed_until.filter(|until| *until > now);
+        let stretch = self.hours.as_ref().map(|hours| hours.stretch(store_now));
+        let end = stretch.as_ref().and_then(|stretch| stretch.until);
+        let until = end.map(|until| now + until.since(store_now));
+        let shut = stretch.as_ref().is_some_and(|stretch| !stretch.open);
+        let closed = until.filter(|_| shut).max(self.closed_until);
+        let may_send = closed.map_or(MaySend::Until(until), MaySend::NotBefore);
+        let was = self.route.set_may_send(may_send);
+        if let MaySend::NotBefore(until) = may_send {
+            scheduler.defer(until, |waiting| {
+                Arc::ptr_eq(&waiting.job.route, &self.route)
+            });
+        }
+        let turned = was.opening().is_some() != may_send.opening().is_some();
+        if let Some(hours) = &self.hours
+            && self.closed_until.is_none()
+            && (turned || self.next.is_none())
+        {
+            self.tell(hours, may_send, end);
+        }
+        let again = now + LOOK_AGAIN;
+        let next = closed.into_iter().chain(until).min();
+        self.next = Some(next.map_or(again, |at| at.min(again)));
+    }
+
+    fn tell(&self, hours: &OpeningHours, may_send: MaySend, until: Option<StoreTime>) {
+        let route = &self.route.name;
+        let until = until.map_or_else(|| "ever".to_owned(), |at| hours.zone().show(at));
+        let closed = may_send.opening().is_some();
+        self.route.meters.closed.set(if closed { 1.0 } else { 0.0 });
+        if closed {
+            info!(%route, until, "closed hours: nothing is sent until then");
+        } else {
+            info!(%route, until, "opening hours: sending until then");
+        }
+    }
+}

@@ -1,0 +1,138 @@
+//! What a pacer is told: answers of the stores, messages from its routes, and what is in force.
+
+use tokio::sync::oneshot;
+use tracing::{debug, info, warn};
+
+use super::{Pacer, Stopping};
+use crate::core::clock::ClockMap;
+use crate::core::pacing::Row;
+use crate::core::schedule::Answer;
+use crate::core::time::{Mono, StoreTime};
+use crate::pipeline::admit::Answered;
+use crate::pipeline::handle::{Event, Stopped};
+use crate::pipeline::job::Waiting;
+use crate::ports::pace::StoreError;
+
+impl Pacer {
+    pub(super) fn decided(&mut self, answered: Answered) {
+        let stopping = self.stopping.is_some();
+        let (scheduler, handle) = (&mut self.scheduler, &self.handle);
+        let outcome = self
+            .admission
+            .answered(answered, scheduler, handle, stopping);
+        let now = self.handle.clock.now();
+        for (route, until) in &outcome.closed {
+            self.hours.close(route, *until, now);
+        }
+        if let Some(stopping) = &mut self.stopping {
+            stopping.given_back += outcome.given_back;
+            // What could not be asked for is back in the scheduler.
+            stopping.given_back += self.scheduler.extract(|_| true).len() as u64;
+        }
+    }
+
+    pub(super) fn answered(&mut self, row: Row, sent: Mono, answer: Result<Answer, StoreError>) {
+        let now = self.handle.clock.now();
+        let meters = &self.handle.meters;
+        meters.ask_seconds.record(now.since(sent).as_secs_f64());
+        match answer {
+            Ok(answer) => {
+                if answer.guarded {
+                    self.tell_guarded();
+                }
+                let denied = self.scheduler.tally().denied;
+                self.scheduler.leased(row, &answer, now);
+                let denied = self.scheduler.tally().denied > denied;
+                meters.asks(if denied { "denied" } else { "granted" });
+                self.handle.learned(&self.scheduler, now);
+                if self.scheduler.is_outdated() {
+                    self.outdated.notify_one();
+                }
+            }
+            Err(error) => {
+                meters.asks("failed");
+                debug!(limit = %self.handle.name, %error, "no lease");
+                self.scheduler.lease_failed(row, now);
+            }
+        }
+    }
+
+    /// At the start a schedule that is not there yet is nothing to worry about.
+    fn tell_guarded(&self) {
+        let limit = &self.handle.name;
+        if self.scheduler.clock().is_some_and(ClockMap::is_known) {
+            warn!(%limit, "the schedule was lost, or its clock stepped: starting it again behind its guard");
+        } else {
+            info!(%limit, "no schedule yet: starting one behind its guard");
+        }
+    }
+
+    pub(super) fn take_in(&mut self, event: Event) {
+        match event {
+            Event::Decoded(messages) => {
+                for waiting in messages {
+                    self.hold(waiting, false);
+                }
+            }
+            Event::Unsent(messages) => {
+                self.scheduler.ran_out();
+                for waiting in messages.into_iter().rev() {
+                    self.hold(waiting, true);
+                }
+            }
+            Event::Again(waiting) => self.hold(waiting, true),
+            Event::Throttled(length) => {
+                self.scheduler.frozen_for(length, self.handle.clock.now());
+            }
+            Event::Frozen(row, freeze) => {
+                self.scheduler.frozen(row, &freeze, self.handle.clock.now());
+            }
+            Event::InForce(paces) => {
+                self.handle.adopt(&paces);
+                let now = self.handle.clock.now();
+                self.scheduler.retime(&paces.policy, paces.version, now);
+            }
+            Event::Updated(limit, paused) => self.updated(&limit, paused),
+            Event::Warmed => self.warming = false,
+            Event::Stop { deadline, done } => self.stop(deadline, done),
+        }
+    }
+
+    /// Sends nothing any more; what is held goes back.
+    fn stop(&mut self, deadline: Mono, done: oneshot::Sender<Stopped>) {
+        self.taps.close_all();
+        let held = self.scheduler.extract(|_| true);
+        let given_back = held.len() as u64;
+        // Dropped without a verdict, they go back to their queue.
+        drop(held);
+        for (row, tail) in self.scheduler.surrender() {
+            self.handle.give_back(row, tail);
+        }
+        self.stopping = Some(Stopping {
+            deadline,
+            done,
+            given_back,
+        });
+    }
+
+    /// Another policy of a keyed limit is in force, or a pause begins, changes or ends. Routes that it
+    /// pauses wait as a whole; what waited for it asks anew.
+    pub(super) fn updated(&mut self, limit: &str, paused: Option<StoreTime>) {
+        let now = self.handle.clock.now();
+        let left = |until: StoreTime| until.since(self.handle.store_time(now));
+        let pause = paused.map(left).filter(|left| !left.is_zero());
+        for route in self.routes.iter().filter(|route| route.counts(limit)) {
+            self.hours.reopen(route, now);
+            if let Some(left) = pause {
+                self.hours.close(route, now + left, now);
+            }
+        }
+        self.hours.review(&mut self.scheduler, &self.handle, now);
+        let of_limit = |waiting: &Waiting| waiting.job.route.counts(limit);
+        self.scheduler.reopen(of_limit, now);
+        for waiting in self.scheduler.take_delayed(of_limit) {
+            self.hold(waiting, true);
+        }
+        self.scheduler.retry_now(now);
+    }
+}

@@ -1,0 +1,41 @@
+//! The rows of slots of a paced limit, as a pacer asks for them.
+
+use std::sync::Arc;
+
+use crate::core::pacing::Row;
+use crate::ports::pace::{PaceStore, PacedLimit};
+
+use super::policies::Paces;
+
+/// The rows of slots of a paced limit.
+#[derive(Clone, Debug)]
+pub struct PacedRows {
+    pub main: PacedLimit,
+    /// Slots that only urgent messages may take.
+    pub reserve: Option<PacedLimit>,
+    pub store: Arc<dyn PaceStore>,
+}
+
+impl PacedRows {
+    pub(super) fn limit(&self, row: Row) -> Option<&PacedLimit> {
+        match row {
+            Row::Main => Some(&self.main),
+            Row::Reserve => self.reserve.as_ref(),
+        }
+    }
+
+    /// Another policy is in force.
+    pub(super) fn adopt(&mut self, paces: &Paces) {
+        let rows = std::iter::once(&mut self.main).chain(&mut self.reserve);
+        for (row, pace) in rows.zip(&paces.policy) {
+            row.pace = *pace;
+            row.known = paces.version;
+        }
+    }
+
+    /// Units per second of all rows.
+    pub(super) fn per_second(&self) -> f64 {
+        let reserve = self.reserve.as_ref().map_or(0.0, |r| r.pace.per_second());
+        self.main.pace.per_second() + reserve
+    }
+}

@@ -1,0 +1,129 @@
+//! Send, judge, settle: one call from its slot to its verdict. Runs on the pacer's own runtime.
+
+use std::time::Duration;
+
+use rand::RngExt as _;
+use tracing::warn;
+
+use crate::core::leases::Slot;
+use crate::core::outcome::Outcome;
+use crate::core::time::Mono;
+use crate::ports::downstream::{Gate, Judgement};
+use crate::ports::queue::Verdict;
+use crate::telemetry::LogLimit;
+
+use super::handle::{Event, PacerHandle};
+use super::job::{Job, Waiting};
+use super::route_policy::Next;
+use super::verdict::{dead, later};
+
+static DEAD: LogLimit = LogLimit::new(Duration::from_secs(10));
+
+/// Sends a message whose slot is due and sees it through.
+pub(super) async fn perform(waiting: Waiting, slot: Slot, pacer: PacerHandle) {
+    let started = pacer.clock.now();
+    // The last look: between the pacer's decision and this task's turn the machine may have stood
+    // still. A slot that is too late now is lost, never used late. The gate looks once more when
+    // the request is written.
+    let leave_by = waiting.job.route.may_send().leave_by(slot.leave_by);
+    let Some(leave_by) = leave_by.filter(|leave_by| started <= *leave_by) else {
+        pacer.meters.slots_missed.increment(1);
+        return pacer.unsent(vec![waiting]);
+    };
+    let (job, call, mut permit) = waiting.send();
+    // Until its verdict is given: a pacer that stops waits for that on another thread.
+    let _under_way = job.route.begin_call();
+    let sent = call.send(Gate::new(pacer.clock, leave_by)).await;
+    match sent {
+        Ok(judgement) => {
+            if judgement.maybe_delivered {
+                permit.spend();
+            }
+            // A call that has ended counts in `concurrency` limits no more.
+            drop(permit);
+            measure(&job, &judgement, slot, started, &pacer);
+            settle(job, judgement, &pacer);
+        }
+        Err(_too_late) => {
+            pacer.meters.slots_missed.increment(1);
+            if let Some(mut waiting) = prepared(job) {
+                waiting.permit = permit;
+                pacer.unsent(vec![waiting]);
+            }
+        }
+    }
+}
+
+fn measure(job: &Job, judgement: &Judgement, slot: Slot, started: Mono, pacer: &PacerHandle) {
+    pacer.meters.permits.increment(1);
+    let late = started.since(slot.at).as_secs_f64();
+    pacer.meters.slot_lateness_seconds.record(late);
+    let age = started.since(job.delivery.received());
+    let meters = &job.route.meters;
+    meters.age_seconds.record(age.as_secs_f64());
+    let length = pacer.clock.now().since(started);
+    meters.call_seconds.record(length.as_secs_f64());
+    meters.call(judgement.outcome.label());
+    if judgement.maybe_delivered && judgement.status.is_none() {
+        meters.maybe_delivered.increment(1);
+    }
+}
+
+/// The verdict on a call that was made.
+fn settle(mut job: Job, judgement: Judgement, pacer: &PacerHandle) {
+    if judgement.outcome != Outcome::Accepted {
+        job.history.last_status = judgement.status;
+    }
+    let fraction = || rand::rng().random_range(0.0..1.0);
+    let attempts = job.history.attempts;
+    match job.route.policy.next(judgement.outcome, attempts, fraction) {
+        Next::Done => job.settle(Verdict::Done),
+        Next::Thaw(wait) => {
+            job.route.meters.denials.increment(1);
+            pacer.freeze(wait, &judgement.detail);
+            again(job, pacer, None);
+        }
+        Next::Retry(wait) => {
+            job.history.attempts += 1;
+            let now = pacer.clock.now();
+            let store_now = pacer.store_time(now);
+            let wait = job.route.policy.opening(store_now + wait).since(store_now);
+            if wait <= job.route.policy.max_hold {
+                again(job, pacer, Some(now + wait));
+            } else {
+                let verdict = later(&job.history, wait, store_now);
+                job.settle(verdict);
+            }
+        }
+        Next::Dead(reason) => {
+            job.history.attempts += 1;
+            if let Some(more) = DEAD.event(pacer.clock.now()) {
+                warn!(route = %job.route.name, reason = reason.label(), answer = judgement.detail,
+                    attempts = job.history.attempts, "dead letter{more}");
+            }
+            let now = pacer.store_time(pacer.clock.now());
+            let verdict = dead(&job.route, &job.history, reason, judgement.detail, now);
+            job.settle(verdict);
+        }
+    }
+}
+
+/// Back to the pacer, with a fresh request; not before `at`, if that is given.
+fn again(job: Job, pacer: &PacerHandle, at: Option<Mono>) {
+    if let Some(mut waiting) = prepared(job) {
+        waiting.not_before = at;
+        pacer.tell(Event::Again(waiting));
+    }
+}
+
+/// With a fresh request. It could be prepared before; if not now, the queue keeps it safe.
+fn prepared(job: Job) -> Option<Waiting> {
+    match job.prepare_again() {
+        Ok(waiting) => Some(waiting),
+        Err((job, why)) => {
+            warn!(route = %job.route.name, %why, "cannot be prepared again; given back");
+            job.settle(Verdict::GiveBack);
+            None
+        }
+    }
+}

@@ -1,0 +1,37 @@
+//! What a route keeps from one session to the next.
+
+use std::fmt;
+use std::sync::Arc;
+use std::sync::atomic::AtomicBool;
+
+use tokio::sync::mpsc;
+
+use super::connections::Connections;
+use super::options::{RabbitOptions, RouteOptions};
+use super::parked::ParkedQueues;
+use crate::core::ladder::Ladder;
+use crate::ports::clock::Clock;
+use crate::ports::queue::Delivery;
+use crate::queue::events::QueueEvents;
+
+/// What the sessions of a route share.
+pub(super) struct Context {
+    pub(super) route: Arc<RouteOptions>,
+    pub(super) ladder: Ladder,
+    pub(super) options: Arc<RabbitOptions>,
+    pub(super) connections: Arc<Connections>,
+    pub(super) clock: Clock,
+    pub(super) events: Arc<dyn QueueEvents>,
+    pub(super) deliveries: mpsc::UnboundedSender<Delivery>,
+    pub(super) parked_queues: Arc<ParkedQueues>,
+    /// The route does not park, and no parked queue was left behind by one that did.
+    pub(super) bare: AtomicBool,
+}
+
+impl fmt::Debug for Context {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Context")
+            .field("route", &self.route)
+            .finish_non_exhaustive()
+    }
+}

@@ -1,0 +1,104 @@
+//! The JSON schema of a configuration, for editors, written from the table of keys.
+
+use serde_json::{Map, Value, json};
+
+use super::schema::{Form, Key, Kind, Need, Shape};
+use super::types::ROOT;
+
+/// Every right duration looks like this.
+const DURATION: &str = "^[ +]*[0-9].*[^0-9. ]";
+
+/// The schema of a configuration file (draft 7).
+#[must_use]
+pub fn json_schema() -> Value {
+    let mut schema = shape(&ROOT);
+    schema["$schema"] = json!("http://json-schema.org/draft-07/schema#");
+    schema["title"] = json!("The configuration of sluiced");
+    schema
+}
+
+fn shape(of: &Shape) -> Value {
+    match of {
+        Shape::Text(form) | Shape::Hidden(form) | Shape::Url(form) => text(form),
+        Shape::Length(_) => json!({ "type": "string", "pattern": DURATION }),
+        Shape::Whole(bounds) => {
+            json!({ "type": "integer", "minimum": bounds.start(), "maximum": bounds.end() })
+        }
+        Shape::Flag => json!({ "type": "boolean" }),
+        Shape::Choice(words) => json!({ "enum": words }),
+        Shape::WholeOr(form) => {
+            json!({ "anyOf": [{ "type": "integer", "minimum": 1 }, text(form)] })
+        }
+        Shape::List(of) => json!({ "type": "array", "items": shape(of) }),
+        Shape::OneOrMore { most, of } => {
+            let list =
+                json!({ "type": "array", "items": shape(of), "minItems": 1, "maxItems": most });
+            json!({ "anyOf": [shape(of), list] })
+        }
+        Shape::Section(keys) => object(keys.iter(), None),
+        Shape::Named { of, .. } => json!({ "type": "object", "additionalProperties": shape(of) }),
+        Shape::Kinds { default, kinds } => {
+            let all = kinds
+                .iter()
+                .map(|kind| object(kind.keys(), Some((kind, *default))));
+            json!({ "oneOf": all.collect::<Vec<_>>() })
+        }
+    }
+}
+
+fn text(form: &Form) -> Value {
+    match form.pattern {
+        "" => json!({ "type": "string" }),
+        pattern => json!({ "type": "string", "pattern": pattern }),
+    }
+}
+
+/// A table with these keys; of a kind, whose name must stand in it unless it is the default.
+fn object(keys: impl Iterator<Item = &'static Key>, kind: Option<(&Kind, Option<&str>)>) -> Value {
+    let mut properties = Map::new();
+    let mut required = Vec::new();
+    if let Some((kind, default)) = kind {
+        properties.insert(
+            "kind".to_owned(),
+            json!({ "const": kind.name, "description": kind.doc }),
+        );
+        required.extend((default != Some(kind.name)).then_some("kind"));
+    }
+    for key in keys {
+        properties.insert(key.name.to_owned(), described(key));
+        required.extend(matches!(key.need, Need::Required(_)).then_some(key.name));
+    }
+    json!({
+        "type": "object",
+        "properties": properties,
+        "required": required,
+        "additionalProperties": false,
+    })
+}
+
+fn described(key: &Key) -> Value {
+    let mut schema = shape(&key.shape);
+    if !key.doc.is_empty() {
+        let lines: Vec<_> = key
+            .doc
+            .iter()
+            .map(|line| line.trim_start_matches(' '))
+            .collect();
+        schema["description"] = json!(lines.join("\n"));
+    }
+    match key.need {
+        Need::Default(value) => schema["default"] = literal(value),
+        Need::Required(value) | Need::Optional(value) | Need::Apart(value) => {
+            schema["examples"] = json!([literal(value)]);
+        }
+    }
+    schema
+}
+
+/// A value of the table, which is written in TOML.
+fn literal(value: &str) -> Value {
+    let table: Option<Map<String, Value>> = toml::from_str(&format!("value = {value}")).ok();
+    table
+        .and_then(|mut table| table.remove("value"))
+        .unwrap_or_default()
+}

@@ -1,0 +1,148 @@
+//! The policy of a limit: what of it may change while the fleet runs, as one line of text.
+//!
+//! `kind=paced rate=400/1s headroom=5ms horizon=120ms`: the keys that the table calls live, in its order,
+//! defaults written out, so that two files that mean the same say the same. Replicas compare these lines
+//! and the store keeps them. A key that the line does not name has its default: a headroom that follows the
+//! window, say. How a message is counted (`key`, `cost`) is no part of it and needs a restart.
+
+use std::fmt;
+
+use super::collector::Collector;
+use super::conform::{conform, read, scalar};
+use super::path::KeyPath;
+use super::schema::{Key, Need, Shape};
+use super::tree::{self, Node, Sources, Value};
+use super::types::{LIMIT, Limit};
+
+/// A text that is no policy of this limit. The message says why.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum PolicyTextError {
+    /// A word is not `name=value`.
+    #[error("`{0}` is not written as name=value")]
+    Word(String),
+    /// It is the policy of a limit of another kind.
+    #[error("it is the policy of a {0} limit, and in this file the limit is {1}")]
+    Kind(String, &'static str),
+    /// Nothing of this kind is called so.
+    #[error("`{0}` cannot be changed while the fleet runs")]
+    Name(String),
+    /// A value that cannot be read.
+    #[error("{name} = `{value}`: {why}")]
+    Value {
+        name: String,
+        value: String,
+        why: String,
+    },
+}
+
+impl Limit {
+    /// Its policy, by name, in the order in which it is written.
+    #[must_use]
+    pub fn policy(&self) -> Vec<(&'static str, String)> {
+        let written = self.written();
+        let value = |name: &str| match &written.entries()?.get(name)?.value {
+            Value::Text(text) => Some(text.clone()),
+            Value::Whole(number) => Some(number.to_string()),
+            Value::Flag(flag) => Some(flag.to_string()),
+            _ => None,
+        };
+        let live = self.live().map(|key| key.name);
+        std::iter::once("kind")
+            .chain(live)
+            .filter_map(|name| Some((name, value(name)?)))
+            .collect()
+    }
+
+    /// Its policy on one line.
+    #[must_use]
+    pub fn policy_line(&self) -> String {
+        line(self.policy().iter().map(|(name, value)| (*name, value)))
+    }
+
+    /// What can change of it.
+    #[must_use]
+    pub fn policy_names(&self) -> Vec<&'static str> {
+        self.live().map(|key| key.name).collect()
+    }
+
+    /// The same limit under another policy.
+    ///
+    /// # Errors
+    /// When it is not the policy of such a limit.
+    pub fn with_policy(&self, text: &str) -> Result<Self, PolicyTextError> {
+        let mut limit = self.written();
+        let Value::Table(entries) = &mut limit.value else {
+            return Ok(self.clone());
+        };
+        // What need not be written falls back to its default.
+        let kept = |key: &Key| !key.live || matches!(key.need, Need::Required(_));
+        let dropped: Vec<_> = self.keys().filter(|key| !kept(key)).collect();
+        entries.retain(|name, _| dropped.iter().all(|key| key.name != name));
+        for (name, text) in words(text)? {
+            if name == "kind" {
+                let kind = self.kind();
+                if text != kind {
+                    return Err(PolicyTextError::Kind(text.to_owned(), kind));
+                }
+                continue;
+            }
+            let key = self.live().find(|key| key.name == name);
+            let key = key.ok_or_else(|| PolicyTextError::Name(name.to_owned()))?;
+            let value = read(text, &key.shape, Node::absent);
+            scalar(&value.value, &key.shape).map_err(|why| wrong(name, text, why))?;
+            entries.insert(name.to_owned(), value);
+        }
+        let (path, sources) = (KeyPath::default(), Sources(Vec::new()));
+        conform(&mut limit, &LIMIT, &path, &mut Collector::new(&sources));
+        limit
+            .plain()
+            .try_into()
+            .map_err(|why| wrong("policy", text, why.to_string()))
+    }
+
+    /// The limit as its table in a file.
+    fn written(&self) -> Node {
+        let text = toml::to_string(self).expect("every value of a limit is written as a plain one");
+        tree::parse(0, &text).0
+    }
+
+    fn keys(&self) -> impl Iterator<Item = &'static Key> + use<> {
+        let kinds = match &LIMIT {
+            Shape::Kinds { kinds, .. } => *kinds,
+            _ => &[],
+        };
+        let kind = kinds.iter().find(|kind| kind.name == self.kind());
+        kind.into_iter().flat_map(|kind| kind.keys())
+    }
+
+    fn live(&self) -> impl Iterator<Item = &'static Key> + use<> {
+        self.keys().filter(|key| key.live)
+    }
+}
+
+/// The names and values of a line.
+///
+/// # Errors
+/// When a word is not `name=value`.
+pub fn words(text: &str) -> Result<Vec<(&str, &str)>, PolicyTextError> {
+    let word = |word: &'_ str| PolicyTextError::Word(word.to_owned());
+    text.split_ascii_whitespace()
+        .map(|text| text.split_once('=').ok_or_else(|| word(text)))
+        .collect()
+}
+
+/// A line of names and values.
+pub fn line<'a>(policy: impl Iterator<Item = (&'a str, impl fmt::Display)>) -> String {
+    let words: Vec<_> = policy
+        .map(|(name, value)| format!("{name}={value}"))
+        .collect();
+    words.join(" ")
+}
+
+fn wrong(name: &str, value: &str, why: String) -> PolicyTextError {
+    PolicyTextError::Value {
+        name: name.to_owned(),
+        value: value.to_owned(),
+        why,
+    }
+}

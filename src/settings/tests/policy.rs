@@ -1,0 +1,81 @@
+//! Policies as lines of text, there and back.
+
+use super::{Files, GOOD};
+use crate::settings::types::Limit;
+
+/// A limit as a file has it.
+fn limit(text: &str) -> Limit {
+    let text = format!("{GOOD}[limits.x]\n{text}\n");
+    let loaded = Files::new(&[&text]).load(&[]);
+    let loaded = loaded.map_err(|faults| faults.to_string());
+    loaded.expect("it loads").settings.limits["x"].clone()
+}
+
+fn paced() -> Limit {
+    limit("kind = \"paced\"\nrate = \"400/1s\"")
+}
+
+#[test]
+fn defaults_are_written_out() {
+    assert_eq!(
+        paced().policy_line(),
+        "kind=paced rate=400/1s headroom=5ms horizon=120ms"
+    );
+    assert_eq!(
+        limit("kind = \"gcra\"\nrate = \"5/1h\"\nkey = \"{{ body.to }}\"").policy_line(),
+        "kind=gcra rate=5/1h burst=0"
+    );
+}
+
+#[test]
+fn every_kind_comes_back_from_its_own_policy() {
+    for text in [
+        "kind = \"paced\"\nrate = \"400/1s\"\nheadroom = \"7ms\"",
+        "kind = \"gcra\"\nrate = \"5/1h\"\nburst = 3",
+        "kind = \"token_bucket\"\ncapacity = 9\nrefill = 2\ninterval = \"90s\"\nborrow = 4",
+        "kind = \"fixed_window\"\nrate = \"1000/month\"",
+        "kind = \"fixed_window\"\nrate = \"10/1d\"",
+        "kind = \"fixed_window\"\nrate = \"10/1d\"\naligned = true\nheadroom = \"1s\"",
+        "kind = \"fixed_window\"\nrate = \"10/day\"\ntimezone = \"Europe/Berlin\"",
+        "kind = \"token_bucket\"\ncapacity = 9\nrefill = 2\ninterval = \"90s\"\ncontinuous = false\nstart = \"empty\"",
+        "kind = \"sliding_log\"\nrate = \"5/1h30m\"",
+        "kind = \"concurrency\"\nlimit = 7\nlease = \"45s\"",
+    ] {
+        let limit = limit(text);
+        let line = limit.policy_line();
+        for pair in text.lines() {
+            let word = pair.replace(" = ", "=").replace('"', "");
+            // One duration, two ways to write it.
+            let word = word.replace("90s", "1m30s");
+            assert!(line.split(' ').any(|known| known == word), "{word}: {line}");
+        }
+        assert_eq!(limit.with_policy(&line).unwrap().policy_line(), line);
+    }
+}
+
+#[test]
+fn what_a_policy_does_not_name_is_the_default_and_not_what_the_file_says() {
+    let file = limit(
+        "kind = \"gcra\"\nrate = \"5/1h\"\nheadroom = \"2s\"\nburst = 7\nkey = \"{{ body.to }}\"\ncost = \"{{ body.n }}\"",
+    );
+    let other = file.with_policy("kind=gcra rate=1/1s").unwrap();
+    assert_eq!(other.headroom(), std::time::Duration::from_millis(10));
+    assert_eq!(other.policy_line(), "kind=gcra rate=1/1s burst=0");
+    // How messages are counted is no part of it.
+    assert_eq!((other.key(), other.cost()), (file.key(), file.cost()));
+}
+
+#[test]
+fn other_policies_are_read_and_wrong_ones_told() {
+    let limit = paced().with_policy("kind=paced rate=300/1s").unwrap();
+    assert_eq!(
+        limit.policy_line(),
+        "kind=paced rate=300/1s headroom=5ms horizon=120ms"
+    );
+    let wrong = |text| paced().with_policy(text).unwrap_err().to_string();
+    assert!(wrong("kind=gcra rate=1/1s").contains("gcra"));
+    assert!(wrong("key=a").contains("`key` cannot be changed"));
+    assert!(wrong("rate").contains("name=value"));
+    assert!(wrong("rate=fast").contains("rate = `fast`"));
+    assert!(wrong("horizon=1h").contains("write 20ms to 1s"));
+}

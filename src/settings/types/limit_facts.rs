@@ -1,0 +1,209 @@
+//! What follows from the keys of a limit: its largest cost, its window, its headroom, when it begins.
+
+use std::num::NonZeroU32;
+use std::time::Duration;
+
+use super::limit::{Counting, FixedWindow, Limit, Paced};
+use crate::core::calendar::Calendar;
+use crate::core::limits::generation::LostWait;
+use crate::core::rate::{Cost, Rate};
+use crate::core::time::micros;
+use crate::core::zone::Zone;
+use crate::settings::text::{Costing, Length, TemplateText};
+use crate::settings::window::WindowRate;
+
+/// When the windows of a `fixed_window` begin.
+#[derive(Clone, Debug)]
+pub enum WindowStart {
+    /// At the first call.
+    FirstCall,
+    /// At multiples of its length since the Unix epoch.
+    Epoch,
+    /// With a second, minute, hour, day, week or month in a time zone.
+    Calendar(Calendar),
+}
+
+/// The headroom of a limit that names none: this part of its window …
+const HEADROOM_PART: u32 = 100;
+/// … but no less …
+const HEADROOM_MIN: Duration = Duration::from_millis(10);
+/// … and no more.
+const HEADROOM_MAX: Duration = Duration::from_secs(5);
+/// This part of the headroom is for the way to the downstream.
+const WAY_PART: u32 = 4;
+/// What a message with a computed cost may take of a paced limit that does not say.
+const MAX_COST: NonZeroU32 = NonZeroU32::new(10).expect("ten is not zero");
+
+impl Limit {
+    /// The name of its kind.
+    #[must_use]
+    pub const fn kind(&self) -> &'static str {
+        match self {
+            Self::Paced(_) => "paced",
+            Self::Gcra(_) => "gcra",
+            Self::TokenBucket(_) => "token_bucket",
+            Self::FixedWindow(_) => "fixed_window",
+            Self::SlidingLog(_) => "sliding_log",
+            Self::Concurrency(_) => "concurrency",
+        }
+    }
+
+    /// It, if it is paced.
+    #[must_use]
+    pub const fn as_paced(&self) -> Option<&Paced> {
+        match self {
+            Self::Paced(paced) => Some(paced),
+            _ => None,
+        }
+    }
+
+    /// How messages are counted; `None` if it is paced.
+    #[must_use]
+    pub const fn counting(&self) -> Option<&Counting> {
+        match self {
+            Self::Paced(_) => None,
+            Self::Gcra(limit) => Some(&limit.counting),
+            Self::TokenBucket(limit) => Some(&limit.counting),
+            Self::FixedWindow(limit) => Some(&limit.counting),
+            Self::SlidingLog(limit) => Some(&limit.counting),
+            Self::Concurrency(limit) => Some(&limit.counting),
+        }
+    }
+
+    /// What it is counted by; `None`: one budget for all.
+    #[must_use]
+    pub fn key(&self) -> Option<&TemplateText> {
+        self.counting()?.key.as_ref()
+    }
+
+    /// What one message takes of it.
+    #[must_use]
+    pub const fn cost(&self) -> &Costing {
+        match self {
+            Self::Paced(limit) => &limit.cost,
+            Self::Gcra(limit) => &limit.counting.cost,
+            Self::TokenBucket(limit) => &limit.counting.cost,
+            Self::FixedWindow(limit) => &limit.counting.cost,
+            Self::SlidingLog(limit) => &limit.counting.cost,
+            Self::Concurrency(limit) => &limit.counting.cost,
+        }
+    }
+
+    /// The most that one message may cost: more would never fit. At least 1.
+    #[must_use]
+    pub fn largest_cost(&self) -> Cost {
+        Cost::new(match self {
+            Self::Paced(limit) => return limit.largest_cost(),
+            Self::Gcra(limit) => NonZeroU32::MIN.saturating_add(limit.own.burst),
+            Self::TokenBucket(limit) => limit.own.capacity.saturating_add(limit.own.borrow),
+            Self::FixedWindow(limit) => limit.own.rate.units(),
+            Self::SlidingLog(limit) => limit.own.rate.0.units(),
+            Self::Concurrency(limit) => limit.own.limit,
+        })
+    }
+
+    /// What its headroom is a part of: the window of a rate (the longest that the calendar has as a
+    /// rule), the interval of a bucket, the lease of a call in flight.
+    #[must_use]
+    pub fn window(&self) -> Duration {
+        match self {
+            Self::Paced(limit) => limit.rate.0.window(),
+            Self::Gcra(limit) => limit.own.rate.0.window(),
+            Self::TokenBucket(limit) => limit.own.interval.get(),
+            Self::FixedWindow(limit) => limit.own.rate.longest(),
+            Self::SlidingLog(limit) => limit.own.rate.0.window(),
+            Self::Concurrency(limit) => limit.own.lease.get(),
+        }
+    }
+
+    /// How late a call may arrive at the downstream after it was allowed, without breaking the limit. Where
+    /// nothing is said and the limit is not paced: 1 % of [`Limit::window`], at least 10 ms and at most 5 s.
+    #[must_use]
+    pub fn headroom(&self) -> Duration {
+        let written = match self {
+            Self::Paced(limit) => Some(limit.headroom),
+            counted => counted.counting().and_then(|counting| counting.headroom),
+        };
+        written.map_or_else(
+            || (self.window() / HEADROOM_PART).clamp(HEADROOM_MIN, HEADROOM_MAX),
+            Length::get,
+        )
+    }
+
+    /// How late a call may leave after it was allowed: what remains of the headroom is for the way to the
+    /// downstream.
+    #[must_use]
+    pub fn late_limit(&self) -> Duration {
+        self.headroom() - self.headroom() / WAY_PART
+    }
+
+    /// How long a unit that was taken counts at most.
+    #[must_use]
+    pub fn memory(&self) -> Duration {
+        match self {
+            Self::Gcra(limit) => {
+                let (rate, units) = (limit.own.rate.0, u64::from(limit.own.burst) + 1);
+                let all = micros(rate.window()).saturating_mul(units);
+                Duration::from_micros(all / u64::from(rate.units().get()))
+            }
+            Self::TokenBucket(limit) => {
+                let bucket = &limit.own;
+                let units = u64::from(bucket.capacity.get()) + u64::from(bucket.borrow);
+                let rounds = units.div_ceil(u64::from(bucket.refill.get()));
+                Duration::from_micros(micros(bucket.interval.get()).saturating_mul(rounds))
+            }
+            limit => limit.window(),
+        }
+    }
+
+    /// How long it stays closed after the store lost its state. Paced limits always wait it out.
+    #[must_use]
+    pub fn lost_wait(&self) -> LostWait {
+        self.counting()
+            .map_or(LostWait::Forever, |counting| counting.lost_wait)
+    }
+}
+
+impl Paced {
+    /// The most slots that one message may take: `max_cost`, else the plain cost, else 10.
+    #[must_use]
+    pub fn largest_cost(&self) -> Cost {
+        match (self.max_cost, &self.cost) {
+            (Some(most), _) => Cost::new(most),
+            (None, Costing::Units(cost)) => *cost,
+            (None, Costing::Made(_)) => Cost::new(MAX_COST),
+        }
+    }
+
+    /// The rate without the reserve: what messages of any priority may take.
+    #[must_use]
+    pub fn open_rate(&self) -> Rate {
+        let units = self.rate.0.units().get();
+        let kept = self.reserve.map_or(0, |share| share.of(units));
+        let open = NonZeroU32::new(units.saturating_sub(kept)).unwrap_or(NonZeroU32::MIN);
+        Rate::new(open, self.rate.0.window()).unwrap_or(self.rate.0)
+    }
+
+    /// The headroom that the schedule needs, which grows with the largest cost; `None` if such a
+    /// message never fits. See [`Rate::headroom_with_cost`].
+    #[must_use]
+    pub fn headroom_in_all(&self) -> Option<Duration> {
+        self.open_rate()
+            .headroom_with_cost(self.headroom.get(), self.largest_cost())
+    }
+}
+
+impl FixedWindow {
+    /// When its windows begin.
+    #[must_use]
+    pub fn starts(&self) -> WindowStart {
+        match (self.rate, self.aligned) {
+            (WindowRate::Calendar { each, .. }, _) => {
+                let zone = self.timezone.clone().unwrap_or_else(Zone::utc);
+                WindowStart::Calendar(Calendar::new(each, zone))
+            }
+            (WindowRate::Every(_), true) => WindowStart::Epoch,
+            (WindowRate::Every(_), false) => WindowStart::FirstCall,
+        }
+    }
+}

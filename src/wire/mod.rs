@@ -1,0 +1,146 @@
+//! The only room that names concrete backends: from settings to a running pipeline, and to the
+//! probes of `sluiced check --connect`.
+
+mod options;
+mod pacers;
+mod policies;
+mod probes;
+mod queues;
+mod rules;
+mod stores;
+
+use std::collections::BTreeMap;
+use std::fmt;
+use std::sync::Arc;
+
+pub use self::policies::Policies;
+pub use self::probes::{Probe, misfits, probes};
+pub use self::queues::Settled;
+pub use self::stores::{PolicyStores, keyed, keyed_limit, policies, redis_at, redis_of};
+
+use self::pacers::{Pacers, paced_limit};
+use self::queues::{Counted, Queues};
+use crate::core::backoff::Backoff;
+use crate::core::leases::Phase;
+use crate::pipeline::{Pipeline, RoutePolicy, RouteSpec};
+use crate::ports::clock::Clock;
+use crate::settings::secrets::Secrets;
+use crate::settings::types::{Paced, Route, Settings};
+use crate::telemetry::health::Health;
+use crate::telemetry::meters::RouteMeters;
+
+/// What could not be put together. The configuration was checked, so this is about the world
+/// having changed since, or about what only a backend can know.
+#[derive(Debug, thiserror::Error)]
+#[error("{what}: {why}")]
+pub struct WireError {
+    what: String,
+    why: String,
+}
+
+impl WireError {
+    fn new(what: impl Into<String>, why: impl fmt::Display) -> Self {
+        Self {
+            what: what.into(),
+            why: why.to_string(),
+        }
+    }
+}
+
+/// The running daemon, less its listeners and signals.
+#[derive(Debug)]
+pub struct Running {
+    pub pipeline: Pipeline,
+    pub settled: Arc<Settled>,
+    /// What a reload tells.
+    pub policies: Arc<Policies>,
+}
+
+/// Builds and starts everything that `settings` name.
+///
+/// # Errors
+/// When a secret cannot be read or a backend refuses its options.
+pub fn start(
+    settings: &Settings,
+    secrets: &Secrets,
+    clock: Clock,
+    health: &Health,
+) -> Result<Running, WireError> {
+    let meters: BTreeMap<Arc<str>, Arc<RouteMeters>> = settings
+        .routes
+        .keys()
+        .map(|name| (Arc::from(name.as_str()), Arc::new(RouteMeters::new(name))))
+        .collect();
+    let meters = Arc::new(meters);
+    let (rows, keyed, policies) = stores::stores(settings, secrets, clock, health)?;
+    let policies = Arc::new(Policies::new(settings, policies));
+    let settled = Arc::new(Settled::default());
+    let events = Arc::new(Counted {
+        meters: Arc::clone(&meters),
+        settled: Arc::clone(&settled),
+    });
+    let queues = Queues::new(settings, secrets, clock, events)?;
+    if let Queues::Rabbit(queue) = &queues {
+        health.target("rabbitmq", queue.link());
+    }
+
+    let mut pacers = Pacers::new(settings, rows, keyed, &policies)?;
+    for (name, route) in &settings.routes {
+        let paced = paced_limit(settings, route).map(|(_, paced)| paced);
+        let prefetch = paced.map_or(route.prefetch_unpaced(), |paced| {
+            route.prefetch_for(paced.rate.0)
+        });
+        let subscription = queues.subscribe(settings, name, route, prefetch)?;
+        health.component(&format!("route {name}"), subscription.link());
+        let spec = RouteSpec {
+            name: Arc::from(name.as_str()),
+            queue: Arc::from(route.queue.as_str()),
+            policy: route_policy(settings, name, route, prefetch, paced)?,
+            counting: pacers.counting(name, route)?,
+            downstream: Arc::new(options::downstream(name, route, secrets)?),
+            subscription,
+            meters: Arc::clone(&meters[name.as_str()]),
+        };
+        pacers.add(route, spec);
+    }
+    let phase = Phase::new(rand::random());
+    let (pacers, limits) = pacers.into_specs();
+    let pipeline = Pipeline::start(pacers, limits, clock, phase, health)
+        .map_err(|e| WireError::new("the pipeline cannot be started", e))?;
+    Ok(Running {
+        pipeline,
+        settled,
+        policies,
+    })
+}
+
+fn route_policy(
+    settings: &Settings,
+    name: &str,
+    route: &Route,
+    prefetch: u16,
+    paced: Option<&Paced>,
+) -> Result<RoutePolicy, WireError> {
+    let reserve = paced.filter(|paced| paced.reserve.is_some());
+    let hours = route.opening_hours();
+    Ok(RoutePolicy {
+        max_hold: route.max_hold.get(),
+        on_denied: route.on_denied,
+        max_age: route.max_age.map(|age| age.get()),
+        on_expired: route.on_expired,
+        on_invalid: route.on_invalid,
+        priority: route.priority,
+        urgent_from: reserve.map(|paced| paced.reserve_priority),
+        prefetch,
+        parked: route.parks(),
+        denied_headers: route.denied_headers,
+        max_body: route.max_body.0,
+        max_attempts: route.max_attempts,
+        retry: Backoff {
+            base: route.retry.base.get(),
+            max: route.retry.max.get(),
+        },
+        hold_limit: settings.rabbitmq.ack_timeout.get() / 2,
+        hours: hours.map_err(|e| WireError::new(format!("routes.{name}.open"), e))?,
+    })
+}

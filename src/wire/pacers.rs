@@ -1,0 +1,166 @@
+//! From the limits and routes of the configuration to the pacers of the pipeline: routes that share a
+//! paced limit share a pacer, and a route without one has a pacer of its own.
+
+use std::collections::BTreeMap;
+use std::num::NonZeroU32;
+use std::sync::Arc;
+
+use super::{Policies, WireError, keyed_limit};
+use crate::core::policy::PolicyVersion;
+use crate::core::rate::Rate;
+use crate::core::schedule::Pace;
+use crate::limiter::key::limit_key;
+use crate::pipeline::{Counted, Counting, KeyedPolicy, PacedRows, PacerSpec, RouteSpec};
+use crate::ports::limits::{KeyedLimit, LimitKey, LimitStore};
+use crate::ports::pace::{PaceStore, PacedLimit};
+use crate::settings::text::Costing;
+use crate::settings::types::{Paced, Route, Settings};
+use crate::template::{CostOf, Counting as LabelCounting, RouteLabels};
+
+/// The pacers, as they grow route by route.
+pub(super) struct Pacers<'a> {
+    settings: &'a Settings,
+    rows: Arc<dyn PaceStore>,
+    policies: &'a Policies,
+    keyed: Arc<dyn LimitStore>,
+    limits: BTreeMap<&'a str, Arc<KeyedLimit>>,
+    pacers: BTreeMap<String, PacerSpec>,
+}
+
+impl<'a> Pacers<'a> {
+    pub(super) fn new(
+        settings: &'a Settings,
+        rows: Arc<dyn PaceStore>,
+        keyed: Arc<dyn LimitStore>,
+        policies: &'a Policies,
+    ) -> Result<Self, WireError> {
+        let mut limits = BTreeMap::new();
+        for (name, limit) in &settings.limits {
+            if let Some(limit) = keyed_limit(name, limit, PolicyVersion::NONE)? {
+                limits.insert(name.as_str(), Arc::new(limit));
+            }
+        }
+        Ok(Self {
+            settings,
+            rows,
+            policies,
+            keyed,
+            limits,
+            pacers: BTreeMap::new(),
+        })
+    }
+
+    /// How the limits of a route count its messages.
+    pub(super) fn counting(&self, name: &str, route: &Route) -> Result<Counting, WireError> {
+        let (mut labels, mut limits) = (Vec::new(), Vec::new());
+        for limit_name in &route.limits {
+            let Some(limit) = self.settings.limits.get(limit_name) else {
+                let at = format!("routes.{name}.limits");
+                return Err(WireError::new(at, "no limit of that name"));
+            };
+            labels.push(LabelCounting {
+                limit: limit_name,
+                key: limit.key().map(|key| key.as_str()),
+                cost: match limit.cost() {
+                    Costing::Units(cost) => CostOf::Units(*cost),
+                    Costing::Made(text) => CostOf::Made(text.as_str()),
+                },
+                largest: limit.largest_cost(),
+            });
+            limits.push(match self.limits.get(limit_name.as_str()) {
+                Some(limit) => Counted::Keyed(Arc::clone(limit)),
+                None => Counted::Paced,
+            });
+        }
+        let fair_by = route.fair_by.as_ref().map(|text| text.as_str());
+        let labels = RouteLabels::new(&labels, fair_by)
+            .map_err(|e| WireError::new(format!("routes.{name}"), e))?;
+        Ok(Counting {
+            labels: Arc::new(labels),
+            limits,
+            key_of,
+            weights: route.weights.clone(),
+        })
+    }
+
+    /// Adds a route to the pacer of its paced limit, or gives it one of its own.
+    pub(super) fn add(&mut self, route: &'a Route, spec: RouteSpec) {
+        let paced = paced_limit(self.settings, route);
+        let name = match paced {
+            Some((limit, _)) => limit.to_owned(),
+            None => format!("route.{}", spec.name),
+        };
+        let (rows, keyed) = (&self.rows, &self.keyed);
+        let policies = self.policies;
+        self.pacers
+            .entry(name)
+            .or_insert_with_key(|name| PacerSpec {
+                name: Arc::from(name.as_str()),
+                rows: paced.map(|(limit, paced)| paced_rows(limit, paced, rows)),
+                policy: paced.and_then(|(limit, _)| policies.paced(limit)),
+                keyed: Arc::clone(keyed),
+                routes: Vec::new(),
+            })
+            .routes
+            .push(spec);
+    }
+
+    /// The pacers, and the keyed limits that may change while they run.
+    pub(super) fn into_specs(self) -> (Vec<PacerSpec>, Vec<KeyedPolicy>) {
+        let policies = self.policies;
+        let limits = self.limits.into_values().filter_map(|limit| {
+            let spec = policies.keyed(&limit.name)?;
+            Some(KeyedPolicy { limit, spec })
+        });
+        let limits = limits.collect();
+        (self.pacers.into_values().collect(), limits)
+    }
+}
+
+/// The paced limit of a route.
+pub(super) fn paced_limit<'a>(
+    settings: &'a Settings,
+    route: &'a Route,
+) -> Option<(&'a str, &'a Paced)> {
+    route.limits.iter().find_map(|name| {
+        let paced = settings.limits.get(name)?.as_paced()?;
+        Some((name.as_str(), paced))
+    })
+}
+
+/// The row of a paced limit, or two if it keeps a reserve.
+fn paced_rows(name: &str, paced: &Paced, store: &Arc<dyn PaceStore>) -> PacedRows {
+    let (main, reserve) = paces(paced);
+    let main = PacedLimit::new(name, main);
+    PacedRows {
+        reserve: reserve.map(|pace| PacedLimit {
+            of: Arc::clone(&main.of),
+            ..PacedLimit::new(format!("{name}.reserve"), pace)
+        }),
+        main,
+        store: Arc::clone(store),
+    }
+}
+
+/// The pace of the main row, and that of the reserve if there is one. Each keeps its share of the
+/// units in any window, so both together keep the limit.
+pub(super) fn paces(paced: &Paced) -> (Pace, Option<Pace>) {
+    let rate: Rate = paced.rate.0;
+    let whole = rate.units().get();
+    let row = |units: u32| {
+        let units = NonZeroU32::new(units).unwrap_or(NonZeroU32::MIN);
+        // Fewer units of the same window are a rate, too.
+        let rate = Rate::new(units, rate.window()).unwrap_or(rate);
+        Pace::new(rate, paced.headroom.get(), paced.horizon.get())
+    };
+    let kept = paced.reserve.map_or(0, |share| share.of(whole));
+    let kept = kept.min(whole.saturating_sub(1));
+    let main = row(whole - kept).with_costs_up_to(paced.largest_cost());
+    let reserve = (kept > 0).then(|| row(kept).with_spread(main.spread()));
+    (main, reserve)
+}
+
+/// The key that a text names; no text: the one that is for all messages.
+fn key_of(text: Option<&str>) -> LimitKey {
+    text.map_or_else(|| limit_key(&[]), |text| limit_key(&[text]))
+}

@@ -1,0 +1,82 @@
+//! RabbitMQ over TLS: certificates are verified, by the authority that the operator names.
+
+use lapin::BasicProperties;
+
+use super::config;
+use crate::support::authority::Authority;
+use crate::support::broker::Broker;
+use crate::support::daemon::{Config, Daemon, LONG, NEW_SCHEDULE, Route, file, program};
+use crate::support::messages::body;
+use crate::support::rabbit::Rabbit;
+use crate::support::recorder::Recorder;
+use crate::support::wait::eventually;
+
+/// What is said while there is no connection.
+const AWAY: &str = "no connection to RabbitMQ";
+
+/// A broker with a certificate, and ten messages in the queue `secure`.
+async fn broker(authority: &Authority) -> (Rabbit, Broker) {
+    let rabbit = Rabbit::start_secure(authority);
+    let broker = Broker::connect(&rabbit.url()).await;
+    broker.declare("secure", "quorum").await;
+    let messages = (1..=10).map(|n| (body(n), BasicProperties::default()));
+    broker.publish("secure", messages).await;
+    (rabbit, broker)
+}
+
+/// The route `secure` by TLS, trusting that authority.
+fn trusting(authority: &Authority, rabbit: &Rabbit, downstream: &Recorder) -> String {
+    let config = Config {
+        rabbit: Some(rabbit.secure_url()),
+        ..config("secure", vec![Route::new("secure", downstream.address)])
+    };
+    let ca = format!("[rabbitmq]\nca_file = {:?}\n", authority.file("ca.pem"));
+    config.text().replace("[rabbitmq]\n", &ca)
+}
+
+/// What `sluiced check --connect` says of RabbitMQ.
+fn checked(text: &str) -> String {
+    let dir = tempfile::tempdir().unwrap();
+    let path = file(dir.path(), "sluiced.toml", text);
+    let mut check = program(&["check", "--connect", "--config"]);
+    let output = check.arg(path).output().unwrap();
+    let said = String::from_utf8(output.stdout).unwrap();
+    let line = said.lines().find(|line| line.starts_with("rabbitmq "));
+    line.unwrap_or_else(|| panic!("{said}")).to_owned()
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn messages_come_by_tls_from_a_broker_whose_certificate_is_good() {
+    let authority = Authority::new();
+    authority.server();
+    let (rabbit, broker) = broker(&authority).await;
+    let downstream = Recorder::accepting().await;
+    let text = trusting(&authority, &rabbit, &downstream);
+    let said = checked(&text);
+    assert!(said.contains(": ok: "), "{said}");
+    let daemon = Daemon::start_with(&text, |_| {});
+    eventually(LONG, "all came", || downstream.count() == 10).await;
+    daemon.stop(&[NEW_SCHEDULE]).await;
+    assert_eq!(broker.counts("secure").await, Some((0, 0)));
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_certificate_of_another_authority_or_for_another_name_is_refused() {
+    let (right, wrong) = (Authority::new(), Authority::new());
+    // The first broker is signed for by the right one, the second too, but for another host.
+    for (name, trusted) in [("127.0.0.1", &wrong), ("broker.example", &right)] {
+        right.server_named(name);
+        let (rabbit, broker) = broker(&right).await;
+        let downstream = Recorder::accepting().await;
+        let text = trusting(trusted, &rabbit, &downstream);
+        let said = checked(&text);
+        assert!(said.contains("failed: "), "{said}");
+        assert!(said.contains("certificate"), "{said}");
+        let mut daemon = Daemon::start_with(&text, |_| {});
+        daemon.says(AWAY).await;
+        assert_eq!(daemon.page("/readyz").await.0, 503);
+        daemon.stop(&[NEW_SCHEDULE, AWAY]).await;
+        assert_eq!(downstream.count(), 0);
+        assert_eq!(broker.counts("secure").await, Some((10, 0)));
+    }
+}

@@ -1,0 +1,273 @@
+//! Keyed limits are changed, paused and resumed while replicas run.
+
+use std::time::Duration;
+
+use rustix::process::Signal;
+use serde_json::Value;
+use sluiced::core::time::Mono;
+use sluiced::proof::provider::Expect;
+
+use super::control::{limits, said};
+use super::keyed::{DECLARED, ROUTE};
+use super::{Fleet, Plan, id};
+use crate::support::judge::fullest;
+use crate::support::redis::RedisServer;
+use crate::support::wait::within;
+
+/// A change is in force everywhere after this.
+const SOON: Duration = Duration::from_secs(1);
+const SECOND: Duration = Duration::from_secs(1);
+const LONG: Duration = Duration::from_secs(30);
+
+/// Replicas whose messages one limit, `account`, counts.
+struct Amended {
+    fleet: Fleet,
+    published: u64,
+}
+
+impl Amended {
+    /// Replicas of a limit `account` with these keys; the provider judges by `rate`.
+    async fn start(name: &'static str, replicas: usize, rate: &'static str, account: &str) -> Self {
+        let plan = Plan {
+            rate,
+            limits: &["account"],
+            tables: table(account),
+            keys: ROUTE,
+            ..Plan::of(name)
+        };
+        let mut fleet = plan.prepare().await;
+        fleet.add(replicas);
+        for replica in &mut fleet.replicas {
+            replica.ready().await;
+        }
+        Self {
+            fleet,
+            published: 0,
+        }
+    }
+
+    async fn publish(&mut self, count: u64) {
+        let (first, last) = (self.published + 1, self.published + count);
+        let messages = (first..=last).map(|n| (id(n), "+4917012"));
+        self.fleet.publish(messages).await;
+        self.published = last;
+    }
+
+    /// All calls until now, judged to the end: what is still on its way to the books is waited for.
+    fn times(&self) -> Vec<Mono> {
+        // A report judges all that has arrived, where a look at the live numbers lags behind.
+        drop(self.fleet.provider.report(&Expect::Nothing));
+        let calls = self.fleet.provider.keyed();
+        calls.into_iter().map(|(at, _)| at).collect()
+    }
+
+    fn now(&self) -> Mono {
+        self.fleet.provider.clock().now()
+    }
+
+    /// The fullest second of those that begin at or after `since`.
+    fn worst(&self, since: Mono) -> usize {
+        let calls = self.times();
+        let first = calls.partition_point(|at| *at < since);
+        fullest(&calls[first..], SECOND)
+    }
+
+    fn said(&self, arguments: &[&str]) -> String {
+        said(&self.fleet.replicas[0], arguments)
+    }
+
+    fn shown(&self) -> Value {
+        serde_json::from_str(&self.said(&["show", "account", "--json"])).unwrap()
+    }
+
+    /// Every replica knows this version, and soon.
+    async fn knows(&mut self, version: f64) {
+        let series = "sluiced_limit_version{limit=\"account\"}";
+        within(LONG, "every replica knows it", async {
+            for replica in &mut self.fleet.replicas {
+                while replica.metric(series).await < version {
+                    tokio::time::sleep(Duration::from_millis(5)).await;
+                }
+            }
+        })
+        .await;
+    }
+
+    /// All of them have arrived, and nothing was lost, came twice, or was over the provider's rate.
+    async fn finish(mut self) {
+        let differs = "file differs from what is in force";
+        let report = self.fleet.finish(&[DECLARED, &[differs]].concat()).await;
+        assert_eq!(report.repeated, 0, "{report:?}");
+    }
+}
+
+/// The table of `account`; few of them, for as long as the tests run.
+fn table(account: &str) -> &'static str {
+    format!("[limits.account]\n{account}\n").leak()
+}
+
+const ACCOUNT: &str = "kind = \"gcra\"\nrate = \"100/1s\"\nheadroom = \"100ms\"";
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_limit_is_lowered_raised_paused_and_resumed_and_no_window_is_over() {
+    // Never more than the highest of its rates.
+    let mut amended = Amended::start("amended", 3, "200/1s", ACCOUNT).await;
+    amended.publish(300).await;
+    amended.fleet.calls(150).await;
+
+    // Lowered: from then on less is granted, and windows around it keep the old rate.
+    let told = amended.said(&["set", "account", "rate=40/1s"]);
+    assert!(
+        told.contains("rate=40/1s") && told.contains("version 2"),
+        "{told}"
+    );
+    amended.knows(2.0).await;
+    tokio::time::sleep(SOON).await;
+    assert!(amended.worst(Mono::default()) <= 100);
+    let lowered = amended.now();
+    amended.publish(100).await;
+    amended.fleet.calls(400).await;
+    let worst = amended.worst(lowered);
+    assert!(worst <= 40, "{worst} calls in a window of 40");
+
+    // Raised: what waited in memory goes at the new rate. At the old rate it would take 25 seconds.
+    amended.publish(1_000).await;
+    amended.said(&["set", "account", "rate=200/1s"]);
+    amended.knows(3.0).await;
+    let raised = amended.fleet.calls(1_400);
+    within(
+        Duration::from_secs(20),
+        "1,000 calls at the new rate",
+        raised,
+    )
+    .await;
+
+    // Short enough that what is held stays held: it must be told that the pause is over.
+    amended.said(&["pause", "account", "--for", "10m"]);
+    amended.knows(4.0).await;
+    assert_eq!(amended.shown()["state"], "paused");
+    tokio::time::sleep(SOON).await;
+    let paused = amended.now();
+    amended.publish(100).await;
+    tokio::time::sleep(SOON * 2).await;
+    assert_eq!(amended.worst(paused), 0, "paused");
+    amended.said(&["resume", "account"]);
+    within(LONG, "what was held", amended.fleet.calls(1_500)).await;
+    let state = amended.shown();
+    assert_eq!(state["version"], 5, "{state}");
+    assert_eq!(state["replicas"].as_array().unwrap().len(), 3, "{state}");
+    amended.finish().await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_pause_for_a_while_ends_by_itself_and_nothing_is_lost() {
+    let account = "kind = \"token_bucket\"\ncapacity = 20\nrefill = 50\ninterval = \"1s\"";
+    let mut amended = Amended::start("paused", 2, "70/1s", account).await;
+    amended.said(&["pause", "account", "--for", "3s"]);
+    let until = amended.shown()["paused_until_us"].as_u64().unwrap();
+    amended.publish(60).await;
+    amended.fleet.calls(60).await;
+    let shown = amended.shown();
+    assert!(shown["now_us"].as_u64().unwrap() >= until, "{shown}");
+    assert_eq!(shown["state"], "open", "{shown}");
+    amended.finish().await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn files_that_disagree_say_so_and_the_last_change_counts() {
+    let limit = |rate: &str| format!("kind = \"sliding_log\"\nrate = \"{rate}\"");
+    let mut amended = Amended::start("agree", 1, "100/1s", &limit("30/1s")).await;
+    // A file that says something else changes the limit when it is read.
+    amended.fleet.plan.tables = table(&limit("50/1s"));
+    amended.fleet.add(1);
+    amended.fleet.replicas[1].ready().await;
+    amended.knows(2.0).await;
+    let replicas = &mut amended.fleet.replicas;
+    let differs = "sluiced_limit_differs{limit=\"account\"}";
+    replicas[0].says("file differs from what is in force").await;
+    assert_eq!(replicas[0].metric(differs).await, 1.0);
+    assert_eq!(replicas[1].metric(differs).await, 0.0);
+    let listed = amended.said(&["list"]);
+    assert!(
+        listed.contains("sliding_log") && listed.contains("50/1s"),
+        "{listed}"
+    );
+    assert!(listed.contains("1 with another file"), "{listed}");
+
+    // An operator's change outlives a restart.
+    amended.said(&["set", "account", "rate=20/1s"]);
+    let old = amended.fleet.replace(1);
+    old.stop(&[DECLARED, &["file differs from what is in force"]].concat())
+        .await;
+    let replicas = &amended.fleet.replicas;
+    replicas[1].says("as an operator set it").await;
+    assert_eq!(amended.shown()["in_force"]["rate"], "20/1s");
+
+    // A reload changes a limit of this kind, too.
+    let path = replicas[0].config();
+    let text = std::fs::read_to_string(&path).unwrap();
+    std::fs::write(&path, text.replace("30/1s", "10/1s")).unwrap();
+    replicas[0].signal(Signal::HUP);
+    replicas[1]
+        .says("\"to\":\"kind=sliding_log rate=10/1s")
+        .await;
+    assert_eq!(amended.shown()["origin"], "file");
+    assert_eq!(replicas[0].said("needs a restart"), 0);
+    amended.knows(4.0).await;
+    amended.publish(25).await;
+    amended.fleet.calls(25).await;
+    let worst = amended.worst(Mono::default());
+    assert!(worst <= 10, "{worst} calls in a window of 10");
+    amended.finish().await;
+}
+
+/// All that Redis holds.
+fn dump(prefix: &str) -> Vec<(String, Vec<u8>)> {
+    let mut redis = RedisServer::shared().connection();
+    let pattern = format!("{prefix}:*");
+    let mut keys: Vec<String> = redis::cmd("KEYS").arg(pattern).query(&mut redis).unwrap();
+    keys.sort();
+    // Which replicas take part, and when one was last there, changes by itself.
+    keys.retain(|key| !key.ends_with(":replicas"));
+    let state = |key: String| {
+        let bytes = redis::cmd("DUMP").arg(&key).query(&mut redis).unwrap();
+        (key, bytes)
+    };
+    keys.into_iter().map(state).collect()
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn showing_a_key_tells_how_it_stands_and_changes_nothing() {
+    let account = "kind = \"sliding_log\"\nrate = \"3/1h\"\nkey = \"{{ body.to }}\"";
+    let mut amended = Amended::start("shown", 1, "100/1s", account).await;
+    amended.publish(2).await;
+    amended.fleet.calls(2).await;
+    let before = dump("shown");
+    let told = amended.said(&["show", "account", "+4917012"]);
+    for line in ["limit         3", "remaining     1", "retry after   now"] {
+        assert!(told.contains(line), "{line} in\n{told}");
+    }
+    let text = amended.said(&["show", "account", "+49170999", "--json"]);
+    let unused: Value = serde_json::from_str(&text).unwrap();
+    assert_eq!(unused["budget"]["remaining"], 3, "{unused}");
+    assert_eq!(unused["budget"]["taken"], "nothing that still counts");
+    amended.said(&["list"]);
+    amended.said(&["show", "account"]);
+    assert_eq!(dump("shown"), before, "byte for byte");
+
+    // Wrong words say what would be right.
+    let refused = |arguments: &[&str], hint: &str| {
+        let (code, text) = limits(&amended.fleet.replicas[0], arguments);
+        assert_eq!(code, 2, "{arguments:?}: {text}");
+        assert!(text.contains(hint), "{arguments:?}: {text}");
+    };
+    refused(&["set", "account", "burst=3"], "burst");
+    refused(&["set", "account", "rate=3"], "rate");
+    refused(&["set", "account", "rat=3/1h"], "did you mean `rate`?");
+    refused(&["set", "account", "key=x"], "only rate, headroom");
+    refused(&["set", "account", "kind=gcra"], "cannot be changed");
+    refused(&["set", "accuont", "rate=3/1h"], "did you mean `account`?");
+    refused(&["pause", "account", "--for", "soon"], "no duration");
+    assert_eq!(dump("shown"), before, "nothing was said");
+    amended.finish().await;
+}

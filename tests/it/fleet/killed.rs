@@ -1,0 +1,196 @@
+//! Replicas are killed (SIGKILL) while their messages are counted by key, or by calls under way: what they
+//! took from the limits is lost for a while, and no message is.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::time::Duration;
+
+use lapin::BasicProperties;
+use sluiced::core::time::Mono;
+use tokio::time::Instant;
+
+use super::PATIENCE;
+use crate::support::broker::Broker;
+use crate::support::daemon::{Config, Daemon, NEW_SCHEDULE, Route};
+use crate::support::judge::{Made, fullest, repeated_without_reason};
+use crate::support::machine;
+use crate::support::rabbit::Rabbit;
+use crate::support::recorder::{Call, Recorder, Reply};
+use crate::support::wait::eventually;
+
+const SECOND: Duration = Duration::from_secs(1);
+/// An answer is acknowledged within 50 ms; a busy machine is allowed twenty times that.
+const UNSETTLED: Duration = SECOND;
+/// What replicas may say here.
+const DECLARED: &[&str] = &[
+    NEW_SCHEDULE,
+    "nothing is kept on disk",
+    "hardly leaves time to renew",
+];
+
+/// Replicas that are killed, and what they call.
+struct Mortal {
+    config: Config,
+    broker: Broker,
+    downstream: Recorder,
+    began: Instant,
+    replicas: Vec<(String, Daemon)>,
+    /// Replicas so far: each has its own name.
+    started: usize,
+    deaths: BTreeMap<String, Mono>,
+}
+
+impl Mortal {
+    /// Replicas with these limits, on a queue of messages to so many recipients in turn.
+    async fn start(
+        name: &str,
+        limits: &[&'static str],
+        tables: &str,
+        messages: (u64, u64),
+        latency: Duration,
+    ) -> Self {
+        machine::half();
+        let downstream = Recorder::start(move |_| Reply {
+            latency,
+            ..Reply::status(202)
+        })
+        .await;
+        let broker = Broker::connect(&Rabbit::shared().url()).await;
+        broker.declare(name, "quorum").await;
+        let (count, recipients) = messages;
+        let messages = (1..=count).map(|n| {
+            let body = format!("{{\"n\":{n},\"to\":\"{}\"}}", n % recipients);
+            (body.into_bytes(), BasicProperties::default())
+        });
+        broker.publish(name, messages).await;
+        let mut route = Route::new(name, downstream.address);
+        route.limits = limits.to_vec();
+        route.keys = "prefetch = 100\n".to_owned();
+        let mut config = Config::shared(name, "100/1s", vec![route]);
+        config.tables = tables.to_owned();
+        Self {
+            config,
+            broker,
+            downstream,
+            began: Instant::now(),
+            replicas: Vec::new(),
+            started: 0,
+            deaths: BTreeMap::new(),
+        }
+    }
+
+    fn add(&mut self, replicas: usize) {
+        for _ in 0..replicas {
+            let name = format!("replica-{}", self.started);
+            self.started += 1;
+            self.config.routes[0].caller = format!("{{{{ body.to }}}} {name}");
+            let replica = Daemon::start(&self.config);
+            self.replicas.push((name, replica));
+        }
+    }
+
+    /// Kills the oldest.
+    async fn kill(&mut self) {
+        let (name, replica) = self.replicas.remove(0);
+        replica.kill(DECLARED).await;
+        let died = self.at(Instant::now());
+        self.deaths.insert(name, died);
+    }
+
+    fn at(&self, instant: Instant) -> Mono {
+        Mono::default() + instant.duration_since(self.began)
+    }
+
+    async fn arrived(&self, count: usize) {
+        let what = format!("{count} calls");
+        let arrived = eventually(PATIENCE * 2, &what, || self.downstream.count() >= count);
+        if tokio::time::timeout(PATIENCE, arrived).await.is_err() {
+            let logs: Vec<_> = self.replicas.iter().map(|(_, one)| one.log()).collect();
+            panic!(
+                "{} of {what}\n{}",
+                self.downstream.count(),
+                logs.join("\n\n")
+            );
+        }
+    }
+
+    /// Waits until each message came, and stops: none is missing, and none came again without a
+    /// reason. All calls, in their order.
+    async fn finish(&mut self, count: u64) -> Vec<Call> {
+        let all: BTreeSet<u64> = (1..=count).collect();
+        let came = || -> BTreeSet<u64> {
+            let calls = self.downstream.calls();
+            calls.iter().map(|call| call.number).collect()
+        };
+        eventually(PATIENCE, "all came", || came() == all).await;
+        for (_, replica) in self.replicas.drain(..) {
+            replica.stop(DECLARED).await;
+        }
+        let name = &self.config.routes[0].queue;
+        assert_eq!(self.broker.counts(name).await, Some((0, 0)));
+        let mut calls = self.downstream.calls();
+        calls.sort_by_key(|call| call.at);
+        let numbers: Vec<_> = calls.iter().map(|call| call.number.to_string()).collect();
+        let made = calls.iter().zip(&numbers).map(|(call, number)| Made {
+            at: self.at(call.at),
+            message: number,
+            by: call.caller.split_once(' ').unwrap().1,
+        });
+        let wrong = repeated_without_reason(made, &self.deaths, UNSETTLED);
+        assert!(wrong.is_empty(), "{}", wrong.join("\n"));
+        calls
+    }
+
+    fn times<'a>(&self, calls: impl IntoIterator<Item = &'a Call>) -> Vec<Mono> {
+        calls.into_iter().map(|call| self.at(call.at)).collect()
+    }
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn limits_of_keys_hold_and_nothing_is_lost() {
+    const KEYS: u64 = 20;
+    const COUNT: u64 = 500;
+    let limit = "[limits.recipient]\nkind = \"sliding_log\"\nrate = \"4/1s\"\nheadroom = \"100ms\"\n\
+                 key = \"{{ body.to }}\"\n";
+    let limits = ["provider", "recipient"];
+    let name = "killed-keys";
+    let mut fleet = Mortal::start(name, &limits, limit, (COUNT, KEYS), Duration::ZERO).await;
+    fleet.add(3);
+    for arrived in [50, 130, 210, 290] {
+        fleet.arrived(arrived).await;
+        fleet.add(1);
+        fleet.kill().await;
+    }
+    let calls = fleet.finish(COUNT).await;
+    let worst = fullest(&fleet.times(&calls), SECOND);
+    assert!(worst <= 100, "{worst} in a second");
+    for key in 0..KEYS {
+        let own = calls.iter().filter(|call| call.number % KEYS == key);
+        let worst = fullest(&fleet.times(own), SECOND);
+        assert!(worst <= 4, "{worst} to {key} in a second");
+    }
+}
+
+/// The replicas die with calls under way. What they held comes free when its lease ends, with nobody
+/// there to give it back.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn calls_under_way_are_bounded_and_leases_of_the_dead_end_by_themselves() {
+    const COUNT: u64 = 150;
+    const MOST: usize = 6;
+    let latency = Duration::from_millis(150);
+    let limit = "[limits.calls]\nkind = \"concurrency\"\nlimit = 6\nlease = \"2s\"\n";
+    let mut fleet = Mortal::start("killed-calls", &["calls"], limit, (COUNT, 1), latency).await;
+    fleet.add(2);
+    fleet.arrived(30).await;
+    for _ in 0..2 {
+        fleet.kill().await;
+    }
+    // All of the limit belongs to the dead, or nearly so: it comes back without them.
+    let dead = Instant::now();
+    fleet.add(2);
+    let calls = fleet.finish(COUNT).await;
+    let at_once = fullest(&fleet.times(&calls), latency);
+    assert!(at_once <= MOST, "{at_once} at once");
+    let after = calls.iter().filter(|call| call.at > dead);
+    let at_once = fullest(&fleet.times(after), latency);
+    assert_eq!(at_once, MOST, "the whole limit is used again");
+}

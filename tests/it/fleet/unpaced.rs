@@ -1,0 +1,124 @@
+//! Routes without a paced limit: nothing but keyed limits, calls under way or a burst holds them.
+
+use std::time::Duration;
+
+use sluiced::core::time::Mono;
+use sluiced::proof::provider::Behaviour;
+
+use super::flow::script_calls;
+use super::keyed::{Bounds, Counts, DECLARED, Keyed, ONE, RECIPIENTS, ROUTE, numbered, used};
+use super::{Fleet, Plan};
+use crate::support::judge::fullest;
+
+/// Judged by a rate that nothing reaches.
+fn unjudged(latency: Duration) -> Option<Behaviour> {
+    Some(Behaviour {
+        latency,
+        ..Behaviour::judging("1000000/1s".parse().unwrap())
+    })
+}
+
+fn times(fleet: &Fleet) -> Vec<Mono> {
+    let calls = fleet.provider.keyed();
+    calls.iter().map(|(at, _)| *at).collect()
+}
+
+/// What is granted is sent before it runs out, however many could be asked for.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn two_hundred_keys_flow_through_one_replica() {
+    const ALL: usize = 2_000;
+    let limit = Keyed {
+        kind: "sliding_log",
+        units: 3,
+        keys: 200,
+        ..RECIPIENTS
+    };
+    let plan = Plan {
+        judged: unjudged(Duration::ZERO),
+        limits: &["recipient"],
+        tables: limit.table("").leak(),
+        keys: ROUTE,
+        marked: "{{ body.to }}",
+        ..Plan::of("unpaced")
+    };
+    let mut fleet = plan.prepare().await;
+    let fields = (0..ALL).map(|n| format!("\"to\":\"r{}\"", n % limit.keys));
+    fleet.publish_with(numbered(fields.collect())).await;
+    fleet.add(1);
+    fleet.arrived(ALL as u64).await;
+    let counts = Counts::of(&mut fleet).await;
+    let report = fleet.finish(DECLARED).await;
+    assert_eq!(report.repeated, 0, "{report:?}");
+    let calls = fleet.provider.keyed();
+    limit.none_over(&calls, limit.units);
+    used("unpaced", &calls, 600.0 / 1.1);
+    counts.judge("unpaced", ALL, &ONE);
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn ten_calls_under_way_over_three_replicas() {
+    const ALL: u64 = 600;
+    const MOST: usize = 10;
+    const LATENCY: Duration = Duration::from_millis(50);
+    let plan = Plan {
+        judged: unjudged(LATENCY),
+        limits: &["calls"],
+        tables: "[limits.calls]\nkind = \"concurrency\"\nlimit = 10\nlease = \"30s\"\n",
+        // All that Redis is asked is counted.
+        own_redis: true,
+        ..Plan::of("ten-at-once")
+    };
+    let mut fleet = plan.start(3, ALL).await;
+    fleet.arrived(ALL).await;
+    let counts = Counts::of(&mut fleet).await;
+    let scripts = script_calls(fleet.servers.redis());
+    let report = fleet.finish(DECLARED).await;
+    eprintln!("ten-at-once: {scripts} scripts for {ALL} messages");
+    assert_eq!(report.repeated, 0, "{report:?}");
+    let at_once = fullest(&times(&fleet), LATENCY);
+    used(
+        "ten-at-once",
+        &fleet.provider.keyed(),
+        MOST as f64 / LATENCY.as_secs_f64(),
+    );
+    assert!(at_once <= MOST, "{at_once} at once");
+    // What is full without a time to come back at is waited for in memory.
+    let bounds = Bounds { trips: 0.0, ..ONE };
+    counts.judge("ten-at-once", ALL as usize, &bounds);
+}
+
+/// What fits now is granted now, whatever waits behind it.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_burst_passes_and_nothing_goes_through_a_wait_queue() {
+    const ALL: u64 = 400;
+    const BURST: usize = 100;
+    const SECOND: Duration = Duration::from_secs(1);
+    let plan = Plan {
+        judged: unjudged(Duration::ZERO),
+        limits: &["bucket"],
+        tables: "[limits.bucket]\nkind = \"token_bucket\"\ncapacity = 100\nrefill = 50\n\
+                 interval = \"1s\"\nheadroom = \"100ms\"\n",
+        keys: ROUTE,
+        ..Plan::of("burst")
+    };
+    let mut fleet = plan.start(3, ALL).await;
+    fleet.arrived(ALL).await;
+    let counts = Counts::of(&mut fleet).await;
+    let report = fleet.finish(DECLARED).await;
+    assert_eq!(report.repeated, 0, "{report:?}");
+    let calls = times(&fleet);
+    // In any second the burst and what comes in it, and never more.
+    let worst = fullest(&calls, SECOND);
+    assert!(worst <= BURST + 50, "{worst} in a second");
+    // At 50 a second without the burst it would take two seconds more.
+    let took = calls[calls.len() - 1].since(calls[0]);
+    let half = calls[BURST - 1].since(calls[0]);
+    eprintln!("burst: {half:?} for the burst, {took:?} for all");
+    used(
+        "burst",
+        &fleet.provider.keyed(),
+        ALL as f64 / ((ALL as f64 - BURST as f64) / 50.0 * 1.1),
+    );
+    let bounds = Bounds { trips: 0.0, ..ONE };
+    counts.judge("burst", ALL as usize, &bounds);
+}

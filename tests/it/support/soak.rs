@@ -1,0 +1,13 @@
+//! Whether the long variants run: more seeds, more cases, longer fleets. `./test --soak` says so.
+
+/// The one place that reads it.
+#[must_use]
+pub fn soak() -> bool {
+    std::env::var_os("SOAK").is_some()
+}
+
+/// `count`, and ten times as much in a long variant.
+#[must_use]
+pub fn longer<T: std::ops::Mul<Output = T> + From<u8>>(count: T) -> T {
+    count * T::from(if soak() { 10 } else { 1 })
+}
