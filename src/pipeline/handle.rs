@@ -43,7 +43,7 @@ pub(super) enum Event {
     /// Messages whose permissions ran out before they were sent.
     Unsent(Vec<Waiting>),
     /// A message that waits for another attempt.
-    Again(Waiting),
+    Again(Box<Waiting>),
     /// A call of ours was told to wait for so long; the limit is frozen.
     Throttled(Duration),
     /// The store has frozen the limit.

@@ -103,7 +103,7 @@ impl Job {
     ///
     /// # Errors
     /// When no request can be made of it any more; the message comes back.
-    pub(super) fn prepare_again(self) -> Result<Waiting, (Self, Undecodable)> {
+    pub(super) fn prepare_again(self) -> Result<Waiting, Box<(Self, Undecodable)>> {
         let facts = Facts {
             route: &self.route.name,
             attempt: self.history.attempts + 1,
@@ -111,7 +111,7 @@ impl Job {
         let message = self.delivery.message();
         match self.route.downstream.prepare(message, facts) {
             Ok(call) => Ok(self.waiting(call)),
-            Err(why) => Err((self, why)),
+            Err(why) => Err(Box::new((self, why))),
         }
     }
 

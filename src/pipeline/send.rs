@@ -112,7 +112,7 @@ fn settle(mut job: Job, judgement: Judgement, pacer: &PacerHandle) {
 fn again(job: Job, pacer: &PacerHandle, at: Option<Mono>) {
     if let Some(mut waiting) = prepared(job) {
         waiting.not_before = at;
-        pacer.tell(Event::Again(waiting));
+        pacer.tell(Event::Again(Box::new(waiting)));
     }
 }
 
@@ -120,7 +120,8 @@ fn again(job: Job, pacer: &PacerHandle, at: Option<Mono>) {
 fn prepared(job: Job) -> Option<Waiting> {
     match job.prepare_again() {
         Ok(waiting) => Some(waiting),
-        Err((job, why)) => {
+        Err(failed) => {
+            let (job, why) = *failed;
             warn!(route = %job.route.name, %why, "cannot be prepared again; given back");
             job.settle(Verdict::GiveBack);
             None

@@ -252,7 +252,7 @@ impl<T: Candidate> KeyQueues<T> {
             self.open.remove(&(*first, key));
         }
         how(queue);
-        if was_closed && queue.opens == opens || queue.opens != opens {
+        if was_closed || queue.opens != opens {
             self.openings.insert((queue.opens, key));
         } else if queue.waiting.is_empty() && queue.asked == 0 {
             self.queues.remove(&key);

@@ -80,7 +80,7 @@ impl Pacer {
                     self.hold(waiting, true);
                 }
             }
-            Event::Again(waiting) => self.hold(waiting, true),
+            Event::Again(waiting) => self.hold(*waiting, true),
             Event::Throttled(length) => {
                 self.scheduler.frozen_for(length, self.handle.clock.now());
             }

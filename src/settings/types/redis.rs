@@ -37,7 +37,7 @@ table! {
         sentinel_password_file: Option<PathBuf> = TEXT, Apart "credential:sentinel";
         /// Replaces the user in the URL. What a user needs (the last word for a cluster only), "sluiced" being the
         /// prefix below; `sluiced check --connect` says what is missing:
-        ///   ACL SETUSER sluiced on >PASSWORD ~sluiced:* &sluiced:* +@connection +@hash +@keyspace +@pubsub +@string -@dangerous +evalsha +script|load +info +time +cluster|slots
+        ///   ACL SETUSER sluiced on >PASSWORD ~sluiced:* &sluiced:* +@connection +@hash +@keyspace +@pubsub +@sortedset +@string -@dangerous +evalsha +script|load +info +time +cluster|slots
         /// If it may read CONFIG too (+config|get), sluiced warns if nothing is kept on disk. At a Sentinel:
         ///   ACL SETUSER sluiced on >PASSWORD +@connection -@dangerous +sentinel|master
         user: Option<String> = TEXT, Optional "sluiced";
