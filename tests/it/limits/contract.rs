@@ -126,9 +126,7 @@ async fn all_limits_of_a_message_or_none((store, _): (Store, Store)) {
 
 async fn messages_of_a_batch_see_each_other((store, _): (Store, Store)) {
     let limit = limit("batch", log("3/1h", MS));
-    let candidates: Vec<_> = (0..5)
-        .map(|_| new(vec![charge(&limit, "a", 1)]))
-        .collect();
+    let candidates: Vec<_> = (0..5).map(|_| new(vec![charge(&limit, "a", 1)])).collect();
     let decisions = store.admit(&candidates, 5).await.unwrap().decisions;
     let granted: Vec<bool> = decisions.iter().map(is_granted).collect();
     assert_eq!(granted, [true, true, true, false, false]);
@@ -136,9 +134,7 @@ async fn messages_of_a_batch_see_each_other((store, _): (Store, Store)) {
 
 async fn no_more_are_granted_than_are_wanted((store, _): (Store, Store)) {
     let limit = limit("wanted", log("100/1h", MS));
-    let candidates: Vec<_> = (0..5)
-        .map(|_| new(vec![charge(&limit, "a", 1)]))
-        .collect();
+    let candidates: Vec<_> = (0..5).map(|_| new(vec![charge(&limit, "a", 1)])).collect();
     let decisions = store.admit(&candidates, 2).await.unwrap().decisions;
     let granted: Vec<bool> = decisions.iter().map(is_granted).collect();
     assert_eq!(granted, [true, true, false, false, false]);
@@ -242,14 +238,18 @@ async fn calls_under_way_end_by_themselves_unless_renewed((store, other): (Store
     let at = answer.now;
     assert!(!takes(&other, &limit, "a").await);
     let call = |ticket| (Arc::clone(&limit), key("a"), ticket);
-    eventually_async(BOUND, "the end of the call that is not renewed", async || {
-        let gone = store.renew(&[call(kept)]).await.unwrap();
-        assert!(
-            gone.is_empty() || now(&store).await > at + 300 * MS,
-            "renewed in time"
-        );
-        takes(&other, &limit, "a").await
-    })
+    eventually_async(
+        BOUND,
+        "the end of the call that is not renewed",
+        async || {
+            let gone = store.renew(&[call(kept)]).await.unwrap();
+            assert!(
+                gone.is_empty() || now(&store).await > at + 300 * MS,
+                "renewed in time"
+            );
+            takes(&other, &limit, "a").await
+        },
+    )
     .await;
     assert!(now(&store).await >= at + 200 * MS);
     let gone = store.renew(&[call(dropped)]).await.unwrap();

@@ -30,11 +30,7 @@ fn waiting_for(name: &str, length: Duration) -> Arc<KeyedLimit> {
     waiting(name, rule(), LostWait::For(length))
 }
 
-async fn ask(
-    store: &RedisPaceStore,
-    limit: &Arc<KeyedLimit>,
-    key: &str,
-) -> (StoreTime, Decision) {
+async fn ask(store: &RedisPaceStore, limit: &Arc<KeyedLimit>, key: &str) -> (StoreTime, Decision) {
     let candidate = new(vec![charge(limit, key, 1)]);
     let mut answer = store.admit(&[candidate], 1).await.unwrap();
     (answer.now, answer.decisions.remove(0))
@@ -180,7 +176,9 @@ async fn after_a_flush_the_replica_that_remembers_closes_the_limits() {
     assert!(number(&server) > before);
     // The other one learns it.
     let (_, until) = closed(&stranger, &limit, "b", Closing::Lost).await;
-    let lost_at = generation(&mut server.connection(), PREFIX).unwrap().lost_at;
+    let lost_at = generation(&mut server.connection(), PREFIX)
+        .unwrap()
+        .lost_at;
     assert_eq!(until, lost_at + HOUR + MS);
 }
 

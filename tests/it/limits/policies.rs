@@ -8,9 +8,7 @@ use sluiced::core::policy::{Declaration, LimitPolicy, PolicyUpdate, PolicyVersio
 use sluiced::limiter::memory::MemoryLimitStore;
 use sluiced::limiter::redis::{Family, RedisPolicies};
 use sluiced::ports::clock::Clock;
-use sluiced::ports::limits::{
-    Charge, Closing, Decision, KeyedLimit, LimitStore, Policy, Refund,
-};
+use sluiced::ports::limits::{Charge, Closing, Decision, KeyedLimit, LimitStore, Policy, Refund};
 use sluiced::ports::policy::PolicyStore;
 
 use super::rules::*;

@@ -118,9 +118,7 @@ async fn no_key_is_without_a_time_to_live() {
     let store = established(&server, PREFIX).await;
     for (kind, rule) in kinds(2, "1h") {
         let limit = limit(&format!("alive-{kind}"), rule);
-        let candidates: Vec<_> = (0..5)
-            .map(|_| new(vec![charge(&limit, "a", 1)]))
-            .collect();
+        let candidates: Vec<_> = (0..5).map(|_| new(vec![charge(&limit, "a", 1)])).collect();
         store.admit(&candidates, 5).await.unwrap();
     }
     let mut redis = server.connection();
@@ -219,7 +217,10 @@ async fn times_to_live_are_milliseconds_and_waits_are_exact() {
             assert_eq!(fits, Fit::At(until.as_micros()), "{kind}");
             let whole = answer.0 + Duration::from_secs(2);
             // To the microsecond: a whole period after the grant.
-            assert!(until == whole || kind == "aligned" && until < whole, "{kind}");
+            assert!(
+                until == whole || kind == "aligned" && until < whole,
+                "{kind}"
+            );
         }
     }
 }

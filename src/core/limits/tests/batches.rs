@@ -69,7 +69,11 @@ fn all_limits_of_a_message_or_none() {
     // No time is known for what is full, and so that is what holds it up longest.
     assert!(matches!(
         decisions[1],
-        Decision::Denied { by: 2, fits: Fit::Full, .. }
+        Decision::Denied {
+            by: 2,
+            fits: Fit::Full,
+            ..
+        }
     ));
 }
 
@@ -107,10 +111,16 @@ fn a_batch_is_looked_at_until_enough_are_granted() {
     let mut batch = Batch::new(&rules);
     let one: &[(usize, u64)] = &[(0, 1)];
     let asked = |decisions: &[Decision]| {
-        decisions.iter().filter(|d| **d != Decision::NotAsked).count()
+        decisions
+            .iter()
+            .filter(|d| **d != Decision::NotAsked)
+            .count()
     };
     let decisions = batch.ask(&[(one, 1); 5], 3);
-    assert_eq!((asked(&decisions), granted(&decisions)[..3].to_vec()), (3, vec![true; 3]));
+    assert_eq!(
+        (asked(&decisions), granted(&decisions)[..3].to_vec()),
+        (3, vec![true; 3])
+    );
     // One that would be too many ends it: what comes behind would overtake it for good.
     let decisions = batch.ask(&[(one, 1), (one, 3), (one, 1)], 3);
     assert_eq!((asked(&decisions), granted(&decisions)[0]), (1, true));
@@ -121,48 +131,99 @@ fn a_batch_is_looked_at_until_enough_are_granted() {
 
 #[test]
 fn one_message_asks_a_full_limit_and_the_others_do_not() {
-    let rules = [concurrency(2, Duration::from_secs(60)), log("9/1h", Duration::ZERO)];
+    let rules = [
+        concurrency(2, Duration::from_secs(60)),
+        log("9/1h", Duration::ZERO),
+    ];
     let mut batch = Batch::new(&rules);
     let (call, both, free): (&[(usize, u64)], &[(usize, u64)], &[(usize, u64)]) =
         (&[(0, 1)], &[(1, 1), (0, 1)], &[(1, 1)]);
-    let decisions = batch.ask(&[(call, 1), (call, 1), (both, 1), (call, 1), (both, 1), (free, 1)], 9);
+    let decisions = batch.ask(
+        &[
+            (call, 1),
+            (call, 1),
+            (both, 1),
+            (call, 1),
+            (both, 1),
+            (free, 1),
+        ],
+        9,
+    );
     assert_eq!(granted(&decisions), [true, true, false, false, false, true]);
-    assert!(matches!(decisions[2], Decision::Denied { by: 1, fits: Fit::Full, until, .. } if until == at(0)));
+    assert!(
+        matches!(decisions[2], Decision::Denied { by: 1, fits: Fit::Full, until, .. } if until == at(0))
+    );
     assert_eq!(decisions[3..5], [Decision::NotAsked, Decision::NotAsked]);
 }
 
 #[test]
 fn a_limit_that_may_not_be_asked_says_so_before_anything_is_decided() {
-    let rules = [log("1/1h", Duration::ZERO), log("1/1h", Duration::ZERO), log("1/1h", Duration::ZERO)];
+    let rules = [
+        log("1/1h", Duration::ZERO),
+        log("1/1h", Duration::ZERO),
+        log("1/1h", Duration::ZERO),
+    ];
     let mut batch = Batch::new(&rules);
     let all: &[(usize, u64)] = &[(0, 1), (1, 5), (2, 1)];
-    let closed = |until, why| Gate::Closed { until: at(until), why };
+    let closed = |until, why| Gate::Closed {
+        until: at(until),
+        why,
+    };
     batch.limits[0].gate = closed(START + 5, Closing::Paused);
     batch.limits[2].gate = closed(START + 9, Closing::Lost);
     let (until, why) = (at(START + 9), Closing::Lost);
-    assert_eq!(batch.ask(&[(all, 1)], 1), [Decision::Closed { by: 2, until, why }]);
+    assert_eq!(
+        batch.ask(&[(all, 1)], 1),
+        [Decision::Closed { by: 2, until, why }]
+    );
     batch.now = START + 9;
-    assert_eq!(batch.ask(&[(all, 1)], 1), [Decision::Never { by: 1, most: 1 }]);
+    assert_eq!(
+        batch.ask(&[(all, 1)], 1),
+        [Decision::Never { by: 1, most: 1 }]
+    );
     batch.limits[1].gate = Gate::Outdated;
     assert_eq!(batch.ask(&[(all, 1)], 1), [Decision::Outdated { by: 1 }]);
-    assert!(batch.cells.iter().all(|cell| cell.state.is_none() && !cell.changed));
+    assert!(
+        batch
+            .cells
+            .iter()
+            .all(|cell| cell.state.is_none() && !cell.changed)
+    );
 }
 
 #[test]
 fn a_gate_is_closed_until_the_later_of_a_pause_and_a_loss() {
     let rule = log("1/1h", Duration::ZERO);
     let wait = LostWait::For(Duration::from_secs(60));
-    let lost = Generation { lost_at: at(START), ..Generation::whole() };
-    let gate = |paused_until, opened_at, version| {
-        let in_force = InForce { version: PolicyVersion::new(version), paused_until: at(paused_until), opened_at: at(opened_at) };
-        Gate::of(in_force, (&rule, PolicyVersion::new(7), wait), &lost, at(START))
+    let lost = Generation {
+        lost_at: at(START),
+        ..Generation::whole()
     };
-    let closed = |until, why| Gate::Closed { until: at(until), why };
+    let gate = |paused_until, opened_at, version| {
+        let in_force = InForce {
+            version: PolicyVersion::new(version),
+            paused_until: at(paused_until),
+            opened_at: at(opened_at),
+        };
+        Gate::of(
+            in_force,
+            (&rule, PolicyVersion::new(7), wait),
+            &lost,
+            at(START),
+        )
+    };
+    let closed = |until, why| Gate::Closed {
+        until: at(until),
+        why,
+    };
     let minute = START + 60_000_000;
     assert_eq!(gate(0, 0, 7), closed(minute, Closing::Lost));
     assert_eq!(gate(minute + 1, 0, 7), closed(minute + 1, Closing::Paused));
     assert_eq!(gate(START + 1, 0, 7), closed(minute, Closing::Lost));
-    assert_eq!(gate(START + 1, START, 7), closed(START + 1, Closing::Paused));
+    assert_eq!(
+        gate(START + 1, START, 7),
+        closed(START + 1, Closing::Paused)
+    );
     assert_eq!(gate(START, START, 7), Gate::Open);
     assert_eq!(gate(0, START - 1, 7), closed(minute, Closing::Lost));
     assert_eq!(gate(minute, 0, 6), Gate::Outdated);
@@ -174,8 +235,14 @@ fn what_was_granted_before_a_change_or_a_loss_is_not_taken_back() {
     let mut batch = Batch::new(&rules);
     let one: &[(usize, u64)] = &[(0, 1)];
     assert_eq!(granted(&batch.ask(&[(one, 1)], 1)), [true]);
-    let limit = Limit { rule: &rules[0], gate: Gate::Open };
-    let outdated = Limit { gate: Gate::Outdated, ..limit };
+    let limit = Limit {
+        rule: &rules[0],
+        gate: Gate::Open,
+    };
+    let outdated = Limit {
+        gate: Gate::Outdated,
+        ..limit
+    };
     let cell = &mut batch.cells[0];
     let now = at(START + 50);
     let mut refund = |limit: &Limit<'_>, since, granted, cost| {

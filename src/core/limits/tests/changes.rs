@@ -26,10 +26,30 @@ fn families() -> Vec<Vec<Case>> {
             (log("9/2ms", micros(300)), Count::Sliding, 2_000, 9),
         ],
         vec![
-            (bucket([5, 3, 0], ms, bits, Start::Full), Count::Sliding, 1_000, 8),
-            (bucket([2, 1, 0], ms, bits, Start::Full), Count::Sliding, 1_000, 3),
-            (bucket([5, 7, 4], two, bits, Start::Empty), Count::Sliding, 2_000, 16),
-            (bucket([9, 3, 0], ms, stepped, Start::Full), Count::Sliding, 1_000, 12),
+            (
+                bucket([5, 3, 0], ms, bits, Start::Full),
+                Count::Sliding,
+                1_000,
+                8,
+            ),
+            (
+                bucket([2, 1, 0], ms, bits, Start::Full),
+                Count::Sliding,
+                1_000,
+                3,
+            ),
+            (
+                bucket([5, 7, 4], two, bits, Start::Empty),
+                Count::Sliding,
+                2_000,
+                16,
+            ),
+            (
+                bucket([9, 3, 0], ms, stepped, Start::Full),
+                Count::Sliding,
+                1_000,
+                12,
+            ),
         ],
         vec![
             (first_call("5/1ms", micros(300)), Count::FirstCall, 1_000, 5),
@@ -126,7 +146,11 @@ fn a_clock_that_goes_back_holds_nothing_up_for_longer() {
         let mut crowd = Crowd::new(rule, 1_000_000);
         while crowd.takes(1) {}
         crowd.play(&[Step::Back(3_600_000)]);
-        assert!(matches!(crowd.ask(1, true), Decision::Denied { .. }), "{:?}", crowd.rule);
+        assert!(
+            matches!(crowd.ask(1, true), Decision::Denied { .. }),
+            "{:?}",
+            crowd.rule
+        );
         crowd.now += 7_000_000;
         assert!(crowd.takes(1), "{:?}", crowd.rule);
     }

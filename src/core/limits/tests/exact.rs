@@ -4,8 +4,8 @@ use proptest::prelude::*;
 
 use super::crowd::{Crowd, steps};
 use super::*;
-use crate::core::limits::admission::{Cell, Decision};
 use crate::core::limits::Fit;
+use crate::core::limits::admission::{Cell, Decision};
 
 #[test]
 fn the_nth_passes_and_the_next_does_not() {
@@ -105,7 +105,10 @@ fn a_denial_moves_the_line_and_nothing_else() {
             crowd.now += 1;
             assert!(matches!(crowd.ask(1, true), Decision::Denied { .. }));
             let state = crowd.state.clone().unwrap();
-            assert_eq!((state.taken, state.line.at), (taken.clone(), line.at + i * spacing));
+            assert_eq!(
+                (state.taken, state.line.at),
+                (taken.clone(), line.at + i * spacing)
+            );
             assert!(!crowd.takes(1));
             let state = crowd.state.clone().unwrap();
             assert_eq!(state.taken, taken);
@@ -121,7 +124,10 @@ fn those_sent_away_are_told_moments_that_the_limit_has_room_at() {
         Decision::Denied { until, .. } => until.as_micros() - START,
         other => panic!("{other:?}"),
     };
-    assert_eq!([told(false), told(false), told(false)], [100_000, 200_000, 300_000]);
+    assert_eq!(
+        [told(false), told(false), told(false)],
+        [100_000, 200_000, 300_000]
+    );
     // One that was sent away before is told when it fits, and moves no line.
     assert_eq!([told(true), told(false)], [100_000, 400_000]);
 }

@@ -32,10 +32,30 @@ fn cases() -> Vec<Case> {
         (gcra("3/1ms", 9, micros(0)), Count::Sliding, 1_000, 12),
         (log("1/1ms", micros(100)), Count::Sliding, 1_000, 1),
         (log("7/1ms", micros(400)), Count::Sliding, 1_000, 7),
-        (bucket([5, 3, 0], ms, bits, Start::Full), Count::Sliding, 1_000, 8),
-        (bucket([5, 7, 4], ms, bits, Start::Empty), Count::Sliding, 1_000, 16),
-        (bucket([5, 3, 0], ms, steps, Start::Full), Count::Sliding, 1_000, 8),
-        (bucket([1, 1, 2], ms, steps, Start::Empty), Count::Sliding, 1_000, 4),
+        (
+            bucket([5, 3, 0], ms, bits, Start::Full),
+            Count::Sliding,
+            1_000,
+            8,
+        ),
+        (
+            bucket([5, 7, 4], ms, bits, Start::Empty),
+            Count::Sliding,
+            1_000,
+            16,
+        ),
+        (
+            bucket([5, 3, 0], ms, steps, Start::Full),
+            Count::Sliding,
+            1_000,
+            8,
+        ),
+        (
+            bucket([1, 1, 2], ms, steps, Start::Empty),
+            Count::Sliding,
+            1_000,
+            4,
+        ),
         (first_call("1/1ms", micros(100)), Count::FirstCall, 1_000, 1),
         (first_call("5/1ms", micros(300)), Count::FirstCall, 1_000, 5),
         (first_call("12/1ms", micros(0)), Count::FirstCall, 1_000, 12),
@@ -62,7 +82,9 @@ pub(super) fn over(calls: &[Call], count: Count, window: u64, most: u64) -> Opti
             Count::FirstCall => first.arrived,
             Count::Clock => first.arrived - first.arrived % window,
         };
-        let within = calls[i..].iter().take_while(|call| call.arrived < start + window);
+        let within = calls[i..]
+            .iter()
+            .take_while(|call| call.arrived < start + window);
         let within: Vec<Call> = within.copied().collect();
         let units: u64 = within.iter().map(|call| call.cost).sum();
         (units > most).then_some(within)
@@ -123,7 +145,12 @@ fn refunds_let_no_more_through_than_if_they_had_not_been_granted() {
         let mut twin = Crowd::new(rules[rule].clone(), 1_000);
         for call in &crowd.calls {
             twin.now = call.granted;
-            prop_assert!(twin.takes(call.cost), "{:?}: {call:?} of {:?}", twin.rule, crowd.calls);
+            prop_assert!(
+                twin.takes(call.cost),
+                "{:?}: {call:?} of {:?}",
+                twin.rule,
+                crowd.calls
+            );
         }
         Ok(())
     });
@@ -194,7 +221,9 @@ fn calls_under_way_are_within_the_limit() {
                     let Some((ticket, ..)) = under_way.get(which).copied() else {
                         continue;
                     };
-                    let Some(state) = &mut crowd.state else { continue };
+                    let Some(state) = &mut crowd.state else {
+                        continue;
+                    };
                     let (Rule::Concurrency(rule), Taken::Concurrency(calls)) =
                         (&crowd.rule, &mut state.taken)
                     else {
