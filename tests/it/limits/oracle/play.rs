@@ -186,7 +186,7 @@ impl Play<'_> {
             Event::Open(limit) => {
                 let name = &self.world.limits[*limit].name;
                 let opened = self.world.policies.open(name);
-                drop(self.world.runtime.block_on(opened).unwrap());
+                let _at = self.world.runtime.block_on(opened).unwrap();
             }
         }
         Ok(())
