@@ -4,7 +4,7 @@
 //! receive -> decode -> (ready) -> admit -> pacer (slot) -> send -> route_policy -> verdict -> settled
 //! ```
 //!
-//! `receive` takes deliveries from a queue, `decode` makes messages of them ([`job`]). The `pacer` is a
+//! `receive` takes deliveries from a queue, `decode` makes messages of them (`job`). The `pacer` is a
 //! thread with a runtime of its own for each paced limit, and for each route without one: it waits for
 //! slots and sends, so that neither AMQP traffic nor decoding can delay a slot. `admit` asks the keyed
 //! limits for the messages that the next slots would take. `send` makes the call, `route_policy` says

@@ -120,7 +120,7 @@ pub enum RuleError {
     /// A product that a double would round.
     #[error("{what} together are too large to be counted exactly; make one of them smaller")]
     TooLarge { what: &'static str },
-    /// What was taken would count for longer than [`MEMORY_MAX`].
+    /// What was taken would count for longer than two years.
     #[error("it would take {0:?} until all of the limit is back; two years are the most")]
     TooSlow(Duration),
     /// No time that divides or is divided may be zero.
@@ -142,7 +142,7 @@ pub(super) fn product(what: &'static str, a: u64, b: u64) -> Result<u64, RuleErr
     product.ok_or(RuleError::TooLarge { what })
 }
 
-/// Checks that what is taken counts no longer than [`MEMORY_MAX`].
+/// Checks that what is taken counts no longer than two years.
 pub(super) fn remembered(length: u64) -> Result<(), RuleError> {
     if length > micros(MEMORY_MAX) {
         return Err(RuleError::TooSlow(Duration::from_micros(length)));
