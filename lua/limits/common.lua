@@ -122,12 +122,14 @@ local function gate(limit)
   local policy = call('HMGET', limit.policy, 'version', 'paused_until', 'opened_at')
   limit.outdated = (field(policy[1]) or 0) ~= limit.version
   limit.untl, limit.why = field(policy[2]) or 0, PAUSED
-  local lost_at, untl, why = generation.lost_at, 0, LOST
+  local lost_at, opened_at = generation.lost_at, field(policy[3]) or 0
+  local untl, why = 0, LOST
   if limit.wait == 0 then
     -- An operator chose not to wait.
   elseif generation.guard_until > now then
     untl, why = generation.guard_until, GUARDED
-  elseif lost_at > 0 and (field(policy[3]) or 0) < lost_at then
+  elseif lost_at > 0 and (opened_at < lost_at or opened_at > now) then
+    -- Opened later than now: the clock went back, and that was of another loss.
     untl = limit.kind.forgotten_at(limit.rule, lost_at)
     if limit.wait >= 0 then untl = min(untl, lost_at + limit.wait) end
   end

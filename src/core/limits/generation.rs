@@ -104,7 +104,8 @@ impl Generation {
         if self.guard_until > now {
             return Some((self.guard_until, Closing::Guard));
         }
-        if self.lost_at == StoreTime::default() || opened_at >= self.lost_at {
+        // Opened later than now: the clock went back, and that was of another loss.
+        if self.lost_at == StoreTime::default() || (self.lost_at..=now).contains(&opened_at) {
             return None;
         }
         let forgotten = rule.forgotten_at(self.lost_at);

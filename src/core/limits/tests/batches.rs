@@ -228,6 +228,8 @@ fn a_gate_is_closed_until_the_later_of_a_pause_and_a_loss() {
         closed(START + 1, Closing::Paused)
     );
     assert_eq!(gate(START, START, 7), Gate::Open);
+    // The clock went back since it was opened: that was of another loss.
+    assert_eq!(gate(0, START + 1, 7), closed(minute, Closing::Lost));
     assert_eq!(gate(0, START - 1, 7), closed(minute, Closing::Lost));
     assert_eq!(gate(minute, 0, 6), Gate::Outdated);
 }
