@@ -31,6 +31,7 @@ use tokio::time::{Instant, timeout};
 use tower_service::Service;
 
 use super::failure::connect_detail;
+use super::gate::GatedIo;
 use super::options::Misconfigured;
 
 /// A peer that vanished without closing is noticed by the kernel after this long without traffic.
@@ -38,7 +39,7 @@ const TCP_KEEPALIVE: Duration = Duration::from_secs(30);
 /// How many connections are opened at the same time while warming.
 const WARM_AT_ONCE: usize = 32;
 
-type Connection = MaybeHttpsStream<TokioIo<TcpStream>>;
+type Connection = GatedIo<MaybeHttpsStream<TokioIo<TcpStream>>>;
 type ConnectError = Box<dyn std::error::Error + Send + Sync>;
 
 /// Opens connections, or hands out one that is open already. Clones share the idle connections.
@@ -162,10 +163,11 @@ impl WarmConnector {
         let connecting = self.network.clone().call(to);
         let bound = self.connect_timeout;
         Box::pin(async move {
-            timeout(bound, connecting).await.unwrap_or_else(|_| {
+            let opened = timeout(bound, connecting).await.unwrap_or_else(|_| {
                 let why = format!("not open within {bound:?}");
                 Err(io::Error::new(io::ErrorKind::TimedOut, why).into())
-            })
+            });
+            opened.map(GatedIo::new)
         })
     }
 }

@@ -1,72 +1,177 @@
-//! A request's body that is only given out in time.
+//! A connection that only carries calls that are in time.
 //!
-//! Problem: between the decision to send and the write, a call passes the pool, another task,
-//! perhaps a new connection with its handshakes, or a machine that stands still. A call that leaves
-//! too late could overfill a window.
+//! Problem: between the decision to send and the write, a call passes the pool, another task, perhaps
+//! a new connection with its handshakes, or a machine that stands still. A call that leaves too late
+//! could overfill a window.
 //!
-//! The connection's task asks for the body right before it writes head and body together. So this
-//! is the last moment at which a call can be held back. A body that is asked for too late fails,
-//! the connection closes without a byte of it, and the message waits for another slot. A request
-//! without a body is only checked before it is handed to the client.
+//! So the gate is where the bytes of a request are written, with and without a body: each connection
+//! has a [`WriteGate`], and a call that got the connection hands it its own [`Gate`]. The first write
+//! after that looks at the clock. A write that comes too late fails, the connection closes without a
+//! byte of it, and the message waits for another slot.
+//!
+//! Calls run on a runtime of one thread: a connection's task gets its turn only after the call that
+//! chose the connection has handed over its gate ([`Writing`]). A connection without a gate writes
+//! nothing.
 
+use std::io::{self, IoSlice};
 use std::pin::Pin;
-use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, Mutex, PoisonError};
 use std::task::{Context, Poll};
 
-use bytes::Bytes;
-use hyper::body::{Body, Frame, SizeHint};
+use http::Extensions;
+use hyper::rt::{Read, ReadBufCursor, Write};
+use hyper_util::client::legacy::connect::{CaptureConnection, Connected, Connection};
 
 use crate::ports::downstream::{Gate, TooLate};
 
-/// A whole body behind a gate.
+/// What a connection may write.
+#[derive(Clone, Copy, Debug)]
+enum State {
+    /// Nothing: no call has it.
+    Shut,
+    /// The request of a call, if it is in time.
+    Armed(Gate),
+    /// The rest of a request that was in time.
+    Open,
+}
+
+/// The gate of one connection, shared with the call that uses it.
+#[derive(Clone, Debug)]
+pub(super) struct WriteGate(Arc<Mutex<State>>);
+
+impl WriteGate {
+    fn new() -> Self {
+        Self(Arc::new(Mutex::new(State::Shut)))
+    }
+
+    fn set(&self, state: State) {
+        *self.0.lock().unwrap_or_else(PoisonError::into_inner) = state;
+    }
+
+    fn get(&self) -> State {
+        *self.0.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Right before a write.
+    fn pass(&self) -> io::Result<()> {
+        match self.get() {
+            State::Open => Ok(()),
+            State::Armed(gate) if !gate.is_closed() => {
+                self.set(State::Open);
+                Ok(())
+            }
+            State::Armed(_) | State::Shut => Err(io::Error::other(TooLate)),
+        }
+    }
+}
+
+/// A connection behind its gate.
 #[derive(Debug)]
-pub(super) struct Gated {
-    body: Bytes,
+pub(super) struct GatedIo<T> {
+    io: T,
+    gate: WriteGate,
+}
+
+impl<T> GatedIo<T> {
+    pub(super) fn new(io: T) -> Self {
+        Self {
+            io,
+            gate: WriteGate::new(),
+        }
+    }
+}
+
+impl<T: Connection> Connection for GatedIo<T> {
+    fn connected(&self) -> Connected {
+        self.io.connected().extra(self.gate.clone())
+    }
+}
+
+impl<T: Read + Unpin> Read for GatedIo<T> {
+    fn poll_read(
+        mut self: Pin<&mut Self>,
+        cx: &mut Context<'_>,
+        buffer: ReadBufCursor<'_>,
+    ) -> Poll<io::Result<()>> {
+        Pin::new(&mut self.io).poll_read(cx, buffer)
+    }
+}
+
+impl<T: Write + Unpin> Write for GatedIo<T> {
+    fn poll_write(
+        mut self: Pin<&mut Self>,
+        cx: &mut Context<'_>,
+        bytes: &[u8],
+    ) -> Poll<io::Result<usize>> {
+        self.gate.pass()?;
+        Pin::new(&mut self.io).poll_write(cx, bytes)
+    }
+
+    fn poll_write_vectored(
+        mut self: Pin<&mut Self>,
+        cx: &mut Context<'_>,
+        slices: &[IoSlice<'_>],
+    ) -> Poll<io::Result<usize>> {
+        self.gate.pass()?;
+        Pin::new(&mut self.io).poll_write_vectored(cx, slices)
+    }
+
+    fn is_write_vectored(&self) -> bool {
+        self.io.is_write_vectored()
+    }
+
+    fn poll_flush(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
+        Pin::new(&mut self.io).poll_flush(cx)
+    }
+
+    fn poll_shutdown(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
+        Pin::new(&mut self.io).poll_shutdown(cx)
+    }
+}
+
+/// Hands a call's gate to the connection that the client chose for it.
+pub(super) struct Writing {
     gate: Gate,
-    passed: Passed,
+    chosen: CaptureConnection,
+    /// The gate of the connection that has ours.
+    armed: Option<WriteGate>,
 }
 
-/// Whether a body was let through its gate: before that, certainly nothing was written.
-#[derive(Clone, Debug, Default)]
-pub(super) struct Passed(Arc<AtomicBool>);
-
-impl Passed {
-    pub(super) fn get(&self) -> bool {
-        self.0.load(Ordering::Acquire)
-    }
-}
-
-impl Gated {
-    pub(super) const fn new(body: Bytes, gate: Gate, passed: Passed) -> Self {
-        Self { body, gate, passed }
-    }
-}
-
-impl Body for Gated {
-    type Data = Bytes;
-    type Error = TooLate;
-
-    fn poll_frame(
-        self: Pin<&mut Self>,
-        _: &mut Context<'_>,
-    ) -> Poll<Option<Result<Frame<Bytes>, TooLate>>> {
-        let this = self.get_mut();
-        if this.body.is_empty() {
-            return Poll::Ready(None);
+impl Writing {
+    pub(super) const fn new(gate: Gate, chosen: CaptureConnection) -> Self {
+        Self {
+            gate,
+            chosen,
+            armed: None,
         }
-        if this.gate.is_closed() {
-            return Poll::Ready(Some(Err(TooLate)));
+    }
+
+    /// After each poll of the call: the client may have chosen a connection in it, or another one if
+    /// the first was dead.
+    pub(super) fn arm(&mut self) {
+        if self.maybe_begun() {
+            return;
         }
-        this.passed.0.store(true, Ordering::Release);
-        Poll::Ready(Some(Ok(Frame::data(std::mem::take(&mut this.body)))))
+        let chosen = {
+            let mut extras = Extensions::new();
+            if let Some(connected) = self.chosen.connection_metadata().as_ref() {
+                connected.get_extras(&mut extras);
+            }
+            extras.remove::<WriteGate>()
+        };
+        let Some(chosen) = chosen else {
+            return;
+        };
+        let known = self.armed.as_ref();
+        if known.is_none_or(|known| !Arc::ptr_eq(&known.0, &chosen.0)) {
+            chosen.set(State::Armed(self.gate));
+            self.armed = Some(chosen);
+        }
     }
 
-    fn is_end_stream(&self) -> bool {
-        self.body.is_empty()
-    }
-
-    fn size_hint(&self) -> SizeHint {
-        SizeHint::with_exact(self.body.len() as u64)
+    /// Whether a byte may have been written; before that, the downstream certainly has nothing.
+    pub(super) fn maybe_begun(&self) -> bool {
+        let armed = self.armed.as_ref();
+        armed.is_some_and(|gate| matches!(gate.get(), State::Open))
     }
 }

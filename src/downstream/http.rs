@@ -22,24 +22,26 @@
 //! may be a duplicate.
 
 use std::fmt;
+use std::future::poll_fn;
 use std::sync::Arc;
 use std::time::{Duration, SystemTime};
 
 use bytes::Bytes;
+use futures::FutureExt as _;
 use futures::future::BoxFuture;
 use http::header::{DATE, HeaderName, RETRY_AFTER};
 use http::uri::Scheme;
 use http::{HeaderMap, Request, StatusCode, Uri};
-use http_body_util::BodyExt;
+use http_body_util::{BodyExt, Full};
 use hyper::body::{Body, Incoming};
-use hyper_util::client::legacy::connect::{CaptureConnection, capture_connection};
+use hyper_util::client::legacy::connect::capture_connection;
 use hyper_util::client::legacy::{Client, Error};
 use hyper_util::rt::{TokioExecutor, TokioTimer};
 use tokio::time::{Instant, timeout_at};
 
 use super::connect::{WarmConnector, tls};
 use super::failure::{Failure, find};
-use super::gate::{Gated, Passed};
+use super::gate::Writing;
 use super::options::{HttpOptions, Misconfigured};
 use super::request::RequestTemplate;
 use crate::core::judge::{Judge, Lists, Reply, Silence};
@@ -61,26 +63,9 @@ pub struct HttpDownstream {
 
 /// What a call needs after it was prepared.
 struct Caller {
-    client: Client<WarmConnector, Gated>,
+    client: Client<WarmConnector, Full<Bytes>>,
     judge: Judge,
     timeout: Duration,
-}
-
-/// Tells whether a request may have left.
-enum Begun {
-    /// Its body passed the gate.
-    Passed(Passed),
-    /// For a request without a body: whether a connection was found for it.
-    Connected(CaptureConnection),
-}
-
-impl Begun {
-    fn maybe(&self) -> bool {
-        match self {
-            Self::Passed(passed) => passed.get(),
-            Self::Connected(connection) => connection.connection_metadata().is_some(),
-        }
-    }
 }
 
 struct HttpCall {
@@ -171,27 +156,26 @@ impl Call for HttpCall {
 impl Caller {
     async fn call(&self, request: Request<Bytes>, gate: Gate) -> Result<Judgement, TooLate> {
         let deadline = Instant::now() + self.timeout;
-        let passed = Passed::default();
-        let bodyless = request.body().is_empty();
-        let mut request = request.map(|body| Gated::new(body, gate, passed.clone()));
-        let begun = if bodyless {
-            Begun::Connected(capture_connection(&mut request))
-        } else {
-            Begun::Passed(passed)
-        };
-        Ok(
-            match timeout_at(deadline, self.client.request(request)).await {
-                Ok(Ok(answer)) => {
-                    let (head, body) = answer.into_parts();
-                    // An answer that goes on after the deadline is cut off by dropping it.
-                    let whole = matches!(timeout_at(deadline, read_out(body)).await, Ok(true));
-                    self.answered(head.status, &head.headers, whole)
-                }
-                Ok(Err(error)) if find::<TooLate>(&error).is_some() => return Err(TooLate),
-                Ok(Err(error)) => self.broken(&error, begun.maybe()),
-                Err(_) => self.late(begun.maybe()),
-            },
-        )
+        let mut request = request.map(Full::new);
+        let mut writing = Writing::new(gate, capture_connection(&mut request));
+        let mut calling = self.client.request(request);
+        let answer = poll_fn(|cx| {
+            let polled = calling.poll_unpin(cx);
+            writing.arm();
+            polled
+        });
+        let answer = timeout_at(deadline, answer).await;
+        Ok(match answer {
+            Ok(Ok(answer)) => {
+                let (head, body) = answer.into_parts();
+                // An answer that goes on after the deadline is cut off by dropping it.
+                let whole = matches!(timeout_at(deadline, read_out(body)).await, Ok(true));
+                self.answered(head.status, &head.headers, whole)
+            }
+            Ok(Err(error)) if find::<TooLate>(&error).is_some() => return Err(TooLate),
+            Ok(Err(error)) => self.broken(&error, writing.maybe_begun()),
+            Err(_) => self.late(writing.maybe_begun()),
+        })
     }
 
     fn answered(&self, status: StatusCode, headers: &HeaderMap, whole: bool) -> Judgement {
