@@ -5,7 +5,6 @@
 
 pub mod admin;
 pub mod cli;
-pub mod core;
 pub mod downstream;
 pub mod limiter;
 pub mod pipeline;
@@ -17,3 +16,5 @@ pub mod telemetry;
 pub mod template;
 pub mod urgent;
 pub mod wire;
+
+pub use sluiced_core as core;

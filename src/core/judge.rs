@@ -6,7 +6,7 @@
 //! - 2xx: accepted;
 //! - 429: throttled;
 //! - 503: throttled if it has a `Retry-After` (RFC 9110 section 10.2.3), else transient;
-//! - 408, 425 and other 5xx, and no answer: transient;
+//! - 401, 403, 407, 408, 425 and other 5xx, and no answer: transient;
 //! - everything else, redirects included: permanent.
 //!
 //! A date in `Retry-After` is compared with the answer's own `Date`, because both come from one
@@ -174,7 +174,8 @@ fn default_meaning(code: u16) -> Meaning {
         200..=299 => Meaning::Accepted,
         429 => Meaning::Throttled,
         503 => Meaning::ThrottledIfDated,
-        408 | 425 | 500..=599 => Meaning::Transient,
+        // Unauthorised, forbidden, a proxy that does not know us: about us, as a rule, not the message.
+        401 | 403 | 407 | 408 | 425 | 500..=599 => Meaning::Transient,
         _ => Meaning::Permanent,
     }
 }

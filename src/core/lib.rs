@@ -5,6 +5,7 @@
 
 pub mod acks;
 pub mod backoff;
+pub mod breaker;
 pub mod calendar;
 pub mod clock;
 pub mod hours;

@@ -12,4 +12,5 @@
 //! `provider` run it, and so do the tests and the benchmarks.
 
 pub mod provider;
-pub mod simulation;
+
+pub use sluiced_simulation as simulation;

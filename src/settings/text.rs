@@ -8,14 +8,11 @@ use std::num::NonZeroU32;
 use std::str::FromStr;
 use std::time::Duration;
 
-use serde::de::Error;
-use serde::{Deserialize, Deserializer, Serialize, Serializer};
+use serde::{Deserialize, Serialize};
 
 use crate::core::calendar::CalendarUnit;
-use crate::core::hours::{Days, HourRange};
 use crate::core::limits::generation::LostWait;
 use crate::core::rate::{Cost, MAX_UNITS, Rate, RateError, Span, parse_duration};
-use crate::core::zone::Zone;
 
 /// Why a text is not in its form, and what would be right.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
@@ -153,14 +150,18 @@ impl fmt::Display for Percent {
     }
 }
 
-impl FromStr for LostWait {
+/// How long a keyed limit waits after the store lost its state, as it is written.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct LossWait(pub LostWait);
+
+impl FromStr for LossWait {
     type Err = TextError;
 
     fn from_str(text: &str) -> Result<Self, TextError> {
         if text == "forever" {
-            return Ok(Self::Forever);
+            return Ok(Self(LostWait::Forever));
         }
-        let length = parse_duration(text).map(Self::For);
+        let length = parse_duration(text).map(|length| Self(LostWait::For(length)));
         length.map_err(|_| {
             TextError(format!(
                 "`{text}` is no time to wait; write a duration such as \"1m\", \"0s\" for none, or \"forever\" for as long as anything that was spent can count"
@@ -169,11 +170,11 @@ impl FromStr for LostWait {
     }
 }
 
-impl fmt::Display for LostWait {
+impl fmt::Display for LossWait {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self {
-            Self::For(length) => Span(*length).fmt(f),
-            Self::Forever => f.write_str("forever"),
+        match self.0 {
+            LostWait::For(length) => Span(length).fmt(f),
+            LostWait::Forever => f.write_str("forever"),
         }
     }
 }
@@ -259,18 +260,6 @@ impl TryFrom<WrittenCost> for Costing {
     }
 }
 
-impl<'de> Deserialize<'de> for Zone {
-    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
-        Self::named(&String::deserialize(deserializer)?).map_err(D::Error::custom)
-    }
-}
-
-impl Serialize for Zone {
-    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
-        serializer.serialize_str(self.name())
-    }
-}
-
 /// Reads a text by what `FromStr` says.
 macro_rules! read_as_text {
     ($($type:ty),*) => {$(
@@ -296,5 +285,5 @@ macro_rules! write_as_text {
 
 pub(super) use {read_as_text, write_as_text};
 
-read_as_text!(Days, HourRange, Length, LostWait, Percent, Quota, Size);
-write_as_text!(Costing, Length, LostWait, Percent, Quota);
+read_as_text!(Length, LossWait, Percent, Quota, Size);
+write_as_text!(Costing, Length, LossWait, Percent, Quota);

@@ -16,7 +16,7 @@ impl Limit {
         let over = store.map_or("in this process", |_| "over all replicas");
         let passes = format!("{}, {}{over}", self.passes(), each.unwrap_or_default());
         let lost = store.zip(self.counting());
-        let lost = lost.map(|(store, counting)| self.lost_words(store, counting.lost_wait));
+        let lost = lost.map(|(store, counting)| self.lost_words(store, counting.lost_wait.0));
         [passes, self.late_words()]
             .into_iter()
             .chain(lost)

@@ -3,6 +3,8 @@
 use std::fmt;
 use std::str::FromStr;
 
+use serde::de::{Deserialize, Deserializer, Error as _};
+
 use super::{DAY, Span, WEEK};
 
 /// The days as they are written, Monday first, with their full names.
@@ -199,4 +201,16 @@ fn merge(mut spans: Vec<Span>) -> Vec<Span> {
         }
     }
     merged
+}
+
+impl<'de> Deserialize<'de> for HourRange {
+    fn deserialize<D: Deserializer<'de>>(from: D) -> Result<Self, D::Error> {
+        String::deserialize(from)?.parse().map_err(D::Error::custom)
+    }
+}
+
+impl<'de> Deserialize<'de> for Days {
+    fn deserialize<D: Deserializer<'de>>(from: D) -> Result<Self, D::Error> {
+        String::deserialize(from)?.parse().map_err(D::Error::custom)
+    }
 }

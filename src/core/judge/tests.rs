@@ -68,7 +68,7 @@ fn defaults_by_status() {
         (302, Outcome::Permanent),
         (308, Outcome::Permanent),
         (400, Outcome::Permanent),
-        (401, Outcome::Permanent),
+        (401, Outcome::Transient),
         (404, Outcome::Permanent),
         (408, Outcome::Transient),
         (409, Outcome::Permanent),

@@ -2,9 +2,9 @@
 
 use super::run::Run;
 use super::{Asking, LeaseHolder};
-use crate::core::clock::{ClockMap, Reading};
-use crate::core::schedule::Answer;
-use crate::core::time::Mono;
+use crate::clock::{ClockMap, Reading};
+use crate::schedule::Answer;
+use crate::time::Mono;
 
 impl LeaseHolder {
     /// The store answered the ask that is under way.

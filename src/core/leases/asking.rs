@@ -3,8 +3,8 @@
 use std::time::Duration;
 
 use super::{Asking, LeaseHolder};
-use crate::core::schedule::{Ask, Sight};
-use crate::core::time::Mono;
+use crate::schedule::{Ask, Sight};
+use crate::time::Mono;
 
 /// Two asks are at least this far apart, so that a stream of single messages shares round trips.
 const ASK_GAP: Duration = Duration::from_millis(2);

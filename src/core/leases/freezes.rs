@@ -3,8 +3,8 @@
 use std::time::Duration;
 
 use super::LeaseHolder;
-use crate::core::schedule::Freeze;
-use crate::core::time::{Mono, StoreTime};
+use crate::schedule::Freeze;
+use crate::time::{Mono, StoreTime};
 
 /// A notice that took longer than this to come, or that the mapping is wrong by more than this for,
 /// is not believed but asked after.

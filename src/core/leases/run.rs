@@ -2,8 +2,8 @@
 
 use std::time::Duration;
 
-use crate::core::schedule::{Grant, Pace};
-use crate::core::time::{Mono, StoreTime};
+use crate::schedule::{Grant, Pace};
+use crate::time::{Mono, StoreTime};
 
 /// A slot that may be used now.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

@@ -3,7 +3,7 @@
 use std::num::NonZeroU32;
 
 use super::*;
-use crate::core::schedule::{Answer, Grant};
+use crate::schedule::{Answer, Grant};
 
 const HEADROOM: Duration = Duration::from_millis(8);
 /// Late limit: seven eighths of the headroom, as the mapping is exact here.

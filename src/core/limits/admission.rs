@@ -18,8 +18,8 @@ use std::time::Duration;
 
 use super::generation::{Closing, Generation, LostWait};
 use super::rule::{Fit, Line, Room, Rule, State, Taken, Ticket};
-use crate::core::policy::PolicyVersion;
-use crate::core::time::StoreTime;
+use crate::policy::PolicyVersion;
+use crate::time::StoreTime;
 
 /// How far ahead a line reaches at most.
 const LINE_MAX: Duration = Duration::from_secs(366 * 24 * 3600);

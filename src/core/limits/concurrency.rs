@@ -8,7 +8,7 @@ use std::num::NonZeroU32;
 use std::time::Duration;
 
 use super::rule::{Fit, Kind, Room, RuleError, Ticket, remembered};
-use crate::core::time::micros;
+use crate::time::micros;
 
 /// The most units under way.
 pub const LIMIT_MAX: u64 = 10_000;

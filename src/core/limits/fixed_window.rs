@@ -17,9 +17,9 @@ use std::num::NonZeroU32;
 use std::time::Duration;
 
 use super::rule::{Fit, Kind, Room, RuleError, Ticket, remembered};
-use crate::core::calendar::{Calendar, CalendarUnit};
-use crate::core::rate::Rate;
-use crate::core::time::{StoreTime, micros};
+use crate::calendar::{Calendar, CalendarUnit};
+use crate::rate::Rate;
+use crate::time::{StoreTime, micros};
 
 /// How many windows of a calendar are passed to the store, from that of now on.
 const WINDOWS: usize = 8;

@@ -14,8 +14,8 @@
 use std::time::Duration;
 
 use super::rule::{Fit, Kind, Room, RuleError, Ticket, product, remembered};
-use crate::core::rate::Rate;
-use crate::core::time::micros;
+use crate::rate::Rate;
+use crate::time::micros;
 
 /// The rule of a `gcra` limit.
 #[derive(Clone, Debug, PartialEq, Eq)]

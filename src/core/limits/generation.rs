@@ -20,7 +20,7 @@
 use std::time::Duration;
 
 use super::rule::Rule;
-use crate::core::time::StoreTime;
+use crate::time::StoreTime;
 
 /// How long a store that may have lost something waits for replicas that remember more: two
 /// questions of each.

@@ -16,7 +16,7 @@ use super::generation::Generation;
 use super::rule::{Line, Rule, State, Taken, Ticket};
 use super::sliding_log::Log;
 use super::token_bucket::Tokens;
-use crate::core::time::StoreTime;
+use crate::time::StoreTime;
 
 /// A number below this is exact in a double.
 const EXACT: u64 = 1 << 53;

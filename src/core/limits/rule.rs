@@ -7,7 +7,7 @@ use super::fixed_window::{FixedWindow, Windows};
 use super::gcra::{Debt, Gcra};
 use super::sliding_log::{Log, SlidingLog};
 use super::token_bucket::{TokenBucket, Tokens};
-use crate::core::time::{StoreTime, micros};
+use crate::time::{StoreTime, micros};
 
 /// The longest time for which something that was taken may count (twice 366 days).
 pub(super) const MEMORY_MAX: Duration = Duration::from_secs(2 * 366 * 24 * 3600);

@@ -9,8 +9,8 @@
 use std::time::Duration;
 
 use super::rule::{Fit, Kind, Room, RuleError, Ticket, remembered};
-use crate::core::rate::Rate;
-use crate::core::time::micros;
+use crate::rate::Rate;
+use crate::time::micros;
 
 /// The longest log.
 pub const LIMIT_MAX: u64 = 10_000;

@@ -12,7 +12,7 @@ use std::num::NonZeroU32;
 use std::time::Duration;
 
 use super::rule::{Fit, Kind, Room, RuleError, Ticket, product, remembered};
-use crate::core::time::micros;
+use crate::time::micros;
 
 /// An empty start is remembered at least this long after the bucket was full again: a key that
 /// rests for longer starts empty once more.

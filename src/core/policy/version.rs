@@ -1,6 +1,6 @@
 //! The version of a policy.
 
-use crate::core::time::StoreTime;
+use crate::time::StoreTime;
 
 /// First versions are milliseconds and less than this, all others are microseconds and more.
 const FIRST_END: u64 = 100_000_000_000_000;

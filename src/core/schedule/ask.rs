@@ -4,8 +4,8 @@ use std::num::NonZeroU32;
 use std::time::Duration;
 
 use super::{Pace, STEP_TOLERANCE};
-use crate::core::policy::version::PolicyVersion;
-use crate::core::time::StoreTime;
+use crate::policy::version::PolicyVersion;
+use crate::time::StoreTime;
 
 /// When a replica's share lies within the horizon, and how large it is.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

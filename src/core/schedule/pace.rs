@@ -2,8 +2,8 @@
 
 use std::time::Duration;
 
-use crate::core::rate::{Cost, MAX_WINDOW, Rate};
-use crate::core::time::micros;
+use crate::rate::{Cost, MAX_WINDOW, Rate};
+use crate::time::micros;
 
 /// Where slots are further apart than this, a new replica does not wait for the distance of two.
 const INTERVAL_TRUSTED: u64 = 1_000_000;

@@ -4,7 +4,7 @@ use super::Scheduler;
 use super::key_queues::{KeyId, KeyRoom};
 use super::ready::Candidate;
 use super::request::Requests;
-use crate::core::time::{Mono, StoreTime};
+use crate::time::{Mono, StoreTime};
 
 impl<T: Candidate> Scheduler<T> {
     /// The store answered the request under way at its time `decided`: it looked at so many candidates,

@@ -6,8 +6,8 @@ use super::ready::Candidate;
 use super::request::{BATCH_MAX, Requests};
 use super::serving::dismiss;
 use super::{NEVER, Scheduler};
-use crate::core::leases::Outlook;
-use crate::core::time::Mono;
+use crate::leases::Outlook;
+use crate::time::Mono;
 
 impl<T: Candidate> Scheduler<T> {
     /// The request to send now and how many grants it wants, or when to look again.

@@ -6,10 +6,10 @@ use std::num::{NonZeroU32, NonZeroU64};
 use std::time::Duration;
 
 use super::*;
-use crate::core::leases::Phase;
-use crate::core::rate::Cost;
-use crate::core::schedule::{self, Pace, Schedule};
-use crate::core::time::{StoreTime, micros};
+use crate::leases::Phase;
+use crate::rate::Cost;
+use crate::schedule::{self, Pace, Schedule};
+use crate::time::{StoreTime, micros};
 
 /// The store's clock at the lane's zero.
 const STORE: u64 = 1_700_000_000_000_000;

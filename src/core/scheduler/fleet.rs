@@ -7,12 +7,12 @@ use std::num::NonZeroU32;
 use std::time::Duration;
 
 use super::*;
-use crate::core::leases::Phase;
-use crate::core::limits::admission::{self, Cell, Charge, Decision, Gate, Limit};
-use crate::core::limits::{Fit, Rule, State, Ticket};
-use crate::core::rate::Cost;
-use crate::core::schedule::{self, Schedule};
-use crate::core::time::{StoreTime, micros};
+use crate::leases::Phase;
+use crate::limits::admission::{self, Cell, Charge, Decision, Gate, Limit};
+use crate::limits::{Fit, Rule, State, Ticket};
+use crate::rate::Cost;
+use crate::schedule::{self, Schedule};
+use crate::time::{StoreTime, micros};
 
 /// The store's clock at zero.
 const STORE: u64 = 1_700_000_000_000_000;

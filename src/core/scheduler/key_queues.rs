@@ -12,7 +12,7 @@ use std::cmp::Reverse;
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 
 use super::ready::Candidate;
-use crate::core::time::Mono;
+use crate::time::Mono;
 
 /// One key of one limit, as a number. Two with the same number share a queue, and no more.
 pub type KeyId = u64;

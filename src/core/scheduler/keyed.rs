@@ -4,11 +4,11 @@ use std::num::NonZeroU32;
 use std::time::Duration;
 
 use super::fleet::{By, Fleet, Setting};
-use crate::core::limits::Rule;
-use crate::core::limits::gcra::Gcra;
-use crate::core::limits::sliding_log::SlidingLog;
-use crate::core::rate::Cost;
-use crate::core::schedule::Pace;
+use crate::limits::Rule;
+use crate::limits::gcra::Gcra;
+use crate::limits::sliding_log::SlidingLog;
+use crate::rate::Cost;
+use crate::schedule::Pace;
 
 const HEADROOM: Duration = Duration::from_millis(10);
 

@@ -3,7 +3,7 @@
 
 use super::ready::Candidate;
 use super::{Place, Scheduler, Step};
-use crate::core::time::Mono;
+use crate::time::Mono;
 
 impl<T: Candidate> Scheduler<T> {
     /// Takes out all messages that `unwanted` says yes to, wherever they wait. Those that were

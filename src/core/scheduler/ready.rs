@@ -12,8 +12,8 @@ use std::collections::{BTreeMap, BTreeSet, HashMap, VecDeque};
 use std::num::NonZeroU32;
 
 use super::key_queues::KeyId;
-use crate::core::rate::Cost;
-use crate::core::time::Mono;
+use crate::rate::Cost;
+use crate::time::Mono;
 
 /// Virtual time that one unit takes at weight one: fine enough for any weight.
 const UNIT: u64 = 1 << 20;

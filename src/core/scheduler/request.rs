@@ -15,10 +15,10 @@
 
 use std::time::Duration;
 
-use crate::core::backoff::{Backoff, Failures};
-use crate::core::clock::ClockMap;
-use crate::core::leases::Phase;
-use crate::core::time::{Mono, StoreTime, micros};
+use crate::backoff::{Backoff, Failures};
+use crate::clock::ClockMap;
+use crate::leases::Phase;
+use crate::time::{Mono, StoreTime, micros};
 
 /// Added to two round trips: what this process needs to act on an answer.
 const MARGIN: Duration = Duration::from_millis(2);

@@ -3,9 +3,9 @@
 
 use super::ready::Candidate;
 use super::{Admitted, NEVER, Place, Scheduler, Step};
-use crate::core::leases::Slot;
-use crate::core::pacing::Row;
-use crate::core::time::Mono;
+use crate::leases::Slot;
+use crate::pacing::Row;
+use crate::time::Mono;
 
 /// Where a message is that could be sent.
 #[derive(Clone, Copy, Debug)]

@@ -8,7 +8,7 @@ use proptest::prelude::*;
 
 use super::bench::{Bench, Item, pace};
 use super::*;
-use crate::core::rate::Cost;
+use crate::rate::Cost;
 
 const SECOND: u64 = 1_000_000;
 const HEADROOM: Duration = Duration::from_millis(100);

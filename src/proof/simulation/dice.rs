@@ -5,7 +5,7 @@
 
 use std::time::Duration;
 
-use crate::core::time::micros;
+use sluiced_core::time::micros;
 
 /// A seeded generator.
 #[derive(Clone, Debug)]

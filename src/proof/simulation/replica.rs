@@ -2,11 +2,11 @@
 
 use std::collections::BTreeSet;
 
-use crate::core::leases::{LeaseHolder, Phase};
-use crate::core::policy::LimitPolicy;
-use crate::core::schedule::{Pace, Turn};
-use crate::core::scheduler::{Candidate, Scheduler};
-use crate::core::time::Mono;
+use sluiced_core::leases::{LeaseHolder, Phase};
+use sluiced_core::policy::LimitPolicy;
+use sluiced_core::schedule::{Pace, Turn};
+use sluiced_core::scheduler::{Candidate, Scheduler};
+use sluiced_core::time::Mono;
 
 use super::dice::{Dice, mix};
 

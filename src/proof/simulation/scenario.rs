@@ -5,9 +5,9 @@ use std::fmt;
 use std::num::NonZeroU32;
 use std::time::Duration;
 
-use crate::core::rate::{Rate, Span};
-use crate::core::schedule::{DEFAULT_HORIZON, Pace};
-use crate::core::time::micros;
+use sluiced_core::rate::{Rate, Span};
+use sluiced_core::schedule::{DEFAULT_HORIZON, Pace};
+use sluiced_core::time::micros;
 
 use super::dice::Dice;
 

@@ -2,11 +2,11 @@
 //!
 //! The decision is the one of production (`core::schedule`); only its surroundings are made up.
 
-use crate::core::policy::{
+use sluiced_core::policy::{
     Declaration, LimitPolicy, PolicyUpdate, PolicyVersion, declare, lease_under, set,
 };
-use crate::core::schedule::{Answer, Ask, Freeze, Grant, Pace, Schedule, freeze, give_back};
-use crate::core::time::StoreTime;
+use sluiced_core::schedule::{Answer, Ask, Freeze, Grant, Pace, Schedule, freeze, give_back};
+use sluiced_core::time::StoreTime;
 use std::time::Duration;
 
 /// Where the store's clock stands when the simulation starts.

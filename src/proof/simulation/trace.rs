@@ -4,7 +4,7 @@ use std::collections::VecDeque;
 use std::fmt;
 use std::time::Duration;
 
-use crate::core::time::StoreTime;
+use sluiced_core::time::StoreTime;
 
 use super::dice::mix;
 use super::scenario::Fault;

@@ -7,12 +7,12 @@ use std::collections::VecDeque;
 use std::fmt;
 use std::time::Duration;
 
-use crate::core::leases::LeaseHolder;
-use crate::core::pacing::Row;
-use crate::core::rate::Rate;
-use crate::core::schedule::{Answer, Ask, Pace};
-use crate::core::time::{Mono, StoreTime, micros};
-use crate::core::window::Tally;
+use sluiced_core::leases::LeaseHolder;
+use sluiced_core::pacing::Row;
+use sluiced_core::rate::Rate;
+use sluiced_core::schedule::{Answer, Ask, Pace};
+use sluiced_core::time::{Mono, StoreTime, micros};
+use sluiced_core::window::Tally;
 
 use super::replica::Replica;
 use super::scenario::{Fault, Scenario};

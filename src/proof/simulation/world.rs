@@ -8,12 +8,12 @@ mod strike;
 use std::collections::BinaryHeap;
 use std::time::Duration;
 
-use crate::core::leases::Outlook;
-use crate::core::pacing::Row;
-use crate::core::policy::PolicyVersion;
-use crate::core::schedule::Pace;
-use crate::core::scheduler::Step;
-use crate::core::time::{Mono, micros};
+use sluiced_core::leases::Outlook;
+use sluiced_core::pacing::Row;
+use sluiced_core::policy::PolicyVersion;
+use sluiced_core::schedule::Pace;
+use sluiced_core::scheduler::Step;
+use sluiced_core::time::{Mono, micros};
 
 use self::event::{Entry, Event};
 use super::broker::Broker;

@@ -5,20 +5,19 @@ use std::time::Duration;
 
 use serde::{Deserialize, Serialize};
 
-use crate::core::limits::generation::LostWait;
 use crate::core::rate::MAX_UNITS;
 use crate::core::zone::Zone;
 use crate::settings::forms::{COST, TEMPLATE, ZONE};
 use crate::settings::schema::Shape::{self, Flag, Kinds, Length as Within, Text, Whole};
 use crate::settings::schema::{Form, Kind, SPAN, SPAN_OR_ZERO, UNITS, table, words};
-use crate::settings::text::{Costing, Length, Percent, Quota, TemplateText};
+use crate::settings::text::{Costing, Length, LossWait, Percent, Quota, TemplateText};
 use crate::settings::window::WindowRate;
 
 const DAY: Duration = Duration::from_secs(24 * 3600);
 
 const UNITS_OR_NONE: Shape = Whole(0..=MAX_UNITS as i64);
 const RATE: Shape = Text(Form::of::<Quota>("^[0-9_ ]+/ *[0-9].*[^0-9. ]"));
-const LOST_WAIT: Shape = Text(Form::of::<LostWait>("^forever$|^[ +]*[0-9].*[^0-9. ]"));
+const LOST_WAIT: Shape = Text(Form::of::<LossWait>("^forever$|^[ +]*[0-9].*[^0-9. ]"));
 /// A named budget, shared by every replica and by every route that names it.
 #[derive(Clone, Debug, Deserialize, Serialize)]
 #[serde(tag = "kind", rename_all = "snake_case")]
@@ -103,7 +102,7 @@ table! {
         headroom: Option<Length> = SPAN_OR_ZERO, Optional "10ms" live;
         /// How long nothing passes after Redis lost its state, when it is unknown what was used. 0s: do not wait, up
         /// to twice the limit may pass. forever: until nothing that was used before can count, a day for 10/1d.
-        lost_wait: LostWait = LOST_WAIT, Default "1m";
+        lost_wait: LossWait = LOST_WAIT, Default "1m";
     }
 }
 

@@ -160,7 +160,7 @@ impl Limit {
     #[must_use]
     pub fn lost_wait(&self) -> LostWait {
         self.counting()
-            .map_or(LostWait::Forever, |counting| counting.lost_wait)
+            .map_or(LostWait::Forever, |counting| counting.lost_wait.0)
     }
 }
 

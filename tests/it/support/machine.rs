@@ -11,9 +11,8 @@
 use std::cell::RefCell;
 use std::sync::{Condvar, Mutex};
 
-/// So many tests run at once. Two for each of two processors: more of them would be late for each
-/// other.
-const SHARES: usize = 4;
+/// So many tests run at once: three for each of two processors.
+const SHARES: usize = 6;
 
 /// Takes a share, unless this test has one.
 pub fn share() {

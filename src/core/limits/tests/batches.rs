@@ -2,9 +2,9 @@
 
 use super::admission::{Candidate, Cell, Charge, Decision, Gate, InForce, Limit, decide};
 use super::*;
-use crate::core::limits::generation::{Closing, Generation, LostWait};
-use crate::core::limits::{Fit, Ticket};
-use crate::core::policy::PolicyVersion;
+use crate::limits::generation::{Closing, Generation, LostWait};
+use crate::limits::{Fit, Ticket};
+use crate::policy::PolicyVersion;
 
 /// The limits that a message is charged by, and with how much.
 type Charges<'a> = &'a [(usize, u64)];

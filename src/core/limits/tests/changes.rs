@@ -7,7 +7,7 @@ use proptest::test_runner::TestRunner;
 use super::crowd::{Call, Crowd, Step, steps};
 use super::never_over::{Case, Count, over};
 use super::*;
-use crate::core::limits::admission::Decision;
+use crate::limits::admission::Decision;
 
 /// Rules of each kind that may follow one another.
 fn families() -> Vec<Vec<Case>> {

@@ -5,8 +5,8 @@ use proptest::prelude::*;
 
 use super::admission::{self, Candidate, Cell, Charge, Decision, Gate, Limit};
 use super::{START, at};
-use crate::core::limits::{Fit, Rule, State, Ticket};
-use crate::core::time::micros;
+use crate::limits::{Fit, Rule, State, Ticket};
+use crate::time::micros;
 
 /// What becomes of a message that is granted, in thousandths.
 #[derive(Clone, Copy, Debug)]

@@ -4,8 +4,8 @@ use proptest::prelude::*;
 
 use super::crowd::{Crowd, steps};
 use super::*;
-use crate::core::limits::Fit;
-use crate::core::limits::admission::{Cell, Decision};
+use crate::limits::Fit;
+use crate::limits::admission::{Cell, Decision};
 
 #[test]
 fn the_nth_passes_and_the_next_does_not() {

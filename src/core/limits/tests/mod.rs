@@ -16,9 +16,9 @@ use super::gcra::Gcra;
 use super::sliding_log::SlidingLog;
 use super::token_bucket::{Bucket, Refill, Start, TokenBucket};
 use super::{Rule, admission};
-use crate::core::calendar::{Calendar, CalendarUnit};
-use crate::core::time::StoreTime;
-use crate::core::zone::Zone;
+use crate::calendar::{Calendar, CalendarUnit};
+use crate::time::StoreTime;
+use crate::zone::Zone;
 
 /// A time of Redis with few microseconds: `{1795228193, 12}`.
 const START: u64 = 1_795_228_193_000_012;
@@ -83,7 +83,7 @@ fn concurrency(units: u32, lease: Duration) -> Rule {
 /// Every kind with a limit of `n` in `span`, whatever that means to it.
 fn kinds(n: u32, span: &str) -> Vec<Rule> {
     let rate = format!("{n}/{span}");
-    let length = crate::core::rate::parse_duration(span).unwrap();
+    let length = crate::rate::parse_duration(span).unwrap();
     let full = [n, n, 0];
     let intervals = [length, Duration::ZERO];
     vec![

@@ -6,7 +6,7 @@ use proptest::test_runner::TestRunner;
 
 use super::crowd::{Call, Crowd, Step, steps};
 use super::*;
-use crate::core::limits::{Taken, Ticket};
+use crate::limits::{Taken, Ticket};
 
 /// How the downstream counts.
 #[derive(Clone, Copy, Debug)]

@@ -4,7 +4,7 @@ use proptest::prelude::*;
 
 use super::crowd::{Crowd, steps};
 use super::*;
-use crate::core::limits::record::{read, write};
+use crate::limits::record::{read, write};
 
 #[test]
 fn states_are_short_and_readable() {

@@ -10,7 +10,7 @@ use std::num::NonZeroU32;
 use proptest::prelude::*;
 
 use super::*;
-use crate::core::rate::{Cost, Rate};
+use crate::rate::{Cost, Rate};
 
 const RUN: &str = "run-1";
 /// A time in November 2026.

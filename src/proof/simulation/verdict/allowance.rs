@@ -3,8 +3,8 @@
 use std::time::Duration;
 
 use super::Judge;
-use crate::core::time::micros;
-use crate::proof::simulation::scenario::Fault;
+use crate::scenario::Fault;
+use sluiced_core::time::micros;
 
 /// Slots that go unused besides, where they are far apart: who comes late for its slot moves the
 /// row, and who comes next finds its own slot not yet within reach and goes to the end of the line.
@@ -17,7 +17,7 @@ const ASK_LOST: u64 = 600_000;
 impl Judge {
     /// Adds what a fault may cost, in time of the schedule. `alone` is for how long nobody but the
     /// victim is there to send.
-    pub(in crate::proof::simulation) fn struck(&mut self, fault: Fault, t: u64, alone: Duration) {
+    pub(crate) fn struck(&mut self, fault: Fault, t: u64, alone: Duration) {
         let cost = self.cost_of(fault, alone);
         self.delayed += cost;
         if self.until.is_none_or(|until| t <= until) {

@@ -1,9 +1,9 @@
 //! The end of a run: whether the limit was used, fairly and without asking in vain.
 
 use super::{Judge, Report};
-use crate::core::time::micros;
-use crate::proof::simulation::scenario::Load;
-use crate::proof::simulation::trace::Trace;
+use crate::scenario::Load;
+use crate::trace::Trace;
+use sluiced_core::time::micros;
 
 /// A replica that was served so often or more in the mean can be compared with others.
 const LONG_ENOUGH: u64 = 50;
@@ -60,7 +60,7 @@ impl Judge {
     }
 
     /// Sums up.
-    pub(in crate::proof::simulation) fn report(mut self, t: u64, trace: Trace) -> Report {
+    pub(crate) fn report(mut self, t: u64, trace: Trace) -> Report {
         let slots = match (self.from, self.until, self.scenario.load) {
             (Some(from), Some(until), Load::Backlog) => {
                 (until - from) * self.pace.units() / self.pace.period()

@@ -1,11 +1,11 @@
 //! Requests to the store: their ways, those that get lost, and what the store does.
 
-use crate::core::pacing::Row;
-use crate::core::policy::{LimitPolicy, PolicyVersion};
-use crate::core::schedule::{Answer, Ask, Pace, Sight};
-use crate::core::time::Mono;
-use crate::proof::simulation::replica::Replica;
-use crate::proof::simulation::trace::What;
+use crate::replica::Replica;
+use crate::trace::What;
+use sluiced_core::pacing::Row;
+use sluiced_core::policy::{LimitPolicy, PolicyVersion};
+use sluiced_core::schedule::{Answer, Ask, Pace, Sight};
+use sluiced_core::time::Mono;
 
 use super::{Event, World};
 

@@ -2,10 +2,10 @@
 
 use super::event::Event;
 use super::{TRANSIT, World};
-use crate::core::leases::Slot;
-use crate::core::time::{Mono, micros};
-use crate::proof::simulation::replica::{Parcel, Replica, Stage};
-use crate::proof::simulation::trace::What;
+use crate::replica::{Parcel, Replica, Stage};
+use crate::trace::What;
+use sluiced_core::leases::Slot;
+use sluiced_core::time::{Mono, micros};
 
 impl World<'_> {
     /// As in `pipeline::call`: a slot that is too late now is lost, never used late.

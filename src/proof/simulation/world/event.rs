@@ -3,11 +3,11 @@
 use std::cmp::Ordering;
 use std::time::Duration;
 
-use crate::core::leases::Slot;
-use crate::core::policy::{LimitPolicy, PolicyVersion};
-use crate::core::schedule::{Answer, Ask, Freeze, Grant, Pace};
-use crate::proof::simulation::replica::Parcel;
-use crate::proof::simulation::scenario::Fault;
+use crate::replica::Parcel;
+use crate::scenario::Fault;
+use sluiced_core::leases::Slot;
+use sluiced_core::policy::{LimitPolicy, PolicyVersion};
+use sluiced_core::schedule::{Answer, Ask, Freeze, Grant, Pace};
 
 #[derive(Debug)]
 pub(super) enum Event {

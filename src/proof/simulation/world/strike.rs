@@ -2,12 +2,12 @@
 
 use std::time::Duration;
 
-use crate::core::pacing::Row;
-use crate::core::rate::Rate;
-use crate::core::time::micros;
-use crate::proof::simulation::replica::Stage;
-use crate::proof::simulation::scenario::Fault;
-use crate::proof::simulation::trace::What;
+use crate::replica::Stage;
+use crate::scenario::Fault;
+use crate::trace::What;
+use sluiced_core::pacing::Row;
+use sluiced_core::rate::Rate;
+use sluiced_core::time::micros;
 
 use super::{Event, WORLD, World};
 

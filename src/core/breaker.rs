@@ -1,0 +1,221 @@
+//! Whether a downstream is there at all, as the whole fleet sees it.
+//!
+//! Problem: a provider that is away for a minute, or a token that expired, makes every call fail. If
+//! each of them cost an attempt, a backlog would end in the dead letters at full rate. So when calls
+//! fail in a row the breaker *opens*: nothing is sent, no attempt is spent, for all replicas. After a
+//! pause one replica makes one call, the probe. If it fails, the pause grows; if it succeeds, all
+//! replicas go on with one call at a time each, and one more at a time with each call that succeeds
+//! (the ramp), until the limits alone decide again.
+//!
+//! Two parts, both pure. [`Breaker`] is the side of a replica: it counts what its calls say, and tells
+//! what is to be asked of the store. [`report`] is the decision of the store that all replicas share;
+//! `lua/breaker.lua` is the same inside Redis.
+
+mod shared;
+
+use std::num::NonZeroU32;
+use std::time::Duration;
+
+use super::backoff::Backoff;
+use super::time::Mono;
+
+pub use shared::{Report, Shared, Standing, report};
+
+/// Calls that must succeed before the ramp is over: one at a time at first, then as many more.
+const RAMP: u64 = 64;
+/// After a question that the store did not answer.
+const ASK_AGAIN: Duration = Duration::from_secs(1);
+
+/// When a breaker opens, and for how long.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct BreakerRule {
+    /// Calls that fail in a row.
+    pub failures: NonZeroU32,
+    /// Before the first probe, and the longest pause before a later one.
+    pub pause: Backoff,
+    /// A probe has ended after this: the downstream's own timeout, and a little.
+    pub probe: Duration,
+}
+
+/// What one call says about the downstream, whatever it says about the message.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Sign {
+    /// It works: it took the message, or refused this one, or asked to wait.
+    Alive,
+    /// No connection, no answer in time, an error of its own (5xx), or it does not know us (401, 403,
+    /// 407).
+    Away,
+    /// Neither.
+    Unclear,
+}
+
+/// A replica's side of a breaker.
+#[derive(Clone, Debug)]
+pub struct Breaker {
+    rule: BreakerRule,
+    /// Of the standing that it knows.
+    version: u64,
+    /// Calls that failed since one succeeded.
+    in_a_row: u32,
+    state: State,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum State {
+    Closed,
+    /// Nothing is sent. The store is asked for the probe at that time.
+    Open(Mono),
+    /// The store was asked, or told; if it does not answer, it is asked again at that time.
+    Asking(Mono),
+    /// This replica may make one call, before that time.
+    Probe(Mono),
+    /// The call is under way; after that time it is lost.
+    Probing(Mono),
+    /// Only so many calls at once.
+    Ramp(u64),
+}
+
+impl Breaker {
+    /// Closed, until the store says otherwise.
+    #[must_use]
+    pub const fn new(rule: BreakerRule) -> Self {
+        Self {
+            rule,
+            version: 0,
+            in_a_row: 0,
+            state: State::Closed,
+        }
+    }
+
+    /// Whether failed calls say nothing about their messages: no attempt is spent.
+    #[must_use]
+    pub const fn is_open(&self) -> bool {
+        !matches!(self.state, State::Closed | State::Ramp(_))
+    }
+
+    /// Whether it lets everything pass.
+    #[must_use]
+    pub const fn is_closed(&self) -> bool {
+        matches!(self.state, State::Closed)
+    }
+
+    /// Whether the call that is under way is the probe.
+    #[must_use]
+    pub const fn is_probing(&self) -> bool {
+        matches!(self.state, State::Probing(_))
+    }
+
+    /// A call ended. Answers what the store is to be told.
+    pub fn observe(&mut self, sign: Sign, now: Mono) -> Option<Report> {
+        match (self.state, sign) {
+            (State::Probing(_), Sign::Alive) => Some(self.tell(Report::Passed, now)),
+            (State::Probing(_), Sign::Away) => Some(self.tell(Report::Failed, now)),
+            (State::Probing(_), Sign::Unclear) => {
+                self.state = State::Open(now);
+                None
+            }
+            // Of calls that were under way when it opened.
+            (State::Open(_) | State::Asking(_) | State::Probe(_), _) | (_, Sign::Unclear) => None,
+            (State::Closed | State::Ramp(_), Sign::Alive) => {
+                self.in_a_row = 0;
+                if let State::Ramp(at_once) = self.state {
+                    let done = at_once >= RAMP;
+                    self.state = if done {
+                        State::Closed
+                    } else {
+                        State::Ramp(at_once + 1)
+                    };
+                }
+                None
+            }
+            (State::Closed | State::Ramp(_), Sign::Away) => {
+                self.in_a_row = self.in_a_row.saturating_add(1);
+                let opens = self.in_a_row >= self.rule.failures.get();
+                opens.then(|| self.tell(Report::Failed, now))
+            }
+        }
+    }
+
+    /// Until when nothing may be sent while `under_way` calls have not ended; `None`: something may.
+    #[must_use]
+    pub fn blocked(&self, under_way: u64, now: Mono) -> Option<Mono> {
+        match self.state {
+            State::Closed | State::Probe(_) => None,
+            State::Ramp(at_once) if under_way < at_once => None,
+            // The end of a call opens it.
+            State::Ramp(_) => Some(now + self.rule.probe),
+            State::Open(until) | State::Asking(until) | State::Probing(until) => Some(until),
+        }
+    }
+
+    /// A call was started.
+    pub fn sent(&mut self, now: Mono) {
+        if let State::Probe(_) = self.state {
+            self.state = State::Probing(now + self.rule.probe);
+        }
+    }
+
+    /// When to look again without an event.
+    #[must_use]
+    pub const fn due(&self) -> Option<Mono> {
+        match self.state {
+            State::Closed | State::Ramp(_) => None,
+            State::Open(at) | State::Asking(at) | State::Probe(at) | State::Probing(at) => Some(at),
+        }
+    }
+
+    /// What the store is to be asked now, if anything is due.
+    pub fn ask(&mut self, now: Mono) -> Option<Report> {
+        let due = self.due().is_some_and(|due| due <= now);
+        due.then(|| self.tell(Report::Probe, now))
+    }
+
+    /// What to ask at the start, and when another replica told of a change.
+    #[must_use]
+    pub const fn look(&self) -> Report {
+        Report::Look
+    }
+
+    /// The version that it knows, for the store.
+    #[must_use]
+    pub const fn version(&self) -> u64 {
+        self.version
+    }
+
+    #[must_use]
+    pub const fn rule(&self) -> &BreakerRule {
+        &self.rule
+    }
+
+    /// The store answered; `until` is the standing's on this replica's clock. Answers whether it
+    /// opened or closed by that.
+    pub fn hear(&mut self, standing: &Standing, until: Option<Mono>) -> bool {
+        let was = self.is_open();
+        let newer = standing.version != self.version;
+        self.version = standing.version;
+        match (until, self.state) {
+            (None, State::Closed | State::Ramp(_)) => {}
+            (None, _) => (self.in_a_row, self.state) = (0, State::Ramp(1)),
+            (Some(until), _) if standing.may_probe => self.state = State::Probe(until),
+            // Only a look, or the answer to another question: the probe is still ours.
+            (Some(_), State::Probe(_) | State::Probing(_)) if !newer => {}
+            (Some(until), _) => self.state = State::Open(until),
+        }
+        was != self.is_open()
+    }
+
+    /// The store did not answer.
+    pub fn unanswered(&mut self, now: Mono) {
+        if let State::Asking(_) = self.state {
+            self.state = State::Open(now + ASK_AGAIN);
+        }
+    }
+
+    fn tell(&mut self, report: Report, now: Mono) -> Report {
+        self.state = State::Asking(now + ASK_AGAIN);
+        report
+    }
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,176 @@
+use super::*;
+use crate::time::StoreTime;
+
+fn rule() -> BreakerRule {
+    BreakerRule {
+        failures: NonZeroU32::new(3).unwrap(),
+        pause: Backoff::new(Duration::from_millis(500), Duration::from_secs(2)),
+        probe: Duration::from_secs(10),
+    }
+}
+
+/// A store and its replicas; the replicas' clocks are the store's.
+struct Fleet {
+    shared: Shared,
+    replicas: Vec<Breaker>,
+    now: u64,
+}
+
+impl Fleet {
+    fn of(replicas: usize) -> Self {
+        Self {
+            shared: Shared::default(),
+            replicas: vec![Breaker::new(rule()); replicas],
+            now: 1_000_000_000,
+        }
+    }
+
+    fn mono(&self) -> Mono {
+        Mono::from_micros(self.now)
+    }
+
+    fn answer(&mut self, replica: usize, told: Option<Report>) -> Option<Standing> {
+        let told = told?;
+        let now = StoreTime::from_micros(self.now);
+        let breaker = &mut self.replicas[replica];
+        let standing = report(&mut self.shared, told, breaker.version(), &rule(), now);
+        let until = standing.until.map(|at| Mono::from_micros(at.as_micros()));
+        breaker.hear(&standing, until);
+        if standing.changed {
+            for other in &mut self.replicas {
+                let looked = report(
+                    &mut self.shared,
+                    Report::Look,
+                    other.version(),
+                    &rule(),
+                    now,
+                );
+                other.hear(&looked, until);
+            }
+        }
+        Some(standing)
+    }
+
+    fn call_ends(&mut self, replica: usize, sign: Sign) {
+        let now = self.mono();
+        let told = self.replicas[replica].observe(sign, now);
+        self.answer(replica, told);
+    }
+
+    /// Lets each replica ask what is due, and answers those that may send.
+    fn at(&mut self, millis: u64) -> Vec<usize> {
+        self.now = 1_000_000_000 + millis * 1_000;
+        for replica in 0..self.replicas.len() {
+            let now = self.mono();
+            let told = self.replicas[replica].ask(now);
+            self.answer(replica, told);
+        }
+        let now = self.mono();
+        let may = |breaker: &Breaker| breaker.blocked(0, now).is_none();
+        (0..self.replicas.len())
+            .filter(|i| may(&self.replicas[*i]))
+            .collect()
+    }
+}
+
+#[test]
+fn failures_in_a_row_open_it_for_all_and_one_that_succeeds_between_does_not() {
+    let mut fleet = Fleet::of(3);
+    for sign in [Sign::Away, Sign::Away, Sign::Alive, Sign::Away, Sign::Away] {
+        fleet.call_ends(0, sign);
+    }
+    assert_eq!(fleet.at(0), [0, 1, 2]);
+    fleet.call_ends(0, Sign::Unclear);
+    fleet.call_ends(0, Sign::Away);
+    assert_eq!(fleet.at(0), [0_usize; 0]);
+    assert!(fleet.replicas.iter().all(Breaker::is_open));
+}
+
+#[test]
+fn one_replica_probes_at_a_time_and_pauses_grow_to_their_bound() {
+    let mut fleet = Fleet::of(3);
+    (0..3).for_each(|_| fleet.call_ends(0, Sign::Away));
+    // The others fail as well, and say so late: that is the same outage.
+    (0..9).for_each(|_| fleet.call_ends(1, Sign::Away));
+    let mut last = 0;
+    for pause in [500, 1_000, 2_000, 2_000] {
+        assert_eq!(fleet.at(last + pause - 1), [0_usize; 0]);
+        let probing = fleet.at(last + pause);
+        assert_eq!(probing.len(), 1);
+        let now = fleet.mono();
+        fleet.replicas[probing[0]].sent(now);
+        assert_eq!(fleet.at(last + pause + 10), [0_usize; 0]);
+        last += pause + 10;
+        fleet.call_ends(probing[0], Sign::Away);
+    }
+}
+
+#[test]
+fn a_probe_that_succeeds_lets_all_go_on_one_more_at_a_time() {
+    let mut fleet = Fleet::of(2);
+    (0..3).for_each(|_| fleet.call_ends(0, Sign::Away));
+    let probing = fleet.at(500)[0];
+    let now = fleet.mono();
+    fleet.replicas[probing].sent(now);
+    fleet.call_ends(probing, Sign::Alive);
+    let now = fleet.mono();
+    for breaker in &mut fleet.replicas {
+        assert!(!breaker.is_open());
+        for at_once in 1..=RAMP {
+            assert!(breaker.blocked(at_once - 1, now).is_none());
+            assert!(breaker.blocked(at_once, now).is_some());
+            assert_eq!(breaker.observe(Sign::Alive, now), None);
+        }
+        assert!(breaker.is_closed());
+    }
+    // The next outage begins with a short pause again.
+    (0..3).for_each(|_| fleet.call_ends(1, Sign::Away));
+    assert_eq!(fleet.at(999), [0_usize; 0]);
+    assert_eq!(fleet.at(1_000).len(), 1);
+}
+
+#[test]
+fn a_probe_that_was_never_made_is_passed_on() {
+    let mut fleet = Fleet::of(2);
+    (0..3).for_each(|_| fleet.call_ends(0, Sign::Away));
+    // The first has no message to send, or has died.
+    assert_eq!(fleet.at(500), [0]);
+    assert_eq!(fleet.at(10_499), [0]);
+    fleet.replicas.remove(0);
+    assert_eq!(fleet.at(10_500), [0]);
+}
+
+#[test]
+fn a_store_that_forgot_or_went_back_in_time_keeps_nothing_shut_for_long() {
+    let mut fleet = Fleet::of(2);
+    (0..3).for_each(|_| fleet.call_ends(0, Sign::Away));
+    fleet.shared = Shared::default();
+    assert_eq!(
+        fleet.at(500),
+        [0, 1],
+        "both learn that nothing is known, and go on"
+    );
+    (0..3).for_each(|_| fleet.call_ends(1, Sign::Away));
+    assert_eq!(fleet.at(501), [0_usize; 0]);
+    let mut early = Fleet::of(1);
+    early.shared = fleet.shared;
+    early.now -= 900_000_000;
+    let told = early.replicas[0].look();
+    let standing = early.answer(0, Some(told)).unwrap();
+    let wait = standing.until.unwrap().since(standing.now);
+    assert!(wait <= Duration::from_secs(10), "{wait:?}");
+}
+
+#[test]
+fn without_an_answer_it_stays_shut_and_asks_again() {
+    let mut breaker = Breaker::new(rule());
+    let at = Mono::from_micros;
+    for _ in 0..2 {
+        assert_eq!(breaker.observe(Sign::Away, at(5)), None);
+    }
+    assert_eq!(breaker.observe(Sign::Away, at(5)), Some(Report::Failed));
+    breaker.unanswered(at(10));
+    assert_eq!(breaker.ask(at(1_000_009)), None);
+    assert!(breaker.blocked(0, at(1_000_009)).is_some());
+    assert_eq!(breaker.ask(at(1_000_010)), Some(Report::Probe));
+}
