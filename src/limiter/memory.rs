@@ -3,6 +3,7 @@
 //! For the embedded queue and for tests. Nothing is ever lost and nobody else writes, so the only
 //! guard is the one at the start: an earlier process may have died with slots in flight.
 
+mod breakers;
 mod limits;
 mod policies;
 
@@ -14,6 +15,7 @@ use std::time::Duration;
 use futures::FutureExt;
 use tokio::sync::{broadcast, watch};
 
+pub use self::breakers::MemoryBreakers;
 pub use self::limits::MemoryLimitStore;
 pub use self::policies::MemoryPolicies;
 

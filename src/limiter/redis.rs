@@ -9,6 +9,7 @@
 mod access;
 mod address;
 mod batch;
+mod breakers;
 mod cluster;
 mod connection;
 mod events;
@@ -26,6 +27,7 @@ mod server;
 mod slots;
 mod store;
 
+pub use self::breakers::RedisBreakers;
 pub use self::events::StoreEvents;
 pub use self::options::{Identity, RedisOptions, Servers, Tls};
 pub use self::policies::RedisPolicies;

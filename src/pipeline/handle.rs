@@ -7,13 +7,14 @@ use std::time::Duration;
 use tokio::sync::{mpsc, oneshot};
 use tracing::{debug, info, warn};
 
+use crate::core::breaker::Standing;
 use crate::core::clock::ClockMap;
 use crate::core::pacing::Row;
 use crate::core::schedule::{Freeze, Grant};
 use crate::core::scheduler::Scheduler;
 use crate::core::time::{Mono, StoreTime};
 use crate::ports::clock::Clock;
-use crate::ports::pace::PacedLimit;
+use crate::ports::pace::{PacedLimit, StoreError};
 use crate::telemetry::LogLimit;
 use crate::telemetry::meters::LimitMeters;
 
@@ -52,6 +53,10 @@ pub(super) enum Event {
     InForce(Paces),
     /// The same of one of its keyed limits, which is paused until then or not at all.
     Updated(Arc<str>, Option<StoreTime>),
+    /// A call of the route of that number has ended, while its breaker was not closed.
+    Called(usize),
+    /// The store's answer about the breaker of the route of that number.
+    Standing(usize, Result<Standing, StoreError>),
     /// Connections to the downstreams are open, or could not be opened.
     Warmed,
     Stop {

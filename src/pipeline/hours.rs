@@ -1,6 +1,6 @@
-//! When a route may send at all: in its opening hours, by the store's clock, and not while one of its
-//! keyed limits lets nothing pass (the store lost its state, an operator paused it, or a budget that is
-//! for all messages is spent for long).
+//! When a route may send at all: in its opening hours, by the store's clock; not while one of its keyed
+//! limits lets nothing pass (the store lost its state, an operator paused it, or a limit that is for all
+//! messages is spent for long); and not while its breaker is open.
 //!
 //! This is about a route as a whole, so nothing rotates through wait queues: what is held is delayed
 //! until the opening, the tap closes (see `tap`), and the other routes of the limit go on. What would
@@ -26,6 +26,8 @@ use super::route::Route;
 
 /// The local clock may drift from the store's: a change that is further away is worked out again.
 const LOOK_AGAIN: Duration = Duration::from_secs(10);
+/// Longer than any breaker stays open without another word of the store.
+const FOR_LONG: Duration = Duration::from_secs(3600);
 
 /// The hours of all routes of one pacer.
 #[derive(Debug)]
@@ -40,23 +42,23 @@ struct RouteHours {
     hours: Option<OpeningHours>,
     /// Until when one of its keyed limits lets nothing pass.
     closed_until: Option<Mono>,
+    /// Until when its breaker lets nothing pass.
+    blocked_until: Option<Mono>,
     /// When to look at it again; `None` while the store's time is not known.
     next: Option<Mono>,
 }
 
 impl Hours {
     pub(super) fn new(routes: &[Arc<Route>]) -> Self {
-        let own = |route: &Arc<Route>| {
-            let hours = route.policy.hours.clone();
-            (hours.is_some() || route.is_keyed()).then(|| RouteHours {
-                route: Arc::clone(route),
-                hours,
-                closed_until: None,
-                next: None,
-            })
+        let own = |route: &Arc<Route>| RouteHours {
+            route: Arc::clone(route),
+            hours: route.policy.hours.clone(),
+            closed_until: None,
+            blocked_until: None,
+            next: None,
         };
         Self {
-            routes: routes.iter().filter_map(own).collect(),
+            routes: routes.iter().map(own).collect(),
         }
     }
 
@@ -102,6 +104,23 @@ impl Hours {
         was
     }
 
+    /// The breaker of the route lets nothing pass before `until`, or lets something pass. Answers what it
+    /// said before.
+    pub(super) fn block(
+        &mut self,
+        route: &Arc<Route>,
+        until: Option<Mono>,
+        now: Mono,
+    ) -> Option<Mono> {
+        let same = |own: &&mut RouteHours| Arc::ptr_eq(&own.route, route);
+        let own = self.routes.iter_mut().find(same)?;
+        let was = std::mem::replace(&mut own.blocked_until, until);
+        if was != until {
+            own.next = Some(now);
+        }
+        was
+    }
+
     /// When one of them may change.
     pub(super) fn next(&self) -> Option<Mono> {
         self.routes.iter().filter_map(|own| own.next).min()
@@ -115,10 +134,15 @@ impl RouteHours {
         let end = stretch.as_ref().and_then(|stretch| stretch.until);
         let until = end.map(|until| now + until.since(store_now));
         let shut = stretch.as_ref().is_some_and(|stretch| !stretch.open);
-        let closed = until.filter(|_| shut).max(self.closed_until);
+        let closed = until
+            .filter(|_| shut)
+            .max(self.closed_until)
+            .max(self.blocked_until);
         let may_send = closed.map_or(MaySend::Until(until), MaySend::NotBefore);
         let was = self.route.set_may_send(may_send);
         if let MaySend::NotBefore(until) = may_send {
+            // A pause of the breaker ends with an answer of the store, not with its time.
+            let until = self.blocked_until.map_or(until, |_| until + FOR_LONG);
             scheduler.defer(until, |waiting| {
                 Arc::ptr_eq(&waiting.job.route, &self.route)
             });
@@ -126,6 +150,7 @@ impl RouteHours {
         let turned = was.opening().is_some() != may_send.opening().is_some();
         if let Some(hours) = &self.hours
             && self.closed_until.is_none()
+            && self.blocked_until.is_none()
             && (turned || self.next.is_none())
         {
             self.tell(hours, may_send, end);

@@ -19,6 +19,7 @@
 
 mod admit;
 mod alarm;
+mod breaker;
 mod decode;
 mod handle;
 mod hours;
@@ -169,6 +170,14 @@ impl Pipeline {
         let routes: Vec<_> = numbered
             .map(|(spec, number)| Arc::new(Route::new(spec, number)))
             .collect();
+        for route in &routes {
+            if let Some(breaker) = &route.breaker {
+                health.component(
+                    &format!("downstream of route {}", route.name),
+                    breaker.link(),
+                );
+            }
+        }
         let scheduler = scheduler(spec.rows.as_ref(), &routes, phase);
         let keyed = self.keyed(&name, spec.keyed, &routes, outdated, clock);
         let retimed = Arc::new(Notify::new());

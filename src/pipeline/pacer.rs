@@ -7,6 +7,7 @@
 //! first: a call goes from its slot to the wire in one go, and does not queue up behind the answers
 //! of others. (With a queue in order, one call in twenty of a saturated pacer was stopped by its gate.)
 
+mod breakers;
 mod events;
 
 use std::io;
@@ -175,13 +176,16 @@ impl Pacer {
 
     async fn run(mut self) -> io::Result<Heartbeat> {
         self.warm();
+        self.look_at_breakers();
         loop {
             let now = self.handle.clock.now();
             self.hours.review(&mut self.scheduler, &self.handle, now);
             match self.scheduler.poll(now) {
                 Step::Send(waiting, slot) => {
+                    let route = Arc::clone(&waiting.job.route);
                     tokio::spawn(send::perform(waiting, slot, self.handle.clone()));
                     step_back().await;
+                    self.sent(&route, now);
                 }
                 Step::Expired(Waiting { job, .. }) => {
                     let store_now = self.handle.store_time(now);
@@ -278,6 +282,7 @@ impl Pacer {
                     self.scheduler.freed(key_id(&limit, key), units, now);
                 }
                 Ok(Notice::Opened { limit }) => self.updated(&limit, None),
+                Ok(Notice::Breaker { route }) => self.breaker_changed(&route),
                 Ok(_) | Err(broadcast::error::RecvError::Lagged(_)) => {}
                 Err(broadcast::error::RecvError::Closed) => self.freed = None,
             },
@@ -311,9 +316,9 @@ impl Pacer {
         let frozen = matches!(outlook, Outlook::Until(_, Wait::Frozen));
         self.handle.meters.frozen.set(f64::from(u8::from(frozen)));
         let mut next = now + ROUND;
-        if let Some(turn) = self.hours.next() {
-            next = next.min(turn);
-        }
+        let probes = self.review_breakers(now);
+        let own = [probes, self.hours.next()];
+        next = own.into_iter().flatten().fold(next, Mono::min);
         if self.stopping.is_none() && !self.warming {
             next = next.min(self.taps.review(&mut self.scheduler, &self.handle, now));
         }

@@ -6,15 +6,18 @@ use std::num::NonZeroU16;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
+use crate::core::breaker::BreakerRule;
 use crate::core::parking::{Choice, Origin, Parking};
 use crate::core::scheduler::{KeyId, Share};
 use crate::core::time::Mono;
+use crate::ports::breaker::BreakerStore;
 use crate::ports::downstream::Downstream;
 use crate::ports::label::Labels;
 use crate::ports::limits::{KeyedLimit, LimitKey, key_id};
 use crate::ports::queue::Subscription;
 use crate::telemetry::meters::RouteMeters;
 
+use super::breaker::RouteBreaker;
 use super::may_send::MaySend;
 use super::route_policy::RoutePolicy;
 
@@ -28,6 +31,8 @@ pub struct RouteSpec {
     /// What its limits need to know of a message.
     pub counting: Counting,
     pub downstream: Arc<dyn Downstream>,
+    /// `None`: calls never stop because it is away.
+    pub breaker: Option<(BreakerRule, Arc<dyn BreakerStore>)>,
     pub subscription: Arc<dyn Subscription>,
     pub meters: Arc<RouteMeters>,
 }
@@ -71,6 +76,7 @@ pub(super) struct Route {
     pub(super) policy: RoutePolicy,
     pub(super) counting: Counting,
     pub(super) downstream: Arc<dyn Downstream>,
+    pub(super) breaker: Option<RouteBreaker>,
     pub(super) subscription: Arc<dyn Subscription>,
     pub(super) meters: Arc<RouteMeters>,
     /// The keys of its limits that are for all messages.
@@ -103,6 +109,9 @@ impl Route {
             policy,
             counting: spec.counting,
             downstream: spec.downstream,
+            breaker: spec
+                .breaker
+                .map(|(rule, store)| RouteBreaker::new(rule, store)),
             subscription: spec.subscription,
             meters: spec.meters,
             in_flight: AtomicU64::new(0),

@@ -4,9 +4,11 @@
 use std::time::Duration;
 
 use crate::core::backoff::Backoff;
+use crate::core::breaker::Sign;
 use crate::core::hours::OpeningHours;
 use crate::core::outcome::{DeadReason, Outcome};
 use crate::core::time::StoreTime;
+use crate::ports::downstream::Judgement;
 use crate::settings::types::{OnDenied, OnExpired, OnInvalid};
 
 /// A route's choices.
@@ -46,6 +48,8 @@ pub(super) enum Next {
     Done,
     /// Try again after the wait; this call counts as an attempt.
     Retry(Duration),
+    /// The downstream is away: try again when it is back; no attempt is spent.
+    Away,
     /// Denied by the downstream itself: try again when the limit thaws; no attempt is spent.
     Thaw(Duration),
     Dead(DeadReason),
@@ -57,15 +61,17 @@ impl RoutePolicy {
         self.hours.as_ref().map_or(at, |hours| hours.opens(at))
     }
 
-    /// The next step after a call with this outcome. `attempts` counts failed calls before it;
-    /// `fraction` is random, from 0 to 1, and made only for a backoff.
+    /// The next step after a call with this outcome. `attempts` counts failed calls before it; `away`:
+    /// the breaker is open; `fraction` is random, from 0 to 1, and made only for a backoff.
     pub(super) fn next(
         &self,
         outcome: Outcome,
         attempts: u32,
+        away: bool,
         fraction: impl FnOnce() -> f64,
     ) -> Next {
         match outcome {
+            Outcome::Transient if away => Next::Away,
             Outcome::Accepted => Next::Done,
             Outcome::Throttled { wait } => Next::Thaw(wait.unwrap_or(self.retry.base)),
             Outcome::Permanent => Next::Dead(DeadReason::Rejected),
@@ -74,6 +80,15 @@ impl RoutePolicy {
             }
             Outcome::Transient => Next::Retry(self.retry.full_jitter(attempts + 1, fraction())),
         }
+    }
+}
+
+/// What a call says about the downstream. What an operator's lists call permanent is about the message.
+pub(super) fn sign(judgement: &Judgement) -> Sign {
+    match (judgement.outcome, judgement.status) {
+        (Outcome::Transient, None | Some(401 | 403 | 407 | 500..)) => Sign::Away,
+        (Outcome::Transient, Some(_)) | (_, None) => Sign::Unclear,
+        (_, Some(_)) => Sign::Alive,
     }
 }
 
@@ -108,22 +123,51 @@ mod tests {
     fn the_last_attempt_that_fails_is_the_end() {
         let policy = policy();
         assert!(matches!(
-            policy.next(Outcome::Transient, 0, || 0.5),
+            policy.next(Outcome::Transient, 0, false, || 0.5),
             Next::Retry(_)
         ));
         assert!(matches!(
-            policy.next(Outcome::Transient, 1, || 0.5),
+            policy.next(Outcome::Transient, 1, false, || 0.5),
             Next::Retry(_)
         ));
-        let last = policy.next(Outcome::Transient, 2, || 0.5);
+        let last = policy.next(Outcome::Transient, 2, false, || 0.5);
         assert_eq!(last, Next::Dead(DeadReason::AttemptsExhausted));
+    }
+
+    #[test]
+    fn what_fails_because_the_downstream_is_away_is_never_the_end() {
+        let next = policy().next(Outcome::Transient, u32::MAX - 1, true, || 0.5);
+        assert_eq!(next, Next::Away);
+    }
+
+    #[test]
+    fn a_call_says_of_the_downstream_whether_it_is_there() {
+        let of = |outcome, status| sign(&judgement(outcome, status));
+        for status in [None, Some(500), Some(503), Some(401), Some(403), Some(407)] {
+            assert_eq!(of(Outcome::Transient, status), Sign::Away, "{status:?}");
+        }
+        assert_eq!(of(Outcome::Transient, Some(408)), Sign::Unclear);
+        assert_eq!(of(Outcome::Permanent, None), Sign::Unclear);
+        assert_eq!(of(Outcome::Permanent, Some(403)), Sign::Alive);
+        assert_eq!(of(Outcome::Accepted, Some(200)), Sign::Alive);
+        let throttled = Outcome::Throttled { wait: None };
+        assert_eq!(of(throttled, Some(429)), Sign::Alive);
+    }
+
+    fn judgement(outcome: Outcome, status: Option<u16>) -> Judgement {
+        Judgement {
+            outcome,
+            status,
+            detail: String::new(),
+            maybe_delivered: true,
+        }
     }
 
     #[test]
     fn a_denial_is_never_the_end_however_often_it_comes() {
         let policy = policy();
         for attempts in [0, 2, 3, u32::MAX - 1] {
-            let next = policy.next(Outcome::Throttled { wait: None }, attempts, || 0.9);
+            let next = policy.next(Outcome::Throttled { wait: None }, attempts, false, || 0.9);
             assert!(matches!(next, Next::Thaw(_)));
         }
     }

@@ -71,13 +71,20 @@ fn measure(job: &Job, judgement: &Judgement, slot: Slot, started: Mono, pacer: &
 
 /// The verdict on a call that was made.
 fn settle(mut job: Job, judgement: Judgement, pacer: &PacerHandle) {
+    let policy = &job.route.policy;
+    // Where one call is all that a message may cost, one that may have arrived is not repeated.
+    let repeatable = policy.max_attempts > 1 || !judgement.maybe_delivered;
+    let away = job.route.observe(&judgement, pacer);
+    let away = away.filter(|_| repeatable);
     if judgement.outcome != Outcome::Accepted {
         job.history.last_status = judgement.status;
     }
     let fraction = || rand::rng().random_range(0.0..1.0);
     let attempts = job.history.attempts;
-    match job.route.policy.next(judgement.outcome, attempts, fraction) {
+    let is_away = away.is_some();
+    match policy.next(judgement.outcome, attempts, is_away, fraction) {
         Next::Done => job.settle(Verdict::Done),
+        Next::Away => again(job, pacer, away.and_then(|away| away.behind_others)),
         Next::Thaw(wait) => {
             job.route.meters.denials.increment(1);
             pacer.freeze(wait, &judgement.detail);

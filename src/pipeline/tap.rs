@@ -17,6 +17,7 @@ use crate::core::time::{Mono, micros};
 use crate::ports::queue::{Tap, Verdict};
 use crate::settings::types::OnDenied;
 
+use super::breaker::RouteBreaker;
 use super::handle::PacerHandle;
 use super::job::{Job, Waiting};
 use super::route::Route;
@@ -199,7 +200,9 @@ fn shut(route: &Route, tap: &mut Tap, opening: Mono, now: Mono) -> Option<Mono> 
     }
     if *tap == Tap::Open {
         let for_ms = micros(wait) / 1000;
-        if route.policy.hours.is_some() {
+        if route.breaker.as_ref().is_some_and(RouteBreaker::is_open) {
+            debug!(route = %route.name, for_ms, "tap closed: the downstream is away");
+        } else if route.policy.hours.is_some() {
             info!(route = %route.name, for_ms, "tap closed: closed hours");
         } else {
             info!(route = %route.name, for_ms, "tap closed: a budget is paused, or not known");

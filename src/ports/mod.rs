@@ -4,6 +4,7 @@
 //! imports `core`, `ports`, `settings` (plain data) and `telemetry`, never another room. Only
 //! `wire` puts the two together.
 
+pub mod breaker;
 pub mod clock;
 pub mod downstream;
 pub mod label;

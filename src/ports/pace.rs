@@ -46,6 +46,8 @@ pub enum Notice {
     Frozen { limit: Arc<str>, freeze: Freeze },
     /// What is in force for a limit has changed.
     Changed { limit: Arc<str>, to: PolicyVersion },
+    /// The breaker of a route has opened or closed.
+    Breaker { route: Arc<str> },
     /// An operator opened a keyed limit that waited for what the store lost.
     Opened { limit: Arc<str> },
     /// Calls of a `concurrency` limit ended, and this replica, which waits for it, may ask for so many

@@ -73,6 +73,10 @@ pub struct RouteMeters {
     pub maybe_delivered: Counter,
     /// 1 while the tap is open, 0 while it is closed.
     pub tap_open: Gauge,
+    /// 1 while the downstream is away, as the fleet sees it.
+    pub breaker_open: Gauge,
+    /// How often the downstream was found away.
+    pub breaker_opened: Counter,
     /// 1 in closed hours, 0 in opening hours or without any.
     pub closed: Gauge,
     /// Messages that are parked beside the queue.
@@ -99,6 +103,8 @@ impl RouteMeters {
             redelivered: counter(&names::REDELIVERED, &labels),
             maybe_delivered: counter(&names::MAYBE_DELIVERED, &labels),
             tap_open: gauge(&names::TAP_OPEN, &labels),
+            breaker_open: gauge(&names::BREAKER_OPEN, &labels),
+            breaker_opened: counter(&names::BREAKER_OPENED, &labels),
             closed: gauge(&names::CLOSED, &labels),
             parked: gauge(&names::PARKED, &labels),
             age_seconds: histogram(&names::AGE, &labels),

@@ -168,6 +168,16 @@ pub const MAYBE_DELIVERED: Metric = counter(
     ROUTE,
     "Calls without an answer that the downstream may have taken: each may become a duplicate.",
 );
+pub const BREAKER_OPEN: Metric = gauge(
+    "sluiced_breaker_open",
+    ROUTE,
+    "1 while the downstream is away and nothing but single probes is sent, for all replicas.",
+);
+pub const BREAKER_OPENED: Metric = counter(
+    "sluiced_breaker_opened_total",
+    ROUTE,
+    "How often the downstream was found away.",
+);
 pub const TAP_OPEN: Metric = gauge(
     "sluiced_tap_open",
     ROUTE,

@@ -20,6 +20,7 @@ pub use self::stores::{PolicyStores, keyed, keyed_limit, policies, redis_at, red
 
 use self::pacers::{Pacers, paced_limit};
 use self::queues::{Counted, Queues};
+use self::stores::Stores;
 use crate::core::backoff::Backoff;
 use crate::core::leases::Phase;
 use crate::pipeline::{Pipeline, RoutePolicy, RouteSpec};
@@ -72,7 +73,12 @@ pub fn start(
         .map(|name| (Arc::from(name.as_str()), Arc::new(RouteMeters::new(name))))
         .collect();
     let meters = Arc::new(meters);
-    let (rows, keyed, policies) = stores::stores(settings, secrets, clock, health)?;
+    let Stores {
+        rows,
+        keyed,
+        policies,
+        breakers,
+    } = stores::stores(settings, secrets, clock, health)?;
     let policies = Arc::new(Policies::new(settings, policies));
     let settled = Arc::new(Settled::default());
     let events = Arc::new(Counted {
@@ -98,6 +104,7 @@ pub fn start(
             policy: route_policy(settings, name, route, prefetch, paced)?,
             counting: pacers.counting(name, route)?,
             downstream: Arc::new(options::downstream(name, route, secrets)?),
+            breaker: options::breaker(route).map(|rule| (rule, Arc::clone(&breakers))),
             subscription,
             meters: Arc::clone(&meters[name.as_str()]),
         };

@@ -1,9 +1,12 @@
 //! From settings to the options of each backend, with the secrets read.
 
+use std::num::NonZeroU32;
 use std::path::Path;
 use std::time::Duration;
 
 use super::WireError;
+use crate::core::backoff::Backoff;
+use crate::core::breaker::BreakerRule;
 use crate::downstream::{HttpDownstream, HttpOptions, ResolvedAuth};
 use crate::limiter::redis::{Identity as ClientIdentity, RedisOptions, Servers, Tls};
 use crate::queue::rabbit::{RabbitOptions, RouteOptions};
@@ -12,6 +15,8 @@ use crate::settings::types::{Downstream, Limit, RedisMode, Route, Settings};
 
 /// The wait ladder of a route with keyed limits reaches as far as one can.
 const LONGEST_WAIT: Duration = Duration::from_secs(24 * 3600);
+/// A probe has ended after the call's timeout and this.
+const PROBE_SLACK: Duration = Duration::from_secs(1);
 
 /// How to reach Redis.
 pub(super) fn redis(settings: &Settings, secrets: &Secrets) -> Result<RedisOptions, WireError> {
@@ -110,6 +115,18 @@ pub(super) fn downstream(
 ) -> Result<HttpDownstream, WireError> {
     HttpDownstream::new(&http(name, route, secrets)?)
         .map_err(|e| WireError::new(format!("routes.{name}.downstream"), e))
+}
+
+/// When calls of a route stop because its downstream is away; `None`: never.
+pub(super) fn breaker(route: &Route) -> Option<BreakerRule> {
+    let Downstream::Http(http) = &route.downstream;
+    // A message must not be dead before the breaker opens.
+    let failures = http.breaker.failures.min(route.max_attempts);
+    Some(BreakerRule {
+        failures: NonZeroU32::new(failures)?,
+        pause: Backoff::new(http.breaker.pause.get(), http.breaker.max_pause.get()),
+        probe: http.timeout.get() + PROBE_SLACK,
+    })
 }
 
 pub(super) fn http(name: &str, route: &Route, secrets: &Secrets) -> Result<HttpOptions, WireError> {

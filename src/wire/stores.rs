@@ -7,8 +7,9 @@ use secrecy::SecretString;
 
 use super::{WireError, options, rules};
 use crate::core::policy::PolicyVersion;
-use crate::limiter::memory::{MemoryLimitStore, MemoryPaceStore};
-use crate::limiter::redis::{Family, RedisOptions, RedisPaceStore, RedisPolicies};
+use crate::limiter::memory::{MemoryBreakers, MemoryLimitStore, MemoryPaceStore};
+use crate::limiter::redis::{Family, RedisBreakers, RedisOptions, RedisPaceStore, RedisPolicies};
+use crate::ports::breaker::BreakerStore;
 use crate::ports::clock::Clock;
 use crate::ports::limits::{KeyedLimit, LimitStore};
 use crate::ports::link::Link;
@@ -19,8 +20,13 @@ use crate::settings::secrets::Secrets;
 use crate::settings::types::{Limit, LimitBackend, Settings};
 use crate::telemetry::health::Health;
 
-/// The stores of paced limits, of keyed limits, and of what is in force.
-pub(super) type Stores = (Arc<dyn PaceStore>, Arc<dyn LimitStore>, PolicyStores);
+/// All that the replicas share.
+pub(super) struct Stores {
+    pub(super) rows: Arc<dyn PaceStore>,
+    pub(super) keyed: Arc<dyn LimitStore>,
+    pub(super) policies: PolicyStores,
+    pub(super) breakers: Arc<dyn BreakerStore>,
+}
 
 /// The stores of what is in force.
 #[derive(Clone, Debug)]
@@ -52,7 +58,12 @@ pub(super) fn stores(
                 paced: rows.policies(),
                 keyed: keyed.policies(),
             };
-            Ok((Arc::new(rows), Arc::new(keyed), policies))
+            Ok(Stores {
+                rows: Arc::new(rows),
+                keyed: Arc::new(keyed),
+                policies,
+                breakers: Arc::new(MemoryBreakers::new(clock)),
+            })
         }
         LimitBackend::Redis => {
             let options = options::redis(settings, secrets)?;
@@ -60,11 +71,12 @@ pub(super) fn stores(
                 .map_err(|e| WireError::new("redis", e))?;
             health.target("redis", store.link());
             let store = Arc::new(store);
-            Ok((
-                Arc::clone(&store) as Arc<dyn PaceStore>,
-                Arc::clone(&store) as Arc<dyn LimitStore>,
-                PolicyStores::of(&store),
-            ))
+            Ok(Stores {
+                policies: PolicyStores::of(&store),
+                breakers: Arc::new(RedisBreakers::new(Arc::clone(&store))),
+                rows: Arc::clone(&store) as Arc<dyn PaceStore>,
+                keyed: store,
+            })
         }
     }
 }

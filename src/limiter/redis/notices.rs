@@ -103,7 +103,7 @@ fn parse(message: &Msg, replica: &str) -> Option<Notice> {
     read(&text, replica)
 }
 
-/// `frozen <limit> <until> <now> <generation>`, `changed <limit> <version>`, `opened <limit>` or, for one replica only,
+/// `frozen <limit> <until> <now> <generation>`, `changed <limit> <version>`, `opened <limit>`, `breaker <route>` or, for one replica only,
 /// `freed <limit> <key> <replica> <units>`; what a later version may say besides is passed over.
 fn read(text: &str, replica: &str) -> Option<Notice> {
     let mut words = text.split(' ');
@@ -120,6 +120,7 @@ fn read(text: &str, replica: &str) -> Option<Notice> {
     let mut number = || words.next()?.parse().ok();
     match kind {
         "opened" => Some(Notice::Opened { limit }),
+        "breaker" => Some(Notice::Breaker { route: limit }),
         "frozen" => Some(Notice::Frozen {
             limit,
             freeze: Freeze {

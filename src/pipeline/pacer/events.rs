@@ -93,6 +93,8 @@ impl Pacer {
                 self.scheduler.retime(&paces.policy, paces.version, now);
             }
             Event::Updated(limit, paused) => self.updated(&limit, paused),
+            Event::Called(route) => self.called(route),
+            Event::Standing(route, answer) => self.standing(route, answer),
             Event::Warmed => self.warming = false,
             Event::Stop { deadline, done } => self.stop(deadline, done),
         }

@@ -62,9 +62,11 @@ table! {
         idle_timeout: Length = SPAN, Default "50s";
         /// Certificates (PEM) to trust in addition to the system's.
         ca_file: Option<PathBuf> = TEXT, Optional "/etc/sluiced/ca.pem";
+        /// When calls stop because the downstream is away.
+        breaker: Breaker = Section(Breaker::KEYS), Default {};
         /// Which answers mean what: codes ("409"), classes ("5xx"), "timeout", "connection". A code beats a class.
-        /// What nothing names: 2xx accepted; 429 throttled; 503 throttled with Retry-After, else transient; 408, 425,
-        /// 5xx, timeouts and connection errors transient; everything else permanent.
+        /// What nothing names: 2xx accepted; 429 throttled; 503 throttled with Retry-After, else transient; 401, 403,
+        /// 407, 408, 425, 5xx, timeouts and connection errors transient; everything else permanent.
         outcomes: Outcomes = Section(Outcomes::KEYS), Default {};
         /// How long "not now" without a Retry-After freezes the limit for every replica.
         throttle_wait: Length = SPAN, Default "1s";
@@ -88,10 +90,25 @@ impl fmt::Debug for Http {
             .field("warm_connections", &self.warm_connections)
             .field("idle_timeout", &self.idle_timeout)
             .field("ca_file", &self.ca_file)
+            .field("breaker", &self.breaker)
             .field("outcomes", &self.outcomes)
             .field("throttle_wait", &self.throttle_wait)
             .field("max_throttle_wait", &self.max_throttle_wait)
             .finish()
+    }
+}
+
+table! {
+    /// When calls stop because the downstream is away, for all replicas.
+    #[derive(Clone, Debug, Deserialize)]
+    pub struct Breaker {
+        /// After so many calls in a row without an answer, or answered by 5xx, 401, 403 or 407, nothing is sent: messages
+        /// wait, and no attempt is spent. Never more than max_attempts. 0: never.
+        failures: u32 = Whole(0..=1_000_000), Default 5;
+        /// After this, one replica makes one call, the probe. Doubles with each probe that fails.
+        pause: Length = SPAN, Default "500ms";
+        /// The longest pause.
+        max_pause: Length = SPAN, Default "2s";
     }
 }
 

@@ -1,0 +1,72 @@
+//! How downstreams stand: one hash for each route that has a breaker.
+
+use std::sync::Arc;
+
+use futures::FutureExt;
+use redis::Script;
+use tokio::sync::broadcast;
+
+use super::scripts::{Arg, Call};
+use super::store::RedisPaceStore;
+use crate::core::breaker::{BreakerRule, Report, Standing};
+use crate::core::time::{StoreTime, micros};
+use crate::ports::breaker::BreakerStore;
+use crate::ports::pace::{Notice, PaceStore, StoreFuture};
+
+/// The breakers in Redis, shared by every replica.
+#[derive(Debug)]
+pub struct RedisBreakers {
+    store: Arc<RedisPaceStore>,
+    script: Script,
+}
+
+impl RedisBreakers {
+    /// Those that `store` keeps.
+    #[must_use]
+    pub fn new(store: Arc<RedisPaceStore>) -> Self {
+        Self {
+            store,
+            script: Script::new(include_str!("../../../lua/breaker.lua")),
+        }
+    }
+}
+
+impl BreakerStore for RedisBreakers {
+    fn report<'a>(
+        &'a self,
+        route: &'a str,
+        report: Report,
+        known: u64,
+        rule: &'a BreakerRule,
+    ) -> StoreFuture<'a, Standing> {
+        async move {
+            let scripts = &self.store.scripts;
+            let args = vec![
+                Arg::Text(scripts.channel()),
+                Arg::Text(route),
+                Arg::Text(report.name()),
+                Arg::Number(known),
+                Arg::Number(micros(rule.pause.base.min(rule.pause.max))),
+                Arg::Number(micros(rule.pause.max)),
+                Arg::Number(micros(rule.probe)),
+            ];
+            // The braces are Redis Cluster's hash tag, as those of the limits.
+            let key = format!("{}:{{{route}}}:breaker", scripts.prefix());
+            let call = Call::new("breaker", &self.script, key, Vec::new(), args);
+            let reply: (u64, u64, u64, u8, u8) = self.store.call(call).await?;
+            let (now, version, until, may_probe, changed) = reply;
+            Ok(Standing {
+                now: StoreTime::from_micros(now),
+                version,
+                until: (until > 0).then(|| StoreTime::from_micros(until)),
+                may_probe: may_probe > 0,
+                changed: changed > 0,
+            })
+        }
+        .boxed()
+    }
+
+    fn notices(&self) -> broadcast::Receiver<Notice> {
+        self.store.notices()
+    }
+}

@@ -1,0 +1,24 @@
+//! What the pipeline needs of the store that keeps how downstreams stand, for the whole fleet.
+
+use std::fmt;
+
+use tokio::sync::broadcast;
+
+use super::pace::{Notice, StoreFuture};
+use crate::core::breaker::{BreakerRule, Report, Standing};
+
+/// The store of breakers. Every call ends within the store's own timeout.
+pub trait BreakerStore: Send + Sync + fmt::Debug {
+    /// A replica that knows version `known` tells or asks how the downstream of `route` stands
+    /// (`core::breaker::report`).
+    fn report<'a>(
+        &'a self,
+        route: &'a str,
+        report: Report,
+        known: u64,
+        rule: &'a BreakerRule,
+    ) -> StoreFuture<'a, Standing>;
+
+    /// Notices of all replicas. A receiver that lags may lose some; the next answer tells the same.
+    fn notices(&self) -> broadcast::Receiver<Notice>;
+}
