@@ -55,6 +55,8 @@ pub struct Breaker {
     rule: BreakerRule,
     /// Of the standing that it knows.
     version: u64,
+    /// The store said last that it is open.
+    known_open: bool,
     /// Calls that failed since one succeeded.
     in_a_row: u32,
     state: State,
@@ -82,6 +84,7 @@ impl Breaker {
         Self {
             rule,
             version: 0,
+            known_open: false,
             in_a_row: 0,
             state: State::Closed,
         }
@@ -188,9 +191,9 @@ impl Breaker {
     }
 
     /// The store answered; `until` is the standing's on this replica's clock. Answers whether it
-    /// opened or closed by that.
+    /// has opened or closed, as the store says.
     pub fn hear(&mut self, standing: &Standing, until: Option<Mono>) -> bool {
-        let was = self.is_open();
+        let was = std::mem::replace(&mut self.known_open, until.is_some());
         let newer = standing.version != self.version;
         self.version = standing.version;
         match (until, self.state) {
@@ -201,7 +204,7 @@ impl Breaker {
             (Some(_), State::Probe(_) | State::Probing(_)) if !newer => {}
             (Some(until), _) => self.state = State::Open(until),
         }
-        was != self.is_open()
+        was != self.known_open
     }
 
     /// The store did not answer.

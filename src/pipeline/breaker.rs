@@ -149,7 +149,7 @@ impl Route {
         if !lock(&own.breaker).hear(&standing, until) {
             return;
         }
-        let open = own.is_open();
+        let open = until.is_some();
         self.meters.breaker_open.set(f64::from(u8::from(open)));
         if open {
             let why = Arc::clone(&lock(&own.why));

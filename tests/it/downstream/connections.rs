@@ -8,6 +8,7 @@ use http::request::Parts;
 use http_body_util::Full;
 use sluiced::core::outcome::Outcome;
 use sluiced::core::time::Mono;
+use sluiced::downstream::HttpOptions;
 use sluiced::ports::clock::Clock;
 use sluiced::ports::downstream::{Downstream, Facts, Gate, TooLate};
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
@@ -221,6 +222,21 @@ async fn nothing_happens_before_the_first_poll() {
 
 #[tokio::test]
 async fn a_call_that_cannot_leave_in_time_writes_not_a_byte() {
+    not_a_byte(|options| options.method = "POST".to_owned()).await;
+}
+
+#[tokio::test]
+async fn neither_does_one_without_a_body() {
+    for method in ["GET", "HEAD"] {
+        not_a_byte(|options| {
+            options.method = method.to_owned();
+            options.body = Some(String::new());
+        })
+        .await;
+    }
+}
+
+async fn not_a_byte(change: impl FnOnce(&mut HttpOptions)) {
     let (told, mut bytes_read) = mpsc::unbounded_channel();
     let peer = Peer::start(move |mut stream, _| {
         let told = told.clone();
@@ -231,9 +247,12 @@ async fn a_call_that_cannot_leave_in_time_writes_not_a_byte() {
         }
     })
     .await;
-    let downstream = downstream(&options(&peer.url()));
+    let mut options = options(&peer.url());
+    change(&mut options);
+    let downstream = downstream(&options);
     let clock = Clock::start();
-    let closed = Gate::new(clock, Mono::from_micros(clock.now().as_micros() - 1));
+    // In time when it is handed to the client, and too late once a connection is open.
+    let closed = Gate::new(clock, clock.now());
     let facts = Facts {
         route: "sms",
         attempt: 1,

@@ -2,6 +2,7 @@
 //! microsecond, over random sequences. Redis' clock cannot be set, so its steps are made by moving
 //! the times in the state instead.
 
+mod breaker;
 mod schedule;
 mod words;
 

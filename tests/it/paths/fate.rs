@@ -4,7 +4,7 @@ use lapin::BasicProperties;
 use lapin::types::{AMQPValue, FieldTable};
 use sluiced::ports::message::header as known;
 
-use super::{config, header, holds, micros, numbered, queue, seconds, unix};
+use super::{NO_BREAKER, config, header, holds, micros, numbered, queue, seconds, unix};
 use crate::support::daemon::{Daemon, LONG, NEW_SCHEDULE, Route};
 use crate::support::messages::{body, number};
 use crate::support::recorder::{Recorder, Reply};
@@ -16,6 +16,7 @@ const PERMITS: &str = "sluiced_permits_total{limit=\"provider\"}";
 fn route(queue: &str, queue_type: &str, downstream: &Recorder) -> Route {
     let mut route = Route::new(queue, downstream.address);
     route.caller = "attempt {{ attempt }}".to_owned();
+    route.downstream = NO_BREAKER.to_owned();
     route.keys = format!("queue_type = \"{queue_type}\"\nmax_attempts = 3\n");
     route
 }

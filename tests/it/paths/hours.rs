@@ -4,7 +4,7 @@ use std::time::{Duration, SystemTime};
 
 use tokio::time::Instant;
 
-use super::{config, numbered, queue, seconds};
+use super::{NO_BREAKER, config, numbered, queue, seconds};
 use crate::support::broker::Broker;
 use crate::support::daemon::{Daemon, LONG, NEW_SCHEDULE, Route};
 use crate::support::recorder::{Call, Recorder, Reply};
@@ -181,6 +181,7 @@ async fn a_retry_waits_for_the_opening_and_keeps_its_attempts() {
         after(80_000).in_kathmandu()
     );
     // Some retries come before the closing, most of them after.
+    route.downstream = NO_BREAKER.to_owned();
     route.tables = format!("[routes.{name}.retry]\nbase = \"15s\"\nmax = \"15s\"\n");
     let daemon = Daemon::start(&config(name, vec![route]));
     eventually(LONG, "all were accepted", || downstream.count() >= 40).await;

@@ -1,4 +1,5 @@
 //! The paths of a message, from a real queue through real daemons to a verdict.
+mod away;
 mod counted;
 mod denied;
 mod fate;
@@ -16,6 +17,9 @@ use crate::support::rabbit::Rabbit;
 use crate::support::wait::eventually_async;
 use lapin::BasicProperties;
 use lapin::types::AMQPValue;
+
+/// For downstreams that fail many messages in a row, each for its own sake.
+const NO_BREAKER: &str = "breaker = { failures = 0 }\n";
 
 fn config(name: &str, routes: Vec<Route>) -> Config {
     Config::shared(name, "100/1s", routes)

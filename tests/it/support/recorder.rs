@@ -71,7 +71,15 @@ pub struct Recorder {
 
 impl Recorder {
     pub async fn start(answer: impl Fn(&Call) -> Reply + Send + Sync + 'static) -> Self {
-        let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+        Self::at(([127, 0, 0, 1], 0).into(), answer).await
+    }
+
+    /// Where something else listened before.
+    pub async fn at(
+        address: SocketAddr,
+        answer: impl Fn(&Call) -> Reply + Send + Sync + 'static,
+    ) -> Self {
+        let listener = TcpListener::bind(address).await.unwrap();
         let address = listener.local_addr().unwrap();
         let calls = Arc::<Mutex<Vec<Call>>>::default();
         let (known, answer) = (

@@ -1,0 +1,49 @@
+//! The breaker in Redis against the decision in Rust: the same standings over random reports.
+
+use std::num::NonZeroU32;
+use std::sync::Arc;
+use std::time::Duration;
+
+use proptest::prelude::*;
+use sluiced::core::backoff::Backoff;
+use sluiced::core::breaker::{BreakerRule, Report, Shared, report};
+use sluiced::limiter::redis::RedisBreakers;
+use sluiced::ports::breaker::BreakerStore as _;
+
+use super::world;
+
+fn reports() -> impl Strategy<Value = (Report, u64)> {
+    let what = prop_oneof![
+        Just(Report::Failed),
+        Just(Report::Passed),
+        Just(Report::Probe),
+        Just(Report::Look)
+    ];
+    // How far the replica is behind the store, or ahead of it, if the store has lost something.
+    (what, 0..3_u64)
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig::with_cases(64))]
+    #[test]
+    fn lua_decides_as_rust_does(reports in prop::collection::vec(reports(), 1..40), key in any::<u64>()) {
+        let world = world();
+        let store = RedisBreakers::new(Arc::clone(&world.store));
+        let rule = BreakerRule {
+            failures: NonZeroU32::MIN,
+            pause: Backoff::new(Duration::from_micros(300), Duration::from_micros(2_000)),
+            probe: Duration::from_micros(900),
+        };
+        let route = format!("route-{key}");
+        let mut shared = Shared::default();
+        let mut version = 1_u64;
+        for (told, behind) in reports {
+            let known = (version + 1).saturating_sub(behind);
+            let answer = store.report(&route, told, known, &rule);
+            let standing = world.runtime.block_on(answer).unwrap();
+            let expected = report(&mut shared, told, known, &rule, standing.now);
+            prop_assert_eq!(standing, expected);
+            version = standing.version;
+        }
+    }
+}

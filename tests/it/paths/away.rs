@@ -1,0 +1,110 @@
+//! A downstream that is away: nothing dies, no attempt is spent, few calls are made, and afterwards all
+//! goes on by itself.
+
+use std::collections::BTreeSet;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU16, Ordering};
+use std::time::Duration;
+
+use tokio::net::TcpListener;
+
+use super::{config, numbered, queue};
+use crate::support::broker::Broker;
+use crate::support::daemon::{Daemon, LONG, NEW_SCHEDULE, Route};
+use crate::support::recorder::{Recorder, Reply};
+use crate::support::wait::eventually;
+
+const MESSAGES: u64 = 300;
+/// Failures that open the breaker, of each of two replicas; what is under way then; and the probes of
+/// some seconds.
+const FEW: usize = 40;
+const AWAY: &str = "the downstream is away";
+const BACK: &str = "the downstream is back";
+
+fn replicas(name: &str, route: &Route) -> [Daemon; 2] {
+    [(); 2].map(|()| {
+        let mut route = route.clone();
+        route.keys = "prefetch = 40\n".to_owned();
+        Daemon::start(&config(name, vec![route]))
+    })
+}
+
+async fn nothing_died(broker: &Broker, name: &str, daemons: [Daemon; 2]) {
+    for daemon in daemons {
+        let log = daemon
+            .stop(&[NEW_SCHEDULE, AWAY, "no connection to the downstream yet"])
+            .await;
+        assert!(log.contains(AWAY) && log.contains(BACK), "both know: {log}");
+    }
+    assert_eq!(broker.counts(name).await, Some((0, 0)));
+    let dead = broker.counts(&format!("{name}.dead")).await;
+    assert_eq!(dead, Some((0, 0)));
+}
+
+async fn answers(name: &str, status: u16) {
+    let broker = queue(name, "quorum").await;
+    broker.publish(name, numbered(1, MESSAGES)).await;
+    let answer = Arc::new(AtomicU16::new(202));
+    let says = Arc::clone(&answer);
+    let downstream = Recorder::start(move |_| Reply::status(says.load(Ordering::SeqCst))).await;
+    let mut route = Route::new(name, downstream.address);
+    route.caller = "{{ attempt }}".to_owned();
+    let mut daemons = replicas(name, &route);
+    eventually(LONG, "the flow", || downstream.count() >= 60).await;
+    answer.store(status, Ordering::SeqCst);
+    for daemon in &mut daemons {
+        daemon.says(AWAY).await;
+        let (_, ready) = daemon.page("/readyz").await;
+        assert!(ready.contains("downstream of route"), "{ready}");
+    }
+    let since = downstream.count();
+    // Far longer than all retries of a message would last.
+    tokio::time::sleep(Duration::from_secs(4)).await;
+    let during = downstream.count() - since;
+    assert!(during <= FEW, "{during} calls while it was away");
+    answer.store(202, Ordering::SeqCst);
+    let accepted = || {
+        let calls = downstream.calls();
+        let numbers: BTreeSet<u64> = calls.iter().skip(since).map(|call| call.number).collect();
+        calls.len() - since > during && numbers.len() + 60 >= MESSAGES as usize
+    };
+    eventually(LONG, "it goes on", accepted).await;
+    for daemon in &daemons {
+        daemon.says(BACK).await;
+    }
+    let calls = downstream.calls();
+    let late = calls.iter().filter(|call| call.caller != "1").count();
+    // Those that failed before it was known spent an attempt: fewer than open the breaker, of each.
+    assert!(late <= 8, "{late} attempts were spent");
+    nothing_died(&broker, name, daemons).await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn errors_of_its_own_kill_no_message() {
+    answers("away-500", 500).await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn an_expired_token_kills_no_message() {
+    answers("away-401", 401).await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn refused_connections_kill_no_message() {
+    let name = "away-refused";
+    let broker = queue(name, "quorum").await;
+    broker.publish(name, numbered(1, MESSAGES)).await;
+    // A port that is taken, and that no one listens on for a while.
+    let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+    let address = listener.local_addr().unwrap();
+    drop(listener);
+    let daemons = replicas(name, &Route::new(name, address));
+    for daemon in &daemons {
+        daemon.says(AWAY).await;
+    }
+    let downstream = Recorder::at(address, |_| Reply::status(202)).await;
+    let all = || downstream.count() >= MESSAGES as usize;
+    eventually(LONG, "it goes on", all).await;
+    assert_eq!(downstream.count(), MESSAGES as usize, "each once");
+    nothing_died(&broker, name, daemons).await;
+}
