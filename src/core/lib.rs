@@ -4,6 +4,7 @@
 //! the property tests drive the same code as production.
 
 pub mod acks;
+pub mod adaptive;
 pub mod backoff;
 pub mod breaker;
 pub mod calendar;

@@ -17,6 +17,7 @@
 //! Messages travel through channels whose content is bounded by the prefetch. The pipeline knows the
 //! traits of `ports`, never a backend.
 
+mod adapt;
 mod admit;
 mod alarm;
 mod breaker;
@@ -44,6 +45,7 @@ use std::time::Duration;
 use tokio::sync::Notify;
 use tokio::task::JoinSet;
 
+pub use adapt::AdaptiveText;
 pub use policies::{KeyedPolicy, PolicySpec, Read, Written};
 pub use route::{Counted, Counting, RouteSpec};
 pub use route_policy::RoutePolicy;
@@ -60,6 +62,7 @@ use crate::ports::pace::PacedLimit;
 use crate::ports::queue::Leftover;
 use crate::telemetry::health::Health;
 use crate::telemetry::meters::{AdmissionMeters, KeyedMeters, PolicyMeters};
+use adapt::Adapting;
 use admit::Keyed;
 use handle::Event;
 use job::Waiting;
@@ -77,6 +80,8 @@ pub struct PacerSpec {
     pub rows: Option<PacedRows>,
     /// `None`: the paced limit cannot be changed while it runs, or there is none.
     pub policy: Option<PolicySpec<Vec<Pace>>>,
+    /// How the rate follows the downstream, if the policy in force says that it does.
+    pub adaptive: Option<Arc<dyn AdaptiveText>>,
     /// Where the keyed limits are. A pacer without a paced limit has the store's time from there, too.
     pub keyed: Arc<dyn LimitStore>,
     pub routes: Vec<RouteSpec>,
@@ -181,10 +186,17 @@ impl Pipeline {
         let scheduler = scheduler(spec.rows.as_ref(), &routes, phase);
         let keyed = self.keyed(&name, spec.keyed, &routes, outdated, clock);
         let retimed = Arc::new(Notify::new());
+        let adapting = match (&spec.policy, spec.adaptive) {
+            (Some(policy), Some(text)) => {
+                let store = Arc::clone(&policy.store);
+                Some(Adapting::new(Arc::clone(&name), store, text))
+            }
+            _ => None,
+        };
         let pacer = Pacer::start(
             scheduler,
             (Arc::clone(&name), spec.rows),
-            keyed,
+            (keyed, adapting),
             Arc::clone(&retimed),
             routes.clone(),
             clock,

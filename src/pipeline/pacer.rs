@@ -34,6 +34,7 @@ use crate::telemetry::health::{Health, Heartbeat};
 use crate::telemetry::meters::LimitMeters;
 use crate::urgent;
 
+use super::adapt::Adapting;
 use super::admit::{Admission, Keyed};
 use super::alarm::Alarm;
 use super::handle::{Event, PacerHandle, Stopped};
@@ -98,6 +99,7 @@ pub(super) struct Pacer {
     /// At most one for each row.
     asking: FuturesUnordered<Asking>,
     admission: Admission,
+    adapting: Option<Adapting>,
     alarm: Alarm,
     heartbeat: Heartbeat,
     /// Is told when other terms are in force than the scheduler knows.
@@ -115,7 +117,7 @@ impl Pacer {
     pub(super) fn start(
         scheduler: Scheduler<Waiting>,
         (name, rows): (Arc<str>, Option<PacedRows>),
-        keyed: Keyed,
+        (keyed, adapting): (Keyed, Option<Adapting>),
         outdated: Arc<Notify>,
         routes: Vec<Arc<Route>>,
         clock: Clock,
@@ -146,6 +148,7 @@ impl Pacer {
             freed: Some(keyed.store.notices()),
             asking: FuturesUnordered::new(),
             admission: Admission::new(keyed),
+            adapting,
             alarm,
             heartbeat,
             outdated,
@@ -328,6 +331,9 @@ impl Pacer {
                 .sweep(&mut self.scheduler, outlook, &self.handle, now);
         }
         self.count();
+        if let Some(adapting) = &mut self.adapting {
+            adapting.review(now);
+        }
         if let Some(stopping) = &self.stopping {
             next = next.min(stopping.deadline).max(now);
         }

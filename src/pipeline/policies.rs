@@ -81,6 +81,8 @@ impl<T> fmt::Debug for Written<T> {
 pub(super) struct InForce<T> {
     pub(super) version: PolicyVersion,
     pub(super) policy: T,
+    /// As the store keeps it.
+    pub(super) text: String,
     /// An operator said that nothing passes before. May be over.
     pub(super) paused_until: Option<StoreTime>,
 }
@@ -203,6 +205,7 @@ impl Heard {
             Ok(terms) => tell(InForce {
                 version: policy.version,
                 policy: terms,
+                text: policy.text.clone(),
                 paused_until: policy.pause.as_ref().map(|pause| pause.until),
             }),
             Err(why) => {
@@ -240,7 +243,8 @@ impl Heard {
 
     /// Says so when this replica's file says something else than what is in force.
     fn compare(&mut self, policy: &LimitPolicy, file: &str) {
-        let differs = (policy.text != file).then(|| (file.to_owned(), policy.text.clone()));
+        let same = without_adapted(&policy.text) == without_adapted(file);
+        let differs = (!same).then(|| (file.to_owned(), policy.text.clone()));
         self.meters
             .differs
             .set(f64::from(u8::from(differs.is_some())));
@@ -255,6 +259,12 @@ impl Heard {
             self.differs = differs;
         }
     }
+}
+
+/// A policy but for what `adaptive` made of its rate: that is no difference to a file.
+fn without_adapted(policy: &str) -> Vec<&str> {
+    let words = policy.split_ascii_whitespace();
+    words.filter(|word| !word.starts_with("adapted=")).collect()
 }
 
 #[cfg(test)]

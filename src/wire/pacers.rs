@@ -98,6 +98,7 @@ impl<'a> Pacers<'a> {
                 name: Arc::from(name.as_str()),
                 rows: paced.map(|(limit, paced)| paced_rows(limit, paced, rows)),
                 policy: paced.and_then(|(limit, _)| policies.paced(limit)),
+                adaptive: paced.and_then(|(limit, _)| policies.adaptive(limit)),
                 keyed: Arc::clone(keyed),
                 routes: Vec::new(),
             })
@@ -145,7 +146,7 @@ fn paced_rows(name: &str, paced: &Paced, store: &Arc<dyn PaceStore>) -> PacedRow
 /// The pace of the main row, and that of the reserve if there is one. Each keeps its share of the
 /// units in any window, so both together keep the limit.
 pub(super) fn paces(paced: &Paced) -> (Pace, Option<Pace>) {
-    let rate: Rate = paced.rate.0;
+    let rate = paced.rate_in_force();
     let whole = rate.units().get();
     let row = |units: u32| {
         let units = NonZeroU32::new(units).unwrap_or(NonZeroU32::MIN);

@@ -1,22 +1,31 @@
 //! What the files say of each limit, for the tasks that keep replicas at what is in force.
 
 use std::collections::BTreeMap;
+use std::num::NonZeroU32;
 use std::sync::Arc;
+use std::time::Duration;
 
 use tokio::sync::watch;
 
 use super::{PolicyStores, pacers, rules};
+use crate::core::adaptive::AdaptiveRule;
 use crate::core::limits::Rule;
+use crate::core::rate::Rate;
 use crate::core::schedule::Pace;
-use crate::pipeline::{PolicySpec, Written};
+use crate::pipeline::{AdaptiveText, PolicySpec, Written};
 use crate::ports::policy::PolicyStore;
+use crate::settings::text::Quota;
 use crate::settings::types::{Limit, Settings};
+
+/// Calls that were leased before a change arrive until then.
+const SETTLE: Duration = Duration::from_millis(500);
 
 /// The limits of this replica that can change while it runs.
 #[derive(Debug)]
 pub struct Policies {
     stores: PolicyStores,
     replica: String,
+    limits: BTreeMap<String, Limit>,
     paced: BTreeMap<String, watch::Sender<Written<Vec<Pace>>>>,
     keyed: BTreeMap<String, watch::Sender<Written<Rule>>>,
 }
@@ -30,6 +39,7 @@ impl Policies {
         Self {
             stores,
             replica: replica(),
+            limits: settings.limits.clone(),
             paced: senders(paced, paces),
             keyed: senders(keyed, rule),
         }
@@ -38,6 +48,12 @@ impl Policies {
     /// For the task of a paced limit.
     pub(super) fn paced(&self, limit: &str) -> Option<PolicySpec<Vec<Pace>>> {
         Some(self.spec(&self.stores.paced, self.paced.get(limit)?))
+    }
+
+    /// How the policy of a paced limit speaks of an adaptive rate.
+    pub(super) fn adaptive(&self, limit: &str) -> Option<Arc<dyn AdaptiveText>> {
+        let limit = self.limits.get(limit)?.clone();
+        Some(Arc::new(PacedText(limit)))
     }
 
     /// For the task of a keyed limit.
@@ -69,6 +85,32 @@ impl Policies {
                 sender.send_replace(written(limit, rule));
             }
         }
+    }
+}
+
+/// Policies of this paced limit.
+#[derive(Debug)]
+struct PacedText(Limit);
+
+impl AdaptiveText for PacedText {
+    fn read(&self, policy: &str) -> Option<(AdaptiveRule, u32)> {
+        let limit = self.0.with_policy(policy).ok()?;
+        let paced = limit.as_paced().filter(|paced| paced.adaptive)?;
+        let rule = AdaptiveRule {
+            units: paced.rate.0.units().get(),
+            floor: paced.floor(),
+            settle: paced.rate.0.window() + SETTLE,
+        };
+        Some((rule, paced.rate_in_force().units().get()))
+    }
+
+    fn write(&self, policy: &str, units: u32) -> Option<String> {
+        let Limit::Paced(mut paced) = self.0.with_policy(policy).ok()? else {
+            return None;
+        };
+        let rate = Rate::new(NonZeroU32::new(units)?, paced.rate.0.window()).ok()?;
+        paced.adapted = (rate != paced.rate.0).then_some(Quota(rate));
+        Some(Limit::Paced(paced).policy_line())
     }
 }
 

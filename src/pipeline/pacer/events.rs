@@ -82,7 +82,11 @@ impl Pacer {
             }
             Event::Again(waiting) => self.hold(*waiting, true),
             Event::Throttled(length) => {
-                self.scheduler.frozen_for(length, self.handle.clock.now());
+                let now = self.handle.clock.now();
+                if let Some(adapting) = &mut self.adapting {
+                    adapting.throttled(now);
+                }
+                self.scheduler.frozen_for(length, now);
             }
             Event::Frozen(row, freeze) => {
                 self.scheduler.frozen(row, &freeze, self.handle.clock.now());
@@ -90,6 +94,9 @@ impl Pacer {
             Event::InForce(paces) => {
                 self.handle.adopt(&paces);
                 let now = self.handle.clock.now();
+                if let Some(adapting) = &mut self.adapting {
+                    adapting.in_force(&paces, now);
+                }
                 self.scheduler.retime(&paces.policy, paces.version, now);
             }
             Event::Updated(limit, paused) => self.updated(&limit, paused),

@@ -116,6 +116,11 @@ table! {
         /// it may pass before the call leaves, one quarter is kept for the way. Costs headroom / window of the rate:
         /// 0.5 % for 5ms in 1s. Less than 2ms is too little for a busy machine.
         headroom: Length = SPAN_OR_ZERO, Default "5ms" live;
+        /// true: where the downstream throttles, the rate goes down for all replicas, and comes back in steps. It never
+        /// exceeds rate, nor falls below a tenth of it.
+        adaptive: bool = Flag, Default false live;
+        /// What adaptive has made of the rate. sluiced writes it into the policy that is in force; not for files.
+        adapted: Option<Quota> = RATE, Optional "300/1s" live;
         /// How far ahead slots are leased, from 20ms to 1s. Longer: rides out longer stalls of Redis; shorter:
         /// less is lost when a replica dies, and changes come into force sooner.
         horizon: Length = Within(Duration::from_millis(20)..=Duration::from_secs(1)), Default "120ms" live;

@@ -165,6 +165,25 @@ impl Limit {
 }
 
 impl Paced {
+    /// The rate that slots are made for: as configured, or less if `adaptive` has lowered it.
+    #[must_use]
+    pub fn rate_in_force(&self) -> Rate {
+        let lowered = self.adapted.filter(|_| self.adaptive).map(|rate| rate.0);
+        let lowered = lowered.filter(|rate| {
+            rate.window() == self.rate.0.window() && rate.units() <= self.rate.0.units()
+        });
+        lowered.unwrap_or(self.rate.0)
+    }
+
+    /// The least that `adaptive` makes of the rate, in units of its window: a tenth, and what the
+    /// largest message needs.
+    #[must_use]
+    pub fn floor(&self) -> u32 {
+        let units = self.rate.0.units().get();
+        let largest = self.largest_cost().get().saturating_mul(2);
+        (units / 10).max(largest).min(units)
+    }
+
     /// The most slots that one message may take: `max_cost`, else the plain cost, else 10.
     #[must_use]
     pub fn largest_cost(&self) -> Cost {

@@ -1,4 +1,5 @@
 //! The paths of a message, from a real queue through real daemons to a verdict.
+mod adaptive;
 mod away;
 mod counted;
 mod denied;

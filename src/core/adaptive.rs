@@ -1,0 +1,250 @@
+//! The rate of a limit whose downstream allows less than the configuration says.
+//!
+//! Problem: where 300 a second are allowed and 400 are configured, every "not now" freezes the limit
+//! for all replicas, again and again, and half of what is allowed goes unused. So the shared rate
+//! follows the downstream: a call that is throttled lowers it by a tenth, or back to the rate that was
+//! kept before; after a quiet time it rises again, half of the way to the rate that was too much. Each
+//! rise that fails doubles the quiet time, so a downstream is seldom tried; each that succeeds halves
+//! it. The rate never leaves the range from a floor to what is configured.
+//!
+//! Each replica decides by itself, from the rates in force, which all of them see. What it wants is an
+//! update of the policy, and of several replicas that want the same one succeeds.
+
+use std::time::Duration;
+
+use super::time::Mono;
+
+/// The first quiet time before the rate rises.
+const QUIET: Duration = Duration::from_secs(10);
+/// The longest.
+const QUIET_MAX: Duration = Duration::from_secs(300);
+/// What was not put in force by then is asked for again.
+const ASK_AGAIN: Duration = Duration::from_secs(2);
+
+/// Between what the rate may move.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct AdaptiveRule {
+    /// Units of a window, as configured.
+    pub units: u32,
+    /// No fewer.
+    pub floor: u32,
+    /// After a change the downstream still counts calls of the rate before: its window, and a little.
+    pub settle: Duration,
+}
+
+/// What a replica knows of a limit's true rate.
+#[derive(Clone, Debug)]
+pub struct Adaptive {
+    rule: AdaptiveRule,
+    /// Units of a window in force.
+    current: u32,
+    /// Was kept before the rate rose.
+    good: Option<u32>,
+    /// Was too much.
+    bad: Option<u32>,
+    throttled: bool,
+    changed: Mono,
+    quiet: Duration,
+    asked: Option<Mono>,
+}
+
+impl Adaptive {
+    /// At a rate that is in force since `now`.
+    #[must_use]
+    pub fn new(rule: AdaptiveRule, current: u32, now: Mono) -> Self {
+        Self {
+            rule,
+            current,
+            good: None,
+            bad: None,
+            throttled: false,
+            changed: now,
+            quiet: QUIET,
+            asked: None,
+        }
+    }
+
+    /// The range between which it moves.
+    #[must_use]
+    pub const fn rule(&self) -> &AdaptiveRule {
+        &self.rule
+    }
+
+    /// The downstream said "not now".
+    pub fn throttled(&mut self, now: Mono) {
+        // Soon after a change this is about the rate before.
+        if now.since(self.changed) >= self.rule.settle {
+            self.throttled = true;
+        }
+    }
+
+    /// Another rate is in force.
+    pub fn in_force(&mut self, units: u32, now: Mono) {
+        if units < self.current {
+            self.bad = Some(self.current);
+            let rose = self.good.is_some();
+            self.good = self.good.filter(|good| *good < units);
+            if rose {
+                self.quiet = (self.quiet * 2).min(QUIET_MAX);
+            }
+        } else if units > self.current {
+            // A rise follows a quiet time: what was in force was kept.
+            if self.good.is_some() {
+                self.quiet = (self.quiet / 2).max(QUIET);
+            }
+            self.good = Some(self.current);
+            self.bad = self.bad.filter(|bad| *bad > units);
+        } else {
+            return;
+        }
+        (self.current, self.changed) = (units, now);
+        (self.throttled, self.asked) = (false, None);
+    }
+
+    /// The rate that should be in force instead, if it is time for one.
+    pub fn wanted(&mut self, now: Mono) -> Option<u32> {
+        if self.asked.is_some_and(|at| now.since(at) < ASK_AGAIN) {
+            return None;
+        }
+        let wanted = if self.throttled {
+            self.lower()
+        } else if now.since(self.changed) >= self.quiet {
+            self.higher()
+        } else {
+            return None;
+        };
+        let wanted = wanted.clamp(self.rule.floor, self.rule.units);
+        let changes = wanted != self.current;
+        self.asked = changes.then_some(now);
+        // At the floor nothing is left to do.
+        self.throttled &= changes;
+        changes.then_some(wanted)
+    }
+
+    fn lower(&self) -> u32 {
+        let tenth = (self.current / 10).max(1);
+        let kept = self.good.filter(|good| *good < self.current);
+        kept.unwrap_or(self.current - tenth.min(self.current))
+    }
+
+    fn higher(&self) -> u32 {
+        // Nearer than this there is no point in halving.
+        let step = (self.rule.units / 100).max(1);
+        let gap = self
+            .bad
+            .unwrap_or(self.rule.units)
+            .saturating_sub(self.current);
+        self.current + (gap / 2).max(step)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const SECOND: u64 = 1_000_000;
+
+    /// A fleet of three under a downstream that allows `allowed` a second. Answers the sum of what was
+    /// delivered, how many seconds saw a refusal, and the rate at the end.
+    struct World {
+        replicas: Vec<Adaptive>,
+        in_force: u32,
+        now: u64,
+    }
+
+    impl World {
+        fn new() -> Self {
+            let rule = AdaptiveRule {
+                units: 400,
+                floor: 40,
+                settle: Duration::from_millis(1_500),
+            };
+            let begun = Mono::from_micros(SECOND);
+            Self {
+                replicas: vec![Adaptive::new(rule, 400, begun); 3],
+                in_force: 400,
+                now: SECOND,
+            }
+        }
+
+        fn run(&mut self, allowed: u32, seconds: u64) -> (u64, u64) {
+            let (mut delivered, mut refused) = (0, 0);
+            for _ in 0..seconds {
+                self.now += SECOND;
+                let now = Mono::from_micros(self.now);
+                delivered += u64::from(self.in_force.min(allowed));
+                if self.in_force > allowed {
+                    refused += 1;
+                    // Whichever replica was the first one over.
+                    let unlucky = (self.now / SECOND) as usize % 3;
+                    self.replicas[unlucky].throttled(now);
+                }
+                for replica in 0..3 {
+                    if let Some(wanted) = self.replicas[replica].wanted(now) {
+                        self.in_force = wanted;
+                        for each in &mut self.replicas {
+                            each.in_force(wanted, now);
+                        }
+                    }
+                }
+            }
+            (delivered, refused)
+        }
+    }
+
+    #[test]
+    fn it_finds_the_true_rate_quickly_and_seldom_tries_for_more() {
+        let mut world = World::new();
+        world.run(300, 10);
+        assert!((250..=300).contains(&world.in_force), "{}", world.in_force);
+        let (delivered, refused) = world.run(300, 600);
+        assert!(delivered >= 285 * 600, "{delivered}");
+        assert!(refused <= 20, "{refused} of 600 seconds");
+    }
+
+    #[test]
+    fn it_comes_back_in_steps_when_more_is_allowed() {
+        let mut world = World::new();
+        world.run(300, 120);
+        world.run(400, 900);
+        assert_eq!(world.in_force, 400);
+    }
+
+    #[test]
+    fn it_keeps_a_floor() {
+        let mut world = World::new();
+        world.run(1, 300);
+        assert!(
+            world.in_force >= 40 && world.in_force <= 60,
+            "{}",
+            world.in_force
+        );
+    }
+
+    #[test]
+    fn an_allowed_rate_is_left_alone() {
+        let mut world = World::new();
+        assert_eq!(world.run(400, 1_000), (400_000, 0));
+    }
+
+    #[test]
+    fn whatever_is_in_force_it_stays_in_its_range() {
+        let rule = AdaptiveRule {
+            units: 7,
+            floor: 3,
+            settle: Duration::ZERO,
+        };
+        for current in 0..=9 {
+            let mut adaptive = Adaptive::new(rule, current, Mono::from_micros(1));
+            let later = Mono::from_micros(1_000 * SECOND);
+            if let Some(wanted) = adaptive.wanted(later) {
+                assert!((3..=7).contains(&wanted), "{current}: {wanted}");
+            }
+            adaptive.throttled(later);
+            let much_later = later + Duration::from_secs(5);
+            if let Some(wanted) = adaptive.wanted(much_later) {
+                assert!((3..=7).contains(&wanted), "{current}: {wanted}");
+            }
+        }
+    }
+}

@@ -1,0 +1,88 @@
+//! A downstream that allows less than is configured: the rate of all replicas follows it.
+
+use std::collections::VecDeque;
+use std::sync::Mutex;
+use std::time::Duration;
+
+use tokio::time::Instant;
+
+use super::{config, numbered, queue};
+use crate::support::daemon::{Daemon, LONG, NEW_SCHEDULE, Route, program};
+use crate::support::recorder::{Recorder, Reply};
+use crate::support::wait::{eventually, eventually_async};
+
+/// What the downstream allows in any second, and what is configured.
+const ALLOWED: usize = 30;
+const CONFIGURED: &str = "40/1s";
+const MESSAGES: u64 = 450;
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn the_rate_follows_a_downstream_that_allows_less() {
+    let name = "adaptive";
+    let broker = queue(name, "quorum").await;
+    broker.publish(name, numbered(1, MESSAGES)).await;
+    let accepted = Mutex::new(VecDeque::<Instant>::new());
+    let downstream = Recorder::start(move |call| {
+        let mut accepted = accepted.lock().unwrap();
+        while accepted
+            .front()
+            .is_some_and(|at| *at + Duration::from_secs(1) <= call.at)
+        {
+            accepted.pop_front();
+        }
+        if accepted.len() >= ALLOWED {
+            return Reply::retry_after(429, "1");
+        }
+        accepted.push_back(call.at);
+        Reply::status(202)
+    })
+    .await;
+    let text = config_of(name, &downstream);
+    let adaptive = |command: &mut std::process::Command| {
+        command.env("SLUICED__LIMITS__PROVIDER__ADAPTIVE", "true");
+    };
+    let mut daemons = [(); 2].map(|()| Daemon::start_with(&text, adaptive));
+    eventually_async(LONG, "all are acknowledged", || async {
+        downstream.count() as u64 >= MESSAGES
+            && broker
+                .counts(name)
+                .await
+                .is_some_and(|(ready, _)| ready == 0)
+    })
+    .await;
+    let numbers = || {
+        let mut numbers: Vec<u64> = downstream.calls().iter().map(|call| call.number).collect();
+        numbers.sort_unstable();
+        numbers.dedup();
+        numbers.len() as u64
+    };
+    eventually(LONG, "all came", || numbers() == MESSAGES).await;
+    let refused = downstream.count() as u64 - MESSAGES;
+    assert!(refused > 0, "it did throttle");
+    assert!(refused <= MESSAGES / 10, "{refused} refused");
+    for daemon in &mut daemons {
+        let rate = daemon
+            .metric("sluiced_limit_rate{limit=\"provider\"}")
+            .await;
+        assert!((4.0..=33.0).contains(&rate), "{rate} a second");
+    }
+    let mut list = program(&["limits", "show", "provider", "--config"]);
+    let list = list.arg(daemons[0].config());
+    let said = list
+        .env("SLUICED__LIMITS__PROVIDER__ADAPTIVE", "true")
+        .output()
+        .unwrap();
+    let said = String::from_utf8([said.stdout, said.stderr].concat()).unwrap();
+    assert!(said.contains("adapted"), "{said}");
+    for daemon in daemons {
+        daemon.stop(&[NEW_SCHEDULE]).await;
+    }
+    let dead = broker.counts(&format!("{name}.dead")).await;
+    assert_eq!(dead, Some((0, 0)));
+}
+
+fn config_of(name: &str, downstream: &Recorder) -> String {
+    let mut config = config(name, vec![Route::new(name, downstream.address)]);
+    config.rate = CONFIGURED.to_owned();
+    config.text()
+}
