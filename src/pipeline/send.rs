@@ -37,7 +37,7 @@ pub(super) async fn perform(waiting: Waiting, slot: Slot, pacer: PacerHandle) {
     match sent {
         Ok(judgement) => {
             if judgement.maybe_delivered {
-                permit.spend();
+                permit.consume();
             }
             // A call that has ended counts in `concurrency` limits no more.
             drop(permit);

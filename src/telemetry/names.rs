@@ -265,7 +265,7 @@ pub const LIMIT_RATE: Metric = gauge(
 pub const LIMIT_VERSION: Metric = gauge(
     "sluiced_limit_version",
     LIMIT,
-    "How many words (files, operators) led to what is in force, as this replica knows it.",
+    "How many updates (by files, by operators) led to what is in force, as this replica knows it.",
 );
 pub const LIMIT_DIFFERS: Metric = gauge(
     "sluiced_limit_differs",
