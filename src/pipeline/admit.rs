@@ -1,7 +1,9 @@
 //! Admit: asks the keyed limits for the messages that the next slots would take, and does what they
 //! decide.
 //!
-//! The scheduler says when and for which (`core::scheduler`); all limits of a message are asked in one
+//! The scheduler says when and for which (`core::scheduler::batch`, by way of `Step::Admit` in the pacer's
+//! loop). The decision is made in the store (`core::limits::admission` in Rust, `lua/admit.lua` in Redis);
+//! `answered` does what it says. All limits of a message are asked in one
 //! call, for many messages at once. A message that is granted waits for its slot with a permit. One
 //! that is denied waits in memory for its key if that is near, and in the wait ladder otherwise, so
 //! that others pass. A denial is no attempt. Where the limit is without a key, one for all messages of the

@@ -1,4 +1,8 @@
 //! Send, judge, settle: one call from its slot to its verdict. Runs on the pacer's own runtime.
+//!
+//! `downstream::http` makes the call and has the answer judged (`core::judge`). `route_policy` says what follows
+//! for the message. Settling hands the verdict to the session that delivered it (`queue::rabbit::session`,
+//! `settle`).
 
 use std::time::Duration;
 

@@ -17,6 +17,10 @@
 //!
 //! A message that no keyed limit counts goes from ready to its slot. Nothing is sent without a slot
 //! and, where keyed limits count it, a permission that is still good when the call leaves.
+//!
+//! By file: `ready` is the order of messages that wait for a slot, `key_queues` are those that wait for a key;
+//! `request` says when to ask and for how many, `batch` for which, `answers` what follows; `serving` gives a
+//! slot its message; `extract` takes messages out or puts them off.
 
 mod answers;
 mod batch;
