@@ -44,8 +44,8 @@ RUN apt-get update \
 COPY --from=build /build/target/release/sluiced /usr/local/bin/sluiced
 USER 10001:10001
 
-# Inside a container, loopback is not reachable from outside: whoever publishes the port decides
-# who may see it.
+# Inside a container, loopback is not reachable from outside: publishing the port decides
+# what can reach it.
 ENV SLUICED__ADMIN__LISTEN=0.0.0.0:9464
 EXPOSE 9464
 

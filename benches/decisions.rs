@@ -19,7 +19,9 @@ use std::hint::black_box;
 
 use common::table::{Table, headline, median};
 use sluiced::core::limits::Ticket;
-use sluiced::core::limits::admission::{Candidate, Cell, Charge, Decision, Gate, Limit, decide};
+use sluiced::core::limits::admission::{
+    Candidate, Cell, Charge, Decision, Limit, LimitGate, decide,
+};
 use sluiced::core::time::StoreTime;
 use sluiced::ports::clock::Clock;
 
@@ -36,7 +38,7 @@ fn main() {
     ));
     let mut table = Table::new(&["", "a decision", "a bare counter", "ratio"]);
     for (kind, rule) in common::kinds::kinds(UNITS) {
-        let gate = Gate::Open;
+        let gate = LimitGate::Open;
         let limit = Limit { rule: &rule, gate };
         for (name, taken) in [("granted", UNITS / 2), ("denied", UNITS)] {
             let cells = after(&limit, taken);

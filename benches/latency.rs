@@ -243,5 +243,7 @@ async fn answer(
 }
 
 fn lock(arrivals: &Arrivals) -> std::sync::MutexGuard<'_, HashMap<u32, Mono>> {
-    arrivals.lock().expect("nobody panicked")
+    arrivals
+        .lock()
+        .expect("no thread panics while it holds this")
 }

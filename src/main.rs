@@ -32,7 +32,7 @@ enum Command {
     Health(health::HealthArgs),
     /// What is in force for each limit: list, show, set, pause, resume, live
     Limits(limits::LimitsArgs),
-    /// Take units of a budget in Redis, as CL.THROTTLE does (for scripts)
+    /// Take units of a limit in Redis, as CL.THROTTLE does (for scripts)
     Throttle(throttle::ThrottleArgs),
     /// A provider that judges its callers (for tests and benchmarks)
     #[command(hide = true)]
@@ -56,7 +56,7 @@ fn main() -> ExitCode {
         Err(error) => return failed(&error),
     };
     let code = runtime.block_on(dispatch(arguments.command));
-    // Stdin may be blocked in a read that nobody waits for any more.
+    // Stdin may be blocked in a read whose result is not wanted any more.
     runtime.shutdown_background();
     code.unwrap_or_else(|error| failed(&*error))
 }

@@ -2,15 +2,21 @@
 
 use std::process::Command;
 
-/// A table of text, with a line for each row.
-#[derive(Debug)]
+use super::host::Host;
+
+/// A table of text, with a line for each row. Made before the first measurement, because below it stands what
+/// the host took since then.
 pub struct Table {
     rows: Vec<Vec<String>>,
+    host: Host,
 }
 
 impl Table {
     pub fn new(head: &[&str]) -> Self {
-        let mut table = Self { rows: Vec::new() };
+        let mut table = Self {
+            rows: Vec::new(),
+            host: Host::watch(),
+        };
         table.row(head);
         table
     }
@@ -20,7 +26,7 @@ impl Table {
             .push(cells.iter().map(ToString::to_string).collect());
     }
 
-    /// Prints it in Markdown.
+    /// Prints it in Markdown, and what the host took of the processors meanwhile.
     pub fn print(&self) {
         let columns = self.rows.first().map_or(0, Vec::len);
         let widths: Vec<usize> = (0..columns)
@@ -41,6 +47,10 @@ impl Table {
                 println!("|-{}-|", rule.join("-|-"));
             }
         }
+        println!(
+            "\nthe host took {} % of the processors meanwhile",
+            self.host.took()
+        );
     }
 }
 

@@ -27,13 +27,13 @@ async fn show_metrics(State(metrics): State<Metrics>) -> Response {
     ([(CONTENT_TYPE, METRICS_TYPE)], metrics.render()).into_response()
 }
 
-/// 200 while every lane runs; else 503 with the lanes that are stuck.
+/// 200 while every loop runs; else 503 with the loops that are stuck.
 async fn show_alive(State(health): State<Health>) -> Response {
     let stuck: Vec<_> = health
         .stuck()
         .into_iter()
         .map(|stuck| MissingPart {
-            name: stuck.lane,
+            name: stuck.name,
             reason: "stuck".into(),
             since: since(stuck.silent),
             seconds: seconds(stuck.silent),

@@ -11,7 +11,7 @@
 //!
 //! It prints five numbers, one a line: 1 if limited, 0 if not; the limit; what remains; after how
 //! many seconds to try again (-1 if it was not limited, or if it never fits); after how many
-//! seconds the budget is full again. The exit code is 0 for any answer. With `--fail` it is 1 if it
+//! seconds all units are there again. The exit code is 0 for any answer. With `--fail` it is 1 if it
 //! was limited, so that `sluiced throttle --fail … && send` works. Any other failure is 1 too and
 //! prints no numbers.
 

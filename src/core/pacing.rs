@@ -1,4 +1,4 @@
-//! Where a lane's slots come from: the row of a paced limit, two rows if a part of it is kept for
+//! Where a scheduler's slots come from: the row of a paced limit, two rows if a part of it is kept for
 //! urgent messages, or none at all, where nothing paces the messages.
 //!
 //! A reserve is a row of its own in the store, beside the main one: together they hold as many slots
@@ -26,7 +26,7 @@ pub enum Row {
 }
 
 /// Where slots come from.
-#[allow(clippy::large_enum_variant, reason = "there is one for each lane")]
+#[allow(clippy::large_enum_variant, reason = "there is one for each scheduler")]
 #[derive(Debug)]
 pub enum Pacing {
     Paced(Rows),
@@ -254,7 +254,7 @@ impl Pacing {
         }
     }
 
-    /// Other terms are in force: a pace for each row, the main one first.
+    /// Another policy is in force: a pace for each row, the main one first.
     pub fn retime(&mut self, paces: &[Pace], known: PolicyVersion, now: Mono) {
         let Self::Paced(rows) = self else {
             return;
@@ -265,7 +265,7 @@ impl Pacing {
         }
     }
 
-    /// Whether other terms are in force than a row knows.
+    /// Whether another policy is in force than a row knows.
     #[must_use]
     pub fn is_outdated(&self) -> bool {
         match self {
@@ -301,7 +301,7 @@ impl Pacing {
         }
     }
 
-    /// The mapping to the store's clock, if this is where the lane has it from.
+    /// The mapping to the store's clock, if this is where the scheduler has it from.
     #[must_use]
     pub const fn clock(&self) -> Option<&ClockMap> {
         match self {

@@ -40,7 +40,7 @@ const LATELY: Duration = Duration::from_secs(10);
 const REMEMBERED: usize = 1024;
 /// Messages that any tenant may have in hand.
 const FLOOR: u64 = 4;
-/// One message in the budget of parking, which grows with microseconds.
+/// One message in the allowance of parking, which grows with microseconds.
 const MESSAGE: u64 = 1_000_000;
 
 /// One of the parked queues beside the work queue.
@@ -132,7 +132,7 @@ pub struct Parking {
     /// Those without messages in hand, by when they were seen.
     idle: BTreeSet<(Mono, u64)>,
     /// Millionths of messages that may be parked now.
-    budget: u64,
+    allowance: u64,
     filled: Mono,
     resting: bool,
 }
@@ -149,7 +149,7 @@ impl Parking {
             tenants: HashMap::new(),
             weights: 0,
             idle: BTreeSet::new(),
-            budget: Self::a_second(most) * MESSAGE,
+            allowance: Self::a_second(most) * MESSAGE,
             filled: Mono::from_micros(0),
             resting: false,
         }
@@ -168,7 +168,7 @@ impl Parking {
         self.fill(now);
         self.see(share, now);
         if origin == Origin::Work && self.is_hiding(share) && self.has_space(parked) {
-            self.budget -= MESSAGE;
+            self.allowance -= MESSAGE;
             return Choice::Park;
         }
         self.held += u64::from(origin != Origin::Parked);
@@ -226,7 +226,7 @@ impl Parking {
             self.resting = alone;
             return false;
         }
-        !self.resting && self.budget >= MESSAGE
+        !self.resting && self.allowance >= MESSAGE
     }
 
     /// Notes that a tenant is here.
@@ -267,7 +267,7 @@ impl Parking {
     fn fill(&mut self, now: Mono) {
         let a_second = Self::a_second(self.most);
         let elapsed = super::time::micros(now.since(self.filled).min(Duration::from_secs(1)));
-        self.budget = (self.budget + elapsed * a_second).min(a_second * MESSAGE);
+        self.allowance = (self.allowance + elapsed * a_second).min(a_second * MESSAGE);
         self.filled = self.filled.max(now);
     }
 

@@ -1,7 +1,7 @@
 //! What is in force for a limit, for the whole fleet.
 //!
 //! Problem: the same limit is written in the configuration file of every replica, and an operator
-//! may change it while they run. Two rates for one budget would let too much through. So the store
+//! may change it while they run. Two rates for one limit would let too much through. So the store
 //! keeps one *policy* for each limit, and one rule decides its content: **the last update counts.**
 //! An update is
 //! - a command of an operator (`sluiced limits set`, `pause`, `resume`);

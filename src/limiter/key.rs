@@ -1,7 +1,7 @@
 //! Which key of a limit a text stands for.
 //!
 //! Keys come out of messages. A digest keeps them from naming anything else in the store, makes all
-//! of them equally short, and hides them: nobody reads a phone number out of a dump. The parts of a
+//! of them equally short, and hides them: a dump shows no phone number. The parts of a
 //! composed key are written with their lengths, so that ("ab", "c") is not ("a", "bc").
 
 use sha2::{Digest as _, Sha256};

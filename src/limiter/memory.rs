@@ -1,6 +1,6 @@
 //! Paced limits of this process alone: the decision of `core::schedule` behind a lock.
 //!
-//! For the embedded queue and for tests. Nothing is ever lost and nobody else writes, so the only
+//! For the embedded queue and for tests. Nothing is ever lost and no other process writes, so the only
 //! guard is the one at the start: an earlier process may have died with slots in flight.
 
 mod breakers;
@@ -105,7 +105,7 @@ impl PaceStore for MemoryPaceStore {
                 limit: Arc::clone(&limit.name),
                 freeze,
             };
-            // Nobody listening is fine: the next answer tells the same.
+            // No listener is fine: the next answer says the same.
             drop(self.notices.send(notice));
             Ok(freeze)
         }

@@ -1,10 +1,12 @@
 //! Admit: asks the keyed limits for the messages that the next slots would take, and does what they
 //! decide.
 //!
-//! The scheduler says when and for which (`core::scheduler`); all limits of a message are asked in one
+//! The scheduler says when and for which (`core::scheduler::batch`, by way of `Step::Admit` in the pacer's
+//! loop). The decision is made in the store (`core::limits::admission` in Rust, `lua/admit.lua` in Redis);
+//! `answered` does what it says. All limits of a message are asked in one
 //! call, for many messages at once. A message that is granted waits for its slot with a permit. One
 //! that is denied waits in memory for its key if that is near, and in the wait ladder otherwise, so
-//! that others pass. A denial is no attempt. Where the limit is one budget for all messages of the
+//! that others pass. A denial is no attempt. Where the limit is without a key, one for all messages of the
 //! route, there are no others: the messages stay in memory, and if the wait is long the route closes.
 
 use std::collections::BTreeMap;
@@ -17,7 +19,7 @@ use tokio::sync::Notify;
 use tracing::{debug, info, warn};
 
 use crate::core::outcome::DeadReason;
-use crate::core::scheduler::{Candidate as _, KeyRoom, Scheduler};
+use crate::core::scheduler::{KeyRoom, Queued as _, Scheduler};
 use crate::core::time::{Mono, StoreTime, micros};
 use crate::ports::limits::{
     Answer, Candidate, Charge, Closing, Decision, Fit, KeyedLimit, LimitStore, Pass, Room, Ticket,
@@ -39,7 +41,7 @@ static UNANSWERED: LogLimit = LogLimit::new(Duration::from_secs(10));
 
 /// A message whose limit has another policy than this replica knows is asked for again after this.
 const LEARN: Duration = Duration::from_millis(100);
-/// A full `concurrency` limit is asked again after this, should the word be lost that a call ended.
+/// A full `concurrency` limit is asked again after this, should the notice be lost that a call ended.
 const FULL: Duration = Duration::from_secs(1);
 
 /// What asking the keyed limits of one pacer takes.

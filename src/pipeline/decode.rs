@@ -1,5 +1,6 @@
 //! Decode: a delivery becomes a message that waits for its slot, or gets its verdict here, before it
-//! could cost a slot.
+//! could cost a slot. `job` has the types; keys, costs and the tenant come from the route's `labels` and
+//! the request from its `downstream`, both rendered by `template`.
 //!
 //! A message that says it must not be sent before some time goes back to the wait ladder or, if the
 //! time is near, waits in the pacer. One that hides those of other tenants is parked

@@ -4,7 +4,7 @@
 //!
 //! This is about a route as a whole, so nothing rotates through wait queues: what is held is delayed
 //! until the opening, the tap closes (see `tap`), and the other routes of the limit go on. What would
-//! be held for too long goes back to the queue. At the opening no herd wakes: taps open a moment
+//! be held for too long goes back to the queue. At the opening not all wake at once: taps open a moment
 //! before, and the schedule of the limit paces what they bring.
 //!
 //! The pacer looks at the hours before it asks its scheduler for the next message, and a call looks

@@ -11,7 +11,7 @@ use std::fmt;
 use std::sync::Arc;
 
 use crate::core::rate::Cost;
-use crate::core::scheduler::{Candidate, KeyId, Share};
+use crate::core::scheduler::{KeyId, Queued, Share};
 use crate::core::time::{Mono, StoreTime};
 use crate::ports::downstream::{Call, Facts, Undecodable};
 use crate::ports::limits::Charge;
@@ -139,7 +139,7 @@ impl Waiting {
     }
 }
 
-impl Candidate for Waiting {
+impl Queued for Waiting {
     fn cost(&self) -> Cost {
         self.job.takes.slots
     }
@@ -173,8 +173,8 @@ impl Candidate for Waiting {
     fn memory_room(&self, key: KeyId) -> usize {
         let prefetch = usize::from(self.job.route.policy.prefetch);
         if self.job.route.is_for_all(key) || self.job.history.waited {
-            // Where one budget is for all messages, there are no others to make room for. And a
-            // message that was sent away comes back when there is room for it.
+            // Where the limit counts all messages together, there are no others to make room for.
+            // And a message that was sent away comes back when there is room for it.
             usize::MAX
         } else {
             prefetch / 2

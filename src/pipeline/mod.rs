@@ -10,6 +10,10 @@
 //! limits for the messages that the next slots would take. `send` makes the call, `route_policy` says
 //! what follows from the answer, and `verdict` has every verdict that there is.
 //!
+//! From decoding to the call one loop drives it all: `pacer::Pacer::run` asks `core::scheduler` what to do
+//! and calls `admit` and `send`. What happens outside reaches it as an `Event` (`handle` sends, `pacer::events`
+//! receives).
+//!
 //! Around the path: `route` and `rows` are what messages and slots belong to, `handle` is the way to a
 //! pacer, `permit` and `refunder` give back what was not used, `hours` and `tap` decide whether a route
 //! sends and consumes at all, `policies` keeps the limits at what is in force.

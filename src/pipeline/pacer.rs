@@ -92,9 +92,9 @@ pub(super) struct Pacer {
     taps: Taps,
     hours: Hours,
     events: mpsc::UnboundedReceiver<Event>,
-    /// `None`: there is nobody to hear from.
+    /// Freezes that other replicas began. `None`: there is no paced limit, or its store is gone.
     notices: Option<broadcast::Receiver<Notice>>,
-    /// What the store of keyed limits tells: calls that ended, limits that were opened.
+    /// Notices of the store of keyed limits: calls that ended, limits that were opened.
     freed: Option<broadcast::Receiver<Notice>>,
     /// At most one for each row.
     asking: FuturesUnordered<Asking>,
@@ -102,7 +102,7 @@ pub(super) struct Pacer {
     adapting: Option<Adapting>,
     alarm: Alarm,
     heartbeat: Heartbeat,
-    /// Is told when other terms are in force than the scheduler knows.
+    /// Notified when another policy is in force than the scheduler knows.
     outdated: Arc<Notify>,
     counted: Tally,
     swept: Mono,
@@ -135,7 +135,7 @@ impl Pacer {
             .set(rows.as_ref().map_or(0.0, PacedRows::per_second));
         let (sender, events) = mpsc::unbounded_channel();
         let notices = rows.as_ref().map(|rows| rows.store.notices());
-        let heartbeat = health.lane(&format!("limit {name}"));
+        let heartbeat = health.watch_loop(&format!("limit {name}"));
         let handle = PacerHandle::new(clock, name, rows, meters, keyed.refunder.clone(), sender);
         let pacer = Self {
             scheduler,
@@ -275,7 +275,7 @@ impl Pacer {
                         self.scheduler.frozen(row, &freeze, self.handle.clock.now());
                     }
                 }
-                // Of changes the limit's own task learns, and says what is in force now.
+                // Changes reach the task of the limit (`policies`), which says what is in force now.
                 Ok(_) | Err(broadcast::error::RecvError::Lagged(_)) => {}
                 Err(broadcast::error::RecvError::Closed) => self.notices = None,
             },
@@ -366,7 +366,7 @@ impl Pacer {
             abandoned: under_way,
             given_back: stopping.given_back,
         };
-        // Nobody waiting for the answer any more is no fault.
+        // That the answer is not waited for any more is no fault.
         stopping.done.send(stopped).ok();
         true
     }

@@ -49,7 +49,7 @@ impl Permit {
     }
 
     /// The message may have been sent: what it took stays spent.
-    pub(super) fn spend(&mut self) {
+    pub(super) fn consume(&mut self) {
         self.refunds.clear();
     }
 

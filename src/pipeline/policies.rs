@@ -1,10 +1,10 @@
 //! Keeps this replica at what is in force for its limits.
 //!
-//! One task for each limit tells the store what this replica's file says and hears what counts
-//! (`core::policy`): at the start, when the file was read again, when somebody tells of a change, when
-//! somebody was answered under another version than this replica knows, and every few seconds. What is heard
-//! is read as the configuration is and handed to those who ask; terms that cannot be read are not
-//! guessed at: the limit stays shut, and says why.
+//! One task for each limit declares to the store what this replica's file says and receives the policy
+//! in force (`core::policy`): at the start, when the file was read again, when a notice of a change
+//! comes, when an answer came under another version than this replica knows, and every few seconds. The
+//! policy is read as the configuration is and handed to the pacers. One that cannot be read is not
+//! guessed at: the limit stays shut, and the log says why.
 
 use std::fmt;
 use std::sync::Arc;
@@ -23,32 +23,32 @@ use crate::ports::pace::Notice;
 use crate::ports::policy::{PRESENCE, PolicyStore};
 use crate::telemetry::meters::PolicyMeters;
 
-/// Replicas that hear of the same change ask after it spread over this.
+/// Replicas that receive notice of the same change ask after it spread over this.
 const SPREAD: Duration = Duration::from_millis(100);
 /// Two questions are at least this far apart.
 const GAP: Duration = Duration::from_millis(20);
 /// The first wait after a question that failed; it doubles up to [`PRESENCE`].
 const RETRY: Duration = Duration::from_millis(100);
 
-/// From the text of terms to what they mean, as the configuration would read it. The error says what
+/// From the text of a policy to what it means, as the configuration would read it. The error says what
 /// is wrong.
 pub type Read<T> = dyn Fn(&str) -> Result<T, String> + Send + Sync;
 
 /// What a replica's file says of a limit, now and after each reload.
 pub struct Written<T> {
-    /// The terms, as `rate=400/1s headroom=5ms`.
+    /// The policy, as `rate=400/1s headroom=5ms`.
     pub text: String,
     pub read: Arc<Read<T>>,
 }
 
-/// A limit whose terms may change while it runs. They are read as a `T`: the paces of its rows (the
-/// main one's, and that of the second row if there is one), or the rule of its budgets.
+/// A limit whose policy may change while it runs. It is read as a `T`: the paces of its rows (the
+/// main one's, and that of the second row if there is one), or the rule of a keyed limit.
 #[derive(Debug)]
 pub struct PolicySpec<T> {
     pub store: Arc<dyn PolicyStore>,
     /// The name of this replica.
     pub replica: String,
-    /// A new value is a new word.
+    /// A new value is declared as an update.
     pub written: watch::Receiver<Written<T>>,
 }
 
@@ -76,7 +76,7 @@ impl<T> fmt::Debug for Written<T> {
     }
 }
 
-/// What a limit's users are told.
+/// What is in force for a limit, as its pacers receive it.
 #[derive(Clone, Debug)]
 pub(super) struct InForce<T> {
     pub(super) version: PolicyVersion,
@@ -96,7 +96,7 @@ pub(super) struct Watch<T> {
     pub(super) spec: PolicySpec<T>,
     pub(super) meters: PolicyMeters,
     pub(super) phase: Phase,
-    /// Somebody was answered under another version.
+    /// Notified when an answer came under another version.
     pub(super) outdated: Arc<Notify>,
 }
 
@@ -111,7 +111,7 @@ impl<T: Send> Watch<T> {
             outdated,
         } = self;
         let mut notices = Some(spec.store.notices());
-        let mut heard = Heard {
+        let mut follower = Follower {
             limit,
             known: None,
             differs: None,
@@ -130,40 +130,40 @@ impl<T: Send> Watch<T> {
                 replica: spec.replica.clone(),
                 file: written.text.clone(),
                 was_read,
-                known: heard.known.clone(),
+                known: follower.known.clone(),
             };
-            let wait = match spec.store.declare(&heard.limit, &declaration).await {
+            let wait = match spec.store.declare(&follower.limit, &declaration).await {
                 Ok(policy) => {
                     (was_read, retry) = (false, RETRY);
-                    heard.hear(policy, &written, &tell);
+                    follower.receive(policy, &written, &tell);
                     PRESENCE - SPREAD + phase.of(SPREAD)
                 }
                 Err(error) => {
-                    debug!(limit = %heard.limit, %error, "what is in force was not heard");
+                    debug!(limit = %follower.limit, %error, "what is in force was not received");
                     retry = (retry * 2).min(PRESENCE);
                     retry
                 }
             };
-            let known = heard.known.as_ref().map(|known| known.version);
+            let known = follower.known.as_ref().map(|known| known.version);
             tokio::select! {
                 () = tokio::time::sleep(wait) => {}
                 () = outdated.notified() => tokio::time::sleep(GAP).await,
-                to = changed(&mut notices, &heard.limit, known) => {
-                    // An earlier version than ours: the store has lost what we know, and whoever
-                    // does not know it must hear it before it uses its first slot.
+                to = changed(&mut notices, &follower.limit, known) => {
+                    // An earlier version than ours: the store has lost what we know, and a replica
+                    // that does not know it must receive it before it uses its first slot.
                     if to >= known {
                         tokio::time::sleep(phase.of(SPREAD)).await;
                     }
                 }
-                // Its sender lives as long as the daemon; without one there is nothing to hear.
+                // Its sender lives as long as the daemon; without one there is nothing to receive.
                 Ok(()) = spec.written.changed() => was_read = true,
             }
         }
     }
 }
 
-/// Waits for somebody to tell of another version than `known`, and answers it (`None`: it was missed).
-/// Never, once nobody can.
+/// Waits for a notice of another version than `known`, and answers it (`None`: it was missed).
+/// Never ends once no notice can come.
 async fn changed(
     notices: &mut Option<broadcast::Receiver<Notice>>,
     limit: &Arc<str>,
@@ -183,17 +183,22 @@ async fn changed(
     std::future::pending().await
 }
 
-/// What was heard so far.
-struct Heard {
+/// What this replica knows of the limit so far, and what it logged.
+struct Follower {
     limit: Arc<str>,
     known: Option<LimitPolicy>,
-    /// The difference that was told: our terms and those in force.
+    /// The difference that was logged: our policy and the one in force.
     differs: Option<(String, String)>,
     meters: PolicyMeters,
 }
 
-impl Heard {
-    fn hear<T>(&mut self, policy: LimitPolicy, written: &Written<T>, tell: &impl Fn(InForce<T>)) {
+impl Follower {
+    fn receive<T>(
+        &mut self,
+        policy: LimitPolicy,
+        written: &Written<T>,
+        tell: &impl Fn(InForce<T>),
+    ) {
         self.compare(&policy, &written.text);
         self.meters.version.set(policy.updates as f64);
         let before = self.known.as_ref();
@@ -202,14 +207,14 @@ impl Heard {
         }
         self.explain(&policy);
         match (written.read)(&policy.text) {
-            Ok(terms) => tell(InForce {
+            Ok(read) => tell(InForce {
                 version: policy.version,
-                policy: terms,
+                policy: read,
                 text: policy.text.clone(),
                 paused_until: policy.pause.as_ref().map(|pause| pause.until),
             }),
             Err(why) => {
-                error!(limit = %self.limit, terms = policy.text, why,
+                error!(limit = %self.limit, policy = policy.text, why,
                     "what is in force cannot be read here; nothing is sent under this limit");
             }
         }
@@ -219,17 +224,17 @@ impl Heard {
     /// One line per change.
     fn explain(&self, now: &LimitPolicy) {
         let limit = &self.limit;
-        let (terms, version, by) = (&now.text, now.updates, &now.by);
+        let (text, version, by) = (&now.text, now.updates, &now.by);
         let Some(before) = &self.known else {
             return match now.origin {
-                Origin::File => debug!(%limit, terms, version, "in force"),
+                Origin::File => debug!(%limit, policy = text, version, "in force"),
                 Origin::Live => {
-                    info!(%limit, terms, version, by, "in force, as an operator set it")
+                    info!(%limit, policy = text, version, by, "in force, as an operator set it")
                 }
             };
         };
         if before.text != now.text {
-            info!(%limit, from = before.text, to = terms, version, by, origin = now.origin.name(),
+            info!(%limit, from = before.text, to = text, version, by, origin = now.origin.name(),
                 "the limit has changed");
         }
         match (&before.pause, &now.pause) {
@@ -281,7 +286,7 @@ mod tests {
     }
 
     #[tokio::test(start_paused = true)]
-    async fn a_file_that_is_read_while_something_else_wakes_us_is_a_word() {
+    async fn a_file_that_is_read_while_something_else_wakes_us_is_an_update() {
         let (file, reader) = watch::channel(written("rate=30/1s"));
         let outdated = Arc::new(Notify::new());
         let watch = Watch {
@@ -303,7 +308,7 @@ mod tests {
         tokio::time::sleep(GAP / 2).await;
         file.send_replace(written("rate=10/1s"));
         let next = tokio::time::timeout(2 * PRESENCE, heard.recv()).await;
-        assert_eq!(next.expect("it is heard").as_deref(), Some("rate=10/1s"));
+        assert_eq!(next.expect("it is received").as_deref(), Some("rate=10/1s"));
         run.abort();
     }
 }

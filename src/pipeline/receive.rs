@@ -1,5 +1,8 @@
 //! Receive: the deliveries of one route, batch by batch, are decoded and handed to its pacer.
 //!
+//! Deliveries come from a session of the queue (`queue::rabbit::session`, `hand_out`). Decoded messages go to
+//! the pacer's loop as `Event::Decoded` (`pacer::events`, `take_in`), and from there into the scheduler.
+//!
 //! Runs on the shared runtime, so that parsing and rendering never delay a slot.
 
 use std::sync::Arc;

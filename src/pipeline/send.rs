@@ -1,4 +1,8 @@
 //! Send, judge, settle: one call from its slot to its verdict. Runs on the pacer's own runtime.
+//!
+//! `downstream::http` makes the call and has the answer judged (`core::judge`). `route_policy` says what follows
+//! for the message. Settling hands the verdict to the session that delivered it (`queue::rabbit::session`,
+//! `settle`).
 
 use std::time::Duration;
 
@@ -37,7 +41,7 @@ pub(super) async fn perform(waiting: Waiting, slot: Slot, pacer: PacerHandle) {
     match sent {
         Ok(judgement) => {
             if judgement.maybe_delivered {
-                permit.spend();
+                permit.consume();
             }
             // A call that has ended counts in `concurrency` limits no more.
             drop(permit);

@@ -12,7 +12,7 @@ use tracing::{debug, info, warn};
 
 use crate::core::leases::{Outlook, Wait};
 use crate::core::outcome::DeadReason;
-use crate::core::scheduler::{Candidate as _, Scheduler};
+use crate::core::scheduler::{Queued as _, Scheduler};
 use crate::core::time::{Mono, micros};
 use crate::ports::queue::{Tap, Verdict};
 use crate::settings::types::OnDenied;
@@ -32,7 +32,7 @@ const CANCELLED: Duration = Duration::from_secs(2);
 enum Blocked {
     No,
     For(Duration),
-    /// The store is out of reach: nobody knows.
+    /// The store is out of reach: it is not known.
     Unknown,
 }
 
@@ -189,7 +189,7 @@ fn go_home(job: Job, pacer: &PacerHandle, now: Mono) {
     job.settle(verdict);
 }
 
-/// Closes the tap of a route whose hours are over, or whose budgets let nothing pass, until shortly before its opening. Answers when to
+/// Closes the tap of a route whose hours are over, or whose limits let nothing pass, until shortly before its opening. Answers when to
 /// look again; `None` if the opening is so near that the tap is the limit's affair.
 fn shut(route: &Route, tap: &mut Tap, opening: Mono, now: Mono) -> Option<Mono> {
     let hold = route.policy.max_hold.min(route.policy.hold_limit);
@@ -205,7 +205,7 @@ fn shut(route: &Route, tap: &mut Tap, opening: Mono, now: Mono) -> Option<Mono> 
         } else if route.policy.hours.is_some() {
             info!(route = %route.name, for_ms, "tap closed: closed hours");
         } else {
-            info!(route = %route.name, for_ms, "tap closed: a budget is paused, or not known");
+            info!(route = %route.name, for_ms, "tap closed: a keyed limit lets nothing pass");
         }
     }
     turn(route, tap, Tap::Closed);
@@ -230,7 +230,7 @@ fn deny(
     for (place, Waiting { job, .. }) in (0_u32..).zip(denied) {
         job.route.meters.denials.increment(1);
         let verdict = match route.policy.on_denied {
-            // Each at its own time, so that they do not come back as a herd.
+            // Each at its own time, so that they do not come back all at once.
             OnDenied::Delay => later(&job.history, wait + interval * place, store_now),
             OnDenied::DeadLetter => {
                 let detail = format!("the limit `{}` would let it pass in {wait:?}", pacer.name);

@@ -9,8 +9,8 @@ use crate::core::rate::Cost;
 
 /// What a message takes of one limit.
 #[derive(Clone, PartialEq, Eq)]
-pub struct Charge {
-    /// The key that is counted; `None`: the one budget for all messages.
+pub struct LabelCharge {
+    /// The key that is counted; `None`: the limit counts all messages together.
     pub key: Option<Box<str>>,
     /// From 1 to the largest cost that the limit can ever grant.
     pub cost: Cost,
@@ -20,15 +20,15 @@ pub struct Charge {
 #[derive(Clone, PartialEq, Eq)]
 pub struct Label {
     /// One for each limit of the route, in its order.
-    pub charges: Box<[Charge]>,
+    pub charges: Box<[LabelCharge]>,
     /// The tenant that the message belongs to, on a route that shares fairly.
     pub tenant: Option<Box<str>>,
 }
 
-impl fmt::Debug for Charge {
+impl fmt::Debug for LabelCharge {
     /// A key is a phone number more often than not.
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Charge")
+        f.debug_struct("LabelCharge")
             .field("keyed", &self.key.is_some())
             .field("cost", &self.cost)
             .finish()

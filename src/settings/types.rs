@@ -48,7 +48,7 @@ table! {
         service: Service = Section(Service::KEYS), Default {};
         backend: Backend = Section(Backend::KEYS), Default {};
         embedded: Embedded = Section(Embedded::KEYS), Default {};
-        /// A limit: a named budget, shared by every replica and every route that names it. Any number of them,
+        /// A limit, shared by every replica and every route that names it. Any number of them,
         /// with names of letters, digits, `_`, `-` and `.`. Six kinds; a route may have one of the kind paced and
         /// any of the others.
         ///

@@ -1,9 +1,9 @@
 //! Whether the process is alive, and whether it can do its work.
 //!
-//! These are two questions that must not be mixed. *Alive*: every lane (a loop that must never
-//! stop, such as a route's pacer) has given a beat lately. If not, only a restart helps, and the
-//! watchdog and `/healthz` show it. *Ready*: all servers can be reached. If not, a restart does not
-//! help, sluiced recovers by itself, and `/readyz` names what is missing and since when.
+//! These are two questions that must not be mixed. *Alive*: every loop that must never stop (such as a
+//! pacer) has given a beat lately. If not, only a restart helps, and the watchdog and `/healthz` show
+//! it. *Ready*: all servers can be reached. If not, a restart does not help, sluiced recovers by itself,
+//! and `/readyz` names what is missing and since when.
 
 use std::fmt;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -17,11 +17,11 @@ use crate::ports::clock::Clock;
 use crate::ports::link::Link;
 use crate::telemetry::meters::LinkMeters;
 
-/// A lane that was silent for longer is stuck. A lane beats once a second or more often, idle or
+/// A loop that was silent for longer is stuck. A loop beats once a second or more often, idle or
 /// not, so this is ten missed beats.
 pub const STUCK_AFTER: Duration = Duration::from_secs(10);
 
-/// The stamp of a lane that ended on purpose.
+/// The stamp of a loop that ended on purpose.
 const ENDED: u64 = u64::MAX;
 
 /// The process's health. Copies are the same.
@@ -38,7 +38,7 @@ struct Inner {
 #[derive(Default)]
 struct State {
     components: Vec<Component>,
-    lanes: Vec<Lane>,
+    loops: Vec<Loop>,
     stopping: Option<Mono>,
 }
 
@@ -49,34 +49,34 @@ struct Component {
     since: Mono,
 }
 
-struct Lane {
+struct Loop {
     name: Arc<str>,
     last: Arc<AtomicU64>,
 }
 
-/// A lane's side of its heartbeat. If it is dropped without [`Heartbeat::end`] (the lane panicked),
-/// the lane counts as stuck after [`STUCK_AFTER`].
+/// A loop's side of its heartbeat. If it is dropped without [`Heartbeat::end`] (the loop panicked),
+/// the loop counts as stuck after [`STUCK_AFTER`].
 #[derive(Debug)]
 pub struct Heartbeat {
     last: Arc<AtomicU64>,
 }
 
 impl Heartbeat {
-    /// The lane still runs. This is one store to memory: cheap enough for every round of a loop.
+    /// The loop still runs. This is one store to memory: cheap enough for every round of a loop.
     pub fn beat(&self, now: Mono) {
         self.last.store(now.as_micros(), Ordering::Relaxed);
     }
 
-    /// The lane ends on purpose and is no longer watched.
+    /// The loop ends on purpose and is no longer watched.
     pub fn end(self) {
         self.last.store(ENDED, Ordering::Relaxed);
     }
 }
 
-/// A lane that does not run any more.
+/// A loop that does not run any more.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Stuck {
-    pub lane: Arc<str>,
+    pub name: Arc<str>,
     /// How long ago it last beat.
     pub silent: Duration,
 }
@@ -138,12 +138,12 @@ impl Health {
         tokio::spawn(follow(inner, index, link, tally));
     }
 
-    /// Watches a lane from now on.
+    /// Watches a loop from now on.
     #[must_use]
-    pub fn lane(&self, name: &str) -> Heartbeat {
+    pub fn watch_loop(&self, name: &str) -> Heartbeat {
         let now = self.inner.clock.now().as_micros();
         let last = Arc::new(AtomicU64::new(now));
-        self.inner.lock().lanes.push(Lane {
+        self.inner.lock().loops.push(Loop {
             name: name.into(),
             last: Arc::clone(&last),
         });
@@ -156,7 +156,7 @@ impl Health {
         self.inner.lock().stopping.get_or_insert(now);
     }
 
-    /// The lanes that do not run any more; if there is none, the process is alive.
+    /// The loops that do not run any more; if there is none, the process is alive.
     #[must_use]
     pub fn stuck(&self) -> Vec<Stuck> {
         self.inner.lock().stuck(self.inner.clock.now())
@@ -178,15 +178,15 @@ impl Inner {
 
 impl State {
     fn stuck(&self, now: Mono) -> Vec<Stuck> {
-        let lanes = self.lanes.iter().filter_map(|lane| {
-            let last = lane.last.load(Ordering::Relaxed);
+        let loops = self.loops.iter().filter_map(|each| {
+            let last = each.last.load(Ordering::Relaxed);
             let silent = now.since(Mono::from_micros(last));
             (last != ENDED && silent > STUCK_AFTER).then(|| Stuck {
-                lane: Arc::clone(&lane.name),
+                name: Arc::clone(&each.name),
                 silent,
             })
         });
-        lanes.collect()
+        loops.collect()
     }
 
     fn missing(&self, now: Mono) -> Vec<Missing> {
@@ -196,7 +196,7 @@ impl State {
             lasted: now.since(since),
         });
         let stuck = self.stuck(now).into_iter().map(|stuck| Missing {
-            name: format!("lane {}", stuck.lane).into(),
+            name: format!("loop {}", stuck.name).into(),
             reason: "stuck".into(),
             lasted: stuck.silent,
         });

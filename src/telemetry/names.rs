@@ -265,7 +265,7 @@ pub const LIMIT_RATE: Metric = gauge(
 pub const LIMIT_VERSION: Metric = gauge(
     "sluiced_limit_version",
     LIMIT,
-    "How many words (files, operators) led to what is in force, as this replica knows it.",
+    "How many updates (by files, by operators) led to what is in force, as this replica knows it.",
 );
 pub const LIMIT_DIFFERS: Metric = gauge(
     "sluiced_limit_differs",
@@ -336,6 +336,8 @@ pub const ALL: &[Metric] = &[
     MAYBE_DELIVERED,
     TAP_OPEN,
     CLOSED,
+    BREAKER_OPEN,
+    BREAKER_OPENED,
     PARKED,
     AGE,
     PERMITS,
@@ -396,6 +398,10 @@ mod tests {
     fn every_metric_has_help_and_is_there_once() {
         let names: BTreeSet<_> = ALL.iter().map(|metric| metric.name).collect();
         assert_eq!(names.len(), ALL.len());
+        let defined = include_str!("names.rs").lines();
+        let defined =
+            defined.filter(|line| line.starts_with("pub const ") && line.contains(": Metric ="));
+        assert_eq!(defined.count(), ALL.len(), "a metric is missing from ALL");
         for metric in ALL {
             assert!(metric.help.len() > 10 || metric.name == BUILD_INFO.name);
             assert!(metric.help.ends_with('.'), "{}", metric.name);

@@ -1,6 +1,6 @@
 //! Messages to the service manager (systemd): ready, stopping, a status line, and still alive.
 //!
-//! The watchdog is fed only while every lane runs ([`Health::stuck`]), so a process that runs but
+//! The watchdog is fed only while every loop runs ([`Health::stuck`]), so a process that runs but
 //! does not work is restarted. It is fed also while RabbitMQ or Redis are away: a restart would not
 //! bring them back.
 //!
@@ -98,7 +98,7 @@ impl Notifier {
         self.send(&[NotifyState::Status(&line)]);
     }
 
-    /// Feeds the watchdog while every lane runs, and keeps the status line up to date. It must run
+    /// Feeds the watchdog while every loop runs, and keeps the status line up to date. It must run
     /// until the very end of the process, also while it stops; ends with `stop`.
     pub async fn watch(&self, health: Health, stop: CancellationToken) {
         if self.socket.is_none() {
@@ -232,7 +232,7 @@ mod tests {
         let notifier = listener.notifier(Some(Duration::from_millis(30)));
         let clock = Clock::start();
         let health = Health::new(clock);
-        let lane = health.lane("sms");
+        let watched = health.watch_loop("sms");
         let stop = CancellationToken::new();
         let task = tokio::spawn({
             let (notifier, health, stop) = (notifier, health.clone(), stop.clone());
@@ -242,9 +242,9 @@ mod tests {
         assert_eq!(listener.next().await, "STATUS=Ready\n");
         assert_eq!(listener.next().await, "WATCHDOG=1\n");
 
-        // The last beat of the lane was long ago: after that status no feed may follow.
-        lane.beat(Mono::from_micros(0));
-        let stuck = "STATUS=Not ready: lane sms (stuck)\n";
+        // The last beat of the loop was long ago: after that status no feed may follow.
+        watched.beat(Mono::from_micros(0));
+        let stuck = "STATUS=Not ready: loop sms (stuck)\n";
         assert!(listener.says(stuck, Duration::from_secs(10)).await);
         assert!(
             !listener
@@ -252,7 +252,7 @@ mod tests {
                 .await
         );
 
-        lane.beat(clock.now());
+        watched.beat(clock.now());
         assert!(listener.says("WATCHDOG=1\n", Duration::from_secs(10)).await);
         stop.cancel();
         task.await.expect("the watch ends when told to");

@@ -5,7 +5,7 @@ use std::fmt;
 use super::{Context, Template, Templates, WrongTemplate};
 use crate::core::rate::Cost;
 use crate::ports::downstream::{Facts, Undecodable};
-use crate::ports::label::{Charge, Label, Labels};
+use crate::ports::label::{Label, LabelCharge, Labels};
 use crate::ports::message::Message;
 
 /// How a limit counts messages, as configured.
@@ -13,7 +13,7 @@ use crate::ports::message::Message;
 pub struct Counting<'a> {
     /// The name of the limit.
     pub limit: &'a str,
-    /// A template; `None`: one budget for all.
+    /// A template; `None`: the limit counts all messages together.
     pub key: Option<&'a str>,
     pub cost: CostOf<'a>,
     /// More than this can never be granted.
@@ -103,7 +103,7 @@ impl RouteLabels {
         Ok(text.into_boxed_str())
     }
 
-    fn charge(&self, limit: &Counter, context: &Context) -> Result<Charge, Undecodable> {
+    fn charge(&self, limit: &Counter, context: &Context) -> Result<LabelCharge, Undecodable> {
         let key = limit.key.as_ref();
         let key = key
             .map(|template| self.text(template, context))
@@ -123,7 +123,7 @@ impl RouteLabels {
                 cost
             }
         };
-        Ok(Charge { key, cost })
+        Ok(LabelCharge { key, cost })
     }
 }
 

@@ -73,7 +73,7 @@ impl Policies {
         }
     }
 
-    /// The files were read again: what they say of the limits that run is a new word.
+    /// The files were read again: what they say of the limits that run is declared as an update.
     pub fn reload(&self, settings: &Settings) {
         for (name, limit) in &settings.limits {
             // A limit of another kind than the one that runs needs a restart.
@@ -114,7 +114,7 @@ impl AdaptiveText for PacedText {
     }
 }
 
-/// Reads terms as those of this limit.
+/// Reads the text of a policy as one of this limit.
 type Reader<T> = fn(&Limit, &str) -> Result<T, String>;
 
 fn senders<T: 'static>(
@@ -132,21 +132,21 @@ fn written<T: 'static>(limit: &Limit, read: Reader<T>) -> Written<T> {
     let own = limit.clone();
     Written {
         text: limit.policy_line(),
-        read: Arc::new(move |terms| read(&own, terms)),
+        read: Arc::new(move |text| read(&own, text)),
     }
 }
 
-/// The rule of the limit under other terms.
-fn rule(limit: &Limit, terms: &str) -> Result<Rule, String> {
-    let limit = limit.with_policy(terms).map_err(|why| why.to_string())?;
+/// The rule of the limit under another policy.
+fn rule(limit: &Limit, text: &str) -> Result<Rule, String> {
+    let limit = limit.with_policy(text).map_err(|why| why.to_string())?;
     let rule = rules::rule(&limit).map_err(|why| why.to_string())?;
     rule.ok_or_else(|| "it is paced".to_owned())
 }
 
-/// The rows of the limit under other terms.
-fn paces(limit: &Limit, terms: &str) -> Result<Vec<Pace>, String> {
+/// The rows of the limit under another policy.
+fn paces(limit: &Limit, text: &str) -> Result<Vec<Pace>, String> {
     let own = rows(limit).len();
-    let limit = limit.with_policy(terms).map_err(|why| why.to_string())?;
+    let limit = limit.with_policy(text).map_err(|why| why.to_string())?;
     let paces = rows(&limit);
     if paces.len() == own {
         Ok(paces)

@@ -162,15 +162,15 @@ async fn readiness_names_what_is_missing_and_since_when() {
 #[tokio::test]
 async fn a_lane_that_is_stuck_is_neither_alive_nor_ready() {
     let running = Running::start().await;
-    let lane = running.health.lane("sms");
+    let watched = running.health.watch_loop("sms");
     assert!(running.get("/healthz").await.0.starts_with("HTTP/1.1 200"));
-    lane.beat(Mono::from_micros(0));
+    watched.beat(Mono::from_micros(0));
     let (head, body) = running.get("/healthz").await;
     assert!(head.starts_with("HTTP/1.1 503"), "{head}");
     assert!(body.contains(r#""name":"sms""#), "{body}");
     let (head, body) = running.get("/readyz").await;
     assert!(head.starts_with("HTTP/1.1 503"), "{head}");
-    assert!(body.contains(r#""name":"lane sms""#), "{body}");
+    assert!(body.contains(r#""name":"loop sms""#), "{body}");
     running.end().await;
 }
 

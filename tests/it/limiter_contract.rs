@@ -224,7 +224,7 @@ async fn a_witness_of_a_step_starts_a_generation_and_a_second_one_does_not(
     assert!(first.guarded && first.generation > generation);
     let second = other.lease(&limit, witness).await.unwrap();
     assert!(!second.guarded && second.generation == first.generation);
-    // Who has not heard of it gets a turn, not slots.
+    // A replica that does not know the generation gets a turn, not slots.
     let predicted = second.now;
     let unaware = ask(
         3,

@@ -191,7 +191,7 @@ async fn a_hang_times_out_and_what_it_granted_is_never_granted_again() {
     assert!(!link.borrow().is_up());
     drop(paused);
     is_up(&store).await;
-    // Whatever the late calls were granted lies before this, and nobody gets it again.
+    // Whatever the late calls were granted lies before this, and no replica gets it again.
     let next: u64 = redis::cmd("HGET")
         .arg("faults:{provider}:paced")
         .arg("next")
@@ -367,7 +367,7 @@ async fn a_replica_of_redis_is_left_for_its_master() {
     let limit = limit();
     let (last, _) = lease(&store, &limit).await;
     let connection = &mut server.connection();
-    // Nobody is there: a former master that was demoted, as clients see it after a failover.
+    // No master is at that address: a former master that was demoted, as clients see it after a failover.
     () = redis::cmd("REPLICAOF")
         .arg("127.0.0.1")
         .arg("1")

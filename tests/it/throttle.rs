@@ -66,8 +66,8 @@ fn what_goes_wrong_has_its_exit_code() {
         assert_eq!(output.status.code(), Some(code), "{output:?}");
         assert!(output.stdout.is_empty() && !output.stderr.is_empty());
     }
-    let nobody = throttle("redis://127.0.0.1:1/0", &["user", "2", "30", "60"]);
-    assert_eq!(nobody.status.code(), Some(1), "{nobody:?}");
+    let unreachable = throttle("redis://127.0.0.1:1/0", &["user", "2", "30", "60"]);
+    assert_eq!(unreachable.status.code(), Some(1), "{unreachable:?}");
     let missing = Command::new(env!("CARGO_BIN_EXE_sluiced"))
         .args(["throttle", "user", "2", "30", "60", "--config", "none.toml"])
         .output()

@@ -1,5 +1,6 @@
 //! The tests that need no server: the fleet under a virtual clock, and what files must say.
 
+mod monitoring;
 mod simulation;
 #[path = "../it/support/soak.rs"]
 #[allow(unreachable_pub, reason = "the other binary uses it too")]

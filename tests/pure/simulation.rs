@@ -146,9 +146,9 @@ fn a_thousand_replicas_share_a_limit() {
     }
 }
 
-/// Found by the simulation: places in the line were rounded down and drifted away from the row, who
-/// came at its turn took the slots of others that came a moment later, and shares were cut to whole
-/// units in the same way round after round.
+/// Found by the simulation: turns in the line were rounded down and drifted away from the row, a replica
+/// that asked at its turn took the slots of others that asked a moment later, and shares were cut to
+/// whole units in the same way round after round.
 #[test]
 fn however_many_replicas_each_gets_its_share_at_its_turn() {
     for (replicas, seconds, asks) in [(300, 120, 0.85), (1_000, 120, 1.05)] {

@@ -48,13 +48,13 @@ pub(super) async fn look_up(
     let keyed = opened.settings().map(|_| limit.key().is_some());
     if let Some(key) = key {
         let none = match (&limit, keyed) {
-            (Limit::Paced(_), _) => Some("it is paced, and its slots are for all"),
-            (_, Some(false)) => Some("it has no `key`, and one budget is for all"),
+            (Limit::Paced(_), _) => Some("it is paced, and its slots are for all messages"),
+            (_, Some(false)) => Some("it has no `key`, and counts all messages together"),
             _ => None,
         };
         if let Some(why) = none {
             return Err(Refusal::Arguments(format!(
-                "`{name}` has no budget of `{key}`: {why}; leave the key out"
+                "`{name}` does not count by `{key}`: {why}; leave the key out"
             )));
         }
     } else if keyed != Some(false) {
@@ -80,8 +80,8 @@ pub(super) async fn look_up(
 fn in_force(opened: &OpenLimits, name: &str, found: &Inspection) -> Result<Option<Limit>, Refusal> {
     let policy = found.policy.as_ref();
     if let Some(limit) = opened.settings().and_then(|s| s.limits.get(name)) {
-        let terms = policy.map(|policy| limit.with_policy(&policy.text));
-        let limit = terms.unwrap_or_else(|| Ok(limit.clone()));
+        let updated = policy.map(|policy| limit.with_policy(&policy.text));
+        let limit = updated.unwrap_or_else(|| Ok(limit.clone()));
         return Ok(Some(limit.map_err(|why| {
             Refusal::Failed(format!(
                 "what is in force for `{name}` cannot be read here: {why}"
@@ -100,8 +100,8 @@ impl KeyState {
     pub(super) fn write(&self, out: &mut impl Write) -> Result<(), Refusal> {
         writeln!(out)?;
         match &self.key {
-            Some(key) => writeln!(out, "the budget of {key}")?,
-            None => writeln!(out, "its one budget")?,
+            Some(key) => writeln!(out, "units left for {key}")?,
+            None => writeln!(out, "units left")?,
         }
         let mut line = |label: &str, text: &str| writeln!(out, "  {label:<12}  {text}");
         line("limit", &self.look.limit.to_string())?;

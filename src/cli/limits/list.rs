@@ -5,7 +5,7 @@ use std::io::Write;
 use clap::Args;
 use serde_json::Value;
 
-use super::text::{ago, as_json, differing, kind, main_term, short, state_word};
+use super::text::{ago, as_json, differing, kind, main_value, short, state_word};
 use super::{Location, Refusal};
 use crate::ports::policy::Inspection;
 
@@ -16,7 +16,7 @@ pub struct ListArgs {
     location: Location,
 }
 
-struct Line {
+struct Listed {
     name: String,
     file: String,
     found: Inspection,
@@ -33,7 +33,7 @@ pub(super) async fn run(args: &ListArgs, out: &mut (impl Write + Send)) -> Resul
     };
     let mut lines = Vec::new();
     for name in settings.limits.keys() {
-        lines.push(Line {
+        lines.push(Listed {
             name: name.clone(),
             file: opened.file(name),
             found: opened.store(name).await?.inspect(name).await?,
@@ -48,7 +48,7 @@ pub(super) async fn run(args: &ListArgs, out: &mut (impl Write + Send)) -> Resul
     Ok(())
 }
 
-fn write(lines: &[Line], out: &mut impl Write) -> Result<(), Refusal> {
+fn write(lines: &[Listed], out: &mut impl Write) -> Result<(), Refusal> {
     let rows: Vec<_> = lines.iter().map(row).collect();
     let mut widths = HEAD.map(str::len);
     for row in &rows {
@@ -74,7 +74,7 @@ fn write(lines: &[Line], out: &mut impl Write) -> Result<(), Refusal> {
     Ok(())
 }
 
-fn row(line: &Line) -> [String; 6] {
+fn row(line: &Listed) -> [String; 6] {
     let name = line.name.clone();
     let state = state_word(&line.found).to_owned();
     let Some(policy) = &line.found.policy else {
@@ -83,7 +83,7 @@ fn row(line: &Line) -> [String; 6] {
         return [
             name,
             kind,
-            main_term(&line.file),
+            main_value(&line.file),
             none(),
             none(),
             "not running yet".to_owned(),
@@ -92,7 +92,7 @@ fn row(line: &Line) -> [String; 6] {
     [
         name,
         kind(&policy.text).to_owned(),
-        main_term(&policy.text),
+        main_value(&policy.text),
         format!("{} {}", policy.updates, policy.origin.name()),
         ago(policy.version.since(), line.found.now),
         state,
@@ -100,7 +100,7 @@ fn row(line: &Line) -> [String; 6] {
 }
 
 /// The replicas of the limit, and those whose file differs.
-fn remarks(line: &Line) -> Vec<String> {
+fn remarks(line: &Listed) -> Vec<String> {
     if line.found.policy.is_none() {
         return Vec::new();
     }

@@ -36,7 +36,7 @@ pub struct LimitsArgs {
 /// What to do.
 #[derive(Subcommand, Clone, Debug)]
 pub enum Command {
-    /// All limits of a configuration: what is in force, who set it, which replicas differ
+    /// All limits of a configuration: what is in force, set by which file or operator, which replicas differ
     List(list::ListArgs),
     /// Everything about one limit, or the state of one of its keys
     Show(show::ShowArgs),
@@ -78,7 +78,7 @@ enum Refusal {
     /// The configuration is wrong.
     Faults(Faults),
     /// A configuration with what was to be set would be wrong.
-    Terms(Faults),
+    Values(Faults),
     /// The arguments make no sense here.
     Arguments(String),
     Failed(String),
@@ -135,7 +135,7 @@ pub async fn run(
             report(&faults, err, colour)?;
             Ok(Exit::WrongConfiguration)
         }
-        Err(Refusal::Terms(faults)) => {
+        Err(Refusal::Values(faults)) => {
             report(&faults, err, colour)?;
             Ok(Exit::WrongArguments)
         }
@@ -161,7 +161,7 @@ impl Location {
             if loaded.settings.backend.limits == LimitBackend::Memory {
                 return Err(Refusal::Failed(
                     "these limits are kept in the process that runs (`backend.limits = \
-                     \"memory\"`), and nobody else can reach them"
+                     \"memory\"`), and no other process can reach them"
                         .to_owned(),
                 ));
             }

@@ -25,7 +25,7 @@ pub struct SetArgs {
     name: String,
     /// What shall be in force, such as rate=300/1s headroom=10ms; the rest stays as it is
     #[arg(required = true, value_name = "NAME=VALUE")]
-    terms: Vec<String>,
+    values: Vec<String>,
     #[command(flatten)]
     location: Location,
 }
@@ -34,7 +34,7 @@ pub(super) async fn run(args: &SetArgs, out: &mut (impl Write + Send)) -> Result
     let opened = args.location.open().await?;
     opened.known(&args.name)?;
     let store = opened.store(&args.name).await?;
-    let changes = args.terms.join(" ");
+    let changes = args.values.join(" ");
     let changes = policy::words(&changes).map_err(|why| Refusal::Arguments(why.to_string()))?;
     let by = operator();
     for _ in 0..TRIES {
@@ -73,7 +73,7 @@ pub(super) async fn run(args: &SetArgs, out: &mut (impl Write + Send)) -> Result
         return Ok(());
     }
     Err(Refusal::Failed(format!(
-        "somebody else keeps changing `{}`; nothing was set",
+        "other commands keep changing `{}`; nothing was set",
         args.name
     )))
 }
@@ -108,14 +108,15 @@ fn updated(
         ));
     }
     let kept = opened.settings().and_then(|s| s.limits.get(name));
-    let fixed = |(term, _): &&(&str, &str)| kept.is_some_and(|l| !l.policy_names().contains(term));
-    let unchangeable = changes.iter().find(fixed).map(|(term, _)| *term);
+    let fixed =
+        |(value, _): &&(&str, &str)| kept.is_some_and(|l| !l.policy_names().contains(value));
+    let unchangeable = changes.iter().find(fixed).map(|(value, _)| *value);
     words.extend(changes);
     let limit = configured(opened, name, &words)?;
     // A name that no limit has was reported before, with the nearest known name.
-    if let Some(term) = unchangeable {
+    if let Some(value) = unchangeable {
         return Err(Refusal::Arguments(format!(
-            "`{term}` of a {} limit cannot be changed while the fleet runs, only {}; write it into the file and restart",
+            "`{value}` of a {} limit cannot be changed while the fleet runs, only {}; write it into the file and restart",
             kind(before),
             limit.policy_names().join(", ")
         )));
@@ -134,7 +135,7 @@ pub(super) fn configured(
         text: document(name, words, opened.loaded.is_none()),
     };
     let loaded = settings::load_over(&opened.location.config, Some(extra), std::env::vars());
-    let loaded = loaded.map_err(Refusal::Terms)?;
+    let loaded = loaded.map_err(Refusal::Values)?;
     let limit = loaded.settings.limits.get(name).cloned();
     limit.ok_or_else(|| Refusal::Failed(format!("there is no limit `{name}`")))
 }

@@ -1,5 +1,5 @@
 //! `sluiced limits show NAME`: everything about one limit. `sluiced limits show NAME KEY`: what it has
-//! left for one key; a limit without keys shows its one budget at once. Changes nothing.
+//! left for one key; a limit without keys shows the units that it has left at once. Changes nothing.
 
 use std::io::Write;
 
@@ -30,7 +30,7 @@ pub(super) async fn run(args: &ShowArgs, out: &mut (impl Write + Send)) -> Resul
     if args.location.json {
         let mut all = as_json(&args.name, &file, &found);
         if let Some(left) = &left {
-            all["budget"] = left.as_json();
+            all["units"] = left.as_json();
         }
         writeln!(out, "{all:#}")?;
         return Ok(());

@@ -54,7 +54,7 @@ pub(super) fn kind(line: &str) -> &str {
 }
 
 /// The most important value: the rate, or what the kind has instead.
-pub(super) fn main_term(line: &str) -> String {
+pub(super) fn main_value(line: &str) -> String {
     let words = policy::words(line).unwrap_or_default();
     let value = |name: &str| words.iter().find(|(known, _)| *known == name).map(|w| w.1);
     match (value("rate"), value("capacity"), value("limit")) {
@@ -112,10 +112,10 @@ pub(super) fn updated_by(policy: &LimitPolicy, now: StoreTime) -> String {
 
 /// The replicas whose file differs from what is in force.
 pub(super) fn differing(found: &Inspection) -> Vec<(&str, &str)> {
-    let terms = found.policy.as_ref().map(|policy| policy.text.as_str());
+    let in_force = found.policy.as_ref().map(|policy| policy.text.as_str());
     let replicas = found.replicas.iter();
     replicas
-        .filter(|present| terms.is_some_and(|terms| terms != present.file))
+        .filter(|present| in_force.is_some_and(|in_force| in_force != present.file))
         .map(|present| (present.replica.as_str(), present.file.as_str()))
         .collect()
 }
@@ -123,7 +123,7 @@ pub(super) fn differing(found: &Inspection) -> Vec<(&str, &str)> {
 /// Everything about a limit, for programs.
 pub(super) fn as_json(name: &str, file: &str, found: &Inspection) -> Value {
     let policy = found.policy.as_ref();
-    let terms = policy.map_or("", |policy| &policy.text);
+    let in_force = policy.map_or("", |policy| &policy.text);
     let values = |line: &str| {
         let words = policy::words(line).unwrap_or_default();
         let pairs = words
@@ -134,7 +134,7 @@ pub(super) fn as_json(name: &str, file: &str, found: &Inspection) -> Value {
     let paused_until = policy.and_then(|policy| policy.paused_until(found.now));
     json!({
         "name": name,
-        "kind": kind(if terms.is_empty() { file } else { terms }),
+        "kind": kind(if in_force.is_empty() { file } else { in_force }),
         "in_force": policy.map(|policy| values(&policy.text)),
         "file": (!file.is_empty()).then(|| values(file)),
         "version": policy.map(|policy| policy.updates),
@@ -149,7 +149,7 @@ pub(super) fn as_json(name: &str, file: &str, found: &Inspection) -> Value {
         "replicas": found.replicas.iter().map(|present| json!({
             "name": present.replica,
             "file": values(&present.file),
-            "differs": present.file != terms,
+            "differs": present.file != in_force,
         })).collect::<Vec<_>>(),
     })
 }

@@ -111,7 +111,7 @@ fn what_was_not_seen_yet_is_not_settled_along_with_others() {
     for tag in [1, 3, 4] {
         assert!(acks.settle(tag, Fate::Ack, (), at(0)));
     }
-    assert!(!acks.settle(2, Fate::Ack, (), at(0)), "nobody has it");
+    assert!(!acks.settle(2, Fate::Ack, (), at(0)), "it is not open");
     assert_eq!(acks.take(at(5)).frames, [frame(Fate::Ack, 1, false)]);
     let alone = [frame(Fate::Ack, 3, false), frame(Fate::Ack, 4, false)];
     assert_eq!(acks.take(at(50)).frames, alone);

@@ -95,7 +95,7 @@ fn a_grant_keeps_the_pace_that_it_was_asked_at() {
         [0, 1_008, 2_016],
         "not stretched to the new distance"
     );
-    assert!(!holder.is_outdated(), "it knows the newer terms already");
+    assert!(!holder.is_outdated(), "it knows the newer policy already");
 }
 
 #[test]

@@ -12,7 +12,7 @@
 //! 3. What can never fit is told so.
 //!
 //! The **line** spreads the messages that come back over the time in which the limit has room for
-//! them: no herd, no poll. It promises nothing, so nothing is kept or given back because of it.
+//! them: they do not come back all at once, and none polls. It promises nothing, so nothing is kept or given back because of it.
 
 use std::time::Duration;
 
@@ -28,12 +28,12 @@ const LINE_MAX: Duration = Duration::from_secs(366 * 24 * 3600);
 #[derive(Clone, Copy, Debug)]
 pub struct Limit<'a> {
     pub rule: &'a Rule,
-    pub gate: Gate,
+    pub gate: LimitGate,
 }
 
 /// Whether a limit may be asked.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Gate {
+pub enum LimitGate {
     Open,
     /// Another version of its policy is in force than the asker knows.
     Outdated,
@@ -46,7 +46,7 @@ pub enum Gate {
 
 /// What the store says of a limit, besides what is in force for it.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct InForce {
+pub struct PolicyState {
     pub version: PolicyVersion,
     /// An operator paused it until then.
     pub paused_until: StoreTime,
@@ -54,11 +54,11 @@ pub struct InForce {
     pub opened_at: StoreTime,
 }
 
-impl Gate {
+impl LimitGate {
     /// Whether a limit may be asked under `rule` of the version `known`.
     #[must_use]
     pub fn of(
-        in_force: InForce,
+        in_force: PolicyState,
         (rule, known, wait): (&Rule, PolicyVersion, LostWait),
         generation: &Generation,
         now: StoreTime,
@@ -238,13 +238,13 @@ fn one(candidate: &Candidate<'_>, cells: &mut [Cell], now: StoreTime) -> Decisio
 
 /// The decision where a limit may not be asked.
 fn shut(charges: &[Charge<'_>], now: StoreTime) -> Option<Decision> {
-    let outdated = |charge: &Charge<'_>| charge.limit.gate == Gate::Outdated;
+    let outdated = |charge: &Charge<'_>| charge.limit.gate == LimitGate::Outdated;
     if let Some(by) = charges.iter().position(outdated) {
         return Some(Decision::Outdated { by });
     }
     let mut longest: Option<(StoreTime, usize, Closing)> = None;
     for (by, charge) in charges.iter().enumerate() {
-        if let Gate::Closed { until, why } = charge.limit.gate
+        if let LimitGate::Closed { until, why } = charge.limit.gate
             && until > now
             && longest.is_none_or(|(other, ..)| until > other)
         {
@@ -285,7 +285,7 @@ pub fn refund(
     (at, cost): (StoreTime, u64),
     now: StoreTime,
 ) -> bool {
-    if limit.gate == Gate::Outdated || at < since {
+    if limit.gate == LimitGate::Outdated || at < since {
         return false;
     }
     let state = cell.state.as_ref();

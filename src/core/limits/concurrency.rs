@@ -23,7 +23,7 @@ pub struct Concurrency {
 
 /// A call under way.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Call {
+pub struct CountedCall {
     pub ticket: Ticket,
     pub cost: u64,
     /// When it ends by itself.
@@ -33,7 +33,7 @@ pub struct Call {
 /// The state.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Calls {
-    pub calls: Vec<Call>,
+    pub calls: Vec<CountedCall>,
 }
 
 impl Concurrency {
@@ -80,11 +80,11 @@ impl Concurrency {
     }
 
     /// The calls that have not ended by `now`; none ends later than a lease from now.
-    fn under_way(&self, calls: Option<&Calls>, now: u64) -> impl Iterator<Item = Call> {
+    fn under_way(&self, calls: Option<&Calls>, now: u64) -> impl Iterator<Item = CountedCall> {
         let calls = calls.map_or(&[][..], |calls| &calls.calls);
         let latest = now + self.lease;
         let alive = calls.iter().filter(move |call| call.ends > now);
-        alive.map(move |call| Call {
+        alive.map(move |call| CountedCall {
             ends: call.ends.min(latest),
             ..*call
         })
@@ -93,7 +93,7 @@ impl Concurrency {
     /// Gives a call another lease from `now`, if it is still under way.
     #[must_use]
     pub fn renew(&self, calls: &Calls, ticket: Ticket, now: u64) -> Option<Calls> {
-        let mut calls: Vec<Call> = self.under_way(Some(calls), now).collect();
+        let mut calls: Vec<CountedCall> = self.under_way(Some(calls), now).collect();
         let call = calls.iter_mut().find(|call| call.ticket == ticket)?;
         call.ends = now + self.lease;
         Some(Calls { calls })
@@ -102,9 +102,9 @@ impl Concurrency {
     /// Ends a call, if it is still under way.
     #[must_use]
     pub fn release(&self, calls: &Calls, ticket: Ticket, now: u64) -> Option<Calls> {
-        let before: Vec<Call> = self.under_way(Some(calls), now).collect();
+        let before: Vec<CountedCall> = self.under_way(Some(calls), now).collect();
         let others = before.iter().filter(|call| call.ticket != ticket);
-        let calls: Vec<Call> = others.copied().collect();
+        let calls: Vec<CountedCall> = others.copied().collect();
         (calls.len() < before.len()).then_some(Calls { calls })
     }
 }
@@ -133,8 +133,8 @@ impl Kind for Concurrency {
 
     fn take(&self, calls: Option<&Calls>, now: u64, cost: u64, ticket: Ticket) -> Calls {
         let others = self.under_way(calls, now);
-        let mut calls: Vec<Call> = others.filter(|call| call.ticket != ticket).collect();
-        calls.push(Call {
+        let mut calls: Vec<CountedCall> = others.filter(|call| call.ticket != ticket).collect();
+        calls.push(CountedCall {
             ticket,
             cost,
             ends: now + self.lease,

@@ -9,7 +9,7 @@
 
 use std::fmt::Write as _;
 
-use super::concurrency::{Call, Calls};
+use super::concurrency::{Calls, CountedCall};
 use super::fixed_window::Windows;
 use super::gcra::Debt;
 use super::generation::Generation;
@@ -155,7 +155,7 @@ fn calls(words: &[&str]) -> Option<Calls> {
         let [ends, cost, ticket] = call else {
             return None;
         };
-        calls.push(Call {
+        calls.push(CountedCall {
             ticket: Ticket(u128::from_str_radix(hex(ticket)?, 16).ok()?),
             cost: units(cost)?,
             ends: number(ends)?,

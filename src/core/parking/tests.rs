@@ -84,11 +84,11 @@ fn who_had_its_trip_or_is_bound_stays() {
 
 #[test]
 fn no_more_is_parked_than_the_bound_says() {
-    for (standing, expected) in [(Some(999), 1), (Some(1_000), 0), (None, 0)] {
+    for (length, expected) in [(Some(999), 1), (Some(1_000), 0), (None, 0)] {
         let mut parking = Parking::new(100, 1_000);
         parked(&mut parking, of(1), 75, at(0));
         parked(&mut parking, of(2), 1, at(0));
-        let choice = parking.arrived(of(1), Origin::Work, standing, at(0));
+        let choice = parking.arrived(of(1), Origin::Work, length, at(0));
         assert_eq!(usize::from(choice == Choice::Park), expected);
     }
     let mut none = Parking::new(100, 0);
@@ -125,7 +125,7 @@ fn looking_rests_when_it_found_nobody_and_goes_on_when_somebody_shows_up() {
     assert_eq!(look(1_000, at(0)), Choice::Keep);
     parking.arrived(of(2), Origin::Work, Some(900), at(0));
     let choice = parking.arrived(of(1), Origin::Work, Some(900), at(0));
-    assert_eq!(choice, Choice::Park, "there is somebody");
+    assert_eq!(choice, Choice::Park, "another tenant is there");
 }
 
 #[test]
@@ -169,8 +169,8 @@ fn sent_before_the_last_of_the_others(most: u32, backlog: usize, others: usize) 
             let Some((tenant, _)) = work.pop_front() else {
                 break;
             };
-            let standing = Some(space.len() as u64);
-            match parking.arrived(of(tenant), Origin::Work, standing, now) {
+            let length = Some(space.len() as u64);
+            match parking.arrived(of(tenant), Origin::Work, length, now) {
                 Choice::Keep => hands[tenant as usize].push_back(Origin::Work),
                 Choice::Park => space.push_back((tenant, true)),
             }
@@ -223,7 +223,7 @@ proptest! {
     ) {
         let mut parking = Parking::new(prefetch, most);
         let mut hands = Vec::new();
-        let (mut standing, mut now, mut trips) = (0_u64, 0, 0_u64);
+        let (mut length, mut now, mut trips) = (0_u64, 0, 0_u64);
         for (tenant, kind, wait) in events {
             now += wait;
             // Tenant 0 is most of them.
@@ -233,19 +233,19 @@ proptest! {
                     let (share, origin) = hands.swap_remove(tenant as usize % hands.len());
                     parking.left(share, origin);
                 }
-                1 if standing > 0 => {
-                    standing -= 1;
-                    let choice = parking.arrived(share, Origin::Parked, Some(standing), at(now));
+                1 if length > 0 => {
+                    length -= 1;
+                    let choice = parking.arrived(share, Origin::Parked, Some(length), at(now));
                     prop_assert_eq!(choice, Choice::Keep);
                     hands.push((share, Origin::Parked));
                 }
                 _ => {
                     let held = parking.held();
                     let own = hands.iter().filter(|(other, _)| *other == share).count() as u64;
-                    match parking.arrived(share, Origin::Work, Some(standing), at(now)) {
+                    match parking.arrived(share, Origin::Work, Some(length), at(now)) {
                         Choice::Keep => hands.push((share, Origin::Work)),
                         Choice::Park => {
-                            standing += 1;
+                            length += 1;
                             trips += 1;
                             prop_assert!(held * 4 >= u64::from(prefetch) * 3, "something to send");
                             prop_assert!(own >= parking.allowance(share), "only beyond its allowance");
@@ -255,7 +255,7 @@ proptest! {
             }
             let from_work = hands.iter().filter(|(_, origin)| *origin == Origin::Work).count();
             prop_assert_eq!(parking.held(), from_work as u64);
-            prop_assert!(standing <= u64::from(most));
+            prop_assert!(length <= u64::from(most));
             let a_second = u64::from(most / 10).max(1);
             prop_assert!(trips <= a_second + a_second * now / 1000 + 1);
         }

@@ -135,7 +135,7 @@ pub struct Answer {
     /// The row was started behind its guard by this call: state was missing, written under
     /// another process, or the clock stepped.
     pub guarded: bool,
-    /// The limit's policy that is in force; slots are only for who knows it.
+    /// The limit's policy that is in force; slots are only for replicas that know it.
     pub version: PolicyVersion,
 }
 

@@ -2,11 +2,11 @@
 
 use super::Scheduler;
 use super::key_queues::{KeyId, KeyRoom};
-use super::ready::Candidate;
+use super::ready::Queued;
 use super::request::Requests;
 use crate::time::{Mono, StoreTime};
 
-impl<T: Candidate> Scheduler<T> {
+impl<T: Queued> Scheduler<T> {
     /// The store answered the request under way at its time `decided`: it looked at so many candidates,
     /// and granted so many. Answers since when the permissions count, at the earliest.
     pub fn answered(

@@ -2,14 +2,14 @@
 
 use std::cmp::Reverse;
 
-use super::ready::Candidate;
+use super::ready::Queued;
 use super::request::{BATCH_MAX, Requests};
 use super::serving::dismiss;
 use super::{NEVER, Scheduler};
 use crate::leases::Outlook;
 use crate::time::Mono;
 
-impl<T: Candidate> Scheduler<T> {
+impl<T: Queued> Scheduler<T> {
     /// The request to send now and how many grants it wants, or when to look again.
     pub(super) fn request(&mut self, now: Mono) -> Result<(Vec<T>, u64), Option<Mono>> {
         let Some(requests) = &self.requests else {

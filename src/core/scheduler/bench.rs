@@ -11,7 +11,7 @@ use crate::rate::Cost;
 use crate::schedule::{self, Pace, Schedule};
 use crate::time::{StoreTime, micros};
 
-/// The store's clock at the lane's zero.
+/// The store's clock at the scheduler's zero.
 const STORE: u64 = 1_700_000_000_000_000;
 
 #[derive(Clone, Debug)]
@@ -20,7 +20,7 @@ pub(super) struct Item {
     pub(super) priority: u16,
     pub(super) cost: u32,
     pub(super) tenant: u64,
-    /// Which budget counts it.
+    /// Which key counts it.
     pub(super) key: Option<u32>,
     /// For how long a permission is good.
     pub(super) usable: Duration,
@@ -49,7 +49,7 @@ impl Item {
     }
 }
 
-impl Candidate for Item {
+impl Queued for Item {
     fn cost(&self) -> Cost {
         Cost::new(NonZeroU32::new(self.cost).unwrap())
     }

@@ -8,7 +8,7 @@ use std::time::Duration;
 
 use super::*;
 use crate::leases::Phase;
-use crate::limits::admission::{self, Cell, Charge, Decision, Gate, Limit};
+use crate::limits::admission::{self, Cell, Charge, Decision, Limit, LimitGate};
 use crate::limits::{Fit, Rule, State, Ticket};
 use crate::rate::Cost;
 use crate::schedule::{self, Schedule};
@@ -33,7 +33,7 @@ pub(super) struct Message {
     waited: bool,
 }
 
-impl Candidate for Message {
+impl Queued for Message {
     fn cost(&self) -> Cost {
         Cost::new(NonZeroU32::new(self.cost).unwrap())
     }
@@ -342,7 +342,7 @@ impl Fleet {
         let now = self.store();
         let limits = self.setting.rules.iter().map(|(rule, _)| Limit {
             rule,
-            gate: Gate::Open,
+            gate: LimitGate::Open,
         });
         let limits: Vec<Limit<'_>> = limits.collect();
         let mut names: Vec<(usize, u32)> = Vec::new();

@@ -11,7 +11,7 @@
 use std::cmp::Reverse;
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 
-use super::ready::Candidate;
+use super::ready::Queued;
 use crate::time::Mono;
 
 /// One key of one limit, as a number. Two with the same number share a queue, and no more.
@@ -64,11 +64,11 @@ impl<T> Default for KeyQueues<T> {
     }
 }
 
-fn order<T: Candidate>(item: &T) -> Order {
+fn order<T: Queued>(item: &T) -> Order {
     (Reverse(item.priority()), item.arrival())
 }
 
-impl<T: Candidate> KeyQueues<T> {
+impl<T: Queued> KeyQueues<T> {
     pub(super) const fn len(&self) -> usize {
         self.len
     }

@@ -17,11 +17,15 @@
 //!
 //! A message that no keyed limit counts goes from ready to its slot. Nothing is sent without a slot
 //! and, where keyed limits count it, a permission that is still good when the call leaves.
+//!
+//! By file: `ready` is the order of messages that wait for a slot, `key_queues` are those that wait for a key;
+//! `request` says when to ask and for how many, `batch` for which, `answers` what follows; `serving` gives a
+//! slot its message; `extract` takes messages out or puts them off.
 
 mod answers;
 mod batch;
+mod extract;
 mod key_queues;
-mod leaving;
 mod ready;
 mod request;
 mod serving;
@@ -31,7 +35,7 @@ use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::time::Duration;
 
 pub use key_queues::{KeyId, KeyRoom};
-pub use ready::{Candidate, Ready, Share, Sum};
+pub use ready::{Queued, Ready, Share, Sum};
 pub use request::{BATCH_MAX, Requests};
 
 use self::key_queues::KeyQueues;
@@ -68,7 +72,7 @@ pub enum Step<T> {
 const NEVER: Mono = Mono::from_micros(u64::MAX);
 
 /// The order of admitted messages: by priority, then by the end of the permission, then as admitted.
-type Place = (Reverse<u16>, Mono, u64);
+type AdmittedKey = (Reverse<u16>, Mono, u64);
 
 /// A message that may be sent as soon as a slot comes.
 #[derive(Debug)]
@@ -87,10 +91,10 @@ pub struct Scheduler<T> {
     key_queues: KeyQueues<T>,
     /// What the request under way comes to; the shell has the messages.
     asked: Sum,
-    admitted: BTreeMap<Place, Admitted<T>>,
+    admitted: BTreeMap<AdmittedKey, Admitted<T>>,
     admitted_sum: Sum,
     /// When permissions run out.
-    ends: BTreeSet<(Mono, Place)>,
+    ends: BTreeSet<(Mono, AdmittedKey)>,
     admissions: u64,
     /// Messages with a time of their own before which they may not be sent, as they came.
     delayed: BTreeMap<(Mono, u64), T>,
@@ -99,7 +103,7 @@ pub struct Scheduler<T> {
     found: VecDeque<Step<T>>,
 }
 
-impl<T: Candidate> Scheduler<T> {
+impl<T: Queued> Scheduler<T> {
     /// One row of slots, whose messages no keyed limit counts.
     #[must_use]
     pub fn new(holder: LeaseHolder) -> Self {
@@ -309,7 +313,7 @@ impl<T: Candidate> Scheduler<T> {
         self.admitted.insert(place, Admitted { item, until });
     }
 
-    fn leave(&mut self, place: Place) -> Option<Admitted<T>> {
+    fn leave(&mut self, place: AdmittedKey) -> Option<Admitted<T>> {
         let admitted = self.admitted.remove(&place)?;
         self.admitted_sum.remove(&admitted.item);
         self.ends.remove(&(admitted.until, place));

@@ -6,7 +6,7 @@
 //! Within a priority, tenants share by weight: each has a *turn* on a virtual clock, the earliest
 //! turn goes first, and every message moves its tenant's next turn on by its cost over the weight
 //! (start-time fair queueing). A tenant that was away starts at the clock's present, so nothing is
-//! saved up, and a share that nobody asks for goes to the others at once.
+//! saved up, and a share that no tenant asks for goes to the others at once.
 
 use std::collections::{BTreeMap, BTreeSet, HashMap, VecDeque};
 use std::num::NonZeroU32;
@@ -40,7 +40,7 @@ impl Default for Share {
 }
 
 /// What the scheduler must know of a message.
-pub trait Candidate {
+pub trait Queued {
     /// Units that it takes from the paced limit.
     fn cost(&self) -> Cost {
         Cost::ONE
@@ -100,7 +100,7 @@ pub struct Sum {
 
 impl Sum {
     /// Counts one in.
-    pub fn add<T: Candidate>(&mut self, item: &T) {
+    pub fn add<T: Queued>(&mut self, item: &T) {
         let units = u64::from(item.cost().get());
         self.messages += 1;
         self.units += units;
@@ -120,7 +120,7 @@ impl Sum {
     }
 
     /// Counts one out that was counted in.
-    pub fn remove<T: Candidate>(&mut self, item: &T) {
+    pub fn remove<T: Queued>(&mut self, item: &T) {
         let units = u64::from(item.cost().get());
         self.messages -= 1;
         self.units -= units;
@@ -145,7 +145,7 @@ impl<T> Default for Ready<T> {
     }
 }
 
-impl<T: Candidate> Ready<T> {
+impl<T: Queued> Ready<T> {
     /// Adds one behind those of its priority and tenant.
     pub fn push(&mut self, item: T) {
         self.level_of(&item).push(item);
@@ -276,12 +276,12 @@ impl<T> Default for Level<T> {
 }
 
 /// How far a message moves its tenant's turn.
-fn stride<T: Candidate>(item: &T) -> u64 {
+fn stride<T: Queued>(item: &T) -> u64 {
     let weight = u64::from(item.share().weight.get());
     (u64::from(item.cost().get()) * UNIT / weight).max(1)
 }
 
-impl<T: Candidate> Level<T> {
+impl<T: Queued> Level<T> {
     fn is_empty(&self) -> bool {
         self.first.is_empty() && self.turns.is_empty()
     }

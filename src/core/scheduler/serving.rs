@@ -1,8 +1,8 @@
 //! Which message a slot goes to: the best one that could be sent, whether it was admitted or needs no
 //! permission.
 
-use super::ready::Candidate;
-use super::{Admitted, NEVER, Place, Scheduler, Step};
+use super::ready::Queued;
+use super::{Admitted, AdmittedKey, NEVER, Scheduler, Step};
 use crate::leases::Slot;
 use crate::pacing::Row;
 use crate::time::Mono;
@@ -10,12 +10,12 @@ use crate::time::Mono;
 /// Where a message is that could be sent.
 #[derive(Clone, Copy, Debug)]
 enum Head {
-    Admitted(Place),
+    Admitted(AdmittedKey),
     /// The first of its priority.
     Ready(u16),
 }
 
-impl<T: Candidate> Scheduler<T> {
+impl<T: Queued> Scheduler<T> {
     /// Gives a slot of the row that is due to the best message.
     pub(super) fn serve(&mut self, row: Row, now: Mono) -> Option<Step<T>> {
         if row == Row::Reserve && self.pacing.holder(row).is_none() {
@@ -72,9 +72,7 @@ impl<T: Candidate> Scheduler<T> {
         } else {
             self.ready.peek()
         };
-        let ready = ready
-            .filter(|item| !item.is_keyed())
-            .map(Candidate::priority);
+        let ready = ready.filter(|item| !item.is_keyed()).map(Queued::priority);
         match (admitted, ready) {
             (Some(place), Some(priority)) if priority > place.0.0 => Some(Head::Ready(priority)),
             (Some(place), _) => Some(Head::Admitted(place)),
@@ -99,7 +97,7 @@ impl<T: Candidate> Scheduler<T> {
     }
 }
 
-pub(super) fn dismiss<T: Candidate>(item: T) -> Step<T> {
+pub(super) fn dismiss<T: Queued>(item: T) -> Step<T> {
     if item.is_stale() {
         Step::Stale(item)
     } else {

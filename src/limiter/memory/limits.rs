@@ -12,7 +12,7 @@ use futures::FutureExt;
 use tokio::sync::broadcast;
 
 use super::{MemoryPolicies, NOTICES};
-use crate::core::limits::admission::{self, Cell, Charge, Gate, InForce, Limit};
+use crate::core::limits::admission::{self, Cell, Charge, Limit, LimitGate, PolicyState};
 use crate::core::limits::concurrency::{Calls, Concurrency};
 use crate::core::limits::generation::Generation;
 use crate::core::limits::{Line, Rule, State, Taken};
@@ -94,7 +94,7 @@ impl MemoryLimitStore {
     fn in_force(&self, limit: &KeyedLimit, now: StoreTime) -> InForceNow {
         let policy = limit.policy();
         let stored = self.policies.of(&limit.name);
-        let in_force = stored.map_or_else(InForce::default, |stored| InForce {
+        let in_force = stored.map_or_else(PolicyState::default, |stored| PolicyState {
             version: stored.version,
             paused_until: stored.paused_until(now).unwrap_or_default(),
             opened_at: StoreTime::default(),
@@ -102,7 +102,7 @@ impl MemoryLimitStore {
         let rule = policy.rule.around(now);
         let known = (&rule, policy.version, limit.lost_wait);
         InForceNow {
-            gate: Gate::of(in_force, known, &Generation::whole(), now),
+            gate: LimitGate::of(in_force, known, &Generation::whole(), now),
             version: policy.version,
             rule,
         }
@@ -195,7 +195,7 @@ impl MemoryLimitStore {
 struct InForceNow {
     rule: Rule,
     version: PolicyVersion,
-    gate: Gate,
+    gate: LimitGate,
 }
 
 impl InForceNow {
@@ -337,8 +337,8 @@ impl LimitStore for MemoryLimitStore {
                     room: rule.room(state.as_ref(), now),
                     fits: rule.fit(state.as_ref(), now, 1),
                     closed: match in_force.gate {
-                        Gate::Closed { until, why } => Some((until, why)),
-                        Gate::Open | Gate::Outdated => None,
+                        LimitGate::Closed { until, why } => Some((until, why)),
+                        LimitGate::Open | LimitGate::Outdated => None,
                     },
                     state,
                 }

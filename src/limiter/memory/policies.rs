@@ -1,6 +1,6 @@
 //! What is in force for the limits of this process alone: the decisions of `core::policy` behind a lock.
 //!
-//! Nobody else can speak here, but the file can be read again.
+//! No command reaches them, but the file can be read again.
 
 use std::collections::HashMap;
 use std::fmt;
@@ -39,8 +39,8 @@ impl MemoryPolicies {
     }
 
     fn lock(&self) -> MutexGuard<'_, HashMap<String, Option<LimitPolicy>>> {
-        // A decision takes a policy out while it works: after a panic it counts as lost, and who
-        // remembers it says it again.
+        // A decision takes a policy out while it works: after a panic it counts as lost, and a
+        // task that remembers it declares it again.
         self.limits.lock().unwrap_or_else(PoisonError::into_inner)
     }
 

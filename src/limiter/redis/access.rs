@@ -32,7 +32,7 @@ pub(super) enum Mode {
     Cluster,
 }
 
-/// Who is asked.
+/// The kind of server that is asked.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Peer {
     Redis,
@@ -105,7 +105,7 @@ impl Access {
         })
     }
 
-    /// Connects, with no bound in time: whoever asks bounds what it does as a whole.
+    /// Connects, with no bound in time: the caller bounds what it does as a whole.
     pub(super) async fn connection(client: &Client) -> RedisResult<MultiplexedConnection> {
         let config = AsyncConnectionConfig::new()
             .set_connection_timeout(None)
@@ -139,7 +139,7 @@ impl Access {
         Client::open(info.set_redis_settings(settings.clone())).map_err(|error| self.error(&error))
     }
 
-    /// The error for who asked, without any password.
+    /// The error for the caller, without any password.
     pub(super) fn error(&self, error: &RedisError) -> StoreError {
         let secrets = self.secrets.iter().map(ExposeSecret::expose_secret);
         store_error(error, secrets)

@@ -101,7 +101,7 @@ struct Asked<'a> {
 
 /// A state of the call: the limit's place, and the key's place within it.
 #[derive(Clone, Copy)]
-pub(super) struct Place(usize, usize);
+pub(super) struct CellIndex(usize, usize);
 
 impl<'a> Batch<'a> {
     pub(super) fn around(now: StoreTime) -> Self {
@@ -132,7 +132,7 @@ impl<'a> Batch<'a> {
     }
 
     /// The place of a state.
-    pub(super) fn place(&mut self, limit: &'a KeyedLimit, key: LimitKey) -> Place {
+    pub(super) fn place(&mut self, limit: &'a KeyedLimit, key: LimitKey) -> CellIndex {
         let at = self.find(limit).unwrap_or_else(|| {
             self.limits.push(Asked {
                 limit,
@@ -146,7 +146,7 @@ impl<'a> Batch<'a> {
             keys.push(key);
             keys.len() - 1
         });
-        Place(at, place)
+        CellIndex(at, place)
     }
 
     /// The keys in the store: the policies, in the order of the limits, and the states, in the order
@@ -189,7 +189,7 @@ impl<'a> Batch<'a> {
     }
 
     /// The numbers of the cells, by place.
-    pub(super) fn cells(&self) -> impl Fn(Place) -> Arg<'a> + use<'a> {
+    pub(super) fn cells(&self) -> impl Fn(CellIndex) -> Arg<'a> + use<'a> {
         let mut first = 1;
         let firsts: Vec<usize> = self
             .limits

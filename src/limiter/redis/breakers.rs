@@ -6,7 +6,7 @@ use futures::FutureExt;
 use redis::Script;
 use tokio::sync::broadcast;
 
-use super::scripts::{Arg, Call};
+use super::scripts::{Arg, ScriptCall};
 use super::store::RedisPaceStore;
 use crate::core::breaker::{BreakerRule, Report, Standing};
 use crate::core::time::{StoreTime, micros};
@@ -52,7 +52,7 @@ impl BreakerStore for RedisBreakers {
             ];
             // The braces are Redis Cluster's hash tag, as those of the limits.
             let key = format!("{}:{{{route}}}:breaker", scripts.prefix());
-            let call = Call::new("breaker", &self.script, key, Vec::new(), args);
+            let call = ScriptCall::new("breaker", &self.script, key, Vec::new(), args);
             let reply: (u64, u64, u64, u8, u8) = self.store.call(call).await?;
             let (now, version, until, may_probe, changed) = reply;
             Ok(Standing {

@@ -24,8 +24,8 @@ use super::address::Address;
 use super::events::StoreEvents;
 use super::fault::{refused, unreachable};
 use super::rights;
-use super::scripts::Call;
-use super::server::{Place, Server};
+use super::scripts::ScriptCall;
+use super::server::{Locator, Server};
 use super::slots::SlotMap;
 use crate::ports::link::Link;
 use crate::ports::pace::StoreError;
@@ -79,7 +79,7 @@ impl Cluster {
     /// Calls a script on the master of its keys.
     pub(super) async fn call<T: FromRedisValue>(
         &self,
-        call: &Call<'_>,
+        call: &ScriptCall<'_>,
         end: Instant,
     ) -> Result<T, StoreError> {
         let slot = call.slot();
@@ -117,7 +117,7 @@ impl Cluster {
         let mut nodes = lock(&self.nodes);
         let node = nodes.entry(at.clone()).or_insert_with(|| {
             let server = Arc::new(Server::new(
-                Place::At(at.clone()),
+                Locator::At(at.clone()),
                 Arc::clone(&self.access),
                 Arc::clone(&self.events),
                 Arc::clone(&self.stale),

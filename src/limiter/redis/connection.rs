@@ -13,9 +13,9 @@ use super::cluster::Cluster;
 use super::events::StoreEvents;
 use super::fault::unreachable;
 use super::options::{RedisOptions, Servers};
-use super::scripts::Call;
+use super::scripts::ScriptCall;
 use super::sentinel::Sentinels;
-use super::server::{Place, Server};
+use super::server::{Locator, Server};
 use crate::ports::link::Link;
 use crate::ports::pace::StoreError;
 
@@ -42,12 +42,12 @@ impl Connection {
             Servers::Cluster(_) => To::Many(Cluster::new(Arc::clone(&access), events)),
             Servers::Sentinel { service, .. } => {
                 let sentinels = Sentinels::new(Arc::clone(&access), service.clone());
-                To::one(Place::Elected(sentinels), &access, events)
+                To::one(Locator::Elected(sentinels), &access, events)
             }
             Servers::Single(_) => {
                 let at = access.seeds.first().cloned();
                 let at = at.ok_or_else(|| unreachable("there is no URL"))?;
-                To::one(Place::At(at), &access, events)
+                To::one(Locator::At(at), &access, events)
             }
         };
         Ok(Self { access, to })
@@ -67,7 +67,10 @@ impl Connection {
 
     /// Calls a script on the server of its first key. Ends within the response timeout, and at once
     /// while that server is out of reach. A script is never sent twice.
-    pub(super) async fn call<T: FromRedisValue>(&self, call: &Call<'_>) -> Result<T, StoreError> {
+    pub(super) async fn call<T: FromRedisValue>(
+        &self,
+        call: &ScriptCall<'_>,
+    ) -> Result<T, StoreError> {
         let end = Instant::now() + self.access.response_timeout;
         match &self.to {
             To::One(server) => {
@@ -131,7 +134,7 @@ impl Connection {
                 let silent: Arc<dyn StoreEvents> = Arc::new(());
                 let servers = masters.into_iter().map(|at| {
                     let (access, events) = (Arc::clone(&self.access), Arc::clone(&silent));
-                    Arc::new(Server::new(Place::At(at), access, events, Arc::default()))
+                    Arc::new(Server::new(Locator::At(at), access, events, Arc::default()))
                 });
                 Ok((servers.collect(), how))
             }
@@ -140,7 +143,7 @@ impl Connection {
 }
 
 impl To {
-    fn one(place: Place, access: &Arc<Access>, events: Arc<dyn StoreEvents>) -> Self {
+    fn one(place: Locator, access: &Arc<Access>, events: Arc<dyn StoreEvents>) -> Self {
         let changed = Arc::new(Notify::new());
         Self::One(Arc::new(Server::new(
             place,

@@ -59,7 +59,7 @@ pub(super) fn risks(info: &str, save: Option<&str>) -> Vec<String> {
     let journal = field(info, "aof_enabled") == Some("1");
     if !journal && save.is_some_and(|points| points.trim().is_empty()) {
         risks.push(
-            "nothing is kept on disk (appendonly no, no save): after a restart nobody knows what \
+            "nothing is kept on disk (appendonly no, no save): a restart loses what \
              keyed limits have counted; set appendonly yes"
                 .to_owned(),
         );

@@ -1,4 +1,4 @@
-//! What an error of Redis means: for the connection, and for who asked.
+//! What an error of Redis means: for the connection, and for the caller.
 
 use redis::{ErrorKind, RedisError, ServerErrorKind};
 
@@ -14,7 +14,7 @@ pub(super) enum Fault {
     Broken,
     /// The server cannot answer at present, on any connection.
     Busy,
-    /// It will answer the same again until somebody changes something.
+    /// It will answer the same again until an operator changes something.
     Refused,
     /// It does not let this connection in (any more): a new one may have the right password.
     LockedOut,
@@ -66,7 +66,7 @@ pub(super) fn fault(error: &RedisError) -> Fault {
     }
 }
 
-/// The error for who asked, without `secrets`.
+/// The error for the caller, without `secrets`.
 pub(super) fn store_error<'a>(
     error: &RedisError,
     secrets: impl Iterator<Item = &'a str>,
@@ -86,7 +86,7 @@ pub(super) fn unreachable(reason: &str) -> StoreError {
     }
 }
 
-/// It stays like this until somebody changes something.
+/// It stays like this until an operator changes something.
 pub(super) fn refused(reason: &str) -> StoreError {
     StoreError::Refused {
         store: STORE,

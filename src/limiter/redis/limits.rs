@@ -20,11 +20,11 @@ use tokio::time::MissedTickBehavior;
 use tracing::warn;
 
 use self::reply::{Entered, Reply};
-use super::batch::{Batch, Composed, Place, generation_key};
+use super::batch::{Batch, CellIndex, Composed, generation_key};
 use super::connection::Connection;
 use super::events::StoreEvents;
 use super::fault::STORE;
-use super::scripts::{Arg, Call};
+use super::scripts::{Arg, ScriptCall};
 use crate::core::clock::{ClockMap, Reading};
 use crate::core::limits::generation::Memory;
 use crate::core::time::{Mono, StoreTime};
@@ -127,7 +127,7 @@ impl Limits {
         loop {
             beat.tick().await;
             // The connection's own supervision tells what is wrong.
-            drop(self.hear().await);
+            drop(self.ask_time().await);
         }
     }
 
@@ -145,12 +145,12 @@ impl Limits {
     async fn around(&self) -> Result<StoreTime, StoreError> {
         match self.now() {
             Some(now) => Ok(now),
-            None => Ok(self.hear().await?.now),
+            None => Ok(self.ask_time().await?.now),
         }
     }
 
     /// Asks for nothing but the time.
-    async fn hear(&self) -> Result<Answer, StoreError> {
+    async fn ask_time(&self) -> Result<Answer, StoreError> {
         self.ask(Batch::around(StoreTime::default()), &[], 0).await
     }
 
@@ -162,7 +162,7 @@ impl Limits {
     ) -> Result<T, StoreError> {
         let key = generation_key(&self.prefix);
         let keys = batch.keys(&self.prefix);
-        let call = Call::new(script.name, script.script(batch), key, keys, arguments);
+        let call = ScriptCall::new(script.name, script.script(batch), key, keys, arguments);
         let answer = self.connection.call(&call).await;
         self.events.asked(script.name, answer.is_ok());
         answer
@@ -172,7 +172,7 @@ impl Limits {
     async fn ask(
         &self,
         batch: Batch<'_>,
-        asking: &[(&Candidate, Vec<Place>)],
+        asking: &[(&Candidate, Vec<CellIndex>)],
         wanted: u64,
     ) -> Result<Answer, StoreError> {
         let asked = self.lock().memory;
@@ -254,7 +254,7 @@ impl Limits {
     ) -> Result<T, StoreError> {
         // Calls under way follow no calendar.
         let mut batch = Batch::around(StoreTime::default());
-        let places: Vec<Place> = calls
+        let places: Vec<CellIndex> = calls
             .iter()
             .map(|(limit, key, _)| batch.place(limit, *key))
             .collect();

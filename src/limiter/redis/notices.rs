@@ -1,6 +1,6 @@
 //! What replicas tell each other: a subscription on a connection of its own.
 //!
-//! In a cluster every node hears what any of them is told, and under Sentinels the replicas hear it
+//! In a cluster every node passes on what any of them publishes, and under Sentinels the replicas pass it on
 //! too, so one subscription is enough. Publish/subscribe may lose a notice. That is fine: the next answer to an ask tells the same.
 //! So a subscription that breaks is rebuilt quietly; the other connection says what is wrong.
 
@@ -81,7 +81,7 @@ async fn forward(
             message = stream.next() => match message {
                 Some(message) => {
                     if let Some(notice) = parse(&message, replica) {
-                        // Nobody listening is fine.
+                        // No listener is fine.
                         drop(notices.send(notice));
                     }
                 }

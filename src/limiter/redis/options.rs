@@ -65,7 +65,7 @@ pub enum Servers {
         urls: Vec<SecretString>,
         /// How the Sentinels call the group of servers.
         service: String,
-        /// Who we are to the Sentinels themselves.
+        /// Our user at the Sentinels themselves.
         user: Option<String>,
         password: Option<SecretString>,
     },
@@ -78,7 +78,7 @@ pub enum Servers {
 pub struct Tls {
     /// Trusted besides the system's.
     pub ca: Option<Vec<u8>>,
-    /// Who we are, where servers ask clients for a certificate (`tls-auth-clients yes`).
+    /// Our certificate, where servers ask clients for one (`tls-auth-clients yes`).
     pub identity: Option<Identity>,
 }
 

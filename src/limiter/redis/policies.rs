@@ -9,7 +9,7 @@ use redis::Script;
 use tokio::sync::broadcast;
 
 use super::fault::STORE;
-use super::scripts::{Arg, Call, Family};
+use super::scripts::{Arg, Family, ScriptCall};
 use super::store::RedisPaceStore;
 use crate::core::policy::{Declaration, LimitPolicy, Origin, Pause, PolicyUpdate, PolicyVersion};
 use crate::core::schedule::FREEZE_MAX;
@@ -75,11 +75,11 @@ impl RedisPolicies {
         limit: &'a str,
         more: Vec<String>,
         args: impl IntoIterator<Item = Arg<'a>>,
-    ) -> Call<'a> {
+    ) -> ScriptCall<'a> {
         let mut all = vec![Arg::Text(self.store.scripts.channel()), Arg::Text(limit)];
         all.extend(args);
         let key = self.family.policy(self.prefix(), limit);
-        Call::new(name, script, key, more, all)
+        ScriptCall::new(name, script, key, more, all)
     }
 }
 
@@ -192,7 +192,7 @@ impl PolicyStore for RedisPolicies {
             let mut keys = vec![self.family.replicas(prefix, limit)];
             keys.extend(self.family.rows(prefix, limit));
             let key = self.family.policy(prefix, limit);
-            let call = Call::new("inspect", &self.scripts.inspect, key, keys, Vec::new());
+            let call = ScriptCall::new("inspect", &self.scripts.inspect, key, keys, Vec::new());
             type Fields = BTreeMap<String, String>;
             let reply: (u64, Fields, Fields, u64) = self.store.call(call).await?;
             let (now, fields, replicas, frozen_until) = reply;

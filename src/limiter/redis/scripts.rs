@@ -26,7 +26,7 @@ pub(super) struct Scripts {
 
 /// A script with its arguments, but for the run that only the connection knows.
 #[derive(Debug)]
-pub(super) struct Call<'a> {
+pub(super) struct ScriptCall<'a> {
     name: &'static str,
     script: &'a Script,
     key: String,
@@ -48,7 +48,7 @@ pub(super) enum Arg<'a> {
     Run,
 }
 
-impl<'a> Call<'a> {
+impl<'a> ScriptCall<'a> {
     /// `script`, called `name` in metrics, on `key` and `more` keys.
     pub(super) const fn new(
         name: &'static str,
@@ -118,7 +118,7 @@ impl Scripts {
         &self.channel
     }
 
-    pub(super) fn lease(&self, limit: &PacedLimit, ask: &Ask) -> Call<'_> {
+    pub(super) fn lease(&self, limit: &PacedLimit, ask: &Ask) -> ScriptCall<'_> {
         let pace = &limit.pace;
         let (sight, generation, predicted) = match ask.sight {
             Sight::Young => ("young", 0, None),
@@ -131,7 +131,7 @@ impl Scripts {
                 predicted,
             } => ("stepped", generation, Some(predicted)),
         };
-        Call::new(
+        ScriptCall::new(
             "lease",
             &self.lease,
             row_key(&self.prefix, limit),
@@ -157,7 +157,7 @@ impl Scripts {
         )
     }
 
-    pub(super) fn freeze<'a>(&'a self, limit: &'a PacedLimit, length: Duration) -> Call<'a> {
+    pub(super) fn freeze<'a>(&'a self, limit: &'a PacedLimit, length: Duration) -> ScriptCall<'a> {
         self.call(
             "freeze",
             &self.freeze,
@@ -171,7 +171,7 @@ impl Scripts {
         )
     }
 
-    pub(super) fn give_back(&self, limit: &PacedLimit, tail: &Grant) -> Call<'_> {
+    pub(super) fn give_back(&self, limit: &PacedLimit, tail: &Grant) -> ScriptCall<'_> {
         self.call(
             "give_back",
             &self.give_back,
@@ -193,9 +193,9 @@ impl Scripts {
         script: &'a Script,
         limit: &PacedLimit,
         before: Vec<Arg<'a>>,
-    ) -> Call<'a> {
+    ) -> ScriptCall<'a> {
         let key = row_key(&self.prefix, limit);
-        Call::new(name, script, key, Vec::new(), before)
+        ScriptCall::new(name, script, key, Vec::new(), before)
     }
 }
 
@@ -227,7 +227,7 @@ impl Family {
         format!("{}:policy", self.start(prefix, limit))
     }
 
-    /// Who takes part in a limit.
+    /// The replicas that take part in a limit.
     pub(super) fn replicas(self, prefix: &str, limit: &str) -> String {
         format!("{}:replicas", self.start(prefix, limit))
     }

@@ -5,7 +5,7 @@
 //! ran it. So this wraps the plain multiplexed connection. It is replaced on any I/O error, on
 //! `READONLY` and on several timeouts in a row; meanwhile calls fail at once. Each connection asks
 //! once for the server's run_id, by which the scripts notice that another process of Redis answers;
-//! a connection never outlives its process, so a script always gets the run_id of who runs it.
+//! a connection never outlives its process, so a script always gets the run_id of the process that runs it.
 
 mod opening;
 
@@ -24,7 +24,7 @@ use super::access::Access;
 use super::address::Address;
 use super::events::StoreEvents;
 use super::fault::{Fault, STORE, fault, unreachable};
-use super::scripts::Call;
+use super::scripts::ScriptCall;
 use super::sentinel::Sentinels;
 use super::slots::Slot;
 use crate::core::backoff::Backoff;
@@ -39,7 +39,7 @@ const CHECK: Duration = Duration::from_secs(1);
 pub(super) const BACKOFF: Backoff = Backoff::new(Duration::from_millis(50), Duration::from_secs(5));
 
 /// Where the server is.
-pub(super) enum Place {
+pub(super) enum Locator {
     At(Address),
     /// Wherever the Sentinels say.
     Elected(Sentinels),
@@ -76,7 +76,7 @@ pub(super) struct Failure {
 
 /// The supervised connection.
 pub(super) struct Server {
-    place: Place,
+    place: Locator,
     access: Arc<Access>,
     state: Mutex<State>,
     lost: Notify,
@@ -91,7 +91,7 @@ pub(super) struct Server {
 impl Server {
     /// Does not connect yet.
     pub(super) fn new(
-        place: Place,
+        place: Locator,
         access: Arc<Access>,
         events: Arc<dyn StoreEvents>,
         changed: Arc<Notify>,
@@ -116,15 +116,15 @@ impl Server {
     pub(super) fn address(&self) -> Option<Address> {
         match (&*self.lock(), &self.place) {
             (State::Up(live), _) => Some(live.at.clone()),
-            (_, Place::At(at)) => Some(at.clone()),
-            (_, Place::Elected(_)) => None,
+            (_, Locator::At(at)) => Some(at.clone()),
+            (_, Locator::Elected(_)) => None,
         }
     }
 
     /// Calls a script. Gives up at `end`, and at once while the connection is lost.
     pub(super) async fn call<T: FromRedisValue>(
         &self,
-        call: &Call<'_>,
+        call: &ScriptCall<'_>,
         end: Instant,
     ) -> Result<T, Failure> {
         let live = self.live(end).await.map_err(|error| Failure {
@@ -278,7 +278,7 @@ impl Server {
         // Only what it means for the connection matters here; a call is told by its own answer.
         drop(self.judge(live, answer));
         // A primary that was replaced does not know it while it is cut off from the others.
-        if let Place::Elected(sentinels) = &self.place
+        if let Locator::Elected(sentinels) = &self.place
             && let Ok(primary) = sentinels.primary().await
             && primary != live.at
         {

@@ -17,7 +17,7 @@ use super::connection::Connection;
 use super::events::StoreEvents;
 use super::limits::Limits;
 use super::options::RedisOptions;
-use super::scripts::{Call, Scripts};
+use super::scripts::{ScriptCall, Scripts};
 use super::{fault, notices};
 use crate::core::policy::PolicyVersion;
 use crate::core::schedule::{Answer, Ask, Freeze, Grant, Turn};
@@ -88,7 +88,7 @@ impl RedisPaceStore {
     /// Calls a script and tells the metrics.
     pub(super) async fn call<T: redis::FromRedisValue>(
         &self,
-        script: Call<'_>,
+        script: ScriptCall<'_>,
     ) -> Result<T, StoreError> {
         let answer = self.connection.call(&script).await;
         self.events.asked(script.name(), answer.is_ok());

@@ -1,6 +1,6 @@
-//! The provider's books: when calls arrived, which messages they carried, and what that comes to.
+//! The provider's ledger: when calls arrived, which messages they carried, and what that comes to.
 //!
-//! The thread that stamps calls only appends to a short list. Whoever wants numbers takes that
+//! The thread that stamps calls only appends to a short list. A thread that wants numbers takes that
 //! list away whole and does the counting on a thread of its own, so that a report, however long
 //! it takes, never delays a stamp.
 
@@ -51,7 +51,7 @@ pub(super) struct Arrival {
     pub(super) at: Mono,
     /// What it says that it takes of the limit.
     pub(super) units: u32,
-    /// Whom it says that it is for.
+    /// The key that it names.
     pub(super) key: Option<Box<str>>,
 }
 
@@ -336,7 +336,7 @@ impl Book {
         (repeats().count() as u64, named.collect())
     }
 
-    /// How many were lost, a few of their names, how many nobody expected.
+    /// How many were lost, a few of their names, how many were not expected.
     fn compare(&self, expect: &Expect) -> (Option<u64>, Vec<String>, u64) {
         let unique = self.messages.len() as u64;
         match expect {

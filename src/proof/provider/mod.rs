@@ -1,4 +1,4 @@
-//! A stand-in for the rate-limited service downstream, which judges those who call it.
+//! A stand-in for the rate-limited service downstream, which judges its callers.
 //!
 //! Problem: whether a fleet keeps a limit can only be said where the calls arrive. This provider
 //! stamps every request as soon as its head has been read from the socket, on a thread of its own
@@ -29,7 +29,7 @@ pub use script::{Act, Behaviour, Failure, FailureError, ScriptFull, Step};
 use crate::core::time::Mono;
 use crate::ports::clock::Clock;
 use ledger::Ledger;
-use serve::Desk;
+use serve::Endpoint;
 
 /// Why the provider did not start.
 #[derive(Debug, thiserror::Error)]
@@ -49,7 +49,7 @@ pub enum ProviderError {
 #[derive(Debug)]
 pub struct Provider {
     address: SocketAddr,
-    desk: Arc<Desk>,
+    endpoint: Arc<Endpoint>,
     stop: CancellationToken,
     thread: Option<JoinHandle<()>>,
 }
@@ -66,18 +66,18 @@ impl Provider {
             .enable_all()
             .build()
             .map_err(ProviderError::Thread)?;
-        let desk = Arc::new(Desk::new(Clock::start(), behaviour));
+        let endpoint = Arc::new(Endpoint::new(Clock::start(), behaviour));
         let stop = CancellationToken::new();
         let thread = std::thread::Builder::new()
             .name("provider".to_owned())
             .spawn({
-                let (desk, stop) = (Arc::clone(&desk), stop.clone());
-                move || serve_until(&runtime, listener, desk, &stop)
+                let (endpoint, stop) = (Arc::clone(&endpoint), stop.clone());
+                move || serve_until(&runtime, listener, endpoint, &stop)
             })
             .map_err(ProviderError::Thread)?;
         Ok(Self {
             address: bound,
-            desk,
+            endpoint,
             stop,
             thread: Some(thread),
         })
@@ -112,7 +112,7 @@ impl Provider {
     /// The clock that calls are stamped with.
     #[must_use]
     pub fn clock(&self) -> Clock {
-        self.desk.clock()
+        self.endpoint.clock()
     }
 
     /// Forgets all calls so far.
@@ -125,11 +125,11 @@ impl Provider {
     /// # Errors
     /// When too many steps wait already.
     pub fn script(&self, step: Step) -> Result<(), ScriptFull> {
-        self.desk.script(step)
+        self.endpoint.script(step)
     }
 
     fn ledger(&self) -> &Ledger {
-        self.desk.ledger()
+        self.endpoint.ledger()
     }
 }
 
@@ -147,7 +147,7 @@ fn listen(address: SocketAddr) -> io::Result<(TcpListener, SocketAddr)> {
     let listener = TcpListener::bind(address)?;
     // As many connections as the system allows may wait to be accepted, not the usual 128. Beyond
     // that the kernel drops what comes, and the caller's kernel sends it again later: calls would
-    // arrive in bunches that nobody made, and be counted as too early.
+    // arrive in bunches that no caller made, and be counted as too early.
     nix::sys::socket::listen(&listener, Backlog::MAXALLOWABLE)?;
     listener.set_nonblocking(true)?;
     stamp::ask_for_stamps(&listener)?;
@@ -158,10 +158,10 @@ fn listen(address: SocketAddr) -> io::Result<(TcpListener, SocketAddr)> {
 fn serve_until(
     runtime: &Runtime,
     listener: TcpListener,
-    desk: Arc<Desk>,
+    endpoint: Arc<Endpoint>,
     stop: &CancellationToken,
 ) {
-    let served = runtime.block_on(stop.run_until_cancelled(serve::serve(listener, desk)));
+    let served = runtime.block_on(stop.run_until_cancelled(serve::serve(listener, endpoint)));
     if let Some(Err(error)) = served {
         tracing::error!(%error, "the provider stopped");
     }

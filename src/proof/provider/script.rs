@@ -1,4 +1,4 @@
-//! How the provider answers: its standing behaviour, and steps that were scripted for a while.
+//! How the provider answers: its usual behaviour, and steps that were scripted for a while.
 
 use std::collections::VecDeque;
 use std::str::FromStr;

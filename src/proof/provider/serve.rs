@@ -37,7 +37,7 @@ const MAX_CONNECTIONS: usize = 10_000;
 const MAX_BODY: usize = 1024 * 1024;
 /// The largest body of a question: a million ids.
 const MAX_QUESTION: usize = 64 * 1024 * 1024;
-/// How often fresh entries are moved into the books.
+/// How often fresh entries are moved into the ledger.
 const ABSORB_EVERY: Duration = Duration::from_millis(50);
 /// After a failed accept (no file descriptors, say) the next try waits so long.
 const ACCEPT_PAUSE: Duration = Duration::from_millis(10);
@@ -51,7 +51,7 @@ pub(super) struct Closed;
 
 /// Where calls arrive.
 #[derive(Debug)]
-pub(super) struct Desk {
+pub(super) struct Endpoint {
     clock: Clock,
     behaviour: Behaviour,
     ledger: Ledger,
@@ -75,7 +75,7 @@ struct Plan {
     accepted: bool,
 }
 
-impl Desk {
+impl Endpoint {
     pub(super) fn new(clock: Clock, behaviour: Behaviour) -> Self {
         Self {
             clock,
@@ -160,10 +160,13 @@ impl State {
 }
 
 /// Serves until it is dropped.
-pub(super) async fn serve(listener: TcpListener, desk: Arc<Desk>) -> io::Result<Infallible> {
+pub(super) async fn serve(
+    listener: TcpListener,
+    endpoint: Arc<Endpoint>,
+) -> io::Result<Infallible> {
     let listener = tokio::net::TcpListener::from_std(listener)?;
     let room = Arc::new(Semaphore::new(MAX_CONNECTIONS));
-    tokio::spawn(keep_books(Arc::clone(&desk)));
+    tokio::spawn(keep_ledger(Arc::clone(&endpoint)));
     loop {
         let Ok((socket, _)) = listener.accept().await else {
             sleep(ACCEPT_PAUSE).await;
@@ -172,34 +175,37 @@ pub(super) async fn serve(listener: TcpListener, desk: Arc<Desk>) -> io::Result<
         let Ok(permit) = Arc::clone(&room).try_acquire_owned() else {
             continue;
         };
-        let desk = Arc::clone(&desk);
+        let endpoint = Arc::clone(&endpoint);
         tokio::spawn(async move {
-            connection(socket, desk).await;
+            connection(socket, endpoint).await;
             drop(permit);
         });
     }
 }
 
-async fn keep_books(desk: Arc<Desk>) {
+async fn keep_ledger(endpoint: Arc<Endpoint>) {
     let mut ticks = interval(ABSORB_EVERY);
     ticks.set_missed_tick_behavior(MissedTickBehavior::Delay);
     loop {
         ticks.tick().await;
-        desk.ledger.round();
-        let desk = Arc::clone(&desk);
-        if spawn_blocking(move || desk.ledger.absorb()).await.is_err() {
+        endpoint.ledger.round();
+        let endpoint = Arc::clone(&endpoint);
+        if spawn_blocking(move || endpoint.ledger.absorb())
+            .await
+            .is_err()
+        {
             return;
         }
     }
 }
 
-async fn connection(socket: TcpStream, desk: Arc<Desk>) {
+async fn connection(socket: TcpStream, endpoint: Arc<Endpoint>) {
     if socket.set_nodelay(true).is_err() {
         return;
     }
-    let socket = Stamped::new(socket, desk.clock);
+    let socket = Stamped::new(socket, endpoint.clock);
     let arrival = socket.last_arrival();
-    let service = service_fn(move |request| respond(Arc::clone(&desk), request, arrival.get()));
+    let service = service_fn(move |request| respond(Arc::clone(&endpoint), request, arrival.get()));
     let served = http1::Builder::new()
         .serve_connection(TokioIo::new(socket), service)
         .await;
@@ -210,14 +216,14 @@ async fn connection(socket: TcpStream, desk: Arc<Desk>) {
 
 /// Not `async` itself: the stamp is taken when hyper calls, not when the future is first polled.
 fn respond(
-    desk: Arc<Desk>,
+    endpoint: Arc<Endpoint>,
     request: Request<Incoming>,
     at: Mono,
 ) -> impl Future<Output = Result<Answer, Closed>> {
     let question = matches!(request.uri().path(), "/report" | "/control" | "/reset");
     if !question {
         let header = |name| request.headers().get(name).and_then(text);
-        desk.ledger.arrived(Arrival {
+        endpoint.ledger.arrived(Arrival {
             at,
             units: header("x-cost")
                 .and_then(|text| text.parse().ok())
@@ -227,25 +233,25 @@ fn respond(
     }
     async move {
         if question {
-            Ok(answer_question(desk, request).await)
+            Ok(answer_question(endpoint, request).await)
         } else {
-            answer_call(desk, request, at).await
+            answer_call(endpoint, request, at).await
         }
     }
 }
 
 async fn answer_call(
-    desk: Arc<Desk>,
+    endpoint: Arc<Endpoint>,
     request: Request<Incoming>,
     at: Mono,
 ) -> Result<Answer, Closed> {
-    let plan = desk.plan(at);
+    let plan = endpoint.plan(at);
     let (head, body) = request.into_parts();
     let header = |name| head.headers.get(name).and_then(text);
     let (named, caller) = (header("x-message-id"), header("x-caller"));
     let body = Limited::new(body, MAX_BODY).collect().await;
     let body = body.map_err(|_| Closed)?.to_bytes();
-    desk.ledger.read(Entry {
+    endpoint.ledger.read(Entry {
         id: named.or_else(|| id_in(&body)),
         caller,
         accepted: plan.accepted,
@@ -289,7 +295,7 @@ fn id_in(body: &[u8]) -> Option<Box<str>> {
     }
 }
 
-async fn answer_question(desk: Arc<Desk>, request: Request<Incoming>) -> Answer {
+async fn answer_question(endpoint: Arc<Endpoint>, request: Request<Incoming>) -> Answer {
     let (head, body) = request.into_parts();
     let Ok(body) = Limited::new(body, MAX_QUESTION).collect().await else {
         return plain(StatusCode::PAYLOAD_TOO_LARGE, "too long");
@@ -297,14 +303,14 @@ async fn answer_question(desk: Arc<Desk>, request: Request<Incoming>) -> Answer 
     // Counting may take a while: not on the thread that stamps calls.
     let answered = spawn_blocking(move || {
         let query = head.uri.query().unwrap_or_default();
-        desk.question(&head.method, head.uri.path(), query, &body.to_bytes())
+        endpoint.question(&head.method, head.uri.path(), query, &body.to_bytes())
     });
     answered
         .await
         .unwrap_or_else(|_| plain(StatusCode::INTERNAL_SERVER_ERROR, "failed"))
 }
 
-impl Desk {
+impl Endpoint {
     fn question(&self, method: &Method, path: &str, query: &str, body: &[u8]) -> Answer {
         match (method.as_str(), path) {
             ("GET" | "POST", "/report") => match expected(query, body) {

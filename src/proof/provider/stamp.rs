@@ -3,7 +3,7 @@
 //! A judge that stamps a call when its own thread gets round to it also measures how long that
 //! thread waited for a processor, and on a busy machine it then accuses callers of bunching that
 //! was its own. So the kernel stamps (`SO_TIMESTAMPNS`): the time at which the last bytes that were
-//! read came in from the network, whoever was running. Where the kernel has no stamp for a read,
+//! read came in from the network, whatever was running. Where the kernel has no stamp for a read,
 //! the time of reading counts.
 
 use std::io::{self, IoSliceMut};
@@ -171,7 +171,7 @@ mod tests {
 
     use super::*;
 
-    /// What arrived while nobody read, or before anybody accepted the connection, is stamped with its
+    /// What arrived before it was read, or before the connection was accepted, is stamped with its
     /// arrival, not with the reading.
     #[tokio::test]
     async fn the_stamp_is_of_the_arrival() {

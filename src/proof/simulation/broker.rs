@@ -33,7 +33,7 @@ impl Broker {
         self.queue.is_empty()
     }
 
-    /// The next message and who gets it.
+    /// The next message and the replica that gets it.
     pub(super) fn hand_out(&mut self) -> Option<(u32, u32)> {
         let replica = *self
             .open

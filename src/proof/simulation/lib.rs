@@ -22,8 +22,8 @@
 //! - the best round trip to the store is no longer than half of the headroom.
 //!
 //! Besides: nothing is lost, nothing is called twice unless a replica died, the limit is used, all
-//! replicas get their share, the store is asked per batch, nobody asks before its turn or is denied at
-//! it but rarely, and a step of the clock costs no more than two guards.
+//! replicas get their share, the store is asked per batch, no replica asks before its turn, few are
+//! denied at it, and a step of the clock costs no more than two guards.
 
 mod broker;
 pub mod dice;

@@ -5,7 +5,7 @@ use std::collections::BTreeSet;
 use sluiced_core::leases::{LeaseHolder, Phase};
 use sluiced_core::policy::LimitPolicy;
 use sluiced_core::schedule::{Pace, Turn};
-use sluiced_core::scheduler::{Candidate, Scheduler};
+use sluiced_core::scheduler::{Queued, Scheduler};
 use sluiced_core::time::Mono;
 
 use super::dice::{Dice, mix};
@@ -16,7 +16,7 @@ pub(super) struct Parcel {
     pub(super) id: u32,
 }
 
-impl Candidate for Parcel {
+impl Queued for Parcel {
     fn priority(&self) -> u16 {
         // Some are more urgent than others.
         u16::from(self.id.is_multiple_of(16))
@@ -48,10 +48,10 @@ pub(super) struct Replica {
     pub(super) wake: u64,
     /// The ask that is under way.
     pub(super) asking: Option<u64>,
-    /// The turn that the last answer gave, for the check that nobody asks before it.
+    /// The turn that the last answer gave, for the check that it does not ask before it.
     pub(super) turn: Option<Turn>,
     pub(super) last_ask: u64,
-    /// What it heard of the limit's terms.
+    /// What it knows of the limit's policy.
     pub(super) known: Option<LimitPolicy>,
     /// It has asked what is in force.
     pub(super) declaring: bool,

@@ -12,7 +12,7 @@ use sluiced_core::time::micros;
 use super::dice::Dice;
 
 const SECOND: u64 = 1_000_000;
-/// A smaller step is within the jitter that everybody allows for.
+/// A smaller step is within the jitter that every replica allows for.
 const MIN_STEP: u64 = 1_000;
 
 /// Something that goes wrong, or just happens.
@@ -34,9 +34,9 @@ pub enum Fault {
     Down(Duration),
     /// The store's clock jumps by so many microseconds.
     Step(i64),
-    /// An operator sets another rate; some replicas hear of it at once.
+    /// An operator sets another rate; some replicas are told at once.
     Rate(Rate),
-    /// The downstream asks for a pause; some replicas hear of it at once.
+    /// The downstream asks for a pause; some replicas are told at once.
     Throttle { wait: Duration, heard: bool },
 }
 
@@ -170,7 +170,7 @@ impl Scenario {
         self.faults.iter().any(changes)
     }
 
-    /// Whether nothing goes wrong and nobody comes or goes.
+    /// Whether nothing goes wrong and no replica comes or goes.
     #[must_use]
     pub fn is_calm(&self) -> bool {
         self.faults.is_empty() && self.around.slow_ways == 0 && self.around.lost_asks == 0

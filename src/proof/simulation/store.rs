@@ -15,7 +15,7 @@ const EPOCH: u64 = 1_700_000_000_000_000;
 /// The store.
 #[derive(Debug)]
 pub(super) struct Store {
-    /// Those that were ever in force; terms are their numbers.
+    /// Those that were ever in force; the text of a policy is its number here.
     paces: Vec<Pace>,
     policy: Option<LimitPolicy>,
     state: Option<Schedule>,
@@ -69,7 +69,7 @@ impl Store {
         set(&mut self.policy, &update, now);
     }
 
-    /// A replica with the first pace in its file tells what it knows and hears what is in force.
+    /// A replica with the first pace in its file declares what it knows and receives what is in force.
     /// Says too whether that changed.
     pub(super) fn declare(&mut self, known: Option<LimitPolicy>, t: u64) -> (LimitPolicy, bool) {
         let declaration = Declaration {
@@ -85,7 +85,7 @@ impl Store {
         (policy, changed)
     }
 
-    /// The pace that terms name.
+    /// The pace that a policy names.
     pub(super) fn pace(&self, policy: &LimitPolicy) -> Option<Pace> {
         self.paces.get(policy.text.parse::<usize>().ok()?).copied()
     }

@@ -1,4 +1,4 @@
-//! The event loop: virtual time, and who does what when.
+//! The event loop: virtual time, and which replica does what when.
 
 mod asks;
 mod calls;
@@ -187,8 +187,8 @@ impl<'a> World<'a> {
                 } else {
                     let (policy, changed) = self.store.declare(known, self.t);
                     if changed {
-                        // Who would not hear of this and of nothing else until its turn could not
-                        // say in time what the store has lost: a hole that is known.
+                        // Every replica is told. One that missed this, and asks nothing until its
+                        // turn, would declare too late what the store has lost: a known gap.
                         self.tell_change(0);
                     }
                     (self.way(), Some(policy))
@@ -217,7 +217,7 @@ impl<'a> World<'a> {
             Event::Deliver(parcel) => self.give_up(replica, parcel),
             Event::Answered { id, answer, sent } if replica.asking == Some(id) => {
                 replica.asking = None;
-                // A turn of older terms than are known by now is given up.
+                // A turn under an older policy than is known by now is given up.
                 let known = replica.known.as_ref();
                 let known = known.map_or(PolicyVersion::NONE, |known| known.version);
                 replica.turn = answer.turn.filter(|_| known == answer.version);

@@ -206,7 +206,7 @@ mod tests {
         );
         delivery.properties = BasicProperties::default()
             .with_message_id("m1".into())
-            .with_user_id("somebody".into())
+            .with_user_id("publisher".into())
             .with_expiration("60000".into())
             .with_priority(3)
             .with_type("sms".into())

@@ -1,5 +1,10 @@
 //! One channel: what is consumed on it, and how each delivery is settled.
 //!
+//! Here a message begins and ends: `hand_out` makes a delivery of what a consumer received; the verdict comes
+//! back to `settle`. What is done is acknowledged (`settle_as`), in batches that `core::acks` forms and
+//! `write` sends. For a wait queue, a parked queue or the dead letters `copy` asks the publisher first, and
+//! the original is acknowledged once its copy was confirmed (`on_published`).
+//!
 //! A session ends with its channel. The receiver of its settlements ends with it, so verdicts that
 //! come later are refused, and the broker delivers those messages again.
 

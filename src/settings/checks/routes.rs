@@ -168,7 +168,7 @@ impl Checks<'_, '_> {
         let [fair, weights, parked, prefetch] =
             path.all(["fair_by", "weights", "parked", "prefetch"]);
         if route.fair_by.is_none() {
-            let whose = "nothing says whose message it is; write fair_by = \"{{ body.tenant }}\" beside it, or take";
+            let whose = "nothing names the tenant of a message; write fair_by = \"{{ body.tenant }}\" beside it, or take";
             if self.is_written(&parked) {
                 let message = format!("nothing is parked where {whose} parked out");
                 self.warning([parked, fair.clone()], message);

@@ -147,7 +147,7 @@ fn keys_without_the_key_that_they_are_for() {
         said_of("timezone = \"UTC\"\nweights = { a = 2 }"),
         [
             "a.toml:7:12: routes.sms.timezone: this route never closes, so no clock counts; write open = \"08:00-21:00\" beside it, or take timezone out",
-            "a.toml:8:1: routes.sms.weights: nothing says whose message it is; write fair_by = \"{{ body.tenant }}\" beside it, or take the weights out",
+            "a.toml:8:1: routes.sms.weights: nothing names the tenant of a message; write fair_by = \"{{ body.tenant }}\" beside it, or take the weights out",
         ]
     );
 }
@@ -164,7 +164,7 @@ fn parking_needs_tenants_room_and_its_own_queues() {
     assert_eq!(
         said_of("parked = 500"),
         [
-            "a.toml:7:10: warning: routes.sms.parked: nothing is parked where nothing says whose message it is; write fair_by = \"{{ body.tenant }}\" beside it, or take parked out",
+            "a.toml:7:10: warning: routes.sms.parked: nothing is parked where nothing names the tenant of a message; write fair_by = \"{{ body.tenant }}\" beside it, or take parked out",
         ]
     );
     assert_eq!(

@@ -18,7 +18,7 @@ const DAY: Duration = Duration::from_secs(24 * 3600);
 const UNITS_OR_NONE: Shape = Whole(0..=MAX_UNITS as i64);
 const RATE: Shape = Text(Form::of::<Quota>("^[0-9_ ]+/ *[0-9].*[^0-9. ]"));
 const LOST_WAIT: Shape = Text(Form::of::<LossWait>("^forever$|^[ +]*[0-9].*[^0-9. ]"));
-/// A named budget, shared by every replica and by every route that names it.
+/// A named limit, shared by every replica and by every route that names it.
 #[derive(Clone, Debug, Deserialize, Serialize)]
 #[serde(tag = "kind", rename_all = "snake_case")]
 pub enum Limit {
@@ -42,7 +42,7 @@ pub(in crate::settings) static LIMIT: Shape = Kinds {
         },
         Kind {
             name: "gcra",
-            doc: "a budget for each key, one unit every window / units, with a burst: the decisions of CL.THROTTLE.",
+            doc: "for each key, one unit every window / units, with a burst: the decisions of CL.THROTTLE.",
             example: "sender",
             own: Gcra::KEYS,
             shared: Counting::KEYS,
@@ -92,7 +92,7 @@ table! {
     /// How messages are counted against a limit that is not paced.
     #[derive(Clone, Debug, Deserialize, Serialize)]
     pub struct Counting {
-        /// A template: messages with the same text share a budget. Absent: one budget for all.
+        /// A template: messages with the same text are counted together. Absent: all messages are.
         key: Option<TemplateText> = TEMPLATE, Optional "{{ body.to }}";
         /// What one message takes: a whole number or a template.
         cost: Costing = COST, Default 1;
@@ -107,7 +107,7 @@ table! {
 }
 
 table! {
-    /// Slots at even distance, leased in batches. One budget for all: it has no key.
+    /// Slots at even distance, leased in batches. It counts all messages together: it has no key.
     #[derive(Clone, Debug, Deserialize, Serialize)]
     pub struct Paced {
         /// Units per window; no window of this length ever holds more.
@@ -139,7 +139,7 @@ table! {
 }
 
 table! {
-    /// A keyed budget with a burst: one unit every `window / units`, and up to `burst` more at once.
+    /// For each key, with a burst: one unit every `window / units`, and up to `burst` more at once.
     #[derive(Clone, Debug, Deserialize, Serialize)]
     pub struct Gcra {
         /// Units per window, evenly.

@@ -70,7 +70,7 @@ impl Limit {
         }
     }
 
-    /// What it is counted by; `None`: one budget for all.
+    /// What it is counted by; `None`: all messages together.
     #[must_use]
     pub fn key(&self) -> Option<&TemplateText> {
         self.counting()?.key.as_ref()

@@ -34,7 +34,7 @@ table! {
         /// What becomes of a message that a limit cannot count (a field for its key or cost is missing, the cost is no
         /// whole number from 1, or can never fit): dead_letter or drop.
         on_invalid: OnInvalid = OnInvalid::SHAPE, Default "dead_letter";
-        /// A template: whose message it is. Tenants share the limits by their weights over all replicas; a share that
+        /// A template: the tenant of a message. Tenants share the limits by their weights over all replicas; a share that
         /// no other tenant asks for is not left unused. Absent: first come, first served.
         fair_by: Option<TemplateText> = TEMPLATE, Optional "{{ body.tenant }}";
         /// Weights of tenants, from 1 to 10000, for fair_by. A tenant that is not named has 1.

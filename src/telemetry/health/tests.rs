@@ -4,8 +4,8 @@ fn at(seconds: u64) -> Mono {
     Mono::from_micros(seconds * 1_000_000)
 }
 
-fn lane(name: &str, last: u64) -> Lane {
-    Lane {
+fn watched(name: &str, last: u64) -> Loop {
+    Loop {
         name: name.into(),
         last: Arc::new(AtomicU64::new(last)),
     }
@@ -14,30 +14,30 @@ fn lane(name: &str, last: u64) -> Lane {
 #[test]
 fn a_lane_is_stuck_after_ten_missed_beats_and_not_before() {
     let state = State {
-        lanes: vec![
-            lane("sms", at(100).as_micros()),
-            lane("mail", at(104).as_micros()),
+        loops: vec![
+            watched("sms", at(100).as_micros()),
+            watched("mail", at(104).as_micros()),
         ],
         ..State::default()
     };
     assert_eq!(state.stuck(at(110)), []);
     let stuck = state.stuck(at(111));
     assert_eq!(stuck.len(), 1);
-    assert_eq!(&*stuck[0].lane, "sms");
+    assert_eq!(&*stuck[0].name, "sms");
     assert_eq!(stuck[0].silent, Duration::from_secs(11));
-    assert_eq!(&*state.missing(at(111))[0].name, "lane sms");
+    assert_eq!(&*state.missing(at(111))[0].name, "loop sms");
 }
 
 #[test]
 fn a_lane_that_ended_on_purpose_is_not_stuck_and_one_that_broke_is() {
     let health = Health::new(Clock::start());
-    health.lane("ended").end();
-    let broken = health.lane("broken");
+    health.watch_loop("ended").end();
+    let broken = health.watch_loop("broken");
     broken.beat(at(1));
     drop(broken);
     let stuck = health.stuck();
     assert_eq!(stuck.len(), 1);
-    assert_eq!(&*stuck[0].lane, "broken");
+    assert_eq!(&*stuck[0].name, "broken");
 }
 
 #[test]

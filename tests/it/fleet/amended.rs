@@ -249,8 +249,8 @@ async fn showing_a_key_tells_how_it_stands_and_changes_nothing() {
     }
     let text = amended.said(&["show", "account", "+49170999", "--json"]);
     let unused: Value = serde_json::from_str(&text).unwrap();
-    assert_eq!(unused["budget"]["remaining"], 3, "{unused}");
-    assert_eq!(unused["budget"]["taken"], "nothing that still counts");
+    assert_eq!(unused["units"]["remaining"], 3, "{unused}");
+    assert_eq!(unused["units"]["taken"], "nothing that still counts");
     amended.said(&["list"]);
     amended.said(&["show", "account"]);
     assert_eq!(dump("shown"), before, "byte for byte");
@@ -268,6 +268,6 @@ async fn showing_a_key_tells_how_it_stands_and_changes_nothing() {
     refused(&["set", "account", "kind=gcra"], "cannot be changed");
     refused(&["set", "accuont", "rate=3/1h"], "did you mean `account`?");
     refused(&["pause", "account", "--for", "soon"], "no duration");
-    assert_eq!(dump("shown"), before, "nothing was said");
+    assert_eq!(dump("shown"), before, "nothing was set");
     amended.finish().await;
 }

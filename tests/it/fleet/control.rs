@@ -58,8 +58,8 @@ struct Told {
 }
 
 impl Told {
-    /// Says `words`, which make the limit `units` a second.
-    fn say(&mut self, words: &[&str], units: u64) -> String {
+    /// Runs `sluiced limits` with `words`, which make the limit `units` a second.
+    fn run(&mut self, words: &[&str], units: u64) -> String {
         let clock = self.fleet.provider.clock();
         let begun = clock.now();
         let told = said(&self.fleet.replicas[0], words);
@@ -104,27 +104,27 @@ async fn a_change_is_in_force_everywhere_within_a_second_and_no_window_is_over()
     let mut told = Told { fleet, history };
     told.flows(100).await;
 
-    let answer = told.say(&["set", "provider", "rate=50/1s"], 50);
+    let answer = told.run(&["set", "provider", "rate=50/1s"], 50);
     assert!(
         answer.contains("rate=50/1s") && answer.contains("version 2"),
         "{answer}"
     );
     told.flows(50).await;
 
-    told.say(&["set", "provider", "rate=200/1s"], 200);
+    told.run(&["set", "provider", "rate=200/1s"], 200);
     told.flows(200).await;
     eventually(PATIENCE, "it is faster than before", || {
         fullest(&told.settled(), WINDOW) > 100
     })
     .await;
 
-    told.say(&["pause", "provider"], 0);
+    told.run(&["pause", "provider"], 0);
     // In force, and then the length of what is judged.
     sleep(SOON + 2 * WINDOW).await;
     let state = shown(&told.fleet.replicas[0]);
     assert_eq!(state["state"], "paused", "{state}");
     // Nothing was lost, and nothing bursts.
-    told.say(&["resume", "provider"], 200);
+    told.run(&["resume", "provider"], 200);
     told.flows(200).await;
 
     let state = shown(&told.fleet.replicas[0]);
@@ -155,7 +155,7 @@ async fn the_last_word_counts_over_restarts_reloads_and_losses() {
         assert_eq!(replica.metric(differs).await, 1.0);
     }
 
-    // A restart with the same file is no word.
+    // A restart with the same file is no update.
     let old = fleet.replace(0);
     old.stop(DECLARED).await;
     let rate = "sluiced_limit_units_per_second{limit=\"provider\"}";
@@ -163,7 +163,7 @@ async fn the_last_word_counts_over_restarts_reloads_and_losses() {
     fleet.replicas[0].says("as an operator set it").await;
     assert_eq!(fleet.replicas[0].metric(rate).await, 60.0);
 
-    // Nor does the store's loss end it: somebody remembers.
+    // Nor does the store's loss end it: a replica remembers.
     redis::cmd("FLUSHALL")
         .query::<()>(&mut fleet.servers.redis().connection())
         .unwrap();
@@ -174,7 +174,7 @@ async fn the_last_word_counts_over_restarts_reloads_and_losses() {
     .await;
     assert_eq!(shown(first)["origin"], "live");
 
-    // A file that says something else is a word when it is read.
+    // A file that says something else is an update when it is read.
     let path = first.config();
     let text = std::fs::read_to_string(&path).unwrap();
     std::fs::write(&path, text.replace("100/1s", "80/1s")).unwrap();

@@ -170,8 +170,8 @@ async fn limits_of_keys_hold_and_nothing_is_lost() {
     }
 }
 
-/// The replicas die with calls under way. What they held comes free when its lease ends, with nobody
-/// there to give it back.
+/// The replicas die with calls under way. What they held comes free when its lease ends, with no
+/// replica there to give it back.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn calls_under_way_are_bounded_and_leases_of_the_dead_end_by_themselves() {
     const COUNT: u64 = 150;

@@ -138,7 +138,7 @@ struct Fleet {
 }
 
 impl Fleet {
-    /// Messages with an id, for somebody.
+    /// Messages, each with an id and a recipient.
     async fn publish(
         &mut self,
         messages: impl IntoIterator<Item = (String, impl std::fmt::Display)>,

@@ -169,13 +169,13 @@ async fn after_a_flush_the_replica_that_remembers_closes_the_limits() {
     let before = number(&server);
     flush(&server);
     // A replica that knows nothing may come first, and takes the store for new.
-    let stranger = connect(&server, PREFIX).await;
-    let decision = ask(&stranger, &limit, "b").await.1;
+    let third = connect(&server, PREFIX).await;
+    let decision = ask(&third, &limit, "b").await.1;
     assert!(matches!(decision, Decision::Closed { .. }), "{decision:?}");
     closed(&store, &limit, "b", Closing::Lost).await;
     assert!(number(&server) > before);
     // The other one learns it.
-    let (_, until) = closed(&stranger, &limit, "b", Closing::Lost).await;
+    let (_, until) = closed(&third, &limit, "b", Closing::Lost).await;
     let lost_at = generation(&mut server.connection(), PREFIX)
         .unwrap()
         .lost_at;

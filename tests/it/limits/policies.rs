@@ -122,7 +122,7 @@ async fn a_lowered_limit_grants_nothing_and_a_raised_one_the_difference() {
             ("window", [6, 3, 8].map(window), 2),
             // A debt of six was never paid down: of eight, two are left.
             ("gcra", [6, 3, 8].map(debt), 2),
-            // An operator's word fills no bucket.
+            // An operator's update fills no bucket.
             ("bucket", [6, 3, 8].map(|n| full(n, 1, LONG)), 0),
             ("calls", [6, 3, 8].map(|n| concurrency(n, LONG)), 2),
         ] {
@@ -208,7 +208,7 @@ async fn only_a_limit_that_was_declared_can_be_opened() {
         let opened = place.policies.open("declared").await.unwrap();
         let now = place.limits.admit(&[], 0).await.unwrap().now;
         assert!(opened.unwrap() <= now);
-        // It is no word about the policy.
+        // It is no update of the policy.
         let found = place.policies.inspect("declared").await.unwrap();
         assert_eq!(found.policy.unwrap().updates, 1);
     })

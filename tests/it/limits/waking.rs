@@ -54,7 +54,7 @@ impl Replica {
     }
 }
 
-/// Replicas that hear each other, in the order in which they wait.
+/// Replicas that share a store, in the order in which they wait.
 async fn fleet(server: &RedisServer, prefix: &str, count: usize) -> Vec<Replica> {
     let mut fleet = Vec::new();
     for _ in 0..count {

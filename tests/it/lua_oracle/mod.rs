@@ -4,7 +4,7 @@
 
 mod breaker;
 mod schedule;
-mod words;
+mod updates;
 
 use std::num::NonZeroU32;
 use std::sync::{Arc, OnceLock};

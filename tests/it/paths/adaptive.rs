@@ -62,7 +62,7 @@ async fn the_rate_follows_a_downstream_that_allows_less() {
     assert!(refused <= MESSAGES / 10, "{refused} refused");
     for daemon in &mut daemons {
         let rate = daemon
-            .metric("sluiced_limit_rate{limit=\"provider\"}")
+            .metric("sluiced_limit_units_per_second{limit=\"provider\"}")
             .await;
         assert!((4.0..=33.0).contains(&rate), "{rate} a second");
     }

@@ -23,7 +23,7 @@ const KNOWN: &[&str] = &[
     "hardly leaves time to renew",
 ];
 
-/// A message with a number, for somebody.
+/// A message with a number and a recipient.
 fn to(number: u64, to: &str) -> (Vec<u8>, BasicProperties) {
     let body = format!("{{\"n\":{number},\"to\":\"{to}\"}}");
     (body.into_bytes(), BasicProperties::default())
@@ -33,7 +33,7 @@ fn urgent((body, properties): (Vec<u8>, BasicProperties)) -> (Vec<u8>, BasicProp
     (body, properties.with_priority(9))
 }
 
-/// A route that tells its downstream whom a message is for.
+/// A route that tells its downstream the recipient of a message.
 fn route(queue: &str, limits: &[&'static str], downstream: &Recorder) -> Route {
     let mut route = Route::new(queue, downstream.address);
     route.limits = limits.to_vec();
@@ -134,7 +134,7 @@ async fn a_key_that_is_spent_does_not_block_the_others() {
     assert_eq!(daemon.metric(attempts).await, 31.0);
     let log = daemon.stop(KNOWN).await;
     assert!(log.contains("\"limit\":\"sender\""), "why they wait");
-    assert!(!log.contains("hot"), "and not for whom");
+    assert!(!log.contains("hot"), "and not the recipient");
     let waits = broker.drain(&format!("{name}.wait.2048s")).await;
     let (_, properties) = waits.first().expect("the first to pass waits an hour");
     let told = |name| header(properties, name).unwrap_or_default();

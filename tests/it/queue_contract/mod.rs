@@ -202,7 +202,7 @@ async fn close_flushes_verdicts_and_gives_back_the_rest(backend: Backend) {
         let wait = format!("{}.wait.2048s", bench.queue);
         assert_eq!(broker.counts(&wait).await, Some((1, 0)));
     } else {
-        // Nobody keeps a waiting message when the process ends, so it is left over too.
+        // No server keeps a waiting message when the process ends, so it is left over too.
         expected.insert(4);
         assert_eq!(given_back, 7);
     }

@@ -243,9 +243,9 @@ async fn a_dead_letter_queue_with_other_settings_shows_early() {
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn the_next_url_is_tried() {
     let (_turn, server) = turn().await;
-    let nobody = format!("amqp://127.0.0.1:{}", crate::support::port::free_port());
+    let closed = format!("amqp://127.0.0.1:{}", crate::support::port::free_port());
     let two = RabbitOptions {
-        urls: vec![nobody.into(), server.url().into()],
+        urls: vec![closed.into(), server.url().into()],
         ..options(server)
     };
     let bench = Bench::start(two, QueueType::Classic);

@@ -134,8 +134,8 @@ fn slots(limit: &PacedLimit, grant: &Grant) -> Vec<u64> {
         .collect()
 }
 
-/// No window holds more than the limit, whoever was granted the slots and by which server: all of
-/// them tell the time of this machine.
+/// No window holds more than the limit, whichever replica was granted the slots and by whichever server:
+/// all of them tell the time of this machine.
 fn nothing_over(limit: &PacedLimit, mut slots: Vec<u64>) {
     slots.sort_unstable();
     let units = usize::try_from(limit.pace.units()).unwrap();
@@ -174,7 +174,7 @@ impl Progress {
     }
 }
 
-/// Keeps both asking until `done` has ended. Nobody else may ask meanwhile: what is granted and
+/// Keeps both asking until `done` has ended. No other replica may ask meanwhile: what is granted and
 /// guarded must all be seen here.
 async fn hauls(
     stores: [&RedisPaceStore; 2],

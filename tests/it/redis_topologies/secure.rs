@@ -96,13 +96,13 @@ async fn a_private_authority_and_a_client_certificate() {
         "{shown}"
     );
 
-    let mut nobody = right.clone();
-    nobody.tls.identity = None;
-    let said = down(&nobody).await;
+    let mut anonymous = right.clone();
+    anonymous.tls.identity = None;
+    let said = down(&anonymous).await;
     assert!(said.contains("CertificateRequired"), "{said}");
-    let mut stranger = right.clone();
-    stranger.tls = trusted(&Authority::new());
-    let said = down(&stranger).await;
+    let mut mistrusted = right.clone();
+    mistrusted.tls = trusted(&Authority::new());
+    let said = down(&mistrusted).await;
     assert!(said.contains("invalid peer certificate"), "{said}");
 }
 

@@ -23,7 +23,7 @@ use super::wait::{eventually, within};
 /// Long enough for anything on a busy machine.
 pub const LONG: Duration = Duration::from_secs(60);
 
-/// What a schedule that nobody used before says.
+/// What the log says of a schedule that was not used before.
 pub const NEW_SCHEDULE: &str = "the schedule was lost";
 
 /// A configuration as an operator would write it.
@@ -274,7 +274,7 @@ impl Daemon {
         self.log()
     }
 
-    /// Fails if it said WARN or ERROR about anything but `declared`, or spoke other than JSON.
+    /// Fails if it said WARN or ERROR about anything but `declared`, or wrote other than JSON.
     pub fn complaints(&self, declared: &[&str]) {
         let log = self.log();
         for line in log.lines() {
@@ -344,7 +344,7 @@ impl Drop for Daemon {
     }
 }
 
-/// Status and body; status 0 if nobody answers.
+/// Status and body; status 0 if nothing answers.
 #[must_use]
 pub fn get(address: SocketAddr, path: &str) -> (u16, String) {
     let ask = || {

@@ -1,4 +1,4 @@
-//! Ports for private servers that nobody else takes.
+//! Ports for private servers that no other process takes.
 //!
 //! A port that the system picks when it is asked for any comes from the range that it also takes the
 //! client's ends of connections from. Between the picking and the server's start, or while a killed
@@ -21,10 +21,10 @@ const ENOUGH: u16 = 500;
 /// The locks on the ports given out, for the life of this process.
 static TAKEN: Mutex<Vec<File>> = Mutex::new(Vec::new());
 
-/// A port that nobody listens on, and that no other caller of this function gets.
+/// A port on which nothing listens, and that no other caller of this function gets.
 #[must_use]
 pub fn free_port() -> u16 {
-    // Each user has a directory: nobody can write into another's.
+    // Each user has a directory: none can write into another's.
     let user = rustix::process::getuid().as_raw();
     let dir = std::env::temp_dir().join(format!("sluiced-test-ports-{user}"));
     create_dir_all(&dir).expect("a directory for the locks on ports");

@@ -13,7 +13,7 @@ const BOOT: Duration = Duration::from_secs(60);
 /// What the Sentinels call the servers.
 pub const SERVICE: &str = "mymaster";
 
-/// The servers and who watches them.
+/// The servers and the Sentinels that watch them.
 #[derive(Debug)]
 pub struct SentinelGroup {
     pub primary: RedisServer,

@@ -1,4 +1,4 @@
-//! When the machine stood still: for assertions about figures that nobody can reach then.
+//! When the machine stood still: for assertions about figures that no program can reach then.
 //!
 //! A test that asks how much of a limit was used, or how long a message took, also asks whether
 //! the machine ran. On a virtual machine whose host takes the processor away, or beside compilers,
@@ -32,7 +32,7 @@ const LATE: Duration = Duration::from_millis(10);
 /// As urgent as the pacer's thread. An ordinary user may not; then neither is the pacer.
 const URGENT: i32 = -10;
 
-/// Less than this can be judged by nobody.
+/// Less than this cannot be judged.
 const ENOUGH: Duration = Duration::from_secs(3);
 
 /// Watches the processors for as long as it lives.

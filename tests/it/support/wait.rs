@@ -8,7 +8,7 @@ pub async fn eventually(bound: Duration, what: &str, mut condition: impl FnMut()
     eventually_async(bound, what, || std::future::ready(condition())).await;
 }
 
-/// As [`eventually`], for a condition that must ask somebody.
+/// As [`eventually`], for a condition that must ask a server.
 pub async fn eventually_async<F>(bound: Duration, what: &str, mut condition: impl FnMut() -> F)
 where
     F: Future<Output = bool>,

@@ -1,6 +1,6 @@
 //! Batches: all limits of a message or none, and how far a batch is looked at.
 
-use super::admission::{Candidate, Cell, Charge, Decision, Gate, InForce, Limit, decide};
+use super::admission::{Candidate, Cell, Charge, Decision, Limit, LimitGate, PolicyState, decide};
 use super::*;
 use crate::limits::generation::{Closing, Generation, LostWait};
 use crate::limits::{Fit, Ticket};
@@ -20,7 +20,7 @@ impl<'a> Batch<'a> {
     fn new(rules: &'a [Rule]) -> Self {
         let limits = rules.iter().map(|rule| Limit {
             rule,
-            gate: Gate::Open,
+            gate: LimitGate::Open,
         });
         Self {
             limits: limits.collect(),
@@ -168,7 +168,7 @@ fn a_limit_that_may_not_be_asked_says_so_before_anything_is_decided() {
     ];
     let mut batch = Batch::new(&rules);
     let all: &[(usize, u64)] = &[(0, 1), (1, 5), (2, 1)];
-    let closed = |until, why| Gate::Closed {
+    let closed = |until, why| LimitGate::Closed {
         until: at(until),
         why,
     };
@@ -184,7 +184,7 @@ fn a_limit_that_may_not_be_asked_says_so_before_anything_is_decided() {
         batch.ask(&[(all, 1)], 1),
         [Decision::Never { by: 1, most: 1 }]
     );
-    batch.limits[1].gate = Gate::Outdated;
+    batch.limits[1].gate = LimitGate::Outdated;
     assert_eq!(batch.ask(&[(all, 1)], 1), [Decision::Outdated { by: 1 }]);
     assert!(
         batch
@@ -203,19 +203,19 @@ fn a_gate_is_closed_until_the_later_of_a_pause_and_a_loss() {
         ..Generation::whole()
     };
     let gate = |paused_until, opened_at, version| {
-        let in_force = InForce {
+        let in_force = PolicyState {
             version: PolicyVersion::new(version),
             paused_until: at(paused_until),
             opened_at: at(opened_at),
         };
-        Gate::of(
+        LimitGate::of(
             in_force,
             (&rule, PolicyVersion::new(7), wait),
             &lost,
             at(START),
         )
     };
-    let closed = |until, why| Gate::Closed {
+    let closed = |until, why| LimitGate::Closed {
         until: at(until),
         why,
     };
@@ -227,11 +227,11 @@ fn a_gate_is_closed_until_the_later_of_a_pause_and_a_loss() {
         gate(START + 1, START, 7),
         closed(START + 1, Closing::Paused)
     );
-    assert_eq!(gate(START, START, 7), Gate::Open);
+    assert_eq!(gate(START, START, 7), LimitGate::Open);
     // The clock went back since it was opened: that was of another loss.
     assert_eq!(gate(0, START + 1, 7), closed(minute, Closing::Lost));
     assert_eq!(gate(0, START - 1, 7), closed(minute, Closing::Lost));
-    assert_eq!(gate(minute, 0, 6), Gate::Outdated);
+    assert_eq!(gate(minute, 0, 6), LimitGate::Outdated);
 }
 
 #[test]
@@ -242,10 +242,10 @@ fn what_was_granted_before_a_change_or_a_loss_is_not_taken_back() {
     assert_eq!(granted(&batch.ask(&[(one, 1)], 1)), [true]);
     let limit = Limit {
         rule: &rules[0],
-        gate: Gate::Open,
+        gate: LimitGate::Open,
     };
     let outdated = Limit {
-        gate: Gate::Outdated,
+        gate: LimitGate::Outdated,
         ..limit
     };
     let cell = &mut batch.cells[0];

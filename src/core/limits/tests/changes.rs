@@ -124,7 +124,7 @@ fn a_lowered_limit_grants_nothing_and_a_raised_one_the_difference() {
     }
 }
 
-/// A line that the old rule made does not hold up those who come under the new one.
+/// A line that the old rule made does not delay messages that come under the new one.
 #[test]
 fn a_line_ends_with_the_rule_that_made_it() {
     let mut crowd = Crowd::new(log("1/1d", Duration::ZERO), 1);

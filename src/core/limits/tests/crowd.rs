@@ -3,7 +3,7 @@
 
 use proptest::prelude::*;
 
-use super::admission::{self, Candidate, Cell, Charge, Decision, Gate, Limit};
+use super::admission::{self, Candidate, Cell, Charge, Decision, Limit, LimitGate};
 use super::{START, at};
 use crate::limits::{Fit, Rule, State, Ticket};
 use crate::time::micros;
@@ -104,7 +104,7 @@ impl Crowd {
         let rule = self.rule.around(now);
         let limit = Limit {
             rule: &rule,
-            gate: Gate::Open,
+            gate: LimitGate::Open,
         };
         let mut cells = [Cell::of(&rule, self.state.clone(), now)];
         self.tickets += 1;
@@ -197,7 +197,7 @@ impl Crowd {
         let rule = self.rule.around(now);
         let limit = Limit {
             rule: &rule,
-            gate: Gate::Open,
+            gate: LimitGate::Open,
         };
         let mut cell = Cell::of(&rule, self.state.clone(), now);
         let taken = admission::refund(&limit, at(0), &mut cell, (at(granted), cost), now);

@@ -48,7 +48,7 @@ fn who_is_overtaken_goes_before_the_line_and_the_line_moves_once() {
             .expect("a turn");
         let line = state.as_ref().expect("a state").line;
         assert!(again.at.as_micros() + pace.horizon < line, "not to the end");
-        assert!(again.at.as_micros() > last, "no herd");
+        assert!(again.at.as_micros() > last, "turns are apart");
         last = again.at.as_micros();
     }
     let s = state.expect("a state");

@@ -23,7 +23,7 @@ const fn of(priority: u16, number: u32, tenant: u64, weight: u32) -> Item {
     }
 }
 
-impl Candidate for Item {
+impl Queued for Item {
     fn priority(&self) -> u16 {
         self.priority
     }
@@ -110,7 +110,7 @@ fn a_tenant_with_a_hundred_times_the_backlog_gets_no_more_than_its_share() {
     let count = |tenant| first.iter().filter(|item| item.tenant == tenant).count();
     assert_eq!((count(1), count(2), count(3)), (5, 5, 10));
     let rest = std::iter::from_fn(|| ready.pop()).count();
-    assert_eq!(rest, 1000, "what nobody else asks for goes to the one");
+    assert_eq!(rest, 1000, "what no other tenant asks for goes to this one");
 }
 
 #[test]

@@ -10,7 +10,7 @@ use super::reply::{closing, fit};
 use super::{Limits, refused};
 use crate::core::limits::record;
 use crate::core::time::StoreTime;
-use crate::limiter::redis::batch::{Batch, Place};
+use crate::limiter::redis::batch::{Batch, CellIndex};
 use crate::limiter::redis::scripts::Arg;
 use crate::limiter::redis::store::RedisPaceStore;
 use crate::ports::limits::{
@@ -32,7 +32,7 @@ impl RedisPaceStore {
 impl Limits {
     async fn take_back(&self, refunds: &[Refund]) -> Result<usize, StoreError> {
         let mut batch = Batch::around(self.around().await?);
-        let places: Vec<Place> = refunds
+        let places: Vec<CellIndex> = refunds
             .iter()
             .map(|refund| batch.place(&refund.limit, refund.key))
             .collect();

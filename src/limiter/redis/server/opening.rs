@@ -9,7 +9,7 @@ use redis::aio::MultiplexedConnection;
 use tokio::time::timeout;
 use tracing::warn;
 
-use super::{Live, Place, Server};
+use super::{Live, Locator, Server};
 use crate::limiter::redis::access::{Access, Mode, Peer};
 use crate::limiter::redis::address::Address;
 use crate::limiter::redis::facts::{field, is_replica, misfit, risks, save_points};
@@ -61,8 +61,8 @@ impl Server {
     /// Finds the server, connects, and learns what it is and what we may do there.
     pub(in crate::limiter::redis) async fn open(&self) -> Result<Opened, StoreError> {
         let at = match &self.place {
-            Place::At(at) => at.clone(),
-            Place::Elected(sentinels) => sentinels.primary().await?,
+            Locator::At(at) => at.clone(),
+            Locator::Elected(sentinels) => sentinels.primary().await?,
         };
         let client = self.access.client(Peer::Redis, &at)?;
         let opening = async {

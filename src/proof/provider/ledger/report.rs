@@ -25,7 +25,7 @@ pub struct Report {
     pub lost: Option<u64>,
     /// A few of them, if the ids were given.
     pub lost_ids: Vec<String>,
-    /// Accepted messages that nobody expected.
+    /// Accepted messages that were not expected.
     pub unexpected: u64,
     /// The limit that was judged by.
     pub limit: u32,

@@ -83,7 +83,7 @@ fn a_reading_thread_that_stood_still_makes_no_bunch_of_what_it_reads_late() {
     };
     arrive(2_000);
     arrive(1_000);
-    // In the middle of its first round somebody looks.
+    // A report is asked for in the middle of its first round.
     ledger.round();
     assert_eq!((ledger.live().calls, ledger.live().over), (2, 0));
     arrive(1_500);

@@ -6,8 +6,8 @@ use super::Judge;
 use crate::scenario::Fault;
 use sluiced_core::time::micros;
 
-/// Slots that go unused besides, where they are far apart: who comes late for its slot moves the
-/// row, and who comes next finds its own slot not yet within reach and goes to the end of the line.
+/// Slots that go unused besides, where they are far apart: a replica that asks late for its slot moves
+/// the row, and the next one finds its own slot not yet within reach and goes to the end of the line.
 const OVERTAKEN: u64 = 3;
 /// A replica that was the only one is followed by another by then.
 const SUCCESSOR: Duration = Duration::from_secs(3);
@@ -15,8 +15,8 @@ const SUCCESSOR: Duration = Duration::from_secs(3);
 const ASK_LOST: u64 = 600_000;
 
 impl Judge {
-    /// Adds what a fault may cost, in time of the schedule. `alone` is for how long nobody but the
-    /// victim is there to send.
+    /// Adds what a fault may cost, in time of the schedule. `alone` is for how long no replica but
+    /// the victim is there to send.
     pub(crate) fn struck(&mut self, fault: Fault, t: u64, alone: Duration) {
         let cost = self.cost_of(fault, alone);
         self.delayed += cost;

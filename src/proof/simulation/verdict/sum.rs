@@ -40,8 +40,8 @@ impl Judge {
         }
     }
 
-    /// Whoever is told its turn finds its share then, but for a few: who has to start from nothing
-    /// can move all who wait once. What goes wrong can do so again and again.
+    /// A replica that was told its turn finds its share then, with few exceptions: one that starts
+    /// from nothing can delay all that wait, once. A fault can do so again and again.
     fn judge_denials(&mut self, t: u64) {
         let most = if self.scenario.is_calm() {
             self.asks / 10 + 2 * u64::from(self.scenario.replicas)

@@ -63,7 +63,7 @@ impl World<'_> {
         self.after(way, replica.id, Event::Declare(replica.known.clone()));
     }
 
-    /// A replica hears what is in force.
+    /// A replica receives what is in force.
     pub(super) fn told(&mut self, replica: &mut Replica, policy: Option<LimitPolicy>, mono: Mono) {
         replica.declaring = false;
         let Some(policy) = policy else {

@@ -53,7 +53,7 @@ pub(super) enum Event {
     },
     Frozen(Freeze),
     GiveBack(Pace, Grant),
-    /// Somebody tells that other terms are in force.
+    /// A notice that another policy is in force.
     Changed,
     /// A replica asks what is in force; it is told, or the store is away.
     Declare(Option<LimitPolicy>),

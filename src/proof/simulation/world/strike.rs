@@ -21,7 +21,7 @@ impl World<'_> {
             return;
         };
         self.trace.note(self.t, victim, What::Struck(fault));
-        let alone = self.nobody_else_for(victim);
+        let alone = self.alone_for(victim);
         self.judge.struck(fault, self.t, alone);
         match fault {
             Fault::Crash => self.crash(victim),
@@ -51,7 +51,7 @@ impl World<'_> {
         self.tell_change(100_000);
     }
 
-    /// Tells all replicas that other terms are in force; so many per million do not hear it.
+    /// Tells all replicas that another policy is in force; so many per million miss it.
     pub(super) fn tell_change(&mut self, deaf: u64) {
         let ids: Vec<u32> = self.alive().collect();
         for id in ids {
@@ -103,7 +103,7 @@ impl World<'_> {
         self.never_alone();
     }
 
-    /// Somebody must be there to see the messages through.
+    /// At least one replica must be there to send the messages.
     pub(super) fn never_alone(&mut self) {
         let mut replicas = self.replicas.iter().flatten();
         if replicas.all(|replica| replica.stage != Stage::Running) {
@@ -111,8 +111,8 @@ impl World<'_> {
         }
     }
 
-    /// For how long nobody but the victim is there to send; zero if somebody else is.
-    pub(super) fn nobody_else_for(&self, victim: u32) -> Duration {
+    /// For how long no replica but the victim is there to send; zero if another is.
+    pub(super) fn alone_for(&self, victim: u32) -> Duration {
         self.replicas
             .iter()
             .flatten()
@@ -139,7 +139,7 @@ impl World<'_> {
         if heard {
             let ids: Vec<u32> = self.alive().collect();
             for id in ids {
-                // Most hear at once, some late, some never.
+                // Most receive it at once, some late, some never.
                 if !self.dice.chance(100_000) {
                     let way = self.way();
                     self.after(way, id, Event::Frozen(freeze));

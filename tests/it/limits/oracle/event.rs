@@ -29,7 +29,7 @@ pub(super) enum Event {
     Smear(usize, usize, usize, char),
     /// Time passes, or the clock goes back.
     Shift(i64),
-    /// An operator sets another rule, of the same kind as a rule or not, and this replica hears of it
+    /// An operator sets another rule, of the same kind as a rule or not, and this replica is told
     /// or does not.
     Policy {
         limit: usize,
@@ -37,7 +37,7 @@ pub(super) enum Event {
         same: bool,
         heard: bool,
     },
-    /// An operator pauses for so long (zero: resumes), and this replica hears of it.
+    /// An operator pauses for so long (zero: resumes), and this replica is told.
     Pause(usize, u64),
     /// The store lost something so long ago.
     Lose(u64),

@@ -7,7 +7,7 @@ use std::time::Duration;
 
 use proptest::prelude::*;
 use proptest::test_runner::TestCaseResult;
-use sluiced::core::limits::admission::{self, Cell, Gate, InForce};
+use sluiced::core::limits::admission::{self, Cell, LimitGate, PolicyState};
 use sluiced::core::limits::generation::Generation;
 use sluiced::core::limits::{Rule, record};
 use sluiced::core::policy::{PolicyUpdate, PolicyVersion};
@@ -114,7 +114,7 @@ impl Play<'_> {
         (policy.rule.clone(), policy.version, limit.lost_wait)
     }
 
-    fn in_force(&mut self, limit: usize) -> InForce {
+    fn in_force(&mut self, limit: usize) -> PolicyState {
         let key = format!(
             "{PREFIX}:{{limits}}:{}:policy",
             self.world.limits[limit].name
@@ -122,7 +122,7 @@ impl Play<'_> {
         let fields = ["version", "paused_until", "opened_at"];
         let found: [Option<u64>; 3] = self.ask(redis::cmd("HMGET").arg(key).arg(&fields));
         let [version, paused_until, opened_at] = found.map(Option::unwrap_or_default);
-        InForce {
+        PolicyState {
             version: PolicyVersion::new(version),
             paused_until: StoreTime::from_micros(paused_until),
             opened_at: StoreTime::from_micros(opened_at),
@@ -130,11 +130,11 @@ impl Play<'_> {
     }
 
     /// Whether a limit may be asked, and its rule as it is around now.
-    pub(super) fn gate(&mut self, limit: usize, now: StoreTime) -> (Rule, Gate) {
+    pub(super) fn gate(&mut self, limit: usize, now: StoreTime) -> (Rule, LimitGate) {
         let (rule, version, wait) = self.rule(limit);
         let rule = rule.around(now);
         let in_force = self.in_force(limit);
-        let gate = Gate::of(in_force, (&rule, version, wait), &self.record(), now);
+        let gate = LimitGate::of(in_force, (&rule, version, wait), &self.record(), now);
         (rule, gate)
     }
 

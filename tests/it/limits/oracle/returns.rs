@@ -5,7 +5,7 @@ use std::sync::atomic::Ordering;
 
 use proptest::prelude::*;
 use proptest::test_runner::TestCaseResult;
-use sluiced::core::limits::admission::{self, Cell, Gate, Limit};
+use sluiced::core::limits::admission::{self, Cell, Limit, LimitGate};
 use sluiced::core::limits::{Rule, State, Taken, record};
 use sluiced::core::time::StoreTime;
 use sluiced::ports::limits::{LimitStore as _, Refund};
@@ -48,7 +48,7 @@ impl Play<'_> {
             let limit = Limit { rule: &rule, gate };
             let since = version.since().max(lost_at);
             // What lies ahead of now is only written down once it is looked at.
-            cell.changed &= gate != Gate::Outdated && at >= since;
+            cell.changed &= gate != LimitGate::Outdated && at >= since;
             let taken = admission::refund(&limit, since, &mut cell, (at, u64::from(units)), now);
             (usize::from(taken), expected(&rule, &cell, &before, now))
         };

@@ -1,4 +1,4 @@
-//! What operators and replicas say about a limit, and what is leased under it.
+//! What operators and replicas change about a limit, and what is leased under it.
 
 use std::time::Duration;
 
@@ -14,9 +14,9 @@ use super::{World, clock_ask, paces, world};
 use crate::support::redis::RedisServer;
 use crate::support::soak::longer;
 
-/// What operators and replicas say about a limit.
+/// What operators and replicas change about a limit.
 #[derive(Clone, Debug)]
-enum Word {
+enum Update {
     Declare {
         file: usize,
         was_read: bool,
@@ -24,7 +24,7 @@ enum Word {
         known: Option<usize>,
     },
     Set {
-        terms: usize,
+        text: usize,
         late: bool,
     },
     Pause(u64),
@@ -36,30 +36,30 @@ enum Word {
     Lose,
 }
 
-fn word() -> impl Strategy<Value = Word> {
+fn update() -> impl Strategy<Value = Update> {
     prop_oneof![
         4 => (0..3_usize, any::<bool>(), prop::option::of(0..4_usize))
-            .prop_map(|(file, was_read, known)| Word::Declare { file, was_read, known }),
+            .prop_map(|(file, was_read, known)| Update::Declare { file, was_read, known }),
         3 => (0..3_usize, prop::bool::weighted(0.2))
-            .prop_map(|(terms, late)| Word::Set { terms, late }),
-        2 => prop_oneof![0..2_u64, Just(u64::MAX)].prop_map(Word::Pause),
-        2 => Just(Word::Resume),
-        3 => prop::bool::weighted(0.3).prop_map(|late| Word::Ask { late }),
-        1 => Just(Word::Lose),
+            .prop_map(|(text, late)| Update::Set { text, late }),
+        2 => prop_oneof![0..2_u64, Just(u64::MAX)].prop_map(Update::Pause),
+        2 => Just(Update::Resume),
+        3 => prop::bool::weighted(0.3).prop_map(|late| Update::Ask { late }),
+        1 => Just(Update::Lose),
     ]
 }
 
 /// Only what these tests keep: others share the server.
 fn forget(connection: &mut redis::Connection) {
     for part in ["policy", "replicas", "paced", "paced:2"] {
-        let key = format!("oracle:{{words}}:{part}");
+        let key = format!("oracle:{{updates}}:{part}");
         redis::cmd("DEL").arg(key).query::<()>(connection).unwrap();
     }
 }
 
 /// What the store keeps, as `inspect` shows it, but for times of writing, which Redis' clock gives.
 fn kept(world: &World) -> Option<LimitPolicy> {
-    let found = world.runtime.block_on(world.policies.inspect("words"));
+    let found = world.runtime.block_on(world.policies.inspect("updates"));
     found.unwrap().policy
 }
 
@@ -98,18 +98,18 @@ impl Play<'_> {
         PolicyVersion::new(self.version().number() + u64::from(late))
     }
 
-    fn say(&mut self, word: Word) -> Result<(), TestCaseError> {
-        match word {
-            Word::Declare {
+    fn apply(&mut self, update: Update) -> Result<(), TestCaseError> {
+        match update {
+            Update::Declare {
                 file,
                 was_read,
                 known,
             } => self.declare(file, was_read, known)?,
-            Word::Set { terms, late } => self.set(terms, late)?,
-            Word::Pause(seconds) => self.pause(Duration::from_secs(seconds))?,
-            Word::Resume => self.resume()?,
-            Word::Ask { late } => self.ask(late)?,
-            Word::Lose => {
+            Update::Set { text, late } => self.set(text, late)?,
+            Update::Pause(seconds) => self.pause(Duration::from_secs(seconds))?,
+            Update::Resume => self.resume()?,
+            Update::Ask { late } => self.ask(late)?,
+            Update::Lose => {
                 forget(&mut self.connection);
                 (self.state, self.row) = (None, None);
             }
@@ -130,7 +130,7 @@ impl Play<'_> {
             was_read,
             known: known.and_then(|ago| self.heard.iter().rev().nth(ago).cloned()),
         };
-        let declare = self.world.policies.declare("words", &declaration);
+        let declare = self.world.policies.declare("updates", &declaration);
         let told = self.world.runtime.block_on(declare).unwrap();
         // Where the decision made a new version, that was Redis' time.
         let fresh = Some(told.version) != self.state.as_ref().map(|s| s.version);
@@ -145,14 +145,14 @@ impl Play<'_> {
         Ok(())
     }
 
-    fn set(&mut self, terms: usize, late: bool) -> Result<(), TestCaseError> {
+    fn set(&mut self, text: usize, late: bool) -> Result<(), TestCaseError> {
         let update = PolicyUpdate {
             over: self.known(late),
-            text: FILES[terms],
+            text: FILES[text],
             file: FILES[0],
             by: "op",
         };
-        let set = self.world.policies.set("words", update);
+        let set = self.world.policies.set("updates", update);
         let told = self.world.runtime.block_on(set).unwrap();
         let now = told.map_or(StoreTime::default(), |said| said.version.since());
         let done = policy::set(&mut self.state, &update, now);
@@ -161,7 +161,7 @@ impl Play<'_> {
     }
 
     fn pause(&mut self, length: Duration) -> Result<(), TestCaseError> {
-        let pause = self.world.policies.pause("words", length, "op");
+        let pause = self.world.policies.pause("updates", length, "op");
         let told = self.world.runtime.block_on(pause).unwrap();
         let now = told.map_or(StoreTime::default(), |(said, _)| said.version.since());
         let until = policy::pause(&mut self.state, length, "op", now);
@@ -170,7 +170,7 @@ impl Play<'_> {
     }
 
     fn resume(&mut self) -> Result<(), TestCaseError> {
-        let resume = self.world.policies.resume("words");
+        let resume = self.world.policies.resume("updates");
         let told = self.world.runtime.block_on(resume).unwrap();
         let now = told.map_or(StoreTime::default(), |(said, _)| said.version.since());
         let was = policy::resume(&mut self.state, now);
@@ -187,7 +187,7 @@ impl Play<'_> {
         };
         let limit = PacedLimit {
             known,
-            ..PacedLimit::new("words", pace)
+            ..PacedLimit::new("updates", pace)
         };
         let lease = self.world.store.lease(&limit, ask.clone());
         let told = self.world.runtime.block_on(lease).unwrap();
@@ -203,12 +203,12 @@ proptest! {
     #![proptest_config(ProptestConfig { cases: longer(60), rng_seed: RngSeed::Fixed(7), ..ProptestConfig::default() })]
 
     #[test]
-    fn words_are_the_same_in_redis_and_in_rust(words in prop::collection::vec(word(), 1..24)) {
+    fn updates_are_the_same_in_redis_and_in_rust(updates in prop::collection::vec(update(), 1..24)) {
         let mut play = Play::start();
-        for word in words {
-            play.say(word)?;
+        for update in updates {
+            play.apply(update)?;
         }
-        let lives: i64 = redis::cmd("PTTL").arg("oracle:{words}:policy").query(&mut play.connection).unwrap();
+        let lives: i64 = redis::cmd("PTTL").arg("oracle:{updates}:policy").query(&mut play.connection).unwrap();
         prop_assert!(lives < 0, "what an operator said must stay: {}", lives);
     }
 }

@@ -1,11 +1,11 @@
-//! Messages that leave their places before a slot comes: the replica stops, their route closes, or
+//! Messages that are taken out or put off before a slot comes: the replica stops, their route closes, or
 //! another policy is in force.
 
-use super::ready::Candidate;
-use super::{Place, Scheduler, Step};
+use super::ready::Queued;
+use super::{AdmittedKey, Scheduler, Step};
 use crate::time::Mono;
 
-impl<T: Candidate> Scheduler<T> {
+impl<T: Queued> Scheduler<T> {
     /// Takes out all messages that `unwanted` says yes to, wherever they wait. Those that were
     /// admitted still have their permissions.
     pub fn extract(&mut self, mut unwanted: impl FnMut(&T) -> bool) -> Vec<T> {
@@ -58,7 +58,7 @@ impl<T: Candidate> Scheduler<T> {
     fn take_admitted(&mut self, whose: &mut impl FnMut(&T) -> bool) -> Vec<T> {
         let found = self.admitted.iter();
         let found = found.filter(|(_, admitted)| whose(&admitted.item));
-        let places: Vec<Place> = found.map(|(place, _)| *place).collect();
+        let places: Vec<AdmittedKey> = found.map(|(place, _)| *place).collect();
         let taken = places.into_iter().filter_map(|place| self.leave(place));
         taken.map(|admitted| admitted.item).collect()
     }
