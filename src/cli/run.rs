@@ -23,7 +23,7 @@ use crate::settings::types::QueueBackend;
 use crate::settings::{self, Loaded, Severity};
 use crate::telemetry::health::Health;
 use crate::telemetry::notify::Notifier;
-use crate::telemetry::{self, logs};
+use crate::telemetry::{self, logs, panics};
 use crate::wire::{self, Policies, Running, Settled, WireError};
 
 /// The arguments of `sluiced run`.
@@ -100,7 +100,15 @@ pub async fn until_done(
     let ended = tokio::select! {
         () = pipeline.ended() => true,
         () = stop.cancelled() => false,
+        () = health.failed() => false,
     };
+    let list = settings.backend.queue == QueueBackend::Embedded;
+    if ended && !list {
+        health.fail("the queue of a route");
+    }
+    // The service manager hears of it, whatever the reason.
+    stop.cancel();
+    let ended = ended && list;
     let grace = settings.service.grace.get();
     health.stopping();
     if !ended {
@@ -115,9 +123,8 @@ pub async fn until_done(
     tell_end(&settled, &remains);
     // If a list was to be sent and was not sent in full, the command failed; a daemon that a signal
     // stopped did not.
-    let list = settings.backend.queue == QueueBackend::Embedded;
     let unsent = remains.given_back + remains.abandoned + remains.unsettled;
-    let failed = list && settled.dead() + unsent > 0;
+    let failed = health.has_failed() || list && settled.dead() + unsent > 0;
     Ok(if failed { Exit::Failed } else { Exit::Done })
 }
 
@@ -155,6 +162,7 @@ async fn serve(
 ) -> Exit {
     let clock = Clock::start();
     let health = Health::new(clock);
+    panics::watch(&health);
     let metrics = telemetry::install();
     let notifier = Notifier::from_env();
     let listeners = CancellationToken::new();
@@ -167,7 +175,8 @@ async fn serve(
         Ok(None) => {}
         Ok(Some(admin)) => {
             info!(address = %admin.address(), "serving /metrics, /healthz and /readyz");
-            tokio::spawn(admin.serve(metrics, health.clone(), listeners.clone()));
+            let serving = admin.serve(metrics, health.clone(), listeners.clone());
+            tokio::spawn(health.lifelong("the admin listener", serving));
         }
         Err(why) => {
             error!("{why}");
@@ -192,7 +201,8 @@ async fn serve(
     let started = |policies| {
         let reloads = Reloads::new(files.to_vec(), loaded.clone(), policies, notifier.clone());
         let reloading = listeners.clone();
-        tokio::spawn(async move { reloading.run_until_cancelled(reloads.run(hangups)).await });
+        let reloads = health.lifelong("reloading", reloads.run(hangups));
+        tokio::spawn(async move { reloading.run_until_cancelled(reloads).await });
         process.send_replace(Link::Up);
         notifier.ready();
         info!(

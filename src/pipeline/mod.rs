@@ -272,9 +272,9 @@ impl Pipeline {
         }
     }
 
-    /// Waits until no route can deliver anything any more (an embedded queue is empty).
+    /// Waits until a route can deliver nothing any more (an embedded queue is empty).
     pub async fn ended(&mut self) {
-        while self.receivers.join_next().await.is_some() {}
+        self.receivers.join_next().await;
     }
 
     /// Stops consuming, lets calls that were started finish within `grace`, gives the rest back.

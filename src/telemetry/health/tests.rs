@@ -116,3 +116,24 @@ async fn until(condition: impl Fn() -> bool) {
     .await
     .expect("the condition holds in time");
 }
+
+#[tokio::test]
+async fn a_task_that_ends_unasked_is_a_failure_and_the_first_one_counts() {
+    let health = Health::new(Clock::start());
+    drop(health.lifelong("dropped", std::future::ready(())));
+    assert!(!health.has_failed(), "to drop it is to stop it");
+    health.lifelong("first", std::future::ready(())).await;
+    health.lifelong("second", std::future::ready(())).await;
+    health.failed().await;
+    assert_eq!(&*health.stuck()[0].lane, "first");
+    assert_eq!(health.stuck().len(), 1);
+}
+
+#[tokio::test]
+async fn a_task_may_end_once_the_process_stops() {
+    let health = Health::new(Clock::start());
+    health.stopping();
+    health.lifelong("last", std::future::ready(())).await;
+    assert!(!health.has_failed());
+    assert_eq!(health.stuck(), []);
+}

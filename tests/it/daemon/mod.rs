@@ -1,6 +1,7 @@
 //! The real program as a process: how it starts, what it says, how it ends.
 mod embedded;
 mod outside;
+mod panics;
 mod refused;
 mod secure;
 mod stopping;
