@@ -3,7 +3,7 @@
 use std::io::{self, Write};
 use std::path::PathBuf;
 use std::sync::Arc;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use clap::Args;
 use tokio::signal::unix::{Signal, SignalKind, signal};
@@ -25,6 +25,10 @@ use crate::telemetry::health::Health;
 use crate::telemetry::notify::Notifier;
 use crate::telemetry::{self, logs, panics};
 use crate::wire::{self, Policies, Running, Settled, WireError};
+
+/// A signal that comes sooner after the first is the same wish said twice: supervisors signal a process
+/// and its group, and a person may press a key twice.
+const SECOND_SIGNAL: Duration = Duration::from_secs(1);
 
 /// The arguments of `sluiced run`.
 #[derive(Args, Clone, Debug)]
@@ -72,7 +76,7 @@ pub async fn run(args: &RunArgs, err: &mut impl Write, colour: bool) -> io::Resu
     }
     tokio::select! {
         exit = &mut serving => Ok(exit),
-        () = either(&mut terminate, &mut interrupt) => {
+        () = insisted(&mut terminate, &mut interrupt) => {
             warn!("a second signal: ending at once; what was under way is delivered again");
             Ok(Exit::Failed)
         }
@@ -113,7 +117,7 @@ pub async fn until_done(
     health.stopping();
     if !ended {
         info!(
-            "stopping: no new messages, up to {} for calls under way; a second signal ends at once",
+            "stopping: no new messages, up to {} for calls under way; another signal after a second ends at once",
             Span(grace)
         );
     }
@@ -232,5 +236,13 @@ async fn either(terminate: &mut Signal, interrupt: &mut Signal) {
     tokio::select! {
         _ = terminate.recv() => {}
         _ = interrupt.recv() => {}
+    }
+}
+
+/// Waits for a signal that means it, the first one having come now.
+async fn insisted(terminate: &mut Signal, interrupt: &mut Signal) {
+    let first = Instant::now();
+    while first.elapsed() < SECOND_SIGNAL {
+        either(terminate, interrupt).await;
     }
 }
