@@ -11,7 +11,7 @@
 //! |---|---|
 //! | `content-type` | the message's `content_type`; `application/json` without one, and for a configured body |
 //! | `content-encoding` | the message's, if it is a coding of HTTP (gzip, deflate, br, zstd) and the body is untouched |
-//! | `x-message-id` | the message's `message_id`, if it has one |
+//! | `x-message-id` | the publisher's `message_id`, if there is one |
 //! | `x-attempt` | 1 for the first call |
 //! | `user-agent` | `sluiced/<version>` |
 //!

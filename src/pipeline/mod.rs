@@ -10,7 +10,7 @@
 //! limits for the messages that the next slots would take. `send` makes the call, `route_policy` says
 //! what follows from the answer, and `verdict` has every verdict that there is.
 //!
-//! Around the path: `route` and `rows` are what messages and slots belong to, `handle` is the way to a
+//! Around the path: `route` and `rows` are what messages and slots belong to, `deaths` logs dead letters, `handle` is the way to a
 //! pacer, `permit` and `refunder` give back what was not used, `hours` and `tap` decide whether a route
 //! sends and consumes at all, `policies` keeps the limits at what is in force.
 //!
@@ -20,6 +20,7 @@
 mod admit;
 mod alarm;
 mod breaker;
+mod deaths;
 mod decode;
 mod handle;
 mod hours;
