@@ -36,6 +36,9 @@ pub struct RunArgs {
     /// A configuration file; may repeat, later files win, then `SLUICED__…` variables
     #[arg(long, value_name = "FILE", required = true)]
     pub config: Vec<PathBuf>,
+    /// Send a list from its first line again, however far an earlier run came (backend.queue = "embedded")
+    #[arg(long)]
+    pub fresh: bool,
 }
 
 /// Runs until a signal comes or, with the embedded queue, until all messages are settled. A wrong
@@ -59,6 +62,12 @@ pub async fn run(args: &RunArgs, err: &mut impl Write, colour: bool) -> io::Resu
     if let Err(why) = logs::init(&log.level, log.format) {
         writeln!(err, "log: {why}")?;
         return Ok(Exit::WrongConfiguration);
+    }
+    if args.fresh
+        && let Err(why) = wire::start_over(&loaded.settings)
+    {
+        error!(%why, "the checkpoint of the list cannot be removed");
+        return Ok(Exit::Failed);
     }
     for warning in loaded.warnings.all() {
         warn!("{warning}");
@@ -128,8 +137,13 @@ pub async fn until_done(
     // If a list was to be sent and was not sent in full, the command failed; a daemon that a signal
     // stopped did not.
     let unsent = remains.given_back + remains.abandoned + remains.unsettled;
-    let failed = health.has_failed() || list && settled.dead() + unsent > 0;
-    Ok(if failed { Exit::Failed } else { Exit::Done })
+    Ok(if health.has_failed() || list && unsent > 0 {
+        Exit::Failed
+    } else if list && settled.dead() > 0 {
+        Exit::Leftover
+    } else {
+        Exit::Done
+    })
 }
 
 /// What was done, and what is left of it.

@@ -64,6 +64,7 @@ fn the_process_that_panics() {
     runtime.spawn(panic_as_told);
     let args = RunArgs {
         config: vec![config],
+        fresh: false,
     };
     let exit = runtime.block_on(run::run(&args, &mut std::io::stderr(), false));
     std::process::exit(exit.unwrap().code().into());
