@@ -14,3 +14,4 @@ pub mod message;
 pub mod pace;
 pub mod policy;
 pub mod queue;
+pub mod secret;

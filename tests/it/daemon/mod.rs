@@ -3,6 +3,7 @@ mod embedded;
 mod outside;
 mod panics;
 mod refused;
+mod rotated;
 mod secure;
 mod stopping;
 

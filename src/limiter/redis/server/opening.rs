@@ -10,7 +10,7 @@ use tokio::time::timeout;
 use tracing::warn;
 
 use super::{Live, Place, Server};
-use crate::limiter::redis::access::{Access, Mode, Peer};
+use crate::limiter::redis::access::{Mode, Peer};
 use crate::limiter::redis::address::Address;
 use crate::limiter::redis::facts::{field, is_replica, misfit, risks, save_points};
 use crate::limiter::redis::fault::{refused, unreachable};
@@ -109,7 +109,7 @@ impl Server {
         Ok(())
     }
 
-    /// As [`Access::answer`], with what to do about a permission that is missing.
+    /// As `Access::answer`, with what to do about a permission that is missing.
     fn explain<T>(
         &self,
         asked: Result<Result<T, RedisError>, tokio::time::error::Elapsed>,
