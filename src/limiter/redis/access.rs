@@ -3,15 +3,17 @@
 //! The URLs are read once, passwords from files for each connection. Sentinels and cluster nodes tell addresses only, so a client for any of
 //! them is made from what all have in common.
 
+use std::net::SocketAddr;
 use std::time::Duration;
 
 use base64::Engine as _;
 use base64::prelude::BASE64_STANDARD as STANDARD;
 use redis::aio::MultiplexedConnection;
+use redis::io::AsyncDNSResolver;
 use redis::io::tcp::{TcpSettings, socket2::TcpKeepalive};
 use redis::{
     AsyncConnectionConfig, Client, ClientTlsConfig, ConnectionAddr, ConnectionInfo,
-    IntoConnectionInfo, ProtocolVersion, RedisConnectionInfo, RedisError, RedisResult,
+    IntoConnectionInfo, ProtocolVersion, RedisConnectionInfo, RedisError, RedisFuture, RedisResult,
     TlsCertificates,
 };
 use rustls::RootCertStore;
@@ -21,6 +23,7 @@ use super::address::Address;
 use super::fault::{STORE, refused, store_error};
 use super::options::{RedisOptions, Servers, Tls};
 use crate::ports::pace::StoreError;
+use crate::ports::resolve::Resolver;
 use crate::ports::secret::Secret;
 
 const KEEPALIVE: Duration = Duration::from_secs(10);
@@ -49,6 +52,7 @@ pub(super) struct Access {
     pub(super) prefix: String,
     pub(super) channel: String,
     pub(super) keyed: bool,
+    pub(super) resolver: Resolver,
     pub(super) connect_timeout: Duration,
     pub(super) response_timeout: Duration,
     /// With an address that is replaced by the one of each server.
@@ -95,6 +99,7 @@ impl Access {
             channel: options.channel(),
             prefix: options.prefix.clone(),
             keyed: options.keyed,
+            resolver: Resolver::new(),
             connect_timeout: options.connect_timeout,
             response_timeout: options.response_timeout,
             template: secured(first, &options.tls)?.set_tcp_settings(sockets()),
@@ -106,8 +111,9 @@ impl Access {
     }
 
     /// Connects, with no bound in time: whoever asks bounds what it does as a whole.
-    pub(super) async fn connection(client: &Client) -> RedisResult<MultiplexedConnection> {
+    pub(super) async fn connection(&self, client: &Client) -> RedisResult<MultiplexedConnection> {
         let config = AsyncConnectionConfig::new()
+            .set_dns_resolver(Dns(self.resolver.clone()))
             .set_connection_timeout(None)
             .set_response_timeout(None);
         client
@@ -166,6 +172,24 @@ impl Access {
                 waited,
             }),
         }
+    }
+}
+
+/// Names to addresses, as the crate asks for them.
+struct Dns(Resolver);
+
+impl AsyncDNSResolver for Dns {
+    fn resolve<'a, 'b: 'a>(
+        &'a self,
+        host: &'b str,
+        port: u16,
+    ) -> RedisFuture<'a, Box<dyn Iterator<Item = SocketAddr> + Send + 'a>> {
+        Box::pin(async move {
+            let found = self.0.addresses(host).await?;
+            let found = found.into_iter().map(move |ip| SocketAddr::new(ip, port));
+            let found: Box<dyn Iterator<Item = SocketAddr> + Send> = Box::new(found);
+            Ok(found)
+        })
     }
 }
 

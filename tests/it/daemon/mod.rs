@@ -6,6 +6,7 @@ mod refused;
 mod rotated;
 mod secure;
 mod stopping;
+mod threads;
 
 use crate::support::broker::Broker;
 use crate::support::daemon::{Config, Route};

@@ -66,7 +66,7 @@ impl Server {
         };
         let client = self.access.client(Peer::Redis, &at)?;
         let opening = async {
-            let mut connection = Access::connection(&client).await?;
+            let mut connection = self.access.connection(&client).await?;
             // Unlike INFO, PING is refused while the data set is loading.
             () = redis::cmd("PING").query_async(&mut connection).await?;
             let info: String = redis::cmd("INFO").query_async(&mut connection).await?;
