@@ -147,5 +147,5 @@ async fn a_token_that_is_refused_is_read_again() {
     std::fs::remove_file(&file).unwrap();
     publish(&broker, name, 7, 9).await;
     eventually(LONG, "still", || accepted() == 6).await;
-    daemon.stop(&[NEW_SCHEDULE]).await;
+    daemon.stop(&[NEW_SCHEDULE, "the downstream is away"]).await;
 }
