@@ -42,6 +42,11 @@ enum Command {
     Sim(sim::SimArgs),
 }
 
+/// Threads for what blocks: stdin takes one for as long as it is read, files of a list one at a time,
+/// and the AMQP client one for each name that it looks up. tokio's 512 would meet the bound of a unit
+/// (`TasksMax=256`) as soon as names are not answered.
+const BLOCKING: usize = 8;
+
 fn main() -> ExitCode {
     let arguments = Arguments::parse();
     // One crypto provider for every TLS client. An error means that there is one already.
@@ -49,6 +54,7 @@ fn main() -> ExitCode {
         .install_default()
         .ok();
     let runtime = match tokio::runtime::Builder::new_multi_thread()
+        .max_blocking_threads(BLOCKING)
         .enable_all()
         .build()
     {

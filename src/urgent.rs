@@ -10,6 +10,10 @@ use tokio::runtime::{Builder, Handle, Runtime};
 /// The nice value of the thread.
 const URGENT: i32 = -10;
 
+/// Threads for what blocks. Names are looked up elsewhere (`ports::resolve`), so nothing here blocks, but
+/// for the subscription in Redis, whose client looks its host up on one.
+const BLOCKING: usize = 2;
+
 /// A runtime of one thread. It runs the task first that was woken last.
 ///
 /// # Errors
@@ -18,6 +22,7 @@ pub fn runtime(name: &str) -> io::Result<Runtime> {
     Builder::new_multi_thread()
         .worker_threads(1)
         .thread_name(name)
+        .max_blocking_threads(BLOCKING)
         // Best effort: only a privileged process may. On Linux this is about the calling thread.
         .on_thread_start(|| {
             rustix::process::setpriority_process(None, URGENT).ok();

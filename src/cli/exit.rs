@@ -11,6 +11,8 @@ pub enum Exit {
     Failed,
     /// The arguments make no sense (what clap answers itself).
     WrongArguments,
+    /// A list was sent, and some of its messages are in the leftover file instead.
+    Leftover,
     /// The configuration is wrong: `EX_CONFIG` of sysexits.h.
     WrongConfiguration,
 }
@@ -23,6 +25,7 @@ impl Exit {
             Self::Done => 0,
             Self::Failed => 1,
             Self::WrongArguments => 2,
+            Self::Leftover => 3,
             Self::WrongConfiguration => 78,
         }
     }

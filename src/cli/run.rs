@@ -3,7 +3,7 @@
 use std::io::{self, Write};
 use std::path::PathBuf;
 use std::sync::Arc;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use clap::Args;
 use tokio::signal::unix::{Signal, SignalKind, signal};
@@ -23,8 +23,12 @@ use crate::settings::types::QueueBackend;
 use crate::settings::{self, Loaded, Severity};
 use crate::telemetry::health::Health;
 use crate::telemetry::notify::Notifier;
-use crate::telemetry::{self, logs};
+use crate::telemetry::{self, logs, panics};
 use crate::wire::{self, Policies, Running, Settled, WireError};
+
+/// A signal that comes sooner after the first is the same wish said twice: supervisors signal a process
+/// and its group, and a person may press a key twice.
+const SECOND_SIGNAL: Duration = Duration::from_secs(1);
 
 /// The arguments of `sluiced run`.
 #[derive(Args, Clone, Debug)]
@@ -32,6 +36,9 @@ pub struct RunArgs {
     /// A configuration file; may repeat, later files win, then `SLUICED__…` variables
     #[arg(long, value_name = "FILE", required = true)]
     pub config: Vec<PathBuf>,
+    /// Send a list from its first line again, however far an earlier run came (backend.queue = "embedded")
+    #[arg(long)]
+    pub fresh: bool,
 }
 
 /// Runs until a signal comes or, with the embedded queue, until all messages are settled. A wrong
@@ -56,6 +63,12 @@ pub async fn run(args: &RunArgs, err: &mut impl Write, colour: bool) -> io::Resu
         writeln!(err, "log: {why}")?;
         return Ok(Exit::WrongConfiguration);
     }
+    if args.fresh
+        && let Err(why) = wire::start_over(&loaded.settings)
+    {
+        error!(%why, "the checkpoint of the list cannot be removed");
+        return Ok(Exit::Failed);
+    }
     for warning in loaded.warnings.all() {
         warn!("{warning}");
     }
@@ -72,7 +85,7 @@ pub async fn run(args: &RunArgs, err: &mut impl Write, colour: bool) -> io::Resu
     }
     tokio::select! {
         exit = &mut serving => Ok(exit),
-        () = either(&mut terminate, &mut interrupt) => {
+        () = insisted(&mut terminate, &mut interrupt) => {
             warn!("a second signal: ending at once; what was under way is delivered again");
             Ok(Exit::Failed)
         }
@@ -100,12 +113,20 @@ pub async fn until_done(
     let ended = tokio::select! {
         () = pipeline.ended() => true,
         () = stop.cancelled() => false,
+        () = health.failed() => false,
     };
+    let list = settings.backend.queue == QueueBackend::Embedded;
+    if ended && !list {
+        health.fail("the queue of a route");
+    }
+    // The service manager hears of it, whatever the reason.
+    stop.cancel();
+    let ended = ended && list;
     let grace = settings.service.grace.get();
     health.stopping();
     if !ended {
         info!(
-            "stopping: no new messages, up to {} for calls under way; a second signal ends at once",
+            "stopping: no new messages, up to {} for calls under way; another signal after a second ends at once",
             Span(grace)
         );
     }
@@ -115,10 +136,14 @@ pub async fn until_done(
     tell_end(&settled, &remains);
     // If a list was to be sent and was not sent in full, the command failed; a daemon that a signal
     // stopped did not.
-    let list = settings.backend.queue == QueueBackend::Embedded;
     let unsent = remains.given_back + remains.abandoned + remains.unsettled;
-    let failed = list && settled.dead() + unsent > 0;
-    Ok(if failed { Exit::Failed } else { Exit::Done })
+    Ok(if health.has_failed() || list && unsent > 0 {
+        Exit::Failed
+    } else if list && settled.dead() > 0 {
+        Exit::Leftover
+    } else {
+        Exit::Done
+    })
 }
 
 /// What was done, and what is left of it.
@@ -155,6 +180,7 @@ async fn serve(
 ) -> Exit {
     let clock = Clock::start();
     let health = Health::new(clock);
+    panics::watch(&health);
     let metrics = telemetry::install();
     let notifier = Notifier::from_env();
     let listeners = CancellationToken::new();
@@ -167,7 +193,8 @@ async fn serve(
         Ok(None) => {}
         Ok(Some(admin)) => {
             info!(address = %admin.address(), "serving /metrics, /healthz and /readyz");
-            tokio::spawn(admin.serve(metrics, health.clone(), listeners.clone()));
+            let serving = admin.serve(metrics, health.clone(), listeners.clone());
+            tokio::spawn(health.lifelong("the admin listener", serving));
         }
         Err(why) => {
             error!("{why}");
@@ -192,7 +219,8 @@ async fn serve(
     let started = |policies| {
         let reloads = Reloads::new(files.to_vec(), loaded.clone(), policies, notifier.clone());
         let reloading = listeners.clone();
-        tokio::spawn(async move { reloading.run_until_cancelled(reloads.run(hangups)).await });
+        let reloads = health.lifelong("reloading", reloads.run(hangups));
+        tokio::spawn(async move { reloading.run_until_cancelled(reloads).await });
         process.send_replace(Link::Up);
         notifier.ready();
         info!(
@@ -222,5 +250,13 @@ async fn either(terminate: &mut Signal, interrupt: &mut Signal) {
     tokio::select! {
         _ = terminate.recv() => {}
         _ = interrupt.recv() => {}
+    }
+}
+
+/// Waits for a signal that means it, the first one having come now.
+async fn insisted(terminate: &mut Signal, interrupt: &mut Signal) {
+    let first = Instant::now();
+    while first.elapsed() < SECOND_SIGNAL {
+        either(terminate, interrupt).await;
     }
 }

@@ -52,6 +52,17 @@ pub enum DeadReason {
 }
 
 impl DeadReason {
+    /// Every one.
+    pub const ALL: [Self; 7] = [
+        Self::Rejected,
+        Self::AttemptsExhausted,
+        Self::Undecodable,
+        Self::Oversized,
+        Self::Expired,
+        Self::Invalid,
+        Self::Denied,
+    ];
+
     /// The value of the header `x-sluiced-reason` and of the metric label `reason`.
     #[must_use]
     pub const fn label(self) -> &'static str {

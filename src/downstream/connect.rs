@@ -10,6 +10,7 @@
 use std::fmt;
 use std::future::ready;
 use std::io;
+use std::net::SocketAddr;
 use std::path::Path;
 use std::pin::Pin;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
@@ -23,6 +24,7 @@ use http::Uri;
 use hyper::rt::{Read, ReadBuf};
 use hyper_rustls::{HttpsConnector, HttpsConnectorBuilder, MaybeHttpsStream};
 use hyper_util::client::legacy::connect::HttpConnector;
+use hyper_util::client::legacy::connect::dns::Name;
 use hyper_util::rt::TokioIo;
 use rustls::pki_types::{CertificateDer, pem::PemObject};
 use rustls::{ClientConfig, RootCertStore};
@@ -33,6 +35,7 @@ use tower_service::Service;
 use super::failure::connect_detail;
 use super::gate::GatedIo;
 use super::options::Misconfigured;
+use crate::ports::resolve::Resolver;
 
 /// A peer that vanished without closing is noticed by the kernel after this long without traffic.
 const TCP_KEEPALIVE: Duration = Duration::from_secs(30);
@@ -45,9 +48,33 @@ type ConnectError = Box<dyn std::error::Error + Send + Sync>;
 /// Opens connections, or hands out one that is open already. Clones share the idle connections.
 #[derive(Clone)]
 pub(super) struct WarmConnector {
-    network: HttpsConnector<HttpConnector>,
+    network: HttpsConnector<HttpConnector<Dns>>,
     connect_timeout: Duration,
     idle: Arc<IdleConnections>,
+}
+
+/// Names to addresses, as the client of HTTP asks for them.
+#[derive(Clone, Debug, Default)]
+struct Dns(Resolver);
+
+impl Service<Name> for Dns {
+    type Response = std::vec::IntoIter<SocketAddr>;
+    type Error = io::Error;
+    type Future = BoxFuture<'static, io::Result<Self::Response>>;
+
+    fn poll_ready(&mut self, _: &mut Context<'_>) -> Poll<io::Result<()>> {
+        Poll::Ready(Ok(()))
+    }
+
+    fn call(&mut self, name: Name) -> Self::Future {
+        let resolver = self.0.clone();
+        Box::pin(async move {
+            let found = resolver.addresses(name.as_str()).await?;
+            // The client sets the port.
+            let found: Vec<_> = found.into_iter().map(|ip| SocketAddr::new(ip, 0)).collect();
+            Ok(found.into_iter())
+        })
+    }
 }
 
 /// Open connections that have carried nothing yet; at most as many as `warm` was asked for.
@@ -75,7 +102,7 @@ impl WarmConnector {
         connect_timeout: Duration,
         idle_timeout: Duration,
     ) -> Self {
-        let mut tcp = HttpConnector::new();
+        let mut tcp = HttpConnector::new_with_resolver(Dns::default());
         tcp.enforce_http(false);
         tcp.set_nodelay(true);
         tcp.set_keepalive(Some(TCP_KEEPALIVE));

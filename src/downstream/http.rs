@@ -39,6 +39,7 @@ use hyper_util::client::legacy::{Client, Error};
 use hyper_util::rt::{TokioExecutor, TokioTimer};
 use tokio::time::{Instant, timeout_at};
 
+use super::auth::RotatingAuth;
 use super::connect::{WarmConnector, tls};
 use super::failure::{Failure, find};
 use super::gate::Writing;
@@ -65,6 +66,7 @@ pub struct HttpDownstream {
 struct Caller {
     client: Client<WarmConnector, Full<Bytes>>,
     judge: Judge,
+    auth: Option<RotatingAuth>,
     timeout: Duration,
 }
 
@@ -105,11 +107,13 @@ impl HttpDownstream {
             .http1_max_buf_size(MAX_ANSWER_HEAD)
             .retry_canceled_requests(true)
             .build(connector.clone());
+        let auth = options.auth.clone().zip(options.rotating.clone());
         Ok(Self {
             template,
             caller: Arc::new(Caller {
                 client,
                 judge,
+                auth: auth.map(|(auth, secret)| RotatingAuth::new(auth, secret)),
                 timeout: options.timeout,
             }),
             connector,
@@ -157,6 +161,9 @@ impl Caller {
     async fn call(&self, request: Request<Bytes>, gate: Gate) -> Result<Judgement, TooLate> {
         let deadline = Instant::now() + self.timeout;
         let mut request = request.map(Full::new);
+        if let Some(auth) = &self.auth {
+            auth.renew(request.headers_mut());
+        }
         let mut writing = Writing::new(gate, capture_connection(&mut request));
         let mut calling = self.client.request(request);
         let answer = poll_fn(|cx| {
@@ -168,6 +175,9 @@ impl Caller {
         Ok(match answer {
             Ok(Ok(answer)) => {
                 let (head, body) = answer.into_parts();
+                if let Some(auth) = &self.auth {
+                    auth.answered(head.status);
+                }
                 // An answer that goes on after the deadline is cut off by dropping it.
                 let whole = matches!(timeout_at(deadline, read_out(body)).await, Ok(true));
                 self.answered(head.status, &head.headers, whole)

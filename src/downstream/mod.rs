@@ -5,6 +5,7 @@
 //! call that is too late. `failure` tells what a failed call means. `http` puts them together
 //! behind `ports::downstream`.
 
+mod auth;
 mod connect;
 mod failure;
 mod gate;

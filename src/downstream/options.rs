@@ -7,6 +7,7 @@ use std::time::Duration;
 
 use secrecy::SecretString;
 
+use crate::ports::secret::Secret;
 use crate::settings::types::{Http, Outcomes};
 use crate::template::{Template, Templates};
 
@@ -62,6 +63,8 @@ pub struct HttpOptions {
     pub headers: BTreeMap<String, String>,
     pub body: Option<String>,
     pub auth: Option<ResolvedAuth>,
+    /// The password or token of `auth`, to be read again once it is refused.
+    pub rotating: Option<Secret>,
     pub timeout: Duration,
     pub connect_timeout: Duration,
     pub idle_timeout: Duration,
@@ -82,6 +85,7 @@ impl HttpOptions {
             headers: http.headers.clone(),
             body: http.body.clone(),
             auth,
+            rotating: None,
             timeout: http.timeout.get(),
             connect_timeout: http.connect_timeout.get(),
             idle_timeout: http.idle_timeout.get(),

@@ -11,28 +11,25 @@
 //! |---|---|
 //! | `content-type` | the message's `content_type`; `application/json` without one, and for a configured body |
 //! | `content-encoding` | the message's, if it is a coding of HTTP (gzip, deflate, br, zstd) and the body is untouched |
-//! | `x-message-id` | the message's `message_id`, if it has one |
+//! | `x-message-id` | the publisher's `message_id`, if there is one |
 //! | `x-attempt` | 1 for the first call |
 //! | `user-agent` | `sluiced/<version>` |
 //!
 //! `Idempotency-Key` is sent only if it is configured, because a downstream may give it a meaning
-//! of its own: `headers.Idempotency-Key = "{{ message_id }}"`. A message without an id is then
-//! undecodable; with `"{{ message_id | default('') }}"` it is sent without the header.
+//! of its own: `headers.Idempotency-Key = "{{ message_id }}"`.
 //!
 //! GET and HEAD carry no body unless one is configured.
 
 use std::fmt;
 
-use base64::Engine;
-use base64::prelude::BASE64_STANDARD;
 use bytes::Bytes;
 use http::header::{
     AUTHORIZATION, CONNECTION, CONTENT_ENCODING, CONTENT_LENGTH, CONTENT_TYPE, EXPECT, HOST, TE,
     TRAILER, TRANSFER_ENCODING, UPGRADE, USER_AGENT,
 };
 use http::{HeaderMap, HeaderName, HeaderValue, Method, Request, Uri};
-use secrecy::ExposeSecret;
 
+use super::auth::header;
 use super::options::{HttpOptions, Misconfigured, ResolvedAuth, compile};
 use super::url::{Url, checked_url, host_header};
 use crate::ports::downstream::{Facts, Undecodable};
@@ -184,20 +181,7 @@ impl RequestTemplate {
                 "there is a header `Authorization` too; keep one of them",
             ));
         }
-        let text = match auth {
-            ResolvedAuth::Basic { user, .. } if user.contains(':') => {
-                return Err(Misconfigured::new("auth.user", "has a colon"));
-            }
-            ResolvedAuth::Basic { user, password } => {
-                let pair = format!("{user}:{}", password.expose_secret());
-                format!("Basic {}", BASE64_STANDARD.encode(pair))
-            }
-            ResolvedAuth::Bearer { token } => format!("Bearer {}", token.expose_secret()),
-        };
-        let mut value = HeaderValue::try_from(text)
-            .map_err(|_| Misconfigured::new("auth", "the secret has a control character"))?;
-        value.set_sensitive(true);
-        self.fixed.insert(AUTHORIZATION, value);
+        self.fixed.insert(AUTHORIZATION, header(auth)?);
         Ok(())
     }
 

@@ -10,6 +10,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use tracing::debug;
+use uuid::Uuid;
 
 use crate::core::outcome::DeadReason;
 use crate::core::parking::Origin;
@@ -19,7 +20,7 @@ use crate::core::time::{Mono, StoreTime};
 use crate::ports::downstream::{Call, Facts};
 use crate::ports::label::Label;
 use crate::ports::limits::{Charge, LimitKey};
-use crate::ports::message::{Message, header};
+use crate::ports::message::{HeaderValue, Message, header};
 use crate::ports::queue::{Delivery, Verdict};
 
 use super::job::{History, Job, Takes, Waiting};
@@ -30,16 +31,19 @@ use super::verdict::{dead, expired, invalid, later, parked};
 /// Makes a message of a delivery that waits for its slot, or settles it.
 pub(super) fn decode(
     route: &Arc<Route>,
-    delivery: Delivery,
+    mut delivery: Delivery,
     now: Mono,
     store_now: StoreTime,
 ) -> Option<Waiting> {
+    let history = history(delivery.message(), store_now);
+    if let Some(id) = history.made_id {
+        delivery.identify(id.to_string());
+    }
     let message = delivery.message();
     route.meters.received.increment(1);
     if message.redelivered {
         route.meters.redelivered.increment(1);
     }
-    let history = history(message, store_now);
     match read(route, message, &history, now, store_now) {
         Ok(read) => {
             let route = Arc::clone(route);
@@ -56,6 +60,7 @@ pub(super) fn decode(
             Some(waiting)
         }
         Err(verdict) => {
+            route.deaths.tell(&route.name, message, &verdict);
             delivery.settle(verdict);
             None
         }
@@ -183,6 +188,7 @@ fn history(message: &Message, now: StoreTime) -> History {
         Some(published.unwrap_or(now) + lifetime)
     });
     History {
+        made_id: made_id(message),
         attempts: number(header::ATTEMPTS)
             .and_then(|n| u32::try_from(n).ok())
             .unwrap_or(0),
@@ -192,6 +198,19 @@ fn history(message: &Message, now: StoreTime) -> History {
         waited: message.headers.contains_key(header::WAITED),
         parked: message.headers.contains_key(header::PARKED),
     }
+}
+
+/// The id of a message whose publisher gave it none: that of its earlier rounds, or one made now. It is
+/// random, not made of the body: two messages that are the same are still two.
+fn made_id(message: &Message) -> Option<Uuid> {
+    if message.own_id().is_some() {
+        return None;
+    }
+    let earlier = match message.headers.get(header::MESSAGE_ID) {
+        Some(HeaderValue::Text(text)) => Uuid::parse_str(text).ok(),
+        _ => None,
+    };
+    Some(earlier.unwrap_or_else(Uuid::new_v4))
 }
 
 /// When the publisher says that it was published; AMQP's timestamp counts seconds.
@@ -218,7 +237,6 @@ fn deadline(policy: &RoutePolicy, message: &Message, history: &History) -> Optio
 mod tests {
     use super::*;
     use crate::core::parking::Space;
-    use crate::ports::message::HeaderValue;
 
     const NOW: StoreTime = StoreTime::from_micros(1_700_000_000_000_000);
 
@@ -247,6 +265,26 @@ mod tests {
         {
             assert_eq!(message.headers.get(*name), Some(value), "{name}");
         }
+    }
+
+    #[test]
+    fn an_id_is_made_once_and_only_where_the_publisher_gave_none() {
+        let mut message = Message::default();
+        let first = history(&message, NOW);
+        let made = first.made_id.expect("one is made");
+        assert_ne!(history(&message, NOW).made_id, Some(made), "random");
+        let Verdict::Later { headers, .. } = later(&first, Duration::ZERO, NOW) else {
+            panic!("it goes through the wait ladder");
+        };
+        let headers = headers.into_iter();
+        message
+            .headers
+            .extend(headers.map(|(name, value)| (name.to_owned(), value)));
+        assert_eq!(history(&message, NOW).made_id, Some(made), "kept on a copy");
+        message.properties.message_id = Some(String::new());
+        assert_eq!(history(&message, NOW).made_id, Some(made), "empty is none");
+        message.properties.message_id = Some("theirs".to_owned());
+        assert_eq!(history(&message, NOW).made_id, None);
     }
 
     #[test]

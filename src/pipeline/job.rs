@@ -10,6 +10,8 @@
 use std::fmt;
 use std::sync::Arc;
 
+use uuid::Uuid;
+
 use crate::core::rate::Cost;
 use crate::core::scheduler::{KeyId, Queued, Share};
 use crate::core::time::{Mono, StoreTime};
@@ -45,6 +47,8 @@ pub(super) struct Takes {
 /// What a message has been through, as its headers tell it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct History {
+    /// The id that was made for it; `None`: its publisher's.
+    pub(super) made_id: Option<Uuid>,
     /// Calls that were made and failed.
     pub(super) attempts: u32,
     pub(super) first_seen: StoreTime,
@@ -128,6 +132,8 @@ impl Job {
 
     /// Settles it; the message is gone from our hands.
     pub(super) fn settle(self, verdict: Verdict) {
+        let message = self.delivery.message();
+        self.route.deaths.tell(&self.route.name, message, &verdict);
         self.delivery.settle(verdict);
     }
 }

@@ -14,7 +14,7 @@
 //! and calls `admit` and `send`. What happens outside reaches it as an `Event` (`handle` sends, `pacer::events`
 //! receives).
 //!
-//! Around the path: `route` and `rows` are what messages and slots belong to, `handle` is the way to a
+//! Around the path: `route` and `rows` are what messages and slots belong to, `deaths` logs dead letters, `handle` is the way to a
 //! pacer, `permit` and `refunder` give back what was not used, `hours` and `tap` decide whether a route
 //! sends and consumes at all, `policies` keeps the limits at what is in force.
 //!
@@ -25,6 +25,7 @@ mod adapt;
 mod admit;
 mod alarm;
 mod breaker;
+mod deaths;
 mod decode;
 mod handle;
 mod hours;
@@ -288,9 +289,9 @@ impl Pipeline {
         }
     }
 
-    /// Waits until no route can deliver anything any more (an embedded queue is empty).
+    /// Waits until a route can deliver nothing any more (an embedded queue is empty).
     pub async fn ended(&mut self) {
-        while self.receivers.join_next().await.is_some() {}
+        self.receivers.join_next().await;
     }
 
     /// Stops consuming, lets calls that were started finish within `grace`, gives the rest back.

@@ -158,21 +158,24 @@ impl Pacer {
             warming: true,
             stopping: None,
         };
+        let health = health.clone();
         std::thread::Builder::new()
             .name(thread)
-            .spawn(move || pacer.live(runtime))?;
+            .spawn(move || pacer.live(runtime, &health))?;
         Ok(RunningPacer { handle })
     }
 
     /// The life of the thread.
-    fn live(self, runtime: Runtime) {
+    fn live(self, runtime: Runtime, health: &Health) {
+        let name = Arc::clone(&self.handle.name);
         match runtime.block_on(runtime.spawn(self.run())) {
             Ok(Ok(heartbeat)) => heartbeat.end(),
-            // Without a timer nothing can be paced; the watchdog sees the missing heartbeat.
+            // Without a timer nothing can be paced.
             Ok(Err(error)) => {
-                error!(%error, "the pacer's timer failed; nothing is sent any more");
+                error!(%error, "the pacer's timer failed");
+                health.fail(&format!("the pacer of {name}"));
             }
-            Err(error) => error!(%error, "the pacer ended; nothing is sent any more"),
+            Err(error) => error!(%error, "the pacer ended"),
         }
         runtime.shutdown_background();
     }

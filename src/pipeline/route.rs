@@ -18,6 +18,7 @@ use crate::ports::queue::Subscription;
 use crate::telemetry::meters::RouteMeters;
 
 use super::breaker::RouteBreaker;
+use super::deaths::Deaths;
 use super::may_send::MaySend;
 use super::route_policy::RoutePolicy;
 
@@ -79,6 +80,7 @@ pub(super) struct Route {
     pub(super) breaker: Option<RouteBreaker>,
     pub(super) subscription: Arc<dyn Subscription>,
     pub(super) meters: Arc<RouteMeters>,
+    pub(super) deaths: Deaths,
     /// The keys of its limits that are for all messages.
     for_all: Vec<KeyId>,
     in_flight: AtomicU64,
@@ -114,6 +116,7 @@ impl Route {
                 .map(|(rule, store)| RouteBreaker::new(rule, store)),
             subscription: spec.subscription,
             meters: spec.meters,
+            deaths: Deaths::new(),
             in_flight: AtomicU64::new(0),
         }
     }

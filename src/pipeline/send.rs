@@ -4,8 +4,6 @@
 //! for the message. Settling hands the verdict to the session that delivered it (`queue::rabbit::session`,
 //! `settle`).
 
-use std::time::Duration;
-
 use rand::RngExt as _;
 use tracing::warn;
 
@@ -14,14 +12,11 @@ use crate::core::outcome::Outcome;
 use crate::core::time::Mono;
 use crate::ports::downstream::{Gate, Judgement};
 use crate::ports::queue::Verdict;
-use crate::telemetry::LogLimit;
 
 use super::handle::{Event, PacerHandle};
 use super::job::{Job, Waiting};
 use super::route_policy::Next;
 use super::verdict::{dead, later};
-
-static DEAD: LogLimit = LogLimit::new(Duration::from_secs(10));
 
 /// Sends a message whose slot is due and sees it through.
 pub(super) async fn perform(waiting: Waiting, slot: Slot, pacer: PacerHandle) {
@@ -108,10 +103,6 @@ fn settle(mut job: Job, judgement: Judgement, pacer: &PacerHandle) {
         }
         Next::Dead(reason) => {
             job.history.attempts += 1;
-            if let Some(more) = DEAD.event(pacer.clock.now()) {
-                warn!(route = %job.route.name, reason = reason.label(), answer = judgement.detail,
-                    attempts = job.history.attempts, "dead letter{more}");
-            }
             let now = pacer.store_time(pacer.clock.now());
             let verdict = dead(&job.route, &job.history, reason, judgement.detail, now);
             job.settle(verdict);

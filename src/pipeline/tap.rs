@@ -156,8 +156,9 @@ impl Taps {
             }
         }
         if given_back > 0 {
-            warn!(pacer = %pacer.name, given_back,
-                "held for half of the broker's ack timeout; given back to the queue");
+            let wait_ms = micros(expected.since(now)) / 1000;
+            warn!(pacer = %pacer.name, given_back, wait_ms,
+                "it would be held for longer than half of the broker's ack timeout; given back to the queue");
         }
         if overnights > 0 {
             info!(pacer = %pacer.name, given_back = overnights,

@@ -27,6 +27,9 @@ impl History {
             (header::ATTEMPTS, HeaderValue::Int(i64::from(self.attempts))),
             (header::FIRST_SEEN, time_header(self.first_seen)),
         ];
+        if let Some(id) = self.made_id {
+            patch.push((header::MESSAGE_ID, HeaderValue::Text(id.to_string())));
+        }
         if let Some(expires) = self.expires {
             patch.push((header::EXPIRES, time_header(expires)));
         }

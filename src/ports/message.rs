@@ -11,6 +11,8 @@ use serde::Serialize;
 pub mod header {
     /// How many calls were made and failed (an integer). A denial never changes it.
     pub const ATTEMPTS: &str = "x-sluiced-attempts";
+    /// The id that sluiced made for a message that came without one: the same on every copy.
+    pub const MESSAGE_ID: &str = "x-sluiced-message-id";
     /// Not to be sent before this time on the store's clock (microseconds since the epoch).
     pub const NOT_BEFORE: &str = "x-sluiced-not-before";
     /// When sluiced first saw the message, on the store's clock (microseconds since the epoch).
@@ -105,4 +107,21 @@ pub struct Message {
     pub routing_key: String,
     /// The broker has handed it out before: a repeat is possible.
     pub redelivered: bool,
+    /// The id that was made for it, where its publisher gave none.
+    pub made_id: Option<String>,
+}
+
+impl Message {
+    /// Its publisher's id for it; an empty one is none.
+    #[must_use]
+    pub fn own_id(&self) -> Option<&str> {
+        let id = self.properties.message_id.as_deref();
+        id.filter(|id| !id.is_empty())
+    }
+
+    /// Its publisher's id, or the one that was made.
+    #[must_use]
+    pub fn id(&self) -> Option<&str> {
+        self.own_id().or(self.made_id.as_deref())
+    }
 }

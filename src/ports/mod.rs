@@ -14,3 +14,5 @@ pub mod message;
 pub mod pace;
 pub mod policy;
 pub mod queue;
+pub mod resolve;
+pub mod secret;

@@ -107,6 +107,11 @@ impl Delivery {
         &self.message
     }
 
+    /// Gives the message an id, which it came without.
+    pub fn identify(&mut self, id: String) {
+        self.message.made_id = Some(id);
+    }
+
     /// When this process received it.
     #[must_use]
     pub const fn received(&self) -> Mono {

@@ -10,6 +10,11 @@ pub trait QueueEvents: Send + Sync + fmt::Debug {
         let _ = (route, verdict, count);
     }
 
+    /// A list goes on: an earlier run delivered so many of its messages, and gave so many up.
+    fn resumed(&self, done: u64, dead: u64) {
+        let _ = (done, dead);
+    }
+
     /// The broker handed out a delivery that it had handed out before.
     fn redelivered(&self, route: &str) {
         let _ = route;

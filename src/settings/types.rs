@@ -129,7 +129,8 @@ table! {
     pub struct Embedded {
         /// For backend.queue = "embedded": newline-delimited JSON, one message a line; "-" is stdin.
         input: PathBuf = TEXT, Default "-";
-        /// Where messages that were not delivered are written, with the reason.
+        /// Where messages that were not delivered are written, with the reason. How far a list in a file was sent is
+        /// written beside it (.checkpoint): another run of the same list goes on from there; `run --fresh` starts over.
         leftover: PathBuf = TEXT, Default "leftover.ndjson";
     }
 }

@@ -4,6 +4,10 @@
 //! pacer) has given a beat lately. If not, only a restart helps, and the watchdog and `/healthz` show
 //! it. *Ready*: all servers can be reached. If not, a restart does not help, sluiced recovers by itself,
 //! and `/readyz` names what is missing and since when.
+//!
+//! A task that serves for as long as the process does must not end by itself, and nothing may panic:
+//! the process would stay up and deaf. Either one is a failure ([`Health::fail`]): not alive any more,
+//! and `run` stops in good order and ends with an exit code that the service manager restarts.
 
 use std::fmt;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -11,6 +15,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
 use std::time::Duration;
 
 use tokio::sync::watch;
+use tokio_util::sync::CancellationToken;
 
 use crate::core::time::Mono;
 use crate::ports::clock::Clock;
@@ -33,6 +38,8 @@ pub struct Health {
 struct Inner {
     clock: Clock,
     state: Mutex<State>,
+    /// Cancelled by the first failure.
+    failed: CancellationToken,
 }
 
 #[derive(Default)]
@@ -40,6 +47,7 @@ struct State {
     components: Vec<Component>,
     loops: Vec<Loop>,
     stopping: Option<Mono>,
+    failure: Option<(Arc<str>, Mono)>,
 }
 
 struct Component {
@@ -99,6 +107,7 @@ impl Health {
             inner: Arc::new(Inner {
                 clock,
                 state: Mutex::default(),
+                failed: CancellationToken::new(),
             }),
         }
     }
@@ -156,6 +165,44 @@ impl Health {
         self.inner.lock().stopping.get_or_insert(now);
     }
 
+    /// Runs a task that is to serve until the process stops: its end before that is a failure. To
+    /// drop it is to stop it on purpose.
+    pub fn lifelong<F: Future>(&self, name: &str, task: F) -> impl Future<Output = ()> + use<F> {
+        let (health, name) = (self.clone(), name.to_owned());
+        async move {
+            task.await;
+            if health.inner.lock().stopping.is_none() {
+                health.fail(&name);
+            }
+        }
+    }
+
+    /// What must never end has ended: not alive any more, for good. The first failure counts.
+    pub fn fail(&self, what: &str) {
+        let now = self.inner.clock.now();
+        let mut state = self.inner.lock();
+        if state.failure.is_none() {
+            state.failure = Some((what.into(), now));
+            drop(state);
+            tracing::error!(
+                what,
+                "failed: it ended, and must not; the process stops and ends with 1"
+            );
+            self.inner.failed.cancel();
+        }
+    }
+
+    /// Whether something failed.
+    #[must_use]
+    pub fn has_failed(&self) -> bool {
+        self.inner.failed.is_cancelled()
+    }
+
+    /// Waits until something fails.
+    pub async fn failed(&self) {
+        self.inner.failed.cancelled().await;
+    }
+
     /// The loops that do not run any more; if there is none, the process is alive.
     #[must_use]
     pub fn stuck(&self) -> Vec<Stuck> {
@@ -186,7 +233,11 @@ impl State {
                 silent,
             })
         });
-        loops.collect()
+        let failure = self.failure.as_ref().map(|(what, since)| Stuck {
+            name: Arc::clone(what),
+            silent: now.since(*since),
+        });
+        failure.into_iter().chain(loops).collect()
     }
 
     fn missing(&self, now: Mono) -> Vec<Missing> {

@@ -9,6 +9,7 @@ pub mod logs;
 pub mod meters;
 pub mod names;
 pub mod notify;
+pub mod panics;
 mod recorder;
 
 pub use health::{Health, Heartbeat};

@@ -463,16 +463,7 @@ mod tests {
             Outcome::Permanent,
         ];
         assert_eq!(outcomes.map(Outcome::label).as_slice(), OUTCOMES);
-        let reasons = [
-            DeadReason::Rejected,
-            DeadReason::AttemptsExhausted,
-            DeadReason::Undecodable,
-            DeadReason::Oversized,
-            DeadReason::Expired,
-            DeadReason::Invalid,
-            DeadReason::Denied,
-        ];
-        assert_eq!(reasons.map(DeadReason::label).as_slice(), REASONS);
+        assert_eq!(DeadReason::ALL.map(DeadReason::label).as_slice(), REASONS);
         let verdicts = [
             Verdict::Done,
             Verdict::Dropped,

@@ -227,7 +227,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn the_watchdog_is_fed_while_lanes_turn_and_starves_when_one_is_stuck() {
+    async fn the_watchdog_is_fed_while_loops_turn_and_starves_when_one_is_stuck() {
         let listener = Listener::start();
         let notifier = listener.notifier(Some(Duration::from_millis(30)));
         let clock = Clock::start();

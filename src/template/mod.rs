@@ -3,7 +3,8 @@
 //! A template can use `body` (the message's body as JSON), `headers`, `properties`, `routing_key`,
 //! `exchange`, `message_id`, `route` and `attempt`. Only what some template names is looked up, and
 //! the body is parsed only if some template names `body`. So a message that is not JSON is no
-//! problem if no template uses its fields.
+//! problem if no template uses its fields. `message_id` is the publisher's, or else the one that the
+//! pipeline made for the message.
 //!
 //! A missing field is an error and never an empty text: a call with a gap in it is worse than a
 //! dead letter. So is a `null` that is printed. `| default(...)`, `| tojson` and `is defined` are
@@ -203,8 +204,8 @@ impl Templates {
                 "exchange" => Value::from(message.exchange.as_str()),
                 "route" => Value::from(facts.route),
                 "attempt" => Value::from(facts.attempt),
-                "message_id" => match &message.properties.message_id {
-                    Some(id) => Value::from(id.as_str()),
+                "message_id" => match message.id() {
+                    Some(id) => Value::from(id),
                     None => continue,
                 },
                 _ => continue,

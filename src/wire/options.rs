@@ -1,4 +1,4 @@
-//! From settings to the options of each backend, with the secrets read.
+//! From settings to the options of each backend, with the secrets read, and how to read them again.
 
 use std::num::NonZeroU32;
 use std::path::Path;
@@ -9,22 +9,33 @@ use crate::core::backoff::Backoff;
 use crate::core::breaker::BreakerRule;
 use crate::downstream::{HttpDownstream, HttpOptions, ResolvedAuth};
 use crate::limiter::redis::{Identity as ClientIdentity, RedisOptions, Servers, Tls};
+use crate::ports::secret::Secret;
 use crate::queue::rabbit::{RabbitOptions, RouteOptions};
-use crate::settings::secrets::{Identity, Secrets};
-use crate::settings::types::{Downstream, Limit, RedisMode, Route, Settings};
+use crate::settings::secrets::{Identity, SecretError, Secrets};
+use crate::settings::types::{Auth, Downstream, Limit, RedisMode, Route, Settings};
 
 /// The wait ladder of a route with keyed limits reaches as far as one can.
 const LONGEST_WAIT: Duration = Duration::from_secs(24 * 3600);
 /// A probe has ended after the call's timeout and this.
 const PROBE_SLACK: Duration = Duration::from_secs(1);
 
+/// The secret in a file, which is read anew where it is used.
+fn rotating(secrets: &Secrets, file: Option<&Path>) -> Result<Option<Secret>, SecretError> {
+    let Some(first) = secrets.optional(file)? else {
+        return Ok(None);
+    };
+    let (secrets, file) = (secrets.clone(), file.map(Path::to_owned));
+    Ok(Some(Secret::rotating(first, move || {
+        let read = secrets.read(file.as_deref().unwrap_or(Path::new("")));
+        read.map_err(|why| why.to_string())
+    })))
+}
+
 /// How to reach Redis.
 pub(super) fn redis(settings: &Settings, secrets: &Secrets) -> Result<RedisOptions, WireError> {
     let redis = &settings.redis;
-    let secret = |file: Option<&Path>| {
-        let read = secrets.optional(file);
-        read.map_err(|e| WireError::new("redis", e))
-    };
+    let failed = |e| WireError::new("redis", e);
+    let secret = |file: Option<&Path>| rotating(secrets, file).map_err(failed);
     let urls = redis.addresses().to_vec();
     let servers = match redis.mode {
         RedisMode::Single => Servers::Single(redis.url.clone()),
@@ -37,7 +48,8 @@ pub(super) fn redis(settings: &Settings, secrets: &Secrets) -> Result<RedisOptio
         },
     };
     let certificate = redis.cert_file.as_deref().map(read_pem).transpose()?;
-    let key = secret(redis.key_file.as_deref())?;
+    let key = secrets.optional(redis.key_file.as_deref());
+    let key = key.map_err(failed)?;
     let identity = certificate
         .zip(key)
         .map(|(certificate, key)| ClientIdentity {
@@ -65,10 +77,10 @@ pub(super) fn redis(settings: &Settings, secrets: &Secrets) -> Result<RedisOptio
 /// How to reach RabbitMQ.
 pub(super) fn rabbit(settings: &Settings, secrets: &Secrets) -> Result<RabbitOptions, WireError> {
     let rabbit = &settings.rabbitmq;
+    let failed = |e| WireError::new("rabbitmq", e);
     Ok(RabbitOptions {
-        urls: secrets
-            .rabbit_urls(rabbit)
-            .map_err(|e| WireError::new("rabbitmq", e))?,
+        urls: secrets.rabbit_urls(rabbit).map_err(failed)?,
+        password: rotating(secrets, rabbit.password_file.as_deref()).map_err(failed)?,
         ca_pem: rabbit.ca_file.as_deref().map(read_pem).transpose()?,
         heartbeat: rabbit.heartbeat.get(),
         connect_timeout: rabbit.connect_timeout.get(),
@@ -143,5 +155,12 @@ pub(super) fn http(name: &str, route: &Route, secrets: &Secrets) -> Result<HttpO
             Identity::Basic { user, password } => ResolvedAuth::Basic { user, password },
             Identity::Bearer { token } => ResolvedAuth::Bearer { token },
         });
-    Ok(HttpOptions::from_settings(http, auth))
+    let file = http.auth.as_ref().and_then(|auth| match auth {
+        Auth::Basic(basic) => basic.password_file.as_deref(),
+        Auth::Bearer(bearer) => bearer.token_file.as_deref(),
+    });
+    Ok(HttpOptions {
+        rotating: rotating(secrets, file).map_err(|e| WireError::new(at(), e))?,
+        ..HttpOptions::from_settings(http, auth)
+    })
 }

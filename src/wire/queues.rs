@@ -1,9 +1,10 @@
 //! Where routes get their deliveries, and what the queues tell of them.
 
 use std::collections::BTreeMap;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
+use std::{fs, io};
 
 use super::{WireError, options};
 use crate::ports::clock::Clock;
@@ -15,7 +16,7 @@ use crate::settings::secrets::Secrets;
 use crate::settings::types::{QueueBackend, Route, Settings};
 use crate::telemetry::meters::RouteMeters;
 
-/// What became of all messages of this process so far, safely.
+/// What became of all messages of this process so far, safely; of a list, in earlier runs too.
 #[derive(Debug, Default)]
 pub struct Settled {
     done: AtomicU64,
@@ -33,6 +34,24 @@ impl Settled {
     #[must_use]
     pub fn dead(&self) -> u64 {
         self.dead.load(Ordering::Relaxed)
+    }
+}
+
+/// Where it is written down how far a list was sent.
+fn checkpoint(leftover: &Path) -> PathBuf {
+    let mut name = leftover.as_os_str().to_owned();
+    name.push(".checkpoint");
+    name.into()
+}
+
+/// Forgets how far the list was sent: it starts at its first line.
+///
+/// # Errors
+/// When the checkpoint is there and cannot be removed.
+pub fn start_over(settings: &Settings) -> io::Result<()> {
+    match fs::remove_file(checkpoint(&settings.embedded.leftover)) {
+        Err(error) if error.kind() != io::ErrorKind::NotFound => Err(error),
+        _ => Ok(()),
     }
 }
 
@@ -87,6 +106,7 @@ impl Queues {
                 clock,
                 events,
             } => {
+                let path = input;
                 let input = match input.to_str() {
                     Some("-") => Input::Stdin,
                     _ => Input::File(input.clone()),
@@ -95,6 +115,10 @@ impl Queues {
                     route: name.to_owned(),
                     prefetch,
                     leftover: Some(leftover.clone()),
+                    // Not for a pipe: what was read of it does not come again.
+                    checkpoint: fs::metadata(&*path)
+                        .is_ok_and(|facts| facts.is_file())
+                        .then(|| checkpoint(leftover)),
                 };
                 let events = Arc::clone(events);
                 Ok(EmbeddedQueue::start(input, options, *clock, events))
@@ -120,6 +144,11 @@ impl QueueEvents for Counted {
             "dead" => self.settled.dead.fetch_add(count, Ordering::Relaxed),
             _ => 0,
         };
+    }
+
+    fn resumed(&self, done: u64, dead: u64) {
+        self.settled.done.fetch_add(done, Ordering::Relaxed);
+        self.settled.dead.fetch_add(dead, Ordering::Relaxed);
     }
 
     fn parked(&self, route: &str, count: u64) {

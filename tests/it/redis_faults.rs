@@ -303,7 +303,7 @@ async fn a_wrong_password_is_refused_and_never_shown() {
     store.lease(&limit(), look(0)).await.unwrap();
     // A password from elsewhere replaces the one in the URL.
     let mut replaced = options(server.url_with("wrong-secret"));
-    replaced.password = Some(SecretString::from("right-secret"));
+    replaced.password = Some(SecretString::from("right-secret").into());
     let store = RedisPaceStore::connect(&replaced, Arc::new(())).unwrap();
     is_up(&store).await;
 }

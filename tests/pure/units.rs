@@ -40,7 +40,9 @@ fn analyze(arguments: &[&str], unit: &Path) -> Option<Output> {
 fn the_template_differs_only_in_its_instance() {
     let single = unit(UNITS[0])
         .replace("Description=sluiced,", "Description=sluiced %i,")
-        .replace("sluiced.toml", "%i.toml");
+        .replace("sluiced.toml", "%i.toml")
+        .replace("StateDirectory=sluiced", "StateDirectory=sluiced/%i")
+        .replace("%S/sluiced", "%S/sluiced/%i");
     assert_eq!(assignments(&single), assignments(&unit(UNITS[1])));
 }
 
@@ -54,7 +56,7 @@ fn a_failed_check_is_final_and_a_failed_daemon_is_not() {
         for line in [
             "Restart=on-abnormal",
             "RestartForceExitStatus=1 101",
-            "RestartPreventExitStatus=2 78",
+            "RestartPreventExitStatus=2 3 78",
             "StartLimitIntervalSec=0",
         ] {
             assert!(lines.contains(&line), "{name}: {line}");

@@ -7,7 +7,7 @@ use clap::Args;
 use serde_json::json;
 
 use super::{Location, Refusal};
-use crate::core::rate::{DurationError, Span, parse_duration};
+use crate::core::rate::{Span, parse_duration};
 use crate::core::schedule::FREEZE_MAX;
 
 /// The arguments of `sluiced limits pause`.
@@ -40,8 +40,15 @@ pub struct OpenArgs {
     location: Location,
 }
 
-fn length(text: &str) -> Result<Duration, DurationError> {
-    parse_duration(text)
+fn length(text: &str) -> Result<Duration, String> {
+    let length = parse_duration(text).map_err(|wrong| wrong.to_string())?;
+    if length > FREEZE_MAX {
+        return Err(format!(
+            "a pause lasts {} at most; leave --for out to pause until resumed",
+            Span(FREEZE_MAX)
+        ));
+    }
+    Ok(length)
 }
 
 pub(super) async fn pause(args: &PauseArgs, out: &mut (impl Write + Send)) -> Result<(), Refusal> {

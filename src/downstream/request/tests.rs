@@ -23,6 +23,7 @@ fn options(url: &str, headers: &[(&str, &str)]) -> HttpOptions {
             .collect::<BTreeMap<_, _>>(),
         body: None,
         auth: None,
+        rotating: None,
         timeout: Duration::from_secs(10),
         connect_timeout: Duration::from_secs(5),
         idle_timeout: Duration::from_secs(50),

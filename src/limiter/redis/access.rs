@@ -1,17 +1,19 @@
 //! How connections are opened: credentials, TLS, sockets and bounds, the same for every server.
 //!
-//! The URLs are read once. Sentinels and cluster nodes tell addresses only, so a client for any of
+//! The URLs are read once, passwords from files for each connection. Sentinels and cluster nodes tell addresses only, so a client for any of
 //! them is made from what all have in common.
 
+use std::net::SocketAddr;
 use std::time::Duration;
 
 use base64::Engine as _;
 use base64::prelude::BASE64_STANDARD as STANDARD;
 use redis::aio::MultiplexedConnection;
+use redis::io::AsyncDNSResolver;
 use redis::io::tcp::{TcpSettings, socket2::TcpKeepalive};
 use redis::{
     AsyncConnectionConfig, Client, ClientTlsConfig, ConnectionAddr, ConnectionInfo,
-    IntoConnectionInfo, ProtocolVersion, RedisConnectionInfo, RedisError, RedisResult,
+    IntoConnectionInfo, ProtocolVersion, RedisConnectionInfo, RedisError, RedisFuture, RedisResult,
     TlsCertificates,
 };
 use rustls::RootCertStore;
@@ -21,6 +23,8 @@ use super::address::Address;
 use super::fault::{STORE, refused, store_error};
 use super::options::{RedisOptions, Servers, Tls};
 use crate::ports::pace::StoreError;
+use crate::ports::resolve::Resolver;
+use crate::ports::secret::Secret;
 
 const KEEPALIVE: Duration = Duration::from_secs(10);
 
@@ -48,13 +52,16 @@ pub(super) struct Access {
     pub(super) prefix: String,
     pub(super) channel: String,
     pub(super) keyed: bool,
+    pub(super) resolver: Resolver,
     pub(super) connect_timeout: Duration,
     pub(super) response_timeout: Duration,
     /// With an address that is replaced by the one of each server.
     template: ConnectionInfo,
     to_redis: RedisConnectionInfo,
     to_sentinel: RedisConnectionInfo,
-    secrets: Vec<SecretString>,
+    /// What replaces their passwords, for each connection anew.
+    redis_password: Option<Secret>,
+    sentinel_password: Option<Secret>,
 }
 
 impl Access {
@@ -77,37 +84,36 @@ impl Access {
             return Err(refused("a cluster has no database but 0"));
         }
         to_redis = to_redis.set_protocol(ProtocolVersion::RESP2);
-        to_redis = with(to_redis, options.user.as_ref(), options.password.as_ref());
-        let to_sentinel = match &options.servers {
+        to_redis = with_user(to_redis, options.user.as_ref());
+        let redis_password = options.password.clone();
+        let (to_sentinel, sentinel_password) = match &options.servers {
             Servers::Sentinel { user, password, .. } => {
                 let none = RedisConnectionInfo::default().set_protocol(ProtocolVersion::RESP2);
-                with(none, user.as_ref(), password.as_ref())
+                (with_user(none, user.as_ref()), password.clone())
             }
-            Servers::Single(_) | Servers::Cluster(_) => to_redis.clone(),
+            Servers::Single(_) | Servers::Cluster(_) => (to_redis.clone(), redis_password.clone()),
         };
-        let secrets = [&to_redis, &to_sentinel]
-            .iter()
-            .filter_map(|settings| settings.password())
-            .map(SecretString::from)
-            .collect();
         Ok(Self {
             mode,
             seeds,
             channel: options.channel(),
             prefix: options.prefix.clone(),
             keyed: options.keyed,
+            resolver: Resolver::new(),
             connect_timeout: options.connect_timeout,
             response_timeout: options.response_timeout,
             template: secured(first, &options.tls)?.set_tcp_settings(sockets()),
             to_redis,
             to_sentinel,
-            secrets,
+            redis_password,
+            sentinel_password,
         })
     }
 
     /// Connects, with no bound in time: the caller bounds what it does as a whole.
-    pub(super) async fn connection(client: &Client) -> RedisResult<MultiplexedConnection> {
+    pub(super) async fn connection(&self, client: &Client) -> RedisResult<MultiplexedConnection> {
         let config = AsyncConnectionConfig::new()
+            .set_dns_resolver(Dns(self.resolver.clone()))
             .set_connection_timeout(None)
             .set_response_timeout(None);
         client
@@ -117,10 +123,14 @@ impl Access {
 
     /// A client for the server at `at`. Does not connect yet.
     pub(super) fn client(&self, peer: Peer, at: &Address) -> Result<Client, StoreError> {
-        let settings = match peer {
-            Peer::Redis => &self.to_redis,
-            Peer::Sentinel => &self.to_sentinel,
+        let (settings, password) = match peer {
+            Peer::Redis => (&self.to_redis, &self.redis_password),
+            Peer::Sentinel => (&self.to_sentinel, &self.sentinel_password),
         };
+        let mut settings = settings.clone();
+        if let Some(password) = password {
+            settings = settings.set_password(password.get().expose_secret());
+        }
         let host = at.host.to_string();
         let address = match self.template.addr() {
             ConnectionAddr::TcpTls {
@@ -136,13 +146,17 @@ impl Access {
             _ => ConnectionAddr::Tcp(host, at.port),
         };
         let info = self.template.clone().set_addr(address);
-        Client::open(info.set_redis_settings(settings.clone())).map_err(|error| self.error(&error))
+        Client::open(info.set_redis_settings(settings)).map_err(|error| self.error(&error))
     }
 
     /// The error for the caller, without any password.
     pub(super) fn error(&self, error: &RedisError) -> StoreError {
-        let secrets = self.secrets.iter().map(ExposeSecret::expose_secret);
-        store_error(error, secrets)
+        let settings = [&self.to_redis, &self.to_sentinel].into_iter();
+        let fixed = settings.filter_map(|settings| settings.password().map(SecretString::from));
+        let read = [&self.redis_password, &self.sentinel_password];
+        let read = read.into_iter().flatten().map(Secret::last);
+        let secrets: Vec<_> = fixed.chain(read).collect();
+        store_error(error, secrets.iter().map(ExposeSecret::expose_secret))
     }
 
     /// The answer of `asked`, which took too long or said no for a reason without passwords.
@@ -158,6 +172,24 @@ impl Access {
                 waited,
             }),
         }
+    }
+}
+
+/// Names to addresses, as the crate asks for them.
+struct Dns(Resolver);
+
+impl AsyncDNSResolver for Dns {
+    fn resolve<'a, 'b: 'a>(
+        &'a self,
+        host: &'b str,
+        port: u16,
+    ) -> RedisFuture<'a, Box<dyn Iterator<Item = SocketAddr> + Send + 'a>> {
+        Box::pin(async move {
+            let found = self.0.addresses(host).await?;
+            let found = found.into_iter().map(move |ip| SocketAddr::new(ip, port));
+            let found: Box<dyn Iterator<Item = SocketAddr> + Send> = Box::new(found);
+            Ok(found)
+        })
     }
 }
 
@@ -185,18 +217,11 @@ fn alike(one: &ConnectionInfo, other: &ConnectionInfo) -> bool {
         && (a.username(), a.password(), a.db()) == (b.username(), b.password(), b.db())
 }
 
-fn with(
-    mut settings: RedisConnectionInfo,
-    user: Option<&String>,
-    password: Option<&SecretString>,
-) -> RedisConnectionInfo {
-    if let Some(user) = user {
-        settings = settings.set_username(user);
+fn with_user(settings: RedisConnectionInfo, user: Option<&String>) -> RedisConnectionInfo {
+    match user {
+        Some(user) => settings.set_username(user),
+        None => settings,
     }
-    if let Some(password) = password {
-        settings = settings.set_password(password.expose_secret());
-    }
-    settings
 }
 
 fn sockets() -> TcpSettings {
@@ -293,11 +318,11 @@ mod tests {
             urls: vec![SecretString::from("redis://a:26379/3")],
             service: "mymaster".to_owned(),
             user: Some("watcher".to_owned()),
-            password: Some(SecretString::from("watch-secret")),
+            password: Some(SecretString::from("watch-secret").into()),
         };
         let mut options = RedisOptions::new(sentinel, "p");
         options.user = Some("limits".to_owned());
-        options.password = Some(SecretString::from("limit-secret"));
+        options.password = Some(SecretString::from("limit-secret").into());
         let access = Access::read(&options).unwrap();
         let at = Address::new("10.0.0.1", 6379);
         let login = |peer| {

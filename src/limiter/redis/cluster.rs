@@ -227,7 +227,7 @@ impl Cluster {
     async fn ask_one(&self, at: Address) -> Result<SlotMap, StoreError> {
         let client = self.access.client(Peer::Redis, &at)?;
         let asking = async {
-            let mut connection = Access::connection(&client).await?;
+            let mut connection = self.access.connection(&client).await?;
             let mut question = redis::cmd("CLUSTER");
             question.arg("SLOTS");
             question.query_async::<redis::Value>(&mut connection).await

@@ -55,6 +55,9 @@ async fn subscribe(
 ) -> Result<(Address, PubSub), StoreError> {
     let (at, client) = connection.listening_post()?;
     let subscribing = async {
+        // The crate looks the name up itself for a subscription, on a thread that a silent DNS keeps.
+        // Where this answers, that one does too.
+        connection.access().resolver.addresses(&at.host).await?;
         let mut subscription = client.get_async_pubsub().await?;
         subscription.subscribe(channel).await?;
         Ok(subscription)

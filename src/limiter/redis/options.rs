@@ -5,14 +5,16 @@ use std::time::Duration;
 
 use secrecy::SecretString;
 
+use crate::ports::secret::Secret;
+
 /// Where Redis is and how long it may take.
 #[derive(Clone, Debug)]
 pub struct RedisOptions {
     pub servers: Servers,
     /// Replaces the user of the URLs.
     pub user: Option<String>,
-    /// Replaces the password of the URLs.
-    pub password: Option<SecretString>,
+    /// Replaces the password of the URLs; read anew for each connection.
+    pub password: Option<Secret>,
     /// Only with `rediss://` (a crypto provider of rustls must be installed).
     pub tls: Tls,
     /// What every key and channel starts with.
@@ -67,7 +69,7 @@ pub enum Servers {
         service: String,
         /// Our user at the Sentinels themselves.
         user: Option<String>,
-        password: Option<SecretString>,
+        password: Option<Secret>,
     },
     /// Some nodes of a cluster, to ask for all others.
     Cluster(Vec<SecretString>),

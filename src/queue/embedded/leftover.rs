@@ -80,8 +80,8 @@ impl LeftoverFile {
     ///
     /// # Errors
     /// When the disk refuses.
-    pub(super) async fn finish(&mut self) -> io::Result<()> {
-        match self.file.take() {
+    pub(super) async fn sync(&mut self) -> io::Result<()> {
+        match &self.file {
             Some(file) => file.sync_all().await,
             None => Ok(()),
         }

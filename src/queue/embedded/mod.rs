@@ -2,8 +2,10 @@
 //!
 //! It behaves like a broker's queue without a broker: the prefetch bounds how many messages are
 //! handed out, a delayed message comes back by a timer, and a message that could not be delivered
-//! is written to a file. It ends when its input is exhausted and all messages are settled.
+//! is written to a file. It ends when its input is exhausted and all messages are settled. A list in a
+//! file has a checkpoint: another run goes on where this one stopped.
 
+mod checkpoint;
 mod leftover;
 mod lines;
 mod store;
@@ -31,6 +33,9 @@ pub struct EmbeddedOptions {
     pub prefetch: u16,
     /// Where messages go that are dead or were not delivered; nowhere if absent.
     pub leftover: Option<PathBuf>,
+    /// Where it is written down how far a file was sent. With it, what was not delivered stays in the
+    /// file for the next run.
+    pub checkpoint: Option<PathBuf>,
 }
 
 /// The subscription to an input.

@@ -3,14 +3,17 @@
 use std::cmp::Reverse;
 use std::collections::{BinaryHeap, HashMap, VecDeque};
 use std::io;
+use std::path::PathBuf;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
+use std::time::Duration;
 
 use serde_json::value::RawValue;
 use tokio::sync::{mpsc, watch};
 use tokio::time::{Instant, sleep_until, timeout_at};
 
 use super::EmbeddedOptions;
+use super::checkpoint::Checkpoint;
 use super::leftover::{LeftoverFile, Record};
 use super::lines::{Input, InputLine, InputLines};
 use crate::core::outcome::DeadReason;
@@ -21,11 +24,13 @@ use crate::ports::message::{HeaderValue, Headers, Message, header};
 use crate::ports::queue::{Delivery, HeaderPatch, Leftover, Settlement, Tap, Verdict};
 use crate::queue::events::QueueEvents;
 use crate::queue::told_to_close;
+use crate::telemetry::LogLimit;
 
 /// Messages that wait in memory at most; then the input is not read on until some are back.
 const WAITING: usize = 100_000;
 /// The reason of what was still undelivered when the queue was closed.
 const NOT_DELIVERED: &str = "not_delivered";
+static UNWRITTEN: LogLimit = LogLimit::new(Duration::from_secs(60));
 
 /// A message between two hand-outs.
 struct Item {
@@ -46,6 +51,8 @@ pub(super) struct LocalQueue {
     events: Arc<dyn QueueEvents>,
     deliveries: mpsc::UnboundedSender<Delivery>,
     leftover: LeftoverFile,
+    checkpoint_path: Option<PathBuf>,
+    checkpoint: Option<Checkpoint>,
     /// Of what could not be written to the file.
     lost: u64,
     next_tag: u64,
@@ -79,6 +86,8 @@ impl LocalQueue {
             events,
             deliveries,
             leftover: LeftoverFile::new(options.leftover),
+            checkpoint_path: options.checkpoint,
+            checkpoint: None,
             lost: 0,
             next_tag: 0,
             ready: VecDeque::new(),
@@ -120,6 +129,7 @@ impl LocalQueue {
             let room =
                 open && self.ready.is_empty() && self.has_room() && self.waiting.len() < WAITING;
             let alarm = self.alarms.peek().map(|Reverse((at, _))| *at);
+            let due = self.checkpoint.as_ref().and_then(Checkpoint::due);
             tokio::select! {
                 Some(settlement) = settlements.recv() => self.settle(settlement).await,
                 line = read(&mut lines), if room && lines.is_some() => {
@@ -133,6 +143,9 @@ impl LocalQueue {
                     }
                 }
                 () = sleep_until(alarm.unwrap_or_else(Instant::now)), if alarm.is_some() => {}
+                () = sleep_until(due.unwrap_or_else(Instant::now)), if due.is_some() => {
+                    self.write_down().await;
+                }
                 Ok(()) = tap.changed() => {}
                 end = told_to_close(&mut closing) => {
                     settlements.close();
@@ -144,22 +157,67 @@ impl LocalQueue {
                 }
             }
         }
-        if let Err(error) = self.leftover.finish().await {
-            tracing::error!(route = self.route, %error, "the leftover file may be incomplete");
-        }
+        self.write_down().await;
         left.unsettled = self.lost;
         left
     }
 
-    async fn open(&self, input: Input, link: &watch::Sender<Link>) -> Option<InputLines> {
+    async fn open(&mut self, input: Input, link: &watch::Sender<Link>) -> Option<InputLines> {
+        let failed = |what: &str, error: &io::Error| {
+            let reason = format!("{what} cannot be opened: {error}");
+            tracing::error!(route = self.route, "{reason}");
+            link.send_replace(Link::Down(reason.into()));
+        };
+        let list = match &input {
+            Input::File(list) => Some(list.clone()),
+            _ => None,
+        };
+        if let Some((path, list)) = self.checkpoint_path.as_ref().zip(list) {
+            match Checkpoint::open(path, &list).await {
+                Ok(checkpoint) => self.checkpoint = Some(checkpoint),
+                Err(error) => {
+                    let path = path.display();
+                    failed(&format!("the list or its checkpoint `{path}`"), &error);
+                    return None;
+                }
+            }
+        }
+        if let Some((done, dead)) = self.checkpoint.as_ref().map(Checkpoint::settled)
+            && done + dead > 0
+        {
+            tracing::info!(
+                route = self.route,
+                done,
+                dead,
+                "the list goes on where it was"
+            );
+            self.events.resumed(done, dead);
+        }
         InputLines::open(input)
             .await
-            .inspect_err(|error| {
-                tracing::error!(route = self.route, %error, "the input cannot be opened");
-                let reason = format!("the input cannot be opened: {error}");
-                link.send_replace(Link::Down(reason.into()));
-            })
+            .inspect_err(|error| failed("the input", error))
             .ok()
+    }
+
+    /// Makes the leftover file and the checkpoint safe, in this order.
+    async fn write_down(&mut self) {
+        if let Err(error) = self.leftover.sync().await {
+            tracing::error!(route = self.route, %error, "the leftover file may be incomplete");
+        }
+        if let Some(checkpoint) = &mut self.checkpoint
+            && let Err(error) = checkpoint.write().await
+            && let Some(more) = UNWRITTEN.fault(&error.to_string(), self.clock.now())
+        {
+            tracing::error!(route = self.route, %error,
+                "the checkpoint cannot be written: another run would send it all again{more}");
+        }
+    }
+
+    /// A line is never to be sent again.
+    fn over(&mut self, line: u64, is_dead: bool) {
+        if let Some(checkpoint) = &mut self.checkpoint {
+            checkpoint.settle(line, is_dead);
+        }
     }
 
     fn is_empty(&self) -> bool {
@@ -211,6 +269,12 @@ impl LocalQueue {
     }
 
     async fn arrive(&mut self, line: InputLine) {
+        if let Some(checkpoint) = &mut self.checkpoint {
+            if checkpoint.is_settled(line.number) {
+                return;
+            }
+            checkpoint.arrived(line.number);
+        }
         let fault = if line.cut {
             Some((DeadReason::Oversized, "the line is too long".to_owned()))
         } else {
@@ -234,7 +298,9 @@ impl LocalQueue {
             detail,
             "a line is no message"
         );
-        self.record(&item, reason.label(), Some(&detail)).await;
+        if self.record(&item, reason.label(), Some(&detail)).await {
+            self.over(item.line.number, true);
+        }
         self.events.settled(&self.route, "dead", 1);
     }
 
@@ -262,7 +328,7 @@ impl LocalQueue {
         }
         let label = settlement.verdict.label();
         match settlement.verdict {
-            Verdict::Done | Verdict::Dropped => {}
+            Verdict::Done | Verdict::Dropped => self.over(item.line.number, false),
             Verdict::GiveBack => {
                 item.redelivered = true;
                 item.space = from;
@@ -291,13 +357,16 @@ impl LocalQueue {
                     Some(HeaderValue::Text(detail)) => Some(detail.clone()),
                     _ => None,
                 };
-                self.record(&item, reason.label(), detail.as_deref()).await;
+                if self.record(&item, reason.label(), detail.as_deref()).await {
+                    self.over(item.line.number, true);
+                }
             }
         }
         self.events.settled(&self.route, label, 1);
     }
 
-    async fn record(&mut self, item: &Item, reason: &str, detail: Option<&str>) {
+    /// Answers whether it is in the leftover file.
+    async fn record(&mut self, item: &Item, reason: &str, detail: Option<&str>) -> bool {
         let attempts = item
             .headers
             .get(header::ATTEMPTS)
@@ -310,21 +379,25 @@ impl LocalQueue {
             attempts,
             body: &item.line.text,
         };
-        if let Err(error) = self.leftover.write(&record).await {
+        let written = self.leftover.write(&record).await;
+        if let Err(error) = &written {
             self.lost += 1;
             let line = item.line.number;
             tracing::error!(route = self.route, line, %error, "the leftover file cannot be written");
         }
+        written.is_ok()
     }
 
-    /// Writes down what was not delivered: what is here, then the rest of the input.
+    /// Counts what was not delivered: what is here, then the rest of the input. Without a checkpoint
+    /// nobody would come back for it, so it is written down.
     async fn abandon(&mut self, rest: Option<InputLines>, end: Instant) -> u64 {
         let mut items: Vec<Item> = self.ready.drain(..).collect();
         items.extend(self.out.drain().map(|(_, item)| item));
         items.extend(self.waiting.drain().map(|(_, item)| item));
         items.extend(self.parked.iter_mut().flat_map(std::mem::take));
         items.sort_by_key(|item| item.line.number);
-        for item in &items {
+        let stays = self.checkpoint.is_some();
+        for item in items.iter().filter(|_| !stays) {
             self.record(item, NOT_DELIVERED, None).await;
         }
         let mut count = items.len() as u64;
@@ -334,6 +407,14 @@ impl LocalQueue {
         loop {
             match timeout_at(end, lines.next()).await {
                 Ok(Ok(Some(line))) => {
+                    let settled = |point: &Checkpoint| point.is_settled(line.number);
+                    if self.checkpoint.as_ref().is_some_and(settled) {
+                        continue;
+                    }
+                    count += 1;
+                    if stays {
+                        continue;
+                    }
                     let item = Item {
                         line,
                         headers: Headers::new(),
@@ -341,7 +422,6 @@ impl LocalQueue {
                         space: None,
                     };
                     self.record(&item, NOT_DELIVERED, None).await;
-                    count += 1;
                 }
                 Ok(Ok(None)) => return count,
                 Ok(Err(_)) | Err(_) => {

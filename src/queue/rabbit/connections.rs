@@ -15,6 +15,7 @@ use futures::StreamExt;
 use lapin::tcp::{AMQPUriTcpExt, OwnedTLSConfig};
 use lapin::uri::AMQPUri;
 use lapin::{Connection, ConnectionProperties, Event};
+use secrecy::ExposeSecret as _;
 use tokio::sync::{Mutex, watch};
 use tokio::time::{Instant, sleep_until, timeout, timeout_at};
 use tokio_util::task::AbortOnDropHandle;
@@ -23,6 +24,7 @@ use super::error::{RabbitError, reason};
 use super::options::{Address, RabbitOptions, addresses};
 use crate::ports::clock::Clock;
 use crate::ports::link::Link;
+use crate::ports::secret::Secret;
 use crate::queue::events::QueueEvents;
 use crate::queue::{BACKOFF, LOG_EVERY};
 use crate::telemetry::LogLimit;
@@ -79,6 +81,7 @@ impl Connections {
             purpose,
             name: format!("{} ({purpose})", options.connection_name),
             addresses: Arc::clone(&addresses),
+            password: options.password.clone(),
             ca_pem: options.ca_pem.clone(),
             timeout: options.connect_timeout,
             clock,
@@ -115,6 +118,7 @@ pub(super) struct SharedConnection {
     purpose: &'static str,
     name: String,
     addresses: Arc<[Address]>,
+    password: Option<Secret>,
     ca_pem: Option<String>,
     timeout: Duration,
     clock: Clock,
@@ -205,6 +209,10 @@ impl SharedConnection {
         let properties =
             ConnectionProperties::default().with_connection_name(self.name.as_str().into());
         let bound = self.timeout;
+        let mut uri = address.uri.clone();
+        if let Some(password) = &self.password {
+            uri.authority.userinfo.password = password.get().expose_secret().to_owned();
+        }
         // The dial has a bound of its own: it runs on lapin's thread, and would continue after a
         // timeout that is only ours.
         let dial = async move |uri: AMQPUri, runtime| {
@@ -215,7 +223,7 @@ impl SharedConnection {
         };
         let connecting = async {
             let runtime = lapin::runtime::default_runtime()?;
-            Connection::connector(address.uri.clone(), runtime, dial, properties).await
+            Connection::connector(uri, runtime, dial, properties).await
         };
         let connection = match timeout(self.timeout, connecting).await {
             Ok(Ok(connection)) => connection,

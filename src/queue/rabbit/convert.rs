@@ -59,6 +59,7 @@ pub(super) fn message(delivery: lapin::message::Delivery) -> (Message, Original)
         routing_key: text(ROUTING_KEY, &original.routing_key),
         redelivered: delivery.redelivered,
         headers,
+        made_id: None,
     };
     (message, original)
 }

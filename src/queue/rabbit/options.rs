@@ -8,6 +8,7 @@ use secrecy::{ExposeSecret, SecretString};
 use super::error::RabbitError;
 use crate::core::ladder::Ladder;
 use crate::core::parking::Space;
+use crate::ports::secret::Secret;
 use crate::settings::types::QueueType;
 
 /// How to reach the broker.
@@ -15,6 +16,8 @@ use crate::settings::types::QueueType;
 pub struct RabbitOptions {
     /// Complete with passwords. Several: a cluster; each attempt takes the next one.
     pub urls: Vec<SecretString>,
+    /// Replaces the password of the URLs; read anew for each attempt.
+    pub password: Option<Secret>,
     /// Certificates that are trusted besides the system's (PEM text).
     pub ca_pem: Option<String>,
     /// Asked of the broker; a connection is dead after twice that without a frame.
@@ -119,6 +122,7 @@ mod tests {
     fn addresses_hide_passwords() {
         let options = RabbitOptions {
             urls: vec!["amqp://me:hidden@broker:5673/%2f".into()],
+            password: None,
             ca_pem: None,
             heartbeat: Duration::from_secs(10),
             connect_timeout: Duration::from_secs(5),

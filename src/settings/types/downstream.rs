@@ -37,7 +37,8 @@ table! {
     #[derive(Clone, Deserialize)]
     pub struct Http {
         /// http:// or https://, a template. Templates know body (parsed as JSON), headers, properties, routing_key,
-        /// exchange, message_id, route and attempt: "http://127.0.0.1:8080/send/{{ body.to | urlencode }}".
+        /// exchange, message_id (where the publisher gave none: one that is made at the first delivery and kept),
+        /// route and attempt: "http://127.0.0.1:8080/send/{{ body.to | urlencode }}".
         url: String = HTTP_URL, Required "http://127.0.0.1:8080/send";
         /// The method.
         method: String = METHOD, Default "POST";

@@ -12,7 +12,7 @@ fn watched(name: &str, last: u64) -> Loop {
 }
 
 #[test]
-fn a_lane_is_stuck_after_ten_missed_beats_and_not_before() {
+fn a_loop_is_stuck_after_ten_missed_beats_and_not_before() {
     let state = State {
         loops: vec![
             watched("sms", at(100).as_micros()),
@@ -29,7 +29,7 @@ fn a_lane_is_stuck_after_ten_missed_beats_and_not_before() {
 }
 
 #[test]
-fn a_lane_that_ended_on_purpose_is_not_stuck_and_one_that_broke_is() {
+fn a_loop_that_ended_on_purpose_is_not_stuck_and_one_that_broke_is() {
     let health = Health::new(Clock::start());
     health.watch_loop("ended").end();
     let broken = health.watch_loop("broken");
@@ -115,4 +115,25 @@ async fn until(condition: impl Fn() -> bool) {
     })
     .await
     .expect("the condition holds in time");
+}
+
+#[tokio::test]
+async fn a_task_that_ends_unasked_is_a_failure_and_the_first_one_counts() {
+    let health = Health::new(Clock::start());
+    drop(health.lifelong("dropped", std::future::ready(())));
+    assert!(!health.has_failed(), "to drop it is to stop it");
+    health.lifelong("first", std::future::ready(())).await;
+    health.lifelong("second", std::future::ready(())).await;
+    health.failed().await;
+    assert_eq!(&*health.stuck()[0].name, "first");
+    assert_eq!(health.stuck().len(), 1);
+}
+
+#[tokio::test]
+async fn a_task_may_end_once_the_process_stops() {
+    let health = Health::new(Clock::start());
+    health.stopping();
+    health.lifelong("last", std::future::ready(())).await;
+    assert!(!health.has_failed());
+    assert_eq!(health.stuck(), []);
 }

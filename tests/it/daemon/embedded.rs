@@ -4,8 +4,11 @@ use std::collections::BTreeSet;
 use std::path::Path;
 use std::process::Stdio;
 
-use crate::support::daemon::{Config, Daemon, Route, file};
+use rustix::process::Signal;
+
+use crate::support::daemon::{Config, Daemon, LONG, Route, file};
 use crate::support::recorder::{Recorder, Reply};
+use crate::support::wait::eventually;
 
 fn lines(count: u64) -> String {
     (1..=count).map(|n| format!("{{\"n\":{n}}}\n")).collect()
@@ -54,15 +57,21 @@ async fn stdin_is_as_good_as_a_file() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn what_can_never_pass_is_left_over_and_ends_with_1() {
+async fn what_can_never_pass_is_left_over_and_no_run_sends_anything_again() {
     let dir = tempfile::tempdir().unwrap();
     let input = file(dir.path(), "in.ndjson", &lines(20));
     let refuses_the_seventh = |call: &crate::support::recorder::Call| {
         Reply::status(if call.number == 7 { 400 } else { 202 })
     };
     let downstream = Recorder::start(refuses_the_seventh).await;
-    let mut daemon = Daemon::start(&config(input.to_str().unwrap(), dir.path(), &downstream));
-    assert_eq!(daemon.ended().await.code(), Some(1), "{}", daemon.log());
+    let text = config(input.to_str().unwrap(), dir.path(), &downstream).text();
+    let known = ["dead letter", crate::support::daemon::NEW_SCHEDULE];
+    for _ in 0..3 {
+        let mut daemon = Daemon::start_with(&text, |_| {});
+        assert_eq!(daemon.ended().await.code(), Some(3), "{}", daemon.log());
+        daemon.complaints(&known);
+        assert_eq!(downstream.count(), 20, "each was called once");
+    }
     let leftover = std::fs::read_to_string(dir.path().join("leftover.ndjson")).unwrap();
     assert_eq!(leftover.lines().count(), 1, "{leftover}");
     assert!(
@@ -70,9 +79,41 @@ async fn what_can_never_pass_is_left_over_and_ends_with_1() {
         "{leftover}"
     );
     assert_eq!(delivered(&downstream), (1..=20).collect());
-    daemon.complaints(&[
-        "dead letter",
-        crate::support::daemon::NEW_SCHEDULE,
-        "leftover",
-    ]);
+    let mut daemon = Daemon::start_with(&text, |command| {
+        command.arg("--fresh");
+    });
+    assert_eq!(daemon.ended().await.code(), Some(3), "{}", daemon.log());
+    assert_eq!(
+        downstream.count(),
+        40,
+        "all over again, because it was asked for"
+    );
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_list_that_was_stopped_or_killed_goes_on() {
+    let dir = tempfile::tempdir().unwrap();
+    let input = file(dir.path(), "in.ndjson", &lines(60));
+    let downstream = Recorder::accepting().await;
+    let text = config(input.to_str().unwrap(), dir.path(), &downstream).text();
+    let known = [crate::support::daemon::NEW_SCHEDULE];
+    let mut daemon = Daemon::start_with(&text, |_| {});
+    eventually(LONG, "a few calls", || downstream.count() >= 5).await;
+    daemon.signal(Signal::TERM);
+    assert_eq!(daemon.ended().await.code(), Some(1), "{}", daemon.log());
+    daemon.complaints(&known);
+    let before = downstream.count();
+    assert!(before < 60, "it was stopped on its way");
+    let daemon = Daemon::start_with(&text, |_| {});
+    eventually(LONG, "a few more", || downstream.count() >= before + 5).await;
+    daemon.kill(&known).await;
+    let mut daemon = Daemon::start_with(&text, |_| {});
+    daemon.stopped(&known).await;
+    assert_eq!(delivered(&downstream), (1..=60).collect());
+    let twice = |call: &crate::support::recorder::Call| call.repeat > 0;
+    let calls = downstream.calls();
+    let first: Vec<_> = calls[..before].iter().map(|call| call.number).collect();
+    // The one that was killed had a second to write down what it had done; the first wrote all of it.
+    let again = calls.iter().filter(|call| twice(call));
+    assert!(again.into_iter().all(|call| !first.contains(&call.number)));
 }

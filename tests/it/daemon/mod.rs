@@ -1,9 +1,12 @@
 //! The real program as a process: how it starts, what it says, how it ends.
 mod embedded;
 mod outside;
+mod panics;
 mod refused;
+mod rotated;
 mod secure;
 mod stopping;
+mod threads;
 
 use crate::support::broker::Broker;
 use crate::support::daemon::{Config, Route};

@@ -65,11 +65,42 @@ async fn a_second_signal_ends_it_although_a_call_hangs() {
     daemon.signal(Signal::TERM);
     daemon.says("stopping: no new messages").await;
     assert!(daemon.is_running());
-    daemon.signal(Signal::TERM);
+    // The first ones come too early to count.
+    eventually(LONG, "it ends", || {
+        let running = daemon.is_running();
+        if running {
+            daemon.signal(Signal::TERM);
+        }
+        !running
+    })
+    .await;
     assert_eq!(daemon.ended().await.code(), Some(1), "{}", daemon.log());
     daemon.complaints(&["a second signal", NEW_SCHEDULE]);
     eventually_async(LONG, "the messages are back", || async {
         broker.counts("stop-twice").await == Some((3, 0))
+    })
+    .await;
+}
+
+/// As from a supervisor that signals the process and its group.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn signals_that_come_at_once_are_one_and_calls_are_finished() {
+    let broker = filled("stop-group", 40).await;
+    let downstream = Recorder::start(|_| slowly(Duration::from_secs(1))).await;
+    let daemon = Daemon::start(&config(
+        "stop-group",
+        vec![Route::new("stop-group", downstream.address)],
+    ));
+    eventually(LONG, "calls under way", || downstream.count() >= 5).await;
+    // Two of the same kind may reach a process as one.
+    for signal in [Signal::TERM, Signal::INT] {
+        daemon.signal(signal);
+    }
+    let log = daemon.stop(&[NEW_SCHEDULE]).await;
+    assert!(log.contains("nothing was under way any more"), "{log}");
+    let left = 40 - u32::try_from(downstream.count()).unwrap();
+    eventually_async(LONG, "all the others are ready", || async {
+        broker.counts("stop-group").await == Some((left, 0))
     })
     .await;
 }

@@ -237,6 +237,10 @@ async fn wrong_words_are_refused_and_say_what_would_be_right() {
     refused(&["set", "provider", "kind=gcra"], "cannot be changed");
     refused(&["set", "provider", "headroom=1s"], "half of the window");
     refused(&["pause", "provider", "--for", "ten"], "no duration");
+    refused(
+        &["pause", "provider", "--for", "999d"],
+        "lasts 366d at most",
+    );
     assert_eq!(shown(replica)["version"], 1);
     fleet.finish(DECLARED).await;
 }

@@ -231,7 +231,7 @@ async fn what_a_limit_cannot_count_is_buried_with_the_reason_or_dropped() {
         assert!(detail.contains("limits.segments.cost"), "{details:?}");
     }
     assert!(details.iter().all(|detail| !detail.contains("49170")));
-    let log = daemon.stop(KNOWN).await;
+    let log = daemon.stop(&[KNOWN, &["dead letter"]].concat()).await;
     assert!(!log.contains("49170"));
 }
 

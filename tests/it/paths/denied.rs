@@ -128,7 +128,7 @@ async fn dead_letter_buries_what_would_be_late() {
         );
         assert_eq!(header(&properties, known::ATTEMPTS).as_deref(), Some("0"));
     }
-    daemon.stop(&[NEW_SCHEDULE]).await;
+    daemon.stop(&[NEW_SCHEDULE, "dead letter"]).await;
     assert_eq!(broker.counts("deny-dead").await, Some((0, 0)));
 }
 

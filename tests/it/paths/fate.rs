@@ -262,7 +262,46 @@ async fn what_cannot_be_sent_costs_no_slot() {
     }
     broker.publish("unsent", numbered(9, 9)).await;
     eventually(LONG, "the next one passes", || downstream.count() == 1).await;
+    let log = daemon.stop(&[NEW_SCHEDULE, "dead letter"]).await;
+    for reason in ["undecodable", "oversized", "expired"] {
+        let mut lines = log.lines().filter(|line| line.contains("dead letter"));
+        let line = lines.find(|line| line.contains(&format!("\"reason\":\"{reason}\"")));
+        let line = line.unwrap_or_else(|| panic!("{reason} is not told in\n{log}"));
+        assert!(line.contains("\"route\":\"unsent\""), "{line}");
+        // The id that was made for it, for its publisher gave it none.
+        assert!(line.contains("\"message_id\":\"") && !line.contains("\"message_id\":\"\""));
+    }
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_message_without_an_id_gets_one_that_stays_and_equal_messages_differ() {
+    let name = "unnamed";
+    let broker = queue(name, "quorum").await;
+    let downstream = Recorder::start(|call| {
+        let failed = call.place < 2;
+        Reply::status(if failed { 503 } else { 202 })
+    })
+    .await;
+    let mut route = route(name, "quorum", &downstream);
+    route.caller = "{{ message_id }}".to_owned();
+    // Each goes through a wait queue, unless its wait is very short.
+    route.keys += "retry = { base = \"1s\", max = \"1s\" }\nmax_hold = \"100ms\"\n";
+    let daemon = Daemon::start(&config(name, vec![route]));
+    let twice = [1, 1].map(|n| (body(n), BasicProperties::default()));
+    broker.publish(name, twice).await;
+    eventually(LONG, "each was tried again", || downstream.count() == 4).await;
     daemon.stop(&[NEW_SCHEDULE]).await;
+    let mut ids: Vec<_> = downstream
+        .calls()
+        .into_iter()
+        .map(|call| call.caller)
+        .collect();
+    ids.sort();
+    assert!(
+        ids[0] == ids[1] && ids[2] == ids[3] && ids[1] != ids[2],
+        "{ids:?}"
+    );
+    assert!(ids.iter().all(|id| id.len() == 36), "{ids:?}");
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]

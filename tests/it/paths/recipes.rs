@@ -13,6 +13,11 @@ use crate::support::wait::eventually;
 
 const PAGE: &str = include_str!("../../../docs/recipes.md");
 const EACH: u64 = 6;
+/// What else a new user starts with.
+const FIRST: [(&str, &str); 2] = [
+    ("README", include_str!("../../../README.md")),
+    ("sms.toml", include_str!("../../../config/sms.toml")),
+];
 
 /// The configurations of the page, under their headings.
 fn recipes() -> Vec<(&'static str, &'static str)> {
@@ -97,5 +102,54 @@ async fn every_recipe_of_the_documentation_runs() {
             (Some(0), 0),
             "{heading}: {report:?}"
         );
+    }
+}
+
+/// The publisher sets no property at all, as most do at first.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn the_first_configurations_deliver_messages_without_any_property() {
+    let broker = Broker::connect(&Rabbit::shared().url()).await;
+    let secrets = tempfile::tempdir().unwrap();
+    std::fs::write(secrets.path().join("sms-token"), "a token").unwrap();
+    for (name, page) in FIRST {
+        let provider = Provider::start(
+            "127.0.0.1:0".parse().unwrap(),
+            Behaviour::judging("10000/1s".parse().unwrap()),
+        )
+        .unwrap();
+        let text = page.split("```toml\n").nth(1).unwrap_or(page);
+        let mut text = text.split("```").next().unwrap().to_owned();
+        let queue = format!("first-{name}");
+        let redis = RedisServer::shared().url();
+        for (theirs, ours) in [
+            (
+                "amqp://guest:guest@127.0.0.1:5672/%2f",
+                &*Rabbit::shared().url(),
+            ),
+            ("prefix = \"sluiced\"\n", ""),
+            (
+                "url = \"redis://127.0.0.1:6379/0\"",
+                &format!("prefix = \"{queue}\"\nurl = \"{redis}\""),
+            ),
+            ("[admin]\nlisten = \"127.0.0.1:9464\"", ""),
+            ("127.0.0.1:8080", &provider.address().to_string()),
+            ("queue = \"sms\"", &format!("queue = \"{queue}\"")),
+        ] {
+            text = text.replace(theirs, ours);
+        }
+        text += "\n[admin]\nlisten = \"127.0.0.1:0\"\n";
+        broker.declare(&queue, "quorum").await;
+        let messages = (1..=EACH).map(|n| message(&queue, n));
+        broker.publish(&queue, messages).await;
+        let daemon = Daemon::start_with(&text, |command| {
+            command.env("CREDENTIALS_DIRECTORY", secrets.path());
+        });
+        let done = eventually(LONG * 2, name, || provider.live().unique >= EACH);
+        let done = tokio::time::timeout(LONG, done).await;
+        assert!(done.is_ok(), "{:?}\n{}", provider.live(), daemon.log());
+        daemon.stop(&["the schedule was lost"]).await;
+        let ids = (1..=EACH).map(|n| format!("{queue}-{n}")).collect();
+        let report = provider.report(&Expect::Ids(ids));
+        assert_eq!((report.lost, report.unexpected), (Some(0), 0), "{report:?}");
     }
 }

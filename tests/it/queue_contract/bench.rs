@@ -186,6 +186,7 @@ fn embedded(
         route: "sms".to_owned(),
         prefetch,
         leftover: Some(dir.path().join("leftover.ndjson")),
+        checkpoint: None,
     };
     EmbeddedQueue::start(
         Input::File(input),

@@ -17,6 +17,7 @@ fn start(input: Input, dir: &tempfile::TempDir) -> Arc<dyn Subscription> {
         route: "sms".to_owned(),
         prefetch: 10,
         leftover: Some(dir.path().join("leftover.ndjson")),
+        checkpoint: None,
     };
     let events = Arc::new(Counted::default());
     let queue = EmbeddedQueue::start(input, options, Clock::start(), events);

@@ -74,7 +74,7 @@ pub(crate) fn allow(server: &RedisServer, rule: &[String]) {
 
 fn as_user(mut options: RedisOptions, password: &str) -> RedisOptions {
     options.user = Some("sluiced".to_owned());
-    options.password = Some(SecretString::from(password));
+    options.password = Some(SecretString::from(password).into());
     options
 }
 

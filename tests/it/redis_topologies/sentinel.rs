@@ -130,17 +130,17 @@ async fn servers_and_sentinels_have_passwords_of_their_own() {
         urls: super::secrets(group.urls()),
         service: SERVICE.to_owned(),
         user: None,
-        password: Some(SecretString::from(password)),
+        password: Some(SecretString::from(password).into()),
     };
     let mut right = options(servers("terces-cba"));
-    right.password = Some(SecretString::from("abc-secret"));
+    right.password = Some(SecretString::from("abc-secret").into());
     let store = connect(&right).await;
     lease(&store, &limit("passwords")).await;
     let report = probe(&right).await.unwrap();
     assert_eq!(report.servers, "the primary that the Sentinels name");
 
     let mut wrong = right.clone();
-    wrong.password = Some(SecretString::from("other-secret"));
+    wrong.password = Some(SecretString::from("other-secret").into());
     let said = super::down(&wrong).await;
     assert!(
         said.contains("user or the password is wrong") && !said.contains("-secret"),

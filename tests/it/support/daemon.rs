@@ -201,6 +201,12 @@ impl Daemon {
         }
     }
 
+    /// Its process.
+    #[must_use]
+    pub fn id(&self) -> u32 {
+        self.child.id()
+    }
+
     /// Its configuration file.
     #[must_use]
     pub fn config(&self) -> PathBuf {

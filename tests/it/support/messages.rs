@@ -52,6 +52,7 @@ impl QueueEvents for Counted {
 pub fn options(server: &Rabbit) -> RabbitOptions {
     RabbitOptions {
         urls: vec![server.url().into()],
+        password: None,
         ca_pem: None,
         heartbeat: Duration::from_secs(10),
         connect_timeout: Duration::from_secs(10),

@@ -25,6 +25,8 @@ pub struct Call {
     pub at: Instant,
     /// The header `x-caller`.
     pub caller: String,
+    /// The header `authorization`.
+    pub authorization: String,
     /// The number in the body; zero if it has none.
     pub number: u64,
     /// How many calls with that number came before.
@@ -130,8 +132,11 @@ async fn respond(
     calls: Arc<Mutex<Vec<Call>>>,
     answer: Arc<Answer>,
 ) -> Result<Response<Full<Bytes>>, Infallible> {
-    let caller = request.headers().get("x-caller");
-    let caller = caller.map_or(String::new(), |value| value.to_str().unwrap().to_owned());
+    let header = |name| {
+        let value = request.headers().get(name);
+        value.map_or(String::new(), |value| value.to_str().unwrap().to_owned())
+    };
+    let (caller, authorization) = (header("x-caller"), header("authorization"));
     let body = request.into_body().collect().await;
     let body = body.map_or(Bytes::new(), http_body_util::Collected::to_bytes);
     let value: serde_json::Value = serde_json::from_slice(&body).unwrap_or_default();
@@ -141,6 +146,7 @@ async fn respond(
         let call = Call {
             at,
             caller,
+            authorization,
             number,
             repeat: calls.iter().filter(|call| call.number == number).count(),
             place: calls.len(),

@@ -10,7 +10,7 @@ use tokio::time::timeout;
 use tracing::warn;
 
 use super::{Live, Locator, Server};
-use crate::limiter::redis::access::{Access, Mode, Peer};
+use crate::limiter::redis::access::{Mode, Peer};
 use crate::limiter::redis::address::Address;
 use crate::limiter::redis::facts::{field, is_replica, misfit, risks, save_points};
 use crate::limiter::redis::fault::{refused, unreachable};
@@ -66,7 +66,7 @@ impl Server {
         };
         let client = self.access.client(Peer::Redis, &at)?;
         let opening = async {
-            let mut connection = Access::connection(&client).await?;
+            let mut connection = self.access.connection(&client).await?;
             // Unlike INFO, PING is refused while the data set is loading.
             () = redis::cmd("PING").query_async(&mut connection).await?;
             let info: String = redis::cmd("INFO").query_async(&mut connection).await?;
@@ -109,7 +109,7 @@ impl Server {
         Ok(())
     }
 
-    /// As [`Access::answer`], with what to do about a permission that is missing.
+    /// As `Access::answer`, with what to do about a permission that is missing.
     fn explain<T>(
         &self,
         asked: Result<Result<T, RedisError>, tokio::time::error::Elapsed>,

@@ -1,0 +1,109 @@
+//! The header `Authorization`, also after the secret was rotated.
+//!
+//! Requests are made before their slots, with the secret of that time. When the downstream refuses it
+//! (401, 403), the secret is read again, at most once a second: a downstream that refuses for another
+//! reason costs no more than that. What is sent from then on carries the new one.
+
+use std::sync::{Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
+
+use base64::Engine;
+use base64::prelude::BASE64_STANDARD;
+use http::header::AUTHORIZATION;
+use http::{HeaderMap, HeaderValue, StatusCode};
+use secrecy::{ExposeSecret, SecretString};
+use tokio::time::Instant;
+
+use super::options::{Misconfigured, ResolvedAuth};
+use crate::ports::secret::Secret;
+
+/// How often the secret is read at most.
+const EVERY: Duration = Duration::from_secs(1);
+
+/// The header of these credentials.
+pub(super) fn header(auth: &ResolvedAuth) -> Result<HeaderValue, Misconfigured> {
+    let text = match auth {
+        ResolvedAuth::Basic { user, .. } if user.contains(':') => {
+            return Err(Misconfigured::new("auth.user", "has a colon"));
+        }
+        ResolvedAuth::Basic { user, password } => {
+            let pair = format!("{user}:{}", password.expose_secret());
+            format!("Basic {}", BASE64_STANDARD.encode(pair))
+        }
+        ResolvedAuth::Bearer { token } => format!("Bearer {}", token.expose_secret()),
+    };
+    let mut value = HeaderValue::try_from(text)
+        .map_err(|_| Misconfigured::new("auth", "the secret has a control character"))?;
+    value.set_sensitive(true);
+    Ok(value)
+}
+
+/// Credentials whose secret may change.
+pub(super) struct RotatingAuth {
+    auth: ResolvedAuth,
+    secret: Secret,
+    state: Mutex<State>,
+}
+
+#[derive(Default)]
+struct State {
+    /// What replaces the header of the start.
+    renewed: Option<HeaderValue>,
+    read: Option<Instant>,
+}
+
+impl RotatingAuth {
+    pub(super) fn new(auth: ResolvedAuth, secret: Secret) -> Self {
+        Self {
+            auth,
+            secret,
+            state: Mutex::default(),
+        }
+    }
+
+    /// Puts the secret of now into a request that was made before.
+    pub(super) fn renew(&self, headers: &mut HeaderMap) {
+        if let Some(value) = &self.lock().renewed {
+            headers.insert(AUTHORIZATION, value.clone());
+        }
+    }
+
+    /// Reads the secret again if this answer refused it.
+    pub(super) fn answered(&self, status: StatusCode) {
+        if !matches!(status, StatusCode::UNAUTHORIZED | StatusCode::FORBIDDEN) {
+            return;
+        }
+        let mut state = self.lock();
+        if state.read.is_some_and(|read| read.elapsed() < EVERY) {
+            return;
+        }
+        state.read = Some(Instant::now());
+        let before = self.secret.last();
+        let now = self.secret.get();
+        if now.expose_secret() == before.expose_secret() {
+            return;
+        }
+        match header(&self.with(now)) {
+            Ok(value) => {
+                tracing::info!("the secret of the downstream has changed: the new one is used");
+                state.renewed = Some(value);
+            }
+            Err(why) => tracing::warn!(%why, "the changed secret cannot be used"),
+        }
+    }
+
+    fn with(&self, secret: SecretString) -> ResolvedAuth {
+        match &self.auth {
+            ResolvedAuth::Basic { user, .. } => ResolvedAuth::Basic {
+                user: user.clone(),
+                password: secret,
+            },
+            ResolvedAuth::Bearer { .. } => ResolvedAuth::Bearer { token: secret },
+        }
+    }
+
+    fn lock(&self) -> MutexGuard<'_, State> {
+        // Nothing panics while it is held.
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}

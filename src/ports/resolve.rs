@@ -1,0 +1,157 @@
+//! Names of hosts to addresses, with a bound on threads.
+//!
+//! Problem: the system's lookup blocks a thread, for half a minute where DNS does not answer, and a
+//! timeout ends only the waiting. A client that looks a name up for each attempt piles up threads until
+//! the system refuses more, and then a runtime panics. So there is at most one lookup of a name under
+//! way; whoever asks meanwhile waits for the same answer, within a bound of its own. A thread that cannot
+//! be had is an error. Nothing is kept: the next question asks the system again.
+
+use std::collections::BTreeMap;
+use std::fmt;
+use std::io;
+use std::net::{IpAddr, ToSocketAddrs};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::thread;
+
+use tokio::sync::watch;
+
+/// Lookups of different names at a time. Names that are made of messages can be many.
+const MOST: usize = 8;
+
+type Answer = Option<Result<Vec<IpAddr>, Arc<io::Error>>>;
+type UnderWay = BTreeMap<String, watch::Receiver<Answer>>;
+
+/// Looks names up. Copies share what is under way.
+#[derive(Clone)]
+pub struct Resolver {
+    lookup: fn(&str) -> io::Result<Vec<IpAddr>>,
+    under_way: Arc<Mutex<UnderWay>>,
+}
+
+impl Resolver {
+    /// By the system.
+    #[must_use]
+    pub fn new() -> Self {
+        Self::with(system)
+    }
+
+    fn with(lookup: fn(&str) -> io::Result<Vec<IpAddr>>) -> Self {
+        Self {
+            lookup,
+            under_way: Arc::default(),
+        }
+    }
+
+    /// The addresses of a host, by name or as an address. Has no bound in time: the caller has one.
+    ///
+    /// # Errors
+    /// When the name is not known, or there is no thread to look it up.
+    pub async fn addresses(&self, host: &str) -> io::Result<Vec<IpAddr>> {
+        if let Ok(address) = host.parse() {
+            return Ok(vec![address]);
+        }
+        let mut answer = self.ask(host)?;
+        let answer = answer.wait_for(Option::is_some).await;
+        match answer.as_deref() {
+            Ok(Some(Ok(found))) => Ok(found.clone()),
+            Ok(Some(Err(error))) => Err(io::Error::new(error.kind(), Arc::clone(error))),
+            _ => Err(io::Error::other("the lookup broke off")),
+        }
+    }
+
+    fn ask(&self, host: &str) -> io::Result<watch::Receiver<Answer>> {
+        let mut under_way = lock(&self.under_way);
+        if let Some(answer) = under_way.get(host) {
+            return Ok(answer.clone());
+        }
+        if under_way.len() >= MOST {
+            let why = "lookups of other names do not end";
+            return Err(io::Error::new(io::ErrorKind::WouldBlock, why));
+        }
+        let (sender, answer) = watch::channel(None);
+        let (this, name) = (self.clone(), host.to_owned());
+        thread::Builder::new()
+            .name("resolve".to_owned())
+            .spawn(move || {
+                let found = (this.lookup)(&name).map_err(Arc::new);
+                lock(&this.under_way).remove(&name);
+                sender.send_replace(Some(found));
+            })?;
+        under_way.insert(host.to_owned(), answer.clone());
+        Ok(answer)
+    }
+}
+
+/// The thread that was started removes what was inserted after it: both under the lock.
+fn lock(under_way: &Mutex<UnderWay>) -> MutexGuard<'_, UnderWay> {
+    under_way.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+fn system(host: &str) -> io::Result<Vec<IpAddr>> {
+    let found = (host, 0).to_socket_addrs()?;
+    Ok(found.map(|address| address.ip()).collect())
+}
+
+impl Default for Resolver {
+    fn default() -> Self {
+        Self::new()
+    }
+}
+
+impl fmt::Debug for Resolver {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Resolver").finish_non_exhaustive()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::atomic::{AtomicUsize, Ordering};
+    use std::time::Duration;
+
+    use futures::future::join_all;
+    use tokio::time::timeout;
+
+    use super::*;
+
+    static ASKED: AtomicUsize = AtomicUsize::new(0);
+    static GATE: Mutex<()> = Mutex::new(());
+
+    /// Hangs until the gate is open.
+    fn hangs(_host: &str) -> io::Result<Vec<IpAddr>> {
+        ASKED.fetch_add(1, Ordering::SeqCst);
+        drop(GATE.lock().unwrap());
+        Ok(vec![IpAddr::from([10, 0, 0, 1])])
+    }
+
+    #[tokio::test]
+    #[allow(clippy::await_holding_lock, reason = "the lookup is to hang meanwhile")]
+    async fn a_lookup_that_hangs_takes_one_thread_however_often_it_is_asked() {
+        let resolver = Resolver::with(hangs);
+        let shut = GATE.lock().unwrap();
+        for _ in 0..3 {
+            let asking = (0..100).map(|_| resolver.addresses("hung.example"));
+            let asked = timeout(Duration::from_millis(20), join_all(asking)).await;
+            assert!(asked.is_err());
+        }
+        assert_eq!(lock(&resolver.under_way).len(), 1);
+        for n in 1..MOST {
+            let name = format!("{n}.example");
+            assert!(resolver.ask(&name).is_ok());
+        }
+        assert!(resolver.ask("one.more.example").is_err(), "bounded");
+        let own = resolver.addresses("192.0.2.7").await.unwrap();
+        assert_eq!(own, [IpAddr::from([192, 0, 2, 7])], "no lookup");
+        drop(shut);
+        let found = resolver.addresses("hung.example").await.unwrap();
+        assert_eq!(found, [IpAddr::from([10, 0, 0, 1])]);
+        assert!(ASKED.load(Ordering::SeqCst) <= MOST + 1);
+    }
+
+    #[tokio::test]
+    async fn a_name_that_is_not_known_is_an_error() {
+        let resolver = Resolver::with(|_| Err(io::Error::other("no such name")));
+        let error = resolver.addresses("nowhere.example").await.unwrap_err();
+        assert!(error.to_string().contains("no such name"));
+    }
+}

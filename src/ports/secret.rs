@@ -1,0 +1,116 @@
+//! A secret that may be changed while the process runs.
+//!
+//! Problem: a password that was read once at the start is wrong after a rotation, and every attempt
+//! to connect again fails for ever. So whoever logs in asks for the secret each time, and it is read
+//! anew. Where that fails (a file is being replaced) the last good one is used, with a warning.
+
+use std::fmt;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+
+use secrecy::SecretString;
+use tracing::warn;
+
+/// Reads the secret; the error says why it cannot be had, without it.
+type Read = dyn Fn() -> Result<SecretString, String> + Send + Sync;
+
+/// A secret, and how to read it again. Copies are the same.
+#[derive(Clone)]
+pub struct Secret(Arc<Inner>);
+
+struct Inner {
+    /// `None`: it stands in the configuration.
+    read: Option<Box<Read>>,
+    known: Mutex<Known>,
+}
+
+struct Known {
+    last: SecretString,
+    /// The failure that was told.
+    told: Option<String>,
+}
+
+impl Secret {
+    /// A secret that is read anew by `read`, and was read as `first`.
+    pub fn rotating(
+        first: SecretString,
+        read: impl Fn() -> Result<SecretString, String> + Send + Sync + 'static,
+    ) -> Self {
+        Self::new(first, Some(Box::new(read)))
+    }
+
+    fn new(last: SecretString, read: Option<Box<Read>>) -> Self {
+        let known = Mutex::new(Known { last, told: None });
+        Self(Arc::new(Inner { read, known }))
+    }
+
+    /// The secret as it is now, or as it was when it could be read.
+    #[must_use]
+    pub fn get(&self) -> SecretString {
+        let now = self.0.read.as_ref().map(|read| read());
+        let mut known = self.lock();
+        match now {
+            None => {}
+            Some(Ok(now)) => {
+                known.last = now;
+                known.told = None;
+            }
+            // Once for each reason, not once for each attempt.
+            Some(Err(why)) if known.told.as_ref() != Some(&why) => {
+                warn!(why, "a secret cannot be read again; the last one is used");
+                known.told = Some(why);
+            }
+            Some(Err(_)) => {}
+        }
+        known.last.clone()
+    }
+
+    /// The secret as it was used last.
+    #[must_use]
+    pub fn last(&self) -> SecretString {
+        self.lock().last.clone()
+    }
+
+    fn lock(&self) -> MutexGuard<'_, Known> {
+        // Nothing panics while it is held.
+        self.0.known.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+impl From<SecretString> for Secret {
+    fn from(fixed: SecretString) -> Self {
+        Self::new(fixed, None)
+    }
+}
+
+impl fmt::Debug for Secret {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("Secret(..)")
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use secrecy::ExposeSecret as _;
+
+    use super::*;
+
+    #[test]
+    fn it_is_read_each_time_and_the_last_good_one_stays() {
+        let file = Arc::new(Mutex::new(Ok("new")));
+        let read = {
+            let file = Arc::clone(&file);
+            move || {
+                let read = *file.lock().unwrap();
+                read.map(SecretString::from).map_err(str::to_owned)
+            }
+        };
+        let secret = Secret::rotating(SecretString::from("old"), read);
+        assert_eq!(secret.last().expose_secret(), "old");
+        assert_eq!(secret.get().expose_secret(), "new");
+        *file.lock().unwrap() = Err("gone");
+        assert_eq!(secret.get().expose_secret(), "new");
+        *file.lock().unwrap() = Ok("newer");
+        assert_eq!(secret.get().expose_secret(), "newer");
+        assert_eq!(format!("{secret:?}"), "Secret(..)");
+    }
+}
