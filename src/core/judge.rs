@@ -9,12 +9,17 @@
 //! - 401, 403, 407, 408, 425 and other 5xx, and no answer: transient;
 //! - everything else, redirects included: permanent.
 //!
+//! Texts that the body contains beat the status: some downstreams answer 200 and say "throttled".
+//!
 //! A date in `Retry-After` is compared with the answer's own `Date`, because both come from one
 //! clock. Our own clock is used only if there is no `Date`.
 
 use std::time::{Duration, SystemTime};
 
 use super::outcome::Outcome;
+pub use wait::{Hints, retry_after};
+
+mod wait;
 
 /// The status codes that the `http` crate and RFC 9110 section 15 allow are three digits long.
 const FIRST: u16 = 100;
@@ -27,6 +32,8 @@ enum Meaning {
     Throttled,
     Transient,
     Permanent,
+    /// "Not now", for this message.
+    Held,
     /// Throttled with a `Retry-After`, transient without: the default of 503.
     ThrottledIfDated,
 }
@@ -45,10 +52,9 @@ pub enum Silence {
 pub struct Reply<'a> {
     /// 100 to 999.
     pub status: u16,
-    /// The header `Retry-After`, as it came; `""` if it is no text.
-    pub retry_after: Option<&'a str>,
-    /// The header `Date`, as it came.
-    pub date: Option<&'a str>,
+    pub hints: Hints<'a>,
+    /// Its first bytes, if [`Judge::reads`] them.
+    pub body: &'a [u8],
 }
 
 /// The four lists of the configuration. Entries are codes (`"409"`), classes (`"5xx"`),
@@ -57,6 +63,16 @@ pub struct Reply<'a> {
 pub struct Lists<'a> {
     pub accepted: &'a [String],
     pub throttled: &'a [String],
+    pub transient: &'a [String],
+    pub permanent: &'a [String],
+    pub texts: Texts<'a>,
+}
+
+/// Texts in the body of an answer that mean something, whatever its status.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct Texts<'a> {
+    pub throttled: &'a [String],
+    pub held: &'a [String],
     pub transient: &'a [String],
     pub permanent: &'a [String],
 }
@@ -74,6 +90,9 @@ pub enum ListError {
         first: &'static str,
         second: &'static str,
     },
+    /// It is in every answer.
+    #[error("a text of an answer is empty; write what the answer contains")]
+    EmptyText,
     /// It would remove messages that no downstream ever saw.
     #[error("`connection` cannot be in `accepted`: a call that was never made delivered nothing")]
     AcceptedUnsent,
@@ -86,6 +105,7 @@ pub struct Judge {
     by_status: Box<[Meaning]>,
     timeout: Meaning,
     connection: Meaning,
+    texts: Vec<(Box<[u8]>, Meaning)>,
     throttle_wait: Duration,
     max_throttle_wait: Duration,
 }
@@ -118,6 +138,7 @@ impl Judge {
             by_status,
             timeout: silence(Entry::Timeout),
             connection,
+            texts: texts(lists.texts)?,
             throttle_wait,
             max_throttle_wait,
         })
@@ -132,7 +153,17 @@ impl Judge {
             .and_then(|cell| self.by_status.get(usize::from(cell)))
             .copied()
             .unwrap_or(Meaning::Permanent);
-        self.outcome(meaning, reply, now)
+        let said = self
+            .texts
+            .iter()
+            .find(|(text, _)| contains(reply.body, text));
+        self.outcome(said.map_or(meaning, |(_, meaning)| *meaning), reply, now)
+    }
+
+    /// Whether the bodies of answers matter.
+    #[must_use]
+    pub fn reads(&self) -> bool {
+        !self.texts.is_empty()
     }
 
     /// What the lack of an answer means.
@@ -150,7 +181,10 @@ impl Judge {
             Meaning::Accepted => Outcome::Accepted,
             Meaning::Transient => Outcome::Transient,
             Meaning::Permanent => Outcome::Permanent,
-            Meaning::ThrottledIfDated if reply.retry_after.is_none() => Outcome::Transient,
+            Meaning::ThrottledIfDated if reply.hints.retry_after.is_none() => Outcome::Transient,
+            Meaning::Held => Outcome::Held {
+                wait: self.wait(reply, now),
+            },
             Meaning::Throttled | Meaning::ThrottledIfDated => Outcome::Throttled {
                 wait: Some(self.wait(reply, now)),
             },
@@ -161,9 +195,8 @@ impl Judge {
     /// downstream that throttles and answers "at once" would be called at once, again and again.
     fn wait(&self, reply: Reply<'_>, now: SystemTime) -> Duration {
         reply
-            .retry_after
-            .and_then(|text| retry_after(text, reply.date, now))
-            .filter(|wait| !wait.is_zero())
+            .hints
+            .wait(now)
             .unwrap_or(self.throttle_wait)
             .min(self.max_throttle_wait)
     }
@@ -180,30 +213,26 @@ fn default_meaning(code: u16) -> Meaning {
     }
 }
 
-/// How long a `Retry-After` asks to wait: seconds, or a date. A fraction of a second is no part
-/// of the standard but is seen; it counts as a whole one. `None` if it is neither or in the past.
-#[must_use]
-pub fn retry_after(text: &str, date: Option<&str>, now: SystemTime) -> Option<Duration> {
-    let text = text.trim();
-    if let Some(seconds) = seconds(text) {
-        return Some(Duration::from_secs(seconds));
+/// The texts with what they mean; those that say more about the message come last.
+fn texts(lists: Texts<'_>) -> Result<Vec<(Box<[u8]>, Meaning)>, ListError> {
+    let lists = [
+        (Meaning::Throttled, lists.throttled),
+        (Meaning::Held, lists.held),
+        (Meaning::Transient, lists.transient),
+        (Meaning::Permanent, lists.permanent),
+    ];
+    let all = lists
+        .iter()
+        .flat_map(|(meaning, texts)| texts.iter().map(|text| (text.as_bytes().into(), *meaning)));
+    let all: Vec<(Box<[u8]>, Meaning)> = all.collect();
+    if all.iter().any(|(text, _)| text.is_empty()) {
+        return Err(ListError::EmptyText);
     }
-    let until = httpdate::parse_http_date(text).ok()?;
-    let now = date
-        .and_then(|date| httpdate::parse_http_date(date.trim()).ok())
-        .unwrap_or(now);
-    until.duration_since(now).ok()
+    Ok(all)
 }
 
-/// Whole seconds, rounded up. More digits than fit are "very long", not garbage.
-fn seconds(text: &str) -> Option<u64> {
-    let (whole, fraction) = text.split_once('.').unwrap_or((text, "0"));
-    let digits = |part: &str| !part.is_empty() && part.bytes().all(|b| b.is_ascii_digit());
-    if !digits(whole) || !digits(fraction) {
-        return None;
-    }
-    let more = u64::from(fraction.bytes().any(|b| b != b'0'));
-    Some(whole.parse().unwrap_or(u64::MAX).saturating_add(more))
+fn contains(body: &[u8], text: &[u8]) -> bool {
+    body.windows(text.len()).any(|part| part == text)
 }
 
 /// What an entry names.

@@ -12,6 +12,12 @@ pub enum Outcome {
         /// How long the downstream asked to wait, if it said so.
         wait: Option<Duration>,
     },
+    /// "Not now" for this message alone, because of its recipient, say: it waits, no attempt is spent, and
+    /// nothing is frozen.
+    Held {
+        /// At least so long.
+        wait: Duration,
+    },
     /// It may pass later: a retry with backoff, up to `max_attempts`.
     Transient,
     /// It can never pass: dead letter.
@@ -25,6 +31,7 @@ impl Outcome {
         match self {
             Self::Accepted => "accepted",
             Self::Throttled { .. } => "throttled",
+            Self::Held { .. } => "held",
             Self::Transient => "transient",
             Self::Permanent => "permanent",
         }

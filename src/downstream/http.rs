@@ -3,8 +3,8 @@
 //! One timeout covers a call from the first poll of `send` to the end of the answer. The status
 //! code decides: once it is there, an answer that breaks off, takes too long or is too large does
 //! not change the outcome (a repeat would be a duplicate), it only costs the connection. The body
-//! of the answer is read up to a bound, so that the connection can be used again, and is never
-//! looked at.
+//! of the answer is read up to a bound, so that the connection can be used again; it is looked at only
+//! where the configuration names texts that mean something.
 //!
 //! Redirects are not followed: a 3xx is judged like any code, and permanent by default. No proxy is
 //! used, whatever the environment says. In both cases the call would not be the one that the limit
@@ -45,12 +45,18 @@ use super::failure::{Failure, find};
 use super::gate::Writing;
 use super::options::{HttpOptions, Misconfigured};
 use super::request::RequestTemplate;
-use crate::core::judge::{Judge, Lists, Reply, Silence};
+use crate::core::judge::{Hints, Judge, Lists, Reply, Silence, Texts};
 use crate::ports::downstream::{Call, Downstream, Facts, Gate, Judgement, TooLate, Undecodable};
 use crate::ports::message::Message;
 
 /// The longest answer that is read to its end. Reading on would cost more than a new connection.
 const MAX_ANSWER: u64 = 64 * 1024;
+/// So much of an answer is looked through for texts.
+const MAX_KEPT: usize = 64 * 1024;
+/// Headers that say how long to wait, besides those of RFC 9110.
+const RATE_LIMIT: HeaderName = HeaderName::from_static("ratelimit");
+const RATE_LIMIT_RESET: HeaderName = HeaderName::from_static("ratelimit-reset");
+const X_RATE_LIMIT_RESET: HeaderName = HeaderName::from_static("x-ratelimit-reset");
 /// The largest header of an answer.
 const MAX_ANSWER_HEAD: usize = 64 * 1024;
 
@@ -91,6 +97,12 @@ impl HttpDownstream {
             throttled: &options.outcomes.throttled,
             transient: &options.outcomes.transient,
             permanent: &options.outcomes.permanent,
+            texts: Texts {
+                throttled: &options.outcomes.throttled_text,
+                held: &options.outcomes.held_text,
+                transient: &options.outcomes.transient_text,
+                permanent: &options.outcomes.permanent_text,
+            },
         };
         let judge = Judge::new(lists, options.throttle_wait, options.max_throttle_wait)
             .map_err(|error| Misconfigured::new("outcomes", error))?;
@@ -179,8 +191,10 @@ impl Caller {
                     auth.answered(head.status);
                 }
                 // An answer that goes on after the deadline is cut off by dropping it.
-                let whole = matches!(timeout_at(deadline, read_out(body)).await, Ok(true));
-                self.answered(head.status, &head.headers, whole)
+                let mut kept = self.judge.reads().then(Vec::new);
+                let read = timeout_at(deadline, read_out(body, kept.as_mut())).await;
+                let body = kept.unwrap_or_default();
+                self.answered(head.status, &head.headers, matches!(read, Ok(true)), &body)
             }
             Ok(Err(error)) if find::<TooLate>(&error).is_some() => return Err(TooLate),
             Ok(Err(error)) => self.broken(&error, writing.maybe_begun()),
@@ -188,15 +202,30 @@ impl Caller {
         })
     }
 
-    fn answered(&self, status: StatusCode, headers: &HeaderMap, whole: bool) -> Judgement {
-        let retry_after = text(headers, &RETRY_AFTER);
+    fn answered(
+        &self,
+        status: StatusCode,
+        headers: &HeaderMap,
+        whole: bool,
+        body: &[u8],
+    ) -> Judgement {
+        let said = |name: &HeaderName| text(headers, name);
+        let hints = Hints {
+            retry_after: said(&RETRY_AFTER),
+            date: said(&DATE),
+            rate_limit: said(&RATE_LIMIT),
+            reset: said(&RATE_LIMIT_RESET).or_else(|| said(&X_RATE_LIMIT_RESET)),
+        };
         let reply = Reply {
             status: status.as_u16(),
-            retry_after,
-            date: text(headers, &DATE),
+            hints,
+            body,
         };
-        // The clock matters only for a date, and only if the answer has no `Date` of its own.
-        let now = retry_after.map_or(SystemTime::UNIX_EPOCH, |_| SystemTime::now());
+        // The clock matters only where the answer has no `Date` of its own.
+        let now = match status.is_success() && body.is_empty() {
+            true => SystemTime::UNIX_EPOCH,
+            false => SystemTime::now(),
+        };
         let mut detail = match status.canonical_reason() {
             Some(reason) => format!("{} {reason}", status.as_str()),
             None => status.as_str().to_owned(),
@@ -238,8 +267,8 @@ impl Caller {
 }
 
 /// Reads an answer to its end, if it is not too long. `false`: it was not read to its end, and
-/// the connection closes.
-async fn read_out(mut body: Incoming) -> bool {
+/// the connection closes. What was read before is in `kept`, if that is wanted.
+async fn read_out(mut body: Incoming, mut kept: Option<&mut Vec<u8>>) -> bool {
     if body.size_hint().lower() > MAX_ANSWER {
         return false;
     }
@@ -249,6 +278,10 @@ async fn read_out(mut body: Incoming) -> bool {
             return false;
         };
         let length = frame.data_ref().map_or(0, Bytes::len);
+        if let (Some(kept), Some(data)) = (kept.as_deref_mut(), frame.data_ref()) {
+            let room = MAX_KEPT - kept.len().min(MAX_KEPT);
+            kept.extend_from_slice(&data[..length.min(room)]);
+        }
         let Some(rest) = left.checked_sub(length as u64) else {
             return false;
         };

@@ -50,6 +50,8 @@ pub(super) enum Next {
     Retry(Duration),
     /// The downstream is away: try again when it is back; no attempt is spent.
     Away,
+    /// Denied by the downstream for this message alone: try again after the wait; no attempt is spent.
+    Hold(Duration),
     /// Denied by the downstream itself: try again when the limit thaws; no attempt is spent.
     Thaw(Duration),
     Dead(DeadReason),
@@ -73,6 +75,7 @@ impl RoutePolicy {
         match outcome {
             Outcome::Transient if away => Next::Away,
             Outcome::Accepted => Next::Done,
+            Outcome::Held { wait } => Next::Hold(wait),
             Outcome::Throttled { wait } => Next::Thaw(wait.unwrap_or(self.retry.base)),
             Outcome::Permanent => Next::Dead(DeadReason::Rejected),
             Outcome::Transient if attempts + 1 >= self.max_attempts => {

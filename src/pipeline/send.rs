@@ -4,6 +4,8 @@
 //! for the message. Settling hands the verdict to the session that delivered it (`queue::rabbit::session`,
 //! `settle`).
 
+use std::time::Duration;
+
 use rand::RngExt as _;
 use tracing::warn;
 
@@ -89,17 +91,13 @@ fn settle(mut job: Job, judgement: Judgement, pacer: &PacerHandle) {
             pacer.freeze(wait, &judgement.detail);
             again(job, pacer, None);
         }
+        Next::Hold(wait) => {
+            job.route.meters.denials.increment(1);
+            after(job, wait, pacer);
+        }
         Next::Retry(wait) => {
             job.history.attempts += 1;
-            let now = pacer.clock.now();
-            let store_now = pacer.store_time(now);
-            let wait = job.route.policy.opening(store_now + wait).since(store_now);
-            if wait <= job.route.policy.max_hold {
-                again(job, pacer, Some(now + wait));
-            } else {
-                let verdict = later(&job.history, wait, store_now);
-                job.settle(verdict);
-            }
+            after(job, wait, pacer);
         }
         Next::Dead(reason) => {
             job.history.attempts += 1;
@@ -107,6 +105,19 @@ fn settle(mut job: Job, judgement: Judgement, pacer: &PacerHandle) {
             let verdict = dead(&job.route, &job.history, reason, judgement.detail, now);
             job.settle(verdict);
         }
+    }
+}
+
+/// Another call after the wait, in the hours of its route: from memory, or through a wait queue.
+fn after(job: Job, wait: Duration, pacer: &PacerHandle) {
+    let now = pacer.clock.now();
+    let store_now = pacer.store_time(now);
+    let wait = job.route.policy.opening(store_now + wait).since(store_now);
+    if wait <= job.route.policy.max_hold {
+        again(job, pacer, Some(now + wait));
+    } else {
+        let verdict = later(&job.history, wait, store_now);
+        job.settle(verdict);
     }
 }
 

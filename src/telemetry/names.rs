@@ -67,7 +67,7 @@ const fn histogram(
 }
 
 /// Values of the label `outcome` (`core::outcome::Outcome::label`).
-pub const OUTCOMES: &[&str] = &["accepted", "throttled", "transient", "permanent"];
+pub const OUTCOMES: &[&str] = &["accepted", "throttled", "held", "transient", "permanent"];
 /// Values of the label `verdict` (`ports::queue::Verdict::label`).
 pub const VERDICTS: &[&str] = &["done", "dropped", "later", "parked", "given_back", "dead"];
 /// Values of the label `reason` (`core::outcome::DeadReason::label`).
@@ -459,6 +459,9 @@ mod tests {
         let outcomes = [
             Outcome::Accepted,
             Outcome::Throttled { wait: None },
+            Outcome::Held {
+                wait: Duration::ZERO,
+            },
             Outcome::Transient,
             Outcome::Permanent,
         ];

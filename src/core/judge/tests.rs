@@ -28,6 +28,7 @@ fn judge_with(
             throttled: &list(throttled),
             transient: &list(transient),
             permanent: &list(permanent),
+            texts: Texts::default(),
         },
         DEFAULT_WAIT,
         MAX_WAIT,
@@ -45,8 +46,12 @@ fn status(judge: &Judge, status: u16) -> Outcome {
 fn throttled_for(text: &str, date: Option<&str>, now: SystemTime) -> Duration {
     let reply = Reply {
         status: 429,
-        retry_after: Some(text),
-        date,
+        hints: Hints {
+            retry_after: Some(text),
+            date,
+            ..Hints::default()
+        },
+        body: b"",
     };
     match default_judge().reply(reply, now) {
         Outcome::Throttled { wait: Some(wait) } => wait,
@@ -96,8 +101,11 @@ fn unavailable_is_throttled_only_if_it_says_when() {
     let judge = default_judge();
     let reply = Reply {
         status: 503,
-        retry_after: Some("7"),
-        date: None,
+        hints: Hints {
+            retry_after: Some("7"),
+            ..Hints::default()
+        },
+        body: b"",
     };
     assert_eq!(
         judge.reply(reply, SystemTime::UNIX_EPOCH),
@@ -255,4 +263,42 @@ proptest! {
         let wanted = if until > date { Duration::from_secs(until - date).min(MAX_WAIT) } else { DEFAULT_WAIT };
         prop_assert_eq!(wait, wanted);
     }
+}
+
+#[test]
+fn a_text_in_the_body_beats_the_status() {
+    let (throttled, held) = (list(&["LIMIT_EXCEEDED"]), list(&["recipient busy"]));
+    let lists = Lists {
+        texts: Texts {
+            throttled: &throttled,
+            held: &held,
+            ..Texts::default()
+        },
+        ..Lists::default()
+    };
+    let judge = Judge::new(lists, DEFAULT_WAIT, MAX_WAIT).unwrap();
+    assert!(judge.reads() && !default_judge().reads());
+    let says = |status, body: &'static str| {
+        let reply = Reply {
+            status,
+            body: body.as_bytes(),
+            ..Reply::default()
+        };
+        judge.reply(reply, SystemTime::UNIX_EPOCH)
+    };
+    assert_eq!(says(200, "{\"code\":\"LIMIT_EXCEEDED\"}"), THROTTLED);
+    let wait = DEFAULT_WAIT;
+    assert_eq!(says(400, "the recipient busy"), Outcome::Held { wait });
+    assert_eq!(says(200, "{\"code\":\"OK\"}"), Outcome::Accepted);
+    assert_eq!(says(200, "LIMIT"), Outcome::Accepted);
+    let empty = list(&[""]);
+    let lists = Lists {
+        texts: Texts {
+            permanent: &empty,
+            ..Texts::default()
+        },
+        ..Lists::default()
+    };
+    let wrong = Judge::new(lists, DEFAULT_WAIT, MAX_WAIT);
+    assert_eq!(wrong.err(), Some(ListError::EmptyText));
 }

@@ -125,6 +125,15 @@ table! {
         transient: Vec<String> = List(&ANSWER), Default [];
         /// Can never pass: dead letter.
         permanent: Vec<String> = List(&ANSWER), Default [];
+        /// The same by a text that the body of an answer contains, whatever its status (within the first 64 KiB).
+        throttled_text: Vec<String> = List(&TEXT), Default [];
+        /// "Not now" for this message alone, because of its recipient, say: it waits for Retry-After or throttle_wait,
+        /// costs no attempt, and freezes nothing.
+        held_text: Vec<String> = List(&TEXT), Default [];
+        /// May pass later.
+        transient_text: Vec<String> = List(&TEXT), Default [];
+        /// Can never pass.
+        permanent_text: Vec<String> = List(&TEXT), Default [];
     }
 }
 

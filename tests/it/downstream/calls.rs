@@ -113,6 +113,27 @@ async fn answers_are_judged_and_redirects_not_followed() {
     assert_eq!(peer.seen.requests(), 8);
 }
 
+fn busy(_: &Parts) -> Response<Full<Bytes>> {
+    let answer = Response::builder().header("ratelimit-reset", "7");
+    answer.body(Full::from("{\"code\": \"BUSY\"}")).unwrap()
+}
+
+#[tokio::test]
+async fn texts_in_an_answer_beat_its_status_and_headers_say_how_long() {
+    let peer = Peer::answering(busy).await;
+    let mut options = options(&peer.url());
+    assert_eq!(call(&downstream(&options)).await.outcome, Outcome::Accepted);
+    let wait = Duration::from_secs(7);
+    options.outcomes.held_text = vec!["\"BUSY\"".to_owned()];
+    assert_eq!(
+        call(&downstream(&options)).await.outcome,
+        Outcome::Held { wait }
+    );
+    options.outcomes.throttled_text = vec!["BUSY".to_owned()];
+    let outcome = call(&downstream(&options)).await.outcome;
+    assert_eq!(outcome, Outcome::Throttled { wait: Some(wait) });
+}
+
 #[tokio::test]
 async fn no_answer_in_time() {
     let peer = Peer::start(|stream, _| async move {
