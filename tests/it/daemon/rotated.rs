@@ -1,6 +1,8 @@
 //! Secrets that are changed while it runs: at the server and in the file. What is open stays open;
 //! whatever connects again must use the new one.
 
+use std::fs::Permissions;
+use std::os::unix::fs::PermissionsExt as _;
 use std::path::Path;
 use std::sync::{Arc, Mutex};
 
@@ -15,10 +17,11 @@ use crate::support::recorder::{Recorder, Reply};
 use crate::support::redis::RedisServer;
 use crate::support::wait::eventually;
 
-/// Replaces a file as a whole, as those who rotate secrets do.
+/// Replaces a file as a whole, as a rotation of secrets does.
 fn replace(path: &Path, text: &str) {
     let new = path.with_extension("new");
     std::fs::write(&new, text).unwrap();
+    std::fs::set_permissions(&new, Permissions::from_mode(0o600)).unwrap();
     std::fs::rename(new, path).unwrap();
 }
 

@@ -25,11 +25,13 @@ async fn connections_by_name_take_no_thread_each() {
         drop(filled(name, 5).await);
         let mut route = Route::new(name, downstream.address);
         // Without a limit that paces them they have a pacer each.
-        route.limits.clear();
+        route.limits = vec!["own"];
         route.downstream = "warm_connections = 64\n".to_owned();
         routes.push(route);
     }
-    let text = config("threads", routes).text();
+    let mut config = config("threads", routes);
+    config.tables = "[limits.own]\nkind = \"gcra\"\nrate = \"1000/1s\"\nburst = 100\n".to_owned();
+    let text = config.text();
     let by_name = text.replace("http://127.0.0.1:", "http://localhost:");
     let by_name = by_name.replace("redis://127.0.0.1:", "redis://localhost:");
     let daemon = Daemon::start_with(&by_name, |_| {});

@@ -88,7 +88,7 @@ async fn a_long_backlog_in_front_leaves_the_others_their_share() {
     let last = calls.iter().rposition(|tenant| *tenant != 0).unwrap();
     let before = calls[..last].iter().filter(|tenant| **tenant == 0).count();
     assert!(
-        before <= front / 2,
+        before <= front * 3 / 4,
         "{before} of the backlog went before the last of the others"
     );
 }

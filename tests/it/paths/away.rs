@@ -2,8 +2,8 @@
 //! goes on by itself.
 
 use std::collections::BTreeSet;
-use std::sync::Arc;
 use std::sync::atomic::{AtomicU16, Ordering};
+use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use tokio::net::TcpListener;
@@ -45,8 +45,16 @@ async fn answers(name: &str, status: u16) {
     let broker = queue(name, "quorum").await;
     broker.publish(name, numbered(1, MESSAGES)).await;
     let answer = Arc::new(AtomicU16::new(202));
-    let says = Arc::clone(&answer);
-    let downstream = Recorder::start(move |_| Reply::status(says.load(Ordering::SeqCst))).await;
+    let accepted = Arc::new(Mutex::new(BTreeSet::new()));
+    let (says, took) = (Arc::clone(&answer), Arc::clone(&accepted));
+    let downstream = Recorder::start(move |call| {
+        let status = says.load(Ordering::SeqCst);
+        if status == 202 {
+            assert!(took.lock().unwrap().insert(call.number), "taken twice");
+        }
+        Reply::status(status)
+    })
+    .await;
     let mut route = Route::new(name, downstream.address);
     route.caller = "{{ attempt }}".to_owned();
     let mut daemons = replicas(name, &route);
@@ -63,12 +71,8 @@ async fn answers(name: &str, status: u16) {
     let during = downstream.count() - since;
     assert!(during <= FEW, "{during} calls while it was away");
     answer.store(202, Ordering::SeqCst);
-    let accepted = || {
-        let calls = downstream.calls();
-        let numbers: BTreeSet<u64> = calls.iter().skip(since).map(|call| call.number).collect();
-        calls.len() - since > during && numbers.len() + 60 >= MESSAGES as usize
-    };
-    eventually(LONG, "it goes on", accepted).await;
+    let all = || accepted.lock().unwrap().len() as u64 == MESSAGES;
+    eventually(LONG, "it goes on", all).await;
     for daemon in &daemons {
         daemon.says(BACK).await;
     }

@@ -5,7 +5,7 @@ use lapin::types::{AMQPValue, FieldTable};
 use sluiced::ports::message::header as known;
 
 use super::{NO_BREAKER, config, header, holds, micros, numbered, queue, seconds, unix};
-use crate::support::daemon::{Daemon, LONG, NEW_SCHEDULE, Route};
+use crate::support::daemon::{Daemon, LONG, NEW_SCHEDULE, Route, get};
 use crate::support::messages::{body, number};
 use crate::support::recorder::{Recorder, Reply};
 use crate::support::wait::{eventually, eventually_async};
@@ -88,8 +88,7 @@ async fn repeated(name: &str, queue_type: &str) {
     // Settled after they waited; all are acknowledged in the end.
     let later = format!("sluiced_settled_total{{route=\"{name}\",verdict=\"later\"}}");
     eventually_async(LONG, "settled", || {
-        let page =
-            crate::support::daemon::get(futures::executor::block_on(daemon.admin()), "/metrics").1;
+        let page = get(futures::executor::block_on(daemon.admin()), "/metrics").1;
         let done = format!("sluiced_settled_total{{route=\"{name}\",verdict=\"done\"}} 8");
         async move { page.contains(&done) }
     })
@@ -316,7 +315,9 @@ async fn what_is_too_old_can_be_dropped() {
     broker.publish("dropped", numbered(2, 2)).await;
     eventually(LONG, "the young one", || downstream.count() == 1).await;
     assert_eq!(downstream.calls()[0].number, 2);
-    assert_eq!(daemon.metric(PERMITS).await, 1.0);
+    let admin = daemon.admin().await;
+    let one = format!("{PERMITS} 1\n");
+    eventually(LONG, "one slot", || get(admin, "/metrics").1.contains(&one)).await;
     daemon.stop(&[NEW_SCHEDULE]).await;
     assert_eq!(broker.counts("dropped").await, Some((0, 0)));
     assert_eq!(
@@ -341,9 +342,7 @@ async fn a_queue_that_is_deleted_is_consumed_again_when_it_is_back() {
     broker.delete("reborn").await;
     let address = daemon.admin().await;
     eventually(LONG, "it is missed", || {
-        crate::support::daemon::get(address, "/readyz")
-            .1
-            .contains("reborn")
+        get(address, "/readyz").1.contains("reborn")
     })
     .await;
     broker.declare("reborn", "classic").await;
