@@ -11,6 +11,10 @@ use crate::core::parking::Space;
 use crate::ports::secret::Secret;
 use crate::settings::types::QueueType;
 
+/// The largest frame that is asked for; the broker's own default. Without a limit the client would
+/// make room for frames of 4 GiB.
+pub(super) const FRAME_MAX: u32 = 131_072;
+
 /// How to reach the broker.
 #[derive(Clone, Debug)]
 pub struct RabbitOptions {
@@ -26,9 +30,6 @@ pub struct RabbitOptions {
     pub connect_timeout: Duration,
     /// How long the confirms of a batch of copies may take.
     pub confirm_timeout: Duration,
-    /// The broker's `consumer_timeout`. A copy that is not confirmed within a quarter of it is
-    /// given up, and its delivery is given back.
-    pub ack_timeout: Duration,
     /// The name that the broker shows for our connections.
     pub connection_name: String,
 }
@@ -108,6 +109,8 @@ pub(super) fn addresses(options: &RabbitOptions) -> Result<Vec<Address>, RabbitE
                 .parse()
                 .map_err(|reason| RabbitError::Url { index, reason })?;
             uri.query.heartbeat.get_or_insert(heartbeat);
+            uri.query.frame_max = uri.query.frame_max.filter(|&most| most > 0);
+            uri.query.frame_max.get_or_insert(FRAME_MAX);
             let host = format!("{}:{}", uri.authority.host, uri.authority.port);
             Ok(Address { uri, host })
         })
@@ -127,7 +130,6 @@ mod tests {
             heartbeat: Duration::from_secs(10),
             connect_timeout: Duration::from_secs(5),
             confirm_timeout: Duration::from_secs(5),
-            ack_timeout: Duration::from_secs(1800),
             connection_name: "sluiced".to_owned(),
         };
         let parsed = addresses(&options).unwrap_or_default();

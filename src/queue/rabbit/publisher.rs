@@ -6,9 +6,9 @@
 //! whichever confirm comes next. So a single confirm does not show that its own copy was routed,
 //! but a complete round shows every return within it.
 //!
-//! A copy that is not confirmed is tried again with backoff for as long as the session lives and
-//! the bound allows; then its delivery is given back. A copy may exist twice, but it is never
-//! missing.
+//! A copy that is not confirmed is tried again with backoff for as long as the session lives: its
+//! verdict was reached, and giving the message back would repeat its call. A copy may exist twice,
+//! but it is never missing. What can never be copied is made to fit before (`shorten`).
 
 use std::collections::HashSet;
 use std::sync::Arc;
@@ -34,7 +34,7 @@ use crate::telemetry::LogLimit;
 
 /// Copies in a round at most.
 const ROUND: usize = 512;
-/// How long the end of a channel with late confirms may take.
+/// How long the end of a channel on which copies failed may take.
 const ABANDON: Duration = Duration::from_secs(1);
 
 /// A copy to publish.
@@ -47,25 +47,11 @@ pub(super) struct Republish {
     pub(super) properties: BasicProperties,
 }
 
-/// The result for a copy.
-#[derive(Debug)]
-pub(super) struct Published {
-    pub(super) tag: u64,
-    /// The broker confirmed it and did not return it. Otherwise it was tried long enough.
-    pub(super) confirmed: bool,
-}
-
 /// Whether a copy was confirmed in its round.
 #[derive(Clone, Debug)]
 enum CopyResult {
     Confirmed,
     Failed(Arc<RabbitError>),
-}
-
-#[derive(Debug)]
-struct Pending {
-    copy: Republish,
-    since: Instant,
 }
 
 /// The publishing side of one session of a route.
@@ -76,7 +62,8 @@ pub(super) struct Publisher {
     pub(super) bounds: PublisherBounds,
     pub(super) clock: Clock,
     pub(super) events: Arc<dyn QueueEvents>,
-    pub(super) results: mpsc::UnboundedSender<Published>,
+    /// The tags of copies that the broker has confirmed and not returned.
+    pub(super) confirmed: mpsc::UnboundedSender<u64>,
 }
 
 #[derive(Clone, Copy, Debug)]
@@ -85,8 +72,6 @@ pub(super) struct PublisherBounds {
     pub(super) operation: Duration,
     /// For the confirms of a round.
     pub(super) confirm: Duration,
-    /// How long a copy is tried.
-    pub(super) patience: Duration,
 }
 
 /// A confirm channel and what was declared since it is there.
@@ -102,7 +87,7 @@ impl Publisher {
     pub(super) async fn run(self, mut copies: mpsc::UnboundedReceiver<Republish>) {
         let mut kept: Option<ConfirmChannel> = None;
         let mut fresh: Vec<Republish> = Vec::new();
-        let mut waiting: Vec<Pending> = Vec::new();
+        let mut waiting: Vec<Republish> = Vec::new();
         let mut failures = 0;
         let log = LogLimit::new(LOG_EVERY);
         let mut retry_at = Instant::now();
@@ -113,28 +98,21 @@ impl Publisher {
                 },
                 () = sleep_until(retry_at), if !waiting.is_empty() => {}
             }
-            let now = Instant::now();
-            let mut round: Vec<Pending> = fresh
-                .drain(..)
-                .map(|copy| Pending { copy, since: now })
-                .collect();
-            if retry_at <= now {
+            let mut round = std::mem::take(&mut fresh);
+            if retry_at <= Instant::now() {
                 let room = ROUND.saturating_sub(round.len()).min(waiting.len());
                 round.extend(waiting.drain(..room));
             }
             let results = self.publish(&mut kept, &round).await;
             let mut failure = None;
-            for (pending, result) in round.into_iter().zip(results) {
+            for (copy, result) in round.into_iter().zip(results) {
                 match result {
-                    CopyResult::Confirmed => self.tell(pending.copy.tag, true),
+                    // If the session is gone, the result is not needed.
+                    CopyResult::Confirmed => drop(self.confirmed.send(copy.tag)),
                     CopyResult::Failed(error) => {
                         self.events.unconfirmed(&self.route.route);
                         failure = Some(error);
-                        if pending.since.elapsed() >= self.bounds.patience {
-                            self.tell(pending.copy.tag, false);
-                        } else {
-                            waiting.push(pending);
-                        }
+                        waiting.push(copy);
                     }
                 }
             }
@@ -144,7 +122,7 @@ impl Publisher {
                 if let Some(more) = log.fault(&error.to_string(), self.clock.now()) {
                     tracing::warn!(route = self.route.route, %error, "copies are not confirmed, trying again{more}");
                 }
-            } else {
+            } else if waiting.is_empty() {
                 failures = 0;
                 if log.over() {
                     tracing::info!(route = self.route.route, "copies are confirmed again");
@@ -153,16 +131,11 @@ impl Publisher {
         }
     }
 
-    /// If the session is gone, the result is not needed.
-    fn tell(&self, tag: u64, confirmed: bool) {
-        drop(self.results.send(Published { tag, confirmed }));
-    }
-
     /// One round. Answers a result for each, in order.
     async fn publish(
         &self,
         kept: &mut Option<ConfirmChannel>,
-        round: &[Pending],
+        round: &[Republish],
     ) -> Vec<CopyResult> {
         let failed = |error: RabbitError| vec![CopyResult::Failed(Arc::new(error)); round.len()];
         let mut open = match self.open(kept.take()).await {
@@ -170,23 +143,23 @@ impl Publisher {
             Err(error) => return failed(error),
         };
         let mut results: Vec<Option<CopyResult>> = vec![None; round.len()];
-        for target in round
-            .iter()
-            .map(|pending| pending.copy.target)
-            .collect::<HashSet<_>>()
-        {
+        for target in round.iter().map(|copy| copy.target).collect::<HashSet<_>>() {
             if let Err(error) = self.declare(&mut open, target).await {
                 let error = Arc::new(error);
-                for (pending, result) in round.iter().zip(&mut results) {
-                    if pending.copy.target == target {
+                for (copy, result) in round.iter().zip(&mut results) {
+                    if copy.target == target {
                         *result = Some(CopyResult::Failed(Arc::clone(&error)));
                     }
                 }
             }
         }
         let complete = self.confirm(&mut open, round, &mut results).await;
-        if complete && open.channel.status().connected() {
+        let taken = |result: &Option<_>| matches!(result, Some(CopyResult::Confirmed));
+        if complete && results.iter().all(taken) {
             *kept = Some(open);
+        } else if complete {
+            // A channel can go on to refuse for a queue that would take copies again.
+            abandon(&open.channel).await;
         }
         let late = Arc::new(RabbitError::Timeout {
             what: "a publish with its confirm",
@@ -224,9 +197,10 @@ impl Publisher {
     }
 
     async fn declare(&self, open: &mut ConfirmChannel, target: Target) -> Result<(), RabbitError> {
-        if !open.declared.contains(&target) {
+        // The work queue is there: its messages are the ones that are copied.
+        if target != Target::Work && !open.declared.contains(&target) {
             let bound = self.bounds.operation;
-            target_queues(&open.live.connection, &self.route, [target], bound).await?;
+            target_queues(&open.live, &self.route, [target], bound).await?;
             open.declared.insert(target);
         }
         Ok(())
@@ -237,16 +211,13 @@ impl Publisher {
     async fn confirm(
         &self,
         open: &mut ConfirmChannel,
-        round: &[Pending],
+        round: &[Republish],
         results: &mut [Option<CopyResult>],
     ) -> bool {
         let deadline = Instant::now() + self.bounds.confirm;
         let todo: Vec<usize> = (0..round.len()).filter(|&i| results[i].is_none()).collect();
         // Polled in this order, so published in it.
-        let publishing = join_all(
-            todo.iter()
-                .map(|&i| self.send(&open.channel, &round[i].copy)),
-        );
+        let publishing = join_all(todo.iter().map(|&i| self.send(&open.channel, &round[i])));
         let Ok(sent) = timeout_at(deadline, publishing).await else {
             abandon(&open.channel).await;
             return false;
@@ -288,7 +259,7 @@ impl Publisher {
     fn judge(
         &self,
         open: &mut ConfirmChannel,
-        round: &[Pending],
+        round: &[Republish],
         results: &mut [Option<CopyResult>],
         answers: Vec<(usize, lapin::Result<Confirmation>)>,
         complete: bool,
@@ -296,7 +267,7 @@ impl Publisher {
         let mut returned: HashSet<String> = HashSet::new();
         let broken = answers.iter().any(|(_, answer)| answer.is_err());
         for (i, answer) in answers {
-            let queue = || round[i].copy.target.queue(&self.route.queue);
+            let queue = || round[i].target.queue(&self.route.queue);
             results[i] = Some(match answer {
                 Ok(Confirmation::Ack(None)) => CopyResult::Confirmed,
                 // In a round that was cut short, its own return may not have been seen.
@@ -321,10 +292,10 @@ impl Publisher {
             return;
         }
         // It is unknown which copy for a queue came back, so none of them counts.
-        for (pending, result) in round.iter().zip(results) {
-            let queue = pending.copy.target.queue(&self.route.queue);
+        for (copy, result) in round.iter().zip(results) {
+            let queue = copy.target.queue(&self.route.queue);
             if returned.contains(&queue) {
-                open.declared.remove(&pending.copy.target);
+                open.declared.remove(&copy.target);
                 *result = Some(CopyResult::Failed(Arc::new(RabbitError::NotTaken {
                     queue,
                 })));
@@ -350,9 +321,14 @@ impl Publisher {
     }
 }
 
-/// Ends a channel whose confirms are late. The broker may not answer, then it ends by itself.
+/// Ends a channel on which copies failed. The broker may not answer, then it ends by itself.
 async fn abandon(channel: &Channel) {
-    match timeout(ABANDON, channel.close(200, "confirms are late".into())).await {
+    match timeout(
+        ABANDON,
+        channel.close(200, "copies were not confirmed".into()),
+    )
+    .await
+    {
         Ok(Ok(())) => {}
         Ok(Err(error)) => tracing::debug!(%error, "closing a channel failed"),
         Err(_) => tracing::debug!("closing a channel takes too long"),

@@ -2,7 +2,7 @@
 
 use lapin::options::{
     BasicAckOptions, BasicGetOptions, BasicPublishOptions, ConfirmSelectOptions,
-    QueueDeclareOptions, QueueDeleteOptions,
+    ExchangeDeclareOptions, QueueBindOptions, QueueDeclareOptions, QueueDeleteOptions,
 };
 use lapin::types::{AMQPValue, FieldTable};
 use lapin::{BasicProperties, Channel, Connection, ConnectionProperties};
@@ -52,6 +52,31 @@ impl Broker {
             .expect("the queue can be declared");
     }
 
+    /// Declares an exchange that passes on everything to that queue, whatever its routing key.
+    pub async fn fanout(&self, exchange: &str, queue: &str) {
+        let kind = lapin::ExchangeKind::Fanout;
+        let none = FieldTable::default;
+        self.channel
+            .exchange_declare(
+                exchange.into(),
+                kind,
+                ExchangeDeclareOptions::default(),
+                none(),
+            )
+            .await
+            .expect("the exchange can be declared");
+        self.channel
+            .queue_bind(
+                queue.into(),
+                exchange.into(),
+                "".into(),
+                QueueBindOptions::default(),
+                none(),
+            )
+            .await
+            .expect("the queue can be bound");
+    }
+
     pub async fn delete(&self, queue: &str) {
         self.channel
             .queue_delete(queue.into(), QueueDeleteOptions::default())
@@ -83,6 +108,29 @@ impl Broker {
         }
         for confirm in confirms {
             assert!(confirm.await.expect("a confirm").is_ack());
+        }
+    }
+
+    /// Publishes empty messages until the queue refuses one.
+    pub async fn fill(&self, queue: &str) {
+        loop {
+            let options = BasicPublishOptions::default();
+            let publish = self.channel.basic_publish(
+                "".into(),
+                queue.into(),
+                options,
+                &[],
+                BasicProperties::default(),
+            );
+            if publish
+                .await
+                .expect("a publish")
+                .await
+                .expect("an answer")
+                .is_nack()
+            {
+                return;
+            }
         }
     }
 
