@@ -42,6 +42,8 @@ async fn connections_by_name_take_no_thread_each() {
         downstream.count() == 30
     })
     .await;
-    daemon.stop(&[NEW_SCHEDULE]).await;
+    daemon
+        .stop(&[NEW_SCHEDULE, "nothing is kept on disk"])
+        .await;
     assert!((1..=MOST).contains(&most), "{most} threads");
 }

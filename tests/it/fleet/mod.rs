@@ -53,6 +53,8 @@ struct Plan {
     /// Servers of its own, because it breaks them.
     own_rabbit: bool,
     own_redis: bool,
+    /// And the clock of Redis is the test's.
+    clocked: bool,
     /// How much of the machine it takes.
     takes: fn(),
 }
@@ -72,6 +74,7 @@ impl Plan {
             in_memory: false,
             own_rabbit: false,
             own_redis: false,
+            clocked: false,
             takes: machine::half,
         }
     }
@@ -84,7 +87,10 @@ impl Plan {
         let provider = Provider::start("127.0.0.1:0".parse().unwrap(), judged).unwrap();
         let servers = Servers {
             rabbit: self.own_rabbit.then(Rabbit::start),
-            redis: self.own_redis.then(RedisServer::start),
+            redis: match (self.clocked, self.own_redis) {
+                (true, _) => Some(RedisServer::start_clocked()),
+                (false, own) => own.then(RedisServer::start),
+            },
         };
         let broker = Broker::connect(&servers.rabbit().url()).await;
         broker.declare(self.name, "quorum").await;

@@ -10,6 +10,9 @@ use super::keyed::{Bounds, Counts, DECLARED, Keyed, ONE, RECIPIENTS, ROUTE, numb
 use super::{Fleet, Plan};
 use crate::support::judge::fullest;
 
+/// What replicas may say of a clock that steps.
+const STEPPED: &[&str] = &["clock", "the store lost", "paused, or not known"];
+
 /// Judged by a rate that nothing reaches.
 fn unjudged(latency: Duration) -> Option<Behaviour> {
     Some(Behaviour {
@@ -121,4 +124,37 @@ async fn a_burst_passes_and_nothing_goes_through_a_wait_queue() {
     );
     let bounds = Bounds { trips: 0.0, ..ONE };
     counts.judge("burst", ALL as usize, &bounds);
+}
+
+/// The clock of Redis goes forward by twice the headroom, again and again, in full flow, and once back:
+/// what was granted under the time before still counts.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn steps_of_the_stores_clock_let_no_key_through_early() {
+    const ALL: usize = 400;
+    let limit = Keyed {
+        kind: "sliding_log",
+        units: 3,
+        keys: 20,
+        ..RECIPIENTS
+    };
+    let plan = Plan {
+        judged: unjudged(Duration::ZERO),
+        limits: &["recipient"],
+        tables: limit.table("").leak(),
+        keys: ROUTE,
+        marked: "{{ body.to }}",
+        clocked: true,
+        ..Plan::of("stepped")
+    };
+    let mut fleet = plan.prepare().await;
+    let fields = (0..ALL).map(|n| format!("\"to\":\"r{}\"", n % limit.keys));
+    fleet.publish_with(numbered(fields.collect())).await;
+    fleet.add(2);
+    for (step, ahead) in [0.2, 0.4, 0.6, 0.3].into_iter().enumerate() {
+        fleet.arrived((step as u64 + 1) * 75).await;
+        fleet.servers.redis().step_to(ahead);
+    }
+    let report = fleet.finish(&[DECLARED, STEPPED].concat()).await;
+    assert_eq!(report.repeated, 0, "{report:?}");
+    limit.none_over(&fleet.provider.keyed(), limit.units);
 }

@@ -16,6 +16,8 @@ pub struct RedisServer {
     dir: tempfile::TempDir,
     port: u16,
     arguments: String,
+    /// Its clock is the test's.
+    clocked: bool,
     password: Option<String>,
     process: Mutex<Option<PrivateProcess>>,
 }
@@ -34,9 +36,19 @@ impl RedisServer {
         Self::start_with("", None)
     }
 
+    /// One whose clock the test can step.
+    #[must_use]
+    pub fn start_clocked() -> Self {
+        Self::new("", None, true)
+    }
+
     /// As [`RedisServer::start`], with further arguments (shell words) and a password.
     #[must_use]
     pub fn start_with(arguments: &str, password: Option<&str>) -> Self {
+        Self::new(arguments, password, false)
+    }
+
+    fn new(arguments: &str, password: Option<&str>, clocked: bool) -> Self {
         machine::share();
         let dir = scratch("sluiced-redis-");
         let password_argument = password.map_or_else(String::new, |p| format!("--requirepass {p}"));
@@ -44,9 +56,13 @@ impl RedisServer {
             dir,
             port: free_port(),
             arguments: format!("{arguments} {password_argument}"),
+            clocked,
             password: password.map(str::to_owned),
             process: Mutex::new(None),
         };
+        if clocked {
+            server.step_to(0.0);
+        }
         server.boot();
         server
     }
@@ -73,7 +89,11 @@ impl RedisServer {
             "redis-server --port {} --bind 127.0.0.1 --dir . --save '' {}",
             self.port, self.arguments
         );
-        let script = format!("cd '{}' && {script}", self.dir.path().display());
+        let script = format!(
+            "cd '{}' && {}{script}",
+            self.dir.path().display(),
+            self.clock()
+        );
         let none: [(&str, &str); 0] = [];
         let process = PrivateProcess::start(&script, none, self.dir.path());
         *self.process.lock().unwrap() = Some(process);
@@ -86,6 +106,28 @@ impl RedisServer {
             );
             std::thread::sleep(Duration::from_millis(20));
         }
+    }
+
+    /// Its clock is so many seconds ahead of the true time from now on, or behind it.
+    pub fn step_to(&self, seconds: f64) {
+        let (file, new) = (self.dir.path().join("clock"), self.dir.path().join("new"));
+        std::fs::write(&new, format!("{seconds:+.3}")).unwrap();
+        std::fs::rename(new, file).unwrap();
+    }
+
+    /// What makes the clock the test's: Debian's package faketime.
+    fn clock(&self) -> String {
+        if !self.clocked {
+            return String::new();
+        }
+        // With the allocator of libc: that of Redis asks for the time before faketime is ready.
+        let lib = "/lib/$(uname -m)-linux-gnu";
+        let library = format!("\"/usr{lib}/faketime/libfaketime.so.1 {lib}/libc.so.6\"");
+        let file = self.dir.path().join("clock");
+        format!(
+            "LD_PRELOAD={library} DONT_FAKE_MONOTONIC=1 FAKETIME_NO_CACHE=1 FAKETIME_TIMESTAMP_FILE='{}' ",
+            file.display()
+        )
     }
 
     /// Kills the server without a goodbye.
