@@ -47,6 +47,8 @@ pub enum DeadReason {
     AttemptsExhausted,
     /// The request could not be made from it.
     Undecodable,
+    /// Its properties cannot be read.
+    Unreadable,
     /// Its body is larger than `max_body`.
     Oversized,
     /// It was too old before it could be sent.
@@ -60,10 +62,11 @@ pub enum DeadReason {
 
 impl DeadReason {
     /// Every one.
-    pub const ALL: [Self; 7] = [
+    pub const ALL: [Self; 8] = [
         Self::Rejected,
         Self::AttemptsExhausted,
         Self::Undecodable,
+        Self::Unreadable,
         Self::Oversized,
         Self::Expired,
         Self::Invalid,
@@ -77,6 +80,7 @@ impl DeadReason {
             Self::Rejected => "rejected",
             Self::AttemptsExhausted => "attempts_exhausted",
             Self::Undecodable => "undecodable",
+            Self::Unreadable => "unreadable",
             Self::Oversized => "oversized",
             Self::Expired => "expired",
             Self::Invalid => "invalid",

@@ -85,11 +85,15 @@ fn read(
     now: Mono,
     store_now: StoreTime,
 ) -> Result<Read, Verdict> {
+    let buried = |reason, detail| dead(route, history, reason, detail, store_now);
+    if let Some(why) = message.headers.get(header::UNREADABLE) {
+        let detail = why.as_text().unwrap_or_default().to_owned();
+        return Err(buried(DeadReason::Unreadable, detail));
+    }
     let ends = deadline(&route.policy, message, history);
     if ends.is_some_and(|end| end <= store_now) {
         return Err(expired(route, history, store_now));
     }
-    let buried = |reason, detail| dead(route, history, reason, detail, store_now);
     let bytes = message.body.len() as u64;
     if bytes > route.policy.max_body {
         let detail = format!("{bytes} bytes; max_body is {}", route.policy.max_body);

@@ -44,6 +44,14 @@ pub mod header {
     pub const ROUTE: &str = "x-sluiced-route";
     /// The queue it came from, for a replay.
     pub const QUEUE: &str = "x-sluiced-queue";
+    /// Its properties cannot be read, and why. The next three carry what was there.
+    pub const UNREADABLE: &str = "x-sluiced-unreadable";
+    /// The bytes of its properties as they were on the wire, in base64.
+    pub const RAW_PROPERTIES: &str = "x-sluiced-raw-properties";
+    /// These are not all of them: a frame takes no more (a truth value).
+    pub const RAW_CUT: &str = "x-sluiced-raw-cut";
+    /// The method that delivered it, with its exchange and routing key, in base64.
+    pub const RAW_DELIVERY: &str = "x-sluiced-raw-delivery";
     /// What all of the above start with.
     pub const PREFIX: &str = "x-sluiced-";
 }
@@ -65,6 +73,15 @@ pub enum HeaderValue {
 }
 
 impl HeaderValue {
+    /// The text, if it is one.
+    #[must_use]
+    pub fn as_text(&self) -> Option<&str> {
+        match self {
+            Self::Text(text) => Some(text),
+            _ => None,
+        }
+    }
+
     /// The number, if it is a whole one (also from a text of digits).
     #[must_use]
     pub fn as_int(&self) -> Option<i64> {

@@ -75,6 +75,7 @@ pub const REASONS: &[&str] = &[
     "rejected",
     "attempts_exhausted",
     "undecodable",
+    "unreadable",
     "oversized",
     "expired",
     "invalid",

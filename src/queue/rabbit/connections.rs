@@ -6,20 +6,20 @@
 //! to the next URL. lapin's own recovery stays off, because this supervision must also see what it
 //! does not recover.
 
-use std::io;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, OnceLock};
 use std::time::Duration;
 
 use futures::StreamExt;
-use lapin::tcp::{AMQPUriTcpExt, OwnedTLSConfig};
-use lapin::uri::AMQPUri;
+use lapin::tcp::OwnedTLSConfig;
 use lapin::{Connection, ConnectionProperties, Event};
 use secrecy::ExposeSecret as _;
 use tokio::sync::{Mutex, watch};
 use tokio::time::{Instant, sleep_until, timeout, timeout_at};
+use tokio_util::sync::{CancellationToken, DropGuard};
 use tokio_util::task::AbortOnDropHandle;
 
+use super::dial::{Dial, Lookups};
 use super::error::{RabbitError, reason};
 use super::options::{Address, RabbitOptions, addresses};
 use crate::ports::clock::Clock;
@@ -38,6 +38,8 @@ pub(super) struct Live {
     pub(super) connection: Connection,
     fault: Arc<OnceLock<String>>,
     _listener: AbortOnDropHandle<()>,
+    /// Ends the stream, and with it lapin's thread, whatever state the connection is in.
+    _end: DropGuard,
 }
 
 impl Live {
@@ -77,12 +79,14 @@ impl Connections {
         events: &Arc<dyn QueueEvents>,
     ) -> Result<Self, RabbitError> {
         let addresses: Arc<[Address]> = addresses(options)?.into();
+        let lookups = Arc::new(Lookups::default());
         let link = |purpose: &'static str| SharedConnection {
             purpose,
             name: format!("{} ({purpose})", options.connection_name),
             addresses: Arc::clone(&addresses),
             password: options.password.clone(),
             ca_pem: options.ca_pem.clone(),
+            lookups: Arc::clone(&lookups),
             timeout: options.connect_timeout,
             clock,
             events: Arc::clone(events),
@@ -120,6 +124,7 @@ pub(super) struct SharedConnection {
     addresses: Arc<[Address]>,
     password: Option<Secret>,
     ca_pem: Option<String>,
+    lookups: Arc<Lookups>,
     timeout: Duration,
     clock: Clock,
     events: Arc<dyn QueueEvents>,
@@ -202,30 +207,24 @@ impl SharedConnection {
     }
 
     async fn connect(&self, address: &Address) -> Result<Live, RabbitError> {
-        let tls = OwnedTLSConfig {
-            identity: None,
-            cert_chain: self.ca_pem.clone(),
-        };
-        let properties =
-            ConnectionProperties::default().with_connection_name(self.name.as_str().into());
-        let bound = self.timeout;
         let mut uri = address.uri.clone();
         if let Some(password) = &self.password {
             uri.authority.userinfo.password = password.get().expose_secret().to_owned();
         }
-        // The dial has a bound of its own: it runs on lapin's thread, and would continue after a
-        // timeout that is only ours.
-        let dial = async move |uri: AMQPUri, runtime| {
-            timeout(bound, uri.connect_with_config_async(tls.as_ref(), &runtime))
-                .await
-                .unwrap_or_else(|_| Err(io::ErrorKind::TimedOut.into()))
-                .map_err(lapin::Error::from)
+        let dial = Dial {
+            lookups: &self.lookups,
+            uri,
+            tls: OwnedTLSConfig {
+                identity: None,
+                cert_chain: self.ca_pem.clone(),
+            },
+            properties: ConnectionProperties::default()
+                .with_connection_name(self.name.as_str().into()),
+            bound: self.timeout,
         };
-        let connecting = async {
-            let runtime = lapin::runtime::default_runtime()?;
-            Connection::connector(uri, runtime, dial, properties).await
-        };
-        let connection = match timeout(self.timeout, connecting).await {
+        let cut = CancellationToken::new();
+        let end = cut.clone().drop_guard();
+        let connection = match timeout(self.timeout, dial.connect(&cut)).await {
             Ok(Ok(connection)) => connection,
             Ok(Err(error)) => return Err(refused(address, &error)),
             Err(_) => {
@@ -241,6 +240,7 @@ impl SharedConnection {
             connection,
             fault,
             _listener: AbortOnDropHandle::new(tokio::spawn(listener)),
+            _end: end,
         })
     }
 

@@ -1,6 +1,7 @@
 //! RabbitMQ: consume with acknowledgements, publish copies with confirms, recover from every loss.
 //!
-//! - `connections`: the process's two connections;
+//! - `connections`: the process's two connections; `dial` opens their streams, and `guard` keeps
+//!   from the client what it cannot read;
 //! - `supervisor`: a route's sessions, one after the other; `context` is what they share;
 //! - `session`: one channel, its deliveries and their acknowledgements; `consumers`: where they
 //!   come from;
@@ -13,7 +14,9 @@ mod connections;
 mod consumers;
 mod context;
 mod convert;
+mod dial;
 mod error;
+mod guard;
 mod options;
 mod parked;
 pub mod probe;

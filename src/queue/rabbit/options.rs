@@ -11,6 +11,10 @@ use crate::core::parking::Space;
 use crate::ports::secret::Secret;
 use crate::settings::types::QueueType;
 
+/// The largest frame that is asked for; the broker's own default. Without a limit the client would
+/// make room for frames of 4 GiB.
+pub(super) const FRAME_MAX: u32 = 131_072;
+
 /// How to reach the broker.
 #[derive(Clone, Debug)]
 pub struct RabbitOptions {
@@ -108,6 +112,8 @@ pub(super) fn addresses(options: &RabbitOptions) -> Result<Vec<Address>, RabbitE
                 .parse()
                 .map_err(|reason| RabbitError::Url { index, reason })?;
             uri.query.heartbeat.get_or_insert(heartbeat);
+            uri.query.frame_max = uri.query.frame_max.filter(|&most| most > 0);
+            uri.query.frame_max.get_or_insert(FRAME_MAX);
             let host = format!("{}:{}", uri.authority.host, uri.authority.port);
             Ok(Address { uri, host })
         })

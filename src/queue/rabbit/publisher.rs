@@ -6,9 +6,9 @@
 //! whichever confirm comes next. So a single confirm does not show that its own copy was routed,
 //! but a complete round shows every return within it.
 //!
-//! A copy that is not confirmed is tried again with backoff for as long as the session lives and
-//! the bound allows; then its delivery is given back. A copy may exist twice, but it is never
-//! missing.
+//! A copy that is not confirmed is tried again with backoff for as long as the session lives: its
+//! verdict was reached, and giving the message back would repeat its call. A copy may exist twice,
+//! but it is never missing. What can never be copied is made to fit before (`shorten`).
 
 use std::collections::HashSet;
 use std::sync::Arc;
@@ -47,25 +47,11 @@ pub(super) struct Republish {
     pub(super) properties: BasicProperties,
 }
 
-/// The result for a copy.
-#[derive(Debug)]
-pub(super) struct Published {
-    pub(super) tag: u64,
-    /// The broker confirmed it and did not return it. Otherwise it was tried long enough.
-    pub(super) confirmed: bool,
-}
-
 /// Whether a copy was confirmed in its round.
 #[derive(Clone, Debug)]
 enum CopyResult {
     Confirmed,
     Failed(Arc<RabbitError>),
-}
-
-#[derive(Debug)]
-struct Pending {
-    copy: Republish,
-    since: Instant,
 }
 
 /// The publishing side of one session of a route.
@@ -76,7 +62,8 @@ pub(super) struct Publisher {
     pub(super) bounds: PublisherBounds,
     pub(super) clock: Clock,
     pub(super) events: Arc<dyn QueueEvents>,
-    pub(super) results: mpsc::UnboundedSender<Published>,
+    /// The tags of copies that the broker has confirmed and not returned.
+    pub(super) confirmed: mpsc::UnboundedSender<u64>,
 }
 
 #[derive(Clone, Copy, Debug)]
@@ -85,8 +72,6 @@ pub(super) struct PublisherBounds {
     pub(super) operation: Duration,
     /// For the confirms of a round.
     pub(super) confirm: Duration,
-    /// How long a copy is tried.
-    pub(super) patience: Duration,
 }
 
 /// A confirm channel and what was declared since it is there.
@@ -102,7 +87,7 @@ impl Publisher {
     pub(super) async fn run(self, mut copies: mpsc::UnboundedReceiver<Republish>) {
         let mut kept: Option<ConfirmChannel> = None;
         let mut fresh: Vec<Republish> = Vec::new();
-        let mut waiting: Vec<Pending> = Vec::new();
+        let mut waiting: Vec<Republish> = Vec::new();
         let mut failures = 0;
         let log = LogLimit::new(LOG_EVERY);
         let mut retry_at = Instant::now();
@@ -114,10 +99,7 @@ impl Publisher {
                 () = sleep_until(retry_at), if !waiting.is_empty() => {}
             }
             let now = Instant::now();
-            let mut round: Vec<Pending> = fresh
-                .drain(..)
-                .map(|copy| Pending { copy, since: now })
-                .collect();
+            let mut round = std::mem::take(&mut fresh);
             if retry_at <= now {
                 let room = ROUND.saturating_sub(round.len()).min(waiting.len());
                 round.extend(waiting.drain(..room));
@@ -126,15 +108,12 @@ impl Publisher {
             let mut failure = None;
             for (pending, result) in round.into_iter().zip(results) {
                 match result {
-                    CopyResult::Confirmed => self.tell(pending.copy.tag, true),
+                    // If the session is gone, the result is not needed.
+                    CopyResult::Confirmed => drop(self.confirmed.send(pending.tag)),
                     CopyResult::Failed(error) => {
                         self.events.unconfirmed(&self.route.route);
                         failure = Some(error);
-                        if pending.since.elapsed() >= self.bounds.patience {
-                            self.tell(pending.copy.tag, false);
-                        } else {
-                            waiting.push(pending);
-                        }
+                        waiting.push(pending);
                     }
                 }
             }
@@ -153,16 +132,11 @@ impl Publisher {
         }
     }
 
-    /// If the session is gone, the result is not needed.
-    fn tell(&self, tag: u64, confirmed: bool) {
-        drop(self.results.send(Published { tag, confirmed }));
-    }
-
     /// One round. Answers a result for each, in order.
     async fn publish(
         &self,
         kept: &mut Option<ConfirmChannel>,
-        round: &[Pending],
+        round: &[Republish],
     ) -> Vec<CopyResult> {
         let failed = |error: RabbitError| vec![CopyResult::Failed(Arc::new(error)); round.len()];
         let mut open = match self.open(kept.take()).await {
@@ -172,13 +146,13 @@ impl Publisher {
         let mut results: Vec<Option<CopyResult>> = vec![None; round.len()];
         for target in round
             .iter()
-            .map(|pending| pending.copy.target)
+            .map(|pending| pending.target)
             .collect::<HashSet<_>>()
         {
             if let Err(error) = self.declare(&mut open, target).await {
                 let error = Arc::new(error);
                 for (pending, result) in round.iter().zip(&mut results) {
-                    if pending.copy.target == target {
+                    if pending.target == target {
                         *result = Some(CopyResult::Failed(Arc::clone(&error)));
                     }
                 }
@@ -224,9 +198,10 @@ impl Publisher {
     }
 
     async fn declare(&self, open: &mut ConfirmChannel, target: Target) -> Result<(), RabbitError> {
-        if !open.declared.contains(&target) {
+        // The work queue is there: its messages are the ones that are copied.
+        if target != Target::Work && !open.declared.contains(&target) {
             let bound = self.bounds.operation;
-            target_queues(&open.live.connection, &self.route, [target], bound).await?;
+            target_queues(&open.live, &self.route, [target], bound).await?;
             open.declared.insert(target);
         }
         Ok(())
@@ -237,7 +212,7 @@ impl Publisher {
     async fn confirm(
         &self,
         open: &mut ConfirmChannel,
-        round: &[Pending],
+        round: &[Republish],
         results: &mut [Option<CopyResult>],
     ) -> bool {
         let deadline = Instant::now() + self.bounds.confirm;
@@ -245,7 +220,7 @@ impl Publisher {
         // Polled in this order, so published in it.
         let publishing = join_all(
             todo.iter()
-                .map(|&i| self.send(&open.channel, &round[i].copy)),
+                .map(|&i| self.send(&open.channel, &round[i])),
         );
         let Ok(sent) = timeout_at(deadline, publishing).await else {
             abandon(&open.channel).await;
@@ -288,7 +263,7 @@ impl Publisher {
     fn judge(
         &self,
         open: &mut ConfirmChannel,
-        round: &[Pending],
+        round: &[Republish],
         results: &mut [Option<CopyResult>],
         answers: Vec<(usize, lapin::Result<Confirmation>)>,
         complete: bool,
@@ -296,7 +271,7 @@ impl Publisher {
         let mut returned: HashSet<String> = HashSet::new();
         let broken = answers.iter().any(|(_, answer)| answer.is_err());
         for (i, answer) in answers {
-            let queue = || round[i].copy.target.queue(&self.route.queue);
+            let queue = || round[i].target.queue(&self.route.queue);
             results[i] = Some(match answer {
                 Ok(Confirmation::Ack(None)) => CopyResult::Confirmed,
                 // In a round that was cut short, its own return may not have been seen.
@@ -322,9 +297,9 @@ impl Publisher {
         }
         // It is unknown which copy for a queue came back, so none of them counts.
         for (pending, result) in round.iter().zip(results) {
-            let queue = pending.copy.target.queue(&self.route.queue);
+            let queue = pending.target.queue(&self.route.queue);
             if returned.contains(&queue) {
-                open.declared.remove(&pending.copy.target);
+                open.declared.remove(&pending.target);
                 *result = Some(CopyResult::Failed(Arc::new(RabbitError::NotTaken {
                     queue,
                 })));
@@ -344,7 +319,7 @@ impl Publisher {
                 copy.target.queue(&self.route.queue).into(),
                 options,
                 &copy.body,
-                copy.properties.clone(),
+                self.fitting(copy, channel_frame_max),
             )
             .await
     }

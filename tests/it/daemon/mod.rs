@@ -5,6 +5,7 @@ mod panics;
 mod refused;
 mod rotated;
 mod secure;
+mod silent;
 mod stopping;
 mod threads;
 

@@ -8,6 +8,7 @@ mod frozen;
 mod hours;
 mod recipes;
 mod shared;
+mod unreadable;
 
 use std::time::Duration;
 

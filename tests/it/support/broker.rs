@@ -2,7 +2,7 @@
 
 use lapin::options::{
     BasicAckOptions, BasicGetOptions, BasicPublishOptions, ConfirmSelectOptions,
-    QueueDeclareOptions, QueueDeleteOptions,
+    ExchangeDeclareOptions, QueueBindOptions, QueueDeclareOptions, QueueDeleteOptions,
 };
 use lapin::types::{AMQPValue, FieldTable};
 use lapin::{BasicProperties, Channel, Connection, ConnectionProperties};
@@ -50,6 +50,31 @@ impl Broker {
             .queue_declare(queue.into(), options, arguments)
             .await
             .expect("the queue can be declared");
+    }
+
+    /// Declares an exchange that passes on everything to that queue, whatever its routing key.
+    pub async fn fanout(&self, exchange: &str, queue: &str) {
+        let kind = lapin::ExchangeKind::Fanout;
+        let none = FieldTable::default;
+        self.channel
+            .exchange_declare(
+                exchange.into(),
+                kind,
+                ExchangeDeclareOptions::default(),
+                none(),
+            )
+            .await
+            .expect("the exchange can be declared");
+        self.channel
+            .queue_bind(
+                queue.into(),
+                exchange.into(),
+                "".into(),
+                QueueBindOptions::default(),
+                none(),
+            )
+            .await
+            .expect("the queue can be bound");
     }
 
     pub async fn delete(&self, queue: &str) {

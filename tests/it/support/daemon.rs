@@ -213,6 +213,36 @@ impl Daemon {
         self._dir.path().join("sluiced.toml")
     }
 
+    /// How many threads of the AMQP client it has.
+    #[must_use]
+    pub fn client_threads(&self) -> usize {
+        let names = self
+            .proc("task")
+            .map(|task| std::fs::read_to_string(task.join("comm")));
+        let ours = |name: &std::io::Result<String>| {
+            name.as_ref()
+                .is_ok_and(|name| name.starts_with("lapin-io-loop"))
+        };
+        names.filter(ours).count()
+    }
+
+    /// How many sockets it has open.
+    #[must_use]
+    pub fn sockets(&self) -> usize {
+        let files = self
+            .proc("fd")
+            .filter_map(|file| std::fs::read_link(file).ok());
+        files
+            .filter(|file| file.to_string_lossy().starts_with("socket:"))
+            .count()
+    }
+
+    fn proc(&self, folder: &str) -> impl Iterator<Item = PathBuf> {
+        let folder = format!("/proc/{}/{folder}", self.child.id());
+        let entries = std::fs::read_dir(folder).expect("the process runs");
+        entries.filter_map(|entry| Some(entry.ok()?.path()))
+    }
+
     pub fn signal(&self, signal: Signal) {
         let pid = Pid::from_raw(self.child.id().cast_signed()).expect("a process id");
         kill_process(pid, signal).expect("it is not waited for yet");

@@ -19,6 +19,7 @@ pub mod messages;
 pub mod port;
 pub mod process;
 pub mod rabbit;
+pub mod raw_amqp;
 pub mod recorder;
 pub mod redis;
 pub mod redis_cluster;

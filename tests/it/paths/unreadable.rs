@@ -1,0 +1,221 @@
+//! Messages that the AMQP client cannot read: they go to the dead letters, and nothing else notices.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use base64::Engine as _;
+use base64::engine::general_purpose::STANDARD;
+use sluiced::ports::message::header as known;
+
+use super::{config, header, holds, numbered, queue};
+use crate::support::daemon::{Daemon, LONG, NEW_SCHEDULE, Route};
+use crate::support::messages::number;
+use crate::support::rabbit::Rabbit;
+use crate::support::raw_amqp::{RawMessage, RawPublisher, long, short};
+use crate::support::recorder::Recorder;
+use crate::support::wait::eventually;
+
+const RAW: &[u8] = b"\xff\xfe\x00raw";
+
+/// Properties with that table of headers alone.
+fn headers(table: &[u8]) -> Vec<u8> {
+    [&[0x20, 0][..], &long(table)].concat()
+}
+
+/// So many tables in each other.
+fn nested(count: usize) -> Vec<u8> {
+    let mut table = Vec::new();
+    for _ in 0..count {
+        table = [&[1, b'k', b'F'][..], &long(&table)].concat();
+    }
+    headers(&table)
+}
+
+/// Properties that end a client's connection, or its process.
+fn hostile() -> Vec<Vec<u8>> {
+    let text = |flags: [u8; 2]| [&flags[..], &short(RAW)].concat();
+    vec![
+        text([0x80, 0]),
+        text([0x40, 0]),
+        // correlation_id, reply_to, message_id, type, app_id
+        text([0x04, 0]),
+        text([0x02, 0]),
+        text([0, 0x80]),
+        text([0, 0x20]),
+        text([0, 0x08]),
+        headers(&[&short(RAW)[..], b"V"].concat()),
+        headers(
+            &[
+                &short(b"deeper")[..],
+                b"F",
+                &long(&[&short(RAW)[..], b"V"].concat()),
+            ]
+            .concat(),
+        ),
+        nested(40),
+    ]
+}
+
+/// One header of every type that RabbitMQ knows.
+fn every_type() -> Vec<u8> {
+    let mut table = Vec::new();
+    let eight = [0_u8, 1, 2, 3, 4, 5, 6, 7];
+    let values: [(u8, Vec<u8>); 16] = [
+        (b't', vec![1]),
+        (b'b', vec![0xff]),
+        (b'B', vec![0xff]),
+        (b's', vec![0xff, 0xfe]),
+        (b'u', vec![0xff, 0xfe]),
+        (b'I', eight[..4].to_vec()),
+        (b'i', eight[..4].to_vec()),
+        (b'l', eight.to_vec()),
+        (b'T', eight.to_vec()),
+        (b'f', eight[..4].to_vec()),
+        (b'd', eight.to_vec()),
+        (b'D', eight[..5].to_vec()),
+        (b'S', long(RAW)),
+        (b'x', long(RAW)),
+        (b'A', long(&[b"V", &b"S"[..], &long(b"text")].concat())),
+        (b'V', Vec::new()),
+    ];
+    for (kind, value) in values {
+        table.extend([&short(&[kind])[..], &[kind], &value].concat());
+    }
+    table.extend(
+        [
+            &short(b"F")[..],
+            b"F",
+            &long(&[&short(b"k")[..], b"V"].concat()),
+        ]
+        .concat(),
+    );
+    headers(&table)
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn what_cannot_be_read_is_buried_and_stops_nothing() {
+    let name = "unreadable";
+    let broker = queue(name, "quorum").await;
+    broker.declare("unreadable-other", "classic").await;
+    broker.fanout("unreadable-fanout", name).await;
+    let mut raw = RawPublisher::connect(&Rabbit::shared().url());
+    let message = |properties: Vec<u8>, n: u64| RawMessage {
+        routing_key: name.into(),
+        properties,
+        body: format!("{{\"n\":{n}}}").into_bytes(),
+        ..RawMessage::default()
+    };
+    // Good ones have numbers below 1000; every third or so is hostile.
+    let (mut good, mut bad) = (0, 1000);
+    let mut expected = BTreeMap::new();
+    for round in 0..20 {
+        for properties in hostile() {
+            good += 2;
+            raw.publish(&message(vec![0, 0], good - 1));
+            bad += 1;
+            expected.insert(bad, properties.clone());
+            raw.publish(&message(properties, bad));
+            raw.publish(&message(every_type(), good));
+        }
+        bad += 1;
+        expected.insert(bad, vec![0, 0]);
+        raw.publish(&RawMessage {
+            exchange: "unreadable-fanout".to_owned(),
+            routing_key: [&[round][..], RAW].concat(),
+            ..message(vec![0, 0], bad)
+        });
+    }
+    let deep = nested(18_000);
+    bad += 1;
+    raw.publish(&message(deep.clone(), bad));
+    raw.confirmed();
+    broker.publish("unreadable-other", numbered(1, 100)).await;
+
+    let downstream = Recorder::accepting().await;
+    let other = Recorder::accepting().await;
+    let mut config = config(
+        name,
+        vec![
+            Route::new(name, downstream.address),
+            Route::new("unreadable-other", other.address),
+        ],
+    );
+    config.rate = "2000/1s".to_owned();
+    for route in &mut config.routes {
+        route.keys = format!(
+            "queue_type = \"{}\"\n",
+            if route.queue == name {
+                "quorum"
+            } else {
+                "classic"
+            }
+        );
+    }
+    let daemon = Daemon::start(&config);
+    let all = || downstream.count() >= good as usize && other.count() >= 100;
+    eventually(LONG, "the good ones are delivered", all).await;
+    let dead = "unreadable.dead";
+    holds(&broker, dead, u32::try_from(expected.len()).unwrap() + 1).await;
+    let called: Vec<u64> = downstream.calls().iter().map(|call| call.number).collect();
+    let once: BTreeSet<u64> = called.iter().copied().collect();
+    assert_eq!(once, (1..=good).collect());
+    assert_eq!(called.len(), once.len(), "each once");
+    for (body, properties) in broker.drain(dead).await {
+        assert_eq!(
+            header(&properties, known::REASON).as_deref(),
+            Some("unreadable")
+        );
+        let kept = header(&properties, known::RAW_PROPERTIES).expect("the raw bytes");
+        let kept = STANDARD.decode(kept).unwrap();
+        let n = number(&body);
+        if n == bad {
+            assert!(header(&properties, known::RAW_CUT).is_some());
+            assert!(
+                deep.starts_with(&kept) && kept.len() > 90_000,
+                "{}",
+                kept.len()
+            );
+            continue;
+        }
+        assert_eq!(kept, expected[&n], "message {n}");
+        if kept == [0, 0] {
+            let delivery = header(&properties, known::RAW_DELIVERY).expect("its delivery");
+            let delivery = STANDARD.decode(delivery).unwrap();
+            assert!(delivery.windows(RAW.len()).any(|bytes| bytes == RAW));
+        }
+    }
+    assert_eq!(daemon.said("connected to RabbitMQ"), 2, "{}", daemon.log());
+    daemon.stop(&[NEW_SCHEDULE, "unreadable"]).await;
+    holds(&broker, name, 0).await;
+}
+
+/// A publisher that sets our own header has its message buried, and no more than that.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_forged_mark_buries_its_own_message_alone() {
+    let name = "unreadable-forged";
+    let broker = queue(name, "quorum").await;
+    let mut raw = RawPublisher::connect(&Rabbit::shared().url());
+    let forged = [
+        [&short(known::UNREADABLE.as_bytes())[..], b"V"].concat(),
+        [&short(known::UNREADABLE.as_bytes())[..], b"S", &long(RAW)].concat(),
+        [
+            &short(known::RAW_PROPERTIES.as_bytes())[..],
+            b"S",
+            &long(b"not base64"),
+        ]
+        .concat(),
+    ];
+    for (n, table) in (1..).zip(&forged) {
+        raw.publish(&RawMessage {
+            routing_key: name.into(),
+            properties: headers(table),
+            body: format!("{{\"n\":{n}}}").into_bytes(),
+            ..RawMessage::default()
+        });
+    }
+    raw.confirmed();
+    let downstream = Recorder::accepting().await;
+    let daemon = Daemon::start(&config(name, vec![Route::new(name, downstream.address)]));
+    holds(&broker, "unreadable-forged.dead", 2).await;
+    eventually(LONG, "the third is delivered", || downstream.count() == 1).await;
+    daemon.stop(&[NEW_SCHEDULE, "unreadable"]).await;
+}
