@@ -52,6 +52,8 @@ pub mod header {
     pub const RAW_CUT: &str = "x-sluiced-raw-cut";
     /// The method that delivered it, with its exchange and routing key, in base64.
     pub const RAW_DELIVERY: &str = "x-sluiced-raw-delivery";
+    /// The headers that a copy left behind because a frame takes no more.
+    pub const SHORTENED: &str = "x-sluiced-shortened";
     /// What all of the above start with.
     pub const PREFIX: &str = "x-sluiced-";
 }

@@ -28,6 +28,11 @@ pub trait QueueEvents: Send + Sync + fmt::Debug {
     /// A connection that was lost is back.
     fn reconnected(&self) {}
 
+    /// A copy left headers behind that would not have fitted a frame.
+    fn shortened(&self, route: &str) {
+        let _ = route;
+    }
+
     /// A copy for a wait queue or for the dead-letter queue was not confirmed and is tried again.
     fn unconfirmed(&self, route: &str) {
         let _ = route;

@@ -79,6 +79,10 @@ pub struct RouteMeters {
     pub breaker_opened: Counter,
     /// 1 in closed hours, 0 in opening hours or without any.
     pub closed: Gauge,
+    /// Copies that were not confirmed.
+    pub unconfirmed: Counter,
+    /// Copies that left headers behind.
+    pub shortened: Counter,
     /// Messages that are parked beside the queue.
     pub parked: Gauge,
     /// Seconds from receipt to call.
@@ -106,6 +110,8 @@ impl RouteMeters {
             breaker_open: gauge(&names::BREAKER_OPEN, &labels),
             breaker_opened: counter(&names::BREAKER_OPENED, &labels),
             closed: gauge(&names::CLOSED, &labels),
+            unconfirmed: counter(&names::UNCONFIRMED, &labels),
+            shortened: counter(&names::SHORTENED, &labels),
             parked: gauge(&names::PARKED, &labels),
             age_seconds: histogram(&names::AGE, &labels),
         }

@@ -189,6 +189,16 @@ pub const CLOSED: Metric = gauge(
     ROUTE,
     "1 in the closed hours of the route, 0 in its opening hours or without any.",
 );
+pub const UNCONFIRMED: Metric = counter(
+    "sluiced_unconfirmed_total",
+    ROUTE,
+    "Times that the broker did not confirm a copy for a wait, parked or dead-letter queue. It is tried again.",
+);
+pub const SHORTENED: Metric = counter(
+    "sluiced_shortened_total",
+    ROUTE,
+    "Copies that had to leave headers behind to fit a frame; x-sluiced-shortened names them.",
+);
 pub const PARKED: Metric = gauge(
     "sluiced_parked",
     ROUTE,
@@ -339,6 +349,8 @@ pub const ALL: &[Metric] = &[
     CLOSED,
     BREAKER_OPEN,
     BREAKER_OPENED,
+    UNCONFIRMED,
+    SHORTENED,
     PARKED,
     AGE,
     PERMITS,

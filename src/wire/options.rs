@@ -85,7 +85,6 @@ pub(super) fn rabbit(settings: &Settings, secrets: &Secrets) -> Result<RabbitOpt
         heartbeat: rabbit.heartbeat.get(),
         connect_timeout: rabbit.connect_timeout.get(),
         confirm_timeout: rabbit.confirm_timeout.get(),
-        ack_timeout: rabbit.ack_timeout.get(),
         connection_name: format!("sluiced {}", env!("CARGO_PKG_VERSION")),
     })
 }

@@ -114,6 +114,9 @@ async fn look(options: &RabbitOptions, route: &RouteOptions) -> Result<String, S
                     "; warning: {parked} messages stand parked in {queue}.parked.*, from when fair_by was set: they are consumed too; delete these queues when they are empty"
                 );
             }
+            if !route.declare {
+                said += "; not declared by sluiced: if it is a quorum queue with an x-delivery-limit, that must be at least 20, which is what RabbitMQ 4 sets by default";
+            }
             Ok(said)
         }
         Ok(QueueState::WouldBeDeclared) => Ok(format!(

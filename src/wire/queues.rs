@@ -151,6 +151,18 @@ impl QueueEvents for Counted {
         self.settled.dead.fetch_add(dead, Ordering::Relaxed);
     }
 
+    fn unconfirmed(&self, route: &str) {
+        if let Some(meters) = self.meters.get(route) {
+            meters.unconfirmed.increment(1);
+        }
+    }
+
+    fn shortened(&self, route: &str) {
+        if let Some(meters) = self.meters.get(route) {
+            meters.shortened.increment(1);
+        }
+    }
+
     fn parked(&self, route: &str, count: u64) {
         if let Some(meters) = self.meters.get(route) {
             meters.parked.set(count as f64);

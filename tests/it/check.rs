@@ -112,7 +112,7 @@ fn servers_that_answer_and_a_queue_that_is_missing() {
     assert_eq!(code, Some(0), "{said}");
     assert_eq!(
         line(&said, "routes.sms.queue"),
-        "routes.sms.queue: ok: queue `sms` has 0 messages and 0 consumers"
+        "routes.sms.queue: ok: queue `sms` has 0 messages and 0 consumers; not declared by sluiced: if it is a quorum queue with an x-delivery-limit, that must be at least 20, which is what RabbitMQ 4 sets by default"
     );
 }
 

@@ -16,11 +16,12 @@ use lapin::{Connection, ConnectionProperties, Event};
 use secrecy::ExposeSecret as _;
 use tokio::sync::{Mutex, watch};
 use tokio::time::{Instant, sleep_until, timeout, timeout_at};
-use tokio_util::sync::{CancellationToken, DropGuard};
+use tokio_util::sync::DropGuard;
 use tokio_util::task::AbortOnDropHandle;
 
 use super::dial::{Dial, Lookups};
 use super::error::{RabbitError, reason};
+use super::guard::Control;
 use super::options::{Address, RabbitOptions, addresses};
 use crate::ports::clock::Clock;
 use crate::ports::link::Link;
@@ -36,6 +37,8 @@ const GOODBYE: Duration = Duration::from_secs(2);
 #[derive(Debug)]
 pub(super) struct Live {
     pub(super) connection: Connection,
+    /// The broker knows queues without a limit of returns.
+    pub(super) knows_unlimited: bool,
     fault: Arc<OnceLock<String>>,
     _listener: AbortOnDropHandle<()>,
     /// Ends the stream, and with it lapin's thread, whatever state the connection is in.
@@ -222,9 +225,9 @@ impl SharedConnection {
                 .with_connection_name(self.name.as_str().into()),
             bound: self.timeout,
         };
-        let cut = CancellationToken::new();
-        let end = cut.clone().drop_guard();
-        let connection = match timeout(self.timeout, dial.connect(&cut)).await {
+        let control = Control::default();
+        let end = control.cut.clone().drop_guard();
+        let connection = match timeout(self.timeout, dial.connect(&control)).await {
             Ok(Ok(connection)) => connection,
             Ok(Err(error)) => return Err(refused(address, &error)),
             Err(_) => {
@@ -238,6 +241,8 @@ impl SharedConnection {
         let listener = listen(&connection, self.purpose, Arc::clone(&fault));
         Ok(Live {
             connection,
+            // Earlier ones take the word, and drop a message at its first return.
+            knows_unlimited: control.major.get().is_some_and(|&major| major >= 4),
             fault,
             _listener: AbortOnDropHandle::new(tokio::spawn(listener)),
             _end: end,

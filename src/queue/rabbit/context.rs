@@ -7,12 +7,14 @@ use std::sync::atomic::AtomicBool;
 use tokio::sync::mpsc;
 
 use super::connections::Connections;
+use super::kept::KeptVerdicts;
 use super::options::{RabbitOptions, RouteOptions};
 use super::parked::ParkedQueues;
 use crate::core::ladder::Ladder;
 use crate::ports::clock::Clock;
 use crate::ports::queue::Delivery;
 use crate::queue::events::QueueEvents;
+use crate::telemetry::LogLimit;
 
 /// What the sessions of a route share.
 pub(super) struct Context {
@@ -24,6 +26,9 @@ pub(super) struct Context {
     pub(super) events: Arc<dyn QueueEvents>,
     pub(super) deliveries: mpsc::UnboundedSender<Delivery>,
     pub(super) parked_queues: Arc<ParkedQueues>,
+    pub(super) kept: KeptVerdicts,
+    /// About copies that left headers behind.
+    pub(super) shortened: LogLimit,
     /// The route does not park, and no parked queue was left behind by one that did.
     pub(super) bare: AtomicBool,
 }

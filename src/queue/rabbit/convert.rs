@@ -21,6 +21,9 @@ const USER_ID: &str = "x-sluiced-user-id";
 /// The original's `CC`. The broker would send a copy of each copy there.
 const CC: &str = "x-sluiced-cc";
 
+/// How often a quorum queue has had it back.
+const RETURNS: &str = "x-delivery-count";
+
 /// AMQP's value for messages that survive a restart.
 const PERSISTENT: u8 = 2;
 
@@ -31,6 +34,16 @@ pub(super) struct Original {
     properties: BasicProperties,
     exchange: ShortString,
     routing_key: ShortString,
+}
+
+impl Original {
+    /// How often it was returned, if its queue counts that.
+    pub(super) fn returns(&self) -> i64 {
+        let headers = self.properties.headers().as_ref();
+        headers
+            .and_then(|headers| headers.inner().get(RETURNS))
+            .map_or(0, |count| readable(count).as_int().unwrap_or(0))
+    }
 }
 
 /// The message for the pipeline, and what to keep for a copy. The body is shared.
@@ -121,7 +134,7 @@ fn writable(value: &HeaderValue) -> Option<AMQPValue> {
 /// What the broker writes on messages that it returns or dead-letters.
 fn is_broker_bookkeeping(name: &str) -> bool {
     name == "x-death"
-        || name == "x-delivery-count"
+        || name == RETURNS
         || name == "x-acquired-count"
         || name.starts_with("x-first-death-")
         || name.starts_with("x-last-death-")
@@ -160,6 +173,15 @@ pub(super) fn copy_properties<'a>(
         }
     }
     rebuild(from).with_headers(FieldTable::from(headers))
+}
+
+/// The properties of a copy for the work queue itself: what the broker acts on stays.
+pub(super) fn returned_properties(original: &Original) -> BasicProperties {
+    let copy = copy_properties(original, []);
+    match original.properties.expiration() {
+        Some(expiration) => copy.with_expiration(expiration.clone()),
+        None => copy,
+    }
 }
 
 /// The properties without headers, expiration and user id, and persistent.

@@ -23,9 +23,8 @@ use lapin::uri::{AMQPScheme, AMQPUri};
 use lapin::{AsyncTcpStream, Connection, ConnectionProperties};
 use tokio::task::spawn_blocking;
 use tokio::time::timeout;
-use tokio_util::sync::CancellationToken;
 
-use super::guard::Guarded;
+use super::guard::{Control, Guarded};
 use super::options::FRAME_MAX;
 
 type Addresses = Result<Vec<SocketAddr>, Arc<io::Error>>;
@@ -78,9 +77,9 @@ pub(super) struct Dial<'a> {
 }
 
 impl Dial<'_> {
-    /// Connects and logs in. Once `cut` is cancelled, whatever there is of the connection ends; that
+    /// Connects and logs in. Once `control.cut` is cancelled, whatever there is of the connection ends; that
     /// is up to the caller also when this is dropped before it is done.
-    pub(super) async fn connect(self, cut: &CancellationToken) -> lapin::Result<Connection> {
+    pub(super) async fn connect(self, control: &Control) -> lapin::Result<Connection> {
         let Self {
             lookups,
             uri,
@@ -92,7 +91,7 @@ impl Dial<'_> {
         let addresses = lookups.resolve(host, port).await?;
         let tokio = Tokio::current();
         let kit = RuntimeParts::new(tokio.clone(), Streams(tokio.clone()));
-        let cut = cut.clone();
+        let control = control.clone();
         let dial = async move |uri: AMQPUri, _: Runtime<Kit>| {
             // This runs on lapin's thread, and would go on after a timeout that is only ours.
             let opening = open(&tokio, &uri, addresses.clone(), &tls);
@@ -100,7 +99,9 @@ impl Dial<'_> {
                 .await
                 .unwrap_or_else(|_| Err(io::ErrorKind::TimedOut.into()))?;
             let frame_max = uri.query.frame_max.unwrap_or(FRAME_MAX);
-            Ok(AsyncTcpStream::Plain(Guarded::new(stream, frame_max, &cut)))
+            Ok(AsyncTcpStream::Plain(Guarded::new(
+                stream, frame_max, &control,
+            )))
         };
         Connection::connector(uri, Runtime::new(kit), dial, properties).await
     }

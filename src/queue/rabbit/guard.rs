@@ -16,6 +16,7 @@ mod properties;
 use std::fmt;
 use std::io;
 use std::pin::Pin;
+use std::sync::{Arc, OnceLock};
 use std::task::{Context, Poll};
 
 use futures::{AsyncRead, AsyncWrite};
@@ -25,6 +26,15 @@ use frames::Frames;
 
 /// Bytes that are read at once.
 const READ: usize = 64 * 1024;
+
+/// What the caller keeps of a stream.
+#[derive(Clone, Debug, Default)]
+pub(super) struct Control {
+    /// Ends it.
+    pub(super) cut: CancellationToken,
+    /// The broker's major version, once it has greeted.
+    pub(super) major: Arc<OnceLock<u32>>,
+}
 
 /// A stream from a broker, read frame by frame.
 pub(super) struct Guarded<S> {
@@ -39,12 +49,13 @@ pub(super) struct Guarded<S> {
 }
 
 impl<S> Guarded<S> {
-    /// `frame_max` is what the client asks for; the broker may lower it. `cut` ends the stream.
-    pub(super) fn new(inner: S, frame_max: u32, cut: &CancellationToken) -> Self {
-        let ended = || Box::pin(cut.clone().cancelled_owned());
+    /// `frame_max` is what the client asks for; the broker may lower it. `control` stays with the
+    /// caller.
+    pub(super) fn new(inner: S, frame_max: u32, control: &Control) -> Self {
+        let ended = || Box::pin(control.cut.clone().cancelled_owned());
         Self {
             inner,
-            frames: Frames::new(frame_max),
+            frames: Frames::new(frame_max, Arc::clone(&control.major)),
             read: vec![0; READ].into(),
             ready: Vec::new(),
             shown: 0,

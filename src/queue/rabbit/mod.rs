@@ -5,7 +5,8 @@
 //! - `supervisor`: a route's sessions, one after the other; `context` is what they share;
 //! - `session`: one channel, its deliveries and their acknowledgements; `consumers`: where they
 //!   come from;
-//! - `publisher`: copies for wait, parked and dead-letter queues;
+//! - `publisher`: copies for wait, parked and dead-letter queues; `shorten` makes them fit, `kept`
+//!   remembers the verdicts of those that were not confirmed in time;
 //! - `parked`: how many messages are parked;
 //! - `topology`: the queues; `convert`: the messages;
 //! - `probe`: looks at a broker for `sluiced check --connect`.
@@ -17,11 +18,13 @@ mod convert;
 mod dial;
 mod error;
 mod guard;
+mod kept;
 mod options;
 mod parked;
 pub mod probe;
 mod publisher;
 mod session;
+mod shorten;
 mod supervisor;
 mod topology;
 

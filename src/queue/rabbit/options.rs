@@ -30,9 +30,6 @@ pub struct RabbitOptions {
     pub connect_timeout: Duration,
     /// How long the confirms of a batch of copies may take.
     pub confirm_timeout: Duration,
-    /// The broker's `consumer_timeout`. A copy that is not confirmed within a quarter of it is
-    /// given up, and its delivery is given back.
-    pub ack_timeout: Duration,
     /// The name that the broker shows for our connections.
     pub connection_name: String,
 }
@@ -133,7 +130,6 @@ mod tests {
             heartbeat: Duration::from_secs(10),
             connect_timeout: Duration::from_secs(5),
             confirm_timeout: Duration::from_secs(5),
-            ack_timeout: Duration::from_secs(1800),
             connection_name: "sluiced".to_owned(),
         };
         let parsed = addresses(&options).unwrap_or_default();

@@ -123,7 +123,7 @@ pub(super) async fn spaces(
 ) -> Result<Vec<Space>, RabbitError> {
     if route.parks {
         let targets = Space::all().map(Target::Parked);
-        target_queues(&live.connection, route, targets, bound).await?;
+        target_queues(live, route, targets, bound).await?;
         return Ok(Space::all().collect());
     }
     if bare.load(Ordering::Relaxed) {

@@ -34,7 +34,7 @@ use crate::telemetry::LogLimit;
 
 /// Copies in a round at most.
 const ROUND: usize = 512;
-/// How long the end of a channel with late confirms may take.
+/// How long the end of a channel on which copies failed may take.
 const ABANDON: Duration = Duration::from_secs(1);
 
 /// A copy to publish.
@@ -98,22 +98,21 @@ impl Publisher {
                 },
                 () = sleep_until(retry_at), if !waiting.is_empty() => {}
             }
-            let now = Instant::now();
             let mut round = std::mem::take(&mut fresh);
-            if retry_at <= now {
+            if retry_at <= Instant::now() {
                 let room = ROUND.saturating_sub(round.len()).min(waiting.len());
                 round.extend(waiting.drain(..room));
             }
             let results = self.publish(&mut kept, &round).await;
             let mut failure = None;
-            for (pending, result) in round.into_iter().zip(results) {
+            for (copy, result) in round.into_iter().zip(results) {
                 match result {
                     // If the session is gone, the result is not needed.
-                    CopyResult::Confirmed => drop(self.confirmed.send(pending.tag)),
+                    CopyResult::Confirmed => drop(self.confirmed.send(copy.tag)),
                     CopyResult::Failed(error) => {
                         self.events.unconfirmed(&self.route.route);
                         failure = Some(error);
-                        waiting.push(pending);
+                        waiting.push(copy);
                     }
                 }
             }
@@ -123,7 +122,7 @@ impl Publisher {
                 if let Some(more) = log.fault(&error.to_string(), self.clock.now()) {
                     tracing::warn!(route = self.route.route, %error, "copies are not confirmed, trying again{more}");
                 }
-            } else {
+            } else if waiting.is_empty() {
                 failures = 0;
                 if log.over() {
                     tracing::info!(route = self.route.route, "copies are confirmed again");
@@ -144,23 +143,23 @@ impl Publisher {
             Err(error) => return failed(error),
         };
         let mut results: Vec<Option<CopyResult>> = vec![None; round.len()];
-        for target in round
-            .iter()
-            .map(|pending| pending.target)
-            .collect::<HashSet<_>>()
-        {
+        for target in round.iter().map(|copy| copy.target).collect::<HashSet<_>>() {
             if let Err(error) = self.declare(&mut open, target).await {
                 let error = Arc::new(error);
-                for (pending, result) in round.iter().zip(&mut results) {
-                    if pending.target == target {
+                for (copy, result) in round.iter().zip(&mut results) {
+                    if copy.target == target {
                         *result = Some(CopyResult::Failed(Arc::clone(&error)));
                     }
                 }
             }
         }
         let complete = self.confirm(&mut open, round, &mut results).await;
-        if complete && open.channel.status().connected() {
+        let taken = |result: &Option<_>| matches!(result, Some(CopyResult::Confirmed));
+        if complete && results.iter().all(taken) {
             *kept = Some(open);
+        } else if complete {
+            // A channel can go on to refuse for a queue that would take copies again.
+            abandon(&open.channel).await;
         }
         let late = Arc::new(RabbitError::Timeout {
             what: "a publish with its confirm",
@@ -218,10 +217,7 @@ impl Publisher {
         let deadline = Instant::now() + self.bounds.confirm;
         let todo: Vec<usize> = (0..round.len()).filter(|&i| results[i].is_none()).collect();
         // Polled in this order, so published in it.
-        let publishing = join_all(
-            todo.iter()
-                .map(|&i| self.send(&open.channel, &round[i])),
-        );
+        let publishing = join_all(todo.iter().map(|&i| self.send(&open.channel, &round[i])));
         let Ok(sent) = timeout_at(deadline, publishing).await else {
             abandon(&open.channel).await;
             return false;
@@ -296,10 +292,10 @@ impl Publisher {
             return;
         }
         // It is unknown which copy for a queue came back, so none of them counts.
-        for (pending, result) in round.iter().zip(results) {
-            let queue = pending.target.queue(&self.route.queue);
+        for (copy, result) in round.iter().zip(results) {
+            let queue = copy.target.queue(&self.route.queue);
             if returned.contains(&queue) {
-                open.declared.remove(&pending.target);
+                open.declared.remove(&copy.target);
                 *result = Some(CopyResult::Failed(Arc::new(RabbitError::NotTaken {
                     queue,
                 })));
@@ -319,15 +315,20 @@ impl Publisher {
                 copy.target.queue(&self.route.queue).into(),
                 options,
                 &copy.body,
-                self.fitting(copy, channel_frame_max),
+                copy.properties.clone(),
             )
             .await
     }
 }
 
-/// Ends a channel whose confirms are late. The broker may not answer, then it ends by itself.
+/// Ends a channel on which copies failed. The broker may not answer, then it ends by itself.
 async fn abandon(channel: &Channel) {
-    match timeout(ABANDON, channel.close(200, "confirms are late".into())).await {
+    match timeout(
+        ABANDON,
+        channel.close(200, "copies were not confirmed".into()),
+    )
+    .await
+    {
         Ok(Ok(())) => {}
         Ok(Err(error)) => tracing::debug!(%error, "closing a channel failed"),
         Err(_) => tracing::debug!("closing a channel takes too long"),

@@ -14,8 +14,8 @@ use std::time::Duration;
 
 use futures::FutureExt;
 use futures::future::join_all;
-use lapin::Channel;
 use lapin::options::{BasicAckOptions, BasicNackOptions};
+use lapin::{BasicProperties, Channel};
 use tokio::sync::{mpsc, watch};
 use tokio::time::{Instant, MissedTickBehavior, interval, sleep_until, timeout_at};
 use tokio_util::task::AbortOnDropHandle;
@@ -23,10 +23,12 @@ use tokio_util::task::AbortOnDropHandle;
 use super::connections::Live;
 use super::consumers::{Consumers, Group, Item, Received, lost};
 use super::context::Context;
-use super::convert::{Original, copy_properties, message};
+use super::convert::{Original, copy_properties, message, returned_properties};
 use super::error::RabbitError;
+use super::kept::CopyVerdict;
 use super::parked::{ParkedCounter, spaces};
-use super::publisher::{Published, Publisher, PublisherBounds, Republish};
+use super::publisher::{Publisher, PublisherBounds, Republish};
+use super::shorten::shortened;
 use super::topology::{Target, answered, open_channel, target_queues, work_queue};
 use crate::core::acks::{Acks, Batch, Bounds, Fate, Frame};
 use crate::core::parking::Space;
@@ -44,6 +46,11 @@ const HEALTH: Duration = Duration::from_millis(250);
 /// acknowledgement, see `let_through`; the third is for an answer that overtakes a notice.
 const ROUNDS: usize = 3;
 
+/// A message that was returned so often goes to the end of its queue as a copy, which has no
+/// returns behind it: RabbitMQ 4 drops or dead-letters one after 20 returns, and replicas that
+/// crash or freeze return whole prefetches.
+const RENEWED: i64 = 10;
+
 /// What the labels of a batch are counted by.
 const LABELS: [&str; 6] = ["done", "dropped", "later", "parked", "given_back", "dead"];
 
@@ -54,6 +61,14 @@ pub(super) enum Ended {
     Lost(RabbitError),
     /// On purpose.
     Closed(Leftover),
+}
+
+fn renewed() -> CopyVerdict {
+    CopyVerdict {
+        target: Target::Work,
+        label: Verdict::GiveBack.label(),
+        patch: Vec::new(),
+    }
 }
 
 /// An open channel with its unsettled deliveries.
@@ -73,9 +88,9 @@ pub(super) struct Session<'a> {
     sink: mpsc::UnboundedSender<Settlement>,
     settlements: mpsc::UnboundedReceiver<Settlement>,
     copies: mpsc::UnboundedSender<Republish>,
-    published: mpsc::UnboundedReceiver<Published>,
-    /// Labels of copies that are on their way, by tag: `later`, `parked` or `dead`.
-    copying: HashMap<u64, &'static str>,
+    confirmed: mpsc::UnboundedReceiver<u64>,
+    /// Copies that are on their way, by tag.
+    copying: HashMap<u64, (Original, CopyVerdict)>,
     _publisher: AbortOnDropHandle<()>,
     /// Counts the parked messages.
     _counting: Option<AbortOnDropHandle<()>>,
@@ -87,9 +102,9 @@ impl<'a> Session<'a> {
         let route = &context.route;
         let bound = context.options.connect_timeout;
         let channel = open_channel(&live.connection, bound).await?;
-        work_queue(&channel, route, bound).await?;
+        work_queue(&live, route, bound).await?;
         let spaces = spaces(route, &context.bare, &live, bound).await?;
-        target_queues(&live.connection, route, [Target::Dead], bound).await?;
+        target_queues(&live, route, [Target::Dead], bound).await?;
         let parked = |space: &Space| Target::Parked(*space).queue(&route.queue);
         let mut groups = vec![Group {
             queues: vec![route.queue.clone()],
@@ -113,18 +128,17 @@ impl<'a> Session<'a> {
             .then(|| AbortOnDropHandle::new(tokio::spawn(counting.run())));
         let (sink, settlements) = mpsc::unbounded_channel();
         let (copies, to_copy) = mpsc::unbounded_channel();
-        let (results, published) = mpsc::unbounded_channel();
+        let (confirms, confirmed) = mpsc::unbounded_channel();
         let publisher = Publisher {
             route: Arc::clone(route),
             connections: Arc::clone(&context.connections),
             bounds: PublisherBounds {
                 operation: bound,
                 confirm: context.options.confirm_timeout,
-                patience: context.options.ack_timeout / 4,
             },
             clock: context.clock,
             events: Arc::clone(&context.events),
-            results,
+            confirmed: confirms,
         };
         Ok(Self {
             context,
@@ -138,7 +152,7 @@ impl<'a> Session<'a> {
             sink,
             settlements,
             copies,
-            published,
+            confirmed,
             copying: HashMap::new(),
             _publisher: AbortOnDropHandle::new(tokio::spawn(publisher.run(to_copy))),
             _counting: counting,
@@ -155,6 +169,9 @@ impl<'a> Session<'a> {
             Ok(end) => Ended::Closed(self.close(end).await),
             Err(error) => {
                 self.save_what_is_settled().await;
+                let most = 4 * usize::from(self.context.route.prefetch);
+                let copying = self.copying.drain().map(|(_, copying)| copying);
+                self.context.kept.keep(copying, most);
                 Ended::Lost(error)
             }
         }
@@ -163,6 +180,12 @@ impl<'a> Session<'a> {
     /// A consumer can end while its channel lives. Then acknowledgements still count, and each one
     /// that is written avoids a repeat.
     async fn save_what_is_settled(&mut self) {
+        while let Ok(tag) = self.confirmed.try_recv() {
+            self.on_confirmed(tag);
+        }
+        while let Ok(settlement) = self.settlements.try_recv() {
+            self.settle(settlement);
+        }
         if self.channel.status().connected() && self.live.is_up() {
             let batch = self.acks.take_all();
             if let Err(error) = self.write(batch).await {
@@ -190,7 +213,7 @@ impl<'a> Session<'a> {
                         self.settle(settlement);
                     }
                 }
-                Some(published) = self.published.recv() => self.on_published(published),
+                Some(tag) = self.confirmed.recv() => self.on_confirmed(tag),
                 () = sleep_until(due.unwrap_or_else(Instant::now)), if due.is_some() => {}
                 Ok(()) = tap.changed() => {
                     if *tap.borrow_and_update() == Tap::Closed {
@@ -252,7 +275,17 @@ impl<'a> Session<'a> {
             self.context.events.redelivered(&self.context.route.route);
         }
         let (message, original) = message(delivery);
+        let verdict = if message.redelivered {
+            let kept = self.context.kept.take(&original);
+            kept.or_else(|| (original.returns() >= RENEWED).then(renewed))
+        } else {
+            None
+        };
         self.originals.insert(tag, original);
+        if let Some(verdict) = verdict {
+            self.copy(tag, verdict);
+            return;
+        }
         let now = self.context.clock.now();
         let delivery = Delivery::new(message, now, tag, self.sink.clone());
         // If the pipeline is gone, the delivery is dropped, which gives it back.
@@ -267,11 +300,26 @@ impl<'a> Session<'a> {
             Verdict::GiveBack => self.settle_as(tag, Fate::Requeue, label),
             Verdict::Later { delay, headers } => {
                 let target = Target::Wait(self.context.ladder.step(delay));
-                self.copy(tag, target, label, headers);
+                self.copy(
+                    tag,
+                    CopyVerdict {
+                        target,
+                        label,
+                        patch: headers,
+                    },
+                );
             }
             Verdict::Parked { space, headers } if self.context.route.parks => {
                 self.context.parked_queues.add();
-                self.copy(tag, Target::Parked(space), label, headers);
+                let target = Target::Parked(space);
+                self.copy(
+                    tag,
+                    CopyVerdict {
+                        target,
+                        label,
+                        patch: headers,
+                    },
+                );
             }
             // The parked queue would not be consumed.
             Verdict::Parked { .. } => {
@@ -285,7 +333,15 @@ impl<'a> Session<'a> {
                     (header::QUEUE, HeaderValue::Text(route.queue.clone())),
                 ];
                 patch.extend(headers);
-                self.copy(tag, Target::Dead, label, patch);
+                let target = Target::Dead;
+                self.copy(
+                    tag,
+                    CopyVerdict {
+                        target,
+                        label,
+                        patch,
+                    },
+                );
             }
         }
     }
@@ -296,34 +352,53 @@ impl<'a> Session<'a> {
         self.acks.settle(tag, fate, label, now);
     }
 
-    fn copy(&mut self, tag: u64, target: Target, label: &'static str, patch: HeaderPatch) {
+    fn copy(&mut self, tag: u64, verdict: CopyVerdict) {
         let Some(original) = self.originals.remove(&tag) else {
             return;
         };
+        let properties = match verdict.target {
+            // The broker shall go on to expire it.
+            Target::Work => returned_properties(&original),
+            _ => copy_properties(&original, verdict.patch.iter().cloned()),
+        };
         let copy = Republish {
             tag,
-            target,
-            properties: copy_properties(&original, patch),
-            body: original.body,
+            target: verdict.target,
+            properties: self.fitting(properties),
+            body: original.body.clone(),
         };
-        self.copying.insert(tag, label);
-        if self.copies.send(copy).is_err() {
-            // The publisher runs as long as the session; without it no copy can be confirmed.
-            self.on_published(Published {
-                tag,
-                confirmed: false,
-            });
-        }
+        self.copying.insert(tag, (original, verdict));
+        // The publisher runs as long as the session; without it the end of the session decides.
+        drop(self.copies.send(copy));
     }
 
-    fn on_published(&mut self, published: Published) {
-        let Some(label) = self.copying.remove(&published.tag) else {
-            return;
+    fn fitting(&self, properties: BasicProperties) -> BasicProperties {
+        // Both connections are to the same broker.
+        let frame_max = self.live.connection.configuration().frame_max() as usize;
+        let Some(short) = shortened(&properties, frame_max) else {
+            return properties;
         };
-        if published.confirmed {
-            self.settle_as(published.tag, Fate::Ack, label);
-        } else {
-            self.settle_as(published.tag, Fate::Requeue, Verdict::GiveBack.label());
+        let Context {
+            route,
+            clock,
+            events,
+            shortened: log,
+            ..
+        } = self.context;
+        events.shortened(&route.route);
+        if let Some(more) = log.event(clock.now()) {
+            let route = &route.route;
+            tracing::warn!(
+                route,
+                "a copy does not fit a frame: its largest headers stay behind{more}"
+            );
+        }
+        short
+    }
+
+    fn on_confirmed(&mut self, tag: u64) {
+        if let Some((_, verdict)) = self.copying.remove(&tag) {
+            self.settle_as(tag, Fate::Ack, verdict.label);
         }
     }
 
@@ -429,12 +504,12 @@ impl<'a> Session<'a> {
         let batch = self.acks.take_all();
         self.write(batch).await?;
         while !self.copying.is_empty() {
-            let Some(published) = self.published.recv().await else {
+            let Some(tag) = self.confirmed.recv().await else {
                 break;
             };
-            self.on_published(published);
-            while let Ok(published) = self.published.try_recv() {
-                self.on_published(published);
+            self.on_confirmed(tag);
+            while let Ok(tag) = self.confirmed.try_recv() {
+                self.on_confirmed(tag);
             }
             let batch = self.acks.take_all();
             self.write(batch).await?;

@@ -12,6 +12,7 @@ use tokio::time::{Instant, sleep};
 use super::connections::Connections;
 use super::context::Context;
 use super::error::RabbitError;
+use super::kept::KeptVerdicts;
 use super::options::{RabbitOptions, RouteOptions};
 use super::parked::ParkedQueues;
 use super::session::{Ended, Session};
@@ -51,6 +52,8 @@ pub(super) fn start(
             events,
             deliveries: channels.deliveries.clone(),
             parked_queues,
+            kept: KeptVerdicts::default(),
+            shortened: LogLimit::new(LOG_EVERY),
             bare: AtomicBool::new(false),
         };
         supervise(context, channels)

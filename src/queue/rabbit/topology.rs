@@ -2,6 +2,12 @@
 //!
 //! Their types are always explicit, because a virtual host can change the default. A declaration
 //! that the broker refuses closes its channel, so declarations get channels of their own.
+//!
+//! RabbitMQ 4 drops or dead-letters a message of a quorum queue after 20 returns, unless the queue
+//! says that it has no limit. Before version 4 there is no limit by default, and the same word makes
+//! the broker drop a message at its first return. A queue that an earlier sluiced declared has no
+//! such argument. So queues that are consumed are declared with it where the broker knows it, and
+//! without it if that is refused.
 
 use std::time::Duration;
 
@@ -10,15 +16,18 @@ use lapin::types::{AMQPValue, FieldTable, LongString};
 use lapin::{Channel, Connection};
 use tokio::time::timeout;
 
+use super::connections::Live;
 use super::error::RabbitError;
 use super::options::RouteOptions;
 use crate::core::ladder::Step;
 use crate::core::parking::Space;
 use crate::settings::types::QueueType;
 
-/// A queue of ours that copies go to.
+/// A queue that copies go to.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub(super) enum Target {
+    /// The work queue itself: a copy has no returns behind it.
+    Work,
     /// Waits for a step, then returns to the work queue.
     Wait(Step),
     /// Beside the work queue, consumed like it.
@@ -31,10 +40,16 @@ impl Target {
     /// The queue's name.
     pub(super) fn queue(self, work: &str) -> String {
         match self {
+            Self::Work => work.to_owned(),
             Self::Wait(step) => format!("{work}.wait.{}", step.label()),
             Self::Parked(space) => format!("{work}.parked.{}", space.label()),
             Self::Dead => format!("{work}.dead"),
         }
+    }
+
+    /// Whether messages can be returned to it.
+    const fn is_consumed(self) -> bool {
+        matches!(self, Self::Work | Self::Parked(_))
     }
 
     fn arguments(self, route: &RouteOptions) -> FieldTable {
@@ -81,20 +96,19 @@ const PASSIVE: QueueDeclareOptions = QueueDeclareOptions {
     ..DURABLE
 };
 
-/// Declares or checks the work queue, on a channel that is lost if there is a fault.
+/// Declares or checks the work queue.
 pub(super) async fn work_queue(
-    channel: &Channel,
+    live: &Live,
     route: &RouteOptions,
     bound: Duration,
 ) -> Result<(), RabbitError> {
-    let (options, arguments) = if route.declare {
-        (DURABLE, typed(route.queue_type))
-    } else {
-        (PASSIVE, FieldTable::default())
-    };
-    declare(channel, &route.queue, options, arguments, bound)
-        .await
-        .map(drop)
+    if route.declare {
+        return target_queues(live, route, [Target::Work], bound).await;
+    }
+    let channel = open_channel(&live.connection, bound).await?;
+    find(&channel, &route.queue, bound).await?;
+    let closing = channel.close(200, "found".into());
+    answered("channel.close", bound, closing).await
 }
 
 /// What the broker counts in a queue.
@@ -112,24 +126,32 @@ pub(super) async fn find(
     declare(channel, queue, PASSIVE, FieldTable::default(), bound).await
 }
 
-/// Declares queues of ours in their order, on a channel of their own.
+/// Declares queues of ours in their order, on channels of their own.
 pub(super) async fn target_queues(
-    connection: &Connection,
+    live: &Live,
     route: &RouteOptions,
     targets: impl IntoIterator<Item = Target> + Send,
     bound: Duration,
 ) -> Result<(), RabbitError> {
-    let channel = open_channel(connection, bound).await?;
+    let mut channel = open_channel(&live.connection, bound).await?;
     for target in targets {
         let queue = target.queue(&route.queue);
-        declare(&channel, &queue, DURABLE, target.arguments(route), bound).await?;
+        let arguments = target.arguments(route);
+        let counted = target.is_consumed() && route.queue_type == QueueType::Quorum;
+        if counted && live.knows_unlimited {
+            let mut unlimited = arguments.clone();
+            unlimited.insert("x-delivery-limit".into(), AMQPValue::LongLongInt(-1));
+            match declare(&channel, &queue, DURABLE, unlimited, bound).await {
+                Ok(_) => continue,
+                Err(RabbitError::Mismatch { .. }) => {}
+                Err(error) => return Err(error),
+            }
+            channel = open_channel(&live.connection, bound).await?;
+        }
+        declare(&channel, &queue, DURABLE, arguments, bound).await?;
     }
-    answered(
-        "channel.close",
-        bound,
-        channel.close(200, "declared".into()),
-    )
-    .await
+    let closing = channel.close(200, "declared".into());
+    answered("channel.close", bound, closing).await
 }
 
 /// The parked queues that are there though the route does not park: an earlier configuration left

@@ -38,12 +38,30 @@ impl Bench {
         queue: String,
         parks: bool,
     ) -> Self {
+        Self::start_as(options, queue_type, queue, (parks, false))
+    }
+
+    /// To that queue, which it declares, and parks.
+    pub(crate) fn start_declared(
+        options: RabbitOptions,
+        queue_type: QueueType,
+        queue: String,
+    ) -> Self {
+        Self::start_as(options, queue_type, queue, (true, true))
+    }
+
+    fn start_as(
+        options: RabbitOptions,
+        queue_type: QueueType,
+        queue: String,
+        (parks, declare): (bool, bool),
+    ) -> Self {
         let events = Arc::new(Counted::default());
         let rabbit = RabbitQueue::new(options, Clock::start(), events.clone()).unwrap();
         let route = RouteOptions {
             route: "sms".to_owned(),
             queue: queue.clone(),
-            declare: false,
+            declare,
             queue_type,
             prefetch: PREFETCH,
             parks,

@@ -1,7 +1,9 @@
 //! What becomes of messages when RabbitMQ fails: nothing is lost, nothing is acknowledged early.
 mod bench;
+mod copies;
 mod parked;
 mod restarts;
+mod returns;
 
 use std::collections::BTreeSet;
 use std::sync::OnceLock;
@@ -197,32 +199,6 @@ async fn a_wait_queue_that_is_deleted_is_declared_again() {
     assert!(delivery.settle(Verdict::Done));
     bench.subscription.close(BOUND).await;
     assert_eq!(numbers(&broker, &bench.queue).await, BTreeSet::new());
-}
-
-#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_wait_queue_with_other_settings_gives_back_in_the_end() {
-    let (_turn, server) = turn().await;
-    let impatient = RabbitOptions {
-        ack_timeout: Duration::from_secs(4),
-        ..options(server)
-    };
-    let mut bench = Bench::start(impatient, QueueType::Classic);
-    let broker = Broker::connect(&server.url()).await;
-    broker.declare(&bench.queue, "classic").await;
-    broker
-        .declare(&format!("{}.wait.1s", bench.queue), "classic")
-        .await;
-    broker.publish(&bench.queue, messages([1])).await;
-    assert!(bench.next().await.settle(later()));
-    let again = bench.next().await;
-    assert!(again.message().redelivered, "it was given back");
-    assert!(bench.events.settled_as("unconfirmed") >= 2);
-    assert_eq!(bench.events.settled_as("later"), 0);
-    // The dead-letter queue is not affected.
-    assert!(again.settle(dead()));
-    bench.subscription.close(BOUND).await;
-    let dead = numbers(&broker, &format!("{}.dead", bench.queue)).await;
-    assert_eq!(dead, BTreeSet::from([1]));
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]

@@ -111,6 +111,29 @@ impl Broker {
         }
     }
 
+    /// Publishes empty messages until the queue refuses one.
+    pub async fn fill(&self, queue: &str) {
+        loop {
+            let options = BasicPublishOptions::default();
+            let publish = self.channel.basic_publish(
+                "".into(),
+                queue.into(),
+                options,
+                &[],
+                BasicProperties::default(),
+            );
+            if publish
+                .await
+                .expect("a publish")
+                .await
+                .expect("an answer")
+                .is_nack()
+            {
+                return;
+            }
+        }
+    }
+
     /// Ready messages and consumers of a queue; `None` if it does not exist.
     pub async fn counts(&self, queue: &str) -> Option<(u32, u32)> {
         let channel = self.connection.create_channel().await.expect("a channel");

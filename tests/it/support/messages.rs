@@ -42,6 +42,10 @@ impl QueueEvents for Counted {
         self.add("reconnected", 1);
     }
 
+    fn shortened(&self, _route: &str) {
+        self.add("shortened", 1);
+    }
+
     fn unconfirmed(&self, _route: &str) {
         self.add("unconfirmed", 1);
     }
@@ -57,7 +61,6 @@ pub fn options(server: &Rabbit) -> RabbitOptions {
         heartbeat: Duration::from_secs(10),
         connect_timeout: Duration::from_secs(10),
         confirm_timeout: Duration::from_secs(10),
-        ack_timeout: Duration::from_secs(1800),
         connection_name: "sluiced test".to_owned(),
     }
 }

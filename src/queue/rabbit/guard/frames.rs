@@ -4,6 +4,10 @@
 //! are held until they are complete, looked at, and passed on as they were or mended.
 
 use std::collections::HashMap;
+use std::sync::{Arc, OnceLock};
+
+use lapin::protocol::connection::AMQPMethod;
+use lapin::protocol::{AMQPClass, parse_class};
 
 use super::properties::{self, Unreadable};
 
@@ -17,6 +21,7 @@ const OVERHEAD: usize = PREFIX + 1;
 /// No frame limit may be smaller.
 const SMALLEST: u32 = 4096;
 
+const START: [u8; 4] = [0, 10, 0, 10];
 const TUNE: [u8; 4] = [0, 10, 0, 30];
 
 /// The parts of a method's arguments.
@@ -50,16 +55,19 @@ pub(super) struct Frames {
     held: Vec<u8>,
     /// The largest frame that the client takes.
     most: usize,
+    major: Arc<OnceLock<u32>>,
     /// Methods that were mended, by channel: the header behind one belongs to the same message.
     mended: HashMap<[u8; 2], Vec<u8>>,
 }
 
 impl Frames {
-    pub(super) fn new(frame_max: u32) -> Self {
+    /// `major` is told the broker's major version.
+    pub(super) fn new(frame_max: u32, major: Arc<OnceLock<u32>>) -> Self {
         Self {
             state: State::Prefix,
             held: Vec::new(),
             most: frame_max.max(SMALLEST) as usize,
+            major,
             mended: HashMap::new(),
         }
     }
@@ -150,6 +158,12 @@ impl Frames {
             }
             return None;
         }
+        if name == START {
+            if let Some(major) = major_version(payload) {
+                self.major.get_or_init(|| major);
+            }
+            return None;
+        }
         let (_, parts) = SPEAKING.iter().find(|(known, _)| name == known)?;
         self.mended.remove(&channel);
         let mended = [name, &readable_texts(arguments, parts)?].concat();
@@ -167,6 +181,17 @@ impl Frames {
         };
         properties::replaced(payload, why, method.as_deref(), self.most - OVERHEAD)
     }
+}
+
+/// The broker's, from its `connection.start`.
+fn major_version(payload: &[u8]) -> Option<u32> {
+    let (_, method) = parse_class(payload).ok()?;
+    let AMQPClass::Connection(AMQPMethod::Start(start)) = method else {
+        return None;
+    };
+    let version = start.server_properties.inner().get("version")?;
+    let text = std::str::from_utf8(version.as_long_string()?.as_bytes()).ok()?;
+    text.split('.').next()?.parse().ok()
 }
 
 /// Of a frame's payload.

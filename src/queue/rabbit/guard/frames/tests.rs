@@ -1,3 +1,5 @@
+use std::sync::Arc;
+
 use lapin::BasicProperties;
 use lapin::protocol::AMQPClass;
 use lapin::protocol::basic::{gen_properties, parse_properties};
@@ -50,7 +52,7 @@ fn deliver(exchange: &[u8], key: &[u8]) -> Vec<u8> {
 
 /// What comes out when the bytes come in pieces of these sizes.
 fn passed(input: &[u8], sizes: &[usize]) -> Vec<u8> {
-    let mut frames = Frames::new(LIMIT);
+    let mut frames = Frames::new(LIMIT, Arc::default());
     let mut out = Vec::new();
     let mut rest = input;
     let mut sizes = sizes.iter().copied().cycle();
@@ -128,6 +130,29 @@ fn what_the_client_can_read_passes_as_it_is() {
     .concat();
     assert_eq!(passed(&stream, &[usize::MAX]), stream);
     assert_eq!(passed(&stream, &[1]), stream);
+}
+
+#[test]
+fn the_version_of_the_broker_is_seen() {
+    let mut properties = Vec::new();
+    for (name, value) in [("product", "RabbitMQ"), ("version", "4.1.0-rc.1")] {
+        properties.extend([&[u8::try_from(name.len()).unwrap()], name.as_bytes(), b"S"].concat());
+        properties.extend(u32::try_from(value.len()).unwrap().to_be_bytes());
+        properties.extend(value.as_bytes());
+    }
+    let size = u32::try_from(properties.len()).unwrap().to_be_bytes();
+    let start = [
+        &[0, 10, 0, 10, 0, 9][..],
+        &size,
+        &properties,
+        &[0, 0, 0, 0, 0, 0, 0, 0],
+    ]
+    .concat();
+    let version = Arc::default();
+    let mut out = Vec::new();
+    Frames::new(LIMIT, Arc::clone(&version)).pass(&frame(METHOD, &start), &mut out);
+    assert_eq!(out, frame(METHOD, &start));
+    assert_eq!(version.get(), Some(&4));
 }
 
 #[test]
@@ -312,7 +337,8 @@ proptest! {
                     let properties = client_reads(after);
                     let readable = parse_properties(&payload[12..])
                         .is_ok_and(|(rest, _)| rest.is_empty());
-                    let readable = readable && !std::mem::take(&mut marked);
+                    let marked = std::mem::take(&mut marked);
+                    let readable = readable && !marked;
                     if !readable {
                         prop_assert!(unreadable(&properties).is_some());
                     }

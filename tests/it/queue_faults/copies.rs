@@ -1,0 +1,185 @@
+//! Copies that cannot be made: the verdict is kept, its copy is tried again, and nothing else waits.
+
+use std::collections::BTreeSet;
+
+use lapin::BasicProperties;
+use lapin::types::{AMQPValue, FieldTable};
+use sluiced::ports::message::header;
+use sluiced::ports::queue::Verdict;
+use sluiced::settings::types::QueueType;
+
+use crate::support::broker::Broker;
+use crate::support::messages::{dead, number, options};
+use crate::support::wait::eventually;
+
+use super::bench::Bench;
+use super::*;
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_copy_is_tried_until_its_queue_takes_it() {
+    let (_turn, server) = turn().await;
+    let mut bench = Bench::start(options(server), QueueType::Classic);
+    let broker = Broker::connect(&server.url()).await;
+    broker.declare(&bench.queue, "classic").await;
+    // It lacks what a wait queue needs.
+    let wait = format!("{}.wait.1s", bench.queue);
+    broker.declare(&wait, "classic").await;
+    broker.publish(&bench.queue, messages([1, 2])).await;
+    for delivery in bench.take(2).await {
+        let n = number(&delivery.message().body);
+        // The dead-letter queue is not affected.
+        assert!(delivery.settle(if n == 1 { later() } else { dead() }));
+    }
+    eventually(BOUND, "one is dead, the other is tried", || {
+        bench.events.settled_as("dead") == 1 && bench.events.settled_as("unconfirmed") >= 3
+    })
+    .await;
+    assert_eq!(bench.events.settled_as("later"), 0);
+    broker.delete(&wait).await;
+    let again = bench.next().await;
+    assert_eq!(number(&again.message().body), 1);
+    assert!(
+        !again.message().redelivered,
+        "it went through the wait queue"
+    );
+    assert!(again.settle(Verdict::Done));
+    bench.subscription.close(BOUND).await;
+}
+
+/// A dead-letter queue that is full and refuses more, while sessions come and go.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_verdict_outlives_its_session_until_its_copy_is_taken() {
+    let (_turn, server) = turn().await;
+    let broker = Broker::connect(&server.url()).await;
+    let mut bench = Bench::start(options(server), QueueType::Quorum);
+    let dead_queue = format!("{}.dead", bench.queue);
+    broker.declare(&bench.queue, "quorum").await;
+    bench.up().await;
+    let policy = r#"{"max-length":1,"overflow":"reject-publish"}"#;
+    let set = [
+        "set_policy",
+        "full",
+        &format!("^{dead_queue}$"),
+        policy,
+        "--apply-to",
+        "queues",
+    ];
+    server.ctl(&set);
+    broker.fill(&dead_queue).await;
+    broker.publish(&bench.queue, messages(1..=30)).await;
+    let mut handed_out = Vec::new();
+    for delivery in bench.take(30).await {
+        let n = number(&delivery.message().body);
+        handed_out.push(n);
+        assert!(delivery.settle(if n <= 20 { dead() } else { Verdict::Done }));
+    }
+    let tried = || bench.events.settled_as("unconfirmed") >= 20;
+    eventually(BOUND, "the copies are refused", tried).await;
+    let done = || bench.events.settled_as("done") == 10;
+    eventually(BOUND, "the others are done", done).await;
+    for round in 1..=3 {
+        let before = bench.events.settled_as("unconfirmed");
+        server.ctl(&["close_all_connections", "maintenance"]);
+        let back = || bench.events.settled_as("reconnected") >= round;
+        eventually(BOUND, "it is connected again", back).await;
+        let tried = || bench.events.settled_as("unconfirmed") >= before + 20;
+        eventually(BOUND, "the copies are tried again", tried).await;
+    }
+    server.ctl(&["clear_policy", "full"]);
+    let dead = || bench.events.settled_as("dead") == 20;
+    eventually(BOUND, "all copies are taken", dead).await;
+    assert!(
+        bench.deliveries.try_recv().is_err(),
+        "none was handed out twice"
+    );
+    bench.subscription.close(BOUND).await;
+    let broker = Broker::connect(&server.url()).await;
+    let dead: Vec<u64> = broker
+        .drain(&dead_queue)
+        .await
+        .iter()
+        .filter(|(body, _)| !body.is_empty())
+        .map(|(body, _)| number(body))
+        .collect();
+    // A copy may be there twice, none is missing.
+    assert_eq!(
+        dead.iter().copied().collect::<BTreeSet<u64>>(),
+        (1..=20).collect()
+    );
+    assert_eq!(broker.counts(&bench.queue).await, Some((0, 0)));
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn headers_that_fill_a_frame_are_shortened_in_a_copy() {
+    let (_turn, server) = turn().await;
+    let broker = Broker::connect(&server.url()).await;
+    let mut bench = Bench::start(options(server), QueueType::Quorum);
+    broker.declare(&bench.queue, "quorum").await;
+    let filled = |size: usize| {
+        let mut table = FieldTable::default();
+        table.insert("tenant".into(), AMQPValue::LongString("t1".into()));
+        table.insert(
+            "large".into(),
+            AMQPValue::LongString("x".repeat(size).as_str().into()),
+        );
+        BasicProperties::default().with_headers(table)
+    };
+    // The frame has room for the message, but not for what a copy adds.
+    let large = (1..=5).map(|n| (body(n), filled(131_072 - 60 - n as usize)));
+    broker.publish(&bench.queue, large).await;
+    broker.publish(&bench.queue, [(body(6), filled(10))]).await;
+    for delivery in bench.take(6).await {
+        assert!(delivery.settle(dead()));
+    }
+    let all = || bench.events.settled_as("dead") == 6;
+    eventually(BOUND, "all are dead", all).await;
+    assert_eq!(bench.events.settled_as("shortened"), 5);
+    assert_eq!(bench.events.settled_as("unconfirmed"), 0);
+    assert_eq!(bench.events.settled_as("reconnected"), 0);
+    bench.subscription.close(BOUND).await;
+    let dead = broker.drain(&format!("{}.dead", bench.queue)).await;
+    assert_eq!(dead.len(), 6);
+    for (body, properties) in dead {
+        let headers = properties.headers().clone().unwrap_or_default();
+        let get = |name: &str| headers.inner().get(name).cloned();
+        assert_eq!(get("tenant"), Some(AMQPValue::LongString("t1".into())));
+        let shortened = (number(&body) < 6).then(|| AMQPValue::LongString("large".into()));
+        assert_eq!(get(header::SHORTENED), shortened);
+    }
+}
+
+/// Without the permission to write, copies wait; acknowledgements and other routes go on.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn without_permission_copies_wait_and_nothing_is_handed_out_again() {
+    let (_turn, server) = turn().await;
+    let broker = Broker::connect(&server.url()).await;
+    let mut bench = Bench::start(options(server), QueueType::Quorum);
+    broker.declare(&bench.queue, "quorum").await;
+    bench.up().await;
+    broker.publish(&bench.queue, messages(1..=20)).await;
+    let held = bench.take(20).await;
+    server.ctl(&["set_permissions", "guest", ".*", "^$", ".*"]);
+    for delivery in held {
+        let n = number(&delivery.message().body);
+        assert!(delivery.settle(if n <= 10 { dead() } else { Verdict::Done }));
+    }
+    let tried = || bench.events.settled_as("unconfirmed") >= 20;
+    eventually(BOUND, "the copies are refused", tried).await;
+    let done = || bench.events.settled_as("done") == 10;
+    eventually(BOUND, "the others are done", done).await;
+    server.ctl(&["set_permissions", "guest", ".*", ".*", ".*"]);
+    let dead = || bench.events.settled_as("dead") == 10;
+    eventually(BOUND, "all copies are taken", dead).await;
+    assert!(
+        bench.deliveries.try_recv().is_err(),
+        "none was handed out twice"
+    );
+    assert_eq!(
+        bench.events.settled_as("reconnected"),
+        0,
+        "no connection ended"
+    );
+    bench.subscription.close(BOUND).await;
+    let dead = numbers(&broker, &format!("{}.dead", bench.queue)).await;
+    assert_eq!(dead, (1..=10).collect());
+}

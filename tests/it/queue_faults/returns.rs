@@ -1,0 +1,102 @@
+//! Queues that count how often a message was returned: none of ours runs out.
+
+use std::collections::BTreeSet;
+
+use lapin::types::{AMQPValue, FieldTable};
+use sluiced::ports::queue::Verdict;
+use sluiced::settings::types::QueueType;
+
+use crate::support::broker::Broker;
+use crate::support::messages::{number, options};
+use crate::support::wait::eventually;
+
+use super::bench::Bench;
+use super::*;
+
+/// As RabbitMQ 4 has it by default, with a queue for what is dropped.
+async fn limited(broker: &Broker, queue: &str) -> String {
+    let dropped = format!("{queue}-dropped");
+    broker.declare(&dropped, "classic").await;
+    let mut arguments = FieldTable::default();
+    arguments.insert("x-delivery-limit".into(), AMQPValue::LongLongInt(20));
+    let text = |text: &str| AMQPValue::LongString(text.into());
+    arguments.insert("x-dead-letter-exchange".into(), text(""));
+    arguments.insert("x-dead-letter-routing-key".into(), text(&dropped));
+    broker.declare_with(queue, "quorum", arguments).await;
+    dropped
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn hundreds_of_returns_lose_nothing() {
+    let (_turn, server) = turn().await;
+    let broker = Broker::connect(&server.url()).await;
+    let queue = format!("q-{}", uuid::Uuid::new_v4());
+    let dropped = limited(&broker, &queue).await;
+    broker.publish(&queue, messages(1..=20)).await;
+    let mut bench = Bench::start_on(options(server), QueueType::Quorum, queue.clone(), false);
+    let mut returned = std::collections::BTreeMap::<u64, u32>::new();
+    // Each of them, as denials and freezes do.
+    while returned.len() < 20 || returned.values().any(|&count| count < 45) {
+        let delivery = bench.next().await;
+        *returned
+            .entry(number(&delivery.message().body))
+            .or_default() += 1;
+        assert!(delivery.settle(Verdict::GiveBack));
+    }
+    assert!(returned.values().sum::<u32>() >= 900);
+    // With the end of a session, as crashes do: also those that were just delivered.
+    for _ in 0..25 {
+        let taken = bench.take(20).await;
+        // A crash loop of a process that lives long enough to do anything: what it copied is done.
+        let redelivered = taken
+            .iter()
+            .filter(|delivery| delivery.message().redelivered);
+        let copied = bench.events.settled_as("redelivered") - redelivered.count() as u64;
+        let done = || bench.events.settled_as("given_back") >= copied;
+        eventually(BOUND, "the copies are made", done).await;
+        drop(taken);
+        drop(bench);
+        bench = Bench::start_on(options(server), QueueType::Quorum, queue.clone(), false);
+    }
+    let mut seen = BTreeSet::new();
+    while seen.len() < 20 {
+        let delivery = bench.next().await;
+        let n = number(&delivery.message().body);
+        if delivery.settle(Verdict::Done) {
+            seen.insert(n);
+        }
+    }
+    assert_eq!(seen, (1..=20).collect());
+    bench.subscription.close(BOUND).await;
+    assert_eq!(
+        broker.counts(&dropped).await,
+        Some((0, 0)),
+        "the broker dropped some"
+    );
+}
+
+/// A queue that sluiced declares drops nothing, and one that an earlier sluiced declared is taken.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn queues_are_declared_whatever_the_broker_says_of_limits() {
+    let (_turn, server) = turn().await;
+    let broker = Broker::connect(&server.url()).await;
+    for existing in [false, true] {
+        let queue = format!("q-{}", uuid::Uuid::new_v4());
+        if existing {
+            broker.declare(&queue, "quorum").await;
+        }
+        let mut bench = Bench::start_declared(options(server), QueueType::Quorum, queue.clone());
+        bench.up().await;
+        broker.publish(&queue, messages(1..=5)).await;
+        for _ in 0..3 {
+            for delivery in bench.take(5).await {
+                assert!(delivery.settle(Verdict::GiveBack));
+            }
+        }
+        for delivery in bench.take(5).await {
+            assert!(delivery.settle(Verdict::Done));
+        }
+        assert_eq!(bench.events.settled_as("reconnected"), 0);
+        bench.subscription.close(BOUND).await;
+    }
+}
