@@ -98,6 +98,9 @@ pub enum ListError {
     AcceptedUnsent,
 }
 
+/// A text, and what an answer means that contains it.
+type Said = (Box<[u8]>, Meaning);
+
 /// Judges answers.
 #[derive(Clone, Debug)]
 pub struct Judge {
@@ -105,7 +108,7 @@ pub struct Judge {
     by_status: Box<[Meaning]>,
     timeout: Meaning,
     connection: Meaning,
-    texts: Vec<(Box<[u8]>, Meaning)>,
+    texts: Vec<Said>,
     throttle_wait: Duration,
     max_throttle_wait: Duration,
 }
@@ -214,7 +217,7 @@ fn default_meaning(code: u16) -> Meaning {
 }
 
 /// The texts with what they mean; those that say more about the message come last.
-fn texts(lists: Texts<'_>) -> Result<Vec<(Box<[u8]>, Meaning)>, ListError> {
+fn texts(lists: Texts<'_>) -> Result<Vec<Said>, ListError> {
     let lists = [
         (Meaning::Throttled, lists.throttled),
         (Meaning::Held, lists.held),
@@ -224,7 +227,7 @@ fn texts(lists: Texts<'_>) -> Result<Vec<(Box<[u8]>, Meaning)>, ListError> {
     let all = lists
         .iter()
         .flat_map(|(meaning, texts)| texts.iter().map(|text| (text.as_bytes().into(), *meaning)));
-    let all: Vec<(Box<[u8]>, Meaning)> = all.collect();
+    let all: Vec<Said> = all.collect();
     if all.iter().any(|(text, _)| text.is_empty()) {
         return Err(ListError::EmptyText);
     }

@@ -116,7 +116,7 @@ impl Queues {
                     prefetch,
                     leftover: Some(leftover.clone()),
                     // Not for a pipe: what was read of it does not come again.
-                    checkpoint: fs::metadata(&*path)
+                    checkpoint: fs::metadata(path)
                         .is_ok_and(|facts| facts.is_file())
                         .then(|| checkpoint(leftover)),
                 };

@@ -19,12 +19,13 @@ use tokio::time::{Instant, sleep_until, timeout, timeout_at};
 use tokio_util::sync::DropGuard;
 use tokio_util::task::AbortOnDropHandle;
 
-use super::dial::{Dial, Lookups};
+use super::dial::Dial;
 use super::error::{RabbitError, reason};
 use super::guard::Control;
 use super::options::{Address, RabbitOptions, addresses};
 use crate::ports::clock::Clock;
 use crate::ports::link::Link;
+use crate::ports::resolve::Resolver;
 use crate::ports::secret::Secret;
 use crate::queue::events::QueueEvents;
 use crate::queue::{BACKOFF, LOG_EVERY};
@@ -82,14 +83,14 @@ impl Connections {
         events: &Arc<dyn QueueEvents>,
     ) -> Result<Self, RabbitError> {
         let addresses: Arc<[Address]> = addresses(options)?.into();
-        let lookups = Arc::new(Lookups::default());
+        let resolver = Resolver::new();
         let link = |purpose: &'static str| SharedConnection {
             purpose,
             name: format!("{} ({purpose})", options.connection_name),
             addresses: Arc::clone(&addresses),
             password: options.password.clone(),
             ca_pem: options.ca_pem.clone(),
-            lookups: Arc::clone(&lookups),
+            resolver: resolver.clone(),
             timeout: options.connect_timeout,
             clock,
             events: Arc::clone(events),
@@ -127,7 +128,7 @@ pub(super) struct SharedConnection {
     addresses: Arc<[Address]>,
     password: Option<Secret>,
     ca_pem: Option<String>,
-    lookups: Arc<Lookups>,
+    resolver: Resolver,
     timeout: Duration,
     clock: Clock,
     events: Arc<dyn QueueEvents>,
@@ -215,7 +216,7 @@ impl SharedConnection {
             uri.authority.userinfo.password = password.get().expose_secret().to_owned();
         }
         let dial = Dial {
-            lookups: &self.lookups,
+            resolver: &self.resolver,
             uri,
             tls: OwnedTLSConfig {
                 identity: None,

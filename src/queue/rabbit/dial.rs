@@ -4,71 +4,28 @@
 //! before lapin has a thread: a lookup cannot be cancelled, so attempts for the same host share the
 //! one that is under way.
 
-use std::collections::HashMap;
-use std::fmt;
 use std::future::ready;
 use std::io::{self, Read, Write};
-use std::net::{SocketAddr, ToSocketAddrs};
+use std::net::SocketAddr;
 use std::os::fd::{AsFd, AsRawFd};
-use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
 use async_rs::traits::Reactor;
 use async_rs::util::RuntimeParts;
 use async_rs::{Runtime, Tokio};
-use futures::future::{BoxFuture, Shared};
-use futures::{AsyncRead, AsyncWrite, FutureExt, Stream};
+use futures::{AsyncRead, AsyncWrite, Stream};
 use lapin::tcp::OwnedTLSConfig;
 use lapin::uri::{AMQPScheme, AMQPUri};
 use lapin::{AsyncTcpStream, Connection, ConnectionProperties};
-use tokio::task::spawn_blocking;
 use tokio::time::timeout;
 
 use super::guard::{Control, Guarded};
 use super::options::FRAME_MAX;
-
-type Addresses = Result<Vec<SocketAddr>, Arc<io::Error>>;
-
-/// Lookups of names under way.
-#[derive(Default)]
-pub(super) struct Lookups(Mutex<HashMap<(String, u16), Shared<BoxFuture<'static, Addresses>>>>);
-
-impl Lookups {
-    /// The addresses of a host. May take as long as the resolver likes.
-    async fn resolve(&self, host: &str, port: u16) -> io::Result<Vec<SocketAddr>> {
-        let asked = (host.to_owned(), port);
-        let lookup = {
-            let mut under_way = self.0.lock().unwrap_or_else(PoisonError::into_inner);
-            // What was answered already is not asked for by this attempt.
-            under_way.retain(|_, lookup| lookup.peek().is_none());
-            let start = || look_up(asked.clone());
-            under_way.entry(asked.clone()).or_insert_with(start).clone()
-        };
-        let addresses = lookup.await;
-        addresses.map_err(|error| io::Error::new(error.kind(), error.to_string()))
-    }
-}
-
-fn look_up(asked: (String, u16)) -> Shared<BoxFuture<'static, Addresses>> {
-    let lookup = spawn_blocking(move || asked.to_socket_addrs().map(Iterator::collect));
-    let answer = async {
-        let found = lookup
-            .await
-            .unwrap_or_else(|gone| Err(io::Error::other(gone)));
-        found.map_err(Arc::new)
-    };
-    answer.boxed().shared()
-}
-
-impl fmt::Debug for Lookups {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Lookups").finish_non_exhaustive()
-    }
-}
+use crate::ports::resolve::Resolver;
 
 /// Where to connect to, and how.
 pub(super) struct Dial<'a> {
-    pub(super) lookups: &'a Lookups,
+    pub(super) resolver: &'a Resolver,
     pub(super) uri: AMQPUri,
     pub(super) tls: OwnedTLSConfig,
     pub(super) properties: ConnectionProperties,
@@ -80,14 +37,15 @@ impl Dial<'_> {
     /// is up to the caller also when this is dropped before it is done.
     pub(super) async fn connect(self, control: &Control) -> lapin::Result<Connection> {
         let Self {
-            lookups,
+            resolver,
             uri,
             tls,
             properties,
             bound,
         } = self;
         let (host, port) = (&uri.authority.host, uri.authority.port);
-        let addresses = lookups.resolve(host, port).await?;
+        let found = resolver.addresses(host).await?.into_iter();
+        let addresses: Vec<_> = found.map(|ip| SocketAddr::new(ip, port)).collect();
         let tokio = Tokio::current();
         let kit = RuntimeParts::new(tokio.clone(), Streams(tokio.clone()));
         let control = control.clone();
