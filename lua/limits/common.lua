@@ -25,6 +25,8 @@ local max, min = math.max, math.min
 
 local EXACT, UNITS, FULL = 2 ^ 53, 2 ^ 32, math.huge
 local GUARD = 2000000
+-- The clock may have gone back by so much without being noticed: a refund counts it as gone by.
+local UNNOTICED = 1000
 -- Longer than anything that counts.
 local GENERATION_KEPT = 1100 * 24 * 3600 * 1000
 local PAUSED, GUARDED, LOST = 0, 1, 2

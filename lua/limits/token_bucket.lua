@@ -83,7 +83,7 @@ function kinds.t.refund(r, s, at, cost)
   s = refilled(r, s)
   if not r.stepped then
     if at > taken_at then return nil end
-    came = min(max(now - at, 0), time_for(r, cost, 0)) * r.amount
+    came = min(max(now - at, 0) + UNNOTICED, time_for(r, cost, 0)) * r.amount
   elseif s.last > at then
     return nil
   end

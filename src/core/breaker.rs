@@ -19,7 +19,7 @@ use std::time::Duration;
 use super::backoff::Backoff;
 use super::time::Mono;
 
-pub use shared::{Report, Shared, Standing, report};
+pub use shared::{BreakerReport, BreakerStatus, StoredBreaker, report};
 
 /// Calls that must succeed before the ramp is over: one at a time at first, then as many more.
 const RAMP: u64 = 64;
@@ -53,7 +53,7 @@ pub enum Sign {
 #[derive(Clone, Debug)]
 pub struct Breaker {
     rule: BreakerRule,
-    /// Of the standing that it knows.
+    /// Of the status that it knows.
     version: u64,
     /// The store said last that it is open.
     known_open: bool,
@@ -109,10 +109,10 @@ impl Breaker {
     }
 
     /// A call ended. Answers what the store is to be told.
-    pub fn observe(&mut self, sign: Sign, now: Mono) -> Option<Report> {
+    pub fn observe(&mut self, sign: Sign, now: Mono) -> Option<BreakerReport> {
         match (self.state, sign) {
-            (State::Probing(_), Sign::Alive) => Some(self.tell(Report::Passed, now)),
-            (State::Probing(_), Sign::Away) => Some(self.tell(Report::Failed, now)),
+            (State::Probing(_), Sign::Alive) => Some(self.tell(BreakerReport::Passed, now)),
+            (State::Probing(_), Sign::Away) => Some(self.tell(BreakerReport::Failed, now)),
             (State::Probing(_), Sign::Unclear) => {
                 self.state = State::Open(now);
                 None
@@ -134,7 +134,7 @@ impl Breaker {
             (State::Closed | State::Ramp(_), Sign::Away) => {
                 self.in_a_row = self.in_a_row.saturating_add(1);
                 let opens = self.in_a_row >= self.rule.failures.get();
-                opens.then(|| self.tell(Report::Failed, now))
+                opens.then(|| self.tell(BreakerReport::Failed, now))
             }
         }
     }
@@ -168,15 +168,15 @@ impl Breaker {
     }
 
     /// What the store is to be asked now, if anything is due.
-    pub fn ask(&mut self, now: Mono) -> Option<Report> {
+    pub fn ask(&mut self, now: Mono) -> Option<BreakerReport> {
         let due = self.due().is_some_and(|due| due <= now);
-        due.then(|| self.tell(Report::Probe, now))
+        due.then(|| self.tell(BreakerReport::Probe, now))
     }
 
     /// What to ask at the start, and when another replica told of a change.
     #[must_use]
-    pub const fn look(&self) -> Report {
-        Report::Look
+    pub const fn look(&self) -> BreakerReport {
+        BreakerReport::Look
     }
 
     /// The version that it knows, for the store.
@@ -190,16 +190,16 @@ impl Breaker {
         &self.rule
     }
 
-    /// The store answered; `until` is the standing's on this replica's clock. Answers whether it
+    /// The store answered; `until` is the status's on this replica's clock. Answers whether it
     /// has opened or closed, as the store says.
-    pub fn hear(&mut self, standing: &Standing, until: Option<Mono>) -> bool {
+    pub fn update(&mut self, status: &BreakerStatus, until: Option<Mono>) -> bool {
         let was = std::mem::replace(&mut self.known_open, until.is_some());
-        let newer = standing.version != self.version;
-        self.version = standing.version;
+        let newer = status.version != self.version;
+        self.version = status.version;
         match (until, self.state) {
             (None, State::Closed | State::Ramp(_)) => {}
             (None, _) => (self.in_a_row, self.state) = (0, State::Ramp(1)),
-            (Some(until), _) if standing.may_probe => self.state = State::Probe(until),
+            (Some(until), _) if status.may_probe => self.state = State::Probe(until),
             // Only a look, or the answer to another question: the probe is still ours.
             (Some(_), State::Probe(_) | State::Probing(_)) if !newer => {}
             (Some(until), _) => self.state = State::Open(until),
@@ -214,7 +214,7 @@ impl Breaker {
         }
     }
 
-    fn tell(&mut self, report: Report, now: Mono) -> Report {
+    fn tell(&mut self, report: BreakerReport, now: Mono) -> BreakerReport {
         self.state = State::Asking(now + ASK_AGAIN);
         report
     }

@@ -8,7 +8,7 @@ use std::sync::{Arc, Mutex};
 use tokio::sync::watch;
 use tracing::{debug, info, warn};
 
-use crate::core::breaker::{Breaker, BreakerRule, Report, Standing};
+use crate::core::breaker::{Breaker, BreakerReport, BreakerRule, BreakerStatus};
 use crate::core::time::Mono;
 use crate::ports::breaker::BreakerStore;
 use crate::ports::downstream::Judgement;
@@ -98,7 +98,7 @@ impl Route {
             (report, away)
         };
         if let Some(report) = report {
-            if report == Report::Failed {
+            if report == BreakerReport::Failed {
                 *lock(&own.why) = judgement.detail.as_str().into();
             }
             self.ask_breaker(report, pacer);
@@ -118,7 +118,7 @@ impl Route {
     }
 
     /// Tells or asks the store. The answer comes to the pacer.
-    pub(super) fn ask_breaker(self: &Arc<Self>, report: Report, pacer: &PacerHandle) {
+    pub(super) fn ask_breaker(self: &Arc<Self>, report: BreakerReport, pacer: &PacerHandle) {
         let (route, pacer) = (Arc::clone(self), pacer.clone());
         tokio::spawn(async move {
             let Some(own) = &route.breaker else {
@@ -129,24 +129,24 @@ impl Route {
                 (breaker.version(), *breaker.rule())
             };
             let answer = own.store.report(&route.name, report, known, &rule).await;
-            pacer.tell(Event::Standing(route.number, answer));
+            pacer.tell(Event::BreakerStatus(route.number, answer));
         });
     }
 
     /// The store answered.
-    pub(super) fn hear_breaker(&self, answer: Result<Standing, StoreError>, now: Mono) {
+    pub(super) fn update_breaker(&self, answer: Result<BreakerStatus, StoreError>, now: Mono) {
         let Some(own) = &self.breaker else {
             return;
         };
-        let standing = match answer {
-            Ok(standing) => standing,
+        let status = match answer {
+            Ok(status) => status,
             Err(error) => {
                 debug!(route = %self.name, %error, "no answer about the breaker");
                 return lock(&own.breaker).unanswered(now);
             }
         };
-        let until = standing.until.map(|at| now + at.since(standing.now));
-        if !lock(&own.breaker).hear(&standing, until) {
+        let until = status.until.map(|at| now + at.since(status.now));
+        if !lock(&own.breaker).update(&status, until) {
             return;
         }
         let open = until.is_some();

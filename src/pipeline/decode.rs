@@ -243,6 +243,7 @@ mod tests {
     use crate::core::parking::Space;
 
     const NOW: StoreTime = StoreTime::from_micros(1_700_000_000_000_000);
+    const ID: &str = "67e55044-10b1-426f-9247-bb680e5fe0c8";
 
     #[test]
     fn headers_of_an_earlier_round_are_the_history() {
@@ -252,6 +253,7 @@ mod tests {
             (header::FIRST_SEEN, HeaderValue::Int(5)),
             (header::EXPIRES, HeaderValue::Int(9)),
             (header::LAST_STATUS, HeaderValue::Int(503)),
+            (header::MESSAGE_ID, HeaderValue::Text(ID.to_owned())),
         ] {
             message.headers.insert(name.to_owned(), value);
         }

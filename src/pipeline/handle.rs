@@ -7,7 +7,7 @@ use std::time::Duration;
 use tokio::sync::{mpsc, oneshot};
 use tracing::{debug, info, warn};
 
-use crate::core::breaker::Standing;
+use crate::core::breaker::BreakerStatus;
 use crate::core::clock::ClockMap;
 use crate::core::pacing::Row;
 use crate::core::schedule::{Freeze, Grant};
@@ -56,7 +56,7 @@ pub(super) enum Event {
     /// A call of the route of that number has ended, while its breaker was not closed.
     Called(usize),
     /// The store's answer about the breaker of the route of that number.
-    Standing(usize, Result<Standing, StoreError>),
+    BreakerStatus(usize, Result<BreakerStatus, StoreError>),
     /// Connections to the downstreams are open, or could not be opened.
     Warmed,
     Stop {

@@ -5,7 +5,7 @@ use std::fmt;
 use tokio::sync::broadcast;
 
 use super::pace::{Notice, StoreFuture};
-use crate::core::breaker::{BreakerRule, Report, Standing};
+use crate::core::breaker::{BreakerReport, BreakerRule, BreakerStatus};
 
 /// The store of breakers. Every call ends within the store's own timeout.
 pub trait BreakerStore: Send + Sync + fmt::Debug {
@@ -14,10 +14,10 @@ pub trait BreakerStore: Send + Sync + fmt::Debug {
     fn report<'a>(
         &'a self,
         route: &'a str,
-        report: Report,
+        report: BreakerReport,
         known: u64,
         rule: &'a BreakerRule,
-    ) -> StoreFuture<'a, Standing>;
+    ) -> StoreFuture<'a, BreakerStatus>;
 
     /// Notices of all replicas. A receiver that lags may lose some; the next answer tells the same.
     fn notices(&self) -> broadcast::Receiver<Notice>;

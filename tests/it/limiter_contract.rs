@@ -250,7 +250,9 @@ async fn a_freeze_is_seen_by_all((store, other): (Store, Store)) {
         loop {
             let until = store.freeze(&limit, length).await.unwrap().until;
             let heard = tokio::time::timeout(Duration::from_millis(100), notices.recv()).await;
-            if let Ok(Ok(Notice::Frozen { limit, freeze })) = heard {
+            if let Ok(Ok(Notice::Frozen { limit, freeze })) = heard
+                && *limit == *"freeze"
+            {
                 return (limit, freeze, until);
             }
         }

@@ -1,4 +1,4 @@
-//! The standing of a breaker that all replicas share, and how reports change it: the decision of
+//! The status of a breaker that all replicas share, and how reports change it: the decision of
 //! `lua/breaker.lua`.
 
 use super::BreakerRule;
@@ -6,7 +6,7 @@ use crate::time::StoreTime;
 
 /// What the store keeps for a downstream.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct Shared {
+pub struct StoredBreaker {
     /// Rises with every opening and closing.
     version: u64,
     /// `None`: closed.
@@ -19,7 +19,7 @@ pub struct Shared {
 
 /// What a replica tells or asks.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Report {
+pub enum BreakerReport {
     /// Calls failed in a row, or the probe did.
     Failed,
     /// May this replica probe?
@@ -30,7 +30,7 @@ pub enum Report {
     Look,
 }
 
-impl Report {
+impl BreakerReport {
     /// As the script reads it.
     #[must_use]
     pub const fn name(self) -> &'static str {
@@ -45,7 +45,7 @@ impl Report {
 
 /// The store's answer.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct Standing {
+pub struct BreakerStatus {
     pub now: StoreTime,
     pub version: u64,
     /// Open until then; `None`: closed.
@@ -56,15 +56,15 @@ pub struct Standing {
     pub changed: bool,
 }
 
-/// A replica that knows the standing of version `known` reports. A report of an older standing than
+/// A replica that knows the status of version `known` reports. A report of an older status than
 /// the store's changes nothing: of the replicas that fail together one opens the breaker.
 pub fn report(
-    stored: &mut Shared,
-    report: Report,
+    stored: &mut StoredBreaker,
+    report: BreakerReport,
     known: u64,
     rule: &BreakerRule,
     now: StoreTime,
-) -> Standing {
+) -> BreakerStatus {
     let current = known >= stored.version;
     // A pause never lasts longer than its length, whatever the store's clock did.
     let longest = now + rule.pause.ceiling(stored.pauses).max(rule.probe);
@@ -72,12 +72,12 @@ pub fn report(
     stored.probing = stored.probing.min(longest);
     let mut changed = false;
     match report {
-        Report::Failed if current => {
+        BreakerReport::Failed if current => {
             stored.pauses = stored.pauses.saturating_add(1);
             stored.until = Some(now + rule.pause.ceiling(stored.pauses));
             changed = true;
         }
-        Report::Passed if current && stored.until.is_some() => {
+        BreakerReport::Passed if current && stored.until.is_some() => {
             (stored.until, stored.pauses) = (None, 0);
             changed = true;
         }
@@ -87,12 +87,12 @@ pub fn report(
         stored.version = known + 1;
         stored.probing = StoreTime::default();
     }
-    let due = report == Report::Probe && stored.until.is_some_and(|until| until <= now);
+    let due = report == BreakerReport::Probe && stored.until.is_some_and(|until| until <= now);
     let may_probe = due && stored.probing <= now;
     if may_probe {
         stored.probing = now + rule.probe;
     }
-    Standing {
+    BreakerStatus {
         now,
         version: stored.version,
         until: stored.until.map(|until| until.max(stored.probing)),

@@ -11,7 +11,7 @@ fn rule() -> BreakerRule {
 
 /// A store and its replicas; the replicas' clocks are the store's.
 struct Fleet {
-    shared: Shared,
+    shared: StoredBreaker,
     replicas: Vec<Breaker>,
     now: u64,
 }
@@ -19,7 +19,7 @@ struct Fleet {
 impl Fleet {
     fn of(replicas: usize) -> Self {
         Self {
-            shared: Shared::default(),
+            shared: StoredBreaker::default(),
             replicas: vec![Breaker::new(rule()); replicas],
             now: 1_000_000_000,
         }
@@ -29,26 +29,26 @@ impl Fleet {
         Mono::from_micros(self.now)
     }
 
-    fn answer(&mut self, replica: usize, told: Option<Report>) -> Option<Standing> {
+    fn answer(&mut self, replica: usize, told: Option<BreakerReport>) -> Option<BreakerStatus> {
         let told = told?;
         let now = StoreTime::from_micros(self.now);
         let breaker = &mut self.replicas[replica];
-        let standing = report(&mut self.shared, told, breaker.version(), &rule(), now);
-        let until = standing.until.map(|at| Mono::from_micros(at.as_micros()));
-        breaker.hear(&standing, until);
-        if standing.changed {
+        let status = report(&mut self.shared, told, breaker.version(), &rule(), now);
+        let until = status.until.map(|at| Mono::from_micros(at.as_micros()));
+        breaker.update(&status, until);
+        if status.changed {
             for other in &mut self.replicas {
                 let looked = report(
                     &mut self.shared,
-                    Report::Look,
+                    BreakerReport::Look,
                     other.version(),
                     &rule(),
                     now,
                 );
-                other.hear(&looked, until);
+                other.update(&looked, until);
             }
         }
-        Some(standing)
+        Some(status)
     }
 
     fn call_ends(&mut self, replica: usize, sign: Sign) {
@@ -144,7 +144,7 @@ fn a_probe_that_was_never_made_is_passed_on() {
 fn a_store_that_forgot_or_went_back_in_time_keeps_nothing_shut_for_long() {
     let mut fleet = Fleet::of(2);
     (0..3).for_each(|_| fleet.call_ends(0, Sign::Away));
-    fleet.shared = Shared::default();
+    fleet.shared = StoredBreaker::default();
     assert_eq!(
         fleet.at(500),
         [0, 1],
@@ -156,8 +156,8 @@ fn a_store_that_forgot_or_went_back_in_time_keeps_nothing_shut_for_long() {
     early.shared = fleet.shared;
     early.now -= 900_000_000;
     let told = early.replicas[0].look();
-    let standing = early.answer(0, Some(told)).unwrap();
-    let wait = standing.until.unwrap().since(standing.now);
+    let status = early.answer(0, Some(told)).unwrap();
+    let wait = status.until.unwrap().since(status.now);
     assert!(wait <= Duration::from_secs(10), "{wait:?}");
 }
 
@@ -168,9 +168,12 @@ fn without_an_answer_it_stays_shut_and_asks_again() {
     for _ in 0..2 {
         assert_eq!(breaker.observe(Sign::Away, at(5)), None);
     }
-    assert_eq!(breaker.observe(Sign::Away, at(5)), Some(Report::Failed));
+    assert_eq!(
+        breaker.observe(Sign::Away, at(5)),
+        Some(BreakerReport::Failed)
+    );
     breaker.unanswered(at(10));
     assert_eq!(breaker.ask(at(1_000_009)), None);
     assert!(breaker.blocked(0, at(1_000_009)).is_some());
-    assert_eq!(breaker.ask(at(1_000_010)), Some(Report::Probe));
+    assert_eq!(breaker.ask(at(1_000_010)), Some(BreakerReport::Probe));
 }

@@ -13,7 +13,7 @@
 
 use std::time::Duration;
 
-use super::rule::{Fit, Kind, Room, RuleError, Ticket, product, remembered};
+use super::rule::{Fit, Kind, Room, RuleError, Ticket, UNNOTICED, product, remembered};
 use crate::rate::Rate;
 use crate::time::micros;
 
@@ -125,8 +125,8 @@ impl Kind for Gcra {
         let emitted = if debt.at == at {
             0
         } else {
-            let since = now.saturating_sub(at).min(self.memory());
-            since * self.units
+            let since = now.saturating_sub(at) + UNNOTICED;
+            since.min(self.memory()) * self.units
         };
         let back = (cost * self.period).saturating_sub(emitted);
         let parts = debt.parts.saturating_sub(back);

@@ -11,6 +11,9 @@ use crate::time::{StoreTime, micros};
 
 /// The longest time for which something that was taken may count (twice 366 days).
 pub(super) const MEMORY_MAX: Duration = Duration::from_secs(2 * 366 * 24 * 3600);
+/// The clock of the store may have gone back by so many microseconds without being noticed: a refund
+/// counts that much more as gone by since its grant.
+pub(super) const UNNOTICED: u64 = 1_000;
 /// Products of a rule's numbers stay below this, so that sums of two are exact in a double.
 const PRODUCT_MAX: u64 = 1 << 52;
 

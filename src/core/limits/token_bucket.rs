@@ -11,7 +11,7 @@
 use std::num::NonZeroU32;
 use std::time::Duration;
 
-use super::rule::{Fit, Kind, Room, RuleError, Ticket, product, remembered};
+use super::rule::{Fit, Kind, Room, RuleError, Ticket, UNNOTICED, product, remembered};
 use crate::time::micros;
 
 /// An empty start is remembered at least this long after the bucket was full again: a key that
@@ -240,8 +240,8 @@ impl Kind for TokenBucket {
             // What is not in the state cannot be taken out of it.
             Refill::Continuous if at > tokens.last => return None,
             Refill::Continuous => {
-                let waited = now.saturating_sub(at).min(self.time_for(cost, 0));
-                waited * self.amount
+                let waited = now.saturating_sub(at) + UNNOTICED;
+                waited.min(self.time_for(cost, 0)) * self.amount
             }
             // A step that came since may have filled it.
             Refill::Stepped if s.last > at => return None,

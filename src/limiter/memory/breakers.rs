@@ -8,7 +8,7 @@ use futures::FutureExt;
 use tokio::sync::broadcast;
 
 use super::NOTICES;
-use crate::core::breaker::{self, BreakerRule, Report, Shared, Standing};
+use crate::core::breaker::{self, BreakerReport, BreakerRule, BreakerStatus, StoredBreaker};
 use crate::ports::breaker::BreakerStore;
 use crate::ports::clock::Clock;
 use crate::ports::pace::{Notice, StoreFuture};
@@ -16,7 +16,7 @@ use crate::ports::pace::{Notice, StoreFuture};
 /// The breakers of this process alone: each route tells and hears only itself.
 pub struct MemoryBreakers {
     clock: Clock,
-    routes: Mutex<HashMap<String, Shared>>,
+    routes: Mutex<HashMap<String, StoredBreaker>>,
     notices: broadcast::Sender<Notice>,
 }
 
@@ -36,10 +36,10 @@ impl BreakerStore for MemoryBreakers {
     fn report<'a>(
         &'a self,
         route: &'a str,
-        report: Report,
+        report: BreakerReport,
         known: u64,
         rule: &'a BreakerRule,
-    ) -> StoreFuture<'a, Standing> {
+    ) -> StoreFuture<'a, BreakerStatus> {
         async move {
             // A decision changes plain numbers only: nothing can panic in the middle of it.
             let mut routes = self.routes.lock().unwrap_or_else(PoisonError::into_inner);

@@ -8,7 +8,7 @@ use tokio::sync::broadcast;
 
 use super::scripts::{Arg, ScriptCall};
 use super::store::RedisPaceStore;
-use crate::core::breaker::{BreakerRule, Report, Standing};
+use crate::core::breaker::{BreakerReport, BreakerRule, BreakerStatus};
 use crate::core::time::{StoreTime, micros};
 use crate::ports::breaker::BreakerStore;
 use crate::ports::pace::{Notice, PaceStore, StoreFuture};
@@ -35,10 +35,10 @@ impl BreakerStore for RedisBreakers {
     fn report<'a>(
         &'a self,
         route: &'a str,
-        report: Report,
+        report: BreakerReport,
         known: u64,
         rule: &'a BreakerRule,
-    ) -> StoreFuture<'a, Standing> {
+    ) -> StoreFuture<'a, BreakerStatus> {
         async move {
             let scripts = &self.store.scripts;
             let args = vec![
@@ -55,7 +55,7 @@ impl BreakerStore for RedisBreakers {
             let call = ScriptCall::new("breaker", &self.script, key, Vec::new(), args);
             let reply: (u64, u64, u64, u8, u8) = self.store.call(call).await?;
             let (now, version, until, may_probe, changed) = reply;
-            Ok(Standing {
+            Ok(BreakerStatus {
                 now: StoreTime::from_micros(now),
                 version,
                 until: (until > 0).then(|| StoreTime::from_micros(until)),

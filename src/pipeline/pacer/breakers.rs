@@ -4,7 +4,7 @@
 use std::sync::Arc;
 
 use super::Pacer;
-use crate::core::breaker::{Report, Standing};
+use crate::core::breaker::{BreakerReport, BreakerStatus};
 use crate::core::time::Mono;
 use crate::pipeline::job::Waiting;
 use crate::pipeline::route::Route;
@@ -14,7 +14,7 @@ impl Pacer {
     /// Asks how the downstreams stand: at the start, another replica may have found one away.
     pub(super) fn look_at_breakers(&self) {
         for route in self.routes.iter().filter(|route| route.breaker.is_some()) {
-            route.ask_breaker(Report::Look, &self.handle);
+            route.ask_breaker(BreakerReport::Look, &self.handle);
         }
     }
 
@@ -22,7 +22,7 @@ impl Pacer {
     pub(super) fn breaker_changed(&self, name: &str) {
         let named = self.routes.iter().filter(|route| *route.name == *name);
         for route in named {
-            route.ask_breaker(Report::Look, &self.handle);
+            route.ask_breaker(BreakerReport::Look, &self.handle);
         }
     }
 
@@ -42,10 +42,14 @@ impl Pacer {
     }
 
     /// The store answered about the breaker of that route.
-    pub(super) fn standing(&mut self, number: usize, answer: Result<Standing, StoreError>) {
+    pub(super) fn breaker_status(
+        &mut self,
+        number: usize,
+        answer: Result<BreakerStatus, StoreError>,
+    ) {
         if let Some(route) = self.route(number) {
             let now = self.handle.clock.now();
-            route.hear_breaker(answer, now);
+            route.update_breaker(answer, now);
             self.hold_or_send(&route, now);
         }
     }

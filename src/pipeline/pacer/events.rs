@@ -101,7 +101,7 @@ impl Pacer {
             }
             Event::Updated(limit, paused) => self.updated(&limit, paused),
             Event::Called(route) => self.called(route),
-            Event::Standing(route, answer) => self.standing(route, answer),
+            Event::BreakerStatus(route, answer) => self.breaker_status(route, answer),
             Event::Warmed => self.warming = false,
             Event::Stop { deadline, done } => self.stop(deadline, done),
         }

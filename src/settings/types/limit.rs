@@ -118,7 +118,7 @@ table! {
         headroom: Length = SPAN_OR_ZERO, Default "5ms" live;
         /// true: where the downstream throttles, the rate goes down for all replicas, and comes back in steps. It never
         /// exceeds rate, nor falls below a tenth of it.
-        adaptive: bool = Flag, Default false live;
+        adaptive: bool = Flag, Default false;
         /// What adaptive has made of the rate. sluiced writes it into the policy that is in force; not for files.
         adapted: Option<Quota> = RATE, Optional "300/1s" live;
         /// How far ahead slots are leased, from 20ms to 1s. Longer: rides out longer stalls of Redis; shorter:

@@ -1,4 +1,4 @@
-//! The breaker in Redis against the decision in Rust: the same standings over random reports.
+//! The breaker in Redis against the decision in Rust: the same statuses over random reports.
 
 use std::num::NonZeroU32;
 use std::sync::Arc;
@@ -6,18 +6,18 @@ use std::time::Duration;
 
 use proptest::prelude::*;
 use sluiced::core::backoff::Backoff;
-use sluiced::core::breaker::{BreakerRule, Report, Shared, report};
+use sluiced::core::breaker::{BreakerReport, BreakerRule, StoredBreaker, report};
 use sluiced::limiter::redis::RedisBreakers;
 use sluiced::ports::breaker::BreakerStore as _;
 
 use super::world;
 
-fn reports() -> impl Strategy<Value = (Report, u64)> {
+fn reports() -> impl Strategy<Value = (BreakerReport, u64)> {
     let what = prop_oneof![
-        Just(Report::Failed),
-        Just(Report::Passed),
-        Just(Report::Probe),
-        Just(Report::Look)
+        Just(BreakerReport::Failed),
+        Just(BreakerReport::Passed),
+        Just(BreakerReport::Probe),
+        Just(BreakerReport::Look)
     ];
     // How far the replica is behind the store, or ahead of it, if the store has lost something.
     (what, 0..3_u64)
@@ -35,15 +35,15 @@ proptest! {
             probe: Duration::from_micros(900),
         };
         let route = format!("route-{key}");
-        let mut shared = Shared::default();
+        let mut shared = StoredBreaker::default();
         let mut version = 1_u64;
         for (told, behind) in reports {
             let known = (version + 1).saturating_sub(behind);
             let answer = store.report(&route, told, known, &rule);
-            let standing = world.runtime.block_on(answer).unwrap();
-            let expected = report(&mut shared, told, known, &rule, standing.now);
-            prop_assert_eq!(standing, expected);
-            version = standing.version;
+            let status = world.runtime.block_on(answer).unwrap();
+            let expected = report(&mut shared, told, known, &rule, status.now);
+            prop_assert_eq!(status, expected);
+            version = status.version;
         }
     }
 }
