@@ -34,6 +34,9 @@ pub enum RateError {
     /// The part after the `/` is no duration with a unit.
     #[error("window `{0}`: {1}")]
     Window(String, DurationError),
+    /// The part after the `/` is a unit without its number.
+    #[error("`{text}` has no number before its unit; write \"{right}\"")]
+    Bare { text: String, right: String },
     /// The window is outside [`MIN_WINDOW`] to [`MAX_WINDOW`].
     #[error("window `{0}`: it must be from 1ms to 366d")]
     WindowRange(String),
@@ -106,9 +109,22 @@ impl FromStr for Rate {
         let units = digits
             .parse()
             .map_err(|_| RateError::Units(units.to_owned()))?;
-        let length = parse_duration(window).map_err(|e| RateError::Window(window.to_owned(), e))?;
+        let length = parse_duration(window).map_err(|e| match one(window) {
+            Some(one) => RateError::Bare {
+                text: text.to_owned(),
+                right: format!("{units}/{}", Span(one)),
+            },
+            None => RateError::Window(window.to_owned(), e),
+        })?;
         Self::new(units, length)
     }
+}
+
+/// One of a unit that stands alone: a second for `s`.
+fn one(unit: &str) -> Option<Duration> {
+    let is_unit = unit.chars().all(|c| c.is_ascii_alphabetic());
+    let one = is_unit.then(|| parse_duration(&format!("1{unit}")));
+    one?.ok().filter(|one| !one.is_zero())
 }
 
 impl fmt::Display for Rate {
@@ -264,6 +280,23 @@ mod tests {
             let error = text.parse::<Rate>().expect_err(text);
             assert!(!error.to_string().is_empty());
         }
+    }
+
+    #[test]
+    fn a_unit_without_its_number_is_told_the_rate() {
+        for (text, right) in [
+            ("400/s", "400/1s"),
+            ("400 / sec", "400/1s"),
+            ("5/h", "5/1h"),
+            ("10/d", "10/1d"),
+            ("10/min", "10/1m"),
+        ] {
+            let said = text.parse::<Rate>().expect_err(text).to_string();
+            let wanted = format!("`{text}` has no number before its unit; write \"{right}\"");
+            assert_eq!(said, wanted);
+        }
+        let said = "10/fortnight".parse::<Rate>().expect_err("no unit");
+        assert!(matches!(said, RateError::Window(..)), "{said}");
     }
 
     #[test]

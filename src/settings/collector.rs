@@ -1,5 +1,6 @@
 //! Gathers faults while a configuration is loaded, each with its place.
 
+use std::borrow::Cow;
 use std::collections::BTreeSet;
 
 use super::fault::{Excerpt, Fault, Faults, Place, Severity};
@@ -7,6 +8,7 @@ use super::path::KeyPath;
 use super::schema::Shape;
 use super::tree::{Node, Origin, Sources, Syntax};
 use super::types::ROOT;
+use crate::core::rate::{Rate, RateError};
 
 /// Gathers faults, and remembers which keys are broken so that nothing is reported twice.
 pub(super) struct Collector<'a> {
@@ -54,11 +56,14 @@ impl<'a> Collector<'a> {
             span: start..start,
         };
         let excerpt = Excerpt::of_syntax(text, start, &ROOT);
-        let message = format!(
-            "this is no TOML: {}{}",
-            error.message,
-            remedy(&error.message)
-        );
+        let line = text
+            .get(start..)
+            .unwrap_or_default()
+            .lines()
+            .next()
+            .unwrap_or_default();
+        let remedy = remedy(&error.message, line);
+        let message = format!("this is no TOML: {}{remedy}", error.message);
         self.push(Severity::Error, self.place(&origin), "", message, excerpt);
     }
 
@@ -162,8 +167,27 @@ impl<'a> Collector<'a> {
     }
 }
 
-/// What would be right, where the parser only says what is wrong.
-fn remedy(message: &str) -> &'static str {
+/// What would be right, where the parser only says what is wrong. `rest` is the line from there on.
+fn remedy(message: &str, rest: &str) -> Cow<'static, str> {
+    if message.contains("must be quoted")
+        && let Some(rate) = quoted_rate(rest)
+    {
+        return Cow::Owned(format!("; write \"{rate}\""));
+    }
+    Cow::Borrowed(usual_remedy(message))
+}
+
+/// The rate that a value without quotes was meant to be: no secret reads like one.
+fn quoted_rate(value: &str) -> Option<String> {
+    let value = value.split('#').next().unwrap_or_default().trim();
+    match value.parse::<Rate>() {
+        Ok(rate) => Some(rate.to_string()),
+        Err(RateError::Bare { right, .. }) => Some(right),
+        Err(_) => None,
+    }
+}
+
+fn usual_remedy(message: &str) -> &'static str {
     if message.contains("missing comma between array elements") {
         "; perhaps a list above is not closed: write `]` at its end"
     } else if message.contains("duplicate key") {

@@ -76,7 +76,7 @@ pub fn load_over(
     for (name, value) in env {
         if name == "CREDENTIALS_DIRECTORY" {
             credentials = Some(PathBuf::from(value));
-        } else if name.starts_with(env::PREFIX) {
+        } else if name.starts_with(env::FAMILY) {
             variables.insert(name, value);
         }
     }

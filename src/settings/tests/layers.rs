@@ -117,6 +117,53 @@ fn wrong_variables_are_named() {
     );
 }
 
+/// A slip that is not ignored: the operator believes that it is set.
+#[test]
+fn variables_with_other_underscores_are_told_the_right_name() {
+    let text = GOOD
+        .replace("sms]", "sms-out]")
+        .replace("sms.down", "sms-out.down");
+    let said = |name: &str| lines(&[&text], &[(name, "hunter2")]);
+    for (slip, right) in [
+        ("SLUICED_REDIS_URL", "SLUICED__REDIS__URL"),
+        ("SLUICED_REDIS__URL", "SLUICED__REDIS__URL"),
+        ("SLUICED__REDIS_URL", "SLUICED__REDIS__URL"),
+        ("SLUICED__REDIS__URL__", "SLUICED__REDIS__URL"),
+        (
+            "SLUICED_REDIS_CONNECT_TIMEOUT",
+            "SLUICED__REDIS__CONNECT_TIMEOUT",
+        ),
+        (
+            "SLUICED_LIMITS_PROVIDER_RATE",
+            "SLUICED__LIMITS__PROVIDER__RATE",
+        ),
+        (
+            "SLUICED_ROUTES_SMS_OUT_MAX_HOLD",
+            "SLUICED__ROUTES__SMS_OUT__MAX_HOLD",
+        ),
+        (
+            "SLUICED_ROUTES_SMS_OUT_DOWNSTREAM_HEADERS_X_API_KEY",
+            "SLUICED__ROUTES__SMS_OUT__DOWNSTREAM__HEADERS__X_API_KEY",
+        ),
+        ("SLUICED_ROUTES_NEW_QUEUE", "SLUICED__ROUTES__NEW__QUEUE"),
+    ] {
+        let message = "no key has this name; write two underscores between its steps";
+        assert_eq!(said(slip), [format!("{slip}: {message}: {right}")]);
+    }
+    // What Kubernetes sets for services called sluiced and sluiced-redis.
+    for other in [
+        "SLUICED_PORT",
+        "SLUICED_PORT_9464_TCP_ADDR",
+        "SLUICED_SERVICE_HOST",
+        "SLUICED_SERVICE_PORT",
+        "SLUICED_REDIS_PORT",
+        "SLUICED_REDIS_SERVICE_HOST",
+        "SLUICED_",
+    ] {
+        assert_eq!(said(other), Vec::<String>::new(), "{other}");
+    }
+}
+
 #[test]
 fn a_variable_that_fits_two_names_is_refused() {
     let text = "[limits.a-b]\nrate = \"1/1s\"\n[limits.a_b]\nrate = \"1/1s\"\n";

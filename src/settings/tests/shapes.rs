@@ -27,9 +27,29 @@ fn a_value_without_quotes() {
     assert_eq!(
         changed("\"400/1s\"", "400/1s"),
         [
-            "a.toml:2:8: this is no TOML: string values must be quoted, expected literal string; write the value in quotes"
+            "a.toml:2:8: this is no TOML: string values must be quoted, expected literal string; write \"400/1s\""
         ]
     );
+    for (slip, right) in [
+        ("400/s", "write \"400/1s\""),
+        ("400/s # per second", "write \"400/1s\""),
+        ("quick", "write the value in quotes"),
+    ] {
+        let said = changed("\"400/1s\"", slip);
+        assert!(said[0].ends_with(&format!("; {right}")), "{said:?}");
+    }
+}
+
+#[test]
+fn a_rate_whose_unit_has_no_number() {
+    let said = "`400/s` has no number before its unit; write \"400/1s\"";
+    let at = format!("a.toml:2:8: limits.provider.rate: {said}");
+    assert_eq!(changed("400/1s", "400/s"), [at]);
+    let window = "[limits.quota]\nkind = \"fixed_window\"\nrate = \"10/d\"\n";
+    let window = GOOD.replace("[routes.sms]", &format!("{window}\n[routes.sms]"));
+    let window = window.replace("[\"provider\"]", "[\"provider\", \"quota\"]");
+    let said = lines(&[&window], &[]);
+    assert!(said[0].ends_with("write \"10/1d\""), "{said:?}");
 }
 
 #[test]
