@@ -1,6 +1,7 @@
 //! The only room that names concrete backends: from settings to a running pipeline, and to the
 //! probes of `sluiced check --connect`.
 
+mod listener;
 mod options;
 mod pacers;
 mod policies;

@@ -5,10 +5,12 @@ use std::time::Duration;
 
 use futures::FutureExt as _;
 use futures::future::BoxFuture;
+use secrecy::ExposeSecret as _;
 
-use super::{options, rules};
+use super::{listener, options, rules};
 use crate::downstream::{HttpDownstream, HttpOptions};
 use crate::limiter;
+use crate::limiter::redis::{RedisOptions, Servers};
 use crate::ports::downstream::Downstream as _;
 use crate::queue::rabbit::probe::{self, QueueState};
 use crate::queue::rabbit::{RabbitOptions, RouteOptions};
@@ -54,8 +56,10 @@ pub fn probes(loaded: &Loaded) -> Vec<Probe> {
         let options = options::redis(&loaded.settings, &loaded.secrets);
         let probe = async move {
             let options = options.map_err(|e| e.why)?;
-            let report = limiter::redis::probe(&options).await;
-            Ok(told(report.map_err(|e| e.to_string())?))
+            match limiter::redis::probe(&options).await {
+                Ok(report) => Ok(told(report)),
+                Err(error) => Err(listener::explained(error.to_string(), first(&options)).await),
+            }
         };
         probes.push(("redis".to_owned(), probe.boxed()));
     }
@@ -84,9 +88,13 @@ fn rabbit(loaded: &Loaded, probes: &mut Vec<Probe>) {
     for (index, host) in hosts.into_iter().enumerate() {
         let options = Arc::clone(&options);
         let probe = async move {
-            let connected = probe::broker(&options, index).await;
-            connected.map_err(|e| e.to_string())?;
-            Ok("connected and logged in".to_owned())
+            match probe::broker(&options, index).await {
+                Ok(()) => Ok("connected and logged in".to_owned()),
+                Err(error) => {
+                    let url = options.urls[index].expose_secret();
+                    Err(listener::explained(error.to_string(), url).await)
+                }
+            }
         };
         probes.push((format!("rabbitmq {host}"), probe.boxed()));
     }
@@ -97,6 +105,15 @@ fn rabbit(loaded: &Loaded, probes: &mut Vec<Probe>) {
         let probe = async move { look(&options, &route).await };
         probes.push((format!("routes.{name}.queue"), probe.boxed()));
     }
+}
+
+/// The URL of a server, the first of several: they differ in nothing but where they are.
+fn first(options: &RedisOptions) -> &str {
+    let url = match &options.servers {
+        Servers::Single(url) => Some(url),
+        Servers::Sentinel { urls, .. } | Servers::Cluster(urls) => urls.first(),
+    };
+    url.map_or("", |url| url.expose_secret())
 }
 
 async fn look(options: &RabbitOptions, route: &RouteOptions) -> Result<String, String> {

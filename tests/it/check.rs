@@ -3,8 +3,13 @@
 use std::net::TcpListener;
 use std::process::{Command, Output};
 
+use url::Url;
+
+use crate::redis_topologies::secure;
+use crate::support::authority::Authority;
 use crate::support::port::free_port;
 use crate::support::rabbit::Rabbit;
+use crate::support::recorder::Recorder;
 use crate::support::redis::RedisServer;
 
 struct Check {
@@ -78,7 +83,7 @@ fn servers_that_answer_and_a_queue_that_is_missing() {
     );
     assert_eq!(
         line(&said, "routes.sms.queue"),
-        "routes.sms.queue: failed: queue `sms` does not exist"
+        "routes.sms.queue: failed: queue `sms` does not exist; create it, or write `declare = true` in its route"
     );
     assert!(
         line(&said, "redis: ok: version ").contains("scripts allowed"),
@@ -147,6 +152,58 @@ fn servers_that_say_no_or_nothing() {
     );
     for secret in ["hunter2", "hunter3", "hunter4"] {
         assert!(!said.contains(secret), "{said}");
+    }
+}
+
+/// URLs that lead to another server than they say, each told what listens there.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_url_that_leads_elsewhere_is_told_what_listens_there() {
+    let authority = Authority::new();
+    let (plain, redis_tls) = secure::server(&authority, "no");
+    let rabbit = Rabbit::start_secure(&authority);
+    let recorder = Recorder::accepting().await;
+    let web = recorder.address.port();
+    let port = |url: &str| Url::parse(url).unwrap().port().unwrap();
+    let (redis, redis_tls) = (port(&plain.url()), port(&redis_tls));
+    let (amqp, amqps) = (port(&rabbit.url()), port(&rabbit.secure_url()));
+    let no_tls = |scheme: &str| format!("no TLS is spoken there: write {scheme}://");
+    let tls = |scheme: &str| format!("; TLS is spoken there: write {scheme}://");
+    let of_redis = "a Redis listens there: its URL belongs into redis.url";
+    let of_rabbit = "a RabbitMQ listens there: its URL belongs into rabbitmq.urls";
+
+    let wrong = [
+        ("amqps", amqp, no_tls("amqp")),
+        ("amqp", amqps, tls("amqps")),
+        ("amqp", redis, of_redis.to_owned()),
+        ("amqps", redis, of_redis.to_owned()),
+        ("amqp", web, "an HTTP server listens there".to_owned()),
+    ];
+    // The first one is right: the queue is looked for there.
+    let mut urls = vec![rabbit.url()];
+    let url = |(scheme, port, _): &(&str, u16, String)| {
+        format!("{scheme}://guest:hunter2@127.0.0.1:{port}/%2f")
+    };
+    urls.extend(wrong.iter().map(url));
+    let (_, said) = Check::new(urls.join(" "), plain.url()).run(&["--connect"]);
+    for (scheme, port, hint) in &wrong {
+        let about = format!("rabbitmq 127.0.0.1:{port}: failed: ");
+        let mut lines = said.lines().filter(|line| line.starts_with(&about));
+        let told = lines.any(|line| line.contains(hint));
+        assert!(told, "{scheme}: no `{hint}` of {port} in\n{said}");
+    }
+    assert!(!said.contains("hunter2"), "{said}");
+
+    for (scheme, port, hint) in [
+        ("rediss", redis, no_tls("redis")),
+        ("redis", redis_tls, tls("rediss")),
+        ("redis", amqp, of_rabbit.to_owned()),
+        ("redis", web, "an HTTP server listens there".to_owned()),
+    ] {
+        let url = format!("{scheme}://:hunter2@127.0.0.1:{port}/0");
+        let (_, said) = Check::new(rabbit.url(), url).run(&["--connect"]);
+        let about = line(&said, "redis: failed: ");
+        assert!(about.contains(&hint), "{scheme}: no `{hint}` in {said}");
+        assert!(!said.contains("hunter2"), "{said}");
     }
 }
 

@@ -102,7 +102,8 @@ fn text(error: &RedisError) -> String {
     }
     match (error.code(), error.detail()) {
         (Some(code), Some(detail)) => format!("{code} {detail}"),
-        _ => error.to_string(),
+        // What cannot be read at all is told over several lines.
+        _ => error.to_string().trim_end().replace('\n', ", "),
     }
 }
 

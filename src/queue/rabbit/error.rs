@@ -23,6 +23,9 @@ pub enum RabbitError {
     /// A queue that should exist does not.
     #[error("queue `{queue}` does not exist")]
     Missing { queue: String },
+    /// The work queue does not exist, and is not ours to declare.
+    #[error("queue `{queue}` does not exist; create it, or write `declare = true` in its route")]
+    Undeclared { queue: String },
     /// A queue exists, but not as sluiced needs it.
     #[error("queue `{queue}` exists with other settings: {reason}; delete it or rename it")]
     Mismatch { queue: String, reason: String },

@@ -99,6 +99,7 @@ async fn look(
             })
         }
         Err(RabbitError::Missing { .. }) if route.declare => Ok(QueueState::WouldBeDeclared),
+        Err(RabbitError::Missing { queue }) => Err(RabbitError::Undeclared { queue }),
         Err(error) => Err(error),
     }
 }

@@ -106,7 +106,10 @@ pub(super) async fn work_queue(
         return target_queues(live, route, [Target::Work], bound).await;
     }
     let channel = open_channel(&live.connection, bound).await?;
-    find(&channel, &route.queue, bound).await?;
+    match find(&channel, &route.queue, bound).await {
+        Err(RabbitError::Missing { queue }) => return Err(RabbitError::Undeclared { queue }),
+        found => found?,
+    };
     let closing = channel.close(200, "found".into());
     answered("channel.close", bound, closing).await
 }

@@ -4,7 +4,7 @@
 mod cluster;
 mod daemon;
 mod refusals;
-mod secure;
+pub(crate) mod secure;
 mod sentinel;
 
 use std::sync::Arc;
