@@ -5,7 +5,7 @@ use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use tokio::sync::{mpsc, oneshot};
-use tracing::{debug, info, warn};
+use tracing::{debug, warn};
 
 use crate::core::breaker::BreakerStatus;
 use crate::core::clock::ClockMap;
@@ -207,7 +207,7 @@ impl PacerHandle {
             } else {
                 "this replica pauses"
             };
-            info!(pacer = %self.name, answer, wait = ?length, "the downstream throttles; {of}{more}");
+            warn!(pacer = %self.name, answer, wait = ?length, "the downstream throttles; {of}{more}");
         }
         let Some(rows) = self.rows() else {
             return;

@@ -6,7 +6,7 @@ use sluiced::telemetry::names;
 
 use super::{config, filled};
 use crate::support::broker::Broker;
-use crate::support::daemon::{Config, Daemon, LONG, NEW_SCHEDULE, Route, file, program};
+use crate::support::daemon::{Config, Daemon, LONG, NEW_SCHEDULE, Route, THROTTLED, file, program};
 use crate::support::messages::body;
 use crate::support::rabbit::Rabbit;
 use crate::support::recorder::{Recorder, Reply};
@@ -234,7 +234,9 @@ async fn the_log_is_json_and_keeps_secrets() {
             .is_some_and(|(ready, _)| ready == 2)
     })
     .await;
-    let log = daemon.stop(&[NEW_SCHEDULE, "dead letter", "token"]).await;
+    let log = daemon
+        .stop(&[NEW_SCHEDULE, THROTTLED, "dead letter", "token"])
+        .await;
     for secret in SECRETS {
         assert!(!log.contains(secret), "{secret} in\n{log}");
     }

@@ -7,7 +7,7 @@ use std::time::Duration;
 use tokio::time::Instant;
 
 use super::{config, numbered, queue};
-use crate::support::daemon::{Daemon, LONG, NEW_SCHEDULE, Route, program};
+use crate::support::daemon::{Daemon, LONG, NEW_SCHEDULE, Route, THROTTLED, program};
 use crate::support::recorder::{Recorder, Reply};
 use crate::support::wait::{eventually, eventually_async};
 
@@ -75,7 +75,7 @@ async fn the_rate_follows_a_downstream_that_allows_less() {
     let said = String::from_utf8([said.stdout, said.stderr].concat()).unwrap();
     assert!(said.contains("adapted"), "{said}");
     for daemon in daemons {
-        daemon.stop(&[NEW_SCHEDULE]).await;
+        daemon.stop(&[NEW_SCHEDULE, THROTTLED]).await;
     }
     let dead = broker.counts(&format!("{name}.dead")).await;
     assert_eq!(dead, Some((0, 0)));

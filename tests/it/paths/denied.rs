@@ -7,7 +7,7 @@ use sluiced::ports::message::header as known;
 
 use super::{config, header, holds, numbered, queue};
 use crate::support::broker::Broker;
-use crate::support::daemon::{Daemon, LONG, NEW_SCHEDULE, Route};
+use crate::support::daemon::{Daemon, LONG, NEW_SCHEDULE, Route, THROTTLED};
 use crate::support::recorder::{Recorder, Reply};
 use crate::support::wait::{eventually, eventually_async};
 
@@ -68,7 +68,7 @@ async fn hold_closes_the_tap_and_nothing_rotates() {
         let series = format!("sluiced_settled_total{{route=\"deny-hold\",verdict=\"{verdict}\"}}");
         assert_eq!(daemon.metric(&series).await, 0.0, "{verdict}");
     }
-    daemon.stop(&[NEW_SCHEDULE]).await;
+    daemon.stop(&[NEW_SCHEDULE, THROTTLED]).await;
     assert_eq!(broker.counts("deny-hold").await, Some((0, 0)));
 }
 
@@ -83,7 +83,7 @@ async fn delay_sends_them_through_the_wait_queues() {
     assert_eq!(downstream.count(), 31);
     let later = "sluiced_settled_total{route=\"deny-delay\",verdict=\"later\"}";
     assert!(daemon.metric(later).await >= 25.0);
-    daemon.stop(&[NEW_SCHEDULE]).await;
+    daemon.stop(&[NEW_SCHEDULE, THROTTLED]).await;
     assert_eq!(broker.counts("deny-delay").await, Some((0, 0)));
     assert_eq!(
         broker
@@ -107,7 +107,7 @@ async fn nack_gives_them_back_at_once() {
     assert_eq!(came(&downstream).len(), 30);
     let back = "sluiced_settled_total{route=\"deny-nack\",verdict=\"given_back\"}";
     assert!(daemon.metric(back).await >= 5.0);
-    daemon.stop(&[NEW_SCHEDULE]).await;
+    daemon.stop(&[NEW_SCHEDULE, THROTTLED]).await;
     assert_eq!(downstream.count(), 31);
 }
 
@@ -128,7 +128,7 @@ async fn dead_letter_buries_what_would_be_late() {
         );
         assert_eq!(header(&properties, known::ATTEMPTS).as_deref(), Some("0"));
     }
-    daemon.stop(&[NEW_SCHEDULE, "dead letter"]).await;
+    daemon.stop(&[NEW_SCHEDULE, THROTTLED, "dead letter"]).await;
     assert_eq!(broker.counts("deny-dead").await, Some((0, 0)));
 }
 
@@ -157,6 +157,6 @@ async fn however_often_it_is_frozen_no_more_is_held() {
     );
     thawed.store(true, Ordering::Relaxed);
     eventually(LONG, "all came", || came(&downstream).len() == 30).await;
-    daemon.stop(&[NEW_SCHEDULE]).await;
+    daemon.stop(&[NEW_SCHEDULE, THROTTLED]).await;
     assert_eq!(broker.counts("deny-often").await, Some((0, 0)));
 }

@@ -9,7 +9,7 @@ use sluiced::core::window::Tally;
 use tokio::time::Instant;
 
 use super::{config, numbered, queue, seconds};
-use crate::support::daemon::{Daemon, LONG, NEW_SCHEDULE, Route};
+use crate::support::daemon::{Daemon, LONG, NEW_SCHEDULE, Route, THROTTLED};
 use crate::support::recorder::{Call, Recorder, Reply};
 use crate::support::wait::{eventually, eventually_async};
 
@@ -80,10 +80,16 @@ async fn two_replicas(name: &str, denied: &'static str, reply: fn() -> Reply, fr
     );
     assert_eq!(calls.len(), 301, "all once, one twice");
     assert_eq!(over(&calls, "100/1s"), 0, "no burst");
+    let mut warnings = String::new();
     for daemon in daemons {
-        let log = daemon.stop(&[NEW_SCHEDULE]).await;
+        let log = daemon.stop(&[NEW_SCHEDULE, THROTTLED]).await;
         assert!(log.contains("tap closed: the limit is frozen"), "{log}");
+        warnings.extend(log.lines().filter(|line| line.contains("\"WARN\"")));
     }
+    // The replica whose call it was says so once, with the answer.
+    let told = warnings.matches(THROTTLED).count();
+    assert_eq!(told, 1, "{warnings}");
+    assert!(warnings.contains("429 Too Many Requests"), "{warnings}");
     assert_eq!(broker.counts(name).await, Some((0, 0)));
 }
 

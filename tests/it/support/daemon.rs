@@ -26,6 +26,9 @@ pub const LONG: Duration = Duration::from_secs(60);
 /// What the log says of a schedule that was not used before.
 pub const NEW_SCHEDULE: &str = "the schedule was lost";
 
+/// What it says of an answer that means "not now".
+pub const THROTTLED: &str = "the downstream throttles";
+
 /// A configuration as an operator would write it.
 #[derive(Clone, Debug)]
 pub struct Config {
