@@ -9,11 +9,11 @@
 //!                  +-------------------- of this key
 //! ```
 //!
-//! It prints five numbers, one a line: 1 if limited, 0 if not; the limit; what remains; after how
-//! many seconds to try again (-1 if it was not limited, or if it never fits); after how many
-//! seconds all units are there again. The exit code is 0 for any answer. With `--fail` it is 1 if it
-//! was limited, so that `sluiced throttle --fail … && send` works. Any other failure is 1 too and
-//! prints no numbers.
+//! It prints what it found with labels, as JSON with `--json`, or with `--plain` as the five numbers of
+//! `CL.THROTTLE`, one a line: 1 if limited, 0 if not; the limit; what remains; after how many seconds to
+//! try again (-1 if it was not limited, or if it never fits); after how many seconds all units are there
+//! again. The exit code is 0 for any answer. With `--fail` it is 1 if it was limited, so that
+//! `sluiced throttle --fail … && send` works. Any other failure is 1 too and prints no answer.
 
 use std::io::{self, Write};
 use std::num::{NonZeroU32, NonZeroU64};
@@ -29,7 +29,7 @@ use super::exit::Exit;
 use crate::cli::check;
 use crate::core::limits::Rule;
 use crate::core::limits::gcra::Gcra;
-use crate::core::rate::{Cost, Rate};
+use crate::core::rate::{Cost, Rate, Span};
 use crate::core::time::{StoreTime, micros};
 use crate::limiter::key::limit_key;
 use crate::ports::limits::{
@@ -70,6 +70,10 @@ pub struct ThrottleArgs {
     /// Print JSON, with exact microseconds
     #[arg(long)]
     pub json: bool,
+    /// Print the five numbers of CL.THROTTLE, one a line: limited (1 or 0), limit, remaining, and in seconds
+    /// when to try again (-1: at once, or never) and when all units are there again
+    #[arg(long, conflicts_with = "json")]
+    pub plain: bool,
     /// Exit with 1 if it was limited
     #[arg(long)]
     pub fail: bool,
@@ -211,14 +215,24 @@ fn write(args: &ThrottleArgs, answer: &Answer, out: &mut impl Write) -> io::Resu
         });
         return writeln!(out, "{answer}");
     }
-    writeln!(out, "{}", u8::from(answer.limited))?;
-    writeln!(out, "{limit}")?;
-    writeln!(out, "{}", answer.remaining)?;
-    match answer.retry_after {
-        Some(wait) => writeln!(out, "{}", seconds(wait))?,
-        None => writeln!(out, "-1")?,
+    let (retry, reset) = (answer.retry_after.map(seconds), seconds(answer.reset_after));
+    if args.plain {
+        let retry = retry.map_or_else(|| "-1".to_owned(), |wait| wait.to_string());
+        let (limited, remaining) = (u8::from(answer.limited), answer.remaining);
+        return writeln!(out, "{limited}\n{limit}\n{remaining}\n{retry}\n{reset}");
     }
-    writeln!(out, "{}", seconds(answer.reset_after))
+    let span = |seconds| Span(Duration::from_secs(seconds)).to_string();
+    let retry = match retry {
+        Some(wait) => format!("after {}", span(wait)),
+        None if answer.limited => "never: more than the limit ever holds".to_owned(),
+        None => "at once".to_owned(),
+    };
+    let limited = if answer.limited { "yes" } else { "no" };
+    writeln!(out, "limited    {limited}")?;
+    writeln!(out, "limit      {limit}")?;
+    writeln!(out, "remaining  {}", answer.remaining)?;
+    writeln!(out, "try again  {retry}")?;
+    writeln!(out, "all back   after {}", span(reset))
 }
 
 /// Rounded up: never a moment too early.

@@ -22,7 +22,7 @@ fn numbers(output: &Output) -> Vec<i64> {
 fn it_answers_the_five_values_of_cl_throttle() {
     let url = RedisServer::shared().url();
     // 3 at once, then 30 in an hour: one every 120 s.
-    let ask = |quantity: &str| throttle(&url, &["user", "2", "30", "3600", quantity]);
+    let ask = |quantity: &str| throttle(&url, &["user", "2", "30", "3600", quantity, "--plain"]);
     let first = ask("1");
     assert_eq!(numbers(&first), [0, 3, 2, -1, 120]);
     assert_eq!(first.status.code(), Some(0));
@@ -37,19 +37,39 @@ fn it_answers_the_five_values_of_cl_throttle() {
         "{limited:?}"
     );
     assert_eq!(limited.status.code(), Some(0));
-    let failing = throttle(&url, &["user", "2", "30", "3600", "--fail"]);
+    let failing = throttle(&url, &["user", "2", "30", "3600", "--fail", "--plain"]);
     assert_eq!(failing.status.code(), Some(1));
     assert_eq!(numbers(&failing)[0], 1);
     // It never fits; and another key has a state of its own, which looking at does not change.
     assert_eq!(numbers(&ask("4"))[..4], [1, 3, 0, -1]);
     for _ in 0..2 {
-        let other = throttle(&url, &["other", "2", "30", "3600", "0"]);
+        let other = throttle(&url, &["other", "2", "30", "3600", "0", "--plain"]);
         assert_eq!(numbers(&other), [0, 3, 3, -1, 0]);
     }
     let json = throttle(&url, &["user", "2", "30", "3600", "--json"]);
     let answer: serde_json::Value = serde_json::from_slice(&json.stdout).unwrap();
     assert_eq!(answer["limited"], true);
     assert!(answer["retry_after_us"].as_u64().unwrap() > 60_000_000);
+}
+
+#[test]
+fn a_person_reads_labels() {
+    let url = RedisServer::shared().url();
+    let said = |quantity: &str| {
+        let output = throttle(&url, &["labels", "2", "30", "3600", quantity]);
+        String::from_utf8(output.stdout).unwrap()
+    };
+    let fits =
+        "limited    no\nlimit      3\nremaining  0\ntry again  at once\nall back   after 6m\n";
+    assert_eq!(said("3"), fits);
+    let limited = said("1");
+    for part in ["limited    yes\n", "remaining  0\n", "try again  after "] {
+        assert!(limited.contains(part), "{limited}");
+    }
+    let never = said("4");
+    assert!(never.contains("try again  never: more than"), "{never}");
+    let both = throttle(&url, &["labels", "2", "30", "3600", "--json", "--plain"]);
+    assert_eq!(both.status.code(), Some(2), "{both:?}");
 }
 
 #[test]
