@@ -6,6 +6,7 @@ use std::process::ExitCode;
 use clap::{Parser, Subcommand};
 use sluiced::cli::exit::Exit;
 use sluiced::cli::{check, config, demo, health, limits, provider, run, sim, throttle};
+use sluiced::telemetry::logs;
 use sluiced::wire;
 
 /// Sends a RabbitMQ queue to a rate-limited downstream: as fast as the limit that all replicas
@@ -71,11 +72,11 @@ async fn dispatch(command: Command) -> Result<ExitCode, Box<dyn std::error::Erro
     let (mut out, mut err) = (io::stdout(), io::stderr());
     let exit = match command {
         Command::Run(args) => {
-            let colour = err.is_terminal();
+            let colour = logs::colours(&err);
             run::run(&args, &mut err, colour).await?
         }
         Command::Check(args) => {
-            let colour = out.is_terminal();
+            let colour = logs::colours(&out);
             let (misfits, probes) = (wire::misfits, wire::probes);
             check::check(&args, std::env::vars(), misfits, probes, &mut out, colour).await?
         }
@@ -92,11 +93,11 @@ async fn dispatch(command: Command) -> Result<ExitCode, Box<dyn std::error::Erro
             }
         }
         Command::Limits(args) => {
-            let colour = err.is_terminal();
+            let colour = logs::colours(&err);
             limits::run(&args, &mut out, &mut err, colour).await?
         }
         Command::Throttle(args) => {
-            let colour = err.is_terminal();
+            let colour = logs::colours(&err);
             throttle::run(&args, std::env::vars(), &mut out, &mut err, colour).await?
         }
         Command::Health(args) => return Ok(health::run(&args, &mut out).await?),

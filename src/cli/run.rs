@@ -40,6 +40,9 @@ pub struct RunArgs {
     /// Send a list from its first line again, however far an earlier run came (backend.queue = "embedded")
     #[arg(long)]
     pub fresh: bool,
+    /// What is logged, whatever the configuration's `log.level` says
+    #[arg(long, value_name = "LEVEL", value_parser = ["error", "warn", "info", "debug"])]
+    pub log_level: Option<String>,
 }
 
 /// Runs until a signal comes or, with the embedded queue, until all messages are settled. A wrong
@@ -60,7 +63,8 @@ pub async fn run(args: &RunArgs, err: &mut impl Write, colour: bool) -> io::Resu
         return Ok(Exit::WrongConfiguration);
     }
     let log = &loaded.settings.log;
-    if let Err(why) = logs::init(&log.level, log.format) {
+    let level = args.log_level.as_ref().unwrap_or(&log.level);
+    if let Err(why) = logs::init(level, log.format) {
         writeln!(err, "log: {why}")?;
         return Ok(Exit::WrongConfiguration);
     }

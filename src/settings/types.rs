@@ -97,6 +97,7 @@ table! {
     #[derive(Clone, Debug, Deserialize)]
     pub struct Log {
         /// A level (error, warn, info, debug, trace, off), or levels by module: "info,sluiced::queue=debug".
+        /// `sluiced run --log-level` beats it.
         level: String = LOG_LEVEL, Default "info";
         /// human, json, or auto: human on a terminal, JSON otherwise.
         format: LogFormat = LogFormat::SHAPE, Default "auto";

@@ -3,6 +3,7 @@
 //! Some libraries log messages and secrets at low levels. The operator's filter cannot turn that
 //! on: each target has a ceiling.
 
+use std::ffi::OsString;
 use std::io::{IsTerminal, stderr};
 
 use tracing::level_filters::LevelFilter;
@@ -85,11 +86,20 @@ pub fn init(level: &str, format: LogFormat) -> Result<(), LogError> {
             .with(ceilings())
             .try_init()
     } else {
-        let plain = std::env::var_os("NO_COLOR").is_some_and(|value| !value.is_empty());
-        let builder = builder.with_ansi(terminal && !plain);
+        let builder = builder.with_ansi(colours(&stderr()));
         builder.finish().with(ceilings()).try_init()
     };
     installed.map_err(|_| LogError::Installed)
+}
+
+/// Whether a stream gets colours: it is a terminal, and `NO_COLOR` (no-color.org) does not forbid them.
+#[must_use]
+pub fn colours(stream: &impl IsTerminal) -> bool {
+    stream.is_terminal() && allows_colours(std::env::var_os("NO_COLOR"))
+}
+
+fn allows_colours(no_color: Option<OsString>) -> bool {
+    no_color.is_none_or(|value| value.is_empty())
 }
 
 /// The most that may be logged for a target, whatever the filter says.
@@ -135,6 +145,14 @@ mod tests {
             filter.contains("lapin=debug") && !filter.contains("off"),
             "{filter}"
         );
+    }
+
+    #[test]
+    fn no_color_counts_unless_it_is_empty() {
+        assert!(allows_colours(None) && allows_colours(Some("".into())));
+        for value in ["1", "0", "false"] {
+            assert!(!allows_colours(Some(value.into())), "{value}");
+        }
     }
 
     #[test]

@@ -8,6 +8,7 @@
 
 mod admin;
 mod check;
+mod commands;
 mod daemon;
 mod demo;
 mod downstream;

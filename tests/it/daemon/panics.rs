@@ -65,6 +65,7 @@ fn the_process_that_panics() {
     let args = RunArgs {
         config: vec![config],
         fresh: false,
+        log_level: None,
     };
     let exit = runtime.block_on(run::run(&args, &mut std::io::stderr(), false));
     std::process::exit(exit.unwrap().code().into());
