@@ -3,9 +3,11 @@
 use std::io::{self, IsTerminal as _, Write};
 use std::process::ExitCode;
 
-use clap::{Parser, Subcommand};
+use clap::{CommandFactory as _, Parser, Subcommand};
 use sluiced::cli::exit::Exit;
-use sluiced::cli::{check, config, demo, health, limits, provider, run, sim, throttle};
+use sluiced::cli::{
+    check, completions, config, demo, health, limits, man, provider, run, sim, throttle,
+};
 use sluiced::telemetry::logs;
 use sluiced::wire;
 
@@ -35,6 +37,10 @@ enum Command {
     Limits(limits::LimitsArgs),
     /// Take units of a limit in Redis, as CL.THROTTLE does (for scripts)
     Throttle(throttle::ThrottleArgs),
+    /// Print what a shell needs to complete commands and options
+    Completions(completions::CompletionsArgs),
+    /// Print the manual page, or write one for each command
+    Man(man::ManArgs),
     /// A provider that judges its callers (for tests and benchmarks)
     #[command(hide = true)]
     Provider(provider::ProviderArgs),
@@ -81,7 +87,7 @@ async fn dispatch(command: Command) -> Result<ExitCode, Box<dyn std::error::Erro
             check::check(&args, std::env::vars(), misfits, probes, &mut out, colour).await?
         }
         Command::Config(command) => {
-            config::run(command, &mut out)?;
+            config::run(&command, &mut out)?;
             Exit::Done
         }
         Command::Demo(args) => {
@@ -101,6 +107,14 @@ async fn dispatch(command: Command) -> Result<ExitCode, Box<dyn std::error::Erro
             throttle::run(&args, std::env::vars(), &mut out, &mut err, colour).await?
         }
         Command::Health(args) => return Ok(health::run(&args, &mut out).await?),
+        Command::Completions(args) => {
+            completions::run(&args, &Arguments::command(), &mut out)?;
+            Exit::Done
+        }
+        Command::Man(args) => {
+            man::run(&args, Arguments::command(), &mut out)?;
+            Exit::Done
+        }
         Command::Provider(args) => {
             provider::run(args, &mut out).await?;
             Exit::Done

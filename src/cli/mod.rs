@@ -1,11 +1,13 @@
 //! The commands, one file for each. They write to the writer that they get.
 
 pub mod check;
+pub mod completions;
 pub mod config;
 pub mod demo;
 pub mod exit;
 pub mod health;
 pub mod limits;
+pub mod man;
 pub mod provider;
 pub mod reload;
 pub mod run;

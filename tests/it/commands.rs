@@ -1,11 +1,109 @@
-//! What every command does with its options and its output.
+//! What the program says of its own commands: help, completions, manual pages, a first configuration.
 
+use std::collections::BTreeSet;
+use std::fs;
 use std::process::{Command, Output, Stdio};
 
 use crate::support::daemon::{Config, Route, file, program};
 
 fn ran(arguments: &[&str]) -> Output {
     program(arguments).output().expect("the program starts")
+}
+
+/// What a command prints, which must be a success.
+fn printed(arguments: &[&str]) -> String {
+    let output = ran(arguments);
+    assert!(output.status.success(), "{arguments:?}: {output:?}");
+    String::from_utf8(output.stdout).unwrap()
+}
+
+/// The commands below `parent` that its help shows, and those below them.
+fn commands(parent: &[&str]) -> Vec<Vec<String>> {
+    let help = printed(&[parent, &["--help"]].concat());
+    let listed = help.split("Commands:\n").nth(1).unwrap_or_default();
+    let listed = listed.lines().take_while(|line| line.starts_with("  "));
+    // A description that is long goes on below, farther to the right.
+    let names = listed.filter_map(|line| line.strip_prefix("  ")?.split(' ').next());
+    let mut all = Vec::new();
+    for name in names.filter(|name| !["", "help"].contains(name)) {
+        let path = [parent, &[name]].concat();
+        all.push(path.iter().map(|&step| step.to_owned()).collect());
+        all.extend(commands(&path));
+    }
+    all
+}
+
+#[test]
+fn completions_and_manual_pages_name_every_command() {
+    let all = commands(&[]);
+    let is = |steps: &[&str]| all.iter().any(|path| path == steps);
+    assert!(is(&["run"]) && is(&["limits", "set"]), "{all:?}");
+    for shell in ["bash", "zsh", "fish"] {
+        let script = printed(&["completions", shell]);
+        for path in &all {
+            let name = path.last().unwrap();
+            assert!(script.contains(name), "{shell} lacks {path:?}");
+        }
+        assert!(script.contains("--config") || script.contains("-l config"));
+        for hidden in ["judges its callers", "__provider"] {
+            assert!(!script.contains(hidden), "{shell} offers what is hidden");
+        }
+    }
+
+    let page = printed(&["man"]);
+    let folder = tempfile::tempdir().unwrap();
+    let folder = folder.path().join("man1");
+    assert_eq!(printed(&["man", folder.to_str().unwrap()]), "");
+    let pages = fs::read_dir(&folder).unwrap();
+    let pages = pages.map(|page| page.unwrap().file_name().into_string().unwrap());
+    let named = |path: &Vec<String>| format!("sluiced-{}.1", path.join("-"));
+    let mut expected: BTreeSet<_> = all.iter().map(named).collect();
+    expected.insert("sluiced.1".to_owned());
+    assert_eq!(pages.collect::<BTreeSet<_>>(), expected);
+    for path in &all {
+        let text = fs::read_to_string(folder.join(named(path))).unwrap();
+        for section in [".SH NAME", ".SH SYNOPSIS", ".SH OPTIONS"] {
+            assert!(text.contains(section), "{path:?} lacks {section}: {text}");
+        }
+        if let [name] = &path[..] {
+            let roff = format!("sluiced\\-{name}(1)");
+            assert!(page.contains(&roff), "{roff} is not in {page}");
+        }
+    }
+}
+
+#[test]
+fn a_directory_for_manual_pages_that_cannot_be_made_is_named() {
+    let file = tempfile::NamedTempFile::new().unwrap();
+    let output = ran(&["man", file.path().to_str().unwrap()]);
+    assert_eq!(output.status.code(), Some(1), "{output:?}");
+    let said = String::from_utf8(output.stderr).unwrap();
+    assert!(said.contains(file.path().to_str().unwrap()), "{said}");
+}
+
+#[test]
+fn a_first_configuration_passes_the_check_and_is_never_overwritten() {
+    let folder = tempfile::tempdir().unwrap();
+    for kind in ["sms", "email", "webhook", "unpaced"] {
+        let text = printed(&["config", "init", "--kind", kind]);
+        let file = folder.path().join(kind);
+        let file = file.to_str().unwrap();
+        let init = ["config", "init", "--kind", kind, "--output", file];
+        let said = printed(&init);
+        assert!(said.contains(file), "{said}");
+        assert_eq!(fs::read_to_string(file).unwrap(), text);
+        let said = printed(&["check", "--config", file]);
+        assert!(said.ends_with("\nconfiguration ok\n"), "{said}");
+
+        fs::write(file, "mine").unwrap();
+        let output = ran(&init);
+        assert_eq!(output.status.code(), Some(1), "{output:?}");
+        let said = String::from_utf8(output.stderr).unwrap();
+        assert!(said.contains("exists already"), "{said}");
+        assert_eq!(fs::read_to_string(file).unwrap(), "mine");
+    }
+    let output = ran(&["config", "init", "--kind", "fax"]);
+    assert_eq!(output.status.code(), Some(2), "{output:?}");
 }
 
 /// A run without servers whose list is empty, with `log.level = "error"` in its file. What it logged.
