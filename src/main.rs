@@ -26,7 +26,7 @@ enum Command {
     Run(run::RunArgs),
     /// Show all faults of a configuration; try the servers it names
     Check(check::CheckArgs),
-    /// Show every key with its default, or the JSON schema of a configuration
+    /// A first configuration, every key with its default, or the JSON schema for editors
     #[command(subcommand)]
     Config(config::ConfigCommand),
     /// Prove it on this machine: with nothing installed, or on your own RabbitMQ and Redis
