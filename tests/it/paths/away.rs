@@ -77,9 +77,11 @@ async fn answers(name: &str, status: u16) {
         daemon.says(BACK).await;
     }
     let calls = downstream.calls();
-    let late = calls.iter().filter(|call| call.caller != "1").count();
-    // Those that failed before it was known spent an attempt: fewer than open the breaker, of each.
-    assert!(late <= 8, "{late} attempts were spent");
+    // A message that spent an attempt may come several times after it.
+    let spent = calls.iter().filter(|call| call.caller != "1");
+    let spent: BTreeSet<u64> = spent.map(|call| call.number).collect();
+    // Those that failed before it was known: at most what opens the breaker of each.
+    assert!(spent.len() <= 10, "{} attempts were spent", spent.len());
     nothing_died(&broker, name, daemons).await;
 }
 
