@@ -1,6 +1,6 @@
 //! A line in the log for dead letters.
 //!
-//! Problem: messages that die without a word are found weeks later, by those who missed them. So each
+//! Problem: messages that die without a line in the log are found weeks later, when they are missed. So each
 //! reason of death is logged, at most once in a while for each route: with the id of one message, to
 //! look for, and how many more died like it. The metrics count every one.
 

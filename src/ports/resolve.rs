@@ -3,7 +3,7 @@
 //! Problem: the system's lookup blocks a thread, for half a minute where DNS does not answer, and a
 //! timeout ends only the waiting. A client that looks a name up for each attempt piles up threads until
 //! the system refuses more, and then a runtime panics. So there is at most one lookup of a name under
-//! way; whoever asks meanwhile waits for the same answer, within a bound of its own. A thread that cannot
+//! way; attempts that need the name meanwhile wait for the same answer, each within its own bound. A thread that cannot
 //! be had is an error. Nothing is kept: the next question asks the system again.
 
 use std::collections::BTreeMap;

@@ -183,9 +183,14 @@ async fn the_health_command_says_by_its_exit_code() {
     let (exit, text) = running.check("/readyz").await;
     assert_eq!(exit, code(std::process::ExitCode::FAILURE), "{text}");
     assert!(text.contains("503") && text.contains("stopping"), "{text}");
-    let address = running.address;
     running.end().await;
 
+    // A port that is taken and does not listen: no other test can be there.
+    let taken = tokio::net::TcpSocket::new_v4().expect("a socket");
+    taken
+        .bind("127.0.0.1:0".parse().expect("an address"))
+        .expect("a free port");
+    let address = taken.local_addr().expect("an address");
     let (exit, text) = check(&format!("http://{address}/readyz")).await;
     assert_eq!(exit, code(std::process::ExitCode::FAILURE));
     assert!(text.contains("refused"), "{text}");
@@ -232,12 +237,12 @@ async fn silent_clients_hold_no_place_for_ever() {
 #[tokio::test]
 async fn stopping_does_not_wait_for_silent_clients() {
     let running = Running::start().await;
-    let _silent = TcpStream::connect(running.address)
+    let mut silent = TcpStream::connect(running.address)
         .await
         .expect("connected");
-    let address = running.address;
     running.end().await;
-    assert!(TcpStream::connect(address).await.is_err());
+    let end = tokio::time::timeout(BOUND, silent.read_u8()).await;
+    assert!(end.expect("it is closed in time").is_err());
 }
 
 #[tokio::test]

@@ -389,7 +389,7 @@ impl LocalQueue {
     }
 
     /// Counts what was not delivered: what is here, then the rest of the input. Without a checkpoint
-    /// nobody would come back for it, so it is written down.
+    /// no later run would begin there, so it is written down.
     async fn abandon(&mut self, rest: Option<InputLines>, end: Instant) -> u64 {
         let mut items: Vec<Item> = self.ready.drain(..).collect();
         items.extend(self.out.drain().map(|(_, item)| item));
