@@ -6,7 +6,7 @@ use std::process::ExitCode;
 use clap::{CommandFactory as _, Parser, Subcommand};
 use sluiced::cli::exit::Exit;
 use sluiced::cli::{
-    check, completions, config, demo, health, limits, man, provider, run, sim, throttle,
+    check, completions, config, dead, demo, health, limits, man, provider, run, sim, throttle,
 };
 use sluiced::telemetry::logs;
 use sluiced::wire;
@@ -29,6 +29,8 @@ enum Command {
     /// A first configuration, every key with its default, or the JSON schema for editors
     #[command(subcommand)]
     Config(config::ConfigCommand),
+    /// Dead letters: list them, show one, replay or drop them
+    Dead(dead::DeadArgs),
     /// Prove it on this machine: with nothing installed, or on your own RabbitMQ and Redis
     Demo(demo::DemoArgs),
     /// Ask a running daemon whether it is well (for container health checks)
@@ -89,6 +91,17 @@ async fn dispatch(command: Command) -> Result<ExitCode, Box<dyn std::error::Erro
         Command::Config(command) => {
             config::run(&command, &mut out)?;
             Exit::Done
+        }
+        Command::Dead(args) => {
+            let terminal = err.is_terminal();
+            let mut console = dead::Console {
+                out: &mut out,
+                err: &mut err,
+                colour: terminal,
+                progress: terminal,
+                ask: terminal && io::stdin().is_terminal(),
+            };
+            dead::run(&args, &mut console).await?
         }
         Command::Demo(args) => {
             let terminal = out.is_terminal();

@@ -3,12 +3,14 @@
 pub mod check;
 pub mod completions;
 pub mod config;
+pub mod dead;
 pub mod demo;
 pub mod exit;
 pub mod health;
 pub mod limits;
 pub mod man;
 pub mod provider;
+mod refusal;
 pub mod reload;
 pub mod run;
 pub mod sim;

@@ -51,7 +51,20 @@ pub fn load(
     files: &[PathBuf],
     env: impl Iterator<Item = (String, String)>,
 ) -> Result<Loaded, Faults> {
-    load_over(files, None, env)
+    load_wanting(None, files, None, env)
+}
+
+/// As [`load`], for a command that needs the secrets of one section only: an operator may not read
+/// those of the others.
+///
+/// # Errors
+/// Every fault that was found, with the warnings.
+pub fn load_with_secrets_of(
+    section: &'static str,
+    files: &[PathBuf],
+    env: impl Iterator<Item = (String, String)>,
+) -> Result<Loaded, Faults> {
+    load_wanting(Some(section), files, None, env)
 }
 
 /// A text that counts like a file after all others.
@@ -71,6 +84,15 @@ pub fn load_over(
     extra: Option<Extra>,
     env: impl Iterator<Item = (String, String)>,
 ) -> Result<Loaded, Faults> {
+    load_wanting(None, files, extra, env)
+}
+
+fn load_wanting(
+    section: Option<&'static str>,
+    files: &[PathBuf],
+    extra: Option<Extra>,
+    env: impl Iterator<Item = (String, String)>,
+) -> Result<Loaded, Faults> {
     let mut variables = BTreeMap::new();
     let mut credentials = None;
     for (name, value) in env {
@@ -80,7 +102,7 @@ pub fn load_over(
             variables.insert(name, value);
         }
     }
-    let secrets = Secrets::new(credentials);
+    let secrets = Secrets::new(credentials).of(section);
     let (sources, unreadable) = read_all(files, extra);
     let mut faults = Collector::new(&sources);
     for (source, reason) in unreadable {

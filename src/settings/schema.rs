@@ -251,7 +251,8 @@ impl Shape {
 }
 
 /// The name among `known` that `name` was probably meant to be.
-pub(super) fn nearest<'a>(name: &str, known: impl IntoIterator<Item = &'a str>) -> Option<&'a str> {
+#[must_use]
+pub fn nearest<'a>(name: &str, known: impl IntoIterator<Item = &'a str>) -> Option<&'a str> {
     let likeness =
         |known: &str| strsim::normalized_damerau_levenshtein(&name.to_lowercase(), known);
     known

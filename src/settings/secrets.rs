@@ -12,6 +12,7 @@ use std::path::{Path, PathBuf};
 use secrecy::{ExposeSecret as _, SecretString};
 use url::Url;
 
+use super::path::KeyPath;
 use super::redacted::Redacted;
 use super::types::{Auth, RabbitMq};
 
@@ -52,6 +53,8 @@ pub enum SecretError {
 #[derive(Clone, Debug, Default)]
 pub struct Secrets {
     credentials: Option<PathBuf>,
+    /// The one section whose secrets are wanted; `None`: those of all.
+    section: Option<&'static str>,
 }
 
 /// As which user sluiced calls a downstream, with the secret in hand.
@@ -70,7 +73,24 @@ impl Secrets {
     /// `credentials` is the value of `$CREDENTIALS_DIRECTORY`, if it is set.
     #[must_use]
     pub const fn new(credentials: Option<PathBuf>) -> Self {
-        Self { credentials }
+        Self {
+            credentials,
+            section: None,
+        }
+    }
+
+    /// Only those of this section, such as `rabbitmq`: the others need not be there.
+    #[must_use]
+    pub const fn of(mut self, section: Option<&'static str>) -> Self {
+        self.section = section;
+        self
+    }
+
+    /// Whether the secret that this key names is wanted.
+    pub(super) fn wants(&self, key: &KeyPath) -> bool {
+        let first = key.steps().first();
+        self.section
+            .is_none_or(|section| first.is_some_and(|first| first == section))
     }
 
     /// The file that `path` stands for.

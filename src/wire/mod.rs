@@ -16,7 +16,7 @@ use std::sync::Arc;
 
 pub use self::policies::Policies;
 pub use self::probes::{Probe, misfits, probes};
-pub use self::queues::{Settled, start_over};
+pub use self::queues::{Settled, rabbit_at, rabbit_of, start_over};
 pub use self::stores::{PolicyStores, keyed, keyed_limit, policies, redis_at, redis_of};
 
 use self::pacers::{Pacers, paced_limit};

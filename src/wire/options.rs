@@ -85,8 +85,13 @@ pub(super) fn rabbit(settings: &Settings, secrets: &Secrets) -> Result<RabbitOpt
         heartbeat: rabbit.heartbeat.get(),
         connect_timeout: rabbit.connect_timeout.get(),
         confirm_timeout: rabbit.confirm_timeout.get(),
-        connection_name: format!("sluiced {}", env!("CARGO_PKG_VERSION")),
+        connection_name: connection_name(),
     })
+}
+
+/// What RabbitMQ calls our connections.
+pub(super) fn connection_name() -> String {
+    format!("sluiced {}", env!("CARGO_PKG_VERSION"))
 }
 
 /// How to consume a route's queue.

@@ -6,12 +6,15 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::{fs, io};
 
+use secrecy::SecretString;
+
 use super::{WireError, options};
 use crate::ports::clock::Clock;
 use crate::ports::queue::Subscription;
 use crate::queue::embedded::{EmbeddedOptions, EmbeddedQueue, Input};
 use crate::queue::events::QueueEvents;
-use crate::queue::rabbit::RabbitQueue;
+use crate::queue::rabbit::{RabbitOptions, RabbitQueue};
+use crate::settings::Loaded;
 use crate::settings::secrets::Secrets;
 use crate::settings::types::{QueueBackend, Route, Settings};
 use crate::telemetry::meters::RouteMeters;
@@ -53,6 +56,20 @@ pub fn start_over(settings: &Settings) -> io::Result<()> {
         Err(error) if error.kind() != io::ErrorKind::NotFound => Err(error),
         _ => Ok(()),
     }
+}
+
+/// The RabbitMQ of a configuration.
+///
+/// # Errors
+/// When a secret cannot be read.
+pub fn rabbit_of(loaded: &Loaded) -> Result<RabbitOptions, WireError> {
+    options::rabbit(&loaded.settings, &loaded.secrets)
+}
+
+/// The one RabbitMQ at `url`, with the times of `default.toml`.
+#[must_use]
+pub fn rabbit_at(url: SecretString) -> RabbitOptions {
+    RabbitOptions::single(url, options::connection_name())
 }
 
 /// Where routes get their deliveries.

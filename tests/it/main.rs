@@ -10,6 +10,7 @@ mod admin;
 mod check;
 mod commands;
 mod daemon;
+mod dead;
 mod demo;
 mod downstream;
 mod fleet;

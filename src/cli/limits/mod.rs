@@ -8,7 +8,7 @@ mod key;
 mod list;
 mod set;
 mod show;
-mod text;
+pub(super) mod text;
 
 use std::collections::BTreeMap;
 use std::io::{self, Write};
@@ -17,14 +17,13 @@ use std::path::PathBuf;
 use clap::{Args, Subcommand};
 use secrecy::SecretString;
 
-use super::check::report;
 use super::exit::Exit;
+use super::refusal::Refusal;
 use crate::limiter::redis::RedisOptions;
-use crate::ports::pace::StoreError;
 use crate::ports::policy::PolicyStore;
 use crate::settings::types::{LimitBackend, Settings};
-use crate::settings::{self, Faults, Loaded};
-use crate::wire::{self, PolicyStores, WireError};
+use crate::settings::{self, Loaded};
+use crate::wire::{self, PolicyStores};
 
 /// The arguments of `sluiced limits`.
 #[derive(Args, Clone, Debug)]
@@ -72,36 +71,6 @@ pub struct Location {
     json: bool,
 }
 
-/// Why a command did not do what it was asked to do.
-#[derive(Debug)]
-enum Refusal {
-    /// The configuration is wrong.
-    Faults(Faults),
-    /// A configuration with what was to be set would be wrong.
-    Values(Faults),
-    /// The arguments make no sense here.
-    Arguments(String),
-    Failed(String),
-}
-
-impl From<WireError> for Refusal {
-    fn from(error: WireError) -> Self {
-        Self::Failed(error.to_string())
-    }
-}
-
-impl From<StoreError> for Refusal {
-    fn from(error: StoreError) -> Self {
-        Self::Failed(error.to_string())
-    }
-}
-
-impl From<io::Error> for Refusal {
-    fn from(error: io::Error) -> Self {
-        Self::Failed(error.to_string())
-    }
-}
-
 /// The store, and the configuration if there is one.
 struct OpenLimits {
     options: RedisOptions,
@@ -131,22 +100,7 @@ pub async fn run(
     };
     match done {
         Ok(()) => Ok(Exit::Done),
-        Err(Refusal::Faults(faults)) => {
-            report(&faults, err, colour)?;
-            Ok(Exit::WrongConfiguration)
-        }
-        Err(Refusal::Values(faults)) => {
-            report(&faults, err, colour)?;
-            Ok(Exit::WrongArguments)
-        }
-        Err(Refusal::Arguments(why)) => {
-            writeln!(err, "sluiced limits: {why}")?;
-            Ok(Exit::WrongArguments)
-        }
-        Err(Refusal::Failed(why)) => {
-            writeln!(err, "sluiced limits: {why}")?;
-            Ok(Exit::Failed)
-        }
+        Err(refusal) => refusal.report("sluiced limits", err, colour),
     }
 }
 

@@ -15,7 +15,7 @@ use crate::settings::policy;
 const FOR_EVER: Duration = FREEZE_MAX.saturating_sub(Duration::from_secs(30 * 24 * 3600));
 
 /// A duration with its two largest units at most: `3m20s`, `2d4h`.
-pub(super) fn rough(length: Duration) -> String {
+pub(in crate::cli) fn rough(length: Duration) -> String {
     let seconds = length.as_secs();
     let unit = match seconds {
         0..60 => 1,

@@ -27,7 +27,7 @@ use crate::ports::clock::Clock;
 use crate::ports::link::Link;
 use crate::ports::resolve::Resolver;
 use crate::ports::secret::Secret;
-use crate::queue::events::QueueEvents;
+use crate::queue::events::{QueueEvents, Uncounted};
 use crate::queue::{BACKOFF, LOG_EVERY};
 use crate::telemetry::LogLimit;
 
@@ -103,6 +103,13 @@ impl Connections {
             publishing: link("publish"),
             routes: AtomicUsize::new(0),
         })
+    }
+
+    /// For a command that uses them alone: counts nothing, and ends them when it leaves.
+    pub(super) fn of_a_command(options: &RabbitOptions) -> Result<Self, RabbitError> {
+        let connections = Self::new(options, Clock::start(), &(Arc::new(Uncounted) as _))?;
+        connections.join();
+        Ok(connections)
     }
 
     /// One more route uses them.
@@ -208,6 +215,17 @@ impl SharedConnection {
                 Err(error)
             }
         }
+    }
+
+    /// The connection to the first broker that answers: each URL is tried once.
+    pub(super) async fn acquire_any(&self) -> Result<Arc<Live>, RabbitError> {
+        let mut live = self.acquire().await;
+        for _ in 1..self.addresses.len() {
+            if live.is_err() {
+                live = self.acquire().await;
+            }
+        }
+        live
     }
 
     async fn connect(&self, address: &Address) -> Result<Live, RabbitError> {

@@ -21,6 +21,16 @@ const USER_ID: &str = "x-sluiced-user-id";
 /// The original's `CC`. The broker would send a copy of each copy there.
 const CC: &str = "x-sluiced-cc";
 
+/// What of ours outlives a replay: how the message came to be. The rest tells of a life that is over.
+const LASTING: [&str; 6] = [
+    EXCHANGE,
+    ROUTING_KEY,
+    USER_ID,
+    CC,
+    header::MESSAGE_ID,
+    header::SHORTENED,
+];
+
 /// How often a quorum queue has had it back.
 const RETURNS: &str = "x-delivery-count";
 
@@ -172,7 +182,25 @@ pub(super) fn copy_properties<'a>(
             headers.insert(name.into(), value);
         }
     }
-    rebuild(from).with_headers(FieldTable::from(headers))
+    rebuild(from, *from.timestamp()).with_headers(FieldTable::from(headers))
+}
+
+/// The properties of a dead letter that starts afresh in its work queue: no attempt, no age and no
+/// expiration counts any more. `timestamp` is the publisher's, or none.
+pub(super) fn fresh_properties(original: &Original, timestamp: Option<u64>) -> BasicProperties {
+    let copy = copy_properties(original, []);
+    let headers: BTreeMap<ShortString, AMQPValue> = copy
+        .headers()
+        .iter()
+        .flatten()
+        .filter(|(name, _)| outlives_a_replay(name.as_str()))
+        .map(|(name, value)| (name.clone(), value.clone()))
+        .collect();
+    rebuild(&original.properties, timestamp).with_headers(FieldTable::from(headers))
+}
+
+fn outlives_a_replay(name: &str) -> bool {
+    !name.starts_with(header::PREFIX) || LASTING.contains(&name)
 }
 
 /// The properties of a copy for the work queue itself: what the broker acts on stays.
@@ -185,7 +213,7 @@ pub(super) fn returned_properties(original: &Original) -> BasicProperties {
 }
 
 /// The properties without headers, expiration and user id, and persistent.
-fn rebuild(from: &BasicProperties) -> BasicProperties {
+fn rebuild(from: &BasicProperties, timestamp: Option<u64>) -> BasicProperties {
     type Set<T> = fn(BasicProperties, T) -> BasicProperties;
     let texts: [(&Option<ShortString>, Set<ShortString>); 8] = [
         (from.content_type(), BasicProperties::with_content_type),
@@ -209,8 +237,8 @@ fn rebuild(from: &BasicProperties) -> BasicProperties {
     if let Some(priority) = from.priority() {
         copy = copy.with_priority(*priority);
     }
-    if let Some(timestamp) = from.timestamp() {
-        copy = copy.with_timestamp(*timestamp);
+    if let Some(timestamp) = timestamp {
+        copy = copy.with_timestamp(timestamp);
     }
     copy
 }
@@ -299,6 +327,62 @@ mod tests {
                 USER_ID
             ]
         );
+    }
+
+    #[test]
+    fn a_replay_forgets_the_life_that_is_over_and_keeps_the_message() {
+        let mut table = headers();
+        for name in [
+            header::ATTEMPTS,
+            header::NOT_BEFORE,
+            header::FIRST_SEEN,
+            header::EXPIRES,
+            header::PARKED,
+            header::WAITED,
+            header::LIMIT,
+            header::REASON,
+            header::DETAIL,
+            header::LAST_STATUS,
+            header::DIED,
+            header::ROUTE,
+            header::QUEUE,
+            header::UNREADABLE,
+            header::RAW_PROPERTIES,
+            header::RAW_CUT,
+            header::RAW_DELIVERY,
+        ] {
+            table.insert(name.into(), AMQPValue::LongLongInt(1));
+        }
+        let made = AMQPValue::LongString("made".into());
+        table.insert(header::MESSAGE_ID.into(), made);
+        let mut dead = delivery(table);
+        dead.properties = dead.properties.clone().with_timestamp(7);
+        let (_, original) = message(dead);
+        let fresh = fresh_properties(&original, *original.properties.timestamp());
+        let names: Vec<&str> = fresh
+            .headers()
+            .iter()
+            .flatten()
+            .map(|(name, _)| name.as_str())
+            .collect();
+        assert_eq!(
+            names,
+            [
+                "bytes",
+                "n",
+                "tenant",
+                CC,
+                EXCHANGE,
+                header::MESSAGE_ID,
+                ROUTING_KEY,
+                USER_ID
+            ]
+        );
+        assert_eq!(fresh.expiration(), &None);
+        assert_eq!(fresh.message_id(), &Some("m1".into()));
+        assert_eq!(fresh.priority(), &Some(3));
+        assert_eq!(fresh.timestamp(), &Some(7));
+        assert_eq!(fresh_properties(&original, None).timestamp(), &None);
     }
 
     #[test]

@@ -9,7 +9,8 @@
 //!   remembers the verdicts of those that were not confirmed in time;
 //! - `parked`: how many messages are parked;
 //! - `topology`: the queues; `convert`: the messages;
-//! - `probe`: looks at a broker for `sluiced check --connect`.
+//! - `probe`: looks at a broker for `sluiced check --connect`; `letters`: reads and moves dead letters
+//!   for `sluiced dead`.
 
 mod connections;
 mod consumers;
@@ -19,6 +20,7 @@ mod dial;
 mod error;
 mod guard;
 mod kept;
+pub mod letters;
 mod options;
 mod parked;
 pub mod probe;

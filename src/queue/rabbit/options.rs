@@ -34,6 +34,23 @@ pub struct RabbitOptions {
     pub connection_name: String,
 }
 
+impl RabbitOptions {
+    /// One broker, with the times of `default.toml`.
+    #[must_use]
+    pub fn single(url: SecretString, connection_name: String) -> Self {
+        const USUAL: Duration = Duration::from_secs(10);
+        Self {
+            urls: vec![url],
+            password: None,
+            ca_pem: None,
+            heartbeat: USUAL,
+            connect_timeout: USUAL,
+            confirm_timeout: USUAL,
+            connection_name,
+        }
+    }
+}
+
 /// One route's queues.
 #[derive(Clone, Debug)]
 pub struct RouteOptions {

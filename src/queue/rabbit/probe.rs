@@ -1,6 +1,5 @@
 //! Tries a broker and a route's queue without changing anything, for `sluiced check --connect`.
 
-use std::sync::Arc;
 use std::time::Duration;
 
 use tokio::time::Instant;
@@ -9,8 +8,6 @@ use super::connections::{Connections, Live};
 use super::error::RabbitError;
 use super::options::{RabbitOptions, RouteOptions, addresses};
 use super::topology::{self, QueueCounts};
-use crate::ports::clock::Clock;
-use crate::queue::events::Uncounted;
 
 /// How long closing may take.
 const GOODBYE: Duration = Duration::from_secs(1);
@@ -47,7 +44,7 @@ pub fn hosts(options: &RabbitOptions) -> Result<Vec<String>, RabbitError> {
 pub async fn broker(options: &RabbitOptions, index: usize) -> Result<(), RabbitError> {
     let mut options = options.clone();
     options.urls = options.urls.into_iter().skip(index).take(1).collect();
-    let connections = connections(&options)?;
+    let connections = Connections::of_a_command(&options)?;
     connections.consuming.acquire().await?;
     connections.leave(Instant::now() + GOODBYE).await;
     Ok(())
@@ -63,14 +60,9 @@ pub async fn queue(
     route: &RouteOptions,
 ) -> Result<QueueState, RabbitError> {
     route.check()?;
-    let connections = connections(options)?;
-    let mut live = connections.consuming.acquire().await;
-    for _ in 1..options.urls.len() {
-        if live.is_err() {
-            live = connections.consuming.acquire().await;
-        }
-    }
-    let state = look(&*live?, options, route).await;
+    let connections = Connections::of_a_command(options)?;
+    let live = connections.consuming.acquire_any().await?;
+    let state = look(&live, options, route).await;
     connections.leave(Instant::now() + GOODBYE).await;
     state
 }
@@ -102,10 +94,4 @@ async fn look(
         Err(RabbitError::Missing { queue }) => Err(RabbitError::Undeclared { queue }),
         Err(error) => Err(error),
     }
-}
-
-fn connections(options: &RabbitOptions) -> Result<Connections, RabbitError> {
-    let connections = Connections::new(options, Clock::start(), &(Arc::new(Uncounted) as _))?;
-    connections.join();
-    Ok(connections)
 }

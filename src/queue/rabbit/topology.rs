@@ -6,7 +6,7 @@
 //! RabbitMQ 4 drops or dead-letters a message of a quorum queue after 20 returns, unless the queue
 //! says that it has no limit. Before version 4 there is no limit by default, and the same word makes
 //! the broker drop a message at its first return. A queue that an earlier sluiced declared has no
-//! such argument. So queues that are consumed are declared with it where the broker knows it, and
+//! such argument. So queues that are read are declared with it where the broker knows it, and
 //! without it if that is refused.
 
 use std::time::Duration;
@@ -47,9 +47,9 @@ impl Target {
         }
     }
 
-    /// Whether messages can be returned to it.
-    const fn is_consumed(self) -> bool {
-        matches!(self, Self::Work | Self::Parked(_))
+    /// Whether messages can be returned to it: dead letters are, by a look at them (`letters`).
+    const fn takes_returns(self) -> bool {
+        matches!(self, Self::Work | Self::Parked(_) | Self::Dead)
     }
 
     fn arguments(self, route: &RouteOptions) -> FieldTable {
@@ -140,7 +140,7 @@ pub(super) async fn target_queues(
     for target in targets {
         let queue = target.queue(&route.queue);
         let arguments = target.arguments(route);
-        let counted = target.is_consumed() && route.queue_type == QueueType::Quorum;
+        let counted = target.takes_returns() && route.queue_type == QueueType::Quorum;
         if counted && live.knows_unlimited {
             let mut unlimited = arguments.clone();
             unlimited.insert("x-delivery-limit".into(), AMQPValue::LongLongInt(-1));

@@ -13,7 +13,7 @@ const OTHERS: u32 = 0o007;
 impl Checks<'_, '_> {
     /// A file with a secret can be read, by us and not by all users.
     pub(super) fn secret_file(&mut self, path: &KeyPath, file: Option<&Path>) {
-        let Some(file) = file else {
+        let Some(file) = file.filter(|_| self.secrets.wants(path)) else {
             return;
         };
         let text = file.to_string_lossy();

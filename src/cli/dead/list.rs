@@ -1,0 +1,211 @@
+//! `sluiced dead list`: how many letters there are and why, and a table of the oldest.
+
+use std::collections::BTreeMap;
+use std::io::Write;
+
+use clap::Args;
+use serde_json::{Value, json};
+
+use super::filter::{Decision, Filter, FilterArgs};
+use super::letter::Facts;
+use super::text::{age, in_a_line, letters, or_dash, size, table, time_micros};
+use super::{Location, Refusal, absent};
+use crate::core::time::StoreTime;
+use crate::ports::clock::Clock;
+use crate::ports::message::Message;
+use crate::queue::rabbit::letters::{Letter, Letters};
+
+/// A message id is shown up to here.
+const ID: usize = 40;
+
+/// The arguments of `sluiced dead list`.
+#[derive(Args, Clone, Debug)]
+pub struct ListArgs {
+    #[command(flatten)]
+    location: Location,
+    #[command(flatten)]
+    filter: FilterArgs,
+    /// So many letters of each queue are shown one by one, the first in the queue; all are counted
+    #[arg(long, value_name = "N", default_value_t = 20)]
+    limit: usize,
+}
+
+/// What was counted together: route, reason and last status.
+type Kind = (Option<String>, Option<String>, Option<i64>);
+
+/// What a queue holds.
+#[derive(Default)]
+struct Census {
+    /// All letters, meant or not.
+    total: u64,
+    meant: u64,
+    kinds: BTreeMap<Kind, u64>,
+    oldest: Option<StoreTime>,
+    newest: Option<StoreTime>,
+    shown: Vec<Row>,
+    unasked: Option<(u64, String)>,
+}
+
+struct Row {
+    cells: [String; 7],
+    json: Value,
+}
+
+const HEAD: [&str; 7] = [
+    "NO",
+    "AGE",
+    "REASON",
+    "STATUS",
+    "ATTEMPTS",
+    "SIZE",
+    "MESSAGE ID",
+];
+
+pub(super) async fn run(args: &ListArgs, out: &mut (impl Write + Send)) -> Result<(), Refusal> {
+    let filter = Filter::new(&args.filter)?;
+    let place = args.location.place()?;
+    let now = Clock::start().store_time();
+    let mut all = Vec::new();
+    for (index, queue) in place.queues.iter().enumerate() {
+        let census = match place.open(queue).await? {
+            None => None,
+            Some(letters) => Some(count(letters, &filter, args.limit, now).await?),
+        };
+        if args.location.json {
+            all.push(census.unwrap_or_default().as_json(queue, now));
+            continue;
+        }
+        if index > 0 {
+            writeln!(out)?;
+        }
+        match census {
+            None => writeln!(out, "{}", absent(queue))?,
+            Some(census) => census.write(queue, now, out)?,
+        }
+    }
+    if args.location.json {
+        writeln!(out, "{:#}", Value::from(all))?;
+    }
+    Ok(())
+}
+
+async fn count(
+    mut letters: Letters,
+    filter: &Filter,
+    limit: usize,
+    now: StoreTime,
+) -> Result<Census, Refusal> {
+    let mut census = Census::default();
+    while let Some(letter) = letters.next().await? {
+        census.total += 1;
+        match filter.decide(&letter.message, now) {
+            Decision::Meant => census.add(&letter, limit, now),
+            Decision::Other => {}
+            Decision::Unasked(why) => census.unasked.get_or_insert((0, why)).0 += 1,
+        }
+        letters.leave(letter).await?;
+    }
+    letters.close().await?;
+    Ok(census)
+}
+
+impl Census {
+    fn add(&mut self, letter: &Letter, limit: usize, now: StoreTime) {
+        let facts = Facts(&letter.message);
+        self.meant += 1;
+        let kind = (
+            facts.route().map(str::to_owned),
+            facts.reason().map(str::to_owned),
+            facts.status(),
+        );
+        *self.kinds.entry(kind).or_default() += 1;
+        if let Some(died) = facts.died() {
+            self.oldest = Some(self.oldest.map_or(died, |oldest| oldest.min(died)));
+            self.newest = Some(self.newest.map_or(died, |newest| newest.max(died)));
+        }
+        if self.shown.len() < limit {
+            self.shown.push(Row {
+                cells: cells(letter.number, &letter.message, now),
+                json: facts.as_json(letter.number),
+            });
+        }
+    }
+
+    fn write(&self, queue: &str, now: StoreTime, out: &mut impl Write) -> Result<(), Refusal> {
+        let span = match (self.oldest, self.newest) {
+            (Some(_), Some(_)) => format!(
+                ", the oldest died {} ago, the newest {} ago",
+                age(self.oldest, now),
+                age(self.newest, now)
+            ),
+            _ => String::new(),
+        };
+        let of = match self.meant == self.total {
+            true => letters(self.total),
+            false => format!("{} of {}", self.meant, letters(self.total)),
+        };
+        writeln!(out, "{queue}: {of}{span}")?;
+        if let Some((count, why)) = &self.unasked {
+            writeln!(out, "{count} could not be asked by --where: {why}")?;
+        }
+        if self.meant == 0 {
+            return Ok(());
+        }
+        let kinds = self.kinds.iter().map(|((route, reason, status), count)| {
+            let text =
+                |text: &Option<String>| or_dash(text.as_ref().map(|text| in_a_line(text, ID)));
+            [
+                count.to_string(),
+                text(route),
+                text(reason),
+                or_dash(*status),
+            ]
+        });
+        writeln!(out)?;
+        let head = ["COUNT", "ROUTE", "REASON", "STATUS"];
+        let right = [true, false, false, false];
+        table(head, right, &kinds.collect::<Vec<_>>(), out)?;
+        if self.shown.is_empty() {
+            return Ok(());
+        }
+        writeln!(out)?;
+        let rows: Vec<_> = self.shown.iter().map(|row| row.cells.clone()).collect();
+        let right = [true, false, false, false, true, true, false];
+        table(HEAD, right, &rows, out)?;
+        let more = self.meant - rows.len() as u64;
+        if more > 0 {
+            writeln!(out, "and {more} more; --limit shows more")?;
+        }
+        Ok(())
+    }
+
+    fn as_json(&self, queue: &str, now: StoreTime) -> Value {
+        let kinds = self.kinds.iter().map(|((route, reason, status), count)| {
+            json!({ "route": route, "reason": reason, "last_status": status, "count": count })
+        });
+        json!({
+            "queue": queue,
+            "total": self.total,
+            "meant": self.meant,
+            "unasked": self.unasked.as_ref().map_or(0, |(count, _)| *count),
+            "counts": kinds.collect::<Vec<_>>(),
+            "oldest": self.oldest.map(time_micros),
+            "newest": self.newest.map(time_micros),
+            "now": time_micros(now),
+            "letters": self.shown.iter().map(|row| row.json.clone()).collect::<Vec<_>>(),
+        })
+    }
+}
+
+fn cells(number: u64, message: &Message, now: StoreTime) -> [String; 7] {
+    let facts = Facts(message);
+    [
+        number.to_string(),
+        age(facts.died(), now),
+        or_dash(facts.reason().map(|text| in_a_line(text, ID))),
+        or_dash(facts.status()),
+        or_dash(facts.attempts()),
+        size(message.body.len()),
+        or_dash(facts.id().map(|id| in_a_line(id, ID))),
+    ]
+}

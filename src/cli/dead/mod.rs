@@ -1,0 +1,212 @@
+//! `sluiced dead`: what is in the dead-letter queues, and back to work with it or away.
+//!
+//! A letter is looked at without being taken (`queue::rabbit::letters`). It leaves its queue only when
+//! its copy is safe in a work queue, or when the operator drops it. Of all secrets only RabbitMQ's is
+//! asked for.
+
+mod drop;
+mod filter;
+mod letter;
+mod list;
+mod replay;
+mod show;
+mod text;
+
+use std::io::{self, Write};
+use std::path::PathBuf;
+use std::time::Duration;
+
+use clap::{Args, Subcommand};
+use secrecy::SecretString;
+
+use super::exit::Exit;
+use super::refusal::Refusal;
+use crate::queue::rabbit::RabbitOptions;
+use crate::queue::rabbit::letters::Letters;
+use crate::settings::types::{QueueBackend, Settings};
+use crate::settings::{self, nearest};
+use crate::wire;
+
+/// What the name of every queue of dead letters ends with.
+const SUFFIX: &str = ".dead";
+
+/// The arguments of `sluiced dead`.
+#[derive(Args, Clone, Debug)]
+pub struct DeadArgs {
+    #[command(subcommand)]
+    pub command: Command,
+}
+
+/// What to do.
+#[derive(Subcommand, Clone, Debug)]
+pub enum Command {
+    /// How many there are, by route, reason and status, and the oldest of them
+    List(list::ListArgs),
+    /// Everything about one letter; its body only with --body
+    Show(show::ShowArgs),
+    /// Send letters to their work queue again, where they start afresh
+    Replay(replay::ReplayArgs),
+    /// Remove letters for good
+    Drop(drop::DropArgs),
+}
+
+/// Where the letters are.
+#[derive(Args, Clone, Debug)]
+pub struct Location {
+    /// A configuration file, as for `sluiced run`; may repeat
+    #[arg(long, value_name = "FILE", required_unless_present = "rabbitmq")]
+    config: Vec<PathBuf>,
+    /// Only the letters of this route; without it those of all routes
+    #[arg(long, value_name = "NAME", conflicts_with_all = ["rabbitmq", "queue"])]
+    route: Option<String>,
+    /// Without a configuration: `amqp://user:password@host:port/vhost`
+    #[arg(
+        long,
+        value_name = "URL",
+        conflicts_with = "config",
+        requires = "queue"
+    )]
+    rabbitmq: Option<SecretString>,
+    /// The letters of this queue, such as `sms.dead`
+    #[arg(long, value_name = "NAME")]
+    queue: Option<String>,
+    /// Print JSON
+    #[arg(long)]
+    json: bool,
+}
+
+/// Where a command writes, and how.
+#[derive(Debug)]
+pub struct Console<'a, O, E> {
+    pub out: &'a mut O,
+    pub err: &'a mut E,
+    /// Whether faults of a configuration may be coloured.
+    pub colour: bool,
+    /// Whether `err` is a terminal, on which a line can be rewritten.
+    pub progress: bool,
+    /// Whether an operator can be asked.
+    pub ask: bool,
+}
+
+/// The broker and the dead-letter queues.
+struct Place {
+    options: RabbitOptions,
+    /// `None`: only the broker is known.
+    settings: Option<Settings>,
+    queues: Vec<String>,
+}
+
+/// Runs a command, writes what it finds to `out` and what is wrong to `err`.
+///
+/// # Errors
+/// When `err` cannot be written to.
+pub async fn run(
+    args: &DeadArgs,
+    console: &mut Console<'_, impl Write + Send, impl Write + Send>,
+) -> io::Result<Exit> {
+    let done = match &args.command {
+        Command::List(args) => list::run(args, console.out).await,
+        Command::Show(args) => show::run(args, console.out).await,
+        Command::Replay(args) => replay::run(args, console).await,
+        Command::Drop(args) => drop::run(args, console).await,
+    };
+    match done {
+        Ok(()) => Ok(Exit::Done),
+        Err(refusal) => refusal.report("sluiced dead", console.err, console.colour),
+    }
+}
+
+impl Location {
+    fn place(&self) -> Result<Place, Refusal> {
+        if let Some(queue) = &self.queue {
+            is_dead_letter_queue(queue)?;
+        }
+        if let Some(url) = &self.rabbitmq {
+            return Ok(Place {
+                options: wire::rabbit_at(url.clone()),
+                settings: None,
+                queues: self.queue.iter().cloned().collect(),
+            });
+        }
+        let loaded = settings::load_with_secrets_of("rabbitmq", &self.config, std::env::vars());
+        let loaded = loaded.map_err(Refusal::Faults)?;
+        if loaded.settings.backend.queue == QueueBackend::Embedded {
+            return Err(Refusal::Failed(format!(
+                "with `backend.queue = \"embedded\"` there is no queue of dead letters: what was not delivered is in `{}`",
+                loaded.settings.embedded.leftover.display()
+            )));
+        }
+        let queues = match (&self.queue, &self.route) {
+            (Some(queue), _) => vec![queue.clone()],
+            (None, Some(route)) => vec![queue_of(&loaded.settings, route)?],
+            (None, None) => loaded.settings.routes.values().map(dead_of).collect(),
+        };
+        Ok(Place {
+            options: wire::rabbit_of(&loaded)?,
+            settings: Some(loaded.settings),
+            queues,
+        })
+    }
+}
+
+impl Place {
+    async fn open(&self, queue: &str) -> Result<Option<Letters>, Refusal> {
+        Ok(Letters::open(&self.options, queue).await?)
+    }
+
+    /// Of the route that consumes a work queue. The outer `None`: that is not known.
+    fn max_age(&self, work: &str) -> Option<Option<Duration>> {
+        let mut routes = self.settings.as_ref()?.routes.values();
+        let route = routes.find(|route| route.queue == work)?;
+        Some(route.max_age.map(|age| age.get()))
+    }
+}
+
+fn dead_of(route: &settings::types::Route) -> String {
+    format!("{}{SUFFIX}", route.queue)
+}
+
+fn queue_of(settings: &Settings, name: &str) -> Result<String, Refusal> {
+    if let Some(route) = settings.routes.get(name) {
+        return Ok(dead_of(route));
+    }
+    let names = || settings.routes.keys().map(String::as_str);
+    let hint = nearest(name, names()).map_or_else(
+        || format!("; there are: {}", names().collect::<Vec<_>>().join(", ")),
+        |near| format!("; did you mean `{near}`?"),
+    );
+    Err(Refusal::Arguments(format!(
+        "there is no route `{name}`{hint}"
+    )))
+}
+
+/// Refuses a queue of messages that are still to be sent.
+fn is_dead_letter_queue(queue: &str) -> Result<(), Refusal> {
+    if queue.len() > SUFFIX.len() && queue.ends_with(SUFFIX) {
+        return Ok(());
+    }
+    Err(Refusal::Arguments(format!(
+        "`{queue}` is no queue of dead letters; did you mean `{queue}{SUFFIX}`?"
+    )))
+}
+
+/// What is said where there is no such queue.
+fn absent(queue: &str) -> String {
+    format!(
+        "{queue}: no dead letters, for there is no such queue; `sluiced run` declares it when it first consumes `{}`",
+        queue.strip_suffix(SUFFIX).unwrap_or(queue)
+    )
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn only_queues_of_dead_letters_are_touched() {
+        for wrong in ["sms", ".dead", "sms.deads", "sms.wait.4s"] {
+            assert!(is_dead_letter_queue(wrong).is_err(), "{wrong}");
+        }
+        assert!(is_dead_letter_queue("sms.dead").is_ok());
+    }
+}

@@ -1,0 +1,444 @@
+//! `sluiced dead replay`: letters go back to their work queue and start afresh.
+
+use std::collections::BTreeSet;
+use std::io::{self, Write};
+use std::time::Duration;
+
+use clap::Args;
+use serde_json::{Value, json};
+use tokio::signal::unix::{SignalKind, signal};
+use tokio::time::{Instant, sleep_until};
+use tokio_util::sync::CancellationToken;
+
+use super::filter::{Decision, Filter, FilterArgs};
+use super::letter::Facts;
+use super::text::letters as count;
+use super::{Console, Location, Place, Refusal, SUFFIX, absent};
+use crate::core::outcome::DeadReason;
+use crate::core::rate::Rate;
+use crate::core::time::StoreTime;
+use crate::ports::clock::Clock;
+use crate::queue::rabbit::letters::{BATCH, Letter, Letters, Replay};
+
+/// The letters of so much time go together, where a pace is asked for.
+const TOGETHER: Duration = Duration::from_millis(100);
+
+/// The arguments of `sluiced dead replay`.
+#[derive(Args, Clone, Debug)]
+pub struct ReplayArgs {
+    #[command(flatten)]
+    location: Location,
+    #[command(flatten)]
+    filter: FilterArgs,
+    /// So many letters at most
+    #[arg(long, value_name = "N")]
+    limit: Option<u64>,
+    /// To this queue instead of the one that each came from
+    #[arg(long, value_name = "QUEUE")]
+    to: Option<String>,
+    /// At this pace, such as 50/1s; without it as fast as the broker takes them
+    #[arg(long, value_name = "RATE")]
+    rate: Option<Rate>,
+    /// Also letters whose properties cannot be read: their bodies, without any properties
+    #[arg(long)]
+    unreadable: bool,
+    /// Only say what would be replayed
+    #[arg(long)]
+    dry_run: bool,
+}
+
+/// What became of the letters of a queue.
+#[derive(Debug, Default)]
+struct Tally {
+    before: u32,
+    looked: u64,
+    meant: u64,
+    replayed: u64,
+    queues: BTreeSet<String>,
+    unreadable: u64,
+    unasked: Option<(u64, String)>,
+    timeless: u64,
+    /// Of the batch that failed: dead letters still, and perhaps in their work queue too.
+    unsure: usize,
+    after: Option<u32>,
+}
+
+/// What a replay needs at every letter.
+struct Replaying<'a> {
+    args: &'a ReplayArgs,
+    place: &'a Place,
+    filter: Filter,
+    clock: Clock,
+    pace: Pace,
+    stop: CancellationToken,
+}
+
+pub(super) async fn run(
+    args: &ReplayArgs,
+    console: &mut Console<'_, impl Write + Send, impl Write + Send>,
+) -> Result<(), Refusal> {
+    let filter = Filter::new(&args.filter)?;
+    if let Some(to) = args.to.as_ref().filter(|to| to.ends_with(SUFFIX)) {
+        return Err(Refusal::Arguments(format!(
+            "`--to {to}` is a queue of dead letters; name a work queue"
+        )));
+    }
+    let place = args.location.place()?;
+    let mut replaying = Replaying {
+        args,
+        place: &place,
+        filter,
+        clock: Clock::start(),
+        pace: Pace::of(args.rate),
+        stop: stop_on_signals()?,
+    };
+    let (mut all, mut failed) = (Vec::new(), None);
+    let mut left = args.limit.unwrap_or(u64::MAX);
+    for queue in &place.queues {
+        if replaying.stop.is_cancelled() || failed.is_some() || left == 0 {
+            break;
+        }
+        let Some(letters) = place.open(queue).await? else {
+            if args.location.json {
+                all.push(Tally::default().as_json(queue, args.dry_run));
+            } else {
+                writeln!(console.out, "{}", absent(queue))?;
+            }
+            continue;
+        };
+        let (tally, result) = replaying.queue(queue, letters, left, console).await;
+        left -= tally.meant;
+        failed = result.err();
+        if args.location.json {
+            all.push(tally.as_json(queue, args.dry_run));
+        } else {
+            tally.write(queue, args.dry_run, console.out)?;
+        }
+    }
+    if args.location.json {
+        writeln!(console.out, "{:#}", Value::from(all))?;
+    }
+    match failed {
+        Some(refusal) => Err(refusal),
+        None if replaying.stop.is_cancelled() => Err(Refusal::Failed(
+            "stopped; what was not replayed is a dead letter still".to_owned(),
+        )),
+        None => Ok(()),
+    }
+}
+
+impl Replaying<'_> {
+    /// All of one queue. The counts are good whatever went wrong.
+    async fn queue(
+        &mut self,
+        queue: &str,
+        mut letters: Letters,
+        limit: u64,
+        console: &mut Console<'_, impl Write + Send, impl Write + Send>,
+    ) -> (Tally, Result<(), Refusal>) {
+        let mut tally = Tally {
+            before: letters.total(),
+            ..Tally::default()
+        };
+        let mut result = self
+            .letters(queue, &mut letters, limit, &mut tally, console)
+            .await;
+        if console.progress {
+            // Without the terminal there is no line to erase.
+            write!(console.err, "\r\x1b[K").ok();
+        }
+        match letters.close().await {
+            Ok(after) => tally.after = Some(after),
+            Err(error) => result = result.and(Err(error.into())),
+        }
+        (tally, result)
+    }
+
+    async fn letters(
+        &mut self,
+        queue: &str,
+        letters: &mut Letters,
+        limit: u64,
+        tally: &mut Tally,
+        console: &mut Console<'_, impl Write + Send, impl Write + Send>,
+    ) -> Result<(), Refusal> {
+        let mut batch = Vec::new();
+        while !self.stop.is_cancelled() && tally.meant < limit {
+            let Some(letter) = letters.next().await? else {
+                break;
+            };
+            tally.looked += 1;
+            if !self.is_meant(&letter, tally) {
+                letters.leave(letter).await?;
+                continue;
+            }
+            tally.meant += 1;
+            let replay = self.replay(queue, letter, tally);
+            tally.queues.insert(replay.queue.clone());
+            if self.args.dry_run {
+                letters.leave(replay.letter).await?;
+                continue;
+            }
+            batch.push(replay);
+            if batch.len() >= self.pace.batch {
+                self.send(letters, std::mem::take(&mut batch), tally)
+                    .await?;
+                show_progress(queue, tally, console)?;
+            }
+        }
+        if self.stop.is_cancelled() {
+            tally.meant -= batch.len() as u64;
+            for replay in batch {
+                letters.leave(replay.letter).await?;
+            }
+            return Ok(());
+        }
+        self.send(letters, batch, tally).await
+    }
+
+    fn is_meant(&self, letter: &Letter, tally: &mut Tally) -> bool {
+        match self.filter.decide(&letter.message, self.clock.store_time()) {
+            Decision::Other => false,
+            Decision::Unasked(why) => {
+                tally.unasked.get_or_insert((0, why)).0 += 1;
+                false
+            }
+            Decision::Meant => {
+                let skipped =
+                    Facts(&letter.message).unreadable().is_some() && !self.args.unreadable;
+                tally.unreadable += u64::from(skipped);
+                !skipped
+            }
+        }
+    }
+
+    fn replay(&self, dead: &str, letter: Letter, tally: &mut Tally) -> Replay {
+        let facts = Facts(&letter.message);
+        let from = dead.strip_suffix(SUFFIX).unwrap_or(dead);
+        let queue = self.args.to.as_deref().or_else(|| facts.queue());
+        let queue = queue.unwrap_or(from).to_owned();
+        let keeps_timestamp = keeps_timestamp(
+            letter.message.properties.timestamp,
+            self.place.max_age(&queue),
+            facts.reason(),
+            self.clock.store_time(),
+        );
+        tally.timeless += u64::from(!keeps_timestamp);
+        Replay {
+            letter,
+            queue,
+            keeps_timestamp,
+        }
+    }
+
+    async fn send(
+        &mut self,
+        letters: &mut Letters,
+        batch: Vec<Replay>,
+        tally: &mut Tally,
+    ) -> Result<(), Refusal> {
+        let queues: BTreeSet<String> = batch.iter().map(|replay| replay.queue.clone()).collect();
+        for queue in queues {
+            if !letters.can_go_to(&queue).await? {
+                return Err(Refusal::Failed(format!(
+                    "queue `{queue}` does not exist, and nothing more was replayed; declare it, or name another with --to"
+                )));
+            }
+        }
+        let count = batch.len();
+        if count == 0 {
+            return Ok(());
+        }
+        let moved = letters.replay(batch).await;
+        tally.replayed += moved.taken as u64;
+        if let Some(fault) = moved.fault {
+            tally.unsure = count - moved.taken;
+            return Err(fault.into());
+        }
+        self.pace.wait(count, &self.stop).await;
+        Ok(())
+    }
+}
+
+/// Whether a letter may keep its publisher's time of publishing. Where that is older than `max_age`, the
+/// message would be dead at once. The outer `None`: the route is not known; then the reason tells.
+fn keeps_timestamp(
+    published: Option<u64>,
+    max_age: Option<Option<Duration>>,
+    reason: Option<&str>,
+    now: StoreTime,
+) -> bool {
+    let Some(published) = published else {
+        return true;
+    };
+    let published = StoreTime::from_micros(published.saturating_mul(1_000_000));
+    match max_age {
+        None => reason != Some(DeadReason::Expired.label()),
+        Some(max_age) => max_age.is_none_or(|age| published + age > now),
+    }
+}
+
+/// How fast letters go.
+struct Pace {
+    rate: Option<Rate>,
+    batch: usize,
+    start: Instant,
+    sent: u64,
+}
+
+impl Pace {
+    fn of(rate: Option<Rate>) -> Self {
+        let together = |rate: Rate| (rate.per_second() * TOGETHER.as_secs_f64()) as usize;
+        Self {
+            batch: rate.map_or(BATCH, |rate| together(rate).clamp(1, BATCH)),
+            rate,
+            start: Instant::now(),
+            sent: 0,
+        }
+    }
+
+    /// Waits until the next batch is due, or until it is to stop.
+    async fn wait(&mut self, count: usize, stop: &CancellationToken) {
+        let Some(rate) = self.rate else {
+            return;
+        };
+        self.sent += count as u64;
+        let due = self.start + Duration::from_secs_f64(self.sent as f64 / rate.per_second());
+        tokio::select! {
+            () = sleep_until(due) => {}
+            () = stop.cancelled() => {}
+        }
+    }
+}
+
+/// Cancelled at the first signal: the batch under way is finished, and the counts are said.
+fn stop_on_signals() -> io::Result<CancellationToken> {
+    let stop = CancellationToken::new();
+    let (mut interrupt, mut terminate) = (
+        signal(SignalKind::interrupt())?,
+        signal(SignalKind::terminate())?,
+    );
+    let told = stop.clone();
+    tokio::spawn(async move {
+        tokio::select! {
+            _ = interrupt.recv() => {}
+            _ = terminate.recv() => {}
+        }
+        told.cancel();
+    });
+    Ok(stop)
+}
+
+fn show_progress(
+    queue: &str,
+    tally: &Tally,
+    console: &mut Console<'_, impl Write + Send, impl Write + Send>,
+) -> io::Result<()> {
+    if console.progress {
+        let (replayed, looked, before) = (tally.replayed, tally.looked, tally.before);
+        write!(
+            console.err,
+            "\r{queue}: {replayed} replayed, looked at {looked} of {before}\x1b[K"
+        )?;
+        console.err.flush()?;
+    }
+    Ok(())
+}
+
+impl Tally {
+    fn write(&self, queue: &str, dry_run: bool, out: &mut impl Write) -> io::Result<()> {
+        writeln!(out, "{queue}: {} before", count(self.before.into()))?;
+        let queues: Vec<_> = self.queues.iter().map(String::as_str).collect();
+        let to = match queues.is_empty() {
+            true => String::new(),
+            false => format!(" to {}", queues.join(", ")),
+        };
+        if dry_run {
+            writeln!(out, "  {} would be replayed{to}", self.meant)?;
+        } else {
+            writeln!(out, "  {} replayed{to}", self.replayed)?;
+        }
+        if self.timeless > 0 {
+            let n = self.timeless;
+            writeln!(
+                out,
+                "  {n} of these without their timestamp: by it they are too old, and would be dead at once"
+            )?;
+        }
+        if self.unreadable > 0 {
+            let n = self.unreadable;
+            writeln!(
+                out,
+                "  {n} left, for their properties cannot be read; --unreadable replays their bodies alone"
+            )?;
+        }
+        if let Some((n, why)) = &self.unasked {
+            writeln!(
+                out,
+                "  {n} left, for --where could not be worked out: {why}"
+            )?;
+        }
+        if self.unsure > 0 {
+            let n = self.unsure;
+            writeln!(
+                out,
+                "  {n} not confirmed: they are dead letters still, and may be in their work queue too"
+            )?;
+        }
+        if let Some(after) = self.after {
+            let expected = u64::from(self.before).saturating_sub(self.replayed);
+            let new = match u64::from(after).saturating_sub(expected) {
+                0 => String::new(),
+                new => format!(", {new} of them new"),
+            };
+            writeln!(out, "  {} after{new}", count(after.into()))?;
+        }
+        Ok(())
+    }
+
+    fn as_json(&self, queue: &str, dry_run: bool) -> Value {
+        json!({
+            "queue": queue,
+            "dry_run": dry_run,
+            "before": self.before,
+            "looked_at": self.looked,
+            "meant": self.meant,
+            "replayed": self.replayed,
+            "to": self.queues,
+            "without_timestamp": self.timeless,
+            "unreadable": self.unreadable,
+            "unasked": self.unasked.as_ref().map_or(0, |(count, _)| *count),
+            "unconfirmed": self.unsure,
+            "after": self.after,
+        })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_timestamp_stays_unless_it_would_kill_the_message_at_once() {
+        let now = StoreTime::from_micros(1_700_000_000_000_000);
+        let published = Some(1_700_000_000 - 3600);
+        let hours = |n: u64| Some(Some(Duration::from_secs(3600 * n)));
+        let keeps = |max_age, reason| keeps_timestamp(published, max_age, Some(reason), now);
+        assert!(keeps(hours(2), "rejected"));
+        assert!(!keeps(hours(1), "rejected"));
+        assert!(!keeps(hours(1), "expired"));
+        assert!(keeps(Some(None), "expired"), "the route knows no age");
+        assert!(keeps(None, "rejected"), "without a configuration");
+        assert!(!keeps(None, "expired"));
+        assert!(keeps_timestamp(None, hours(1), Some("expired"), now));
+    }
+
+    #[tokio::test]
+    async fn a_pace_decides_how_many_go_together() {
+        let batch = |rate: &str| Pace::of(Some(rate.parse().unwrap())).batch;
+        assert_eq!(batch("1/10s"), 1);
+        assert_eq!(batch("50/1s"), 5);
+        assert_eq!(batch("100000/1s"), BATCH);
+        assert_eq!(Pace::of(None).batch, BATCH);
+    }
+}

@@ -1,0 +1,249 @@
+//! `sluiced dead show LETTER`: everything about one letter. Its body only with `--body`.
+
+use std::io::Write;
+
+use base64::Engine as _;
+use base64::engine::general_purpose::STANDARD;
+use clap::Args;
+use serde_json::json;
+
+use super::letter::Facts;
+use super::text::{age, in_a_line, printable, size, time_micros};
+use super::{Location, Refusal, absent};
+use crate::core::time::StoreTime;
+use crate::ports::clock::Clock;
+use crate::ports::message::{HeaderValue, Message, header};
+use crate::queue::rabbit::letters::Letter;
+
+/// The value of a header is shown up to here; `--json` shows all of it.
+const VALUE: usize = 200;
+
+/// The arguments of `sluiced dead show`.
+#[derive(Args, Clone, Debug)]
+pub struct ShowArgs {
+    /// Its number in `sluiced dead list`, or its message id
+    letter: String,
+    #[command(flatten)]
+    location: Location,
+    /// Show the body too
+    #[arg(long)]
+    body: bool,
+}
+
+pub(super) async fn run(args: &ShowArgs, out: &mut (impl Write + Send)) -> Result<(), Refusal> {
+    let place = args.location.place()?;
+    let number = args.letter.parse::<u64>().ok();
+    if number.is_some() && place.queues.len() > 1 {
+        return Err(Refusal::Arguments(format!(
+            "which letter {}? each queue has one; name the route with --route",
+            args.letter
+        )));
+    }
+    let mut missing = Vec::new();
+    for queue in &place.queues {
+        let Some(mut letters) = place.open(queue).await? else {
+            missing.push(absent(queue));
+            continue;
+        };
+        // An id may be a number too, and counts where there are not so many letters.
+        let number = number.filter(|number| *number <= letters.total().into());
+        let mut found = None;
+        while let Some(letter) = letters.next().await? {
+            let is_it = match number {
+                Some(number) => letter.number == number,
+                None => letter.message.id() == Some(&args.letter),
+            };
+            if is_it {
+                write(args, queue, &letter, out)?;
+                found = Some(letter.number);
+            }
+            letters.leave(letter).await?;
+            if found.is_some() {
+                break;
+            }
+        }
+        missing.push(format!("{queue} has {} letters", letters.total()));
+        letters.close().await?;
+        if found.is_some() {
+            return Ok(());
+        }
+    }
+    Err(Refusal::Failed(format!(
+        "there is no letter `{}`: {}",
+        args.letter,
+        missing.join("; ")
+    )))
+}
+
+fn write(
+    args: &ShowArgs,
+    queue: &str,
+    letter: &Letter,
+    out: &mut impl Write,
+) -> Result<(), Refusal> {
+    if args.location.json {
+        return write_json(args, queue, letter, out);
+    }
+    let message = &letter.message;
+    let facts = Facts(message);
+    let now = Clock::start().store_time();
+    writeln!(out, "letter {} of {queue}", letter.number)?;
+    let mut line = |label: &str, value: Option<String>| match value {
+        Some(value) => writeln!(out, "  {label:<16}  {}", in_a_line(&value, VALUE)),
+        None => Ok(()),
+    };
+    let at = |time: Option<StoreTime>| time.map(time_micros);
+    line("reason", facts.reason().map(in_words))?;
+    line("detail", facts.detail().map(str::to_owned))?;
+    line("unreadable", facts.unreadable().map(str::to_owned))?;
+    line(
+        "last status",
+        facts.status().map(|status| status.to_string()),
+    )?;
+    line("attempts", facts.attempts().map(|count| count.to_string()))?;
+    let ago = |died| format!("{} ({} ago)", time_micros(died), age(Some(died), now));
+    line("died", facts.died().map(ago))?;
+    line("first seen", at(facts.first_seen()))?;
+    line("expired at", at(facts.expires()))?;
+    line("route", facts.route().map(str::to_owned))?;
+    line("queue", facts.queue().map(str::to_owned))?;
+    for (label, value) in limit(message) {
+        line(label, Some(value))?;
+    }
+    let said = |text: &String| text.clone();
+    let known = &message.properties;
+    let made = if message.own_id().is_none() {
+        " (made by sluiced)"
+    } else {
+        ""
+    };
+    line("message id", facts.id().map(|id| format!("{id}{made}")))?;
+    line(
+        "exchange",
+        Some(message.exchange.clone()).filter(|text| !text.is_empty()),
+    )?;
+    line("routing key", Some(message.routing_key.clone()))?;
+    line("published", facts.published())?;
+    line("correlation id", known.correlation_id.as_ref().map(said))?;
+    line("content type", known.content_type.as_ref().map(said))?;
+    line(
+        "content encoding",
+        known.content_encoding.as_ref().map(said),
+    )?;
+    line("type", known.kind.as_ref().map(said))?;
+    line("app id", known.app_id.as_ref().map(said))?;
+    line("reply to", known.reply_to.as_ref().map(said))?;
+    let priority = Some(known.priority).filter(|priority| *priority > 0);
+    line("priority", priority.map(|priority| priority.to_string()))?;
+    for (name, value) in &message.headers {
+        if !is_told(name) {
+            line(&format!("header {name}"), Some(shown(value)))?;
+        }
+    }
+    let hint = if args.body { "" } else { "; --body shows it" };
+    line("body", Some(format!("{}{hint}", size(message.body.len()))))?;
+    if args.body {
+        let text = String::from_utf8_lossy(&message.body);
+        writeln!(out, "\n{}", printable(&text))?;
+    }
+    Ok(())
+}
+
+fn write_json(
+    args: &ShowArgs,
+    queue: &str,
+    letter: &Letter,
+    out: &mut impl Write,
+) -> Result<(), Refusal> {
+    let message = &letter.message;
+    let facts = Facts(message);
+    let mut all = facts.as_json(letter.number);
+    all["dead_letter_queue"] = json!(queue);
+    all["properties"] = json!(message.properties);
+    all["exchange"] = json!(message.exchange);
+    all["routing_key"] = json!(message.routing_key);
+    all["headers"] = facts.headers_as_json();
+    if args.body {
+        match std::str::from_utf8(&message.body) {
+            Ok(text) => all["body"] = json!(text),
+            Err(_) => all["body_base64"] = json!(STANDARD.encode(&message.body)),
+        }
+    }
+    writeln!(out, "{all:#}")?;
+    Ok(())
+}
+
+/// A reason, and what it means.
+fn in_words(reason: &str) -> String {
+    let means = match reason {
+        "rejected" => "the downstream said that it can never pass",
+        "attempts_exhausted" => "every attempt failed",
+        "undecodable" => "no request could be made of it",
+        "unreadable" => "its properties cannot be read",
+        "oversized" => "its body is larger than max_body",
+        "expired" => "it was too old before it could be sent",
+        "invalid" => "a limit cannot count it",
+        "denied" => "its limit denied it, and on_denied = \"dead_letter\"",
+        _ => return reason.to_owned(),
+    };
+    format!("{reason}: {means}")
+}
+
+/// How the limit stood that denied it (`denied_headers`).
+fn limit(message: &Message) -> Vec<(&'static str, String)> {
+    let names = [("limit", header::LIMIT), ("remaining", header::REMAINING)];
+    let told = names.into_iter().filter_map(|(label, name)| {
+        let value = message.headers.get(name)?;
+        Some((label, shown(value)))
+    });
+    told.collect()
+}
+
+/// Whether a header of ours was told in words.
+fn is_told(name: &str) -> bool {
+    matches!(
+        name,
+        header::REASON
+            | header::DETAIL
+            | header::UNREADABLE
+            | header::LAST_STATUS
+            | header::ATTEMPTS
+            | header::DIED
+            | header::FIRST_SEEN
+            | header::EXPIRES
+            | header::ROUTE
+            | header::QUEUE
+            | header::LIMIT
+            | header::REMAINING
+            | header::MESSAGE_ID
+            | "x-sluiced-exchange"
+            | "x-sluiced-routing-key"
+    )
+}
+
+fn shown(value: &HeaderValue) -> String {
+    match value {
+        HeaderValue::Bool(value) => value.to_string(),
+        HeaderValue::Int(value) => value.to_string(),
+        HeaderValue::Float(value) => value.to_string(),
+        HeaderValue::Text(text) => text.clone(),
+        HeaderValue::Opaque => "(bytes, a table or a list)".to_owned(),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::core::outcome::DeadReason;
+
+    #[test]
+    fn every_reason_has_words() {
+        for reason in DeadReason::ALL {
+            let words = in_words(reason.label());
+            assert!(
+                words.starts_with(&format!("{}: ", reason.label())),
+                "{words}"
+            );
+        }
+    }
+}

@@ -1,0 +1,409 @@
+//! The letters of a dead-letter queue: read and left where they are, moved to a work queue, or dropped.
+//!
+//! Problem: a queue cannot be read without taking from it. So letters are fetched without an
+//! acknowledgement, on a channel of their own. What is not acknowledged is back when that channel ends,
+//! however it ends. A quorum queue would mix up their order then, since each fetch is a consumer of its
+//! own to it; so at a good end they are given back one by one, in order. Only the letters that were there at the start are
+//! fetched: a replay whose messages die again has an end.
+//!
+//! A letter that moves is published, confirmed, and only then acknowledged, batch by batch. The next fetch
+//! is answered after the acknowledgements were taken, so a process that is killed leaves one batch twice
+//! at most, and none is lost.
+//!
+//! A quorum queue counts how often a message came back, and RabbitMQ 4 drops it after 20 times unless its
+//! queue says otherwise (`topology`; one that an earlier sluiced declared does not). So a letter that was
+//! left ten times is copied to the end of its own queue, confirmed, and then acknowledged: its count
+//! starts again.
+
+use std::collections::{HashSet, VecDeque};
+use std::fmt;
+use std::sync::Arc;
+use std::time::Duration;
+
+use futures::future::{join_all, try_join_all};
+use lapin::options::{
+    BasicAckOptions, BasicGetOptions, BasicNackOptions, BasicPublishOptions, ConfirmSelectOptions,
+};
+use lapin::{BasicProperties, Channel, Confirmation};
+use tokio::time::{Instant, sleep};
+
+use super::connections::{Connections, Live};
+use super::convert::{Original, copy_properties, fresh_properties, message};
+use super::error::RabbitError;
+use super::options::RabbitOptions;
+use super::shorten::shortened;
+use super::topology::{answered, find, open_channel};
+use crate::ports::message::{Message, header};
+
+/// So many letters are asked for at a time.
+const FETCH: u32 = 16;
+/// So many letters move together at most.
+pub const BATCH: usize = 100;
+/// A letter that came back so often is copied.
+const WORN: i64 = 10;
+/// How long letters may take to be back in their queue after their channel has ended …
+const RETURN: Duration = Duration::from_secs(2);
+/// … and how often that is looked at.
+const LOOK: Duration = Duration::from_millis(20);
+/// How long closing the connections may take.
+const GOODBYE: Duration = Duration::from_secs(1);
+
+/// One letter, fetched and not acknowledged.
+pub struct Letter {
+    /// Its place, from 1.
+    pub number: u64,
+    pub message: Message,
+    tag: u64,
+    original: Original,
+}
+
+/// A letter on its way to a work queue.
+#[derive(Debug)]
+pub struct Replay {
+    pub letter: Letter,
+    pub queue: String,
+    /// Whether the publisher's time of publishing stays on it.
+    pub keeps_timestamp: bool,
+}
+
+/// What became of a batch.
+#[derive(Debug)]
+pub struct Moved {
+    /// Confirmed in their work queue and gone from the dead letters.
+    pub taken: usize,
+    /// Why the others were not; they are dead letters still.
+    pub fault: Option<RabbitError>,
+}
+
+/// A dead-letter queue that is being read.
+pub struct Letters {
+    queue: String,
+    operation: Duration,
+    confirm: Duration,
+    connections: Connections,
+    live: Arc<Live>,
+    channel: Channel,
+    publishing: Option<(Arc<Live>, Channel)>,
+    /// Work queues that were found.
+    found: HashSet<String>,
+    total: u32,
+    unread: u32,
+    read: u64,
+    fetched: VecDeque<Letter>,
+    /// To be given back.
+    left: Vec<u64>,
+    /// To be given back as copies.
+    worn: Vec<Letter>,
+    gone: u32,
+}
+
+impl fmt::Debug for Letter {
+    /// Never the body: it may hold a one-time password.
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Letter")
+            .field("number", &self.number)
+            .field("bytes", &self.message.body.len())
+            .finish_non_exhaustive()
+    }
+}
+
+impl fmt::Debug for Letters {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Letters")
+            .field("queue", &self.queue)
+            .field("unread", &self.unread)
+            .finish_non_exhaustive()
+    }
+}
+
+impl Letters {
+    /// Connects to the first broker that answers. `None`: there is no such queue.
+    ///
+    /// # Errors
+    /// When no broker answers, or it refuses.
+    pub async fn open(options: &RabbitOptions, queue: &str) -> Result<Option<Self>, RabbitError> {
+        let connections = Connections::of_a_command(options)?;
+        let live = connections.consuming.acquire_any().await?;
+        let operation = options.connect_timeout;
+        let channel = open_channel(&live.connection, operation).await?;
+        let total = match find(&channel, queue, operation).await {
+            Ok(counts) => counts.messages,
+            Err(RabbitError::Missing { .. }) => {
+                connections.leave(Instant::now() + GOODBYE).await;
+                return Ok(None);
+            }
+            Err(error) => return Err(error),
+        };
+        Ok(Some(Self {
+            queue: queue.to_owned(),
+            operation,
+            confirm: options.confirm_timeout,
+            connections,
+            live,
+            channel,
+            publishing: None,
+            found: HashSet::new(),
+            total,
+            unread: total,
+            read: 0,
+            fetched: VecDeque::new(),
+            left: Vec::new(),
+            worn: Vec::new(),
+            gone: 0,
+        }))
+    }
+
+    /// How many letters there were at the start.
+    #[must_use]
+    pub const fn total(&self) -> u32 {
+        self.total
+    }
+
+    /// The next letter of those that were there at the start.
+    ///
+    /// # Errors
+    /// When the broker is lost or refuses. Every letter that was not moved is back in the queue then.
+    pub async fn next(&mut self) -> Result<Option<Letter>, RabbitError> {
+        if self.fetched.is_empty() && self.unread > 0 {
+            self.fetch().await?;
+        }
+        Ok(self.fetched.pop_front())
+    }
+
+    async fn fetch(&mut self) -> Result<(), RabbitError> {
+        let count = self.unread.min(FETCH);
+        self.unread -= count;
+        let options = BasicGetOptions { no_ack: false };
+        let asks = (0..count).map(|_| self.channel.basic_get(self.queue.as_str().into(), options));
+        let answers = answered("basic.get", self.operation, try_join_all(asks)).await?;
+        for answer in answers {
+            let Some(got) = answer else {
+                // Another command has the rest, or they were taken.
+                self.unread = 0;
+                continue;
+            };
+            let tag = got.delivery.delivery_tag;
+            let (mut message, original) = message(got.delivery);
+            let made = message.headers.get(header::MESSAGE_ID);
+            message.made_id = made.and_then(|id| id.as_text()).map(str::to_owned);
+            self.read += 1;
+            self.fetched.push_back(Letter {
+                number: self.read,
+                message,
+                tag,
+                original,
+            });
+        }
+        Ok(())
+    }
+
+    /// Leaves a letter where it is.
+    ///
+    /// # Errors
+    /// When letters that came back often cannot be copied. They are where they were.
+    pub async fn leave(&mut self, letter: Letter) -> Result<(), RabbitError> {
+        if letter.original.returns() < WORN {
+            self.left.push(letter.tag);
+            return Ok(());
+        }
+        self.worn.push(letter);
+        if self.worn.len() >= BATCH {
+            self.renew().await?;
+        }
+        Ok(())
+    }
+
+    async fn renew(&mut self) -> Result<(), RabbitError> {
+        let worn = std::mem::take(&mut self.worn);
+        if worn.is_empty() {
+            return Ok(());
+        }
+        let queue = self.queue.clone();
+        let copies = worn.into_iter().map(|letter| {
+            let properties = copy_properties(&letter.original, []);
+            (letter, queue.clone(), properties)
+        });
+        self.republish(copies.collect()).await.1
+    }
+
+    /// Whether letters can be moved there.
+    ///
+    /// # Errors
+    /// When the broker is lost or refuses.
+    pub async fn can_go_to(&mut self, queue: &str) -> Result<bool, RabbitError> {
+        if self.found.contains(queue) {
+            return Ok(true);
+        }
+        // A queue that is missing costs its channel.
+        let channel = open_channel(&self.live.connection, self.operation).await?;
+        match find(&channel, queue, self.operation).await {
+            Ok(_) => {
+                let closing = channel.close(200, "found".into());
+                answered("channel.close", self.operation, closing).await?;
+                self.found.insert(queue.to_owned());
+                Ok(true)
+            }
+            Err(RabbitError::Missing { .. }) => Ok(false),
+            Err(error) => Err(error),
+        }
+    }
+
+    /// Moves letters to their work queues, where they start afresh.
+    pub async fn replay(&mut self, batch: Vec<Replay>) -> Moved {
+        let copies = batch.into_iter().map(|replay| {
+            let original = &replay.letter.original;
+            let timestamp = replay.letter.message.properties.timestamp;
+            let timestamp = timestamp.filter(|_| replay.keeps_timestamp);
+            let properties = fresh_properties(original, timestamp);
+            (replay.letter, replay.queue, properties)
+        });
+        let (taken, result) = self.republish(copies.collect()).await;
+        self.gone += u32::try_from(taken).unwrap_or(u32::MAX);
+        Moved {
+            taken,
+            fault: result.err(),
+        }
+    }
+
+    /// Removes letters for good.
+    ///
+    /// # Errors
+    /// When the broker is lost: it is not known then which of these are gone.
+    pub async fn discard(&mut self, letters: Vec<Letter>) -> Result<(), RabbitError> {
+        for letter in letters {
+            self.ack(letter.tag).await?;
+            self.gone += 1;
+        }
+        Ok(())
+    }
+
+    /// Gives all letters back that were not moved, and answers how many there are then.
+    ///
+    /// # Errors
+    /// When the broker is lost or refuses.
+    pub async fn close(mut self) -> Result<u32, RabbitError> {
+        for letter in std::mem::take(&mut self.fetched) {
+            self.leave(letter).await?;
+        }
+        self.renew().await?;
+        let requeue = BasicNackOptions {
+            multiple: false,
+            requeue: true,
+        };
+        // A batch that was not sent was left after those behind it.
+        self.left.sort_unstable();
+        for tag in std::mem::take(&mut self.left) {
+            let nack = self.channel.basic_nack(tag, requeue);
+            answered("basic.nack", self.operation, nack).await?;
+        }
+        let closing = self.channel.close(200, "read".into());
+        answered("channel.close", self.operation, closing).await?;
+        // They come back a moment later, and another command may follow at once.
+        let expected = self.total.saturating_sub(self.gone);
+        let end = Instant::now() + RETURN;
+        let channel = open_channel(&self.live.connection, self.operation).await?;
+        let count = loop {
+            let count = find(&channel, &self.queue, self.operation).await?.messages;
+            if count >= expected || Instant::now() >= end {
+                break count;
+            }
+            sleep(LOOK).await;
+        };
+        self.connections.leave(Instant::now() + GOODBYE).await;
+        Ok(count)
+    }
+
+    /// Publishes copies, waits for all confirms, and acknowledges the letters whose copy is safe. Answers
+    /// how many these are.
+    async fn republish(
+        &mut self,
+        copies: Vec<(Letter, String, BasicProperties)>,
+    ) -> (usize, Result<(), RabbitError>) {
+        let safe = match self.publish(&copies).await {
+            Ok(safe) => safe,
+            Err(error) => return (0, Err(error)),
+        };
+        let mut taken = 0;
+        let mut refused = None;
+        for ((letter, queue, _), safe) in copies.into_iter().zip(safe) {
+            if !safe {
+                refused = Some(queue);
+                continue;
+            }
+            if let Err(error) = self.ack(letter.tag).await {
+                return (taken, Err(error));
+            }
+            taken += 1;
+        }
+        let refused = refused.map(|queue| RabbitError::NotTaken { queue });
+        (taken, refused.map_or(Ok(()), Err))
+    }
+
+    /// Whether each copy is confirmed and was not returned.
+    async fn publish(
+        &mut self,
+        copies: &[(Letter, String, BasicProperties)],
+    ) -> Result<Vec<bool>, RabbitError> {
+        let (live, channel) = self.publishing().await?;
+        if live.is_blocked() {
+            return Err(RabbitError::Blocked);
+        }
+        let frame_max = live.connection.configuration().frame_max() as usize;
+        let options = BasicPublishOptions {
+            // The broker must return a copy whose queue is gone.
+            mandatory: true,
+            immediate: false,
+        };
+        let publishing = copies.iter().map(|(letter, queue, properties)| {
+            let properties = shortened(properties, frame_max).unwrap_or_else(|| properties.clone());
+            let (channel, queue) = (&channel, queue.as_str().into());
+            async move {
+                channel
+                    .basic_publish("".into(), queue, options, &letter.original.body, properties)
+                    .await
+            }
+        });
+        let confirmed = async {
+            let confirms = join_all(publishing).await.into_iter();
+            try_join_all(confirms.collect::<lapin::Result<Vec<_>>>()?).await
+        };
+        let confirmations =
+            match answered("a publish with its confirm", self.confirm, confirmed).await {
+                Err(RabbitError::Timeout { .. }) if live.is_blocked() => {
+                    return Err(RabbitError::Blocked);
+                }
+                other => other?,
+            };
+        // The client attaches a returned message to whichever confirm comes next, so it is unknown which
+        // copy for a queue came back: none of them counts.
+        let mut returned = HashSet::new();
+        let mut safe = Vec::with_capacity(copies.len());
+        for confirmation in confirmations {
+            safe.push(matches!(confirmation, Confirmation::Ack(_)));
+            if let Some(back) = confirmation.take_message() {
+                returned.insert(back.delivery.routing_key.to_string());
+            }
+        }
+        for ((_, queue, _), safe) in copies.iter().zip(&mut safe) {
+            *safe &= !returned.contains(queue);
+        }
+        Ok(safe)
+    }
+
+    /// The confirm channel, on a connection of its own: an alarm of the broker stops those that publish.
+    async fn publishing(&mut self) -> Result<(Arc<Live>, Channel), RabbitError> {
+        if let Some(open) = &self.publishing {
+            return Ok(open.clone());
+        }
+        let live = self.connections.publishing.acquire_any().await?;
+        let channel = open_channel(&live.connection, self.operation).await?;
+        let select = channel.confirm_select(ConfirmSelectOptions::default());
+        answered("confirm.select", self.operation, select).await?;
+        Ok(self.publishing.insert((live, channel)).clone())
+    }
+
+    async fn ack(&self, tag: u64) -> Result<(), RabbitError> {
+        let ack = self.channel.basic_ack(tag, BasicAckOptions::default());
+        answered("basic.ack", self.operation, ack).await
+    }
+}
