@@ -10,6 +10,7 @@ mod letter;
 mod list;
 mod replay;
 mod show;
+mod tally;
 mod text;
 
 use std::io::{self, Write};

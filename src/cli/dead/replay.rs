@@ -5,14 +5,14 @@ use std::io::{self, Write};
 use std::time::Duration;
 
 use clap::Args;
-use serde_json::{Value, json};
+use serde_json::Value;
 use tokio::signal::unix::{SignalKind, signal};
 use tokio::time::{Instant, sleep_until};
 use tokio_util::sync::CancellationToken;
 
 use super::filter::{Decision, Filter, FilterArgs};
 use super::letter::Facts;
-use super::text::letters as count;
+use super::tally::Tally;
 use super::{Console, Location, Place, Refusal, SUFFIX, absent};
 use crate::core::outcome::DeadReason;
 use crate::core::rate::Rate;
@@ -45,22 +45,6 @@ pub struct ReplayArgs {
     /// Only say what would be replayed
     #[arg(long)]
     dry_run: bool,
-}
-
-/// What became of the letters of a queue.
-#[derive(Debug, Default)]
-struct Tally {
-    before: u32,
-    looked: u64,
-    meant: u64,
-    replayed: u64,
-    queues: BTreeSet<String>,
-    unreadable: u64,
-    unasked: Option<(u64, String)>,
-    timeless: u64,
-    /// Of the batch that failed: dead letters still, and perhaps in their work queue too.
-    unsure: usize,
-    after: Option<u32>,
 }
 
 /// What a replay needs at every letter.
@@ -343,75 +327,6 @@ fn show_progress(
         console.err.flush()?;
     }
     Ok(())
-}
-
-impl Tally {
-    fn write(&self, queue: &str, dry_run: bool, out: &mut impl Write) -> io::Result<()> {
-        writeln!(out, "{queue}: {} before", count(self.before.into()))?;
-        let queues: Vec<_> = self.queues.iter().map(String::as_str).collect();
-        let to = match queues.is_empty() {
-            true => String::new(),
-            false => format!(" to {}", queues.join(", ")),
-        };
-        if dry_run {
-            writeln!(out, "  {} would be replayed{to}", self.meant)?;
-        } else {
-            writeln!(out, "  {} replayed{to}", self.replayed)?;
-        }
-        if self.timeless > 0 {
-            let n = self.timeless;
-            writeln!(
-                out,
-                "  {n} of these without their timestamp: by it they are too old, and would be dead at once"
-            )?;
-        }
-        if self.unreadable > 0 {
-            let n = self.unreadable;
-            writeln!(
-                out,
-                "  {n} left, for their properties cannot be read; --unreadable replays their bodies alone"
-            )?;
-        }
-        if let Some((n, why)) = &self.unasked {
-            writeln!(
-                out,
-                "  {n} left, for --where could not be worked out: {why}"
-            )?;
-        }
-        if self.unsure > 0 {
-            let n = self.unsure;
-            writeln!(
-                out,
-                "  {n} not confirmed: they are dead letters still, and may be in their work queue too"
-            )?;
-        }
-        if let Some(after) = self.after {
-            let expected = u64::from(self.before).saturating_sub(self.replayed);
-            let new = match u64::from(after).saturating_sub(expected) {
-                0 => String::new(),
-                new => format!(", {new} of them new"),
-            };
-            writeln!(out, "  {} after{new}", count(after.into()))?;
-        }
-        Ok(())
-    }
-
-    fn as_json(&self, queue: &str, dry_run: bool) -> Value {
-        json!({
-            "queue": queue,
-            "dry_run": dry_run,
-            "before": self.before,
-            "looked_at": self.looked,
-            "meant": self.meant,
-            "replayed": self.replayed,
-            "to": self.queues,
-            "without_timestamp": self.timeless,
-            "unreadable": self.unreadable,
-            "unasked": self.unasked.as_ref().map_or(0, |(count, _)| *count),
-            "unconfirmed": self.unsure,
-            "after": self.after,
-        })
-    }
 }
 
 #[cfg(test)]

@@ -3,17 +3,21 @@
 //! Problem: a queue cannot be read without taking from it. So letters are fetched without an
 //! acknowledgement, on a channel of their own. What is not acknowledged is back when that channel ends,
 //! however it ends. A quorum queue would mix up their order then, since each fetch is a consumer of its
-//! own to it; so at a good end they are given back one by one, in order. Only the letters that were there at the start are
-//! fetched: a replay whose messages die again has an end.
+//! own to it; so at a good end they are given back one by one, in order. Only the letters that were there
+//! at the start are looked at: a replay whose messages die again has an end.
 //!
-//! A letter that moves is published, confirmed, and only then acknowledged, batch by batch. The next fetch
-//! is answered after the acknowledgements were taken, so a process that is killed leaves one batch twice
-//! at most, and none is lost.
+//! A letter that moves is published, confirmed, and only then acknowledged, batch by batch. A process that
+//! is killed leaves one batch twice at most, and none is lost.
+//!
+//! A quorum queue takes 32 commands of a channel at a time. The channel holds the others back, mixes up
+//! their order, and forgets them when it ends: letters that were acknowledged would be dead letters still.
+//! So at most 16 acknowledgements are under way; the answer to a fetch behind them says that they were
+//! taken. Of letters that are given back, the count of the queue says the same.
 //!
 //! A quorum queue counts how often a message came back, and RabbitMQ 4 drops it after 20 times unless its
 //! queue says otherwise (`topology`; one that an earlier sluiced declared does not). So a letter that was
 //! left ten times is copied to the end of its own queue, confirmed, and then acknowledged: its count
-//! starts again.
+//! starts again. Where only some letters are read, or some are copied, their order may change.
 
 use std::collections::{HashSet, VecDeque};
 use std::fmt;
@@ -37,14 +41,16 @@ use crate::ports::message::{Message, header};
 
 /// So many letters are asked for at a time.
 const FETCH: u32 = 16;
+/// So many acknowledgements, or letters that are given back, are under way at a time.
+const COMMANDS: usize = 16;
 /// So many letters move together at most.
 pub const BATCH: usize = 100;
 /// A letter that came back so often is copied.
 const WORN: i64 = 10;
-/// How long letters may take to be back in their queue after their channel has ended …
+/// How long letters that are given back may take to be in their queue …
 const RETURN: Duration = Duration::from_secs(2);
 /// … and how often that is looked at.
-const LOOK: Duration = Duration::from_millis(20);
+const LOOK: Duration = Duration::from_millis(5);
 /// How long closing the connections may take.
 const GOODBYE: Duration = Duration::from_secs(1);
 
@@ -95,6 +101,8 @@ pub struct Letters {
     /// To be given back as copies.
     worn: Vec<Letter>,
     gone: u32,
+    /// Acknowledgements that the queue may not have taken yet.
+    unsure: usize,
 }
 
 impl fmt::Debug for Letter {
@@ -150,6 +158,7 @@ impl Letters {
             left: Vec::new(),
             worn: Vec::new(),
             gone: 0,
+            unsure: 0,
         }))
     }
 
@@ -173,26 +182,54 @@ impl Letters {
     async fn fetch(&mut self) -> Result<(), RabbitError> {
         let count = self.unread.min(FETCH);
         self.unread -= count;
-        let options = BasicGetOptions { no_ack: false };
-        let asks = (0..count).map(|_| self.channel.basic_get(self.queue.as_str().into(), options));
-        let answers = answered("basic.get", self.operation, try_join_all(asks)).await?;
-        for answer in answers {
-            let Some(got) = answer else {
+        for letter in self.get(count).await? {
+            let Some(letter) = letter else {
                 // Another command has the rest, or they were taken.
                 self.unread = 0;
                 continue;
             };
-            let tag = got.delivery.delivery_tag;
-            let (mut message, original) = message(got.delivery);
+            self.fetched.push_back(letter);
+        }
+        self.unsure = 0;
+        Ok(())
+    }
+
+    async fn get(&mut self, count: u32) -> Result<Vec<Option<Letter>>, RabbitError> {
+        let options = BasicGetOptions { no_ack: false };
+        let asks = (0..count).map(|_| self.channel.basic_get(self.queue.as_str().into(), options));
+        let answers = answered("basic.get", self.operation, try_join_all(asks)).await?;
+        let letters = answers.into_iter().map(|answer| {
+            let delivery = answer?.delivery;
+            let tag = delivery.delivery_tag;
+            let (mut message, original) = message(delivery);
             let made = message.headers.get(header::MESSAGE_ID);
             message.made_id = made.and_then(|id| id.as_text()).map(str::to_owned);
             self.read += 1;
-            self.fetched.push_back(Letter {
+            Some(Letter {
                 number: self.read,
                 message,
                 tag,
                 original,
-            });
+            })
+        });
+        Ok(letters.collect())
+    }
+
+    /// Waits until the queue has taken every acknowledgement.
+    async fn make_sure(&mut self) -> Result<(), RabbitError> {
+        if self.unsure == 0 {
+            return Ok(());
+        }
+        self.unsure = 0;
+        let letter = self.get(1).await?.into_iter().flatten().next();
+        match letter {
+            Some(letter) if self.unread > 0 => {
+                self.unread -= 1;
+                self.fetched.push_back(letter);
+            }
+            // It came after the start, or no other is wanted.
+            Some(letter) => self.left.push(letter.tag),
+            None => self.unread = 0,
         }
         Ok(())
     }
@@ -282,35 +319,48 @@ impl Letters {
     /// # Errors
     /// When the broker is lost or refuses.
     pub async fn close(mut self) -> Result<u32, RabbitError> {
+        self.unread = 0;
         for letter in std::mem::take(&mut self.fetched) {
             self.leave(letter).await?;
         }
         self.renew().await?;
+        self.make_sure().await?;
+        let counting = open_channel(&self.live.connection, self.operation).await?;
+        let mut count = find(&counting, &self.queue, self.operation).await?.messages;
+        // A batch that was not sent was left after those behind it.
+        self.left.sort_unstable();
+        for tags in std::mem::take(&mut self.left).chunks(COMMANDS) {
+            for tag in tags {
+                self.give_back(*tag).await?;
+            }
+            let expected = count + u32::try_from(tags.len()).unwrap_or(u32::MAX);
+            count = self.counted(&counting, expected).await?;
+        }
+        let closing = self.channel.close(200, "read".into());
+        answered("channel.close", self.operation, closing).await?;
+        self.connections.leave(Instant::now() + GOODBYE).await;
+        Ok(count)
+    }
+
+    async fn give_back(&self, tag: u64) -> Result<(), RabbitError> {
         let requeue = BasicNackOptions {
             multiple: false,
             requeue: true,
         };
-        // A batch that was not sent was left after those behind it.
-        self.left.sort_unstable();
-        for tag in std::mem::take(&mut self.left) {
-            let nack = self.channel.basic_nack(tag, requeue);
-            answered("basic.nack", self.operation, nack).await?;
-        }
-        let closing = self.channel.close(200, "read".into());
-        answered("channel.close", self.operation, closing).await?;
-        // They come back a moment later, and another command may follow at once.
-        let expected = self.total.saturating_sub(self.gone);
+        let nack = self.channel.basic_nack(tag, requeue);
+        answered("basic.nack", self.operation, nack).await
+    }
+
+    /// How many letters there are as soon as there are so many, or after a while.
+    async fn counted(&self, channel: &Channel, expected: u32) -> Result<u32, RabbitError> {
         let end = Instant::now() + RETURN;
-        let channel = open_channel(&self.live.connection, self.operation).await?;
-        let count = loop {
-            let count = find(&channel, &self.queue, self.operation).await?.messages;
+        loop {
+            let count = find(channel, &self.queue, self.operation).await?.messages;
             if count >= expected || Instant::now() >= end {
-                break count;
+                return Ok(count);
             }
             sleep(LOOK).await;
-        };
-        self.connections.leave(Instant::now() + GOODBYE).await;
-        Ok(count)
+        }
     }
 
     /// Publishes copies, waits for all confirms, and acknowledges the letters whose copy is safe. Answers
@@ -402,8 +452,13 @@ impl Letters {
         Ok(self.publishing.insert((live, channel)).clone())
     }
 
-    async fn ack(&self, tag: u64) -> Result<(), RabbitError> {
+    async fn ack(&mut self, tag: u64) -> Result<(), RabbitError> {
         let ack = self.channel.basic_ack(tag, BasicAckOptions::default());
-        answered("basic.ack", self.operation, ack).await
+        answered("basic.ack", self.operation, ack).await?;
+        self.unsure += 1;
+        if self.unsure >= COMMANDS {
+            self.make_sure().await?;
+        }
+        Ok(())
     }
 }

@@ -25,6 +25,9 @@ const DECLARED: &[&str] = &[
     NEW_SCHEDULE,
     "nothing is kept on disk",
     "hardly leaves time to renew",
+    // On a busy machine an answer takes longer than the short lease of a test. More calls than are
+    // allowed would be seen all the same.
+    "a call under way is not counted any more",
 ];
 
 /// Replicas that are killed, and what they call.
