@@ -12,6 +12,7 @@ pub mod ports;
 pub mod proof;
 pub mod queue;
 pub mod settings;
+pub mod status;
 pub mod telemetry;
 pub mod template;
 pub mod urgent;

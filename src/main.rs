@@ -6,7 +6,8 @@ use std::process::ExitCode;
 use clap::{CommandFactory as _, Parser, Subcommand};
 use sluiced::cli::exit::Exit;
 use sluiced::cli::{
-    check, completions, config, dead, demo, health, limits, man, provider, run, sim, throttle,
+    check, completions, config, dead, demo, health, limits, man, provider, run, sim, status,
+    throttle, top, trial,
 };
 use sluiced::telemetry::logs;
 use sluiced::wire;
@@ -37,8 +38,14 @@ enum Command {
     Health(health::HealthArgs),
     /// What is in force for each limit: list, show, set, pause, resume, live
     Limits(limits::LimitsArgs),
+    /// How the fleet is: limits, routes, replicas, last warnings
+    Status(status::StatusArgs),
+    /// The same, live, until q
+    Top(top::TopArgs),
     /// Take units of a limit in Redis, as CL.THROTTLE does (for scripts)
     Throttle(throttle::ThrottleArgs),
+    /// What would become of a message, and why it waits; calls nothing and takes nothing
+    Try(trial::TryArgs),
     /// Print what a shell needs to complete commands and options
     Completions(completions::CompletionsArgs),
     /// Print the manual page, or write one for each command
@@ -115,9 +122,28 @@ async fn dispatch(command: Command) -> Result<ExitCode, Box<dyn std::error::Erro
             let colour = logs::colours(&err);
             limits::run(&args, &mut out, &mut err, colour).await?
         }
+        Command::Status(args) => {
+            let width = logs::colours(&out).then(|| top::size().0);
+            status::run(&args, &mut out, &mut err, width).await?
+        }
+        Command::Top(args) if out.is_terminal() => {
+            let colour = logs::colours(&out);
+            top::run(&args, &mut out, colour).await?
+        }
+        Command::Top(_) => {
+            writeln!(
+                err,
+                "sluiced top: needs a terminal; `sluiced status` prints the same once"
+            )?;
+            Exit::WrongArguments
+        }
         Command::Throttle(args) => {
             let colour = logs::colours(&err);
             throttle::run(&args, std::env::vars(), &mut out, &mut err, colour).await?
+        }
+        Command::Try(args) => {
+            let colour = logs::colours(&err);
+            trial::run(&args, &mut out, &mut err, colour).await?
         }
         Command::Health(args) => return Ok(health::run(&args, &mut out).await?),
         Command::Completions(args) => {

@@ -1,4 +1,4 @@
-//! The admin listener: `/metrics`, `/healthz`, `/readyz`.
+//! The admin listener: `/metrics`, `/healthz`, `/readyz`, and the status page on `/`.
 //!
 //! Problem: it must answer while everything else is in trouble, and must never cause trouble
 //! itself. So it has bounds of its own: few connections at a time, one request for each connection
@@ -22,6 +22,7 @@ use tokio::sync::Semaphore;
 use tokio_util::sync::CancellationToken;
 use tokio_util::task::TaskTracker;
 
+use crate::status::Board;
 use crate::telemetry::Metrics;
 pub use crate::telemetry::health::{Health, Heartbeat};
 
@@ -95,8 +96,14 @@ impl Admin {
     }
 
     /// Answers until `stop`, then lets answers that are under way finish.
-    pub async fn serve(self, metrics: Metrics, health: Health, stop: CancellationToken) {
-        let router = pages::router(metrics, health);
+    pub async fn serve(
+        self,
+        metrics: Metrics,
+        health: Health,
+        board: Board,
+        stop: CancellationToken,
+    ) {
+        let router = pages::router(metrics, health, board);
         let places = Arc::new(Semaphore::new(MAX_CONNECTIONS));
         let tasks = TaskTracker::new();
         while let Some(Some(place)) = stop

@@ -8,19 +8,40 @@ use axum::extract::State;
 use axum::response::{IntoResponse, Response};
 use axum::routing::get;
 use http::StatusCode;
-use http::header::{CACHE_CONTROL, CONTENT_TYPE};
+use http::header::{CACHE_CONTROL, CONTENT_SECURITY_POLICY, CONTENT_TYPE};
 use serde::Serialize;
 
+use crate::status::Board;
 use crate::telemetry::{Health, Metrics};
 
 const METRICS_TYPE: &str = "text/plain; version=0.0.4; charset=utf-8";
 
 /// All pages; anything else is 404, and anything but GET and HEAD 405.
-pub(super) fn router(metrics: Metrics, health: Health) -> Router {
+pub(super) fn router(metrics: Metrics, health: Health, board: Board) -> Router {
     Router::new()
+        .route("/", get(show_page))
+        .route("/status.json", get(show_status).with_state(board))
         .route("/metrics", get(show_metrics).with_state(metrics))
         .route("/healthz", get(show_alive).with_state(health.clone()))
         .route("/readyz", get(show_ready).with_state(health))
+}
+
+/// The page asks for `/status.json` itself, so that it stays open and goes on by itself.
+async fn show_page() -> Response {
+    let headers = [
+        (CONTENT_TYPE, "text/html; charset=utf-8"),
+        (CACHE_CONTROL, "no-store"),
+        // Nothing from elsewhere: the page works offline, and what a log line says is never run.
+        (
+            CONTENT_SECURITY_POLICY,
+            "default-src 'none'; style-src 'unsafe-inline'; script-src 'unsafe-inline'; connect-src 'self'; frame-ancestors 'none'",
+        ),
+    ];
+    (headers, include_str!("status.html")).into_response()
+}
+
+async fn show_status(State(board): State<Board>) -> Response {
+    json(StatusCode::OK, &board.fleet().await)
 }
 
 async fn show_metrics(State(metrics): State<Metrics>) -> Response {
@@ -80,11 +101,15 @@ fn page(good: &'static str, bad: &'static str, missing: Vec<MissingPart>) -> Res
     } else {
         (StatusCode::SERVICE_UNAVAILABLE, bad)
     };
+    json(code, &Page { status, missing })
+}
+
+fn json(code: StatusCode, page: &impl Serialize) -> Response {
     let headers = [
         (CONTENT_TYPE, "application/json"),
         (CACHE_CONTROL, "no-store"),
     ];
-    match serde_json::to_string(&Page { status, missing }) {
+    match serde_json::to_string(page) {
         Ok(text) => (code, headers, text).into_response(),
         Err(error) => (StatusCode::INTERNAL_SERVER_ERROR, error.to_string()).into_response(),
     }

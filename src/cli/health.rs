@@ -17,7 +17,7 @@ use hyper_util::rt::TokioExecutor;
 /// Connecting, asking and reading the answer, together. Below every orchestrator's own timeout.
 const TIMEOUT: Duration = Duration::from_secs(3);
 /// The most of an answer that is read.
-const MAX_BODY: usize = 64 * 1024;
+const MAX_BODY: usize = 4 * 1024 * 1024;
 
 /// The arguments of `sluiced health`.
 #[derive(Args, Clone, Debug)]
@@ -33,7 +33,7 @@ pub struct HealthArgs {
 
 /// Why there is no good answer.
 #[derive(Debug, thiserror::Error)]
-enum HealthError {
+pub(super) enum HealthError {
     #[error("{0}")]
     Unreachable(String),
     #[error("no answer within {TIMEOUT:?}")]
@@ -49,9 +49,7 @@ enum HealthError {
 ///
 /// # Errors When `out` cannot be written.
 pub async fn run(args: &HealthArgs, out: &mut dyn Write) -> std::io::Result<ExitCode> {
-    let heard = tokio::time::timeout(TIMEOUT, ask(args.url.clone()))
-        .await
-        .unwrap_or(Err(HealthError::Timeout));
+    let heard = ask(args.url.clone()).await;
     match heard {
         Ok(body) => {
             writeln!(out, "{}", body.trim_end())?;
@@ -64,7 +62,14 @@ pub async fn run(args: &HealthArgs, out: &mut dyn Write) -> std::io::Result<Exit
     }
 }
 
-async fn ask(url: Uri) -> Result<String, HealthError> {
+/// Asks a running sluiced, within a few seconds.
+pub(super) async fn ask(url: Uri) -> Result<String, HealthError> {
+    tokio::time::timeout(TIMEOUT, get(url))
+        .await
+        .unwrap_or(Err(HealthError::Timeout))
+}
+
+async fn get(url: Uri) -> Result<String, HealthError> {
     let unreachable = |error: &dyn std::error::Error| HealthError::Unreachable(chain(error));
     let client: Client<HttpConnector, Empty<Bytes>> =
         Client::builder(TokioExecutor::new()).build(HttpConnector::new());

@@ -14,4 +14,8 @@ mod refusal;
 pub mod reload;
 pub mod run;
 pub mod sim;
+pub mod status;
 pub mod throttle;
+pub mod top;
+pub mod trial;
+mod view;

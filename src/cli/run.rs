@@ -22,10 +22,11 @@ use crate::ports::clock::Clock;
 use crate::ports::link::Link;
 use crate::settings::types::QueueBackend;
 use crate::settings::{self, Loaded, Severity};
+use crate::status::Board;
 use crate::telemetry::health::Health;
 use crate::telemetry::notify::Notifier;
 use crate::telemetry::{self, logs, panics};
-use crate::wire::{self, Policies, Running, Settled, WireError};
+use crate::wire::{self, Running, Settled, WireError};
 
 /// A signal that comes sooner after the first is the same wish said twice: supervisors signal a process
 /// and its group, and a person may press a key twice.
@@ -105,16 +106,17 @@ pub async fn until_done(
     loaded: &Loaded,
     clock: Clock,
     health: &Health,
-    started: impl FnOnce(Arc<Policies>),
+    started: impl FnOnce(&Running),
     stop: &CancellationToken,
 ) -> Result<Exit, WireError> {
     let settings = &loaded.settings;
+    let running = wire::start(settings, &loaded.secrets, clock, health)?;
+    started(&running);
     let Running {
         mut pipeline,
         settled,
-        policies,
-    } = wire::start(settings, &loaded.secrets, clock, health)?;
-    started(policies);
+        ..
+    } = running;
     let ended = tokio::select! {
         () = pipeline.ended() => true,
         () = stop.cancelled() => false,
@@ -194,11 +196,12 @@ async fn serve(
     let (process, starting) = watch::channel(Link::Connecting);
     health.component("process", starting);
 
+    let board = Board::new(wire::replica(), metrics.clone(), health.clone());
     match admin::bind(&loaded.settings.admin.listen).await {
         Ok(None) => {}
         Ok(Some(admin)) => {
-            info!(address = %admin.address(), "serving /metrics, /healthz and /readyz");
-            let serving = admin.serve(metrics, health.clone(), listeners.clone());
+            info!(address = %admin.address(), "serving /metrics, /healthz, /readyz, and how the fleet is on /");
+            let serving = admin.serve(metrics, health.clone(), board.clone(), listeners.clone());
             tokio::spawn(health.lifelong("the admin listener", serving));
         }
         Err(why) => {
@@ -221,7 +224,11 @@ async fn serve(
             notifier.stopping(grace);
         }
     });
-    let started = |policies| {
+    let started = |running: &Running| {
+        let telling = board.tell(Arc::clone(&running.status), Arc::clone(&running.limits));
+        let (telling, until) = (health.lifelong("the status", telling), listeners.clone());
+        tokio::spawn(async move { until.run_until_cancelled(telling).await });
+        let policies = Arc::clone(&running.policies);
         let reloads = Reloads::new(files.to_vec(), loaded.clone(), policies, notifier.clone());
         let reloading = listeners.clone();
         let reloads = health.lifelong("reloading", reloads.run(hangups));

@@ -50,6 +50,11 @@ impl Ladder {
         }
     }
 
+    /// All steps, the shortest first.
+    pub fn steps(self) -> impl Iterator<Item = Step> {
+        (0..=self.top).map(|exponent| Step { exponent })
+    }
+
     /// The step for a message that has `remaining` to wait: the largest that does not exceed it,
     /// or one that is hardly longer; the smallest if all are longer.
     #[must_use]

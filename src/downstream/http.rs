@@ -46,6 +46,7 @@ use super::gate::Writing;
 use super::options::{HttpOptions, Misconfigured};
 use super::request::RequestTemplate;
 use crate::core::judge::{Hints, Judge, Lists, Reply, Silence, Texts};
+use crate::core::outcome::Outcome;
 use crate::ports::downstream::{Call, Downstream, Facts, Gate, Judgement, TooLate, Undecodable};
 use crate::ports::message::Message;
 
@@ -53,6 +54,8 @@ use crate::ports::message::Message;
 const MAX_ANSWER: u64 = 64 * 1024;
 /// So much of an answer is looked through for texts.
 const MAX_KEPT: usize = 64 * 1024;
+/// The most of it that a dead letter keeps.
+const MAX_SAID: usize = 1024;
 /// Headers that say how long to wait, besides those of RFC 9110.
 const RATE_LIMIT: HeaderName = HeaderName::from_static("ratelimit");
 const RATE_LIMIT_RESET: HeaderName = HeaderName::from_static("ratelimit-reset");
@@ -74,6 +77,7 @@ struct Caller {
     judge: Judge,
     auth: Option<RotatingAuth>,
     timeout: Duration,
+    keep_answer: bool,
 }
 
 struct HttpCall {
@@ -127,10 +131,23 @@ impl HttpDownstream {
                 judge,
                 auth: auth.map(|(auth, secret)| RotatingAuth::new(auth, secret)),
                 timeout: options.timeout,
+                keep_answer: options.keep_answer,
             }),
             connector,
             warm_connections: usize::from(options.warm_connections),
         })
+    }
+
+    /// The request that a call would send. Calls nothing.
+    ///
+    /// # Errors
+    /// When none can be made of the message.
+    pub fn request(
+        &self,
+        message: &Message,
+        facts: Facts<'_>,
+    ) -> Result<Request<Bytes>, Undecodable> {
+        self.template.request(message, facts)
     }
 
     /// Scheme and host of every call; none if they differ from message to message.
@@ -191,7 +208,8 @@ impl Caller {
                     auth.answered(head.status);
                 }
                 // An answer that goes on after the deadline is cut off by dropping it.
-                let mut kept = self.judge.reads().then(Vec::new);
+                let wanted = self.keep_answer || self.judge.reads();
+                let mut kept = wanted.then(Vec::new);
                 let read = timeout_at(deadline, read_out(body, kept.as_mut())).await;
                 let body = kept.unwrap_or_default();
                 self.answered(head.status, &head.headers, matches!(read, Ok(true)), &body)
@@ -233,10 +251,13 @@ impl Caller {
         if !whole {
             detail.push_str(" (the answer was not read to its end)");
         }
+        let outcome = self.judge.reply(reply, now);
+        let keeps = self.keep_answer && outcome != Outcome::Accepted;
         Judgement {
-            outcome: self.judge.reply(reply, now),
-            status: Some(status.as_u16()),
+            outcome,
+            reply: Ok(status.as_u16()),
             detail,
+            said: keeps.then(|| said_in(body)),
             maybe_delivered: true,
         }
     }
@@ -259,11 +280,18 @@ impl Caller {
     fn silent(&self, silence: Silence, failure: Failure) -> Judgement {
         Judgement {
             outcome: self.judge.silence(silence),
-            status: None,
+            reply: Err(silence),
             detail: failure.detail,
+            said: None,
             maybe_delivered: failure.maybe_delivered,
         }
     }
+}
+
+/// The beginning of an answer as a text for an operator.
+fn said_in(body: &[u8]) -> String {
+    let text = String::from_utf8_lossy(&body[..body.len().min(MAX_SAID)]);
+    text.trim().to_owned()
 }
 
 /// Reads an answer to its end, if it is not too long. `false`: it was not read to its end, and

@@ -71,6 +71,7 @@ pub struct HttpOptions {
     pub warm_connections: u16,
     pub ca_file: Option<PathBuf>,
     pub outcomes: Outcomes,
+    pub keep_answer: bool,
     pub throttle_wait: Duration,
     pub max_throttle_wait: Duration,
 }
@@ -92,6 +93,7 @@ impl HttpOptions {
             warm_connections: http.warm_connections,
             ca_file: http.ca_file.clone(),
             outcomes: http.outcomes.clone(),
+            keep_answer: http.keep_answer,
             throttle_wait: http.throttle_wait.get(),
             max_throttle_wait: http.max_throttle_wait.get(),
         }

@@ -13,6 +13,7 @@
 //! | `content-encoding` | the message's, if it is a coding of HTTP (gzip, deflate, br, zstd) and the body is untouched |
 //! | `x-message-id` | the publisher's `message_id`, if there is one |
 //! | `x-attempt` | 1 for the first call |
+//! | `traceparent`, `tracestate` | the message's headers of these names (W3C Trace Context) |
 //! | `user-agent` | `sluiced/<version>` |
 //!
 //! `Idempotency-Key` is sent only if it is configured, because a downstream may give it a meaning
@@ -36,6 +37,11 @@ use crate::ports::downstream::{Facts, Undecodable};
 use crate::ports::message::Message;
 use crate::template::{Template, Templates, is_template};
 
+/// Trace context (W3C): passed on from the message, so that a trace goes on behind the queue.
+const TRACE: [HeaderName; 2] = [
+    HeaderName::from_static("traceparent"),
+    HeaderName::from_static("tracestate"),
+];
 const X_MESSAGE_ID: HeaderName = HeaderName::from_static("x-message-id");
 const X_ATTEMPT: HeaderName = HeaderName::from_static("x-attempt");
 const JSON: HeaderValue = HeaderValue::from_static("application/json");
@@ -89,6 +95,7 @@ struct Replaced {
     content_encoding: bool,
     message_id: bool,
     attempt: bool,
+    trace: bool,
 }
 
 impl RequestTemplate {
@@ -253,6 +260,17 @@ impl RequestTemplate {
         {
             headers.insert(X_MESSAGE_ID, header_value(&X_MESSAGE_ID, id.clone())?);
         }
+        for name in TRACE.iter().filter(|_| !self.replaced.trace) {
+            let text = message
+                .headers
+                .get(name.as_str())
+                .and_then(|value| value.as_text());
+            let value = text.map(str::as_bytes).map(HeaderValue::from_bytes);
+            // One that is no header is no trace either, and no reason to lose a message.
+            if let Some(Ok(value)) = value {
+                headers.insert(name, value);
+            }
+        }
         if !self.replaced.attempt {
             headers.insert(X_ATTEMPT, HeaderValue::from(facts.attempt));
         }
@@ -266,6 +284,7 @@ impl Replaced {
         self.content_encoding |= *header == CONTENT_ENCODING;
         self.message_id |= *header == X_MESSAGE_ID;
         self.attempt |= *header == X_ATTEMPT;
+        self.trace |= TRACE.contains(header);
     }
 }
 

@@ -6,6 +6,7 @@
 mod breakers;
 mod limits;
 mod policies;
+mod status;
 
 use std::collections::HashMap;
 use std::fmt;
@@ -18,6 +19,7 @@ use tokio::sync::{broadcast, watch};
 pub use self::breakers::MemoryBreakers;
 pub use self::limits::MemoryLimitStore;
 pub use self::policies::MemoryPolicies;
+pub use self::status::MemoryStatus;
 
 use crate::core::policy::lease_under;
 use crate::core::schedule::{self, Answer, Ask, Freeze, Grant, Schedule};

@@ -25,6 +25,7 @@ mod scripts;
 mod sentinel;
 mod server;
 mod slots;
+mod status;
 mod store;
 
 pub use self::breakers::RedisBreakers;
@@ -33,4 +34,5 @@ pub use self::options::{Identity, RedisOptions, Servers, Tls};
 pub use self::policies::RedisPolicies;
 pub use self::probe::{Report, probe};
 pub use self::scripts::Family;
+pub use self::status::RedisStatus;
 pub use self::store::RedisPaceStore;

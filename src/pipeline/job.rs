@@ -119,6 +119,11 @@ impl Job {
         }
     }
 
+    /// How many slots of its paced limit it takes.
+    pub(super) const fn slots(&self) -> u32 {
+        self.takes.slots.get()
+    }
+
     /// What it takes of its keyed limits.
     pub(super) fn charges(&self) -> &[Charge] {
         &self.takes.charges

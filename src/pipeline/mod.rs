@@ -66,7 +66,7 @@ use crate::ports::limits::{HEARTBEAT, LimitStore, Policy};
 use crate::ports::pace::PacedLimit;
 use crate::ports::queue::Leftover;
 use crate::telemetry::health::Health;
-use crate::telemetry::meters::{AdmissionMeters, KeyedMeters, PolicyMeters};
+use crate::telemetry::meters::{self, AdmissionMeters, KeyedMeters, PolicyMeters};
 use adapt::Adapting;
 use admit::Keyed;
 use handle::Event;
@@ -244,6 +244,9 @@ impl Pipeline {
         };
         let pacers: Vec<_> = self.pacers.iter().map(RunningPacer::handle).collect();
         let adopt = move |in_force: InForce<Rule>| {
+            if let Some(rate) = in_force.rate() {
+                meters::rate_of_keys(&limit.name, rate.per_second());
+            }
             limit.adopt(Policy {
                 rule: in_force.policy,
                 version: in_force.version,
@@ -338,6 +341,6 @@ fn scheduler(rows: Option<&PacedRows>, routes: &[Arc<Route>], phase: Phase) -> S
         None => Pacing::free(),
     };
     let requests = (usable.is_some() || rows.is_none())
-        .then(|| Requests::new(usable.unwrap_or_default(), HEARTBEAT, phase));
+        .then(|| Requests::new(usable.unwrap_or_default(), HEARTBEAT, phase, rows.is_some()));
     Scheduler::with(pacing, requests)
 }

@@ -50,6 +50,9 @@ impl Permit {
 
     /// The message may have been sent: what it took stays spent.
     pub(super) fn consume(&mut self) {
+        if let Some(refunder) = &self.refunder {
+            refunder.used(&self.refunds, &self.calls);
+        }
         self.refunds.clear();
     }
 

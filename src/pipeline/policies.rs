@@ -16,6 +16,7 @@ use tracing::{debug, error, info, warn};
 use crate::core::leases::Phase;
 use crate::core::limits::Rule;
 use crate::core::policy::{Declaration, LimitPolicy, Origin, PolicyVersion};
+use crate::core::rate::Rate;
 use crate::core::schedule::Pace;
 use crate::core::time::StoreTime;
 use crate::ports::limits::KeyedLimit;
@@ -85,6 +86,17 @@ pub(super) struct InForce<T> {
     pub(super) text: String,
     /// An operator said that nothing passes before. May be over.
     pub(super) paused_until: Option<StoreTime>,
+}
+
+impl<T> InForce<T> {
+    /// The rate, for the kinds that have one.
+    pub(super) fn rate(&self) -> Option<Rate> {
+        let mut words = self.text.split_ascii_whitespace();
+        words
+            .find_map(|word| word.strip_prefix("rate="))?
+            .parse()
+            .ok()
+    }
 }
 
 /// What is in force for a paced limit: the pace of each row.

@@ -113,6 +113,16 @@ impl Refunder {
         }
     }
 
+    /// A message may have been sent: counts the units that it used.
+    pub(super) fn used(&self, grants: &[Refund], calls: &[CallUnderWay]) {
+        let grants = grants.iter().map(|g| (&g.limit, g.cost.get()));
+        for (limit, units) in grants.chain(calls.iter().map(|(limit, ..)| (limit, 1))) {
+            if let Some(meters) = self.store.meters.get(&limit.name) {
+                meters.permits.increment(units.into());
+            }
+        }
+    }
+
     fn tell(&self, entry: Entry) {
         if self.entries.send(entry).is_err() {
             debug!("the refunder has ended: what was taken counts as used");

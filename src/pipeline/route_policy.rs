@@ -88,7 +88,7 @@ impl RoutePolicy {
 
 /// What a call says about the downstream. What an operator's lists call permanent is about the message.
 pub(super) fn sign(judgement: &Judgement) -> Sign {
-    match (judgement.outcome, judgement.status) {
+    match (judgement.outcome, judgement.status()) {
         (Outcome::Transient, None | Some(401 | 403 | 407 | 500..)) => Sign::Away,
         (Outcome::Transient, Some(_)) | (_, None) => Sign::Unclear,
         (_, Some(_)) => Sign::Alive,
@@ -98,6 +98,7 @@ pub(super) fn sign(judgement: &Judgement) -> Sign {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::ports::downstream::Silence;
 
     fn policy() -> RoutePolicy {
         RoutePolicy {
@@ -160,8 +161,9 @@ mod tests {
     fn judgement(outcome: Outcome, status: Option<u16>) -> Judgement {
         Judgement {
             outcome,
-            status,
+            reply: status.ok_or(Silence::Timeout),
             detail: String::new(),
+            said: None,
             maybe_delivered: true,
         }
     }

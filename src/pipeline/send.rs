@@ -18,7 +18,7 @@ use crate::ports::queue::Verdict;
 use super::handle::{Event, PacerHandle};
 use super::job::{Job, Waiting};
 use super::route_policy::Next;
-use super::verdict::{dead, later};
+use super::verdict::{dead, keep, later};
 
 /// Sends a message whose slot is due and sees it through.
 pub(super) async fn perform(waiting: Waiting, slot: Slot, pacer: PacerHandle) {
@@ -56,7 +56,7 @@ pub(super) async fn perform(waiting: Waiting, slot: Slot, pacer: PacerHandle) {
 }
 
 fn measure(job: &Job, judgement: &Judgement, slot: Slot, started: Mono, pacer: &PacerHandle) {
-    pacer.meters.permits.increment(1);
+    pacer.meters.permits.increment(job.slots().into());
     let late = started.since(slot.at).as_secs_f64();
     pacer.meters.slot_lateness_seconds.record(late);
     let age = started.since(job.delivery.received());
@@ -64,8 +64,8 @@ fn measure(job: &Job, judgement: &Judgement, slot: Slot, started: Mono, pacer: &
     meters.age_seconds.record(age.as_secs_f64());
     let length = pacer.clock.now().since(started);
     meters.call_seconds.record(length.as_secs_f64());
-    meters.call(judgement.outcome.label());
-    if judgement.maybe_delivered && judgement.status.is_none() {
+    meters.call(judgement.outcome.label(), judgement.answer());
+    if judgement.maybe_delivered && judgement.reply.is_err() {
         meters.maybe_delivered.increment(1);
     }
 }
@@ -78,7 +78,7 @@ fn settle(mut job: Job, judgement: Judgement, pacer: &PacerHandle) {
     let away = job.route.observe(&judgement, pacer);
     let away = away.filter(|_| repeatable);
     if judgement.outcome != Outcome::Accepted {
-        job.history.last_status = judgement.status;
+        job.history.last_status = judgement.status();
     }
     let fraction = || rand::rng().random_range(0.0..1.0);
     let attempts = job.history.attempts;
@@ -102,7 +102,8 @@ fn settle(mut job: Job, judgement: Judgement, pacer: &PacerHandle) {
         Next::Dead(reason) => {
             job.history.attempts += 1;
             let now = pacer.store_time(pacer.clock.now());
-            let verdict = dead(&job.route, &job.history, reason, judgement.detail, now);
+            let mut verdict = dead(&job.route, &job.history, reason, judgement.detail, now);
+            keep(&mut verdict, judgement.said);
             job.settle(verdict);
         }
     }

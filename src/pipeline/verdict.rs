@@ -63,6 +63,13 @@ pub(super) fn dead(
     Verdict::Dead { reason, headers }
 }
 
+/// Keeps the beginning of the downstream's answer on a dead letter.
+pub(super) fn keep(verdict: &mut Verdict, said: Option<String>) {
+    if let (Verdict::Dead { headers, .. }, Some(said)) = (verdict, said) {
+        headers.push((header::ANSWER, HeaderValue::Text(said)));
+    }
+}
+
 /// For a message that a limit cannot count.
 pub(super) fn invalid(route: &Route, history: &History, detail: String, now: StoreTime) -> Verdict {
     match route.policy.on_invalid {

@@ -10,6 +10,7 @@ use futures::future::BoxFuture;
 
 use super::clock::Clock;
 use super::message::Message;
+pub use crate::core::judge::Silence;
 use crate::core::outcome::Outcome;
 use crate::core::time::Mono;
 
@@ -35,14 +36,43 @@ pub struct Undecodable {
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Judgement {
     pub outcome: Outcome,
-    /// The status code, if there was an answer.
-    pub status: Option<u16>,
+    /// The status code, or why there was no answer.
+    pub reply: Result<u16, Silence>,
     /// For a person: `503 Service Unavailable`, `no answer within 10s`. Never a message's content.
     pub detail: String,
+    /// The beginning of the answer, where the configuration keeps it (`keep_answer`). For dead letters only: it
+    /// may repeat what the message says.
+    pub said: Option<String>,
     /// Whether the downstream may have received the request. `false` only if that is certain: no
     /// connection came about, or it closed before anything was written to it. A repeat after
     /// `true` may be a duplicate; a repeat after `false` cannot.
     pub maybe_delivered: bool,
+}
+
+impl Judgement {
+    /// The status code, if there was an answer.
+    #[must_use]
+    pub fn status(&self) -> Option<u16> {
+        self.reply.ok()
+    }
+
+    /// The value of the metric label `answer`: the codes that ask for an action of their own, and
+    /// classes for the others.
+    #[must_use]
+    pub const fn answer(&self) -> &'static str {
+        match self.reply {
+            Ok(401) => "401",
+            Ok(403) => "403",
+            Ok(429) => "429",
+            Ok(503) => "503",
+            Ok(..300) => "2xx",
+            Ok(300..400) => "3xx",
+            Ok(400..500) => "4xx",
+            Ok(500..) => "5xx",
+            Err(Silence::Timeout) => "timeout",
+            Err(Silence::Connection) => "connection",
+        }
+    }
 }
 
 /// Until when a call may leave.

@@ -36,6 +36,8 @@ pub mod header {
     pub const REASON: &str = "x-sluiced-reason";
     /// What went wrong, for a person to read.
     pub const DETAIL: &str = "x-sluiced-detail";
+    /// The beginning of the downstream's last answer, if `keep_answer` says so.
+    pub const ANSWER: &str = "x-sluiced-answer";
     /// The downstream's last status code (an integer).
     pub const LAST_STATUS: &str = "x-sluiced-last-status";
     /// When it died, on the store's clock (microseconds since the epoch).

@@ -16,3 +16,4 @@ pub mod policy;
 pub mod queue;
 pub mod resolve;
 pub mod secret;
+pub mod status;

@@ -12,6 +12,8 @@ use tracing_subscriber::filter::{FilterFn, filter_fn};
 use tracing_subscriber::layer::SubscriberExt as _;
 use tracing_subscriber::util::SubscriberInitExt;
 
+use super::journal::Stderr;
+use super::recent::Recent;
 use crate::settings::types::LogFormat;
 
 /// The AMQP client logs as errors what it also returns to us: a queue that does not exist yet, at
@@ -75,7 +77,7 @@ pub fn init(level: &str, format: LogFormat) -> Result<(), LogError> {
     let terminal = stderr().is_terminal();
     let builder = tracing_subscriber::fmt()
         .with_env_filter(filter)
-        .with_writer(stderr);
+        .with_writer(Stderr::new());
     let installed = if is_json(format, terminal) {
         // One level deep: a query for a field needs no path.
         builder
@@ -83,11 +85,12 @@ pub fn init(level: &str, format: LogFormat) -> Result<(), LogError> {
             .flatten_event(true)
             .with_span_list(false)
             .finish()
+            .with(Recent)
             .with(ceilings())
             .try_init()
     } else {
         let builder = builder.with_ansi(colours(&stderr()));
-        builder.finish().with(ceilings()).try_init()
+        builder.finish().with(Recent).with(ceilings()).try_init()
     };
     installed.map_err(|_| LogError::Installed)
 }

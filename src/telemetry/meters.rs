@@ -55,6 +55,8 @@ impl Labelled {
 /// What is measured about a route.
 pub struct RouteMeters {
     calls: Labelled,
+    answers: Labelled,
+    queue_messages: Vec<(&'static str, Gauge)>,
     settled: Labelled,
     dead: Labelled,
     /// Seconds from sending a call to the end of its answer.
@@ -83,8 +85,6 @@ pub struct RouteMeters {
     pub unconfirmed: Counter,
     /// Copies that left headers behind.
     pub shortened: Counter,
-    /// Messages that are parked beside the queue.
-    pub parked: Gauge,
     /// Seconds from receipt to call.
     pub age_seconds: Histogram,
 }
@@ -97,6 +97,11 @@ impl RouteMeters {
         let labels = [by];
         Self {
             calls: Labelled::new(&names::CALLS, by, "outcome", names::OUTCOMES),
+            answers: Labelled::new(&names::ANSWERS, by, "answer", names::ANSWER_CLASSES),
+            queue_messages: names::PARTS
+                .iter()
+                .map(|part| (*part, gauge(&names::QUEUE_MESSAGES, &[by, ("part", part)])))
+                .collect(),
             settled: Labelled::new(&names::SETTLED, by, "verdict", names::VERDICTS),
             dead: Labelled::new(&names::DEAD, by, "reason", names::REASONS),
             call_seconds: histogram(&names::CALL_DURATION, &labels),
@@ -112,14 +117,21 @@ impl RouteMeters {
             closed: gauge(&names::CLOSED, &labels),
             unconfirmed: counter(&names::UNCONFIRMED, &labels),
             shortened: counter(&names::SHORTENED, &labels),
-            parked: gauge(&names::PARKED, &labels),
             age_seconds: histogram(&names::AGE, &labels),
         }
     }
 
-    /// A call came to `outcome` (`Outcome::label`).
-    pub fn call(&self, outcome: &'static str) {
+    /// A call came to `outcome` (`Outcome::label`) by `answer` (`Judgement::answer`).
+    pub fn call(&self, outcome: &'static str, answer: &'static str) {
         self.calls.increment(outcome, 1);
+        self.answers.increment(answer, 1);
+    }
+
+    /// So many messages stand in a part of the route's queues (`Part::label`).
+    pub fn stand(&self, part: &'static str, count: u64) {
+        if let Some((_, gauge)) = self.queue_messages.iter().find(|(known, _)| *known == part) {
+            gauge.set(count as f64);
+        }
     }
 
     /// `count` deliveries got the verdict `verdict` (`Verdict::label`).
@@ -156,7 +168,7 @@ impl PolicyMeters {
 /// What is measured about a limit, as this replica sees it.
 pub struct LimitMeters {
     asks: Labelled,
-    /// Slots used for a call.
+    /// Slots that calls used.
     pub permits: Counter,
     /// Slots granted by the shared schedule.
     pub slots_leased: Counter,
@@ -234,6 +246,8 @@ impl AdmissionMeters {
 
 /// What is measured about a keyed limit.
 pub struct KeyedMeters {
+    /// Units that calls used.
+    pub permits: Counter,
     /// Messages that it told to wait.
     pub denials: Counter,
     /// Grants offered back.
@@ -248,11 +262,17 @@ impl KeyedMeters {
     pub fn new(limit: &str) -> Self {
         let labels = [("limit", limit)];
         Self {
+            permits: counter(&names::PERMITS, &labels),
             denials: counter(&names::KEYED_DENIALS, &labels),
             refunds: counter(&names::REFUNDS, &labels),
             leases_lost: counter(&names::LEASES_LOST, &labels),
         }
     }
+}
+
+/// The rate of a keyed limit, which holds for each key. Only kinds with a rate have the metric.
+pub fn rate_of_keys(limit: &str, per_second: f64) {
+    gauge(&names::KEY_RATE, &[("limit", limit)]).set(per_second);
 }
 
 /// What is measured about a supervised connection.

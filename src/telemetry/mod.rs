@@ -4,15 +4,18 @@
 //! handles from [`meters`] once and never build a label for a message.
 
 pub mod health;
+mod journal;
 mod log_limit;
 pub mod logs;
 pub mod meters;
 pub mod names;
 pub mod notify;
 pub mod panics;
+mod recent;
 mod recorder;
 
 pub use health::{Health, Heartbeat};
 pub use log_limit::{LogLimit, Suppressed};
 pub use notify::Notifier;
+pub use recent::{RecentLine, recent};
 pub use recorder::{Metrics, install};

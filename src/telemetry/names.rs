@@ -2,9 +2,12 @@
 //!
 //! Problem: names that are scattered over rooms drift apart, and a label with an id in it grows
 //! without bound. So a metric exists only here, as a constant, and its labels come from the
-//! configuration (`route`, `limit`) or from a fixed list (`outcome`, `verdict`, `reason`, `result`,
-//! `target`). A key, a phone number or a message id is never a label. Names follow Prometheus: base
+//! configuration (`route`, `limit`) or from a fixed list (`outcome`, `answer`, `verdict`, `reason`,
+//! `part`, `result`, `target`). A key, a phone number or a message id is never a label. Names follow Prometheus: base
 //! units (seconds), the unit as suffix, `_total` on counters.
+//!
+//! The usual `process_*` metrics (memory, processor time, open files) come from a library
+//! (`recorder`).
 
 /// What kind of number a metric is.
 #[derive(Clone, Copy, Debug, PartialEq)]
@@ -68,6 +71,21 @@ const fn histogram(
 
 /// Values of the label `outcome` (`core::outcome::Outcome::label`).
 pub const OUTCOMES: &[&str] = &["accepted", "throttled", "held", "transient", "permanent"];
+/// Values of the label `answer` (`ports::downstream::Judgement::answer`).
+pub const ANSWER_CLASSES: &[&str] = &[
+    "2xx",
+    "3xx",
+    "4xx",
+    "401",
+    "403",
+    "429",
+    "5xx",
+    "503",
+    "timeout",
+    "connection",
+];
+/// Values of the label `part`: where messages of a route stand (`queue::events::Part`).
+pub const PARTS: &[&str] = &["ready", "waiting", "parked", "dead"];
 /// Values of the label `verdict` (`ports::queue::Verdict::label`).
 pub const VERDICTS: &[&str] = &["done", "dropped", "later", "parked", "given_back", "dead"];
 /// Values of the label `reason` (`core::outcome::DeadReason::label`).
@@ -122,6 +140,11 @@ pub const CALLS: Metric = counter(
     "sluiced_calls_total",
     &["route", "outcome"],
     "Calls to the downstream, by what they came to.",
+);
+pub const ANSWERS: Metric = counter(
+    "sluiced_answers_total",
+    &["route", "answer"],
+    "Answers of the downstream by status, and calls without one: no answer in time, or no connection.",
 );
 pub const CALL_DURATION: Metric = histogram(
     "sluiced_call_duration_seconds",
@@ -199,10 +222,10 @@ pub const SHORTENED: Metric = counter(
     ROUTE,
     "Copies that had to leave headers behind to fit a frame; x-sluiced-shortened names them.",
 );
-pub const PARKED: Metric = gauge(
-    "sluiced_parked",
-    ROUTE,
-    "Messages of the route that stand parked beside its queue, of the whole fleet, as last counted.",
+pub const QUEUE_MESSAGES: Metric = gauge(
+    "sluiced_queue_messages",
+    &["route", "part"],
+    "Messages of the route at the broker, of the whole fleet, as last counted: ready in the work queue, waiting in wait queues, parked, dead.",
 );
 pub const AGE: Metric = histogram(
     "sluiced_age_seconds",
@@ -214,7 +237,7 @@ pub const AGE: Metric = histogram(
 pub const PERMITS: Metric = counter(
     "sluiced_permits_total",
     LIMIT,
-    "Slots that were used for a call.",
+    "Units of the limit that calls used: of a paced limit the slots, of a keyed limit the costs.",
 );
 pub const SLOTS_LEASED: Metric = counter(
     "sluiced_slots_leased_total",
@@ -271,7 +294,12 @@ pub const CLOCK_ERROR: Metric = gauge(
 pub const LIMIT_RATE: Metric = gauge(
     "sluiced_limit_units_per_second",
     LIMIT,
-    "The rate in force, as units per second.",
+    "The rate in force of a paced limit, as units per second.",
+);
+pub const KEY_RATE: Metric = gauge(
+    "sluiced_key_units_per_second",
+    LIMIT,
+    "The rate in force of a keyed limit, which each of its keys has. Absent for kinds without a rate.",
 );
 pub const LIMIT_VERSION: Metric = gauge(
     "sluiced_limit_version",
@@ -336,6 +364,7 @@ pub const START_TIME: Metric = gauge(
 /// All of them, in the order of the documentation.
 pub const ALL: &[Metric] = &[
     CALLS,
+    ANSWERS,
     CALL_DURATION,
     SETTLED,
     DEAD,
@@ -351,7 +380,7 @@ pub const ALL: &[Metric] = &[
     BREAKER_OPENED,
     UNCONFIRMED,
     SHORTENED,
-    PARKED,
+    QUEUE_MESSAGES,
     AGE,
     PERMITS,
     SLOTS_LEASED,
@@ -365,6 +394,7 @@ pub const ALL: &[Metric] = &[
     GUARDED,
     CLOCK_ERROR,
     LIMIT_RATE,
+    KEY_RATE,
     LIMIT_VERSION,
     LIMIT_DIFFERS,
     ADMISSIONS,
@@ -379,125 +409,4 @@ pub const ALL: &[Metric] = &[
 ];
 
 #[cfg(test)]
-mod tests {
-    use std::collections::BTreeSet;
-    use std::time::Duration;
-
-    use super::*;
-    use crate::core::outcome::{DeadReason, Outcome};
-    use crate::ports::queue::Verdict;
-
-    #[test]
-    fn names_end_as_their_kind_demands() {
-        for metric in ALL {
-            assert!(metric.name.starts_with("sluiced_"), "{}", metric.name);
-            let total = metric.name.ends_with("_total");
-            match metric.kind {
-                Kind::Counter => assert!(total, "{}", metric.name),
-                Kind::Gauge => assert!(!total, "{}", metric.name),
-                Kind::Histogram(_) => assert!(metric.name.ends_with("_seconds"), "{}", metric.name),
-            }
-            for unit in ["_ms", "_micros", "_us", "_millis", "_minutes", "_percent"] {
-                assert!(
-                    !metric.name.contains(unit),
-                    "{} uses no base unit",
-                    metric.name
-                );
-            }
-        }
-    }
-
-    #[test]
-    fn every_metric_has_help_and_is_there_once() {
-        let names: BTreeSet<_> = ALL.iter().map(|metric| metric.name).collect();
-        assert_eq!(names.len(), ALL.len());
-        let defined = include_str!("names.rs").lines();
-        let defined =
-            defined.filter(|line| line.starts_with("pub const ") && line.contains(": Metric ="));
-        assert_eq!(defined.count(), ALL.len(), "a metric is missing from ALL");
-        for metric in ALL {
-            assert!(metric.help.len() > 10 || metric.name == BUILD_INFO.name);
-            assert!(metric.help.ends_with('.'), "{}", metric.name);
-        }
-    }
-
-    #[test]
-    fn the_documentation_has_them_all_with_their_labels() {
-        let page = include_str!("../../docs/operating.md");
-        for metric in ALL {
-            let row = format!("| `{}` |", metric.name);
-            let row = page.lines().find(|line| line.starts_with(&row));
-            let row = row.unwrap_or_else(|| panic!("no row for {}", metric.name));
-            for label in metric.labels {
-                assert!(row.contains(label), "{} misses {label}", metric.name);
-            }
-        }
-        for value in [OUTCOMES, VERDICTS, REASONS, RESULTS, DECISIONS].concat() {
-            assert!(page.contains(value), "no {value}");
-        }
-        let rows = page.lines().filter(|line| line.starts_with("| `sluiced_"));
-        assert_eq!(rows.count(), ALL.len(), "a row of a metric that is no more");
-    }
-
-    #[test]
-    fn labels_are_bounded() {
-        let known = [
-            "route", "limit", "pacer", "outcome", "verdict", "reason", "result", "decision",
-            "target", "version",
-        ];
-        for metric in ALL {
-            for label in metric.labels {
-                assert!(known.contains(label), "{} has {label}", metric.name);
-            }
-        }
-    }
-
-    #[test]
-    fn bounds_rise() {
-        for metric in ALL {
-            if let Kind::Histogram(bounds) = metric.kind {
-                assert!(bounds.len() >= 10, "{}", metric.name);
-                assert!(
-                    bounds.windows(2).all(|pair| pair[0] < pair[1]),
-                    "{}",
-                    metric.name
-                );
-            }
-        }
-    }
-
-    /// A series that starts at zero must carry the very text that is counted later.
-    #[test]
-    fn label_values_are_those_of_the_core() {
-        let outcomes = [
-            Outcome::Accepted,
-            Outcome::Throttled { wait: None },
-            Outcome::Held {
-                wait: Duration::ZERO,
-            },
-            Outcome::Transient,
-            Outcome::Permanent,
-        ];
-        assert_eq!(outcomes.map(Outcome::label).as_slice(), OUTCOMES);
-        assert_eq!(DeadReason::ALL.map(DeadReason::label).as_slice(), REASONS);
-        let verdicts = [
-            Verdict::Done,
-            Verdict::Dropped,
-            Verdict::Later {
-                delay: Duration::ZERO,
-                headers: Vec::new(),
-            },
-            Verdict::Parked {
-                space: crate::core::parking::Space::of(0),
-                headers: Vec::new(),
-            },
-            Verdict::GiveBack,
-            Verdict::Dead {
-                reason: DeadReason::Denied,
-                headers: Vec::new(),
-            },
-        ];
-        let labels: Vec<_> = verdicts.iter().map(Verdict::label).collect();
-        assert_eq!(labels, VERDICTS);
-    }
-}
+mod tests;

@@ -6,6 +6,7 @@ use std::time::Duration;
 use metrics_exporter_prometheus::{
     Matcher, PrometheusBuilder, PrometheusHandle, PrometheusRecorder,
 };
+use metrics_process::Collector;
 use tokio::task::JoinHandle;
 use tokio_util::sync::CancellationToken;
 
@@ -21,12 +22,14 @@ static INSTALLED: OnceLock<Metrics> = OnceLock::new();
 #[derive(Clone, Debug)]
 pub struct Metrics {
     handle: PrometheusHandle,
+    process: Collector,
 }
 
 impl Metrics {
     /// All metrics in Prometheus' text format.
     #[must_use]
     pub fn render(&self) -> String {
+        self.process.collect();
         self.handle.render()
     }
 
@@ -58,7 +61,9 @@ pub fn install() -> Metrics {
             }
             describe();
             meters::process();
-            Metrics { handle }
+            let process = Collector::default();
+            process.describe();
+            Metrics { handle, process }
         })
         .clone()
 }

@@ -1,6 +1,7 @@
 //! The only room that names concrete backends: from settings to a running pipeline, and to the
 //! probes of `sluiced check --connect`.
 
+pub mod inspected;
 mod listener;
 mod options;
 mod pacers;
@@ -9,16 +10,20 @@ mod probes;
 mod queues;
 mod rules;
 mod stores;
+mod trial;
 
 use std::collections::BTreeMap;
 use std::fmt;
 use std::sync::Arc;
 
-pub use self::policies::Policies;
+pub use self::policies::{Policies, replica};
 pub use self::probes::{Probe, misfits, probes};
 pub use self::queues::{Settled, rabbit_at, rabbit_of, start_over};
 pub use self::stores::{PolicyStores, keyed, keyed_limit, policies, redis_at, redis_of};
 
+pub use self::trial::Trial;
+
+use self::inspected::InspectedLimits;
 use self::pacers::{Pacers, paced_limit};
 use self::queues::{Counted, Queues};
 use self::stores::Stores;
@@ -26,8 +31,10 @@ use crate::core::backoff::Backoff;
 use crate::core::leases::Phase;
 use crate::pipeline::{Pipeline, RoutePolicy, RouteSpec};
 use crate::ports::clock::Clock;
+use crate::ports::status::StatusStore;
 use crate::settings::secrets::Secrets;
 use crate::settings::types::{Paced, Route, Settings};
+use crate::status::Limits;
 use crate::telemetry::health::Health;
 use crate::telemetry::meters::RouteMeters;
 
@@ -56,6 +63,10 @@ pub struct Running {
     pub settled: Arc<Settled>,
     /// What a reload tells.
     pub policies: Arc<Policies>,
+    /// Where replicas tell each other how they are.
+    pub status: Arc<dyn StatusStore>,
+    /// How the limits stand.
+    pub limits: Arc<dyn Limits>,
 }
 
 /// Builds and starts everything that `settings` name.
@@ -79,7 +90,12 @@ pub fn start(
         keyed,
         policies,
         breakers,
+        status,
     } = stores::stores(settings, secrets, clock, health)?;
+    let limits = Arc::new(InspectedLimits {
+        stores: policies.clone(),
+        limits: settings.limits.clone(),
+    });
     let policies = Arc::new(Policies::new(settings, policies));
     let settled = Arc::new(Settled::default());
     let events = Arc::new(Counted {
@@ -112,13 +128,15 @@ pub fn start(
         pacers.add(route, spec);
     }
     let phase = Phase::new(rand::random());
-    let (pacers, limits) = pacers.into_specs();
-    let pipeline = Pipeline::start(pacers, limits, clock, phase, health)
+    let (pacers, keyed_policies) = pacers.into_specs();
+    let pipeline = Pipeline::start(pacers, keyed_policies, clock, phase, health)
         .map_err(|e| WireError::new("the pipeline cannot be started", e))?;
     Ok(Running {
         pipeline,
         settled,
         policies,
+        status,
+        limits,
     })
 }
 

@@ -52,29 +52,12 @@ impl<'a> Pacers<'a> {
 
     /// How the limits of a route count its messages.
     pub(super) fn counting(&self, name: &str, route: &Route) -> Result<Counting, WireError> {
-        let (mut labels, mut limits) = (Vec::new(), Vec::new());
-        for limit_name in &route.limits {
-            let Some(limit) = self.settings.limits.get(limit_name) else {
-                let at = format!("routes.{name}.limits");
-                return Err(WireError::new(at, "no limit of that name"));
-            };
-            labels.push(LabelCounting {
-                limit: limit_name,
-                key: limit.key().map(|key| key.as_str()),
-                cost: match limit.cost() {
-                    Costing::Units(cost) => CostOf::Units(*cost),
-                    Costing::Made(text) => CostOf::Made(text.as_str()),
-                },
-                largest: limit.largest_cost(),
-            });
-            limits.push(match self.limits.get(limit_name.as_str()) {
-                Some(limit) => Counted::Keyed(Arc::clone(limit)),
-                None => Counted::Paced,
-            });
-        }
-        let fair_by = route.fair_by.as_ref().map(|text| text.as_str());
-        let labels = RouteLabels::new(&labels, fair_by)
-            .map_err(|e| WireError::new(format!("routes.{name}"), e))?;
+        let known = |limit: &String| match self.limits.get(limit.as_str()) {
+            Some(limit) => Counted::Keyed(Arc::clone(limit)),
+            None => Counted::Paced,
+        };
+        let labels = route_labels(self.settings, name, route)?;
+        let limits = route.limits.iter().map(known).collect();
         Ok(Counting {
             labels: Arc::new(labels),
             limits,
@@ -116,6 +99,32 @@ impl<'a> Pacers<'a> {
         let limits = limits.collect();
         (self.pacers.into_values().collect(), limits)
     }
+}
+
+/// The keys and costs that the limits of a route make of a message.
+pub(super) fn route_labels(
+    settings: &Settings,
+    name: &str,
+    route: &Route,
+) -> Result<RouteLabels, WireError> {
+    let mut labels = Vec::new();
+    for limit_name in &route.limits {
+        let Some(limit) = settings.limits.get(limit_name) else {
+            let at = format!("routes.{name}.limits");
+            return Err(WireError::new(at, "no limit of that name"));
+        };
+        labels.push(LabelCounting {
+            limit: limit_name,
+            key: limit.key().map(|key| key.as_str()),
+            cost: match limit.cost() {
+                Costing::Units(cost) => CostOf::Units(*cost),
+                Costing::Made(text) => CostOf::Made(text.as_str()),
+            },
+            largest: limit.largest_cost(),
+        });
+    }
+    let fair_by = route.fair_by.as_ref().map(|text| text.as_str());
+    RouteLabels::new(&labels, fair_by).map_err(|e| WireError::new(format!("routes.{name}"), e))
 }
 
 /// The paced limit of a route.

@@ -164,7 +164,8 @@ fn rows(limit: &Limit) -> Vec<Pace> {
 }
 
 /// What this replica is called: its host and process.
-fn replica() -> String {
+#[must_use]
+pub fn replica() -> String {
     let host = rustix::system::uname();
     let host = host.nodename().to_string_lossy();
     format!("{host}:{}", std::process::id())

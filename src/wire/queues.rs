@@ -12,7 +12,7 @@ use super::{WireError, options};
 use crate::ports::clock::Clock;
 use crate::ports::queue::Subscription;
 use crate::queue::embedded::{EmbeddedOptions, EmbeddedQueue, Input};
-use crate::queue::events::QueueEvents;
+use crate::queue::events::{Part, QueueEvents};
 use crate::queue::rabbit::{RabbitOptions, RabbitQueue};
 use crate::settings::Loaded;
 use crate::settings::secrets::Secrets;
@@ -180,9 +180,9 @@ impl QueueEvents for Counted {
         }
     }
 
-    fn parked(&self, route: &str, count: u64) {
+    fn counted(&self, route: &str, part: Part, count: u64) {
         if let Some(meters) = self.meters.get(route) {
-            meters.parked.set(count as f64);
+            meters.stand(part.label(), count);
         }
     }
 }

@@ -7,14 +7,17 @@ use secrecy::SecretString;
 
 use super::{WireError, options, rules};
 use crate::core::policy::PolicyVersion;
-use crate::limiter::memory::{MemoryBreakers, MemoryLimitStore, MemoryPaceStore};
-use crate::limiter::redis::{Family, RedisBreakers, RedisOptions, RedisPaceStore, RedisPolicies};
+use crate::limiter::memory::{MemoryBreakers, MemoryLimitStore, MemoryPaceStore, MemoryStatus};
+use crate::limiter::redis::{
+    Family, RedisBreakers, RedisOptions, RedisPaceStore, RedisPolicies, RedisStatus,
+};
 use crate::ports::breaker::BreakerStore;
 use crate::ports::clock::Clock;
 use crate::ports::limits::{KeyedLimit, LimitStore};
 use crate::ports::link::Link;
 use crate::ports::pace::PaceStore;
 use crate::ports::policy::PolicyStore;
+use crate::ports::status::StatusStore;
 use crate::settings::Loaded;
 use crate::settings::secrets::Secrets;
 use crate::settings::types::{Limit, LimitBackend, Settings};
@@ -26,6 +29,7 @@ pub(super) struct Stores {
     pub(super) keyed: Arc<dyn LimitStore>,
     pub(super) policies: PolicyStores,
     pub(super) breakers: Arc<dyn BreakerStore>,
+    pub(super) status: Arc<dyn StatusStore>,
 }
 
 /// The stores of what is in force.
@@ -63,6 +67,7 @@ pub(super) fn stores(
                 keyed: Arc::new(keyed),
                 policies,
                 breakers: Arc::new(MemoryBreakers::new(clock)),
+                status: Arc::new(MemoryStatus),
             })
         }
         LimitBackend::Redis => {
@@ -74,6 +79,7 @@ pub(super) fn stores(
             Ok(Stores {
                 policies: PolicyStores::of(&store),
                 breakers: Arc::new(RedisBreakers::new(Arc::clone(&store))),
+                status: Arc::new(RedisStatus::new(Arc::clone(&store))),
                 rows: Arc::clone(&store) as Arc<dyn PaceStore>,
                 keyed: store,
             })

@@ -9,6 +9,7 @@ use sluiced::cli::health::{self, HealthArgs};
 use sluiced::core::time::Mono;
 use sluiced::ports::clock::Clock;
 use sluiced::ports::link::Link;
+use sluiced::status::Board;
 use sluiced::telemetry::{self, meters::LinkMeters};
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::TcpStream;
@@ -35,7 +36,8 @@ impl Running {
         let address = admin.address();
         let health = Health::new(Clock::start());
         let stop = CancellationToken::new();
-        let serving = admin.serve(telemetry::install(), health.clone(), stop.clone());
+        let board = Board::new("host:1".to_owned(), telemetry::install(), health.clone());
+        let serving = admin.serve(telemetry::install(), health.clone(), board, stop.clone());
         Self {
             address,
             health,

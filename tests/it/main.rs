@@ -23,5 +23,6 @@ mod queue_contract;
 mod queue_faults;
 mod redis_faults;
 mod redis_topologies;
+mod status;
 mod support;
 mod throttle;

@@ -17,7 +17,8 @@ const ROOMS: &[(&str, &[&str])] = &[
     ("template", &["core", "ports"]),
     ("settings", &["core", "telemetry", "template"]),
     ("telemetry", &["core", "ports", "settings"]),
-    ("admin", &["telemetry"]),
+    ("status", &["core", "ports", "telemetry"]),
+    ("admin", &["status", "telemetry"]),
     ("pipeline", &["core", "ports", "settings", "telemetry"]),
     (
         "wire",
@@ -29,6 +30,7 @@ const ROOMS: &[(&str, &[&str])] = &[
             "ports",
             "queue",
             "settings",
+            "status",
             "telemetry",
             "template",
         ],

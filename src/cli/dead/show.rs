@@ -117,6 +117,8 @@ fn write(
     } else {
         ""
     };
+    let answer = message.headers.get(header::ANSWER);
+    line("answer", answer.map(|text| printable(&shown(text))))?;
     line("message id", facts.id().map(|id| format!("{id}{made}")))?;
     line(
         "exchange",
@@ -205,6 +207,7 @@ fn is_told(name: &str) -> bool {
         name,
         header::REASON
             | header::DETAIL
+            | header::ANSWER
             | header::UNREADABLE
             | header::LAST_STATUS
             | header::ATTEMPTS

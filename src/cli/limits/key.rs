@@ -24,13 +24,13 @@ use crate::wire;
 const SHOWN: usize = 5;
 
 /// A key and what the limit has left for it.
-pub(super) struct KeyState {
+pub(in crate::cli) struct KeyState {
     key: Option<String>,
     look: Look,
 }
 
 /// What the limit has left for `key`, or for all if it has no keys. `None`: there is nothing to look at.
-pub(super) async fn look_up(
+pub(in crate::cli) async fn look_up(
     opened: &OpenLimits,
     name: &str,
     key: Option<&str>,
@@ -119,6 +119,33 @@ impl KeyState {
             )?;
         }
         Ok(())
+    }
+
+    /// Whether so many units fit, for a person, and how long until then; `None`: once a call has ended.
+    pub(in crate::cli) fn fits(&self, cost: u32) -> (String, Option<Duration>) {
+        let Look {
+            now, limit, room, ..
+        } = &self.look;
+        let left = format!("{} of {limit} left", room.remaining);
+        if let Some((until, _)) = self.look.closed {
+            let closed = until.since(*now);
+            return (format!("closed for {}", wait(closed)), Some(closed));
+        }
+        if room.remaining >= cost.into() {
+            return (format!("passes, {left}"), Some(Duration::ZERO));
+        }
+        match self.retry_after() {
+            // When one unit fits is known; for more it is the end at most.
+            Some(_) if cost > 1 => {
+                let whole = self.reset_after();
+                (
+                    format!("waits, {left}; all of it is there in {}", wait(whole)),
+                    Some(whole),
+                )
+            }
+            Some(length) => (format!("waits {}, {left}", wait(length)), Some(length)),
+            None => (format!("waits for a call to end, {left}"), None),
+        }
     }
 
     pub(super) fn as_json(&self) -> Value {

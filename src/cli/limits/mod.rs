@@ -4,7 +4,7 @@
 //! called directly; one that is away gets the update when it comes back.
 
 mod change;
-mod key;
+pub(super) mod key;
 mod list;
 mod set;
 mod show;
@@ -72,7 +72,7 @@ pub struct Location {
 }
 
 /// The store, and the configuration if there is one.
-struct OpenLimits {
+pub(super) struct OpenLimits {
     options: RedisOptions,
     stores: PolicyStores,
     /// `None`: only the store is known.
@@ -105,7 +105,17 @@ pub async fn run(
 }
 
 impl Location {
-    async fn open(&self) -> Result<OpenLimits, Refusal> {
+    /// That of a configuration.
+    pub(super) fn of(config: Vec<PathBuf>) -> Self {
+        Self {
+            config,
+            redis: None,
+            prefix: String::new(),
+            json: false,
+        }
+    }
+
+    pub(super) async fn open(&self) -> Result<OpenLimits, Refusal> {
         let (options, loaded) = if let Some(url) = &self.redis {
             let mut options = wire::redis_at(url.clone());
             options.prefix.clone_from(&self.prefix);
@@ -131,6 +141,10 @@ impl Location {
 }
 
 impl OpenLimits {
+    pub(super) const fn loaded(&self) -> Option<&Loaded> {
+        self.loaded.as_ref()
+    }
+
     fn settings(&self) -> Option<&Settings> {
         self.loaded.as_ref().map(|loaded| &loaded.settings)
     }
@@ -142,7 +156,7 @@ impl OpenLimits {
     }
 
     /// Where a limit stands: it is paced, or keyed. Without a file the store knows.
-    async fn store(&self, limit: &str) -> Result<&dyn PolicyStore, Refusal> {
+    pub(super) async fn store(&self, limit: &str) -> Result<&dyn PolicyStore, Refusal> {
         let PolicyStores { paced, keyed } = &self.stores;
         let kind = self.settings().and_then(|s| s.limits.get(limit));
         let is_paced = match kind {

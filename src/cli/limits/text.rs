@@ -2,14 +2,13 @@
 
 use std::time::Duration;
 
-use serde_json::{Value, json};
-
 use crate::core::policy::{LimitPolicy, Origin};
 use crate::core::rate::Span;
 use crate::core::schedule::FREEZE_MAX;
 use crate::core::time::StoreTime;
 use crate::ports::policy::Inspection;
 use crate::settings::policy;
+pub(super) use crate::wire::inspected::{as_json, kind, state_word};
 
 /// A pause that ends later than this was meant to last until it is resumed.
 const FOR_EVER: Duration = FREEZE_MAX.saturating_sub(Duration::from_secs(30 * 24 * 3600));
@@ -44,15 +43,6 @@ pub(super) fn short(line: &str) -> String {
     policy::line(words.into_iter().filter(|(name, _)| *name != "kind"))
 }
 
-/// The kind in a policy.
-pub(super) fn kind(line: &str) -> &str {
-    let kind = policy::words(line).ok().and_then(|words| {
-        let kind = words.into_iter().find(|(name, _)| *name == "kind")?;
-        Some(kind.1)
-    });
-    kind.unwrap_or("?")
-}
-
 /// The most important value: the rate, or what the kind has instead.
 pub(super) fn main_value(line: &str) -> String {
     let words = policy::words(line).unwrap_or_default();
@@ -70,7 +60,7 @@ pub(super) fn main_value(line: &str) -> String {
 }
 
 /// Whether anything passes.
-pub(super) fn state(found: &Inspection) -> String {
+pub(in crate::cli) fn state(found: &Inspection) -> String {
     let now = found.now;
     let pause = found.policy.as_ref().and_then(|policy| {
         let until = policy.paused_until(now)?;
@@ -85,19 +75,6 @@ pub(super) fn state(found: &Inspection) -> String {
             rough(until.since(now))
         ),
         (None, None) => "open".to_owned(),
-    }
-}
-
-/// The same in one word.
-pub(super) fn state_word(found: &Inspection) -> &'static str {
-    let paused = found
-        .policy
-        .as_ref()
-        .and_then(|s| s.paused_until(found.now));
-    match (paused, found.frozen_until) {
-        (Some(_), _) => "paused",
-        (None, Some(_)) => "frozen",
-        (None, None) => "open",
     }
 }
 
@@ -118,38 +95,4 @@ pub(super) fn differing(found: &Inspection) -> Vec<(&str, &str)> {
         .filter(|present| in_force.is_some_and(|in_force| in_force != present.file))
         .map(|present| (present.replica.as_str(), present.file.as_str()))
         .collect()
-}
-
-/// Everything about a limit, for programs.
-pub(super) fn as_json(name: &str, file: &str, found: &Inspection) -> Value {
-    let policy = found.policy.as_ref();
-    let in_force = policy.map_or("", |policy| &policy.text);
-    let values = |line: &str| {
-        let words = policy::words(line).unwrap_or_default();
-        let pairs = words
-            .into_iter()
-            .map(|(name, value)| (name.to_owned(), Value::from(value)));
-        Value::Object(pairs.collect())
-    };
-    let paused_until = policy.and_then(|policy| policy.paused_until(found.now));
-    json!({
-        "name": name,
-        "kind": kind(if in_force.is_empty() { file } else { in_force }),
-        "in_force": policy.map(|policy| values(&policy.text)),
-        "file": (!file.is_empty()).then(|| values(file)),
-        "version": policy.map(|policy| policy.updates),
-        "origin": policy.map(|policy| policy.origin.name()),
-        "by": policy.map(|policy| &policy.by),
-        "since_us": policy.map(|policy| policy.version.since().as_micros()),
-        "state": state_word(found),
-        "paused_until_us": paused_until.map(StoreTime::as_micros),
-        "paused_by": paused_until.and(policy).and_then(|s| s.pause.as_ref()).map(|p| &p.by),
-        "frozen_until_us": found.frozen_until.map(StoreTime::as_micros),
-        "now_us": found.now.as_micros(),
-        "replicas": found.replicas.iter().map(|present| json!({
-            "name": present.replica,
-            "file": values(&present.file),
-            "differs": present.file != in_force,
-        })).collect::<Vec<_>>(),
-    })
 }

@@ -92,7 +92,7 @@ impl<T: Queued> Scheduler<T> {
         self.key_queues.has_waiting(key)
     }
 
-    /// Permissions ran out before they were used: fewer are wanted at a time where nothing paces them.
+    /// Permissions ran out before they were used: fewer are wanted at a time.
     pub fn ran_out(&mut self) {
         if let Some(requests) = &mut self.requests {
             requests.ran_out();

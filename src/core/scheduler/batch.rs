@@ -59,7 +59,7 @@ impl<T: Queued> Scheduler<T> {
         if !self.pacing.is_paced() {
             return match self.pacing.outlook(now) {
                 Outlook::Until(at, _) => Err(Some(at)),
-                Outlook::Open | Outlook::OutOfReach(_) => Ok(requests.unpaced()),
+                Outlook::Open | Outlook::OutOfReach(_) => Ok(requests.at_once()),
             };
         }
         // Those that would go before it have their slots. It fires at the last of its own.
@@ -78,7 +78,7 @@ impl<T: Queued> Scheduler<T> {
         let slots = self.pacing.slots(best.is_urgent(), before + BATCH_MAX);
         let near = slots.iter().take_while(|slot| **slot <= end).count();
         let free = (near + self.pacing.collected()).saturating_sub(before);
-        Ok(free.max(cost) as u64)
+        Ok((free as u64).min(requests.at_once()).max(cost as u64))
     }
 
     /// Takes the messages out that are asked for so that so many slots are filled. Messages that need

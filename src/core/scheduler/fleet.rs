@@ -152,7 +152,8 @@ impl Fleet {
                 Some(pace) => Pacing::paced(LeaseHolder::new(pace, phase(replica))),
                 None => Pacing::free(),
             };
-            let requests = Requests::new(usable, Duration::from_secs(1), phase(replica));
+            let paced = setting.pace.is_some();
+            let requests = Requests::new(usable, Duration::from_secs(1), phase(replica), paced);
             Scheduler::with(pacing, Some(requests))
         };
         let message = |(id, key): (u32, &u32)| Message {

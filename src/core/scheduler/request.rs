@@ -7,9 +7,10 @@
 //! for all slots within half of that time. It names more candidates than grants are wanted: those
 //! that are denied then cost no slot, and the surplus takes nothing.
 //!
-//! A route without a paced limit has no slots. There as many grants are wanted as this replica
-//! lately sent within the life of its permissions: a few at first, more while all are used, half as
-//! many once some run out.
+//! However many slots are near, no more grants are wanted at a time than this replica lately used: more
+//! while all of them are used, half as many after a request some of whose permissions ran out. A machine
+//! that is slower than its slots would refund most of what it asks for otherwise. A route without a paced
+//! limit has no slots, and wants just as many, beginning with a few.
 //!
 //! One request is under way at a time. No I/O and no clock: `now` goes in.
 
@@ -28,6 +29,8 @@ pub const BATCH_MAX: usize = 256;
 const SURPLUS: usize = 4;
 /// The most candidates for one wanted grant.
 const CANDIDATES_MAX: usize = 16;
+/// The most grants that are wanted at a time.
+const MOST_WANTED: u64 = BATCH_MAX as u64;
 /// Grants that a replica wants first, where nothing paces it.
 const FIRST_WANTED: u64 = 8;
 /// Pauses after a store that did not answer.
@@ -53,8 +56,10 @@ pub struct Requests {
     trip: Duration,
     /// Smoothed share of the candidates looked at that were granted, of [`WHOLE`].
     granted: u64,
-    /// Grants wanted at a time where nothing paces them.
-    unpaced: u64,
+    /// Grants wanted at a time, at most.
+    at_once: u64,
+    /// Permissions ran out since the last request.
+    ran_out: bool,
     /// Grants that the request under way wants.
     wanted: u64,
 }
@@ -63,7 +68,7 @@ impl Requests {
     /// For permissions that are good for `usable` or longer; the store is asked at least every
     /// `heartbeat`, if only what time it is.
     #[must_use]
-    pub fn new(usable: Duration, heartbeat: Duration, phase: Phase) -> Self {
+    pub fn new(usable: Duration, heartbeat: Duration, phase: Phase, is_paced: bool) -> Self {
         Self {
             usable,
             heartbeat,
@@ -74,7 +79,8 @@ impl Requests {
             failures: Failures::new(BACKOFF),
             trip: Duration::ZERO,
             granted: WHOLE,
-            unpaced: FIRST_WANTED,
+            at_once: if is_paced { MOST_WANTED } else { FIRST_WANTED },
+            ran_out: false,
             wanted: 0,
         }
     }
@@ -117,10 +123,10 @@ impl Requests {
         self.lead().max(self.usable / 2)
     }
 
-    /// Grants that are wanted at a time where nothing paces them.
+    /// Grants that are wanted at a time, at most.
     #[must_use]
-    pub const fn unpaced(&self) -> u64 {
-        self.unpaced
+    pub const fn at_once(&self) -> u64 {
+        self.at_once
     }
 
     /// How many candidates to name so that as many are granted as are wanted.
@@ -130,13 +136,22 @@ impl Requests {
         let whole = usize::try_from(WHOLE).unwrap_or(usize::MAX);
         let granted = usize::try_from(self.granted).unwrap_or(1).max(1);
         let for_all = (wanted * whole).div_ceil(granted);
-        (for_all * 2 + SURPLUS)
+        // Where hardly any is denied, more would only be carried to and fro.
+        let surplus = if granted >= whole - whole / 32 {
+            for_all / 8
+        } else {
+            for_all
+        };
+        (for_all + surplus + SURPLUS)
             .min(wanted * CANDIDATES_MAX + SURPLUS)
             .min(BATCH_MAX)
     }
 
     /// A request for so many grants was sent.
     pub fn sent(&mut self, wanted: u64, now: Mono) {
+        if std::mem::take(&mut self.ran_out) {
+            self.at_once = (self.at_once / 2).max(1);
+        }
         self.under_way = Some(now);
         self.wanted = wanted;
     }
@@ -161,7 +176,7 @@ impl Requests {
             self.granted = (self.granted * 3 + share) / 4;
         }
         if self.wanted > 0 && granted as u64 >= self.wanted {
-            self.unpaced = (self.unpaced * 2).min(BATCH_MAX as u64);
+            self.at_once = (self.at_once + self.at_once / 8 + 1).min(MOST_WANTED);
         }
         self.clock
             .learn(sent, decided, now, FINE.min(self.usable / 4));
@@ -172,8 +187,8 @@ impl Requests {
     }
 
     /// Permissions ran out before they were used.
-    pub fn ran_out(&mut self) {
-        self.unpaced = (self.unpaced / 2).max(1);
+    pub const fn ran_out(&mut self) {
+        self.ran_out = true;
     }
 
     /// The request was not answered. It may have been decided.

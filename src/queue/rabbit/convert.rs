@@ -342,6 +342,7 @@ mod tests {
             header::LIMIT,
             header::REASON,
             header::DETAIL,
+            header::ANSWER,
             header::LAST_STATUS,
             header::DIED,
             header::ROUTE,

@@ -179,6 +179,15 @@ impl Letters {
         Ok(self.fetched.pop_front())
     }
 
+    /// The first letter alone: no other is taken, not even for a moment.
+    ///
+    /// # Errors
+    /// When the broker is lost or refuses.
+    pub async fn first(&mut self) -> Result<Option<Letter>, RabbitError> {
+        self.unread = 0;
+        Ok(self.get(1).await?.into_iter().flatten().next())
+    }
+
     async fn fetch(&mut self) -> Result<(), RabbitError> {
         let count = self.unread.min(FETCH);
         self.unread -= count;

@@ -16,6 +16,7 @@ mod connections;
 mod consumers;
 mod context;
 mod convert;
+mod counts;
 mod dial;
 mod error;
 mod guard;

@@ -15,7 +15,7 @@ use super::error::RabbitError;
 use super::options::RouteOptions;
 use super::topology::{Target, find, left_behind, open_channel, target_queues};
 use crate::core::parking::Space;
-use crate::queue::events::QueueEvents;
+use crate::queue::events::{Part, QueueEvents};
 
 /// How often the broker is asked while messages are parked …
 const OFTEN: Duration = Duration::from_secs(1);
@@ -72,7 +72,7 @@ impl ParkedCounter {
         loop {
             match self.count().await {
                 Ok(count) => {
-                    self.events.parked(&self.route.route, count);
+                    self.events.counted(&self.route.route, Part::Parked, count);
                     // What was added meanwhile is in the next count.
                     self.parked_queues.set(count);
                 }

@@ -24,6 +24,7 @@ use super::connections::Live;
 use super::consumers::{Consumers, Group, Item, Received, lost};
 use super::context::Context;
 use super::convert::{Original, copy_properties, message, returned_properties};
+use super::counts::Counter;
 use super::error::RabbitError;
 use super::kept::CopyVerdict;
 use super::parked::{ParkedCounter, spaces};
@@ -92,8 +93,8 @@ pub(super) struct Session<'a> {
     /// Copies that are on their way, by tag.
     copying: HashMap<u64, (Original, CopyVerdict)>,
     _publisher: AbortOnDropHandle<()>,
-    /// Counts the parked messages.
-    _counting: Option<AbortOnDropHandle<()>>,
+    /// Counts the messages at the broker, and the parked ones.
+    _counting: (AbortOnDropHandle<()>, Option<AbortOnDropHandle<()>>),
 }
 
 impl<'a> Session<'a> {
@@ -105,18 +106,18 @@ impl<'a> Session<'a> {
         work_queue(&live, route, bound).await?;
         let spaces = spaces(route, &context.bare, &live, bound).await?;
         target_queues(&live, route, [Target::Dead], bound).await?;
-        let parked = |space: &Space| Target::Parked(*space).queue(&route.queue);
+        let queue_of = |space: &Space| Target::Parked(*space).queue(&route.queue);
         let mut groups = vec![Group {
             queues: vec![route.queue.clone()],
             prefetch: route.prefetch,
         }];
         if !spaces.is_empty() {
             groups.push(Group {
-                queues: spaces.iter().map(parked).collect(),
+                queues: spaces.iter().map(queue_of).collect(),
                 prefetch: route.parked_prefetch(),
             });
         }
-        let counting = ParkedCounter {
+        let parked = ParkedCounter {
             parked_queues: Arc::clone(&context.parked_queues),
             live: Arc::clone(&live),
             route: Arc::clone(route),
@@ -124,8 +125,15 @@ impl<'a> Session<'a> {
             events: Arc::clone(&context.events),
             bound,
         };
-        let counting = (!counting.spaces.is_empty())
-            .then(|| AbortOnDropHandle::new(tokio::spawn(counting.run())));
+        let parked =
+            (!parked.spaces.is_empty()).then(|| AbortOnDropHandle::new(tokio::spawn(parked.run())));
+        let counting = Counter {
+            live: Arc::clone(&live),
+            route: Arc::clone(route),
+            events: Arc::clone(&context.events),
+            bound,
+        };
+        let counting = AbortOnDropHandle::new(tokio::spawn(counting.run()));
         let (sink, settlements) = mpsc::unbounded_channel();
         let (copies, to_copy) = mpsc::unbounded_channel();
         let (confirms, confirmed) = mpsc::unbounded_channel();
@@ -155,7 +163,7 @@ impl<'a> Session<'a> {
             confirmed,
             copying: HashMap::new(),
             _publisher: AbortOnDropHandle::new(tokio::spawn(publisher.run(to_copy))),
-            _counting: counting,
+            _counting: (counting, parked),
         })
     }
 

@@ -11,7 +11,7 @@ use crate::settings::forms::{
     ANSWER, GOOD_ANSWER, HEADER, HTTP_URL, METHOD, SECRET, SECRET_TEMPLATE, TEXT, USER,
 };
 use crate::settings::redacted::Redacted;
-use crate::settings::schema::Shape::{self, Kinds, List, Named, Section, Whole};
+use crate::settings::schema::Shape::{self, Flag, Kinds, List, Named, Section, Whole};
 use crate::settings::schema::{Kind, SPAN, table};
 use crate::settings::text::Length;
 
@@ -69,6 +69,9 @@ table! {
         /// What nothing names: 2xx accepted; 429 throttled; 503 throttled with Retry-After, else transient; 401, 403,
         /// 407, 408, 425, 5xx, timeouts and connection errors transient; everything else permanent.
         outcomes: Outcomes = Section(Outcomes::KEYS), Default {};
+        /// Keeps the first kilobyte of the answer on a dead letter, where `sluiced dead show` tells it. Off by default,
+        /// for an answer may repeat what the message says.
+        keep_answer: bool = Flag, Default false;
         /// How long "not now" without a Retry-After freezes the limit for every replica.
         throttle_wait: Length = SPAN, Default "1s";
         /// A Retry-After beyond this is cut to it.
@@ -93,6 +96,7 @@ impl fmt::Debug for Http {
             .field("ca_file", &self.ca_file)
             .field("breaker", &self.breaker)
             .field("outcomes", &self.outcomes)
+            .field("keep_answer", &self.keep_answer)
             .field("throttle_wait", &self.throttle_wait)
             .field("max_throttle_wait", &self.max_throttle_wait)
             .finish()

@@ -20,6 +20,7 @@ fn every_series_is_there_before_its_first_event() {
         drop(PolicyMeters::new("provider"));
         drop(AdmissionMeters::new("provider"));
         drop(KeyedMeters::new("sender"));
+        rate_of_keys("sender", 3.0);
         drop(LinkMeters::new("redis"));
         process();
     });
@@ -38,6 +39,8 @@ fn every_series_is_there_before_its_first_event() {
     }
     for (label, values) in [
         ("outcome", names::OUTCOMES),
+        ("answer", names::ANSWER_CLASSES),
+        ("part", names::PARTS),
         ("verdict", names::VERDICTS),
         ("reason", names::REASONS),
         ("result", names::RESULTS),
@@ -54,10 +57,11 @@ fn every_series_is_there_before_its_first_event() {
 fn events_are_counted_under_their_labels() {
     let text = scrape(|| {
         let route = RouteMeters::new("sms");
-        route.call("accepted");
-        route.call("accepted");
+        route.call("accepted", "2xx");
+        route.call("accepted", "2xx");
         route.settled("done", 1);
         route.dead("expired");
+        route.stand("dead", 7);
         route.held.increment(3.0);
         route.held.decrement(1.0);
         let limit = LimitMeters::new("provider");
@@ -67,6 +71,8 @@ fn events_are_counted_under_their_labels() {
     });
     for line in [
         r#"sluiced_calls_total{route="sms",outcome="accepted"} 2"#,
+        r#"sluiced_answers_total{route="sms",answer="2xx"} 2"#,
+        r#"sluiced_queue_messages{route="sms",part="dead"} 7"#,
         r#"sluiced_settled_total{route="sms",verdict="done"} 1"#,
         r#"sluiced_dead_total{route="sms",reason="expired"} 1"#,
         r#"sluiced_held{route="sms"} 2"#,
@@ -103,7 +109,7 @@ fn histograms_have_buckets_that_add_up_over_replicas() {
 #[test]
 fn without_a_recorder_counting_does_nothing() {
     let route = RouteMeters::new("sms");
-    route.call("accepted");
+    route.call("accepted", "2xx");
     route.age_seconds.record(1.0);
     assert_eq!(format!("{route:?}"), r#"RouteMeters { route: "sms", .. }"#);
 }

@@ -34,7 +34,7 @@ async fn a_message_arrives_as_it_is() {
     let peer = Peer::answering(ok).await;
     let judgement = call(&downstream(&options(&peer.url()))).await;
     assert_eq!(judgement.outcome, Outcome::Accepted);
-    assert_eq!(judgement.status, Some(200));
+    assert_eq!(judgement.status(), Some(200));
     assert_eq!(judgement.detail, "200 OK");
     assert!(judgement.maybe_delivered);
     let requests = peer.seen.requests.lock().unwrap();
@@ -146,7 +146,7 @@ async fn no_answer_in_time() {
     options.timeout = Duration::from_millis(200);
     let judgement = call(&downstream(&options)).await;
     assert_eq!(judgement.outcome, Outcome::Transient);
-    assert_eq!(judgement.status, None);
+    assert_eq!(judgement.status(), None);
     assert_eq!(judgement.detail, "no answer within 200ms");
     assert!(judgement.maybe_delivered);
     options.outcomes.permanent = vec!["timeout".to_owned()];
@@ -211,7 +211,7 @@ async fn peers_that_break_off_before_the_answer_may_have_taken_the_message() {
     assert_eq!(endless_head.detail, "the header of the answer is too large");
     for judgement in [closed, reset, garbage, endless_head] {
         assert_eq!(judgement.outcome, Outcome::Transient);
-        assert_eq!(judgement.status, None);
+        assert_eq!(judgement.status(), None);
         assert!(judgement.maybe_delivered);
     }
 }
@@ -237,7 +237,7 @@ async fn the_status_is_the_verdict_whatever_becomes_of_the_rest() {
     .await;
     for judgement in [cut, slow, endless] {
         assert_eq!(judgement.outcome, Outcome::Accepted);
-        assert_eq!(judgement.status, Some(200));
+        assert_eq!(judgement.status(), Some(200));
         assert_eq!(
             judgement.detail,
             "200 OK (the answer was not read to its end)"

@@ -32,6 +32,7 @@ fn options(url: &str) -> HttpOptions {
         warm_connections: 0,
         ca_file: None,
         outcomes: Outcomes::default(),
+        keep_answer: false,
         throttle_wait: Duration::from_secs(1),
         max_throttle_wait: Duration::from_secs(60),
     }

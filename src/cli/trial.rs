@@ -1,0 +1,330 @@
+//! `sluiced try`: what would become of a message, and why it waits. Calls nothing and takes nothing.
+//!
+//! The message comes from stdin, or with `--peek` it is the first one of the route's queue, which is given
+//! back. For each limit of the route it says the key and the cost that the templates make of the message
+//! and what the limit answers now; then the request that would be sent, without secrets.
+
+use std::io::{self, IsTerminal as _, Read as _, Write};
+use std::path::PathBuf;
+use std::time::Duration;
+
+use bytes::Bytes;
+use clap::Args;
+use http::{HeaderMap, Request};
+use serde_json::{Value, json};
+
+use super::exit::Exit;
+use super::limits::text::{rough, state};
+use super::limits::{Location, OpenLimits, key};
+use super::refusal::Refusal;
+use crate::core::time::{StoreTime, micros};
+use crate::ports::label::LabelCharge;
+use crate::ports::message::{HeaderValue, Message};
+use crate::queue::rabbit::letters::Letters;
+use crate::settings::types::{QueueBackend, Route, Settings};
+use crate::wire::{self, Trial};
+
+/// Headers whose values are not shown: their name has one of these words.
+const SECRET: [&str; 6] = ["auth", "cookie", "key", "password", "secret", "token"];
+/// So much of a body is shown.
+const SHOWN: usize = 2000;
+
+/// The arguments of `sluiced try`.
+#[derive(Args, Clone, Debug)]
+pub struct TryArgs {
+    /// A configuration file, as for `sluiced run`; may repeat
+    #[arg(long, value_name = "FILE", required = true)]
+    config: Vec<PathBuf>,
+    /// The route; it can be left out where there is one
+    #[arg(long, value_name = "NAME")]
+    route: Option<String>,
+    /// Look at the first message of the route's queue instead of one on stdin; it is given back
+    #[arg(long, conflicts_with_all = ["id", "headers"])]
+    peek: bool,
+    /// The message id
+    #[arg(long, value_name = "ID")]
+    id: Option<String>,
+    /// A header of the message; may repeat
+    #[arg(long = "header", value_name = "NAME=VALUE", value_parser = pair)]
+    headers: Vec<(String, String)>,
+    /// Print JSON
+    #[arg(long)]
+    json: bool,
+}
+
+fn pair(text: &str) -> Result<(String, String), String> {
+    let (name, value) = text.split_once('=').ok_or("write NAME=VALUE")?;
+    Ok((name.to_owned(), value.to_owned()))
+}
+
+/// What a limit says of the message.
+struct Answer {
+    limit: String,
+    key: Option<String>,
+    cost: u32,
+    /// For a person.
+    now: String,
+    /// Until it could pass; `None`: it is not known.
+    wait: Option<Duration>,
+}
+
+/// Writes what would become of the message to `out`, and what is wrong to `err`.
+///
+/// # Errors
+/// When `err` cannot be written to.
+pub async fn run(
+    args: &TryArgs,
+    out: &mut (impl Write + Send),
+    err: &mut (impl Write + Send),
+    colour: bool,
+) -> io::Result<Exit> {
+    match attempt(args, out).await {
+        Ok(exit) => Ok(exit),
+        Err(refusal) => refusal.report("sluiced try", err, colour),
+    }
+}
+
+async fn attempt(args: &TryArgs, out: &mut (impl Write + Send)) -> Result<Exit, Refusal> {
+    let opened = Location::of(args.config.clone()).open().await?;
+    let Some(loaded) = opened.loaded() else {
+        return Err(Refusal::Arguments("a configuration is needed".to_owned()));
+    };
+    let (name, route) = chosen(&loaded.settings, args.route.as_deref())?;
+    let trial = Trial::new(loaded, name, route)?;
+    let message = if args.peek {
+        peeked(&wire::rabbit_of(loaded)?, &loaded.settings, route).await?
+    } else {
+        read(args)?
+    };
+    let label = trial.label(&message).map_err(|why| {
+        Refusal::Failed(format!(
+            "route {name}: a limit cannot count it: {why}; it would be a dead letter (`on_invalid`)"
+        ))
+    })?;
+    let request = trial.request(&message).map_err(|why| {
+        Refusal::Failed(format!(
+            "route {name}: no request can be made of it: {why}; it would be a dead letter"
+        ))
+    })?;
+    let (mut answers, mut now) = (Vec::new(), None);
+    for (limit, charge) in route.limits.iter().zip(&label.charges) {
+        let (at, answer) =
+            answer(&opened, limit, charge, trial.paced.as_ref() == Some(limit)).await?;
+        now = now.max(Some(at));
+        answers.push(answer);
+    }
+    if let (Some(hours), Some(now)) = (&trial.hours, now) {
+        let wait = hours.opens(now).since(now);
+        let what = if wait.is_zero() {
+            "open".to_owned()
+        } else {
+            format!("closed for another {}", rough(wait))
+        };
+        answers.push(Answer {
+            limit: "opening hours".to_owned(),
+            key: None,
+            cost: 0,
+            now: what,
+            wait: Some(wait),
+        });
+    }
+    if args.json {
+        writeln!(out, "{:#}", as_json(name, &answers, &request))?;
+    } else {
+        write(name, &answers, &request, out)?;
+    }
+    Ok(Exit::Done)
+}
+
+fn chosen<'a>(settings: &'a Settings, name: Option<&str>) -> Result<(&'a str, &'a Route), Refusal> {
+    let names = || {
+        settings
+            .routes
+            .keys()
+            .map(String::as_str)
+            .collect::<Vec<_>>()
+            .join(", ")
+    };
+    let found = match name {
+        Some(name) => settings.routes.get_key_value(name),
+        None if settings.routes.len() == 1 => settings.routes.first_key_value(),
+        None => {
+            return Err(Refusal::Arguments(format!(
+                "which route? --route one of: {}",
+                names()
+            )));
+        }
+    };
+    let (name, route) = found.ok_or_else(|| {
+        Refusal::Arguments(format!(
+            "there is no route `{}`; there are: {}",
+            name.unwrap_or_default(),
+            names()
+        ))
+    })?;
+    Ok((name, route))
+}
+
+fn read(args: &TryArgs) -> Result<Message, Refusal> {
+    if io::stdin().is_terminal() {
+        return Err(Refusal::Arguments(
+            "the message is read from stdin: `sluiced try --config FILE < message.json`, or --peek"
+                .to_owned(),
+        ));
+    }
+    let mut body = Vec::new();
+    io::stdin().read_to_end(&mut body)?;
+    let headers = args.headers.iter().cloned();
+    let mut message = Message {
+        body: Bytes::from(body),
+        headers: headers
+            .map(|(name, value)| (name, HeaderValue::Text(value)))
+            .collect(),
+        ..Message::default()
+    };
+    message.properties.message_id.clone_from(&args.id);
+    if args.id.is_none() {
+        message.made_id = Some("made-when-it-comes".to_owned());
+    }
+    Ok(message)
+}
+
+async fn peeked(
+    options: &crate::queue::rabbit::RabbitOptions,
+    settings: &Settings,
+    route: &Route,
+) -> Result<Message, Refusal> {
+    if settings.backend.queue == QueueBackend::Embedded {
+        return Err(Refusal::Arguments(
+            "--peek needs RabbitMQ; give the message on stdin".to_owned(),
+        ));
+    }
+    let queue = &route.queue;
+    let none = |why: &str| Refusal::Failed(format!("{queue}: {why}"));
+    let letters = Letters::open(options, queue).await?;
+    let mut letters = letters.ok_or_else(|| none("there is no such queue"))?;
+    let first = letters.first().await?;
+    let message = first.as_ref().map(|letter| letter.message.clone());
+    if let Some(letter) = first {
+        letters.leave(letter).await?;
+    }
+    letters.close().await?;
+    message.ok_or_else(|| none("no message is ready; those that replicas hold are not seen"))
+}
+
+/// What a limit says now, and the store's time.
+async fn answer(
+    opened: &OpenLimits,
+    limit: &str,
+    charge: &LabelCharge,
+    is_paced: bool,
+) -> Result<(StoreTime, Answer), Refusal> {
+    let found = opened.store(limit).await?.inspect(limit).await?;
+    let paused = found
+        .policy
+        .as_ref()
+        .and_then(|policy| policy.paused_until(found.now));
+    let blocked = paused
+        .max(found.frozen_until)
+        .map(|until| until.since(found.now));
+    let mut answer = Answer {
+        limit: limit.to_owned(),
+        key: charge.key.as_deref().map(str::to_owned),
+        cost: charge.cost.get(),
+        now: state(&found),
+        wait: Some(blocked.unwrap_or_default()),
+    };
+    if blocked.is_some() || is_paced {
+        if blocked.is_none() {
+            answer.now = "passes with the next free slot".to_owned();
+        }
+        return Ok((found.now, answer));
+    }
+    let Some(left) = key::look_up(opened, limit, charge.key.as_deref(), &found).await? else {
+        return Ok((found.now, answer));
+    };
+    (answer.now, answer.wait) = left.fits(charge.cost.get());
+    Ok((found.now, answer))
+}
+
+/// Until all of them let it pass.
+fn longest(answers: &[Answer]) -> Option<Duration> {
+    let mut waits = answers.iter().map(|answer| answer.wait);
+    waits.try_fold(Duration::ZERO, |longest, wait| Some(longest.max(wait?)))
+}
+
+fn write(
+    route: &str,
+    answers: &[Answer],
+    request: &Request<Bytes>,
+    out: &mut impl Write,
+) -> Result<(), Refusal> {
+    writeln!(out, "route {route}\n")?;
+    for answer in answers {
+        let key = answer
+            .key
+            .as_ref()
+            .map(|key| format!(" key {key}"))
+            .unwrap_or_default();
+        let cost = match answer.cost {
+            0 => String::new(),
+            1 => " costs 1 unit".to_owned(),
+            n => format!(" costs {n} units"),
+        };
+        writeln!(out, "  {:<16}{key}{cost}: {}", answer.limit, answer.now)?;
+    }
+    let when = match longest(answers) {
+        Some(wait) if wait.is_zero() => "now, once messages before it are gone".to_owned(),
+        Some(wait) => format!("in {} at the earliest", rough(wait)),
+        None => "once a call has ended".to_owned(),
+    };
+    writeln!(out, "\nit would go {when}\n")?;
+    writeln!(out, "{} {}", request.method(), request.uri())?;
+    for (name, value) in shown(request.headers()) {
+        writeln!(out, "{name}: {value}")?;
+    }
+    writeln!(out)?;
+    let body = String::from_utf8_lossy(request.body());
+    let end = body.floor_char_boundary(SHOWN);
+    writeln!(out, "{}", &body[..end])?;
+    if end < body.len() {
+        writeln!(out, "... and {} bytes more", body.len() - end)?;
+    }
+    Ok(())
+}
+
+fn as_json(route: &str, answers: &[Answer], request: &Request<Bytes>) -> Value {
+    let limits = answers.iter().map(|answer| {
+        json!({
+            "limit": answer.limit,
+            "key": answer.key,
+            "cost": answer.cost,
+            "now": answer.now,
+            "wait_us": answer.wait.map(micros),
+        })
+    });
+    json!({
+        "route": route,
+        "limits": limits.collect::<Vec<_>>(),
+        "wait_us": longest(answers).map(micros),
+        "request": {
+            "method": request.method().as_str(),
+            "url": request.uri().to_string(),
+            "headers": shown(request.headers()).collect::<Vec<_>>(),
+            "body": String::from_utf8_lossy(request.body()),
+        },
+    })
+}
+
+fn shown(headers: &HeaderMap) -> impl Iterator<Item = (&str, String)> {
+    headers.iter().map(|(name, value)| {
+        let name = name.as_str();
+        let hidden = value.is_sensitive() || SECRET.iter().any(|word| name.contains(word));
+        let value = if hidden {
+            "(hidden)".to_owned()
+        } else {
+            String::from_utf8_lossy(value.as_bytes()).into_owned()
+        };
+        (name, value)
+    })
+}

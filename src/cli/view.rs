@@ -1,0 +1,305 @@
+//! How the fleet is, as lines for a terminal of any width.
+
+use serde_json::Value;
+
+use super::limits::text::rough;
+use crate::core::time::StoreTime;
+use crate::status::{BARS, Fleet, Replica};
+
+const BARS_OF_TEXT: [char; 8] = ['▁', '▂', '▃', '▄', '▅', '▆', '▇', '█'];
+const RED: &str = "\x1b[31m";
+const GREEN: &str = "\x1b[32m";
+const YELLOW: &str = "\x1b[33m";
+const BOLD: &str = "\x1b[1m";
+
+/// Lines of at most `width` columns.
+#[must_use]
+pub(super) fn view(fleet: &Fleet, width: usize, colour: bool) -> Vec<String> {
+    let page = Page { width, colour };
+    let mut lines = vec![page.title(fleet)];
+    if !fleet.complete {
+        let why = "the store of the limits does not answer: only this replica is shown";
+        lines.push(page.paint(RED, page.cut(why)));
+    }
+    lines.push(String::new());
+    page.limits(fleet, &mut lines);
+    page.routes(fleet, &mut lines);
+    page.replicas(fleet, &mut lines);
+    page.warnings(fleet, &mut lines);
+    lines
+}
+
+struct Page {
+    width: usize,
+    colour: bool,
+}
+
+impl Page {
+    fn paint(&self, colour: &str, text: String) -> String {
+        if self.colour {
+            format!("{colour}{text}\x1b[0m")
+        } else {
+            text
+        }
+    }
+
+    fn cut(&self, line: &str) -> String {
+        line.trim_end().chars().take(self.width).collect()
+    }
+
+    fn head(&self, line: &str, lines: &mut Vec<String>) {
+        lines.push(self.paint(BOLD, self.cut(line)));
+    }
+
+    fn title(&self, fleet: &Fleet) -> String {
+        let count = fleet.replicas.len();
+        let ill = fleet.replicas.iter().filter(|r| !r.missing.is_empty());
+        let (how, colour) = match ill.count() {
+            0 => ("all ready".to_owned(), GREEN),
+            ill => (format!("{ill} not ready"), RED),
+        };
+        let replicas = if count == 1 { "replica" } else { "replicas" };
+        let text = format!("sluiced: {count} {replicas}, {how}   {}", fleet.now);
+        self.paint(colour, self.cut(&text))
+    }
+
+    fn limits(&self, fleet: &Fleet, lines: &mut Vec<String>) {
+        self.head(
+            "LIMIT             KIND            USED/s  ALLOWED   USE  STATE     LAST MINUTES",
+            lines,
+        );
+        for limit in &fleet.limits {
+            let name = limit["name"].as_str().unwrap_or_default();
+            let (allowed, used) = fleet.rates(name);
+            let (of, share) = if allowed > 0.0 {
+                (number(allowed), format!("{:.0}%", 100.0 * used / allowed))
+            } else {
+                ("-".to_owned(), "-".to_owned())
+            };
+            let kind = limit["kind"].as_str().unwrap_or("?");
+            let state = limit["state"].as_str().unwrap_or("?");
+            let line = format!(
+                "{name:<17} {kind:<14} {:>7} {of:>8} {share:>5}  {state:<8}  ",
+                number(used)
+            );
+            let room = self.width.saturating_sub(line.chars().count()).min(BARS);
+            let line = self.cut(&(line + &bars(&fleet.used(name), allowed, room)));
+            let bad = state == "paused" || state == "frozen";
+            lines.push(if bad { self.paint(YELLOW, line) } else { line });
+            if let Some(why) = held_up(limit) {
+                lines.push(self.paint(YELLOW, self.cut(&format!("  {why}"))));
+            }
+        }
+        lines.push(String::new());
+    }
+
+    fn routes(&self, fleet: &Fleet, lines: &mut Vec<String>) {
+        self.head(
+            "ROUTE             TAP      DONE/s    READY  WAITING PARKED   HELD  CALLS   DEAD",
+            lines,
+        );
+        let mut names: Vec<_> = fleet
+            .replicas
+            .iter()
+            .flat_map(|r| r.routes.keys())
+            .collect();
+        names.sort();
+        names.dedup();
+        for name in names {
+            let route = fleet.route(name);
+            let tap = if route.open { "open" } else { "closed" };
+            let line = self.cut(&format!(
+                "{name:<17} {tap:<7} {:>7} {:>8} {:>8} {:>6} {:>6} {:>6} {:>6}",
+                number(route.per_second),
+                route.ready,
+                route.waiting,
+                route.parked,
+                route.held,
+                route.in_flight,
+                route.dead
+            ));
+            let bad = !route.open || route.dead > 0;
+            lines.push(if bad { self.paint(YELLOW, line) } else { line });
+            if !route.open {
+                let why = if route.why.is_empty() {
+                    "starting"
+                } else {
+                    &route.why
+                };
+                lines.push(self.paint(YELLOW, self.cut(&format!("  closed: {why}"))));
+            }
+            if !route.answers.is_empty() {
+                let answers = route
+                    .answers
+                    .iter()
+                    .map(|(answer, n)| format!("{answer}: {n}"));
+                let answers: Vec<_> = answers.collect();
+                lines.push(self.cut(&format!("  answers since start: {}", answers.join(", "))));
+            }
+        }
+        lines.push(String::new());
+    }
+
+    fn replicas(&self, fleet: &Fleet, lines: &mut Vec<String>) {
+        self.head(
+            "REPLICA                          VERSION        UP  STATE",
+            lines,
+        );
+        for replica in &fleet.replicas {
+            let Replica { name, version, .. } = replica;
+            let up = rough(std::time::Duration::from_secs(replica.seconds));
+            let missing = replica.missing.iter();
+            let missing: Vec<_> = missing
+                .map(|m| format!("{}: {}", m.name, m.reason))
+                .collect();
+            let state = if missing.is_empty() {
+                "ready".to_owned()
+            } else {
+                missing.join("; ")
+            };
+            let line = self.cut(&format!("{name:<32} {version:<8} {up:>8}  {state}"));
+            lines.push(if missing.is_empty() {
+                line
+            } else {
+                self.paint(RED, line)
+            });
+        }
+        lines.push(String::new());
+    }
+
+    fn warnings(&self, fleet: &Fleet, lines: &mut Vec<String>) {
+        let of = |replica| move |line| (line, replica);
+        let all = fleet.replicas.iter();
+        let mut all: Vec<_> = all
+            .flat_map(|r| r.warnings.iter().map(of(&r.name)))
+            .collect();
+        if all.is_empty() {
+            return;
+        }
+        all.sort_by(|a, b| b.0.at.cmp(&a.0.at));
+        self.head("LAST WARNINGS AND ERRORS", lines);
+        for (line, replica) in all.into_iter().take(10) {
+            let text = format!("{} {:<5} {replica}  {}", line.at, line.level, line.text);
+            let colour = if line.level == "ERROR" { RED } else { YELLOW };
+            lines.push(self.paint(colour, self.cut(&text)));
+        }
+    }
+}
+
+/// Why nothing passes, or less than configured.
+fn held_up(limit: &Value) -> Option<String> {
+    let time = |name: &str| limit[name].as_u64().map(StoreTime::from_micros);
+    let now = time("now_us")?;
+    if let Some(until) = time("paused_until_us") {
+        let by = limit["paused_by"].as_str().unwrap_or("?");
+        return Some(format!(
+            "paused by {by} for another {}",
+            rough(until.since(now))
+        ));
+    }
+    if let Some(until) = time("frozen_until_us") {
+        let left = rough(until.since(now));
+        return Some(format!("frozen by the downstream for another {left}"));
+    }
+    let adapted = limit["in_force"]["adapted"].as_str()?;
+    Some(format!(
+        "the downstream allows less than configured: {adapted}"
+    ))
+}
+
+/// The last bars, of which a full one is the whole limit, or the largest if there is none.
+fn bars(used: &[u64], allowed: f64, room: usize) -> String {
+    let shown = &used[used.len() - room..];
+    let most = used.iter().copied().max().unwrap_or_default() as f64;
+    let full = (allowed * crate::status::BAR as f64).max(most).max(1.0);
+    let bar = |units: &u64| match *units {
+        0 => ' ',
+        units => BARS_OF_TEXT[((units as f64 / full * 8.0).ceil() as usize).clamp(1, 8) - 1],
+    };
+    shown.iter().map(bar).collect()
+}
+
+fn number(n: f64) -> String {
+    if n >= 1000.0 || n.fract() == 0.0 {
+        format!("{n:.0}")
+    } else {
+        format!("{n:.1}")
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::collections::BTreeMap;
+
+    use serde_json::json;
+
+    use super::*;
+    use crate::status::{Missing, Route, Use};
+    use crate::telemetry::RecentLine;
+
+    fn fleet() -> Fleet {
+        let used = Use {
+            per_second: 400.0,
+            bar: 9,
+            used: vec![2000, 4000, 4000, 4000, 40],
+            ..Use::default()
+        };
+        let route = Route {
+            open: false,
+            why: "the downstream is away".to_owned(),
+            dead: 3,
+            ready: 12_000,
+            ..Route::default()
+        };
+        let replica = Replica {
+            name: "host:1".to_owned(),
+            version: "0.1.0".to_owned(),
+            seconds: 200,
+            missing: vec![Missing {
+                name: "downstream of sms".to_owned(),
+                reason: "away".to_owned(),
+                seconds: 4,
+            }],
+            routes: BTreeMap::from([("sms".to_owned(), route)]),
+            limits: BTreeMap::from([("account".to_owned(), used)]),
+            warnings: vec![RecentLine {
+                at: "2026-01-01T00:00:00Z".to_owned(),
+                level: "WARN".to_owned(),
+                text: "too late ".repeat(20),
+            }],
+        };
+        Fleet {
+            complete: true,
+            replicas: vec![replica],
+            limits: vec![
+                json!({"name": "account", "kind": "paced", "state": "paused", "now_us": 0, "paused_until_us": 90_000_000, "paused_by": "anna@ops"}),
+            ],
+            ..Fleet::default()
+        }
+    }
+
+    #[test]
+    fn everything_fits_the_width() {
+        for width in [0, 20, 80, 200] {
+            for line in view(&fleet(), width, false) {
+                assert!(line.chars().count() <= width, "{width}: {line}");
+            }
+        }
+    }
+
+    #[test]
+    fn what_is_wrong_is_said() {
+        let text = view(&fleet(), 120, false).join("\n");
+        for said in [
+            "1 replica, 1 not ready",
+            "paused by anna@ops for another 1m30s",
+            "closed: the downstream is away",
+            "downstream of sms: away",
+            "400  100%",
+            "▄███▁",
+        ] {
+            assert!(text.contains(said), "no `{said}` in\n{text}");
+        }
+        assert!(view(&fleet(), 120, true).join("\n").contains(RED));
+    }
+}

@@ -1,0 +1,128 @@
+//! Where this replica tells how it is, and what is known of the others.
+
+use std::fmt;
+use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
+use std::time::{Duration, SystemTime, UNIX_EPOCH};
+
+use serde_json::Value;
+use tokio::sync::Mutex as Turn;
+use tokio::time::{Instant, sleep};
+
+use super::sample::Sampler;
+use super::{Fleet, Limits, Replica};
+use crate::ports::status::{StatusStore, TELL};
+use crate::telemetry::Metrics;
+use crate::telemetry::health::Health;
+
+/// The policies of the limits are read at most so often, however many pages are open.
+const FRESH: Duration = Duration::from_secs(2);
+
+/// How this replica and the others are. Copies are the same.
+#[derive(Clone)]
+pub struct Board {
+    inner: Arc<Inner>,
+}
+
+struct Inner {
+    name: String,
+    metrics: Metrics,
+    health: Health,
+    sampler: Mutex<Sampler>,
+    /// What all replicas told last; empty while the store does not answer.
+    told: Mutex<Vec<Replica>>,
+    limits: OnceLock<Arc<dyn Limits>>,
+    read: Turn<Option<(Instant, Vec<Value>)>>,
+}
+
+impl Board {
+    /// For the replica called `name`.
+    #[must_use]
+    pub fn new(name: String, metrics: Metrics, health: Health) -> Self {
+        Self {
+            inner: Arc::new(Inner {
+                sampler: Mutex::new(Sampler::new(name.clone())),
+                name,
+                metrics,
+                health,
+                told: Mutex::default(),
+                limits: OnceLock::new(),
+                read: Turn::default(),
+            }),
+        }
+    }
+
+    /// Tells how this replica is, again and again, and learns how the others are. Never ends.
+    pub async fn tell(self, store: Arc<dyn StatusStore>, limits: Arc<dyn Limits>) {
+        // Set once: there is one such task.
+        self.inner.limits.set(limits).ok();
+        loop {
+            let told = self.exchange(&*store).await.unwrap_or_default();
+            *lock(&self.inner.told) = told;
+            sleep(TELL).await;
+        }
+    }
+
+    async fn exchange(&self, store: &dyn StatusStore) -> Option<Vec<Replica>> {
+        let text = serde_json::to_string(&self.sample()).ok()?;
+        let texts = store.exchange(&self.inner.name, &text).await;
+        let texts = texts
+            .inspect_err(|error| tracing::debug!(%error, "how the replicas are is not known"))
+            .ok()?;
+        // One of a later version may say what this one cannot read.
+        let replicas = texts
+            .iter()
+            .filter_map(|text| serde_json::from_str(text).ok());
+        Some(replicas.collect())
+    }
+
+    fn sample(&self) -> Replica {
+        let now = SystemTime::now().duration_since(UNIX_EPOCH);
+        let metrics = self.inner.metrics.render();
+        lock(&self.inner.sampler).take(&metrics, &self.inner.health, now.unwrap_or_default())
+    }
+
+    /// All that is known.
+    pub async fn fleet(&self) -> Fleet {
+        let mut replicas = lock(&self.inner.told).clone();
+        let complete = !replicas.is_empty();
+        if !complete {
+            replicas.push(self.sample());
+        }
+        replicas.sort_by(|a, b| a.name.cmp(&b.name));
+        Fleet {
+            replica: self.inner.name.clone(),
+            now: format!("{:.0}", jiff::Timestamp::now()),
+            complete,
+            replicas,
+            limits: self.limits().await,
+        }
+    }
+
+    async fn limits(&self) -> Vec<Value> {
+        let Some(limits) = self.inner.limits.get() else {
+            return Vec::new();
+        };
+        let mut read = self.inner.read.lock().await;
+        match &*read {
+            Some((at, known)) if at.elapsed() < FRESH => known.clone(),
+            _ => {
+                let found = limits.inspect().await;
+                *read = Some((Instant::now(), found.clone()));
+                found
+            }
+        }
+    }
+}
+
+/// Nothing panics while it is held, and every change is one assignment.
+fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
+    mutex.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+impl fmt::Debug for Board {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Board")
+            .field("replica", &self.inner.name)
+            .finish_non_exhaustive()
+    }
+}

@@ -1,0 +1,228 @@
+//! How the fleet is, at a glance: for the status page, `sluiced status` and `sluiced top`.
+//!
+//! Problem: an operator sees one replica's metrics and log, or a dashboard that somebody has to run
+//! first. So each replica sums up what it knows of itself every few seconds and tells the others by way
+//! of the store of the limits; any of them can be asked about all. The numbers are those of `/metrics`
+//! (`sample` reads them there), so that the page and the dashboard cannot differ.
+//!
+//! ```text
+//! /metrics, health, last warnings ──sample──> Replica ──board──> store <──board── the other replicas
+//!                                                                  └──> /status.json, /, status, top
+//! ```
+
+mod board;
+mod sample;
+mod series;
+
+use std::collections::BTreeMap;
+use std::fmt;
+
+use futures::future::BoxFuture;
+use serde::{Deserialize, Serialize};
+use serde_json::Value;
+
+pub use self::board::Board;
+use crate::telemetry::RecentLine;
+
+/// The length of one bar in the plots of the use of limits, in seconds.
+pub const BAR: u64 = 10;
+/// So many bars are kept: ten minutes.
+pub const BARS: usize = 60;
+
+/// The policies of all limits, as the store has them.
+pub trait Limits: Send + Sync + fmt::Debug {
+    /// One entry for each limit, as `sluiced limits list --json` prints it. Empty if the store does not
+    /// answer.
+    fn inspect(&self) -> BoxFuture<'_, Vec<Value>>;
+}
+
+/// What one replica knows of itself.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+#[serde(default)]
+pub struct Replica {
+    /// Host and process.
+    pub name: String,
+    pub version: String,
+    /// How long it has run, in seconds.
+    pub seconds: u64,
+    /// What keeps it from working; empty: it is ready.
+    pub missing: Vec<Missing>,
+    pub routes: BTreeMap<String, Route>,
+    pub limits: BTreeMap<String, Use>,
+    /// The newest first.
+    pub warnings: Vec<RecentLine>,
+}
+
+/// Something that a replica needs and does not have.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+#[serde(default)]
+pub struct Missing {
+    pub name: String,
+    pub reason: String,
+    /// For how long.
+    pub seconds: u64,
+}
+
+/// A route, as one replica sees it. The numbers at the broker are of the whole fleet.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+#[serde(default)]
+pub struct Route {
+    pub open: bool,
+    /// Why its tap is closed; empty while it is open.
+    pub why: String,
+    pub held: u64,
+    pub in_flight: u64,
+    pub ready: u64,
+    pub waiting: u64,
+    pub parked: u64,
+    pub dead: u64,
+    /// Messages done, since the replica was started and in the last seconds.
+    pub done: u64,
+    pub per_second: f64,
+    /// Calls by answer, since the replica was started; those that came.
+    pub answers: BTreeMap<String, u64>,
+}
+
+/// The use of a limit by one replica.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+#[serde(default)]
+pub struct Use {
+    /// Of a paced limit: what is in force, in units per second.
+    pub per_second: f64,
+    pub frozen: bool,
+    /// The number of the last bar: seconds of Unix time divided by [`BAR`].
+    pub bar: u64,
+    /// Units used in each bar, the last one still growing.
+    pub used: Vec<u64>,
+}
+
+/// All that is known of the fleet.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+#[serde(default)]
+pub struct Fleet {
+    /// Which replica answers.
+    pub replica: String,
+    /// RFC 3339, by its clock.
+    pub now: String,
+    /// Whether the store of the limits answered; else only this replica is shown.
+    pub complete: bool,
+    pub replicas: Vec<Replica>,
+    pub limits: Vec<Value>,
+}
+
+impl Fleet {
+    /// Units of a limit that all replicas used in each of the last [`BARS`] bars, the last one still
+    /// growing.
+    #[must_use]
+    pub fn used(&self, limit: &str) -> Vec<u64> {
+        let uses = || self.replicas.iter().filter_map(|r| r.limits.get(limit));
+        let newest = uses().map(|each| each.bar).max().unwrap_or_default();
+        let mut sums = vec![0; BARS];
+        for each in uses() {
+            let behind = usize::try_from(newest - each.bar).unwrap_or(BARS);
+            for (place, units) in each.used.iter().rev().enumerate() {
+                if let Some(sum) = (BARS - 1).checked_sub(place + behind) {
+                    sums[sum] += units;
+                }
+            }
+        }
+        sums
+    }
+
+    /// The units per second of a paced limit, and those used on the average of the last finished bars.
+    #[must_use]
+    pub fn rates(&self, limit: &str) -> (f64, f64) {
+        let uses = self.replicas.iter().filter_map(|r| r.limits.get(limit));
+        let allowed = uses.map(|each| each.per_second).fold(0.0, f64::max);
+        let finished = &self.used(limit)[BARS - 4..BARS - 1];
+        let used = finished.iter().sum::<u64>() as f64 / (3 * BAR) as f64;
+        (allowed, used)
+    }
+
+    /// A route over all replicas: numbers add up but for those at the broker, which each replica counts.
+    #[must_use]
+    pub fn route(&self, name: &str) -> Route {
+        let mut sum = Route::default();
+        for route in self.replicas.iter().filter_map(|r| r.routes.get(name)) {
+            sum.open |= route.open;
+            if sum.why.is_empty() {
+                sum.why.clone_from(&route.why);
+            }
+            sum.held += route.held;
+            sum.in_flight += route.in_flight;
+            sum.ready = sum.ready.max(route.ready);
+            sum.waiting = sum.waiting.max(route.waiting);
+            sum.parked = sum.parked.max(route.parked);
+            sum.dead = sum.dead.max(route.dead);
+            sum.done += route.done;
+            sum.per_second += route.per_second;
+            for (answer, count) in &route.answers {
+                *sum.answers.entry(answer.clone()).or_default() += count;
+            }
+        }
+        if sum.open {
+            sum.why.clear();
+        }
+        sum
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn using(bar: u64, used: &[u64]) -> Replica {
+        let used = Use {
+            bar,
+            used: used.to_vec(),
+            per_second: 10.0,
+            ..Use::default()
+        };
+        Replica {
+            limits: BTreeMap::from([("account".to_owned(), used)]),
+            ..Replica::default()
+        }
+    }
+
+    #[test]
+    fn bars_of_the_same_seconds_add_up() {
+        let fleet = Fleet {
+            replicas: vec![
+                using(7, &[30, 60, 90]),
+                using(6, &[40]),
+                using(5, &[1; BARS]),
+            ],
+            ..Fleet::default()
+        };
+        let used = fleet.used("account");
+        assert_eq!(used[BARS - 4..], [1, 30 + 1, 60 + 40, 90]);
+        assert_eq!(fleet.rates("account"), (10.0, 132.0 / 30.0));
+        assert_eq!(fleet.used("another"), vec![0; BARS]);
+    }
+
+    #[test]
+    fn a_route_is_open_if_one_replica_consumes_it() {
+        let route = |open, why: &str, held| Route {
+            open,
+            why: why.to_owned(),
+            held,
+            ready: 40,
+            ..Route::default()
+        };
+        let of = |route| Replica {
+            routes: BTreeMap::from([("sms".to_owned(), route)]),
+            ..Replica::default()
+        };
+        let mut fleet = Fleet {
+            replicas: vec![of(route(false, "closed hours", 1)), of(route(false, "", 2))],
+            ..Fleet::default()
+        };
+        let sum = fleet.route("sms");
+        assert_eq!(
+            (sum.open, &*sum.why, sum.held, sum.ready),
+            (false, "closed hours", 3, 40)
+        );
+        fleet.replicas.push(of(route(true, "", 0)));
+        assert_eq!(fleet.route("sms").why, "");
+    }
+}
