@@ -26,7 +26,7 @@ use crate::wire::{self, Trial};
 
 /// Headers whose values are not shown: their name has one of these words.
 const SECRET: [&str; 6] = ["auth", "cookie", "key", "password", "secret", "token"];
-/// So much of a body is shown.
+/// So much of a body is shown, in characters.
 const SHOWN: usize = 2000;
 
 /// The arguments of `sluiced try`.
@@ -285,10 +285,10 @@ fn write(
     }
     writeln!(out)?;
     let body = String::from_utf8_lossy(request.body());
-    let end = body.floor_char_boundary(SHOWN);
-    writeln!(out, "{}", &body[..end])?;
-    if end < body.len() {
-        writeln!(out, "... and {} bytes more", body.len() - end)?;
+    let shown: String = body.chars().take(SHOWN).collect();
+    writeln!(out, "{shown}")?;
+    if shown.len() < body.len() {
+        writeln!(out, "... and {} bytes more", body.len() - shown.len())?;
     }
     Ok(())
 }

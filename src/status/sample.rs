@@ -46,6 +46,7 @@ impl Sampler {
             warnings: recent(),
             ..Replica::default()
         };
+        self.roll(now.as_secs() / BAR);
         let mut reasons = BTreeMap::new();
         for series in series(metrics) {
             if is(&series, names::START_TIME) {
@@ -65,7 +66,6 @@ impl Sampler {
                 self.of_limit(&mut replica.limits, limit, &series);
             }
         }
-        self.roll(now.as_secs() / BAR);
         let passed = self
             .before
             .replace(now)
@@ -105,7 +105,10 @@ impl Sampler {
         } else if is(series, names::PERMITS) {
             limits.entry(limit.to_owned()).or_default();
             let total = series.value as u64;
-            let before = self.used.insert(limit.to_owned(), total).unwrap_or(total);
+            let before = self
+                .used
+                .insert(limit.to_owned(), total)
+                .unwrap_or_default();
             let bars = self
                 .bars
                 .entry(limit.to_owned())
@@ -228,10 +231,10 @@ mod tests {
         let second = sampler.take(&text(600, 700, 1), &health, at(1005));
         assert_eq!(second.routes["sms"].per_second, 100.0);
         let limit = &second.limits["account"];
-        assert_eq!((limit.bar, limit.used.last()), (100, Some(&600)));
+        assert_eq!((limit.bar, limit.used.last()), (100, Some(&700)));
 
         let third = sampler.take(&text(600, 710, 0), &health, at(1032));
-        assert_eq!(third.limits["account"].used[BARS - 4..], [610, 0, 0, 0]);
+        assert_eq!(third.limits["account"].used[..], [700, 0, 0, 10]);
         assert_eq!(third.routes["sms"].why, NO_TURN);
     }
 }

@@ -16,7 +16,7 @@ use tracing_subscriber::layer::Context;
 
 /// So many lines are kept.
 const KEPT: usize = 10;
-/// The most of a line that is kept, in bytes.
+/// The most of a line that is kept, in characters.
 const LENGTH: usize = 400;
 
 static LINES: Mutex<VecDeque<RecentLine>> = Mutex::new(VecDeque::new());
@@ -49,8 +49,8 @@ impl<S: Subscriber> Layer<S> for Recent {
         }
         let mut text = Text::default();
         event.record(&mut text);
-        let mut text = text.message + &text.fields;
-        text.truncate(text.floor_char_boundary(LENGTH));
+        let text = text.message + &text.fields;
+        let text = text.chars().take(LENGTH).collect();
         let mut lines = LINES.lock().unwrap_or_else(PoisonError::into_inner);
         lines.truncate(KEPT - 1);
         lines.push_front(RecentLine {
@@ -96,12 +96,12 @@ mod tests {
             for n in 0..2 * KEPT {
                 tracing::warn!(n, route = "sms", "too late");
             }
-            tracing::error!("{}", "ä".repeat(LENGTH));
+            tracing::error!("{}", "ä".repeat(LENGTH + 1));
         });
         let lines = recent();
         assert_eq!(lines.len(), KEPT);
         assert_eq!(lines[0].level, "ERROR");
-        assert_eq!(lines[0].text, "ä".repeat(LENGTH / 2));
+        assert_eq!(lines[0].text, "ä".repeat(LENGTH));
         assert_eq!(lines[1].text, "too late n=19 route=\"sms\"");
     }
 }

@@ -207,7 +207,7 @@ async fn a_connection_serves_one_request_and_other_paths_are_refused() {
     assert!(head.to_lowercase().contains("connection: close"), "{head}");
     assert_eq!(body, r#"{"status":"alive"}"#);
 
-    assert!(running.get("/").await.0.starts_with("HTTP/1.1 404"));
+    assert!(running.get("/nothing").await.0.starts_with("HTTP/1.1 404"));
     let post = "POST /readyz HTTP/1.1\r\nHost: test\r\nContent-Length: 0\r\n\r\n";
     assert!(running.ask(post).await.0.starts_with("HTTP/1.1 405"));
     let huge = format!(

@@ -26,3 +26,4 @@ mod redis_topologies;
 mod status;
 mod support;
 mod throttle;
+mod trial;

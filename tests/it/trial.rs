@@ -1,0 +1,112 @@
+//! `sluiced try`: what would become of a message, without calling or taking anything.
+
+use std::io::Write as _;
+use std::process::Stdio;
+
+use serde_json::Value;
+
+use crate::support::broker::Broker;
+use crate::support::daemon::{Config, Route, file, program};
+use crate::support::messages::body;
+use crate::support::rabbit::Rabbit;
+use crate::support::recorder::Recorder;
+
+fn tried(config: &Config, message: &str, arguments: &[&str]) -> (Option<i32>, String, String) {
+    let dir = tempfile::tempdir().unwrap();
+    let path = file(dir.path(), "sluiced.toml", &config.text());
+    let path = path.display().to_string();
+    let mut command = program(&["try", "--config", &path]);
+    command.args(arguments).stdin(Stdio::piped());
+    command.stdout(Stdio::piped()).stderr(Stdio::piped());
+    let mut child = command.spawn().unwrap();
+    // With --peek it reads nothing, and may have ended.
+    child
+        .stdin
+        .take()
+        .unwrap()
+        .write_all(message.as_bytes())
+        .ok();
+    let output = child.wait_with_output().unwrap();
+    let text = |bytes: Vec<u8>| String::from_utf8(bytes).unwrap();
+    (
+        output.status.code(),
+        text(output.stdout),
+        text(output.stderr),
+    )
+}
+
+fn config(name: &str, downstream: std::net::SocketAddr) -> Config {
+    let mut route = Route::new(name, downstream);
+    route.limits = vec!["recipient", "provider"];
+    let mut config = Config::shared(name, "100/1s", vec![route]);
+    config.tables =
+        "[limits.recipient]\nkind = \"fixed_window\"\nrate = \"2/1d\"\nlost_wait = \"0s\"\n\
+                     key = \"{{ body.n }}\"\ncost = \"{{ body.parts | default(1) }}\"\n"
+            .to_owned();
+    config
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn each_limit_and_the_request_are_told_and_nothing_is_called() {
+    let name = "tried";
+    let downstream = Recorder::accepting().await;
+    let config = config(name, downstream.address);
+    for _ in 0..3 {
+        let (code, text, err) = tried(
+            &config,
+            "{\"n\":7,\"parts\":2}",
+            &["--header", "traceparent=00-ab-cd-01"],
+        );
+        assert_eq!(code, Some(0), "{err}");
+        for said in [
+            "key 7 costs 2 units: passes, 2 of 2 left",
+            "it would go now",
+            "POST http://",
+            "traceparent: 00-ab-cd-01",
+            "\"parts\":2",
+        ] {
+            assert!(text.contains(said), "no `{said}` in\n{text}");
+        }
+    }
+    let (code, text, _) = tried(&config, "{\"n\":7}", &["--json"]);
+    assert_eq!(code, Some(0));
+    let json: Value = serde_json::from_str(&text).unwrap();
+    assert_eq!(
+        (&json["limits"][0]["key"], &json["limits"][0]["cost"]),
+        (&"7".into(), &1.into())
+    );
+    assert_eq!(json["wait_us"], 0);
+    let (code, _, err) = tried(&config, "{\"to\":7}", &[]);
+    assert_eq!(code, Some(1));
+    assert!(
+        err.contains("a limit cannot count it") && err.contains("dead letter"),
+        "{err}"
+    );
+    let (code, _, err) = tried(&config, "{}", &["--route", "emails"]);
+    assert_eq!(code, Some(2));
+    assert!(
+        err.contains("there is no route `emails`; there are: tried"),
+        "{err}"
+    );
+    assert_eq!(downstream.count(), 0);
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn the_first_message_of_the_queue_is_looked_at_and_given_back() {
+    let name = "tried-peek";
+    let broker = Broker::connect(&Rabbit::shared().url()).await;
+    broker.declare(name, "quorum").await;
+    let config = config(name, "127.0.0.1:1".parse().unwrap());
+    let (code, _, err) = tried(&config, "", &["--peek"]);
+    assert_eq!(code, Some(1));
+    assert!(err.contains("no message is ready"), "{err}");
+    broker
+        .publish(name, [(body(9), lapin::BasicProperties::default())])
+        .await;
+    for _ in 0..2 {
+        let (code, text, err) = tried(&config, "", &["--peek"]);
+        assert_eq!(code, Some(0), "{err}");
+        assert!(text.contains("key 9 costs 1 unit"), "{text}");
+    }
+    assert_eq!(broker.counts(name).await, Some((1, 0)));
+}
