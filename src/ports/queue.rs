@@ -178,6 +178,35 @@ pub struct Leftover {
     pub unsettled: u64,
 }
 
+/// Where messages of a route stand at the broker.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Part {
+    /// In the work queue, not handed out.
+    Ready,
+    /// In wait queues.
+    Waiting,
+    /// Parked beside the work queue.
+    Parked,
+    /// In the dead-letter queue.
+    Dead,
+}
+
+impl Part {
+    /// All of them.
+    pub const ALL: [Self; 4] = [Self::Ready, Self::Waiting, Self::Parked, Self::Dead];
+
+    /// The value of the metric label `part`.
+    #[must_use]
+    pub const fn label(self) -> &'static str {
+        match self {
+            Self::Ready => "ready",
+            Self::Waiting => "waiting",
+            Self::Parked => "parked",
+            Self::Dead => "dead",
+        }
+    }
+}
+
 /// One route's consumption, supervised: it outlives connections.
 pub trait Subscription: Send + Sync + fmt::Debug {
     /// The deliveries: at most the prefetch at a time from the work queue, and at most

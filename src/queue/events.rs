@@ -2,34 +2,7 @@
 
 use std::fmt;
 
-/// Where messages of a route stand at the broker.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Part {
-    /// In the work queue, not handed out.
-    Ready,
-    /// In wait queues.
-    Waiting,
-    /// Parked beside the work queue.
-    Parked,
-    /// In the dead-letter queue.
-    Dead,
-}
-
-impl Part {
-    /// All of them.
-    pub const ALL: [Self; 4] = [Self::Ready, Self::Waiting, Self::Parked, Self::Dead];
-
-    /// The value of the metric label `part`.
-    #[must_use]
-    pub const fn label(self) -> &'static str {
-        match self {
-            Self::Ready => "ready",
-            Self::Waiting => "waiting",
-            Self::Parked => "parked",
-            Self::Dead => "dead",
-        }
-    }
-}
+pub use crate::ports::queue::Part;
 
 /// Things worth counting. Every method does nothing unless it is implemented.
 pub trait QueueEvents: Send + Sync + fmt::Debug {

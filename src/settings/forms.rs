@@ -4,7 +4,7 @@
 use std::net::SocketAddr;
 
 use http::{HeaderValue, Method};
-use tracing_subscriber::EnvFilter;
+use tracing_subscriber::filter::Targets;
 use url::Url;
 
 use super::schema::{Form, Shape, nearest};
@@ -113,7 +113,12 @@ fn log_level(text: &str) -> Result<(), String> {
             return Err(format!("`{last}` is no level; {hint}"));
         }
     }
-    let filter = EnvFilter::try_new(text).map(drop);
+    if text.contains('[') {
+        return Err(format!(
+            "`{text}` chooses spans, and there are none; {right}"
+        ));
+    }
+    let filter = text.parse::<Targets>().map(drop);
     filter.map_err(|reason| format!("`{text}` is no filter ({reason}); {right}"))
 }
 

@@ -7,10 +7,10 @@ use std::ffi::OsString;
 use std::io::{IsTerminal, stderr};
 
 use tracing::level_filters::LevelFilter;
-use tracing_subscriber::EnvFilter;
-use tracing_subscriber::filter::{FilterFn, filter_fn};
+use tracing_subscriber::filter::{FilterFn, Targets, filter_fn};
 use tracing_subscriber::layer::SubscriberExt as _;
 use tracing_subscriber::util::SubscriberInitExt;
+use tracing_subscriber::{fmt, registry};
 
 use super::journal::Stderr;
 use super::recent::Recent;
@@ -44,7 +44,7 @@ pub enum LogError {
 /// would silence everything else without an error. Here a bare text must be a level.
 ///
 /// # Errors When it is empty, a bare text is no level, or a directive cannot be parsed.
-pub fn filter(level: &str) -> Result<EnvFilter, LogError> {
+pub fn filter(level: &str) -> Result<Targets, LogError> {
     let wrong = |text: &str, why: String| LogError::Level {
         text: text.to_owned(),
         why,
@@ -54,7 +54,7 @@ pub fn filter(level: &str) -> Result<EnvFilter, LogError> {
         if part.is_empty() {
             return Err(wrong(level, "a part is empty".to_owned()));
         }
-        if !part.contains(['=', '[']) && part.parse::<LevelFilter>().is_err() {
+        if !part.contains('=') && part.parse::<LevelFilter>().is_err() {
             return Err(wrong(part, "no such level".to_owned()));
         }
     }
@@ -63,8 +63,9 @@ pub fn filter(level: &str) -> Result<EnvFilter, LogError> {
     let named = parts.iter().any(|part| part.starts_with(CLIENT));
     let quiet = (!named).then(|| format!("{CLIENT}=off"));
     let directives: Vec<&str> = parts.into_iter().chain(quiet.as_deref()).collect();
-    EnvFilter::builder()
-        .parse(directives.join(","))
+    directives
+        .join(",")
+        .parse::<Targets>()
         .map_err(|error| wrong(level, error.to_string()))
 }
 
@@ -75,22 +76,14 @@ pub fn filter(level: &str) -> Result<EnvFilter, LogError> {
 pub fn init(level: &str, format: LogFormat) -> Result<(), LogError> {
     let filter = filter(level)?;
     let terminal = stderr().is_terminal();
-    let builder = tracing_subscriber::fmt()
-        .with_env_filter(filter)
-        .with_writer(Stderr::new());
+    let layer = fmt::layer().with_writer(Stderr::new());
+    let logger = registry().with(Recent).with(filter).with(ceilings());
     let installed = if is_json(format, terminal) {
         // One level deep: a query for a field needs no path.
-        builder
-            .json()
-            .flatten_event(true)
-            .with_span_list(false)
-            .finish()
-            .with(Recent)
-            .with(ceilings())
-            .try_init()
+        let layer = layer.json().flatten_event(true).with_span_list(false);
+        logger.with(layer).try_init()
     } else {
-        let builder = builder.with_ansi(colours(&stderr()));
-        builder.finish().with(Recent).with(ceilings()).try_init()
+        logger.with(layer.with_ansi(colours(&stderr()))).try_init()
     };
     installed.map_err(|_| LogError::Installed)
 }
@@ -166,7 +159,6 @@ mod tests {
             "off",
             "info,sluiced::queue=debug",
             "warn, sluiced=trace",
-            "info,sluiced[lease]=debug",
         ] {
             assert!(filter(level).is_ok(), "{level}");
         }
@@ -180,6 +172,7 @@ mod tests {
             ("info,", "`info,`"),
             ("info,sluiced::queue", "`sluiced::queue`"),
             ("info,sluiced=loud", "`info,sluiced=loud`"),
+            ("info,sluiced[lease]", "`sluiced[lease]`"),
         ] {
             let text = filter(level).expect_err(level).to_string();
             assert!(text.starts_with("log.level: "), "{text}");
@@ -211,10 +204,9 @@ mod tests {
         ] {
             let lines = Lines::default();
             let writer = lines.clone();
-            let subscriber = tracing_subscriber::fmt()
-                .with_env_filter(filter(level).expect(level))
-                .with_writer(move || writer.clone())
-                .finish()
+            let subscriber = registry()
+                .with(fmt::layer().with_writer(move || writer.clone()))
+                .with(filter(level).expect(level))
                 .with(ceilings());
             tracing::subscriber::with_default(subscriber, || {
                 tracing::warn!(target: "lapin::returned_messages", "hidden");

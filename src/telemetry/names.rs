@@ -84,7 +84,7 @@ pub const ANSWER_CLASSES: &[&str] = &[
     "timeout",
     "connection",
 ];
-/// Values of the label `part`: where messages of a route stand (`queue::events::Part`).
+/// Values of the label `part`: where messages of a route stand (`ports::queue::Part`).
 pub const PARTS: &[&str] = &["ready", "waiting", "parked", "dead"];
 /// Values of the label `verdict` (`ports::queue::Verdict::label`).
 pub const VERDICTS: &[&str] = &["done", "dropped", "later", "parked", "given_back", "dead"];

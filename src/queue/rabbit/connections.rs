@@ -11,7 +11,6 @@ use std::sync::{Arc, OnceLock};
 use std::time::Duration;
 
 use futures::StreamExt;
-use lapin::tcp::OwnedTLSConfig;
 use lapin::{Connection, ConnectionProperties, Event};
 use secrecy::ExposeSecret as _;
 use tokio::sync::{Mutex, watch};
@@ -236,10 +235,7 @@ impl SharedConnection {
         let dial = Dial {
             resolver: &self.resolver,
             uri,
-            tls: OwnedTLSConfig {
-                identity: None,
-                cert_chain: self.ca_pem.clone(),
-            },
+            ca_pem: self.ca_pem.as_deref(),
             properties: ConnectionProperties::default()
                 .with_connection_name(self.name.as_str().into()),
             bound: self.timeout,

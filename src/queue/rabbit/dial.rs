@@ -14,20 +14,21 @@ use async_rs::traits::Reactor;
 use async_rs::util::RuntimeParts;
 use async_rs::{Runtime, Tokio};
 use futures::{AsyncRead, AsyncWrite, Stream};
-use lapin::tcp::OwnedTLSConfig;
 use lapin::uri::{AMQPScheme, AMQPUri};
 use lapin::{AsyncTcpStream, Connection, ConnectionProperties};
 use tokio::time::timeout;
 
 use super::guard::{Control, Guarded};
 use super::options::FRAME_MAX;
+use super::tls::{Duplex, encrypted, plain};
 use crate::ports::resolve::Resolver;
 
 /// Where to connect to, and how.
 pub(super) struct Dial<'a> {
     pub(super) resolver: &'a Resolver,
     pub(super) uri: AMQPUri,
-    pub(super) tls: OwnedTLSConfig,
+    /// Authorities to trust besides the system's.
+    pub(super) ca_pem: Option<&'a str>,
     pub(super) properties: ConnectionProperties,
     pub(super) bound: Duration,
 }
@@ -39,7 +40,7 @@ impl Dial<'_> {
         let Self {
             resolver,
             uri,
-            tls,
+            ca_pem,
             properties,
             bound,
         } = self;
@@ -47,11 +48,11 @@ impl Dial<'_> {
         let found = resolver.addresses(host).await?.into_iter();
         let addresses: Vec<_> = found.map(|ip| SocketAddr::new(ip, port)).collect();
         let tokio = Tokio::current();
-        let kit = RuntimeParts::new(tokio.clone(), Streams(tokio.clone()));
-        let control = control.clone();
+        let kit = RuntimeParts::new(tokio.clone(), Streams(tokio));
+        let (control, ca_pem) = (control.clone(), ca_pem.map(str::to_owned));
         let dial = async move |uri: AMQPUri, _: Runtime<Kit>| {
             // This runs on lapin's thread, and would go on after a timeout that is only ours.
-            let opening = open(&tokio, &uri, addresses.clone(), &tls);
+            let opening = open(&uri, &addresses, ca_pem.as_deref());
             let stream = timeout(bound, opening)
                 .await
                 .unwrap_or_else(|_| Err(io::ErrorKind::TimedOut.into()))?;
@@ -66,19 +67,16 @@ impl Dial<'_> {
 
 /// The stream to the first address that answers, with TLS if the URI says so.
 async fn open(
-    tokio: &Tokio,
     uri: &AMQPUri,
-    addresses: Vec<SocketAddr>,
-    tls: &OwnedTLSConfig,
-) -> io::Result<Plain> {
-    let stream = AsyncTcpStream::connect(tokio, addresses).await?;
+    addresses: &[SocketAddr],
+    ca_pem: Option<&str>,
+) -> io::Result<Box<dyn Duplex>> {
     match uri.scheme {
-        AMQPScheme::AMQP => Ok(stream),
-        AMQPScheme::AMQPS => stream.into_tls(&uri.authority.host, tls.as_ref()).await,
+        AMQPScheme::AMQP => plain(addresses).await,
+        AMQPScheme::AMQPS => encrypted(addresses, &uri.authority.host, ca_pem).await,
     }
 }
 
-type Plain = AsyncTcpStream<<Tokio as Reactor>::TcpStream>;
 type Kit = RuntimeParts<Tokio, Streams>;
 
 /// tokio's reactor with guarded streams, which only [`Dial`] makes.
@@ -86,7 +84,7 @@ type Kit = RuntimeParts<Tokio, Streams>;
 struct Streams(Tokio);
 
 impl Reactor for Streams {
-    type TcpStream = Guarded<Plain>;
+    type TcpStream = Guarded<Box<dyn Duplex>>;
     type Sleep = <Tokio as Reactor>::Sleep;
 
     fn register<H: Read + Write + AsFd + AsRawFd + Send + 'static>(

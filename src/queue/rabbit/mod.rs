@@ -29,6 +29,7 @@ mod publisher;
 mod session;
 mod shorten;
 mod supervisor;
+mod tls;
 mod topology;
 
 use std::sync::Arc;

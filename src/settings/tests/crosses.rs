@@ -48,7 +48,7 @@ fn sections_log_filter() {
     assert_eq!(
         above("[log]\nlevel = \"info,[=debug\""),
         [
-            "a.toml:2:9: log.level: `info,[=debug` is no filter (invalid filter directive); write a level (error, warn, info, debug, trace, off) or \"info,sluiced::queue=debug\""
+            "a.toml:2:9: log.level: `info,[=debug` chooses spans, and there are none; write a level (error, warn, info, debug, trace, off) or \"info,sluiced::queue=debug\""
         ]
     );
 }

@@ -3,8 +3,7 @@ use std::time::Duration;
 
 use super::*;
 use crate::core::outcome::{DeadReason, Outcome};
-use crate::ports::queue::Verdict;
-use crate::queue::events::Part;
+use crate::ports::queue::{Part, Verdict};
 
 #[test]
 fn names_end_as_their_kind_demands() {

@@ -46,11 +46,15 @@ async fn letters_of_every_kind_are_counted_and_shown_and_stay() {
     let name = "dead-seen";
     let broker = broker().await;
     broker.declare(name, "quorum").await;
-    let downstream =
-        Recorder::start(|call| Reply::status(if call.number == 3 { 404 } else { 400 })).await;
+    let downstream = Recorder::start(|call| Reply {
+        body: "{\"error\":\"no such sender\"}",
+        ..Reply::status(if call.number == 3 { 404 } else { 400 })
+    })
+    .await;
     let mut route = Route::new(name, downstream.address);
     route.keys = "max_age = \"1h\"\n".to_owned();
     route.caller = "{{ body.n }}".to_owned();
+    route.downstream += "keep_answer = true\n";
     let daemon = Daemon::start(&Config::shared(name, "100/1s", vec![route]));
     let config = daemon.config().display().to_string();
     let list = |arguments: &[&str]| {
@@ -153,6 +157,7 @@ async fn letters_of_every_kind_are_counted_and_shown_and_stay() {
         "letter 1 of dead-seen.dead\n",
         "rejected: the downstream said that it can never pass\n",
         "400 Bad Request",
+        "answer            {\"error\":\"no such sender\"}\n",
         "last status       400\n",
         "attempts          1\n",
         "Z (",

@@ -32,10 +32,10 @@ async fn turn() -> (MutexGuard<'static, ()>, &'static Rabbit) {
     static TURN: Mutex<()> = Mutex::const_new(());
     let turn = TURN.lock().await;
     machine::share();
-    // Shown when a test fails; `RUST_LOG` says how much.
+    // Shown when a test fails.
     drop(
         tracing_subscriber::fmt()
-            .with_env_filter(tracing_subscriber::EnvFilter::from_default_env())
+            .with_max_level(tracing::Level::WARN)
             .with_test_writer()
             .try_init(),
     );

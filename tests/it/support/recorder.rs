@@ -41,6 +41,7 @@ pub struct Reply {
     pub status: u16,
     pub retry_after: Option<String>,
     pub latency: Duration,
+    pub body: &'static str,
 }
 
 impl Reply {
@@ -50,6 +51,7 @@ impl Reply {
             status,
             retry_after: None,
             latency: Duration::ZERO,
+            body: "",
         }
     }
 
@@ -159,5 +161,5 @@ async fn respond(
     if let Some(value) = reply.retry_after {
         response = response.header("retry-after", value);
     }
-    Ok(response.body(Full::default()).unwrap())
+    Ok(response.body(Full::from(reply.body)).unwrap())
 }
