@@ -8,17 +8,17 @@
 
 mod pages;
 
+use std::collections::VecDeque;
 use std::fmt;
 use std::io;
 use std::net::SocketAddr;
-use std::sync::Arc;
 use std::time::Duration;
 
 use hyper::server::conn::http1;
 use hyper_util::rt::{TokioIo, TokioTimer};
 use hyper_util::service::TowerToHyperService;
 use tokio::net::{TcpListener, TcpStream};
-use tokio::sync::Semaphore;
+use tokio::task::AbortHandle;
 use tokio_util::sync::CancellationToken;
 use tokio_util::task::TaskTracker;
 
@@ -26,7 +26,7 @@ use crate::status::Board;
 use crate::telemetry::Metrics;
 pub use crate::telemetry::health::{Health, Heartbeat};
 
-/// Connections at a time; more wait in the kernel's backlog.
+/// Connections at a time. One more ends the oldest: clients that say nothing cannot keep a probe out.
 const MAX_CONNECTIONS: usize = 32;
 /// How long a client may take to send its request's head.
 const HEADER_TIMEOUT: Duration = Duration::from_secs(5);
@@ -104,22 +104,19 @@ impl Admin {
         stop: CancellationToken,
     ) {
         let router = pages::router(metrics, health, board);
-        let places = Arc::new(Semaphore::new(MAX_CONNECTIONS));
         let tasks = TaskTracker::new();
-        while let Some(Some(place)) = stop
-            .run_until_cancelled(async { Arc::clone(&places).acquire_owned().await.ok() })
-            .await
-        {
-            let Some(accepted) = stop.run_until_cancelled(self.listener.accept()).await else {
-                break;
-            };
+        let mut open: VecDeque<AbortHandle> = VecDeque::new();
+        while let Some(accepted) = stop.run_until_cancelled(self.listener.accept()).await {
             match accepted {
                 Ok((stream, _)) => {
+                    open.retain(|one| !one.is_finished());
+                    if open.len() >= MAX_CONNECTIONS
+                        && let Some(oldest) = open.pop_front()
+                    {
+                        oldest.abort();
+                    }
                     let answered = answer(stream, router.clone());
-                    tasks.spawn(async move {
-                        answered.await;
-                        drop(place);
-                    });
+                    open.push_back(tasks.spawn(answered).abort_handle());
                 }
                 Err(error) => {
                     tracing::debug!(%error, "the admin listener could not accept");

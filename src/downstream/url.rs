@@ -84,14 +84,42 @@ pub(super) fn checked_url(text: &str) -> Result<Uri, Undecodable> {
     }
     let uri: Uri = text.parse().map_err(|_| undecodable("is no URL"))?;
     check_target(&uri).map_err(undecodable)?;
-    let is_dots = |segment: &str| {
-        let plain = segment.replace("%2e", ".").replace("%2E", ".");
-        plain == "." || plain == ".."
-    };
-    if uri.path().split(['/', '\\']).any(is_dots) {
-        return Err(undecodable("has `.` or `..` as a segment of its path"));
+    let mut path = uri.path().to_owned();
+    for _ in 0..DECODED {
+        if path
+            .split(['/', '\\'])
+            .any(|segment| matches!(segment, "." | ".."))
+        {
+            return Err(undecodable("has `.` or `..` as a segment of its path"));
+        }
+        path = decoded(&path);
     }
     Ok(uri)
+}
+
+/// How often encoding is looked through: once for the server, once for a proxy before it, once to spare.
+const DECODED: usize = 4;
+
+/// A path with what is percent-encoded in it as plain bytes; what is no UTF-8 then is no dot either.
+fn decoded(path: &str) -> String {
+    let (mut bytes, mut rest) = (Vec::with_capacity(path.len()), path.as_bytes());
+    while let Some((&first, after)) = rest.split_first() {
+        let code = after
+            .get(..2)
+            .and_then(|digits| std::str::from_utf8(digits).ok());
+        let code = code.and_then(|digits| u8::from_str_radix(digits, 16).ok());
+        match code {
+            Some(byte) if first == b'%' => {
+                bytes.push(byte);
+                rest = &after[2..];
+            }
+            _ => {
+                bytes.push(first);
+                rest = after;
+            }
+        }
+    }
+    String::from_utf8_lossy(&bytes).into_owned()
 }
 
 /// `host`, with the port unless it is the scheme's own.

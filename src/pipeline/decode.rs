@@ -28,6 +28,9 @@ use super::route::{Counted, Counting, Held, Route};
 use super::route_policy::RoutePolicy;
 use super::verdict::{dead, expired, invalid, later, parked};
 
+/// More than any route allows. A publisher may write any number into the header.
+const MOST_ATTEMPTS: u32 = 1_000_000;
+
 /// Makes a message of a delivery that waits for its slot, or settles it.
 pub(super) fn decode(
     route: &Arc<Route>,
@@ -195,7 +198,7 @@ fn history(message: &Message, now: StoreTime) -> History {
         made_id: made_id(message),
         attempts: number(header::ATTEMPTS)
             .and_then(|n| u32::try_from(n).ok())
-            .unwrap_or(0),
+            .map_or(0, |n| n.min(MOST_ATTEMPTS)),
         first_seen: time(header::FIRST_SEEN).unwrap_or(now),
         expires,
         last_status: number(header::LAST_STATUS).and_then(|n| u16::try_from(n).ok()),
@@ -360,6 +363,18 @@ mod tests {
             message.headers.insert(header::NOT_BEFORE.to_owned(), value);
             assert_eq!(history(&message, NOW).attempts, 0);
             assert_eq!(not_before(&message), None);
+        }
+    }
+
+    #[test]
+    fn a_publisher_cannot_make_the_count_of_attempts_overflow() {
+        let mut message = Message::default();
+        for attempts in [i64::from(u32::MAX), 4_000_000_000] {
+            let attempts = HeaderValue::Int(attempts);
+            message
+                .headers
+                .insert(header::ATTEMPTS.to_owned(), attempts);
+            assert_eq!(history(&message, NOW).attempts, MOST_ATTEMPTS);
         }
     }
 

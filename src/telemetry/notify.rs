@@ -24,7 +24,7 @@ use super::health::Health;
 use crate::core::rate::Span;
 
 /// How often the status line is looked at when there is no watchdog to feed.
-const STATUS_EVERY: Duration = Duration::from_secs(5);
+const STATUS_EVERY: Duration = Duration::from_millis(500);
 /// On top of the grace: closing connections and writing the last lines.
 const STOP_MARGIN: Duration = Duration::from_secs(10);
 

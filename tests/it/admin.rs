@@ -232,6 +232,10 @@ async fn silent_clients_hold_no_place_for_ever() {
     }
     let (head, _) = running.get("/healthz").await;
     assert!(head.starts_with("HTTP/1.1 200"), "{head}");
+    // The newest are left: they are open still.
+    let newest = silent.last_mut().expect("one");
+    let closed = tokio::time::timeout(Duration::from_millis(1), newest.read_u8());
+    assert!(closed.await.is_err(), "it was closed");
     drop(silent);
     running.end().await;
 }

@@ -204,18 +204,22 @@ fn nothing_can_be_injected_into_a_url() {
     let encoded = options("http://h/send/{{ body.id | urlencode }}?a=1", &[]);
     let raw = options("http://h/send/{{ body.id }}", &[]);
     let body = |id: &str| message(&serde_json::json!({ "id": id }).to_string());
-    let request = make(&encoded, &body("x/../y?a=2&b#c\r\n ü")).unwrap();
+    let request = make(&encoded, &body("x/..y?a=2&b#c\r\n ü")).unwrap();
     assert_eq!(
         request.uri(),
-        "http://h/send/x%2F..%2Fy%3Fa%3D2%26b%23c%0D%0A%20%C3%BC?a=1"
+        "http://h/send/x%2F..y%3Fa%3D2%26b%23c%0D%0A%20%C3%BC?a=1"
     );
-    for id in ["..", "."] {
+    // Some servers and proxies decode a slash, once or twice, before they resolve the path.
+    for id in ["..", ".", "../admin", "x/../y", "..\\x", "%2e%2e/x"] {
         let error = make(&encoded, &body(id)).map(drop).unwrap_err();
         assert_eq!(error.what, "url");
     }
     for id in [
         "../admin",
         "a/%2E%2e/b",
+        "..%2Fadmin",
+        "..%252fadmin",
+        "%25252e./x",
         "a b",
         "a\r\nHost: evil",
         "ü",
