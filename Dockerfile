@@ -1,6 +1,9 @@
 # syntax=docker/dockerfile:1
 # docker build -t sluiced .
 # docker run -v ./sluiced.toml:/etc/sluiced/sluiced.toml:ro -p 127.0.0.1:9464:9464 sluiced
+#
+# From a release binary that was built for this Debian, instead of compiling: FOLDER/sluiced, and
+# docker build --build-context build=FOLDER -t sluiced .
 
 ARG RUST_VERSION=1.95
 ARG DEBIAN=bookworm
@@ -9,39 +12,41 @@ ARG DEBIAN=bookworm
 FROM rust:${RUST_VERSION}-slim-${DEBIAN} AS build
 WORKDIR /build
 ENV CARGO_TERM_COLOR=never CARGO_INCREMENTAL=0
-
-# The dependencies with an empty program: this layer is built again only when they change, not
-# with every change of the source. (A bench that the manifest names has to exist, hence the copy;
-# the pattern is there because a plain name would have to exist too.)
 COPY Cargo.toml Cargo.lock ./
-COPY bench[e]s ./benches/
-RUN mkdir src \
-    && echo 'fn main() {}' > src/main.rs \
-    && touch src/lib.rs \
-    && cargo build --release --locked \
-    && rm -r src
-
-# The program. COPY keeps the files' own times, which may be older than the empty program's, and
-# cargo would then take that for up to date.
 COPY src src
 COPY lua lua
 COPY config config
-RUN find src lua config -type f -exec touch {} + \
-    && cargo build --release --locked \
-    && target/release/sluiced --version
+# The manifest names them, so they have to exist.
+COPY benches benches
+# Dependencies are kept from build to build. COPY keeps the files' own times, which may be older than
+# what was built of them before, and cargo would then take that for up to date.
+RUN --mount=type=cache,target=/usr/local/cargo/registry \
+    --mount=type=cache,target=/build/target \
+    find src lua config -type f -exec touch {} + \
+    && cargo build --release --locked --bin sluiced \
+    && strip --strip-all -o /sluiced target/release/sluiced
+
+# ---- what the image holds ----------------------------------------------------------------------
+FROM debian:${DEBIAN}-slim AS root
+RUN apt-get update && apt-get install --yes --no-install-recommends ca-certificates
+WORKDIR /image
+COPY --from=build /sluiced usr/local/bin/sluiced
+COPY LICENSE-APACHE LICENSE-MIT usr/share/doc/sluiced/
+# The program and the shared libraries that it names; the certificates of public authorities, for amqps://,
+# rediss:// and https://; where names are looked up; an account, so that files can be given to it by name; a
+# place for the files of `sluiced demo`.
+RUN ldd usr/local/bin/sluiced | grep -o '/[^ ]*' | xargs cp --dereference --parents --target-directory . \
+    && cp --parents /etc/ssl/certs/ca-certificates.crt . \
+    && mkdir etc/sluiced && mkdir --mode=1777 tmp \
+    && echo 'hosts: files dns' > etc/nsswitch.conf \
+    && echo 'sluiced:x:10001:10001::/nonexistent:/nonexistent' > etc/passwd \
+    && echo 'sluiced:x:10001:' > etc/group \
+    && chroot . /usr/local/bin/sluiced --version
 
 # ---- run ---------------------------------------------------------------------------------------
-FROM debian:${DEBIAN}-slim
-# The certificates of public authorities, for amqps://, rediss:// and https://. The account exists
-# so that files can be given to it by name; it owns nothing.
-RUN apt-get update \
-    && apt-get install --yes --no-install-recommends ca-certificates \
-    && rm -rf /var/lib/apt/lists/* \
-    && groupadd --gid 10001 sluiced \
-    && useradd --uid 10001 --gid 10001 --no-create-home --home-dir /nonexistent \
-        --shell /usr/sbin/nologin sluiced \
-    && mkdir /etc/sluiced
-COPY --from=build /build/target/release/sluiced /usr/local/bin/sluiced
+# No shell, no package, nothing to update but sluiced itself and these few files.
+FROM scratch
+COPY --from=root /image /
 USER 10001:10001
 
 # Inside a container, loopback is not reachable from outside: publishing the port decides

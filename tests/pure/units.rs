@@ -41,8 +41,8 @@ fn the_template_differs_only_in_its_instance() {
     let single = unit(UNITS[0])
         .replace("Description=sluiced,", "Description=sluiced %i,")
         .replace("sluiced.toml", "%i.toml")
-        .replace("StateDirectory=sluiced", "StateDirectory=sluiced/%i")
-        .replace("%S/sluiced", "%S/sluiced/%i");
+        .replace("StateDirectory=sluiced", "StateDirectory=sluiced@%i")
+        .replace("%S/sluiced", "%S/sluiced@%i");
     assert_eq!(assignments(&single), assignments(&unit(UNITS[1])));
 }
 
