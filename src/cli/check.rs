@@ -26,6 +26,9 @@ pub struct CheckArgs {
     /// Also try RabbitMQ, Redis and the downstreams
     #[arg(long)]
     pub connect: bool,
+    /// Without the secrets: where they cannot be read, as outside of a unit with credentials
+    #[arg(long, conflicts_with = "connect")]
+    pub no_secrets: bool,
     /// Show the effective values and where each was written, secrets hidden
     #[arg(long)]
     pub print: bool,
@@ -44,7 +47,12 @@ pub async fn check(
     out: &mut (impl Write + Send),
     colour: bool,
 ) -> io::Result<Exit> {
-    let loaded = match settings::load(&args.config, env) {
+    let loaded = if args.no_secrets {
+        settings::load_with_secrets_of(settings::NO_SECTION, &args.config, env)
+    } else {
+        settings::load(&args.config, env)
+    };
+    let loaded = match loaded {
         Ok(loaded) => loaded,
         Err(faults) => {
             report(&faults, out, colour)?;
@@ -290,5 +298,24 @@ mod tests {
         ] {
             assert!(out.contains(line), "{out}");
         }
+    }
+
+    #[tokio::test]
+    async fn secrets_that_cannot_be_read_here_can_be_left_out() {
+        let text = GOOD.replace(
+            "kind = \"http\"",
+            "kind = \"http\"\nauth = { kind = \"bearer\", token_file = \"credential:token\" }",
+        );
+        let (exit, said) = run(&text, CheckArgs::default(), Vec::new()).await;
+        assert_eq!(exit, Exit::WrongConfiguration);
+        assert!(said.contains("credential:token"), "{said}");
+        let args = CheckArgs {
+            no_secrets: true,
+            ..CheckArgs::default()
+        };
+        let (exit, said) = run(&text, args.clone(), Vec::new()).await;
+        assert_eq!(exit, Exit::Done, "{said}");
+        let (exit, _) = run(&text.replace("400/1s", "four"), args, Vec::new()).await;
+        assert_eq!(exit, Exit::WrongConfiguration);
     }
 }

@@ -67,6 +67,9 @@ pub fn load_with_secrets_of(
     load_wanting(Some(section), files, None, env)
 }
 
+/// For a command that needs no secrets at all.
+pub const NO_SECTION: &str = "";
+
 /// A text that counts like a file after all others.
 #[derive(Clone, Debug)]
 pub struct Extra {
@@ -75,16 +78,17 @@ pub struct Extra {
     pub text: String,
 }
 
-/// As [`load`], with one more layer above the files.
+/// As [`load_with_secrets_of`], with one more layer above the files; no section: the secrets of all.
 ///
 /// # Errors
 /// Every fault that was found, with the warnings.
 pub fn load_over(
+    section: Option<&'static str>,
     files: &[PathBuf],
     extra: Option<Extra>,
     env: impl Iterator<Item = (String, String)>,
 ) -> Result<Loaded, Faults> {
-    load_wanting(None, files, extra, env)
+    load_wanting(section, files, extra, env)
 }
 
 fn load_wanting(

@@ -86,6 +86,12 @@ impl Secrets {
         self
     }
 
+    /// Whether those of all sections are wanted.
+    #[must_use]
+    pub const fn are_complete(&self) -> bool {
+        self.section.is_none()
+    }
+
     /// Whether the secret that this key names is wanted.
     pub(super) fn wants(&self, key: &KeyPath) -> bool {
         let first = key.steps().first();

@@ -1,5 +1,6 @@
 //! What the backends say about a configuration: without connecting, and on trying.
 
+use std::borrow::Cow;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -14,6 +15,7 @@ use crate::limiter::redis::{RedisOptions, Servers};
 use crate::ports::downstream::Downstream as _;
 use crate::queue::rabbit::probe::{self, QueueState};
 use crate::queue::rabbit::{RabbitOptions, RouteOptions};
+use crate::settings::secrets::Secrets;
 use crate::settings::types::{Downstream, LimitBackend, QueueBackend, Route};
 use crate::settings::{Faults, KeyPath, Loaded};
 
@@ -26,7 +28,11 @@ pub fn misfits(loaded: &Loaded) -> Faults {
     let routes = loaded.settings.routes.iter();
     let found = routes.filter_map(|(name, route)| {
         let path = KeyPath::of(&["routes", name, "downstream"]);
-        match options::http(name, route, &loaded.secrets) {
+        match options::http(
+            name,
+            &without_secrets(route, &loaded.secrets),
+            &loaded.secrets,
+        ) {
             Err(error) => Some((path, error.why)),
             Ok(options) => {
                 let misfit = HttpDownstream::new(&options).err()?;
@@ -42,6 +48,17 @@ pub fn misfits(loaded: &Loaded) -> Faults {
         Some((KeyPath::of(&["limits", name]), error.to_string()))
     });
     loaded.faults(found.chain(uncounted))
+}
+
+/// The route as it is, or without what needs a secret that is not to be read.
+fn without_secrets<'a>(route: &'a Route, secrets: &Secrets) -> Cow<'a, Route> {
+    if secrets.are_complete() {
+        return Cow::Borrowed(route);
+    }
+    let mut route = route.clone();
+    let Downstream::Http(http) = &mut route.downstream;
+    http.auth = None;
+    Cow::Owned(route)
 }
 
 /// What `sluiced check --connect` tries: the backends in use, each bounded, none changed. A URL or

@@ -121,7 +121,8 @@ impl Location {
             options.prefix.clone_from(&self.prefix);
             (options, None)
         } else {
-            let loaded = settings::load(&self.config, std::env::vars()).map_err(Refusal::Faults)?;
+            let loaded = settings::load_with_secrets_of("redis", &self.config, std::env::vars());
+            let loaded = loaded.map_err(Refusal::Faults)?;
             if loaded.settings.backend.limits == LimitBackend::Memory {
                 return Err(Refusal::Failed(
                     "these limits are kept in the process that runs (`backend.limits = \

@@ -134,7 +134,12 @@ pub(super) fn configured(
         name: "the arguments".to_owned(),
         text: document(name, words, opened.loaded.is_none()),
     };
-    let loaded = settings::load_over(&opened.location.config, Some(extra), std::env::vars());
+    let loaded = settings::load_over(
+        Some("redis"),
+        &opened.location.config,
+        Some(extra),
+        std::env::vars(),
+    );
     let loaded = loaded.map_err(Refusal::Values)?;
     let limit = loaded.settings.limits.get(name).cloned();
     limit.ok_or_else(|| Refusal::Failed(format!("there is no limit `{name}`")))

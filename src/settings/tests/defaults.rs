@@ -152,7 +152,7 @@ fn the_types_know_every_word() {
             text: format!("{line}\n"),
         };
         let files = Files::new(&[GOOD]);
-        let said = load_over(&files.paths, Some(extra), std::iter::empty());
+        let said = load_over(None, &files.paths, Some(extra), std::iter::empty());
         let said = said.map_or_else(|faults| faults.to_string(), |_| String::new());
         assert!(!said.contains("disagree"), "{line}: {said}");
     }
