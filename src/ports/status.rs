@@ -6,7 +6,7 @@ use std::time::Duration;
 use super::pace::StoreFuture;
 
 /// How often a replica tells.
-pub const TELL: Duration = Duration::from_secs(5);
+pub const TELL: Duration = Duration::from_secs(10);
 /// For how long it is shown after that.
 pub const SHOWN: Duration = TELL.saturating_mul(3);
 

@@ -1,7 +1,6 @@
 //! How the fleet is, at a glance: for the status page, `sluiced status` and `sluiced top`.
 //!
-//! Problem: an operator sees one replica's metrics and log, or a dashboard that somebody has to run
-//! first. So each replica sums up what it knows of itself every few seconds and tells the others by way
+//! Problem: an operator sees one replica's metrics and log, or needs a dashboard first. So each replica sums up what it knows of itself every few seconds and tells the others by way
 //! of the store of the limits; any of them can be asked about all. The numbers are those of `/metrics`
 //! (`sample` reads them there), so that the page and the dashboard cannot differ.
 //!
