@@ -47,7 +47,8 @@ pub(super) enum HealthError {
 
 /// Asks, writes the answer to `out`, and answers exit code 0 if the daemon is well, 1 if not.
 ///
-/// # Errors When `out` cannot be written.
+/// # Errors
+/// When `out` cannot be written.
 pub async fn run(args: &HealthArgs, out: &mut dyn Write) -> std::io::Result<ExitCode> {
     let heard = ask(args.url.clone()).await;
     match heard {

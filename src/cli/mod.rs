@@ -9,6 +9,8 @@ pub mod exit;
 pub mod health;
 pub mod limits;
 pub mod man;
+mod printable;
+pub mod program;
 pub mod provider;
 mod refusal;
 pub mod reload;

@@ -49,7 +49,8 @@ pub struct RunArgs {
 /// Runs until a signal comes or, with the embedded queue, until all messages are settled. A wrong
 /// configuration is reported to `err`, everything else goes to the log.
 ///
-/// # Errors When `err` cannot be written.
+/// # Errors
+/// When `err` cannot be written.
 pub async fn run(args: &RunArgs, err: &mut impl Write, colour: bool) -> io::Result<Exit> {
     let loaded = match settings::load(&args.config, std::env::vars()) {
         Ok(loaded) => loaded,

@@ -29,7 +29,8 @@ pub struct SimArgs {
 
 /// Runs the simulation; the exit code tells whether all runs held.
 ///
-/// # Errors When `out` cannot be written to.
+/// # Errors
+/// When `out` cannot be written to.
 pub fn run(args: &SimArgs, out: &mut dyn Write) -> io::Result<u8> {
     if let Some(seed) = args.seed {
         let scenario = Scenario::from_seed(seed);

@@ -16,6 +16,7 @@ use serde_json::{Value, json};
 use super::exit::Exit;
 use super::limits::text::{rough, state};
 use super::limits::{Location, OpenLimits, key};
+use super::printable::printable;
 use super::refusal::Refusal;
 use crate::core::time::{StoreTime, micros};
 use crate::ports::label::LabelCharge;
@@ -204,10 +205,8 @@ async fn peeked(
     let letters = Letters::open(options, queue).await?;
     let mut letters = letters.ok_or_else(|| none("there is no such queue"))?;
     let first = letters.first().await?;
-    let message = first.as_ref().map(|letter| letter.message.clone());
-    if let Some(letter) = first {
-        letters.leave(letter).await?;
-    }
+    // It stays where it is: the end gives back what was not acknowledged.
+    let message = first.map(|letter| letter.message);
     letters.close().await?;
     message.ok_or_else(|| none("no message is ready; those that replicas hold are not seen"))
 }
@@ -264,7 +263,7 @@ fn write(
         let key = answer
             .key
             .as_ref()
-            .map(|key| format!(" key {key}"))
+            .map(|key| format!(" key {}", printable(key)))
             .unwrap_or_default();
         let cost = match answer.cost {
             0 => String::new(),
@@ -281,12 +280,12 @@ fn write(
     writeln!(out, "\nit would go {when}\n")?;
     writeln!(out, "{} {}", request.method(), request.uri())?;
     for (name, value) in shown(request.headers()) {
-        writeln!(out, "{name}: {value}")?;
+        writeln!(out, "{name}: {}", printable(&value))?;
     }
     writeln!(out)?;
     let body = String::from_utf8_lossy(request.body());
     let shown: String = body.chars().take(SHOWN).collect();
-    writeln!(out, "{shown}")?;
+    writeln!(out, "{}", printable(&shown))?;
     if shown.len() < body.len() {
         writeln!(out, "... and {} bytes more", body.len() - shown.len())?;
     }

@@ -1,8 +1,12 @@
 //! How the fleet is, as lines for a terminal of any width.
+//!
+//! Problem: `sluiced status` prints them once and `sluiced top` draws them again and again, at 80 columns or
+//! 200, with colours or without. So this is one pure function: the fleet in, lines that fit out.
 
 use serde_json::Value;
 
 use super::limits::text::rough;
+use super::printable::printable;
 use crate::core::time::StoreTime;
 use crate::status::{BARS, Fleet, Replica};
 
@@ -44,7 +48,9 @@ impl Page {
     }
 
     fn cut(&self, line: &str) -> String {
-        line.trim_end().chars().take(self.width).collect()
+        // Names and reasons come from other replicas, and warnings quote brokers and downstreams.
+        let line = printable(line.trim_end()).replace(['\n', '\t'], " ");
+        line.chars().take(self.width).collect()
     }
 
     fn head(&self, line: &str, lines: &mut Vec<String>) {
@@ -208,13 +214,12 @@ fn held_up(limit: &Value) -> Option<String> {
 }
 
 /// The last bars, of which a full one is the whole limit, or the largest if there is none.
-fn bars(used: &[u64], allowed: f64, room: usize) -> String {
+fn bars(used: &[f64], allowed: f64, room: usize) -> String {
     let shown = &used[used.len() - room..];
-    let most = used.iter().copied().max().unwrap_or_default() as f64;
-    let full = (allowed * crate::status::BAR as f64).max(most).max(1.0);
-    let bar = |units: &u64| match *units {
-        0 => ' ',
-        units => BARS_OF_TEXT[((units as f64 / full * 8.0).ceil() as usize).clamp(1, 8) - 1],
+    let full = used.iter().copied().fold(allowed, f64::max);
+    let bar = |used: &f64| match (used / full * 8.0).ceil() {
+        eighths if eighths >= 1.0 => BARS_OF_TEXT[(eighths as usize).min(8) - 1],
+        _ => ' ',
     };
     shown.iter().map(bar).collect()
 }
@@ -240,8 +245,7 @@ mod tests {
     fn fleet() -> Fleet {
         let used = Use {
             per_second: 400.0,
-            bar: 9,
-            used: vec![2000, 4000, 4000, 4000, 40],
+            used: vec![200.0, 400.0, 400.0, 400.0, 4.0],
             ..Use::default()
         };
         let route = Route {
@@ -265,7 +269,7 @@ mod tests {
             warnings: vec![RecentLine {
                 at: "2026-01-01T00:00:00Z".to_owned(),
                 level: "WARN".to_owned(),
-                text: "too late ".repeat(20),
+                text: "too\nlate\u{1b}[2J ".repeat(20),
             }],
         };
         Fleet {
@@ -283,6 +287,7 @@ mod tests {
         for width in [0, 20, 80, 200] {
             for line in view(&fleet(), width, false) {
                 assert!(line.chars().count() <= width, "{width}: {line}");
+                assert!(!line.contains(char::is_control), "{line:?}");
             }
         }
     }
@@ -295,7 +300,7 @@ mod tests {
             "paused by anna@ops for another 1m30s",
             "closed: the downstream is away",
             "downstream of sms: away",
-            "400  100%",
+            "268      400   67%",
             "▄███▁",
         ] {
             assert!(text.contains(said), "no `{said}` in\n{text}");

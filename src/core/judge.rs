@@ -117,7 +117,8 @@ impl Judge {
     /// Compiles the lists. `throttle_wait` is for throttled answers without a wait of their own;
     /// `max_throttle_wait` bounds every wait.
     ///
-    /// # Errors When an entry is no status, is in two lists, or would lose messages.
+    /// # Errors
+    /// When an entry is no status, is in two lists, or would lose messages.
     pub fn new(
         lists: Lists<'_>,
         throttle_wait: Duration,

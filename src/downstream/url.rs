@@ -88,7 +88,8 @@ pub(super) fn checked_url(text: &str) -> Result<Uri, Undecodable> {
     for _ in 0..DECODED {
         if path
             .split(['/', '\\'])
-            .any(|segment| matches!(segment, "." | ".."))
+            // Java's servers cut parameters off a segment before they resolve it: `..;a=b` is `..` to them.
+            .any(|segment| matches!(segment.split(';').next(), Some("." | "..")))
         {
             return Err(undecodable("has `.` or `..` as a segment of its path"));
         }

@@ -47,7 +47,8 @@ impl fmt::Debug for Label {
 pub trait Labels: Send + Sync + fmt::Debug {
     /// The label of a message.
     ///
-    /// # Errors When a limit cannot count it: a field is missing, a cost is no whole number from 1,
+    /// # Errors
+    /// When a limit cannot count it: a field is missing, a cost is no whole number from 1,
     /// or a cost is more than can ever be granted. The route's `on_invalid` decides what happens to
     /// the message.
     fn of(&self, message: &Message, facts: Facts<'_>) -> Result<Label, Undecodable>;

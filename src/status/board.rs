@@ -40,7 +40,7 @@ impl Board {
     pub fn new(name: String, metrics: Metrics, health: Health) -> Self {
         Self {
             inner: Arc::new(Inner {
-                sampler: Mutex::new(Sampler::new(name.clone())),
+                sampler: Mutex::new(Sampler::new(name.clone(), unix_time())),
                 name,
                 metrics,
                 health,
@@ -76,9 +76,8 @@ impl Board {
     }
 
     fn sample(&self) -> Replica {
-        let now = SystemTime::now().duration_since(UNIX_EPOCH);
         let metrics = self.inner.metrics.render();
-        lock(&self.inner.sampler).take(&metrics, &self.inner.health, now.unwrap_or_default())
+        lock(&self.inner.sampler).take(&metrics, &self.inner.health, unix_time())
     }
 
     /// All that is known.
@@ -112,6 +111,11 @@ impl Board {
             }
         }
     }
+}
+
+fn unix_time() -> Duration {
+    let now = SystemTime::now().duration_since(UNIX_EPOCH);
+    now.unwrap_or_default()
 }
 
 /// Nothing panics while it is held, and every change is one assignment.

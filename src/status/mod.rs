@@ -1,8 +1,9 @@
 //! How the fleet is, at a glance: for the status page, `sluiced status` and `sluiced top`.
 //!
-//! Problem: an operator sees one replica's metrics and log, or needs a dashboard first. So each replica sums up what it knows of itself every few seconds and tells the others by way
-//! of the store of the limits; any of them can be asked about all. The numbers are those of `/metrics`
-//! (`sample` reads them there), so that the page and the dashboard cannot differ.
+//! Problem: an operator sees one replica's metrics and log, or needs a dashboard first. So each replica
+//! sums up what it knows of itself every ten seconds and tells the others by way of the store of the
+//! limits; any of them can be asked about all. The numbers are those of `/metrics` (`sample` reads them
+//! there), so that the page and the dashboard cannot differ.
 //!
 //! ```text
 //! /metrics, health, last warnings ──sample──> Replica ──board──> store <──board── the other replicas
@@ -23,9 +24,7 @@ use serde_json::Value;
 pub use self::board::Board;
 use crate::telemetry::RecentLine;
 
-/// The length of one bar in the plots of the use of limits, in seconds.
-pub const BAR: u64 = 10;
-/// So many bars are kept: ten minutes.
+/// So many bars has the plot of a limit's use, one for each time that a replica tells: ten minutes.
 pub const BARS: usize = 60;
 
 /// The policies of all limits, as the store has them.
@@ -89,10 +88,9 @@ pub struct Use {
     /// Of a paced limit: what is in force, in units per second.
     pub per_second: f64,
     pub frozen: bool,
-    /// The number of the last bar: seconds of Unix time divided by [`BAR`].
-    pub bar: u64,
-    /// Units used in each bar, the last one still growing.
-    pub used: Vec<u64>,
+    /// Units a second that were used in the last intervals, the newest last. An interval is as long as
+    /// between two times that the replica told, about ten seconds.
+    pub used: Vec<f64>,
 }
 
 /// All that is known of the fleet.
@@ -110,31 +108,30 @@ pub struct Fleet {
 }
 
 impl Fleet {
-    /// Units of a limit that all replicas used in each of the last [`BARS`] bars, the last one still
-    /// growing.
+    /// Units a second of a limit that all replicas used in each of the last [`BARS`] intervals. Intervals
+    /// of replicas do not begin at the same moment; a plot of minutes does not show it.
     #[must_use]
-    pub fn used(&self, limit: &str) -> Vec<u64> {
-        let uses = || self.replicas.iter().filter_map(|r| r.limits.get(limit));
-        let newest = uses().map(|each| each.bar).max().unwrap_or_default();
-        let mut sums = vec![0; BARS];
-        for each in uses() {
-            let behind = usize::try_from(newest - each.bar).unwrap_or(BARS);
-            for (place, units) in each.used.iter().rev().enumerate() {
-                if let Some(sum) = (BARS - 1).checked_sub(place + behind) {
-                    sums[sum] += units;
-                }
+    pub fn used(&self, limit: &str) -> Vec<f64> {
+        let mut sums = vec![0.0; BARS];
+        for each in self.replicas.iter().filter_map(|r| r.limits.get(limit)) {
+            for (sum, used) in sums.iter_mut().rev().zip(each.used.iter().rev()) {
+                *sum += used;
             }
         }
         sums
     }
 
-    /// The units per second of a paced limit, and those used on the average of the last finished bars.
+    /// The units per second of a paced limit, and those used in the last three intervals.
     #[must_use]
     pub fn rates(&self, limit: &str) -> (f64, f64) {
         let uses = self.replicas.iter().filter_map(|r| r.limits.get(limit));
-        let allowed = uses.map(|each| each.per_second).fold(0.0, f64::max);
-        let finished = &self.used(limit)[BARS - 4..BARS - 1];
-        let used = finished.iter().sum::<u64>() as f64 / (3 * BAR) as f64;
+        let mut allowed = 0.0_f64;
+        let mut used = 0.0;
+        for each in uses {
+            allowed = allowed.max(each.per_second);
+            let last = &each.used[each.used.len().saturating_sub(3)..];
+            used += last.iter().sum::<f64>() / last.len().max(1) as f64;
+        }
         (allowed, used)
     }
 
@@ -147,16 +144,17 @@ impl Fleet {
             if sum.why.is_empty() {
                 sum.why.clone_from(&route.why);
             }
-            sum.held += route.held;
-            sum.in_flight += route.in_flight;
+            sum.held = sum.held.saturating_add(route.held);
+            sum.in_flight = sum.in_flight.saturating_add(route.in_flight);
             sum.ready = sum.ready.max(route.ready);
             sum.waiting = sum.waiting.max(route.waiting);
             sum.parked = sum.parked.max(route.parked);
             sum.dead = sum.dead.max(route.dead);
-            sum.done += route.done;
+            sum.done = sum.done.saturating_add(route.done);
             sum.per_second += route.per_second;
             for (answer, count) in &route.answers {
-                *sum.answers.entry(answer.clone()).or_default() += count;
+                let sum = sum.answers.entry(answer.clone()).or_default();
+                *sum = sum.saturating_add(*count);
             }
         }
         if sum.open {
@@ -170,9 +168,8 @@ impl Fleet {
 mod tests {
     use super::*;
 
-    fn using(bar: u64, used: &[u64]) -> Replica {
+    fn using(used: &[f64]) -> Replica {
         let used = Use {
-            bar,
             used: used.to_vec(),
             per_second: 10.0,
             ..Use::default()
@@ -184,19 +181,23 @@ mod tests {
     }
 
     #[test]
-    fn bars_of_the_same_seconds_add_up() {
+    fn what_replicas_use_adds_up() {
         let fleet = Fleet {
             replicas: vec![
-                using(7, &[30, 60, 90]),
-                using(6, &[40]),
-                using(5, &[1; BARS]),
+                using(&[3.0, 6.0, 9.0]),
+                using(&[4.0]),
+                using(&[1.0; BARS + 1]),
+                using(&[]),
             ],
             ..Fleet::default()
         };
         let used = fleet.used("account");
-        assert_eq!(used[BARS - 4..], [1, 30 + 1, 60 + 40, 90]);
-        assert_eq!(fleet.rates("account"), (10.0, 132.0 / 30.0));
-        assert_eq!(fleet.used("another"), vec![0; BARS]);
+        assert_eq!(
+            used[BARS - 4..],
+            [1.0, 3.0 + 1.0, 6.0 + 1.0, 9.0 + 4.0 + 1.0]
+        );
+        assert_eq!(fleet.rates("account"), (10.0, 6.0 + 4.0 + 1.0));
+        assert_eq!(fleet.used("another"), vec![0.0; BARS]);
     }
 
     #[test]

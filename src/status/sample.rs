@@ -1,39 +1,59 @@
 //! What a replica knows of itself, from its metrics, its health and its log.
 //!
-//! Counters become numbers of the last seconds by remembering the sample before. The use of each limit is
-//! kept in bars of ten seconds, so that a page that is opened now shows the last minutes.
+//! Problem: `/metrics` has totals, and an operator asks for the last seconds and minutes. So the totals of
+//! the sample before are remembered: what was added since, divided by the time since, is a rate. The rates
+//! of each limit's use are kept, so that a page that is opened now shows the last minutes.
 
 use std::collections::{BTreeMap, VecDeque};
 use std::time::Duration;
 
 use super::series::{Series, series};
-use super::{BAR, BARS, Missing, Replica, Route, Use};
+use super::{BARS, Missing, Replica, Route, Use};
+use crate::ports::status::TELL;
 use crate::telemetry::health::Health;
 use crate::telemetry::names::{self, Metric};
 use crate::telemetry::recent;
+
+/// A new interval begins at the earliest after this: a page may ask for samples at any time.
+const SHORTEST: Duration = TELL.checked_div(2).expect("2 is not 0");
 
 /// The samples of one process.
 #[derive(Debug)]
 pub(super) struct Sampler {
     name: String,
-    /// When the sample before was taken (Unix time), and its counters: messages done by route, units
-    /// used by limit.
-    before: Option<Duration>,
-    done: BTreeMap<String, u64>,
-    used: BTreeMap<String, u64>,
-    bar: u64,
-    bars: BTreeMap<String, VecDeque<u64>>,
+    /// When this interval began (Unix time).
+    began: Duration,
+    /// Messages done by route, and units used by limit.
+    done: BTreeMap<String, Counter>,
+    used: BTreeMap<String, Counter>,
+}
+
+/// A total, and what it grew by each second in the last intervals.
+#[derive(Debug, Default)]
+struct Counter {
+    total: f64,
+    rates: VecDeque<f64>,
+}
+
+impl Counter {
+    /// Ends an interval of that many seconds.
+    fn end(&mut self, total: f64, seconds: f64) {
+        let rate = (total - self.total).max(0.0) / seconds;
+        self.total = total;
+        // Short in the text that replicas send each other.
+        self.rates.push_back((rate * 10.0).round() / 10.0);
+        self.rates.drain(..self.rates.len().saturating_sub(BARS));
+    }
 }
 
 impl Sampler {
-    pub(super) fn new(name: String) -> Self {
+    /// Of a process that begins now, in Unix time.
+    pub(super) const fn new(name: String, now: Duration) -> Self {
         Self {
             name,
-            before: None,
+            began: now,
             done: BTreeMap::new(),
             used: BTreeMap::new(),
-            bar: 0,
-            bars: BTreeMap::new(),
         }
     }
 
@@ -46,87 +66,59 @@ impl Sampler {
             warnings: recent(),
             ..Replica::default()
         };
-        self.roll(now.as_secs() / BAR);
-        let mut reasons = BTreeMap::new();
+        let ended = self.ended(now);
+        let mut reasons: BTreeMap<String, Reasons> = BTreeMap::new();
         for series in series(metrics) {
             if is(&series, names::START_TIME) {
-                replica.seconds = now
-                    .saturating_sub(Duration::from_secs_f64(series.value))
-                    .as_secs();
+                let since = Duration::try_from_secs_f64(series.value).unwrap_or_default();
+                replica.seconds = now.saturating_sub(since).as_secs();
             } else if let Some(route) = series.label("route") {
-                let reasons = reasons
-                    .entry(route.to_owned())
-                    .or_insert(Reasons::default());
-                of_route(
-                    replica.routes.entry(route.to_owned()).or_default(),
-                    reasons,
-                    &series,
-                );
+                let reasons = reasons.entry(route.to_owned()).or_default();
+                let route = replica.routes.entry(route.to_owned()).or_default();
+                of_route(route, reasons, &series);
             } else if let Some(limit) = series.label("limit") {
-                self.of_limit(&mut replica.limits, limit, &series);
+                of_limit(&mut replica.limits, limit, &series, |limit, total| {
+                    let counter = self.used.entry(limit.to_owned()).or_default();
+                    if let Some(seconds) = ended {
+                        counter.end(total, seconds);
+                    }
+                });
             }
         }
-        let passed = self
-            .before
-            .replace(now)
-            .map(|before| now.saturating_sub(before));
         for (name, route) in &mut replica.routes {
-            let before = self.done.insert(name.clone(), route.done);
-            if let (Some(passed), Some(before)) = (passed.filter(|p| !p.is_zero()), before) {
-                route.per_second = route.done.saturating_sub(before) as f64 / passed.as_secs_f64();
+            let counter = self.done.entry(name.clone()).or_default();
+            if let Some(seconds) = ended {
+                counter.end(route.done as f64, seconds);
             }
-            if !route.open {
-                route.why = reasons
-                    .remove(name)
-                    .unwrap_or_default()
-                    .why(&replica.missing);
-            }
-        }
-        let frozen = replica.limits.values().any(|limit| limit.frozen);
-        for route in replica
-            .routes
-            .values_mut()
-            .filter(|route| route.why == NO_TURN && frozen)
-        {
-            route.why = FROZEN.to_owned();
+            route.per_second = counter.rates.back().copied().unwrap_or_default();
         }
         for (name, limit) in &mut replica.limits {
-            limit.bar = self.bar;
-            limit.used = self.bars.get(name).into_iter().flatten().copied().collect();
+            let counter = self.used.get(name);
+            limit.used = counter.map_or_else(Vec::new, |c| c.rates.iter().copied().collect());
         }
+        say_why(&mut replica, &reasons);
         replica
     }
 
-    fn of_limit(&mut self, limits: &mut BTreeMap<String, Use>, limit: &str, series: &Series<'_>) {
-        if is(series, names::LIMIT_RATE) {
-            limits.entry(limit.to_owned()).or_default().per_second = series.value;
-        } else if is(series, names::FROZEN) {
-            limits.entry(limit.to_owned()).or_default().frozen = series.value > 0.0;
-        } else if is(series, names::PERMITS) {
-            limits.entry(limit.to_owned()).or_default();
-            let total = series.value as u64;
-            let before = self
-                .used
-                .insert(limit.to_owned(), total)
-                .unwrap_or_default();
-            let bars = self
-                .bars
-                .entry(limit.to_owned())
-                .or_insert_with(|| VecDeque::from([0]));
-            if let Some(last) = bars.back_mut() {
-                *last += total.saturating_sub(before);
-            }
-        }
+    /// How many seconds the interval took that ends now, if one does.
+    fn ended(&mut self, now: Duration) -> Option<f64> {
+        // A clock that was set back begins anew.
+        let passed = now.checked_sub(self.began).unwrap_or(SHORTEST);
+        (passed >= SHORTEST).then(|| {
+            self.began = now;
+            passed.as_secs_f64()
+        })
     }
+}
 
-    /// Begins new bars up to this one.
-    fn roll(&mut self, bar: u64) {
-        let new = bar.saturating_sub(self.bar).min(BARS as u64);
-        self.bar = bar;
-        for bars in self.bars.values_mut() {
-            bars.extend((0..new).map(|_| 0));
-            let surplus = bars.len().saturating_sub(BARS);
-            bars.drain(..surplus);
+/// Why the taps that are closed are closed.
+fn say_why(replica: &mut Replica, reasons: &BTreeMap<String, Reasons>) {
+    let frozen = replica.limits.values().any(|limit| limit.frozen);
+    let none = Reasons::default();
+    for (name, route) in &mut replica.routes {
+        if !route.open {
+            let reasons = reasons.get(name).unwrap_or(&none);
+            route.why = reasons.why(&replica.missing, frozen);
         }
     }
 }
@@ -143,13 +135,15 @@ struct Reasons {
 
 impl Reasons {
     /// The first that holds, in the order in which an operator would look.
-    fn why(&self, missing: &[Missing]) -> String {
+    fn why(&self, missing: &[Missing], frozen: bool) -> String {
         if let Some(missing) = missing.first() {
             format!("{}: {}", missing.name, missing.reason)
         } else if self.away {
             "the downstream is away".to_owned()
         } else if self.hours {
             "closed hours".to_owned()
+        } else if frozen {
+            FROZEN.to_owned()
         } else {
             NO_TURN.to_owned()
         }
@@ -188,6 +182,27 @@ fn of_route(route: &mut Route, reasons: &mut Reasons, series: &Series<'_>) {
     }
 }
 
+/// `count` is told the units of a limit that were used since the start.
+fn of_limit(
+    limits: &mut BTreeMap<String, Use>,
+    limit: &str,
+    series: &Series<'_>,
+    count: impl FnOnce(&str, f64),
+) {
+    let known = [names::LIMIT_RATE, names::FROZEN, names::PERMITS];
+    if !known.iter().any(|metric| is(series, *metric)) {
+        return;
+    }
+    let entry = limits.entry(limit.to_owned()).or_default();
+    if is(series, names::LIMIT_RATE) {
+        entry.per_second = series.value;
+    } else if is(series, names::FROZEN) {
+        entry.frozen = series.value > 0.0;
+    } else {
+        count(limit, series.value);
+    }
+}
+
 fn missing(health: &Health) -> Vec<Missing> {
     let missing = health.missing().into_iter().map(|missing| Missing {
         name: missing.name.to_string(),
@@ -217,8 +232,8 @@ mod tests {
     #[tokio::test]
     async fn counters_become_rates_and_bars() {
         let health = Health::new(Clock::start());
-        let mut sampler = Sampler::new("host:1".to_owned());
         let at = |seconds| Duration::from_secs(seconds);
+        let mut sampler = Sampler::new("host:1".to_owned(), at(999));
         let first = sampler.take(&text(100, 100, 1), &health, at(1000));
         let route = &first.routes["sms"];
         assert_eq!(
@@ -230,11 +245,18 @@ mod tests {
 
         let second = sampler.take(&text(600, 700, 1), &health, at(1005));
         assert_eq!(second.routes["sms"].per_second, 100.0);
-        let limit = &second.limits["account"];
-        assert_eq!((limit.bar, limit.used.last()), (100, Some(&700)));
+        assert_eq!(second.limits["account"].used, [116.7]);
 
-        let third = sampler.take(&text(600, 710, 0), &health, at(1032));
-        assert_eq!(third.limits["account"].used[..], [700, 0, 0, 10]);
+        // A page asks in between.
+        let page = sampler.take(&text(601, 701, 1), &health, at(1006));
+        assert_eq!(page.routes["sms"].done, 601);
+        assert_eq!(page.limits["account"].used, [116.7]);
+
+        let third = sampler.take(&text(605, 710, 0), &health, at(1025));
+        assert_eq!(third.limits["account"].used, [116.7, 0.5]);
         assert_eq!(third.routes["sms"].why, NO_TURN);
+
+        let back = sampler.take(&text(610, 720, 1), &health, at(20));
+        assert_eq!(back.limits["account"].used, [116.7, 0.5, 2.0]);
     }
 }

@@ -43,7 +43,8 @@ pub enum LogError {
 /// tracing-subscriber takes any bare text for the name of a module and logs all of it. So `inof`
 /// would silence everything else without an error. Here a bare text must be a level.
 ///
-/// # Errors When it is empty, a bare text is no level, or a directive cannot be parsed.
+/// # Errors
+/// When it is empty, a bare text is no level, or a directive cannot be parsed.
 pub fn filter(level: &str) -> Result<Targets, LogError> {
     let wrong = |text: &str, why: String| LogError::Level {
         text: text.to_owned(),

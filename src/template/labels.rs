@@ -62,7 +62,8 @@ impl RouteLabels {
     /// Compiles the keys and costs of a route's limits, in the order of the route, and its
     /// `fair_by`.
     ///
-    /// # Errors When a template is wrong, which a checked configuration excludes.
+    /// # Errors
+    /// When a template is wrong, which a checked configuration excludes.
     pub fn new(limits: &[Counting<'_>], fair_by: Option<&str>) -> Result<Self, WrongLabel> {
         let mut templates = Templates::new();
         let mut compile = |key: String, text: &str| {

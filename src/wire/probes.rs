@@ -51,7 +51,7 @@ pub fn misfits(loaded: &Loaded) -> Faults {
 }
 
 /// The route as it is, or without what needs a secret that is not to be read.
-fn without_secrets<'a>(route: &'a Route, secrets: &Secrets) -> Cow<'a, Route> {
+pub(super) fn without_secrets<'a>(route: &'a Route, secrets: &Secrets) -> Cow<'a, Route> {
     if secrets.are_complete() {
         return Cow::Borrowed(route);
     }

@@ -51,6 +51,13 @@ async fn each_limit_and_the_request_are_told_and_nothing_is_called() {
     let name = "tried";
     let downstream = Recorder::accepting().await;
     let config = config(name, downstream.address);
+    let mut locked = config.clone();
+    locked.routes[0].downstream +=
+        "auth = { kind = \"bearer\", token_file = \"/nowhere/token\" }\n";
+    let (code, text, err) = tried(&locked, "{\"n\":7,\"parts\":1,\"text\":\"\u{9b}2J\"}", &[]);
+    assert_eq!(code, Some(0), "no secret is needed: {err}");
+    assert!(text.contains("authorization: (hidden)"), "{text}");
+    assert!(!text.contains('\u{9b}'), "{text:?}");
     for _ in 0..3 {
         let (code, text, err) = tried(
             &config,
@@ -101,12 +108,17 @@ async fn the_first_message_of_the_queue_is_looked_at_and_given_back() {
     assert_eq!(code, Some(1));
     assert!(err.contains("no message is ready"), "{err}");
     broker
-        .publish(name, [(body(9), lapin::BasicProperties::default())])
+        .publish(
+            name,
+            [9, 10].map(|n| (body(n), lapin::BasicProperties::default())),
+        )
         .await;
-    for _ in 0..2 {
+    // More often than a message is given back before RabbitMQ 4 would drop it at its own limit, and never
+    // copied behind the other.
+    for _ in 0..12 {
         let (code, text, err) = tried(&config, "", &["--peek"]);
         assert_eq!(code, Some(0), "{err}");
         assert!(text.contains("key 9 costs 1 unit"), "{text}");
     }
-    assert_eq!(broker.counts(name).await, Some((1, 0)));
+    assert_eq!(broker.counts(name).await, Some((2, 0)));
 }

@@ -7,7 +7,7 @@ use serde_json::{Value, json};
 
 use super::filter::{Decision, Filter, FilterArgs};
 use super::text::letters as count;
-use super::{Console, Location, Refusal, absent};
+use super::{Console, Location, Place, Refusal, absent};
 use crate::ports::clock::Clock;
 use crate::queue::rabbit::letters::{BATCH, Letter, Letters};
 
@@ -50,7 +50,7 @@ pub(super) async fn run(
     let mut all = Vec::new();
     let mut left = args.limit.unwrap_or(u64::MAX);
     for queue in &place.queues {
-        let Some(letters) = place.open(queue).await? else {
+        let Some(tally) = tidy(args, &place, queue, &filter, left, console).await? else {
             if args.location.json {
                 all.push(Tally::default().as_json(queue));
             } else {
@@ -58,7 +58,6 @@ pub(super) async fn run(
             }
             continue;
         };
-        let tally = empty(args, queue, letters, &filter, left, console).await?;
         left -= tally.meant;
         if args.location.json {
             all.push(tally.as_json(queue));
@@ -75,20 +74,50 @@ pub(super) async fn run(
     Ok(())
 }
 
-async fn empty(
+/// One queue: its letters are counted first, and dropped at a second look. So the operator may take any
+/// time to answer, while no letter is held and none is kept in memory.
+async fn tidy(
     args: &DropArgs,
+    place: &Place,
     queue: &str,
-    mut letters: Letters,
     filter: &Filter,
     limit: u64,
     console: &mut Console<'_, impl Write + Send, impl Write + Send>,
+) -> Result<Option<Tally>, Refusal> {
+    let mut limit = limit;
+    if args.dry_run || !args.yes {
+        let Some(letters) = place.open(queue).await? else {
+            return Ok(None);
+        };
+        let mut counted = look(letters, filter, limit, false).await?;
+        if args.dry_run || counted.meant == 0 {
+            return Ok(Some(counted));
+        }
+        if let Err(refusal) = agreed(queue, counted.meant, console)? {
+            counted.refused = Some(refusal);
+            return Ok(Some(counted));
+        }
+        limit = counted.meant;
+    }
+    match place.open(queue).await? {
+        Some(letters) => Ok(Some(look(letters, filter, limit, true).await?)),
+        None => Ok(None),
+    }
+}
+
+/// Looks at all letters, and drops those that are meant if it is to.
+async fn look(
+    mut letters: Letters,
+    filter: &Filter,
+    limit: u64,
+    drops: bool,
 ) -> Result<Tally, Refusal> {
     let now = Clock::start().store_time();
     let mut tally = Tally {
         before: letters.total(),
         ..Tally::default()
     };
-    let mut meant: Vec<Letter> = Vec::new();
+    let mut batch: Vec<Letter> = Vec::new();
     while tally.meant < limit {
         let Some(letter) = letters.next().await? else {
             break;
@@ -96,10 +125,10 @@ async fn empty(
         match filter.decide(&letter.message, now) {
             Decision::Meant => {
                 tally.meant += 1;
-                if args.dry_run {
-                    letters.leave(letter).await?;
+                if drops {
+                    batch.push(letter);
                 } else {
-                    meant.push(letter);
+                    letters.leave(letter).await?;
                 }
             }
             Decision::Other => letters.leave(letter).await?,
@@ -108,22 +137,13 @@ async fn empty(
                 letters.leave(letter).await?;
             }
         }
-        if args.yes && meant.len() >= BATCH {
-            tally.dropped += meant.len() as u64;
-            letters.discard(std::mem::take(&mut meant)).await?;
+        if batch.len() >= BATCH {
+            tally.dropped += batch.len() as u64;
+            letters.discard(std::mem::take(&mut batch)).await?;
         }
     }
-    if !args.yes && !meant.is_empty() {
-        tally.refused = agreed(queue, tally.meant, console)?.err();
-    }
-    if tally.refused.is_none() {
-        tally.dropped += meant.len() as u64;
-        letters.discard(meant).await?;
-    } else {
-        for letter in meant {
-            letters.leave(letter).await?;
-        }
-    }
+    tally.dropped += batch.len() as u64;
+    letters.discard(batch).await?;
     tally.after = letters.close().await?;
     Ok(tally)
 }

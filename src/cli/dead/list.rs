@@ -8,8 +8,9 @@ use serde_json::{Value, json};
 
 use super::filter::{Decision, Filter, FilterArgs};
 use super::letter::Facts;
-use super::text::{age, in_a_line, letters, or_dash, size, table, time_micros};
+use super::text::{age, letters, or_dash, size, table, time_micros};
 use super::{Location, Refusal, absent};
+use crate::cli::printable::in_a_line;
 use crate::core::time::StoreTime;
 use crate::ports::clock::Clock;
 use crate::ports::message::Message;

@@ -8,8 +8,9 @@ use clap::Args;
 use serde_json::json;
 
 use super::letter::Facts;
-use super::text::{age, in_a_line, printable, size, time_micros};
+use super::text::{age, size, time_micros};
 use super::{Location, Refusal, absent};
+use crate::cli::printable::{in_a_line, printable};
 use crate::core::time::StoreTime;
 use crate::ports::clock::Clock;
 use crate::ports::message::{HeaderValue, Message, header};

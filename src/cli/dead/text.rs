@@ -48,25 +48,6 @@ pub(super) fn letters(count: u64) -> String {
     }
 }
 
-/// What a message brought along, without characters that a terminal would act on.
-pub(super) fn printable(text: &str) -> String {
-    let plain = |c: char| match c {
-        '\n' | '\t' => c.to_string(),
-        c if c.is_control() => c.escape_unicode().to_string(),
-        c => c.to_string(),
-    };
-    text.chars().map(plain).collect()
-}
-
-/// The same in one line of a table.
-pub(super) fn in_a_line(text: &str, most: usize) -> String {
-    let line: String = printable(text).replace(['\n', '\t'], " ");
-    match line.char_indices().nth(most) {
-        Some((end, _)) => format!("{}…", &line[..end]),
-        None => line,
-    }
-}
-
 /// Rows below a head; the columns in `right` are numbers.
 pub(super) fn table<const N: usize>(
     head: [&str; N],
@@ -100,12 +81,6 @@ pub(super) fn table<const N: usize>(
 #[cfg(test)]
 mod tests {
     use super::*;
-
-    #[test]
-    fn a_terminal_is_not_told_what_to_do() {
-        assert_eq!(printable("a\u{1b}[2Jb\nc"), "a\\u{1b}[2Jb\nc");
-        assert_eq!(in_a_line("a\nbcd", 3), "a b…");
-    }
 
     #[test]
     fn times_are_in_utc() {

@@ -118,7 +118,8 @@ pub enum DemoError {
 /// Runs the demo, and answers whether it held: nothing too early, nothing lost. `terminal` tells
 /// whether `out` is one, so that a line can be rewritten. Needs a runtime of several threads.
 ///
-/// # Errors When the demo could not be run.
+/// # Errors
+/// When the demo could not be run.
 pub async fn run(
     args: DemoArgs,
     out: &mut (dyn Write + Send),

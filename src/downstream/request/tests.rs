@@ -210,7 +210,16 @@ fn nothing_can_be_injected_into_a_url() {
         "http://h/send/x%2F..y%3Fa%3D2%26b%23c%0D%0A%20%C3%BC?a=1"
     );
     // Some servers and proxies decode a slash, once or twice, before they resolve the path.
-    for id in ["..", ".", "../admin", "x/../y", "..\\x", "%2e%2e/x"] {
+    for id in [
+        "..",
+        ".",
+        "../admin",
+        "x/../y",
+        "..\\x",
+        "%2e%2e/x",
+        "..;x=1/y",
+        "%2e%2e;/y",
+    ] {
         let error = make(&encoded, &body(id)).map(drop).unwrap_err();
         assert_eq!(error.what, "url");
     }

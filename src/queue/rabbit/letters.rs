@@ -3,8 +3,10 @@
 //! Problem: a queue cannot be read without taking from it. So letters are fetched without an
 //! acknowledgement, on a channel of their own. What is not acknowledged is back when that channel ends,
 //! however it ends. A quorum queue would mix up their order then, since each fetch is a consumer of its
-//! own to it; so at a good end they are given back one by one, in order. Only the letters that were there
-//! at the start are looked at: a replay whose messages die again has an end.
+//! own to it; so at a good end they are given back one by one, in order. It puts them behind those that
+//! were not fetched. One letter alone comes back to its place with the end of the channel, so that is how
+//! it is given back. Only the letters that were there at the start are looked at: a replay whose messages
+//! die again has an end.
 //!
 //! A letter that moves is published, confirmed, and only then acknowledged, batch by batch. A process that
 //! is killed leaves one batch twice at most, and none is lost.
@@ -19,7 +21,7 @@
 //! left ten times is copied to the end of its own queue, confirmed, and then acknowledged: its count
 //! starts again. Where only some letters are read, or some are copied, their order may change.
 
-use std::collections::{HashSet, VecDeque};
+use std::collections::{BTreeSet, HashSet, VecDeque};
 use std::fmt;
 use std::sync::Arc;
 use std::time::Duration;
@@ -96,8 +98,8 @@ pub struct Letters {
     unread: u32,
     read: u64,
     fetched: VecDeque<Letter>,
-    /// To be given back.
-    left: Vec<u64>,
+    /// Those that were fetched and not acknowledged, in the order of their queue.
+    held: BTreeSet<u64>,
     /// To be given back as copies.
     worn: Vec<Letter>,
     gone: u32,
@@ -155,7 +157,7 @@ impl Letters {
             unread: total,
             read: 0,
             fetched: VecDeque::new(),
-            left: Vec::new(),
+            held: BTreeSet::new(),
             worn: Vec::new(),
             gone: 0,
             unsure: 0,
@@ -210,6 +212,7 @@ impl Letters {
         let letters = answers.into_iter().map(|answer| {
             let delivery = answer?.delivery;
             let tag = delivery.delivery_tag;
+            self.held.insert(tag);
             let (mut message, original) = message(delivery);
             let made = message.headers.get(header::MESSAGE_ID);
             message.made_id = made.and_then(|id| id.as_text()).map(str::to_owned);
@@ -237,19 +240,18 @@ impl Letters {
                 self.fetched.push_back(letter);
             }
             // It came after the start, or no other is wanted.
-            Some(letter) => self.left.push(letter.tag),
+            Some(_) => {}
             None => self.unread = 0,
         }
         Ok(())
     }
 
-    /// Leaves a letter where it is.
+    /// Leaves a letter where it is; one that came back often is copied there.
     ///
     /// # Errors
     /// When letters that came back often cannot be copied. They are where they were.
     pub async fn leave(&mut self, letter: Letter) -> Result<(), RabbitError> {
         if letter.original.returns() < WORN {
-            self.left.push(letter.tag);
             return Ok(());
         }
         self.worn.push(letter);
@@ -323,22 +325,25 @@ impl Letters {
         Ok(())
     }
 
-    /// Gives all letters back that were not moved, and answers how many there are then.
+    /// Gives all letters back that were fetched and not moved, whatever became of them since, and answers
+    /// how many there are then.
     ///
     /// # Errors
     /// When the broker is lost or refuses.
     pub async fn close(mut self) -> Result<u32, RabbitError> {
         self.unread = 0;
+        // Those that cannot be copied are given back as they are.
+        let mut copied = Ok(());
         for letter in std::mem::take(&mut self.fetched) {
-            self.leave(letter).await?;
+            copied = copied.and(self.leave(letter).await);
         }
-        self.renew().await?;
+        copied = copied.and(self.renew().await);
         self.make_sure().await?;
         let counting = open_channel(&self.live.connection, self.operation).await?;
         let mut count = find(&counting, &self.queue, self.operation).await?.messages;
-        // A batch that was not sent was left after those behind it.
-        self.left.sort_unstable();
-        for tags in std::mem::take(&mut self.left).chunks(COMMANDS) {
+        let held: Vec<u64> = std::mem::take(&mut self.held).into_iter().collect();
+        let alone = held.len() == 1;
+        for tags in held.chunks(COMMANDS).filter(|_| !alone) {
             for tag in tags {
                 self.give_back(*tag).await?;
             }
@@ -347,8 +352,11 @@ impl Letters {
         }
         let closing = self.channel.close(200, "read".into());
         answered("channel.close", self.operation, closing).await?;
+        if alone {
+            count = self.counted(&counting, count + 1).await?;
+        }
         self.connections.leave(Instant::now() + GOODBYE).await;
-        Ok(count)
+        copied.map(|()| count)
     }
 
     async fn give_back(&self, tag: u64) -> Result<(), RabbitError> {
@@ -464,6 +472,7 @@ impl Letters {
     async fn ack(&mut self, tag: u64) -> Result<(), RabbitError> {
         let ack = self.channel.basic_ack(tag, BasicAckOptions::default());
         answered("basic.ack", self.operation, ack).await?;
+        self.held.remove(&tag);
         self.unsure += 1;
         if self.unsure >= COMMANDS {
             self.make_sure().await?;

@@ -83,7 +83,8 @@ impl RabbitQueue {
     /// inside a tokio runtime. A broker that is out of reach or a missing queue is no error here:
     /// the subscription's link shows it, and the supervision tries again.
     ///
-    /// # Errors When the route's options cannot work with any broker.
+    /// # Errors
+    /// When the route's options cannot work with any broker.
     pub fn subscribe(&self, route: RouteOptions) -> Result<Arc<dyn Subscription>, RabbitError> {
         route.check()?;
         self.connections.join();

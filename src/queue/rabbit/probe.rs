@@ -40,7 +40,8 @@ pub fn hosts(options: &RabbitOptions) -> Result<Vec<String>, RabbitError> {
 
 /// Connects to the broker at `options.urls[index]` and logs in. Ends within the connect timeout.
 ///
-/// # Errors When it does not answer or refuses.
+/// # Errors
+/// When it does not answer or refuses.
 pub async fn broker(options: &RabbitOptions, index: usize) -> Result<(), RabbitError> {
     let mut options = options.clone();
     options.urls = options.urls.into_iter().skip(index).take(1).collect();
