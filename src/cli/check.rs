@@ -7,7 +7,7 @@ use std::time::Duration;
 
 use clap::Args;
 use futures::StreamExt as _;
-use futures::stream::FuturesUnordered;
+use futures::stream::FuturesOrdered;
 
 use super::exit::Exit;
 use crate::settings::types::LimitBackend;
@@ -108,9 +108,10 @@ fn count(number: usize, what: &str) -> String {
     format!("{number} {what}{plural}")
 }
 
-/// Runs all probes at once, writes a line for each as it ends, and answers whether all went well.
+/// Runs all probes at once, writes a line for each in their order, so that two outputs can be compared, and
+/// answers whether all went well.
 async fn connect(probes: Vec<Probe>, out: &mut (impl Write + Send)) -> io::Result<bool> {
-    let mut running: FuturesUnordered<_> = probes
+    let mut running: FuturesOrdered<_> = probes
         .into_iter()
         .map(|(name, probe)| async move {
             let result = tokio::time::timeout(PROBE_BOUND, probe).await;
@@ -291,13 +292,10 @@ mod tests {
         };
         let (exit, out) = run(GOOD, args, probes).await;
         assert_eq!(exit, Exit::Failed);
-        for line in [
-            "rabbitmq: ok: 3.10.8\n",
-            "sms: failed: refused\n",
-            "redis: failed: no answer within 15 s\n",
-        ] {
-            assert!(out.contains(line), "{out}");
-        }
+        let lines = "redis: failed: no answer within 15 s\n\
+                     rabbitmq: ok: 3.10.8\n\
+                     sms: failed: refused\n";
+        assert!(out.ends_with(lines), "{out}");
     }
 
     #[tokio::test]

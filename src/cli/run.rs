@@ -8,7 +8,7 @@ use std::time::Duration;
 use clap::Args;
 use tokio::signal::unix::{Signal, SignalKind, signal};
 use tokio::sync::watch;
-use tokio::time::Instant;
+use tokio::time::{Instant, sleep};
 use tokio_util::sync::CancellationToken;
 use tracing::{error, info, warn};
 
@@ -31,6 +31,9 @@ use crate::wire::{self, Running, Settled, WireError};
 /// A signal that comes sooner after the first is the same wish said twice: supervisors signal a process
 /// and its group, and a person may press a key twice.
 const SECOND_SIGNAL: Duration = Duration::from_secs(1);
+
+/// How often a list says how far it came.
+const PROGRESS: Duration = Duration::from_secs(10);
 
 /// The arguments of `sluiced run`.
 #[derive(Args, Clone, Debug)]
@@ -66,10 +69,13 @@ pub async fn run(args: &RunArgs, err: &mut impl Write, colour: bool) -> io::Resu
     }
     let log = &loaded.settings.log;
     let level = args.log_level.as_ref().unwrap_or(&log.level);
-    if let Err(why) = logs::init(level, log.format) {
-        writeln!(err, "log: {why}")?;
-        return Ok(Exit::WrongConfiguration);
-    }
+    let _last_lines = match logs::init(level, log.format) {
+        Ok(last_lines) => last_lines,
+        Err(why) => {
+            writeln!(err, "log: {why}")?;
+            return Ok(Exit::WrongConfiguration);
+        }
+    };
     if args.fresh
         && let Err(why) = wire::start_over(&loaded.settings)
     {
@@ -118,12 +124,13 @@ pub async fn until_done(
         settled,
         ..
     } = running;
+    let list = settings.backend.queue == QueueBackend::Embedded;
     let ended = tokio::select! {
         () = pipeline.ended() => true,
         () = stop.cancelled() => false,
         () = health.failed() => false,
+        () = tell_progress(&settled), if list => false,
     };
-    let list = settings.backend.queue == QueueBackend::Embedded;
     if ended && !list {
         health.fail("the queue of a route");
     }
@@ -152,6 +159,18 @@ pub async fn until_done(
     } else {
         Exit::Done
     })
+}
+
+/// Says how far a list came, again and again. Never ends.
+async fn tell_progress(settled: &Settled) {
+    let mut before = settled.done();
+    loop {
+        sleep(PROGRESS).await;
+        let done = settled.done();
+        let per_second = (done - before) as f64 / PROGRESS.as_secs_f64();
+        info!(done, dead = settled.dead(), per_second, "under way");
+        before = done;
+    }
 }
 
 /// What was done, and what is left of it.

@@ -13,6 +13,7 @@ use tracing_subscriber::util::SubscriberInitExt;
 use tracing_subscriber::{fmt, registry};
 
 use super::journal::Stderr;
+use super::lines::{LastLines, Lines};
 use super::recent::Recent;
 use crate::settings::types::LogFormat;
 
@@ -33,6 +34,9 @@ pub enum LogError {
         text: String,
         why: String,
     },
+    /// No thread can be had for its lines. Transient.
+    #[error("no thread for the log: {0}")]
+    Thread(String),
     /// Something installed a logger before. Not transient.
     #[error("a logger is installed already")]
     Installed,
@@ -70,14 +74,17 @@ pub fn filter(level: &str) -> Result<Targets, LogError> {
         .map_err(|error| wrong(level, error.to_string()))
 }
 
-/// Installs the logger for the whole process. Records of the `log` crate come in too.
+/// Installs the logger for the whole process. Records of the `log` crate come in too. What it answers is
+/// to be kept until the process ends.
 ///
 /// # Errors
-/// When `level` cannot be read, or there is a logger already.
-pub fn init(level: &str, format: LogFormat) -> Result<(), LogError> {
+/// When `level` cannot be read, no thread can be had, or there is a logger already.
+pub fn init(level: &str, format: LogFormat) -> Result<LastLines, LogError> {
     let filter = filter(level)?;
     let terminal = stderr().is_terminal();
-    let layer = fmt::layer().with_writer(Stderr::new());
+    let started = Lines::start(stderr());
+    let (lines, last) = started.map_err(|error| LogError::Thread(error.to_string()))?;
+    let layer = fmt::layer().with_writer(Stderr::new(lines));
     let logger = registry().with(Recent).with(filter).with(ceilings());
     let installed = if is_json(format, terminal) {
         // One level deep: a query for a field needs no path.
@@ -86,7 +93,8 @@ pub fn init(level: &str, format: LogFormat) -> Result<(), LogError> {
     } else {
         logger.with(layer.with_ansi(colours(&stderr()))).try_init()
     };
-    installed.map_err(|_| LogError::Installed)
+    installed.map_err(|_| LogError::Installed)?;
+    Ok(last)
 }
 
 /// Whether a stream gets colours: it is a terminal, and `NO_COLOR` (no-color.org) does not forbid them.

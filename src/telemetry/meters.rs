@@ -307,6 +307,12 @@ pub(super) fn process() {
         .duration_since(std::time::UNIX_EPOCH)
         .unwrap_or_default();
     gauge(&names::START_TIME, &[]).set(since_epoch.as_secs_f64());
+    counter(&names::LOG_LINES_DROPPED, &[]).increment(0);
+}
+
+/// A line of the log was dropped. The log begins before there is a recorder, so no handle is kept.
+pub(super) fn log_line_dropped() {
+    counter(&names::LOG_LINES_DROPPED, &[]).increment(1);
 }
 
 /// Labels in the form that the recorder wants.

@@ -5,6 +5,7 @@
 
 pub mod health;
 mod journal;
+mod lines;
 mod log_limit;
 pub mod logs;
 pub mod meters;
@@ -15,6 +16,7 @@ mod recent;
 mod recorder;
 
 pub use health::{Health, Heartbeat};
+pub use lines::LastLines;
 pub use log_limit::{LogLimit, Suppressed};
 pub use notify::Notifier;
 pub use recent::{RecentLine, recent};

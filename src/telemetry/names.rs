@@ -9,65 +9,10 @@
 //! The usual `process_*` metrics (memory, processor time, open files) come from a library
 //! (`recorder`).
 
-/// What kind of number a metric is.
-#[derive(Clone, Copy, Debug, PartialEq)]
-pub enum Kind {
-    /// Only goes up; starts at zero with the process.
-    Counter,
-    /// Goes up and down.
-    Gauge,
-    /// Counts per bucket. The upper bounds are in the metric's unit; they add up over replicas,
-    /// which the quantiles of a summary do not.
-    Histogram(&'static [f64]),
-}
+mod metric;
 
-/// One metric.
-#[derive(Clone, Copy, Debug, PartialEq)]
-pub struct Metric {
-    /// As exported.
-    pub name: &'static str,
-    pub kind: Kind,
-    /// One sentence for a person.
-    pub help: &'static str,
-    /// The names of its labels.
-    pub labels: &'static [&'static str],
-}
-
-const fn counter(
-    name: &'static str,
-    labels: &'static [&'static str],
-    help: &'static str,
-) -> Metric {
-    Metric {
-        name,
-        kind: Kind::Counter,
-        help,
-        labels,
-    }
-}
-
-const fn gauge(name: &'static str, labels: &'static [&'static str], help: &'static str) -> Metric {
-    Metric {
-        name,
-        kind: Kind::Gauge,
-        help,
-        labels,
-    }
-}
-
-const fn histogram(
-    name: &'static str,
-    labels: &'static [&'static str],
-    bounds: &'static [f64],
-    help: &'static str,
-) -> Metric {
-    Metric {
-        name,
-        kind: Kind::Histogram(bounds),
-        help,
-        labels,
-    }
-}
+pub use metric::{Kind, Metric};
+use metric::{counter, gauge, histogram};
 
 /// Values of the label `outcome` (`core::outcome::Outcome::label`).
 pub const OUTCOMES: &[&str] = &["accepted", "throttled", "held", "transient", "permanent"];
@@ -350,6 +295,11 @@ pub const RECONNECTS: Metric = counter(
     "Times that the connection to the target was made again after it was lost.",
 );
 
+pub const LOG_LINES_DROPPED: Metric = counter(
+    "sluiced_log_lines_dropped_total",
+    &[],
+    "Log lines that were dropped because stderr did not take them.",
+);
 pub const BUILD_INFO: Metric = gauge(
     "sluiced_build_info",
     &["version"],
@@ -404,6 +354,7 @@ pub const ALL: &[Metric] = &[
     LEASES_LOST,
     LINK_UP,
     RECONNECTS,
+    LOG_LINES_DROPPED,
     BUILD_INFO,
     START_TIME,
 ];

@@ -126,7 +126,7 @@ pub async fn run(
     terminal: bool,
 ) -> Result<bool, DemoError> {
     // Errors inside go to stderr. An error here means that there is a logger already.
-    logs::init("warn,lapin=off", LogFormat::Human).ok();
+    let _last_lines = logs::init("warn,lapin=off", LogFormat::Human).ok();
     let mut screen = Screen { out, terminal };
     let proof = match (&args.rabbitmq, &args.redis) {
         (Some(rabbitmq), Some(redis)) => {

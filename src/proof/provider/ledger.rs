@@ -58,6 +58,7 @@ pub(super) struct Arrival {
 #[derive(Debug)]
 enum Event {
     Arrived(Arrival),
+    Undated,
     Read(Entry),
 }
 
@@ -94,6 +95,7 @@ struct Book {
     keyed: Vec<(Mono, Box<str>)>,
     /// The first few calls that came too early.
     early: Vec<Mono>,
+    undated: u64,
     accepted: u64,
     anonymous: u64,
     /// How often each message was accepted.
@@ -135,9 +137,10 @@ impl Ledger {
         read.min(self.clock.now() - SETTLE)
     }
 
-    /// A call arrived; in any order until it is [`Ledger::settled`].
-    pub(super) fn arrived(&self, arrival: Arrival) {
-        lock(&self.fresh).push(Event::Arrived(arrival));
+    /// A call arrived; in any order until it is [`Ledger::settled`]. `None`: it is not known when.
+    pub(super) fn arrived(&self, arrival: Option<Arrival>) {
+        let event = arrival.map_or(Event::Undated, Event::Arrived);
+        lock(&self.fresh).push(event);
     }
 
     pub(super) fn read(&self, entry: Entry) {
@@ -206,6 +209,7 @@ impl Book {
             arrivals: Vec::new(),
             unsorted: BinaryHeap::new(),
             early: Vec::new(),
+            undated: 0,
             accepted: 0,
             anonymous: 0,
             messages: HashMap::new(),
@@ -217,6 +221,7 @@ impl Book {
     fn enter(&mut self, event: Event) {
         match event {
             Event::Arrived(arrival) => self.unsorted.push(Reverse(arrival)),
+            Event::Undated => self.undated += 1,
             Event::Read(entry) => self.attribute(entry),
         }
     }
@@ -292,7 +297,8 @@ impl Book {
         let (lost, lost_ids, unexpected) = self.compare(expect);
         let (repeated, repeated_ids) = self.repeated();
         Report {
-            calls: usage.calls,
+            calls: usage.calls + self.undated,
+            undated: self.undated,
             accepted: self.accepted,
             unique,
             repeated,

@@ -218,25 +218,29 @@ async fn connection(socket: TcpStream, endpoint: Arc<Endpoint>) {
 fn respond(
     endpoint: Arc<Endpoint>,
     request: Request<Incoming>,
-    at: Mono,
+    at: Option<Mono>,
 ) -> impl Future<Output = Result<Answer, Closed>> {
     let question = matches!(request.uri().path(), "/report" | "/control" | "/reset");
     if !question {
-        let header = |name| request.headers().get(name).and_then(text);
-        endpoint.ledger.arrived(Arrival {
-            at,
-            units: header("x-cost")
-                .and_then(|text| text.parse().ok())
-                .unwrap_or(1),
-            key: header("x-key"),
-        });
+        endpoint.ledger.arrived(at.map(|at| arrival(&request, at)));
     }
+    let at = at.unwrap_or_else(|| endpoint.clock.now());
     async move {
         if question {
             Ok(answer_question(endpoint, request).await)
         } else {
             answer_call(endpoint, request, at).await
         }
+    }
+}
+
+fn arrival(request: &Request<Incoming>, at: Mono) -> Arrival {
+    let header = |name| request.headers().get(name).and_then(text);
+    let cost = header("x-cost").and_then(|text| text.parse().ok());
+    Arrival {
+        at,
+        units: cost.unwrap_or(1),
+        key: header("x-key"),
     }
 }
 

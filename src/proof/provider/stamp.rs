@@ -5,6 +5,10 @@
 //! was its own. So the kernel stamps (`SO_TIMESTAMPNS`): the time at which the last bytes that were
 //! read came in from the network, whatever was running. Where the kernel has no stamp for a read,
 //! the time of reading counts.
+//!
+//! The end of a connection is stamped too, and where bytes before it were not read yet, the kernel puts
+//! both into one piece with the stamp of the end. So calls of a replica that was killed would all seem to
+//! come at that moment, if this process had stood still before. Bytes that the end follows have no time.
 
 use std::io::{self, IoSliceMut};
 use std::os::fd::{AsFd, AsRawFd as _};
@@ -15,7 +19,7 @@ use std::task::{Context, Poll, ready};
 use std::time::Duration;
 
 use nix::sys::socket::{
-    ControlMessageOwned, MsgFlags, SockaddrStorage, recvmsg, setsockopt, sockopt,
+    ControlMessageOwned, MsgFlags, SockaddrStorage, recv, recvmsg, setsockopt, sockopt,
 };
 use nix::sys::time::TimeSpec;
 use nix::time::{ClockId, clock_gettime};
@@ -29,10 +33,15 @@ use crate::ports::clock::Clock;
 #[derive(Clone, Debug)]
 pub struct LastArrival(Arc<AtomicU64>);
 
+/// It is not known.
+const UNKNOWN: u64 = u64::MAX;
+
 impl LastArrival {
+    /// `None`: the end of the connection stood behind them, and when they came is not known.
     #[must_use]
-    pub fn get(&self) -> Mono {
-        Mono::from_micros(self.0.load(Ordering::Relaxed))
+    pub fn get(&self) -> Option<Mono> {
+        let at = self.0.load(Ordering::Relaxed);
+        (at != UNKNOWN).then(|| Mono::from_micros(at))
     }
 }
 
@@ -88,10 +97,17 @@ impl Stamped {
         let bytes = got.bytes;
         if bytes > 0 {
             let ago = stamp.map_or(Duration::ZERO, age);
-            let at = self.clock.now() - ago;
-            self.last.0.store(at.as_micros(), Ordering::Relaxed);
+            let at = (self.clock.now() - ago).as_micros();
+            let at = if self.ends() { UNKNOWN } else { at };
+            self.last.0.store(at, Ordering::Relaxed);
         }
         Ok(bytes)
+    }
+
+    /// Whether nothing but the end of the connection is left to read.
+    fn ends(&self) -> bool {
+        let look = MsgFlags::MSG_PEEK | MsgFlags::MSG_DONTWAIT;
+        recv(self.socket.as_raw_fd(), &mut [0], look) == Ok(0)
     }
 }
 
@@ -197,7 +213,8 @@ mod tests {
                     }
                 };
                 stream.read_exact(&mut [0]).await.expect("a byte");
-                late.push(stream.last_arrival().get().since(sent));
+                let arrival = stream.last_arrival().get().expect("it is open");
+                late.push(arrival.since(sent));
                 stamped = Some(stream);
             }
             if late.iter().all(|late| *late < wait / 2) {
@@ -205,5 +222,20 @@ mod tests {
             }
             assert!(round < 19, "stamped so long after they were sent: {late:?}");
         }
+    }
+
+    /// A client that was killed: its bytes and its end are read together, with the stamp of the end.
+    #[tokio::test]
+    async fn bytes_before_the_end_have_no_time() {
+        let listener = TcpListener::bind("127.0.0.1:0").await.expect("a free port");
+        ask_for_stamps(&listener).expect("stamps");
+        let address = listener.local_addr().expect("bound");
+        let mut sender = TcpStream::connect(address).await.expect("it listens");
+        sender.write_all(b"x").await.expect("connected");
+        drop(sender);
+        let (socket, _) = listener.accept().await.expect("a connection");
+        let mut stream = Stamped::new(socket, Clock::start());
+        stream.read_exact(&mut [0]).await.expect("a byte");
+        assert_eq!(stream.last_arrival().get(), None);
     }
 }

@@ -6,7 +6,9 @@ use sluiced::telemetry::names;
 
 use super::{config, filled};
 use crate::support::broker::Broker;
-use crate::support::daemon::{Config, Daemon, LONG, NEW_SCHEDULE, Route, THROTTLED, file, program};
+use crate::support::daemon::{
+    Config, Daemon, LONG, NEW_SCHEDULE, Route, THROTTLED, file, get, program,
+};
 use crate::support::messages::body;
 use crate::support::rabbit::Rabbit;
 use crate::support::recorder::{Recorder, Reply};
@@ -264,4 +266,38 @@ async fn check_tries_the_servers_and_tells_a_queue_that_is_missing() {
         );
     }
     assert_eq!(downstream.count(), 0, "no call was made");
+}
+
+/// A pipe that nothing reads takes 64 KiB. Everything that is logged for the messages is more.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_log_that_nothing_reads_stops_no_call() {
+    let name = "log-blocked";
+    const COUNT: u64 = 1000;
+    let broker = filled(name, COUNT).await;
+    let downstream = Recorder::accepting().await;
+    let mut config = config(name, vec![Route::new(name, downstream.address)]);
+    config.rate = "1000/1s".to_owned();
+    // It is known before the log says it.
+    let port = crate::support::port::free_port();
+    config.tables = format!("[admin]\nlisten = \"127.0.0.1:{port}\"\n[log]\nlevel = \"trace\"\n");
+    let (unread, pipe) = std::io::pipe().unwrap();
+    let daemon = Daemon::start_with(&config.text(), |command| {
+        command.stderr(pipe);
+    });
+    let metrics = || get(([127, 0, 0, 1], port).into(), "/metrics").1;
+    let dropped = |page: &str| {
+        let line = page
+            .lines()
+            .find_map(|line| line.strip_prefix("sluiced_log_lines_dropped_total "));
+        line.is_some_and(|number| number != "0")
+    };
+    eventually(LONG, "all are called", || {
+        downstream.count() as u64 == COUNT
+    })
+    .await;
+    // More lines than the channel holds, however many those of the messages were.
+    eventually(LONG, "lines are dropped", || dropped(&metrics())).await;
+    daemon.stop(&[]).await;
+    drop(unread);
+    assert_eq!(broker.counts(name).await, Some((0, 0)));
 }

@@ -146,6 +146,7 @@ async fn a_replica_that_is_killed_while_it_parks_loses_nothing() {
     // Calls that were made, and copies that were confirmed, of messages that were not acknowledged yet: no
     // more than a replica holds.
     assert!(report.repeated <= 2 * HELD, "{report:?}");
+    assert!(report.undated <= 2 * HELD, "{report:?}");
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]

@@ -98,7 +98,8 @@ impl Recorder {
                 let socket = Stamped::new(socket, clock);
                 let arrival = socket.last_arrival();
                 let service = service_fn(move |request| {
-                    let at = Instant::from_std(clock.instant(arrival.get()));
+                    let arrival = arrival.get().unwrap_or_else(|| clock.now());
+                    let at = Instant::from_std(clock.instant(arrival));
                     respond(request, at, Arc::clone(&known), Arc::clone(&answer))
                 });
                 tokio::spawn(http1::Builder::new().serve_connection(TokioIo::new(socket), service));

@@ -9,6 +9,9 @@ use serde::Serialize;
 pub struct Report {
     /// All calls that arrived.
     pub calls: u64,
+    /// Those among them whose connection had ended when they were read, because their replica was killed:
+    /// it is not known when they came, and no window counts them.
+    pub undated: u64,
     /// Calls whose message the provider took (2xx, unless scripted otherwise).
     pub accepted: u64,
     /// Different messages among the accepted.

@@ -7,11 +7,11 @@ fn ledger() -> Ledger {
 }
 
 fn call(ledger: &Ledger, at: u64, id: &str, accepted: bool) {
-    ledger.arrived(Arrival {
+    ledger.arrived(Some(Arrival {
         at: Mono::from_micros(at),
         units: 1,
         key: Some(id.into()),
-    });
+    }));
     ledger.read(Entry {
         id: Some(id.into()),
         caller: Some(format!("caller of {id}").into()),
@@ -51,11 +51,11 @@ fn lost_repeated_and_unexpected_messages_are_named() {
 fn keys_and_units_are_judged_too() {
     let ledger = ledger();
     let arrive = |at: u64, units: u32, key: &str| {
-        ledger.arrived(Arrival {
+        ledger.arrived(Some(Arrival {
             at: Mono::from_micros(at),
             units,
             key: Some(key.into()),
-        });
+        }));
     };
     arrive(0, 1, "a");
     arrive(400_000, 1, "b");
@@ -75,11 +75,11 @@ fn a_reading_thread_that_stood_still_makes_no_bunch_of_what_it_reads_late() {
     let ledger = ledger();
     let now = ledger.clock.now();
     let arrive = |ago: u64| {
-        ledger.arrived(Arrival {
+        ledger.arrived(Some(Arrival {
             at: now - Duration::from_millis(ago),
             units: 1,
             key: None,
-        });
+        }));
     };
     arrive(2_000);
     arrive(1_000);
@@ -104,4 +104,15 @@ fn a_reset_forgets_everything() {
     assert_eq!(ledger.live(), Live::default());
     let report = ledger.report(&Expect::Nothing);
     assert_eq!((report.calls, report.used, report.lost), (0, None, None));
+}
+
+#[test]
+fn a_call_without_a_time_counts_and_is_in_no_window() {
+    let ledger = ledger();
+    call(&ledger, 1_000_000, "a", true);
+    ledger.arrived(None);
+    ledger.arrived(None);
+    let report = ledger.report(&Expect::Nothing);
+    assert_eq!((report.calls, report.undated), (3, 2));
+    assert_eq!((report.worst, report.over), (1, 0));
 }

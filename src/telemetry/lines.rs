@@ -1,0 +1,158 @@
+//! Log lines on their way to stderr.
+//!
+//! Problem: stderr may be a pipe that is not read, or a disk that hangs. A thread that writes there stands
+//! still until it is taken, and with it the pacer and every call. So lines go through a bounded channel to
+//! a thread of their own. While that is full, lines are dropped and counted: late log lines may be lost,
+//! late calls may not.
+
+use std::io::{self, Write};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::mpsc::{Receiver, SyncSender, TryRecvError, sync_channel};
+use std::thread;
+use std::time::Duration;
+
+use super::meters;
+
+/// So many lines wait at most.
+const WAITING: usize = 1024;
+/// How long the end of the process waits for the last lines.
+const LAST: Duration = Duration::from_secs(1);
+
+/// What the thread is told.
+enum Order {
+    Write(Vec<u8>),
+    /// All lines before it are to be written, then this is to be answered.
+    Flush(SyncSender<()>),
+}
+
+/// Where lines are put. Copies are the same.
+#[derive(Clone, Debug)]
+pub(super) struct Lines {
+    orders: SyncSender<Order>,
+    dropped: Arc<AtomicU64>,
+}
+
+/// Writes the last lines when it is dropped, unless stderr takes none.
+#[derive(Debug)]
+#[must_use = "without it the last lines of the log are lost"]
+pub struct LastLines(SyncSender<Order>);
+
+impl Lines {
+    /// Starts the thread.
+    ///
+    /// # Errors
+    /// When no thread can be had.
+    pub(super) fn start(target: impl Write + Send + 'static) -> io::Result<(Self, LastLines)> {
+        let (orders, receiver) = sync_channel(WAITING);
+        let dropped = Arc::new(AtomicU64::new(0));
+        let told = Arc::clone(&dropped);
+        thread::Builder::new()
+            .name("log".to_owned())
+            .spawn(move || write(&receiver, target, &told))?;
+        let lines = Self {
+            orders: orders.clone(),
+            dropped,
+        };
+        Ok((lines, LastLines(orders)))
+    }
+
+    /// Puts a line down, or drops it.
+    pub(super) fn put(&self, line: Vec<u8>) {
+        if self.orders.try_send(Order::Write(line)).is_err() {
+            self.dropped.fetch_add(1, Ordering::Relaxed);
+            meters::log_line_dropped();
+        }
+    }
+}
+
+impl Drop for LastLines {
+    fn drop(&mut self) {
+        let (done, written) = sync_channel(1);
+        // A full channel means that stderr is blocked.
+        if self.0.try_send(Order::Flush(done)).is_ok() {
+            written.recv_timeout(LAST).ok();
+        }
+    }
+}
+
+fn write(orders: &Receiver<Order>, mut target: impl Write, dropped: &AtomicU64) {
+    loop {
+        let order = match orders.try_recv() {
+            Ok(order) => order,
+            Err(TryRecvError::Disconnected) => return,
+            Err(TryRecvError::Empty) => {
+                let lines = dropped.swap(0, Ordering::Relaxed);
+                if lines > 0 {
+                    tracing::warn!(lines, "log lines were dropped: stderr did not take them");
+                }
+                let Ok(order) = orders.recv() else {
+                    return;
+                };
+                order
+            }
+        };
+        // A log that is gone cannot be told of, and the work goes on without it.
+        match order {
+            Order::Write(line) => target.write_all(&line).ok(),
+            Order::Flush(done) => target.flush().ok().and_then(|()| done.send(()).ok()),
+        };
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::mpsc::{Sender, channel};
+
+    use super::*;
+
+    /// Takes a line only when it may.
+    struct Blocked {
+        may: Receiver<()>,
+        taken: Sender<Vec<u8>>,
+    }
+
+    impl Write for Blocked {
+        fn write(&mut self, line: &[u8]) -> io::Result<usize> {
+            self.may.recv().map_err(io::Error::other)?;
+            self.taken.send(line.to_vec()).map_err(io::Error::other)?;
+            Ok(line.len())
+        }
+
+        fn flush(&mut self) -> io::Result<()> {
+            Ok(())
+        }
+    }
+
+    #[test]
+    fn a_blocked_target_stops_none_that_logs() {
+        let (allow, may) = channel();
+        let (taken, lines) = channel();
+        let (log, last) = Lines::start(Blocked { may, taken }).expect("a thread");
+        for n in 0..WAITING + 10 {
+            log.put(vec![u8::try_from(n % 200).expect("small")]);
+        }
+        // One may be in the hands of the thread.
+        let dropped = log.dropped.load(Ordering::Relaxed);
+        assert!((9..=10).contains(&dropped), "{dropped}");
+        for _ in 0..WAITING + 10 {
+            allow.send(()).expect("the thread runs");
+        }
+        assert_eq!(lines.recv(), Ok(vec![0]));
+        assert_eq!(lines.recv(), Ok(vec![1]));
+        drop(last);
+    }
+
+    #[test]
+    fn the_last_lines_are_written_before_the_end() {
+        let (allow, may) = channel();
+        let (taken, lines) = channel();
+        let (log, last) = Lines::start(Blocked { may, taken }).expect("a thread");
+        for _ in 0..3 {
+            allow.send(()).expect("the thread runs");
+            log.put(b"line".to_vec());
+        }
+        drop(last);
+        assert_eq!(lines.try_iter().count(), 3);
+    }
+}
