@@ -5,6 +5,7 @@ mod counted;
 mod denied;
 mod fate;
 mod frozen;
+mod guides;
 mod hours;
 mod recipes;
 mod shared;

@@ -1,0 +1,307 @@
+//! The guides of the documentation: what they tell a reader to write and to type is right.
+//!
+//! Their commands stand behind `$ ` in blocks of the language `console`, their configurations in blocks of
+//! the language `toml`. Those of the first ten minutes run in their order on real servers; of the others
+//! each is at least a command that the program knows. What needs Python is checked where there is one.
+
+use std::collections::BTreeSet;
+use std::fs;
+use std::os::unix::fs::{PermissionsExt as _, symlink};
+use std::path::Path;
+use std::process::{Command, Output, Stdio};
+
+use lapin::BasicProperties;
+use serde_json::{Value, json};
+use sluiced::proof::provider::{Behaviour, Expect, Provider};
+
+use crate::support::broker::Broker;
+use crate::support::daemon::{Daemon, LONG, NEW_SCHEDULE, file, program};
+use crate::support::rabbit::Rabbit;
+use crate::support::redis::RedisServer;
+use crate::support::wait::{eventually, eventually_async};
+
+const STARTED: &str = include_str!("../../../docs/getting-started.md");
+const MIGRATION: &str = include_str!("../../../docs/migration.md");
+const PACING: &str = include_str!("../../../docs/pacing.md");
+const COMPARISON: &str = include_str!("../../../docs/comparison.md");
+const PAGES: [&str; 4] = [STARTED, MIGRATION, PACING, COMPARISON];
+const SLUICED: &str = env!("CARGO_BIN_EXE_sluiced");
+const DOCS: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/docs");
+
+/// Stands in for the AMQP library of the publisher: prints what would be published.
+const PIKA: &str = r#"
+import json
+class BasicProperties:
+    def __init__(self, **named):
+        self.named = named
+class Channel:
+    def confirm_delivery(self):
+        pass
+    def basic_publish(self, exchange, routing_key, body, properties):
+        print(json.dumps([exchange, routing_key, body, properties.named]))
+class BlockingConnection:
+    def __init__(self, parameters):
+        pass
+    def channel(self):
+        return Channel()
+    def close(self):
+        pass
+def URLParameters(url):
+    return url
+"#;
+
+/// The blocks of a language, in their order.
+fn blocks<'a>(page: &'a str, language: &str) -> Vec<&'a str> {
+    let fence = format!("\n```{language}\n");
+    let after = page.split(&*fence).skip(1);
+    after
+        .map(|rest| rest.split("\n```").next().unwrap())
+        .collect()
+}
+
+fn commands(text: &str) -> impl Iterator<Item = &str> {
+    let blocks = blocks(text, "console").into_iter();
+    blocks.flat_map(|block| block.lines().filter_map(|line| line.strip_prefix("$ ")))
+}
+
+/// A shell in a folder, with a folder of programs before all others.
+fn shell(folder: &Path, programs: &Path, line: &str) -> Command {
+    let path = std::env::var("PATH").unwrap_or_default();
+    let mut command = Command::new("sh");
+    command.args(["-c", line]).current_dir(folder);
+    command.env("PATH", format!("{}:{path}", programs.display()));
+    command.stdin(Stdio::null());
+    command
+}
+
+fn succeeded(line: &str, output: &Output) -> String {
+    let said = String::from_utf8_lossy(&output.stdout).into_owned();
+    let complaint = String::from_utf8_lossy(&output.stderr);
+    assert!(output.status.success(), "{line}\n{said}{complaint}");
+    said
+}
+
+/// `None` where there is no Python.
+fn python(arguments: &[&str], folder: &Path) -> Option<Output> {
+    let mut command = Command::new("python3");
+    command.args(arguments).current_dir(folder).output().ok()
+}
+
+/// Each command with `--help` behind it: the program refuses what it does not know before that.
+#[test]
+fn every_command_of_the_guides_is_one() {
+    let folder = tempfile::tempdir().unwrap();
+    let help = format!("#!/bin/sh\nexec {SLUICED} \"$@\" --help\n");
+    // What the pages use besides; another command would fail here.
+    let known = [
+        ("sluiced", &*help),
+        ("sed", "#!/bin/sh\n"),
+        ("python3", "#!/bin/sh\n"),
+    ];
+    for (name, script) in known {
+        let path = file(folder.path(), name, script);
+        fs::set_permissions(path, fs::Permissions::from_mode(0o755)).unwrap();
+    }
+    let lines: Vec<_> = PAGES.iter().flat_map(|page| commands(page)).collect();
+    assert!(lines.len() >= 20, "{} commands found", lines.len());
+    for line in lines {
+        let only = format!("PATH={}; {line}", folder.path().display());
+        let output = shell(folder.path(), folder.path(), &only).output().unwrap();
+        succeeded(line, &output);
+    }
+}
+
+#[test]
+fn every_configuration_of_the_guides_is_right() {
+    let folder = tempfile::tempdir().unwrap();
+    let all: Vec<_> = PAGES.iter().flat_map(|page| blocks(page, "toml")).collect();
+    assert!(all.len() >= 8, "{} configurations found", all.len());
+    for text in all {
+        let path = file(folder.path(), "sluiced.toml", text);
+        let output = program(&["check", "--config", path.to_str().unwrap()]).output();
+        let said = succeeded(text, &output.unwrap());
+        assert!(said.ends_with("configuration ok\n"), "{text}\n{said}");
+    }
+}
+
+#[test]
+fn everything_that_the_guides_link_to_is_there() {
+    for page in PAGES {
+        for target in page.split("](").skip(1) {
+            let target = target.split(')').next().unwrap();
+            let path = target.split('#').next().unwrap();
+            if !path.is_empty() && !target.contains("://") {
+                assert!(Path::new(DOCS).join(path).exists(), "{target}");
+            }
+        }
+    }
+}
+
+/// The messages are such as Celery and Dramatiq publish.
+#[test]
+fn messages_of_other_systems_become_the_requests_that_the_guide_shows() {
+    let folder = tempfile::tempdir().unwrap();
+    symlink(SLUICED, folder.path().join("sluiced")).unwrap();
+    let mut tried = 0;
+    for section in MIGRATION.split("\n## ") {
+        let Some(config) = blocks(section, "toml").first().copied() else {
+            continue;
+        };
+        fs::write(folder.path().join("sluiced.toml"), config).unwrap();
+        for block in blocks(section, "console") {
+            let (line, shown) = block.split_once('\n').unwrap();
+            let line = line.strip_prefix("$ ").unwrap();
+            let mut command = shell(folder.path(), folder.path(), line);
+            command.env("SLUICED__REDIS__URL", RedisServer::shared().url());
+            command.env("SLUICED__REDIS__PREFIX", "guide-migration");
+            let said = succeeded(line, &command.output().unwrap());
+            for expected in shown.lines().filter(|line| *line != "…") {
+                assert!(said.lines().any(|line| line == expected), "{line}\n{said}");
+            }
+            tried += 1;
+        }
+    }
+    assert_eq!(tried, 2);
+}
+
+#[test]
+fn the_pictures_are_made_by_their_command() {
+    let folder = tempfile::tempdir().unwrap();
+    let into = folder.path().to_str().unwrap();
+    let script = format!("{DOCS}/pictures/draw.py");
+    let Some(output) = python(
+        &[&script, "--sluiced", SLUICED, "--into", into],
+        folder.path(),
+    ) else {
+        eprintln!("no python3 on this machine: not checked");
+        return;
+    };
+    succeeded(&script, &output);
+    let named = PACING.split("](pictures/").skip(1);
+    let named: BTreeSet<_> = named.map(|rest| rest.split(')').next().unwrap()).collect();
+    assert_eq!(named.len(), 3);
+    for name in named {
+        let drawn = fs::read_to_string(folder.path().join(name)).unwrap();
+        assert!(drawn.trim_end().ends_with("</svg>"), "{name}");
+    }
+}
+
+/// The first messages of the guide's publisher, and its last one.
+fn published(folder: &Path) -> Vec<(Vec<u8>, BasicProperties)> {
+    let message = |body: &Value, id: &str| {
+        let properties = BasicProperties::default().with_message_id(id.into());
+        (body.as_str().unwrap().as_bytes().to_vec(), properties)
+    };
+    fs::write(folder.join("pika.py"), PIKA).unwrap();
+    fs::write(folder.join("publish.py"), blocks(STARTED, "python")[0]).unwrap();
+    let Some(output) = python(&["publish.py"], folder) else {
+        eprintln!("no python3 on this machine: the publisher is not run");
+        let order = json!(r#"{"from":"shop-0","text":"Hello"}"#);
+        let unknown = json!(r#"{"text":"Who sent this?"}"#);
+        return vec![message(&order, "order-0"), message(&unknown, "no-sender")];
+    };
+    let said = succeeded("publish.py", &output);
+    let lines: Vec<Value> = said
+        .lines()
+        .map(|line| serde_json::from_str(line).unwrap())
+        .collect();
+    assert_eq!(lines.len(), 10_001);
+    let some = lines.iter().take(5).chain(lines.last());
+    some.map(|line| {
+        assert_eq!((&line[0], &line[1]), (&json!(""), &json!("sms")));
+        message(&line[2], line[3]["message_id"].as_str().unwrap())
+    })
+    .collect()
+}
+
+/// The servers and names of this test, instead of those on the page.
+fn variables(queue: &str, provider: &Provider) -> Vec<(String, String)> {
+    let url = format!("http://{}/send", provider.address());
+    let ours = [
+        ("RABBITMQ__URLS", Rabbit::shared().url()),
+        ("REDIS__URL", RedisServer::shared().url()),
+        ("REDIS__PREFIX", queue.to_owned()),
+        ("REDIS__RESPONSE_TIMEOUT", "5s".to_owned()),
+        ("ADMIN__LISTEN", "127.0.0.1:0".to_owned()),
+        ("ROUTES__SMS__QUEUE", queue.to_owned()),
+        ("ROUTES__SMS__DOWNSTREAM__URL", url),
+    ];
+    let named = ours.into_iter();
+    named
+        .map(|(name, value)| (format!("SLUICED__{name}"), value))
+        .collect()
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn the_first_ten_minutes_run() {
+    let queue = "guide-started";
+    let provider = Provider::start(
+        "127.0.0.1:0".parse().unwrap(),
+        Behaviour::judging("100/1s".parse().unwrap()),
+    )
+    .unwrap();
+    let broker = Broker::connect(&Rabbit::shared().url()).await;
+    let folder = tempfile::tempdir().unwrap();
+    symlink(SLUICED, folder.path().join("sluiced")).unwrap();
+    let ours = variables(queue, &provider);
+    let read = || fs::read_to_string(folder.path().join("sms.toml")).unwrap();
+    let mut daemons = Vec::new();
+    let mut sent = Vec::new();
+    for line in commands(STARTED) {
+        let mut line = line.to_owned();
+        if line.starts_with("sluiced provider") {
+            // The provider of the test is there already.
+            continue;
+        } else if line.ends_with("sluiced run --config sms.toml") {
+            let daemon = Daemon::start_with(&read(), |command| {
+                command.envs(ours.clone());
+            });
+            daemons.push(daemon);
+            continue;
+        } else if line == "python3 publish.py" {
+            sent = published(folder.path());
+            eventually_async(LONG, "a queue", || async {
+                broker.counts(queue).await.is_some()
+            })
+            .await;
+            broker.publish(queue, sent.clone()).await;
+            continue;
+        } else if line == "sluiced status" {
+            let admin = daemons[0].admin().await;
+            line += &format!(" --url http://{admin}");
+        } else if line.starts_with("sluiced dead list") {
+            let dead = format!("{queue}.dead");
+            eventually_async(LONG, "a dead letter", || async {
+                broker
+                    .counts(&dead)
+                    .await
+                    .is_some_and(|(ready, _)| ready == 1)
+            })
+            .await;
+        }
+        let mut command = shell(folder.path(), folder.path(), &line);
+        command.envs(ours.clone());
+        succeeded(&line, &command.output().unwrap());
+    }
+    let table = |text: &str| text.parse::<toml::Table>().unwrap();
+    assert_eq!(table(blocks(STARTED, "toml")[0]), table(&read()));
+    let orders = sent.len() as u64 - 1;
+    eventually(LONG, "all delivered", || provider.live().unique >= orders).await;
+    assert_eq!(daemons.len(), 2);
+    let declared = [
+        NEW_SCHEDULE,
+        "nothing is kept on disk",
+        "differs from what is in force",
+        "dead letter",
+    ];
+    for daemon in daemons {
+        daemon.stop(&declared).await;
+    }
+    let ids = (0..orders).map(|n| format!("order-{n}")).collect();
+    let report = provider.report(&Expect::Ids(ids));
+    assert_eq!(
+        (report.lost, report.unexpected, report.over),
+        (Some(0), 0, 0),
+        "{report:?}"
+    );
+}
