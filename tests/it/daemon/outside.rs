@@ -84,7 +84,7 @@ async fn servers_and_a_queue_that_come_late_are_waited_for() {
 
 fn daemon_page(daemon: &mut Daemon) -> impl Future<Output = (u16, String)> + use<> {
     let address = futures::executor::block_on(daemon.admin());
-    std::future::ready(crate::support::daemon::get(address, "/readyz"))
+    std::future::ready(get(address, "/readyz"))
 }
 
 /// The longest that anything has been missing, in seconds.
