@@ -5,6 +5,7 @@ Started by `run`, which installs what this needs. README.md beside it says what 
 
 import argparse
 import contextlib
+import dataclasses
 import os
 import platform
 import signal
@@ -28,7 +29,6 @@ SENT = ("eval", "script", "ping", "bzpopmin", "client", "hello", "subscribe")
 HEADER = [
     "peer",
     "worst second (limit {rate})",
-    "over the limit",
     "calls over",
     "limit used",
     "requests to Redis a call",
@@ -86,16 +86,16 @@ def commands_run(store, scripted):
 def measure(name, given, work, store):
     """One peer, from an empty queue to its row of the table."""
     count = given.rate * given.seconds
-    nominal = given.seconds * PATIENCE + 10
+    longest = given.seconds * PATIENCE + 10
     with contextlib.ExitStack() as running:
         provider = Provider(work.sluiced, given.rate, given.latency, work.directory)
         running.callback(provider.stop)
-        work = Work(**{**vars(work), "provider": provider.url})
+        work = dataclasses.replace(work, provider=provider.url)
         peer = PEERS[name](work)
         fill(peer, work, count)
         store.config_resetstat()
-        host, workers, end = Host(), [], time.monotonic() + nominal
-        for worker in peer.start(work, nominal + 60):
+        host, workers, end = Host(), [], time.monotonic() + longest
+        for worker in peer.start(work, longest + 60):
             running.callback(worker.stop)
             workers.append(worker)
         while provider.report(count)["lost"] and time.monotonic() < end:
@@ -122,8 +122,7 @@ def row(peer, report, count, commands, denied, took):
     calls = max(1, report["calls"])
     return [
         peer.title,
-        f"{report['worst']:,}",
-        f"{max(0, report['worst'] - report['limit']) * 100 / report['limit']:.0f} %",
+        f"{report['worst']:,} (+{max(0, report['worst'] - report['limit']) * 100 / report['limit']:.0f} %)",
         f"{report['over']:,}",
         f"{report['used'] * 100:.1f} %" if report["used"] else "-",
         figure(commands[0] / calls),
@@ -137,13 +136,7 @@ def row(peer, report, count, commands, denied, took):
 
 def figure(number):
     """Two digits that say something."""
-    if number == 0:
-        return "0"
-    return f"{number:.0f}" if number >= 10 else f"{number:.1f}" if number >= 1 else f"{number:.3f}"
-
-
-def said(*command):
-    return subprocess.run(command, capture_output=True, text=True, check=False).stdout.strip()
+    return f"{number:.0f}" if number >= 10 else f"{number:.2g}"
 
 
 def main():
@@ -168,9 +161,13 @@ def main():
             rows.append(measure(name, given, work, store))
             print(" | ".join(rows[-1]), file=sys.stderr)
         took = whole.took()
+        node = subprocess.run(["node", "--version"], capture_output=True, text=True, check=True).stdout.strip()
+        redis_version = store.info("server")["redis_version"]
+        versions = f"Redis {redis_version}, Python {platform.python_version()}, Node {node}"
+        loads = f"load {load:.1f} before the start and {os.getloadavg()[0]:.1f} at the end"
     print(f"{given.rate * given.seconds:,} messages, {given.rate} calls a second allowed, {given.workers} workers.")
-    print(f"{os.cpu_count()} processors, load {load:.1f} before the start; the host took {took:.1f} % of them.")
-    print(f"{said('redis-server', '--version')}; Python {platform.python_version()}; Node {said('node', '--version')}\n")
+    print(f"{os.cpu_count()} processors, {loads}; the host took {took:.1f} % of them.")
+    print(f"{versions}.\n")
     for line in [HEADER, ["---"] * len(HEADER), *rows]:
         print("| " + " | ".join(line).format(rate=given.rate) + " |")
 

@@ -138,15 +138,6 @@ def counter(on_denied, title):
     return peer
 
 
-def celery(work):
-    commands = [
-        [sys.executable, "-m", "celery", "-A", "celery_peer", "worker", "--concurrency", 2]
-        + ["--hostname", f"worker-{number}@localhost"]
-        for number in range(work.workers)
-    ]
-    return Peer("Celery 5.7 rate_limit", python("celery_peer", "publish"), commands, counts_denials=False)
-
-
 PEERS = {
     "sluiced": sluiced,
     "dramatiq-window": dramatiq("window", "Dramatiq 2.2 WindowRateLimiter"),
@@ -154,5 +145,4 @@ PEERS = {
     "bullmq": bullmq,
     "requeue": counter("requeue", "counter in Lua, denied → nack and requeue"),
     "poll": counter("poll", "counter in Lua, denied → ask again every 100 ms"),
-    "celery": celery,
 }
