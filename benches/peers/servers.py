@@ -4,9 +4,11 @@ Each listens on a free port of 127.0.0.1 and keeps its files in a temporary dire
 under timeout(1) in a process group of its own, so it ends even if this program is killed.
 """
 
+import contextlib
 import http.client
 import json
 import os
+import random
 import shutil
 import signal
 import socket
@@ -21,9 +23,12 @@ RABBITMQ = "/usr/lib/rabbitmq/bin/rabbitmq-server"
 
 
 def free_port():
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        return probe.getsockname()[1]
+    """Below the ports that the kernel gives to outgoing connections: none of those takes it meanwhile."""
+    while True:
+        port = random.randrange(20_000, 32_000)
+        with socket.socket() as probe, contextlib.suppress(OSError):
+            probe.bind(("127.0.0.1", port))
+            return port
 
 
 class Process:
