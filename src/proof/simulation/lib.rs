@@ -27,6 +27,7 @@
 
 mod broker;
 pub mod dice;
+pub mod plan;
 mod replica;
 pub mod scenario;
 mod store;
