@@ -6,7 +6,7 @@ use std::process::ExitCode;
 use clap::{CommandFactory as _, Parser, Subcommand};
 use sluiced::cli::exit::Exit;
 use sluiced::cli::{
-    check, completions, config, dead, demo, health, limits, man, provider, run, sim, status,
+    check, completions, config, dead, demo, health, limits, man, plan, provider, run, sim, status,
     throttle, top, trial,
 };
 use sluiced::telemetry::logs;
@@ -38,6 +38,8 @@ enum Command {
     Health(health::HealthArgs),
     /// What is in force for each limit: list, show, set, pause, resume, live
     Limits(limits::LimitsArgs),
+    /// What a route would do with messages that are foreseen: waits, backlog, what stands still
+    Plan(plan::PlanArgs),
     /// How the fleet is: limits, routes, replicas, last warnings
     Status(status::StatusArgs),
     /// The same, live, until q
@@ -121,6 +123,10 @@ async fn dispatch(command: Command) -> Result<ExitCode, Box<dyn std::error::Erro
         Command::Limits(args) => {
             let colour = logs::colours(&err);
             limits::run(&args, &mut out, &mut err, colour).await?
+        }
+        Command::Plan(args) => {
+            let colour = logs::colours(&err);
+            plan::run(&args, std::env::vars(), &mut out, &mut err, colour)?
         }
         Command::Status(args) => {
             let width = logs::colours(&out).then(|| top::size().0);

@@ -137,6 +137,8 @@ pub enum End {
 pub struct Outcome {
     /// Of each message.
     pub fates: Vec<Fate>,
+    /// How often each keyed limit said "not now".
+    pub denials: Vec<u64>,
     /// How often the store was asked.
     pub asks: u64,
 }

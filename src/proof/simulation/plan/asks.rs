@@ -85,6 +85,7 @@ impl Fleet<'_> {
         let fate = &mut self.fates[parcel.id as usize];
         fate.denials = fate.denials.saturating_add(1);
         fate.by = u8::try_from(denial.by).ok();
+        self.denials[denial.by] += 1;
         let replica = &mut self.replicas[id as usize];
         let scheduler = &mut replica.scheduler;
         let charge = self.store.charges(&parcel)[denial.by];

@@ -68,6 +68,7 @@ pub(super) struct Fleet<'a> {
     /// Of messages that came back from a wait queue, or will.
     not_before: HashMap<u32, u64>,
     pub(super) fates: Vec<Fate>,
+    pub(super) denials: Vec<u64>,
     /// Messages that have not ended.
     left: usize,
     asks: u64,
@@ -97,6 +98,7 @@ impl<'a> Fleet<'a> {
             closed_until: None,
             not_before: HashMap::new(),
             fates: vec![Fate::default(); plan.messages.len()],
+            denials: vec![0; route.keyed.len()],
             left: plan.messages.len(),
             asks: 0,
         }
@@ -128,6 +130,7 @@ impl<'a> Fleet<'a> {
         }
         Outcome {
             fates: self.fates,
+            denials: self.denials,
             asks: self.asks,
         }
     }

@@ -1,0 +1,366 @@
+//! What a run came to, in figures: the backlog, waits, what was used of each limit, which keys waited.
+
+use std::collections::HashMap;
+use std::time::Duration;
+
+use super::messages::{Drawn, Names};
+use crate::core::hours::OpeningHours;
+use crate::core::limits::Rule;
+use crate::core::time::{StoreTime, micros};
+use crate::proof::simulation::plan::{End, Outcome, Plan};
+use crate::wire::Planned;
+
+/// The plots have so many intervals.
+pub(super) const INTERVALS: usize = 120;
+/// So many keys are named.
+const NAMED: usize = 5;
+
+/// A plan with its outcome; times in microseconds from the beginning.
+#[derive(Debug)]
+pub(super) struct Figures {
+    pub(super) arrived: usize,
+    pub(super) delivered: usize,
+    pub(super) waiting: usize,
+    /// For how long the oldest of those has waited.
+    pub(super) oldest: u64,
+    /// Of those, the messages that came so long before the end that they should be gone.
+    pub(super) overdue: usize,
+    pub(super) too_old: usize,
+    pub(super) denied: usize,
+    pub(super) invalid: usize,
+    /// What is no backlog yet: a message may wait for so long.
+    pub(super) grace: u64,
+    pub(super) most: (usize, u64),
+    /// When the last message was called that waited for longer than that; `None`: none did.
+    pub(super) gone_at: Option<u64>,
+    /// Messages that waited at half of the time.
+    pub(super) at_half: usize,
+    pub(super) last_call: Option<u64>,
+    /// Median, 99th percentile, longest: of what was delivered.
+    pub(super) waits: Option<[u64; 3]>,
+    pub(super) denials: f64,
+    pub(super) asks: f64,
+    /// How long the route is open within the time.
+    pub(super) open: u64,
+    /// When the last thing happened: the end, if messages still wait.
+    pub(super) busy: u64,
+    pub(super) limits: Vec<LimitFigures>,
+    pub(super) longest: Vec<KeyFigures>,
+    pub(super) series: Series,
+}
+
+/// What became of a limit.
+#[derive(Debug)]
+pub(super) struct LimitFigures {
+    pub(super) name: String,
+    pub(super) kind: &'static str,
+    /// Units a second that it lets pass for a key in the long run.
+    pub(super) per_second: f64,
+    /// Units that it may let pass at once before that rate counts.
+    pub(super) burst: f64,
+    /// Units taken, of all keys.
+    pub(super) units: u64,
+    /// Units that the messages wanted.
+    pub(super) wanted: u64,
+    pub(super) has_key: bool,
+    /// Keys that were seen.
+    pub(super) keys: usize,
+    /// The key that most was taken of.
+    pub(super) busiest: Option<(String, u64)>,
+    /// Keys for which more was wanted than the limit allows in the time.
+    pub(super) beyond: usize,
+    /// The worst of them: its name and the units.
+    pub(super) worst: Option<(String, u64)>,
+    pub(super) denials: u64,
+    /// Keys whose messages were denied.
+    pub(super) held: usize,
+}
+
+/// A key whose messages waited.
+#[derive(Debug)]
+pub(super) struct KeyFigures {
+    pub(super) limit: String,
+    pub(super) key: String,
+    /// Messages that the limit held up, and how many of them still wait.
+    pub(super) messages: usize,
+    pub(super) waiting: usize,
+    pub(super) wait: u64,
+}
+
+/// What happened in each interval.
+#[derive(Clone, Debug)]
+pub(super) struct Series {
+    /// In microseconds.
+    pub(super) interval: u64,
+    pub(super) arrived: Vec<u32>,
+    pub(super) called: Vec<u32>,
+    /// At the end of each interval.
+    pub(super) waiting: Vec<u32>,
+}
+
+/// When a message ended, whichever way.
+const fn ended(end: End) -> Option<u64> {
+    match end {
+        End::Waiting => None,
+        End::Called(at) | End::TooOld(at) | End::Denied(at) | End::Never(at, _) => Some(at),
+    }
+}
+
+impl Figures {
+    pub(super) fn new(plan: &Plan, planned: &Planned, drawn: &Drawn, outcome: &Outcome) -> Self {
+        let length = micros(plan.length);
+        let grace = grace(plan, planned);
+        let count = |is: fn(End) -> bool| outcome.fates.iter().filter(|f| is(f.end)).count();
+        let both = || plan.messages.iter().zip(&outcome.fates);
+        let waiting = both().filter(|(_, fate)| fate.end == End::Waiting);
+        let ages: Vec<u64> = waiting.map(|(message, _)| length - message.at).collect();
+        let calls = both().filter_map(|(message, fate)| match fate.end {
+            End::Called(at) => Some((at, at - message.at)),
+            _ => None,
+        });
+        let calls: Vec<(u64, u64)> = calls.collect();
+        let late = calls.iter().filter(|(_, wait)| *wait > grace);
+        let mut waits: Vec<u64> = calls.iter().map(|(_, wait)| *wait).collect();
+        waits.sort_unstable();
+        let part = |share: f64| waits.get(((waits.len().max(1) - 1) as f64 * share) as usize);
+        let waits = part(0.5).zip(part(0.99)).zip(waits.last());
+        let denials: u64 = outcome.fates.iter().map(|f| u64::from(f.denials)).sum();
+        let messages = plan.messages.len().max(1) as f64;
+        let steps = steps(plan, outcome);
+        let last = steps.last().map_or(0, |(at, _)| *at);
+        let busy = if ages.is_empty() { last } else { length };
+        Self {
+            arrived: plan.messages.len() + drawn.invalid.len(),
+            delivered: calls.len(),
+            waiting: ages.len(),
+            oldest: ages.iter().copied().max().unwrap_or(0),
+            overdue: ages.iter().filter(|age| **age > grace).count(),
+            too_old: count(|end| matches!(end, End::TooOld(_))),
+            denied: count(|end| matches!(end, End::Denied(_))),
+            invalid: drawn.invalid.len() + count(|end| matches!(end, End::Never(..))),
+            grace,
+            most: most(&steps),
+            gone_at: late.map(|(at, _)| *at).max(),
+            at_half: waiting_at(&steps, length / 2),
+            last_call: calls.iter().map(|(at, _)| *at).max(),
+            waits: waits.map(|((half, most), longest)| [*half, *most, *longest]),
+            denials: denials as f64 / messages,
+            asks: outcome.asks as f64 / messages,
+            open: open(plan.route.hours.as_ref(), plan.start, length),
+            busy,
+            limits: limits(plan, planned, drawn, outcome),
+            longest: longest(plan, planned, drawn, outcome),
+            series: series(plan, drawn, outcome, shown(length, busy)),
+        }
+    }
+}
+
+/// A message that waits for no longer than this is no backlog: a slot or a unit of a slow limit is worth
+/// waiting for, and a short time is always needed.
+fn grace(plan: &Plan, planned: &Planned) -> u64 {
+    let length = micros(plan.length);
+    let slots = plan.route.rows.iter().map(|pace| micros(pace.interval()));
+    let rules = planned
+        .limits
+        .iter()
+        .filter_map(|limit| limit.rule.as_ref());
+    let units = rules.map(|rule| rule.around(plan.start).spacing(1, plan.start));
+    let slowest = slots.chain(units).max().unwrap_or(0);
+    (5_000_000.max(length / 100) + micros(plan.route.call))
+        .max(3 * slowest)
+        .min(length / 4)
+}
+
+/// How far the plots reach: beyond the last thing that happened there is nothing to see.
+fn shown(length: u64, busy: u64) -> u64 {
+    (busy + busy / 20).clamp(1_000_000.min(length), length)
+}
+
+/// Every change of the number of messages that wait, in order.
+fn steps(plan: &Plan, outcome: &Outcome) -> Vec<(u64, i64)> {
+    let mut steps: Vec<(u64, i64)> = plan.messages.iter().map(|m| (m.at, 1)).collect();
+    let ends = outcome.fates.iter().filter_map(|fate| ended(fate.end));
+    steps.extend(ends.map(|at| (at, -1)));
+    steps.sort_by_key(|(at, by)| (*at, -by));
+    steps
+}
+
+fn most(steps: &[(u64, i64)]) -> (usize, u64) {
+    let (mut now, mut most, mut when) = (0_i64, 0, 0);
+    for (at, by) in steps {
+        now += by;
+        if now > most {
+            (most, when) = (now, *at);
+        }
+    }
+    (usize::try_from(most).unwrap_or(0), when)
+}
+
+fn waiting_at(steps: &[(u64, i64)], at: u64) -> usize {
+    let before = steps.iter().take_while(|(when, _)| *when <= at);
+    usize::try_from(before.map(|(_, by)| by).sum::<i64>()).unwrap_or(0)
+}
+
+/// How long the route is open, of so many microseconds.
+pub(super) fn open(hours: Option<&OpeningHours>, start: StoreTime, length: u64) -> u64 {
+    let Some(hours) = hours else {
+        return length;
+    };
+    let end = start + Duration::from_micros(length);
+    let (mut at, mut open) = (start, 0);
+    while at < end {
+        let stretch = hours.stretch(at);
+        let until = stretch.until.unwrap_or(end).min(end);
+        if stretch.open {
+            open += micros(until.since(at));
+        }
+        at = until;
+    }
+    open
+}
+
+/// Units a second of a limit in the long run, and how many may pass at once before.
+fn capacity(rule: Option<&Rule>, plan: &Plan) -> (f64, f64) {
+    match rule {
+        None => {
+            let rows = plan.route.rows.iter();
+            let units = rows.map(|pace| pace.units() as f64 * 1e6 / pace.period() as f64);
+            (units.sum(), 0.0)
+        }
+        Some(Rule::Concurrency(rule)) => {
+            let call = plan.route.call.as_secs_f64().max(0.001);
+            (rule.limit() as f64 / call, rule.limit() as f64)
+        }
+        Some(rule) => {
+            // Of many units, so that rounding does not show.
+            let spacing = rule.around(plan.start).spacing(1_000, plan.start).max(1);
+            // Around the edge of two windows twice as many can pass.
+            let windows = if matches!(rule, Rule::FixedWindow(_)) {
+                2
+            } else {
+                1
+            };
+            (1e9 / spacing as f64, (windows * rule.most()) as f64)
+        }
+    }
+}
+
+#[derive(Default)]
+struct OfKey {
+    wanted: u64,
+    taken: u64,
+    denied: bool,
+}
+
+fn limits(plan: &Plan, planned: &Planned, drawn: &Drawn, outcome: &Outcome) -> Vec<LimitFigures> {
+    let mut place = 0..;
+    let keyed = planned.limits.iter().map(|limit| {
+        let index = limit.rule.as_ref().and_then(|_| place.next());
+        let (per_second, burst) = capacity(limit.rule.as_ref(), plan);
+        let mut keys: HashMap<u32, OfKey> = HashMap::new();
+        for (message, fate) in plan.messages.iter().zip(&outcome.fates) {
+            let charge = index.map(|index: usize| message.charges[index]);
+            let cost = charge.map_or(message.slots.get(), |charge| charge.cost);
+            let of = keys
+                .entry(charge.map_or(0, |charge| charge.key))
+                .or_default();
+            of.wanted += u64::from(cost);
+            if matches!(fate.end, End::Called(_)) {
+                of.taken += u64::from(cost);
+            }
+            if index.is_some() && fate.by.map(usize::from) == index {
+                of.denied = true;
+            }
+        }
+        let allowed = burst + per_second * plan.length.as_secs_f64();
+        let name = |key: u32| index.map_or_else(String::new, |i| drawn.keys[i].of(key));
+        let largest = |of: fn(&OfKey) -> u64| {
+            let largest = keys
+                .iter()
+                .max_by_key(|(key, own)| (of(own), u32::MAX - **key));
+            largest.map(|(key, own)| (name(*key), of(own)))
+        };
+        LimitFigures {
+            name: limit.name.clone(),
+            kind: limit.limit.kind(),
+            per_second,
+            burst,
+            units: keys.values().map(|key| key.taken).sum(),
+            wanted: keys.values().map(|key| key.wanted).sum(),
+            has_key: index.is_some_and(|i| !matches!(drawn.keys[i], Names::None)),
+            keys: keys.len(),
+            busiest: largest(|key| key.taken),
+            beyond: keys
+                .values()
+                .filter(|key| key.wanted as f64 > allowed)
+                .count(),
+            worst: largest(|key| key.wanted),
+            denials: index.map_or(0, |i| outcome.denials[i]),
+            held: keys.values().filter(|key| key.denied).count(),
+        }
+    });
+    keyed.collect()
+}
+
+/// The keys whose messages waited longest because of them.
+fn longest(plan: &Plan, planned: &Planned, drawn: &Drawn, outcome: &Outcome) -> Vec<KeyFigures> {
+    let length = micros(plan.length);
+    let names: Vec<_> = planned.limits.iter().filter(|l| l.rule.is_some()).collect();
+    let mut keys: HashMap<(usize, u32), (usize, usize, u64)> = HashMap::new();
+    for (message, fate) in plan.messages.iter().zip(&outcome.fates) {
+        let Some(by) = fate.by.map(usize::from) else {
+            continue;
+        };
+        if matches!(drawn.keys[by], Names::None) {
+            continue;
+        }
+        let of = keys.entry((by, message.charges[by].key)).or_default();
+        of.0 += 1;
+        of.1 += usize::from(fate.end == End::Waiting);
+        of.2 = of.2.max(ended(fate.end).unwrap_or(length) - message.at);
+    }
+    let mut keys: Vec<_> = keys.into_iter().collect();
+    keys.sort_by_key(|(key, (messages, _, wait))| (u64::MAX - wait, usize::MAX - messages, *key));
+    let named = keys.into_iter().take(NAMED);
+    let named = named.map(|((limit, key), (messages, waiting, wait))| KeyFigures {
+        limit: names[limit].name.clone(),
+        key: drawn.keys[limit].of(key),
+        messages,
+        waiting,
+        wait,
+    });
+    named.collect()
+}
+
+fn series(plan: &Plan, drawn: &Drawn, outcome: &Outcome, shown: u64) -> Series {
+    let interval = shown.div_ceil(INTERVALS as u64).max(1);
+    let zeros = || vec![0_u32; INTERVALS];
+    let (mut arrived, mut called, mut waiting) = (zeros(), zeros(), zeros());
+    let place =
+        |at: u64| usize::try_from(at / interval).map_or(INTERVALS, |i| i.min(INTERVALS - 1));
+    let mut change = vec![0_i64; INTERVALS];
+    for (message, fate) in plan.messages.iter().zip(&outcome.fates) {
+        arrived[place(message.at)] += 1;
+        change[place(message.at)] += 1;
+        if let Some(at) = ended(fate.end) {
+            change[place(at)] -= 1;
+        }
+        if let End::Called(at) = fate.end {
+            called[place(at)] += 1;
+        }
+    }
+    for at in &drawn.invalid {
+        arrived[place(*at)] += 1;
+    }
+    let mut now = 0;
+    for (waiting, change) in waiting.iter_mut().zip(change) {
+        now += change;
+        *waiting = u32::try_from(now).unwrap_or(0);
+    }
+    Series {
+        interval,
+        arrived,
+        called,
+        waiting,
+    }
+}

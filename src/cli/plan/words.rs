@@ -1,0 +1,209 @@
+//! A plan in words, for people.
+
+use std::fmt::Write as _;
+
+use super::figures::{Figures, KeyFigures, LimitFigures};
+use super::findings::{Finding, Weight};
+use super::numbers::{count, messages, often, time, wrapped};
+
+/// Columns of a terminal.
+pub(super) const WIDTH: usize = 80;
+
+/// What a plan is about, for its first line.
+#[derive(Debug)]
+pub(super) struct Head {
+    pub(super) route: String,
+    pub(super) length: String,
+    pub(super) start: String,
+    pub(super) replicas: u32,
+    pub(super) prefetch: u16,
+    pub(super) arrivals: String,
+    pub(super) seed: u64,
+}
+
+/// All of it but the plots.
+pub(super) fn words(head: &Head, figures: &Figures, findings: &[Finding]) -> String {
+    let mut text = String::new();
+    let replicas = if head.replicas == 1 {
+        "replica"
+    } else {
+        "replicas"
+    };
+    let first = format!(
+        "{} from {}; {} {replicas}, prefetch {}; seed {}",
+        head.length, head.start, head.replicas, head.prefetch, head.seed
+    );
+    text += &wrapped(&format!("route {}: ", head.route), &first, WIDTH);
+    text.push('\n');
+    text += &table(&rows(head, figures));
+    text.push('\n');
+    text += &limits(figures);
+    text += &longest(&figures.longest);
+    if !findings.is_empty() {
+        text.push('\n');
+    }
+    for finding in findings {
+        let mark = if finding.weight == Weight::Note {
+            "- "
+        } else {
+            "! "
+        };
+        text += &wrapped(mark, &finding.text, WIDTH);
+    }
+    text
+}
+
+/// The last line: how it went.
+pub(super) fn verdict(ends: bool, figures: &Figures) -> String {
+    match (ends, figures.gone_at) {
+        (false, _) => "NOT GOOD: see the lines with !\n".to_owned(),
+        (true, Some(at)) => format!("GOOD: the backlog is gone after {}\n", time(at)),
+        (true, None) => format!(
+            "GOOD: no message waits for longer than {}\n",
+            time(figures.waits.map_or(0, |[.., longest]| longest))
+        ),
+    }
+}
+
+fn rows(head: &Head, figures: &Figures) -> Vec<(&'static str, String, String)> {
+    let number = |number: usize| count(number as u64);
+    let mut rows = vec![
+        ("arrive", number(figures.arrived), head.arrivals.clone()),
+        ("delivered", number(figures.delivered), String::new()),
+    ];
+    let oldest = match figures.waiting {
+        0 => String::new(),
+        _ => format!("the oldest for {}", time(figures.oldest)),
+    };
+    rows.push(("still wait", number(figures.waiting), oldest));
+    for (what, number) in [
+        ("never sent", figures.invalid),
+        ("too old", figures.too_old),
+        ("denied, dead", figures.denied),
+    ] {
+        if number > 0 {
+            rows.push((what, count(number as u64), String::new()));
+        }
+    }
+    let (most, at) = figures.most;
+    rows.push(("most that wait", number(most), format!("at {}", time(at))));
+    let gone = match (figures.overdue, figures.gone_at) {
+        (0, Some(at)) => (time(at), String::new()),
+        (0, None) => (
+            "never there".to_owned(),
+            format!("nothing waits for longer than {}", time(figures.grace)),
+        ),
+        (more, _) => (
+            "no".to_owned(),
+            format!("{} should be gone by now", messages(more)),
+        ),
+    };
+    rows.push(("backlog is gone", gone.0, gone.1));
+    if let Some([half, most, longest]) = figures.waits {
+        let rest = format!("99 % within {}, longest {}", time(most), time(longest));
+        rows.push(("wait, median", time(half), rest));
+    }
+    let denials = format!("{:.2}", figures.denials);
+    rows.push(("denials", denials, "a message".to_owned()));
+    let asks = format!("{:.4}", figures.asks);
+    rows.push(("Redis calls", asks, "a message".to_owned()));
+    rows
+}
+
+fn table(rows: &[(&'static str, String, String)]) -> String {
+    let width = rows
+        .iter()
+        .map(|(_, number, _)| number.len())
+        .max()
+        .unwrap_or(0);
+    let mut text = String::new();
+    for (what, number, rest) in rows {
+        let line = format!("  {what:<16} {number:>width$}");
+        // Writing to a text cannot fail.
+        if rest.is_empty() {
+            writeln!(text, "{line}").ok();
+        } else {
+            text += &wrapped(&format!("{line}  "), rest, WIDTH);
+        }
+    }
+    text
+}
+
+fn limits(figures: &Figures) -> String {
+    let name = |limit: &LimitFigures| limit.name.chars().count();
+    let width = figures.limits.iter().map(name).max().unwrap_or(0);
+    let mut text = String::new();
+    for limit in &figures.limits {
+        let first = format!("  limits.{:<width$}  ", limit.name);
+        text += &wrapped(&first, &used(limit, figures), WIDTH);
+    }
+    text
+}
+
+/// What was used of a limit, and whom it held up.
+fn used(limit: &LimitFigures, figures: &Figures) -> String {
+    let mut text = if limit.has_key {
+        let busiest = limit.busiest.as_ref();
+        let busiest = busiest.map_or_else(String::new, |(key, units)| {
+            format!(", the busiest ({key}) used {}", units_of(*units))
+        });
+        let rate = often(limit.per_second);
+        format!(
+            "{rate} for each of {} keys{busiest}",
+            count(limit.keys as u64)
+        )
+    } else {
+        let part = share(limit, figures).map_or_else(String::new, |part| {
+            format!("{:.1} % used of ", part * 100.0)
+        });
+        let rate = often(limit.per_second);
+        format!("{part}{rate}, {}", units_of(limit.units))
+    };
+    if limit.denials > 0 {
+        let held = match limit.held {
+            _ if !limit.has_key => String::new(),
+            1 => " of 1 key".to_owned(),
+            held => format!(" of {} keys", count(held as u64)),
+        };
+        let denials = limit.denials;
+        let plural = if denials == 1 { "" } else { "s" };
+        text += &format!("; {} denial{plural}{held}", count(denials));
+    }
+    text
+}
+
+fn units_of(units: u64) -> String {
+    let plural = if units == 1 { "" } else { "s" };
+    format!("{} unit{plural}", count(units))
+}
+
+/// The share of what a limit without a key lets pass until the last thing happened.
+pub(super) fn share(limit: &LimitFigures, figures: &Figures) -> Option<f64> {
+    let until = figures.busy.min(figures.open) as f64 / 1e6;
+    let all = limit.per_second * until;
+    (!limit.has_key && all > 0.0).then(|| limit.units as f64 / all)
+}
+
+fn longest(keys: &[KeyFigures]) -> String {
+    if keys.is_empty() {
+        return String::new();
+    }
+    let mut text = "\nlongest waits by key\n".to_owned();
+    let name = |key: &KeyFigures| key.limit.chars().count() + key.key.chars().count() + 1;
+    let width = keys.iter().map(name).max().unwrap_or(0).min(WIDTH / 2);
+    for key in keys {
+        let named = format!("{} {}", key.limit, key.key);
+        let waiting = match key.waiting {
+            0 => String::new(),
+            waiting => format!(", {} still wait", count(waiting as u64)),
+        };
+        writeln!(
+            text,
+            "  {named:<width$}  {:>8}  {} held up{waiting}",
+            time(key.wait),
+            messages(key.messages)
+        )
+        .ok();
+    }
+    text
+}
