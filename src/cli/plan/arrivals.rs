@@ -11,23 +11,23 @@ use crate::settings::text::{Length, Quota};
 
 /// Messages at a rate: `300/1s`, or `300/1s@1m-5m` for a part of the time.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Stream {
-    pub rate: Rate,
+pub(super) struct Stream {
+    pub(super) rate: Rate,
     /// From when to when; `None`: all the time.
-    pub during: Option<(Duration, Duration)>,
+    pub(super) during: Option<(Duration, Duration)>,
 }
 
 /// Messages at one moment: `6000@1m`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Burst {
-    pub count: u32,
-    pub at: Duration,
+pub(super) struct Burst {
+    pub(super) count: u32,
+    pub(super) at: Duration,
 }
 
 /// A text that says nothing about arrivals.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("{0}")]
-pub struct WrongArrivals(String);
+pub(super) struct WrongArrivals(String);
 
 fn length(text: &str) -> Result<Duration, WrongArrivals> {
     // Zero needs no unit.

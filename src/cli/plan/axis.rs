@@ -10,6 +10,9 @@ const CLOCK: [u64; 20] = [
 
 /// The end of an axis for numbers up to `most`, and the distance of its ticks: about `ticks` of them.
 pub(super) fn numbers(most: f64, ticks: u32) -> (f64, f64) {
+    if most <= 0.0 {
+        return (1.0, 1.0);
+    }
     let rough = (most / f64::from(ticks)).max(1e-6);
     let power = 10_f64.powf(rough.log10().floor());
     let steps = [1.0, 2.0, 5.0, 10.0].map(|step| step * power);
@@ -61,7 +64,7 @@ mod tests {
     fn axes_end_at_round_numbers() {
         assert_eq!(numbers(6_000.0, 4), (6_000.0, 2_000.0));
         assert_eq!(numbers(6_100.0, 4), (8_000.0, 2_000.0));
-        assert_eq!(numbers(0.0, 4).0, numbers(0.0, 4).1);
+        assert_eq!(numbers(0.0, 4), (1.0, 1.0));
         assert_eq!(numbers(1.0, 4), (1.0, 0.5));
     }
 

@@ -15,7 +15,7 @@ use crate::wire::PlannedLimit;
 
 /// `--keys`: `1000`, `recipient=1000`, `@FILE` or `recipient=@FILE`.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct KeysOf {
+pub(super) struct KeysOf {
     limit: Option<String>,
     from: KeysFrom,
 }
@@ -29,7 +29,7 @@ enum KeysFrom {
 
 /// `--cost`: `3`, `1-3`, `provider=3` or `provider=1-3`.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct CostsOf {
+pub(super) struct CostsOf {
     limit: Option<String>,
     least: NonZeroU32,
     most: NonZeroU32,

@@ -25,13 +25,16 @@ pub(super) struct Figures {
     pub(super) oldest: u64,
     /// Of those, the messages that came so long before the end that they should be gone.
     pub(super) overdue: usize,
+    /// For how long the route has been closed at the end.
+    pub(super) closed_at_end: u64,
     pub(super) too_old: usize,
     pub(super) denied: usize,
     pub(super) invalid: usize,
     /// What is no backlog yet: a message may wait for so long.
     pub(super) grace: u64,
     pub(super) most: (usize, u64),
-    /// When the last message was called that waited for longer than that; `None`: none did.
+    /// When messages passed without waiting again, after the last that waited for longer than that; `None`:
+    /// none did.
     pub(super) gone_at: Option<u64>,
     /// Messages that waited at half of the time.
     pub(super) at_half: usize,
@@ -42,8 +45,6 @@ pub(super) struct Figures {
     pub(super) asks: f64,
     /// How long the route is open within the time.
     pub(super) open: u64,
-    /// When the last thing happened: the end, if messages still wait.
-    pub(super) busy: u64,
     pub(super) limits: Vec<LimitFigures>,
     pub(super) longest: Vec<KeyFigures>,
     pub(super) series: Series,
@@ -56,8 +57,10 @@ pub(super) struct LimitFigures {
     pub(super) kind: &'static str,
     /// Units a second that it lets pass for a key in the long run.
     pub(super) per_second: f64,
-    /// Units that it may let pass at once before that rate counts.
+    /// Units that it may let pass before that rate counts.
     pub(super) burst: f64,
+    /// What of it was used, if it has no key: of what it lets pass until the last thing happened.
+    pub(super) share: Option<f64>,
     /// Units taken, of all keys.
     pub(super) units: u64,
     /// Units that the messages wanted.
@@ -107,10 +110,16 @@ const fn ended(end: End) -> Option<u64> {
 }
 
 impl Figures {
+    /// Messages wait because the route is closed at the end.
+    pub(super) const fn waits_for_opening(&self) -> bool {
+        self.closed_at_end > 0 && self.waiting > 0
+    }
+
     pub(super) fn new(plan: &Plan, planned: &Planned, drawn: &Drawn, outcome: &Outcome) -> Self {
         let length = micros(plan.length);
         let grace = grace(plan, planned);
         let count = |is: fn(End) -> bool| outcome.fates.iter().filter(|f| is(f.end)).count();
+        let (open, closed) = open(plan.route.hours.as_ref(), plan.start, length);
         let both = || plan.messages.iter().zip(&outcome.fates);
         let waiting = both().filter(|(_, fate)| fate.end == End::Waiting);
         let ages: Vec<u64> = waiting.map(|(message, _)| length - message.at).collect();
@@ -119,7 +128,6 @@ impl Figures {
             _ => None,
         });
         let calls: Vec<(u64, u64)> = calls.collect();
-        let late = calls.iter().filter(|(_, wait)| *wait > grace);
         let mut waits: Vec<u64> = calls.iter().map(|(_, wait)| *wait).collect();
         waits.sort_unstable();
         let part = |share: f64| waits.get(((waits.len().max(1) - 1) as f64 * share) as usize);
@@ -134,21 +142,21 @@ impl Figures {
             delivered: calls.len(),
             waiting: ages.len(),
             oldest: ages.iter().copied().max().unwrap_or(0),
-            overdue: ages.iter().filter(|age| **age > grace).count(),
+            overdue: ages.iter().filter(|age| **age > grace + closed).count(),
+            closed_at_end: closed,
             too_old: count(|end| matches!(end, End::TooOld(_))),
             denied: count(|end| matches!(end, End::Denied(_))),
             invalid: drawn.invalid.len() + count(|end| matches!(end, End::Never(..))),
             grace,
             most: most(&steps),
-            gone_at: late.map(|(at, _)| *at).max(),
+            gone_at: gone_at(&calls, grace),
             at_half: waiting_at(&steps, length / 2),
             last_call: calls.iter().map(|(at, _)| *at).max(),
             waits: waits.map(|((half, most), longest)| [*half, *most, *longest]),
             denials: denials as f64 / messages,
             asks: outcome.asks as f64 / messages,
-            open: open(plan.route.hours.as_ref(), plan.start, length),
-            busy,
-            limits: limits(plan, planned, drawn, outcome),
+            open,
+            limits: limits(plan, planned, drawn, outcome, (busy, open)),
             longest: longest(plan, planned, drawn, outcome),
             series: series(plan, drawn, outcome, shown(length, busy)),
         }
@@ -201,22 +209,31 @@ fn waiting_at(steps: &[(u64, i64)], at: u64) -> usize {
     usize::try_from(before.map(|(_, by)| by).sum::<i64>()).unwrap_or(0)
 }
 
-/// How long the route is open, of so many microseconds.
-pub(super) fn open(hours: Option<&OpeningHours>, start: StoreTime, length: u64) -> u64 {
+/// When a message passes without waiting again, after the last one that waited for longer than `grace`.
+fn gone_at(calls: &[(u64, u64)], grace: u64) -> Option<u64> {
+    let late = calls.iter().filter(|(_, wait)| *wait > grace);
+    let last = late.map(|(at, _)| *at).max()?;
+    let quick = |(at, wait): &&(u64, u64)| *at >= last && *wait <= grace / 20;
+    let first = calls.iter().filter(quick).map(|(at, _)| *at).min();
+    Some(first.unwrap_or(last))
+}
+
+/// How long the route is open, of so many microseconds, and for how long it is closed at their end.
+fn open(hours: Option<&OpeningHours>, start: StoreTime, length: u64) -> (u64, u64) {
     let Some(hours) = hours else {
-        return length;
+        return (length, 0);
     };
     let end = start + Duration::from_micros(length);
-    let (mut at, mut open) = (start, 0);
+    let (mut at, mut open, mut closed) = (start, 0, 0);
     while at < end {
         let stretch = hours.stretch(at);
         let until = stretch.until.unwrap_or(end).min(end);
-        if stretch.open {
-            open += micros(until.since(at));
-        }
+        let length = micros(until.since(at));
+        open += if stretch.open { length } else { 0 };
+        closed = if stretch.open { 0 } else { length };
         at = until;
     }
-    open
+    (open, closed)
 }
 
 /// Units a second of a limit in the long run, and how many may pass at once before.
@@ -252,7 +269,29 @@ struct OfKey {
     denied: bool,
 }
 
-fn limits(plan: &Plan, planned: &Planned, drawn: &Drawn, outcome: &Outcome) -> Vec<LimitFigures> {
+/// What of a limit was used: slots and calls go unused in closed hours, the units of a window do not.
+fn share(
+    rule: Option<&Rule>,
+    (per_second, burst): (f64, f64),
+    units: u64,
+    (busy, open): (u64, u64),
+) -> Option<f64> {
+    let (burst, time) = match rule {
+        None | Some(Rule::Concurrency(_)) => (0.0, busy.min(open)),
+        Some(Rule::FixedWindow(_)) => (burst / 2.0, busy),
+        Some(_) => (burst, busy),
+    };
+    let all = burst + per_second * time as f64 / 1e6;
+    (all > 0.0).then(|| units as f64 / all)
+}
+
+fn limits(
+    plan: &Plan,
+    planned: &Planned,
+    drawn: &Drawn,
+    outcome: &Outcome,
+    busy: (u64, u64),
+) -> Vec<LimitFigures> {
     let mut place = 0..;
     let keyed = planned.limits.iter().map(|limit| {
         let index = limit.rule.as_ref().and_then(|_| place.next());
@@ -273,6 +312,8 @@ fn limits(plan: &Plan, planned: &Planned, drawn: &Drawn, outcome: &Outcome) -> V
             }
         }
         let allowed = burst + per_second * plan.length.as_secs_f64();
+        let units = keys.values().map(|key| key.taken).sum();
+        let has_key = index.is_some_and(|i| !matches!(drawn.keys[i], Names::None));
         let name = |key: u32| index.map_or_else(String::new, |i| drawn.keys[i].of(key));
         let largest = |of: fn(&OfKey) -> u64| {
             let largest = keys
@@ -285,9 +326,11 @@ fn limits(plan: &Plan, planned: &Planned, drawn: &Drawn, outcome: &Outcome) -> V
             kind: limit.limit.kind(),
             per_second,
             burst,
-            units: keys.values().map(|key| key.taken).sum(),
+            share: share(limit.rule.as_ref(), (per_second, burst), units, busy)
+                .filter(|_| !has_key),
+            units,
             wanted: keys.values().map(|key| key.wanted).sum(),
-            has_key: index.is_some_and(|i| !matches!(drawn.keys[i], Names::None)),
+            has_key,
             keys: keys.len(),
             busiest: largest(|key| key.taken),
             beyond: keys
@@ -362,5 +405,33 @@ fn series(plan: &Plan, drawn: &Drawn, outcome: &Outcome, shown: u64) -> Series {
         arrived,
         called,
         waiting,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::core::zone::Zone;
+
+    #[test]
+    fn a_backlog_is_gone_once_messages_pass_without_waiting_again() {
+        let second = 1_000_000;
+        // When called, and after how long: a message every second, of which those from 10 on waited.
+        let wait = |at: u64| if (10..20).contains(&at) { 20 - at } else { 0 };
+        let calls: Vec<_> = (0..30).map(|at| (at * second, wait(at) * second)).collect();
+        assert_eq!(gone_at(&calls, 5 * second), Some(20 * second));
+        assert_eq!(gone_at(&calls, 10 * second), None);
+        assert_eq!(gone_at(&calls[..20], 5 * second), Some(14 * second));
+    }
+
+    #[test]
+    fn open_time_is_counted_and_closed_time_at_the_end() {
+        let hour = 3_600_000_000;
+        let hours = OpeningHours::parse(&["08:00-12:00"], &["mon-sun"], Zone::utc());
+        let hours = hours.expect("hours");
+        let start = Zone::utc().moment("2026-01-05T10:00").expect("a time");
+        assert_eq!(open(Some(&hours), start, 24 * hour), (4 * hour, 0));
+        assert_eq!(open(Some(&hours), start, 5 * hour), (2 * hour, 3 * hour));
+        assert_eq!(open(None, start, 5 * hour), (5 * hour, 0));
     }
 }

@@ -45,7 +45,6 @@ pub(super) struct Finding {
 #[derive(Debug)]
 pub(super) struct Facts<'a> {
     pub(super) plan: &'a Plan,
-    pub(super) route: &'a Route,
     pub(super) figures: &'a Figures,
     /// Messages a second that come all the time.
     pub(super) steady: f64,
@@ -65,6 +64,7 @@ pub(super) fn findings(facts: &Facts<'_>) -> Vec<Finding> {
     if found.iter().all(|one| one.weight == Weight::Note) {
         found.extend(facts.not_gone());
     }
+    found.extend(facts.ends_closed());
     found.extend(facts.silent());
     found.extend(facts.tightest());
     found.extend(facts.dead());
@@ -117,9 +117,9 @@ impl Facts<'_> {
                  `{worst}` wants {} units in this time, of which about {} can pass.{}",
                 often(limit.per_second),
                 count(*wanted),
-                short(fit.floor()),
+                count(fit as u64),
                 if self.steady > 0.0 {
-                    " Their backlog grows and never ends."
+                    " Their backlog grows for as long as messages come like this."
                 } else {
                     ""
                 },
@@ -130,6 +130,9 @@ impl Facts<'_> {
                 Weight::Late
             };
             return finding(weight, text);
+        }
+        if self.figures.open == 0 {
+            return None;
         }
         let open = self.figures.open as f64 / 1e6;
         let fit = limit.burst + limit.per_second * open;
@@ -156,7 +159,7 @@ impl Facts<'_> {
         let text = format!(
             "limits.{name}: {} units are wanted in this time and {} can pass; it takes about {} more.",
             count(limit.wanted),
-            short(fit.floor()),
+            count(fit as u64),
             time(longer as u64)
         );
         finding(Weight::Late, text)
@@ -214,18 +217,33 @@ impl Facts<'_> {
         let oldest = time(figures.oldest);
         let waiting = messages(figures.waiting);
         let head = format!("{waiting} still wait at the end, the oldest for {oldest}");
-        if now >= before * 0.98 && self.steady > 0.0 {
+        // Where hours close, half of the time says nothing about the end.
+        let open = self.plan.route.hours.is_none();
+        if open && now >= before * 0.98 && self.steady > 0.0 {
             let by = (now - before).max(0.0) / half * 60.0;
             let text = format!("{head}; the backlog grows by {} a minute.", short(by));
             return finding(Weight::Grows, text);
         }
-        let rest = if now < before {
+        let rest = if open && now < before {
             let more = now / ((before - now) / half) * 1e6;
             format!("; it would take about {} more", time(more as u64))
         } else {
             String::new()
         };
         finding(Weight::Late, format!("{head}{rest}."))
+    }
+
+    /// Messages wait for the next opening.
+    fn ends_closed(&self) -> Option<Finding> {
+        if self.figures.open == 0 || !self.figures.waits_for_opening() {
+            return None;
+        }
+        let waiting = messages(self.figures.waiting);
+        let closed = time(self.figures.closed_at_end);
+        let text = format!(
+            "It ends in closed hours: {waiting} wait for the next opening, after {closed} without a call."
+        );
+        finding(Weight::Note, text)
     }
 
     /// Nothing was sent any more, though messages waited.

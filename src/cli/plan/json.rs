@@ -4,7 +4,7 @@ use serde_json::{Value, json};
 
 use super::figures::{Figures, KeyFigures, LimitFigures};
 use super::findings::Finding;
-use super::words::{Head, share};
+use super::words::Head;
 
 pub(super) fn json(head: &Head, figures: &Figures, findings: &[Finding], ends: bool) -> Value {
     let findings = findings
@@ -33,13 +33,13 @@ pub(super) fn json(head: &Head, figures: &Figures, findings: &[Finding], ends: b
         "backlog": {
             "most": figures.most.0,
             "most_at_us": figures.most.1,
-            "gone_at_us": figures.gone_at.filter(|_| figures.overdue == 0),
+            "gone_at_us": figures.gone_at.filter(|_| ends),
             "oldest_us": figures.oldest,
         },
         "wait": waits,
         "denials_per_message": figures.denials,
         "redis_calls_per_message": figures.asks,
-        "limits": figures.limits.iter().map(|limit| of_limit(limit, figures)).collect::<Vec<_>>(),
+        "limits": figures.limits.iter().map(of_limit).collect::<Vec<_>>(),
         "longest_waits": figures.longest.iter().map(of_key).collect::<Vec<_>>(),
         "findings": findings.collect::<Vec<_>>(),
         "series": {
@@ -51,7 +51,7 @@ pub(super) fn json(head: &Head, figures: &Figures, findings: &[Finding], ends: b
     })
 }
 
-fn of_limit(limit: &LimitFigures, figures: &Figures) -> Value {
+fn of_limit(limit: &LimitFigures) -> Value {
     let busiest = limit.busiest.as_ref().filter(|_| limit.has_key);
     json!({
         "limit": limit.name,
@@ -59,7 +59,7 @@ fn of_limit(limit: &LimitFigures, figures: &Figures) -> Value {
         "per_second": limit.per_second,
         "units": limit.units,
         "wanted": limit.wanted,
-        "share": share(limit, figures),
+        "share": limit.share,
         "denials": limit.denials,
         "keys": limit.has_key.then_some(limit.keys),
         "keys_held_up": limit.has_key.then_some(limit.held),

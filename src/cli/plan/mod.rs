@@ -32,6 +32,7 @@ use self::choices::{Choices, CostsOf, KeysOf};
 use self::figures::Figures;
 use self::findings::{Facts, Weight, findings, left_out, zone};
 use self::messages::{Drawn, MOST, foreseen, recorded};
+use self::numbers::time;
 use self::words::Head;
 use super::exit::Exit;
 use super::refusal::Refusal;
@@ -40,7 +41,7 @@ use crate::core::rate::Span;
 use crate::core::time::{StoreTime, micros};
 use crate::proof::simulation::plan::{self as simulation, Far, Keyed, Plan};
 use crate::settings::text::Length;
-use crate::settings::types::{OnDenied, Route, Settings};
+use crate::settings::types::{Limit, OnDenied, Route, Settings, WindowStart};
 use crate::settings::{self, Loaded};
 use crate::wire::Planned;
 
@@ -135,7 +136,6 @@ fn attempt(
     let figures = Figures::new(&plan, &planned, &asked.drawn, &outcome);
     let mut found = findings(&Facts {
         plan: &plan,
-        route,
         figures: &figures,
         steady: asked.steady,
         why_invalid: asked.drawn.why.as_deref(),
@@ -147,8 +147,8 @@ fn attempt(
     let ends = found.iter().all(|one| one.weight == Weight::Note);
     let head = Head {
         route: name.to_owned(),
-        length: Span(asked.length).to_string(),
-        start: zone(route).show(plan.start),
+        length: time(micros(asked.length)),
+        start: begins(args, &planned).then(|| zone(route).show(plan.start)),
         replicas: args.replicas,
         prefetch: planned.prefetch,
         arrivals: asked.arrivals,
@@ -165,7 +165,7 @@ fn attempt(
         let value = json::json(&head, &figures, &found, ends);
         writeln!(out, "{value:#}")?;
     } else {
-        write!(out, "{}", words::words(&head, &figures, &found))?;
+        write!(out, "{}", words::words(&head, &figures, &found, ends))?;
         write!(out, "\n{}\n{verdict}", plot::plots(&figures.series))?;
     }
     Ok(if ends { Exit::Done } else { Exit::Failed })
@@ -271,6 +271,15 @@ fn start(args: &PlanArgs, planned: &Planned, route: &Route) -> Result<StoreTime,
         .hours
         .as_ref()
         .map_or(monday, |hours| hours.opens(monday)))
+}
+
+/// Whether it matters when it begins.
+fn begins(args: &PlanArgs, planned: &Planned) -> bool {
+    let calendar = planned.limits.iter().any(|limit| match &limit.limit {
+        Limit::FixedWindow(limit) => !matches!(limit.own.starts(), WindowStart::FirstCall),
+        _ => false,
+    });
+    args.start.is_some() || planned.hours.is_some() || calendar
 }
 
 fn route_of(planned: &Planned, route: &Route) -> simulation::Route {

@@ -53,7 +53,8 @@ fn plot(title: &str, values: &[f64], series: &Series) -> String {
 
 fn time_axis(series: &Series) -> String {
     let length = series.interval * INTERVALS as u64;
-    let mut line: Vec<char> = vec!['─'; COLUMNS];
+    // One more for a tick at the very end.
+    let mut line: Vec<char> = vec!['─'; COLUMNS + 1];
     let mut labels = vec![' '; COLUMNS + LABELS];
     for (at, label) in axis::times(length, 5) {
         let column = usize::try_from(at * COLUMNS as u64 / length).unwrap_or(0);

@@ -7,12 +7,12 @@ use super::axis;
 use super::figures::{INTERVALS, Series};
 
 const WIDTH: f64 = 760.0;
-const HEIGHT: f64 = 470.0;
+const HEIGHT: f64 = 490.0;
 const LEFT: f64 = 78.0;
 const RIGHT: f64 = 20.0;
 const PANEL: f64 = 150.0;
 /// Where the panels begin.
-const TOPS: [f64; 2] = [66.0, 272.0];
+const TOPS: [f64; 2] = [86.0, 292.0];
 
 const STYLE: &str = "\
   svg { background: #ffffff; font: 13px system-ui, sans-serif; }

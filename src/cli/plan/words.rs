@@ -14,7 +14,8 @@ pub(super) const WIDTH: usize = 80;
 pub(super) struct Head {
     pub(super) route: String,
     pub(super) length: String,
-    pub(super) start: String,
+    /// When it begins, if that matters.
+    pub(super) start: Option<String>,
     pub(super) replicas: u32,
     pub(super) prefetch: u16,
     pub(super) arrivals: String,
@@ -22,20 +23,22 @@ pub(super) struct Head {
 }
 
 /// All of it but the plots.
-pub(super) fn words(head: &Head, figures: &Figures, findings: &[Finding]) -> String {
+pub(super) fn words(head: &Head, figures: &Figures, findings: &[Finding], ends: bool) -> String {
     let mut text = String::new();
     let replicas = if head.replicas == 1 {
         "replica"
     } else {
         "replicas"
     };
+    let start = head.start.as_ref();
+    let start = start.map_or_else(String::new, |start| format!(" from {start}"));
     let first = format!(
-        "{} from {}; {} {replicas}, prefetch {}; seed {}",
-        head.length, head.start, head.replicas, head.prefetch, head.seed
+        "{}{start}, {} {replicas}, prefetch {}, seed {}",
+        head.length, head.replicas, head.prefetch, head.seed
     );
     text += &wrapped(&format!("route {}: ", head.route), &first, WIDTH);
     text.push('\n');
-    text += &table(&rows(head, figures));
+    text += &table(&rows(head, figures, ends));
     text.push('\n');
     text += &limits(figures);
     text += &longest(&figures.longest);
@@ -56,6 +59,9 @@ pub(super) fn words(head: &Head, figures: &Figures, findings: &[Finding]) -> Str
 /// The last line: how it went.
 pub(super) fn verdict(ends: bool, figures: &Figures) -> String {
     match (ends, figures.gone_at) {
+        (true, _) if figures.waits_for_opening() => {
+            "GOOD: what still waits came in closed hours\n".to_owned()
+        }
         (false, _) => "NOT GOOD: see the lines with !\n".to_owned(),
         (true, Some(at)) => format!("GOOD: the backlog is gone after {}\n", time(at)),
         (true, None) => format!(
@@ -65,7 +71,7 @@ pub(super) fn verdict(ends: bool, figures: &Figures) -> String {
     }
 }
 
-fn rows(head: &Head, figures: &Figures) -> Vec<(&'static str, String, String)> {
+fn rows(head: &Head, figures: &Figures, ends: bool) -> Vec<(&'static str, String, String)> {
     let number = |number: usize| count(number as u64);
     let mut rows = vec![
         ("arrive", number(figures.arrived), head.arrivals.clone()),
@@ -88,6 +94,10 @@ fn rows(head: &Head, figures: &Figures) -> Vec<(&'static str, String, String)> {
     let (most, at) = figures.most;
     rows.push(("most that wait", number(most), format!("at {}", time(at))));
     let gone = match (figures.overdue, figures.gone_at) {
+        (0, _) if figures.waits_for_opening() => {
+            ("no".to_owned(), "it ends in closed hours".to_owned())
+        }
+        (0, _) if !ends && figures.waiting > 0 => ("no".to_owned(), String::new()),
         (0, Some(at)) => (time(at), String::new()),
         (0, None) => (
             "never there".to_owned(),
@@ -100,7 +110,16 @@ fn rows(head: &Head, figures: &Figures) -> Vec<(&'static str, String, String)> {
     };
     rows.push(("backlog is gone", gone.0, gone.1));
     if let Some([half, most, longest]) = figures.waits {
-        let rest = format!("99 % within {}, longest {}", time(most), time(longest));
+        let some = if figures.waiting > 0 {
+            ", of those delivered"
+        } else {
+            ""
+        };
+        let rest = format!(
+            "99 % within {}, longest {}{some}",
+            time(most),
+            time(longest)
+        );
         rows.push(("wait, median", time(half), rest));
     }
     let denials = format!("{:.2}", figures.denials);
@@ -135,13 +154,13 @@ fn limits(figures: &Figures) -> String {
     let mut text = String::new();
     for limit in &figures.limits {
         let first = format!("  limits.{:<width$}  ", limit.name);
-        text += &wrapped(&first, &used(limit, figures), WIDTH);
+        text += &wrapped(&first, &used(limit), WIDTH);
     }
     text
 }
 
 /// What was used of a limit, and whom it held up.
-fn used(limit: &LimitFigures, figures: &Figures) -> String {
+fn used(limit: &LimitFigures) -> String {
     let mut text = if limit.has_key {
         let busiest = limit.busiest.as_ref();
         let busiest = busiest.map_or_else(String::new, |(key, units)| {
@@ -153,7 +172,7 @@ fn used(limit: &LimitFigures, figures: &Figures) -> String {
             count(limit.keys as u64)
         )
     } else {
-        let part = share(limit, figures).map_or_else(String::new, |part| {
+        let part = limit.share.map_or_else(String::new, |part| {
             format!("{:.1} % used of ", part * 100.0)
         });
         let rate = often(limit.per_second);
@@ -175,13 +194,6 @@ fn used(limit: &LimitFigures, figures: &Figures) -> String {
 fn units_of(units: u64) -> String {
     let plural = if units == 1 { "" } else { "s" };
     format!("{} unit{plural}", count(units))
-}
-
-/// The share of what a limit without a key lets pass until the last thing happened.
-pub(super) fn share(limit: &LimitFigures, figures: &Figures) -> Option<f64> {
-    let until = figures.busy.min(figures.open) as f64 / 1e6;
-    let all = limit.per_second * until;
-    (!limit.has_key && all > 0.0).then(|| limit.units as f64 / all)
 }
 
 fn longest(keys: &[KeyFigures]) -> String {
