@@ -230,9 +230,9 @@ fn a_trace_is_counted_by_the_templates_of_the_route() {
     assert_eq!(
         (
             &json["longest_waits"][0]["key"],
-            &json["longest_waits"][0]["held_up"]
+            &json["longest_waits"][0]["messages"]
         ),
-        (&"+1".into(), &3.into())
+        (&"+1".into(), &8.into())
     );
     fs::write(dir.path().join("trace"), "{\"at\": 1}\n").unwrap();
     let planned = plan_in(dir.path(), &two(), &["--trace", "trace"]);

@@ -84,7 +84,7 @@ pub(super) struct LimitFigures {
 pub(super) struct KeyFigures {
     pub(super) limit: String,
     pub(super) key: String,
-    /// Messages that the limit held up, and how many of them still wait.
+    /// Its messages, and how many of them still wait.
     pub(super) messages: usize,
     pub(super) waiting: usize,
     pub(super) wait: u64,
@@ -345,22 +345,27 @@ fn limits(
     keyed.collect()
 }
 
-/// The keys whose messages waited longest because of them.
+/// The keys whose messages waited longest, of those that a limit denied.
 fn longest(plan: &Plan, planned: &Planned, drawn: &Drawn, outcome: &Outcome) -> Vec<KeyFigures> {
     let length = micros(plan.length);
     let names: Vec<_> = planned.limits.iter().filter(|l| l.rule.is_some()).collect();
+    // Those behind a message that was denied wait without asking: all of the key count.
     let mut keys: HashMap<(usize, u32), (usize, usize, u64)> = HashMap::new();
     for (message, fate) in plan.messages.iter().zip(&outcome.fates) {
-        let Some(by) = fate.by.map(usize::from) else {
-            continue;
-        };
-        if matches!(drawn.keys[by], Names::None) {
-            continue;
+        if let Some(by) = fate.by.map(usize::from)
+            && !matches!(drawn.keys[by], Names::None)
+        {
+            keys.entry((by, message.charges[by].key)).or_default();
         }
-        let of = keys.entry((by, message.charges[by].key)).or_default();
-        of.0 += 1;
-        of.1 += usize::from(fate.end == End::Waiting);
-        of.2 = of.2.max(ended(fate.end).unwrap_or(length) - message.at);
+    }
+    for (message, fate) in plan.messages.iter().zip(&outcome.fates) {
+        for (limit, charge) in message.charges.iter().enumerate() {
+            if let Some(of) = keys.get_mut(&(limit, charge.key)) {
+                of.0 += 1;
+                of.1 += usize::from(fate.end == End::Waiting);
+                of.2 = of.2.max(ended(fate.end).unwrap_or(length) - message.at);
+            }
+        }
     }
     let mut keys: Vec<_> = keys.into_iter().collect();
     keys.sort_by_key(|(key, (messages, _, wait))| (u64::MAX - wait, usize::MAX - messages, *key));

@@ -72,7 +72,7 @@ fn of_key(key: &KeyFigures) -> Value {
     json!({
         "limit": key.limit,
         "key": key.key,
-        "held_up": key.messages,
+        "messages": key.messages,
         "waiting": key.waiting,
         "longest_us": key.wait,
     })

@@ -157,7 +157,9 @@ fn attempt(
     let verdict = words::verdict(ends, &figures);
     if let Some(file) = &args.svg {
         let title = format!("route {name}: {}", head.arrivals);
-        let picture = svg::svg(&title, &verdict, &figures.series);
+        let worst = found.iter().find(|one| one.weight != Weight::Note);
+        let said = worst.map_or(verdict.as_str(), |one| one.text.as_str());
+        let picture = svg::svg(&title, said, &figures.series);
         let written = std::fs::write(file, picture);
         written.map_err(|why| Refusal::Failed(format!("--svg {}: {why}", file.display())))?;
     }
@@ -181,7 +183,7 @@ struct Asked {
     steady: f64,
     /// Limits whose costs are a guess.
     assumed: Vec<String>,
-    /// It is known whose message each is.
+    /// The tenant of each message is known.
     tenants: bool,
 }
 

@@ -5,14 +5,17 @@ use std::fmt::Write as _;
 
 use super::axis;
 use super::figures::{INTERVALS, Series};
+use super::numbers::wrapped;
 
 const WIDTH: f64 = 760.0;
-const HEIGHT: f64 = 490.0;
+const HEIGHT: f64 = 516.0;
 const LEFT: f64 = 78.0;
 const RIGHT: f64 = 20.0;
 const PANEL: f64 = 150.0;
+/// Characters of a line.
+const LINE: usize = 105;
 /// Where the panels begin.
-const TOPS: [f64; 2] = [86.0, 292.0];
+const TOPS: [f64; 2] = [114.0, 318.0];
 
 const STYLE: &str = "\
   svg { background: #ffffff; font: 13px system-ui, sans-serif; }
@@ -21,7 +24,8 @@ const STYLE: &str = "\
   .quiet { fill: #57606a; }
   .grid { stroke: #d0d7de; stroke-width: 1; }
   .axis { stroke: #57606a; stroke-width: 1; }
-  .waiting { fill: #0969da; fill-opacity: 0.25; stroke: #0969da; stroke-width: 1.5; }
+  .area { fill: #0969da; fill-opacity: 0.25; }
+  .waiting { fill: none; stroke: #0969da; stroke-width: 1.5; }
   .called { fill: none; stroke: #0969da; stroke-width: 1.8; }
   .arrived { fill: none; stroke: #bc4c00; stroke-width: 1.3; stroke-dasharray: 5 3; }
   .key-called { fill: #0969da; } .key-arrived { fill: #bc4c00; }
@@ -31,7 +35,7 @@ const STYLE: &str = "\
     .quiet { fill: #9198a1; }
     .grid { stroke: #30363d; }
     .axis { stroke: #9198a1; }
-    .waiting { fill: #58a6ff; stroke: #58a6ff; }
+    .area { fill: #58a6ff; } .waiting { stroke: #58a6ff; }
     .called { stroke: #58a6ff; } .arrived { stroke: #f0883e; }
     .key-called { fill: #58a6ff; } .key-arrived { fill: #f0883e; }
   }
@@ -43,9 +47,16 @@ fn escaped(text: &str) -> String {
     text.replace('>', "&gt;").replace('"', "&quot;")
 }
 
-/// The picture.
-pub(super) fn svg(title: &str, verdict: &str, series: &Series) -> String {
-    let (title, verdict) = (escaped(title), escaped(verdict.trim()));
+/// The picture, with what is said of it below its title.
+pub(super) fn svg(title: &str, said: &str, series: &Series) -> String {
+    let (title, said) = (escaped(title), said.trim());
+    let lines = wrapped("", said, LINE);
+    // Three lines are free above the plots; the description has all of it.
+    let lines = (0_u32..).zip(lines.lines().take(3)).map(|(place, line)| {
+        let (y, line) = (44 + 17 * place, escaped(line));
+        format!("<text class=\"quiet\" x=\"16\" y=\"{y}\">{line}</text>\n")
+    });
+    let (whole, lines) = (escaped(said), lines.collect::<String>());
     let each = |values: &[u32]| -> Vec<f64> {
         let seconds = series.interval as f64 / 1e6;
         values
@@ -61,9 +72,9 @@ pub(super) fn svg(title: &str, verdict: &str, series: &Series) -> String {
     let (called, arrived) = (each(&series.called), each(&series.arrived));
     let mut text = format!(
         "<svg xmlns=\"http://www.w3.org/2000/svg\" viewBox=\"0 0 {WIDTH} {HEIGHT}\" width=\"{WIDTH}\" \
-         height=\"{HEIGHT}\" role=\"img\" aria-label=\"{title}\">\n<title>{title}</title>\n<desc>{verdict}</desc>\n\
+         height=\"{HEIGHT}\" role=\"img\" aria-label=\"{title}\">\n<title>{title}</title>\n<desc>{whole}</desc>\n\
          <style>\n{STYLE}</style>\n\
-         <text class=\"title\" x=\"16\" y=\"24\">{title}</text>\n<text class=\"quiet\" x=\"16\" y=\"44\">{verdict}</text>\n"
+         <text class=\"title\" x=\"16\" y=\"24\">{title}</text>\n{lines}"
     );
     let top = panel(
         &mut text,
@@ -72,12 +83,12 @@ pub(super) fn svg(title: &str, verdict: &str, series: &Series) -> String {
         most(&waiting),
         series,
     );
-    let area = line(&waiting, TOPS[0], top);
+    let path = line(&waiting, TOPS[0], top);
     let (left, right, base) = (LEFT, WIDTH - RIGHT, TOPS[0] + PANEL);
     // Writing to a text cannot fail.
     writeln!(
         text,
-        "<path class=\"waiting\" d=\"M{left} {base} L{area} L{right} {base} Z\"/>"
+        "<path class=\"area\" d=\"M{left} {base} L{path} L{right} {base} Z\"/><path class=\"waiting\" d=\"M{path}\"/>"
     )
     .ok();
     // A burst would flatten all else: the axis goes by the calls where that is so.
@@ -92,7 +103,7 @@ pub(super) fn svg(title: &str, verdict: &str, series: &Series) -> String {
     writeln!(text, "<path class=\"arrived\" d=\"M{path}\"/>").ok();
     let path = line(&called, TOPS[1], top);
     writeln!(text, "<path class=\"called\" d=\"M{path}\"/>").ok();
-    text += &legend();
+    text += &legend(comes > scale);
     text + "</svg>\n"
 }
 
@@ -150,8 +161,13 @@ fn panel(text: &mut String, at: f64, unit: &str, most: f64, series: &Series) -> 
     top
 }
 
-fn legend() -> String {
+fn legend(cut: bool) -> String {
     let y = HEIGHT - 12.0;
+    let arrived = if cut {
+        "arrived (bursts are higher than shown)"
+    } else {
+        "arrived"
+    };
     let key = |x: f64, class: &str, label: &str| {
         let (end, beside, middle) = (x + 26.0, x + 34.0, y - 4.5);
         format!(
@@ -159,7 +175,7 @@ fn legend() -> String {
              <text class=\"key-{class}\" x=\"{beside}\" y=\"{y}\">{label}</text>\n"
         )
     };
-    key(LEFT, "called", "called") + &key(LEFT + 120.0, "arrived", "arrived")
+    key(LEFT, "called", "called") + &key(LEFT + 120.0, "arrived", arrived)
 }
 
 #[cfg(test)]

@@ -159,7 +159,7 @@ fn limits(figures: &Figures) -> String {
     text
 }
 
-/// What was used of a limit, and whom it held up.
+/// What was used of a limit, and how many keys it held up.
 fn used(limit: &LimitFigures) -> String {
     let mut text = if limit.has_key {
         let busiest = limit.busiest.as_ref();
@@ -211,7 +211,7 @@ fn longest(keys: &[KeyFigures]) -> String {
         };
         writeln!(
             text,
-            "  {named:<width$}  {:>8}  {} held up{waiting}",
+            "  {named:<width$}  {:>8}  {}{waiting}",
             time(key.wait),
             messages(key.messages)
         )
