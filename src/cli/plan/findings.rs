@@ -3,7 +3,8 @@
 //! Some of it is arithmetic over the limits and what was drawn (a rate above a limit, a key that gets more
 //! than its limit lets pass): true for any run of this plan, however long. The rest was seen in the run.
 
-use super::figures::{Figures, LimitFigures};
+use super::figures::Figures;
+use super::limits::LimitFigures;
 use super::numbers::{count, messages, often, short, time};
 use crate::core::time::micros;
 use crate::core::zone::Zone;

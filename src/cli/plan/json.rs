@@ -2,8 +2,9 @@
 
 use serde_json::{Value, json};
 
-use super::figures::{Figures, KeyFigures, LimitFigures};
+use super::figures::Figures;
 use super::findings::Finding;
+use super::limits::{KeyFigures, LimitFigures};
 use super::words::Head;
 
 pub(super) fn json(head: &Head, figures: &Figures, findings: &[Finding], ends: bool) -> Value {

@@ -5,8 +5,8 @@
 //! decisions of production (`proof::simulation::plan`); no server is asked, no secret is read, and the same
 //! arguments make the same run.
 //!
-//! By file: `arrivals`, `choices` and `trace` are what is asked, `messages` what is drawn from it; `figures` and
-//! `findings` are what came of it; `words`, `plot`, `svg` and `json` tell it.
+//! By file: `arrivals`, `choices` and `trace` are what is asked, `messages` what is drawn from it; `figures`, `limits`
+//! and `findings` are what came of it; `words`, `plot`, `svg` and `json` tell it.
 
 mod arrivals;
 mod axis;
@@ -14,6 +14,7 @@ mod choices;
 mod figures;
 mod findings;
 mod json;
+mod limits;
 mod messages;
 mod numbers;
 mod plot;

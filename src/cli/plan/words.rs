@@ -2,8 +2,9 @@
 
 use std::fmt::Write as _;
 
-use super::figures::{Figures, KeyFigures, LimitFigures};
+use super::figures::Figures;
 use super::findings::{Finding, Weight};
+use super::limits::{KeyFigures, LimitFigures};
 use super::numbers::{count, messages, often, time, wrapped};
 
 /// Columns of a terminal.
