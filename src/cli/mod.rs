@@ -9,6 +9,7 @@ pub mod exit;
 pub mod health;
 pub mod limits;
 pub mod man;
+pub mod plan;
 mod printable;
 pub mod program;
 pub mod provider;

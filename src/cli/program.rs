@@ -10,7 +10,7 @@ use clap::{CommandFactory as _, Parser, Subcommand};
 
 use super::exit::Exit;
 use super::{
-    check, completions, config, dead, demo, health, limits, man, provider, run, sim, status,
+    check, completions, config, dead, demo, health, limits, man, plan, provider, run, sim, status,
     throttle, top, trial,
 };
 use crate::telemetry::logs;
@@ -42,6 +42,8 @@ enum Command {
     Health(health::HealthArgs),
     /// What is in force for each limit: list, show, set, pause, resume, live
     Limits(limits::LimitsArgs),
+    /// What a route would do with messages that are foreseen: waits, backlog, what stands still
+    Plan(plan::PlanArgs),
     /// How the fleet is: limits, routes, replicas, last warnings
     Status(status::StatusArgs),
     /// The same, live, until q
@@ -127,6 +129,10 @@ async fn dispatch(command: Command) -> Result<ExitCode, Box<dyn std::error::Erro
         Command::Limits(args) => {
             let colour = logs::colours(&err);
             limits::run(&args, &mut out, &mut err, colour).await?
+        }
+        Command::Plan(args) => {
+            let colour = logs::colours(&err);
+            plan::run(&args, std::env::vars(), &mut out, &mut err, colour)?
         }
         Command::Status(args) => {
             let width = logs::colours(&out).then(|| top::size().0);

@@ -137,7 +137,10 @@ async fn attempt(args: &TryArgs, out: &mut (impl Write + Send)) -> Result<Exit, 
     Ok(Exit::Done)
 }
 
-fn chosen<'a>(settings: &'a Settings, name: Option<&str>) -> Result<(&'a str, &'a Route), Refusal> {
+pub(super) fn chosen<'a>(
+    settings: &'a Settings,
+    name: Option<&str>,
+) -> Result<(&'a str, &'a Route), Refusal> {
     let names = || {
         settings
             .routes

@@ -92,6 +92,15 @@ impl Zone {
             .to_string()
     }
 
+    /// The first moment at which a clock on the wall shows this, such as `2026-01-05T08:00`; right after the
+    /// jump if it jumps over it. `None`: that is no date with a time, or out of range.
+    #[must_use]
+    pub fn moment(&self, reading: &str) -> Option<StoreTime> {
+        let civil: DateTime = reading.parse().ok()?;
+        let at = self.first_reading(civil)?;
+        (0..=LAST).contains(&at).then(|| store_time(at))
+    }
+
     /// What a clock on the wall shows.
     pub(super) fn reading(&self, at: i64) -> DateTime {
         self.zone.to_datetime(timestamp(at))

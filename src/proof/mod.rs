@@ -9,7 +9,8 @@
 //!   arrives, and says how full the fullest window was.
 //!
 //! An operator needs to read nothing of this. `sluiced demo` and the hidden commands `sim` and
-//! `provider` run it, and so do the tests and the benchmarks.
+//! `provider` run it, and so do the tests and the benchmarks. `sluiced plan` uses the same virtual clock
+//! to say what limits will do to messages that are foreseen.
 
 pub mod provider;
 

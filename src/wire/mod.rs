@@ -5,6 +5,7 @@ pub mod inspected;
 mod listener;
 mod options;
 mod pacers;
+mod planned;
 mod policies;
 mod probes;
 mod queues;
@@ -21,6 +22,7 @@ pub use self::probes::{Probe, misfits, probes};
 pub use self::queues::{Settled, rabbit_at, rabbit_of, start_over};
 pub use self::stores::{PolicyStores, keyed, keyed_limit, policies, redis_at, redis_of};
 
+pub use self::planned::{Planned, PlannedLimit};
 pub use self::trial::Trial;
 
 use self::inspected::InspectedLimits;

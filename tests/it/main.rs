@@ -18,6 +18,7 @@ mod limiter_contract;
 mod limits;
 mod lua_oracle;
 mod paths;
+mod plan;
 mod provider;
 mod queue_contract;
 mod queue_faults;

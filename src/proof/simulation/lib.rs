@@ -24,9 +24,12 @@
 //! Besides: nothing is lost, nothing is called twice unless a replica died, the limit is used, all
 //! replicas get their share, the store is asked per batch, no replica asks before its turn, few are
 //! denied at it, and a step of the clock costs no more than two guards.
+//!
+//! [`plan`] is another use of the virtual clock: one route with all its limits, in which nothing goes wrong.
 
 mod broker;
 pub mod dice;
+pub mod plan;
 mod replica;
 pub mod scenario;
 mod store;

@@ -1,0 +1,172 @@
+//! When messages come: at a rate, or many at once.
+
+use std::fmt;
+use std::str::FromStr;
+use std::time::Duration;
+
+use crate::core::rate::{Rate, Span};
+use crate::core::time::micros;
+use crate::proof::simulation::dice::Dice;
+use crate::settings::text::{Length, Quota};
+
+/// Messages at a rate: `300/1s`, or `300/1s@1m-5m` for a part of the time.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct Stream {
+    pub(super) rate: Rate,
+    /// From when to when; `None`: all the time.
+    pub(super) during: Option<(Duration, Duration)>,
+}
+
+/// Messages at one moment: `6000@1m`.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct Burst {
+    pub(super) count: u32,
+    pub(super) at: Duration,
+}
+
+/// A text that says nothing about arrivals.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[error("{0}")]
+pub(super) struct WrongArrivals(String);
+
+fn length(text: &str) -> Result<Duration, WrongArrivals> {
+    // Zero needs no unit.
+    if text.trim() == "0" {
+        return Ok(Duration::ZERO);
+    }
+    let read = text.parse::<Length>().map(Length::get);
+    read.map_err(|why| WrongArrivals(why.to_string()))
+}
+
+impl FromStr for Stream {
+    type Err = WrongArrivals;
+
+    fn from_str(text: &str) -> Result<Self, WrongArrivals> {
+        let (rate, during) = match text.split_once('@') {
+            Some((rate, during)) => (rate, Some(during)),
+            None => (text, None),
+        };
+        let rate = rate.parse::<Quota>();
+        let rate = rate.map_err(|why| WrongArrivals(why.to_string()))?.0;
+        let during = during
+            .map(|during| {
+                let shape = || {
+                    WrongArrivals(format!(
+                        "`{during}`: write from when to when, such as \"300/1s@1m-5m\""
+                    ))
+                };
+                let (from, to) = during.split_once('-').ok_or_else(shape)?;
+                let (from, to) = (length(from)?, length(to)?);
+                if from < to {
+                    Ok((from, to))
+                } else {
+                    Err(shape())
+                }
+            })
+            .transpose()?;
+        Ok(Self { rate, during })
+    }
+}
+
+impl FromStr for Burst {
+    type Err = WrongArrivals;
+
+    fn from_str(text: &str) -> Result<Self, WrongArrivals> {
+        let parts = text.split_once('@').and_then(|(count, at)| {
+            let count = count.trim().replace('_', "").parse().ok()?;
+            Some((count, at))
+        });
+        let Some((count, at)) = parts.filter(|(count, _)| *count > 0) else {
+            let why = format!("`{text}`: write how many and when, such as \"6000@1m\"");
+            return Err(WrongArrivals(why));
+        };
+        let at = length(at)?;
+        Ok(Self { count, at })
+    }
+}
+
+impl fmt::Display for Stream {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{}", self.rate)?;
+        match self.during {
+            Some((from, to)) => write!(f, " from {} to {}", Span(from), Span(to)),
+            None => Ok(()),
+        }
+    }
+}
+
+impl fmt::Display for Burst {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{} at {}", self.count, Span(self.at))
+    }
+}
+
+/// How many messages a stream has within `length`.
+pub(super) fn count(stream: &Stream, length: Duration) -> u64 {
+    let (from, to) = within(stream, length);
+    let span = Duration::from_micros(to - from).as_secs_f64();
+    (stream.rate.per_second() * span).round() as u64
+}
+
+fn within(stream: &Stream, length: Duration) -> (u64, u64) {
+    let (from, to) = stream.during.unwrap_or((Duration::ZERO, length));
+    (micros(from.min(length)), micros(to.min(length)))
+}
+
+/// When they come, in order: those of a stream at random, as independent publishers send them.
+pub(super) fn times(
+    streams: &[Stream],
+    bursts: &[Burst],
+    length: Duration,
+    dice: &mut Dice,
+) -> Vec<u64> {
+    let mut times = Vec::new();
+    for stream in streams {
+        let (from, to) = within(stream, length);
+        let count = count(stream, length);
+        times.extend((0..count).map(|_| from + dice.below(to - from)));
+    }
+    for burst in bursts.iter().filter(|burst| burst.at < length) {
+        let at = micros(burst.at);
+        times.extend((0..burst.count).map(|_| at));
+    }
+    times.sort_unstable();
+    times
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn rates_and_bursts_are_read_and_what_is_wrong_is_said() {
+        let stream: Stream = "300/1s".parse().expect("a stream");
+        assert_eq!(count(&stream, Duration::from_secs(600)), 180_000);
+        let part: Stream = "60/1m@1m-2m".parse().expect("a stream");
+        assert_eq!(count(&part, Duration::from_secs(600)), 60);
+        assert_eq!(count(&part, Duration::from_secs(90)), 30);
+        assert_eq!(part.to_string(), "60/1m from 1m to 2m");
+        let burst: Burst = "6_000@0".parse().expect("a burst");
+        assert_eq!((burst.count, burst.at), (6_000, Duration::ZERO));
+        for wrong in ["300", "300/s", "300/1s@5m", "300/1s@5m-1m"] {
+            assert!(wrong.parse::<Stream>().is_err(), "{wrong}");
+        }
+        for wrong in ["6000", "0@1m", "x@1m", "6000@"] {
+            let error = wrong.parse::<Burst>().expect_err(wrong);
+            assert!(!error.to_string().is_empty());
+        }
+    }
+
+    #[test]
+    fn times_are_in_order_and_within_and_follow_from_the_seed() {
+        let streams = ["100/1s".parse().expect("a stream")];
+        let bursts = ["7@3s".parse().expect("one"), "7@30s".parse().expect("one")];
+        let length = Duration::from_secs(10);
+        let drawn = |seed| times(&streams, &bursts, length, &mut Dice::new(seed));
+        let first = drawn(1);
+        assert_eq!(first.len(), 1_007, "the second burst lies beyond");
+        assert!(first.is_sorted() && first.iter().all(|at| *at < 10_000_000));
+        assert_eq!(first, drawn(1));
+        assert_ne!(first, drawn(2));
+    }
+}

@@ -1,0 +1,255 @@
+//! What a run came to, in figures: the backlog, waits, what was used of each limit, which keys waited.
+
+use std::time::Duration;
+
+use super::limits::{KeyFigures, LimitFigures, limits, longest};
+use super::messages::Drawn;
+use crate::core::hours::OpeningHours;
+use crate::core::time::{StoreTime, micros};
+use crate::proof::simulation::plan::{End, Outcome, Plan};
+use crate::wire::Planned;
+
+/// The plots have so many intervals.
+pub(super) const INTERVALS: usize = 120;
+
+/// A plan with its outcome; times in microseconds from the beginning.
+#[derive(Debug)]
+pub(super) struct Figures {
+    pub(super) arrived: usize,
+    pub(super) delivered: usize,
+    pub(super) waiting: usize,
+    /// For how long the oldest of those has waited.
+    pub(super) oldest: u64,
+    /// Of those, the messages that came so long before the end that they should be gone.
+    pub(super) overdue: usize,
+    /// For how long the route has been closed at the end.
+    pub(super) closed_at_end: u64,
+    pub(super) too_old: usize,
+    pub(super) denied: usize,
+    pub(super) invalid: usize,
+    /// What is no backlog yet: a message may wait for so long.
+    pub(super) grace: u64,
+    pub(super) most: (usize, u64),
+    /// When messages passed without waiting again, after the last that waited for longer than that; `None`:
+    /// none did.
+    pub(super) gone_at: Option<u64>,
+    /// Messages that waited at half of the time.
+    pub(super) at_half: usize,
+    pub(super) last_call: Option<u64>,
+    /// Median, 99th percentile, longest: of what was delivered.
+    pub(super) waits: Option<[u64; 3]>,
+    pub(super) denials: f64,
+    pub(super) asks: f64,
+    /// How long the route is open within the time.
+    pub(super) open: u64,
+    pub(super) limits: Vec<LimitFigures>,
+    pub(super) longest: Vec<KeyFigures>,
+    pub(super) series: Series,
+}
+
+/// What happened in each interval.
+#[derive(Clone, Debug)]
+pub(super) struct Series {
+    /// In microseconds.
+    pub(super) interval: u64,
+    pub(super) arrived: Vec<u32>,
+    pub(super) called: Vec<u32>,
+    /// At the end of each interval.
+    pub(super) waiting: Vec<u32>,
+}
+
+/// When a message ended, whichever way.
+pub(super) const fn ended(end: End) -> Option<u64> {
+    match end {
+        End::Waiting => None,
+        End::Called(at) | End::TooOld(at) | End::Denied(at) | End::Never(at, _) => Some(at),
+    }
+}
+
+impl Figures {
+    /// Messages wait because the route is closed at the end.
+    pub(super) const fn waits_for_opening(&self) -> bool {
+        self.closed_at_end > 0 && self.waiting > 0
+    }
+
+    pub(super) fn new(plan: &Plan, planned: &Planned, drawn: &Drawn, outcome: &Outcome) -> Self {
+        let length = micros(plan.length);
+        let grace = grace(plan, planned);
+        let count = |is: fn(End) -> bool| outcome.fates.iter().filter(|f| is(f.end)).count();
+        let (open, closed) = open(plan.route.hours.as_ref(), plan.start, length);
+        let both = || plan.messages.iter().zip(&outcome.fates);
+        let waiting = both().filter(|(_, fate)| fate.end == End::Waiting);
+        let ages: Vec<u64> = waiting.map(|(message, _)| length - message.at).collect();
+        let calls = both().filter_map(|(message, fate)| match fate.end {
+            End::Called(at) => Some((at, at - message.at)),
+            _ => None,
+        });
+        let calls: Vec<(u64, u64)> = calls.collect();
+        let mut waits: Vec<u64> = calls.iter().map(|(_, wait)| *wait).collect();
+        waits.sort_unstable();
+        let part = |share: f64| waits.get(((waits.len().max(1) - 1) as f64 * share) as usize);
+        let waits = part(0.5).zip(part(0.99)).zip(waits.last());
+        let denials: u64 = outcome.fates.iter().map(|f| u64::from(f.denials)).sum();
+        let messages = plan.messages.len().max(1) as f64;
+        let steps = steps(plan, outcome);
+        let last = steps.last().map_or(0, |(at, _)| *at);
+        let busy = if ages.is_empty() { last } else { length };
+        Self {
+            arrived: plan.messages.len() + drawn.invalid.len(),
+            delivered: calls.len(),
+            waiting: ages.len(),
+            oldest: ages.iter().copied().max().unwrap_or(0),
+            overdue: ages.iter().filter(|age| **age > grace + closed).count(),
+            closed_at_end: closed,
+            too_old: count(|end| matches!(end, End::TooOld(_))),
+            denied: count(|end| matches!(end, End::Denied(_))),
+            invalid: drawn.invalid.len() + count(|end| matches!(end, End::Never(..))),
+            grace,
+            most: most(&steps),
+            gone_at: gone_at(&calls, grace),
+            at_half: waiting_at(&steps, length / 2),
+            last_call: calls.iter().map(|(at, _)| *at).max(),
+            waits: waits.map(|((half, most), longest)| [*half, *most, *longest]),
+            denials: denials as f64 / messages,
+            asks: outcome.asks as f64 / messages,
+            open,
+            limits: limits(plan, planned, drawn, outcome, (busy, open)),
+            longest: longest(plan, planned, drawn, outcome),
+            series: series(plan, drawn, outcome, shown(length, busy)),
+        }
+    }
+}
+
+/// A message that waits for no longer than this is no backlog: a slot or a unit of a slow limit is worth
+/// waiting for, and a short time is always needed.
+fn grace(plan: &Plan, planned: &Planned) -> u64 {
+    let length = micros(plan.length);
+    let slots = plan.route.rows.iter().map(|pace| micros(pace.interval()));
+    let rules = planned
+        .limits
+        .iter()
+        .filter_map(|limit| limit.rule.as_ref());
+    let units = rules.map(|rule| rule.around(plan.start).spacing(1, plan.start));
+    let slowest = slots.chain(units).max().unwrap_or(0);
+    (5_000_000.max(length / 100) + micros(plan.route.call))
+        .max(3 * slowest)
+        .min(length / 4)
+}
+
+/// How far the plots reach: beyond the last thing that happened there is nothing to see.
+fn shown(length: u64, busy: u64) -> u64 {
+    (busy + busy / 20).clamp(1_000_000.min(length), length)
+}
+
+/// Every change of the number of messages that wait, in order.
+fn steps(plan: &Plan, outcome: &Outcome) -> Vec<(u64, i64)> {
+    let mut steps: Vec<(u64, i64)> = plan.messages.iter().map(|m| (m.at, 1)).collect();
+    let ends = outcome.fates.iter().filter_map(|fate| ended(fate.end));
+    steps.extend(ends.map(|at| (at, -1)));
+    steps.sort_by_key(|(at, by)| (*at, -by));
+    steps
+}
+
+fn most(steps: &[(u64, i64)]) -> (usize, u64) {
+    let (mut now, mut most, mut when) = (0_i64, 0, 0);
+    for (at, by) in steps {
+        now += by;
+        if now > most {
+            (most, when) = (now, *at);
+        }
+    }
+    (usize::try_from(most).unwrap_or(0), when)
+}
+
+fn waiting_at(steps: &[(u64, i64)], at: u64) -> usize {
+    let before = steps.iter().take_while(|(when, _)| *when <= at);
+    usize::try_from(before.map(|(_, by)| by).sum::<i64>()).unwrap_or(0)
+}
+
+/// When a message passes without waiting again, after the last one that waited for longer than `grace`.
+fn gone_at(calls: &[(u64, u64)], grace: u64) -> Option<u64> {
+    let late = calls.iter().filter(|(_, wait)| *wait > grace);
+    let last = late.map(|(at, _)| *at).max()?;
+    let quick = |(at, wait): &&(u64, u64)| *at >= last && *wait <= grace / 20;
+    let first = calls.iter().filter(quick).map(|(at, _)| *at).min();
+    Some(first.unwrap_or(last))
+}
+
+/// How long the route is open, of so many microseconds, and for how long it is closed at their end.
+fn open(hours: Option<&OpeningHours>, start: StoreTime, length: u64) -> (u64, u64) {
+    let Some(hours) = hours else {
+        return (length, 0);
+    };
+    let end = start + Duration::from_micros(length);
+    let (mut at, mut open, mut closed) = (start, 0, 0);
+    while at < end {
+        let stretch = hours.stretch(at);
+        let until = stretch.until.unwrap_or(end).min(end);
+        let length = micros(until.since(at));
+        open += if stretch.open { length } else { 0 };
+        closed = if stretch.open { 0 } else { length };
+        at = until;
+    }
+    (open, closed)
+}
+
+fn series(plan: &Plan, drawn: &Drawn, outcome: &Outcome, shown: u64) -> Series {
+    let interval = shown.div_ceil(INTERVALS as u64).max(1);
+    let zeros = || vec![0_u32; INTERVALS];
+    let (mut arrived, mut called, mut waiting) = (zeros(), zeros(), zeros());
+    let place =
+        |at: u64| usize::try_from(at / interval).map_or(INTERVALS, |i| i.min(INTERVALS - 1));
+    let mut change = vec![0_i64; INTERVALS];
+    for (message, fate) in plan.messages.iter().zip(&outcome.fates) {
+        arrived[place(message.at)] += 1;
+        change[place(message.at)] += 1;
+        if let Some(at) = ended(fate.end) {
+            change[place(at)] -= 1;
+        }
+        if let End::Called(at) = fate.end {
+            called[place(at)] += 1;
+        }
+    }
+    for at in &drawn.invalid {
+        arrived[place(*at)] += 1;
+    }
+    let mut now = 0;
+    for (waiting, change) in waiting.iter_mut().zip(change) {
+        now += change;
+        *waiting = u32::try_from(now).unwrap_or(0);
+    }
+    Series {
+        interval,
+        arrived,
+        called,
+        waiting,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::core::zone::Zone;
+
+    #[test]
+    fn a_backlog_is_gone_once_messages_pass_without_waiting_again() {
+        let second = 1_000_000;
+        // When called, and after how long: a message every second, of which those from 10 on waited.
+        let wait = |at: u64| if (10..20).contains(&at) { 20 - at } else { 0 };
+        let calls: Vec<_> = (0..30).map(|at| (at * second, wait(at) * second)).collect();
+        assert_eq!(gone_at(&calls, 5 * second), Some(20 * second));
+        assert_eq!(gone_at(&calls, 10 * second), None);
+        assert_eq!(gone_at(&calls[..20], 5 * second), Some(14 * second));
+    }
+
+    #[test]
+    fn open_time_is_counted_and_closed_time_at_the_end() {
+        let hour = 3_600_000_000;
+        let hours = OpeningHours::parse(&["08:00-12:00"], &["mon-sun"], Zone::utc());
+        let hours = hours.expect("hours");
+        let start = Zone::utc().moment("2026-01-05T10:00").expect("a time");
+        assert_eq!(open(Some(&hours), start, 24 * hour), (4 * hour, 0));
+        assert_eq!(open(Some(&hours), start, 5 * hour), (2 * hour, 3 * hour));
+        assert_eq!(open(None, start, 5 * hour), (5 * hour, 0));
+    }
+}

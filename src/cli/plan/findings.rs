@@ -1,0 +1,352 @@
+//! What an operator should know before it happens: what stands still, what grows, what does not end in time.
+//!
+//! Some of it is arithmetic over the limits and what was drawn (a rate above a limit, a key that gets more
+//! than its limit lets pass): true for any run of this plan, however long. The rest was seen in the run.
+
+use super::figures::Figures;
+use super::limits::LimitFigures;
+use super::numbers::{count, messages, often, short, time};
+use crate::core::time::micros;
+use crate::core::zone::Zone;
+use crate::proof::simulation::plan::Plan;
+use crate::settings::types::Route;
+
+/// How bad it is.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Weight {
+    /// Nothing of this will ever pass, or nothing passes in this time.
+    StandsStill,
+    /// The backlog grows for as long as messages come like this.
+    Grows,
+    /// The backlog is not gone within the time.
+    Late,
+    /// Worth knowing.
+    Note,
+}
+
+impl Weight {
+    pub(super) const fn word(self) -> &'static str {
+        match self {
+            Self::StandsStill => "stands_still",
+            Self::Grows => "grows",
+            Self::Late => "late",
+            Self::Note => "note",
+        }
+    }
+}
+
+/// Something to know.
+#[derive(Clone, Debug)]
+pub(super) struct Finding {
+    pub(super) weight: Weight,
+    pub(super) text: String,
+}
+
+/// What they are made of.
+#[derive(Debug)]
+pub(super) struct Facts<'a> {
+    pub(super) plan: &'a Plan,
+    pub(super) figures: &'a Figures,
+    /// Messages a second that come all the time.
+    pub(super) steady: f64,
+    /// Why a message cannot be counted.
+    pub(super) why_invalid: Option<&'a str>,
+}
+
+/// Everything, the worst first.
+pub(super) fn findings(facts: &Facts<'_>) -> Vec<Finding> {
+    let mut found = Vec::new();
+    found.extend(facts.invalid());
+    found.extend(facts.never_open());
+    for limit in &facts.figures.limits {
+        found.extend(facts.too_much(limit));
+    }
+    found.extend(facts.held_too_few());
+    if found.iter().all(|one| one.weight == Weight::Note) {
+        found.extend(facts.not_gone());
+    }
+    found.extend(facts.ends_closed());
+    found.extend(facts.silent());
+    found.extend(facts.tightest());
+    found.extend(facts.dead());
+    found.sort_by_key(|one| one.weight == Weight::Note);
+    found
+}
+
+const fn finding(weight: Weight, text: String) -> Option<Finding> {
+    Some(Finding { weight, text })
+}
+
+impl Facts<'_> {
+    fn seconds(&self) -> f64 {
+        self.plan.length.as_secs_f64()
+    }
+
+    fn invalid(&self) -> Option<Finding> {
+        let (invalid, all) = (self.figures.invalid, self.figures.arrived);
+        if invalid == 0 {
+            return None;
+        }
+        let why = self.why_invalid.unwrap_or("a limit cannot count it");
+        let text = format!(
+            "{why}. {} of {} can never be sent (`on_invalid` says what becomes of them).",
+            count(invalid as u64),
+            messages(all)
+        );
+        finding(Weight::StandsStill, text)
+    }
+
+    fn never_open(&self) -> Option<Finding> {
+        let hours = self.plan.route.hours.as_ref()?;
+        if self.figures.open > 0 {
+            return None;
+        }
+        let opens = hours.zone().show(hours.opens(self.plan.start));
+        let text = format!("The route is never open in this time: it opens at {opens}.");
+        finding(Weight::StandsStill, text)
+    }
+
+    /// More is wanted of a limit than it lets pass in this time.
+    fn too_much(&self, limit: &LimitFigures) -> Option<Finding> {
+        let name = &limit.name;
+        if limit.has_key {
+            let (worst, wanted) = limit.worst.as_ref().filter(|_| limit.beyond > 0)?;
+            let (beyond, keys) = (count(limit.beyond as u64), count(limit.keys as u64));
+            let fit = limit.burst + limit.per_second * self.seconds();
+            let text = format!(
+                "limits.{name} lets {} pass for each key, and {beyond} of {keys} keys want more: \
+                 `{worst}` wants {} units in this time, of which about {} can pass.{}",
+                often(limit.per_second),
+                count(*wanted),
+                count(fit as u64),
+                if self.steady > 0.0 {
+                    " Their backlog grows for as long as messages come like this."
+                } else {
+                    ""
+                },
+            );
+            let weight = if self.steady > 0.0 {
+                Weight::Grows
+            } else {
+                Weight::Late
+            };
+            return finding(weight, text);
+        }
+        if self.figures.open == 0 {
+            return None;
+        }
+        let open = self.figures.open as f64 / 1e6;
+        let fit = limit.burst + limit.per_second * open;
+        let wanted = limit.wanted as f64;
+        if wanted <= fit {
+            return None;
+        }
+        let cost = wanted / self.plan.messages.len().max(1) as f64;
+        let offered = self.steady * cost;
+        // Closed hours take their part of every second.
+        let passes = limit.per_second * open / self.seconds();
+        if offered > passes {
+            let more = (offered - passes) / cost * 60.0;
+            let units = if cost > 1.0 { " units" } else { "" };
+            let text = format!(
+                "limits.{name} lets {}{units} pass, and {} come: the backlog grows by {} messages a minute and never ends.",
+                often(passes),
+                often(offered),
+                short(more)
+            );
+            return finding(Weight::Grows, text);
+        }
+        let longer = (wanted - fit) / passes.max(1e-9) * 1e6;
+        let text = format!(
+            "limits.{name}: {} units are wanted in this time and {} can pass; it takes about {} more.",
+            count(limit.wanted),
+            count(fit as u64),
+            time(longer as u64)
+        );
+        finding(Weight::Late, text)
+    }
+
+    /// What the replicas hold at a time is too little for the rate.
+    fn held_too_few(&self) -> Option<Finding> {
+        let route = &self.plan.route;
+        let (replicas, prefetch) = (self.plan.replicas, route.prefetch);
+        let call = route.call.as_secs_f64();
+        let passes = f64::from(replicas) * f64::from(prefetch) / call.max(0.001);
+        let account = self.paced_messages();
+        let grows = self.steady > passes;
+        if !grows && account.is_none_or(|(_, account)| passes >= account) {
+            return None;
+        }
+        let rest = match account {
+            _ if grows => format!(": {} come, and the backlog never ends", often(self.steady)),
+            Some((name, account)) => format!(", less than the {} of limits.{name}", often(account)),
+            None => String::new(),
+        };
+        let text = format!(
+            "Calls take {}, and {replicas} × prefetch {prefetch} messages are held at a time: {} pass{rest}. \
+             A larger prefetch or more replicas help.",
+            time(micros(route.call)),
+            often(passes)
+        );
+        finding(if grows { Weight::Grows } else { Weight::Note }, text)
+    }
+
+    /// Messages a second that the paced limit lets pass.
+    fn paced_messages(&self) -> Option<(&str, f64)> {
+        let paced = self
+            .figures
+            .limits
+            .iter()
+            .find(|limit| limit.kind == "paced")?;
+        Some((&paced.name, self.messages_of(paced)))
+    }
+
+    /// Messages a second that pass a limit over all of its keys.
+    fn messages_of(&self, limit: &LimitFigures) -> f64 {
+        let cost = limit.wanted as f64 / self.plan.messages.len().max(1) as f64;
+        limit.per_second * limit.keys.max(1) as f64 / cost.max(1.0)
+    }
+
+    /// Messages still wait that came long ago, and no limit alone says why.
+    fn not_gone(&self) -> Option<Finding> {
+        let figures = self.figures;
+        if figures.overdue == 0 {
+            return None;
+        }
+        let half = self.seconds() / 2.0;
+        let (now, before) = (figures.waiting as f64, figures.at_half as f64);
+        let oldest = time(figures.oldest);
+        let waiting = messages(figures.waiting);
+        let head = format!("{waiting} still wait at the end, the oldest for {oldest}");
+        // Where hours close, half of the time says nothing about the end.
+        let open = self.plan.route.hours.is_none();
+        if open && now >= before * 0.98 && self.steady > 0.0 {
+            let by = (now - before).max(0.0) / half * 60.0;
+            let text = format!("{head}; the backlog grows by {} a minute.", short(by));
+            return finding(Weight::Grows, text);
+        }
+        let rest = if open && now < before {
+            let more = now / ((before - now) / half) * 1e6;
+            format!("; it would take about {} more", time(more as u64))
+        } else {
+            String::new()
+        };
+        finding(Weight::Late, format!("{head}{rest}."))
+    }
+
+    /// Messages wait for the next opening.
+    fn ends_closed(&self) -> Option<Finding> {
+        if self.figures.open == 0 || !self.figures.waits_for_opening() {
+            return None;
+        }
+        let waiting = messages(self.figures.waiting);
+        let closed = time(self.figures.closed_at_end);
+        let text = format!(
+            "It ends in closed hours: {waiting} wait for the next opening, after {closed} without a call."
+        );
+        finding(Weight::Note, text)
+    }
+
+    /// Nothing was sent any more, though messages waited.
+    fn silent(&self) -> Option<Finding> {
+        let figures = self.figures;
+        let length = micros(self.plan.length);
+        let silence = length - figures.last_call.unwrap_or(0);
+        let always_open = self.plan.route.hours.is_none();
+        if figures.overdue == 0 || !always_open || silence <= figures.grace {
+            return None;
+        }
+        let since = figures.last_call.map_or_else(
+            || "Nothing is sent at all".to_owned(),
+            |at| format!("Nothing is sent after {}", time(at)),
+        );
+        let waiting = messages(figures.waiting);
+        finding(
+            Weight::StandsStill,
+            format!("{since}, though {waiting} wait."),
+        )
+    }
+
+    /// A keyed limit that never lets the account's rate be used.
+    fn tightest(&self) -> Option<Finding> {
+        let (account_name, account) = self.paced_messages()?;
+        let others = self
+            .figures
+            .limits
+            .iter()
+            .filter(|limit| limit.kind != "paced");
+        let each = others.map(|limit| (limit, self.messages_of(limit)));
+        let (limit, passes) = each.min_by(|a, b| a.1.total_cmp(&b.1))?;
+        if passes >= account {
+            return None;
+        }
+        let keys = if limit.has_key {
+            format!(" over its {} keys", count(limit.keys as u64))
+        } else {
+            String::new()
+        };
+        let text = format!(
+            "In the long run limits.{} lets {}{keys} pass, less than the {} of limits.{account_name}: \
+             the account's rate is never used up.",
+            limit.name,
+            often(passes),
+            often(account)
+        );
+        finding(Weight::Note, text)
+    }
+
+    fn dead(&self) -> Option<Finding> {
+        let (old, denied) = (self.figures.too_old, self.figures.denied);
+        let old = (old > 0).then(|| {
+            format!(
+                "{} were older than `max_age` before their turn came",
+                messages(old)
+            )
+        });
+        let denied = (denied > 0).then(|| {
+            format!(
+                "{} had to wait for longer than `max_hold` and were dead letters (`on_denied`)",
+                messages(denied)
+            )
+        });
+        let both: Vec<String> = old.into_iter().chain(denied).collect();
+        if both.is_empty() {
+            return None;
+        }
+        finding(Weight::Note, format!("{}.", both.join("; ")))
+    }
+}
+
+/// What of the route is not in the plan.
+pub(super) fn left_out(
+    route: &Route,
+    others: &[(&str, &str)],
+    assumed: &[&str],
+    tenants_known: bool,
+) -> Vec<Finding> {
+    let mut notes = Vec::new();
+    let mut note = |text| notes.extend(finding(Weight::Note, text));
+    for limit in assumed {
+        note(format!(
+            "Each message is taken to cost 1 of limits.{limit}, whose cost is a template: --cost {limit}=1-3 says otherwise."
+        ));
+    }
+    for (limit, other) in others {
+        note(format!(
+            "limits.{limit} is shared with routes.{other}, whose messages are not in this plan."
+        ));
+    }
+    if route.fair_by.is_some() {
+        note(if tenants_known {
+            "Tenants share what the replicas hold; parking is not in this plan.".to_owned()
+        } else {
+            "All messages are taken to be of one tenant.".to_owned()
+        });
+    }
+    notes
+}
+
+/// The zone whose clock the route goes by.
+pub(super) fn zone(route: &Route) -> Zone {
+    route.timezone.clone().unwrap_or_else(Zone::utc)
+}

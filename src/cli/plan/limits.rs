@@ -1,0 +1,203 @@
+//! What was used of each limit, and which keys waited for one.
+
+use std::collections::HashMap;
+
+use super::figures::ended;
+use super::messages::{Drawn, Names};
+use crate::core::limits::Rule;
+use crate::core::time::micros;
+use crate::proof::simulation::plan::{End, Outcome, Plan};
+use crate::wire::Planned;
+
+/// So many keys are named.
+const NAMED: usize = 5;
+
+/// What became of a limit.
+#[derive(Debug)]
+pub(super) struct LimitFigures {
+    pub(super) name: String,
+    pub(super) kind: &'static str,
+    /// Units a second that it lets pass for a key in the long run.
+    pub(super) per_second: f64,
+    /// Units that it may let pass before that rate counts.
+    pub(super) burst: f64,
+    /// What of it was used, if it has no key: of what it lets pass until the last thing happened.
+    pub(super) share: Option<f64>,
+    /// Units taken, of all keys.
+    pub(super) units: u64,
+    /// Units that the messages wanted.
+    pub(super) wanted: u64,
+    pub(super) has_key: bool,
+    /// Keys that were seen.
+    pub(super) keys: usize,
+    /// The key that most was taken of.
+    pub(super) busiest: Option<(String, u64)>,
+    /// Keys for which more was wanted than the limit allows in the time.
+    pub(super) beyond: usize,
+    /// The worst of them: its name and the units.
+    pub(super) worst: Option<(String, u64)>,
+    pub(super) denials: u64,
+    /// Keys whose messages were denied.
+    pub(super) held: usize,
+}
+
+/// A key whose messages waited.
+#[derive(Debug)]
+pub(super) struct KeyFigures {
+    pub(super) limit: String,
+    pub(super) key: String,
+    /// Its messages, and how many of them still wait.
+    pub(super) messages: usize,
+    pub(super) waiting: usize,
+    pub(super) wait: u64,
+}
+
+/// Units a second of a limit in the long run, and how many may pass at once before.
+fn capacity(rule: Option<&Rule>, plan: &Plan) -> (f64, f64) {
+    match rule {
+        None => {
+            let rows = plan.route.rows.iter();
+            let units = rows.map(|pace| pace.units() as f64 * 1e6 / pace.period() as f64);
+            (units.sum(), 0.0)
+        }
+        Some(Rule::Concurrency(rule)) => {
+            let call = plan.route.call.as_secs_f64().max(0.001);
+            (rule.limit() as f64 / call, rule.limit() as f64)
+        }
+        Some(rule) => {
+            // Of many units, so that rounding does not show.
+            let spacing = rule.around(plan.start).spacing(1_000, plan.start).max(1);
+            // Around the edge of two windows twice as many can pass.
+            let windows = if matches!(rule, Rule::FixedWindow(_)) {
+                2
+            } else {
+                1
+            };
+            (1e9 / spacing as f64, (windows * rule.most()) as f64)
+        }
+    }
+}
+
+#[derive(Default)]
+struct OfKey {
+    wanted: u64,
+    taken: u64,
+    denied: bool,
+}
+
+/// What of a limit was used: slots and calls go unused in closed hours, the units of a window do not.
+fn share(
+    rule: Option<&Rule>,
+    (per_second, burst): (f64, f64),
+    units: u64,
+    (busy, open): (u64, u64),
+) -> Option<f64> {
+    let (burst, time) = match rule {
+        None | Some(Rule::Concurrency(_)) => (0.0, busy.min(open)),
+        Some(Rule::FixedWindow(_)) => (burst / 2.0, busy),
+        Some(_) => (burst, busy),
+    };
+    let all = burst + per_second * time as f64 / 1e6;
+    (all > 0.0).then(|| units as f64 / all)
+}
+
+/// The figures of each limit; `busy` is how long there was something to do, and how long the route was open.
+pub(super) fn limits(
+    plan: &Plan,
+    planned: &Planned,
+    drawn: &Drawn,
+    outcome: &Outcome,
+    busy: (u64, u64),
+) -> Vec<LimitFigures> {
+    let mut place = 0..;
+    let keyed = planned.limits.iter().map(|limit| {
+        let index = limit.rule.as_ref().and_then(|_| place.next());
+        let (per_second, burst) = capacity(limit.rule.as_ref(), plan);
+        let mut keys: HashMap<u32, OfKey> = HashMap::new();
+        for (message, fate) in plan.messages.iter().zip(&outcome.fates) {
+            let charge = index.map(|index: usize| message.charges[index]);
+            let cost = charge.map_or(message.slots.get(), |charge| charge.cost);
+            let of = keys
+                .entry(charge.map_or(0, |charge| charge.key))
+                .or_default();
+            of.wanted += u64::from(cost);
+            if matches!(fate.end, End::Called(_)) {
+                of.taken += u64::from(cost);
+            }
+            if index.is_some() && fate.by.map(usize::from) == index {
+                of.denied = true;
+            }
+        }
+        let allowed = burst + per_second * plan.length.as_secs_f64();
+        let units = keys.values().map(|key| key.taken).sum();
+        let has_key = index.is_some_and(|i| !matches!(drawn.keys[i], Names::None));
+        let name = |key: u32| index.map_or_else(String::new, |i| drawn.keys[i].of(key));
+        let largest = |of: fn(&OfKey) -> u64| {
+            let largest = keys
+                .iter()
+                .max_by_key(|(key, own)| (of(own), u32::MAX - **key));
+            largest.map(|(key, own)| (name(*key), of(own)))
+        };
+        LimitFigures {
+            name: limit.name.clone(),
+            kind: limit.limit.kind(),
+            per_second,
+            burst,
+            share: share(limit.rule.as_ref(), (per_second, burst), units, busy)
+                .filter(|_| !has_key),
+            units,
+            wanted: keys.values().map(|key| key.wanted).sum(),
+            has_key,
+            keys: keys.len(),
+            busiest: largest(|key| key.taken),
+            beyond: keys
+                .values()
+                .filter(|key| key.wanted as f64 > allowed)
+                .count(),
+            worst: largest(|key| key.wanted),
+            denials: index.map_or(0, |i| outcome.denials[i]),
+            held: keys.values().filter(|key| key.denied).count(),
+        }
+    });
+    keyed.collect()
+}
+
+/// The keys whose messages waited longest, of those that a limit denied.
+pub(super) fn longest(
+    plan: &Plan,
+    planned: &Planned,
+    drawn: &Drawn,
+    outcome: &Outcome,
+) -> Vec<KeyFigures> {
+    let length = micros(plan.length);
+    let names: Vec<_> = planned.limits.iter().filter(|l| l.rule.is_some()).collect();
+    // Those behind a message that was denied wait without asking: all of the key count.
+    let mut keys: HashMap<(usize, u32), (usize, usize, u64)> = HashMap::new();
+    for (message, fate) in plan.messages.iter().zip(&outcome.fates) {
+        if let Some(by) = fate.by.map(usize::from)
+            && !matches!(drawn.keys[by], Names::None)
+        {
+            keys.entry((by, message.charges[by].key)).or_default();
+        }
+    }
+    for (message, fate) in plan.messages.iter().zip(&outcome.fates) {
+        for (limit, charge) in message.charges.iter().enumerate() {
+            if let Some(of) = keys.get_mut(&(limit, charge.key)) {
+                of.0 += 1;
+                of.1 += usize::from(fate.end == End::Waiting);
+                of.2 = of.2.max(ended(fate.end).unwrap_or(length) - message.at);
+            }
+        }
+    }
+    let mut keys: Vec<_> = keys.into_iter().collect();
+    keys.sort_by_key(|(key, (messages, _, wait))| (u64::MAX - wait, usize::MAX - messages, *key));
+    let named = keys.into_iter().take(NAMED);
+    let named = named.map(|((limit, key), (messages, waiting, wait))| KeyFigures {
+        limit: names[limit].name.clone(),
+        key: drawn.keys[limit].of(key),
+        messages,
+        waiting,
+        wait,
+    });
+    named.collect()
+}

@@ -1,0 +1,224 @@
+//! The messages of a plan: drawn from what is foreseen, or those of a recorded trace.
+
+use std::collections::HashMap;
+use std::num::NonZeroU32;
+
+use super::arrivals::{Burst, Stream, times};
+use super::choices::Choices;
+use super::trace::Recorded;
+use crate::core::rate::Cost;
+use crate::core::scheduler::Share;
+use crate::proof::simulation::dice::Dice;
+use crate::proof::simulation::plan::{Charge, Message};
+use crate::settings::types::Route;
+use crate::wire::{Planned, PlannedLimit};
+
+/// More than this takes too much memory and patience.
+pub(super) const MOST: u64 = 1_000_000;
+
+/// All messages, and the names of their keys.
+#[derive(Debug)]
+pub(super) struct Drawn {
+    pub(super) messages: Vec<Message>,
+    /// Of each keyed limit, in the order of the route.
+    pub(super) keys: Vec<Names>,
+    /// Messages that a limit cannot count: when they come.
+    pub(super) invalid: Vec<u64>,
+    /// Why the first of them cannot be counted.
+    pub(super) why: Option<String>,
+}
+
+/// What keys are called.
+#[derive(Clone, Debug)]
+pub(super) enum Names {
+    /// The limit has none: it counts all messages together.
+    None,
+    Numbers,
+    Known(Vec<Box<str>>),
+}
+
+impl Names {
+    pub(super) fn of(&self, key: u32) -> String {
+        match self {
+            Self::None => String::new(),
+            Self::Numbers => (u64::from(key) + 1).to_string(),
+            Self::Known(names) => names
+                .get(key as usize)
+                .map_or("?", AsRef::as_ref)
+                .to_owned(),
+        }
+    }
+}
+
+/// What is the same for all messages of a route.
+struct Form<'a> {
+    planned: &'a Planned,
+    priority: u8,
+}
+
+impl Form<'_> {
+    fn message(
+        &self,
+        at: u64,
+        priority: u8,
+        share: Share,
+        takes: &[(Option<u32>, Cost)],
+    ) -> Message {
+        let (mut slots, mut charges) = (Cost::ONE, Vec::with_capacity(takes.len()));
+        for (limit, (key, cost)) in self.planned.limits.iter().zip(takes) {
+            if limit.rule.is_none() {
+                slots = *cost;
+            } else {
+                let key = key.unwrap_or(0);
+                let cost = cost.get();
+                charges.push(Charge { key, cost });
+            }
+        }
+        let urgent = self.planned.urgent_from;
+        Message {
+            at,
+            slots,
+            priority: u16::from_be_bytes([self.priority, priority]),
+            urgent: urgent.is_some_and(|from| self.priority.max(priority) >= from),
+            share,
+            charges: charges.into(),
+        }
+    }
+}
+
+/// The message that costs more than a limit can ever grant, in words.
+fn too_dear(limits: &[PlannedLimit], takes: &[(Option<u32>, Cost)]) -> Option<String> {
+    let beyond = |(limit, (_, cost)): (&PlannedLimit, &(Option<u32>, Cost))| {
+        let largest = limit.limit.largest_cost();
+        let (cost, most) = (cost.get(), largest.get());
+        let name = &limit.name;
+        (cost > most).then(|| {
+            format!("limits.{name}: a message that costs {cost} never passes; {most} is the most that can ever fit")
+        })
+    };
+    limits.iter().zip(takes).find_map(beyond)
+}
+
+/// Messages as they are foreseen.
+pub(super) fn foreseen(
+    planned: &Planned,
+    route: &Route,
+    choices: &Choices<'_>,
+    (streams, bursts): (&[Stream], &[Burst]),
+    length: std::time::Duration,
+    seed: u64,
+) -> Drawn {
+    let mut dice = Dice::new(seed ^ 0x9_1A17);
+    let form = Form {
+        planned,
+        priority: route.priority,
+    };
+    let tenant = route.fair_by.as_ref().map(|text| text.as_str());
+    let tenant = tenant.and_then(|by| choices.keys.iter().position(|(text, _)| *text == by));
+    let (mut messages, mut invalid, mut why) = (Vec::new(), Vec::new(), None);
+    for at in times(streams, bursts, length, &mut dice) {
+        let takes = choices.draw(&mut dice);
+        if let Some(dear) = too_dear(&planned.limits, &takes) {
+            invalid.push(at);
+            why.get_or_insert(dear);
+            continue;
+        }
+        let of_tenant = choices.key_of.iter().zip(&takes);
+        let mut of_tenant = of_tenant.filter(|(by, _)| by.is_some() && **by == tenant);
+        let share = of_tenant.next().and_then(|(by, (key, _))| {
+            let (names, key) = (choices.keys[(*by)?].1.names.as_ref(), (*key)?);
+            let name = names.and_then(|names| names.get(key as usize));
+            Some(share(route, u64::from(key), name.map(AsRef::as_ref)))
+        });
+        messages.push(form.message(at, 0, share.unwrap_or_default(), &takes));
+    }
+    let names = choices.key_of.iter().map(|by| match by {
+        None => Names::None,
+        Some(by) => match &choices.keys[*by].1.names {
+            Some(names) => Names::Known(names.clone()),
+            None => Names::Numbers,
+        },
+    });
+    Drawn {
+        messages,
+        keys: keyed_only(planned, names.collect()),
+        invalid,
+        why,
+    }
+}
+
+fn share(route: &Route, tenant: u64, name: Option<&str>) -> Share {
+    let weight = name.map_or(std::num::NonZeroU16::MIN, |name| route.weight_of(name));
+    Share {
+        tenant,
+        weight: NonZeroU32::from(weight),
+    }
+}
+
+fn keyed_only(planned: &Planned, names: Vec<Names>) -> Vec<Names> {
+    let both = planned.limits.iter().zip(names);
+    let keyed = both.filter(|(limit, _)| limit.rule.is_some());
+    keyed.map(|(_, names)| names).collect()
+}
+
+/// Numbers for texts, in the order in which they come.
+#[derive(Debug, Default)]
+struct Numbers {
+    known: HashMap<Box<str>, u32>,
+    names: Vec<Box<str>>,
+}
+
+impl Numbers {
+    fn of(&mut self, text: &str) -> u32 {
+        if let Some(number) = self.known.get(text) {
+            return *number;
+        }
+        let number = u32::try_from(self.names.len()).unwrap_or(u32::MAX);
+        self.known.insert(text.into(), number);
+        self.names.push(text.into());
+        number
+    }
+}
+
+/// Messages of a trace: keys, costs and tenants are what the templates of the route make of them.
+pub(super) fn recorded(planned: &Planned, route: &Route, trace: &[Recorded]) -> Drawn {
+    let form = Form {
+        planned,
+        priority: route.priority,
+    };
+    let mut numbers: Vec<Numbers> = Vec::new();
+    numbers.resize_with(planned.limits.len(), Numbers::default);
+    let mut tenants = Numbers::default();
+    let (mut messages, mut invalid, mut why) = (Vec::new(), Vec::new(), None);
+    for one in trace {
+        let label = match planned.label(&one.message) {
+            Ok(label) => label,
+            Err(reason) => {
+                invalid.push(one.at);
+                why.get_or_insert(format!("line {}: {reason}", one.line));
+                continue;
+            }
+        };
+        let takes = label.charges.iter().zip(&mut numbers);
+        let takes = takes.map(|(charge, numbers)| {
+            let key = charge.key.as_deref().map(|key| numbers.of(key));
+            (key, charge.cost)
+        });
+        let takes: Vec<(Option<u32>, Cost)> = takes.collect();
+        let tenant = label.tenant.as_deref();
+        let share = tenant.map(|name| share(route, tenants.of(name).into(), Some(name)));
+        let priority = one.message.properties.priority;
+        messages.push(form.message(one.at, priority, share.unwrap_or_default(), &takes));
+    }
+    let names = planned.limits.iter().zip(numbers);
+    let names = names.map(|(limit, numbers)| match limit.limit.key() {
+        Some(_) => Names::Known(numbers.names),
+        None => Names::None,
+    });
+    Drawn {
+        messages,
+        keys: keyed_only(planned, names.collect()),
+        invalid,
+        why,
+    }
+}

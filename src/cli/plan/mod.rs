@@ -1,0 +1,321 @@
+//! `sluiced plan`: what a route will do with messages that are foreseen, or with those of a recorded trace.
+//!
+//! Problem: a limit that is too low, a key that gets more than its share, a cost that never fits or hours
+//! that never open are seen when a backlog stands. Here the route runs on a virtual clock first, with the
+//! decisions of production (`proof::simulation::plan`); no server is asked, no secret is read, and the same
+//! arguments make the same run.
+//!
+//! By file: `arrivals`, `choices` and `trace` are what is asked, `messages` what is drawn from it; `figures`, `limits`
+//! and `findings` are what came of it; `words`, `plot`, `svg` and `json` tell it.
+
+mod arrivals;
+mod axis;
+mod choices;
+mod figures;
+mod findings;
+mod json;
+mod limits;
+mod messages;
+mod numbers;
+mod plot;
+mod svg;
+mod trace;
+mod words;
+
+use std::io::{self, Write};
+use std::path::PathBuf;
+use std::time::Duration;
+
+use clap::Args;
+
+use self::arrivals::{Burst, Stream, count};
+use self::choices::{Choices, CostsOf, KeysOf};
+use self::figures::Figures;
+use self::findings::{Facts, Weight, findings, left_out, zone};
+use self::messages::{Drawn, MOST, foreseen, recorded};
+use self::numbers::time;
+use self::words::Head;
+use super::exit::Exit;
+use super::refusal::Refusal;
+use super::trial::chosen;
+use crate::core::rate::Span;
+use crate::core::time::{StoreTime, micros};
+use crate::proof::simulation::plan::{self as simulation, Far, Keyed, Plan};
+use crate::settings::text::Length;
+use crate::settings::types::{Limit, OnDenied, Route, Settings, WindowStart};
+use crate::settings::{self, Loaded};
+use crate::wire::Planned;
+
+/// Where a plan begins if nothing is said: a Monday.
+const MONDAY: &str = "2026-01-05T00:00";
+/// How long it is looked at if nothing is said, and beyond the end of a trace.
+const USUAL: Duration = Duration::from_secs(600);
+const SHORTEST: Duration = Duration::from_secs(1);
+const LONGEST: Duration = Duration::from_secs(31 * 24 * 3600);
+
+/// The arguments of `sluiced plan`.
+#[derive(Args, Clone, Debug)]
+pub struct PlanArgs {
+    /// A configuration file, as for `sluiced run`; may repeat. Its secrets are not read
+    #[arg(long, value_name = "FILE", required = true)]
+    config: Vec<PathBuf>,
+    /// The route; it can be left out where there is one
+    #[arg(long, value_name = "NAME")]
+    route: Option<String>,
+    /// Messages that come at a rate: 300/1s, or 300/1s@1m-5m for a part of the time; may repeat
+    #[arg(long, value_name = "RATE")]
+    arrivals: Vec<Stream>,
+    /// Messages that come at once: 6000@0s; may repeat
+    #[arg(long, value_name = "COUNT@TIME")]
+    burst: Vec<Burst>,
+    /// Recorded messages, one a line: {"at": SECONDS, "body": {…}, "headers": {…}, "priority": N}
+    #[arg(long, value_name = "FILE", conflicts_with_all = ["arrivals", "burst", "keys", "cost"])]
+    trace: Option<PathBuf>,
+    /// How many keys the messages have, or a file with one key a line: 1000, recipient=1000, recipient=@FILE
+    #[arg(long, value_name = "[LIMIT=]KEYS")]
+    keys: Vec<KeysOf>,
+    /// What a message costs: 3, 1-3, provider=1-3
+    #[arg(long, value_name = "[LIMIT=]COST")]
+    cost: Vec<CostsOf>,
+    /// How long to look at it [default: 10m; with a trace until 10m after its last message]
+    #[arg(long = "for", value_name = "TIME")]
+    length: Option<Length>,
+    /// When it begins, by the clock of the route's time zone [default: the first opening from Monday 2026-01-05]
+    #[arg(long, value_name = "YYYY-MM-DDTHH:MM")]
+    start: Option<String>,
+    /// How many replicas run
+    #[arg(long, value_name = "N", default_value_t = 1, value_parser = clap::value_parser!(u32).range(1..=1_000))]
+    replicas: u32,
+    /// Another number makes another run of the same kind
+    #[arg(long, value_name = "N", default_value_t = 1)]
+    seed: u64,
+    /// Write the plots to this file, as a picture
+    #[arg(long, value_name = "FILE")]
+    svg: Option<PathBuf>,
+    /// Print JSON
+    #[arg(long)]
+    json: bool,
+}
+
+/// Runs a plan and writes what came of it to `out`, and what is wrong to `err`. The exit code is 0 if the
+/// backlog ends within the time, 1 if something stands still or the backlog grows.
+///
+/// # Errors
+/// When `err` cannot be written to.
+pub fn run(
+    args: &PlanArgs,
+    env: impl Iterator<Item = (String, String)>,
+    out: &mut impl Write,
+    err: &mut impl Write,
+    colour: bool,
+) -> io::Result<Exit> {
+    match attempt(args, env, out) {
+        Ok(exit) => Ok(exit),
+        Err(refusal) => refusal.report("sluiced plan", err, colour),
+    }
+}
+
+fn attempt(
+    args: &PlanArgs,
+    env: impl Iterator<Item = (String, String)>,
+    out: &mut impl Write,
+) -> Result<Exit, Refusal> {
+    let loaded = settings::load_with_secrets_of(settings::NO_SECTION, &args.config, env);
+    let Loaded { settings, .. } = loaded.map_err(Refusal::Faults)?;
+    let (name, route) = chosen(&settings, args.route.as_deref())?;
+    let planned = Planned::new(&settings, name, route)?;
+    let asked = asked(args, &planned, route).map_err(Refusal::Arguments)?;
+    let plan = Plan {
+        seed: args.seed,
+        length: asked.length,
+        start: start(args, &planned, route).map_err(Refusal::Arguments)?,
+        replicas: args.replicas,
+        route: route_of(&planned, route),
+        messages: asked.drawn.messages.clone(),
+    };
+    let outcome = simulation::run(&plan);
+    let figures = Figures::new(&plan, &planned, &asked.drawn, &outcome);
+    let mut found = findings(&Facts {
+        plan: &plan,
+        figures: &figures,
+        steady: asked.steady,
+        why_invalid: asked.drawn.why.as_deref(),
+    });
+    let others = others(&settings, name, &planned);
+    let tenants = args.trace.is_some() || asked.tenants;
+    let assumed: Vec<&str> = asked.assumed.iter().map(String::as_str).collect();
+    found.extend(left_out(route, &others, &assumed, tenants));
+    let ends = found.iter().all(|one| one.weight == Weight::Note);
+    let head = Head {
+        route: name.to_owned(),
+        length: time(micros(asked.length)),
+        start: begins(args, &planned).then(|| zone(route).show(plan.start)),
+        replicas: args.replicas,
+        prefetch: planned.prefetch,
+        arrivals: asked.arrivals,
+        seed: args.seed,
+    };
+    let verdict = words::verdict(ends, &figures);
+    if let Some(file) = &args.svg {
+        let title = format!("route {name}: {}", head.arrivals);
+        let worst = found.iter().find(|one| one.weight != Weight::Note);
+        let said = worst.map_or(verdict.as_str(), |one| one.text.as_str());
+        let picture = svg::svg(&title, said, &figures.series);
+        let written = std::fs::write(file, picture);
+        written.map_err(|why| Refusal::Failed(format!("--svg {}: {why}", file.display())))?;
+    }
+    if args.json {
+        let value = json::json(&head, &figures, &found, ends);
+        writeln!(out, "{value:#}")?;
+    } else {
+        write!(out, "{}", words::words(&head, &figures, &found, ends))?;
+        write!(out, "\n{}\n{verdict}", plot::plots(&figures.series))?;
+    }
+    Ok(if ends { Exit::Done } else { Exit::Failed })
+}
+
+/// What is planned for.
+struct Asked {
+    length: Duration,
+    drawn: Drawn,
+    /// In words.
+    arrivals: String,
+    /// Messages a second that come all the time.
+    steady: f64,
+    /// Limits whose costs are a guess.
+    assumed: Vec<String>,
+    /// The tenant of each message is known.
+    tenants: bool,
+}
+
+fn asked(args: &PlanArgs, planned: &Planned, route: &Route) -> Result<Asked, String> {
+    if let Some(file) = &args.trace {
+        let trace = trace::read(file)?;
+        let last = trace.last().map_or(0, |one| one.at);
+        let usual = Duration::from_micros(last) + USUAL;
+        let length = length(args, usual)?;
+        let within = trace.partition_point(|one| one.at < micros(length));
+        return Ok(Asked {
+            length,
+            drawn: recorded(planned, route, &trace[..within]),
+            arrivals: format!("the trace {}", file.display()),
+            steady: 0.0,
+            assumed: Vec::new(),
+            tenants: true,
+        });
+    }
+    if args.arrivals.is_empty() && args.burst.is_empty() {
+        return Err(
+            "what comes? --arrivals 300/1s, --burst 6000@0s, both, or --trace FILE".to_owned(),
+        );
+    }
+    let length = length(args, USUAL)?;
+    let streams = args.arrivals.iter().map(|stream| count(stream, length));
+    let bursts = args.burst.iter().filter(|burst| burst.at < length);
+    let all = streams
+        .chain(bursts.map(|burst| u64::from(burst.count)))
+        .sum();
+    match all {
+        0 => {
+            return Err(format!(
+                "no message comes within {}: a longer --for shows some",
+                Span(length)
+            ));
+        }
+        1..=MOST => {}
+        _ => {
+            return Err(format!(
+                "{all} messages come within {}, and a plan takes {MOST}: give a shorter --for",
+                Span(length)
+            ));
+        }
+    }
+    let choices = Choices::new(&planned.limits, &args.keys, &args.cost)?;
+    let comes = (args.arrivals.as_slice(), args.burst.as_slice());
+    let steady = args
+        .arrivals
+        .iter()
+        .filter(|stream| stream.during.is_none());
+    let arrivals = args.arrivals.iter().map(ToString::to_string);
+    let arrivals = arrivals.chain(args.burst.iter().map(ToString::to_string));
+    let fair_by = route.fair_by.as_ref().map(|text| text.as_str());
+    Ok(Asked {
+        length,
+        drawn: foreseen(planned, route, &choices, comes, length, args.seed),
+        arrivals: arrivals.collect::<Vec<_>>().join(", "),
+        steady: steady.map(|stream| stream.rate.per_second()).sum(),
+        assumed: choices
+            .assumed
+            .iter()
+            .map(|&name| name.to_owned())
+            .collect(),
+        tenants: choices.keys.iter().any(|(text, _)| Some(*text) == fair_by),
+    })
+}
+
+fn length(args: &PlanArgs, usual: Duration) -> Result<Duration, String> {
+    let length = args.length.map_or(usual, Length::get);
+    if (SHORTEST..=LONGEST).contains(&length) {
+        return Ok(length);
+    }
+    let length = Span(length);
+    Err(format!("--for {length}: a plan looks at 1s to 31d"))
+}
+
+fn start(args: &PlanArgs, planned: &Planned, route: &Route) -> Result<StoreTime, String> {
+    let zone = zone(route);
+    if let Some(text) = &args.start {
+        return zone.moment(text).ok_or_else(|| {
+            format!("--start {text}: write a date and a time, such as 2026-01-05T08:00")
+        });
+    }
+    let monday = zone.moment(MONDAY).unwrap_or_default();
+    Ok(planned
+        .hours
+        .as_ref()
+        .map_or(monday, |hours| hours.opens(monday)))
+}
+
+/// Whether it matters when it begins.
+fn begins(args: &PlanArgs, planned: &Planned) -> bool {
+    let calendar = planned.limits.iter().any(|limit| match &limit.limit {
+        Limit::FixedWindow(limit) => !matches!(limit.own.starts(), WindowStart::FirstCall),
+        _ => false,
+    });
+    args.start.is_some() || planned.hours.is_some() || calendar
+}
+
+fn route_of(planned: &Planned, route: &Route) -> simulation::Route {
+    let keyed = planned.limits.iter().filter_map(|limit| {
+        Some(Keyed {
+            rule: limit.rule.clone()?,
+            for_all: limit.limit.key().is_none(),
+        })
+    });
+    simulation::Route {
+        rows: planned.rows.clone(),
+        keyed: keyed.collect(),
+        prefetch: planned.prefetch,
+        max_hold: route.max_hold.get(),
+        far: match route.on_denied {
+            // What goes back to its queue waits there as well.
+            OnDenied::Hold | OnDenied::Nack => Far::Hold,
+            OnDenied::Delay => Far::Away,
+            OnDenied::DeadLetter => Far::Dead,
+        },
+        max_age: route.max_age.map(Length::get),
+        hours: planned.hours.clone(),
+        call: planned.call,
+    }
+}
+
+/// Limits of the route that other routes name too.
+fn others<'a>(settings: &'a Settings, name: &str, planned: &'a Planned) -> Vec<(&'a str, &'a str)> {
+    let mut found = Vec::new();
+    for limit in &planned.limits {
+        let others = settings.routes.iter().filter(|(other, _)| *other != name);
+        let others = others.filter(|(_, other)| other.limits.contains(&limit.name));
+        found.extend(others.map(|(other, _)| (limit.name.as_str(), other.as_str())));
+    }
+    found
+}

@@ -1,0 +1,184 @@
+//! The questions of a replica to its keyed limits, and what the answers mean: as `pipeline::admit`.
+
+use std::time::Duration;
+
+use sluiced_core::limits::Fit;
+use sluiced_core::limits::admission::{Decision, Pass};
+use sluiced_core::scheduler::{KeyRoom, Queued as _};
+use sluiced_core::time::{Mono, StoreTime};
+
+use super::fleet::{Event, Fleet};
+use super::replica::{Parcel, Replica, key_id};
+use super::store::Name;
+use super::{End, Far};
+
+/// A full `concurrency` limit is asked again after this, at the latest.
+const FULL: Duration = Duration::from_secs(1);
+
+/// A denial: the key, when it fits, when to come back, and when that was said.
+struct Denial {
+    by: usize,
+    fits: Fit,
+    until: StoreTime,
+    decided: StoreTime,
+}
+
+impl Fleet<'_> {
+    pub(super) fn ask(&mut self, id: u32, batch: Vec<Parcel>, wanted: u64) {
+        let scheduler = &self.replicas[id as usize].scheduler;
+        let batch = batch.into_iter().map(|parcel| {
+            let others_wait = parcel.keys().any(|key| scheduler.is_waited_for(key));
+            (parcel, others_wait)
+        });
+        let batch = batch.collect();
+        let way = self.way();
+        self.after(way, id, Event::Admit(batch, wanted));
+    }
+
+    pub(super) fn decided(&mut self, id: u32, at: StoreTime, each: Vec<(Parcel, Decision)>) {
+        let now = self.mono();
+        let count = |is: fn(&Decision) -> bool| each.iter().filter(|(_, d)| is(d)).count();
+        let looked_at = count(|d| *d != Decision::NotAsked);
+        let granted = count(|d| matches!(d, Decision::Granted { .. }));
+        let usable = self.plan.route.keyed.iter().map(|k| k.rule.usable()).min();
+        let scheduler = &mut self.replicas[id as usize].scheduler;
+        let until = scheduler.answered(at, looked_at, granted, now) + usable.unwrap_or_default();
+        let mut rest = Vec::new();
+        for (mut parcel, decision) in each {
+            let replica = &mut self.replicas[id as usize];
+            match decision {
+                Decision::Granted { passes } => {
+                    learn(replica, &parcel, &passes, now);
+                    parcel.granted = Some(at);
+                    replica.scheduler.granted(parcel, until);
+                }
+                Decision::Denied {
+                    by, fits, until, ..
+                } => {
+                    let denial = Denial {
+                        by,
+                        fits,
+                        until,
+                        decided: at,
+                    };
+                    self.denied(id, parcel, &denial);
+                }
+                Decision::Never { by, .. } => {
+                    replica.scheduler.gone(&parcel);
+                    replica.held -= 1;
+                    self.ended(parcel.id, |at| {
+                        End::Never(at, u8::try_from(by).unwrap_or(0))
+                    });
+                }
+                // Here no policy changes, no state is lost, and no limit is paused.
+                Decision::NotAsked | Decision::Outdated { .. } | Decision::Closed { .. } => {
+                    rest.push(parcel);
+                }
+            }
+        }
+        self.replicas[id as usize].scheduler.put_back(rest, now);
+    }
+
+    /// Places a denied message: in memory, in the wait ladder, or among the dead.
+    fn denied(&mut self, id: u32, mut parcel: Parcel, denial: &Denial) {
+        let (now, route) = (self.mono(), &self.plan.route);
+        let fate = &mut self.fates[parcel.id as usize];
+        fate.denials = fate.denials.saturating_add(1);
+        fate.by = u8::try_from(denial.by).ok();
+        self.denials[denial.by] += 1;
+        let replica = &mut self.replicas[id as usize];
+        let scheduler = &mut replica.scheduler;
+        let charge = self.store.charges(&parcel)[denial.by];
+        let key = key_id(denial.by, charge.key);
+        let for_all = parcel.is_for_all(key);
+        if denial.fits == Fit::Full && (for_all || scheduler.has_room(&parcel, key)) {
+            return scheduler.denied(parcel, key, KeyRoom::At(now + FULL));
+        }
+        let fits = match denial.fits {
+            Fit::At(at) => StoreTime::from_micros(at),
+            Fit::Now | Fit::Full => denial.decided + FULL,
+        };
+        let here = scheduler.local_time(fits, now);
+        if parcel.deadline.is_some_and(|end| end <= here) {
+            scheduler.gone(&parcel);
+            replica.held -= 1;
+            return self.ended(parcel.id, End::TooOld);
+        }
+        let opens = |at: StoreTime| route.hours.as_ref().map_or(at, |hours| hours.opens(at));
+        let near = opens(fits).since(denial.decided) <= route.max_hold;
+        let key_room = KeyRoom::At(here);
+        if near && scheduler.has_room(&parcel, key) {
+            parcel.waited = true;
+            return scheduler.denied(parcel, key, key_room);
+        }
+        if for_all && route.far == Far::Hold {
+            scheduler.denied(parcel, key, key_room);
+            return self.close(id, here);
+        }
+        scheduler.said(key, key_room);
+        scheduler.gone(&parcel);
+        if route.far == Far::Dead {
+            replica.held -= 1;
+            return self.ended(parcel.id, End::Denied);
+        }
+        let wait = opens(denial.until.max(fits)).since(denial.decided);
+        self.send_away(id, parcel.id, wait);
+    }
+
+    /// A limit that is for all messages lets nothing pass before `until`.
+    fn close(&mut self, id: u32, until: Mono) {
+        let replica = &mut self.replicas[id as usize];
+        if replica.closed_until.is_none_or(|known| known < until) {
+            replica.closed_until = Some(until);
+            replica.scheduler.defer(until, |_| true);
+        }
+    }
+
+    /// Permissions ran out before they were used: they go back.
+    pub(super) fn refund(&mut self, id: u32, mut parcels: Vec<Parcel>) {
+        let now = self.store_time();
+        for parcel in &mut parcels {
+            if let Some(at) = parcel.granted.take() {
+                let freed = self.store.refund(parcel, at, now);
+                self.tell_freed(freed);
+            }
+        }
+        let way = self.way();
+        self.after(way, id, Event::Again(parcels));
+    }
+
+    pub(super) fn again(&mut self, id: u32, parcels: Vec<Parcel>) {
+        let (now, shut) = (self.mono(), self.shut(id));
+        let scheduler = &mut self.replicas[id as usize].scheduler;
+        scheduler.ran_out();
+        for parcel in parcels.into_iter().rev() {
+            match shut {
+                Some(at) => scheduler.delay(parcel, at),
+                None => scheduler.push_back(parcel, now),
+            }
+        }
+    }
+
+    /// Replicas are told of calls that ended.
+    pub(super) fn tell_freed(&mut self, freed: Vec<(Name, u64)>) {
+        for ((limit, key), units) in freed {
+            let way = self.way();
+            self.after(way, u32::MAX, Event::Freed(key_id(limit, key), units));
+        }
+    }
+}
+
+/// What a grant says of the keys of its message.
+fn learn(replica: &mut Replica, parcel: &Parcel, passes: &[Pass], now: Mono) {
+    for (key, pass) in parcel.keys().zip(passes) {
+        let room = match pass.next {
+            Fit::Now => KeyRoom::Now(pass.room.remaining),
+            Fit::At(at) => {
+                let at = StoreTime::from_micros(at);
+                KeyRoom::At(replica.scheduler.local_time(at, now))
+            }
+            Fit::Full => KeyRoom::At(now + FULL),
+        };
+        replica.scheduler.said(key, room);
+    }
+}
