@@ -3,9 +3,10 @@
 //! Problem: where 300 a second are allowed and 400 are configured, every "not now" freezes the limit
 //! for all replicas, again and again, and half of what is allowed goes unused. So the shared rate
 //! follows the downstream: a call that is throttled lowers it by a tenth, or back to the rate that was
-//! kept before; after a quiet time it rises again, half of the way to the rate that was too much. Each
-//! rise that fails doubles the quiet time, so a downstream is seldom tried; each that succeeds halves
-//! it. The rate never leaves the range from a floor to what is configured.
+//! kept before; after a quiet time it rises again, half of the way to the rate that was too much. A rise
+//! that fails costs a freeze, and makes the quiet time four times as long, so a downstream is seldom tried.
+//! Once a rate is kept that was too much before, the quiet time is short again. The rate never leaves the
+//! range from a floor to what is configured.
 //!
 //! Each replica decides by itself, from the rates in force, which all of them see. What it wants is an
 //! update of the policy, and of several replicas that want the same one succeeds.
@@ -43,6 +44,8 @@ pub struct Adaptive {
     /// Was too much.
     bad: Option<u32>,
     throttled: bool,
+    /// The last change was a rise.
+    rose: bool,
     changed: Mono,
     quiet: Duration,
     asked: Option<Mono>,
@@ -58,6 +61,7 @@ impl Adaptive {
             good: None,
             bad: None,
             throttled: false,
+            rose: false,
             changed: now,
             quiet: QUIET,
             asked: None,
@@ -72,8 +76,8 @@ impl Adaptive {
 
     /// The downstream said "not now".
     pub fn throttled(&mut self, now: Mono) {
-        // Soon after a change this is about the rate before.
-        if now.since(self.changed) >= self.rule.settle {
+        // Soon after a fall this is about the rate before. The one before a rise was kept.
+        if self.rose || now.since(self.changed) >= self.rule.settle {
             self.throttled = true;
         }
     }
@@ -82,21 +86,21 @@ impl Adaptive {
     pub fn in_force(&mut self, units: u32, now: Mono) {
         if units < self.current {
             self.bad = Some(self.current);
-            let rose = self.good.is_some();
             self.good = self.good.filter(|good| *good < units);
-            if rose {
-                self.quiet = (self.quiet * 2).min(QUIET_MAX);
+            if self.rose {
+                self.quiet = (self.quiet * 4).min(QUIET_MAX);
             }
         } else if units > self.current {
-            // A rise follows a quiet time: what was in force was kept.
-            if self.good.is_some() {
-                self.quiet = (self.quiet / 2).max(QUIET);
+            // A rise follows a quiet time: what was in force was kept, and nothing known is too much.
+            if self.bad.is_none() {
+                self.quiet = QUIET;
             }
             self.good = Some(self.current);
             self.bad = self.bad.filter(|bad| *bad > units);
         } else {
             return;
         }
+        self.rose = units > self.current;
         (self.current, self.changed) = (units, now);
         (self.throttled, self.asked) = (false, None);
     }
@@ -199,7 +203,21 @@ mod tests {
         assert!((250..=300).contains(&world.in_force), "{}", world.in_force);
         let (delivered, refused) = world.run(300, 600);
         assert!(delivered >= 285 * 600, "{delivered}");
-        assert!(refused <= 20, "{refused} of 600 seconds");
+        assert!(refused <= 8, "{refused} of 600 seconds");
+    }
+
+    #[test]
+    fn a_rise_that_fails_at_once_is_taken_back_at_once() {
+        let rule = *World::new().replicas[0].rule();
+        let now = Mono::from_micros(SECOND);
+        let mut adaptive = Adaptive::new(rule, 300, now);
+        adaptive.in_force(320, now);
+        adaptive.throttled(now + Duration::from_millis(300));
+        assert_eq!(adaptive.wanted(now + Duration::from_millis(300)), Some(300));
+        // What comes after the fall is about the rate before.
+        adaptive.in_force(300, now + Duration::from_millis(400));
+        adaptive.throttled(now + Duration::from_millis(500));
+        assert_eq!(adaptive.wanted(now + Duration::from_millis(500)), None);
     }
 
     #[test]

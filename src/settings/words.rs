@@ -25,7 +25,16 @@ impl Limit {
 
     fn passes(&self) -> String {
         match self {
-            Self::Paced(limit) => in_any(limit.rate.0.units().get(), limit.rate.0.window()),
+            Self::Paced(limit) => {
+                let passes = in_any(limit.rate.0.units().get(), limit.rate.0.window());
+                match limit.largest_cost().get() {
+                    1 => passes,
+                    most => format!(
+                        "{passes} ({} of them unused, because a message may cost up to {most}: max_cost)",
+                        most - 1
+                    ),
+                }
+            }
             Self::SlidingLog(limit) => {
                 in_any(limit.own.rate.0.units().get(), limit.own.rate.0.window())
             }
