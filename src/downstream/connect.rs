@@ -34,7 +34,7 @@ use tower_service::Service;
 
 use super::failure::connect_detail;
 use super::gate::GatedIo;
-use super::options::Misconfigured;
+use super::options::{HttpOptions, Misconfigured};
 use crate::ports::resolve::Resolver;
 
 /// A peer that vanished without closing is noticed by the kernel after this long without traffic.
@@ -281,10 +281,11 @@ impl fmt::Debug for WarmConnector {
     }
 }
 
-/// TLS by ring, trusting `ca_file` and, if `native`, the system's certificates.
-pub(super) fn tls(ca_file: Option<&Path>, native: bool) -> Result<ClientConfig, Misconfigured> {
+/// TLS by ring, trusting `ca_file` and, if `native`, the system's certificates; with our own certificate
+/// where the server asks for one.
+pub(super) fn tls(options: &HttpOptions, native: bool) -> Result<ClientConfig, Misconfigured> {
     let mut roots = RootCertStore::empty();
-    if let Some(path) = ca_file {
+    if let Some(path) = &options.ca_file {
         let (added, unusable) = roots.add_parsable_certificates(read_certificates(path)?);
         if added == 0 || unusable > 0 {
             return Err(Misconfigured::new(
@@ -308,11 +309,17 @@ pub(super) fn tls(ca_file: Option<&Path>, native: bool) -> Result<ClientConfig, 
         }
     }
     let provider = Arc::new(rustls::crypto::ring::default_provider());
-    Ok(ClientConfig::builder_with_provider(provider)
+    let config = ClientConfig::builder_with_provider(provider)
         .with_safe_default_protocol_versions()
         .map_err(|error| Misconfigured::new("url", error))?
-        .with_root_certificates(roots)
-        .with_no_client_auth())
+        .with_root_certificates(roots);
+    let Some(ours) = &options.certificate else {
+        return Ok(config.with_no_client_auth());
+    };
+    // What cannot be used is said at the start.
+    ours.read()
+        .map_err(|why| Misconfigured::new("cert_file", why))?;
+    Ok(config.with_client_cert_resolver(ours.resolver()))
 }
 
 fn read_certificates(path: &Path) -> Result<Vec<CertificateDer<'static>>, Misconfigured> {

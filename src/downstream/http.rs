@@ -111,7 +111,7 @@ impl HttpDownstream {
         let judge = Judge::new(lists, options.throttle_wait, options.max_throttle_wait)
             .map_err(|error| Misconfigured::new("outcomes", error))?;
         let connector = WarmConnector::new(
-            tls(options.ca_file.as_deref(), may_be_tls)?,
+            tls(options, may_be_tls)?,
             origin,
             options.connect_timeout,
             options.idle_timeout,

@@ -8,6 +8,7 @@ use std::time::Duration;
 use secrecy::SecretString;
 
 use crate::ports::secret::Secret;
+use crate::ports::tls::ClientCertificate;
 use crate::settings::types::{Http, Outcomes};
 use crate::template::{Template, Templates};
 
@@ -70,6 +71,8 @@ pub struct HttpOptions {
     pub idle_timeout: Duration,
     pub warm_connections: u16,
     pub ca_file: Option<PathBuf>,
+    /// Ours, where the server asks for one.
+    pub certificate: Option<ClientCertificate>,
     pub outcomes: Outcomes,
     pub keep_answer: bool,
     pub throttle_wait: Duration,
@@ -92,6 +95,7 @@ impl HttpOptions {
             idle_timeout: http.idle_timeout.get(),
             warm_connections: http.warm_connections,
             ca_file: http.ca_file.clone(),
+            certificate: None,
             outcomes: http.outcomes.clone(),
             keep_answer: http.keep_answer,
             throttle_wait: http.throttle_wait.get(),

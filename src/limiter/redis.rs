@@ -30,7 +30,7 @@ mod store;
 
 pub use self::breakers::RedisBreakers;
 pub use self::events::StoreEvents;
-pub use self::options::{Identity, RedisOptions, Servers, Tls};
+pub use self::options::{RedisOptions, Servers};
 pub use self::policies::RedisPolicies;
 pub use self::probe::{Report, probe};
 pub use self::scripts::Family;

@@ -17,3 +17,4 @@ pub mod queue;
 pub mod resolve;
 pub mod secret;
 pub mod status;
+pub mod tls;

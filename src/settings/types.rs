@@ -72,6 +72,11 @@ table! {
         password_file: Option<PathBuf> = TEXT, Optional "credential:rabbitmq";
         /// Certificates (PEM) to trust in addition to the system's.
         ca_file: Option<PathBuf> = TEXT, Optional "/etc/sluiced/ca.pem";
+        /// Our own certificate (PEM), for brokers that ask for one (ssl_options.verify = verify_peer). Like its key
+        /// it is read anew for each connection.
+        cert_file: Option<PathBuf> = TEXT, Optional "/etc/sluiced/client.pem";
+        /// The key of cert_file (PEM).
+        key_file: Option<PathBuf> = TEXT, Optional "credential:rabbitmq-key";
         /// How often each side shows that it lives, in seconds; a dead connection is noticed after twice this time.
         heartbeat: Length = Within(Duration::from_secs(1)..=Duration::from_secs(3600)), Default "10s";
         /// How long one attempt to connect may take.

@@ -8,8 +8,9 @@ use super::WireError;
 use crate::core::backoff::Backoff;
 use crate::core::breaker::BreakerRule;
 use crate::downstream::{HttpDownstream, HttpOptions, ResolvedAuth};
-use crate::limiter::redis::{Identity as ClientIdentity, RedisOptions, Servers, Tls};
+use crate::limiter::redis::{RedisOptions, Servers};
 use crate::ports::secret::Secret;
+use crate::ports::tls::{ClientCertificate, Tls};
 use crate::queue::rabbit::{RabbitOptions, RouteOptions};
 use crate::settings::secrets::{Identity, SecretError, Secrets};
 use crate::settings::types::{Auth, Downstream, Limit, RedisMode, Route, Settings};
@@ -47,22 +48,17 @@ pub(super) fn redis(settings: &Settings, secrets: &Secrets) -> Result<RedisOptio
             password: secret(redis.sentinel_password_file.as_deref())?,
         },
     };
-    let certificate = redis.cert_file.as_deref().map(read_pem).transpose()?;
-    let key = secrets.optional(redis.key_file.as_deref());
-    let key = key.map_err(failed)?;
-    let identity = certificate
-        .zip(key)
-        .map(|(certificate, key)| ClientIdentity {
-            certificate: certificate.into_bytes(),
-            key,
-        });
-    let ca = redis.ca_file.as_deref().map(read_pem).transpose()?;
     Ok(RedisOptions {
         user: redis.user.clone(),
         password: secret(redis.password_file.as_deref())?,
         tls: Tls {
-            ca: ca.map(String::into_bytes),
-            identity,
+            ca: redis.ca_file.as_deref().map(read_pem).transpose()?,
+            certificate: certificate(
+                secrets,
+                redis.cert_file.as_deref(),
+                redis.key_file.as_deref(),
+            )
+            .map_err(failed)?,
         },
         connect_timeout: redis.connect_timeout.get(),
         response_timeout: redis.response_timeout.get(),
@@ -81,7 +77,15 @@ pub(super) fn rabbit(settings: &Settings, secrets: &Secrets) -> Result<RabbitOpt
     Ok(RabbitOptions {
         urls: secrets.rabbit_urls(rabbit).map_err(failed)?,
         password: rotating(secrets, rabbit.password_file.as_deref()).map_err(failed)?,
-        ca_pem: rabbit.ca_file.as_deref().map(read_pem).transpose()?,
+        tls: Tls {
+            ca: rabbit.ca_file.as_deref().map(read_pem).transpose()?,
+            certificate: certificate(
+                secrets,
+                rabbit.cert_file.as_deref(),
+                rabbit.key_file.as_deref(),
+            )
+            .map_err(failed)?,
+        },
         heartbeat: rabbit.heartbeat.get(),
         connect_timeout: rabbit.connect_timeout.get(),
         confirm_timeout: rabbit.confirm_timeout.get(),
@@ -119,8 +123,19 @@ pub(super) fn route(settings: &Settings, name: &str, route: &Route, prefetch: u1
     }
 }
 
-fn read_pem(path: &Path) -> Result<String, WireError> {
-    std::fs::read_to_string(path).map_err(|e| WireError::new(path.display().to_string(), e))
+fn read_pem(path: &Path) -> Result<Vec<u8>, WireError> {
+    std::fs::read(path).map_err(|e| WireError::new(path.display().to_string(), e))
+}
+
+/// Our own certificate, which is read anew for each connection.
+fn certificate(
+    secrets: &Secrets,
+    certificate: Option<&Path>,
+    key: Option<&Path>,
+) -> Result<Option<ClientCertificate>, SecretError> {
+    let (certificate, key) = (rotating(secrets, certificate)?, rotating(secrets, key)?);
+    let both = certificate.zip(key);
+    Ok(both.map(|(certificate, key)| ClientCertificate { certificate, key }))
 }
 
 /// A route's downstream.
@@ -165,6 +180,8 @@ pub(super) fn http(name: &str, route: &Route, secrets: &Secrets) -> Result<HttpO
     });
     Ok(HttpOptions {
         rotating: rotating(secrets, file).map_err(|e| WireError::new(at(), e))?,
+        certificate: certificate(secrets, http.cert_file.as_deref(), http.key_file.as_deref())
+            .map_err(|e| WireError::new(at(), e))?,
         ..HttpOptions::from_settings(http, auth)
     })
 }

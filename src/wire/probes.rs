@@ -58,6 +58,7 @@ pub(super) fn without_secrets<'a>(route: &'a Route, secrets: &Secrets) -> Cow<'a
     let mut route = route.clone();
     let Downstream::Http(http) = &mut route.downstream;
     http.auth = None;
+    (http.cert_file, http.key_file) = (None, None);
     Cow::Owned(route)
 }
 

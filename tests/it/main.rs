@@ -17,6 +17,7 @@ mod fleet;
 mod limiter_contract;
 mod limits;
 mod lua_oracle;
+mod monitoring;
 mod paths;
 mod plan;
 mod provider;

@@ -29,6 +29,7 @@ fn options(url: &str, headers: &[(&str, &str)]) -> HttpOptions {
         idle_timeout: Duration::from_secs(50),
         warm_connections: 0,
         ca_file: None,
+        certificate: None,
         outcomes: Outcomes::default(),
         keep_answer: false,
         throttle_wait: Duration::from_secs(1),

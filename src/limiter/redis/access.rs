@@ -21,10 +21,11 @@ use secrecy::{ExposeSecret, SecretString};
 
 use super::address::Address;
 use super::fault::{STORE, refused, store_error};
-use super::options::{RedisOptions, Servers, Tls};
+use super::options::{RedisOptions, Servers};
 use crate::ports::pace::StoreError;
 use crate::ports::resolve::Resolver;
 use crate::ports::secret::Secret;
+use crate::ports::tls::Tls;
 
 const KEEPALIVE: Duration = Duration::from_secs(10);
 
@@ -56,7 +57,9 @@ pub(super) struct Access {
     pub(super) connect_timeout: Duration,
     pub(super) response_timeout: Duration,
     /// With an address that is replaced by the one of each server.
-    template: ConnectionInfo,
+    /// The first URL, and the certificates for all of them.
+    first: ConnectionInfo,
+    tls: Tls,
     to_redis: RedisConnectionInfo,
     to_sentinel: RedisConnectionInfo,
     /// What replaces their passwords, for each connection anew.
@@ -93,6 +96,8 @@ impl Access {
             }
             Servers::Single(_) | Servers::Cluster(_) => (to_redis.clone(), redis_password.clone()),
         };
+        // What cannot be used is said at the start.
+        secured(first, &options.tls)?;
         Ok(Self {
             mode,
             seeds,
@@ -102,7 +107,8 @@ impl Access {
             resolver: Resolver::new(),
             connect_timeout: options.connect_timeout,
             response_timeout: options.response_timeout,
-            template: secured(first, &options.tls)?.set_tcp_settings(sockets()),
+            first: first.clone().set_tcp_settings(sockets()),
+            tls: options.tls.clone(),
             to_redis,
             to_sentinel,
             redis_password,
@@ -132,7 +138,8 @@ impl Access {
             settings = settings.set_password(password.get().expose_secret());
         }
         let host = at.host.to_string();
-        let address = match self.template.addr() {
+        let template = secured(&self.first, &self.tls)?;
+        let address = match template.addr() {
             ConnectionAddr::TcpTls {
                 insecure,
                 tls_params,
@@ -145,7 +152,7 @@ impl Access {
             },
             _ => ConnectionAddr::Tcp(host, at.port),
         };
-        let info = self.template.clone().set_addr(address);
+        let info = template.clone().set_addr(address);
         Client::open(info.set_redis_settings(settings)).map_err(|error| self.error(&error))
     }
 
@@ -235,15 +242,18 @@ fn sockets() -> TcpSettings {
         .set_user_timeout(2 * KEEPALIVE)
 }
 
-/// The same with certificates. They are read here, once for all connections.
+/// The same with certificates. Ours is read anew for each connection.
 fn secured(info: &ConnectionInfo, tls: &Tls) -> Result<ConnectionInfo, StoreError> {
-    if tls.ca.is_none() && tls.identity.is_none() {
+    if tls.ca.is_none() && tls.certificate.is_none() {
         return Ok(info.clone());
     }
     let certificates = TlsCertificates {
-        client_tls: tls.identity.as_ref().map(|identity| ClientTlsConfig {
-            client_cert: identity.certificate.clone(),
-            client_key: identity.key.expose_secret().as_bytes().to_vec(),
+        client_tls: tls.certificate.as_ref().map(|ours| {
+            let bytes = |pem: &Secret| pem.get().expose_secret().as_bytes().to_vec();
+            ClientTlsConfig {
+                client_cert: bytes(&ours.certificate),
+                client_key: bytes(&ours.key),
+            }
         }),
         root_cert: tls.ca.as_deref().map(with_native_roots),
     };

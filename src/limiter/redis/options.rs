@@ -1,11 +1,11 @@
 //! Where Redis is and how it is run, as the configuration says.
 
-use std::fmt;
 use std::time::Duration;
 
 use secrecy::SecretString;
 
 use crate::ports::secret::Secret;
+use crate::ports::tls::Tls;
 
 /// Where Redis is and how long it may take.
 #[derive(Clone, Debug)]
@@ -73,37 +73,4 @@ pub enum Servers {
     },
     /// Some nodes of a cluster, to ask for all others.
     Cluster(Vec<SecretString>),
-}
-
-/// Certificates, as PEM.
-#[derive(Clone, Default)]
-pub struct Tls {
-    /// Trusted besides the system's.
-    pub ca: Option<Vec<u8>>,
-    /// Our certificate, where servers ask clients for one (`tls-auth-clients yes`).
-    pub identity: Option<Identity>,
-}
-
-/// A client's certificate with its key.
-#[derive(Clone)]
-pub struct Identity {
-    /// The certificate, and those that lead to its authority.
-    pub certificate: Vec<u8>,
-    pub key: SecretString,
-}
-
-impl fmt::Debug for Tls {
-    /// Says what there is, never what it holds.
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Tls")
-            .field("ca", &self.ca.is_some())
-            .field("identity", &self.identity.is_some())
-            .finish()
-    }
-}
-
-impl fmt::Debug for Identity {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Identity").finish_non_exhaustive()
-    }
 }

@@ -26,6 +26,7 @@ use crate::ports::clock::Clock;
 use crate::ports::link::Link;
 use crate::ports::resolve::Resolver;
 use crate::ports::secret::Secret;
+use crate::ports::tls::Tls;
 use crate::queue::events::{QueueEvents, Uncounted};
 use crate::queue::{BACKOFF, LOG_EVERY};
 use crate::telemetry::LogLimit;
@@ -88,7 +89,7 @@ impl Connections {
             name: format!("{} ({purpose})", options.connection_name),
             addresses: Arc::clone(&addresses),
             password: options.password.clone(),
-            ca_pem: options.ca_pem.clone(),
+            tls: options.tls.clone(),
             resolver: resolver.clone(),
             timeout: options.connect_timeout,
             clock,
@@ -133,7 +134,7 @@ pub(super) struct SharedConnection {
     name: String,
     addresses: Arc<[Address]>,
     password: Option<Secret>,
-    ca_pem: Option<String>,
+    tls: Tls,
     resolver: Resolver,
     timeout: Duration,
     clock: Clock,
@@ -235,7 +236,7 @@ impl SharedConnection {
         let dial = Dial {
             resolver: &self.resolver,
             uri,
-            ca_pem: self.ca_pem.as_deref(),
+            tls: &self.tls,
             properties: ConnectionProperties::default()
                 .with_connection_name(self.name.as_str().into()),
             bound: self.timeout,

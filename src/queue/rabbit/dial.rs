@@ -22,13 +22,13 @@ use super::guard::{Control, Guarded};
 use super::options::FRAME_MAX;
 use super::tls::{Duplex, encrypted, plain};
 use crate::ports::resolve::Resolver;
+use crate::ports::tls::Tls;
 
 /// Where to connect to, and how.
 pub(super) struct Dial<'a> {
     pub(super) resolver: &'a Resolver,
     pub(super) uri: AMQPUri,
-    /// Authorities to trust besides the system's.
-    pub(super) ca_pem: Option<&'a str>,
+    pub(super) tls: &'a Tls,
     pub(super) properties: ConnectionProperties,
     pub(super) bound: Duration,
 }
@@ -40,7 +40,7 @@ impl Dial<'_> {
         let Self {
             resolver,
             uri,
-            ca_pem,
+            tls,
             properties,
             bound,
         } = self;
@@ -49,10 +49,10 @@ impl Dial<'_> {
         let addresses: Vec<_> = found.map(|ip| SocketAddr::new(ip, port)).collect();
         let tokio = Tokio::current();
         let kit = RuntimeParts::new(tokio.clone(), Streams(tokio));
-        let (control, ca_pem) = (control.clone(), ca_pem.map(str::to_owned));
+        let (control, tls) = (control.clone(), tls.clone());
         let dial = async move |uri: AMQPUri, _: Runtime<Kit>| {
             // This runs on lapin's thread, and would go on after a timeout that is only ours.
-            let opening = open(&uri, &addresses, ca_pem.as_deref());
+            let opening = open(&uri, &addresses, &tls);
             let stream = timeout(bound, opening)
                 .await
                 .unwrap_or_else(|_| Err(io::ErrorKind::TimedOut.into()))?;
@@ -66,14 +66,10 @@ impl Dial<'_> {
 }
 
 /// The stream to the first address that answers, with TLS if the URI says so.
-async fn open(
-    uri: &AMQPUri,
-    addresses: &[SocketAddr],
-    ca_pem: Option<&str>,
-) -> io::Result<Box<dyn Duplex>> {
+async fn open(uri: &AMQPUri, addresses: &[SocketAddr], tls: &Tls) -> io::Result<Box<dyn Duplex>> {
     match uri.scheme {
         AMQPScheme::AMQP => plain(addresses).await,
-        AMQPScheme::AMQPS => encrypted(addresses, &uri.authority.host, ca_pem).await,
+        AMQPScheme::AMQPS => encrypted(addresses, &uri.authority.host, tls).await,
     }
 }
 

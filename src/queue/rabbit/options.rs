@@ -9,6 +9,7 @@ use super::error::RabbitError;
 use crate::core::ladder::Ladder;
 use crate::core::parking::Space;
 use crate::ports::secret::Secret;
+use crate::ports::tls::Tls;
 use crate::settings::types::QueueType;
 
 /// The largest frame that is asked for; the broker's own default. Without a limit the client would
@@ -22,8 +23,8 @@ pub struct RabbitOptions {
     pub urls: Vec<SecretString>,
     /// Replaces the password of the URLs; read anew for each attempt.
     pub password: Option<Secret>,
-    /// Certificates that are trusted besides the system's (PEM text).
-    pub ca_pem: Option<String>,
+    /// Only with `amqps://`.
+    pub tls: Tls,
     /// Asked of the broker; a connection is dead after twice that without a frame.
     pub heartbeat: Duration,
     /// For a connection, and for each synchronous operation on a channel.
@@ -42,7 +43,7 @@ impl RabbitOptions {
         Self {
             urls: vec![url],
             password: None,
-            ca_pem: None,
+            tls: Tls::default(),
             heartbeat: USUAL,
             connect_timeout: USUAL,
             confirm_timeout: USUAL,
@@ -143,7 +144,7 @@ mod tests {
         let options = RabbitOptions {
             urls: vec!["amqp://me:hidden@broker:5673/%2f".into()],
             password: None,
-            ca_pem: None,
+            tls: Tls::default(),
             heartbeat: Duration::from_secs(10),
             connect_timeout: Duration::from_secs(5),
             confirm_timeout: Duration::from_secs(5),

@@ -1,4 +1,4 @@
-//! TLS to a broker: the system's authorities, and those of `ca_file`.
+//! TLS to a broker: the system's authorities and those of `ca_file`, and our own certificate if it asks.
 //!
 //! The AMQP client could do this too, but only with a library for key stores that made a tenth of the whole
 //! build.
@@ -15,6 +15,8 @@ use tokio::net::TcpStream;
 use tokio_rustls::TlsConnector;
 use tokio_util::compat::TokioAsyncReadCompatExt as _;
 
+use crate::ports::tls::Tls;
+
 /// A stream to a broker, encrypted or not.
 pub(super) trait Duplex: AsyncRead + AsyncWrite + Send + Unpin {}
 impl<S: AsyncRead + AsyncWrite + Send + Unpin> Duplex for S {}
@@ -24,14 +26,14 @@ pub(super) async fn plain(addresses: &[SocketAddr]) -> io::Result<Box<dyn Duplex
     Ok(Box::new(tcp(addresses).await?.compat()))
 }
 
-/// The same with TLS: the certificate must be for `host`, of an authority of the system or of `ca_pem`.
+/// The same with TLS: the certificate must be for `host`, of an authority of the system or of `tls`.
 pub(super) async fn encrypted(
     addresses: &[SocketAddr],
     host: &str,
-    ca_pem: Option<&str>,
+    tls: &Tls,
 ) -> io::Result<Box<dyn Duplex>> {
     let name = ServerName::try_from(host.to_owned()).map_err(io::Error::other)?;
-    let connector = TlsConnector::from(Arc::new(config(ca_pem)?));
+    let connector = TlsConnector::from(Arc::new(config(tls)?));
     let stream = connector.connect(name, tcp(addresses).await?).await?;
     Ok(Box::new(stream.compat()))
 }
@@ -43,18 +45,21 @@ async fn tcp(addresses: &[SocketAddr]) -> io::Result<TcpStream> {
     Ok(stream)
 }
 
-fn config(ca_pem: Option<&str>) -> io::Result<ClientConfig> {
+fn config(tls: &Tls) -> io::Result<ClientConfig> {
     let mut roots = RootCertStore::empty();
     // Systems carry odd certificates; those that cannot be parsed are none to trust.
     roots.add_parsable_certificates(rustls_native_certs::load_native_certs().certs);
-    for certificate in CertificateDer::pem_slice_iter(ca_pem.unwrap_or_default().as_bytes()) {
+    for certificate in CertificateDer::pem_slice_iter(tls.ca.as_deref().unwrap_or_default()) {
         let certificate = certificate.map_err(io::Error::other)?;
         roots.add(certificate).map_err(io::Error::other)?;
     }
     let provider = Arc::new(rustls::crypto::ring::default_provider());
-    Ok(ClientConfig::builder_with_provider(provider)
+    let config = ClientConfig::builder_with_provider(provider)
         .with_safe_default_protocol_versions()
         .map_err(io::Error::other)?
-        .with_root_certificates(roots)
-        .with_no_client_auth())
+        .with_root_certificates(roots);
+    Ok(match &tls.certificate {
+        Some(ours) => config.with_client_cert_resolver(ours.resolver()),
+        None => config.with_no_client_auth(),
+    })
 }

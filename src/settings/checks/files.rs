@@ -38,6 +38,29 @@ impl Checks<'_, '_> {
         }
     }
 
+    /// Our own certificate and its key: both or none, and both can be read.
+    pub(super) fn certificate(
+        &mut self,
+        section: &KeyPath,
+        certificate: Option<&Path>,
+        key: Option<&Path>,
+    ) {
+        let [at_certificate, at_key] = section.all(["cert_file", "key_file"]);
+        match (certificate, key) {
+            (Some(_), None) => {
+                let message = "a certificate needs its key; write key_file";
+                self.error([at_certificate.clone(), at_key.clone()], message);
+            }
+            (None, Some(_)) => {
+                let message = "a key needs its certificate; write cert_file";
+                self.error([at_key.clone(), at_certificate.clone()], message);
+            }
+            _ => {}
+        }
+        self.ca_file(&at_certificate, certificate);
+        self.secret_file(&at_key, key);
+    }
+
     /// A file of certificates can be read and holds some.
     pub(super) fn ca_file(&mut self, path: &KeyPath, file: Option<&Path>) {
         let Some(file) = file else {

@@ -32,6 +32,7 @@ impl Checks<'_, '_> {
             self.auth(&auth, written);
         }
         self.ca_file(&ca_file, http.ca_file.as_deref());
+        self.certificate(path, http.cert_file.as_deref(), http.key_file.as_deref());
         self.outcomes(&outcomes, &http.outcomes);
         self.http_times(path, http);
     }

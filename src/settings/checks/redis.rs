@@ -160,17 +160,15 @@ impl Checks<'_, '_> {
             let message = "certificates are for TLS; write rediss:// in the URL, or take this out";
             self.error([at(key), at("url"), at("urls")], message);
         }
-        if redis.cert_file.is_some() && redis.key_file.is_none() {
-            let message = "a certificate needs its key; write key_file";
-            self.error([at("cert_file"), at("key_file")], message);
-        }
-        if redis.key_file.is_some() && redis.cert_file.is_none() {
-            let message = "a key needs its certificate; write cert_file";
-            self.error([at("key_file"), at("cert_file")], message);
-        }
         self.redis_file("ca_file", redis.ca_file.as_deref(), Self::ca_file);
-        self.redis_file("cert_file", redis.cert_file.as_deref(), Self::ca_file);
-        self.redis_file("key_file", redis.key_file.as_deref(), Self::secret_file);
+        if self.settings.backend.limits == LimitBackend::Redis {
+            let section = KeyPath::of(&["redis"]);
+            self.certificate(
+                &section,
+                redis.cert_file.as_deref(),
+                redis.key_file.as_deref(),
+            );
+        }
     }
 
     /// Looks at a file, if Redis is used at all.

@@ -18,6 +18,11 @@ impl Checks<'_, '_> {
             let [password, ca] = section.all(["password_file", "ca_file"]);
             self.secret_file(&password, rabbit.password_file.as_deref());
             self.ca_file(&ca, rabbit.ca_file.as_deref());
+            self.certificate(
+                &section,
+                rabbit.cert_file.as_deref(),
+                rabbit.key_file.as_deref(),
+            );
         }
         self.redis();
         self.backends();

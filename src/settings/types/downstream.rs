@@ -63,6 +63,10 @@ table! {
         idle_timeout: Length = SPAN, Default "50s";
         /// Certificates (PEM) to trust in addition to the system's.
         ca_file: Option<PathBuf> = TEXT, Optional "/etc/sluiced/ca.pem";
+        /// Our own certificate (PEM), for servers that ask for one. Like its key it is read anew for each connection.
+        cert_file: Option<PathBuf> = TEXT, Optional "/etc/sluiced/client.pem";
+        /// The key of cert_file (PEM).
+        key_file: Option<PathBuf> = TEXT, Optional "credential:client-key";
         /// When calls stop because the downstream is away.
         breaker: Breaker = Section(Breaker::KEYS), Default {};
         /// Which answers mean what: codes ("409"), classes ("5xx"), "timeout", "connection". A code beats a class.
@@ -94,6 +98,8 @@ impl fmt::Debug for Http {
             .field("warm_connections", &self.warm_connections)
             .field("idle_timeout", &self.idle_timeout)
             .field("ca_file", &self.ca_file)
+            .field("cert_file", &self.cert_file)
+            .field("key_file", &self.key_file)
             .field("breaker", &self.breaker)
             .field("outcomes", &self.outcomes)
             .field("keep_answer", &self.keep_answer)

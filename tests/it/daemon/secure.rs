@@ -3,7 +3,7 @@
 use lapin::BasicProperties;
 
 use super::config;
-use crate::support::authority::Authority;
+use crate::support::authority::{Authority, Signed};
 use crate::support::broker::Broker;
 use crate::support::daemon::{Config, Daemon, LONG, NEW_SCHEDULE, Route, file, program};
 use crate::support::messages::body;
@@ -16,7 +16,10 @@ const AWAY: &str = "no connection to RabbitMQ";
 
 /// A broker with a certificate, and ten messages in the queue `secure`.
 async fn broker(authority: &Authority) -> (Rabbit, Broker) {
-    let rabbit = Rabbit::start_secure(authority);
+    ready(Rabbit::start_secure(authority)).await
+}
+
+async fn ready(rabbit: Rabbit) -> (Rabbit, Broker) {
     let broker = Broker::connect(&rabbit.url()).await;
     broker.declare("secure", "quorum").await;
     let messages = (1..=10).map(|n| (body(n), BasicProperties::default()));
@@ -79,4 +82,38 @@ async fn a_certificate_of_another_authority_or_for_another_name_is_refused() {
         assert_eq!(downstream.count(), 0);
         assert_eq!(broker.counts("secure").await, Some((10, 0)));
     }
+}
+
+/// The broker asks clients for a certificate. The one of the start is of another authority; the right one
+/// takes its place while the daemon runs.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn our_own_certificate_is_shown_and_read_anew_for_each_connection() {
+    let (authority, stranger) = (Authority::new(), Authority::new());
+    authority.server();
+    let (rabbit, broker) = ready(Rabbit::start_asking(&authority, true)).await;
+    let downstream = Recorder::accepting().await;
+    let place = |signed: Signed| {
+        std::fs::write(authority.file("client.key"), signed.key).unwrap();
+        std::fs::write(authority.file("client.pem"), signed.certificate).unwrap();
+    };
+    let text = trusting(&authority, &rabbit, &downstream);
+    let said = checked(&text);
+    assert!(said.contains("failed: "), "without a certificate: {said}");
+    place(stranger.client());
+    let ours = format!(
+        "[rabbitmq]\ncert_file = {:?}\nkey_file = {:?}\n",
+        authority.file("client.pem"),
+        authority.file("client.key")
+    );
+    let text = text.replace("[rabbitmq]\n", &ours);
+    let mut daemon = Daemon::start_with(&text, |_| {});
+    daemon.says(AWAY).await;
+    assert_eq!(downstream.count(), 0);
+    place(authority.client());
+    eventually(LONG, "all came", || downstream.count() == 10).await;
+    daemon.ready().await;
+    // Every user of the machine can read the key.
+    let known = [NEW_SCHEDULE, AWAY, "chmod 600", "no certificate is shown"];
+    daemon.stop(&known).await;
+    assert_eq!(broker.counts("secure").await, Some((0, 0)));
 }

@@ -31,6 +31,7 @@ fn options(url: &str) -> HttpOptions {
         idle_timeout: Duration::from_secs(60),
         warm_connections: 0,
         ca_file: None,
+        certificate: None,
         outcomes: Outcomes::default(),
         keep_answer: false,
         throttle_wait: Duration::from_secs(1),

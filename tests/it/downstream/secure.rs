@@ -3,12 +3,16 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use rustls::ServerConfig;
 use rustls::pki_types::pem::PemObject as _;
 use rustls::pki_types::{CertificateDer, PrivateKeyDer};
+use rustls::server::WebPkiClientVerifier;
+use rustls::server::danger::ClientCertVerifier;
+use rustls::{RootCertStore, ServerConfig};
+use secrecy::SecretString;
 use sluiced::core::outcome::Outcome;
 use sluiced::downstream::HttpDownstream;
 use sluiced::ports::downstream::Downstream;
+use sluiced::ports::tls::ClientCertificate;
 use tempfile::TempDir;
 use tokio_rustls::TlsAcceptor;
 
@@ -18,6 +22,12 @@ use crate::support::authority::Authority;
 
 /// A TLS server for 127.0.0.1 with a certificate of this authority.
 async fn server(authority: &Authority) -> Peer {
+    let anybody = WebPkiClientVerifier::no_client_auth();
+    asking(authority, anybody).await
+}
+
+/// The same, where clients must be to the liking of `clients`.
+async fn asking(authority: &Authority, clients: Arc<dyn ClientCertVerifier>) -> Peer {
     let signed = authority.server();
     let certificate = CertificateDer::from_pem_slice(signed.certificate.as_bytes()).unwrap();
     let key = PrivateKeyDer::from_pem_slice(signed.key.as_bytes()).unwrap();
@@ -25,7 +35,7 @@ async fn server(authority: &Authority) -> Peer {
     let config = ServerConfig::builder_with_provider(provider)
         .with_safe_default_protocol_versions()
         .unwrap()
-        .with_no_client_auth()
+        .with_client_cert_verifier(clients)
         .with_single_cert(vec![certificate], key)
         .unwrap();
     let acceptor = TlsAcceptor::from(Arc::new(config));
@@ -131,4 +141,41 @@ fn a_ca_file_that_is_none_is_found_at_the_start() {
         options.ca_file = Some(file);
         assert_eq!(HttpDownstream::new(&options).unwrap_err().key, "ca_file");
     }
+}
+
+#[tokio::test]
+async fn our_own_certificate_is_shown_where_the_server_asks_for_one() {
+    let (authority, stranger) = (Authority::new(), Authority::new());
+    let mut roots = RootCertStore::empty();
+    let root = CertificateDer::from_pem_slice(authority.pem().as_bytes()).unwrap();
+    roots.add(root).unwrap();
+    let provider = Arc::new(rustls::crypto::ring::default_provider());
+    let known = WebPkiClientVerifier::builder_with_provider(Arc::new(roots), provider);
+    let peer = asking(&authority, known.build().unwrap()).await;
+    let shown = |by: Option<&Authority>| {
+        let mut options = options(&format!("https://{}/send", peer.address));
+        options.ca_file = Some(authority.file("ca.pem"));
+        options.certificate = by.map(|by| {
+            let signed = by.client();
+            ClientCertificate {
+                certificate: SecretString::from(signed.certificate).into(),
+                key: SecretString::from(signed.key).into(),
+            }
+        });
+        downstream(&options)
+    };
+    assert_eq!(call(&shown(Some(&authority))).await.detail, "200 OK");
+    for refused in [None, Some(&stranger)] {
+        let judgement = call(&shown(refused)).await;
+        assert_eq!(judgement.outcome, Outcome::Transient, "{judgement:?}");
+    }
+    // A key that is not of this certificate is said at the start.
+    let (one, other) = (authority.client(), authority.client());
+    let mut options = options("https://127.0.0.1:1/send");
+    options.certificate = Some(ClientCertificate {
+        certificate: SecretString::from(one.certificate).into(),
+        key: SecretString::from(other.key).into(),
+    });
+    let wrong = HttpDownstream::new(&options).map(drop).unwrap_err();
+    assert_eq!(wrong.key, "cert_file");
 }

@@ -5,9 +5,7 @@ use std::os::unix::fs::PermissionsExt as _;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
-use secrecy::ExposeSecret as _;
-
-use super::secure::{allow, client, documented, provider, server};
+use super::secure::{allow, documented, provider, server};
 use crate::support::authority::Authority;
 use crate::support::daemon::{Config, Daemon, NEW_SCHEDULE, Route, file, program};
 use crate::support::recorder::Recorder;
@@ -80,12 +78,10 @@ async fn certificates_and_a_user_by_their_keys() {
     let authority = Authority::new();
     let (server, url) = server(&authority, "yes");
     allow(&server, &documented());
-    let client = client(&authority);
+    let client = authority.client();
     let dir = tempfile::tempdir().unwrap();
-    let key = client.key.expose_secret();
-    let key = secret(dir.path(), "client.key", key);
-    let certificate = String::from_utf8(client.certificate).unwrap();
-    let certificate = file(dir.path(), "client.pem", &certificate);
+    let key = secret(dir.path(), "client.key", &client.key);
+    let certificate = file(dir.path(), "client.pem", &client.certificate);
     let password = secret(dir.path(), "password", "right-secret\n");
     let said = works(&format!(
         "url = {url:?}\nuser = \"sluiced\"\npassword_file = {password:?}\n\

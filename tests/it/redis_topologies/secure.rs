@@ -3,7 +3,8 @@
 use std::fs;
 
 use secrecy::SecretString;
-use sluiced::limiter::redis::{Identity, RedisOptions, Servers, Tls, probe};
+use sluiced::limiter::redis::{RedisOptions, Servers, probe};
+use sluiced::ports::tls::{ClientCertificate, Tls};
 
 use super::{connect, down, lease, limit, options};
 use crate::support::authority::Authority;
@@ -30,15 +31,15 @@ pub(crate) fn server(authority: &Authority, clients: &str) -> (RedisServer, Stri
 fn trusted(authority: &Authority) -> Tls {
     Tls {
         ca: Some(authority.pem().into_bytes()),
-        identity: None,
+        certificate: None,
     }
 }
 
-pub(crate) fn client(authority: &Authority) -> Identity {
+fn client(authority: &Authority) -> ClientCertificate {
     let signed = authority.client();
-    Identity {
-        certificate: signed.certificate.into_bytes(),
-        key: SecretString::from(signed.key),
+    ClientCertificate {
+        certificate: SecretString::from(signed.certificate).into(),
+        key: SecretString::from(signed.key).into(),
     }
 }
 
@@ -86,7 +87,7 @@ async fn a_private_authority_and_a_client_certificate() {
     allow(&server, &documented());
     let mut right = as_user(single(&url), "right-secret");
     right.tls = trusted(&authority);
-    right.tls.identity = Some(client(&authority));
+    right.tls.certificate = Some(client(&authority));
     let store = connect(&right).await;
     lease(&store, &limit("tls")).await;
     probe(&right).await.unwrap();
@@ -97,7 +98,7 @@ async fn a_private_authority_and_a_client_certificate() {
     );
 
     let mut anonymous = right.clone();
-    anonymous.tls.identity = None;
+    anonymous.tls.certificate = None;
     let said = down(&anonymous).await;
     assert!(said.contains("CertificateRequired"), "{said}");
     let mut mistrusted = right.clone();

@@ -7,6 +7,7 @@ use std::time::Duration;
 use sluiced::core::outcome::DeadReason;
 use sluiced::ports::message::{HeaderValue, header};
 use sluiced::ports::queue::{Delivery, Verdict};
+use sluiced::ports::tls::Tls;
 use sluiced::queue::events::QueueEvents;
 use sluiced::queue::rabbit::RabbitOptions;
 use tokio::sync::mpsc;
@@ -57,7 +58,7 @@ pub fn options(server: &Rabbit) -> RabbitOptions {
     RabbitOptions {
         urls: vec![server.url().into()],
         password: None,
-        ca_pem: None,
+        tls: Tls::default(),
         heartbeat: Duration::from_secs(10),
         connect_timeout: Duration::from_secs(10),
         confirm_timeout: Duration::from_secs(10),

@@ -46,6 +46,13 @@ impl Rabbit {
     /// The same, with TLS beside its plain port: the authority has signed for a server.
     #[must_use]
     pub fn start_secure(authority: &Authority) -> Self {
+        Self::start_asking(authority, false)
+    }
+
+    /// The same; if it `asks`, only clients with a certificate of that authority may connect by TLS.
+    #[must_use]
+    pub fn start_asking(authority: &Authority, asks: bool) -> Self {
+        let verify = if asks { "verify_peer" } else { "verify_none" };
         let port = free_port();
         let file = |name| authority.file(name).display().to_string();
         let server = Self::with(
@@ -55,8 +62,8 @@ impl Rabbit {
                  ssl_options.cacertfile = {}\n\
                  ssl_options.certfile = {}\n\
                  ssl_options.keyfile = {}\n\
-                 ssl_options.verify = verify_none\n\
-                 ssl_options.fail_if_no_peer_cert = false\n",
+                 ssl_options.verify = {verify}\n\
+                 ssl_options.fail_if_no_peer_cert = {asks}\n",
                 file("ca.pem"),
                 file("server.pem"),
                 file("server.key"),
