@@ -176,7 +176,7 @@ impl Requests {
             self.granted = (self.granted * 3 + share) / 4;
         }
         if self.wanted > 0 && granted as u64 >= self.wanted {
-            self.at_once = (self.at_once + self.at_once / 8 + 1).min(MOST_WANTED);
+            self.at_once = (self.at_once + self.at_once / 16 + 1).min(MOST_WANTED);
         }
         self.clock
             .learn(sent, decided, now, FINE.min(self.usable / 4));
