@@ -3,11 +3,13 @@
 //!
 //! The scheduler says when and for which (`core::scheduler::batch`, by way of `Step::Admit` in the pacer's
 //! loop). The decision is made in the store (`core::limits::admission` in Rust, `lua/admit.lua` in Redis);
-//! `answered` does what it says. All limits of a message are asked in one
+//! `answered` does what it says, and `denied` places the messages that must wait. All limits of a message are asked in one
 //! call, for many messages at once. A message that is granted waits for its slot with a permit. One
 //! that is denied waits in memory for its key if that is near, and in the wait ladder otherwise, so
 //! that others pass. A denial is no attempt. Where the limit is without a key, one for all messages of the
 //! route, there are no others: the messages stay in memory, and if the wait is long the route closes.
+
+mod denied;
 
 use std::collections::BTreeMap;
 use std::future::pending;
@@ -18,14 +20,12 @@ use futures::future::BoxFuture;
 use tokio::sync::Notify;
 use tracing::{debug, info, warn};
 
-use crate::core::outcome::DeadReason;
 use crate::core::scheduler::{KeyRoom, Queued as _, Scheduler};
 use crate::core::time::{Mono, StoreTime, micros};
 use crate::ports::limits::{
-    Answer, Candidate, Charge, Closing, Decision, Fit, KeyedLimit, LimitStore, Pass, Room, Ticket,
+    Answer, Candidate, Closing, Decision, Fit, KeyedLimit, LimitStore, Pass, Ticket,
 };
 use crate::ports::pace::StoreError;
-use crate::settings::types::OnDenied;
 use crate::telemetry::LogLimit;
 use crate::telemetry::meters::{AdmissionMeters, KeyedMeters};
 
@@ -34,9 +34,9 @@ use super::job::Waiting;
 use super::permit::{Permit, calls};
 use super::refunder::{Refunder, Tickets};
 use super::route::Route;
-use super::verdict::{self, dead, expired, invalid, later};
+use super::verdict::invalid;
+use denied::Denial;
 
-static DENIED: LogLimit = LogLimit::new(Duration::from_secs(10));
 static UNANSWERED: LogLimit = LogLimit::new(Duration::from_secs(10));
 
 /// A message whose limit has another policy than this replica knows is asked for again after this.
@@ -78,15 +78,6 @@ pub(super) struct Outcome {
     pub(super) given_back: u64,
     /// Routes that must wait as a whole, and until when.
     pub(super) closed: Vec<(Arc<Route>, Mono)>,
-}
-
-/// A denial, with what is needed to place the message.
-struct Denial {
-    charge: Charge,
-    fits: Fit,
-    until: StoreTime,
-    room: Room,
-    decided: StoreTime,
 }
 
 impl Admission {
@@ -241,56 +232,6 @@ impl Admission {
         outcome
     }
 
-    /// Places a denied message: in memory, in the wait ladder, or wherever its route says.
-    fn denied(
-        &self,
-        waiting: Waiting,
-        denial: &Denial,
-        scheduler: &mut Scheduler<Waiting>,
-        outcome: &mut Outcome,
-        now: Mono,
-    ) {
-        let limit = &denial.charge.limit;
-        let route = Arc::clone(&waiting.job.route);
-        route.meters.denials.increment(1);
-        if let Some(meters) = self.keyed.limit_meters.get(&limit.name) {
-            meters.denials.increment(1);
-        }
-        let key = denial.charge.id();
-        let key_room = room_of(denial.fits, 0, scheduler, now);
-        let for_all = route.is_for_all(key);
-        if denial.fits == Fit::Full && (for_all || scheduler.has_room(&waiting, key)) {
-            return scheduler.denied(waiting, key, key_room);
-        }
-        // Without a known time: not in memory, for then one key would block all others.
-        let fits = match denial.fits {
-            Fit::At(at) => StoreTime::from_micros(at),
-            Fit::Now | Fit::Full => denial.decided + FULL,
-        };
-        if waiting
-            .deadline()
-            .is_some_and(|end| end <= scheduler.local_time(fits, now))
-        {
-            scheduler.gone(&waiting);
-            let verdict = expired(&route, &waiting.job.history, denial.decided);
-            return waiting.job.settle(verdict);
-        }
-        let near = route.policy.opening(fits).since(denial.decided) <= route.policy.max_hold;
-        if near && scheduler.has_room(&waiting, key) {
-            let mut waiting = waiting;
-            waiting.job.history.waited = true;
-            return scheduler.denied(waiting, key, key_room);
-        }
-        if for_all && route.policy.on_denied == OnDenied::Hold {
-            outcome.close(&route, scheduler.local_time(fits, now));
-            return scheduler.denied(waiting, key, key_room);
-        }
-        scheduler.said(key, key_room);
-        scheduler.gone(&waiting);
-        let opening = route.policy.opening(denial.until.max(fits));
-        send_away(waiting, denial, opening.since(denial.decided), now);
-    }
-
     fn unanswered(
         &self,
         error: Option<StoreError>,
@@ -350,41 +291,6 @@ impl Outcome {
             None => self.closed.push((Arc::clone(route), until)),
         }
     }
-}
-
-/// Out of memory: through the wait ladder, or to the dead-letter queue if its route says so.
-fn send_away(waiting: Waiting, denial: &Denial, wait: Duration, now: Mono) {
-    let limit = &denial.charge.limit.name;
-    let mut job = waiting.job;
-    job.history.waited = true;
-    let route = &job.route;
-    let mut verdict = if route.policy.on_denied == OnDenied::DeadLetter {
-        let detail = format!("the limit `{limit}` would let it pass in {wait:?}");
-        dead(
-            route,
-            &job.history,
-            DeadReason::Denied,
-            detail,
-            denial.decided,
-        )
-    } else {
-        if let Some(more) = DENIED.event(now) {
-            info!(route = %route.name, %limit, wait_ms = micros(wait) / 1000,
-                "denied: the message waits in the ladder, and others pass{more}");
-        }
-        later(&job.history, wait, denial.decided)
-    };
-    if route.policy.denied_headers {
-        let retry_after = denial.until.since(denial.decided);
-        let denied = verdict::Denied {
-            limit,
-            room: denial.room,
-            retry_after,
-            now: denial.decided,
-        };
-        verdict::explain(&mut verdict, &denied);
-    }
-    job.settle(verdict);
 }
 
 /// What the grant of a message says of its keys.

@@ -1,20 +1,21 @@
 //! Where each message of the input is: ready, handed out, parked, or waiting.
 
+mod files;
+
 use std::cmp::Reverse;
 use std::collections::{BinaryHeap, HashMap, VecDeque};
 use std::io;
 use std::path::PathBuf;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
-use std::time::Duration;
 
 use serde_json::value::RawValue;
 use tokio::sync::{mpsc, watch};
-use tokio::time::{Instant, sleep_until, timeout_at};
+use tokio::time::{Instant, sleep_until};
 
 use super::EmbeddedOptions;
 use super::checkpoint::Checkpoint;
-use super::leftover::{LeftoverFile, Record};
+use super::leftover::LeftoverFile;
 use super::lines::{Input, InputLine, InputLines};
 use crate::core::outcome::DeadReason;
 use crate::core::parking::Space;
@@ -24,13 +25,9 @@ use crate::ports::message::{HeaderValue, Headers, Message, header};
 use crate::ports::queue::{Delivery, HeaderPatch, Leftover, Settlement, Tap, Verdict};
 use crate::queue::events::QueueEvents;
 use crate::queue::told_to_close;
-use crate::telemetry::LogLimit;
 
 /// Messages that wait in memory at most; then the input is not read on until some are back.
 const WAITING: usize = 100_000;
-/// The reason of what was still undelivered when the queue was closed.
-const NOT_DELIVERED: &str = "not_delivered";
-static UNWRITTEN: LogLimit = LogLimit::new(Duration::from_secs(60));
 
 /// A message between two hand-outs.
 struct Item {
@@ -160,64 +157,6 @@ impl LocalQueue {
         self.write_down().await;
         left.unsettled = self.lost;
         left
-    }
-
-    async fn open(&mut self, input: Input, link: &watch::Sender<Link>) -> Option<InputLines> {
-        let failed = |what: &str, error: &io::Error| {
-            let reason = format!("{what} cannot be opened: {error}");
-            tracing::error!(route = self.route, "{reason}");
-            link.send_replace(Link::Down(reason.into()));
-        };
-        let list = match &input {
-            Input::File(list) => Some(list.clone()),
-            _ => None,
-        };
-        if let Some((path, list)) = self.checkpoint_path.as_ref().zip(list) {
-            match Checkpoint::open(path, &list).await {
-                Ok(checkpoint) => self.checkpoint = Some(checkpoint),
-                Err(error) => {
-                    let path = path.display();
-                    failed(&format!("the list or its checkpoint `{path}`"), &error);
-                    return None;
-                }
-            }
-        }
-        if let Some((done, dead)) = self.checkpoint.as_ref().map(Checkpoint::settled)
-            && done + dead > 0
-        {
-            tracing::info!(
-                route = self.route,
-                done,
-                dead,
-                "the list goes on where it was"
-            );
-            self.events.resumed(done, dead);
-        }
-        InputLines::open(input)
-            .await
-            .inspect_err(|error| failed("the input", error))
-            .ok()
-    }
-
-    /// Makes the leftover file and the checkpoint safe, in this order.
-    async fn write_down(&mut self) {
-        if let Err(error) = self.leftover.sync().await {
-            tracing::error!(route = self.route, %error, "the leftover file may be incomplete");
-        }
-        if let Some(checkpoint) = &mut self.checkpoint
-            && let Err(error) = checkpoint.write().await
-            && let Some(more) = UNWRITTEN.fault(&error.to_string(), self.clock.now())
-        {
-            tracing::error!(route = self.route, %error,
-                "the checkpoint cannot be written: another run would send it all again{more}");
-        }
-    }
-
-    /// A line is never to be sent again.
-    fn over(&mut self, line: u64, is_dead: bool) {
-        if let Some(checkpoint) = &mut self.checkpoint {
-            checkpoint.settle(line, is_dead);
-        }
     }
 
     fn is_empty(&self) -> bool {
@@ -363,78 +302,6 @@ impl LocalQueue {
             }
         }
         self.events.settled(&self.route, label, 1);
-    }
-
-    /// Answers whether it is in the leftover file.
-    async fn record(&mut self, item: &Item, reason: &str, detail: Option<&str>) -> bool {
-        let attempts = item
-            .headers
-            .get(header::ATTEMPTS)
-            .and_then(HeaderValue::as_int)
-            .unwrap_or(0);
-        let record = Record {
-            line: item.line.number,
-            reason,
-            detail,
-            attempts,
-            body: &item.line.text,
-        };
-        let written = self.leftover.write(&record).await;
-        if let Err(error) = &written {
-            self.lost += 1;
-            let line = item.line.number;
-            tracing::error!(route = self.route, line, %error, "the leftover file cannot be written");
-        }
-        written.is_ok()
-    }
-
-    /// Counts what was not delivered: what is here, then the rest of the input. Without a checkpoint
-    /// no later run would begin there, so it is written down.
-    async fn abandon(&mut self, rest: Option<InputLines>, end: Instant) -> u64 {
-        let mut items: Vec<Item> = self.ready.drain(..).collect();
-        items.extend(self.out.drain().map(|(_, item)| item));
-        items.extend(self.waiting.drain().map(|(_, item)| item));
-        items.extend(self.parked.iter_mut().flat_map(std::mem::take));
-        items.sort_by_key(|item| item.line.number);
-        let stays = self.checkpoint.is_some();
-        for item in items.iter().filter(|_| !stays) {
-            self.record(item, NOT_DELIVERED, None).await;
-        }
-        let mut count = items.len() as u64;
-        let Some(mut lines) = rest else {
-            return count;
-        };
-        loop {
-            match timeout_at(end, lines.next()).await {
-                Ok(Ok(Some(line))) => {
-                    let settled = |point: &Checkpoint| point.is_settled(line.number);
-                    if self.checkpoint.as_ref().is_some_and(settled) {
-                        continue;
-                    }
-                    count += 1;
-                    if stays {
-                        continue;
-                    }
-                    let item = Item {
-                        line,
-                        headers: Headers::new(),
-                        redelivered: false,
-                        space: None,
-                    };
-                    self.record(&item, NOT_DELIVERED, None).await;
-                }
-                Ok(Ok(None)) => return count,
-                Ok(Err(_)) | Err(_) => {
-                    let line = lines.number() + 1;
-                    tracing::warn!(
-                        route = self.route,
-                        line,
-                        "the input was not read from this line on"
-                    );
-                    return count;
-                }
-            }
-        }
     }
 }
 

@@ -21,23 +21,22 @@
 //! left ten times is copied to the end of its own queue, confirmed, and then acknowledged: its count
 //! starts again. Where only some letters are read, or some are copied, their order may change.
 
+mod copies;
+
 use std::collections::{BTreeSet, HashSet, VecDeque};
 use std::fmt;
 use std::sync::Arc;
 use std::time::Duration;
 
-use futures::future::{join_all, try_join_all};
-use lapin::options::{
-    BasicAckOptions, BasicGetOptions, BasicNackOptions, BasicPublishOptions, ConfirmSelectOptions,
-};
-use lapin::{BasicProperties, Channel, Confirmation};
+use futures::future::try_join_all;
+use lapin::Channel;
+use lapin::options::{BasicAckOptions, BasicGetOptions, BasicNackOptions};
 use tokio::time::{Instant, sleep};
 
 use super::connections::{Connections, Live};
 use super::convert::{Original, copy_properties, fresh_properties, message};
 use super::error::RabbitError;
 use super::options::RabbitOptions;
-use super::shorten::shortened;
 use super::topology::{answered, find, open_channel};
 use crate::ports::message::{Message, header};
 
@@ -378,95 +377,6 @@ impl Letters {
             }
             sleep(LOOK).await;
         }
-    }
-
-    /// Publishes copies, waits for all confirms, and acknowledges the letters whose copy is safe. Answers
-    /// how many these are.
-    async fn republish(
-        &mut self,
-        copies: Vec<(Letter, String, BasicProperties)>,
-    ) -> (usize, Result<(), RabbitError>) {
-        let safe = match self.publish(&copies).await {
-            Ok(safe) => safe,
-            Err(error) => return (0, Err(error)),
-        };
-        let mut taken = 0;
-        let mut refused = None;
-        for ((letter, queue, _), safe) in copies.into_iter().zip(safe) {
-            if !safe {
-                refused = Some(queue);
-                continue;
-            }
-            if let Err(error) = self.ack(letter.tag).await {
-                return (taken, Err(error));
-            }
-            taken += 1;
-        }
-        let refused = refused.map(|queue| RabbitError::NotTaken { queue });
-        (taken, refused.map_or(Ok(()), Err))
-    }
-
-    /// Whether each copy is confirmed and was not returned.
-    async fn publish(
-        &mut self,
-        copies: &[(Letter, String, BasicProperties)],
-    ) -> Result<Vec<bool>, RabbitError> {
-        let (live, channel) = self.publishing().await?;
-        if live.is_blocked() {
-            return Err(RabbitError::Blocked);
-        }
-        let frame_max = live.connection.configuration().frame_max() as usize;
-        let options = BasicPublishOptions {
-            // The broker must return a copy whose queue is gone.
-            mandatory: true,
-            immediate: false,
-        };
-        let publishing = copies.iter().map(|(letter, queue, properties)| {
-            let properties = shortened(properties, frame_max).unwrap_or_else(|| properties.clone());
-            let (channel, queue) = (&channel, queue.as_str().into());
-            async move {
-                channel
-                    .basic_publish("".into(), queue, options, &letter.original.body, properties)
-                    .await
-            }
-        });
-        let confirmed = async {
-            let confirms = join_all(publishing).await.into_iter();
-            try_join_all(confirms.collect::<lapin::Result<Vec<_>>>()?).await
-        };
-        let confirmations =
-            match answered("a publish with its confirm", self.confirm, confirmed).await {
-                Err(RabbitError::Timeout { .. }) if live.is_blocked() => {
-                    return Err(RabbitError::Blocked);
-                }
-                other => other?,
-            };
-        // The client attaches a returned message to whichever confirm comes next, so it is unknown which
-        // copy for a queue came back: none of them counts.
-        let mut returned = HashSet::new();
-        let mut safe = Vec::with_capacity(copies.len());
-        for confirmation in confirmations {
-            safe.push(matches!(confirmation, Confirmation::Ack(_)));
-            if let Some(back) = confirmation.take_message() {
-                returned.insert(back.delivery.routing_key.to_string());
-            }
-        }
-        for ((_, queue, _), safe) in copies.iter().zip(&mut safe) {
-            *safe &= !returned.contains(queue);
-        }
-        Ok(safe)
-    }
-
-    /// The confirm channel, on a connection of its own: an alarm of the broker stops those that publish.
-    async fn publishing(&mut self) -> Result<(Arc<Live>, Channel), RabbitError> {
-        if let Some(open) = &self.publishing {
-            return Ok(open.clone());
-        }
-        let live = self.connections.publishing.acquire_any().await?;
-        let channel = open_channel(&live.connection, self.operation).await?;
-        let select = channel.confirm_select(ConfirmSelectOptions::default());
-        answered("confirm.select", self.operation, select).await?;
-        Ok(self.publishing.insert((live, channel)).clone())
     }
 
     async fn ack(&mut self, tag: u64) -> Result<(), RabbitError> {

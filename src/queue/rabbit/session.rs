@@ -1,12 +1,16 @@
 //! One channel: what is consumed on it, and how each delivery is settled.
 //!
 //! Here a message begins and ends: `hand_out` makes a delivery of what a consumer received; the verdict comes
-//! back to `settle`. What is done is acknowledged (`settle_as`), in batches that `core::acks` forms and
-//! `write` sends. For a wait queue, a parked queue or the dead letters `copy` asks the publisher first, and
-//! the original is acknowledged once its copy was confirmed (`on_published`).
+//! back to `settle` (`settling`). What is done is acknowledged (`settle_as`), in batches that `core::acks`
+//! forms and `write` sends. For a wait queue, a parked queue or the dead letters `copy` asks the publisher
+//! first, and the original is acknowledged once its copy was confirmed (`on_confirmed`). How a session ends
+//! on purpose is in `closing`.
 //!
 //! A session ends with its channel. The receiver of its settlements ends with it, so verdicts that
 //! come later are refused, and the broker delivers those messages again.
+
+mod closing;
+mod settling;
 
 use std::collections::HashMap;
 use std::sync::Arc;
@@ -14,8 +18,8 @@ use std::time::Duration;
 
 use futures::FutureExt;
 use futures::future::join_all;
+use lapin::Channel;
 use lapin::options::{BasicAckOptions, BasicNackOptions};
-use lapin::{BasicProperties, Channel};
 use tokio::sync::{mpsc, watch};
 use tokio::time::{Instant, MissedTickBehavior, interval, sleep_until, timeout_at};
 use tokio_util::task::AbortOnDropHandle;
@@ -23,29 +27,24 @@ use tokio_util::task::AbortOnDropHandle;
 use super::connections::Live;
 use super::consumers::{Consumers, Group, Item, Received, lost};
 use super::context::Context;
-use super::convert::{Original, copy_properties, message, returned_properties};
+use super::convert::{Original, message};
 use super::counts::Counter;
 use super::error::RabbitError;
 use super::kept::CopyVerdict;
 use super::parked::{ParkedCounter, spaces};
 use super::publisher::{Publisher, PublisherBounds, Republish};
-use super::shorten::shortened;
-use super::topology::{Target, answered, open_channel, target_queues, work_queue};
+use super::topology::{Target, open_channel, target_queues, work_queue};
 use crate::core::acks::{Acks, Batch, Bounds, Fate, Frame};
 use crate::core::parking::Space;
 use crate::core::time::Mono;
-use crate::ports::message::{HeaderValue, header};
-use crate::ports::queue::{Delivery, HeaderPatch, Leftover, Settlement, Tap, Verdict};
+use crate::ports::queue::{Delivery, Leftover, Settlement, Tap};
 use crate::queue::told_to_close;
+use settling::renewed;
 
 /// Deliveries and verdicts that are handled before the other side gets its turn.
 const BURST: usize = 256;
 /// How often the channel is checked: if it has no consumer, nothing reports that it ended.
 const HEALTH: Duration = Duration::from_millis(250);
-
-/// How often consumers are opened and ended before a channel is closed. Two make sure of every
-/// acknowledgement, see `let_through`; the third is for an answer that overtakes a notice.
-const ROUNDS: usize = 3;
 
 /// A message that was returned so often goes to the end of its queue as a copy, which has no
 /// returns behind it: RabbitMQ 4 drops or dead-letters one after 20 returns, and replicas that
@@ -62,14 +61,6 @@ pub(super) enum Ended {
     Lost(RabbitError),
     /// On purpose.
     Closed(Leftover),
-}
-
-fn renewed() -> CopyVerdict {
-    CopyVerdict {
-        target: Target::Work,
-        label: Verdict::GiveBack.label(),
-        patch: Vec::new(),
-    }
 }
 
 /// An open channel with its unsettled deliveries.
@@ -300,116 +291,6 @@ impl<'a> Session<'a> {
         drop(self.context.deliveries.send(delivery));
     }
 
-    fn settle(&mut self, settlement: Settlement) {
-        let Settlement { tag, verdict } = settlement;
-        let label = verdict.label();
-        match verdict {
-            Verdict::Done | Verdict::Dropped => self.settle_as(tag, Fate::Ack, label),
-            Verdict::GiveBack => self.settle_as(tag, Fate::Requeue, label),
-            Verdict::Later { delay, headers } => {
-                let target = Target::Wait(self.context.ladder.step(delay));
-                self.copy(
-                    tag,
-                    CopyVerdict {
-                        target,
-                        label,
-                        patch: headers,
-                    },
-                );
-            }
-            Verdict::Parked { space, headers } if self.context.route.parks => {
-                self.context.parked_queues.add();
-                let target = Target::Parked(space);
-                self.copy(
-                    tag,
-                    CopyVerdict {
-                        target,
-                        label,
-                        patch: headers,
-                    },
-                );
-            }
-            // The parked queue would not be consumed.
-            Verdict::Parked { .. } => {
-                self.settle_as(tag, Fate::Requeue, Verdict::GiveBack.label());
-            }
-            Verdict::Dead { reason, headers } => {
-                let route = &self.context.route;
-                let mut patch: HeaderPatch = vec![
-                    (header::REASON, HeaderValue::Text(reason.label().to_owned())),
-                    (header::ROUTE, HeaderValue::Text(route.route.clone())),
-                    (header::QUEUE, HeaderValue::Text(route.queue.clone())),
-                ];
-                patch.extend(headers);
-                let target = Target::Dead;
-                self.copy(
-                    tag,
-                    CopyVerdict {
-                        target,
-                        label,
-                        patch,
-                    },
-                );
-            }
-        }
-    }
-
-    fn settle_as(&mut self, tag: u64, fate: Fate, label: &'static str) {
-        self.originals.remove(&tag);
-        let now = self.context.clock.now();
-        self.acks.settle(tag, fate, label, now);
-    }
-
-    fn copy(&mut self, tag: u64, verdict: CopyVerdict) {
-        let Some(original) = self.originals.remove(&tag) else {
-            return;
-        };
-        let properties = match verdict.target {
-            // The broker shall go on to expire it.
-            Target::Work => returned_properties(&original),
-            _ => copy_properties(&original, verdict.patch.iter().cloned()),
-        };
-        let copy = Republish {
-            tag,
-            target: verdict.target,
-            properties: self.fitting(properties),
-            body: original.body.clone(),
-        };
-        self.copying.insert(tag, (original, verdict));
-        // The publisher runs as long as the session; without it the end of the session decides.
-        drop(self.copies.send(copy));
-    }
-
-    fn fitting(&self, properties: BasicProperties) -> BasicProperties {
-        // Both connections are to the same broker.
-        let frame_max = self.live.connection.configuration().frame_max() as usize;
-        let Some(short) = shortened(&properties, frame_max) else {
-            return properties;
-        };
-        let Context {
-            route,
-            clock,
-            events,
-            shortened: log,
-            ..
-        } = self.context;
-        events.shortened(&route.route);
-        if let Some(more) = log.event(clock.now()) {
-            let route = &route.route;
-            tracing::warn!(
-                route,
-                "a copy does not fit a frame: its largest headers stay behind{more}"
-            );
-        }
-        short
-    }
-
-    fn on_confirmed(&mut self, tag: u64) {
-        if let Some((_, verdict)) = self.copying.remove(&tag) {
-            self.settle_as(tag, Fate::Ack, verdict.label);
-        }
-    }
-
     /// Writes frames, all of them before waiting for the first.
     async fn write(&mut self, batch: Batch<&'static str>) -> Result<(), RabbitError> {
         self.written |= !batch.frames.is_empty();
@@ -485,84 +366,5 @@ impl<'a> Session<'a> {
     async fn stop_consumers(&mut self) -> Result<Vec<Item>, RabbitError> {
         let bound = self.context.options.connect_timeout;
         self.consumers.stop(&self.channel, bound).await
-    }
-
-    /// Makes the given verdicts safe; the end of the channel gives back the rest.
-    async fn close(mut self, end: Instant) -> Leftover {
-        let finished = timeout_at(end, self.finish()).await;
-        let (given_back, unsettled) = match finished {
-            Ok(Ok(given_back)) => (given_back, 0),
-            Ok(Err(error)) => {
-                tracing::warn!(route = self.context.route.route, %error, "verdicts could not be made safe");
-                self.uncertain()
-            }
-            Err(_) => self.uncertain(),
-        };
-        Leftover {
-            given_back,
-            unsettled,
-        }
-    }
-
-    async fn finish(&mut self) -> Result<u64, RabbitError> {
-        let unseen = self.stop_consumers().await?.len() as u64;
-        while let Ok(settlement) = self.settlements.try_recv() {
-            self.settle(settlement);
-        }
-        let batch = self.acks.take_all();
-        self.write(batch).await?;
-        while !self.copying.is_empty() {
-            let Some(tag) = self.confirmed.recv().await else {
-                break;
-            };
-            self.on_confirmed(tag);
-            while let Ok(tag) = self.confirmed.try_recv() {
-                self.on_confirmed(tag);
-            }
-            let batch = self.acks.take_all();
-            self.write(batch).await?;
-        }
-        let rest = self.acks.outstanding() as u64;
-        let came = if self.written {
-            self.let_through().await?
-        } else {
-            0
-        };
-        // Everything that has no verdict goes back with the channel.
-        let bound = self.context.options.connect_timeout;
-        answered(
-            "channel.close",
-            bound,
-            self.channel.close(200, "closing".into()),
-        )
-        .await?;
-        Ok(unseen + came + rest)
-    }
-
-    /// Waits until the acknowledgements have reached their queues, and answers how many messages
-    /// came meanwhile.
-    ///
-    /// A quorum queue takes only some dozens of commands of a channel at a time. The channel holds
-    /// back the others, and forgets them when it is closed. Nothing tells a client that its
-    /// acknowledgements arrived. But opening and ending a consumer are commands of the same kind,
-    /// in the same order, and they are answered. At the time of the answer, all commands that were
-    /// under way are done, and those that were held back are under way as one command, which the
-    /// next answer waits for.
-    async fn let_through(&mut self) -> Result<u64, RabbitError> {
-        let bound = self.context.options.connect_timeout;
-        let probes: Vec<Group> = self.groups.iter().map(Group::by_one).collect();
-        let mut came = 0;
-        for _ in 0..ROUNDS {
-            self.consumers.start(&self.channel, &probes, bound).await?;
-            came += self.stop_consumers().await?.len() as u64;
-        }
-        Ok(came)
-    }
-
-    /// What is left when time runs out: copies under way have verdicts, the rest have none.
-    fn uncertain(&self) -> (u64, u64) {
-        let unsettled = self.copying.len() as u64;
-        let rest = (self.acks.outstanding() as u64).saturating_sub(unsettled);
-        (rest, unsettled + self.acks.settled() as u64)
     }
 }

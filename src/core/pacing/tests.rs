@@ -1,0 +1,58 @@
+use super::*;
+
+fn rows() -> Rows {
+    let rate = "100/1s".parse().expect("a rate");
+    let pace = Pace::new(rate, Duration::from_millis(5), Duration::from_millis(120));
+    let phase = super::super::leases::Phase::new(1);
+    Rows {
+        main: LeaseHolder::new(pace, phase),
+        reserve: Some(LeaseHolder::new(pace, phase)),
+        taken: VecDeque::new(),
+    }
+}
+
+fn slot(at: u64) -> Slot {
+    Slot {
+        due: StoreTime::from_micros(at + 7_000_000),
+        at: Mono::from_micros(at),
+        leave_by: Mono::from_micros(at),
+        spread: Duration::from_millis(20),
+    }
+}
+
+#[test]
+fn a_message_fires_at_its_last_slot() {
+    let mut rows = rows();
+    assert!(!rows.charge(slot(100_000), 3));
+    assert!(!rows.charge(slot(110_000), 3));
+    assert!(rows.charge(slot(120_000), 3));
+    assert!(rows.taken.is_empty());
+    assert!(rows.charge(slot(130_000), 1));
+}
+
+#[test]
+fn slots_of_an_earlier_run_do_not_count() {
+    let mut rows = rows();
+    assert!(!rows.charge(slot(100_000), 3));
+    assert!(!rows.charge(slot(110_000), 3));
+    assert!(
+        !rows.charge(slot(200_000), 3),
+        "the first two lie too far back"
+    );
+    assert!(!rows.charge(slot(210_000), 3));
+    assert!(rows.charge(slot(220_000), 3));
+}
+
+#[test]
+fn urgent_messages_ask_the_main_row_for_what_the_reserve_lacks() {
+    let rows = rows();
+    let sum = Sum {
+        messages: 15,
+        units: 15,
+        urgent: 5,
+        keyed: 0,
+    };
+    assert_eq!(rows.demands(sum), (15, 5));
+    let bulk = Sum { urgent: 0, ..sum };
+    assert_eq!(rows.demands(bulk), (15, 0));
+}

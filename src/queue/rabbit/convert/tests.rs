@@ -1,0 +1,157 @@
+use super::*;
+
+fn delivery(headers: FieldTable) -> lapin::message::Delivery {
+    let mut delivery =
+        lapin::message::Delivery::mock(7, "events".into(), "sms.de".into(), true, b"{}".to_vec());
+    delivery.properties = BasicProperties::default()
+        .with_message_id("m1".into())
+        .with_user_id("publisher".into())
+        .with_expiration("60000".into())
+        .with_priority(3)
+        .with_type("sms".into())
+        .with_headers(headers);
+    delivery
+}
+
+fn headers() -> FieldTable {
+    let mut table = FieldTable::default();
+    table.insert("tenant".into(), AMQPValue::LongString("t1".into()));
+    table.insert(
+        "bytes".into(),
+        AMQPValue::LongString(vec![0xff, 0xfe].into()),
+    );
+    table.insert("n".into(), AMQPValue::ShortShortUInt(9));
+    table.insert("x-death".into(), AMQPValue::Void);
+    table.insert(
+        "x-first-death-queue".into(),
+        AMQPValue::LongString("q".into()),
+    );
+    table.insert("x-delivery-count".into(), AMQPValue::LongLongInt(4));
+    table.insert("CC".into(), AMQPValue::LongString("other".into()));
+    table
+}
+
+#[test]
+fn a_message_shows_what_templates_need() {
+    let (message, original) = message(delivery(headers()));
+    assert_eq!(message.exchange, "events");
+    assert_eq!(message.routing_key, "sms.de");
+    assert!(message.redelivered);
+    assert_eq!(message.headers["tenant"], HeaderValue::Text("t1".into()));
+    assert_eq!(message.headers["bytes"], HeaderValue::Opaque);
+    assert_eq!(message.headers["n"], HeaderValue::Int(9));
+    assert_eq!(message.properties.expiration, Some(60_000));
+    assert_eq!(message.properties.kind.as_deref(), Some("sms"));
+    assert_eq!(message.body.as_ptr(), original.body.as_ptr());
+}
+
+#[test]
+fn a_copy_keeps_all_but_what_the_broker_would_act_on() {
+    let (_, original) = message(delivery(headers()));
+    let patch = [(header::ATTEMPTS, HeaderValue::Int(2))];
+    let copy = copy_properties(&original, patch);
+    assert_eq!(copy.delivery_mode(), &Some(PERSISTENT));
+    assert_eq!(copy.expiration(), &None);
+    assert_eq!(copy.user_id(), &None);
+    assert_eq!(copy.priority(), &Some(3));
+    assert_eq!(copy.message_id(), &Some("m1".into()));
+    assert_eq!(copy.kind(), &Some("sms".into()));
+    let names: Vec<&str> = copy
+        .headers()
+        .iter()
+        .flatten()
+        .map(|(name, _)| name.as_str())
+        .collect();
+    assert_eq!(
+        names,
+        [
+            "bytes",
+            "n",
+            "tenant",
+            header::ATTEMPTS,
+            CC,
+            EXCHANGE,
+            ROUTING_KEY,
+            USER_ID
+        ]
+    );
+}
+
+#[test]
+fn a_replay_forgets_the_life_that_is_over_and_keeps_the_message() {
+    let mut table = headers();
+    for name in [
+        header::ATTEMPTS,
+        header::NOT_BEFORE,
+        header::FIRST_SEEN,
+        header::EXPIRES,
+        header::PARKED,
+        header::WAITED,
+        header::LIMIT,
+        header::REASON,
+        header::DETAIL,
+        header::ANSWER,
+        header::LAST_STATUS,
+        header::DIED,
+        header::ROUTE,
+        header::QUEUE,
+        header::UNREADABLE,
+        header::RAW_PROPERTIES,
+        header::RAW_CUT,
+        header::RAW_DELIVERY,
+    ] {
+        table.insert(name.into(), AMQPValue::LongLongInt(1));
+    }
+    let made = AMQPValue::LongString("made".into());
+    table.insert(header::MESSAGE_ID.into(), made);
+    let mut dead = delivery(table);
+    dead.properties = dead.properties.clone().with_timestamp(7);
+    let (_, original) = message(dead);
+    let fresh = fresh_properties(&original, *original.properties.timestamp());
+    let names: Vec<&str> = fresh
+        .headers()
+        .iter()
+        .flatten()
+        .map(|(name, _)| name.as_str())
+        .collect();
+    assert_eq!(
+        names,
+        [
+            "bytes",
+            "n",
+            "tenant",
+            CC,
+            EXCHANGE,
+            header::MESSAGE_ID,
+            ROUTING_KEY,
+            USER_ID
+        ]
+    );
+    assert_eq!(fresh.expiration(), &None);
+    assert_eq!(fresh.message_id(), &Some("m1".into()));
+    assert_eq!(fresh.priority(), &Some(3));
+    assert_eq!(fresh.timestamp(), &Some(7));
+    assert_eq!(fresh_properties(&original, None).timestamp(), &None);
+}
+
+#[test]
+fn the_first_routing_key_survives_a_round() {
+    let (_, original) = message(delivery(FieldTable::default()));
+    let mut returned = lapin::message::Delivery::mock(
+        8,
+        ShortString::default(),
+        "sms".into(),
+        false,
+        b"{}".to_vec(),
+    );
+    returned.properties = copy_properties(&original, []);
+    let (again, original) = message(returned);
+    assert_eq!(again.routing_key, "sms.de");
+    assert_eq!(again.exchange, "events");
+    let copy = copy_properties(&original, []);
+    let table = copy.headers().clone().unwrap_or_default();
+    assert_eq!(
+        table.inner().get(ROUTING_KEY),
+        Some(&AMQPValue::LongString("sms.de".into()))
+    );
+}
