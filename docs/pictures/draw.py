@@ -109,15 +109,15 @@ def lanes(picture, run, start, end, left, right, top, height):
         y = top + replica * height
         picture.text(14, y + 31, f"replica {replica + 1}", colour, weight="bold")
         picture.line(left, y + 40, right, y + 40)
-        for at, who, first, last in run.leases:
-            if who == replica and first < end and last > start:
+        for at, holder, first, last in run.leases:
+            if holder == replica and first < end and last > start:
                 a, b = x(max(first, start)), x(min(last, end))
                 picture.box(a, y + 18, b - a, 22, colour, 0.18)
                 if at >= start:
                     picture.line(x(at), y + 12, a, y + 18, colour, 1, "3 2")
                     picture.mark(x(at), y + 12, colour)
-        for at, who in run.calls:
-            if who == replica and start <= at <= end:
+        for at, caller in run.calls:
+            if caller == replica and start <= at <= end:
                 picture.line(x(at), y + 23, x(at), y + 40, colour, 1.2)
     base = top + len(COLOURS) * height + 4
     steps = round((end - start) / 0.1)

@@ -298,35 +298,33 @@ async fn tenants_take_turns_however_long_the_backlog_of_one_is() {
 async fn calls_under_way_are_bounded_over_two_replicas_without_a_paced_limit() {
     let name = "under-way";
     let broker = queue(name, "classic").await;
-    let latency = Duration::from_millis(1_200);
+    // A call lasts longer than its lease, which is renewed; and a lease is longer than a busy machine lets
+    // a replica wait.
+    let latency = Duration::from_secs(6);
     let downstream = Recorder::start(move |_| Reply {
         latency,
         ..Reply::status(202)
     })
     .await;
-    broker.publish(name, (1..=20).map(|n| to(n, "any"))).await;
+    broker.publish(name, (1..=8).map(|n| to(n, "any"))).await;
     let mut route = route(name, &["calls"], &downstream);
     route.keys = "queue_type = \"classic\"\nprefetch = 20\n".to_owned();
     let config = with(
         config(name, vec![route]),
-        // Shorter than a call: it is renewed, also by a replica that a busy machine lets wait.
-        "[limits.calls]\nkind = \"concurrency\"\nlimit = 4\nlease = \"800ms\"\nheadroom = \"50ms\"\nlost_wait = \"0s\"\n",
+        "[limits.calls]\nkind = \"concurrency\"\nlimit = 4\nlease = \"5s\"\nheadroom = \"50ms\"\nlost_wait = \"0s\"\n",
     );
     let mut daemons = [Daemon::start(&config), Daemon::start(&config)];
-    eventually(LONG, "all came", || downstream.count() >= 20).await;
-    assert_eq!(numbers(&downstream), (1..=20).collect::<Vec<_>>());
+    eventually(LONG, "all came", || downstream.count() >= 8).await;
+    assert_eq!(numbers(&downstream), (1..=8).collect::<Vec<_>>());
     let calls = downstream.calls();
     let all: Vec<_> = calls.iter().collect();
-    // A replica that stands still for as long as a lease loses it, and there is room for another call.
-    let mut lost = 0.0;
+    assert!(most(&all, latency - STAMPS) <= 4);
     for daemon in &mut daemons {
         let series = "sluiced_call_leases_lost_total{limit=\"calls\"}";
-        lost += daemon.metric(series).await;
+        assert_eq!(daemon.metric(series).await, 0.0);
     }
-    assert!(most(&all, latency - STAMPS) <= 4 + lost as usize);
-    let known = [KNOWN, &["a call under way is not counted any more"]].concat();
     for daemon in daemons {
-        daemon.stop(&known).await;
+        daemon.stop(KNOWN).await;
     }
     assert_eq!(broker.counts(name).await, Some((0, 0)));
 }

@@ -184,6 +184,30 @@ impl Daemon {
     /// With that file, after `change` of the command.
     #[must_use]
     pub fn start_with(text: &str, change: impl FnOnce(&mut Command)) -> Self {
+        Self::launch(text, |command| command, change)
+    }
+
+    /// By a command of its own that ends in becoming the program: `unshare`, for example.
+    #[must_use]
+    pub fn start_by(text: &str, launcher: &[&str]) -> Self {
+        let within = |program: Command| {
+            let mut command = Command::new(launcher[0]);
+            command.args(&launcher[1..]).arg(program.get_program());
+            command.args(program.get_args()).stdin(Stdio::null());
+            let removed = program.get_envs().filter(|(_, value)| value.is_none());
+            for (name, _) in removed {
+                command.env_remove(name);
+            }
+            command
+        };
+        Self::launch(text, within, |_| {})
+    }
+
+    fn launch(
+        text: &str,
+        by: impl FnOnce(Command) -> Command,
+        change: impl FnOnce(&mut Command),
+    ) -> Self {
         machine::share();
         let dir = tempfile::tempdir().unwrap();
         let config = dir.path().join("sluiced.toml");
@@ -192,6 +216,7 @@ impl Daemon {
         let output = File::create(&log).unwrap();
         let mut command = program(&["run", "--config"]);
         command.arg(&config);
+        let mut command = by(command);
         command.stdout(output.try_clone().unwrap()).stderr(output);
         change(&mut command);
         let child = command.spawn().expect("the program starts");
