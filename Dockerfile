@@ -23,8 +23,8 @@ COPY benches benches
 RUN --mount=type=cache,target=/usr/local/cargo/registry \
     --mount=type=cache,target=/build/target \
     find src lua config -type f -exec touch {} + \
-    && cargo build --release --locked --bin sluiced \
-    && strip --strip-all -o /sluiced target/release/sluiced
+    && cargo build --profile dist --locked --bin sluiced \
+    && strip --strip-all -o /sluiced target/dist/sluiced
 
 # ---- what the image holds ----------------------------------------------------------------------
 FROM debian:${DEBIAN}-slim AS root

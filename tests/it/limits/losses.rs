@@ -116,9 +116,7 @@ async fn a_restart_that_lost_nothing_costs_the_guard() {
 async fn a_restart_that_lost_grants_closes_for_as_long_as_they_count_or_is_waited() {
     let server = durable();
     let store = established(&server, PREFIX).await;
-    // Long enough for a busy machine to get as far as asking it.
-    let wait = 20 * GUARD;
-    let (long, short) = (forever("long"), waiting_for("short", wait));
+    let (long, short) = (forever("long"), waiting_for("short", 3 * GUARD));
     let none = waiting_for("none", Duration::ZERO);
     assert!(is_granted(&ask(&store, &long, "a").await.1));
     // What is written from now on is lost: a snapshot of this moment is what comes back.
@@ -155,7 +153,7 @@ async fn a_restart_that_lost_grants_closes_for_as_long_as_they_count_or_is_waite
     assert_eq!(until, lost_at + HOUR + MS, "until nothing of it counts");
     // Keys that were never seen are closed as well: their states may be what was lost.
     let (_, until) = closed(&store, &short, "new", Closing::Lost).await;
-    assert_eq!(until, lost_at + wait, "no longer than it waits");
+    assert_eq!(until, lost_at + 3 * GUARD, "no longer than it waits");
     assert!(is_granted(&ask(&store, &none, "b").await.1));
     assert!(opens(&store, &short, "new").await >= until);
     closed(&store, &long, "new", Closing::Lost).await;
