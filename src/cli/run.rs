@@ -25,7 +25,7 @@ use crate::settings::{self, Loaded, Severity};
 use crate::status::Board;
 use crate::telemetry::health::Health;
 use crate::telemetry::notify::Notifier;
-use crate::telemetry::{self, logs, panics};
+use crate::telemetry::{self, logs, panics, traces};
 use crate::wire::{self, Running, Settled, WireError};
 
 /// A signal that comes sooner after the first is the same wish said twice: supervisors signal a process
@@ -65,6 +65,10 @@ pub async fn run(args: &RunArgs, err: &mut impl Write, colour: bool) -> io::Resu
     let misfits = wire::misfits(&loaded);
     if misfits.count(Severity::Error) > 0 {
         report(&misfits, err, colour)?;
+        return Ok(Exit::WrongConfiguration);
+    }
+    if let Some(why) = traces::not_built() {
+        writeln!(err, "error: {why}")?;
         return Ok(Exit::WrongConfiguration);
     }
     let log = &loaded.settings.log;
@@ -122,6 +126,7 @@ pub async fn until_done(
     let Running {
         mut pipeline,
         settled,
+        traces,
         ..
     } = running;
     let list = settings.backend.queue == QueueBackend::Embedded;
@@ -148,6 +153,9 @@ pub async fn until_done(
     let remains = pipeline
         .stop(if ended { Duration::ZERO } else { grace })
         .await;
+    if let Some(traces) = traces {
+        tokio::task::spawn_blocking(move || traces.end()).await.ok();
+    }
     tell_end(&settled, &remains);
     // If a list was to be sent and was not sent in full, the command failed; a daemon that a signal
     // stopped did not.

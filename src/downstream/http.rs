@@ -49,6 +49,7 @@ use crate::core::judge::{Hints, Judge, Lists, Reply, Silence, Texts};
 use crate::core::outcome::Outcome;
 use crate::ports::downstream::{Call, Downstream, Facts, Gate, Judgement, TooLate, Undecodable};
 use crate::ports::message::Message;
+use crate::telemetry::traces::RouteTraces;
 
 /// The longest answer that is read to its end. Reading on would cost more than a new connection.
 const MAX_ANSWER: u64 = 64 * 1024;
@@ -78,6 +79,7 @@ struct Caller {
     auth: Option<RotatingAuth>,
     timeout: Duration,
     keep_answer: bool,
+    traces: Option<RouteTraces>,
 }
 
 struct HttpCall {
@@ -125,14 +127,15 @@ impl HttpDownstream {
             .build(connector.clone());
         let auth = options.auth.clone().zip(options.rotating.clone());
         Ok(Self {
-            template,
             caller: Arc::new(Caller {
                 client,
                 judge,
                 auth: auth.map(|(auth, secret)| RotatingAuth::new(auth, secret)),
                 timeout: options.timeout,
                 keep_answer: options.keep_answer,
+                traces: options.traces.clone().filter(|_| template.passes_trace()),
             }),
+            template,
             connector,
             warm_connections: usize::from(options.warm_connections),
         })
@@ -181,8 +184,19 @@ impl fmt::Debug for HttpDownstream {
 
 impl Call for HttpCall {
     fn send(self: Box<Self>, gate: Gate) -> BoxFuture<'static, Result<Judgement, TooLate>> {
-        let Self { caller, request } = *self;
-        Box::pin(async move { caller.call(request, gate).await })
+        let Self {
+            caller,
+            mut request,
+        } = *self;
+        Box::pin(async move {
+            let traces = caller.traces.as_ref();
+            let span = traces.map(|traces| traces.begin(&mut request));
+            let sent = caller.call(request, gate).await;
+            if let Some(span) = span {
+                span.end(&sent);
+            }
+            sent
+        })
     }
 }
 

@@ -10,6 +10,7 @@ use secrecy::SecretString;
 use crate::ports::secret::Secret;
 use crate::ports::tls::ClientCertificate;
 use crate::settings::types::{Http, Outcomes};
+use crate::telemetry::traces::RouteTraces;
 use crate::template::{Template, Templates};
 
 /// Credentials, read from wherever they are kept.
@@ -77,6 +78,8 @@ pub struct HttpOptions {
     pub keep_answer: bool,
     pub throttle_wait: Duration,
     pub max_throttle_wait: Duration,
+    /// Where calls are exported as spans.
+    pub traces: Option<RouteTraces>,
 }
 
 impl HttpOptions {
@@ -100,6 +103,7 @@ impl HttpOptions {
             keep_answer: http.keep_answer,
             throttle_wait: http.throttle_wait.get(),
             max_throttle_wait: http.max_throttle_wait.get(),
+            traces: None,
         }
     }
 }

@@ -13,7 +13,7 @@
 //! | `content-encoding` | the message's, if it is a coding of HTTP (gzip, deflate, br, zstd) and the body is untouched |
 //! | `x-message-id` | the publisher's `message_id`, if there is one |
 //! | `x-attempt` | 1 for the first call |
-//! | `traceparent`, `tracestate` | the message's headers of these names (W3C Trace Context) |
+//! | `traceparent`, `tracestate` | the message's headers of these names (W3C Trace Context); where calls are spans (`telemetry::traces`), the call's |
 //! | `user-agent` | `sluiced/<version>` |
 //!
 //! `Idempotency-Key` is sent only if it is configured, because a downstream may give it a meaning
@@ -149,6 +149,11 @@ impl RequestTemplate {
     /// The method.
     pub(super) fn method(&self) -> &Method {
         &self.method
+    }
+
+    /// Whether the message's trace goes on in the request, and no header of the configuration replaces it.
+    pub(super) const fn passes_trace(&self) -> bool {
+        !self.replaced.trace
     }
 
     fn add_header(&mut self, name: &str, text: &str) -> Result<(), Misconfigured> {

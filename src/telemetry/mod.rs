@@ -14,6 +14,7 @@ pub mod notify;
 pub mod panics;
 mod recent;
 mod recorder;
+pub mod traces;
 
 pub use health::{Health, Heartbeat};
 pub use lines::LastLines;

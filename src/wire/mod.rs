@@ -17,6 +17,8 @@ use std::collections::BTreeMap;
 use std::fmt;
 use std::sync::Arc;
 
+use tokio::runtime::Handle;
+
 pub use self::policies::{Policies, replica};
 pub use self::probes::{Probe, misfits, probes};
 pub use self::queues::{Settled, rabbit_at, rabbit_of, start_over};
@@ -39,6 +41,7 @@ use crate::settings::types::{Paced, Route, Settings};
 use crate::status::Limits;
 use crate::telemetry::health::Health;
 use crate::telemetry::meters::RouteMeters;
+use crate::telemetry::traces::Traces;
 
 /// What could not be put together. The configuration was checked, so this is about the world
 /// having changed since, or about what only a backend can know.
@@ -69,6 +72,8 @@ pub struct Running {
     pub status: Arc<dyn StatusStore>,
     /// How the limits stand.
     pub limits: Arc<dyn Limits>,
+    /// Where calls are exported as spans.
+    pub traces: Option<Traces>,
 }
 
 /// Builds and starts everything that `settings` name.
@@ -109,6 +114,8 @@ pub fn start(
         health.target("rabbitmq", queue.link());
     }
 
+    let traces = Traces::from_environment(&replica(), Handle::current())
+        .map_err(|e| WireError::new("traces", e))?;
     let mut pacers = Pacers::new(settings, rows, keyed, &policies)?;
     for (name, route) in &settings.routes {
         let paced = paced_limit(settings, route).map(|(_, paced)| paced);
@@ -122,7 +129,7 @@ pub fn start(
             queue: Arc::from(route.queue.as_str()),
             policy: route_policy(settings, name, route, prefetch, paced)?,
             counting: pacers.counting(name, route)?,
-            downstream: Arc::new(options::downstream(name, route, secrets)?),
+            downstream: Arc::new(options::downstream(name, route, secrets, traces.as_ref())?),
             breaker: options::breaker(route).map(|rule| (rule, Arc::clone(&breakers))),
             subscription,
             meters: Arc::clone(&meters[name.as_str()]),
@@ -139,6 +146,7 @@ pub fn start(
         policies,
         status,
         limits,
+        traces,
     })
 }
 

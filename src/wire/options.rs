@@ -14,6 +14,7 @@ use crate::ports::tls::{ClientCertificate, Tls};
 use crate::queue::rabbit::{RabbitOptions, RouteOptions};
 use crate::settings::secrets::{Identity, SecretError, Secrets};
 use crate::settings::types::{Auth, Downstream, Limit, RedisMode, Route, Settings};
+use crate::telemetry::traces::Traces;
 
 /// The wait ladder of a route with keyed limits reaches as far as one can.
 const LONGEST_WAIT: Duration = Duration::from_secs(24 * 3600);
@@ -143,8 +144,13 @@ pub(super) fn downstream(
     name: &str,
     route: &Route,
     secrets: &Secrets,
+    traces: Option<&Traces>,
 ) -> Result<HttpDownstream, WireError> {
-    HttpDownstream::new(&http(name, route, secrets)?)
+    let options = HttpOptions {
+        traces: traces.map(|traces| traces.of_route(name, &route.queue)),
+        ..http(name, route, secrets)?
+    };
+    HttpDownstream::new(&options)
         .map_err(|e| WireError::new(format!("routes.{name}.downstream"), e))
 }
 

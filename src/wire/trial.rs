@@ -47,7 +47,7 @@ impl Trial {
         Ok(Self {
             lacks_auth: http.auth.is_some() && bare_http.auth.is_none(),
             labels: route_labels(&loaded.settings, name, route)?,
-            downstream: options::downstream(name, &bare, &loaded.secrets)?,
+            downstream: options::downstream(name, &bare, &loaded.secrets, None)?,
             hours: hours.map_err(|e| WireError::new(format!("routes.{name}.open"), e))?,
             paced: paced_limit(&loaded.settings, route).map(|(limit, _)| limit.to_owned()),
             name: name.to_owned(),

@@ -28,4 +28,6 @@ mod redis_topologies;
 mod status;
 mod support;
 mod throttle;
+#[cfg(feature = "traces")]
+mod traces;
 mod trial;

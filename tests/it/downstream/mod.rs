@@ -36,6 +36,7 @@ fn options(url: &str) -> HttpOptions {
         keep_answer: false,
         throttle_wait: Duration::from_secs(1),
         max_throttle_wait: Duration::from_secs(60),
+        traces: None,
     }
 }
 

@@ -156,7 +156,8 @@ impl Config {
 pub fn program(arguments: &[&str]) -> Command {
     let mut command = Command::new(env!("CARGO_BIN_EXE_sluiced"));
     for (variable, _) in std::env::vars_os() {
-        let ours = variable.to_string_lossy().starts_with("SLUICED__");
+        let name = variable.to_string_lossy();
+        let ours = name.starts_with("SLUICED__") || name.starts_with("OTEL_");
         if ours || variable == "NOTIFY_SOCKET" {
             command.env_remove(&variable);
         }

@@ -1,0 +1,54 @@
+//! Traces: a span for each call, sent to a collector of OpenTelemetry.
+//!
+//! A message may bring the trace that it belongs to (`traceparent`, W3C Trace Context), and the downstream
+//! gets it in any case. With the feature `traces`, and a collector named by the variables that every
+//! OpenTelemetry program reads, a call is a span of its own in between: its parent is the publisher's span,
+//! and the downstream's span becomes its child. The gap before it is the time in queues and behind limits.
+//! Another attempt is another span of the same parent.
+//!
+//! Everything about sampling, batches and the collector is the library's, configured as it documents
+//! (`OTEL_EXPORTER_OTLP_ENDPOINT`, `OTEL_TRACES_SAMPLER` …). A collector that is away costs spans and nothing
+//! else: they wait in a bounded queue, and calls wait for none of it. A span has no key, path or content of a
+//! message.
+
+#[cfg(feature = "traces")]
+mod otlp;
+#[cfg(not(feature = "traces"))]
+mod without;
+
+#[cfg(feature = "traces")]
+pub use otlp::{CallSpan, RouteTraces, Traces};
+#[cfg(not(feature = "traces"))]
+pub use without::{CallSpan, RouteTraces, Traces};
+
+/// Where spans go: the variables of the OpenTelemetry specification. Without them there are none.
+const COLLECTOR: [&str; 2] = [
+    "OTEL_EXPORTER_OTLP_TRACES_ENDPOINT",
+    "OTEL_EXPORTER_OTLP_ENDPOINT",
+];
+
+/// Why there will be no spans. Only another configuration helps.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum TracesError {
+    /// This program was built without them.
+    #[error(
+        "`{0}` is set, but this sluiced was built without traces: build it with `--features traces`, or unset the variable"
+    )]
+    NotBuilt(&'static str),
+    /// The variables cannot be used as they are.
+    #[error("the collector of OpenTelemetry: {0}")]
+    Collector(String),
+}
+
+/// Why a collector that is named cannot be told anything by this program as it was built.
+#[must_use]
+pub fn not_built() -> Option<TracesError> {
+    let named = collector().filter(|_| !cfg!(feature = "traces"));
+    named.map(TracesError::NotBuilt)
+}
+
+/// The variable that names a collector, if one does.
+fn collector() -> Option<&'static str> {
+    let named = |name: &&str| std::env::var_os(name).is_some_and(|value| !value.is_empty());
+    COLLECTOR.into_iter().find(|name| named(name))
+}
