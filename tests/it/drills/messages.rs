@@ -33,6 +33,14 @@ fn templates(row: &'static str) -> Plan {
     }
 }
 
+/// A replica with a few messages: a bad one is done with at once.
+async fn start(row: &'static str, fault: &'static str) -> Drill {
+    let mut drill = Drill::prepare(row, fault, templates(row)).await;
+    drill.backlog = 150;
+    drill.flow(1).await;
+    drill
+}
+
 /// Good ones, and these in between. Returns how many of these were delivered and how many are dead.
 async fn among_others(
     row: &'static str,
@@ -40,7 +48,7 @@ async fn among_others(
     done: &str,
     odd: Vec<Message>,
 ) -> (u64, u64) {
-    let drill = Drill::start(row, fault, templates(row), 2).await;
+    let drill = start(row, fault).await;
     publish_among_others(drill, done, odd).await
 }
 
@@ -174,7 +182,7 @@ async fn forged_headers() {
         .map(|value| with(name, value))
     });
     let row = "messages::forged_headers";
-    let mut drill = Drill::start(row, "forged headers", templates(row), 2).await;
+    let mut drill = start(row, "forged headers").await;
     // A publisher may say that its message is not to be sent before a time. One of these is far away.
     drill.books.patient = 1;
     let done =
@@ -204,7 +212,7 @@ async fn expired() {
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn the_same_id_twice() {
     let row = "messages::the_same_id_twice";
-    let mut drill = Drill::start(row, "the same id twice", templates(row), 2).await;
+    let mut drill = start(row, "the same id twice").await;
     drill.begins();
     for n in 0..20 {
         let same = || {

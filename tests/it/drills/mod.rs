@@ -37,8 +37,8 @@ use row::Row;
 
 /// An answer is acknowledged within 50 ms; a busy machine is allowed twenty times that.
 const UNSETTLED: Duration = Duration::from_secs(1);
-/// So many messages wait when a fault begins, and when it has ended: more than two seconds of the rate.
-const BACKLOG: u64 = 450;
+/// So many messages wait when a fault begins, and when it has ended: two seconds of the rate.
+const BACKLOG: u64 = 400;
 /// So many have arrived before a fault begins.
 const FLOWS: u64 = 80;
 /// So many recipients, in turns.
@@ -80,6 +80,8 @@ pub(crate) struct Drill {
     /// The names of the fleet's replicas, in their order.
     names: Vec<String>,
     books: Books,
+    /// So many messages wait when the fault begins, and when it has ended.
+    backlog: u64,
     began: Instant,
     ended: Instant,
 }
@@ -95,6 +97,7 @@ impl Drill {
             fleet,
             names: Vec::new(),
             books: Books::new(limited.then_some(15)),
+            backlog: BACKLOG,
             began: now,
             ended: now,
         }
@@ -109,7 +112,7 @@ impl Drill {
 
     /// Adds so many replicas, and waits until messages flow.
     async fn flow(&mut self, replicas: usize) {
-        self.feed(BACKLOG).await;
+        self.feed(self.backlog).await;
         self.add(replicas);
         self.arrive(FLOWS).await;
     }
@@ -165,7 +168,7 @@ impl Drill {
     /// It has ended: from now on the time is counted until the rate is back. There are messages enough for it.
     async fn ends(&mut self) {
         self.ended = Instant::now();
-        self.feed(BACKLOG).await;
+        self.feed(self.backlog).await;
     }
 
     /// Calls that were made while the fault lasted may have no answer, or none that RabbitMQ was told of.
