@@ -102,6 +102,8 @@ async fn connections_cut_one_by_one() {
 async fn memory_alarm() {
     let row = "rabbitmq::memory_alarm";
     let mut drill = Drill::start(row, "memory alarm", quick(own(row)), 2).await;
+    // The drill itself cannot publish while the alarm lasts.
+    drill.feed(1_500).await;
     let rabbit = drill.fleet.servers.rabbit();
     rabbit.ctl(&["set_vm_memory_high_watermark", "0"]);
     drill.begins();
@@ -280,6 +282,9 @@ async fn leader_of_three_nodes_killed() {
     drill.fleet.via.rabbit = Some(leader.url());
     drill.reconnect().await;
     drill.flow(2).await;
+    let leaders = third.ctl(&["-q", "list_queues", "name", "leader"]);
+    let line = format!("{name}\t{}", leader.name());
+    assert!(leaders.lines().any(|other| other == line), "{leaders}");
     drill.begins();
     leader.kill();
     drill.cut_off();

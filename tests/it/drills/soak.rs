@@ -20,7 +20,7 @@ use crate::support::daemon::{NEW_SCHEDULE, THROTTLED};
 use crate::support::machine;
 use crate::support::proxy::{Mode, Proxy};
 use crate::support::redis::Paused;
-use crate::support::soak::{at_random, seed, soak};
+use crate::support::soak::soak;
 
 /// What replicas may say; everything else, a panic above all, is a failure.
 const DECLARED: &[&str] = &[
@@ -98,6 +98,22 @@ const FAULTS: [Fault; 20] = [
     // Its server is the soak's own only in the long variant.
     RabbitKilled,
 ];
+
+/// For how long: `SOAK_SECONDS`, else an hour in the long variant.
+fn at_random() -> Duration {
+    let usual = if soak() { 3_600 } else { 12 };
+    Duration::from_secs(number("SOAK_SECONDS").unwrap_or(usual))
+}
+
+/// Which faults happen: `SOAK_SEED`, else others each time.
+fn seed() -> u64 {
+    number("SOAK_SEED").unwrap_or_else(rand::random)
+}
+
+fn number(variable: &str) -> Option<u64> {
+    let text = std::env::var(variable).ok()?;
+    Some(text.parse().expect("a whole number"))
+}
 
 /// A drill that goes on.
 struct Soak {

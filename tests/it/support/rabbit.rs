@@ -105,7 +105,9 @@ impl Rabbit {
         std::fs::set_permissions(cookie, secret).expect("its owner may");
     }
 
-    fn name(&self) -> String {
+    /// What the node calls itself.
+    #[must_use]
+    pub fn name(&self) -> String {
         format!("sluiced-{}@localhost", self.port)
     }
 
