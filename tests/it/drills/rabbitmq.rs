@@ -263,7 +263,7 @@ async fn slow() {
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn leader_of_three_nodes_killed() {
     let row = "rabbitmq::leader_of_three_nodes_killed";
-    machine::half();
+    machine::share();
     let [first, leader, third] = Rabbit::cluster();
     let name = plan(row).name;
     Broker::connect(&leader.url())
@@ -273,7 +273,7 @@ async fn leader_of_three_nodes_killed() {
     let urls = format!("urls = [\"{}\", \"{}\", ", third.url(), first.url());
     let plan = Plan {
         settings: vec![("urls = [", urls)],
-        // The machine is this test's own already.
+        // It has its share already.
         takes: || {},
         ..plan(row)
     };

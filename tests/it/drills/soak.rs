@@ -17,7 +17,6 @@ use tokio::time::{Instant, sleep};
 use super::{Drill, UNSETTLED, plan};
 use crate::fleet::Plan;
 use crate::support::daemon::{NEW_SCHEDULE, THROTTLED};
-use crate::support::machine;
 use crate::support::proxy::{Mode, Proxy};
 use crate::support::redis::Paused;
 use crate::support::soak::soak;
@@ -139,7 +138,6 @@ impl Soak {
                 ),
                 ("[rabbitmq]\n", keys.to_owned()),
             ],
-            takes: machine::half,
             ..plan("soak::random_faults")
         };
         let mut drill = Drill::prepare("soak::random_faults", "faults at random", plan).await;
