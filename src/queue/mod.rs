@@ -16,8 +16,9 @@ use tokio::time::Instant;
 
 use crate::core::backoff::Backoff;
 
-/// Between attempts to reach a broker, or to have a copy confirmed.
-const BACKOFF: Backoff = Backoff::new(Duration::from_millis(100), Duration::from_secs(10));
+/// Between attempts to reach a broker, or to have a copy confirmed. However long it was away, all is back within
+/// three seconds: one attempt in two seconds is nothing to a broker.
+const BACKOFF: Backoff = Backoff::new(Duration::from_millis(100), Duration::from_secs(2));
 /// How often a fault that lasts is logged.
 const LOG_EVERY: Duration = Duration::from_secs(60);
 
@@ -31,5 +32,16 @@ async fn told_to_close(closing: &mut watch::Receiver<Option<Instant>>) -> Instan
             // The sender is gone, and this task is about to be aborted.
             pending::<()>().await;
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_broker_that_was_away_for_long_is_soon_asked_again() {
+        let longest = BACKOFF.half_jitter(u32::MAX, 1.0);
+        assert!(longest <= Duration::from_secs(2), "{longest:?}");
     }
 }

@@ -13,6 +13,7 @@ mod daemon;
 mod dead;
 mod demo;
 mod downstream;
+mod drills;
 mod fleet;
 mod limiter_contract;
 mod limits;

@@ -35,8 +35,8 @@ use crate::ports::pace::StoreError;
 const TIMEOUTS: u32 = 3;
 /// How often a connection is checked, so that an idle replica notices a loss too.
 const CHECK: Duration = Duration::from_secs(1);
-/// Between attempts to connect.
-pub(super) const BACKOFF: Backoff = Backoff::new(Duration::from_millis(50), Duration::from_secs(5));
+/// Between attempts to connect. However long it was away, all is back within three seconds.
+pub(super) const BACKOFF: Backoff = Backoff::new(Duration::from_millis(50), Duration::from_secs(2));
 
 /// Where the server is.
 pub(super) enum Locator {
@@ -290,5 +290,16 @@ impl Server {
     fn lock(&self) -> MutexGuard<'_, State> {
         // Nothing panics while it is held; the state is whole in any case.
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_redis_that_was_away_for_long_is_soon_asked_again() {
+        let longest = BACKOFF.half_jitter(u32::MAX, 1.0);
+        assert!(longest <= Duration::from_secs(2), "{longest:?}");
     }
 }

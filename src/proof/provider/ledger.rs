@@ -169,6 +169,10 @@ impl Ledger {
         self.current().keyed.clone()
     }
 
+    pub(super) fn taken(&self) -> HashMap<Box<str>, u32> {
+        self.current().messages.clone()
+    }
+
     pub(super) fn live(&self) -> Live {
         let book = self.current();
         let usage = book.tally.usage();

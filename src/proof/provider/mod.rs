@@ -14,6 +14,7 @@ mod script;
 mod serve;
 pub mod stamp;
 
+use std::collections::HashMap;
 use std::io;
 use std::net::{SocketAddr, TcpListener};
 use std::sync::Arc;
@@ -109,6 +110,12 @@ impl Provider {
         self.ledger().keyed()
     }
 
+    /// How often each message was taken.
+    #[must_use]
+    pub fn taken(&self) -> HashMap<Box<str>, u32> {
+        self.ledger().taken()
+    }
+
     /// The clock that calls are stamped with.
     #[must_use]
     pub fn clock(&self) -> Clock {
@@ -128,6 +135,15 @@ impl Provider {
         self.endpoint.script(step)
     }
 
+    /// Stops serving: its connections are closed, and new ones refused. What it knows can still be asked.
+    pub fn close(&mut self) {
+        self.stop.cancel();
+        if let Some(thread) = self.thread.take() {
+            // A panic over there has been printed there; there is nothing to add to it here.
+            drop(thread.join());
+        }
+    }
+
     fn ledger(&self) -> &Ledger {
         self.endpoint.ledger()
     }
@@ -135,11 +151,7 @@ impl Provider {
 
 impl Drop for Provider {
     fn drop(&mut self) {
-        self.stop.cancel();
-        if let Some(thread) = self.thread.take() {
-            // A panic over there has been printed there; there is nothing to add to it here.
-            drop(thread.join());
-        }
+        self.close();
     }
 }
 

@@ -30,38 +30,45 @@ use crate::support::redis::RedisServer;
 use crate::support::wait::{eventually, eventually_async};
 
 /// For everything to arrive, restarts of servers included.
-const PATIENCE: Duration = Duration::from_secs(120);
+pub(crate) const PATIENCE: Duration = Duration::from_secs(120);
 
 /// What a fleet is like, before it starts.
-struct Plan {
+pub(crate) struct Plan {
     /// Of the queue and of the keys in Redis.
-    name: &'static str,
+    pub(crate) name: &'static str,
     /// Of the limit `provider`, in the replicas' files.
-    rate: &'static str,
+    pub(crate) rate: &'static str,
     /// The provider judges by this; by the rate itself if there is none.
-    judged: Option<Behaviour>,
+    pub(crate) judged: Option<Behaviour>,
     /// The limits of the route, and their tables where they are others than `provider`.
-    limits: &'static [&'static str],
-    tables: &'static str,
-    /// More keys of the route.
-    keys: &'static str,
+    pub(crate) limits: &'static [&'static str],
+    pub(crate) tables: &'static str,
+    /// More keys of the route, and of its downstream.
+    pub(crate) keys: &'static str,
+    pub(crate) downstream: &'static str,
+    /// More keys of other tables: what is replaced in the replicas' files, and by what.
+    pub(crate) settings: Vec<(&'static str, String)>,
+    /// A command that ends in becoming the replica; none, if it is empty.
+    pub(crate) launcher: Vec<String>,
+    /// How late a call may arrive after its slot.
+    pub(crate) headroom: &'static str,
     /// The header `x-key`, a template, and more headers behind it: what `Provider::keyed` tells of a call beside its time. `REPLICA` is
     /// the name of the one that calls.
-    marked: &'static str,
+    pub(crate) marked: &'static str,
     /// Where the replicas keep the limit: in Redis, or each in its own memory.
-    in_memory: bool,
+    pub(crate) in_memory: bool,
     /// Servers of its own, because it breaks them.
-    own_rabbit: bool,
-    own_redis: bool,
+    pub(crate) own_rabbit: bool,
+    pub(crate) own_redis: bool,
     /// And the clock of Redis is the test's.
-    clocked: bool,
+    pub(crate) clocked: bool,
     /// How much of the machine it takes.
-    takes: fn(),
+    pub(crate) takes: fn(),
 }
 
 impl Plan {
     /// 200 calls a second, on the servers that all tests share.
-    fn of(name: &'static str) -> Self {
+    pub(crate) fn of(name: &'static str) -> Self {
         Self {
             name,
             rate: "200/1s",
@@ -70,6 +77,11 @@ impl Plan {
             tables: "",
             // Few enough that every replica has some to send.
             keys: "prefetch = 100\n",
+            downstream: "",
+            settings: Vec::new(),
+            launcher: Vec::new(),
+            // The machine that runs tests is busy; how little it can be is a matter for benchmarks.
+            headroom: "50ms",
             marked: "{{ body.id }}",
             in_memory: false,
             own_rabbit: false,
@@ -80,7 +92,7 @@ impl Plan {
     }
 
     /// A fleet without replicas and without messages.
-    async fn prepare(self) -> Fleet {
+    pub(crate) async fn prepare(self) -> Fleet {
         (self.takes)();
         let judged = self.judged.clone();
         let judged = judged.unwrap_or_else(|| Behaviour::judging(self.rate.parse().unwrap()));
@@ -99,6 +111,7 @@ impl Plan {
             servers,
             broker,
             provider,
+            via: Via::default(),
             replicas: Vec::new(),
             started: 0,
             ids: Vec::new(),
@@ -115,30 +128,39 @@ impl Plan {
 }
 
 /// The servers that all tests share, or a fleet's own.
-struct Servers {
-    rabbit: Option<Rabbit>,
-    redis: Option<RedisServer>,
+pub(crate) struct Servers {
+    pub(crate) rabbit: Option<Rabbit>,
+    pub(crate) redis: Option<RedisServer>,
+}
+
+/// Where replicas that start from now on find the servers, if not at their own addresses.
+#[derive(Default)]
+pub(crate) struct Via {
+    pub(crate) rabbit: Option<String>,
+    pub(crate) redis: Option<String>,
+    pub(crate) downstream: Option<std::net::SocketAddr>,
 }
 
 impl Servers {
-    fn rabbit(&self) -> &Rabbit {
+    pub(crate) fn rabbit(&self) -> &Rabbit {
         self.rabbit.as_ref().unwrap_or_else(|| Rabbit::shared())
     }
 
-    fn redis(&self) -> &RedisServer {
+    pub(crate) fn redis(&self) -> &RedisServer {
         self.redis.as_ref().unwrap_or_else(|| RedisServer::shared())
     }
 }
 
 /// Replicas, the provider that they call, and the messages that they send.
-struct Fleet {
-    plan: Plan,
-    servers: Servers,
-    broker: Broker,
-    provider: Provider,
-    replicas: Vec<Daemon>,
+pub(crate) struct Fleet {
+    pub(crate) plan: Plan,
+    pub(crate) servers: Servers,
+    pub(crate) broker: Broker,
+    pub(crate) provider: Provider,
+    pub(crate) via: Via,
+    pub(crate) replicas: Vec<Daemon>,
     /// Replicas so far, those that are gone included: each has its own name.
-    started: usize,
+    pub(crate) started: usize,
     /// Of all messages that were published.
     ids: Vec<String>,
 }
@@ -166,7 +188,7 @@ impl Fleet {
     }
 
     /// Starts more replicas.
-    fn add(&mut self, replicas: usize) {
+    pub(crate) fn add(&mut self, replicas: usize) {
         for _ in 0..replicas {
             let replica = self.replica();
             self.replicas.push(replica);
@@ -174,32 +196,45 @@ impl Fleet {
     }
 
     /// One more, named by when it started: `replica 0`, `replica 1`.
-    fn replica(&mut self) -> Daemon {
+    pub(crate) fn replica(&mut self) -> Daemon {
         let caller = format!("replica {}", self.started);
-        let mut route = Route::new(self.plan.name, self.provider.address());
+        let calls = self.via.downstream.unwrap_or(self.provider.address());
+        let mut route = Route::new(self.plan.name, calls);
         route.caller.clone_from(&caller);
         route.limits = self.plan.limits.to_vec();
         route.keys = self.plan.keys.to_owned();
+        route.downstream = self.plan.downstream.to_owned();
         self.started += 1;
-        let redis = (!self.plan.in_memory).then(|| self.servers.redis().url());
+        let redis = || {
+            let via = self.via.redis.clone();
+            via.unwrap_or_else(|| self.servers.redis().url())
+        };
+        let redis = (!self.plan.in_memory).then(redis);
+        let rabbit = self.via.rabbit.clone();
         let config = Config {
-            rabbit: Some(self.servers.rabbit().url()),
+            rabbit: Some(rabbit.unwrap_or_else(|| self.servers.rabbit().url())),
             redis,
             prefix: self.plan.name.to_owned(),
             rate: self.plan.rate.to_owned(),
-            // The machine that runs tests is busy; how little it can be is a matter for benchmarks.
-            headroom: "50ms",
+            headroom: self.plan.headroom,
             horizon: "200ms",
             routes: vec![route],
             tables: self.plan.tables.to_owned(),
         };
         let marked = self.plan.marked.replace("REPLICA", &caller);
         let marked = format!("x-key = \"{marked}\", x-caller =");
-        Daemon::start_with(&config.text().replace("x-caller =", &marked), |_| {})
+        let text = config.text().replace("x-caller =", &marked);
+        let settings = self.plan.settings.iter();
+        let text = settings.fold(text, |text, (old, new)| text.replacen(old, new, 1));
+        if self.plan.launcher.is_empty() {
+            return Daemon::start_with(&text, |_| {});
+        }
+        let launcher: Vec<&str> = self.plan.launcher.iter().map(String::as_str).collect();
+        Daemon::start_by(&text, &launcher)
     }
 
     /// Another replica starts in the place of one, which is returned.
-    fn replace(&mut self, place: usize) -> Daemon {
+    pub(crate) fn replace(&mut self, place: usize) -> Daemon {
         let next = self.replica();
         std::mem::replace(&mut self.replicas[place], next)
     }

@@ -18,6 +18,7 @@ pub mod machine;
 pub mod messages;
 pub mod port;
 pub mod process;
+pub mod proxy;
 pub mod rabbit;
 pub mod raw_amqp;
 pub mod recorder;

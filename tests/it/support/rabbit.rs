@@ -1,5 +1,6 @@
 //! A private RabbitMQ server on ports of its own, with its own epmd.
 
+use std::os::unix::fs::PermissionsExt as _;
 use std::path::PathBuf;
 use std::process::{Command, Output};
 use std::sync::{Mutex, OnceLock};
@@ -73,6 +74,43 @@ impl Rabbit {
         server
     }
 
+    /// Three servers that are one broker. The first one must not be killed: it has the only epmd.
+    #[must_use]
+    pub fn cluster() -> [Self; 3] {
+        let epmd = free_port().to_string();
+        let nodes = [(); 3].map(|()| {
+            let mut node = Self::absent();
+            let port = node
+                .env
+                .iter_mut()
+                .find(|(name, _)| name == "ERL_EPMD_PORT");
+            port.expect("it has one").1.clone_from(&epmd);
+            node.write_cookie();
+            node.boot();
+            node
+        });
+        for node in &nodes[1..] {
+            node.ctl(&["stop_app"]);
+            node.ctl(&["join_cluster", &nodes[0].name()]);
+            node.ctl(&["start_app"]);
+        }
+        nodes
+    }
+
+    /// What nodes and their tools show each other: all nodes of a cluster the same.
+    fn write_cookie(&self) {
+        let cookie = self.dir.path().join(".erlang.cookie");
+        std::fs::write(&cookie, "sluiced").expect("a file for the cookie");
+        let secret = std::fs::Permissions::from_mode(0o400);
+        std::fs::set_permissions(cookie, secret).expect("its owner may");
+    }
+
+    /// What the node calls itself.
+    #[must_use]
+    pub fn name(&self) -> String {
+        format!("sluiced-{}@localhost", self.port)
+    }
+
     /// A server that was never started: only its address is known. See [`Rabbit::boot`].
     #[must_use]
     pub fn absent() -> Self {
@@ -91,6 +129,12 @@ impl Rabbit {
             secure_port,
             process: Mutex::new(None),
         }
+    }
+
+    /// Where it listens.
+    #[must_use]
+    pub const fn port(&self) -> u16 {
+        self.port
     }
 
     /// Where clients connect to.

@@ -1,0 +1,243 @@
+//! The downstream fails.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+
+use serde_json::json;
+use sluiced::proof::provider::{Behaviour, Provider};
+
+use super::{Drill, lasts, plan};
+use crate::fleet::Plan;
+use crate::support::daemon::{NEW_SCHEDULE, THROTTLED};
+use crate::support::port::free_port;
+use crate::support::proxy::{Filter, Mode, Proxy};
+use crate::support::soak::soak;
+
+const DECLARED: &[&str] = &[
+    NEW_SCHEDULE,
+    "the downstream is away",
+    "no connection to the downstream yet",
+    THROTTLED,
+    "dead letter",
+];
+
+/// Calls that give up soon, but not on a busy machine that is slow to answer.
+fn impatient(row: &'static str) -> Plan {
+    Plan {
+        downstream: "timeout = \"2s\"\n",
+        ..plan(row)
+    }
+}
+
+fn seconds(short: f64, long: f64) -> f64 {
+    if soak() { long } else { short }
+}
+
+/// With a proxy on the way of the calls, which may delay them on a busy machine: they may be late.
+fn by_proxy(row: &'static str) -> Plan {
+    Plan {
+        headroom: "200ms",
+        settings: vec![("horizon = \"200ms\"", "horizon = \"1s\"".to_owned())],
+        ..impatient(row)
+    }
+}
+
+/// The provider does that for so many seconds.
+async fn acts(
+    plan: Plan,
+    (row, fault): (&'static str, &'static str),
+    mut step: serde_json::Value,
+    (short, long): (f64, f64),
+) -> (Drill, f64) {
+    let mut drill = Drill::start(row, fault, plan, 2).await;
+    step["for"] = json!(format!("{}ms", seconds(short, long) * 1_000.0));
+    drill.begins();
+    drill.script(step);
+    let seconds = lasts(short, long).await;
+    drill.ends().await;
+    (drill, seconds)
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn refuses() {
+    let row = "downstream::refuses";
+    let mut drill = Drill::prepare(row, "refuses connections, away", plan(row)).await;
+    // A port that no other process takes while nothing listens there.
+    let address = ([127, 0, 0, 1], free_port()).into();
+    let judging = || Behaviour::judging("200/1s".parse().unwrap());
+    drill.fleet.provider = Provider::start(address, judging()).unwrap();
+    drill.flow(2).await;
+    drill.begins();
+    drill.fleet.provider.close();
+    drill.books.read(&drill.fleet.provider);
+    let seconds = lasts(2.5, 600.0).await;
+    drill.fleet.provider = Provider::start(address, judging()).unwrap();
+    drill.ends().await;
+    drill.answers_unknown();
+    drill
+        .proves(format!("nothing listens for {seconds} s"), DECLARED)
+        .await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn never_answers() {
+    let row = "downstream::never_answers";
+    let words = (row, "accepts and never answers");
+    let step = json!({"act": "hang", "accept": true});
+    let (mut drill, seconds) = acts(impatient(row), words, step, (3.0, 60.0)).await;
+    drill.answers_unknown();
+    let done = format!("takes messages without an answer for {seconds} s; timeout 2 s");
+    drill.proves(done, DECLARED).await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn cuts() {
+    let row = "downstream::cuts";
+    let words = (row, "cuts after accepting");
+    let step = json!({"act": "close", "accept": true});
+    let (mut drill, seconds) = acts(plan(row), words, step, (2.0, 60.0)).await;
+    drill.answers_unknown();
+    let done = format!("takes messages and closes the connection for {seconds} s");
+    drill.proves(done, DECLARED).await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn slow() {
+    let row = "downstream::slow";
+    let delay = seconds(2.0, 5.0);
+    let roomy = Plan {
+        keys: "prefetch = 600\n",
+        ..plan(row)
+    };
+    let step = json!({"delay": format!("{delay}s")});
+    let (drill, seconds) = acts(roomy, (row, "slow"), step, (2.0, 30.0)).await;
+    drill
+        .proves(format!("answers {delay} s late for {seconds} s"), DECLARED)
+        .await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn errors() {
+    let row = "downstream::errors";
+    let step = json!({"status": 500});
+    let (drill, seconds) = acts(plan(row), (row, "500"), step, (2.0, 60.0)).await;
+    drill.proves(format!("for {seconds} s"), DECLARED).await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn unauthorized() {
+    let row = "downstream::unauthorized";
+    let step = json!({"status": 401});
+    let (drill, seconds) = acts(plan(row), (row, "401"), step, (2.0, 60.0)).await;
+    drill.proves(format!("for {seconds} s"), DECLARED).await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn throttles_and_says_for_how_long() {
+    let row = "downstream::throttles_and_says_for_how_long";
+    let step = json!({"status": 429, "retry_after": "1"});
+    let words = (row, "429 with Retry-After");
+    let (drill, seconds) = acts(plan(row), words, step, (2.0, 60.0)).await;
+    drill
+        .proves(format!("`Retry-After: 1` for {seconds} s"), DECLARED)
+        .await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn throttles() {
+    let row = "downstream::throttles";
+    let step = json!({"status": 429});
+    let words = (row, "429 without Retry-After");
+    let (drill, seconds) = acts(plan(row), words, step, (2.0, 60.0)).await;
+    drill.proves(format!("for {seconds} s"), DECLARED).await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn redirects() {
+    let row = "downstream::redirects";
+    let mut drill = Drill::start(row, "redirects", plan(row), 2).await;
+    drill.begins();
+    drill.script(json!({"status": 302, "count": 20}));
+    drill.arrive(20).await;
+    drill.ends().await;
+    let books = drill
+        .proves("302 to 20 calls, which no call follows", DECLARED)
+        .await;
+    assert_eq!(books.sums().reasons.get("rejected"), Some(&20));
+}
+
+/// What it answers is no HTTP.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn garbage() {
+    answers(
+        "downstream::garbage",
+        "garbage",
+        b"\x16\x03\xff garbage\r\n\r\n\0\0",
+        "no HTTP",
+    )
+    .await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn an_endless_head() {
+    let head: &[u8] =
+        b"HTTP/1.1 200 OK\r\nx-more: aaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaa";
+    answers(
+        "downstream::an_endless_head",
+        "an endless answer",
+        head,
+        "a head without an end",
+    )
+    .await;
+}
+
+/// Answers with these bytes instead for a while.
+async fn answers(row: &'static str, fault: &'static str, bytes: &'static [u8], what: &str) {
+    let mut drill = Drill::prepare(row, fault, by_proxy(row)).await;
+    let wrong = Arc::new(AtomicBool::new(false));
+    let says = Arc::clone(&wrong);
+    let filter = move || -> Filter {
+        let says = Arc::clone(&says);
+        Box::new(move |piece| match says.load(Ordering::Relaxed) {
+            true => bytes.to_vec(),
+            false => piece,
+        })
+    };
+    let proxy = Proxy::filtering(drill.fleet.provider.address().port(), filter).await;
+    drill.fleet.via.downstream = Some(proxy.address());
+    drill.flow(2).await;
+    drill.begins();
+    wrong.store(true, Ordering::Relaxed);
+    let seconds = lasts(3.0, 60.0).await;
+    wrong.store(false, Ordering::Relaxed);
+    drill.ends().await;
+    // The provider took what it was sent.
+    drill.answers_unknown();
+    drill
+        .proves(format!("{what}, for {seconds} s"), DECLARED)
+        .await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn silent() {
+    let row = "downstream::silent";
+    let mut drill =
+        Drill::prepare(row, "accepts connections and reads nothing", by_proxy(row)).await;
+    let proxy = Proxy::to(drill.fleet.provider.address().port()).await;
+    drill.fleet.via.downstream = Some(proxy.address());
+    drill.flow(2).await;
+    drill.begins();
+    proxy.set(Mode::Silent);
+    let seconds = lasts(3.0, 60.0).await;
+    // What was sent into the silence never arrives.
+    proxy.cut();
+    proxy.set(Mode::Pass);
+    drill.ends().await;
+    drill.answers_unknown();
+    drill
+        .proves(
+            format!("not a byte passes for {seconds} s; timeout 2 s"),
+            DECLARED,
+        )
+        .await;
+}

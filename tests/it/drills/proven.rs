@@ -1,0 +1,87 @@
+//! Rows that another suite proves already: the table names its test.
+
+use serde_json::json;
+
+use super::row::append;
+
+/// The place, the fault, and the test.
+const ROWS: &[(&str, &str, &str)] = &[
+    (
+        "redis",
+        "failover by Sentinels",
+        "redis_topologies::sentinel::a_primary_that_is_killed_in_flow_is_succeeded_with_nothing_over",
+    ),
+    (
+        "redis",
+        "a master of a cluster dies",
+        "redis_topologies::cluster::a_master_that_dies_is_succeeded_by_its_replica_with_nothing_over",
+    ),
+    (
+        "rabbitmq",
+        "a wait queue full",
+        "queue_faults::copies::a_copy_is_tried_until_its_queue_takes_it",
+    ),
+    (
+        "rabbitmq",
+        "a wait queue missing",
+        "queue_faults::a_wait_queue_that_is_deleted_is_declared_again",
+    ),
+    (
+        "rabbitmq",
+        "a broker that stood still",
+        "queue_faults::restarts::a_quorum_queue_that_stood_still_forgets_no_acknowledgement",
+    ),
+    (
+        "downstream",
+        "allows less than configured",
+        "paths::adaptive::the_rate_follows_a_downstream_that_allows_less",
+    ),
+    (
+        "downstream",
+        "a huge answer",
+        "downstream::connections::a_huge_answer_costs_its_connection_and_nothing_else",
+    ),
+    (
+        "downstream",
+        "wrong certificate",
+        "downstream::secure::an_unknown_authority_is_refused_before_anything_is_sent",
+    ),
+    (
+        "downstream",
+        "DNS that hangs",
+        "daemon::threads::names_that_are_never_answered_pile_up_no_threads",
+    ),
+    (
+        "messages",
+        "not UTF-8 anywhere; every AMQP header type; nested headers",
+        "paths::unreadable::what_cannot_be_read_is_buried_and_stops_nothing",
+    ),
+    (
+        "host",
+        "admin port taken",
+        "daemon::refused::an_admin_address_that_is_taken_ends_with_1_and_is_named",
+    ),
+    (
+        "host",
+        "blocked stderr",
+        "daemon::outside::a_log_that_nothing_reads_stops_no_call",
+    ),
+    (
+        "host",
+        "a task panics",
+        "daemon::panics::a_panic_ends_with_1_after_the_calls_under_way",
+    ),
+];
+
+#[test]
+fn each_of_these_rows_is_a_test() {
+    for (place, fault, test) in ROWS {
+        let (file, name) = test.rsplit_once("::").expect("a file and a name");
+        let file = format!("tests/it/{}", file.replace("::", "/"));
+        let text = std::fs::read_to_string(format!("{file}.rs"))
+            .or_else(|_| std::fs::read_to_string(format!("{file}/mod.rs")));
+        let text = text.unwrap_or_else(|_| panic!("no file of {test}"));
+        assert!(text.contains(&format!("fn {name}(")), "no {test}");
+        append(&json!({"row": format!("{place}::"), "fault": fault, "test": test}));
+    }
+}

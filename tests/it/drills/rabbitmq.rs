@@ -1,0 +1,297 @@
+//! RabbitMQ fails.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::Duration;
+
+use serde_json::json;
+use tokio::time::sleep;
+
+use super::{Drill, lasts, plan};
+use crate::fleet::{PATIENCE, Plan};
+use crate::support::broker::Broker;
+use crate::support::daemon::{Daemon, NEW_SCHEDULE};
+use crate::support::machine;
+use crate::support::proxy::{Filter, Mode, Proxy};
+use crate::support::rabbit::Rabbit;
+use crate::support::soak::longer;
+use crate::support::wait::{eventually, eventually_async};
+
+/// What replicas may say where RabbitMQ is away.
+const AWAY: &[&str] = &[
+    NEW_SCHEDULE,
+    "no connection to RabbitMQ",
+    "the queue cannot be consumed",
+    "RabbitMQ blocks publishing",
+    "copies are not confirmed",
+    "verdicts could not be made safe",
+    // Where the downstream is made to fail too.
+    "the downstream is away",
+];
+
+/// Attempts that follow each other soon, and connections that are soon found to be dead.
+fn quick(plan: Plan) -> Plan {
+    let keys =
+        "[rabbitmq]\nheartbeat = \"1s\"\nconnect_timeout = \"1s\"\nconfirm_timeout = \"1s\"\n";
+    Plan {
+        settings: vec![("[rabbitmq]\n", keys.to_owned())],
+        // Hardly any retry waits in memory.
+        keys: "prefetch = 100\nmax_hold = \"50ms\"\n",
+        ..plan
+    }
+}
+
+fn own(row: &'static str) -> Plan {
+    Plan {
+        own_rabbit: true,
+        ..plan(row)
+    }
+}
+
+/// Two replicas that reach RabbitMQ through a proxy.
+async fn behind(row: &'static str, fault: &'static str) -> (Drill, Proxy) {
+    let mut drill = Drill::prepare(row, fault, quick(plan(row))).await;
+    let proxy = Proxy::to(drill.fleet.servers.rabbit().port()).await;
+    drill.rabbit_by(&proxy);
+    drill.flow(2).await;
+    (drill, proxy)
+}
+
+impl Drill {
+    /// Until the fault has reached the copies for wait queues.
+    async fn copies_wait(&self) {
+        let said = |replica: &Daemon| replica.said("copies are not confirmed") > 0;
+        let waits = || self.fleet.replicas.iter().any(said);
+        eventually(PATIENCE, "copies wait for their confirms", waits).await;
+    }
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn killed_and_restarted() {
+    let row = "rabbitmq::killed_and_restarted";
+    let mut drill = Drill::start(row, "kill and restart", own(row), 2).await;
+    drill.begins();
+    drill.fleet.servers.rabbit().kill();
+    drill.cut_off();
+    drill.fleet.servers.rabbit().boot();
+    drill.reconnect().await;
+    drill.ends().await;
+    drill.proves("SIGKILL, started with its data", AWAY).await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn connections_cut_one_by_one() {
+    let row = "rabbitmq::connections_cut_one_by_one";
+    let (mut drill, proxy) = behind(row, "connections cut one by one").await;
+    let times = longer(6_u8);
+    drill.begins();
+    for _ in 0..times {
+        proxy.cut_one();
+        drill.cut_off();
+        // Not a wait for anything: the cuts are to be apart.
+        sleep(Duration::from_millis(300)).await;
+        drill.feed(300).await;
+    }
+    drill.ends().await;
+    drill
+        .proves(format!("{times} times, 0.3 s apart"), AWAY)
+        .await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn memory_alarm() {
+    let row = "rabbitmq::memory_alarm";
+    let mut drill = Drill::start(row, "memory alarm", quick(own(row)), 2).await;
+    // The drill itself cannot publish while the alarm lasts.
+    drill.feed(1_500).await;
+    let rabbit = drill.fleet.servers.rabbit();
+    rabbit.ctl(&["set_vm_memory_high_watermark", "0"]);
+    drill.begins();
+    // Retries need copies, which the broker does not take now.
+    drill.script(json!({"status": 408, "count": 20}));
+    let seconds = lasts(2.0, 20.0).await;
+    drill.copies_wait().await;
+    let rabbit = drill.fleet.servers.rabbit();
+    rabbit.ctl(&["set_vm_memory_high_watermark", "absolute", "2GB"]);
+    drill.ends().await;
+    drill.answers_unknown();
+    drill
+        .proves(
+            format!("for {seconds} s, with 20 calls to be repeated"),
+            AWAY,
+        )
+        .await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn queue_deleted_and_made_again() {
+    let row = "rabbitmq::queue_deleted_and_made_again";
+    let mut drill = Drill::start(row, "queue deleted and made again", plan(row), 2).await;
+    // What is in a queue goes with it; so it is empty.
+    assert!(drill.accounted(PATIENCE).await, "{}", drill.logs());
+    let name = drill.fleet.plan.name;
+    let broker = &drill.fleet.broker;
+    let empty = || async {
+        broker
+            .counts(name)
+            .await
+            .is_some_and(|(ready, _)| ready == 0)
+    };
+    eventually_async(PATIENCE, "the queue is empty", empty).await;
+    drill.begins();
+    drill.fleet.broker.delete(name).await;
+    drill.cut_off();
+    let seconds = lasts(1.5, 10.0).await;
+    drill.fleet.broker.declare(name, "quorum").await;
+    drill.ends().await;
+    drill
+        .proves(
+            format!("empty when it is deleted; made again after {seconds} s"),
+            AWAY,
+        )
+        .await;
+}
+
+/// An operator's `consumer_timeout` that is far below `ack_timeout` of the replicas.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn channel_closed_by_the_ack_timeout() {
+    let row = "rabbitmq::channel_closed_by_the_ack_timeout";
+    let fault = "channel closed by the ack timeout";
+    let mut drill = Drill::prepare(row, fault, own(row)).await;
+    for (key, millis) in [("consumer_timeout", 1_000), ("channel_tick_interval", 500)] {
+        let set = format!("application:set_env(rabbit, {key}, {millis}).");
+        drill.fleet.servers.rabbit().ctl(&["eval", &set]);
+    }
+    drill.flow(2).await;
+    drill.begins();
+    drill.script(json!({"delay": "4s", "count": 40}));
+    for replica in &drill.fleet.replicas {
+        replica.says("the queue cannot be consumed").await;
+    }
+    drill.ends().await;
+    drill.answers_unknown_and(Duration::from_secs(4));
+    drill
+        .proves("`consumer_timeout` 1 s, 40 answers after 4 s", AWAY)
+        .await;
+}
+
+/// Frames of a server without its confirms: the only `basic.ack` that a server sends.
+fn without_confirms(silent: Arc<AtomicBool>) -> Filter {
+    let mut kept = Vec::new();
+    Box::new(move |piece| {
+        kept.extend(piece);
+        let mut passed = Vec::new();
+        // Type, channel, size; the payload; one byte at the end.
+        while let Some(size) = kept.get(3..7) {
+            let size = u32::from_be_bytes(size.try_into().expect("four bytes")) as usize;
+            if kept.len() < size + 8 {
+                break;
+            }
+            let frame: Vec<u8> = kept.drain(..size + 8).collect();
+            let confirm = frame[0] == 1 && frame[7..11] == [0, 60, 0, 80];
+            if !confirm || !silent.load(Ordering::Relaxed) {
+                passed.extend(frame);
+            }
+        }
+        passed
+    })
+}
+
+/// The copies for a wait queue do arrive; nobody says so.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn confirms_that_never_come() {
+    let row = "rabbitmq::confirms_that_never_come";
+    let mut drill = Drill::prepare(row, "confirms that never come", quick(plan(row))).await;
+    let silent = Arc::new(AtomicBool::new(false));
+    let filter = Arc::clone(&silent);
+    let port = drill.fleet.servers.rabbit().port();
+    let proxy = Proxy::filtering(port, move || without_confirms(filter.clone())).await;
+    drill.rabbit_by(&proxy);
+    drill.flow(2).await;
+    drill.begins();
+    silent.store(true, Ordering::Relaxed);
+    drill.script(json!({"status": 408, "count": 20}));
+    let seconds = lasts(3.0, 20.0).await;
+    drill.copies_wait().await;
+    silent.store(false, Ordering::Relaxed);
+    drill.ends().await;
+    // A copy that arrived and another one of it are two messages.
+    drill.answers_unknown_and(Duration::from_secs(5));
+    drill
+        .proves(
+            format!("for {seconds} s, with 20 calls to be repeated"),
+            AWAY,
+        )
+        .await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn silent() {
+    let (mut drill, proxy) = behind("rabbitmq::silent", "accepts and stays silent").await;
+    drill.begins();
+    proxy.set(Mode::Silent);
+    let seconds = lasts(4.0, 30.0).await;
+    proxy.set(Mode::Pass);
+    drill.ends().await;
+    drill.answers_unknown();
+    drill
+        .proves(
+            format!("not a byte passes for {seconds} s; heartbeat 1 s"),
+            AWAY,
+        )
+        .await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn slow() {
+    let (mut drill, proxy) = behind("rabbitmq::slow", "50 ms away, with jitter").await;
+    let millis = Duration::from_millis;
+    drill.begins();
+    proxy.set(Mode::Delay(millis(25), millis(25)));
+    let seconds = lasts(1.5, 30.0).await;
+    proxy.set(Mode::Pass);
+    drill.ends().await;
+    drill
+        .proves(
+            format!("50 to 100 ms for each answer, for {seconds} s"),
+            AWAY,
+        )
+        .await;
+}
+
+/// The queue's leader is on the node where it was declared; consumers and publishers are on another one.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn leader_of_three_nodes_killed() {
+    let row = "rabbitmq::leader_of_three_nodes_killed";
+    machine::share();
+    let [first, leader, third] = Rabbit::cluster();
+    let name = plan(row).name;
+    Broker::connect(&leader.url())
+        .await
+        .declare(name, "quorum")
+        .await;
+    let urls = format!("urls = [\"{}\", \"{}\", ", third.url(), first.url());
+    let plan = Plan {
+        settings: vec![("urls = [", urls)],
+        // It has its share already.
+        takes: || {},
+        ..plan(row)
+    };
+    let mut drill = Drill::prepare(row, "leader of a quorum queue killed", plan).await;
+    drill.fleet.servers.rabbit = Some(first);
+    drill.fleet.via.rabbit = Some(leader.url());
+    drill.reconnect().await;
+    drill.flow(2).await;
+    let leaders = third.ctl(&["-q", "list_queues", "name", "leader"]);
+    let line = format!("{name}\t{}", leader.name());
+    assert!(leaders.lines().any(|other| other == line), "{leaders}");
+    drill.begins();
+    leader.kill();
+    drill.cut_off();
+    let seconds = lasts(2.0, 10.0).await;
+    leader.boot();
+    drill.ends().await;
+    let done = format!("SIGKILL of its node of three, started again after {seconds} s");
+    drill.proves(done, AWAY).await;
+    drop((leader, third));
+}

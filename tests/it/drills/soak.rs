@@ -1,0 +1,315 @@
+//! Faults at random, one after the other, and all the time messages: an hour of it in the long variant.
+//!
+//! ```sh
+//! ./test --soak drills::soak -- --nocapture                # an hour
+//! SOAK_SECONDS=600 ./test --soak drills::soak -- --nocapture
+//! SOAK_SEED=7 ./test drills::soak -- --nocapture           # the same faults again
+//! ```
+
+use std::time::Duration;
+
+use rand::rngs::StdRng;
+use rand::{RngExt as _, SeedableRng as _};
+use rustix::process::Signal;
+use serde_json::json;
+use tokio::time::{Instant, sleep};
+
+use super::{Drill, UNSETTLED, plan};
+use crate::fleet::Plan;
+use crate::support::daemon::{NEW_SCHEDULE, THROTTLED};
+use crate::support::proxy::{Mode, Proxy};
+use crate::support::redis::Paused;
+use crate::support::soak::soak;
+
+/// What replicas may say; everything else, a panic above all, is a failure.
+const DECLARED: &[&str] = &[
+    NEW_SCHEDULE,
+    THROTTLED,
+    "lost Redis",
+    "cannot connect to Redis",
+    "the limit's store is out of reach",
+    "learn of each other's news late",
+    "nothing is kept on disk",
+    "no connection to RabbitMQ",
+    "the queue cannot be consumed",
+    "copies are not confirmed",
+    "RabbitMQ blocks publishing",
+    "the downstream is away",
+    "no connection to the downstream yet",
+    "only this replica knows of the freeze",
+    "verdicts could not be made safe",
+    "dead letter",
+];
+/// Messages that wait, so that none of the time is idle.
+const BACKLOG: u64 = 1_200;
+/// A replica that is never killed may take so much more memory in the second half of the time, in KiB.
+const GROWTH: u64 = 16 * 1024;
+/// Calls give up after this.
+const TIMEOUT: Duration = Duration::from_secs(2);
+
+/// A fault, how it is chosen, and what it does.
+#[derive(Clone, Copy, Debug)]
+enum Fault {
+    ReplicaKilled,
+    ReplicaStopped,
+    ReplicaEnded,
+    RedisFrozen,
+    RedisFlushed,
+    RedisRestarted,
+    RedisCut,
+    RedisSlow,
+    RedisSilent,
+    RedisRefuses,
+    RabbitCut,
+    RabbitSlow,
+    RabbitSilent,
+    RabbitKilled,
+    DownstreamHangs,
+    DownstreamCuts,
+    DownstreamFails,
+    DownstreamThrottles,
+    DownstreamSlow,
+    MessagesRetried,
+}
+
+use Fault::*;
+
+const FAULTS: [Fault; 20] = [
+    ReplicaKilled,
+    ReplicaStopped,
+    ReplicaEnded,
+    RedisFrozen,
+    RedisFlushed,
+    RedisRestarted,
+    RedisCut,
+    RedisSlow,
+    RedisSilent,
+    RedisRefuses,
+    RabbitCut,
+    RabbitSlow,
+    RabbitSilent,
+    DownstreamHangs,
+    DownstreamCuts,
+    DownstreamFails,
+    DownstreamThrottles,
+    DownstreamSlow,
+    MessagesRetried,
+    // Its server is the soak's own only in the long variant.
+    RabbitKilled,
+];
+
+/// For how long: `SOAK_SECONDS`, else an hour in the long variant.
+fn at_random() -> Duration {
+    let usual = if soak() { 3_600 } else { 12 };
+    Duration::from_secs(number("SOAK_SECONDS").unwrap_or(usual))
+}
+
+/// Which faults happen: `SOAK_SEED`, else others each time.
+fn seed() -> u64 {
+    number("SOAK_SEED").unwrap_or_else(rand::random)
+}
+
+fn number(variable: &str) -> Option<u64> {
+    let text = std::env::var(variable).ok()?;
+    Some(text.parse().expect("a whole number"))
+}
+
+/// A drill that goes on.
+struct Soak {
+    drill: Drill,
+    redis: Proxy,
+    rabbit: Proxy,
+    dice: StdRng,
+}
+
+impl Soak {
+    async fn start(seed: u64) -> Self {
+        let keys =
+            "[rabbitmq]\nheartbeat = \"1s\"\nconnect_timeout = \"1s\"\nconfirm_timeout = \"2s\"\n";
+        let plan = Plan {
+            own_redis: true,
+            own_rabbit: soak(),
+            downstream: "timeout = \"2s\"\n",
+            keys: "prefetch = 100\nmax_hold = \"200ms\"\n",
+            settings: vec![
+                (
+                    "response_timeout = \"5s\"",
+                    "response_timeout = \"1s\"".to_owned(),
+                ),
+                ("[rabbitmq]\n", keys.to_owned()),
+            ],
+            ..plan("soak::random_faults")
+        };
+        let mut drill = Drill::prepare("soak::random_faults", "faults at random", plan).await;
+        let redis = drill.redis_by_proxy().await;
+        let rabbit = Proxy::to(drill.fleet.servers.rabbit().port()).await;
+        drill.rabbit_by(&rabbit);
+        drill.flow(3).await;
+        Self {
+            drill,
+            redis,
+            rabbit,
+            dice: StdRng::seed_from_u64(seed),
+        }
+    }
+
+    async fn any(&mut self) -> Fault {
+        let last = FAULTS.len() - usize::from(!soak());
+        let fault = FAULTS[self.dice.random_range(0..last)];
+        let length = Duration::from_millis(self.dice.random_range(100..3_000));
+        // The first replica lives on: its memory is watched.
+        let place = self.dice.random_range(1..3);
+        self.drill.begins();
+        match fault {
+            ReplicaKilled | ReplicaStopped | ReplicaEnded => {
+                self.replica(fault, place, length).await
+            }
+            RedisFrozen | RedisFlushed | RedisRestarted | RedisCut | RedisSlow | RedisSilent
+            | RedisRefuses => self.redis(fault, length).await,
+            RabbitCut | RabbitSlow | RabbitSilent | RabbitKilled => {
+                self.rabbit(fault, length).await
+            }
+            _ => self.downstream(fault, length).await,
+        }
+        self.drill.ends().await;
+        if matches!(
+            fault,
+            RabbitCut | RabbitSlow | RabbitSilent | RabbitKilled | DownstreamHangs | DownstreamCuts
+        ) {
+            self.drill.answers_unknown();
+        }
+        fault
+    }
+
+    async fn replica(&mut self, fault: Fault, place: usize, length: Duration) {
+        match fault {
+            ReplicaKilled => self.drill.kill(place, DECLARED).await,
+            ReplicaEnded => {
+                let (_, old) = self.drill.take(place);
+                old.stop(DECLARED).await;
+            }
+            _ => {
+                self.drill.signal(place, Signal::STOP);
+                sleep(length).await;
+                self.drill.signal(place, Signal::CONT);
+                // Answers may have come in time, and be read too late.
+                let (name, now) = (self.drill.names[place].clone(), Instant::now());
+                let from = self.drill.began - TIMEOUT;
+                self.drill.books.excuse(Some(name), from, now);
+                return;
+            }
+        }
+        self.drill.add(1);
+    }
+
+    async fn redis(&mut self, fault: Fault, length: Duration) {
+        let server = self.drill.fleet.servers.redis();
+        let millis = Duration::from_millis;
+        match fault {
+            RedisFrozen => {
+                let paused = Paused::new(server.pid());
+                sleep(length).await;
+                drop(paused);
+            }
+            RedisFlushed => {
+                let flush = redis::cmd("FLUSHALL");
+                flush
+                    .query::<()>(&mut server.connection())
+                    .expect("it is there");
+            }
+            RedisRestarted => {
+                server.kill();
+                server.boot();
+            }
+            RedisCut => self.redis.cut(),
+            RedisSlow => passes(&self.redis, Mode::Delay(millis(25), millis(25)), length).await,
+            RedisSilent => passes(&self.redis, Mode::Silent, length).await,
+            _ => passes(&self.redis, Mode::Refuse, length).await,
+        }
+    }
+
+    async fn rabbit(&mut self, fault: Fault, length: Duration) {
+        let millis = Duration::from_millis;
+        match fault {
+            RabbitCut => {
+                self.rabbit.cut_one();
+            }
+            RabbitSlow => passes(&self.rabbit, Mode::Delay(millis(25), millis(25)), length).await,
+            RabbitSilent => passes(&self.rabbit, Mode::Silent, length).await,
+            _ => {
+                self.drill.fleet.servers.rabbit().kill();
+                self.drill.fleet.servers.rabbit().boot();
+                self.drill.reconnect().await;
+            }
+        }
+    }
+
+    async fn downstream(&mut self, fault: Fault, length: Duration) {
+        let lasts = format!("{}ms", length.as_millis());
+        let step = match fault {
+            DownstreamHangs => json!({"act": "hang", "accept": true, "for": lasts}),
+            DownstreamCuts => json!({"act": "close", "accept": true, "for": lasts}),
+            DownstreamFails => json!({"status": 500, "for": lasts}),
+            DownstreamThrottles => json!({"status": 429, "retry_after": "1", "for": lasts}),
+            // About the message, not the downstream: through the wait queues.
+            MessagesRetried => json!({"status": 408, "count": 30}),
+            _ => json!({"delay": "300ms", "for": lasts}),
+        };
+        self.drill.script(step);
+        sleep(length).await;
+    }
+
+    /// KiB of memory of the replica that is never killed.
+    fn memory(&self) -> u64 {
+        let status = format!("/proc/{}/status", self.drill.fleet.replicas[0].id());
+        let status = std::fs::read_to_string(status).expect("it runs");
+        let line = status.lines().find_map(|line| line.strip_prefix("VmRSS:"));
+        let kib = line.and_then(|line| line.trim().strip_suffix(" kB"));
+        kib.and_then(|kib| kib.parse().ok()).expect("its memory")
+    }
+}
+
+/// Does that for so long, and then passes again.
+async fn passes(proxy: &Proxy, mode: Mode, length: Duration) {
+    proxy.set(mode);
+    sleep(length).await;
+    proxy.set(Mode::Pass);
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn random_faults() {
+    let (seed, length) = (seed(), at_random());
+    eprintln!("SOAK_SEED={seed}, {length:?}");
+    let mut soak = Soak::start(seed).await;
+    let begun = Instant::now();
+    let (mut faults, mut memory) = (0_usize, Vec::new());
+    let mut told = begun;
+    while begun.elapsed() < length {
+        let fault = soak.any().await;
+        faults += 1;
+        soak.drill.feed(BACKLOG).await;
+        let quiet = soak.dice.random_range(100..1_500);
+        sleep(Duration::from_millis(quiet)).await;
+        memory.push(soak.memory());
+        let live = soak.drill.fleet.provider.live();
+        assert_eq!(live.over, 0, "after {fault:?}: {live:?}");
+        if told.elapsed() > Duration::from_secs(30) {
+            told = Instant::now();
+            let (seconds, kib) = (begun.elapsed().as_secs(), soak.memory());
+            eprintln!("{seconds} s: {faults} faults, {live:?}, {kib} KiB");
+        }
+    }
+    // What timed out last may come again.
+    sleep(TIMEOUT + UNSETTLED).await;
+    let half = memory.len() / 2;
+    let most = |part: &[u64]| part.iter().copied().max().unwrap_or(0);
+    let (before, after) = (most(&memory[..half]), most(&memory[half..]));
+    let done = format!(
+        "{faults} faults in {} s; memory of a replica at most {} MiB in the first half, {} MiB in the second",
+        length.as_secs(),
+        before.div_ceil(1024),
+        after.div_ceil(1024)
+    );
+    soak.drill.proves(done, DECLARED).await;
+    assert!(after <= before + GROWTH, "{before} KiB, then {after} KiB");
+}

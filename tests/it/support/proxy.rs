@@ -1,0 +1,241 @@
+//! A network that fails: a TCP proxy that delays, cuts, refuses, or accepts and stays silent.
+//!
+//! What a connection sends is passed on in its order, however it is delayed. A proxy that is silent reads
+//! and passes nothing; what it was sent meanwhile goes on its way when it passes again, as it does behind a
+//! network that was parted for a while.
+
+use std::net::SocketAddr;
+use std::sync::{Arc, Mutex};
+use std::time::Duration;
+
+use tokio::io::{AsyncReadExt, AsyncWriteExt};
+use tokio::net::tcp::{OwnedReadHalf, OwnedWriteHalf};
+use tokio::net::{TcpListener, TcpStream};
+use tokio::sync::{mpsc, watch};
+use tokio::time::{Instant, sleep, sleep_until};
+use tokio_util::sync::CancellationToken;
+use tokio_util::task::AbortOnDropHandle;
+
+use super::port::free_port;
+
+/// So many pieces are under way in each direction of a connection.
+const UNDER_WAY: usize = 1_000;
+
+/// What is done with connections and what they send.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub enum Mode {
+    Pass,
+    /// In each direction, and up to so much longer at random.
+    Delay(Duration, Duration),
+    /// So many bytes a second in each direction.
+    Throttle(u32),
+    /// Accepts, and passes nothing in either direction.
+    Silent,
+    /// Nothing listens, and all connections are closed.
+    Refuse,
+}
+
+/// Changes what a server sends to one connection. It may keep bytes until more come.
+pub type Filter = Box<dyn FnMut(Vec<u8>) -> Vec<u8> + Send>;
+type MakeFilter = dyn Fn() -> Filter + Send + Sync;
+
+/// Runs until it is dropped.
+pub struct Proxy {
+    port: u16,
+    shared: Arc<Shared>,
+    _server: AbortOnDropHandle<()>,
+}
+
+struct Shared {
+    mode: watch::Sender<Mode>,
+    target: Mutex<SocketAddr>,
+    /// The connections in the order in which they came.
+    open: Mutex<Vec<CancellationToken>>,
+    filter: Option<Box<MakeFilter>>,
+}
+
+impl Proxy {
+    /// To a port of this machine.
+    pub async fn to(port: u16) -> Self {
+        Self::start(port, None).await
+    }
+
+    /// The same, with a filter for each connection.
+    pub async fn filtering(port: u16, filter: impl Fn() -> Filter + Send + Sync + 'static) -> Self {
+        Self::start(port, Some(Box::new(filter))).await
+    }
+
+    async fn start(target: u16, filter: Option<Box<MakeFilter>>) -> Self {
+        let port = free_port();
+        let shared = Arc::new(Shared {
+            mode: watch::channel(Mode::Pass).0,
+            target: Mutex::new(local(target)),
+            open: Mutex::default(),
+            filter,
+        });
+        let first = listen(port).await;
+        let server = tokio::spawn(serve(port, first, Arc::clone(&shared)));
+        Self {
+            port,
+            shared,
+            _server: AbortOnDropHandle::new(server),
+        }
+    }
+
+    #[must_use]
+    pub const fn port(&self) -> u16 {
+        self.port
+    }
+
+    #[must_use]
+    pub fn address(&self) -> SocketAddr {
+        local(self.port)
+    }
+
+    /// Does this from now on, with the connections that are open too.
+    pub fn set(&self, mode: Mode) {
+        self.shared.mode.send_replace(mode);
+        if mode == Mode::Refuse {
+            self.cut();
+        }
+    }
+
+    /// Connections from now on lead to another port.
+    pub fn retarget(&self, port: u16) {
+        *self.shared.target.lock().unwrap() = local(port);
+    }
+
+    /// Closes all connections.
+    pub fn cut(&self) {
+        let open = std::mem::take(&mut *self.shared.open.lock().unwrap());
+        open.iter().for_each(CancellationToken::cancel);
+    }
+
+    /// Closes the oldest of the connections that are open; says whether there was one.
+    pub fn cut_one(&self) -> bool {
+        let mut open = self.shared.open.lock().unwrap();
+        open.retain(|one| !one.is_cancelled());
+        if open.is_empty() {
+            return false;
+        }
+        open.remove(0).cancel();
+        true
+    }
+}
+
+fn local(port: u16) -> SocketAddr {
+    ([127, 0, 0, 1], port).into()
+}
+
+async fn listen(port: u16) -> TcpListener {
+    let listener = TcpListener::bind(local(port)).await;
+    listener.expect("the port is the proxy's own")
+}
+
+async fn serve(port: u16, first: TcpListener, shared: Arc<Shared>) {
+    let mut mode = shared.mode.subscribe();
+    let mut listener = first;
+    loop {
+        let refused = tokio::select! {
+            accepted = listener.accept() => {
+                if let Ok((client, _)) = accepted {
+                    tokio::spawn(connection(client, Arc::clone(&shared)));
+                }
+                false
+            }
+            refused = mode.wait_for(|mode| *mode == Mode::Refuse) => {
+                if refused.is_err() { return; }
+                true
+            }
+        };
+        if refused {
+            drop(listener);
+            if mode.wait_for(|mode| *mode != Mode::Refuse).await.is_err() {
+                return;
+            }
+            listener = listen(port).await;
+        }
+    }
+}
+
+async fn connection(client: TcpStream, shared: Arc<Shared>) {
+    let ends = CancellationToken::new();
+    shared.open.lock().unwrap().push(ends.clone());
+    let mode = shared.mode.subscribe();
+    let passing = async {
+        // One that is accepted in silence is told nothing, not even that its server is gone.
+        let mut passes = mode.clone();
+        if passes.wait_for(|mode| *mode != Mode::Silent).await.is_err() {
+            return;
+        }
+        let target = *shared.target.lock().unwrap();
+        let Ok(server) = TcpStream::connect(target).await else {
+            return;
+        };
+        for stream in [&client, &server] {
+            drop(stream.set_nodelay(true));
+        }
+        let ((from_client, to_client), (from_server, to_server)) =
+            (client.into_split(), server.into_split());
+        let filter = shared.filter.as_ref().map(|filter| filter());
+        tokio::join!(
+            direction(from_client, to_server, mode.clone(), None),
+            direction(from_server, to_client, mode.clone(), filter),
+        );
+    };
+    ends.run_until_cancelled(passing).await;
+    ends.cancel();
+}
+
+/// Passes on what comes from one side, each piece when it is due.
+async fn direction(
+    mut from: OwnedReadHalf,
+    mut to: OwnedWriteHalf,
+    mut mode: watch::Receiver<Mode>,
+    mut filter: Option<Filter>,
+) {
+    let (pieces, mut due) = mpsc::channel::<(Instant, Vec<u8>)>(UNDER_WAY);
+    let mut silence = mode.clone();
+    let reading = async move {
+        let mut last = Instant::now();
+        let mut buffer = vec![0; 16 * 1024];
+        while silence.wait_for(|mode| *mode != Mode::Silent).await.is_ok() {
+            let Ok(count @ 1..) = from.read(&mut buffer).await else {
+                break;
+            };
+            let now = *silence.borrow();
+            if let Mode::Throttle(bytes) = now {
+                sleep(Duration::from_secs_f64(count as f64 / f64::from(bytes))).await;
+            }
+            last = last.max(Instant::now() + delay(now));
+            let piece = buffer[..count].to_vec();
+            if pieces.send((last, piece)).await.is_err() {
+                break;
+            }
+        }
+    };
+    let writing = async move {
+        while let Some((at, piece)) = due.recv().await {
+            sleep_until(at).await;
+            if mode.wait_for(|mode| *mode != Mode::Silent).await.is_err() {
+                return;
+            }
+            let piece = match &mut filter {
+                Some(filter) => filter(piece),
+                None => piece,
+            };
+            if to.write_all(&piece).await.is_err() {
+                return;
+            }
+        }
+        drop(to.shutdown().await);
+    };
+    tokio::join!(reading, writing);
+}
+
+fn delay(mode: Mode) -> Duration {
+    match mode {
+        Mode::Delay(base, jitter) => base + jitter.mul_f64(rand::random()),
+        _ => Duration::ZERO,
+    }
+}
