@@ -18,6 +18,7 @@ mod limiter_contract;
 mod limits;
 mod lua_oracle;
 mod monitoring;
+mod page;
 mod paths;
 mod plan;
 mod provider;

@@ -11,6 +11,7 @@
 
 pub mod authority;
 pub mod broker;
+pub mod browser;
 pub mod contract;
 pub mod daemon;
 pub mod judge;
