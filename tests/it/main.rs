@@ -9,6 +9,7 @@
 mod admin;
 mod check;
 mod commands;
+mod containers;
 mod daemon;
 mod dead;
 mod demo;
