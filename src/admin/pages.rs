@@ -34,7 +34,7 @@ async fn show_page() -> Response {
         // Nothing from elsewhere: the page works offline, and what a log line says is never run.
         (
             CONTENT_SECURITY_POLICY,
-            "default-src 'none'; style-src 'unsafe-inline'; script-src 'unsafe-inline'; connect-src 'self'; frame-ancestors 'none'",
+            "default-src 'none'; style-src 'unsafe-inline'; script-src 'unsafe-inline'; connect-src 'self'; img-src data:; frame-ancestors 'none'",
         ),
     ];
     (headers, include_str!("status.html")).into_response()

@@ -124,7 +124,7 @@ impl Page {
                 route.in_flight,
                 route.dead
             ));
-            let bad = !route.open || route.dead > 0;
+            let bad = !route.open || route.away || route.dead > 0;
             lines.push(if bad { self.paint(YELLOW, line) } else { line });
             if !route.open {
                 let why = if route.why.is_empty() {
@@ -133,6 +133,10 @@ impl Page {
                     &route.why
                 };
                 lines.push(self.paint(YELLOW, self.cut(&format!("  closed: {why}"))));
+            }
+            if route.open && route.away {
+                let why = "  the downstream is away: only single probes are sent";
+                lines.push(self.paint(YELLOW, self.cut(why)));
             }
             if !route.answers.is_empty() {
                 let answers = route

@@ -68,6 +68,8 @@ pub struct Route {
     pub open: bool,
     /// Why its tap is closed; empty while it is open.
     pub why: String,
+    /// The downstream is away: nothing is sent but single probes, also while the tap is open.
+    pub away: bool,
     pub held: u64,
     pub in_flight: u64,
     pub ready: u64,
@@ -141,6 +143,7 @@ impl Fleet {
         let mut sum = Route::default();
         for route in self.replicas.iter().filter_map(|r| r.routes.get(name)) {
             sum.open |= route.open;
+            sum.away |= route.away;
             if sum.why.is_empty() {
                 sum.why.clone_from(&route.why);
             }

@@ -118,7 +118,8 @@ fn say_why(replica: &mut Replica, reasons: &BTreeMap<String, Reasons>) {
     for (name, route) in &mut replica.routes {
         if !route.open {
             let reasons = reasons.get(name).unwrap_or(&none);
-            route.why = reasons.why(&replica.missing, frozen);
+            let mut missing = replica.missing.iter().filter(|part| concerns(part, name));
+            route.why = reasons.why(missing.next(), name, route.away, frozen);
         }
     }
 }
@@ -126,19 +127,29 @@ fn say_why(replica: &mut Replica, reasons: &BTreeMap<String, Reasons>) {
 const FROZEN: &str = "a limit is frozen or paused";
 const NO_TURN: &str = "its limits let nothing pass yet";
 
+/// What belongs to one route does not close the tap of another.
+fn concerns(missing: &Missing, route: &str) -> bool {
+    let name = &missing.name;
+    let part = name.strip_prefix("downstream of ").unwrap_or(name);
+    part.strip_prefix("route ").is_none_or(|of| of == route)
+}
+
 /// What a closed tap may be due to.
 #[derive(Debug, Default)]
 struct Reasons {
-    away: bool,
     hours: bool,
 }
 
 impl Reasons {
     /// The first that holds, in the order in which an operator would look.
-    fn why(&self, missing: &[Missing], frozen: bool) -> String {
-        if let Some(missing) = missing.first() {
-            format!("{}: {}", missing.name, missing.reason)
-        } else if self.away {
+    fn why(&self, missing: Option<&Missing>, route: &str, away: bool, frozen: bool) -> String {
+        if let Some(Missing { name, reason, .. }) = missing {
+            // The route is named beside it.
+            let own = name
+                .strip_suffix(route)
+                .and_then(|part| part.strip_suffix(" of route "));
+            format!("{}: {reason}", own.unwrap_or(name))
+        } else if away {
             "the downstream is away".to_owned()
         } else if self.hours {
             "closed hours".to_owned()
@@ -159,7 +170,7 @@ fn of_route(route: &mut Route, reasons: &mut Reasons, series: &Series<'_>) {
     if is(series, names::TAP_OPEN) {
         route.open = count > 0;
     } else if is(series, names::BREAKER_OPEN) {
-        reasons.away = count > 0;
+        route.away = count > 0;
     } else if is(series, names::CLOSED) {
         reasons.hours = count > 0;
     } else if is(series, names::HELD) {
@@ -224,6 +235,7 @@ mod tests {
              sluiced_answers_total{{route=\"sms\",answer=\"2xx\"}} {done}\n\
              sluiced_answers_total{{route=\"sms\",answer=\"timeout\"}} 0\n\
              sluiced_queue_messages{{route=\"sms\",part=\"dead\"}} 2\n\
+             sluiced_breaker_open{{route=\"sms\"}} 1\n\
              sluiced_limit_units_per_second{{limit=\"account\"}} 400\n\
              sluiced_permits_total{{limit=\"account\"}} {units}\n"
         )
@@ -241,6 +253,7 @@ mod tests {
             (30, true, 100, 2)
         );
         assert_eq!((route.per_second, &*route.why), (0.0, ""));
+        assert!(route.away, "also while the tap is open");
         assert_eq!(route.answers, BTreeMap::from([("2xx".to_owned(), 100)]));
 
         let second = sampler.take(&text(600, 700, 1), &health, at(1005));
@@ -254,7 +267,22 @@ mod tests {
 
         let third = sampler.take(&text(605, 710, 0), &health, at(1025));
         assert_eq!(third.limits["account"].used, [116.7, 0.5]);
-        assert_eq!(third.routes["sms"].why, NO_TURN);
+        assert_eq!(third.routes["sms"].why, "the downstream is away");
+
+        // What another route lacks is not why this one stands still.
+        let part = |name: &str| Missing {
+            name: name.to_owned(),
+            ..Missing::default()
+        };
+        for (name, is_why) in [
+            ("redis", true),
+            ("route sms", true),
+            ("downstream of route sms", true),
+            ("route sms2", false),
+            ("downstream of route email", false),
+        ] {
+            assert_eq!(concerns(&part(name), "sms"), is_why, "{name}");
+        }
 
         let back = sampler.take(&text(610, 720, 1), &health, at(20));
         assert_eq!(back.limits["account"].used, [116.7, 0.5, 2.0]);

@@ -9,6 +9,7 @@
 mod admin;
 mod check;
 mod commands;
+mod containers;
 mod daemon;
 mod dead;
 mod demo;
@@ -19,6 +20,7 @@ mod limiter_contract;
 mod limits;
 mod lua_oracle;
 mod monitoring;
+mod page;
 mod paths;
 mod plan;
 mod provider;

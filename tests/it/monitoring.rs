@@ -1,17 +1,13 @@
 //! A real Prometheus that scrapes real replicas: each query of the dashboard and each rule finds series.
 
-use std::io::{Read as _, Write as _};
-use std::net::TcpStream;
-use std::process::{Child, Command, Stdio};
-use std::time::Duration;
+use std::path::Path;
 
 use serde_json::Value;
 
 use crate::support::broker::Broker;
 use crate::support::daemon::{Config, Daemon, LONG, NEW_SCHEDULE, Route, file};
 use crate::support::messages::body;
-use crate::support::port::free_port;
-use crate::support::process::Leash;
+use crate::support::prometheus::Prometheus;
 use crate::support::rabbit::Rabbit;
 use crate::support::recorder::Recorder;
 use crate::support::wait::eventually;
@@ -20,69 +16,13 @@ const MESSAGES: u64 = 1_500;
 const RULES: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/monitoring/alerts.yml");
 const DASHBOARD: &str = include_str!("../../monitoring/grafana-dashboard.json");
 
-struct Prometheus {
-    port: u16,
-    process: Child,
-    _leash: Leash,
-    _dir: tempfile::TempDir,
-}
-
-impl Prometheus {
-    /// Scrapes these every second. `None`: there is no Prometheus on this machine.
-    fn start(targets: &[String]) -> Option<Self> {
-        let dir = tempfile::tempdir().unwrap();
-        let text = format!(
-            "global: {{scrape_interval: 1s, evaluation_interval: 1s}}\nrule_files: [{RULES:?}]\n\
-             scrape_configs: [{{job_name: sluiced, static_configs: [{{targets: {targets:?}}}]}}]\n"
-        );
-        let config = file(dir.path(), "prometheus.yml", &text);
-        let port = free_port();
-        let process = Command::new("prometheus")
-            .arg(format!("--config.file={}", config.display()))
-            .arg(format!(
-                "--storage.tsdb.path={}",
-                dir.path().join("data").display()
-            ))
-            .arg(format!("--web.listen-address=127.0.0.1:{port}"))
-            .stdout(Stdio::null())
-            .stderr(Stdio::null())
-            .spawn()
-            .ok()?;
-        Some(Self {
-            port,
-            _leash: Leash::on(&process),
-            process,
-            _dir: dir,
-        })
-    }
-
-    /// The answer of its API, once there is one.
-    fn ask(&self, path: &str) -> Option<Value> {
-        let mut stream = TcpStream::connect(("127.0.0.1", self.port)).ok()?;
-        stream
-            .set_read_timeout(Some(Duration::from_secs(10)))
-            .ok()?;
-        // In version 1.0 the answer ends with the connection.
-        write!(stream, "GET {path} HTTP/1.0\r\nhost: x\r\n\r\n").ok()?;
-        let mut answer = String::new();
-        stream.read_to_string(&mut answer).ok()?;
-        serde_json::from_str(answer.split_once("\r\n\r\n")?.1).ok()
-    }
-
-    /// How many series a query finds.
-    fn found(&self, query: &str) -> usize {
-        let query: String = url::form_urlencoded::byte_serialize(query.as_bytes()).collect();
-        let answer = self.ask(&format!("/api/v1/query?query={query}"));
-        let answer = answer.unwrap_or_default();
-        answer["data"]["result"].as_array().map_or(0, Vec::len)
-    }
-}
-
-impl Drop for Prometheus {
-    fn drop(&mut self) {
-        drop(self.process.kill());
-        drop(self.process.wait());
-    }
+/// Scrapes these every second. `None`: there is no Prometheus on this machine.
+fn scrape(targets: &[String], dir: &Path) -> Option<Prometheus> {
+    let text = format!(
+        "global: {{scrape_interval: 1s, evaluation_interval: 1s}}\nrule_files: [{RULES:?}]\n\
+         scrape_configs: [{{job_name: sluiced, static_configs: [{{targets: {targets:?}}}]}}]\n"
+    );
+    Prometheus::start(&file(dir, "prometheus.yml", &text))
 }
 
 /// What the panels ask, as they ask for everything.
@@ -117,7 +57,8 @@ async fn every_panel_and_every_rule_finds_its_series() {
     for replica in &mut replicas {
         targets.push(replica.admin().await.to_string());
     }
-    let Some(prometheus) = Prometheus::start(&targets) else {
+    let dir = tempfile::tempdir().unwrap();
+    let Some(prometheus) = scrape(&targets, dir.path()) else {
         println!("no prometheus on this machine: not checked");
         return;
     };
@@ -138,11 +79,7 @@ async fn every_panel_and_every_rule_finds_its_series() {
     assert!(all.await.is_ok(), "these find nothing: {:#?}", empty());
 
     // Each rule can be evaluated, and none fires in a fleet that is well.
-    let rules = prometheus.ask("/api/v1/rules").unwrap();
-    let groups = rules["data"]["groups"].as_array().unwrap().iter();
-    let rules: Vec<_> = groups
-        .flat_map(|group| group["rules"].as_array().unwrap())
-        .collect();
+    let rules = prometheus.rules();
     assert!(rules.len() >= 10, "{} rules", rules.len());
     for rule in rules {
         assert_eq!(rule["health"], "ok", "{rule:#}");

@@ -415,7 +415,10 @@ pub fn get(address: SocketAddr, path: &str) -> (u16, String) {
     let ask = || {
         let mut stream = TcpStream::connect_timeout(&address, Duration::from_secs(5))?;
         stream.set_read_timeout(Some(Duration::from_secs(10)))?;
-        write!(stream, "GET {path} HTTP/1.1\r\nhost: x\r\n\r\n")?;
+        write!(
+            stream,
+            "GET {path} HTTP/1.1\r\nhost: x\r\nconnection: close\r\n\r\n"
+        )?;
         let mut answer = String::new();
         stream.read_to_string(&mut answer)?;
         std::io::Result::Ok(answer)

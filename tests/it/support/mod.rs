@@ -11,6 +11,7 @@
 
 pub mod authority;
 pub mod broker;
+pub mod browser;
 pub mod contract;
 pub mod daemon;
 pub mod judge;
@@ -18,6 +19,7 @@ pub mod machine;
 pub mod messages;
 pub mod port;
 pub mod process;
+pub mod prometheus;
 pub mod proxy;
 pub mod rabbit;
 pub mod raw_amqp;
@@ -28,3 +30,4 @@ pub mod redis_sentinel;
 pub mod soak;
 pub mod still;
 pub mod wait;
+pub mod yaml;

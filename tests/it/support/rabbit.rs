@@ -44,6 +44,21 @@ impl Rabbit {
         server
     }
 
+    /// The same, with one user of that name and password, as images of RabbitMQ make one.
+    #[must_use]
+    pub fn start_for(user: &str, password: &str) -> Self {
+        let lines = format!("default_user = {user}\ndefault_pass = {password}\n");
+        let server = Self::with(None, &lines);
+        server.boot();
+        server
+    }
+
+    /// Where it listens.
+    #[must_use]
+    pub const fn port(&self) -> u16 {
+        self.port
+    }
+
     /// The same, with TLS beside its plain port: the authority has signed for a server.
     #[must_use]
     pub fn start_secure(authority: &Authority) -> Self {
@@ -129,12 +144,6 @@ impl Rabbit {
             secure_port,
             process: Mutex::new(None),
         }
-    }
-
-    /// Where it listens.
-    #[must_use]
-    pub const fn port(&self) -> u16 {
-        self.port
     }
 
     /// Where clients connect to.
