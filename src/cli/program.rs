@@ -4,7 +4,9 @@
 //! and the compiler would make all of them once more in the crate that names the writers.
 
 use std::io::{self, IsTerminal as _, Write};
+use std::num::NonZeroUsize;
 use std::process::ExitCode;
+use std::thread::available_parallelism;
 
 use clap::{CommandFactory as _, Parser, Subcommand};
 
@@ -69,6 +71,10 @@ enum Command {
 /// (`TasksMax=256`) as soon as names are not answered.
 const BLOCKING: usize = 8;
 
+/// More threads than this have nothing to do, and a host of many processors would exceed the units'
+/// `TasksMax`.
+const WORKERS: usize = 8;
+
 /// Runs the command that the arguments of the process name.
 #[must_use]
 pub fn main() -> ExitCode {
@@ -77,7 +83,9 @@ pub fn main() -> ExitCode {
     rustls::crypto::ring::default_provider()
         .install_default()
         .ok();
+    let processors = available_parallelism().map_or(1, NonZeroUsize::get);
     let runtime = match tokio::runtime::Builder::new_multi_thread()
+        .worker_threads(processors.min(WORKERS))
         .max_blocking_threads(BLOCKING)
         .enable_all()
         .build()

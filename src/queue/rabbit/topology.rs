@@ -158,7 +158,7 @@ pub(super) async fn target_queues(
 }
 
 /// The parked queues that are there though the route does not park: an earlier configuration left
-/// them. Empty if the first one is missing, since it is always declared first.
+/// them.
 pub(super) async fn left_behind(
     connection: &Connection,
     route: &RouteOptions,
@@ -170,7 +170,7 @@ pub(super) async fn left_behind(
         let channel = open_channel(connection, bound).await?;
         match find(&channel, &Target::Parked(space).queue(&route.queue), bound).await {
             Ok(census) => found.push((space, census)),
-            Err(RabbitError::Missing { .. }) if found.is_empty() => break,
+            // Others may hold messages all the same: somebody deleted this one.
             Err(RabbitError::Missing { .. }) => continue,
             Err(error) => return Err(error),
         }
