@@ -170,7 +170,7 @@ pub(super) async fn left_behind(
         let channel = open_channel(connection, bound).await?;
         match find(&channel, &Target::Parked(space).queue(&route.queue), bound).await {
             Ok(census) => found.push((space, census)),
-            // Others may hold messages all the same: somebody deleted this one.
+            // It was deleted; others may hold messages all the same.
             Err(RabbitError::Missing { .. }) => continue,
             Err(error) => return Err(error),
         }

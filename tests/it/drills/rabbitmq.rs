@@ -197,7 +197,7 @@ fn without_confirms(silent: Arc<AtomicBool>) -> Filter {
     })
 }
 
-/// The copies for a wait queue do arrive; nobody says so.
+/// The copies for a wait queue arrive, and no confirm of them comes back.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn confirms_that_never_come() {
     let row = "rabbitmq::confirms_that_never_come";

@@ -52,8 +52,8 @@ async fn what_stands_parked_survives_the_broker_and_the_end_of_parking() {
         bench.up().await;
         bench.subscription.close(BOUND).await;
 
-        // Without parking, what was left behind is consumed all the same; and only that, also where somebody
-        // deleted the first of these queues.
+        // Without parking, what was left behind is consumed all the same; and only that, also where the
+        // first of these queues was deleted.
         let broker = Broker::connect(&server.url()).await;
         broker.delete(&parked_queue(&queue, Space::of(0))).await;
         let mut bench = Bench::start_on(options(server), queue_type, queue.clone(), false);
