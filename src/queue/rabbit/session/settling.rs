@@ -17,35 +17,19 @@ impl Session<'_> {
     pub(super) fn settle(&mut self, settlement: Settlement) {
         let Settlement { tag, verdict } = settlement;
         let label = verdict.label();
-        match verdict {
-            Verdict::Done | Verdict::Dropped => self.settle_as(tag, Fate::Ack, label),
-            Verdict::GiveBack => self.settle_as(tag, Fate::Requeue, label),
+        let (target, patch) = match verdict {
+            Verdict::Done | Verdict::Dropped => return self.settle_as(tag, Fate::Ack, label),
+            Verdict::GiveBack => return self.settle_as(tag, Fate::Requeue, label),
             Verdict::Later { delay, headers } => {
-                let target = Target::Wait(self.context.ladder.step(delay));
-                self.copy(
-                    tag,
-                    CopyVerdict {
-                        target,
-                        label,
-                        patch: headers,
-                    },
-                );
+                (Target::Wait(self.context.ladder.step(delay)), headers)
             }
             Verdict::Parked { space, headers } if self.context.route.parks => {
                 self.context.parked_queues.add();
-                let target = Target::Parked(space);
-                self.copy(
-                    tag,
-                    CopyVerdict {
-                        target,
-                        label,
-                        patch: headers,
-                    },
-                );
+                (Target::Parked(space), headers)
             }
             // The parked queue would not be consumed.
             Verdict::Parked { .. } => {
-                self.settle_as(tag, Fate::Requeue, Verdict::GiveBack.label());
+                return self.settle_as(tag, Fate::Requeue, Verdict::GiveBack.label());
             }
             Verdict::Dead { reason, headers } => {
                 let route = &self.context.route;
@@ -55,17 +39,15 @@ impl Session<'_> {
                     (header::QUEUE, HeaderValue::Text(route.queue.clone())),
                 ];
                 patch.extend(headers);
-                let target = Target::Dead;
-                self.copy(
-                    tag,
-                    CopyVerdict {
-                        target,
-                        label,
-                        patch,
-                    },
-                );
+                (Target::Dead, patch)
             }
-        }
+        };
+        let verdict = CopyVerdict {
+            target,
+            label,
+            patch,
+        };
+        self.copy(tag, verdict);
     }
 
     pub(super) fn settle_as(&mut self, tag: u64, fate: Fate, label: &'static str) {
