@@ -106,7 +106,7 @@ async fn what_compose_starts_delivers_everything_under_the_limit() {
         println!("no python3-yaml on this machine: not checked");
         return;
     };
-    machine::half();
+    machine::two();
     let services = &compose[0]["services"];
     let user = |what: &str| services["rabbitmq"]["environment"][what].as_str().unwrap();
     let (name, password) = (user("RABBITMQ_DEFAULT_USER"), user("RABBITMQ_DEFAULT_PASS"));

@@ -16,7 +16,7 @@ const LENIENT: [&str; 2] = ["--headroom", "250ms"];
 fn turn() -> MutexGuard<'static, ()> {
     static TURN: Mutex<()> = Mutex::const_new(());
     let turn = TURN.blocking_lock();
-    machine::half();
+    machine::two();
     turn
 }
 

@@ -183,10 +183,9 @@ impl Drill {
     }
 
     /// What a replica had called and not acknowledged when it died comes again.
-    fn died(&mut self, name: String) {
-        let now = Instant::now();
+    fn died(&mut self, name: String, at: Instant) {
         self.books
-            .excuse(Some(name), now - UNSETTLED, now + UNSETTLED);
+            .excuse(Some(name), at - UNSETTLED, Instant::now() + UNSETTLED);
     }
 
     /// So does what all of them had, when they lose RabbitMQ.
@@ -203,8 +202,9 @@ impl Drill {
     /// Kills one of the replicas (SIGKILL).
     async fn kill(&mut self, place: usize, declared: &[&str]) {
         let (name, replica) = self.take(place);
+        let at = Instant::now();
         replica.kill(declared).await;
-        self.died(name);
+        self.died(name, at);
     }
 
     fn signal(&self, place: usize, signal: Signal) {

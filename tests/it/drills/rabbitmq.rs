@@ -8,6 +8,7 @@ use serde_json::json;
 use tokio::time::sleep;
 
 use super::{Drill, lasts, plan};
+use crate::fleet::control::said;
 use crate::fleet::{PATIENCE, Plan};
 use crate::support::broker::Broker;
 use crate::support::daemon::{Daemon, NEW_SCHEDULE};
@@ -102,13 +103,15 @@ async fn connections_cut_one_by_one() {
 async fn memory_alarm() {
     let row = "rabbitmq::memory_alarm";
     let mut drill = Drill::start(row, "memory alarm", quick(own(row)), 2).await;
-    // The drill itself cannot publish while the alarm lasts.
+    // The drill itself cannot publish while the alarm lasts, and some must be left when it has begun.
+    said(&drill.fleet.replicas[0], &["pause", "provider"]);
     drill.feed(1_500).await;
     let rabbit = drill.fleet.servers.rabbit();
     rabbit.ctl(&["set_vm_memory_high_watermark", "0"]);
     drill.begins();
     // Retries need copies, which the broker does not take now.
     drill.script(json!({"status": 408, "count": 20}));
+    said(&drill.fleet.replicas[0], &["resume", "provider"]);
     let seconds = lasts(2.0, 20.0).await;
     drill.copies_wait().await;
     let rabbit = drill.fleet.servers.rabbit();

@@ -140,7 +140,7 @@ impl Drop for Hungry {
 async fn starved() {
     let row = "replica::starved";
     let plan = Plan {
-        takes: machine::half,
+        takes: machine::two,
         ..plan(row)
     };
     let mut drill = Drill::start(row, "starved by other processes", plan, 2).await;

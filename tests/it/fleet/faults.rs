@@ -46,8 +46,8 @@ async fn a_replica_is_killed_every_second() {
         // The first four have the names 0 to 3, and then each the next one.
         let died = format!("replica {round}");
         let old = fleet.replace(round % 4);
-        old.kill(&[NEW_SCHEDULE]).await;
         deaths.insert(died, clock.now());
+        old.kill(&[NEW_SCHEDULE]).await;
     }
     fleet.finish(&[NEW_SCHEDULE]).await;
     // What was under way with the dead, or not acknowledged yet, comes again. Nothing else does.

@@ -51,7 +51,7 @@ impl Mortal {
         messages: (u64, u64),
         latency: Duration,
     ) -> Self {
-        machine::half();
+        machine::two();
         let downstream = Recorder::start(move |_| Reply {
             latency,
             ..Reply::status(202)
@@ -94,8 +94,8 @@ impl Mortal {
     /// Kills the oldest.
     async fn kill(&mut self) {
         let (name, replica) = self.replicas.remove(0);
-        replica.kill(DECLARED).await;
         let died = self.at(Instant::now());
+        replica.kill(DECLARED).await;
         self.deaths.insert(name, died);
     }
 

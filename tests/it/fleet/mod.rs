@@ -3,11 +3,11 @@
 //!
 //! Asserted is what no load can break: none over, none lost, none twice without a reason, order, all
 //! delivered. Shares and percentiles are printed; the simulation asserts them, and the benches show them.
-//! A fleet takes half of the machine, and has servers of its own where it breaks them.
+//! A fleet takes two shares of the machine, and has servers of its own where it breaks them.
 
 mod amended;
 mod binding;
-mod control;
+pub(crate) mod control;
 mod fair;
 mod faults;
 mod flow;
@@ -87,7 +87,7 @@ impl Plan {
             own_rabbit: false,
             own_redis: false,
             clocked: false,
-            takes: machine::half,
+            takes: machine::two,
         }
     }
 

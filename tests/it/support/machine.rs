@@ -2,8 +2,8 @@
 //!
 //! Most tests wait nearly all of the time: for a lease to end, for a wait queue, for a broker to
 //! start. So more of them run at once than there are processors: each holds a share of the machine
-//! from its first server or replica on. A fleet takes [`half`] of the machine, and what fills or breaks it
-//! asks to be [`alone`]; both before anything else.
+//! from its first server or replica on. A fleet of replicas takes [`two`], and what fills or breaks the
+//! machine asks to be [`alone`]; both before anything else.
 //!
 //! Shares belong to the thread of a test (the harness gives each test one) and end with it, also where
 //! the test fails.
@@ -11,8 +11,8 @@
 use std::cell::RefCell;
 use std::sync::{Condvar, Mutex};
 
-/// So many tests run at once: three for each of two processors.
-const SHARES: usize = 6;
+/// So many tests run at once: four for each of two processors.
+const SHARES: usize = 8;
 
 /// Takes a share, unless this test has one.
 pub fn share() {
@@ -23,9 +23,9 @@ pub fn share() {
     }
 }
 
-/// Takes half of the machine, until the test ends.
-pub fn half() {
-    take_first(SHARES / 2);
+/// Takes two shares, until the test ends.
+pub fn two() {
+    take_first(2);
 }
 
 /// Takes all of it: no other test runs meanwhile.

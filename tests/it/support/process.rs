@@ -2,12 +2,11 @@
 //!
 //! The server runs in a process group of its own, next to a watcher shell that reads a pipe. The
 //! pipe ends when the test drops its end or dies in any way, SIGKILL included; the watcher then
-//! kills the whole group. So a server in a `static`, which is never dropped, ends too. Its
-//! directory goes when the test process is gone.
+//! kills the whole group. So a server in a `static`, which is never dropped, ends too.
 //!
 //! A program under test is a child of the test itself, which wants its exit code. It is kept on a
 //! [`Leash`]: one more watcher knows the processes that run, by their ids, and kills them when the
-//! test process is gone.
+//! test process is gone. The same watcher removes the directories of the servers then.
 
 use std::ffi::OsStr;
 use std::fs::File;
@@ -37,7 +36,10 @@ pub fn scratch(prefix: &str) -> TempDir {
     let mut builder = tempfile::Builder::new();
     let builder = builder.prefix(prefix);
     let in_memory = room.then(|| builder.tempdir_in(MEMORY).ok()).flatten();
-    in_memory.unwrap_or_else(|| builder.tempdir().expect("a directory for a private server"))
+    let dir =
+        in_memory.unwrap_or_else(|| builder.tempdir().expect("a directory for a private server"));
+    tell("leaves", dir.path().display());
+    dir
 }
 
 /// Commands that run until this is dropped or the test process ends.
@@ -64,8 +66,6 @@ impl PrivateProcess {
         // The servers get no stdin, so only the watcher holds the reading end of the pipe.
         let watched = format!(
             "exec 3<&0 </dev/null\n\
-             setsid sh -c 'while kill -0 \"$1\"; do sleep 0.2; done; rm -rf \"$2\"' \
-             janitor \"$1\" \"$2\" 3<&- >/dev/null 2>&1 &\n\
              {{ {script}\n}} 3<&- &\n\
              cat <&3 >/dev/null\n\
              kill -KILL 0\n"
@@ -73,9 +73,6 @@ impl PrivateProcess {
         let watcher = Command::new("sh")
             .arg("-c")
             .arg(watched)
-            .arg("watcher")
-            .arg(std::process::id().to_string())
-            .arg(dir)
             .envs(env)
             .stdin(Stdio::piped())
             .stdout(out)
@@ -109,17 +106,24 @@ impl Drop for PrivateProcess {
 #[derive(Debug)]
 pub struct Leash(u32);
 
-/// Reads which processes run, and which have ended. When the test process is gone, so is the other end
-/// of its stdin, and what runs then is killed.
+/// Reads which processes run, which have ended, and which directories the servers leave. When the test
+/// process is gone, so is the other end of its stdin. Then it kills what runs, and removes the directories
+/// once the watchers of the servers, which saw the same end, have had time to kill those.
 static HOLDER: LazyLock<Mutex<Child>> = LazyLock::new(|| {
     let script = "running=\n\
-        while read -r what pid; do\n\
+        while read -r what which; do\n\
+        case $what in\n\
+        runs) running=\"$running $which\" ;;\n\
+        ended)\n\
         others=\n\
-        for one in $running; do [ \"$one\" = \"$pid\" ] || others=\"$others $one\"; done\n\
-        running=$others\n\
-        [ \"$what\" = ended ] || running=\"$running $pid\"\n\
+        for one in $running; do [ \"$one\" = \"$which\" ] || others=\"$others $one\"; done\n\
+        running=$others ;;\n\
+        leaves) set -- \"$@\" \"$which\" ;;\n\
+        esac\n\
         done\n\
-        for one in $running; do kill -KILL \"$one\"; done\n";
+        for one in $running; do kill -KILL \"$one\"; done\n\
+        sleep 1\n\
+        rm -rf -- \"$@\"\n";
     let shell = Command::new("sh")
         .args(["-c", script])
         .stdin(Stdio::piped())
@@ -146,8 +150,8 @@ impl Drop for Leash {
     }
 }
 
-fn tell(what: &str, pid: u32) {
-    let line = format!("{what} {pid}\n");
+fn tell(what: &str, which: impl std::fmt::Display) {
+    let line = format!("{what} {which}\n");
     let mut holder = HOLDER.lock().unwrap();
     let stdin = holder.stdin.as_mut().expect("it was asked for");
     let told = stdin.write_all(line.as_bytes());
