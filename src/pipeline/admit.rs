@@ -20,10 +20,10 @@ use futures::future::BoxFuture;
 use tokio::sync::Notify;
 use tracing::{debug, info, warn};
 
-use crate::core::scheduler::{KeyRoom, Queued as _, Scheduler};
+use crate::core::scheduler::{Denial, Queued as _, Scheduler};
 use crate::core::time::{Mono, StoreTime, micros};
 use crate::ports::limits::{
-    Answer, Candidate, Closing, Decision, Fit, KeyedLimit, LimitStore, Pass, Ticket,
+    Answer, Candidate, Closing, Decision, KeyedLimit, LimitStore, Pass, Ticket,
 };
 use crate::ports::pace::StoreError;
 use crate::telemetry::LogLimit;
@@ -35,14 +35,12 @@ use super::permit::{Permit, calls};
 use super::refunder::{Refunder, Tickets};
 use super::route::Route;
 use super::verdict::invalid;
-use denied::Denial;
+use denied::Denied;
 
 static UNANSWERED: LogLimit = LogLimit::new(Duration::from_secs(10));
 
 /// A message whose limit has another policy than this replica knows is asked for again after this.
 const LEARN: Duration = Duration::from_millis(100);
-/// A full `concurrency` limit is asked again after this, should the notice be lost that a call ended.
-const FULL: Duration = Duration::from_secs(1);
 
 /// What asking the keyed limits of one pacer takes.
 #[derive(Debug)]
@@ -74,8 +72,6 @@ pub(super) struct Answered {
 /// What came of a request for the pacer as a whole.
 #[derive(Debug, Default)]
 pub(super) struct Outcome {
-    /// Messages that went back to their queue.
-    pub(super) given_back: u64,
     /// Routes that must wait as a whole, and until when.
     pub(super) closed: Vec<(Arc<Route>, Mono)>,
 }
@@ -169,14 +165,10 @@ impl Admission {
             match decision {
                 Decision::NotAsked => not_asked.push(waiting),
                 Decision::Granted { .. } if stopping => {
-                    scheduler.gone(&waiting);
-                    drop(Permit::new(
-                        &waiting.job,
-                        answer.now,
-                        ticket,
-                        &self.keyed.refunder,
-                    ));
-                    outcome.given_back += 1;
+                    // Nothing is sent: dropped, it refunds what the message took.
+                    let refunder = &self.keyed.refunder;
+                    drop(Permit::new(&waiting.job, answer.now, ticket, refunder));
+                    not_asked.push(waiting);
                 }
                 Decision::Granted { passes } => {
                     let mut waiting = waiting;
@@ -192,14 +184,19 @@ impl Admission {
                     until,
                     room,
                 } => {
+                    let charge = waiting.job.charges()[by].clone();
                     let denial = Denial {
-                        charge: waiting.job.charges()[by].clone(),
+                        key: charge.id(),
                         fits,
                         until,
-                        room,
                         decided: answer.now,
                     };
-                    self.denied(waiting, &denial, scheduler, &mut outcome, now);
+                    let denied = Denied {
+                        charge,
+                        denial,
+                        room,
+                    };
+                    self.denied(waiting, &denied, scheduler, &mut outcome, now);
                 }
                 Decision::Never { by, most } => {
                     scheduler.gone(&waiting);
@@ -296,15 +293,8 @@ impl Outcome {
 /// What the grant of a message says of its keys.
 fn learn(waiting: &Waiting, passes: &[Pass], scheduler: &mut Scheduler<Waiting>, now: Mono) {
     for (key, pass) in waiting.keys().zip(passes) {
-        scheduler.said(key, room_of(pass.next, pass.room.remaining, scheduler, now));
-    }
-}
-
-fn room_of(fits: Fit, remaining: u64, scheduler: &Scheduler<Waiting>, now: Mono) -> KeyRoom {
-    match fits {
-        Fit::Now => KeyRoom::Now(remaining),
-        Fit::At(at) => KeyRoom::At(scheduler.local_time(StoreTime::from_micros(at), now)),
-        Fit::Full => KeyRoom::At(now + FULL),
+        let room = scheduler.key_room(pass.next, pass.room.remaining, now);
+        scheduler.said(key, room);
     }
 }
 

@@ -182,13 +182,15 @@ impl Queued for Waiting {
     }
 
     fn memory_room(&self, key: KeyId) -> usize {
-        let prefetch = usize::from(self.job.route.policy.prefetch);
-        if self.job.route.is_for_all(key) || self.job.history.waited {
-            // Where the limit counts all messages together, there are no others to make room for.
-            // And a message that was sent away comes back when there is room for it.
+        let own = |charge: &&Charge| charge.id() == key;
+        let charge = self.job.charges().iter().find(own);
+        let counts_calls = charge.is_some_and(|charge| charge.limit.is_concurrency());
+        // Where the limit counts all messages together, there are no others to make room for. And what
+        // was sent away until a time comes back when it fits. No such time is known of calls.
+        if self.job.route.is_for_all(key) || self.job.history.waited && !counts_calls {
             usize::MAX
         } else {
-            prefetch / 2
+            usize::from(self.job.route.policy.prefetch) / 2
         }
     }
 

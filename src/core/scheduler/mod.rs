@@ -19,13 +19,14 @@
 //! and, where keyed limits count it, a permission that is still good when the call leaves.
 //!
 //! By file: `ready` is the order of messages that wait for a slot, `key_queues` are those that wait for a key;
-//! `request` says when to ask and for how many, `batch` for which, `answers` what follows; `serving` gives a
-//! slot its message; `extract` takes messages out or puts them off.
+//! `request` says when to ask and for how many, `batch` for which, `answers` what follows, `placing` where a
+//! denied message waits; `serving` gives a slot its message; `extract` takes messages out or puts them off.
 
 mod answers;
 mod batch;
 mod extract;
 mod key_queues;
+mod placing;
 mod ready;
 mod request;
 mod serving;
@@ -35,6 +36,7 @@ use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::time::Duration;
 
 pub use key_queues::{KeyId, KeyRoom};
+pub use placing::{Denial, Place, Terms};
 pub use ready::{Queued, Ready, Share, Sum};
 pub use request::{BATCH_MAX, Requests};
 

@@ -6,6 +6,7 @@ mod denied;
 mod fate;
 mod frozen;
 mod guides;
+mod held;
 mod hours;
 mod recipes;
 mod shared;

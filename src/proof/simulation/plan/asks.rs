@@ -1,27 +1,13 @@
 //! The questions of a replica to its keyed limits, and what the answers mean: as `pipeline::admit`.
 
-use std::time::Duration;
-
-use sluiced_core::limits::Fit;
 use sluiced_core::limits::admission::{Decision, Pass};
-use sluiced_core::scheduler::{KeyRoom, Queued as _};
+use sluiced_core::scheduler::{Denial, Place, Queued as _, Terms};
 use sluiced_core::time::{Mono, StoreTime};
 
 use super::fleet::{Event, Fleet};
 use super::replica::{Parcel, Replica, key_id};
 use super::store::Name;
 use super::{End, Far};
-
-/// A full `concurrency` limit is asked again after this, at the latest.
-const FULL: Duration = Duration::from_secs(1);
-
-/// A denial: the key, when it fits, when to come back, and when that was said.
-struct Denial {
-    by: usize,
-    fits: Fit,
-    until: StoreTime,
-    decided: StoreTime,
-}
 
 impl Fleet<'_> {
     pub(super) fn ask(&mut self, id: u32, batch: Vec<Parcel>, wanted: u64) {
@@ -55,13 +41,14 @@ impl Fleet<'_> {
                 Decision::Denied {
                     by, fits, until, ..
                 } => {
+                    let charge = self.store.charges(&parcel)[by];
                     let denial = Denial {
-                        by,
+                        key: key_id(by, charge.key),
                         fits,
                         until,
                         decided: at,
                     };
-                    self.denied(id, parcel, &denial);
+                    self.denied(id, parcel, by, &denial);
                 }
                 Decision::Never { by, .. } => {
                     replica.scheduler.gone(&parcel);
@@ -80,49 +67,47 @@ impl Fleet<'_> {
     }
 
     /// Places a denied message: in memory, in the wait ladder, or among the dead.
-    fn denied(&mut self, id: u32, mut parcel: Parcel, denial: &Denial) {
+    fn denied(&mut self, id: u32, mut parcel: Parcel, by: usize, denial: &Denial) {
         let (now, route) = (self.mono(), &self.plan.route);
+        let born = self.born(parcel.id);
         let fate = &mut self.fates[parcel.id as usize];
         fate.denials = fate.denials.saturating_add(1);
-        fate.by = u8::try_from(denial.by).ok();
-        self.denials[denial.by] += 1;
+        fate.by = u8::try_from(by).ok();
+        self.denials[by] += 1;
         let replica = &mut self.replicas[id as usize];
         let scheduler = &mut replica.scheduler;
-        let charge = self.store.charges(&parcel)[denial.by];
-        let key = key_id(denial.by, charge.key);
-        let for_all = parcel.is_for_all(key);
-        if denial.fits == Fit::Full && (for_all || scheduler.has_room(&parcel, key)) {
-            return scheduler.denied(parcel, key, KeyRoom::At(now + FULL));
-        }
-        let fits = match denial.fits {
-            Fit::At(at) => StoreTime::from_micros(at),
-            Fit::Now | Fit::Full => denial.decided + FULL,
+        let terms = Terms {
+            is_for_all: parcel.is_for_all(denial.key),
+            holds: route.far == Far::Hold,
+            max_hold: route.max_hold,
+            age: now.since(born),
         };
-        let here = scheduler.local_time(fits, now);
-        if parcel.deadline.is_some_and(|end| end <= here) {
-            scheduler.gone(&parcel);
-            replica.held -= 1;
-            return self.ended(parcel.id, End::TooOld);
-        }
         let opens = |at: StoreTime| route.hours.as_ref().map_or(at, |hours| hours.opens(at));
-        let near = opens(fits).since(denial.decided) <= route.max_hold;
-        let key_room = KeyRoom::At(here);
-        if near && scheduler.has_room(&parcel, key) {
-            parcel.waited = true;
-            return scheduler.denied(parcel, key, key_room);
+        match scheduler.place(&parcel, denial, &terms, opens, now) {
+            Place::ForCalls(room) => scheduler.denied(parcel, denial.key, room),
+            Place::Near(room) => {
+                parcel.waited = true;
+                scheduler.denied(parcel, denial.key, room);
+            }
+            Place::Route(room, until) => {
+                scheduler.denied(parcel, denial.key, room);
+                self.close(id, until);
+            }
+            Place::Away(room, wait) => {
+                scheduler.said(denial.key, room);
+                scheduler.gone(&parcel);
+                if route.far == Far::Dead {
+                    replica.held -= 1;
+                    return self.ended(parcel.id, End::Denied);
+                }
+                self.send_away(id, parcel.id, wait);
+            }
+            Place::Expired => {
+                scheduler.gone(&parcel);
+                replica.held -= 1;
+                self.ended(parcel.id, End::TooOld);
+            }
         }
-        if for_all && route.far == Far::Hold {
-            scheduler.denied(parcel, key, key_room);
-            return self.close(id, here);
-        }
-        scheduler.said(key, key_room);
-        scheduler.gone(&parcel);
-        if route.far == Far::Dead {
-            replica.held -= 1;
-            return self.ended(parcel.id, End::Denied);
-        }
-        let wait = opens(denial.until.max(fits)).since(denial.decided);
-        self.send_away(id, parcel.id, wait);
     }
 
     /// A limit that is for all messages lets nothing pass before `until`.
@@ -171,14 +156,8 @@ impl Fleet<'_> {
 /// What a grant says of the keys of its message.
 fn learn(replica: &mut Replica, parcel: &Parcel, passes: &[Pass], now: Mono) {
     for (key, pass) in parcel.keys().zip(passes) {
-        let room = match pass.next {
-            Fit::Now => KeyRoom::Now(pass.room.remaining),
-            Fit::At(at) => {
-                let at = StoreTime::from_micros(at);
-                KeyRoom::At(replica.scheduler.local_time(at, now))
-            }
-            Fit::Full => KeyRoom::At(now + FULL),
-        };
+        let scheduler = &replica.scheduler;
+        let room = scheduler.key_room(pass.next, pass.room.remaining, now);
         replica.scheduler.said(key, room);
     }
 }

@@ -147,6 +147,11 @@ impl<'a> Fleet<'a> {
         StoreTime::from_micros((self.plan.start.as_micros() + self.t).saturating_sub(self.lead))
     }
 
+    /// When a message is published.
+    pub(super) fn born(&self, message: u32) -> Mono {
+        self.mono_at(self.plan.messages[message as usize].at + self.lead)
+    }
+
     pub(super) fn after(&mut self, wait: u64, replica: u32, event: Event) {
         self.order += 1;
         self.events
@@ -219,7 +224,7 @@ impl<'a> Fleet<'a> {
     fn deliver(&mut self, id: u32, message: u32) {
         let (mono, shut, route) = (self.mono(), self.shut(id), &self.plan.route);
         let known = &self.plan.messages[message as usize];
-        let born = self.mono_at(known.at + self.lead);
+        let born = self.born(message);
         let replica = &mut self.replicas[id as usize];
         replica.arrivals += 1;
         let mut parcel = Parcel::new(message, known, route, replica.arrivals);

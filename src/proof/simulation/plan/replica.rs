@@ -4,6 +4,7 @@ use std::time::Duration;
 
 use sluiced_core::clock::ClockMap;
 use sluiced_core::leases::{LeaseHolder, Outlook, Phase};
+use sluiced_core::limits::Rule;
 use sluiced_core::pacing::Pacing;
 use sluiced_core::rate::Cost;
 use sluiced_core::scheduler::{KeyId, Queued, Requests, Scheduler, Share};
@@ -24,8 +25,9 @@ pub(super) struct Parcel {
     urgent: bool,
     share: Share,
     keys: Box<[KeyId]>,
-    /// Bit by bit: the limits that count all messages together.
+    /// Bit by bit: the limits that count all messages together, and those that count calls under way.
     for_all: u32,
+    of_calls: u32,
     arrival: u64,
     pub(super) deadline: Option<Mono>,
     /// So many may wait in memory for keys.
@@ -45,9 +47,10 @@ impl Parcel {
     pub(super) fn new(id: u32, message: &Message, route: &Route, arrival: u64) -> Self {
         let keys = message.charges.iter().enumerate();
         let keys = keys.map(|(limit, charge)| key_id(limit, charge.key));
-        let mut for_all = 0;
+        let (mut for_all, mut of_calls) = (0, 0);
         for (bit, keyed) in route.keyed.iter().enumerate() {
             for_all |= u32::from(keyed.for_all) << bit;
+            of_calls |= u32::from(matches!(keyed.rule, Rule::Concurrency(_))) << bit;
         }
         Self {
             id,
@@ -57,6 +60,7 @@ impl Parcel {
             share: message.share,
             keys: keys.collect(),
             for_all,
+            of_calls,
             arrival,
             deadline: None,
             room: usize::from(route.prefetch) / 2,
@@ -91,7 +95,8 @@ impl Queued for Parcel {
         self.arrival
     }
     fn memory_room(&self, key: KeyId) -> usize {
-        if self.is_for_all(key) || self.waited {
+        let counts_calls = self.of_calls >> (key >> 32) & 1 == 1;
+        if self.is_for_all(key) || self.waited && !counts_calls {
             usize::MAX
         } else {
             self.room
