@@ -298,9 +298,8 @@ impl Pacer {
 
     /// Takes messages in that wait for a slot; not before their own time, or that of their route.
     fn hold(&mut self, mut waiting: Waiting, comes_back: bool) {
-        if let Some(stopping) = &mut self.stopping {
-            stopping.given_back += 1;
-            return;
+        if self.stopping.is_some() {
+            return self.give_back(waiting);
         }
         if waiting.arrival == 0 {
             self.arrivals += 1;
@@ -312,6 +311,15 @@ impl Pacer {
             Some(at) => self.scheduler.delay(waiting, at),
             None if comes_back => self.scheduler.push_back(waiting, now),
             None => self.scheduler.push(waiting, now),
+        }
+    }
+
+    /// What these delayed messages waited for is over: they go on in the order in which they came.
+    fn hold_anew(&mut self, these: impl Fn(&Waiting) -> bool) {
+        let mut messages = self.scheduler.take_delayed(these);
+        messages.sort_by_key(|waiting| waiting.arrival);
+        for waiting in messages {
+            self.hold(waiting, false);
         }
     }
 

@@ -14,14 +14,14 @@ use crate::core::leases::{Outlook, Wait};
 use crate::core::outcome::DeadReason;
 use crate::core::scheduler::{Queued as _, Scheduler};
 use crate::core::time::{Mono, micros};
-use crate::ports::queue::{Tap, Verdict};
+use crate::ports::queue::Tap;
 use crate::settings::types::OnDenied;
 
 use super::breaker::RouteBreaker;
 use super::handle::PacerHandle;
 use super::job::{Job, Waiting};
 use super::route::Route;
-use super::verdict::{dead, expired, later};
+use super::verdict::{back, dead, expired, later};
 
 /// A cancelled consumer is gone after this, as a rule; if not, what is given back comes again no
 /// more often than this.
@@ -138,21 +138,29 @@ impl Taps {
         let out = scheduler
             .extract(|waiting| waiting.is_stale() || is_old(waiting) || overdue(&waiting.job));
         let (mut given_back, mut overnights) = (0, 0);
+        let store_now = pacer.store_time(now);
         for waiting in out {
             let (is_stale, is_old) = (waiting.is_stale(), is_old(&waiting));
-            let job = waiting.job;
+            let Waiting {
+                job, not_before, ..
+            } = waiting;
             if is_stale {
                 continue;
             }
             if is_old {
-                let verdict = expired(&job.route, &job.history, pacer.store_time(now));
+                let verdict = expired(&job.route, &job.history, store_now);
                 job.settle(verdict);
             } else if overnight(&job, now) {
                 overnights += 1;
-                go_home(job, pacer, now);
+                let opening = job.route.may_send().opening();
+                let wait = opening.map_or(Duration::ZERO, |opening| opening.since(now));
+                let verdict = back(&job.history, wait, store_now);
+                job.settle(verdict);
             } else {
                 given_back += 1;
-                job.settle(Verdict::GiveBack);
+                let wait = not_before.map_or(Duration::ZERO, |at| at.since(now));
+                let verdict = back(&job.history, wait, store_now);
+                job.settle(verdict);
             }
         }
         if given_back > 0 {
@@ -175,19 +183,6 @@ fn overnight(job: &Job, now: Mono) -> bool {
     let opening = job.route.may_send().opening();
     opening.is_some_and(|opening| opening.since(received) > limit)
         && now.since(received) >= CANCELLED
-}
-
-/// Back to the queue in closed hours. A message that has failed before goes by the wait ladder, for
-/// its attempts would be forgotten otherwise; the closed tap lets it come no earlier.
-fn go_home(job: Job, pacer: &PacerHandle, now: Mono) {
-    let opening = job.route.may_send().opening();
-    let verdict = if job.history.attempts > 0 {
-        let wait = opening.map_or(Duration::ZERO, |opening| opening.since(now));
-        later(&job.history, wait, pacer.store_time(now))
-    } else {
-        Verdict::GiveBack
-    };
-    job.settle(verdict);
 }
 
 /// Closes the tap of a route whose hours are over, or whose limits let nothing pass, until shortly before its opening. Answers when to
@@ -237,7 +232,7 @@ fn deny(
                 let detail = format!("the limit `{}` would let it pass in {wait:?}", pacer.name);
                 dead(route, &job.history, DeadReason::Denied, detail, store_now)
             }
-            OnDenied::Hold | OnDenied::Nack => Verdict::GiveBack,
+            OnDenied::Hold | OnDenied::Nack => back(&job.history, wait, store_now),
         };
         job.settle(verdict);
     }

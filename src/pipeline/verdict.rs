@@ -96,6 +96,16 @@ pub(super) fn later(history: &History, delay: Duration, now: StoreTime) -> Verdi
     Verdict::Later { delay, headers }
 }
 
+/// Back to its queue. A message that has failed before goes there by the wait ladder, and not before its
+/// `wait` is over: its attempts would be forgotten otherwise.
+pub(super) fn back(history: &History, wait: Duration, now: StoreTime) -> Verdict {
+    if history.attempts > 0 {
+        later(history, wait, now)
+    } else {
+        Verdict::GiveBack
+    }
+}
+
 /// Beside the work queue, so that those behind it pass. Nothing about the message changes.
 pub(super) fn parked(share: Share, history: &History, now: StoreTime) -> Verdict {
     let mut headers = history.headers();

@@ -12,8 +12,8 @@ use std::time::Duration;
 
 use futures::StreamExt as _;
 use futures::stream::FuturesUnordered;
+use redis::RedisError;
 use redis::aio::MultiplexedConnection;
-use redis::{AsyncConnectionConfig, RedisError};
 use tokio::sync::Mutex;
 use tokio::time::timeout;
 
@@ -121,12 +121,8 @@ impl Sentinels {
 
     async fn connect(&self, one: &Sentinel) -> Result<MultiplexedConnection, StoreError> {
         let client = self.access.client(Peer::Sentinel, &one.at)?;
-        let config = AsyncConnectionConfig::new()
-            .set_connection_timeout(None)
-            .set_response_timeout(None);
         let bound = self.access.connect_timeout;
-        let connecting = client.get_multiplexed_async_connection_with_config(&config);
-        let connected = timeout(bound, connecting).await;
+        let connected = timeout(bound, self.access.connection(&client)).await;
         self.access.answer(connected, bound)
     }
 

@@ -74,9 +74,7 @@ impl Pacer {
         self.hours.review(&mut self.scheduler, &self.handle, now);
         if was.is_some() && blocked.is_none() {
             let of_route = |waiting: &Waiting| Arc::ptr_eq(&waiting.job.route, route);
-            for waiting in self.scheduler.take_delayed(of_route) {
-                self.hold(waiting, true);
-            }
+            self.hold_anew(of_route);
         }
     }
 

@@ -1,5 +1,7 @@
 //! What a pacer is told: answers of the stores, messages from its routes, and what is in force.
 
+use std::time::Duration;
+
 use tokio::sync::oneshot;
 use tracing::{debug, info, warn};
 
@@ -11,6 +13,7 @@ use crate::core::time::{Mono, StoreTime};
 use crate::pipeline::admit::Answered;
 use crate::pipeline::handle::{Event, Stopped};
 use crate::pipeline::job::Waiting;
+use crate::pipeline::verdict::back;
 use crate::ports::pace::StoreError;
 
 impl Pacer {
@@ -24,11 +27,8 @@ impl Pacer {
         for (route, until) in &outcome.closed {
             self.hours.close(route, *until, now);
         }
-        if let Some(stopping) = &mut self.stopping {
-            stopping.given_back += outcome.given_back;
-            // What could not be asked for is back in the scheduler.
-            stopping.given_back += self.scheduler.extract(|_| true).len() as u64;
-        }
+        // What was asked for is in the scheduler again.
+        self.give_back_all();
     }
 
     pub(super) fn answered(&mut self, row: Row, sent: Mono, answer: Result<Answer, StoreError>) {
@@ -110,18 +110,37 @@ impl Pacer {
     /// Sends nothing any more; what is held goes back.
     fn stop(&mut self, deadline: Mono, done: oneshot::Sender<Stopped>) {
         self.taps.close_all();
-        let held = self.scheduler.extract(|_| true);
-        let given_back = held.len() as u64;
-        // Dropped without a verdict, they go back to their queue.
-        drop(held);
         for (row, tail) in self.scheduler.surrender() {
             self.handle.give_back(row, tail);
         }
         self.stopping = Some(Stopping {
             deadline,
             done,
-            given_back,
+            given_back: 0,
         });
+        self.give_back_all();
+    }
+
+    /// While it stops, what the scheduler has goes back to its queues.
+    fn give_back_all(&mut self) {
+        if self.stopping.is_some() {
+            for waiting in self.scheduler.extract(|_| true) {
+                self.give_back(waiting);
+            }
+        }
+    }
+
+    /// A message goes back to its queue because the pacer stops.
+    pub(super) fn give_back(&mut self, waiting: Waiting) {
+        if let Some(stopping) = &mut self.stopping {
+            stopping.given_back += 1;
+        }
+        let now = self.handle.clock.now();
+        let wait = waiting
+            .not_before
+            .map_or(Duration::ZERO, |at| at.since(now));
+        let verdict = back(&waiting.job.history, wait, self.handle.store_time(now));
+        waiting.job.settle(verdict);
     }
 
     /// Another policy of a keyed limit is in force, or a pause begins, changes or ends. Routes that it
@@ -139,9 +158,7 @@ impl Pacer {
         self.hours.review(&mut self.scheduler, &self.handle, now);
         let of_limit = |waiting: &Waiting| waiting.job.route.counts(limit);
         self.scheduler.reopen(of_limit, now);
-        for waiting in self.scheduler.take_delayed(of_limit) {
-            self.hold(waiting, true);
-        }
+        self.hold_anew(of_limit);
         self.scheduler.retry_now(now);
     }
 }
