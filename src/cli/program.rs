@@ -4,9 +4,7 @@
 //! and the compiler would make all of them once more in the crate that names the writers.
 
 use std::io::{self, IsTerminal as _, Write};
-use std::num::NonZeroUsize;
 use std::process::ExitCode;
-use std::thread::available_parallelism;
 
 use clap::{CommandFactory as _, Parser, Subcommand};
 
@@ -66,14 +64,8 @@ enum Command {
     Sim(sim::SimArgs),
 }
 
-/// Threads for what blocks: stdin takes one for as long as it is read, files of a list one at a time,
-/// and the AMQP client one for each name that it looks up. tokio's 512 would meet the bound of a unit
-/// (`TasksMax=256`) as soon as names are not answered.
+/// Threads for what blocks: stdin takes one for as long as it is read, and files of a list one at a time.
 const BLOCKING: usize = 8;
-
-/// More threads than this have nothing to do, and a host of many processors would exceed the units'
-/// `TasksMax`.
-const WORKERS: usize = 8;
 
 /// Runs the command that the arguments of the process name.
 #[must_use]
@@ -83,9 +75,11 @@ pub fn main() -> ExitCode {
     rustls::crypto::ring::default_provider()
         .install_default()
         .ok();
-    let processors = available_parallelism().map_or(1, NonZeroUsize::get);
+    // One thread decodes and settles: sending, RabbitMQ and Redis have threads of their own. Each of several
+    // workers would wake the next one for every message, and one replica sends 30,000 messages a second
+    // with a single one as well.
     let runtime = match tokio::runtime::Builder::new_multi_thread()
-        .worker_threads(processors.min(WORKERS))
+        .worker_threads(1)
         .max_blocking_threads(BLOCKING)
         .enable_all()
         .build()
