@@ -10,8 +10,8 @@ use tokio::runtime::{Builder, Handle, Runtime};
 /// The nice value of the thread.
 const URGENT: i32 = -10;
 
-/// Threads for what blocks. Names are looked up elsewhere (`ports::resolve`), so nothing here blocks, but
-/// for the subscription in Redis, whose client looks its host up on one.
+/// Threads for what blocks. Names are looked up elsewhere (`ports::resolve`), but for the subscription in
+/// Redis, whose client looks its host up on one.
 const BLOCKING: usize = 2;
 
 /// A runtime of one thread. It runs the task first that was woken last.

@@ -118,7 +118,7 @@ local function declare()
   end
 end
 
--- Whether the limit may be asked (`admission::Gate`): `outdated`, or closed `untl` and `why`.
+-- Whether the limit may be asked (`admission::LimitGate`): `outdated`, or closed `untl` and `why`.
 local function gate(limit)
   if limit.untl then return end
   local policy = call('HMGET', limit.policy, 'version', 'paused_until', 'opened_at')

@@ -58,7 +58,7 @@ impl Space {
         Self((tenant % Self::COUNT as u64) as u8)
     }
 
-    /// All spaces. The first one must be declared first: if it is missing, there are none.
+    /// All spaces.
     pub fn all() -> impl Iterator<Item = Self> {
         (0..Self::COUNT).map(Self)
     }
@@ -93,8 +93,8 @@ impl Space {
 pub enum Origin {
     /// From the work queue, for the first time.
     Work,
-    /// From the work queue, and must not be parked (it has a priority, a time or a place in a
-    /// line).
+    /// From the work queue, and must not be parked: it has a priority or a time of its own, or a limit has
+    /// sent it away.
     Bound,
     /// It was parked before.
     Parked,

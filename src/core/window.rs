@@ -286,7 +286,7 @@ mod tests {
         }
 
         #[test]
-        fn who_waits_as_told_is_never_over_and_never_longer_than_needed(
+        fn a_caller_that_waits_as_told_is_never_over_nor_longer_than_needed(
             steps in prop::collection::vec(0_u64..300, 1..200),
             limit in 1_u32..8,
         ) {

@@ -98,7 +98,7 @@ pub(super) fn checked_url(text: &str) -> Result<Uri, Undecodable> {
     Ok(uri)
 }
 
-/// How often encoding is looked through: once for the server, once for a proxy before it, once to spare.
+/// How often encoding is looked through: once for the server, once for a proxy before it, twice to spare.
 const DECODED: usize = 4;
 
 /// A path with what is percent-encoded in it as plain bytes; what is no UTF-8 then is no dot either.

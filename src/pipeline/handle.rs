@@ -41,7 +41,7 @@ pub(super) struct Stopped {
 pub(super) enum Event {
     /// New messages.
     Decoded(Vec<Waiting>),
-    /// Messages whose permissions ran out before they were sent.
+    /// Messages whose permissions ran out, or whose slots passed, before they were sent.
     Unsent(Vec<Waiting>),
     /// A message that waits for another attempt.
     Again(Box<Waiting>),

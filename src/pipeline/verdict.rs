@@ -1,5 +1,5 @@
 //! The verdicts: what becomes of a message, with all that a person, a replay or the next round needs
-//! in its headers. Each is made here and nowhere else.
+//! in its headers. What has no headers (done, given back) is settled where it is decided.
 
 use std::time::Duration;
 

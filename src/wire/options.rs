@@ -101,7 +101,7 @@ pub(super) fn connection_name() -> String {
 
 /// How to consume a route's queue.
 pub(super) fn route(settings: &Settings, name: &str, route: &Route, prefetch: u16) -> RouteOptions {
-    // A key with a long backlog books places far ahead: the longest step saves rounds.
+    // A key with a long backlog sends messages away for hours: the longest step saves rounds.
     let paced = |limit: &String| {
         settings
             .limits

@@ -119,7 +119,7 @@ fn a_turn_of_the_old_pace_is_given_up() {
 }
 
 #[test]
-fn who_was_held_up_once_takes_what_is_still_in_time() {
+fn a_replica_that_was_held_up_once_takes_what_is_still_in_time() {
     let (mut holder, first) = holding(pace("1000/1s"), 40);
     let edge = LATE * 7 / 8;
     let now = first + Duration::from_micros(10_000);
@@ -136,7 +136,7 @@ fn who_was_held_up_once_takes_what_is_still_in_time() {
 }
 
 #[test]
-fn who_misses_slots_again_and_again_goes_on_with_fresh_ones() {
+fn a_replica_that_misses_slots_again_and_again_goes_on_with_fresh_ones() {
     let (mut holder, first) = holding(pace("1000/1s"), 60);
     holder
         .due(first + Duration::from_micros(10_000))

@@ -39,7 +39,7 @@ fn nothing_is_parked_while_there_is_room_to_see_what_stands_behind() {
 }
 
 #[test]
-fn who_is_within_its_allowance_stays() {
+fn a_message_within_the_allowance_stays() {
     let mut parking = Parking::new(100, 10_000);
     parked(&mut parking, of(1), 75, at(0));
     // Two tenants: twice a half of 75 is all of it.
@@ -64,7 +64,7 @@ fn weights_count() {
 }
 
 #[test]
-fn who_had_its_trip_or_is_bound_stays() {
+fn a_message_that_was_parked_or_is_bound_stays() {
     for origin in [Origin::Bound, Origin::Parked] {
         let mut parking = Parking::new(100, 10_000);
         parked(&mut parking, of(1), 80, at(0));
@@ -108,7 +108,7 @@ fn no_more_than_a_tenth_of_the_bound_is_parked_in_a_second() {
 }
 
 #[test]
-fn looking_rests_when_it_found_nobody_and_goes_on_when_somebody_shows_up() {
+fn looking_rests_when_it_found_no_message_and_goes_on_when_one_comes() {
     let mut parking = Parking::new(100, 1_000);
     parked(&mut parking, of(1), 75, at(0));
     let mut look = |parked, now| {
@@ -204,7 +204,7 @@ fn sent_before_the_last_of_the_others(most: u32, backlog: usize, others: usize) 
 }
 
 #[test]
-fn who_stands_behind_a_long_backlog_gets_its_share() {
+fn a_tenant_behind_a_long_backlog_gets_its_share() {
     let without = sent_before_the_last_of_the_others(0, 5_000, 50);
     assert!(without > 5_000, "first in, first out: {without}");
     let with = sent_before_the_last_of_the_others(20_000, 5_000, 50);

@@ -41,7 +41,7 @@ fn the_last_word_counts_and_a_file_that_says_nothing_new_is_none() {
 }
 
 #[test]
-fn who_changes_what_somebody_else_changed_meanwhile_is_told() {
+fn a_change_of_what_was_changed_meanwhile_is_refused() {
     let mut stored = None;
     let first = declare(&mut stored, &file("a", "rate=400/1s", true, None), at(10));
     assert!(set(&mut stored, &over(&first, "rate=300/1s"), at(20)));
@@ -64,7 +64,7 @@ fn what_the_store_lost_is_said_again_by_whoever_knows_the_latest() {
 }
 
 #[test]
-fn who_remembers_nothing_does_not_drown_out_who_does() {
+fn a_replica_that_remembers_nothing_does_not_hide_one_that_does() {
     let now = at(1_795_228_193_000_000);
     let later = |micros| now + Duration::from_micros(micros);
     let mut stored = None;

@@ -56,8 +56,8 @@ pub(super) struct Access {
     pub(super) resolver: Resolver,
     pub(super) connect_timeout: Duration,
     pub(super) response_timeout: Duration,
-    /// With an address that is replaced by the one of each server.
-    /// The first URL, and the certificates for all of them.
+    /// The first URL, whose address is replaced by that of each server, and the certificates for all of
+    /// them.
     first: ConnectionInfo,
     tls: Tls,
     to_redis: RedisConnectionInfo,

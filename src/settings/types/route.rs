@@ -73,7 +73,7 @@ table! {
         max_age: Option<Length> = SPAN, Optional "1h";
         /// What happens to messages that are too old: dead_letter or drop.
         on_expired: OnExpired = OnExpired::SHAPE, Default "dead_letter";
-        /// A larger body goes to the dead letters. A replica may hold prefetch times as much memory.
+        /// A larger body goes to the dead letters, once it was received.
         max_body: Size = Text(Form::of::<Size>("^ *[0-9]+ *([KMG]i)?B$")), Default "256KiB";
         /// Calls that may fail before a message goes to the dead letters. Being denied or throttled does not count.
         max_attempts: u32 = Whole(1..=1_000_000), Default 5;

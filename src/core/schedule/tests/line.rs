@@ -3,7 +3,7 @@
 use super::*;
 
 #[test]
-fn who_comes_a_moment_late_still_finds_its_share() {
+fn a_replica_that_asks_a_moment_late_still_finds_its_share() {
     let pace = pace("400/1s");
     let mut state = settled(&pace);
     let mut turns: Vec<Turn> = (0..200)
@@ -25,7 +25,7 @@ fn who_comes_a_moment_late_still_finds_its_share() {
 }
 
 #[test]
-fn who_is_overtaken_goes_before_the_line_and_the_line_moves_once() {
+fn a_replica_that_was_overtaken_goes_before_the_line_and_the_line_moves_once() {
     let pace = pace("400/1s");
     let mut state = settled(&pace);
     let waiting: Vec<Turn> = (0..100)

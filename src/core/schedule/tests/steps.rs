@@ -25,7 +25,7 @@ fn of_many_that_see_the_same_step_only_the_first_starts_a_new_generation() {
 }
 
 #[test]
-fn who_knows_an_older_generation_gets_a_turn_for_when_it_may_trust_the_new_one() {
+fn a_replica_of_an_older_generation_gets_a_turn_for_when_it_may_trust_the_new_one() {
     let pace = pace("400/1s");
     let mut state = settled(&pace);
     let old = state.clone();

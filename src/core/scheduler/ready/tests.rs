@@ -57,7 +57,7 @@ fn priority_first_then_age() {
 }
 
 #[test]
-fn who_comes_back_goes_before_those_of_its_priority() {
+fn a_message_that_comes_back_goes_before_those_of_its_priority() {
     let mut ready = Ready::default();
     for item in [item(0, 1), item(5, 2), item(0, 3)] {
         ready.push(item);
