@@ -84,7 +84,7 @@ pub(super) fn updated_by(policy: &LimitPolicy, now: StoreTime) -> String {
         Origin::File => "file of",
         Origin::Live => "set by",
     };
-    format!("{how} {}, {}", policy.by, ago(policy.version.since(), now))
+    format!("{how} {}, {}", policy.by, ago(policy.changed.since(), now))
 }
 
 /// The replicas whose file differs from what is in force.
