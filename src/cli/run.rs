@@ -224,7 +224,14 @@ async fn serve(
     let (process, starting) = watch::channel(Link::Connecting);
     health.component("process", starting);
 
-    let board = Board::new(wire::replica(), metrics.clone(), health.clone());
+    let routes = loaded.settings.routes.iter();
+    let routes = routes.map(|(name, route)| (name.clone(), route.limits.clone()));
+    let board = Board::new(
+        wire::replica(),
+        routes.collect(),
+        metrics.clone(),
+        health.clone(),
+    );
     match admin::bind(&loaded.settings.admin.listen).await {
         Ok(None) => {}
         Ok(Some(admin)) => {
