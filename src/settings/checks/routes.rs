@@ -16,7 +16,7 @@ impl Checks<'_, '_> {
     pub(super) fn routes(&mut self) {
         let settings = self.settings;
         if settings.routes.is_empty() {
-            let message = "no route: nothing would be consumed; write a table [routes.NAME] with queue, limits and downstream";
+            let message = "no route: nothing would be consumed; write a table [routes.NAME] with queue, limits and downstream, in a file that --config names";
             self.error(KeyPath::of(&["routes"]), message);
         }
         let mut queues: BTreeMap<&str, &str> = BTreeMap::new();
