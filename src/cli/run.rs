@@ -239,6 +239,10 @@ async fn serve(
             let serving = admin.serve(metrics, health.clone(), board.clone(), listeners.clone());
             tokio::spawn(health.lifelong("the admin listener", serving));
         }
+        // A list needs no listener, and a daemon beside it may have the port.
+        Err(why) if loaded.settings.backend.queue == QueueBackend::Embedded => {
+            info!("{why}; the list is sent without it");
+        }
         Err(why) => {
             error!("{why}");
             return Exit::Failed;
