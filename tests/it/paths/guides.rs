@@ -115,7 +115,7 @@ fn every_command_of_the_guides_is_one() {
         fs::set_permissions(path, fs::Permissions::from_mode(0o755)).unwrap();
     }
     // What `sluiced try` of the README reads.
-    file(folder.path(), "message.json", "");
+    fs::write(folder.path().join("message.json"), "").unwrap();
     let shown = PAGES.iter().flat_map(|page| commands(page));
     let bare = PAGES.iter().flat_map(|page| bare_commands(page));
     let lines: Vec<_> = shown.chain(bare).collect();
