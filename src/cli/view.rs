@@ -5,7 +5,7 @@
 
 use serde_json::Value;
 
-use super::limits::text::rough;
+use super::limits::text::{paused, rough};
 use super::printable::printable;
 use crate::core::time::StoreTime;
 use crate::status::{BARS, Fleet, Replica};
@@ -225,10 +225,7 @@ fn held_up(limit: &Value) -> Option<String> {
     let now = time("now_us")?;
     if let Some(until) = time("paused_until_us") {
         let by = limit["paused_by"].as_str().unwrap_or("?");
-        return Some(format!(
-            "paused by {by} for another {}",
-            rough(until.since(now))
-        ));
+        return Some(paused(by, until.since(now)));
     }
     if let Some(until) = time("frozen_until_us") {
         let left = rough(until.since(now));
@@ -273,7 +270,6 @@ mod tests {
         let used = Use {
             per_second: 400.0,
             used: vec![200.0, 400.0, 400.0, 400.0, 4.0],
-            ..Use::default()
         };
         let route = Route {
             open: false,

@@ -197,7 +197,6 @@ mod tests {
         let used = Use {
             used: used.to_vec(),
             per_second: 10.0,
-            ..Use::default()
         };
         Replica {
             limits: BTreeMap::from([("account".to_owned(), used)]),

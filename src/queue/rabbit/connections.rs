@@ -285,7 +285,7 @@ fn refused(address: &Address, error: &lapin::Error) -> RabbitError {
         },
         RabbitError::Refused { reason } => RabbitError::Refused {
             reason: match hint(&reason) {
-                Some(hint) => format!("{reason}; {hint}"),
+                Some(hint) => format!("{}; {hint}", reason.trim_end_matches('.')),
                 None => reason,
             },
         },
