@@ -35,6 +35,7 @@ impl Checks<'_, '_> {
             }
             self.times(&path, route);
             self.tenants(&path, route);
+            self.varies(path.join("fair_by"), route.fair_by.as_ref(), "fair_by");
             self.clock(&path, route);
             match &route.downstream {
                 Downstream::Http(http) => self.http(&path.join("downstream"), http),
