@@ -8,9 +8,10 @@
 --          5 was_read   1: it has just read its file, so a changed file counts as an update
 --          6 shown    microseconds for which a replica counts as present
 --          7 version   8 updates   9 origin   10 policy   11 file   12 by   13 paused_until
---         14 paused_by   (the policy that it knows; version 0: none)
--- Reply    {now, version, updates, origin, policy, file, by, paused_until, paused_by}:
---          integers, but for origin, policy, file, by and paused_by; paused_until 0: not paused
+--         14 paused_by   15 changed   (the policy that it knows; version 0: none)
+-- Reply    {now, version, updates, origin, policy, file, by, paused_until, paused_by, changed}:
+--          integers, but for origin, policy, file, by and paused_by; paused_until 0: not paused; changed
+--          is the version that brought what is in force
 --
 -- Invariant: versions only rise, and each names one state of the policy. The same call a second time
 -- changes nothing but when the replica was last seen.
@@ -20,8 +21,10 @@ local now = tonumber(clock[1]) * 1000000 + tonumber(clock[2])
 local function text(x) return string.format('%.0f', x) end
 
 local MINUTE = 60000000
-local FIELDS = { 'version', 'updates', 'origin', 'policy', 'file', 'by', 'paused_until', 'paused_by' }
+local FIELDS = { 'version', 'updates', 'origin', 'policy', 'file', 'by', 'paused_until', 'paused_by',
+  'changed' }
 local s = redis.call('HMGET', KEYS[1], unpack(FIELDS))
+s[9] = s[9] or s[1] -- earlier versions of sluiced did not keep it
 local version, updates = tonumber(s[1]) or 0, tonumber(s[2]) or 0
 local replica, file = ARGV[3], ARGV[4]
 local changed = false
@@ -34,11 +37,11 @@ elseif version == 0 then
   -- Less than the version of any update: the store may have lost a policy, and a replica that still
   -- knows it must win.
   version, updates, changed = math.max((now - now % 1000) / 1000, 1), 1, true
-  s = { '', '', 'file', file, file, replica, '0', '' }
+  s = { '', '', 'file', file, file, replica, '0', '', text(version) }
 end
 if ARGV[5] == '1' and s[5] ~= file then
   version, updates, changed = math.max(version + 1, now), updates + 1, true
-  s[3], s[4], s[5], s[6] = 'file', file, file, replica
+  s[3], s[4], s[5], s[6], s[9] = 'file', file, file, replica, text(version)
 end
 
 if changed then
@@ -65,4 +68,4 @@ if math.abs(now - swept) > MINUTE then
   end
   redis.call('HSET', KEYS[2], '', text(now))
 end
-return { now, version, updates, s[3], s[4], s[5], s[6], tonumber(s[7]), s[8] }
+return { now, version, updates, s[3], s[4], s[5], s[6], tonumber(s[7]), s[8], tonumber(s[9]) }

@@ -21,7 +21,7 @@ if version == 0 then
   redis.call('HSET', KEYS[1], 'file', ARGV[6], 'paused_until', '0', 'paused_by', '')
 end
 version, updates = math.max(version + 1, now), updates + 1
-redis.call('HSET', KEYS[1], 'version', text(version), 'updates', text(updates),
-  'origin', 'live', 'policy', ARGV[4], 'by', ARGV[3])
+redis.call('HSET', KEYS[1], 'version', text(version), 'changed', text(version),
+  'updates', text(updates), 'origin', 'live', 'policy', ARGV[4], 'by', ARGV[3])
 redis.pcall('PUBLISH', ARGV[1], 'changed ' .. ARGV[2] .. ' ' .. text(version))
 return { 1, version, updates }

@@ -9,6 +9,7 @@ pub mod exit;
 pub mod health;
 pub mod limits;
 pub mod man;
+mod output;
 pub mod plan;
 mod printable;
 pub mod program;

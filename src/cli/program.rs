@@ -9,6 +9,7 @@ use std::process::ExitCode;
 use clap::{CommandFactory as _, Parser, Subcommand};
 
 use super::exit::Exit;
+use super::output::Output;
 use super::{
     check, completions, config, dead, demo, health, limits, man, plan, provider, run, sim, status,
     throttle, top, trial,
@@ -94,14 +95,15 @@ pub fn main() -> ExitCode {
 }
 
 async fn dispatch(command: Command) -> Result<ExitCode, Box<dyn std::error::Error>> {
-    let (mut out, mut err) = (io::stdout(), io::stderr());
+    let (stdout, stderr) = (io::stdout(), io::stderr());
+    let (mut out, mut err) = (Output(&stdout), Output(&stderr));
     let exit = match command {
         Command::Run(args) => {
-            let colour = logs::colours(&err);
+            let colour = logs::colours(&stderr);
             run::run(&args, &mut err, colour).await?
         }
         Command::Check(args) => {
-            let colour = logs::colours(&out);
+            let colour = logs::colours(&stdout);
             let (misfits, probes) = (wire::misfits, wire::probes);
             check::check(&args, std::env::vars(), misfits, probes, &mut out, colour).await?
         }
@@ -110,7 +112,7 @@ async fn dispatch(command: Command) -> Result<ExitCode, Box<dyn std::error::Erro
             Exit::Done
         }
         Command::Dead(args) => {
-            let terminal = err.is_terminal();
+            let terminal = stderr.is_terminal();
             let mut console = dead::Console {
                 out: &mut out,
                 err: &mut err,
@@ -121,7 +123,7 @@ async fn dispatch(command: Command) -> Result<ExitCode, Box<dyn std::error::Erro
             dead::run(&args, &mut console).await?
         }
         Command::Demo(args) => {
-            let terminal = out.is_terminal();
+            let terminal = stdout.is_terminal();
             if demo::run(args, &mut out, terminal).await? {
                 Exit::Done
             } else {
@@ -129,19 +131,19 @@ async fn dispatch(command: Command) -> Result<ExitCode, Box<dyn std::error::Erro
             }
         }
         Command::Limits(args) => {
-            let colour = logs::colours(&err);
+            let colour = logs::colours(&stderr);
             limits::run(&args, &mut out, &mut err, colour).await?
         }
         Command::Plan(args) => {
-            let colour = logs::colours(&err);
+            let colour = logs::colours(&stderr);
             plan::run(&args, std::env::vars(), &mut out, &mut err, colour)?
         }
         Command::Status(args) => {
-            let width = logs::colours(&out).then(|| top::size().0);
+            let width = logs::colours(&stdout).then(|| top::size().0);
             status::run(&args, &mut out, &mut err, width).await?
         }
-        Command::Top(args) if out.is_terminal() => {
-            let colour = logs::colours(&out);
+        Command::Top(args) if stdout.is_terminal() => {
+            let colour = logs::colours(&stdout);
             top::run(&args, &mut out, colour).await?
         }
         Command::Top(_) => {
@@ -152,11 +154,11 @@ async fn dispatch(command: Command) -> Result<ExitCode, Box<dyn std::error::Erro
             Exit::WrongArguments
         }
         Command::Throttle(args) => {
-            let colour = logs::colours(&err);
+            let colour = logs::colours(&stderr);
             throttle::run(&args, std::env::vars(), &mut out, &mut err, colour).await?
         }
         Command::Try(args) => {
-            let colour = logs::colours(&err);
+            let colour = logs::colours(&stderr);
             trial::run(&args, &mut out, &mut err, colour).await?
         }
         Command::Health(args) => return Ok(health::run(&args, &mut out).await?),

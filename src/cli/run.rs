@@ -224,13 +224,24 @@ async fn serve(
     let (process, starting) = watch::channel(Link::Connecting);
     health.component("process", starting);
 
-    let board = Board::new(wire::replica(), metrics.clone(), health.clone());
+    let routes = loaded.settings.routes.iter();
+    let routes = routes.map(|(name, route)| (name.clone(), route.limits.clone()));
+    let board = Board::new(
+        wire::replica(),
+        routes.collect(),
+        metrics.clone(),
+        health.clone(),
+    );
     match admin::bind(&loaded.settings.admin.listen).await {
         Ok(None) => {}
         Ok(Some(admin)) => {
             info!(address = %admin.address(), "serving /metrics, /healthz, /readyz, and how the fleet is on /");
             let serving = admin.serve(metrics, health.clone(), board.clone(), listeners.clone());
             tokio::spawn(health.lifelong("the admin listener", serving));
+        }
+        // A list needs no listener, and a daemon beside it may have the port.
+        Err(why) if loaded.settings.backend.queue == QueueBackend::Embedded => {
+            info!("{why}; the list is sent without it");
         }
         Err(why) => {
             error!("{why}");

@@ -82,6 +82,8 @@ impl Replica {
                 self.url
             )
         })?;
-        ask(uri).await.map_err(|why| format!("{url}: {why}"))
+        ask(uri).await.map_err(|why| {
+            format!("{url}: {why}; is there a replica with this admin.listen? --url names another")
+        })
     }
 }

@@ -5,7 +5,7 @@
 
 use serde_json::Value;
 
-use super::limits::text::rough;
+use super::limits::text::{paused, rough};
 use super::printable::printable;
 use crate::core::time::StoreTime;
 use crate::status::{BARS, Fleet, Replica};
@@ -127,12 +127,7 @@ impl Page {
             let bad = !route.open || route.away || route.dead > 0;
             lines.push(if bad { self.paint(YELLOW, line) } else { line });
             if !route.open {
-                let why = if route.why.is_empty() {
-                    "starting"
-                } else {
-                    &route.why
-                };
-                lines.push(self.paint(YELLOW, self.cut(&format!("  closed: {why}"))));
+                lines.push(self.paint(YELLOW, self.cut(&format!("  closed: {}", route.why))));
             }
             if route.open && route.away {
                 let why = "  the downstream is away: only single probes are sent";
@@ -189,10 +184,38 @@ impl Page {
         all.sort_by(|a, b| b.0.at.cmp(&a.0.at));
         self.head("LAST WARNINGS AND ERRORS", lines);
         for (line, replica) in all.into_iter().take(10) {
-            let text = format!("{} {:<5} {replica}  {}", line.at, line.level, line.text);
+            let at = of_day(&line.at, &fleet.now);
+            let text = format!("{at} {:<5} {replica}  {}", line.level, line.text);
             let colour = if line.level == "ERROR" { RED } else { YELLOW };
-            lines.push(self.paint(colour, self.cut(&text)));
+            let wrapped = self.wrapped(&text).into_iter();
+            lines.extend(wrapped.map(|line| self.paint(colour, line)));
         }
+    }
+
+    /// A text that says why, in as many lines as it takes.
+    fn wrapped(&self, text: &str) -> Vec<String> {
+        let text = printable(text);
+        let mut lines: Vec<String> = Vec::new();
+        for word in text.split_whitespace() {
+            match lines.last_mut() {
+                Some(line) if line.chars().count() + 1 + word.chars().count() <= self.width => {
+                    line.push(' ');
+                    line.push_str(word);
+                }
+                Some(_) => lines.push(format!("    {word}")),
+                None => lines.push(word.to_owned()),
+            }
+        }
+        // A word may be wider than the screen.
+        lines.iter().map(|line| self.cut(line)).collect()
+    }
+}
+
+/// The time of a warning, without its date if that is today's.
+fn of_day<'a>(at: &'a str, now: &str) -> &'a str {
+    match (at.split_once('T'), now.split_once('T')) {
+        (Some((day, time)), Some((today, _))) if day == today => time.trim_end_matches('Z'),
+        _ => at,
     }
 }
 
@@ -202,10 +225,7 @@ fn held_up(limit: &Value) -> Option<String> {
     let now = time("now_us")?;
     if let Some(until) = time("paused_until_us") {
         let by = limit["paused_by"].as_str().unwrap_or("?");
-        return Some(format!(
-            "paused by {by} for another {}",
-            rough(until.since(now))
-        ));
+        return Some(paused(by, until.since(now)));
     }
     if let Some(until) = time("frozen_until_us") {
         let left = rough(until.since(now));
@@ -250,7 +270,6 @@ mod tests {
         let used = Use {
             per_second: 400.0,
             used: vec![200.0, 400.0, 400.0, 400.0, 4.0],
-            ..Use::default()
         };
         let route = Route {
             open: false,
@@ -271,13 +290,14 @@ mod tests {
             routes: BTreeMap::from([("sms".to_owned(), route)]),
             limits: BTreeMap::from([("account".to_owned(), used)]),
             warnings: vec![RecentLine {
-                at: "2026-01-01T00:00:00Z".to_owned(),
+                at: "2026-01-01T00:03:00Z".to_owned(),
                 level: "WARN".to_owned(),
                 text: "too\nlate\u{1b}[2J ".repeat(20),
             }],
         };
         Fleet {
             complete: true,
+            now: "2026-01-01T00:04:00Z".to_owned(),
             replicas: vec![replica],
             limits: vec![
                 json!({"name": "account", "kind": "paced", "state": "paused", "now_us": 0, "paused_until_us": 90_000_000, "paused_by": "anna@ops"}),
@@ -306,6 +326,8 @@ mod tests {
             "downstream of sms: away",
             "268      400   67%",
             "▄███▁",
+            "00:03:00 WARN host:1 too late",
+            "\n    late",
         ] {
             assert!(text.contains(said), "no `{said}` in\n{text}");
         }

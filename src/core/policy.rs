@@ -67,6 +67,8 @@ pub struct Pause {
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct LimitPolicy {
     pub version: PolicyVersion,
+    /// The version that brought what is in force: a pause is a version too, and changes no policy.
+    pub changed: PolicyVersion,
     /// How many updates there were.
     pub updates: u64,
     pub origin: Origin,
@@ -124,6 +126,7 @@ pub fn declare(
 ) -> LimitPolicy {
     let file = |before: &LimitPolicy| LimitPolicy {
         version: before.version.next(now),
+        changed: before.version.next(now),
         updates: before.updates + 1,
         origin: Origin::File,
         text: declaration.file.clone(),
@@ -139,6 +142,7 @@ pub fn declare(
         (_, Some(policy)) => policy,
         (_, None) => LimitPolicy {
             version: PolicyVersion::first(now),
+            changed: PolicyVersion::first(now),
             updates: 1,
             origin: Origin::File,
             text: declaration.file.clone(),
@@ -168,6 +172,7 @@ pub fn set(stored: &mut Option<LimitPolicy>, update: &PolicyUpdate<'_>, now: Sto
     let before = stored.take();
     *stored = Some(LimitPolicy {
         version: over.next(now),
+        changed: over.next(now),
         updates: before.as_ref().map_or(0, |s| s.updates) + 1,
         origin: Origin::Live,
         text: text.to_owned(),

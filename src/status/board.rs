@@ -1,5 +1,6 @@
 //! Where this replica tells how it is, and what is known of the others.
 
+use std::collections::BTreeMap;
 use std::fmt;
 use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
@@ -31,13 +32,20 @@ struct Inner {
     /// What all replicas told last; empty while the store does not answer.
     told: Mutex<Vec<Replica>>,
     limits: OnceLock<Arc<dyn Limits>>,
+    /// The limits of each route.
+    routes: BTreeMap<String, Vec<String>>,
     read: Turn<Option<(Instant, Vec<Value>)>>,
 }
 
 impl Board {
-    /// For the replica called `name`.
+    /// For the replica called `name`; `routes` has the limits of each route.
     #[must_use]
-    pub fn new(name: String, metrics: Metrics, health: Health) -> Self {
+    pub fn new(
+        name: String,
+        routes: BTreeMap<String, Vec<String>>,
+        metrics: Metrics,
+        health: Health,
+    ) -> Self {
         Self {
             inner: Arc::new(Inner {
                 sampler: Mutex::new(Sampler::new(name.clone(), unix_time())),
@@ -46,6 +54,7 @@ impl Board {
                 health,
                 told: Mutex::default(),
                 limits: OnceLock::new(),
+                routes,
                 read: Turn::default(),
             }),
         }
@@ -88,13 +97,15 @@ impl Board {
             replicas.push(self.sample());
         }
         replicas.sort_by(|a, b| a.name.cmp(&b.name));
-        Fleet {
+        let mut fleet = Fleet {
             replica: self.inner.name.clone(),
             now: format!("{:.0}", jiff::Timestamp::now()),
             complete,
             replicas,
             limits: self.limits().await,
-        }
+        };
+        fleet.say_why(&self.inner.routes);
+        fleet
     }
 
     async fn limits(&self) -> Vec<Value> {

@@ -27,6 +27,8 @@ use crate::telemetry::RecentLine;
 /// So many bars has the plot of a limit's use, one for each time that a replica tells: ten minutes.
 pub const BARS: usize = 60;
 
+const NO_TURN: &str = "its limits let nothing pass yet";
+
 /// The policies of all limits, as the store has them.
 pub trait Limits: Send + Sync + fmt::Debug {
     /// One entry for each limit, as `sluiced limits list --json` prints it. Empty if the store does not
@@ -89,7 +91,6 @@ pub struct Route {
 pub struct Use {
     /// Of a paced limit: what is in force, in units per second.
     pub per_second: f64,
-    pub frozen: bool,
     /// Units a second that were used in the last intervals, the newest last. An interval is as long as
     /// between two times that the replica told, about ten seconds.
     pub used: Vec<f64>,
@@ -110,6 +111,25 @@ pub struct Fleet {
 }
 
 impl Fleet {
+    /// Completes why taps are closed: those that no replica gave a reason for wait for a limit. `names` has
+    /// the limits of each route.
+    fn say_why(&mut self, names: &BTreeMap<String, Vec<String>>) {
+        let limits = &self.limits;
+        for (name, route) in self.replicas.iter_mut().flat_map(|r| &mut r.routes) {
+            if route.open || !route.why.is_empty() {
+                continue;
+            }
+            let own = names.get(name).map_or(&[][..], |own| own);
+            let shut = limits.iter().find_map(|limit| {
+                let name = own.iter().find(|name| limit["name"] == **name)?;
+                let state = limit["state"].as_str()?;
+                let shut = state == "paused" || state == "frozen";
+                shut.then(|| format!("its limit {name} is {state}"))
+            });
+            route.why = shut.unwrap_or_else(|| NO_TURN.to_owned());
+        }
+    }
+
     /// Units a second of a limit that all replicas used in each of the last [`BARS`] intervals. Intervals
     /// of replicas do not begin at the same moment; a plot of minutes does not show it.
     #[must_use]
@@ -169,13 +189,14 @@ impl Fleet {
 
 #[cfg(test)]
 mod tests {
+    use serde_json::json;
+
     use super::*;
 
     fn using(used: &[f64]) -> Replica {
         let used = Use {
             used: used.to_vec(),
             per_second: 10.0,
-            ..Use::default()
         };
         Replica {
             limits: BTreeMap::from([("account".to_owned(), used)]),
@@ -227,5 +248,50 @@ mod tests {
         );
         fleet.replicas.push(of(route(true, "", 0)));
         assert_eq!(fleet.route("sms").why, "");
+    }
+
+    #[test]
+    fn a_route_waits_for_its_own_limits_only() {
+        let route = |open, why: &str| Route {
+            open,
+            why: why.to_owned(),
+            ..Route::default()
+        };
+        let routes = [
+            ("sms", route(false, "")),
+            ("mail", route(false, "")),
+            ("night", route(false, "closed hours")),
+            ("free", route(true, "")),
+        ];
+        let replica = Replica {
+            routes: routes.map(|(name, route)| (name.to_owned(), route)).into(),
+            ..Replica::default()
+        };
+        let mut fleet = Fleet {
+            replicas: vec![replica],
+            limits: vec![
+                json!({"name": "account", "state": "open"}),
+                json!({"name": "sender", "state": "paused"}),
+            ],
+            ..Fleet::default()
+        };
+        let limits = [
+            ("sms", vec!["account", "sender"]),
+            ("mail", vec!["account"]),
+            ("night", vec!["sender"]),
+            ("free", vec!["sender"]),
+        ];
+        let owned = |(route, limits): (&str, Vec<&str>)| {
+            (
+                route.to_owned(),
+                limits.into_iter().map(str::to_owned).collect(),
+            )
+        };
+        fleet.say_why(&limits.map(owned).into());
+        let why = |name| fleet.route(name).why;
+        assert_eq!(why("sms"), "its limit sender is paused");
+        assert_eq!(why("mail"), NO_TURN);
+        assert_eq!(why("night"), "closed hours");
+        assert_eq!(why("free"), "");
     }
 }

@@ -111,21 +111,17 @@ impl Sampler {
     }
 }
 
-/// Why the taps that are closed are closed.
+/// Why the taps that are closed are closed, as far as it is not due to their limits.
 fn say_why(replica: &mut Replica, reasons: &BTreeMap<String, Reasons>) {
-    let frozen = replica.limits.values().any(|limit| limit.frozen);
     let none = Reasons::default();
     for (name, route) in &mut replica.routes {
         if !route.open {
             let reasons = reasons.get(name).unwrap_or(&none);
             let mut missing = replica.missing.iter().filter(|part| concerns(part, name));
-            route.why = reasons.why(missing.next(), name, route.away, frozen);
+            route.why = reasons.why(missing.next(), name, route.away);
         }
     }
 }
-
-const FROZEN: &str = "a limit is frozen or paused";
-const NO_TURN: &str = "its limits let nothing pass yet";
 
 /// What belongs to one route does not close the tap of another.
 fn concerns(missing: &Missing, route: &str) -> bool {
@@ -141,8 +137,8 @@ struct Reasons {
 }
 
 impl Reasons {
-    /// The first that holds, in the order in which an operator would look.
-    fn why(&self, missing: Option<&Missing>, route: &str, away: bool, frozen: bool) -> String {
+    /// The first that holds, in the order in which an operator would look. Empty: it is due to the limits.
+    fn why(&self, missing: Option<&Missing>, route: &str, away: bool) -> String {
         if let Some(Missing { name, reason, .. }) = missing {
             // The route is named beside it.
             let own = name
@@ -153,10 +149,8 @@ impl Reasons {
             "the downstream is away".to_owned()
         } else if self.hours {
             "closed hours".to_owned()
-        } else if frozen {
-            FROZEN.to_owned()
         } else {
-            NO_TURN.to_owned()
+            String::new()
         }
     }
 }
@@ -200,15 +194,13 @@ fn of_limit(
     series: &Series<'_>,
     count: impl FnOnce(&str, f64),
 ) {
-    let known = [names::LIMIT_RATE, names::FROZEN, names::PERMITS];
+    let known = [names::LIMIT_RATE, names::PERMITS];
     if !known.iter().any(|metric| is(series, *metric)) {
         return;
     }
     let entry = limits.entry(limit.to_owned()).or_default();
     if is(series, names::LIMIT_RATE) {
         entry.per_second = series.value;
-    } else if is(series, names::FROZEN) {
-        entry.frozen = series.value > 0.0;
     } else {
         count(limit, series.value);
     }

@@ -32,7 +32,7 @@ pub enum WrongTemplate {
     #[error("templates know no `{0}`; known: {names}", names = NAMES.join(", "))]
     Variable(String),
     /// It names a filter that there is not.
-    #[error("templates know no filter `{0}`")]
+    #[error("templates know no filter `{0}`; besides those of minijinja: sms_segments, pointer")]
     Filter(String),
     /// It gives one of our filters an argument that makes no sense.
     #[error("{0}")]

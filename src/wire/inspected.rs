@@ -90,7 +90,7 @@ pub fn as_json(name: &str, file: &str, found: &Inspection) -> Value {
         "version": policy.map(|policy| policy.updates),
         "origin": policy.map(|policy| policy.origin.name()),
         "by": policy.map(|policy| &policy.by),
-        "since_us": policy.map(|policy| policy.version.since().as_micros()),
+        "since_us": policy.map(|policy| policy.changed.since().as_micros()),
         "state": state_word(found),
         "paused_until_us": paused_until.map(StoreTime::as_micros),
         "paused_by": paused_until.and(policy).and_then(|s| s.pause.as_ref()).map(|p| &p.by),

@@ -49,6 +49,7 @@ async fn hint(url: &str) -> Option<String> {
         "amqps" => (Listener::RabbitMq, true, 5671, "amqp"),
         "redis" => (Listener::Redis, false, 6379, "rediss"),
         "rediss" => (Listener::Redis, true, 6379, "redis"),
+        "https" => (Listener::Http, true, 443, "http"),
         _ => return None,
     };
     let host = url.host_str()?.trim_matches(['[', ']']);

@@ -14,7 +14,7 @@ use crate::limiter;
 use crate::limiter::redis::{RedisOptions, Servers};
 use crate::ports::downstream::Downstream as _;
 use crate::queue::rabbit::probe::{self, QueueState};
-use crate::queue::rabbit::{RabbitOptions, RouteOptions};
+use crate::queue::rabbit::{RabbitError, RabbitOptions, RouteOptions, rights};
 use crate::settings::secrets::Secrets;
 use crate::settings::types::{Downstream, LimitBackend, QueueBackend, Route};
 use crate::settings::{Faults, KeyPath, Loaded};
@@ -116,11 +116,15 @@ fn rabbit(loaded: &Loaded, probes: &mut Vec<Probe>) {
         };
         probes.push((format!("rabbitmq {host}"), probe.boxed()));
     }
-    for (name, route) in &loaded.settings.routes {
-        // Nothing is consumed: the prefetch does not matter.
-        let route = options::route(&loaded.settings, name, route, 1);
-        let options = Arc::clone(&options);
-        let probe = async move { look(&options, &route).await };
+    // Nothing is consumed: the prefetch does not matter.
+    let all = loaded.settings.routes.iter();
+    let all: Vec<_> = all
+        .map(|(name, route)| options::route(&loaded.settings, name, route, 1))
+        .collect();
+    let grant: Arc<str> = rights::command(&options, &all).into();
+    for (name, route) in loaded.settings.routes.keys().zip(all) {
+        let (options, grant) = (Arc::clone(&options), Arc::clone(&grant));
+        let probe = async move { look(&options, &route, &grant).await };
         probes.push((format!("routes.{name}.queue"), probe.boxed()));
     }
 }
@@ -134,7 +138,11 @@ fn first(options: &RedisOptions) -> &str {
     url.map_or("", |url| url.expose_secret())
 }
 
-async fn look(options: &RabbitOptions, route: &RouteOptions) -> Result<String, String> {
+async fn look(
+    options: &RabbitOptions,
+    route: &RouteOptions,
+    grant: &str,
+) -> Result<String, String> {
     match probe::queue(options, route).await {
         Ok(QueueState::Found {
             messages,
@@ -143,7 +151,7 @@ async fn look(options: &RabbitOptions, route: &RouteOptions) -> Result<String, S
         }) => {
             let queue = &route.queue;
             let mut said =
-                format!("queue `{queue}` has {messages} messages and {consumers} consumers");
+                format!("queue `{queue}`: ready messages {messages}, consumers {consumers}");
             if let Some(parked) = left_behind {
                 said += &format!(
                     "; warning: {parked} messages stand parked in {queue}.parked.*, from when fair_by was set: they are consumed too; delete these queues when they are empty"
@@ -158,6 +166,9 @@ async fn look(options: &RabbitOptions, route: &RouteOptions) -> Result<String, S
             "queue `{}` does not exist and would be declared",
             route.queue
         )),
+        Err(error @ RabbitError::Forbidden { .. }) => {
+            Err(format!("{error}; `{grant}` grants what all routes need"))
+        }
         Err(error) => Err(error.to_string()),
     }
 }
@@ -189,9 +200,11 @@ const fn http_bound(route: &Route) -> Duration {
 async fn open(mut options: HttpOptions, bound: Duration) -> Result<String, String> {
     options.warm_connections = 1;
     let downstream = HttpDownstream::new(&options).map_err(|e| e.to_string())?;
-    if downstream.origin().is_none() {
+    let Some(origin) = downstream.origin().map(ToString::to_string) else {
         return Ok("not tried: the host differs from message to message".to_owned());
+    };
+    match downstream.warm(bound).await {
+        Ok(()) => Ok("connected, no call made".to_owned()),
+        Err(why) => Err(listener::explained(why, &origin).await),
     }
-    downstream.warm(bound).await?;
-    Ok("connected, no call made".to_owned())
 }

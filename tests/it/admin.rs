@@ -1,5 +1,6 @@
 //! The admin listener over real TCP, asked the way probes and scrapers ask.
 
+use std::collections::BTreeMap;
 use std::net::SocketAddr;
 use std::time::Duration;
 
@@ -36,7 +37,12 @@ impl Running {
         let address = admin.address();
         let health = Health::new(Clock::start());
         let stop = CancellationToken::new();
-        let board = Board::new("host:1".to_owned(), telemetry::install(), health.clone());
+        let board = Board::new(
+            "host:1".to_owned(),
+            BTreeMap::new(),
+            telemetry::install(),
+            health.clone(),
+        );
         let serving = admin.serve(telemetry::install(), health.clone(), board, stop.clone());
         Self {
             address,

@@ -117,8 +117,62 @@ fn servers_that_answer_and_a_queue_that_is_missing() {
     assert_eq!(code, Some(0), "{said}");
     assert_eq!(
         line(&said, "routes.sms.queue"),
-        "routes.sms.queue: ok: queue `sms` has 0 messages and 0 consumers; not declared by sluiced: if it is a quorum queue with an x-delivery-limit, that must be at least 20, which is what RabbitMQ 4 sets by default"
+        "routes.sms.queue: ok: queue `sms`: ready messages 0, consumers 0; not declared by sluiced: if it is a quorum queue with an x-delivery-limit, that must be at least 20, which is what RabbitMQ 4 sets by default"
     );
+}
+
+/// Each right that `run` needs is tried, the command that is told grants them all, and nothing is declared.
+#[test]
+fn a_right_that_is_missing_is_told_with_the_command_that_grants_it() {
+    let rabbit = Rabbit::shared();
+    let redis = RedisServer::start();
+    let downstream = TcpListener::bind("127.0.0.1:0").expect("a port");
+    rabbit.ctl(&["add_vhost", "rights"]);
+    rabbit.ctl(&["add_user", "poor", "hunter2"]);
+    let declare = |queue: &str| {
+        let resource = format!("rabbit_misc:r(<<\"rights\">>, queue, <<\"{queue}\">>)");
+        let declared =
+            format!("rabbit_amqqueue:declare({resource}, true, false, [], none, <<\"test\">>).");
+        rabbit.ctl(&["eval", &declared]);
+    };
+    let queues = || rabbit.ctl(&["list_queues", "--quiet", "-p", "rights", "name"]);
+    declare("sms");
+    let url = rabbit.url().replace("guest:guest", "poor:hunter2");
+    let mut check = Check::new(url.replace("%2f", "rights"), redis.url());
+    let address = downstream.local_addr().expect("an address");
+    check.downstream = format!("http://{address}/send");
+    let queue = |code: i32| {
+        let (ended, said) = check.run(&["--connect"]);
+        assert_eq!(ended, Some(code), "{said}");
+        line(&said, "routes.sms.queue").to_owned()
+    };
+
+    let mut told = String::new();
+    for rights in [["^$", ".*", ".*"], [".*", "^$", ".*"], [".*", ".*", "^$"]] {
+        let all = ["set_permissions", "-p", "rights", "poor"];
+        rabbit.ctl(&[all.as_slice(), &rights].concat());
+        told = queue(1);
+        assert!(
+            told.contains("the user lacks a right") && !told.contains("hunter2"),
+            "{rights:?}: {told}"
+        );
+    }
+    let command = told.split('`').nth(3).expect("a command");
+    let words: Vec<_> = command
+        .split([' ', '\''])
+        .filter(|word| !word.is_empty())
+        .collect();
+    rabbit.ctl(&words[1..]);
+    assert!(queue(0).contains("routes.sms.queue: ok: "));
+    let before = queues();
+    assert!(
+        !before.contains("wait") && !before.contains("dead"),
+        "{before}"
+    );
+
+    // A queue of ours that is another one: the route wants quorum queues.
+    declare("sms.dead");
+    assert!(queue(1).contains("queue `sms.dead` exists with other settings: "));
 }
 
 #[test]
@@ -142,7 +196,8 @@ fn servers_that_say_no_or_nothing() {
     );
     let refused = line(&said, "rabbitmq 127.0.0.1:");
     assert!(
-        refused.contains("failed: RabbitMQ refused: ACCESS_REFUSED"),
+        refused.contains("failed: RabbitMQ refused: ACCESS_REFUSED")
+            && refused.contains("the user or the password is wrong"),
         "{said}"
     );
     assert!(line(&said, "redis").contains("failed: "), "{said}");
@@ -192,6 +247,12 @@ async fn a_url_that_leads_elsewhere_is_told_what_listens_there() {
         assert!(told, "{scheme}: no `{hint}` of {port} in\n{said}");
     }
     assert!(!said.contains("hunter2"), "{said}");
+
+    let mut check = Check::new(rabbit.url(), plain.url());
+    check.downstream = format!("https://127.0.0.1:{web}/send");
+    let (_, said) = check.run(&["--connect"]);
+    let about = line(&said, "routes.sms.downstream: failed: ");
+    assert!(about.contains(&no_tls("http")), "{said}");
 
     for (scheme, port, hint) in [
         ("rediss", redis, no_tls("redis")),

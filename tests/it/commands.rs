@@ -34,6 +34,25 @@ fn commands(parent: &[&str]) -> Vec<Vec<String>> {
 }
 
 #[test]
+fn a_reader_that_has_seen_enough_is_no_failure() {
+    let all = [
+        &["man"][..],
+        &["completions", "bash"],
+        &["config", "default"],
+        &["config", "schema"],
+    ];
+    for arguments in all {
+        let (reader, writer) = std::io::pipe().unwrap();
+        drop(reader);
+        let output = program(arguments).stdout(writer).output().unwrap();
+        assert!(
+            output.status.success() && output.stderr.is_empty(),
+            "{arguments:?}: {output:?}"
+        );
+    }
+}
+
+#[test]
 fn completions_and_manual_pages_name_every_command() {
     let all = commands(&[]);
     let is = |steps: &[&str]| all.iter().any(|path| path == steps);

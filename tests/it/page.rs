@@ -207,7 +207,8 @@ async fn a_person_sees_the_fleet_and_what_changes_in_it() {
         |seen| {
             let parts = ["paused by", OPERATOR, "until ", "9m left"];
             let why = cell(&seen["routes"], NAME, "tap");
-            has_all(limit(seen, "provider"), &parts) && why == "closed: a limit is frozen or paused"
+            has_all(limit(seen, "provider"), &parts)
+                && why == "closed: its limit provider is paused"
         },
     )
     .await;

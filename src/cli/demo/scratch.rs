@@ -15,7 +15,9 @@ impl Scratch {
     /// Makes a directory of the name `name` among the temporary files.
     pub(super) fn new(name: &str) -> io::Result<Self> {
         let path = std::env::temp_dir().join(name);
-        DirBuilder::new().mode(0o700).create(&path)?;
+        let made = DirBuilder::new().mode(0o700).create(&path);
+        let named = |e: io::Error| io::Error::new(e.kind(), format!("{}: {e}", path.display()));
+        made.map_err(named)?;
         Ok(Self { path })
     }
 

@@ -94,7 +94,7 @@ fn row(line: &Listed) -> [String; 6] {
         kind(&policy.text).to_owned(),
         main_value(&policy.text),
         format!("{} {}", policy.updates, policy.origin.name()),
-        ago(policy.version.since(), line.found.now),
+        ago(policy.changed.since(), line.found.now),
         state,
     ]
 }

@@ -59,6 +59,15 @@ pub(super) fn main_value(line: &str) -> String {
     }
 }
 
+/// An operator's pause, and how long it lasts.
+pub(in crate::cli) fn paused(by: &str, left: Duration) -> String {
+    if left > FOR_EVER {
+        format!("paused by {by} until resumed")
+    } else {
+        format!("paused by {by} for another {}", rough(left))
+    }
+}
+
 /// Whether anything passes.
 pub(in crate::cli) fn state(found: &Inspection) -> String {
     let now = found.now;
@@ -68,8 +77,7 @@ pub(in crate::cli) fn state(found: &Inspection) -> String {
         Some((until.since(now), by))
     });
     match (pause, found.frozen_until) {
-        (Some((left, by)), _) if left > FOR_EVER => format!("paused by {by} until resumed"),
-        (Some((left, by)), _) => format!("paused by {by} for another {}", rough(left)),
+        (Some((left, by)), _) => paused(by, left),
         (None, Some(until)) => format!(
             "frozen by the downstream for another {}",
             rough(until.since(now))
@@ -84,7 +92,7 @@ pub(super) fn updated_by(policy: &LimitPolicy, now: StoreTime) -> String {
         Origin::File => "file of",
         Origin::Live => "set by",
     };
-    format!("{how} {}, {}", policy.by, ago(policy.version.since(), now))
+    format!("{how} {}, {}", policy.by, ago(policy.changed.since(), now))
 }
 
 /// The replicas whose file differs from what is in force.

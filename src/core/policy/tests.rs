@@ -116,7 +116,9 @@ fn a_pause_bars_and_resume_opens_and_each_is_a_word() {
     let known = stored.as_ref().unwrap().version;
     assert_eq!(frozen(known, &stored, at(60)), (true, None));
     assert_eq!(resume(&mut stored, at(70)), Some(false));
-    assert_eq!(stored.as_ref().unwrap().updates, 4);
+    let policy = stored.as_ref().unwrap();
+    assert_eq!(policy.updates, 4);
+    assert_eq!(policy.changed, PolicyVersion::first(at(10)), "by the file");
 }
 
 #[test]

@@ -42,7 +42,7 @@ pub use request::{BATCH_MAX, Requests};
 
 use self::key_queues::KeyQueues;
 use super::clock::ClockMap;
-use super::leases::{LeaseHolder, Outlook, Slot, Tally};
+use super::leases::{LeaseHolder, Outlook, Slot, Tally, Wait};
 use super::pacing::{Pacing, Row};
 use super::policy::PolicyVersion;
 use super::schedule::{Answer, Ask, Freeze, Grant, Pace};
@@ -273,9 +273,13 @@ impl<T: Queued> Scheduler<T> {
         if requests.is_some_and(|requests| !requests.clock().is_known()) {
             return Outlook::OutOfReach(None);
         }
+        let pacing = self.pacing.outlook(now);
         match requests.and_then(Requests::failing_since) {
-            Some(since) => Outlook::OutOfReach(Some(since)),
-            None => self.pacing.outlook(now),
+            // A freeze that is known lasts, whether requests are answered or not.
+            Some(since) if !matches!(pacing, Outlook::Until(_, Wait::Frozen)) => {
+                Outlook::OutOfReach(Some(since))
+            }
+            _ => pacing,
         }
     }
 

@@ -221,6 +221,27 @@ fn a_pause_is_kept_without_a_paced_limit() {
 }
 
 #[test]
+fn a_freeze_that_is_known_lasts_where_requests_fail() {
+    let mut bench = Bench::new(pace("100/1s"), None, HEADROOM, 800);
+    bench.run(Duration::from_millis(100));
+    bench.push(Item::keyed(1, 1));
+    bench.deaf = bench.now..bench.now + 3 * SECOND;
+    bench.run(Duration::from_secs(2));
+    let now = Mono::from_micros(bench.now);
+    let outlook = bench.scheduler.outlook(now, true);
+    assert!(
+        matches!(outlook, Outlook::OutOfReach(Some(_))),
+        "{outlook:?}"
+    );
+    bench.scheduler.frozen_for(Duration::from_secs(60), now);
+    let outlook = bench.scheduler.outlook(now, true);
+    assert!(
+        matches!(outlook, Outlook::Until(_, Wait::Frozen)),
+        "{outlook:?}"
+    );
+}
+
+#[test]
 fn while_the_store_does_not_answer_nothing_that_a_key_counts_is_sent() {
     let mut bench = Bench::new(pace("100/1s"), None, HEADROOM, 800);
     bench.deaf = bench.now..bench.now + 3 * SECOND;

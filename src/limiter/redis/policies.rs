@@ -110,13 +110,27 @@ impl PolicyStore for RedisPolicies {
                     Arg::Text(known.map_or("", |known| &known.by)),
                     Arg::Number(pause.map_or(0, |pause| pause.until.as_micros())),
                     Arg::Text(pause.map_or("", |pause| &pause.by)),
+                    Arg::Number(known.map_or(0, |known| known.changed.number())),
                 ],
             );
-            type Reply = (u64, u64, u64, String, String, String, String, u64, String);
+            type Reply = (
+                u64,
+                u64,
+                u64,
+                String,
+                String,
+                String,
+                String,
+                u64,
+                String,
+                u64,
+            );
             let reply: Reply = self.store.call(call).await?;
-            let (_now, version, updates, origin, text, file, by, paused_until, paused_by) = reply;
+            let (_now, version, updates, origin, text, file, by, paused_until, paused_by, changed) =
+                reply;
             Ok(LimitPolicy {
                 version: PolicyVersion::new(version),
+                changed: PolicyVersion::new(changed),
                 updates,
                 origin: Origin::named(&origin).ok_or_else(|| strange(limit, &origin))?,
                 text,
@@ -242,8 +256,11 @@ fn pause_of(until: u64, by: String) -> Option<Pause> {
 fn read(fields: &BTreeMap<String, String>) -> Option<LimitPolicy> {
     let field = |name| fields.get(name).cloned();
     let number = |name| fields.get(name)?.parse::<u64>().ok();
+    let version = number("version")?;
     Some(LimitPolicy {
-        version: PolicyVersion::new(number("version")?),
+        version: PolicyVersion::new(version),
+        // Earlier versions of sluiced did not keep it.
+        changed: PolicyVersion::new(number("changed").unwrap_or(version)),
         updates: number("updates")?,
         origin: Origin::named(fields.get("origin")?)?,
         text: field("policy")?,

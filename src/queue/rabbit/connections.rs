@@ -283,7 +283,28 @@ fn refused(address: &Address, error: &lapin::Error) -> RabbitError {
             host: address.host.clone(),
             reason,
         },
+        RabbitError::Refused { reason } => RabbitError::Refused {
+            reason: match hint(&reason) {
+                Some(hint) => format!("{}; {hint}", reason.trim_end_matches('.')),
+                None => reason,
+            },
+        },
         other => other,
+    }
+}
+
+/// What helps where the broker does not say it.
+fn hint(reason: &str) -> Option<&'static str> {
+    if reason.contains("vhost") {
+        Some(
+            "the virtual host stands behind the last `/` of the URL, and the usual one is `/%2f`; grant it with rabbitmqctl set_permissions -p VHOST USER",
+        )
+    } else if reason.contains("Login was refused") {
+        Some(
+            "the user or the password is wrong, or it is `guest`, which only this machine's own broker lets in",
+        )
+    } else {
+        None
     }
 }
 

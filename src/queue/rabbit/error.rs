@@ -20,6 +20,9 @@ pub enum RabbitError {
     /// The broker refuses us: credentials, virtual host, permissions.
     #[error("RabbitMQ refused: {reason}")]
     Refused { reason: String },
+    /// The broker lets the user in, but not do what `run` needs.
+    #[error("the user lacks a right that `run` needs: {reason}")]
+    Forbidden { reason: String },
     /// A queue that should exist does not.
     #[error("queue `{queue}` does not exist")]
     Missing { queue: String },
@@ -54,6 +57,14 @@ impl RabbitError {
             self,
             Self::Url { .. } | Self::NoUrl | Self::Name { .. } | Self::Mismatch { .. }
         )
+    }
+
+    /// What was refused on a connection that is up.
+    pub(super) fn of_right(self) -> Self {
+        match self {
+            Self::Refused { reason } => Self::Forbidden { reason },
+            other => other,
+        }
     }
 
     /// What a failed operation on a channel means.

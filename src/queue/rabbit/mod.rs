@@ -9,7 +9,7 @@
 //!   remembers the verdicts of those that were not confirmed in time;
 //! - `parked`: how many messages are parked;
 //! - `topology`: the queues; `convert`: the messages;
-//! - `probe`: looks at a broker for `sluiced check --connect`; `letters`: reads and moves dead letters
+//! - `probe`: looks at a broker for `sluiced check --connect`, `rights` at what it allows; `letters`: reads and moves dead letters
 //!   for `sluiced dead`.
 
 mod connections;
@@ -26,6 +26,7 @@ mod options;
 mod parked;
 pub mod probe;
 mod publisher;
+pub mod rights;
 mod session;
 mod shorten;
 mod supervisor;

@@ -7,6 +7,7 @@ use tokio::time::Instant;
 use super::connections::{Connections, Live};
 use super::error::RabbitError;
 use super::options::{RabbitOptions, RouteOptions, addresses};
+use super::rights;
 use super::topology::{self, QueueCounts};
 
 /// How long closing may take.
@@ -51,11 +52,12 @@ pub async fn broker(options: &RabbitOptions, index: usize) -> Result<(), RabbitE
     Ok(())
 }
 
-/// Looks for a route's queue and for parked queues that it left behind, at the first broker that
-/// answers; declares nothing. Each URL may take the connect timeout, and so may each question.
+/// Looks for a route's queue and for parked queues that it left behind, and tries what the user may do, at the
+/// first broker that answers; declares nothing. Each URL may take the connect timeout, and so may each question.
 ///
 /// # Errors
-/// When no broker answers, or the queue is missing and `route.declare` is not set.
+/// When no broker answers, a right is missing, a queue of ours is another one, or the work queue is missing
+/// and `route.declare` is not set.
 pub async fn queue(
     options: &RabbitOptions,
     route: &RouteOptions,
@@ -75,7 +77,12 @@ async fn look(
 ) -> Result<QueueState, RabbitError> {
     let bound = options.connect_timeout;
     let channel = topology::open_channel(&live.connection, bound).await?;
-    match topology::find(&channel, &route.queue, bound).await {
+    let found = topology::find(&channel, &route.queue, bound).await;
+    match &found {
+        Err(RabbitError::Missing { .. }) if !route.declare => {}
+        found => rights::tried(live, route, found.is_ok(), bound).await?,
+    }
+    match found {
         Ok(QueueCounts {
             messages,
             consumers,

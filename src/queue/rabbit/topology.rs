@@ -52,7 +52,8 @@ impl Target {
         matches!(self, Self::Work | Self::Parked(_) | Self::Dead)
     }
 
-    fn arguments(self, route: &RouteOptions) -> FieldTable {
+    /// What it is declared with, but for the limit of returns.
+    pub(super) fn arguments(self, route: &RouteOptions) -> FieldTable {
         let mut table = typed(route.queue_type);
         if let Self::Wait(step) = self {
             let ttl = i64::try_from(step.length().as_millis()).unwrap_or(i64::MAX);
@@ -83,7 +84,7 @@ fn typed(queue_type: QueueType) -> FieldTable {
     table
 }
 
-const DURABLE: QueueDeclareOptions = QueueDeclareOptions {
+pub(super) const DURABLE: QueueDeclareOptions = QueueDeclareOptions {
     passive: false,
     durable: true,
     exclusive: false,
@@ -188,7 +189,8 @@ pub(super) async fn open_channel(
     answered("channel.open", bound, connection.create_channel()).await
 }
 
-async fn declare(
+/// Declares or looks for a queue.
+pub(super) async fn declare(
     channel: &Channel,
     queue: &str,
     options: QueueDeclareOptions,

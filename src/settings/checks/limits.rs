@@ -5,8 +5,9 @@ use std::time::Duration;
 use super::Checks;
 use crate::core::rate::Span;
 use crate::settings::path::KeyPath;
-use crate::settings::text::Costing;
+use crate::settings::text::{Costing, TemplateText};
 use crate::settings::types::Limit;
+use crate::template;
 
 /// Below this a busy machine cannot keep its slots (measured: timers are late by up to 4 ms), and a grant
 /// hardly outlives its own way from Redis.
@@ -23,7 +24,19 @@ impl Checks<'_, '_> {
                 counted => self.counted(&path, counted),
             }
             self.cost(&path, limit);
+            self.varies(path.join("key"), limit.key(), "key");
             self.unused(path, name);
+        }
+    }
+
+    /// A text that no message changes puts all of them under one key: the braces were forgotten.
+    pub(super) fn varies(&mut self, path: KeyPath, text: Option<&TemplateText>, what: &str) {
+        if let Some(text) = text.filter(|text| !template::is_template(text.as_str())) {
+            let text = text.as_str();
+            let message = format!(
+                "`{text}` is the same for every message; write a template, such as \"{{{{ body.to }}}}\", or take {what} out"
+            );
+            self.warning(path, message);
         }
     }
 

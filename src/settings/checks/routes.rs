@@ -16,7 +16,7 @@ impl Checks<'_, '_> {
     pub(super) fn routes(&mut self) {
         let settings = self.settings;
         if settings.routes.is_empty() {
-            let message = "no route: nothing would be consumed; write a table [routes.NAME] with queue, limits and downstream";
+            let message = "no route: nothing would be consumed; write a table [routes.NAME] with queue, limits and downstream, in a file that --config names";
             self.error(KeyPath::of(&["routes"]), message);
         }
         let mut queues: BTreeMap<&str, &str> = BTreeMap::new();
@@ -35,6 +35,7 @@ impl Checks<'_, '_> {
             }
             self.times(&path, route);
             self.tenants(&path, route);
+            self.varies(path.join("fair_by"), route.fair_by.as_ref(), "fair_by");
             self.clock(&path, route);
             match &route.downstream {
                 Downstream::Http(http) => self.http(&path.join("downstream"), http),

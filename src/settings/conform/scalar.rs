@@ -30,8 +30,10 @@ pub(in crate::settings) fn scalar(value: &Value, shape: &Shape) -> Result<(), St
                 _ => format!("`{written}`"),
             };
             let (min, max) = (bounds.start(), bounds.end());
+            let fits = written.parse().is_ok_and(|number| bounds.contains(&number));
+            let quotes = if fits { ", without quotes" } else { "" };
             Err(format!(
-                "{quoted} does not fit; a whole number from {min} to {max} is needed"
+                "{quoted} does not fit; a whole number from {min} to {max} is needed{quotes}"
             ))
         }
         (Shape::Flag, Value::Flag(_)) => Ok(()),

@@ -33,7 +33,7 @@ fn the_defaults_alone_only_lack_a_route() {
     assert_eq!(
         lines(&[""], &[]),
         [
-            "configuration: routes: no route: nothing would be consumed; write a table [routes.NAME] with queue, limits and downstream"
+            "configuration: routes: no route: nothing would be consumed; write a table [routes.NAME] with queue, limits and downstream, in a file that --config names"
         ]
     );
 }

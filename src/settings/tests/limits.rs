@@ -156,6 +156,16 @@ fn a_headroom_that_no_grant_outlives() {
 }
 
 #[test]
+fn a_key_without_braces_is_the_same_for_every_message() {
+    assert_eq!(
+        said_of("kind = \"gcra\"\nrate = \"30/1s\"\nkey = \"body.to\""),
+        [
+            "a.toml:14:7: warning: limits.x.key: `body.to` is the same for every message; write a template, such as \"{{ body.to }}\", or take key out"
+        ]
+    );
+}
+
+#[test]
 fn paced_a_large_cost_leaves_much_of_the_rate() {
     assert_eq!(
         said_of_paced("rate = \"20/1s\"\ncost = \"{{ body.n }}\"\nmax_cost = 8"),
@@ -224,7 +234,7 @@ fn templates_of_keys_and_costs() {
         ),
         [
             "a.toml:14:7: limits.x.key: templates know no `bdy`; did you mean `body`?",
-            "a.toml:15:8: limits.x.cost: templates know no filter `sms_segmets`",
+            "a.toml:15:8: limits.x.cost: templates know no filter `sms_segmets`; besides those of minijinja: sms_segments, pointer",
         ]
     );
     assert_eq!(

@@ -97,7 +97,7 @@ fn wrong_values() {
             "a.toml:8:14: routes.sms.on_invalid: `ignore` is not possible; write \"drop\" or \"dead_letter\"",
             "a.toml:9:11: routes.sms.fair_by: templates know no `tenant`; known: body, headers, properties, routing_key, exchange, message_id, route, attempt",
             "a.toml:10:20: routes.sms.weights.acme: `0` does not fit; a whole number from 1 to 10000 is needed",
-            "a.toml:10:27: routes.sms.weights.b: `2` does not fit; a whole number from 1 to 10000 is needed",
+            "a.toml:10:27: routes.sms.weights.b: `2` does not fit; a whole number from 1 to 10000 is needed, without quotes",
             "a.toml:11:8: routes.sms.open: `8` in `8-21` is no time of day; write 00:00 to 24:00, such as \"08:30\"",
             "a.toml:12:8: routes.sms.days: `mo` is no day; write mon, tue, wed, thu, fri, sat or sun, or a range: \"mon-fri\"",
             "a.toml:13:12: routes.sms.timezone: `Asia/Shangai` is no time zone; did you mean \"Asia/Shanghai\", \"Asia/Saigon\" or \"Asia/Khandyga\"?",

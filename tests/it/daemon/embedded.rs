@@ -41,6 +41,24 @@ async fn a_file_is_delivered_whole_and_ends_with_0() {
     assert_eq!(delivered(&downstream), (1..=50).collect());
 }
 
+/// A list needs no listener: a daemon beside it may have the port.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_port_that_is_taken_keeps_no_list_back() {
+    let dir = tempfile::tempdir().unwrap();
+    let input = file(dir.path(), "in.ndjson", &lines(5));
+    let downstream = Recorder::accepting().await;
+    let taken = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
+    let address = taken.local_addr().unwrap();
+    let mut config = config(input.to_str().unwrap(), dir.path(), &downstream);
+    config.tables += &format!("[admin]\nlisten = \"{address}\"\n");
+    let mut daemon = Daemon::start_with(&config.text(), |_| {});
+    daemon
+        .stopped(&[crate::support::daemon::NEW_SCHEDULE])
+        .await;
+    assert_eq!(daemon.said("the list is sent without it"), 1);
+    assert_eq!(delivered(&downstream), (1..=5).collect());
+}
+
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn stdin_is_as_good_as_a_file() {
     let dir = tempfile::tempdir().unwrap();

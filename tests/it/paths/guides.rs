@@ -24,9 +24,14 @@ const STARTED: &str = include_str!("../../../docs/getting-started.md");
 const MIGRATION: &str = include_str!("../../../docs/migration.md");
 const PACING: &str = include_str!("../../../docs/pacing.md");
 const COMPARISON: &str = include_str!("../../../docs/comparison.md");
-const PAGES: [&str; 4] = [STARTED, MIGRATION, PACING, COMPARISON];
+const OPERATING: &str = include_str!("../../../docs/operating.md");
+const RUNBOOK: &str = include_str!("../../../docs/runbook.md");
+const README: &str = include_str!("../../../README.md");
+const PAGES: [&str; 7] = [
+    STARTED, MIGRATION, PACING, COMPARISON, OPERATING, RUNBOOK, README,
+];
 const SLUICED: &str = env!("CARGO_BIN_EXE_sluiced");
-const DOCS: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/docs");
+const ROOT: &str = env!("CARGO_MANIFEST_DIR");
 
 /// Stands in for the AMQP library of the publisher: prints what would be published.
 const PIKA: &str = r#"
@@ -60,8 +65,15 @@ fn blocks<'a>(page: &'a str, language: &str) -> Vec<&'a str> {
 }
 
 fn commands(text: &str) -> impl Iterator<Item = &str> {
-    let blocks = blocks(text, "console").into_iter();
-    blocks.flat_map(|block| block.lines().filter_map(|line| line.strip_prefix("$ ")))
+    let shown = [blocks(text, "console"), blocks(text, "text")].concat();
+    let shown = shown.into_iter();
+    shown.flat_map(|block| block.lines().filter_map(|line| line.strip_prefix("$ ")))
+}
+
+/// Those of the program in blocks of the language `sh`, where nothing that is printed follows.
+fn bare_commands(text: &str) -> impl Iterator<Item = &str> {
+    let lines = blocks(text, "sh").into_iter().flat_map(str::lines);
+    lines.filter(|line| line.starts_with("sluiced "))
 }
 
 /// A shell in a folder, with a folder of programs before all others.
@@ -102,8 +114,12 @@ fn every_command_of_the_guides_is_one() {
         let path = file(folder.path(), name, script);
         fs::set_permissions(path, fs::Permissions::from_mode(0o755)).unwrap();
     }
-    let lines: Vec<_> = PAGES.iter().flat_map(|page| commands(page)).collect();
-    assert!(lines.len() >= 20, "{} commands found", lines.len());
+    // What `sluiced try` of the README reads.
+    fs::write(folder.path().join("message.json"), "").unwrap();
+    let shown = PAGES.iter().flat_map(|page| commands(page));
+    let bare = PAGES.iter().flat_map(|page| bare_commands(page));
+    let lines: Vec<_> = shown.chain(bare).collect();
+    assert!(lines.len() >= 40, "{} commands found", lines.len());
     for line in lines {
         let only = format!("PATH={}; {line}", folder.path().display());
         let output = shell(folder.path(), folder.path(), &only).output().unwrap();
@@ -118,7 +134,8 @@ fn every_configuration_of_the_guides_is_right() {
     assert!(all.len() >= 8, "{} configurations found", all.len());
     for text in all {
         let path = file(folder.path(), "sluiced.toml", text);
-        let output = program(&["check", "--config", path.to_str().unwrap()]).output();
+        let path = path.to_str().unwrap();
+        let output = program(&["check", "--no-secrets", "--config", path]).output();
         let said = succeeded(text, &output.unwrap());
         assert!(said.ends_with("configuration ok\n"), "{text}\n{said}");
     }
@@ -127,11 +144,13 @@ fn every_configuration_of_the_guides_is_right() {
 #[test]
 fn everything_that_the_guides_link_to_is_there() {
     for page in PAGES {
+        let folder = if page == README { "." } else { "docs" };
+        let folder = Path::new(ROOT).join(folder);
         for target in page.split("](").skip(1) {
             let target = target.split(')').next().unwrap();
             let path = target.split('#').next().unwrap();
             if !path.is_empty() && !target.contains("://") {
-                assert!(Path::new(DOCS).join(path).exists(), "{target}");
+                assert!(folder.join(path).exists(), "{target}");
             }
         }
     }
@@ -168,7 +187,7 @@ fn messages_of_other_systems_become_the_requests_that_the_guide_shows() {
 fn the_pictures_are_made_by_their_command() {
     let folder = tempfile::tempdir().unwrap();
     let into = folder.path().to_str().unwrap();
-    let script = format!("{DOCS}/pictures/draw.py");
+    let script = format!("{ROOT}/docs/pictures/draw.py");
     let Some(output) = python(
         &[&script, "--sluiced", SLUICED, "--into", into],
         folder.path(),

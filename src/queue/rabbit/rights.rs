@@ -1,0 +1,173 @@
+//! Whether `run` may do what it needs with a route's queues, for `sluiced check --connect`.
+//!
+//! Problem: RabbitMQ has no question "may I?". It checks rights first and arguments second, and only then
+//! does something. So each right is tried with an argument that no broker takes: where the right is missing
+//! the answer is 403, where it is there 406, and nothing was consumed or declared. A queue of ours that is
+//! there is declared as `run` would declare it, which changes nothing or tells that it is another one.
+
+use std::time::Duration;
+
+use lapin::options::BasicConsumeOptions;
+use lapin::types::{AMQPValue, FieldTable};
+use secrecy::ExposeSecret as _;
+use url::Url;
+
+use super::connections::Live;
+use super::error::RabbitError;
+use super::options::{RabbitOptions, RouteOptions};
+use super::topology::{self, DURABLE, Target, open_channel};
+use crate::core::parking::Space;
+
+/// Tries the rights to a route's queues and the settings of those of ours that are there; `found` says
+/// whether the work queue is.
+pub(super) async fn tried(
+    live: &Live,
+    route: &RouteOptions,
+    found: bool,
+    bound: Duration,
+) -> Result<(), RabbitError> {
+    if found {
+        may_consume(live, &route.queue, bound).await?;
+    }
+    let work = route.declare.then_some(Target::Work);
+    let waits = route.ladder().steps().map(Target::Wait);
+    let parked = Space::all().filter(|_| route.parks).map(Target::Parked);
+    for target in work.into_iter().chain(waits).chain(parked) {
+        may_declare(live, route, target, bound).await?;
+    }
+    may_declare(live, route, Target::Dead, bound).await?;
+    // Those that are there do not show whether copies may be published, which waits ask for.
+    let wait = Target::Wait(route.ladder().step(Duration::ZERO));
+    let nowhere = format!("{}.wait.none", route.queue);
+    declare_nothing(live, route, wait, &nowhere, bound).await
+}
+
+/// Needs the right to read.
+async fn may_consume(live: &Live, queue: &str, bound: Duration) -> Result<(), RabbitError> {
+    let channel = open_channel(&live.connection, bound).await?;
+    let mut impossible = FieldTable::default();
+    impossible.insert(
+        "x-priority".into(),
+        AMQPValue::LongString("no number".into()),
+    );
+    let options = BasicConsumeOptions::default();
+    let consuming = channel.basic_consume(queue.into(), "".into(), options, impossible);
+    let answer = topology::answered("basic.consume", bound, consuming).await;
+    refused(answer.map(drop))
+}
+
+async fn may_declare(
+    live: &Live,
+    route: &RouteOptions,
+    target: Target,
+    bound: Duration,
+) -> Result<(), RabbitError> {
+    let queue = target.queue(&route.queue);
+    let channel = open_channel(&live.connection, bound).await?;
+    match topology::find(&channel, &queue, bound).await {
+        Ok(_) => {
+            channel.close(200, "found".into()).await.ok();
+            let declared = topology::target_queues(live, route, [target], bound).await;
+            declared.map_err(RabbitError::of_right)
+        }
+        Err(RabbitError::Missing { .. }) => {
+            declare_nothing(live, route, target, &queue, bound).await
+        }
+        Err(error) => Err(error),
+    }
+}
+
+/// Needs the right to configure, and for a wait queue those to read it and to write to the default exchange.
+async fn declare_nothing(
+    live: &Live,
+    route: &RouteOptions,
+    target: Target,
+    queue: &str,
+    bound: Duration,
+) -> Result<(), RabbitError> {
+    let channel = open_channel(&live.connection, bound).await?;
+    let mut impossible = target.arguments(route);
+    impossible.insert("x-message-ttl".into(), AMQPValue::LongLongInt(-1));
+    let declared = topology::declare(&channel, queue, DURABLE, impossible, bound).await;
+    refused(declared.map(drop))
+}
+
+/// What was impossible was refused: with the right for it, or without.
+fn refused(answer: Result<(), RabbitError>) -> Result<(), RabbitError> {
+    match answer {
+        Err(error @ (RabbitError::Refused { .. } | RabbitError::Timeout { .. })) => {
+            Err(error.of_right())
+        }
+        _ => Ok(()),
+    }
+}
+
+/// The command that grants what `run` needs for all these routes.
+#[must_use]
+pub fn command(options: &RabbitOptions, routes: &[RouteOptions]) -> String {
+    let url = options.urls.first();
+    let url = url.and_then(|url| Url::parse(url.expose_secret()).ok());
+    let user = match &url {
+        Some(url) if !url.username().is_empty() => url.username(),
+        _ => "guest",
+    };
+    let vhost = match url.as_ref().map(|url| url.path()) {
+        Some(path) if path.len() > 1 => path[1..].replace("%2f", "/").replace("%2F", "/"),
+        _ => "/".to_owned(),
+    };
+    let either = |routes: &mut dyn Iterator<Item = &RouteOptions>| {
+        let names: Vec<_> = routes.map(|route| literal(&route.queue)).collect();
+        names.join("|")
+    };
+    let all = either(&mut routes.iter());
+    let declared = either(&mut routes.iter().filter(|route| route.declare));
+    let mut configure = format!(r"^({all})\.(wait|parked|dead)");
+    if !declared.is_empty() {
+        configure += &format!("|^({declared})$");
+    }
+    format!(
+        r"rabbitmqctl set_permissions -p '{vhost}' '{user}' '{configure}' '^amq\.default$' '^({all})(\.|$)'"
+    )
+}
+
+/// A pattern that only this name fits.
+fn literal(name: &str) -> String {
+    let plain = |c: char| c.is_alphanumeric() || c == '-' || c == '_';
+    let escaped = name.chars().map(|c| {
+        if plain(c) {
+            c.to_string()
+        } else {
+            format!("\\{c}")
+        }
+    });
+    escaped.collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::settings::types::QueueType;
+
+    #[test]
+    fn the_command_names_the_queues_of_all_routes() {
+        let route = |queue: &str, declare| RouteOptions {
+            route: queue.to_owned(),
+            queue: queue.to_owned(),
+            declare,
+            queue_type: QueueType::Quorum,
+            prefetch: 1,
+            parks: false,
+            longest_wait: Duration::ZERO,
+        };
+        let options = |url: &str| RabbitOptions::single(url.into(), String::new());
+        assert_eq!(
+            command(
+                &options("amqp://app:secret@broker/%2fx"),
+                &[route("sms.eu", false), route("mail", true)]
+            ),
+            r"rabbitmqctl set_permissions -p '/x' 'app' '^(sms\.eu|mail)\.(wait|parked|dead)|^(mail)$' '^amq\.default$' '^(sms\.eu|mail)(\.|$)'"
+        );
+        let said = command(&options("amqp://broker"), &[route("sms", false)]);
+        assert!(said.contains("-p '/' 'guest' '^(sms)"), "{said}");
+    }
+}
