@@ -89,6 +89,6 @@ pub(super) fn calls(charges: &[Charge], ticket: Ticket) -> Vec<CallUnderWay> {
     charges
         .iter()
         .filter(|charge| charge.limit.is_concurrency())
-        .map(|charge| (charge.limit.clone(), charge.key, ticket))
+        .map(|charge| CallUnderWay::of(charge, ticket))
         .collect()
 }

@@ -116,7 +116,8 @@ impl Refunder {
     /// A message may have been sent: counts the units that it used.
     pub(super) fn used(&self, grants: &[Refund], calls: &[CallUnderWay]) {
         let grants = grants.iter().map(|g| (&g.limit, g.cost.get()));
-        for (limit, units) in grants.chain(calls.iter().map(|(limit, ..)| (limit, 1))) {
+        let calls = calls.iter().map(|call| (&call.limit, call.cost.get()));
+        for (limit, units) in grants.chain(calls) {
             if let Some(meters) = self.store.meters.get(&limit.name) {
                 meters.permits.increment(units.into());
             }
@@ -171,12 +172,12 @@ fn sort(entries: &mut Vec<Entry>, running: &mut Running) -> (Vec<CallUnderWay>, 
     for entry in entries.drain(..) {
         match entry {
             Entry::Began(calls) => {
-                if let Some((_, _, ticket)) = calls.first() {
+                if let Some(CallUnderWay { ticket, .. }) = calls.first() {
                     running.insert(*ticket, calls);
                 }
             }
             Entry::Ended(calls) => {
-                if let Some((_, _, ticket)) = calls.first() {
+                if let Some(CallUnderWay { ticket, .. }) = calls.first() {
                     running.remove(ticket);
                 }
                 ended.extend(calls);
@@ -236,7 +237,7 @@ impl Store {
     }
 
     fn lost(&self, calls: Vec<CallUnderWay>) {
-        for (limit, _, _) in calls {
+        for CallUnderWay { limit, .. } in calls {
             if let Some(meters) = self.meters.get(&limit.name) {
                 meters.leases_lost.increment(1);
             }

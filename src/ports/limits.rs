@@ -184,7 +184,26 @@ pub struct Refund {
 }
 
 /// A call that counts in a `concurrency` limit.
-pub type CallUnderWay = (Arc<KeyedLimit>, LimitKey, Ticket);
+#[derive(Clone, Debug)]
+pub struct CallUnderWay {
+    pub limit: Arc<KeyedLimit>,
+    pub key: LimitKey,
+    pub ticket: Ticket,
+    pub cost: Cost,
+}
+
+impl CallUnderWay {
+    /// That of a message with this charge.
+    #[must_use]
+    pub fn of(charge: &Charge, ticket: Ticket) -> Self {
+        Self {
+            limit: Arc::clone(&charge.limit),
+            key: charge.key,
+            ticket,
+            cost: charge.cost,
+        }
+    }
+}
 
 /// The store of keyed limits. Every call ends within the store's own timeout.
 pub trait LimitStore: Send + Sync + fmt::Debug {

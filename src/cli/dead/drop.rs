@@ -118,13 +118,15 @@ async fn look(
         ..Tally::default()
     };
     let mut batch: Vec<Letter> = Vec::new();
-    while tally.meant < limit {
+    // A count looks at all of them: what was fetched and not looked at would come behind the others, and the
+    // second look would drop those.
+    while !drops || tally.meant < limit {
         let Some(letter) = letters.next().await? else {
             break;
         };
         match filter.decide(&letter.message, now) {
             Decision::Meant => {
-                tally.meant += 1;
+                tally.meant = limit.min(tally.meant + 1);
                 if drops {
                     batch.push(letter);
                 } else {

@@ -171,7 +171,10 @@ impl MemoryLimitStore {
     }
 
     /// Ends a call, and tells that it did if a message waits for that.
-    fn end(&self, states: &mut States, (limit, key, ticket): &CallUnderWay, now: StoreTime) {
+    fn end(&self, states: &mut States, call: &CallUnderWay, now: StoreTime) {
+        let CallUnderWay {
+            limit, key, ticket, ..
+        } = call;
         let units = self.change(states, (limit, *key), now, |limit, cell| {
             let (rule, calls) = under_way(&limit.rule, cell)?;
             let freed = calls.calls.iter().find(|call| call.ticket == *ticket)?.cost;
@@ -294,7 +297,10 @@ impl LimitStore for MemoryLimitStore {
         async move {
             Ok(self.decide(|states, now| {
                 let mut gone = Vec::new();
-                for (limit, key, ticket) in calls {
+                for CallUnderWay {
+                    limit, key, ticket, ..
+                } in calls
+                {
                     let renewed = self.change(states, (limit, *key), now, |limit, cell| {
                         let (rule, calls) = under_way(&limit.rule, cell)?;
                         let calls = rule.renew(calls, *ticket, now.as_micros())?;

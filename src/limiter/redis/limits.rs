@@ -256,13 +256,13 @@ impl Limits {
         let mut batch = Batch::around(StoreTime::default());
         let places: Vec<CellIndex> = calls
             .iter()
-            .map(|(limit, key, _)| batch.place(limit, *key))
+            .map(|call| batch.place(&call.limit, call.key))
             .collect();
         let mut args = batch.arguments(self.lock().memory);
         args.extend(before.map(Arg::Text));
         args.push(Arg::Number(calls.len() as u64));
         let cell = batch.cells();
-        for ((_, _, ticket), place) in calls.iter().zip(places) {
+        for (CallUnderWay { ticket, .. }, place) in calls.iter().zip(places) {
             args.push(cell(place));
             args.push(Arg::Hex(ticket.0));
         }

@@ -135,6 +135,8 @@ impl LocalQueue {
                         Ok(None) => lines = None,
                         Err(error) => {
                             tracing::error!(route = self.route, %error, "the input cannot be read on");
+                            // What follows is not sent: at least one message.
+                            self.lost += 1;
                             lines = None;
                         }
                     }

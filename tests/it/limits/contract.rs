@@ -11,7 +11,7 @@ use sluiced::core::time::StoreTime;
 use sluiced::limiter::memory::MemoryLimitStore;
 use sluiced::ports::clock::Clock;
 use sluiced::ports::limits::{
-    Candidate, Charge, Decision, Fit, KeyedLimit, LimitStore, MAX_BATCH, Refund,
+    CallUnderWay, Candidate, Charge, Decision, Fit, KeyedLimit, LimitStore, MAX_BATCH, Refund,
 };
 use sluiced::ports::pace::Notice;
 
@@ -198,7 +198,7 @@ async fn what_was_not_sent_comes_back_once((store, _): (Store, Store)) {
     for (i, rule) in of_each_kind(1).into_iter().enumerate() {
         let limit = limit(&format!("refund-{i}"), rule);
         let candidate = new(vec![charge(&limit, "a", 1)]);
-        let call = (Arc::clone(&limit), key("a"), candidate.ticket);
+        let call = CallUnderWay::of(&candidate.charges[0], candidate.ticket);
         let answer = store.admit(&[candidate], 1).await.unwrap();
         assert!(is_granted(&answer.decisions[0]));
         assert!(!takes(&store, &limit, "a").await);
@@ -237,7 +237,7 @@ async fn calls_under_way_end_by_themselves_unless_renewed((store, other): (Store
     assert!(answer.decisions.iter().all(is_granted));
     let at = answer.now;
     assert!(!takes(&other, &limit, "a").await);
-    let call = |ticket| (Arc::clone(&limit), key("a"), ticket);
+    let call = |ticket| CallUnderWay::of(&charge(&limit, "a", 1), ticket);
     eventually_async(
         BOUND,
         "the end of the call that is not renewed",
@@ -259,7 +259,7 @@ async fn calls_under_way_end_by_themselves_unless_renewed((store, other): (Store
 async fn a_call_that_ended_frees_its_place_once((store, other): (Store, Store)) {
     let limit = limit("release", concurrency(1, HOUR));
     let candidate = new(vec![charge(&limit, "a", 1)]);
-    let call = (Arc::clone(&limit), key("a"), candidate.ticket);
+    let call = CallUnderWay::of(&candidate.charges[0], candidate.ticket);
     store.admit(&[candidate], 1).await.unwrap();
     assert!(!takes(&other, &limit, "a").await);
     store.release(std::slice::from_ref(&call)).await.unwrap();
@@ -276,7 +276,7 @@ async fn a_replica_that_waits_is_told_when_a_call_ends((store, other): (Store, S
         loop {
             let mut candidate = new(vec![charge(&limit, "a", 2)]);
             candidate.others_wait = false;
-            let call = (Arc::clone(&limit), key("a"), candidate.ticket);
+            let call = CallUnderWay::of(&candidate.charges[0], candidate.ticket);
             let answer = store.admit(&[candidate], 2).await.unwrap();
             assert!(is_granted(&answer.decisions[0]));
             assert!(!takes(&other, &limit, "a").await);

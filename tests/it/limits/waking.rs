@@ -74,7 +74,7 @@ async fn all_taken(replica: &Replica, limit: &Arc<KeyedLimit>, count: usize) -> 
     let mut calls = Vec::new();
     for _ in 0..count {
         let candidate = new(vec![charge(limit, "a", 1)]);
-        calls.push((Arc::clone(limit), key("a"), candidate.ticket));
+        calls.push(CallUnderWay::of(&candidate.charges[0], candidate.ticket));
         assert!(replica.ask(candidate).await);
     }
     calls
@@ -144,7 +144,10 @@ async fn a_limit_that_was_lowered_wakes_for_the_room_that_it_has() {
     let small = limit("calls", concurrency(2, HOUR));
     let calls = all_taken(&fleet[0], &large, 4).await;
     assert!(!fleet[1].ask(one(&small)).await);
-    let of_small = |call: &CallUnderWay| (Arc::clone(&small), call.1, call.2);
+    let of_small = |call: &CallUnderWay| CallUnderWay {
+        limit: Arc::clone(&small),
+        ..call.clone()
+    };
     let calls: Vec<_> = calls.iter().map(of_small).collect();
     fleet[0].store.release(&calls[..2]).await.unwrap();
     arrives().await;

@@ -97,7 +97,11 @@ impl LimitStore for RedisPaceStore {
             let mut all = Vec::new();
             for calls in calls.chunks(MAX_BATCH) {
                 let gone: Vec<usize> = limits.about_calls(&limits.renew, None, calls).await?;
-                all.extend(gone.into_iter().filter_map(|i| calls.get(i)).map(|c| c.2));
+                all.extend(
+                    gone.into_iter()
+                        .filter_map(|i| calls.get(i))
+                        .map(|c| c.ticket),
+                );
             }
             Ok(all)
         }

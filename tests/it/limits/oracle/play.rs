@@ -1,7 +1,6 @@
 //! A sequence of events on both sides: what the test remembers between them.
 
 use std::collections::BTreeMap;
-use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::time::Duration;
 
@@ -386,7 +385,7 @@ impl Play<'_> {
                         *waits |= message.others_wait && is_concurrency;
                         self.grants.push((name, *cost, now));
                         let charge = &candidate.charges[i];
-                        let call = (Arc::clone(&charge.limit), charge.key, candidate.ticket);
+                        let call = CallUnderWay::of(charge, candidate.ticket);
                         if is_concurrency {
                             self.calls.push((name, call));
                         }

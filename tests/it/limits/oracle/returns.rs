@@ -81,10 +81,10 @@ impl Play<'_> {
             let mut cell = Cell::of(&rule, state, now);
             let changed = match (&rule, cell.state.as_ref().map(|state| &state.taken)) {
                 (Rule::Concurrency(rule), Some(Taken::Concurrency(calls))) if ends => {
-                    rule.release(calls, call.2, now.as_micros())
+                    rule.release(calls, call.ticket, now.as_micros())
                 }
                 (Rule::Concurrency(rule), Some(Taken::Concurrency(calls))) => {
-                    rule.renew(calls, call.2, now.as_micros())
+                    rule.renew(calls, call.ticket, now.as_micros())
                 }
                 _ => None,
             };
