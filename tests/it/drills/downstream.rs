@@ -8,9 +8,12 @@ use sluiced::proof::provider::{Behaviour, Provider};
 
 use super::{Drill, lasts, plan};
 use crate::fleet::Plan;
+use crate::support::authority::Authority;
 use crate::support::daemon::{NEW_SCHEDULE, THROTTLED};
+use crate::support::name_server::NameServer;
 use crate::support::port::free_port;
 use crate::support::proxy::{Filter, Mode, Proxy};
+use crate::support::secure_front::SecureFront;
 use crate::support::soak::soak;
 
 const DECLARED: &[&str] = &[
@@ -84,9 +87,16 @@ async fn never_answers() {
     let row = "downstream::never_answers";
     let words = (row, "accepts and never answers");
     let step = json!({"act": "hang", "accept": true});
-    let (mut drill, seconds) = acts(impatient(row), words, step, (3.0, 60.0)).await;
+    let plan = Plan {
+        // Within these two times together the next probe is made.
+        downstream: "timeout = \"2s\"\nbreaker = { max_pause = \"500ms\" }\n",
+        ..impatient(row)
+    };
+    let (mut drill, seconds) = acts(plan, words, step, (3.0, 60.0)).await;
     drill.answers_unknown();
-    let done = format!("takes messages without an answer for {seconds} s; timeout 2 s");
+    let done = format!(
+        "takes messages without an answer for {seconds} s; timeout 2 s, `max_pause` 500 ms"
+    );
     drill.proves(done, DECLARED).await;
 }
 
@@ -164,6 +174,66 @@ async fn redirects() {
         .proves("302 to 20 calls, which no call follows", DECLARED)
         .await;
     assert_eq!(books.sums().reasons.get("rejected"), Some(&20));
+}
+
+/// It shows the certificate of another authority: no connection is opened, and no message is sent.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn wrong_certificate() {
+    let row = "downstream::wrong_certificate";
+    let (right, wrong) = (Authority::new(), Authority::new());
+    let trusted = format!("timeout = \"2s\"\nca_file = {:?}\n", right.file("ca.pem"));
+    let mut plan = Plan {
+        downstream: trusted.leak(),
+        ..by_proxy(row)
+    };
+    plan.settings.push(("http://", "https://".to_owned()));
+    let mut drill = Drill::prepare(row, "wrong certificate", plan).await;
+    let proxy = Proxy::to(drill.fleet.provider.address().port()).await;
+    let front = SecureFront::to(proxy.port(), &right.server()).await;
+    drill.fleet.via.downstream = Some(front.address());
+    drill.flow(2).await;
+    drill.begins();
+    front.show(&wrong.server());
+    proxy.cut();
+    drill.cut_off();
+    let seconds = lasts(2.0, 60.0).await;
+    front.show(&right.server());
+    drill.ends().await;
+    let done = format!(
+        "that of an authority that is not trusted, and all connections cut, for {seconds} s"
+    );
+    drill.proves(done, DECLARED).await;
+}
+
+/// Its name is asked for again with each connection, and all of them are cut.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn names_that_hang() {
+    let row = "downstream::names_that_hang";
+    let Some(names) = NameServer::start("127.0.53.2", "timeout:1") else {
+        println!("no right to stand in for a name server: not checked");
+        return;
+    };
+    let mut plan = Plan {
+        launcher: names.launcher().to_vec(),
+        ..by_proxy(row)
+    };
+    let by_name = "http://sms.example:".to_owned();
+    plan.settings.push(("http://127.0.0.1:", by_name));
+    let mut drill = Drill::prepare(row, "DNS that hangs", plan).await;
+    let proxy = Proxy::to(drill.fleet.provider.address().port()).await;
+    drill.fleet.via.downstream = Some(proxy.address());
+    drill.flow(2).await;
+    drill.begins();
+    names.set_silent(true);
+    proxy.cut();
+    drill.cut_off();
+    let seconds = lasts(3.0, 60.0).await;
+    names.set_silent(false);
+    drill.ends().await;
+    let done = format!(
+        "no answer from the name server, and all connections cut, for {seconds} s; `timeout:1` in resolv.conf"
+    );
+    drill.proves(done, DECLARED).await;
 }
 
 /// What it answers is no HTTP.
