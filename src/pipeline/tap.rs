@@ -201,7 +201,7 @@ fn shut(route: &Route, tap: &mut Tap, opening: Mono, now: Mono) -> Option<Mono> 
     }
     if *tap == Tap::Open {
         let for_ms = micros(wait) / 1000;
-        if route.breaker.as_ref().is_some_and(RouteBreaker::is_open) {
+        if is_away(route) {
             debug!(route = %route.name, for_ms, "tap closed: the downstream is away");
         } else if route.policy.hours.is_some() {
             info!(route = %route.name, for_ms, "tap closed: closed hours");
@@ -263,9 +263,16 @@ fn turn(route: &Route, tap: &mut Tap, to: Tap) {
         .set(if to == Tap::Open { 1.0 } else { 0.0 });
 }
 
+fn is_away(route: &Route) -> bool {
+    route.breaker.as_ref().is_some_and(RouteBreaker::is_open)
+}
+
 fn explain(route: &Route, tap: Tap, outlook: Outlook, now: Mono) {
+    let is_away = is_away(route);
     let route = &route.name;
     match (tap, outlook) {
+        // Every two seconds, for as long as it is away.
+        (Tap::Open, _) if is_away => debug!(%route, "tap open: for a probe"),
         (Tap::Open, _) => info!(%route, "tap open: consuming"),
         (Tap::Closed, Outlook::Until(at, Wait::Frozen)) => {
             info!(%route, for_ms = micros(at.since(now)) / 1000, "tap closed: the limit is frozen");

@@ -181,7 +181,7 @@ async fn redirects() {
 async fn wrong_certificate() {
     let row = "downstream::wrong_certificate";
     let (right, wrong) = (Authority::new(), Authority::new());
-    let trusted = format!("timeout = \"2s\"\nca_file = {:?}\n", right.file("ca.pem"));
+    let trusted = format!("ca_file = {:?}\n", right.file("ca.pem"));
     let mut plan = Plan {
         downstream: trusted.leak(),
         ..by_proxy(row)
@@ -215,6 +215,7 @@ async fn names_that_hang() {
     };
     let mut plan = Plan {
         launcher: names.launcher().to_vec(),
+        downstream: "connect_timeout = \"2s\"\n",
         ..by_proxy(row)
     };
     let by_name = "http://sms.example:".to_owned();
