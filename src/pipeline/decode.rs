@@ -390,7 +390,7 @@ mod tests {
                 .insert(header::ATTEMPTS.to_owned(), value.clone());
             message.headers.insert(header::NOT_BEFORE.to_owned(), value);
             assert_eq!(history(&message, NOW).attempts, 0);
-            assert_eq!(not_before(&message), None);
+            assert_eq!(own_wait(&message, NOW), Duration::ZERO);
         }
     }
 

@@ -2,6 +2,7 @@
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::Duration;
 
 use serde_json::json;
 use sluiced::proof::provider::{Behaviour, Provider};
@@ -201,6 +202,38 @@ async fn wrong_certificate() {
     drill.ends().await;
     let done = format!(
         "that of an authority that is not trusted, and all connections cut, for {seconds} s"
+    );
+    drill.proves(done, DECLARED).await;
+}
+
+/// To open a connection takes longer than a call may be late: the first call at a new one always misses its
+/// slot, also the one that probes.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn slow_to_connect() {
+    let row = "downstream::slow_to_connect";
+    let authority = Authority::new();
+    let trusted = format!("ca_file = {:?}\n", authority.file("ca.pem"));
+    let mut plan = Plan {
+        downstream: trusted.leak(),
+        ..by_proxy(row)
+    };
+    plan.settings.push(("http://", "https://".to_owned()));
+    let mut drill = Drill::prepare(row, "away, and slow to connect", plan).await;
+    let port = drill.fleet.provider.address().port();
+    let front = SecureFront::to(port, &authority.server()).await;
+    let proxy = Proxy::to(front.address().port()).await;
+    let slow = Mode::Delay(Duration::from_millis(120), Duration::ZERO);
+    proxy.set(slow);
+    drill.fleet.via.downstream = Some(proxy.address());
+    drill.flow(2).await;
+    drill.begins();
+    proxy.set(Mode::Refuse);
+    drill.cut_off();
+    let seconds = lasts(2.0, 60.0).await;
+    proxy.set(slow);
+    drill.ends().await;
+    let done = format!(
+        "nothing listens for {seconds} s; a handshake takes 240 ms, and a call may be 200 ms late"
     );
     drill.proves(done, DECLARED).await;
 }
