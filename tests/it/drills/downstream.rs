@@ -11,6 +11,7 @@ use super::{Drill, lasts, plan};
 use crate::fleet::Plan;
 use crate::support::authority::Authority;
 use crate::support::daemon::{NEW_SCHEDULE, THROTTLED};
+use crate::support::machine;
 use crate::support::name_server::NameServer;
 use crate::support::port::free_port;
 use crate::support::proxy::{Filter, Mode, Proxy};
@@ -44,6 +45,17 @@ fn by_proxy(row: &'static str) -> Plan {
         settings: vec![("horizon = \"200ms\"", "horizon = \"1s\"".to_owned())],
         ..impatient(row)
     }
+}
+
+/// The same over TLS, whose handshakes take the most of a busy machine; with these keys of the downstream.
+fn by_tls(row: &'static str, downstream: String) -> Plan {
+    let mut plan = Plan {
+        downstream: downstream.leak(),
+        takes: machine::half,
+        ..by_proxy(row)
+    };
+    plan.settings.push(("http://", "https://".to_owned()));
+    plan
 }
 
 /// The provider does that for so many seconds.
@@ -183,19 +195,15 @@ async fn wrong_certificate() {
     let row = "downstream::wrong_certificate";
     let (right, wrong) = (Authority::new(), Authority::new());
     let trusted = format!("ca_file = {:?}\n", right.file("ca.pem"));
-    let mut plan = Plan {
-        downstream: trusted.leak(),
-        ..by_proxy(row)
-    };
-    plan.settings.push(("http://", "https://".to_owned()));
+    let plan = by_tls(row, trusted);
     let mut drill = Drill::prepare(row, "wrong certificate", plan).await;
-    let proxy = Proxy::to(drill.fleet.provider.address().port()).await;
-    let front = SecureFront::to(proxy.port(), &right.server()).await;
+    let port = drill.fleet.provider.address().port();
+    let front = SecureFront::to(port, &right.server()).await;
     drill.fleet.via.downstream = Some(front.address());
     drill.flow(2).await;
     drill.begins();
     front.show(&wrong.server());
-    proxy.cut();
+    front.cut();
     drill.cut_off();
     let seconds = lasts(2.0, 60.0).await;
     front.show(&right.server());
@@ -213,11 +221,7 @@ async fn slow_to_connect() {
     let row = "downstream::slow_to_connect";
     let authority = Authority::new();
     let trusted = format!("ca_file = {:?}\n", authority.file("ca.pem"));
-    let mut plan = Plan {
-        downstream: trusted.leak(),
-        ..by_proxy(row)
-    };
-    plan.settings.push(("http://", "https://".to_owned()));
+    let plan = by_tls(row, trusted);
     let mut drill = Drill::prepare(row, "away, and slow to connect", plan).await;
     let port = drill.fleet.provider.address().port();
     let front = SecureFront::to(port, &authority.server()).await;

@@ -11,6 +11,7 @@ use rustls::server::danger::ClientCertVerifier;
 use tokio::io::copy_bidirectional;
 use tokio::net::{TcpListener, TcpStream};
 use tokio_rustls::TlsAcceptor;
+use tokio_util::sync::CancellationToken;
 use tokio_util::task::AbortOnDropHandle;
 
 use super::authority::Signed;
@@ -19,6 +20,8 @@ use super::authority::Signed;
 pub struct SecureFront {
     address: SocketAddr,
     acceptor: Arc<Mutex<TlsAcceptor>>,
+    /// Ends the connections that are open.
+    open: Arc<Mutex<CancellationToken>>,
     _server: AbortOnDropHandle<()>,
 }
 
@@ -28,16 +31,20 @@ impl SecureFront {
         let listener = TcpListener::bind(("127.0.0.1", 0)).await.unwrap();
         let address = listener.local_addr().unwrap();
         let acceptor = Arc::new(Mutex::new(for_anybody(signed)));
-        let shown = Arc::clone(&acceptor);
+        let open = Arc::<Mutex<CancellationToken>>::default();
+        let (shown, ends) = (Arc::clone(&acceptor), Arc::clone(&open));
         let server = tokio::spawn(async move {
             while let Ok((client, _)) = listener.accept().await {
                 let acceptor = shown.lock().unwrap().clone();
-                tokio::spawn(pass(client, acceptor, port));
+                let ends = ends.lock().unwrap().clone();
+                let passing = pass(client, acceptor, port);
+                tokio::spawn(ends.run_until_cancelled_owned(passing));
             }
         });
         Self {
             address,
             acceptor,
+            open,
             _server: AbortOnDropHandle::new(server),
         }
     }
@@ -50,6 +57,11 @@ impl SecureFront {
     /// Connections from now on are shown another certificate.
     pub fn show(&self, signed: &Signed) {
         *self.acceptor.lock().unwrap() = for_anybody(signed);
+    }
+
+    /// Closes all connections.
+    pub fn cut(&self) {
+        std::mem::take(&mut *self.open.lock().unwrap()).cancel();
     }
 }
 
