@@ -71,8 +71,11 @@ enum State {
     Asking(Mono),
     /// This replica may make one call, before that time.
     Probe(Mono),
-    /// The call is under way; after that time it is lost.
-    Probing(Mono),
+    /// The call is under way; after `lost` it is lost. It could be made before `until`.
+    Probing {
+        lost: Mono,
+        until: Mono,
+    },
     /// Only so many calls at once.
     Ramp(u64),
 }
@@ -105,15 +108,15 @@ impl Breaker {
     /// Whether the call that is under way is the probe.
     #[must_use]
     pub const fn is_probing(&self) -> bool {
-        matches!(self.state, State::Probing(_))
+        matches!(self.state, State::Probing { .. })
     }
 
     /// A call ended. Answers what the store is to be told.
     pub fn observe(&mut self, sign: Sign, now: Mono) -> Option<BreakerReport> {
         match (self.state, sign) {
-            (State::Probing(_), Sign::Alive) => Some(self.tell(BreakerReport::Passed, now)),
-            (State::Probing(_), Sign::Away) => Some(self.tell(BreakerReport::Failed, now)),
-            (State::Probing(_), Sign::Unclear) => {
+            (State::Probing { .. }, Sign::Alive) => Some(self.tell(BreakerReport::Passed, now)),
+            (State::Probing { .. }, Sign::Away) => Some(self.tell(BreakerReport::Failed, now)),
+            (State::Probing { .. }, Sign::Unclear) => {
                 self.state = State::Open(now);
                 None
             }
@@ -147,14 +150,24 @@ impl Breaker {
             State::Ramp(at_once) if under_way < at_once => None,
             // The end of a call opens it.
             State::Ramp(_) => Some(now + self.rule.probe),
-            State::Open(until) | State::Asking(until) | State::Probing(until) => Some(until),
+            State::Open(until) | State::Asking(until) | State::Probing { lost: until, .. } => {
+                Some(until)
+            }
         }
     }
 
     /// A call was started.
     pub fn sent(&mut self, now: Mono) {
-        if let State::Probe(_) = self.state {
-            self.state = State::Probing(now + self.rule.probe);
+        if let State::Probe(until) = self.state {
+            let lost = now + self.rule.probe;
+            self.state = State::Probing { lost, until };
+        }
+    }
+
+    /// The call that was started did not leave, because its slot was over: the probe is still to be made.
+    pub const fn unsent(&mut self) {
+        if let State::Probing { until, .. } = self.state {
+            self.state = State::Probe(until);
         }
     }
 
@@ -163,7 +176,10 @@ impl Breaker {
     pub const fn due(&self) -> Option<Mono> {
         match self.state {
             State::Closed | State::Ramp(_) => None,
-            State::Open(at) | State::Asking(at) | State::Probe(at) | State::Probing(at) => Some(at),
+            State::Open(at)
+            | State::Asking(at)
+            | State::Probe(at)
+            | State::Probing { lost: at, .. } => Some(at),
         }
     }
 
@@ -201,7 +217,7 @@ impl Breaker {
             (None, _) => (self.in_a_row, self.state) = (0, State::Ramp(1)),
             (Some(until), _) if status.may_probe => self.state = State::Probe(until),
             // Only a look, or the answer to another question: the probe is still ours.
-            (Some(_), State::Probe(_) | State::Probing(_)) if !newer => {}
+            (Some(_), State::Probe(_) | State::Probing { .. }) if !newer => {}
             (Some(until), _) => self.state = State::Open(until),
         }
         was != self.known_open

@@ -51,10 +51,6 @@ impl RouteBreaker {
         self.link.subscribe()
     }
 
-    pub(super) fn is_open(&self) -> bool {
-        lock(&self.breaker).is_open()
-    }
-
     pub(super) fn is_closed(&self) -> bool {
         lock(&self.breaker).is_closed()
     }
@@ -67,6 +63,11 @@ impl RouteBreaker {
     /// A call was started.
     pub(super) fn sent(&self, now: Mono) {
         lock(&self.breaker).sent(now);
+    }
+
+    /// A call was started, and did not leave.
+    pub(super) fn unsent(&self) {
+        lock(&self.breaker).unsent();
     }
 
     /// When to look at it again without an event.
@@ -105,6 +106,14 @@ impl Route {
         }
         pacer.tell(Event::Called(self.number));
         away
+    }
+
+    /// A call was started and did not leave, because its slot was over. The pacer is told behind what it does
+    /// for the start of it.
+    pub(super) fn not_called(&self, pacer: &PacerHandle) {
+        if self.breaker.as_ref().is_some_and(|own| !own.is_closed()) {
+            pacer.tell(Event::NotCalled(self.number));
+        }
     }
 
     /// What is due to be asked.

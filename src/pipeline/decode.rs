@@ -14,7 +14,7 @@ use uuid::Uuid;
 
 use crate::core::outcome::DeadReason;
 use crate::core::parking::Origin;
-use crate::core::rate::Cost;
+use crate::core::rate::{Cost, MAX_WINDOW};
 use crate::core::scheduler::Share;
 use crate::core::time::{Mono, StoreTime};
 use crate::ports::downstream::{Call, Facts};
@@ -30,6 +30,8 @@ use super::verdict::{dead, expired, invalid, later, parked};
 
 /// More than any route allows. A publisher may write any number into the header.
 const MOST_ATTEMPTS: u32 = 1_000_000;
+/// Longer than any limit makes a message wait: its window, and those before it in the line.
+const LONGEST_WAIT: Duration = MAX_WINDOW.saturating_mul(2);
 
 /// Makes a message of a delivery that waits for its slot, or settles it.
 pub(super) fn decode(
@@ -102,7 +104,7 @@ fn read(
         let detail = format!("{bytes} bytes; max_body is {}", route.policy.max_body);
         return Err(buried(DeadReason::Oversized, detail));
     }
-    let wait = not_before(message).map_or(Duration::ZERO, |at| at.since(store_now));
+    let wait = own_wait(message, store_now);
     if wait > route.policy.max_hold {
         // It came back before its time: for the rest it goes again.
         let wait = route.policy.opening(store_now + wait).since(store_now);
@@ -199,7 +201,8 @@ fn history(message: &Message, now: StoreTime) -> History {
         attempts: number(header::ATTEMPTS)
             .and_then(|n| u32::try_from(n).ok())
             .map_or(0, |n| n.min(MOST_ATTEMPTS)),
-        first_seen: time(header::FIRST_SEEN).unwrap_or(now),
+        // A later time, which a publisher may write, would keep it young for ever.
+        first_seen: time(header::FIRST_SEEN).map_or(now, |at| at.min(now)),
         expires,
         last_status: number(header::LAST_STATUS).and_then(|n| u16::try_from(n).ok()),
         waited: message.headers.contains_key(header::WAITED),
@@ -226,9 +229,14 @@ fn published(message: &Message) -> Option<StoreTime> {
     seconds.checked_mul(1_000_000).map(StoreTime::from_micros)
 }
 
-fn not_before(message: &Message) -> Option<StoreTime> {
-    let micros = message.headers.get(header::NOT_BEFORE)?.as_int()?;
-    u64::try_from(micros).ok().map(StoreTime::from_micros)
+/// How long it must wait, as its header says.
+fn own_wait(message: &Message, now: StoreTime) -> Duration {
+    let micros = message.headers.get(header::NOT_BEFORE);
+    let micros = micros.and_then(HeaderValue::as_int);
+    let at = micros.and_then(|micros| u64::try_from(micros).ok());
+    let wait = at.map_or(Duration::ZERO, |at| StoreTime::from_micros(at).since(now));
+    // A publisher may write any time into it.
+    wait.min(LONGEST_WAIT)
 }
 
 /// From when on it must not be sent: the earlier of `max_age` and the AMQP expiration.
@@ -273,6 +281,26 @@ mod tests {
             .filter(|(name, _)| *name != header::NOT_BEFORE)
         {
             assert_eq!(message.headers.get(*name), Some(value), "{name}");
+        }
+    }
+
+    #[test]
+    fn a_publisher_makes_no_message_wait_or_stay_young_for_ever() {
+        let mut message = Message::default();
+        assert_eq!(own_wait(&message, NOW), Duration::ZERO);
+        for (says, wait) in [
+            (i64::MIN, Duration::ZERO),
+            (5, Duration::ZERO),
+            (1_700_000_007_000_000, Duration::from_secs(7)),
+            (i64::MAX, LONGEST_WAIT),
+        ] {
+            let value = HeaderValue::Int(says);
+            message
+                .headers
+                .insert(header::NOT_BEFORE.to_owned(), value.clone());
+            message.headers.insert(header::FIRST_SEEN.to_owned(), value);
+            assert_eq!(own_wait(&message, NOW), wait, "{says}");
+            assert!(history(&message, NOW).first_seen <= NOW, "{says}");
         }
     }
 
@@ -362,7 +390,7 @@ mod tests {
                 .insert(header::ATTEMPTS.to_owned(), value.clone());
             message.headers.insert(header::NOT_BEFORE.to_owned(), value);
             assert_eq!(history(&message, NOW).attempts, 0);
-            assert_eq!(not_before(&message), None);
+            assert_eq!(own_wait(&message, NOW), Duration::ZERO);
         }
     }
 

@@ -55,6 +55,8 @@ pub(super) enum Event {
     Updated(Arc<str>, Option<StoreTime>),
     /// A call of the route of that number has ended, while its breaker was not closed.
     Called(usize),
+    /// One did not leave, because its slot was over.
+    NotCalled(usize),
     /// The store's answer about the breaker of the route of that number.
     BreakerStatus(usize, Result<BreakerStatus, StoreError>),
     /// Connections to the downstreams are open, or could not be opened.

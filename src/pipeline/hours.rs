@@ -121,6 +121,13 @@ impl Hours {
         was
     }
 
+    /// The routes whose breaker was to let something pass by now, and did not say so.
+    pub(super) fn overdue(&self, now: Mono) -> Vec<Arc<Route>> {
+        let is_over = |own: &&RouteHours| own.blocked_until.is_some_and(|until| until <= now);
+        let routes = self.routes.iter().filter(is_over);
+        routes.map(|own| Arc::clone(&own.route)).collect()
+    }
+
     /// When one of them may change.
     pub(super) fn next(&self) -> Option<Mono> {
         self.routes.iter().filter_map(|own| own.next).min()
@@ -155,9 +162,9 @@ impl RouteHours {
         {
             self.tell(hours, may_send, end);
         }
-        let again = now + LOOK_AGAIN;
-        let next = closed.into_iter().chain(until).min();
-        self.next = Some(next.map_or(again, |at| at.min(again)));
+        // A time that is over would be looked at again and again, and nothing else done.
+        let times = closed.into_iter().chain(until).filter(|at| *at > now);
+        self.next = Some(times.fold(now + LOOK_AGAIN, Mono::min));
     }
 
     fn tell(&self, hours: &OpeningHours, may_send: MaySend, until: Option<StoreTime>) {

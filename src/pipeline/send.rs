@@ -29,11 +29,12 @@ pub(super) async fn perform(waiting: Waiting, slot: Slot, pacer: PacerHandle) {
     let leave_by = waiting.job.route.may_send().leave_by(slot.leave_by);
     let Some(leave_by) = leave_by.filter(|leave_by| started <= *leave_by) else {
         pacer.meters.slots_missed.increment(1);
+        waiting.job.route.not_called(&pacer);
         return pacer.unsent(vec![waiting]);
     };
     let (job, call, mut permit) = waiting.send();
     // Until its verdict is given: a pacer that stops waits for that on another thread.
-    let _under_way = job.route.begin_call();
+    let under_way = job.route.begin_call();
     let sent = call.send(Gate::new(pacer.clock, leave_by)).await;
     match sent {
         Ok(judgement) => {
@@ -47,6 +48,8 @@ pub(super) async fn perform(waiting: Waiting, slot: Slot, pacer: PacerHandle) {
         }
         Err(_too_late) => {
             pacer.meters.slots_missed.increment(1);
+            drop(under_way);
+            job.route.not_called(&pacer);
             if let Some(mut waiting) = prepared(job) {
                 waiting.permit = permit;
                 pacer.unsent(vec![waiting]);

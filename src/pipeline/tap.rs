@@ -17,7 +17,6 @@ use crate::core::time::{Mono, micros};
 use crate::ports::queue::Tap;
 use crate::settings::types::OnDenied;
 
-use super::breaker::RouteBreaker;
 use super::handle::PacerHandle;
 use super::job::{Job, Waiting};
 use super::route::Route;
@@ -196,8 +195,8 @@ fn shut(route: &Route, tap: &mut Tap, opening: Mono, now: Mono) -> Option<Mono> 
     }
     if *tap == Tap::Open {
         let for_ms = micros(wait) / 1000;
-        if route.breaker.as_ref().is_some_and(RouteBreaker::is_open) {
-            debug!(route = %route.name, for_ms, "tap closed: the downstream is away");
+        if is_away(route) {
+            debug!(route = %route.name, for_ms, "tap closed: the downstream is away or was just now");
         } else if route.policy.hours.is_some() {
             info!(route = %route.name, for_ms, "tap closed: closed hours");
         } else {
@@ -258,9 +257,18 @@ fn turn(route: &Route, tap: &mut Tap, to: Tap) {
         .set(if to == Tap::Open { 1.0 } else { 0.0 });
 }
 
+/// Whether its breaker has a say in what it sends.
+fn is_away(route: &Route) -> bool {
+    let breaker = route.breaker.as_ref();
+    breaker.is_some_and(|own| !own.is_closed())
+}
+
 fn explain(route: &Route, tap: Tap, outlook: Outlook, now: Mono) {
+    let is_away = is_away(route);
     let route = &route.name;
     match (tap, outlook) {
+        // For each probe, and for each call that comes first when it is back.
+        (Tap::Open, _) if is_away => debug!(%route, "tap open: for a call that probes"),
         (Tap::Open, _) => info!(%route, "tap open: consuming"),
         (Tap::Closed, Outlook::Until(at, Wait::Frozen)) => {
             info!(%route, for_ms = micros(at.since(now)) / 1000, "tap closed: the limit is frozen");

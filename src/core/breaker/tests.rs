@@ -130,6 +130,22 @@ fn a_probe_that_succeeds_lets_all_go_on_one_more_at_a_time() {
 }
 
 #[test]
+fn a_probe_that_did_not_leave_is_made_at_the_next_slot() {
+    let mut fleet = Fleet::of(2);
+    (0..3).for_each(|_| fleet.call_ends(0, Sign::Away));
+    let probing = fleet.at(500)[0];
+    let now = fleet.mono();
+    let breaker = &mut fleet.replicas[probing];
+    breaker.sent(now);
+    assert!(breaker.blocked(1, now).is_some());
+    breaker.unsent();
+    assert!(breaker.blocked(0, now).is_none());
+    breaker.sent(now);
+    fleet.call_ends(probing, Sign::Alive);
+    assert!(fleet.replicas.iter().all(|breaker| !breaker.is_open()));
+}
+
+#[test]
 fn a_probe_that_was_never_made_is_passed_on() {
     let mut fleet = Fleet::of(2);
     (0..3).for_each(|_| fleet.call_ends(0, Sign::Away));

@@ -41,6 +41,16 @@ impl Pacer {
         }
     }
 
+    /// A call of that route was started and did not leave: what it kept others from doing is to be done yet.
+    pub(super) fn not_called(&mut self, number: usize) {
+        if let Some(route) = self.route(number) {
+            if let Some(breaker) = &route.breaker {
+                breaker.unsent();
+            }
+            self.hold_or_send(&route, self.handle.clock.now());
+        }
+    }
+
     /// The store answered about the breaker of that route.
     pub(super) fn breaker_status(
         &mut self,
@@ -54,8 +64,12 @@ impl Pacer {
         }
     }
 
-    /// Asks what is due. Answers when the next is.
+    /// Asks what is due, and looks again where a time is over in which a call should have ended. Answers when
+    /// the next is due.
     pub(super) fn review_breakers(&mut self, now: Mono) -> Option<Mono> {
+        for route in self.hours.overdue(now) {
+            self.hold_or_send(&route, now);
+        }
         let due = |route: &Arc<Route>| route.breaker.as_ref().and_then(|own| own.due());
         let is_due = |route: &&Arc<Route>| due(route).is_some_and(|due| due <= now);
         let those: Vec<_> = self.routes.iter().filter(is_due).cloned().collect();

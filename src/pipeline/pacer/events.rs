@@ -101,6 +101,7 @@ impl Pacer {
             }
             Event::Updated(limit, paused) => self.updated(&limit, paused),
             Event::Called(route) => self.called(route),
+            Event::NotCalled(route) => self.not_called(route),
             Event::BreakerStatus(route, answer) => self.breaker_status(route, answer),
             Event::Warmed => self.warming = false,
             Event::Stop { deadline, done } => self.stop(deadline, done),

@@ -2,7 +2,6 @@
 
 use std::fmt;
 use std::sync::Arc;
-use std::sync::atomic::AtomicBool;
 
 use tokio::sync::mpsc;
 
@@ -29,8 +28,6 @@ pub(super) struct Context {
     pub(super) kept: KeptVerdicts,
     /// About copies that left headers behind.
     pub(super) shortened: LogLimit,
-    /// The route does not park, and no parked queue was left behind by one that did.
-    pub(super) bare: AtomicBool,
 }
 
 impl fmt::Debug for Context {

@@ -3,17 +3,23 @@
 //! Only the broker knows the number. It is asked every second while messages are parked, and less
 //! often otherwise. What this replica parks is counted at once, so a single replica keeps the bound
 //! of parking; several replicas together may exceed it by what the others park in a second.
+//!
+//! A route that does not park consumes what an earlier configuration left in such queues, so that no message
+//! stays there ([`LeftBehind`]). They may appear at any time: another replica with the other configuration
+//! makes them, and ends.
 
+use std::collections::BTreeSet;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
+use tokio::sync::mpsc;
 use tokio::time::sleep;
 
 use super::connections::Live;
 use super::error::RabbitError;
 use super::options::RouteOptions;
-use super::topology::{Target, find, left_behind, open_channel, target_queues};
+use super::topology::{Target, find, left_behind, open_channel};
 use crate::core::parking::Space;
 use crate::queue::events::{Part, QueueEvents};
 
@@ -21,6 +27,11 @@ use crate::queue::events::{Part, QueueEvents};
 const OFTEN: Duration = Duration::from_secs(1);
 /// … and so much less often while none is: another replica may begin to park.
 const SELDOM: u32 = 10;
+/// How often a route that does not park looks for parked queues. A look for a queue that is missing costs a
+/// channel, and a line in the broker's log.
+const LOOK: Duration = Duration::from_secs(60);
+/// Once there are some, what is in them is counted as often as all other queues are.
+const COUNT: Duration = Duration::from_secs(10);
 /// The number is not known, so nothing can be parked.
 const UNKNOWN: u64 = u64::MAX;
 
@@ -62,7 +73,6 @@ pub(super) struct ParkedCounter {
     pub(super) parked_queues: Arc<ParkedQueues>,
     pub(super) live: Arc<Live>,
     pub(super) route: Arc<RouteOptions>,
-    pub(super) spaces: Vec<Space>,
     pub(super) events: Arc<dyn QueueEvents>,
     pub(super) bound: Duration,
 }
@@ -94,8 +104,8 @@ impl ParkedCounter {
     async fn count(&self) -> Result<u64, RabbitError> {
         let channel = open_channel(&self.live.connection, self.bound).await?;
         let mut count = 0;
-        for space in &self.spaces {
-            let queue = Target::Parked(*space).queue(&self.route.queue);
+        for space in Space::all() {
+            let queue = Target::Parked(space).queue(&self.route.queue);
             count += u64::from(find(&channel, &queue, self.bound).await?.messages);
         }
         // Its answer changes nothing.
@@ -110,35 +120,50 @@ impl Drop for ParkedCounter {
     }
 }
 
-/// The spaces of parked messages that are consumed beside the work queue. A route that parks
-/// declares all of them. A route that does not park consumes those that an earlier configuration
-/// left behind, so that no message stays there.
-///
-/// `bare` remembers that a route that does not park found none left behind.
-pub(super) async fn spaces(
-    route: &RouteOptions,
-    bare: &AtomicBool,
-    live: &Live,
-    bound: Duration,
-) -> Result<Vec<Space>, RabbitError> {
-    if route.parks {
-        let targets = Space::all().map(Target::Parked);
-        target_queues(live, route, targets, bound).await?;
-        return Ok(Space::all().collect());
+/// Looks for parked queues of a route that does not park, for as long as its session lives.
+pub(super) struct LeftBehind {
+    pub(super) live: Arc<Live>,
+    pub(super) route: Arc<RouteOptions>,
+    pub(super) events: Arc<dyn QueueEvents>,
+    pub(super) bound: Duration,
+    /// To the session: those that it does not consume yet. Each is told once.
+    pub(super) found: mpsc::UnboundedSender<Vec<Space>>,
+}
+
+impl LeftBehind {
+    pub(super) async fn run(self) {
+        let mut known = BTreeSet::new();
+        loop {
+            // If more than this question failed, the session notices by itself.
+            if let Err(error) = self.look(&mut known).await {
+                tracing::debug!(route = self.route.route, %error, "no look for parked messages");
+            }
+            sleep(if known.is_empty() { LOOK } else { COUNT }).await;
+        }
     }
-    if bare.load(Ordering::Relaxed) {
-        return Ok(Vec::new());
+
+    async fn look(&self, known: &mut BTreeSet<Space>) -> Result<(), RabbitError> {
+        let found = left_behind(&self.live.connection, &self.route, self.bound).await?;
+        let messages = found
+            .iter()
+            .map(|(_, counts)| u64::from(counts.messages))
+            .sum();
+        let spaces = found.into_iter().map(|(space, _)| space);
+        let new: Vec<Space> = spaces.filter(|space| known.insert(*space)).collect();
+        if !new.is_empty() {
+            tracing::info!(
+                route = self.route.route,
+                queue = self.route.queue,
+                messages,
+                "parked queues of an earlier configuration are consumed too; delete them when they are empty"
+            );
+            // Without its session this task ends too.
+            drop(self.found.send(new));
+        }
+        if !known.is_empty() {
+            self.events
+                .counted(&self.route.route, Part::Parked, messages);
+        }
+        Ok(())
     }
-    let found = left_behind(&live.connection, route, bound).await?;
-    bare.store(found.is_empty(), Ordering::Relaxed);
-    if !found.is_empty() {
-        let messages: u32 = found.iter().map(|(_, census)| census.messages).sum();
-        tracing::info!(
-            route = route.route,
-            queue = route.queue,
-            messages,
-            "parked queues of an earlier configuration are consumed too; delete them when they are empty"
-        );
-    }
-    Ok(found.into_iter().map(|(space, _)| space).collect())
 }

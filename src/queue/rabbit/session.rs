@@ -31,7 +31,8 @@ use super::convert::{Original, message};
 use super::counts::Counter;
 use super::error::RabbitError;
 use super::kept::CopyVerdict;
-use super::parked::{ParkedCounter, spaces};
+use super::options::RouteOptions;
+use super::parked::{LeftBehind, ParkedCounter};
 use super::publisher::{Publisher, PublisherBounds, Republish};
 use super::topology::{Target, open_channel, target_queues, work_queue};
 use crate::core::acks::{Acks, Batch, Bounds, Fate, Frame};
@@ -83,9 +84,11 @@ pub(super) struct Session<'a> {
     confirmed: mpsc::UnboundedReceiver<u64>,
     /// Copies that are on their way, by tag.
     copying: HashMap<u64, (Original, CopyVerdict)>,
+    /// Parked queues that are to be consumed as well.
+    left_behind: mpsc::UnboundedReceiver<Vec<Space>>,
     _publisher: AbortOnDropHandle<()>,
     /// Counts the messages at the broker, and the parked ones.
-    _counting: (AbortOnDropHandle<()>, Option<AbortOnDropHandle<()>>),
+    _counting: [AbortOnDropHandle<()>; 2],
 }
 
 impl<'a> Session<'a> {
@@ -95,36 +98,44 @@ impl<'a> Session<'a> {
         let bound = context.options.connect_timeout;
         let channel = open_channel(&live.connection, bound).await?;
         work_queue(&live, route, bound).await?;
-        let spaces = spaces(route, &context.bare, &live, bound).await?;
-        target_queues(&live, route, [Target::Dead], bound).await?;
-        let queue_of = |space: &Space| Target::Parked(*space).queue(&route.queue);
         let mut groups = vec![Group {
             queues: vec![route.queue.clone()],
             prefetch: route.prefetch,
         }];
-        if !spaces.is_empty() {
-            groups.push(Group {
-                queues: spaces.iter().map(queue_of).collect(),
-                prefetch: route.parked_prefetch(),
-            });
+        if route.parks {
+            let spaces: Vec<Space> = Space::all().collect();
+            let targets = spaces.iter().copied().map(Target::Parked);
+            target_queues(&live, route, targets, bound).await?;
+            groups.push(parked(route, &spaces));
         }
-        let parked = ParkedCounter {
-            parked_queues: Arc::clone(&context.parked_queues),
-            live: Arc::clone(&live),
-            route: Arc::clone(route),
-            spaces,
-            events: Arc::clone(&context.events),
-            bound,
+        target_queues(&live, route, [Target::Dead], bound).await?;
+        let (found, left_behind) = mpsc::unbounded_channel();
+        let counting_parked = if route.parks {
+            let counter = ParkedCounter {
+                parked_queues: Arc::clone(&context.parked_queues),
+                live: Arc::clone(&live),
+                route: Arc::clone(route),
+                events: Arc::clone(&context.events),
+                bound,
+            };
+            tokio::spawn(counter.run())
+        } else {
+            let looking = LeftBehind {
+                live: Arc::clone(&live),
+                route: Arc::clone(route),
+                events: Arc::clone(&context.events),
+                bound,
+                found,
+            };
+            tokio::spawn(looking.run())
         };
-        let parked =
-            (!parked.spaces.is_empty()).then(|| AbortOnDropHandle::new(tokio::spawn(parked.run())));
         let counting = Counter {
             live: Arc::clone(&live),
             route: Arc::clone(route),
             events: Arc::clone(&context.events),
             bound,
         };
-        let counting = AbortOnDropHandle::new(tokio::spawn(counting.run()));
+        let counting = tokio::spawn(counting.run());
         let (sink, settlements) = mpsc::unbounded_channel();
         let (copies, to_copy) = mpsc::unbounded_channel();
         let (confirms, confirmed) = mpsc::unbounded_channel();
@@ -153,8 +164,9 @@ impl<'a> Session<'a> {
             copies,
             confirmed,
             copying: HashMap::new(),
+            left_behind,
             _publisher: AbortOnDropHandle::new(tokio::spawn(publisher.run(to_copy))),
-            _counting: (counting, parked),
+            _counting: [counting, counting_parked].map(AbortOnDropHandle::new),
         })
     }
 
@@ -213,6 +225,7 @@ impl<'a> Session<'a> {
                     }
                 }
                 Some(tag) = self.confirmed.recv() => self.on_confirmed(tag),
+                Some(spaces) = self.left_behind.recv() => self.join(&spaces).await?,
                 () = sleep_until(due.unwrap_or_else(Instant::now)), if due.is_some() => {}
                 Ok(()) = tap.changed() => {
                     if *tap.borrow_and_update() == Tap::Closed {
@@ -355,6 +368,17 @@ impl<'a> Session<'a> {
         starting.await
     }
 
+    /// Consumes these parked queues as well, now and whenever the tap is open.
+    async fn join(&mut self, spaces: &[Space]) -> Result<(), RabbitError> {
+        self.groups.push(parked(&self.context.route, spaces));
+        if self.consumers.is_open() {
+            let bound = self.context.options.connect_timeout;
+            let more = &self.groups[self.groups.len() - 1..];
+            self.consumers.start(&self.channel, more, bound).await?;
+        }
+        Ok(())
+    }
+
     /// Stops the consumers. Deliveries that arrived before the broker's answer are handed out.
     async fn cancel(&mut self) -> Result<(), RabbitError> {
         for delivery in self.stop_consumers().await? {
@@ -366,5 +390,14 @@ impl<'a> Session<'a> {
     async fn stop_consumers(&mut self) -> Result<Vec<Item>, RabbitError> {
         let bound = self.context.options.connect_timeout;
         self.consumers.stop(&self.channel, bound).await
+    }
+}
+
+/// Parked queues, as they are consumed.
+fn parked(route: &RouteOptions, spaces: &[Space]) -> Group {
+    let queue_of = |space: &Space| Target::Parked(*space).queue(&route.queue);
+    Group {
+        queues: spaces.iter().map(queue_of).collect(),
+        prefetch: route.parked_prefetch(),
     }
 }

@@ -1,7 +1,6 @@
 //! One route's sessions, one after the other, behind the subscription that the pipeline holds.
 
 use std::fmt;
-use std::sync::atomic::AtomicBool;
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
@@ -54,7 +53,6 @@ pub(super) fn start(
             parked_queues,
             kept: KeptVerdicts::default(),
             shortened: LogLimit::new(LOG_EVERY),
-            bare: AtomicBool::new(false),
         };
         supervise(context, channels)
     })

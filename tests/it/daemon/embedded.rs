@@ -108,6 +108,41 @@ async fn what_can_never_pass_is_left_over_and_no_run_sends_anything_again() {
     );
 }
 
+/// Nothing says that message 7 is over, so it is not lost.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn what_cannot_be_left_over_is_said_and_sent_again_by_the_next_run() {
+    let dir = tempfile::tempdir().unwrap();
+    let input = file(dir.path(), "in.ndjson", &lines(20));
+    let refuses_the_seventh = |call: &crate::support::recorder::Call| {
+        Reply::status(if call.number == 7 { 400 } else { 202 })
+    };
+    let downstream = Recorder::start(refuses_the_seventh).await;
+    let text = config(input.to_str().unwrap(), dir.path(), &downstream).text();
+    // A directory is where the file belongs: not even root can write it.
+    let leftover = dir.path().join("leftover.ndjson");
+    std::fs::create_dir(&leftover).unwrap();
+    let known = [
+        "dead letter",
+        crate::support::daemon::NEW_SCHEDULE,
+        "the leftover file cannot be written",
+        "abandoned and unsettled messages are delivered again",
+    ];
+    let mut daemon = Daemon::start_with(&text, |_| {});
+    assert_eq!(daemon.ended().await.code(), Some(1), "{}", daemon.log());
+    daemon.complaints(&known);
+    assert!(daemon.said(known[2]) > 0, "{}", daemon.log());
+    assert_eq!(downstream.count(), 20, "all others are delivered");
+
+    std::fs::remove_dir(&leftover).unwrap();
+    let mut daemon = Daemon::start_with(&text, |_| {});
+    assert_eq!(daemon.ended().await.code(), Some(3), "{}", daemon.log());
+    daemon.complaints(&known[..2]);
+    assert_eq!(downstream.count(), 21, "the seventh alone");
+    let leftover = std::fs::read_to_string(leftover).unwrap();
+    assert!(leftover.contains("\"line\":7"), "{leftover}");
+    assert_eq!(leftover.lines().count(), 1, "{leftover}");
+}
+
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_list_that_was_stopped_or_killed_goes_on() {
     let dir = tempfile::tempdir().unwrap();

@@ -1,13 +1,9 @@
 //! How many threads it takes: a bound that holds however many connections are opened at once, and whatever
 //! the name server does.
 
-use std::net::UdpSocket;
-use std::process::Command;
-use std::sync::Arc;
-use std::sync::atomic::{AtomicUsize, Ordering};
-
 use super::{config, filled};
 use crate::support::daemon::{Daemon, LONG, NEW_SCHEDULE, Route};
+use crate::support::name_server::NameServer;
 use crate::support::recorder::Recorder;
 use crate::support::wait::eventually;
 
@@ -54,30 +50,15 @@ async fn connections_by_name_take_no_thread_each() {
     assert!((1..=MOST).contains(&most), "{most} threads");
 }
 
-/// Takes queries at the port of name servers, and never answers. `None`: this test may not listen there.
-fn silent_name_server(address: &str) -> Option<Arc<AtomicUsize>> {
-    let socket = UdpSocket::bind((address, 53)).ok()?;
-    let queries = Arc::new(AtomicUsize::new(0));
-    let count = Arc::clone(&queries);
-    std::thread::spawn(move || {
-        while socket.recv(&mut [0; 512]).is_ok() {
-            count.fetch_add(1, Ordering::Relaxed);
-        }
-    });
-    Some(queries)
-}
-
 /// Every lookup hangs for ten seconds (resolv.conf(5): 2 attempts, 5 s each), while each connection is
 /// tried again and again. A lookup cannot be cancelled, so one for each attempt would add up.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn names_that_are_never_answered_pile_up_no_threads() {
-    const NAME_SERVER: &str = "127.0.53.1";
-    let may_mount = Command::new("unshare").args(["--mount", "true"]).output();
-    let may_mount = may_mount.is_ok_and(|output| output.status.success());
-    let Some(queries) = silent_name_server(NAME_SERVER).filter(|_| may_mount) else {
+    let Some(names) = NameServer::start("127.0.53.1", "timeout:5") else {
         println!("no right to stand in for a name server: not checked");
         return;
     };
+    names.set_silent(true);
     let name = "nameless";
     let downstream = Recorder::accepting().await;
     let text = config(name, vec![Route::new(name, downstream.address)]).text();
@@ -96,12 +77,8 @@ async fn names_that_are_never_answered_pile_up_no_threads() {
         1,
     );
     let text = text.replacen("[redis]\n", "[redis]\nconnect_timeout = \"100ms\"\n", 1);
-    let dir = tempfile::tempdir().unwrap();
-    let resolv = dir.path().join("resolv.conf");
-    std::fs::write(&resolv, format!("nameserver {NAME_SERVER}\n")).unwrap();
-    let script = "mount --bind \"$0\" /etc/resolv.conf && exec \"$@\"";
-    let resolv = resolv.display().to_string();
-    let launcher = ["unshare", "--mount", "sh", "-c", script, &resolv];
+    let launcher = names.launcher();
+    let launcher = launcher.each_ref().map(String::as_str);
     let mut daemon = Daemon::start_by(&text, &launcher);
     let status = format!("/proc/{}/status", daemon.id());
     let mut most = 0;
@@ -109,7 +86,7 @@ async fn names_that_are_never_answered_pile_up_no_threads() {
     eventually(LONG, "lookups that hang, and those after them", || {
         let now = std::fs::read_to_string(&status).unwrap_or_default();
         most = most.max(threads(&now));
-        queries.load(Ordering::Relaxed) >= 16
+        names.questions() >= 16
     })
     .await;
     assert!((1..=24).contains(&most), "{most} threads\n{}", daemon.log());

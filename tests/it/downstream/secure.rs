@@ -3,22 +3,22 @@
 use std::sync::Arc;
 use std::time::Duration;
 
+use rustls::RootCertStore;
+use rustls::pki_types::CertificateDer;
 use rustls::pki_types::pem::PemObject as _;
-use rustls::pki_types::{CertificateDer, PrivateKeyDer};
 use rustls::server::WebPkiClientVerifier;
 use rustls::server::danger::ClientCertVerifier;
-use rustls::{RootCertStore, ServerConfig};
 use secrecy::SecretString;
 use sluiced::core::outcome::Outcome;
 use sluiced::downstream::HttpDownstream;
 use sluiced::ports::downstream::Downstream;
 use sluiced::ports::tls::ClientCertificate;
 use tempfile::TempDir;
-use tokio_rustls::TlsAcceptor;
 
 use super::peers::{Peer, ok, serve_http};
 use super::{BOUND, call, downstream, options};
 use crate::support::authority::Authority;
+use crate::support::secure_front::acceptor;
 
 /// A TLS server for 127.0.0.1 with a certificate of this authority.
 async fn server(authority: &Authority) -> Peer {
@@ -29,16 +29,7 @@ async fn server(authority: &Authority) -> Peer {
 /// The same, where clients must be to the liking of `clients`.
 async fn asking(authority: &Authority, clients: Arc<dyn ClientCertVerifier>) -> Peer {
     let signed = authority.server();
-    let certificate = CertificateDer::from_pem_slice(signed.certificate.as_bytes()).unwrap();
-    let key = PrivateKeyDer::from_pem_slice(signed.key.as_bytes()).unwrap();
-    let provider = Arc::new(rustls::crypto::ring::default_provider());
-    let config = ServerConfig::builder_with_provider(provider)
-        .with_safe_default_protocol_versions()
-        .unwrap()
-        .with_client_cert_verifier(clients)
-        .with_single_cert(vec![certificate], key)
-        .unwrap();
-    let acceptor = TlsAcceptor::from(Arc::new(config));
+    let acceptor = acceptor(&signed, clients);
     Peer::start(move |stream, seen| {
         let acceptor = acceptor.clone();
         async move {

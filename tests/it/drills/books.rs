@@ -1,6 +1,7 @@
 //! The one checker of all rows: what was published, what became of each message, and what excuses a repeat.
 
 use std::collections::{BTreeMap, BTreeSet};
+use std::ops::Range;
 use std::time::Duration;
 
 use lapin::BasicProperties;
@@ -12,6 +13,7 @@ use tokio::time::Instant;
 
 use super::RECIPIENTS;
 use crate::fleet::Fleet;
+use crate::support::judge::calls_apart;
 
 /// The window of all limits here.
 const WINDOW: Duration = Duration::from_secs(1);
@@ -21,6 +23,9 @@ const RATE: f64 = 200.0;
 const BACK: f64 = 0.99;
 /// So many cases are named.
 const NAMED: usize = 5;
+/// The prefetch of a replica: so many of its calls may be unknown to RabbitMQ, whatever time a busy machine
+/// takes for them.
+const HELD: usize = 100;
 
 /// A call that arrived.
 #[derive(Clone, Debug)]
@@ -30,12 +35,12 @@ struct Call {
     by: String,
 }
 
-/// Calls of that replica (of all of them) in that time may be repeated.
+/// Calls of that replica (of all of them) in that time may be repeated, and the last ones before it and the
+/// first ones after it.
 #[derive(Debug)]
 struct Excuse {
     by: Option<String>,
-    from: Instant,
-    to: Instant,
+    time: Range<Instant>,
 }
 
 /// What came of it.
@@ -114,7 +119,8 @@ impl Books {
     }
 
     pub(super) fn excuse(&mut self, by: Option<String>, from: Instant, to: Instant) {
-        self.excuses.push(Excuse { by, from, to });
+        let time = from..to;
+        self.excuses.push(Excuse { by, time });
     }
 
     /// A dead letter.
@@ -194,7 +200,8 @@ impl Books {
             over: self.over + self.over_for_recipients(),
             ..Sums::default()
         };
-        let calls = self.by_message();
+        let calls = self.by(|call| &call.message);
+        let replicas = self.by(|call| &call.by);
         for (id, times) in &self.published {
             let taken = self.taken.get(id).copied().unwrap_or(0);
             sums.delivered += taken.min(*times);
@@ -209,7 +216,8 @@ impl Books {
             if taken > *times {
                 sums.twice += 1;
                 let own = calls.get(id.as_str()).map_or(&[][..], Vec::as_slice);
-                if !self.excused(own, taken - times) && sums.without_reason.len() < NAMED {
+                if !self.excused(own, taken - times, &replicas) && sums.without_reason.len() < NAMED
+                {
                     sums.without_reason.push(format!("{own:?}"));
                 }
             }
@@ -221,10 +229,11 @@ impl Books {
         sums
     }
 
-    fn by_message(&self) -> BTreeMap<&str, Vec<Call>> {
+    /// The calls of each message, or of each replica, in their order.
+    fn by(&self, what: fn(&Call) -> &String) -> BTreeMap<&str, Vec<Call>> {
         let mut by: BTreeMap<&str, Vec<Call>> = BTreeMap::new();
         for call in &self.calls {
-            by.entry(&call.message).or_default().push(call.clone());
+            by.entry(what(call)).or_default().push(call.clone());
         }
         by.values_mut()
             .for_each(|calls| calls.sort_by_key(|call| call.at));
@@ -232,12 +241,14 @@ impl Books {
     }
 
     /// Each repeat needs a call before it whose answer was unknown.
-    fn excused(&self, calls: &[Call], repeats: u64) -> bool {
+    fn excused(&self, calls: &[Call], repeats: u64, replicas: &BTreeMap<&str, Vec<Call>>) -> bool {
         let before = &calls[..calls.len().saturating_sub(1)];
         let unknown = before.iter().filter(|call| {
+            let own = replicas.get(call.by.as_str());
             let covers = |excuse: &&Excuse| {
+                let own = own.into_iter().flatten().map(|other| other.at);
                 excuse.by.as_ref().is_none_or(|by| *by == call.by)
-                    && (excuse.from..=excuse.to).contains(&call.at)
+                    && calls_apart(own, call.at, &excuse.time) <= HELD
             };
             self.excuses.iter().any(|excuse| covers(&excuse))
         });
@@ -350,12 +361,21 @@ mod tests {
         ];
         let at = |start: Instant, ms| start + Duration::from_millis(ms);
         let (mut books, start) = of(&calls);
+        books.recipient = None;
         assert_eq!(books.sums().twice, 1);
         assert!(!books.sums().hold());
+        // Far more calls than a replica holds lie between that one and the times before and behind it.
+        for (n, after) in (0..=HELD as u64).flat_map(|n| [(n, 1_000 + n), (n, 2_200 + n)]) {
+            books.calls.push(Call {
+                at: at(start, after),
+                message: format!("other-{n}"),
+                by: "one".to_owned(),
+            });
+        }
         // That of another replica, of another time, or of the repeat itself is none.
         books.excuse(Some("two".to_owned()), start, at(start, 2_500));
-        books.excuse(Some("one".to_owned()), start, at(start, 1_999));
-        books.excuse(None, at(start, 2_500), at(start, 4_000));
+        books.excuse(Some("one".to_owned()), start, at(start, 999));
+        books.excuse(None, at(start, 2_900), at(start, 4_000));
         assert!(!books.sums().hold());
         books.excuse(Some("one".to_owned()), at(start, 1_900), at(start, 2_100));
         assert!(books.sums().hold(), "{:?}", books.sums());

@@ -2,15 +2,20 @@
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::Duration;
 
 use serde_json::json;
 use sluiced::proof::provider::{Behaviour, Provider};
 
 use super::{Drill, lasts, plan};
 use crate::fleet::Plan;
+use crate::support::authority::Authority;
 use crate::support::daemon::{NEW_SCHEDULE, THROTTLED};
+use crate::support::machine;
+use crate::support::name_server::NameServer;
 use crate::support::port::free_port;
 use crate::support::proxy::{Filter, Mode, Proxy};
+use crate::support::secure_front::SecureFront;
 use crate::support::soak::soak;
 
 const DECLARED: &[&str] = &[
@@ -40,6 +45,17 @@ fn by_proxy(row: &'static str) -> Plan {
         settings: vec![("horizon = \"200ms\"", "horizon = \"1s\"".to_owned())],
         ..impatient(row)
     }
+}
+
+/// The same over TLS, whose handshakes take the most of a busy machine; with these keys of the downstream.
+fn by_tls(row: &'static str, downstream: String) -> Plan {
+    let mut plan = Plan {
+        downstream: downstream.leak(),
+        takes: machine::two,
+        ..by_proxy(row)
+    };
+    plan.settings.push(("http://", "https://".to_owned()));
+    plan
 }
 
 /// The provider does that for so many seconds.
@@ -84,9 +100,16 @@ async fn never_answers() {
     let row = "downstream::never_answers";
     let words = (row, "accepts and never answers");
     let step = json!({"act": "hang", "accept": true});
-    let (mut drill, seconds) = acts(impatient(row), words, step, (3.0, 60.0)).await;
+    let plan = Plan {
+        // Within these two times together the next probe is made.
+        downstream: "timeout = \"2s\"\nbreaker = { max_pause = \"500ms\" }\n",
+        ..impatient(row)
+    };
+    let (mut drill, seconds) = acts(plan, words, step, (3.0, 60.0)).await;
     drill.answers_unknown();
-    let done = format!("takes messages without an answer for {seconds} s; timeout 2 s");
+    let done = format!(
+        "takes messages without an answer for {seconds} s; timeout 2 s, `max_pause` 500 ms"
+    );
     drill.proves(done, DECLARED).await;
 }
 
@@ -164,6 +187,91 @@ async fn redirects() {
         .proves("302 to 20 calls, which no call follows", DECLARED)
         .await;
     assert_eq!(books.sums().reasons.get("rejected"), Some(&20));
+}
+
+/// It shows the certificate of another authority: no connection is opened, and no message is sent.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn wrong_certificate() {
+    let row = "downstream::wrong_certificate";
+    let (right, wrong) = (Authority::new(), Authority::new());
+    let trusted = format!("ca_file = {:?}\n", right.file("ca.pem"));
+    let plan = by_tls(row, trusted);
+    let mut drill = Drill::prepare(row, "wrong certificate", plan).await;
+    let port = drill.fleet.provider.address().port();
+    let front = SecureFront::to(port, &right.server()).await;
+    drill.fleet.via.downstream = Some(front.address());
+    drill.flow(2).await;
+    drill.begins();
+    front.show(&wrong.server());
+    front.cut();
+    drill.cut_off();
+    let seconds = lasts(2.0, 60.0).await;
+    front.show(&right.server());
+    drill.ends().await;
+    let done = format!(
+        "that of an authority that is not trusted, and all connections cut, for {seconds} s"
+    );
+    drill.proves(done, DECLARED).await;
+}
+
+/// To open a connection takes longer than a call may be late: the first call at a new one always misses its
+/// slot, also the one that probes.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn slow_to_connect() {
+    let row = "downstream::slow_to_connect";
+    let authority = Authority::new();
+    let trusted = format!("ca_file = {:?}\n", authority.file("ca.pem"));
+    let plan = by_tls(row, trusted);
+    let mut drill = Drill::prepare(row, "away, and slow to connect", plan).await;
+    let port = drill.fleet.provider.address().port();
+    let front = SecureFront::to(port, &authority.server()).await;
+    let proxy = Proxy::to(front.address().port()).await;
+    let slow = Mode::Delay(Duration::from_millis(120), Duration::ZERO);
+    proxy.set(slow);
+    drill.fleet.via.downstream = Some(proxy.address());
+    drill.flow(2).await;
+    drill.begins();
+    proxy.set(Mode::Refuse);
+    drill.cut_off();
+    let seconds = lasts(2.0, 60.0).await;
+    proxy.set(slow);
+    drill.ends().await;
+    let done = format!(
+        "nothing listens for {seconds} s; a handshake takes 240 ms, and a call may be 200 ms late"
+    );
+    drill.proves(done, DECLARED).await;
+}
+
+/// Its name is asked for again with each connection, and all of them are cut.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn names_that_hang() {
+    let row = "downstream::names_that_hang";
+    let Some(names) = NameServer::start("127.0.53.2", "timeout:1") else {
+        println!("no right to stand in for a name server: not checked");
+        return;
+    };
+    let mut plan = Plan {
+        launcher: names.launcher().to_vec(),
+        downstream: "connect_timeout = \"2s\"\n",
+        ..by_proxy(row)
+    };
+    let by_name = "http://sms.example:".to_owned();
+    plan.settings.push(("http://127.0.0.1:", by_name));
+    let mut drill = Drill::prepare(row, "DNS that hangs", plan).await;
+    let proxy = Proxy::to(drill.fleet.provider.address().port()).await;
+    drill.fleet.via.downstream = Some(proxy.address());
+    drill.flow(2).await;
+    drill.begins();
+    names.set_silent(true);
+    proxy.cut();
+    drill.cut_off();
+    let seconds = lasts(3.0, 60.0).await;
+    names.set_silent(false);
+    drill.ends().await;
+    let done = format!(
+        "no answer from the name server, and all connections cut, for {seconds} s; `timeout:1` in resolv.conf"
+    );
+    drill.proves(done, DECLARED).await;
 }
 
 /// What it answers is no HTTP.

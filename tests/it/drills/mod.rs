@@ -35,8 +35,6 @@ use crate::support::wait::eventually;
 use books::Books;
 use row::Row;
 
-/// An answer is acknowledged within 50 ms; a busy machine is allowed twenty times that.
-const UNSETTLED: Duration = Duration::from_secs(1);
 /// So many messages wait when a fault begins, and when it has ended: two seconds of the rate.
 const BACKLOG: u64 = 400;
 /// So many have arrived before a fault begins.
@@ -178,20 +176,12 @@ impl Drill {
 
     /// And those that were made for so long after it.
     fn answers_unknown_and(&mut self, more: Duration) {
-        let (from, to) = (self.began - UNSETTLED, self.ended + UNSETTLED + more);
-        self.books.excuse(None, from, to);
+        self.books.excuse(None, self.began, self.ended + more);
     }
 
-    /// What a replica had called and not acknowledged when it died comes again.
-    fn died(&mut self, name: String, at: Instant) {
-        self.books
-            .excuse(Some(name), at - UNSETTLED, Instant::now() + UNSETTLED);
-    }
-
-    /// So does what all of them had, when they lose RabbitMQ.
+    /// What all of them had called and not acknowledged when they lost RabbitMQ, now or before, comes again.
     fn cut_off(&mut self) {
-        let now = Instant::now();
-        self.books.excuse(None, now - UNSETTLED, now + UNSETTLED);
+        self.books.excuse(None, self.began, Instant::now());
     }
 
     /// Takes one of the replicas out of the fleet.
@@ -199,12 +189,12 @@ impl Drill {
         (self.names.remove(place), self.fleet.replicas.remove(place))
     }
 
-    /// Kills one of the replicas (SIGKILL).
+    /// Kills one of the replicas (SIGKILL). What it had called and not acknowledged comes again.
     async fn kill(&mut self, place: usize, declared: &[&str]) {
         let (name, replica) = self.take(place);
-        let at = Instant::now();
+        let before = Instant::now();
         replica.kill(declared).await;
-        self.died(name, at);
+        self.books.excuse(Some(name), before, Instant::now());
     }
 
     fn signal(&self, place: usize, signal: Signal) {

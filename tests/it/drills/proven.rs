@@ -42,16 +42,6 @@ const ROWS: &[(&str, &str, &str)] = &[
         "downstream::connections::a_huge_answer_costs_its_connection_and_nothing_else",
     ),
     (
-        "downstream",
-        "wrong certificate",
-        "downstream::secure::an_unknown_authority_is_refused_before_anything_is_sent",
-    ),
-    (
-        "downstream",
-        "DNS that hangs",
-        "daemon::threads::names_that_are_never_answered_pile_up_no_threads",
-    ),
-    (
         "messages",
         "not UTF-8 anywhere; every AMQP header type; nested headers",
         "paths::unreadable::what_cannot_be_read_is_buried_and_stops_nothing",
@@ -65,6 +55,11 @@ const ROWS: &[(&str, &str, &str)] = &[
         "host",
         "blocked stderr",
         "daemon::outside::a_log_that_nothing_reads_stops_no_call",
+    ),
+    (
+        "host",
+        "unwritable leftover file",
+        "daemon::embedded::what_cannot_be_left_over_is_said_and_sent_again_by_the_next_run",
     ),
     (
         "host",

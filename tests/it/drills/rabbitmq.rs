@@ -101,21 +101,35 @@ async fn connections_cut_one_by_one() {
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn memory_alarm() {
-    let row = "rabbitmq::memory_alarm";
-    let mut drill = Drill::start(row, "memory alarm", quick(own(row)), 2).await;
+    let least = ["set_vm_memory_high_watermark", "0"];
+    let usual = ["set_vm_memory_high_watermark", "absolute", "2GB"];
+    alarm("rabbitmq::memory_alarm", "memory alarm", &least, &usual).await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn disk_alarm() {
+    let most = ["set_disk_free_limit", "1000000GB"];
+    let usual = ["set_disk_free_limit", "50MB"];
+    alarm("rabbitmq::disk_alarm", "disk alarm", &most, &usual).await;
+}
+
+/// The broker takes no messages for a while.
+async fn alarm(row: &'static str, fault: &'static str, raised: &[&str], over: &[&str]) {
+    let mut drill = Drill::start(row, fault, quick(own(row)), 2).await;
     // The drill itself cannot publish while the alarm lasts, and some must be left when it has begun.
-    said(&drill.fleet.replicas[0], &["pause", "provider"]);
+    said(
+        &drill.fleet.replicas[0],
+        &["pause", "provider", "--for", "1m"],
+    );
     drill.feed(1_500).await;
-    let rabbit = drill.fleet.servers.rabbit();
-    rabbit.ctl(&["set_vm_memory_high_watermark", "0"]);
+    drill.fleet.servers.rabbit().ctl(raised);
     drill.begins();
     // Retries need copies, which the broker does not take now.
     drill.script(json!({"status": 408, "count": 20}));
     said(&drill.fleet.replicas[0], &["resume", "provider"]);
     let seconds = lasts(2.0, 20.0).await;
     drill.copies_wait().await;
-    let rabbit = drill.fleet.servers.rabbit();
-    rabbit.ctl(&["set_vm_memory_high_watermark", "absolute", "2GB"]);
+    drill.fleet.servers.rabbit().ctl(over);
     drill.ends().await;
     drill.answers_unknown();
     drill

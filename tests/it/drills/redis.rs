@@ -6,9 +6,9 @@ use redis::Cmd;
 use tokio::time::sleep;
 
 use super::{Drill, keyed, lasts, plan};
-use crate::fleet::Plan;
+use crate::fleet::{PATIENCE, Plan};
 use crate::support::daemon::NEW_SCHEDULE;
-use crate::support::proxy::Mode;
+use crate::support::proxy::{Mode, Proxy};
 use crate::support::redis::{Paused, RedisServer};
 use crate::support::soak::longer;
 use crate::support::wait::eventually;
@@ -25,6 +25,8 @@ const AWAY: &[&str] = &[
     "the store lost its state",
     "nothing is kept on disk",
     "the clock of Redis stepped",
+    // What was granted and not sent cannot be given back.
+    "what was not sent counts as if it were",
 ];
 
 /// On a Redis of its own, which is given up after a second without an answer.
@@ -216,30 +218,106 @@ async fn its_clock_stepped() {
 async fn failover_to_a_lagging_replica() {
     let row = "redis::failover_to_a_lagging_replica";
     let fault = "failover to a lagging replica";
-    let mut drill = Drill::prepare(row, fault, keyed(own(row))).await;
-    let follow = format!(
-        "--replicaof 127.0.0.1 {} --repl-diskless-sync-delay 0",
-        drill.redis().port()
-    );
-    let second = RedisServer::start_with(&follow, None);
-    eventually(crate::fleet::PATIENCE, "it follows", || {
-        second.info().contains("master_link_status:up")
-    })
-    .await;
-    let proxy = drill.redis_by_proxy().await;
-    drill.flow(2).await;
-    let lagging = Paused::new(second.pid());
-    drill.arrive(150).await;
-    drill.feed(200).await;
+    let (mut drill, lagging) = lagging(row, fault).await;
     drill.begins();
     drill.redis().kill();
-    drop(lagging);
-    tell(&mut second.connection(), &["REPLICAOF", "NO", "ONE"]);
-    proxy.retarget(second.port());
-    proxy.cut();
+    lagging.serves();
     drill.ends().await;
-    let done = "the replica stood still for 150 calls, then the primary was killed; limits by recipient too";
+    let done = "the replica missed 150 calls, then the primary was killed; limits by recipient too";
     drill.proves(done, AWAY).await;
+}
+
+/// The first server follows the second one and then serves again, in the same process as before: what the
+/// second one missed is lost, and nothing was asked of it but the time.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn failed_over_and_back() {
+    let row = "redis::failed_over_and_back";
+    let fault = "failover to a lagging replica, and back at once";
+    let (mut drill, lagging) = lagging(row, fault).await;
+    drill.begins();
+    lagging.serves();
+    let port = lagging.second.port().to_string();
+    drill.tell_redis(&["REPLICAOF", "127.0.0.1", &port]);
+    follows(drill.redis()).await;
+    drill.tell_redis(&["REPLICAOF", "NO", "ONE"]);
+    lagging.clients.retarget(drill.redis().port());
+    lagging.clients.cut();
+    drill.ends().await;
+    let done =
+        "the replica missed 150 calls, served, and gave its data back; limits by recipient too";
+    drill.proves(done, AWAY).await;
+}
+
+/// A replica of Redis that misses what was done lately.
+struct Lagging {
+    second: RedisServer,
+    /// Its way to the first server, on which nothing passes.
+    link: Proxy,
+    /// The way of the replicas to Redis.
+    clients: Proxy,
+}
+
+impl Lagging {
+    /// It serves in the place of the first server.
+    fn serves(&self) {
+        self.link.cut();
+        tell(&mut self.second.connection(), &["REPLICAOF", "NO", "ONE"]);
+        self.clients.retarget(self.second.port());
+        self.clients.cut();
+    }
+}
+
+/// Two replicas on a Redis that another one followed until 150 calls ago.
+async fn lagging(row: &'static str, fault: &'static str) -> (Drill, Lagging) {
+    let mut drill = Drill::prepare(row, fault, keyed(own(row))).await;
+    // A follower gets its copy at once.
+    let at_once = ["CONFIG", "SET", "repl-diskless-sync-delay", "0"];
+    drill.tell_redis(&at_once);
+    let link = Proxy::to(drill.redis().port()).await;
+    let second = RedisServer::start_with(&format!("--replicaof 127.0.0.1 {}", link.port()), None);
+    tell(&mut second.connection(), &at_once);
+    follows(&second).await;
+    let clients = drill.redis_by_proxy().await;
+    drill.flow(2).await;
+    link.set(Mode::Silent);
+    drill.arrive(150).await;
+    drill.feed(200).await;
+    let lagging = Lagging {
+        second,
+        link,
+        clients,
+    };
+    (drill, lagging)
+}
+
+async fn follows(server: &RedisServer) {
+    let up = || server.info().contains("master_link_status:up");
+    eventually(PATIENCE, "it follows", up).await;
+}
+
+/// Its snapshot cannot be written, and it refuses to write anything for as long (MISCONF).
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn cannot_save() {
+    let mut drill = start("redis::cannot_save", "cannot write its snapshot (MISCONF)").await;
+    drill.tell_redis(&["CONFIG", "SET", "save", "3600 1000000"]);
+    // A directory is where the file belongs.
+    let file = drill.redis().file("dump.rdb");
+    std::fs::create_dir(&file).expect("there is no snapshot yet");
+    let saved = async |drill: &Drill, status: &str| {
+        drill.tell_redis(&["BGSAVE"]);
+        let line = format!("rdb_last_bgsave_status:{status}");
+        let ended = || drill.redis().info().contains(&line);
+        eventually(PATIENCE, &line, ended).await;
+    };
+    drill.begins();
+    saved(&drill, "err").await;
+    let seconds = lasts(1.5, 10.0).await;
+    std::fs::remove_dir(&file).expect("it is empty");
+    saved(&drill, "ok").await;
+    drill.ends().await;
+    drill
+        .proves(format!("BGSAVE fails, for {seconds} s"), AWAY)
+        .await;
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]

@@ -14,7 +14,7 @@ use rustix::process::Signal;
 use serde_json::json;
 use tokio::time::{Instant, sleep};
 
-use super::{Drill, UNSETTLED, plan};
+use super::{Drill, plan};
 use crate::fleet::Plan;
 use crate::support::daemon::{NEW_SCHEDULE, THROTTLED};
 use crate::support::proxy::{Mode, Proxy};
@@ -300,7 +300,7 @@ async fn random_faults() {
         }
     }
     // What timed out last may come again.
-    sleep(TIMEOUT + UNSETTLED).await;
+    sleep(TIMEOUT * 2).await;
     let half = memory.len() / 2;
     let most = |part: &[u64]| part.iter().copied().max().unwrap_or(0);
     let (before, after) = (most(&memory[..half]), most(&memory[half..]));

@@ -164,14 +164,20 @@ fn a_call_in_a_pause_is_seen() {
 
 #[test]
 fn a_message_may_come_again_only_after_the_death_of_the_one_that_called() {
-    let made = |millis, by| Made {
+    let made = |millis, message, by| Made {
         at: at(millis),
-        message: "m",
+        message,
         by,
     };
-    let deaths = BTreeMap::from([("dead".to_owned(), at(5_000))]);
-    let wrong = |calls: [Made<'static>; 2]| repeated_without_reason(calls, &deaths, SECOND).len();
-    assert_eq!(wrong([made(4_900, "dead"), made(5_400, "other")]), 0);
-    assert_eq!(wrong([made(3_000, "dead"), made(5_400, "other")]), 1);
-    assert_eq!(wrong([made(4_900, "other"), made(5_400, "dead")]), 1);
+    let deaths = BTreeMap::from([("dead".to_owned(), at(5_000)..at(5_100))]);
+    // It held one message.
+    let wrong =
+        |calls: &[Made<'static>]| repeated_without_reason(calls.iter().cloned(), &deaths, 1).len();
+    let again = made(5_400, "m", "other");
+    assert_eq!(wrong(&[made(3_000, "m", "dead"), again.clone()]), 0);
+    let behind = made(4_900, "another", "dead");
+    let acknowledged = [made(3_000, "m", "dead"), behind, again];
+    assert_eq!(wrong(&acknowledged), 1);
+    let by_the_living = [made(4_900, "m", "other"), made(5_400, "m", "dead")];
+    assert_eq!(wrong(&by_the_living), 1);
 }

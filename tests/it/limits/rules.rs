@@ -183,11 +183,15 @@ pub(crate) fn set_generation(redis: &mut redis::Connection, prefix: &str, field:
 
 /// A replica's store, connected.
 pub(crate) async fn connect(server: &RedisServer, prefix: &str) -> RedisPaceStore {
+    connect_to(server.url(), prefix).await
+}
+
+pub(crate) async fn connect_to(url: String, prefix: &str) -> RedisPaceStore {
     let options = RedisOptions {
         connect_timeout: Duration::from_secs(5),
         response_timeout: Duration::from_secs(5),
         keyed: true,
-        ..RedisOptions::single(server.url(), prefix)
+        ..RedisOptions::single(url, prefix)
     };
     let store = RedisPaceStore::connect(&options, Arc::new(())).unwrap();
     let link = store.link();

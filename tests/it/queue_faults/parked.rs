@@ -3,12 +3,13 @@
 use std::collections::BTreeSet;
 
 use sluiced::core::parking::Space;
-use sluiced::ports::queue::{Delivery, Verdict};
+use sluiced::ports::queue::{Delivery, Tap, Verdict};
 use sluiced::settings::types::QueueType;
 
 use crate::support::broker::Broker;
-use crate::support::messages::{number, options};
-use crate::support::wait::eventually;
+use crate::support::messages::{next, number, options};
+use crate::support::rabbit::Rabbit;
+use crate::support::wait::{eventually, eventually_async};
 
 use super::bench::Bench;
 use super::*;
@@ -76,6 +77,43 @@ async fn done(bench: &mut Bench, seen: &mut BTreeSet<u64>, count: usize) {
         seen.insert(number(&delivery.message().body));
         assert!(delivery.settle(Verdict::Done));
     }
+}
+
+/// A replica with `fair_by` comes and goes, while another one without it is there all the time.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn what_is_parked_later_is_found_by_a_replica_that_does_not_park() {
+    let server = Rabbit::shared();
+    let broker = Broker::connect(&server.url()).await;
+    let queue = format!("q-{}", uuid::Uuid::new_v4());
+    broker.declare(&queue, "classic").await;
+    broker.publish(&queue, messages([0])).await;
+    let mut bench = Bench::start_on(options(server), QueueType::Classic, queue.clone(), false);
+    let held = bench.next().await;
+    bench.subscription.set_tap(Tap::Closed);
+    eventually_async(BOUND, "it consumes nothing", || async {
+        broker
+            .counts(&queue)
+            .await
+            .is_some_and(|(_, consumers)| consumers == 0)
+    })
+    .await;
+
+    broker.publish(&queue, messages(1..=40)).await;
+    let mut other = Bench::start_on(options(server), QueueType::Classic, queue.clone(), true);
+    park(&mut other, 40, Space::of(5)).await;
+    other.subscription.close(BOUND).await;
+
+    bench.subscription.set_tap(Tap::Open);
+    let mut seen = BTreeSet::new();
+    while seen.len() < 40 {
+        // It looks once a minute.
+        let delivery = next(&mut bench.deliveries, 3 * BOUND).await;
+        assert!(seen.insert(number(&delivery.message().body)), "once each");
+        assert!(delivery.settle(Verdict::Done));
+    }
+    assert!(!held.is_stale(), "all in one session");
+    assert!(held.settle(Verdict::Done));
+    bench.subscription.close(BOUND).await;
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]

@@ -18,7 +18,7 @@ use super::machine;
 use super::process::Leash;
 use super::rabbit::Rabbit;
 use super::redis::RedisServer;
-use super::wait::{eventually, within};
+use super::wait::eventually;
 
 /// Long enough for anything on a busy machine.
 pub const LONG: Duration = Duration::from_secs(60);
@@ -302,15 +302,16 @@ impl Daemon {
 
     /// Waits until it ends.
     pub async fn ended(&mut self) -> ExitStatus {
-        within(LONG, "the daemon ends", async {
+        let ended = tokio::time::timeout(LONG, async {
             loop {
                 if let Some(status) = self.child.try_wait().unwrap() {
                     return status;
                 }
                 tokio::time::sleep(Duration::from_millis(5)).await;
             }
-        })
-        .await
+        });
+        let ended = ended.await;
+        ended.unwrap_or_else(|_| panic!("not ended within {LONG:?}\n{}", self.log()))
     }
 
     #[must_use]

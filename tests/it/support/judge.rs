@@ -86,26 +86,44 @@ pub struct Made<'a> {
     pub by: &'a str,
 }
 
-/// The messages that came more than once without a reason, as text. The reason is the death of the
-/// replica that made the call before, or of its connection, within `unsettled` of it: what was called
-/// earlier was acknowledged by then.
+/// The messages that came more than once without a reason, as text. The reason is that the replica that
+/// made the call before died, or lost its connection, in a time that `deaths` tells, and that it made at
+/// most `held` calls between that call and its death. A replica holds no more messages than its prefetch,
+/// so what it called before those was acknowledged. This is counted in calls: a busy machine may take any
+/// time for them.
 #[must_use]
 pub fn repeated_without_reason<'a>(
     calls: impl IntoIterator<Item = Made<'a>>,
-    deaths: &BTreeMap<String, Mono>,
-    unsettled: Duration,
+    deaths: &BTreeMap<String, Range<Mono>>,
+    held: usize,
 ) -> Vec<String> {
     let mut by_message: BTreeMap<&str, Vec<Made<'_>>> = BTreeMap::new();
+    let mut by_replica: BTreeMap<&str, Vec<Mono>> = BTreeMap::new();
     for call in calls {
+        by_replica.entry(call.by).or_default().push(call.at);
         by_message.entry(call.message).or_default().push(call);
     }
     let excused = |call: &Made<'_>| {
+        let own = by_replica.get(call.by).into_iter().flatten().copied();
         let died = deaths.get(call.by);
-        died.is_some_and(|died| call.at + unsettled >= *died && call.at <= *died + unsettled)
+        died.is_some_and(|died| calls_apart(own, call.at, died) <= held)
     };
     let repeated = by_message.into_values().filter(|calls| calls.len() > 1);
     let wrong = repeated.filter(|calls| !calls[..calls.len() - 1].iter().all(excused));
     wrong.map(|calls| told(&calls)).collect()
+}
+
+/// How many of a replica's calls lie between the one at `at`, itself included, and a time; none, if it was
+/// made within it.
+pub fn calls_apart<T: Copy + Ord>(
+    own: impl IntoIterator<Item = T>,
+    at: T,
+    time: &Range<T>,
+) -> usize {
+    let before = at..time.start;
+    let behind = |other: &T| time.end < *other && *other <= at;
+    let apart = |other: &T| before.contains(other) || behind(other);
+    own.into_iter().filter(apart).count()
 }
 
 fn told(calls: &[impl Debug]) -> String {

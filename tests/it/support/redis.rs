@@ -161,6 +161,12 @@ impl RedisServer {
         self.port
     }
 
+    /// A file of its directory, its snapshot say (`dump.rdb`).
+    #[must_use]
+    pub fn file(&self, name: &str) -> std::path::PathBuf {
+        self.dir.path().join(name)
+    }
+
     /// The process of the server, to pause it.
     #[must_use]
     pub fn pid(&self) -> u32 {

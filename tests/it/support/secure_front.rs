@@ -1,0 +1,98 @@
+//! TLS in front of a port of this machine, with a certificate that can be changed while it runs.
+
+use std::net::SocketAddr;
+use std::sync::{Arc, Mutex};
+
+use rustls::ServerConfig;
+use rustls::pki_types::pem::PemObject as _;
+use rustls::pki_types::{CertificateDer, PrivateKeyDer};
+use rustls::server::WebPkiClientVerifier;
+use rustls::server::danger::ClientCertVerifier;
+use tokio::io::copy_bidirectional;
+use tokio::net::{TcpListener, TcpStream};
+use tokio_rustls::TlsAcceptor;
+use tokio_util::sync::CancellationToken;
+use tokio_util::task::AbortOnDropHandle;
+
+use super::authority::Signed;
+
+/// Runs until it is dropped.
+pub struct SecureFront {
+    address: SocketAddr,
+    acceptor: Arc<Mutex<TlsAcceptor>>,
+    /// Ends the connections that are open.
+    open: Arc<Mutex<CancellationToken>>,
+    _server: AbortOnDropHandle<()>,
+}
+
+impl SecureFront {
+    /// In front of that port, with that certificate.
+    pub async fn to(port: u16, signed: &Signed) -> Self {
+        let listener = TcpListener::bind(("127.0.0.1", 0)).await.unwrap();
+        let address = listener.local_addr().unwrap();
+        let acceptor = Arc::new(Mutex::new(for_anybody(signed)));
+        let open = Arc::<Mutex<CancellationToken>>::default();
+        let (shown, ends) = (Arc::clone(&acceptor), Arc::clone(&open));
+        let server = tokio::spawn(async move {
+            while let Ok((client, _)) = listener.accept().await {
+                let acceptor = shown.lock().unwrap().clone();
+                let ends = ends.lock().unwrap().clone();
+                let passing = pass(client, acceptor, port);
+                tokio::spawn(ends.run_until_cancelled_owned(passing));
+            }
+        });
+        Self {
+            address,
+            acceptor,
+            open,
+            _server: AbortOnDropHandle::new(server),
+        }
+    }
+
+    #[must_use]
+    pub const fn address(&self) -> SocketAddr {
+        self.address
+    }
+
+    /// Connections from now on are shown another certificate.
+    pub fn show(&self, signed: &Signed) {
+        *self.acceptor.lock().unwrap() = for_anybody(signed);
+    }
+
+    /// Closes all connections.
+    pub fn cut(&self) {
+        std::mem::take(&mut *self.open.lock().unwrap()).cancel();
+    }
+}
+
+/// Until one of both sides closes, or the client does not like the certificate.
+async fn pass(client: TcpStream, acceptor: TlsAcceptor, port: u16) {
+    drop(client.set_nodelay(true));
+    let Ok(mut client) = acceptor.accept(client).await else {
+        return;
+    };
+    let Ok(mut server) = TcpStream::connect(("127.0.0.1", port)).await else {
+        return;
+    };
+    drop(server.set_nodelay(true));
+    drop(copy_bidirectional(&mut client, &mut server).await);
+}
+
+fn for_anybody(signed: &Signed) -> TlsAcceptor {
+    acceptor(signed, WebPkiClientVerifier::no_client_auth())
+}
+
+/// Shows that certificate to clients that are to the liking of `clients`.
+#[must_use]
+pub fn acceptor(signed: &Signed, clients: Arc<dyn ClientCertVerifier>) -> TlsAcceptor {
+    let certificate = CertificateDer::from_pem_slice(signed.certificate.as_bytes()).unwrap();
+    let key = PrivateKeyDer::from_pem_slice(signed.key.as_bytes()).unwrap();
+    let provider = Arc::new(rustls::crypto::ring::default_provider());
+    let config = ServerConfig::builder_with_provider(provider)
+        .with_safe_default_protocol_versions()
+        .unwrap()
+        .with_client_cert_verifier(clients)
+        .with_single_cert(vec![certificate], key)
+        .unwrap();
+    TlsAcceptor::from(Arc::new(config))
+}
