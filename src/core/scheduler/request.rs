@@ -17,7 +17,7 @@
 use std::time::Duration;
 
 use crate::backoff::{Backoff, Failures};
-use crate::clock::ClockMap;
+use crate::clock::{ClockMap, Reading};
 use crate::leases::Phase;
 use crate::time::{Mono, StoreTime, micros};
 
@@ -178,12 +178,21 @@ impl Requests {
         if self.wanted > 0 && granted as u64 >= self.wanted {
             self.at_once = (self.at_once + self.at_once / 16 + 1).min(MOST_WANTED);
         }
-        self.clock
-            .learn(sent, decided, now, FINE.min(self.usable / 4));
+        self.learn(sent, decided, now);
         // It was decided after the request was sent, and not before the mapping says so.
         let error = self.clock.error(now).unwrap_or_default();
         let mapped = self.clock.to_mono(decided).map(|at| at - error);
         mapped.unwrap_or(sent).clamp(sent, now)
+    }
+
+    /// A mapping of before a step of the store's clock says nothing any more: times that the store told
+    /// would be wrong by the step, and messages would wait for so much longer.
+    fn learn(&mut self, sent: Mono, decided: StoreTime, now: Mono) {
+        let fine = FINE.min(self.usable / 4);
+        if self.clock.learn(sent, decided, now, fine) == Reading::Stepped {
+            self.clock = ClockMap::default();
+            self.clock.learn(sent, decided, now, fine);
+        }
     }
 
     /// Permissions ran out before they were used.
