@@ -9,8 +9,8 @@ use sluiced_core::time::{Mono, StoreTime};
 
 use super::fleet::{Event, Fleet};
 use super::replica::{Parcel, Replica, key_id};
-use super::store::Name;
 use super::{End, Far};
+use crate::cells::Name;
 
 /// A full `concurrency` limit is asked again after this, at the latest.
 const FULL: Duration = Duration::from_secs(1);
