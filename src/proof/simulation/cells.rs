@@ -4,6 +4,7 @@ use std::collections::{HashMap, HashSet};
 
 use sluiced_core::limits::admission::{self, Cell, Decision, Limit};
 use sluiced_core::limits::{Fit, Rule, State, Taken, Ticket};
+use sluiced_core::scheduler::KeyId;
 use sluiced_core::time::StoreTime;
 
 /// A limit and one of its keys.
@@ -40,6 +41,11 @@ pub(super) struct Cells {
 pub(super) fn names(charges: &[Charge]) -> impl Iterator<Item = Name> {
     let each = charges.iter().enumerate();
     each.map(|(index, charge)| (index, charge.key))
+}
+
+/// A key, for the scheduler.
+pub(super) fn key_id((limit, key): Name) -> KeyId {
+    (limit as u64) << 32 | u64::from(key)
 }
 
 impl Cells {

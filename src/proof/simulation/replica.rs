@@ -11,10 +11,9 @@ use sluiced_core::schedule::Turn;
 use sluiced_core::scheduler::{KeyId, Queued, Requests, Scheduler};
 use sluiced_core::time::{Mono, StoreTime};
 
-use super::cells::{Charge, names};
+use super::cells::{Charge, key_id, names};
 use super::dice::{Dice, mix};
 use super::scenario::Scenario;
-use super::world::key_id;
 
 /// The keyed limits are asked at least so often.
 const HEARTBEAT: Duration = Duration::from_secs(1);

@@ -6,8 +6,6 @@ mod event;
 mod keyed;
 mod strike;
 
-pub(crate) use keyed::key_id;
-
 use std::collections::BinaryHeap;
 use std::time::Duration;
 
@@ -31,8 +29,6 @@ use super::verdict::{Judge, Report};
 const DELIVERY: Duration = Duration::from_micros(400);
 /// From the pacer's decision to the call's last look, at the median.
 const DISPATCH: Duration = Duration::from_micros(20);
-/// The constant part of the way to the downstream.
-const TRANSIT: u64 = 1_000;
 /// No replica: the world itself.
 const WORLD: u32 = u32::MAX;
 

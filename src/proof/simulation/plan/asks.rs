@@ -8,9 +8,9 @@ use sluiced_core::scheduler::{KeyRoom, Queued as _};
 use sluiced_core::time::{Mono, StoreTime};
 
 use super::fleet::{Event, Fleet};
-use super::replica::{Parcel, Replica, key_id};
+use super::replica::{Parcel, Replica};
 use super::{End, Far};
-use crate::cells::Name;
+use crate::cells::{Name, key_id};
 
 /// A full `concurrency` limit is asked again after this, at the latest.
 const FULL: Duration = Duration::from_secs(1);
@@ -89,7 +89,7 @@ impl Fleet<'_> {
         let replica = &mut self.replicas[id as usize];
         let scheduler = &mut replica.scheduler;
         let charge = self.store.charges(&parcel)[denial.by];
-        let key = key_id(denial.by, charge.key);
+        let key = key_id((denial.by, charge.key));
         let for_all = parcel.is_for_all(key);
         if denial.fits == Fit::Full && (for_all || scheduler.has_room(&parcel, key)) {
             return scheduler.denied(parcel, key, KeyRoom::At(now + FULL));
@@ -161,9 +161,9 @@ impl Fleet<'_> {
 
     /// Replicas are told of calls that ended.
     pub(super) fn tell_freed(&mut self, freed: Vec<(Name, u64)>) {
-        for ((limit, key), units) in freed {
+        for (name, units) in freed {
             let way = self.way();
-            self.after(way, u32::MAX, Event::Freed(key_id(limit, key), units));
+            self.after(way, u32::MAX, Event::Freed(key_id(name), units));
         }
     }
 }

@@ -1,12 +1,15 @@
 //! Calls on their way to the downstream, and what becomes of their messages.
 
+use super::World;
 use super::event::Event;
-use super::{TRANSIT, World};
 use crate::replica::{Parcel, Replica, Stage};
 use crate::trace::What;
 use crate::verdict::Arrival;
 use sluiced_core::leases::Slot;
 use sluiced_core::time::{Mono, micros};
+
+/// The constant part of the way to the downstream.
+const TRANSIT: u64 = 1_000;
 
 impl World<'_> {
     /// As in `pipeline::call`: a slot that is too late now is lost, never used late.

@@ -7,13 +7,13 @@ use sluiced_core::limits::admission::Decision;
 use sluiced_core::limits::generation::Memory;
 use sluiced_core::limits::known::Entered;
 use sluiced_core::limits::{Fit, Ticket};
-use sluiced_core::scheduler::{KeyId, KeyRoom, Queued as _};
+use sluiced_core::scheduler::{KeyRoom, Queued as _};
 use sluiced_core::time::{Mono, StoreTime};
 
 use super::World;
 use super::asks::STORE_TIMEOUT;
 use super::event::Event;
-use crate::cells::{Asked, Name};
+use crate::cells::{Asked, Name, key_id};
 use crate::keyed::Broken;
 use crate::replica::{Parcel, Replica, Stage};
 use crate::store::Asker;
@@ -306,9 +306,4 @@ impl World<'_> {
 
 fn ticket(parcel: &Parcel) -> Ticket {
     Ticket(u128::from(parcel.ticket))
-}
-
-/// A key, for the scheduler.
-pub(crate) fn key_id((limit, key): Name) -> KeyId {
-    (limit as u64) << 32 | u64::from(key)
 }
