@@ -165,13 +165,15 @@ fn a_fleet_that_does_not_notice_a_loss_is_seen() {
         }
         let mut scenario = Scenario::keyed("forgets", 3, vec![limit(kind, 5)], 60);
         scenario.around.call = Duration::from_secs(6);
-        // Again and again: a bucket that is refilled in steps is over in four windows together.
-        scenario.faults = (0..6)
-            .map(|times| {
-                (
-                    2_400_000 + times * 5 * SECOND,
-                    Fault::Restart(Kept::Nothing),
-                )
+        scenario.messages = 200;
+        scenario.prefetch = 20;
+        // Those that were told to come back later do so; a new replica asks at once. Again and again: a
+        // bucket that is refilled in steps is over in four windows together.
+        scenario.faults = (0..6_u64)
+            .flat_map(|times| {
+                let at = 2_400_000 + times * 5 * SECOND;
+                let empty = Fault::Restart(Kept::Nothing);
+                [(at, empty), (at + 2_200_000, Fault::Join)]
             })
             .collect();
         holds(&scenario);

@@ -244,6 +244,14 @@ impl Scenario {
             }
         }
         s.faults.sort_by_key(|(at, _)| *at);
+        let headrooms = s.keyed.iter().map(|limit| limit.headroom);
+        let headroom = headrooms.fold(s.headroom, Duration::min);
+        if dice.chance(300_000) {
+            s.around.transit = headroom / 8;
+        }
+        if dice.chance(300_000) {
+            s.around.lopsided = headroom / 6;
+        }
         s
     }
 }
