@@ -222,3 +222,30 @@ impl Requests {
         self.trip = Duration::from_micros(smoothed);
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Found by the simulation: the mapping of before was kept, and after a step forward by a day each
+    /// message that was denied waited for a day.
+    #[test]
+    fn after_a_step_of_the_stores_clock_its_times_are_mapped_anew() {
+        const EPOCH: u64 = 1_795_228_193_000_012;
+        const DAY: u64 = 86_400_000_000;
+        let usable = Duration::from_millis(8);
+        let mut requests = Requests::new(usable, Duration::from_secs(1), Phase::new(1), false);
+        let mut since = Mono::default();
+        for (second, ahead) in [(1, 0), (2, 0), (3, DAY)] {
+            let at = second * 1_000_000;
+            requests.sent(0, Mono::from_micros(at));
+            let decided = StoreTime::from_micros(EPOCH + at + 100 + ahead);
+            since = requests.answered(decided, 0, 0, Mono::from_micros(at + 200));
+        }
+        // A permission is no younger than its decision.
+        assert!(since <= Mono::from_micros(3_000_100), "{since:?}");
+        let later = StoreTime::from_micros(EPOCH + DAY + 5_000_000);
+        let mapped = requests.clock().to_mono(later).unwrap();
+        assert!(mapped.as_micros().abs_diff(5_000_000) <= 100, "{mapped:?}");
+    }
+}
