@@ -5,6 +5,7 @@ use std::io::{self, Write};
 
 use clap::Args;
 
+use crate::proof::simulation::coverage::Coverage;
 use crate::proof::simulation::{Report, Scenario, run as simulate};
 
 /// Which runs.
@@ -33,44 +34,77 @@ pub struct SimArgs {
 /// When `out` cannot be written to.
 pub fn run(args: &SimArgs, out: &mut dyn Write) -> io::Result<u8> {
     if let Some(seed) = args.seed {
-        let scenario = Scenario::from_seed(seed);
-        let report = simulate(&scenario);
-        write!(out, "{scenario}")?;
-        line(out, &scenario, &report)?;
-        writeln!(out, "fingerprint {:016x}", report.trace.fingerprint())?;
-        if report.failure.is_some() || args.verbose {
-            events(out, &report, args.events)?;
-        }
-        return failure(out, &scenario, &report);
-    }
-    let mut failed = 0_u64;
-    let (mut calls, mut asks, mut faults) = (0, 0.0, 0);
-    for seed in args.from..args.from.saturating_add(args.seeds) {
-        let scenario = Scenario::from_seed(seed);
-        let report = simulate(&scenario);
-        calls += report.calls;
-        asks += report.asks_per_message * report.calls as f64;
-        faults += scenario.faults.len();
-        if args.verbose {
+        let mut code = 0;
+        for scenario in of_seed(seed) {
+            let report = simulate(&scenario);
+            write!(out, "{scenario}")?;
             line(out, &scenario, &report)?;
-        }
-        if report.failure.is_some() {
-            failed += 1;
-            if failed == 1 {
-                write!(out, "{scenario}")?;
-                line(out, &scenario, &report)?;
+            writeln!(out, "fingerprint {:016x}", report.trace.fingerprint())?;
+            if report.failure.is_some() || args.verbose {
                 events(out, &report, args.events)?;
             }
-            failure(out, &scenario, &report)?;
+            code = code.max(failure(out, &scenario, &report)?);
+        }
+        return Ok(code);
+    }
+    let mut failed = 0_u64;
+    let (mut sums, mut coverage) = ([Sums::default(), Sums::default()], Coverage::default());
+    for seed in args.from..args.from.saturating_add(args.seeds) {
+        for (scenario, sums) in of_seed(seed).iter().zip(&mut sums) {
+            let report = simulate(scenario);
+            sums.add(&report);
+            if !scenario.keyed.is_empty() {
+                coverage.add(scenario, &report);
+            }
+            if args.verbose {
+                line(out, scenario, &report)?;
+            }
+            if report.failure.is_some() {
+                failed += 1;
+                if failed == 1 {
+                    write!(out, "{scenario}")?;
+                    line(out, scenario, &report)?;
+                    events(out, &report, args.events)?;
+                }
+                failure(out, scenario, &report)?;
+            }
         }
     }
-    writeln!(
-        out,
-        "{} seeds, {failed} failed; {calls} calls, {:.4} asks per message, {faults} faults",
-        args.seeds,
-        asks / calls.max(1) as f64,
-    )?;
+    for (what, sums) in ["a paced limit", "keyed limits"].into_iter().zip(&sums) {
+        writeln!(
+            out,
+            "{} seeds with {what}, {} failed; {} calls, {} faults",
+            args.seeds, sums.failed, sums.calls, sums.faults,
+        )?;
+    }
+    let [paced, _] = &sums;
+    let asks = paced.asks / paced.calls.max(1) as f64;
+    writeln!(out, "{asks:.4} asks per message of a paced limit alone")?;
+    write!(out, "{coverage}")?;
     Ok(u8::from(failed > 0))
+}
+
+/// What one seed stands for: a fleet with a paced limit alone, and one with keyed limits.
+fn of_seed(seed: u64) -> [Scenario; 2] {
+    [Scenario::from_seed(seed), Scenario::keyed_from_seed(seed)]
+}
+
+/// What many runs came to.
+#[derive(Debug, Default)]
+struct Sums {
+    failed: u64,
+    calls: u64,
+    asks: f64,
+    faults: usize,
+}
+
+impl Sums {
+    fn add(&mut self, report: &Report) {
+        self.failed += u64::from(report.failure.is_some());
+        self.calls += report.calls;
+        self.asks += report.asks_per_message * report.calls as f64;
+        self.faults += report.struck.len();
+    }
 }
 
 fn line(out: &mut dyn Write, scenario: &Scenario, report: &Report) -> io::Result<()> {

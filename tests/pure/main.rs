@@ -1,5 +1,6 @@
 //! The tests that need no server: the fleet under a virtual clock, and what files must say.
 
+mod keyed;
 mod manifests;
 mod monitoring;
 mod simulation;

@@ -1,16 +1,22 @@
 //! Several schedulers on a virtual clock that share one queue, one row of slots and the limits of many
 //! keys, as replicas do: the decisions are the real ones, only the servers are not there.
+//!
+//! By file: `setting` is how a run is made up, `keyed` the limits and their answers, `figures` what came of it.
 
 use std::cmp::Reverse;
 use std::collections::{BTreeMap, BinaryHeap, VecDeque};
-use std::num::NonZeroU32;
 use std::time::Duration;
 
+mod figures;
+mod keyed;
+mod setting;
+
+use self::setting::Message;
+pub(super) use self::setting::{By, Setting};
 use super::*;
 use crate::leases::Phase;
-use crate::limits::admission::{self, Cell, Charge, Decision, Limit, LimitGate};
-use crate::limits::{Fit, Rule, State, Ticket};
-use crate::rate::Cost;
+use crate::limits::State;
+use crate::limits::admission::Decision;
 use crate::schedule::{self, Schedule};
 use crate::time::{StoreTime, micros};
 
@@ -18,40 +24,6 @@ use crate::time::{StoreTime, micros};
 const STORE: u64 = 1_700_000_000_000_000;
 /// Where the virtual clock starts.
 const START: u64 = 10_000_000;
-
-/// A message for a key.
-#[derive(Clone, Debug)]
-pub(super) struct Message {
-    id: u32,
-    cost: u32,
-    arrival: u64,
-    granted: Option<StoreTime>,
-    /// The key of each limit.
-    keys: Vec<u32>,
-    memory_room: usize,
-    /// It came back from a wait queue.
-    waited: bool,
-}
-
-impl Queued for Message {
-    fn cost(&self) -> Cost {
-        Cost::new(NonZeroU32::new(self.cost).unwrap())
-    }
-    fn keys(&self) -> impl Iterator<Item = KeyId> {
-        let each = (0_u64..).zip(&self.keys);
-        each.map(|(limit, key)| limit << 32 | u64::from(*key))
-    }
-    fn arrival(&self) -> u64 {
-        self.arrival
-    }
-    fn memory_room(&self, _: KeyId) -> usize {
-        if self.waited {
-            usize::MAX
-        } else {
-            self.memory_room
-        }
-    }
-}
 
 #[derive(Debug)]
 enum Event {
@@ -63,54 +35,6 @@ enum Event {
     Again(Vec<Message>),
     /// Back from a wait queue, at the end of the work queue.
     Back(Message),
-}
-
-/// What a limit counts by.
-#[derive(Clone, Copy, Debug)]
-pub(super) enum By {
-    /// So many keys have one in common.
-    Keys(u32),
-    /// One of so many, whatever the key.
-    Any(u32),
-}
-
-impl By {
-    fn key(self, id: u32, key: u32) -> u32 {
-        match self {
-            Self::Keys(shared) => key / shared,
-            Self::Any(all) => scramble(id) % all,
-        }
-    }
-}
-
-/// A number that has nothing to do with its neighbours' (the finalizer of MurmurHash3).
-fn scramble(number: u32) -> u32 {
-    let mut hash = number.wrapping_add(1);
-    hash = (hash ^ hash >> 16).wrapping_mul(0x85eb_ca6b);
-    hash = (hash ^ hash >> 13).wrapping_mul(0xc2b2_ae35);
-    hash ^ hash >> 16
-}
-
-/// How a run is made up.
-#[derive(Clone, Debug)]
-pub(super) struct Setting {
-    /// `None`: nothing paces the messages.
-    pub(super) pace: Option<Pace>,
-    /// The limits that count a message, all at once.
-    pub(super) rules: Vec<(Rule, By)>,
-    /// What a message takes of every limit, in units.
-    pub(super) cost: u32,
-    pub(super) replicas: usize,
-    pub(super) prefetch: usize,
-    /// A denied message waits in memory if its time is no further away.
-    pub(super) max_hold: Duration,
-    /// One way to a store takes so many microseconds, and up to as many more.
-    pub(super) way: u64,
-    pub(super) seed: u64,
-    /// How often all of it stands still, and for how long.
-    pub(super) stalls: Option<[Duration; 2]>,
-    /// The keys of the messages, as they stand in the queue.
-    pub(super) keys: Vec<u32>,
 }
 
 /// What was sent, and when.
@@ -324,142 +248,6 @@ impl Fleet {
         }
     }
 
-    fn refund(&mut self, message: &mut Message) {
-        let now = self.store();
-        let Some(granted) = message.granted.take() else {
-            return;
-        };
-        for (index, (rule, _)) in self.setting.rules.iter().enumerate() {
-            let Some(state) = self.states.get_mut(&(index, message.keys[index])) else {
-                continue;
-            };
-            if let Some(taken) = rule.refund(state, granted, u64::from(message.cost), now) {
-                state.taken = taken;
-            }
-        }
-    }
-
-    fn decide(&mut self, batch: &[Message], wanted: u64) -> Vec<Decision> {
-        let now = self.store();
-        let limits = self.setting.rules.iter().map(|(rule, _)| Limit {
-            rule,
-            gate: LimitGate::Open,
-        });
-        let limits: Vec<Limit<'_>> = limits.collect();
-        let mut names: Vec<(usize, u32)> = Vec::new();
-        let mut cells: Vec<Cell> = Vec::new();
-        let candidates: Vec<_> = batch
-            .iter()
-            .map(|message| {
-                let charges = message.keys.iter().enumerate().map(|(index, key)| {
-                    let name = (index, *key);
-                    let cell = names.iter().position(|known| *known == name);
-                    let cell = cell.unwrap_or_else(|| {
-                        names.push(name);
-                        cells.push(Cell {
-                            state: self.states.get(&name).cloned(),
-                            ..Cell::default()
-                        });
-                        cells.len() - 1
-                    });
-                    Charge {
-                        limit: &limits[index],
-                        cell,
-                        cost: u64::from(message.cost),
-                    }
-                });
-                admission::Candidate {
-                    charges: charges.collect(),
-                    waited: message.waited,
-                    weight: u64::from(message.cost),
-                    ticket: Ticket(u128::from(message.id)),
-                }
-            })
-            .collect();
-        let decisions = admission::decide(&candidates, &mut cells, wanted, now);
-        for (name, cell) in names.into_iter().zip(cells) {
-            if let Some(state) = cell.state.filter(|_| cell.changed) {
-                self.states.insert(name, state);
-            }
-        }
-        decisions
-    }
-
-    /// As `pipeline::admit` does it.
-    fn decided(&mut self, replica: usize, decided: StoreTime, each: Vec<(Message, Decision)>) {
-        let now = self.mono();
-        let looked = each
-            .iter()
-            .filter(|(_, d)| *d != Decision::NotAsked)
-            .count();
-        let granted = |(_, d): &&(Message, Decision)| matches!(d, Decision::Granted { .. });
-        let granted = each.iter().filter(granted).count();
-        let scheduler = &mut self.schedulers[replica];
-        let since = scheduler.answered(decided, looked, granted, now);
-        let usable = self
-            .setting
-            .rules
-            .iter()
-            .map(|(rule, _)| rule.usable())
-            .min();
-        let until = since + usable.expect("a limit");
-        let mut rest = Vec::new();
-        for (mut message, decision) in each {
-            if decision != Decision::NotAsked {
-                *self.looks.entry(message.id).or_default() += 1;
-            }
-            match decision {
-                Decision::Granted { passes } => {
-                    message.granted = Some(decided);
-                    for (key, pass) in message.keys().zip(&passes) {
-                        scheduler.said(
-                            key,
-                            match pass.next {
-                                Fit::Now => KeyRoom::Now(pass.room.remaining),
-                                Fit::At(at) => KeyRoom::At(
-                                    scheduler.local_time(StoreTime::from_micros(at), now),
-                                ),
-                                Fit::Full => KeyRoom::At(now + Duration::from_secs(1)),
-                            },
-                        );
-                    }
-                    scheduler.granted(message, until);
-                }
-                Decision::Denied {
-                    by, fits, until, ..
-                } => {
-                    let Fit::At(fits) = fits else {
-                        panic!("{fits:?}")
-                    };
-                    let key = message.keys().nth(by).expect("a charge");
-                    let fits = StoreTime::from_micros(fits);
-                    let opening = KeyRoom::At(scheduler.local_time(fits, now));
-                    let wait = until.since(decided);
-                    let near = fits.since(decided) <= self.setting.max_hold;
-                    if near && scheduler.has_room(&message, key) {
-                        message.waited = true;
-                        scheduler.denied(message, key, opening);
-                    } else {
-                        scheduler.said(key, opening);
-                        scheduler.gone(&message);
-                        *self.trips.entry(message.id).or_default() += 1;
-                        message.waited = true;
-                        // The ladder takes a step that is longer by up to 3 %.
-                        let wait = micros(wait) + micros(wait) / 50;
-                        let after = wait.max(1_000);
-                        self.count += 1;
-                        self.bodies
-                            .insert(self.count, (replica, Event::Back(message)));
-                        self.events.push(Reverse((self.now + after, self.count)));
-                    }
-                }
-                Decision::NotAsked => rest.push(message),
-                other => panic!("{other:?} for {message:?}"),
-            }
-        }
-        scheduler.put_back(rest, now);
-    }
-
     fn at(&mut self, after: u64, replica: usize, event: Event) {
         self.count += 1;
         self.bodies.insert(self.count, (replica, event));
@@ -472,42 +260,5 @@ impl Fleet {
         self.dice ^= self.dice >> 7;
         self.dice ^= self.dice << 17;
         self.setting.way + self.dice % self.setting.way
-    }
-
-    /// Looks of a message: the mean, and the 99th and 99.9th percentile.
-    pub(super) fn looks(&self) -> (f64, u32, u32) {
-        let mut all: Vec<u32> = self.looks.values().copied().collect();
-        all.sort_unstable();
-        let sum: u32 = all.iter().sum();
-        let at = |share: f64| all[((all.len() - 1) as f64 * share) as usize];
-        (f64::from(sum) / all.len() as f64, at(0.99), at(0.999))
-    }
-
-    /// From the first call to the last.
-    pub(super) fn seconds(&self) -> f64 {
-        (self.sent[self.sent.len() - 1].at - self.sent[0].at) as f64 / 1e6
-    }
-
-    /// Trips through wait queues: the mean, and the most.
-    pub(super) fn trips(&self) -> (f64, u32) {
-        let sum: u32 = self.trips.values().sum();
-        let most = self.trips.values().copied().max().unwrap_or(0);
-        (f64::from(sum) / self.setting.keys.len() as f64, most)
-    }
-
-    /// No window over the limit, whichever limit and key.
-    pub(super) fn none_over(&self, units: &[(usize, u64)]) {
-        for (index, (units, window)) in units.iter().enumerate() {
-            let mut by: BTreeMap<u32, Vec<u64>> = BTreeMap::new();
-            for sent in &self.sent {
-                by.entry(sent.keys[index]).or_default().push(sent.at);
-            }
-            for (key, times) in by {
-                for some in times.windows(units + 1) {
-                    let span = some[*units] - some[0];
-                    assert!(span >= *window, "{index} {key}: {} in {span} us", units + 1);
-                }
-            }
-        }
     }
 }

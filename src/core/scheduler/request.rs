@@ -17,7 +17,7 @@
 use std::time::Duration;
 
 use crate::backoff::{Backoff, Failures};
-use crate::clock::ClockMap;
+use crate::clock::{ClockMap, Reading};
 use crate::leases::Phase;
 use crate::time::{Mono, StoreTime, micros};
 
@@ -178,12 +178,21 @@ impl Requests {
         if self.wanted > 0 && granted as u64 >= self.wanted {
             self.at_once = (self.at_once + self.at_once / 16 + 1).min(MOST_WANTED);
         }
-        self.clock
-            .learn(sent, decided, now, FINE.min(self.usable / 4));
+        self.learn(sent, decided, now);
         // It was decided after the request was sent, and not before the mapping says so.
         let error = self.clock.error(now).unwrap_or_default();
         let mapped = self.clock.to_mono(decided).map(|at| at - error);
         mapped.unwrap_or(sent).clamp(sent, now)
+    }
+
+    /// A mapping of before a step of the store's clock says nothing any more: times that the store told
+    /// would be wrong by the step, and messages would wait for so much longer.
+    fn learn(&mut self, sent: Mono, decided: StoreTime, now: Mono) {
+        let fine = FINE.min(self.usable / 4);
+        if self.clock.learn(sent, decided, now, fine) == Reading::Stepped {
+            self.clock = ClockMap::default();
+            self.clock.learn(sent, decided, now, fine);
+        }
     }
 
     /// Permissions ran out before they were used.
@@ -211,5 +220,32 @@ impl Requests {
             (old * 7 + new.min(old * 4)) / 8
         };
         self.trip = Duration::from_micros(smoothed);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Found by the simulation: the mapping of before was kept, and after a step forward by a day each
+    /// message that was denied waited for a day.
+    #[test]
+    fn after_a_step_of_the_stores_clock_its_times_are_mapped_anew() {
+        const EPOCH: u64 = 1_795_228_193_000_012;
+        const DAY: u64 = 86_400_000_000;
+        let usable = Duration::from_millis(8);
+        let mut requests = Requests::new(usable, Duration::from_secs(1), Phase::new(1), false);
+        let mut since = Mono::default();
+        for (second, ahead) in [(1, 0), (2, 0), (3, DAY)] {
+            let at = second * 1_000_000;
+            requests.sent(0, Mono::from_micros(at));
+            let decided = StoreTime::from_micros(EPOCH + at + 100 + ahead);
+            since = requests.answered(decided, 0, 0, Mono::from_micros(at + 200));
+        }
+        // A permission is no younger than its decision.
+        assert!(since <= Mono::from_micros(3_000_100), "{since:?}");
+        let later = StoreTime::from_micros(EPOCH + DAY + 5_000_000);
+        let mapped = requests.clock().to_mono(later).unwrap();
+        assert!(mapped.as_micros().abs_diff(5_000_000) <= 100, "{mapped:?}");
     }
 }

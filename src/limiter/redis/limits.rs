@@ -3,31 +3,26 @@
 //! One string per key, and one script for a whole batch of messages, so that a decision is one round
 //! trip and atomic. All keys share one hash tag: a cluster keeps them in one slot.
 //!
-//! The store remembers how many grants the answers told of, and asks once a second even if no message
-//! wants anything, so that a loss is noticed while a replica still knows what was there. It also
-//! watches the clock of Redis: an answer whose time cannot be explained by how long it travelled
-//! shows that the clock stepped. Such an answer is thrown away, so that nothing that it granted is
-//! used, and the next question tells of the step.
+//! The store remembers what the answers told (`core::limits::known`), and asks once a second even if no
+//! message wants anything, so that a loss is noticed while a replica still knows what was there.
 
 mod reply;
 mod store;
 
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
-use std::time::Duration;
 
 use redis::FromRedisValue;
 use tokio::time::MissedTickBehavior;
 use tracing::warn;
 
-use self::reply::{Entered, Reply};
+use self::reply::Reply;
 use super::batch::{Batch, CellIndex, Composed, generation_key};
 use super::connection::Connection;
 use super::events::StoreEvents;
 use super::fault::STORE;
 use super::scripts::{Arg, ScriptCall};
-use crate::core::clock::{ClockMap, Reading};
-use crate::core::limits::generation::Memory;
-use crate::core::time::{Mono, StoreTime};
+use crate::core::limits::known::Known;
+use crate::core::time::StoreTime;
 use crate::ports::clock::Clock;
 use crate::ports::limits::{Answer, CallUnderWay, Candidate, Decision, HEARTBEAT, MAX_BATCH};
 use crate::ports::pace::StoreError;
@@ -35,8 +30,6 @@ use crate::ports::pace::StoreError;
 /// How heavy a call may be, in microseconds of Redis, roughly: others wait for it. A larger batch
 /// goes in several calls, one after the other.
 const WEIGHT_MAX: u64 = 2_048;
-/// A mapping of the clock that is wrong by no more than this is as good as any.
-const FINE: Duration = Duration::from_millis(1);
 
 /// The scripts, and what is remembered of Redis.
 pub(super) struct Limits {
@@ -53,45 +46,6 @@ pub(super) struct Limits {
     look: Composed,
     clock: Clock,
     known: Mutex<Known>,
-}
-
-/// What the answers told.
-#[derive(Debug, Default)]
-struct Known {
-    memory: Memory,
-    clock: ClockMap,
-}
-
-impl Known {
-    /// Learns from the answer to a question that told `asked`. Answers by how much the clock of Redis
-    /// stepped, if it did.
-    fn learn(
-        &mut self,
-        asked: Memory,
-        entered: Entered,
-        (sent, received): (Mono, Mono),
-    ) -> Option<Duration> {
-        let memory = &mut self.memory;
-        if asked.stepped {
-            memory.stepped = false;
-        }
-        if (entered.number, entered.writes) > (memory.number, memory.writes) {
-            (memory.number, memory.writes) = (entered.number, entered.writes);
-        }
-        let expected = self.clock.to_store(received).unwrap_or_default();
-        let reading = self.clock.learn(sent, entered.now, received, FINE);
-        if reading != Reading::Stepped {
-            return None;
-        }
-        self.clock = ClockMap::default();
-        self.clock.learn(sent, entered.now, received, FINE);
-        // A newer generation than the one that was asked in: another replica told of it already.
-        if asked.number == 0 || asked.number == entered.number {
-            memory.stepped = true;
-        }
-        let apart = expected.as_micros().abs_diff(entered.now.as_micros());
-        Some(Duration::from_micros(apart))
-    }
 }
 
 impl Limits {
@@ -138,7 +92,7 @@ impl Limits {
 
     /// The store's time, as far as the answers tell.
     fn now(&self) -> Option<StoreTime> {
-        self.lock().clock.to_store(self.clock.now())
+        self.lock().store_time(self.clock.now())
     }
 
     /// The store's time for looking up calendars; asks if nothing is known yet.
@@ -175,7 +129,7 @@ impl Limits {
         asking: &[(&Candidate, Vec<CellIndex>)],
         wanted: u64,
     ) -> Result<Answer, StoreError> {
-        let asked = self.lock().memory;
+        let asked = self.lock().memory();
         let mut args = batch.arguments(asked);
         args.push(Arg::Number(wanted));
         args.push(Arg::Text(&self.replica));
@@ -258,7 +212,7 @@ impl Limits {
             .iter()
             .map(|call| batch.place(&call.limit, call.key))
             .collect();
-        let mut args = batch.arguments(self.lock().memory);
+        let mut args = batch.arguments(self.lock().memory());
         args.extend(before.map(Arg::Text));
         args.push(Arg::Number(calls.len() as u64));
         let cell = batch.cells();
@@ -276,6 +230,3 @@ fn refused(reason: &str) -> StoreError {
         reason: reason.to_owned(),
     }
 }
-
-#[cfg(test)]
-mod tests;

@@ -21,6 +21,19 @@
 //!   another one joins;
 //! - the best round trip to the store is no longer than half of the headroom.
 //!
+//! **Keyed limits** ([`keyed`]) are in scenarios of their own: each kind, alone or several for each message,
+//! with or without a paced limit. Their judges (`verdict::keyed`) know what is documented of a kind and the
+//! times of the calls, and nothing else. What they promise is provided, too, that
+//! - a call leaves within its permission, and the way to the downstream spreads by a quarter of the headroom
+//!   at most;
+//! - when the store lost something, each replica that remembers more lives, is not paused, and reaches the
+//!   store within the guard of two seconds. A replica that dies takes along what it alone remembered;
+//! - some replica sees a step of the store's clock before another one joins;
+//! - a limit waits for what was lost (`lost_wait`) for as long as that counts;
+//! - a call under way lasts no longer than its lease where its replica dies or the store loses it.
+//!
+//! A fault that would break these is passed over (`world::strike`), and is not counted as covered.
+//!
 //! Besides: nothing is lost, nothing is called twice unless a replica died, the limit is used, all
 //! replicas get their share, the store is asked per batch, no replica asks before its turn, few are
 //! denied at it, and a step of the clock costs no more than two guards.
@@ -28,7 +41,10 @@
 //! [`plan`] is another use of the virtual clock: one route with all its limits, in which nothing goes wrong.
 
 mod broker;
+mod cells;
+pub mod coverage;
 pub mod dice;
+pub mod keyed;
 pub mod plan;
 mod replica;
 pub mod scenario;

@@ -33,6 +33,8 @@ use sluiced_core::schedule::Pace;
 use sluiced_core::scheduler::Share;
 use sluiced_core::time::StoreTime;
 
+pub use super::cells::Charge;
+
 /// A fleet, its route, and the messages that come.
 #[derive(Clone, Debug)]
 pub struct Plan {
@@ -95,14 +97,6 @@ pub struct Message {
     pub share: Share,
     /// What it takes of each keyed limit, in their order.
     pub charges: Box<[Charge]>,
-}
-
-/// What a message takes of a keyed limit.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Charge {
-    /// The number of its key.
-    pub key: u32,
-    pub cost: u32,
 }
 
 /// What became of a message.

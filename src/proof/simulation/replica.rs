@@ -1,25 +1,61 @@
 //! One replica: the scheduler of production, a clock of its own, and what it holds.
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
+use std::time::Duration;
 
 use sluiced_core::leases::{LeaseHolder, Phase};
-use sluiced_core::policy::LimitPolicy;
-use sluiced_core::schedule::{Pace, Turn};
-use sluiced_core::scheduler::{Queued, Scheduler};
-use sluiced_core::time::Mono;
+use sluiced_core::limits::known::Known;
+use sluiced_core::pacing::Pacing;
+use sluiced_core::policy::{LimitPolicy, PolicyVersion};
+use sluiced_core::schedule::Turn;
+use sluiced_core::scheduler::{KeyId, Queued, Requests, Scheduler};
+use sluiced_core::time::{Mono, StoreTime};
 
+use super::cells::{Charge, key_id, names};
 use super::dice::{Dice, mix};
+use super::scenario::Scenario;
+
+/// The keyed limits are asked at least so often.
+const HEARTBEAT: Duration = Duration::from_secs(1);
+/// The most keyed limits of a message.
+const CHARGES: usize = 3;
 
 /// A message in memory.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Parcel {
     pub(super) id: u32,
+    keys: [Option<KeyId>; CHARGES],
+    /// Names its call to the keyed limits.
+    pub(super) ticket: u64,
+    /// When they granted it.
+    pub(super) granted: Option<StoreTime>,
+}
+
+impl Parcel {
+    pub(super) fn new(id: u32, charges: &[Charge]) -> Self {
+        let mut keys = [None; CHARGES];
+        for (place, name) in keys.iter_mut().zip(names(charges)) {
+            *place = Some(key_id(name));
+        }
+        Self {
+            id,
+            keys,
+            ticket: 0,
+            granted: None,
+        }
+    }
 }
 
 impl Queued for Parcel {
     fn priority(&self) -> u16 {
         // Some are more urgent than others.
         u16::from(self.id.is_multiple_of(16))
+    }
+    fn keys(&self) -> impl Iterator<Item = KeyId> {
+        self.keys.iter().copied().flatten()
+    }
+    fn arrival(&self) -> u64 {
+        u64::from(self.id)
     }
 }
 
@@ -51,7 +87,15 @@ pub(super) struct Replica {
     /// The turn that the last answer gave, for the check that it does not ask before it.
     pub(super) turn: Option<Turn>,
     pub(super) last_ask: u64,
-    /// What it knows of the limit's policy.
+    /// What it knows of the store of keyed limits.
+    pub(super) store: Known,
+    /// What it asks the keyed limits for, and by which question.
+    pub(super) admitting: Option<(u64, Vec<Parcel>)>,
+    /// What was granted and has not ended, by message.
+    pub(super) running: BTreeMap<u32, Parcel>,
+    /// For how long a permission is good.
+    pub(super) usable: Duration,
+    /// What it knows of the limits' policy.
     pub(super) known: Option<LimitPolicy>,
     /// It has asked what is in force.
     pub(super) declaring: bool,
@@ -64,12 +108,22 @@ pub(super) struct Replica {
 }
 
 impl Replica {
-    pub(super) fn new(id: u32, t: u64, pace: Pace, drift: i64, dice: &mut Dice) -> Self {
+    pub(super) fn new(id: u32, t: u64, scenario: &Scenario, dice: &mut Dice) -> Self {
+        let drift = scenario.around.drift;
         let drift_range = drift.unsigned_abs();
         let drift = i64::try_from(dice.below(drift_range * 2 + 1)).unwrap_or_default() - drift;
+        let phase = Phase::new(mix(u64::from(id) + 1));
+        let pacing = if scenario.paced {
+            Pacing::paced(LeaseHolder::new(scenario.pace(), phase))
+        } else {
+            Pacing::free()
+        };
+        let usable = scenario.keyed.iter().map(|limit| limit.headroom * 3 / 4);
+        let usable = usable.min();
+        let requests = usable.map(|usable| Requests::new(usable, HEARTBEAT, phase, scenario.paced));
         Self {
             id,
-            scheduler: Scheduler::new(LeaseHolder::new(pace, Phase::new(mix(u64::from(id) + 1)))),
+            scheduler: Scheduler::with(pacing, requests),
             stage: Stage::Running,
             unsettled: BTreeSet::new(),
             calls: 0,
@@ -79,6 +133,10 @@ impl Replica {
             asking: None,
             turn: None,
             last_ask: 0,
+            store: Known::default(),
+            admitting: None,
+            running: BTreeMap::new(),
+            usable: usable.unwrap_or_default(),
             known: None,
             declaring: false,
             detour: (0, 0),
@@ -86,6 +144,18 @@ impl Replica {
             zero: 3_600_000_000 + dice.below(1_000_000_000_000),
             drift,
         }
+    }
+
+    /// The version of the policy that it knows.
+    pub(super) fn version(&self) -> PolicyVersion {
+        let known = self.known.as_ref();
+        known.map_or(PolicyVersion::NONE, |known| known.version)
+    }
+
+    /// Takes what it asked the keyed limits for by this question.
+    pub(super) fn asked_for(&mut self, id: u64) -> Option<Vec<Parcel>> {
+        let (_, parcels) = self.admitting.take_if(|(asked, _)| *asked == id)?;
+        Some(parcels)
     }
 
     /// Its clock at a true time.

@@ -10,6 +10,8 @@ use sluiced_core::schedule::{DEFAULT_HORIZON, Pace};
 use sluiced_core::time::micros;
 
 use super::dice::Dice;
+use super::keyed::{Broken, KeyedLimit};
+use super::store::Terms;
 
 const SECOND: u64 = 1_000_000;
 /// A smaller step is within the jitter that every replica allows for.
@@ -28,8 +30,8 @@ pub enum Fault {
     Pause(Duration),
     /// The store forgets everything.
     Flush,
-    /// The store's process is replaced by one without state, or with an older copy of it.
-    Restart { older_copy: bool },
+    /// The store's process is replaced by another one.
+    Restart(Kept),
     /// The store does not answer for so long.
     Down(Duration),
     /// The store's clock jumps by so many microseconds.
@@ -38,6 +40,15 @@ pub enum Fault {
     Rate(Rate),
     /// The downstream asks for a pause; some replicas are told at once.
     Throttle { wait: Duration, heard: bool },
+}
+
+/// What a new process of the store has of the state.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Kept {
+    Nothing,
+    /// A copy that lags behind.
+    Older,
+    All,
 }
 
 /// How messages come.
@@ -90,6 +101,11 @@ pub struct Scenario {
     pub around: Surroundings,
     /// What happens when, in order.
     pub faults: Vec<(u64, Fault)>,
+    /// Limits that count each message besides.
+    pub keyed: Vec<KeyedLimit>,
+    /// Whether there is a paced limit; without one a slot is always due.
+    pub paced: bool,
+    pub broken: Broken,
 }
 
 impl Surroundings {
@@ -129,6 +145,9 @@ impl Scenario {
             load: Load::Backlog,
             around: Surroundings::calm(),
             faults: Vec::new(),
+            keyed: Vec::new(),
+            paced: true,
+            broken: Broken::Nothing,
         };
         scenario.prefetch = scenario.ample_prefetch();
         scenario.messages += scenario.prefetch * replicas;
@@ -145,6 +164,16 @@ impl Scenario {
     #[must_use]
     pub fn pace_at(&self, rate: Rate) -> Pace {
         Pace::new(rate, self.headroom, self.horizon)
+    }
+
+    /// What an operator sets when the rate becomes another one.
+    pub(super) fn terms_at(&self, rate: Rate) -> Terms {
+        let rules = self.keyed.iter();
+        let rules = rules.map(|limit| limit.rule(limit.units_at(rate, self.rate), self.broken));
+        Terms {
+            pace: self.pace_at(rate),
+            rules: rules.collect(),
+        }
     }
 
     /// What a replica holds so that the prefetch is never what holds it up: a round of the
@@ -185,6 +214,14 @@ impl Scenario {
             Load::Backlog => full,
             Load::Arrivals(per_mille) => full * 1000 / per_mille.max(1),
         }
+    }
+
+    /// From a quarter of the rate to twice as much, in the same window.
+    pub(super) fn other_rate(&self, dice: &mut Dice) -> Rate {
+        let quarters = u32::try_from(dice.between(1, 8)).unwrap_or(4);
+        let units = (self.rate.units().get() / 4).saturating_mul(quarters);
+        let units = NonZeroU32::new(units).unwrap_or(NonZeroU32::MIN);
+        Rate::new(units, self.rate.window()).unwrap_or(self.rate)
     }
 
     /// The scenario of a seed.
@@ -285,7 +322,7 @@ fn roughen(dice: &mut Dice, s: &mut Scenario) {
 }
 
 /// A clock that stepped may do so again within moments: back, or by something else.
-fn restless(dice: &mut Dice, at: u64, by: i64, faults: &mut Vec<(u64, Fault)>) {
+pub(super) fn restless(dice: &mut Dice, at: u64, by: i64, faults: &mut Vec<(u64, Fault)>) {
     let (mut at, mut undo) = (at, -by);
     while dice.chance(500_000) {
         at += dice.pick(&[1_000, 10_000, 100_000, 300_000, SECOND]);
@@ -298,21 +335,13 @@ fn restless(dice: &mut Dice, at: u64, by: i64, faults: &mut Vec<(u64, Fault)>) {
 }
 
 /// By how much a clock steps.
-fn step(dice: &mut Dice) -> u64 {
+pub(super) fn step(dice: &mut Dice) -> u64 {
     let large = [150_000, 2 * SECOND, 60 * SECOND, 86_400 * SECOND];
     if dice.chance(600_000) {
         dice.between(MIN_STEP, 120_000)
     } else {
         dice.pick(&large)
     }
-}
-
-/// From a quarter of the rate to twice as much, in the same window.
-fn other_rate(dice: &mut Dice, rate: Rate) -> Rate {
-    let quarters = u32::try_from(dice.between(1, 8)).unwrap_or(4);
-    let units = (rate.units().get() / 4).saturating_mul(quarters);
-    let units = NonZeroU32::new(units).unwrap_or(NonZeroU32::MIN);
-    Rate::new(units, rate.window()).unwrap_or(rate)
 }
 
 fn fault(dice: &mut Dice, kind: u64, s: &Scenario) -> Fault {
@@ -324,15 +353,14 @@ fn fault(dice: &mut Dice, kind: u64, s: &Scenario) -> Fault {
             dice.pick(&[10, 50, 100, 200, 1_000, 3_000]),
         )),
         4 => Fault::Flush,
-        5 => Fault::Restart {
-            older_copy: dice.chance(500_000),
-        },
+        5 if dice.chance(500_000) => Fault::Restart(Kept::Older),
+        5 => Fault::Restart(Kept::Nothing),
         6 => Fault::Down(Duration::from_millis(dice.pick(&[20, 300, 2_000]))),
         7 => {
             let by = i64::try_from(step(dice)).unwrap_or_default();
             Fault::Step(if dice.chance(500_000) { by } else { -by })
         }
-        8 => Fault::Rate(other_rate(dice, s.rate)),
+        8 => Fault::Rate(s.other_rate(dice)),
         _ => Fault::Throttle {
             wait: Duration::from_micros(dice.below(micros(s.rate.window()).min(2 * SECOND))),
             heard: dice.chance(700_000),
@@ -356,6 +384,12 @@ impl fmt::Display for Scenario {
             self.load,
         )?;
         writeln!(f, "  {:?}", self.around)?;
+        for limit in &self.keyed {
+            writeln!(f, "  {limit:?}")?;
+        }
+        if !self.paced {
+            writeln!(f, "  without a paced limit")?;
+        }
         for (at, fault) in &self.faults {
             writeln!(f, "  {:>10.3} s  {fault:?}", *at as f64 / 1e6)?;
         }

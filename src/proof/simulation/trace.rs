@@ -33,6 +33,13 @@ pub enum What {
         guarded: bool,
     },
     AskFailed,
+    /// The keyed limits decided.
+    Admitted {
+        granted: u64,
+        looked_at: u64,
+        writes: u64,
+    },
+    SawStep,
     Heard {
         trip: Duration,
     },
@@ -125,6 +132,12 @@ impl What {
             Self::Throttled { message } => mix(11 << 32 | u64::from(message)),
             Self::GaveBack { count, .. } => mix(12 << 32 | u64::from(count)),
             Self::Struck(_) => 13,
+            Self::Admitted {
+                granted,
+                looked_at,
+                writes,
+            } => mix(14 + (granted << 32)) ^ mix(looked_at) ^ writes,
+            Self::SawStep => 15,
         }
     }
 }
@@ -187,6 +200,15 @@ impl fmt::Display for Event {
                 )
             }
             What::Struck(fault) => write!(f, "{fault:?}"),
+            What::Admitted {
+                granted,
+                looked_at,
+                writes,
+            } => write!(
+                f,
+                "is granted {granted} of {looked_at} by the keyed limits (grant {writes})"
+            ),
+            What::SawStep => f.write_str("sees that the store's clock stepped"),
             What::Started | What::Gone | What::AskFailed => write!(f, "{:?}", self.what),
         }
     }

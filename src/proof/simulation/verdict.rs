@@ -1,7 +1,10 @@
 //! Judges a run while it happens, and sums it up.
 
 mod allowance;
+mod keyed;
 mod sum;
+
+pub(super) use keyed::Arrival;
 
 use std::collections::VecDeque;
 use std::fmt;
@@ -14,6 +17,7 @@ use sluiced_core::schedule::{Answer, Ask, Pace};
 use sluiced_core::time::{Mono, StoreTime, micros};
 use sluiced_core::window::Tally;
 
+use self::keyed::KeyedJudge;
 use super::replica::Replica;
 use super::scenario::{Fault, Scenario};
 use super::trace::Trace;
@@ -24,6 +28,8 @@ const CLOCK_CHECK: u64 = 9_000_000;
 const TURN_DOUBT: Duration = Duration::from_millis(2);
 /// A call is on its way for so long.
 const ARRIVES: u64 = 2_000;
+/// With keyed limits a run takes seconds, or minutes where states are lost again and again.
+const KEYED_PATIENCE: u64 = 1_200_000_000;
 
 /// What a run came to.
 #[derive(Clone, Debug)]
@@ -56,6 +62,10 @@ pub struct Report {
     /// Slots that were leased to replicas when they crashed.
     pub crashed_with: u64,
     pub crashes: u64,
+    /// The faults that came to pass: some have no victim, or are more than is promised.
+    pub struck: Vec<Fault>,
+    /// What keyed limits were granted without the replica hearing of it.
+    pub replies_lost: u64,
 }
 
 /// The judge of a run.
@@ -102,6 +112,9 @@ pub(super) struct Judge {
     crashed_with: u64,
     crashes: u64,
     steps: bool,
+    keyed: Vec<KeyedJudge>,
+    struck: Vec<Fault>,
+    replies_lost: u64,
 }
 
 impl Judge {
@@ -144,12 +157,17 @@ impl Judge {
                 .faults
                 .iter()
                 .any(|(_, fault)| matches!(fault, Fault::Step(_))),
+            keyed: (scenario.keyed.iter())
+                .map(|limit| KeyedJudge::new(*limit, scenario.is_calm()))
+                .collect(),
+            struck: Vec::new(),
+            replies_lost: 0,
             scenario: scenario.clone(),
             pace,
         }
     }
 
-    fn fail(&mut self, t: u64, what: impl fmt::Display) {
+    pub(super) fn fail(&mut self, t: u64, what: impl fmt::Display) {
         if self.failure.is_none() {
             self.failure = Some(format!("at {:.6} s: {what}", t as f64 / 1e6));
         }
@@ -180,8 +198,25 @@ impl Judge {
         self.open == 0 || self.failure.is_some()
     }
 
+    /// The store's clock stepped, and shows this.
+    pub(super) fn stepped(&mut self, clock: StoreTime) {
+        for judge in &mut self.keyed {
+            judge.stepped(clock);
+        }
+    }
+
+    /// A call that a keyed limit counts arrived.
+    pub(super) fn arrived_at(&mut self, limit: usize, key: u32, call: Arrival) {
+        if let Some(over) = self.keyed[limit].arrived(key, call) {
+            self.fail(call.at, over);
+        }
+    }
+
     /// By when all must be done: what the messages take, and twice what the faults cost.
     fn patience(&self) -> u64 {
+        if !self.scenario.keyed.is_empty() {
+            return KEYED_PATIENCE;
+        }
         let length = self.scenario.length();
         let start = micros(self.scenario.stagger) + 4 * micros(self.pace.guard());
         length
@@ -234,6 +269,10 @@ impl Judge {
         self.slow_asks += u64::from(trip > micros(self.pace.horizon()) / 4);
     }
 
+    pub(super) const fn reply_lost(&mut self) {
+        self.replies_lost += 1;
+    }
+
     pub(super) const fn too_late(&mut self) {
         self.too_late += 1;
     }
@@ -278,7 +317,7 @@ impl Judge {
             self.worst = self.worst.max(usage.worst);
             found = found.or((usage.over > 0).then_some((usage.worst, self.rate)));
         }
-        if let Some((worst, rate)) = found {
+        if let Some((worst, rate)) = found.filter(|_| self.scenario.paced) {
             self.fail(t, format!("{worst} calls in a window of {rate}"));
         }
     }
@@ -300,6 +339,9 @@ impl Judge {
         let mut tally = Tally::new(highest);
         for at in &self.recent {
             tally.record(Mono::from_micros(*at));
+        }
+        for (judge, limit) in self.keyed.iter_mut().zip(&self.scenario.keyed) {
+            judge.retimed(limit.units_at(rate, self.scenario.rate), t);
         }
         self.around = Some((settled + micros(rate.window()), highest, tally));
         self.tally = Tally::new(rate);

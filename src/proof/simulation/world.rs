@@ -3,6 +3,7 @@
 mod asks;
 mod calls;
 mod event;
+mod keyed;
 mod strike;
 
 use std::collections::BinaryHeap;
@@ -10,13 +11,13 @@ use std::time::Duration;
 
 use sluiced_core::leases::Outlook;
 use sluiced_core::pacing::Row;
-use sluiced_core::policy::PolicyVersion;
 use sluiced_core::schedule::Pace;
 use sluiced_core::scheduler::Step;
 use sluiced_core::time::{Mono, micros};
 
 use self::event::{Entry, Event};
 use super::broker::Broker;
+use super::cells::Charge;
 use super::dice::Dice;
 use super::replica::{Parcel, Replica, Stage};
 use super::scenario::{Load, Scenario, Surroundings};
@@ -28,8 +29,6 @@ use super::verdict::{Judge, Report};
 const DELIVERY: Duration = Duration::from_micros(400);
 /// From the pacer's decision to the call's last look, at the median.
 const DISPATCH: Duration = Duration::from_micros(20);
-/// The constant part of the way to the downstream.
-const TRANSIT: u64 = 1_000;
 /// No replica: the world itself.
 const WORLD: u32 = u32::MAX;
 
@@ -44,6 +43,11 @@ struct World<'a> {
     events: BinaryHeap<Entry>,
     store: Store,
     broker: Broker,
+    /// What each message takes of the keyed limits.
+    charges: Vec<Box<[Charge]>>,
+    tickets: u64,
+    /// The store may have lost something, and not every replica has been heard since.
+    doubt_until: u64,
     replicas: Vec<Option<Box<Replica>>>,
     throttle: Option<(Duration, bool)>,
     judge: Judge,
@@ -77,8 +81,13 @@ impl<'a> World<'a> {
             order: 0,
             asks: 0,
             events: BinaryHeap::new(),
-            store: Store::new(pace),
+            store: Store::new(scenario.terms_at(scenario.rate)),
             broker: Broker::default(),
+            charges: (0..scenario.messages)
+                .map(|id| scenario.charges(id))
+                .collect(),
+            tickets: 0,
+            doubt_until: 0,
             replicas: Vec::new(),
             throttle: None,
             judge: Judge::new(scenario),
@@ -203,6 +212,10 @@ impl<'a> World<'a> {
                 self.trace.note(self.t, id, What::GaveBack { count, taken });
             }
             Event::Strike(fault) => self.strike(fault),
+            Event::Admit { id: ask, request } => self.decide(id, ask, request),
+            Event::TakeBack { asker, parcels } => self.refund(id, asker, parcels),
+            Event::Release { asker, parcel } => self.release(asker, &parcel),
+            Event::Renew { asker, calls } => self.renew(asker, &calls),
             other => return Some(other),
         }
         None
@@ -218,8 +231,7 @@ impl<'a> World<'a> {
             Event::Answered { id, answer, sent } if replica.asking == Some(id) => {
                 replica.asking = None;
                 // A turn under an older policy than is known by now is given up.
-                let known = replica.known.as_ref();
-                let known = known.map_or(PolicyVersion::NONE, |known| known.version);
+                let known = replica.version();
                 replica.turn = answer.turn.filter(|_| known == answer.version);
                 self.judge.heard(self.t - sent);
                 let trip = Duration::from_micros(self.t - sent);
@@ -241,6 +253,9 @@ impl<'a> World<'a> {
                 replica.calls -= 1;
                 replica.unsettled.remove(&parcel.id);
                 self.judge.settled(parcel.id);
+                if parcel.granted.is_some() {
+                    self.end_call(replica, &parcel);
+                }
             }
             Event::Throttled {
                 parcel,
@@ -256,6 +271,16 @@ impl<'a> World<'a> {
             }
             Event::Changed => self.declare(replica),
             Event::Told(policy) => self.told(replica, policy, mono),
+            Event::Admitted { id, reply } => self.admitted(replica, id, reply, mono),
+            Event::AdmitFailed { id } => self.unanswered(replica, id, mono),
+            Event::Again { parcels } => {
+                replica.scheduler.ran_out();
+                for parcel in parcels.into_iter().rev() {
+                    self.again(replica, parcel);
+                }
+            }
+            Event::Freed { key, units } => replica.scheduler.freed(key, units, mono),
+            Event::Beat => self.beat(replica),
             Event::Frozen(freeze) => {
                 replica.turn = None;
                 replica.scheduler.frozen(Row::Main, &freeze, mono);
@@ -266,19 +291,17 @@ impl<'a> World<'a> {
 
     fn start(&mut self) {
         let id = u32::try_from(self.replicas.len()).unwrap_or(WORLD);
-        let mut replica = Box::new(Replica::new(
-            id,
-            self.t,
-            self.pace,
-            self.around.drift,
-            &mut self.dice,
-        ));
+        let replica = Replica::new(id, self.t, self.scenario, &mut self.dice);
+        let mut replica = Box::new(replica);
         let detour = micros(self.around.lopsided);
         // One way or the other is longer, or none, or both.
         replica.detour = (self.dice.pick(&[0, detour]), self.dice.pick(&[0, detour]));
         self.trace.note(self.t, id, What::Started);
         if self.scenario.retimes() {
             self.declare(&mut replica);
+        }
+        if !self.scenario.keyed.is_empty() {
+            self.beat(&mut replica);
         }
         self.drive(&mut replica);
         self.replicas.push(Some(replica));
@@ -293,7 +316,9 @@ impl<'a> World<'a> {
         let mono = replica.mono(self.t);
         if !replica.consuming
             && !matches!(
-                replica.scheduler.outlook(mono, false),
+                replica
+                    .scheduler
+                    .outlook(mono, !self.scenario.keyed.is_empty()),
                 Outlook::OutOfReach(None)
             )
         {
@@ -308,8 +333,8 @@ impl<'a> World<'a> {
                     self.after(dispatch, replica.id, Event::Call { parcel, slot });
                 }
                 Step::Lease(_, ask) => self.ask(replica, ask),
-                // No keyed limits here.
-                Step::Admit(..) | Step::RanOut(_) => {}
+                Step::Admit(parcels, wanted) => self.admit(replica, parcels, wanted, false),
+                Step::RanOut(parcels) => self.take_back(replica, parcels),
                 Step::Expired(parcel) | Step::Stale(parcel) => {
                     self.judge.dropped(parcel.id, self.t);
                 }
@@ -358,7 +383,8 @@ impl<'a> World<'a> {
                 self.broker.has_room(id, false);
             }
             let way = self.spread(DELIVERY);
-            self.after(way, id, Event::Deliver(Parcel { id: message }));
+            let parcel = Parcel::new(message, &self.charges[message as usize]);
+            self.after(way, id, Event::Deliver(parcel));
         }
         if self.broker.is_empty() {
             self.judge.queue_is_empty(self.t);

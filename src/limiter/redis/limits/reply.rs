@@ -1,16 +1,8 @@
 //! The answers of `lua/admit.lua` and `lua/look.lua`, number by number.
 
+use crate::core::limits::known::Entered;
 use crate::core::time::StoreTime;
 use crate::ports::limits::{Closing, Decision, Fit, Pass, Room};
-
-/// What every answer begins with.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) struct Entered {
-    pub(super) now: StoreTime,
-    /// The generation, and the grants in it.
-    pub(super) number: u64,
-    pub(super) writes: u64,
-}
 
 /// The numbers of an answer, in the order that the script names.
 pub(super) struct Reply(std::vec::IntoIter<u64>);

@@ -36,7 +36,7 @@ impl Limits {
             .iter()
             .map(|refund| batch.place(&refund.limit, refund.key))
             .collect();
-        let mut args = batch.arguments(self.lock().memory);
+        let mut args = batch.arguments(self.lock().memory());
         args.push(Arg::Number(refunds.len() as u64));
         let cell = batch.cells();
         for (refund, place) in refunds.iter().zip(places) {
@@ -56,7 +56,7 @@ impl Limits {
     ) -> Result<Look, StoreError> {
         let mut batch = Batch::around(around);
         batch.place(limit, key);
-        let args = batch.arguments(self.lock().memory);
+        let args = batch.arguments(self.lock().memory());
         type Reply = (u64, u64, u64, u64, u64, u64, u64, String);
         let reply: Reply = self.call(&self.look, &batch, args).await?;
         let (now, most, remaining, reset_at, fits, until, why, state) = reply;

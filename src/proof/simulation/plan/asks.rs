@@ -5,9 +5,9 @@ use sluiced_core::scheduler::{Denial, Place, Queued as _, Terms};
 use sluiced_core::time::{Mono, StoreTime};
 
 use super::fleet::{Event, Fleet};
-use super::replica::{Parcel, Replica, key_id};
-use super::store::Name;
+use super::replica::{Parcel, Replica};
 use super::{End, Far};
+use crate::cells::{Name, key_id};
 
 impl Fleet<'_> {
     pub(super) fn ask(&mut self, id: u32, batch: Vec<Parcel>, wanted: u64) {
@@ -43,7 +43,7 @@ impl Fleet<'_> {
                 } => {
                     let charge = self.store.charges(&parcel)[by];
                     let denial = Denial {
-                        key: key_id(by, charge.key),
+                        key: key_id((by, charge.key)),
                         fits,
                         until,
                         decided: at,
@@ -146,9 +146,9 @@ impl Fleet<'_> {
 
     /// Replicas are told of calls that ended.
     pub(super) fn tell_freed(&mut self, freed: Vec<(Name, u64)>) {
-        for ((limit, key), units) in freed {
+        for (name, units) in freed {
             let way = self.way();
-            self.after(way, u32::MAX, Event::Freed(key_id(limit, key), units));
+            self.after(way, u32::MAX, Event::Freed(key_id(name), units));
         }
     }
 }

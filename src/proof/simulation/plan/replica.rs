@@ -11,6 +11,7 @@ use sluiced_core::scheduler::{KeyId, Queued, Requests, Scheduler, Share};
 use sluiced_core::time::{Mono, StoreTime};
 
 use super::{Far, Message, Route};
+use crate::cells::{key_id, names};
 use crate::dice::mix;
 
 /// The store of keyed limits is asked at least so often.
@@ -38,15 +39,9 @@ pub(super) struct Parcel {
     pub(super) granted: Option<StoreTime>,
 }
 
-/// A key of a keyed limit, for the scheduler.
-pub(super) fn key_id(limit: usize, key: u32) -> KeyId {
-    (limit as u64) << 32 | u64::from(key)
-}
-
 impl Parcel {
     pub(super) fn new(id: u32, message: &Message, route: &Route, arrival: u64) -> Self {
-        let keys = message.charges.iter().enumerate();
-        let keys = keys.map(|(limit, charge)| key_id(limit, charge.key));
+        let keys = names(&message.charges).map(key_id);
         let (mut for_all, mut of_calls) = (0, 0);
         for (bit, keyed) in route.keyed.iter().enumerate() {
             for_all |= u32::from(keyed.for_all) << bit;

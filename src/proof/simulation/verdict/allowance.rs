@@ -18,6 +18,7 @@ impl Judge {
     /// Adds what a fault may cost, in time of the schedule. `alone` is for how long no replica but
     /// the victim is there to send.
     pub(crate) fn struck(&mut self, fault: Fault, t: u64, alone: Duration) {
+        self.struck.push(fault);
         let cost = self.cost_of(fault, alone);
         self.delayed += cost;
         if self.until.is_none_or(|until| t <= until) {

@@ -70,7 +70,9 @@ impl Judge {
         let lost = self.missed + self.too_late;
         let allowed = self.allowed() * self.pace.units() / self.pace.period() + lost;
         let used = (slots > 0).then(|| self.calls as f64 / slots as f64);
-        let ample = self.scenario.prefetch >= self.scenario.ample_prefetch();
+        // Where keyed limits bind, the row has slots to spare.
+        let ample = self.scenario.prefetch >= self.scenario.ample_prefetch()
+            && self.scenario.keyed.is_empty();
         if slots >= ENOUGH && ample {
             // One slot in a thousand; at both ends of the measured time, those that may be late.
             let ends =
@@ -88,7 +90,7 @@ impl Judge {
         if ample && slots >= ENOUGH {
             self.judge_fairness(least_served, t);
         }
-        if self.asks >= ENOUGH {
+        if self.asks >= ENOUGH && self.scenario.keyed.is_empty() {
             self.judge_denials(t);
         }
         Report {
@@ -110,6 +112,8 @@ impl Judge {
             guarded: self.guarded,
             crashed_with: self.crashed_with,
             crashes: self.crashes,
+            struck: self.struck,
+            replies_lost: self.replies_lost,
         }
     }
 }

@@ -10,7 +10,7 @@ use sluiced_core::time::Mono;
 use super::{Event, World};
 
 /// A client gives up on the store after this.
-const STORE_TIMEOUT: u64 = 500_000;
+pub(super) const STORE_TIMEOUT: u64 = 500_000;
 
 impl World<'_> {
     pub(super) fn ask(&mut self, replica: &mut Replica, ask: Ask) {
@@ -69,9 +69,8 @@ impl World<'_> {
         let Some(policy) = policy else {
             return self.declare(replica);
         };
-        let known = replica.known.as_ref().map(|known| known.version);
         if let Some(pace) = self.store.pace(&policy)
-            && known != Some(policy.version)
+            && replica.version() != policy.version
         {
             replica.turn = None;
             replica.scheduler.retime(&[pace], policy.version, mono);

@@ -3,11 +3,14 @@
 use std::cmp::Ordering;
 use std::time::Duration;
 
+use super::keyed::{Reply, Request};
 use crate::replica::Parcel;
 use crate::scenario::Fault;
+use crate::store::Asker;
 use sluiced_core::leases::Slot;
 use sluiced_core::policy::{LimitPolicy, PolicyVersion};
 use sluiced_core::schedule::{Answer, Ask, Freeze, Grant, Pace};
+use sluiced_core::scheduler::KeyId;
 
 #[derive(Debug)]
 pub(super) enum Event {
@@ -58,6 +61,40 @@ pub(super) enum Event {
     /// A replica asks what is in force; it is told, or the store is away.
     Declare(Option<LimitPolicy>),
     Told(Option<LimitPolicy>),
+    /// A question about keyed limits reaches the store; its answer, if there is one.
+    Admit {
+        id: u64,
+        request: Request,
+    },
+    Admitted {
+        id: u64,
+        reply: Reply,
+    },
+    AdmitFailed {
+        id: u64,
+    },
+    /// What was granted and not used goes back, and then the messages.
+    TakeBack {
+        asker: Asker,
+        parcels: Vec<Parcel>,
+    },
+    Again {
+        parcels: Vec<Parcel>,
+    },
+    /// A call has ended, and a replica is told that units came free.
+    Release {
+        asker: Asker,
+        parcel: Parcel,
+    },
+    Freed {
+        key: KeyId,
+        units: u64,
+    },
+    Beat,
+    Renew {
+        asker: Asker,
+        calls: Vec<Parcel>,
+    },
     Publish(u32),
     Strike(Fault),
 }

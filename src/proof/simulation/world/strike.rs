@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use crate::replica::Stage;
+use crate::replica::{Replica, Stage};
 use crate::scenario::Fault;
 use crate::trace::What;
 use sluiced_core::pacing::Row;
@@ -11,13 +11,18 @@ use sluiced_core::time::micros;
 
 use super::{Event, WORLD, World};
 
+/// By then every replica has told a store that was restarted what it remembers.
+const LOSS_KNOWN: u64 = 4_000_000;
+/// By then some replica has told of a step of the store's clock.
+const STEP_SEEN: u64 = 1_500_000;
+
 impl World<'_> {
     pub(super) fn strike(&mut self, fault: Fault) {
         let victim = match fault {
             Fault::Crash | Fault::Leave | Fault::Pause(_) => self.any_replica(),
             _ => Some(WORLD),
         };
-        let Some(victim) = victim else {
+        let Some(victim) = victim.filter(|_| self.may_strike(fault)) else {
             return;
         };
         self.trace.note(self.t, victim, What::Struck(fault));
@@ -33,12 +38,44 @@ impl World<'_> {
                 }
             }
             Fault::Flush => self.store.flush(),
-            Fault::Restart { older_copy } => self.store.restart(older_copy),
+            Fault::Restart(kept) => self.store.restart(kept),
             Fault::Down(length) => self.store.down(self.t + micros(length)),
-            Fault::Step(by) => self.store.step(by),
+            Fault::Step(by) => {
+                self.store.step(by);
+                self.judge.stepped(self.store.clock(self.t));
+            }
             Fault::Rate(rate) => self.retime(rate),
             Fault::Throttle { wait, heard } => self.throttle = Some((wait, heard)),
         }
+    }
+
+    /// Whether a fault is one that the keyed limits promise to survive: `lib.rs` says what is not.
+    fn may_strike(&mut self, fault: Fault) -> bool {
+        if self.scenario.keyed.is_empty() {
+            return true;
+        }
+        let doubt = match fault {
+            Fault::Flush | Fault::Restart(_) => LOSS_KNOWN,
+            Fault::Step(_) => STEP_SEEN,
+            Fault::Rate(_) | Fault::Throttle { .. } => return true,
+            _ if self.in_doubt() => return false,
+            Fault::Crash | Fault::Leave => {
+                // What it alone remembers is not lost as well.
+                self.store.replicate();
+                return true;
+            }
+            _ => return true,
+        };
+        let mut replicas = self.replicas.iter().flatten();
+        let deaf = |replica: &Replica| {
+            let mono = replica.mono(self.t);
+            replica.paused_until > self.t || replica.store.store_time(mono).is_none()
+        };
+        if self.store.is_down(self.t) || replicas.any(|replica| deaf(replica)) {
+            return false;
+        }
+        self.doubt_until = self.doubt_until.max(self.t + doubt);
+        true
     }
 
     /// An operator sets another rate, or cannot because the store is away.
@@ -46,7 +83,7 @@ impl World<'_> {
         if self.store.is_down(self.t) {
             return;
         }
-        self.store.set(self.scenario.pace_at(rate), self.t);
+        self.store.set(self.scenario.terms_at(rate), self.t);
         self.judge.retimed(rate, self.t);
         self.tell_change(100_000);
     }
@@ -83,7 +120,7 @@ impl World<'_> {
             replica.stage = Stage::Leaving;
             self.broker.has_room(id, false);
             for parcel in replica.scheduler.extract(|_| true) {
-                self.give_up(&mut replica, parcel);
+                self.again(&mut replica, parcel);
             }
             for (_, tail) in replica.scheduler.surrender() {
                 let way = self.way();

@@ -1,0 +1,213 @@
+//! What a replica knows of the store of keyed limits: its generation, how many grants it told of, and its
+//! clock.
+//!
+//! Problem: a store that lost something, or whose clock stepped, does not know it. The replicas do: they
+//! remember the highest count of grants that an answer told, and an answer whose time cannot be explained
+//! by how long it travelled shows that the clock stepped. Such an answer is thrown away, so that nothing
+//! that it granted is used, and the next question tells of the step (`generation`).
+
+use std::time::Duration;
+
+use super::generation::Memory;
+use crate::clock::{ClockMap, Reading};
+use crate::time::{Mono, StoreTime};
+
+/// A mapping of the clock that is wrong by no more than this is as good as any.
+const FINE: Duration = Duration::from_millis(1);
+
+/// What every answer begins with.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Entered {
+    pub now: StoreTime,
+    /// The generation, and the grants in it.
+    pub number: u64,
+    pub writes: u64,
+}
+
+/// What the answers told.
+#[derive(Clone, Debug, Default)]
+pub struct Known {
+    /// The generation, and the highest count of grants in it.
+    number: u64,
+    writes: u64,
+    clock: ClockMap,
+    /// A step of the clock that no answered question told of.
+    step: Option<Step>,
+}
+
+/// A step that was seen.
+#[derive(Clone, Copy, Debug)]
+struct Step {
+    by: Duration,
+    /// In an answer of this generation.
+    number: u64,
+}
+
+impl Known {
+    /// What the next question tells.
+    #[must_use]
+    pub const fn memory(&self) -> Memory {
+        Memory {
+            number: self.number,
+            writes: self.writes,
+            stepped: self.step.is_some(),
+        }
+    }
+
+    /// The store's time, as far as the answers tell.
+    #[must_use]
+    pub fn store_time(&self, now: Mono) -> Option<StoreTime> {
+        self.clock.to_store(now)
+    }
+
+    /// Learns from the answer to a question that told `asked`. Answers by how much the store's clock
+    /// stepped, if the answer must not be used for that: it shows the step, or its question was under
+    /// way when the step was seen and did not tell of it.
+    pub fn learn(
+        &mut self,
+        asked: Memory,
+        entered: Entered,
+        (sent, received): (Mono, Mono),
+    ) -> Option<Duration> {
+        if asked.stepped && self.step.is_some_and(|step| asked.number >= step.number) {
+            self.step = None;
+        }
+        if (entered.number, entered.writes) > (self.number, self.writes) {
+            (self.number, self.writes) = (entered.number, entered.writes);
+        }
+        let expected = self.clock.to_store(received).unwrap_or_default();
+        let reading = self.clock.learn(sent, entered.now, received, FINE);
+        if reading == Reading::Stepped {
+            self.clock = ClockMap::default();
+            self.clock.learn(sent, entered.now, received, FINE);
+            // Told also where another replica told of a step and a newer generation began: the clock may
+            // have stepped once more after that, and then no replica would tell of it.
+            let apart = expected.as_micros().abs_diff(entered.now.as_micros());
+            self.step = Some(Step {
+                by: Duration::from_micros(apart),
+                number: entered.number,
+            });
+        }
+        self.step.map(|step| step.by)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const EPOCH: u64 = 1_795_228_193_000_012;
+
+    const fn entered(at: u64, number: u64, writes: u64) -> Entered {
+        Entered {
+            now: StoreTime::from_micros(EPOCH + at),
+            number,
+            writes,
+        }
+    }
+
+    const fn times(sent: u64, received: u64) -> (Mono, Mono) {
+        (Mono::from_micros(sent), Mono::from_micros(received))
+    }
+
+    /// A replica that heard a few answers in generation 7; the store's clock shows ours.
+    fn heard() -> Known {
+        let mut known = Known::default();
+        for second in 0..5 {
+            let at = second * 1_000_000;
+            let step = known.learn(
+                known.memory(),
+                entered(at + 100, 7, second),
+                times(at, at + 200),
+            );
+            assert_eq!(step, None);
+        }
+        known
+    }
+
+    #[test]
+    fn the_most_that_any_answer_told_is_remembered() {
+        let mut known = heard();
+        assert_eq!((known.memory().number, known.memory().writes), (7, 4));
+        // An answer that was overtaken.
+        known.learn(
+            known.memory(),
+            entered(4_000_150, 7, 2),
+            times(4_000_050, 4_000_250),
+        );
+        assert_eq!(known.memory().writes, 4);
+        // A new generation counts on, or anew.
+        known.learn(
+            known.memory(),
+            entered(4_100_150, 9, 1),
+            times(4_100_050, 4_100_250),
+        );
+        assert_eq!((known.memory().number, known.memory().writes), (9, 1));
+    }
+
+    #[test]
+    fn a_small_step_of_the_clock_is_told_once() {
+        for (to, step) in [(5_050_100, 50), (4_950_100, 50), (5_002_100, 2)] {
+            let mut known = heard();
+            let asked = known.memory();
+            let apart = known.learn(asked, entered(to, 7, 9), times(5_000_000, 5_000_200));
+            let apart = apart.expect("it stepped");
+            assert!(apart.as_millis().abs_diff(step) <= 1, "{apart:?}");
+            assert!(known.memory().stepped);
+            // The next question tells it, in the generation in which it was seen.
+            let asked = known.memory();
+            assert_eq!((asked.number, asked.stepped), (7, true));
+            let next = entered(to + 1_000_000, 8, 9);
+            let apart = known.learn(asked, next, times(6_000_000, 6_000_200));
+            assert_eq!(apart, None);
+            assert!(!known.memory().stepped);
+            assert_eq!(known.memory().number, 8);
+        }
+    }
+
+    /// Found by the simulation: the clock stepped, another replica told of it, and the clock stepped once
+    /// more before the others asked. Each of them took both for the step that was told of.
+    #[test]
+    fn a_step_that_another_replica_told_of_is_told_again() {
+        let mut known = heard();
+        let asked = known.memory();
+        let apart = known.learn(asked, entered(5_050_100, 8, 9), times(5_000_000, 5_000_200));
+        assert!(apart.is_some(), "what this answer granted is not used");
+        assert_eq!(known.memory().number, 8);
+        assert!(known.memory().stepped);
+    }
+
+    /// What was granted after the step and before it was told of is not used, whichever question shows it.
+    #[test]
+    fn an_answer_to_a_question_under_way_when_the_step_was_seen_is_not_used() {
+        let mut known = heard();
+        let asked = known.memory();
+        let seen = known.learn(asked, entered(5_050_100, 7, 9), times(5_000_000, 5_000_200));
+        assert!(seen.is_some());
+        let other = known.learn(asked, entered(5_050_150, 7, 9), times(5_000_000, 5_000_250));
+        assert_eq!(other, seen);
+        assert!(known.memory().stepped);
+        let asked = known.memory();
+        let told = known.learn(asked, entered(5_150_100, 8, 9), times(5_100_000, 5_100_200));
+        assert_eq!(told, None);
+    }
+
+    #[test]
+    fn a_slow_answer_and_a_slow_clock_are_no_steps() {
+        let mut known = heard();
+        let asked = known.memory();
+        // Two seconds on the way, read at either end.
+        for read in [5_000_000, 7_000_000] {
+            let slow = times(5_000_000, 7_000_000);
+            assert_eq!(known.learn(asked, entered(read, 7, 4), slow), None);
+        }
+        // An hour of drift, heard of once a second.
+        let mut known = heard();
+        for second in 5..3_600 {
+            let at = second * 1_000_000;
+            let drifted = entered(at + second * 150, 7, 4);
+            let asked = known.memory();
+            assert_eq!(known.learn(asked, drifted, times(at, at + 200)), None);
+        }
+    }
+}

@@ -1,0 +1,281 @@
+//! Scenarios with keyed limits: every kind, alone or several for each message, with a paced limit beside
+//! them or without one.
+
+use std::num::NonZeroU32;
+use std::time::Duration;
+
+use sluiced_core::calendar::{Calendar, CalendarUnit};
+use sluiced_core::limits::concurrency::Concurrency;
+use sluiced_core::limits::fixed_window::FixedWindow;
+use sluiced_core::limits::gcra::Gcra;
+use sluiced_core::limits::sliding_log::SlidingLog;
+use sluiced_core::limits::token_bucket::{Bucket, Refill, Start, TokenBucket};
+use sluiced_core::limits::{Rule, RuleError};
+use sluiced_core::rate::Rate;
+use sluiced_core::zone::Zone;
+
+use super::cells::Charge;
+use super::dice::{Dice, mix};
+use super::scenario::{Fault, Kept, Scenario, restless, step};
+
+const SECOND: u64 = 1_000_000;
+
+/// A kind of limit, as its documentation names it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub enum Kind {
+    Gcra {
+        burst: u32,
+    },
+    /// Refilled bit by bit.
+    TokenBucket {
+        capacity: u32,
+        borrow: u32,
+    },
+    /// Refilled in steps.
+    SteppedBucket {
+        capacity: u32,
+    },
+    FirstCall,
+    Aligned,
+    /// Windows of a calendar: seconds, whatever the limit's window says.
+    Calendar,
+    SlidingLog,
+    /// The window is the lease.
+    Concurrency,
+}
+
+impl Kind {
+    /// As in a configuration.
+    #[must_use]
+    pub const fn name(self) -> &'static str {
+        match self {
+            Self::Gcra { .. } => "gcra",
+            Self::TokenBucket { .. } => "token_bucket",
+            Self::SteppedBucket { .. } => "token_bucket in steps",
+            Self::FirstCall => "fixed_window, first call",
+            Self::Aligned => "fixed_window, aligned",
+            Self::Calendar => "fixed_window, calendar",
+            Self::SlidingLog => "sliding_log",
+            Self::Concurrency => "concurrency",
+        }
+    }
+}
+
+/// A keyed limit.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct KeyedLimit {
+    pub kind: Kind,
+    pub units: u32,
+    pub window: Duration,
+    pub headroom: Duration,
+    /// Messages have so many keys.
+    pub keys: u32,
+    /// A message costs so many units at most.
+    pub cost: u32,
+}
+
+/// What is broken on purpose, so that the judges are seen to judge.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Broken {
+    Nothing,
+    /// The limits grant twice as much as they promise.
+    Twice,
+    /// Replicas do not remember what the store told them.
+    Forgets,
+}
+
+impl KeyedLimit {
+    /// The units when the account's rate is changed from `base`: in proportion.
+    #[must_use]
+    pub fn units_at(&self, rate: Rate, base: Rate) -> u32 {
+        let units = u64::from(self.units) * u64::from(rate.units().get());
+        let units = units / u64::from(base.units().get());
+        u32::try_from(units).unwrap_or(u32::MAX).max(self.cost)
+    }
+
+    /// The rule of so many units.
+    ///
+    /// # Panics
+    /// When there is no such rule: the scenario is wrong.
+    #[must_use]
+    pub fn rule(&self, units: u32, broken: Broken) -> Rule {
+        let times = 1 + u32::from(broken == Broken::Twice);
+        let rule = self.try_rule(units * times, times);
+        rule.expect("the numbers of a scenario make a rule")
+    }
+
+    fn try_rule(&self, units: u32, times: u32) -> Result<Rule, RuleError> {
+        let headroom = self.headroom;
+        let count = NonZeroU32::new(units).unwrap_or(NonZeroU32::MIN);
+        let rate = Rate::new(count, self.window).expect("windows of scenarios are in range");
+        let bucket = |capacity: u32, borrow, refill| Bucket {
+            capacity: NonZeroU32::new(capacity * times).unwrap_or(NonZeroU32::MIN),
+            amount: count,
+            interval: self.window,
+            refill,
+            start: Start::Full,
+            borrow,
+            headroom,
+        };
+        Ok(match self.kind {
+            Kind::Gcra { burst } => Rule::Gcra(Gcra::new(rate, burst, headroom)?),
+            Kind::TokenBucket { capacity, borrow } => {
+                let bucket = bucket(capacity, borrow, Refill::Continuous);
+                Rule::TokenBucket(TokenBucket::new(bucket)?)
+            }
+            Kind::SteppedBucket { capacity } => {
+                let bucket = bucket(capacity, 0, Refill::Stepped);
+                Rule::TokenBucket(TokenBucket::new(bucket)?)
+            }
+            Kind::FirstCall => Rule::FixedWindow(FixedWindow::from_first_call(rate, headroom)?),
+            Kind::Aligned => Rule::FixedWindow(FixedWindow::aligned(rate, headroom)?),
+            Kind::Calendar => {
+                let calendar = Calendar::new(CalendarUnit::Second, Zone::utc());
+                Rule::FixedWindow(FixedWindow::calendar(count, calendar, headroom)?)
+            }
+            Kind::SlidingLog => Rule::SlidingLog(SlidingLog::new(rate, headroom)?),
+            Kind::Concurrency => Rule::Concurrency(Concurrency::new(count, self.window, headroom)?),
+        })
+    }
+
+    fn from_dice(dice: &mut Dice) -> Self {
+        let cost = dice.pick(&[1, 1, 1, 2, 3]);
+        let kind = match dice.below(8) {
+            0 => Kind::Gcra {
+                burst: dice.pick(&[0, 0, 4]).max(cost - 1),
+            },
+            1 => Kind::TokenBucket {
+                capacity: dice.pick(&[3, 8]),
+                borrow: dice.pick(&[0, 0, 2]),
+            },
+            2 => Kind::SteppedBucket {
+                capacity: dice.pick(&[3, 8]),
+            },
+            3 => Kind::FirstCall,
+            4 => Kind::Aligned,
+            5 => Kind::Calendar,
+            6 => Kind::SlidingLog,
+            _ => Kind::Concurrency,
+        };
+        let window = match kind {
+            Kind::Calendar => 1,
+            Kind::Concurrency => 4,
+            _ => dice.pick(&[1, 1, 5]),
+        };
+        Self {
+            kind,
+            units: dice.pick(&[3, 5, 12]),
+            window: Duration::from_secs(window),
+            headroom: Duration::from_millis(dice.pick(&[10, 10, 20, 50])),
+            keys: dice.pick(&[1, 3, 10]),
+            cost,
+        }
+    }
+
+    /// How many messages a second it lets through, roughly.
+    fn per_second(&self) -> f64 {
+        let mean = f64::from(1 + self.cost) / 2.0;
+        let seconds = match self.kind {
+            Kind::Concurrency => 0.25,
+            _ => self.window.as_secs_f64(),
+        };
+        f64::from(self.units) * f64::from(self.keys) / mean / seconds
+    }
+}
+
+impl Scenario {
+    /// What a message takes of the keyed limits.
+    pub(super) fn charges(&self, message: u32) -> Box<[Charge]> {
+        let charge = |(index, limit): (u64, &KeyedLimit)| {
+            let chance = mix(u64::from(message) << 8 | index);
+            Charge {
+                key: ((chance >> 32) % u64::from(limit.keys)) as u32,
+                cost: 1 + (chance % u64::from(limit.cost)) as u32,
+            }
+        };
+        (0_u64..).zip(&self.keyed).map(charge).collect()
+    }
+
+    /// A fleet whose messages are counted by these limits, with work for about so many seconds.
+    #[must_use]
+    pub fn keyed(name: &str, seed: u64, limits: Vec<KeyedLimit>, seconds: u64) -> Self {
+        let account: Result<Rate, _> = "60/1s".parse();
+        let rate = account.expect("60 a second is a rate");
+        let mut s = Self::calm(name, seed, rate, 3, seconds);
+        let tightest = limits.iter().map(KeyedLimit::per_second);
+        let tightest = tightest.fold(rate.per_second(), f64::min);
+        s.messages = (tightest * seconds as f64) as u32 + 10;
+        s.prefetch = 60;
+        s.paced = false;
+        // Well below a lease, however long the tail.
+        s.around.call = Duration::from_millis(150);
+        s.keyed = limits;
+        s
+    }
+
+    /// The scenario with keyed limits of a seed.
+    #[must_use]
+    pub fn keyed_from_seed(seed: u64) -> Self {
+        let mut dice = Dice::new(seed ^ 0xC0FFEE);
+        let count = dice.pick(&[1, 1, 1, 2, 2, 3]);
+        let limits = (0..count).map(|_| KeyedLimit::from_dice(&mut dice));
+        let limits: Vec<KeyedLimit> = limits.collect();
+        let mut s = Self::keyed("keyed seed", seed, limits, 12);
+        s.paced = dice.chance(400_000);
+        s.replicas = dice.pick(&[1, 2, 3, 3, 5, 8]);
+        s.prefetch = dice.pick(&[8, 40, 100]);
+        s.stagger = Duration::from_millis(dice.pick(&[0, 5, 100, 1_000]));
+        s.around.to_store = Duration::from_micros(dice.pick(&[50, 100, 200, 500]));
+        if dice.chance(300_000) {
+            s.around.slow_ways = dice.pick(&[300, 3_000, 20_000]);
+        }
+        if dice.chance(400_000) {
+            s.around.lost_asks = dice.pick(&[3_000, 50_000]);
+        }
+        if dice.chance(300_000) {
+            s.around.late_wakes = 10_000;
+            s.around.late_most = Duration::from_millis(20);
+        }
+        for _ in 0..dice.below(4) {
+            let kind = dice.below(10);
+            for _ in 0..=dice.below(3) {
+                let at = SECOND + dice.below(14 * SECOND);
+                strike(&mut dice, (at, kind), &mut s);
+            }
+        }
+        s.faults.sort_by_key(|(at, _)| *at);
+        let headrooms = s.keyed.iter().map(|limit| limit.headroom);
+        let headroom = headrooms.fold(s.headroom, Duration::min);
+        if dice.chance(300_000) {
+            s.around.transit = headroom / 8;
+        }
+        if dice.chance(300_000) {
+            s.around.lopsided = headroom / 6;
+        }
+        s
+    }
+}
+
+fn strike(dice: &mut Dice, (at, kind): (u64, u64), s: &mut Scenario) {
+    let fault = match kind {
+        0 => Fault::Crash,
+        1 => Fault::Leave,
+        2 => Fault::Pause(Duration::from_millis(dice.pick(&[10, 50, 200, 1_000]))),
+        3 => Fault::Flush,
+        4 => Fault::Restart(Kept::Nothing),
+        5 => Fault::Restart(Kept::Older),
+        6 => Fault::Restart(Kept::All),
+        7 => Fault::Down(Duration::from_millis(dice.pick(&[20, 300, 2_000]))),
+        8 => {
+            let by = i64::try_from(step(dice)).unwrap_or_default();
+            Fault::Step(if dice.chance(500_000) { by } else { -by })
+        }
+        _ => Fault::Rate(s.other_rate(dice)),
+    };
+    s.faults.push((at, fault));
+    match fault {
+        Fault::Crash | Fault::Leave => s.faults.push((at + dice.below(SECOND), Fault::Join)),
+        Fault::Step(by) => restless(dice, at, by, &mut s.faults),
+        _ => {}
+    }
+}

@@ -1,0 +1,240 @@
+//! Judges keyed limits as the downstream would: by the times of the calls, and by what the documentation
+//! promises of each kind. It knows no state, no store and no grant.
+//!
+//! | kind | what is judged |
+//! |---|---|
+//! | `sliding_log` | no sliding window holds more than the units |
+//! | `gcra` | no sliding window holds more than the units and the burst; four windows, four times the units and the burst |
+//! | `token_bucket` | the same, with capacity and borrow in the place of the burst |
+//! | `fixed_window` | no window holds more than the units: those that begin with the first call after the last one ended, or those of the store's clock |
+//! | `concurrency` | no more units under way at once, each call counted for a lease; while nothing goes wrong, for as long as it lasts |
+//!
+//! An operator may change the units meanwhile. A window must then keep the highest of those that were in
+//! force in it.
+
+use std::collections::{BTreeMap, VecDeque};
+
+use sluiced_core::time::{StoreTime, micros};
+
+use crate::keyed::{KeyedLimit, Kind};
+
+/// A call may arrive so long after its grant, beyond the headroom: the constant part of the way.
+const WAY: u64 = 2_000;
+
+/// A call that arrived at the downstream.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Arrival {
+    pub(crate) at: u64,
+    /// When the downstream has answered it.
+    pub(crate) ends: u64,
+    pub(crate) cost: u32,
+    /// What the store's clock shows.
+    pub(crate) clock: StoreTime,
+}
+
+/// The judge of one limit.
+#[derive(Debug)]
+pub(crate) struct KeyedJudge {
+    limit: KeyedLimit,
+    /// Calls under way count for as long as they last, not for a lease.
+    renewed: bool,
+    /// From when on which units were in force.
+    units: Vec<(u64, u32)>,
+    keys: BTreeMap<u32, Seen>,
+}
+
+/// The calls of one key.
+#[derive(Debug, Default)]
+struct Seen {
+    /// Those that may still count.
+    calls: VecDeque<Arrival>,
+    /// The window that began with its first call: since when, and what it holds.
+    first_call: Option<(u64, u64)>,
+}
+
+impl KeyedJudge {
+    pub(crate) fn new(limit: KeyedLimit, renewed: bool) -> Self {
+        Self {
+            limit,
+            renewed,
+            units: vec![(0, limit.units)],
+            keys: BTreeMap::new(),
+        }
+    }
+
+    /// An operator set other units.
+    pub(crate) fn retimed(&mut self, units: u32, t: u64) {
+        self.units.push((t, units));
+    }
+
+    /// The highest units in force for calls that arrived from `start` to `end`.
+    fn highest(&self, start: u64, end: u64) -> u64 {
+        let start = start.saturating_sub(micros(self.limit.headroom) + WAY);
+        let until = self.units.iter().skip(1).map(|(from, _)| *from);
+        let each = self.units.iter().zip(until.chain([u64::MAX]));
+        let within = each.filter(|((from, _), until)| *from <= end && *until > start);
+        let highest = within.map(|((_, units), _)| *units).max();
+        u64::from(highest.unwrap_or(self.limit.units))
+    }
+
+    /// A call arrives. Answers what is over, if something is.
+    pub(crate) fn arrived(&mut self, key: u32, call: Arrival) -> Option<String> {
+        let mut seen = self.keys.remove(&key).unwrap_or_default();
+        seen.calls.push_back(call);
+        let window = micros(self.limit.window);
+        let (found, kept) = match self.limit.kind {
+            Kind::SlidingLog => (self.sliding(&seen, 0), window),
+            Kind::Gcra { burst } => (self.sliding(&seen, burst), 4 * window),
+            Kind::TokenBucket { capacity, borrow } => {
+                (self.sliding(&seen, capacity + borrow), 4 * window)
+            }
+            Kind::SteppedBucket { capacity } => (self.sliding(&seen, capacity), 4 * window),
+            Kind::FirstCall => (self.first_call(&mut seen, call), window),
+            Kind::Aligned | Kind::Calendar => (self.of_clock(&seen, call), window),
+            Kind::Concurrency => (self.under_way(&seen, call), u64::MAX),
+        };
+        while seen.calls.front().is_some_and(|old| {
+            old.at.saturating_add(kept) < call.at || kept == u64::MAX && old.ends <= call.at
+        }) {
+            seen.calls.pop_front();
+        }
+        self.keys.insert(key, seen);
+        let (units, most) = found?;
+        let name = self.limit.kind.name();
+        Some(format!(
+            "{units} units in a window of {:?} ({name}, key {key}); {most} are the most",
+            self.limit
+        ))
+    }
+
+    /// Windows that end with the last call: more units than `units`, and so many more at once.
+    fn sliding(&self, seen: &Seen, at_once: u32) -> Option<(u64, u64)> {
+        let end = seen.calls.back()?.at;
+        [1, 4].into_iter().find_map(|windows| {
+            let start = end.saturating_sub(windows * micros(self.limit.window));
+            let within = seen.calls.iter().rev();
+            let within = within.take_while(|call| call.at > start || start == 0);
+            let units = within.map(|call| u64::from(call.cost)).sum();
+            let most = windows * self.highest(start, end) + u64::from(at_once);
+            (units > most).then_some((units, most))
+        })
+    }
+
+    fn first_call(&self, seen: &mut Seen, call: Arrival) -> Option<(u64, u64)> {
+        let window = micros(self.limit.window);
+        let open = seen
+            .first_call
+            .filter(|(start, _)| call.at < *start + window);
+        let (start, units) = open.unwrap_or((call.at, 0));
+        let units = units + u64::from(call.cost);
+        seen.first_call = Some((start, units));
+        let most = self.highest(start, call.at);
+        (units > most).then_some((units, most))
+    }
+
+    /// The store's clock stepped, and shows this. If it went back, the windows that begin after that come
+    /// again, and count again.
+    pub(crate) fn stepped(&mut self, clock: StoreTime) {
+        if matches!(self.limit.kind, Kind::Aligned | Kind::Calendar) {
+            let window = micros(self.limit.window);
+            for seen in self.keys.values_mut() {
+                let number = |call: &Arrival| call.clock.as_micros() / window;
+                seen.calls
+                    .retain(|call| number(call) <= clock.as_micros() / window);
+            }
+        }
+    }
+
+    /// The window of the store's clock that the last call lies in.
+    fn of_clock(&self, seen: &Seen, call: Arrival) -> Option<(u64, u64)> {
+        let window = micros(self.limit.window);
+        let number = |call: &Arrival| call.clock.as_micros() / window;
+        let same = |c: &&Arrival| number(c) == number(&call) && c.at + window > call.at;
+        let within = seen.calls.iter().filter(same);
+        let units = within.map(|call| u64::from(call.cost)).sum();
+        let most = self.highest(call.at.saturating_sub(window), call.at);
+        (units > most).then_some((units, most))
+    }
+
+    fn under_way(&self, seen: &Seen, call: Arrival) -> Option<(u64, u64)> {
+        // A call counts for a lease from its grant, which may be older than its arrival.
+        let lease = micros(self.limit.window) - micros(self.limit.headroom) - WAY;
+        let counts = |c: &&Arrival| c.ends > call.at && (self.renewed || c.at + lease > call.at);
+        let under_way = seen.calls.iter().filter(counts);
+        let units = under_way.clone().map(|c| u64::from(c.cost)).sum();
+        let oldest = under_way.map(|c| c.at).min().unwrap_or(call.at);
+        let most = self.highest(oldest, call.at);
+        (units > most).then_some((units, most))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::time::Duration;
+
+    use super::*;
+
+    const SECOND: u64 = 1_000_000;
+
+    /// So many calls at the same moment, `from` on.
+    fn judged(kind: Kind, calls: impl IntoIterator<Item = u64>) -> Option<String> {
+        let limit = KeyedLimit {
+            kind,
+            units: 3,
+            window: Duration::from_secs(1),
+            headroom: Duration::from_millis(10),
+            keys: 1,
+            cost: 1,
+        };
+        let mut judge = KeyedJudge::new(limit, false);
+        let mut calls = calls.into_iter();
+        calls.find_map(|at| {
+            let call = Arrival {
+                at,
+                ends: at + SECOND / 2,
+                cost: 1,
+                clock: StoreTime::from_micros(at),
+            };
+            judge.arrived(7, call)
+        })
+    }
+
+    #[test]
+    fn each_judge_allows_what_is_documented_and_sees_one_call_more() {
+        let bucket = Kind::TokenBucket {
+            capacity: 2,
+            borrow: 1,
+        };
+        for (kind, most) in [
+            (Kind::SlidingLog, 3),
+            (Kind::Gcra { burst: 2 }, 5),
+            (bucket, 6),
+            (Kind::SteppedBucket { capacity: 4 }, 7),
+            (Kind::FirstCall, 3),
+            (Kind::Aligned, 3),
+            (Kind::Calendar, 3),
+            (Kind::Concurrency, 3),
+        ] {
+            let calls = |count: u64| (0..count).map(|call| 5 * SECOND + call);
+            assert_eq!(judged(kind, calls(most)), None);
+            assert!(judged(kind, calls(most + 1)).is_some(), "{kind:?}");
+        }
+    }
+
+    #[test]
+    fn windows_end_where_the_kind_says() {
+        let at = |times: [u64; 4]| times.map(|ms| ms * 1_000);
+        let edge = at([5_900, 5_950, 5_990, 6_000]);
+        assert!(judged(Kind::SlidingLog, edge).is_some());
+        assert!(judged(Kind::FirstCall, edge).is_some());
+        assert!(judged(Kind::Concurrency, edge).is_some());
+        assert_eq!(judged(Kind::Aligned, edge), None);
+        let window = at([5_000, 5_950, 5_990, 6_000]);
+        assert_eq!(judged(Kind::SlidingLog, window), None);
+        assert_eq!(judged(Kind::FirstCall, window), None);
+        // A burst comes once, not in each window.
+        let bursts = (0..4).flat_map(|second| [5, 6, 7, 8].map(|n| second * SECOND + n));
+        assert!(judged(Kind::Gcra { burst: 2 }, bursts.clone()).is_some());
+        assert!(judged(Kind::Gcra { burst: 4 }, bursts).is_none());
+    }
+}
