@@ -261,8 +261,9 @@ impl Pacer {
         };
         let mut batch = Vec::new();
         tokio::select! {
+            // The alarm comes last: a time that is over would let nothing else have its turn, not even the
+            // order to stop. What is due is sent at the next step, whatever came first.
             biased;
-            rung = self.alarm.until(until) => rung?,
             Some((row, sent, answer)) = self.asking.next(), if !self.asking.is_empty() => {
                 self.answered(row, sent, answer);
             }
@@ -292,6 +293,7 @@ impl Pacer {
                 Ok(_) | Err(broadcast::error::RecvError::Lagged(_)) => {}
                 Err(broadcast::error::RecvError::Closed) => self.freed = None,
             },
+            rung = self.alarm.until(until) => rung?,
         }
         Ok(())
     }
