@@ -27,8 +27,9 @@ use crate::queue::events::{Part, QueueEvents};
 const OFTEN: Duration = Duration::from_secs(1);
 /// … and so much less often while none is: another replica may begin to park.
 const SELDOM: u32 = 10;
-/// How often a route that does not park looks for parked queues. A look for a queue that is missing costs a
-/// channel, and a line in the broker's log.
+/// How often a route that does not park looks for parked queues, in the end: a look for a queue that is
+/// missing costs a channel, and a line in the broker's log. After a start it looks more often, for other
+/// replicas that still park are likely to stop now.
 const LOOK: Duration = Duration::from_secs(60);
 /// Once there are some, what is in them is counted as often as all other queues are.
 const COUNT: Duration = Duration::from_secs(10);
@@ -132,13 +133,14 @@ pub(super) struct LeftBehind {
 
 impl LeftBehind {
     pub(super) async fn run(self) {
-        let mut known = BTreeSet::new();
+        let (mut known, mut pause) = (BTreeSet::new(), COUNT);
         loop {
             // If more than this question failed, the session notices by itself.
             if let Err(error) = self.look(&mut known).await {
                 tracing::debug!(route = self.route.route, %error, "no look for parked messages");
             }
-            sleep(if known.is_empty() { LOOK } else { COUNT }).await;
+            sleep(if known.is_empty() { pause } else { COUNT }).await;
+            pause = LOOK.min(pause * 2);
         }
     }
 

@@ -106,7 +106,7 @@ async fn what_is_parked_later_is_found_by_a_replica_that_does_not_park() {
     bench.subscription.set_tap(Tap::Open);
     let mut seen = BTreeSet::new();
     while seen.len() < 40 {
-        // It looks once a minute.
+        // It looks again after ten seconds, and once a minute in the end.
         let delivery = next(&mut bench.deliveries, 3 * BOUND).await;
         assert!(seen.insert(number(&delivery.message().body)), "once each");
         assert!(delivery.settle(Verdict::Done));
