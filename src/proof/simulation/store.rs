@@ -34,7 +34,7 @@ struct KeyedData {
     cells: Cells,
 }
 
-/// Who asks about keyed limits: what it remembers, and the policy that it knows.
+/// A replica that asks about keyed limits: what it remembers, and the policy that it knows.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Asker {
     pub(super) memory: Memory,

@@ -167,7 +167,7 @@ async fn a_restart_that_lost_grants_closes_for_as_long_as_they_count_or_is_waite
     assert!(number(&server) > before);
 }
 
-/// The second server missed what was granted last. It serves, or nobody reaches it meanwhile, and the first
+/// The second server missed what was granted last. It serves, or no replica reaches it meanwhile, and the first
 /// one has its data when it serves again: in the same process as before, and the limit was asked by no
 /// message in between.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]

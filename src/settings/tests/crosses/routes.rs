@@ -1,0 +1,96 @@
+//! Routes with limits and queues that do not go together.
+
+use crate::settings::tests::changed;
+
+#[test]
+fn a_limit_that_is_not_defined() {
+    assert_eq!(
+        changed("[\"provider\"]", "[\"provder\"]"),
+        [
+            "a.toml:6:11: routes.sms.limits[0]: no limit has the name `provder`; did you mean \"provider\"?"
+        ]
+    );
+}
+
+#[test]
+fn two_limits() {
+    assert_eq!(
+        changed(
+            "[\"provider\"]",
+            "[\"provider\", \"b\"]\n[limits.b]\nrate = \"1/1s\""
+        ),
+        [
+            "a.toml:6:10: routes.sms.limits: 2 paced limits (provider, b): a message waits for one slot, so a route takes at most one; write kind = \"gcra\" for the others"
+        ]
+    );
+}
+
+#[test]
+fn a_limit_twice() {
+    assert_eq!(
+        changed("[\"provider\"]", "[\"provider\", \"provider\"]"),
+        ["a.toml:6:23: routes.sms.limits[1]: `provider` is named twice; name it once"]
+    );
+}
+
+#[test]
+fn no_limit() {
+    assert_eq!(
+        changed("[\"provider\"]", "[]"),
+        [
+            "a.toml:1:9: warning: limits.provider: no route uses this limit; name it in `routes.sms.limits` or take it out",
+            "a.toml:6:10: routes.sms.limits: no limit: nothing would hold the calls of this route back; write [\"NAME\"]"
+        ]
+    );
+}
+
+#[test]
+fn one_queue_twice() {
+    assert_eq!(
+        changed(
+            "[routes.sms]",
+            "[routes.b]\nqueue = \"sms\"\nlimits = [\"provider\"]\ndownstream = { kind = \"http\", url = \"http://h\" }\n[routes.sms]"
+        ),
+        [
+            "a.toml:9:9: routes.sms.queue: `routes.b` consumes this queue already; one queue, one route"
+        ]
+    );
+}
+
+#[test]
+fn a_small_prefetch() {
+    assert_eq!(
+        changed("[\"provider\"]", "[\"provider\"]\nprefetch = 20"),
+        [
+            "a.toml:7:12: warning: routes.sms.prefetch: 20 messages do not keep 400/1s busy at a latency of 250ms: one replica alone needs 100 or more; leave it out for 500"
+        ]
+    );
+}
+
+#[test]
+fn a_prefetch_beyond_the_ack_timeout() {
+    assert_eq!(
+        changed(
+            "400/1s\"\n\n[routes.sms]",
+            "1/1s\"\n\n[routes.sms]\nprefetch = 1000"
+        ),
+        [
+            "a.toml:5:12: routes.sms.prefetch: 1000 messages at 1/1s would be held for 16m40s, beyond half of the broker's ack timeout of 30m; write 900 or less"
+        ]
+    );
+}
+
+#[test]
+fn a_slow_rate_is_fine() {
+    assert!(changed("400/1s", "4/1h").is_empty());
+}
+
+#[test]
+fn a_queue_of_the_broker() {
+    assert_eq!(
+        changed("\"sms\"\n", "\"amq.sms\"\n"),
+        [
+            "a.toml:5:9: routes.sms.queue: names that start with `amq.` belong to the broker; name a queue of your own"
+        ]
+    );
+}
