@@ -10,6 +10,7 @@ use std::fs::{File, create_dir_all};
 use std::net::TcpListener;
 use std::ops::Range;
 use std::sync::Mutex;
+use std::time::{Duration, Instant};
 
 /// The system's range of ports for clients; a missing file means another system than Linux.
 const CLIENTS: &str = "/proc/sys/net/ipv4/ip_local_port_range";
@@ -17,6 +18,9 @@ const CLIENTS: &str = "/proc/sys/net/ipv4/ip_local_port_range";
 const LEAST: u16 = 10_000;
 /// How many ports a machine needs to have for this.
 const ENOUGH: u16 = 500;
+
+/// A process that was killed ends within this, on a busy machine too.
+const RELEASED: Duration = Duration::from_secs(30);
 
 /// The locks on the ports given out, for the life of this process.
 static TAKEN: Mutex<Vec<File>> = Mutex::new(Vec::new());
@@ -42,6 +46,19 @@ pub fn free_port() -> u16 {
         }
     }
     panic!("no port of {ports:?} is free");
+}
+
+/// Waits until nothing listens on a port any more: a server that was killed may be a moment from its end
+/// when the shell that killed it has gone already.
+pub fn released(port: u16) {
+    let end = Instant::now() + RELEASED;
+    while TcpListener::bind(("127.0.0.1", port)).is_err() {
+        assert!(
+            Instant::now() < end,
+            "another server listens on port {port}"
+        );
+        std::thread::sleep(Duration::from_millis(5));
+    }
 }
 
 /// The ports below the range of the clients if there are enough, else those above.

@@ -10,7 +10,7 @@ use rustix::process::{Pid, Signal, kill_process};
 
 use super::authority::Authority;
 use super::machine;
-use super::port::free_port;
+use super::port::{free_port, released};
 use super::process::{PrivateProcess, scratch};
 
 const BIN: &str = "/usr/lib/rabbitmq/bin";
@@ -161,6 +161,7 @@ impl Rabbit {
 
     /// Starts the server, also again after [`Rabbit::kill`], with the same data and port.
     pub fn boot(&self) {
+        released(self.port);
         let script = format!("epmd -port \"$ERL_EPMD_PORT\" & {BIN}/rabbitmq-server");
         let process = PrivateProcess::start(&script, self.env.clone(), self.dir.path());
         *self.process.lock().unwrap() = Some(process);

@@ -5,7 +5,7 @@ use std::sync::{Mutex, OnceLock};
 use std::time::Duration;
 
 use super::machine;
-use super::port::free_port;
+use super::port::{free_port, released};
 use super::process::{PrivateProcess, scratch};
 
 const BOOT: Duration = Duration::from_secs(30);
@@ -85,6 +85,7 @@ impl RedisServer {
 
     /// Starts the server again after [`RedisServer::kill`], on the same port and directory.
     pub fn boot(&self) {
+        released(self.port);
         let script = format!(
             "redis-server --port {} --bind 127.0.0.1 --dir . --save '' {}",
             self.port, self.arguments
