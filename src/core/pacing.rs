@@ -12,8 +12,31 @@ use super::clock::ClockMap;
 use super::leases::{LeaseHolder, Outlook, Slot, Tally, Wait};
 use super::policy::PolicyVersion;
 use super::schedule::{Answer, Ask, Freeze, Grant, Pace};
-use super::scheduler::Sum;
 use super::time::{Mono, StoreTime};
+
+/// How much messages come to.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Sum {
+    pub messages: usize,
+    pub units: u64,
+    /// Units of urgent messages, among the others.
+    pub urgent: u64,
+    /// Messages that keyed limits must be asked for.
+    pub keyed: usize,
+}
+
+impl Sum {
+    /// Both together.
+    #[must_use]
+    pub const fn with(self, other: Self) -> Self {
+        Self {
+            messages: self.messages + other.messages,
+            units: self.units + other.units,
+            urgent: self.urgent + other.urgent,
+            keyed: self.keyed + other.keyed,
+        }
+    }
+}
 
 /// Slots beyond those that a message needs that are looked at for a run without a gap.
 const LOOK_AHEAD: usize = 64;

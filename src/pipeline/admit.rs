@@ -167,15 +167,24 @@ impl Admission {
                 Decision::Granted { .. } if stopping => {
                     // Nothing is sent: dropped, it refunds what the message took.
                     let refunder = &self.keyed.refunder;
-                    drop(Permit::new(&waiting.job, answer.now, ticket, refunder));
+                    drop(Permit::new(
+                        waiting.job.charges(),
+                        answer.now,
+                        ticket,
+                        refunder,
+                    ));
                     not_asked.push(waiting);
                 }
                 Decision::Granted { passes } => {
                     let mut waiting = waiting;
                     learn(&waiting, &passes, scheduler, now);
                     let until = since + usable.min(usable_now(&waiting));
-                    waiting.permit =
-                        Permit::new(&waiting.job, answer.now, ticket, &self.keyed.refunder);
+                    waiting.permit = Permit::new(
+                        waiting.job.charges(),
+                        answer.now,
+                        ticket,
+                        &self.keyed.refunder,
+                    );
                     scheduler.granted(waiting, until);
                 }
                 Decision::Denied {

@@ -19,9 +19,9 @@ use crate::telemetry::LogLimit;
 use crate::telemetry::meters::LimitMeters;
 
 use super::job::Waiting;
+use super::locks::lock;
 use super::policies::Paces;
 use super::refunder::Refunder;
-use super::route::lock;
 use super::rows::PacedRows;
 
 /// Several calls that were under way together are throttled together.

@@ -15,7 +15,7 @@
 //! receives).
 //!
 //! Around the path: `route` and `rows` are what messages and slots belong to, `deaths` logs dead letters, `handle` is the way to a
-//! pacer, `permit` and `refunder` give back what was not used, `hours` and `tap` decide whether a route
+//! pacer, `permit` and `refunder` give back what was not used, `hours`, `breaker` with `outage`, and `tap` decide whether a route
 //! sends and consumes at all, `policies` keeps the limits at what is in force.
 //!
 //! Messages travel through channels whose content is bounded by the prefetch. The pipeline knows the
@@ -30,7 +30,9 @@ mod decode;
 mod handle;
 mod hours;
 mod job;
+mod locks;
 mod may_send;
+mod outage;
 mod pacer;
 mod permit;
 mod policies;

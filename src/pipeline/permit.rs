@@ -9,7 +9,6 @@ use std::fmt;
 use crate::core::time::StoreTime;
 use crate::ports::limits::{CallUnderWay, Charge, Refund, Ticket};
 
-use super::job::Job;
 use super::refunder::Refunder;
 
 /// What a message took.
@@ -30,11 +29,16 @@ impl Permit {
         }
     }
 
-    /// For the charges of a job that were granted at `at`.
-    pub(super) fn new(job: &Job, at: StoreTime, ticket: Ticket, refunder: &Refunder) -> Self {
-        let calls = calls(job.charges(), ticket);
+    /// For charges that were granted at `at`.
+    pub(super) fn new(
+        charges: &[Charge],
+        at: StoreTime,
+        ticket: Ticket,
+        refunder: &Refunder,
+    ) -> Self {
+        let calls = calls(charges, ticket);
         refunder.began(&calls);
-        let spent = job.charges().iter().filter(|c| !c.limit.is_concurrency());
+        let spent = charges.iter().filter(|c| !c.limit.is_concurrency());
         let refunds = spent.map(|charge| Refund {
             limit: charge.limit.clone(),
             key: charge.key,

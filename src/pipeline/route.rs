@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 use std::fmt;
 use std::num::NonZeroU16;
 use std::sync::atomic::{AtomicU64, Ordering};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Mutex};
 
 use crate::core::breaker::BreakerRule;
 use crate::core::parking::{Choice, Origin, Parking};
@@ -19,6 +19,7 @@ use crate::telemetry::meters::RouteMeters;
 
 use super::breaker::RouteBreaker;
 use super::deaths::Deaths;
+use super::locks::lock;
 use super::may_send::MaySend;
 use super::route_policy::RoutePolicy;
 
@@ -214,9 +215,4 @@ impl Drop for Held {
             lock(parking).left(self.share, self.origin);
         }
     }
-}
-
-/// Locks a mutex whose holders never panic while they hold it.
-pub(super) fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
-    mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }

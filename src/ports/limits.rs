@@ -11,7 +11,9 @@ use std::time::Duration;
 
 use tokio::sync::broadcast;
 
-use super::pace::{Notice, StoreFuture};
+pub use super::notice::LimitKey;
+use super::notice::Notice;
+use super::pace::StoreFuture;
 pub use crate::core::limits::admission::{Decision, Pass};
 pub use crate::core::limits::generation::{Closing, LostWait};
 pub use crate::core::limits::{Fit, Room, Ticket};
@@ -79,32 +81,6 @@ impl KeyedLimit {
     #[must_use]
     pub fn is_concurrency(&self) -> bool {
         matches!(self.policy().rule, Rule::Concurrency(_))
-    }
-}
-
-/// A key of a limit: a digest of its text, so that no message can name the state of another limit, a
-/// key has the same length whatever it says, and its text does not show in the store.
-#[derive(Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
-pub struct LimitKey([u8; 16]);
-
-impl LimitKey {
-    /// From the first 16 bytes of a digest of the key's text (`limiter::key` makes it).
-    #[must_use]
-    pub const fn from_digest(digest: [u8; 16]) -> Self {
-        Self(digest)
-    }
-
-    /// The digest.
-    #[must_use]
-    pub const fn digest(&self) -> &[u8; 16] {
-        &self.0
-    }
-}
-
-impl fmt::Debug for LimitKey {
-    /// Not even the digest of a phone number belongs into a log: there are few phone numbers.
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str("LimitKey(..)")
     }
 }
 

@@ -11,6 +11,7 @@ pub mod label;
 pub mod limits;
 pub mod link;
 pub mod message;
+pub mod notice;
 pub mod pace;
 pub mod policy;
 pub mod queue;

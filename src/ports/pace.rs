@@ -7,8 +7,8 @@ use std::time::Duration;
 use futures::future::BoxFuture;
 use tokio::sync::{broadcast, watch};
 
-use super::limits::LimitKey;
 use super::link::Link;
+pub use super::notice::Notice;
 use crate::core::policy::PolicyVersion;
 use crate::core::schedule::{Answer, Ask, Freeze, Grant, Pace};
 
@@ -37,26 +37,6 @@ impl PacedLimit {
             known: PolicyVersion::NONE,
         }
     }
-}
-
-/// A message from one replica to all others.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub enum Notice {
-    /// A limit is frozen.
-    Frozen { limit: Arc<str>, freeze: Freeze },
-    /// What is in force for a limit has changed.
-    Changed { limit: Arc<str>, to: PolicyVersion },
-    /// The breaker of a route has opened or closed.
-    Breaker { route: Arc<str> },
-    /// An operator opened a keyed limit that waited for what the store lost.
-    Opened { limit: Arc<str> },
-    /// Calls of a `concurrency` limit ended, and this replica, which waits for it, may ask for so many
-    /// units.
-    Freed {
-        limit: Arc<str>,
-        key: LimitKey,
-        units: u64,
-    },
 }
 
 /// Why the store did not answer.

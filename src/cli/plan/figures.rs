@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use super::limits::{KeyFigures, LimitFigures, limits, longest};
+use super::limits::{KeyFigures, LimitFigures, ended, limits, longest};
 use super::messages::Drawn;
 use crate::core::hours::OpeningHours;
 use crate::core::time::{StoreTime, micros};
@@ -56,14 +56,6 @@ pub(super) struct Series {
     pub(super) called: Vec<u32>,
     /// At the end of each interval.
     pub(super) waiting: Vec<u32>,
-}
-
-/// When a message ended, whichever way.
-pub(super) const fn ended(end: End) -> Option<u64> {
-    match end {
-        End::Waiting => None,
-        End::Called(at) | End::TooOld(at) | End::Denied(at) | End::Never(at, _) => Some(at),
-    }
 }
 
 impl Figures {

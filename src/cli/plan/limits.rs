@@ -2,7 +2,6 @@
 
 use std::collections::HashMap;
 
-use super::figures::ended;
 use super::messages::{Drawn, Names};
 use crate::core::limits::Rule;
 use crate::core::time::micros;
@@ -39,6 +38,14 @@ pub(super) struct LimitFigures {
     pub(super) denials: u64,
     /// Keys whose messages were denied.
     pub(super) held: usize,
+}
+
+/// When a message ended, whichever way.
+pub(super) const fn ended(end: End) -> Option<u64> {
+    match end {
+        End::Waiting => None,
+        End::Called(at) | End::TooOld(at) | End::Denied(at) | End::Never(at, _) => Some(at),
+    }
 }
 
 /// A key whose messages waited.

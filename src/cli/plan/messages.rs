@@ -13,9 +13,6 @@ use crate::proof::simulation::plan::{Charge, Message};
 use crate::settings::types::Route;
 use crate::wire::{Planned, PlannedLimit};
 
-/// More than this takes too much memory and patience.
-pub(super) const MOST: u64 = 1_000_000;
-
 /// All messages, and the names of their keys.
 #[derive(Debug)]
 pub(super) struct Drawn {

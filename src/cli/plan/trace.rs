@@ -16,9 +16,10 @@ use bytes::Bytes;
 use serde::Deserialize;
 use serde_json::value::RawValue;
 
-use super::messages::MOST;
 use crate::ports::message::{HeaderValue, Message, Properties};
 
+/// The most messages of a plan: more take too much memory and patience.
+pub(super) const MOST: u64 = 1_000_000;
 /// No line is longer.
 const LONGEST: u64 = 16 * 1024 * 1024;
 

@@ -17,7 +17,8 @@
 use std::time::Duration;
 
 use super::generation::{Closing, Generation, LostWait};
-use super::rule::{Fit, Line, Room, Rule, State, Taken, Ticket};
+use super::kind::{Fit, Room, Ticket};
+use super::rule::{Line, Rule, State, Taken};
 use crate::policy::PolicyVersion;
 use crate::time::StoreTime;
 

@@ -7,7 +7,7 @@
 use std::num::NonZeroU32;
 use std::time::Duration;
 
-use super::rule::{Fit, Kind, Room, RuleError, Ticket, remembered};
+use super::kind::{Fit, Kind, Room, RuleError, Ticket, remembered};
 use crate::time::micros;
 
 /// The most units under way.

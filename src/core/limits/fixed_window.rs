@@ -16,7 +16,7 @@
 use std::num::NonZeroU32;
 use std::time::Duration;
 
-use super::rule::{Fit, Kind, Room, RuleError, Ticket, remembered};
+use super::kind::{Fit, Kind, Room, RuleError, Ticket, remembered};
 use crate::calendar::{Calendar, CalendarUnit};
 use crate::rate::Rate;
 use crate::time::{StoreTime, micros};

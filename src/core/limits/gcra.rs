@@ -13,7 +13,7 @@
 
 use std::time::Duration;
 
-use super::rule::{Fit, Kind, Room, RuleError, Ticket, UNNOTICED, product, remembered};
+use super::kind::{Fit, Kind, Room, RuleError, Ticket, UNNOTICED, product, remembered};
 use crate::rate::Rate;
 use crate::time::micros;
 

@@ -16,13 +16,15 @@ pub mod concurrency;
 pub mod fixed_window;
 pub mod gcra;
 pub mod generation;
+mod kind;
 pub mod known;
 pub mod record;
 mod rule;
 pub mod sliding_log;
 pub mod token_bucket;
 
-pub use rule::{Fit, Line, Room, Rule, RuleError, State, Taken, Ticket};
+pub use kind::{Fit, Room, RuleError, Ticket};
+pub use rule::{Line, Rule, State, Taken};
 
 #[cfg(test)]
 mod tests;

@@ -8,7 +8,7 @@
 
 use std::time::Duration;
 
-use super::rule::{Fit, Kind, Room, RuleError, Ticket, remembered};
+use super::kind::{Fit, Kind, Room, RuleError, Ticket, remembered};
 use crate::rate::Rate;
 use crate::time::micros;
 

@@ -11,7 +11,7 @@
 use std::num::NonZeroU32;
 use std::time::Duration;
 
-use super::rule::{Fit, Kind, Room, RuleError, Ticket, UNNOTICED, product, remembered};
+use super::kind::{Fit, Kind, Room, RuleError, Ticket, UNNOTICED, product, remembered};
 use crate::time::micros;
 
 /// An empty start is remembered at least this long after the bucket was full again: a key that

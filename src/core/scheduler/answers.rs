@@ -1,8 +1,8 @@
 //! What the answer of the keyed limits means for the messages that were asked for.
 
 use super::Scheduler;
-use super::key_queues::{KeyId, KeyRoom};
-use super::ready::Queued;
+use super::key_queues::KeyRoom;
+use super::ready::{KeyId, Queued};
 use super::request::Requests;
 use crate::time::{Mono, StoreTime};
 

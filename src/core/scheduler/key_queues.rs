@@ -11,11 +11,8 @@
 use std::cmp::Reverse;
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 
-use super::ready::Queued;
+use super::ready::{KeyId, Queued};
 use crate::time::Mono;
-
-/// One key of one limit, as a number. Two with the same number share a queue, and no more.
-pub type KeyId = u64;
 
 /// What the store said of a key.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

@@ -35,15 +35,15 @@ use std::cmp::Reverse;
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::time::Duration;
 
-pub use key_queues::{KeyId, KeyRoom};
+pub use key_queues::KeyRoom;
 pub use placing::{Denial, Place, Terms};
-pub use ready::{Queued, Ready, Share, Sum};
+pub use ready::{KeyId, Queued, Ready, Share};
 pub use request::{BATCH_MAX, Requests};
 
 use self::key_queues::KeyQueues;
 use super::clock::ClockMap;
 use super::leases::{LeaseHolder, Outlook, Slot, Tally, Wait};
-use super::pacing::{Pacing, Row};
+use super::pacing::{Pacing, Row, Sum};
 use super::policy::PolicyVersion;
 use super::schedule::{Answer, Ask, Freeze, Grant, Pace};
 use super::time::Mono;

@@ -11,8 +11,8 @@
 use std::time::Duration;
 
 use super::Scheduler;
-use super::key_queues::{KeyId, KeyRoom};
-use super::ready::Queued;
+use super::key_queues::KeyRoom;
+use super::ready::{KeyId, Queued};
 use crate::limits::Fit;
 use crate::time::{Mono, StoreTime};
 

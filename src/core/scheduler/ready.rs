@@ -11,9 +11,12 @@
 use std::collections::{BTreeMap, BTreeSet, HashMap, VecDeque};
 use std::num::NonZeroU32;
 
-use super::key_queues::KeyId;
+use crate::pacing::Sum;
 use crate::rate::Cost;
 use crate::time::Mono;
+
+/// One key of one limit, as a number. Two with the same number share a queue, and no more.
+pub type KeyId = u64;
 
 /// Virtual time that one unit takes at weight one: fine enough for any weight.
 const UNIT: u64 = 1 << 20;
@@ -87,17 +90,6 @@ pub trait Queued {
     }
 }
 
-/// How much there is.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct Sum {
-    pub messages: usize,
-    pub units: u64,
-    /// Units of urgent messages, among the others.
-    pub urgent: u64,
-    /// Messages that keyed limits must be asked for.
-    pub keyed: usize,
-}
-
 impl Sum {
     /// Counts one in.
     pub fn add<T: Queued>(&mut self, item: &T) {
@@ -106,17 +98,6 @@ impl Sum {
         self.units += units;
         self.urgent += units * u64::from(item.is_urgent());
         self.keyed += usize::from(item.is_keyed());
-    }
-
-    /// Both together.
-    #[must_use]
-    pub const fn with(self, other: Self) -> Self {
-        Self {
-            messages: self.messages + other.messages,
-            units: self.units + other.units,
-            urgent: self.urgent + other.urgent,
-            keyed: self.keyed + other.keyed,
-        }
     }
 
     /// Counts one out that was counted in.
