@@ -44,6 +44,7 @@ mod broker;
 mod cells;
 pub mod coverage;
 pub mod dice;
+mod drawn;
 pub mod keyed;
 pub mod plan;
 mod replica;

@@ -11,6 +11,7 @@ use sluiced_core::time::micros;
 
 use super::dice::Dice;
 use super::keyed::{Broken, KeyedLimit};
+pub use super::store::Kept;
 use super::store::Terms;
 
 const SECOND: u64 = 1_000_000;
@@ -40,15 +41,6 @@ pub enum Fault {
     Rate(Rate),
     /// The downstream asks for a pause; some replicas are told at once.
     Throttle { wait: Duration, heard: bool },
-}
-
-/// What a new process of the store has of the state.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Kept {
-    Nothing,
-    /// A copy that lags behind.
-    Older,
-    All,
 }
 
 /// How messages come.

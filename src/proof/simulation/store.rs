@@ -14,10 +14,18 @@ use sluiced_core::time::StoreTime;
 use std::time::Duration;
 
 use super::cells::{Asked, Cells, Charge, Name};
-use super::scenario::Kept;
 
 /// Where the store's clock stands when the simulation starts.
 const EPOCH: u64 = 1_700_000_000_000_000;
+
+/// What a new process of the store has of the state.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Kept {
+    Nothing,
+    /// A copy that lags behind.
+    Older,
+    All,
+}
 
 /// What an operator set: the pace of the paced limit and the rules of the others. One policy for all of
 /// them: they change together.

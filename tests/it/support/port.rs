@@ -10,7 +10,7 @@ use std::fs::{File, create_dir_all};
 use std::net::TcpListener;
 use std::ops::Range;
 use std::sync::Mutex;
-use std::time::{Duration, Instant};
+use std::time::{Duration, SystemTime};
 
 /// The system's range of ports for clients; a missing file means another system than Linux.
 const CLIENTS: &str = "/proc/sys/net/ipv4/ip_local_port_range";
@@ -51,10 +51,10 @@ pub fn free_port() -> u16 {
 /// Waits until nothing listens on a port any more: a server that was killed may be a moment from its end
 /// when the shell that killed it has gone already.
 pub fn released(port: u16) {
-    let end = Instant::now() + RELEASED;
+    let end = SystemTime::now() + RELEASED;
     while TcpListener::bind(("127.0.0.1", port)).is_err() {
         assert!(
-            Instant::now() < end,
+            SystemTime::now() < end,
             "another server listens on port {port}"
         );
         std::thread::sleep(Duration::from_millis(5));

@@ -3,14 +3,38 @@
 use std::cmp::Ordering;
 use std::time::Duration;
 
-use super::keyed::{Reply, Request};
 use crate::replica::Parcel;
 use crate::scenario::Fault;
 use crate::store::Asker;
 use sluiced_core::leases::Slot;
+use sluiced_core::limits::admission::Decision;
+use sluiced_core::limits::generation::Memory;
+use sluiced_core::limits::known::Entered;
 use sluiced_core::policy::{LimitPolicy, PolicyVersion};
 use sluiced_core::schedule::{Answer, Ask, Freeze, Grant, Pace};
 use sluiced_core::scheduler::KeyId;
+
+/// Messages that are asked for, and for how many grants.
+#[derive(Debug)]
+pub(super) struct Request {
+    pub(super) asker: Asker,
+    pub(super) parcels: Vec<Parcel>,
+    /// Others wait for calls of these to end.
+    pub(super) others_wait: Vec<bool>,
+    pub(super) wanted: u64,
+    pub(super) sent: u64,
+    /// How long the answer takes; `None`: it is lost.
+    pub(super) back: Option<u64>,
+}
+
+/// The store's answer.
+#[derive(Debug)]
+pub(super) struct Reply {
+    pub(super) asked: Memory,
+    pub(super) entered: Entered,
+    pub(super) decisions: Vec<Decision>,
+    pub(super) sent: u64,
+}
 
 #[derive(Debug)]
 pub(super) enum Event {

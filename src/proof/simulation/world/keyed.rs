@@ -5,14 +5,13 @@ use std::time::Duration;
 
 use sluiced_core::limits::admission::Decision;
 use sluiced_core::limits::generation::Memory;
-use sluiced_core::limits::known::Entered;
 use sluiced_core::limits::{Fit, Ticket};
 use sluiced_core::scheduler::{KeyRoom, Queued as _};
 use sluiced_core::time::{Mono, StoreTime};
 
 use super::World;
 use super::asks::STORE_TIMEOUT;
-use super::event::Event;
+use super::event::{Event, Reply, Request};
 use crate::cells::{Asked, Name, key_id};
 use crate::keyed::Broken;
 use crate::replica::{Parcel, Replica, Stage};
@@ -25,28 +24,6 @@ const HEARTBEAT: u64 = 1_000_000;
 const FULL: Duration = Duration::from_secs(1);
 /// A message whose limits have another policy than the replica knows is asked for again after this.
 const LEARN: Duration = Duration::from_millis(100);
-
-/// Messages that are asked for, and for how many grants.
-#[derive(Debug)]
-pub(super) struct Request {
-    asker: Asker,
-    parcels: Vec<Parcel>,
-    /// Others wait for calls of these to end.
-    others_wait: Vec<bool>,
-    wanted: u64,
-    sent: u64,
-    /// How long the answer takes; `None`: it is lost.
-    back: Option<u64>,
-}
-
-/// The store's answer.
-#[derive(Debug)]
-pub(super) struct Reply {
-    asked: Memory,
-    entered: Entered,
-    decisions: Vec<Decision>,
-    sent: u64,
-}
 
 impl World<'_> {
     fn asker(&self, replica: &Replica) -> Asker {
