@@ -24,7 +24,6 @@ local MINUTE = 60000000
 local FIELDS = { 'version', 'updates', 'origin', 'policy', 'file', 'by', 'paused_until', 'paused_by',
   'changed' }
 local s = redis.call('HMGET', KEYS[1], unpack(FIELDS))
-s[9] = s[9] or s[1] -- earlier versions of sluiced did not keep it
 local version, updates = tonumber(s[1]) or 0, tonumber(s[2]) or 0
 local replica, file = ARGV[3], ARGV[4]
 local changed = false

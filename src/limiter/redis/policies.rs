@@ -259,8 +259,7 @@ fn read(fields: &BTreeMap<String, String>) -> Option<LimitPolicy> {
     let version = number("version")?;
     Some(LimitPolicy {
         version: PolicyVersion::new(version),
-        // Earlier versions of sluiced did not keep it.
-        changed: PolicyVersion::new(number("changed").unwrap_or(version)),
+        changed: PolicyVersion::new(number("changed")?),
         updates: number("updates")?,
         origin: Origin::named(fields.get("origin")?)?,
         text: field("policy")?,

@@ -6,7 +6,7 @@ use std::time::Duration;
 use lapin::BasicProperties;
 use sluiced::ports::message::header as known;
 
-use super::{config, header, holds, queue};
+use super::{config, header, holds, queue, to};
 use crate::support::broker::Broker;
 use crate::support::daemon::{Config, Daemon, LONG, NEW_SCHEDULE, Route};
 use crate::support::recorder::{Call, Recorder, Reply};
@@ -22,12 +22,6 @@ const KNOWN: &[&str] = &[
     "nothing is kept on disk",
     "hardly leaves time to renew",
 ];
-
-/// A message with a number and a recipient.
-fn to(number: u64, to: &str) -> (Vec<u8>, BasicProperties) {
-    let body = format!("{{\"n\":{number},\"to\":\"{to}\"}}");
-    (body.into_bytes(), BasicProperties::default())
-}
 
 fn urgent((body, properties): (Vec<u8>, BasicProperties)) -> (Vec<u8>, BasicProperties) {
     (body, properties.with_priority(9))

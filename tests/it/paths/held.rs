@@ -2,10 +2,9 @@
 
 use std::time::Duration;
 
-use lapin::BasicProperties;
 use sluiced::ports::message::header as known;
 
-use super::{config, header, numbered, queue};
+use super::{config, header, numbered, queue, to};
 use crate::fleet::control::said;
 use crate::support::daemon::{Daemon, LONG, NEW_SCHEDULE, Route};
 use crate::support::recorder::{Recorder, Reply};
@@ -18,11 +17,6 @@ const KNOWN: &[&str] = &[
     // A wait queue that is used for the first time, on a busy machine.
     "copies are not confirmed",
 ];
-
-fn to(number: u64, to: &str) -> (Vec<u8>, BasicProperties) {
-    let body = format!("{{\"n\":{number},\"to\":\"{to}\"}}");
-    (body.into_bytes(), BasicProperties::default())
-}
 
 /// Calls of one recipient take half a second each, one at a time, and it has more messages than the replica
 /// can hold. Those of others pass nevertheless, also once its messages have come back from wait queues.

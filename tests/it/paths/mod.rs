@@ -40,6 +40,12 @@ fn numbered(first: u64, last: u64) -> impl Iterator<Item = (Vec<u8>, BasicProper
     (first..=last).map(|n| (body(n), BasicProperties::default()))
 }
 
+/// A message with a number and a recipient.
+fn to(number: u64, to: &str) -> (Vec<u8>, BasicProperties) {
+    let body = format!("{{\"n\":{number},\"to\":\"{to}\"}}");
+    (body.into_bytes(), BasicProperties::default())
+}
+
 /// Waits until so many messages are ready in a queue.
 async fn holds(broker: &Broker, queue: &str, count: u32) {
     eventually_async(LONG, &format!("{count} messages in {queue}"), || async {

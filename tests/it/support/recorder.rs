@@ -129,6 +129,12 @@ impl Recorder {
     }
 }
 
+/// The number in a body; zero if it has none.
+pub fn number(body: &[u8]) -> u64 {
+    let value: serde_json::Value = serde_json::from_slice(body).unwrap_or_default();
+    value["n"].as_u64().unwrap_or(0)
+}
+
 async fn respond(
     request: Request<Incoming>,
     at: Instant,
@@ -142,8 +148,7 @@ async fn respond(
     let (caller, authorization) = (header("x-caller"), header("authorization"));
     let body = request.into_body().collect().await;
     let body = body.map_or(Bytes::new(), http_body_util::Collected::to_bytes);
-    let value: serde_json::Value = serde_json::from_slice(&body).unwrap_or_default();
-    let number = value["n"].as_u64().unwrap_or(0);
+    let number = number(&body);
     let reply = {
         let mut calls = calls.lock().unwrap();
         let call = Call {
