@@ -119,6 +119,7 @@ pub(super) fn route(settings: &Settings, name: &str, route: &Route, prefetch: u1
         declare: route.declare,
         queue_type: route.queue_type,
         prefetch,
+        max_body: route.max_body.0,
         parks: route.parks() > 0,
         longest_wait,
     }

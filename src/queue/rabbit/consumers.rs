@@ -8,11 +8,12 @@ use std::task::{Context, Poll};
 use std::time::Duration;
 
 use futures::StreamExt as _;
-use futures::future::try_join_all;
+use futures::future::{join, try_join_all};
+use futures::stream::select_all;
 use lapin::options::{BasicCancelOptions, BasicConsumeOptions, BasicQosOptions};
 use lapin::types::FieldTable;
 use lapin::{Channel, Consumer};
-use tokio::time::{Instant, timeout, timeout_at};
+use tokio::time::timeout;
 
 use super::error::RabbitError;
 use super::topology::answered;
@@ -37,11 +38,11 @@ pub(super) struct Group {
 }
 
 impl Group {
-    /// The same queues, one message at a time.
-    pub(super) fn by_one(&self) -> Self {
+    /// The same queues, with that prefetch at most.
+    pub(super) fn at_most(&self, prefetch: u16) -> Self {
         Self {
             queues: self.queues.clone(),
-            prefetch: 1,
+            prefetch: self.prefetch.min(prefetch),
         }
     }
 }
@@ -101,26 +102,33 @@ impl Consumers {
         Poll::Pending
     }
 
-    /// Cancels all and answers what was still in their buffers. Takes at most twice the bound.
+    /// Cancels all. What still comes until the broker's answer goes to `each`, as it comes: a buffer would
+    /// hold all of it.
     pub(super) async fn stop(
         &mut self,
         channel: &Channel,
         bound: Duration,
-    ) -> Result<Vec<Item>, RabbitError> {
-        let stopping = std::mem::take(&mut self.open);
-        let cancelling = stopping.iter().map(|(_, consumer)| {
-            channel.basic_cancel(consumer.tag(), BasicCancelOptions::default())
-        });
-        answered("basic.cancel", bound, try_join_all(cancelling)).await?;
-        let mut rest = Vec::new();
-        let end = Instant::now() + bound;
-        for (_, mut consumer) in stopping {
-            // The stream ends behind the last delivery before the broker's answer.
-            while let Ok(Some(item)) = timeout_at(end, consumer.next()).await {
-                rest.push(item.map_err(|error| RabbitError::from_lapin(&error))?);
+        mut each: impl FnMut(Item),
+    ) -> Result<(), RabbitError> {
+        let (tags, streams): (Vec<_>, Vec<_>) = std::mem::take(&mut self.open)
+            .into_iter()
+            .map(|(_, consumer)| (consumer.tag(), consumer))
+            .unzip();
+        let cancelling = tags
+            .into_iter()
+            .map(|tag| channel.basic_cancel(tag, BasicCancelOptions::default()));
+        let cancelled = answered("basic.cancel", bound, try_join_all(cancelling));
+        // A stream ends behind the last delivery before the broker's answer.
+        let mut rest = select_all(streams);
+        let draining = timeout(bound, async {
+            while let Some(item) = rest.next().await {
+                each(item.map_err(|error| RabbitError::from_lapin(&error))?);
             }
-        }
-        Ok(rest)
+            Ok(())
+        });
+        let (cancelled, drained) = join(cancelled, draining).await;
+        cancelled?;
+        drained.unwrap_or(Ok(()))
     }
 }
 

@@ -28,6 +28,8 @@ pub(super) struct Context {
     pub(super) kept: KeptVerdicts,
     /// About copies that left headers behind.
     pub(super) shortened: LogLimit,
+    /// About deliveries for which there was no room.
+    pub(super) no_room: LogLimit,
 }
 
 impl fmt::Debug for Context {

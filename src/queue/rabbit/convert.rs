@@ -47,6 +47,11 @@ pub(super) struct Original {
 }
 
 impl Original {
+    /// Bytes of its body.
+    pub(super) fn size(&self) -> u64 {
+        self.body.len() as u64
+    }
+
     /// How often it was returned, if its queue counts that.
     pub(super) fn returns(&self) -> i64 {
         let headers = self.properties.headers().as_ref();

@@ -66,6 +66,10 @@ pub struct RouteOptions {
     /// How many unsettled deliveries the broker hands out at most; at least 1. Each parked queue has
     /// one of its own beside it ([`Space::prefetch`]).
     pub prefetch: u16,
+    /// The usual size of a body at most, in bytes. It bounds what is held ([`Room`]).
+    ///
+    /// [`Room`]: crate::core::room::Room
+    pub max_body: u64,
     /// Declare and consume parked queues. If not set, parked queues that exist are still consumed.
     pub parks: bool,
     /// The longest wait that one step of the ladder should cover (a step is 4096 s at most).

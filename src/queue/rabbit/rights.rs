@@ -156,6 +156,7 @@ mod tests {
             declare,
             queue_type: QueueType::Quorum,
             prefetch: 1,
+            max_body: 256 << 10,
             parks: false,
             longest_wait: Duration::ZERO,
         };

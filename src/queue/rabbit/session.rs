@@ -4,12 +4,13 @@
 //! back to `settle` (`settling`). What is done is acknowledged (`settle_as`), in batches that `core::acks`
 //! forms and `write` sends. For a wait queue, a parked queue or the dead letters `copy` asks the publisher
 //! first, and the original is acknowledged once its copy was confirmed (`on_confirmed`). How a session ends
-//! on purpose is in `closing`.
+//! on purpose is in `closing`, when it consumes in `consuming`.
 //!
 //! A session ends with its channel. The receiver of its settlements ends with it, so verdicts that
 //! come later are refused, and the broker delivers those messages again.
 
 mod closing;
+mod consuming;
 mod settling;
 
 use std::collections::HashMap;
@@ -31,15 +32,16 @@ use super::convert::{Original, message};
 use super::counts::Counter;
 use super::error::RabbitError;
 use super::kept::CopyVerdict;
-use super::options::RouteOptions;
 use super::parked::{LeftBehind, ParkedCounter};
 use super::publisher::{Publisher, PublisherBounds, Republish};
 use super::topology::{Target, open_channel, target_queues, work_queue};
 use crate::core::acks::{Acks, Batch, Bounds, Fate, Frame};
 use crate::core::parking::Space;
+use crate::core::room::Room;
 use crate::core::time::Mono;
 use crate::ports::queue::{Delivery, Leftover, Settlement, Tap};
 use crate::queue::told_to_close;
+use consuming::{parked, prefetches};
 use settling::renewed;
 
 /// Deliveries and verdicts that are handled before the other side gets its turn.
@@ -74,6 +76,8 @@ pub(super) struct Session<'a> {
     /// What is consumed while the tap is open.
     groups: Vec<Group>,
     acks: Acks<&'static str>,
+    /// For the bodies of `originals` and `copying`.
+    room: Room,
     /// Something was acknowledged on this channel.
     written: bool,
     /// What copies are made of, by tag.
@@ -155,6 +159,7 @@ impl<'a> Session<'a> {
             live,
             channel,
             consumers: Consumers::default(),
+            room: Room::for_prefetch(prefetches(&groups), route.max_body),
             groups,
             acks: Acks::new(Bounds::for_prefetch(route.prefetch)),
             written: false,
@@ -240,17 +245,13 @@ impl<'a> Session<'a> {
                 let batch = self.acks.take(now);
                 self.write(batch).await?;
             }
-            if !self.consumers.is_open() && *tap.borrow() == Tap::Open && self.has_room() {
+            if self.consumers.is_open() && self.room.must_close(now) {
+                self.cancel().await?;
+            }
+            if !self.consumers.is_open() && *tap.borrow() == Tap::Open && self.may_consume() {
                 self.consume().await?;
             }
         }
-    }
-
-    /// Whether a new consumer may be opened. The prefetch is counted for each consumer: deliveries
-    /// of an earlier one that are not settled come on top, and would grow each time the tap opens.
-    fn has_room(&self) -> bool {
-        let held = self.originals.len() + self.copying.len();
-        held <= usize::from(self.context.route.prefetch) / 2
     }
 
     fn instant(&self, at: Mono) -> Instant {
@@ -285,6 +286,12 @@ impl<'a> Session<'a> {
         }
         if delivery.redelivered {
             self.context.events.redelivered(&self.context.route.route);
+        }
+        if !self
+            .room
+            .take(delivery.data.len() as u64, self.context.clock.now())
+        {
+            return self.has_no_room(&delivery);
         }
         let (message, original) = message(delivery);
         let verdict = if message.redelivered {
@@ -360,44 +367,5 @@ impl<'a> Session<'a> {
 
     fn lost(&self, error: &lapin::Error) -> RabbitError {
         lost(&self.context.route.queue, error)
-    }
-
-    async fn consume(&mut self) -> Result<(), RabbitError> {
-        let bound = self.context.options.connect_timeout;
-        let starting = self.consumers.start(&self.channel, &self.groups, bound);
-        starting.await
-    }
-
-    /// Consumes these parked queues as well, now and whenever the tap is open.
-    async fn join(&mut self, spaces: &[Space]) -> Result<(), RabbitError> {
-        self.groups.push(parked(&self.context.route, spaces));
-        if self.consumers.is_open() {
-            let bound = self.context.options.connect_timeout;
-            let more = &self.groups[self.groups.len() - 1..];
-            self.consumers.start(&self.channel, more, bound).await?;
-        }
-        Ok(())
-    }
-
-    /// Stops the consumers. Deliveries that arrived before the broker's answer are handed out.
-    async fn cancel(&mut self) -> Result<(), RabbitError> {
-        for delivery in self.stop_consumers().await? {
-            self.hand_out(delivery);
-        }
-        Ok(())
-    }
-
-    async fn stop_consumers(&mut self) -> Result<Vec<Item>, RabbitError> {
-        let bound = self.context.options.connect_timeout;
-        self.consumers.stop(&self.channel, bound).await
-    }
-}
-
-/// Parked queues, as they are consumed.
-fn parked(route: &RouteOptions, spaces: &[Space]) -> Group {
-    let queue_of = |space: &Space| Target::Parked(*space).queue(&route.queue);
-    Group {
-        queues: spaces.iter().map(queue_of).collect(),
-        prefetch: route.parked_prefetch(),
     }
 }

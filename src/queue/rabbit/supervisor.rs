@@ -53,6 +53,7 @@ pub(super) fn start(
             parked_queues,
             kept: KeptVerdicts::default(),
             shortened: LogLimit::new(LOG_EVERY),
+            no_room: LogLimit::new(LOG_EVERY),
         };
         supervise(context, channels)
     })

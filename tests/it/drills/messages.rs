@@ -4,7 +4,7 @@ use lapin::BasicProperties;
 use lapin::types::{AMQPValue, FieldTable};
 use serde_json::json;
 
-use super::{Drill, plan};
+use super::{Drill, PATIENCE, lasts, plan};
 use crate::fleet::Plan;
 use crate::support::daemon::NEW_SCHEDULE;
 
@@ -116,6 +116,40 @@ async fn sixteen_mebibytes() {
     let odd = plain([large.into_bytes(), vec![b'x'; 16 << 20]]);
     let (_, dead) = among_others("messages::sixteen_mebibytes", "16 MiB", "2 messages", odd).await;
     assert_eq!(dead, 2);
+}
+
+/// Half a gibibyte that fits into the prefetch, while the broker takes no copies: no replica holds all of it.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn many_large_ones() {
+    const COUNT: usize = 64;
+    const LARGE: usize = 8 << 20;
+    const NO_ROOM: &str = "there is no room for so large messages";
+    let row = "messages::many_large_ones";
+    let plan = Plan {
+        own_rabbit: true,
+        ..templates(row)
+    };
+    let mut drill = Drill::prepare(row, "64 of 8 MiB, and no copies are taken", plan).await;
+    let large = plain(vec![vec![b'x'; LARGE]; COUNT]).into_iter().zip(0..);
+    let large = large.map(|((body, properties), n)| (format!("large-{n}"), body, properties));
+    drill.publish(large.collect()).await;
+    let rabbit = drill.fleet.servers.rabbit();
+    rabbit.ctl(&["set_disk_free_limit", "1000000GB"]);
+    drill.begins();
+    drill.add(1);
+    drill.fleet.replicas[0].says(NO_ROOM).await;
+    let seconds = lasts(2.0, 20.0).await;
+    let rabbit = drill.fleet.servers.rabbit();
+    rabbit.ctl(&["set_disk_free_limit", "50MB"]);
+    assert!(drill.accounted(PATIENCE * 2).await, "{}", drill.logs());
+    drill.ends().await;
+    let peak = drill.fleet.replicas[0].memory("VmHWM");
+    let done = format!("for {seconds} s, in the queue when a replica starts");
+    let declared = [DECLARED, &[NO_ROOM, "RabbitMQ blocks publishing"]].concat();
+    let sums = drill.proves(done, &declared).await.sums();
+    assert_eq!(sums.dead, COUNT as u64);
+    eprintln!("{} MiB at most", peak >> 20);
+    assert!(peak < (COUNT * LARGE / 2) as u64, "{peak} bytes");
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]

@@ -261,11 +261,7 @@ impl Soak {
 
     /// KiB of memory of the replica that is never killed.
     fn memory(&self) -> u64 {
-        let status = format!("/proc/{}/status", self.drill.fleet.replicas[0].id());
-        let status = std::fs::read_to_string(status).expect("it runs");
-        let line = status.lines().find_map(|line| line.strip_prefix("VmRSS:"));
-        let kib = line.and_then(|line| line.trim().strip_suffix(" kB"));
-        kib.and_then(|kib| kib.parse().ok()).expect("its memory")
+        self.drill.fleet.replicas[0].memory("VmRSS") >> 10
     }
 }
 

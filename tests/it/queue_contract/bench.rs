@@ -222,6 +222,7 @@ async fn rabbit(
         declare: false,
         queue_type,
         prefetch,
+        max_body: 256 << 10,
         parks: true,
         longest_wait: Duration::from_secs(3600),
     };

@@ -64,6 +64,7 @@ impl Bench {
             declare,
             queue_type,
             prefetch: PREFETCH,
+            max_body: 256 << 10,
             parks,
             longest_wait: Duration::from_secs(60),
         };

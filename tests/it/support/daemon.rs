@@ -266,6 +266,17 @@ impl Daemon {
             .count()
     }
 
+    /// Bytes of memory that it has now (`VmRSS`), or had at most (`VmHWM`).
+    #[must_use]
+    pub fn memory(&self, which: &str) -> u64 {
+        let status = std::fs::read_to_string(format!("/proc/{}/status", self.child.id()));
+        let status = status.expect("the process runs");
+        let mut fields = status.lines().filter_map(|line| line.split_once(':'));
+        let (_, size) = fields.find(|(name, _)| *name == which).expect(which);
+        let kib = size.trim().trim_end_matches(" kB").parse::<u64>();
+        kib.expect("KiB") << 10
+    }
+
     fn proc(&self, folder: &str) -> impl Iterator<Item = PathBuf> {
         let folder = format!("/proc/{}/{folder}", self.child.id());
         let entries = std::fs::read_dir(folder).expect("the process runs");

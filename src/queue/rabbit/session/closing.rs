@@ -34,7 +34,7 @@ impl Session<'_> {
     }
 
     async fn finish(&mut self) -> Result<u64, RabbitError> {
-        let unseen = self.stop_consumers().await?.len() as u64;
+        let unseen = self.stop_unseen().await?;
         while let Ok(settlement) = self.settlements.try_recv() {
             self.settle(settlement);
         }
@@ -68,6 +68,15 @@ impl Session<'_> {
         Ok(unseen + came + rest)
     }
 
+    /// Stops the consumers, and counts what still came: the end of the channel gives it back.
+    async fn stop_unseen(&mut self) -> Result<u64, RabbitError> {
+        let bound = self.context.options.connect_timeout;
+        let mut unseen = 0;
+        let count = |_| unseen += 1;
+        self.consumers.stop(&self.channel, bound, count).await?;
+        Ok(unseen)
+    }
+
     /// Waits until the acknowledgements have reached their queues, and answers how many messages
     /// came meanwhile.
     ///
@@ -79,11 +88,11 @@ impl Session<'_> {
     /// next answer waits for.
     async fn let_through(&mut self) -> Result<u64, RabbitError> {
         let bound = self.context.options.connect_timeout;
-        let probes: Vec<Group> = self.groups.iter().map(Group::by_one).collect();
+        let probes: Vec<Group> = self.groups.iter().map(|group| group.at_most(1)).collect();
         let mut came = 0;
         for _ in 0..ROUNDS {
             self.consumers.start(&self.channel, &probes, bound).await?;
-            came += self.stop_consumers().await?.len() as u64;
+            came += self.stop_unseen().await?;
         }
         Ok(came)
     }

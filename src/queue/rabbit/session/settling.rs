@@ -51,7 +51,9 @@ impl Session<'_> {
     }
 
     pub(super) fn settle_as(&mut self, tag: u64, fate: Fate, label: &'static str) {
-        self.originals.remove(&tag);
+        if let Some(original) = self.originals.remove(&tag) {
+            self.room.settle(original.size());
+        }
         let now = self.context.clock.now();
         self.acks.settle(tag, fate, label, now);
     }
@@ -101,7 +103,8 @@ impl Session<'_> {
     }
 
     pub(super) fn on_confirmed(&mut self, tag: u64) {
-        if let Some((_, verdict)) = self.copying.remove(&tag) {
+        if let Some((original, verdict)) = self.copying.remove(&tag) {
+            self.room.settle(original.size());
             self.settle_as(tag, Fate::Ack, verdict.label);
         }
     }

@@ -1,0 +1,199 @@
+//! How many bytes of messages a channel may hold.
+//!
+//! Problem: a prefetch counts messages, and RabbitMQ has none that counts bytes. A route with a prefetch
+//! of 500 that gets messages of 16 MiB would hold 8 GB: a few hostile ones end each replica for its
+//! memory, one after the other.
+//!
+//! So the bodies of what is not settled are summed. A delivery that does not fit goes back to its queue at
+//! once, and the consumers close until there is room. Then they open with a prefetch that leaves room for
+//! messages as large as that one. After [`CALM`] without another they open as usual.
+//!
+//! Messages of the usual size never come near the bound (see [`Room::for_prefetch`]), so it costs them nothing.
+
+use std::time::Duration;
+
+use super::time::Mono;
+
+/// How long few messages are consumed after one that did not fit.
+pub const CALM: Duration = Duration::from_secs(2);
+
+/// The least bound, in bytes. RabbitMQ takes messages of 16 MiB (since 4.0, by default), and some of them
+/// are to fit.
+const LEAST: u64 = 64 << 20;
+
+/// How consumers are to be opened.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Opening {
+    /// With their own prefetch.
+    Usual,
+    /// Only that of the work queue, with this prefetch or a smaller one of its own.
+    Few(u16),
+}
+
+/// Something did not fit, not long ago.
+#[derive(Clone, Copy, Debug)]
+struct Few {
+    until: Mono,
+    /// The largest that did not fit, in bytes.
+    largest: u64,
+}
+
+/// The bytes of the unsettled deliveries of one channel.
+#[derive(Debug)]
+pub struct Room {
+    most: u64,
+    held: u64,
+    /// Something did not fit since the consumers were opened.
+    over: bool,
+    few: Option<Few>,
+}
+
+impl Room {
+    /// For a channel that consumes `prefetch` messages at a time, which usually have `max_body` bytes at
+    /// most: twice what these are. Where the tap closes and opens, half of a prefetch is held beside a
+    /// whole one.
+    #[must_use]
+    pub fn for_prefetch(prefetch: u64, max_body: u64) -> Self {
+        Self {
+            most: prefetch
+                .saturating_mul(max_body)
+                .saturating_mul(2)
+                .max(LEAST),
+            held: 0,
+            over: false,
+            few: None,
+        }
+    }
+
+    /// The bound, in bytes.
+    #[must_use]
+    pub const fn most(&self) -> u64 {
+        self.most
+    }
+
+    /// A delivery of so many bytes came. `false`: it does not fit, and is to go back to its queue. One
+    /// always fits: a message that is larger than the bound is held alone.
+    #[must_use]
+    pub fn take(&mut self, bytes: u64, now: Mono) -> bool {
+        if self.held > 0 && bytes > self.most.saturating_sub(self.held) {
+            let before = self.few.map_or(0, |few| few.largest);
+            self.over = true;
+            self.few = Some(Few {
+                until: now + CALM,
+                largest: before.max(bytes),
+            });
+            return false;
+        }
+        self.held = self.held.saturating_add(bytes);
+        true
+    }
+
+    /// A delivery that was taken is settled.
+    pub fn settle(&mut self, bytes: u64) {
+        self.held = self.held.saturating_sub(bytes);
+    }
+
+    /// Whether open consumers are to be closed: something did not fit, or they may open as usual again.
+    #[must_use]
+    pub fn must_close(&self, now: Mono) -> bool {
+        self.over || self.few.is_some_and(|few| few.until <= now)
+    }
+
+    /// How consumers may be opened now; `None`: there is no room yet.
+    pub fn open(&mut self, now: Mono) -> Option<Opening> {
+        self.few = self.few.filter(|few| few.until > now);
+        let free = self.most.saturating_sub(self.held);
+        let opening = match self.few {
+            None if self.held <= self.most / 2 => Opening::Usual,
+            None => return None,
+            Some(few) => match free / few.largest.max(1) {
+                0 if self.held > 0 => return None,
+                fit => Opening::Few(u16::try_from(fit.max(1)).unwrap_or(u16::MAX)),
+            },
+        };
+        self.over = false;
+        Some(opening)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::*;
+
+    use super::*;
+
+    const MIB: u64 = 1 << 20;
+
+    #[test]
+    fn messages_of_the_usual_size_always_fit() {
+        let mut room = Room::for_prefetch(500, MIB / 4);
+        let now = Mono::default();
+        for _ in 0..750 {
+            assert!(room.take(MIB / 4, now));
+        }
+        assert!(!room.must_close(now));
+        assert_eq!(room.most(), 250 * MIB);
+    }
+
+    #[test]
+    fn few_are_consumed_until_it_is_calm_again() {
+        let mut room = Room::for_prefetch(100, MIB / 4);
+        let now = Mono::default();
+        assert_eq!(room.open(now), Some(Opening::Usual));
+        for _ in 0..4 {
+            assert!(room.take(16 * MIB, now));
+        }
+        assert!(!room.take(16 * MIB, now));
+        assert!(room.must_close(now));
+        assert_eq!(room.open(now), None);
+        room.settle(16 * MIB);
+        assert_eq!(room.open(now), Some(Opening::Few(1)));
+        room.settle(16 * MIB);
+        assert_eq!(room.open(now), Some(Opening::Few(2)));
+        assert!(!room.must_close(now));
+        let calm = now + CALM;
+        assert!(room.must_close(calm));
+        assert_eq!(room.open(calm), Some(Opening::Usual));
+        assert!(!room.must_close(calm));
+    }
+
+    #[test]
+    fn one_that_is_larger_than_the_bound_is_held_alone() {
+        let mut room = Room::for_prefetch(1, 1);
+        let now = Mono::default();
+        assert!(room.take(128 * MIB, now));
+        assert!(!room.take(1, now));
+        assert_eq!(room.open(now), None);
+        room.settle(128 * MIB);
+        assert_eq!(room.open(now), Some(Opening::Few(u16::MAX)));
+    }
+
+    proptest! {
+        /// Whatever comes, it holds no more than its bound, or a single delivery; and what was opened for
+        /// fits, where nothing larger comes.
+        #[test]
+        fn never_more_than_the_bound_or_one(
+            steps in prop::collection::vec((0..40 * MIB, any::<bool>(), 0..3_000_u64), 1..200)
+        ) {
+            let mut room = Room::for_prefetch(100, MIB / 4);
+            let mut now = Mono::default();
+            let mut held: Vec<u64> = Vec::new();
+            for (bytes, settles, millis) in steps {
+                now = now + Duration::from_millis(millis);
+                if settles && let Some(bytes) = held.pop() {
+                    room.settle(bytes);
+                } else if room.take(bytes, now) {
+                    held.push(bytes);
+                }
+                prop_assert!(held.iter().sum::<u64>() <= room.most() || held.len() == 1);
+                if let Some(Opening::Few(count)) = room.open(now) {
+                    let largest = room.few.map_or(0, |few| few.largest);
+                    let sum = held.iter().sum::<u64>() + u64::from(count) * largest;
+                    prop_assert!(sum <= room.most() || held.is_empty());
+                }
+                // Nothing is held: it opens.
+                prop_assert!(!held.is_empty() || room.open(now).is_some());
+            }
+        }
+    }
+}
