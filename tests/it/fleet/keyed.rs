@@ -5,7 +5,7 @@
 //! is an answer of the store about a message, whatever it says. How much of the tightest limit was used is
 //! printed.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
 
 use sluiced::core::time::Mono;
@@ -86,7 +86,12 @@ impl Keyed {
 
     /// What all of its keys together allow in a second.
     fn leaves(&self) -> f64 {
-        (self.units * self.keys) as f64 / 1.1
+        self.keys as f64 * self.leaves_each()
+    }
+
+    /// What each of its keys allows in a second: less than its units, for the headroom.
+    fn leaves_each(&self) -> f64 {
+        self.units as f64 / 1.1
     }
 }
 
@@ -198,6 +203,12 @@ pub(super) async fn through(plan: Plan, fields: Vec<String>, limits: &[Keyed], b
     }
     let leaves = limits.iter().map(Keyed::leaves).chain(account);
     used(name, &calls, leaves.fold(f64::MAX, f64::min));
+    if let ([limit], Some(account)) = (limits, account) {
+        let keys = (account / limit.leaves_each()).ceil() as usize;
+        let busy = while_keys_are_left(&calls, keys);
+        eprint!("while {keys} keys or more have messages left, ");
+        used(name, busy, account);
+    }
     counts.judge(name, messages, bounds);
 }
 
@@ -211,6 +222,17 @@ fn account(plan: &Plan) -> Option<f64> {
 /// Messages with ids.
 pub(super) fn numbered(fields: Vec<String>) -> impl Iterator<Item = (String, String)> {
     (0..).map(super::id).zip(fields)
+}
+
+/// The calls that were made while so many keys or more had messages left. In the end fewer are left than
+/// could use the account: then it is their own limit that binds.
+fn while_keys_are_left(calls: &[(Mono, Box<str>)], keys: usize) -> &[(Mono, Box<str>)] {
+    let mut left = BTreeSet::new();
+    let first_of_the_rest = calls.iter().rposition(|(_, key)| {
+        left.insert(key);
+        left.len() >= keys
+    });
+    &calls[..=first_of_the_rest.unwrap_or(calls.len() - 1)]
 }
 
 /// Says which share of the tightest limit was used, which leaves so many calls a second.
