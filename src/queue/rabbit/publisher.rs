@@ -119,7 +119,9 @@ impl Publisher {
             if let Some(error) = failure {
                 failures += 1;
                 retry_at = Instant::now() + BACKOFF.half_jitter(failures, rand::random());
-                if let Some(more) = log.fault(&error.to_string(), self.clock.now()) {
+                // A queue that was declared a moment ago may refuse once.
+                let is_first = failures == 1 && matches!(*error, RabbitError::NotTaken { .. });
+                if !is_first && let Some(more) = log.fault(&error.to_string(), self.clock.now()) {
                     tracing::warn!(route = self.route.route, %error, "copies are not confirmed, trying again{more}");
                 }
             } else if waiting.is_empty() {

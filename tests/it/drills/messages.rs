@@ -145,7 +145,15 @@ async fn many_large_ones() {
     drill.ends().await;
     let peak = drill.fleet.replicas[0].memory("VmHWM");
     let done = format!("for {seconds} s, in the queue when a replica starts");
-    let declared = [DECLARED, &[NO_ROOM, "RabbitMQ blocks publishing"]].concat();
+    let declared = [
+        DECLARED,
+        &[
+            NO_ROOM,
+            "RabbitMQ blocks publishing",
+            "copies are not confirmed",
+        ],
+    ]
+    .concat();
     let sums = drill.proves(done, &declared).await.sums();
     assert_eq!(sums.dead, COUNT as u64);
     eprintln!("{} MiB at most", peak >> 20);

@@ -294,6 +294,13 @@ impl Daemon {
         std::fs::read_to_string(&self.log).unwrap()
     }
 
+    /// The end of its log, for a test that fails.
+    fn last_lines(&self) -> String {
+        let log = std::fs::read_to_string(&self.log).unwrap_or_default();
+        let lines: Vec<_> = log.lines().collect();
+        lines[lines.len().saturating_sub(100)..].join("\n")
+    }
+
     /// The lines of its log that contain `text`.
     #[must_use]
     pub fn said(&self, text: &str) -> usize {
@@ -414,6 +421,9 @@ impl Daemon {
 
 impl Drop for Daemon {
     fn drop(&mut self) {
+        if std::thread::panicking() {
+            eprintln!("{}:\n{}", self.config().display(), self.last_lines());
+        }
         if let Ok(None) = self.child.try_wait() {
             drop(self.child.kill());
             drop(self.child.wait());
