@@ -225,7 +225,7 @@ async fn connect(server: &RedisServer) -> RedisPaceStore {
         keyed: true,
         ..RedisOptions::single(server.url(), "sluiced")
     };
-    let store = RedisPaceStore::connect(&options, Arc::new(())).unwrap();
+    let store = RedisPaceStore::connect(&options).unwrap();
     let link = store.link();
     let up = || link.borrow().is_up();
     eventually(Duration::from_secs(10), "a connection", up).await;

@@ -72,8 +72,8 @@ pub(super) fn stores(
         }
         LimitBackend::Redis => {
             let options = options::redis(settings, secrets)?;
-            let store = RedisPaceStore::connect(&options, Arc::new(()))
-                .map_err(|e| WireError::new("redis", e))?;
+            let store =
+                RedisPaceStore::connect(&options).map_err(|e| WireError::new("redis", e))?;
             health.target("redis", store.link());
             let store = Arc::new(store);
             Ok(Stores {
@@ -134,8 +134,7 @@ pub async fn policies(options: &RedisOptions) -> Result<PolicyStores, WireError>
 }
 
 async fn connected(options: &RedisOptions) -> Result<Arc<RedisPaceStore>, WireError> {
-    let store =
-        RedisPaceStore::connect(options, Arc::new(())).map_err(|e| WireError::new("redis", e))?;
+    let store = RedisPaceStore::connect(options).map_err(|e| WireError::new("redis", e))?;
     let mut link = store.link();
     // To find the server, and to connect to it.
     let bound = 2 * options.connect_timeout + options.response_timeout;

@@ -52,7 +52,7 @@ async fn replicas(servers: Servers) -> (Store, Store) {
     };
     let mut stores = Vec::new();
     for _ in 0..2 {
-        let store = RedisPaceStore::connect(&options, Arc::new(())).unwrap();
+        let store = RedisPaceStore::connect(&options).unwrap();
         let link = store.link();
         eventually(BOUND, "a connection", || link.borrow().is_up()).await;
         stores.push(Arc::new(store) as Store);

@@ -5,19 +5,16 @@ use std::fmt;
 use std::sync::{Mutex, PoisonError};
 
 use futures::FutureExt;
-use tokio::sync::broadcast;
 
-use super::NOTICES;
 use crate::core::breaker::{self, BreakerReport, BreakerRule, BreakerStatus, StoredBreaker};
 use crate::ports::breaker::BreakerStore;
 use crate::ports::clock::Clock;
-use crate::ports::pace::{Notice, StoreFuture};
+use crate::ports::pace::StoreFuture;
 
 /// The breakers of this process alone: each route tells and hears only itself.
 pub struct MemoryBreakers {
     clock: Clock,
     routes: Mutex<HashMap<String, StoredBreaker>>,
-    notices: broadcast::Sender<Notice>,
 }
 
 impl MemoryBreakers {
@@ -27,7 +24,6 @@ impl MemoryBreakers {
         Self {
             clock,
             routes: Mutex::default(),
-            notices: broadcast::Sender::new(NOTICES),
         }
     }
 }
@@ -48,10 +44,6 @@ impl BreakerStore for MemoryBreakers {
             Ok(breaker::report(shared, report, known, rule, now))
         }
         .boxed()
-    }
-
-    fn notices(&self) -> broadcast::Receiver<Notice> {
-        self.notices.subscribe()
     }
 }
 

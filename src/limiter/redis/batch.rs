@@ -56,15 +56,13 @@ const COMMON: &str = include_str!("../../../lua/limits/common.lua");
 /// What a script does, behind the kinds that a call is about. Only those: what a script defines
 /// takes longer than one decision.
 pub(super) struct Composed {
-    pub(super) name: &'static str,
     action: &'static str,
     by_kinds: [OnceLock<Script>; 1 << KINDS.len()],
 }
 
 impl Composed {
-    pub(super) const fn new(name: &'static str, action: &'static str) -> Self {
+    pub(super) const fn new(action: &'static str) -> Self {
         Self {
-            name,
             action,
             by_kinds: [const { OnceLock::new() }; 1 << KINDS.len()],
         }

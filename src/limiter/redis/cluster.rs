@@ -21,7 +21,6 @@ use tracing::{debug, warn};
 
 use super::access::{Access, Peer};
 use super::address::Address;
-use super::events::StoreEvents;
 use super::fault::{refused, unreachable};
 use super::rights;
 use super::scripts::ScriptCall;
@@ -43,7 +42,6 @@ const HEAD_START: Duration = Duration::from_millis(250);
 /// The nodes.
 pub(super) struct Cluster {
     access: Arc<Access>,
-    events: Arc<dyn StoreEvents>,
     map: Mutex<SlotMap>,
     nodes: Mutex<BTreeMap<Address, Node>>,
     link: watch::Sender<Link>,
@@ -60,10 +58,9 @@ struct Node {
 
 impl Cluster {
     /// Does not connect yet. Must be called on the runtime that the connections shall live on.
-    pub(super) fn new(access: Arc<Access>, events: Arc<dyn StoreEvents>) -> Self {
+    pub(super) fn new(access: Arc<Access>) -> Self {
         Self {
             access,
-            events,
             map: Mutex::default(),
             nodes: Mutex::default(),
             link: watch::Sender::new(Link::Connecting),
@@ -119,7 +116,6 @@ impl Cluster {
             let server = Arc::new(Server::new(
                 Locator::At(at.clone()),
                 Arc::clone(&self.access),
-                Arc::clone(&self.events),
                 Arc::clone(&self.stale),
             ));
             let supervisor = self.runtime.spawn(Arc::clone(&server).supervise());

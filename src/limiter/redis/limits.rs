@@ -18,7 +18,6 @@ use tracing::warn;
 use self::reply::Reply;
 use super::batch::{Batch, CellIndex, Composed, generation_key};
 use super::connection::Connection;
-use super::events::StoreEvents;
 use super::fault::STORE;
 use super::scripts::{Arg, ScriptCall};
 use crate::core::limits::known::Known;
@@ -34,7 +33,6 @@ const WEIGHT_MAX: u64 = 2_048;
 /// The scripts, and what is remembered of Redis.
 pub(super) struct Limits {
     connection: Arc<Connection>,
-    events: Arc<dyn StoreEvents>,
     prefix: String,
     channel: String,
     /// Names this store among those that wait for calls to end.
@@ -51,24 +49,18 @@ pub(super) struct Limits {
 impl Limits {
     pub(super) fn new(
         connection: Arc<Connection>,
-        events: Arc<dyn StoreEvents>,
         (prefix, channel, replica): (String, String, String),
     ) -> Self {
-        let (admit, look) = (
-            include_str!("../../../lua/admit.lua"),
-            include_str!("../../../lua/look.lua"),
-        );
         Self {
             connection,
-            events,
             prefix,
             channel,
             replica,
-            admit: Composed::new("admit", admit),
-            refund: Composed::new("refund", include_str!("../../../lua/refund.lua")),
-            renew: Composed::new("renew", include_str!("../../../lua/renew.lua")),
-            release: Composed::new("release", include_str!("../../../lua/release.lua")),
-            look: Composed::new("look", look),
+            admit: Composed::new(include_str!("../../../lua/admit.lua")),
+            refund: Composed::new(include_str!("../../../lua/refund.lua")),
+            renew: Composed::new(include_str!("../../../lua/renew.lua")),
+            release: Composed::new(include_str!("../../../lua/release.lua")),
+            look: Composed::new(include_str!("../../../lua/look.lua")),
             clock: Clock::start(),
             known: Mutex::default(),
         }
@@ -116,10 +108,8 @@ impl Limits {
     ) -> Result<T, StoreError> {
         let key = generation_key(&self.prefix);
         let keys = batch.keys(&self.prefix);
-        let call = ScriptCall::new(script.name, script.script(batch), key, keys, arguments);
-        let answer = self.connection.call(&call).await;
-        self.events.asked(script.name, answer.is_ok());
-        answer
+        let call = ScriptCall::new(script.script(batch), key, keys, arguments);
+        self.connection.call(&call).await
     }
 
     /// Asks for candidates, each with its places in the batch.

@@ -22,7 +22,6 @@ use tracing::{info, warn};
 
 use super::access::Access;
 use super::address::Address;
-use super::events::StoreEvents;
 use super::fault::{Fault, STORE, fault, unreachable};
 use super::scripts::ScriptCall;
 use super::sentinel::Sentinels;
@@ -83,19 +82,13 @@ pub(super) struct Server {
     link: watch::Sender<Link>,
     /// Is told when the link changes.
     changed: Arc<Notify>,
-    events: Arc<dyn StoreEvents>,
     /// The warnings were given.
     warned: AtomicBool,
 }
 
 impl Server {
     /// Does not connect yet.
-    pub(super) fn new(
-        place: Locator,
-        access: Arc<Access>,
-        events: Arc<dyn StoreEvents>,
-        changed: Arc<Notify>,
-    ) -> Self {
+    pub(super) fn new(place: Locator, access: Arc<Access>, changed: Arc<Notify>) -> Self {
         Self {
             place,
             access,
@@ -103,7 +96,6 @@ impl Server {
             lost: Notify::new(),
             link: watch::Sender::new(Link::Connecting),
             changed,
-            events,
             warned: AtomicBool::new(false),
         }
     }
@@ -210,7 +202,6 @@ impl Server {
             drop(state);
             warn!(reason, "lost Redis, reconnecting");
             self.tell(Link::Down(reason.into()));
-            self.events.lost();
             self.lost.notify_one();
         }
     }
@@ -253,7 +244,6 @@ impl Server {
     async fn use_until_lost(&self, live: Live) {
         *self.lock() = State::Up(live.clone());
         self.tell(Link::Up);
-        self.events.connected();
         info!(run_id = &*live.run, server = %live.at, "connected to Redis");
         while self.is_in_use(live.id) {
             tokio::select! {

@@ -193,7 +193,7 @@ pub(crate) async fn connect_to(url: String, prefix: &str) -> RedisPaceStore {
         keyed: true,
         ..RedisOptions::single(url, prefix)
     };
-    let store = RedisPaceStore::connect(&options, Arc::new(())).unwrap();
+    let store = RedisPaceStore::connect(&options).unwrap();
     let link = store.link();
     eventually(BOUND, "a connection", || link.borrow().is_up()).await;
     store
