@@ -29,7 +29,8 @@ use crate::core::scheduler::{Scheduler, Step};
 use crate::core::time::Mono;
 use crate::ports::clock::Clock;
 use crate::ports::limits::key_id;
-use crate::ports::pace::{Notice, StoreError};
+use crate::ports::notice::Notice;
+use crate::ports::pace::StoreError;
 use crate::telemetry::health::{Health, Heartbeat};
 use crate::telemetry::meters::LimitMeters;
 use crate::urgent;
@@ -92,10 +93,8 @@ pub(super) struct Pacer {
     taps: Taps,
     hours: Hours,
     events: mpsc::UnboundedReceiver<Event>,
-    /// Freezes that other replicas began. `None`: there is no paced limit, or its store is gone.
+    /// What other replicas tell, and calls that ended. `None`: the store is gone.
     notices: Option<broadcast::Receiver<Notice>>,
-    /// Notices of the store of keyed limits: calls that ended, limits that were opened.
-    freed: Option<broadcast::Receiver<Notice>>,
     /// At most one for each row.
     asking: FuturesUnordered<Asking>,
     admission: Admission,
@@ -134,7 +133,6 @@ impl Pacer {
             .rate
             .set(rows.as_ref().map_or(0.0, PacedRows::per_second));
         let (sender, events) = mpsc::unbounded_channel();
-        let notices = rows.as_ref().map(|rows| rows.store.notices());
         let heartbeat = health.watch_loop(&format!("limit {name}"));
         let handle = PacerHandle::new(clock, name, rows, meters, keyed.refunder.clone(), sender);
         let pacer = Self {
@@ -144,8 +142,7 @@ impl Pacer {
             hours: Hours::new(&routes),
             routes,
             events,
-            notices,
-            freed: Some(keyed.store.notices()),
+            notices: Some(keyed.store.notices()),
             asking: FuturesUnordered::new(),
             admission: Admission::new(keyed),
             adapting,
@@ -253,12 +250,6 @@ impl Pacer {
                 None => std::future::pending().await,
             }
         };
-        let freed = async {
-            match &mut self.freed {
-                Some(freed) => freed.recv().await,
-                None => std::future::pending().await,
-            }
-        };
         let mut batch = Vec::new();
         tokio::select! {
             // The alarm comes last: a time that is over would let nothing else have its turn, not even the
@@ -279,19 +270,15 @@ impl Pacer {
                         self.scheduler.frozen(row, &freeze, self.handle.clock.now());
                     }
                 }
-                // Changes reach the task of the limit (`policies`), which says what is in force now.
-                Ok(_) | Err(broadcast::error::RecvError::Lagged(_)) => {}
-                Err(broadcast::error::RecvError::Closed) => self.notices = None,
-            },
-            freed = freed => match freed {
                 Ok(Notice::Freed { limit, key, units }) => {
                     let now = self.handle.clock.now();
                     self.scheduler.freed(key_id(&limit, key), units, now);
                 }
                 Ok(Notice::Opened { limit }) => self.updated(&limit, None),
                 Ok(Notice::Breaker { route }) => self.breaker_changed(&route),
-                Ok(_) | Err(broadcast::error::RecvError::Lagged(_)) => {}
-                Err(broadcast::error::RecvError::Closed) => self.freed = None,
+                // Changes reach the task of the limit (`policies`), which says what is in force now.
+                Ok(Notice::Changed { .. }) | Err(broadcast::error::RecvError::Lagged(_)) => {}
+                Err(broadcast::error::RecvError::Closed) => self.notices = None,
             },
             rung = self.alarm.until(until) => rung?,
         }

@@ -9,10 +9,8 @@ use std::hash::{DefaultHasher, Hash as _, Hasher as _};
 use std::sync::{Arc, PoisonError, RwLock};
 use std::time::Duration;
 
-use tokio::sync::broadcast;
-
 pub use super::notice::LimitKey;
-use super::notice::Notice;
+use super::notice::Notices;
 use super::pace::StoreFuture;
 pub use crate::core::limits::admission::{Decision, Pass};
 pub use crate::core::limits::generation::{Closing, LostWait};
@@ -182,7 +180,7 @@ impl CallUnderWay {
 }
 
 /// The store of keyed limits. Every call ends within the store's own timeout.
-pub trait LimitStore: Send + Sync + fmt::Debug {
+pub trait LimitStore: Notices + Send + Sync + fmt::Debug {
     /// Decides on candidates, in their order: an earlier one takes what a later one then lacks. Stops
     /// once it has granted `wanted`. At most [`MAX_BATCH`] at a time; none: only the time is told.
     fn admit<'a>(&'a self, candidates: &'a [Candidate], wanted: u64) -> StoreFuture<'a, Answer>;
@@ -197,15 +195,11 @@ pub trait LimitStore: Send + Sync + fmt::Debug {
     fn renew<'a>(&'a self, calls: &'a [CallUnderWay]) -> StoreFuture<'a, Vec<Ticket>>;
 
     /// Ends calls in their `concurrency` limit, and tells replicas that wait for them
-    /// ([`Notice::Freed`]).
+    /// (`Notice::Freed`).
     fn release<'a>(&'a self, calls: &'a [CallUnderWay]) -> StoreFuture<'a, ()>;
 
     /// What one key of a limit has left, without changing anything.
     fn look<'a>(&'a self, limit: &'a Arc<KeyedLimit>, key: LimitKey) -> StoreFuture<'a, Look>;
-
-    /// What this replica is told. A receiver that lags may lose notices: a full limit is asked again
-    /// after a while.
-    fn notices(&self) -> broadcast::Receiver<Notice>;
 }
 
 /// The most candidates in one request: a script must not hold the store for long.

@@ -9,6 +9,7 @@ use sluiced::core::schedule::{Answer, Ask, Grant, Pace, Sight, Turn};
 use sluiced::core::time::StoreTime;
 use sluiced::limiter::redis::{RedisOptions, RedisPaceStore};
 use sluiced::ports::link::Link;
+use sluiced::ports::notice::Notices as _;
 use sluiced::ports::pace::{PaceStore, PacedLimit, StoreError};
 use tokio::sync::watch;
 

@@ -14,7 +14,8 @@ use super::store::RedisPaceStore;
 use crate::core::policy::{Declaration, LimitPolicy, Origin, Pause, PolicyUpdate, PolicyVersion};
 use crate::core::schedule::FREEZE_MAX;
 use crate::core::time::{StoreTime, micros};
-use crate::ports::pace::{Notice, PaceStore, StoreError, StoreFuture};
+use crate::ports::notice::{Notice, Notices};
+use crate::ports::pace::{StoreError, StoreFuture};
 use crate::ports::policy::{Inspection, PRESENCE, PolicyStore, Present, Updated};
 
 /// For how long a replica counts as present after it was last heard.
@@ -231,9 +232,11 @@ impl PolicyStore for RedisPolicies {
         }
         .boxed()
     }
+}
 
+impl Notices for RedisPolicies {
     fn notices(&self) -> broadcast::Receiver<Notice> {
-        PaceStore::notices(&*self.store)
+        self.store.notices()
     }
 }
 

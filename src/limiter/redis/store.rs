@@ -22,7 +22,8 @@ use crate::core::policy::PolicyVersion;
 use crate::core::schedule::{Answer, Ask, Freeze, Grant, Turn};
 use crate::core::time::StoreTime;
 use crate::ports::link::Link;
-use crate::ports::pace::{Notice, PaceStore, PacedLimit, StoreError, StoreFuture};
+use crate::ports::notice::{Notice, Notices};
+use crate::ports::pace::{PaceStore, PacedLimit, StoreError, StoreFuture};
 use crate::urgent::Thread;
 
 /// The limits in Redis: schedules, and states by key.
@@ -146,12 +147,14 @@ impl PaceStore for RedisPaceStore {
         .boxed()
     }
 
-    fn notices(&self) -> broadcast::Receiver<Notice> {
-        self.notices.subscribe()
-    }
-
     fn link(&self) -> watch::Receiver<Link> {
         self.connection.link()
+    }
+}
+
+impl Notices for RedisPaceStore {
+    fn notices(&self) -> broadcast::Receiver<Notice> {
+        self.notices.subscribe()
     }
 }
 

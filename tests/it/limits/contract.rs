@@ -8,12 +8,12 @@ use sluiced::core::limits::Rule;
 use sluiced::core::limits::token_bucket::{Refill, Start};
 use sluiced::core::rate::Cost;
 use sluiced::core::time::StoreTime;
-use sluiced::limiter::memory::MemoryLimitStore;
+use sluiced::limiter::memory::MemoryStore;
 use sluiced::ports::clock::Clock;
 use sluiced::ports::limits::{
     CallUnderWay, Candidate, Charge, Decision, Fit, KeyedLimit, LimitStore, MAX_BATCH, Refund,
 };
-use sluiced::ports::pace::Notice;
+use sluiced::ports::notice::Notice;
 
 use super::rules::*;
 use crate::support::contract::contract;
@@ -32,7 +32,7 @@ async fn redis() -> (Store, Store) {
 
 /// One store for both replicas: it is this process alone.
 async fn memory() -> (Store, Store) {
-    let store: Store = Arc::new(MemoryLimitStore::new(Clock::start()));
+    let store: Store = Arc::new(MemoryStore::new(Clock::start()));
     std::future::ready((Arc::clone(&store), store)).await
 }
 

@@ -3,7 +3,6 @@
 use std::sync::Arc;
 
 use futures::FutureExt;
-use tokio::sync::broadcast;
 use tokio_util::task::AbortOnDropHandle;
 
 use super::reply::{closing, fit};
@@ -17,7 +16,7 @@ use crate::ports::limits::{
     Answer, CallUnderWay, Candidate, KeyedLimit, LimitKey, LimitStore, Look, MAX_BATCH, Refund,
     Room, Ticket,
 };
-use crate::ports::pace::{Notice, PaceStore, StoreError, StoreFuture};
+use crate::ports::pace::{StoreError, StoreFuture};
 
 impl RedisPaceStore {
     fn limits(&self) -> &Limits {
@@ -131,9 +130,5 @@ impl LimitStore for RedisPaceStore {
             limits.look_at(limit, key, around).await
         }
         .boxed()
-    }
-
-    fn notices(&self) -> broadcast::Receiver<Notice> {
-        PaceStore::notices(self)
     }
 }
