@@ -19,6 +19,7 @@ pub mod reload;
 pub mod run;
 pub mod sim;
 pub mod status;
+mod text;
 pub mod throttle;
 pub mod top;
 pub mod trial;

@@ -26,7 +26,7 @@ use secrecy::SecretString;
 use serde_json::json;
 
 use super::exit::Exit;
-use crate::cli::check;
+use super::refusal::Refusal;
 use crate::core::limits::Rule;
 use crate::core::limits::gcra::Gcra;
 use crate::core::rate::{Cost, Rate, Span};
@@ -88,56 +88,25 @@ struct Answer {
     reset_after: Duration,
 }
 
-/// Asks and writes the answer to `out`, what went wrong to `err`.
-///
-/// # Errors
-/// When `out` or `err` cannot be written to.
-pub async fn run(
+/// Asks, and writes the answer to `out`.
+pub(super) async fn run(
     args: &ThrottleArgs,
     env: impl Iterator<Item = (String, String)>,
     out: &mut (impl Write + Send),
-    err: &mut (impl Write + Send),
-    colour: bool,
-) -> io::Result<Exit> {
-    let rule = match rule(args) {
-        Ok(rule) => rule,
-        Err(why) => {
-            writeln!(err, "sluiced throttle: {why}")?;
-            return Ok(Exit::WrongArguments);
-        }
-    };
+) -> Result<Exit, Refusal> {
+    let rule = rule(args).map_err(Refusal::Arguments)?;
     let options = match &args.redis {
-        Some(url) => Ok(wire::redis_at(url.clone())),
-        None => match settings::load(&args.config, env) {
-            Ok(loaded) => wire::redis_of(&loaded),
-            Err(faults) => {
-                check::report(&faults, err, colour)?;
-                return Ok(Exit::WrongConfiguration);
-            }
-        },
+        Some(url) => wire::redis_at(url.clone()),
+        None => wire::redis_of(&settings::load(&args.config, env).map_err(Refusal::Faults)?)?,
     };
-    let store = match options {
-        Ok(options) => wire::keyed(&options).await,
-        Err(why) => Err(why),
-    };
-    let answer = match store {
-        Ok(store) => ask(args, rule, &*store).await.map_err(|e| e.to_string()),
-        Err(why) => Err(why.to_string()),
-    };
-    match answer {
-        Ok(answer) => {
-            write(args, &answer, out)?;
-            Ok(if args.fail && answer.limited {
-                Exit::Failed
-            } else {
-                Exit::Done
-            })
-        }
-        Err(why) => {
-            writeln!(err, "sluiced throttle: {why}")?;
-            Ok(Exit::Failed)
-        }
-    }
+    let store = wire::keyed(&options).await?;
+    let answer = ask(args, rule, &*store).await?;
+    write(args, &answer, out)?;
+    Ok(if args.fail && answer.limited {
+        Exit::Failed
+    } else {
+        Exit::Done
+    })
 }
 
 fn rule(args: &ThrottleArgs) -> Result<Rule, String> {

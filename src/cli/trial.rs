@@ -14,10 +14,10 @@ use http::{HeaderMap, Request};
 use serde_json::{Value, json};
 
 use super::exit::Exit;
-use super::limits::text::{rough, state};
 use super::limits::{Location, OpenLimits, key};
 use super::printable::printable;
 use super::refusal::Refusal;
+use super::text::{rough, state};
 use crate::core::time::{StoreTime, micros};
 use crate::ports::label::LabelCharge;
 use crate::ports::message::{HeaderValue, Message};
@@ -69,23 +69,8 @@ struct Answer {
     wait: Option<Duration>,
 }
 
-/// Writes what would become of the message to `out`, and what is wrong to `err`.
-///
-/// # Errors
-/// When `err` cannot be written to.
-pub async fn run(
-    args: &TryArgs,
-    out: &mut (impl Write + Send),
-    err: &mut (impl Write + Send),
-    colour: bool,
-) -> io::Result<Exit> {
-    match attempt(args, out).await {
-        Ok(exit) => Ok(exit),
-        Err(refusal) => refusal.report("sluiced try", err, colour),
-    }
-}
-
-async fn attempt(args: &TryArgs, out: &mut (impl Write + Send)) -> Result<Exit, Refusal> {
+/// Writes what would become of the message to `out`.
+pub(super) async fn run(args: &TryArgs, out: &mut (impl Write + Send)) -> Result<Exit, Refusal> {
     let opened = Location::of(args.config.clone()).open().await?;
     let Some(loaded) = opened.loaded() else {
         return Err(Refusal::Arguments("a configuration is needed".to_owned()));

@@ -22,7 +22,7 @@ mod svg;
 mod trace;
 mod words;
 
-use std::io::{self, Write};
+use std::io::Write;
 use std::path::PathBuf;
 use std::time::Duration;
 
@@ -98,25 +98,9 @@ pub struct PlanArgs {
     json: bool,
 }
 
-/// Runs a plan and writes what came of it to `out`, and what is wrong to `err`. The exit code is 0 if the
-/// backlog ends within the time, 1 if something stands still or the backlog grows.
-///
-/// # Errors
-/// When `err` cannot be written to.
-pub fn run(
-    args: &PlanArgs,
-    env: impl Iterator<Item = (String, String)>,
-    out: &mut impl Write,
-    err: &mut impl Write,
-    colour: bool,
-) -> io::Result<Exit> {
-    match attempt(args, env, out) {
-        Ok(exit) => Ok(exit),
-        Err(refusal) => refusal.report("sluiced plan", err, colour),
-    }
-}
-
-fn attempt(
+/// Runs a plan and writes what came of it to `out`. The exit code is 0 if the backlog ends within the time,
+/// 1 if something stands still or the backlog grows.
+pub(super) fn run(
     args: &PlanArgs,
     env: impl Iterator<Item = (String, String)>,
     out: &mut impl Write,
