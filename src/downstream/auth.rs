@@ -11,26 +11,25 @@ use base64::Engine;
 use base64::prelude::BASE64_STANDARD;
 use http::header::AUTHORIZATION;
 use http::{HeaderMap, HeaderValue, StatusCode};
-use secrecy::{ExposeSecret, SecretString};
+use secrecy::ExposeSecret;
 use tokio::time::Instant;
 
 use super::options::{Misconfigured, ResolvedAuth};
-use crate::ports::secret::Secret;
 
 /// How often the secret is read at most.
 const EVERY: Duration = Duration::from_secs(1);
 
-/// The header of these credentials.
+/// The header of these credentials, with the secret as it was read last.
 pub(super) fn header(auth: &ResolvedAuth) -> Result<HeaderValue, Misconfigured> {
     let text = match auth {
         ResolvedAuth::Basic { user, .. } if user.contains(':') => {
             return Err(Misconfigured::new("auth.user", "has a colon"));
         }
         ResolvedAuth::Basic { user, password } => {
-            let pair = format!("{user}:{}", password.expose_secret());
+            let pair = format!("{user}:{}", password.last().expose_secret());
             format!("Basic {}", BASE64_STANDARD.encode(pair))
         }
-        ResolvedAuth::Bearer { token } => format!("Bearer {}", token.expose_secret()),
+        ResolvedAuth::Bearer { token } => format!("Bearer {}", token.last().expose_secret()),
     };
     let mut value = HeaderValue::try_from(text)
         .map_err(|_| Misconfigured::new("auth", "the secret has a control character"))?;
@@ -41,7 +40,6 @@ pub(super) fn header(auth: &ResolvedAuth) -> Result<HeaderValue, Misconfigured> 
 /// Credentials whose secret may change.
 pub(super) struct RotatingAuth {
     auth: ResolvedAuth,
-    secret: Secret,
     state: Mutex<State>,
 }
 
@@ -53,10 +51,9 @@ struct State {
 }
 
 impl RotatingAuth {
-    pub(super) fn new(auth: ResolvedAuth, secret: Secret) -> Self {
+    pub(super) fn new(auth: ResolvedAuth) -> Self {
         Self {
             auth,
-            secret,
             state: Mutex::default(),
         }
     }
@@ -78,27 +75,17 @@ impl RotatingAuth {
             return;
         }
         state.read = Some(Instant::now());
-        let before = self.secret.last();
-        let now = self.secret.get();
-        if now.expose_secret() == before.expose_secret() {
+        let secret = self.auth.secret();
+        let before = secret.last();
+        if secret.get().expose_secret() == before.expose_secret() {
             return;
         }
-        match header(&self.with(now)) {
+        match header(&self.auth) {
             Ok(value) => {
                 tracing::info!("the secret of the downstream has changed: the new one is used");
                 state.renewed = Some(value);
             }
             Err(why) => tracing::warn!(%why, "the changed secret cannot be used"),
-        }
-    }
-
-    fn with(&self, secret: SecretString) -> ResolvedAuth {
-        match &self.auth {
-            ResolvedAuth::Basic { user, .. } => ResolvedAuth::Basic {
-                user: user.clone(),
-                password: secret,
-            },
-            ResolvedAuth::Bearer { .. } => ResolvedAuth::Bearer { token: secret },
         }
     }
 

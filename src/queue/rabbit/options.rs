@@ -19,9 +19,9 @@ pub(super) const FRAME_MAX: u32 = 131_072;
 /// How to reach the broker.
 #[derive(Clone, Debug)]
 pub struct RabbitOptions {
-    /// Complete with passwords. Several: a cluster; each attempt takes the next one.
+    /// Several: a cluster; each attempt takes the next one.
     pub urls: Vec<SecretString>,
-    /// Replaces the password of the URLs; read anew for each attempt.
+    /// Instead of the password of the URLs; read anew for each attempt.
     pub password: Option<Secret>,
     /// Only with `amqps://`.
     pub tls: Tls,

@@ -59,12 +59,12 @@ async fn templates_and_credentials_arrive() {
     options.body = Some("{\"phone\": {{ body.to | tojson }}}".to_owned());
     options.auth = Some(ResolvedAuth::Basic {
         user: "aladdin".to_owned(),
-        password: SecretString::from("open sesame"),
+        password: SecretString::from("open sesame").into(),
     });
     let basic = downstream(&options);
     assert_eq!(call(&basic).await.outcome, Outcome::Accepted);
     options.auth = Some(ResolvedAuth::Bearer {
-        token: SecretString::from("open-sesame"),
+        token: SecretString::from("open-sesame").into(),
     });
     let bearer = downstream(&options);
     assert_eq!(call(&bearer).await.outcome, Outcome::Accepted);
