@@ -23,7 +23,7 @@ use crate::ports::label::LabelCharge;
 use crate::ports::message::{HeaderValue, Message};
 use crate::queue::rabbit::letters::Letters;
 use crate::settings::types::{QueueBackend, Route, Settings};
-use crate::wire::{self, Trial};
+use crate::wire::{self, PlannedLimit, Trial};
 
 /// Headers whose values are not shown: their name has one of these words.
 const SECRET: [&str; 6] = ["auth", "cookie", "key", "password", "secret", "token"];
@@ -82,7 +82,7 @@ pub(super) async fn run(args: &TryArgs, out: &mut (impl Write + Send)) -> Result
     } else {
         read(args)?
     };
-    let label = trial.label(&message).map_err(|why| {
+    let label = trial.route.label(&message).map_err(|why| {
         Refusal::Failed(format!(
             "route {name}: a limit cannot count it: {why}; it would be a dead letter (`on_invalid`)"
         ))
@@ -93,13 +93,12 @@ pub(super) async fn run(args: &TryArgs, out: &mut (impl Write + Send)) -> Result
         ))
     })?;
     let (mut answers, mut now) = (Vec::new(), None);
-    for (limit, charge) in route.limits.iter().zip(&label.charges) {
-        let (at, answer) =
-            answer(&opened, limit, charge, trial.paced.as_ref() == Some(limit)).await?;
+    for (limit, charge) in trial.route.limits.iter().zip(&label.charges) {
+        let (at, answer) = answer(&opened, limit, charge).await?;
         now = now.max(Some(at));
         answers.push(answer);
     }
-    if let (Some(hours), Some(now)) = (&trial.hours, now) {
+    if let (Some(hours), Some(now)) = (&trial.route.hours, now) {
         let wait = hours.opens(now).since(now);
         let what = if wait.is_zero() {
             "open".to_owned()
@@ -202,11 +201,11 @@ async fn peeked(
 /// What a limit says now, and the store's time.
 async fn answer(
     opened: &OpenLimits,
-    limit: &str,
+    limit: &PlannedLimit,
     charge: &LabelCharge,
-    is_paced: bool,
 ) -> Result<(StoreTime, Answer), Refusal> {
-    let found = opened.store(limit).await?.inspect(limit).await?;
+    let name = &limit.name;
+    let found = opened.store(name).await?.inspect(name).await?;
     let paused = found
         .policy
         .as_ref()
@@ -215,19 +214,19 @@ async fn answer(
         .max(found.frozen_until)
         .map(|until| until.since(found.now));
     let mut answer = Answer {
-        limit: limit.to_owned(),
+        limit: name.clone(),
         key: charge.key.as_deref().map(str::to_owned),
         cost: charge.cost.get(),
         now: state(&found),
         wait: Some(blocked.unwrap_or_default()),
     };
-    if blocked.is_some() || is_paced {
+    if blocked.is_some() || limit.rule.is_none() {
         if blocked.is_none() {
             answer.now = "passes with the next free slot".to_owned();
         }
         return Ok((found.now, answer));
     }
-    let Some(left) = key::look_up(opened, limit, charge.key.as_deref(), &found).await? else {
+    let Some(left) = key::look_up(opened, name, charge.key.as_deref(), &found).await? else {
         return Ok((found.now, answer));
     };
     (answer.now, answer.wait) = left.fits(charge.cost.get());

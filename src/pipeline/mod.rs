@@ -71,9 +71,9 @@ use crate::telemetry::health::Health;
 use crate::telemetry::meters::{self, AdmissionMeters, KeyedMeters, PolicyMeters};
 use adapt::Adapting;
 use admit::Keyed;
-use handle::Event;
+use handle::{Event, PacerHandle};
 use job::Waiting;
-use pacer::{Pacer, RunningPacer};
+use pacer::Pacer;
 use policies::{InForce, Watch};
 use refunder::{Refunder, Tickets};
 use route::Route;
@@ -125,7 +125,7 @@ type Outdated = Arc<BTreeMap<Arc<str>, Arc<Notify>>>;
 /// A running pipeline.
 #[derive(Debug)]
 pub struct Pipeline {
-    pacers: Vec<RunningPacer>,
+    pacers: Vec<PacerHandle>,
     routes: Vec<Arc<Route>>,
     receivers: JoinSet<()>,
     refunders: JoinSet<()>,
@@ -221,12 +221,12 @@ impl Pipeline {
                 phase,
                 outdated: retimed,
             };
-            let handle = pacer.handle();
+            let handle = pacer.clone();
             let adopt = move |paces| handle.tell(Event::InForce(paces));
             self.watches.spawn(watch.run(adopt));
         }
         for route in routes {
-            let receiver = receive::run(Arc::clone(&route), pacer.handle(), clock);
+            let receiver = receive::run(Arc::clone(&route), pacer.clone(), clock);
             self.receivers.spawn(receiver);
             self.routes.push(route);
         }
@@ -244,7 +244,7 @@ impl Pipeline {
             phase,
             outdated,
         };
-        let pacers: Vec<_> = self.pacers.iter().map(RunningPacer::handle).collect();
+        let pacers = self.pacers.clone();
         let adopt = move |in_force: InForce<Rule>| {
             if let Some(rate) = in_force.rate() {
                 meters::rate_of_keys(&limit.name, rate.per_second());

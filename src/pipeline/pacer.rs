@@ -54,30 +54,6 @@ const EVENTS: usize = 256;
 /// How long opening connections may keep the taps closed at the start.
 const WARM_BOUND: Duration = Duration::from_secs(3);
 
-/// A pacer that runs, as the pipeline has it.
-#[derive(Debug)]
-pub(super) struct RunningPacer {
-    handle: PacerHandle,
-}
-
-impl RunningPacer {
-    /// Where the routes of the limit hand in their messages.
-    pub(super) fn handle(&self) -> PacerHandle {
-        self.handle.clone()
-    }
-
-    /// Stops sending at once, waits up to `grace` for calls under way, and ends the thread.
-    pub(super) async fn stop(self, grace: Duration) -> Stopped {
-        let (done, stopped) = oneshot::channel();
-        self.handle.tell(Event::Stop {
-            deadline: self.handle.clock.now() + grace,
-            done,
-        });
-        // The pacer answers by its deadline; an error means that its thread is gone already.
-        stopped.await.unwrap_or_default()
-    }
-}
-
 struct Stopping {
     deadline: Mono,
     done: oneshot::Sender<Stopped>,
@@ -112,7 +88,7 @@ pub(super) struct Pacer {
 }
 
 impl Pacer {
-    /// Starts the thread.
+    /// Starts the thread. Answers the way to it.
     pub(super) fn start(
         scheduler: Scheduler<Waiting>,
         (name, rows): (Arc<str>, Option<PacedRows>),
@@ -121,7 +97,7 @@ impl Pacer {
         routes: Vec<Arc<Route>>,
         clock: Clock,
         health: &Health,
-    ) -> io::Result<RunningPacer> {
+    ) -> io::Result<PacerHandle> {
         let thread = format!("pacer {name}");
         let runtime = urgent::runtime(&thread)?;
         let alarm = {
@@ -159,7 +135,7 @@ impl Pacer {
         std::thread::Builder::new()
             .name(thread)
             .spawn(move || pacer.live(runtime, &health))?;
-        Ok(RunningPacer { handle })
+        Ok(handle)
     }
 
     /// The life of the thread.
