@@ -35,7 +35,7 @@ use super::backoff::{Backoff, Failures};
 use super::clock::ClockMap;
 use super::policy::PolicyVersion;
 use super::schedule::{Grant, Pace, Turn};
-use super::time::{Mono, StoreTime, micros};
+use super::time::{Mono, StoreTime};
 
 /// A mapping that is too rough to keep the headroom by is improved by so many asks, so far apart;
 /// a store that is no nearer than that is then taken as it is.
@@ -324,17 +324,6 @@ impl LeaseHolder {
         if run.left() == 0 {
             self.runs.pop_front();
         }
-    }
-
-    /// Follows the round trip by an eighth at a time; one outlier counts for at most four.
-    fn smooth(&mut self, trip: Duration) {
-        let (old, new) = (micros(self.trip), micros(trip));
-        let smoothed = if old == 0 {
-            new
-        } else {
-            (old * 7 + new.min(old * 4)) / 8
-        };
-        self.trip = Duration::from_micros(smoothed);
     }
 }
 

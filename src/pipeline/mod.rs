@@ -64,7 +64,7 @@ use crate::core::pacing::Pacing;
 use crate::core::schedule::Pace;
 use crate::core::scheduler::{Requests, Scheduler};
 use crate::ports::clock::Clock;
-use crate::ports::limits::{HEARTBEAT, LimitStore, Policy};
+use crate::ports::limits::{LimitStore, Policy};
 use crate::ports::pace::PacedLimit;
 use crate::ports::queue::Leftover;
 use crate::telemetry::health::Health;
@@ -343,6 +343,6 @@ fn scheduler(rows: Option<&PacedRows>, routes: &[Arc<Route>], phase: Phase) -> S
         None => Pacing::free(),
     };
     let requests = (usable.is_some() || rows.is_none())
-        .then(|| Requests::new(usable.unwrap_or_default(), HEARTBEAT, phase, rows.is_some()));
+        .then(|| Requests::new(usable.unwrap_or_default(), phase, rows.is_some()));
     Scheduler::with(pacing, requests)
 }

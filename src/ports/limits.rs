@@ -19,6 +19,7 @@ use crate::core::limits::{Rule, State};
 use crate::core::policy::PolicyVersion;
 use crate::core::rate::Cost;
 use crate::core::scheduler::KeyId;
+pub use crate::core::scheduler::{BATCH_MAX, HEARTBEAT};
 use crate::core::time::StoreTime;
 
 /// A limit that is decided message by message. All that refer to it see the same policy, which
@@ -182,7 +183,7 @@ impl CallUnderWay {
 /// The store of keyed limits. Every call ends within the store's own timeout.
 pub trait LimitStore: Notices + Send + Sync + fmt::Debug {
     /// Decides on candidates, in their order: an earlier one takes what a later one then lacks. Stops
-    /// once it has granted `wanted`. At most [`MAX_BATCH`] at a time; none: only the time is told.
+    /// once it has granted `wanted`. At most [`BATCH_MAX`] at a time; none: only the time is told.
     fn admit<'a>(&'a self, candidates: &'a [Candidate], wanted: u64) -> StoreFuture<'a, Answer>;
 
     /// Takes back what certainly was not used, where the kind can do so exactly. Answers how many of
@@ -201,10 +202,3 @@ pub trait LimitStore: Notices + Send + Sync + fmt::Debug {
     /// What one key of a limit has left, without changing anything.
     fn look<'a>(&'a self, limit: &'a Arc<KeyedLimit>, key: LimitKey) -> StoreFuture<'a, Look>;
 }
-
-/// The most candidates in one request: a script must not hold the store for long.
-pub const MAX_BATCH: usize = 256;
-
-/// How often a store that keeps keyed limits is asked at least, so that every replica remembers the
-/// generation and a loss is noticed while a replica still knows what was there.
-pub const HEARTBEAT: Duration = Duration::from_secs(1);

@@ -121,7 +121,7 @@ impl Location {
                 queues: self.queue.iter().cloned().collect(),
             });
         }
-        let loaded = settings::load_with_secrets_of("rabbitmq", &self.config, std::env::vars());
+        let loaded = settings::load_with(Some("rabbitmq"), &self.config, None, std::env::vars());
         let loaded = loaded.map_err(Refusal::Faults)?;
         if loaded.settings.backend.queue == QueueBackend::Embedded {
             return Err(Refusal::Failed(format!(

@@ -109,7 +109,7 @@ impl Location {
             options.prefix.clone_from(&self.prefix);
             (options, None)
         } else {
-            let loaded = settings::load_with_secrets_of("redis", &self.config, std::env::vars());
+            let loaded = settings::load_with(Some("redis"), &self.config, None, std::env::vars());
             let loaded = loaded.map_err(Refusal::Faults)?;
             if loaded.settings.backend.limits == LimitBackend::Memory {
                 return Err(Refusal::Failed(

@@ -105,7 +105,7 @@ pub(super) fn run(
     env: impl Iterator<Item = (String, String)>,
     out: &mut impl Write,
 ) -> Result<Exit, Refusal> {
-    let loaded = settings::load_with_secrets_of(settings::NO_SECTION, &args.config, env);
+    let loaded = settings::load_with(Some(settings::NO_SECTION), &args.config, None, env);
     let Loaded { settings, .. } = loaded.map_err(Refusal::Faults)?;
     let (name, route) = chosen(&settings, args.route.as_deref())?;
     let planned = Planned::new(&settings, name, route)?;

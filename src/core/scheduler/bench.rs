@@ -151,7 +151,7 @@ impl Bench {
 
     fn with(pacing: Pacing, paces: [Pace; 2], usable: Duration, trip: u64) -> Self {
         let paced = pacing.is_paced();
-        let requests = Requests::new(usable, Duration::from_secs(1), Phase::new(3), paced);
+        let requests = Requests::new(usable, Phase::new(3), paced);
         Self {
             now: 10_000_000,
             scheduler: Scheduler::with(pacing, Some(requests)),

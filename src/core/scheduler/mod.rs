@@ -38,7 +38,7 @@ use std::time::Duration;
 pub use key_queues::KeyRoom;
 pub use placing::{Denial, Place, Terms};
 pub use ready::{KeyId, Queued, Ready, Share};
-pub use request::{BATCH_MAX, Requests};
+pub use request::{BATCH_MAX, HEARTBEAT, Requests};
 
 use self::key_queues::KeyQueues;
 use super::clock::ClockMap;

@@ -23,7 +23,7 @@ use super::scripts::{Arg, ScriptCall};
 use crate::core::limits::known::Known;
 use crate::core::time::StoreTime;
 use crate::ports::clock::Clock;
-use crate::ports::limits::{Answer, CallUnderWay, Candidate, Decision, HEARTBEAT, MAX_BATCH};
+use crate::ports::limits::{Answer, BATCH_MAX, CallUnderWay, Candidate, Decision, HEARTBEAT};
 use crate::ports::pace::StoreError;
 
 /// How heavy a call may be, in microseconds of Redis, roughly: others wait for it. A larger batch
@@ -166,7 +166,7 @@ impl Limits {
         let mut decisions = Vec::with_capacity(candidates.len());
         loop {
             let (mut batch, mut asking, mut weight) = (Batch::around(around), Vec::new(), 0);
-            for candidate in candidates[decisions.len()..].iter().take(MAX_BATCH) {
+            for candidate in candidates[decisions.len()..].iter().take(BATCH_MAX) {
                 let charges = &candidate.charges;
                 let own: u64 = charges.iter().map(|c| batch.weight(&c.limit, c.key)).sum();
                 if !asking.is_empty() && weight + own > WEIGHT_MAX {

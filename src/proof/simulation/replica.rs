@@ -15,8 +15,6 @@ use super::cells::{Charge, key_id, names};
 use super::dice::{Dice, mix};
 use super::scenario::Scenario;
 
-/// The keyed limits are asked at least so often.
-const HEARTBEAT: Duration = Duration::from_secs(1);
 /// The most keyed limits of a message.
 const CHARGES: usize = 3;
 
@@ -120,7 +118,7 @@ impl Replica {
         };
         let usable = scenario.keyed.iter().map(|limit| limit.headroom * 3 / 4);
         let usable = usable.min();
-        let requests = usable.map(|usable| Requests::new(usable, HEARTBEAT, phase, scenario.paced));
+        let requests = usable.map(|usable| Requests::new(usable, phase, scenario.paced));
         Self {
             id,
             scheduler: Scheduler::with(pacing, requests),

@@ -3,7 +3,7 @@
 use super::{Files, GOOD, lines};
 use crate::settings::schema::{Key, Kind, Need, Shape};
 use crate::settings::types::{LIMIT, ROOT};
-use crate::settings::{load_over, reference};
+use crate::settings::{load_with, reference};
 
 const DEFAULT: &str = include_str!("../../../config/default.toml");
 
@@ -154,7 +154,7 @@ fn the_types_know_every_word() {
             text: format!("{line}\n"),
         };
         let files = Files::new(&[GOOD]);
-        let said = load_over(None, &files.paths, Some(extra), std::iter::empty());
+        let said = load_with(None, &files.paths, Some(extra), std::iter::empty());
         let said = said.map_or_else(|faults| faults.to_string(), |_| String::new());
         assert!(!said.contains("disagree"), "{line}: {said}");
     }

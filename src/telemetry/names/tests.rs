@@ -99,7 +99,9 @@ fn bounds_rise() {
 fn label_values_are_those_of_the_core() {
     let outcomes = [
         Outcome::Accepted,
-        Outcome::Throttled { wait: None },
+        Outcome::Throttled {
+            wait: Duration::ZERO,
+        },
         Outcome::Held {
             wait: Duration::ZERO,
         },

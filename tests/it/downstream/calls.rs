@@ -92,7 +92,7 @@ async fn templates_and_credentials_arrive() {
 async fn answers_are_judged_and_redirects_not_followed() {
     let peer = Peer::answering(status_in_path).await;
     let wait = Outcome::Throttled {
-        wait: Some(Duration::from_secs(7)),
+        wait: Duration::from_secs(7),
     };
     for (path, outcome, detail) in [
         ("201", Outcome::Accepted, "201 Created"),
@@ -131,7 +131,7 @@ async fn texts_in_an_answer_beat_its_status_and_headers_say_how_long() {
     );
     options.outcomes.throttled_text = vec!["BUSY".to_owned()];
     let outcome = call(&downstream(&options)).await.outcome;
-    assert_eq!(outcome, Outcome::Throttled { wait: Some(wait) });
+    assert_eq!(outcome, Outcome::Throttled { wait });
 }
 
 #[tokio::test]

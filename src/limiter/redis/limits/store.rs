@@ -13,7 +13,7 @@ use crate::limiter::redis::batch::{Batch, CellIndex};
 use crate::limiter::redis::scripts::Arg;
 use crate::limiter::redis::store::RedisPaceStore;
 use crate::ports::limits::{
-    Answer, CallUnderWay, Candidate, KeyedLimit, LimitKey, LimitStore, Look, MAX_BATCH, Refund,
+    Answer, BATCH_MAX, CallUnderWay, Candidate, KeyedLimit, LimitKey, LimitStore, Look, Refund,
     Room, Ticket,
 };
 use crate::ports::pace::{StoreError, StoreFuture};
@@ -82,7 +82,7 @@ impl LimitStore for RedisPaceStore {
     fn refund<'a>(&'a self, refunds: &'a [Refund]) -> StoreFuture<'a, usize> {
         async move {
             let mut taken = 0;
-            for refunds in refunds.chunks(MAX_BATCH) {
+            for refunds in refunds.chunks(BATCH_MAX) {
                 taken += self.limits().take_back(refunds).await?;
             }
             Ok(taken)
@@ -94,7 +94,7 @@ impl LimitStore for RedisPaceStore {
         async move {
             let limits = self.limits();
             let mut all = Vec::new();
-            for calls in calls.chunks(MAX_BATCH) {
+            for calls in calls.chunks(BATCH_MAX) {
                 let gone: Vec<usize> = limits.about_calls(&limits.renew, None, calls).await?;
                 all.extend(
                     gone.into_iter()
@@ -110,7 +110,7 @@ impl LimitStore for RedisPaceStore {
     fn release<'a>(&'a self, calls: &'a [CallUnderWay]) -> StoreFuture<'a, ()> {
         async move {
             let limits = self.limits();
-            for calls in calls.chunks(MAX_BATCH) {
+            for calls in calls.chunks(BATCH_MAX) {
                 let channel = Some(limits.channel.as_str());
                 let _ended: u64 = limits.about_calls(&limits.release, channel, calls).await?;
             }
