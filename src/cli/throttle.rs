@@ -80,7 +80,7 @@ pub struct ThrottleArgs {
 }
 
 /// What was found out.
-struct Answer {
+struct Found {
     limited: bool,
     /// When it fits; `None`: it fits, or never does.
     retry_after: Option<Duration>,
@@ -117,16 +117,12 @@ fn rule(args: &ThrottleArgs) -> Result<Rule, String> {
     Ok(Rule::Gcra(gcra))
 }
 
-async fn ask(
-    args: &ThrottleArgs,
-    rule: Rule,
-    store: &dyn LimitStore,
-) -> Result<Answer, StoreError> {
+async fn ask(args: &ThrottleArgs, rule: Rule, store: &dyn LimitStore) -> Result<Found, StoreError> {
     let limit = Arc::new(KeyedLimit::new(LIMIT, rule, LostWait::For(Duration::ZERO)));
     let key = limit_key(&[&args.key]);
     let looked = async |limited| {
         let look = store.look(&limit, key).await?;
-        Ok(Answer {
+        Ok(Found {
             limited,
             retry_after: None,
             remaining: look.room.remaining,
@@ -153,14 +149,14 @@ async fn ask(
     match answer.decisions.pop() {
         Some(Decision::Granted { passes }) => {
             let room = passes.first().map(|pass| pass.room).unwrap_or_default();
-            Ok(Answer {
+            Ok(Found {
                 limited: false,
                 retry_after: None,
                 remaining: room.remaining,
                 reset_after: after(room),
             })
         }
-        Some(Decision::Denied { until, room, .. }) => Ok(Answer {
+        Some(Decision::Denied { until, room, .. }) => Ok(Found {
             limited: true,
             retry_after: Some(until.since(now)),
             remaining: room.remaining,
@@ -171,7 +167,7 @@ async fn ask(
     }
 }
 
-fn write(args: &ThrottleArgs, answer: &Answer, out: &mut impl Write) -> io::Result<()> {
+fn write(args: &ThrottleArgs, answer: &Found, out: &mut impl Write) -> io::Result<()> {
     let limit = u64::from(args.max_burst) + 1;
     if args.json {
         let answer = json!({

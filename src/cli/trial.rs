@@ -59,7 +59,7 @@ fn pair(text: &str) -> Result<(String, String), String> {
 }
 
 /// What a limit says of the message.
-struct Answer {
+struct LimitAnswer {
     limit: String,
     key: Option<String>,
     cost: u32,
@@ -105,7 +105,7 @@ pub(super) async fn run(args: &TryArgs, out: &mut (impl Write + Send)) -> Result
         } else {
             format!("closed for another {}", rough(wait))
         };
-        answers.push(Answer {
+        answers.push(LimitAnswer {
             limit: "opening hours".to_owned(),
             key: None,
             cost: 0,
@@ -203,7 +203,7 @@ async fn answer(
     opened: &OpenLimits,
     limit: &PlannedLimit,
     charge: &LabelCharge,
-) -> Result<(StoreTime, Answer), Refusal> {
+) -> Result<(StoreTime, LimitAnswer), Refusal> {
     let name = &limit.name;
     let found = opened.store(name).await?.inspect(name).await?;
     let paused = found
@@ -213,7 +213,7 @@ async fn answer(
     let blocked = paused
         .max(found.frozen_until)
         .map(|until| until.since(found.now));
-    let mut answer = Answer {
+    let mut answer = LimitAnswer {
         limit: name.clone(),
         key: charge.key.as_deref().map(str::to_owned),
         cost: charge.cost.get(),
@@ -234,14 +234,14 @@ async fn answer(
 }
 
 /// Until all of them let it pass.
-fn longest(answers: &[Answer]) -> Option<Duration> {
+fn longest(answers: &[LimitAnswer]) -> Option<Duration> {
     let mut waits = answers.iter().map(|answer| answer.wait);
     waits.try_fold(Duration::ZERO, |longest, wait| Some(longest.max(wait?)))
 }
 
 fn write(
     route: &str,
-    answers: &[Answer],
+    answers: &[LimitAnswer],
     request: &Request<Bytes>,
     out: &mut impl Write,
 ) -> Result<(), Refusal> {
@@ -279,7 +279,7 @@ fn write(
     Ok(())
 }
 
-fn as_json(route: &str, answers: &[Answer], request: &Request<Bytes>) -> Value {
+fn as_json(route: &str, answers: &[LimitAnswer], request: &Request<Bytes>) -> Value {
     let limits = answers.iter().map(|answer| {
         json!({
             "limit": answer.limit,

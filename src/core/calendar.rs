@@ -54,14 +54,14 @@ impl CalendarUnit {
     }
 
     /// How it is counted.
-    const fn kind(self) -> Kind {
+    const fn kind(self) -> Division {
         match self {
-            Self::Second => Kind::Strike(1),
-            Self::Minute => Kind::Strike(60),
-            Self::Hour => Kind::Strike(3600),
-            Self::Day => Kind::Dates(Dates::Day),
-            Self::Week => Kind::Dates(Dates::Week),
-            Self::Month => Kind::Dates(Dates::Month),
+            Self::Second => Division::Strike(1),
+            Self::Minute => Division::Strike(60),
+            Self::Hour => Division::Strike(3600),
+            Self::Day => Division::Dates(Dates::Day),
+            Self::Week => Division::Dates(Dates::Week),
+            Self::Month => Division::Dates(Dates::Month),
         }
     }
 }
@@ -90,7 +90,7 @@ impl fmt::Display for CalendarUnit {
     }
 }
 
-enum Kind {
+enum Division {
     /// Whenever the seconds of the local clock are a multiple of this.
     Strike(i64),
     Dates(Dates),
@@ -169,14 +169,14 @@ impl Calendar {
     /// The last boundary up to `at`, and all that follow. It never ends.
     fn bounds(&self, at: i64) -> Box<dyn Iterator<Item = i64> + '_> {
         match self.unit.kind() {
-            Kind::Strike(length) => {
+            Division::Strike(length) => {
                 let next = move |strike: &i64| Some(self.strike_after(*strike, length));
                 Box::new(std::iter::successors(
                     Some(self.strike_until(at, length)),
                     next,
                 ))
             }
-            Kind::Dates(dates) => Box::new(DateBounds::new(&self.zone, dates, at)),
+            Division::Dates(dates) => Box::new(DateBounds::new(&self.zone, dates, at)),
         }
     }
 

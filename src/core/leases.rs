@@ -29,7 +29,7 @@ use std::time::Duration;
 pub use phase::Phase;
 use run::Run;
 pub use run::Slot;
-pub use tally::Tally;
+pub use tally::LeaseTally;
 
 use super::backoff::{Backoff, Failures};
 use super::clock::ClockMap;
@@ -105,7 +105,7 @@ pub struct LeaseHolder {
     last_miss: Option<Mono>,
     /// Smoothed round trip.
     trip: Duration,
-    tally: Tally,
+    tally: LeaseTally,
 }
 
 impl LeaseHolder {
@@ -130,7 +130,7 @@ impl LeaseHolder {
             look: None,
             last_miss: None,
             trip: Duration::ZERO,
-            tally: Tally::default(),
+            tally: LeaseTally::default(),
         }
     }
 
@@ -172,7 +172,7 @@ impl LeaseHolder {
 
     /// What happened so far.
     #[must_use]
-    pub const fn tally(&self) -> Tally {
+    pub const fn tally(&self) -> LeaseTally {
         self.tally
     }
 

@@ -9,7 +9,7 @@ use std::collections::VecDeque;
 use std::time::Duration;
 
 use super::clock::ClockMap;
-use super::leases::{LeaseHolder, Outlook, Slot, Tally, Wait};
+use super::leases::{LeaseHolder, LeaseTally, Outlook, Slot, Wait};
 use super::policy::PolicyVersion;
 use super::schedule::{Answer, Ask, Freeze, Grant, Pace};
 use super::time::{Mono, StoreTime};
@@ -335,12 +335,12 @@ impl Pacing {
 
     /// What happened to the slots of all rows.
     #[must_use]
-    pub fn tally(&self) -> Tally {
+    pub fn tally(&self) -> LeaseTally {
         match self {
             Self::Paced(rows) => rows.reserve.as_ref().map_or(rows.main.tally(), |reserve| {
                 rows.main.tally() + reserve.tally()
             }),
-            Self::Free { .. } => Tally::default(),
+            Self::Free { .. } => LeaseTally::default(),
         }
     }
 

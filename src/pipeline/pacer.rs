@@ -22,7 +22,7 @@ use tokio::runtime::Runtime;
 use tokio::sync::{Notify, broadcast, mpsc, oneshot};
 use tracing::{error, warn};
 
-use crate::core::leases::{Outlook, Tally, Wait};
+use crate::core::leases::{LeaseTally, Outlook, Wait};
 use crate::core::pacing::Row;
 use crate::core::schedule::{Answer, Ask};
 use crate::core::scheduler::{Scheduler, Step};
@@ -79,7 +79,7 @@ pub(super) struct Pacer {
     heartbeat: Heartbeat,
     /// Notified when another policy is in force than the scheduler knows.
     outdated: Arc<Notify>,
-    counted: Tally,
+    counted: LeaseTally,
     swept: Mono,
     /// Messages that came so far.
     arrivals: u64,
@@ -125,7 +125,7 @@ impl Pacer {
             alarm,
             heartbeat,
             outdated,
-            counted: Tally::default(),
+            counted: LeaseTally::default(),
             swept: clock.now(),
             arrivals: 0,
             warming: true,
@@ -232,7 +232,7 @@ impl Pacer {
             // order to stop. What is due is sent at the next step, whatever came first.
             biased;
             Some((row, sent, answer)) = self.asking.next(), if !self.asking.is_empty() => {
-                self.answered(row, sent, answer);
+                self.leased(row, sent, answer);
             }
             answered = self.admission.next() => self.decided(answered),
             _ = self.events.recv_many(&mut batch, EVENTS) => {
@@ -323,7 +323,7 @@ impl Pacer {
         }
         let meters = &self.handle.meters;
         meters.slots_leased.increment(tally.leased - counted.leased);
-        let missed = |tally: &Tally| tally.missed + tally.frozen + tally.burnt;
+        let missed = |tally: &LeaseTally| tally.missed + tally.frozen + tally.burnt;
         meters
             .slots_missed
             .increment(missed(&tally) - missed(&counted));

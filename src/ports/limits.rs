@@ -125,7 +125,7 @@ pub struct Candidate {
 
 /// The store's answer to a request.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Answer {
+pub struct Decisions {
     /// The store's time when it decided.
     pub now: StoreTime,
     /// In the order of the candidates.
@@ -184,7 +184,7 @@ impl CallUnderWay {
 pub trait LimitStore: Notices + Send + Sync + fmt::Debug {
     /// Decides on candidates, in their order: an earlier one takes what a later one then lacks. Stops
     /// once it has granted `wanted`. At most [`BATCH_MAX`] at a time; none: only the time is told.
-    fn admit<'a>(&'a self, candidates: &'a [Candidate], wanted: u64) -> StoreFuture<'a, Answer>;
+    fn admit<'a>(&'a self, candidates: &'a [Candidate], wanted: u64) -> StoreFuture<'a, Decisions>;
 
     /// Takes back what certainly was not used, where the kind can do so exactly. Answers how many of
     /// them it took. Each may be offered once, and not again after an error: the first try may have

@@ -18,8 +18,8 @@ use tokio::sync::watch;
 /// Lookups of different names at a time. Names that are made of messages can be many.
 const MOST: usize = 8;
 
-type Answer = Option<Result<Vec<IpAddr>, Arc<io::Error>>>;
-type UnderWay = BTreeMap<String, watch::Receiver<Answer>>;
+type Addresses = Option<Result<Vec<IpAddr>, Arc<io::Error>>>;
+type UnderWay = BTreeMap<String, watch::Receiver<Addresses>>;
 
 /// Looks names up. Copies share what is under way.
 #[derive(Clone)]
@@ -59,7 +59,7 @@ impl Resolver {
         }
     }
 
-    fn ask(&self, host: &str) -> io::Result<watch::Receiver<Answer>> {
+    fn ask(&self, host: &str) -> io::Result<watch::Receiver<Addresses>> {
         let mut under_way = lock(&self.under_way);
         if let Some(answer) = under_way.get(host) {
             return Ok(answer.clone());

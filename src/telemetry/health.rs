@@ -127,7 +127,7 @@ impl Health {
     fn start(&self, name: &str, mut link: watch::Receiver<Link>, meters: Option<LinkMeters>) {
         let name: Arc<str> = name.into();
         let first = link.borrow_and_update().clone();
-        let mut tally = Tally {
+        let mut tally = Rounds {
             meters,
             up: false,
             was_up: false,
@@ -277,7 +277,7 @@ impl State {
 }
 
 /// A connection's metrics, if it has any.
-struct Tally {
+struct Rounds {
     meters: Option<LinkMeters>,
     /// It is usable.
     up: bool,
@@ -285,7 +285,7 @@ struct Tally {
     was_up: bool,
 }
 
-impl Tally {
+impl Rounds {
     /// A loss and a return between two looks are one state, and not counted.
     fn note(&mut self, link: &Link) {
         if let Some(meters) = &self.meters {
@@ -304,7 +304,7 @@ async fn follow(
     inner: Weak<Inner>,
     index: usize,
     mut link: watch::Receiver<Link>,
-    mut tally: Tally,
+    mut tally: Rounds,
 ) {
     loop {
         let alive = link.changed().await.is_ok();

@@ -32,7 +32,7 @@ pub struct ListArgs {
 }
 
 /// What was counted together: route, reason and last status.
-type Kind = (Option<String>, Option<String>, Option<i64>);
+type Group = (Option<String>, Option<String>, Option<i64>);
 
 /// What a queue holds.
 #[derive(Default)]
@@ -40,7 +40,7 @@ struct Census {
     /// All letters, meant or not.
     total: u64,
     meant: u64,
-    kinds: BTreeMap<Kind, u64>,
+    kinds: BTreeMap<Group, u64>,
     oldest: Option<StoreTime>,
     newest: Option<StoreTime>,
     shown: Vec<Row>,
@@ -64,11 +64,11 @@ const HEAD: [&str; 7] = [
 
 pub(super) async fn run(args: &ListArgs, out: &mut (impl Write + Send)) -> Result<(), Refusal> {
     let filter = Filter::new(&args.filter)?;
-    let place = args.location.place()?;
+    let dead = args.location.dead_queues()?;
     let now = Clock::start().store_time();
     let mut all = Vec::new();
-    for (index, queue) in place.queues.iter().enumerate() {
-        let census = match place.open(queue).await? {
+    for (index, queue) in dead.queues.iter().enumerate() {
+        let census = match dead.open(queue).await? {
             None => None,
             Some(letters) => Some(count(letters, &filter, args.limit, now).await?),
         };

@@ -88,7 +88,7 @@ pub struct Console<'a, O, E> {
 }
 
 /// The broker and the dead-letter queues.
-struct Place {
+struct DeadQueues {
     options: RabbitOptions,
     /// `None`: only the broker is known.
     settings: Option<Settings>,
@@ -110,12 +110,12 @@ pub(super) async fn run(
 }
 
 impl Location {
-    fn place(&self) -> Result<Place, Refusal> {
+    fn dead_queues(&self) -> Result<DeadQueues, Refusal> {
         if let Some(queue) = &self.queue {
             is_dead_letter_queue(queue)?;
         }
         if let Some(url) = &self.rabbitmq {
-            return Ok(Place {
+            return Ok(DeadQueues {
                 options: wire::rabbit_at(url.clone()),
                 settings: None,
                 queues: self.queue.iter().cloned().collect(),
@@ -134,7 +134,7 @@ impl Location {
             (None, Some(route)) => vec![queue_of(&loaded.settings, route)?],
             (None, None) => loaded.settings.routes.values().map(dead_of).collect(),
         };
-        Ok(Place {
+        Ok(DeadQueues {
             options: wire::rabbit_of(&loaded)?,
             settings: Some(loaded.settings),
             queues,
@@ -142,7 +142,7 @@ impl Location {
     }
 }
 
-impl Place {
+impl DeadQueues {
     async fn open(&self, queue: &str) -> Result<Option<Letters>, Refusal> {
         Ok(Letters::open(&self.options, queue).await?)
     }

@@ -32,17 +32,17 @@ pub struct ShowArgs {
 }
 
 pub(super) async fn run(args: &ShowArgs, out: &mut (impl Write + Send)) -> Result<(), Refusal> {
-    let place = args.location.place()?;
+    let dead = args.location.dead_queues()?;
     let number = args.letter.parse::<u64>().ok();
-    if number.is_some() && place.queues.len() > 1 {
+    if number.is_some() && dead.queues.len() > 1 {
         return Err(Refusal::Arguments(format!(
             "which letter {}? each queue has one; name the route with --route",
             args.letter
         )));
     }
     let mut missing = Vec::new();
-    for queue in &place.queues {
-        let Some(mut letters) = place.open(queue).await? else {
+    for queue in &dead.queues {
+        let Some(mut letters) = dead.open(queue).await? else {
             missing.push(absent(queue));
             continue;
         };

@@ -8,7 +8,7 @@
 use std::collections::{HashMap, HashSet};
 use std::hash::Hash;
 
-use super::admission::{self, Candidate, Cell, Charge, Decision, Limit};
+use super::admission::{self, Cell, CellCandidate, CellCharge, Decision, Limit};
 use super::concurrency::{Calls, Concurrency};
 use super::kind::{Fit, Ticket};
 use super::rule::{Rule, State, Taken};
@@ -69,16 +69,16 @@ impl<N: Clone + Eq + Hash> KeyedStates<N> {
                     cells.len() - 1
                 });
                 let cost = *cost;
-                Charge { limit, cell, cost }
+                CellCharge { limit, cell, cost }
             });
-            Candidate {
+            CellCandidate {
                 charges: charges.collect(),
                 waited: candidate.waited,
                 weight: candidate.weight,
                 ticket: candidate.ticket,
             }
         });
-        let candidates: Vec<Candidate<'_>> = candidates.collect();
+        let candidates: Vec<CellCandidate<'_>> = candidates.collect();
         let decisions = admission::decide(&candidates, &mut cells, wanted, now);
         for ((name, rule), cell) in keys.into_iter().zip(cells) {
             self.put(name, rule, cell, now);

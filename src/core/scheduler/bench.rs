@@ -283,7 +283,7 @@ impl Bench {
         let granted = decided.iter().filter(|(_, d)| *d == Some(Ok(()))).count();
         let looked = decided.iter().filter(|(_, d)| d.is_some()).count();
         let time = StoreTime::from_micros(at);
-        let since = self.scheduler.answered(time, looked, granted, now);
+        let since = self.scheduler.decided(time, looked, granted, now);
         assert!(since.as_micros() + STORE <= at);
         let mut rest = Vec::new();
         for (mut item, decision) in decided {

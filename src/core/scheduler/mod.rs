@@ -36,13 +36,13 @@ use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::time::Duration;
 
 pub use key_queues::KeyRoom;
-pub use placing::{Denial, Place, Terms};
+pub use placing::{Denial, Destination, Terms};
 pub use ready::{KeyId, Queued, Ready, Share};
 pub use request::{BATCH_MAX, HEARTBEAT, Requests};
 
 use self::key_queues::KeyQueues;
 use super::clock::ClockMap;
-use super::leases::{LeaseHolder, Outlook, Slot, Tally, Wait};
+use super::leases::{LeaseHolder, LeaseTally, Outlook, Slot, Wait};
 use super::pacing::{Pacing, Row, Sum};
 use super::policy::PolicyVersion;
 use super::schedule::{Answer, Ask, Freeze, Grant, Pace};
@@ -60,7 +60,7 @@ pub enum Step<T> {
     /// Ask the store for slots, and report with [`Scheduler::leased`] or [`Scheduler::lease_failed`].
     Lease(Row, Ask),
     /// Ask the keyed limits of these messages for so many grants (no messages: only for the time), and
-    /// report with [`Scheduler::answered`] or [`Scheduler::failed`]; then hand each one back with
+    /// report with [`Scheduler::decided`] or [`Scheduler::failed`]; then hand each one back with
     /// [`Scheduler::granted`], [`Scheduler::denied`], [`Scheduler::put_back`] or [`Scheduler::gone`].
     Admit(Vec<T>, u64),
     /// Their permissions ran out before their slots came: take back what they took, and hand them
@@ -148,7 +148,7 @@ impl<T: Queued> Scheduler<T> {
 
     /// What happened to slots so far.
     #[must_use]
-    pub fn tally(&self) -> Tally {
+    pub fn tally(&self) -> LeaseTally {
         self.pacing.tally()
     }
 

@@ -52,7 +52,7 @@ pub struct Requests {
     clock: ClockMap,
     under_way: Option<Mono>,
     /// When the last answer came.
-    heard: Option<Mono>,
+    answered: Option<Mono>,
     failures: Failures,
     /// Smoothed round trip.
     trip: Duration,
@@ -75,7 +75,7 @@ impl Requests {
             phase,
             clock: ClockMap::default(),
             under_way: None,
-            heard: None,
+            answered: None,
             failures: Failures::new(BACKOFF),
             trip: Duration::ZERO,
             granted: WHOLE,
@@ -107,7 +107,7 @@ impl Requests {
     #[must_use]
     pub fn next_heartbeat(&self) -> Option<Mono> {
         let open = self.open_from()?;
-        let due = self.heard.map_or(Mono::default(), |at| at + HEARTBEAT);
+        let due = self.answered.map_or(Mono::default(), |at| at + HEARTBEAT);
         Some(due.max(open))
     }
 
@@ -158,7 +158,7 @@ impl Requests {
 
     /// The request was answered: of `looked_at` candidates `granted` were granted. Answers since
     /// when the permissions count, at the earliest.
-    pub fn answered(
+    pub fn decided(
         &mut self,
         decided: StoreTime,
         looked_at: usize,
@@ -168,7 +168,7 @@ impl Requests {
         let Some(sent) = self.under_way.take() else {
             return now;
         };
-        self.heard = Some(now);
+        self.answered = Some(now);
         self.failures.succeeded();
         self.trip = smoothed(self.trip, now.since(sent));
         if looked_at > 0 {
@@ -229,7 +229,7 @@ mod tests {
             let at = second * 1_000_000;
             requests.sent(0, Mono::from_micros(at));
             let decided = StoreTime::from_micros(EPOCH + at + 100 + ahead);
-            since = requests.answered(decided, 0, 0, Mono::from_micros(at + 200));
+            since = requests.decided(decided, 0, 0, Mono::from_micros(at + 200));
         }
         // A permission is no younger than its decision.
         assert!(since <= Mono::from_micros(3_000_100), "{since:?}");

@@ -14,7 +14,7 @@ use crate::core::limits::keyed_states::{KeyedCandidate, KeyedStates};
 use crate::core::policy::PolicyVersion;
 use crate::core::time::StoreTime;
 use crate::ports::limits::{
-    Answer, CallUnderWay, Candidate, Decision, KeyedLimit, LimitKey, LimitStore, Look, Refund,
+    CallUnderWay, Candidate, Decision, Decisions, KeyedLimit, LimitKey, LimitStore, Look, Refund,
     Ticket,
 };
 use crate::ports::notice::Notice;
@@ -96,9 +96,9 @@ impl MemoryStore {
 }
 
 impl LimitStore for MemoryStore {
-    fn admit<'a>(&'a self, candidates: &'a [Candidate], wanted: u64) -> StoreFuture<'a, Answer> {
+    fn admit<'a>(&'a self, candidates: &'a [Candidate], wanted: u64) -> StoreFuture<'a, Decisions> {
         async move {
-            Ok(self.decide(&self.states, |states, now| Answer {
+            Ok(self.decide(&self.states, |states, now| Decisions {
                 now,
                 decisions: self.admit_now(states, candidates, wanted, now),
             }))

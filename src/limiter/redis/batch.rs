@@ -20,28 +20,6 @@ use crate::ports::limits::{KeyedLimit, LimitKey, Policy};
 const CHARGE: u64 = 4;
 const STATE: u64 = 4;
 
-/// The kinds, in the order of their scripts.
-#[derive(Clone, Copy)]
-enum Kind {
-    Gcra,
-    TokenBucket,
-    FixedWindow,
-    SlidingLog,
-    Concurrency,
-}
-
-impl Kind {
-    const fn of(rule: &Rule) -> Self {
-        match rule {
-            Rule::Gcra(_) => Self::Gcra,
-            Rule::TokenBucket(_) => Self::TokenBucket,
-            Rule::FixedWindow(_) => Self::FixedWindow,
-            Rule::SlidingLog(_) => Self::SlidingLog,
-            Rule::Concurrency(_) => Self::Concurrency,
-        }
-    }
-}
-
 /// The scripts of the kinds.
 const KINDS: [&str; 5] = [
     include_str!("../../../lua/limits/gcra.lua"),
@@ -50,6 +28,18 @@ const KINDS: [&str; 5] = [
     include_str!("../../../lua/limits/sliding_log.lua"),
     include_str!("../../../lua/limits/concurrency.lua"),
 ];
+
+/// Which of them is that of a rule.
+const fn script_of(rule: &Rule) -> usize {
+    match rule {
+        Rule::Gcra(_) => 0,
+        Rule::TokenBucket(_) => 1,
+        Rule::FixedWindow(_) => 2,
+        Rule::SlidingLog(_) => 3,
+        Rule::Concurrency(_) => 4,
+    }
+}
+
 /// What comes before them.
 const COMMON: &str = include_str!("../../../lua/limits/common.lua");
 
@@ -120,7 +110,7 @@ impl<'a> Batch<'a> {
 
     /// The kinds that it is about, a bit for each.
     fn kinds(&self) -> usize {
-        let bit = |asked: &Asked<'_>| 1 << Kind::of(&asked.policy.rule) as usize;
+        let bit = |asked: &Asked<'_>| 1 << script_of(&asked.policy.rule);
         self.limits.iter().map(bit).fold(0, |all, bit| all | bit)
     }
 
@@ -130,7 +120,7 @@ impl<'a> Batch<'a> {
     }
 
     /// The place of a state.
-    pub(super) fn place(&mut self, limit: &'a KeyedLimit, key: LimitKey) -> CellIndex {
+    pub(super) fn index(&mut self, limit: &'a KeyedLimit, key: LimitKey) -> CellIndex {
         let at = self.find(limit).unwrap_or_else(|| {
             self.limits.push(Asked {
                 limit,

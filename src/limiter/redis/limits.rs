@@ -23,7 +23,7 @@ use super::scripts::{Arg, ScriptCall};
 use crate::core::limits::known::Known;
 use crate::core::time::StoreTime;
 use crate::ports::clock::Clock;
-use crate::ports::limits::{Answer, BATCH_MAX, CallUnderWay, Candidate, Decision, HEARTBEAT};
+use crate::ports::limits::{BATCH_MAX, CallUnderWay, Candidate, Decision, Decisions, HEARTBEAT};
 use crate::ports::pace::StoreError;
 
 /// How heavy a call may be, in microseconds of Redis, roughly: others wait for it. A larger batch
@@ -96,7 +96,7 @@ impl Limits {
     }
 
     /// Asks for nothing but the time.
-    async fn ask_time(&self) -> Result<Answer, StoreError> {
+    async fn ask_time(&self) -> Result<Decisions, StoreError> {
         self.ask(Batch::around(StoreTime::default()), &[], 0).await
     }
 
@@ -118,7 +118,7 @@ impl Limits {
         batch: Batch<'_>,
         asking: &[(&Candidate, Vec<CellIndex>)],
         wanted: u64,
-    ) -> Result<Answer, StoreError> {
+    ) -> Result<Decisions, StoreError> {
         let asked = self.lock().memory();
         let mut args = batch.arguments(asked);
         args.push(Arg::Number(wanted));
@@ -153,7 +153,7 @@ impl Limits {
                 reason: format!("its clock stepped by {step:?}"),
             });
         }
-        Ok(Answer {
+        Ok(Decisions {
             now: entered.now,
             decisions,
         })
@@ -161,7 +161,7 @@ impl Limits {
 
     /// Asks for candidates, in several calls if they are too heavy for one. All grants are of one
     /// call, and so of one moment: once a call granted something, the rest is not asked.
-    async fn decide(&self, candidates: &[Candidate], wanted: u64) -> Result<Answer, StoreError> {
+    async fn decide(&self, candidates: &[Candidate], wanted: u64) -> Result<Decisions, StoreError> {
         let around = self.around().await?;
         let mut decisions = Vec::with_capacity(candidates.len());
         loop {
@@ -173,7 +173,7 @@ impl Limits {
                     break;
                 }
                 weight += own;
-                let places = charges.iter().map(|c| batch.place(&c.limit, c.key));
+                let places = charges.iter().map(|c| batch.index(&c.limit, c.key));
                 asking.push((candidate, places.collect()));
             }
             let answer = self.ask(batch, &asking, wanted).await?;
@@ -182,7 +182,7 @@ impl Limits {
             decisions.extend(answer.decisions);
             if enough || decisions.len() >= candidates.len() {
                 decisions.resize(candidates.len(), Decision::NotAsked);
-                return Ok(Answer {
+                return Ok(Decisions {
                     now: answer.now,
                     decisions,
                 });
@@ -200,7 +200,7 @@ impl Limits {
         let mut batch = Batch::around(StoreTime::default());
         let places: Vec<CellIndex> = calls
             .iter()
-            .map(|call| batch.place(&call.limit, call.key))
+            .map(|call| batch.index(&call.limit, call.key))
             .collect();
         let mut args = batch.arguments(self.lock().memory());
         args.extend(before.map(Arg::Text));

@@ -42,7 +42,7 @@ const ABSORB_EVERY: Duration = Duration::from_millis(50);
 /// After a failed accept (no file descriptors, say) the next try waits so long.
 const ACCEPT_PAUSE: Duration = Duration::from_millis(10);
 
-type Answer = Response<Full<Bytes>>;
+type PlainResponse = Response<Full<Bytes>>;
 
 /// The connection is to be closed without an answer.
 #[derive(Debug, thiserror::Error)]
@@ -219,7 +219,7 @@ fn respond(
     endpoint: Arc<Endpoint>,
     request: Request<Incoming>,
     at: Option<Mono>,
-) -> impl Future<Output = Result<Answer, Closed>> {
+) -> impl Future<Output = Result<PlainResponse, Closed>> {
     let question = matches!(request.uri().path(), "/report" | "/control" | "/reset");
     if !question {
         endpoint.ledger.arrived(at.map(|at| arrival(&request, at)));
@@ -248,7 +248,7 @@ async fn answer_call(
     endpoint: Arc<Endpoint>,
     request: Request<Incoming>,
     at: Mono,
-) -> Result<Answer, Closed> {
+) -> Result<PlainResponse, Closed> {
     let plan = endpoint.plan(at);
     let (head, body) = request.into_parts();
     let header = |name| head.headers.get(name).and_then(text);
@@ -271,7 +271,7 @@ async fn answer_call(
 }
 
 impl Plan {
-    fn answer(self) -> Answer {
+    fn answer(self) -> PlainResponse {
         let mut answer = plain(self.status, Bytes::new());
         let after = self.retry_after;
         if let Some(value) = after.and_then(|text| HeaderValue::try_from(text).ok()) {
@@ -299,7 +299,7 @@ fn id_in(body: &[u8]) -> Option<Box<str>> {
     }
 }
 
-async fn answer_question(endpoint: Arc<Endpoint>, request: Request<Incoming>) -> Answer {
+async fn answer_question(endpoint: Arc<Endpoint>, request: Request<Incoming>) -> PlainResponse {
     let (head, body) = request.into_parts();
     let Ok(body) = Limited::new(body, MAX_QUESTION).collect().await else {
         return plain(StatusCode::PAYLOAD_TOO_LARGE, "too long");
@@ -315,7 +315,7 @@ async fn answer_question(endpoint: Arc<Endpoint>, request: Request<Incoming>) ->
 }
 
 impl Endpoint {
-    fn question(&self, method: &Method, path: &str, query: &str, body: &[u8]) -> Answer {
+    fn question(&self, method: &Method, path: &str, query: &str, body: &[u8]) -> PlainResponse {
         match (method.as_str(), path) {
             ("GET" | "POST", "/report") => match expected(query, body) {
                 Ok(expect) => json(&self.ledger.report(&expect)),
@@ -334,7 +334,7 @@ impl Endpoint {
         }
     }
 
-    fn control(&self, body: &[u8]) -> Answer {
+    fn control(&self, body: &[u8]) -> PlainResponse {
         match serde_json::from_slice::<Step>(body) {
             Err(error) => plain(StatusCode::BAD_REQUEST, error.to_string()),
             Ok(step) => match self.script(step) {
@@ -362,7 +362,7 @@ fn expected(query: &str, body: &[u8]) -> Result<Expect, String> {
     }
 }
 
-fn json(report: &super::Report) -> Answer {
+fn json(report: &super::Report) -> PlainResponse {
     match serde_json::to_vec(report) {
         Ok(body) => {
             let mut answer = plain(StatusCode::OK, body);
@@ -374,7 +374,7 @@ fn json(report: &super::Report) -> Answer {
     }
 }
 
-fn plain(status: StatusCode, body: impl Into<Bytes>) -> Answer {
+fn plain(status: StatusCode, body: impl Into<Bytes>) -> PlainResponse {
     let mut answer = Response::new(Full::new(body.into()));
     *answer.status_mut() = status;
     answer

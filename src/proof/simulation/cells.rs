@@ -11,7 +11,7 @@ pub(super) type Name = (usize, u32);
 
 /// What a message takes of a keyed limit.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Charge {
+pub struct KeyCost {
     /// The number of its key.
     pub key: u32,
     pub cost: u32,
@@ -20,7 +20,7 @@ pub struct Charge {
 /// A message that is asked for. Its charges are in the order of the limits.
 #[derive(Clone, Debug)]
 pub(super) struct Asked<'a> {
-    pub(super) charges: &'a [Charge],
+    pub(super) charges: &'a [KeyCost],
     pub(super) waited: bool,
     /// Others wait for a call of one of its keys to end.
     pub(super) others_wait: bool,
@@ -33,7 +33,7 @@ pub(super) struct Asked<'a> {
 pub(super) struct Cells(KeyedStates<Name>);
 
 /// The keys of charges.
-pub(super) fn names(charges: &[Charge]) -> impl Iterator<Item = Name> {
+pub(super) fn names(charges: &[KeyCost]) -> impl Iterator<Item = Name> {
     let each = charges.iter().enumerate();
     each.map(|(index, charge)| (index, charge.key))
 }
@@ -71,7 +71,7 @@ impl Cells {
     pub(super) fn refund(
         &mut self,
         limits: &[Limit<'_>],
-        charges: &[Charge],
+        charges: &[KeyCost],
         (at, since): (StoreTime, StoreTime),
         now: StoreTime,
     ) {
@@ -85,7 +85,7 @@ impl Cells {
     pub(super) fn release(
         &mut self,
         limits: &[Limit<'_>],
-        charges: &[Charge],
+        charges: &[KeyCost],
         ticket: Ticket,
         now: StoreTime,
     ) -> Vec<(Name, u64)> {
@@ -100,7 +100,7 @@ impl Cells {
     pub(super) fn renew(
         &mut self,
         limits: &[Limit<'_>],
-        charges: &[Charge],
+        charges: &[KeyCost],
         ticket: Ticket,
         now: StoreTime,
     ) {

@@ -11,7 +11,7 @@ use sluiced_core::schedule::Turn;
 use sluiced_core::scheduler::{KeyId, Queued, Requests, Scheduler};
 use sluiced_core::time::{Mono, StoreTime};
 
-use super::cells::{Charge, key_id, names};
+use super::cells::{KeyCost, key_id, names};
 use super::dice::{Dice, mix};
 use super::scenario::Scenario;
 
@@ -30,7 +30,7 @@ pub(super) struct Parcel {
 }
 
 impl Parcel {
-    pub(super) fn new(id: u32, charges: &[Charge]) -> Self {
+    pub(super) fn new(id: u32, charges: &[KeyCost]) -> Self {
         let mut keys = [None; CHARGES];
         for (place, name) in keys.iter_mut().zip(names(charges)) {
             *place = Some(key_id(name));
@@ -62,7 +62,7 @@ impl Queued for Parcel {
 pub(super) enum Stage {
     Running,
     /// Waits for its calls under way.
-    Leaving,
+    Stopping,
 }
 
 /// A running replica.

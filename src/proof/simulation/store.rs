@@ -13,7 +13,7 @@ use sluiced_core::schedule::{Answer, Ask, Freeze, Grant, Pace, Schedule, freeze,
 use sluiced_core::time::StoreTime;
 use std::time::Duration;
 
-use super::cells::{Asked, Cells, Charge, Name};
+use super::cells::{Asked, Cells, KeyCost, Name};
 
 /// Where the store's clock stands when the simulation starts.
 const EPOCH: u64 = 1_700_000_000_000_000;
@@ -181,7 +181,7 @@ impl Store {
     pub(super) fn refund(
         &mut self,
         asker: Asker,
-        (charges, ticket): (&[Charge], Ticket),
+        (charges, ticket): (&[KeyCost], Ticket),
         at: StoreTime,
         t: u64,
     ) -> Vec<(Name, u64)> {
@@ -198,7 +198,7 @@ impl Store {
     pub(super) fn release(
         &mut self,
         asker: Asker,
-        (charges, ticket): (&[Charge], Ticket),
+        (charges, ticket): (&[KeyCost], Ticket),
         t: u64,
     ) -> Vec<(Name, u64)> {
         let generation = self.enter(asker, t);
@@ -207,7 +207,7 @@ impl Store {
         })
     }
 
-    pub(super) fn renew(&mut self, asker: Asker, call: (&[Charge], Ticket), t: u64) {
+    pub(super) fn renew(&mut self, asker: Asker, call: (&[KeyCost], Ticket), t: u64) {
         let generation = self.enter(asker, t);
         self.with_limits(asker, t, &generation, |cells, limits, now| {
             cells.renew(limits, call.0, call.1, now);

@@ -17,7 +17,7 @@ use sluiced_core::time::{Mono, micros};
 
 use self::event::{Entry, Event};
 use super::broker::Broker;
-use super::cells::Charge;
+use super::cells::KeyCost;
 use super::dice::Dice;
 use super::replica::{Parcel, Replica, Stage};
 use super::scenario::{Load, Scenario, Surroundings};
@@ -44,7 +44,7 @@ struct World<'a> {
     store: Store,
     broker: Broker,
     /// What each message takes of the keyed limits.
-    charges: Vec<Box<[Charge]>>,
+    charges: Vec<Box<[KeyCost]>>,
     tickets: u64,
     /// The store may have lost something, and not every replica has been heard since.
     doubt_until: u64,
@@ -162,7 +162,7 @@ impl<'a> World<'a> {
         let mono = replica.mono(self.t);
         self.inside(&mut replica, event, mono);
         self.drive(&mut replica);
-        if replica.stage == Stage::Leaving && replica.unsettled.is_empty() {
+        if replica.stage == Stage::Stopping && replica.unsettled.is_empty() {
             self.trace.note(self.t, id, What::Gone);
             self.judge.gone(&replica);
         } else {
@@ -310,7 +310,7 @@ impl<'a> World<'a> {
 
     /// The pacer's loop: does what the scheduler says until it wants to wait.
     fn drive(&mut self, replica: &mut Replica) {
-        if replica.stage == Stage::Leaving {
+        if replica.stage == Stage::Stopping {
             return;
         }
         let mono = replica.mono(self.t);

@@ -13,7 +13,7 @@ use crate::limiter::redis::batch::{Batch, CellIndex};
 use crate::limiter::redis::scripts::Arg;
 use crate::limiter::redis::store::RedisPaceStore;
 use crate::ports::limits::{
-    Answer, BATCH_MAX, CallUnderWay, Candidate, KeyedLimit, LimitKey, LimitStore, Look, Refund,
+    BATCH_MAX, CallUnderWay, Candidate, Decisions, KeyedLimit, LimitKey, LimitStore, Look, Refund,
     Room, Ticket,
 };
 use crate::ports::pace::{StoreError, StoreFuture};
@@ -33,7 +33,7 @@ impl Limits {
         let mut batch = Batch::around(self.around().await?);
         let places: Vec<CellIndex> = refunds
             .iter()
-            .map(|refund| batch.place(&refund.limit, refund.key))
+            .map(|refund| batch.index(&refund.limit, refund.key))
             .collect();
         let mut args = batch.arguments(self.lock().memory());
         args.push(Arg::Number(refunds.len() as u64));
@@ -54,7 +54,7 @@ impl Limits {
         around: StoreTime,
     ) -> Result<Look, StoreError> {
         let mut batch = Batch::around(around);
-        batch.place(limit, key);
+        batch.index(limit, key);
         let args = batch.arguments(self.lock().memory());
         type Reply = (u64, u64, u64, u64, u64, u64, u64, String);
         let reply: Reply = self.call(&self.look, &batch, args).await?;
@@ -75,7 +75,7 @@ impl Limits {
 }
 
 impl LimitStore for RedisPaceStore {
-    fn admit<'a>(&'a self, candidates: &'a [Candidate], wanted: u64) -> StoreFuture<'a, Answer> {
+    fn admit<'a>(&'a self, candidates: &'a [Candidate], wanted: u64) -> StoreFuture<'a, Decisions> {
         async move { self.limits().decide(candidates, wanted).await }.boxed()
     }
 

@@ -12,7 +12,7 @@ use sluiced_core::time::{Mono, StoreTime, micros};
 
 use super::replica::{Parcel, Replica, waits_in_queue};
 use super::store::{Asked, Store};
-use super::{End, Far, Fate, Outcome, Plan};
+use super::{End, Far, Fate, Plan, PlanOutcome};
 use crate::broker::Broker;
 use crate::dice::Dice;
 use crate::scenario::Surroundings;
@@ -104,7 +104,7 @@ impl<'a> Fleet<'a> {
         }
     }
 
-    pub(super) fn run(mut self) -> Outcome {
+    pub(super) fn run(mut self) -> PlanOutcome {
         self.turn_hours();
         while self.left > 0 {
             let event = self.events.first_key_value().map(|((at, _), _)| *at);
@@ -128,7 +128,7 @@ impl<'a> Fleet<'a> {
             }
             self.hand_out();
         }
-        Outcome {
+        PlanOutcome {
             fates: self.fates,
             denials: self.denials,
             asks: self.asks,

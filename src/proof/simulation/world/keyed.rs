@@ -134,9 +134,7 @@ impl World<'_> {
         let count = |is: fn(&Decision) -> bool| reply.decisions.iter().filter(|d| is(d)).count();
         let looked_at = count(|d| *d != Decision::NotAsked);
         let granted = count(|d| matches!(d, Decision::Granted { .. }));
-        let since = replica
-            .scheduler
-            .answered(decided, looked_at, granted, mono);
+        let since = replica.scheduler.decided(decided, looked_at, granted, mono);
         let until = since + replica.usable;
         let mut not_asked = Vec::new();
         for (parcel, decision) in parcels.into_iter().zip(reply.decisions) {
@@ -144,12 +142,12 @@ impl World<'_> {
                 let mut parcel = parcel;
                 parcel.granted = Some(decided);
                 replica.running.insert(parcel.id, parcel);
-                if replica.stage == Stage::Leaving {
+                if replica.stage == Stage::Stopping {
                     self.take_back(replica, vec![parcel]);
                 } else {
                     replica.scheduler.granted(parcel, until);
                 }
-            } else if replica.stage == Stage::Leaving {
+            } else if replica.stage == Stage::Stopping {
                 self.give_up(replica, parcel);
             } else if decision == Decision::NotAsked {
                 not_asked.push(parcel);
@@ -194,7 +192,7 @@ impl World<'_> {
         for parcel in &parcels {
             self.end_call(replica, parcel);
         }
-        if replica.stage == Stage::Leaving {
+        if replica.stage == Stage::Stopping {
             for parcel in parcels {
                 self.give_up(replica, parcel);
             }
