@@ -15,7 +15,7 @@ const WIDTH: usize = 120;
 
 /// Which replica is asked.
 #[derive(Args, Clone, Debug)]
-pub struct Replica {
+pub struct ReplicaArgs {
     /// The address of a replica's `admin.listen`
     #[arg(long, value_name = "URL", default_value = "http://127.0.0.1:9464")]
     pub url: String,
@@ -25,7 +25,7 @@ pub struct Replica {
 #[derive(Args, Clone, Debug)]
 pub struct StatusArgs {
     #[command(flatten)]
-    pub replica: Replica,
+    pub replica: ReplicaArgs,
     /// Print JSON
     #[arg(long)]
     pub json: bool,
@@ -50,7 +50,7 @@ pub(super) async fn run(
     Ok(Exit::Done)
 }
 
-impl Replica {
+impl ReplicaArgs {
     /// What the replica knows of the fleet.
     pub(super) async fn fleet(&self) -> Result<Fleet, String> {
         let text = self.text().await?;

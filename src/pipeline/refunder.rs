@@ -61,7 +61,7 @@ pub(super) struct Refunder {
 }
 
 /// Calls under way, by their tickets.
-type Running = HashMap<Ticket, Vec<CallUnderWay>>;
+type CallsByTicket = HashMap<Ticket, Vec<CallUnderWay>>;
 
 impl Refunder {
     /// A refunder, and its work: a future that ends once nothing can be told to it any more.
@@ -145,7 +145,7 @@ async fn run(
     limits: Vec<Arc<KeyedLimit>>,
 ) {
     let mut renewed = store.clock.now();
-    let (mut running, mut entries) = (Running::new(), Vec::new());
+    let (mut running, mut entries) = (CallsByTicket::new(), Vec::new());
     loop {
         // Worked out each time: an operator may shorten a lease, and new calls begin after that.
         let due = (renewed + renew_every(&limits)).since(store.clock.now());
@@ -167,7 +167,7 @@ async fn run(
 }
 
 /// Keeps the list of calls under way; answers what ended and what is refunded.
-fn sort(entries: &mut Vec<Entry>, running: &mut Running) -> (Vec<CallUnderWay>, Vec<Refund>) {
+fn sort(entries: &mut Vec<Entry>, running: &mut CallsByTicket) -> (Vec<CallUnderWay>, Vec<Refund>) {
     let (mut ended, mut unused) = (Vec::new(), Vec::new());
     for entry in entries.drain(..) {
         match entry {
@@ -222,7 +222,7 @@ impl Store {
         }
     }
 
-    async fn renew(&self, running: &mut Running) {
+    async fn renew(&self, running: &mut CallsByTicket) {
         let calls: Vec<_> = running.values().flatten().cloned().collect();
         for calls in calls.chunks(BATCH_MAX) {
             match self.store.renew(calls).await {

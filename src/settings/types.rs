@@ -24,7 +24,8 @@ use super::text::Length;
 
 pub use downstream::{Auth, Basic, Bearer, Downstream, Http, Outcomes};
 pub use limit::{
-    Concurrency, Counted, Counting, FixedWindow, Gcra, Limit, Paced, SlidingLog, Start, TokenBucket,
+    Concurrency, FixedWindow, Gcra, KeyedCounting, Limit, OfKind, Paced, SlidingLog, Start,
+    TokenBucket,
 };
 pub use limit_facts::WindowStart;
 pub use redis::{Redis, RedisMode};

@@ -7,7 +7,7 @@ use clap::Args;
 use serde_json::{Value, json};
 
 use super::filter::{Decision, Filter, FilterArgs};
-use super::letter::Facts;
+use super::letter::LetterFacts;
 use super::text::{age, letters, or_dash, size, table, time_micros};
 use super::{Location, Refusal, absent};
 use crate::cli::printable::in_a_line;
@@ -43,11 +43,11 @@ struct Census {
     kinds: BTreeMap<Group, u64>,
     oldest: Option<StoreTime>,
     newest: Option<StoreTime>,
-    shown: Vec<Row>,
+    shown: Vec<LetterRow>,
     unasked: Option<(u64, String)>,
 }
 
-struct Row {
+struct LetterRow {
     cells: [String; 7],
     json: Value,
 }
@@ -112,7 +112,7 @@ async fn count(
 
 impl Census {
     fn add(&mut self, letter: &Letter, limit: usize, now: StoreTime) {
-        let facts = Facts(&letter.message);
+        let facts = LetterFacts(&letter.message);
         self.meant += 1;
         let kind = (
             facts.route().map(str::to_owned),
@@ -125,7 +125,7 @@ impl Census {
             self.newest = Some(self.newest.map_or(died, |newest| newest.max(died)));
         }
         if self.shown.len() < limit {
-            self.shown.push(Row {
+            self.shown.push(LetterRow {
                 cells: cells(letter.number, &letter.message, now),
                 json: facts.as_json(letter.number),
             });
@@ -199,7 +199,7 @@ impl Census {
 }
 
 fn cells(number: u64, message: &Message, now: StoreTime) -> [String; 7] {
-    let facts = Facts(message);
+    let facts = LetterFacts(message);
     [
         number.to_string(),
         age(facts.died(), now),

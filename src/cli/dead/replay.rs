@@ -11,7 +11,7 @@ use tokio::time::{Instant, sleep_until};
 use tokio_util::sync::CancellationToken;
 
 use super::filter::{Decision, Filter, FilterArgs};
-use super::letter::Facts;
+use super::letter::LetterFacts;
 use super::tally::ReplayCounts;
 use super::{Console, DeadQueues, Location, Refusal, SUFFIX, absent};
 use crate::core::outcome::DeadReason;
@@ -189,7 +189,7 @@ impl Replaying<'_> {
             }
             Decision::Meant => {
                 let skipped =
-                    Facts(&letter.message).unreadable().is_some() && !self.args.unreadable;
+                    LetterFacts(&letter.message).unreadable().is_some() && !self.args.unreadable;
                 tally.unreadable += u64::from(skipped);
                 !skipped
             }
@@ -197,7 +197,7 @@ impl Replaying<'_> {
     }
 
     fn replay(&self, dead: &str, letter: Letter, tally: &mut ReplayCounts) -> Replay {
-        let facts = Facts(&letter.message);
+        let facts = LetterFacts(&letter.message);
         let from = dead.strip_suffix(SUFFIX).unwrap_or(dead);
         let queue = self.args.to.as_deref().or_else(|| facts.queue());
         let queue = queue.unwrap_or(from).to_owned();

@@ -31,7 +31,7 @@ use clap::Args;
 use self::arrivals::{Burst, Stream, count};
 use self::choices::{Choices, CostsOf, KeysOf};
 use self::figures::Figures;
-use self::findings::{Facts, Weight, findings, left_out, zone};
+use self::findings::{PlanFacts, Weight, findings, left_out, zone};
 use self::messages::{Drawn, foreseen, recorded};
 use self::numbers::time;
 use self::trace::MOST;
@@ -120,7 +120,7 @@ pub(super) fn run(
     };
     let outcome = simulation::run(&plan);
     let figures = Figures::new(&plan, &planned, &asked.drawn, &outcome);
-    let mut found = findings(&Facts {
+    let mut found = findings(&PlanFacts {
         plan: &plan,
         figures: &figures,
         steady: asked.steady,
@@ -160,7 +160,7 @@ pub(super) fn run(
 }
 
 /// What is planned for.
-struct Asked {
+struct PlanInputs {
     length: Duration,
     drawn: Drawn,
     /// In words.
@@ -173,14 +173,14 @@ struct Asked {
     tenants: bool,
 }
 
-fn asked(args: &PlanArgs, planned: &Planned, route: &Route) -> Result<Asked, String> {
+fn asked(args: &PlanArgs, planned: &Planned, route: &Route) -> Result<PlanInputs, String> {
     if let Some(file) = &args.trace {
         let trace = trace::read(file)?;
         let last = trace.last().map_or(0, |one| one.at);
         let usual = Duration::from_micros(last) + USUAL;
         let length = length(args, usual)?;
         let within = trace.partition_point(|one| one.at < micros(length));
-        return Ok(Asked {
+        return Ok(PlanInputs {
             length,
             drawn: recorded(planned, route, &trace[..within]),
             arrivals: format!("the trace {}", file.display()),
@@ -224,7 +224,7 @@ fn asked(args: &PlanArgs, planned: &Planned, route: &Route) -> Result<Asked, Str
     let arrivals = args.arrivals.iter().map(ToString::to_string);
     let arrivals = arrivals.chain(args.burst.iter().map(ToString::to_string));
     let fair_by = route.fair_by.as_ref().map(|text| text.as_str());
-    Ok(Asked {
+    Ok(PlanInputs {
         length,
         drawn: foreseen(planned, route, &choices, comes, length, args.seed),
         arrivals: arrivals.collect::<Vec<_>>().join(", "),

@@ -16,7 +16,7 @@ use tokio::time::MissedTickBehavior;
 use tracing::warn;
 
 use self::reply::Reply;
-use super::batch::{Batch, CellIndex, Composed, generation_key};
+use super::batch::{CellIndex, Composed, KeyBatch, generation_key};
 use super::connection::Connection;
 use super::fault::STORE;
 use super::scripts::{Arg, ScriptCall};
@@ -97,13 +97,14 @@ impl Limits {
 
     /// Asks for nothing but the time.
     async fn ask_time(&self) -> Result<Decisions, StoreError> {
-        self.ask(Batch::around(StoreTime::default()), &[], 0).await
+        self.ask(KeyBatch::around(StoreTime::default()), &[], 0)
+            .await
     }
 
     async fn call<T: FromRedisValue>(
         &self,
         script: &Composed,
-        batch: &Batch<'_>,
+        batch: &KeyBatch<'_>,
         arguments: Vec<Arg<'_>>,
     ) -> Result<T, StoreError> {
         let key = generation_key(&self.prefix);
@@ -115,7 +116,7 @@ impl Limits {
     /// Asks for candidates, each with its places in the batch.
     async fn ask(
         &self,
-        batch: Batch<'_>,
+        batch: KeyBatch<'_>,
         asking: &[(&Candidate, Vec<CellIndex>)],
         wanted: u64,
     ) -> Result<Decisions, StoreError> {
@@ -165,7 +166,7 @@ impl Limits {
         let around = self.around().await?;
         let mut decisions = Vec::with_capacity(candidates.len());
         loop {
-            let (mut batch, mut asking, mut weight) = (Batch::around(around), Vec::new(), 0);
+            let (mut batch, mut asking, mut weight) = (KeyBatch::around(around), Vec::new(), 0);
             for candidate in candidates[decisions.len()..].iter().take(BATCH_MAX) {
                 let charges = &candidate.charges;
                 let own: u64 = charges.iter().map(|c| batch.weight(&c.limit, c.key)).sum();
@@ -197,7 +198,7 @@ impl Limits {
         calls: &[CallUnderWay],
     ) -> Result<T, StoreError> {
         // Calls under way follow no calendar.
-        let mut batch = Batch::around(StoreTime::default());
+        let mut batch = KeyBatch::around(StoreTime::default());
         let places: Vec<CellIndex> = calls
             .iter()
             .map(|call| batch.index(&call.limit, call.key))

@@ -96,7 +96,7 @@ fn send_away(waiting: Waiting, denied: &Denied, wait: Duration, now: Mono) {
     };
     if route.policy.denied_headers {
         let retry_after = denial.until.since(denial.decided);
-        let explained = verdict::Denied {
+        let explained = verdict::DeniedHeaders {
             limit,
             room: denied.room,
             retry_after,

@@ -67,7 +67,7 @@ struct State {
 
 /// What is done with one call.
 #[derive(Debug)]
-struct Plan {
+struct ResponsePlan {
     act: Act,
     status: StatusCode,
     retry_after: Option<String>,
@@ -104,13 +104,13 @@ impl Endpoint {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    fn plan(&self, at: Mono) -> Plan {
+    fn plan(&self, at: Mono) -> ResponsePlan {
         let usual = self.behaviour.latency + self.behaviour.jitter.mul_f64(rand::random());
         let mut state = self.state();
         if let Some(step) = state.script.next(at) {
             let status = step.status.unwrap_or(StatusCode::ACCEPTED);
             let answered = step.act == Act::Answer && status.is_success();
-            return Plan {
+            return ResponsePlan {
                 act: step.act,
                 status,
                 retry_after: step.retry_after,
@@ -125,7 +125,7 @@ impl Endpoint {
         };
         drop(state);
         let status = self.fail().unwrap_or(status);
-        Plan {
+        ResponsePlan {
             act: Act::Answer,
             status,
             retry_after,
@@ -270,7 +270,7 @@ async fn answer_call(
     }
 }
 
-impl Plan {
+impl ResponsePlan {
     fn answer(self) -> PlainResponse {
         let mut answer = plain(self.status, Bytes::new());
         let after = self.retry_after;

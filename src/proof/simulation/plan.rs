@@ -101,7 +101,7 @@ pub struct Message {
 
 /// What became of a message.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct Fate {
+pub struct MessageFate {
     pub end: End,
     /// How often a keyed limit said "not now".
     pub denials: u16,
@@ -130,7 +130,7 @@ pub enum End {
 #[derive(Clone, Debug)]
 pub struct PlanOutcome {
     /// Of each message.
-    pub fates: Vec<Fate>,
+    pub fates: Vec<MessageFate>,
     /// How often each keyed limit said "not now".
     pub denials: Vec<u64>,
     /// How often the store was asked.

@@ -30,7 +30,7 @@ pub enum Kept {
 /// What an operator set: the pace of the paced limit and the rules of the others. One policy for all of
 /// them: they change together.
 #[derive(Clone, Debug)]
-pub(super) struct Terms {
+pub(super) struct SetPolicy {
     pub(super) pace: Pace,
     pub(super) rules: Vec<Rule>,
 }
@@ -53,7 +53,7 @@ pub(super) struct Asker {
 #[derive(Debug)]
 pub(super) struct Store {
     /// Those that were ever in force; the text of a policy is its number here.
-    terms: Vec<Terms>,
+    terms: Vec<SetPolicy>,
     policy: Option<LimitPolicy>,
     state: Option<Schedule>,
     keyed: KeyedData,
@@ -68,7 +68,7 @@ pub(super) struct Store {
 }
 
 impl Store {
-    pub(super) fn new(terms: Terms) -> Self {
+    pub(super) fn new(terms: SetPolicy) -> Self {
         Self {
             terms: vec![terms],
             policy: None,
@@ -93,7 +93,7 @@ impl Store {
     }
 
     /// An operator sets other terms.
-    pub(super) fn set(&mut self, terms: Terms, t: u64) {
+    pub(super) fn set(&mut self, terms: SetPolicy, t: u64) {
         let over = self
             .policy
             .as_ref()

@@ -23,7 +23,7 @@ use super::replica::{Parcel, Replica, Stage};
 use super::scenario::{Load, Scenario, Surroundings};
 use super::store::Store;
 use super::trace::{Trace, What};
-use super::verdict::{Judge, Report};
+use super::verdict::{FleetJudge, Report};
 
 /// From the queue to a replica, at the median.
 const DELIVERY: Duration = Duration::from_micros(400);
@@ -50,7 +50,7 @@ struct World<'a> {
     doubt_until: u64,
     replicas: Vec<Option<Box<Replica>>>,
     throttle: Option<(Duration, bool)>,
-    judge: Judge,
+    judge: FleetJudge,
     trace: Trace,
 }
 
@@ -90,7 +90,7 @@ impl<'a> World<'a> {
             doubt_until: 0,
             replicas: Vec::new(),
             throttle: None,
-            judge: Judge::new(scenario),
+            judge: FleetJudge::new(scenario),
             trace: Trace::default(),
         }
     }

@@ -9,7 +9,7 @@ use super::reply::{closing, fit};
 use super::{Limits, refused};
 use crate::core::limits::record;
 use crate::core::time::StoreTime;
-use crate::limiter::redis::batch::{Batch, CellIndex};
+use crate::limiter::redis::batch::{CellIndex, KeyBatch};
 use crate::limiter::redis::scripts::Arg;
 use crate::limiter::redis::store::RedisPaceStore;
 use crate::ports::limits::{
@@ -30,7 +30,7 @@ impl RedisPaceStore {
 
 impl Limits {
     async fn take_back(&self, refunds: &[Refund]) -> Result<usize, StoreError> {
-        let mut batch = Batch::around(self.around().await?);
+        let mut batch = KeyBatch::around(self.around().await?);
         let places: Vec<CellIndex> = refunds
             .iter()
             .map(|refund| batch.index(&refund.limit, refund.key))
@@ -53,7 +53,7 @@ impl Limits {
         key: LimitKey,
         around: StoreTime,
     ) -> Result<Look, StoreError> {
-        let mut batch = Batch::around(around);
+        let mut batch = KeyBatch::around(around);
         batch.index(limit, key);
         let args = batch.arguments(self.lock().memory());
         type Reply = (u64, u64, u64, u64, u64, u64, u64, String);
