@@ -17,6 +17,7 @@ pub mod provider;
 mod refusal;
 pub mod reload;
 pub mod run;
+mod signals;
 pub mod sim;
 pub mod status;
 mod text;

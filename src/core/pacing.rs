@@ -6,6 +6,7 @@
 //! so bulk can never use up what is kept for one-time passwords.
 
 use std::collections::VecDeque;
+use std::ops::Add;
 use std::time::Duration;
 
 use super::clock::ClockMap;
@@ -208,8 +209,7 @@ impl Pacing {
         let Self::Paced(rows) = self else {
             return None;
         };
-        let reserve = rows.reserve.as_ref().map_or(0, LeaseHolder::leased);
-        Some(rows.main.leased() + reserve)
+        Some(rows.holders().map(LeaseHolder::leased).sum())
     }
 
     /// When the leased slots are due, at most `most` of them, in order; those of the reserve only
@@ -282,8 +282,7 @@ impl Pacing {
         let Self::Paced(rows) = self else {
             return;
         };
-        let holders = std::iter::once(&mut rows.main).chain(&mut rows.reserve);
-        for (holder, pace) in holders.zip(paces) {
+        for (holder, pace) in rows.holders_mut().zip(paces) {
             holder.retime(*pace, known, now);
         }
     }
@@ -292,10 +291,7 @@ impl Pacing {
     #[must_use]
     pub fn is_outdated(&self) -> bool {
         match self {
-            Self::Paced(rows) => {
-                let reserve = rows.reserve.as_ref().is_some_and(LeaseHolder::is_outdated);
-                rows.main.is_outdated() || reserve
-            }
+            Self::Paced(rows) => rows.holders().any(LeaseHolder::is_outdated),
             Self::Free { .. } => false,
         }
     }
@@ -304,9 +300,8 @@ impl Pacing {
     pub fn frozen_for(&mut self, length: Duration, now: Mono) {
         match self {
             Self::Paced(rows) => {
-                rows.main.frozen_for(length, now);
-                if let Some(reserve) = &mut rows.reserve {
-                    reserve.frozen_for(length, now);
+                for holder in rows.holders_mut() {
+                    holder.frozen_for(length, now);
                 }
             }
             Self::Free { paused_until } => *paused_until = (*paused_until).max(Some(now + length)),
@@ -337,9 +332,10 @@ impl Pacing {
     #[must_use]
     pub fn tally(&self) -> LeaseTally {
         match self {
-            Self::Paced(rows) => rows.reserve.as_ref().map_or(rows.main.tally(), |reserve| {
-                rows.main.tally() + reserve.tally()
-            }),
+            Self::Paced(rows) => {
+                let each = rows.holders().map(LeaseHolder::tally);
+                each.fold(LeaseTally::default(), Add::add)
+            }
             Self::Free { .. } => LeaseTally::default(),
         }
     }
@@ -367,15 +363,24 @@ impl Pacing {
             return Vec::new();
         };
         rows.taken.clear();
-        let reserve = rows.reserve.as_mut().and_then(LeaseHolder::surrender);
-        let main = rows.main.surrender().map(|grant| (Row::Main, grant));
-        main.into_iter()
-            .chain(reserve.map(|grant| (Row::Reserve, grant)))
+        let each = [Row::Main, Row::Reserve]
+            .into_iter()
+            .zip(rows.holders_mut());
+        each.filter_map(|(row, holder)| Some((row, holder.surrender()?)))
             .collect()
     }
 }
 
 impl Rows {
+    /// The main row, and the reserve if there is one.
+    fn holders(&self) -> impl Iterator<Item = &LeaseHolder> {
+        std::iter::once(&self.main).chain(&self.reserve)
+    }
+
+    fn holders_mut(&mut self) -> impl Iterator<Item = &mut LeaseHolder> {
+        std::iter::once(&mut self.main).chain(&mut self.reserve)
+    }
+
     fn holder_mut(&mut self, row: Row) -> Option<&mut LeaseHolder> {
         match row {
             Row::Main => Some(&mut self.main),

@@ -6,7 +6,6 @@ use std::time::Duration;
 
 use clap::Args;
 use serde_json::Value;
-use tokio::signal::unix::{SignalKind, signal};
 use tokio::time::{Instant, sleep_until};
 use tokio_util::sync::CancellationToken;
 
@@ -14,6 +13,7 @@ use super::filter::{Decision, Filter, FilterArgs};
 use super::letter::LetterFacts;
 use super::tally::ReplayCounts;
 use super::{Console, DeadQueues, Location, Refusal, SUFFIX, absent};
+use crate::cli::signals::StopSignals;
 use crate::core::outcome::DeadReason;
 use crate::core::rate::Rate;
 use crate::core::time::StoreTime;
@@ -298,16 +298,10 @@ impl Pace {
 /// Cancelled at the first signal: the batch under way is finished, and the counts are said.
 fn stop_on_signals() -> io::Result<CancellationToken> {
     let stop = CancellationToken::new();
-    let (mut interrupt, mut terminate) = (
-        signal(SignalKind::interrupt())?,
-        signal(SignalKind::terminate())?,
-    );
+    let mut signals = StopSignals::new()?;
     let told = stop.clone();
     tokio::spawn(async move {
-        tokio::select! {
-            _ = interrupt.recv() => {}
-            _ = terminate.recv() => {}
-        }
+        signals.next().await;
         told.cancel();
     });
     Ok(stop)

@@ -20,11 +20,11 @@ use std::net::{Ipv4Addr, SocketAddr};
 use std::time::Duration;
 
 use clap::Args;
-use tokio::signal::unix::{SignalKind, signal};
 
 pub use broker::BrokerError;
 pub use store::DemoRedisError;
 
+use crate::cli::signals::StopSignals;
 use crate::core::rate::{Rate, Span, parse_duration};
 use crate::proof::provider::{Behaviour, Expect, Provider, ProviderError};
 use crate::settings::types::LogFormat;
@@ -184,18 +184,11 @@ fn unique_name() -> String {
 
 /// Waits for SIGINT or SIGTERM.
 async fn interrupted() -> DemoError {
-    let signals = (
-        signal(SignalKind::interrupt()),
-        signal(SignalKind::terminate()),
-    );
-    let (Ok(mut interrupt), Ok(mut terminate)) = signals else {
+    let Ok(mut signals) = StopSignals::new() else {
         // Without handlers the signals end the process by themselves.
         return std::future::pending().await;
     };
-    tokio::select! {
-        _ = interrupt.recv() => {}
-        _ = terminate.recv() => {}
-    }
+    signals.next().await;
     DemoError::Interrupted
 }
 
