@@ -4,7 +4,7 @@
 //! (401, 403), the secret is read again, at most once a second: a downstream that refuses for another
 //! reason costs no more than that. What is sent from then on carries the new one.
 
-use std::sync::{Mutex, MutexGuard, PoisonError};
+use std::sync::Mutex;
 use std::time::Duration;
 
 use base64::Engine;
@@ -15,6 +15,8 @@ use secrecy::ExposeSecret;
 use tokio::time::Instant;
 
 use super::options::{Misconfigured, ResolvedAuth};
+
+use crate::ports::locks::lock;
 
 /// How often the secret is read at most.
 const EVERY: Duration = Duration::from_secs(1);
@@ -60,7 +62,7 @@ impl RotatingAuth {
 
     /// Puts the secret of now into a request that was made before.
     pub(super) fn renew(&self, headers: &mut HeaderMap) {
-        if let Some(value) = &self.lock().renewed {
+        if let Some(value) = &lock(&self.state).renewed {
             headers.insert(AUTHORIZATION, value.clone());
         }
     }
@@ -70,7 +72,7 @@ impl RotatingAuth {
         if !matches!(status, StatusCode::UNAUTHORIZED | StatusCode::FORBIDDEN) {
             return;
         }
-        let mut state = self.lock();
+        let mut state = lock(&self.state);
         if state.read.is_some_and(|read| read.elapsed() < EVERY) {
             return;
         }
@@ -87,10 +89,5 @@ impl RotatingAuth {
             }
             Err(why) => tracing::warn!(%why, "the changed secret cannot be used"),
         }
-    }
-
-    fn lock(&self) -> MutexGuard<'_, State> {
-        // Nothing panics while it is held.
-        self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }

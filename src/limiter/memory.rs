@@ -10,7 +10,7 @@ mod policies;
 
 use std::collections::HashMap;
 use std::fmt;
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Mutex};
 
 use futures::FutureExt;
 use tokio::sync::{broadcast, watch};
@@ -23,6 +23,7 @@ use crate::core::schedule::Schedule;
 use crate::core::time::StoreTime;
 use crate::ports::clock::Clock;
 use crate::ports::link::Link;
+use crate::ports::locks::lock;
 use crate::ports::notice::{Notice, Notices};
 use crate::ports::pace::StoreFuture;
 use crate::ports::status::StatusStore;
@@ -57,18 +58,12 @@ impl MemoryStore {
     }
 
     /// Decides on a part of it, at the time that is read under the lock: the order of decisions is that
-    /// of their times.
+    /// of their times. A decision takes a schedule or a policy out while it works. If it panics, a
+    /// schedule is lost and starts behind its guard, and a task that remembers a policy declares it again.
     fn decide<S, T>(&self, part: &Mutex<S>, decision: impl FnOnce(&mut S, StoreTime) -> T) -> T {
         let mut part = lock(part);
         decision(&mut part, self.clock.store_time())
     }
-}
-
-/// A decision takes a schedule or a policy out while it works, and replaces any other state as a whole:
-/// after a panic it is old, new, or lost. A schedule that was lost starts behind its guard, and a task
-/// that remembers a policy declares it again.
-fn lock<S>(part: &Mutex<S>) -> MutexGuard<'_, S> {
-    part.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
 impl Notices for MemoryStore {

@@ -13,12 +13,12 @@ use crate::core::schedule::{Freeze, Grant};
 use crate::core::scheduler::Scheduler;
 use crate::core::time::{Mono, StoreTime};
 use crate::ports::clock::Clock;
+use crate::ports::locks::lock;
 use crate::ports::pace::{PacedLimit, StoreError};
 use crate::telemetry::LogLimit;
 use crate::telemetry::meters::LimitMeters;
 
 use super::job::Waiting;
-use super::locks::lock;
 use super::policies::Paces;
 use super::refunder::Refunder;
 use super::rows::PacedRows;

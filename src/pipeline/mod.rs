@@ -30,7 +30,6 @@ mod decode;
 mod handle;
 mod hours;
 mod job;
-mod locks;
 mod may_send;
 mod outage;
 mod pacer;

@@ -14,12 +14,12 @@ use crate::ports::breaker::BreakerStore;
 use crate::ports::downstream::Downstream;
 use crate::ports::label::Labels;
 use crate::ports::limits::{KeyedLimit, LimitKey, key_id};
+use crate::ports::locks::lock;
 use crate::ports::queue::Subscription;
 use crate::telemetry::meters::RouteMeters;
 
 use super::breaker::RouteBreaker;
 use super::deaths::Deaths;
-use super::locks::lock;
 use super::may_send::MaySend;
 use super::route_policy::RoutePolicy;
 

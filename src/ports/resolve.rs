@@ -10,10 +10,12 @@ use std::collections::BTreeMap;
 use std::fmt;
 use std::io;
 use std::net::{IpAddr, ToSocketAddrs};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Mutex};
 use std::thread;
 
 use tokio::sync::watch;
+
+use super::locks::lock;
 
 /// Lookups of different names at a time. Names that are made of messages can be many.
 const MOST: usize = 8;
@@ -80,11 +82,6 @@ impl Resolver {
         under_way.insert(host.to_owned(), answer.clone());
         Ok(answer)
     }
-}
-
-/// The thread that was started removes what was inserted after it: both under the lock.
-fn lock(under_way: &Mutex<UnderWay>) -> MutexGuard<'_, UnderWay> {
-    under_way.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
 fn system(host: &str) -> io::Result<Vec<IpAddr>> {

@@ -5,9 +5,10 @@ use std::time::Duration;
 
 use futures::FutureExt;
 
-use super::{MemoryStore, lock};
+use super::MemoryStore;
 use crate::core::policy::{self, Declaration, LimitPolicy, PolicyUpdate, PolicyVersion};
 use crate::core::time::StoreTime;
+use crate::ports::locks::lock;
 use crate::ports::pace::StoreFuture;
 use crate::ports::policy::{Inspection, PolicyStore, Updated};
 

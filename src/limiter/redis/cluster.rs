@@ -6,7 +6,7 @@
 //! the limits that it serves.
 
 use std::collections::BTreeMap;
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use futures::StreamExt as _;
@@ -27,6 +27,7 @@ use super::scripts::ScriptCall;
 use super::server::{Locator, Server};
 use super::slots::SlotMap;
 use crate::ports::link::Link;
+use crate::ports::locks::lock;
 use crate::ports::pace::StoreError;
 
 /// How often the map is asked for while all is well, and while something is not.
@@ -260,9 +261,4 @@ impl Cluster {
         masters.shuffle(&mut rand::rng());
         masters.pop()
     }
-}
-
-/// Nothing panics while one of these is held, and what they hold is whole in any case.
-fn lock<T>(of: &Mutex<T>) -> MutexGuard<'_, T> {
-    of.lock().unwrap_or_else(PoisonError::into_inner)
 }

@@ -9,7 +9,7 @@
 mod reply;
 mod store;
 
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Mutex};
 
 use redis::FromRedisValue;
 use tokio::time::MissedTickBehavior;
@@ -24,6 +24,7 @@ use crate::core::limits::known::Known;
 use crate::core::time::StoreTime;
 use crate::ports::clock::Clock;
 use crate::ports::limits::{BATCH_MAX, CallUnderWay, Candidate, Decision, Decisions, HEARTBEAT};
+use crate::ports::locks::lock;
 use crate::ports::pace::StoreError;
 
 /// How heavy a call may be, in microseconds of Redis, roughly: others wait for it. A larger batch
@@ -77,14 +78,9 @@ impl Limits {
         }
     }
 
-    fn lock(&self) -> MutexGuard<'_, Known> {
-        // Nothing panics while it is held; what is known is whole in any case.
-        self.known.lock().unwrap_or_else(PoisonError::into_inner)
-    }
-
     /// The store's time, as far as the answers tell.
     fn now(&self) -> Option<StoreTime> {
-        self.lock().store_time(self.clock.now())
+        lock(&self.known).store_time(self.clock.now())
     }
 
     /// The store's time for looking up calendars; asks if nothing is known yet.
@@ -120,7 +116,7 @@ impl Limits {
         asking: &[(&Candidate, Vec<CellIndex>)],
         wanted: u64,
     ) -> Result<Decisions, StoreError> {
-        let asked = self.lock().memory();
+        let asked = lock(&self.known).memory();
         let mut args = batch.arguments(asked);
         args.push(Arg::Number(wanted));
         args.push(Arg::Text(&self.replica));
@@ -144,7 +140,7 @@ impl Limits {
         let (entered, decisions) = Reply::new(reply)
             .answer(charges)
             .ok_or_else(|| refused("the script about limits answered something else"))?;
-        if let Some(step) = self.lock().learn(asked, entered, (sent, received)) {
+        if let Some(step) = lock(&self.known).learn(asked, entered, (sent, received)) {
             warn!(
                 ?step,
                 "the clock of Redis stepped: keyed limits wait as after a loss"
@@ -203,7 +199,7 @@ impl Limits {
             .iter()
             .map(|call| batch.index(&call.limit, call.key))
             .collect();
-        let mut args = batch.arguments(self.lock().memory());
+        let mut args = batch.arguments(lock(&self.known).memory());
         args.extend(before.map(Arg::Text));
         args.push(Arg::Number(calls.len() as u64));
         let cell = batch.cells();

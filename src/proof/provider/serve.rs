@@ -7,7 +7,7 @@
 use std::convert::Infallible;
 use std::io;
 use std::net::TcpListener;
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard};
 use std::time::Duration;
 
 use bytes::Bytes;
@@ -30,6 +30,7 @@ use super::stamp::Stamped;
 use crate::core::time::Mono;
 use crate::core::window::Tally;
 use crate::ports::clock::Clock;
+use crate::ports::locks::lock;
 
 /// More connections than this are closed as they come.
 const MAX_CONNECTIONS: usize = 10_000;
@@ -101,7 +102,7 @@ impl Endpoint {
     }
 
     fn state(&self) -> MutexGuard<'_, State> {
-        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+        lock(&self.state)
     }
 
     fn plan(&self, at: Mono) -> ResponsePlan {

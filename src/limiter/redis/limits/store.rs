@@ -16,6 +16,7 @@ use crate::ports::limits::{
     BATCH_MAX, CallUnderWay, Candidate, Decisions, KeyedLimit, LimitKey, LimitStore, Look, Refund,
     Room, Ticket,
 };
+use crate::ports::locks::lock;
 use crate::ports::pace::{StoreError, StoreFuture};
 
 impl RedisPaceStore {
@@ -35,7 +36,7 @@ impl Limits {
             .iter()
             .map(|refund| batch.index(&refund.limit, refund.key))
             .collect();
-        let mut args = batch.arguments(self.lock().memory());
+        let mut args = batch.arguments(lock(&self.known).memory());
         args.push(Arg::Number(refunds.len() as u64));
         let cell = batch.cells();
         for (refund, place) in refunds.iter().zip(places) {
@@ -55,7 +56,7 @@ impl Limits {
     ) -> Result<Look, StoreError> {
         let mut batch = KeyBatch::around(around);
         batch.index(limit, key);
-        let args = batch.arguments(self.lock().memory());
+        let args = batch.arguments(lock(&self.known).memory());
         type Reply = (u64, u64, u64, u64, u64, u64, u64, String);
         let reply: Reply = self.call(&self.look, &batch, args).await?;
         let (now, most, remaining, reset_at, fits, until, why, state) = reply;
