@@ -127,15 +127,6 @@ impl Dates {
     }
 }
 
-/// One window.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Window {
-    /// Its first moment.
-    pub start: StoreTime,
-    /// The first moment after it.
-    pub end: StoreTime,
-}
-
 /// The windows of one unit in one zone.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Calendar {
@@ -148,14 +139,6 @@ impl Calendar {
     #[must_use]
     pub const fn new(unit: CalendarUnit, zone: Zone) -> Self {
         Self { unit, zone }
-    }
-
-    /// The window that `at` lies in.
-    #[must_use]
-    pub fn window(&self, at: StoreTime) -> Window {
-        let mut bounds = self.bounds(second(at));
-        let [start, end] = [(); 2].map(|()| store_time(bounds.next().unwrap_or_default()));
-        Window { start, end }
     }
 
     /// The boundaries of the window that `at` lies in and of those after it, `count` windows

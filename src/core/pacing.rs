@@ -203,15 +203,6 @@ impl Pacing {
         }
     }
 
-    /// How many slots are leased and not used yet. `None`: none must be.
-    #[must_use]
-    pub fn leased(&self) -> Option<u64> {
-        let Self::Paced(rows) = self else {
-            return None;
-        };
-        Some(rows.holders().map(LeaseHolder::leased).sum())
-    }
-
     /// When the leased slots are due, at most `most` of them, in order; those of the reserve only
     /// for urgent messages.
     #[must_use]

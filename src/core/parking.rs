@@ -193,12 +193,6 @@ impl Parking {
         }
     }
 
-    /// Messages in hand from the work queue.
-    #[must_use]
-    pub const fn held(&self) -> u64 {
-        self.held
-    }
-
     /// How many of a tenant's messages may be in hand before more of them are parked.
     #[must_use]
     pub fn allowance(&self, share: Share) -> u64 {

@@ -93,9 +93,6 @@ pub enum DemoError {
         status: String,
         log: String,
     },
-    /// The configuration that the demo wrote is refused: a fault of sluiced.
-    #[error("the demo's own configuration is refused:\n{0}")]
-    Configuration(String),
     /// The pipeline in this process ended with an error.
     #[error("the pipeline: {0}")]
     Pipeline(String),

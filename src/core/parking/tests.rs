@@ -7,6 +7,13 @@ use proptest::prelude::*;
 
 use super::*;
 
+impl Parking {
+    /// Messages in hand from the work queue.
+    const fn held(&self) -> u64 {
+        self.held
+    }
+}
+
 fn of(tenant: u64) -> Share {
     weighing(tenant, 1)
 }

@@ -106,12 +106,6 @@ pub struct Scheduler<T> {
 }
 
 impl<T: Queued> Scheduler<T> {
-    /// One row of slots, whose messages no keyed limit counts.
-    #[must_use]
-    pub fn new(holder: LeaseHolder) -> Self {
-        Self::with(Pacing::paced(holder), None)
-    }
-
     /// Without `requests` no message may need a permission, and there must be a row: the scheduler
     /// has the store's time from one of the two.
     #[must_use]
@@ -163,7 +157,7 @@ impl<T: Queued> Scheduler<T> {
     /// for.
     #[must_use]
     pub fn held(&self) -> usize {
-        self.ready.len() + self.key_queues.len() + self.admitted.len() + self.delayed.len()
+        self.ready.sum().messages + self.key_queues.len() + self.admitted.len() + self.delayed.len()
     }
 
     /// Adds a message that may be sent at once.
