@@ -343,5 +343,5 @@ fn scheduler(rows: Option<&PacedRows>, routes: &[Arc<Route>], phase: Phase) -> S
     };
     let requests = (usable.is_some() || rows.is_none())
         .then(|| Requests::new(usable.unwrap_or_default(), phase, rows.is_some()));
-    Scheduler::with(pacing, requests)
+    Scheduler::new(pacing, requests)
 }

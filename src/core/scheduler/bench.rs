@@ -154,7 +154,7 @@ impl Bench {
         let requests = Requests::new(usable, Phase::new(3), paced);
         Self {
             now: 10_000_000,
-            scheduler: Scheduler::with(pacing, Some(requests)),
+            scheduler: Scheduler::new(pacing, Some(requests)),
             paces,
             schedules: [None, None],
             keys: Plain::default(),

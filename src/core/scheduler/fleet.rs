@@ -78,7 +78,7 @@ impl Fleet {
             };
             let paced = setting.pace.is_some();
             let requests = Requests::new(usable, phase(replica), paced);
-            Scheduler::with(pacing, Some(requests))
+            Scheduler::new(pacing, Some(requests))
         };
         let message = |(id, key): (u32, &u32)| Message {
             id,

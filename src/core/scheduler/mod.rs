@@ -109,7 +109,7 @@ impl<T: Queued> Scheduler<T> {
     /// Without `requests` no message may need a permission, and there must be a row: the scheduler
     /// has the store's time from one of the two.
     #[must_use]
-    pub fn with(pacing: Pacing, requests: Option<Requests>) -> Self {
+    pub fn new(pacing: Pacing, requests: Option<Requests>) -> Self {
         Self {
             pacing,
             requests,

@@ -121,7 +121,7 @@ impl Replica {
         let requests = usable.map(|usable| Requests::new(usable, phase, scenario.paced));
         Self {
             id,
-            scheduler: Scheduler::with(pacing, requests),
+            scheduler: Scheduler::new(pacing, requests),
             stage: Stage::Running,
             unsettled: BTreeSet::new(),
             calls: 0,

@@ -126,7 +126,7 @@ impl Replica {
         let paced = pacing.is_paced();
         let requests = usable.map(|usable| Requests::new(usable, phase, paced));
         Self {
-            scheduler: Scheduler::with(pacing, requests),
+            scheduler: Scheduler::new(pacing, requests),
             held: 0,
             arrivals: 0,
             last_delivery: 0,
