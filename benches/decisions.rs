@@ -20,7 +20,7 @@ use std::hint::black_box;
 use common::table::{Table, headline, median};
 use sluiced::core::limits::Ticket;
 use sluiced::core::limits::admission::{
-    Candidate, Cell, Charge, Decision, Limit, LimitGate, decide,
+    Cell, CellCandidate, CellCharge, Decision, Limit, LimitGate, decide,
 };
 use sluiced::core::time::StoreTime;
 use sluiced::ports::clock::Clock;
@@ -66,8 +66,8 @@ fn one(limit: &Limit<'_>, cells: &mut [Cell; 1]) -> Decision {
 }
 
 fn ask(limit: &Limit<'_>, cells: &mut [Cell; 1], ticket: Ticket) -> Decision {
-    let candidate = Candidate {
-        charges: vec![Charge {
+    let candidate = CellCandidate {
+        charges: vec![CellCharge {
             limit,
             cell: 0,
             cost: 1,

@@ -27,7 +27,7 @@ use sluiced::core::rate::Cost;
 use sluiced::limiter::key::limit_key;
 use sluiced::limiter::redis::{RedisOptions, RedisPaceStore};
 use sluiced::ports::clock::Clock;
-use sluiced::ports::limits::{Candidate, Charge, KeyedLimit, LimitStore, MAX_BATCH, Ticket};
+use sluiced::ports::limits::{BATCH_MAX, Candidate, Charge, KeyedLimit, LimitStore, Ticket};
 use sluiced::ports::pace::PaceStore;
 use support::redis::RedisServer;
 use support::wait::eventually;
@@ -108,11 +108,11 @@ async fn speed(server: &RedisServer, store: &RedisPaceStore, questions: usize) {
         let one = per(clock.now().since(start), questions);
         let one_inside = time_in_redis(&mut redis, "evalsha");
         let start = clock.now();
-        for first in (0..questions).step_by(MAX_BATCH) {
-            ask(store, &limit, first..first + MAX_BATCH).await;
+        for first in (0..questions).step_by(BATCH_MAX) {
+            ask(store, &limit, first..first + BATCH_MAX).await;
         }
         let batched = per(clock.now().since(start), questions);
-        let batched_inside = time_in_redis(&mut redis, "evalsha") / MAX_BATCH as f64;
+        let batched_inside = time_in_redis(&mut redis, "evalsha") / BATCH_MAX as f64;
         table.row(&row(kind, [one, one_inside, batched, batched_inside]));
     }
     let again = incr(server, questions, clock).await;
@@ -130,10 +130,10 @@ async fn memory(server: &RedisServer, store: &RedisPaceStore, keys: usize) {
         () = redis::cmd("FLUSHALL").query(&mut redis).unwrap();
         let before = used(&mut redis);
         let limit = limit(kind, rule);
-        for first in (0..keys).step_by(MAX_BATCH) {
-            let last = (first + MAX_BATCH).min(keys);
+        for first in (0..keys).step_by(BATCH_MAX) {
+            let last = (first + BATCH_MAX).min(keys);
             let candidates: Vec<_> = (first..last).map(|i| candidate(&limit, i, i)).collect();
-            store.admit(&candidates, MAX_BATCH as u64).await.unwrap();
+            store.admit(&candidates, BATCH_MAX as u64).await.unwrap();
         }
         let bytes = (used(&mut redis) - before) as f64 / keys as f64;
         let name: String = redis::cmd("RANDOMKEY").query(&mut redis).unwrap();
@@ -225,7 +225,7 @@ async fn connect(server: &RedisServer) -> RedisPaceStore {
         keyed: true,
         ..RedisOptions::single(server.url(), "sluiced")
     };
-    let store = RedisPaceStore::connect(&options, Arc::new(())).unwrap();
+    let store = RedisPaceStore::connect(&options).unwrap();
     let link = store.link();
     let up = || link.borrow().is_up();
     eventually(Duration::from_secs(10), "a connection", up).await;

@@ -25,13 +25,13 @@ enter(candidates == 0)
 local granted, grants = 0, 0
 local reply = { now, generation.number, generation.writes }
 local size = #reply
-local function say(...)
+local function answer(...)
   for i = 1, select('#', ...) do
     size = size + 1
     reply[size] = (select(i, ...))
   end
 end
-local function said(fit) return fit == FULL and 1 or fit > now and fit or 0 end
+local function number_of(fit) return fit == FULL and 1 or fit > now and fit or 0 end
 
 -- This replica waits for calls of a `concurrency` limit to end.
 local function wait(cell)
@@ -48,7 +48,7 @@ local function shut(charges)
   for i = 1, #charges do
     gate(charges[i].cell.limit)
     if charges[i].cell.limit.outdated then
-      say(3, i - 1)
+      answer(3, i - 1)
       return true
     end
   end
@@ -56,7 +56,7 @@ local function shut(charges)
     if charges[i].cell.limit.untl > untl then untl, by = charges[i].cell.limit.untl, i end
   end
   if not by then return false end
-  say(4, by - 1, untl, charges[by].cell.limit.why)
+  answer(4, by - 1, untl, charges[by].cell.limit.why)
   return true
 end
 
@@ -69,7 +69,7 @@ local function deny(charges, waited)
     if back > latest then latest, by = back, i end
   end
   local cell, fit = charges[by].cell, charges[by].fit
-  say(1, by - 1, said(fit), fit == FULL and 0 or latest, cell.kind.room(cell.rule, cell.taken))
+  answer(1, by - 1, number_of(fit), fit == FULL and 0 or latest, cell.kind.room(cell.rule, cell.taken))
   if fit == FULL then
     cell.full = true
     wait(cell)
@@ -85,7 +85,7 @@ local function decide(charges, waited, others_wait, ticket)
   for i = 1, #charges do
     local most = charges[i].cell.rule.most
     if charges[i].cost > most then
-      say(2, i - 1, most)
+      answer(2, i - 1, most)
       return false
     end
   end
@@ -104,12 +104,12 @@ local function decide(charges, waited, others_wait, ticket)
     deny(charges, waited)
     return false
   end
-  say(0)
+  answer(0)
   for i = 1, #charges do
     local cell, kind, rule = charges[i].cell, charges[i].cell.kind, charges[i].cell.rule
     cell.taken, cell.changed = kind.take(rule, cell.taken, charges[i].cost, ticket), true
     local remaining, reset_at = kind.room(rule, cell.taken)
-    say(remaining, reset_at, said(kind.fit(rule, cell.taken, 1)))
+    answer(remaining, reset_at, number_of(kind.fit(rule, cell.taken, 1)))
     if others_wait then wait(cell) end
   end
   return true
@@ -125,9 +125,9 @@ for _ = 1, candidates do
   if granted >= wanted or granted > 0 and granted + weight > wanted then
     -- Those behind it are not looked at either: they would overtake it for good.
     granted = wanted
-    say(5)
+    answer(5)
   elseif full then
-    say(5)
+    answer(5)
   elseif decide(charges, flags % 2 == 1, flags >= 2, ticket) then
     granted, grants = granted + weight, grants + 1
   end

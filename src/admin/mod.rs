@@ -24,7 +24,7 @@ use tokio_util::task::TaskTracker;
 
 use crate::status::Board;
 use crate::telemetry::Metrics;
-pub use crate::telemetry::health::{Health, Heartbeat};
+pub use crate::telemetry::health::Health;
 
 /// Connections at a time. One more ends the oldest: clients that say nothing cannot keep a probe out.
 const MAX_CONNECTIONS: usize = 32;

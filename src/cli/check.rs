@@ -48,7 +48,7 @@ pub async fn check(
     colour: bool,
 ) -> io::Result<Exit> {
     let loaded = if args.no_secrets {
-        settings::load_with_secrets_of(settings::NO_SECTION, &args.config, env)
+        settings::load_with(Some(settings::NO_SECTION), &args.config, None, env)
     } else {
         settings::load(&args.config, env)
     };

@@ -10,6 +10,7 @@ use clap::{CommandFactory as _, Parser, Subcommand};
 
 use super::exit::Exit;
 use super::output::Output;
+use super::refusal::exit;
 use super::{
     check, completions, config, dead, demo, health, limits, man, plan, provider, run, sim, status,
     throttle, top, trial,
@@ -116,11 +117,11 @@ async fn dispatch(command: Command) -> Result<ExitCode, Box<dyn std::error::Erro
             let mut console = dead::Console {
                 out: &mut out,
                 err: &mut err,
-                colour: terminal,
                 progress: terminal,
                 ask: terminal && io::stdin().is_terminal(),
             };
-            dead::run(&args, &mut console).await?
+            let done = dead::run(&args, &mut console).await;
+            exit("dead", done, &mut err, terminal)?
         }
         Command::Demo(args) => {
             let terminal = stdout.is_terminal();
@@ -131,16 +132,17 @@ async fn dispatch(command: Command) -> Result<ExitCode, Box<dyn std::error::Erro
             }
         }
         Command::Limits(args) => {
-            let colour = logs::colours(&stderr);
-            limits::run(&args, &mut out, &mut err, colour).await?
+            let done = limits::run(&args, &mut out).await;
+            exit("limits", done, &mut err, logs::colours(&stderr))?
         }
         Command::Plan(args) => {
-            let colour = logs::colours(&stderr);
-            plan::run(&args, std::env::vars(), &mut out, &mut err, colour)?
+            let done = plan::run(&args, std::env::vars(), &mut out);
+            exit("plan", done, &mut err, logs::colours(&stderr))?
         }
         Command::Status(args) => {
             let width = logs::colours(&stdout).then(|| top::size().0);
-            status::run(&args, &mut out, &mut err, width).await?
+            let done = status::run(&args, &mut out, width).await;
+            exit("status", done, &mut err, false)?
         }
         Command::Top(args) if stdout.is_terminal() => {
             let colour = logs::colours(&stdout);
@@ -154,12 +156,12 @@ async fn dispatch(command: Command) -> Result<ExitCode, Box<dyn std::error::Erro
             Exit::WrongArguments
         }
         Command::Throttle(args) => {
-            let colour = logs::colours(&stderr);
-            throttle::run(&args, std::env::vars(), &mut out, &mut err, colour).await?
+            let done = throttle::run(&args, std::env::vars(), &mut out).await;
+            exit("throttle", done, &mut err, logs::colours(&stderr))?
         }
         Command::Try(args) => {
-            let colour = logs::colours(&stderr);
-            trial::run(&args, &mut out, &mut err, colour).await?
+            let done = trial::run(&args, &mut out).await;
+            exit("try", done, &mut err, logs::colours(&stderr))?
         }
         Command::Health(args) => return Ok(health::run(&args, &mut out).await?),
         Command::Completions(args) => {

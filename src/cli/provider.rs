@@ -6,8 +6,8 @@ use std::net::SocketAddr;
 use std::time::Duration;
 
 use clap::Args;
-use tokio::signal::unix::{SignalKind, signal};
 
+use super::signals::StopSignals;
 use crate::core::rate::{Rate, parse_duration};
 use crate::proof::provider::{Behaviour, Expect, Failure, Provider, ProviderError};
 
@@ -57,8 +57,7 @@ pub async fn run(
     out: &mut (dyn Write + Send),
 ) -> Result<(), ProviderCommandError> {
     // Before the address is printed: a test that reads it may stop this process at once.
-    let mut terminate = signal(SignalKind::terminate())?;
-    let mut interrupt = signal(SignalKind::interrupt())?;
+    let mut signals = StopSignals::new()?;
     let behaviour = Behaviour {
         rate: args.rate,
         key_rate: args.key_rate,
@@ -70,10 +69,7 @@ pub async fn run(
     let provider = Provider::start(args.listen, behaviour)?;
     writeln!(out, "{}", provider.address())?;
     out.flush()?;
-    tokio::select! {
-        _ = terminate.recv() => {}
-        _ = interrupt.recv() => {}
-    }
+    signals.next().await;
     let report = provider.report(&Expect::Nothing);
     serde_json::to_writer(&mut *out, &report).map_err(io::Error::from)?;
     writeln!(out)?;

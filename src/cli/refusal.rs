@@ -6,7 +6,7 @@ use super::check::report;
 use super::exit::Exit;
 use crate::ports::pace::StoreError;
 use crate::queue::rabbit::RabbitError;
-use crate::settings::Faults;
+use crate::settings::{Faults, nearest};
 use crate::wire::WireError;
 
 /// Why a command did not do what it was asked to do.
@@ -21,31 +21,30 @@ pub(super) enum Refusal {
     Failed(String),
 }
 
-impl Refusal {
-    /// Tells the operator, and answers the exit code.
-    pub(super) fn report(
-        self,
-        command: &str,
-        err: &mut impl Write,
-        colour: bool,
-    ) -> io::Result<Exit> {
-        match self {
-            Self::Faults(faults) => {
-                report(&faults, err, colour)?;
-                Ok(Exit::WrongConfiguration)
-            }
-            Self::Values(faults) => {
-                report(&faults, err, colour)?;
-                Ok(Exit::WrongArguments)
-            }
-            Self::Arguments(why) => {
-                writeln!(err, "{command}: {why}")?;
-                Ok(Exit::WrongArguments)
-            }
-            Self::Failed(why) => {
-                writeln!(err, "{command}: {why}")?;
-                Ok(Exit::Failed)
-            }
+/// The exit code of a command. Tells the operator why it was refused, if it was.
+pub(super) fn exit(
+    command: &str,
+    done: Result<Exit, Refusal>,
+    err: &mut impl Write,
+    colour: bool,
+) -> io::Result<Exit> {
+    match done {
+        Ok(exit) => Ok(exit),
+        Err(Refusal::Faults(faults)) => {
+            report(&faults, err, colour)?;
+            Ok(Exit::WrongConfiguration)
+        }
+        Err(Refusal::Values(faults)) => {
+            report(&faults, err, colour)?;
+            Ok(Exit::WrongArguments)
+        }
+        Err(Refusal::Arguments(why)) => {
+            writeln!(err, "sluiced {command}: {why}")?;
+            Ok(Exit::WrongArguments)
+        }
+        Err(Refusal::Failed(why)) => {
+            writeln!(err, "sluiced {command}: {why}")?;
+            Ok(Exit::Failed)
         }
     }
 }
@@ -71,5 +70,19 @@ impl From<RabbitError> for Refusal {
 impl From<io::Error> for Refusal {
     fn from(error: io::Error) -> Self {
         Self::Failed(error.to_string())
+    }
+}
+
+/// A hint for a name that is not among the known ones.
+pub(super) fn did_you_mean<'a>(
+    name: &str,
+    known: impl Iterator<Item = &'a String> + Clone,
+) -> String {
+    match nearest(name, known.clone().map(String::as_str)) {
+        Some(near) => format!("did you mean `{near}`?"),
+        None => {
+            let known: Vec<&str> = known.map(String::as_str).collect();
+            format!("there are: {}", known.join(", "))
+        }
     }
 }

@@ -15,6 +15,7 @@ use tracing::{error, info, warn};
 use super::check::report;
 use super::exit::Exit;
 use super::reload::Reloads;
+use super::signals::StopSignals;
 use crate::admin;
 use crate::core::rate::Span;
 use crate::pipeline::Remains;
@@ -90,7 +91,7 @@ pub async fn run(args: &RunArgs, err: &mut impl Write, colour: bool) -> io::Resu
         warn!("{warning}");
     }
     // Before anything is started: a signal in the first moment must not kill half a start.
-    let (mut terminate, mut interrupt) = signals()?;
+    let mut signals = StopSignals::new()?;
     let hangups = signal(SignalKind::hangup())?;
     let stop = CancellationToken::new();
     let ask_to_stop = stop.clone();
@@ -98,11 +99,11 @@ pub async fn run(args: &RunArgs, err: &mut impl Write, colour: bool) -> io::Resu
     tokio::pin!(serving);
     tokio::select! {
         exit = &mut serving => return Ok(exit),
-        () = either(&mut terminate, &mut interrupt) => ask_to_stop.cancel(),
+        () = signals.next() => ask_to_stop.cancel(),
     }
     tokio::select! {
         exit = &mut serving => Ok(exit),
-        () = insisted(&mut terminate, &mut interrupt) => {
+        () = insisted(&mut signals) => {
             warn!("a second signal: ending at once; what was under way is delivered again");
             Ok(Exit::Failed)
         }
@@ -290,24 +291,10 @@ async fn serve(
     })
 }
 
-fn signals() -> io::Result<(Signal, Signal)> {
-    Ok((
-        signal(SignalKind::terminate())?,
-        signal(SignalKind::interrupt())?,
-    ))
-}
-
-async fn either(terminate: &mut Signal, interrupt: &mut Signal) {
-    tokio::select! {
-        _ = terminate.recv() => {}
-        _ = interrupt.recv() => {}
-    }
-}
-
 /// Waits for a signal that means it, the first one having come now.
-async fn insisted(terminate: &mut Signal, interrupt: &mut Signal) {
+async fn insisted(signals: &mut StopSignals) {
     let first = Instant::now();
     while first.elapsed() < SECOND_SIGNAL {
-        either(terminate, interrupt).await;
+        signals.next().await;
     }
 }

@@ -6,6 +6,7 @@ use clap::Args;
 
 use super::exit::Exit;
 use super::health::ask;
+use super::refusal::Refusal;
 use super::view::view;
 use crate::status::Fleet;
 
@@ -14,7 +15,7 @@ const WIDTH: usize = 120;
 
 /// Which replica is asked.
 #[derive(Args, Clone, Debug)]
-pub struct Replica {
+pub struct ReplicaArgs {
     /// The address of a replica's `admin.listen`
     #[arg(long, value_name = "URL", default_value = "http://127.0.0.1:9464")]
     pub url: String,
@@ -24,49 +25,32 @@ pub struct Replica {
 #[derive(Args, Clone, Debug)]
 pub struct StatusArgs {
     #[command(flatten)]
-    pub replica: Replica,
+    pub replica: ReplicaArgs,
     /// Print JSON
     #[arg(long)]
     pub json: bool,
 }
 
-/// Writes how the fleet is to `out`, or why that is not known to `err`.
-///
-/// # Errors
-/// When `out` or `err` cannot be written.
-pub async fn run(
+/// Writes how the fleet is to `out`.
+pub(super) async fn run(
     args: &StatusArgs,
     out: &mut impl Write,
-    err: &mut impl Write,
     width: Option<usize>,
-) -> std::io::Result<Exit> {
-    let text = match args.replica.text().await {
-        Ok(text) => text,
-        Err(why) => {
-            writeln!(err, "sluiced status: {why}")?;
-            return Ok(Exit::Failed);
-        }
-    };
+) -> Result<Exit, Refusal> {
+    let replica = &args.replica;
     if args.json {
+        let text = replica.text().await.map_err(Refusal::Failed)?;
         writeln!(out, "{}", text.trim_end())?;
         return Ok(Exit::Done);
     }
-    match serde_json::from_str(&text) {
-        Ok(fleet) => {
-            for line in view(&fleet, width.unwrap_or(WIDTH), width.is_some()) {
-                writeln!(out, "{line}")?;
-            }
-            Ok(Exit::Done)
-        }
-        Err(why) => {
-            let url = &args.replica.url;
-            writeln!(err, "sluiced status: {url} is no replica of sluiced: {why}")?;
-            Ok(Exit::Failed)
-        }
+    let fleet = replica.fleet().await.map_err(Refusal::Failed)?;
+    for line in view(&fleet, width.unwrap_or(WIDTH), width.is_some()) {
+        writeln!(out, "{line}")?;
     }
+    Ok(Exit::Done)
 }
 
-impl Replica {
+impl ReplicaArgs {
     /// What the replica knows of the fleet.
     pub(super) async fn fleet(&self) -> Result<Fleet, String> {
         let text = self.text().await?;

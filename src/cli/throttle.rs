@@ -26,7 +26,7 @@ use secrecy::SecretString;
 use serde_json::json;
 
 use super::exit::Exit;
-use crate::cli::check;
+use super::refusal::Refusal;
 use crate::core::limits::Rule;
 use crate::core::limits::gcra::Gcra;
 use crate::core::rate::{Cost, Rate, Span};
@@ -80,7 +80,7 @@ pub struct ThrottleArgs {
 }
 
 /// What was found out.
-struct Answer {
+struct Found {
     limited: bool,
     /// When it fits; `None`: it fits, or never does.
     retry_after: Option<Duration>,
@@ -88,56 +88,25 @@ struct Answer {
     reset_after: Duration,
 }
 
-/// Asks and writes the answer to `out`, what went wrong to `err`.
-///
-/// # Errors
-/// When `out` or `err` cannot be written to.
-pub async fn run(
+/// Asks, and writes the answer to `out`.
+pub(super) async fn run(
     args: &ThrottleArgs,
     env: impl Iterator<Item = (String, String)>,
     out: &mut (impl Write + Send),
-    err: &mut (impl Write + Send),
-    colour: bool,
-) -> io::Result<Exit> {
-    let rule = match rule(args) {
-        Ok(rule) => rule,
-        Err(why) => {
-            writeln!(err, "sluiced throttle: {why}")?;
-            return Ok(Exit::WrongArguments);
-        }
-    };
+) -> Result<Exit, Refusal> {
+    let rule = rule(args).map_err(Refusal::Arguments)?;
     let options = match &args.redis {
-        Some(url) => Ok(wire::redis_at(url.clone())),
-        None => match settings::load(&args.config, env) {
-            Ok(loaded) => wire::redis_of(&loaded),
-            Err(faults) => {
-                check::report(&faults, err, colour)?;
-                return Ok(Exit::WrongConfiguration);
-            }
-        },
+        Some(url) => wire::redis_at(url.clone()),
+        None => wire::redis_of(&settings::load(&args.config, env).map_err(Refusal::Faults)?)?,
     };
-    let store = match options {
-        Ok(options) => wire::keyed(&options).await,
-        Err(why) => Err(why),
-    };
-    let answer = match store {
-        Ok(store) => ask(args, rule, &*store).await.map_err(|e| e.to_string()),
-        Err(why) => Err(why.to_string()),
-    };
-    match answer {
-        Ok(answer) => {
-            write(args, &answer, out)?;
-            Ok(if args.fail && answer.limited {
-                Exit::Failed
-            } else {
-                Exit::Done
-            })
-        }
-        Err(why) => {
-            writeln!(err, "sluiced throttle: {why}")?;
-            Ok(Exit::Failed)
-        }
-    }
+    let store = wire::keyed(&options).await?;
+    let answer = ask(args, rule, &*store).await?;
+    write(args, &answer, out)?;
+    Ok(if args.fail && answer.limited {
+        Exit::Failed
+    } else {
+        Exit::Done
+    })
 }
 
 fn rule(args: &ThrottleArgs) -> Result<Rule, String> {
@@ -148,16 +117,12 @@ fn rule(args: &ThrottleArgs) -> Result<Rule, String> {
     Ok(Rule::Gcra(gcra))
 }
 
-async fn ask(
-    args: &ThrottleArgs,
-    rule: Rule,
-    store: &dyn LimitStore,
-) -> Result<Answer, StoreError> {
+async fn ask(args: &ThrottleArgs, rule: Rule, store: &dyn LimitStore) -> Result<Found, StoreError> {
     let limit = Arc::new(KeyedLimit::new(LIMIT, rule, LostWait::For(Duration::ZERO)));
     let key = limit_key(&[&args.key]);
     let looked = async |limited| {
         let look = store.look(&limit, key).await?;
-        Ok(Answer {
+        Ok(Found {
             limited,
             retry_after: None,
             remaining: look.room.remaining,
@@ -184,14 +149,14 @@ async fn ask(
     match answer.decisions.pop() {
         Some(Decision::Granted { passes }) => {
             let room = passes.first().map(|pass| pass.room).unwrap_or_default();
-            Ok(Answer {
+            Ok(Found {
                 limited: false,
                 retry_after: None,
                 remaining: room.remaining,
                 reset_after: after(room),
             })
         }
-        Some(Decision::Denied { until, room, .. }) => Ok(Answer {
+        Some(Decision::Denied { until, room, .. }) => Ok(Found {
             limited: true,
             retry_after: Some(until.since(now)),
             remaining: room.remaining,
@@ -202,7 +167,7 @@ async fn ask(
     }
 }
 
-fn write(args: &ThrottleArgs, answer: &Answer, out: &mut impl Write) -> io::Result<()> {
+fn write(args: &ThrottleArgs, answer: &Found, out: &mut impl Write) -> io::Result<()> {
     let limit = u64::from(args.max_burst) + 1;
     if args.json {
         let answer = json!({

@@ -12,7 +12,7 @@ use tokio::io::AsyncReadExt as _;
 use tokio::signal::unix::{SignalKind, signal};
 
 use super::exit::Exit;
-use super::status::Replica;
+use super::status::ReplicaArgs;
 use super::view::view;
 
 /// How often it is drawn.
@@ -25,7 +25,7 @@ const LEAVE: &str = "\x1b[?25h\x1b[?1049l";
 #[derive(Args, Clone, Debug)]
 pub struct TopArgs {
     #[command(flatten)]
-    replica: Replica,
+    replica: ReplicaArgs,
 }
 
 /// Draws to `out`, which must be a terminal.

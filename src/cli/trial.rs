@@ -14,16 +14,16 @@ use http::{HeaderMap, Request};
 use serde_json::{Value, json};
 
 use super::exit::Exit;
-use super::limits::text::{rough, state};
 use super::limits::{Location, OpenLimits, key};
 use super::printable::printable;
 use super::refusal::Refusal;
+use super::text::{rough, state};
 use crate::core::time::{StoreTime, micros};
 use crate::ports::label::LabelCharge;
 use crate::ports::message::{HeaderValue, Message};
 use crate::queue::rabbit::letters::Letters;
 use crate::settings::types::{QueueBackend, Route, Settings};
-use crate::wire::{self, Trial};
+use crate::wire::{self, PlannedLimit, Trial};
 
 /// Headers whose values are not shown: their name has one of these words.
 const SECRET: [&str; 6] = ["auth", "cookie", "key", "password", "secret", "token"];
@@ -59,7 +59,7 @@ fn pair(text: &str) -> Result<(String, String), String> {
 }
 
 /// What a limit says of the message.
-struct Answer {
+struct LimitAnswer {
     limit: String,
     key: Option<String>,
     cost: u32,
@@ -69,23 +69,8 @@ struct Answer {
     wait: Option<Duration>,
 }
 
-/// Writes what would become of the message to `out`, and what is wrong to `err`.
-///
-/// # Errors
-/// When `err` cannot be written to.
-pub async fn run(
-    args: &TryArgs,
-    out: &mut (impl Write + Send),
-    err: &mut (impl Write + Send),
-    colour: bool,
-) -> io::Result<Exit> {
-    match attempt(args, out).await {
-        Ok(exit) => Ok(exit),
-        Err(refusal) => refusal.report("sluiced try", err, colour),
-    }
-}
-
-async fn attempt(args: &TryArgs, out: &mut (impl Write + Send)) -> Result<Exit, Refusal> {
+/// Writes what would become of the message to `out`.
+pub(super) async fn run(args: &TryArgs, out: &mut (impl Write + Send)) -> Result<Exit, Refusal> {
     let opened = Location::of(args.config.clone()).open().await?;
     let Some(loaded) = opened.loaded() else {
         return Err(Refusal::Arguments("a configuration is needed".to_owned()));
@@ -97,7 +82,7 @@ async fn attempt(args: &TryArgs, out: &mut (impl Write + Send)) -> Result<Exit, 
     } else {
         read(args)?
     };
-    let label = trial.label(&message).map_err(|why| {
+    let label = trial.route.label(&message).map_err(|why| {
         Refusal::Failed(format!(
             "route {name}: a limit cannot count it: {why}; it would be a dead letter (`on_invalid`)"
         ))
@@ -108,20 +93,19 @@ async fn attempt(args: &TryArgs, out: &mut (impl Write + Send)) -> Result<Exit, 
         ))
     })?;
     let (mut answers, mut now) = (Vec::new(), None);
-    for (limit, charge) in route.limits.iter().zip(&label.charges) {
-        let (at, answer) =
-            answer(&opened, limit, charge, trial.paced.as_ref() == Some(limit)).await?;
+    for (limit, charge) in trial.route.limits.iter().zip(&label.charges) {
+        let (at, answer) = answer(&opened, limit, charge).await?;
         now = now.max(Some(at));
         answers.push(answer);
     }
-    if let (Some(hours), Some(now)) = (&trial.hours, now) {
+    if let (Some(hours), Some(now)) = (&trial.route.hours, now) {
         let wait = hours.opens(now).since(now);
         let what = if wait.is_zero() {
             "open".to_owned()
         } else {
             format!("closed for another {}", rough(wait))
         };
-        answers.push(Answer {
+        answers.push(LimitAnswer {
             limit: "opening hours".to_owned(),
             key: None,
             cost: 0,
@@ -217,11 +201,11 @@ async fn peeked(
 /// What a limit says now, and the store's time.
 async fn answer(
     opened: &OpenLimits,
-    limit: &str,
+    limit: &PlannedLimit,
     charge: &LabelCharge,
-    is_paced: bool,
-) -> Result<(StoreTime, Answer), Refusal> {
-    let found = opened.store(limit).await?.inspect(limit).await?;
+) -> Result<(StoreTime, LimitAnswer), Refusal> {
+    let name = &limit.name;
+    let found = opened.store(name).await?.inspect(name).await?;
     let paused = found
         .policy
         .as_ref()
@@ -229,20 +213,20 @@ async fn answer(
     let blocked = paused
         .max(found.frozen_until)
         .map(|until| until.since(found.now));
-    let mut answer = Answer {
-        limit: limit.to_owned(),
+    let mut answer = LimitAnswer {
+        limit: name.clone(),
         key: charge.key.as_deref().map(str::to_owned),
         cost: charge.cost.get(),
         now: state(&found),
         wait: Some(blocked.unwrap_or_default()),
     };
-    if blocked.is_some() || is_paced {
+    if blocked.is_some() || limit.rule.is_none() {
         if blocked.is_none() {
             answer.now = "passes with the next free slot".to_owned();
         }
         return Ok((found.now, answer));
     }
-    let Some(left) = key::look_up(opened, limit, charge.key.as_deref(), &found).await? else {
+    let Some(left) = key::look_up(opened, name, charge.key.as_deref(), &found).await? else {
         return Ok((found.now, answer));
     };
     (answer.now, answer.wait) = left.fits(charge.cost.get());
@@ -250,14 +234,14 @@ async fn answer(
 }
 
 /// Until all of them let it pass.
-fn longest(answers: &[Answer]) -> Option<Duration> {
+fn longest(answers: &[LimitAnswer]) -> Option<Duration> {
     let mut waits = answers.iter().map(|answer| answer.wait);
     waits.try_fold(Duration::ZERO, |longest, wait| Some(longest.max(wait?)))
 }
 
 fn write(
     route: &str,
-    answers: &[Answer],
+    answers: &[LimitAnswer],
     request: &Request<Bytes>,
     out: &mut impl Write,
 ) -> Result<(), Refusal> {
@@ -295,7 +279,7 @@ fn write(
     Ok(())
 }
 
-fn as_json(route: &str, answers: &[Answer], request: &Request<Bytes>) -> Value {
+fn as_json(route: &str, answers: &[LimitAnswer], request: &Request<Bytes>) -> Value {
     let limits = answers.iter().map(|answer| {
         json!({
             "limit": answer.limit,

@@ -5,8 +5,8 @@
 
 use serde_json::Value;
 
-use super::limits::text::{paused, rough};
 use super::printable::printable;
+use super::text::{paused, rough};
 use crate::core::time::StoreTime;
 use crate::status::{BARS, Fleet, Replica};
 

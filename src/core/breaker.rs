@@ -189,12 +189,6 @@ impl Breaker {
         due.then(|| self.tell(BreakerReport::Probe, now))
     }
 
-    /// What to ask at the start, and when another replica told of a change.
-    #[must_use]
-    pub const fn look(&self) -> BreakerReport {
-        BreakerReport::Look
-    }
-
     /// The version that it knows, for the store.
     #[must_use]
     pub const fn version(&self) -> u64 {

@@ -54,14 +54,14 @@ impl CalendarUnit {
     }
 
     /// How it is counted.
-    const fn kind(self) -> Kind {
+    const fn kind(self) -> Division {
         match self {
-            Self::Second => Kind::Strike(1),
-            Self::Minute => Kind::Strike(60),
-            Self::Hour => Kind::Strike(3600),
-            Self::Day => Kind::Dates(Dates::Day),
-            Self::Week => Kind::Dates(Dates::Week),
-            Self::Month => Kind::Dates(Dates::Month),
+            Self::Second => Division::Strike(1),
+            Self::Minute => Division::Strike(60),
+            Self::Hour => Division::Strike(3600),
+            Self::Day => Division::Dates(Dates::Day),
+            Self::Week => Division::Dates(Dates::Week),
+            Self::Month => Division::Dates(Dates::Month),
         }
     }
 }
@@ -90,7 +90,7 @@ impl fmt::Display for CalendarUnit {
     }
 }
 
-enum Kind {
+enum Division {
     /// Whenever the seconds of the local clock are a multiple of this.
     Strike(i64),
     Dates(Dates),
@@ -127,15 +127,6 @@ impl Dates {
     }
 }
 
-/// One window.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Window {
-    /// Its first moment.
-    pub start: StoreTime,
-    /// The first moment after it.
-    pub end: StoreTime,
-}
-
 /// The windows of one unit in one zone.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Calendar {
@@ -150,14 +141,6 @@ impl Calendar {
         Self { unit, zone }
     }
 
-    /// The window that `at` lies in.
-    #[must_use]
-    pub fn window(&self, at: StoreTime) -> Window {
-        let mut bounds = self.bounds(second(at));
-        let [start, end] = [(); 2].map(|()| store_time(bounds.next().unwrap_or_default()));
-        Window { start, end }
-    }
-
     /// The boundaries of the window that `at` lies in and of those after it, `count` windows
     /// together: `count + 1` boundaries, `b[0] <= at < b[1] < b[2] …`.
     #[must_use]
@@ -169,14 +152,14 @@ impl Calendar {
     /// The last boundary up to `at`, and all that follow. It never ends.
     fn bounds(&self, at: i64) -> Box<dyn Iterator<Item = i64> + '_> {
         match self.unit.kind() {
-            Kind::Strike(length) => {
+            Division::Strike(length) => {
                 let next = move |strike: &i64| Some(self.strike_after(*strike, length));
                 Box::new(std::iter::successors(
                     Some(self.strike_until(at, length)),
                     next,
                 ))
             }
-            Kind::Dates(dates) => Box::new(DateBounds::new(&self.zone, dates, at)),
+            Division::Dates(dates) => Box::new(DateBounds::new(&self.zone, dates, at)),
         }
     }
 

@@ -29,6 +29,17 @@ pub enum Reading {
     Stepped,
 }
 
+/// A mean round trip once another one took `trip`: it follows by an eighth at a time, and one outlier
+/// counts for at most four. Zero: there was none yet.
+#[must_use]
+pub(crate) fn smoothed(mean: Duration, trip: Duration) -> Duration {
+    if mean.is_zero() {
+        return trip;
+    }
+    let (old, new) = (micros(mean), micros(trip));
+    Duration::from_micros((old * 7 + new.min(old * 4)) / 8)
+}
+
 /// The mapping. Starts empty.
 #[derive(Clone, Debug, Default)]
 pub struct ClockMap {

@@ -88,12 +88,6 @@ impl OpeningHours {
         Stretch { open, until }
     }
 
-    /// Whether it is open at `at`.
-    #[must_use]
-    pub fn is_open(&self, at: StoreTime) -> bool {
-        self.reads_open(second(at))
-    }
-
     /// The first moment from `at` on at which it is open: `at` itself if it is.
     #[must_use]
     pub fn opens(&self, at: StoreTime) -> StoreTime {
@@ -103,18 +97,6 @@ impl OpeningHours {
                 until: Some(opening),
             } => opening,
             _ => at,
-        }
-    }
-
-    /// The first moment from `at` on at which it is closed: `at` itself if it is; `None` if it
-    /// never closes.
-    #[must_use]
-    pub fn closes(&self, at: StoreTime) -> Option<StoreTime> {
-        let stretch = self.stretch(at);
-        if stretch.open {
-            stretch.until
-        } else {
-            Some(at)
         }
     }
 

@@ -190,7 +190,7 @@ impl Judge {
                 wait: self.wait(reply, now),
             },
             Meaning::Throttled | Meaning::ThrottledIfDated => Outcome::Throttled {
-                wait: Some(self.wait(reply, now)),
+                wait: self.wait(reply, now),
             },
         }
     }

@@ -29,13 +29,13 @@ use std::time::Duration;
 pub use phase::Phase;
 use run::Run;
 pub use run::Slot;
-pub use tally::Tally;
+pub use tally::LeaseTally;
 
 use super::backoff::{Backoff, Failures};
 use super::clock::ClockMap;
 use super::policy::PolicyVersion;
 use super::schedule::{Grant, Pace, Turn};
-use super::time::{Mono, StoreTime, micros};
+use super::time::{Mono, StoreTime};
 
 /// A mapping that is too rough to keep the headroom by is improved by so many asks, so far apart;
 /// a store that is no nearer than that is then taken as it is.
@@ -105,7 +105,7 @@ pub struct LeaseHolder {
     last_miss: Option<Mono>,
     /// Smoothed round trip.
     trip: Duration,
-    tally: Tally,
+    tally: LeaseTally,
 }
 
 impl LeaseHolder {
@@ -130,7 +130,7 @@ impl LeaseHolder {
             look: None,
             last_miss: None,
             trip: Duration::ZERO,
-            tally: Tally::default(),
+            tally: LeaseTally::default(),
         }
     }
 
@@ -172,7 +172,7 @@ impl LeaseHolder {
 
     /// What happened so far.
     #[must_use]
-    pub const fn tally(&self) -> Tally {
+    pub const fn tally(&self) -> LeaseTally {
         self.tally
     }
 
@@ -324,17 +324,6 @@ impl LeaseHolder {
         if run.left() == 0 {
             self.runs.pop_front();
         }
-    }
-
-    /// Follows the round trip by an eighth at a time; one outlier counts for at most four.
-    fn smooth(&mut self, trip: Duration) {
-        let (old, new) = (micros(self.trip), micros(trip));
-        let smoothed = if old == 0 {
-            new
-        } else {
-            (old * 7 + new.min(old * 4)) / 8
-        };
-        self.trip = Duration::from_micros(smoothed);
     }
 }
 

@@ -9,8 +9,8 @@ pub enum Outcome {
     Accepted,
     /// "Not now": no attempt is spent, and the limit is frozen for every replica.
     Throttled {
-        /// How long the downstream asked to wait, if it said so.
-        wait: Option<Duration>,
+        /// As long as the downstream asked to wait, or as the route says.
+        wait: Duration,
     },
     /// "Not now" for this message alone, because of its recipient, say: it waits, no attempt is spent, and
     /// nothing is frozen.

@@ -6,10 +6,11 @@
 //! so bulk can never use up what is kept for one-time passwords.
 
 use std::collections::VecDeque;
+use std::ops::Add;
 use std::time::Duration;
 
 use super::clock::ClockMap;
-use super::leases::{LeaseHolder, Outlook, Slot, Tally, Wait};
+use super::leases::{LeaseHolder, LeaseTally, Outlook, Slot, Wait};
 use super::policy::PolicyVersion;
 use super::schedule::{Answer, Ask, Freeze, Grant, Pace};
 use super::time::{Mono, StoreTime};
@@ -202,16 +203,6 @@ impl Pacing {
         }
     }
 
-    /// How many slots are leased and not used yet. `None`: none must be.
-    #[must_use]
-    pub fn leased(&self) -> Option<u64> {
-        let Self::Paced(rows) = self else {
-            return None;
-        };
-        let reserve = rows.reserve.as_ref().map_or(0, LeaseHolder::leased);
-        Some(rows.main.leased() + reserve)
-    }
-
     /// When the leased slots are due, at most `most` of them, in order; those of the reserve only
     /// for urgent messages.
     #[must_use]
@@ -282,8 +273,7 @@ impl Pacing {
         let Self::Paced(rows) = self else {
             return;
         };
-        let holders = std::iter::once(&mut rows.main).chain(&mut rows.reserve);
-        for (holder, pace) in holders.zip(paces) {
+        for (holder, pace) in rows.holders_mut().zip(paces) {
             holder.retime(*pace, known, now);
         }
     }
@@ -292,10 +282,7 @@ impl Pacing {
     #[must_use]
     pub fn is_outdated(&self) -> bool {
         match self {
-            Self::Paced(rows) => {
-                let reserve = rows.reserve.as_ref().is_some_and(LeaseHolder::is_outdated);
-                rows.main.is_outdated() || reserve
-            }
+            Self::Paced(rows) => rows.holders().any(LeaseHolder::is_outdated),
             Self::Free { .. } => false,
         }
     }
@@ -304,9 +291,8 @@ impl Pacing {
     pub fn frozen_for(&mut self, length: Duration, now: Mono) {
         match self {
             Self::Paced(rows) => {
-                rows.main.frozen_for(length, now);
-                if let Some(reserve) = &mut rows.reserve {
-                    reserve.frozen_for(length, now);
+                for holder in rows.holders_mut() {
+                    holder.frozen_for(length, now);
                 }
             }
             Self::Free { paused_until } => *paused_until = (*paused_until).max(Some(now + length)),
@@ -335,12 +321,13 @@ impl Pacing {
 
     /// What happened to the slots of all rows.
     #[must_use]
-    pub fn tally(&self) -> Tally {
+    pub fn tally(&self) -> LeaseTally {
         match self {
-            Self::Paced(rows) => rows.reserve.as_ref().map_or(rows.main.tally(), |reserve| {
-                rows.main.tally() + reserve.tally()
-            }),
-            Self::Free { .. } => Tally::default(),
+            Self::Paced(rows) => {
+                let each = rows.holders().map(LeaseHolder::tally);
+                each.fold(LeaseTally::default(), Add::add)
+            }
+            Self::Free { .. } => LeaseTally::default(),
         }
     }
 
@@ -367,15 +354,24 @@ impl Pacing {
             return Vec::new();
         };
         rows.taken.clear();
-        let reserve = rows.reserve.as_mut().and_then(LeaseHolder::surrender);
-        let main = rows.main.surrender().map(|grant| (Row::Main, grant));
-        main.into_iter()
-            .chain(reserve.map(|grant| (Row::Reserve, grant)))
+        let each = [Row::Main, Row::Reserve]
+            .into_iter()
+            .zip(rows.holders_mut());
+        each.filter_map(|(row, holder)| Some((row, holder.surrender()?)))
             .collect()
     }
 }
 
 impl Rows {
+    /// The main row, and the reserve if there is one.
+    fn holders(&self) -> impl Iterator<Item = &LeaseHolder> {
+        std::iter::once(&self.main).chain(&self.reserve)
+    }
+
+    fn holders_mut(&mut self) -> impl Iterator<Item = &mut LeaseHolder> {
+        std::iter::once(&mut self.main).chain(&mut self.reserve)
+    }
+
     fn holder_mut(&mut self, row: Row) -> Option<&mut LeaseHolder> {
         match row {
             Row::Main => Some(&mut self.main),

@@ -9,7 +9,7 @@
 //! is too late, the limit is idle when the other tenants have nothing more; if it is too early, the
 //! message is in front again. Parked queues are consumed all the time, each within a prefetch of
 //! its own, so a message of the tenant is there when the turn of the tenant comes. A message is
-//! parked once at most ([`Origin`]).
+//! parked once at most ([`CameFrom`]).
 //!
 //! **Never idle.** A message is parked only while the replica holds at least three quarters of its
 //! prefetch from the work queue. Only the last quarter, the look-ahead, is parked.
@@ -90,7 +90,7 @@ impl Space {
 
 /// Where a message comes from, and whether it may be parked.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Origin {
+pub enum CameFrom {
     /// From the work queue, for the first time.
     Work,
     /// From the work queue, and must not be parked: it has a priority or a time of its own, or a limit has
@@ -160,18 +160,18 @@ impl Parking {
     pub fn arrived(
         &mut self,
         share: Share,
-        origin: Origin,
+        origin: CameFrom,
         parked: Option<u64>,
         now: Mono,
     ) -> Choice {
         self.forget(now);
         self.fill(now);
-        self.see(share, now);
-        if origin == Origin::Work && self.is_hiding(share) && self.has_space(parked) {
+        self.observe(share, now);
+        if origin == CameFrom::Work && self.is_hiding(share) && self.has_space(parked) {
             self.allowance -= MESSAGE;
             return Choice::Park;
         }
-        self.held += u64::from(origin != Origin::Parked);
+        self.held += u64::from(origin != CameFrom::Parked);
         if let Some(tenant) = self.tenants.get_mut(&share.tenant) {
             if tenant.held == 0 {
                 self.idle.remove(&(tenant.seen, share.tenant));
@@ -182,8 +182,8 @@ impl Parking {
     }
 
     /// A message that was kept is not in hand any more.
-    pub fn left(&mut self, share: Share, origin: Origin) {
-        let work = u64::from(origin != Origin::Parked);
+    pub fn left(&mut self, share: Share, origin: CameFrom) {
+        let work = u64::from(origin != CameFrom::Parked);
         self.held = self.held.saturating_sub(work);
         if let Some(tenant) = self.tenants.get_mut(&share.tenant) {
             tenant.held = tenant.held.saturating_sub(1);
@@ -191,12 +191,6 @@ impl Parking {
                 self.idle.insert((tenant.seen, share.tenant));
             }
         }
-    }
-
-    /// Messages in hand from the work queue.
-    #[must_use]
-    pub const fn held(&self) -> u64 {
-        self.held
     }
 
     /// How many of a tenant's messages may be in hand before more of them are parked.
@@ -230,7 +224,7 @@ impl Parking {
     }
 
     /// Notes that a tenant is here.
-    fn see(&mut self, share: Share, now: Mono) {
+    fn observe(&mut self, share: Share, now: Mono) {
         let weight = u64::from(share.weight.get());
         if let Some(tenant) = self.tenants.get_mut(&share.tenant) {
             self.weights = self.weights - tenant.weight + weight;

@@ -58,14 +58,7 @@ pub fn encoding(text: &str) -> Encoding {
     }
 }
 
-/// The segments of a text in its shortest encoding, with references of 8 bits. An empty text is
-/// one segment.
-#[must_use]
-pub fn segments(text: &str) -> NonZeroU32 {
-    segments_as(text, encoding(text), Reference::Short)
-}
-
-/// The segments of a text that is written in `encoding`. A character that the GSM alphabet lacks
+/// The segments of a text that is written in `encoding`; an empty one is one segment. A character that the GSM alphabet lacks
 /// counts one place in it: senders that insist on that alphabet replace it by `?` or a similar
 /// letter.
 #[must_use]
@@ -106,6 +99,11 @@ mod tests {
     use proptest::prelude::*;
 
     use super::*;
+
+    /// In its shortest encoding.
+    fn segments(text: &str) -> NonZeroU32 {
+        segments_as(text, encoding(text), Reference::Short)
+    }
 
     #[test]
     fn the_alphabet_is_the_standards() {

@@ -139,14 +139,6 @@ impl Usage {
         self.share(self.units.saturating_sub(1), self.duration())
     }
 
-    /// The same, counted from a point before the first call (a start, a first slot): idle time
-    /// before the first call is then held against the caller.
-    #[must_use]
-    pub fn used_since(&self, start: Mono) -> Option<f64> {
-        let (_, last) = self.span?;
-        self.share(self.units, last.since(start))
-    }
-
     #[allow(
         clippy::cast_precision_loss,
         reason = "call counts and microseconds stay far below 2^53"
@@ -155,16 +147,6 @@ impl Usage {
         let window = micros(self.window) as f64;
         (!span.is_zero()).then(|| steps as f64 * window / (micros(span) as f64 * self.limit as f64))
     }
-}
-
-/// Judges arrivals that are sorted by time.
-#[must_use]
-pub fn judge(arrivals: &[Mono], rate: Rate) -> Usage {
-    let mut tally = Tally::new(rate);
-    for at in arrivals {
-        tally.record(*at);
-    }
-    tally.usage()
 }
 
 /// The distances of neighbouring arrivals, shortest first.
@@ -192,6 +174,15 @@ mod tests {
 
     fn rate(text: &str) -> Rate {
         text.parse().expect(text)
+    }
+
+    /// Judges arrivals that are sorted by time.
+    fn judge(arrivals: &[Mono], rate: Rate) -> Usage {
+        let mut tally = Tally::new(rate);
+        for at in arrivals {
+            tally.record(*at);
+        }
+        tally.usage()
     }
 
     fn at(micros: impl IntoIterator<Item = u64>) -> Vec<Mono> {
@@ -223,12 +214,9 @@ mod tests {
     }
 
     #[test]
-    fn idle_time_before_the_first_call_counts_only_from_a_start() {
+    fn idle_time_before_the_first_call_does_not_count() {
         let usage = judge(&at([500_000, 1_000_000]), rate("2/1s"));
         assert_eq!(usage.used(), Some(1.0));
-        assert_eq!(usage.used_since(Mono::from_micros(0)), Some(1.0));
-        let late = judge(&at([1_500_000, 2_000_000]), rate("2/1s"));
-        assert_eq!(late.used_since(Mono::from_micros(0)), Some(0.5));
     }
 
     #[test]

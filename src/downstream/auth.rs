@@ -4,33 +4,34 @@
 //! (401, 403), the secret is read again, at most once a second: a downstream that refuses for another
 //! reason costs no more than that. What is sent from then on carries the new one.
 
-use std::sync::{Mutex, MutexGuard, PoisonError};
+use std::sync::Mutex;
 use std::time::Duration;
 
 use base64::Engine;
 use base64::prelude::BASE64_STANDARD;
 use http::header::AUTHORIZATION;
 use http::{HeaderMap, HeaderValue, StatusCode};
-use secrecy::{ExposeSecret, SecretString};
+use secrecy::ExposeSecret;
 use tokio::time::Instant;
 
 use super::options::{Misconfigured, ResolvedAuth};
-use crate::ports::secret::Secret;
+
+use crate::ports::locks::lock;
 
 /// How often the secret is read at most.
 const EVERY: Duration = Duration::from_secs(1);
 
-/// The header of these credentials.
+/// The header of these credentials, with the secret as it was read last.
 pub(super) fn header(auth: &ResolvedAuth) -> Result<HeaderValue, Misconfigured> {
     let text = match auth {
         ResolvedAuth::Basic { user, .. } if user.contains(':') => {
             return Err(Misconfigured::new("auth.user", "has a colon"));
         }
         ResolvedAuth::Basic { user, password } => {
-            let pair = format!("{user}:{}", password.expose_secret());
+            let pair = format!("{user}:{}", password.last().expose_secret());
             format!("Basic {}", BASE64_STANDARD.encode(pair))
         }
-        ResolvedAuth::Bearer { token } => format!("Bearer {}", token.expose_secret()),
+        ResolvedAuth::Bearer { token } => format!("Bearer {}", token.last().expose_secret()),
     };
     let mut value = HeaderValue::try_from(text)
         .map_err(|_| Misconfigured::new("auth", "the secret has a control character"))?;
@@ -41,7 +42,6 @@ pub(super) fn header(auth: &ResolvedAuth) -> Result<HeaderValue, Misconfigured> 
 /// Credentials whose secret may change.
 pub(super) struct RotatingAuth {
     auth: ResolvedAuth,
-    secret: Secret,
     state: Mutex<State>,
 }
 
@@ -53,17 +53,16 @@ struct State {
 }
 
 impl RotatingAuth {
-    pub(super) fn new(auth: ResolvedAuth, secret: Secret) -> Self {
+    pub(super) fn new(auth: ResolvedAuth) -> Self {
         Self {
             auth,
-            secret,
             state: Mutex::default(),
         }
     }
 
     /// Puts the secret of now into a request that was made before.
     pub(super) fn renew(&self, headers: &mut HeaderMap) {
-        if let Some(value) = &self.lock().renewed {
+        if let Some(value) = &lock(&self.state).renewed {
             headers.insert(AUTHORIZATION, value.clone());
         }
     }
@@ -73,37 +72,22 @@ impl RotatingAuth {
         if !matches!(status, StatusCode::UNAUTHORIZED | StatusCode::FORBIDDEN) {
             return;
         }
-        let mut state = self.lock();
+        let mut state = lock(&self.state);
         if state.read.is_some_and(|read| read.elapsed() < EVERY) {
             return;
         }
         state.read = Some(Instant::now());
-        let before = self.secret.last();
-        let now = self.secret.get();
-        if now.expose_secret() == before.expose_secret() {
+        let secret = self.auth.secret();
+        let before = secret.last();
+        if secret.get().expose_secret() == before.expose_secret() {
             return;
         }
-        match header(&self.with(now)) {
+        match header(&self.auth) {
             Ok(value) => {
                 tracing::info!("the secret of the downstream has changed: the new one is used");
                 state.renewed = Some(value);
             }
             Err(why) => tracing::warn!(%why, "the changed secret cannot be used"),
         }
-    }
-
-    fn with(&self, secret: SecretString) -> ResolvedAuth {
-        match &self.auth {
-            ResolvedAuth::Basic { user, .. } => ResolvedAuth::Basic {
-                user: user.clone(),
-                password: secret,
-            },
-            ResolvedAuth::Bearer { .. } => ResolvedAuth::Bearer { token: secret },
-        }
-    }
-
-    fn lock(&self) -> MutexGuard<'_, State> {
-        // Nothing panics while it is held.
-        self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }

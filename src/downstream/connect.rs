@@ -14,7 +14,7 @@ use std::net::SocketAddr;
 use std::path::Path;
 use std::pin::Pin;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Mutex};
 use std::task::{Context, Poll, Waker};
 use std::time::Duration;
 
@@ -35,6 +35,7 @@ use tower_service::Service;
 use super::failure::connect_detail;
 use super::gate::GatedIo;
 use super::options::{HttpOptions, Misconfigured};
+use crate::ports::locks::lock;
 use crate::ports::resolve::Resolver;
 
 /// A peer that vanished without closing is noticed by the kernel after this long without traffic.
@@ -210,7 +211,7 @@ impl Service<Uri> for WarmConnector {
 
     fn call(&mut self, to: Uri) -> Self::Future {
         let spare = self.idle.take(&to);
-        if self.idle.lock().is_empty() {
+        if lock(&self.idle.spare).is_empty() {
             self.top_up();
         }
         match spare {
@@ -221,13 +222,8 @@ impl Service<Uri> for WarmConnector {
 }
 
 impl IdleConnections {
-    /// Nothing can panic under the lock and leave the list half changed.
-    fn lock(&self) -> MutexGuard<'_, Vec<IdleConnection>> {
-        self.spare.lock().unwrap_or_else(PoisonError::into_inner)
-    }
-
     fn put(&self, connection: Connection) {
-        self.lock().push(IdleConnection {
+        lock(&self.spare).push(IdleConnection {
             connection,
             opened: Instant::now(),
         });
@@ -239,7 +235,7 @@ impl IdleConnections {
         if origin.scheme() != to.scheme() || origin.authority() != to.authority() {
             return None;
         }
-        let mut spare = self.lock();
+        let mut spare = lock(&self.spare);
         while let Some(mut candidate) = spare.pop() {
             if candidate.is_good(self.idle_timeout) {
                 return Some(candidate.connection);
@@ -250,7 +246,7 @@ impl IdleConnections {
 
     /// Closes what is no longer good and answers how many are left.
     fn discard_stale(&self) -> usize {
-        let mut spare = self.lock();
+        let mut spare = lock(&self.spare);
         spare.retain_mut(|candidate| candidate.is_good(self.idle_timeout));
         spare.len()
     }
@@ -276,7 +272,7 @@ impl fmt::Debug for WarmConnector {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("WarmConnector")
             .field("origin", &self.idle.origin)
-            .field("spare", &self.idle.lock().len())
+            .field("spare", &lock(&self.idle.spare).len())
             .finish_non_exhaustive()
     }
 }

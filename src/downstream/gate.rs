@@ -15,7 +15,7 @@
 
 use std::io::{self, IoSlice};
 use std::pin::Pin;
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::{Arc, Mutex};
 use std::task::{Context, Poll};
 
 use http::Extensions;
@@ -23,6 +23,7 @@ use hyper::rt::{Read, ReadBufCursor, Write};
 use hyper_util::client::legacy::connect::{CaptureConnection, Connected, Connection};
 
 use crate::ports::downstream::{Gate, TooLate};
+use crate::ports::locks::lock;
 
 /// What a connection may write.
 #[derive(Clone, Copy, Debug)]
@@ -45,11 +46,11 @@ impl WriteGate {
     }
 
     fn set(&self, state: State) {
-        *self.0.lock().unwrap_or_else(PoisonError::into_inner) = state;
+        *lock(&self.0) = state;
     }
 
     fn get(&self) -> State {
-        *self.0.lock().unwrap_or_else(PoisonError::into_inner)
+        *lock(&self.0)
     }
 
     /// Right before a write.

@@ -125,12 +125,11 @@ impl HttpDownstream {
             .http1_max_buf_size(MAX_ANSWER_HEAD)
             .retry_canceled_requests(true)
             .build(connector.clone());
-        let auth = options.auth.clone().zip(options.rotating.clone());
         Ok(Self {
             caller: Arc::new(Caller {
                 client,
                 judge,
-                auth: auth.map(|(auth, secret)| RotatingAuth::new(auth, secret)),
+                auth: options.auth.clone().map(RotatingAuth::new),
                 timeout: options.timeout,
                 keep_answer: options.keep_answer,
                 traces: options.traces.clone().filter(|_| template.passes_trace()),

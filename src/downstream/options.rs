@@ -5,8 +5,6 @@ use std::fmt;
 use std::path::PathBuf;
 use std::time::Duration;
 
-use secrecy::SecretString;
-
 use crate::ports::secret::Secret;
 use crate::ports::tls::ClientCertificate;
 use crate::settings::types::{Http, Outcomes};
@@ -17,12 +15,19 @@ use crate::template::{Template, Templates};
 #[derive(Clone, Debug)]
 pub enum ResolvedAuth {
     /// `Authorization: Basic`, RFC 7617. The user has no colon.
-    Basic {
-        user: String,
-        password: SecretString,
-    },
+    Basic { user: String, password: Secret },
     /// `Authorization: Bearer`, RFC 6750.
-    Bearer { token: SecretString },
+    Bearer { token: Secret },
+}
+
+impl ResolvedAuth {
+    /// The password or the token, to be read again once it is refused.
+    pub(super) const fn secret(&self) -> &Secret {
+        match self {
+            Self::Basic { password, .. } => password,
+            Self::Bearer { token } => token,
+        }
+    }
 }
 
 /// A key of the downstream's configuration that cannot be used as it is. Only a changed
@@ -65,8 +70,6 @@ pub struct HttpOptions {
     pub headers: BTreeMap<String, String>,
     pub body: Option<String>,
     pub auth: Option<ResolvedAuth>,
-    /// The password or token of `auth`, to be read again once it is refused.
-    pub rotating: Option<Secret>,
     pub timeout: Duration,
     pub connect_timeout: Duration,
     pub idle_timeout: Duration,
@@ -92,7 +95,6 @@ impl HttpOptions {
             headers: http.headers.clone(),
             body: http.body.clone(),
             auth,
-            rotating: None,
             timeout: http.timeout.get(),
             connect_timeout: http.connect_timeout.get(),
             idle_timeout: http.idle_timeout.get(),

@@ -12,7 +12,6 @@ mod batch;
 mod breakers;
 mod cluster;
 mod connection;
-mod events;
 mod facts;
 mod fault;
 mod limits;
@@ -29,7 +28,6 @@ mod status;
 mod store;
 
 pub use self::breakers::RedisBreakers;
-pub use self::events::StoreEvents;
 pub use self::options::{RedisOptions, Servers};
 pub use self::policies::RedisPolicies;
 pub use self::probe::{Report, probe};

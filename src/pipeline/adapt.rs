@@ -31,11 +31,11 @@ pub(super) struct Adapting {
     limit: Arc<str>,
     store: Arc<dyn PolicyStore>,
     text: Arc<dyn AdaptiveText>,
-    known: Option<Known>,
+    known: Option<KnownRates>,
 }
 
 #[derive(Debug)]
-struct Known {
+struct KnownRates {
     adaptive: Adaptive,
     version: PolicyVersion,
     policy: String,
@@ -66,7 +66,7 @@ impl Adapting {
             .filter(|adaptive| *adaptive.rule() == rule)
             .unwrap_or_else(|| Adaptive::new(rule, units, now));
         adaptive.in_force(units, now);
-        self.known = Some(Known {
+        self.known = Some(KnownRates {
             adaptive,
             version: paces.version,
             policy: paces.text.clone(),

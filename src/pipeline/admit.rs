@@ -23,7 +23,7 @@ use tracing::{debug, info, warn};
 use crate::core::scheduler::{Denial, Queued as _, Scheduler};
 use crate::core::time::{Mono, StoreTime, micros};
 use crate::ports::limits::{
-    Answer, Candidate, Closing, Decision, KeyedLimit, LimitStore, Pass, Ticket,
+    Candidate, Closing, Decision, Decisions, KeyedLimit, LimitStore, Pass, Ticket,
 };
 use crate::ports::pace::StoreError;
 use crate::telemetry::LogLimit;
@@ -66,15 +66,11 @@ pub(super) struct Admission {
 pub(super) struct Answered {
     asked: Vec<(Waiting, Ticket, Duration)>,
     sent: Mono,
-    answer: Result<Answer, StoreError>,
+    answer: Result<Decisions, StoreError>,
 }
 
-/// What came of a request for the pacer as a whole.
-#[derive(Debug, Default)]
-pub(super) struct Outcome {
-    /// Routes that must wait as a whole, and until when.
-    pub(super) closed: Vec<(Arc<Route>, Mono)>,
-}
+/// Routes that must wait as a whole, and until when.
+pub(super) type ClosedRoutes = Vec<(Arc<Route>, Mono)>;
 
 impl Admission {
     pub(super) const fn new(keyed: Keyed) -> Self {
@@ -132,13 +128,13 @@ impl Admission {
     }
 
     /// Does what was decided. `stopping`: nothing is sent any more, and all goes back to its queue.
-    pub(super) fn answered(
+    pub(super) fn decided(
         &mut self,
         answered: Answered,
         scheduler: &mut Scheduler<Waiting>,
         pacer: &PacerHandle,
         stopping: bool,
-    ) -> Outcome {
+    ) -> ClosedRoutes {
         let now = pacer.clock.now();
         let Answered {
             asked,
@@ -150,16 +146,16 @@ impl Admission {
         let answer = match answer {
             Ok(answer) if answer.decisions.len() == asked.len() => answer,
             answer => {
-                self.unanswered(answer.err(), asked, scheduler, pacer);
-                return Outcome::default();
+                self.undecided(answer.err(), asked, scheduler, pacer);
+                return Vec::new();
             }
         };
         let count = |is: fn(&Decision) -> bool| answer.decisions.iter().filter(|d| is(d)).count();
         let looked_at = count(|d| *d != Decision::NotAsked);
         let granted = count(|d| matches!(d, Decision::Granted { .. }));
-        let since = scheduler.answered(answer.now, looked_at, granted, now);
+        let since = scheduler.decided(answer.now, looked_at, granted, now);
         pacer.learned(scheduler, now);
-        let (mut outcome, mut not_asked) = (Outcome::default(), Vec::new());
+        let (mut closed, mut not_asked) = (Vec::new(), Vec::new());
         for ((waiting, ticket, usable), decision) in asked.into_iter().zip(answer.decisions) {
             self.keyed.meters.decided(label(&decision), 1);
             match decision {
@@ -205,7 +201,7 @@ impl Admission {
                         denial,
                         room,
                     };
-                    self.denied(waiting, &denied, scheduler, &mut outcome, now);
+                    self.denied(waiting, &denied, scheduler, &mut closed, now);
                 }
                 Decision::Never { by, most } => {
                     scheduler.gone(&waiting);
@@ -228,17 +224,17 @@ impl Admission {
                     let limit = Arc::clone(&waiting.job.charges()[by].limit);
                     self.tell_closed(&limit, until, why, answer.now, pacer);
                     let until = scheduler.local_time(until, now);
-                    outcome.close(&waiting.job.route, until);
+                    close(&mut closed, &waiting.job.route, until);
                     scheduler.gone(&waiting);
                     scheduler.delay(waiting, until);
                 }
             }
         }
         scheduler.put_back(not_asked, now);
-        outcome
+        closed
     }
 
-    fn unanswered(
+    fn undecided(
         &self,
         error: Option<StoreError>,
         asked: Vec<(Waiting, Ticket, Duration)>,
@@ -289,13 +285,11 @@ impl Admission {
     }
 }
 
-impl Outcome {
-    fn close(&mut self, route: &Arc<Route>, until: Mono) {
-        let same = |(known, _): &&mut (Arc<Route>, Mono)| Arc::ptr_eq(known, route);
-        match self.closed.iter_mut().find(same) {
-            Some((_, known)) => *known = until.max(*known),
-            None => self.closed.push((Arc::clone(route), until)),
-        }
+fn close(closed: &mut ClosedRoutes, route: &Arc<Route>, until: Mono) {
+    let same = |(known, _): &&mut (Arc<Route>, Mono)| Arc::ptr_eq(known, route);
+    match closed.iter_mut().find(same) {
+        Some((_, known)) => *known = until.max(*known),
+        None => closed.push((Arc::clone(route), until)),
     }
 }
 
@@ -303,7 +297,7 @@ impl Outcome {
 fn learn(waiting: &Waiting, passes: &[Pass], scheduler: &mut Scheduler<Waiting>, now: Mono) {
     for (key, pass) in waiting.keys().zip(passes) {
         let room = scheduler.key_room(pass.next, pass.room.remaining, now);
-        scheduler.said(key, room);
+        scheduler.set_room(key, room);
     }
 }
 

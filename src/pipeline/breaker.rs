@@ -10,8 +10,7 @@ use crate::core::breaker::{Breaker, BreakerRule};
 use crate::core::time::Mono;
 use crate::ports::breaker::BreakerStore;
 use crate::ports::link::Link;
-
-use super::locks::lock;
+use crate::ports::locks::lock;
 
 /// A route's breaker at run time.
 pub(super) struct RouteBreaker {

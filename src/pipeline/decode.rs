@@ -13,7 +13,7 @@ use tracing::debug;
 use uuid::Uuid;
 
 use crate::core::outcome::DeadReason;
-use crate::core::parking::Origin;
+use crate::core::parking::CameFrom;
 use crate::core::rate::{Cost, MAX_WINDOW};
 use crate::core::scheduler::Share;
 use crate::core::time::{Mono, StoreTime};
@@ -174,13 +174,13 @@ fn number(key: LimitKey) -> u64 {
 
 /// Whether a message may be parked: not one that goes before others or has a time of its own, for
 /// it is not known when it would come back.
-fn origin(message: &Message, history: &History, wait: Duration) -> Origin {
+fn origin(message: &Message, history: &History, wait: Duration) -> CameFrom {
     if history.parked {
-        Origin::Parked
+        CameFrom::Parked
     } else if message.properties.priority > 0 || history.waited || !wait.is_zero() {
-        Origin::Bound
+        CameFrom::Bound
     } else {
-        Origin::Work
+        CameFrom::Work
     }
 }
 
@@ -329,18 +329,18 @@ mod tests {
         let none = Duration::ZERO;
         let mut message = Message::default();
         let known = |message: &Message| origin(message, &history(message, NOW), none);
-        assert_eq!(known(&message), Origin::Work);
+        assert_eq!(known(&message), CameFrom::Work);
         let early = origin(&message, &history(&message, NOW), Duration::from_millis(1));
-        assert_eq!(early, Origin::Bound);
+        assert_eq!(early, CameFrom::Bound);
         message.properties.priority = 1;
-        assert_eq!(known(&message), Origin::Bound);
+        assert_eq!(known(&message), CameFrom::Bound);
         message.properties.priority = 0;
         let waited = HeaderValue::Bool(true);
         message.headers.insert(header::WAITED.to_owned(), waited);
-        assert_eq!(known(&message), Origin::Bound);
+        assert_eq!(known(&message), CameFrom::Bound);
         let mark = HeaderValue::Int(7);
         message.headers.insert(header::PARKED.to_owned(), mark);
-        assert_eq!(known(&message), Origin::Parked);
+        assert_eq!(known(&message), CameFrom::Parked);
     }
 
     #[test]

@@ -1,6 +1,5 @@
 //! What calls and routes share with their pacer: where to report, and what time it is.
 
-use std::ops::Deref;
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
@@ -14,12 +13,12 @@ use crate::core::schedule::{Freeze, Grant};
 use crate::core::scheduler::Scheduler;
 use crate::core::time::{Mono, StoreTime};
 use crate::ports::clock::Clock;
+use crate::ports::locks::lock;
 use crate::ports::pace::{PacedLimit, StoreError};
 use crate::telemetry::LogLimit;
 use crate::telemetry::meters::LimitMeters;
 
 use super::job::Waiting;
-use super::locks::lock;
 use super::policies::Paces;
 use super::refunder::Refunder;
 use super::rows::PacedRows;
@@ -69,29 +68,17 @@ pub(super) enum Event {
 
 /// The way to a pacer: cheap to clone, one per call.
 #[derive(Clone, Debug)]
-pub(super) struct PacerHandle(Arc<Parts>);
-
-/// What it holds.
-#[derive(Debug)]
-pub(super) struct Parts {
+pub(super) struct PacerHandle {
     pub(super) clock: Clock,
     /// Its paced limit, or its route.
     pub(super) name: Arc<str>,
     /// `None`: nothing paces it. Changes when another policy comes into force.
-    rows: Option<Mutex<PacedRows>>,
+    rows: Option<Arc<Mutex<PacedRows>>>,
     pub(super) meters: Arc<LimitMeters>,
     refunder: Refunder,
     events: mpsc::UnboundedSender<Event>,
     /// A copy of the pacer's mapping, renewed with every answer of the store.
-    map: Mutex<ClockMap>,
-}
-
-impl Deref for PacerHandle {
-    type Target = Parts;
-
-    fn deref(&self) -> &Parts {
-        &self.0
-    }
+    map: Arc<Mutex<ClockMap>>,
 }
 
 impl PacerHandle {
@@ -103,15 +90,15 @@ impl PacerHandle {
         refunder: Refunder,
         events: mpsc::UnboundedSender<Event>,
     ) -> Self {
-        Self(Arc::new(Parts {
+        Self {
             clock,
             name,
-            rows: rows.map(Mutex::new),
+            rows: rows.map(|rows| Arc::new(Mutex::new(rows))),
             meters,
             refunder,
             events,
-            map: Mutex::default(),
-        }))
+            map: Arc::default(),
+        }
     }
 
     /// Tells the pacer. If it is gone, what was told is dropped: a message then goes back to its
@@ -120,6 +107,17 @@ impl PacerHandle {
         if self.events.send(event).is_err() {
             debug!(pacer = %self.name, "the pacer has stopped");
         }
+    }
+
+    /// Stops sending at once, waits up to `grace` for calls under way, and ends the pacer's thread.
+    pub(super) async fn stop(self, grace: Duration) -> Stopped {
+        let (done, stopped) = oneshot::channel();
+        self.tell(Event::Stop {
+            deadline: self.clock.now() + grace,
+            done,
+        });
+        // The pacer answers by its deadline; an error means that its thread is gone already.
+        stopped.await.unwrap_or_default()
     }
 
     /// Puts messages back that were not sent, once they have given back what they took of their limits.

@@ -30,7 +30,6 @@ mod decode;
 mod handle;
 mod hours;
 mod job;
-mod locks;
 mod may_send;
 mod outage;
 mod pacer;
@@ -64,16 +63,16 @@ use crate::core::pacing::Pacing;
 use crate::core::schedule::Pace;
 use crate::core::scheduler::{Requests, Scheduler};
 use crate::ports::clock::Clock;
-use crate::ports::limits::{HEARTBEAT, LimitStore, Policy};
+use crate::ports::limits::{LimitStore, Policy};
 use crate::ports::pace::PacedLimit;
 use crate::ports::queue::Leftover;
 use crate::telemetry::health::Health;
 use crate::telemetry::meters::{self, AdmissionMeters, KeyedMeters, PolicyMeters};
 use adapt::Adapting;
 use admit::Keyed;
-use handle::Event;
+use handle::{Event, PacerHandle};
 use job::Waiting;
-use pacer::{Pacer, RunningPacer};
+use pacer::Pacer;
 use policies::{InForce, Watch};
 use refunder::{Refunder, Tickets};
 use route::Route;
@@ -125,7 +124,7 @@ type Outdated = Arc<BTreeMap<Arc<str>, Arc<Notify>>>;
 /// A running pipeline.
 #[derive(Debug)]
 pub struct Pipeline {
-    pacers: Vec<RunningPacer>,
+    pacers: Vec<PacerHandle>,
     routes: Vec<Arc<Route>>,
     receivers: JoinSet<()>,
     refunders: JoinSet<()>,
@@ -221,12 +220,12 @@ impl Pipeline {
                 phase,
                 outdated: retimed,
             };
-            let handle = pacer.handle();
+            let handle = pacer.clone();
             let adopt = move |paces| handle.tell(Event::InForce(paces));
             self.watches.spawn(watch.run(adopt));
         }
         for route in routes {
-            let receiver = receive::run(Arc::clone(&route), pacer.handle(), clock);
+            let receiver = receive::run(Arc::clone(&route), pacer.clone(), clock);
             self.receivers.spawn(receiver);
             self.routes.push(route);
         }
@@ -244,7 +243,7 @@ impl Pipeline {
             phase,
             outdated,
         };
-        let pacers: Vec<_> = self.pacers.iter().map(RunningPacer::handle).collect();
+        let pacers = self.pacers.clone();
         let adopt = move |in_force: InForce<Rule>| {
             if let Some(rate) = in_force.rate() {
                 meters::rate_of_keys(&limit.name, rate.per_second());
@@ -343,6 +342,6 @@ fn scheduler(rows: Option<&PacedRows>, routes: &[Arc<Route>], phase: Phase) -> S
         None => Pacing::free(),
     };
     let requests = (usable.is_some() || rows.is_none())
-        .then(|| Requests::new(usable.unwrap_or_default(), HEARTBEAT, phase, rows.is_some()));
-    Scheduler::with(pacing, requests)
+        .then(|| Requests::new(usable.unwrap_or_default(), phase, rows.is_some()));
+    Scheduler::new(pacing, requests)
 }

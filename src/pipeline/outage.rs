@@ -9,10 +9,10 @@ use crate::core::breaker::{BreakerReport, BreakerStatus};
 use crate::core::time::Mono;
 use crate::ports::downstream::Judgement;
 use crate::ports::link::Link;
+use crate::ports::locks::lock;
 use crate::ports::pace::StoreError;
 
 use super::handle::{Event, PacerHandle};
-use super::locks::lock;
 use super::route::Route;
 use super::route_policy::sign;
 

@@ -22,14 +22,15 @@ use tokio::runtime::Runtime;
 use tokio::sync::{Notify, broadcast, mpsc, oneshot};
 use tracing::{error, warn};
 
-use crate::core::leases::{Outlook, Tally, Wait};
+use crate::core::leases::{LeaseTally, Outlook, Wait};
 use crate::core::pacing::Row;
 use crate::core::schedule::{Answer, Ask};
 use crate::core::scheduler::{Scheduler, Step};
 use crate::core::time::Mono;
 use crate::ports::clock::Clock;
 use crate::ports::limits::key_id;
-use crate::ports::pace::{Notice, StoreError};
+use crate::ports::notice::Notice;
+use crate::ports::pace::StoreError;
 use crate::telemetry::health::{Health, Heartbeat};
 use crate::telemetry::meters::LimitMeters;
 use crate::urgent;
@@ -53,30 +54,6 @@ const EVENTS: usize = 256;
 /// How long opening connections may keep the taps closed at the start.
 const WARM_BOUND: Duration = Duration::from_secs(3);
 
-/// A pacer that runs, as the pipeline has it.
-#[derive(Debug)]
-pub(super) struct RunningPacer {
-    handle: PacerHandle,
-}
-
-impl RunningPacer {
-    /// Where the routes of the limit hand in their messages.
-    pub(super) fn handle(&self) -> PacerHandle {
-        self.handle.clone()
-    }
-
-    /// Stops sending at once, waits up to `grace` for calls under way, and ends the thread.
-    pub(super) async fn stop(self, grace: Duration) -> Stopped {
-        let (done, stopped) = oneshot::channel();
-        self.handle.tell(Event::Stop {
-            deadline: self.handle.clock.now() + grace,
-            done,
-        });
-        // The pacer answers by its deadline; an error means that its thread is gone already.
-        stopped.await.unwrap_or_default()
-    }
-}
-
 struct Stopping {
     deadline: Mono,
     done: oneshot::Sender<Stopped>,
@@ -92,10 +69,8 @@ pub(super) struct Pacer {
     taps: Taps,
     hours: Hours,
     events: mpsc::UnboundedReceiver<Event>,
-    /// Freezes that other replicas began. `None`: there is no paced limit, or its store is gone.
+    /// What other replicas tell, and calls that ended. `None`: the store is gone.
     notices: Option<broadcast::Receiver<Notice>>,
-    /// Notices of the store of keyed limits: calls that ended, limits that were opened.
-    freed: Option<broadcast::Receiver<Notice>>,
     /// At most one for each row.
     asking: FuturesUnordered<Asking>,
     admission: Admission,
@@ -104,7 +79,7 @@ pub(super) struct Pacer {
     heartbeat: Heartbeat,
     /// Notified when another policy is in force than the scheduler knows.
     outdated: Arc<Notify>,
-    counted: Tally,
+    counted: LeaseTally,
     swept: Mono,
     /// Messages that came so far.
     arrivals: u64,
@@ -113,7 +88,7 @@ pub(super) struct Pacer {
 }
 
 impl Pacer {
-    /// Starts the thread.
+    /// Starts the thread. Answers the way to it.
     pub(super) fn start(
         scheduler: Scheduler<Waiting>,
         (name, rows): (Arc<str>, Option<PacedRows>),
@@ -122,7 +97,7 @@ impl Pacer {
         routes: Vec<Arc<Route>>,
         clock: Clock,
         health: &Health,
-    ) -> io::Result<RunningPacer> {
+    ) -> io::Result<PacerHandle> {
         let thread = format!("pacer {name}");
         let runtime = urgent::runtime(&thread)?;
         let alarm = {
@@ -134,7 +109,6 @@ impl Pacer {
             .rate
             .set(rows.as_ref().map_or(0.0, PacedRows::per_second));
         let (sender, events) = mpsc::unbounded_channel();
-        let notices = rows.as_ref().map(|rows| rows.store.notices());
         let heartbeat = health.watch_loop(&format!("limit {name}"));
         let handle = PacerHandle::new(clock, name, rows, meters, keyed.refunder.clone(), sender);
         let pacer = Self {
@@ -144,15 +118,14 @@ impl Pacer {
             hours: Hours::new(&routes),
             routes,
             events,
-            notices,
-            freed: Some(keyed.store.notices()),
+            notices: Some(keyed.store.notices()),
             asking: FuturesUnordered::new(),
             admission: Admission::new(keyed),
             adapting,
             alarm,
             heartbeat,
             outdated,
-            counted: Tally::default(),
+            counted: LeaseTally::default(),
             swept: clock.now(),
             arrivals: 0,
             warming: true,
@@ -162,7 +135,7 @@ impl Pacer {
         std::thread::Builder::new()
             .name(thread)
             .spawn(move || pacer.live(runtime, &health))?;
-        Ok(RunningPacer { handle })
+        Ok(handle)
     }
 
     /// The life of the thread.
@@ -253,19 +226,13 @@ impl Pacer {
                 None => std::future::pending().await,
             }
         };
-        let freed = async {
-            match &mut self.freed {
-                Some(freed) => freed.recv().await,
-                None => std::future::pending().await,
-            }
-        };
         let mut batch = Vec::new();
         tokio::select! {
             // The alarm comes last: a time that is over would let nothing else have its turn, not even the
             // order to stop. What is due is sent at the next step, whatever came first.
             biased;
             Some((row, sent, answer)) = self.asking.next(), if !self.asking.is_empty() => {
-                self.answered(row, sent, answer);
+                self.leased(row, sent, answer);
             }
             answered = self.admission.next() => self.decided(answered),
             _ = self.events.recv_many(&mut batch, EVENTS) => {
@@ -279,19 +246,15 @@ impl Pacer {
                         self.scheduler.frozen(row, &freeze, self.handle.clock.now());
                     }
                 }
-                // Changes reach the task of the limit (`policies`), which says what is in force now.
-                Ok(_) | Err(broadcast::error::RecvError::Lagged(_)) => {}
-                Err(broadcast::error::RecvError::Closed) => self.notices = None,
-            },
-            freed = freed => match freed {
                 Ok(Notice::Freed { limit, key, units }) => {
                     let now = self.handle.clock.now();
                     self.scheduler.freed(key_id(&limit, key), units, now);
                 }
                 Ok(Notice::Opened { limit }) => self.updated(&limit, None),
                 Ok(Notice::Breaker { route }) => self.breaker_changed(&route),
-                Ok(_) | Err(broadcast::error::RecvError::Lagged(_)) => {}
-                Err(broadcast::error::RecvError::Closed) => self.freed = None,
+                // Changes reach the task of the limit (`policies`), which says what is in force now.
+                Ok(Notice::Changed { .. }) | Err(broadcast::error::RecvError::Lagged(_)) => {}
+                Err(broadcast::error::RecvError::Closed) => self.notices = None,
             },
             rung = self.alarm.until(until) => rung?,
         }
@@ -360,7 +323,7 @@ impl Pacer {
         }
         let meters = &self.handle.meters;
         meters.slots_leased.increment(tally.leased - counted.leased);
-        let missed = |tally: &Tally| tally.missed + tally.frozen + tally.burnt;
+        let missed = |tally: &LeaseTally| tally.missed + tally.frozen + tally.burnt;
         meters
             .slots_missed
             .increment(missed(&tally) - missed(&counted));

@@ -20,7 +20,7 @@ use crate::core::rate::Rate;
 use crate::core::schedule::Pace;
 use crate::core::time::StoreTime;
 use crate::ports::limits::KeyedLimit;
-use crate::ports::pace::Notice;
+use crate::ports::notice::Notice;
 use crate::ports::policy::{PRESENCE, PolicyStore};
 use crate::telemetry::meters::PolicyMeters;
 
@@ -287,7 +287,7 @@ fn without_adapted(policy: &str) -> Vec<&str> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::limiter::memory::MemoryLimitStore;
+    use crate::limiter::memory::MemoryStore;
     use crate::ports::clock::Clock;
 
     fn written(text: &str) -> Written<String> {
@@ -304,7 +304,7 @@ mod tests {
         let watch = Watch {
             limit: Arc::from("account"),
             spec: PolicySpec {
-                store: MemoryLimitStore::new(Clock::start()).policies(),
+                store: Arc::new(MemoryStore::new(Clock::start())),
                 replica: "a".to_owned(),
                 written: reader,
             },

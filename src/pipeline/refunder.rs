@@ -12,7 +12,7 @@ use tracing::{debug, warn};
 
 use crate::core::limits::Rule;
 use crate::ports::clock::Clock;
-use crate::ports::limits::{CallUnderWay, KeyedLimit, LimitStore, MAX_BATCH, Refund, Ticket};
+use crate::ports::limits::{BATCH_MAX, CallUnderWay, KeyedLimit, LimitStore, Refund, Ticket};
 use crate::ports::pace::StoreError;
 use crate::telemetry::LogLimit;
 use crate::telemetry::meters::KeyedMeters;
@@ -61,7 +61,7 @@ pub(super) struct Refunder {
 }
 
 /// Calls under way, by their tickets.
-type Running = HashMap<Ticket, Vec<CallUnderWay>>;
+type CallsByTicket = HashMap<Ticket, Vec<CallUnderWay>>;
 
 impl Refunder {
     /// A refunder, and its work: a future that ends once nothing can be told to it any more.
@@ -145,12 +145,12 @@ async fn run(
     limits: Vec<Arc<KeyedLimit>>,
 ) {
     let mut renewed = store.clock.now();
-    let (mut running, mut entries) = (Running::new(), Vec::new());
+    let (mut running, mut entries) = (CallsByTicket::new(), Vec::new());
     loop {
         // Worked out each time: an operator may shorten a lease, and new calls begin after that.
         let due = (renewed + renew_every(&limits)).since(store.clock.now());
         tokio::select! {
-            count = told.recv_many(&mut entries, MAX_BATCH) => {
+            count = told.recv_many(&mut entries, BATCH_MAX) => {
                 if count == 0 {
                     return;
                 }
@@ -167,7 +167,7 @@ async fn run(
 }
 
 /// Keeps the list of calls under way; answers what ended and what is refunded.
-fn sort(entries: &mut Vec<Entry>, running: &mut Running) -> (Vec<CallUnderWay>, Vec<Refund>) {
+fn sort(entries: &mut Vec<Entry>, running: &mut CallsByTicket) -> (Vec<CallUnderWay>, Vec<Refund>) {
     let (mut ended, mut unused) = (Vec::new(), Vec::new());
     for entry in entries.drain(..) {
         match entry {
@@ -202,7 +202,7 @@ fn renew_every(limits: &[Arc<KeyedLimit>]) -> Duration {
 
 impl Store {
     async fn release(&self, ended: &[CallUnderWay]) {
-        for calls in ended.chunks(MAX_BATCH) {
+        for calls in ended.chunks(BATCH_MAX) {
             if let Err(error) = self.store.release(calls).await {
                 self.doubt("calls that ended count until their lease ends", &error);
             }
@@ -210,7 +210,7 @@ impl Store {
     }
 
     async fn refund(&self, unused: &[Refund]) {
-        for refunds in unused.chunks(MAX_BATCH) {
+        for refunds in unused.chunks(BATCH_MAX) {
             for refund in refunds {
                 if let Some(meters) = self.meters.get(&refund.limit.name) {
                     meters.refunds.increment(1);
@@ -222,9 +222,9 @@ impl Store {
         }
     }
 
-    async fn renew(&self, running: &mut Running) {
+    async fn renew(&self, running: &mut CallsByTicket) {
         let calls: Vec<_> = running.values().flatten().cloned().collect();
-        for calls in calls.chunks(MAX_BATCH) {
+        for calls in calls.chunks(BATCH_MAX) {
             match self.store.renew(calls).await {
                 Ok(gone) => {
                     for ticket in gone {

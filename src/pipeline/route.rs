@@ -7,19 +7,19 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex};
 
 use crate::core::breaker::BreakerRule;
-use crate::core::parking::{Choice, Origin, Parking};
+use crate::core::parking::{CameFrom, Choice, Parking};
 use crate::core::scheduler::{KeyId, Share};
 use crate::core::time::Mono;
 use crate::ports::breaker::BreakerStore;
 use crate::ports::downstream::Downstream;
 use crate::ports::label::Labels;
 use crate::ports::limits::{KeyedLimit, LimitKey, key_id};
+use crate::ports::locks::lock;
 use crate::ports::queue::Subscription;
 use crate::telemetry::meters::RouteMeters;
 
 use super::breaker::RouteBreaker;
 use super::deaths::Deaths;
-use super::locks::lock;
 use super::may_send::MaySend;
 use super::route_policy::RoutePolicy;
 
@@ -141,7 +141,7 @@ impl Route {
     pub(super) fn take_in(
         self: &Arc<Self>,
         share: Share,
-        origin: Origin,
+        origin: CameFrom,
         now: Mono,
     ) -> Option<Held> {
         if let Some(parking) = &self.parking {
@@ -205,7 +205,7 @@ impl Drop for InFlight {
 pub(super) struct Held {
     route: Arc<Route>,
     share: Share,
-    origin: Origin,
+    origin: CameFrom,
 }
 
 impl Drop for Held {

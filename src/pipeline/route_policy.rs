@@ -76,7 +76,7 @@ impl RoutePolicy {
             Outcome::Transient if away => Next::Away,
             Outcome::Accepted => Next::Done,
             Outcome::Held { wait } => Next::Hold(wait),
-            Outcome::Throttled { wait } => Next::Thaw(wait.unwrap_or(self.retry.base)),
+            Outcome::Throttled { wait } => Next::Thaw(wait),
             Outcome::Permanent => Next::Dead(DeadReason::Rejected),
             Outcome::Transient if attempts + 1 >= self.max_attempts => {
                 Next::Dead(DeadReason::AttemptsExhausted)
@@ -99,6 +99,10 @@ pub(super) fn sign(judgement: &Judgement) -> Sign {
 mod tests {
     use super::*;
     use crate::ports::downstream::Silence;
+
+    const THROTTLED: Outcome = Outcome::Throttled {
+        wait: Duration::from_secs(1),
+    };
 
     fn policy() -> RoutePolicy {
         RoutePolicy {
@@ -154,8 +158,7 @@ mod tests {
         assert_eq!(of(Outcome::Permanent, None), Sign::Unclear);
         assert_eq!(of(Outcome::Permanent, Some(403)), Sign::Alive);
         assert_eq!(of(Outcome::Accepted, Some(200)), Sign::Alive);
-        let throttled = Outcome::Throttled { wait: None };
-        assert_eq!(of(throttled, Some(429)), Sign::Alive);
+        assert_eq!(of(THROTTLED, Some(429)), Sign::Alive);
     }
 
     fn judgement(outcome: Outcome, status: Option<u16>) -> Judgement {
@@ -172,7 +175,7 @@ mod tests {
     fn a_denial_is_never_the_end_however_often_it_comes() {
         let policy = policy();
         for attempts in [0, 2, 3, u32::MAX - 1] {
-            let next = policy.next(Outcome::Throttled { wait: None }, attempts, false, || 0.9);
+            let next = policy.next(THROTTLED, attempts, false, || 0.9);
             assert!(matches!(next, Next::Thaw(_)));
         }
     }

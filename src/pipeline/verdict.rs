@@ -117,7 +117,7 @@ pub(super) fn parked(share: Share, history: &History, now: StoreTime) -> Verdict
 }
 
 /// How the limit stood that denied a message.
-pub(super) struct Denied<'a> {
+pub(super) struct DeniedHeaders<'a> {
     pub(super) limit: &'a str,
     pub(super) room: Room,
     pub(super) retry_after: Duration,
@@ -125,7 +125,7 @@ pub(super) struct Denied<'a> {
 }
 
 /// Writes how the limit stood into a verdict's headers.
-pub(super) fn explain(verdict: &mut Verdict, denied: &Denied<'_>) {
+pub(super) fn explain(verdict: &mut Verdict, denied: &DeniedHeaders<'_>) {
     let length = |length| time_header(StoreTime::from_micros(micros(length)));
     let reset = StoreTime::from_micros(denied.room.reset_at).since(denied.now);
     let remaining = i64::try_from(denied.room.remaining).unwrap_or(i64::MAX);

@@ -2,9 +2,7 @@
 
 use std::fmt;
 
-use tokio::sync::broadcast;
-
-use super::pace::{Notice, StoreFuture};
+use super::pace::StoreFuture;
 use crate::core::breaker::{BreakerReport, BreakerRule, BreakerStatus};
 
 /// The store of breakers. Every call ends within the store's own timeout.
@@ -18,7 +16,4 @@ pub trait BreakerStore: Send + Sync + fmt::Debug {
         known: u64,
         rule: &'a BreakerRule,
     ) -> StoreFuture<'a, BreakerStatus>;
-
-    /// Notices of all replicas. A receiver that lags may lose some; the next answer tells the same.
-    fn notices(&self) -> broadcast::Receiver<Notice>;
 }

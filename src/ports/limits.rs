@@ -9,10 +9,8 @@ use std::hash::{DefaultHasher, Hash as _, Hasher as _};
 use std::sync::{Arc, PoisonError, RwLock};
 use std::time::Duration;
 
-use tokio::sync::broadcast;
-
 pub use super::notice::LimitKey;
-use super::notice::Notice;
+use super::notice::Notices;
 use super::pace::StoreFuture;
 pub use crate::core::limits::admission::{Decision, Pass};
 pub use crate::core::limits::generation::{Closing, LostWait};
@@ -21,6 +19,7 @@ use crate::core::limits::{Rule, State};
 use crate::core::policy::PolicyVersion;
 use crate::core::rate::Cost;
 use crate::core::scheduler::KeyId;
+pub use crate::core::scheduler::{BATCH_MAX, HEARTBEAT};
 use crate::core::time::StoreTime;
 
 /// A limit that is decided message by message. All that refer to it see the same policy, which
@@ -126,7 +125,7 @@ pub struct Candidate {
 
 /// The store's answer to a request.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Answer {
+pub struct Decisions {
     /// The store's time when it decided.
     pub now: StoreTime,
     /// In the order of the candidates.
@@ -182,10 +181,10 @@ impl CallUnderWay {
 }
 
 /// The store of keyed limits. Every call ends within the store's own timeout.
-pub trait LimitStore: Send + Sync + fmt::Debug {
+pub trait LimitStore: Notices + Send + Sync + fmt::Debug {
     /// Decides on candidates, in their order: an earlier one takes what a later one then lacks. Stops
-    /// once it has granted `wanted`. At most [`MAX_BATCH`] at a time; none: only the time is told.
-    fn admit<'a>(&'a self, candidates: &'a [Candidate], wanted: u64) -> StoreFuture<'a, Answer>;
+    /// once it has granted `wanted`. At most [`BATCH_MAX`] at a time; none: only the time is told.
+    fn admit<'a>(&'a self, candidates: &'a [Candidate], wanted: u64) -> StoreFuture<'a, Decisions>;
 
     /// Takes back what certainly was not used, where the kind can do so exactly. Answers how many of
     /// them it took. Each may be offered once, and not again after an error: the first try may have
@@ -197,20 +196,9 @@ pub trait LimitStore: Send + Sync + fmt::Debug {
     fn renew<'a>(&'a self, calls: &'a [CallUnderWay]) -> StoreFuture<'a, Vec<Ticket>>;
 
     /// Ends calls in their `concurrency` limit, and tells replicas that wait for them
-    /// ([`Notice::Freed`]).
+    /// (`Notice::Freed`).
     fn release<'a>(&'a self, calls: &'a [CallUnderWay]) -> StoreFuture<'a, ()>;
 
     /// What one key of a limit has left, without changing anything.
     fn look<'a>(&'a self, limit: &'a Arc<KeyedLimit>, key: LimitKey) -> StoreFuture<'a, Look>;
-
-    /// What this replica is told. A receiver that lags may lose notices: a full limit is asked again
-    /// after a while.
-    fn notices(&self) -> broadcast::Receiver<Notice>;
 }
-
-/// The most candidates in one request: a script must not hold the store for long.
-pub const MAX_BATCH: usize = 256;
-
-/// How often a store that keeps keyed limits is asked at least, so that every replica remembers the
-/// generation and a loss is noticed while a replica still knows what was there.
-pub const HEARTBEAT: Duration = Duration::from_secs(1);

@@ -10,6 +10,7 @@ pub mod downstream;
 pub mod label;
 pub mod limits;
 pub mod link;
+pub mod locks;
 pub mod message;
 pub mod notice;
 pub mod pace;

@@ -3,6 +3,8 @@
 use std::fmt;
 use std::sync::Arc;
 
+use tokio::sync::broadcast;
+
 use crate::core::policy::PolicyVersion;
 use crate::core::schedule::Freeze;
 
@@ -50,4 +52,12 @@ pub enum Notice {
         key: LimitKey,
         units: u64,
     },
+}
+
+/// Where notices come in. Whatever part of a store is asked: they are about all of it.
+pub trait Notices {
+    /// Notices of all replicas, this one included, and those for this replica. A receiver that lags may
+    /// lose some: the next answer of the store tells the same, and what waits for a call to end asks again
+    /// after a while.
+    fn notices(&self) -> broadcast::Receiver<Notice>;
 }

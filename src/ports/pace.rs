@@ -5,10 +5,10 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use futures::future::BoxFuture;
-use tokio::sync::{broadcast, watch};
+use tokio::sync::watch;
 
 use super::link::Link;
-pub use super::notice::Notice;
+use super::notice::Notices;
 use crate::core::policy::PolicyVersion;
 use crate::core::schedule::{Answer, Ask, Freeze, Grant, Pace};
 
@@ -69,7 +69,7 @@ impl StoreError {
 pub type StoreFuture<'a, T> = BoxFuture<'a, Result<T, StoreError>>;
 
 /// The store of paced limits. Every call ends within the store's own timeout.
-pub trait PaceStore: Send + Sync + fmt::Debug {
+pub trait PaceStore: Notices + Send + Sync + fmt::Debug {
     /// Leases slots (`core::schedule::lease`).
     fn lease<'a>(&'a self, limit: &'a PacedLimit, ask: Ask) -> StoreFuture<'a, Answer>;
 
@@ -79,10 +79,6 @@ pub trait PaceStore: Send + Sync + fmt::Debug {
 
     /// Takes back the unused tail of a lease, if no slot was leased after it.
     fn give_back<'a>(&'a self, limit: &'a PacedLimit, tail: Grant) -> StoreFuture<'a, bool>;
-
-    /// Notices of all replicas, this one included. A receiver that lags may lose some; the next
-    /// answer to an ask contains the same.
-    fn notices(&self) -> broadcast::Receiver<Notice>;
 
     /// Whether the store can be reached at present.
     fn link(&self) -> watch::Receiver<Link>;

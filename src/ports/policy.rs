@@ -3,9 +3,8 @@
 use std::fmt;
 use std::time::Duration;
 
-use tokio::sync::broadcast;
-
-use super::pace::{Notice, StoreFuture};
+use super::notice::Notices;
+use super::pace::StoreFuture;
 use crate::core::policy::{Declaration, LimitPolicy, PolicyUpdate, PolicyVersion};
 use crate::core::time::StoreTime;
 
@@ -41,7 +40,7 @@ pub struct Inspection {
 }
 
 /// The store of policies. Every call ends within the store's own timeout.
-pub trait PolicyStore: Send + Sync + fmt::Debug {
+pub trait PolicyStore: Notices + Send + Sync + fmt::Debug {
     /// A replica declares the policy in its file and gets the one in force
     /// (`core::policy::declare`).
     fn declare<'a>(
@@ -75,7 +74,4 @@ pub trait PolicyStore: Send + Sync + fmt::Debug {
 
     /// Reads how a limit stands.
     fn inspect<'a>(&'a self, limit: &'a str) -> StoreFuture<'a, Inspection>;
-
-    /// Notices of all replicas. A receiver that lags may lose some.
-    fn notices(&self) -> broadcast::Receiver<Notice>;
 }

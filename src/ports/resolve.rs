@@ -10,16 +10,18 @@ use std::collections::BTreeMap;
 use std::fmt;
 use std::io;
 use std::net::{IpAddr, ToSocketAddrs};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Mutex};
 use std::thread;
 
 use tokio::sync::watch;
 
+use super::locks::lock;
+
 /// Lookups of different names at a time. Names that are made of messages can be many.
 const MOST: usize = 8;
 
-type Answer = Option<Result<Vec<IpAddr>, Arc<io::Error>>>;
-type UnderWay = BTreeMap<String, watch::Receiver<Answer>>;
+type Addresses = Option<Result<Vec<IpAddr>, Arc<io::Error>>>;
+type UnderWay = BTreeMap<String, watch::Receiver<Addresses>>;
 
 /// Looks names up. Copies share what is under way.
 #[derive(Clone)]
@@ -59,7 +61,7 @@ impl Resolver {
         }
     }
 
-    fn ask(&self, host: &str) -> io::Result<watch::Receiver<Answer>> {
+    fn ask(&self, host: &str) -> io::Result<watch::Receiver<Addresses>> {
         let mut under_way = lock(&self.under_way);
         if let Some(answer) = under_way.get(host) {
             return Ok(answer.clone());
@@ -80,11 +82,6 @@ impl Resolver {
         under_way.insert(host.to_owned(), answer.clone());
         Ok(answer)
     }
-}
-
-/// The thread that was started removes what was inserted after it: both under the lock.
-fn lock(under_way: &Mutex<UnderWay>) -> MutexGuard<'_, UnderWay> {
-    under_way.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
 fn system(host: &str) -> io::Result<Vec<IpAddr>> {

@@ -5,10 +5,12 @@
 //! anew. Where that fails (a file is being replaced) the last good one is used, with a warning.
 
 use std::fmt;
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Mutex};
 
 use secrecy::SecretString;
 use tracing::warn;
+
+use super::locks::lock;
 
 /// Reads the secret; the error says why it cannot be had, without it.
 type Read = dyn Fn() -> Result<SecretString, String> + Send + Sync;
@@ -47,7 +49,7 @@ impl Secret {
     #[must_use]
     pub fn get(&self) -> SecretString {
         let now = self.0.read.as_ref().map(|read| read());
-        let mut known = self.lock();
+        let mut known = lock(&self.0.known);
         match now {
             None => {}
             Some(Ok(now)) => {
@@ -67,12 +69,7 @@ impl Secret {
     /// The secret as it was used last.
     #[must_use]
     pub fn last(&self) -> SecretString {
-        self.lock().last.clone()
-    }
-
-    fn lock(&self) -> MutexGuard<'_, Known> {
-        // Nothing panics while it is held.
-        self.0.known.lock().unwrap_or_else(PoisonError::into_inner)
+        lock(&self.0.known).last.clone()
     }
 }
 

@@ -4,7 +4,7 @@
 //! that task. What differs between the queues is the task and a [`Source`].
 
 use std::fmt;
-use std::sync::{Mutex, PoisonError};
+use std::sync::Mutex;
 use std::time::Duration;
 
 use futures::FutureExt;
@@ -14,6 +14,7 @@ use tokio::time::{Instant, timeout};
 use tokio_util::task::AbortOnDropHandle;
 
 use crate::ports::link::Link;
+use crate::ports::locks::lock;
 use crate::ports::queue::{Delivery, Leftover, Subscription, Tap};
 
 /// What only the queue itself knows of its subscription.
@@ -81,10 +82,7 @@ impl<S: Source> Served<S> {
 
 impl<S: Source> Subscription for Served<S> {
     fn deliveries(&self) -> Option<mpsc::UnboundedReceiver<Delivery>> {
-        self.deliveries
-            .lock()
-            .unwrap_or_else(PoisonError::into_inner)
-            .take()
+        lock(&self.deliveries).take()
     }
 
     fn set_tap(&self, tap: Tap) {

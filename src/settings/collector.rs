@@ -6,7 +6,7 @@ use std::collections::BTreeSet;
 use super::fault::{Excerpt, Fault, Faults, Place, Severity};
 use super::path::KeyPath;
 use super::schema::Shape;
-use super::tree::{Node, Origin, Sources, Syntax};
+use super::tree::{Node, Sources, Syntax, WrittenAt};
 use super::types::ROOT;
 use crate::core::rate::{Rate, RateError};
 
@@ -51,7 +51,7 @@ impl<'a> Collector<'a> {
     pub(super) fn syntax(&mut self, source: usize, error: &Syntax) {
         self.damaged = true;
         let (start, text) = (error.span.start, &self.sources.0[source].text);
-        let origin = Origin::Text {
+        let origin = WrittenAt::Text {
             source,
             span: start..start,
         };
@@ -144,9 +144,9 @@ impl<'a> Collector<'a> {
     }
 
     /// Line and column of an origin.
-    pub(super) fn place(&self, origin: &Origin) -> Place {
+    pub(super) fn place(&self, origin: &WrittenAt) -> Place {
         match origin {
-            Origin::Text { source, span } => {
+            WrittenAt::Text { source, span } => {
                 let before = &self.sources.0[*source].text[..span.start];
                 let line = before.rsplit('\n').next().unwrap_or_default();
                 Place::File {
@@ -156,8 +156,8 @@ impl<'a> Collector<'a> {
                     column: line.chars().count() + 1,
                 }
             }
-            Origin::Variable(name) => Place::Variable(name.to_string()),
-            Origin::Absent => Place::Default,
+            WrittenAt::Variable(name) => Place::Variable(name.to_string()),
+            WrittenAt::Absent => Place::Default,
         }
     }
 

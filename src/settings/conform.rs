@@ -15,7 +15,7 @@ pub(super) use self::scalar::{read, scalar};
 use self::scalar::literal;
 use super::collector::Collector;
 use super::path::KeyPath;
-use super::schema::{Key, Kind, Need, Shape, nearest};
+use super::schema::{Key, Need, Shape, TableKind, nearest};
 use super::tree::{Node, Value};
 
 /// Whether the value may stay.
@@ -34,7 +34,7 @@ struct Conform<'a, 'b> {
 
 /// The kind of a table, and all that there are.
 #[derive(Clone, Copy)]
-struct Kin(&'static Kind, &'static [Kind]);
+struct Kin(&'static TableKind, &'static [TableKind]);
 
 impl Conform<'_, '_> {
     fn any(&mut self, node: &mut Node, shape: &Shape, path: &KeyPath) -> Fits {
@@ -125,7 +125,7 @@ impl Conform<'_, '_> {
         &mut self,
         node: &mut Node,
         default: Option<&str>,
-        kinds: &'static [Kind],
+        kinds: &'static [TableKind],
         path: &KeyPath,
     ) -> Fits {
         let table = node.clone_places();
@@ -159,9 +159,9 @@ impl Conform<'_, '_> {
     fn kind_of(
         &mut self,
         written: &Node,
-        kinds: &'static [Kind],
+        kinds: &'static [TableKind],
         path: &KeyPath,
-    ) -> Option<&'static Kind> {
+    ) -> Option<&'static TableKind> {
         let name = literal(&written.value);
         let named = |name: &str| kinds.iter().find(|kind| kind.name == name);
         named(&name).or_else(|| {
@@ -221,7 +221,7 @@ fn unknown(
     known: impl Iterator<Item = &'static str> + Clone,
     kin: Option<Kin>,
 ) -> String {
-    let has = |kind: &&Kind| kind.keys().any(|key| key.name == name);
+    let has = |kind: &&TableKind| kind.keys().any(|key| key.name == name);
     if let Some(Kin(own, kinds)) = kin {
         let others: Vec<_> = kinds.iter().filter(has).map(|kind| kind.name).collect();
         if !others.is_empty() {
@@ -248,7 +248,7 @@ fn missing(key: &Key, example: &str, path: &KeyPath) -> String {
     }
 }
 
-fn names(kinds: &[Kind]) -> String {
+fn names(kinds: &[TableKind]) -> String {
     let names: Vec<_> = kinds
         .iter()
         .map(|kind| format!("\"{}\"", kind.name))

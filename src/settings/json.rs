@@ -2,7 +2,7 @@
 
 use serde_json::{Map, Value, json};
 
-use super::schema::{Form, Key, Kind, Need, Shape};
+use super::schema::{Form, Key, Need, Shape, TableKind};
 use super::types::ROOT;
 
 /// Every right duration looks like this.
@@ -54,7 +54,10 @@ fn text(form: &Form) -> Value {
 }
 
 /// A table with these keys; of a kind, whose name must stand in it unless it is the default.
-fn object(keys: impl Iterator<Item = &'static Key>, kind: Option<(&Kind, Option<&str>)>) -> Value {
+fn object(
+    keys: impl Iterator<Item = &'static Key>,
+    kind: Option<(&TableKind, Option<&str>)>,
+) -> Value {
     let mut properties = Map::new();
     let mut required = Vec::new();
     if let Some((kind, default)) = kind {

@@ -51,20 +51,7 @@ pub fn load(
     files: &[PathBuf],
     env: impl Iterator<Item = (String, String)>,
 ) -> Result<Loaded, Faults> {
-    load_wanting(None, files, None, env)
-}
-
-/// As [`load`], for a command that needs the secrets of one section only: an operator may not read
-/// those of the others.
-///
-/// # Errors
-/// Every fault that was found, with the warnings.
-pub fn load_with_secrets_of(
-    section: &'static str,
-    files: &[PathBuf],
-    env: impl Iterator<Item = (String, String)>,
-) -> Result<Loaded, Faults> {
-    load_wanting(Some(section), files, None, env)
+    load_with(None, files, None, env)
 }
 
 /// For a command that needs no secrets at all.
@@ -78,20 +65,13 @@ pub struct Extra {
     pub text: String,
 }
 
-/// As [`load_with_secrets_of`], with one more layer above the files; no section: the secrets of all.
+/// As [`load`], for a command that needs the secrets of one section only: an operator may not read those
+/// of the others. With one more layer above the files, if there is an extra text. No section: the secrets
+/// of all.
 ///
 /// # Errors
 /// Every fault that was found, with the warnings.
-pub fn load_over(
-    section: Option<&'static str>,
-    files: &[PathBuf],
-    extra: Option<Extra>,
-    env: impl Iterator<Item = (String, String)>,
-) -> Result<Loaded, Faults> {
-    load_wanting(section, files, extra, env)
-}
-
-fn load_wanting(
+pub fn load_with(
     section: Option<&'static str>,
     files: &[PathBuf],
     extra: Option<Extra>,

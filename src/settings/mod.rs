@@ -35,7 +35,7 @@ mod tests;
 pub use env::PREFIX;
 pub use fault::{Fault, Faults, Place, Severity};
 pub use json::json_schema;
-pub use load::{Extra, Loaded, NO_SECTION, load, load_over, load_with_secrets_of};
+pub use load::{Extra, Loaded, NO_SECTION, load, load_with};
 pub use path::KeyPath;
 pub use reference::reference;
 pub use schema::nearest;

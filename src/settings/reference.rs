@@ -4,7 +4,7 @@
 //! Examples that do not go with the others are indented, so that taking away every `#` that has a letter
 //! behind it makes a configuration that loads.
 
-use super::schema::{Key, Kind, Need, Shape};
+use super::schema::{Key, Need, Shape, TableKind};
 use super::types::ROOT;
 
 const HEADER: &str = "\
@@ -93,7 +93,7 @@ impl Reference {
     }
 
     /// The keys of a kind. What stands above for one of the kinds `before` is not repeated.
-    fn kind(&mut self, kind: &Kind, before: &[Kind], path: &str, mark: &str) {
+    fn kind(&mut self, kind: &TableKind, before: &[TableKind], path: &str, mark: &str) {
         let mut lines = kind.doc.lines();
         self.line(&format!(
             "# {}: {}",

@@ -45,7 +45,7 @@ pub(super) enum Shape {
     /// A table whose keys depend on its `kind`.
     Kinds {
         default: Option<&'static str>,
-        kinds: &'static [Kind],
+        kinds: &'static [TableKind],
     },
 }
 
@@ -58,7 +58,7 @@ pub(super) struct Form {
 }
 
 /// One kind of a table.
-pub(super) struct Kind {
+pub(super) struct TableKind {
     pub(super) name: &'static str,
     pub(super) doc: &'static str,
     /// A name for a table of this kind, for the reference.
@@ -68,7 +68,7 @@ pub(super) struct Kind {
     pub(super) shared: &'static [Key],
 }
 
-impl Kind {
+impl TableKind {
     /// Its keys: first what it has of its own.
     pub(super) fn keys(&self) -> impl Iterator<Item = &'static Key> + Clone + use<> {
         self.own.iter().chain(self.shared)
@@ -213,12 +213,12 @@ impl Shape {
 
     /// The keys of a table of this shape, whatever its kind; none if names are chosen.
     pub(super) fn keys(&self) -> impl Iterator<Item = &'static Key> + use<> {
-        let (keys, kinds): (&[Key], &[Kind]) = match self {
+        let (keys, kinds): (&[Key], &[TableKind]) = match self {
             Self::Section(keys) => (keys, &[]),
             Self::Kinds { kinds, .. } => (&[], kinds),
             _ => (&[], &[]),
         };
-        keys.iter().chain(kinds.iter().flat_map(Kind::keys))
+        keys.iter().chain(kinds.iter().flat_map(TableKind::keys))
     }
 
     /// Whether this is a table.

@@ -9,12 +9,9 @@ use std::fs;
 use std::io::Read as _;
 use std::path::{Path, PathBuf};
 
-use secrecy::{ExposeSecret as _, SecretString};
-use url::Url;
+use secrecy::SecretString;
 
 use super::path::KeyPath;
-use super::redacted::Redacted;
-use super::types::{Auth, RabbitMq};
 
 /// What a path starts with that names a systemd credential.
 const CREDENTIAL: &str = "credential:";
@@ -41,9 +38,6 @@ pub enum SecretError {
     /// `credential:` with a path instead of a name.
     #[error("`{0}` is no name of a credential; write credential:NAME without slashes")]
     BadName(String),
-    /// The URL has no place for a password.
-    #[error("`{0}` has no place for a password; give the URL a host")]
-    NoPlace(String),
     /// Neither or both of a value and a file: loading refuses this.
     #[error("exactly one of `{0}` and `{0}_file` is needed")]
     Choice(&'static str),
@@ -55,18 +49,6 @@ pub struct Secrets {
     credentials: Option<PathBuf>,
     /// The one section whose secrets are wanted; `None`: those of all.
     section: Option<&'static str>,
-}
-
-/// As which user sluiced calls a downstream, with the secret in hand.
-#[derive(Clone, Debug)]
-pub enum Identity {
-    Basic {
-        user: String,
-        password: SecretString,
-    },
-    Bearer {
-        token: SecretString,
-    },
 }
 
 impl Secrets {
@@ -149,19 +131,6 @@ impl Secrets {
         Ok(SecretString::from(secret))
     }
 
-    /// The broker's URLs, with the password of `password_file` in each.
-    ///
-    /// # Errors
-    /// When the file cannot be read or a URL has no place for a password.
-    pub fn rabbit_urls(&self, rabbit: &RabbitMq) -> Result<Vec<SecretString>, SecretError> {
-        let Some(path) = &rabbit.password_file else {
-            return Ok(rabbit.urls.clone());
-        };
-        let password = self.read(path)?;
-        let urls = rabbit.urls.iter();
-        urls.map(|url| with_password(url, &password)).collect()
-    }
-
     /// The secret in a file, if one is named.
     ///
     /// # Errors
@@ -169,46 +138,4 @@ impl Secrets {
     pub fn optional(&self, path: Option<&Path>) -> Result<Option<SecretString>, SecretError> {
         path.map(|path| self.read(path)).transpose()
     }
-
-    /// As which user sluiced calls the downstream.
-    ///
-    /// # Errors
-    /// When the file cannot be read, or not exactly one of value and file is given.
-    pub fn identity(&self, auth: &Auth) -> Result<Identity, SecretError> {
-        match auth {
-            Auth::Basic(basic) => Ok(Identity::Basic {
-                user: basic.user.clone(),
-                password: self.one_of(
-                    basic.password.as_ref(),
-                    basic.password_file.as_deref(),
-                    "password",
-                )?,
-            }),
-            Auth::Bearer(bearer) => Ok(Identity::Bearer {
-                token: self.one_of(bearer.token.as_ref(), bearer.token_file.as_deref(), "token")?,
-            }),
-        }
-    }
-
-    fn one_of(
-        &self,
-        value: Option<&SecretString>,
-        file: Option<&Path>,
-        name: &'static str,
-    ) -> Result<SecretString, SecretError> {
-        match (value, file) {
-            (Some(value), None) => Ok(value.clone()),
-            (None, Some(file)) => self.read(file),
-            _ => Err(SecretError::Choice(name)),
-        }
-    }
-}
-
-fn with_password(url: &SecretString, password: &SecretString) -> Result<SecretString, SecretError> {
-    let no_place = || SecretError::NoPlace(Redacted(url.expose_secret()).to_string());
-    let mut parsed = Url::parse(url.expose_secret()).map_err(|_| no_place())?;
-    parsed
-        .set_password(Some(password.expose_secret()))
-        .map_err(|()| no_place())?;
-    Ok(SecretString::from(String::from(parsed)))
 }

@@ -113,12 +113,6 @@ impl Percent {
         // Below the whole, so it fits.
         share as u32
     }
-
-    /// The share as a part of one: 0.2 for 20 %.
-    #[must_use]
-    pub fn fraction(self) -> f64 {
-        f64::from(self.hundredths) / 10_000.0
-    }
 }
 
 impl FromStr for Percent {
@@ -200,17 +194,6 @@ pub enum Costing {
     Units(Cost),
     /// What this template makes of the message: a whole number from 1.
     Made(TemplateText),
-}
-
-impl Costing {
-    /// The units, if every message takes the same.
-    #[must_use]
-    pub const fn units(&self) -> Option<u32> {
-        match self {
-            Self::Units(cost) => Some(cost.get()),
-            Self::Made(_) => None,
-        }
-    }
 }
 
 impl FromStr for Costing {

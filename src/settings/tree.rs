@@ -15,7 +15,7 @@ use super::path::KeyPath;
 
 /// Where something was written.
 #[derive(Clone)]
-pub(super) enum Origin {
+pub(super) enum WrittenAt {
     /// A part of a file, by its number among the [`Sources`].
     Text { source: usize, span: Range<usize> },
     /// An environment variable.
@@ -37,8 +37,8 @@ pub(super) struct Source {
 #[derive(Clone)]
 pub(super) struct Node {
     pub(super) value: Value,
-    pub(super) key: Origin,
-    pub(super) origin: Origin,
+    pub(super) key: WrittenAt,
+    pub(super) origin: WrittenAt,
 }
 
 #[derive(Clone)]
@@ -57,8 +57,8 @@ impl Node {
     pub(super) const fn absent(value: Value) -> Self {
         Self {
             value,
-            key: Origin::Absent,
-            origin: Origin::Absent,
+            key: WrittenAt::Absent,
+            origin: WrittenAt::Absent,
         }
     }
 
@@ -66,8 +66,8 @@ impl Node {
     pub(super) fn variable(value: Value, name: &Arc<str>) -> Self {
         Self {
             value,
-            key: Origin::Variable(Arc::clone(name)),
-            origin: Origin::Variable(Arc::clone(name)),
+            key: WrittenAt::Variable(Arc::clone(name)),
+            origin: WrittenAt::Variable(Arc::clone(name)),
         }
     }
 
@@ -95,7 +95,7 @@ impl Node {
 
     /// Whether it was written, rather than being a default.
     pub(super) const fn is_written(&self) -> bool {
-        !matches!(self.origin, Origin::Absent)
+        !matches!(self.origin, WrittenAt::Absent)
     }
 
     /// The entries, if this is a table.
@@ -133,9 +133,9 @@ impl Node {
     /// Takes out every value whose key or own text starts in one of `lines`: what a parser made
     /// of a line that it could not read is a guess.
     pub(super) fn prune(&mut self, lines: &[Range<usize>]) {
-        let hit = |origin: &Origin| match origin {
-            Origin::Text { span, .. } => lines.iter().any(|line| line.contains(&span.start)),
-            Origin::Variable(_) | Origin::Absent => false,
+        let hit = |origin: &WrittenAt| match origin {
+            WrittenAt::Text { span, .. } => lines.iter().any(|line| line.contains(&span.start)),
+            WrittenAt::Variable(_) | WrittenAt::Absent => false,
         };
         match &mut self.value {
             Value::Table(entries) => {
@@ -234,7 +234,7 @@ fn convert(
     span: Range<usize>,
     depth: usize,
 ) -> Node {
-    let origin = |span| source.map_or(Origin::Absent, |source| Origin::Text { source, span });
+    let origin = |span| source.map_or(WrittenAt::Absent, |source| WrittenAt::Text { source, span });
     let value = match value {
         DeValue::String(text) => Value::Text(text.to_string()),
         DeValue::Integer(number) => i64::from_str_radix(number.as_str(), number.radix())

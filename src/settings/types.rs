@@ -22,15 +22,11 @@ use super::schema::Shape::{self, Length as Within, List, Named, Section};
 use super::schema::{SPAN, table, words};
 use super::text::Length;
 
-pub use downstream::{Auth, Basic, Bearer, Downstream, Http, Outcomes};
-pub use limit::{
-    Concurrency, Counted, Counting, FixedWindow, Gcra, Limit, Paced, SlidingLog, Start, TokenBucket,
-};
+pub use downstream::{Auth, Downstream, Http, Outcomes};
+pub use limit::{FixedWindow, Limit, OfKind, Paced, Start};
 pub use limit_facts::WindowStart;
 pub use redis::{Redis, RedisMode};
-pub use route::{
-    MAX_LIMITS, MAX_PRIORITY, OnDenied, OnExpired, OnInvalid, QueueType, Retry, Route,
-};
+pub use route::{MAX_LIMITS, OnDenied, OnExpired, OnInvalid, QueueType, Route};
 
 pub(super) use limit::LIMIT;
 

@@ -2,7 +2,7 @@
 
 use std::collections::BTreeMap;
 use std::fmt;
-use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
+use std::sync::{Arc, Mutex, OnceLock};
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use serde_json::Value;
@@ -11,6 +11,7 @@ use tokio::time::{Instant, sleep};
 
 use super::sample::Sampler;
 use super::{Fleet, Limits, Replica};
+use crate::ports::locks::lock;
 use crate::ports::status::{StatusStore, TELL};
 use crate::telemetry::Metrics;
 use crate::telemetry::health::Health;
@@ -127,11 +128,6 @@ impl Board {
 fn unix_time() -> Duration {
     let now = SystemTime::now().duration_since(UNIX_EPOCH);
     now.unwrap_or_default()
-}
-
-/// Nothing panics while it is held, and every change is one assignment.
-fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
-    mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
 impl fmt::Debug for Board {

@@ -11,7 +11,7 @@
 
 use std::fmt;
 use std::sync::atomic::{AtomicU64, Ordering};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
+use std::sync::{Arc, Mutex, Weak};
 use std::time::Duration;
 
 use tokio::sync::watch;
@@ -20,6 +20,7 @@ use tokio_util::sync::CancellationToken;
 use crate::core::time::Mono;
 use crate::ports::clock::Clock;
 use crate::ports::link::Link;
+use crate::ports::locks::lock;
 use crate::telemetry::meters::LinkMeters;
 
 /// A loop that was silent for longer is stuck. A loop beats once a second or more often, idle or
@@ -127,14 +128,14 @@ impl Health {
     fn start(&self, name: &str, mut link: watch::Receiver<Link>, meters: Option<LinkMeters>) {
         let name: Arc<str> = name.into();
         let first = link.borrow_and_update().clone();
-        let mut tally = Tally {
+        let mut tally = Rounds {
             meters,
             up: false,
             was_up: false,
         };
         tally.note(&first);
         let index = {
-            let mut state = self.inner.lock();
+            let mut state = lock(&self.inner.state);
             state.components.push(Component {
                 name,
                 link: first,
@@ -152,7 +153,7 @@ impl Health {
     pub fn watch_loop(&self, name: &str) -> Heartbeat {
         let now = self.inner.clock.now().as_micros();
         let last = Arc::new(AtomicU64::new(now));
-        self.inner.lock().loops.push(Loop {
+        lock(&self.inner.state).loops.push(Loop {
             name: name.into(),
             last: Arc::clone(&last),
         });
@@ -162,7 +163,7 @@ impl Health {
     /// The process is about to end: not ready any more, for good.
     pub fn stopping(&self) {
         let now = self.inner.clock.now();
-        self.inner.lock().stopping.get_or_insert(now);
+        lock(&self.inner.state).stopping.get_or_insert(now);
     }
 
     /// Runs a task that is to serve until the process stops: its end before that is a failure. To
@@ -171,7 +172,7 @@ impl Health {
         let (health, name) = (self.clone(), name.to_owned());
         async move {
             task.await;
-            if health.inner.lock().stopping.is_none() {
+            if lock(&health.inner.state).stopping.is_none() {
                 health.fail(&name);
             }
         }
@@ -180,7 +181,7 @@ impl Health {
     /// What must never end has ended: not alive any more, for good. The first failure counts.
     pub fn fail(&self, what: &str) {
         let now = self.inner.clock.now();
-        let mut state = self.inner.lock();
+        let mut state = lock(&self.inner.state);
         if state.failure.is_none() {
             state.failure = Some((what.into(), now));
             drop(state);
@@ -206,20 +207,13 @@ impl Health {
     /// The loops that do not run any more; if there is none, the process is alive.
     #[must_use]
     pub fn stuck(&self) -> Vec<Stuck> {
-        self.inner.lock().stuck(self.inner.clock.now())
+        lock(&self.inner.state).stuck(self.inner.clock.now())
     }
 
     /// What keeps it from working; nothing means ready.
     #[must_use]
     pub fn missing(&self) -> Vec<Missing> {
-        self.inner.lock().missing(self.inner.clock.now())
-    }
-}
-
-impl Inner {
-    /// Nothing panics while it is held, and every change is one assignment.
-    fn lock(&self) -> MutexGuard<'_, State> {
-        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+        lock(&self.inner.state).missing(self.inner.clock.now())
     }
 }
 
@@ -277,7 +271,7 @@ impl State {
 }
 
 /// A connection's metrics, if it has any.
-struct Tally {
+struct Rounds {
     meters: Option<LinkMeters>,
     /// It is usable.
     up: bool,
@@ -285,7 +279,7 @@ struct Tally {
     was_up: bool,
 }
 
-impl Tally {
+impl Rounds {
     /// A loss and a return between two looks are one state, and not counted.
     fn note(&mut self, link: &Link) {
         if let Some(meters) = &self.meters {
@@ -304,7 +298,7 @@ async fn follow(
     inner: Weak<Inner>,
     index: usize,
     mut link: watch::Receiver<Link>,
-    mut tally: Tally,
+    mut tally: Rounds,
 ) {
     loop {
         let alive = link.changed().await.is_ok();
@@ -315,12 +309,12 @@ async fn follow(
         if !alive {
             let gone = Link::Down("its supervisor ended".into());
             tally.note(&gone);
-            inner.lock().change(index, gone, now);
+            lock(&inner.state).change(index, gone, now);
             return;
         }
         let link = link.borrow_and_update().clone();
         tally.note(&link);
-        inner.lock().change(index, link, now);
+        lock(&inner.state).change(index, link, now);
     }
 }
 

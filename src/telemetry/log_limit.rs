@@ -6,10 +6,11 @@
 //! it begins, when its text changes, and then once per interval.
 
 use std::fmt;
-use std::sync::{Mutex, MutexGuard, PoisonError};
+use std::sync::Mutex;
 use std::time::Duration;
 
 use crate::core::time::Mono;
+use crate::ports::locks::lock;
 
 /// Decides which of many events of one kind is logged. Can be a `static`.
 ///
@@ -57,7 +58,7 @@ impl LogLimit {
 
     /// A fault happened that lasts. One with another text than the last is always logged.
     pub fn fault(&self, text: &str, now: Mono) -> Option<Suppressed> {
-        let mut state = self.lock();
+        let mut state = lock(&self.state);
         let recent = state.last.is_some_and(|last| now.since(last) < self.every);
         if recent && state.fault == text {
             state.suppressed = state.suppressed.saturating_add(1);
@@ -73,14 +74,9 @@ impl LogLimit {
 
     /// The fault is over: the next one is logged at once. Answers whether there was one.
     pub fn over(&self) -> bool {
-        let mut state = self.lock();
+        let mut state = lock(&self.state);
         state.suppressed = 0;
         state.last.take().is_some()
-    }
-
-    fn lock(&self) -> MutexGuard<'_, State> {
-        // At worst a line is logged too often or too rarely.
-        self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 

@@ -16,9 +16,7 @@ mod recent;
 mod recorder;
 pub mod traces;
 
-pub use health::{Health, Heartbeat};
-pub use lines::LastLines;
-pub use log_limit::{LogLimit, Suppressed};
-pub use notify::Notifier;
+pub use health::Health;
+pub use log_limit::LogLimit;
 pub use recent::{RecentLine, recent};
 pub use recorder::{Metrics, install};

@@ -11,7 +11,7 @@
 
 mod metric;
 
-pub use metric::{Kind, Metric};
+pub use metric::{Metric, MetricKind};
 use metric::{counter, gauge, histogram};
 
 /// Values of the label `outcome` (`core::outcome::Outcome::label`).

@@ -6,13 +6,15 @@
 
 use std::collections::VecDeque;
 use std::fmt::{self, Write as _};
-use std::sync::{Mutex, PoisonError};
+use std::sync::Mutex;
 
 use serde::{Deserialize, Serialize};
 use tracing::field::{Field, Visit};
 use tracing::{Event, Level, Subscriber};
 use tracing_subscriber::Layer;
 use tracing_subscriber::layer::Context;
+
+use crate::ports::locks::lock;
 
 /// So many lines are kept.
 const KEPT: usize = 10;
@@ -34,7 +36,7 @@ pub struct RecentLine {
 /// The last lines, the newest first.
 #[must_use]
 pub fn recent() -> Vec<RecentLine> {
-    let lines = LINES.lock().unwrap_or_else(PoisonError::into_inner);
+    let lines = lock(&LINES);
     lines.iter().cloned().collect()
 }
 
@@ -51,7 +53,7 @@ impl<S: Subscriber> Layer<S> for Recent {
         event.record(&mut text);
         let text = text.message + &text.fields;
         let text = text.chars().take(LENGTH).collect();
-        let mut lines = LINES.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut lines = lock(&LINES);
         lines.truncate(KEPT - 1);
         lines.push_front(RecentLine {
             at: format!("{:.0}", jiff::Timestamp::now()),

@@ -11,7 +11,7 @@ use tokio::task::JoinHandle;
 use tokio_util::sync::CancellationToken;
 
 use super::meters;
-use super::names::{self, Kind};
+use super::names::{self, MetricKind};
 
 /// Samples of histograms pile up until the next scrape or the next upkeep.
 const UPKEEP_EVERY: Duration = Duration::from_secs(5);
@@ -73,7 +73,7 @@ pub fn install() -> Metrics {
 pub(super) fn build() -> PrometheusRecorder {
     let mut builder = PrometheusBuilder::new();
     for metric in names::ALL {
-        if let Kind::Histogram(bounds) = metric.kind {
+        if let MetricKind::Histogram(bounds) = metric.kind {
             builder = builder
                 .set_buckets_for_metric(Matcher::Full(metric.name.to_owned()), bounds)
                 .expect("it refuses only an empty list of bounds, and a test checks that none is");
@@ -90,9 +90,9 @@ pub(super) fn build() -> PrometheusRecorder {
 pub(super) fn describe() {
     for metric in names::ALL {
         match metric.kind {
-            Kind::Counter => metrics::describe_counter!(metric.name, metric.help),
-            Kind::Gauge => metrics::describe_gauge!(metric.name, metric.help),
-            Kind::Histogram(_) => metrics::describe_histogram!(metric.name, metric.help),
+            MetricKind::Counter => metrics::describe_counter!(metric.name, metric.help),
+            MetricKind::Gauge => metrics::describe_gauge!(metric.name, metric.help),
+            MetricKind::Histogram(_) => metrics::describe_histogram!(metric.name, metric.help),
         }
     }
 }

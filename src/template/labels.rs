@@ -10,7 +10,7 @@ use crate::ports::message::Message;
 
 /// How a limit counts messages, as configured.
 #[derive(Clone, Copy, Debug)]
-pub struct Counting<'a> {
+pub struct LabelCounting<'a> {
     /// The name of the limit.
     pub limit: &'a str,
     /// A template; `None`: the limit counts all messages together.
@@ -64,7 +64,7 @@ impl RouteLabels {
     ///
     /// # Errors
     /// When a template is wrong, which a checked configuration excludes.
-    pub fn new(limits: &[Counting<'_>], fair_by: Option<&str>) -> Result<Self, WrongLabel> {
+    pub fn new(limits: &[LabelCounting<'_>], fair_by: Option<&str>) -> Result<Self, WrongLabel> {
         let mut templates = Templates::new();
         let mut compile = |key: String, text: &str| {
             let added = templates.add(&key, text);
@@ -188,8 +188,8 @@ mod tests {
         Cost::new(NonZeroU32::new(units).unwrap())
     }
 
-    fn counting<'a>(key: Option<&'a str>, made: Option<&'a str>) -> Counting<'a> {
-        Counting {
+    fn counting<'a>(key: Option<&'a str>, made: Option<&'a str>) -> LabelCounting<'a> {
+        LabelCounting {
             limit: "sender",
             key,
             cost: made.map_or(CostOf::Units(cost(2)), CostOf::Made),
@@ -208,7 +208,7 @@ mod tests {
         message
     }
 
-    fn label(limits: &[Counting<'_>], body: &str) -> Result<Label, Undecodable> {
+    fn label(limits: &[LabelCounting<'_>], body: &str) -> Result<Label, Undecodable> {
         let labels = RouteLabels::new(limits, None).unwrap();
         labels.of(&message(body), FACTS)
     }

@@ -30,7 +30,7 @@ use minijinja::{AutoEscape, Environment, Error, UndefinedBehavior};
 
 pub use self::fault::WrongTemplate;
 use self::fault::{render_error, unreadable};
-pub use self::labels::{CostOf, Counting, RouteLabels, WrongLabel};
+pub use self::labels::{CostOf, LabelCounting, RouteLabels};
 use crate::ports::downstream::{Facts, Undecodable};
 use crate::ports::message::Message;
 

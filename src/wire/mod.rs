@@ -29,7 +29,7 @@ pub use self::trial::Trial;
 
 use self::inspected::InspectedLimits;
 use self::pacers::{Pacers, paced_limit};
-use self::queues::{Counted, Queues};
+use self::queues::{CountedEvents, Queues};
 use self::stores::Stores;
 use crate::core::backoff::Backoff;
 use crate::core::leases::Phase;
@@ -105,7 +105,7 @@ pub fn start(
     });
     let policies = Arc::new(Policies::new(settings, policies));
     let settled = Arc::new(Settled::default());
-    let events = Arc::new(Counted {
+    let events = Arc::new(CountedEvents {
         meters: Arc::clone(&meters),
         settled: Arc::clone(&settled),
     });

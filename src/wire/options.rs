@@ -4,6 +4,8 @@ use std::num::NonZeroU32;
 use std::path::Path;
 use std::time::Duration;
 
+use secrecy::SecretString;
+
 use super::WireError;
 use crate::core::backoff::Backoff;
 use crate::core::breaker::BreakerRule;
@@ -12,7 +14,7 @@ use crate::limiter::redis::{RedisOptions, Servers};
 use crate::ports::secret::Secret;
 use crate::ports::tls::{ClientCertificate, Tls};
 use crate::queue::rabbit::{RabbitOptions, RouteOptions};
-use crate::settings::secrets::{Identity, SecretError, Secrets};
+use crate::settings::secrets::{SecretError, Secrets};
 use crate::settings::types::{Auth, Downstream, Limit, RedisMode, Route, Settings};
 use crate::telemetry::traces::Traces;
 
@@ -76,7 +78,7 @@ pub(super) fn rabbit(settings: &Settings, secrets: &Secrets) -> Result<RabbitOpt
     let rabbit = &settings.rabbitmq;
     let failed = |e| WireError::new("rabbitmq", e);
     Ok(RabbitOptions {
-        urls: secrets.rabbit_urls(rabbit).map_err(failed)?,
+        urls: rabbit.urls.clone(),
         password: rotating(secrets, rabbit.password_file.as_deref()).map_err(failed)?,
         tls: Tls {
             ca: rabbit.ca_file.as_deref().map(read_pem).transpose()?,
@@ -169,26 +171,36 @@ pub(super) fn breaker(route: &Route) -> Option<BreakerRule> {
 
 pub(super) fn http(name: &str, route: &Route, secrets: &Secrets) -> Result<HttpOptions, WireError> {
     let Downstream::Http(http) = &route.downstream;
-    let at = || format!("routes.{name}.downstream");
-    let auth = http
-        .auth
-        .as_ref()
-        .map(|auth| secrets.identity(auth))
-        .transpose();
-    let auth = auth
-        .map_err(|e| WireError::new(at(), e))?
-        .map(|identity| match identity {
-            Identity::Basic { user, password } => ResolvedAuth::Basic { user, password },
-            Identity::Bearer { token } => ResolvedAuth::Bearer { token },
-        });
-    let file = http.auth.as_ref().and_then(|auth| match auth {
-        Auth::Basic(basic) => basic.password_file.as_deref(),
-        Auth::Bearer(bearer) => bearer.token_file.as_deref(),
-    });
+    let failed = |e| WireError::new(format!("routes.{name}.downstream"), e);
+    let auth = http.auth.as_ref().map(|auth| resolved(auth, secrets));
     Ok(HttpOptions {
-        rotating: rotating(secrets, file).map_err(|e| WireError::new(at(), e))?,
         certificate: certificate(secrets, http.cert_file.as_deref(), http.key_file.as_deref())
-            .map_err(|e| WireError::new(at(), e))?,
-        ..HttpOptions::from_settings(http, auth)
+            .map_err(failed)?,
+        ..HttpOptions::from_settings(http, auth.transpose().map_err(failed)?)
+    })
+}
+
+/// Credentials with their secret, which stands in the configuration or in a file.
+fn resolved(auth: &Auth, secrets: &Secrets) -> Result<ResolvedAuth, SecretError> {
+    let secret = |value: Option<&SecretString>, file: Option<&Path>, name| match (
+        value,
+        rotating(secrets, file)?,
+    ) {
+        (Some(value), None) => Ok(Secret::from(value.clone())),
+        (None, Some(file)) => Ok(file),
+        _ => Err(SecretError::Choice(name)),
+    };
+    Ok(match auth {
+        Auth::Basic(basic) => ResolvedAuth::Basic {
+            user: basic.user.clone(),
+            password: secret(
+                basic.password.as_ref(),
+                basic.password_file.as_deref(),
+                "password",
+            )?,
+        },
+        Auth::Bearer(bearer) => ResolvedAuth::Bearer {
+            token: secret(bearer.token.as_ref(), bearer.token_file.as_deref(), "token")?,
+        },
     })
 }

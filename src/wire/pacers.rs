@@ -15,7 +15,7 @@ use crate::ports::limits::{KeyedLimit, LimitKey, LimitStore};
 use crate::ports::pace::{PaceStore, PacedLimit};
 use crate::settings::text::Costing;
 use crate::settings::types::{Paced, Route, Settings};
-use crate::template::{CostOf, Counting as LabelCounting, RouteLabels};
+use crate::template::{CostOf, LabelCounting, RouteLabels};
 
 /// The pacers, as they grow route by route.
 pub(super) struct Pacers<'a> {

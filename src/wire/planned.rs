@@ -1,4 +1,5 @@
-//! What a route and its limits are to the core, without queues, stores or calls: for `sluiced plan`.
+//! What a route and its limits are to the core, without queues, stores or calls: for `sluiced plan` and
+//! `sluiced try`.
 
 use std::time::Duration;
 
@@ -13,7 +14,7 @@ use crate::ports::message::Message;
 use crate::settings::types::{Limit, Route, Settings};
 use crate::template::RouteLabels;
 
-/// A route that is planned.
+/// A route that is planned or tried.
 #[derive(Debug)]
 pub struct Planned {
     name: String,
@@ -83,10 +84,14 @@ impl Planned {
     /// # Errors
     /// When a limit cannot count it.
     pub fn label(&self, message: &Message) -> Result<Label, Undecodable> {
-        let facts = Facts {
+        self.labels.of(message, self.facts())
+    }
+
+    /// Of its first call.
+    pub(super) fn facts(&self) -> Facts<'_> {
+        Facts {
             route: &self.name,
             attempt: 1,
-        };
-        self.labels.of(message, facts)
+        }
     }
 }

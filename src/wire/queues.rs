@@ -79,7 +79,7 @@ pub(super) enum Queues {
         input: PathBuf,
         leftover: PathBuf,
         clock: Clock,
-        events: Arc<Counted>,
+        events: Arc<CountedEvents>,
     },
 }
 
@@ -88,7 +88,7 @@ impl Queues {
         settings: &Settings,
         secrets: &Secrets,
         clock: Clock,
-        events: Arc<Counted>,
+        events: Arc<CountedEvents>,
     ) -> Result<Self, WireError> {
         match settings.backend.queue {
             QueueBackend::Rabbitmq => {
@@ -146,12 +146,12 @@ impl Queues {
 
 /// Counts what the queue tells.
 #[derive(Debug)]
-pub(super) struct Counted {
+pub(super) struct CountedEvents {
     pub(super) meters: Arc<BTreeMap<Arc<str>, Arc<RouteMeters>>>,
     pub(super) settled: Arc<Settled>,
 }
 
-impl QueueEvents for Counted {
+impl QueueEvents for CountedEvents {
     fn settled(&self, route: &str, verdict: &'static str, count: u64) {
         if let Some(meters) = self.meters.get(route) {
             meters.settled(verdict, count);

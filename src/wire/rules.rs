@@ -6,7 +6,7 @@ use crate::core::limits::gcra::Gcra;
 use crate::core::limits::sliding_log::SlidingLog;
 use crate::core::limits::token_bucket::{self, Bucket, Refill, TokenBucket};
 use crate::core::limits::{Rule, RuleError};
-use crate::settings::types::{self, Counted, Limit, Start, WindowStart};
+use crate::settings::types::{self, Limit, OfKind, Start, WindowStart};
 use crate::settings::window::WindowRate;
 
 /// The rule of a keyed limit; `None` if it is paced.
@@ -18,7 +18,7 @@ pub(super) fn rule(limit: &Limit) -> Result<Option<Rule>, RuleError> {
     Ok(Some(match limit {
         Limit::Paced(_) => return Ok(None),
         Limit::Gcra(limit) => Rule::Gcra(Gcra::new(limit.own.rate.0, limit.own.burst, headroom)?),
-        Limit::TokenBucket(Counted { own: limit, .. }) => {
+        Limit::TokenBucket(OfKind { own: limit, .. }) => {
             Rule::TokenBucket(TokenBucket::new(Bucket {
                 capacity: limit.capacity,
                 amount: limit.refill,
@@ -37,7 +37,7 @@ pub(super) fn rule(limit: &Limit) -> Result<Option<Rule>, RuleError> {
         }
         Limit::FixedWindow(limit) => Rule::FixedWindow(fixed_window(&limit.own, headroom)?),
         Limit::SlidingLog(limit) => Rule::SlidingLog(SlidingLog::new(limit.own.rate.0, headroom)?),
-        Limit::Concurrency(Counted { own: limit, .. }) => {
+        Limit::Concurrency(OfKind { own: limit, .. }) => {
             let lease = limit.lease.get();
             Rule::Concurrency(Concurrency::new(limit.limit, lease, headroom)?)
         }

@@ -7,7 +7,7 @@ use secrecy::SecretString;
 
 use super::{WireError, options, rules};
 use crate::core::policy::PolicyVersion;
-use crate::limiter::memory::{MemoryBreakers, MemoryLimitStore, MemoryPaceStore, MemoryStatus};
+use crate::limiter::memory::MemoryStore;
 use crate::limiter::redis::{
     Family, RedisBreakers, RedisOptions, RedisPaceStore, RedisPolicies, RedisStatus,
 };
@@ -57,23 +57,22 @@ pub(super) fn stores(
 ) -> Result<Stores, WireError> {
     match settings.backend.limits {
         LimitBackend::Memory => {
-            let (rows, keyed) = (MemoryPaceStore::new(clock), MemoryLimitStore::new(clock));
-            let policies = PolicyStores {
-                paced: rows.policies(),
-                keyed: keyed.policies(),
-            };
+            let store = Arc::new(MemoryStore::new(clock));
             Ok(Stores {
-                rows: Arc::new(rows),
-                keyed: Arc::new(keyed),
-                policies,
-                breakers: Arc::new(MemoryBreakers::new(clock)),
-                status: Arc::new(MemoryStatus),
+                policies: PolicyStores {
+                    paced: Arc::clone(&store) as Arc<dyn PolicyStore>,
+                    keyed: Arc::clone(&store) as Arc<dyn PolicyStore>,
+                },
+                breakers: Arc::clone(&store) as Arc<dyn BreakerStore>,
+                status: Arc::clone(&store) as Arc<dyn StatusStore>,
+                rows: Arc::clone(&store) as Arc<dyn PaceStore>,
+                keyed: store,
             })
         }
         LimitBackend::Redis => {
             let options = options::redis(settings, secrets)?;
-            let store = RedisPaceStore::connect(&options, Arc::new(()))
-                .map_err(|e| WireError::new("redis", e))?;
+            let store =
+                RedisPaceStore::connect(&options).map_err(|e| WireError::new("redis", e))?;
             health.target("redis", store.link());
             let store = Arc::new(store);
             Ok(Stores {
@@ -134,8 +133,7 @@ pub async fn policies(options: &RedisOptions) -> Result<PolicyStores, WireError>
 }
 
 async fn connected(options: &RedisOptions) -> Result<Arc<RedisPaceStore>, WireError> {
-    let store =
-        RedisPaceStore::connect(options, Arc::new(())).map_err(|e| WireError::new("redis", e))?;
+    let store = RedisPaceStore::connect(options).map_err(|e| WireError::new("redis", e))?;
     let mut link = store.link();
     // To find the server, and to connect to it.
     let bound = 2 * options.connect_timeout + options.response_timeout;

@@ -12,10 +12,11 @@ use crate::support::wait::{eventually, within};
 use secrecy::SecretString;
 use sluiced::core::schedule::{Answer, Ask, Grant, Pace, Sight, Turn};
 use sluiced::core::time::{StoreTime, micros};
-use sluiced::limiter::memory::MemoryPaceStore;
+use sluiced::limiter::memory::MemoryStore;
 use sluiced::limiter::redis::{RedisOptions, RedisPaceStore, Servers};
 use sluiced::ports::clock::Clock;
-use sluiced::ports::pace::{Notice, PaceStore, PacedLimit};
+use sluiced::ports::notice::Notice;
+use sluiced::ports::pace::{PaceStore, PacedLimit};
 
 const BOUND: Duration = Duration::from_secs(20);
 
@@ -52,7 +53,7 @@ async fn replicas(servers: Servers) -> (Store, Store) {
     };
     let mut stores = Vec::new();
     for _ in 0..2 {
-        let store = RedisPaceStore::connect(&options, Arc::new(())).unwrap();
+        let store = RedisPaceStore::connect(&options).unwrap();
         let link = store.link();
         eventually(BOUND, "a connection", || link.borrow().is_up()).await;
         stores.push(Arc::new(store) as Store);
@@ -62,7 +63,7 @@ async fn replicas(servers: Servers) -> (Store, Store) {
 
 /// One store for both replicas: it is this process alone.
 async fn memory() -> (Store, Store) {
-    let store: Store = Arc::new(MemoryPaceStore::new(Clock::start()));
+    let store: Store = Arc::new(MemoryStore::new(Clock::start()));
     std::future::ready((Arc::clone(&store), store)).await
 }
 

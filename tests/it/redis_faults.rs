@@ -1,7 +1,5 @@
 //! Redis dies, hangs, forgets, or refuses: no slot twice, calls that end, and a way back.
 
-use std::sync::Arc;
-use std::sync::atomic::{AtomicU32, Ordering};
 use std::time::Duration;
 
 use crate::support::redis::{Paused, RedisServer};
@@ -9,31 +7,14 @@ use crate::support::wait::{eventually, eventually_async, within};
 use secrecy::SecretString;
 use sluiced::core::schedule::{Answer, Ask, Grant, Pace, Sight, Turn};
 use sluiced::core::time::StoreTime;
-use sluiced::limiter::redis::{RedisOptions, RedisPaceStore, StoreEvents};
+use sluiced::limiter::redis::{RedisOptions, RedisPaceStore};
 use sluiced::ports::link::Link;
+use sluiced::ports::notice::Notices as _;
 use sluiced::ports::pace::{PaceStore, PacedLimit, StoreError};
+use tokio::sync::watch;
 
 const BOUND: Duration = Duration::from_secs(30);
 const RESPONSE: Duration = Duration::from_millis(500);
-
-#[derive(Debug, Default)]
-struct Counts {
-    connected: AtomicU32,
-    lost: AtomicU32,
-    failed: AtomicU32,
-}
-
-impl StoreEvents for Counts {
-    fn asked(&self, _: &'static str, ok: bool) {
-        self.failed.fetch_add(u32::from(!ok), Ordering::Relaxed);
-    }
-    fn connected(&self) {
-        self.connected.fetch_add(1, Ordering::Relaxed);
-    }
-    fn lost(&self) {
-        self.lost.fetch_add(1, Ordering::Relaxed);
-    }
-}
 
 fn options(url: String) -> RedisOptions {
     RedisOptions {
@@ -43,16 +24,18 @@ fn options(url: String) -> RedisOptions {
     }
 }
 
-async fn is_up(store: &RedisPaceStore) {
-    let link = store.link();
-    eventually(BOUND, "Redis is up", || link.borrow().is_up()).await;
+/// Waits until Redis is up, and answers the link, which tells of every change after that.
+async fn is_up(store: &RedisPaceStore) -> watch::Receiver<Link> {
+    let mut link = store.link();
+    let up = async { link.wait_for(Link::is_up).await.map(drop) };
+    within(BOUND, "Redis is up", up).await.unwrap();
+    link
 }
 
-async fn connect(server: &RedisServer) -> (RedisPaceStore, Arc<Counts>) {
-    let counts = Arc::<Counts>::default();
-    let store = RedisPaceStore::connect(&options(server.url()), counts.clone()).unwrap();
-    is_up(&store).await;
-    (store, counts)
+async fn connect(server: &RedisServer) -> (RedisPaceStore, watch::Receiver<Link>) {
+    let store = RedisPaceStore::connect(&options(server.url())).unwrap();
+    let link = is_up(&store).await;
+    (store, link)
 }
 
 fn limit() -> PacedLimit {
@@ -137,11 +120,10 @@ fn no_key_without_ttl(server: &RedisServer) {
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_restart_is_noticed_even_if_the_state_survives() {
     let server = RedisServer::start_with("--appendonly yes --appendfsync always", None);
-    let (store, counts) = connect(&server).await;
+    let (store, link) = connect(&server).await;
     let limit = limit();
     let (last, _) = lease(&store, &limit).await;
     server.kill();
-    let link = store.link();
     eventually(BOUND, "the loss is seen", || {
         matches!(*link.borrow(), Link::Down(_))
     })
@@ -155,23 +137,21 @@ async fn a_restart_is_noticed_even_if_the_state_survives() {
     };
     within(BOUND, "a thousand failures", failing).await;
     server.boot();
-    is_up(&store).await;
+    let link = is_up(&store).await;
     let kept: bool = redis::cmd("EXISTS")
         .arg("faults:{provider}:paced")
         .query(&mut server.connection())
         .unwrap();
     assert!(kept, "the append-only file brought the state back");
     goes_on_behind(&store, &limit, &last).await;
-    assert_eq!(counts.connected.load(Ordering::Relaxed), 2);
-    assert_eq!(counts.lost.load(Ordering::Relaxed), 1);
-    assert!(counts.failed.load(Ordering::Relaxed) >= 1_000);
+    assert!(!link.has_changed().unwrap(), "it was lost once");
     no_key_without_ttl(&server);
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_hang_times_out_and_what_it_granted_is_never_granted_again() {
     let server = RedisServer::start();
-    let (store, counts) = connect(&server).await;
+    let (store, link) = connect(&server).await;
     let limit = limit();
     let (last, _) = lease(&store, &limit).await;
     let clock = store.lease(&limit, look(0)).await.unwrap();
@@ -179,7 +159,7 @@ async fn a_hang_times_out_and_what_it_granted_is_never_granted_again() {
     let mut timeouts = 0;
     let hanging = async {
         // These wait in the socket and run once Redis goes on: their slots are burnt.
-        while counts.lost.load(Ordering::Relaxed) == 0 {
+        while link.borrow().is_up() {
             let question = steady(20, &clock);
             let error = store.lease(&limit, question).await.unwrap_err();
             timeouts += u32::from(matches!(error, StoreError::Timeout { .. }));
@@ -187,8 +167,6 @@ async fn a_hang_times_out_and_what_it_granted_is_never_granted_again() {
     };
     within(BOUND, "the connection is given up", hanging).await;
     assert!(timeouts >= 1, "the first calls waited for their answer");
-    let link = store.link();
-    assert!(!link.borrow().is_up());
     drop(paused);
     is_up(&store).await;
     // Whatever the late calls were granted lies before this, and no replica gets it again.
@@ -200,7 +178,6 @@ async fn a_hang_times_out_and_what_it_granted_is_never_granted_again() {
     assert!(next > end(&limit, &last).as_micros());
     let (grant, _) = lease(&store, &limit).await;
     assert!(grant.first.as_micros() >= next);
-    assert!(counts.connected.load(Ordering::Relaxed) >= 2);
     no_key_without_ttl(&server);
 }
 
@@ -222,7 +199,7 @@ async fn a_flush_starts_behind_the_guard() {
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn scripts_that_redis_forgot_are_loaded_again() {
     let server = RedisServer::start();
-    let (store, counts) = connect(&server).await;
+    let (store, link) = connect(&server).await;
     let limit = limit();
     let (last, _) = lease(&store, &limit).await;
     () = redis::cmd("SCRIPT")
@@ -232,14 +209,13 @@ async fn scripts_that_redis_forgot_are_loaded_again() {
     store.give_back(&limit, last).await.unwrap();
     store.lease(&limit, look(0)).await.unwrap();
     store.freeze(&limit, Duration::ZERO).await.unwrap();
-    assert_eq!(counts.failed.load(Ordering::Relaxed), 0);
-    assert_eq!(counts.lost.load(Ordering::Relaxed), 0);
+    assert!(!link.has_changed().unwrap(), "the connection is fine");
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn connections_that_redis_closes_come_back() {
     let server = RedisServer::start();
-    let (store, counts) = connect(&server).await;
+    let (store, link) = connect(&server).await;
     let limit = limit();
     let (last, _) = lease(&store, &limit).await;
     let names: String = redis::cmd("CLIENT")
@@ -255,10 +231,7 @@ async fn connections_that_redis_closes_come_back() {
             .query(&mut server.connection())
             .unwrap();
     }
-    eventually(BOUND, "a second connection", || {
-        counts.connected.load(Ordering::Relaxed) >= 2
-    })
-    .await;
+    eventually(BOUND, "the loss is seen", || link.has_changed().unwrap()).await;
     is_up(&store).await;
     let (grant, _) = lease(&store, &limit).await;
     assert!(grant.first > end(&limit, &last));
@@ -285,7 +258,7 @@ async fn a_wrong_password_is_refused_and_never_shown() {
     let wrong = options(server.url_with("wrong-secret"));
     let none = options(server.url().replace(":right-secret@", ""));
     for options in [wrong, none] {
-        let store = RedisPaceStore::connect(&options, Arc::new(())).unwrap();
+        let store = RedisPaceStore::connect(&options).unwrap();
         let link = store.link();
         eventually(BOUND, "a refusal", || {
             matches!(*link.borrow(), Link::Down(_))
@@ -304,14 +277,14 @@ async fn a_wrong_password_is_refused_and_never_shown() {
     // A password from elsewhere replaces the one in the URL.
     let mut replaced = options(server.url_with("wrong-secret"));
     replaced.password = Some(SecretString::from("right-secret").into());
-    let store = RedisPaceStore::connect(&replaced, Arc::new(())).unwrap();
+    let store = RedisPaceStore::connect(&replaced).unwrap();
     is_up(&store).await;
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn what_redis_refuses_is_said_with_its_text() {
     let server = RedisServer::start();
-    let (store, counts) = connect(&server).await;
+    let (store, link) = connect(&server).await;
     let limit = limit();
     let connection = &mut server.connection();
     () = redis::cmd("SET")
@@ -335,11 +308,7 @@ async fn what_redis_refuses_is_said_with_its_text() {
     let error = store.lease(&limit, look(0)).await.unwrap_err();
     assert!(error.to_string().contains("NOPERM"), "{error}");
     assert!(!error.is_transient());
-    assert_eq!(
-        counts.lost.load(Ordering::Relaxed),
-        0,
-        "the connection is fine"
-    );
+    assert!(!link.has_changed().unwrap(), "the connection is fine");
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
@@ -363,7 +332,7 @@ async fn a_freeze_holds_without_the_right_to_tell() {
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_replica_of_redis_is_left_for_its_master() {
     let server = RedisServer::start();
-    let (store, counts) = connect(&server).await;
+    let (store, link) = connect(&server).await;
     let limit = limit();
     let (last, _) = lease(&store, &limit).await;
     let connection = &mut server.connection();
@@ -375,7 +344,7 @@ async fn a_replica_of_redis_is_left_for_its_master() {
         .unwrap();
     let error = store.lease(&limit, look(1)).await.unwrap_err();
     assert!(error.is_transient(), "{error}");
-    assert_eq!(counts.lost.load(Ordering::Relaxed), 1);
+    assert!(!link.borrow().is_up());
     () = redis::cmd("REPLICAOF")
         .arg("NO")
         .arg("ONE")
@@ -390,7 +359,7 @@ async fn a_replica_of_redis_is_left_for_its_master() {
 async fn a_server_that_was_never_there_is_found_later() {
     let server = RedisServer::start();
     server.kill();
-    let store = RedisPaceStore::connect(&options(server.url()), Arc::new(())).unwrap();
+    let store = RedisPaceStore::connect(&options(server.url())).unwrap();
     let link = store.link();
     eventually(BOUND, "no connection", || {
         matches!(*link.borrow(), Link::Down(_))
@@ -404,7 +373,7 @@ async fn a_server_that_was_never_there_is_found_later() {
 #[tokio::test]
 async fn a_url_that_is_none_is_an_error_without_the_url() {
     for url in ["", "redis://:a-secret@host:port", "http://:a-secret@host"] {
-        let error = RedisPaceStore::connect(&options(url.to_owned()), Arc::new(())).unwrap_err();
+        let error = RedisPaceStore::connect(&options(url.to_owned())).unwrap_err();
         assert!(!error.is_transient());
         assert!(
             !format!("{error} {error:?}").contains("a-secret"),

@@ -6,7 +6,7 @@
 use std::time::Duration;
 
 use sluiced::proof::simulation::coverage::Coverage;
-use sluiced::proof::simulation::keyed::{Broken, KeyedLimit, Kind};
+use sluiced::proof::simulation::keyed::{Broken, KeyedLimit, LimitKind};
 use sluiced::proof::simulation::scenario::{Fault, Kept, Scenario};
 use sluiced::proof::simulation::{Report, run};
 
@@ -14,25 +14,29 @@ use super::soak::longer;
 
 const SECOND: u64 = 1_000_000;
 
-const KINDS: [Kind; 8] = [
-    Kind::Gcra { burst: 3 },
-    Kind::TokenBucket {
+const KINDS: [LimitKind; 8] = [
+    LimitKind::Gcra { burst: 3 },
+    LimitKind::TokenBucket {
         capacity: 8,
         borrow: 2,
     },
-    Kind::SteppedBucket { capacity: 8 },
-    Kind::FirstCall,
-    Kind::Aligned,
-    Kind::Calendar,
-    Kind::SlidingLog,
-    Kind::Concurrency,
+    LimitKind::SteppedBucket { capacity: 8 },
+    LimitKind::FirstCall,
+    LimitKind::Aligned,
+    LimitKind::Calendar,
+    LimitKind::SlidingLog,
+    LimitKind::Concurrency,
 ];
 
-fn limit(kind: Kind, seconds: u64) -> KeyedLimit {
+fn limit(kind: LimitKind, seconds: u64) -> KeyedLimit {
     KeyedLimit {
         kind,
         units: 5,
-        window: Duration::from_secs(if kind == Kind::Calendar { 1 } else { seconds }),
+        window: Duration::from_secs(if kind == LimitKind::Calendar {
+            1
+        } else {
+            seconds
+        }),
         headroom: Duration::from_millis(20),
         keys: 3,
         cost: 1,
@@ -73,7 +77,7 @@ fn more_seeds_hold() {
 }
 
 /// The fault, three times in the midst of a backlog.
-fn struck(kinds: &[Kind], fault: Fault, seed: u64) -> Scenario {
+fn struck(kinds: &[LimitKind], fault: Fault, seed: u64) -> Scenario {
     let limits = kinds.iter().map(|kind| limit(*kind, 4)).collect();
     let mut scenario = Scenario::keyed("fault", seed, limits, 20);
     scenario.paced = seed.is_multiple_of(2);
@@ -127,7 +131,7 @@ fn every_kind_holds_alone_and_with_another_in_every_fault() {
 /// While nothing goes wrong, a call counts for as long as it lasts: its lease is renewed.
 #[test]
 fn calls_that_last_longer_than_their_lease_are_counted() {
-    let mut scenario = Scenario::keyed("long", 1, vec![limit(Kind::Concurrency, 4)], 2);
+    let mut scenario = Scenario::keyed("long", 1, vec![limit(LimitKind::Concurrency, 4)], 2);
     scenario.around.call = Duration::from_secs(9);
     assert!(scenario.is_calm());
     holds(&scenario);
@@ -160,7 +164,7 @@ fn a_limit_that_grants_twice_as_much_is_seen() {
 fn a_fleet_that_does_not_notice_a_loss_is_seen() {
     for kind in KINDS {
         // A second is over when the guard is.
-        if kind == Kind::Calendar {
+        if kind == LimitKind::Calendar {
             continue;
         }
         let mut scenario = Scenario::keyed("forgets", 3, vec![limit(kind, 5)], 60);

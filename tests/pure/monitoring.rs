@@ -7,7 +7,7 @@ use std::path::{Path, PathBuf};
 use std::process::Command;
 
 use serde_json::Value;
-use sluiced::telemetry::names::{ALL, Kind};
+use sluiced::telemetry::names::{ALL, MetricKind};
 
 fn root() -> PathBuf {
     PathBuf::from(env!("CARGO_MANIFEST_DIR"))
@@ -35,7 +35,7 @@ fn every_series_that_is_asked_for_is_exported() {
     let mut exported = BTreeSet::new();
     for metric in ALL {
         exported.insert(metric.name.to_owned());
-        if matches!(metric.kind, Kind::Histogram(_)) {
+        if matches!(metric.kind, MetricKind::Histogram(_)) {
             exported.extend(["_bucket", "_sum", "_count"].map(|end| metric.name.to_owned() + end));
         }
     }

@@ -7,7 +7,7 @@ use serde_json::{Value, json};
 
 use super::filter::{Decision, Filter, FilterArgs};
 use super::text::letters as count;
-use super::{Console, Location, Place, Refusal, absent};
+use super::{Console, DeadQueues, Location, Refusal, absent};
 use crate::ports::clock::Clock;
 use crate::queue::rabbit::letters::{BATCH, Letter, Letters};
 
@@ -31,7 +31,7 @@ pub struct DropArgs {
 
 /// What became of the letters of a queue.
 #[derive(Default)]
-struct Tally {
+struct DropCounts {
     before: u32,
     meant: u64,
     dropped: u64,
@@ -46,13 +46,13 @@ pub(super) async fn run(
     console: &mut Console<'_, impl Write + Send, impl Write + Send>,
 ) -> Result<(), Refusal> {
     let filter = Filter::new(&args.filter)?;
-    let place = args.location.place()?;
+    let dead = args.location.dead_queues()?;
     let mut all = Vec::new();
     let mut left = args.limit.unwrap_or(u64::MAX);
-    for queue in &place.queues {
-        let Some(tally) = tidy(args, &place, queue, &filter, left, console).await? else {
+    for queue in &dead.queues {
+        let Some(tally) = tidy(args, &dead, queue, &filter, left, console).await? else {
             if args.location.json {
-                all.push(Tally::default().as_json(queue));
+                all.push(DropCounts::default().as_json(queue));
             } else {
                 writeln!(console.out, "{}", absent(queue))?;
             }
@@ -78,15 +78,15 @@ pub(super) async fn run(
 /// time to answer, while no letter is held and none is kept in memory.
 async fn tidy(
     args: &DropArgs,
-    place: &Place,
+    dead: &DeadQueues,
     queue: &str,
     filter: &Filter,
     limit: u64,
     console: &mut Console<'_, impl Write + Send, impl Write + Send>,
-) -> Result<Option<Tally>, Refusal> {
+) -> Result<Option<DropCounts>, Refusal> {
     let mut limit = limit;
     if args.dry_run || !args.yes {
-        let Some(letters) = place.open(queue).await? else {
+        let Some(letters) = dead.open(queue).await? else {
             return Ok(None);
         };
         let mut counted = look(letters, filter, limit, false).await?;
@@ -99,7 +99,7 @@ async fn tidy(
         }
         limit = counted.meant;
     }
-    match place.open(queue).await? {
+    match dead.open(queue).await? {
         Some(letters) => Ok(Some(look(letters, filter, limit, true).await?)),
         None => Ok(None),
     }
@@ -111,11 +111,11 @@ async fn look(
     filter: &Filter,
     limit: u64,
     drops: bool,
-) -> Result<Tally, Refusal> {
+) -> Result<DropCounts, Refusal> {
     let now = Clock::start().store_time();
-    let mut tally = Tally {
+    let mut tally = DropCounts {
         before: letters.total(),
-        ..Tally::default()
+        ..DropCounts::default()
     };
     let mut batch: Vec<Letter> = Vec::new();
     // A count looks at all of them: what was fetched and not looked at would come behind the others, and the
@@ -176,7 +176,7 @@ fn agreed(
     })
 }
 
-impl Tally {
+impl DropCounts {
     fn write(&self, queue: &str, out: &mut impl Write) -> io::Result<()> {
         writeln!(out, "{queue}: {} before", count(self.before.into()))?;
         match self.meant == self.dropped {

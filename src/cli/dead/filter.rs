@@ -6,7 +6,7 @@ use clap::Args;
 use clap::builder::PossibleValuesParser;
 
 use super::Refusal;
-use super::letter::Facts;
+use super::letter::LetterFacts;
 use crate::core::outcome::DeadReason;
 use crate::core::rate::parse_duration;
 use crate::core::time::StoreTime;
@@ -73,14 +73,14 @@ impl Filter {
     }
 
     pub(super) fn decide(&self, message: &Message, now: StoreTime) -> Decision {
-        if self.fits(Facts(message), now) {
+        if self.fits(LetterFacts(message), now) {
             self.condition(message)
         } else {
             Decision::Other
         }
     }
 
-    fn fits(&self, facts: Facts<'_>, now: StoreTime) -> bool {
+    fn fits(&self, facts: LetterFacts<'_>, now: StoreTime) -> bool {
         let args = &self.args;
         let status = facts.status();
         let age = facts.died().map(|died| now.since(died));
@@ -101,7 +101,7 @@ impl Filter {
         let Some((templates, template)) = &self.condition else {
             return Decision::Meant;
         };
-        let facts = Facts(message);
+        let facts = LetterFacts(message);
         let made = facts.attempts().unwrap_or(0);
         let about = downstream::Facts {
             route: facts.route().unwrap_or_default(),

@@ -8,9 +8,9 @@ use crate::ports::message::{HeaderValue, Message, header};
 
 /// A dead letter, by the headers that sluiced wrote on it. Each is absent on one that came otherwise.
 #[derive(Clone, Copy, Debug)]
-pub(super) struct Facts<'a>(pub(super) &'a Message);
+pub(super) struct LetterFacts<'a>(pub(super) &'a Message);
 
-impl<'a> Facts<'a> {
+impl<'a> LetterFacts<'a> {
     fn text(self, name: &str) -> Option<&'a str> {
         self.0.headers.get(name).and_then(HeaderValue::as_text)
     }

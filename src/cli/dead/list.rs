@@ -7,7 +7,7 @@ use clap::Args;
 use serde_json::{Value, json};
 
 use super::filter::{Decision, Filter, FilterArgs};
-use super::letter::Facts;
+use super::letter::LetterFacts;
 use super::text::{age, letters, or_dash, size, table, time_micros};
 use super::{Location, Refusal, absent};
 use crate::cli::printable::in_a_line;
@@ -32,7 +32,7 @@ pub struct ListArgs {
 }
 
 /// What was counted together: route, reason and last status.
-type Kind = (Option<String>, Option<String>, Option<i64>);
+type Group = (Option<String>, Option<String>, Option<i64>);
 
 /// What a queue holds.
 #[derive(Default)]
@@ -40,14 +40,14 @@ struct Census {
     /// All letters, meant or not.
     total: u64,
     meant: u64,
-    kinds: BTreeMap<Kind, u64>,
+    kinds: BTreeMap<Group, u64>,
     oldest: Option<StoreTime>,
     newest: Option<StoreTime>,
-    shown: Vec<Row>,
+    shown: Vec<LetterRow>,
     unasked: Option<(u64, String)>,
 }
 
-struct Row {
+struct LetterRow {
     cells: [String; 7],
     json: Value,
 }
@@ -64,11 +64,11 @@ const HEAD: [&str; 7] = [
 
 pub(super) async fn run(args: &ListArgs, out: &mut (impl Write + Send)) -> Result<(), Refusal> {
     let filter = Filter::new(&args.filter)?;
-    let place = args.location.place()?;
+    let dead = args.location.dead_queues()?;
     let now = Clock::start().store_time();
     let mut all = Vec::new();
-    for (index, queue) in place.queues.iter().enumerate() {
-        let census = match place.open(queue).await? {
+    for (index, queue) in dead.queues.iter().enumerate() {
+        let census = match dead.open(queue).await? {
             None => None,
             Some(letters) => Some(count(letters, &filter, args.limit, now).await?),
         };
@@ -112,7 +112,7 @@ async fn count(
 
 impl Census {
     fn add(&mut self, letter: &Letter, limit: usize, now: StoreTime) {
-        let facts = Facts(&letter.message);
+        let facts = LetterFacts(&letter.message);
         self.meant += 1;
         let kind = (
             facts.route().map(str::to_owned),
@@ -125,7 +125,7 @@ impl Census {
             self.newest = Some(self.newest.map_or(died, |newest| newest.max(died)));
         }
         if self.shown.len() < limit {
-            self.shown.push(Row {
+            self.shown.push(LetterRow {
                 cells: cells(letter.number, &letter.message, now),
                 json: facts.as_json(letter.number),
             });
@@ -199,7 +199,7 @@ impl Census {
 }
 
 fn cells(number: u64, message: &Message, now: StoreTime) -> [String; 7] {
-    let facts = Facts(message);
+    let facts = LetterFacts(message);
     [
         number.to_string(),
         age(facts.died(), now),

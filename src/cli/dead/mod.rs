@@ -13,7 +13,7 @@ mod show;
 mod tally;
 mod text;
 
-use std::io::{self, Write};
+use std::io::Write;
 use std::path::PathBuf;
 use std::time::Duration;
 
@@ -21,11 +21,11 @@ use clap::{Args, Subcommand};
 use secrecy::SecretString;
 
 use super::exit::Exit;
-use super::refusal::Refusal;
+use super::refusal::{Refusal, did_you_mean};
 use crate::queue::rabbit::RabbitOptions;
 use crate::queue::rabbit::letters::Letters;
+use crate::settings;
 use crate::settings::types::{QueueBackend, Settings};
-use crate::settings::{self, nearest};
 use crate::wire;
 
 /// What the name of every queue of dead letters ends with.
@@ -81,8 +81,6 @@ pub struct Location {
 pub struct Console<'a, O, E> {
     pub out: &'a mut O,
     pub err: &'a mut E,
-    /// Whether faults of a configuration may be coloured.
-    pub colour: bool,
     /// Whether `err` is a terminal, on which a line can be rewritten.
     pub progress: bool,
     /// Whether an operator can be asked.
@@ -90,46 +88,40 @@ pub struct Console<'a, O, E> {
 }
 
 /// The broker and the dead-letter queues.
-struct Place {
+struct DeadQueues {
     options: RabbitOptions,
     /// `None`: only the broker is known.
     settings: Option<Settings>,
     queues: Vec<String>,
 }
 
-/// Runs a command, writes what it finds to `out` and what is wrong to `err`.
-///
-/// # Errors
-/// When `err` cannot be written to.
-pub async fn run(
+/// Runs a command, and writes what it finds.
+pub(super) async fn run(
     args: &DeadArgs,
     console: &mut Console<'_, impl Write + Send, impl Write + Send>,
-) -> io::Result<Exit> {
-    let done = match &args.command {
-        Command::List(args) => list::run(args, console.out).await,
-        Command::Show(args) => show::run(args, console.out).await,
-        Command::Replay(args) => replay::run(args, console).await,
-        Command::Drop(args) => drop::run(args, console).await,
-    };
-    match done {
-        Ok(()) => Ok(Exit::Done),
-        Err(refusal) => refusal.report("sluiced dead", console.err, console.colour),
+) -> Result<Exit, Refusal> {
+    match &args.command {
+        Command::List(args) => list::run(args, console.out).await?,
+        Command::Show(args) => show::run(args, console.out).await?,
+        Command::Replay(args) => replay::run(args, console).await?,
+        Command::Drop(args) => drop::run(args, console).await?,
     }
+    Ok(Exit::Done)
 }
 
 impl Location {
-    fn place(&self) -> Result<Place, Refusal> {
+    fn dead_queues(&self) -> Result<DeadQueues, Refusal> {
         if let Some(queue) = &self.queue {
             is_dead_letter_queue(queue)?;
         }
         if let Some(url) = &self.rabbitmq {
-            return Ok(Place {
+            return Ok(DeadQueues {
                 options: wire::rabbit_at(url.clone()),
                 settings: None,
                 queues: self.queue.iter().cloned().collect(),
             });
         }
-        let loaded = settings::load_with_secrets_of("rabbitmq", &self.config, std::env::vars());
+        let loaded = settings::load_with(Some("rabbitmq"), &self.config, None, std::env::vars());
         let loaded = loaded.map_err(Refusal::Faults)?;
         if loaded.settings.backend.queue == QueueBackend::Embedded {
             return Err(Refusal::Failed(format!(
@@ -142,7 +134,7 @@ impl Location {
             (None, Some(route)) => vec![queue_of(&loaded.settings, route)?],
             (None, None) => loaded.settings.routes.values().map(dead_of).collect(),
         };
-        Ok(Place {
+        Ok(DeadQueues {
             options: wire::rabbit_of(&loaded)?,
             settings: Some(loaded.settings),
             queues,
@@ -150,7 +142,7 @@ impl Location {
     }
 }
 
-impl Place {
+impl DeadQueues {
     async fn open(&self, queue: &str) -> Result<Option<Letters>, Refusal> {
         Ok(Letters::open(&self.options, queue).await?)
     }
@@ -171,13 +163,9 @@ fn queue_of(settings: &Settings, name: &str) -> Result<String, Refusal> {
     if let Some(route) = settings.routes.get(name) {
         return Ok(dead_of(route));
     }
-    let names = || settings.routes.keys().map(String::as_str);
-    let hint = nearest(name, names()).map_or_else(
-        || format!("; there are: {}", names().collect::<Vec<_>>().join(", ")),
-        |near| format!("; did you mean `{near}`?"),
-    );
+    let hint = did_you_mean(name, settings.routes.keys());
     Err(Refusal::Arguments(format!(
-        "there is no route `{name}`{hint}"
+        "there is no route `{name}`; {hint}"
     )))
 }
 

@@ -6,14 +6,14 @@ use std::time::Duration;
 
 use clap::Args;
 use serde_json::Value;
-use tokio::signal::unix::{SignalKind, signal};
 use tokio::time::{Instant, sleep_until};
 use tokio_util::sync::CancellationToken;
 
 use super::filter::{Decision, Filter, FilterArgs};
-use super::letter::Facts;
-use super::tally::Tally;
-use super::{Console, Location, Place, Refusal, SUFFIX, absent};
+use super::letter::LetterFacts;
+use super::tally::ReplayCounts;
+use super::{Console, DeadQueues, Location, Refusal, SUFFIX, absent};
+use crate::cli::signals::StopSignals;
 use crate::core::outcome::DeadReason;
 use crate::core::rate::Rate;
 use crate::core::time::StoreTime;
@@ -50,7 +50,7 @@ pub struct ReplayArgs {
 /// What a replay needs at every letter.
 struct Replaying<'a> {
     args: &'a ReplayArgs,
-    place: &'a Place,
+    dead: &'a DeadQueues,
     filter: Filter,
     clock: Clock,
     pace: Pace,
@@ -67,10 +67,10 @@ pub(super) async fn run(
             "`--to {to}` is a queue of dead letters; name a work queue"
         )));
     }
-    let place = args.location.place()?;
+    let dead = args.location.dead_queues()?;
     let mut replaying = Replaying {
         args,
-        place: &place,
+        dead: &dead,
         filter,
         clock: Clock::start(),
         pace: Pace::of(args.rate),
@@ -78,13 +78,13 @@ pub(super) async fn run(
     };
     let (mut all, mut failed) = (Vec::new(), None);
     let mut left = args.limit.unwrap_or(u64::MAX);
-    for queue in &place.queues {
+    for queue in &dead.queues {
         if replaying.stop.is_cancelled() || failed.is_some() || left == 0 {
             break;
         }
-        let Some(letters) = place.open(queue).await? else {
+        let Some(letters) = dead.open(queue).await? else {
             if args.location.json {
-                all.push(Tally::default().as_json(queue, args.dry_run));
+                all.push(ReplayCounts::default().as_json(queue, args.dry_run));
             } else {
                 writeln!(console.out, "{}", absent(queue))?;
             }
@@ -119,10 +119,10 @@ impl Replaying<'_> {
         mut letters: Letters,
         limit: u64,
         console: &mut Console<'_, impl Write + Send, impl Write + Send>,
-    ) -> (Tally, Result<(), Refusal>) {
-        let mut tally = Tally {
+    ) -> (ReplayCounts, Result<(), Refusal>) {
+        let mut tally = ReplayCounts {
             before: letters.total(),
-            ..Tally::default()
+            ..ReplayCounts::default()
         };
         let mut result = self
             .letters(queue, &mut letters, limit, &mut tally, console)
@@ -143,7 +143,7 @@ impl Replaying<'_> {
         queue: &str,
         letters: &mut Letters,
         limit: u64,
-        tally: &mut Tally,
+        tally: &mut ReplayCounts,
         console: &mut Console<'_, impl Write + Send, impl Write + Send>,
     ) -> Result<(), Refusal> {
         let mut batch = Vec::new();
@@ -180,7 +180,7 @@ impl Replaying<'_> {
         self.send(letters, batch, tally).await
     }
 
-    fn is_meant(&self, letter: &Letter, tally: &mut Tally) -> bool {
+    fn is_meant(&self, letter: &Letter, tally: &mut ReplayCounts) -> bool {
         match self.filter.decide(&letter.message, self.clock.store_time()) {
             Decision::Other => false,
             Decision::Unasked(why) => {
@@ -189,21 +189,21 @@ impl Replaying<'_> {
             }
             Decision::Meant => {
                 let skipped =
-                    Facts(&letter.message).unreadable().is_some() && !self.args.unreadable;
+                    LetterFacts(&letter.message).unreadable().is_some() && !self.args.unreadable;
                 tally.unreadable += u64::from(skipped);
                 !skipped
             }
         }
     }
 
-    fn replay(&self, dead: &str, letter: Letter, tally: &mut Tally) -> Replay {
-        let facts = Facts(&letter.message);
+    fn replay(&self, dead: &str, letter: Letter, tally: &mut ReplayCounts) -> Replay {
+        let facts = LetterFacts(&letter.message);
         let from = dead.strip_suffix(SUFFIX).unwrap_or(dead);
         let queue = self.args.to.as_deref().or_else(|| facts.queue());
         let queue = queue.unwrap_or(from).to_owned();
         let keeps_timestamp = keeps_timestamp(
             letter.message.properties.timestamp,
-            self.place.max_age(&queue),
+            self.dead.max_age(&queue),
             facts.reason(),
             self.clock.store_time(),
         );
@@ -219,7 +219,7 @@ impl Replaying<'_> {
         &mut self,
         letters: &mut Letters,
         batch: Vec<Replay>,
-        tally: &mut Tally,
+        tally: &mut ReplayCounts,
     ) -> Result<(), Refusal> {
         let queues: BTreeSet<String> = batch.iter().map(|replay| replay.queue.clone()).collect();
         for queue in queues {
@@ -298,16 +298,10 @@ impl Pace {
 /// Cancelled at the first signal: the batch under way is finished, and the counts are said.
 fn stop_on_signals() -> io::Result<CancellationToken> {
     let stop = CancellationToken::new();
-    let (mut interrupt, mut terminate) = (
-        signal(SignalKind::interrupt())?,
-        signal(SignalKind::terminate())?,
-    );
+    let mut signals = StopSignals::new()?;
     let told = stop.clone();
     tokio::spawn(async move {
-        tokio::select! {
-            _ = interrupt.recv() => {}
-            _ = terminate.recv() => {}
-        }
+        signals.next().await;
         told.cancel();
     });
     Ok(stop)
@@ -315,7 +309,7 @@ fn stop_on_signals() -> io::Result<CancellationToken> {
 
 fn show_progress(
     queue: &str,
-    tally: &Tally,
+    tally: &ReplayCounts,
     console: &mut Console<'_, impl Write + Send, impl Write + Send>,
 ) -> io::Result<()> {
     if console.progress {

@@ -7,7 +7,7 @@ use base64::engine::general_purpose::STANDARD;
 use clap::Args;
 use serde_json::json;
 
-use super::letter::Facts;
+use super::letter::LetterFacts;
 use super::text::{age, size, time_micros};
 use super::{Location, Refusal, absent};
 use crate::cli::printable::{in_a_line, printable};
@@ -32,17 +32,17 @@ pub struct ShowArgs {
 }
 
 pub(super) async fn run(args: &ShowArgs, out: &mut (impl Write + Send)) -> Result<(), Refusal> {
-    let place = args.location.place()?;
+    let dead = args.location.dead_queues()?;
     let number = args.letter.parse::<u64>().ok();
-    if number.is_some() && place.queues.len() > 1 {
+    if number.is_some() && dead.queues.len() > 1 {
         return Err(Refusal::Arguments(format!(
             "which letter {}? each queue has one; name the route with --route",
             args.letter
         )));
     }
     let mut missing = Vec::new();
-    for queue in &place.queues {
-        let Some(mut letters) = place.open(queue).await? else {
+    for queue in &dead.queues {
+        let Some(mut letters) = dead.open(queue).await? else {
             missing.push(absent(queue));
             continue;
         };
@@ -86,7 +86,7 @@ fn write(
         return write_json(args, queue, letter, out);
     }
     let message = &letter.message;
-    let facts = Facts(message);
+    let facts = LetterFacts(message);
     let now = Clock::start().store_time();
     writeln!(out, "letter {} of {queue}", letter.number)?;
     let mut line = |label: &str, value: Option<String>| match value {
@@ -159,7 +159,7 @@ fn write_json(
     out: &mut impl Write,
 ) -> Result<(), Refusal> {
     let message = &letter.message;
-    let facts = Facts(message);
+    let facts = LetterFacts(message);
     let mut all = facts.as_json(letter.number);
     all["dead_letter_queue"] = json!(queue);
     all["properties"] = json!(message.properties);

@@ -9,7 +9,7 @@ use super::text::letters as count;
 
 /// What became of the letters of a queue.
 #[derive(Debug, Default)]
-pub(super) struct Tally {
+pub(super) struct ReplayCounts {
     pub(super) before: u32,
     pub(super) looked: u64,
     pub(super) meant: u64,
@@ -23,7 +23,7 @@ pub(super) struct Tally {
     pub(super) after: Option<u32>,
 }
 
-impl Tally {
+impl ReplayCounts {
     pub(super) fn write(&self, queue: &str, dry_run: bool, out: &mut impl Write) -> io::Result<()> {
         writeln!(out, "{queue}: {} before", count(self.before.into()))?;
         let queues: Vec<_> = self.queues.iter().map(String::as_str).collect();

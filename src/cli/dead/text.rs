@@ -2,7 +2,7 @@
 
 use std::io::{self, Write};
 
-use crate::cli::limits::text::rough;
+use crate::cli::text::rough;
 use crate::core::time::StoreTime;
 
 /// A time in UTC, from seconds since the Unix epoch.

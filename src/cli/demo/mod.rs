@@ -20,11 +20,11 @@ use std::net::{Ipv4Addr, SocketAddr};
 use std::time::Duration;
 
 use clap::Args;
-use tokio::signal::unix::{SignalKind, signal};
 
 pub use broker::BrokerError;
 pub use store::DemoRedisError;
 
+use crate::cli::signals::StopSignals;
 use crate::core::rate::{Rate, Span, parse_duration};
 use crate::proof::provider::{Behaviour, Expect, Provider, ProviderError};
 use crate::settings::types::LogFormat;
@@ -93,9 +93,6 @@ pub enum DemoError {
         status: String,
         log: String,
     },
-    /// The configuration that the demo wrote is refused: a fault of sluiced.
-    #[error("the demo's own configuration is refused:\n{0}")]
-    Configuration(String),
     /// The pipeline in this process ended with an error.
     #[error("the pipeline: {0}")]
     Pipeline(String),
@@ -184,18 +181,11 @@ fn unique_name() -> String {
 
 /// Waits for SIGINT or SIGTERM.
 async fn interrupted() -> DemoError {
-    let signals = (
-        signal(SignalKind::interrupt()),
-        signal(SignalKind::terminate()),
-    );
-    let (Ok(mut interrupt), Ok(mut terminate)) = signals else {
+    let Ok(mut signals) = StopSignals::new() else {
         // Without handlers the signals end the process by themselves.
         return std::future::pending().await;
     };
-    tokio::select! {
-        _ = interrupt.recv() => {}
-        _ = terminate.recv() => {}
-    }
+    signals.next().await;
     DemoError::Interrupted
 }
 

@@ -7,8 +7,8 @@ use std::time::Duration;
 use serde_json::{Value, json};
 
 use super::set::configured;
-use super::text::rough;
 use super::{OpenLimits, Refusal};
+use crate::cli::text::rough;
 use crate::core::limits::Taken;
 use crate::core::policy::PolicyVersion;
 use crate::core::rate::Span;

@@ -8,17 +8,16 @@ pub(super) mod key;
 mod list;
 mod set;
 mod show;
-pub(super) mod text;
+mod text;
 
-use std::collections::BTreeMap;
-use std::io::{self, Write};
+use std::io::Write;
 use std::path::PathBuf;
 
 use clap::{Args, Subcommand};
 use secrecy::SecretString;
 
 use super::exit::Exit;
-use super::refusal::Refusal;
+use super::refusal::{Refusal, did_you_mean};
 use crate::limiter::redis::RedisOptions;
 use crate::ports::policy::PolicyStore;
 use crate::settings::types::{LimitBackend, Settings};
@@ -80,28 +79,17 @@ pub(super) struct OpenLimits {
     location: Location,
 }
 
-/// Runs a command, writes what it finds to `out` and what is wrong to `err`.
-///
-/// # Errors
-/// When `err` cannot be written to.
-pub async fn run(
-    args: &LimitsArgs,
-    out: &mut (impl Write + Send),
-    err: &mut (impl Write + Send),
-    colour: bool,
-) -> io::Result<Exit> {
-    let done = match &args.command {
-        Command::List(args) => list::run(args, out).await,
-        Command::Show(args) => show::run(args, out).await,
-        Command::Set(args) => set::run(args, out).await,
-        Command::Pause(args) => change::pause(args, out).await,
-        Command::Resume(args) => change::resume(args, out).await,
-        Command::Open(args) => change::open(args, out).await,
-    };
-    match done {
-        Ok(()) => Ok(Exit::Done),
-        Err(refusal) => refusal.report("sluiced limits", err, colour),
+/// Runs a command, and writes what it finds to `out`.
+pub(super) async fn run(args: &LimitsArgs, out: &mut (impl Write + Send)) -> Result<Exit, Refusal> {
+    match &args.command {
+        Command::List(args) => list::run(args, out).await?,
+        Command::Show(args) => show::run(args, out).await?,
+        Command::Set(args) => set::run(args, out).await?,
+        Command::Pause(args) => change::pause(args, out).await?,
+        Command::Resume(args) => change::resume(args, out).await?,
+        Command::Open(args) => change::open(args, out).await?,
     }
+    Ok(Exit::Done)
 }
 
 impl Location {
@@ -121,7 +109,7 @@ impl Location {
             options.prefix.clone_from(&self.prefix);
             (options, None)
         } else {
-            let loaded = settings::load_with_secrets_of("redis", &self.config, std::env::vars());
+            let loaded = settings::load_with(Some("redis"), &self.config, None, std::env::vars());
             let loaded = loaded.map_err(Refusal::Faults)?;
             if loaded.settings.backend.limits == LimitBackend::Memory {
                 return Err(Refusal::Failed(
@@ -175,37 +163,9 @@ impl OpenLimits {
         if settings.limits.contains_key(limit) {
             return Ok(());
         }
-        let mut near: BTreeMap<_, _> = BTreeMap::new();
-        for name in settings.limits.keys() {
-            near.entry(distance(name, limit)).or_insert(name);
-        }
-        let hint = match near.first_key_value() {
-            Some((apart, name)) if *apart <= 1 + limit.chars().count() / 3 => {
-                format!("; did you mean `{name}`?")
-            }
-            _ => {
-                let names: Vec<_> = settings.limits.keys().map(String::as_str).collect();
-                format!("; there are: {}", names.join(", "))
-            }
-        };
+        let hint = did_you_mean(limit, settings.limits.keys());
         Err(Refusal::Arguments(format!(
-            "there is no limit `{limit}`{hint}"
+            "there is no limit `{limit}`; {hint}"
         )))
     }
-}
-
-/// How many letters must change to turn one name into the other.
-fn distance(a: &str, b: &str) -> usize {
-    let b: Vec<char> = b.chars().collect();
-    let mut row: Vec<usize> = (0..=b.len()).collect();
-    for (i, x) in a.chars().enumerate() {
-        let mut corner = row[0];
-        row[0] = i + 1;
-        for (j, y) in b.iter().enumerate() {
-            let swap = corner + usize::from(x != *y);
-            corner = row[j + 1];
-            row[j + 1] = swap.min(corner + 1).min(row[j] + 1);
-        }
-    }
-    row.last().copied().unwrap_or_default()
 }

@@ -134,7 +134,7 @@ pub(super) fn configured(
         name: "the arguments".to_owned(),
         text: document(name, words, opened.loaded.is_none()),
     };
-    let loaded = settings::load_over(
+    let loaded = settings::load_with(
         Some("redis"),
         &opened.location.config,
         Some(extra),

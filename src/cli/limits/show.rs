@@ -6,8 +6,9 @@ use std::io::Write;
 use clap::Args;
 
 use super::key;
-use super::text::{as_json, differing, kind, short, state, updated_by};
+use super::text::{as_json, differing, kind, short, updated_by};
 use super::{Location, Refusal};
+use crate::cli::text::state;
 use crate::ports::policy::Inspection;
 
 /// The arguments of `sluiced limits show`.

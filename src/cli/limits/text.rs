@@ -1,29 +1,13 @@
-//! Texts for people: times, updates, the state of a limit.
+//! Texts about limits: policies and their updates.
 
 use std::time::Duration;
 
+use crate::cli::text::rough;
 use crate::core::policy::{LimitPolicy, Origin};
-use crate::core::rate::Span;
-use crate::core::schedule::FREEZE_MAX;
 use crate::core::time::StoreTime;
 use crate::ports::policy::Inspection;
 use crate::settings::policy;
 pub(super) use crate::wire::inspected::{as_json, kind, state_word};
-
-/// A pause that ends later than this was meant to last until it is resumed.
-const FOR_EVER: Duration = FREEZE_MAX.saturating_sub(Duration::from_secs(30 * 24 * 3600));
-
-/// A duration with its two largest units at most: `3m20s`, `2d4h`.
-pub(in crate::cli) fn rough(length: Duration) -> String {
-    let seconds = length.as_secs();
-    let unit = match seconds {
-        0..60 => 1,
-        60..3_600 => 1,
-        3_600..86_400 => 60,
-        _ => 3_600,
-    };
-    Span(Duration::from_secs(seconds / unit * unit)).to_string()
-}
 
 /// `2m3s ago`.
 pub(super) fn ago(then: StoreTime, now: StoreTime) -> String {
@@ -56,33 +40,6 @@ pub(super) fn main_value(line: &str) -> String {
         ),
         (.., Some(limit)) => format!("{limit} at once"),
         _ => "?".to_owned(),
-    }
-}
-
-/// An operator's pause, and how long it lasts.
-pub(in crate::cli) fn paused(by: &str, left: Duration) -> String {
-    if left > FOR_EVER {
-        format!("paused by {by} until resumed")
-    } else {
-        format!("paused by {by} for another {}", rough(left))
-    }
-}
-
-/// Whether anything passes.
-pub(in crate::cli) fn state(found: &Inspection) -> String {
-    let now = found.now;
-    let pause = found.policy.as_ref().and_then(|policy| {
-        let until = policy.paused_until(now)?;
-        let by = policy.pause.as_ref().map_or("", |pause| &pause.by);
-        Some((until.since(now), by))
-    });
-    match (pause, found.frozen_until) {
-        (Some((left, by)), _) => paused(by, left),
-        (None, Some(until)) => format!(
-            "frozen by the downstream for another {}",
-            rough(until.since(now))
-        ),
-        (None, None) => "open".to_owned(),
     }
 }
 

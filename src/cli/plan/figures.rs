@@ -6,7 +6,7 @@ use super::limits::{KeyFigures, LimitFigures, ended, limits, longest};
 use super::messages::Drawn;
 use crate::core::hours::OpeningHours;
 use crate::core::time::{StoreTime, micros};
-use crate::proof::simulation::plan::{End, Outcome, Plan};
+use crate::proof::simulation::plan::{End, Plan, PlanOutcome};
 use crate::wire::Planned;
 
 /// The plots have so many intervals.
@@ -64,7 +64,12 @@ impl Figures {
         self.closed_at_end > 0 && self.waiting > 0
     }
 
-    pub(super) fn new(plan: &Plan, planned: &Planned, drawn: &Drawn, outcome: &Outcome) -> Self {
+    pub(super) fn new(
+        plan: &Plan,
+        planned: &Planned,
+        drawn: &Drawn,
+        outcome: &PlanOutcome,
+    ) -> Self {
         let length = micros(plan.length);
         let grace = grace(plan, planned);
         let count = |is: fn(End) -> bool| outcome.fates.iter().filter(|f| is(f.end)).count();
@@ -134,7 +139,7 @@ fn shown(length: u64, busy: u64) -> u64 {
 }
 
 /// Every change of the number of messages that wait, in order.
-fn steps(plan: &Plan, outcome: &Outcome) -> Vec<(u64, i64)> {
+fn steps(plan: &Plan, outcome: &PlanOutcome) -> Vec<(u64, i64)> {
     let mut steps: Vec<(u64, i64)> = plan.messages.iter().map(|m| (m.at, 1)).collect();
     let ends = outcome.fates.iter().filter_map(|fate| ended(fate.end));
     steps.extend(ends.map(|at| (at, -1)));
@@ -185,7 +190,7 @@ fn open(hours: Option<&OpeningHours>, start: StoreTime, length: u64) -> (u64, u6
     (open, closed)
 }
 
-fn series(plan: &Plan, drawn: &Drawn, outcome: &Outcome, shown: u64) -> Series {
+fn series(plan: &Plan, drawn: &Drawn, outcome: &PlanOutcome, shown: u64) -> Series {
     let interval = shown.div_ceil(INTERVALS as u64).max(1);
     let zeros = || vec![0_u32; INTERVALS];
     let (mut arrived, mut called, mut waiting) = (zeros(), zeros(), zeros());

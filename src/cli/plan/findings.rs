@@ -44,7 +44,7 @@ pub(super) struct Finding {
 
 /// What they are made of.
 #[derive(Debug)]
-pub(super) struct Facts<'a> {
+pub(super) struct PlanFacts<'a> {
     pub(super) plan: &'a Plan,
     pub(super) figures: &'a Figures,
     /// Messages a second that come all the time.
@@ -54,7 +54,7 @@ pub(super) struct Facts<'a> {
 }
 
 /// Everything, the worst first.
-pub(super) fn findings(facts: &Facts<'_>) -> Vec<Finding> {
+pub(super) fn findings(facts: &PlanFacts<'_>) -> Vec<Finding> {
     let mut found = Vec::new();
     found.extend(facts.invalid());
     found.extend(facts.never_open());
@@ -77,7 +77,7 @@ const fn finding(weight: Weight, text: String) -> Option<Finding> {
     Some(Finding { weight, text })
 }
 
-impl Facts<'_> {
+impl PlanFacts<'_> {
     fn seconds(&self) -> f64 {
         self.plan.length.as_secs_f64()
     }

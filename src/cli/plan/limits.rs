@@ -5,7 +5,7 @@ use std::collections::HashMap;
 use super::messages::{Drawn, Names};
 use crate::core::limits::Rule;
 use crate::core::time::micros;
-use crate::proof::simulation::plan::{End, Outcome, Plan};
+use crate::proof::simulation::plan::{End, Plan, PlanOutcome};
 use crate::wire::Planned;
 
 /// So many keys are named.
@@ -113,7 +113,7 @@ pub(super) fn limits(
     plan: &Plan,
     planned: &Planned,
     drawn: &Drawn,
-    outcome: &Outcome,
+    outcome: &PlanOutcome,
     busy: (u64, u64),
 ) -> Vec<LimitFigures> {
     let mut place = 0..;
@@ -174,7 +174,7 @@ pub(super) fn longest(
     plan: &Plan,
     planned: &Planned,
     drawn: &Drawn,
-    outcome: &Outcome,
+    outcome: &PlanOutcome,
 ) -> Vec<KeyFigures> {
     let length = micros(plan.length);
     let names: Vec<_> = planned.limits.iter().filter(|l| l.rule.is_some()).collect();

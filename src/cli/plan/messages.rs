@@ -9,7 +9,7 @@ use super::trace::Recorded;
 use crate::core::rate::Cost;
 use crate::core::scheduler::Share;
 use crate::proof::simulation::dice::Dice;
-use crate::proof::simulation::plan::{Charge, Message};
+use crate::proof::simulation::plan::{KeyCost, Message};
 use crate::settings::types::Route;
 use crate::wire::{Planned, PlannedLimit};
 
@@ -68,7 +68,7 @@ impl Form<'_> {
             } else {
                 let key = key.unwrap_or(0);
                 let cost = cost.get();
-                charges.push(Charge { key, cost });
+                charges.push(KeyCost { key, cost });
             }
         }
         let urgent = self.planned.urgent_from;

@@ -22,7 +22,7 @@ mod svg;
 mod trace;
 mod words;
 
-use std::io::{self, Write};
+use std::io::Write;
 use std::path::PathBuf;
 use std::time::Duration;
 
@@ -31,7 +31,7 @@ use clap::Args;
 use self::arrivals::{Burst, Stream, count};
 use self::choices::{Choices, CostsOf, KeysOf};
 use self::figures::Figures;
-use self::findings::{Facts, Weight, findings, left_out, zone};
+use self::findings::{PlanFacts, Weight, findings, left_out, zone};
 use self::messages::{Drawn, foreseen, recorded};
 use self::numbers::time;
 use self::trace::MOST;
@@ -98,30 +98,14 @@ pub struct PlanArgs {
     json: bool,
 }
 
-/// Runs a plan and writes what came of it to `out`, and what is wrong to `err`. The exit code is 0 if the
-/// backlog ends within the time, 1 if something stands still or the backlog grows.
-///
-/// # Errors
-/// When `err` cannot be written to.
-pub fn run(
-    args: &PlanArgs,
-    env: impl Iterator<Item = (String, String)>,
-    out: &mut impl Write,
-    err: &mut impl Write,
-    colour: bool,
-) -> io::Result<Exit> {
-    match attempt(args, env, out) {
-        Ok(exit) => Ok(exit),
-        Err(refusal) => refusal.report("sluiced plan", err, colour),
-    }
-}
-
-fn attempt(
+/// Runs a plan and writes what came of it to `out`. The exit code is 0 if the backlog ends within the time,
+/// 1 if something stands still or the backlog grows.
+pub(super) fn run(
     args: &PlanArgs,
     env: impl Iterator<Item = (String, String)>,
     out: &mut impl Write,
 ) -> Result<Exit, Refusal> {
-    let loaded = settings::load_with_secrets_of(settings::NO_SECTION, &args.config, env);
+    let loaded = settings::load_with(Some(settings::NO_SECTION), &args.config, None, env);
     let Loaded { settings, .. } = loaded.map_err(Refusal::Faults)?;
     let (name, route) = chosen(&settings, args.route.as_deref())?;
     let planned = Planned::new(&settings, name, route)?;
@@ -136,7 +120,7 @@ fn attempt(
     };
     let outcome = simulation::run(&plan);
     let figures = Figures::new(&plan, &planned, &asked.drawn, &outcome);
-    let mut found = findings(&Facts {
+    let mut found = findings(&PlanFacts {
         plan: &plan,
         figures: &figures,
         steady: asked.steady,
@@ -176,7 +160,7 @@ fn attempt(
 }
 
 /// What is planned for.
-struct Asked {
+struct PlanInputs {
     length: Duration,
     drawn: Drawn,
     /// In words.
@@ -189,14 +173,14 @@ struct Asked {
     tenants: bool,
 }
 
-fn asked(args: &PlanArgs, planned: &Planned, route: &Route) -> Result<Asked, String> {
+fn asked(args: &PlanArgs, planned: &Planned, route: &Route) -> Result<PlanInputs, String> {
     if let Some(file) = &args.trace {
         let trace = trace::read(file)?;
         let last = trace.last().map_or(0, |one| one.at);
         let usual = Duration::from_micros(last) + USUAL;
         let length = length(args, usual)?;
         let within = trace.partition_point(|one| one.at < micros(length));
-        return Ok(Asked {
+        return Ok(PlanInputs {
             length,
             drawn: recorded(planned, route, &trace[..within]),
             arrivals: format!("the trace {}", file.display()),
@@ -240,7 +224,7 @@ fn asked(args: &PlanArgs, planned: &Planned, route: &Route) -> Result<Asked, Str
     let arrivals = args.arrivals.iter().map(ToString::to_string);
     let arrivals = arrivals.chain(args.burst.iter().map(ToString::to_string));
     let fair_by = route.fair_by.as_ref().map(|text| text.as_str());
-    Ok(Asked {
+    Ok(PlanInputs {
         length,
         drawn: foreseen(planned, route, &choices, comes, length, args.seed),
         arrivals: arrivals.collect::<Vec<_>>().join(", "),

@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use crate::cli::limits::text::rough;
+use crate::cli::text::rough;
 
 /// `1234567` as `1,234,567`.
 pub(super) fn count(number: u64) -> String {

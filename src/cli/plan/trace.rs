@@ -35,7 +35,7 @@ pub(super) struct Recorded {
 
 #[derive(Deserialize)]
 #[serde(deny_unknown_fields)]
-struct Line<'a> {
+struct TraceLine<'a> {
     at: f64,
     #[serde(borrow)]
     body: &'a RawValue,
@@ -84,7 +84,7 @@ fn lines(mut input: impl std::io::BufRead) -> Result<Vec<Recorded>, String> {
 }
 
 fn line(text: &str) -> Result<(f64, Message), String> {
-    let line: Line<'_> = serde_json::from_str(text).map_err(|why| {
+    let line: TraceLine<'_> = serde_json::from_str(text).map_err(|why| {
         format!("{why}; write {{\"at\": 12.5, \"body\": {{…}}}}, with \"headers\" and \"priority\" where they matter")
     })?;
     if line.at < 0.0 {

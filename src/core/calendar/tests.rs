@@ -32,6 +32,23 @@ const UNITS: [CalendarUnit; 6] = [
     CalendarUnit::Month,
 ];
 
+struct Window {
+    start: StoreTime,
+    /// The first moment after it.
+    end: StoreTime,
+}
+
+impl Calendar {
+    /// The window that `at` lies in.
+    fn window(&self, at: StoreTime) -> Window {
+        let bounds = self.windows_from(at, 1);
+        Window {
+            start: bounds[0],
+            end: bounds[1],
+        }
+    }
+}
+
 fn calendar(unit: CalendarUnit, zone: &str) -> Calendar {
     Calendar::new(unit, Zone::named(zone).unwrap())
 }

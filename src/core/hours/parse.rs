@@ -115,12 +115,6 @@ impl Days {
     /// All seven.
     pub const ALL: Self = Self([true; 7]);
 
-    /// Whether a day is among them; 0 is Monday.
-    #[must_use]
-    pub fn has(self, day: usize) -> bool {
-        self.0.get(day).copied().unwrap_or_default()
-    }
-
     /// These and the others.
     #[must_use]
     pub fn and(mut self, other: Self) -> Self {

@@ -18,6 +18,24 @@ const ZONES: &[&str] = &[
     "Africa/Casablanca",
 ];
 
+impl OpeningHours {
+    /// Whether it is open at `at`.
+    fn is_open(&self, at: StoreTime) -> bool {
+        self.reads_open(second(at))
+    }
+
+    /// The first moment from `at` on at which it is closed: `at` itself if it is; `None` if it
+    /// never closes.
+    fn closes(&self, at: StoreTime) -> Option<StoreTime> {
+        let stretch = self.stretch(at);
+        if stretch.open {
+            stretch.until
+        } else {
+            Some(at)
+        }
+    }
+}
+
 fn hours(ranges: &[&str], days: &[&str], zone: &str) -> OpeningHours {
     OpeningHours::parse(ranges, days, Zone::named(zone).unwrap()).unwrap()
 }

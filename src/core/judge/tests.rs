@@ -4,9 +4,7 @@ use super::*;
 
 const DEFAULT_WAIT: Duration = Duration::from_secs(1);
 const MAX_WAIT: Duration = Duration::from_secs(3600);
-const THROTTLED: Outcome = Outcome::Throttled {
-    wait: Some(DEFAULT_WAIT),
-};
+const THROTTLED: Outcome = Outcome::Throttled { wait: DEFAULT_WAIT };
 
 fn list(entries: &[&str]) -> Vec<String> {
     entries.iter().map(|e| (*e).to_owned()).collect()
@@ -54,7 +52,7 @@ fn throttled_for(text: &str, date: Option<&str>, now: SystemTime) -> Duration {
         body: b"",
     };
     match default_judge().reply(reply, now) {
-        Outcome::Throttled { wait: Some(wait) } => wait,
+        Outcome::Throttled { wait } => wait,
         other => panic!("{other:?}"),
     }
 }
@@ -110,7 +108,7 @@ fn unavailable_is_throttled_only_if_it_says_when() {
     assert_eq!(
         judge.reply(reply, SystemTime::UNIX_EPOCH),
         Outcome::Throttled {
-            wait: Some(Duration::from_secs(7))
+            wait: Duration::from_secs(7)
         }
     );
     assert_eq!(status(&judge, 503), Outcome::Transient);
@@ -241,7 +239,7 @@ fn no_wait_is_longer_than_the_maximum() {
     assert_eq!(
         status(&judge, 429),
         Outcome::Throttled {
-            wait: Some(Duration::from_secs(2))
+            wait: Duration::from_secs(2)
         }
     );
 }

@@ -2,7 +2,7 @@
 
 use super::run::Run;
 use super::{Asking, LeaseHolder};
-use crate::clock::{ClockMap, Reading};
+use crate::clock::{ClockMap, Reading, smoothed};
 use crate::schedule::Answer;
 use crate::time::Mono;
 
@@ -18,7 +18,7 @@ impl LeaseHolder {
         self.tally.guarded += u64::from(answer.guarded);
         let trip = now.since(sent);
         let close = trip <= (self.rough() * 2).max(self.trip * 2);
-        self.smooth(trip);
+        self.trip = smoothed(self.trip, trip);
         if answer.version == self.known {
             self.outdated = None;
         } else if answer.version != asking.known {

@@ -2,7 +2,7 @@
 
 /// What happened to slots since the start.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct Tally {
+pub struct LeaseTally {
     /// Asked of the store, including asks that only read the clock.
     pub asks: u64,
     /// Asks for slots that got none.
@@ -21,7 +21,7 @@ pub struct Tally {
     pub guarded: u64,
 }
 
-impl std::ops::Add for Tally {
+impl std::ops::Add for LeaseTally {
     type Output = Self;
 
     fn add(self, other: Self) -> Self {

@@ -4,6 +4,7 @@ use std::num::NonZeroU32;
 
 use super::*;
 use crate::schedule::{Answer, Grant};
+use crate::time::micros;
 
 const HEADROOM: Duration = Duration::from_millis(8);
 /// Late limit: seven eighths of the headroom, as the mapping is exact here.

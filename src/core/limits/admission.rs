@@ -114,7 +114,7 @@ impl Cell {
 
 /// What one message takes from one limit.
 #[derive(Clone, Copy, Debug)]
-pub struct Charge<'a> {
+pub struct CellCharge<'a> {
     pub limit: &'a Limit<'a>,
     /// Which of the batch's cells.
     pub cell: usize,
@@ -123,8 +123,8 @@ pub struct Charge<'a> {
 
 /// One message of a request.
 #[derive(Clone, Debug)]
-pub struct Candidate<'a> {
-    pub charges: Vec<Charge<'a>>,
+pub struct CellCandidate<'a> {
+    pub charges: Vec<CellCharge<'a>>,
     /// It was sent away before: it is told when it fits, and moves no line.
     pub waited: bool,
     /// How many of the wanted grants it is: the slots that it takes.
@@ -176,7 +176,7 @@ pub enum Decision {
 
 /// Decides a batch: grants until `wanted` is reached.
 pub fn decide(
-    candidates: &[Candidate<'_>],
+    candidates: &[CellCandidate<'_>],
     cells: &mut [Cell],
     wanted: u64,
     now: StoreTime,
@@ -208,7 +208,7 @@ pub fn decide(
     each.collect()
 }
 
-fn one(candidate: &Candidate<'_>, cells: &mut [Cell], now: StoreTime) -> Decision {
+fn one(candidate: &CellCandidate<'_>, cells: &mut [Cell], now: StoreTime) -> Decision {
     let charges = &candidate.charges;
     if let Some(shut) = shut(charges, now) {
         return shut;
@@ -220,7 +220,7 @@ fn one(candidate: &Candidate<'_>, cells: &mut [Cell], now: StoreTime) -> Decisio
     for charge in charges {
         note(charge, &mut cells[charge.cell], now);
     }
-    let fit = |charge: &Charge<'_>| {
+    let fit = |charge: &CellCharge<'_>| {
         let state = cells[charge.cell].state.as_ref();
         charge.limit.rule.fit(state, now, charge.cost)
     };
@@ -238,8 +238,8 @@ fn one(candidate: &Candidate<'_>, cells: &mut [Cell], now: StoreTime) -> Decisio
 }
 
 /// The decision where a limit may not be asked.
-fn shut(charges: &[Charge<'_>], now: StoreTime) -> Option<Decision> {
-    let outdated = |charge: &Charge<'_>| charge.limit.gate == LimitGate::Outdated;
+fn shut(charges: &[CellCharge<'_>], now: StoreTime) -> Option<Decision> {
+    let outdated = |charge: &CellCharge<'_>| charge.limit.gate == LimitGate::Outdated;
     if let Some(by) = charges.iter().position(outdated) {
         return Some(Decision::Outdated { by });
     }
@@ -256,7 +256,7 @@ fn shut(charges: &[Charge<'_>], now: StoreTime) -> Option<Decision> {
 }
 
 /// Writes down that a bucket which starts empty was asked for: it fills up from now on.
-fn note(charge: &Charge<'_>, cell: &mut Cell, now: StoreTime) {
+fn note(charge: &CellCharge<'_>, cell: &mut Cell, now: StoreTime) {
     let rule = charge.limit.rule;
     let known = cell.state.as_ref();
     if known.is_none_or(|state| !rule.is_of(&state.taken))
@@ -266,7 +266,7 @@ fn note(charge: &Charge<'_>, cell: &mut Cell, now: StoreTime) {
     }
 }
 
-fn take(charge: &Charge<'_>, cell: &mut Cell, ticket: Ticket, now: StoreTime) -> Pass {
+fn take(charge: &CellCharge<'_>, cell: &mut Cell, ticket: Ticket, now: StoreTime) -> Pass {
     let rule = charge.limit.rule;
     let taken = rule.take(cell.state.as_ref(), now, charge.cost, ticket);
     put(cell, taken);
@@ -304,13 +304,18 @@ fn put(cell: &mut Cell, taken: Taken) {
     cell.changed = true;
 }
 
-fn deny(candidate: &Candidate<'_>, fits: &[Fit], cells: &mut [Cell], now: StoreTime) -> Decision {
-    let line = |charge: &Charge<'_>| {
+fn deny(
+    candidate: &CellCandidate<'_>,
+    fits: &[Fit],
+    cells: &mut [Cell],
+    now: StoreTime,
+) -> Decision {
+    let line = |charge: &CellCharge<'_>| {
         let state = cells[charge.cell].state.as_ref();
         state.map_or(0, |state| state.line.at)
     };
     // When each charge lets it come back; what has no time comes last.
-    let back = |(charge, fit): (&Charge<'_>, &Fit)| match fit {
+    let back = |(charge, fit): (&CellCharge<'_>, &Fit)| match fit {
         Fit::Full => u64::MAX,
         Fit::Now => now.as_micros(),
         Fit::At(at) if candidate.waited => *at,

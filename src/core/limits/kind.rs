@@ -61,10 +61,6 @@ pub(super) trait Kind {
     fn forgotten_at(&self, since: u64) -> u64;
     /// From when on the state says no more than its absence.
     fn dies_at(&self, taken: &Self::Taken) -> u64;
-    /// What is written down when a key is asked for the first time, even in vain.
-    fn first_sight(&self, _now: u64) -> Option<Self::Taken> {
-        None
-    }
 }
 
 /// Why a rule cannot be kept exactly.

@@ -16,6 +16,7 @@ pub mod concurrency;
 pub mod fixed_window;
 pub mod gcra;
 pub mod generation;
+pub mod keyed_states;
 mod kind;
 pub mod known;
 pub mod record;

@@ -12,7 +12,6 @@ use std::fmt::Write as _;
 use super::concurrency::{Calls, CountedCall};
 use super::fixed_window::Windows;
 use super::gcra::Debt;
-use super::generation::Generation;
 use super::kind::Ticket;
 use super::rule::{Line, Rule, State, Taken};
 use super::sliding_log::Log;
@@ -186,19 +185,4 @@ fn signed(text: &str) -> Option<i64> {
 fn hex(text: &str) -> Option<&str> {
     let digits = |byte: u8| byte.is_ascii_digit() || (b'a'..=b'f').contains(&byte);
     ((1..=32).contains(&text.len()) && text.bytes().all(digits)).then_some(text)
-}
-
-/// The fields of the generation's hash, in the order of `lua/limits/common.lua`.
-#[must_use]
-pub fn read_generation(fields: [Option<&str>; 6]) -> Option<Generation> {
-    let [count, run, writes, guard_until, lost_at, is_new] = fields;
-    let time = |text: Option<&str>| number(text.unwrap_or("0")).map(StoreTime::from_micros);
-    Some(Generation {
-        number: number(count?)?,
-        run: run.unwrap_or_default().to_owned(),
-        writes: number(writes.unwrap_or("0"))?,
-        guard_until: time(guard_until)?,
-        lost_at: time(lost_at)?,
-        is_new: is_new == Some("1"),
-    })
 }

@@ -48,39 +48,32 @@ pub struct Line {
     pub spacing: u64,
 }
 
-/// Calls `$method` of the kind, with the state if it is one of that kind.
+/// Answers what the kind of a rule answers. With a state: `$own` is it if it is one of that kind, and
+/// `$wrap` makes a [`Taken`] of another one.
 macro_rules! of_kind {
-    ($rule:expr, $taken:expr, |$kind:ident, $own:ident| $body:expr) => {
-        of_kind!(@ $rule, $taken, |$kind, $own| $body;
-            Gcra, TokenBucket, FixedWindow, SlidingLog, Concurrency)
-    };
-    (@ $rule:expr, $taken:expr, |$kind:ident, $own:ident| $body:expr; $($name:ident),*) => {
+    ($rule:expr, |$kind:ident| $body:expr) => {
         match $rule {
-            $(Rule::$name($kind) => {
-                let $own = match $taken {
-                    Some(Taken::$name(own)) => Some(own),
-                    _ => None,
-                };
-                $body
-            })*
+            Rule::Gcra($kind) => $body,
+            Rule::TokenBucket($kind) => $body,
+            Rule::FixedWindow($kind) => $body,
+            Rule::SlidingLog($kind) => $body,
+            Rule::Concurrency($kind) => $body,
         }
     };
-}
-
-/// The same where a state of the kind comes out.
-macro_rules! to_kind {
-    ($rule:expr, $taken:expr, |$kind:ident, $own:ident| $body:expr) => {
-        to_kind!(@ $rule, $taken, |$kind, $own| $body;
+    ($rule:expr, $taken:expr, |$kind:ident, $own:ident, $wrap:pat_param| $body:expr) => {
+        of_kind!(@ $rule, $taken, |$kind, $own, $wrap| $body;
             Gcra, TokenBucket, FixedWindow, SlidingLog, Concurrency)
     };
-    (@ $rule:expr, $taken:expr, |$kind:ident, $own:ident| $body:expr; $($name:ident),*) => {
+    (@ $rule:expr, $taken:expr, |$kind:ident, $own:ident, $wrap:pat_param| $body:expr;
+        $($name:ident),*) => {
         match $rule {
             $(Rule::$name($kind) => {
                 let $own = match $taken {
                     Some(Taken::$name(own)) => Some(own),
                     _ => None,
                 };
-                $body.map(Taken::$name)
+                let $wrap = Taken::$name;
+                $body
             })*
         }
     };
@@ -90,10 +83,7 @@ impl Rule {
     /// The largest cost that can ever fit.
     #[must_use]
     pub fn most(&self) -> u64 {
-        of_kind!(self, None::<&Taken>, |kind, own| {
-            let _: Option<&_> = own;
-            kind.most()
-        })
+        of_kind!(self, |kind| kind.most())
     }
 
     /// The same rule with what a decision around `now` needs of a calendar.
@@ -110,30 +100,26 @@ impl Rule {
     #[must_use]
     pub fn settled(&self, taken: &Taken, now: StoreTime) -> Option<(Taken, bool)> {
         let now = now.as_micros();
-        let mut ahead = false;
-        let settled = to_kind!(self, Some(taken), |kind, own| own.map(|own| {
-            let (settled, was_ahead) = kind.settled(own, now);
-            ahead = was_ahead;
-            settled
-        }));
-        settled.map(|settled| (settled, ahead))
+        of_kind!(self, Some(taken), |kind, own, wrap| {
+            let (settled, ahead) = kind.settled(own?, now);
+            Some((wrap(settled), ahead))
+        })
     }
 
     /// Whether a cost fits at `now`.
     #[must_use]
     pub fn fit(&self, state: Option<&State>, now: StoreTime, cost: u64) -> Fit {
         let now = now.as_micros();
-        of_kind!(self, taken(state), |kind, own| kind.fit(own, now, cost))
+        of_kind!(self, taken(state), |kind, own, _| kind.fit(own, now, cost))
     }
 
     /// What was taken once `cost` is.
     #[must_use]
     pub fn take(&self, state: Option<&State>, now: StoreTime, cost: u64, ticket: Ticket) -> Taken {
         let now = now.as_micros();
-        let new = to_kind!(self, taken(state), |kind, own| Some(
+        of_kind!(self, taken(state), |kind, own, wrap| wrap(
             kind.take(own, now, cost, ticket)
-        ));
-        new.expect("every kind has a state once something was taken")
+        ))
     }
 
     /// What was taken without units that were taken at `at` and certainly not used. `None`: they
@@ -141,42 +127,37 @@ impl Rule {
     #[must_use]
     pub fn refund(&self, state: &State, at: StoreTime, cost: u64, now: StoreTime) -> Option<Taken> {
         let (at, now) = (at.as_micros(), now.as_micros());
-        to_kind!(self, Some(&state.taken), |kind, own| own
-            .and_then(|own| kind.refund(own, at, cost, now)))
+        of_kind!(self, Some(&state.taken), |kind, own, wrap| kind
+            .refund(own?, at, cost, now)
+            .map(wrap))
     }
 
     /// What is left at `now`.
     #[must_use]
     pub fn room(&self, state: Option<&State>, now: StoreTime) -> Room {
         let now = now.as_micros();
-        of_kind!(self, taken(state), |kind, own| kind.room(own, now))
+        of_kind!(self, taken(state), |kind, own, _| kind.room(own, now))
     }
 
     /// How far apart costs of this size are at the rate of the limit, in microseconds.
     #[must_use]
     pub fn spacing(&self, cost: u64, now: StoreTime) -> u64 {
         let now = now.as_micros();
-        of_kind!(self, None::<&Taken>, |kind, own| {
-            let _: Option<&_> = own;
-            kind.spacing(cost, now)
-        })
+        of_kind!(self, |kind| kind.spacing(cost, now))
     }
 
     /// From when on nothing counts that was taken up to `since`.
     #[must_use]
     pub fn forgotten_at(&self, since: StoreTime) -> StoreTime {
         let since = since.as_micros();
-        StoreTime::from_micros(of_kind!(self, None::<&Taken>, |kind, own| {
-            let _: Option<&_> = own;
-            kind.forgotten_at(since)
-        }))
+        StoreTime::from_micros(of_kind!(self, |kind| kind.forgotten_at(since)))
     }
 
     /// From when on a state says no more than its absence, in microseconds. The line does not
     /// count: losing it costs a few more questions.
     #[must_use]
     pub fn dies_at(&self, state: &State) -> StoreTime {
-        StoreTime::from_micros(of_kind!(self, Some(&state.taken), |kind, own| own
+        StoreTime::from_micros(of_kind!(self, Some(&state.taken), |kind, own, _| own
             .map_or(0, |own| kind.dies_at(own))))
     }
 
@@ -184,10 +165,10 @@ impl Rule {
     #[must_use]
     pub fn first_sight(&self, now: StoreTime) -> Option<Taken> {
         let now = now.as_micros();
-        to_kind!(self, None::<&Taken>, |kind, own| {
-            let _: Option<&_> = own;
-            kind.first_sight(now)
-        })
+        match self {
+            Self::TokenBucket(rule) => rule.first_sight(now).map(Taken::TokenBucket),
+            _ => None,
+        }
     }
 
     /// Whether a state is one of this kind.
@@ -206,13 +187,7 @@ impl Rule {
     /// How late a call may arrive at the downstream after it was granted.
     #[must_use]
     pub const fn headroom(&self) -> Duration {
-        match self {
-            Self::Gcra(rule) => rule.headroom,
-            Self::TokenBucket(rule) => rule.headroom,
-            Self::FixedWindow(rule) => rule.headroom,
-            Self::SlidingLog(rule) => rule.headroom,
-            Self::Concurrency(rule) => rule.headroom,
-        }
+        of_kind!(self, |kind| kind.headroom)
     }
 
     /// How late a call may leave after it was granted: a quarter of the headroom is left for the

@@ -195,6 +195,11 @@ impl TokenBucket {
         }
         s.last + self.time_for(missing, s.rem)
     }
+
+    /// What is written down when a key is asked for the first time, even in vain.
+    pub(super) fn first_sight(&self, now: u64) -> Option<Tokens> {
+        (self.start == Start::Empty).then(|| self.unseen(now))
+    }
 }
 
 impl Kind for TokenBucket {
@@ -287,9 +292,5 @@ impl Kind for TokenBucket {
             Start::Full => full,
             Start::Empty => full + KEEP.max(self.memory()),
         }
-    }
-
-    fn first_sight(&self, now: u64) -> Option<Tokens> {
-        (self.start == Start::Empty).then(|| self.unseen(now))
     }
 }

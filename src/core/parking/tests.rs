@@ -7,6 +7,13 @@ use proptest::prelude::*;
 
 use super::*;
 
+impl Parking {
+    /// Messages in hand from the work queue.
+    const fn held(&self) -> u64 {
+        self.held
+    }
+}
+
 fn of(tenant: u64) -> Share {
     weighing(tenant, 1)
 }
@@ -25,7 +32,7 @@ const fn at(ms: u64) -> Mono {
 /// The choices for so many first arrivals of a tenant.
 fn parked(parking: &mut Parking, share: Share, count: usize, now: Mono) -> usize {
     (0..count)
-        .filter(|_| parking.arrived(share, Origin::Work, Some(0), now) == Choice::Park)
+        .filter(|_| parking.arrived(share, CameFrom::Work, Some(0), now) == Choice::Park)
         .count()
 }
 
@@ -34,7 +41,7 @@ fn nothing_is_parked_while_there_is_room_to_see_what_stands_behind() {
     let mut parking = Parking::new(100, 10_000);
     assert_eq!(parked(&mut parking, of(1), 75, at(0)), 0);
     assert_eq!(parked(&mut parking, of(1), 25, at(0)), 25);
-    parking.left(of(1), Origin::Work);
+    parking.left(of(1), CameFrom::Work);
     assert_eq!(parked(&mut parking, of(1), 2, at(0)), 1);
 }
 
@@ -55,9 +62,9 @@ fn a_message_within_the_allowance_stays() {
 #[test]
 fn weights_count() {
     let mut parking = Parking::new(400, 10_000);
-    parking.arrived(weighing(1, 3), Origin::Work, Some(0), at(0));
+    parking.arrived(weighing(1, 3), CameFrom::Work, Some(0), at(0));
     for tenant in 2..=8 {
-        parking.arrived(of(tenant), Origin::Work, Some(0), at(0));
+        parking.arrived(of(tenant), CameFrom::Work, Some(0), at(0));
     }
     assert_eq!(parking.allowance(weighing(1, 3)), 180);
     assert_eq!(parking.allowance(of(2)), 60);
@@ -65,7 +72,7 @@ fn weights_count() {
 
 #[test]
 fn a_message_that_was_parked_or_is_bound_stays() {
-    for origin in [Origin::Bound, Origin::Parked] {
+    for origin in [CameFrom::Bound, CameFrom::Parked] {
         let mut parking = Parking::new(100, 10_000);
         parked(&mut parking, of(1), 80, at(0));
         assert_eq!(
@@ -76,7 +83,7 @@ fn a_message_that_was_parked_or_is_bound_stays() {
     }
     let mut parking = Parking::new(100, 10_000);
     for _ in 0..200 {
-        parking.arrived(of(1), Origin::Parked, Some(0), at(0));
+        parking.arrived(of(1), CameFrom::Parked, Some(0), at(0));
     }
     assert_eq!(parking.held(), 0, "they come within another prefetch");
     assert_eq!(parked(&mut parking, of(1), 76, at(0)), 1);
@@ -88,7 +95,7 @@ fn no_more_is_parked_than_the_bound_says() {
         let mut parking = Parking::new(100, 1_000);
         parked(&mut parking, of(1), 75, at(0));
         parked(&mut parking, of(2), 1, at(0));
-        let choice = parking.arrived(of(1), Origin::Work, length, at(0));
+        let choice = parking.arrived(of(1), CameFrom::Work, length, at(0));
         assert_eq!(usize::from(choice == Choice::Park), expected);
     }
     let mut none = Parking::new(100, 0);
@@ -101,7 +108,7 @@ fn no_more_than_a_tenth_of_the_bound_is_parked_in_a_second() {
     parked(&mut parking, of(1), 75, at(0));
     assert_eq!(parked(&mut parking, of(1), 150, at(0)), 100);
     for _ in 0..50 {
-        parking.left(of(1), Origin::Work);
+        parking.left(of(1), CameFrom::Work);
     }
     // Half a second later, half as many.
     assert_eq!(parked(&mut parking, of(1), 150, at(500)), 50);
@@ -112,9 +119,9 @@ fn looking_rests_when_it_found_no_message_and_goes_on_when_one_comes() {
     let mut parking = Parking::new(100, 1_000);
     parked(&mut parking, of(1), 75, at(0));
     let mut look = |parked, now| {
-        let choice = parking.arrived(of(1), Origin::Work, Some(parked), now);
+        let choice = parking.arrived(of(1), CameFrom::Work, Some(parked), now);
         if choice == Choice::Keep {
-            parking.left(of(1), Origin::Work);
+            parking.left(of(1), CameFrom::Work);
         }
         choice
     };
@@ -123,8 +130,8 @@ fn looking_rests_when_it_found_no_message_and_goes_on_when_one_comes() {
     assert_eq!(look(500, at(0)), Choice::Keep, "resting");
     assert_eq!(look(250, at(0)), Choice::Park, "looking again");
     assert_eq!(look(1_000, at(0)), Choice::Keep);
-    parking.arrived(of(2), Origin::Work, Some(900), at(0));
-    let choice = parking.arrived(of(1), Origin::Work, Some(900), at(0));
+    parking.arrived(of(2), CameFrom::Work, Some(900), at(0));
+    let choice = parking.arrived(of(1), CameFrom::Work, Some(900), at(0));
     assert_eq!(choice, Choice::Park, "another tenant is there");
 }
 
@@ -132,12 +139,12 @@ fn looking_rests_when_it_found_no_message_and_goes_on_when_one_comes() {
 fn tenants_that_are_gone_do_not_count() {
     let mut parking = Parking::new(100, 10_000);
     for tenant in 1..=5_000 {
-        parking.arrived(of(tenant), Origin::Work, Some(0), at(tenant));
-        parking.left(of(tenant), Origin::Work);
+        parking.arrived(of(tenant), CameFrom::Work, Some(0), at(tenant));
+        parking.left(of(tenant), CameFrom::Work);
     }
     assert!(parking.tenants.len() <= REMEMBERED + 1);
     assert_eq!(parking.allowance(of(1)), FLOOR);
-    parking.arrived(of(1), Origin::Work, Some(0), at(60_000));
+    parking.arrived(of(1), CameFrom::Work, Some(0), at(60_000));
     assert_eq!(parking.tenants.len(), 1);
     assert_eq!(parking.allowance(of(1)), 75);
 }
@@ -160,7 +167,7 @@ fn sent_before_the_last_of_the_others(most: u32, backlog: usize, others: usize) 
     work.extend((0..others).map(|_| (1, false)));
     let mut space: VecDeque<(u64, bool)> = VecDeque::new();
     let mut parking = Parking::new(PREFETCH, most);
-    let mut hands: [VecDeque<Origin>; 2] = [VecDeque::new(), VecDeque::new()];
+    let mut hands: [VecDeque<CameFrom>; 2] = [VecDeque::new(), VecDeque::new()];
     let mut from_space = 0_u16;
     let (mut sent, mut left, mut turn) = (0, others, 0);
     for step in 0_u64.. {
@@ -170,8 +177,8 @@ fn sent_before_the_last_of_the_others(most: u32, backlog: usize, others: usize) 
                 break;
             };
             let length = Some(space.len() as u64);
-            match parking.arrived(of(tenant), Origin::Work, length, now) {
-                Choice::Keep => hands[tenant as usize].push_back(Origin::Work),
+            match parking.arrived(of(tenant), CameFrom::Work, length, now) {
+                Choice::Keep => hands[tenant as usize].push_back(CameFrom::Work),
                 Choice::Park => space.push_back((tenant, true)),
             }
         }
@@ -180,8 +187,8 @@ fn sent_before_the_last_of_the_others(most: u32, backlog: usize, others: usize) 
                 break;
             };
             from_space += 1;
-            parking.arrived(of(tenant), Origin::Parked, None, now);
-            hands[tenant as usize].push_back(Origin::Parked);
+            parking.arrived(of(tenant), CameFrom::Parked, None, now);
+            hands[tenant as usize].push_back(CameFrom::Parked);
         }
         turn = 1 - turn;
         let tenant = if hands[turn].is_empty() {
@@ -193,7 +200,7 @@ fn sent_before_the_last_of_the_others(most: u32, backlog: usize, others: usize) 
             break;
         };
         parking.left(of(tenant as u64), origin);
-        from_space -= u16::from(origin == Origin::Parked);
+        from_space -= u16::from(origin == CameFrom::Parked);
         sent += 1;
         left -= tenant;
         if left == 0 {
@@ -235,15 +242,15 @@ proptest! {
                 }
                 1 if length > 0 => {
                     length -= 1;
-                    let choice = parking.arrived(share, Origin::Parked, Some(length), at(now));
+                    let choice = parking.arrived(share, CameFrom::Parked, Some(length), at(now));
                     prop_assert_eq!(choice, Choice::Keep);
-                    hands.push((share, Origin::Parked));
+                    hands.push((share, CameFrom::Parked));
                 }
                 _ => {
                     let held = parking.held();
                     let own = hands.iter().filter(|(other, _)| *other == share).count() as u64;
-                    match parking.arrived(share, Origin::Work, Some(length), at(now)) {
-                        Choice::Keep => hands.push((share, Origin::Work)),
+                    match parking.arrived(share, CameFrom::Work, Some(length), at(now)) {
+                        Choice::Keep => hands.push((share, CameFrom::Work)),
                         Choice::Park => {
                             length += 1;
                             trips += 1;
@@ -253,7 +260,7 @@ proptest! {
                     }
                 }
             }
-            let from_work = hands.iter().filter(|(_, origin)| *origin == Origin::Work).count();
+            let from_work = hands.iter().filter(|(_, origin)| *origin == CameFrom::Work).count();
             prop_assert_eq!(parking.held(), from_work as u64);
             prop_assert!(length <= u64::from(most));
             let a_second = u64::from(most / 10).max(1);

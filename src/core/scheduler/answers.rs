@@ -9,7 +9,7 @@ use crate::time::{Mono, StoreTime};
 impl<T: Queued> Scheduler<T> {
     /// The store answered the request under way at its time `decided`: it looked at so many candidates,
     /// and granted so many. Answers since when the permissions count, at the earliest.
-    pub fn answered(
+    pub fn decided(
         &mut self,
         decided: StoreTime,
         looked_at: usize,
@@ -17,7 +17,7 @@ impl<T: Queued> Scheduler<T> {
         now: Mono,
     ) -> Mono {
         self.requests.as_mut().map_or(now, |requests| {
-            requests.answered(decided, looked_at, granted, now)
+            requests.decided(decided, looked_at, granted, now)
         })
     }
 
@@ -52,7 +52,7 @@ impl<T: Queued> Scheduler<T> {
     /// A message of the request is denied and waits in memory for this key, before later ones.
     pub fn denied(&mut self, item: T, key: KeyId, opening: KeyRoom) {
         self.end_asking(&item);
-        self.key_queues.said(key, opening, true);
+        self.key_queues.set_room(key, opening, true);
         self.key_queues.join(key, item);
     }
 
@@ -71,8 +71,8 @@ impl<T: Queued> Scheduler<T> {
     }
 
     /// What the store said of a key whose messages wait here.
-    pub fn said(&mut self, key: KeyId, opening: KeyRoom) {
-        self.key_queues.said(key, opening, false);
+    pub fn set_room(&mut self, key: KeyId, opening: KeyRoom) {
+        self.key_queues.set_room(key, opening, false);
     }
 
     /// Calls of a key ended: as many messages as they freed units may ask.

@@ -151,10 +151,10 @@ impl Bench {
 
     fn with(pacing: Pacing, paces: [Pace; 2], usable: Duration, trip: u64) -> Self {
         let paced = pacing.is_paced();
-        let requests = Requests::new(usable, Duration::from_secs(1), Phase::new(3), paced);
+        let requests = Requests::new(usable, Phase::new(3), paced);
         Self {
             now: 10_000_000,
-            scheduler: Scheduler::with(pacing, Some(requests)),
+            scheduler: Scheduler::new(pacing, Some(requests)),
             paces,
             schedules: [None, None],
             keys: Plain::default(),
@@ -283,7 +283,7 @@ impl Bench {
         let granted = decided.iter().filter(|(_, d)| *d == Some(Ok(()))).count();
         let looked = decided.iter().filter(|(_, d)| d.is_some()).count();
         let time = StoreTime::from_micros(at);
-        let since = self.scheduler.answered(time, looked, granted, now);
+        let since = self.scheduler.decided(time, looked, granted, now);
         assert!(since.as_micros() + STORE <= at);
         let mut rest = Vec::new();
         for (mut item, decision) in decided {

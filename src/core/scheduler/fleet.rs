@@ -77,8 +77,8 @@ impl Fleet {
                 None => Pacing::free(),
             };
             let paced = setting.pace.is_some();
-            let requests = Requests::new(usable, Duration::from_secs(1), phase(replica), paced);
-            Scheduler::with(pacing, Some(requests))
+            let requests = Requests::new(usable, phase(replica), paced);
+            Scheduler::new(pacing, Some(requests))
         };
         let message = |(id, key): (u32, &u32)| Message {
             id,

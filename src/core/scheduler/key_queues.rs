@@ -104,7 +104,7 @@ impl<T: Queued> KeyQueues<T> {
     }
 
     /// What the store said of a key. Keys without a queue are only remembered if they are `kept`.
-    pub(super) fn said(&mut self, key: KeyId, opening: KeyRoom, kept: bool) {
+    pub(super) fn set_room(&mut self, key: KeyId, opening: KeyRoom, kept: bool) {
         if !kept && !self.queues.contains_key(&key) {
             return;
         }

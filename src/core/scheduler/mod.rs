@@ -36,13 +36,13 @@ use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::time::Duration;
 
 pub use key_queues::KeyRoom;
-pub use placing::{Denial, Place, Terms};
+pub use placing::{Denial, Destination, Terms};
 pub use ready::{KeyId, Queued, Ready, Share};
-pub use request::{BATCH_MAX, Requests};
+pub use request::{BATCH_MAX, HEARTBEAT, Requests};
 
 use self::key_queues::KeyQueues;
 use super::clock::ClockMap;
-use super::leases::{LeaseHolder, Outlook, Slot, Tally, Wait};
+use super::leases::{LeaseHolder, LeaseTally, Outlook, Slot, Wait};
 use super::pacing::{Pacing, Row, Sum};
 use super::policy::PolicyVersion;
 use super::schedule::{Answer, Ask, Freeze, Grant, Pace};
@@ -60,7 +60,7 @@ pub enum Step<T> {
     /// Ask the store for slots, and report with [`Scheduler::leased`] or [`Scheduler::lease_failed`].
     Lease(Row, Ask),
     /// Ask the keyed limits of these messages for so many grants (no messages: only for the time), and
-    /// report with [`Scheduler::answered`] or [`Scheduler::failed`]; then hand each one back with
+    /// report with [`Scheduler::decided`] or [`Scheduler::failed`]; then hand each one back with
     /// [`Scheduler::granted`], [`Scheduler::denied`], [`Scheduler::put_back`] or [`Scheduler::gone`].
     Admit(Vec<T>, u64),
     /// Their permissions ran out before their slots came: take back what they took, and hand them
@@ -106,16 +106,10 @@ pub struct Scheduler<T> {
 }
 
 impl<T: Queued> Scheduler<T> {
-    /// One row of slots, whose messages no keyed limit counts.
-    #[must_use]
-    pub fn new(holder: LeaseHolder) -> Self {
-        Self::with(Pacing::paced(holder), None)
-    }
-
     /// Without `requests` no message may need a permission, and there must be a row: the scheduler
     /// has the store's time from one of the two.
     #[must_use]
-    pub fn with(pacing: Pacing, requests: Option<Requests>) -> Self {
+    pub fn new(pacing: Pacing, requests: Option<Requests>) -> Self {
         Self {
             pacing,
             requests,
@@ -148,7 +142,7 @@ impl<T: Queued> Scheduler<T> {
 
     /// What happened to slots so far.
     #[must_use]
-    pub fn tally(&self) -> Tally {
+    pub fn tally(&self) -> LeaseTally {
         self.pacing.tally()
     }
 
@@ -163,7 +157,7 @@ impl<T: Queued> Scheduler<T> {
     /// for.
     #[must_use]
     pub fn held(&self) -> usize {
-        self.ready.len() + self.key_queues.len() + self.admitted.len() + self.delayed.len()
+        self.ready.sum().messages + self.key_queues.len() + self.admitted.len() + self.delayed.len()
     }
 
     /// Adds a message that may be sent at once.

@@ -49,7 +49,7 @@ pub struct Terms {
 
 /// Where a denied message waits.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Place {
+pub enum Destination {
     /// In memory, until calls of its key end.
     ForCalls(KeyRoom),
     /// In memory, until its key opens.
@@ -65,20 +65,20 @@ pub enum Place {
 impl<T: Queued> Scheduler<T> {
     /// Where a message waits. `opening` says when its route may send at the earliest, from a time on.
     #[must_use]
-    pub fn place(
+    pub fn destination(
         &self,
         item: &T,
         denial: &Denial,
         terms: &Terms,
         opening: impl Fn(StoreTime) -> StoreTime,
         now: Mono,
-    ) -> Place {
+    ) -> Destination {
         let Denial { key, decided, .. } = *denial;
         let key_room = self.key_room(denial.fits, 0, now);
         let is_full = denial.fits == Fit::Full;
         let has_room = self.has_room(item, key);
         if is_full && (terms.is_for_all || has_room) {
-            return Place::ForCalls(key_room);
+            return Destination::ForCalls(key_room);
         }
         let fits = match denial.fits {
             Fit::At(at) => StoreTime::from_micros(at),
@@ -87,16 +87,16 @@ impl<T: Queued> Scheduler<T> {
         };
         let here = self.local_time(fits, now);
         if item.deadline().is_some_and(|end| end <= here) {
-            return Place::Expired;
+            return Destination::Expired;
         }
         let near = opening(fits).since(decided) <= terms.max_hold;
         if near && has_room {
-            Place::Near(key_room)
+            Destination::Near(key_room)
         } else if terms.is_for_all && terms.holds {
-            Place::Route(key_room, here)
+            Destination::Route(key_room, here)
         } else {
             let wait = opening(denial.until.max(fits)).since(decided);
-            Place::Away(key_room, wait)
+            Destination::Away(key_room, wait)
         }
     }
 

@@ -206,24 +206,6 @@ impl<T: Queued> Ready<T> {
     pub const fn sum(&self) -> Sum {
         self.sum
     }
-
-    /// The units that all of them take together.
-    #[must_use]
-    pub const fn units(&self) -> u64 {
-        self.sum.units
-    }
-
-    /// How many they are.
-    #[must_use]
-    pub const fn len(&self) -> usize {
-        self.sum.messages
-    }
-
-    /// Whether there is none.
-    #[must_use]
-    pub const fn is_empty(&self) -> bool {
-        self.sum.messages == 0
-    }
 }
 
 /// The messages of one priority.

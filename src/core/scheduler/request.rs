@@ -17,13 +17,16 @@
 use std::time::Duration;
 
 use crate::backoff::{Backoff, Failures};
-use crate::clock::{ClockMap, Reading};
+use crate::clock::{ClockMap, Reading, smoothed};
 use crate::leases::Phase;
-use crate::time::{Mono, StoreTime, micros};
+use crate::time::{Mono, StoreTime};
 
 /// Added to two round trips: what this process needs to act on an answer.
 const MARGIN: Duration = Duration::from_millis(2);
-/// The most candidates in one request (`ports::limits::MAX_BATCH`).
+/// How often a store that keeps keyed limits is asked at least, so that every replica remembers the
+/// generation and a loss is noticed while a replica still knows what was there.
+pub const HEARTBEAT: Duration = Duration::from_secs(1);
+/// The most candidates in one request: a script must not hold the store for long.
 pub const BATCH_MAX: usize = 256;
 /// Candidates beyond those that lately were needed for one grant.
 const SURPLUS: usize = 4;
@@ -45,12 +48,11 @@ const WHOLE: u64 = 1024;
 pub struct Requests {
     /// The shortest time for which a permission is good.
     usable: Duration,
-    heartbeat: Duration,
     phase: Phase,
     clock: ClockMap,
     under_way: Option<Mono>,
     /// When the last answer came.
-    heard: Option<Mono>,
+    answered: Option<Mono>,
     failures: Failures,
     /// Smoothed round trip.
     trip: Duration,
@@ -65,17 +67,15 @@ pub struct Requests {
 }
 
 impl Requests {
-    /// For permissions that are good for `usable` or longer; the store is asked at least every
-    /// `heartbeat`, if only what time it is.
+    /// For permissions that are good for `usable` or longer.
     #[must_use]
-    pub fn new(usable: Duration, heartbeat: Duration, phase: Phase, is_paced: bool) -> Self {
+    pub fn new(usable: Duration, phase: Phase, is_paced: bool) -> Self {
         Self {
             usable,
-            heartbeat,
             phase,
             clock: ClockMap::default(),
             under_way: None,
-            heard: None,
+            answered: None,
             failures: Failures::new(BACKOFF),
             trip: Duration::ZERO,
             granted: WHOLE,
@@ -103,11 +103,11 @@ impl Requests {
         self.under_way.is_none().then(|| self.failures.retry_at())
     }
 
-    /// When the store must be asked although no message needs it.
+    /// When the store must be asked although no message needs it, if only what time it is.
     #[must_use]
     pub fn next_heartbeat(&self) -> Option<Mono> {
         let open = self.open_from()?;
-        let due = self.heard.map_or(Mono::default(), |at| at + self.heartbeat);
+        let due = self.answered.map_or(Mono::default(), |at| at + HEARTBEAT);
         Some(due.max(open))
     }
 
@@ -158,7 +158,7 @@ impl Requests {
 
     /// The request was answered: of `looked_at` candidates `granted` were granted. Answers since
     /// when the permissions count, at the earliest.
-    pub fn answered(
+    pub fn decided(
         &mut self,
         decided: StoreTime,
         looked_at: usize,
@@ -168,9 +168,9 @@ impl Requests {
         let Some(sent) = self.under_way.take() else {
             return now;
         };
-        self.heard = Some(now);
+        self.answered = Some(now);
         self.failures.succeeded();
-        self.smooth(now.since(sent));
+        self.trip = smoothed(self.trip, now.since(sent));
         if looked_at > 0 {
             let share = granted.min(looked_at) as u64 * WHOLE / looked_at as u64;
             self.granted = (self.granted * 3 + share) / 4;
@@ -210,17 +210,6 @@ impl Requests {
     pub fn retry_now(&mut self, now: Mono) {
         self.failures.retry_at_latest(now);
     }
-
-    /// Follows the round trip by an eighth at a time; one outlier counts for at most four.
-    fn smooth(&mut self, trip: Duration) {
-        let (old, new) = (micros(self.trip), micros(trip));
-        let smoothed = if old == 0 {
-            new
-        } else {
-            (old * 7 + new.min(old * 4)) / 8
-        };
-        self.trip = Duration::from_micros(smoothed);
-    }
 }
 
 #[cfg(test)]
@@ -234,13 +223,13 @@ mod tests {
         const EPOCH: u64 = 1_795_228_193_000_012;
         const DAY: u64 = 86_400_000_000;
         let usable = Duration::from_millis(8);
-        let mut requests = Requests::new(usable, Duration::from_secs(1), Phase::new(1), false);
+        let mut requests = Requests::new(usable, Phase::new(1), false);
         let mut since = Mono::default();
         for (second, ahead) in [(1, 0), (2, 0), (3, DAY)] {
             let at = second * 1_000_000;
             requests.sent(0, Mono::from_micros(at));
             let decided = StoreTime::from_micros(EPOCH + at + 100 + ahead);
-            since = requests.answered(decided, 0, 0, Mono::from_micros(at + 200));
+            since = requests.decided(decided, 0, 0, Mono::from_micros(at + 200));
         }
         // A permission is no younger than its decision.
         assert!(since <= Mono::from_micros(3_000_100), "{since:?}");

@@ -23,7 +23,6 @@ fn options(url: &str, headers: &[(&str, &str)]) -> HttpOptions {
             .collect::<BTreeMap<_, _>>(),
         body: None,
         auth: None,
-        rotating: None,
         timeout: Duration::from_secs(10),
         connect_timeout: Duration::from_secs(5),
         idle_timeout: Duration::from_secs(50),
@@ -301,7 +300,7 @@ fn wrong_configurations_name_their_key() {
     }
     let mut twice = options("http://h/", &[("Authorization", "x")]);
     twice.auth = Some(ResolvedAuth::Bearer {
-        token: SecretString::from("t"),
+        token: SecretString::from("t").into(),
     });
     assert_eq!(wrong(&twice).key, "auth");
 }
@@ -313,13 +312,13 @@ fn secrets_are_sent_and_never_shown() {
         (
             ResolvedAuth::Basic {
                 user: "aladdin".to_owned(),
-                password: SecretString::from("hunter2"),
+                password: SecretString::from("hunter2").into(),
             },
             "Basic YWxhZGRpbjpodW50ZXIy",
         ),
         (
             ResolvedAuth::Bearer {
-                token: SecretString::from("hunter2"),
+                token: SecretString::from("hunter2").into(),
             },
             "Bearer hunter2",
         ),
@@ -343,7 +342,7 @@ fn secrets_are_sent_and_never_shown() {
         }
     }
     options.auth = Some(ResolvedAuth::Bearer {
-        token: SecretString::from("hunter2\n"),
+        token: SecretString::from("hunter2\n").into(),
     });
     let error = wrong(&options);
     assert_eq!(error.key, "auth");

@@ -1,38 +1,13 @@
-//! How the downstreams of this process stand: the decision of `core::breaker` behind a lock.
-
-use std::collections::HashMap;
-use std::fmt;
-use std::sync::{Mutex, PoisonError};
+//! How downstreams stand: the decision of `core::breaker`. Each route tells and receives only its own.
 
 use futures::FutureExt;
-use tokio::sync::broadcast;
 
-use super::NOTICES;
-use crate::core::breaker::{self, BreakerReport, BreakerRule, BreakerStatus, StoredBreaker};
+use super::MemoryStore;
+use crate::core::breaker::{self, BreakerReport, BreakerRule, BreakerStatus};
 use crate::ports::breaker::BreakerStore;
-use crate::ports::clock::Clock;
-use crate::ports::pace::{Notice, StoreFuture};
+use crate::ports::pace::StoreFuture;
 
-/// The breakers of this process alone: each route tells and hears only itself.
-pub struct MemoryBreakers {
-    clock: Clock,
-    routes: Mutex<HashMap<String, StoredBreaker>>,
-    notices: broadcast::Sender<Notice>,
-}
-
-impl MemoryBreakers {
-    /// All closed.
-    #[must_use]
-    pub fn new(clock: Clock) -> Self {
-        Self {
-            clock,
-            routes: Mutex::default(),
-            notices: broadcast::Sender::new(NOTICES),
-        }
-    }
-}
-
-impl BreakerStore for MemoryBreakers {
+impl BreakerStore for MemoryStore {
     fn report<'a>(
         &'a self,
         route: &'a str,
@@ -41,22 +16,11 @@ impl BreakerStore for MemoryBreakers {
         rule: &'a BreakerRule,
     ) -> StoreFuture<'a, BreakerStatus> {
         async move {
-            // A decision changes plain numbers only: nothing can panic in the middle of it.
-            let mut routes = self.routes.lock().unwrap_or_else(PoisonError::into_inner);
-            let shared = routes.entry(route.to_owned()).or_default();
-            let now = self.clock.store_time();
-            Ok(breaker::report(shared, report, known, rule, now))
+            Ok(self.decide(&self.breakers, |routes, now| {
+                let stored = routes.entry(route.to_owned()).or_default();
+                breaker::report(stored, report, known, rule, now)
+            }))
         }
         .boxed()
-    }
-
-    fn notices(&self) -> broadcast::Receiver<Notice> {
-        self.notices.subscribe()
-    }
-}
-
-impl fmt::Debug for MemoryBreakers {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("MemoryBreakers").finish_non_exhaustive()
     }
 }

@@ -20,28 +20,6 @@ use crate::ports::limits::{KeyedLimit, LimitKey, Policy};
 const CHARGE: u64 = 4;
 const STATE: u64 = 4;
 
-/// The kinds, in the order of their scripts.
-#[derive(Clone, Copy)]
-enum Kind {
-    Gcra,
-    TokenBucket,
-    FixedWindow,
-    SlidingLog,
-    Concurrency,
-}
-
-impl Kind {
-    const fn of(rule: &Rule) -> Self {
-        match rule {
-            Rule::Gcra(_) => Self::Gcra,
-            Rule::TokenBucket(_) => Self::TokenBucket,
-            Rule::FixedWindow(_) => Self::FixedWindow,
-            Rule::SlidingLog(_) => Self::SlidingLog,
-            Rule::Concurrency(_) => Self::Concurrency,
-        }
-    }
-}
-
 /// The scripts of the kinds.
 const KINDS: [&str; 5] = [
     include_str!("../../../lua/limits/gcra.lua"),
@@ -50,28 +28,38 @@ const KINDS: [&str; 5] = [
     include_str!("../../../lua/limits/sliding_log.lua"),
     include_str!("../../../lua/limits/concurrency.lua"),
 ];
+
+/// Which of them is that of a rule.
+const fn script_of(rule: &Rule) -> usize {
+    match rule {
+        Rule::Gcra(_) => 0,
+        Rule::TokenBucket(_) => 1,
+        Rule::FixedWindow(_) => 2,
+        Rule::SlidingLog(_) => 3,
+        Rule::Concurrency(_) => 4,
+    }
+}
+
 /// What comes before them.
 const COMMON: &str = include_str!("../../../lua/limits/common.lua");
 
 /// What a script does, behind the kinds that a call is about. Only those: what a script defines
 /// takes longer than one decision.
 pub(super) struct Composed {
-    pub(super) name: &'static str,
     action: &'static str,
     by_kinds: [OnceLock<Script>; 1 << KINDS.len()],
 }
 
 impl Composed {
-    pub(super) const fn new(name: &'static str, action: &'static str) -> Self {
+    pub(super) const fn new(action: &'static str) -> Self {
         Self {
-            name,
             action,
             by_kinds: [const { OnceLock::new() }; 1 << KINDS.len()],
         }
     }
 
     /// The script for a call.
-    pub(super) fn script(&self, batch: &Batch<'_>) -> &Script {
+    pub(super) fn script(&self, batch: &KeyBatch<'_>) -> &Script {
         let kinds = batch.kinds();
         self.by_kinds[kinds].get_or_init(|| {
             let parts = KINDS.iter().enumerate();
@@ -85,14 +73,14 @@ impl Composed {
 }
 
 /// The limits and keys of a call.
-pub(super) struct Batch<'a> {
+pub(super) struct KeyBatch<'a> {
     /// The store's time, as the caller believes it to be: where calendars are looked up.
     around: StoreTime,
-    limits: Vec<Asked<'a>>,
+    limits: Vec<AskedLimit<'a>>,
     places: HashMap<(usize, LimitKey), usize>,
 }
 
-struct Asked<'a> {
+struct AskedLimit<'a> {
     limit: &'a KeyedLimit,
     /// That of the moment in which it was first named.
     policy: Arc<Policy>,
@@ -103,7 +91,7 @@ struct Asked<'a> {
 #[derive(Clone, Copy)]
 pub(super) struct CellIndex(usize, usize);
 
-impl<'a> Batch<'a> {
+impl<'a> KeyBatch<'a> {
     pub(super) fn around(now: StoreTime) -> Self {
         Self {
             around: now,
@@ -122,19 +110,19 @@ impl<'a> Batch<'a> {
 
     /// The kinds that it is about, a bit for each.
     fn kinds(&self) -> usize {
-        let bit = |asked: &Asked<'_>| 1 << Kind::of(&asked.policy.rule) as usize;
+        let bit = |asked: &AskedLimit<'_>| 1 << script_of(&asked.policy.rule);
         self.limits.iter().map(bit).fold(0, |all, bit| all | bit)
     }
 
     fn find(&self, limit: &KeyedLimit) -> Option<usize> {
-        let same = |asked: &Asked<'_>| asked.limit.name == limit.name;
+        let same = |asked: &AskedLimit<'_>| asked.limit.name == limit.name;
         self.limits.iter().position(same)
     }
 
     /// The place of a state.
-    pub(super) fn place(&mut self, limit: &'a KeyedLimit, key: LimitKey) -> CellIndex {
+    pub(super) fn index(&mut self, limit: &'a KeyedLimit, key: LimitKey) -> CellIndex {
         let at = self.find(limit).unwrap_or_else(|| {
-            self.limits.push(Asked {
+            self.limits.push(AskedLimit {
                 limit,
                 policy: limit.policy(),
                 keys: Vec::new(),
@@ -152,7 +140,7 @@ impl<'a> Batch<'a> {
     /// The keys in the store: the policies, in the order of the limits, and the states, in the order
     /// of the cells.
     pub(super) fn keys(&self, prefix: &str) -> Vec<String> {
-        let policy = |asked: &Asked<'_>| Family::Keyed.policy(prefix, &asked.limit.name);
+        let policy = |asked: &AskedLimit<'_>| Family::Keyed.policy(prefix, &asked.limit.name);
         let mut keys: Vec<String> = self.limits.iter().map(policy).collect();
         for asked in &self.limits {
             let start = format!("{prefix}:{{limits}}:{}:", asked.limit.name);

@@ -4,14 +4,13 @@ use std::sync::Arc;
 
 use futures::FutureExt;
 use redis::Script;
-use tokio::sync::broadcast;
 
 use super::scripts::{Arg, ScriptCall};
 use super::store::RedisPaceStore;
 use crate::core::breaker::{BreakerReport, BreakerRule, BreakerStatus};
 use crate::core::time::{StoreTime, micros};
 use crate::ports::breaker::BreakerStore;
-use crate::ports::pace::{Notice, PaceStore, StoreFuture};
+use crate::ports::pace::StoreFuture;
 
 /// The breakers in Redis, shared by every replica.
 #[derive(Debug)]
@@ -52,7 +51,7 @@ impl BreakerStore for RedisBreakers {
             ];
             // The braces are Redis Cluster's hash tag, as those of the limits.
             let key = format!("{}:{{{route}}}:breaker", scripts.prefix());
-            let call = ScriptCall::new("breaker", &self.script, key, Vec::new(), args);
+            let call = ScriptCall::new(&self.script, key, Vec::new(), args);
             let reply: (u64, u64, u64, u8, u8) = self.store.call(call).await?;
             let (now, version, until, may_probe, changed) = reply;
             Ok(BreakerStatus {
@@ -64,9 +63,5 @@ impl BreakerStore for RedisBreakers {
             })
         }
         .boxed()
-    }
-
-    fn notices(&self) -> broadcast::Receiver<Notice> {
-        self.store.notices()
     }
 }

@@ -6,7 +6,7 @@
 //! the limits that it serves.
 
 use std::collections::BTreeMap;
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use futures::StreamExt as _;
@@ -21,13 +21,13 @@ use tracing::{debug, warn};
 
 use super::access::{Access, Peer};
 use super::address::Address;
-use super::events::StoreEvents;
 use super::fault::{refused, unreachable};
 use super::rights;
 use super::scripts::ScriptCall;
 use super::server::{Locator, Server};
 use super::slots::SlotMap;
 use crate::ports::link::Link;
+use crate::ports::locks::lock;
 use crate::ports::pace::StoreError;
 
 /// How often the map is asked for while all is well, and while something is not.
@@ -43,7 +43,6 @@ const HEAD_START: Duration = Duration::from_millis(250);
 /// The nodes.
 pub(super) struct Cluster {
     access: Arc<Access>,
-    events: Arc<dyn StoreEvents>,
     map: Mutex<SlotMap>,
     nodes: Mutex<BTreeMap<Address, Node>>,
     link: watch::Sender<Link>,
@@ -60,10 +59,9 @@ struct Node {
 
 impl Cluster {
     /// Does not connect yet. Must be called on the runtime that the connections shall live on.
-    pub(super) fn new(access: Arc<Access>, events: Arc<dyn StoreEvents>) -> Self {
+    pub(super) fn new(access: Arc<Access>) -> Self {
         Self {
             access,
-            events,
             map: Mutex::default(),
             nodes: Mutex::default(),
             link: watch::Sender::new(Link::Connecting),
@@ -119,7 +117,6 @@ impl Cluster {
             let server = Arc::new(Server::new(
                 Locator::At(at.clone()),
                 Arc::clone(&self.access),
-                Arc::clone(&self.events),
                 Arc::clone(&self.stale),
             ));
             let supervisor = self.runtime.spawn(Arc::clone(&server).supervise());
@@ -264,9 +261,4 @@ impl Cluster {
         masters.shuffle(&mut rand::rng());
         masters.pop()
     }
-}
-
-/// Nothing panics while one of these is held, and what they hold is whole in any case.
-fn lock<T>(of: &Mutex<T>) -> MutexGuard<'_, T> {
-    of.lock().unwrap_or_else(PoisonError::into_inner)
 }

@@ -4,13 +4,12 @@
 use std::sync::Arc;
 
 use redis::{Client, FromRedisValue};
-use tokio::sync::{Notify, watch};
+use tokio::sync::watch;
 use tokio::time::Instant;
 
 use super::access::{Access, Mode, Peer};
 use super::address::Address;
 use super::cluster::Cluster;
-use super::events::StoreEvents;
 use super::fault::unreachable;
 use super::options::{RedisOptions, Servers};
 use super::scripts::ScriptCall;
@@ -33,21 +32,18 @@ enum To {
 impl Connection {
     /// Reads the options. Does not connect yet. Must be called on the runtime that the connections
     /// shall live on.
-    pub(super) fn new(
-        options: &RedisOptions,
-        events: Arc<dyn StoreEvents>,
-    ) -> Result<Self, StoreError> {
+    pub(super) fn new(options: &RedisOptions) -> Result<Self, StoreError> {
         let access = Arc::new(Access::read(options)?);
         let to = match &options.servers {
-            Servers::Cluster(_) => To::Many(Cluster::new(Arc::clone(&access), events)),
+            Servers::Cluster(_) => To::Many(Cluster::new(Arc::clone(&access))),
             Servers::Sentinel { service, .. } => {
                 let sentinels = Sentinels::new(Arc::clone(&access), service.clone());
-                To::one(Locator::Elected(sentinels), &access, events)
+                To::one(Locator::Elected(sentinels), &access)
             }
             Servers::Single(_) => {
                 let at = access.seeds.first().cloned();
                 let at = at.ok_or_else(|| unreachable("there is no URL"))?;
-                To::one(Locator::At(at), &access, events)
+                To::one(Locator::At(at), &access)
             }
         };
         Ok(Self { access, to })
@@ -131,10 +127,9 @@ impl Connection {
                         masters.len()
                     ),
                 };
-                let silent: Arc<dyn StoreEvents> = Arc::new(());
                 let servers = masters.into_iter().map(|at| {
-                    let (access, events) = (Arc::clone(&self.access), Arc::clone(&silent));
-                    Arc::new(Server::new(Locator::At(at), access, events, Arc::default()))
+                    let access = Arc::clone(&self.access);
+                    Arc::new(Server::new(Locator::At(at), access, Arc::default()))
                 });
                 Ok((servers.collect(), how))
             }
@@ -143,13 +138,8 @@ impl Connection {
 }
 
 impl To {
-    fn one(place: Locator, access: &Arc<Access>, events: Arc<dyn StoreEvents>) -> Self {
-        let changed = Arc::new(Notify::new());
-        Self::One(Arc::new(Server::new(
-            place,
-            Arc::clone(access),
-            events,
-            changed,
-        )))
+    fn one(place: Locator, access: &Arc<Access>) -> Self {
+        let access = Arc::clone(access);
+        Self::One(Arc::new(Server::new(place, access, Arc::default())))
     }
 }

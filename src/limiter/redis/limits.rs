@@ -9,22 +9,22 @@
 mod reply;
 mod store;
 
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Mutex};
 
 use redis::FromRedisValue;
 use tokio::time::MissedTickBehavior;
 use tracing::warn;
 
 use self::reply::Reply;
-use super::batch::{Batch, CellIndex, Composed, generation_key};
+use super::batch::{CellIndex, Composed, KeyBatch, generation_key};
 use super::connection::Connection;
-use super::events::StoreEvents;
 use super::fault::STORE;
 use super::scripts::{Arg, ScriptCall};
 use crate::core::limits::known::Known;
 use crate::core::time::StoreTime;
 use crate::ports::clock::Clock;
-use crate::ports::limits::{Answer, CallUnderWay, Candidate, Decision, HEARTBEAT, MAX_BATCH};
+use crate::ports::limits::{BATCH_MAX, CallUnderWay, Candidate, Decision, Decisions, HEARTBEAT};
+use crate::ports::locks::lock;
 use crate::ports::pace::StoreError;
 
 /// How heavy a call may be, in microseconds of Redis, roughly: others wait for it. A larger batch
@@ -34,7 +34,6 @@ const WEIGHT_MAX: u64 = 2_048;
 /// The scripts, and what is remembered of Redis.
 pub(super) struct Limits {
     connection: Arc<Connection>,
-    events: Arc<dyn StoreEvents>,
     prefix: String,
     channel: String,
     /// Names this store among those that wait for calls to end.
@@ -51,24 +50,18 @@ pub(super) struct Limits {
 impl Limits {
     pub(super) fn new(
         connection: Arc<Connection>,
-        events: Arc<dyn StoreEvents>,
         (prefix, channel, replica): (String, String, String),
     ) -> Self {
-        let (admit, look) = (
-            include_str!("../../../lua/admit.lua"),
-            include_str!("../../../lua/look.lua"),
-        );
         Self {
             connection,
-            events,
             prefix,
             channel,
             replica,
-            admit: Composed::new("admit", admit),
-            refund: Composed::new("refund", include_str!("../../../lua/refund.lua")),
-            renew: Composed::new("renew", include_str!("../../../lua/renew.lua")),
-            release: Composed::new("release", include_str!("../../../lua/release.lua")),
-            look: Composed::new("look", look),
+            admit: Composed::new(include_str!("../../../lua/admit.lua")),
+            refund: Composed::new(include_str!("../../../lua/refund.lua")),
+            renew: Composed::new(include_str!("../../../lua/renew.lua")),
+            release: Composed::new(include_str!("../../../lua/release.lua")),
+            look: Composed::new(include_str!("../../../lua/look.lua")),
             clock: Clock::start(),
             known: Mutex::default(),
         }
@@ -85,14 +78,9 @@ impl Limits {
         }
     }
 
-    fn lock(&self) -> MutexGuard<'_, Known> {
-        // Nothing panics while it is held; what is known is whole in any case.
-        self.known.lock().unwrap_or_else(PoisonError::into_inner)
-    }
-
     /// The store's time, as far as the answers tell.
     fn now(&self) -> Option<StoreTime> {
-        self.lock().store_time(self.clock.now())
+        lock(&self.known).store_time(self.clock.now())
     }
 
     /// The store's time for looking up calendars; asks if nothing is known yet.
@@ -104,32 +92,31 @@ impl Limits {
     }
 
     /// Asks for nothing but the time.
-    async fn ask_time(&self) -> Result<Answer, StoreError> {
-        self.ask(Batch::around(StoreTime::default()), &[], 0).await
+    async fn ask_time(&self) -> Result<Decisions, StoreError> {
+        self.ask(KeyBatch::around(StoreTime::default()), &[], 0)
+            .await
     }
 
     async fn call<T: FromRedisValue>(
         &self,
         script: &Composed,
-        batch: &Batch<'_>,
+        batch: &KeyBatch<'_>,
         arguments: Vec<Arg<'_>>,
     ) -> Result<T, StoreError> {
         let key = generation_key(&self.prefix);
         let keys = batch.keys(&self.prefix);
-        let call = ScriptCall::new(script.name, script.script(batch), key, keys, arguments);
-        let answer = self.connection.call(&call).await;
-        self.events.asked(script.name, answer.is_ok());
-        answer
+        let call = ScriptCall::new(script.script(batch), key, keys, arguments);
+        self.connection.call(&call).await
     }
 
     /// Asks for candidates, each with its places in the batch.
     async fn ask(
         &self,
-        batch: Batch<'_>,
+        batch: KeyBatch<'_>,
         asking: &[(&Candidate, Vec<CellIndex>)],
         wanted: u64,
-    ) -> Result<Answer, StoreError> {
-        let asked = self.lock().memory();
+    ) -> Result<Decisions, StoreError> {
+        let asked = lock(&self.known).memory();
         let mut args = batch.arguments(asked);
         args.push(Arg::Number(wanted));
         args.push(Arg::Text(&self.replica));
@@ -153,7 +140,7 @@ impl Limits {
         let (entered, decisions) = Reply::new(reply)
             .answer(charges)
             .ok_or_else(|| refused("the script about limits answered something else"))?;
-        if let Some(step) = self.lock().learn(asked, entered, (sent, received)) {
+        if let Some(step) = lock(&self.known).learn(asked, entered, (sent, received)) {
             warn!(
                 ?step,
                 "the clock of Redis stepped: keyed limits wait as after a loss"
@@ -163,7 +150,7 @@ impl Limits {
                 reason: format!("its clock stepped by {step:?}"),
             });
         }
-        Ok(Answer {
+        Ok(Decisions {
             now: entered.now,
             decisions,
         })
@@ -171,19 +158,19 @@ impl Limits {
 
     /// Asks for candidates, in several calls if they are too heavy for one. All grants are of one
     /// call, and so of one moment: once a call granted something, the rest is not asked.
-    async fn decide(&self, candidates: &[Candidate], wanted: u64) -> Result<Answer, StoreError> {
+    async fn decide(&self, candidates: &[Candidate], wanted: u64) -> Result<Decisions, StoreError> {
         let around = self.around().await?;
         let mut decisions = Vec::with_capacity(candidates.len());
         loop {
-            let (mut batch, mut asking, mut weight) = (Batch::around(around), Vec::new(), 0);
-            for candidate in candidates[decisions.len()..].iter().take(MAX_BATCH) {
+            let (mut batch, mut asking, mut weight) = (KeyBatch::around(around), Vec::new(), 0);
+            for candidate in candidates[decisions.len()..].iter().take(BATCH_MAX) {
                 let charges = &candidate.charges;
                 let own: u64 = charges.iter().map(|c| batch.weight(&c.limit, c.key)).sum();
                 if !asking.is_empty() && weight + own > WEIGHT_MAX {
                     break;
                 }
                 weight += own;
-                let places = charges.iter().map(|c| batch.place(&c.limit, c.key));
+                let places = charges.iter().map(|c| batch.index(&c.limit, c.key));
                 asking.push((candidate, places.collect()));
             }
             let answer = self.ask(batch, &asking, wanted).await?;
@@ -192,7 +179,7 @@ impl Limits {
             decisions.extend(answer.decisions);
             if enough || decisions.len() >= candidates.len() {
                 decisions.resize(candidates.len(), Decision::NotAsked);
-                return Ok(Answer {
+                return Ok(Decisions {
                     now: answer.now,
                     decisions,
                 });
@@ -207,12 +194,12 @@ impl Limits {
         calls: &[CallUnderWay],
     ) -> Result<T, StoreError> {
         // Calls under way follow no calendar.
-        let mut batch = Batch::around(StoreTime::default());
+        let mut batch = KeyBatch::around(StoreTime::default());
         let places: Vec<CellIndex> = calls
             .iter()
-            .map(|call| batch.place(&call.limit, call.key))
+            .map(|call| batch.index(&call.limit, call.key))
             .collect();
-        let mut args = batch.arguments(self.lock().memory());
+        let mut args = batch.arguments(lock(&self.known).memory());
         args.extend(before.map(Arg::Text));
         args.push(Arg::Number(calls.len() as u64));
         let cell = batch.cells();

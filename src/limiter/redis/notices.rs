@@ -21,7 +21,8 @@ use super::server::BACKOFF;
 use crate::core::policy::PolicyVersion;
 use crate::core::schedule::Freeze;
 use crate::core::time::StoreTime;
-use crate::ports::pace::{Notice, StoreError};
+use crate::ports::notice::Notice;
+use crate::ports::pace::StoreError;
 
 /// How many notices a slow receiver may lag behind before it loses some.
 pub(super) const CAPACITY: usize = 64;

@@ -14,7 +14,8 @@ use super::store::RedisPaceStore;
 use crate::core::policy::{Declaration, LimitPolicy, Origin, Pause, PolicyUpdate, PolicyVersion};
 use crate::core::schedule::FREEZE_MAX;
 use crate::core::time::{StoreTime, micros};
-use crate::ports::pace::{Notice, PaceStore, StoreError, StoreFuture};
+use crate::ports::notice::{Notice, Notices};
+use crate::ports::pace::{StoreError, StoreFuture};
 use crate::ports::policy::{Inspection, PRESENCE, PolicyStore, Present, Updated};
 
 /// For how long a replica counts as present after it was last heard.
@@ -70,7 +71,6 @@ impl RedisPolicies {
     /// A script on the policy of a limit; its first arguments name the channel and the limit.
     fn on<'a>(
         &'a self,
-        name: &'static str,
         script: &'a Script,
         limit: &'a str,
         more: Vec<String>,
@@ -79,7 +79,7 @@ impl RedisPolicies {
         let mut all = vec![Arg::Text(self.store.scripts.channel()), Arg::Text(limit)];
         all.extend(args);
         let key = self.family.policy(self.prefix(), limit);
-        ScriptCall::new(name, script, key, more, all)
+        ScriptCall::new(script, key, more, all)
     }
 }
 
@@ -93,7 +93,6 @@ impl PolicyStore for RedisPolicies {
             let known = declaration.known.as_ref();
             let pause = known.and_then(|known| known.pause.as_ref());
             let call = self.on(
-                "declare",
                 &self.scripts.declare,
                 limit,
                 vec![self.family.replicas(self.prefix(), limit)],
@@ -154,7 +153,7 @@ impl PolicyStore for RedisPolicies {
                 Arg::Number(update.over.number()),
                 Arg::Text(update.file),
             ];
-            let call = self.on("set", &self.scripts.set, limit, Vec::new(), args);
+            let call = self.on(&self.scripts.set, limit, Vec::new(), args);
             let (done, version, updates): (u8, u64, u64) = self.store.call(call).await?;
             Ok((done > 0).then_some(Updated {
                 version: PolicyVersion::new(version),
@@ -172,7 +171,7 @@ impl PolicyStore for RedisPolicies {
     ) -> StoreFuture<'a, Option<(Updated, StoreTime)>> {
         async move {
             let args = [Arg::Text(by), Arg::Number(micros(length.min(FREEZE_MAX)))];
-            let call = self.on("pause", &self.scripts.pause, limit, Vec::new(), args);
+            let call = self.on(&self.scripts.pause, limit, Vec::new(), args);
             let (_now, version, updates, until): (u64, u64, u64, u64) =
                 self.store.call(call).await?;
             let updated = updated(version, updates);
@@ -184,7 +183,7 @@ impl PolicyStore for RedisPolicies {
     fn resume<'a>(&'a self, limit: &'a str) -> StoreFuture<'a, Option<(Updated, bool)>> {
         async move {
             let rows = self.family.rows(self.prefix(), limit);
-            let call = self.on("resume", &self.scripts.resume, limit, rows, []);
+            let call = self.on(&self.scripts.resume, limit, rows, []);
             let (version, updates, was): (u64, u64, u8) = self.store.call(call).await?;
             Ok(updated(version, updates).map(|updated| (updated, was > 0)))
         }
@@ -193,7 +192,7 @@ impl PolicyStore for RedisPolicies {
 
     fn open<'a>(&'a self, limit: &'a str) -> StoreFuture<'a, Option<StoreTime>> {
         async move {
-            let call = self.on("open", &self.scripts.open, limit, Vec::new(), []);
+            let call = self.on(&self.scripts.open, limit, Vec::new(), []);
             let now: u64 = self.store.call(call).await?;
             Ok((now > 0).then(|| StoreTime::from_micros(now)))
         }
@@ -206,7 +205,7 @@ impl PolicyStore for RedisPolicies {
             let mut keys = vec![self.family.replicas(prefix, limit)];
             keys.extend(self.family.rows(prefix, limit));
             let key = self.family.policy(prefix, limit);
-            let call = ScriptCall::new("inspect", &self.scripts.inspect, key, keys, Vec::new());
+            let call = ScriptCall::new(&self.scripts.inspect, key, keys, Vec::new());
             type Fields = BTreeMap<String, String>;
             let reply: (u64, Fields, Fields, u64) = self.store.call(call).await?;
             let (now, fields, replicas, frozen_until) = reply;
@@ -233,9 +232,11 @@ impl PolicyStore for RedisPolicies {
         }
         .boxed()
     }
+}
 
+impl Notices for RedisPolicies {
     fn notices(&self) -> broadcast::Receiver<Notice> {
-        PaceStore::notices(&*self.store)
+        self.store.notices()
     }
 }
 

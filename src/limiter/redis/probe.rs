@@ -1,6 +1,5 @@
 //! Tries a Redis without changing anything, for `sluiced check --connect`.
 
-use std::sync::Arc;
 use std::time::Duration;
 
 use futures::future::join_all;
@@ -49,7 +48,7 @@ struct Said {
 /// # Errors
 /// When it cannot be reached, says no, or does not allow what is needed or wished.
 pub async fn probe(options: &RedisOptions) -> Result<Report, StoreError> {
-    let connection = Connection::new(options, Arc::new(()))?;
+    let connection = Connection::new(options)?;
     let (servers, how) = connection.servers().await?;
     let tried = join_all(servers.iter().map(|one| try_one(one, connection.access())));
     let said = tried.await.into_iter().collect::<Result<Vec<_>, _>>()?;

@@ -34,7 +34,7 @@ const CHANNEL: &str = "&";
 
 /// What is missing.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub(super) struct Missing {
+pub(super) struct MissingRights {
     /// Nothing works without.
     pub(super) needed: Vec<String>,
     /// All works without, but later.
@@ -45,7 +45,7 @@ pub(super) struct Missing {
 pub(super) async fn missing(
     connection: &mut MultiplexedConnection,
     access: &Access,
-) -> Result<Missing, RedisError> {
+) -> Result<MissingRights, RedisError> {
     let script = Script::new(include_str!("../../../lua/rights.lua"));
     let mut question = script.prepare_invoke();
     question.arg(format!("{}:check", access.prefix));
@@ -57,7 +57,7 @@ pub(super) async fn missing(
         question.arg("CLUSTER|SLOTS");
     }
     let refused: Vec<String> = question.invoke_async(connection).await?;
-    let mut missing = Missing::default();
+    let mut missing = MissingRights::default();
     for name in refused {
         match name.as_str() {
             KEY => missing.needed.push(format!("keys ~{}:*", access.prefix)),

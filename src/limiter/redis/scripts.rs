@@ -27,7 +27,6 @@ pub(super) struct Scripts {
 /// A script with its arguments, but for the run that only the connection knows.
 #[derive(Debug)]
 pub(super) struct ScriptCall<'a> {
-    name: &'static str,
     script: &'a Script,
     key: String,
     /// Keys after the first, in the same slot of a cluster.
@@ -49,26 +48,19 @@ pub(super) enum Arg<'a> {
 }
 
 impl<'a> ScriptCall<'a> {
-    /// `script`, called `name` in metrics, on `key` and `more` keys.
+    /// `script` on `key` and `more` keys.
     pub(super) const fn new(
-        name: &'static str,
         script: &'a Script,
         key: String,
         more: Vec<String>,
         before: Vec<Arg<'a>>,
     ) -> Self {
         Self {
-            name,
             script,
             key,
             more,
             before,
         }
-    }
-
-    /// The value of the metric label `script`.
-    pub(super) const fn name(&self) -> &'static str {
-        self.name
     }
 
     /// The slot of a cluster that all its keys lie in: each decision has one hash tag.
@@ -132,7 +124,6 @@ impl Scripts {
             } => ("stepped", generation, Some(predicted)),
         };
         ScriptCall::new(
-            "lease",
             &self.lease,
             row_key(&self.prefix, limit),
             vec![Family::Paced.policy(&self.prefix, &limit.of)],
@@ -159,7 +150,6 @@ impl Scripts {
 
     pub(super) fn freeze<'a>(&'a self, limit: &'a PacedLimit, length: Duration) -> ScriptCall<'a> {
         self.call(
-            "freeze",
             &self.freeze,
             limit,
             vec![
@@ -173,7 +163,6 @@ impl Scripts {
 
     pub(super) fn give_back(&self, limit: &PacedLimit, tail: &Grant) -> ScriptCall<'_> {
         self.call(
-            "give_back",
             &self.give_back,
             limit,
             vec![
@@ -189,13 +178,12 @@ impl Scripts {
 
     fn call<'a>(
         &self,
-        name: &'static str,
         script: &'a Script,
         limit: &PacedLimit,
         before: Vec<Arg<'a>>,
     ) -> ScriptCall<'a> {
         let key = row_key(&self.prefix, limit);
-        ScriptCall::new(name, script, key, Vec::new(), before)
+        ScriptCall::new(script, key, Vec::new(), before)
     }
 }
 

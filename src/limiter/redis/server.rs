@@ -10,8 +10,8 @@
 mod opening;
 
 use std::sync::Arc;
+use std::sync::Mutex;
 use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
-use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 use redis::aio::MultiplexedConnection;
@@ -22,13 +22,13 @@ use tracing::{info, warn};
 
 use super::access::Access;
 use super::address::Address;
-use super::events::StoreEvents;
 use super::fault::{Fault, STORE, fault, unreachable};
 use super::scripts::ScriptCall;
 use super::sentinel::Sentinels;
 use super::slots::Slot;
 use crate::core::backoff::Backoff;
 use crate::ports::link::Link;
+use crate::ports::locks::lock;
 use crate::ports::pace::StoreError;
 
 /// Timeouts in a row after which a connection is replaced.
@@ -83,19 +83,13 @@ pub(super) struct Server {
     link: watch::Sender<Link>,
     /// Is told when the link changes.
     changed: Arc<Notify>,
-    events: Arc<dyn StoreEvents>,
     /// The warnings were given.
     warned: AtomicBool,
 }
 
 impl Server {
     /// Does not connect yet.
-    pub(super) fn new(
-        place: Locator,
-        access: Arc<Access>,
-        events: Arc<dyn StoreEvents>,
-        changed: Arc<Notify>,
-    ) -> Self {
+    pub(super) fn new(place: Locator, access: Arc<Access>, changed: Arc<Notify>) -> Self {
         Self {
             place,
             access,
@@ -103,7 +97,6 @@ impl Server {
             lost: Notify::new(),
             link: watch::Sender::new(Link::Connecting),
             changed,
-            events,
             warned: AtomicBool::new(false),
         }
     }
@@ -114,7 +107,7 @@ impl Server {
 
     /// Where the server is, or was when it was last seen.
     pub(super) fn address(&self) -> Option<Address> {
-        match (&*self.lock(), &self.place) {
+        match (&*lock(&self.state), &self.place) {
             (State::Up(live), _) => Some(live.at.clone()),
             (_, Locator::At(at)) => Some(at.clone()),
             (_, Locator::Elected(_)) => None,
@@ -147,7 +140,7 @@ impl Server {
         let tried = link.wait_for(|link| *link != Link::Connecting);
         // The sender is ours.
         drop(timeout_at(end, tried).await);
-        match &*self.lock() {
+        match &*lock(&self.state) {
             State::Connecting => Err(unreachable("not connected yet")),
             State::Up(live) => Ok(live.clone()),
             State::Down(error) => Err(error.clone()),
@@ -200,7 +193,7 @@ impl Server {
 
     /// Stops using connection `id`; a later one is left alone.
     fn give_up(&self, id: u64, why: &StoreError) {
-        let mut state = self.lock();
+        let mut state = lock(&self.state);
         if matches!(&*state, State::Up(live) if live.id == id) {
             let reason = why.to_string();
             *state = State::Down(match why {
@@ -210,7 +203,6 @@ impl Server {
             drop(state);
             warn!(reason, "lost Redis, reconnecting");
             self.tell(Link::Down(reason.into()));
-            self.events.lost();
             self.lost.notify_one();
         }
     }
@@ -241,7 +233,7 @@ impl Server {
                         warn!(reason, "cannot connect to Redis, trying again");
                         said = Some(reason.clone());
                     }
-                    *self.lock() = State::Down(error);
+                    *lock(&self.state) = State::Down(error);
                     self.tell(Link::Down(reason.into()));
                 }
             }
@@ -251,9 +243,8 @@ impl Server {
     }
 
     async fn use_until_lost(&self, live: Live) {
-        *self.lock() = State::Up(live.clone());
+        *lock(&self.state) = State::Up(live.clone());
         self.tell(Link::Up);
-        self.events.connected();
         info!(run_id = &*live.run, server = %live.at, "connected to Redis");
         while self.is_in_use(live.id) {
             tokio::select! {
@@ -264,7 +255,7 @@ impl Server {
     }
 
     fn is_in_use(&self, id: u64) -> bool {
-        matches!(&*self.lock(), State::Up(live) if live.id == id)
+        matches!(&*lock(&self.state), State::Up(live) if live.id == id)
     }
 
     async fn check(&self, live: &Live) {
@@ -285,11 +276,6 @@ impl Server {
             let reason = format!("the Sentinels name {primary} instead of {}", live.at);
             self.give_up(live.id, &unreachable(&reason));
         }
-    }
-
-    fn lock(&self) -> MutexGuard<'_, State> {
-        // Nothing panics while it is held; the state is whole in any case.
-        self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 

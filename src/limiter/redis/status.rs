@@ -38,7 +38,7 @@ impl StatusStore for RedisStatus {
                 Arg::Number(micros(SHOWN)),
             ];
             let key = format!("{}:{{fleet}}:status", self.store.scripts.prefix());
-            let call = ScriptCall::new("status", &self.script, key, Vec::new(), args);
+            let call = ScriptCall::new(&self.script, key, Vec::new(), args);
             self.store.call(call).await
         }
         .boxed()

@@ -14,7 +14,6 @@ use tokio::sync::{broadcast, watch};
 use tokio_util::task::AbortOnDropHandle;
 
 use super::connection::Connection;
-use super::events::StoreEvents;
 use super::limits::Limits;
 use super::options::RedisOptions;
 use super::scripts::{ScriptCall, Scripts};
@@ -23,7 +22,8 @@ use crate::core::policy::PolicyVersion;
 use crate::core::schedule::{Answer, Ask, Freeze, Grant, Turn};
 use crate::core::time::StoreTime;
 use crate::ports::link::Link;
-use crate::ports::pace::{Notice, PaceStore, PacedLimit, StoreError, StoreFuture};
+use crate::ports::notice::{Notice, Notices};
+use crate::ports::pace::{PaceStore, PacedLimit, StoreError, StoreFuture};
 use crate::urgent::Thread;
 
 /// The limits in Redis: schedules, and states by key.
@@ -31,7 +31,6 @@ pub struct RedisPaceStore {
     connection: Arc<Connection>,
     pub(super) scripts: Scripts,
     notices: broadcast::Sender<Notice>,
-    events: Arc<dyn StoreEvents>,
     pub(super) limits: Arc<Limits>,
     /// Beats from the first question about a keyed limit on.
     pub(super) heart: OnceLock<AbortOnDropHandle<()>>,
@@ -50,14 +49,11 @@ impl RedisPaceStore {
     /// # Errors
     /// When the URLs or the certificates cannot be read, or there is no thread. That Redis is out of
     /// reach is no error.
-    pub fn connect(
-        options: &RedisOptions,
-        events: Arc<dyn StoreEvents>,
-    ) -> Result<Self, StoreError> {
+    pub fn connect(options: &RedisOptions) -> Result<Self, StoreError> {
         let thread = Thread::start("redis")
             .map_err(|e| fault::unreachable(&format!("there is no thread for it: {e}")))?;
         let _there = thread.handle().enter();
-        let connection = Arc::new(Connection::new(options, Arc::clone(&events))?);
+        let connection = Arc::new(Connection::new(options)?);
         let supervisor = tokio::spawn(Arc::clone(&connection).supervise());
         let notices = broadcast::Sender::new(notices::CAPACITY);
         let channel = options.channel();
@@ -69,7 +65,6 @@ impl RedisPaceStore {
         ));
         let limits = Limits::new(
             Arc::clone(&connection),
-            Arc::clone(&events),
             (options.prefix.clone(), channel.clone(), replica),
         );
         Ok(Self {
@@ -78,21 +73,18 @@ impl RedisPaceStore {
             heart: OnceLock::new(),
             scripts: Scripts::new(options.prefix.clone(), channel),
             notices,
-            events,
             _supervisor: AbortOnDropHandle::new(supervisor),
             _listener: AbortOnDropHandle::new(listener),
             thread,
         })
     }
 
-    /// Calls a script and tells the metrics.
+    /// Calls a script.
     pub(super) async fn call<T: redis::FromRedisValue>(
         &self,
         script: ScriptCall<'_>,
     ) -> Result<T, StoreError> {
-        let answer = self.connection.call(&script).await;
-        self.events.asked(script.name(), answer.is_ok());
-        answer
+        self.connection.call(&script).await
     }
 }
 
@@ -155,12 +147,14 @@ impl PaceStore for RedisPaceStore {
         .boxed()
     }
 
-    fn notices(&self) -> broadcast::Receiver<Notice> {
-        self.notices.subscribe()
-    }
-
     fn link(&self) -> watch::Receiver<Link> {
         self.connection.link()
+    }
+}
+
+impl Notices for RedisPaceStore {
+    fn notices(&self) -> broadcast::Receiver<Notice> {
+        self.notices.subscribe()
     }
 }
 

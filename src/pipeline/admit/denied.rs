@@ -6,9 +6,9 @@ use std::time::Duration;
 
 use tracing::info;
 
-use super::{Admission, Outcome};
+use super::{Admission, ClosedRoutes, close};
 use crate::core::outcome::DeadReason;
-use crate::core::scheduler::{Denial, Place, Scheduler, Terms};
+use crate::core::scheduler::{Denial, Destination, Scheduler, Terms};
 use crate::core::time::{Mono, micros};
 use crate::pipeline::job::Waiting;
 use crate::pipeline::verdict::{self, dead, expired, later};
@@ -32,7 +32,7 @@ impl Admission {
         mut waiting: Waiting,
         denied: &Denied,
         scheduler: &mut Scheduler<Waiting>,
-        outcome: &mut Outcome,
+        closed: &mut ClosedRoutes,
         now: Mono,
     ) {
         let Denied { charge, denial, .. } = denied;
@@ -48,22 +48,22 @@ impl Admission {
             max_hold: policy.max_hold,
             age: denial.decided.since(waiting.job.history.first_seen),
         };
-        match scheduler.place(&waiting, denial, &terms, |at| policy.opening(at), now) {
-            Place::ForCalls(room) => scheduler.denied(waiting, denial.key, room),
-            Place::Near(room) => {
+        match scheduler.destination(&waiting, denial, &terms, |at| policy.opening(at), now) {
+            Destination::ForCalls(room) => scheduler.denied(waiting, denial.key, room),
+            Destination::Near(room) => {
                 waiting.job.history.waited = true;
                 scheduler.denied(waiting, denial.key, room);
             }
-            Place::Route(room, until) => {
-                outcome.close(&route, until);
+            Destination::Route(room, until) => {
+                close(closed, &route, until);
                 scheduler.denied(waiting, denial.key, room);
             }
-            Place::Away(room, wait) => {
-                scheduler.said(denial.key, room);
+            Destination::Away(room, wait) => {
+                scheduler.set_room(denial.key, room);
                 scheduler.gone(&waiting);
                 send_away(waiting, denied, wait, now);
             }
-            Place::Expired => {
+            Destination::Expired => {
                 scheduler.gone(&waiting);
                 let verdict = expired(&route, &waiting.job.history, denial.decided);
                 waiting.job.settle(verdict);
@@ -96,7 +96,7 @@ fn send_away(waiting: Waiting, denied: &Denied, wait: Duration, now: Mono) {
     };
     if route.policy.denied_headers {
         let retry_after = denial.until.since(denial.decided);
-        let explained = verdict::Denied {
+        let explained = verdict::DeniedHeaders {
             limit,
             room: denied.room,
             retry_after,

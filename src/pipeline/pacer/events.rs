@@ -20,18 +20,18 @@ impl Pacer {
     pub(super) fn decided(&mut self, answered: Answered) {
         let stopping = self.stopping.is_some();
         let (scheduler, handle) = (&mut self.scheduler, &self.handle);
-        let outcome = self
+        let closed = self
             .admission
-            .answered(answered, scheduler, handle, stopping);
+            .decided(answered, scheduler, handle, stopping);
         let now = self.handle.clock.now();
-        for (route, until) in &outcome.closed {
+        for (route, until) in &closed {
             self.hours.close(route, *until, now);
         }
         // What was asked for is in the scheduler again.
         self.give_back_all();
     }
 
-    pub(super) fn answered(&mut self, row: Row, sent: Mono, answer: Result<Answer, StoreError>) {
+    pub(super) fn leased(&mut self, row: Row, sent: Mono, answer: Result<Answer, StoreError>) {
         let now = self.handle.clock.now();
         let meters = &self.handle.meters;
         meters.ask_seconds.record(now.since(sent).as_secs_f64());

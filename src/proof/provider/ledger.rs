@@ -8,12 +8,13 @@ mod report;
 
 use std::cmp::Reverse;
 use std::collections::{BTreeMap, BinaryHeap, HashMap, HashSet, VecDeque};
-use std::sync::{Mutex, MutexGuard, PoisonError};
+use std::sync::{Mutex, MutexGuard};
 use std::time::Duration;
 
 use crate::core::rate::Rate;
 use crate::core::time::{Mono, micros};
 use crate::core::window::{Tally, gaps, percentile};
+use crate::ports::locks::lock;
 
 pub use self::report::{Live, Report};
 
@@ -366,11 +367,6 @@ impl Book {
             }
         }
     }
-}
-
-/// A panic while a lock was held has been reported where it happened; the books stay readable.
-fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
-    mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
 #[cfg(test)]

@@ -7,7 +7,7 @@
 use std::convert::Infallible;
 use std::io;
 use std::net::TcpListener;
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard};
 use std::time::Duration;
 
 use bytes::Bytes;
@@ -30,6 +30,7 @@ use super::stamp::Stamped;
 use crate::core::time::Mono;
 use crate::core::window::Tally;
 use crate::ports::clock::Clock;
+use crate::ports::locks::lock;
 
 /// More connections than this are closed as they come.
 const MAX_CONNECTIONS: usize = 10_000;
@@ -42,7 +43,7 @@ const ABSORB_EVERY: Duration = Duration::from_millis(50);
 /// After a failed accept (no file descriptors, say) the next try waits so long.
 const ACCEPT_PAUSE: Duration = Duration::from_millis(10);
 
-type Answer = Response<Full<Bytes>>;
+type PlainResponse = Response<Full<Bytes>>;
 
 /// The connection is to be closed without an answer.
 #[derive(Debug, thiserror::Error)]
@@ -67,7 +68,7 @@ struct State {
 
 /// What is done with one call.
 #[derive(Debug)]
-struct Plan {
+struct ResponsePlan {
     act: Act,
     status: StatusCode,
     retry_after: Option<String>,
@@ -101,16 +102,16 @@ impl Endpoint {
     }
 
     fn state(&self) -> MutexGuard<'_, State> {
-        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+        lock(&self.state)
     }
 
-    fn plan(&self, at: Mono) -> Plan {
+    fn plan(&self, at: Mono) -> ResponsePlan {
         let usual = self.behaviour.latency + self.behaviour.jitter.mul_f64(rand::random());
         let mut state = self.state();
         if let Some(step) = state.script.next(at) {
             let status = step.status.unwrap_or(StatusCode::ACCEPTED);
             let answered = step.act == Act::Answer && status.is_success();
-            return Plan {
+            return ResponsePlan {
                 act: step.act,
                 status,
                 retry_after: step.retry_after,
@@ -125,7 +126,7 @@ impl Endpoint {
         };
         drop(state);
         let status = self.fail().unwrap_or(status);
-        Plan {
+        ResponsePlan {
             act: Act::Answer,
             status,
             retry_after,
@@ -219,7 +220,7 @@ fn respond(
     endpoint: Arc<Endpoint>,
     request: Request<Incoming>,
     at: Option<Mono>,
-) -> impl Future<Output = Result<Answer, Closed>> {
+) -> impl Future<Output = Result<PlainResponse, Closed>> {
     let question = matches!(request.uri().path(), "/report" | "/control" | "/reset");
     if !question {
         endpoint.ledger.arrived(at.map(|at| arrival(&request, at)));
@@ -248,7 +249,7 @@ async fn answer_call(
     endpoint: Arc<Endpoint>,
     request: Request<Incoming>,
     at: Mono,
-) -> Result<Answer, Closed> {
+) -> Result<PlainResponse, Closed> {
     let plan = endpoint.plan(at);
     let (head, body) = request.into_parts();
     let header = |name| head.headers.get(name).and_then(text);
@@ -270,8 +271,8 @@ async fn answer_call(
     }
 }
 
-impl Plan {
-    fn answer(self) -> Answer {
+impl ResponsePlan {
+    fn answer(self) -> PlainResponse {
         let mut answer = plain(self.status, Bytes::new());
         let after = self.retry_after;
         if let Some(value) = after.and_then(|text| HeaderValue::try_from(text).ok()) {
@@ -299,7 +300,7 @@ fn id_in(body: &[u8]) -> Option<Box<str>> {
     }
 }
 
-async fn answer_question(endpoint: Arc<Endpoint>, request: Request<Incoming>) -> Answer {
+async fn answer_question(endpoint: Arc<Endpoint>, request: Request<Incoming>) -> PlainResponse {
     let (head, body) = request.into_parts();
     let Ok(body) = Limited::new(body, MAX_QUESTION).collect().await else {
         return plain(StatusCode::PAYLOAD_TOO_LARGE, "too long");
@@ -315,7 +316,7 @@ async fn answer_question(endpoint: Arc<Endpoint>, request: Request<Incoming>) ->
 }
 
 impl Endpoint {
-    fn question(&self, method: &Method, path: &str, query: &str, body: &[u8]) -> Answer {
+    fn question(&self, method: &Method, path: &str, query: &str, body: &[u8]) -> PlainResponse {
         match (method.as_str(), path) {
             ("GET" | "POST", "/report") => match expected(query, body) {
                 Ok(expect) => json(&self.ledger.report(&expect)),
@@ -334,7 +335,7 @@ impl Endpoint {
         }
     }
 
-    fn control(&self, body: &[u8]) -> Answer {
+    fn control(&self, body: &[u8]) -> PlainResponse {
         match serde_json::from_slice::<Step>(body) {
             Err(error) => plain(StatusCode::BAD_REQUEST, error.to_string()),
             Ok(step) => match self.script(step) {
@@ -362,7 +363,7 @@ fn expected(query: &str, body: &[u8]) -> Result<Expect, String> {
     }
 }
 
-fn json(report: &super::Report) -> Answer {
+fn json(report: &super::Report) -> PlainResponse {
     match serde_json::to_vec(report) {
         Ok(body) => {
             let mut answer = plain(StatusCode::OK, body);
@@ -374,7 +375,7 @@ fn json(report: &super::Report) -> Answer {
     }
 }
 
-fn plain(status: StatusCode, body: impl Into<Bytes>) -> Answer {
+fn plain(status: StatusCode, body: impl Into<Bytes>) -> PlainResponse {
     let mut answer = Response::new(Full::new(body.into()));
     *answer.status_mut() = status;
     answer

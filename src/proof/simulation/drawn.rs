@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use sluiced_core::rate::Rate;
 
-use super::cells::Charge;
+use super::cells::KeyCost;
 use super::dice::{Dice, mix};
 use super::keyed::KeyedLimit;
 use super::scenario::{Fault, Kept, Scenario, restless, step};
@@ -13,10 +13,10 @@ const SECOND: u64 = 1_000_000;
 
 impl Scenario {
     /// What a message takes of the keyed limits.
-    pub(super) fn charges(&self, message: u32) -> Box<[Charge]> {
+    pub(super) fn charges(&self, message: u32) -> Box<[KeyCost]> {
         let charge = |(index, limit): (u64, &KeyedLimit)| {
             let chance = mix(u64::from(message) << 8 | index);
-            Charge {
+            KeyCost {
                 key: ((chance >> 32) % u64::from(limit.keys)) as u32,
                 cost: 1 + (chance % u64::from(limit.cost)) as u32,
             }

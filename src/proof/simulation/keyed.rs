@@ -17,7 +17,7 @@ use super::dice::Dice;
 
 /// A kind of limit, as its documentation names it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
-pub enum Kind {
+pub enum LimitKind {
     Gcra {
         burst: u32,
     },
@@ -39,7 +39,7 @@ pub enum Kind {
     Concurrency,
 }
 
-impl Kind {
+impl LimitKind {
     /// As in a configuration.
     #[must_use]
     pub const fn name(self) -> &'static str {
@@ -59,7 +59,7 @@ impl Kind {
 /// A keyed limit.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct KeyedLimit {
-    pub kind: Kind,
+    pub kind: LimitKind,
     pub units: u32,
     pub window: Duration,
     pub headroom: Duration,
@@ -113,48 +113,52 @@ impl KeyedLimit {
             headroom,
         };
         Ok(match self.kind {
-            Kind::Gcra { burst } => Rule::Gcra(Gcra::new(rate, burst, headroom)?),
-            Kind::TokenBucket { capacity, borrow } => {
+            LimitKind::Gcra { burst } => Rule::Gcra(Gcra::new(rate, burst, headroom)?),
+            LimitKind::TokenBucket { capacity, borrow } => {
                 let bucket = bucket(capacity, borrow, Refill::Continuous);
                 Rule::TokenBucket(TokenBucket::new(bucket)?)
             }
-            Kind::SteppedBucket { capacity } => {
+            LimitKind::SteppedBucket { capacity } => {
                 let bucket = bucket(capacity, 0, Refill::Stepped);
                 Rule::TokenBucket(TokenBucket::new(bucket)?)
             }
-            Kind::FirstCall => Rule::FixedWindow(FixedWindow::from_first_call(rate, headroom)?),
-            Kind::Aligned => Rule::FixedWindow(FixedWindow::aligned(rate, headroom)?),
-            Kind::Calendar => {
+            LimitKind::FirstCall => {
+                Rule::FixedWindow(FixedWindow::from_first_call(rate, headroom)?)
+            }
+            LimitKind::Aligned => Rule::FixedWindow(FixedWindow::aligned(rate, headroom)?),
+            LimitKind::Calendar => {
                 let calendar = Calendar::new(CalendarUnit::Second, Zone::utc());
                 Rule::FixedWindow(FixedWindow::calendar(count, calendar, headroom)?)
             }
-            Kind::SlidingLog => Rule::SlidingLog(SlidingLog::new(rate, headroom)?),
-            Kind::Concurrency => Rule::Concurrency(Concurrency::new(count, self.window, headroom)?),
+            LimitKind::SlidingLog => Rule::SlidingLog(SlidingLog::new(rate, headroom)?),
+            LimitKind::Concurrency => {
+                Rule::Concurrency(Concurrency::new(count, self.window, headroom)?)
+            }
         })
     }
 
     pub(super) fn from_dice(dice: &mut Dice) -> Self {
         let cost = dice.pick(&[1, 1, 1, 2, 3]);
         let kind = match dice.below(8) {
-            0 => Kind::Gcra {
+            0 => LimitKind::Gcra {
                 burst: dice.pick(&[0, 0, 4]).max(cost - 1),
             },
-            1 => Kind::TokenBucket {
+            1 => LimitKind::TokenBucket {
                 capacity: dice.pick(&[3, 8]),
                 borrow: dice.pick(&[0, 0, 2]),
             },
-            2 => Kind::SteppedBucket {
+            2 => LimitKind::SteppedBucket {
                 capacity: dice.pick(&[3, 8]),
             },
-            3 => Kind::FirstCall,
-            4 => Kind::Aligned,
-            5 => Kind::Calendar,
-            6 => Kind::SlidingLog,
-            _ => Kind::Concurrency,
+            3 => LimitKind::FirstCall,
+            4 => LimitKind::Aligned,
+            5 => LimitKind::Calendar,
+            6 => LimitKind::SlidingLog,
+            _ => LimitKind::Concurrency,
         };
         let window = match kind {
-            Kind::Calendar => 1,
-            Kind::Concurrency => 4,
+            LimitKind::Calendar => 1,
+            LimitKind::Concurrency => 4,
             _ => dice.pick(&[1, 1, 5]),
         };
         Self {
@@ -171,7 +175,7 @@ impl KeyedLimit {
     pub(super) fn per_second(&self) -> f64 {
         let mean = f64::from(1 + self.cost) / 2.0;
         let seconds = match self.kind {
-            Kind::Concurrency => 0.25,
+            LimitKind::Concurrency => 0.25,
             _ => self.window.as_secs_f64(),
         };
         f64::from(self.units) * f64::from(self.keys) / mean / seconds

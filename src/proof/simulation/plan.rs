@@ -33,7 +33,7 @@ use sluiced_core::schedule::Pace;
 use sluiced_core::scheduler::Share;
 use sluiced_core::time::StoreTime;
 
-pub use super::cells::Charge;
+pub use super::cells::KeyCost;
 
 /// A fleet, its route, and the messages that come.
 #[derive(Clone, Debug)]
@@ -96,12 +96,12 @@ pub struct Message {
     pub urgent: bool,
     pub share: Share,
     /// What it takes of each keyed limit, in their order.
-    pub charges: Box<[Charge]>,
+    pub charges: Box<[KeyCost]>,
 }
 
 /// What became of a message.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct Fate {
+pub struct MessageFate {
     pub end: End,
     /// How often a keyed limit said "not now".
     pub denials: u16,
@@ -128,9 +128,9 @@ pub enum End {
 
 /// What a run came to.
 #[derive(Clone, Debug)]
-pub struct Outcome {
+pub struct PlanOutcome {
     /// Of each message.
-    pub fates: Vec<Fate>,
+    pub fates: Vec<MessageFate>,
     /// How often each keyed limit said "not now".
     pub denials: Vec<u64>,
     /// How often the store was asked.
@@ -139,6 +139,6 @@ pub struct Outcome {
 
 /// Runs a plan to its end, or until no message waits and none will come.
 #[must_use]
-pub fn run(plan: &Plan) -> Outcome {
+pub fn run(plan: &Plan) -> PlanOutcome {
     fleet::Fleet::new(plan).run()
 }

@@ -11,12 +11,10 @@ use sluiced_core::schedule::Turn;
 use sluiced_core::scheduler::{KeyId, Queued, Requests, Scheduler};
 use sluiced_core::time::{Mono, StoreTime};
 
-use super::cells::{Charge, key_id, names};
+use super::cells::{KeyCost, key_id, names};
 use super::dice::{Dice, mix};
 use super::scenario::Scenario;
 
-/// The keyed limits are asked at least so often.
-const HEARTBEAT: Duration = Duration::from_secs(1);
 /// The most keyed limits of a message.
 const CHARGES: usize = 3;
 
@@ -32,7 +30,7 @@ pub(super) struct Parcel {
 }
 
 impl Parcel {
-    pub(super) fn new(id: u32, charges: &[Charge]) -> Self {
+    pub(super) fn new(id: u32, charges: &[KeyCost]) -> Self {
         let mut keys = [None; CHARGES];
         for (place, name) in keys.iter_mut().zip(names(charges)) {
             *place = Some(key_id(name));
@@ -64,7 +62,7 @@ impl Queued for Parcel {
 pub(super) enum Stage {
     Running,
     /// Waits for its calls under way.
-    Leaving,
+    Stopping,
 }
 
 /// A running replica.
@@ -120,10 +118,10 @@ impl Replica {
         };
         let usable = scenario.keyed.iter().map(|limit| limit.headroom * 3 / 4);
         let usable = usable.min();
-        let requests = usable.map(|usable| Requests::new(usable, HEARTBEAT, phase, scenario.paced));
+        let requests = usable.map(|usable| Requests::new(usable, phase, scenario.paced));
         Self {
             id,
-            scheduler: Scheduler::with(pacing, requests),
+            scheduler: Scheduler::new(pacing, requests),
             stage: Stage::Running,
             unsettled: BTreeSet::new(),
             calls: 0,

@@ -12,7 +12,7 @@ use sluiced_core::time::micros;
 use super::dice::Dice;
 use super::keyed::{Broken, KeyedLimit};
 pub use super::store::Kept;
-use super::store::Terms;
+use super::store::SetPolicy;
 
 const SECOND: u64 = 1_000_000;
 /// A smaller step is within the jitter that every replica allows for.
@@ -159,10 +159,10 @@ impl Scenario {
     }
 
     /// What an operator sets when the rate becomes another one.
-    pub(super) fn terms_at(&self, rate: Rate) -> Terms {
+    pub(super) fn terms_at(&self, rate: Rate) -> SetPolicy {
         let rules = self.keyed.iter();
         let rules = rules.map(|limit| limit.rule(limit.units_at(rate, self.rate), self.broken));
-        Terms {
+        SetPolicy {
             pace: self.pace_at(rate),
             rules: rules.collect(),
         }

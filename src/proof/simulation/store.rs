@@ -13,7 +13,7 @@ use sluiced_core::schedule::{Answer, Ask, Freeze, Grant, Pace, Schedule, freeze,
 use sluiced_core::time::StoreTime;
 use std::time::Duration;
 
-use super::cells::{Asked, Cells, Charge, Name};
+use super::cells::{Asked, Cells, KeyCost, Name};
 
 /// Where the store's clock stands when the simulation starts.
 const EPOCH: u64 = 1_700_000_000_000_000;
@@ -30,7 +30,7 @@ pub enum Kept {
 /// What an operator set: the pace of the paced limit and the rules of the others. One policy for all of
 /// them: they change together.
 #[derive(Clone, Debug)]
-pub(super) struct Terms {
+pub(super) struct SetPolicy {
     pub(super) pace: Pace,
     pub(super) rules: Vec<Rule>,
 }
@@ -53,7 +53,7 @@ pub(super) struct Asker {
 #[derive(Debug)]
 pub(super) struct Store {
     /// Those that were ever in force; the text of a policy is its number here.
-    terms: Vec<Terms>,
+    terms: Vec<SetPolicy>,
     policy: Option<LimitPolicy>,
     state: Option<Schedule>,
     keyed: KeyedData,
@@ -68,7 +68,7 @@ pub(super) struct Store {
 }
 
 impl Store {
-    pub(super) fn new(terms: Terms) -> Self {
+    pub(super) fn new(terms: SetPolicy) -> Self {
         Self {
             terms: vec![terms],
             policy: None,
@@ -93,7 +93,7 @@ impl Store {
     }
 
     /// An operator sets other terms.
-    pub(super) fn set(&mut self, terms: Terms, t: u64) {
+    pub(super) fn set(&mut self, terms: SetPolicy, t: u64) {
         let over = self
             .policy
             .as_ref()
@@ -181,7 +181,7 @@ impl Store {
     pub(super) fn refund(
         &mut self,
         asker: Asker,
-        (charges, ticket): (&[Charge], Ticket),
+        (charges, ticket): (&[KeyCost], Ticket),
         at: StoreTime,
         t: u64,
     ) -> Vec<(Name, u64)> {
@@ -198,7 +198,7 @@ impl Store {
     pub(super) fn release(
         &mut self,
         asker: Asker,
-        (charges, ticket): (&[Charge], Ticket),
+        (charges, ticket): (&[KeyCost], Ticket),
         t: u64,
     ) -> Vec<(Name, u64)> {
         let generation = self.enter(asker, t);
@@ -207,7 +207,7 @@ impl Store {
         })
     }
 
-    pub(super) fn renew(&mut self, asker: Asker, call: (&[Charge], Ticket), t: u64) {
+    pub(super) fn renew(&mut self, asker: Asker, call: (&[KeyCost], Ticket), t: u64) {
         let generation = self.enter(asker, t);
         self.with_limits(asker, t, &generation, |cells, limits, now| {
             cells.renew(limits, call.0, call.1, now);

@@ -70,7 +70,7 @@ pub struct Report {
 
 /// The judge of a run.
 #[derive(Debug)]
-pub(super) struct Judge {
+pub(super) struct FleetJudge {
     scenario: Scenario,
     pace: Pace,
     /// Of windows at the rate in force.
@@ -117,7 +117,7 @@ pub(super) struct Judge {
     replies_lost: u64,
 }
 
-impl Judge {
+impl FleetJudge {
     pub(super) fn new(scenario: &Scenario) -> Self {
         let pace = scenario.pace();
         let messages = scenario.messages as usize;

@@ -17,13 +17,13 @@ use sluiced_core::time::{Mono, micros};
 
 use self::event::{Entry, Event};
 use super::broker::Broker;
-use super::cells::Charge;
+use super::cells::KeyCost;
 use super::dice::Dice;
 use super::replica::{Parcel, Replica, Stage};
 use super::scenario::{Load, Scenario, Surroundings};
 use super::store::Store;
 use super::trace::{Trace, What};
-use super::verdict::{Judge, Report};
+use super::verdict::{FleetJudge, Report};
 
 /// From the queue to a replica, at the median.
 const DELIVERY: Duration = Duration::from_micros(400);
@@ -44,13 +44,13 @@ struct World<'a> {
     store: Store,
     broker: Broker,
     /// What each message takes of the keyed limits.
-    charges: Vec<Box<[Charge]>>,
+    charges: Vec<Box<[KeyCost]>>,
     tickets: u64,
     /// The store may have lost something, and not every replica has been heard since.
     doubt_until: u64,
     replicas: Vec<Option<Box<Replica>>>,
     throttle: Option<(Duration, bool)>,
-    judge: Judge,
+    judge: FleetJudge,
     trace: Trace,
 }
 
@@ -90,7 +90,7 @@ impl<'a> World<'a> {
             doubt_until: 0,
             replicas: Vec::new(),
             throttle: None,
-            judge: Judge::new(scenario),
+            judge: FleetJudge::new(scenario),
             trace: Trace::default(),
         }
     }
@@ -162,7 +162,7 @@ impl<'a> World<'a> {
         let mono = replica.mono(self.t);
         self.inside(&mut replica, event, mono);
         self.drive(&mut replica);
-        if replica.stage == Stage::Leaving && replica.unsettled.is_empty() {
+        if replica.stage == Stage::Stopping && replica.unsettled.is_empty() {
             self.trace.note(self.t, id, What::Gone);
             self.judge.gone(&replica);
         } else {
@@ -310,7 +310,7 @@ impl<'a> World<'a> {
 
     /// The pacer's loop: does what the scheduler says until it wants to wait.
     fn drive(&mut self, replica: &mut Replica) {
-        if replica.stage == Stage::Leaving {
+        if replica.stage == Stage::Stopping {
             return;
         }
         let mono = replica.mono(self.t);

@@ -1,6 +1,5 @@
 //! Lines of an input, one at a time and of bounded length, with their numbers.
 
-use std::collections::VecDeque;
 use std::fmt;
 use std::io;
 use std::path::PathBuf;
@@ -20,18 +19,14 @@ pub enum Input {
     Stdin,
     /// The same from anything.
     Reader(Pin<Box<dyn AsyncRead + Send>>),
-    /// Bodies in memory.
-    Bodies(Vec<Bytes>),
 }
 
 impl fmt::Debug for Input {
-    /// Never a body.
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::File(path) => f.debug_tuple("File").field(path).finish(),
             Self::Stdin => f.write_str("Stdin"),
             Self::Reader(_) => f.write_str("Reader"),
-            Self::Bodies(bodies) => f.debug_tuple("Bodies").field(&bodies.len()).finish(),
         }
     }
 }
@@ -48,15 +43,10 @@ pub(super) struct InputLine {
 
 /// Reads lines without reading ahead more than a buffer.
 pub(super) struct InputLines {
-    source: Source,
+    reader: Pin<Box<dyn AsyncBufRead + Send>>,
     number: u64,
     partial: Vec<u8>,
     cut: bool,
-}
-
-enum Source {
-    Reader(Pin<Box<dyn AsyncBufRead + Send>>),
-    Bodies(VecDeque<Bytes>),
 }
 
 impl InputLines {
@@ -67,18 +57,13 @@ impl InputLines {
             Input::File(path) => Box::pin(tokio::fs::File::open(path).await?),
             Input::Stdin => Box::pin(tokio::io::stdin()),
             Input::Reader(reader) => reader,
-            Input::Bodies(bodies) => return Ok(Self::from(Source::Bodies(bodies.into()))),
         };
-        Ok(Self::from(Source::Reader(Box::pin(BufReader::new(reader)))))
-    }
-
-    fn from(source: Source) -> Self {
-        Self {
-            source,
+        Ok(Self {
+            reader: Box::pin(BufReader::new(reader)),
             number: 0,
             partial: Vec::new(),
             cut: false,
-        }
+        })
     }
 
     /// How many lines were read.
@@ -91,26 +76,15 @@ impl InputLines {
     /// # Errors
     /// When the input cannot be read on.
     pub(super) async fn next(&mut self) -> io::Result<Option<InputLine>> {
-        let reader = match &mut self.source {
-            Source::Reader(reader) => reader,
-            Source::Bodies(bodies) => {
-                self.number += u64::from(!bodies.is_empty());
-                return Ok(bodies.pop_front().map(|text| InputLine {
-                    number: self.number,
-                    text,
-                    cut: false,
-                }));
-            }
-        };
         loop {
-            let chunk = reader.fill_buf().await?;
+            let chunk = self.reader.fill_buf().await?;
             let at_end = chunk.is_empty();
             let newline = chunk.iter().position(|&byte| byte == b'\n');
             let taken = newline.unwrap_or(chunk.len());
             let room = LONGEST - self.partial.len();
             self.cut |= taken > room;
             self.partial.extend_from_slice(&chunk[..taken.min(room)]);
-            reader
+            self.reader
                 .as_mut()
                 .consume(taken + usize::from(newline.is_some()));
             if newline.is_none() && !at_end {

@@ -21,7 +21,7 @@ use tokio_util::task::AbortOnDropHandle;
 use super::dial::Dial;
 use super::error::{RabbitError, reason};
 use super::guard::Control;
-use super::options::{Address, RabbitOptions, addresses};
+use super::options::{BrokerAddress, RabbitOptions, addresses};
 use crate::ports::clock::Clock;
 use crate::ports::link::Link;
 use crate::ports::resolve::Resolver;
@@ -82,7 +82,7 @@ impl Connections {
         clock: Clock,
         events: &Arc<dyn QueueEvents>,
     ) -> Result<Self, RabbitError> {
-        let addresses: Arc<[Address]> = addresses(options)?.into();
+        let addresses: Arc<[BrokerAddress]> = addresses(options)?.into();
         let resolver = Resolver::new();
         let link = |purpose: &'static str| SharedConnection {
             purpose,
@@ -132,7 +132,7 @@ impl Connections {
 pub(super) struct SharedConnection {
     purpose: &'static str,
     name: String,
-    addresses: Arc<[Address]>,
+    addresses: Arc<[BrokerAddress]>,
     password: Option<Secret>,
     tls: Tls,
     resolver: Resolver,
@@ -228,7 +228,7 @@ impl SharedConnection {
         live
     }
 
-    async fn connect(&self, address: &Address) -> Result<Live, RabbitError> {
+    async fn connect(&self, address: &BrokerAddress) -> Result<Live, RabbitError> {
         let mut uri = address.uri.clone();
         if let Some(password) = &self.password {
             uri.authority.userinfo.password = password.get().expose_secret().to_owned();
@@ -277,7 +277,7 @@ impl SharedConnection {
 }
 
 /// What a failed attempt means.
-fn refused(address: &Address, error: &lapin::Error) -> RabbitError {
+fn refused(address: &BrokerAddress, error: &lapin::Error) -> RabbitError {
     match RabbitError::from_lapin(error) {
         RabbitError::Lost { reason } => RabbitError::Unreachable {
             host: address.host.clone(),

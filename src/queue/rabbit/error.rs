@@ -50,15 +50,6 @@ pub enum RabbitError {
 }
 
 impl RabbitError {
-    /// Whether it can pass without a change of the configuration.
-    #[must_use]
-    pub const fn is_transient(&self) -> bool {
-        !matches!(
-            self,
-            Self::Url { .. } | Self::NoUrl | Self::Name { .. } | Self::Mismatch { .. }
-        )
-    }
-
     /// What was refused on a connection that is up.
     pub(super) fn of_right(self) -> Self {
         match self {

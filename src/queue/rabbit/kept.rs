@@ -6,12 +6,13 @@
 //! same would lose it.
 
 use std::collections::HashMap;
-use std::sync::{Mutex, PoisonError};
+use std::sync::Mutex;
 
 use sha2::{Digest, Sha256};
 
 use super::convert::{Original, copy_properties};
 use super::topology::Target;
+use crate::ports::locks::lock;
 use crate::ports::queue::HeaderPatch;
 use lapin::protocol::basic::gen_properties;
 
@@ -38,7 +39,7 @@ impl KeptVerdicts {
         verdicts: impl Iterator<Item = (Original, CopyVerdict)>,
         most: usize,
     ) {
-        let mut kept = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut kept = lock(&self.0);
         if kept.len() > most {
             kept.clear();
         }
@@ -51,7 +52,7 @@ impl KeptVerdicts {
 
     /// The verdict of a message that was delivered again.
     pub(super) fn take(&self, original: &Original) -> Option<CopyVerdict> {
-        let mut kept = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut kept = lock(&self.0);
         if kept.is_empty() {
             return None;
         }

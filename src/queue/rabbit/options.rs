@@ -19,9 +19,9 @@ pub(super) const FRAME_MAX: u32 = 131_072;
 /// How to reach the broker.
 #[derive(Clone, Debug)]
 pub struct RabbitOptions {
-    /// Complete with passwords. Several: a cluster; each attempt takes the next one.
+    /// Several: a cluster; each attempt takes the next one.
     pub urls: Vec<SecretString>,
-    /// Replaces the password of the URLs; read anew for each attempt.
+    /// Instead of the password of the URLs; read anew for each attempt.
     pub password: Option<Secret>,
     /// Only with `amqps://`.
     pub tls: Tls,
@@ -104,19 +104,19 @@ impl RouteOptions {
 
 /// A parsed URL that does not show its password.
 #[derive(Clone)]
-pub(super) struct Address {
+pub(super) struct BrokerAddress {
     pub(super) uri: AMQPUri,
     pub(super) host: String,
 }
 
-impl std::fmt::Debug for Address {
+impl std::fmt::Debug for BrokerAddress {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         f.write_str(&self.host)
     }
 }
 
 /// Parses the URLs. A heartbeat in a URL wins over the general one.
-pub(super) fn addresses(options: &RabbitOptions) -> Result<Vec<Address>, RabbitError> {
+pub(super) fn addresses(options: &RabbitOptions) -> Result<Vec<BrokerAddress>, RabbitError> {
     if options.urls.is_empty() {
         return Err(RabbitError::NoUrl);
     }
@@ -134,7 +134,7 @@ pub(super) fn addresses(options: &RabbitOptions) -> Result<Vec<Address>, RabbitE
             uri.query.frame_max = uri.query.frame_max.filter(|&most| most > 0);
             uri.query.frame_max.get_or_insert(FRAME_MAX);
             let host = format!("{}:{}", uri.authority.host, uri.authority.port);
-            Ok(Address { uri, host })
+            Ok(BrokerAddress { uri, host })
         })
         .collect()
 }

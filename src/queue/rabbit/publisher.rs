@@ -47,12 +47,8 @@ pub(super) struct Republish {
     pub(super) properties: BasicProperties,
 }
 
-/// Whether a copy was confirmed in its round.
-#[derive(Clone, Debug)]
-enum CopyResult {
-    Confirmed,
-    Failed(Arc<RabbitError>),
-}
+/// Whether a copy was confirmed in its round. An error may be that of several copies.
+type CopyResult = Result<(), Arc<RabbitError>>;
 
 /// The publishing side of one session of a route.
 #[derive(Debug)]
@@ -108,8 +104,8 @@ impl Publisher {
             for (copy, result) in round.into_iter().zip(results) {
                 match result {
                     // If the session is gone, the result is not needed.
-                    CopyResult::Confirmed => drop(self.confirmed.send(copy.tag)),
-                    CopyResult::Failed(error) => {
+                    Ok(()) => drop(self.confirmed.send(copy.tag)),
+                    Err(error) => {
                         self.events.unconfirmed(&self.route.route);
                         failure = Some(error);
                         waiting.push(copy);
@@ -139,7 +135,7 @@ impl Publisher {
         kept: &mut Option<ConfirmChannel>,
         round: &[Republish],
     ) -> Vec<CopyResult> {
-        let failed = |error: RabbitError| vec![CopyResult::Failed(Arc::new(error)); round.len()];
+        let failed = |error: RabbitError| vec![Err(Arc::new(error)); round.len()];
         let mut open = match self.open(kept.take()).await {
             Ok(open) => open,
             Err(error) => return failed(error),
@@ -150,13 +146,13 @@ impl Publisher {
                 let error = Arc::new(error);
                 for (copy, result) in round.iter().zip(&mut results) {
                     if copy.target == target {
-                        *result = Some(CopyResult::Failed(Arc::clone(&error)));
+                        *result = Some(Err(Arc::clone(&error)));
                     }
                 }
             }
         }
         let complete = self.confirm(&mut open, round, &mut results).await;
-        let taken = |result: &Option<_>| matches!(result, Some(CopyResult::Confirmed));
+        let taken = |result: &Option<_>| matches!(result, Some(Ok(())));
         if complete && results.iter().all(taken) {
             *kept = Some(open);
         } else if complete {
@@ -169,7 +165,7 @@ impl Publisher {
         });
         results
             .into_iter()
-            .map(|result| result.unwrap_or_else(|| CopyResult::Failed(Arc::clone(&late))))
+            .map(|result| result.unwrap_or_else(|| Err(Arc::clone(&late))))
             .collect()
     }
 
@@ -269,25 +265,28 @@ impl Publisher {
         let mut returned: HashSet<String> = HashSet::new();
         let broken = answers.iter().any(|(_, answer)| answer.is_err());
         for (i, answer) in answers {
-            let queue = || round[i].target.queue(&self.route.queue);
+            let not_taken = || {
+                let queue = round[i].target.queue(&self.route.queue);
+                Err(Arc::new(RabbitError::NotTaken { queue }))
+            };
             results[i] = Some(match answer {
-                Ok(Confirmation::Ack(None)) => CopyResult::Confirmed,
+                Ok(Confirmation::Ack(None)) => Ok(()),
                 // In a round that was cut short, its own return may not have been seen.
                 Ok(Confirmation::Ack(Some(back))) => {
                     returned.insert(back.delivery.routing_key.to_string());
                     if complete && !broken {
-                        CopyResult::Confirmed
+                        Ok(())
                     } else {
-                        CopyResult::Failed(Arc::new(RabbitError::NotTaken { queue: queue() }))
+                        not_taken()
                     }
                 }
                 Ok(other) => {
                     if let Some(back) = other.take_message() {
                         returned.insert(back.delivery.routing_key.to_string());
                     }
-                    CopyResult::Failed(Arc::new(RabbitError::NotTaken { queue: queue() }))
+                    not_taken()
                 }
-                Err(error) => CopyResult::Failed(Arc::new(RabbitError::from_lapin(&error))),
+                Err(error) => Err(Arc::new(RabbitError::from_lapin(&error))),
             });
         }
         if returned.is_empty() {
@@ -298,9 +297,7 @@ impl Publisher {
             let queue = copy.target.queue(&self.route.queue);
             if returned.contains(&queue) {
                 open.declared.remove(&copy.target);
-                *result = Some(CopyResult::Failed(Arc::new(RabbitError::NotTaken {
-                    queue,
-                })));
+                *result = Some(Err(Arc::new(RabbitError::NotTaken { queue })));
             }
         }
     }

@@ -1,7 +1,7 @@
 //! One route's sessions, one after the other, behind the subscription that the pipeline holds.
 
 use std::fmt;
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use futures::future::BoxFuture;
@@ -17,6 +17,7 @@ use super::parked::ParkedQueues;
 use super::session::{Ended, Session};
 use crate::ports::clock::Clock;
 use crate::ports::link::Link;
+use crate::ports::locks::lock;
 use crate::ports::queue::Leftover;
 use crate::queue::events::QueueEvents;
 use crate::queue::served::{ServeChannels, Served, Source};
@@ -74,11 +75,7 @@ impl Source for RabbitSource {
 
     fn leave(&self, end: Instant) -> BoxFuture<'_, ()> {
         Box::pin(async move {
-            let connections = self
-                .connections
-                .lock()
-                .unwrap_or_else(PoisonError::into_inner)
-                .take();
+            let connections = lock(&self.connections).take();
             if let Some(connections) = connections {
                 connections.leave(end).await;
             }

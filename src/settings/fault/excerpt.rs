@@ -4,7 +4,7 @@
 use std::ops::Range;
 
 use crate::settings::schema::Shape;
-use crate::settings::tree::{Node, Origin, Sources};
+use crate::settings::tree::{Node, Sources, WrittenAt};
 
 /// A line, and what the caret points at.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -29,12 +29,12 @@ impl Excerpt {
 
     /// The faulty key with its value, or the key alone.
     pub(in crate::settings) fn of(sources: &Sources, node: &Node, key_only: bool) -> Option<Self> {
-        let Origin::Text { source, span: key } = &node.key else {
+        let WrittenAt::Text { source, span: key } = &node.key else {
             return None;
         };
         let text = &sources.0.get(*source)?.text;
         let value = match &node.origin {
-            Origin::Text { source: same, span } if same == source => span.clone(),
+            WrittenAt::Text { source: same, span } if same == source => span.clone(),
             _ => return None,
         };
         if *key == value {

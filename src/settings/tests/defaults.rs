@@ -1,9 +1,9 @@
 //! `config/default.toml` is what the table of keys makes it, its examples load, and the types agree with it.
 
 use super::{Files, GOOD, lines};
-use crate::settings::schema::{Key, Kind, Need, Shape};
+use crate::settings::schema::{Key, Need, Shape, TableKind};
 use crate::settings::types::{LIMIT, ROOT};
-use crate::settings::{load_over, reference};
+use crate::settings::{load_with, reference};
 
 const DEFAULT: &str = include_str!("../../../config/default.toml");
 
@@ -99,7 +99,7 @@ fn the_table_and_the_types_agree() {
     let Shape::Kinds { kinds, .. } = &LIMIT else {
         panic!("a limit has kinds");
     };
-    let required = |kind: &Kind| -> String {
+    let required = |kind: &TableKind| -> String {
         let lines = kind.keys().filter_map(|key| match key.need {
             Need::Required(value) => Some(format!("{} = {value}\n", key.name)),
             _ => None,
@@ -154,7 +154,7 @@ fn the_types_know_every_word() {
             text: format!("{line}\n"),
         };
         let files = Files::new(&[GOOD]);
-        let said = load_over(None, &files.paths, Some(extra), std::iter::empty());
+        let said = load_with(None, &files.paths, Some(extra), std::iter::empty());
         let said = said.map_or_else(|faults| faults.to_string(), |_| String::new());
         assert!(!said.contains("disagree"), "{line}: {said}");
     }

@@ -9,7 +9,7 @@ use crate::core::calendar::CalendarUnit;
 use crate::core::limits::generation::LostWait;
 use crate::core::rate::Span;
 use crate::settings::text::Costing;
-use crate::settings::types::{Counted, Limit, Start, WindowStart};
+use crate::settings::types::{Limit, OfKind, Start, WindowStart};
 use crate::settings::window::WindowRate;
 
 /// The good configuration with a second limit, `x`, that its route names.
@@ -205,7 +205,7 @@ fn token_bucket_with_every_key() {
     );
     assert_eq!(limit.largest_cost().get(), 107);
     assert_eq!(limit.window(), Duration::from_secs(2));
-    let Limit::TokenBucket(Counted { own: bucket, .. }) = limit else {
+    let Limit::TokenBucket(OfKind { own: bucket, .. }) = limit else {
         panic!("a bucket");
     };
     assert!(!bucket.continuous);

@@ -12,7 +12,7 @@ use crate::settings::forms::{
 };
 use crate::settings::redacted::Redacted;
 use crate::settings::schema::Shape::{self, Flag, Kinds, List, Named, Section, Whole};
-use crate::settings::schema::{Kind, SPAN, table};
+use crate::settings::schema::{SPAN, TableKind, table};
 use crate::settings::text::Length;
 
 #[derive(Clone, Debug, Deserialize)]
@@ -23,7 +23,7 @@ pub enum Downstream {
 
 pub(super) const DOWNSTREAM: Shape = Kinds {
     default: None,
-    kinds: &[Kind {
+    kinds: &[TableKind {
         name: "http",
         doc: "one call a message.",
         example: "",
@@ -157,14 +157,14 @@ pub enum Auth {
 const AUTH: Shape = Kinds {
     default: None,
     kinds: &[
-        Kind {
+        TableKind {
             name: "basic",
             doc: "user, and password or password_file.",
             example: "",
             own: Basic::KEYS,
             shared: &[],
         },
-        Kind {
+        TableKind {
             name: "bearer",
             doc: "token or token_file.",
             example: "",

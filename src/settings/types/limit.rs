@@ -9,7 +9,7 @@ use crate::core::rate::MAX_UNITS;
 use crate::core::zone::Zone;
 use crate::settings::forms::{COST, TEMPLATE, ZONE};
 use crate::settings::schema::Shape::{self, Flag, Kinds, Length as Within, Text, Whole};
-use crate::settings::schema::{Form, Kind, SPAN, SPAN_OR_ZERO, UNITS, table, words};
+use crate::settings::schema::{Form, SPAN, SPAN_OR_ZERO, TableKind, UNITS, table, words};
 use crate::settings::text::{Costing, Length, LossWait, Percent, Quota, TemplateText};
 use crate::settings::window::WindowRate;
 
@@ -23,57 +23,57 @@ const LOST_WAIT: Shape = Text(Form::of::<LossWait>("^forever$|^[ +]*[0-9].*[^0-9
 #[serde(tag = "kind", rename_all = "snake_case")]
 pub enum Limit {
     Paced(Paced),
-    Gcra(Counted<Gcra>),
-    TokenBucket(Counted<TokenBucket>),
-    FixedWindow(Counted<FixedWindow>),
-    SlidingLog(Counted<SlidingLog>),
-    Concurrency(Counted<Concurrency>),
+    Gcra(OfKind<Gcra>),
+    TokenBucket(OfKind<TokenBucket>),
+    FixedWindow(OfKind<FixedWindow>),
+    SlidingLog(OfKind<SlidingLog>),
+    Concurrency(OfKind<Concurrency>),
 }
 
 pub(in crate::settings) static LIMIT: Shape = Kinds {
     default: Some("paced"),
     kinds: &[
-        Kind {
+        TableKind {
             name: "paced",
             doc: "slots at even distance for the account as a whole, leased in batches. The default.",
             example: "provider",
             own: Paced::KEYS,
             shared: &[],
         },
-        Kind {
+        TableKind {
             name: "gcra",
             doc: "for each key, one unit every window / units, with a burst: the decisions of CL.THROTTLE.",
             example: "sender",
             own: Gcra::KEYS,
-            shared: Counting::KEYS,
+            shared: KeyedCounting::KEYS,
         },
-        Kind {
+        TableKind {
             name: "token_bucket",
             doc: "capacity units at most, refilled steadily.",
             example: "campaign",
             own: TokenBucket::KEYS,
-            shared: Counting::KEYS,
+            shared: KeyedCounting::KEYS,
         },
-        Kind {
+        TableKind {
             name: "fixed_window",
             doc: "so many per window. Around the edge of two windows twice as many can pass; where the\nprovider counts any window, take sliding_log or paced.",
             example: "quota",
             own: FixedWindow::KEYS,
-            shared: Counting::KEYS,
+            shared: KeyedCounting::KEYS,
         },
-        Kind {
+        TableKind {
             name: "sliding_log",
             doc: "exactly so many in any window. Remembers every unit, so it is for small numbers.",
             example: "recipient",
             own: SlidingLog::KEYS,
-            shared: Counting::KEYS,
+            shared: KeyedCounting::KEYS,
         },
-        Kind {
+        TableKind {
             name: "concurrency",
             doc: "calls in flight over the whole fleet.",
             example: "calls",
             own: Concurrency::KEYS,
-            shared: Counting::KEYS,
+            shared: KeyedCounting::KEYS,
         },
     ],
 };
@@ -81,17 +81,17 @@ pub(in crate::settings) static LIMIT: Shape = Kinds {
 /// A limit that is counted by key: the numbers of its kind, and what all such kinds have.
 /// They stand in one table; every other key was refused before serde sees it.
 #[derive(Clone, Debug, Deserialize, Serialize)]
-pub struct Counted<K> {
+pub struct OfKind<K> {
     #[serde(flatten)]
     pub own: K,
     #[serde(flatten)]
-    pub counting: Counting,
+    pub counting: KeyedCounting,
 }
 
 table! {
     /// How messages are counted against a limit that is not paced.
     #[derive(Clone, Debug, Deserialize, Serialize)]
-    pub struct Counting {
+    pub struct KeyedCounting {
         /// A template: messages with the same text are counted together. Absent: all messages are.
         key: Option<TemplateText> = TEMPLATE, Optional "{{ body.to }}";
         /// What one message takes: a whole number or a template.

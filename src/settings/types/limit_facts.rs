@@ -3,7 +3,7 @@
 use std::num::NonZeroU32;
 use std::time::Duration;
 
-use super::limit::{Counting, FixedWindow, Limit, Paced};
+use super::limit::{FixedWindow, KeyedCounting, Limit, Paced};
 use crate::core::calendar::Calendar;
 use crate::core::limits::generation::LostWait;
 use crate::core::rate::{Cost, Rate};
@@ -59,7 +59,7 @@ impl Limit {
 
     /// How messages are counted; `None` if it is paced.
     #[must_use]
-    pub const fn counting(&self) -> Option<&Counting> {
+    pub const fn counting(&self) -> Option<&KeyedCounting> {
         match self {
             Self::Paced(_) => None,
             Self::Gcra(limit) => Some(&limit.counting),

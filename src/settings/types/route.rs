@@ -134,7 +134,7 @@ words! {
 /// The most limits that a route may name: each message asks all of them in one call.
 pub const MAX_LIMITS: usize = 8;
 /// The highest priority of a route, as RabbitMQ advises for messages.
-pub const MAX_PRIORITY: u8 = 9;
+pub(super) const MAX_PRIORITY: u8 = 9;
 /// What a route without a paced limit holds if it does not say: nothing tells how fast it goes.
 const UNPACED_PREFETCH: u16 = 500;
 

@@ -1,5 +1,5 @@
 use super::*;
-use crate::telemetry::names::{ALL, Kind};
+use crate::telemetry::names::{ALL, MetricKind};
 use crate::telemetry::recorder;
 
 /// What a scrape shows after `fill` ran, with a recorder of the test's own.
@@ -31,7 +31,7 @@ fn every_series_is_there_before_its_first_event() {
             metric.name
         );
         let start = match metric.kind {
-            Kind::Histogram(_) => format!("{}_count", metric.name),
+            MetricKind::Histogram(_) => format!("{}_count", metric.name),
             _ => metric.name.to_owned(),
         };
         let series = text.lines().find(|line| line.starts_with(&start));

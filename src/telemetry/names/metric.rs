@@ -2,7 +2,7 @@
 
 /// What kind of number a metric is.
 #[derive(Clone, Copy, Debug, PartialEq)]
-pub enum Kind {
+pub enum MetricKind {
     /// Only goes up; starts at zero with the process.
     Counter,
     /// Goes up and down.
@@ -17,7 +17,7 @@ pub enum Kind {
 pub struct Metric {
     /// As exported.
     pub name: &'static str,
-    pub kind: Kind,
+    pub kind: MetricKind,
     /// One sentence for a person.
     pub help: &'static str,
     /// The names of its labels.
@@ -31,7 +31,7 @@ pub(super) const fn counter(
 ) -> Metric {
     Metric {
         name,
-        kind: Kind::Counter,
+        kind: MetricKind::Counter,
         help,
         labels,
     }
@@ -44,7 +44,7 @@ pub(super) const fn gauge(
 ) -> Metric {
     Metric {
         name,
-        kind: Kind::Gauge,
+        kind: MetricKind::Gauge,
         help,
         labels,
     }
@@ -58,7 +58,7 @@ pub(super) const fn histogram(
 ) -> Metric {
     Metric {
         name,
-        kind: Kind::Histogram(bounds),
+        kind: MetricKind::Histogram(bounds),
         help,
         labels,
     }

@@ -11,9 +11,11 @@ fn names_end_as_their_kind_demands() {
         assert!(metric.name.starts_with("sluiced_"), "{}", metric.name);
         let total = metric.name.ends_with("_total");
         match metric.kind {
-            Kind::Counter => assert!(total, "{}", metric.name),
-            Kind::Gauge => assert!(!total, "{}", metric.name),
-            Kind::Histogram(_) => assert!(metric.name.ends_with("_seconds"), "{}", metric.name),
+            MetricKind::Counter => assert!(total, "{}", metric.name),
+            MetricKind::Gauge => assert!(!total, "{}", metric.name),
+            MetricKind::Histogram(_) => {
+                assert!(metric.name.ends_with("_seconds"), "{}", metric.name)
+            }
         }
         for unit in ["_ms", "_micros", "_us", "_millis", "_minutes", "_percent"] {
             assert!(
@@ -83,7 +85,7 @@ fn labels_are_bounded() {
 #[test]
 fn bounds_rise() {
     for metric in ALL {
-        if let Kind::Histogram(bounds) = metric.kind {
+        if let MetricKind::Histogram(bounds) = metric.kind {
             assert!(bounds.len() >= 10, "{}", metric.name);
             assert!(
                 bounds.windows(2).all(|pair| pair[0] < pair[1]),
@@ -99,7 +101,9 @@ fn bounds_rise() {
 fn label_values_are_those_of_the_core() {
     let outcomes = [
         Outcome::Accepted,
-        Outcome::Throttled { wait: None },
+        Outcome::Throttled {
+            wait: Duration::ZERO,
+        },
         Outcome::Held {
             wait: Duration::ZERO,
         },

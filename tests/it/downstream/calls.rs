@@ -59,12 +59,12 @@ async fn templates_and_credentials_arrive() {
     options.body = Some("{\"phone\": {{ body.to | tojson }}}".to_owned());
     options.auth = Some(ResolvedAuth::Basic {
         user: "aladdin".to_owned(),
-        password: SecretString::from("open sesame"),
+        password: SecretString::from("open sesame").into(),
     });
     let basic = downstream(&options);
     assert_eq!(call(&basic).await.outcome, Outcome::Accepted);
     options.auth = Some(ResolvedAuth::Bearer {
-        token: SecretString::from("open-sesame"),
+        token: SecretString::from("open-sesame").into(),
     });
     let bearer = downstream(&options);
     assert_eq!(call(&bearer).await.outcome, Outcome::Accepted);
@@ -92,7 +92,7 @@ async fn templates_and_credentials_arrive() {
 async fn answers_are_judged_and_redirects_not_followed() {
     let peer = Peer::answering(status_in_path).await;
     let wait = Outcome::Throttled {
-        wait: Some(Duration::from_secs(7)),
+        wait: Duration::from_secs(7),
     };
     for (path, outcome, detail) in [
         ("201", Outcome::Accepted, "201 Created"),
@@ -131,7 +131,7 @@ async fn texts_in_an_answer_beat_its_status_and_headers_say_how_long() {
     );
     options.outcomes.throttled_text = vec!["BUSY".to_owned()];
     let outcome = call(&downstream(&options)).await.outcome;
-    assert_eq!(outcome, Outcome::Throttled { wait: Some(wait) });
+    assert_eq!(outcome, Outcome::Throttled { wait });
 }
 
 #[tokio::test]

@@ -25,7 +25,6 @@ fn options(url: &str) -> HttpOptions {
         headers: BTreeMap::new(),
         body: None,
         auth: None,
-        rotating: None,
         timeout: Duration::from_secs(15),
         connect_timeout: Duration::from_secs(10),
         idle_timeout: Duration::from_secs(60),

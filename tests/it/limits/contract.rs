@@ -8,12 +8,12 @@ use sluiced::core::limits::Rule;
 use sluiced::core::limits::token_bucket::{Refill, Start};
 use sluiced::core::rate::Cost;
 use sluiced::core::time::StoreTime;
-use sluiced::limiter::memory::MemoryLimitStore;
+use sluiced::limiter::memory::MemoryStore;
 use sluiced::ports::clock::Clock;
 use sluiced::ports::limits::{
-    CallUnderWay, Candidate, Charge, Decision, Fit, KeyedLimit, LimitStore, MAX_BATCH, Refund,
+    BATCH_MAX, CallUnderWay, Candidate, Charge, Decision, Fit, KeyedLimit, LimitStore, Refund,
 };
-use sluiced::ports::pace::Notice;
+use sluiced::ports::notice::Notice;
 
 use super::rules::*;
 use crate::support::contract::contract;
@@ -32,7 +32,7 @@ async fn redis() -> (Store, Store) {
 
 /// One store for both replicas: it is this process alone.
 async fn memory() -> (Store, Store) {
-    let store: Store = Arc::new(MemoryLimitStore::new(Clock::start()));
+    let store: Store = Arc::new(MemoryStore::new(Clock::start()));
     std::future::ready((Arc::clone(&store), store)).await
 }
 
@@ -173,7 +173,7 @@ async fn those_sent_away_come_back_one_after_another((store, other): (Store, Sto
 async fn a_batch_may_be_large((store, _): (Store, Store)) {
     let slow = limit("large-slow", log("900/1h", MS));
     let quick = limit("large-quick", gcra("1/1s", 0, MS));
-    let candidates: Vec<_> = (0..MAX_BATCH)
+    let candidates: Vec<_> = (0..BATCH_MAX)
         .map(|i| {
             let own = i.to_string();
             new(vec![charge(&slow, &own[..1], 1), charge(&quick, &own, 1)])

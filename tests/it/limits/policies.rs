@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use sluiced::core::limits::Rule;
 use sluiced::core::policy::{Declaration, LimitPolicy, PolicyUpdate, PolicyVersion};
-use sluiced::limiter::memory::MemoryLimitStore;
+use sluiced::limiter::memory::MemoryStore;
 use sluiced::limiter::redis::{Family, RedisPolicies};
 use sluiced::ports::clock::Clock;
 use sluiced::ports::limits::{Charge, Closing, Decision, KeyedLimit, LimitStore, Policy, Refund};
@@ -24,10 +24,10 @@ struct Place {
 
 impl Place {
     fn memory() -> Self {
-        let store = MemoryLimitStore::new(Clock::start());
+        let store = Arc::new(MemoryStore::new(Clock::start()));
         Self {
-            policies: store.policies(),
-            limits: Arc::new(store),
+            policies: Arc::clone(&store) as Arc<dyn PolicyStore>,
+            limits: store,
         }
     }
 

@@ -1,5 +1,6 @@
 //! Limits, keys and questions for the tests.
 
+use std::collections::HashMap;
 use std::num::NonZeroU32;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -7,15 +8,17 @@ use std::time::Duration;
 
 use base64::Engine as _;
 use base64::prelude::BASE64_URL_SAFE_NO_PAD;
+use redis::Commands as _;
 use sluiced::core::calendar::{Calendar, CalendarUnit};
+use sluiced::core::limits::Rule;
 use sluiced::core::limits::concurrency::Concurrency;
 use sluiced::core::limits::fixed_window::FixedWindow;
 use sluiced::core::limits::gcra::Gcra;
 use sluiced::core::limits::generation::Generation;
 use sluiced::core::limits::sliding_log::SlidingLog;
 use sluiced::core::limits::token_bucket::{Bucket, Refill, Start, TokenBucket};
-use sluiced::core::limits::{Rule, record};
 use sluiced::core::rate::Cost;
+use sluiced::core::time::StoreTime;
 use sluiced::core::zone::Zone;
 use sluiced::limiter::key::limit_key;
 use sluiced::limiter::redis::{RedisOptions, RedisPaceStore};
@@ -152,23 +155,19 @@ pub(crate) fn generation_key(prefix: &str) -> String {
     format!("{prefix}:{{limits}}:generation")
 }
 
-const FIELDS: [&str; 6] = [
-    "number",
-    "run",
-    "writes",
-    "guard_until",
-    "lost_at",
-    "is_new",
-];
-
 /// The record of the generation, as it lies in Redis.
 pub(crate) fn generation(redis: &mut redis::Connection, prefix: &str) -> Option<Generation> {
-    let found: [Option<String>; 6] = redis::cmd("HMGET")
-        .arg(generation_key(prefix))
-        .arg(&FIELDS)
-        .query(redis)
-        .unwrap();
-    record::read_generation(std::array::from_fn(|i| found[i].as_deref()))
+    let fields: HashMap<String, String> = redis.hgetall(generation_key(prefix)).unwrap();
+    let number = |name: &str| fields.get(name).map_or(Some(0), |text| text.parse().ok());
+    let time = |name: &str| number(name).map(StoreTime::from_micros);
+    Some(Generation {
+        number: fields.get("number")?.parse().ok()?,
+        run: fields.get("run").cloned().unwrap_or_default(),
+        writes: number("writes")?,
+        guard_until: time("guard_until")?,
+        lost_at: time("lost_at")?,
+        is_new: number("is_new") == Some(1),
+    })
 }
 
 /// Writes a field of it.
@@ -193,7 +192,7 @@ pub(crate) async fn connect_to(url: String, prefix: &str) -> RedisPaceStore {
         keyed: true,
         ..RedisOptions::single(url, prefix)
     };
-    let store = RedisPaceStore::connect(&options, Arc::new(())).unwrap();
+    let store = RedisPaceStore::connect(&options).unwrap();
     let link = store.link();
     eventually(BOUND, "a connection", || link.borrow().is_up()).await;
     store

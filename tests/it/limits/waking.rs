@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use sluiced::limiter::redis::RedisPaceStore;
 use sluiced::ports::limits::{CallUnderWay, Candidate, Decision, Fit, KeyedLimit, LimitStore};
-use sluiced::ports::pace::Notice;
+use sluiced::ports::notice::{Notice, Notices as _};
 use tokio::sync::broadcast::Receiver;
 
 use super::rules::*;
@@ -24,7 +24,7 @@ impl Replica {
     async fn new(server: &RedisServer, prefix: &str) -> Self {
         let store = established(server, prefix).await;
         Self {
-            notices: LimitStore::notices(&store),
+            notices: store.notices(),
             store,
         }
     }

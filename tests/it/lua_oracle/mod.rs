@@ -36,7 +36,7 @@ fn world() -> &'static World {
             ..RedisOptions::single(server.url(), "oracle")
         };
         let store = runtime.block_on(async {
-            let store = RedisPaceStore::connect(&options, Arc::new(())).unwrap();
+            let store = RedisPaceStore::connect(&options).unwrap();
             let link = store.link();
             eventually(Duration::from_secs(10), "a connection", || {
                 link.borrow().is_up()

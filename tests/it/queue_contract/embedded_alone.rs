@@ -1,8 +1,8 @@
 //! What only the embedded queue does.
 
+use std::io::Cursor;
 use std::sync::Arc;
 
-use bytes::Bytes;
 use sluiced::ports::clock::Clock;
 use sluiced::ports::queue::{Subscription, Tap, Verdict};
 use sluiced::queue::embedded::{EmbeddedOptions, EmbeddedQueue, Input};
@@ -28,8 +28,10 @@ fn start(input: Input, dir: &tempfile::TempDir) -> Arc<dyn Subscription> {
 #[tokio::test]
 async fn ends_when_all_is_settled_and_leaves_no_file() {
     let dir = tempfile::tempdir().unwrap();
-    let bodies = (1..=100).map(|n| Bytes::from(body(n))).collect();
-    let queue = start(Input::Bodies(bodies), &dir);
+    let lines: String = (1..=100)
+        .map(|n| String::from_utf8(body(n)).unwrap() + "\n")
+        .collect();
+    let queue = start(Input::Reader(Box::pin(Cursor::new(lines))), &dir);
     let mut deliveries = queue.deliveries().unwrap();
     let mut count = 0;
     while let Some(delivery) = within(BOUND, "a delivery", deliveries.recv()).await {

@@ -7,7 +7,6 @@ mod refusals;
 pub(crate) mod secure;
 mod sentinel;
 
-use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, Ordering};
 use std::time::Duration;
 
@@ -46,7 +45,7 @@ fn sentinels(urls: Vec<String>) -> Servers {
 }
 
 async fn connect(options: &RedisOptions) -> RedisPaceStore {
-    let store = RedisPaceStore::connect(options, Arc::new(())).unwrap();
+    let store = RedisPaceStore::connect(options).unwrap();
     is_up(&store).await;
     store
 }
@@ -63,7 +62,7 @@ async fn is_up(store: &RedisPaceStore) {
 
 /// Why the store is down, once it is.
 async fn down(options: &RedisOptions) -> String {
-    let store = RedisPaceStore::connect(options, Arc::new(())).unwrap();
+    let store = RedisPaceStore::connect(options).unwrap();
     let mut link = store.link();
     let is_down = link.wait_for(|link| matches!(link, Link::Down(_)));
     match &*within(BOUND, "a refusal", is_down).await.unwrap() {

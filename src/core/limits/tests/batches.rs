@@ -1,6 +1,8 @@
 //! Batches: all limits of a message or none, and how far a batch is looked at.
 
-use super::admission::{Candidate, Cell, Charge, Decision, Limit, LimitGate, PolicyState, decide};
+use super::admission::{
+    Cell, CellCandidate, CellCharge, Decision, Limit, LimitGate, PolicyState, decide,
+};
 use super::*;
 use crate::limits::generation::{Closing, Generation, LostWait};
 use crate::limits::{Fit, Ticket};
@@ -30,13 +32,13 @@ impl<'a> Batch<'a> {
     }
 
     fn ask(&mut self, messages: &[(&[(usize, u64)], u64)], wanted: u64) -> Vec<Decision> {
-        let candidates: Vec<Candidate<'_>> = messages
+        let candidates: Vec<CellCandidate<'_>> = messages
             .iter()
             .enumerate()
-            .map(|(i, (charges, weight))| Candidate {
+            .map(|(i, (charges, weight))| CellCandidate {
                 charges: charges
                     .iter()
-                    .map(|(cell, cost)| Charge {
+                    .map(|(cell, cost)| CellCharge {
                         limit: &self.limits[*cell],
                         cell: *cell,
                         cost: *cost,

@@ -3,7 +3,7 @@
 
 use proptest::prelude::*;
 
-use super::admission::{self, Candidate, Cell, Charge, Decision, Limit, LimitGate};
+use super::admission::{self, Cell, CellCandidate, CellCharge, Decision, Limit, LimitGate};
 use super::{START, at};
 use crate::limits::{Fit, Rule, State, Ticket};
 use crate::time::micros;
@@ -108,8 +108,8 @@ impl Crowd {
         };
         let mut cells = [Cell::of(&rule, self.state.clone(), now)];
         self.tickets += 1;
-        let candidate = Candidate {
-            charges: vec![Charge {
+        let candidate = CellCandidate {
+            charges: vec![CellCharge {
                 limit: &limit,
                 cell: 0,
                 cost,

@@ -4,7 +4,7 @@ use std::cmp::Reverse;
 use std::time::Duration;
 
 use super::{Event, Fleet, Message};
-use crate::limits::admission::{self, Cell, Charge, Decision, Limit, LimitGate};
+use crate::limits::admission::{self, Cell, CellCharge, Decision, Limit, LimitGate};
 use crate::limits::{Fit, Ticket};
 use crate::scheduler::{KeyRoom, Queued as _};
 use crate::time::{StoreTime, micros};
@@ -48,13 +48,13 @@ impl Fleet {
                         });
                         cells.len() - 1
                     });
-                    Charge {
+                    CellCharge {
                         limit: &limits[index],
                         cell,
                         cost: u64::from(message.cost),
                     }
                 });
-                admission::Candidate {
+                admission::CellCandidate {
                     charges: charges.collect(),
                     waited: message.waited,
                     weight: u64::from(message.cost),
@@ -86,7 +86,7 @@ impl Fleet {
         let granted = |(_, d): &&(Message, Decision)| matches!(d, Decision::Granted { .. });
         let granted = each.iter().filter(granted).count();
         let scheduler = &mut self.schedulers[replica];
-        let since = scheduler.answered(decided, looked, granted, now);
+        let since = scheduler.decided(decided, looked, granted, now);
         let usable = self
             .setting
             .rules
@@ -103,7 +103,7 @@ impl Fleet {
                 Decision::Granted { passes } => {
                     message.granted = Some(decided);
                     for (key, pass) in message.keys().zip(&passes) {
-                        scheduler.said(
+                        scheduler.set_room(
                             key,
                             match pass.next {
                                 Fit::Now => KeyRoom::Now(pass.room.remaining),
@@ -131,7 +131,7 @@ impl Fleet {
                         message.waited = true;
                         scheduler.denied(message, key, opening);
                     } else {
-                        scheduler.said(key, opening);
+                        scheduler.set_room(key, opening);
                         scheduler.gone(&message);
                         *self.trips.entry(message.id).or_default() += 1;
                         message.waited = true;

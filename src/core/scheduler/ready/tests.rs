@@ -50,7 +50,7 @@ fn priority_first_then_age() {
     for item in [item(0, 1), item(5, 2), item(0, 3), item(5, 4)] {
         ready.push(item);
     }
-    assert_eq!(ready.units(), 4);
+    assert_eq!(ready.sum().units, 4);
     assert_eq!(ready.peek(), Some(&item(5, 2)));
     assert_eq!(numbers(&mut ready), [2, 4, 1, 3]);
     assert_eq!(ready.sum(), Sum::default());
@@ -69,7 +69,7 @@ fn a_message_that_comes_back_goes_before_those_of_its_priority() {
     ready.push(item(5, 4));
     ready.push_front(item(0, 1));
     ready.push_front(item(5, 2));
-    assert_eq!((ready.units(), ready.len()), (4, 4));
+    assert_eq!((ready.sum().units, ready.sum().messages), (4, 4));
     assert_eq!(numbers(&mut ready), [2, 4, 1, 3]);
 }
 

@@ -3,21 +3,21 @@
 use std::sync::Arc;
 
 use futures::FutureExt;
-use tokio::sync::broadcast;
 use tokio_util::task::AbortOnDropHandle;
 
 use super::reply::{closing, fit};
 use super::{Limits, refused};
 use crate::core::limits::record;
 use crate::core::time::StoreTime;
-use crate::limiter::redis::batch::{Batch, CellIndex};
+use crate::limiter::redis::batch::{CellIndex, KeyBatch};
 use crate::limiter::redis::scripts::Arg;
 use crate::limiter::redis::store::RedisPaceStore;
 use crate::ports::limits::{
-    Answer, CallUnderWay, Candidate, KeyedLimit, LimitKey, LimitStore, Look, MAX_BATCH, Refund,
+    BATCH_MAX, CallUnderWay, Candidate, Decisions, KeyedLimit, LimitKey, LimitStore, Look, Refund,
     Room, Ticket,
 };
-use crate::ports::pace::{Notice, PaceStore, StoreError, StoreFuture};
+use crate::ports::locks::lock;
+use crate::ports::pace::{StoreError, StoreFuture};
 
 impl RedisPaceStore {
     fn limits(&self) -> &Limits {
@@ -31,12 +31,12 @@ impl RedisPaceStore {
 
 impl Limits {
     async fn take_back(&self, refunds: &[Refund]) -> Result<usize, StoreError> {
-        let mut batch = Batch::around(self.around().await?);
+        let mut batch = KeyBatch::around(self.around().await?);
         let places: Vec<CellIndex> = refunds
             .iter()
-            .map(|refund| batch.place(&refund.limit, refund.key))
+            .map(|refund| batch.index(&refund.limit, refund.key))
             .collect();
-        let mut args = batch.arguments(self.lock().memory());
+        let mut args = batch.arguments(lock(&self.known).memory());
         args.push(Arg::Number(refunds.len() as u64));
         let cell = batch.cells();
         for (refund, place) in refunds.iter().zip(places) {
@@ -54,9 +54,9 @@ impl Limits {
         key: LimitKey,
         around: StoreTime,
     ) -> Result<Look, StoreError> {
-        let mut batch = Batch::around(around);
-        batch.place(limit, key);
-        let args = batch.arguments(self.lock().memory());
+        let mut batch = KeyBatch::around(around);
+        batch.index(limit, key);
+        let args = batch.arguments(lock(&self.known).memory());
         type Reply = (u64, u64, u64, u64, u64, u64, u64, String);
         let reply: Reply = self.call(&self.look, &batch, args).await?;
         let (now, most, remaining, reset_at, fits, until, why, state) = reply;
@@ -76,14 +76,14 @@ impl Limits {
 }
 
 impl LimitStore for RedisPaceStore {
-    fn admit<'a>(&'a self, candidates: &'a [Candidate], wanted: u64) -> StoreFuture<'a, Answer> {
+    fn admit<'a>(&'a self, candidates: &'a [Candidate], wanted: u64) -> StoreFuture<'a, Decisions> {
         async move { self.limits().decide(candidates, wanted).await }.boxed()
     }
 
     fn refund<'a>(&'a self, refunds: &'a [Refund]) -> StoreFuture<'a, usize> {
         async move {
             let mut taken = 0;
-            for refunds in refunds.chunks(MAX_BATCH) {
+            for refunds in refunds.chunks(BATCH_MAX) {
                 taken += self.limits().take_back(refunds).await?;
             }
             Ok(taken)
@@ -95,7 +95,7 @@ impl LimitStore for RedisPaceStore {
         async move {
             let limits = self.limits();
             let mut all = Vec::new();
-            for calls in calls.chunks(MAX_BATCH) {
+            for calls in calls.chunks(BATCH_MAX) {
                 let gone: Vec<usize> = limits.about_calls(&limits.renew, None, calls).await?;
                 all.extend(
                     gone.into_iter()
@@ -111,7 +111,7 @@ impl LimitStore for RedisPaceStore {
     fn release<'a>(&'a self, calls: &'a [CallUnderWay]) -> StoreFuture<'a, ()> {
         async move {
             let limits = self.limits();
-            for calls in calls.chunks(MAX_BATCH) {
+            for calls in calls.chunks(BATCH_MAX) {
                 let channel = Some(limits.channel.as_str());
                 let _ended: u64 = limits.about_calls(&limits.release, channel, calls).await?;
             }
@@ -131,9 +131,5 @@ impl LimitStore for RedisPaceStore {
             limits.look_at(limit, key, around).await
         }
         .boxed()
-    }
-
-    fn notices(&self) -> broadcast::Receiver<Notice> {
-        PaceStore::notices(self)
     }
 }

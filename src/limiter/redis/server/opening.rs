@@ -27,7 +27,7 @@ pub(in crate::limiter::redis) struct Opened {
     pub(in crate::limiter::redis) info: String,
     /// What works, but not well.
     pub(in crate::limiter::redis) risks: Vec<String>,
-    pub(in crate::limiter::redis) missing: rights::Missing,
+    pub(in crate::limiter::redis) missing: rights::MissingRights,
 }
 
 impl Server {

@@ -1,7 +1,7 @@
 //! The questions of a replica to its keyed limits, and what the answers mean: as `pipeline::admit`.
 
 use sluiced_core::limits::admission::{Decision, Pass};
-use sluiced_core::scheduler::{Denial, Place, Queued as _, Terms};
+use sluiced_core::scheduler::{Denial, Destination, Queued as _, Terms};
 use sluiced_core::time::{Mono, StoreTime};
 
 use super::fleet::{Event, Fleet};
@@ -28,7 +28,7 @@ impl Fleet<'_> {
         let granted = count(|d| matches!(d, Decision::Granted { .. }));
         let usable = self.plan.route.keyed.iter().map(|k| k.rule.usable()).min();
         let scheduler = &mut self.replicas[id as usize].scheduler;
-        let until = scheduler.answered(at, looked_at, granted, now) + usable.unwrap_or_default();
+        let until = scheduler.decided(at, looked_at, granted, now) + usable.unwrap_or_default();
         let mut rest = Vec::new();
         for (mut parcel, decision) in each {
             let replica = &mut self.replicas[id as usize];
@@ -83,18 +83,18 @@ impl Fleet<'_> {
             age: now.since(born),
         };
         let opens = |at: StoreTime| route.hours.as_ref().map_or(at, |hours| hours.opens(at));
-        match scheduler.place(&parcel, denial, &terms, opens, now) {
-            Place::ForCalls(room) => scheduler.denied(parcel, denial.key, room),
-            Place::Near(room) => {
+        match scheduler.destination(&parcel, denial, &terms, opens, now) {
+            Destination::ForCalls(room) => scheduler.denied(parcel, denial.key, room),
+            Destination::Near(room) => {
                 parcel.waited = true;
                 scheduler.denied(parcel, denial.key, room);
             }
-            Place::Route(room, until) => {
+            Destination::Route(room, until) => {
                 scheduler.denied(parcel, denial.key, room);
                 self.close(id, until);
             }
-            Place::Away(room, wait) => {
-                scheduler.said(denial.key, room);
+            Destination::Away(room, wait) => {
+                scheduler.set_room(denial.key, room);
                 scheduler.gone(&parcel);
                 if route.far == Far::Dead {
                     replica.held -= 1;
@@ -102,7 +102,7 @@ impl Fleet<'_> {
                 }
                 self.send_away(id, parcel.id, wait);
             }
-            Place::Expired => {
+            Destination::Expired => {
                 scheduler.gone(&parcel);
                 replica.held -= 1;
                 self.ended(parcel.id, End::TooOld);
@@ -158,6 +158,6 @@ fn learn(replica: &mut Replica, parcel: &Parcel, passes: &[Pass], now: Mono) {
     for (key, pass) in parcel.keys().zip(passes) {
         let scheduler = &replica.scheduler;
         let room = scheduler.key_room(pass.next, pass.room.remaining, now);
-        replica.scheduler.said(key, room);
+        replica.scheduler.set_room(key, room);
     }
 }

@@ -12,7 +12,7 @@ use sluiced_core::time::{Mono, StoreTime, micros};
 
 use super::replica::{Parcel, Replica, waits_in_queue};
 use super::store::{Asked, Store};
-use super::{End, Far, Fate, Outcome, Plan};
+use super::{End, Far, MessageFate, Plan, PlanOutcome};
 use crate::broker::Broker;
 use crate::dice::Dice;
 use crate::scenario::Surroundings;
@@ -67,7 +67,7 @@ pub(super) struct Fleet<'a> {
     closed_until: Option<u64>,
     /// Of messages that came back from a wait queue, or will.
     not_before: HashMap<u32, u64>,
-    pub(super) fates: Vec<Fate>,
+    pub(super) fates: Vec<MessageFate>,
     pub(super) denials: Vec<u64>,
     /// Messages that have not ended.
     left: usize,
@@ -97,14 +97,14 @@ impl<'a> Fleet<'a> {
             replicas: replicas.collect(),
             closed_until: None,
             not_before: HashMap::new(),
-            fates: vec![Fate::default(); plan.messages.len()],
+            fates: vec![MessageFate::default(); plan.messages.len()],
             denials: vec![0; route.keyed.len()],
             left: plan.messages.len(),
             asks: 0,
         }
     }
 
-    pub(super) fn run(mut self) -> Outcome {
+    pub(super) fn run(mut self) -> PlanOutcome {
         self.turn_hours();
         while self.left > 0 {
             let event = self.events.first_key_value().map(|((at, _), _)| *at);
@@ -128,7 +128,7 @@ impl<'a> Fleet<'a> {
             }
             self.hand_out();
         }
-        Outcome {
+        PlanOutcome {
             fates: self.fates,
             denials: self.denials,
             asks: self.asks,

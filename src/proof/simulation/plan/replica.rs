@@ -14,9 +14,6 @@ use super::{Far, Message, Route};
 use crate::cells::{key_id, names};
 use crate::dice::mix;
 
-/// The store of keyed limits is asked at least so often.
-const HEARTBEAT: Duration = Duration::from_secs(1);
-
 /// A message in the memory of a replica.
 #[derive(Clone, Debug)]
 pub(super) struct Parcel {
@@ -127,9 +124,9 @@ impl Replica {
         };
         let usable = route.keyed.iter().map(|keyed| keyed.rule.usable()).min();
         let paced = pacing.is_paced();
-        let requests = usable.map(|usable| Requests::new(usable, HEARTBEAT, phase, paced));
+        let requests = usable.map(|usable| Requests::new(usable, phase, paced));
         Self {
-            scheduler: Scheduler::with(pacing, requests),
+            scheduler: Scheduler::new(pacing, requests),
             held: 0,
             arrivals: 0,
             last_delivery: 0,

@@ -7,7 +7,7 @@ use sluiced_core::schedule::{Answer, Ask, Pace, Schedule, lease};
 use sluiced_core::time::StoreTime;
 
 use super::replica::Parcel;
-use super::{Charge, Message, Route};
+use super::{KeyCost, Message, Route};
 use crate::cells::{self, Cells, Name};
 
 #[derive(Debug)]
@@ -38,7 +38,7 @@ impl<'a> Store<'a> {
         Some(lease(&mut self.rows[index], pace, "plan", ask, now))
     }
 
-    pub(super) fn charges(&self, parcel: &Parcel) -> &'a [Charge] {
+    pub(super) fn charges(&self, parcel: &Parcel) -> &'a [KeyCost] {
         &self.messages[parcel.id as usize].charges
     }
 

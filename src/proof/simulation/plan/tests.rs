@@ -13,7 +13,7 @@ use sluiced_core::time::{Mono, StoreTime};
 use sluiced_core::window::Tally;
 use sluiced_core::zone::Zone;
 
-use super::{Charge, End, Far, Keyed, Message, Outcome, Plan, Route, run};
+use super::{End, Far, KeyCost, Keyed, Message, Plan, PlanOutcome, Route, run};
 
 const HEADROOM: Duration = Duration::from_millis(10);
 /// Monday, 5 January 2026, 00:00 UTC.
@@ -58,7 +58,7 @@ fn for_all(rule: Rule) -> Keyed {
 fn messages(count: u32, every: u64, keys: u32, limits: usize) -> Vec<Message> {
     let message = |number: u32| {
         let key = number % keys.max(1);
-        let charge = Charge { key, cost: 1 };
+        let charge = KeyCost { key, cost: 1 };
         Message {
             at: u64::from(number) * every,
             slots: Cost::ONE,
@@ -82,7 +82,7 @@ fn plan(route: Route, messages: Vec<Message>, seconds: u64) -> Plan {
     }
 }
 
-fn calls(outcome: &Outcome) -> Vec<u64> {
+fn calls(outcome: &PlanOutcome) -> Vec<u64> {
     let at = |end| match end {
         End::Called(at) => Some(at),
         _ => None,

@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use super::Judge;
+use super::FleetJudge;
 use crate::scenario::Fault;
 use sluiced_core::time::micros;
 
@@ -14,7 +14,7 @@ const SUCCESSOR: Duration = Duration::from_secs(3);
 /// A client's patience with the store, its first backoff and some way.
 const ASK_LOST: u64 = 600_000;
 
-impl Judge {
+impl FleetJudge {
     /// Adds what a fault may cost, in time of the schedule. `alone` is for how long no replica but
     /// the victim is there to send.
     pub(crate) fn struck(&mut self, fault: Fault, t: u64, alone: Duration) {

@@ -16,7 +16,7 @@ use std::collections::{BTreeMap, VecDeque};
 
 use sluiced_core::time::{StoreTime, micros};
 
-use crate::keyed::{KeyedLimit, Kind};
+use crate::keyed::{KeyedLimit, LimitKind};
 
 /// A call may arrive so long after its grant, beyond the headroom: the constant part of the way.
 const WAY: u64 = 2_000;
@@ -83,15 +83,15 @@ impl KeyedJudge {
         seen.calls.push_back(call);
         let window = micros(self.limit.window);
         let (found, kept) = match self.limit.kind {
-            Kind::SlidingLog => (self.sliding(&seen, 0), window),
-            Kind::Gcra { burst } => (self.sliding(&seen, burst), 4 * window),
-            Kind::TokenBucket { capacity, borrow } => {
+            LimitKind::SlidingLog => (self.sliding(&seen, 0), window),
+            LimitKind::Gcra { burst } => (self.sliding(&seen, burst), 4 * window),
+            LimitKind::TokenBucket { capacity, borrow } => {
                 (self.sliding(&seen, capacity + borrow), 4 * window)
             }
-            Kind::SteppedBucket { capacity } => (self.sliding(&seen, capacity), 4 * window),
-            Kind::FirstCall => (self.first_call(&mut seen, call), window),
-            Kind::Aligned | Kind::Calendar => (self.of_clock(&seen, call), window),
-            Kind::Concurrency => (self.under_way(&seen, call), u64::MAX),
+            LimitKind::SteppedBucket { capacity } => (self.sliding(&seen, capacity), 4 * window),
+            LimitKind::FirstCall => (self.first_call(&mut seen, call), window),
+            LimitKind::Aligned | LimitKind::Calendar => (self.of_clock(&seen, call), window),
+            LimitKind::Concurrency => (self.under_way(&seen, call), u64::MAX),
         };
         while seen.calls.front().is_some_and(|old| {
             old.at.saturating_add(kept) < call.at || kept == u64::MAX && old.ends <= call.at
@@ -135,7 +135,7 @@ impl KeyedJudge {
     /// The store's clock stepped, and shows this. If it went back, the windows that begin after that come
     /// again, and count again.
     pub(crate) fn stepped(&mut self, clock: StoreTime) {
-        if matches!(self.limit.kind, Kind::Aligned | Kind::Calendar) {
+        if matches!(self.limit.kind, LimitKind::Aligned | LimitKind::Calendar) {
             let window = micros(self.limit.window);
             for seen in self.keys.values_mut() {
                 let number = |call: &Arrival| call.clock.as_micros() / window;
@@ -177,7 +177,7 @@ mod tests {
     const SECOND: u64 = 1_000_000;
 
     /// So many calls at the same moment, `from` on.
-    fn judged(kind: Kind, calls: impl IntoIterator<Item = u64>) -> Option<String> {
+    fn judged(kind: LimitKind, calls: impl IntoIterator<Item = u64>) -> Option<String> {
         let limit = KeyedLimit {
             kind,
             units: 3,
@@ -201,19 +201,19 @@ mod tests {
 
     #[test]
     fn each_judge_allows_what_is_documented_and_sees_one_call_more() {
-        let bucket = Kind::TokenBucket {
+        let bucket = LimitKind::TokenBucket {
             capacity: 2,
             borrow: 1,
         };
         for (kind, most) in [
-            (Kind::SlidingLog, 3),
-            (Kind::Gcra { burst: 2 }, 5),
+            (LimitKind::SlidingLog, 3),
+            (LimitKind::Gcra { burst: 2 }, 5),
             (bucket, 6),
-            (Kind::SteppedBucket { capacity: 4 }, 7),
-            (Kind::FirstCall, 3),
-            (Kind::Aligned, 3),
-            (Kind::Calendar, 3),
-            (Kind::Concurrency, 3),
+            (LimitKind::SteppedBucket { capacity: 4 }, 7),
+            (LimitKind::FirstCall, 3),
+            (LimitKind::Aligned, 3),
+            (LimitKind::Calendar, 3),
+            (LimitKind::Concurrency, 3),
         ] {
             let calls = |count: u64| (0..count).map(|call| 5 * SECOND + call);
             assert_eq!(judged(kind, calls(most)), None);
@@ -225,16 +225,16 @@ mod tests {
     fn windows_end_where_the_kind_says() {
         let at = |times: [u64; 4]| times.map(|ms| ms * 1_000);
         let edge = at([5_900, 5_950, 5_990, 6_000]);
-        assert!(judged(Kind::SlidingLog, edge).is_some());
-        assert!(judged(Kind::FirstCall, edge).is_some());
-        assert!(judged(Kind::Concurrency, edge).is_some());
-        assert_eq!(judged(Kind::Aligned, edge), None);
+        assert!(judged(LimitKind::SlidingLog, edge).is_some());
+        assert!(judged(LimitKind::FirstCall, edge).is_some());
+        assert!(judged(LimitKind::Concurrency, edge).is_some());
+        assert_eq!(judged(LimitKind::Aligned, edge), None);
         let window = at([5_000, 5_950, 5_990, 6_000]);
-        assert_eq!(judged(Kind::SlidingLog, window), None);
-        assert_eq!(judged(Kind::FirstCall, window), None);
+        assert_eq!(judged(LimitKind::SlidingLog, window), None);
+        assert_eq!(judged(LimitKind::FirstCall, window), None);
         // A burst comes once, not in each window.
         let bursts = (0..4).flat_map(|second| [5, 6, 7, 8].map(|n| second * SECOND + n));
-        assert!(judged(Kind::Gcra { burst: 2 }, bursts.clone()).is_some());
-        assert!(judged(Kind::Gcra { burst: 4 }, bursts).is_none());
+        assert!(judged(LimitKind::Gcra { burst: 2 }, bursts.clone()).is_some());
+        assert!(judged(LimitKind::Gcra { burst: 4 }, bursts).is_none());
     }
 }

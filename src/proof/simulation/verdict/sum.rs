@@ -1,6 +1,6 @@
 //! The end of a run: whether the limit was used, fairly and without asking in vain.
 
-use super::{Judge, Report};
+use super::{FleetJudge, Report};
 use crate::scenario::Load;
 use crate::trace::Trace;
 use sluiced_core::time::micros;
@@ -13,7 +13,7 @@ const FAIR: f64 = 0.75;
 /// Only a window with so many slots says something about the use of the limit.
 const ENOUGH: u64 = 200;
 
-impl Judge {
+impl FleetJudge {
     /// What the replica that was served least got, as a part of the mean.
     fn least_served(&self) -> Option<f64> {
         let count = self.scenario.replicas;

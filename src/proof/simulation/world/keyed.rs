@@ -6,8 +6,8 @@ use std::time::Duration;
 use sluiced_core::limits::admission::Decision;
 use sluiced_core::limits::generation::Memory;
 use sluiced_core::limits::{Fit, Ticket};
-use sluiced_core::scheduler::{KeyRoom, Queued as _};
-use sluiced_core::time::{Mono, StoreTime};
+use sluiced_core::scheduler::{HEARTBEAT, KeyRoom, Queued as _};
+use sluiced_core::time::{Mono, StoreTime, micros};
 
 use super::World;
 use super::asks::STORE_TIMEOUT;
@@ -18,8 +18,6 @@ use crate::replica::{Parcel, Replica, Stage};
 use crate::store::Asker;
 use crate::trace::What;
 
-/// The store is asked so often, if only what it has; calls under way are renewed as often.
-const HEARTBEAT: u64 = 1_000_000;
 /// A full `concurrency` limit is asked again after this, at the latest.
 const FULL: Duration = Duration::from_secs(1);
 /// A message whose limits have another policy than the replica knows is asked for again after this.
@@ -136,9 +134,7 @@ impl World<'_> {
         let count = |is: fn(&Decision) -> bool| reply.decisions.iter().filter(|d| is(d)).count();
         let looked_at = count(|d| *d != Decision::NotAsked);
         let granted = count(|d| matches!(d, Decision::Granted { .. }));
-        let since = replica
-            .scheduler
-            .answered(decided, looked_at, granted, mono);
+        let since = replica.scheduler.decided(decided, looked_at, granted, mono);
         let until = since + replica.usable;
         let mut not_asked = Vec::new();
         for (parcel, decision) in parcels.into_iter().zip(reply.decisions) {
@@ -146,12 +142,12 @@ impl World<'_> {
                 let mut parcel = parcel;
                 parcel.granted = Some(decided);
                 replica.running.insert(parcel.id, parcel);
-                if replica.stage == Stage::Leaving {
+                if replica.stage == Stage::Stopping {
                     self.take_back(replica, vec![parcel]);
                 } else {
                     replica.scheduler.granted(parcel, until);
                 }
-            } else if replica.stage == Stage::Leaving {
+            } else if replica.stage == Stage::Stopping {
                 self.give_up(replica, parcel);
             } else if decision == Decision::NotAsked {
                 not_asked.push(parcel);
@@ -196,7 +192,7 @@ impl World<'_> {
         for parcel in &parcels {
             self.end_call(replica, parcel);
         }
-        if replica.stage == Stage::Leaving {
+        if replica.stage == Stage::Stopping {
             for parcel in parcels {
                 self.give_up(replica, parcel);
             }
@@ -258,7 +254,7 @@ impl World<'_> {
 
     /// Once a second: what the store has, and that the calls under way go on.
     pub(super) fn beat(&mut self, replica: &mut Replica) {
-        self.after(HEARTBEAT, replica.id, Event::Beat);
+        self.after(micros(HEARTBEAT), replica.id, Event::Beat);
         self.admit(replica, Vec::new(), 0, true);
         let (out, asker) = (self.way(), self.asker(replica));
         let calls = replica.running.values().copied().collect();

@@ -117,7 +117,7 @@ impl World<'_> {
             return;
         };
         if replica.stage == Stage::Running {
-            replica.stage = Stage::Leaving;
+            replica.stage = Stage::Stopping;
             self.broker.has_room(id, false);
             for parcel in replica.scheduler.extract(|_| true) {
                 self.again(&mut replica, parcel);

@@ -23,13 +23,9 @@ impl Session<'_> {
             Verdict::Later { delay, headers } => {
                 (Target::Wait(self.context.ladder.step(delay)), headers)
             }
-            Verdict::Parked { space, headers } if self.context.route.parks => {
+            Verdict::Parked { space, headers } => {
                 self.context.parked_queues.add();
                 (Target::Parked(space), headers)
-            }
-            // The parked queue would not be consumed.
-            Verdict::Parked { .. } => {
-                return self.settle_as(tag, Fate::Requeue, Verdict::GiveBack.label());
             }
             Verdict::Dead { reason, headers } => {
                 let route = &self.context.route;

@@ -282,14 +282,14 @@ impl Play<'_> {
             AHEAD.fetch_add(usize::from(cell.changed), Ordering::Relaxed);
             cells.push(cell);
         }
-        let asking: Vec<admission::Candidate<'_>> = messages
+        let asking: Vec<admission::CellCandidate<'_>> = messages
             .iter()
             .zip(&candidates)
-            .map(|(message, candidate)| admission::Candidate {
+            .map(|(message, candidate)| admission::CellCandidate {
                 charges: message
                     .charges
                     .iter()
-                    .map(|(limit, key, cost)| admission::Charge {
+                    .map(|(limit, key, cost)| admission::CellCharge {
                         limit: &limits[limit],
                         cell: names.iter().position(|n| *n == (*limit, *key)).unwrap(),
                         cost: u64::from(*cost),

@@ -1,0 +1,232 @@
+//! What was taken of many keys, in the memory of one process: for the store in memory and for the
+//! simulations.
+//!
+//! Beside the states it remembers for which calls under way a message waits. States that say nothing any
+//! more are swept out whenever as many were added as lived through the last sweep, so the memory follows
+//! what is in use.
+
+use std::collections::{HashMap, HashSet};
+use std::hash::Hash;
+
+use super::admission::{self, Cell, CellCandidate, CellCharge, Decision, Limit};
+use super::concurrency::{Calls, Concurrency};
+use super::kind::{Fit, Ticket};
+use super::rule::{Rule, State, Taken};
+use crate::time::StoreTime;
+
+/// No sweep before so many states are known.
+const SWEEP_MIN: usize = 1024;
+
+/// The states, by the name of a limit's key.
+#[derive(Clone, Debug)]
+pub struct KeyedStates<N> {
+    /// What was taken, and from when on that says nothing any more.
+    known: HashMap<N, (State, StoreTime)>,
+    /// Keys for whose calls a message waits.
+    waiting: HashSet<N>,
+    /// How many states there may be before the next sweep.
+    room: usize,
+}
+
+/// One message of a request.
+#[derive(Clone, Debug)]
+pub struct KeyedCandidate<'a, N> {
+    /// Each of its keys, the limit of that key, and the cost.
+    pub charges: Vec<(N, &'a Limit<'a>, u64)>,
+    /// It was sent away before.
+    pub waited: bool,
+    /// How many of the wanted grants it is.
+    pub weight: u64,
+    pub ticket: Ticket,
+    /// Others wait for a call of one of its keys to end.
+    pub others_wait: bool,
+}
+
+impl<N> Default for KeyedStates<N> {
+    fn default() -> Self {
+        Self {
+            known: HashMap::new(),
+            waiting: HashSet::new(),
+            room: SWEEP_MIN,
+        }
+    }
+}
+
+impl<N: Clone + Eq + Hash> KeyedStates<N> {
+    /// Decides a batch (`admission::decide`).
+    pub fn admit(
+        &mut self,
+        batch: &[KeyedCandidate<'_, N>],
+        wanted: u64,
+        now: StoreTime,
+    ) -> Vec<Decision> {
+        let (mut indices, mut cells, mut keys) = (HashMap::new(), Vec::new(), Vec::new());
+        let candidates = batch.iter().map(|candidate| {
+            let charges = candidate.charges.iter().map(|(name, limit, cost)| {
+                let cell = *indices.entry(name).or_insert_with(|| {
+                    cells.push(self.cell(name, limit.rule, now));
+                    keys.push((name, limit.rule));
+                    cells.len() - 1
+                });
+                let cost = *cost;
+                CellCharge { limit, cell, cost }
+            });
+            CellCandidate {
+                charges: charges.collect(),
+                waited: candidate.waited,
+                weight: candidate.weight,
+                ticket: candidate.ticket,
+            }
+        });
+        let candidates: Vec<CellCandidate<'_>> = candidates.collect();
+        let decisions = admission::decide(&candidates, &mut cells, wanted, now);
+        for ((name, rule), cell) in keys.into_iter().zip(cells) {
+            self.put(name, rule, cell, now);
+        }
+        for (candidate, decision) in batch.iter().zip(&decisions) {
+            self.wait(candidate, decision);
+        }
+        decisions
+    }
+
+    /// What counts of a key at `now`.
+    #[must_use]
+    pub fn state(&self, name: &N, rule: &Rule, now: StoreTime) -> Option<State> {
+        self.cell(name, rule, now).state
+    }
+
+    /// Takes back units that were granted and not used (`admission::refund`).
+    pub fn refund(
+        &mut self,
+        (name, limit): (&N, &Limit<'_>),
+        since: StoreTime,
+        units: (StoreTime, u64),
+        now: StoreTime,
+    ) -> bool {
+        let mut cell = self.cell(name, limit.rule, now);
+        let taken = admission::refund(limit, since, &mut cell, units, now);
+        self.put(name, limit.rule, cell, now);
+        taken
+    }
+
+    /// Gives a call another lease; `false`: it has ended.
+    pub fn renew(&mut self, (name, rule): (&N, &Rule), ticket: Ticket, now: StoreTime) -> bool {
+        let calls = self.change_calls((name, rule), now, |rule, calls| {
+            rule.renew(calls, ticket, now.as_micros())
+        });
+        calls.is_some()
+    }
+
+    /// Ends a call. Answers the units that came free if a message waits for them.
+    pub fn release(
+        &mut self,
+        (name, rule): (&N, &Rule),
+        ticket: Ticket,
+        now: StoreTime,
+    ) -> Option<u64> {
+        let before = self.change_calls((name, rule), now, |rule, calls| {
+            rule.release(calls, ticket, now.as_micros())
+        })?;
+        let ended = before.calls.iter().find(|call| call.ticket == ticket)?;
+        let left = rule
+            .room(self.state(name, rule, now).as_ref(), now)
+            .remaining;
+        let freed = ended.cost.min(left);
+        (freed > 0 && self.waiting.remove(name)).then_some(freed)
+    }
+
+    /// Changes the calls under way of a key. Answers what they were, if they changed.
+    fn change_calls(
+        &mut self,
+        (name, rule): (&N, &Rule),
+        now: StoreTime,
+        change: impl FnOnce(&Concurrency, &Calls) -> Option<Calls>,
+    ) -> Option<Calls> {
+        let mut cell = self.cell(name, rule, now);
+        let (Rule::Concurrency(concurrency), Some(state)) = (rule, &mut cell.state) else {
+            return None;
+        };
+        let Taken::Concurrency(calls) = &mut state.taken else {
+            return None;
+        };
+        let changed = change(concurrency, calls)?;
+        let before = std::mem::replace(calls, changed);
+        cell.changed = true;
+        self.put(name, rule, cell, now);
+        Some(before)
+    }
+
+    fn cell(&self, name: &N, rule: &Rule, now: StoreTime) -> Cell {
+        let known = self.known.get(name).filter(|(_, dies)| *dies > now);
+        Cell::of(rule, known.map(|(state, _)| state.clone()), now)
+    }
+
+    /// What was not changed is not written.
+    fn put(&mut self, name: &N, rule: &Rule, cell: Cell, now: StoreTime) {
+        let Some(state) = cell.state.filter(|_| cell.changed) else {
+            return;
+        };
+        let dies = rule.dies_at(&state);
+        if dies <= now {
+            self.known.remove(name);
+            return;
+        }
+        self.known.insert(name.clone(), (state, dies));
+        if self.known.len() > self.room {
+            self.known.retain(|_, (_, dies)| *dies > now);
+            self.room = (2 * self.known.len()).max(SWEEP_MIN);
+        }
+    }
+
+    /// Remembers that messages wait for calls to end.
+    fn wait(&mut self, candidate: &KeyedCandidate<'_, N>, decision: &Decision) {
+        let charges = match decision {
+            Decision::Denied {
+                by,
+                fits: Fit::Full,
+                ..
+            } => &candidate.charges[*by..=*by],
+            Decision::Granted { .. } if candidate.others_wait => &candidate.charges,
+            _ => return,
+        };
+        let counts_calls = |limit: &Limit<'_>| matches!(limit.rule, Rule::Concurrency(_));
+        let calls = charges.iter().filter(|(_, limit, _)| counts_calls(limit));
+        self.waiting.extend(calls.map(|(name, ..)| name.clone()));
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::num::NonZeroU32;
+    use std::time::Duration;
+
+    use super::super::admission::LimitGate;
+    use super::super::gcra::Gcra;
+    use super::*;
+    use crate::rate::Rate;
+
+    #[test]
+    fn what_died_is_swept_out() {
+        let rate = Rate::new(NonZeroU32::MIN, Duration::from_millis(1)).unwrap();
+        let rule = Rule::Gcra(Gcra::new(rate, 0, Duration::ZERO).unwrap());
+        let limit = Limit {
+            rule: &rule,
+            gate: LimitGate::Open,
+        };
+        let mut states = KeyedStates::default();
+        for key in 0..20_000_u64 {
+            let candidate = KeyedCandidate {
+                charges: vec![(key, &limit, 1)],
+                waited: false,
+                weight: 1,
+                ticket: Ticket(u128::from(key)),
+                others_wait: false,
+            };
+            // Five hundred keys, then all of them are over.
+            let now = StoreTime::from_micros(1_000_000 + key / 500 * 2_000);
+            let decisions = states.admit(&[candidate], 1, now);
+            assert!(matches!(decisions[..], [Decision::Granted { .. }]));
+        }
+        assert!(states.known.len() <= 4_096, "{}", states.known.len());
+    }
+}

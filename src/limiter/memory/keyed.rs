@@ -1,0 +1,176 @@
+//! Keyed limits: the decisions of `core::limits`. Nothing is ever lost here, so there is one generation,
+//! and every limit is open when the process starts.
+
+use std::collections::HashMap;
+use std::sync::Arc;
+
+use futures::FutureExt;
+
+use super::MemoryStore;
+use crate::core::limits::Rule;
+use crate::core::limits::admission::{Limit, LimitGate, PolicyState};
+use crate::core::limits::generation::Generation;
+use crate::core::limits::keyed_states::{KeyedCandidate, KeyedStates};
+use crate::core::policy::PolicyVersion;
+use crate::core::time::StoreTime;
+use crate::ports::limits::{
+    CallUnderWay, Candidate, Decision, Decisions, KeyedLimit, LimitKey, LimitStore, Look, Refund,
+    Ticket,
+};
+use crate::ports::notice::Notice;
+use crate::ports::pace::StoreFuture;
+
+/// A limit and one of its keys.
+pub(super) type Name = (Arc<str>, LimitKey);
+
+/// A limit under the policy that its asker knows.
+struct InForceNow {
+    rule: Rule,
+    version: PolicyVersion,
+    gate: LimitGate,
+}
+
+impl InForceNow {
+    const fn limit(&self) -> Limit<'_> {
+        Limit {
+            rule: &self.rule,
+            gate: self.gate,
+        }
+    }
+}
+
+fn name(limit: &KeyedLimit, key: LimitKey) -> Name {
+    (Arc::clone(&limit.name), key)
+}
+
+impl MemoryStore {
+    fn in_force(&self, limit: &KeyedLimit, now: StoreTime) -> InForceNow {
+        let policy = limit.policy();
+        let stored = self.policy(&limit.name);
+        let in_force = stored.map_or_else(PolicyState::default, |stored| PolicyState {
+            version: stored.version,
+            paused_until: stored.paused_until(now).unwrap_or_default(),
+            opened_at: StoreTime::default(),
+        });
+        let rule = policy.rule.around(now);
+        let known = (&rule, policy.version, limit.lost_wait);
+        InForceNow {
+            gate: LimitGate::of(in_force, known, &Generation::whole(), now),
+            version: policy.version,
+            rule,
+        }
+    }
+
+    fn admit_now(
+        &self,
+        states: &mut KeyedStates<Name>,
+        candidates: &[Candidate],
+        wanted: u64,
+        now: StoreTime,
+    ) -> Vec<Decision> {
+        let mut in_force = HashMap::new();
+        for charge in candidates.iter().flat_map(|candidate| &candidate.charges) {
+            let limit = &charge.limit;
+            let known = in_force.entry(&*limit.name);
+            known.or_insert_with(|| self.in_force(limit, now));
+        }
+        let limits = in_force.iter().map(|(name, limit)| (*name, limit.limit()));
+        let limits: HashMap<&str, Limit<'_>> = limits.collect();
+        let batch = candidates.iter().map(|candidate| {
+            let charges = candidate.charges.iter().map(|charge| {
+                let limit = &limits[&*charge.limit.name];
+                let cost = u64::from(charge.cost.get());
+                (name(&charge.limit, charge.key), limit, cost)
+            });
+            KeyedCandidate {
+                charges: charges.collect(),
+                waited: candidate.waited,
+                weight: candidate.weight,
+                ticket: candidate.ticket,
+                others_wait: candidate.others_wait,
+            }
+        });
+        let batch: Vec<_> = batch.collect();
+        states.admit(&batch, wanted, now)
+    }
+}
+
+impl LimitStore for MemoryStore {
+    fn admit<'a>(&'a self, candidates: &'a [Candidate], wanted: u64) -> StoreFuture<'a, Decisions> {
+        async move {
+            Ok(self.decide(&self.states, |states, now| Decisions {
+                now,
+                decisions: self.admit_now(states, candidates, wanted, now),
+            }))
+        }
+        .boxed()
+    }
+
+    fn refund<'a>(&'a self, refunds: &'a [Refund]) -> StoreFuture<'a, usize> {
+        async move {
+            Ok(self.decide(&self.states, |states, now| {
+                let taken = refunds.iter().filter(|refund| {
+                    let limit = self.in_force(&refund.limit, now);
+                    let key = (&name(&refund.limit, refund.key), &limit.limit());
+                    let units = (refund.at, u64::from(refund.cost.get()));
+                    states.refund(key, limit.version.since(), units, now)
+                });
+                taken.count()
+            }))
+        }
+        .boxed()
+    }
+
+    fn renew<'a>(&'a self, calls: &'a [CallUnderWay]) -> StoreFuture<'a, Vec<Ticket>> {
+        async move {
+            Ok(self.decide(&self.states, |states, now| {
+                let gone = calls.iter().filter(|call| {
+                    let key = name(&call.limit, call.key);
+                    let policy = call.limit.policy();
+                    !states.renew((&key, &policy.rule), call.ticket, now)
+                });
+                gone.map(|call| call.ticket).collect()
+            }))
+        }
+        .boxed()
+    }
+
+    fn release<'a>(&'a self, calls: &'a [CallUnderWay]) -> StoreFuture<'a, ()> {
+        async move {
+            self.decide(&self.states, |states, now| {
+                for call in calls {
+                    let key = name(&call.limit, call.key);
+                    let policy = call.limit.policy();
+                    if let Some(units) = states.release((&key, &policy.rule), call.ticket, now) {
+                        let (limit, key) = key;
+                        // A replica that listens to nothing asks again after a while.
+                        drop(self.notices.send(Notice::Freed { limit, key, units }));
+                    }
+                }
+            });
+            Ok(())
+        }
+        .boxed()
+    }
+
+    fn look<'a>(&'a self, limit: &'a Arc<KeyedLimit>, key: LimitKey) -> StoreFuture<'a, Look> {
+        async move {
+            Ok(self.decide(&self.states, |states, now| {
+                let InForceNow { rule, gate, .. } = self.in_force(limit, now);
+                let state = states.state(&name(limit, key), &rule, now);
+                Look {
+                    now,
+                    limit: rule.most(),
+                    room: rule.room(state.as_ref(), now),
+                    fits: rule.fit(state.as_ref(), now, 1),
+                    closed: match gate {
+                        LimitGate::Closed { until, why } => Some((until, why)),
+                        LimitGate::Open | LimitGate::Outdated => None,
+                    },
+                    state,
+                }
+            }))
+        }
+        .boxed()
+    }
+}
