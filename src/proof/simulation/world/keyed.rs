@@ -3,11 +3,11 @@
 
 use std::time::Duration;
 
+use sluiced_core::limits::Ticket;
 use sluiced_core::limits::admission::Decision;
 use sluiced_core::limits::generation::Memory;
-use sluiced_core::limits::{Fit, Ticket};
-use sluiced_core::scheduler::{KeyRoom, Queued as _};
-use sluiced_core::time::{Mono, StoreTime};
+use sluiced_core::scheduler::Queued as _;
+use sluiced_core::time::Mono;
 
 use super::World;
 use super::asks::STORE_TIMEOUT;
@@ -20,8 +20,6 @@ use crate::trace::What;
 
 /// The store is asked so often, if only what it has; calls under way are renewed as often.
 const HEARTBEAT: u64 = 1_000_000;
-/// A full `concurrency` limit is asked again after this, at the latest.
-const FULL: Duration = Duration::from_secs(1);
 /// A message whose limits have another policy than the replica knows is asked for again after this.
 const LEARN: Duration = Duration::from_millis(100);
 
@@ -167,11 +165,8 @@ impl World<'_> {
         match decision {
             Decision::Denied { by, fits, .. } => {
                 let key = parcel.keys().nth(by).unwrap_or_default();
-                let room = match fits {
-                    Fit::At(at) => scheduler.local_time(StoreTime::from_micros(at), mono),
-                    Fit::Now | Fit::Full => mono + FULL,
-                };
-                scheduler.denied(parcel, key, KeyRoom::At(room));
+                let room = scheduler.key_room(fits, 0, mono);
+                scheduler.denied(parcel, key, room);
             }
             Decision::Closed { until, .. } => {
                 let until = scheduler.local_time(until, mono);
