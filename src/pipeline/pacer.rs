@@ -178,6 +178,7 @@ impl Pacer {
                     self.admission.ask(messages, wanted, &self.scheduler, now);
                 }
                 Step::RanOut(messages) => self.handle.unsent(messages),
+                Step::Full(waiting, key) => self.full(waiting, key, now),
                 Step::Wait(until) => {
                     let review = self.review(now);
                     if self.finished(now) {

@@ -50,9 +50,7 @@ pub(super) const USER: Shape = Shape::Text(form(user));
 pub(super) const AMQP_URL: Shape = Shape::Url(form(|text| {
     server(text, ["amqp", "amqps"], "amqp://user@host:5672/%2f")
 }));
-pub(super) const REDIS_URL: Shape = Shape::Url(form(|text| {
-    server(text, ["redis", "rediss"], "redis://host:6379/0")
-}));
+pub(super) const REDIS_URL: Shape = Shape::Url(form(redis));
 pub(super) const HTTP_URL: Shape = Shape::Url(form(call));
 
 /// `Ok` if `fine`, else the message.
@@ -199,6 +197,18 @@ fn server(text: &str, schemes: [&str; 2], example: &str) -> Result<(), String> {
     check(
         url.host_str().is_some_and(|host| !host.is_empty()),
         format!("this URL has no host; {right}"),
+    )
+}
+
+/// A server of Redis, with the number of a database or without one.
+fn redis(text: &str) -> Result<(), String> {
+    let example = "redis://host:6379/0";
+    server(text, ["redis", "rediss"], example)?;
+    let url = Url::parse(text).map_err(|reason| reason.to_string())?;
+    let database = url.path().trim_matches('/');
+    check(
+        database.is_empty() || database.parse::<u32>().is_ok(),
+        format!("this URL names a database that is no number; write one such as \"{example}\""),
     )
 }
 

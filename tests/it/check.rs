@@ -3,10 +3,14 @@
 use std::net::TcpListener;
 use std::process::{Command, Output};
 
+use lapin::BasicProperties;
+use lapin::types::{AMQPValue, FieldTable};
 use url::Url;
 
 use crate::redis_topologies::secure;
 use crate::support::authority::Authority;
+use crate::support::broker::Broker;
+use crate::support::daemon::{Config, Daemon, Route};
 use crate::support::port::free_port;
 use crate::support::rabbit::Rabbit;
 use crate::support::recorder::Recorder;
@@ -17,6 +21,7 @@ struct Check {
     rabbit: String,
     redis: String,
     downstream: String,
+    queue: &'static str,
     route: &'static str,
     more: &'static str,
 }
@@ -28,6 +33,7 @@ impl Check {
             rabbit,
             redis,
             downstream: format!("http://127.0.0.1:{}/send", free_port()),
+            queue: "sms",
             route: "",
             more: "",
         }
@@ -37,10 +43,11 @@ impl Check {
         let text = format!(
             "[rabbitmq]\nurls = {:?}\nconnect_timeout = \"3s\"\n[redis]\nurl = {:?}\n\
              [limits.provider]\nrate = \"400/1s\"\n\
-             [routes.sms]\nqueue = \"sms\"\nlimits = [\"provider\"]\n{}\n\
+             [routes.sms]\nqueue = {:?}\nlimits = [\"provider\"]\n{}\n\
              [routes.sms.downstream]\nkind = \"http\"\nurl = {:?}\n{}\n",
             self.rabbit.split(' ').collect::<Vec<_>>(),
             self.redis,
+            self.queue,
             self.route,
             self.downstream,
             self.more,
@@ -119,6 +126,44 @@ fn servers_that_answer_and_a_queue_that_is_missing() {
         line(&said, "routes.sms.queue"),
         "routes.sms.queue: ok: queue `sms`: ready messages 0, consumers 0; not declared by sluiced: if it is a quorum queue with an x-delivery-limit, that must be at least 20, which is what RabbitMQ 4 sets by default"
     );
+}
+
+/// Messages that are read from a stream stay in it: the route is told, and `run` consumes nothing.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_stream_is_no_work_queue() {
+    let rabbit = Rabbit::shared();
+    let name = "check-stream";
+    let broker = Broker::connect(&rabbit.url()).await;
+    let mut kept = FieldTable::default();
+    kept.insert("x-max-length-bytes".into(), AMQPValue::LongLongInt(1 << 20));
+    broker.declare_with(name, "stream", kept).await;
+    let said = "queue `check-stream` is a stream, whose messages stay in it and would be sent again; write the name of a quorum or classic queue";
+
+    let mut check = Check::new(rabbit.url(), RedisServer::shared().url());
+    check.queue = name;
+    let (code, out) = check.run(&["--connect"]);
+    assert_eq!(code, Some(1), "{out}");
+    assert_eq!(
+        line(&out, "routes.sms.queue"),
+        format!("routes.sms.queue: failed: {said}")
+    );
+
+    let downstream = Recorder::accepting().await;
+    let config = Config {
+        rabbit: Some(rabbit.url()),
+        ..Config::shared(name, "100/1s", vec![Route::new(name, downstream.address)])
+    };
+    let daemon = Daemon::start(&config);
+    daemon.says(said).await;
+    let empty = (Vec::new(), BasicProperties::default());
+    broker.publish(name, [empty]).await;
+    assert_eq!(
+        broker.counts(name).await.map(|(_, consumers)| consumers),
+        Some(0)
+    );
+    assert_eq!(downstream.count(), 0);
+    daemon.stop(&["the queue cannot be consumed"]).await;
+    broker.delete(name).await;
 }
 
 /// Each right that `run` needs is tried, the command that is told grants them all, and nothing is declared.

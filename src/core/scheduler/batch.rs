@@ -5,7 +5,7 @@ use std::cmp::Reverse;
 use super::ready::Queued;
 use super::request::{BATCH_MAX, Requests};
 use super::serving::dismiss;
-use super::{NEVER, Scheduler};
+use super::{NEVER, Scheduler, Step};
 use crate::leases::Outlook;
 use crate::time::Mono;
 
@@ -83,7 +83,8 @@ impl<T: Queued> Scheduler<T> {
 
     /// Takes the messages out that are asked for so that so many slots are filled. Messages that need
     /// no permission are admitted at once, and take wanted slots; those whose key is closed wait for
-    /// it, if there is room in memory. Beyond that they ask, to be told when to come back.
+    /// it, if there is room in memory. Beyond that they ask, to be told when to come back; where the key is
+    /// full no time would be told, so they go away at once.
     fn batch(&mut self, wanted: u64, now: Mono) -> (Vec<T>, u64) {
         let Some(requests) = &self.requests else {
             return (Vec::new(), 0);
@@ -107,6 +108,11 @@ impl<T: Queued> Scheduler<T> {
                     self.ready.forgive(&item);
                 }
                 self.key_queues.join(key, item);
+            } else if let Some(key) = self.key_queues.full(&item, now) {
+                if !queued {
+                    self.ready.forgive(&item);
+                }
+                self.found.push_back(Step::Full(item, key));
             } else {
                 self.asked.add(&item);
                 self.key_queues.asked(&item, true);

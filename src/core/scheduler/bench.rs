@@ -226,6 +226,7 @@ impl Bench {
                     }
                 }
                 Step::Expired(item) | Step::Stale(item) => panic!("{item:?} is dropped"),
+                Step::Full(item, _) => panic!("{item:?} has room"),
                 Step::Wait(until) => return until.map(|at| at.as_micros().max(self.now + 1)),
             }
         }

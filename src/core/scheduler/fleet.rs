@@ -191,6 +191,7 @@ impl Fleet {
                     self.at(way, replica, Event::Refund(messages));
                 }
                 Step::Expired(message) | Step::Stale(message) => panic!("{message:?} is dropped"),
+                Step::Full(item, _) => panic!("{item:?} has room"),
                 Step::Wait(until) => return until.map(|at| at.as_micros().max(self.now + 1)),
             }
         }

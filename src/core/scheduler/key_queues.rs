@@ -21,6 +21,8 @@ pub enum KeyRoom {
     Now(u64),
     /// Nothing fits before this time.
     At(Mono),
+    /// Calls under way take all of it. Asked again at this time, or when one of them ends.
+    Full(Mono),
 }
 
 /// By priority, then as they came.
@@ -29,6 +31,8 @@ type Order = (Reverse<u16>, u64);
 #[derive(Debug)]
 struct Queue<T> {
     opens: Mono,
+    /// Until it opens, to ask would only say again that it is full.
+    full: bool,
     /// How many may be asked for at once while it is open.
     room: u64,
     /// How many are asked for.
@@ -94,6 +98,14 @@ impl<T: Queued> KeyQueues<T> {
         blocking.max().map(|(_, key)| key)
     }
 
+    /// A key of the message that is known to be full, if any.
+    pub(super) fn full(&self, item: &T, now: Mono) -> Option<KeyId> {
+        item.keys().find(|key| {
+            let queue = self.queues.get(key);
+            queue.is_some_and(|queue| queue.full && queue.opens > now)
+        })
+    }
+
     /// Puts a message into the queue of one of its keys.
     pub(super) fn join(&mut self, key: KeyId, item: T) {
         *self.held.entry(item.route()).or_default() += 1;
@@ -109,8 +121,12 @@ impl<T: Queued> KeyQueues<T> {
             return;
         }
         self.change(key, |queue| match opening {
-            KeyRoom::Now(room) => queue.room = room.max(1),
-            KeyRoom::At(opens) => {
+            KeyRoom::Now(room) => {
+                queue.full = false;
+                queue.room = room.max(1);
+            }
+            KeyRoom::At(opens) | KeyRoom::Full(opens) => {
+                queue.full = matches!(opening, KeyRoom::Full(_));
                 queue.opens = opens;
                 queue.room = 1;
             }
@@ -121,6 +137,7 @@ impl<T: Queued> KeyQueues<T> {
     pub(super) fn freed(&mut self, key: KeyId, units: u64, now: Mono) {
         if self.queues.contains_key(&key) {
             self.change(key, |queue| {
+                queue.full = false;
                 queue.opens = now;
                 queue.room = queue.asked + units;
             });
@@ -239,6 +256,7 @@ impl<T: Queued> KeyQueues<T> {
     fn change(&mut self, key: KeyId, how: impl FnOnce(&mut Queue<T>)) {
         let queue = self.queues.entry(key).or_insert_with(|| Queue {
             opens: Mono::default(),
+            full: false,
             room: 1,
             asked: 0,
             waiting: BTreeMap::new(),

@@ -66,6 +66,8 @@ pub enum Step<T> {
     /// Their permissions ran out before their slots came: take back what they took, and hand them
     /// back with [`Scheduler::push_back`].
     RanOut(Vec<T>),
+    /// This key of its is known to be full, and there is no room in memory: send it away.
+    Full(T, KeyId),
     /// Nothing to do before this time (`None`: before something is reported).
     Wait(Option<Mono>),
 }
@@ -101,7 +103,7 @@ pub struct Scheduler<T> {
     /// Messages with a time of their own before which they may not be sent, as they came.
     delayed: BTreeMap<(Mono, u64), T>,
     delayed_count: u64,
-    /// Messages found expired or stale while a batch was made.
+    /// Messages that cannot be asked for, found while a batch was made.
     found: VecDeque<Step<T>>,
 }
 

@@ -6,7 +6,8 @@
 //!
 //! A full `concurrency` limit says no time at which something fits. Its messages wait in memory for calls
 //! that end, as far as there is room. What has no room goes away for a share of its age: it comes back often
-//! while it is young, and a backlog of hours does not go round every second.
+//! while it is young, and a backlog of hours does not go round every second. For as long as the limit is known
+//! to be full it goes without a question.
 
 use std::time::Duration;
 
@@ -106,7 +107,7 @@ impl<T: Queued> Scheduler<T> {
         match fits {
             Fit::Now => KeyRoom::Now(remaining),
             Fit::At(at) => KeyRoom::At(self.local_time(StoreTime::from_micros(at), now)),
-            Fit::Full => KeyRoom::At(now + FULL),
+            Fit::Full => KeyRoom::Full(now + FULL),
         }
     }
 }

@@ -1,18 +1,17 @@
 //! Puts a denied message where it waits, as `core::scheduler::placing` says: in memory, in the wait ladder, or
 //! wherever its route says.
 
-use std::sync::Arc;
 use std::time::Duration;
 
 use tracing::info;
 
 use super::{Admission, ClosedRoutes, close};
 use crate::core::outcome::DeadReason;
-use crate::core::scheduler::{Denial, Destination, Scheduler, Terms};
-use crate::core::time::{Mono, micros};
+use crate::core::scheduler::{Denial, Destination, KeyId, Scheduler, Terms};
+use crate::core::time::{Mono, StoreTime, micros};
 use crate::pipeline::job::Waiting;
 use crate::pipeline::verdict::{self, dead, expired, later};
-use crate::ports::limits::{Charge, Room};
+use crate::ports::limits::{Charge, Fit, Room};
 use crate::settings::types::OnDenied;
 use crate::telemetry::LogLimit;
 
@@ -35,8 +34,74 @@ impl Admission {
         closed: &mut ClosedRoutes,
         now: Mono,
     ) {
+        let denial = &denied.denial;
+        match self.destination(&waiting, denied, scheduler, now) {
+            Destination::ForCalls(room) => scheduler.denied(waiting, denial.key, room),
+            Destination::Near(room) => {
+                waiting.job.history.waited = true;
+                scheduler.denied(waiting, denial.key, room);
+            }
+            Destination::Route(room, until) => {
+                close(closed, &waiting.job.route, until);
+                scheduler.denied(waiting, denial.key, room);
+            }
+            Destination::Away(room, wait) => {
+                scheduler.set_room(denial.key, room);
+                scheduler.gone(&waiting);
+                send_away(waiting, denied, wait, now);
+            }
+            Destination::Expired => {
+                scheduler.gone(&waiting);
+                end(waiting, denial);
+            }
+        }
+    }
+
+    /// Sends a message away whose key is known to be full: there is no room for it in memory.
+    pub(in crate::pipeline) fn full(
+        &self,
+        waiting: Waiting,
+        key: KeyId,
+        scheduler: &mut Scheduler<Waiting>,
+        (decided, now): (StoreTime, Mono),
+    ) {
+        let charge = waiting.job.charges().iter().find(|own| own.id() == key);
+        let Some(charge) = charge.cloned() else {
+            return scheduler.push(waiting, now);
+        };
+        // The latest that the calls under way can last, unless they are renewed.
+        let reset_at = charge.limit.policy().rule.forgotten_at(decided);
+        let denied = Denied {
+            charge,
+            denial: Denial {
+                key,
+                fits: Fit::Full,
+                until: StoreTime::default(),
+                decided,
+            },
+            room: Room {
+                remaining: 0,
+                reset_at: reset_at.as_micros(),
+            },
+        };
+        match self.destination(&waiting, &denied, scheduler, now) {
+            Destination::Away(_, wait) => send_away(waiting, &denied, wait, now),
+            Destination::Expired => end(waiting, &denied.denial),
+            // There is room by now.
+            _ => scheduler.push(waiting, now),
+        }
+    }
+
+    /// Counts a denial. Answers where the message waits.
+    fn destination(
+        &self,
+        waiting: &Waiting,
+        denied: &Denied,
+        scheduler: &Scheduler<Waiting>,
+        now: Mono,
+    ) -> Destination {
         let Denied { charge, denial, .. } = denied;
-        let route = Arc::clone(&waiting.job.route);
+        let route = &waiting.job.route;
         route.meters.denials.increment(1);
         if let Some(meters) = self.keyed.limit_meters.get(&charge.limit.name) {
             meters.denials.increment(1);
@@ -48,28 +113,15 @@ impl Admission {
             max_hold: policy.max_hold,
             age: denial.decided.since(waiting.job.history.first_seen),
         };
-        match scheduler.destination(&waiting, denial, &terms, |at| policy.opening(at), now) {
-            Destination::ForCalls(room) => scheduler.denied(waiting, denial.key, room),
-            Destination::Near(room) => {
-                waiting.job.history.waited = true;
-                scheduler.denied(waiting, denial.key, room);
-            }
-            Destination::Route(room, until) => {
-                close(closed, &route, until);
-                scheduler.denied(waiting, denial.key, room);
-            }
-            Destination::Away(room, wait) => {
-                scheduler.set_room(denial.key, room);
-                scheduler.gone(&waiting);
-                send_away(waiting, denied, wait, now);
-            }
-            Destination::Expired => {
-                scheduler.gone(&waiting);
-                let verdict = expired(&route, &waiting.job.history, denial.decided);
-                waiting.job.settle(verdict);
-            }
-        }
+        scheduler.destination(waiting, denial, &terms, |at| policy.opening(at), now)
     }
+}
+
+/// Its deadline comes before it could be sent.
+fn end(waiting: Waiting, denial: &Denial) {
+    let job = waiting.job;
+    let verdict = expired(&job.route, &job.history, denial.decided);
+    job.settle(verdict);
 }
 
 /// Out of memory: through the wait ladder, or to the dead-letter queue if its route says so.

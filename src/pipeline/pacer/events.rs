@@ -9,6 +9,7 @@ use super::{Pacer, Stopping};
 use crate::core::clock::ClockMap;
 use crate::core::pacing::Row;
 use crate::core::schedule::Answer;
+use crate::core::scheduler::KeyId;
 use crate::core::time::{Mono, StoreTime};
 use crate::pipeline::admit::Answered;
 use crate::pipeline::handle::{Event, Stopped};
@@ -29,6 +30,16 @@ impl Pacer {
         }
         // What was asked for is in the scheduler again.
         self.give_back_all();
+    }
+
+    /// A message whose key is known to be full, and that has no room in memory.
+    pub(super) fn full(&mut self, waiting: Waiting, key: KeyId, now: Mono) {
+        if self.stopping.is_some() {
+            return self.give_back(waiting);
+        }
+        let times = (self.handle.store_time(now), now);
+        self.admission
+            .full(waiting, key, &mut self.scheduler, times);
     }
 
     pub(super) fn leased(&mut self, row: Row, sent: Mono, answer: Result<Answer, StoreError>) {

@@ -338,6 +338,10 @@ impl<'a> World<'a> {
                 Step::Expired(parcel) | Step::Stale(parcel) => {
                     self.judge.dropped(parcel.id, self.t);
                 }
+                Step::Full(parcel, _) => {
+                    let why = format!("{parcel:?} has no room in memory");
+                    self.judge.fail(self.t, why);
+                }
                 Step::Wait(until) => {
                     replica.wake += 1;
                     if let Some(until) = until {

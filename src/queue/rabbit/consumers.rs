@@ -11,7 +11,7 @@ use futures::StreamExt as _;
 use futures::future::{join, try_join_all};
 use futures::stream::select_all;
 use lapin::options::{BasicCancelOptions, BasicConsumeOptions, BasicQosOptions};
-use lapin::types::FieldTable;
+use lapin::types::{AMQPValue, FieldTable};
 use lapin::{Channel, Consumer};
 use tokio::time::timeout;
 
@@ -67,11 +67,16 @@ impl Consumers {
         groups: &[Group],
         bound: Duration,
     ) -> Result<(), RabbitError> {
+        // The usual priority. A stream refuses any, and so is never consumed.
+        let mut usual = FieldTable::default();
+        usual.insert("x-priority".into(), AMQPValue::LongInt(0));
         for Group { queues, prefetch } in groups {
             // It counts for consumers that are opened after it.
             let qos = channel.basic_qos((*prefetch).max(1), BasicQosOptions::default());
             answered("basic.qos", bound, qos).await?;
-            let starting = queues.iter().map(|queue| consume(channel, queue, bound));
+            let starting = queues
+                .iter()
+                .map(|queue| consume(channel, queue, usual.clone(), bound));
             let consumers = try_join_all(starting).await?;
             self.open.extend(queues.iter().cloned().zip(consumers));
         }
@@ -132,12 +137,18 @@ impl Consumers {
     }
 }
 
-async fn consume(channel: &Channel, queue: &str, bound: Duration) -> Result<Consumer, RabbitError> {
+/// Begins to consume.
+pub(super) async fn consume(
+    channel: &Channel,
+    queue: &str,
+    arguments: FieldTable,
+    bound: Duration,
+) -> Result<Consumer, RabbitError> {
     let consuming = channel.basic_consume(
         queue.into(),
         "".into(),
         BasicConsumeOptions::default(),
-        FieldTable::default(),
+        arguments,
     );
     match timeout(bound, consuming).await {
         Ok(answer) => answer.map_err(|error| lost(queue, &error)),

@@ -32,6 +32,11 @@ pub enum RabbitError {
     /// A queue exists, but not as sluiced needs it.
     #[error("queue `{queue}` exists with other settings: {reason}; delete it or rename it")]
     Mismatch { queue: String, reason: String },
+    /// What is read from it stays there, and no message comes back alone.
+    #[error(
+        "queue `{queue}` is a stream, whose messages stay in it and would be sent again; write the name of a quorum or classic queue"
+    )]
+    Stream { queue: String },
     /// A connection or a channel that was in use ended.
     #[error("lost RabbitMQ: {reason}")]
     Lost { reason: String },
@@ -74,10 +79,15 @@ impl RabbitError {
         match code(error) {
             Some(404) => Self::Missing { queue },
             // precondition-failed; resource-locked: an exclusive queue of another client
-            Some(405 | 406) => Self::Mismatch {
-                queue,
-                reason: reason(error),
-            },
+            Some(405 | 406) => {
+                let reason = reason(error);
+                // What is refused is consumers with a priority.
+                let kind = reason.rsplit_once(" of queue type ");
+                if kind.is_some_and(|(_, kind)| kind.contains("stream")) {
+                    return Self::Stream { queue };
+                }
+                Self::Mismatch { queue, reason }
+            }
             _ => Self::from_lapin(error),
         }
     }

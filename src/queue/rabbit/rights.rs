@@ -7,12 +7,12 @@
 
 use std::time::Duration;
 
-use lapin::options::BasicConsumeOptions;
 use lapin::types::{AMQPValue, FieldTable};
 use secrecy::ExposeSecret as _;
 use url::Url;
 
 use super::connections::Live;
+use super::consumers;
 use super::error::RabbitError;
 use super::options::{RabbitOptions, RouteOptions};
 use super::topology::{self, DURABLE, Target, open_channel};
@@ -50,10 +50,10 @@ async fn may_consume(live: &Live, queue: &str, bound: Duration) -> Result<(), Ra
         "x-priority".into(),
         AMQPValue::LongString("no number".into()),
     );
-    let options = BasicConsumeOptions::default();
-    let consuming = channel.basic_consume(queue.into(), "".into(), options, impossible);
-    let answer = topology::answered("basic.consume", bound, consuming).await;
-    refused(answer.map(drop))
+    match consumers::consume(&channel, queue, impossible, bound).await {
+        Err(error @ RabbitError::Stream { .. }) => Err(error),
+        answer => refused(answer.map(drop)),
+    }
 }
 
 async fn may_declare(

@@ -18,7 +18,7 @@ use crate::settings::text::{Length, Size, TemplateText};
 table! {
     #[derive(Clone, Debug, Deserialize)]
     pub struct Route {
-        /// The work queue.
+        /// The work queue: a quorum queue or a classic one. A stream is refused.
         queue: String = QUEUE, Required "sms";
         /// true: declare the work queue (durable, of queue_type). false: it must exist.
         declare: bool = Flag, Default false;

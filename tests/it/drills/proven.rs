@@ -18,16 +18,6 @@ const ROWS: &[(&str, &str, &str)] = &[
     ),
     (
         "rabbitmq",
-        "a wait queue full",
-        "queue_faults::copies::a_copy_is_tried_until_its_queue_takes_it",
-    ),
-    (
-        "rabbitmq",
-        "a wait queue missing",
-        "queue_faults::a_wait_queue_that_is_deleted_is_declared_again",
-    ),
-    (
-        "rabbitmq",
         "a broker that stood still",
         "queue_faults::restarts::a_quorum_queue_that_stood_still_forgets_no_acknowledgement",
     ),

@@ -7,7 +7,7 @@ use std::time::Duration;
 use serde_json::json;
 use tokio::time::sleep;
 
-use super::{Drill, lasts, plan};
+use super::{BACKLOG, Drill, lasts, plan};
 use crate::fleet::control::said;
 use crate::fleet::{PATIENCE, Plan};
 use crate::support::broker::Broker;
@@ -64,6 +64,25 @@ impl Drill {
         let said = |replica: &Daemon| replica.said("copies are not confirmed") > 0;
         let waits = || self.fleet.replicas.iter().any(said);
         eventually(PATIENCE, "copies wait for their confirms", waits).await;
+    }
+
+    /// The shortest one: a first retry comes within a second.
+    fn wait_queue(&self) -> String {
+        format!("{}.wait.1s", self.fleet.plan.name)
+    }
+
+    /// Twenty calls are to be repeated. Waits until all messages are through, and the wait queue is there and
+    /// empty.
+    async fn retries_go_to_the_wait_queue(&mut self) {
+        self.script(json!({"status": 408, "count": 20}));
+        self.feed(100).await;
+        assert!(self.accounted(PATIENCE).await, "{}", self.logs());
+        let name = self.wait_queue();
+        let empty = || async {
+            let counts = self.fleet.broker.counts(&name).await;
+            counts.is_some_and(|(ready, _)| ready == 0)
+        };
+        eventually_async(PATIENCE, "the wait queue is empty", empty).await;
     }
 }
 
@@ -164,6 +183,55 @@ async fn queue_deleted_and_made_again() {
     drill
         .proves(
             format!("empty when it is deleted; made again after {seconds} s"),
+            AWAY,
+        )
+        .await;
+}
+
+/// What a wait queue holds goes with it; so it is empty. The replicas still believe that it is there.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn wait_queue_deleted() {
+    let row = "rabbitmq::wait_queue_deleted";
+    let mut drill = Drill::start(row, "a wait queue missing", quick(plan(row)), 2).await;
+    let times = longer(3_u8);
+    drill.retries_go_to_the_wait_queue().await;
+    drill.begins();
+    for _ in 0..times {
+        drill.fleet.broker.delete(&drill.wait_queue()).await;
+        drill.retries_go_to_the_wait_queue().await;
+    }
+    drill.ends().await;
+    drill
+        .proves(
+            format!("deleted {times} times, each time before 20 calls to be repeated"),
+            AWAY,
+        )
+        .await;
+}
+
+/// A policy of the operator bounds it, and it refuses what is more.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn wait_queue_full() {
+    let row = "rabbitmq::wait_queue_full";
+    let mut drill = Drill::start(row, "a wait queue full", quick(own(row)), 2).await;
+    drill.retries_go_to_the_wait_queue().await;
+    drill.feed(BACKLOG).await;
+    let name = format!("^{}$", drill.wait_queue());
+    let full = r#"{"max-length":0,"overflow":"reject-publish"}"#;
+    let policy = ["set_policy", "full", &name, full, "--apply-to", "queues"];
+    drill.fleet.servers.rabbit().ctl(&policy);
+    drill.begins();
+    drill.script(json!({"status": 408, "count": 20}));
+    let seconds = lasts(2.0, 20.0).await;
+    drill.copies_wait().await;
+    let none = ["clear_policy", "full"];
+    drill.fleet.servers.rabbit().ctl(&none);
+    drill.ends().await;
+    drill
+        .proves(
+            format!(
+                "`max-length` 0 with `reject-publish` for {seconds} s, with 20 calls to be repeated"
+            ),
             AWAY,
         )
         .await;

@@ -1,5 +1,7 @@
 //! Redis fails.
 
+mod clock;
+
 use std::time::Duration;
 
 use redis::Cmd;
@@ -190,26 +192,6 @@ async fn far_away() {
             format!("50 to 100 ms for each answer, for {seconds} s"),
             AWAY,
         )
-        .await;
-}
-
-#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn its_clock_stepped() {
-    let row = "redis::its_clock_stepped";
-    let clocked = Plan {
-        clocked: true,
-        ..keyed(own(row))
-    };
-    let mut drill = Drill::start(row, "its clock stepped", clocked, 2).await;
-    drill.begins();
-    for seconds in [5.0, 0.0, -5.0, 0.0] {
-        drill.feed(300).await;
-        drill.redis().step_to(seconds);
-        drill.arrive(40).await;
-    }
-    drill.ends().await;
-    drill
-        .proves("+5 s, back, -5 s, back; limits by recipient too", AWAY)
         .await;
 }
 

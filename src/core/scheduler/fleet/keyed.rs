@@ -110,7 +110,7 @@ impl Fleet {
                                 Fit::At(at) => KeyRoom::At(
                                     scheduler.local_time(StoreTime::from_micros(at), now),
                                 ),
-                                Fit::Full => KeyRoom::At(now + Duration::from_secs(1)),
+                                Fit::Full => KeyRoom::Full(now + Duration::from_secs(1)),
                             },
                         );
                     }

@@ -1,7 +1,10 @@
 //! The questions of a replica to its keyed limits, and what the answers mean: as `pipeline::admit`.
 
+use std::time::Duration;
+
+use sluiced_core::limits::Fit;
 use sluiced_core::limits::admission::{Decision, Pass};
-use sluiced_core::scheduler::{Denial, Destination, Queued as _, Terms};
+use sluiced_core::scheduler::{Denial, Destination, KeyId, Queued as _, Terms};
 use sluiced_core::time::{Mono, StoreTime};
 
 use super::fleet::{Event, Fleet};
@@ -68,22 +71,9 @@ impl Fleet<'_> {
 
     /// Places a denied message: in memory, in the wait ladder, or among the dead.
     fn denied(&mut self, id: u32, mut parcel: Parcel, by: usize, denial: &Denial) {
-        let (now, route) = (self.mono(), &self.plan.route);
-        let born = self.born(parcel.id);
-        let fate = &mut self.fates[parcel.id as usize];
-        fate.denials = fate.denials.saturating_add(1);
-        fate.by = u8::try_from(by).ok();
-        self.denials[by] += 1;
-        let replica = &mut self.replicas[id as usize];
-        let scheduler = &mut replica.scheduler;
-        let terms = Terms {
-            is_for_all: parcel.is_for_all(denial.key),
-            holds: route.far == Far::Hold,
-            max_hold: route.max_hold,
-            age: now.since(born),
-        };
-        let opens = |at: StoreTime| route.hours.as_ref().map_or(at, |hours| hours.opens(at));
-        match scheduler.destination(&parcel, denial, &terms, opens, now) {
+        let destination = self.destination(id, &parcel, by, denial);
+        let scheduler = &mut self.replicas[id as usize].scheduler;
+        match destination {
             Destination::ForCalls(room) => scheduler.denied(parcel, denial.key, room),
             Destination::Near(room) => {
                 parcel.waited = true;
@@ -96,16 +86,64 @@ impl Fleet<'_> {
             Destination::Away(room, wait) => {
                 scheduler.set_room(denial.key, room);
                 scheduler.gone(&parcel);
-                if route.far == Far::Dead {
-                    replica.held -= 1;
-                    return self.ended(parcel.id, End::Denied);
-                }
-                self.send_away(id, parcel.id, wait);
+                self.leaves(id, parcel.id, Some(wait));
             }
             Destination::Expired => {
                 scheduler.gone(&parcel);
-                replica.held -= 1;
-                self.ended(parcel.id, End::TooOld);
+                self.leaves(id, parcel.id, None);
+            }
+        }
+    }
+
+    /// A key of a message is known to be full, and there is no room in memory.
+    pub(super) fn full(&mut self, id: u32, parcel: Parcel, key: KeyId) {
+        let by = parcel.keys().position(|own| own == key).unwrap_or(0);
+        let denial = Denial {
+            key,
+            fits: Fit::Full,
+            until: StoreTime::default(),
+            decided: self.store_time(),
+        };
+        let now = self.mono();
+        match self.destination(id, &parcel, by, &denial) {
+            Destination::Away(_, wait) => self.leaves(id, parcel.id, Some(wait)),
+            Destination::Expired => self.leaves(id, parcel.id, None),
+            // There is room by now.
+            _ => self.replicas[id as usize].scheduler.push(parcel, now),
+        }
+    }
+
+    /// Counts a denial. Answers where the message waits.
+    fn destination(&mut self, id: u32, parcel: &Parcel, by: usize, denial: &Denial) -> Destination {
+        let (now, route) = (self.mono(), &self.plan.route);
+        let born = self.born(parcel.id);
+        let fate = &mut self.fates[parcel.id as usize];
+        fate.denials = fate.denials.saturating_add(1);
+        fate.by = u8::try_from(by).ok();
+        self.denials[by] += 1;
+        let terms = Terms {
+            is_for_all: parcel.is_for_all(denial.key),
+            holds: route.far == Far::Hold,
+            max_hold: route.max_hold,
+            age: now.since(born),
+        };
+        let opens = |at: StoreTime| route.hours.as_ref().map_or(at, |hours| hours.opens(at));
+        let scheduler = &self.replicas[id as usize].scheduler;
+        scheduler.destination(parcel, denial, &terms, opens, now)
+    }
+
+    /// A message goes away for so long, or has expired.
+    fn leaves(&mut self, id: u32, message: u32, wait: Option<Duration>) {
+        match wait {
+            Some(wait) if self.plan.route.far != Far::Dead => self.send_away(id, message, wait),
+            wait => {
+                self.replicas[id as usize].held -= 1;
+                let end = if wait.is_some() {
+                    End::Denied
+                } else {
+                    End::TooOld
+                };
+                self.ended(message, end);
             }
         }
     }

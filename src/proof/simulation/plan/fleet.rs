@@ -284,6 +284,7 @@ impl<'a> Fleet<'a> {
                     replica.held -= 1;
                     self.ended(parcel.id, End::TooOld);
                 }
+                Step::Full(parcel, key) => self.full(id, parcel, key),
                 Step::Wait(until) => {
                     let until = until.into_iter().chain(look).min();
                     return self.set_wake(id, until);

@@ -205,6 +205,29 @@ fn calls_under_way_are_bounded_and_their_room_is_used() {
     assert!((9.5..13.0).contains(&seconds), "{seconds}");
 }
 
+/// One key has more messages than there is room for in memory: the others go away without a question.
+#[test]
+fn a_key_that_is_known_to_be_full_is_not_asked_for_each_message() {
+    let limit = NonZeroU32::new(1).expect("not zero");
+    let rule = Concurrency::new(limit, Duration::from_secs(30), HEADROOM).expect("a rule");
+    let mut route = route(vec![], vec![by_key(Rule::Concurrency(rule))]);
+    route.prefetch = 40;
+    let plan = plan(route, messages(400, 0, 1, 1), 120);
+    let outcome = run(&plan);
+    let trips: u32 = outcome.fates.iter().map(|fate| u32::from(fate.trips)).sum();
+    let calls = calls(&outcome).len() as u64;
+    assert!(
+        calls == 400 && trips > 1_000,
+        "{calls} calls, {trips} trips"
+    );
+    // Each of three replicas is told of each call that ends here, and has its heartbeat.
+    assert!(
+        outcome.asks <= (calls + 120) * 3,
+        "{} asks, {trips} trips",
+        outcome.asks
+    );
+}
+
 #[test]
 fn nothing_is_sent_in_closed_hours() {
     let hours = OpeningHours::parse(&["00:01-00:02"], &["mon"], Zone::utc()).expect("hours");

@@ -3,11 +3,11 @@
 
 use std::time::Duration;
 
+use sluiced_core::limits::Ticket;
 use sluiced_core::limits::admission::Decision;
 use sluiced_core::limits::generation::Memory;
-use sluiced_core::limits::{Fit, Ticket};
-use sluiced_core::scheduler::{HEARTBEAT, KeyRoom, Queued as _};
-use sluiced_core::time::{Mono, StoreTime, micros};
+use sluiced_core::scheduler::{HEARTBEAT, Queued as _};
+use sluiced_core::time::{Mono, micros};
 
 use super::World;
 use super::asks::STORE_TIMEOUT;
@@ -18,8 +18,6 @@ use crate::replica::{Parcel, Replica, Stage};
 use crate::store::Asker;
 use crate::trace::What;
 
-/// A full `concurrency` limit is asked again after this, at the latest.
-const FULL: Duration = Duration::from_secs(1);
 /// A message whose limits have another policy than the replica knows is asked for again after this.
 const LEARN: Duration = Duration::from_millis(100);
 
@@ -163,11 +161,8 @@ impl World<'_> {
         match decision {
             Decision::Denied { by, fits, .. } => {
                 let key = parcel.keys().nth(by).unwrap_or_default();
-                let room = match fits {
-                    Fit::At(at) => scheduler.local_time(StoreTime::from_micros(at), mono),
-                    Fit::Now | Fit::Full => mono + FULL,
-                };
-                scheduler.denied(parcel, key, KeyRoom::At(room));
+                let room = scheduler.key_room(fits, 0, mono);
+                scheduler.denied(parcel, key, room);
             }
             Decision::Closed { until, .. } => {
                 let until = scheduler.local_time(until, mono);

@@ -55,6 +55,24 @@ fn sentinels() {
 }
 
 #[test]
+fn a_database_is_a_number() {
+    let said =
+        "this URL names a database that is no number; write one such as \"redis://host:6379/0\"";
+    for (path, wrong) in [
+        ("", false),
+        ("/", false),
+        ("/15", false),
+        ("/zero", true),
+        ("/-1", true),
+        ("/0/1", true),
+    ] {
+        let expected = wrong.then(|| format!("a.toml:2:1: redis.url: {said}"));
+        let found = redis(&format!("url = \"redis://a{path}\""));
+        assert_eq!(found, Vec::from_iter(expected), "{path}");
+    }
+}
+
+#[test]
 fn urls_that_disagree() {
     assert_eq!(
         redis(
