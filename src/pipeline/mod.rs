@@ -63,7 +63,7 @@ use crate::core::pacing::Pacing;
 use crate::core::schedule::Pace;
 use crate::core::scheduler::{Requests, Scheduler};
 use crate::ports::clock::Clock;
-use crate::ports::limits::{LimitStore, Policy};
+use crate::ports::limits::{LimitStore, LostWait, Policy};
 use crate::ports::pace::PacedLimit;
 use crate::ports::queue::Leftover;
 use crate::telemetry::health::Health;
@@ -189,7 +189,7 @@ impl Pipeline {
                 );
             }
         }
-        let scheduler = scheduler(spec.rows.as_ref(), &routes, phase);
+        let scheduler = scheduler(spec.rows.as_ref(), &*spec.keyed, &routes, phase);
         let keyed = self.keyed(&name, spec.keyed, &routes, outdated, clock);
         let retimed = Arc::new(Notify::new());
         let adapting = match (&spec.policy, spec.adaptive) {
@@ -331,9 +331,14 @@ impl Pipeline {
 
 /// A scheduler for these rows that asks keyed limits if there are any, or if it has no other way to
 /// know the time.
-fn scheduler(rows: Option<&PacedRows>, routes: &[Arc<Route>], phase: Phase) -> Scheduler<Waiting> {
-    let limits = routes.iter().flat_map(|route| route.counting.keyed());
-    let usable = limits.map(|limit| limit.usable()).min();
+fn scheduler(
+    rows: Option<&PacedRows>,
+    store: &dyn LimitStore,
+    routes: &[Arc<Route>],
+    phase: Phase,
+) -> Scheduler<Waiting> {
+    let limits = || routes.iter().flat_map(|route| route.counting.keyed());
+    let usable = limits().map(|limit| limit.usable()).min();
     let pacing = match rows {
         Some(rows) => {
             let holder = |limit: &PacedLimit| LeaseHolder::new(limit.pace, phase);
@@ -341,7 +346,15 @@ fn scheduler(rows: Option<&PacedRows>, routes: &[Arc<Route>], phase: Phase) -> S
         }
         None => Pacing::free(),
     };
-    let requests = (usable.is_some() || rows.is_none())
-        .then(|| Requests::new(usable.unwrap_or_default(), phase, rows.is_some()));
+    let waits = limits().any(|limit| limit.lost_wait != LostWait::For(Duration::ZERO));
+    let hears_first = if waits {
+        store.hears_first()
+    } else {
+        Duration::ZERO
+    };
+    let requests = (usable.is_some() || rows.is_none()).then(|| {
+        let usable = usable.unwrap_or_default();
+        Requests::new(usable, phase, rows.is_some()).hearing_first(hears_first)
+    });
     Scheduler::new(pacing, requests)
 }

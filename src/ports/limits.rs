@@ -201,4 +201,10 @@ pub trait LimitStore: Notices + Send + Sync + fmt::Debug {
 
     /// What one key of a limit has left, without changing anything.
     fn look<'a>(&'a self, limit: &'a Arc<KeyedLimit>, key: LimitKey) -> StoreFuture<'a, Look>;
+
+    /// For how long a replica that starts hears of the store before it takes messages that limits with a
+    /// `lost_wait` count: what it cannot know is told by others until then.
+    fn hears_first(&self) -> Duration {
+        Duration::ZERO
+    }
 }

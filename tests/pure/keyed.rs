@@ -128,6 +128,24 @@ fn every_kind_holds_alone_and_with_another_in_every_fault() {
     }
 }
 
+/// It knows nothing of the clock before the step, and asks before those that do.
+#[test]
+fn a_replica_that_joins_right_after_a_step_is_not_granted_too_much() {
+    for kind in KINDS {
+        for seed in 0..30 {
+            let mut scenario = Scenario::keyed("joins", seed, vec![limit(kind, 4)], 20);
+            // One asks once a second while its keys are closed; of three, one soon does.
+            scenario.replicas = [1, 3][seed as usize % 2];
+            scenario.stagger = Duration::from_secs(1);
+            scenario.prefetch = 8;
+            let at = 5 * SECOND + seed * 177_777;
+            let by = [2, 60, 86_400][seed as usize % 3] * SECOND as i64;
+            scenario.faults = vec![(at, Fault::Step(by)), (at + 1_000, Fault::Join)];
+            holds(&scenario);
+        }
+    }
+}
+
 /// While nothing goes wrong, a call counts for as long as it lasts: its lease is renewed.
 #[test]
 fn calls_that_last_longer_than_their_lease_are_counted() {

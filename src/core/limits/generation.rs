@@ -26,6 +26,11 @@ use crate::time::StoreTime;
 /// questions of each.
 pub const GUARD: Duration = Duration::from_secs(2);
 
+/// How long a replica that starts hears of the store before it takes messages that keyed limits count. If the
+/// clock stepped just before, it cannot know, and what was taken would seem long ago. By then each of the
+/// others has told of it: by the question after the one that showed it, and they ask once a second.
+pub const HEARS_FIRST: Duration = Duration::from_millis(2_500);
+
 /// Why a limit lets nothing pass.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Closing {

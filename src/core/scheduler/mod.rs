@@ -266,7 +266,7 @@ impl<T: Queued> Scheduler<T> {
             return Outlook::OutOfReach(None);
         }
         let requests = self.requests.as_ref().filter(|_| is_keyed);
-        if requests.is_some_and(|requests| !requests.clock().is_known()) {
+        if requests.is_some_and(|requests| !requests.may_begin(now)) {
             return Outlook::OutOfReach(None);
         }
         let pacing = self.pacing.outlook(now);

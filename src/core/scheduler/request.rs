@@ -48,10 +48,13 @@ const WHOLE: u64 = 1024;
 pub struct Requests {
     /// The shortest time for which a permission is good.
     usable: Duration,
+    /// For how long the store is heard before messages are asked for.
+    hears_first: Duration,
     phase: Phase,
     clock: ClockMap,
     under_way: Option<Mono>,
-    /// When the last answer came.
+    /// When the first answer came, and the last one.
+    first_answered: Option<Mono>,
     answered: Option<Mono>,
     failures: Failures,
     /// Smoothed round trip.
@@ -72,9 +75,11 @@ impl Requests {
     pub fn new(usable: Duration, phase: Phase, is_paced: bool) -> Self {
         Self {
             usable,
+            hears_first: Duration::ZERO,
             phase,
             clock: ClockMap::default(),
             under_way: None,
+            first_answered: None,
             answered: None,
             failures: Failures::new(BACKOFF),
             trip: Duration::ZERO,
@@ -83,6 +88,22 @@ impl Requests {
             ran_out: false,
             wanted: 0,
         }
+    }
+
+    /// The same, but the store is heard for so long first.
+    #[must_use]
+    pub fn hearing_first(self, length: Duration) -> Self {
+        Self {
+            hears_first: length,
+            ..self
+        }
+    }
+
+    /// Whether the store was heard for long enough to take messages.
+    #[must_use]
+    pub fn may_begin(&self, now: Mono) -> bool {
+        let first = self.first_answered;
+        first.is_some_and(|first| now.since(first) >= self.hears_first)
     }
 
     /// The mapping to the store's clock.
@@ -169,6 +190,7 @@ impl Requests {
             return now;
         };
         self.answered = Some(now);
+        self.first_answered.get_or_insert(now);
         self.failures.succeeded();
         self.trip = smoothed(self.trip, now.since(sent));
         if looked_at > 0 {

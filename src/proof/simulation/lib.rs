@@ -28,7 +28,6 @@
 //!   at most;
 //! - when the store lost something, each replica that remembers more lives, is not paused, and reaches the
 //!   store within the guard of two seconds. A replica that dies takes along what it alone remembered;
-//! - some replica sees a step of the store's clock before another one joins;
 //! - a limit waits for what was lost (`lost_wait`) for as long as that counts;
 //! - a call under way lasts no longer than its lease where its replica dies or the store loses it.
 //!

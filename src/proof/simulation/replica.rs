@@ -4,6 +4,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
 
 use sluiced_core::leases::{LeaseHolder, Phase};
+use sluiced_core::limits::generation::HEARS_FIRST;
 use sluiced_core::limits::known::Known;
 use sluiced_core::pacing::Pacing;
 use sluiced_core::policy::{LimitPolicy, PolicyVersion};
@@ -118,7 +119,10 @@ impl Replica {
         };
         let usable = scenario.keyed.iter().map(|limit| limit.headroom * 3 / 4);
         let usable = usable.min();
-        let requests = usable.map(|usable| Requests::new(usable, phase, scenario.paced));
+        let requests = usable.map(|usable| {
+            let requests = Requests::new(usable, phase, scenario.paced);
+            requests.hearing_first(HEARS_FIRST)
+        });
         Self {
             id,
             scheduler: Scheduler::new(pacing, requests),

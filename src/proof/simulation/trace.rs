@@ -37,6 +37,7 @@ pub enum What {
     Admitted {
         granted: u64,
         looked_at: u64,
+        generation: u64,
         writes: u64,
     },
     SawStep,
@@ -135,8 +136,9 @@ impl What {
             Self::Admitted {
                 granted,
                 looked_at,
+                generation,
                 writes,
-            } => mix(14 + (granted << 32)) ^ mix(looked_at) ^ writes,
+            } => mix(14 + (granted << 32)) ^ mix(looked_at) ^ mix(generation) ^ writes,
             Self::SawStep => 15,
         }
     }
@@ -203,10 +205,11 @@ impl fmt::Display for Event {
             What::Admitted {
                 granted,
                 looked_at,
+                generation,
                 writes,
             } => write!(
                 f,
-                "is granted {granted} of {looked_at} by the keyed limits (grant {writes})"
+                "is granted {granted} of {looked_at} by the keyed limits (grant {writes} of generation {generation})"
             ),
             What::SawStep => f.write_str("sees that the store's clock stepped"),
             What::Started | What::Gone | What::AskFailed => write!(f, "{:?}", self.what),

@@ -1,12 +1,14 @@
 //! The port to keyed limits. The heart beats from the first question on.
 
 use std::sync::Arc;
+use std::time::Duration;
 
 use futures::FutureExt;
 use tokio_util::task::AbortOnDropHandle;
 
 use super::reply::{closing, fit};
 use super::{Limits, refused};
+use crate::core::limits::generation::HEARS_FIRST;
 use crate::core::limits::record;
 use crate::core::time::StoreTime;
 use crate::limiter::redis::batch::{CellIndex, KeyBatch};
@@ -131,5 +133,9 @@ impl LimitStore for RedisPaceStore {
             limits.look_at(limit, key, around).await
         }
         .boxed()
+    }
+
+    fn hears_first(&self) -> Duration {
+        HEARS_FIRST
     }
 }

@@ -101,6 +101,7 @@ impl World<'_> {
         let note = What::Admitted {
             granted,
             looked_at,
+            generation: entered.number,
             writes: entered.writes,
         };
         self.trace.note(self.t, replica, note);

@@ -58,6 +58,8 @@ impl World<'_> {
             Fault::Flush | Fault::Restart(_) => LOSS_KNOWN,
             Fault::Step(_) => STEP_SEEN,
             Fault::Rate(_) | Fault::Throttle { .. } => return true,
+            // It asks for no message until those that remember more have been heard.
+            Fault::Join => return true,
             _ if self.in_doubt() => return false,
             Fault::Crash | Fault::Leave => {
                 // What it alone remembers is not lost as well.
