@@ -17,6 +17,6 @@ mod recorder;
 pub mod traces;
 
 pub use health::Health;
-pub use log_limit::LogLimit;
+pub use log_limit::{LogLimit, Suppressed};
 pub use recent::{RecentLine, recent};
 pub use recorder::{Metrics, install};

@@ -4,16 +4,17 @@
 //! taken from them in turn, so that none waits behind a queue that is always full.
 
 use std::future::poll_fn;
+use std::pin::pin;
 use std::task::{Context, Poll};
 use std::time::Duration;
 
 use futures::StreamExt as _;
-use futures::future::{join, try_join_all};
+use futures::future::try_join_all;
 use futures::stream::select_all;
 use lapin::options::{BasicCancelOptions, BasicConsumeOptions, BasicQosOptions};
 use lapin::types::{AMQPValue, FieldTable};
 use lapin::{Channel, Consumer};
-use tokio::time::timeout;
+use tokio::time::{Instant, sleep_until, timeout};
 
 use super::error::RabbitError;
 use super::topology::answered;
@@ -108,7 +109,8 @@ impl Consumers {
     }
 
     /// Cancels all. What still comes until the broker's answer goes to `each`, as it comes: a buffer would
-    /// hold all of it.
+    /// hold all of it. That may be a whole prefetch of large messages on a slow way, so `bound` is for the
+    /// time in which nothing comes.
     pub(super) async fn stop(
         &mut self,
         channel: &Channel,
@@ -122,18 +124,31 @@ impl Consumers {
         let cancelling = tags
             .into_iter()
             .map(|tag| channel.basic_cancel(tag, BasicCancelOptions::default()));
-        let cancelled = answered("basic.cancel", bound, try_join_all(cancelling));
-        // A stream ends behind the last delivery before the broker's answer.
+        let mut cancelling = pin!(try_join_all(cancelling));
         let mut rest = select_all(streams);
-        let draining = timeout(bound, async {
-            while let Some(item) = rest.next().await {
-                each(item.map_err(|error| RabbitError::from_lapin(&error))?);
+        let (mut is_cancelled, mut is_drained) = (false, false);
+        let mut end = Instant::now() + bound;
+        while !is_cancelled || !is_drained {
+            tokio::select! {
+                answer = &mut cancelling, if !is_cancelled => {
+                    answer.map_err(|error| RabbitError::from_lapin(&error))?;
+                    is_cancelled = true;
+                }
+                // A stream ends behind the last delivery before the broker's answer.
+                item = rest.next(), if !is_drained => match item {
+                    Some(item) => {
+                        each(item.map_err(|error| RabbitError::from_lapin(&error))?);
+                        end = Instant::now() + bound;
+                    }
+                    None => is_drained = true,
+                },
+                () = sleep_until(end) => {
+                    let what = "basic.cancel";
+                    return Err(RabbitError::Timeout { what, waited: bound });
+                }
             }
-            Ok(())
-        });
-        let (cancelled, drained) = join(cancelled, draining).await;
-        cancelled?;
-        drained.unwrap_or(Ok(()))
+        }
+        Ok(())
     }
 }
 

@@ -30,7 +30,7 @@ use super::topology::{Target, answered, open_channel, target_queues};
 use crate::ports::clock::Clock;
 use crate::queue::events::QueueEvents;
 use crate::queue::{BACKOFF, LOG_EVERY};
-use crate::telemetry::LogLimit;
+use crate::telemetry::{LogLimit, Suppressed};
 
 /// Copies in a round at most.
 const ROUND: usize = 512;
@@ -115,10 +115,8 @@ impl Publisher {
             if let Some(error) = failure {
                 failures += 1;
                 retry_at = Instant::now() + BACKOFF.half_jitter(failures, rand::random());
-                // A queue that was declared a moment ago may refuse once.
-                let is_first = failures == 1 && matches!(*error, RabbitError::NotTaken { .. });
-                if !is_first && let Some(more) = log.fault(&error.to_string(), self.clock.now()) {
-                    tracing::warn!(route = self.route.route, %error, "copies are not confirmed, trying again{more}");
+                if let Some(more) = log.fault(&error.to_string(), self.clock.now()) {
+                    self.tell(&error, failures == 1, &more);
                 }
             } else if waiting.is_empty() {
                 failures = 0;
@@ -126,6 +124,16 @@ impl Publisher {
                     tracing::info!(route = self.route.route, "copies are confirmed again");
                 }
             }
+        }
+    }
+
+    /// A queue that was declared a moment ago may refuse once: that is no warning.
+    fn tell(&self, error: &RabbitError, is_first: bool, more: &Suppressed) {
+        let route = &self.route.route;
+        if is_first && matches!(error, RabbitError::NotTaken { .. }) {
+            tracing::info!(route, %error, "copies are not confirmed, trying again{more}");
+        } else {
+            tracing::warn!(route, %error, "copies are not confirmed, trying again{more}");
         }
     }
 
