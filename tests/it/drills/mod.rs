@@ -115,8 +115,10 @@ impl Drill {
         self.arrive(FLOWS).await;
     }
 
-    /// Waits until so many more messages have arrived.
-    async fn arrive(&self, more: u64) {
+    /// Waits until so many more messages have arrived. On a busy machine all may have arrived already: then
+    /// more are published first.
+    async fn arrive(&mut self, more: u64) {
+        self.feed(more).await;
         let count = self.fleet.provider.live().unique + more;
         let what = format!("{count} messages arrived");
         let arrived = eventually(PATIENCE * 2, &what, || {

@@ -40,7 +40,7 @@ async fn a_recipient_whose_calls_last_long_does_not_hold_up_others() {
     config.tables = "[limits.calls]\nkind = \"concurrency\"\nlimit = 1\nkey = \"{{ body.to }}\"\n\
                      lease = \"5s\"\nlost_wait = \"0s\"\n"
         .to_owned();
-    let mut daemon = Daemon::start(&config);
+    let daemon = Daemon::start(&config);
     eventually(LONG, "ten calls of the hot one", || {
         downstream.count() >= 10
     })
@@ -54,27 +54,7 @@ async fn a_recipient_whose_calls_last_long_does_not_hold_up_others() {
             .filter(|c| c.caller != "hot")
             .count()
     };
-    let arrived = eventually(LONG * 2, "the others came", || came() >= OTHERS as usize);
-    if tokio::time::timeout(LONG, arrived).await.is_err() {
-        let counts = broker.counts(name).await;
-        let wait = [
-            broker.counts("hot.wait.1s").await,
-            broker.counts("hot.wait.2s").await,
-            broker.counts("hot.wait.4s").await,
-            broker.counts("hot.wait.8s").await,
-        ];
-        let page = daemon.page("/metrics").await.1;
-        let page: Vec<_> = page
-            .lines()
-            .filter(|l| !l.starts_with('#') && !l.contains("bucket") && !l.ends_with(" 0"))
-            .collect();
-        panic!(
-            "{} others came of {}; {counts:?} {wait:?}\n{}",
-            came(),
-            downstream.count(),
-            page.join("\n")
-        );
-    }
+    eventually(LONG, "the others came", || came() >= OTHERS as usize).await;
     let hot = downstream.count() - came();
     // 30 more calls of it take 15 seconds.
     assert!(hot <= 40, "{hot} calls of the hot one meanwhile");

@@ -301,6 +301,17 @@ impl Daemon {
         lines[lines.len().saturating_sub(100)..].join("\n")
     }
 
+    /// Its series that are not zero, without histograms, for a test that fails.
+    fn last_figures(&self) -> String {
+        let at = self.told_admin();
+        let page = at.map_or_else(String::new, |at| get(at, "/metrics").1);
+        let told = |line: &&str| {
+            let skipped = line.starts_with('#') || line.contains("_bucket{");
+            line.starts_with("sluiced_") && !skipped && !line.ends_with(" 0")
+        };
+        page.lines().filter(told).collect::<Vec<_>>().join("\n")
+    }
+
     /// The lines of its log that contain `text`.
     #[must_use]
     pub fn said(&self, text: &str) -> usize {
@@ -380,12 +391,16 @@ impl Daemon {
             return address;
         }
         self.says("serving /metrics").await;
-        let log = self.log();
-        let line = log.lines().find(|line| line.contains("serving /metrics"));
-        let entry: Value = serde_json::from_str(line.unwrap()).unwrap();
-        let address = entry["address"].as_str().unwrap().parse().unwrap();
+        let address = self.told_admin().expect("its address");
         self.admin = Some(address);
         address
+    }
+
+    fn told_admin(&self) -> Option<SocketAddr> {
+        let log = std::fs::read_to_string(&self.log).ok()?;
+        let line = log.lines().find(|line| line.contains("serving /metrics"))?;
+        let entry: Value = serde_json::from_str(line).ok()?;
+        entry["address"].as_str()?.parse().ok()
     }
 
     /// A page of its admin listener.
@@ -422,7 +437,9 @@ impl Daemon {
 impl Drop for Daemon {
     fn drop(&mut self) {
         if std::thread::panicking() {
-            eprintln!("{}:\n{}", self.config().display(), self.last_lines());
+            let config = self.config();
+            eprintln!("{}:\n{}", config.display(), self.last_lines());
+            eprintln!("{}", self.last_figures());
         }
         if let Ok(None) = self.child.try_wait() {
             drop(self.child.kill());
