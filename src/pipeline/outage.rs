@@ -111,12 +111,12 @@ impl Route {
         if open {
             let why = Arc::clone(&lock(&own.why));
             self.meters.breaker_opened.increment(1);
+            own.link.send_replace(Link::Down(Arc::clone(&why)));
             warn!(route = %self.name, %why,
                 "the downstream is away: nothing is sent, messages wait and spend no attempt, one call at a time probes");
-            own.link.send_replace(Link::Down(why));
         } else {
-            info!(route = %self.name, "the downstream is back: sending again, one more at a time");
             own.link.send_replace(Link::Up);
+            info!(route = %self.name, "the downstream is back: sending again, one more at a time");
         }
     }
 }
