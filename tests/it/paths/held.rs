@@ -24,7 +24,7 @@ const KNOWN: &[&str] = &[
 async fn a_recipient_whose_calls_last_long_does_not_hold_up_others() {
     const HOT: u64 = 200;
     const OTHERS: u64 = 20;
-    let name = "hot";
+    let name = "held-hot";
     let broker = queue(name, "quorum").await;
     let downstream = Recorder::start(|call| Reply {
         latency: Duration::from_millis(if call.caller == "hot" { 500 } else { 5 }),
