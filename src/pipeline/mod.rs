@@ -62,6 +62,7 @@ use crate::core::limits::Rule;
 use crate::core::pacing::Pacing;
 use crate::core::schedule::Pace;
 use crate::core::scheduler::{Requests, Scheduler};
+use crate::core::time::micros;
 use crate::ports::clock::Clock;
 use crate::ports::limits::{LimitStore, LostWait, Policy};
 use crate::ports::pace::PacedLimit;
@@ -352,6 +353,12 @@ fn scheduler(
     } else {
         Duration::ZERO
     };
+    if !hears_first.is_zero() {
+        tracing::info!(
+            for_ms = micros(hears_first) / 1000,
+            "routes with keyed limits wait at first, to hear what other replicas know of the store"
+        );
+    }
     let requests = (usable.is_some() || rows.is_none()).then(|| {
         let usable = usable.unwrap_or_default();
         Requests::new(usable, phase, rows.is_some()).hearing_first(hears_first)
