@@ -8,13 +8,11 @@
 use std::collections::HashMap;
 use std::sync::Mutex;
 
-use sha2::{Digest, Sha256};
-
 use super::convert::{Original, copy_properties};
+use super::fingerprint::{Fingerprint, fingerprint};
 use super::topology::Target;
 use crate::ports::locks::lock;
 use crate::ports::queue::HeaderPatch;
-use lapin::protocol::basic::gen_properties;
 
 /// A verdict that makes a copy.
 #[derive(Clone, Debug)]
@@ -24,8 +22,6 @@ pub(super) struct CopyVerdict {
     pub(super) label: &'static str,
     pub(super) patch: HeaderPatch,
 }
-
-type Fingerprint = [u8; 32];
 
 /// The verdicts of earlier sessions.
 #[derive(Debug, Default)]
@@ -44,9 +40,7 @@ impl KeptVerdicts {
             kept.clear();
         }
         for (original, verdict) in verdicts {
-            kept.entry(fingerprint(&original))
-                .or_default()
-                .push(verdict);
+            kept.entry(known_by(&original)).or_default().push(verdict);
         }
     }
 
@@ -56,24 +50,17 @@ impl KeptVerdicts {
         if kept.is_empty() {
             return None;
         }
-        let fingerprint = fingerprint(original);
-        let same = kept.get_mut(&fingerprint)?;
+        let known = known_by(original);
+        let same = kept.get_mut(&known)?;
         let verdict = same.pop();
         if same.is_empty() {
-            kept.remove(&fingerprint);
+            kept.remove(&known);
         }
         verdict
     }
 }
 
 /// Of all that a message carries, but not of what the broker counts on it.
-fn fingerprint(original: &Original) -> Fingerprint {
-    let properties = copy_properties(original, []);
-    let written = gen_properties(&properties)(Vec::new().into());
-    let written = written.map_or(Vec::new(), |written| written.into_inner().0);
-    let mut hash = Sha256::new();
-    hash.update((written.len() as u64).to_be_bytes());
-    hash.update(written);
-    hash.update(&original.body);
-    hash.finalize().into()
+fn known_by(original: &Original) -> Fingerprint {
+    fingerprint(&copy_properties(original, []), &original.body)
 }

@@ -19,6 +19,7 @@ mod convert;
 mod counts;
 mod dial;
 mod error;
+mod fingerprint;
 mod guard;
 mod kept;
 pub mod letters;

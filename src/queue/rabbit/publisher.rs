@@ -4,7 +4,9 @@
 //! Copies are published in rounds. A round ends when all its confirms are in or are late; meanwhile
 //! the next round gathers. Rounds make returned messages safe: lapin attaches a returned message to
 //! whichever confirm comes next. So a single confirm does not show that its own copy was routed,
-//! but a complete round shows every return within it.
+//! but a complete round shows every return within it. A returned message is then known by what it
+//! carries: another replica may declare the queue in the middle of a round, and what was routed since
+//! then must not be published again.
 //!
 //! A copy that is not confirmed is tried again with backoff for as long as the session lives: its
 //! verdict was reached, and giving the message back would repeat its call. A copy may exist twice,
@@ -18,6 +20,7 @@ use bytes::Bytes;
 use futures::StreamExt;
 use futures::future::join_all;
 use futures::stream::FuturesUnordered;
+use lapin::message::BasicReturnMessage;
 use lapin::options::{BasicPublishOptions, ConfirmSelectOptions};
 use lapin::{BasicProperties, Channel, Confirmation, PublisherConfirm};
 use tokio::sync::mpsc;
@@ -25,6 +28,7 @@ use tokio::time::{Instant, sleep_until, timeout, timeout_at};
 
 use super::connections::{Connections, Live};
 use super::error::RabbitError;
+use super::fingerprint::{Known, came_back};
 use super::options::RouteOptions;
 use super::topology::{Target, answered, open_channel, target_queues};
 use crate::ports::clock::Clock;
@@ -270,44 +274,40 @@ impl Publisher {
         answers: Vec<(usize, lapin::Result<Confirmation>)>,
         complete: bool,
     ) {
-        let mut returned: HashSet<String> = HashSet::new();
+        let mut returned: Vec<BasicReturnMessage> = Vec::new();
         let broken = answers.iter().any(|(_, answer)| answer.is_err());
         for (i, answer) in answers {
-            let not_taken = || {
-                let queue = round[i].target.queue(&self.route.queue);
-                Err(Arc::new(RabbitError::NotTaken { queue }))
-            };
             results[i] = Some(match answer {
                 Ok(Confirmation::Ack(None)) => Ok(()),
                 // In a round that was cut short, its own return may not have been seen.
                 Ok(Confirmation::Ack(Some(back))) => {
-                    returned.insert(back.delivery.routing_key.to_string());
+                    returned.push(back);
                     if complete && !broken {
                         Ok(())
                     } else {
-                        not_taken()
+                        Err(self.not_taken(&round[i]))
                     }
                 }
                 Ok(other) => {
-                    if let Some(back) = other.take_message() {
-                        returned.insert(back.delivery.routing_key.to_string());
-                    }
-                    not_taken()
+                    returned.extend(other.take_message());
+                    Err(self.not_taken(&round[i]))
                 }
                 Err(error) => Err(Arc::new(RabbitError::from_lapin(&error))),
             });
         }
-        if returned.is_empty() {
-            return;
-        }
-        // It is unknown which copy for a queue came back, so none of them counts.
-        for (copy, result) in round.iter().zip(results) {
+        let copies = round.iter().map(|copy| {
             let queue = copy.target.queue(&self.route.queue);
-            if returned.contains(&queue) {
-                open.declared.remove(&copy.target);
-                *result = Some(Err(Arc::new(RabbitError::NotTaken { queue })));
-            }
+            Known::new(queue, &copy.properties, &copy.body)
+        });
+        for i in came_back(copies, &returned) {
+            open.declared.remove(&round[i].target);
+            results[i] = Some(Err(self.not_taken(&round[i])));
         }
+    }
+
+    fn not_taken(&self, copy: &Republish) -> Arc<RabbitError> {
+        let queue = copy.target.queue(&self.route.queue);
+        Arc::new(RabbitError::NotTaken { queue })
     }
 
     async fn send(&self, channel: &Channel, copy: &Republish) -> lapin::Result<PublisherConfirm> {

@@ -236,11 +236,7 @@ impl Drill {
     /// promised. `done` says what was done.
     async fn proves(mut self, done: impl Into<String>, declared: &[&str]) -> Books {
         let accounted = self.accounted(PATIENCE).await;
-        let logs = if accounted {
-            String::new()
-        } else {
-            self.logs()
-        };
+        let logs = self.logs();
         for replica in self.fleet.replicas.drain(..) {
             replica.stop(declared).await;
         }
@@ -250,7 +246,7 @@ impl Drill {
         let seconds = self.books.recovery(self.ended, self.fleet.plan.headroom);
         self.row.write(&done.into(), &sums, seconds);
         assert!(accounted, "not all is accounted for: {sums:?}\n{logs}");
-        assert!(sums.hold(), "{sums:?}");
+        assert!(sums.hold(), "{sums:?}\n{logs}");
         self.books
     }
 

@@ -183,3 +183,58 @@ async fn without_permission_copies_wait_and_nothing_is_handed_out_again() {
     let dead = numbers(&broker, &format!("{}.dead", bench.queue)).await;
     assert_eq!(dead, (1..=10).collect());
 }
+
+/// Another replica declares a queue that was deleted, while copies for it are on their way: those before it come
+/// back, those behind it are in the queue. Each must be there once.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_queue_that_is_declared_between_two_copies_gets_none_twice() {
+    const COUNT: u64 = 150;
+    let server = Rabbit::shared();
+    let broker = Broker::connect(&server.url()).await;
+    let mut bench = Bench::start(options(server), QueueType::Classic);
+    let dead_queue = format!("{}.dead", bench.queue);
+    broker.declare(&bench.queue, "classic").await;
+    bench.up().await;
+    let mut settled = 0;
+    let mut in_part = false;
+    for round in 0..40 {
+        let refused = bench.events.settled_as("unconfirmed");
+        // Large ones: it takes a while to publish them.
+        let large = (1..=COUNT).map(|n| {
+            let mut body = body(n);
+            body.resize(60_000, b' ');
+            (body, BasicProperties::default())
+        });
+        broker.publish(&bench.queue, large).await;
+        let taken = bench.take(COUNT as usize).await;
+        broker.delete(&dead_queue).await;
+        for delivery in taken {
+            assert!(delivery.settle(dead()));
+        }
+        // Not a wait for anything: each round declares it at another moment of the publishing.
+        tokio::time::sleep(Duration::from_millis(4 * round)).await;
+        broker.declare(&dead_queue, "classic").await;
+        settled += COUNT;
+        let all = || bench.events.settled_as("dead") == settled;
+        eventually(BOUND, "all are dead", all).await;
+        let there: Vec<u64> = broker
+            .drain(&dead_queue)
+            .await
+            .iter()
+            .map(|(body, _)| number(body))
+            .collect();
+        assert_eq!(there.len() as u64, COUNT, "round {round}");
+        assert_eq!(
+            BTreeSet::from_iter(there).len() as u64,
+            COUNT,
+            "round {round}"
+        );
+        let refused = bench.events.settled_as("unconfirmed") - refused;
+        in_part = refused > 0 && refused < COUNT;
+        if in_part {
+            break;
+        }
+    }
+    assert!(in_part, "it was never declared between two copies");
+    bench.subscription.close(BOUND).await;
+}

@@ -1,6 +1,5 @@
 //! The copies that letters move as: published, confirmed, and only then is a letter acknowledged.
 
-use std::collections::HashSet;
 use std::sync::Arc;
 
 use futures::future::{join_all, try_join_all};
@@ -8,6 +7,7 @@ use lapin::options::{BasicPublishOptions, ConfirmSelectOptions};
 use lapin::{BasicProperties, Channel, Confirmation};
 
 use super::{Letter, Letters, Live, RabbitError, answered, open_channel};
+use crate::queue::rabbit::fingerprint::{Known, came_back};
 use crate::queue::rabbit::shorten::shortened;
 
 impl Letters {
@@ -52,15 +52,22 @@ impl Letters {
             mandatory: true,
             immediate: false,
         };
-        let publishing = copies.iter().map(|(letter, queue, properties)| {
-            let properties = shortened(properties, frame_max).unwrap_or_else(|| properties.clone());
-            let (channel, queue) = (&channel, queue.as_str().into());
-            async move {
-                channel
-                    .basic_publish("".into(), queue, options, &letter.original.body, properties)
-                    .await
-            }
-        });
+        let fitting = |properties: &BasicProperties| {
+            shortened(properties, frame_max).unwrap_or_else(|| properties.clone())
+        };
+        let fitting: Vec<_> = copies.iter().map(|copy| fitting(&copy.2)).collect();
+        let publishing = copies
+            .iter()
+            .zip(&fitting)
+            .map(|((letter, queue, _), fitting)| {
+                let (channel, queue) = (&channel, queue.as_str().into());
+                let body = &letter.original.body;
+                async move {
+                    channel
+                        .basic_publish("".into(), queue, options, body, fitting.clone())
+                        .await
+                }
+            });
         let confirmed = async {
             let confirms = join_all(publishing).await.into_iter();
             try_join_all(confirms.collect::<lapin::Result<Vec<_>>>()?).await
@@ -72,18 +79,21 @@ impl Letters {
                 }
                 other => other?,
             };
-        // The client attaches a returned message to whichever confirm comes next, so it is unknown which
-        // copy for a queue came back: none of them counts.
-        let mut returned = HashSet::new();
+        // The client attaches a returned message to whichever confirm comes next.
+        let mut returned = Vec::new();
         let mut safe = Vec::with_capacity(copies.len());
         for confirmation in confirmations {
             safe.push(matches!(confirmation, Confirmation::Ack(_)));
-            if let Some(back) = confirmation.take_message() {
-                returned.insert(back.delivery.routing_key.to_string());
-            }
+            returned.extend(confirmation.take_message());
         }
-        for ((_, queue, _), safe) in copies.iter().zip(&mut safe) {
-            *safe &= !returned.contains(queue);
+        let known = copies
+            .iter()
+            .zip(&fitting)
+            .map(|((letter, queue, _), fitting)| {
+                Known::new(queue.clone(), fitting, &letter.original.body)
+            });
+        for i in came_back(known, &returned) {
+            safe[i] = false;
         }
         Ok(safe)
     }
