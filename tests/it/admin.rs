@@ -1,4 +1,7 @@
-//! The admin listener over real TCP, asked the way probes and scrapers ask.
+//! The admin listener over real TCP, asked the way probes and scrapers ask; and what it shows of the fleet.
+
+mod page;
+mod status;
 
 use std::collections::BTreeMap;
 use std::net::SocketAddr;

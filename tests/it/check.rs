@@ -15,6 +15,7 @@ use crate::support::port::free_port;
 use crate::support::rabbit::Rabbit;
 use crate::support::recorder::Recorder;
 use crate::support::redis::RedisServer;
+use crate::support::secure_front::SecureFront;
 
 struct Check {
     dir: tempfile::TempDir,
@@ -260,12 +261,13 @@ fn servers_that_say_no_or_nothing() {
 async fn a_url_that_leads_elsewhere_is_told_what_listens_there() {
     let authority = Authority::new();
     let (plain, redis_tls) = secure::server(&authority, "no");
-    let rabbit = Rabbit::start_secure(&authority);
+    let rabbit = Rabbit::shared();
+    let front = SecureFront::to(rabbit.port(), &authority.server()).await;
     let recorder = Recorder::accepting().await;
     let web = recorder.address.port();
     let port = |url: &str| Url::parse(url).unwrap().port().unwrap();
     let (redis, redis_tls) = (port(&plain.url()), port(&redis_tls));
-    let (amqp, amqps) = (port(&rabbit.url()), port(&rabbit.secure_url()));
+    let (amqp, amqps) = (rabbit.port(), front.address().port());
     let no_tls = |scheme: &str| format!("no TLS is spoken there: write {scheme}://");
     let tls = |scheme: &str| format!("; TLS is spoken there: write {scheme}://");
     let of_redis = "a Redis listens there: its URL belongs into redis.url";

@@ -7,6 +7,7 @@
 )]
 
 mod admin;
+mod broker_faults;
 mod check;
 mod commands;
 mod containers;
@@ -20,15 +21,12 @@ mod limiter_contract;
 mod limits;
 mod lua_oracle;
 mod monitoring;
-mod page;
 mod paths;
 mod plan;
 mod provider;
 mod queue_contract;
-mod queue_faults;
 mod redis_faults;
 mod redis_topologies;
-mod status;
 mod support;
 mod throttle;
 #[cfg(feature = "traces")]

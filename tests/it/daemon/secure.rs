@@ -9,28 +9,25 @@ use crate::support::daemon::{Config, Daemon, LONG, NEW_SCHEDULE, Route, file, pr
 use crate::support::messages::body;
 use crate::support::rabbit::Rabbit;
 use crate::support::recorder::Recorder;
+use crate::support::secure_front::SecureFront;
 use crate::support::wait::eventually;
 
 /// What is said while there is no connection.
 const AWAY: &str = "no connection to RabbitMQ";
 
-/// A broker with a certificate, and ten messages in the queue `secure`.
-async fn broker(authority: &Authority) -> (Rabbit, Broker) {
-    ready(Rabbit::start_secure(authority)).await
-}
-
-async fn ready(rabbit: Rabbit) -> (Rabbit, Broker) {
+/// A connection to a broker, with ten messages in the queue `secure`.
+async fn filled(rabbit: &Rabbit) -> Broker {
     let broker = Broker::connect(&rabbit.url()).await;
     broker.declare("secure", "quorum").await;
     let messages = (1..=10).map(|n| (body(n), BasicProperties::default()));
     broker.publish("secure", messages).await;
-    (rabbit, broker)
+    broker
 }
 
 /// The route `secure` by TLS, trusting that authority.
-fn trusting(authority: &Authority, rabbit: &Rabbit, downstream: &Recorder) -> String {
+fn trusting(authority: &Authority, rabbit: String, downstream: &Recorder) -> String {
     let config = Config {
-        rabbit: Some(rabbit.secure_url()),
+        rabbit: Some(rabbit),
         ..config("secure", vec![Route::new("secure", downstream.address)])
     };
     let ca = format!("[rabbitmq]\nca_file = {:?}\n", authority.file("ca.pem"));
@@ -52,9 +49,10 @@ fn checked(text: &str) -> String {
 async fn messages_come_by_tls_from_a_broker_whose_certificate_is_good() {
     let authority = Authority::new();
     authority.server();
-    let (rabbit, broker) = broker(&authority).await;
+    let rabbit = Rabbit::start_secure(&authority);
+    let broker = filled(&rabbit).await;
     let downstream = Recorder::accepting().await;
-    let text = trusting(&authority, &rabbit, &downstream);
+    let text = trusting(&authority, rabbit.secure_url(), &downstream);
     let said = checked(&text);
     assert!(said.contains(": ok: "), "{said}");
     let daemon = Daemon::start_with(&text, |_| {});
@@ -66,12 +64,14 @@ async fn messages_come_by_tls_from_a_broker_whose_certificate_is_good() {
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_certificate_of_another_authority_or_for_another_name_is_refused() {
     let (right, wrong) = (Authority::new(), Authority::new());
-    // The first broker is signed for by the right one, the second too, but for another host.
+    let broker = filled(Rabbit::shared()).await;
+    let port = Rabbit::shared().port();
+    // The first certificate is signed by the right one, the second too, but for another host.
     for (name, trusted) in [("127.0.0.1", &wrong), ("broker.example", &right)] {
-        right.server_named(name);
-        let (rabbit, broker) = broker(&right).await;
+        let front = SecureFront::to(port, &right.server_named(name)).await;
+        let url = format!("amqps://guest:guest@{}/%2f", front.address());
         let downstream = Recorder::accepting().await;
-        let text = trusting(trusted, &rabbit, &downstream);
+        let text = trusting(trusted, url, &downstream);
         let said = checked(&text);
         assert!(said.contains("failed: "), "{said}");
         assert!(said.contains("certificate"), "{said}");
@@ -90,13 +90,14 @@ async fn a_certificate_of_another_authority_or_for_another_name_is_refused() {
 async fn our_own_certificate_is_shown_and_read_anew_for_each_connection() {
     let (authority, stranger) = (Authority::new(), Authority::new());
     authority.server();
-    let (rabbit, broker) = ready(Rabbit::start_asking(&authority, true)).await;
+    let rabbit = Rabbit::start_asking(&authority, true);
+    let broker = filled(&rabbit).await;
     let downstream = Recorder::accepting().await;
     let place = |signed: Signed| {
         std::fs::write(authority.file("client.key"), signed.key).unwrap();
         std::fs::write(authority.file("client.pem"), signed.certificate).unwrap();
     };
-    let text = trusting(&authority, &rabbit, &downstream);
+    let text = trusting(&authority, rabbit.secure_url(), &downstream);
     let said = checked(&text);
     assert!(said.contains("failed: "), "without a certificate: {said}");
     place(stranger.client());

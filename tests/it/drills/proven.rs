@@ -19,7 +19,7 @@ const ROWS: &[(&str, &str, &str)] = &[
     (
         "rabbitmq",
         "a broker that stood still",
-        "queue_faults::restarts::a_quorum_queue_that_stood_still_forgets_no_acknowledgement",
+        "broker_faults::restarts::a_quorum_queue_that_stood_still_forgets_no_acknowledgement",
     ),
     (
         "downstream",

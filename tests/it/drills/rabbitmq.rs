@@ -213,18 +213,18 @@ async fn wait_queue_deleted() {
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn wait_queue_full() {
     let row = "rabbitmq::wait_queue_full";
-    let mut drill = Drill::start(row, "a wait queue full", quick(own(row)), 2).await;
+    let mut drill = Drill::start(row, "a wait queue full", quick(plan(row)), 2).await;
     drill.retries_go_to_the_wait_queue().await;
     let name = format!("^{}$", drill.wait_queue());
     let full = r#"{"max-length":0,"overflow":"reject-publish"}"#;
-    let policy = ["set_policy", "full", &name, full, "--apply-to", "queues"];
+    let policy = ["set_policy", row, &name, full, "--apply-to", "queues"];
     drill.fleet.servers.rabbit().ctl(&policy);
     drill.begins();
     drill.script(json!({"status": 408, "count": 20}));
     drill.feed(BACKLOG).await;
     let seconds = lasts(2.0, 20.0).await;
     drill.copies_wait().await;
-    let none = ["clear_policy", "full"];
+    let none = ["clear_policy", row];
     drill.fleet.servers.rabbit().ctl(&none);
     drill.ends().await;
     drill

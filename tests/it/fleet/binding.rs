@@ -107,29 +107,19 @@ fn pairs_plan(name: &'static str, rate: &'static str, limits: [Keyed; 2], more: 
     }
 }
 
-async fn any_to_any(name: &'static str, rate: &'static str, kind: &'static str) {
-    let limits = [RECIPIENTS, SENDERS].map(|limit| Keyed { kind, ..limit });
+async fn any_to_any(name: &'static str, rate: &'static str) {
+    let limits = [RECIPIENTS, SENDERS];
     through(pairs_plan(name, rate, limits, ""), pairs(), &limits, &TWO).await;
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn any_sender_to_any_recipient_where_the_senders_bind() {
-    any_to_any("pairs", "400/1s", "gcra").await;
+    any_to_any("pairs", "400/1s").await;
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn any_sender_to_any_recipient_behind_a_saturated_account() {
-    any_to_any("pairs-saturated", "100/1s", "gcra").await;
-}
-
-#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn any_sender_to_any_recipient_in_logs_where_the_senders_bind() {
-    any_to_any("pairs-logs", "400/1s", "sliding_log").await;
-}
-
-#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn any_sender_to_any_recipient_in_logs_behind_a_saturated_account() {
-    any_to_any("pairs-logs-saturated", "100/1s", "sliding_log").await;
+    any_to_any("pairs-saturated", "100/1s").await;
 }
 
 /// What was granted under a policy that has gone, and what the store has forgotten: none of it comes on top

@@ -168,6 +168,7 @@ fn a_message_may_come_again_only_after_the_death_of_the_one_that_called() {
         at: at(millis),
         message,
         by,
+        copy: "none",
     };
     let deaths = BTreeMap::from([("dead".to_owned(), at(5_000)..at(5_100))]);
     // It held one message.
@@ -180,4 +181,13 @@ fn a_message_may_come_again_only_after_the_death_of_the_one_that_called() {
     assert_eq!(wrong(&acknowledged), 1);
     let by_the_living = [made(4_900, "m", "other"), made(5_400, "m", "dead")];
     assert_eq!(wrong(&by_the_living), 1);
+    // The dead had copied it for a wait queue: the copy and the original come, and nothing more.
+    let copy = Made {
+        copy: "12",
+        ..made(5_900, "m", "other")
+    };
+    let original = made(5_200, "m", "other");
+    assert_eq!(wrong(&[original.clone(), copy.clone()]), 0);
+    assert_eq!(wrong(&[copy.clone(), copy.clone()]), 1);
+    assert_eq!(wrong(&[original.clone(), original, copy]), 1);
 }

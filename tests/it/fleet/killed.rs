@@ -21,6 +21,8 @@ use crate::support::wait::eventually;
 const SECOND: Duration = Duration::from_secs(1);
 /// The prefetch of a replica: so many calls may be unknown to the broker.
 const HELD: usize = 100;
+/// Which copy for a wait queue a message is: each has a time of its own.
+const COPY: &str = "{{ headers['x-sluiced-not-before'] | default('none') }}";
 /// What replicas may say here.
 const DECLARED: &[&str] = &[
     NEW_SCHEDULE,
@@ -86,7 +88,7 @@ impl Mortal {
         for _ in 0..replicas {
             let name = format!("replica-{}", self.started);
             self.started += 1;
-            self.config.routes[0].caller = format!("{{{{ body.to }}}} {name}");
+            self.config.routes[0].caller = format!("{{{{ body.to }}}} {name} {COPY}");
             let replica = Daemon::start(&self.config);
             self.replicas.push((name, replica));
         }
@@ -137,6 +139,7 @@ impl Mortal {
             at: self.at(call.at),
             message: number,
             by: by(call),
+            copy: call.caller.rsplit(' ').next().unwrap(),
         });
         let wrong = repeated_without_reason(made, &self.deaths, HELD);
         assert!(wrong.is_empty(), "{}", wrong.join("\n"));
@@ -167,7 +170,7 @@ impl Mortal {
 
 /// The replica that made a call.
 fn by(call: &Call) -> &str {
-    call.caller.split_once(' ').unwrap().1
+    call.caller.split(' ').nth(1).unwrap()
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]

@@ -9,7 +9,6 @@ mod amended;
 mod binding;
 pub(crate) mod control;
 mod fair;
-mod faults;
 mod flow;
 mod judged;
 mod keyed;
@@ -265,14 +264,6 @@ impl Fleet {
                 self.servers.rabbit().ctl(&queues),
                 logs.join("\n\n")
             );
-        }
-    }
-
-    /// With a connection of the test's own to a broker that was restarted.
-    async fn reconnected(self) -> Self {
-        Self {
-            broker: Broker::connect(&self.servers.rabbit().url()).await,
-            ..self
         }
     }
 

@@ -79,7 +79,7 @@ impl Scene {
 
     /// Publishes so many urgent messages while bulk flows, and waits for their calls.
     async fn send(&self, urgent: usize) -> Vec<Passed> {
-        machine::alone();
+        machine::two();
         let behaviour = Behaviour::judging(format!("{RATE}/1s").parse().unwrap());
         let provider = Provider::start("127.0.0.1:0".parse().unwrap(), behaviour).unwrap();
         let broker = Broker::connect(&Rabbit::shared().url()).await;

@@ -10,7 +10,7 @@ use tokio::net::TcpListener;
 
 use super::{config, numbered, queue};
 use crate::support::broker::Broker;
-use crate::support::daemon::{Daemon, LONG, NEW_SCHEDULE, Route};
+use crate::support::daemon::{Daemon, LONG, NEW_SCHEDULE, Route, get};
 use crate::support::recorder::{Recorder, Reply};
 use crate::support::wait::eventually;
 
@@ -62,8 +62,9 @@ async fn answers(name: &str, status: u16) {
     answer.store(status, Ordering::SeqCst);
     for daemon in &mut daemons {
         daemon.says(AWAY).await;
-        let (_, ready) = daemon.page("/readyz").await;
-        assert!(ready.contains("downstream of route"), "{ready}");
+        let admin = daemon.admin().await;
+        let says_so = || get(admin, "/readyz").1.contains("downstream of route");
+        eventually(LONG, "it is not ready", says_so).await;
     }
     let since = downstream.count();
     // Far longer than all retries of a message would last.

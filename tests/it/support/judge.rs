@@ -84,6 +84,8 @@ pub struct Made<'a> {
     pub at: Mono,
     pub message: &'a str,
     pub by: &'a str,
+    /// Which copy for a wait queue it was; none: what was published.
+    pub copy: &'a str,
 }
 
 /// The messages that came more than once without a reason, as text. The reason is that the replica that
@@ -109,7 +111,13 @@ pub fn repeated_without_reason<'a>(
         died.is_some_and(|died| calls_apart(own, call.at, died) <= held)
     };
     let repeated = by_message.into_values().filter(|calls| calls.len() > 1);
-    let wrong = repeated.filter(|calls| !calls[..calls.len() - 1].iter().all(excused));
+    let wrong = repeated.filter(|calls| {
+        let unexcused = calls[..calls.len() - 1]
+            .iter()
+            .filter(|call| !excused(call));
+        let copied = calls.iter().any(|call| call.copy != calls[0].copy);
+        unexcused.count() > usize::from(copied && !deaths.is_empty())
+    });
     wrong.map(|calls| told(&calls)).collect()
 }
 

@@ -11,8 +11,8 @@
 use std::cell::RefCell;
 use std::sync::{Condvar, Mutex};
 
-/// So many tests run at once: five for each of two processors.
-const SHARES: usize = 10;
+/// So many tests run at once: four for each of two processors.
+const SHARES: usize = 8;
 
 /// Takes a share, unless this test has one.
 pub fn share() {

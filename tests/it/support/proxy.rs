@@ -5,12 +5,13 @@
 //! network that was parted for a while.
 
 use std::net::SocketAddr;
-use std::sync::{Arc, Mutex};
+use std::sync::{Arc, Mutex, OnceLock};
 use std::time::Duration;
 
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::tcp::{OwnedReadHalf, OwnedWriteHalf};
 use tokio::net::{TcpListener, TcpStream};
+use tokio::runtime::{Builder, Runtime};
 use tokio::sync::{mpsc, watch};
 use tokio::time::{Instant, sleep, sleep_until};
 use tokio_util::sync::CancellationToken;
@@ -73,8 +74,9 @@ impl Proxy {
             open: Mutex::default(),
             filter,
         });
-        let first = listen(port).await;
-        let server = tokio::spawn(serve(port, first, Arc::clone(&shared)));
+        let first = network().spawn(listen(port)).await;
+        let first = first.expect("it listens");
+        let server = network().spawn(serve(port, first, Arc::clone(&shared)));
         Self {
             port,
             shared,
@@ -121,6 +123,20 @@ impl Proxy {
         open.remove(0).cancel();
         true
     }
+}
+
+/// What runs all proxies. The workers of a test are busy with what the test asks, and a call that waited in a
+/// proxy for one of them would come late without a fault.
+pub fn network() -> &'static Runtime {
+    static NETWORK: OnceLock<Runtime> = OnceLock::new();
+    NETWORK.get_or_init(|| {
+        let mut builder = Builder::new_multi_thread();
+        builder
+            .worker_threads(2)
+            .thread_name("network")
+            .enable_all();
+        builder.build().expect("threads")
+    })
 }
 
 fn local(port: u16) -> SocketAddr {

@@ -15,6 +15,7 @@ use tokio_util::sync::CancellationToken;
 use tokio_util::task::AbortOnDropHandle;
 
 use super::authority::Signed;
+use super::proxy::network;
 
 /// Runs until it is dropped.
 pub struct SecureFront {
@@ -28,12 +29,13 @@ pub struct SecureFront {
 impl SecureFront {
     /// In front of that port, with that certificate.
     pub async fn to(port: u16, signed: &Signed) -> Self {
-        let listener = TcpListener::bind(("127.0.0.1", 0)).await.unwrap();
+        let listener = network().spawn(TcpListener::bind(("127.0.0.1", 0)));
+        let listener = listener.await.unwrap().unwrap();
         let address = listener.local_addr().unwrap();
         let acceptor = Arc::new(Mutex::new(for_anybody(signed)));
         let open = Arc::<Mutex<CancellationToken>>::default();
         let (shown, ends) = (Arc::clone(&acceptor), Arc::clone(&open));
-        let server = tokio::spawn(async move {
+        let server = network().spawn(async move {
             while let Ok((client, _)) = listener.accept().await {
                 let acceptor = shown.lock().unwrap().clone();
                 let ends = ends.lock().unwrap().clone();

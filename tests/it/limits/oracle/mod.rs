@@ -32,7 +32,7 @@ fn config(cases: u32) -> ProptestConfig {
 #[test]
 fn lua_decides_as_rust_does() {
     for kinds in KINDS.into_iter().chain(std::iter::once(0..19)) {
-        let mut runner = TestRunner::new(config(if kinds.len() > 8 { 120 } else { 50 }));
+        let mut runner = TestRunner::new(config(if kinds.len() > 8 { 80 } else { 35 }));
         let events = prop::collection::vec(event(kinds.clone()), 1..40);
         let agreed = runner.run(&events, |events| play(world(), &events));
         assert!(agreed.is_ok(), "{kinds:?}: {agreed:?}");
