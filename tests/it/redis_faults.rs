@@ -385,7 +385,7 @@ async fn a_url_that_is_none_is_an_error_without_the_url() {
 #[test]
 fn all_keys_of_a_script_lie_in_one_cluster_slot() {
     // All that belongs to a limit has the limit's name as its hash tag.
-    let server = RedisServer::start_with("--cluster-enabled yes", None);
+    let server = RedisServer::start_clustered();
     let connection = &mut server.connection();
     let slot = |key: &str, connection: &mut redis::Connection| -> u32 {
         redis::cmd("CLUSTER")

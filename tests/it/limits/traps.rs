@@ -287,7 +287,7 @@ async fn all_keys_of_a_call_lie_in_one_slot_of_a_cluster() {
     let keys: Vec<String> = redis::cmd("KEYS").arg("*").query(&mut redis).unwrap();
     assert_eq!(keys.len(), 8);
     // Only a server with a cluster tells the slot of a key.
-    let cluster = RedisServer::start_with("--cluster-enabled yes", None);
+    let cluster = RedisServer::start_clustered();
     let mut cluster = cluster.connection();
     let mut slot = |key: &String| -> u16 {
         let keyslot = redis::cmd("CLUSTER").arg("KEYSLOT").arg(key).clone();

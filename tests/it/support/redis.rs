@@ -42,6 +42,14 @@ impl RedisServer {
         Self::new("", None, true)
     }
 
+    /// A server that belongs to a cluster, of itself alone. The port that a node would take for others by itself
+    /// may be a client's.
+    #[must_use]
+    pub fn start_clustered() -> Self {
+        let bus = free_port();
+        Self::start_with(&format!("--cluster-enabled yes --cluster-port {bus}"), None)
+    }
+
     /// As [`RedisServer::start`], with further arguments (shell words) and a password.
     #[must_use]
     pub fn start_with(arguments: &str, password: Option<&str>) -> Self {
