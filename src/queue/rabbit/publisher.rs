@@ -28,7 +28,7 @@ use tokio::time::{Instant, sleep_until, timeout, timeout_at};
 
 use super::connections::{Connections, Live};
 use super::error::RabbitError;
-use super::fingerprint::{Known, came_back};
+use super::fingerprint::{CopyPrint, came_back};
 use super::options::RouteOptions;
 use super::topology::{Target, answered, open_channel, target_queues};
 use crate::ports::clock::Clock;
@@ -295,9 +295,10 @@ impl Publisher {
                 Err(error) => Err(Arc::new(RabbitError::from_lapin(&error))),
             });
         }
-        let copies = round.iter().map(|copy| {
+        let copies = round.iter().zip(&*results).map(|(copy, result)| {
             let queue = copy.target.queue(&self.route.queue);
-            Known::new(queue, &copy.properties, &copy.body)
+            let print = CopyPrint::new(queue, &copy.properties, &copy.body);
+            (print, matches!(result, Some(Ok(()))))
         });
         for i in came_back(copies, &returned) {
             open.declared.remove(&round[i].target);

@@ -7,7 +7,7 @@ use lapin::options::{BasicPublishOptions, ConfirmSelectOptions};
 use lapin::{BasicProperties, Channel, Confirmation};
 
 use super::{Letter, Letters, Live, RabbitError, answered, open_channel};
-use crate::queue::rabbit::fingerprint::{Known, came_back};
+use crate::queue::rabbit::fingerprint::{CopyPrint, came_back};
 use crate::queue::rabbit::shorten::shortened;
 
 impl Letters {
@@ -52,22 +52,21 @@ impl Letters {
             mandatory: true,
             immediate: false,
         };
-        let fitting = |properties: &BasicProperties| {
-            shortened(properties, frame_max).unwrap_or_else(|| properties.clone())
-        };
-        let fitting: Vec<_> = copies.iter().map(|copy| fitting(&copy.2)).collect();
-        let publishing = copies
-            .iter()
-            .zip(&fitting)
-            .map(|((letter, queue, _), fitting)| {
-                let (channel, queue) = (&channel, queue.as_str().into());
-                let body = &letter.original.body;
-                async move {
-                    channel
-                        .basic_publish("".into(), queue, options, body, fitting.clone())
-                        .await
-                }
-            });
+        let copies = copies.iter().map(|(letter, queue, properties)| {
+            let short = shortened(properties, frame_max);
+            let properties = short.unwrap_or_else(|| properties.clone());
+            (&letter.original.body, queue.as_str(), properties)
+        });
+        let copies: Vec<_> = copies.collect();
+        let publishing = copies.iter().map(|(body, queue, properties)| {
+            channel.basic_publish(
+                "".into(),
+                (*queue).into(),
+                options,
+                body,
+                properties.clone(),
+            )
+        });
         let confirmed = async {
             let confirms = join_all(publishing).await.into_iter();
             try_join_all(confirms.collect::<lapin::Result<Vec<_>>>()?).await
@@ -88,9 +87,10 @@ impl Letters {
         }
         let known = copies
             .iter()
-            .zip(&fitting)
-            .map(|((letter, queue, _), fitting)| {
-                Known::new(queue.clone(), fitting, &letter.original.body)
+            .zip(&safe)
+            .map(|((body, queue, properties), safe)| {
+                let print = CopyPrint::new((*queue).to_owned(), properties, body);
+                (print, *safe)
             });
         for i in came_back(known, &returned) {
             safe[i] = false;
