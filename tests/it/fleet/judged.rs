@@ -188,6 +188,21 @@ fn a_message_may_come_again_only_after_the_death_of_the_one_that_called() {
     };
     let original = made(5_200, "m", "other");
     assert_eq!(wrong(&[original.clone(), copy.clone()]), 0);
+    let another = |made: Made<'static>| Made {
+        message: "n",
+        ..made
+    };
+    let pairs = [original.clone(), copy.clone()];
+    let more = [pairs.clone(), pairs.map(another)].concat();
+    assert_eq!(wrong(&more), 1, "it held one");
+    let before = [
+        made(1_000, "m", "other"),
+        Made {
+            at: at(2_000),
+            ..copy.clone()
+        },
+    ];
+    assert_eq!(wrong(&before), 1, "nothing had died");
     assert_eq!(wrong(&[copy.clone(), copy.clone()]), 1);
     assert_eq!(wrong(&[original.clone(), original, copy]), 1);
 }

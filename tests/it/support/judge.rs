@@ -111,12 +111,17 @@ pub fn repeated_without_reason<'a>(
         died.is_some_and(|died| calls_apart(own, call.at, died) <= held)
     };
     let repeated = by_message.into_values().filter(|calls| calls.len() > 1);
+    // A dead replica held no more copies whose originals were not acknowledged than its prefetch.
+    let mut copied = held * deaths.len();
     let wrong = repeated.filter(|calls| {
-        let unexcused = calls[..calls.len() - 1]
-            .iter()
-            .filter(|call| !excused(call));
-        let copied = calls.iter().any(|call| call.copy != calls[0].copy);
-        unexcused.count() > usize::from(copied && !deaths.is_empty())
+        let unexcused = calls[..calls.len() - 1].iter();
+        let unexcused = unexcused.filter(|call| !excused(call)).count();
+        let last = calls.iter().map(|call| call.at).max();
+        let died_before = deaths.values().any(|died| Some(died.start) < last);
+        let is_copy = calls.iter().any(|call| call.copy != calls[0].copy);
+        let explained = usize::from(unexcused > 0 && is_copy && died_before && copied > 0);
+        copied -= explained;
+        unexcused > explained
     });
     wrong.map(|calls| told(&calls)).collect()
 }

@@ -14,6 +14,8 @@ use std::sync::atomic::Ordering;
 use proptest::prelude::*;
 use proptest::test_runner::{RngSeed, TestRunner};
 
+use crate::support::soak::longer;
+
 use self::event::event;
 use self::play::play;
 use self::world::{AHEAD, BACK, CLOSED, FULL, GRANTED, KINDS, LINES, world};
@@ -32,7 +34,7 @@ fn config(cases: u32) -> ProptestConfig {
 #[test]
 fn lua_decides_as_rust_does() {
     for kinds in KINDS.into_iter().chain(std::iter::once(0..19)) {
-        let mut runner = TestRunner::new(config(if kinds.len() > 8 { 80 } else { 35 }));
+        let mut runner = TestRunner::new(config(longer(if kinds.len() > 8 { 80 } else { 35 })));
         let events = prop::collection::vec(event(kinds.clone()), 1..40);
         let agreed = runner.run(&events, |events| play(world(), &events));
         assert!(agreed.is_ok(), "{kinds:?}: {agreed:?}");
