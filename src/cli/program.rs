@@ -42,7 +42,7 @@ enum Command {
     Demo(demo::DemoArgs),
     /// Ask a running daemon whether it is well (for container health checks)
     Health(health::HealthArgs),
-    /// What is in force for each limit: list, show, set, pause, resume, live
+    /// The limits of the running fleet: list, show, set, pause, resume, open
     Limits(limits::LimitsArgs),
     /// What a route would do with messages that are foreseen: waits, backlog, what stands still
     Plan(plan::PlanArgs),
@@ -132,7 +132,9 @@ async fn dispatch(command: Command) -> Result<ExitCode, Box<dyn std::error::Erro
             }
         }
         Command::Limits(args) => {
-            let done = limits::run(&args, &mut out).await;
+            let asks = stderr.is_terminal() && io::stdin().is_terminal();
+            let prompt = asks.then_some(&mut err as &mut (dyn Write + Send));
+            let done = limits::run(&args, &mut out, prompt).await;
             exit("limits", done, &mut err, logs::colours(&stderr))?
         }
         Command::Plan(args) => {
@@ -146,7 +148,8 @@ async fn dispatch(command: Command) -> Result<ExitCode, Box<dyn std::error::Erro
         }
         Command::Top(args) if stdout.is_terminal() => {
             let colour = logs::colours(&stdout);
-            top::run(&args, &mut out, colour).await?
+            let done = top::run(&args, &mut out, colour).await;
+            exit("top", done, &mut err, false)?
         }
         Command::Top(_) => {
             writeln!(

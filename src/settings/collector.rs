@@ -1,86 +1,131 @@
 //! Gathers faults while a configuration is loaded, each with its place.
 
 use std::borrow::Cow;
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 
-use super::fault::{Excerpt, Fault, Faults, Place, Severity};
+use config::{Value, ValueKind};
+
+use super::fault::{Excerpt, Fault, Faults, Place, Severity, line_of};
 use super::path::KeyPath;
 use super::schema::Shape;
-use super::tree::{Node, Sources, Syntax, WrittenAt};
+use super::tree::{self, File, Layer, Syntax, Written};
 use super::types::ROOT;
 use crate::core::rate::{Rate, RateError};
 
 /// Gathers faults, and remembers which keys are broken so that nothing is reported twice.
-pub(super) struct Collector<'a> {
-    sources: &'a Sources,
+#[derive(Default)]
+pub(super) struct Collector {
+    /// In the order of their layers.
+    files: Vec<File>,
+    /// Where each table and each value was written.
+    places: BTreeMap<KeyPath, Written>,
     faults: Vec<Fault>,
     broken: BTreeSet<KeyPath>,
+    /// Lines of files with a syntax error: what was made of them is a guess.
+    torn: BTreeSet<(usize, usize)>,
     /// A layer is missing, so that absence and defaults mean nothing.
     damaged: bool,
 }
 
-impl<'a> Collector<'a> {
-    pub(super) const fn new(sources: &'a Sources) -> Self {
-        Self {
-            sources,
-            faults: Vec::new(),
-            broken: BTreeSet::new(),
-            damaged: false,
+impl Collector {
+    /// Remembers where all of `value` was written. A table stands in the last file that has it, else in a variable.
+    pub(super) fn note(&mut self, value: &Value, path: &KeyPath) {
+        match (Written::of(value), &value.kind) {
+            (Some(variable @ Written::Variable(_)), ValueKind::Table(_)) => {
+                self.places.entry(path.clone()).or_insert(variable);
+            }
+            (Some(written), _) => drop(self.places.insert(path.clone(), written)),
+            (None, _) => {}
+        }
+        match &value.kind {
+            ValueKind::Table(entries) => {
+                for (name, value) in entries {
+                    self.note(value, &path.join(name));
+                }
+            }
+            ValueKind::Array(elements) => {
+                for (i, element) in elements.iter().enumerate() {
+                    self.note(element, &path.at(i));
+                }
+            }
+            _ => {}
         }
     }
 
-    /// A file that cannot be read, or the configuration as a whole.
-    pub(super) fn whole(&mut self, source: Option<usize>, message: String) {
-        let place = source.map_or(Place::Default, |layer| Place::File {
-            layer,
-            name: self.sources.0[layer].name.clone(),
-            line: 0,
-            column: 0,
+    /// Whether `path` was written, rather than being a default.
+    pub(super) fn is_written(&self, path: &KeyPath) -> bool {
+        self.places.contains_key(path)
+    }
+
+    /// What a file says: nothing if it cannot be read, nor if after a syntax error it is unknown what the rest means.
+    pub(super) fn layer(&mut self, name: String, text: Result<String, String>) -> Option<Layer> {
+        let file = self.files.len();
+        let text = text.unwrap_or_else(|reason| {
+            self.damaged = true;
+            let place = Place::File {
+                layer: file,
+                name: name.clone(),
+                line: 0,
+                column: 0,
+            };
+            self.whole(place, reason);
+            String::new()
         });
-        self.damaged |= source.is_some();
+        let (table, errors) = tree::parse(&text, Some(file));
+        self.damaged |= !errors.is_empty();
+        self.files.push(File { name, text });
+        if !self.syntax(file, &errors) {
+            return None;
+        }
+        self.note(&table, &KeyPath::default());
+        Some(Layer(table))
+    }
+
+    /// The configuration as a whole, or a variable that stands for no key.
+    pub(super) fn whole(&mut self, place: Place, message: String) {
         self.push(Severity::Error, place, "", message, None);
     }
 
-    /// A variable that stands for no key.
-    pub(super) fn variable(&mut self, name: &str, message: String) {
-        let place = Place::Variable(name.to_owned());
-        self.push(Severity::Error, place, "", message, None);
-    }
-
-    /// A syntax error; what is missing may stand there.
-    pub(super) fn syntax(&mut self, source: usize, error: &Syntax) {
-        self.damaged = true;
-        let (start, text) = (error.span.start, &self.sources.0[source].text);
-        let origin = WrittenAt::Text {
-            source,
-            span: start..start,
-        };
-        let excerpt = Excerpt::of_syntax(text, start, &ROOT);
-        let line = text
-            .get(start..)
-            .unwrap_or_default()
-            .lines()
-            .next()
-            .unwrap_or_default();
-        let remedy = remedy(&error.message, line);
-        let message = format!("this is no TOML: {}{remedy}", error.message);
-        self.push(Severity::Error, self.place(&origin), "", message, excerpt);
+    /// The syntax errors of a file; what is missing may stand there. Whether the other lines can be judged: not if
+    /// a header is damaged, for then it is unknown to which table a key belongs.
+    fn syntax(&mut self, file: usize, errors: &[Syntax]) -> bool {
+        let mut readable = true;
+        let mut last = "";
+        for Syntax { at, message } in errors {
+            let text = &self.files[file].text;
+            let line = line_of(text, *at);
+            let trimmed = text[line.clone()].trim_start();
+            readable &= trimmed.contains('=') && !trimmed.starts_with('[');
+            let excerpt = Excerpt::of_syntax(text, *at, &ROOT);
+            let said = format!(
+                "this is no TOML: {message}{}",
+                remedy(message, &text[*at..line.end])
+            );
+            let first = self.torn.insert((file, number_of(text, *at)));
+            // One line, one complaint, and one for the same again below: it follows from the first.
+            if first && message != last {
+                let place = self.in_file(file, *at);
+                self.push(Severity::Error, place, "", said, excerpt);
+            }
+            last = message;
+        }
+        readable
     }
 
     /// A fault of a key or value; the key counts as broken from now on.
-    pub(super) fn broken(&mut self, node: &Node, path: &KeyPath, message: String) {
+    pub(super) fn broken(&mut self, path: &KeyPath, message: String) {
         self.broken.insert(path.clone());
-        self.at(Severity::Error, node, path, true, message);
+        self.at(Severity::Error, path, path, true, message);
     }
 
     /// A key that should not be there; what it holds is not shown.
-    pub(super) fn unknown(&mut self, node: &Node, path: &KeyPath, message: String) {
+    pub(super) fn unknown(&mut self, path: &KeyPath, message: String) {
         self.broken.insert(path.clone());
-        self.at(Severity::Error, node, path, false, message);
+        self.at(Severity::Error, path, path, false, message);
     }
 
     /// A key that is missing in `table`.
-    pub(super) fn missing(&mut self, table: &Node, path: &KeyPath, message: String) {
+    pub(super) fn missing(&mut self, table: &KeyPath, path: &KeyPath, message: String) {
         self.broken.insert(path.clone());
         if !self.damaged {
             self.at(Severity::Error, table, path, false, message);
@@ -88,12 +133,10 @@ impl<'a> Collector<'a> {
     }
 
     /// A fault that involves several keys, reported at the first; silent if one of them is
-    /// broken already, because its value is then only a stand-in. `show`: the value, if the table of keys
-    /// calls it plain.
+    /// broken already, because its value is then only a stand-in.
     pub(super) fn cross(
         &mut self,
         severity: Severity,
-        root: &Node,
         paths: &[KeyPath],
         show: bool,
         message: String,
@@ -108,22 +151,34 @@ impl<'a> Collector<'a> {
         if self.damaged || paths.iter().any(is_spoilt) {
             return;
         }
-        let written = root.walk(path).enumerate();
-        let written = written.filter(|(_, node)| node.is_written());
-        match written.last() {
-            Some((depth, node)) => {
-                let exact = depth + 1 == path.steps().len();
-                self.at(severity, node, path, show && exact, message);
-            }
-            None => self.push(severity, Place::Default, path, message, None),
-        }
+        // At the key, or at the innermost table of it that was written.
+        let depths = (1..=path.steps().len()).rev();
+        let mut outwards = depths.map(|depth| path.first(depth));
+        let place = outwards.find(|path| self.is_written(path));
+        self.at(severity, &place.unwrap_or_default(), path, show, message);
     }
 
-    fn at(&mut self, severity: Severity, node: &Node, path: &KeyPath, show: bool, message: String) {
-        let key_only = !show || !ROOT.at(path).is_some_and(Shape::is_plain);
-        let origin = if key_only { &node.key } else { &node.origin };
-        let excerpt = Excerpt::of(self.sources, node, key_only);
-        self.push(severity, self.place(origin), path, message, excerpt);
+    /// A fault of the key `path`, at `place`. `show`: the value too, if it stands there and the table of keys calls
+    /// it plain.
+    fn at(
+        &mut self,
+        severity: Severity,
+        place: &KeyPath,
+        path: &KeyPath,
+        show: bool,
+        message: String,
+    ) {
+        let show = show && place == path && ROOT.at(path).is_some_and(Shape::is_plain);
+        let mut excerpt = None;
+        if let Some(Written::File { file, key, value }) = self.places.get(place) {
+            let text = &self.files[*file].text;
+            let torn = |at| self.torn.contains(&(*file, number_of(text, at)));
+            if torn(key.start) || torn(value.start) {
+                return;
+            }
+            excerpt = Excerpt::of(text, key, value, show);
+        }
+        self.push(severity, self.place(place, show), path, message, excerpt);
     }
 
     fn push(
@@ -143,21 +198,26 @@ impl<'a> Collector<'a> {
         });
     }
 
-    /// Line and column of an origin.
-    pub(super) fn place(&self, origin: &WrittenAt) -> Place {
-        match origin {
-            WrittenAt::Text { source, span } => {
-                let before = &self.sources.0[*source].text[..span.start];
-                let line = before.rsplit('\n').next().unwrap_or_default();
-                Place::File {
-                    layer: *source,
-                    name: self.sources.0[*source].name.clone(),
-                    line: before.matches('\n').count() + 1,
-                    column: line.chars().count() + 1,
-                }
-            }
-            WrittenAt::Variable(name) => Place::Variable(name.to_string()),
-            WrittenAt::Absent => Place::Default,
+    /// The place of a value, or of its key.
+    pub(super) fn place(&self, path: &KeyPath, of_value: bool) -> Place {
+        match self.places.get(path) {
+            Some(Written::File { file, value, .. }) if of_value => self.in_file(*file, value.start),
+            Some(Written::File { file, key, .. }) => self.in_file(*file, key.start),
+            Some(Written::Variable(name)) => Place::Variable(name.clone()),
+            None => Place::Default,
+        }
+    }
+
+    /// Line and column of a byte.
+    fn in_file(&self, file: usize, at: usize) -> Place {
+        let File { name, text } = &self.files[file];
+        let before = &text[..at];
+        let line = before.rsplit('\n').next().unwrap_or_default();
+        Place::File {
+            layer: file,
+            name: name.clone(),
+            line: number_of(text, at),
+            column: line.chars().count() + 1,
         }
     }
 
@@ -165,6 +225,11 @@ impl<'a> Collector<'a> {
     pub(super) fn finish(self) -> Faults {
         Faults::new(self.faults)
     }
+}
+
+/// The number of the line that holds this byte.
+fn number_of(text: &str, at: usize) -> usize {
+    text[..at].matches('\n').count() + 1
 }
 
 /// What would be right, where the parser only says what is wrong. `rest` is the line from there on.

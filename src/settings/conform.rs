@@ -8,7 +8,7 @@
 
 mod scalar;
 
-use std::collections::BTreeMap;
+use config::{Value, ValueKind};
 
 pub(super) use self::scalar::{read, scalar};
 
@@ -16,76 +16,79 @@ use self::scalar::literal;
 use super::collector::Collector;
 use super::path::KeyPath;
 use super::schema::{Key, Need, Shape, TableKind, nearest};
-use super::tree::{Node, Value};
+use super::tree::{Table, literal as value_of, what};
 
-/// Whether the value may stay.
+/// Whether a value may stay; if not, something else stands in for it.
 type Fits = bool;
 
-/// Checks `node` and all below it, and adds the defaults.
-pub(super) fn conform(node: &mut Node, shape: &Shape, path: &KeyPath, faults: &mut Collector<'_>) {
-    Conform { faults }.any(node, shape, path);
+/// Checks `value` and all below it, and adds the defaults.
+pub(super) fn conform(value: &mut Value, shape: &Shape, path: &KeyPath, faults: &mut Collector) {
+    Conform { faults }.any(value, shape, path);
 }
 
-/// A walk through the tree. Each step answers whether the node itself may stay; what is wrong below it was
-/// replaced already.
-struct Conform<'a, 'b> {
-    faults: &'a mut Collector<'b>,
+/// A walk through the tree. What is wrong below a value was replaced already when a step returns.
+struct Conform<'a> {
+    faults: &'a mut Collector,
 }
 
 /// The kind of a table, and all that there are.
 #[derive(Clone, Copy)]
 struct Kin(&'static TableKind, &'static [TableKind]);
 
-impl Conform<'_, '_> {
-    fn any(&mut self, node: &mut Node, shape: &Shape, path: &KeyPath) -> Fits {
-        match shape {
-            Shape::Section(keys) => self.section(node, keys.iter(), None, path),
-            Shape::Named { of, .. } => self.named(node, of, path),
-            Shape::Kinds { default, kinds } => self.kinds(node, *default, kinds, path),
-            Shape::List(of) => self.list(node, of, path).is_some(),
-            Shape::OneOrMore { most, of } => self.one_or_more(node, *most, of, path),
-            _ => {
-                let fits = scalar(&node.value, shape);
-                let wrong = fits.map_err(|message| self.faults.broken(node, path, message));
-                wrong.is_ok()
-            }
-        }
+impl Conform<'_> {
+    fn any(&mut self, value: &mut Value, shape: &Shape, path: &KeyPath) -> Fits {
+        let fits = self.shaped(value, shape, path);
+        fits.unwrap_or_else(|message| {
+            self.faults.broken(path, message);
+            false
+        })
     }
 
-    fn entries_of<'n>(
-        &mut self,
-        node: &'n mut Node,
-        path: &KeyPath,
-    ) -> Option<&'n mut BTreeMap<String, Node>> {
-        if node.entries().is_none() {
-            let what = node.value.what();
-            let message =
-                format!("{what} where a table is needed; write `[{path}]` and its keys below");
-            self.faults.broken(node, path, message);
+    /// An error is what is wrong with the value itself.
+    fn shaped(&mut self, value: &mut Value, shape: &Shape, path: &KeyPath) -> Result<Fits, String> {
+        match shape {
+            Shape::Section(keys) => self.section(table(value, path)?, keys.iter(), None, path),
+            // A limit or a route that is no table at all: the rest goes on without it.
+            Shape::Named { of, .. } => {
+                table(value, path)?.retain(|name, value| self.any(value, of, &path.join(name)));
+            }
+            Shape::Kinds { default, kinds } => {
+                return Ok(self.kinds(table(value, path)?, *default, kinds, path));
+            }
+            Shape::List(of) => drop(self.elements(list(value)?, of, path)),
+            Shape::OneOrMore { of, .. } if !matches!(value.kind, ValueKind::Array(_)) => {
+                let fits = self.any(value, of, path);
+                value.kind = ValueKind::Array(vec![value.clone()]);
+                return Ok(fits);
+            }
+            Shape::OneOrMore { most, of } => {
+                let elements = list(value)?;
+                let length = elements.len();
+                if !(1..=*most).contains(&length) {
+                    return Err(format!(
+                        "{length} elements in this list; write 1 to {most}, or leave it out"
+                    ));
+                }
+                return Ok(self.elements(elements, of, path));
+            }
+            _ => scalar(&value.kind, shape)?,
         }
-        match &mut node.value {
-            Value::Table(entries) => Some(entries),
-            _ => None,
-        }
+        Ok(true)
     }
 
     fn section(
         &mut self,
-        node: &mut Node,
+        entries: &mut Table,
         keys: impl Iterator<Item = &'static Key> + Clone,
         kin: Option<Kin>,
         path: &KeyPath,
-    ) -> Fits {
-        let table = node.clone_places();
-        let Some(entries) = self.entries_of(node, path) else {
-            return false;
-        };
+    ) {
         let known = keys.clone().map(|key| key.name);
-        entries.retain(|name, node| {
+        entries.retain(|name, _| {
             let fits = known.clone().any(|key| key == name);
             if !fits {
                 let message = unknown(name, known.clone(), kin);
-                self.faults.unknown(node, &path.join(name), message);
+                self.faults.unknown(&path.join(name), message);
             }
             fits
         });
@@ -95,7 +98,7 @@ impl Conform<'_, '_> {
                 (Some(value), _) => self.any(value, &key.shape, &below),
                 (None, Need::Required(example)) => {
                     let message = missing(key, example, &below);
-                    self.faults.missing(&table, &below, message);
+                    self.faults.missing(path, &below, message);
                     false
                 }
                 (None, _) => false,
@@ -103,42 +106,39 @@ impl Conform<'_, '_> {
             if !fits {
                 entries.remove(key.name);
                 if let Some(value) = key.need.stand_in() {
-                    let mut value = Node::literal(value);
+                    let mut value = value_of(value);
                     self.any(&mut value, &key.shape, &below);
                     entries.insert(key.name.to_owned(), value);
                 }
             }
         }
-        true
-    }
-
-    fn named(&mut self, node: &mut Node, of: &'static Shape, path: &KeyPath) -> Fits {
-        let Some(entries) = self.entries_of(node, path) else {
-            return false;
-        };
-        // A limit or a route that is no table at all: the rest goes on without it.
-        entries.retain(|name, value| self.any(value, of, &path.join(name)));
-        true
     }
 
     fn kinds(
         &mut self,
-        node: &mut Node,
+        entries: &mut Table,
         default: Option<&str>,
         kinds: &'static [TableKind],
         path: &KeyPath,
     ) -> Fits {
-        let table = node.clone_places();
-        let Some(entries) = self.entries_of(node, path) else {
-            return false;
-        };
-        let written = entries.remove("kind");
-        let kind = match (&written, default) {
-            (Some(written), _) => self.kind_of(written, kinds, path),
-            (None, Some(default)) => kinds.iter().find(|kind| kind.name == default),
+        let at = path.join("kind");
+        let named = |name: &str| kinds.iter().find(|kind| kind.name == name);
+        let kind = match (entries.remove("kind"), default) {
+            (Some(written), _) => {
+                let name = literal(&written.kind);
+                named(&name).or_else(|| {
+                    let near = nearest(&name, kinds.iter().map(|kind| kind.name));
+                    let hint =
+                        near.map_or_else(String::new, |n| format!("; did you mean \"{n}\"?"));
+                    let message = format!("`{name}` is no kind; write {}{hint}", names(kinds));
+                    self.faults.broken(&at, message);
+                    near.and_then(named)
+                })
+            }
+            (None, Some(default)) => named(default),
             (None, None) => {
                 let message = format!("missing; write `kind = {}`", names(kinds));
-                self.faults.missing(&table, &path.join("kind"), message);
+                self.faults.missing(path, &at, message);
                 kinds.first().filter(|_| kinds.len() == 1)
             }
         };
@@ -146,72 +146,41 @@ impl Conform<'_, '_> {
         let Some(kind) = kind else {
             return false;
         };
-        self.section(node, kind.keys(), Some(Kin(kind, kinds)), path);
-        if let Value::Table(entries) = &mut node.value {
-            let value = Value::Text(kind.name.to_owned());
-            let node = written.unwrap_or_else(Node::table);
-            entries.insert("kind".to_owned(), Node { value, ..node });
-        }
+        self.section(entries, kind.keys(), Some(Kin(kind, kinds)), path);
+        entries.insert("kind".to_owned(), kind.name.into());
         true
     }
 
-    /// The kind that is written, or probably meant.
-    fn kind_of(
-        &mut self,
-        written: &Node,
-        kinds: &'static [TableKind],
-        path: &KeyPath,
-    ) -> Option<&'static TableKind> {
-        let name = literal(&written.value);
-        let named = |name: &str| kinds.iter().find(|kind| kind.name == name);
-        named(&name).or_else(|| {
-            let near = nearest(&name, kinds.iter().map(|kind| kind.name));
-            let hint = near.map_or_else(String::new, |n| format!("; did you mean \"{n}\"?"));
-            let message = format!("`{name}` is no kind; write {}{hint}", names(kinds));
-            self.faults.broken(written, &path.join("kind"), message);
-            near.and_then(named)
-        })
-    }
-
-    /// Whether all elements fit, if it is a list. A wrong one is replaced by an empty text.
-    fn list(&mut self, node: &mut Node, of: &'static Shape, path: &KeyPath) -> Option<Fits> {
-        let Value::List(elements) = &mut node.value else {
-            let message = format!(
-                "{} where a list is needed; write it in brackets, such as [\"a\", \"b\"]",
-                node.value.what()
-            );
-            self.faults.broken(node, path, message);
-            return None;
-        };
+    /// Whether all elements fit. A wrong one is replaced by an empty text.
+    fn elements(&mut self, elements: &mut [Value], of: &Shape, path: &KeyPath) -> Fits {
         let mut all = true;
         for (index, element) in elements.iter_mut().enumerate() {
             if !self.any(element, of, &path.at(index)) {
-                element.value = Value::Text(String::new());
+                element.kind = "".into();
                 all = false;
             }
         }
-        Some(all)
+        all
     }
+}
 
-    fn one_or_more(
-        &mut self,
-        node: &mut Node,
-        most: usize,
-        of: &'static Shape,
-        path: &KeyPath,
-    ) -> Fits {
-        let Value::List(elements) = &node.value else {
-            let fits = self.any(node, of, path);
-            node.value = Value::List(vec![node.clone()]);
-            return fits;
-        };
-        let length = elements.len();
-        if (1..=most).contains(&length) {
-            return self.list(node, of, path) == Some(true);
-        }
-        let message = format!("{length} elements in this list; write 1 to {most}, or leave it out");
-        self.faults.broken(node, path, message);
-        false
+fn table<'a>(value: &'a mut Value, path: &KeyPath) -> Result<&'a mut Table, String> {
+    match &mut value.kind {
+        ValueKind::Table(entries) => Ok(entries),
+        other => Err(format!(
+            "{} where a table is needed; write `[{path}]` and its keys below",
+            what(other)
+        )),
+    }
+}
+
+fn list(value: &mut Value) -> Result<&mut Vec<Value>, String> {
+    match &mut value.kind {
+        ValueKind::Array(elements) => Ok(elements),
+        other => Err(format!(
+            "{} where a list is needed; write it in brackets, such as [\"a\", \"b\"]",
+            what(other)
+        )),
     }
 }
 

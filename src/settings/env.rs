@@ -1,19 +1,21 @@
 //! The layer of `SLUICED__…` variables.
 //!
-//! A variable names its key with `__` between the steps: `SLUICED__ROUTES__SMS__MAX_HOLD`. Names
-//! of variables know no case, and no characters but letters, digits and `_`; so a step is matched
-//! to the names of limits and routes that the files have, and the schema says how the text is to
-//! be read (a list is split at commas). A variable that fits nothing is a fault, never ignored. So is one
-//! whose words name a key, but not with two underscores between the steps.
+//! A variable names its key with `__` between the steps: `SLUICED__ROUTES__SMS__MAX_HOLD`. Each becomes a layer
+//! for `config`. What `config` cannot say: names of variables know no case, and no characters but letters, digits
+//! and `_`, so a step is matched to the names of limits and routes that the files have; and the table of keys says
+//! how the text is to be read (a list is split at commas). A variable that fits nothing is a fault, never ignored.
+//! So is one whose words name a key, but not with two underscores between the steps.
 
 use std::collections::BTreeMap;
-use std::sync::Arc;
+
+use config::{Map, Value};
 
 use super::collector::Collector;
-use super::conform;
+use super::conform::read;
+use super::fault::Place;
 use super::path::KeyPath;
 use super::schema::{Shape, nearest};
-use super::tree::{Node, Value};
+use super::tree::{Layer, Written, entries};
 use super::types::ROOT;
 
 /// What every variable of ours starts with.
@@ -22,145 +24,137 @@ pub const PREFIX: &str = "SLUICED__";
 /// `sluiced`.
 pub(super) const FAMILY: &str = "SLUICED_";
 
-/// Lays what the variables say over what the files say; the names in the files count.
-pub(super) fn add(
-    root: &mut Node,
+/// What each variable says, in the names that the files have.
+pub(super) fn layers(
+    files: &Value,
     variables: &BTreeMap<String, String>,
-    faults: &mut Collector<'_>,
-) {
+    faults: &mut Collector,
+) -> Vec<Layer> {
+    let mut layers = Vec::new();
     for (name, text) in variables {
-        let origin: Arc<str> = Arc::from(name.as_str());
-        let respelt = || {
-            respelt(root, name).map(|right| {
-                format!("no key has this name; write two underscores between its steps: {right}")
-            })
-        };
-        let Some(below) = name.strip_prefix(PREFIX) else {
-            if let Some(message) = respelt() {
-                faults.variable(name, message);
+        match key_of(files, name) {
+            Ok(Some((path, shape))) => {
+                let written = Written::Variable(name.clone());
+                let value = read(text, shape, |kind| written.value(kind));
+                let nest = |value, step: &String| written.value(Map::from([(step.clone(), value)]));
+                let layer = path.steps().iter().rev().fold(value, nest);
+                faults.note(&layer, &KeyPath::default());
+                layers.push(Layer(layer));
             }
-            continue;
-        };
-        match resolve(root, below) {
-            Ok((path, shape)) if !shape.is_table() => {
-                let value = conform::read(text, shape, |value| Node::variable(value, &origin));
-                root.merge(nest(path.steps(), &origin, value));
-            }
-            Ok((_, shape)) => {
-                let key = steps(shape).next().unwrap_or("<name>").to_uppercase();
-                let message =
-                    format!("this is a table; set one of its keys, such as {name}__{key}");
-                faults.variable(name, message);
-            }
-            Err(message) => faults.variable(name, respelt().unwrap_or(message)),
+            Ok(None) => {}
+            Err(message) => faults.whole(Place::Variable(name.clone()), message),
         }
     }
+    layers
 }
 
-/// The key that a variable names, or what is wrong with the name.
-fn resolve(root: &Node, name: &str) -> Result<(KeyPath, &'static Shape), String> {
-    let mut shape: &'static Shape = &ROOT;
-    let mut at = Some(root);
-    let mut path = KeyPath::default();
-    let all: Vec<_> = name.split("__").map(str::to_lowercase).collect();
-    for (i, step) in all.iter().enumerate() {
-        let step = match shape {
-            Shape::Named { of, .. } => chosen_name(at, step, of)?,
-            _ => step.clone(),
-        };
-        shape = shape
-            .below(&step)
-            .filter(|_| !step.is_empty())
-            .ok_or_else(|| {
-                let near = nearest(&step, steps(shape)).map(|near| {
-                    let right = [&all[..i], &[near.to_owned()], &all[i + 1..]].concat();
-                    format!("did you mean {PREFIX}{}?", right.join("__").to_uppercase())
-                });
-                let example = "write SLUICED__<TABLE>__<KEY>, such as SLUICED__REDIS__URL";
-                let hint = near.unwrap_or_else(|| example.to_owned());
-                format!("no key has this name; {hint}")
-            })?;
-        at = at.and_then(|node| node.entries()?.get(&step));
-        path = path.join(&step);
-    }
-    Ok((path, shape))
-}
-
-/// The name in the files that a step of a variable stands for, or a new one.
-fn chosen_name(table: Option<&Node>, step: &str, of: &Shape) -> Result<String, String> {
-    let known = named(table, step).map(|(name, _)| name);
-    match known.collect::<Vec<_>>()[..] {
-        // A header: its name has hyphens where a variable can only have underscores.
-        [] if matches!(of, Shape::Hidden(_)) => Ok(step.replace('_', "-")),
-        [] => Ok(step.to_owned()),
-        [name] => Ok(name.clone()),
-        ref names => {
-            let names: Vec<_> = names.iter().map(|name| format!("`{name}`")).collect();
-            let names = names.join(", ");
-            Err(format!(
-                "it fits more than one name ({names}); set it in a file"
-            ))
-        }
-    }
-}
-
-/// The entries of a table that a step of a variable may stand for.
-fn named<'a>(table: Option<&'a Node>, step: &str) -> impl Iterator<Item = (&'a String, &'a Node)> {
-    let entries = table.and_then(Node::entries).into_iter().flatten();
-    entries.filter(move |(name, _)| flat(name) == flat(step))
-}
-
-/// The name that a variable should have, if its words in their order name a key in some other spelling.
-fn respelt(root: &Node, name: &str) -> Option<String> {
+/// The key that a variable names; `None`: it is meant for another program. Or what is wrong with its name.
+fn key_of(files: &Value, name: &str) -> Result<Option<(KeyPath, &'static Shape)>, String> {
     let lower = name.to_lowercase();
     let words = lower.split('_').skip(1).filter(|word| !word.is_empty());
-    let steps = parted(Some(root), &ROOT, &words.collect::<Vec<_>>())?;
-    let right = format!("{PREFIX}{}", steps.join("__").to_uppercase());
-    (right != name).then_some(right)
+    let mut keys = Vec::new();
+    let top = (KeyPath::default(), &ROOT);
+    possible(Some(files), top, &words.collect::<Vec<_>>(), &mut keys);
+    let is_exact = |(path, _): &&(KeyPath, _)| spelt(path) == name.to_uppercase();
+    let exact: Vec<_> = keys.iter().filter(is_exact).collect();
+    match exact[..] {
+        [(path, shape)] if !shape.is_table() => return Ok(Some((path.clone(), *shape))),
+        [(_, shape)] => {
+            let key = steps(shape).next().unwrap_or("<name>").to_uppercase();
+            return Err(format!(
+                "this is a table; set one of its keys, such as {name}__{key}"
+            ));
+        }
+        [] => {}
+        ref several => {
+            let mut names = Vec::from_iter(several.iter().flat_map(|(path, _)| path.steps()));
+            names.retain(|name| !several.iter().all(|(path, _)| path.steps().contains(name)));
+            let mut names: Vec<_> = names.iter().map(|name| format!("`{name}`")).collect();
+            names.sort();
+            let names = names.join(", ");
+            return Err(format!(
+                "it fits more than one name ({names}); set it in a file"
+            ));
+        }
+    }
+    let meant = keys.iter().find(|(_, shape)| !shape.is_table());
+    if let Some((path, _)) = meant {
+        let right = spelt(path);
+        return Err(format!(
+            "no key has this name; write two underscores between its steps: {right}"
+        ));
+    }
+    let ours = lower.strip_prefix(&PREFIX.to_lowercase());
+    ours.map_or(Ok(None), |steps| Err(unknown(steps)))
 }
 
-/// Words put together to the steps of a key.
-fn parted(table: Option<&Node>, shape: &Shape, words: &[&str]) -> Option<Vec<String>> {
+/// All keys and tables below `at` that these words name, however they are put together to steps.
+fn possible(
+    table: Option<&Value>,
+    at: (KeyPath, &'static Shape),
+    words: &[&str],
+    found: &mut Vec<(KeyPath, &'static Shape)>,
+) {
     if words.is_empty() {
-        return (!shape.is_table()).then(Vec::new);
+        found.push(at);
+        return;
     }
-    let split = |at| (words[..at].join("_"), &words[at..]);
-    let mut steps: Vec<_> = (1..=words.len()).map(split).collect();
-    // A name may be any word: first those that are there.
-    steps.sort_by_key(|(step, _)| named(table, step).next().is_none());
-    steps.into_iter().find_map(|(step, rest)| {
-        let below = shape.below(&step)?;
-        let table = named(table, &step).next().map(|(_, node)| node);
-        let rest = parted(table, below, rest)?;
-        Some([vec![step], rest].concat())
-    })
+    let (path, shape) = at;
+    for end in 1..=words.len() {
+        let (step, rest) = (words[..end].join("_"), &words[end..]);
+        let Some(below) = shape.below(&step) else {
+            continue;
+        };
+        let entries = table.and_then(entries).into_iter().flatten();
+        let is_meant = |name: &str| flat(name) == step && shape.below(name).is_some();
+        let mut written = entries.filter(|(name, _)| is_meant(name)).peekable();
+        if written.peek().is_none() {
+            // A name that is new. That of a header has hyphens where a variable can only have underscores.
+            let is_header = matches!((shape, below), (Shape::Named { .. }, Shape::Hidden(_)));
+            let hyphens = if is_header { "-" } else { "_" };
+            let new = path.join(&step.replace('_', hyphens));
+            possible(None, (new, below), rest, found);
+        }
+        for (name, value) in written {
+            possible(Some(value), (path.join(name), below), rest, found);
+        }
+    }
+}
+
+/// The variable of a key.
+fn spelt(path: &KeyPath) -> String {
+    let steps: Vec<_> = path.steps().iter().map(|step| flat(step)).collect();
+    format!("{PREFIX}{}", steps.join("__").to_uppercase())
 }
 
 /// A name as far as a variable can tell it.
 fn flat(name: &str) -> String {
-    name.chars()
-        .map(|c| {
-            if c.is_ascii_alphanumeric() {
-                c.to_ascii_lowercase()
-            } else {
-                '_'
+    let other = |c: char| !c.is_ascii_alphanumeric();
+    name.to_lowercase().replace(other, "_")
+}
+
+/// What to say of a variable that names no key.
+fn unknown(name: &str) -> String {
+    let mut shape = &ROOT;
+    let all: Vec<_> = name.split("__").collect();
+    for (i, step) in all.iter().enumerate() {
+        match shape.below(step).filter(|_| !step.is_empty()) {
+            Some(below) => shape = below,
+            None => {
+                let Some(near) = nearest(step, steps(shape)) else {
+                    break;
+                };
+                let right = [&all[..i], &[near], &all[i + 1..]].concat();
+                let right = right.join("__").to_uppercase();
+                return format!("no key has this name; did you mean {PREFIX}{right}?");
             }
-        })
-        .collect()
+        }
+    }
+    "no key has this name; write SLUICED__<TABLE>__<KEY>, such as SLUICED__REDIS__URL".to_owned()
 }
 
 /// The names that a table of this shape may have, whatever its kind.
 fn steps(shape: &Shape) -> impl Iterator<Item = &'static str> {
     let kind = matches!(shape, Shape::Kinds { .. }).then_some("kind");
     kind.into_iter().chain(shape.keys().map(|key| key.name))
-}
-
-fn nest(steps: &[String], origin: &Arc<str>, value: Node) -> Node {
-    match steps {
-        [] => value,
-        [first, rest @ ..] => {
-            let entries = BTreeMap::from([(first.clone(), nest(rest, origin, value))]);
-            Node::variable(Value::Table(entries), origin)
-        }
-    }
 }

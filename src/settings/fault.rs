@@ -10,7 +10,7 @@ use std::fmt;
 use annotate_snippets::renderer::{DEFAULT_ERROR_STYLE, DEFAULT_WARNING_STYLE, Style};
 use annotate_snippets::{AnnotationKind, Level, Origin, Renderer, Snippet};
 
-pub(super) use self::excerpt::Excerpt;
+pub(super) use self::excerpt::{Excerpt, line_of};
 
 use super::path::KeyPath;
 

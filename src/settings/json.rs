@@ -63,7 +63,7 @@ fn object(
     if let Some((kind, default)) = kind {
         properties.insert(
             "kind".to_owned(),
-            json!({ "const": kind.name, "description": kind.doc }),
+            json!({ "const": kind.name, "description": text_of(kind.doc) }),
         );
         required.extend((default != Some(kind.name)).then_some("kind"));
     }
@@ -82,12 +82,7 @@ fn object(
 fn described(key: &Key) -> Value {
     let mut schema = shape(&key.shape);
     if !key.doc.is_empty() {
-        let lines: Vec<_> = key
-            .doc
-            .iter()
-            .map(|line| line.trim_start_matches(' '))
-            .collect();
-        schema["description"] = json!(lines.join("\n"));
+        schema["description"] = json!(text_of(key.doc));
     }
     match key.need {
         Need::Default(value) => schema["default"] = literal(value),
@@ -96,6 +91,11 @@ fn described(key: &Key) -> Value {
         }
     }
     schema
+}
+
+fn text_of(doc: &[&str]) -> String {
+    let lines: Vec<_> = doc.iter().map(|line| line.trim_start()).collect();
+    lines.join("\n")
 }
 
 /// A value of the table, which is written in TOML.

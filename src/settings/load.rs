@@ -1,22 +1,25 @@
 //! Loading: layers, shapes, types, checks; every fault at once.
 //!
-//! The layers are the files in turn, then variables, merged into one tree that knows where each value was
-//! written. The table of keys replaces what is wrong by stand-ins, remembers it, and adds the defaults; serde
-//! then makes the types, and the checks across keys run even if there were faults, silent about stand-ins.
+//! The layers are the files in turn, then variables. `config` merges them into one tree that knows where each
+//! value was written. The table of keys replaces what is wrong by stand-ins, remembers it, and adds the
+//! defaults; serde then makes the types, and the checks across keys run even if there were faults, silent about
+//! stand-ins.
 
 use std::collections::BTreeMap;
 use std::fs;
 use std::path::{Path, PathBuf};
 
+use config::Value;
+
 use super::checks;
 use super::collector::Collector;
 use super::conform::conform;
 use super::env;
-use super::fault::{Fault, Faults, Severity};
+use super::fault::{Fault, Faults, Place, Severity};
 use super::path::KeyPath;
 use super::secrets::Secrets;
 use super::show::Origins;
-use super::tree::{self, Node, Source, Sources, Syntax};
+use super::tree::{self, Layer};
 use super::types::{ROOT, Settings};
 
 /// No configuration is larger; a wrong path must not fill the memory.
@@ -87,26 +90,22 @@ pub fn load_with(
         }
     }
     let secrets = Secrets::new(credentials).of(section);
-    let (sources, unreadable) = read_all(files, extra);
-    let mut faults = Collector::new(&sources);
-    for (source, reason) in unreadable {
-        faults.whole(Some(source), reason);
+    let mut faults = Collector::default();
+    let texts = files
+        .iter()
+        .map(|file| (file.display().to_string(), read(file)));
+    let texts = texts.chain(extra.map(|extra| (extra.name, Ok(extra.text))));
+    let layers = texts.filter_map(|(name, text)| faults.layer(name, text));
+    let layers = layers.collect();
+    let assembled = assemble(layers, &variables, &mut faults);
+    match &assembled {
+        Ok((_, settings)) => checks::run(settings, &secrets, &mut faults),
+        Err(message) => faults.whole(Place::Default, message.clone()),
     }
-    let loaded = assemble(&sources, &variables, &mut faults);
-    let (root, settings) = loaded.map_or_else(
-        |message| {
-            faults.whole(None, message);
-            (Node::table(), None)
-        },
-        |(root, settings)| (root, Some(settings)),
-    );
-    if let Some(settings) = &settings {
-        checks::run(settings, &root, &secrets, &mut faults);
-    }
-    let origins = Origins::of(&root, &faults);
+    let loaded = assembled.map(|(root, settings)| (Origins::of(&root, &faults), settings));
     let faults = faults.finish();
-    match settings {
-        Some(settings) if faults.count(Severity::Error) == 0 => Ok(Loaded {
+    match loaded {
+        Ok((origins, settings)) if faults.count(Severity::Error) == 0 => Ok(Loaded {
             settings,
             origins,
             warnings: faults,
@@ -114,21 +113,6 @@ pub fn load_with(
         }),
         _ => Err(faults),
     }
-}
-
-/// The texts of all layers that are files; a file that cannot be read is empty, with the reason.
-fn read_all(files: &[PathBuf], extra: Option<Extra>) -> (Sources, Vec<(usize, String)>) {
-    let mut unreadable = Vec::new();
-    let read = |(number, file): (usize, &PathBuf)| Source {
-        name: file.display().to_string(),
-        text: read(file).unwrap_or_else(|reason| {
-            unreadable.push((number, reason));
-            String::new()
-        }),
-    };
-    let mut sources: Vec<_> = files.iter().enumerate().map(read).collect();
-    sources.extend(extra.map(|Extra { name, text }| Source { name, text }));
-    (Sources(sources), unreadable)
 }
 
 fn read(file: &Path) -> Result<String, String> {
@@ -147,54 +131,18 @@ fn read(file: &Path) -> Result<String, String> {
 /// The tree of all layers and the settings in it. An error means that our own table and types disagree,
 /// which tests exclude.
 fn assemble(
-    sources: &Sources,
+    mut layers: Vec<Layer>,
     variables: &BTreeMap<String, String>,
-    faults: &mut Collector<'_>,
-) -> Result<(Node, Settings), String> {
-    let mut root = Node::table();
-    for (number, source) in sources.0.iter().enumerate() {
-        let (layer, errors) = tree::parse(number, &source.text);
-        if errors.is_empty() {
-            root.merge(layer);
-        } else if let Some(rest) = salvage(layer, &errors, number, &source.text, faults) {
-            root.merge(rest);
-        }
-    }
-    env::add(&mut root, variables, faults);
+    faults: &mut Collector,
+) -> Result<(Value, Settings), String> {
+    let files = tree::merge(&layers)?;
+    layers.extend(env::layers(&files, variables, faults));
+    let mut root = tree::merge(&layers)?;
+    faults.note(&root, &KeyPath::default());
     conform(&mut root, &ROOT, &KeyPath::default(), faults);
-    let settings = serde_path_to_error::deserialize(root.plain());
+    let settings = serde_path_to_error::deserialize(root.clone());
     // The reason may quote a secret; the path is enough to find what is wrong with our own table.
     let settings =
         settings.map_err(|error| format!("{}: the table and the types disagree", error.path()))?;
     Ok((root, settings))
-}
-
-/// Reports the syntax errors of a file. What else was read of it is kept for the checks of shapes,
-/// unless a header is damaged: then it is unknown to which table a key belongs.
-fn salvage(
-    mut layer: Node,
-    errors: &[Syntax],
-    number: usize,
-    text: &str,
-    faults: &mut Collector<'_>,
-) -> Option<Node> {
-    let mut lines = Vec::new();
-    let mut headers = false;
-    let mut last = None;
-    for error in errors {
-        let at = error.span.start;
-        let start = text[..at].rfind('\n').map_or(0, |at| at + 1);
-        let end = text[at..].find('\n').map_or(text.len(), |end| at + end);
-        let line = text[start..end].trim_start();
-        headers |= !line.contains('=') || line.starts_with('[');
-        // One line, one complaint, and one for the same again below: the parser's next ones
-        // follow from the first.
-        if !lines.contains(&(start..end)) && last != Some(&error.message) {
-            faults.syntax(number, error);
-        }
-        last = Some(&error.message);
-        lines.push(start..end);
-    }
-    layer.prune(&lines);
-    (!headers).then_some(layer)
 }

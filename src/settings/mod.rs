@@ -1,8 +1,8 @@
 //! The configuration: one table of keys (`types`), loading with origins, checks across keys.
 //!
-//! `load` merges the files and variables into one tree that remembers where every value was written, holds it
-//! against the table of keys, completes it with the defaults, checks what depends on several keys, and answers
-//! either settings that can be run or every fault at once.
+//! `load` has the crate `config` merge the files and variables into one tree, in which every value knows where it
+//! was written, holds it against the table of keys, completes it with the defaults, checks what depends on several
+//! keys, and returns either settings that can be run or every fault at once.
 //!
 //! Imports go one way: `schema` (the words of the table) and `text` (forms of text), `forms`, `types` (the
 //! table), `tree`, `fault`, `collector`, `conform`, `env`, `checks`, `load`. What else is made from the table: `show`

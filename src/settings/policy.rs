@@ -1,18 +1,28 @@
 //! The policy of a limit: what of it may change while the fleet runs, as one line of text.
 //!
-//! `kind=paced rate=400/1s headroom=5ms horizon=120ms`: the keys that the table calls live, in its order,
+//! `kind=paced rate=400/1s headroom=5ms`: the keys that the table calls live, in its order,
 //! defaults written out, so that two files that mean the same say the same. Replicas compare these lines
 //! and the store keeps them. A key that the line does not name has its default: a headroom that follows the
-//! window, say. How a message is counted (`key`, `cost`) is no part of it and needs a restart.
+//! window, say. Two words of the line are no keys, and no file says them: `adapted=300/1s` is what `adaptive` made of
+//! the rate, and `until=` is when the policy ends (`core::policy::ends`). How a message is counted (`key`, `cost`) is no part of it and needs a restart.
 
 use std::fmt;
+
+use config::{Value, ValueKind};
+use serde::Deserialize as _;
+
+use crate::core::policy::ends;
 
 use super::collector::Collector;
 use super::conform::{conform, read, scalar};
 use super::path::KeyPath;
 use super::schema::{Key, Need, Shape};
-use super::tree::{self, Node, Sources, Value};
+use super::text::Quota;
+use super::tree::{self, entries};
 use super::types::{LIMIT, Limit};
+
+/// What `adaptive` made of the rate of a paced limit.
+pub const ADAPTED: &str = "adapted";
 
 /// A text that is no policy of this limit. The message says why.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
@@ -40,16 +50,13 @@ impl Limit {
     #[must_use]
     pub fn policy(&self) -> Vec<(&'static str, String)> {
         let written = self.written();
-        let value = |name: &str| match &written.entries()?.get(name)?.value {
-            Value::Text(text) => Some(text.clone()),
-            Value::Whole(number) => Some(number.to_string()),
-            Value::Flag(flag) => Some(flag.to_string()),
-            _ => None,
-        };
+        let value = |name: &str| Some(entries(&written)?.get(name)?.to_string());
         let live = self.live().map(|key| key.name);
+        let adapted = self.as_paced().and_then(|paced| paced.adapted.as_ref());
         std::iter::once("kind")
             .chain(live)
             .filter_map(|name| Some((name, value(name)?)))
+            .chain(adapted.map(|rate| (ADAPTED, rate.to_string())))
             .collect()
     }
 
@@ -71,14 +78,20 @@ impl Limit {
     /// When it is not the policy of such a limit.
     pub fn with_policy(&self, text: &str) -> Result<Self, PolicyTextError> {
         let mut limit = self.written();
-        let Value::Table(entries) = &mut limit.value else {
+        let ValueKind::Table(entries) = &mut limit.kind else {
             return Ok(self.clone());
         };
         // What need not be written falls back to its default.
         let kept = |key: &Key| !key.live || matches!(key.need, Need::Required(_));
         let dropped: Vec<_> = self.keys().filter(|key| !kept(key)).collect();
         entries.retain(|name, _| dropped.iter().all(|key| key.name != name));
-        for (name, text) in words(text)? {
+        let mut adapted = None;
+        for (name, text) in words(ends(text).0)? {
+            if name == ADAPTED && self.as_paced().is_some() {
+                let rate = text.parse::<Quota>();
+                adapted = Some(rate.map_err(|why| wrong(name, text, why.to_string()))?);
+                continue;
+            }
             if name == "kind" {
                 let kind = self.kind();
                 if text != kind {
@@ -88,22 +101,24 @@ impl Limit {
             }
             let key = self.live().find(|key| key.name == name);
             let key = key.ok_or_else(|| PolicyTextError::Name(name.to_owned()))?;
-            let value = read(text, &key.shape, Node::absent);
-            scalar(&value.value, &key.shape).map_err(|why| wrong(name, text, why))?;
+            let value = read(text, &key.shape, |kind| Value::new(None, kind));
+            scalar(&value.kind, &key.shape).map_err(|why| wrong(name, text, why))?;
             entries.insert(name.to_owned(), value);
         }
-        let (path, sources) = (KeyPath::default(), Sources(Vec::new()));
-        conform(&mut limit, &LIMIT, &path, &mut Collector::new(&sources));
-        limit
-            .plain()
-            .try_into()
-            .map_err(|why| wrong("policy", text, why.to_string()))
+        let (path, mut faults) = (KeyPath::default(), Collector::default());
+        conform(&mut limit, &LIMIT, &path, &mut faults);
+        let mut limit =
+            Self::deserialize(limit).map_err(|why| wrong("policy", text, why.to_string()))?;
+        if let Self::Paced(paced) = &mut limit {
+            paced.adapted = adapted;
+        }
+        Ok(limit)
     }
 
     /// The limit as its table in a file.
-    fn written(&self) -> Node {
+    fn written(&self) -> Value {
         let text = toml::to_string(self).expect("every value of a limit is written as a plain one");
-        tree::parse(0, &text).0
+        tree::parse(&text, None).0
     }
 
     fn keys(&self) -> impl Iterator<Item = &'static Key> + use<> {
@@ -118,6 +133,16 @@ impl Limit {
     fn live(&self) -> impl Iterator<Item = &'static Key> + use<> {
         self.keys().filter(|key| key.live)
     }
+}
+
+/// The keys of a policy and their values, as a file would say them.
+///
+/// # Errors
+/// When a word is not `name=value`.
+pub fn keys_of(text: &str) -> Result<Vec<(&str, &str)>, PolicyTextError> {
+    let mut words = words(ends(text).0)?;
+    words.retain(|(name, _)| *name != ADAPTED);
+    Ok(words)
 }
 
 /// The names and values of a line.

@@ -94,13 +94,8 @@ impl Reference {
 
     /// The keys of a kind. What stands above for one of the kinds `before` is not repeated.
     fn kind(&mut self, kind: &TableKind, before: &[TableKind], path: &str, mark: &str) {
-        let mut lines = kind.doc.lines();
-        self.line(&format!(
-            "# {}: {}",
-            kind.name,
-            lines.next().unwrap_or_default()
-        ));
-        lines.for_each(|line| self.line(&format!("# {line}")));
+        let doc = kind.doc.join("\n#");
+        self.line(&format!("# {}:{doc}", kind.name));
         self.line(&format!("{mark}kind = \"{}\"", kind.name));
         self.keys(kind.own.iter(), path, mark);
         let said = before.iter().find(|other| !other.shared.is_empty());

@@ -60,7 +60,8 @@ pub(super) struct Form {
 /// One kind of a table.
 pub(super) struct TableKind {
     pub(super) name: &'static str,
-    pub(super) doc: &'static str,
+    /// Line by line, each after a space.
+    pub(super) doc: &'static [&'static str],
     /// A name for a table of this kind, for the reference.
     pub(super) example: &'static str,
     pub(super) own: &'static [Key],
@@ -110,7 +111,8 @@ impl Need {
 }
 
 /// A struct of the configuration, and the list of its keys:
-/// `name: Type = shape, Need value;`, with `live` behind it if it belongs to a limit's policy.
+/// `name: Type = shape, Need value;`, with `live` behind it if it belongs to a limit's policy. What no file says
+/// stands behind them, with a `+` before its documentation.
 macro_rules! table {
     (
         $(#[$meta:meta])*
@@ -119,11 +121,16 @@ macro_rules! table {
                 $(#[doc = $doc:literal])*
                 $name:ident: $type:ty = $shape:expr, $need:ident $value:tt $($live:ident)?;
             )*
+            $(
+                + $(#[doc = $more_doc:literal])*
+                $more:ident: $more_type:ty;
+            )*
         }
     ) => {
         $(#[$meta])*
         pub struct $table {
             $($(#[doc = $doc])* pub $name: $type,)*
+            $($(#[doc = $more_doc])* #[serde(skip)] pub $more: $more_type,)*
         }
 
         impl $table {
@@ -163,7 +170,49 @@ macro_rules! words {
     };
 }
 
-pub(super) use {table, words};
+/// An enum whose table says its `kind`, and the shape of that table:
+/// `Variant(Type) = name, example, keys of its own, keys that other kinds have as well;`.
+macro_rules! kinds {
+    (
+        $(#[$meta:meta])*
+        pub enum $enum:ident, $default:expr; {
+            $(
+                $(#[doc = $doc:literal])*
+                $variant:ident($type:ty) = $name:literal, $example:literal, $own:expr, $shared:expr;
+            )*
+        }
+    ) => {
+        $(#[$meta])*
+        #[serde(tag = "kind")]
+        pub enum $enum {
+            $($(#[doc = $doc])* #[serde(rename = $name)] $variant($type),)*
+        }
+
+        impl $enum {
+            pub(in crate::settings) const SHAPE: $crate::settings::schema::Shape =
+                $crate::settings::schema::Shape::Kinds {
+                    default: $default,
+                    kinds: &[$($crate::settings::schema::TableKind {
+                        name: $name,
+                        doc: &[$($doc),*],
+                        example: $example,
+                        own: $own,
+                        shared: $shared,
+                    },)*],
+                };
+
+            /// The name of its kind.
+            #[must_use]
+            pub const fn kind(&self) -> &'static str {
+                match self {
+                    $(Self::$variant(_) => $name,)*
+                }
+            }
+        }
+    };
+}
+
+pub(super) use {kinds, table, words};
 
 impl Form {
     /// A text that `T` reads.

@@ -5,12 +5,14 @@
 
 use std::fmt;
 
+use config::{Value, ValueKind};
+
 use super::collector::Collector;
 use super::fault::Place;
 use super::path::KeyPath;
 use super::redacted::Redacted;
 use super::schema::Shape;
-use super::tree::{Node, Value};
+use super::tree::{entries, what};
 use super::types::ROOT;
 
 /// One value in force.
@@ -39,7 +41,7 @@ impl fmt::Display for Effective {
 pub struct Origins(Vec<Effective>);
 
 impl Origins {
-    pub(super) fn of(root: &Node, faults: &Collector<'_>) -> Self {
+    pub(super) fn of(root: &Value, faults: &Collector) -> Self {
         let mut all = Vec::new();
         gather(root, &ROOT, &KeyPath::default(), faults, &mut all);
         all.sort_by(|a, b| a.path.cmp(&b.path));
@@ -72,17 +74,17 @@ impl Origins {
 }
 
 fn gather(
-    node: &Node,
+    node: &Value,
     shape: &Shape,
     path: &KeyPath,
-    faults: &Collector<'_>,
+    faults: &Collector,
     all: &mut Vec<Effective>,
 ) {
-    let Some(entries) = node.entries() else {
+    let Some(entries) = entries(node) else {
         all.push(Effective {
             path: path.clone(),
             value: value_of(node, shape),
-            place: faults.place(&node.origin),
+            place: faults.place(path, true),
         });
         return;
     };
@@ -93,18 +95,17 @@ fn gather(
     }
 }
 
-fn value_of(node: &Node, shape: &Shape) -> String {
-    match (&node.value, shape) {
+fn value_of(node: &Value, shape: &Shape) -> String {
+    match (&node.kind, shape) {
         (_, Shape::Hidden(_)) => "\"***\"".to_owned(),
-        (Value::Text(text), Shape::Url(_)) => quoted(&Redacted(text).to_string()),
-        (Value::Text(text), _) => quoted(text),
-        (Value::Whole(number), _) => number.to_string(),
-        (Value::Flag(flag), _) => flag.to_string(),
-        (Value::List(elements), Shape::List(of) | Shape::OneOrMore { of, .. }) => {
+        (ValueKind::String(text), Shape::Url(_)) => quoted(&Redacted(text).to_string()),
+        (ValueKind::String(text), _) => quoted(text),
+        (ValueKind::I64(_) | ValueKind::Boolean(_), _) => node.to_string(),
+        (ValueKind::Array(elements), Shape::List(of) | Shape::OneOrMore { of, .. }) => {
             let elements: Vec<_> = elements.iter().map(|e| value_of(e, of)).collect();
             format!("[{}]", elements.join(", "))
         }
-        (other, _) => other.what().to_owned(),
+        (other, _) => what(other).to_owned(),
     }
 }
 

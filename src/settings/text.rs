@@ -187,8 +187,7 @@ impl TemplateText {
 }
 
 /// What one message takes of a limit.
-#[derive(Clone, Debug, PartialEq, Eq, Deserialize)]
-#[serde(try_from = "WrittenCost")]
+#[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Costing {
     /// Every message the same.
     Units(Cost),
@@ -224,32 +223,13 @@ impl fmt::Display for Costing {
     }
 }
 
-/// A cost is written as a number or as a text.
-#[derive(Deserialize)]
-#[serde(untagged)]
-enum WrittenCost {
-    Units(u32),
-    Text(String),
-}
-
-impl TryFrom<WrittenCost> for Costing {
-    type Error = TextError;
-
-    fn try_from(written: WrittenCost) -> Result<Self, TextError> {
-        match written {
-            WrittenCost::Units(units) => units.to_string().parse(),
-            WrittenCost::Text(text) => text.parse(),
-        }
-    }
-}
-
-/// Reads a text by what `FromStr` says.
+/// Reads a text by what `FromStr` says, or a number like its text.
 macro_rules! read_as_text {
     ($($type:ty),*) => {$(
         impl<'de> serde::Deserialize<'de> for $type {
             fn deserialize<D: serde::Deserializer<'de>>(from: D) -> Result<Self, D::Error> {
-                let text = <String as serde::Deserialize>::deserialize(from)?;
-                text.parse().map_err(serde::de::Error::custom)
+                let written = <config::Value as serde::Deserialize>::deserialize(from)?;
+                written.to_string().parse().map_err(serde::de::Error::custom)
             }
         }
     )*};
@@ -268,5 +248,5 @@ macro_rules! write_as_text {
 
 pub(super) use {read_as_text, write_as_text};
 
-read_as_text!(Length, LossWait, Percent, Quota, Size);
+read_as_text!(Costing, Length, LossWait, Percent, Quota, Size);
 write_as_text!(Costing, Length, LossWait, Percent, Quota);

@@ -1,269 +1,172 @@
-//! A tree in which every value remembers where it was written.
+//! The layers, which `config` merges into one tree, and where each value of it was written.
 //!
-//! A file is parsed for its spans, so that a fault found much later still names file, line and
-//! column. The tree may hold secrets: its `Debug` shows none of it, and it ends with loading.
+//! `config` keeps the origin of the value that wins, as a text: the file and the bytes of the key and the value,
+//! or the variable. So a fault found much later still names file, line and column. It keeps none for tables:
+//! the collector notes them layer by layer. The tree may hold secrets: it ends with loading.
 
-use std::collections::BTreeMap;
 use std::fmt;
 use std::ops::Range;
-use std::sync::Arc;
 
+use config::{Config, ConfigError, Map, Source, Value, ValueKind};
+use serde::{Deserialize, Serialize};
 use toml::Spanned;
 use toml::de::{DeTable, DeValue};
 
-use super::path::KeyPath;
+pub(super) type Table = Map<String, Value>;
 
-/// Where something was written.
-#[derive(Clone)]
-pub(super) enum WrittenAt {
-    /// A part of a file, by its number among the [`Sources`].
-    Text { source: usize, span: Range<usize> },
+/// Where a key and its value were written.
+#[derive(Clone, Debug, Deserialize, Serialize)]
+pub(super) enum Written {
+    /// Bytes of a file, by its number among the layers.
+    File {
+        file: usize,
+        key: Range<usize>,
+        value: Range<usize>,
+    },
     /// An environment variable.
-    Variable(Arc<str>),
-    /// Nowhere: a default.
-    Absent,
+    Variable(String),
 }
 
-/// The files, in the order of their layers.
-pub(super) struct Sources(pub(super) Vec<Source>);
+impl Written {
+    /// Where a value of a layer was written, or one that is no table of the merged tree; `None`: it is a default.
+    pub(super) fn of(value: &Value) -> Option<Self> {
+        serde_json::from_str(value.origin()?).ok()
+    }
 
-/// One file.
-pub(super) struct Source {
+    /// This value, written here.
+    pub(super) fn value(&self, kind: impl Into<ValueKind>) -> Value {
+        Value::new(serde_json::to_string(self).ok().as_ref(), kind)
+    }
+}
+
+/// A file, or a text that counts like one.
+pub(super) struct File {
     pub(super) name: String,
     pub(super) text: String,
 }
 
-/// A value with the places of its key and of itself.
+/// What one file says, or one variable: a table.
 #[derive(Clone)]
-pub(super) struct Node {
-    pub(super) value: Value,
-    pub(super) key: WrittenAt,
-    pub(super) origin: WrittenAt,
-}
+pub(super) struct Layer(pub(super) Value);
 
-#[derive(Clone)]
-pub(super) enum Value {
-    Text(String),
-    Whole(i64),
-    Flag(bool),
-    /// What no key takes, by its name: a float, a date.
-    Other(&'static str),
-    List(Vec<Node>),
-    Table(BTreeMap<String, Node>),
-}
+/// `config` reads a name at the top as a path (`"a.b"`, `"a[9]"`), and names below it as they are. So all of
+/// a layer stands below this one.
+const TOP: &str = "sluiced";
 
-impl Node {
-    /// A value that stands nowhere.
-    pub(super) const fn absent(value: Value) -> Self {
-        Self {
-            value,
-            key: WrittenAt::Absent,
-            origin: WrittenAt::Absent,
-        }
+impl Source for Layer {
+    fn clone_into_box(&self) -> Box<dyn Source + Send + Sync> {
+        Box::new(self.clone())
     }
 
-    /// A value from a variable.
-    pub(super) fn variable(value: Value, name: &Arc<str>) -> Self {
-        Self {
-            value,
-            key: WrittenAt::Variable(Arc::clone(name)),
-            origin: WrittenAt::Variable(Arc::clone(name)),
-        }
-    }
-
-    /// An empty table at the same places.
-    pub(super) fn clone_places(&self) -> Self {
-        Self {
-            value: Value::Table(BTreeMap::new()),
-            key: self.key.clone(),
-            origin: self.origin.clone(),
-        }
-    }
-
-    /// An empty table.
-    pub(super) const fn table() -> Self {
-        Self::absent(Value::Table(BTreeMap::new()))
-    }
-
-    /// A value from its TOML text, which must be right: for the texts of the table of keys.
-    pub(super) fn literal(text: &str) -> Self {
-        DeValue::parse(text).map_or_else(
-            |_| Self::absent(Value::Other("nothing")),
-            |parsed| convert(parsed.get_ref(), None, 0..0, 0..0, 0),
-        )
-    }
-
-    /// Whether it was written, rather than being a default.
-    pub(super) const fn is_written(&self) -> bool {
-        !matches!(self.origin, WrittenAt::Absent)
-    }
-
-    /// The entries, if this is a table.
-    pub(super) const fn entries(&self) -> Option<&BTreeMap<String, Self>> {
-        match &self.value {
-            Value::Table(entries) => Some(entries),
-            _ => None,
-        }
-    }
-
-    /// The nodes on the way to `path`, as far as they exist.
-    pub(super) fn walk<'a>(&'a self, path: &'a KeyPath) -> impl Iterator<Item = &'a Self> {
-        let mut at = Some(self);
-        path.steps().iter().map_while(move |step| {
-            let next = match &at?.value {
-                Value::Table(entries) => entries.get(step),
-                Value::List(elements) => step
-                    .trim_matches(['[', ']'])
-                    .parse()
-                    .ok()
-                    .and_then(|index: usize| elements.get(index)),
-                _ => None,
-            };
-            at = next;
-            next
-        })
-    }
-
-    /// The node at `path`.
-    pub(super) fn find<'a>(&'a self, path: &'a KeyPath) -> Option<&'a Self> {
-        let (depth, node) = self.walk(path).enumerate().last()?;
-        (depth + 1 == path.steps().len()).then_some(node)
-    }
-
-    /// Takes out every value whose key or own text starts in one of `lines`: what a parser made
-    /// of a line that it could not read is a guess.
-    pub(super) fn prune(&mut self, lines: &[Range<usize>]) {
-        let hit = |origin: &WrittenAt| match origin {
-            WrittenAt::Text { span, .. } => lines.iter().any(|line| line.contains(&span.start)),
-            WrittenAt::Variable(_) | WrittenAt::Absent => false,
-        };
-        match &mut self.value {
-            Value::Table(entries) => {
-                entries.retain(|_, node| {
-                    node.entries().is_some() || !(hit(&node.key) || hit(&node.origin))
-                });
-                entries.values_mut().for_each(|node| node.prune(lines));
-            }
-            Value::List(elements) => elements.retain(|node| !hit(&node.origin)),
-            _ => {}
-        }
-    }
-
-    /// Lays `over` on top: tables are merged, everything else is replaced.
-    pub(super) fn merge(&mut self, over: Self) {
-        (self.key, self.origin) = (over.key, over.origin);
-        match (&mut self.value, over.value) {
-            (Value::Table(own), Value::Table(entries)) => {
-                for (name, node) in entries {
-                    match own.get_mut(&name) {
-                        Some(below) => below.merge(node),
-                        None => drop(own.insert(name, node)),
-                    }
-                }
-            }
-            (own, value) => *own = value,
-        }
-    }
-
-    /// The values without their places, for serde.
-    pub(super) fn plain(&self) -> toml::Value {
-        match &self.value {
-            Value::Text(text) => text.clone().into(),
-            Value::Whole(number) => (*number).into(),
-            Value::Flag(flag) => (*flag).into(),
-            Value::Other(name) => (*name).into(),
-            Value::List(list) => toml::Value::Array(list.iter().map(Self::plain).collect()),
-            Value::Table(entries) => {
-                let plain = entries
-                    .iter()
-                    .map(|(name, node)| (name.clone(), node.plain()));
-                toml::Value::Table(plain.collect())
-            }
-        }
+    fn collect(&self) -> Result<Table, ConfigError> {
+        Ok(Map::from([(TOP.to_owned(), self.0.clone())]))
     }
 }
 
-impl fmt::Debug for Node {
+impl fmt::Debug for Layer {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Node").finish_non_exhaustive()
+        f.debug_struct("Layer").finish_non_exhaustive()
     }
 }
 
-impl Value {
-    /// What it is, with its article.
-    pub(super) const fn what(&self) -> &'static str {
-        match self {
-            Self::Text(_) => "a text",
-            Self::Whole(_) => "a number",
-            Self::Flag(_) => "a flag",
-            Self::Other(name) => name,
-            Self::List(_) => "a list",
-            Self::Table(_) => "a table",
-        }
+/// The layers in one tree: tables are merged, of everything else the last one counts.
+pub(super) fn merge(layers: &[Layer]) -> Result<Value, &'static str> {
+    let mut builder = Config::builder();
+    for layer in layers {
+        builder = builder.add_source(layer.clone());
+    }
+    let merged = builder.build().and_then(|all| all.cache.into_table());
+    // The reason may quote a secret, and there is none as long as each layer is a table.
+    let mut merged = merged.map_err(|_| "the layers cannot be merged")?;
+    Ok(merged.remove(TOP).unwrap_or_else(|| Table::new().into()))
+}
+
+/// The entries of a table.
+pub(super) const fn entries(value: &Value) -> Option<&Table> {
+    match &value.kind {
+        ValueKind::Table(entries) => Some(entries),
+        _ => None,
+    }
+}
+
+/// What it is, with its article.
+pub(super) const fn what(kind: &ValueKind) -> &'static str {
+    match kind {
+        ValueKind::String(_) => "a text",
+        ValueKind::I64(_) => "a number",
+        ValueKind::Boolean(_) => "a flag",
+        ValueKind::Float(_) => "a number with a fraction",
+        ValueKind::Array(_) => "a list",
+        ValueKind::Table(_) => "a table",
+        // TOML has dates and nothing that is no value.
+        ValueKind::Nil => "a date",
+        ValueKind::I128(_) | ValueKind::U64(_) | ValueKind::U128(_) => "a number beyond 64 bits",
     }
 }
 
 /// A syntax error: where, and what the parser says.
 pub(super) struct Syntax {
-    pub(super) span: Range<usize>,
+    pub(super) at: usize,
     pub(super) message: String,
 }
 
-/// Reads one file as far as it can be read, with all of its syntax errors.
-pub(super) fn parse(source: usize, text: &str) -> (Node, Vec<Syntax>) {
+/// Reads a text as far as it can be read, with all of its syntax errors: that of a file, or one that stands
+/// nowhere.
+pub(super) fn parse(text: &str, file: Option<usize>) -> (Value, Vec<Syntax>) {
     let (table, errors) = DeTable::parse_recoverable(text);
     let errors = errors.iter().map(|error| Syntax {
-        span: error.span().unwrap_or(0..0),
+        at: error.span().map_or(0, |span| span.start),
         message: error.message().to_owned(),
     });
-    let node = Node {
-        value: entries(table.get_ref(), Some(source), 0),
-        ..Node::table()
-    };
-    (node, errors.collect())
+    (table_of(table.get_ref(), file, 0).into(), errors.collect())
+}
+
+/// A value from its TOML text, which must be right: for the texts of the table of keys.
+pub(super) fn literal(text: &str) -> Value {
+    let parsed = DeValue::parse(text);
+    parsed.map_or_else(
+        |_| Value::default(),
+        |parsed| value_of(&parsed, None, None, 0),
+    )
 }
 
 /// Deeper nesting than this is cut off: no key lies that deep, and recursion needs a bound.
 const MAX_DEPTH: usize = 12;
 
-/// The value of a file, or of no file, whose key and text stand at these places.
-fn convert(
-    value: &DeValue<'_>,
-    source: Option<usize>,
-    key: Range<usize>,
-    span: Range<usize>,
+/// The value of a file, or of no file, whose key stands there; an element of a list is its own key.
+fn value_of(
+    value: &Spanned<DeValue<'_>>,
+    key: Option<Range<usize>>,
+    file: Option<usize>,
     depth: usize,
-) -> Node {
-    let origin = |span| source.map_or(WrittenAt::Absent, |source| WrittenAt::Text { source, span });
-    let value = match value {
-        DeValue::String(text) => Value::Text(text.to_string()),
+) -> Value {
+    let kind = match value.get_ref() {
+        DeValue::String(text) => text.to_string().into(),
         DeValue::Integer(number) => i64::from_str_radix(number.as_str(), number.radix())
-            .map_or(Value::Other("a number beyond 64 bits"), Value::Whole),
-        DeValue::Float(_) => Value::Other("a number with a fraction"),
-        DeValue::Boolean(flag) => Value::Flag(*flag),
-        DeValue::Datetime(_) => Value::Other("a date"),
-        DeValue::Array(_) | DeValue::Table(_) if depth > MAX_DEPTH => {
-            Value::Other("something nested too deep")
-        }
+            .map_or(ValueKind::U128(u128::MAX), ValueKind::I64),
+        DeValue::Float(_) => ValueKind::Float(f64::NAN),
+        DeValue::Boolean(flag) => ValueKind::Boolean(*flag),
+        DeValue::Datetime(_) => ValueKind::Nil,
         DeValue::Array(list) => {
-            let element = |at: &Spanned<DeValue<'_>>| {
-                convert(at.get_ref(), source, at.span(), at.span(), depth + 1)
-            };
-            Value::List(list.iter().map(element).collect())
+            let list = list.iter().take_while(|_| depth < MAX_DEPTH);
+            let list = list.map(|element| value_of(element, None, file, depth + 1));
+            ValueKind::Array(list.collect())
         }
-        DeValue::Table(table) => entries(table, source, depth + 1),
+        DeValue::Table(table) => table_of(table, file, depth + 1),
     };
-    Node {
-        value,
-        key: origin(key),
-        origin: origin(span),
+    let key = key.unwrap_or_else(|| value.span());
+    let value = value.span();
+    match file {
+        Some(file) => Written::File { file, key, value }.value(kind),
+        None => kind.into(),
     }
 }
 
-fn entries(table: &DeTable<'_>, source: Option<usize>, depth: usize) -> Value {
-    let entries = table.iter().map(|(name, at)| {
-        let node = convert(at.get_ref(), source, name.span(), at.span(), depth);
-        (name.get_ref().to_string(), node)
+fn table_of(table: &DeTable<'_>, file: Option<usize>, depth: usize) -> ValueKind {
+    let entries = table.iter().take_while(|_| depth < MAX_DEPTH);
+    let entries = entries.map(|(name, value)| {
+        let value = value_of(value, Some(name.span()), file, depth);
+        (name.get_ref().to_string(), value)
     });
-    Value::Table(entries.collect())
+    ValueKind::Table(entries.collect())
 }

@@ -77,8 +77,9 @@ table! {
         heartbeat: Length = Within(Duration::from_secs(1)..=Duration::from_secs(3600)), Default "10s";
         /// How long one attempt to connect may take.
         connect_timeout: Length = SPAN, Default "10s";
-        /// How long the broker may take to confirm a publish (wait queue, dead letter) before it is repeated,
-        /// which makes a duplicate if the first one did arrive.
+        /// How long nothing may be written or confirmed before what was published (wait queue, dead letter) is
+        /// published again, which makes a duplicate if the first one did arrive. A slow network gets more time: that
+        /// of the bytes under way at 64 KiB a second.
         confirm_timeout: Length = SPAN, Default "10s";
         /// The broker's own consumer_timeout: how long it lets a delivery stay unacknowledged before it closes
         /// the channel. Nothing is held for longer than half of it. Must not be above the broker's setting.

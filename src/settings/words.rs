@@ -1,9 +1,11 @@
-//! What a limit will do, in words, for `sluiced check`.
+//! What a limit and a route will do, in words, for `sluiced check`.
 
-use super::types::{FixedWindow, Limit, WindowStart};
+use super::types::{FixedWindow, Limit, OnExpired, Route, WindowStart};
 use super::window::WindowRate;
+use crate::core::headroom::Headroom;
 use crate::core::limits::generation::LostWait;
 use crate::core::rate::Span;
+use crate::template::says_none;
 
 impl Limit {
     /// Sentences about it: what passes, how late a call may be, and what happens if the store that replicas
@@ -15,10 +17,15 @@ impl Limit {
             .map(|key| format!("for each `{}` ", key.as_str()));
         let over = store.map_or("in this process", |_| "over all replicas");
         let passes = format!("{}, {}{over}", self.passes(), each.unwrap_or_default());
+        let passed_over = self.key().filter(|key| says_none(key.as_str()));
+        let passed_over = passed_over
+            .map(|_| "messages whose key is none are not counted by this limit".to_owned());
         let lost = store.zip(self.counting());
         let lost = lost.map(|(store, counting)| self.lost_words(store, counting.lost_wait.0));
-        [passes, self.late_words()]
+        [Some(passes), self.reserve_words(), Some(self.late_words())]
             .into_iter()
+            .flatten()
+            .chain(passed_over)
             .chain(lost)
             .collect()
     }
@@ -67,14 +74,22 @@ impl Limit {
         }
     }
 
+    fn reserve_words(&self) -> Option<String> {
+        let limit = self.as_paced()?;
+        let (share, from) = (limit.reserve?, limit.reserve_priority);
+        Some(format!(
+            "{share} of it only for messages of priority {from} and above, which may take the rest, too"
+        ))
+    }
+
     fn late_words(&self) -> String {
         let from = match self {
             Self::Paced(_) => "its slot",
             _ => "it was allowed",
         };
-        let (late, way) = (self.late_limit(), self.headroom() - self.late_limit());
+        let Headroom { late, way } = self.headroom();
         format!(
-            "a call may leave up to {} after {from}; {} is left for the way",
+            "a call may leave up to {} after {from}; the time of its way to the downstream may vary by {}",
             Span(late),
             Span(way)
         )
@@ -100,6 +115,54 @@ impl Limit {
     }
 }
 
+impl Route {
+    /// Sentences about it: what becomes of a message whose calls fail, of one that is old, and when it sends.
+    #[must_use]
+    pub fn in_words(&self) -> Vec<String> {
+        let fails = match self.max_attempts {
+            1 => "a message whose call fails is a dead letter at once".to_owned(),
+            most => format!(
+                "a message is a dead letter once {most} calls have failed; the first repeat comes within {}, later ones within up to {}",
+                Span(self.retry.base.get()),
+                Span(self.retry.max.get())
+            ),
+        };
+        let old = self.max_age.map(|age| {
+            let what = match self.on_expired {
+                OnExpired::Drop => "dropped",
+                OnExpired::DeadLetter => "a dead letter",
+            };
+            format!(
+                "a message older than {} is not sent: it is {what}",
+                Span(age.get())
+            )
+        });
+        let old = old.unwrap_or_else(|| "a message is sent however old it is".to_owned());
+        [fails, old].into_iter().chain(self.hours_words()).collect()
+    }
+
+    fn hours_words(&self) -> Option<String> {
+        if self.open.is_none() && self.days.is_none() {
+            return None;
+        }
+        let list = |texts: Vec<String>| texts.join(", ");
+        let hours = self
+            .open
+            .as_ref()
+            .map(|ranges| list(ranges.iter().map(ToString::to_string).collect()));
+        let days = self
+            .days
+            .as_ref()
+            .map(|days| list(days.iter().map(ToString::to_string).collect()));
+        let zone = self.timezone.as_ref().map_or("UTC", |zone| zone.name());
+        let hours = hours.unwrap_or_else(|| "all day".to_owned());
+        let days = days.map_or_else(String::new, |days| format!(" on {days}"));
+        Some(format!(
+            "it sends {hours}{days} by the clock of {zone}; outside of that messages wait in their queue"
+        ))
+    }
+}
+
 fn units(number: u32) -> String {
     format!("{number} unit{}", if number == 1 { "" } else { "s" })
 }
@@ -110,19 +173,13 @@ fn in_any(number: u32, window: std::time::Duration) -> String {
 
 fn window_words(limit: &FixedWindow) -> String {
     let most = units(limit.rate.units().get());
-    match (limit.rate, limit.starts()) {
+    let span = Span(limit.rate.longest());
+    let window = match (limit.rate, limit.starts()) {
         (WindowRate::Calendar { each, .. }, WindowStart::Calendar(calendar)) => {
-            format!("at most {most} each {each} of {}", calendar.zone.name())
+            format!("{each} of {}", calendar.zone.name())
         }
-        (rate, WindowStart::FirstCall) => {
-            format!(
-                "at most {most} in each {} from a first call on",
-                Span(rate.longest())
-            )
-        }
-        (rate, _) => format!(
-            "at most {most} in each {} of the clock",
-            Span(rate.longest())
-        ),
-    }
+        (_, WindowStart::FirstCall) => format!("{span} from a first call on"),
+        _ => format!("{span} of the clock"),
+    };
+    format!("at most {most} in each {window}, and up to twice as many around the end of one")
 }

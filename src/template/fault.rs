@@ -72,25 +72,59 @@ pub(super) fn misused(environment: &Environment<'_>, source: &str) -> Vec<WrongT
     wrong
 }
 
-/// The names behind every `|` within a tag, outside of quotes and comments, sorted. None where a
-/// part of the template is raw. A tag with nested tables may be looked at in part only.
+/// The names behind every `|` within a tag, sorted.
 fn filters_in(source: &str) -> Vec<String> {
     let mut names = Vec::new();
+    for code in code_in(source) {
+        for (at, _) in code.match_indices('|') {
+            let part = |c: &char| c.is_ascii_alphanumeric() || *c == '_';
+            let word = code[at + 1..].trim_start();
+            names.push(word.chars().take_while(part).collect());
+        }
+    }
+    names.sort();
+    names
+}
+
+/// Whether a template names the value `none`: not where it only asks whether another one `is none`.
+#[must_use]
+pub fn says_none(source: &str) -> bool {
+    code_in(source).iter().any(|code| {
+        let part = |c: char| c.is_ascii_alphanumeric() || c == '_' || c == '.';
+        let words = code.split(|c| !part(c)).filter(|word| !word.is_empty());
+        let mut before = "";
+        let mut says = false;
+        for word in words {
+            says |= matches!(word, "none" | "None") && !matches!(before, "is" | "not");
+            before = word;
+        }
+        says
+    })
+}
+
+/// What stands in each tag, without comments and with gaps in the place of quoted texts. Nothing where a part
+/// of the template is raw. A tag with nested tables may be looked at in part only.
+fn code_in(source: &str) -> Vec<String> {
+    let mut code = Vec::new();
     let mut rest = source;
     // With `{% raw %}` a tag need not be one.
     while let Some(start) = super::first_tag(rest).filter(|_| !source.contains("raw")) {
         let (open, tag) = rest[start..].split_at(2);
         rest = match open {
             "{#" => tag.split_once("#}").map_or("", |(_, rest)| rest),
-            _ => &tag[scan(tag, &mut names)..],
+            _ => {
+                let (unquoted, end) = unquoted(tag);
+                code.push(unquoted);
+                &tag[end..]
+            }
         };
     }
-    names.sort();
-    names
+    code
 }
 
-/// Gathers the names of filters up to the end of a tag, and answers where that is.
-fn scan(tag: &str, names: &mut Vec<String>) -> usize {
+/// A tag up to its end with its quoted texts taken out, and where that end is.
+fn unquoted(tag: &str) -> (String, usize) {
+    let mut code = String::new();
     let mut quote = None;
     let mut escaped = false;
     for (at, c) in tag.char_indices() {
@@ -100,17 +134,15 @@ fn scan(tag: &str, names: &mut Vec<String>) -> usize {
             Some(_) if c == '\\' => escaped = true,
             Some(open) if c == open => quote = None,
             Some(_) => {}
-            None if c == '"' || c == '\'' => quote = Some(c),
-            None if after.starts_with("}}") || after.starts_with("%}") => return at,
-            None if c == '|' => {
-                let part = |c: &char| c.is_ascii_alphanumeric() || *c == '_';
-                let word = after[1..].trim_start();
-                names.push(word.chars().take_while(part).collect());
+            None if c == '"' || c == '\'' => {
+                quote = Some(c);
+                code.push('"');
             }
-            None => {}
+            None if after.starts_with("}}") || after.starts_with("%}") => return (code, at),
+            None => code.push(c),
         }
     }
-    tag.len()
+    (code, tag.len())
 }
 
 /// An error and what lies behind it.
@@ -119,6 +151,11 @@ fn causes(error: &Error) -> impl Iterator<Item = &Error> {
         cause.source()
     })
     .filter_map(|cause| cause.downcast_ref::<Error>())
+}
+
+/// Whether a value that was printed is a `null`.
+pub(super) fn is_null(error: &Error) -> bool {
+    causes(error).any(|cause| cause.detail() == Some(IS_NULL))
 }
 
 /// For a person that reads the dead letter. It shows the template's own text and nothing of the
@@ -131,7 +168,7 @@ pub(super) fn render_error(error: &Error, source: &str) -> String {
     let says = |detail| causes(error).any(|cause| cause.detail() == Some(detail));
     match error.kind() {
         ErrorKind::UndefinedError => format!("`{part}` is missing"),
-        _ if says(IS_NULL) => format!("`{part}` is null"),
+        _ if is_null(error) => format!("`{part}` is null"),
         _ if says(TOO_LARGE) => {
             format!("`{part}` has a number with more digits than can be kept")
         }

@@ -1,7 +1,12 @@
 //! The keys and costs of a message, for the limits of its route.
+//!
+//! A key whose template says `none` and gives it is no key: its limit does not count the message, so two limits
+//! with opposite conditions are two classes. A `null` of the message under a template that does not say
+//! `none` stays an error, and so does a message that no limit counts: it would be sent without any.
 
 use std::fmt;
 
+use super::fault::says_none;
 use super::{Context, Template, Templates, WrongTemplate};
 use crate::core::rate::Cost;
 use crate::ports::downstream::{Facts, Undecodable};
@@ -49,6 +54,8 @@ pub struct RouteLabels {
 
 struct Counter {
     key: Option<Template>,
+    /// The key may be `none`.
+    passes_over: bool,
     cost: Made,
     largest: Cost,
 }
@@ -65,7 +72,7 @@ impl RouteLabels {
     /// # Errors
     /// When a template is wrong, which a checked configuration excludes.
     pub fn new(limits: &[LabelCounting<'_>], fair_by: Option<&str>) -> Result<Self, WrongLabel> {
-        let mut templates = Templates::new();
+        let mut templates = Templates::of_limits();
         let mut compile = |key: String, text: &str| {
             let added = templates.add(&key, text);
             added.map_err(|wrong| WrongLabel { key, wrong })
@@ -80,6 +87,7 @@ impl RouteLabels {
             };
             counters.push(Counter {
                 key,
+                passes_over: limit.key.is_some_and(says_none),
                 cost,
                 largest: limit.largest,
             });
@@ -104,11 +112,18 @@ impl RouteLabels {
         Ok(text.into_boxed_str())
     }
 
-    fn charge(&self, limit: &Counter, context: &Context) -> Result<LabelCharge, Undecodable> {
-        let key = limit.key.as_ref();
-        let key = key
-            .map(|template| self.text(template, context))
-            .transpose()?;
+    fn charge(
+        &self,
+        limit: &Counter,
+        context: &Context,
+    ) -> Result<Option<LabelCharge>, Undecodable> {
+        let key = match &limit.key {
+            Some(template) if limit.passes_over && self.templates.gives_none(template, context) => {
+                return Ok(None);
+            }
+            Some(template) => Some(self.text(template, context)?),
+            None => None,
+        };
         let cost = match &limit.cost {
             Made::Units(cost) => *cost,
             Made::By(template) => {
@@ -124,7 +139,7 @@ impl RouteLabels {
                 cost
             }
         };
-        Ok(LabelCharge { key, cost })
+        Ok(Some(LabelCharge { key, cost }))
     }
 }
 
@@ -136,7 +151,13 @@ impl Labels for RouteLabels {
             Context::empty()
         };
         let charges = self.limits.iter().map(|limit| self.charge(limit, &context));
-        let charges = charges.collect::<Result<_, _>>()?;
+        let charges: Box<[_]> = charges.collect::<Result<_, _>>()?;
+        if !charges.is_empty() && charges.iter().all(Option::is_none) {
+            return Err(Undecodable {
+                what: "limits".to_owned(),
+                why: "none of them counts it: each key is none".to_owned(),
+            });
+        }
         let tenant = self.tenant.as_ref();
         let tenant = tenant.map(|template| self.text(template, &context));
         Ok(Label {
@@ -223,10 +244,12 @@ mod tests {
         let text = "a".repeat(161);
         let body = format!(r#"{{"to": "+49170", "text": "{text}"}}"#);
         let label = labels.of(&message(&body), FACTS).unwrap();
-        assert_eq!(label.charges[0].cost, cost(2));
-        assert_eq!(label.charges[0].key, None);
-        assert_eq!(label.charges[1].cost, cost(2));
-        assert_eq!(label.charges[1].key.as_deref(), Some("+49170/sms.de"));
+        let [Some(first), Some(second)] = &*label.charges else {
+            panic!("both count it: {label:?}");
+        };
+        assert_eq!((first.cost, &first.key), (cost(2), &None));
+        assert_eq!(second.cost, cost(2));
+        assert_eq!(second.key.as_deref(), Some("+49170/sms.de"));
         assert_eq!(label.tenant.as_deref(), Some("acme"));
         let shown = format!("{label:?}{labels:?}");
         assert!(
@@ -238,8 +261,47 @@ mod tests {
     #[test]
     fn a_body_that_nobody_asks_for_may_be_anything() {
         let label = label(&[counting(None, None)], "no JSON").unwrap();
-        assert_eq!(label.charges[0].cost, cost(2));
+        assert_eq!(units(&label), cost(2));
         assert_eq!(label.tenant, None);
+    }
+
+    fn units(label: &Label) -> Cost {
+        label.charges[0].as_ref().expect("it is counted").cost
+    }
+
+    #[test]
+    fn two_limits_with_opposite_conditions_are_two_classes() {
+        let limits = [
+            LabelCounting {
+                limit: "anonymous",
+                ..counting(Some("{{ none if body.user else body.ip }}"), None)
+            },
+            counting(Some("{{ body.user or none }}"), None),
+        ];
+        let keys = |body: &str| {
+            let label = label(&limits, body).unwrap();
+            let key = |charge: &Option<LabelCharge>| charge.as_ref()?.key.clone();
+            let keys = label.charges.iter().map(key);
+            keys.map(|key| key.as_deref().map(str::to_owned))
+                .collect::<Vec<_>>()
+        };
+        let known = r#"{"ip": "192.0.2.1", "user": "ann"}"#;
+        assert_eq!(keys(known), [None, Some("ann".to_owned())]);
+        let anonymous = r#"{"ip": "192.0.2.1", "user": null}"#;
+        assert_eq!(keys(anonymous), [Some("192.0.2.1".to_owned()), None]);
+    }
+
+    #[test]
+    fn a_message_that_no_limit_counts_is_not_sent() {
+        let known = counting(Some("{{ body.user or none }}"), None);
+        let error = label(&[known, known], r#"{"user": ""}"#).unwrap_err();
+        assert_eq!(
+            error.to_string(),
+            "limits: none of them counts it: each key is none"
+        );
+        // One that counts all messages together is enough.
+        let label = label(&[known, counting(None, None)], r#"{"user": ""}"#).unwrap();
+        assert!(label.charges[0].is_none() && label.charges[1].is_some());
     }
 
     #[test]
@@ -259,6 +321,17 @@ mod tests {
                 Some("{{ body.empty }}"),
                 None,
                 "limits.sender.key: is empty",
+            ),
+            // Only a template that says none may give it, and what is missing is missing in any.
+            (
+                Some("{{ body.no if body.no is none else body.to }}"),
+                None,
+                "limits.sender.key: `a part of the template` is null",
+            ),
+            (
+                Some("{{ body.to or none }}"),
+                None,
+                "limits.sender.key: `body.to or none` is missing",
             ),
             (
                 None,
@@ -283,7 +356,7 @@ mod tests {
             )
         };
         for (n, units) in [("1", 1), ("10", 10), ("\" 7 \"", 7), ("3.0", 3)] {
-            assert_eq!(costs(n).unwrap().charges[0].cost, cost(units), "{n}");
+            assert_eq!(self::units(&costs(n).unwrap()), cost(units), "{n}");
         }
         for n in [
             "0",

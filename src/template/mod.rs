@@ -7,8 +7,9 @@
 //! pipeline made for the message.
 //!
 //! A missing field is an error and never an empty text: a call with a gap in it is worse than a
-//! dead letter. So is a `null` that is printed. `| default(...)`, `| tojson` and `is defined` are
-//! there for fields that may be missing. Nothing is escaped by itself. Write `{{ body.to | tojson
+//! dead letter. So is a `null` that is printed. Asked for in an `if` it is false, except where
+//! a limit would count by it. `| default(...)`,
+//! `| tojson` and `is defined` are there for fields that may be missing. Nothing is escaped by itself. Write `{{ body.to | tojson
 //! }}` in a JSON body and `{{ body.to | urlencode }}` in a URL.
 //!
 //! Besides minijinja's filters there are `sms_segments` and `pointer`. Templates are checked when
@@ -28,8 +29,8 @@ use std::fmt;
 use minijinja::value::{Serde, Value};
 use minijinja::{AutoEscape, Environment, Error, UndefinedBehavior};
 
-pub use self::fault::WrongTemplate;
-use self::fault::{render_error, unreadable};
+pub use self::fault::{WrongTemplate, says_none};
+use self::fault::{is_null, render_error, unreadable};
 pub use self::labels::{CostOf, LabelCounting, RouteLabels};
 use crate::ports::downstream::{Facts, Undecodable};
 use crate::ports::message::Message;
@@ -137,7 +138,7 @@ impl Templates {
     #[must_use]
     pub fn new() -> Self {
         let mut environment = Environment::new();
-        environment.set_undefined_behavior(UndefinedBehavior::Strict);
+        environment.set_undefined_behavior(UndefinedBehavior::SemiStrict);
         environment.set_auto_escape_callback(|_| AutoEscape::None);
         environment.set_formatter(filters::print);
         environment.add_filter("urlencode", filters::urlencode);
@@ -150,6 +151,17 @@ impl Templates {
             environment,
             used: Vec::new(),
         }
+    }
+
+    /// None yet, of those that say how a limit counts a message. What is missing is an error even in an `if`: a message
+    /// without its field must not pass uncounted.
+    #[must_use]
+    pub fn of_limits() -> Self {
+        let mut templates = Self::new();
+        templates
+            .environment
+            .set_undefined_behavior(UndefinedBehavior::Strict);
+        templates
     }
 
     /// Compiles the template that errors call `name`. The same name again replaces it.
@@ -213,6 +225,13 @@ impl Templates {
             values.insert(*name, value);
         }
         Ok(Context(Value::from(values)))
+    }
+
+    /// Whether a template prints a `null` for a message.
+    fn gives_none(&self, template: &Template, context: &Context) -> bool {
+        let compiled = self.environment.get_template(&template.0);
+        let rendered = compiled.and_then(|compiled| compiled.render(context.0.clone()));
+        rendered.is_err_and(|error| is_null(&error))
     }
 
     /// The text that a template makes of a message.

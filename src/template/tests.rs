@@ -101,6 +101,10 @@ fn fields_that_may_be_missing_can_say_so() {
         ("{{ body.to | default('x') }}", "x"),
         ("{{ body['null'] | tojson }}", "null"),
         ("{% if body.to is defined %}a{% else %}b{% endif %}", "b"),
+        ("{% if body.to %}a{% else %}b{% endif %}", "b"),
+        ("{% if not body.to %}a{% endif %}", "a"),
+        ("{{ 'a' if body.to else 'b' }}", "b"),
+        ("{% if body.to and body.cc %}a{% else %}b{% endif %}", "b"),
     ] {
         assert_eq!(render(source, &body).unwrap(), text);
     }

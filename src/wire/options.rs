@@ -9,13 +9,13 @@ use secrecy::SecretString;
 use super::WireError;
 use crate::core::backoff::Backoff;
 use crate::core::breaker::BreakerRule;
-use crate::downstream::{HttpDownstream, HttpOptions, ResolvedAuth};
+use crate::downstream::{Credentials, HttpDownstream, ResolvedAuth};
 use crate::limiter::redis::{RedisOptions, Servers};
 use crate::ports::secret::Secret;
 use crate::ports::tls::{ClientCertificate, Tls};
 use crate::queue::rabbit::{RabbitOptions, RouteOptions};
 use crate::settings::secrets::{SecretError, Secrets};
-use crate::settings::types::{Auth, Downstream, Limit, RedisMode, Route, Settings};
+use crate::settings::types::{Auth, Downstream, Limit, QueueBackend, RedisMode, Route, Settings};
 use crate::telemetry::traces::Traces;
 
 /// The wait ladder of a route with keyed limits reaches as far as one can.
@@ -149,34 +149,49 @@ pub(super) fn downstream(
     secrets: &Secrets,
     traces: Option<&Traces>,
 ) -> Result<HttpDownstream, WireError> {
-    let options = HttpOptions {
-        traces: traces.map(|traces| traces.of_route(name, &route.queue)),
-        ..http(name, route, secrets)?
-    };
-    HttpDownstream::new(&options)
+    let Downstream::Http(http) = &route.downstream;
+    let traces = traces.map(|traces| traces.of_route(name, &route.queue));
+    HttpDownstream::new(http, credentials(name, route, secrets)?, traces)
         .map_err(|e| WireError::new(format!("routes.{name}.downstream"), e))
 }
 
 /// When calls of a route stop because its downstream is away; `None`: never.
-pub(super) fn breaker(route: &Route) -> Option<BreakerRule> {
+pub(super) fn breaker(settings: &Settings, route: &Route) -> Option<BreakerRule> {
     let Downstream::Http(http) = &route.downstream;
     // A message must not be dead before the breaker opens.
-    let failures = http.breaker.failures.min(route.max_attempts);
-    Some(BreakerRule {
-        failures: NonZeroU32::new(failures)?,
+    let failures = NonZeroU32::new(http.breaker.failures.min(route.max_attempts));
+    let rejections = dying(settings, route);
+    (failures.is_some() || rejections.is_some()).then(|| BreakerRule {
+        failures,
+        rejections,
         pause: Backoff::new(http.breaker.pause.get(), http.breaker.max_pause.get()),
         probe: http.timeout.get() + PROBE_SLACK,
     })
 }
 
-pub(super) fn http(name: &str, route: &Route, secrets: &Secrets) -> Result<HttpOptions, WireError> {
+/// After how many dead letters in a row a route stops; `None`: never. A list comes to its end: it is still there,
+/// and the exit code says how many died.
+pub(super) fn dying(settings: &Settings, route: &Route) -> Option<NonZeroU32> {
+    if settings.backend.queue == QueueBackend::Embedded {
+        return None;
+    }
+    let Downstream::Http(http) = &route.downstream;
+    NonZeroU32::new(http.breaker.dead_letters)
+}
+
+/// What the settings of a route's downstream only name.
+pub(super) fn credentials(
+    name: &str,
+    route: &Route,
+    secrets: &Secrets,
+) -> Result<Credentials, WireError> {
     let Downstream::Http(http) = &route.downstream;
     let failed = |e| WireError::new(format!("routes.{name}.downstream"), e);
     let auth = http.auth.as_ref().map(|auth| resolved(auth, secrets));
-    Ok(HttpOptions {
-        certificate: certificate(secrets, http.cert_file.as_deref(), http.key_file.as_deref())
-            .map_err(failed)?,
-        ..HttpOptions::from_settings(http, auth.transpose().map_err(failed)?)
+    let (cert_file, key_file) = (http.cert_file.as_deref(), http.key_file.as_deref());
+    Ok(Credentials {
+        auth: auth.transpose().map_err(failed)?,
+        certificate: certificate(secrets, cert_file, key_file).map_err(failed)?,
     })
 }
 

@@ -15,7 +15,7 @@ const LONGEST_LOG: u32 = 10_000;
 /// A shorter lease hardly leaves time to renew it.
 const SHORT_LEASE: Duration = Duration::from_secs(2);
 
-impl Checks<'_, '_> {
+impl Checks<'_> {
     pub(super) fn counted(&mut self, path: &KeyPath, limit: &Limit) {
         match limit {
             Limit::Gcra(_) => self.recovery(&path.all(["burst", "rate"]), limit, "burst"),

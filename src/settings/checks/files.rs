@@ -2,7 +2,7 @@
 
 use std::fs;
 use std::os::unix::fs::PermissionsExt as _;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 
 use super::Checks;
 use crate::settings::path::KeyPath;
@@ -10,7 +10,7 @@ use crate::settings::path::KeyPath;
 /// Permission bits of all other users.
 const OTHERS: u32 = 0o007;
 
-impl Checks<'_, '_> {
+impl Checks<'_> {
     /// A file with a secret can be read, by us and not by all users.
     pub(super) fn secret_file(&mut self, path: &KeyPath, file: Option<&Path>) {
         let Some(file) = file.filter(|_| self.secrets.wants(path)) else {
@@ -38,31 +38,28 @@ impl Checks<'_, '_> {
         }
     }
 
-    /// Our own certificate and its key: both or none, and both can be read.
-    pub(super) fn certificate(
+    /// Certificates to trust, our own and its key: of the last two both or none, and all can be read.
+    pub(super) fn tls_files(
         &mut self,
         section: &KeyPath,
-        certificate: Option<&Path>,
-        key: Option<&Path>,
+        [ca, certificate, key]: [&Option<PathBuf>; 3],
     ) {
-        let [at_certificate, at_key] = section.all(["cert_file", "key_file"]);
-        match (certificate, key) {
-            (Some(_), None) => {
-                let message = "a certificate needs its key; write key_file";
-                self.error([at_certificate.clone(), at_key.clone()], message);
-            }
-            (None, Some(_)) => {
-                let message = "a key needs its certificate; write cert_file";
-                self.error([at_key.clone(), at_certificate.clone()], message);
-            }
-            _ => {}
+        let [at_ca, at_certificate, at_key] = section.all(["ca_file", "cert_file", "key_file"]);
+        if certificate.is_some() && key.is_none() {
+            let message = "a certificate needs its key; write key_file";
+            self.error([at_certificate.clone(), at_key.clone()], message);
         }
-        self.ca_file(&at_certificate, certificate);
-        self.secret_file(&at_key, key);
+        if key.is_some() && certificate.is_none() {
+            let message = "a key needs its certificate; write cert_file";
+            self.error([at_key.clone(), at_certificate.clone()], message);
+        }
+        self.certificates(&at_ca, ca.as_deref());
+        self.certificates(&at_certificate, certificate.as_deref());
+        self.secret_file(&at_key, key.as_deref());
     }
 
     /// A file of certificates can be read and holds some.
-    pub(super) fn ca_file(&mut self, path: &KeyPath, file: Option<&Path>) {
+    fn certificates(&mut self, path: &KeyPath, file: Option<&Path>) {
         let Some(file) = file else {
             return;
         };

@@ -11,10 +11,9 @@ use crate::settings::types::{Auth, Http, Outcomes};
 /// Headers that follow from the body and the connection.
 const OWN_HEADERS: [&str; 3] = ["connection", "content-length", "transfer-encoding"];
 
-impl Checks<'_, '_> {
+impl Checks<'_> {
     pub(super) fn http(&mut self, path: &KeyPath, http: &Http) {
-        let [headers, auth, ca_file, outcomes] =
-            path.all(["headers", "auth", "ca_file", "outcomes"]);
+        let [headers, auth, outcomes] = path.all(["headers", "auth", "outcomes"]);
         for name in http.headers.keys() {
             let at = headers.join(name);
             let lower = name.to_ascii_lowercase();
@@ -31,8 +30,7 @@ impl Checks<'_, '_> {
         if let Some(written) = &http.auth {
             self.auth(&auth, written);
         }
-        self.ca_file(&ca_file, http.ca_file.as_deref());
-        self.certificate(path, http.cert_file.as_deref(), http.key_file.as_deref());
+        self.tls_files(path, [&http.ca_file, &http.cert_file, &http.key_file]);
         self.outcomes(&outcomes, &http.outcomes);
         self.http_times(path, http);
     }
@@ -81,29 +79,18 @@ impl Checks<'_, '_> {
     }
 
     fn http_times(&mut self, path: &KeyPath, http: &Http) {
-        for (name, time, bound_name, bound) in [
-            ("latency", http.latency, "timeout", http.timeout),
-            (
-                "connect_timeout",
-                http.connect_timeout,
-                "timeout",
-                http.timeout,
-            ),
-            (
-                "throttle_wait",
-                http.throttle_wait,
-                "max_throttle_wait",
-                http.max_throttle_wait,
-            ),
+        let timeout = ("timeout", http.timeout);
+        let longest = ("max_throttle_wait", http.max_throttle_wait);
+        for (name, time, (bound_name, bound)) in [
+            ("latency", http.latency, timeout),
+            ("connect_timeout", http.connect_timeout, timeout),
+            ("throttle_wait", http.throttle_wait, longest),
         ] {
             let [own, other] = path.all([name, bound_name]);
             // A default gives way by itself; only what was written can be wrong.
             if self.is_written(&own) {
-                self.at_most(
-                    (own, time.get()),
-                    (other, bound_name, bound.get()),
-                    ["", ""],
-                );
+                let bound = (other, bound_name, bound.get());
+                self.at_most((own, time.get()), bound, ["", ""]);
             }
         }
     }

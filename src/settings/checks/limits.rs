@@ -13,7 +13,7 @@ use crate::template;
 /// hardly outlives its own way from Redis.
 const THIN_HEADROOM: Duration = Duration::from_millis(2);
 
-impl Checks<'_, '_> {
+impl Checks<'_> {
     pub(super) fn limits(&mut self) {
         for (name, limit) in &self.settings.limits {
             let path = KeyPath::of(&["limits", name]);
@@ -48,7 +48,7 @@ impl Checks<'_, '_> {
             Limit::Concurrency(_) => ("lease", "lease", "limit"),
             _ => ("rate", "window", "limit"),
         };
-        let (headroom, window) = (limit.headroom(), limit.window());
+        let (headroom, window) = (limit.headroom().all(), limit.window());
         let [at, at_window] = path.all(["headroom", key]);
         let (length, span, half) = (Span(headroom), Span(window), Span(window / 2));
         if headroom >= window / 2 && (self.is_written(&at) || limit.as_paced().is_some()) {
@@ -67,7 +67,7 @@ impl Checks<'_, '_> {
             );
             self.warning(at, message);
         } else if headroom < THIN_HEADROOM {
-            let left = Span(limit.late_limit());
+            let left = Span(limit.headroom().late);
             let message = format!(
                 "a call may leave up to {left} after Redis allowed it, less than the answer takes to arrive: hardly a message would be sent; write 2ms or more, 10ms is good"
             );

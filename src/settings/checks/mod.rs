@@ -18,23 +18,20 @@ use super::collector::Collector;
 use super::fault::Severity;
 use super::path::KeyPath;
 use super::secrets::Secrets;
-use super::tree::Node;
 use super::types::Settings;
 use crate::core::rate::Span;
 
 /// What every check needs.
-struct Checks<'a, 'b> {
+struct Checks<'a> {
     settings: &'a Settings,
-    root: &'a Node,
     secrets: &'a Secrets,
-    faults: &'a mut Collector<'b>,
+    faults: &'a mut Collector,
 }
 
 /// Runs all checks.
-pub(super) fn run(settings: &Settings, root: &Node, secrets: &Secrets, faults: &mut Collector<'_>) {
+pub(super) fn run(settings: &Settings, secrets: &Secrets, faults: &mut Collector) {
     let mut checks = Checks {
         settings,
-        root,
         secrets,
         faults,
     };
@@ -43,7 +40,7 @@ pub(super) fn run(settings: &Settings, root: &Node, secrets: &Secrets, faults: &
     checks.routes();
 }
 
-impl Checks<'_, '_> {
+impl Checks<'_> {
     /// A fault at the first of the keys that also looked at the others.
     fn error(&mut self, keys: impl AsRef<[KeyPath]>, message: impl Into<String>) {
         self.fault(Severity::Error, keys.as_ref(), true, message.into());
@@ -59,12 +56,12 @@ impl Checks<'_, '_> {
     }
 
     fn fault(&mut self, severity: Severity, keys: &[KeyPath], show: bool, message: String) {
-        self.faults.cross(severity, self.root, keys, show, message);
+        self.faults.cross(severity, keys, show, message);
     }
 
     /// Whether the operator wrote the value, rather than it being a default.
     fn is_written(&self, path: &KeyPath) -> bool {
-        self.root.find(path).is_some_and(Node::is_written)
+        self.faults.is_written(path)
     }
 
     /// A time that must not be longer than another one, and why or what else would help.

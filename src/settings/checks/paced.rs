@@ -1,32 +1,33 @@
 //! Paced limits: horizon, cost, reserve.
 
-use std::time::Duration;
-
 use super::Checks;
 use crate::core::rate::Span;
 use crate::settings::path::KeyPath;
 use crate::settings::text::Costing;
 use crate::settings::types::Paced;
 
-/// A longer horizon loses too much with a replica that dies.
-const MAX_HORIZON: Duration = Duration::from_secs(1);
 /// A paced limit that uses less than this of its rate, for the sake of large messages, is
 /// probably not meant.
 const SPARSE: f64 = 0.75;
 
-impl Checks<'_, '_> {
+impl Checks<'_> {
     pub(super) fn paced(&mut self, path: &KeyPath, name: &String, paced: &Paced) {
-        let (headroom, horizon) = (paced.headroom.get(), paced.horizon.get());
-        if horizon < headroom * 4 {
-            let right = if headroom * 4 <= MAX_HORIZON {
-                format!("write {} or more", Span(headroom * 4))
-            } else {
-                format!("write a headroom of {} or less", Span(MAX_HORIZON / 4))
-            };
-            let (horizon, headroom) = (Span(horizon), Span(headroom));
-            let message =
-                format!("{horizon} is less than four times the headroom of {headroom}; {right}");
-            self.error(path.all(["horizon", "headroom"]), message);
+        let (headroom, horizon, least) =
+            (paced.headroom.get(), paced.horizon(), paced.least_horizon());
+        let most = Paced::most_headroom();
+        let [at_horizon, at_headroom] = path.all(["horizon", "headroom"]);
+        if headroom > most {
+            let (headroom, most) = (Span(headroom), Span(most));
+            let message = format!(
+                "{headroom} asks for a horizon of four times as much, more than the longest one; write {most} or less"
+            );
+            self.error([at_headroom, at_horizon], message);
+        } else if horizon < least {
+            let (horizon, headroom, least) = (Span(horizon), Span(headroom), Span(least));
+            let message = format!(
+                "{horizon} is less than four times the headroom of {headroom}; write {least} or more, or take horizon out"
+            );
+            self.error([at_horizon, at_headroom], message);
         }
         self.largest_cost(path, paced);
         self.reserve(path, name, paced);

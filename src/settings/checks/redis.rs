@@ -1,7 +1,5 @@
 //! The section `[redis]`: which keys go with which mode, and URLs that must agree.
 
-use std::path::Path;
-
 use secrecy::ExposeSecret as _;
 use url::Url;
 
@@ -9,7 +7,7 @@ use super::Checks;
 use crate::settings::path::KeyPath;
 use crate::settings::types::{LimitBackend, RedisMode};
 
-impl Checks<'_, '_> {
+impl Checks<'_> {
     pub(super) fn redis(&mut self) {
         self.redis_addresses();
         let redis = &self.settings.redis;
@@ -26,7 +24,7 @@ impl Checks<'_, '_> {
         self.redis_urls(&urls);
         self.redis_sentinel();
         self.redis_credentials(&urls);
-        self.redis_certificates(&urls);
+        self.redis_files(&urls);
     }
 
     /// `url` for one server, `urls` for Sentinels and clusters; a cluster's one seed may be a `url`.
@@ -96,19 +94,18 @@ impl Checks<'_, '_> {
 
     fn redis_sentinel(&mut self) {
         let redis = &self.settings.redis;
-        let keys = KeyPath::of(&["redis"]).all([
-            "sentinel_service",
-            "sentinel_user",
-            "sentinel_password_file",
-        ]);
         if redis.mode != RedisMode::Sentinel {
-            for key in keys
-                .into_iter()
-                .filter(|key| self.is_written(key))
-                .collect::<Vec<_>>()
-            {
-                let message = "this is for mode = \"sentinel\"; write that, or take this out";
-                self.error([key, at("mode")], message);
+            let keys = [
+                "sentinel_service",
+                "sentinel_user",
+                "sentinel_password_file",
+            ]
+            .map(at);
+            for key in keys {
+                if self.is_written(&key) {
+                    let message = "this is for mode = \"sentinel\"; write that, or take this out";
+                    self.error([key, at("mode")], message);
+                }
             }
         } else if redis.sentinel_service.as_deref().is_none_or(str::is_empty) {
             self.error(
@@ -120,66 +117,41 @@ impl Checks<'_, '_> {
 
     fn redis_credentials(&mut self, urls: &[(KeyPath, Url)]) {
         let redis = &self.settings.redis;
-        let in_url = urls
-            .first()
-            .is_some_and(|(_, url)| url.password().is_some());
+        let first = urls.first();
+        let in_url = first.is_some_and(|(_, url)| url.password().is_some());
         let users = [
+            ("", &redis.user, redis.password_file.is_some() || in_url),
             (
-                "user",
-                &redis.user,
-                "password_file",
-                &redis.password_file,
-                in_url,
-            ),
-            (
-                "sentinel_user",
+                "sentinel_",
                 &redis.sentinel_user,
-                "sentinel_password_file",
-                &redis.sentinel_password_file,
-                false,
+                redis.sentinel_password_file.is_some(),
             ),
         ];
-        for (user, name, key, file, in_url) in users {
-            if name.is_some() && file.is_none() && !in_url {
+        for (whose, user, password) in users {
+            if user.is_some() && !password {
+                let [user, key] = ["user", "password_file"].map(|key| format!("{whose}{key}"));
                 let message = format!("a user needs a password; write {key}");
-                self.error([at(user), at(key), at("url"), at("urls")], message);
+                self.error([at(&user), at(&key), at("url"), at("urls")], message);
             }
-            self.redis_file(key, file.as_deref(), Self::secret_file);
         }
     }
 
-    fn redis_certificates(&mut self, urls: &[(KeyPath, Url)]) {
-        let redis = &self.settings.redis;
-        let files = [
-            ("ca_file", &redis.ca_file),
-            ("cert_file", &redis.cert_file),
-            ("key_file", &redis.key_file),
-        ];
+    fn redis_files(&mut self, urls: &[(KeyPath, Url)]) {
         let plain = urls.iter().any(|(_, url)| url.scheme() == "redis");
-        for (key, _) in files.iter().filter(|(_, file)| plain && file.is_some()) {
-            let message = "certificates are for TLS; write rediss:// in the URL, or take this out";
-            self.error([at(key), at("url"), at("urls")], message);
+        for key in ["ca_file", "cert_file", "key_file"].map(at) {
+            if plain && self.is_written(&key) {
+                let message =
+                    "certificates are for TLS; write rediss:// in the URL, or take this out";
+                self.error([key, at("url"), at("urls")], message);
+            }
         }
-        self.redis_file("ca_file", redis.ca_file.as_deref(), Self::ca_file);
+        let redis = &self.settings.redis;
         if self.settings.backend.limits == LimitBackend::Redis {
-            let section = KeyPath::of(&["redis"]);
-            self.certificate(
-                &section,
-                redis.cert_file.as_deref(),
-                redis.key_file.as_deref(),
-            );
-        }
-    }
-
-    /// Looks at a file, if Redis is used at all.
-    fn redis_file(
-        &mut self,
-        key: &str,
-        file: Option<&Path>,
-        look: fn(&mut Self, &KeyPath, Option<&Path>),
-    ) {
-        if self.settings.backend.limits == LimitBackend::Redis {
-            look(self, &at(key), file);
+            let sentinel = redis.sentinel_password_file.as_deref();
+            self.secret_file(&at("password_file"), redis.password_file.as_deref());
+            self.secret_file(&at("sentinel_password_file"), sentinel);
+            let files = [&redis.ca_file, &redis.cert_file, &redis.key_file];
+            self.tls_files(&KeyPath::of(&["redis"]), files);
         }
     }
 }

@@ -7,12 +7,12 @@ use super::Checks;
 use crate::core::rate::{Rate, Span};
 use crate::settings::path::KeyPath;
 use crate::settings::schema::nearest;
-use crate::settings::types::{Downstream, Limit, MAX_LIMITS, QueueBackend, Route};
+use crate::settings::types::{Downstream, Limit, MAX_LIMITS, OnDenied, QueueBackend, Route};
 
 /// A quarter of a smaller prefetch is too little to look ahead with.
 const LEAST_PREFETCH: u16 = 16;
 
-impl Checks<'_, '_> {
+impl Checks<'_> {
     pub(super) fn routes(&mut self) {
         let settings = self.settings;
         if settings.routes.is_empty() {
@@ -30,6 +30,7 @@ impl Checks<'_, '_> {
                 self.error([path.join("queue"), other], message);
             }
             self.limits_of(&path, route);
+            self.gives_back(&path, route);
             if let Some((limit, rate)) = self.pace_of(route) {
                 self.prefetch(&path, route, limit, rate);
             }
@@ -96,6 +97,22 @@ impl Checks<'_, '_> {
                 names.join(", ")
             );
             self.error(at, message);
+        }
+    }
+
+    /// What is given back comes again at once unless the route stops consuming, as it does for a paced limit.
+    fn gives_back(&mut self, path: &KeyPath, route: &Route) {
+        if route.on_denied != OnDenied::Nack {
+            return;
+        }
+        let limits = &self.settings.limits;
+        let is_counted = |name: &&String| limits.get(*name).is_some_and(|l| l.as_paced().is_none());
+        if let Some(name) = route.limits.iter().find(is_counted) {
+            let message = format!(
+                "a message that `{name}` denies would come back at once, again and again, for the others of the queue go on; nack is for a route with a paced limit alone; write hold, delay or dead_letter"
+            );
+            let kind = KeyPath::of(&["limits", name, "kind"]);
+            self.error([path.join("on_denied"), path.join("limits"), kind], message);
         }
     }
 

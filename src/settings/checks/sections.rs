@@ -6,7 +6,7 @@ use super::Checks;
 use crate::settings::path::KeyPath;
 use crate::settings::types::{LimitBackend, QueueBackend};
 
-impl Checks<'_, '_> {
+impl Checks<'_> {
     pub(super) fn sections(&mut self) {
         let rabbit = &self.settings.rabbitmq;
         let section = KeyPath::of(&["rabbitmq"]);
@@ -15,14 +15,10 @@ impl Checks<'_, '_> {
             self.error(section.join("urls"), message);
         }
         if self.settings.backend.queue == QueueBackend::Rabbitmq {
-            let [password, ca] = section.all(["password_file", "ca_file"]);
-            self.secret_file(&password, rabbit.password_file.as_deref());
-            self.ca_file(&ca, rabbit.ca_file.as_deref());
-            self.certificate(
-                &section,
-                rabbit.cert_file.as_deref(),
-                rabbit.key_file.as_deref(),
-            );
+            let password = rabbit.password_file.as_deref();
+            self.secret_file(&section.join("password_file"), password);
+            let files = [&rabbit.ca_file, &rabbit.cert_file, &rabbit.key_file];
+            self.tls_files(&section, files);
         }
         self.redis();
         self.backends();

@@ -2,32 +2,32 @@
 
 use std::time::Duration;
 
-use toml::de::DeValue;
+use config::{Value, ValueKind};
 
 use crate::core::rate::Span;
 use crate::settings::schema::{Shape, nearest};
 use crate::settings::text::Length;
-use crate::settings::tree::{Node, Value};
+use crate::settings::tree::{literal as value_of, what};
 
 /// A value as it would be written, for messages.
-pub(super) fn literal(value: &Value) -> String {
+pub(super) fn literal(value: &ValueKind) -> String {
     match value {
-        Value::Text(text) => text.clone(),
-        Value::Whole(number) => number.to_string(),
-        Value::Flag(flag) => flag.to_string(),
-        other => other.what().to_owned(),
+        ValueKind::String(_) | ValueKind::I64(_) | ValueKind::Boolean(_) => value.to_string(),
+        other => what(other).to_owned(),
     }
 }
 
 /// Whether a value that is neither table nor list has this shape, or what is wrong with it.
-pub(in crate::settings) fn scalar(value: &Value, shape: &Shape) -> Result<(), String> {
+pub(in crate::settings) fn scalar(value: &ValueKind, shape: &Shape) -> Result<(), String> {
     let written = literal(value);
     match (shape, value) {
-        (Shape::Whole(bounds), Value::Whole(number)) if bounds.contains(number) => Ok(()),
+        (Shape::Whole(bounds), ValueKind::I64(number)) if bounds.contains(number) => Ok(()),
         (Shape::Whole(bounds), _) => {
             let quoted = match value {
-                Value::Other(what) => (*what).to_owned(),
-                _ => format!("`{written}`"),
+                ValueKind::String(_) | ValueKind::I64(_) | ValueKind::Boolean(_) => {
+                    format!("`{written}`")
+                }
+                _ => written.clone(),
             };
             let (min, max) = (bounds.start(), bounds.end());
             let fits = written.parse().is_ok_and(|number| bounds.contains(&number));
@@ -36,7 +36,7 @@ pub(in crate::settings) fn scalar(value: &Value, shape: &Shape) -> Result<(), St
                 "{quoted} does not fit; a whole number from {min} to {max} is needed{quotes}"
             ))
         }
-        (Shape::Flag, Value::Flag(_)) => Ok(()),
+        (Shape::Flag, ValueKind::Boolean(_)) => Ok(()),
         (Shape::Flag, _) => Err(format!("`{written}` is no flag; write true or false")),
         (Shape::Choice(words), _) => choice(&written, words),
         (Shape::WholeOr(form), _) => (form.check)(&written),
@@ -47,7 +47,7 @@ pub(in crate::settings) fn scalar(value: &Value, shape: &Shape) -> Result<(), St
         }
         (
             Shape::Text(form) | Shape::Hidden(form) | Shape::Url(form),
-            Value::Text(_) | Value::Whole(_),
+            ValueKind::String(_) | ValueKind::I64(_),
         ) => (form.check)(&written).and_then(|()| is_text(value)),
         _ => is_text(value),
     }
@@ -70,12 +70,12 @@ fn bounded(written: &str, length: Duration, min: Duration, max: Duration) -> Res
     })
 }
 
-fn is_text(value: &Value) -> Result<(), String> {
+fn is_text(value: &ValueKind) -> Result<(), String> {
     match value {
-        Value::Text(_) => Ok(()),
+        ValueKind::String(_) => Ok(()),
         other => Err(format!(
             "{} where a text is needed; write it in quotes",
-            other.what()
+            what(other)
         )),
     }
 }
@@ -94,33 +94,30 @@ fn choice(written: &str, words: &[&'static str]) -> Result<(), String> {
 }
 
 /// A plain text, of a variable say, as the value that its key takes. What does not fit stays a text, which
-/// the check of shapes reports. `node` puts each value where the text came from.
-pub(in crate::settings) fn read(text: &str, shape: &Shape, node: impl Fn(Value) -> Node) -> Node {
+/// the check of shapes reports. `value` says where the text came from.
+pub(in crate::settings) fn read(
+    text: &str,
+    shape: &Shape,
+    value: impl Fn(ValueKind) -> Value,
+) -> Value {
     let trimmed = text.trim();
-    let plain = || Value::Text(text.to_owned());
-    let value = match shape {
-        Shape::Whole(_) | Shape::WholeOr(_) => {
-            trimmed.parse().map_or_else(|_| plain(), Value::Whole)
-        }
-        Shape::Flag => trimmed.parse().map_or_else(|_| plain(), Value::Flag),
+    let kind = match shape {
+        Shape::Whole(_) | Shape::WholeOr(_) => trimmed.parse().map(ValueKind::I64).ok(),
+        Shape::Flag => trimmed.parse().map(ValueKind::Boolean).ok(),
         Shape::List(_) | Shape::OneOrMore { .. } => {
             let elements = elements(trimmed).into_iter();
-            Value::List(elements.map(|element| node(Value::Text(element))).collect())
+            let elements = elements.map(|element| value(element.into()));
+            Some(ValueKind::Array(elements.collect()))
         }
-        _ => plain(),
+        _ => None,
     };
-    node(value)
+    value(kind.unwrap_or_else(|| text.into()))
 }
 
 /// `a, b` or `["a", "b"]`.
 fn elements(text: &str) -> Vec<String> {
-    if let Ok(parsed) = DeValue::parse(text)
-        && let Some(list) = parsed.get_ref().as_array()
-    {
-        return list
-            .iter()
-            .map(|element| element.get_ref().as_str().unwrap_or_default().to_owned())
-            .collect();
+    if let ValueKind::Array(list) = value_of(text).kind {
+        return list.iter().map(|element| literal(&element.kind)).collect();
     }
     text.split(',')
         .map(|element| element.trim().to_owned())

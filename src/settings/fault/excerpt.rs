@@ -4,7 +4,6 @@
 use std::ops::Range;
 
 use crate::settings::schema::Shape;
-use crate::settings::tree::{Node, Sources, WrittenAt};
 
 /// A line, and what the caret points at.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -16,11 +15,11 @@ pub(in crate::settings) struct Excerpt {
 impl Excerpt {
     /// What `show` holds of the line around it, with blanks before it and `rest` behind it.
     fn of_line(text: &str, show: Range<usize>, caret: Range<usize>, rest: &str) -> Option<Self> {
-        let begin = line_start(text, show.start);
+        let begin = line_of(text, show.start).start;
         let blank = |c: char| if c == '\t' { '\t' } else { ' ' };
         let mut line: String = text.get(begin..show.start)?.chars().map(blank).collect();
-        let shift = |at: usize| line.len() + at - show.start;
-        let caret = shift(caret.start)..shift(caret.end);
+        let shift = |at: usize| Some(line.len() + at.checked_sub(show.start)?);
+        let caret = shift(caret.start)?..shift(caret.end)?;
         let shown = text.get(show).filter(|shown| !shown.contains('\n'))?;
         line.push_str(shown);
         line.push_str(rest);
@@ -28,42 +27,32 @@ impl Excerpt {
     }
 
     /// The faulty key with its value, or the key alone.
-    pub(in crate::settings) fn of(sources: &Sources, node: &Node, key_only: bool) -> Option<Self> {
-        let WrittenAt::Text { source, span: key } = &node.key else {
-            return None;
-        };
-        let text = &sources.0.get(*source)?.text;
-        let value = match &node.origin {
-            WrittenAt::Text { source: same, span } if same == source => span.clone(),
-            _ => return None,
-        };
-        if *key == value {
+    pub(in crate::settings) fn of(
+        text: &str,
+        key: &Range<usize>,
+        value: &Range<usize>,
+        show: bool,
+    ) -> Option<Self> {
+        if key == value {
             // An element of a list.
-            return Self::of_line(text, key.clone(), value, "").filter(|_| !key_only);
+            let element = Self::of_line(text, key.clone(), value.clone(), "");
+            return element.filter(|_| show);
         }
-        let header = line_start(text, key.start)..line_end(text, key.start);
-        if node.entries().is_some() && text.get(header.clone())?.starts_with('[') {
-            let names = text.get(header.clone())?.split('#').next()?.trim_end();
-            return Self::of_line(
-                text,
-                header.start..header.start + names.len(),
-                key.clone(),
-                "",
-            );
+        let Range { start, end } = line_of(text, key.start);
+        let line = text.get(start..end)?;
+        if line.starts_with('[') {
+            let names = line.split('#').next()?.trim_end();
+            return Self::of_line(text, start..start + names.len(), key.clone(), "");
         }
-        let whole = || Self::of_line(text, key.start..value.end, value.clone(), "");
-        let key_alone = || Self::of_line(text, key.clone(), key.clone(), " = …");
-        if key_only {
-            key_alone()
-        } else {
-            whole().or_else(key_alone)
-        }
+        let whole = Self::of_line(text, key.start..value.end, value.clone(), "");
+        let whole = whole.filter(|_| show);
+        whole.or_else(|| Self::of_line(text, key.clone(), key.clone(), " = …"))
     }
 
     /// The line of a syntax error, if its key is known to hold no secret; else up to its `=`.
     pub(in crate::settings) fn of_syntax(text: &str, at: usize, root: &Shape) -> Option<Self> {
-        let (begin, end) = (line_start(text, at), line_end(text, at));
-        let line = text.get(begin..end)?;
+        let Range { start, end } = line_of(text, at);
+        let line = text.get(start..end)?;
         let (key, value) = line.split_once('=')?;
         let name = key.trim().rsplit('.').next().unwrap_or_default();
         let (mut known, mut plain) = (false, !value.contains('='));
@@ -79,7 +68,7 @@ impl Excerpt {
         }
         // A caret behind the last character needs something to point at.
         let shown = if plain { line } else { &line[..=key.len()] };
-        let caret = (at - begin).min(shown.len());
+        let caret = (at - start).min(shown.len());
         let line = format!("{shown} {}", if plain { "" } else { "…" });
         let width = line[caret..].chars().next().map_or(1, char::len_utf8);
         Some(Self {
@@ -89,10 +78,8 @@ impl Excerpt {
     }
 }
 
-fn line_start(text: &str, at: usize) -> usize {
-    text[..at].rfind('\n').map_or(0, |at| at + 1)
-}
-
-fn line_end(text: &str, at: usize) -> usize {
-    text[at..].find('\n').map_or(text.len(), |end| at + end)
+/// The line that holds this byte.
+pub(in crate::settings) fn line_of(text: &str, at: usize) -> Range<usize> {
+    let start = text[..at].rfind('\n').map_or(0, |end| end + 1);
+    start..text[at..].find('\n').map_or(text.len(), |end| at + end)
 }

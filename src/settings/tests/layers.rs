@@ -208,3 +208,106 @@ fn lists_are_replaced_and_tables_are_merged() {
     let place = place.map(|value| files.short(&value.place.to_string()));
     assert_eq!(place.as_deref(), Some("c.toml:2:8"));
 }
+
+/// Of the same key in several layers only the last one counts, and its fault stands where it was written.
+#[test]
+fn a_fault_stands_where_the_layer_that_wins_was_written() {
+    let right = "rate = \"400/1s\"";
+    let (first, second) = ("rate = \"first\"", "  rate   = \"second\"");
+    let (wrong, variable) = (
+        "is no rate; write units per window",
+        "SLUICED__LIMITS__PROVIDER__RATE",
+    );
+    let lower = GOOD.replace(right, first);
+    let upper = format!("# above\n[limits.provider]\n{second}\n");
+    for (files, env, said) in [
+        (
+            vec![lower.as_str()],
+            vec![],
+            "a.toml:2:8: limits.provider.rate: `first`",
+        ),
+        (
+            vec![GOOD, &upper],
+            vec![],
+            "b.toml:3:12: limits.provider.rate: `second`",
+        ),
+        (
+            vec![&lower, &upper],
+            vec![],
+            "b.toml:3:12: limits.provider.rate: `second`",
+        ),
+        (
+            vec![&lower, &upper],
+            vec![(variable, "third")],
+            "SLUICED__LIMITS__PROVIDER__RATE: limits.provider.rate: `third`",
+        ),
+    ] {
+        let lines = lines(&files, &env);
+        let [line] = &lines[..] else {
+            panic!("one fault, not {lines:?}");
+        };
+        assert!(line.starts_with(&format!("{said} {wrong}")), "{line}");
+    }
+    // What is right above covers what is wrong below.
+    let right = lines(&[&lower, &upper], &[(variable, "400/1s")]);
+    assert_eq!(right, Vec::<String>::new());
+}
+
+/// The same tables in every layer, each with a fault of its own: each is shown at its own place.
+#[test]
+fn faults_of_all_layers_are_shown_at_once() {
+    let lower = GOOD.replace("queue = \"sms\"\n", "prefetch = 0\nmax_attempts = 0\n");
+    let upper = "[routes.sms]\nmax_attempts = 9\nmax_hold = \"long\"\nmax_hld = \"1s\"\n";
+    let env = [
+        ("SLUICED__ROUTES__SMS__PREFETCH", "many"),
+        ("SLUICED__ROUTES__SMS__DOWNSTREAM__URL", "ftp://h"),
+    ];
+    let said = lines(&[&lower, upper], &env);
+    let begins = [
+        "b.toml:1:9: routes.sms.queue: missing",
+        "b.toml:3:12: routes.sms.max_hold: `long` is no duration",
+        "b.toml:4:1: routes.sms.max_hld: unknown key; did you mean `max_hold`?",
+        "SLUICED__ROUTES__SMS__DOWNSTREAM__URL: routes.sms.downstream.url: this URL must start with",
+        "SLUICED__ROUTES__SMS__PREFETCH: routes.sms.prefetch: `many` does not fit",
+    ];
+    assert_eq!(said.len(), begins.len(), "{said:#?}");
+    for (line, begin) in said.iter().zip(begins) {
+        assert!(line.starts_with(begin), "{line}");
+    }
+}
+
+/// A table that a variable adds to is still the one in the file; one that variables made has only their names.
+#[test]
+fn a_table_stands_in_a_file_if_one_has_it() {
+    let text = GOOD.replace("queue = \"sms\"\n", "");
+    let said = lines(&[&text], &[("SLUICED__ROUTES__SMS__PREFETCH", "9")]);
+    assert!(
+        said[0].starts_with("a.toml:4:9: routes.sms.queue: missing"),
+        "{said:?}"
+    );
+    let said = lines(&[GOOD], &[("SLUICED__LIMITS__MORE__KIND", "gcra")]);
+    let missing = "SLUICED__LIMITS__MORE__KIND: limits.more.rate: missing";
+    assert!(said[0].starts_with(missing), "{said:?}");
+}
+
+/// Names stay as they are written, whatever `config` would make of them in a path.
+#[test]
+fn names_with_dots_dashes_and_capitals_are_kept() {
+    let text = GOOD.replace("provider", "\"A.b-C[0]\"");
+    let text = text.replace("limits = [\"\"A.b-C[0]\"\"]", "limits = [\"A.b-C[0]\"]");
+    let said = lines(&[&text, "[limits.\"A.b-C[0]\"]\nheadroom = \"7ms\"\n"], &[]);
+    assert_eq!(
+        said,
+        [
+            "b.toml:1:9: limits.\"A.b-C[0]\": this name does not work; write letters, digits, `_`, `-` and `.`"
+        ]
+    );
+    let named = GOOD.replace("provider", "Acme.eu-1");
+    let named = named.replace("[limits.Acme.eu-1]", "[limits.\"Acme.eu-1\"]");
+    let loaded = Files::new(&[&named]).load(&[("SLUICED__LIMITS__ACME_EU_1__HEADROOM", "7ms")]);
+    let loaded = loaded
+        .map_err(|faults| faults.to_string())
+        .expect("it loads");
+    let limit = &loaded.settings.limits["Acme.eu-1"];
+    assert_eq!(limit.headroom().all(), std::time::Duration::from_millis(7));
+}

@@ -17,10 +17,7 @@ fn paced() -> Limit {
 
 #[test]
 fn defaults_are_written_out() {
-    assert_eq!(
-        paced().policy_line(),
-        "kind=paced rate=400/1s headroom=5ms horizon=120ms"
-    );
+    assert_eq!(paced().policy_line(), "kind=paced rate=400/1s headroom=5ms");
     assert_eq!(
         limit("kind = \"gcra\"\nrate = \"5/1h\"\nkey = \"{{ body.to }}\"").policy_line(),
         "kind=gcra rate=5/1h burst=0"
@@ -59,7 +56,7 @@ fn what_a_policy_does_not_name_is_the_default_and_not_what_the_file_says() {
         "kind = \"gcra\"\nrate = \"5/1h\"\nheadroom = \"2s\"\nburst = 7\nkey = \"{{ body.to }}\"\ncost = \"{{ body.n }}\"",
     );
     let other = file.with_policy("kind=gcra rate=1/1s").unwrap();
-    assert_eq!(other.headroom(), std::time::Duration::from_millis(10));
+    assert_eq!(other.headroom().all(), std::time::Duration::from_millis(35));
     assert_eq!(other.policy_line(), "kind=gcra rate=1/1s burst=0");
     // How messages are counted is no part of it.
     assert_eq!((other.key(), other.cost()), (file.key(), file.cost()));
@@ -68,14 +65,29 @@ fn what_a_policy_does_not_name_is_the_default_and_not_what_the_file_says() {
 #[test]
 fn other_policies_are_read_and_wrong_ones_told() {
     let limit = paced().with_policy("kind=paced rate=300/1s").unwrap();
-    assert_eq!(
-        limit.policy_line(),
-        "kind=paced rate=300/1s headroom=5ms horizon=120ms"
-    );
+    assert_eq!(limit.policy_line(), "kind=paced rate=300/1s headroom=5ms");
     let wrong = |text| paced().with_policy(text).unwrap_err().to_string();
     assert!(wrong("kind=gcra rate=1/1s").contains("gcra"));
     assert!(wrong("key=a").contains("`key` cannot be changed"));
     assert!(wrong("rate").contains("name=value"));
     assert!(wrong("rate=fast").contains("rate = `fast`"));
     assert!(wrong("horizon=1h").contains("write 20ms to 1s"));
+}
+
+/// Where nothing says how far ahead slots are leased, the headroom does, in a file and in a policy.
+#[test]
+fn a_horizon_that_is_not_written_follows_the_headroom() {
+    let horizon = |limit: &Limit| limit.as_paced().expect("it is paced").horizon();
+    let ms = std::time::Duration::from_millis;
+    assert_eq!(horizon(&paced()), ms(120));
+    for (policy, expected) in [
+        ("kind=paced rate=400/1s headroom=30ms", 120),
+        ("kind=paced rate=400/1s headroom=40ms", 160),
+        ("kind=paced rate=400/1s headroom=250ms", 1_000),
+        ("kind=paced rate=400/1s headroom=5ms horizon=60ms", 60),
+    ] {
+        let limit = paced().with_policy(policy).expect("a policy");
+        assert_eq!(horizon(&limit), ms(expected), "{policy}");
+        assert_eq!(limit.policy_line(), policy);
+    }
 }

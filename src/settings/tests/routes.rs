@@ -39,6 +39,19 @@ fn a_route_may_have_other_limits_beside_the_paced_one_or_alone() {
 }
 
 #[test]
+fn nack_is_for_a_route_with_a_paced_limit_alone() {
+    let nack = "on_denied = \"nack\"";
+    assert_eq!(said_of(nack), [] as [&str; 0]);
+    let both = with_keys(nack).replace("[\"provider\"]", "[\"provider\", \"a\"]") + KEYED;
+    assert_eq!(
+        lines(&[&both], &[]),
+        [
+            "a.toml:7:13: routes.sms.on_denied: a message that `a` denies would come back at once, again and again, for the others of the queue go on; nack is for a route with a paced limit alone; write hold, delay or dead_letter"
+        ]
+    );
+}
+
+#[test]
 fn too_many_limits() {
     let limits: String = ('a'..='h')
         .map(|name| KEYED.replace("limits.a", &format!("limits.{name}")))

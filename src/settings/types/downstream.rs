@@ -11,26 +11,17 @@ use crate::settings::forms::{
     ANSWER, GOOD_ANSWER, HEADER, HTTP_URL, METHOD, SECRET, SECRET_TEMPLATE, TEXT, USER,
 };
 use crate::settings::redacted::Redacted;
-use crate::settings::schema::Shape::{self, Flag, Kinds, List, Named, Section, Whole};
-use crate::settings::schema::{SPAN, TableKind, table};
+use crate::settings::schema::Shape::{Flag, List, Named, Section, Whole};
+use crate::settings::schema::{SPAN, kinds, table};
 use crate::settings::text::Length;
 
-#[derive(Clone, Debug, Deserialize)]
-#[serde(tag = "kind", rename_all = "snake_case")]
-pub enum Downstream {
-    Http(Box<Http>),
+kinds! {
+    #[derive(Clone, Debug, Deserialize)]
+    pub enum Downstream, None; {
+        /// one call a message.
+        Http(Box<Http>) = "http", "", Http::KEYS, &[];
+    }
 }
-
-pub(super) const DOWNSTREAM: Shape = Kinds {
-    default: None,
-    kinds: &[TableKind {
-        name: "http",
-        doc: "one call a message.",
-        example: "",
-        own: Http::KEYS,
-        shared: &[],
-    }],
-};
 
 table! {
     /// An HTTP call per message.
@@ -48,7 +39,7 @@ table! {
         /// A template; absent: the body of the message, untouched.
         body: Option<String> = SECRET_TEMPLATE, Optional "{{ body | tojson }}";
         /// As which user sluiced calls.
-        auth: Option<Auth> = AUTH, Optional {};
+        auth: Option<Auth> = Auth::SHAPE, Optional {};
         /// From the slot to the end of the answer. A call that takes longer counts as a failed attempt, though the
         /// downstream may have done it: a repeat is then possible. At most service.grace.
         timeout: Length = SPAN, Default "10s";
@@ -67,7 +58,7 @@ table! {
         cert_file: Option<PathBuf> = TEXT, Optional "/etc/sluiced/client.pem";
         /// The key of cert_file (PEM).
         key_file: Option<PathBuf> = TEXT, Optional "credential:client-key";
-        /// When calls stop because the downstream is away.
+        /// When calls stop because the downstream is away, or because messages die in a row.
         breaker: Breaker = Section(Breaker::KEYS), Default {};
         /// Which answers mean what: codes ("409"), classes ("5xx"), "timeout", "connection". A code beats a class.
         /// What nothing names: 2xx accepted; 429 throttled; 503 throttled with Retry-After, else transient; 401, 403,
@@ -90,32 +81,22 @@ impl fmt::Debug for Http {
             .field("url", &Redacted(&self.url))
             .field("method", &self.method)
             .field("headers", &self.headers.keys())
-            .field("body", &self.body.as_ref().map(String::len))
             .field("auth", &self.auth)
             .field("timeout", &self.timeout)
-            .field("connect_timeout", &self.connect_timeout)
-            .field("latency", &self.latency)
-            .field("warm_connections", &self.warm_connections)
-            .field("idle_timeout", &self.idle_timeout)
-            .field("ca_file", &self.ca_file)
-            .field("cert_file", &self.cert_file)
-            .field("key_file", &self.key_file)
-            .field("breaker", &self.breaker)
-            .field("outcomes", &self.outcomes)
-            .field("keep_answer", &self.keep_answer)
-            .field("throttle_wait", &self.throttle_wait)
-            .field("max_throttle_wait", &self.max_throttle_wait)
-            .finish()
+            .finish_non_exhaustive()
     }
 }
 
 table! {
-    /// When calls stop because the downstream is away, for all replicas.
+    /// When calls stop because the downstream is away, or because messages die in a row.
     #[derive(Clone, Debug, Deserialize)]
     pub struct Breaker {
         /// After so many calls in a row without an answer, or answered by 5xx, 401, 403 or 407, nothing is sent: messages
         /// wait, and no attempt is spent. Never more than max_attempts. 0: never.
         failures: u32 = Whole(0..=1_000_000), Default 5;
+        /// After so many messages in a row that are dead letters because they are rejected, with none accepted between, or
+        /// because they cannot be decoded or counted, the route stops: one at a time is tried. 0: never.
+        dead_letters: u32 = Whole(0..=1_000_000), Default 50;
         /// After this, one replica makes one call, the probe. Doubles with each probe that fails.
         pause: Length = SPAN, Default "500ms";
         /// The longest pause.
@@ -147,32 +128,15 @@ table! {
     }
 }
 
-#[derive(Clone, Debug, Deserialize)]
-#[serde(tag = "kind", rename_all = "snake_case")]
-pub enum Auth {
-    Basic(Basic),
-    Bearer(Bearer),
+kinds! {
+    #[derive(Clone, Debug, Deserialize)]
+    pub enum Auth, None; {
+        /// user, and password or password_file.
+        Basic(Basic) = "basic", "", Basic::KEYS, &[];
+        /// token or token_file.
+        Bearer(Bearer) = "bearer", "", Bearer::KEYS, &[];
+    }
 }
-
-const AUTH: Shape = Kinds {
-    default: None,
-    kinds: &[
-        TableKind {
-            name: "basic",
-            doc: "user, and password or password_file.",
-            example: "",
-            own: Basic::KEYS,
-            shared: &[],
-        },
-        TableKind {
-            name: "bearer",
-            doc: "token or token_file.",
-            example: "",
-            own: Bearer::KEYS,
-            shared: &[],
-        },
-    ],
-};
 
 table! {
     /// Exactly one of `password` and `password_file`.

@@ -8,75 +8,42 @@ use serde::{Deserialize, Serialize};
 use crate::core::rate::MAX_UNITS;
 use crate::core::zone::Zone;
 use crate::settings::forms::{COST, TEMPLATE, ZONE};
-use crate::settings::schema::Shape::{self, Flag, Kinds, Length as Within, Text, Whole};
-use crate::settings::schema::{Form, SPAN, SPAN_OR_ZERO, TableKind, UNITS, table, words};
+use crate::settings::schema::Shape::{self, Flag, Length as Within, Text, Whole};
+use crate::settings::schema::{Form, SPAN, SPAN_OR_ZERO, UNITS, kinds, table, words};
 use crate::settings::text::{Costing, Length, LossWait, Percent, Quota, TemplateText};
 use crate::settings::window::WindowRate;
 
 const DAY: Duration = Duration::from_secs(24 * 3600);
+/// A shorter horizon does not outlast a question to Redis.
+const MIN_HORIZON: Duration = Duration::from_millis(20);
+/// A longer horizon loses too much with a replica that dies.
+pub(super) const MAX_HORIZON: Duration = Duration::from_secs(1);
 
 const UNITS_OR_NONE: Shape = Whole(0..=MAX_UNITS as i64);
 const RATE: Shape = Text(Form::of::<Quota>("^[0-9_ ]+/ *[0-9].*[^0-9. ]"));
 const LOST_WAIT: Shape = Text(Form::of::<LossWait>("^forever$|^[ +]*[0-9].*[^0-9. ]"));
-/// A named limit, shared by every replica and by every route that names it.
-#[derive(Clone, Debug, Deserialize, Serialize)]
-#[serde(tag = "kind", rename_all = "snake_case")]
-pub enum Limit {
-    Paced(Paced),
-    Gcra(OfKind<Gcra>),
-    TokenBucket(OfKind<TokenBucket>),
-    FixedWindow(OfKind<FixedWindow>),
-    SlidingLog(OfKind<SlidingLog>),
-    Concurrency(OfKind<Concurrency>),
+
+kinds! {
+    /// A named limit, shared by every replica and by every route that names it.
+    #[derive(Clone, Debug, Deserialize, Serialize)]
+    pub enum Limit, Some("paced"); {
+        /// slots at even distance for the account as a whole, leased in batches. The default.
+        Paced(Paced) = "paced", "provider", Paced::KEYS, &[];
+        /// for each key, one unit every window / units, with a burst: the decisions of CL.THROTTLE.
+        Gcra(OfKind<Gcra>) = "gcra", "sender", Gcra::KEYS, KeyedCounting::KEYS;
+        /// capacity units at most, refilled steadily.
+        TokenBucket(OfKind<TokenBucket>) = "token_bucket", "campaign", TokenBucket::KEYS, KeyedCounting::KEYS;
+        /// so many per window. Around the edge of two windows twice as many can pass; where the
+        /// provider counts any window, take sliding_log or paced.
+        FixedWindow(OfKind<FixedWindow>) = "fixed_window", "quota", FixedWindow::KEYS, KeyedCounting::KEYS;
+        /// exactly so many in any window. Remembers every unit, so it is for small numbers.
+        SlidingLog(OfKind<SlidingLog>) = "sliding_log", "recipient", SlidingLog::KEYS, KeyedCounting::KEYS;
+        /// calls in flight over the whole fleet.
+        Concurrency(OfKind<Concurrency>) = "concurrency", "calls", Concurrency::KEYS, KeyedCounting::KEYS;
+    }
 }
 
-pub(in crate::settings) static LIMIT: Shape = Kinds {
-    default: Some("paced"),
-    kinds: &[
-        TableKind {
-            name: "paced",
-            doc: "slots at even distance for the account as a whole, leased in batches. The default.",
-            example: "provider",
-            own: Paced::KEYS,
-            shared: &[],
-        },
-        TableKind {
-            name: "gcra",
-            doc: "for each key, one unit every window / units, with a burst: the decisions of CL.THROTTLE.",
-            example: "sender",
-            own: Gcra::KEYS,
-            shared: KeyedCounting::KEYS,
-        },
-        TableKind {
-            name: "token_bucket",
-            doc: "capacity units at most, refilled steadily.",
-            example: "campaign",
-            own: TokenBucket::KEYS,
-            shared: KeyedCounting::KEYS,
-        },
-        TableKind {
-            name: "fixed_window",
-            doc: "so many per window. Around the edge of two windows twice as many can pass; where the\nprovider counts any window, take sliding_log or paced.",
-            example: "quota",
-            own: FixedWindow::KEYS,
-            shared: KeyedCounting::KEYS,
-        },
-        TableKind {
-            name: "sliding_log",
-            doc: "exactly so many in any window. Remembers every unit, so it is for small numbers.",
-            example: "recipient",
-            own: SlidingLog::KEYS,
-            shared: KeyedCounting::KEYS,
-        },
-        TableKind {
-            name: "concurrency",
-            doc: "calls in flight over the whole fleet.",
-            example: "calls",
-            own: Concurrency::KEYS,
-            shared: KeyedCounting::KEYS,
-        },
-    ],
-};
+pub(in crate::settings) static LIMIT: Shape = Limit::SHAPE;
 
 /// A limit that is counted by key: the numbers of its kind, and what all such kinds have.
 /// They stand in one table; every other key was refused before serde sees it.
@@ -92,14 +59,17 @@ table! {
     /// How messages are counted against a limit that is not paced.
     #[derive(Clone, Debug, Deserialize, Serialize)]
     pub struct KeyedCounting {
-        /// A template: messages with the same text are counted together. Absent: all messages are.
+        /// A template: messages with the same text are counted together. Absent: all messages are. Where it gives none,
+        /// as "{{ body.user | default(none) }}" can, this limit does not count the message.
         key: Option<TemplateText> = TEMPLATE, Optional "{{ body.to }}";
         /// What one message takes: a whole number or a template.
         cost: Costing = COST, Default 1;
         /// How late a call may arrive at the downstream after it was allowed without breaking the limit. Three
-        /// quarters of it may pass before the call leaves, one quarter is kept for the way. Absent: 1 % of the window
-        /// (of the interval, of the lease), at least 10ms and at most 5s.
-        headroom: Option<Length> = SPAN_OR_ZERO, Optional "10ms" live;
+        /// quarters of it may pass before the call leaves, and the round trip to Redis is part of that; one quarter is
+        /// for how much the time of the way to the downstream varies. Costs headroom / window of the limit. Absent:
+        /// 1 % of the window (of the interval, of the lease), at least 35ms, which is enough for a Redis 10 ms away,
+        /// and at most 5s. With Redis on the same network 10ms do.
+        headroom: Option<Length> = SPAN_OR_ZERO, Optional "35ms" live;
         /// How long nothing passes after Redis lost its state, when it is unknown what was used. 0s: do not wait, up
         /// to twice the limit may pass. forever: until nothing that was used before can count, a day for 10/1d.
         lost_wait: LossWait = LOST_WAIT, Default "1m";
@@ -113,17 +83,17 @@ table! {
         /// Units per window; no window of this length ever holds more.
         rate: Quota = RATE, Required "400/1s" live;
         /// How late a call may arrive at the downstream after its slot without breaking the limit. Three quarters of
-        /// it may pass before the call leaves, one quarter is kept for the way. Costs headroom / window of the rate:
-        /// 0.5 % for 5ms in 1s. Less than 2ms is too little for a busy machine.
+        /// it may pass before the call leaves; one quarter is for how much the time of the way to the downstream
+        /// varies. Costs headroom / window of the rate: 0.5 % for 5ms in 1s. Less than 2ms is too little for a busy
+        /// machine.
         headroom: Length = SPAN_OR_ZERO, Default "5ms" live;
         /// true: where the downstream throttles, the rate goes down for all replicas, and comes back in steps. It never
         /// exceeds rate, nor falls below a tenth of it.
         adaptive: bool = Flag, Default false;
-        /// What adaptive has made of the rate. sluiced writes it into the policy that is in force; not for files.
-        adapted: Option<Quota> = RATE, Optional "300/1s" live;
         /// How far ahead slots are leased, from 20ms to 1s. Longer: rides out longer stalls of Redis; shorter:
-        /// less is lost when a replica dies, and changes come into force sooner.
-        horizon: Length = Within(Duration::from_millis(20)..=Duration::from_secs(1)), Default "120ms" live;
+        /// less is lost when a replica dies, and changes come into force sooner. At least four times the headroom.
+        /// Absent: just that, and 120ms at least.
+        horizon: Option<Length> = Within(MIN_HORIZON..=MAX_HORIZON), Optional "120ms" live;
         /// What one message takes: a whole number, or a template that makes one from 1 up, such as
         /// "{{ body.text | sms_segments }}". It is sent at the last of its slots.
         cost: Costing = COST, Default 1;
@@ -135,6 +105,9 @@ table! {
         reserve: Option<Percent> = Text(Form::of::<Percent>("^ *[0-9.]+ *% *$")), Optional "20%";
         /// From 1 to 9; what counts is the higher one of the route's priority and the message's own.
         reserve_priority: u8 = Whole(1..=super::route::MAX_PRIORITY as i64), Default 5;
+        +
+        /// What `adaptive` has made of the rate: in the current policy, never in a file.
+        adapted: Option<Quota>;
     }
 }
 
@@ -184,7 +157,8 @@ table! {
         /// Units per window: a duration ("10/1d"), or a word of the calendar with second, minute, hour, day (23 to
         /// 25 hours), week (from Monday) or month.
         rate: WindowRate = Text(Form::of::<WindowRate>("^[0-9_ ]+/.*[^0-9. ]")), Required "1000/month" live;
-        /// For a duration. false: the window starts at the first call; true: at multiples of the duration since 1970.
+        /// For a duration. false: the window starts with the first call that passes, and is over a duration later; true:
+        /// at multiples of the duration since 1970.
         aligned: bool = Flag, Default false live;
         /// For a word of the calendar. Whose calendar: a name of the tz database. Absent: UTC.
         timezone: Option<Zone> = ZONE, Optional "Europe/Berlin" live;

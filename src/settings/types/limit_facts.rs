@@ -3,10 +3,12 @@
 use std::num::NonZeroU32;
 use std::time::Duration;
 
-use super::limit::{FixedWindow, KeyedCounting, Limit, Paced};
+use super::limit::{FixedWindow, KeyedCounting, Limit, MAX_HORIZON, Paced};
 use crate::core::calendar::Calendar;
+use crate::core::headroom::Headroom;
 use crate::core::limits::generation::LostWait;
 use crate::core::rate::{Cost, Rate};
+use crate::core::schedule::DEFAULT_HORIZON;
 use crate::core::time::micros;
 use crate::core::zone::Zone;
 use crate::settings::text::{Costing, Length, TemplateText};
@@ -25,29 +27,16 @@ pub enum WindowStart {
 
 /// The headroom of a limit that names none: this part of its window …
 const HEADROOM_PART: u32 = 100;
-/// … but no less …
-const HEADROOM_MIN: Duration = Duration::from_millis(10);
+/// … but no less than a Redis 10 ms away needs (three quarters of it for a round trip and a little) …
+const HEADROOM_MIN: Duration = Duration::from_millis(35);
 /// … and no more.
 const HEADROOM_MAX: Duration = Duration::from_secs(5);
-/// This part of the headroom is for the way to the downstream.
-const WAY_PART: u32 = 4;
+/// So many headrooms lie within the horizon.
+const HEADROOMS_AHEAD: u32 = 4;
 /// What a message with a computed cost may take of a paced limit that does not say.
 const MAX_COST: NonZeroU32 = NonZeroU32::new(10).expect("ten is not zero");
 
 impl Limit {
-    /// The name of its kind.
-    #[must_use]
-    pub const fn kind(&self) -> &'static str {
-        match self {
-            Self::Paced(_) => "paced",
-            Self::Gcra(_) => "gcra",
-            Self::TokenBucket(_) => "token_bucket",
-            Self::FixedWindow(_) => "fixed_window",
-            Self::SlidingLog(_) => "sliding_log",
-            Self::Concurrency(_) => "concurrency",
-        }
-    }
-
     /// It, if it is paced.
     #[must_use]
     pub const fn as_paced(&self) -> Option<&Paced> {
@@ -116,25 +105,20 @@ impl Limit {
         }
     }
 
-    /// How late a call may arrive at the downstream after it was allowed, without breaking the limit. Where
-    /// nothing is said and the limit is not paced: 1 % of [`Limit::window`], at least 10 ms and at most 5 s.
+    /// How late a call may arrive at the downstream after it was allowed, without breaking the limit, and what of
+    /// that is for the way. Where nothing is said and the limit is not paced: 1 % of [`Limit::window`], at least
+    /// 35 ms and at most 5 s.
     #[must_use]
-    pub fn headroom(&self) -> Duration {
+    pub fn headroom(&self) -> Headroom {
         let written = match self {
             Self::Paced(limit) => Some(limit.headroom),
             counted => counted.counting().and_then(|counting| counting.headroom),
         };
-        written.map_or_else(
+        let all = written.map_or_else(
             || (self.window() / HEADROOM_PART).clamp(HEADROOM_MIN, HEADROOM_MAX),
             Length::get,
-        )
-    }
-
-    /// How late a call may leave after it was allowed: what remains of the headroom is for the way to the
-    /// downstream.
-    #[must_use]
-    pub fn late_limit(&self) -> Duration {
-        self.headroom() - self.headroom() / WAY_PART
+        );
+        Headroom::of(all)
     }
 
     /// How long a unit that was taken counts at most.
@@ -165,6 +149,26 @@ impl Limit {
 }
 
 impl Paced {
+    /// How far ahead slots are leased: as written, else as far as the headroom asks for, and no less than the
+    /// default of the schedule.
+    #[must_use]
+    pub fn horizon(&self) -> Duration {
+        let follows = || self.least_horizon().clamp(DEFAULT_HORIZON, MAX_HORIZON);
+        self.horizon.map_or_else(follows, Length::get)
+    }
+
+    /// The shortest horizon that its headroom allows.
+    #[must_use]
+    pub fn least_horizon(&self) -> Duration {
+        self.headroom.get().saturating_mul(HEADROOMS_AHEAD)
+    }
+
+    /// The longest headroom that a horizon allows.
+    #[must_use]
+    pub fn most_headroom() -> Duration {
+        MAX_HORIZON / HEADROOMS_AHEAD
+    }
+
     /// The rate that slots are made for: as configured, or less if `adaptive` has lowered it.
     #[must_use]
     pub fn rate_in_force(&self) -> Rate {

@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use serde::Deserialize;
 
-use super::downstream::{DOWNSTREAM, Downstream};
+use super::downstream::Downstream;
 use crate::core::hours::{Days, HourRange, HoursError, OpeningHours};
 use crate::core::rate::Rate;
 use crate::core::zone::Zone;
@@ -18,12 +18,13 @@ use crate::settings::text::{Length, Size, TemplateText};
 table! {
     #[derive(Clone, Debug, Deserialize)]
     pub struct Route {
-        /// The work queue: a quorum queue or a classic one. A stream is refused.
+        /// The work queue: a quorum queue or a classic one. A stream is refused. A classic queue brings back, after
+        /// a crash of the broker, what was acknowledged in its last second: those calls are made twice.
         queue: String = QUEUE, Required "sms";
         /// true: declare the work queue (durable, of queue_type). false: it must exist.
         declare: bool = Flag, Default false;
         /// The type of the queues that sluiced declares for this route, wait queues and dead letters included:
-        /// quorum or classic.
+        /// quorum or classic. A classic wait queue drops what a full work queue refuses.
         queue_type: QueueType = QueueType::SHAPE, Default "quorum";
         /// The limits by name, 1 to 8 of them, at most one of the kind paced: a message passes all or takes nothing of
         /// any.
@@ -32,7 +33,7 @@ table! {
         /// of a higher AMQP priority.
         priority: u8 = Whole(0..=MAX_PRIORITY as i64), Default 0;
         /// What becomes of a message that a limit cannot count (a field for its key or cost is missing, the cost is no
-        /// whole number from 1, or can never fit): dead_letter or drop.
+        /// whole number from 1, or can never fit) or that none counts: dead_letter or drop.
         on_invalid: OnInvalid = OnInvalid::SHAPE, Default "dead_letter";
         /// A template: the tenant of a message. Tenants share the limits by their weights over all replicas; a share that
         /// no other tenant asks for is not left unused. Absent: first come, first served.
@@ -56,8 +57,9 @@ table! {
         /// Whose clock open and days follow: a name of the tz database. What it reads counts: a range whose start is
         /// skipped when clocks go forward opens right after the jump. Absent: UTC.
         timezone: Option<Zone> = ZONE, Optional "Asia/Shanghai";
-        /// true: write the limit, what remains, retry_after and reset of a denial into headers of a message that is
-        /// sent to a wait queue or dead-lettered.
+        /// true: a message that is sent to a wait queue or dead-lettered tells how its limit stood, in the headers
+        /// x-sluiced-denied-by (its name), -limit, -remaining, -retry-after and -reset-after (microseconds): what GitHub
+        /// calls X-RateLimit-Limit, X-RateLimit-Remaining, Retry-After and X-RateLimit-Reset.
         denied_headers: bool = Flag, Default false;
         /// How many messages one replica holds; with fair_by, half as many again from each of the eight queues of parked
         /// messages. Absent: what keeps the rate busy for max_hold and latency. Too small: the rate stays unused; too
@@ -66,8 +68,9 @@ table! {
         /// The longest that a message waits in memory for a time that is known; beyond it, on_denied says what.
         max_hold: Length = SPAN_OR_ZERO, Default "1s";
         /// What happens when the limit says "not before T" and T is further away than max_hold. hold: stop consuming
-        /// until then, free. delay: to a wait queue, a publish, a confirm and a redelivery each. nack: back to the
-        /// queue at once, counted by quorum queues. dead_letter: for messages that are worthless later.
+        /// until then, free; messages of one key take a wait queue, so that others pass. delay: to a wait queue, a
+        /// publish, a confirm and a redelivery each. nack: stop consuming, and back to the queue at once, counted by
+        /// quorum queues; only where a paced limit is the only one. dead_letter: for messages that are worthless later.
         on_denied: OnDenied = OnDenied::SHAPE, Default "hold";
         /// Older messages are not sent. Counted from the AMQP timestamp, else from first sight. Absent: no limit.
         max_age: Option<Length> = SPAN, Optional "1h";
@@ -79,7 +82,7 @@ table! {
         max_attempts: u32 = Whole(1..=1_000_000), Default 5;
         /// Attempt n is repeated after a random time up to base * 2^(n-1), and never later than max.
         retry: Retry = Section(Retry::KEYS), Default {};
-        downstream: Downstream = DOWNSTREAM, Required { kind = "http", url = "http://127.0.0.1:8080/send" };
+        downstream: Downstream = Downstream::SHAPE, Required { kind = "http", url = "http://127.0.0.1:8080/send" };
     }
 }
 
@@ -104,11 +107,11 @@ words! {
 words! {
     /// What a route does when its limit says "not before T" and T is further away than `max_hold`.
     pub enum OnDenied {
-        /// Close the tap until T. Costs nothing.
+        /// Close the tap until T. Costs nothing. Messages of one key take the wait ladder.
         Hold = "hold",
         /// To the wait ladder until T. Costs a publish, a confirm and a redelivery per message.
         Delay = "delay",
-        /// `nack` with requeue. The broker hands it to another consumer at once; quorum queues count it.
+        /// `nack` with requeue, the tap closed. Quorum queues count it. For paced limits only.
         Nack = "nack",
         /// To the dead-letter queue: for messages that are worthless later.
         DeadLetter = "dead_letter",

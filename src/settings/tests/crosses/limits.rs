@@ -39,8 +39,15 @@ fn horizon_against_headroom() {
             "rate = \"400/1s\"",
             "rate = \"400/10s\"\nheadroom = \"100ms\""
         ),
+        [] as [&str; 0]
+    );
+    assert_eq!(
+        changed(
+            "rate = \"400/1s\"",
+            "rate = \"400/10s\"\nheadroom = \"100ms\"\nhorizon = \"120ms\""
+        ),
         [
-            "a.toml:1:9: limits.provider.horizon: 120ms is less than four times the headroom of 100ms; write 400ms or more"
+            "a.toml:4:11: limits.provider.horizon: 120ms is less than four times the headroom of 100ms; write 400ms or more, or take horizon out"
         ]
     );
 }
@@ -53,7 +60,7 @@ fn headroom_beyond_any_horizon() {
             "rate = \"400/10s\"\nheadroom = \"1s\"\nhorizon = \"1s\""
         ),
         [
-            "a.toml:4:11: limits.provider.horizon: 1s is less than four times the headroom of 1s; write a headroom of 250ms or less"
+            "a.toml:3:12: limits.provider.headroom: 1s asks for a horizon of four times as much, more than the longest one; write 250ms or less"
         ]
     );
 }
@@ -66,8 +73,8 @@ fn headroom_against_window() {
             "rate = \"400/1s\"\nheadroom = \"500ms\""
         ),
         [
-            "a.toml:1:9: limits.provider.horizon: 120ms is less than four times the headroom of 500ms; write a headroom of 250ms or less",
-            "a.toml:3:12: limits.provider.headroom: 500ms is half of the window of 1s or more, and would cost as much of the rate; write less than 500ms"
+            "a.toml:3:12: limits.provider.headroom: 500ms is half of the window of 1s or more, and would cost as much of the rate; write less than 500ms",
+            "a.toml:3:12: limits.provider.headroom: 500ms asks for a horizon of four times as much, more than the longest one; write 250ms or less"
         ]
     );
 }
