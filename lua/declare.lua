@@ -14,7 +14,8 @@
 --          is the version that brought what is in force
 --
 -- Invariant: versions only rise, and each names one state of the policy. The same call a second time
--- changes nothing but when the replica was last seen.
+-- changes nothing but when the replica was last seen, until the policy in force ends (` until=` and
+-- microseconds, the last word of its text).
 
 local clock = redis.call('TIME')
 local now = tonumber(clock[1]) * 1000000 + tonumber(clock[2])
@@ -41,6 +42,13 @@ end
 if ARGV[5] == '1' and s[5] ~= file then
   version, updates, changed = math.max(version + 1, now), updates + 1, true
   s[3], s[4], s[5], s[6], s[9] = 'file', file, file, replica, text(version)
+else
+  -- A policy that an operator set for a while is over: the file's policy is the current one again.
+  local ends = tonumber(string.match(s[4], ' until=(%d+)$'))
+  if ends and ends <= now then
+    version, updates, changed = math.max(version + 1, now), updates + 1, true
+    s[3], s[4], s[6], s[9] = 'file', s[5], replica, text(version)
+  end
 end
 
 if changed then

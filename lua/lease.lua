@@ -86,7 +86,8 @@ local function free_slot()
 end
 
 local free, rem = free_slot()
-local first = math.max(free, now + math.min(lead, div(horizon, 2)), s.frozen_until)
+local early = math.min(lead, div(horizon, 2))
+local first = math.max(free, now + early, s.frozen_until)
 if first > free then rem = 0 end
 
 -- Any replica may take slots in the nearer half of the horizon. A replica whose turn has come may
@@ -142,7 +143,10 @@ if left > 0 then
       local dither = div(tail % 65536 * 40503 % 65536 * CYCLE, 65536)
       share = div(batch * math.max(CYCLE - wait, 0) + dither, CYCLE)
     end
-    share = math.max(math.min(share, left, batch), math.min(least, left))
+    -- The first slot of the share must still be far enough ahead when the replica comes at its turn, a
+    -- while late. Else the row would stand still for as long.
+    local fits = div((horizon - early - div(horizon, 8)) * units, period)
+    share = math.max(math.min(share, left, batch, fits), math.min(least, left), 1)
     local ends = start + div_ceil(share * period, units)
     local last = start + div_ceil((share - 1) * period, units)
     if overtaken then

@@ -1,23 +1,34 @@
--- A replica tells how it is, and gets what all replicas told lately.
+-- A replica tells how it is and what it used since it told last, or that it leaves.
 --
--- KEYS[1]  a hash: replica -> the time, a space, its text
--- ARGV     1 replica   2 text   3 shown  microseconds for which a text is shown
--- Reply    the texts, in no order
--- Invariant: of each replica there is one text, and none is older than `shown`.
+-- KEYS     1 a hash: replica -> the time, a space, its text
+--          2 a hash: limit, a space, a place -> the number of a bar, a space, the units used in it
+-- ARGV     1 replica   2 text, empty: it leaves   3 shown  microseconds for which a text is shown
+--          4 passed  microseconds, ending now, in which it used the units; at least 1
+--          5 width of a bar in microseconds   6 places  how many bars are kept
+--          then for each limit that it used: its name, units
+-- Reply    nothing
+--
+-- Invariant: units are counted once, in the bars in which they were used, if they were used evenly;
+--          of each replica there is one text, of each limit there are at most `places` bars.
 
 local clock = redis.call('TIME')
 local now = tonumber(clock[1]) * 1000000 + tonumber(clock[2])
-local shown = tonumber(ARGV[3])
+local began, width, places = now - tonumber(ARGV[4]), tonumber(ARGV[5]), tonumber(ARGV[6])
 
-redis.call('HSET', KEYS[1], ARGV[1], string.format('%.0f', now) .. ' ' .. ARGV[2])
-local all, texts = redis.call('HGETALL', KEYS[1]), {}
-for i = 1, #all, 2 do
-  local told, text = all[i + 1]:match('^(%d+) (.*)$')
-  if told and math.abs(now - tonumber(told)) <= shown then
-    texts[#texts + 1] = text
-  else
-    redis.call('HDEL', KEYS[1], all[i])
+if ARGV[2] == '' then
+  redis.call('HDEL', KEYS[1], ARGV[1])
+else
+  redis.call('HSET', KEYS[1], ARGV[1], string.format('%.0f', now) .. ' ' .. ARGV[2])
+end
+redis.call('PEXPIRE', KEYS[1], string.format('%.0f', math.ceil(2 * tonumber(ARGV[3]) / 1000)))
+
+for bar = math.max(math.floor(began / width), math.floor(now / width) - places + 1), math.floor(now / width) do
+  local share = (math.min(now, (bar + 1) * width) - math.max(began, bar * width)) / (now - began)
+  for i = 7, #ARGV, 2 do
+    local place = string.format('%s %.0f', ARGV[i], bar % places)
+    local of, units = (redis.call('HGET', KEYS[2], place) or ''):match('^(%d+) (.*)$')
+    if tonumber(of) ~= bar then units = 0 end
+    redis.call('HSET', KEYS[2], place, string.format('%.0f %.3f', bar, units + share * ARGV[i + 1]))
   end
 end
-redis.call('PEXPIRE', KEYS[1], string.format('%.0f', math.ceil(2 * shown / 1000)))
-return texts
+redis.call('PEXPIRE', KEYS[2], string.format('%.0f', math.ceil(width * places / 1000)))

@@ -10,7 +10,14 @@ kinds.c = {}
 
 function kinds.c.rule(numeric) return { most = numeric(), lease = numeric() } end
 
-local function empty() return { calls = {}, named = {}, total = 0, last = 0 } end
+local function empty() return { calls = {}, count = 0, named = {}, total = 0, last = 0 } end
+
+-- `named`: by ticket; `same` is another call of that name, which only a spoilt state has.
+local function add(s, ends, cost, ticket)
+  local one = { ends = ends, cost = cost, ticket = ticket, same = s.named[ticket] }
+  s.count = s.count + 1
+  s.calls[s.count], s.named[ticket], s.total = one, one, s.total + cost
+end
 
 -- The calls that have not ended, none of them later than a lease from now; `total` units, `last` the latest end.
 function kinds.c.load(r, value)
@@ -22,8 +29,8 @@ function kinds.c.load(r, value)
     if not ends or cost >= UNITS or #ticket > 32 then return nil end
     if ends > now then
       ends, ahead = min(ends, latest), ahead or ends > latest
-      s.calls[#s.calls + 1] = { ends = ends, cost = cost, ticket = ticket }
-      s.named[ticket], s.total, s.last = true, s.total + cost, max(s.last, ends)
+      add(s, ends, cost, ticket)
+      s.last = max(s.last, ends)
     end
   end
   if sub(value, 1, 1) ~= 'c' or read ~= #value then return nil end
@@ -32,55 +39,60 @@ end
 
 function kinds.c.save(s)
   local parts = { 'c' }
-  for i, one in ipairs(s.calls) do
-    parts[i + 1] = format('%.0f %.0f ', one.ends, one.cost) .. one.ticket
+  for _, one in ipairs(s.calls) do
+    if not one.ended then parts[#parts + 1] = format('%.0f %.0f ', one.ends, one.cost) .. one.ticket end
   end
   return table.concat(parts, ' ')
 end
 
 function kinds.c.fit(r, s, cost) return (s and s.total or 0) + cost <= r.most and now or FULL end
 
--- Ends a call, if it is under way. Answers its units.
+-- Ends a call, if it is under way. Answers its units. It stays in the list until that is written.
 function kinds.c.release(s, ticket)
-  if not s.named[ticket] then return nil end
-  local others, freed = empty(), 0
-  for _, one in ipairs(s.calls) do
-    if one.ticket == ticket then
-      freed = freed + one.cost
-    else
-      others.calls[#others.calls + 1], others.last = one, max(others.last, one.ends)
+  local one, freed = s.named[ticket], 0
+  if not one then return nil end
+  while one do
+    one.ended, freed = true, freed + one.cost
+    one = one.same
+  end
+  s.named[ticket], s.total, s.last = nil, s.total - freed, nil
+  return freed
+end
+
+-- The latest end. A release may have taken it along.
+local function last(s)
+  if not s.last then
+    s.last = 0
+    for _, one in ipairs(s.calls) do
+      if not one.ended then s.last = max(s.last, one.ends) end
     end
   end
-  s.calls, s.last, s.total, s.named[ticket] = others.calls, others.last, s.total - freed, nil
-  return freed
+  return s.last
 end
 
 function kinds.c.take(r, s, cost, ticket)
   s = s or empty()
   kinds.c.release(s, ticket)
-  s.calls[#s.calls + 1] = { ends = now + r.lease, cost = cost, ticket = ticket }
-  s.named[ticket], s.total, s.last = true, s.total + cost, now + r.lease
+  add(s, now + r.lease, cost, ticket)
+  s.last = now + r.lease
   return s
 end
 
 -- Gives a call another lease, if it is under way.
 function kinds.c.renew(r, s, ticket)
-  if not s.named[ticket] then return false end
-  for _, one in ipairs(s.calls) do
-    if one.ticket == ticket then
-      one.ends, s.last = now + r.lease, now + r.lease
-      return true
-    end
-  end
+  local one = s.named[ticket]
+  if not one then return false end
+  one.ends, s.last = now + r.lease, now + r.lease
+  return true
 end
 
 -- Calls end by their tickets.
 function kinds.c.refund() return nil end
 
 function kinds.c.room(r, s)
-  return max(r.most - (s and s.total or 0), 0), max(s and s.last or 0, now)
+  return max(r.most - (s and s.total or 0), 0), max(s and last(s) or 0, now)
 end
 
 function kinds.c.spacing() return 0 end
 function kinds.c.forgotten_at(r, since) return since + r.lease end
-function kinds.c.dies_at(r, s) return s.last end
+function kinds.c.dies_at(r, s) return last(s) end

@@ -10,6 +10,9 @@
 
 kinds.l = {}
 
+-- More than the longest text of an entry.
+local ENTRY = 32
+
 function kinds.l.rule(numeric) return { most = numeric(), period = numeric() } end
 
 -- The entry that follows in a text from there on, and where it ends.
@@ -39,10 +42,6 @@ function kinds.l.load(r, value)
   return { last = last, total = total, time = time, units = units, rest = value, from = behind }, false
 end
 
-function kinds.l.save(s)
-  return format('l %.0f %.0f %.0f %.0f', s.last, s.total, s.time, s.units) .. sub(s.rest, s.from)
-end
-
 function kinds.l.fit(r, s, cost)
   local over = (s and s.total or 0) + cost - r.most
   if over <= 0 then return now end
@@ -65,29 +64,56 @@ function kinds.l.take(r, s, cost)
   return s
 end
 
-function kinds.l.refund(r, s, at, cost)
-  if s.total == 0 then return nil end
-  local all, time = format(' %.0f %.0f', s.time, s.units) .. sub(s.rest, s.from), 0
-  for from, later, units, behind in gmatch(all, '() (%d+) (%d+)()') do
-    time = time + later
-    if time == at and tonumber(units) >= cost then
-      local left = ''
-      if tonumber(units) > cost then
-        left = format(' %s %.0f', later, units - cost)
-      else
-        local next_later, next_units, after = entry(all, behind)
-        if next_later then
-          left, behind = format(' %.0f %.0f', later + next_later, next_units), after
-        else
-          s.last = time - later
-        end
-      end
-      s.total, s.rest = s.total - cost, sub(all, 1, from - 1) .. left .. sub(all, behind)
-      s.time, s.units, s.from = entry(s.rest, 1)
-      if not s.time then s.total = 0 end
-      return s
+-- Unpacks the entries from the newest back to `at`: a batch of refunds is one pass, and what is refunded is
+-- seldom old. `newer`: those entries, the newest first; `named`: the oldest of each time, `same` the next of
+-- that time; `all`, up to `cut`: the text of the others, the newest of which is of the time `back`.
+local function unpack_to(s, at)
+  if not s.newer then
+    s.newer, s.named, s.back = {}, {}, s.last
+    s.all = format(' %.0f %.0f', s.time, s.units) .. sub(s.rest, s.from)
+    s.cut = #s.all
+  end
+  while s.cut > 0 and s.back >= at do
+    local later, units = match(sub(s.all, max(s.cut - ENTRY, 1), s.cut), ' (%d+) (%d+)$')
+    if not later then return end
+    s.cut = s.cut - #later - #units - 2
+    local one = { time = s.back, units = tonumber(units), same = s.named[s.back] }
+    s.newer[#s.newer + 1], s.named[s.back] = one, one
+    s.back = s.back - tonumber(later)
+  end
+end
+
+-- Makes text of what was unpacked.
+local function pack(s)
+  if not s.newer then return end
+  local parts, time = { sub(s.all, 1, s.cut) }, s.back
+  for i = #s.newer, 1, -1 do
+    local one = s.newer[i]
+    if one.units > 0 then
+      parts[#parts + 1] = format(' %.0f %.0f', one.time - time, one.units)
+      time = one.time
     end
   end
+  s.last, s.rest, s.newer = time, table.concat(parts), nil
+  s.time, s.units, s.from = entry(s.rest, 1)
+end
+
+function kinds.l.save(s)
+  pack(s)
+  return format('l %.0f %.0f %.0f %.0f', s.last, s.total, s.time, s.units) .. sub(s.rest, s.from)
+end
+
+-- After it, a state can only be refunded more of and written.
+function kinds.l.refund(r, s, at, cost)
+  if s.total == 0 or at < s.time then return nil end
+  unpack_to(s, at)
+  local before, one = nil, s.named[at]
+  while one and one.units < cost do before, one = one, one.same end
+  if not one then return nil end
+  one.units, s.total = one.units - cost, s.total - cost
+  if one.units > 0 then return s end
+  if before then before.same = one.same else s.named[at] = one.same end
+  return s
 end
 
 function kinds.l.room(r, s)
@@ -97,4 +123,7 @@ end
 
 function kinds.l.spacing(r, cost) return div_ceil(cost * r.period, r.most) end
 function kinds.l.forgotten_at(r, since) return since + r.period end
-function kinds.l.dies_at(r, s) return s.total > 0 and s.last + r.period or 0 end
+function kinds.l.dies_at(r, s)
+  pack(s)
+  return s.total > 0 and s.last + r.period or 0
+end

@@ -7,15 +7,16 @@ mod breakers;
 mod keyed;
 mod paced;
 mod policies;
+mod status;
 
 use std::collections::HashMap;
 use std::fmt;
 use std::sync::{Arc, Mutex};
 
-use futures::FutureExt;
 use tokio::sync::{broadcast, watch};
 
 use self::keyed::Name;
+use self::status::Status;
 use crate::core::breaker::StoredBreaker;
 use crate::core::limits::keyed_states::KeyedStates;
 use crate::core::policy::LimitPolicy;
@@ -25,8 +26,6 @@ use crate::ports::clock::Clock;
 use crate::ports::link::Link;
 use crate::ports::locks::lock;
 use crate::ports::notice::{Notice, Notices};
-use crate::ports::pace::StoreFuture;
-use crate::ports::status::StatusStore;
 
 /// How many notices a slow receiver may lag behind before it loses some.
 const NOTICES: usize = 64;
@@ -38,6 +37,7 @@ pub struct MemoryStore {
     states: Mutex<KeyedStates<Name>>,
     policies: Mutex<HashMap<String, Option<LimitPolicy>>>,
     breakers: Mutex<HashMap<String, StoredBreaker>>,
+    status: Mutex<Status>,
     notices: broadcast::Sender<Notice>,
     link: watch::Sender<Link>,
 }
@@ -52,6 +52,7 @@ impl MemoryStore {
             states: Mutex::default(),
             policies: Mutex::default(),
             breakers: Mutex::default(),
+            status: Mutex::default(),
             notices: broadcast::Sender::new(NOTICES),
             link: watch::Sender::new(Link::Up),
         }
@@ -69,13 +70,6 @@ impl MemoryStore {
 impl Notices for MemoryStore {
     fn notices(&self) -> broadcast::Receiver<Notice> {
         self.notices.subscribe()
-    }
-}
-
-/// There are no other replicas: it answers what it is told.
-impl StatusStore for MemoryStore {
-    fn exchange<'a>(&'a self, _: &'a str, text: &'a str) -> StoreFuture<'a, Vec<String>> {
-        async move { Ok(vec![text.to_owned()]) }.boxed()
     }
 }
 

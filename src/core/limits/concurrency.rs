@@ -8,6 +8,7 @@ use std::num::NonZeroU32;
 use std::time::Duration;
 
 use super::kind::{Fit, Kind, Room, RuleError, Ticket, remembered};
+use crate::headroom::Headroom;
 use crate::time::micros;
 
 /// The most units under way.
@@ -18,7 +19,7 @@ pub const LIMIT_MAX: u64 = 10_000;
 pub struct Concurrency {
     limit: u64,
     lease: u64,
-    pub(super) headroom: Duration,
+    pub(super) headroom: Headroom,
 }
 
 /// A call under way.
@@ -41,7 +42,12 @@ impl Concurrency {
     ///
     /// # Errors
     /// When more than [`LIMIT_MAX`] calls would have to be remembered, or a lease is zero.
-    pub fn new(limit: NonZeroU32, lease: Duration, headroom: Duration) -> Result<Self, RuleError> {
+    pub fn new(
+        limit: NonZeroU32,
+        lease: Duration,
+        headroom: impl Into<Headroom>,
+    ) -> Result<Self, RuleError> {
+        let headroom = headroom.into();
         let limit = u64::from(limit.get());
         if limit > LIMIT_MAX {
             return Err(RuleError::TooMany {

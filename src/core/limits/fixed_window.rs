@@ -3,21 +3,24 @@
 //! At the edge of two windows twice the limit can pass within a moment: that is what a fixed window
 //! is.
 //!
-//! **Windows of the clock** begin at times that the downstream knows, too. Calls arrive up to a
-//! headroom late, so nothing is granted so close to the end that it could arrive in the next
-//! window. A store knows no calendar: the boundaries of the windows around now are passed to it.
+//! Calls arrive up to a headroom late, so nothing is granted so close to the end of a window that it
+//! could arrive in the next one.
 //!
-//! **Windows of the first call** begin with a call that the downstream has seen, and a grant is no
-//! call yet: its message may find no slot, or its replica may die. So any grant of a window may be
-//! the first call that arrived, and the downstream's window may end a whole window after the last
-//! of them. Until then the units of the window before count in the present one, too: whichever call
-//! was the first, none of the downstream's windows holds more than the limit.
+//! **Windows of the first call** start with the first call that is granted. Its first call may reach the
+//! downstream a headroom later, and so the downstream's window may end that much later: the next one starts
+//! a headroom after `length`. A window all of whose units came back was none. A grant that is neither
+//! sent nor given back (its replica died) can start a window that the downstream knows nothing of; then
+//! its windows lie elsewhere and one of them can hold up to twice the limit, as around any edge.
+//!
+//! **Windows of the clock** start at times that the downstream knows, too. A store knows no calendar: the
+//! boundaries of the windows around now are passed to it.
 
 use std::num::NonZeroU32;
 use std::time::Duration;
 
 use super::kind::{Fit, Kind, Room, RuleError, Ticket, remembered};
 use crate::calendar::{Calendar, CalendarUnit};
+use crate::headroom::Headroom;
 use crate::rate::Rate;
 use crate::time::{StoreTime, micros};
 
@@ -33,13 +36,13 @@ const KEEP: u64 = 366 * 24 * 3600 * 1_000_000;
 pub struct FixedWindow {
     limit: u64,
     frame: Frame,
-    /// The length of a window; zero for a calendar.
+    /// From the start of a window to that of the next; zero for a calendar.
     length: u64,
     /// What is kept free at the end of a window.
     guard: u64,
     /// The boundaries of the calendar's windows around now.
     bounds: Vec<u64>,
-    pub(super) headroom: Duration,
+    pub(super) headroom: Headroom,
 }
 
 /// Where windows begin.
@@ -50,7 +53,7 @@ enum Frame {
     Calendar(Calendar),
 }
 
-/// The state.
+/// The state: the window of the last grant.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Windows {
     /// When the window began, in microseconds; only windows of the first call need it.
@@ -59,19 +62,24 @@ pub struct Windows {
     pub last: u64,
     /// Units taken of it.
     pub used: u64,
-    /// Units of the window before that count until [`Windows::until`].
-    pub before: u64,
-    pub until: u64,
+}
+
+/// A window, and what counts in it.
+#[derive(Clone, Copy, Debug)]
+struct Window {
+    start: u64,
+    end: u64,
+    used: u64,
 }
 
 impl FixedWindow {
-    /// Windows that start with the first call after the last one ended, a headroom longer than the
-    /// downstream's.
+    /// Windows that start with the first call that is granted after the last one ended.
     ///
     /// # Errors
     /// When the headroom is half of the window or more.
-    pub fn from_first_call(rate: Rate, headroom: Duration) -> Result<Self, RuleError> {
-        let length = micros(rate.window()).saturating_add(micros(headroom));
+    pub fn from_first_call(rate: Rate, headroom: impl Into<Headroom>) -> Result<Self, RuleError> {
+        let headroom = headroom.into();
+        let length = micros(rate.window()).saturating_add(micros(headroom.all()));
         let units = rate.units();
         Self::new(units, Frame::FirstCall, length, rate.window(), headroom)
     }
@@ -80,7 +88,8 @@ impl FixedWindow {
     ///
     /// # Errors
     /// When the headroom is half of the window or more.
-    pub fn aligned(rate: Rate, headroom: Duration) -> Result<Self, RuleError> {
+    pub fn aligned(rate: Rate, headroom: impl Into<Headroom>) -> Result<Self, RuleError> {
+        let headroom = headroom.into();
         let length = micros(rate.window());
         Self::new(rate.units(), Frame::Epoch, length, rate.window(), headroom)
     }
@@ -92,7 +101,7 @@ impl FixedWindow {
     pub fn calendar(
         units: NonZeroU32,
         calendar: Calendar,
-        headroom: Duration,
+        headroom: impl Into<Headroom>,
     ) -> Result<Self, RuleError> {
         let hour = Duration::from_secs(3600);
         let shortest = match calendar.unit {
@@ -104,7 +113,13 @@ impl FixedWindow {
             CalendarUnit::Week => hour * 24 * 6,
             CalendarUnit::Month => hour * 24 * 27,
         };
-        Self::new(units, Frame::Calendar(calendar), 0, shortest, headroom)
+        Self::new(
+            units,
+            Frame::Calendar(calendar),
+            0,
+            shortest,
+            headroom.into(),
+        )
     }
 
     fn new(
@@ -112,17 +127,20 @@ impl FixedWindow {
         frame: Frame,
         length: u64,
         window: Duration,
-        headroom: Duration,
+        headroom: Headroom,
     ) -> Result<Self, RuleError> {
-        if headroom >= window / 2 {
+        let all = headroom.all();
+        if all >= window / 2 {
+            let headroom = all;
             return Err(RuleError::Headroom { headroom, window });
         }
         remembered(length)?;
         Ok(Self {
             limit: u64::from(units.get()),
             guard: match frame {
-                Frame::FirstCall => 0,
-                Frame::Epoch | Frame::Calendar(_) => micros(headroom),
+                // The last headroom of `length` is after the downstream's end.
+                Frame::FirstCall => 2 * micros(all),
+                Frame::Epoch | Frame::Calendar(_) => micros(all),
             },
             frame,
             length,
@@ -161,10 +179,11 @@ impl FixedWindow {
         }
     }
 
-    /// The window of the clock that `at` lies in, if it is known.
-    fn window(&self, at: u64) -> Option<(u64, u64)> {
+    /// Start and end of the window of the clock that `at` lies in, if they are known.
+    fn of_clock(&self, at: u64) -> Option<(u64, u64)> {
         match self.frame {
-            Frame::FirstCall | Frame::Epoch => {
+            Frame::FirstCall => None,
+            Frame::Epoch => {
                 let start = at - at % self.length;
                 Some((start, start + self.length))
             }
@@ -175,45 +194,22 @@ impl FixedWindow {
         }
     }
 
-    /// The window of the first call that `now` lies in, with what counts of the one before.
-    fn first_call(&self, windows: Option<&Windows>, now: u64) -> Windows {
-        let empty = Windows {
-            start: now,
-            last: now,
-            used: 0,
-            before: 0,
-            until: 0,
-        };
-        let Some(s) = windows else {
-            return empty;
-        };
-        let (start, last) = (s.start.min(now), s.last.min(now));
-        if start + self.length > now {
-            let until = s.until.min(now + self.length);
-            let counts = until > now && s.before > 0;
-            return Windows {
+    /// The window that `now` lies in, if it is known. One of the first call that is over, or that all
+    /// units came back of, makes room for one that starts now.
+    fn window(&self, windows: Option<&Windows>, now: u64) -> Option<Window> {
+        if self.frame == Frame::FirstCall {
+            let open = windows.filter(|s| s.used > 0 && s.start + self.length > now);
+            let start = open.map_or(now, |s| s.start);
+            return Some(Window {
                 start,
-                last,
-                used: s.used,
-                before: if counts { s.before } else { 0 },
-                until: if counts { until } else { 0 },
-            };
+                end: start + self.length,
+                used: open.map_or(0, |s| s.used),
+            });
         }
-        let until = last + self.length;
-        if until <= now || s.used == 0 {
-            return empty;
-        }
-        Windows {
-            before: s.used,
-            until,
-            ..empty
-        }
-    }
-
-    /// What counts at `now` in a window of the clock.
-    fn used_of_clock(&self, windows: Option<&Windows>, start: u64) -> u64 {
+        let (start, end) = self.of_clock(now)?;
         // Not by its own start: a window that was cut differently before still counts.
-        windows.filter(|s| s.last >= start).map_or(0, |s| s.used)
+        let used = windows.filter(|s| s.last >= start).map_or(0, |s| s.used);
+        Some(Window { start, end, used })
     }
 }
 
@@ -228,64 +224,36 @@ impl Kind for FixedWindow {
         let settled = Windows {
             start: windows.start.min(now),
             last: windows.last.min(now),
-            until: match self.frame {
-                Frame::FirstCall => windows.until.min(now + self.length),
-                Frame::Epoch | Frame::Calendar(_) => windows.until,
-            },
-            ..*windows
+            used: windows.used,
         };
         (settled, windows.last > now)
     }
 
     fn fit(&self, windows: Option<&Windows>, now: u64, cost: u64) -> Fit {
-        if self.frame == Frame::FirstCall {
-            let s = self.first_call(windows, now);
-            return if s.used + cost > self.limit {
-                Fit::At(s.last + self.length)
-            } else if s.used + s.before + cost > self.limit {
-                Fit::At(s.until)
-            } else {
-                Fit::Now
-            };
-        }
-        let Some((start, end)) = self.window(now) else {
+        let Some(window) = self.window(windows, now) else {
             let later = self.bounds.iter().find(|bound| **bound > now);
             return Fit::At(later.copied().unwrap_or(now + UNKNOWN));
         };
-        let used = self.used_of_clock(windows, start);
-        if now < end - self.guard && used + cost <= self.limit {
+        if now < window.end - self.guard && window.used + cost <= self.limit {
             Fit::Now
         } else {
-            Fit::At(end)
+            Fit::At(window.end)
         }
     }
 
     fn take(&self, windows: Option<&Windows>, now: u64, cost: u64, _: Ticket) -> Windows {
-        if self.frame == Frame::FirstCall {
-            let s = self.first_call(windows, now);
-            return Windows {
-                last: now,
-                used: s.used + cost,
-                ..s
-            };
-        }
-        let start = self.window(now).map_or(now, |(start, _)| start);
+        let window = self.window(windows, now);
         Windows {
-            start: now,
+            start: window.map_or(now, |window| window.start),
             last: now,
-            used: self.used_of_clock(windows, start) + cost,
-            before: 0,
-            until: 0,
+            used: window.map_or(0, |window| window.used) + cost,
         }
     }
 
     /// Of the present window only.
     fn refund(&self, windows: &Windows, at: u64, cost: u64, now: u64) -> Option<Windows> {
-        let start = match self.frame {
-            Frame::FirstCall => windows.start,
-            Frame::Epoch | Frame::Calendar(_) => self.window(now)?.0,
-        };
-        let inside = at >= start && at <= windows.last && windows.used >= cost;
+        let window = self.window(Some(windows), now)?;
+        let inside = at >= window.start && at <= windows.last && window.used >= cost;
         inside.then(|| Windows {
             used: windows.used - cost,
             ..*windows
@@ -293,56 +261,38 @@ impl Kind for FixedWindow {
     }
 
     fn room(&self, windows: Option<&Windows>, now: u64) -> Room {
-        if self.frame == Frame::FirstCall {
-            let s = self.first_call(windows, now);
-            let end = if s.used > 0 {
-                s.last + self.length
-            } else {
-                s.until
-            };
-            return Room {
-                remaining: self.limit.saturating_sub(s.used + s.before),
-                reset_at: end.max(now),
-            };
-        }
-        let Some((start, end)) = self.window(now) else {
+        let Some(window) = self.window(windows, now) else {
             return Room {
                 remaining: 0,
                 reset_at: now,
             };
         };
-        let used = self.used_of_clock(windows, start);
-        let open = now < end - self.guard;
+        let is_open = now < window.end - self.guard;
         Room {
-            remaining: if open {
-                self.limit.saturating_sub(used)
+            remaining: if is_open {
+                self.limit.saturating_sub(window.used)
             } else {
                 0
             },
-            reset_at: if used > 0 { end } else { now },
+            reset_at: if window.used > 0 { window.end } else { now },
         }
     }
 
     fn spacing(&self, cost: u64, now: u64) -> u64 {
-        let length = match self.frame {
-            Frame::Calendar(_) => self.window(now).map_or(0, |(start, end)| end - start),
-            Frame::FirstCall | Frame::Epoch => self.length,
-        };
-        length / self.limit * cost
+        let window = self.window(None, now);
+        window.map_or(0, |window| window.end - window.start) / self.limit * cost
     }
 
     fn forgotten_at(&self, since: u64) -> u64 {
-        match self.frame {
-            Frame::FirstCall => since + self.length,
-            Frame::Epoch | Frame::Calendar(_) => self.window(since).map_or(since, |(_, end)| end),
-        }
+        let window = self.window(None, since);
+        window.map_or(since, |window| window.end)
     }
 
     fn dies_at(&self, windows: &Windows) -> u64 {
         match self.frame {
-            Frame::FirstCall => windows.last + self.length,
+            Frame::FirstCall => windows.start + self.length,
             Frame::Epoch | Frame::Calendar(_) => {
-                let end = self.window(windows.last).map(|(_, end)| end);
+                let end = self.of_clock(windows.last).map(|(_, end)| end);
                 end.unwrap_or(windows.last + KEEP)
             }
         }

@@ -11,9 +11,8 @@
 //! The debt says its own period. Under another rate the units that are owed stay owed, as if the
 //! new rate had been in force since the last grant.
 
-use std::time::Duration;
-
 use super::kind::{Fit, Kind, Room, RuleError, Ticket, UNNOTICED, product, remembered};
+use crate::headroom::Headroom;
 use crate::rate::Rate;
 use crate::time::micros;
 
@@ -23,7 +22,7 @@ pub struct Gcra {
     units: u64,
     period: u64,
     limit: u64,
-    pub(super) headroom: Duration,
+    pub(super) headroom: Headroom,
 }
 
 /// The state.
@@ -43,9 +42,10 @@ impl Gcra {
     /// # Errors
     /// When `(burst + 1) * (window + headroom)` is too large to be exact, or a spent burst would
     /// take years to come back.
-    pub fn new(rate: Rate, burst: u32, headroom: Duration) -> Result<Self, RuleError> {
+    pub fn new(rate: Rate, burst: u32, headroom: impl Into<Headroom>) -> Result<Self, RuleError> {
+        let headroom = headroom.into();
         let units = u64::from(rate.units().get());
-        let period = micros(rate.window()).saturating_add(micros(headroom));
+        let period = micros(rate.window()).saturating_add(micros(headroom.all()));
         let limit = u64::from(burst) + 1;
         let all = product("burst, window and headroom", limit, period)?;
         remembered(all.div_ceil(units))?;

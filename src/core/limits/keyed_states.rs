@@ -1,11 +1,12 @@
 //! What was taken of many keys, in the memory of one process: for the store in memory and for the
 //! simulations.
 //!
-//! Beside the states it remembers for which calls under way a message waits. States that say nothing any
+//! Beside the states it remembers which replicas wait for calls under way, as `lua/admit.lua` and
+//! `lua/release.lua` do. States that say nothing any
 //! more are swept out whenever as many were added as lived through the last sweep, so the memory follows
 //! what is in use.
 
-use std::collections::{HashMap, HashSet};
+use std::collections::HashMap;
 use std::hash::Hash;
 
 use super::admission::{self, Cell, CellCandidate, CellCharge, Decision, Limit};
@@ -22,8 +23,8 @@ const SWEEP_MIN: usize = 1024;
 pub struct KeyedStates<N> {
     /// What was taken, and from when on that says nothing any more.
     known: HashMap<N, (State, StoreTime)>,
-    /// Keys for whose calls a message waits.
-    waiting: HashSet<N>,
+    /// Who waits for calls of a key to end, first come, first served.
+    waiting: HashMap<N, Vec<u32>>,
     /// How many states there may be before the next sweep.
     room: usize,
 }
@@ -46,16 +47,17 @@ impl<N> Default for KeyedStates<N> {
     fn default() -> Self {
         Self {
             known: HashMap::new(),
-            waiting: HashSet::new(),
+            waiting: HashMap::new(),
             room: SWEEP_MIN,
         }
     }
 }
 
 impl<N: Clone + Eq + Hash> KeyedStates<N> {
-    /// Decides a batch (`admission::decide`).
+    /// Decides a batch (`admission::decide`) for `asker`.
     pub fn admit(
         &mut self,
+        asker: u32,
         batch: &[KeyedCandidate<'_, N>],
         wanted: u64,
         now: StoreTime,
@@ -84,7 +86,7 @@ impl<N: Clone + Eq + Hash> KeyedStates<N> {
             self.put(name, rule, cell, now);
         }
         for (candidate, decision) in batch.iter().zip(&decisions) {
-            self.wait(candidate, decision);
+            self.wait(asker, candidate, decision);
         }
         decisions
     }
@@ -117,22 +119,33 @@ impl<N: Clone + Eq + Hash> KeyedStates<N> {
         calls.is_some()
     }
 
-    /// Ends a call. Answers the units that came free if a message waits for them.
+    /// Ends a call. Returns the askers that waited for that, as many as units came free, and how many of them
+    /// each is told of. They wait no more until they say so again.
     pub fn release(
         &mut self,
         (name, rule): (&N, &Rule),
         ticket: Ticket,
         now: StoreTime,
-    ) -> Option<u64> {
+    ) -> Vec<(u32, u64)> {
         let before = self.change_calls((name, rule), now, |rule, calls| {
             rule.release(calls, ticket, now.as_micros())
-        })?;
-        let ended = before.calls.iter().find(|call| call.ticket == ticket)?;
-        let left = rule
-            .room(self.state(name, rule, now).as_ref(), now)
-            .remaining;
-        let freed = ended.cost.min(left);
-        (freed > 0 && self.waiting.remove(name)).then_some(freed)
+        });
+        let calls = before.iter().flat_map(|before| &before.calls);
+        let ended = calls.filter(|call| call.ticket == ticket).map(|c| c.cost);
+        let left = rule.room(self.state(name, rule, now).as_ref(), now);
+        let freed = ended.sum::<u64>().min(left.remaining);
+        let Some(waiting) = self.waiting.get_mut(name).filter(|_| freed > 0) else {
+            return Vec::new();
+        };
+        let count = waiting
+            .len()
+            .min(usize::try_from(freed).unwrap_or(usize::MAX));
+        let woken: Vec<u32> = waiting.drain(..count).collect();
+        if waiting.is_empty() {
+            self.waiting.remove(name);
+        }
+        let each = freed.div_ceil(count as u64);
+        woken.into_iter().map(|asker| (asker, each)).collect()
     }
 
     /// Changes the calls under way of a key. Answers what they were, if they changed.
@@ -178,8 +191,8 @@ impl<N: Clone + Eq + Hash> KeyedStates<N> {
         }
     }
 
-    /// Remembers that messages wait for calls to end.
-    fn wait(&mut self, candidate: &KeyedCandidate<'_, N>, decision: &Decision) {
+    /// Remembers that `asker` waits for calls to end.
+    fn wait(&mut self, asker: u32, candidate: &KeyedCandidate<'_, N>, decision: &Decision) {
         let charges = match decision {
             Decision::Denied {
                 by,
@@ -189,9 +202,13 @@ impl<N: Clone + Eq + Hash> KeyedStates<N> {
             Decision::Granted { .. } if candidate.others_wait => &candidate.charges,
             _ => return,
         };
-        let counts_calls = |limit: &Limit<'_>| matches!(limit.rule, Rule::Concurrency(_));
-        let calls = charges.iter().filter(|(_, limit, _)| counts_calls(limit));
-        self.waiting.extend(calls.map(|(name, ..)| name.clone()));
+        for (name, limit, _) in charges {
+            if matches!(limit.rule, Rule::Concurrency(_)) {
+                let waiting = self.waiting.entry(name.clone()).or_default();
+                waiting.retain(|other| *other != asker);
+                waiting.push(asker);
+            }
+        }
     }
 }
 
@@ -224,7 +241,7 @@ mod tests {
             };
             // Five hundred keys, then all of them are over.
             let now = StoreTime::from_micros(1_000_000 + key / 500 * 2_000);
-            let decisions = states.admit(&[candidate], 1, now);
+            let decisions = states.admit(0, &[candidate], 1, now);
             assert!(matches!(decisions[..], [Decision::Granted { .. }]));
         }
         assert!(states.known.len() <= 4_096, "{}", states.known.len());

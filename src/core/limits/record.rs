@@ -29,14 +29,7 @@ pub fn write(state: &State, now: StoreTime) -> String {
     let mut text = match &state.taken {
         Taken::Gcra(s) => format!("g {} {} {}", s.at, s.parts, s.period),
         Taken::TokenBucket(s) => format!("t {} {} {}", s.tokens, s.last, s.rem),
-        Taken::FixedWindow(s) => {
-            let mut text = format!("w {} {} {}", s.start, s.last, s.used);
-            if s.before > 0 {
-                push(&mut text, s.before);
-                push(&mut text, s.until);
-            }
-            text
-        }
+        Taken::FixedWindow(s) => format!("w {} {} {}", s.start, s.last, s.used),
         Taken::SlidingLog(s) => {
             let last = s.entries.last().map_or(0, |(time, _)| *time);
             let total: u64 = s.entries.iter().map(|(_, units)| units).sum();
@@ -122,18 +115,13 @@ fn tokens(words: &[&str]) -> Option<Tokens> {
 }
 
 fn windows(words: &[&str]) -> Option<Windows> {
-    let ([start, last, used], rest) = words.split_first_chunk()?;
-    let (before, until) = match rest {
-        [] => (0, 0),
-        [before, until] => (units(before)?, number(until)?),
-        _ => return None,
+    let [start, last, used] = words else {
+        return None;
     };
     Some(Windows {
         start: number(start)?,
         last: number(last)?,
         used: units(used)?,
-        before,
-        until,
     })
 }
 

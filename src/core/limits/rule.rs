@@ -8,6 +8,7 @@ use super::gcra::{Debt, Gcra};
 use super::kind::{Fit, Kind, Room, Ticket};
 use super::sliding_log::{Log, SlidingLog};
 use super::token_bucket::{TokenBucket, Tokens};
+use crate::headroom::Headroom;
 use crate::time::StoreTime;
 
 /// The rule of a limit, in the integers that decisions work with.
@@ -184,17 +185,16 @@ impl Rule {
         )
     }
 
-    /// How late a call may arrive at the downstream after it was granted.
+    /// How late a call may arrive at the downstream after it was granted, and what of that is for the way there.
     #[must_use]
-    pub const fn headroom(&self) -> Duration {
+    pub const fn headroom(&self) -> Headroom {
         of_kind!(self, |kind| kind.headroom)
     }
 
-    /// How late a call may leave after it was granted: a quarter of the headroom is left for the
-    /// way to the downstream.
+    /// How late a call may leave after it was granted.
     #[must_use]
-    pub fn usable(&self) -> Duration {
-        self.headroom() * 3 / 4
+    pub const fn usable(&self) -> Duration {
+        self.headroom().late
     }
 
     /// Entries of a state that are read at most, for estimates of what a decision costs the store.

@@ -6,9 +6,8 @@
 //!
 //! The script reads only the entries that a decision depends on: a long log is cheap to ask.
 
-use std::time::Duration;
-
 use super::kind::{Fit, Kind, Room, RuleError, Ticket, remembered};
+use crate::headroom::Headroom;
 use crate::rate::Rate;
 use crate::time::micros;
 
@@ -20,7 +19,7 @@ pub const LIMIT_MAX: u64 = 10_000;
 pub struct SlidingLog {
     limit: u64,
     period: u64,
-    pub(super) headroom: Duration,
+    pub(super) headroom: Headroom,
 }
 
 /// The state: times and units, oldest first.
@@ -34,7 +33,8 @@ impl SlidingLog {
     ///
     /// # Errors
     /// When more than [`LIMIT_MAX`] units would have to be remembered, or for years.
-    pub fn new(rate: Rate, headroom: Duration) -> Result<Self, RuleError> {
+    pub fn new(rate: Rate, headroom: impl Into<Headroom>) -> Result<Self, RuleError> {
+        let headroom = headroom.into();
         let limit = u64::from(rate.units().get());
         if limit > LIMIT_MAX {
             return Err(RuleError::TooMany {
@@ -43,7 +43,7 @@ impl SlidingLog {
                 most: LIMIT_MAX,
             });
         }
-        let period = micros(rate.window()).saturating_add(micros(headroom));
+        let period = micros(rate.window()).saturating_add(micros(headroom.all()));
         remembered(period)?;
         Ok(Self {
             limit,

@@ -12,6 +12,7 @@ use std::num::NonZeroU32;
 use std::time::Duration;
 
 use super::kind::{Fit, Kind, Room, RuleError, Ticket, UNNOTICED, product, remembered};
+use crate::headroom::Headroom;
 use crate::time::micros;
 
 /// An empty start is remembered at least this long after the bucket was full again: a key that
@@ -46,7 +47,7 @@ pub struct Bucket {
     pub start: Start,
     /// How far below zero the tokens may go; what comes next waits until they are back.
     pub borrow: u32,
-    pub headroom: Duration,
+    pub headroom: Headroom,
 }
 
 /// The rule of a `token_bucket` limit.
@@ -58,7 +59,7 @@ pub struct TokenBucket {
     refill: Refill,
     start: Start,
     borrow: i64,
-    pub(super) headroom: Duration,
+    pub(super) headroom: Headroom,
 }
 
 /// The state.
@@ -81,7 +82,7 @@ impl TokenBucket {
         if bucket.interval.is_zero() {
             return Err(RuleError::Zero("interval"));
         }
-        let period = micros(bucket.interval).saturating_add(micros(bucket.headroom));
+        let period = micros(bucket.interval).saturating_add(micros(bucket.headroom.all()));
         let units = u64::from(bucket.capacity.get()) + u64::from(bucket.borrow);
         product("capacity, borrow, interval and headroom", units + 1, period)?;
         let rule = Self {

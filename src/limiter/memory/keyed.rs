@@ -20,6 +20,9 @@ use crate::ports::limits::{
 use crate::ports::notice::Notice;
 use crate::ports::pace::StoreFuture;
 
+/// All pacers of the process listen to the same notices.
+const ALL: u32 = 0;
+
 /// A limit and one of its keys.
 pub(super) type Name = (Arc<str>, LimitKey);
 
@@ -91,7 +94,7 @@ impl MemoryStore {
             }
         });
         let batch: Vec<_> = batch.collect();
-        states.admit(&batch, wanted, now)
+        states.admit(ALL, &batch, wanted, now)
     }
 }
 
@@ -141,8 +144,8 @@ impl LimitStore for MemoryStore {
                 for call in calls {
                     let key = name(&call.limit, call.key);
                     let policy = call.limit.policy();
-                    if let Some(units) = states.release((&key, &policy.rule), call.ticket, now) {
-                        let (limit, key) = key;
+                    for (_, units) in states.release((&key, &policy.rule), call.ticket, now) {
+                        let (limit, key) = key.clone();
                         // A replica that listens to nothing asks again after a while.
                         drop(self.notices.send(Notice::Freed { limit, key, units }));
                     }

@@ -14,8 +14,11 @@ use super::scripts::{Arg, Family};
 use crate::core::limits::Rule;
 use crate::core::limits::generation::{LostWait, Memory};
 use crate::core::time::{StoreTime, micros};
-use crate::ports::limits::{KeyedLimit, LimitKey, Policy};
+use crate::ports::limits::{BATCH_MAX, KeyedLimit, LimitKey, Policy};
 
+/// How heavy a call may be, in microseconds of Redis, roughly: others wait for it. A larger batch
+/// goes in several calls, one after the other.
+const WEIGHT_MAX: u64 = 2_048;
 /// What a charge weighs, and a state besides its entries.
 const CHARGE: u64 = 4;
 const STATE: u64 = 4;
@@ -78,6 +81,7 @@ pub(super) struct KeyBatch<'a> {
     around: StoreTime,
     limits: Vec<AskedLimit<'a>>,
     places: HashMap<(usize, LimitKey), usize>,
+    weight: u64,
 }
 
 struct AskedLimit<'a> {
@@ -97,15 +101,48 @@ impl<'a> KeyBatch<'a> {
             around: now,
             limits: Vec::new(),
             places: HashMap::new(),
+            weight: 0,
         }
     }
 
-    /// By how much the call becomes heavier with a charge, in microseconds of Redis, roughly.
-    pub(super) fn weight(&self, limit: &KeyedLimit, key: LimitKey) -> u64 {
-        match self.find(limit) {
-            Some(at) if self.places.contains_key(&(at, key)) => CHARGE,
-            _ => CHARGE + STATE + limit.policy().rule.entries(),
+    /// The places of states that belong together. `None`: with them the call would be too heavy, and they
+    /// are for the next one. More about states that it reads anyway is never too much.
+    pub(super) fn add(
+        &mut self,
+        states: impl Iterator<Item = (&'a KeyedLimit, LimitKey)> + Clone,
+    ) -> Option<Vec<CellIndex>> {
+        let heavier = states.clone().map(|state| self.heavier(state)).sum::<u64>();
+        let weight = self.weight + heavier;
+        let is_new = states.clone().any(|state| !self.reads(state));
+        if weight > WEIGHT_MAX && is_new && !self.limits.is_empty() {
+            return None;
         }
+        self.weight = weight;
+        Some(states.map(|(limit, key)| self.index(limit, key)).collect())
+    }
+
+    /// The places of as many single states as one call takes: at least one.
+    pub(super) fn fill(
+        &mut self,
+        states: impl Iterator<Item = (&'a KeyedLimit, LimitKey)>,
+    ) -> Vec<CellIndex> {
+        let states = states.take(BATCH_MAX);
+        let places = states.map_while(|state| self.add(std::iter::once(state)));
+        places.flatten().collect()
+    }
+
+    /// By how much the call becomes heavier with a charge.
+    fn heavier(&self, state: (&KeyedLimit, LimitKey)) -> u64 {
+        if self.reads(state) {
+            CHARGE
+        } else {
+            CHARGE + STATE + state.0.policy().rule.entries()
+        }
+    }
+
+    fn reads(&self, (limit, key): (&KeyedLimit, LimitKey)) -> bool {
+        let limit = self.find(limit);
+        limit.is_some_and(|at| self.places.contains_key(&(at, key)))
     }
 
     /// The kinds that it is about, a bit for each.

@@ -27,10 +27,6 @@ use crate::ports::limits::{BATCH_MAX, CallUnderWay, Candidate, Decision, Decisio
 use crate::ports::locks::lock;
 use crate::ports::pace::StoreError;
 
-/// How heavy a call may be, in microseconds of Redis, roughly: others wait for it. A larger batch
-/// goes in several calls, one after the other.
-const WEIGHT_MAX: u64 = 2_048;
-
 /// The scripts, and what is remembered of Redis.
 pub(super) struct Limits {
     connection: Arc<Connection>,
@@ -162,17 +158,13 @@ impl Limits {
         let around = self.around().await?;
         let mut decisions = Vec::with_capacity(candidates.len());
         loop {
-            let (mut batch, mut asking, mut weight) = (KeyBatch::around(around), Vec::new(), 0);
-            for candidate in candidates[decisions.len()..].iter().take(BATCH_MAX) {
-                let charges = &candidate.charges;
-                let own: u64 = charges.iter().map(|c| batch.weight(&c.limit, c.key)).sum();
-                if !asking.is_empty() && weight + own > WEIGHT_MAX {
-                    break;
-                }
-                weight += own;
-                let places = charges.iter().map(|c| batch.index(&c.limit, c.key));
-                asking.push((candidate, places.collect()));
-            }
+            let mut batch = KeyBatch::around(around);
+            let rest = candidates[decisions.len()..].iter().take(BATCH_MAX);
+            let asking = rest.map_while(|candidate| {
+                let states = candidate.charges.iter().map(|c| (&*c.limit, c.key));
+                Some((candidate, batch.add(states)?))
+            });
+            let asking: Vec<_> = asking.collect();
             let answer = self.ask(batch, &asking, wanted).await?;
             let granted = |decision: &Decision| matches!(decision, Decision::Granted { .. });
             let enough = answer.decisions.iter().any(granted);
@@ -187,27 +179,32 @@ impl Limits {
         }
     }
 
-    async fn about_calls<T: FromRedisValue>(
+    /// Tells `script` of calls under way, in several calls if they are too heavy for one. Answers what it said
+    /// to each part of them.
+    async fn about_calls<'a, T: FromRedisValue>(
         &self,
         script: &Composed,
         before: Option<&str>,
-        calls: &[CallUnderWay],
-    ) -> Result<T, StoreError> {
-        // Calls under way follow no calendar.
-        let mut batch = KeyBatch::around(StoreTime::default());
-        let places: Vec<CellIndex> = calls
-            .iter()
-            .map(|call| batch.index(&call.limit, call.key))
-            .collect();
-        let mut args = batch.arguments(lock(&self.known).memory());
-        args.extend(before.map(Arg::Text));
-        args.push(Arg::Number(calls.len() as u64));
-        let cell = batch.cells();
-        for (CallUnderWay { ticket, .. }, place) in calls.iter().zip(places) {
-            args.push(cell(place));
-            args.push(Arg::Hex(ticket.0));
+        mut calls: &'a [CallUnderWay],
+    ) -> Result<Vec<(&'a [CallUnderWay], T)>, StoreError> {
+        let mut answers = Vec::new();
+        while !calls.is_empty() {
+            // Calls under way follow no calendar.
+            let mut batch = KeyBatch::around(StoreTime::default());
+            let places = batch.fill(calls.iter().map(|call| (&*call.limit, call.key)));
+            let (told, rest) = calls.split_at(places.len());
+            let mut args = batch.arguments(lock(&self.known).memory());
+            args.extend(before.map(Arg::Text));
+            args.push(Arg::Number(told.len() as u64));
+            let cell = batch.cells();
+            for (CallUnderWay { ticket, .. }, place) in told.iter().zip(places) {
+                args.push(cell(place));
+                args.push(Arg::Hex(ticket.0));
+            }
+            answers.push((told, self.call(script, &batch, args).await?));
+            calls = rest;
         }
-        self.call(script, &batch, args).await
+        Ok(answers)
     }
 }
 

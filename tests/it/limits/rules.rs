@@ -73,7 +73,7 @@ pub(crate) fn bucket(numbers: [u32; 3], interval: Duration, refill: Refill, star
             refill,
             start,
             borrow,
-            headroom: Duration::ZERO,
+            headroom: Duration::ZERO.into(),
         })
         .unwrap(),
     )

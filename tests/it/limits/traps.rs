@@ -95,6 +95,58 @@ async fn an_expired_key_starts_full_and_has_a_time_to_live() {
     }
 }
 
+/// A counter beside a key of its own for the end: one of them ends first, and the other says nonsense.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_state_is_one_key_that_ends_as_a_whole() {
+    let server = RedisServer::start();
+    let store = established(&server, PREFIX).await;
+    let mut redis = server.connection();
+    for (kind, rule) in kinds(3, "300ms") {
+        let limit = limit(kind, rule);
+        let keys = format!("{PREFIX}:{{limits}}:{kind}:*");
+        let mut keys = || -> Vec<String> {
+            let keys = redis::cmd("KEYS").arg(&keys).clone();
+            keys.query(&mut redis).unwrap()
+        };
+        assert!(takes(&store, &limit, "a").await, "{kind}");
+        let count = keys().len();
+        // Or none, on a machine that stood still.
+        assert!(count <= 1, "{kind}: {count}");
+        eventually(BOUND, "the end of all of it", || keys().is_empty()).await;
+        assert!(takes(&store, &limit, "a").await, "{kind}");
+    }
+}
+
+/// An expiry that each hit renews keeps a busy window open for ever.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_hit_does_not_push_out_the_end_of_its_window() {
+    let mut redis = Redis::new().await;
+    let limit = limit("pushed", first_call("3/400ms", Duration::ZERO));
+    let (first, decision) = redis.ask(&limit).await;
+    assert!(is_granted(&decision));
+    eventually(BOUND, "the second half of the window", || {
+        redis.ttl("pushed") < 200
+    })
+    .await;
+    let (mut last, mut granted) = (first, 1);
+    let fits = loop {
+        let (at, decision) = redis.ask(&limit).await;
+        match decision {
+            Decision::Granted { .. } => (last, granted) = (at, granted + 1),
+            Decision::Denied { until, .. } => break until,
+            other => panic!("{other:?}"),
+        }
+        assert!(granted < 20, "no limit at all");
+    };
+    // On a machine that stood still it is a later window, of a later first call.
+    if granted == 3 {
+        assert_eq!(fits, first + Duration::from_millis(400));
+    }
+    assert!(fits <= last + Duration::from_millis(400));
+    assert!(redis.ttl("pushed") <= 400);
+    eventually(BOUND, "the window's end", || redis.raw("pushed").is_none()).await;
+}
+
 #[tokio::test(flavor = "multi_thread", worker_threads = 4)]
 async fn of_a_hundred_in_parallel_at_a_limit_of_one_one_passes() {
     let (one, two) = (Redis::new().await, Redis::new().await);

@@ -30,7 +30,8 @@ proptest! {
         let world = world();
         let store = RedisBreakers::new(Arc::clone(&world.store));
         let rule = BreakerRule {
-            failures: NonZeroU32::MIN,
+            failures: Some(NonZeroU32::MIN),
+            rejections: None,
             pause: Backoff::new(Duration::from_micros(300), Duration::from_micros(2_000)),
             probe: Duration::from_micros(900),
         };

@@ -40,7 +40,7 @@ fn update() -> impl Strategy<Value = Update> {
     prop_oneof![
         4 => (0..3_usize, any::<bool>(), prop::option::of(0..4_usize))
             .prop_map(|(file, was_read, known)| Update::Declare { file, was_read, known }),
-        3 => (0..3_usize, prop::bool::weighted(0.2))
+        3 => (0..SET.len(), prop::bool::weighted(0.2))
             .prop_map(|(text, late)| Update::Set { text, late }),
         2 => prop_oneof![0..2_u64, Just(u64::MAX)].prop_map(Update::Pause),
         2 => Just(Update::Resume),
@@ -62,6 +62,14 @@ fn kept(world: &World) -> Option<LimitPolicy> {
     let found = world.runtime.block_on(world.policies.inspect("updates"));
     found.unwrap().policy
 }
+
+/// What an operator sets: for good, until a time that is over, and until one that is far away.
+const SET: [&str; 4] = [
+    "kind=paced rate=300/1s",
+    "",
+    "kind=paced rate=200/1s until=1",
+    "kind=paced rate=200/1s until=4000000000000000",
+];
 
 const FILES: [&str; 3] = ["kind=paced rate=400/1s", "kind=paced rate=300/1s", ""];
 
@@ -148,7 +156,7 @@ impl Play<'_> {
     fn set(&mut self, text: usize, late: bool) -> Result<(), TestCaseError> {
         let update = PolicyUpdate {
             over: self.known(late),
-            text: FILES[text],
+            text: SET[text],
             file: FILES[0],
             by: "op",
         };

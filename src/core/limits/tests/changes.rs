@@ -52,9 +52,9 @@ fn families() -> Vec<Vec<Case>> {
             ),
         ],
         vec![
-            (first_call("5/1ms", micros(300)), Count::FirstCall, 1_000, 5),
-            (first_call("2/1ms", micros(100)), Count::FirstCall, 1_000, 2),
-            (first_call("9/2ms", micros(100)), Count::FirstCall, 2_000, 9),
+            (first_call("5/1ms", micros(300)), Count::Edges, 1_000, 5),
+            (first_call("2/1ms", micros(100)), Count::Edges, 1_000, 2),
+            (first_call("9/2ms", micros(100)), Count::Edges, 2_000, 9),
         ],
         vec![
             (aligned("5/1ms", micros(300)), Count::Clock, 1_000, 5),

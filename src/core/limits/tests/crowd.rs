@@ -5,7 +5,7 @@ use proptest::prelude::*;
 
 use super::admission::{self, Cell, CellCandidate, CellCharge, Decision, Limit, LimitGate};
 use super::{START, at};
-use crate::limits::{Fit, Rule, State, Ticket};
+use crate::limits::{Fit, Rule, State, Taken, Ticket};
 use crate::time::micros;
 
 /// What becomes of a message that is granted, in thousandths.
@@ -53,6 +53,8 @@ pub(super) struct Crowd {
     pub(super) granted: usize,
     /// When the last one was granted.
     pub(super) last: Option<u64>,
+    /// The call that begins a window is always sent.
+    pub(super) first_arrive: bool,
     back: u64,
     span: u64,
     told: Option<u64>,
@@ -71,6 +73,7 @@ impl Crowd {
             calls: Vec::new(),
             granted: 0,
             last: None,
+            first_arrive: false,
             back: 0,
             span,
             told: None,
@@ -153,10 +156,15 @@ impl Crowd {
     fn meets(&mut self, fate: Fate, cost: u64) {
         self.granted += 1;
         self.last = Some(self.now);
+        let fate = match (fate, self.began(cost)) {
+            (Fate::Refunded(part), true) if self.first_arrive => Fate::Sent(part.min(1_000)),
+            (Fate::Dropped, true) if self.first_arrive => Fate::Sent(1_000),
+            (fate, _) => fate,
+        };
         match fate {
             Fate::Sent(part) => self.calls.push(Call {
                 granted: self.now,
-                arrived: self.now + micros(self.rule.headroom()) * part / 1_000,
+                arrived: self.now + micros(self.rule.headroom().all()) * part / 1_000,
                 cost,
             }),
             Fate::Refunded(part) => {
@@ -165,6 +173,12 @@ impl Crowd {
             }
             Fate::Dropped => (),
         }
+    }
+
+    /// Whether the last grant began a window of the first call.
+    fn began(&self, cost: u64) -> bool {
+        let taken = self.state.as_ref().map(|state| &state.taken);
+        matches!(taken, Some(Taken::FixedWindow(s)) if s.used == cost)
     }
 
     /// Time passes, and what is not sent comes back meanwhile.

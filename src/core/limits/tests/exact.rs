@@ -2,7 +2,7 @@
 
 use proptest::prelude::*;
 
-use super::crowd::{Crowd, steps};
+use super::crowd::{Crowd, Fate, Step, steps};
 use super::*;
 use crate::limits::Fit;
 use crate::limits::admission::{Cell, Decision};
@@ -33,9 +33,10 @@ fn a_cost_of_all_fits_alone() {
     }
 }
 
+/// An expiry that each hit renews would keep the first window open for ever.
 #[test]
 fn a_hit_every_half_window_lets_the_window_reset() {
-    // At half the rate: of a window of the first call, the one before it may still count.
+    // At half the rate.
     for rule in kinds(4, "10s") {
         let mut crowd = Crowd::new(rule, 1);
         for _ in 0..1_000 {
@@ -43,10 +44,119 @@ fn a_hit_every_half_window_lets_the_window_reset() {
             crowd.now += 5_000_000;
         }
     }
+    // And at all of it, where the kind has windows.
+    for (rule, period) in [
+        (first_call("2/10s", 10 * MS), 10_010_000),
+        (aligned("2/10s", Duration::ZERO), 10_000_000),
+        (log("2/10s", 10 * MS), 10_010_000),
+    ] {
+        let mut crowd = Crowd::new(rule, 1);
+        for _ in 0..1_000 {
+            assert!(crowd.takes(1), "{:?}", crowd.rule);
+            crowd.now += period / 2;
+        }
+    }
+}
+
+/// One call at hour 0 and nine at hour 23 of `10/1d`: the limit opens at hour 24.
+#[test]
+fn a_window_is_over_a_window_after_its_first_call() {
+    const HOUR: u64 = 3_600_000_000;
+    let headroom = Duration::from_secs(5);
+    let mut crowd = Crowd::new(first_call("10/1d", headroom), 1);
+    assert!(crowd.takes(1));
+    crowd.now = START + 23 * HOUR;
+    assert_eq!((0..20).filter(|_| crowd.takes(1)).count(), 9);
+    let Decision::Denied { fits, .. } = crowd.ask(1, true) else {
+        panic!("ten were taken");
+    };
+    assert_eq!(fits, Fit::At(START + 24 * HOUR + 5_000_000));
+    crowd.now = START + 24 * HOUR + 5_000_000;
+    assert_eq!((0..20).filter(|_| crowd.takes(1)).count(), 10);
+}
+
+/// A call that is granted so late that it could arrive in the next window waits for that one.
+#[test]
+fn nothing_is_granted_that_could_arrive_in_the_next_window() {
+    let mut crowd = Crowd::new(first_call("10/10s", 100 * MS), 1);
+    assert!(crowd.takes(1));
+    // Granted at 9.9 s it may arrive at 10 s, when the downstream's own window may be over.
+    crowd.now = START + 9_899_999;
+    assert!(crowd.takes(1));
+    crowd.now = START + 9_900_000;
+    assert!(!crowd.takes(1));
+    crowd.now = START + 10_100_000;
+    assert!(crowd.takes(1));
 }
 
 #[test]
-fn a_fixed_window_lets_twice_the_limit_through_at_its_edge_and_a_log_does_not() {
+fn a_window_all_of_whose_units_came_back_was_none() {
+    let mut crowd = Crowd::new(first_call("2/10s", Duration::ZERO), 1_000);
+    let refunded = Step::Ask {
+        cost: 1,
+        waited: false,
+        fate: Fate::Refunded(1_000),
+    };
+    crowd.play(&[refunded, Step::Nudge(3_000)]);
+    assert_eq!((0..3).filter(|_| crowd.takes(1)).count(), 2);
+    let Decision::Denied { fits, .. } = crowd.ask(1, true) else {
+        panic!("two were taken");
+    };
+    assert_eq!(fits, Fit::At(START + 3_000 + 10_000_000));
+}
+
+/// Every frame of a fixed window of a minute, by name.
+fn frames(units: u32) -> [(&'static str, Rule); 3] {
+    let rate = format!("{units}/1m");
+    [
+        ("first call", first_call(&rate, 10 * MS)),
+        ("aligned", aligned(&rate, 10 * MS)),
+        ("calendar", calendar(units, CalendarUnit::Minute, 10 * MS)),
+    ]
+}
+
+/// How many of `each` calls pass in the last second (or so) of a minute, and as many again in the first
+/// of the next, after one call that began the first minute; and how long that took.
+fn around_the_minute(rule: Rule, each: u32) -> (usize, u64) {
+    const SECOND: u64 = 1_000_000;
+    let mut crowd = Crowd::new(rule, 1);
+    let minute = START - START % (60 * SECOND) + 60 * SECOND;
+    crowd.now = minute;
+    assert!(crowd.takes(1));
+    let edge = minute + 60 * SECOND;
+    let mut passed = Vec::new();
+    // Not in the last headroom; and a window of the first call opens a headroom later.
+    for start in [edge - 900_000, edge + 10_000] {
+        for i in 0..u64::from(each) {
+            crowd.now = start + i * 880_000 / u64::from(each);
+            if crowd.takes(1) {
+                passed.push(crowd.now);
+            }
+        }
+    }
+    (passed.len(), passed[passed.len() - 1] - passed[0])
+}
+
+/// 198 in two seconds, and 1,980 in three: what a fixed window lets through at its edge.
+#[test]
+fn a_fixed_window_lets_twice_the_limit_through_at_its_edge() {
+    for (units, each, seconds) in [(100, 99, 2), (1_000, 990, 3)] {
+        for (frame, rule) in frames(units) {
+            let (passed, took) = around_the_minute(rule, each);
+            assert_eq!(passed, 2 * each as usize, "{frame}");
+            assert!(took < seconds * 1_000_000, "{frame}: {took}");
+        }
+        // A log holds the number in any minute. The call before them is a minute old at the edge.
+        let rate = format!("{units}/1m");
+        let (passed, _) = around_the_minute(log(&rate, 10 * MS), each);
+        assert_eq!(passed, units as usize);
+        let (passed, _) = around_the_minute(gcra(&rate, 0, 10 * MS), each);
+        assert!(passed <= units as usize * 3 / 60 + 1, "{passed}");
+    }
+}
+
+#[test]
+fn a_fixed_window_lets_twice_the_limit_through_in_a_moment_and_a_log_does_not() {
     let around_the_edge = |rule: Rule| {
         let mut crowd = Crowd::new(rule, 1);
         // The last millisecond of a window, and the first of the next.

@@ -69,7 +69,7 @@ fn bucket(
             refill,
             start,
             borrow,
-            headroom,
+            headroom: headroom.into(),
         })
         .unwrap(),
     )

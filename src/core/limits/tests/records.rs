@@ -31,7 +31,7 @@ fn states_are_short_and_readable() {
         ),
         (
             aligned("5/1s", Duration::ZERO),
-            "w 1795228193000019 1795228193000019 3",
+            "w 1795228193000000 1795228193000019 3",
         ),
         (
             log("5/1s", Duration::ZERO),
@@ -82,6 +82,7 @@ fn what_cannot_be_read_is_no_state() {
         "t - 2 3",
         "w 1 2",
         "w 1 2 3 4",
+        "w 1 2 3 4 5",
         "w 1 2 4294967296",
         "l",
         "l 1",

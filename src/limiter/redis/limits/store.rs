@@ -11,12 +11,12 @@ use super::{Limits, refused};
 use crate::core::limits::generation::HEARS_FIRST;
 use crate::core::limits::record;
 use crate::core::time::StoreTime;
-use crate::limiter::redis::batch::{CellIndex, KeyBatch};
+use crate::limiter::redis::batch::KeyBatch;
 use crate::limiter::redis::scripts::Arg;
 use crate::limiter::redis::store::RedisPaceStore;
 use crate::ports::limits::{
-    BATCH_MAX, CallUnderWay, Candidate, Decisions, KeyedLimit, LimitKey, LimitStore, Look, Refund,
-    Room, Ticket,
+    CallUnderWay, Candidate, Decisions, KeyedLimit, LimitKey, LimitStore, Look, Refund, Room,
+    Ticket,
 };
 use crate::ports::locks::lock;
 use crate::ports::pace::{StoreError, StoreFuture};
@@ -32,21 +32,25 @@ impl RedisPaceStore {
 }
 
 impl Limits {
-    async fn take_back(&self, refunds: &[Refund]) -> Result<usize, StoreError> {
-        let mut batch = KeyBatch::around(self.around().await?);
-        let places: Vec<CellIndex> = refunds
-            .iter()
-            .map(|refund| batch.index(&refund.limit, refund.key))
-            .collect();
-        let mut args = batch.arguments(lock(&self.known).memory());
-        args.push(Arg::Number(refunds.len() as u64));
-        let cell = batch.cells();
-        for (refund, place) in refunds.iter().zip(places) {
-            args.push(cell(place));
-            args.push(Arg::Time(Some(refund.at)));
-            args.push(Arg::Number(u64::from(refund.cost.get())));
+    /// In several calls if they are too heavy for one.
+    async fn take_back(&self, mut refunds: &[Refund]) -> Result<usize, StoreError> {
+        let mut taken = 0;
+        while !refunds.is_empty() {
+            let mut batch = KeyBatch::around(self.around().await?);
+            let places = batch.fill(refunds.iter().map(|refund| (&*refund.limit, refund.key)));
+            let (told, rest) = refunds.split_at(places.len());
+            let mut args = batch.arguments(lock(&self.known).memory());
+            args.push(Arg::Number(told.len() as u64));
+            let cell = batch.cells();
+            for (refund, place) in told.iter().zip(places) {
+                args.push(cell(place));
+                args.push(Arg::Time(Some(refund.at)));
+                args.push(Arg::Number(u64::from(refund.cost.get())));
+            }
+            taken += self.call::<usize>(&self.refund, &batch, args).await?;
+            refunds = rest;
         }
-        self.call(&self.refund, &batch, args).await
+        Ok(taken)
     }
 
     /// Looks at one key. Writes nothing, and does not make the heart beat.
@@ -83,29 +87,18 @@ impl LimitStore for RedisPaceStore {
     }
 
     fn refund<'a>(&'a self, refunds: &'a [Refund]) -> StoreFuture<'a, usize> {
-        async move {
-            let mut taken = 0;
-            for refunds in refunds.chunks(BATCH_MAX) {
-                taken += self.limits().take_back(refunds).await?;
-            }
-            Ok(taken)
-        }
-        .boxed()
+        async move { self.limits().take_back(refunds).await }.boxed()
     }
 
     fn renew<'a>(&'a self, calls: &'a [CallUnderWay]) -> StoreFuture<'a, Vec<Ticket>> {
         async move {
             let limits = self.limits();
-            let mut all = Vec::new();
-            for calls in calls.chunks(BATCH_MAX) {
-                let gone: Vec<usize> = limits.about_calls(&limits.renew, None, calls).await?;
-                all.extend(
-                    gone.into_iter()
-                        .filter_map(|i| calls.get(i))
-                        .map(|c| c.ticket),
-                );
-            }
-            Ok(all)
+            let answers = limits.about_calls::<Vec<usize>>(&limits.renew, None, calls);
+            let gone = answers.await?.into_iter().flat_map(|(told, gone)| {
+                let tickets = gone.into_iter().filter_map(|i| told.get(i));
+                tickets.map(|call| call.ticket)
+            });
+            Ok(gone.collect())
         }
         .boxed()
     }
@@ -113,11 +106,9 @@ impl LimitStore for RedisPaceStore {
     fn release<'a>(&'a self, calls: &'a [CallUnderWay]) -> StoreFuture<'a, ()> {
         async move {
             let limits = self.limits();
-            for calls in calls.chunks(BATCH_MAX) {
-                let channel = Some(limits.channel.as_str());
-                let _ended: u64 = limits.about_calls(&limits.release, channel, calls).await?;
-            }
-            Ok(())
+            let channel = Some(limits.channel.as_str());
+            let ended = limits.about_calls::<u64>(&limits.release, channel, calls);
+            ended.await.map(drop)
         }
         .boxed()
     }

@@ -15,13 +15,17 @@ pub(super) struct Message {
     pub(super) weight: u64,
 }
 
+/// One of the last grants, taken so much earlier or later, with another cost or not.
+pub(super) type Back = (prop::sample::Index, i64, Option<u32>);
+
 #[derive(Clone, Debug)]
 pub(super) enum Event {
     Ask(Vec<Message>, u64),
-    /// Offers one of the last grants back, taken so much earlier or later, with another cost or not.
-    Refund(prop::sample::Index, i64, Option<u32>),
-    Renew(prop::sample::Index),
-    Release(prop::sample::Index),
+    /// Offers grants of one key back.
+    Refund(Vec<Back>),
+    /// Calls of one key.
+    Renew(Vec<prop::sample::Index>),
+    Release(Vec<prop::sample::Index>),
     Delete(usize, usize),
     Spoil(usize, usize, String),
     Cut(usize, usize, usize),
@@ -84,10 +88,10 @@ pub(super) fn event(kinds: Range<usize>) -> impl Strategy<Value = Event> {
     let moved = prop_oneof![5 => Just(0_i64), 1 => -20_000..20_000_i64];
     prop_oneof![
         28 => batch.prop_map(|(messages, wanted)| Event::Ask(messages, wanted)),
-        8 => (index(), moved, prop::option::weighted(0.2, 1..9_u32))
-            .prop_map(|(which, by, cost)| Event::Refund(which, by, cost)),
-        2 => index().prop_map(Event::Renew),
-        2 => index().prop_map(Event::Release),
+        8 => prop::collection::vec((index(), moved, prop::option::weighted(0.2, 1..9_u32)), 1..6)
+            .prop_map(Event::Refund),
+        2 => prop::collection::vec(index(), 1..4).prop_map(Event::Renew),
+        2 => prop::collection::vec(index(), 1..4).prop_map(Event::Release),
         1 => (limit.clone(), key.clone()).prop_map(|(l, k)| Event::Delete(l, k)),
         1 => (limit.clone(), key.clone(), spoilt).prop_map(|(l, k, t)| Event::Spoil(l, k, t)),
         1 => (limit.clone(), key.clone(), 0..80_usize).prop_map(|(l, k, n)| Event::Cut(l, k, n)),

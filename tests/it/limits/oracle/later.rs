@@ -21,7 +21,6 @@ pub(super) fn later(state: State, by: i64) -> State {
         Taken::FixedWindow(mut s) => {
             s.start = moved(s.start);
             s.last = moved(s.last);
-            s.until = moved(s.until);
             Taken::FixedWindow(s)
         }
         Taken::SlidingLog(mut s) => {

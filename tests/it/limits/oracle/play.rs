@@ -144,9 +144,9 @@ impl Play<'_> {
     fn happens(&mut self, event: &Event) -> TestCaseResult {
         match event {
             Event::Ask(messages, wanted) => return self.admit(messages, *wanted),
-            Event::Refund(which, by, cost) => return self.refund(which, *by, *cost),
-            Event::Renew(which) => return self.about_a_call(which, false),
-            Event::Release(which) => return self.about_a_call(which, true),
+            Event::Refund(which) => return self.refund(which),
+            Event::Renew(which) => return self.about_calls(which, false),
+            Event::Release(which) => return self.about_calls(which, true),
             Event::Delete(limit, key) => {
                 let key = self.name((*limit, *key));
                 () = self.ask(redis::cmd("DEL").arg(key));

@@ -6,36 +6,35 @@ use std::sync::atomic::Ordering;
 use proptest::prelude::*;
 use proptest::test_runner::TestCaseResult;
 use sluiced::core::limits::admission::{self, Cell, Limit, LimitGate};
-use sluiced::core::limits::{Rule, State, Taken, record};
+use sluiced::core::limits::{Rule, Taken, record};
 use sluiced::core::time::StoreTime;
-use sluiced::ports::limits::{LimitStore as _, Refund};
+use sluiced::ports::limits::{CallUnderWay, LimitStore as _, Refund, Ticket};
 
+use super::event::Back;
 use super::later::moved;
 use super::play::{Name, Play};
 use super::world::{BACK, KEYS};
 use crate::limits::rules::*;
 
 impl Play<'_> {
-    pub(super) fn refund(
-        &mut self,
-        which: &prop::sample::Index,
-        by: i64,
-        other: Option<u32>,
-    ) -> TestCaseResult {
-        if self.grants.is_empty() {
+    pub(super) fn refund(&mut self, which: &[Back]) -> TestCaseResult {
+        let first = chosen(&self.grants, which.iter().take(1).map(|(at, ..)| at));
+        let Some(&&(name, ..)) = first.first() else {
             return Ok(());
-        }
-        let (name, units, at) = self.grants[which.index(self.grants.len())];
-        let (at, units) = (moved(at, by), other.unwrap_or(units));
-        let refund = Refund {
-            limit: self.world.limits[name.0].clone(),
-            key: key(KEYS[name.1]),
-            cost: cost(units),
-            at,
         };
+        let own: Vec<_> = self.grants.iter().filter(|grant| grant.0 == name).collect();
+        let refunds = which.iter().map(|(which, by, other)| {
+            let (_, units, at) = own[which.index(own.len())];
+            Refund {
+                limit: self.world.limits[name.0].clone(),
+                key: key(KEYS[name.1]),
+                cost: cost(other.unwrap_or(*units)),
+                at: moved(*at, *by),
+            }
+        });
+        let refunds: Vec<Refund> = refunds.collect();
         let before = self.kept(name);
         let from = self.time();
-        let refunds = [refund];
         let taken = self.world.store.refund(&refunds);
         let taken = self.world.runtime.block_on(taken).unwrap();
         BACK.fetch_add(taken, Ordering::Relaxed);
@@ -47,59 +46,54 @@ impl Play<'_> {
             let lost_at = play.record().lost_at;
             let limit = Limit { rule: &rule, gate };
             let since = version.since().max(lost_at);
+            let asked = |refund: &Refund| gate != LimitGate::Outdated && refund.at >= since;
             // What lies ahead of now is only written down once it is looked at.
-            cell.changed &= gate != LimitGate::Outdated && at >= since;
-            let taken = admission::refund(&limit, since, &mut cell, (at, u64::from(units)), now);
-            (usize::from(taken), expected(&rule, &cell, &before, now))
+            cell.changed &= refunds.iter().any(asked);
+            let taken = refunds.iter().filter(|refund| {
+                let what = (refund.at, u64::from(refund.cost.get()));
+                admission::refund(&limit, since, &mut cell, what, now)
+            });
+            (taken.count(), expected(&rule, &cell, &before, now))
         };
         self.is_explained(name, (taken, &before), from, explains)
     }
 
-    pub(super) fn about_a_call(
+    pub(super) fn about_calls(
         &mut self,
-        which: &prop::sample::Index,
+        which: &[prop::sample::Index],
         ends: bool,
     ) -> TestCaseResult {
-        if self.calls.is_empty() {
+        let first = chosen(&self.calls, which.iter().take(1));
+        let Some(&&(name, _)) = first.first() else {
             return Ok(());
-        }
-        let (name, call) = self.calls[which.index(self.calls.len())].clone();
+        };
+        let own = self.calls.iter().filter(|call| call.0 == name);
+        let own: Vec<CallUnderWay> = own.map(|(_, call)| call.clone()).collect();
+        let calls: Vec<_> = chosen(&own, which.iter()).into_iter().cloned().collect();
         let before = self.kept(name);
         let from = self.time();
         let store = &self.world.store;
         let runtime = &self.world.runtime;
-        let calls = std::slice::from_ref(&call);
-        let done = if ends {
-            runtime.block_on(store.release(calls)).unwrap();
+        let gone = if ends {
+            runtime.block_on(store.release(&calls)).unwrap();
             None
         } else {
-            Some(runtime.block_on(store.renew(calls)).unwrap().is_empty())
+            Some(runtime.block_on(store.renew(&calls)).unwrap())
         };
         let explains = |play: &mut Self, now: StoreTime| {
             let (rule, ..) = play.rule(name.0);
             let state = before.as_ref().and_then(|text| record::read(text, &rule));
             let mut cell = Cell::of(&rule, state, now);
-            let changed = match (&rule, cell.state.as_ref().map(|state| &state.taken)) {
-                (Rule::Concurrency(rule), Some(Taken::Concurrency(calls))) if ends => {
-                    rule.release(calls, call.ticket, now.as_micros())
+            let mut not_there = Vec::new();
+            for call in &calls {
+                if !happened(&rule, &mut cell, (call.ticket, ends), now) {
+                    not_there.push(call.ticket);
                 }
-                (Rule::Concurrency(rule), Some(Taken::Concurrency(calls))) => {
-                    rule.renew(calls, call.ticket, now.as_micros())
-                }
-                _ => None,
-            };
-            let is_changed = changed.is_some();
-            if let Some(calls) = changed {
-                cell.state = Some(State {
-                    taken: Taken::Concurrency(calls),
-                    line: cell.state.as_ref().map(|s| s.line).unwrap_or_default(),
-                });
-                cell.changed = true;
             }
-            let told = done.map(|_| is_changed);
+            let told = (!ends).then_some(not_there);
             (told, expected(&rule, &cell, &before, now))
         };
-        self.is_explained(name, (done, &before), from, explains)
+        self.is_explained(name, (gone, &before), from, explains)
     }
 
     /// Whether a moment since `from` explains what a script said, and what it made of a state.
@@ -127,6 +121,36 @@ impl Play<'_> {
         );
         Ok(())
     }
+}
+
+/// Those of `all` that the numbers mean.
+fn chosen<'a, 'i, T>(
+    all: &'a [T],
+    which: impl Iterator<Item = &'i prop::sample::Index>,
+) -> Vec<&'a T> {
+    let is_any = !all.is_empty();
+    let which = which.filter(|_| is_any);
+    which.map(|which| which.get(all)).collect()
+}
+
+/// A call ends or is renewed, as Rust decides. `false`: it is not under way.
+fn happened(rule: &Rule, cell: &mut Cell, (ticket, ends): (Ticket, bool), now: StoreTime) -> bool {
+    let (Rule::Concurrency(rule), Some(state)) = (rule, &mut cell.state) else {
+        return false;
+    };
+    let Taken::Concurrency(calls) = &mut state.taken else {
+        return false;
+    };
+    let changed = match ends {
+        true => rule.release(calls, ticket, now.as_micros()),
+        false => rule.renew(calls, ticket, now.as_micros()),
+    };
+    let is_changed = changed.is_some();
+    if let Some(changed) = changed {
+        *calls = changed;
+        cell.changed = true;
+    }
+    is_changed
 }
 
 fn expected(rule: &Rule, cell: &Cell, before: &Option<String>, now: StoreTime) -> Option<String> {
