@@ -26,7 +26,7 @@ pub fn kinds(units: u32) -> Vec<(&'static str, Rule)> {
         refill: Refill::Continuous,
         start: Start::Full,
         borrow: 0,
-        headroom: HEADROOM,
+        headroom: HEADROOM.into(),
     };
     vec![
         (

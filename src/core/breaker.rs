@@ -7,6 +7,10 @@
 //! replicas go on with one call at a time each, and one more at a time with each call that succeeds
 //! (the ramp), until the limits alone decide again.
 //!
+//! A downstream that rejects each message would empty the backlog into the dead letters just as well. So calls
+//! that are rejected in a row, with none accepted between, open the breaker too. A probe that is rejected is
+//! the message's fault or the route's: the replica tries the next message, until these are too many in a row.
+//!
 //! Two parts, both pure. [`Breaker`] is the side of a replica: it counts what its calls say, and tells
 //! what is to be asked of the store. [`report`] is the decision of the store that all replicas share;
 //! `lua/breaker.lua` is the same inside Redis.
@@ -29,8 +33,10 @@ const ASK_AGAIN: Duration = Duration::from_secs(1);
 /// When a breaker opens, and for how long.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct BreakerRule {
-    /// Calls that fail in a row.
-    pub failures: NonZeroU32,
+    /// Calls that fail in a row; `None`: they never open it.
+    pub failures: Option<NonZeroU32>,
+    /// Calls that are rejected in a row, with none accepted between; `None`: they never open it.
+    pub rejections: Option<NonZeroU32>,
     /// Before the first probe, and the longest pause before a later one.
     pub pause: Backoff,
     /// A probe has ended after this: the downstream's own timeout, and a little.
@@ -40,7 +46,11 @@ pub struct BreakerRule {
 /// What one call says about the downstream, whatever it says about the message.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Sign {
-    /// It works: it took the message, or refused this one, or asked to wait.
+    /// It took the message.
+    Accepted,
+    /// It refused this message for good.
+    Rejected,
+    /// It asked to wait.
     Alive,
     /// No connection, no answer in time, an error of its own (5xx), or it does not know us (401, 403,
     /// 407).
@@ -59,6 +69,8 @@ pub struct Breaker {
     known_open: bool,
     /// Calls that failed since one succeeded.
     in_a_row: u32,
+    /// Calls that were rejected since one was accepted.
+    rejected: u32,
     state: State,
 }
 
@@ -89,6 +101,7 @@ impl Breaker {
             version: 0,
             known_open: false,
             in_a_row: 0,
+            rejected: 0,
             state: State::Closed,
         }
     }
@@ -111,10 +124,34 @@ impl Breaker {
         matches!(self.state, State::Probing { .. })
     }
 
+    /// How many calls were rejected in a row, if these are so many that they keep it open.
+    #[must_use]
+    pub fn rejections(&self) -> Option<u32> {
+        let most = self.rule.rejections?.get();
+        (self.rejected >= most).then_some(self.rejected)
+    }
+
     /// A call ended. Answers what the store is to be told.
     pub fn observe(&mut self, sign: Sign, now: Mono) -> Option<BreakerReport> {
+        match sign {
+            Sign::Accepted => self.rejected = 0,
+            Sign::Rejected => self.rejected = self.rejected.saturating_add(1),
+            Sign::Alive | Sign::Away | Sign::Unclear => {}
+        }
+        let refuses_all = self.rejections().is_some();
         match (self.state, sign) {
-            (State::Probing { .. }, Sign::Alive) => Some(self.tell(BreakerReport::Passed, now)),
+            (State::Probing { .. } | State::Closed | State::Ramp(_), Sign::Rejected)
+                if refuses_all =>
+            {
+                Some(self.tell(BreakerReport::Failed, now))
+            }
+            (State::Probing { until, .. }, Sign::Rejected) => {
+                self.state = State::Probe(until);
+                None
+            }
+            (State::Probing { .. }, Sign::Accepted | Sign::Alive) => {
+                Some(self.tell(BreakerReport::Passed, now))
+            }
             (State::Probing { .. }, Sign::Away) => Some(self.tell(BreakerReport::Failed, now)),
             (State::Probing { .. }, Sign::Unclear) => {
                 self.state = State::Open(now);
@@ -122,7 +159,7 @@ impl Breaker {
             }
             // Of calls that were under way when it opened.
             (State::Open(_) | State::Asking(_) | State::Probe(_), _) | (_, Sign::Unclear) => None,
-            (State::Closed | State::Ramp(_), Sign::Alive) => {
+            (State::Closed | State::Ramp(_), Sign::Accepted | Sign::Rejected | Sign::Alive) => {
                 self.in_a_row = 0;
                 if let State::Ramp(at_once) = self.state {
                     let done = at_once >= RAMP;
@@ -136,7 +173,8 @@ impl Breaker {
             }
             (State::Closed | State::Ramp(_), Sign::Away) => {
                 self.in_a_row = self.in_a_row.saturating_add(1);
-                let opens = self.in_a_row >= self.rule.failures.get();
+                let failures = self.rule.failures;
+                let opens = failures.is_some_and(|most| self.in_a_row >= most.get());
                 opens.then(|| self.tell(BreakerReport::Failed, now))
             }
         }
@@ -208,7 +246,8 @@ impl Breaker {
         self.version = status.version;
         match (until, self.state) {
             (None, State::Closed | State::Ramp(_)) => {}
-            (None, _) => (self.in_a_row, self.state) = (0, State::Ramp(1)),
+            // A call passed, of whichever replica.
+            (None, _) => (self.in_a_row, self.rejected, self.state) = (0, 0, State::Ramp(1)),
             (Some(until), _) if status.may_probe => self.state = State::Probe(until),
             // Only a look, or the answer to another question: the probe is still ours.
             (Some(_), State::Probe(_) | State::Probing { .. }) if !newer => {}

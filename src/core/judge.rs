@@ -157,11 +157,20 @@ impl Judge {
             .and_then(|cell| self.by_status.get(usize::from(cell)))
             .copied()
             .unwrap_or(Meaning::Permanent);
-        let said = self
-            .texts
-            .iter()
-            .find(|(text, _)| contains(reply.body, text));
-        self.outcome(said.map_or(meaning, |(_, meaning)| *meaning), reply, now)
+        self.outcome(self.said(reply.body).unwrap_or(meaning), reply, now)
+    }
+
+    /// What the texts in an answer mean; `None` where it has none of them.
+    fn said(&self, body: &[u8]) -> Option<Meaning> {
+        let mut texts = self.texts.iter();
+        let said = texts.find(|(text, _)| contains(body, text));
+        said.map(|(_, meaning)| *meaning)
+    }
+
+    /// Whether an answer has a text that means something.
+    #[must_use]
+    pub fn says(&self, body: &[u8]) -> bool {
+        self.said(body).is_some()
     }
 
     /// Whether the bodies of answers matter.

@@ -26,6 +26,7 @@ mod tally;
 use std::collections::VecDeque;
 use std::time::Duration;
 
+pub use asking::Head;
 pub use phase::Phase;
 use run::Run;
 pub use run::Slot;
@@ -105,6 +106,8 @@ pub struct LeaseHolder {
     last_miss: Option<Mono>,
     /// Smoothed round trip.
     trip: Duration,
+    /// How far ahead of its decision the last slot lay that was granted last.
+    reach: Duration,
     tally: LeaseTally,
 }
 
@@ -130,6 +133,7 @@ impl LeaseHolder {
             look: None,
             last_miss: None,
             trip: Duration::ZERO,
+            reach: Duration::ZERO,
             tally: LeaseTally::default(),
         }
     }
@@ -182,6 +186,13 @@ impl LeaseHolder {
         self.leased
     }
 
+    /// How far ahead the slots lie that it would get now, by what it got last: nearly the horizon while others
+    /// want all slots, hardly more than a round trip while none does.
+    #[must_use]
+    pub const fn reach(&self) -> Duration {
+        self.reach
+    }
+
     /// Slots that the ask under way wants.
     #[must_use]
     pub fn asked(&self) -> u64 {
@@ -230,6 +241,13 @@ impl LeaseHolder {
         self.runs.front().and_then(Run::next)
     }
 
+    /// When the next leased slot is dropped if it is not taken.
+    #[must_use]
+    pub fn next_miss(&self, now: Mono) -> Option<Mono> {
+        let in_time = self.late_limit(now) * 7 / 8;
+        Some(self.next_slot()? + in_time + Duration::from_micros(1))
+    }
+
     fn front_slot(&self, at: Mono, leave_by: Mono) -> Option<Slot> {
         let run = self.runs.front()?;
         let due = run.grant.slot(&run.pace, u64::from(run.used));
@@ -249,27 +267,32 @@ impl LeaseHolder {
             .flat_map(|run| (run.used..run.grant.count.get()).map(|index| run.slot(index)))
     }
 
-    /// How late a call may leave: the headroom, less what the mapping may be wrong by in either
-    /// direction, less a quarter for the way to the downstream (of which only counts by how much it
-    /// varies).
+    /// How late a call may leave: what the headroom leaves for that, less what the mapping may be wrong by in
+    /// either direction. Slots that are left of another pace are held to the shorter of the two.
     ///
     /// Slots fall due later by what the mapping may be wrong by. So a call leaves within the
     /// headroom after the slot's true time, whatever other replicas know of the clock.
     #[must_use]
     pub fn late_limit(&self, now: Mono) -> Duration {
-        self.pace.headroom() * 3 / 4 - self.doubt(now) * 2
+        self.late() - self.doubt(now) * 2
     }
 
-    /// What the mapping may be wrong by. A quarter of the headroom is left for being late even if
-    /// that is more: a store so far away is hardly wrong by all that its round trip could hide.
+    fn late(&self) -> Duration {
+        let front = self.runs.front().map(|run| run.pace.late());
+        let late = self.pace.late();
+        front.map_or(late, |front| front.min(late))
+    }
+
+    /// What the mapping may be wrong by. A third of what may be late is left for that even if it is more: a
+    /// store so far away is hardly wrong by all that its round trip could hide.
     fn doubt(&self, now: Mono) -> Duration {
         let error = self.clock.error(now).unwrap_or_default();
         error.min(self.rough())
     }
 
-    /// A mapping that may be wrong by more does not leave half of the headroom.
+    /// A mapping that may be wrong by more leaves too little of it.
     fn rough(&self) -> Duration {
-        self.pace.headroom() / 4
+        self.late() / 3
     }
 
     /// Whether a few more round trips may make the mapping fit for use.

@@ -10,8 +10,9 @@ use std::ops::Add;
 use std::time::Duration;
 
 use super::clock::ClockMap;
-use super::leases::{LeaseHolder, LeaseTally, Outlook, Slot, Wait};
+use super::leases::{Head, LeaseHolder, LeaseTally, Outlook, Slot, Wait};
 use super::policy::PolicyVersion;
+use super::rate::Cost;
 use super::schedule::{Answer, Ask, Freeze, Grant, Pace};
 use super::time::{Mono, StoreTime};
 
@@ -178,11 +179,45 @@ impl Pacing {
         }
     }
 
-    /// How far ahead slots are leased; zero where none must be.
+    /// Drops the slots that were kept for a message: it will not be sent at the next ones.
+    pub fn let_go(&mut self) {
+        if let Self::Paced(rows) = self {
+            rows.taken.clear();
+        }
+    }
+
+    /// When the next slot is dropped that no message takes.
     #[must_use]
-    pub fn horizon(&self) -> Duration {
+    pub fn next_miss(&self, now: Mono) -> Option<Mono> {
+        match self {
+            Self::Paced(rows) => rows.main.next_miss(now),
+            Self::Free { .. } => None,
+        }
+    }
+
+    /// How far ahead slots are leased at most; zero where none must be.
+    #[must_use]
+    pub const fn horizon(&self) -> Duration {
         match self {
             Self::Paced(rows) => rows.main.pace().horizon(),
+            Self::Free { .. } => Duration::ZERO,
+        }
+    }
+
+    /// From the first slot of a message of this cost to its last; zero where it needs none.
+    #[must_use]
+    pub fn span(&self, cost: Cost) -> Duration {
+        match self {
+            Self::Paced(rows) => rows.main.pace().interval() * (cost.get() - 1),
+            Self::Free { .. } => Duration::ZERO,
+        }
+    }
+
+    /// How far ahead the slots lie that would be leased now; zero where none must be.
+    #[must_use]
+    pub const fn reach(&self) -> Duration {
+        match self {
+            Self::Paced(rows) => rows.main.reach(),
             Self::Free { .. } => Duration::ZERO,
         }
     }
@@ -220,17 +255,17 @@ impl Pacing {
     }
 
     /// The question to send now for one of the rows, if it is time for one.
-    pub fn ask(&mut self, now: Mono, demand: Sum) -> Option<(Row, Ask)> {
+    pub fn ask(&mut self, now: Mono, demand: Sum, head: &Head) -> Option<(Row, Ask)> {
         let Self::Paced(rows) = self else {
             return None;
         };
         let (main, urgent) = rows.demands(demand);
         if let Some(reserve) = &mut rows.reserve
-            && let Some(ask) = reserve.ask(now, urgent)
+            && let Some(ask) = reserve.ask(now, urgent, head)
         {
             return Some((Row::Reserve, ask));
         }
-        rows.main.ask(now, main).map(|ask| (Row::Main, ask))
+        rows.main.ask(now, main, head).map(|ask| (Row::Main, ask))
     }
 
     /// When [`Pacing::ask`] should be called next.

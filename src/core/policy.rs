@@ -13,6 +13,10 @@
 //! it knows, and gets no slots if that is not the one in force. So a change is in force for all
 //! replicas in the same moment. Slots that were leased before are used up within the horizon.
 //!
+//! A policy may end by itself: its text says `until=` and a time of the store. The first replica that declares itself
+//! after that time makes the file's policy the current one again, by an update like any other, so no window holds
+//! more than across any change, and it does not matter which replicas and commands are still there.
+//!
 //! If the store loses the policy, the replica with the latest version gives it back to the store.
 //!
 //! `lua/{declare,set,pause,resume}.lua` are the same decisions inside Redis; a property test holds
@@ -56,6 +60,10 @@ impl Origin {
     }
 }
 
+/// A pause that ends later than this was meant to last until it is resumed: without a length it is as long
+/// as a pause can be.
+pub const UNTIL_RESUMED: Duration = FREEZE_MAX.saturating_sub(Duration::from_secs(30 * 24 * 3600));
+
 /// An operator's pause.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Pause {
@@ -94,6 +102,26 @@ pub struct PolicyUpdate<'a> {
     pub by: &'a str,
 }
 
+/// Before the end of a policy, in microseconds of the store's time, as the last word of its text.
+const UNTIL: &str = " until=";
+
+/// The text of a policy that ends at `until`.
+#[must_use]
+pub fn ending(text: &str, until: StoreTime) -> String {
+    format!("{text}{UNTIL}{}", until.as_micros())
+}
+
+/// The text of a policy without its end, and its end if it has one.
+#[must_use]
+pub fn ends(text: &str) -> (&str, Option<StoreTime>) {
+    let split = text.rsplit_once(UNTIL);
+    let end = split.and_then(|(text, end)| Some((text, end.parse().ok()?)));
+    match end {
+        Some((text, end)) => (text, Some(StoreTime::from_micros(end))),
+        None => (text, None),
+    }
+}
+
 /// What a replica tells the store when it asks for the policy.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Declaration {
@@ -124,13 +152,13 @@ pub fn declare(
     declaration: &Declaration,
     now: StoreTime,
 ) -> LimitPolicy {
-    let file = |before: &LimitPolicy| LimitPolicy {
+    let file = |before: &LimitPolicy, text: &str| LimitPolicy {
         version: before.version.next(now),
         changed: before.version.next(now),
         updates: before.updates + 1,
         origin: Origin::File,
-        text: declaration.file.clone(),
-        file: declaration.file.clone(),
+        text: text.to_owned(),
+        file: text.to_owned(),
         by: declaration.replica.clone(),
         pause: before.pause.clone(),
     };
@@ -152,7 +180,9 @@ pub fn declare(
         },
     };
     if declaration.was_read && policy.file != declaration.file {
-        policy = file(&policy);
+        policy = file(&policy, &declaration.file);
+    } else if ends(&policy.text).1.is_some_and(|end| end <= now) {
+        policy = file(&policy, &policy.file);
     }
     stored.insert(policy).clone()
 }

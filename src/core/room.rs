@@ -6,7 +6,9 @@
 //!
 //! So the bodies of what is not settled are summed. A delivery that does not fit goes back to its queue at
 //! once, and the consumers close until there is room. Then they open with a prefetch that leaves room for
-//! messages as large as that one. After [`CALM`] without another they open as usual.
+//! messages as large as that one. After [`CALM`] in which no large one came and none was held they open as usual:
+//! each time they do, all large ones within the prefetch may go back, and a quorum queue drops a message that
+//! was given back too often.
 //!
 //! Messages of the usual size never come near the bound (see [`Room::for_prefetch`]), so it costs them nothing.
 
@@ -14,7 +16,7 @@ use std::time::Duration;
 
 use super::time::Mono;
 
-/// How long few messages are consumed after one that did not fit.
+/// How long few messages are consumed after the last large one was there.
 pub const CALM: Duration = Duration::from_secs(2);
 
 /// The least bound, in bytes. RabbitMQ takes messages of 16 MiB (since 4.0, by default), and some of them
@@ -26,7 +28,7 @@ const LEAST: u64 = 64 << 20;
 pub enum Opening {
     /// With their own prefetch.
     Usual,
-    /// Only that of the work queue, with this prefetch or a smaller one of its own.
+    /// For so many messages together.
     Few(u16),
 }
 
@@ -42,7 +44,11 @@ struct Few {
 #[derive(Debug)]
 pub struct Room {
     most: u64,
+    /// If all messages had so many bytes at most, they would fit, whatever the prefetch lets come.
+    usual: u64,
     held: u64,
+    /// How many of those are larger than usual.
+    large: u64,
     /// Something did not fit since the consumers were opened.
     over: bool,
     few: Option<Few>,
@@ -54,12 +60,13 @@ impl Room {
     /// whole one.
     #[must_use]
     pub fn for_prefetch(prefetch: u64, max_body: u64) -> Self {
+        let most = prefetch.saturating_mul(max_body).saturating_mul(2);
+        let most = most.max(LEAST);
         Self {
-            most: prefetch
-                .saturating_mul(max_body)
-                .saturating_mul(2)
-                .max(LEAST),
+            most,
+            usual: most / prefetch.saturating_mul(2).max(1),
             held: 0,
+            large: 0,
             over: false,
             few: None,
         }
@@ -84,24 +91,41 @@ impl Room {
             });
             return false;
         }
-        self.held = self.held.saturating_add(bytes);
+        self.exceed(bytes);
+        if let Some(few) = self.few.as_mut().filter(|_| bytes > self.usual) {
+            few.until = now + CALM;
+        }
         true
+    }
+
+    /// A delivery that did not fit is held all the same.
+    pub fn exceed(&mut self, bytes: u64) {
+        self.held = self.held.saturating_add(bytes);
+        self.large += u64::from(bytes > self.usual);
     }
 
     /// A delivery that was taken is settled.
     pub fn settle(&mut self, bytes: u64) {
         self.held = self.held.saturating_sub(bytes);
+        self.large = self.large.saturating_sub(u64::from(bytes > self.usual));
+    }
+
+    /// No large one was there for a while.
+    fn is_calm(&self, now: Mono) -> bool {
+        self.large == 0 && self.few.is_none_or(|few| few.until <= now)
     }
 
     /// Whether open consumers are to be closed: something did not fit, or they may open as usual again.
     #[must_use]
     pub fn must_close(&self, now: Mono) -> bool {
-        self.over || self.few.is_some_and(|few| few.until <= now)
+        self.over || (self.few.is_some() && self.is_calm(now))
     }
 
     /// How consumers may be opened now; `None`: there is no room yet.
     pub fn open(&mut self, now: Mono) -> Option<Opening> {
-        self.few = self.few.filter(|few| few.until > now);
+        if self.is_calm(now) {
+            self.few = None;
+        }
         let free = self.most.saturating_sub(self.held);
         let opening = match self.few {
             None if self.held <= self.most / 2 => Opening::Usual,
@@ -151,7 +175,14 @@ mod tests {
         room.settle(16 * MIB);
         assert_eq!(room.open(now), Some(Opening::Few(2)));
         assert!(!room.must_close(now));
-        let calm = now + CALM;
+        // A large one is held, and another one comes: as long as there are any, nothing is calm.
+        let late = now + 10 * CALM;
+        assert!(!room.must_close(late));
+        assert!(room.take(16 * MIB, late));
+        assert_eq!(room.open(late), Some(Opening::Few(1)));
+        (0..3).for_each(|_| room.settle(16 * MIB));
+        assert!(!room.must_close(late));
+        let calm = late + CALM;
         assert!(room.must_close(calm));
         assert_eq!(room.open(calm), Some(Opening::Usual));
         assert!(!room.must_close(calm));

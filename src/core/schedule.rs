@@ -205,10 +205,13 @@ fn restart(lost: Option<Schedule>, pace: &Pace, run: &str, ask: &Ask, now: u64) 
 /// The first slot that a grant could start with, and its remainder.
 fn first_slot(s: &Schedule, pace: &Pace, ask: &Ask, now: u64) -> (u64, u64) {
     let (free, rem) = free_slot(s, pace);
-    let first = free
-        .max(now + micros(ask.lead).min(pace.horizon / 2))
-        .max(s.frozen_until);
+    let first = free.max(now + early(pace, ask)).max(s.frozen_until);
     (first, if first > free { 0 } else { rem })
+}
+
+/// A slot sooner than this after the decision would come too early for the asker.
+fn early(pace: &Pace, ask: &Ask) -> u64 {
+    micros(ask.lead).min(pace.horizon / 2)
 }
 
 /// How many slots from `first` on the asker may take. Any replica may take those in the nearer half
@@ -300,7 +303,11 @@ fn queue_up(s: &mut Schedule, pace: &Pace, ask: &Ask, granted: u64, now: u64) ->
         (tail, (most + dither(tail)) / CYCLE)
     };
     let least = pace.least.min(left);
-    let share = most.min(left.min(pace.batch)).max(least);
+    // The first slot of the share must still be far enough ahead when the replica comes at its turn, a while
+    // late. Else the row would stand still for as long.
+    let ahead = pace.horizon - early(pace, ask) - pace.horizon / 8;
+    let fits = ahead * pace.units / pace.period;
+    let share = most.min(left.min(pace.batch)).min(fits).max(least.max(1));
     let end = start + (share * pace.period).div_ceil(pace.units);
     // The turn has come once the last slot of the share lies within the horizon. One slot later
     // would be too late where slots are further apart than the horizon reaches.

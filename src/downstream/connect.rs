@@ -34,9 +34,10 @@ use tower_service::Service;
 
 use super::failure::connect_detail;
 use super::gate::GatedIo;
-use super::options::{HttpOptions, Misconfigured};
+use super::options::Misconfigured;
 use crate::ports::locks::lock;
 use crate::ports::resolve::Resolver;
+use crate::ports::tls::ClientCertificate;
 
 /// A peer that vanished without closing is noticed by the kernel after this long without traffic.
 const TCP_KEEPALIVE: Duration = Duration::from_secs(30);
@@ -279,9 +280,13 @@ impl fmt::Debug for WarmConnector {
 
 /// TLS by ring, trusting `ca_file` and, if `native`, the system's certificates; with our own certificate
 /// where the server asks for one.
-pub(super) fn tls(options: &HttpOptions, native: bool) -> Result<ClientConfig, Misconfigured> {
+pub(super) fn tls(
+    ca_file: Option<&Path>,
+    ours: Option<&ClientCertificate>,
+    native: bool,
+) -> Result<ClientConfig, Misconfigured> {
     let mut roots = RootCertStore::empty();
-    if let Some(path) = &options.ca_file {
+    if let Some(path) = ca_file {
         let (added, unusable) = roots.add_parsable_certificates(read_certificates(path)?);
         if added == 0 || unusable > 0 {
             return Err(Misconfigured::new(
@@ -309,7 +314,7 @@ pub(super) fn tls(options: &HttpOptions, native: bool) -> Result<ClientConfig, M
         .with_safe_default_protocol_versions()
         .map_err(|error| Misconfigured::new("url", error))?
         .with_root_certificates(roots);
-    let Some(ours) = &options.certificate else {
+    let Some(ours) = ours else {
         return Ok(config.with_no_client_auth());
     };
     // What cannot be used is said at the start.

@@ -3,8 +3,11 @@
 //! One timeout covers a call from the first poll of `send` to the end of the answer. The status
 //! code decides: once it is there, an answer that breaks off, takes too long or is too large does
 //! not change the outcome (a repeat would be a duplicate), it only costs the connection. The body
-//! of the answer is read up to a bound, so that the connection can be used again; it is looked at only
-//! where the configuration names texts that mean something.
+//! of the answer is read up to a bound, so that the connection can be used again.
+//!
+//! Where the configuration names texts that mean something, the first 64 KiB are looked through, however long the
+//! answer is. If it breaks off before, what is missing may say that the message was refused: such an answer
+//! counts as none, unless its status or what came of it already means another try.
 //!
 //! Redirects are not followed: a 3xx is judged like any code, and permanent by default. No proxy is
 //! used, whatever the environment says. In both cases the call would not be the one that the limit
@@ -43,18 +46,19 @@ use super::auth::RotatingAuth;
 use super::connect::{WarmConnector, tls};
 use super::failure::{Failure, find};
 use super::gate::Writing;
-use super::options::{HttpOptions, Misconfigured};
+use super::handshake;
+use super::options::{Credentials, Misconfigured};
 use super::request::RequestTemplate;
 use crate::core::judge::{Hints, Judge, Lists, Reply, Silence, Texts};
 use crate::core::outcome::Outcome;
 use crate::ports::downstream::{Call, Downstream, Facts, Gate, Judgement, TooLate, Undecodable};
 use crate::ports::message::Message;
+use crate::settings::types::Http;
 use crate::telemetry::traces::RouteTraces;
 
-/// The longest answer that is read to its end. Reading on would cost more than a new connection.
-const MAX_ANSWER: u64 = 64 * 1024;
-/// So much of an answer is looked through for texts.
-const MAX_KEPT: usize = 64 * 1024;
+/// The longest answer that is read to its end, and so much of any is looked through for texts. Reading on would
+/// cost more than a new connection.
+const MAX_ANSWER: usize = 64 * 1024;
 /// The most of it that a dead letter keeps.
 const MAX_SAID: usize = 1024;
 /// Headers that say how long to wait, besides those of RFC 9110.
@@ -92,35 +96,44 @@ impl HttpDownstream {
     ///
     /// # Errors
     /// When a key of the configuration cannot be used.
-    pub fn new(options: &HttpOptions) -> Result<Self, Misconfigured> {
-        let template = RequestTemplate::new(options)?;
+    pub fn new(
+        http: &Http,
+        credentials: Credentials,
+        traces: Option<RouteTraces>,
+    ) -> Result<Self, Misconfigured> {
+        let Credentials { auth, certificate } = credentials;
+        let template = RequestTemplate::new(http, auth.as_ref())?;
         let origin = template.origin().cloned();
         let may_be_tls = origin
             .as_ref()
             .is_none_or(|origin| origin.scheme() == Some(&Scheme::HTTPS));
         let lists = Lists {
-            accepted: &options.outcomes.accepted,
-            throttled: &options.outcomes.throttled,
-            transient: &options.outcomes.transient,
-            permanent: &options.outcomes.permanent,
+            accepted: &http.outcomes.accepted,
+            throttled: &http.outcomes.throttled,
+            transient: &http.outcomes.transient,
+            permanent: &http.outcomes.permanent,
             texts: Texts {
-                throttled: &options.outcomes.throttled_text,
-                held: &options.outcomes.held_text,
-                transient: &options.outcomes.transient_text,
-                permanent: &options.outcomes.permanent_text,
+                throttled: &http.outcomes.throttled_text,
+                held: &http.outcomes.held_text,
+                transient: &http.outcomes.transient_text,
+                permanent: &http.outcomes.permanent_text,
             },
         };
-        let judge = Judge::new(lists, options.throttle_wait, options.max_throttle_wait)
-            .map_err(|error| Misconfigured::new("outcomes", error))?;
+        let judge = Judge::new(
+            lists,
+            http.throttle_wait.get(),
+            http.max_throttle_wait.get(),
+        )
+        .map_err(|error| Misconfigured::new("outcomes", error))?;
         let connector = WarmConnector::new(
-            tls(options, may_be_tls)?,
+            tls(http.ca_file.as_deref(), certificate.as_ref(), may_be_tls)?,
             origin,
-            options.connect_timeout,
-            options.idle_timeout,
+            http.connect_timeout.get(),
+            http.idle_timeout.get(),
         );
         let client = Client::builder(TokioExecutor::new())
             .pool_timer(TokioTimer::new())
-            .pool_idle_timeout(options.idle_timeout)
+            .pool_idle_timeout(http.idle_timeout.get())
             .pool_max_idle_per_host(usize::MAX)
             .http1_max_buf_size(MAX_ANSWER_HEAD)
             .retry_canceled_requests(true)
@@ -129,14 +142,14 @@ impl HttpDownstream {
             caller: Arc::new(Caller {
                 client,
                 judge,
-                auth: options.auth.clone().map(RotatingAuth::new),
-                timeout: options.timeout,
-                keep_answer: options.keep_answer,
-                traces: options.traces.clone().filter(|_| template.passes_trace()),
+                auth: auth.map(RotatingAuth::new),
+                timeout: http.timeout.get(),
+                keep_answer: http.keep_answer,
+                traces: traces.filter(|_| template.passes_trace()),
             }),
             template,
             connector,
-            warm_connections: usize::from(options.warm_connections),
+            warm_connections: usize::from(http.warm_connections),
         })
     }
 
@@ -150,6 +163,14 @@ impl HttpDownstream {
         facts: Facts<'_>,
     ) -> Result<Request<Bytes>, Undecodable> {
         self.template.request(message, facts)
+    }
+
+    /// How long the handshake of a connection takes, and whether it leads to this host. `None`: it could not be
+    /// made.
+    pub async fn any_handshake(&self, bound: Duration) -> Option<(Duration, bool)> {
+        let address = handshake::address(self.origin()?, bound).await?;
+        let took = handshake::with(address, bound).await?;
+        Some((took, address.ip().is_loopback()))
     }
 
     /// Scheme and host of every call; none if they differ from message to message.
@@ -169,6 +190,16 @@ impl Downstream for HttpDownstream {
 
     fn warm(&self, bound: Duration) -> BoxFuture<'_, Result<(), String>> {
         Box::pin(self.connector.warm(self.warm_connections, bound))
+    }
+
+    fn handshake(&self, bound: Duration) -> BoxFuture<'_, Option<Duration>> {
+        Box::pin(async move {
+            let address = handshake::address(self.origin()?, bound).await?;
+            if address.ip().is_loopback() {
+                return None;
+            }
+            handshake::with(address, bound).await
+        })
     }
 }
 
@@ -224,8 +255,9 @@ impl Caller {
                 let wanted = self.keep_answer || self.judge.reads();
                 let mut kept = wanted.then(Vec::new);
                 let read = timeout_at(deadline, read_out(body, kept.as_mut())).await;
+                let read = read.unwrap_or(Read::Cut(Silence::Timeout));
                 let body = kept.unwrap_or_default();
-                self.answered(head.status, &head.headers, matches!(read, Ok(true)), &body)
+                self.answered(head.status, &head.headers, read, &body)
             }
             Ok(Err(error)) if find::<TooLate>(&error).is_some() => return Err(TooLate),
             Ok(Err(error)) => self.broken(&error, writing.maybe_begun()),
@@ -237,7 +269,7 @@ impl Caller {
         &self,
         status: StatusCode,
         headers: &HeaderMap,
-        whole: bool,
+        read: Read,
         body: &[u8],
     ) -> Judgement {
         let said = |name: &HeaderName| text(headers, name);
@@ -261,10 +293,17 @@ impl Caller {
             Some(reason) => format!("{} {reason}", status.as_str()),
             None => status.as_str().to_owned(),
         };
-        if !whole {
+        if read != Read::Whole {
             detail.push_str(" (the answer was not read to its end)");
         }
         let outcome = self.judge.reply(reply, now);
+        if let Read::Cut(silence) = read
+            && self.judge.reads()
+            && matches!(outcome, Outcome::Accepted | Outcome::Permanent)
+            && !self.judge.says(body)
+        {
+            return self.silent(silence, Failure::unsure(detail));
+        }
         let keeps = self.keep_answer && outcome != Outcome::Accepted;
         Judgement {
             outcome,
@@ -307,28 +346,41 @@ fn said_in(body: &[u8]) -> String {
     text.trim().to_owned()
 }
 
-/// Reads an answer to its end, if it is not too long. `false`: it was not read to its end, and
-/// the connection closes. What was read before is in `kept`, if that is wanted.
-async fn read_out(mut body: Incoming, mut kept: Option<&mut Vec<u8>>) -> bool {
-    if body.size_hint().lower() > MAX_ANSWER {
-        return false;
+/// How much of an answer was read.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Read {
+    Whole,
+    /// As much as is looked at; the connection closes.
+    Enough,
+    /// It broke off before; the connection closes.
+    Cut(Silence),
+}
+
+/// Reads an answer to its end, if it is not too long. What was read is in `kept`, if that is wanted.
+async fn read_out(mut body: Incoming, mut kept: Option<&mut Vec<u8>>) -> Read {
+    if kept.is_none() && body.size_hint().lower() > MAX_ANSWER as u64 {
+        return Read::Enough;
     }
     let mut left = MAX_ANSWER;
     while let Some(frame) = body.frame().await {
         let Ok(frame) = frame else {
-            return false;
+            return Read::Cut(Silence::Connection);
         };
-        let length = frame.data_ref().map_or(0, Bytes::len);
-        if let (Some(kept), Some(data)) = (kept.as_deref_mut(), frame.data_ref()) {
-            let room = MAX_KEPT - kept.len().min(MAX_KEPT);
-            kept.extend_from_slice(&data[..length.min(room)]);
+        let Some(data) = frame.data_ref() else {
+            continue;
+        };
+        if let Some(kept) = kept.as_deref_mut() {
+            kept.extend_from_slice(&data[..data.len().min(left)]);
         }
-        let Some(rest) = left.checked_sub(length as u64) else {
-            return false;
+        let Some(rest) = left.checked_sub(data.len()) else {
+            return Read::Enough;
         };
         left = rest;
+        if left == 0 && !body.is_end_stream() {
+            return Read::Enough;
+        }
     }
-    true
+    Read::Whole
 }
 
 fn text<'a>(headers: &'a HeaderMap, name: &HeaderName) -> Option<&'a str> {

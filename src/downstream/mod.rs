@@ -1,6 +1,6 @@
 //! The rate-limited service that messages go to, called over HTTP.
 //!
-//! `options` holds what an operator configured. `url` and `request` make the request, with
+//! Its settings are `settings::types::Http`; `options` holds what they only name. `url` and `request` make the request, with
 //! templates from `template`. `connect` opens connections, also ahead of time. `gate` holds back a
 //! call that is too late. `failure` tells what a failed call means. `http` puts them together
 //! behind `ports::downstream`.
@@ -9,10 +9,11 @@ mod auth;
 mod connect;
 mod failure;
 mod gate;
+mod handshake;
 mod http;
 mod options;
 mod request;
 mod url;
 
 pub use http::HttpDownstream;
-pub use options::{HttpOptions, Misconfigured, ResolvedAuth};
+pub use options::{Credentials, Misconfigured, ResolvedAuth};

@@ -31,10 +31,11 @@ use http::header::{
 use http::{HeaderMap, HeaderName, HeaderValue, Method, Request, Uri};
 
 use super::auth::header;
-use super::options::{HttpOptions, Misconfigured, ResolvedAuth, compile};
+use super::options::{Misconfigured, ResolvedAuth, compile};
 use super::url::{Url, checked_url, host_header};
 use crate::ports::downstream::{Facts, Undecodable};
 use crate::ports::message::Message;
+use crate::settings::types::Http;
 use crate::template::{Template, Templates, is_template};
 
 /// Trace context (W3C): passed on from the message, so that a trace goes on behind the queue.
@@ -99,11 +100,11 @@ struct Replaced {
 }
 
 impl RequestTemplate {
-    pub(super) fn new(options: &HttpOptions) -> Result<Self, Misconfigured> {
+    pub(super) fn new(http: &Http, auth: Option<&ResolvedAuth>) -> Result<Self, Misconfigured> {
         let mut templates = Templates::new();
-        let method = method(&options.method)?;
-        let url = Url::new(&options.url, &mut templates)?;
-        let body = match &options.body {
+        let method = method(&http.method)?;
+        let url = Url::new(&http.url, &mut templates)?;
+        let body = match &http.body {
             Some(text) if is_template(text) => {
                 Body::Made(compile(&mut templates, "body", "body", text)?)
             }
@@ -126,10 +127,10 @@ impl RequestTemplate {
         if let Some(host) = template.origin().and_then(host_header) {
             template.fixed.insert(HOST, host);
         }
-        for (name, text) in &options.headers {
+        for (name, text) in &http.headers {
             template.add_header(name, text)?;
         }
-        if let Some(auth) = &options.auth {
+        if let Some(auth) = auth {
             template.add_auth(auth)?;
         }
         template.any_template = !template.made.is_empty()

@@ -36,6 +36,23 @@ impl RouteBreaker {
         self.link.subscribe()
     }
 
+    /// A call failed: what it said is why the downstream counts as away, from now on.
+    pub(super) fn explain(&self, detail: &str) {
+        let rejections = lock(&self.breaker).rejections();
+        let why: Arc<str> = match rejections {
+            Some(count) => format!("{count} messages died in a row, rejected: {detail}").into(),
+            None => detail.into(),
+        };
+        *lock(&self.why) = Arc::clone(&why);
+        self.link.send_if_modified(|link| {
+            let is_down = matches!(link, Link::Down(_));
+            if is_down {
+                *link = Link::Down(why);
+            }
+            is_down
+        });
+    }
+
     pub(super) fn is_closed(&self) -> bool {
         lock(&self.breaker).is_closed()
     }

@@ -1,4 +1,4 @@
-//! A line in the log for dead letters.
+//! A line in the log for dead letters, and for messages that are dropped.
 //!
 //! Problem: messages that die without a line in the log are found weeks later, when they are missed. So each
 //! reason of death is logged, at most once in a while for each route: with the id of one message, to
@@ -6,7 +6,7 @@
 
 use std::time::Duration;
 
-use tracing::warn;
+use tracing::{info, warn};
 
 use crate::core::outcome::DeadReason;
 use crate::ports::clock::Clock;
@@ -21,6 +21,7 @@ const EVERY: Duration = Duration::from_secs(10);
 pub(super) struct Deaths {
     clock: Clock,
     reasons: [LogLimit; DeadReason::ALL.len()],
+    dropped: LogLimit,
 }
 
 impl Deaths {
@@ -29,13 +30,27 @@ impl Deaths {
         Self {
             clock: Clock::start(),
             reasons: DeadReason::ALL.map(|_| LogLimit::new(EVERY)),
+            dropped: LogLimit::new(EVERY),
         }
     }
 
     /// A message of the route got this verdict.
     pub(super) fn tell(&self, route: &str, message: &Message, verdict: &Verdict) {
-        let Verdict::Dead { reason, headers } = verdict else {
-            return;
+        let (reason, headers) = match verdict {
+            Verdict::Dead { reason, headers } => (reason, headers),
+            // By on_expired or on_invalid: such a message is in no queue any more.
+            Verdict::Dropped => {
+                if let Some(more) = self.dropped.event(self.clock.now()) {
+                    let message_id = message.id().unwrap_or_default();
+                    info!(
+                        route,
+                        message_id,
+                        "dropped, as the route says for what is too old or invalid{more}"
+                    );
+                }
+                return;
+            }
+            _ => return,
         };
         let limits = DeadReason::ALL.iter().zip(&self.reasons);
         for (_, limit) in limits.filter(|(known, _)| *known == reason) {

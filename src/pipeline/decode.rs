@@ -33,13 +33,23 @@ const MOST_ATTEMPTS: u32 = 1_000_000;
 /// Longer than any limit makes a message wait: its window, and those before it in the line.
 const LONGEST_WAIT: Duration = MAX_WINDOW.saturating_mul(2);
 
+/// What became of a delivery.
+pub(super) enum Decoded {
+    /// A message that waits for its slot.
+    Waiting(Box<Waiting>),
+    /// A dead letter that no request can be made of, or that a limit cannot count, and why.
+    Unusable(String),
+    /// It has its verdict, whatever can be read of it.
+    Settled,
+}
+
 /// Makes a message of a delivery that waits for its slot, or settles it.
 pub(super) fn decode(
     route: &Arc<Route>,
     mut delivery: Delivery,
     now: Mono,
     store_now: StoreTime,
-) -> Option<Waiting> {
+) -> Decoded {
     let history = history(delivery.message(), store_now);
     if let Some(id) = history.made_id {
         delivery.identify(id.to_string());
@@ -62,14 +72,26 @@ pub(super) fn decode(
             );
             let mut waiting = job.waiting(read.call);
             waiting.not_before = (!read.wait.is_zero()).then(|| now + read.wait);
-            Some(waiting)
+            Decoded::Waiting(Box::new(waiting))
         }
         Err(verdict) => {
             route.deaths.tell(&route.name, message, &verdict);
+            let decoded = unusable(&verdict).map_or(Decoded::Settled, Decoded::Unusable);
             delivery.settle(verdict);
-            None
+            decoded
         }
     }
+}
+
+/// Why no message of the route may be usable, if that is what this one died of.
+fn unusable(verdict: &Verdict) -> Option<String> {
+    let Verdict::Dead { reason, headers } = verdict else {
+        return None;
+    };
+    let of_template = matches!(reason, DeadReason::Invalid | DeadReason::Undecodable);
+    let detail = headers.iter().find(|(name, _)| *name == header::DETAIL);
+    let detail = detail.and_then(|(_, value)| value.as_text());
+    of_template.then(|| format!("{}: {}", reason.label(), detail.unwrap_or_default()))
 }
 
 /// What a message is, to the limits and to the downstream.
@@ -145,6 +167,7 @@ fn takes(counting: &Counting, label: &Label) -> Takes {
         share: Share::default(),
     };
     for (charge, limit) in label.charges.iter().zip(&counting.limits) {
+        let Some(charge) = charge else { continue };
         match limit {
             Counted::Paced => takes.slots = charge.cost,
             Counted::Keyed(limit) => takes.charges.push(Charge {

@@ -162,6 +162,12 @@ impl PacerHandle {
         }
     }
 
+    /// Whether an operator paused the limit.
+    pub(super) fn is_paused(&self, now: Mono) -> bool {
+        let until = self.rows.as_ref().and_then(|rows| lock(rows).paused_until);
+        until > self.known_store_time(now)
+    }
+
     /// The paced limit that counts the slots of a row.
     fn limit(&self, row: Row) -> Option<PacedLimit> {
         lock(self.rows.as_ref()?).limit(row).cloned()

@@ -42,6 +42,8 @@ struct RouteHours {
     hours: Option<OpeningHours>,
     /// Until when one of its keyed limits lets nothing pass.
     closed_until: Option<Mono>,
+    /// Until when one that is for all messages grants no more.
+    spent_until: Option<Mono>,
     /// Until when its breaker lets nothing pass.
     blocked_until: Option<Mono>,
     /// When to look at it again; `None` while the store's time is not known.
@@ -54,6 +56,7 @@ impl Hours {
             route: Arc::clone(route),
             hours: route.policy.hours.clone(),
             closed_until: None,
+            spent_until: None,
             blocked_until: None,
             next: None,
         };
@@ -78,8 +81,19 @@ impl Hours {
         }
     }
 
-    /// A keyed limit of the route lets nothing pass before `until`. Asking for each message would only
-    /// send all of them through wait queues.
+    /// A keyed limit of the route grants no more before `until`. Asking for each message would only send all
+    /// of them through wait queues. What it granted is sent: taken back, it would be granted again at the
+    /// opening, and the next message be denied as now.
+    pub(super) fn spent(&mut self, number: usize, until: Mono, now: Mono) {
+        for own in &mut self.routes {
+            if own.route.number == number && own.spent_until.is_none_or(|known| known < until) {
+                own.spent_until = Some(until);
+                own.next = Some(now);
+            }
+        }
+    }
+
+    /// A keyed limit of the route lets nothing pass before `until`.
     pub(super) fn close(&mut self, route: &Arc<Route>, until: Mono, now: Mono) {
         for own in &mut self.routes {
             if Arc::ptr_eq(&own.route, route) && own.closed_until.is_none_or(|known| known < until)
@@ -97,7 +111,8 @@ impl Hours {
         let Some(own) = self.routes.iter_mut().find(same) else {
             return false;
         };
-        let was = own.closed_until.take().is_some();
+        let was = own.closed_until.take().max(own.spent_until.take());
+        let was = was.is_some();
         if was {
             own.next = Some(now);
         }
@@ -137,6 +152,7 @@ impl Hours {
 impl RouteHours {
     fn review(&mut self, scheduler: &mut Scheduler<Waiting>, store_now: StoreTime, now: Mono) {
         self.closed_until = self.closed_until.filter(|until| *until > now);
+        self.spent_until = self.spent_until.filter(|until| *until > now);
         let stretch = self.hours.as_ref().map(|hours| hours.stretch(store_now));
         let end = stretch.as_ref().and_then(|stretch| stretch.until);
         let until = end.map(|until| now + until.since(store_now));
@@ -145,25 +161,40 @@ impl RouteHours {
             .filter(|_| shut)
             .max(self.closed_until)
             .max(self.blocked_until);
-        let may_send = closed.map_or(MaySend::Until(until), MaySend::NotBefore);
+        let may_send = match (closed, self.spent_until) {
+            (Some(closed), spent) => MaySend::NotBefore(spent.map_or(closed, |at| at.max(closed))),
+            (None, Some(opening)) => MaySend::Granted {
+                opening,
+                end: until,
+            },
+            (None, None) => MaySend::Until(until),
+        };
         let was = self.route.set_may_send(may_send);
-        if let MaySend::NotBefore(until) = may_send {
-            // A pause of the breaker ends with an answer of the store, not with its time.
-            let until = self.blocked_until.map_or(until, |_| until + FOR_LONG);
-            scheduler.defer(until, |waiting| {
-                Arc::ptr_eq(&waiting.job.route, &self.route)
-            });
+        let of_route = |waiting: &Waiting| Arc::ptr_eq(&waiting.job.route, &self.route);
+        match may_send {
+            MaySend::NotBefore(until) => {
+                // A pause of the breaker ends with an answer of the store, not with its time.
+                let until = self.blocked_until.map_or(until, |_| until + FOR_LONG);
+                scheduler.defer(until, of_route);
+            }
+            MaySend::Granted { opening, .. } => scheduler.hold_back(opening, of_route),
+            MaySend::Until(_) => {}
         }
         let turned = was.opening().is_some() != may_send.opening().is_some();
         if let Some(hours) = &self.hours
             && self.closed_until.is_none()
+            && self.spent_until.is_none()
             && self.blocked_until.is_none()
             && (turned || self.next.is_none())
         {
             self.tell(hours, may_send, end);
         }
         // A time that is over would be looked at again and again, and nothing else done.
-        let times = closed.into_iter().chain(until).filter(|at| *at > now);
+        let times = closed
+            .into_iter()
+            .chain(self.spent_until)
+            .chain(until)
+            .filter(|at| *at > now);
         self.next = Some(times.fold(now + LOOK_AGAIN, Mono::min));
     }
 

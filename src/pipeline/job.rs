@@ -9,17 +9,20 @@
 
 use std::fmt;
 use std::sync::Arc;
+use std::time::Duration;
 
 use uuid::Uuid;
 
 use crate::core::rate::Cost;
-use crate::core::scheduler::{KeyId, Queued, Share};
+use crate::core::scheduler::{KeyId, Queued, Share, Terms};
 use crate::core::time::{Mono, StoreTime};
 use crate::ports::downstream::{Call, Facts, Undecodable};
-use crate::ports::limits::Charge;
+use crate::ports::limits::{Charge, Ticket};
 use crate::ports::queue::{Delivery, Verdict};
+use crate::settings::types::OnDenied;
 
 use super::permit::Permit;
+use super::refunder::Refunder;
 use super::route::{Held, Route};
 
 /// A message that was decoded: its delivery, what it takes, and its history.
@@ -65,12 +68,21 @@ pub(super) struct History {
 pub(super) struct Waiting {
     pub(super) job: Job,
     call: Box<dyn Call>,
+    /// The question to its keyed limits that it is in, if it is in one.
+    pub(super) asks: Option<Asks>,
     /// What its keyed limits granted; dropped unsent, it is refunded.
     pub(super) permit: Permit,
     /// What it waits for itself, whatever its limits say: another attempt after a failure, say.
     pub(super) not_before: Option<Mono>,
     /// Its number in the order in which messages came to this pacer; zero before that.
     pub(super) arrival: u64,
+}
+
+/// By what name a message is asked for, and which way what it is granted goes back.
+#[derive(Clone, Debug)]
+pub(super) struct Asks {
+    pub(super) ticket: Ticket,
+    pub(super) refunder: Refunder,
 }
 
 impl Job {
@@ -97,6 +109,7 @@ impl Job {
         Waiting {
             job: self,
             call,
+            asks: None,
             permit: Permit::none(),
             not_before: None,
             arrival: 0,
@@ -200,6 +213,42 @@ impl Queued for Waiting {
 
     fn is_stale(&self) -> bool {
         self.job.delivery.is_stale()
+    }
+
+    fn usable(&self) -> Duration {
+        let charges = self.job.charges().iter();
+        charges
+            .map(|charge| charge.limit.usable())
+            .min()
+            .unwrap_or_default()
+    }
+
+    fn granted(&mut self, at: StoreTime) {
+        if let Some(Asks { ticket, refunder }) = self.asks.take() {
+            self.permit = Permit::new(self.job.charges(), at, ticket, &refunder);
+        }
+    }
+
+    fn waited(&self) -> bool {
+        self.job.history.waited
+    }
+
+    fn sent_away(&mut self) {
+        self.job.history.waited = true;
+    }
+
+    fn terms(&self, key: KeyId, at: StoreTime) -> Terms {
+        let route = &self.job.route;
+        Terms {
+            is_for_all: route.is_for_all(key),
+            holds: route.policy.on_denied == OnDenied::Hold,
+            max_hold: route.policy.max_hold,
+            age: at.since(self.job.history.first_seen),
+        }
+    }
+
+    fn opening(&self, at: StoreTime) -> StoreTime {
+        self.job.route.policy.opening(at)
     }
 }
 

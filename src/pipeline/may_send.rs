@@ -9,6 +9,8 @@ use crate::core::time::Mono;
 pub(super) enum MaySend {
     /// It may, before this time (`None`: for ever).
     Until(Option<Mono>),
+    /// Only what its limits have granted: they grant no more before `opening`. Nothing at all from `end` on.
+    Granted { opening: Mono, end: Option<Mono> },
     /// It may not, before this time.
     NotBefore(Mono),
 }
@@ -17,17 +19,19 @@ impl MaySend {
     /// The last moment at which a call may leave that must leave by `leave_by`; `None` if none may.
     pub(super) fn leave_by(self, leave_by: Mono) -> Option<Mono> {
         match self {
-            Self::Until(None) => Some(leave_by),
-            Self::Until(Some(end)) => Some(leave_by.min(end - Duration::from_micros(1))),
+            Self::Until(None) | Self::Granted { end: None, .. } => Some(leave_by),
+            Self::Until(Some(end)) | Self::Granted { end: Some(end), .. } => {
+                Some(leave_by.min(end - Duration::from_micros(1)))
+            }
             Self::NotBefore(_) => None,
         }
     }
 
-    /// When it may send again, if it may not now.
+    /// When it may take on messages again, if it may not now.
     pub(super) const fn opening(self) -> Option<Mono> {
         match self {
             Self::Until(_) => None,
-            Self::NotBefore(opening) => Some(opening),
+            Self::NotBefore(opening) | Self::Granted { opening, .. } => Some(opening),
         }
     }
 }

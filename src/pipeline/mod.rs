@@ -16,7 +16,7 @@
 //!
 //! Around the path: `route` and `rows` are what messages and slots belong to, `deaths` logs dead letters, `handle` is the way to a
 //! pacer, `permit` and `refunder` give back what was not used, `hours`, `breaker` with `outage`, and `tap` decide whether a route
-//! sends and consumes at all, `policies` keeps the limits at what is in force.
+//! sends and consumes at all, `policies` keeps the limits at what is in force, `progress` watches that calls leave, `way` measures by how much their way varies.
 //!
 //! Messages travel through channels whose content is bounded by the prefetch. The pipeline knows the
 //! traits of `ports`, never a backend.
@@ -35,6 +35,7 @@ mod outage;
 mod pacer;
 mod permit;
 mod policies;
+mod progress;
 mod receive;
 mod refunder;
 mod route;
@@ -43,6 +44,7 @@ mod rows;
 mod send;
 mod tap;
 mod verdict;
+mod way;
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -183,6 +185,8 @@ impl Pipeline {
             .map(|(spec, number)| Arc::new(Route::new(spec, number)))
             .collect();
         for route in &routes {
+            let messages = format!("messages of route {}", route.name);
+            health.component(&messages, route.usable.subscribe());
             if let Some(breaker) = &route.breaker {
                 health.component(
                     &format!("downstream of route {}", route.name),
@@ -228,6 +232,8 @@ impl Pipeline {
         for route in routes {
             let receiver = receive::run(Arc::clone(&route), pacer.clone(), clock);
             self.receivers.spawn(receiver);
+            self.watches
+                .spawn(way::measure(Arc::clone(&route), pacer.clone()));
             self.routes.push(route);
         }
         self.pacers.push(pacer);

@@ -48,7 +48,7 @@ impl Route {
         };
         if let Some(report) = report {
             if report == BreakerReport::Failed {
-                *lock(&own.why) = judgement.detail.as_str().into();
+                own.explain(&judgement.detail);
             }
             self.ask_breaker(report, pacer);
         }
@@ -112,8 +112,13 @@ impl Route {
             let why = Arc::clone(&lock(&own.why));
             self.meters.breaker_opened.increment(1);
             own.link.send_replace(Link::Down(Arc::clone(&why)));
-            warn!(route = %self.name, %why,
-                "the downstream is away: nothing is sent, messages wait and spend no attempt, one call at a time probes");
+            if lock(&own.breaker).rejections().is_some() {
+                warn!(route = %self.name, %why,
+                    "messages died in a row: nothing is sent, the others wait, one call at a time is tried");
+            } else {
+                warn!(route = %self.name, %why,
+                    "the downstream is away: nothing is sent, messages wait and spend no attempt, one call at a time probes");
+            }
         } else {
             own.link.send_replace(Link::Up);
             info!(route = %self.name, "the downstream is back: sending again, one more at a time");

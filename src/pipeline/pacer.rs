@@ -36,11 +36,12 @@ use crate::telemetry::meters::LimitMeters;
 use crate::urgent;
 
 use super::adapt::Adapting;
-use super::admit::{Admission, Keyed};
+use super::admit::{Admission, Keyed, never};
 use super::alarm::Alarm;
 use super::handle::{Event, PacerHandle, Stopped};
 use super::hours::Hours;
 use super::job::Waiting;
+use super::progress::Watched;
 use super::route::Route;
 use super::rows::PacedRows;
 use super::send;
@@ -75,6 +76,7 @@ pub(super) struct Pacer {
     asking: FuturesUnordered<Asking>,
     admission: Admission,
     adapting: Option<Adapting>,
+    watched: Watched,
     alarm: Alarm,
     heartbeat: Heartbeat,
     /// Notified when another policy is in force than the scheduler knows.
@@ -116,6 +118,7 @@ impl Pacer {
             handle: handle.clone(),
             taps: Taps::new(routes.clone()),
             hours: Hours::new(&routes),
+            watched: Watched::new(&routes, health),
             routes,
             events,
             notices: Some(keyed.store.notices()),
@@ -167,6 +170,7 @@ impl Pacer {
                     self.sent(&route, now);
                 }
                 Step::Expired(Waiting { job, .. }) => {
+                    job.route.passage.passed_over();
                     let store_now = self.handle.store_time(now);
                     let verdict = expired(&job.route, &job.history, store_now);
                     job.settle(verdict);
@@ -174,11 +178,19 @@ impl Pacer {
                 // Its session is gone: the broker delivers it again, to whichever replica consumes then.
                 Step::Stale(waiting) => drop(waiting),
                 Step::Lease(row, ask) => self.ask(row, ask, now),
-                Step::Admit(messages, wanted) => {
-                    self.admission.ask(messages, wanted, &self.scheduler, now);
+                Step::Admit(question) => self.admission.ask(question),
+                Step::RanOut(messages) => {
+                    for waiting in &messages {
+                        waiting.job.route.passage.ran_out(1);
+                    }
+                    self.handle.unsent(messages);
                 }
-                Step::RanOut(messages) => self.handle.unsent(messages),
-                Step::Full(waiting, key) => self.full(waiting, key, now),
+                Step::Away(waiting, denied) => self.away(waiting, &denied, now),
+                Step::Never { item, by, most } => {
+                    item.job.route.passage.passed_over();
+                    never(item, by, most, self.handle.store_time(now))
+                }
+                Step::Close { route, until } => self.close_route(route, until, now),
                 Step::Wait(until) => {
                     let review = self.review(now);
                     if self.finished(now) {
@@ -235,7 +247,7 @@ impl Pacer {
             Some((row, sent, answer)) = self.asking.next(), if !self.asking.is_empty() => {
                 self.leased(row, sent, answer);
             }
-            answered = self.admission.next() => self.decided(answered),
+            answered = self.admission.next() => self.answered(answered),
             _ = self.events.recv_many(&mut batch, EVENTS) => {
                 for entry in batch {
                     self.take_in(entry);
@@ -308,6 +320,9 @@ impl Pacer {
                 .sweep(&mut self.scheduler, outlook, &self.handle, now);
         }
         self.count();
+        if self.stopping.is_none() {
+            self.watched.review(&self.scheduler, now);
+        }
         if let Some(adapting) = &mut self.adapting {
             adapting.review(now);
         }

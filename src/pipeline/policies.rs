@@ -23,6 +23,7 @@ use crate::ports::limits::KeyedLimit;
 use crate::ports::notice::Notice;
 use crate::ports::policy::{PRESENCE, PolicyStore};
 use crate::telemetry::meters::PolicyMeters;
+use crate::telemetry::note_change;
 
 /// Replicas that receive notice of the same change ask after it spread over this.
 const SPREAD: Duration = Duration::from_millis(100);
@@ -248,12 +249,27 @@ impl Follower {
         if before.text != now.text {
             info!(%limit, from = before.text, to = text, version, by, origin = now.origin.name(),
                 "the limit has changed");
+            if without_adapted(&before.text) != without_adapted(text) {
+                let from = &before.text;
+                note_change(&format!(
+                    "limit {limit}: {from} -> {text}, by {by} (version {version})"
+                ));
+            }
         }
         match (&before.pause, &now.pause) {
             (before, Some(pause)) if before.as_ref() != Some(pause) => {
                 info!(%limit, version, by = pause.by, "the limit is paused");
+                let by = &pause.by;
+                note_change(&format!(
+                    "limit {limit} is paused by {by} (version {version})"
+                ));
             }
-            (Some(_), None) => info!(%limit, version, "the limit is resumed"),
+            (Some(_), None) => {
+                info!(%limit, version, "the limit is resumed");
+                note_change(&format!(
+                    "limit {limit} is resumed by {by} (version {version})"
+                ));
+            }
             _ => {}
         }
     }

@@ -6,6 +6,8 @@ use std::num::NonZeroU16;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex};
 
+use tokio::sync::watch;
+
 use crate::core::breaker::BreakerRule;
 use crate::core::parking::{CameFrom, Choice, Parking};
 use crate::core::scheduler::{KeyId, Share};
@@ -14,6 +16,7 @@ use crate::ports::breaker::BreakerStore;
 use crate::ports::downstream::Downstream;
 use crate::ports::label::Labels;
 use crate::ports::limits::{KeyedLimit, LimitKey, key_id};
+use crate::ports::link::Link;
 use crate::ports::locks::lock;
 use crate::ports::queue::Subscription;
 use crate::telemetry::meters::RouteMeters;
@@ -21,6 +24,7 @@ use crate::telemetry::meters::RouteMeters;
 use super::breaker::RouteBreaker;
 use super::deaths::Deaths;
 use super::may_send::MaySend;
+use super::progress::Passage;
 use super::route_policy::RoutePolicy;
 
 /// What a route is made of.
@@ -82,9 +86,12 @@ pub(super) struct Route {
     pub(super) subscription: Arc<dyn Subscription>,
     pub(super) meters: Arc<RouteMeters>,
     pub(super) deaths: Deaths,
+    /// Down while messages die in a row before they are sent.
+    pub(super) usable: watch::Sender<Link>,
     /// The keys of its limits that are for all messages.
     for_all: Vec<KeyId>,
     in_flight: AtomicU64,
+    pub(super) passage: Passage,
     may_send: Mutex<MaySend>,
     /// `None`: it parks nothing.
     parking: Option<Mutex<Parking>>,
@@ -118,7 +125,9 @@ impl Route {
             subscription: spec.subscription,
             meters: spec.meters,
             deaths: Deaths::new(),
+            usable: watch::Sender::new(Link::Up),
             in_flight: AtomicU64::new(0),
+            passage: Passage::default(),
         }
     }
 
@@ -171,6 +180,7 @@ impl Route {
 
     /// Counts a call that was started, until the guard is dropped.
     pub(super) fn begin_call(self: &Arc<Self>) -> InFlight {
+        self.passage.begun();
         self.in_flight.fetch_add(1, Ordering::Relaxed);
         self.meters.in_flight.increment(1.0);
         InFlight(Arc::clone(self))

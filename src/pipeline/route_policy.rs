@@ -1,6 +1,7 @@
 //! What a route does with an answer: the verdict for one call, from the judgement, the message's
 //! history and the route's policy. No I/O; the random fraction of the backoff is an argument.
 
+use std::num::NonZeroU32;
 use std::time::Duration;
 
 use crate::core::backoff::Backoff;
@@ -39,6 +40,8 @@ pub struct RoutePolicy {
     pub hold_limit: Duration,
     /// When messages may be sent; `None`: always.
     pub hours: Option<OpeningHours>,
+    /// So many messages in a row that cannot be sent stop the route; `None`: never.
+    pub dying: Option<NonZeroU32>,
 }
 
 /// What to do with a message after a call.
@@ -91,7 +94,9 @@ pub(super) fn sign(judgement: &Judgement) -> Sign {
     match (judgement.outcome, judgement.status()) {
         (Outcome::Transient, None | Some(401 | 403 | 407 | 500..)) => Sign::Away,
         (Outcome::Transient, Some(_)) | (_, None) => Sign::Unclear,
-        (_, Some(_)) => Sign::Alive,
+        (Outcome::Accepted, Some(_)) => Sign::Accepted,
+        (Outcome::Permanent, Some(_)) => Sign::Rejected,
+        (Outcome::Throttled { .. } | Outcome::Held { .. }, Some(_)) => Sign::Alive,
     }
 }
 
@@ -124,6 +129,7 @@ mod tests {
             },
             hold_limit: Duration::from_secs(900),
             hours: None,
+            dying: None,
         }
     }
 
@@ -156,8 +162,8 @@ mod tests {
         }
         assert_eq!(of(Outcome::Transient, Some(408)), Sign::Unclear);
         assert_eq!(of(Outcome::Permanent, None), Sign::Unclear);
-        assert_eq!(of(Outcome::Permanent, Some(403)), Sign::Alive);
-        assert_eq!(of(Outcome::Accepted, Some(200)), Sign::Alive);
+        assert_eq!(of(Outcome::Permanent, Some(403)), Sign::Rejected);
+        assert_eq!(of(Outcome::Accepted, Some(200)), Sign::Accepted);
         assert_eq!(of(THROTTLED, Some(429)), Sign::Alive);
     }
 

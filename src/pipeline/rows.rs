@@ -3,6 +3,7 @@
 use std::sync::Arc;
 
 use crate::core::pacing::Row;
+use crate::core::time::StoreTime;
 use crate::ports::pace::{PaceStore, PacedLimit};
 
 use super::policies::Paces;
@@ -14,6 +15,8 @@ pub struct PacedRows {
     /// Slots that only urgent messages may take.
     pub reserve: Option<PacedLimit>,
     pub store: Arc<dyn PaceStore>,
+    /// An operator said that nothing passes before. May be over.
+    pub paused_until: Option<StoreTime>,
 }
 
 impl PacedRows {
@@ -26,6 +29,7 @@ impl PacedRows {
 
     /// Another policy is in force.
     pub(super) fn adopt(&mut self, paces: &Paces) {
+        self.paused_until = paces.paused_until;
         let rows = std::iter::once(&mut self.main).chain(&mut self.reserve);
         for (row, pace) in rows.zip(&paces.policy) {
             row.pace = *pace;

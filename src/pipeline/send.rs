@@ -29,6 +29,7 @@ pub(super) async fn perform(waiting: Waiting, slot: Slot, pacer: PacerHandle) {
     let leave_by = waiting.job.route.may_send().leave_by(slot.leave_by);
     let Some(leave_by) = leave_by.filter(|leave_by| started <= *leave_by) else {
         pacer.meters.slots_missed.increment(1);
+        waiting.job.route.passage.ran_out(1);
         waiting.job.route.not_called(&pacer);
         return pacer.unsent(vec![waiting]);
     };
@@ -49,6 +50,7 @@ pub(super) async fn perform(waiting: Waiting, slot: Slot, pacer: PacerHandle) {
         Err(_too_late) => {
             pacer.meters.slots_missed.increment(1);
             drop(under_way);
+            job.route.passage.held_back();
             job.route.not_called(&pacer);
             if let Some(mut waiting) = prepared(job) {
                 waiting.permit = permit;

@@ -12,6 +12,7 @@ use tracing::{debug, info, warn};
 
 use crate::core::leases::{Outlook, Wait};
 use crate::core::outcome::DeadReason;
+use crate::core::policy::UNTIL_RESUMED;
 use crate::core::scheduler::{Queued as _, Scheduler};
 use crate::core::time::{Mono, micros};
 use crate::ports::queue::Tap;
@@ -103,7 +104,7 @@ impl Taps {
                 (true, ..) => Tap::Closed,
             };
             if wanted != was {
-                explain(route, wanted, outlook, now);
+                explain(route, wanted, outlook, pacer.is_paused(now), now);
                 if wanted == Tap::Closed && outlook != Outlook::OutOfReach(None) {
                     route.meters.denials.increment(1);
                 }
@@ -163,7 +164,7 @@ impl Taps {
             }
         }
         if given_back > 0 {
-            let wait_ms = micros(expected.since(now)) / 1000;
+            let wait_ms = for_ms(expected.since(now));
             warn!(pacer = %pacer.name, given_back, wait_ms,
                 "it would be held for longer than half of the broker's ack timeout; given back to the queue");
         }
@@ -194,7 +195,7 @@ fn shut(route: &Route, tap: &mut Tap, opening: Mono, now: Mono) -> Option<Mono> 
         return None;
     }
     if *tap == Tap::Open {
-        let for_ms = micros(wait) / 1000;
+        let for_ms = for_ms(wait);
         if is_away(route) {
             debug!(route = %route.name, for_ms, "tap closed: the downstream is away or was just now");
         } else if route.policy.hours.is_some() {
@@ -257,13 +258,18 @@ fn turn(route: &Route, tap: &mut Tap, to: Tap) {
         .set(if to == Tap::Open { 1.0 } else { 0.0 });
 }
 
+/// How long, for the log; `None`, and no field: until an operator resumes a limit.
+fn for_ms(wait: Duration) -> Option<u64> {
+    (wait <= UNTIL_RESUMED).then(|| micros(wait) / 1000)
+}
+
 /// Whether its breaker has a say in what it sends.
 fn is_away(route: &Route) -> bool {
     let breaker = route.breaker.as_ref();
     breaker.is_some_and(|own| !own.is_closed())
 }
 
-fn explain(route: &Route, tap: Tap, outlook: Outlook, now: Mono) {
+fn explain(route: &Route, tap: Tap, outlook: Outlook, is_paused: bool, now: Mono) {
     let is_away = is_away(route);
     let route = &route.name;
     match (tap, outlook) {
@@ -271,10 +277,16 @@ fn explain(route: &Route, tap: Tap, outlook: Outlook, now: Mono) {
         (Tap::Open, _) if is_away => debug!(%route, "tap open: for a call that probes"),
         (Tap::Open, _) => info!(%route, "tap open: consuming"),
         (Tap::Closed, Outlook::Until(at, Wait::Frozen)) => {
-            info!(%route, for_ms = micros(at.since(now)) / 1000, "tap closed: the limit is frozen");
+            let for_ms = for_ms(at.since(now));
+            // The store's answer may come before the policy that says so; no downstream asks for so long.
+            if is_paused || for_ms.is_none() {
+                info!(%route, for_ms, "tap closed: an operator paused the limit");
+            } else {
+                info!(%route, for_ms, "tap closed: the limit is frozen");
+            }
         }
         (Tap::Closed, Outlook::Until(at, Wait::Turn)) => {
-            debug!(%route, for_ms = micros(at.since(now)) / 1000, "tap closed: no slot before then");
+            debug!(%route, for_ms = for_ms(at.since(now)), "tap closed: no slot before then");
         }
         (Tap::Closed, _) => warn!(%route, "tap closed: the limit's store is out of reach"),
     }

@@ -118,7 +118,8 @@ pub(super) fn parked(share: Share, history: &History, now: StoreTime) -> Verdict
 
 /// How the limit stood that denied a message.
 pub(super) struct DeniedHeaders<'a> {
-    pub(super) limit: &'a str,
+    pub(super) name: &'a str,
+    pub(super) limit: u64,
     pub(super) room: Room,
     pub(super) retry_after: Duration,
     pub(super) now: StoreTime,
@@ -128,11 +129,12 @@ pub(super) struct DeniedHeaders<'a> {
 pub(super) fn explain(verdict: &mut Verdict, denied: &DeniedHeaders<'_>) {
     let length = |length| time_header(StoreTime::from_micros(micros(length)));
     let reset = StoreTime::from_micros(denied.room.reset_at).since(denied.now);
-    let remaining = i64::try_from(denied.room.remaining).unwrap_or(i64::MAX);
+    let units = |units| HeaderValue::Int(i64::try_from(units).unwrap_or(i64::MAX));
     if let Verdict::Later { headers, .. } | Verdict::Dead { headers, .. } = verdict {
         headers.extend([
-            (header::LIMIT, HeaderValue::Text(denied.limit.to_owned())),
-            (header::REMAINING, HeaderValue::Int(remaining)),
+            (header::DENIED_BY, HeaderValue::Text(denied.name.to_owned())),
+            (header::LIMIT, units(denied.limit)),
+            (header::REMAINING, units(denied.room.remaining)),
             (header::RETRY_AFTER, length(denied.retry_after)),
             (header::RESET_AFTER, length(reset)),
         ]);

@@ -128,4 +128,9 @@ pub trait Downstream: Send + Sync + fmt::Debug {
     /// Opens connections without making a call, so that the first slot does not pay for a
     /// handshake. Best effort, within `bound`; must run on the runtime that will send.
     fn warm(&self, bound: Duration) -> BoxFuture<'_, Result<(), String>>;
+
+    /// How long the handshake of a connection takes, within `bound`, without a call. `None`: it could not be made,
+    /// the host differs from message to message, or it is this one: what varies then is the time that processes
+    /// get, and no way.
+    fn handshake(&self, bound: Duration) -> BoxFuture<'_, Option<Duration>>;
 }

@@ -19,8 +19,8 @@ pub struct LabelCharge {
 /// What the limits of a route need to know of a message.
 #[derive(Clone, PartialEq, Eq)]
 pub struct Label {
-    /// One for each limit of the route, in its order.
-    pub charges: Box<[LabelCharge]>,
+    /// One for each limit of the route, in its order; `None`: the limit does not count the message.
+    pub charges: Box<[Option<LabelCharge>]>,
     /// The tenant that the message belongs to, on a route that shares fairly.
     pub tenant: Option<Box<str>>,
 }
@@ -49,7 +49,7 @@ pub trait Labels: Send + Sync + fmt::Debug {
     ///
     /// # Errors
     /// When a limit cannot count it: a field is missing, a cost is no whole number from 1,
-    /// or a cost is more than can ever be granted. The route's `on_invalid` decides what happens to
+    /// a cost is more than can ever be granted, or no limit counts it at all. The route's `on_invalid` decides what happens to
     /// the message.
     fn of(&self, message: &Message, facts: Facts<'_>) -> Result<Label, Undecodable>;
 }

@@ -24,7 +24,9 @@ pub mod header {
     pub const PARKED: &str = "x-sluiced-parked";
     /// A limit has sent it through a wait queue before (a truth value).
     pub const WAITED: &str = "x-sluiced-waited";
-    /// The limit that denied it last, if the route writes `denied_headers`; the others say more.
+    /// The name of the limit that denied it last, if the route writes `denied_headers`; the others say more.
+    pub const DENIED_BY: &str = "x-sluiced-denied-by";
+    /// The most units that fit at once.
     pub const LIMIT: &str = "x-sluiced-limit";
     /// Units that the limit had left then.
     pub const REMAINING: &str = "x-sluiced-remaining";
@@ -56,6 +58,8 @@ pub mod header {
     pub const RAW_DELIVERY: &str = "x-sluiced-raw-delivery";
     /// The headers that a copy left behind because a frame takes no more.
     pub const SHORTENED: &str = "x-sluiced-shortened";
+    /// The number that a copy was published under: one that the broker returns is known by it.
+    pub const COPY: &str = "x-sluiced-copy";
     /// What all of the above start with.
     pub const PREFIX: &str = "x-sluiced-";
 }

@@ -8,6 +8,7 @@ use futures::future::BoxFuture;
 use serde_json::{Value, json};
 
 use super::PolicyStores;
+use crate::core::policy::ends;
 use crate::core::time::StoreTime;
 use crate::ports::policy::Inspection;
 use crate::settings::policy;
@@ -75,17 +76,23 @@ pub fn as_json(name: &str, file: &str, found: &Inspection) -> Value {
     let policy = found.policy.as_ref();
     let in_force = policy.map_or("", |policy| &policy.text);
     let values = |line: &str| {
-        let words = policy::words(line).unwrap_or_default();
+        let words = policy::keys_of(line).unwrap_or_default();
         let pairs = words
             .into_iter()
             .map(|(name, value)| (name.to_owned(), Value::from(value)));
         Value::Object(pairs.collect())
     };
+    let adapted = policy::words(in_force).ok();
+    let adapted =
+        adapted.and_then(|words| words.into_iter().find(|word| word.0 == policy::ADAPTED));
+    let adapted = adapted.map(|word| word.1);
     let paused_until = policy.and_then(|policy| policy.paused_until(found.now));
     json!({
         "name": name,
         "kind": kind(if in_force.is_empty() { file } else { in_force }),
         "in_force": policy.map(|policy| values(&policy.text)),
+        "adapted": adapted,
+        "ends_us": ends(in_force).1.map(StoreTime::as_micros),
         "file": (!file.is_empty()).then(|| values(file)),
         "version": policy.map(|policy| policy.updates),
         "origin": policy.map(|policy| policy.origin.name()),
@@ -99,7 +106,7 @@ pub fn as_json(name: &str, file: &str, found: &Inspection) -> Value {
         "replicas": found.replicas.iter().map(|present| json!({
             "name": present.replica,
             "file": values(&present.file),
-            "differs": present.file != in_force,
+            "differs": values(&present.file) != values(in_force),
         })).collect::<Vec<_>>(),
     })
 }

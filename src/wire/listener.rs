@@ -5,7 +5,6 @@
 //! TLS just ends the connection. So once a try has failed, `check --connect` asks the address itself and
 //! adds what the URL should have been.
 
-use std::io;
 use std::time::Duration;
 
 use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
@@ -26,14 +25,6 @@ const HELLO: &[u8] =
     b"\x16\x03\x01\x00\x2d\x01\x00\x00\x29\x03\x03sluiced asks whether this is TLS\
     \x00\x00\x02\xc0\x2f\x01\x00";
 
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Listener {
-    Redis,
-    RabbitMq,
-    Http,
-    Tls,
-}
-
 /// What failed at `url`, and the one line that helps if another server listens there than the URL says.
 pub(super) async fn explained(why: String, url: &str) -> String {
     match hint(url).await {
@@ -44,34 +35,36 @@ pub(super) async fn explained(why: String, url: &str) -> String {
 
 async fn hint(url: &str) -> Option<String> {
     let url = Url::parse(url).ok()?;
-    let (wanted, tls, usual, other) = match url.scheme() {
-        "amqp" => (Listener::RabbitMq, false, 5672, "amqps"),
-        "amqps" => (Listener::RabbitMq, true, 5671, "amqp"),
-        "redis" => (Listener::Redis, false, 6379, "rediss"),
-        "rediss" => (Listener::Redis, true, 6379, "redis"),
-        "https" => (Listener::Http, true, 443, "http"),
+    let (plain, usual) = match url.scheme() {
+        "amqp" => ("amqp", 5672),
+        "amqps" => ("amqp", 5671),
+        "redis" | "rediss" => ("redis", 6379),
+        "https" => ("http", 443),
         _ => return None,
     };
+    let tls = url.scheme() != plain;
     let host = url.host_str()?.trim_matches(['[', ']']);
-    let found = find(host, url.port().unwrap_or(usual)).await?;
-    Some(match found {
-        Listener::Tls if !tls => format!("TLS is spoken there: write {other}://"),
-        Listener::Tls => return None,
-        found if found == wanted && tls => format!("no TLS is spoken there: write {other}://"),
-        found if found == wanted => return None,
-        Listener::Redis => "a Redis listens there: its URL belongs into redis.url".to_owned(),
-        Listener::RabbitMq => {
-            "a RabbitMQ listens there: its URL belongs into rabbitmq.urls".to_owned()
-        }
-        Listener::Http => format!("an HTTP server listens there; the usual port is {usual}"),
+    Some(match find(host, url.port().unwrap_or(usual)).await? {
+        "tls" if tls => return None,
+        "tls" => format!("TLS is spoken there: write {plain}s://"),
+        found if found == plain && tls => format!("no TLS is spoken there: write {plain}://"),
+        found if found == plain => return None,
+        "redis" => "a Redis listens there: its URL belongs into redis.url".to_owned(),
+        "amqp" => "a RabbitMQ listens there: its URL belongs into rabbitmq.urls".to_owned(),
+        _ => format!("an HTTP server listens there; the usual port is {usual}"),
     })
 }
 
 /// What listens there, if it is one of those that are known.
-async fn find(host: &str, port: u16) -> Option<Listener> {
+async fn find(host: &str, port: u16) -> Option<&'static str> {
     for question in [LINES, HELLO] {
-        let asked = timeout(BOUND, ask(host, port, question)).await;
-        if let Ok(Ok(answer)) = asked
+        let mut answer = [0; 16];
+        let asked = async {
+            let mut stream = TcpStream::connect((host, port)).await?;
+            stream.write_all(question).await?;
+            stream.read(&mut answer).await
+        };
+        if let Ok(Ok(_)) = timeout(BOUND, asked).await
             && let Some(found) = known(&answer)
         {
             return Some(found);
@@ -80,23 +73,14 @@ async fn find(host: &str, port: u16) -> Option<Listener> {
     None
 }
 
-/// The first bytes of the answer.
-async fn ask(host: &str, port: u16, question: &[u8]) -> io::Result<Vec<u8>> {
-    let mut stream = TcpStream::connect((host, port)).await?;
-    stream.write_all(question).await?;
-    let mut answer = vec![0; 16];
-    let length = stream.read(&mut answer).await?;
-    answer.truncate(length);
-    Ok(answer)
-}
-
-fn known(answer: &[u8]) -> Option<Listener> {
+/// The scheme of what answers like this.
+fn known(answer: &[u8]) -> Option<&'static str> {
     match answer {
-        [b'+' | b'-', ..] => Some(Listener::Redis),
-        [b'A', b'M', b'Q', b'P', ..] => Some(Listener::RabbitMq),
-        [b'H', b'T', b'T', b'P', ..] => Some(Listener::Http),
+        [b'+' | b'-', ..] => Some("redis"),
+        [b'A', b'M', b'Q', b'P', ..] => Some("amqp"),
+        [b'H', b'T', b'T', b'P', ..] => Some("http"),
         // An alert, or a handshake that goes on.
-        [0x15 | 0x16, 3, ..] => Some(Listener::Tls),
+        [0x15 | 0x16, 3, ..] => Some("tls"),
         _ => None,
     }
 }

@@ -12,6 +12,7 @@ mod queues;
 mod rules;
 mod stores;
 mod trial;
+mod way;
 
 use std::collections::BTreeMap;
 use std::fmt;
@@ -22,7 +23,7 @@ use tokio::runtime::Handle;
 pub use self::policies::{Policies, replica};
 pub use self::probes::{Probe, misfits, probes};
 pub use self::queues::{Settled, rabbit_at, rabbit_of, start_over};
-pub use self::stores::{PolicyStores, keyed, keyed_limit, policies, redis_at, redis_of};
+pub use self::stores::{PolicyStores, keyed, keyed_limit, policies, redis_at, redis_of, replicas};
 
 pub use self::planned::{Planned, PlannedLimit};
 pub use self::trial::Trial;
@@ -130,7 +131,7 @@ pub fn start(
             policy: route_policy(settings, name, route, prefetch, paced)?,
             counting: pacers.counting(name, route)?,
             downstream: Arc::new(options::downstream(name, route, secrets, traces.as_ref())?),
-            breaker: options::breaker(route).map(|rule| (rule, Arc::clone(&breakers))),
+            breaker: options::breaker(settings, route).map(|rule| (rule, Arc::clone(&breakers))),
             subscription,
             meters: Arc::clone(&meters[name.as_str()]),
         };
@@ -178,5 +179,6 @@ fn route_policy(
         },
         hold_limit: settings.rabbitmq.ack_timeout.get() / 2,
         hours: hours.map_err(|e| WireError::new(format!("routes.{name}.open"), e))?,
+        dying: options::dying(settings, route),
     })
 }

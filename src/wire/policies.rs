@@ -10,6 +10,7 @@ use tokio::sync::watch;
 use super::{PolicyStores, pacers, rules};
 use crate::core::adaptive::AdaptiveRule;
 use crate::core::limits::Rule;
+use crate::core::policy::{ending, ends};
 use crate::core::rate::Rate;
 use crate::core::schedule::Pace;
 use crate::pipeline::{AdaptiveText, PolicySpec, Written};
@@ -110,7 +111,12 @@ impl AdaptiveText for PacedText {
         };
         let rate = Rate::new(NonZeroU32::new(units)?, paced.rate.0.window()).ok()?;
         paced.adapted = (rate != paced.rate.0).then_some(Quota(rate));
-        Some(Limit::Paced(paced).policy_line())
+        let line = Limit::Paced(paced).policy_line();
+        // Another rate ends when the policy does.
+        Some(match ends(policy).1 {
+            Some(end) => ending(&line, end),
+            None => line,
+        })
     }
 }
 

@@ -1,6 +1,7 @@
 //! What the backends say about a configuration: without connecting, and on trying.
 
 use std::borrow::Cow;
+use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -8,15 +9,21 @@ use futures::FutureExt as _;
 use futures::future::BoxFuture;
 use secrecy::ExposeSecret as _;
 
-use super::{listener, options, rules};
-use crate::downstream::{HttpDownstream, HttpOptions};
+use super::pacers::paces;
+use super::{Trial, WireError, listener, options, rules, way};
+use crate::core::distance::{TooFar, horizon_needed, millis};
+use crate::downstream::{Credentials, HttpDownstream};
 use crate::limiter;
 use crate::limiter::redis::{RedisOptions, Servers};
 use crate::ports::downstream::Downstream as _;
+use crate::ports::message::Message;
+use crate::queue::rabbit::letters::Letters;
 use crate::queue::rabbit::probe::{self, QueueState};
 use crate::queue::rabbit::{RabbitError, RabbitOptions, RouteOptions, rights};
 use crate::settings::secrets::Secrets;
-use crate::settings::types::{Downstream, LimitBackend, QueueBackend, Route};
+use crate::settings::types::{
+    Downstream, Http, Limit, LimitBackend, QueueBackend, QueueType, Route,
+};
 use crate::settings::{Faults, KeyPath, Loaded};
 
 /// A try whether something answers: what is tried, and what came of it (a few words, no secrets).
@@ -28,14 +35,12 @@ pub fn misfits(loaded: &Loaded) -> Faults {
     let routes = loaded.settings.routes.iter();
     let found = routes.filter_map(|(name, route)| {
         let path = KeyPath::of(&["routes", name, "downstream"]);
-        match options::http(
-            name,
-            &without_secrets(route, &loaded.secrets),
-            &loaded.secrets,
-        ) {
+        let route = without_secrets(route, &loaded.secrets);
+        let Downstream::Http(http) = &route.downstream;
+        match options::credentials(name, &route, &loaded.secrets) {
             Err(error) => Some((path, error.why)),
-            Ok(options) => {
-                let misfit = HttpDownstream::new(&options).err()?;
+            Ok(credentials) => {
+                let misfit = HttpDownstream::new(http, credentials, None).err()?;
                 // The name of a header may have dots of its own.
                 let steps = misfit.key.splitn(2, '.');
                 Some((steps.fold(path, |path, step| path.join(step)), misfit.why))
@@ -72,19 +77,27 @@ pub fn probes(loaded: &Loaded) -> Vec<Probe> {
     }
     if loaded.settings.backend.limits == LimitBackend::Redis {
         let options = options::redis(&loaded.settings, &loaded.secrets);
+        let limits = loaded.settings.limits.clone();
         let probe = async move {
             let options = options.map_err(|e| e.why)?;
             match limiter::redis::probe(&options).await {
-                Ok(report) => Ok(told(report)),
+                Ok(report) => {
+                    let slow_trip = report.slow_trip;
+                    with_distance(told(report), &limits, slow_trip)
+                }
                 Err(error) => Err(listener::explained(error.to_string(), first(&options)).await),
             }
         };
         probes.push(("redis".to_owned(), probe.boxed()));
     }
     for (name, route) in &loaded.settings.routes {
-        let bound = http_bound(route);
-        let options = options::http(name, route, &loaded.secrets);
-        let probe = async move { open(options.map_err(|e| e.why)?, bound).await };
+        let Downstream::Http(http) = route.downstream.clone();
+        let credentials = options::credentials(name, route, &loaded.secrets);
+        let limits = loaded.settings.limits.iter();
+        let limits = limits.filter(|(limit, _)| route.limits.contains(limit));
+        let limits = limits.map(|(name, limit)| (name.clone(), limit.clone()));
+        let limits: Vec<_> = limits.collect();
+        let probe = async move { open(*http, credentials.map_err(|e| e.why)?, &limits).await };
         probes.push((format!("routes.{name}.downstream"), probe.boxed()));
     }
     probes
@@ -124,7 +137,11 @@ fn rabbit(loaded: &Loaded, probes: &mut Vec<Probe>) {
     let grant: Arc<str> = rights::command(&options, &all).into();
     for (name, route) in loaded.settings.routes.keys().zip(all) {
         let (options, grant) = (Arc::clone(&options), Arc::clone(&grant));
-        let probe = async move { look(&options, &route, &grant).await };
+        let trial = Trial::new(loaded, name, &loaded.settings.routes[name]);
+        let probe = async move {
+            let said = look(&options, &route, &grant).await?;
+            Ok(said + &first_message(&options, &route, trial).await)
+        };
         probes.push((format!("routes.{name}.queue"), probe.boxed()));
     }
 }
@@ -147,6 +164,7 @@ async fn look(
         Ok(QueueState::Found {
             messages,
             consumers,
+            classic,
             left_behind,
         }) => {
             let queue = &route.queue;
@@ -156,6 +174,12 @@ async fn look(
                 said += &format!(
                     "; warning: {parked} messages stand parked in {queue}.parked.*, from when fair_by was set: they are consumed too; delete these queues when they are empty"
                 );
+            }
+            if classic {
+                said += "; warning: it is a classic queue: after a crash of the broker what was acknowledged in its last second comes again, and is called again; a quorum queue brings back only what was not acknowledged";
+            }
+            if route.queue_type == QueueType::Classic {
+                said += "; warning: queue_type = \"classic\": a classic wait queue drops what a full work queue refuses, and what moves while the broker dies; quorum keeps it";
             }
             if !route.declare {
                 said += "; not declared by sluiced: if it is a quorum queue with an x-delivery-limit, that must be at least 20, which is what RabbitMQ 4 sets by default";
@@ -173,16 +197,56 @@ async fn look(
     }
 }
 
+/// What would become of the first message that waits. It is given back at once, which counts as one of its
+/// returns, as with `sluiced try --peek`; a replica copies it before these are too many.
+async fn first_message(
+    options: &RabbitOptions,
+    route: &RouteOptions,
+    trial: Result<Trial, WireError>,
+) -> String {
+    let message = match peek(options, &route.queue).await {
+        Ok(Some(message)) => message,
+        Ok(None) => return String::new(),
+        Err(error) => return format!("; no message was looked at: {error}"),
+    };
+    let usable = trial.map_err(|error| error.why).and_then(|trial| {
+        let label = trial.route.label(&message);
+        let invalid = |why| format!("a limit cannot count it: {why}");
+        label.map_err(invalid)?;
+        let undecodable = |why| format!("no request can be made of it: {why}");
+        trial.request(&message).map_err(undecodable)
+    });
+    match usable {
+        Ok(_) => "; the first message that waits can be decoded and rendered".to_owned(),
+        Err(why) => {
+            format!("; warning: the first message that waits would be a dead letter: {why}")
+        }
+    }
+}
+
+/// The first message that is ready in a queue. It stays there.
+async fn peek(options: &RabbitOptions, queue: &str) -> Result<Option<Message>, RabbitError> {
+    let Some(mut letters) = Letters::open(options, queue).await? else {
+        return Ok(None);
+    };
+    let first = letters.first().await?;
+    let message = first.map(|letter| letter.message);
+    letters.close().await?;
+    Ok(message)
+}
+
 fn told(report: limiter::redis::Report) -> String {
     let limiter::redis::Report {
         servers,
         version,
         round_trip,
+        slow_trip,
         warnings,
     } = report;
     let mut said = format!(
-        "version {version}, {servers}, scripts allowed, {:.1} ms there and back",
-        round_trip.as_secs_f64() * 1000.0
+        "version {version}, {servers}, scripts allowed, {} there and back, {} when slow",
+        millis(round_trip),
+        millis(slow_trip)
     );
     for warning in warnings {
         said.push_str("; warning: ");
@@ -191,20 +255,59 @@ fn told(report: limiter::redis::Report) -> String {
     said
 }
 
-const fn http_bound(route: &Route) -> Duration {
-    let Downstream::Http(http) = &route.downstream;
-    http.connect_timeout.get()
+/// What was said of Redis, and whether each limit can bear how far away it is. One that never could send is an error:
+/// all would look well, and no call would be made.
+fn with_distance(
+    said: String,
+    limits: &BTreeMap<String, Limit>,
+    slow_trip: Duration,
+) -> Result<String, String> {
+    let (mut near, mut far) = (Vec::new(), Vec::new());
+    for (name, limit) in limits {
+        match limit {
+            Limit::Paced(paced) => near.push(covered(name, paces(paced).0.horizon(), slow_trip)),
+            keyed => {
+                let found = TooFar::find(keyed.headroom(), slow_trip);
+                far.extend(found.map(|far| format!("limits.{name}: {far}")));
+            }
+        }
+    }
+    match far.as_slice() {
+        [] => Ok([vec![said], near].concat().join("; ")),
+        _ => Err([vec![said], far].concat().join("; ")),
+    }
 }
 
-/// Opens one connection, TLS and all, and makes no call.
-async fn open(mut options: HttpOptions, bound: Duration) -> Result<String, String> {
-    options.warm_connections = 1;
-    let downstream = HttpDownstream::new(&options).map_err(|e| e.to_string())?;
+/// Whether slots are leased far enough ahead.
+fn covered(name: &str, horizon: Duration, slow_trip: Duration) -> String {
+    let needed = horizon_needed(slow_trip);
+    let of = millis(horizon);
+    if needed <= horizon {
+        return format!("the horizon of limits.{name}, {of}, covers that");
+    }
+    format!(
+        "warning: the horizon of limits.{name}, {of}, does not cover that: slots may go unused; write horizon = \"{}ms\" or more",
+        needed.as_millis()
+    )
+}
+
+/// Opens one connection, TLS and all, and makes no call; then measures the way.
+async fn open(
+    mut http: Http,
+    credentials: Credentials,
+    limits: &[(String, Limit)],
+) -> Result<String, String> {
+    http.warm_connections = 1;
+    let downstream = HttpDownstream::new(&http, credentials, None).map_err(|e| e.to_string())?;
     let Some(origin) = downstream.origin().map(ToString::to_string) else {
         return Ok("not tried: the host differs from message to message".to_owned());
     };
+    let bound = http.connect_timeout.get();
     match downstream.warm(bound).await {
-        Ok(()) => Ok("connected, no call made".to_owned()),
+        Ok(()) => {
+            let way = way::measured(&downstream, bound, limits).await;
+            Ok(format!("connected, no call made{way}"))
+        }
         Err(why) => Err(listener::explained(why, &origin).await),
     }
 }

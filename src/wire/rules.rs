@@ -1,5 +1,6 @@
 //! From the limits of the configuration to the rules of the core.
 
+use crate::core::headroom::Headroom;
 use crate::core::limits::concurrency::Concurrency;
 use crate::core::limits::fixed_window::FixedWindow;
 use crate::core::limits::gcra::Gcra;
@@ -44,10 +45,7 @@ pub(super) fn rule(limit: &Limit) -> Result<Option<Rule>, RuleError> {
     }))
 }
 
-fn fixed_window(
-    limit: &types::FixedWindow,
-    headroom: std::time::Duration,
-) -> Result<FixedWindow, RuleError> {
+fn fixed_window(limit: &types::FixedWindow, headroom: Headroom) -> Result<FixedWindow, RuleError> {
     match (limit.starts(), limit.rate) {
         (WindowStart::Calendar(calendar), rate) => {
             FixedWindow::calendar(rate.units(), calendar, headroom)

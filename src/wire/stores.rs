@@ -21,6 +21,7 @@ use crate::ports::status::StatusStore;
 use crate::settings::Loaded;
 use crate::settings::secrets::Secrets;
 use crate::settings::types::{Limit, LimitBackend, Settings};
+use crate::status::Replica;
 use crate::telemetry::health::Health;
 
 /// All that the replicas share.
@@ -130,6 +131,16 @@ pub async fn keyed(options: &RedisOptions) -> Result<Arc<dyn LimitStore>, WireEr
 /// When Redis cannot be reached in time.
 pub async fn policies(options: &RedisOptions) -> Result<PolicyStores, WireError> {
     Ok(PolicyStores::of(&connected(options).await?))
+}
+
+/// What all replicas told of themselves in a Redis.
+///
+/// # Errors
+/// When Redis cannot be reached in time.
+pub async fn replicas(options: &RedisOptions) -> Result<Vec<Replica>, WireError> {
+    let heard = RedisStatus::new(connected(options).await?).hear().await;
+    let heard = heard.map_err(|e| WireError::new("redis", e))?;
+    Ok(Replica::all(&heard))
 }
 
 async fn connected(options: &RedisOptions) -> Result<Arc<RedisPaceStore>, WireError> {

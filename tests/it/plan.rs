@@ -357,3 +357,32 @@ fn what_is_missing_or_wrong_is_said_with_what_would_be_right() {
         );
     }
 }
+
+/// Windows that started a whole length after the last call of a full one let 56 % through: 594 s.
+#[test]
+fn windows_of_the_first_call_lose_no_rate_beside_another_limit() {
+    for (second, ten) in [
+        ("fixed_window", "fixed_window"),
+        ("paced", "fixed_window"),
+        ("paced", "sliding_log"),
+    ] {
+        let limits = format!(
+            "[limits.second]\nkind = \"{second}\"\nrate = \"10/1s\"\n\
+             [limits.ten]\nkind = \"{ten}\"\nrate = \"100/10s\"\n"
+        );
+        let config = config("\"second\", \"ten\"", "", &limits);
+        let config = config.replace(
+            "[limits.provider]\nkind = \"paced\"\nrate = \"100/1s\"\n",
+            "",
+        );
+        let planned = plan(&config, &["--burst", "3000@0s", "--for", "10m"]);
+        assert_eq!(planned.code, Some(0), "{} {}", planned.out, planned.err);
+        // 300 s and the headrooms.
+        let gone = "the backlog is gone after 5m";
+        assert!(
+            planned.out.contains(gone),
+            "{second} {ten}: {}",
+            planned.out
+        );
+    }
+}

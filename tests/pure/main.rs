@@ -3,12 +3,14 @@
 mod keyed;
 mod manifests;
 mod monitoring;
+mod progress;
 mod simulation;
 #[path = "../it/support/soak.rs"]
 #[allow(unreachable_pub, reason = "the other binary uses it too")]
 mod soak;
 mod tidy;
 mod units;
+mod way;
 #[path = "../it/support/yaml.rs"]
 #[allow(unreachable_pub, reason = "the other binary uses it too")]
 mod yaml;

@@ -3,7 +3,8 @@ use crate::time::StoreTime;
 
 fn rule() -> BreakerRule {
     BreakerRule {
-        failures: NonZeroU32::new(3).unwrap(),
+        failures: NonZeroU32::new(3),
+        rejections: NonZeroU32::new(4),
         pause: Backoff::new(Duration::from_millis(500), Duration::from_secs(2)),
         probe: Duration::from_secs(10),
     }
@@ -76,7 +77,13 @@ impl Fleet {
 #[test]
 fn failures_in_a_row_open_it_for_all_and_one_that_succeeds_between_does_not() {
     let mut fleet = Fleet::of(3);
-    for sign in [Sign::Away, Sign::Away, Sign::Alive, Sign::Away, Sign::Away] {
+    for sign in [
+        Sign::Away,
+        Sign::Away,
+        Sign::Accepted,
+        Sign::Away,
+        Sign::Away,
+    ] {
         fleet.call_ends(0, sign);
     }
     assert_eq!(fleet.at(0), [0, 1, 2]);
@@ -112,14 +119,14 @@ fn a_probe_that_succeeds_lets_all_go_on_one_more_at_a_time() {
     let probing = fleet.at(500)[0];
     let now = fleet.mono();
     fleet.replicas[probing].sent(now);
-    fleet.call_ends(probing, Sign::Alive);
+    fleet.call_ends(probing, Sign::Accepted);
     let now = fleet.mono();
     for breaker in &mut fleet.replicas {
         assert!(!breaker.is_open());
         for at_once in 1..=RAMP {
             assert!(breaker.blocked(at_once - 1, now).is_none());
             assert!(breaker.blocked(at_once, now).is_some());
-            assert_eq!(breaker.observe(Sign::Alive, now), None);
+            assert_eq!(breaker.observe(Sign::Accepted, now), None);
         }
         assert!(breaker.is_closed());
     }
@@ -141,7 +148,7 @@ fn a_probe_that_did_not_leave_is_made_at_the_next_slot() {
     breaker.unsent();
     assert!(breaker.blocked(0, now).is_none());
     breaker.sent(now);
-    fleet.call_ends(probing, Sign::Alive);
+    fleet.call_ends(probing, Sign::Accepted);
     assert!(fleet.replicas.iter().all(|breaker| !breaker.is_open()));
 }
 
@@ -191,4 +198,54 @@ fn without_an_answer_it_stays_shut_and_asks_again() {
     assert_eq!(breaker.ask(at(1_000_009)), None);
     assert!(breaker.blocked(0, at(1_000_009)).is_some());
     assert_eq!(breaker.ask(at(1_000_010)), Some(BreakerReport::Probe));
+}
+
+#[test]
+fn rejections_in_a_row_open_it_and_one_that_is_accepted_between_does_not() {
+    let mut fleet = Fleet::of(2);
+    (0..3).for_each(|_| fleet.call_ends(0, Sign::Rejected));
+    fleet.call_ends(0, Sign::Accepted);
+    // What says nothing about messages changes nothing.
+    for sign in [Sign::Rejected, Sign::Away, Sign::Rejected, Sign::Alive] {
+        fleet.call_ends(0, sign);
+    }
+    fleet.call_ends(0, Sign::Rejected);
+    assert_eq!(fleet.at(0), [0, 1]);
+    fleet.call_ends(0, Sign::Rejected);
+    assert_eq!(fleet.at(0), [0_usize; 0]);
+    assert_eq!(fleet.replicas[0].rejections(), Some(4));
+    // One more at each probe, with growing pauses.
+    let mut last = 0;
+    for pause in [500, 1_000, 2_000] {
+        assert_eq!(fleet.at(last + pause - 1), [0_usize; 0]);
+        assert_eq!(fleet.at(last + pause), [0]);
+        let now = fleet.mono();
+        fleet.replicas[0].sent(now);
+        fleet.call_ends(0, Sign::Rejected);
+        last += pause;
+    }
+    assert_eq!(fleet.at(last + 2_000), [0]);
+    let now = fleet.mono();
+    fleet.replicas[0].sent(now);
+    fleet.call_ends(0, Sign::Accepted);
+    assert!(fleet.replicas.iter().all(|breaker| !breaker.is_open()));
+    assert_eq!(fleet.replicas[0].rejections(), None);
+}
+
+/// After an outage the first message may be a bad one: the next is tried at once, not after a pause.
+#[test]
+fn a_probe_that_is_rejected_is_followed_by_another_until_these_are_too_many() {
+    let mut fleet = Fleet::of(1);
+    (0..3).for_each(|_| fleet.call_ends(0, Sign::Away));
+    assert_eq!(fleet.at(500), [0]);
+    for _ in 0..3 {
+        let now = fleet.mono();
+        assert_eq!(fleet.replicas[0].blocked(0, now), None);
+        fleet.replicas[0].sent(now);
+        fleet.call_ends(0, Sign::Rejected);
+    }
+    let now = fleet.mono();
+    fleet.replicas[0].sent(now);
+    fleet.call_ends(0, Sign::Rejected);
+    assert_eq!(fleet.at(501), [0_usize; 0]);
 }

@@ -53,6 +53,8 @@ impl LeaseHolder {
             .and_then(|grant| Some((grant, self.clock.to_mono(grant.first)?)));
         match first {
             Some((grant, first)) => {
+                let last = grant.slot(&asking.pace, u64::from(grant.count.get()) - 1);
+                self.reach = last.since(answer.now);
                 self.leased += u64::from(grant.count.get());
                 self.tally.leased += u64::from(grant.count.get());
                 self.runs.push_back(Run {

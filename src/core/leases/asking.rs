@@ -21,9 +21,27 @@ const LONG_WAIT: Duration = Duration::from_secs(4);
 /// A mapping that is too rough is improved by asks so far apart.
 const PROBE_GAP: Duration = Duration::from_millis(10);
 
+/// What the next message asks of its slots.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Head {
+    /// How many it takes. They must lie close together, and slots of others may lie before those that come
+    /// now: all of them are asked for again, however few are lacking.
+    pub slots: u64,
+    /// How long before the last of them something must be done for it: its keyed limits are asked.
+    pub ahead: Duration,
+}
+
+impl Head {
+    /// One slot, and nothing before it.
+    pub const PLAIN: Self = Self {
+        slots: 1,
+        ahead: Duration::ZERO,
+    };
+}
+
 impl LeaseHolder {
     /// The question to send now, if it is time for one. `demand` is what the ready messages take.
-    pub fn ask(&mut self, now: Mono, demand: u64) -> Option<Ask> {
+    pub fn ask(&mut self, now: Mono, demand: u64, head: &Head) -> Option<Ask> {
         if self.next_ask(demand).is_none_or(|at| at > now) {
             return None;
         }
@@ -31,7 +49,10 @@ impl LeaseHolder {
         // What is asked before the turn, or before the clock is trusted, only looks at the clock.
         let want = match sight {
             Sight::Steady { .. } if now >= self.next_turn() && self.outdated.is_none() => {
-                demand.saturating_sub(self.leased)
+                match demand.saturating_sub(self.leased) {
+                    0 => 0,
+                    lacking => lacking.max(head.slots),
+                }
             }
             _ => 0,
         };
@@ -39,7 +60,7 @@ impl LeaseHolder {
             want,
             turn: self.turn,
             sight,
-            lead: self.trip,
+            lead: self.trip + head.ahead,
         };
         self.asking = Some(Asking {
             sent: now,

@@ -47,7 +47,9 @@ fn settled(pace: Pace) -> (LeaseHolder, Mono) {
     let mut holder = LeaseHolder::new(pace, Phase::new(0));
     let mut now = at(1_000_000);
     for _ in 0..2 {
-        holder.ask(now, 0).expect("it learns the clock");
+        holder
+            .ask(now, 0, &Head::PLAIN)
+            .expect("it learns the clock");
         holder.answered(&answer(now), now);
         now = now + Duration::from_secs(10);
     }
@@ -57,7 +59,13 @@ fn settled(pace: Pace) -> (LeaseHolder, Mono) {
 /// One that holds so many slots from `first` on.
 fn holding(pace: Pace, count: u32) -> (LeaseHolder, Mono) {
     let (mut holder, now) = settled(pace);
-    assert!(holder.ask(now, u64::from(count)).expect("an ask").want > 0);
+    assert!(
+        holder
+            .ask(now, u64::from(count), &Head::PLAIN)
+            .expect("an ask")
+            .want
+            > 0
+    );
     let first = now + Duration::from_millis(10);
     let grant = grant(first, count);
     holder.answered(
@@ -74,7 +82,7 @@ fn holding(pace: Pace, count: u32) -> (LeaseHolder, Mono) {
 #[test]
 fn a_grant_keeps_the_pace_that_it_was_asked_at() {
     let (mut holder, now) = settled(pace("1000/1s"));
-    assert_eq!(holder.ask(now, 3).expect("an ask").want, 3);
+    assert_eq!(holder.ask(now, 3, &Head::PLAIN).expect("an ask").want, 3);
     // The policy changes while the ask is under way, and the old one was still in force at the
     // store.
     let changed = PolicyVersion::new(2);
@@ -102,7 +110,7 @@ fn a_grant_keeps_the_pace_that_it_was_asked_at() {
 #[test]
 fn a_turn_of_the_old_pace_is_given_up() {
     let (mut holder, now) = settled(pace("1000/1s"));
-    holder.ask(now, 3).expect("an ask");
+    holder.ask(now, 3, &Head::PLAIN).expect("an ask");
     holder.retime(pace("100/1s"), PolicyVersion::new(2), now);
     let turn = Some(Turn {
         at: StoreTime::from_micros(now.as_micros() + AHEAD + 900_000),

@@ -126,3 +126,31 @@ fn a_limit_that_nobody_declared_cannot_be_paused() {
     assert_eq!(pause(&mut None, Duration::MAX, "op", at(1)), None);
     assert_eq!(resume(&mut None, at(1)), None);
 }
+
+#[test]
+fn a_policy_that_was_set_for_a_while_ends_with_the_next_declaration() {
+    let mut stored = None;
+    let first = declare(&mut stored, &file("a", "rate=400/1s", true, None), at(10));
+    let set_for = ending("rate=300/1s", at(100));
+    assert!(set(&mut stored, &over(&first, &set_for), at(20)));
+    let same = file("a", "rate=400/1s", false, None);
+    let during = declare(&mut stored, &same, at(99));
+    assert_eq!((during.text.as_str(), during.updates), (&*set_for, 2));
+    // Lost in between: a replica gives it back with its end.
+    stored = None;
+    let again = file("b", "rate=400/1s", true, Some(during.clone()));
+    assert_eq!(declare(&mut stored, &again, at(99)), during);
+    let after = declare(&mut stored, &same, at(100));
+    assert_eq!((after.text.as_str(), after.updates), ("rate=400/1s", 3));
+    assert!(after.version > during.version);
+    assert_eq!(declare(&mut stored, &same, at(101)), after);
+}
+
+#[test]
+fn the_end_of_a_policy_is_its_last_word() {
+    let text = ending("rate=300/1s", at(7));
+    assert_eq!(ends(&text), ("rate=300/1s", Some(at(7))));
+    for endless in ["rate=300/1s", "rate=300/1s until=soon", "until=7"] {
+        assert_eq!(ends(endless), (endless, None));
+    }
+}

@@ -2,6 +2,7 @@
 
 use std::time::Duration;
 
+use crate::headroom::Headroom;
 use crate::rate::{Cost, MAX_WINDOW, Rate};
 use crate::time::micros;
 
@@ -22,6 +23,7 @@ pub struct Pace {
     pub(super) period: u64,
     pub(super) horizon: u64,
     pub(super) headroom: u64,
+    pub(super) late: u64,
     pub(super) spread: u64,
     pub(super) batch: u64,
     pub(super) least: u64,
@@ -32,9 +34,10 @@ impl Pace {
     /// their slots (`P = W + J` in the arithmetic of pacing). A horizon beyond a minute counts as
     /// a minute, a headroom beyond 366 days as that.
     #[must_use]
-    pub fn new(rate: Rate, headroom: Duration, horizon: Duration) -> Self {
+    pub fn new(rate: Rate, headroom: impl Into<Headroom>, horizon: Duration) -> Self {
+        let parts = headroom.into();
         let units = u64::from(rate.units().get());
-        let headroom = micros(headroom).min(HEADROOM_MAX);
+        let headroom = micros(parts.all()).min(HEADROOM_MAX);
         let period = micros(rate.window()) + headroom;
         let horizon = micros(horizon).clamp(1, HORIZON_MAX);
         Self {
@@ -42,6 +45,7 @@ impl Pace {
             period,
             horizon,
             headroom,
+            late: micros(parts.late).min(headroom),
             spread: 0,
             batch: batch(units, period, horizon),
             least: 1,
@@ -121,7 +125,19 @@ impl Pace {
         Duration::from_micros(self.horizon)
     }
 
-    /// The headroom: how late a slot may still be used.
+    /// How late a call may leave after its slot.
+    #[must_use]
+    pub const fn late(&self) -> Duration {
+        Duration::from_micros(self.late)
+    }
+
+    /// By how much the time of its way to the downstream may vary.
+    #[must_use]
+    pub const fn kept_for_the_way(&self) -> Duration {
+        Duration::from_micros(self.headroom - self.late)
+    }
+
+    /// How late a call may arrive after its slot.
     #[must_use]
     pub const fn headroom(&self) -> Duration {
         Duration::from_micros(self.headroom)

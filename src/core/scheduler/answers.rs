@@ -1,24 +1,162 @@
 //! What the answer of the keyed limits means for the messages that were asked for.
+//!
+//! [`super::Step::Admit`] hands out a [`Question`]; the shell asks the store and brings the question back with
+//! the answer. Each message then is admitted, waits for its key, waits for a time, or comes out of
+//! [`Scheduler::poll`] again to leave this replica. This is the only place that says which.
 
-use super::Scheduler;
+use std::time::Duration;
+
 use super::key_queues::KeyRoom;
+use super::placing::{Denial, FULL};
 use super::ready::{KeyId, Queued};
-use super::request::Requests;
+use super::request::{Outcome, Requests};
+use super::{Scheduler, Step};
+use crate::limits::Fit;
+use crate::limits::admission::{Decision, Pass};
 use crate::time::{Mono, StoreTime};
 
+/// A message whose limit has another policy than this replica knows is asked for again after this.
+const LEARN: Duration = Duration::from_millis(100);
+
+/// A question to the keyed limits. It goes back to the scheduler with its answer, or without one.
+#[derive(Debug)]
+#[must_use = "its messages must go back to the scheduler"]
+pub struct Question<T> {
+    /// In order of preference. None: only what time the store has is asked.
+    pub asked: Vec<Asked<T>>,
+    /// How many grants are wanted, in slots.
+    pub wanted: u64,
+    /// When it was made.
+    pub sent: Mono,
+}
+
+/// A message of a question, and what the store must know of it beside its charges.
+#[derive(Clone, Debug)]
+pub struct Asked<T> {
+    pub item: T,
+    /// It was sent away before: it is told when it fits, and moves no line.
+    pub waited: bool,
+    /// How many of the wanted grants it is: the slots that it takes.
+    pub weight: u64,
+    /// Other messages of this replica wait for one of its keys.
+    pub others_wait: bool,
+    /// For how long a permission is good under the policies that it is asked under.
+    usable: Duration,
+}
+
+impl<T: Queued> Asked<T> {
+    pub(super) fn new(item: T, others_wait: bool) -> Self {
+        Self {
+            waited: item.waited(),
+            weight: u64::from(item.cost().get()),
+            usable: item.usable(),
+            others_wait,
+            item,
+        }
+    }
+}
+
+fn outcome<T>(asked: &[Asked<T>], decisions: &[Decision]) -> Outcome {
+    let mut outcome = Outcome::default();
+    for (asked, decision) in asked.iter().zip(decisions) {
+        outcome.looked_at += u64::from(*decision != Decision::NotAsked);
+        if matches!(decision, Decision::Granted { .. }) {
+            outcome.granted += 1;
+            outcome.slots += asked.weight;
+        }
+    }
+    outcome
+}
+
+/// Times of an answer.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Times {
+    /// When the question left, and when its answer came.
+    pub(super) sent: Mono,
+    pub(super) now: Mono,
+    /// When the store decided.
+    pub(super) decided: StoreTime,
+    /// The same on our clock, at the earliest.
+    since: Mono,
+}
+
 impl<T: Queued> Scheduler<T> {
-    /// The store answered the request under way at its time `decided`: it looked at so many candidates,
-    /// and granted so many. Answers since when the permissions count, at the earliest.
-    pub fn decided(
+    /// The store answered a question at its time `decided`: one decision for each message, in their order.
+    /// With another number of decisions nothing is known, as if it had not answered.
+    pub fn answered(
         &mut self,
+        question: Question<T>,
         decided: StoreTime,
-        looked_at: usize,
-        granted: usize,
+        decisions: Vec<Decision>,
         now: Mono,
-    ) -> Mono {
-        self.requests.as_mut().map_or(now, |requests| {
-            requests.decided(decided, looked_at, granted, now)
-        })
+    ) {
+        if decisions.len() != question.asked.len() {
+            return self.unanswered(question, now);
+        }
+        let Some(requests) = &mut self.requests else {
+            return;
+        };
+        let Question {
+            asked,
+            wanted,
+            sent,
+        } = question;
+        let times = Times {
+            sent,
+            now,
+            decided,
+            since: requests.answered((sent, wanted), decided, outcome(&asked, &decisions), now),
+        };
+        let mut untouched = Vec::new();
+        for (asked, decision) in asked.into_iter().zip(decisions) {
+            self.end_asking(&asked.item);
+            match decision {
+                Decision::NotAsked => untouched.push(asked.item),
+                Decision::Granted { passes } => self.granted(asked, &passes, &times),
+                Decision::Denied {
+                    by,
+                    fits,
+                    until,
+                    room,
+                } => {
+                    let denial = Denial {
+                        by,
+                        fits,
+                        until,
+                        room: Some(room),
+                    };
+                    self.denied(asked.item, &denial, &times);
+                }
+                Decision::Never { by, most } => {
+                    self.ready.forgive(&asked.item);
+                    let item = asked.item;
+                    self.found.push_back(Step::Never { item, by, most });
+                }
+                Decision::Outdated { .. } => self.put_off(asked.item, now + LEARN),
+                Decision::Closed { until, .. } => {
+                    let until = self.local_time(until, now);
+                    self.close(asked.item.route(), until);
+                    self.put_off(asked.item, until);
+                }
+            }
+        }
+        self.put_back(untouched, now);
+        if self.admitted.is_empty() && self.asked.keyed == 0 && self.next_keyed().is_none() {
+            // What was collected for a message that was denied is too old once its key opens.
+            self.pacing.let_go();
+        }
+    }
+
+    /// The store did not answer a question. It may have decided.
+    pub fn unanswered(&mut self, question: Question<T>, now: Mono) {
+        if let Some(requests) = &mut self.requests {
+            requests.failed(question.wanted, now);
+        }
+        let items: Vec<T> = question.asked.into_iter().map(|asked| asked.item).collect();
+        for item in &items {
+            self.end_asking(item);
+        }
+        self.put_back(items, now);
     }
 
     /// The time of the store of keyed limits on our clock, and never earlier than that.
@@ -29,13 +167,6 @@ impl<T: Queued> Scheduler<T> {
         mapped.unwrap_or(now)
     }
 
-    /// The store did not decide.
-    pub fn failed(&mut self, now: Mono) {
-        if let Some(requests) = &mut self.requests {
-            requests.failed(now);
-        }
-    }
-
     /// What kept the store from deciding may be over.
     pub fn retry_now(&mut self, now: Mono) {
         if let Some(requests) = &mut self.requests {
@@ -43,36 +174,11 @@ impl<T: Queued> Scheduler<T> {
         }
     }
 
-    /// A message of the request is granted, until then.
-    pub fn granted(&mut self, item: T, until: Mono) {
-        self.end_asking(&item);
-        self.enter(item, until);
-    }
-
-    /// A message of the request is denied and waits in memory for this key, before later ones.
-    pub fn denied(&mut self, item: T, key: KeyId, opening: KeyRoom) {
-        self.end_asking(&item);
-        self.key_queues.set_room(key, opening, true);
-        self.key_queues.join(key, item);
-    }
-
-    /// Messages of the request that nothing was decided about, in their order: as before.
-    pub fn put_back(&mut self, items: Vec<T>, now: Mono) {
-        for item in items.into_iter().rev() {
-            self.end_asking(&item);
-            self.push_back(item, now);
+    /// Other policies of keyed limits are in force: a permission is good for so long or longer.
+    pub const fn set_usable(&mut self, usable: Duration) {
+        if let Some(requests) = &mut self.requests {
+            requests.set_usable(usable);
         }
-    }
-
-    /// A message of the request is gone: the scheduler has nothing to do with it any more.
-    pub fn gone(&mut self, item: &T) {
-        self.end_asking(item);
-        self.ready.forgive(item);
-    }
-
-    /// What the store said of a key whose messages wait here.
-    pub fn set_room(&mut self, key: KeyId, opening: KeyRoom) {
-        self.key_queues.set_room(key, opening, false);
     }
 
     /// Calls of a key ended: as many messages as they freed units may ask.
@@ -80,16 +186,11 @@ impl<T: Queued> Scheduler<T> {
         self.key_queues.freed(key, units, now);
     }
 
-    /// Whether one more message of its route may wait in memory for this key.
-    #[must_use]
-    pub fn has_room(&self, item: &T, key: KeyId) -> bool {
-        self.key_queues.has_room(item, key)
-    }
-
-    /// Whether other messages wait for this key.
-    #[must_use]
-    pub fn is_waited_for(&self, key: KeyId) -> bool {
-        self.key_queues.has_waiting(key)
+    /// Units of a key were refunded: it may be asked for again at once.
+    pub fn refunded(&mut self, keys: impl Iterator<Item = KeyId>, now: Mono) {
+        for key in keys {
+            self.key_queues.refunded(key, now);
+        }
     }
 
     /// Permissions ran out before they were used: fewer are wanted at a time.
@@ -99,8 +200,59 @@ impl<T: Queued> Scheduler<T> {
         }
     }
 
+    /// It waits for its slot with its permission. Its keys are open for as many more as the store said.
+    fn granted(&mut self, asked: Asked<T>, passes: &[Pass], times: &Times) {
+        let mut item = asked.item;
+        let until = times.since + asked.usable.min(item.usable());
+        let keys: Vec<KeyId> = item.keys().collect();
+        for (key, pass) in keys.into_iter().zip(passes) {
+            let room = self.key_room(pass.next, pass.room.remaining, times);
+            self.key_queues.set_room(key, room, times.sent, false);
+        }
+        item.granted(times.decided);
+        self.enter(item, until);
+    }
+
+    /// Messages that nothing was decided about, in their order: as before.
+    fn put_back(&mut self, items: Vec<T>, now: Mono) {
+        for item in items.into_iter().rev() {
+            self.push_back(item, now);
+        }
+    }
+
+    /// It may not be asked for before `at`.
+    fn put_off(&mut self, item: T, at: Mono) {
+        self.ready.forgive(&item);
+        self.delay(item, at);
+    }
+
+    /// No message of this route passes before `until`.
+    pub(super) fn close(&mut self, route: usize, until: Mono) {
+        let said = |step: &Step<T>| matches!(step, Step::Close { route: known, until: at } if *known == route && *at >= until);
+        if !self.found.iter().any(said) {
+            self.found.push_back(Step::Close { route, until });
+        }
+    }
+
     fn end_asking(&mut self, item: &T) {
         self.asked.remove(item);
+        if let Some(count) = self.asked_routes.get_mut(&item.route()) {
+            *count -= 1;
+        }
         self.key_queues.asked(item, false);
+    }
+
+    /// What the store said of a key, on our clock. A key opens for questions: one that leaves as long after
+    /// the last as the store said arrives as long after it, however far away the store is.
+    pub(super) fn key_room(&self, fits: Fit, remaining: u64, times: &Times) -> KeyRoom {
+        match fits {
+            Fit::Now => KeyRoom::Now(remaining),
+            Fit::At(at) => {
+                let wait = StoreTime::from_micros(at).since(times.decided);
+                let unsteady = self.requests.as_ref().map(Requests::unsteady);
+                KeyRoom::At(times.sent + wait + unsteady.unwrap_or_default())
+            }
+            Fit::Full => KeyRoom::Full(times.now + FULL),
+        }
     }
 }

@@ -2,42 +2,48 @@
 
 use std::cmp::Reverse;
 
+use super::answers::{Asked, Question};
 use super::ready::Queued;
 use super::request::{BATCH_MAX, Requests};
 use super::serving::dismiss;
-use super::{NEVER, Scheduler, Step};
+use super::{NEVER, Scheduler};
 use crate::leases::Outlook;
 use crate::time::Mono;
 
 impl<T: Queued> Scheduler<T> {
-    /// The request to send now and how many grants it wants, or when to look again.
-    pub(super) fn request(&mut self, now: Mono) -> Result<(Vec<T>, u64), Option<Mono>> {
+    /// The question to send now, or when to look again.
+    pub(super) fn request(&mut self, now: Mono) -> Result<Question<T>, Option<Mono>> {
         let Some(requests) = &self.requests else {
             return Err(None);
         };
         let Some(open) = requests.open_from() else {
             return Err(None);
         };
-        let heartbeat = requests.next_heartbeat().unwrap_or(open).max(open);
+        let heartbeat = requests.next_heartbeat();
+        let beats = heartbeat.is_some_and(|at| at <= now);
         let wanted = match self.wanted(requests, now) {
             Ok(wanted) if open <= now => wanted,
             Ok(_) => return Err(Some(open)),
-            Err(_) if heartbeat <= now => 0,
-            Err(next) => return Err([next, Some(heartbeat)].into_iter().flatten().min()),
+            Err(_) if beats => 0,
+            Err(next) => return Err([next, heartbeat].into_iter().flatten().min()),
         };
-        let (batch, wanted) = self.batch(wanted, now);
-        if batch.is_empty() && heartbeat > now {
+        let (asked, wanted) = self.batch(wanted, now);
+        if asked.is_empty() && !beats {
             // Only messages that need no permission came first, or that wait for their keys.
-            return Err(Some(if self.found.is_empty() {
+            return Err(if self.found.is_empty() {
                 heartbeat
             } else {
-                now
-            }));
+                Some(now)
+            });
         }
         if let Some(requests) = &mut self.requests {
             requests.sent(wanted, now);
         }
-        Ok((batch, wanted))
+        Ok(Question {
+            asked,
+            wanted,
+            sent: now,
+        })
     }
 
     /// The next message that needs a permission: of a key that is open, or one that is ready.
@@ -59,13 +65,18 @@ impl<T: Queued> Scheduler<T> {
         if !self.pacing.is_paced() {
             return match self.pacing.outlook(now) {
                 Outlook::Until(at, _) => Err(Some(at)),
-                Outlook::Open | Outlook::OutOfReach(_) => Ok(requests.at_once()),
+                Outlook::Open | Outlook::OutOfReach(_) => match requests.at_once() {
+                    0 => Err(None),
+                    wanted => Ok(wanted),
+                },
             };
         }
-        // Those that would go before it have their slots. It fires at the last of its own.
+        // Those that would go before it have their slots, and so have those that are asked for. It fires at
+        // the last of its own.
         let last = (Reverse(best.priority()), NEVER, u64::MAX);
         let before = self.admitted.range(..=last);
         let before: usize = before.map(|(_, one)| one.item.cost().get() as usize).sum();
+        let before = before + usize::try_from(requests.wanted_under_way()).unwrap_or(BATCH_MAX);
         let cost = best.cost().get() as usize;
         let Some(fires) = self.pacing.fires_at(best.is_urgent(), before, cost) else {
             return Err(None);
@@ -78,18 +89,24 @@ impl<T: Queued> Scheduler<T> {
         let slots = self.pacing.slots(best.is_urgent(), before + BATCH_MAX);
         let near = slots.iter().take_while(|slot| **slot <= end).count();
         let free = (near + self.pacing.collected()).saturating_sub(before);
-        Ok((free as u64).min(requests.at_once()).max(cost as u64))
+        let most = requests.at_once();
+        if most == 0 {
+            return Err(None);
+        }
+        Ok((free as u64).min(most).max(cost as u64))
     }
 
     /// Takes the messages out that are asked for so that so many slots are filled. Messages that need
     /// no permission are admitted at once, and take wanted slots; those whose key is closed wait for
     /// it, if there is room in memory. Beyond that they ask, to be told when to come back; where the key is
     /// full no time would be told, so they go away at once.
-    fn batch(&mut self, wanted: u64, now: Mono) -> (Vec<T>, u64) {
+    fn batch(&mut self, wanted: u64, now: Mono) -> (Vec<Asked<T>>, u64) {
         let Some(requests) = &self.requests else {
             return (Vec::new(), 0);
         };
-        let most = requests.candidates(wanted);
+        let each = self.next_keyed().map_or(1, |item| item.cost().get());
+        let most = requests.candidates(wanted.div_ceil(u64::from(each)));
+        let alone = self.asked.keyed == 0;
         let (mut wanted, mut batch) = (wanted, Vec::new());
         while wanted > 0 && batch.len() < most {
             let Some((item, queued)) = self.pop_keyed() else {
@@ -112,14 +129,21 @@ impl<T: Queued> Scheduler<T> {
                 if !queued {
                     self.ready.forgive(&item);
                 }
-                self.found.push_back(Step::Full(item, key));
+                self.full(item, key, now);
             } else {
+                if alone && batch.is_empty() {
+                    self.asked_cost = item.cost().get();
+                }
+                let others_wait = item.keys().any(|key| self.key_queues.has_waiting(key));
                 self.asked.add(&item);
+                *self.asked_routes.entry(item.route()).or_default() += 1;
                 self.key_queues.asked(&item, true);
-                batch.push(item);
+                batch.push(Asked::new(item, others_wait));
             }
         }
-        (batch, wanted)
+        // What no candidate is there for is left to the next question.
+        let named = batch.iter().map(|asked| asked.weight).sum();
+        (batch, wanted.min(named))
     }
 
     /// Takes [`Scheduler::next_keyed`], and whether it came from the queue of a key.

@@ -7,6 +7,8 @@ use std::time::Duration;
 
 use super::*;
 use crate::leases::Phase;
+use crate::limits::admission::Decision;
+use crate::limits::{Fit, Room};
 use crate::rate::Cost;
 use crate::schedule::{self, Pace, Schedule};
 use crate::time::{StoreTime, micros};
@@ -71,6 +73,12 @@ impl Queued for Item {
     fn arrival(&self) -> u64 {
         u64::from(self.id)
     }
+    fn usable(&self) -> Duration {
+        self.usable
+    }
+    fn granted(&mut self, at: StoreTime) {
+        self.granted = Some(at.as_micros());
+    }
 }
 
 /// One unit of a key every so often, no burst.
@@ -81,17 +89,23 @@ pub(super) struct Plain {
 }
 
 impl Plain {
-    /// Takes a unit, or answers when there is one.
-    fn take(&mut self, item: &Item, now: u64) -> Result<(), u64> {
+    /// Takes a unit, or says when there is one.
+    fn decide(&mut self, item: &Item, now: u64) -> Decision {
+        let granted = Decision::Granted { passes: Vec::new() };
         let (Some(every), Some(key)) = (self.every, item.key) else {
-            return Ok(());
+            return granted;
         };
         let next = self.next.entry(key).or_default();
         if *next > now {
-            return Err(*next);
+            return Decision::Denied {
+                by: 0,
+                fits: Fit::At(*next),
+                until: StoreTime::from_micros(*next),
+                room: Room::default(),
+            };
         }
         *next = now + every.get();
-        Ok(())
+        granted
     }
 
     /// Gives back what was taken last.
@@ -106,8 +120,8 @@ impl Plain {
 enum Event {
     Decide(Row, Ask),
     Answer(Row, Answer),
-    Request(Vec<Item>, u64),
-    Decided(u64, Vec<(Item, Option<Result<(), u64>>)>),
+    Ask(Question<Item>),
+    Answered(u64, Question<Item>, Vec<Decision>),
     Push(Item),
 }
 
@@ -213,9 +227,9 @@ impl Bench {
             match self.scheduler.poll(now) {
                 Step::Send(item, slot) => self.send(item, slot),
                 Step::Lease(row, ask) => self.at(there, Event::Decide(row, ask)),
-                Step::Admit(batch, wanted) => {
-                    self.requests += u32::from(!batch.is_empty());
-                    self.at(there, Event::Request(batch, wanted));
+                Step::Admit(question) => {
+                    self.requests += u32::from(!question.asked.is_empty());
+                    self.at(there, Event::Ask(question));
                 }
                 Step::RanOut(items) => {
                     self.ran_out += items.len() as u32;
@@ -226,7 +240,9 @@ impl Bench {
                     }
                 }
                 Step::Expired(item) | Step::Stale(item) => panic!("{item:?} is dropped"),
-                Step::Full(item, _) => panic!("{item:?} has room"),
+                Step::Away(item, why) => panic!("{item:?} has room: {why:?}"),
+                Step::Never { item, .. } => panic!("{item:?} fits"),
+                Step::Close { route, .. } => panic!("route {route} closes"),
                 Step::Wait(until) => return until.map(|at| at.as_micros().max(self.now + 1)),
             }
         }
@@ -259,52 +275,31 @@ impl Bench {
                 self.at(back, Event::Answer(row, answer));
             }
             Event::Answer(row, answer) => self.scheduler.leased(row, &answer, mono),
-            Event::Request(batch, wanted) => {
-                let mut granted = 0;
-                let decided = batch.into_iter().map(|item| {
-                    let decision = (granted < wanted).then(|| self.keys.take(&item, store));
-                    granted += u64::from(decision == Some(Ok(()))) * u64::from(item.cost);
-                    (item, decision)
+            Event::Ask(question) => {
+                let (mut granted, wanted) = (0, question.wanted);
+                let decisions = question.asked.iter().map(|asked| {
+                    if granted >= wanted {
+                        return Decision::NotAsked;
+                    }
+                    let decision = self.keys.decide(&asked.item, store);
+                    match decision {
+                        Decision::Granted { .. } => granted += u64::from(asked.item.cost),
+                        _ => *self.denials.entry(asked.item.id).or_default() += 1,
+                    }
+                    decision
                 });
-                let event = Event::Decided(store, decided.collect());
-                self.at(back, event);
+                let decisions = decisions.collect();
+                self.at(back, Event::Answered(store, question, decisions));
             }
-            Event::Decided(_, decided) if self.deaf.contains(&self.now) => {
-                self.scheduler.failed(mono);
-                let items = decided.into_iter().map(|(item, _)| item);
-                self.scheduler.put_back(items.collect(), mono);
+            Event::Answered(_, question, _) if self.deaf.contains(&self.now) => {
+                self.scheduler.unanswered(question, mono);
             }
-            Event::Decided(at, decided) => self.decided(at, decided),
+            Event::Answered(at, question, decisions) => {
+                let at = StoreTime::from_micros(at);
+                self.scheduler.answered(question, at, decisions, mono);
+            }
             Event::Push(item) => self.scheduler.push(item, mono),
         }
-    }
-
-    fn decided(&mut self, at: u64, decided: Vec<(Item, Option<Result<(), u64>>)>) {
-        let now = Mono::from_micros(self.now);
-        let granted = decided.iter().filter(|(_, d)| *d == Some(Ok(()))).count();
-        let looked = decided.iter().filter(|(_, d)| d.is_some()).count();
-        let time = StoreTime::from_micros(at);
-        let since = self.scheduler.decided(time, looked, granted, now);
-        assert!(since.as_micros() + STORE <= at);
-        let mut rest = Vec::new();
-        for (mut item, decision) in decided {
-            match decision {
-                Some(Ok(())) => {
-                    item.granted = Some(at);
-                    let until = since + item.usable;
-                    self.scheduler.granted(item, until);
-                }
-                Some(Err(opens)) => {
-                    *self.denials.entry(item.id).or_default() += 1;
-                    let key = item.keys().next().expect("a key denied it");
-                    let opens = StoreTime::from_micros(opens);
-                    let opens = self.scheduler.local_time(opens, now);
-                    self.scheduler.denied(item, key, KeyRoom::At(opens));
-                }
-                None => rest.push(item),
-            }
-        }
-        self.scheduler.put_back(rest, now);
     }
 
     pub(super) fn sent_ids(&self) -> Vec<u32> {

@@ -32,6 +32,12 @@ impl<T: Queued> Scheduler<T> {
         if !admitted.is_empty() {
             self.found.push_back(Step::RanOut(admitted));
         }
+        self.hold_back(until, whose);
+    }
+
+    /// The same, but those that are admitted are sent: a limit that lets no more pass before `until` granted
+    /// them just before, and would grant and deny the same again.
+    pub fn hold_back(&mut self, until: Mono, mut whose: impl FnMut(&T) -> bool) {
         let mut deferred = self.ready.extract(&mut whose);
         deferred.extend(self.key_queues.extract(&mut whose));
         let early: Vec<_> = self

@@ -16,7 +16,7 @@ use crate::time::Mono;
 
 /// What the store said of a key.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum KeyRoom {
+pub(super) enum KeyRoom {
     /// So many units fit now.
     Now(u64),
     /// Nothing fits before this time.
@@ -33,6 +33,8 @@ struct Queue<T> {
     opens: Mono,
     /// Until it opens, to ask would only say again that it is full.
     full: bool,
+    /// When it was last said that calls of it ended.
+    freed: Mono,
     /// How many may be asked for at once while it is open.
     room: u64,
     /// How many are asked for.
@@ -115,8 +117,9 @@ impl<T: Queued> KeyQueues<T> {
         });
     }
 
-    /// What the store said of a key. Keys without a queue are only remembered if they are `kept`.
-    pub(super) fn set_room(&mut self, key: KeyId, opening: KeyRoom, kept: bool) {
+    /// What the store said of a key to a question that was `sent` then. Keys without a queue are only
+    /// remembered if they are `kept`.
+    pub(super) fn set_room(&mut self, key: KeyId, opening: KeyRoom, sent: Mono, kept: bool) {
         if !kept && !self.queues.contains_key(&key) {
             return;
         }
@@ -125,10 +128,16 @@ impl<T: Queued> KeyQueues<T> {
                 queue.full = false;
                 queue.room = room.max(1);
             }
+            // Notices come by another way than answers: the one that calls ended may be newer than this.
+            KeyRoom::Full(_) if queue.freed > sent => {
+                queue.full = false;
+                queue.room = 1;
+            }
             KeyRoom::At(opens) | KeyRoom::Full(opens) => {
                 queue.full = matches!(opening, KeyRoom::Full(_));
                 queue.opens = opens;
-                queue.room = 1;
+                let first = queue.waiting.first_key_value();
+                queue.room = first.map_or(1, |(_, item)| item.keys().count() as u64);
             }
         });
     }
@@ -138,8 +147,19 @@ impl<T: Queued> KeyQueues<T> {
         if self.queues.contains_key(&key) {
             self.change(key, |queue| {
                 queue.full = false;
+                queue.freed = now;
                 queue.opens = now;
                 queue.room = queue.asked + units;
+            });
+        }
+    }
+
+    /// Units of this key were refunded: one of its messages asks again.
+    pub(super) fn refunded(&mut self, key: KeyId, now: Mono) {
+        if self.queues.contains_key(&key) {
+            self.change(key, |queue| {
+                queue.full = false;
+                queue.opens = queue.opens.min(now);
             });
         }
     }
@@ -196,15 +216,27 @@ impl<T: Queued> KeyQueues<T> {
         taken
     }
 
-    /// The first message of each queue that may be asked for now, or opens until then.
-    pub(super) fn heads(&self, until: Mono) -> impl Iterator<Item = &T> {
-        let open = self.open.iter().map(|(_, key)| *key);
-        let soon = self.openings.range(..=(until, KeyId::MAX));
-        let keys = open.chain(soon.map(|(_, key)| *key));
-        keys.filter_map(|key| {
-            let (_, first) = self.queues.get(&key)?.waiting.first_key_value()?;
-            Some(first)
-        })
+    /// Whether a message that `wanted` says yes to waits for a key that is open.
+    pub(super) fn any_open(&self, now: Mono, mut wanted: impl FnMut(&T) -> bool) -> bool {
+        let open = self.queues.values().filter(|queue| queue.opens <= now);
+        open.flat_map(|queue| queue.waiting.values())
+            .any(&mut wanted)
+    }
+
+    /// The first message of each queue that may be asked for now.
+    pub(super) fn open_heads(&self) -> impl Iterator<Item = &T> {
+        self.open.iter().filter_map(|(_, key)| self.head(*key))
+    }
+
+    /// The first message of each queue that opens after `now`, and when it opens, in that order.
+    pub(super) fn closed_heads(&self, now: Mono) -> impl Iterator<Item = (Mono, &T)> {
+        let closed = self.openings.range((now, KeyId::MAX)..);
+        closed.filter_map(|(opens, key)| Some((*opens, self.head(*key)?)))
+    }
+
+    fn head(&self, key: KeyId) -> Option<&T> {
+        let (_, first) = self.queues.get(&key)?.waiting.first_key_value()?;
+        Some(first)
     }
 
     /// Whether messages wait for this key.
@@ -221,7 +253,7 @@ impl<T: Queued> KeyQueues<T> {
         self.queues.retain(|_, queue| !idle(queue));
     }
 
-    /// Takes out all messages that `unwanted` says yes to.
+    /// Takes out all messages that `unwanted` says yes to, by priority and age.
     pub(super) fn extract(&mut self, mut unwanted: impl FnMut(&T) -> bool) -> Vec<T> {
         let mut out = Vec::new();
         let keys: Vec<_> = self.queues.keys().copied().collect();
@@ -237,6 +269,8 @@ impl<T: Queued> KeyQueues<T> {
             });
         }
         self.left(&out);
+        // In the order in which they would ask, whichever queue they waited in.
+        out.sort_by_key(order);
         out
     }
 
@@ -257,6 +291,7 @@ impl<T: Queued> KeyQueues<T> {
         let queue = self.queues.entry(key).or_insert_with(|| Queue {
             opens: Mono::default(),
             full: false,
+            freed: Mono::default(),
             room: 1,
             asked: 0,
             waiting: BTreeMap::new(),

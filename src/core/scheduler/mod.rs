@@ -18,9 +18,13 @@
 //! A message that no keyed limit counts goes from ready to its slot. Nothing is sent without a slot
 //! and, where keyed limits count it, a permission that is still good when the call leaves.
 //!
+//! What happens outside goes in by the methods, what is to be done comes out of [`Scheduler::poll`]. The daemon,
+//! the simulation and the tests use the same methods, so there is one copy of what an answer means.
+//!
 //! By file: `ready` is the order of messages that wait for a slot, `key_queues` are those that wait for a key;
 //! `request` says when to ask and for how many, `batch` for which, `answers` what follows, `placing` where a
-//! denied message waits; `serving` gives a slot its message; `extract` takes messages out or puts them off.
+//! denied message waits; `serving` gives a slot its message; `extract` takes messages out or puts them off;
+//! `waiting` says what a route waits for.
 
 mod answers;
 mod batch;
@@ -30,19 +34,20 @@ mod placing;
 mod ready;
 mod request;
 mod serving;
+mod waiting;
 
 use std::cmp::Reverse;
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::time::Duration;
 
-pub use key_queues::KeyRoom;
-pub use placing::{Denial, Destination, Terms};
+pub use answers::{Asked, Question};
+pub use placing::{Denied, Terms};
 pub use ready::{KeyId, Queued, Ready, Share};
 pub use request::{BATCH_MAX, HEARTBEAT, Requests};
 
 use self::key_queues::KeyQueues;
 use super::clock::ClockMap;
-use super::leases::{LeaseHolder, LeaseTally, Outlook, Slot, Wait};
+use super::leases::{Head, LeaseHolder, LeaseTally, Outlook, Slot, Wait};
 use super::pacing::{Pacing, Row, Sum};
 use super::policy::PolicyVersion;
 use super::schedule::{Answer, Ask, Freeze, Grant, Pace};
@@ -53,21 +58,24 @@ use super::time::Mono;
 pub enum Step<T> {
     /// Send this message now: its slot is due.
     Send(T, Slot),
-    /// Its deadline has passed. No slot was taken for it.
+    /// Its deadline has passed, or comes before its limits let it pass. No slot was taken for it.
     Expired(T),
     /// It is not ours any more. No slot was taken for it.
     Stale(T),
     /// Ask the store for slots, and report with [`Scheduler::leased`] or [`Scheduler::lease_failed`].
     Lease(Row, Ask),
-    /// Ask the keyed limits of these messages for so many grants (no messages: only for the time), and
-    /// report with [`Scheduler::decided`] or [`Scheduler::failed`]; then hand each one back with
-    /// [`Scheduler::granted`], [`Scheduler::denied`], [`Scheduler::put_back`] or [`Scheduler::gone`].
-    Admit(Vec<T>, u64),
-    /// Their permissions ran out before their slots came: take back what they took, and hand them
-    /// back with [`Scheduler::push_back`].
+    /// Ask the keyed limits (without messages: only for the time), and report with
+    /// [`Scheduler::answered`] or [`Scheduler::unanswered`].
+    Admit(Question<T>),
+    /// Their permissions ran out before their slots came: refund what they took, then hand them back
+    /// with [`Scheduler::push_back`].
     RanOut(Vec<T>),
-    /// This key of its is known to be full, and there is no room in memory: send it away.
-    Full(T, KeyId),
+    /// A keyed limit denied it, and it cannot wait in memory: it goes away, to come back later.
+    Away(T, Denied),
+    /// It costs more than the `most` that its limit number `by` can ever let pass.
+    Never { item: T, by: usize, most: u64 },
+    /// A keyed limit lets no message of this route pass before `until`.
+    Close { route: usize, until: Mono },
     /// Nothing to do before this time (`None`: before something is reported).
     Wait(Option<Mono>),
 }
@@ -93,8 +101,12 @@ pub struct Scheduler<T> {
     requests: Option<Requests>,
     ready: Ready<T>,
     key_queues: KeyQueues<T>,
-    /// What the request under way comes to; the shell has the messages.
+    /// What the questions under way come to; the shell has the messages.
     asked: Sum,
+    /// How many messages of each route are in them.
+    asked_routes: BTreeMap<usize, usize>,
+    /// The slots of the first message that is asked for.
+    asked_cost: u32,
     admitted: BTreeMap<AdmittedKey, Admitted<T>>,
     admitted_sum: Sum,
     /// When permissions run out.
@@ -103,7 +115,7 @@ pub struct Scheduler<T> {
     /// Messages with a time of their own before which they may not be sent, as they came.
     delayed: BTreeMap<(Mono, u64), T>,
     delayed_count: u64,
-    /// Messages that cannot be asked for, found while a batch was made.
+    /// What answers and batches led to, to be done by the shell.
     found: VecDeque<Step<T>>,
 }
 
@@ -118,6 +130,8 @@ impl<T: Queued> Scheduler<T> {
             ready: Ready::default(),
             key_queues: KeyQueues::default(),
             asked: Sum::default(),
+            asked_routes: BTreeMap::new(),
+            asked_cost: 0,
             admitted: BTreeMap::new(),
             admitted_sum: Sum::default(),
             ends: BTreeSet::new(),
@@ -208,22 +222,34 @@ impl<T: Queued> Scheduler<T> {
             return step;
         }
         let demand = self.demand(now);
-        if let Some((row, ask)) = self.pacing.ask(now, demand) {
+        if let Some((row, ask)) = self.pacing.ask(now, demand, &self.slots_ahead(now)) {
             return Step::Lease(row, ask);
         }
         let next_request = match self.request(now) {
-            Ok((batch, wanted)) => return Step::Admit(batch, wanted),
+            Ok(question) => return Step::Admit(question),
             Err(next) => next,
         };
         if let Some(step) = self.found.pop_front() {
             return step;
         }
-        let slot = self.pacing.next_slot(self.sendable());
+        let slot = self.pacing.next_slot(self.sendable(now));
         let delayed = self.delayed.first_key_value().map(|((at, _), _)| *at);
         let end = self.ends.first().map(|(end, _)| *end);
         let lease = self.pacing.next_ask(demand);
         let opening = self.key_queues.next_opening();
-        let times = [slot, delayed, end, lease, next_request, opening];
+        let coming = self.next_coming(now);
+        // Then more must be leased.
+        let miss = self.pacing.next_miss(now).filter(|_| demand.keyed > 0);
+        let times = [
+            slot,
+            delayed,
+            end,
+            lease,
+            next_request,
+            opening,
+            coming,
+            miss,
+        ];
         Step::Wait(times.into_iter().flatten().min())
     }
 
@@ -284,21 +310,67 @@ impl<T: Queued> Scheduler<T> {
         self.pacing.surrender()
     }
 
-    /// What all messages take that could be sent if slots came, now or within the horizon.
+    /// What all messages take that could be sent if slots came, now or as far ahead as they come.
     fn demand(&self, now: Mono) -> Sum {
-        let horizon = self.pacing.horizon();
         let mut demand = self.ready.sum().with(self.asked).with(self.admitted_sum);
-        // Of the others of a key it is not known whether they fit.
-        for item in self.key_queues.heads(now + horizon).take(BATCH_MAX) {
+        // Of the others of a key it is not known whether they fit. Slots that come before a key opens would
+        // be taken from others for nothing.
+        for item in self.coming(now).take(BATCH_MAX) {
             demand.add(item);
         }
         demand
     }
 
+    /// The first message of each key that is open, or opens soon enough to be asked for before the last of the
+    /// slots that it would get now.
+    fn coming(&self, now: Mono) -> impl Iterator<Item = &T> {
+        let horizon = now + self.pacing.horizon();
+        let closed = self.key_queues.closed_heads(now);
+        let closed = closed.take_while(move |(opens, _)| *opens <= horizon);
+        let soon = closed.filter(move |(opens, item)| *opens <= now + self.ahead(item));
+        self.key_queues
+            .open_heads()
+            .chain(soon.map(|(_, item)| item))
+    }
+
+    /// When the first message of another key counts as coming.
+    fn next_coming(&self, now: Mono) -> Option<Mono> {
+        let mut closed = self.key_queues.closed_heads(now);
+        let later = closed.find(|(opens, item)| *opens > now + self.ahead(item));
+        later
+            .filter(|_| self.pacing.is_paced())
+            .map(|(opens, item)| opens - self.ahead(item))
+    }
+
+    /// How long before its key opens slots may be leased for a message: the last of them comes when its limits
+    /// have answered.
+    fn ahead(&self, item: &T) -> Duration {
+        let lead = self
+            .requests
+            .as_ref()
+            .map_or(Duration::ZERO, Requests::lead);
+        let row = self.pacing.reach().saturating_sub(lead);
+        row.max(self.pacing.span(item.cost()))
+    }
+
+    /// What the next message asks of its slots. A slot that comes sooner than the answer of its keyed limits
+    /// would be of no use to it.
+    fn slots_ahead(&self, now: Mono) -> Head {
+        let head = self.next_keyed().or_else(|| self.ready.peek());
+        let head = head.or_else(|| self.coming(now).next());
+        let requests = self.requests.as_ref();
+        head.map_or(Head::PLAIN, |item| Head {
+            slots: u64::from(item.cost().get()),
+            ahead: requests
+                .filter(|_| item.is_keyed())
+                .map_or(Duration::ZERO, Requests::lead),
+        })
+    }
+
     /// What could be sent if a slot came: what is admitted, and what needs no permission.
-    fn sendable(&self) -> Sum {
+    fn sendable(&self, now: Mono) -> Sum {
         let one = |item: Option<&T>| item.is_some_and(|item| !item.is_keyed());
-        let collects = usize::from(self.collects());
+        let collects = usize::from(self.collects(now));
         let admitted = self.admitted_sum;
         Sum {
             messages: admitted.messages + usize::from(one(self.ready.peek())) + collects,
@@ -328,7 +400,11 @@ impl<T: Queued> Scheduler<T> {
         while let Some((_, place)) = self.ends.first().copied().filter(|(end, _)| *end <= now) {
             out.extend(self.leave(place).map(|admitted| admitted.item));
         }
-        (!out.is_empty()).then_some(Step::RanOut(out))
+        if out.is_empty() {
+            return None;
+        }
+        self.ran_out();
+        Some(Step::RanOut(out))
     }
 
     /// Messages whose time has come are ready, and keys open.
@@ -347,9 +423,5 @@ impl<T: Queued> Scheduler<T> {
 
 #[cfg(test)]
 mod bench;
-#[cfg(test)]
-mod fleet;
-#[cfg(test)]
-mod keyed;
 #[cfg(test)]
 mod tests;

@@ -6,19 +6,19 @@
 //!
 //! A full `concurrency` limit says no time at which something fits. Its messages wait in memory for calls
 //! that end, as far as there is room. What has no room goes away for a share of its age: it comes back often
-//! while it is young, and a backlog of hours does not go round every second. For as long as the limit is known
-//! to be full it goes without a question.
+//! while it is young, and a backlog of hours does not go round every second. While the limit is known to be
+//! full, such a message goes away without a question.
 
 use std::time::Duration;
 
-use super::Scheduler;
-use super::key_queues::KeyRoom;
+use super::answers::Times;
 use super::ready::{KeyId, Queued};
-use crate::limits::Fit;
+use super::{Scheduler, Step};
+use crate::limits::{Fit, Room};
 use crate::time::{Mono, StoreTime};
 
 /// A full `concurrency` limit is asked again after this, should the notice be lost that a call ended.
-const FULL: Duration = Duration::from_secs(1);
+pub(super) const FULL: Duration = Duration::from_secs(1);
 /// What has no room in memory beside a full limit goes away for this part of its age, and no longer
 /// than [`FULL_MOST`].
 const FULL_PART: u32 = 8;
@@ -26,13 +26,31 @@ const FULL_MOST: Duration = Duration::from_secs(64);
 
 /// What the store said when it denied a message.
 #[derive(Clone, Copy, Debug)]
-pub struct Denial {
-    /// The key of the limit that denied it.
-    pub key: KeyId,
-    pub fits: Fit,
+pub(super) struct Denial {
+    /// The charge that holds it up longest.
+    pub(super) by: usize,
+    pub(super) fits: Fit,
     /// When to come back, for a message that goes away.
+    pub(super) until: StoreTime,
+    pub(super) room: Option<Room>,
+}
+
+/// Why a message goes away, and for how long.
+#[derive(Clone, Copy, Debug)]
+pub struct Denied {
+    /// The charge that holds it up longest (an index).
+    pub by: usize,
+    /// When the limit said to come back; `decided` if it said no time.
     pub until: StoreTime,
+    /// What the limit has left. `None`: it is known to be full, and was not asked.
+    pub room: Option<Room>,
+    /// When the store decided.
     pub decided: StoreTime,
+    /// For how long it goes away.
+    pub wait: Duration,
+    /// Its time is known, and further away than such messages wait in memory. Otherwise it only found no room
+    /// there.
+    pub is_late: bool,
 }
 
 /// What the route of a denied message says.
@@ -48,38 +66,91 @@ pub struct Terms {
     pub age: Duration,
 }
 
+impl Default for Terms {
+    fn default() -> Self {
+        Self {
+            is_for_all: false,
+            holds: true,
+            max_hold: Duration::MAX,
+            age: Duration::ZERO,
+        }
+    }
+}
+
 /// Where a denied message waits.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Destination {
-    /// In memory, until calls of its key end.
-    ForCalls(KeyRoom),
+enum Place {
     /// In memory, until its key opens.
-    Near(KeyRoom),
+    Here,
     /// In memory, and the whole route waits until then.
-    Route(KeyRoom, Mono),
-    /// Away from this replica, for so long.
-    Away(KeyRoom, Duration),
+    Route(Mono),
+    /// Away from this replica, for so long; whether that is longer than it would wait in memory.
+    Away(Duration, bool),
     /// Its deadline comes first.
-    Expired,
+    Nowhere,
 }
 
 impl<T: Queued> Scheduler<T> {
-    /// Where a message waits. `opening` says when its route may send at the earliest, from a time on.
-    #[must_use]
-    pub fn destination(
-        &self,
-        item: &T,
-        denial: &Denial,
-        terms: &Terms,
-        opening: impl Fn(StoreTime) -> StoreTime,
-        now: Mono,
-    ) -> Destination {
-        let Denial { key, decided, .. } = *denial;
-        let key_room = self.key_room(denial.fits, 0, now);
+    /// Puts a message where it waits that was denied by an answer.
+    pub(super) fn denied(&mut self, mut item: T, denial: &Denial, times: &Times) {
+        let Some(key) = item.keys().nth(denial.by) else {
+            return self.push_back(item, times.now);
+        };
+        let room = self.key_room(denial.fits, 0, times);
+        let place = self.place(&item, key, denial, times.decided, times.now);
+        if !matches!(place, Place::Here | Place::Route(_)) {
+            self.key_queues.set_room(key, room, times.sent, false);
+            self.ready.forgive(&item);
+            return self.leaves(item, place, denial, times.decided);
+        }
+        if let Place::Route(until) = place {
+            self.close(item.route(), until);
+        } else if denial.fits != Fit::Full {
+            item.sent_away();
+        }
+        self.key_queues.set_room(key, room, times.sent, true);
+        self.key_queues.join(key, item);
+    }
+
+    /// A key of a message is known to be full: it goes away without a question, unless there is room by now.
+    pub(super) fn full(&mut self, item: T, key: KeyId, now: Mono) {
+        let by = item.keys().position(|own| own == key).unwrap_or(0);
+        let clock = self.requests.as_ref().map(super::Requests::clock);
+        let decided = clock.and_then(|clock| clock.to_store(now));
+        let decided = decided.unwrap_or_default();
+        let denial = Denial {
+            by,
+            fits: Fit::Full,
+            until: decided,
+            room: None,
+        };
+        match self.place(&item, key, &denial, decided, now) {
+            Place::Here | Place::Route(_) => self.key_queues.join(key, item),
+            place => self.leaves(item, place, &denial, decided),
+        }
+    }
+
+    fn leaves(&mut self, mut item: T, place: Place, denial: &Denial, decided: StoreTime) {
+        let Place::Away(wait, is_late) = place else {
+            return self.found.push_back(Step::Expired(item));
+        };
+        item.sent_away();
+        let denied = Denied {
+            by: denial.by,
+            until: denial.until.max(decided),
+            room: denial.room,
+            decided,
+            wait,
+            is_late,
+        };
+        self.found.push_back(Step::Away(item, denied));
+    }
+
+    fn place(&self, item: &T, key: KeyId, denial: &Denial, decided: StoreTime, now: Mono) -> Place {
+        let terms = item.terms(key, decided);
         let is_full = denial.fits == Fit::Full;
-        let has_room = self.has_room(item, key);
+        let has_room = self.key_queues.has_room(item, key);
         if is_full && (terms.is_for_all || has_room) {
-            return Destination::ForCalls(key_room);
+            return Place::Here;
         }
         let fits = match denial.fits {
             Fit::At(at) => StoreTime::from_micros(at),
@@ -88,26 +159,16 @@ impl<T: Queued> Scheduler<T> {
         };
         let here = self.local_time(fits, now);
         if item.deadline().is_some_and(|end| end <= here) {
-            return Destination::Expired;
+            return Place::Nowhere;
         }
-        let near = opening(fits).since(decided) <= terms.max_hold;
+        let near = item.opening(fits).since(decided) <= terms.max_hold;
         if near && has_room {
-            Destination::Near(key_room)
+            Place::Here
         } else if terms.is_for_all && terms.holds {
-            Destination::Route(key_room, here)
+            Place::Route(here)
         } else {
-            let wait = opening(denial.until.max(fits)).since(decided);
-            Destination::Away(key_room, wait)
-        }
-    }
-
-    /// What the store said of a key, on our clock.
-    #[must_use]
-    pub fn key_room(&self, fits: Fit, remaining: u64, now: Mono) -> KeyRoom {
-        match fits {
-            Fit::Now => KeyRoom::Now(remaining),
-            Fit::At(at) => KeyRoom::At(self.local_time(StoreTime::from_micros(at), now)),
-            Fit::Full => KeyRoom::Full(now + FULL),
+            let wait = item.opening(denial.until.max(fits)).since(decided);
+            Place::Away(wait, !is_full && wait > terms.max_hold)
         }
     }
 }

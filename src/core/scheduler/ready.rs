@@ -10,10 +10,12 @@
 
 use std::collections::{BTreeMap, BTreeSet, HashMap, VecDeque};
 use std::num::NonZeroU32;
+use std::time::Duration;
 
+use super::placing::Terms;
 use crate::pacing::Sum;
 use crate::rate::Cost;
-use crate::time::Mono;
+use crate::time::{Mono, StoreTime};
 
 /// One key of one limit, as a number. Two with the same number share a queue, and no more.
 pub type KeyId = u64;
@@ -87,6 +89,26 @@ pub trait Queued {
     /// It is not ours any more (its session is gone): sending it would only make a repeat.
     fn is_stale(&self) -> bool {
         false
+    }
+    /// For how long a permission of its keyed limits is good, under the current policies.
+    fn usable(&self) -> Duration {
+        Duration::ZERO
+    }
+    /// Its keyed limits granted it at this time of theirs.
+    fn granted(&mut self, _at: StoreTime) {}
+    /// Whether a limit has sent it away before.
+    fn waited(&self) -> bool {
+        false
+    }
+    /// A limit sends it away until a time that it was told.
+    fn sent_away(&mut self) {}
+    /// What its route says of a denial by this key, at a time of the store.
+    fn terms(&self, _key: KeyId, _at: StoreTime) -> Terms {
+        Terms::default()
+    }
+    /// When its route sends at the earliest, from a time of the store on.
+    fn opening(&self, at: StoreTime) -> StoreTime {
+        at
     }
 }
 
@@ -201,6 +223,13 @@ impl<T: Queued> Ready<T> {
         out
     }
 
+    /// Whether there is one that `wanted` says yes to.
+    #[must_use]
+    pub fn any(&self, wanted: impl FnMut(&T) -> bool) -> bool {
+        let levels = self.by_priority.values().rev();
+        levels.flat_map(Level::iter).any(wanted)
+    }
+
     /// What all of them come to.
     #[must_use]
     pub const fn sum(&self) -> Sum {
@@ -254,6 +283,13 @@ impl<T: Queued> Level<T> {
             let (_, tenant) = self.turns.first()?;
             self.tenants.get(tenant)?.queue.front()
         })
+    }
+
+    fn iter(&self) -> impl Iterator<Item = &T> {
+        let tenants = self.tenants.values();
+        self.first
+            .iter()
+            .chain(tenants.flat_map(|tenant| &tenant.queue))
     }
 
     fn push(&mut self, item: T) {

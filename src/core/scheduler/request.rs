@@ -1,28 +1,37 @@
 //! When the store of keyed limits is asked, and how many grants are wanted.
 //!
-//! Asked too early, permissions run out before their slots come; asked too late, slots pass while
-//! the answer is on its way; asked message by message, the store is asked all the time. So a request
-//! goes out when the first slot without a message comes within the *lead* (two round trips and a
-//! little, but never more than half of the time for which a permission is good), and wants grants
-//! for all slots within half of that time. It names more candidates than grants are wanted: those
-//! that are denied then cost no slot, and the surplus takes nothing.
+//! A permission counts from the moment of the decision, and is good for a part of the headroom. Asked too
+//! early, permissions run out before their slots come; asked too late, slots pass while the answer is on
+//! its way; asked message by message, the store is asked all the time. So a question leaves when the first
+//! slot without a message is one *lead* away: a slow round trip and a little. It wants grants for all
+//! slots that are near enough for a permission to be good at. It names more candidates than grants are
+//! wanted: those that are denied then cost no slot, and the surplus takes nothing.
+//!
+//! The next question does not wait for the answer to the last one: with a store far away, the permissions
+//! would be old before they came. A few questions are under way at a time, some distance apart.
 //!
 //! However many slots are near, no more grants are wanted at a time than this replica lately used: more
-//! while all of them are used, half as many after a request some of whose permissions ran out. A machine
+//! while all of them are used, half as many after a question some of whose permissions ran out. A machine
 //! that is slower than its slots would refund most of what it asks for otherwise. A route without a paced
 //! limit has no slots, and wants just as many, beginning with a few.
 //!
-//! One request is under way at a time. No I/O and no clock: `now` goes in.
+//! No I/O and no clock: `now` goes in.
 
 use std::time::Duration;
 
 use crate::backoff::{Backoff, Failures};
 use crate::clock::{ClockMap, Reading, smoothed};
+use crate::distance::{MARGIN, permission_needs};
 use crate::leases::Phase;
 use crate::time::{Mono, StoreTime};
 
-/// Added to two round trips: what this process needs to act on an answer.
-const MARGIN: Duration = Duration::from_millis(2);
+/// Questions that may be under way at a time.
+const UNDER_WAY_MAX: u32 = 8;
+/// Two questions are at least this far apart, so that messages share them, or a round trip if that is
+/// shorter …
+const GAP: Duration = Duration::from_millis(1);
+/// … and at least this part of a round trip.
+const GAP_PART: u32 = 8;
 /// How often a store that keeps keyed limits is asked at least, so that every replica remembers the
 /// generation and a loss is noticed while a replica still knows what was there.
 pub const HEARTBEAT: Duration = Duration::from_secs(1);
@@ -42,6 +51,21 @@ const BACKOFF: Backoff = Backoff::new(Duration::from_millis(50), Duration::from_
 const FINE: Duration = Duration::from_millis(1);
 /// Shares are counted in parts of this.
 const WHOLE: u64 = 1024;
+/// Added to a wait for a key: a question that arrives a moment too early is denied once more.
+const EARLY: Duration = Duration::from_micros(200);
+/// A slow round trip is a mean one, and so many times by how much they differ: as TCP waits for an answer
+/// (RFC 6298).
+const SLOW: u32 = 4;
+
+/// What a question came to.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct Outcome {
+    /// Candidates that were looked at, and those of them that were granted.
+    pub looked_at: u64,
+    pub granted: u64,
+    /// The slots that the latter take.
+    pub slots: u64,
+}
 
 /// The asking of one scheduler.
 #[derive(Clone, Debug)]
@@ -52,21 +76,24 @@ pub struct Requests {
     hears_first: Duration,
     phase: Phase,
     clock: ClockMap,
-    under_way: Option<Mono>,
+    /// Questions under way, the grants that they want, and when the last one left.
+    under_way: u32,
+    wanted: u64,
+    sent: Option<Mono>,
     /// When the first answer came, and the last one.
     first_answered: Option<Mono>,
     answered: Option<Mono>,
     failures: Failures,
     /// Smoothed round trip.
     trip: Duration,
+    /// By how much round trips differ from that, smoothed.
+    varies: Duration,
     /// Smoothed share of the candidates looked at that were granted, of [`WHOLE`].
     granted: u64,
     /// Grants wanted at a time, at most.
     at_once: u64,
-    /// Permissions ran out since the last request.
+    /// Permissions ran out since the last question.
     ran_out: bool,
-    /// Grants that the request under way wants.
-    wanted: u64,
 }
 
 impl Requests {
@@ -78,15 +105,17 @@ impl Requests {
             hears_first: Duration::ZERO,
             phase,
             clock: ClockMap::default(),
-            under_way: None,
+            under_way: 0,
+            wanted: 0,
+            sent: None,
             first_answered: None,
             answered: None,
             failures: Failures::new(BACKOFF),
             trip: Duration::ZERO,
+            varies: Duration::ZERO,
             granted: WHOLE,
             at_once: if is_paced { MOST_WANTED } else { FIRST_WANTED },
             ran_out: false,
-            wanted: 0,
         }
     }
 
@@ -97,6 +126,11 @@ impl Requests {
             hears_first: length,
             ..self
         }
+    }
+
+    /// Permissions are good for so long or longer from now on: other policies are in force.
+    pub const fn set_usable(&mut self, usable: Duration) {
+        self.usable = usable;
     }
 
     /// Whether the store was heard for long enough to take messages.
@@ -118,16 +152,24 @@ impl Requests {
         self.failures.since()
     }
 
-    /// From when on the store may be asked. `None` while a request is under way.
+    /// From when on the store may be asked. `None`: not before something is answered.
     #[must_use]
     pub fn open_from(&self) -> Option<Mono> {
-        self.under_way.is_none().then(|| self.failures.retry_at())
+        // A store that did not answer is tried by one question at a time.
+        let most = match self.failures.since() {
+            None if self.answered.is_some() => UNDER_WAY_MAX,
+            _ => 1,
+        };
+        let gap = GAP.min(self.trip).max(self.trip / GAP_PART);
+        let apart = self.sent.map_or(Mono::default(), |sent| sent + gap);
+        (self.under_way < most).then(|| self.failures.retry_at().max(apart))
     }
 
-    /// When the store must be asked although no message needs it, if only what time it is.
+    /// When the store must be asked although no message needs it, if only what time it is. `None` while it
+    /// is being asked.
     #[must_use]
     pub fn next_heartbeat(&self) -> Option<Mono> {
-        let open = self.open_from()?;
+        let open = self.open_from().filter(|_| self.under_way == 0)?;
         let due = self.answered.map_or(Mono::default(), |at| at + HEARTBEAT);
         Some(due.max(open))
     }
@@ -135,22 +177,55 @@ impl Requests {
     /// How long before its slot a message should be asked for, at the latest.
     #[must_use]
     pub fn lead(&self) -> Duration {
-        (self.trip * 2 + MARGIN).min(self.usable / 2)
+        // One that is asked for any earlier has run out when its slot comes.
+        self.needs().min(self.usable.saturating_sub(MARGIN))
     }
 
-    /// How far ahead of their slots messages may be asked for.
+    /// How far ahead of their slots messages may be asked for: what is left of a permission then is for
+    /// being late.
     #[must_use]
     pub fn reach(&self) -> Duration {
-        self.lead().max(self.usable / 2)
+        let lead = self.lead();
+        lead + self.usable.saturating_sub(lead) / 2
     }
 
-    /// Grants that are wanted at a time, at most.
+    /// By how much a question may arrive earlier than the last one did, measured from when they left.
+    #[must_use]
+    pub fn unsteady(&self) -> Duration {
+        self.varies + EARLY
+    }
+
+    /// The shortest time that permissions must be good for, with a store as far away as this one is.
+    #[must_use]
+    pub fn needs(&self) -> Duration {
+        permission_needs(self.slow_trip())
+    }
+
+    /// A slow round trip; zero before the first.
+    #[must_use]
+    pub fn slow_trip(&self) -> Duration {
+        self.trip + self.varies * SLOW
+    }
+
+    /// Whether permissions are good for so long.
+    #[must_use]
+    pub fn is_near_enough(&self) -> bool {
+        self.needs() <= self.usable
+    }
+
+    /// Grants that may be wanted beside those that are wanted already.
     #[must_use]
     pub const fn at_once(&self) -> u64 {
-        self.at_once
+        self.at_once.saturating_sub(self.wanted)
     }
 
-    /// How many candidates to name so that as many are granted as are wanted.
+    /// Grants that are wanted by the questions under way.
+    #[must_use]
+    pub const fn wanted_under_way(&self) -> u64 {
+        self.wanted
+    }
+
+    /// How many candidates to name so that as many messages are granted as are wanted.
     #[must_use]
     pub fn candidates(&self, wanted: u64) -> usize {
         let wanted = usize::try_from(wanted).unwrap_or(BATCH_MAX);
@@ -168,43 +243,53 @@ impl Requests {
             .min(BATCH_MAX)
     }
 
-    /// A request for so many grants was sent.
+    /// A question for so many grants was sent.
     pub fn sent(&mut self, wanted: u64, now: Mono) {
         if std::mem::take(&mut self.ran_out) {
             self.at_once = (self.at_once / 2).max(1);
         }
-        self.under_way = Some(now);
-        self.wanted = wanted;
+        self.under_way += 1;
+        self.wanted += wanted;
+        self.sent = Some(now);
     }
 
-    /// The request was answered: of `looked_at` candidates `granted` were granted. Answers since
-    /// when the permissions count, at the earliest.
-    pub fn decided(
+    /// A question that was sent then, for so many grants, was answered. Returns since when the permissions
+    /// count, at the earliest.
+    pub fn answered(
         &mut self,
+        (sent, wanted): (Mono, u64),
         decided: StoreTime,
-        looked_at: usize,
-        granted: usize,
+        outcome: Outcome,
         now: Mono,
     ) -> Mono {
-        let Some(sent) = self.under_way.take() else {
-            return now;
-        };
+        self.ended(wanted);
+        // The first answer also waited for its script to be loaded: it counts only until the second.
+        if self.answered == self.first_answered {
+            (self.trip, self.varies) = (Duration::ZERO, Duration::ZERO);
+        }
         self.answered = Some(now);
         self.first_answered.get_or_insert(now);
         self.failures.succeeded();
-        self.trip = smoothed(self.trip, now.since(sent));
-        if looked_at > 0 {
-            let share = granted.min(looked_at) as u64 * WHOLE / looked_at as u64;
+        let trip = now.since(sent);
+        self.trip = smoothed(self.trip, trip);
+        let apart = trip.min(self.trip * SLOW).abs_diff(self.trip);
+        self.varies = (self.varies * 3 + apart) / 4;
+        if let Some(share) = (outcome.granted * WHOLE).checked_div(outcome.looked_at) {
             self.granted = (self.granted * 3 + share) / 4;
         }
-        if self.wanted > 0 && granted as u64 >= self.wanted {
+        if wanted > 0 && outcome.slots >= wanted {
             self.at_once = (self.at_once + self.at_once / 16 + 1).min(MOST_WANTED);
         }
         self.learn(sent, decided, now);
-        // It was decided after the request was sent, and not before the mapping says so.
+        // It was decided after the question was sent, and not before the mapping says so.
         let error = self.clock.error(now).unwrap_or_default();
         let mapped = self.clock.to_mono(decided).map(|at| at - error);
         mapped.unwrap_or(sent).clamp(sent, now)
+    }
+
+    fn ended(&mut self, wanted: u64) {
+        self.under_way = self.under_way.saturating_sub(1);
+        self.wanted = self.wanted.saturating_sub(wanted);
     }
 
     /// A mapping of before a step of the store's clock says nothing any more: times that the store told
@@ -222,9 +307,9 @@ impl Requests {
         self.ran_out = true;
     }
 
-    /// The request was not answered. It may have been decided.
-    pub fn failed(&mut self, now: Mono) {
-        self.under_way = None;
+    /// A question for so many grants was not answered. It may have been decided.
+    pub fn failed(&mut self, wanted: u64, now: Mono) {
+        self.ended(wanted);
         self.failures.failed(now, self.phase.fraction());
     }
 
@@ -237,6 +322,24 @@ impl Requests {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    /// A fleet 3 ms away said for minutes that Redis was 99 ms away.
+    #[test]
+    fn the_round_trip_that_loads_the_script_is_forgotten_with_the_next() {
+        let mut requests = Requests::new(Duration::from_millis(26), Phase::new(1), false);
+        let answered = |requests: &mut Requests, at: u64, trip: u64| {
+            let (sent, now) = (Mono::from_micros(at), Mono::from_micros(at + trip));
+            requests.sent(0, sent);
+            let decided = StoreTime::from_micros(1_795_228_193_000_000 + at);
+            requests.answered((sent, 0), decided, Outcome::default(), now);
+        };
+        answered(&mut requests, 1_000_000, 200_000);
+        assert!(!requests.is_near_enough());
+        answered(&mut requests, 2_000_000, 7_000);
+        assert_eq!(requests.slow_trip(), Duration::from_millis(7));
+        answered(&mut requests, 3_000_000, 7_000);
+        assert!(requests.is_near_enough());
+    }
 
     /// Found by the simulation: the mapping of before was kept, and after a step forward by a day each
     /// message that was denied waited for a day.
@@ -251,7 +354,13 @@ mod tests {
             let at = second * 1_000_000;
             requests.sent(0, Mono::from_micros(at));
             let decided = StoreTime::from_micros(EPOCH + at + 100 + ahead);
-            since = requests.decided(decided, 0, 0, Mono::from_micros(at + 200));
+            let sent = (Mono::from_micros(at), 0);
+            since = requests.answered(
+                sent,
+                decided,
+                Outcome::default(),
+                Mono::from_micros(at + 200),
+            );
         }
         // A permission is no younger than its decision.
         assert!(since <= Mono::from_micros(3_000_100), "{since:?}");

@@ -24,7 +24,7 @@ impl<T: Queued> Scheduler<T> {
         loop {
             let slot = self.pacing.due(row, now);
             let Some(head) = self.head(row == Row::Reserve) else {
-                self.collect(row, slot?)?;
+                self.collect(row, slot?, now)?;
                 continue;
             };
             let item = self.item(head)?;
@@ -43,21 +43,30 @@ impl<T: Queued> Scheduler<T> {
     }
 
     /// A message of several slots fires at the last of them, and is asked for just before that. The
-    /// earlier ones are kept for it. Answers whether this one was.
-    fn collect(&mut self, row: Row, slot: Slot) -> Option<()> {
-        if row == Row::Reserve || !self.collects() {
+    /// earlier ones are kept for it. Returns whether this one was.
+    fn collect(&mut self, row: Row, slot: Slot, now: Mono) -> Option<()> {
+        if row == Row::Reserve || !self.collects(now) {
             return None;
         }
-        let cost = self.next_keyed()?.cost().get();
-        self.pacing.take(row, slot, cost);
+        // It never completes a message: that one has no permission yet.
+        self.pacing.take(row, slot, u32::MAX);
         Some(())
     }
 
     /// Whether the next message that needs a permission also needs more slots before its last one.
-    pub(super) fn collects(&self) -> bool {
+    pub(super) fn collects(&self, now: Mono) -> bool {
+        self.pacing.is_paced() && self.pacing.collected() + 1 < self.next_cost(now)
+    }
+
+    /// The slots of the next message that needs a permission: one that is asked for, one that can be, or one
+    /// whose key opens before the slots that come are over.
+    fn next_cost(&self, now: Mono) -> usize {
+        if self.asked.keyed > 0 {
+            return self.asked_cost as usize;
+        }
         let next = self.next_keyed().filter(|item| item.is_keyed());
-        let cost = next.map_or(1, |item| item.cost().get() as usize);
-        self.pacing.is_paced() && self.pacing.collected() + 1 < cost
+        let next = next.or_else(|| self.coming(now).next());
+        next.map_or(1, |item| item.cost().get() as usize)
     }
 
     /// Where the best message is that could be sent.

@@ -1,39 +1,33 @@
-use std::collections::BTreeMap;
-use std::time::Duration;
-
 use http::uri::Authority;
 use secrecy::SecretString;
 
 use super::*;
 use crate::ports::message::Properties;
-use crate::settings::types::Outcomes;
+use crate::settings::types::Downstream;
+use crate::settings::{Extra, load_with};
 
 const FACTS: Facts<'_> = Facts {
     route: "sms",
     attempt: 2,
 };
 
-fn options(url: &str, headers: &[(&str, &str)]) -> HttpOptions {
-    HttpOptions {
+/// The settings of a downstream with this URL and these headers.
+fn options(url: &str, headers: &[(&str, &str)]) -> Http {
+    let text = r#"
+        limits.account.rate = "1/1s"
+        [routes.sms]
+        queue = "sms"
+        limits = ["account"]
+        downstream = { kind = "http", url = "http://h/" }
+    "#;
+    let (name, text) = ("test".to_owned(), text.to_owned());
+    let loaded = load_with(None, &[], Some(Extra { name, text }), std::iter::empty());
+    let Downstream::Http(http) = &loaded.expect("it loads").settings.routes["sms"].downstream;
+    let owned = |(name, value): &(&str, &str)| ((*name).to_owned(), (*value).to_owned());
+    Http {
         url: url.to_owned(),
-        method: "POST".to_owned(),
-        headers: headers
-            .iter()
-            .map(|(name, value)| ((*name).to_owned(), (*value).to_owned()))
-            .collect::<BTreeMap<_, _>>(),
-        body: None,
-        auth: None,
-        timeout: Duration::from_secs(10),
-        connect_timeout: Duration::from_secs(5),
-        idle_timeout: Duration::from_secs(50),
-        warm_connections: 0,
-        ca_file: None,
-        certificate: None,
-        outcomes: Outcomes::default(),
-        keep_answer: false,
-        throttle_wait: Duration::from_secs(1),
-        max_throttle_wait: Duration::from_secs(60),
-        traces: None,
+        headers: headers.iter().map(owned).collect(),
+        ..(**http).clone()
     }
 }
 
@@ -51,8 +45,8 @@ fn with_properties(body: &str, properties: Properties) -> Message {
     }
 }
 
-fn make(options: &HttpOptions, message: &Message) -> Result<Request<Bytes>, Undecodable> {
-    RequestTemplate::new(options)
+fn make(options: &Http, message: &Message) -> Result<Request<Bytes>, Undecodable> {
+    RequestTemplate::new(options, None)
         .unwrap()
         .request(message, FACTS)
 }
@@ -61,8 +55,8 @@ fn body_of(request: Request<Bytes>) -> Bytes {
     request.into_body()
 }
 
-fn wrong(options: &HttpOptions) -> Misconfigured {
-    RequestTemplate::new(options).unwrap_err()
+fn wrong(options: &Http) -> Misconfigured {
+    RequestTemplate::new(options, None).unwrap_err()
 }
 
 #[test]
@@ -255,7 +249,7 @@ fn the_host_is_known_only_if_no_template_can_change_it() {
         ("http://{{ route }}.h/", None),
         ("{{ body.url }}", None),
     ] {
-        let template = RequestTemplate::new(&options(url, &[])).unwrap();
+        let template = RequestTemplate::new(&options(url, &[]), None).unwrap();
         assert_eq!(
             template.origin().map(ToString::to_string).as_deref(),
             origin,
@@ -298,16 +292,17 @@ fn wrong_configurations_name_their_key() {
         options.method = method.to_owned();
         assert_eq!(wrong(&options).key, "method", "{method}");
     }
-    let mut twice = options("http://h/", &[("Authorization", "x")]);
-    twice.auth = Some(ResolvedAuth::Bearer {
+    let twice = options("http://h/", &[("Authorization", "x")]);
+    let auth = ResolvedAuth::Bearer {
         token: SecretString::from("t").into(),
-    });
-    assert_eq!(wrong(&twice).key, "auth");
+    };
+    let error = RequestTemplate::new(&twice, Some(&auth)).unwrap_err();
+    assert_eq!(error.key, "auth");
 }
 
 #[test]
 fn secrets_are_sent_and_never_shown() {
-    let mut options = options("http://h/?key=hunter2", &[("X-Api-Key", "hunter2")]);
+    let options = options("http://h/?key=hunter2", &[("X-Api-Key", "hunter2")]);
     for (auth, wanted) in [
         (
             ResolvedAuth::Basic {
@@ -323,8 +318,7 @@ fn secrets_are_sent_and_never_shown() {
             "Bearer hunter2",
         ),
     ] {
-        options.auth = Some(auth);
-        let template = RequestTemplate::new(&options).unwrap();
+        let template = RequestTemplate::new(&options, Some(&auth)).unwrap();
         let request = template.request(&message("{}"), FACTS).unwrap();
         let value = &request.headers()[AUTHORIZATION];
         assert_eq!(value, wanted);
@@ -341,10 +335,10 @@ fn secrets_are_sent_and_never_shown() {
             assert!(!shown.contains("YWxhZGRpbj"), "{shown}");
         }
     }
-    options.auth = Some(ResolvedAuth::Bearer {
+    let auth = ResolvedAuth::Bearer {
         token: SecretString::from("hunter2\n").into(),
-    });
-    let error = wrong(&options);
+    };
+    let error = RequestTemplate::new(&options, Some(&auth)).unwrap_err();
     assert_eq!(error.key, "auth");
     assert!(!error.to_string().contains("hunter2"));
 }

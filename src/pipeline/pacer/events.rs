@@ -9,37 +9,37 @@ use super::{Pacer, Stopping};
 use crate::core::clock::ClockMap;
 use crate::core::pacing::Row;
 use crate::core::schedule::Answer;
-use crate::core::scheduler::KeyId;
+use crate::core::scheduler::{Denied, Queued as _};
 use crate::core::time::{Mono, StoreTime};
-use crate::pipeline::admit::Answered;
+use crate::pipeline::admit::{Answered, send_away};
 use crate::pipeline::handle::{Event, Stopped};
 use crate::pipeline::job::Waiting;
 use crate::pipeline::verdict::back;
 use crate::ports::pace::StoreError;
 
 impl Pacer {
-    pub(super) fn decided(&mut self, answered: Answered) {
-        let stopping = self.stopping.is_some();
+    /// The keyed limits answered a question.
+    pub(super) fn answered(&mut self, answered: Answered) {
         let (scheduler, handle) = (&mut self.scheduler, &self.handle);
-        let closed = self
-            .admission
-            .decided(answered, scheduler, handle, stopping);
-        let now = self.handle.clock.now();
-        for (route, until) in &closed {
-            self.hours.close(route, *until, now);
-        }
+        self.admission.answered(answered, scheduler, handle);
         // What was asked for is in the scheduler again.
         self.give_back_all();
     }
 
-    /// A message whose key is known to be full, and that has no room in memory.
-    pub(super) fn full(&mut self, waiting: Waiting, key: KeyId, now: Mono) {
+    /// A limit denied a message, and it cannot wait in memory.
+    pub(super) fn away(&mut self, waiting: Waiting, denied: &Denied, now: Mono) {
         if self.stopping.is_some() {
             return self.give_back(waiting);
         }
-        let times = (self.handle.store_time(now), now);
-        self.admission
-            .full(waiting, key, &mut self.scheduler, times);
+        if denied.room.is_none() {
+            self.admission.count_denial(&waiting, denied.by);
+        }
+        send_away(waiting, denied, now);
+    }
+
+    /// A keyed limit grants no more to a route: it waits as a whole.
+    pub(super) fn close_route(&mut self, number: usize, until: Mono, now: Mono) {
+        self.hours.spent(number, until, now);
     }
 
     pub(super) fn leased(&mut self, row: Row, sent: Mono, answer: Result<Answer, StoreError>) {
@@ -86,7 +86,11 @@ impl Pacer {
                 }
             }
             Event::Unsent(messages) => {
-                self.scheduler.ran_out();
+                // What they were granted went back: their keys have room again.
+                let now = self.handle.clock.now();
+                for waiting in &messages {
+                    self.scheduler.refunded(waiting.keys(), now);
+                }
                 for waiting in messages.into_iter().rev() {
                     self.hold(waiting, true);
                 }
@@ -168,6 +172,10 @@ impl Pacer {
             }
         }
         self.hours.review(&mut self.scheduler, &self.handle, now);
+        let limits = self.routes.iter().flat_map(|route| route.counting.keyed());
+        if let Some(usable) = limits.map(|limit| limit.usable()).min() {
+            self.scheduler.set_usable(usable);
+        }
         let of_limit = |waiting: &Waiting| waiting.job.route.counts(limit);
         self.scheduler.reopen(of_limit, now);
         self.hold_anew(of_limit);

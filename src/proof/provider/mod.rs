@@ -4,7 +4,8 @@
 //! stamps every request as soon as its head has been read from the socket, on a thread of its own
 //! that does nothing else, and says afterwards how full the worst sliding window was, what came
 //! too early, and which messages were lost or taken twice. Like most real providers it answers
-//! 202 to everything; it can be told to enforce its limit, to be slow, to fail, or to hang.
+//! 202 to everything; it can be told to enforce its limit, to be slow, to fail, or to hang. It speaks TLS where a
+//! test says so, and is what is wrong with the way to it (`way`): nothing stands between it and its callers.
 //!
 //! `sluiced demo`, the fleet tests and the benchmarks use it, in their own process ([`Provider`])
 //! or as a process of its own (`sluiced provider`).
@@ -13,6 +14,7 @@ mod ledger;
 mod script;
 mod serve;
 pub mod stamp;
+mod way;
 
 use std::collections::HashMap;
 use std::io;
@@ -31,6 +33,7 @@ use crate::core::time::Mono;
 use crate::ports::clock::Clock;
 use ledger::Ledger;
 use serve::Endpoint;
+pub use way::Way;
 
 /// Why the provider did not start.
 #[derive(Debug, thiserror::Error)]
@@ -133,6 +136,16 @@ impl Provider {
     /// When too many steps wait already.
     pub fn script(&self, step: Step) -> Result<(), ScriptFull> {
         self.endpoint.script(step)
+    }
+
+    /// Changes how connections are treated.
+    pub fn way(&self, change: impl FnOnce(&mut Way)) {
+        self.endpoint.way.send_modify(change);
+    }
+
+    /// Closes all connections.
+    pub fn cut(&self) {
+        self.endpoint.cut();
     }
 
     /// Stops serving: its connections are closed, and new ones refused. What it knows can still be asked.

@@ -19,14 +19,17 @@ use hyper::service::service_fn;
 use hyper::{Method, Request, Response, StatusCode};
 use hyper_util::rt::TokioIo;
 use serde::Deserialize;
+use tokio::io::{AsyncRead, AsyncWrite};
 use tokio::net::TcpStream;
-use tokio::sync::Semaphore;
+use tokio::sync::{Semaphore, watch};
 use tokio::task::spawn_blocking;
 use tokio::time::{MissedTickBehavior, interval, sleep};
+use tokio_util::sync::CancellationToken;
 
 use super::ledger::{Arrival, Entry, Expect, Ledger};
 use super::script::{Act, Behaviour, Script, ScriptFull, Step};
-use super::stamp::Stamped;
+use super::stamp::{LastArrival, Stamped};
+use super::way::{Treated, Way};
 use crate::core::time::Mono;
 use crate::core::window::Tally;
 use crate::ports::clock::Clock;
@@ -57,6 +60,9 @@ pub(super) struct Endpoint {
     behaviour: Behaviour,
     ledger: Ledger,
     state: Mutex<State>,
+    pub(super) way: watch::Sender<Way>,
+    /// Ends the connections that are open.
+    cut: Mutex<CancellationToken>,
 }
 
 #[derive(Debug)]
@@ -85,6 +91,8 @@ impl Endpoint {
                 script: Script::default(),
                 passed: Tally::new(behaviour.rate),
             }),
+            way: watch::Sender::default(),
+            cut: Mutex::default(),
             behaviour,
         }
     }
@@ -99,6 +107,11 @@ impl Endpoint {
 
     pub(super) fn script(&self, step: Step) -> Result<(), ScriptFull> {
         self.state().script.push(step, self.clock.now())
+    }
+
+    /// Closes all connections.
+    pub(super) fn cut(&self) {
+        std::mem::take(&mut *lock(&self.cut)).cancel();
     }
 
     fn state(&self) -> MutexGuard<'_, State> {
@@ -177,8 +190,9 @@ pub(super) async fn serve(
             continue;
         };
         let endpoint = Arc::clone(&endpoint);
+        let cut = lock(&endpoint.cut).clone();
         tokio::spawn(async move {
-            connection(socket, endpoint).await;
+            cut.run_until_cancelled(connection(socket, endpoint)).await;
             drop(permit);
         });
     }
@@ -206,6 +220,29 @@ async fn connection(socket: TcpStream, endpoint: Arc<Endpoint>) {
     }
     let socket = Stamped::new(socket, endpoint.clock);
     let arrival = socket.last_arrival();
+    let way = endpoint.way.subscribe();
+    let (tls, handshake) = {
+        let way = way.borrow();
+        (way.tls.clone(), way.handshake)
+    };
+    if !handshake.is_zero() {
+        sleep(handshake).await;
+    }
+    let socket = Treated::new(socket, way);
+    match tls {
+        None => serve_http(socket, endpoint, arrival).await,
+        Some(tls) => match tls.accept(socket).await {
+            Ok(socket) => serve_http(socket, endpoint, arrival).await,
+            Err(error) => tracing::debug!(%error, "no TLS with a client of the provider"),
+        },
+    }
+}
+
+async fn serve_http(
+    socket: impl AsyncRead + AsyncWrite + Unpin,
+    endpoint: Arc<Endpoint>,
+    arrival: LastArrival,
+) {
     let service = service_fn(move |request| respond(Arc::clone(&endpoint), request, arrival.get()));
     let served = http1::Builder::new()
         .serve_connection(TokioIo::new(socket), service)

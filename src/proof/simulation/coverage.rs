@@ -51,7 +51,7 @@ fn column(fault: &Fault) -> Option<&'static str> {
         Fault::Crash => "crash",
         Fault::Leave => "leave",
         Fault::Join => "join",
-        Fault::Pause(_) => "pause",
+        Fault::Pause(_) | Fault::PauseAll(_) => "pause",
         Fault::Flush => "flush",
         Fault::Restart(Kept::Nothing) => "empty",
         Fault::Restart(Kept::Older) => "older",
@@ -59,7 +59,7 @@ fn column(fault: &Fault) -> Option<&'static str> {
         Fault::Down(_) => "away",
         Fault::Step(_) => "step",
         Fault::Rate(_) => "rate",
-        Fault::Throttle { .. } => return None,
+        Fault::Way(_) | Fault::Throttle { .. } | Fault::Heal | Fault::Break(_) => return None,
     })
 }
 

@@ -67,6 +67,8 @@ pub struct KeyedLimit {
     pub keys: u32,
     /// A message costs so many units at most.
     pub cost: u32,
+    /// It counts all messages together, and the route waits for it as a whole.
+    pub for_all: bool,
 }
 
 /// What is broken on purpose, so that the judges are seen to judge.
@@ -110,7 +112,7 @@ impl KeyedLimit {
             refill,
             start: Start::Full,
             borrow,
-            headroom,
+            headroom: headroom.into(),
         };
         Ok(match self.kind {
             LimitKind::Gcra { burst } => Rule::Gcra(Gcra::new(rate, burst, headroom)?),
@@ -138,17 +140,17 @@ impl KeyedLimit {
     }
 
     pub(super) fn from_dice(dice: &mut Dice) -> Self {
-        let cost = dice.pick(&[1, 1, 1, 2, 3]);
+        let cost = dice.pick(&[1, 1, 1, 2, 3, 10]);
         let kind = match dice.below(8) {
             0 => LimitKind::Gcra {
                 burst: dice.pick(&[0, 0, 4]).max(cost - 1),
             },
             1 => LimitKind::TokenBucket {
-                capacity: dice.pick(&[3, 8]),
+                capacity: dice.pick(&[3, 8]).max(cost),
                 borrow: dice.pick(&[0, 0, 2]),
             },
             2 => LimitKind::SteppedBucket {
-                capacity: dice.pick(&[3, 8]),
+                capacity: dice.pick(&[3, 8]).max(cost),
             },
             3 => LimitKind::FirstCall,
             4 => LimitKind::Aligned,
@@ -161,13 +163,25 @@ impl KeyedLimit {
             LimitKind::Concurrency => 4,
             _ => dice.pick(&[1, 1, 5]),
         };
+        let keys = dice.pick(&[1, 3, 10]);
         Self {
             kind,
-            units: dice.pick(&[3, 5, 12]),
+            units: dice.pick(&[3, 5, 12]).max(cost),
             window: Duration::from_secs(window),
             headroom: Duration::from_millis(dice.pick(&[10, 10, 20, 50])),
-            keys: dice.pick(&[1, 3, 10]),
+            keys,
             cost,
+            for_all: keys == 1 && dice.chance(500_000),
+        }
+    }
+
+    /// The most units that it lets pass at once.
+    pub(super) const fn at_once(&self) -> u32 {
+        match self.kind {
+            LimitKind::Gcra { burst } => burst + 1,
+            LimitKind::TokenBucket { capacity, borrow } => capacity + borrow,
+            LimitKind::SteppedBucket { capacity } => capacity,
+            _ => self.units,
         }
     }
 

@@ -7,11 +7,13 @@
 //! between them, timers that are late, processes that stand still.
 //!
 //! The theorem that every run checks: **no sliding window of the limit's length holds more calls
-//! than the limit**, provided that
+//! than the limit**, counted when they arrive at the downstream, provided that
 //! - a call leaves at the moment of the last look at its slot (`pipeline::call`): a process that is
 //!   stopped between that look and the wire is beyond any scheme without a fence at the downstream;
 //! - the spread of the way to the downstream, and what the clock mappings of two replicas are wrong
-//!   by beyond their own doubt, fit into what the holder leaves of the headroom;
+//!   by beyond their own doubt, fit into what the holder leaves of the headroom. How long the way is
+//!   does not matter, and it may become longer at any time. One that becomes shorter all at once by
+//!   more than that lets calls that left later arrive among those of before;
 //! - replicas' clocks run within 200 millionths of the store's. The store's clock may step by any
 //!   length, as often as it likes, there and back; but what a step hides in a replica's round trip
 //!   and a millisecond of jitter counts as a mapping that is wrong by as much;
@@ -25,34 +27,39 @@
 //! with or without a paced limit. Their judges (`verdict::keyed`) know what is documented of a kind and the
 //! times of the calls, and nothing else. What they promise is provided, too, that
 //! - a call leaves within its permission, and the way to the downstream spreads by a quarter of the headroom
-//!   at most;
+//!   at most. Where windows are those of a clock, which is the downstream's own, all of the way counts;
 //! - when the store lost something, each replica that remembers more lives, is not paused, and reaches the
 //!   store within the guard of two seconds. A replica that dies takes along what it alone remembered;
 //! - a limit waits for what was lost (`lost_wait`) for as long as that counts;
 //! - a call under way lasts no longer than its lease where its replica dies or the store loses it.
 //!
-//! A fault that would break these is passed over (`world::strike`), and is not counted as covered.
+//! A fault that would break these is passed over (`fleet::strike`), and is not counted as covered.
 //!
 //! Besides: nothing is lost, nothing is called twice unless a replica died, the limit is used, all
 //! replicas get their share, the store is asked per batch, no replica asks before its turn, few are
 //! denied at it, and a step of the clock costs no more than two guards.
 //!
-//! [`plan`] is another use of the virtual clock: one route with all its limits, in which nothing goes wrong.
+//! **Progress** (`verdict::progress`) is judged in scenarios of its own: faults come and go, then end; some replicas
+//! stay broken for ever, and the others must go on ([`verdict::longest_gap`], [`verdict::least_share`]).
+//!
+//! [`fleet`] is the one loop for all of that. [`plan`] is another use of it: one route with all its limits, in
+//! which nothing goes wrong.
 
 mod broker;
-mod cells;
 pub mod coverage;
 pub mod dice;
 mod drawn;
+pub mod fleet;
 pub mod keyed;
+mod made;
 pub mod plan;
-mod replica;
 pub mod scenario;
-mod store;
+pub mod setting;
 pub mod trace;
 pub mod verdict;
-mod world;
 
 pub use scenario::Scenario;
-pub use verdict::Report;
-pub use world::run;
+pub use verdict::{Report, run};
+
+#[cfg(test)]
+mod measured;

@@ -1,39 +1,28 @@
 //! What one route does with messages that come as they are foreseen: for `sluiced plan`.
 //!
-//! Problem: whether limits, costs, keys, hours and arrivals go together shows in production otherwise.
-//! So a fleet runs on a virtual clock: the schedulers, the schedule and the keyed limits are those of
-//! production, only the servers are made up.
-//!
-//! `world` proves what must hold while things go wrong, and knows only paced limits. Here nothing goes
-//! wrong, and the question is another one: when is which message sent? So this is a loop of its own, with
-//! every kind of limit, costs, opening hours, priorities, tenants and the wait ladder. The two share the
-//! queue (`broker`), the dice and the surroundings.
+//! Problem: whether limits, costs, keys, hours and arrivals go together shows in production otherwise. So the
+//! route runs in the [`crate::fleet`] first, where nothing goes wrong, and the question is: when is which message
+//! sent?
 //!
 //! What is **not** in it: calls that fail or are throttled, replicas that come or go, other routes of the same
 //! limit, and parked queues (tenants share what the replicas hold). The limits begin as if nothing
 //! had been used of them.
-//!
-//! By file: `fleet` is the loop, `replica` what one replica does, `asks` its questions and their answers,
-//! `store` the limits.
-
-mod asks;
-mod fleet;
-mod replica;
-mod store;
 
 #[cfg(test)]
 mod tests;
 
 use std::time::Duration;
 
-use sluiced_core::hours::OpeningHours;
-use sluiced_core::limits::Rule;
-use sluiced_core::rate::Cost;
-use sluiced_core::schedule::Pace;
-use sluiced_core::scheduler::Share;
-use sluiced_core::time::StoreTime;
+use sluiced_core::time::{StoreTime, micros};
 
-pub use super::cells::KeyCost;
+use super::fleet;
+pub use super::setting::{Far, KeyCost, Keyed, Message, Route};
+use super::setting::{Fault, Setting, Surroundings};
+use super::trace::{Away, Watch, What, Without};
+
+/// Before the first message the guard of the schedule passes, and so long: replicas learn the time, and hear
+/// what others know of the store.
+const WARM: Duration = Duration::from_secs(3);
 
 /// A fleet, its route, and the messages that come.
 #[derive(Clone, Debug)]
@@ -49,66 +38,19 @@ pub struct Plan {
     pub messages: Vec<Message>,
 }
 
-/// A route, in the words of the core.
-#[derive(Clone, Debug)]
-pub struct Route {
-    /// The row of its paced limit and that of the reserve, where there are such.
-    pub rows: Vec<Pace>,
-    /// Its other limits.
-    pub keyed: Vec<Keyed>,
-    pub prefetch: u16,
-    pub max_hold: Duration,
-    pub far: Far,
-    pub max_age: Option<Duration>,
-    pub hours: Option<OpeningHours>,
-    /// How long a call takes, at the median.
-    pub call: Duration,
-}
-
-/// A limit that is not paced.
-#[derive(Clone, Debug)]
-pub struct Keyed {
-    pub rule: Rule,
-    /// It counts all messages together.
-    pub for_all: bool,
-}
-
-/// What becomes of a message that must wait for longer than `max_hold`.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Far {
-    /// It stays where it is, and so do those behind it if the limit is for all.
-    Hold,
-    /// It goes through wait queues.
-    Away,
-    /// It is dead.
-    Dead,
-}
-
-/// A message.
-#[derive(Clone, Debug)]
-pub struct Message {
-    /// When it comes, in microseconds from the beginning.
-    pub at: u64,
-    /// What it takes of the paced limit.
-    pub slots: Cost,
-    pub priority: u16,
-    /// It may use the reserve.
-    pub urgent: bool,
-    pub share: Share,
-    /// What it takes of each keyed limit, in their order.
-    pub charges: Box<[KeyCost]>,
-}
-
 /// What became of a message.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct MessageFate {
     pub end: End,
+    /// How often the keyed limits looked at it.
+    pub looks: u16,
     /// How often a keyed limit said "not now".
     pub denials: u16,
     /// The keyed limit that said so last.
     pub by: Option<u8>,
-    /// How often it went through a wait queue.
+    /// How often it went through a wait queue, and how often it was sent there by a limit.
     pub trips: u16,
+    pub sent_away: u16,
 }
 
 /// How a message ended; times are microseconds from the beginning.
@@ -133,12 +75,109 @@ pub struct PlanOutcome {
     pub fates: Vec<MessageFate>,
     /// How often each keyed limit said "not now".
     pub denials: Vec<u64>,
-    /// How often the store was asked.
+    /// How often the store was asked, and how often of them for messages that keyed limits count.
     pub asks: u64,
+    pub questions: u64,
+    /// Permissions that ran out unused.
+    pub ran_out: u64,
+    /// The time before the first message.
+    lead: u64,
+    /// Messages that have not ended.
+    left: usize,
 }
 
 /// Runs a plan to its end, or until no message waits and none will come.
 #[must_use]
 pub fn run(plan: &Plan) -> PlanOutcome {
-    fleet::Fleet::new(plan).run()
+    run_in(plan, Surroundings::calm(), &[])
+}
+
+/// The same in other surroundings, and where something goes wrong.
+#[must_use]
+pub fn run_in(plan: &Plan, around: Surroundings, faults: &[(u64, Fault)]) -> PlanOutcome {
+    let guard = plan.route.rows.iter().map(|pace| pace.guard()).max();
+    let lead = guard.unwrap_or_default() + WARM;
+    let setting = Setting {
+        seed: plan.seed,
+        replicas: plan.replicas,
+        stagger: Duration::ZERO,
+        route: &plan.route,
+        messages: &plan.messages,
+        lead,
+        start: plan.start,
+        end: lead + plan.length,
+        around,
+        faults,
+        policies: &[],
+        forgets: false,
+    };
+    let outcome = PlanOutcome {
+        fates: vec![MessageFate::default(); plan.messages.len()],
+        denials: vec![0; plan.route.keyed.len()],
+        asks: 0,
+        questions: 0,
+        ran_out: 0,
+        lead: micros(lead),
+        left: plan.messages.len(),
+    };
+    fleet::run(&setting, outcome).0
+}
+
+impl Watch for PlanOutcome {
+    fn see(&mut self, at: u64, _: u32, what: &What) {
+        let at = at.saturating_sub(self.lead);
+        match *what {
+            What::Asked { .. } => self.asks += 1,
+            What::Question { messages } => {
+                self.asks += 1;
+                self.questions += u64::from(messages > 0);
+            }
+            What::RanOut { .. } => self.ran_out += 1,
+            What::Decided { message, denied } => {
+                let fate = &mut self.fates[message as usize];
+                fate.looks = fate.looks.saturating_add(1);
+                self.denied(message, denied);
+            }
+            What::Away { message, why } => {
+                let fate = &mut self.fates[message as usize];
+                fate.trips = fate.trips.saturating_add(1);
+                fate.sent_away += u16::from(why != Away::Again);
+                if let Away::Full(by) = why {
+                    self.denied(message, Some(by));
+                }
+            }
+            What::Called { message } => self.ended(message, End::Called(at)),
+            What::Ended { message, how } => {
+                let end = match how {
+                    Without::TooOld => End::TooOld(at),
+                    Without::Denied => End::Denied(at),
+                    Without::Never(by) => End::Never(at, by),
+                };
+                self.ended(message, end);
+            }
+            _ => {}
+        }
+    }
+
+    fn is_over(&mut self, _: u64) -> bool {
+        self.left == 0
+    }
+}
+
+impl PlanOutcome {
+    fn denied(&mut self, message: u32, by: Option<u8>) {
+        let Some(by) = by else {
+            return;
+        };
+        let fate = &mut self.fates[message as usize];
+        fate.denials = fate.denials.saturating_add(1);
+        fate.by = Some(by);
+        self.denials[usize::from(by)] += 1;
+    }
+
+    fn ended(&mut self, message: u32, end: End) {
+        let fate = &mut self.fates[message as usize];
+        self.left -= usize::from(fate.end == End::Waiting);
+        fate.end = end;
+    }
 }

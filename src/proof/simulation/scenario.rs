@@ -5,43 +5,20 @@ use std::fmt;
 use std::num::NonZeroU32;
 use std::time::Duration;
 
-use sluiced_core::rate::{Rate, Span};
+use sluiced_core::rate::{Cost, Rate, Span};
 use sluiced_core::schedule::{DEFAULT_HORIZON, Pace};
 use sluiced_core::time::micros;
 
 use super::dice::Dice;
 use super::keyed::{Broken, KeyedLimit};
-pub use super::store::Kept;
-use super::store::SetPolicy;
+pub use super::setting::{Break, Fault, Kept, Surroundings, Way};
 
 const SECOND: u64 = 1_000_000;
 /// A smaller step is within the jitter that every replica allows for.
 const MIN_STEP: u64 = 1_000;
 
-/// Something that goes wrong, or just happens.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Fault {
-    /// A replica dies: its messages go back to the queue, its slots are lost.
-    Crash,
-    /// A replica stops in good order.
-    Leave,
-    /// A new replica starts.
-    Join,
-    /// A replica stands still for so long, then does all at once what was due.
-    Pause(Duration),
-    /// The store forgets everything.
-    Flush,
-    /// The store's process is replaced by another one.
-    Restart(Kept),
-    /// The store does not answer for so long.
-    Down(Duration),
-    /// The store's clock jumps by so many microseconds.
-    Step(i64),
-    /// An operator sets another rate; some replicas are told at once.
-    Rate(Rate),
-    /// The downstream asks for a pause; some replicas are told at once.
-    Throttle { wait: Duration, heard: bool },
-}
+/// This part of the headroom is kept for by how much the way to the downstream varies.
+pub(super) const WAY_PART: u32 = 4;
 
 /// How messages come.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -50,30 +27,6 @@ pub enum Load {
     Backlog,
     /// One after the other, so many per thousand of what the limit allows.
     Arrivals(u64),
-}
-
-/// The distances between the parts and how well the machines keep time.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Surroundings {
-    /// Median of one way to the store.
-    pub to_store: Duration,
-    /// What the ways of a replica to the store and back may differ by, each drawn once: up to this.
-    pub lopsided: Duration,
-    /// Ways to the store that take up to 300 ms, per million.
-    pub slow_ways: u64,
-    /// Requests that fail, per million: half of them after they were executed.
-    pub lost_asks: u64,
-    /// Median lateness of a timer.
-    pub lateness: Duration,
-    /// Timers that are late by up to [`Surroundings::late_most`], per million.
-    pub late_wakes: u64,
-    pub late_most: Duration,
-    /// Drift of each replica's clock: up to this many millionths, either way.
-    pub drift: i64,
-    /// Spread of the way to the downstream, on top of a constant.
-    pub transit: Duration,
-    /// Median of how long a call takes.
-    pub call: Duration,
 }
 
 /// All that a run needs.
@@ -88,8 +41,14 @@ pub struct Scenario {
     /// They start one after the other within this time.
     pub stagger: Duration,
     pub prefetch: u32,
+    /// A denied message waits in memory if its time is no further away.
+    pub max_hold: Duration,
     pub messages: u32,
+    /// A message takes so many slots of the paced limit at most.
+    pub cost: u32,
     pub load: Load,
+    /// How long a call takes in the mean.
+    pub call: Duration,
     pub around: Surroundings,
     /// What happens when, in order.
     pub faults: Vec<(u64, Fault)>,
@@ -98,25 +57,8 @@ pub struct Scenario {
     /// Whether there is a paced limit; without one a slot is always due.
     pub paced: bool,
     pub broken: Broken,
-}
-
-impl Surroundings {
-    /// A quiet data centre.
-    #[must_use]
-    pub const fn calm() -> Self {
-        Self {
-            to_store: Duration::from_micros(150),
-            lopsided: Duration::ZERO,
-            slow_ways: 0,
-            lost_asks: 0,
-            lateness: Duration::from_micros(100),
-            late_wakes: 1_000,
-            late_most: Duration::from_millis(3),
-            drift: 50,
-            transit: Duration::ZERO,
-            call: Duration::from_millis(20),
-        }
-    }
+    /// By then all is healed but what is broken for ever, and the rest must make progress.
+    pub heals: Option<Duration>,
 }
 
 impl Scenario {
@@ -133,13 +75,17 @@ impl Scenario {
             replicas,
             stagger: Duration::from_millis(20),
             prefetch: 0,
+            max_hold: Duration::from_secs(1),
             messages: (expected as u32).max(1),
+            cost: 1,
             load: Load::Backlog,
+            call: Duration::from_millis(20),
             around: Surroundings::calm(),
             faults: Vec::new(),
             keyed: Vec::new(),
             paced: true,
             broken: Broken::Nothing,
+            heals: None,
         };
         scenario.prefetch = scenario.ample_prefetch();
         scenario.messages += scenario.prefetch * replicas;
@@ -155,17 +101,8 @@ impl Scenario {
     /// The pace of the limit at another rate.
     #[must_use]
     pub fn pace_at(&self, rate: Rate) -> Pace {
-        Pace::new(rate, self.headroom, self.horizon)
-    }
-
-    /// What an operator sets when the rate becomes another one.
-    pub(super) fn terms_at(&self, rate: Rate) -> SetPolicy {
-        let rules = self.keyed.iter();
-        let rules = rules.map(|limit| limit.rule(limit.units_at(rate, self.rate), self.broken));
-        SetPolicy {
-            pace: self.pace_at(rate),
-            rules: rules.collect(),
-        }
+        let most = NonZeroU32::new(self.cost).unwrap_or(NonZeroU32::MIN);
+        Pace::new(rate, self.headroom, self.horizon).with_costs_up_to(Cost::new(most))
     }
 
     /// What a replica holds so that the prefetch is never what holds it up: a round of the
@@ -173,7 +110,7 @@ impl Scenario {
     #[must_use]
     pub fn ample_prefetch(&self) -> u32 {
         let share = self.rate.per_second() / f64::from(self.replicas.max(1));
-        let call = self.around.call.as_secs_f64() * 4.0;
+        let call = self.call.as_secs_f64() * 4.0;
         let lease = (self.pace().batch() * 2) as f64;
         (share * (1.2 + call) + lease.min(share * 2.0)) as u32 + 4
     }
@@ -181,20 +118,54 @@ impl Scenario {
     /// Whether messages can be called more than once.
     #[must_use]
     pub fn crashes(&self) -> bool {
-        self.faults.iter().any(|(_, fault)| *fault == Fault::Crash)
-    }
-
-    /// Whether the rate changes.
-    #[must_use]
-    pub fn retimes(&self) -> bool {
-        let changes = |(_, fault): &(u64, Fault)| matches!(fault, Fault::Rate(_));
-        self.faults.iter().any(changes)
+        let dies = |fault: &Fault| matches!(fault, Fault::Crash | Fault::Break(_));
+        self.faults.iter().any(|(_, fault)| dies(fault))
     }
 
     /// Whether nothing goes wrong and no replica comes or goes.
     #[must_use]
     pub fn is_calm(&self) -> bool {
         self.faults.is_empty() && self.around.slow_ways == 0 && self.around.lost_asks == 0
+    }
+
+    /// The longest way of a call to the downstream.
+    #[must_use]
+    pub fn longest_way(&self) -> Duration {
+        let ways = self.faults.iter().filter_map(|(_, fault)| match fault {
+            Fault::Way(way) => Some(way.most()),
+            _ => None,
+        });
+        ways.fold(self.around.way.most(), Duration::max)
+    }
+
+    /// Draws the way to the downstream. It varies by no more than `kept`, and is no shorter at any time than it
+    /// was before: calls that left earlier on a longer way would arrive among those that left later.
+    pub(super) fn travels(&mut self, kept: Duration) {
+        // Of dice of its own: all else of a seed stays what it was.
+        let mut dice = Dice::new(self.seed ^ 0xFA7);
+        let least = Duration::from_micros(dice.pick(&[50, 500, 1_000, 5_000, 20_000, 60_000]));
+        let mut way = Way::from(least, kept * dice.pick(&[0, 1, 2, 4, 4]) / 4);
+        self.around.way = way;
+        if dice.chance(300_000) {
+            for _ in 0..=dice.below(3) {
+                let longer = Duration::from_micros(dice.pick(&[0, 0, 2_000, 25_000]));
+                way = Way::from(way.least() + longer, kept * dice.pick(&[0, 2, 4]) / 4);
+                let at = dice.below(self.length());
+                self.faults.push((at, Fault::Way(way)));
+            }
+            // The ways stand in their order, whenever each begins.
+            let mut times: Vec<u64> = self.changes_of_way().map(|(at, _)| *at).collect();
+            times.sort_unstable();
+            for ((at, _), time) in self.changes_of_way().zip(times) {
+                *at = time;
+            }
+            self.faults.sort_by_key(|(at, _)| *at);
+        }
+    }
+
+    fn changes_of_way(&mut self) -> impl Iterator<Item = &mut (u64, Fault)> {
+        let faults = self.faults.iter_mut();
+        faults.filter(|(_, fault)| matches!(fault, Fault::Way(_)))
     }
 
     /// How long the messages take at the full rate, in microseconds.
@@ -230,7 +201,7 @@ impl Scenario {
         s.horizon = Duration::from_millis(dice.pick(&[150, 150, 150, 60, 250, 500]));
         s.stagger = Duration::from_millis(dice.pick(&[0, 5, 100, 1_000]));
         s.around.to_store = Duration::from_micros(dice.pick(&[50, 100, 200, 500]));
-        s.around.call = Duration::from_millis(dice.pick(&[3, 20, 100]));
+        s.call = Duration::from_millis(dice.pick(&[3, 20, 100]));
         s.messages -= s.prefetch * s.replicas;
         s.prefetch = s.ample_prefetch();
         s.messages += s.prefetch * s.replicas;
@@ -244,6 +215,7 @@ impl Scenario {
         if dice.chance(750_000) {
             roughen(&mut dice, &mut s);
         }
+        s.travels(s.headroom / WAY_PART);
         s
     }
 }
@@ -311,6 +283,9 @@ fn roughen(dice: &mut Dice, s: &mut Scenario) {
     }
     faults.sort_by_key(|(at, _)| *at);
     s.faults = faults;
+    if dice.chance(300_000) {
+        s.around.long_calls = 20_000;
+    }
 }
 
 /// A clock that stepped may do so again within moments: back, or by something else.
@@ -381,6 +356,8 @@ impl fmt::Display for Scenario {
         }
         if !self.paced {
             writeln!(f, "  without a paced limit")?;
+        } else if self.cost > 1 {
+            writeln!(f, "  a message takes up to {} slots", self.cost)?;
         }
         for (at, fault) in &self.faults {
             writeln!(f, "  {:>10.3} s  {fault:?}", *at as f64 / 1e6)?;

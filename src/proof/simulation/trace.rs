@@ -1,26 +1,56 @@
-//! What happened: a fingerprint of everything, and the last events in words.
+//! What happened: the events that judges see, a fingerprint of them, and the last of them in words.
 
 use std::collections::VecDeque;
 use std::fmt;
 use std::time::Duration;
 
+use sluiced_core::leases::LeaseTally;
+use sluiced_core::rate::Rate;
 use sluiced_core::time::StoreTime;
 
 use super::dice::mix;
-use super::scenario::Fault;
+use super::setting::Fault;
 
 /// How many events are kept.
 const KEPT: usize = 4_000;
+
+/// Sees a run while it happens.
+pub trait Watch {
+    /// Something happened at a true time, in microseconds.
+    fn see(&mut self, at: u64, replica: u32, what: &What);
+    /// Whether the run is over.
+    fn is_over(&mut self, at: u64) -> bool;
+}
 
 /// One event.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum What {
     Started,
-    Gone,
+    /// It stopped, or the run ended.
+    Gone {
+        tally: LeaseTally,
+    },
+    /// It died with so many slots.
+    Crashed {
+        tally: LeaseTally,
+        leased: u64,
+    },
+    /// A message is in the work queue, for the first time or again.
+    Queued {
+        message: u32,
+        is_new: bool,
+    },
+    QueueEmpty,
+    Delivered {
+        message: u32,
+    },
+    /// A replica asks for slots: twice at once, or before its turn, where it must not.
     Asked {
         want: u64,
         turn: Option<StoreTime>,
         stepped: bool,
+        twice: bool,
+        early: bool,
     },
     Leased {
         first: StoreTime,
@@ -31,8 +61,17 @@ pub enum What {
     Denied {
         turn: Option<StoreTime>,
         guarded: bool,
+        /// It came at its turn, and nothing else was in its way.
+        at_turn: bool,
     },
     AskFailed,
+    Heard {
+        trip: Duration,
+    },
+    /// A replica asks the keyed limits for so many messages.
+    Question {
+        messages: u64,
+    },
     /// The keyed limits decided.
     Admitted {
         granted: u64,
@@ -40,14 +79,34 @@ pub enum What {
         generation: u64,
         writes: u64,
     },
+    /// What they granted is not heard of.
+    ReplyLost,
     SawStep,
-    Heard {
-        trip: Duration,
+    /// A replica is told that the keyed limit `by` denied a message, or that none did.
+    Decided {
+        message: u32,
+        denied: Option<u8>,
+    },
+    /// A permission ran out unused.
+    RanOut {
+        message: u32,
+    },
+    /// A message goes through a wait queue.
+    Away {
+        message: u32,
+        why: Away,
     },
     Called {
         message: u32,
     },
     Arrived {
+        message: u32,
+        /// When the downstream has answered it.
+        ends: u64,
+        /// What the store's clock shows.
+        clock: StoreTime,
+    },
+    Accepted {
         message: u32,
     },
     TooLate {
@@ -56,11 +115,54 @@ pub enum What {
     Throttled {
         message: u32,
     },
+    Settled {
+        message: u32,
+    },
+    /// It ended without a call.
+    Ended {
+        message: u32,
+        how: Without,
+    },
     GaveBack {
         count: u32,
         taken: bool,
     },
-    Struck(Fault),
+    /// A fault; no replica but the victim is there to send for so long.
+    Struck {
+        fault: Fault,
+        alone: Duration,
+    },
+    /// It is broken for ever.
+    Broken,
+    Stepped {
+        clock: StoreTime,
+    },
+    Retimed {
+        rate: Rate,
+    },
+}
+
+/// Why a message goes through a wait queue.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Away {
+    /// A limit denied it.
+    Denied,
+    /// This keyed limit is known to be full, and was not asked.
+    Full(u8),
+    /// No slot comes for long.
+    NoSlot,
+    /// It came back before its time.
+    Again,
+}
+
+/// Why a message ended without a call.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Without {
+    TooOld,
+    /// It would have to wait for longer than its route holds messages.
+    Denied,
+    /// It costs more than this keyed limit ever holds.
+    Never(u8),
 }
 
 /// An event with its true time in microseconds and whose it is.
@@ -81,6 +183,9 @@ pub struct Trace {
 
 impl Trace {
     pub(super) fn note(&mut self, at: u64, replica: u32, what: What) {
+        if what.is_of_course() {
+            return;
+        }
         self.hash = mix(self.hash ^ mix(at ^ (u64::from(replica) << 44)) ^ what.digest());
         self.events += 1;
         if self.last.len() == KEPT {
@@ -108,100 +213,74 @@ impl Trace {
 }
 
 impl What {
+    /// Whether it only follows from what was seen, or is seen in what follows.
+    const fn is_of_course(&self) -> bool {
+        matches!(
+            self,
+            Self::Queued { .. }
+                | Self::QueueEmpty
+                | Self::Delivered { .. }
+                | Self::Question { .. }
+                | Self::Decided { .. }
+                | Self::Accepted { .. }
+                | Self::Settled { .. }
+        )
+    }
+
+    /// What tells runs apart beside the times of their events.
     fn digest(self) -> u64 {
-        let turn = |turn: Option<StoreTime>| turn.map_or(0, StoreTime::as_micros);
         match self {
-            Self::Started => 1,
-            Self::Gone => 2,
-            Self::Asked {
-                want,
-                turn: at,
-                stepped,
-            } => mix(3 + want * 16 + u64::from(stepped) * 8) ^ turn(at),
-            Self::Leased {
-                first,
-                count,
-                turn: at,
-                guarded,
-            } => mix(first.as_micros() + u64::from(guarded)) ^ mix(u64::from(count)) ^ turn(at),
-            Self::Denied { turn: at, guarded } => mix(5 + u64::from(guarded)) ^ turn(at),
-            Self::AskFailed => 6,
-            Self::Heard { .. } => 7,
-            Self::Called { message } => mix(8 << 32 | u64::from(message)),
-            Self::Arrived { message } => mix(9 << 32 | u64::from(message)),
-            Self::TooLate { message } => mix(10 << 32 | u64::from(message)),
-            Self::Throttled { message } => mix(11 << 32 | u64::from(message)),
-            Self::GaveBack { count, .. } => mix(12 << 32 | u64::from(count)),
-            Self::Struck(_) => 13,
+            Self::Asked { want, .. } => want,
+            Self::Leased { first, count, .. } => mix(first.as_micros()) ^ u64::from(count),
+            Self::Denied { guarded, .. } => 1 << 40 | u64::from(guarded),
+            Self::Called { message } => 2 << 40 | u64::from(message),
+            Self::Arrived { message, .. } => 3 << 40 | u64::from(message),
+            Self::Away { message, .. } => 4 << 40 | u64::from(message),
+            Self::RanOut { message } => 5 << 40 | u64::from(message),
             Self::Admitted {
-                granted,
-                looked_at,
-                generation,
-                writes,
-            } => mix(14 + (granted << 32)) ^ mix(looked_at) ^ mix(generation) ^ writes,
-            Self::SawStep => 15,
+                granted, writes, ..
+            } => mix(6 << 40 | granted) ^ writes,
+            _ => 7 << 40,
         }
     }
 }
 
 impl fmt::Display for Event {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(
-            f,
-            "{:>12.6} s  replica {:<4} ",
-            self.at as f64 / 1e6,
-            self.replica
-        )?;
-        let turn = |f: &mut fmt::Formatter<'_>, turn: Option<StoreTime>| match turn {
-            Some(turn) => write!(f, ", turn at {}", short(turn)),
-            None => Ok(()),
-        };
+        let seconds = self.at as f64 / 1e6;
+        write!(f, "{seconds:>12.6} s  replica {:<4} ", self.replica)?;
+        let guarded = |guarded| if guarded { " (guarded)" } else { "" };
         match self.what {
             What::Asked {
                 want,
-                turn: at,
+                turn,
                 stepped,
+                ..
             } => {
-                write!(
-                    f,
-                    "asks for {want}{}",
-                    if stepped { ", having seen a step" } else { "" }
-                )?;
-                turn(f, at)
+                let stepped = if stepped { ", having seen a step" } else { "" };
+                write!(f, "asks for {want}{stepped}{}", Turn(turn))
             }
             What::Leased {
                 first,
                 count,
-                turn: at,
-                guarded,
+                turn,
+                guarded: guard,
             } => {
-                let guarded = if guarded { " (guarded)" } else { "" };
-                write!(f, "is leased {count} from {}{guarded}", short(first))?;
-                turn(f, at)
+                let (first, guard) = (short(first), guarded(guard));
+                write!(f, "is leased {count} from {first}{guard}{}", Turn(turn))
             }
-            What::Denied { turn: at, guarded } => {
-                f.write_str(if guarded {
-                    "gets none (guarded)"
-                } else {
-                    "gets none"
-                })?;
-                turn(f, at)
-            }
+            What::Denied {
+                turn,
+                guarded: guard,
+                ..
+            } => write!(f, "gets none{}{}", guarded(guard), Turn(turn)),
             What::Heard { trip } => write!(f, "hears the answer after {trip:?}"),
             What::Called { message } => write!(f, "calls for message {message}"),
-            What::Arrived { message } => write!(f, "call for message {message} arrives"),
+            What::Arrived { message, .. } => write!(f, "call for message {message} arrives"),
             What::TooLate { message } => {
                 write!(f, "comes too late with message {message}; its slot is lost")
             }
-            What::Throttled { message } => write!(f, "is throttled with message {message}"),
-            What::GaveBack { count, taken } => {
-                write!(
-                    f,
-                    "gives {count} slots back: {}",
-                    if taken { "taken" } else { "lost" }
-                )
-            }
-            What::Struck(fault) => write!(f, "{fault:?}"),
+            What::Struck { fault, .. } => write!(f, "{fault:?}"),
             What::Admitted {
                 granted,
                 looked_at,
@@ -211,9 +290,17 @@ impl fmt::Display for Event {
                 f,
                 "is granted {granted} of {looked_at} by the keyed limits (grant {writes} of generation {generation})"
             ),
-            What::SawStep => f.write_str("sees that the store's clock stepped"),
-            What::Started | What::Gone | What::AskFailed => write!(f, "{:?}", self.what),
+            what => write!(f, "{what:?}"),
         }
+    }
+}
+
+struct Turn(Option<StoreTime>);
+
+impl fmt::Display for Turn {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        self.0
+            .map_or(Ok(()), |turn| write!(f, ", turn at {}", short(turn)))
     }
 }
 

@@ -1,33 +1,29 @@
 //! Judges a run while it happens, and sums it up.
 
 mod allowance;
+mod first_call;
 mod keyed;
+mod progress;
 mod sum;
-
-pub(super) use keyed::Arrival;
 
 use std::collections::VecDeque;
 use std::fmt;
 use std::time::Duration;
 
-use sluiced_core::leases::LeaseHolder;
-use sluiced_core::pacing::Row;
+use sluiced_core::leases::LeaseTally;
 use sluiced_core::rate::Rate;
-use sluiced_core::schedule::{Answer, Ask, Pace};
-use sluiced_core::time::{Mono, StoreTime, micros};
+use sluiced_core::schedule::Pace;
+use sluiced_core::time::{Mono, micros};
 use sluiced_core::window::Tally;
 
-use self::keyed::KeyedJudge;
-use super::replica::Replica;
+use self::keyed::{Arrival, KeyedJudge};
+use self::progress::ProgressJudge;
+pub use self::progress::{least_share, longest_gap};
 use super::scenario::{Fault, Scenario};
-use super::trace::Trace;
+use super::trace::{Trace, Watch, What, Without};
 
-/// A replica that is told its turn waits for it; only checks of its clock come earlier.
-const CLOCK_CHECK: u64 = 9_000_000;
-/// What the mapping of the clocks may make an ask early.
-const TURN_DOUBT: Duration = Duration::from_millis(2);
-/// A call is on its way for so long.
-const ARRIVES: u64 = 2_000;
+/// What the clocks of replicas round away.
+const ROUNDED: u64 = 1_000;
 /// With keyed limits a run takes seconds, or minutes where states are lost again and again.
 const KEYED_PATIENCE: u64 = 1_200_000_000;
 
@@ -66,12 +62,16 @@ pub struct Report {
     pub struck: Vec<Fault>,
     /// What keyed limits were granted without the replica hearing of it.
     pub replies_lost: u64,
+    /// Where progress is judged: the longest time without a call although a message might have been called,
+    /// and the part of what the tightest limit allows that was called.
+    pub progress: Option<(Duration, f64)>,
 }
 
 /// The judge of a run.
 #[derive(Debug)]
 pub(super) struct FleetJudge {
     scenario: Scenario,
+    trace: Trace,
     pace: Pace,
     /// Of windows at the rate in force.
     tally: Tally,
@@ -81,7 +81,7 @@ pub(super) struct FleetJudge {
     around: Option<(u64, Rate, Tally)>,
     rate: Rate,
     /// When the calls of the last window came.
-    recent: VecDeque<u64>,
+    recent: VecDeque<(u64, u32)>,
     arrivals: u64,
     by_second: Vec<u64>,
     worst: u64,
@@ -89,7 +89,6 @@ pub(super) struct FleetJudge {
     accepted: Vec<u8>,
     settled: Vec<bool>,
     open: u64,
-    last_at: u64,
     repeats: u64,
     /// The measured time: from here on, until the queue was empty.
     from: Option<u64>,
@@ -117,6 +116,18 @@ pub(super) struct FleetJudge {
     replies_lost: u64,
 }
 
+/// Runs a scenario to its end, or to the first thing that must not be.
+#[must_use]
+pub fn run(scenario: &Scenario) -> Report {
+    let judge = FleetJudge::new(scenario);
+    if scenario.heals.is_some() {
+        let (judge, t) = scenario.run(ProgressJudge::new(scenario, judge));
+        return judge.report(t);
+    }
+    let (judge, t) = scenario.run(judge);
+    judge.report(t)
+}
+
 impl FleetJudge {
     pub(super) fn new(scenario: &Scenario) -> Self {
         let pace = scenario.pace();
@@ -134,7 +145,6 @@ impl FleetJudge {
             accepted: vec![0; messages],
             settled: vec![false; messages],
             open: messages as u64,
-            last_at: 0,
             repeats: 0,
             from: None,
             until: None,
@@ -158,11 +168,12 @@ impl FleetJudge {
                 .iter()
                 .any(|(_, fault)| matches!(fault, Fault::Step(_))),
             keyed: (scenario.keyed.iter())
-                .map(|limit| KeyedJudge::new(*limit, scenario.is_calm()))
+                .map(|limit| KeyedJudge::new(*limit, scenario.longest_way(), scenario.is_calm()))
                 .collect(),
             struck: Vec::new(),
             replies_lost: 0,
             scenario: scenario.clone(),
+            trace: Trace::default(),
             pace,
         }
     }
@@ -186,35 +197,9 @@ impl FleetJudge {
         self.from.is_some_and(|from| t >= from) && self.until.is_none()
     }
 
-    /// Whether the run has ended: by a failure, because all is done, or because it takes too long.
-    pub(super) fn is_over(&mut self, t: u64) -> bool {
-        if self.open > 0 && t > self.patience() {
-            let open = self.open;
-            self.fail(
-                t,
-                format!("{open} messages still wait; the schedule stands idle"),
-            );
-        }
-        self.open == 0 || self.failure.is_some()
-    }
-
-    /// The store's clock stepped, and shows this.
-    pub(super) fn stepped(&mut self, clock: StoreTime) {
-        for judge in &mut self.keyed {
-            judge.stepped(clock);
-        }
-    }
-
-    /// A call that a keyed limit counts arrived.
-    pub(super) fn arrived_at(&mut self, limit: usize, key: u32, call: Arrival) {
-        if let Some(over) = self.keyed[limit].arrived(key, call) {
-            self.fail(call.at, over);
-        }
-    }
-
     /// By when all must be done: what the messages take, and twice what the faults cost.
     fn patience(&self) -> u64 {
-        if !self.scenario.keyed.is_empty() {
+        if !self.scenario.keyed.is_empty() || self.scenario.heals.is_some() {
             return KEYED_PATIENCE;
         }
         let length = self.scenario.length();
@@ -227,68 +212,44 @@ impl FleetJudge {
             + 4_000_000
     }
 
-    pub(super) fn published(&mut self, _message: u32, t: u64) {
-        self.last_at = t;
-    }
-
-    pub(super) fn queue_is_empty(&mut self, t: u64) {
+    fn queue_is_empty(&mut self, t: u64) {
         if self.until.is_none() && self.from.is_some_and(|from| t > from) {
             self.until = Some(t);
         }
     }
 
-    pub(super) fn started(&mut self) {
-        self.served.push(0);
-    }
-
     /// Before an ask: it must be the only one, and not before the asker's turn.
-    pub(super) fn asked(&mut self, replica: &Replica, ask: &Ask, here: StoreTime, t: u64) {
+    fn asked(&mut self, replica: u32, (twice, early): (bool, bool), t: u64) {
         self.asks += u64::from(self.measures(t));
-        if replica.asking.is_some() {
-            self.fail(t, format!("replica {} asks twice at once", replica.id));
+        if twice {
+            self.fail(t, format!("replica {replica} asks twice at once"));
         }
-        let early = replica.turn.is_some_and(|turn| here + TURN_DOUBT < turn.at);
-        if early && ask.want > 0 && !self.steps && t - replica.last_ask < CLOCK_CHECK {
-            self.fail(t, format!("replica {} asks before its turn", replica.id));
-        }
-    }
-
-    pub(super) fn answered(&mut self, ask: &Ask, answer: &Answer, t: u64) {
-        let come = ask.turn.is_some_and(|turn| turn.at <= answer.now);
-        let frozen = answer.frozen_until.is_some();
-        if come && ask.want > 0 && answer.grant.is_none() && !frozen && self.measures(t) {
-            self.denied_at_turn += 1;
+        if early && !self.steps {
+            self.fail(t, format!("replica {replica} asks before its turn"));
         }
     }
 
-    pub(super) fn failed(&mut self) {
-        self.failed_asks += 1;
-    }
-
-    pub(super) fn heard(&mut self, trip: u64) {
-        self.slow_asks += u64::from(trip > micros(self.pace.horizon()) / 4);
-    }
-
-    pub(super) const fn reply_lost(&mut self) {
-        self.replies_lost += 1;
-    }
-
-    pub(super) const fn too_late(&mut self) {
-        self.too_late += 1;
-    }
-
-    pub(super) fn arrived(&mut self, _message: u32, t: u64) {
-        self.judge_windows(t);
+    fn arrived(&mut self, message: u32, call: Arrival, t: u64) {
+        let units = self.scenario.slots(message).get();
+        self.judge_windows(units, t);
         let warm = 3 * micros(self.pace.horizon()) + micros(self.scenario.stagger) + 200_000;
         let from = *self
             .from
             .get_or_insert(t + warm.min(self.scenario.length() / 4));
         self.calls += u64::from(t >= from && self.until.is_none());
+        let charges = self.scenario.charges(message);
+        for (judge, charge) in self.keyed.iter_mut().zip(&charges) {
+            let cost = charge.cost;
+            if let Some(over) = judge.arrived(charge.key, Arrival { cost, ..call }) {
+                self.failure
+                    .get_or_insert_with(|| format!("at {:.6} s: {over}", t as f64 / 1e6));
+            }
+        }
     }
 
     /// Windows that begin once a change is in force hold at most the new rate, those around it at
     /// most the higher one.
-    fn judge_windows(&mut self, t: u64) {
+    fn judge_windows(&mut self, units: u32, t: u64) {
         let now = Mono::from_micros(t);
         self.arrivals += 1;
         let second = usize::try_from(t / 1_000_000).unwrap_or(usize::MAX);
@@ -296,9 +257,9 @@ impl FleetJudge {
             self.by_second.resize(second + 1, 0);
         }
         self.by_second[second] += 1;
-        self.recent.push_back(t);
+        self.recent.push_back((t, units));
         let window = micros(self.rate.window());
-        while self.recent.front().is_some_and(|at| at + window < t) {
+        while self.recent.front().is_some_and(|(at, _)| at + window < t) {
             self.recent.pop_front();
         }
         if self.around.as_ref().is_some_and(|(until, ..)| t > *until) {
@@ -306,30 +267,30 @@ impl FleetJudge {
         }
         let mut found = None;
         if let Some((_, rate, tally)) = &mut self.around {
-            tally.record(now);
+            tally.record_units(now, units);
             let usage = tally.usage();
             self.worst = self.worst.max(usage.worst);
             found = (usage.over > 0).then_some((usage.worst, *rate));
         }
         if t >= self.tally_from {
-            self.tally.record(now);
+            self.tally.record_units(now, units);
             let usage = self.tally.usage();
             self.worst = self.worst.max(usage.worst);
             found = found.or((usage.over > 0).then_some((usage.worst, self.rate)));
         }
         if let Some((worst, rate)) = found.filter(|_| self.scenario.paced) {
-            self.fail(t, format!("{worst} calls in a window of {rate}"));
+            self.fail(t, format!("{worst} units in a window of {rate}"));
         }
     }
 
     /// An operator set another rate, with the same window.
-    pub(super) fn retimed(&mut self, rate: Rate, t: u64) {
+    fn retimed(&mut self, rate: Rate, t: u64) {
         // By then all that was leased before has arrived.
         let settled = t
             + micros(self.pace.horizon())
             + micros(self.pace.headroom())
-            + micros(self.scenario.around.transit)
-            + ARRIVES;
+            + micros(self.scenario.longest_way())
+            + ROUNDED;
         let before = self.around.as_ref().map_or(self.rate, |(_, rate, _)| *rate);
         let highest = if before.units() > rate.units() {
             before
@@ -337,8 +298,8 @@ impl FleetJudge {
             rate
         };
         let mut tally = Tally::new(highest);
-        for at in &self.recent {
-            tally.record(Mono::from_micros(*at));
+        for (at, units) in &self.recent {
+            tally.record_units(Mono::from_micros(*at), *units);
         }
         for (judge, limit) in self.keyed.iter_mut().zip(&self.scenario.keyed) {
             judge.retimed(limit.units_at(rate, self.scenario.rate), t);
@@ -349,7 +310,7 @@ impl FleetJudge {
         self.rate = rate;
     }
 
-    pub(super) fn accepted(&mut self, message: u32, replica: u32, t: u64) {
+    fn accepted(&mut self, message: u32, replica: u32, t: u64) {
         if self.measures(t) {
             self.served[replica as usize] += 1;
         }
@@ -363,30 +324,84 @@ impl FleetJudge {
         }
     }
 
-    pub(super) fn settled(&mut self, message: u32) {
+    fn settled(&mut self, message: u32) {
         let settled = &mut self.settled[message as usize];
         self.open -= u64::from(!*settled);
         *settled = true;
     }
 
-    pub(super) fn dropped(&mut self, message: u32, t: u64) {
-        self.fail(t, format!("message {message} is dropped"));
-    }
-
-    /// A replica is gone, or the run has ended.
-    pub(super) fn gone(&mut self, replica: &Replica) {
-        let tally = replica.scheduler.tally();
+    fn gone(&mut self, tally: LeaseTally) {
         self.missed += tally.missed;
         self.burnt += tally.burnt;
         self.guarded += tally.guarded;
     }
+}
 
-    pub(super) fn crashed(&mut self, replica: &Replica) {
-        self.crashes += 1;
-        self.crashed_with += replica
-            .scheduler
-            .holder(Row::Main)
-            .map_or(0, LeaseHolder::leased);
-        self.gone(replica);
+impl Watch for FleetJudge {
+    fn see(&mut self, t: u64, replica: u32, what: &What) {
+        self.trace.note(t, replica, *what);
+        match *what {
+            What::Started => self.served.push(0),
+            What::QueueEmpty => self.queue_is_empty(t),
+            What::Asked { twice, early, .. } => self.asked(replica, (twice, early), t),
+            What::Denied { at_turn, .. } => {
+                self.denied_at_turn += u64::from(at_turn && self.measures(t));
+            }
+            What::AskFailed => self.failed_asks += 1,
+            What::Heard { trip } => {
+                self.slow_asks += u64::from(trip > self.pace.horizon() / 4);
+            }
+            What::ReplyLost => self.replies_lost += 1,
+            What::TooLate { .. } => self.too_late += 1,
+            What::Arrived {
+                message,
+                ends,
+                clock,
+            } => {
+                let (at, cost) = (t, 0);
+                let call = Arrival {
+                    at,
+                    ends,
+                    cost,
+                    clock,
+                };
+                self.arrived(message, call, t);
+            }
+            What::Accepted { message } => self.accepted(message, replica, t),
+            What::Settled { message } => self.settled(message),
+            What::Ended {
+                message,
+                how: Without::TooOld,
+            } => self.fail(t, format!("message {message} is dropped")),
+            What::Ended { message, how } => {
+                self.fail(t, format!("message {message} ends without a call: {how:?}"));
+            }
+            What::Gone { tally } => self.gone(tally),
+            What::Crashed { tally, leased } => {
+                self.crashes += 1;
+                self.crashed_with += leased;
+                self.gone(tally);
+            }
+            What::Struck { fault, alone } => self.struck(fault, t, alone),
+            What::Stepped { clock } => {
+                for judge in &mut self.keyed {
+                    judge.stepped(clock);
+                }
+            }
+            What::Retimed { rate } => self.retimed(rate, t),
+            _ => {}
+        }
+    }
+
+    /// By a failure, because all is done, or because it takes too long.
+    fn is_over(&mut self, t: u64) -> bool {
+        if self.open > 0 && t > self.patience() {
+            let open = self.open;
+            self.fail(
+                t,
+                format!("{open} messages still wait; the schedule stands idle"),
+            );
+        }
+        self.open == 0 || self.failure.is_some()
     }
 }

@@ -8,12 +8,14 @@ use http::{Response, StatusCode};
 use http_body_util::Full;
 use secrecy::SecretString;
 use sluiced::core::outcome::Outcome;
-use sluiced::downstream::ResolvedAuth;
+use sluiced::downstream::{Credentials, ResolvedAuth};
+use sluiced::ports::downstream::Silence;
+use sluiced::settings::text::Length;
 use tokio::io::AsyncWriteExt;
 use tokio::net::TcpStream;
 
 use super::peers::{Peer, ok, read_request};
-use super::{call, downstream, message, options};
+use super::{call, downstream, downstream_with, message, options};
 use crate::support::port::free_port;
 
 /// Answers with the status that the path names.
@@ -57,21 +59,25 @@ async fn templates_and_credentials_arrive() {
         peer.address
     ));
     options.body = Some("{\"phone\": {{ body.to | tojson }}}".to_owned());
-    options.auth = Some(ResolvedAuth::Basic {
+    let with = |auth| Credentials {
+        auth: Some(auth),
+        certificate: None,
+    };
+    let credentials = with(ResolvedAuth::Basic {
         user: "aladdin".to_owned(),
         password: SecretString::from("open sesame").into(),
     });
-    let basic = downstream(&options);
+    let basic = downstream_with(&options, credentials.clone());
     assert_eq!(call(&basic).await.outcome, Outcome::Accepted);
-    options.auth = Some(ResolvedAuth::Bearer {
+    let bearer = with(ResolvedAuth::Bearer {
         token: SecretString::from("open-sesame").into(),
     });
-    let bearer = downstream(&options);
+    let bearer = downstream_with(&options, bearer);
     assert_eq!(call(&bearer).await.outcome, Outcome::Accepted);
     for shown in [
         format!("{basic:?}"),
         format!("{bearer:?}"),
-        format!("{options:?}"),
+        format!("{credentials:?}"),
     ] {
         assert!(!shown.contains("sesame"), "{shown}");
     }
@@ -143,7 +149,7 @@ async fn no_answer_in_time() {
     })
     .await;
     let mut options = options(&peer.url());
-    options.timeout = Duration::from_millis(200);
+    options.timeout = Length(Duration::from_millis(200));
     let judgement = call(&downstream(&options)).await;
     assert_eq!(judgement.outcome, Outcome::Transient);
     assert_eq!(judgement.status(), None);
@@ -179,7 +185,7 @@ where
     })
     .await;
     let mut options = options(&peer.url());
-    options.timeout = Duration::from_millis(500);
+    options.timeout = Length(Duration::from_millis(500));
     call(&downstream(&options)).await
 }
 
@@ -243,4 +249,59 @@ async fn the_status_is_the_verdict_whatever_becomes_of_the_rest() {
             "200 OK (the answer was not read to its end)"
         );
     }
+}
+
+/// The texts that mean something may be in an answer that is long, or in the part that never came.
+#[tokio::test]
+async fn where_texts_matter_a_cut_answer_is_not_accepted() {
+    let judged = async |answer: fn() -> String, ends: bool| {
+        let peer = Peer::start(move |mut stream, _| async move {
+            if read_request(&mut stream).await.unwrap() {
+                // The client need not read all of it.
+                stream.write_all(answer().as_bytes()).await.ok();
+                if !ends {
+                    std::future::pending().await
+                }
+            }
+        })
+        .await;
+        let mut options = options(&peer.url());
+        options.timeout = Length(Duration::from_millis(500));
+        options.outcomes.permanent_text = vec!["refused".to_owned()];
+        let judgement = call(&downstream(&options)).await;
+        (judgement.outcome, judgement.reply)
+    };
+    fn whole(text: &str) -> String {
+        let body = format!("{text}{}", "x".repeat(200_000));
+        let length = body.len();
+        format!("HTTP/1.1 200 OK\r\ncontent-length: {length}\r\n\r\n{body}")
+    }
+    fn cut(status: &str, body: &str) -> String {
+        format!("HTTP/1.1 {status}\r\ncontent-length: 100\r\n\r\n{body}")
+    }
+    let said = judged(|| whole("refused "), true).await;
+    assert_eq!(
+        said,
+        (Outcome::Permanent, Ok(200)),
+        "it says so at its beginning"
+    );
+    let said = judged(|| whole("taken "), true).await;
+    assert_eq!(
+        said,
+        (Outcome::Accepted, Ok(200)),
+        "the first 64 KiB are looked at"
+    );
+    let silence = (Outcome::Transient, Err(Silence::Connection));
+    assert_eq!(judged(|| cut("200 OK", "half"), true).await, silence);
+    let silence = (Outcome::Transient, Err(Silence::Timeout));
+    assert_eq!(judged(|| cut("200 OK", "half"), false).await, silence);
+    assert_eq!(
+        judged(|| cut("400 Bad Request", "half"), false).await,
+        silence
+    );
+    let said = judged(|| cut("200 OK", "refused, for "), true).await;
+    assert_eq!(said, (Outcome::Permanent, Ok(200)), "what came says so");
+    let (outcome, reply) = judged(|| cut("429 Too Many Requests", "half"), true).await;
+    assert!(matches!(outcome, Outcome::Throttled { .. }), "{outcome:?}");
+    assert_eq!(reply, Ok(429));
 }

@@ -8,9 +8,10 @@ use http::request::Parts;
 use http_body_util::Full;
 use sluiced::core::outcome::Outcome;
 use sluiced::core::time::Mono;
-use sluiced::downstream::HttpOptions;
 use sluiced::ports::clock::Clock;
 use sluiced::ports::downstream::{Downstream, Facts, Gate, TooLate};
+use sluiced::settings::text::Length;
+use sluiced::settings::types::Http;
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::sync::mpsc;
 
@@ -136,7 +137,7 @@ async fn warm_connections_that_the_peer_closed_or_that_are_old_are_not_used() {
     assert!((3..=5).contains(&peer.seen.connections()));
 
     let before = peer.seen.connections();
-    options.idle_timeout = Duration::ZERO;
+    options.idle_timeout = Length(Duration::ZERO);
     let impatient = super::downstream(&options);
     impatient.warm(BOUND).await.unwrap();
     assert_eq!(call(&impatient).await.detail, "200 OK");
@@ -236,7 +237,7 @@ async fn neither_does_one_without_a_body() {
     }
 }
 
-async fn not_a_byte(change: impl FnOnce(&mut HttpOptions)) {
+async fn not_a_byte(change: impl FnOnce(&mut Http)) {
     let (told, mut bytes_read) = mpsc::unbounded_channel();
     let peer = Peer::start(move |mut stream, _| {
         let told = told.clone();

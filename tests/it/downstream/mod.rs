@@ -4,44 +4,53 @@ mod connections;
 mod peers;
 mod secure;
 
-use std::collections::BTreeMap;
 use std::time::Duration;
 
-use sluiced::downstream::{HttpDownstream, HttpOptions};
+use sluiced::downstream::{Credentials, HttpDownstream};
 use sluiced::ports::clock::Clock;
-use sluiced::ports::downstream::{Downstream, Facts, Gate, Judgement};
+use sluiced::ports::downstream::{Downstream as _, Facts, Gate, Judgement};
 use sluiced::ports::message::{Message, Properties};
-use sluiced::settings::types::Outcomes;
+use sluiced::settings::types::{Downstream, Http};
+use sluiced::settings::{Extra, load_with};
 
 use crate::support::machine;
 
 /// Nothing here takes this long unless it hangs.
 const BOUND: Duration = Duration::from_secs(20);
 
-fn options(url: &str) -> HttpOptions {
-    HttpOptions {
+/// The settings of a downstream, with timeouts that no busy machine meets.
+fn options(url: &str) -> Http {
+    let text = r#"
+        service.grace = "1m"
+        limits.account.rate = "1/1s"
+        [routes.sms]
+        queue = "sms"
+        limits = ["account"]
+        [routes.sms.downstream]
+        kind = "http"
+        url = "http://h/"
+        timeout = "15s"
+        connect_timeout = "10s"
+        idle_timeout = "60s"
+        warm_connections = 0
+        max_throttle_wait = "60s"
+    "#;
+    let (name, text) = ("test".to_owned(), text.to_owned());
+    let loaded = load_with(None, &[], Some(Extra { name, text }), std::iter::empty());
+    let Downstream::Http(http) = &loaded.expect("it loads").settings.routes["sms"].downstream;
+    Http {
         url: url.to_owned(),
-        method: "POST".to_owned(),
-        headers: BTreeMap::new(),
-        body: None,
-        auth: None,
-        timeout: Duration::from_secs(15),
-        connect_timeout: Duration::from_secs(10),
-        idle_timeout: Duration::from_secs(60),
-        warm_connections: 0,
-        ca_file: None,
-        certificate: None,
-        outcomes: Outcomes::default(),
-        keep_answer: false,
-        throttle_wait: Duration::from_secs(1),
-        max_throttle_wait: Duration::from_secs(60),
-        traces: None,
+        ..(**http).clone()
     }
 }
 
-fn downstream(options: &HttpOptions) -> HttpDownstream {
+fn downstream(options: &Http) -> HttpDownstream {
+    downstream_with(options, Credentials::default())
+}
+
+fn downstream_with(options: &Http, credentials: Credentials) -> HttpDownstream {
     machine::share();
-    HttpDownstream::new(options).unwrap()
+    HttpDownstream::new(options, credentials, None).unwrap()
 }
 
 fn message() -> Message {

@@ -10,13 +10,14 @@ use rustls::server::WebPkiClientVerifier;
 use rustls::server::danger::ClientCertVerifier;
 use secrecy::SecretString;
 use sluiced::core::outcome::Outcome;
-use sluiced::downstream::HttpDownstream;
+use sluiced::downstream::{Credentials, HttpDownstream};
 use sluiced::ports::downstream::Downstream;
 use sluiced::ports::tls::ClientCertificate;
+use sluiced::settings::text::Length;
 use tempfile::TempDir;
 
 use super::peers::{Peer, ok, serve_http};
-use super::{BOUND, call, downstream, options};
+use super::{BOUND, call, downstream, downstream_with, options};
 use crate::support::authority::Authority;
 use crate::support::secure_front::acceptor;
 
@@ -104,7 +105,7 @@ async fn a_handshake_that_never_ends_is_no_connection() {
     let mut options = options(&format!("https://{}/", peer.address));
     options.ca_file = Some(authority.file("ca.pem"));
     options.outcomes.permanent = vec!["timeout".to_owned()];
-    let short = Duration::from_millis(200);
+    let short = Length(Duration::from_millis(200));
 
     options.connect_timeout = short;
     let judgement = call(&downstream(&options)).await;
@@ -112,7 +113,7 @@ async fn a_handshake_that_never_ends_is_no_connection() {
     assert_eq!(judgement.outcome, Outcome::Transient);
     assert!(!judgement.maybe_delivered);
 
-    options.connect_timeout = BOUND;
+    options.connect_timeout = Length(BOUND);
     options.timeout = short;
     let judgement = call(&downstream(&options)).await;
     assert_eq!(judgement.detail, "no connection within 200ms");
@@ -130,7 +131,8 @@ fn a_ca_file_that_is_none_is_found_at_the_start() {
             std::fs::write(&file, content).unwrap();
         }
         options.ca_file = Some(file);
-        assert_eq!(HttpDownstream::new(&options).unwrap_err().key, "ca_file");
+        let wrong = HttpDownstream::new(&options, Credentials::default(), None);
+        assert_eq!(wrong.unwrap_err().key, "ca_file");
     }
 }
 
@@ -146,14 +148,18 @@ async fn our_own_certificate_is_shown_where_the_server_asks_for_one() {
     let shown = |by: Option<&Authority>| {
         let mut options = options(&format!("https://{}/send", peer.address));
         options.ca_file = Some(authority.file("ca.pem"));
-        options.certificate = by.map(|by| {
+        let certificate = by.map(|by| {
             let signed = by.client();
             ClientCertificate {
                 certificate: SecretString::from(signed.certificate).into(),
                 key: SecretString::from(signed.key).into(),
             }
         });
-        downstream(&options)
+        let credentials = Credentials {
+            auth: None,
+            certificate,
+        };
+        downstream_with(&options, credentials)
     };
     assert_eq!(call(&shown(Some(&authority))).await.detail, "200 OK");
     for refused in [None, Some(&stranger)] {
@@ -162,11 +168,17 @@ async fn our_own_certificate_is_shown_where_the_server_asks_for_one() {
     }
     // A key that is not of this certificate is said at the start.
     let (one, other) = (authority.client(), authority.client());
-    let mut options = options("https://127.0.0.1:1/send");
-    options.certificate = Some(ClientCertificate {
+    let options = options("https://127.0.0.1:1/send");
+    let certificate = Some(ClientCertificate {
         certificate: SecretString::from(one.certificate).into(),
         key: SecretString::from(other.key).into(),
     });
-    let wrong = HttpDownstream::new(&options).map(drop).unwrap_err();
+    let credentials = Credentials {
+        auth: None,
+        certificate,
+    };
+    let wrong = HttpDownstream::new(&options, credentials, None)
+        .map(drop)
+        .unwrap_err();
     assert_eq!(wrong.key, "cert_file");
 }

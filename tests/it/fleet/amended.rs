@@ -227,8 +227,9 @@ fn dump(prefix: &str) -> Vec<(String, Vec<u8>)> {
     let pattern = format!("{prefix}:*");
     let mut keys: Vec<String> = redis::cmd("KEYS").arg(pattern).query(&mut redis).unwrap();
     keys.sort();
-    // Which replicas take part, and when one was last there, changes by itself.
-    keys.retain(|key| !key.ends_with(":replicas"));
+    // Which replicas take part, and what they say of themselves for the status page, changes by itself.
+    let own = [":replicas", ":status", ":bars"];
+    keys.retain(|key| !own.iter().any(|end| key.ends_with(end)));
     let state = |key: String| {
         let bytes = redis::cmd("DUMP").arg(&key).query(&mut redis).unwrap();
         (key, bytes)

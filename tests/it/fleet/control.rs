@@ -244,3 +244,62 @@ async fn wrong_words_are_refused_and_say_what_would_be_right() {
     assert_eq!(shown(replica)["version"], 1);
     fleet.finish(DECLARED).await;
 }
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_value_far_above_the_file_is_confirmed_and_one_for_a_while_ends_by_itself() {
+    let plan = Plan {
+        rate: "100/1s",
+        own_redis: true,
+        ..Plan::of("for-a-while")
+    };
+    let mut fleet = plan.start(2, 500).await;
+    fleet.arrived(20).await;
+    let first = &fleet.replicas[0];
+    let (code, text) = limits(first, &["set", "provider", "rate=201/1s"]);
+    assert_eq!(code, 2, "{text}");
+    let sentence = "rate=201/1s, the file says 100/1s: that is more than twice as much; add --yes";
+    assert!(text.contains(sentence), "{text}");
+    assert_eq!(shown(first)["version"], 1);
+    said(first, &["set", "provider", "rate=201/1s", "--yes"]);
+    assert_eq!(shown(first)["in_force"]["rate"], "201/1s");
+
+    // A share is one of the file's value, not of the current one.
+    let text = said(first, &["set", "provider", "rate=50%", "--for", "2s"]);
+    assert!(
+        text.contains("for 2s; then the file counts again: rate=100/1s"),
+        "{text}"
+    );
+    let state = shown(first);
+    assert_eq!(state["in_force"]["rate"], "50/1s", "{state}");
+    assert!(
+        state["ends_us"].as_u64() > state["now_us"].as_u64(),
+        "{state}"
+    );
+    // The command is gone, and the replica that it went by goes: the other one ends it.
+    let old = fleet.replace(0);
+    old.stop(DECLARED).await;
+    let other = &fleet.replicas[1];
+    eventually(LONG, "the file counts again", || {
+        let state = shown(other);
+        state["in_force"]["rate"] == "100/1s" && state["ends_us"].is_null()
+    })
+    .await;
+    assert_eq!(shown(other)["origin"], "file");
+    for (wrong, why) in [
+        ("headroom=50%", "a share is taken of a rate"),
+        ("until=7", "`until` is not for operators"),
+        ("rate=x%", "whole percents"),
+    ] {
+        let (code, text) = limits(other, &["set", "provider", wrong]);
+        assert!(code == 2 && text.contains(why), "{text}");
+    }
+
+    // An operator's pause is no freeze.
+    said(other, &["pause", "provider"]);
+    other.says("tap closed: an operator paused the limit").await;
+    said(other, &["resume", "provider"]);
+    // A paced limit waits for nothing that was lost.
+    let text = said(other, &["open", "provider"]);
+    assert!(text.contains("nothing was to be opened"), "{text}");
+    fleet.stop_early(DECLARED).await;
+}

@@ -9,6 +9,7 @@ mod amended;
 mod binding;
 pub(crate) mod control;
 mod fair;
+mod far;
 mod flow;
 mod judged;
 mod keyed;
@@ -137,7 +138,6 @@ pub(crate) struct Servers {
 pub(crate) struct Via {
     pub(crate) rabbit: Option<String>,
     pub(crate) redis: Option<String>,
-    pub(crate) downstream: Option<std::net::SocketAddr>,
 }
 
 impl Servers {
@@ -197,7 +197,7 @@ impl Fleet {
     /// One more, named by when it started: `replica 0`, `replica 1`.
     pub(crate) fn replica(&mut self) -> Daemon {
         let caller = format!("replica {}", self.started);
-        let calls = self.via.downstream.unwrap_or(self.provider.address());
+        let calls = self.provider.address();
         let mut route = Route::new(self.plan.name, calls);
         route.caller.clone_from(&caller);
         route.limits = self.plan.limits.to_vec();

@@ -66,16 +66,36 @@ async fn the_rate_follows_a_downstream_that_allows_less() {
             .await;
         assert!((4.0..=33.0).contains(&rate), "{rate} a second");
     }
-    let mut list = program(&["limits", "show", "provider", "--config"]);
-    let list = list.arg(daemons[0].config());
-    let said = list
-        .env("SLUICED__LIMITS__PROVIDER__ADAPTIVE", "true")
-        .output()
-        .unwrap();
-    let said = String::from_utf8([said.stdout, said.stderr].concat()).unwrap();
-    assert!(said.contains("adapted"), "{said}");
+    let limits = |arguments: &[&str]| {
+        let mut command = program(&["limits"]);
+        command
+            .args(arguments)
+            .arg("--config")
+            .arg(daemons[0].config());
+        let said = command
+            .env("SLUICED__LIMITS__PROVIDER__ADAPTIVE", "true")
+            .output()
+            .unwrap();
+        String::from_utf8([said.stdout, said.stderr].concat()).unwrap()
+    };
+    let said = limits(&["list"]);
+    assert!(said.contains("(adaptive, of 40/1s)"), "{said}");
+    let said = limits(&["show", "provider"]);
+    assert!(said.contains("lowered to"), "{said}");
+    let said = limits(&["set", "provider", "adapted=40/1s"]);
+    assert!(said.contains("`adapted` is not for operators"), "{said}");
+    // What an operator sets counts in place of what adaptive made.
+    let said = limits(&["set", "provider", "rate=20/1s"]);
+    assert!(said.contains("rate=20/1s"), "{said}");
+    let said = limits(&["list"]);
+    assert!(
+        said.contains("20/1s") && !said.contains("adaptive, of"),
+        "{said}"
+    );
     for daemon in daemons {
-        daemon.stop(&[NEW_SCHEDULE, THROTTLED]).await;
+        daemon
+            .stop(&[NEW_SCHEDULE, THROTTLED, "differs from what is in force"])
+            .await;
     }
     let dead = broker.counts(&format!("{name}.dead")).await;
     assert_eq!(dead, Some((0, 0)));

@@ -115,3 +115,30 @@ async fn refused_connections_kill_no_message() {
     assert_eq!(downstream.count(), MESSAGES as usize, "each once");
     nothing_died(&broker, name, daemons).await;
 }
+
+/// Of an outage whose answers change, the last one is told, in the log of one replica and on its page.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn the_reason_is_the_last_answer() {
+    let name = "away-reason";
+    let broker = queue(name, "quorum").await;
+    broker.publish(name, numbered(1, 50)).await;
+    let answer = Arc::new(AtomicU16::new(500));
+    let says = Arc::clone(&answer);
+    let downstream = Recorder::start(move |_| Reply::status(says.load(Ordering::SeqCst))).await;
+    let mut daemon = Daemon::start(&config(name, vec![Route::new(name, downstream.address)]));
+    daemon.says(AWAY).await;
+    let admin = daemon.admin().await;
+    for status in [500, 401, 503, 500] {
+        answer.store(status, Ordering::SeqCst);
+        let says_so = || {
+            let (code, page) = get(admin, "/readyz");
+            code == 503 && page.contains(&status.to_string())
+        };
+        eventually(LONG, &format!("it says {status}"), says_so).await;
+    }
+    answer.store(202, Ordering::SeqCst);
+    daemon.says(BACK).await;
+    daemon
+        .stop(&[NEW_SCHEDULE, AWAY, "no connection to the downstream yet"])
+        .await;
+}

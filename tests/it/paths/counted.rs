@@ -134,7 +134,8 @@ async fn a_key_that_is_spent_does_not_block_the_others() {
     let told = |name| header(properties, name).unwrap_or_default();
     assert_eq!(told(known::WAITED), "Boolean(true)");
     assert_eq!(told(known::ATTEMPTS), "0");
-    assert_eq!(told(known::LIMIT), "sender");
+    assert_eq!(told(known::DENIED_BY), "sender");
+    assert_eq!(told(known::LIMIT), "1");
     assert_eq!(told(known::REMAINING), "0");
     assert!(told(known::RETRY_AFTER).parse::<u64>().unwrap() > 3_000_000_000);
 }

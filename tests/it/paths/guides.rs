@@ -205,6 +205,46 @@ fn the_pictures_are_made_by_their_command() {
     }
 }
 
+/// README's own list of commands, with the servers of this test.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn the_commands_of_the_readme_run_as_they_stand() {
+    let queue = "guide-readme";
+    let provider = Provider::start(
+        "127.0.0.1:0".parse().unwrap(),
+        Behaviour::judging("100/1s".parse().unwrap()),
+    )
+    .unwrap();
+    let ours = variables(queue, &provider);
+    let folder = tempfile::tempdir().unwrap();
+    symlink(SLUICED, folder.path().join("sluiced")).unwrap();
+    let list = README
+        .split("\n```sh\n")
+        .find(|block| block.contains("config init"));
+    let list = list.unwrap().split("\n```").next().unwrap();
+    let lines: Vec<_> = list.lines().collect();
+    assert_eq!(lines.len(), 4);
+    let (run, others) = lines.split_last().unwrap();
+    assert_eq!(*run, "sluiced run --config sms.toml");
+    for line in others {
+        // The queue is the publisher's.
+        if line.contains("--connect") {
+            let broker = Broker::connect(&Rabbit::shared().url()).await;
+            broker.declare(queue, "quorum").await;
+        }
+        let mut command = shell(folder.path(), folder.path(), line);
+        command.envs(ours.clone());
+        succeeded(line, &command.output().unwrap());
+    }
+    let text = fs::read_to_string(folder.path().join("sms.toml")).unwrap();
+    let mut daemon = Daemon::start_with(&text, |command| {
+        command.envs(ours.clone());
+    });
+    daemon.ready().await;
+    daemon
+        .stop(&[NEW_SCHEDULE, "nothing is kept on disk"])
+        .await;
+}
+
 /// The first messages of the guide's publisher, and its last one.
 fn published(folder: &Path) -> Vec<(Vec<u8>, BasicProperties)> {
     let message = |body: &Value, id: &str| {

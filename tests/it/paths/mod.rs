@@ -1,15 +1,19 @@
 //! The paths of a message, from a real queue through real daemons to a verdict.
 mod adaptive;
 mod away;
+mod classes;
 mod counted;
 mod denied;
+mod dying;
 mod fate;
 mod frozen;
 mod guides;
 mod held;
 mod hours;
 mod recipes;
+mod requeue;
 mod shared;
+mod stalled;
 mod unreadable;
 
 use std::time::Duration;
@@ -23,7 +27,7 @@ use lapin::BasicProperties;
 use lapin::types::AMQPValue;
 
 /// For downstreams that fail many messages in a row, each for its own sake.
-const NO_BREAKER: &str = "breaker = { failures = 0 }\n";
+const NO_BREAKER: &str = "breaker = { failures = 0, dead_letters = 0 }\n";
 
 fn config(name: &str, routes: Vec<Route>) -> Config {
     Config::shared(name, "100/1s", routes)

@@ -42,10 +42,14 @@ fn queues(recipe: &str) -> Vec<&str> {
 /// Of one sender; every second one has two segments.
 fn message(queue: &str, n: u64) -> (Vec<u8>, BasicProperties) {
     let text = "Your code is 123456. ".repeat(if n.is_multiple_of(2) { 9 } else { 1 });
-    let body = serde_json::json!({
+    let mut body = serde_json::json!({
         "id": format!("{queue}-{n}"), "to": format!("+49155501{n:05}"), "from": "ACME", "text": text,
         "api_key": format!("key-{}", n % 2), "country": "DE", "tenant": if n.is_multiple_of(2) { "acme" } else { "other" },
+        "ip": "192.0.2.1",
     });
+    if n.is_multiple_of(2) {
+        body["user"] = "ann".into();
+    }
     (body.to_string().into_bytes(), BasicProperties::default())
 }
 

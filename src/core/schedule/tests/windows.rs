@@ -244,3 +244,22 @@ proptest! {
         }
     }
 }
+
+/// What a fixed window of a minute lets through around its edge (198 of 100 in two seconds, 1,980 of 1,000 in
+/// three) a paced limit spreads over the minute, whatever is asked for.
+#[test]
+fn around_the_edge_of_a_minute_no_more_pass_than_anywhere() {
+    for (text, each, seconds) in [("100/1m", 99, 2_u64), ("1000/1m", 990, 3)] {
+        let pace = pace(text);
+        let minute = START - START % 60_000_000 + 120_000_000;
+        let mut state = settled(&pace);
+        let mut all = Vec::new();
+        for now in (minute - 1_000_000..minute + 1_000_000).step_by(10_000) {
+            let answer = lease_as(&mut state, &pace, each, now, now);
+            all.extend(slots(answer.grant, &pace));
+        }
+        let units = all.len() as u64;
+        let most = pace.units() * seconds / 60 + 1;
+        assert!((2..=most).contains(&units), "{units} of {most}");
+    }
+}

@@ -31,11 +31,14 @@ impl FleetJudge {
         let (horizon, lease) = (micros(self.pace.horizon()), self.lease());
         let guard = micros(self.pace.guard());
         let cost = match fault {
-            Fault::Join => 0,
+            Fault::Join | Fault::Heal | Fault::Break(_) => 0,
+            // What is on its way when it becomes longer arrives before the rest, which comes later by as much.
+            Fault::Way(way) => micros(way.most()),
             // What it held is lost, and its turn; a lone replica must be followed by another, which
             // must first trust its clock.
             Fault::Crash | Fault::Leave => horizon + lease + micros(alone.min(SUCCESSOR)),
             Fault::Pause(length) => horizon + lease + micros(alone.min(length)),
+            Fault::PauseAll(length) => horizon + lease + micros(length),
             Fault::Flush | Fault::Restart { .. } => guard + horizon + lease,
             Fault::Down(length) => {
                 let length = micros(length);

@@ -6,20 +6,22 @@
 //! | `sliding_log` | no sliding window holds more than the units |
 //! | `gcra` | no sliding window holds more than the units and the burst; four windows, four times the units and the burst |
 //! | `token_bucket` | the same, with capacity and borrow in the place of the burst |
-//! | `fixed_window` | no window holds more than the units: those that begin with the first call after the last one ended, or those of the store's clock |
+//! | `fixed_window` | no window holds more than the units: those of the store's clock, or some that each begin with a call and follow one another (`first_call`) |
 //! | `concurrency` | no more units under way at once, each call counted for a lease; while nothing goes wrong, for as long as it lasts |
 //!
 //! An operator may change the units meanwhile. A window must then keep the highest of those that were in
 //! force in it.
 
 use std::collections::{BTreeMap, VecDeque};
+use std::time::Duration;
 
 use sluiced_core::time::{StoreTime, micros};
 
+use super::first_call::Windows;
 use crate::keyed::{KeyedLimit, LimitKind};
 
-/// A call may arrive so long after its grant, beyond the headroom: the constant part of the way.
-const WAY: u64 = 2_000;
+/// What the clocks of replicas round away.
+const ROUNDED: u64 = 1_000;
 
 /// A call that arrived at the downstream.
 #[derive(Clone, Copy, Debug)]
@@ -36,6 +38,8 @@ pub(crate) struct Arrival {
 #[derive(Debug)]
 pub(crate) struct KeyedJudge {
     limit: KeyedLimit,
+    /// A call arrives at most so long after its grant.
+    late: u64,
     /// Calls under way count for as long as they last, not for a lease.
     renewed: bool,
     /// From when on which units were in force.
@@ -48,14 +52,15 @@ pub(crate) struct KeyedJudge {
 struct Seen {
     /// Those that may still count.
     calls: VecDeque<Arrival>,
-    /// The window that began with its first call: since when, and what it holds.
-    first_call: Option<(u64, u64)>,
+    windows: Windows,
 }
 
 impl KeyedJudge {
-    pub(crate) fn new(limit: KeyedLimit, renewed: bool) -> Self {
+    /// With the longest way to the downstream.
+    pub(crate) fn new(limit: KeyedLimit, way: Duration, renewed: bool) -> Self {
         Self {
             limit,
+            late: micros(limit.headroom) + micros(way) + ROUNDED,
             renewed,
             units: vec![(0, limit.units)],
             keys: BTreeMap::new(),
@@ -69,7 +74,7 @@ impl KeyedJudge {
 
     /// The highest units in force for calls that arrived from `start` to `end`.
     fn highest(&self, start: u64, end: u64) -> u64 {
-        let start = start.saturating_sub(micros(self.limit.headroom) + WAY);
+        let start = start.saturating_sub(self.late);
         let until = self.units.iter().skip(1).map(|(from, _)| *from);
         let each = self.units.iter().zip(until.chain([u64::MAX]));
         let within = each.filter(|((from, _), until)| *from <= end && *until > start);
@@ -89,7 +94,12 @@ impl KeyedJudge {
                 (self.sliding(&seen, capacity + borrow), 4 * window)
             }
             LimitKind::SteppedBucket { capacity } => (self.sliding(&seen, capacity), 4 * window),
-            LimitKind::FirstCall => (self.first_call(&mut seen, call), window),
+            LimitKind::FirstCall => {
+                let call = (call.at, u64::from(call.cost));
+                let most = |start| self.highest(start, call.0);
+                let length = (window, micros(self.limit.headroom));
+                (seen.windows.arrived(call, length, most), window)
+            }
             LimitKind::Aligned | LimitKind::Calendar => (self.of_clock(&seen, call), window),
             LimitKind::Concurrency => (self.under_way(&seen, call), u64::MAX),
         };
@@ -120,18 +130,6 @@ impl KeyedJudge {
         })
     }
 
-    fn first_call(&self, seen: &mut Seen, call: Arrival) -> Option<(u64, u64)> {
-        let window = micros(self.limit.window);
-        let open = seen
-            .first_call
-            .filter(|(start, _)| call.at < *start + window);
-        let (start, units) = open.unwrap_or((call.at, 0));
-        let units = units + u64::from(call.cost);
-        seen.first_call = Some((start, units));
-        let most = self.highest(start, call.at);
-        (units > most).then_some((units, most))
-    }
-
     /// The store's clock stepped, and shows this. If it went back, the windows that begin after that come
     /// again, and count again.
     pub(crate) fn stepped(&mut self, clock: StoreTime) {
@@ -158,7 +156,7 @@ impl KeyedJudge {
 
     fn under_way(&self, seen: &Seen, call: Arrival) -> Option<(u64, u64)> {
         // A call counts for a lease from its grant, which may be older than its arrival.
-        let lease = micros(self.limit.window) - micros(self.limit.headroom) - WAY;
+        let lease = micros(self.limit.window).saturating_sub(self.late);
         let counts = |c: &&Arrival| c.ends > call.at && (self.renewed || c.at + lease > call.at);
         let under_way = seen.calls.iter().filter(counts);
         let units = under_way.clone().map(|c| u64::from(c.cost)).sum();
@@ -170,8 +168,6 @@ impl KeyedJudge {
 
 #[cfg(test)]
 mod tests {
-    use std::time::Duration;
-
     use super::*;
 
     const SECOND: u64 = 1_000_000;
@@ -185,8 +181,9 @@ mod tests {
             headroom: Duration::from_millis(10),
             keys: 1,
             cost: 1,
+            for_all: false,
         };
-        let mut judge = KeyedJudge::new(limit, false);
+        let mut judge = KeyedJudge::new(limit, Duration::from_millis(1), false);
         let mut calls = calls.into_iter();
         calls.find_map(|at| {
             let call = Arrival {
@@ -226,12 +223,22 @@ mod tests {
         let at = |times: [u64; 4]| times.map(|ms| ms * 1_000);
         let edge = at([5_900, 5_950, 5_990, 6_000]);
         assert!(judged(LimitKind::SlidingLog, edge).is_some());
-        assert!(judged(LimitKind::FirstCall, edge).is_some());
         assert!(judged(LimitKind::Concurrency, edge).is_some());
         assert_eq!(judged(LimitKind::Aligned, edge), None);
         let window = at([5_000, 5_950, 5_990, 6_000]);
         assert_eq!(judged(LimitKind::SlidingLog, window), None);
-        assert_eq!(judged(LimitKind::FirstCall, window), None);
+        // Whichever call began the window: it may have been lost.
+        let lost = at([5_900, 5_950, 5_990, 6_001]);
+        assert_eq!(judged(LimitKind::FirstCall, lost), None);
+        let together = at([5_990, 5_993, 5_996, 5_999]);
+        assert!(judged(LimitKind::FirstCall, together).is_some());
+        // The window of the second three is not over when the third come.
+        let threes = |third: u64| {
+            let threes = [5_980_000, 6_010_000, third].into_iter();
+            threes.flat_map(|start| [0, 9_000, 19_000].map(|later| start + later))
+        };
+        assert_eq!(judged(LimitKind::FirstCall, threes(7_020_000)), None);
+        assert!(judged(LimitKind::FirstCall, threes(7_000_000)).is_some());
         // A burst comes once, not in each window.
         let bursts = (0..4).flat_map(|second| [5, 6, 7, 8].map(|n| second * SECOND + n));
         assert!(judged(LimitKind::Gcra { burst: 2 }, bursts.clone()).is_some());

@@ -2,7 +2,6 @@
 
 use super::{FleetJudge, Report};
 use crate::scenario::Load;
-use crate::trace::Trace;
 use sluiced_core::time::micros;
 
 /// A replica that was served so often or more in the mean can be compared with others.
@@ -60,7 +59,7 @@ impl FleetJudge {
     }
 
     /// Sums up.
-    pub(crate) fn report(mut self, t: u64, trace: Trace) -> Report {
+    pub(crate) fn report(mut self, t: u64) -> Report {
         let slots = match (self.from, self.until, self.scenario.load) {
             (Some(from), Some(until), Load::Backlog) => {
                 (until - from) * self.pace.units() / self.pace.period()
@@ -72,7 +71,8 @@ impl FleetJudge {
         let used = (slots > 0).then(|| self.calls as f64 / slots as f64);
         // Where keyed limits bind, the row has slots to spare.
         let ample = self.scenario.prefetch >= self.scenario.ample_prefetch()
-            && self.scenario.keyed.is_empty();
+            && self.scenario.keyed.is_empty()
+            && self.scenario.heals.is_none();
         if slots >= ENOUGH && ample {
             // One slot in a thousand; at both ends of the measured time, those that may be late.
             let ends =
@@ -90,12 +90,12 @@ impl FleetJudge {
         if ample && slots >= ENOUGH {
             self.judge_fairness(least_served, t);
         }
-        if self.asks >= ENOUGH && self.scenario.keyed.is_empty() {
+        if self.asks >= ENOUGH && self.scenario.keyed.is_empty() && self.scenario.heals.is_none() {
             self.judge_denials(t);
         }
         Report {
             failure: self.failure,
-            trace,
+            trace: self.trace,
             length: t,
             calls: self.arrivals,
             calls_by_second: self.by_second,
@@ -114,6 +114,7 @@ impl FleetJudge {
             crashes: self.crashes,
             struck: self.struck,
             replies_lost: self.replies_lost,
+            progress: None,
         }
     }
 }

@@ -1,0 +1,156 @@
+//! By how much the time of the way to a downstream varies.
+//!
+//! Problem: a limit holds at the downstream as long as the way there varies by no more than the headroom keeps for
+//! it, and nobody knows that figure of a network. Answers are no measure, because the downstream thinks in
+//! between. The handshake of a connection is one: the kernel of the other side answers it at once. It takes a way
+//! there and one back. By how much the two vary together is at least by how much the way there varies, wherever
+//! the delay comes from, so that much is asked for.
+//!
+//! One packet in sixty may be a stray: it was lost and sent again, or this process was not run in time. No
+//! headroom covers a packet that is sent again a fifth of a second later, so the longest handshake of a
+//! minute does not count.
+
+use std::collections::VecDeque;
+use std::time::Duration;
+
+use super::distance::millis;
+use super::time::Mono;
+
+/// So many handshakes are remembered, and of so many the longest does not count.
+const KEPT: usize = 64;
+const MANY: usize = 16;
+/// What was seen before that says nothing of now.
+const MEMORY: Duration = Duration::from_secs(300);
+/// Fewer say nothing.
+const FEWEST: usize = 2;
+
+/// The handshakes of the last time.
+#[derive(Clone, Debug, Default)]
+pub struct Way {
+    seen: VecDeque<(Mono, Duration)>,
+}
+
+/// What they came to.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Spread {
+    /// There and back.
+    pub median: Duration,
+    /// By how much that varies.
+    pub spread: Duration,
+}
+
+impl Way {
+    /// A handshake took so long.
+    pub fn saw(&mut self, took: Duration, now: Mono) {
+        self.seen.push_back((now, took));
+        while self.seen.len() > KEPT
+            || self
+                .seen
+                .front()
+                .is_some_and(|(at, _)| now.since(*at) > MEMORY)
+        {
+            self.seen.pop_front();
+        }
+    }
+
+    /// What is known of the way; `None`: too little.
+    #[must_use]
+    pub fn spread(&self) -> Option<Spread> {
+        let mut all: Vec<Duration> = self.seen.iter().map(|(_, took)| *took).collect();
+        all.sort_unstable();
+        let median = *all.get(all.len() / 2)?;
+        if all.len() < FEWEST {
+            return None;
+        }
+        let strays = usize::from(all.len() >= MANY);
+        let (least, most) = (all.first()?, all.get(all.len() - 1 - strays)?);
+        Some(Spread {
+            median,
+            spread: most.saturating_sub(*least),
+        })
+    }
+}
+
+impl Spread {
+    /// The headroom to write where a quarter of it is kept for the way: in whole milliseconds.
+    #[must_use]
+    pub fn headroom_needed(&self) -> Duration {
+        let all = self.spread * 4;
+        Duration::from_millis(u64::try_from(all.as_micros().div_ceil(1_000)).unwrap_or(u64::MAX))
+    }
+}
+
+/// A limit whose headroom keeps less for the way than it varies by.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct TooThin<'a> {
+    pub limit: &'a str,
+    /// What its headroom keeps.
+    pub kept: Duration,
+    pub seen: Spread,
+}
+
+impl std::fmt::Display for TooThin<'_> {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        write!(
+            f,
+            "the way to the downstream and back varies by {}, and limits.{} keeps {} for that: calls may come too close together there; write headroom = \"{}ms\" or more",
+            millis(self.seen.spread),
+            self.limit,
+            millis(self.kept),
+            self.seen.headroom_needed().as_millis()
+        )
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const fn ms(ms: u64) -> Duration {
+        Duration::from_millis(ms)
+    }
+
+    const fn at(seconds: u64) -> Mono {
+        Mono::from_micros(seconds * 1_000_000)
+    }
+
+    fn seen(all: impl IntoIterator<Item = u64>) -> Option<Spread> {
+        let mut way = Way::default();
+        for (second, took) in (1..).zip(all) {
+            way.saw(ms(took), at(second));
+        }
+        way.spread()
+    }
+
+    #[test]
+    fn it_says_the_median_and_how_far_the_rest_lies_apart() {
+        assert_eq!(seen([]), None);
+        assert_eq!(seen([7]), None);
+        let few = seen([7, 20, 9]).expect("three");
+        assert_eq!((few.median, few.spread), (ms(9), ms(13)));
+        assert_eq!(few.headroom_needed(), ms(52));
+    }
+
+    #[test]
+    fn one_stray_in_many_does_not_count_and_two_do() {
+        let many = |strays: usize| {
+            let strays = std::iter::repeat_n(1_000, strays);
+            seen((0..40).map(|n| 20 + n % 5).chain(strays)).expect("many")
+        };
+        assert_eq!(many(1).spread, ms(4));
+        assert_eq!(many(2).spread, ms(980));
+    }
+
+    #[test]
+    fn what_was_long_ago_is_forgotten() {
+        let mut way = Way::default();
+        way.saw(ms(90), at(1));
+        way.saw(ms(10), at(200));
+        way.saw(ms(12), at(400));
+        assert_eq!(way.spread().expect("two").spread, ms(2));
+        for second in 401..401 + KEPT as u64 {
+            way.saw(ms(30), at(second));
+        }
+        assert_eq!(way.spread().expect("many").spread, ms(0));
+    }
+}

@@ -1,0 +1,207 @@
+//! Watches that the routes of a pacer make progress, and says so where they do not: in the log, the metrics and the
+//! readiness of the process. What counts as a standstill is decided in `core::stall`.
+//!
+//! The pacer looks twice a second. A route that is stalled is so until a call leaves, or until something else holds
+//! it up. Beside that, a limit whose permissions cannot live until their calls leave is warned of before it comes
+//! to that: Redis is too far away for its headroom.
+
+use std::fmt;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::time::Duration;
+
+use tokio::sync::watch;
+use tracing::{info, warn};
+
+use crate::core::distance::TooFar;
+use crate::core::scheduler::Scheduler;
+use crate::core::stall::{Progress, Seen, Waits};
+use crate::core::time::Mono;
+use crate::ports::link::Link;
+use crate::telemetry::LogLimit;
+use crate::telemetry::health::{Health, PROGRESS};
+
+use super::job::Waiting;
+use super::route::Route;
+
+/// Two looks are at least this far apart.
+const LOOK: Duration = Duration::from_millis(500);
+/// A store that is too far away for so long is warned of …
+const FAR: Duration = Duration::from_secs(5);
+/// … and again after this.
+const FAR_AGAIN: Duration = Duration::from_secs(10);
+
+/// What became of the messages of a route: totals, counted where it happens.
+#[derive(Debug, Default)]
+pub(super) struct Passage {
+    begun: AtomicU64,
+    held_back: AtomicU64,
+    passed_over: AtomicU64,
+    ran_out: AtomicU64,
+}
+
+impl Passage {
+    /// A call was started.
+    pub(super) fn begun(&self) {
+        self.begun.fetch_add(1, Ordering::Relaxed);
+    }
+
+    /// It did not leave: its slot was over.
+    pub(super) fn held_back(&self) {
+        self.held_back.fetch_add(1, Ordering::Relaxed);
+        self.ran_out(1);
+    }
+
+    /// Messages were told to come back, or settled without a call.
+    pub(super) fn passed_over(&self) {
+        self.passed_over.fetch_add(1, Ordering::Relaxed);
+    }
+
+    /// Permissions or slots ran out before calls were started.
+    pub(super) fn ran_out(&self, count: u64) {
+        self.ran_out.fetch_add(count, Ordering::Relaxed);
+    }
+
+    fn left(&self) -> u64 {
+        let held_back = self.held_back.load(Ordering::Relaxed);
+        self.begun.load(Ordering::Relaxed).saturating_sub(held_back)
+    }
+}
+
+/// The routes of a pacer.
+pub(super) struct Watched {
+    routes: Vec<WatchedRoute>,
+    looked: Option<Mono>,
+    /// Since when the store is too far away for one of the limits.
+    far_since: Option<Mono>,
+    far: LogLimit,
+}
+
+struct WatchedRoute {
+    route: Arc<Route>,
+    progress: Progress,
+    link: watch::Sender<Link>,
+}
+
+impl Watched {
+    /// Readiness needs the progress of each of them from now on.
+    pub(super) fn new(routes: &[Arc<Route>], health: &Health) -> Self {
+        let watched = |route: &Arc<Route>| {
+            let link = watch::Sender::new(Link::Up);
+            let name = format!("{PROGRESS}{}", route.name);
+            health.component(&name, link.subscribe());
+            WatchedRoute {
+                route: Arc::clone(route),
+                progress: Progress::default(),
+                link,
+            }
+        };
+        Self {
+            routes: routes.iter().map(watched).collect(),
+            looked: None,
+            far_since: None,
+            far: LogLimit::new(FAR_AGAIN),
+        }
+    }
+
+    /// Looks at all routes, if it is time to.
+    pub(super) fn review(&mut self, scheduler: &Scheduler<Waiting>, now: Mono) {
+        if self.looked.is_some_and(|last| now.since(last) < LOOK) {
+            return;
+        }
+        self.looked = Some(now);
+        let all: u64 = self.routes.iter().map(|own| own.route.passage.left()).sum();
+        for own in &mut self.routes {
+            own.look(scheduler, all, now);
+        }
+        self.look_at_distance(scheduler, now);
+    }
+
+    /// The first round trips load the scripts and are slow: only what lasts is warned of.
+    fn look_at_distance(&mut self, scheduler: &Scheduler<Waiting>, now: Mono) {
+        let mut routes = self.routes.iter();
+        let Some(far) = routes.find_map(|own| too_far(&own.route, scheduler)) else {
+            self.far_since = None;
+            return;
+        };
+        let since = *self.far_since.get_or_insert(now);
+        if now.since(since) >= FAR
+            && let Some(more) = self.far.event(now)
+        {
+            warn!("{far}{more}");
+        }
+    }
+}
+
+impl WatchedRoute {
+    /// `all`: calls of all routes of the pacer that left.
+    fn look(&mut self, scheduler: &Scheduler<Waiting>, all: u64, now: Mono) {
+        let passage = &self.route.passage;
+        let left = passage.left();
+        // The slots that other routes take are not there for this one.
+        let others = all.saturating_sub(left);
+        let seen = Seen {
+            left,
+            passed_over: passage.passed_over.load(Ordering::Relaxed) + others,
+            ran_out: passage.ran_out.load(Ordering::Relaxed),
+        };
+        let waits = self.waits(scheduler, now);
+        let bound = scheduler.may_stand_for();
+        let stalled = self.progress.look(seen, waits, bound, now);
+        let was = !self.link.borrow().is_up();
+        let route = &self.route;
+        route.meters.stalled.set(if stalled { 1.0 } else { 0.0 });
+        if stalled {
+            // The figures in it change.
+            let why = self.why(scheduler);
+            if !was {
+                warn!(route = %route.name, "stalled: {why}");
+            }
+            self.link.send_replace(Link::Down(why.into()));
+        } else if was {
+            info!(route = %route.name, "no longer stalled");
+            self.link.send_replace(Link::Up);
+        }
+    }
+
+    fn waits(&self, scheduler: &Scheduler<Waiting>, now: Mono) -> Waits {
+        let route = &self.route;
+        let is_away = route.breaker.as_ref().is_some_and(|own| !own.is_closed());
+        if is_away || route.may_send().opening().is_some() {
+            return Waits::HeldUp;
+        }
+        scheduler.route_waits(route.number, route.is_keyed(), now)
+    }
+
+    fn why(&self, scheduler: &Scheduler<Waiting>) -> String {
+        let stood = self.progress.stood().as_secs();
+        let nothing =
+            format!("no call for {stood} s, though messages wait and their limits have room");
+        if let Some(far) = too_far(&self.route, scheduler) {
+            return format!("{nothing}: {far}");
+        }
+        match self.progress.unsent() {
+            0 => nothing,
+            unsent => format!(
+                "{nothing}: {unsent} permissions or slots ran out before their calls left, so this replica or Redis is too slow for the headroom"
+            ),
+        }
+    }
+}
+
+/// The limit of the route that the store is too far away for, and what to write for it.
+fn too_far(route: &Route, scheduler: &Scheduler<Waiting>) -> Option<String> {
+    let slow_trip = scheduler.slow_trip();
+    route.counting.keyed().find_map(|limit| {
+        let headroom = limit.policy().rule.headroom();
+        let far = TooFar::find(headroom, slow_trip).filter(|_| !slow_trip.is_zero())?;
+        Some(format!("limits.{}: {far}", limit.name))
+    })
+}
+
+impl fmt::Debug for Watched {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let routes = self.routes.iter().map(|own| &own.progress);
+        f.debug_list().entries(routes).finish()
+    }
+}

@@ -1,0 +1,135 @@
+//! Measures the way to the downstream of each route, and says so where a limit keeps too little for it.
+//!
+//! A task makes a handshake now and then (`ports::downstream`), some in a row at the start, and puts into the
+//! metrics what they came to (`core::way`). What is beyond what the headroom keeps is warned of once it lasts.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use tokio::time::sleep;
+use tracing::{info, warn};
+
+use crate::core::time::Mono;
+use crate::core::way::{Spread, TooThin, Way};
+use crate::ports::limits::KeyedLimit;
+use crate::telemetry::{LogLimit, Suppressed};
+
+use super::handle::PacerHandle;
+use super::route::Route;
+
+/// So many handshakes are made in a row at the start, so far apart.
+const FIRST: usize = 8;
+const FIRST_APART: Duration = Duration::from_millis(20);
+/// After that they are so far apart.
+const APART: Duration = Duration::from_secs(5);
+/// One that takes longer is given up.
+const BOUND: Duration = Duration::from_secs(2);
+/// A way that varies by too much for so long is warned of, and again after the second.
+const LASTS: Duration = Duration::from_secs(30);
+const AGAIN: Duration = Duration::from_secs(600);
+
+/// Measures for as long as it is polled.
+pub(super) async fn measure(route: Arc<Route>, pacer: PacerHandle) {
+    let mut way = Way::default();
+    let mut alarm = Alarm::new();
+    for number in 0_usize.. {
+        if let Some(took) = route.downstream.handshake(BOUND).await {
+            way.saw(took, pacer.clock.now());
+        }
+        let seen = way.spread();
+        alarm.look(&route, &pacer, seen);
+        sleep(if number + 1 < FIRST {
+            FIRST_APART
+        } else {
+            APART
+        })
+        .await;
+    }
+}
+
+/// Says that a limit keeps too little.
+struct Alarm {
+    since: Option<Mono>,
+    said: LogLimit,
+    is_on: bool,
+}
+
+impl Alarm {
+    const fn new() -> Self {
+        Self {
+            since: None,
+            said: LogLimit::new(AGAIN),
+            is_on: false,
+        }
+    }
+
+    fn look(&mut self, route: &Route, pacer: &PacerHandle, seen: Option<Spread>) {
+        let Some((limit, kept)) = kept(route, pacer) else {
+            return;
+        };
+        let meters = &route.meters;
+        meters.way_kept.set(kept.as_secs_f64());
+        let Some(seen) = seen else {
+            return;
+        };
+        meters.way.set(seen.median.as_secs_f64());
+        meters.way_spread.set(seen.spread.as_secs_f64());
+        let thin = seen.spread > kept;
+        if let Some(more) = self.due(thin, pacer.clock.now()) {
+            let limit = &*limit;
+            let thin = TooThin { limit, kept, seen };
+            warn!(route = %route.name, "{thin}{more}");
+        } else if !thin && std::mem::take(&mut self.is_on) {
+            info!(route = %route.name, "the headroom keeps enough for the way to the downstream again");
+        }
+    }
+
+    /// Whether to say it now, if it is so.
+    fn due(&mut self, is_thin: bool, now: Mono) -> Option<Suppressed> {
+        let since = *self.since.get_or_insert(now);
+        if !is_thin {
+            self.since = None;
+            return None;
+        }
+        if now.since(since) < LASTS {
+            return None;
+        }
+        let said = self.said.event(now);
+        self.is_on |= said.is_some();
+        said
+    }
+}
+
+/// The limit of the route that keeps the least for the way, and how much that is. Calls under way are counted for as
+/// long as they last, so their limit keeps nothing.
+fn kept(route: &Route, pacer: &PacerHandle) -> Option<(Arc<str>, Duration)> {
+    let paced = pacer.rows().map(|rows| {
+        let main = rows.main;
+        (Arc::clone(&main.of), main.pace.kept_for_the_way())
+    });
+    let keyed = route.counting.keyed();
+    let keyed = keyed.filter(|limit| !limit.is_concurrency());
+    let way =
+        |limit: &Arc<KeyedLimit>| (Arc::clone(&limit.name), limit.policy().rule.headroom().way);
+    paced
+        .into_iter()
+        .chain(keyed.map(way))
+        .min_by_key(|(_, way)| *way)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn it_is_said_once_it_lasts_and_seldom_after_that() {
+        let at = |seconds: u64| Mono::from_micros(seconds * 1_000_000);
+        let mut alarm = Alarm::new();
+        let mut said = |thin, seconds| alarm.due(thin, at(seconds)).is_some();
+        assert!(!said(true, 100) && !said(true, 129) && said(true, 130));
+        assert!(!said(true, 135) && !said(true, 729) && said(true, 730));
+        // It was over in between.
+        assert!(!said(false, 2_000) && !said(true, 2_005) && !said(true, 2_034));
+        assert!(said(true, 2_035));
+    }
+}

@@ -1,0 +1,389 @@
+//! One fleet on a virtual clock: replicas with the schedulers of production, the store that they share, the
+//! queue, and the downstream.
+//!
+//! It has three uses: [`crate::run`] looks for failures (the judges of `verdict` watch it, and what goes wrong is
+//! drawn from a seed); [`crate::plan`] says when messages are sent where nothing goes wrong; and tests of the
+//! scheduler measure it. A run is a loop over events in the order of their times. A replica is driven as the
+//! daemon's pacer drives it: what the scheduler says is done until it wants to wait.
+//!
+//! By file: `replica` and `parcel` are what a replica has; `slots` are its questions for slots, `permits` those to
+//! the keyed limits, `store` what answers; `intake` is how messages come and go away, `calls` how they are
+//! sent; `strike` is what goes wrong.
+
+mod calls;
+mod event;
+mod intake;
+mod parcel;
+mod permits;
+mod replica;
+mod slots;
+mod store;
+mod strike;
+
+use std::collections::{BinaryHeap, HashMap};
+use std::time::Duration;
+
+use sluiced_core::pacing::Row;
+use sluiced_core::scheduler::{Queued as _, Step};
+use sluiced_core::time::{Mono, micros};
+
+use self::event::{Entry, Event};
+use self::parcel::Parcel;
+use self::replica::Replica;
+use self::store::Store;
+use super::broker::Broker;
+use super::dice::Dice;
+use super::setting::{Message, Setting};
+use super::trace::{Watch, What, Without};
+
+/// From the pacer's decision to the call's last look, at the median.
+const DISPATCH: Duration = Duration::from_micros(20);
+/// A time that is further away never comes.
+const NEVER: Duration = Duration::from_secs(3 * 366 * 24 * 3600);
+/// No replica: the world itself.
+const WORLD: u32 = u32::MAX;
+
+struct Fleet<'a, W> {
+    setting: Setting<'a>,
+    watch: W,
+    dice: Dice,
+    /// True time, in microseconds.
+    t: u64,
+    events: BinaryHeap<Entry<'a>>,
+    order: u64,
+    /// The next message that comes.
+    next: usize,
+    store: Store,
+    broker: Broker,
+    /// Numbers of questions, and names of calls.
+    asks: u64,
+    tickets: u128,
+    /// Messages that were sent away, and until when.
+    away: HashMap<u32, u64>,
+    /// The route is closed by its hours.
+    closed_until: Option<u64>,
+    /// The store may have lost something, and not every replica has been heard since.
+    doubt_until: u64,
+    replicas: Vec<Option<Box<Replica<'a>>>>,
+    throttle: Option<(Duration, bool)>,
+}
+
+/// Runs a fleet to its end, or until the watch has seen enough. Returns the watch, and when that was.
+pub fn run<W: Watch>(setting: &Setting<'_>, watch: W) -> (W, u64) {
+    let mut fleet = Fleet::new(*setting, watch);
+    fleet.prepare();
+    let end = micros(setting.end);
+    loop {
+        let message = fleet.setting.messages.get(fleet.next);
+        let message = message.map(|message| fleet.comes(message));
+        let event = fleet.events.peek().map(|entry| entry.at);
+        let next = [message, event].into_iter().flatten().min();
+        let Some(next) = next.filter(|at| *at < end) else {
+            break;
+        };
+        fleet.t = next;
+        if message == Some(next) {
+            let id = u32::try_from(fleet.next).unwrap_or(u32::MAX);
+            fleet.next += 1;
+            fleet.publish(id, true);
+        } else if let Some(entry) = fleet.events.pop() {
+            fleet.happen(entry);
+        }
+        fleet.hand_out();
+        if fleet.watch.is_over(fleet.t) {
+            break;
+        }
+    }
+    for replica in std::mem::take(&mut fleet.replicas).iter().flatten() {
+        fleet.gone(replica);
+    }
+    (fleet.watch, fleet.t)
+}
+
+impl<'a, W: Watch> Fleet<'a, W> {
+    fn new(setting: Setting<'a>, watch: W) -> Self {
+        Self {
+            setting,
+            watch,
+            dice: Dice::new(setting.seed ^ 0xF1EE7),
+            t: 0,
+            events: BinaryHeap::new(),
+            order: 0,
+            next: 0,
+            store: Store::new(&setting),
+            broker: Broker::default(),
+            asks: 0,
+            tickets: 0,
+            away: HashMap::new(),
+            closed_until: None,
+            doubt_until: 0,
+            replicas: Vec::new(),
+            throttle: None,
+        }
+    }
+
+    fn prepare(&mut self) {
+        self.turn_hours();
+        for _ in 0..self.setting.replicas {
+            let at = self.dice.below(micros(self.setting.stagger) + 1);
+            self.after(at, WORLD, Event::Start);
+        }
+        for &(at, fault) in self.setting.faults {
+            self.after(at, WORLD, Event::Strike(fault));
+        }
+    }
+
+    /// When a message comes.
+    fn comes(&self, message: &Message) -> u64 {
+        message.at + micros(self.setting.lead)
+    }
+
+    fn see(&mut self, replica: u32, what: What) {
+        self.watch.see(self.t, replica, &what);
+    }
+
+    fn after(&mut self, wait: u64, replica: u32, event: Event<'a>) {
+        self.order += 1;
+        self.events.push(Entry {
+            at: self.t.saturating_add(wait),
+            order: self.order,
+            replica,
+            event,
+        });
+    }
+
+    fn spread(&mut self, median: Duration) -> u64 {
+        micros(self.dice.spread(median))
+    }
+
+    /// One way to the store or back.
+    fn way(&mut self) -> u64 {
+        let way = self.spread(self.setting.around.to_store);
+        let way = way + micros(self.setting.around.distance);
+        if self.dice.chance(self.setting.around.slow_ways) {
+            way + self.dice.below(300_000)
+        } else {
+            way
+        }
+    }
+
+    /// Now and then a thread is not run for a while.
+    fn late(&mut self) -> u64 {
+        if self.dice.chance(self.setting.around.late_wakes / 2) {
+            self.dice.below(micros(self.setting.around.late_most) + 1)
+        } else {
+            0
+        }
+    }
+
+    /// Takes a replica out to work on it. `None` if it is gone.
+    fn take(&mut self, id: u32) -> Option<Box<Replica<'a>>> {
+        self.replicas.get_mut(id as usize)?.take()
+    }
+
+    fn alive(&self) -> impl Iterator<Item = &Replica<'a>> {
+        self.replicas.iter().flatten().map(|replica| &**replica)
+    }
+
+    fn happen(&mut self, entry: Entry<'a>) {
+        let id = entry.replica;
+        let Some(event) = self.outside(id, entry.event) else {
+            return;
+        };
+        // What reaches a replica that is gone is lost; its messages are in the queue again.
+        let Some(mut replica) = self.take(id) else {
+            return;
+        };
+        if replica.paused_until > self.t {
+            let wait = replica.paused_until - self.t;
+            self.replicas[id as usize] = Some(replica);
+            return self.after(wait, id, event);
+        }
+        if !matches!(event, Event::Wake(number) if number != replica.wake) {
+            let mono = replica.mono(self.t);
+            self.inside(&mut replica, event, mono);
+            self.drive(&mut replica);
+        }
+        self.put(replica);
+    }
+
+    /// A replica that was worked on goes on, unless it has stopped.
+    fn put(&mut self, replica: Box<Replica<'a>>) {
+        if replica.stopping && replica.unsettled.is_empty() {
+            self.gone(&replica);
+        } else {
+            let place = replica.id as usize;
+            self.replicas[place] = Some(replica);
+        }
+    }
+
+    fn gone(&mut self, replica: &Replica<'a>) {
+        let tally = replica.scheduler.tally();
+        self.see(replica.id, What::Gone { tally });
+    }
+
+    /// What happens outside of replicas; returns the event if it is not of that kind.
+    fn outside(&mut self, id: u32, event: Event<'a>) -> Option<Event<'a>> {
+        match event {
+            Event::Start => self.start(),
+            Event::Back(message) => self.publish(message, false),
+            Event::Hours => self.turn_hours(),
+            Event::Strike(fault) => self.strike(fault),
+            Event::Arrive(parcel) => self.arrive(id, parcel),
+            Event::Ask {
+                id: ask_id,
+                row,
+                ask,
+                known,
+                back,
+                sent,
+            } => {
+                let answer = self.execute(id, row, &ask, known);
+                self.reply(id, (ask_id, row), answer, back, sent);
+            }
+            Event::Admit { id: ask, request } => self.decide(id, ask, request),
+            Event::TakeBack { asker, parcels } => self.refund(id, asker, parcels),
+            Event::Release { asker, parcel } => self.release(asker, &parcel),
+            Event::Renew { asker, calls } => self.renew(asker, &calls),
+            Event::Freeze { wait, heard } => self.freeze(wait, heard),
+            Event::GiveBack(row, pace, tail) => {
+                let taken = self.store.give_back(row, &pace, &tail);
+                let count = tail.count.get();
+                self.see(id, What::GaveBack { count, taken });
+            }
+            Event::Declare(known) => self.declared(id, known),
+            other => return Some(other),
+        }
+        None
+    }
+
+    /// What happens inside of a replica.
+    fn inside(&mut self, replica: &mut Replica<'a>, event: Event<'a>, mono: Mono) {
+        match event {
+            Event::Deliver(message) => self.deliver(replica, message, mono),
+            Event::Leased {
+                id,
+                row,
+                answer,
+                sent,
+            } => self.leased(replica, (id, row), &answer, sent, mono),
+            Event::AskFailed { id, row } => self.not_leased(replica, (id, row), mono),
+            Event::Admitted { id, reply } => self.admitted(replica, id, reply, mono),
+            Event::AdmitFailed { id } => self.unanswered(replica, id, mono),
+            Event::Again(parcels) => {
+                for parcel in &parcels {
+                    replica.scheduler.refunded(parcel.keys(), mono);
+                }
+                for parcel in parcels.into_iter().rev() {
+                    self.again(replica, parcel);
+                }
+            }
+            Event::Call { parcel, slot } => self.last_look(replica, parcel, slot, mono),
+            Event::Settle(parcel) => self.settle(replica, &parcel),
+            Event::Throttled {
+                parcel,
+                wait,
+                heard,
+            } => {
+                replica.turn = None;
+                replica.scheduler.frozen_for(wait, mono);
+                let way = self.way();
+                self.after(way, WORLD, Event::Freeze { wait, heard });
+                self.again(replica, parcel);
+            }
+            Event::Frozen(row, freeze) => {
+                replica.turn = None;
+                replica.scheduler.frozen(row, &freeze, mono);
+            }
+            Event::Freed { .. } if replica.is_deaf => {}
+            Event::Freed { key, units } => replica.scheduler.freed(key, units, mono),
+            Event::Beat => self.beat(replica),
+            Event::Changed => self.declare(replica),
+            Event::Told(policy) => self.told(replica, policy, mono),
+            _ => {}
+        }
+    }
+
+    fn start(&mut self) {
+        let id = u32::try_from(self.replicas.len()).unwrap_or(WORLD);
+        let replica = Replica::new(id, self.t, &self.setting, &mut self.dice);
+        let mut replica = Box::new(replica);
+        self.see(id, What::Started);
+        if !self.setting.policies.is_empty() {
+            self.declare(&mut replica);
+        }
+        if self.setting.route.is_keyed() {
+            self.beat(&mut replica);
+        }
+        self.drive(&mut replica);
+        self.replicas.push(Some(replica));
+    }
+
+    /// The pacer's loop: does what the scheduler says until it wants to wait.
+    fn drive(&mut self, replica: &mut Replica<'a>) {
+        if replica.stopping {
+            return;
+        }
+        let mono = replica.mono(self.t);
+        let look = self.turn_tap(replica, mono);
+        loop {
+            match replica.scheduler.poll(mono) {
+                Step::Send(parcel, slot) => {
+                    let dispatch = self.spread(DISPATCH) + self.late();
+                    self.after(dispatch, replica.id, Event::Call { parcel, slot });
+                }
+                Step::Lease(row, ask) => self.ask(replica, row, ask),
+                Step::Admit(question) => self.admit(replica, question),
+                Step::RanOut(parcels) => {
+                    for parcel in &parcels {
+                        self.see(replica.id, What::RanOut { message: parcel.id });
+                    }
+                    self.take_back(replica, parcels);
+                }
+                Step::Expired(parcel) | Step::Stale(parcel) => {
+                    self.ended(replica, parcel.id, Without::TooOld);
+                }
+                Step::Away(parcel, denied) => self.leaves(replica, &parcel, &denied),
+                Step::Never { item, by, .. } => {
+                    let by = u8::try_from(by).unwrap_or(u8::MAX);
+                    self.ended(replica, item.id, Without::Never(by));
+                }
+                Step::Close { until, .. } => close(replica, until),
+                Step::Wait(until) => {
+                    replica.wake += 1;
+                    if let Some(until) = until.into_iter().chain(look).min() {
+                        self.set_alarm(replica, until, mono);
+                    }
+                    return;
+                }
+            }
+        }
+    }
+
+    fn set_alarm(&mut self, replica: &Replica<'a>, until: Mono, mono: Mono) {
+        if until.since(mono) > NEVER {
+            return;
+        }
+        let at = replica.true_time(until, self.t);
+        let lateness = self.spread(self.setting.around.lateness) + self.late();
+        self.after(
+            at - self.t + lateness,
+            replica.id,
+            Event::Wake(replica.wake),
+        );
+    }
+
+    /// The rows of the paced limit.
+    fn rows(&self) -> impl Iterator<Item = Row> + use<W> {
+        let count = self.setting.route.rows.len();
+        [Row::Main, Row::Reserve].into_iter().take(count)
+    }
+}
+
+/// A limit that is for all messages lets nothing of the route pass before `until`.
+fn close(replica: &mut Replica<'_>, until: Mono) {
+    if replica.closed_until.is_none_or(|known| known < until) {
+        replica.closed_until = Some(until);
+        replica.scheduler.hold_back(until, |_| true);
+    }
+}

@@ -1,0 +1,210 @@
+//! How messages come to a replica and leave it without a call: the tap, the hours, the wait ladder.
+
+use std::time::Duration;
+
+use sluiced_core::ladder::Ladder;
+use sluiced_core::leases::Outlook;
+use sluiced_core::limits::Ticket;
+use sluiced_core::scheduler::Denied;
+use sluiced_core::time::{Mono, StoreTime, micros};
+
+use super::{Event, Fleet, Parcel, Replica, WORLD};
+use crate::setting::Far;
+use crate::trace::{Away, Watch, What, Without};
+
+/// From the queue to a replica, at the median.
+const DELIVERY: Duration = Duration::from_micros(400);
+/// The longest wait that the ladder of a route with keyed limits is made for.
+const LONGEST_WAIT: Duration = Duration::from_secs(24 * 3600);
+/// A pacer that hears nothing comes round this often.
+const ROUND: Duration = Duration::from_millis(500);
+/// A tap is looked at no sooner than this after it was.
+const LOOK: Duration = Duration::from_millis(1);
+
+impl<'a, W: Watch> Fleet<'a, W> {
+    /// A message is in the work queue.
+    pub(super) fn publish(&mut self, message: u32, is_new: bool) {
+        self.broker.publish(message);
+        self.see(WORLD, What::Queued { message, is_new });
+    }
+
+    /// A message that was not settled is in the queue again, before the others.
+    pub(super) fn requeue(&mut self, message: u32) {
+        self.broker.requeue(message);
+        let is_new = false;
+        self.see(WORLD, What::Queued { message, is_new });
+    }
+
+    pub(super) fn give_up(&mut self, replica: &mut Replica<'a>, message: u32) {
+        replica.unsettled.remove(&message);
+        self.requeue(message);
+    }
+
+    /// Hands messages out to replicas that have room.
+    pub(super) fn hand_out(&mut self) {
+        while let Some((id, message)) = self.broker.hand_out() {
+            let Some(mut replica) = self.take(id) else {
+                self.broker.has_room(id, false);
+                self.broker.requeue(message);
+                continue;
+            };
+            replica.unsettled.insert(message);
+            if replica.unsettled.len() >= usize::from(self.setting.route.prefetch) {
+                self.broker.has_room(id, false);
+            }
+            self.see(id, What::Delivered { message });
+            // In their order: they come by one connection.
+            let at = self.t + self.spread(DELIVERY);
+            replica.last_delivery = replica.last_delivery.max(at);
+            let wait = replica.last_delivery - self.t;
+            self.replicas[id as usize] = Some(replica);
+            self.after(wait, id, Event::Deliver(message));
+        }
+        if self.broker.is_empty() {
+            self.see(WORLD, What::QueueEmpty);
+        }
+    }
+
+    /// A message comes to a replica.
+    pub(super) fn deliver(&mut self, replica: &mut Replica<'a>, id: u32, mono: Mono) {
+        if replica.stopping {
+            return self.give_up(replica, id);
+        }
+        let (route, messages) = (self.setting.route, self.setting.messages);
+        let message = &messages[id as usize];
+        let age = Duration::from_micros(self.t.saturating_sub(self.comes(message)));
+        let left = route.max_age.map(|most| most.saturating_sub(age));
+        if left.is_some_and(|left| left.is_zero()) {
+            return self.ended(replica, id, Without::TooOld);
+        }
+        replica.arrivals += 1;
+        let parcel = Parcel {
+            id,
+            message,
+            route,
+            usable: route.usable().unwrap_or_default(),
+            arrival: replica.arrivals,
+            born: StoreTime::from_micros(self.setting.start.as_micros() + message.at),
+            deadline: left.map(|left| mono + left),
+            waited: self.away.contains_key(&id),
+            ticket: Ticket(0),
+            granted: None,
+        };
+        let own = self.away.get(&id).map_or(0, |at| at.saturating_sub(self.t));
+        let own = Duration::from_micros(own);
+        if own > route.max_hold {
+            return self.send_away(replica, id, own, Away::Again);
+        }
+        let own = (!own.is_zero()).then(|| mono + own);
+        match own.max(self.shut(replica, mono)) {
+            Some(at) => replica.scheduler.delay(parcel, at),
+            None => replica.scheduler.push(parcel, mono),
+        }
+    }
+
+    /// Until when nothing may be sent.
+    pub(super) fn shut(&self, replica: &Replica<'a>, mono: Mono) -> Option<Mono> {
+        let hours = self.closed_until.map(|at| replica.mono(at.max(self.t)));
+        let until = replica.closed_until.max(hours);
+        until.filter(|until| *until > mono)
+    }
+
+    /// A message ends without a call.
+    pub(super) fn ended(&mut self, replica: &mut Replica<'a>, message: u32, how: Without) {
+        replica.unsettled.remove(&message);
+        self.see(replica.id, What::Ended { message, how });
+    }
+
+    /// A keyed limit denied a message, and it cannot wait in memory.
+    pub(super) fn leaves(
+        &mut self,
+        replica: &mut Replica<'a>,
+        parcel: &Parcel<'a>,
+        denied: &Denied,
+    ) {
+        if denied.is_late && self.setting.route.far == Far::Dead {
+            return self.ended(replica, parcel.id, Without::Denied);
+        }
+        let why = match denied.room {
+            Some(_) => Away::Denied,
+            None => Away::Full(u8::try_from(denied.by).unwrap_or(u8::MAX)),
+        };
+        self.send_away(replica, parcel.id, denied.wait, why);
+    }
+
+    /// Through the wait ladder, to come back after `wait`.
+    fn send_away(&mut self, replica: &mut Replica<'a>, id: u32, wait: Duration, why: Away) {
+        replica.unsettled.remove(&id);
+        self.away.insert(id, self.t + micros(wait));
+        let step = Ladder::up_to(LONGEST_WAIT).step(wait).length();
+        let message = id;
+        self.see(replica.id, What::Away { message, why });
+        self.after(micros(step), WORLD, Event::Back(id));
+    }
+
+    /// As `pipeline::tap` does it. Returns when to look again.
+    pub(super) fn turn_tap(&mut self, replica: &mut Replica<'a>, mono: Mono) -> Option<Mono> {
+        let route = self.setting.route;
+        let (hold, is_open) = (route.max_hold, replica.tap_open);
+        let near = |wait: &Duration| *wait <= if is_open { hold } else { hold / 2 };
+        let far = |until: Option<Mono>| until.map(|at| at.since(mono)).filter(|wait| !near(wait));
+        let closed = far(self.shut(replica, mono));
+        let (blocked, unknown) = match replica.scheduler.outlook(mono, route.is_keyed()) {
+            Outlook::Open => (None, false),
+            Outlook::Until(at, _) => (far(Some(at)), false),
+            Outlook::OutOfReach(since) => {
+                (None, since.is_none_or(|since| mono.since(since) > hold))
+            }
+        };
+        if let (None, Some(wait), Far::Away | Far::Dead) = (closed, blocked, route.far) {
+            self.deny_all(replica, wait);
+        }
+        let wait = closed.or(blocked.filter(|_| route.far == Far::Hold));
+        replica.tap_open = wait.is_none() && !unknown;
+        let has_room = replica.unsettled.len() < usize::from(route.prefetch);
+        self.broker
+            .has_room(replica.id, replica.tap_open && has_room);
+        let look = wait.map(|wait| wait.saturating_sub(hold / 2).max(LOOK));
+        look.or_else(|| unknown.then_some(ROUND))
+            .map(|look| mono + look)
+    }
+
+    /// No slot comes for long, and the route does not hold its messages.
+    fn deny_all(&mut self, replica: &mut Replica<'a>, wait: Duration) {
+        let interval = self.setting.route.rows.first().map(|pace| pace.interval());
+        let denied = replica.scheduler.extract(|_| true);
+        for (place, parcel) in (0_u32..).zip(denied) {
+            if self.setting.route.far == Far::Dead {
+                self.ended(replica, parcel.id, Without::Denied);
+            } else {
+                let wait = wait + interval.unwrap_or_default() * place;
+                self.send_away(replica, parcel.id, wait, Away::NoSlot);
+            }
+        }
+    }
+
+    /// The route opens or closes by its hours.
+    pub(super) fn turn_hours(&mut self) {
+        let Some(hours) = &self.setting.route.hours else {
+            return;
+        };
+        let now = self.store.clock(self.t);
+        let stretch = hours.stretch(now);
+        let until = stretch.until.map(|at| micros(at.since(now)));
+        self.closed_until = until.filter(|_| !stretch.open).map(|wait| self.t + wait);
+        if let Some(wait) = until {
+            self.after(wait, WORLD, Event::Hours);
+        }
+        for id in 0..self.replicas.len() {
+            let Some(mut replica) = self.replicas[id].take() else {
+                continue;
+            };
+            if let Some(until) = self.closed_until {
+                let until = replica.mono(until);
+                replica.scheduler.defer(until, |_| true);
+            }
+            self.drive(&mut replica);
+            self.replicas[id] = Some(replica);
+        }
+    }
+}

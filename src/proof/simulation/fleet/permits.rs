@@ -1,0 +1,253 @@
+//! What replicas ask of the keyed limits and what they do with the answers: as `pipeline::admit`,
+//! `pipeline::permit` and `pipeline::refunder`.
+
+use sluiced_core::limits::admission::Decision;
+use sluiced_core::limits::generation::Memory;
+use sluiced_core::limits::{Rule, Ticket};
+use sluiced_core::scheduler::{HEARTBEAT, Question};
+use sluiced_core::time::{Mono, micros};
+
+use super::event::{Reply, Request};
+use super::parcel::key_id;
+use super::slots::{STORE_TIMEOUT, Trip};
+use super::store::{Asker, Woken};
+use super::{Event, Fleet, Parcel, Replica};
+use crate::trace::{Watch, What};
+
+impl<'a, W: Watch> Fleet<'a, W> {
+    pub(super) fn asker(&self, replica: &Replica<'a>) -> Asker {
+        let memory = replica.store.memory();
+        Asker {
+            replica: replica.id,
+            memory: if self.setting.forgets {
+                Memory::default()
+            } else {
+                memory
+            },
+            version: replica.version(),
+        }
+    }
+
+    /// Asks the keyed limits.
+    pub(super) fn admit(&mut self, replica: &mut Replica<'a>, mut question: Question<Parcel<'a>>) {
+        for asked in &mut question.asked {
+            self.tickets += 1;
+            asked.item.ticket = Ticket(self.tickets);
+        }
+        let messages = question.asked.len() as u64;
+        self.see(replica.id, What::Question { messages });
+        let id = self.send(replica, &question);
+        replica.admitting.insert(id, question);
+    }
+
+    fn send(&mut self, replica: &Replica<'a>, question: &Question<Parcel<'a>>) -> u64 {
+        self.asks += 1;
+        let id = self.asks;
+        // In doubt every replica is heard: see `lib.rs`.
+        let Trip { out, back } = self.trip(replica, !self.in_doubt());
+        if back.is_none() {
+            self.after(STORE_TIMEOUT, replica.id, Event::AdmitFailed { id });
+        }
+        if let Some(out) = out {
+            let request = Request {
+                asker: self.asker(replica),
+                asked: question.asked.clone(),
+                wanted: question.wanted,
+                sent: self.t,
+                back,
+            };
+            self.after(out, replica.id, Event::Admit { id, request });
+        }
+        id
+    }
+
+    /// The store decides.
+    pub(super) fn decide(&mut self, replica: u32, id: u64, request: Request<'a>) {
+        if self.store.is_down(self.t) {
+            if request.back.is_some() {
+                let wait = self.refusal(request.sent);
+                self.after(wait, replica, Event::AdmitFailed { id });
+            }
+            return;
+        }
+        let (asker, wanted) = (request.asker, request.wanted);
+        let (entered, decisions) = self.store.admit(asker, &request.asked, wanted, self.t);
+        let granted = |decision: &&Decision| matches!(decision, Decision::Granted { .. });
+        let granted = decisions.iter().filter(granted).count() as u64;
+        let note = What::Admitted {
+            granted,
+            looked_at: decisions.len() as u64,
+            generation: entered.number,
+            writes: entered.writes,
+        };
+        self.see(replica, note);
+        if let Some(back) = request.back {
+            let reply = Reply {
+                asked: asker.memory,
+                entered,
+                decisions,
+                sent: request.sent,
+            };
+            self.after(back, replica, Event::Admitted { id, reply });
+        } else if granted > 0 {
+            self.see(replica, What::ReplyLost);
+        }
+    }
+
+    /// The store answered.
+    pub(super) fn admitted(
+        &mut self,
+        replica: &mut Replica<'a>,
+        id: u64,
+        reply: Reply,
+        mono: Mono,
+    ) {
+        let times = (replica.mono(reply.sent), mono);
+        let step = replica.store.learn(reply.asked, reply.entered, times);
+        if step.is_some() {
+            self.see(replica.id, What::SawStep);
+            return self.unanswered(replica, id, mono);
+        }
+        let Some(question) = replica.admitting.remove(&id) else {
+            return;
+        };
+        for (asked, decision) in question.asked.iter().zip(&reply.decisions) {
+            self.note(replica, &asked.item, decision);
+            if let Decision::Granted { .. } = decision {
+                let granted = Some(reply.entered.now);
+                let parcel = Parcel {
+                    granted,
+                    ..asked.item
+                };
+                replica.running.insert(parcel.id, parcel);
+            }
+        }
+        let decided = reply.entered.now;
+        let decisions = reply.decisions;
+        let scheduler = &mut replica.scheduler;
+        scheduler.answered(question, decided, decisions, mono);
+        self.empty_if_stopping(replica);
+    }
+
+    fn note(&mut self, replica: &mut Replica<'a>, parcel: &Parcel<'a>, decision: &Decision) {
+        let denied = match decision {
+            Decision::NotAsked => return,
+            Decision::Denied { by, .. } => u8::try_from(*by).ok(),
+            Decision::Outdated { .. } => {
+                self.declare(replica);
+                None
+            }
+            _ => None,
+        };
+        let message = parcel.id;
+        self.see(replica.id, What::Decided { message, denied });
+    }
+
+    /// A replica that stops sends nothing any more: what it was granted goes back, and the messages too.
+    pub(super) fn empty_if_stopping(&mut self, replica: &mut Replica<'a>) {
+        if replica.stopping {
+            for parcel in replica.scheduler.extract(|_| true) {
+                self.again(replica, parcel);
+            }
+        }
+    }
+
+    /// The store did not answer, or its answer is not used. What was asked for may have been granted.
+    pub(super) fn unanswered(&mut self, replica: &mut Replica<'a>, id: u64, mono: Mono) {
+        let Some(question) = replica.admitting.remove(&id) else {
+            return;
+        };
+        for asked in &question.asked {
+            self.end_call(replica, &asked.item);
+        }
+        replica.scheduler.unanswered(question, mono);
+        self.empty_if_stopping(replica);
+    }
+
+    /// What was granted and certainly not used goes back; then the messages are ready again.
+    pub(super) fn take_back(&mut self, replica: &mut Replica<'a>, mut parcels: Vec<Parcel<'a>>) {
+        for parcel in &mut parcels {
+            replica.running.remove(&parcel.id);
+            if replica.is_deaf {
+                parcel.granted = None;
+            }
+        }
+        if replica.is_deaf {
+            return self.after(STORE_TIMEOUT, replica.id, Event::Again(parcels));
+        }
+        let (out, asker) = (self.way(), self.asker(replica));
+        self.after(out, replica.id, Event::TakeBack { asker, parcels });
+    }
+
+    pub(super) fn refund(&mut self, replica: u32, asker: Asker, mut parcels: Vec<Parcel<'a>>) {
+        for parcel in &mut parcels {
+            if parcel.granted.is_some() && !self.store.is_down(self.t) {
+                let woken = self.store.refund(asker, parcel, self.t);
+                self.tell_freed(&woken);
+            }
+            parcel.granted = None;
+        }
+        let way = self.way();
+        self.after(way, replica, Event::Again(parcels));
+    }
+
+    /// A call has ended, or it is not known whether it was granted.
+    pub(super) fn end_call(&mut self, replica: &mut Replica<'a>, parcel: &Parcel<'a>) {
+        replica.running.remove(&parcel.id);
+        let lost = replica.is_deaf || self.dice.chance(self.setting.around.lost_asks);
+        if self.counts_calls() && !lost {
+            let (out, asker) = (self.way(), self.asker(replica));
+            let parcel = *parcel;
+            self.after(out, replica.id, Event::Release { asker, parcel });
+        }
+    }
+
+    pub(super) fn release(&mut self, asker: Asker, parcel: &Parcel<'a>) {
+        if !self.store.is_down(self.t) {
+            let woken = self.store.release(asker, parcel, self.t);
+            self.tell_freed(&woken);
+        }
+    }
+
+    fn tell_freed(&mut self, woken: &[Woken]) {
+        for one in woken {
+            let (way, key) = (self.way(), key_id(one.name));
+            let units = one.units;
+            self.after(way, one.replica, Event::Freed { key, units });
+        }
+    }
+
+    /// Once a second: what the store has, whatever else is asked, and that the calls under way go on.
+    pub(super) fn beat(&mut self, replica: &mut Replica<'a>) {
+        self.after(micros(HEARTBEAT), replica.id, Event::Beat);
+        let beat = Question {
+            asked: Vec::new(),
+            wanted: 0,
+            sent: replica.mono(self.t),
+        };
+        let _id = self.send(replica, &beat);
+        if self.counts_calls() && !replica.is_deaf {
+            let (out, asker) = (self.way(), self.asker(replica));
+            let calls = replica.running.values().copied().collect();
+            self.after(out, replica.id, Event::Renew { asker, calls });
+        }
+    }
+
+    pub(super) fn renew(&mut self, asker: Asker, calls: &[Parcel<'a>]) {
+        if !self.store.is_down(self.t) {
+            for parcel in calls {
+                self.store.renew(asker, parcel, self.t);
+            }
+        }
+    }
+
+    fn counts_calls(&self) -> bool {
+        let mut keyed = self.setting.route.keyed.iter();
+        keyed.any(|limit| matches!(limit.rule, Rule::Concurrency(_)))
+    }
+
+    /// The store may have lost something, and not every replica has been heard since.
+    pub(super) const fn in_doubt(&self) -> bool {
+        self.t < self.doubt_until
+    }
+}

@@ -1,0 +1,139 @@
+//! One replica: the scheduler of production, a clock of its own, and what it holds.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use sluiced_core::leases::{LeaseHolder, Phase};
+use sluiced_core::limits::generation::HEARS_FIRST;
+use sluiced_core::limits::known::Known;
+use sluiced_core::pacing::Pacing;
+use sluiced_core::policy::{LimitPolicy, PolicyVersion};
+use sluiced_core::schedule::Turn;
+use sluiced_core::scheduler::{Question, Requests, Scheduler};
+use sluiced_core::time::{Mono, micros};
+
+use super::parcel::Parcel;
+use crate::dice::{Dice, mix};
+use crate::setting::Setting;
+
+/// A running replica.
+#[derive(Debug)]
+pub(super) struct Replica<'a> {
+    pub(super) id: u32,
+    pub(super) scheduler: Scheduler<Parcel<'a>>,
+    /// It sends nothing any more, and waits for its calls under way.
+    pub(super) stopping: bool,
+    /// Delivered and not settled.
+    pub(super) unsettled: BTreeSet<u32>,
+    /// Messages that came so far, and when the last of them comes or came.
+    pub(super) arrivals: u64,
+    pub(super) last_delivery: u64,
+    /// It consumes.
+    pub(super) tap_open: bool,
+    /// A limit lets nothing of the route pass before.
+    pub(super) closed_until: Option<Mono>,
+    pub(super) paused_until: u64,
+    /// It does not reach the store.
+    pub(super) is_deaf: bool,
+    /// Only the last wake that was set is heeded.
+    pub(super) wake: u64,
+    /// The asks that are under way, for each row.
+    pub(super) asking: [Option<u64>; 2],
+    /// The turn that the last answer gave, for the check that it does not ask before it.
+    pub(super) turn: Option<Turn>,
+    pub(super) last_ask: u64,
+    /// What it knows of the store of keyed limits.
+    pub(super) store: Known,
+    /// Its questions to the keyed limits, by their numbers.
+    pub(super) admitting: BTreeMap<u64, Question<Parcel<'a>>>,
+    /// What was granted and has not ended, by message.
+    pub(super) running: BTreeMap<u32, Parcel<'a>>,
+    /// What it knows of the limits' policy.
+    pub(super) known: Option<LimitPolicy>,
+    /// It has asked what is in force.
+    pub(super) declaring: bool,
+    /// What its ways to the store and back take beyond the usual.
+    pub(super) detour: (u64, u64),
+    /// When its clock was started, where it stood, and how many millionths it is fast.
+    born: u64,
+    zero: u64,
+    drift: i64,
+}
+
+impl Replica<'_> {
+    pub(super) fn new(id: u32, t: u64, setting: &Setting<'_>, dice: &mut Dice) -> Self {
+        let most = setting.around.drift;
+        let drift = i64::try_from(dice.below(most.unsigned_abs() * 2 + 1)).unwrap_or_default();
+        let lopsided = micros(setting.around.lopsided);
+        let apart = dice.below(micros(setting.around.apart) + 1);
+        // One way or the other is longer, or none, or both.
+        let mut detour = || apart + dice.pick(&[0, lopsided]);
+        let detour = (detour(), detour());
+        let phase = Phase::new(mix(u64::from(id) + 1));
+        let rows = setting.route.rows.iter();
+        let mut rows = rows.map(|pace| LeaseHolder::new(*pace, phase));
+        let pacing = match rows.next() {
+            Some(main) => Pacing::with_reserve(main, rows.next()),
+            None => Pacing::free(),
+        };
+        let paced = pacing.is_paced();
+        let requests = setting
+            .route
+            .usable()
+            .map(|usable| Requests::new(usable, phase, paced).hearing_first(HEARS_FIRST));
+        Self {
+            id,
+            scheduler: Scheduler::new(pacing, requests),
+            stopping: false,
+            unsettled: BTreeSet::new(),
+            arrivals: 0,
+            last_delivery: 0,
+            tap_open: false,
+            closed_until: None,
+            paused_until: 0,
+            is_deaf: false,
+            wake: 0,
+            asking: [None; 2],
+            turn: None,
+            last_ask: 0,
+            store: Known::default(),
+            admitting: BTreeMap::new(),
+            running: BTreeMap::new(),
+            known: None,
+            declaring: false,
+            detour,
+            born: t,
+            zero: 3_600_000_000 + dice.below(1_000_000_000_000),
+            drift: drift - most,
+        }
+    }
+
+    /// The version of the policy that it knows.
+    pub(super) fn version(&self) -> PolicyVersion {
+        let known = self.known.as_ref();
+        known.map_or(PolicyVersion::NONE, |known| known.version)
+    }
+
+    /// Its clock at a true time.
+    pub(super) fn mono(&self, t: u64) -> Mono {
+        let age = t - self.born;
+        let shift = i64::try_from(age).unwrap_or(i64::MAX) * self.drift / 1_000_000;
+        Mono::from_micros((self.zero + age).saturating_add_signed(shift))
+    }
+
+    /// The first true time at which its clock shows `at` or later; not before `t`.
+    pub(super) fn true_time(&self, at: Mono, t: u64) -> u64 {
+        let age = at.as_micros().saturating_sub(self.zero);
+        let shift = i64::try_from(age).unwrap_or(i64::MAX) / 1_000_000 * self.drift;
+        let mut guess = self
+            .born
+            .saturating_add(age)
+            .saturating_add_signed(-shift)
+            .saturating_sub(200)
+            .max(t);
+        while self.mono(guess) < at {
+            let missing = at.since(self.mono(guess));
+            guess += u64::try_from(missing.as_micros()).unwrap_or(1).max(1);
+        }
+        guess
+    }
+}

@@ -1,0 +1,230 @@
+//! Questions for slots: their ways, those that get lost, and what the store does; and the policies that slots
+//! are leased under.
+
+use std::time::Duration;
+
+use sluiced_core::pacing::Row;
+use sluiced_core::policy::{LimitPolicy, PolicyVersion};
+use sluiced_core::schedule::{Answer, Ask, Pace, Sight};
+use sluiced_core::time::Mono;
+
+use super::{Event, Fleet, Replica};
+use crate::trace::{Watch, What};
+
+/// A client gives up on the store after this.
+pub(super) const STORE_TIMEOUT: u64 = 500_000;
+/// A store that is away refuses after this, or swallows what it is asked.
+const REFUSED: u64 = 100;
+/// A replica that is told its turn waits for it; only checks of its clock come earlier.
+const CLOCK_CHECK: u64 = 9_000_000;
+/// What the mapping of the clocks may make an ask early.
+const TURN_DOUBT: Duration = Duration::from_millis(2);
+
+/// A request on its way.
+pub(super) struct Trip {
+    /// How long until it reaches the store; `None`: it does not.
+    pub(super) out: Option<u64>,
+    /// How long its answer takes; `None`: it does not come in time.
+    pub(super) back: Option<u64>,
+}
+
+impl<'a, W: Watch> Fleet<'a, W> {
+    /// The way of a request, which may get lost before or after it is executed.
+    pub(super) fn trip(&mut self, replica: &Replica<'a>, may_fail: bool) -> Trip {
+        let (out, back) = (self.way() + replica.detour.0, self.way() + replica.detour.1);
+        let lost = may_fail && self.dice.chance(self.setting.around.lost_asks);
+        let lost = lost || replica.is_deaf;
+        let arrives = !lost || !replica.is_deaf && self.dice.chance(500_000);
+        let heard = !lost && out + back < STORE_TIMEOUT;
+        Trip {
+            out: arrives.then_some(out),
+            back: heard.then_some(back),
+        }
+    }
+
+    /// When a client learns that the store does not answer what was sent then.
+    pub(super) fn refusal(&mut self, sent: u64) -> u64 {
+        if self.dice.chance(500_000) {
+            REFUSED
+        } else {
+            (sent + STORE_TIMEOUT).saturating_sub(self.t)
+        }
+    }
+
+    pub(super) fn ask(&mut self, replica: &mut Replica<'a>, row: Row, ask: Ask) {
+        let here = self.store.clock(self.t);
+        let before = replica.turn.is_some_and(|turn| here + TURN_DOUBT < turn.at);
+        let asked = What::Asked {
+            want: ask.want,
+            turn: ask.turn.map(|turn| turn.at),
+            stepped: matches!(ask.sight, Sight::Stepped { .. }),
+            twice: replica.asking[row as usize].is_some(),
+            early: before && ask.want > 0 && self.t - replica.last_ask < CLOCK_CHECK,
+        };
+        self.see(replica.id, asked);
+        self.asks += 1;
+        let (id, sent) = (self.asks, self.t);
+        replica.asking[row as usize] = Some(id);
+        replica.last_ask = sent;
+        let Trip { out, back } = self.trip(replica, true);
+        let holder = replica.scheduler.holder(row);
+        let known = holder.map(|holder| (*holder.pace(), holder.known()));
+        if back.is_none() {
+            self.after(STORE_TIMEOUT, replica.id, Event::AskFailed { id, row });
+        }
+        if let (Some(out), Some(known)) = (out, known) {
+            let ask = Event::Ask {
+                id,
+                row,
+                ask,
+                known,
+                back,
+                sent,
+            };
+            self.after(out, replica.id, ask);
+        }
+    }
+
+    /// The store runs a request. `None` if it is away.
+    pub(super) fn execute(
+        &mut self,
+        replica: u32,
+        row: Row,
+        ask: &Ask,
+        (pace, version): (Pace, PolicyVersion),
+    ) -> Option<Answer> {
+        if self.store.is_down(self.t) {
+            return None;
+        }
+        let answer = self.store.lease(row, (&pace, version), ask, self.t);
+        let (turn, guarded) = (answer.turn.map(|turn| turn.at), answer.guarded);
+        let come = ask.turn.is_some_and(|turn| turn.at <= answer.now);
+        let free = answer.frozen_until.is_none() && answer.version == version;
+        let note = match answer.grant {
+            Some(grant) => What::Leased {
+                first: grant.first,
+                count: grant.count.get(),
+                turn,
+                guarded,
+            },
+            None => What::Denied {
+                turn,
+                guarded,
+                at_turn: come && ask.want > 0 && free,
+            },
+        };
+        self.see(replica, note);
+        Some(answer)
+    }
+
+    /// The store's answer is on its way, unless it gets lost (`back` is `None`).
+    pub(super) fn reply(
+        &mut self,
+        replica: u32,
+        (id, row): (u64, Row),
+        answer: Option<Answer>,
+        back: Option<u64>,
+        sent: u64,
+    ) {
+        let Some(back) = back else {
+            return;
+        };
+        if let Some(answer) = answer {
+            let leased = Event::Leased {
+                id,
+                row,
+                answer,
+                sent,
+            };
+            self.after(back, replica, leased);
+        } else {
+            let wait = self.refusal(sent);
+            self.after(wait, replica, Event::AskFailed { id, row });
+        }
+    }
+
+    pub(super) fn leased(
+        &mut self,
+        replica: &mut Replica<'a>,
+        (id, row): (u64, Row),
+        answer: &Answer,
+        sent: u64,
+        mono: Mono,
+    ) {
+        if replica.asking[row as usize]
+            .take_if(|own| *own == id)
+            .is_none()
+        {
+            return;
+        }
+        // A turn under an older policy than is known by now is given up.
+        let known = replica.version();
+        replica.turn = answer.turn.filter(|_| known == answer.version);
+        let trip = Duration::from_micros(self.t - sent);
+        self.see(replica.id, What::Heard { trip });
+        replica.scheduler.leased(row, answer, mono);
+        if replica.scheduler.is_outdated() {
+            self.declare(replica);
+        }
+    }
+
+    pub(super) fn not_leased(
+        &mut self,
+        replica: &mut Replica<'a>,
+        (id, row): (u64, Row),
+        mono: Mono,
+    ) {
+        if replica.asking[row as usize]
+            .take_if(|own| *own == id)
+            .is_some()
+        {
+            replica.turn = None;
+            self.see(replica.id, What::AskFailed);
+            replica.scheduler.lease_failed(row, mono);
+        }
+    }
+
+    /// A replica asks what is in force, once at a time.
+    pub(super) fn declare(&mut self, replica: &mut Replica<'a>) {
+        if !replica.declaring {
+            replica.declaring = true;
+            let way = self.way();
+            self.after(way, replica.id, Event::Declare(replica.known.clone()));
+        }
+    }
+
+    pub(super) fn declared(&mut self, replica: u32, known: Option<LimitPolicy>) {
+        let (wait, told) = if self.store.is_down(self.t) {
+            (100_000, None)
+        } else {
+            let (policy, changed) = self.store.declare(known, self.t);
+            if changed {
+                // Every replica is told. One that missed this, and asks nothing until its turn, would
+                // declare too late what the store has lost: a known gap.
+                self.tell_change(0);
+            }
+            (self.way(), Some(policy))
+        };
+        self.after(wait, replica, Event::Told(told));
+    }
+
+    /// A replica receives what is in force.
+    pub(super) fn told(
+        &mut self,
+        replica: &mut Replica<'a>,
+        policy: Option<LimitPolicy>,
+        mono: Mono,
+    ) {
+        replica.declaring = false;
+        let Some(policy) = policy else {
+            return self.declare(replica);
+        };
+        if let Some(paces) = self.store.paces(&policy)
+            && replica.version() != policy.version
+        {
+            replica.turn = None;
+            replica.scheduler.retime(paces, policy.version, mono);
+            replica.known = Some(policy);
+        }
+    }
+}

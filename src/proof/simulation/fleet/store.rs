@@ -1,0 +1,322 @@
+//! The shared store: the rows of the paced limit, what was taken of each key, one policy, one clock, and what
+//! can go wrong with them.
+//!
+//! The decisions are those of production (`core::schedule`, `core::limits`); only their surroundings are made up.
+
+use std::time::Duration;
+
+use sluiced_core::limits::Rule;
+use sluiced_core::limits::admission::{Decision, Limit, LimitGate, PolicyState};
+use sluiced_core::limits::generation::{Generation, LostWait, Memory, enter};
+use sluiced_core::limits::keyed_states::{KeyedCandidate, KeyedStates};
+use sluiced_core::limits::known::Entered;
+use sluiced_core::pacing::Row;
+use sluiced_core::policy::{
+    Declaration, LimitPolicy, PolicyUpdate, PolicyVersion, declare, lease_under, set,
+};
+use sluiced_core::schedule::{Answer, Ask, Freeze, Grant, Pace, Schedule, freeze, give_back};
+use sluiced_core::scheduler::Asked;
+use sluiced_core::time::{StoreTime, micros};
+
+use super::parcel::{Name, Parcel, names};
+use crate::setting::{Kept, SetPolicy, Setting};
+
+/// What the keyed limits have in the store.
+#[derive(Clone, Debug, Default)]
+struct KeyedData {
+    generation: Option<Generation>,
+    states: KeyedStates<Name>,
+}
+
+/// A replica that asks about keyed limits: what it remembers, and the policy that it knows.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Asker {
+    pub(super) replica: u32,
+    pub(super) memory: Memory,
+    pub(super) version: PolicyVersion,
+}
+
+/// A replica that waited for units of a key, and how many are told to be free.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Woken {
+    pub(super) replica: u32,
+    pub(super) name: Name,
+    pub(super) units: u64,
+}
+
+/// The store.
+#[derive(Debug)]
+pub(super) struct Store {
+    /// Those that were ever in force; the text of a policy is its number here.
+    terms: Vec<SetPolicy>,
+    policy: Option<LimitPolicy>,
+    rows: [Option<Schedule>; 2],
+    keyed: KeyedData,
+    /// What a replica of the store has copied: an older state. Kept only where something may go wrong.
+    copies: bool,
+    copy: [Option<Schedule>; 2],
+    keyed_copy: KeyedData,
+    process: u64,
+    run: String,
+    /// Store time minus true time.
+    offset: u64,
+    down_until: u64,
+}
+
+impl Store {
+    pub(super) fn new(setting: &Setting<'_>) -> Self {
+        let rules = setting.route.keyed.iter();
+        let terms = SetPolicy {
+            rows: setting.route.rows.clone(),
+            rules: rules.map(|keyed| keyed.rule.clone()).collect(),
+        };
+        Self {
+            terms: vec![terms],
+            policy: None,
+            rows: [None, None],
+            keyed: KeyedData::default(),
+            copies: !setting.faults.is_empty(),
+            copy: [None, None],
+            keyed_copy: KeyedData::default(),
+            process: 0,
+            run: "run 0".to_owned(),
+            offset: setting.start.as_micros() - micros(setting.lead),
+            down_until: 0,
+        }
+    }
+
+    /// The store's clock at a true time.
+    pub(super) const fn clock(&self, t: u64) -> StoreTime {
+        StoreTime::from_micros(self.offset + t)
+    }
+
+    pub(super) const fn is_down(&self, t: u64) -> bool {
+        t < self.down_until
+    }
+
+    /// An operator sets other terms.
+    pub(super) fn set(&mut self, terms: SetPolicy, t: u64) {
+        let policy = self.policy.as_ref();
+        let over = policy.map_or(PolicyVersion::NONE, |policy| policy.version);
+        let text = self.terms.len().to_string();
+        self.terms.push(terms);
+        let now = self.clock(t);
+        let update = PolicyUpdate {
+            over,
+            text: &text,
+            file: "0",
+            by: "operator",
+        };
+        set(&mut self.policy, &update, now);
+    }
+
+    /// A replica with the first terms in its file declares what it knows and is told what is in force.
+    /// Says too whether that changed.
+    pub(super) fn declare(&mut self, known: Option<LimitPolicy>, t: u64) -> (LimitPolicy, bool) {
+        let declaration = Declaration {
+            replica: "replica".to_owned(),
+            file: "0".to_owned(),
+            was_read: false,
+            known,
+        };
+        let now = self.clock(t);
+        let before = self.policy.as_ref().map(|policy| policy.version);
+        let policy = declare(&mut self.policy, &declaration, now);
+        let changed = before != Some(policy.version);
+        (policy, changed)
+    }
+
+    /// The paces that a policy names.
+    pub(super) fn paces(&self, policy: &LimitPolicy) -> Option<&[Pace]> {
+        let terms = self.terms.get(policy.text.parse::<usize>().ok()?);
+        terms.map(|terms| terms.rows.as_slice())
+    }
+
+    pub(super) fn lease(
+        &mut self,
+        row: Row,
+        known: (&Pace, PolicyVersion),
+        ask: &Ask,
+        t: u64,
+    ) -> Answer {
+        let now = self.clock(t);
+        let state = &mut self.rows[row as usize];
+        let copy = &mut self.copy[row as usize];
+        if self.copies && (copy.is_none() || t.is_multiple_of(7)) {
+            copy.clone_from(state);
+        }
+        lease_under(self.policy.as_ref(), state, known, &self.run, ask, now)
+    }
+
+    pub(super) fn freeze(&mut self, row: Row, length: Duration, t: u64) -> Freeze {
+        let now = self.clock(t);
+        freeze(&mut self.rows[row as usize], length, now)
+    }
+
+    pub(super) fn give_back(&mut self, row: Row, pace: &Pace, tail: &Grant) -> bool {
+        give_back(&mut self.rows[row as usize], pace, &self.run, tail)
+    }
+
+    /// Decides on messages that keyed limits count.
+    pub(super) fn admit(
+        &mut self,
+        asker: Asker,
+        asked: &[Asked<Parcel<'_>>],
+        wanted: u64,
+        t: u64,
+    ) -> (Entered, Vec<Decision>) {
+        // The copy lags behind by a hundred milliseconds and more.
+        if t.is_multiple_of(97) {
+            self.replicate();
+        }
+        let mut generation = self.enter(asker, t);
+        let decisions = self.with_limits(asker, t, &generation, |states, limits, now| {
+            let batch = asked.iter().map(|asked| KeyedCandidate {
+                charges: charges(&asked.item, limits).collect(),
+                waited: asked.waited,
+                weight: asked.weight,
+                ticket: asked.item.ticket,
+                others_wait: asked.others_wait,
+            });
+            let batch: Vec<_> = batch.collect();
+            states.admit(asker.replica, &batch, wanted, now)
+        });
+        let granted = |decision: &&Decision| matches!(decision, Decision::Granted { .. });
+        generation.writes += decisions.iter().filter(granted).count() as u64;
+        let entered = Entered {
+            now: self.clock(t),
+            number: generation.number,
+            writes: generation.writes,
+        };
+        self.keyed.generation = Some(generation);
+        (entered, decisions)
+    }
+
+    /// Takes back what a message was granted and did not use, and ends its call. Returns who waited for that.
+    pub(super) fn refund(&mut self, asker: Asker, parcel: &Parcel<'_>, t: u64) -> Vec<Woken> {
+        let woken = self.release(asker, parcel, t);
+        let generation = self.enter(asker, t);
+        let since = asker.version.since().max(generation.lost_at);
+        self.with_limits(asker, t, &generation, |states, limits, now| {
+            for (name, limit, cost) in charges(parcel, limits) {
+                if let Some(at) = parcel.granted {
+                    states.refund((&name, limit), since, (at, cost), now);
+                }
+            }
+        });
+        woken
+    }
+
+    /// A call ended. Returns who waited for that.
+    pub(super) fn release(&mut self, asker: Asker, parcel: &Parcel<'_>, t: u64) -> Vec<Woken> {
+        let generation = self.enter(asker, t);
+        self.with_limits(asker, t, &generation, |states, limits, now| {
+            let woken = charges(parcel, limits).flat_map(|(name, limit, _)| {
+                let woken = states.release((&name, limit.rule), parcel.ticket, now);
+                woken.into_iter().map(move |(replica, units)| Woken {
+                    replica,
+                    name,
+                    units,
+                })
+            });
+            woken.collect()
+        })
+    }
+
+    pub(super) fn renew(&mut self, asker: Asker, parcel: &Parcel<'_>, t: u64) {
+        let generation = self.enter(asker, t);
+        self.with_limits(asker, t, &generation, |states, limits, now| {
+            for (name, limit, _) in charges(parcel, limits) {
+                states.renew((&name, limit.rule), parcel.ticket, now);
+            }
+        });
+    }
+
+    fn enter(&mut self, asker: Asker, t: u64) -> Generation {
+        let record = self.keyed.generation.take();
+        let generation = enter(record, &self.run, asker.memory, self.clock(t));
+        self.keyed.generation.insert(generation).clone()
+    }
+
+    /// Works on the states under the limits as they are in force.
+    fn with_limits<T>(
+        &mut self,
+        asker: Asker,
+        t: u64,
+        generation: &Generation,
+        work: impl FnOnce(&mut KeyedStates<Name>, &[Limit<'_>], StoreTime) -> T,
+    ) -> T {
+        let now = self.clock(t);
+        let policy = self.policy.as_ref();
+        let in_force = PolicyState {
+            version: policy.map_or(PolicyVersion::NONE, |policy| policy.version),
+            ..PolicyState::default()
+        };
+        // Under another version than the asker's nothing is decided, whatever the rules are.
+        let index = policy.and_then(|policy| policy.text.parse().ok());
+        let rules = &self.terms[index.unwrap_or(0_usize)].rules;
+        let rules: Vec<Rule> = rules.iter().map(|rule| rule.around(now)).collect();
+        let limits = rules.iter().map(|rule| {
+            let known = (rule, asker.version, LostWait::Forever);
+            let gate = LimitGate::of(in_force, known, generation, now);
+            Limit { rule, gate }
+        });
+        let limits: Vec<Limit<'_>> = limits.collect();
+        work(&mut self.keyed.states, &limits, now)
+    }
+
+    /// The copy of the keyed limits has all that the store has.
+    pub(super) fn replicate(&mut self) {
+        if self.copies {
+            self.keyed_copy.clone_from(&self.keyed);
+        }
+    }
+
+    pub(super) fn flush(&mut self) {
+        self.rows = [None, None];
+        self.copy = [None, None];
+        self.policy = None;
+        self.keyed = KeyedData::default();
+        self.keyed_copy = KeyedData::default();
+    }
+
+    /// Another process takes over.
+    pub(super) fn restart(&mut self, kept: Kept) {
+        self.process += 1;
+        self.run = format!("run {}", self.process);
+        let (copy, keyed_copy) = (
+            std::mem::take(&mut self.copy),
+            std::mem::take(&mut self.keyed_copy),
+        );
+        match kept {
+            Kept::Nothing => (self.rows, self.keyed) = ([None, None], KeyedData::default()),
+            Kept::Older => (self.rows, self.keyed) = (copy, keyed_copy),
+            Kept::All => {}
+        }
+    }
+
+    pub(super) fn down(&mut self, until: u64) {
+        self.down_until = self.down_until.max(until);
+    }
+
+    pub(super) const fn up(&mut self) {
+        self.down_until = 0;
+    }
+
+    pub(super) const fn step(&mut self, by: i64) {
+        self.offset = self.offset.saturating_add_signed(by);
+    }
+}
+
+/// What a message takes: the names of its keys, their limits, and the costs.
+fn charges<'l>(
+    parcel: &Parcel<'_>,
+    limits: &'l [Limit<'l>],
+) -> impl Iterator<Item = (Name, &'l Limit<'l>, u64)> {
+    let costs: Vec<(Name, u64)> = names(&parcel.message.charges)
+        .zip(&parcel.message.charges)
+        .map(|(name, charge)| (name, u64::from(charge.cost)))
+        .collect();
+    let each = costs.into_iter();
+    each.map(|(name, cost)| (name, &limits[name.0], cost))
+}

@@ -1,0 +1,117 @@
+//! The fleet that a scenario stands for: its route, its messages, and what an operator sets.
+
+use std::num::NonZeroU32;
+use std::time::Duration;
+
+use sluiced_core::rate::{Cost, Rate};
+use sluiced_core::scheduler::Share;
+use sluiced_core::time::StoreTime;
+
+use super::dice::{Dice, mix};
+use super::fleet;
+use super::keyed::{Broken, KeyedLimit};
+use super::scenario::{Fault, Load, Scenario};
+use super::setting::{Far, KeyCost, Keyed, Message, Route, SetPolicy, Setting};
+use super::trace::Watch;
+
+/// Where the store's clock stands when the simulation starts.
+pub(super) const EPOCH: StoreTime = StoreTime::from_micros(1_700_000_000_000_000);
+
+impl Scenario {
+    /// What a message takes of the paced limit.
+    pub(super) fn slots(&self, message: u32) -> Cost {
+        let chance = mix(u64::from(message) << 8 | 0xFF);
+        let slots = 1 + chance % u64::from(self.cost);
+        Cost::new(NonZeroU32::new(slots as u32).unwrap_or(NonZeroU32::MIN))
+    }
+
+    /// What it takes of the keyed limits.
+    pub(super) fn charges(&self, message: u32) -> Box<[KeyCost]> {
+        let charge = |(index, limit): (u64, &KeyedLimit)| {
+            let chance = mix(u64::from(message) << 8 | index);
+            KeyCost {
+                key: ((chance >> 32) % u64::from(limit.keys)) as u32,
+                cost: 1 + (chance % u64::from(limit.cost)) as u32,
+            }
+        };
+        (0_u64..).zip(&self.keyed).map(charge).collect()
+    }
+
+    /// The rows and rules in force when the rate is another one.
+    fn terms_at(&self, rate: Rate) -> SetPolicy {
+        let rules = self.keyed.iter();
+        let rules = rules.map(|limit| limit.rule(limit.units_at(rate, self.rate), self.broken));
+        SetPolicy {
+            rows: self.paced.then(|| self.pace_at(rate)).into_iter().collect(),
+            rules: rules.collect(),
+        }
+    }
+
+    /// Its route.
+    fn route(&self) -> Route {
+        let terms = self.terms_at(self.rate);
+        let keyed = terms.rules.into_iter().zip(&self.keyed);
+        let keyed = keyed.map(|(rule, limit)| Keyed {
+            rule,
+            for_all: limit.for_all,
+        });
+        Route {
+            rows: terms.rows,
+            keyed: keyed.collect(),
+            prefetch: u16::try_from(self.prefetch).unwrap_or(u16::MAX),
+            max_hold: self.max_hold,
+            far: Far::Hold,
+            max_age: None,
+            hours: None,
+            call: self.call,
+        }
+    }
+
+    /// Its messages, as they come.
+    fn messages(&self) -> Vec<Message> {
+        let mut dice = Dice::new(self.seed ^ 0xA551);
+        let length = self.length();
+        let mut times: Vec<u64> = (0..self.messages)
+            .map(|_| match self.load {
+                Load::Backlog => 0,
+                Load::Arrivals(_) => dice.below(length),
+            })
+            .collect();
+        times.sort_unstable();
+        let message = |(id, at): (u32, u64)| Message {
+            at,
+            slots: self.slots(id),
+            // Some are more urgent than others.
+            priority: u16::from(id.is_multiple_of(16)),
+            urgent: false,
+            share: Share::default(),
+            charges: self.charges(id),
+        };
+        (0..).zip(times).map(message).collect()
+    }
+
+    /// Runs it to its end, or to the first thing that must not be.
+    pub(super) fn run<W: Watch>(&self, watch: W) -> (W, u64) {
+        let rates = self.faults.iter().filter_map(|(_, fault)| match fault {
+            Fault::Rate(rate) => Some(*rate),
+            _ => None,
+        });
+        let policies: Vec<_> = rates.map(|rate| (rate, self.terms_at(rate))).collect();
+        let (route, messages) = (self.route(), self.messages());
+        let setting = Setting {
+            seed: self.seed,
+            replicas: self.replicas,
+            stagger: self.stagger,
+            route: &route,
+            messages: &messages,
+            lead: Duration::ZERO,
+            start: EPOCH,
+            end: Duration::MAX,
+            around: self.around,
+            faults: &self.faults,
+            policies: &policies,
+            forgets: self.broken == Broken::Forgets,
+        };
+        fleet::run(&setting, watch)
+    }
+}

@@ -1,0 +1,257 @@
+//! What a fleet is made of: a route with its limits, the messages that come, the distances between the parts,
+//! and what goes wrong when.
+
+use std::time::Duration;
+
+use sluiced_core::hours::OpeningHours;
+use sluiced_core::limits::Rule;
+use sluiced_core::rate::{Cost, Rate};
+use sluiced_core::schedule::Pace;
+use sluiced_core::scheduler::Share;
+use sluiced_core::time::StoreTime;
+
+/// All that a run needs.
+#[derive(Clone, Copy, Debug)]
+pub struct Setting<'a> {
+    pub seed: u64,
+    pub replicas: u32,
+    /// They start one after the other within this time.
+    pub stagger: Duration,
+    pub route: &'a Route,
+    /// By the time at which they come.
+    pub messages: &'a [Message],
+    /// Before that the replicas run without messages for so long.
+    pub lead: Duration,
+    /// What the store's clock shows then.
+    pub start: StoreTime,
+    /// When the run ends, whatever still waits.
+    pub end: Duration,
+    pub around: Surroundings,
+    /// What happens when, in microseconds from the beginning, and in order.
+    pub faults: &'a [(u64, Fault)],
+    /// What is in force after [`Fault::Rate`].
+    pub policies: &'a [(Rate, SetPolicy)],
+    /// Replicas do not remember what the store of keyed limits told them: a fault of theirs.
+    pub forgets: bool,
+}
+
+/// A route, in the words of the core.
+#[derive(Clone, Debug)]
+pub struct Route {
+    /// The row of its paced limit and that of the reserve, where there are such.
+    pub rows: Vec<Pace>,
+    /// Its other limits.
+    pub keyed: Vec<Keyed>,
+    pub prefetch: u16,
+    pub max_hold: Duration,
+    pub far: Far,
+    pub max_age: Option<Duration>,
+    pub hours: Option<OpeningHours>,
+    /// How long a call takes in the mean.
+    pub call: Duration,
+}
+
+impl Route {
+    /// The shortest time for which a permission of its keyed limits is good; `None`: it has none.
+    #[must_use]
+    pub fn usable(&self) -> Option<Duration> {
+        self.keyed.iter().map(|keyed| keyed.rule.usable()).min()
+    }
+
+    /// Whether keyed limits count its messages.
+    #[must_use]
+    pub const fn is_keyed(&self) -> bool {
+        !self.keyed.is_empty()
+    }
+}
+
+/// A limit that is not paced.
+#[derive(Clone, Debug)]
+pub struct Keyed {
+    pub rule: Rule,
+    /// It counts all messages together.
+    pub for_all: bool,
+}
+
+/// What becomes of a message that must wait for longer than `max_hold`.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Far {
+    /// It stays where it is, and so do those behind it if the limit is for all.
+    Hold,
+    /// It goes through wait queues.
+    Away,
+    /// It is dead.
+    Dead,
+}
+
+/// A message.
+#[derive(Clone, Debug)]
+pub struct Message {
+    /// When it comes, in microseconds after the lead.
+    pub at: u64,
+    /// What it takes of the paced limit.
+    pub slots: Cost,
+    pub priority: u16,
+    /// It may use the reserve.
+    pub urgent: bool,
+    pub share: Share,
+    /// What it takes of each keyed limit, in their order.
+    pub charges: Box<[KeyCost]>,
+}
+
+/// What a message takes of a keyed limit.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct KeyCost {
+    /// The number of its key.
+    pub key: u32,
+    pub cost: u32,
+}
+
+/// What an operator sets: the paces of the paced limit and the rules of the others. One policy for all of
+/// them: they change together.
+#[derive(Clone, Debug)]
+pub struct SetPolicy {
+    pub rows: Vec<Pace>,
+    pub rules: Vec<Rule>,
+}
+
+/// The way of a call to the downstream: how long it takes, and by how much that varies in all. Each length in
+/// between is as likely as any other.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Way {
+    pub median: Duration,
+    pub spread: Duration,
+}
+
+impl Way {
+    /// Near, and always the same.
+    #[must_use]
+    pub const fn calm() -> Self {
+        Self {
+            median: Duration::from_millis(1),
+            spread: Duration::ZERO,
+        }
+    }
+
+    /// From `least` on.
+    #[must_use]
+    pub fn from(least: Duration, spread: Duration) -> Self {
+        Self {
+            median: least + spread / 2,
+            spread,
+        }
+    }
+
+    /// The shortest.
+    #[must_use]
+    pub fn least(self) -> Duration {
+        self.median.saturating_sub(self.spread / 2)
+    }
+
+    /// The longest.
+    #[must_use]
+    pub fn most(self) -> Duration {
+        self.least() + self.spread
+    }
+}
+
+/// The distances between the parts and how well the machines keep time.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Surroundings {
+    /// One way to the store: at least so long, and what it takes beyond that at the median.
+    pub distance: Duration,
+    pub to_store: Duration,
+    /// Some replicas are further away from it: up to this, each way.
+    pub apart: Duration,
+    /// What the ways of a replica to the store and back may differ by, each drawn once: up to this.
+    pub lopsided: Duration,
+    /// Ways to the store that take up to 300 ms, per million.
+    pub slow_ways: u64,
+    /// Requests that fail, per million: half of them after they were executed.
+    pub lost_asks: u64,
+    /// Median lateness of a timer.
+    pub lateness: Duration,
+    /// Timers that are late by up to [`Surroundings::late_most`], per million.
+    pub late_wakes: u64,
+    pub late_most: Duration,
+    /// Drift of each replica's clock: up to this many millionths, either way.
+    pub drift: i64,
+    /// The way to the downstream, until a [`Fault::Way`] changes it.
+    pub way: Way,
+    /// Calls that take four times as long as others, per million.
+    pub long_calls: u64,
+}
+
+impl Surroundings {
+    /// A quiet data centre.
+    #[must_use]
+    pub const fn calm() -> Self {
+        Self {
+            distance: Duration::ZERO,
+            to_store: Duration::from_micros(150),
+            apart: Duration::ZERO,
+            lopsided: Duration::ZERO,
+            slow_ways: 0,
+            lost_asks: 0,
+            lateness: Duration::from_micros(100),
+            late_wakes: 1_000,
+            late_most: Duration::from_millis(3),
+            drift: 50,
+            way: Way::calm(),
+            long_calls: 0,
+        }
+    }
+}
+
+/// Something that goes wrong, or just happens.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Fault {
+    /// A replica dies: its messages go back to the queue, its slots are lost.
+    Crash,
+    /// A replica stops in good order.
+    Leave,
+    /// A new replica starts.
+    Join,
+    /// A replica stands still for so long, then does all at once what was due.
+    Pause(Duration),
+    /// All of them do, as where one machine stalls that they share.
+    PauseAll(Duration),
+    /// The store forgets everything.
+    Flush,
+    /// The store's process is replaced by another one.
+    Restart(Kept),
+    /// The store does not answer for so long.
+    Down(Duration),
+    /// The store's clock jumps by so many microseconds.
+    Step(i64),
+    /// An operator sets another rate; some replicas are told at once.
+    Rate(Rate),
+    /// The way to the downstream is another one from now on.
+    Way(Way),
+    /// The downstream asks for a pause; some replicas are told at once.
+    Throttle { wait: Duration, heard: bool },
+    /// From now on requests arrive and timers are in time, as in a quiet data centre.
+    Heal,
+    /// A replica is broken for ever, but never the last one.
+    Break(Break),
+}
+
+/// How a replica is broken.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Break {
+    /// It dies, and none follows it.
+    Dead,
+    /// It stands still, and keeps what it has.
+    Stuck,
+    /// It does not reach the store, nor is it reached.
+    Deaf,
+}
+
+/// What a new process of the store has of the state.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Kept {
+    Nothing,
+    /// A copy that lags behind.
+    Older,
+    All,
+}

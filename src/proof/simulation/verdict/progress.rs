@@ -1,0 +1,369 @@
+//! Judges progress: while a message waits and its limits have room, a call leaves within a time that follows from
+//! the configuration.
+//!
+//! Faults that come and go break every livelock, so none is seen among them. Here they end: some replicas stay
+//! broken for ever, the others are healed and reach the store, and must go on by themselves (as the liveness mode
+//! of TigerBeetle's simulator has it).
+//!
+//! Whether a limit has room is not asked of the store: there, permissions that run out unused again and again
+//! leave no room for ever. The judge has limits of its own, of which only calls that were made take something.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::time::Duration;
+
+use sluiced_core::limits::admission::{Limit, LimitGate};
+use sluiced_core::limits::keyed_states::{KeyedCandidate, KeyedStates};
+use sluiced_core::limits::{Fit, Rule, Ticket};
+use sluiced_core::scheduler::HEARTBEAT;
+use sluiced_core::time::{StoreTime, micros};
+
+use super::{FleetJudge, Report};
+use crate::keyed::{Broken, KeyedLimit, LimitKind};
+use crate::made::EPOCH;
+use crate::scenario::{Fault, Scenario};
+use crate::trace::{Watch, What};
+
+/// A full limit is asked again after this, should a notice be lost.
+const FULL: Duration = Duration::from_secs(1);
+/// Round trips from the moment at which something fits until its call: the answer that said when, the question
+/// that came too early, the one that is granted, and one for slots.
+const TRIPS: u32 = 4;
+/// A wait queue and the queue hand a message back within this.
+const HANDED_BACK: Duration = Duration::from_millis(50);
+/// A question leaves so long after the last one, in seconds, and a call begins as long after its grant.
+const LEAVES: f64 = 0.01;
+/// What is left where one more limit counts the messages, and where replicas stand still.
+const SEVERAL: f64 = 0.6;
+const STALLED: f64 = 0.7;
+/// Waits in queues are whole seconds: where hardly any wait is short enough for memory, a key is idle meanwhile.
+const LADDER_STEP: Duration = Duration::from_secs(1);
+const ROTATES: f64 = 0.3;
+/// Keys are drawn, and the last keys are alone.
+const SLACK: f64 = 0.45;
+/// The gap is looked at so many times before it is too long.
+const LOOKS: u64 = 32;
+
+/// The longest time without a call while a message waits and its limits have room: the sum of what may lie
+/// before its call.
+#[must_use]
+pub fn longest_gap(scenario: &Scenario) -> Duration {
+    // The row starts behind its guard, and what broken replicas leased passes unused.
+    let pace = scenario.pace();
+    let row = if scenario.paced {
+        pace.guard() + pace.horizon()
+    } else {
+        Duration::ZERO
+    };
+    // Each replica in the line before it takes the slots of a message.
+    let slots = pace.interval() * scenario.cost * scenario.replicas;
+    // What was granted to a replica that broke, or ran out unused and could not be taken back, counts for a
+    // window; a call that is not renewed, for its lease; and a call under way lasts.
+    let windows = scenario.keyed.iter();
+    let windows = windows.map(|limit| limit.window + limit.headroom);
+    let call = scenario.call + scenario.longest_way();
+    let window = windows.max().unwrap_or_default() + call;
+    // A heartbeat tells of a loss; a message that came back early waits in memory for its time.
+    let waits = HEARTBEAT + FULL + scenario.max_hold + HANDED_BACK;
+    // Steps of the wait ladder are up to 3 % longer than the wait.
+    let ladder = window / 16;
+    row + slots + window + ladder + waits + round_trip(scenario) * TRIPS
+}
+
+/// The longest usual round trip.
+fn round_trip(scenario: &Scenario) -> Duration {
+    let around = &scenario.around;
+    (around.distance + around.apart + around.to_store * 2 + around.lopsided) * 2
+}
+
+/// The least part of what the tightest limit allows that a fleet must call, from what its setting costs.
+#[must_use]
+pub fn least_share(scenario: &Scenario) -> f64 {
+    let trip = round_trip(scenario).as_secs_f64();
+    // What finds no room in memory beside a full limit of calls goes away for a part of its age, and is not
+    // there when one ends: so much is lost that a share says nothing.
+    let rotates = |limit: &KeyedLimit| limit.kind == LimitKind::Concurrency && !limit.for_all;
+    if scenario.keyed.iter().any(rotates) {
+        return 0.0;
+    }
+    let each = scenario.keyed.iter().map(|limit| {
+        let mean = f64::from(1 + limit.cost) / 2.0;
+        let units = f64::from(limit.at_once().min(limit.units));
+        // A window or a burst is not filled to its end by messages of several units.
+        let filled = (units - f64::from(limit.cost) + 1.0) / units;
+        // Between two messages of a key lies a round trip, and a moment for its question to leave.
+        let apart = match limit.kind {
+            LimitKind::Concurrency => (scenario.call + scenario.longest_way()).as_secs_f64(),
+            _ => limit.window.as_secs_f64() * mean / f64::from(limit.units),
+        };
+        filled * apart / (apart + 2.0 * trip + LEAVES)
+    });
+    // Where several limits count a message, the keys of one stand in the way of those of another.
+    let several = SEVERAL.powi(scenario.keyed.len() as i32 - 1).min(1.0);
+    let stalled = |(_, fault): &(u64, Fault)| matches!(fault, Fault::PauseAll(_));
+    let stalls = scenario.faults.iter().any(stalled);
+    let stalls = if stalls { STALLED } else { 1.0 };
+    let waits = if scenario.max_hold < LADDER_STEP {
+        ROTATES
+    } else {
+        1.0
+    };
+    SLACK * each.fold(1.0, f64::min) * several * stalls * waits
+}
+
+/// Where a message is.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Place {
+    /// Not in the queue yet, or sent away until a time.
+    Away,
+    Queue,
+    /// In the memory of a replica, or called by it.
+    At(u32),
+    Called(u32),
+    Done,
+}
+
+/// The judge.
+#[derive(Debug)]
+pub(super) struct ProgressJudge {
+    fleet: FleetJudge,
+    scenario: Scenario,
+    /// From when on progress is judged, and the longest gap.
+    from: u64,
+    most: u64,
+    places: Vec<Place>,
+    open: usize,
+    broken: BTreeSet<u32>,
+    rules: Vec<Rule>,
+    /// What calls that were made take, in store time.
+    states: KeyedStates<(usize, u32)>,
+    /// Store time minus true time.
+    offset: u64,
+    /// When a call left last, or nothing could; and when to look again.
+    last: u64,
+    next: u64,
+    longest: u64,
+    /// The calls since then.
+    calls: Vec<(u64, u32)>,
+}
+
+impl ProgressJudge {
+    pub(super) fn new(scenario: &Scenario, fleet: FleetJudge) -> Self {
+        let rules = scenario.keyed.iter();
+        let rules = rules.map(|limit| limit.rule(limit.units, Broken::Nothing));
+        let from = micros(scenario.heals.unwrap_or_default());
+        Self {
+            fleet,
+            from,
+            most: micros(longest_gap(scenario)),
+            places: vec![Place::Away; scenario.messages as usize],
+            open: scenario.messages as usize,
+            broken: BTreeSet::new(),
+            rules: rules.collect(),
+            states: KeyedStates::default(),
+            offset: EPOCH.as_micros(),
+            last: from,
+            next: from,
+            longest: 0,
+            calls: Vec::new(),
+            scenario: scenario.clone(),
+        }
+    }
+
+    fn store_time(&self, t: u64) -> StoreTime {
+        StoreTime::from_micros(self.offset + t)
+    }
+
+    fn put(&mut self, message: u32, place: Place) {
+        let was = std::mem::replace(&mut self.places[message as usize], place);
+        let is_open = |place| u8::from(place != Place::Done);
+        self.open = self.open + usize::from(is_open(place)) - usize::from(is_open(was));
+    }
+
+    /// A call was made.
+    fn called(&mut self, message: u32, t: u64) {
+        let now = self.store_time(t);
+        let rules: Vec<Rule> = self.rules.iter().map(|rule| rule.around(now)).collect();
+        let limits: Vec<Limit<'_>> = rules.iter().map(open).collect();
+        let charges = self.scenario.charges(message);
+        let charges = charges.iter().zip(&limits).enumerate();
+        let charges = charges
+            .map(|(index, (charge, limit))| ((index, charge.key), limit, charge.cost.into()));
+        let candidate = KeyedCandidate {
+            charges: charges.collect(),
+            waited: true,
+            weight: 1,
+            ticket: Ticket(message.into()),
+            others_wait: false,
+        };
+        self.states.admit(0, &[candidate], 1, now);
+        if t >= self.from {
+            self.longest = self.longest.max(t - self.last);
+            self.last = t;
+            self.calls.push((t, message));
+        }
+    }
+
+    /// Its call has ended, or is not counted any more.
+    fn call_ended(&mut self, message: u32, t: u64) {
+        let now = self.store_time(t);
+        for (index, charge) in self.scenario.charges(message).iter().enumerate() {
+            let key = (&(index, charge.key), &self.rules[index]);
+            self.states.release(key, Ticket(message.into()), now);
+        }
+    }
+
+    /// A message that waits where it can be sent, and whose limits have room.
+    fn could_be_called(&self, t: u64) -> Option<u32> {
+        let now = self.store_time(t);
+        let rules: Vec<Rule> = self.rules.iter().map(|rule| rule.around(now)).collect();
+        let waits = |place: &Place| match place {
+            Place::Queue => true,
+            Place::At(replica) => !self.broken.contains(replica),
+            _ => false,
+        };
+        let fits = |message: u32| {
+            let charges = self.scenario.charges(message);
+            let mut each = charges.iter().zip(&rules).enumerate();
+            each.all(|(index, (charge, rule))| {
+                let state = self.states.state(&(index, charge.key), rule, now);
+                rule.fit(state.as_ref(), now, charge.cost.into()) == Fit::Now
+            })
+        };
+        let mut messages = (0..).zip(&self.places).filter(|(_, place)| waits(place));
+        messages.find_map(|(message, _)| fits(message).then_some(message))
+    }
+
+    /// Whether every message is done, or held by a replica that is broken.
+    fn is_done(&self) -> bool {
+        let lost = |place: &Place| match place {
+            Place::At(replica) | Place::Called(replica) => self.broken.contains(replica),
+            Place::Done => true,
+            Place::Away | Place::Queue => false,
+        };
+        self.open == 0 || !self.broken.is_empty() && self.places.iter().all(lost)
+    }
+
+    fn look(&mut self, t: u64) {
+        self.next = t + self.most / LOOKS;
+        let Some(message) = self.could_be_called(t) else {
+            self.last = t;
+            return;
+        };
+        let gap = t - self.last;
+        self.longest = self.longest.max(gap);
+        if gap > self.most {
+            let place = match self.places[message as usize] {
+                Place::At(replica) => format!("replica {replica} holds"),
+                _ => "the queue holds".to_owned(),
+            };
+            let charges = self.scenario.charges(message);
+            let (gap, most) = (gap as f64 / 1e6, self.most as f64 / 1e6);
+            let why = format!(
+                "no call for {gap:.1} s, and {most:.1} are the most: {place} message {message} of {} slots, whose \
+                 limits have room ({charges:?})",
+                self.scenario.slots(message).get()
+            );
+            self.fleet.fail(t, why);
+        }
+    }
+
+    pub(super) fn report(mut self, t: u64) -> Report {
+        let share = self.share();
+        if let Some(share) = share
+            && share < least_share(&self.scenario)
+        {
+            let least = least_share(&self.scenario);
+            let why = format!("{share:.2} of what the tightest limit allows; at least {least:.2}");
+            self.fleet.fail(t, why);
+        }
+        let gap = Duration::from_micros(self.longest);
+        let mut report = self.fleet.report(t);
+        report.progress = Some((gap, share.unwrap_or(1.0)));
+        report
+    }
+
+    /// The least time for the calls since all was healed, as a part of the time that they took.
+    fn share(&self) -> Option<f64> {
+        let (first, last) = (self.calls.first()?.0, self.calls.last()?.0);
+        let took = (last - first) as f64 / 1e6;
+        let mut units: BTreeMap<(usize, u32), u64> = BTreeMap::new();
+        let mut slots = 0;
+        for (_, message) in &self.calls {
+            slots += u64::from(self.scenario.slots(*message).get());
+            for (index, charge) in self.scenario.charges(*message).iter().enumerate() {
+                *units.entry((index, charge.key)).or_default() += u64::from(charge.cost);
+            }
+        }
+        let pace = self.scenario.pace();
+        let row = (slots * pace.period() / pace.units()) as f64 / 1e6;
+        let row = if self.scenario.paced { row } else { 0.0 };
+        let keys = units.into_iter();
+        let keys = keys.map(|((index, _), units)| self.least(&self.scenario.keyed[index], units));
+        let least = keys.fold(row, f64::max);
+        (least > 5.0).then_some(least / took.max(least))
+    }
+
+    /// The least time in which a limit lets so many units of a key pass, in seconds.
+    fn least(&self, limit: &KeyedLimit, units: u64) -> f64 {
+        let each = match limit.kind {
+            LimitKind::SteppedBucket { capacity } => capacity.min(limit.units),
+            _ => limit.units,
+        };
+        let period = match limit.kind {
+            LimitKind::Concurrency => self.scenario.call + self.scenario.around.distance * 2,
+            _ => limit.window + limit.headroom,
+        };
+        let rest = units.saturating_sub(u64::from(limit.at_once() + each)) as f64;
+        rest / f64::from(each) * period.as_secs_f64()
+    }
+}
+
+impl Watch for ProgressJudge {
+    fn see(&mut self, t: u64, replica: u32, what: &What) {
+        self.fleet.see(t, replica, what);
+        match *what {
+            What::Queued { message, .. } => self.put(message, Place::Queue),
+            What::Delivered { message } => self.put(message, Place::At(replica)),
+            What::Called { message } => {
+                self.put(message, Place::Called(replica));
+                self.called(message, t);
+            }
+            What::Away { message, .. } => self.put(message, Place::Away),
+            What::Ended { message, .. } => self.put(message, Place::Done),
+            What::Settled { message } => {
+                self.put(message, Place::Done);
+                self.call_ended(message, t);
+            }
+            What::Crashed { .. } => {
+                let calls: Vec<u32> = (0..)
+                    .zip(&self.places)
+                    .filter(|(_, place)| **place == Place::Called(replica))
+                    .map(|(message, _)| message)
+                    .collect();
+                for message in calls {
+                    self.call_ended(message, t);
+                }
+            }
+            What::Broken => {
+                self.broken.insert(replica);
+            }
+            What::Stepped { clock } => {
+                self.offset = clock.as_micros() - t;
+                self.states = KeyedStates::default();
+            }
+            _ => {}
+        }
+    }
+
+    fn is_over(&mut self, t: u64) -> bool {
+        if t >= self.next {
+            self.look(t);
+        }
+        self.fleet.is_over(t) || t >= self.from && self.is_done()
+    }
+}
+
+const fn open(rule: &Rule) -> Limit<'_> {
+    let gate = LimitGate::Open;
+    Limit { rule, gate }
+}

@@ -1,0 +1,116 @@
+//! What `sluiced check --connect` says of the way to a downstream: how long it takes, by how much that varies, which
+//! headroom that asks for and what it costs, and whether each limit of the route has it.
+
+use std::time::Duration;
+
+use crate::core::distance::millis;
+use crate::core::way::{Spread, TooThin, Way};
+use crate::downstream::HttpDownstream;
+use crate::ports::clock::Clock;
+use crate::settings::types::Limit;
+
+/// So many handshakes, one at a time and so far apart …
+const HANDSHAKES: usize = 30;
+const APART: Duration = Duration::from_millis(20);
+/// … for as long as this, if they take long.
+const ALL: Duration = Duration::from_secs(5);
+
+/// What some handshakes came to, in words. Nothing, if too few could be made.
+pub(super) async fn measured(
+    downstream: &HttpDownstream,
+    bound: Duration,
+    limits: &[(String, Limit)],
+) -> String {
+    let clock = Clock::start();
+    let mut way = Way::default();
+    let end = clock.now() + ALL;
+    for _ in 0..HANDSHAKES {
+        let Some((took, is_local)) = downstream.any_handshake(bound.min(ALL)).await else {
+            break;
+        };
+        if is_local {
+            // What varies is the time that processes get.
+            return "; it is on this host".to_owned();
+        }
+        way.saw(took, clock.now());
+        if clock.now() >= end {
+            break;
+        }
+        tokio::time::sleep(APART).await;
+    }
+    let seen = way.spread();
+    seen.map(|seen| words(seen, limits)).unwrap_or_default()
+}
+
+/// What that means for the limits of the route.
+fn words(seen: Spread, limits: &[(String, Limit)]) -> String {
+    let mut said = format!(
+        "; the way there and back takes {} and varies by {}",
+        millis(seen.median),
+        millis(seen.spread)
+    );
+    // Calls under way are counted for as long as they last.
+    let counted = limits
+        .iter()
+        .filter(|(_, limit)| !matches!(limit, Limit::Concurrency(_)));
+    for (name, limit) in counted {
+        let kept = limit.headroom().way;
+        if seen.spread <= kept {
+            said += &format!(", for which limits.{name} keeps {}", millis(kept));
+            continue;
+        }
+        let needed = seen.headroom_needed();
+        let window = limit.window();
+        let percent = 100.0 * needed.as_secs_f64() / (window + needed).as_secs_f64();
+        let thin = TooThin {
+            limit: name,
+            kept,
+            seen,
+        };
+        said += &format!("; warning: {thin}, which costs {percent:.1} % of the limit");
+    }
+    said
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::settings::{self, Extra};
+
+    fn said(spread: u64, limit: &str) -> String {
+        let text = format!(
+            "[limits.a]\n{limit}\n[routes.r]\nqueue = \"q\"\nlimits = [\"a\"]\n\
+             [routes.r.downstream]\nkind = \"http\"\nurl = \"http://127.0.0.1/\"\n"
+        );
+        let extra = Extra {
+            name: "a test".to_owned(),
+            text,
+        };
+        let loaded = settings::load_with(None, &[], Some(extra), std::iter::empty());
+        let limits = loaded.expect("a good one").settings.limits;
+        let limits: Vec<_> = limits.into_iter().collect();
+        let seen = Spread {
+            median: Duration::from_millis(40),
+            spread: Duration::from_micros(spread),
+        };
+        words(seen, &limits)
+    }
+
+    #[test]
+    fn a_limit_that_keeps_enough_says_so_and_one_that_does_not_says_what_to_write() {
+        let paced = "kind = \"paced\"\nrate = \"100/1s\"";
+        assert_eq!(
+            said(1_250, paced),
+            "; the way there and back takes 40 ms and varies by 1.3 ms, for which limits.a keeps 1.3 ms"
+        );
+        assert_eq!(
+            said(16_400, paced),
+            "; the way there and back takes 40 ms and varies by 16.4 ms; warning: the way to the downstream and back varies by 16.4 ms, and limits.a keeps 1.3 ms for that: calls may come too close together there; write headroom = \"66ms\" or more, which costs 6.2 % of the limit"
+        );
+        let keyed = "kind = \"sliding_log\"\nrate = \"10/1s\"\nheadroom = \"20ms\"";
+        assert!(said(5_000, keyed).ends_with("limits.a keeps 5 ms"));
+        assert!(said(5_001, keyed).contains("write headroom = \"21ms\""));
+        let calls = "kind = \"concurrency\"\nlimit = 3";
+        assert!(said(900_000, calls).ends_with("varies by 900 ms"));
+    }
+}

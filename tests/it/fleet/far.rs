@@ -1,0 +1,210 @@
+//! Redis some milliseconds away: the fleet makes its calls all the same, each limit holds, and nothing is lost.
+//!
+//! Asserted is that all messages arrive, none over and none twice; the share of the limit is printed. The
+//! simulation asserts the shares (`tests/pure/progress.rs`).
+
+use std::time::Duration;
+
+use sluiced::core::time::Mono;
+use sluiced::proof::provider::Behaviour;
+
+use super::Plan;
+use super::keyed::{DECLARED, Keyed, RECIPIENTS, ROUTE, numbered};
+use crate::support::machine;
+use crate::support::proxy::{Mode, Proxy};
+
+/// A setting, and its messages.
+struct Cell {
+    plan: Plan,
+    replicas: usize,
+    fields: Vec<String>,
+    /// How long the limits need for all of them, without any headroom.
+    least: f64,
+}
+
+/// Messages in turns of so many recipients, all by one sender.
+fn fields(messages: usize, keys: usize) -> Vec<String> {
+    let one = |n| format!("\"to\":\"r{}\",\"from\":\"s0\"", n % keys);
+    (0..messages).map(one).collect()
+}
+
+fn unjudged(latency: Duration) -> Option<Behaviour> {
+    Some(Behaviour {
+        latency,
+        ..Behaviour::judging("1000000/1s".parse().unwrap())
+    })
+}
+
+/// Many keys; the account binds.
+fn account(name: &'static str) -> Cell {
+    Cell {
+        plan: Plan {
+            limits: &["provider", "recipient"],
+            tables: "[limits.recipient]\nkind = \"gcra\"\nrate = \"10/1s\"\nkey = \"{{ body.to }}\"\n",
+            keys: ROUTE,
+            marked: "{{ body.to }}",
+            headroom: "10ms",
+            ..Plan::of(name)
+        },
+        replicas: 2,
+        fields: fields(1_200, 40),
+        least: 6.0,
+    }
+}
+
+/// Many keys, and nothing else.
+fn keys(name: &'static str) -> Cell {
+    let limit = Keyed {
+        units: 3,
+        keys: 200,
+        ..RECIPIENTS
+    };
+    let fields = fields(1_800, limit.keys);
+    Cell {
+        plan: Plan {
+            judged: unjudged(Duration::ZERO),
+            limits: &["recipient"],
+            tables: "[limits.recipient]\nkind = \"gcra\"\nrate = \"3/1s\"\nkey = \"{{ body.to }}\"\n",
+            keys: ROUTE,
+            marked: "{{ body.to }}",
+            ..Plan::of(name)
+        },
+        replicas: 2,
+        fields,
+        least: 8.0 / 3.0,
+    }
+}
+
+/// Calls under way.
+fn calls(name: &'static str, replicas: usize) -> Cell {
+    Cell {
+        plan: Plan {
+            judged: unjudged(Duration::from_millis(100)),
+            limits: &["calls"],
+            tables: "[limits.calls]\nkind = \"concurrency\"\nlimit = 10\n",
+            ..Plan::of(name)
+        },
+        replicas,
+        fields: fields(600, 10),
+        least: 6.0,
+    }
+}
+
+/// Two limits of each message.
+fn two(name: &'static str) -> Cell {
+    Cell {
+        plan: Plan {
+            judged: unjudged(Duration::ZERO),
+            limits: &["recipient", "sender"],
+            tables: "[limits.recipient]\nkind = \"sliding_log\"\nrate = \"5/1s\"\nkey = \"{{ body.to }}\"\n\
+                     [limits.sender]\nkind = \"gcra\"\nrate = \"100/1s\"\nburst = 20\nkey = \"{{ body.from }}\"\n",
+            keys: ROUTE,
+            marked: "{{ body.to }}",
+            ..Plan::of(name)
+        },
+        replicas: 2,
+        fields: fields(600, 40),
+        least: 5.8,
+    }
+}
+
+/// One sender whose messages take several slots of the account.
+fn dear(name: &'static str, replicas: usize) -> Cell {
+    Cell {
+        plan: Plan {
+            rate: "100/1s\"\nmax_cost = 10\ncost = \"10",
+            judged: unjudged(Duration::ZERO),
+            limits: &["provider", "sender"],
+            tables: "[limits.sender]\nkind = \"gcra\"\nrate = \"50/1s\"\nburst = 9\ncost = 10\nkey = \"{{ body.from }}\"\n",
+            headroom: "10ms",
+            ..Plan::of(name)
+        },
+        replicas,
+        fields: fields(60, 10),
+        least: 59.0 * 10.0 / 50.0 - 0.2,
+    }
+}
+
+/// Runs it with Redis so far away in each direction; says how long it took.
+async fn run(cell: Cell, way: Duration) {
+    machine::two();
+    measure(cell, way).await;
+}
+
+async fn measure(cell: Cell, way: Duration) {
+    let name = cell.plan.name;
+    let count = cell.fields.len();
+    let mut plan = cell.plan;
+    plan.takes = || ();
+    let mut fleet = plan.prepare().await;
+    let proxy = Proxy::to(fleet.servers.redis().port()).await;
+    proxy.set(Mode::Delay(way, way / 20));
+    fleet.via.redis = Some(format!("redis://{}", proxy.address()));
+    fleet.publish_with(numbered(cell.fields)).await;
+    fleet.add(cell.replicas);
+    fleet.arrived(count as u64).await;
+    let report = fleet.finish(&[DECLARED, &[FAR_FOR]].concat()).await;
+    assert_eq!(report.repeated, 0, "{report:?}");
+    let times: Vec<Mono> = fleet.provider.keyed().iter().map(|(at, _)| *at).collect();
+    let (first, last) = (times.iter().min().unwrap(), times.iter().max().unwrap());
+    let seconds = last.since(*first).as_secs_f64();
+    eprintln!(
+        "{name}: Redis {way:?} away, {count} calls in {seconds:.2} s, {:.2} of the least time",
+        cell.least / seconds
+    );
+}
+
+/// 10 ms away the default headroom has 2 ms to spare, which a busy machine takes.
+const FAR_FOR: &str = "permissions run out before their calls leave";
+
+const FAR: Duration = Duration::from_millis(6);
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn many_keys_and_an_account() {
+    run(account("far-account"), FAR).await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn many_keys_alone() {
+    run(keys("far-keys"), Duration::from_millis(10)).await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn calls_under_way() {
+    run(calls("far-calls", 3), FAR).await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn two_limits_of_a_message() {
+    run(two("far-two"), FAR).await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_sender_of_messages_of_ten_slots() {
+    run(dear("far-dear", 2), Duration::from_millis(3)).await;
+}
+
+/// The whole table, one cell after the other (`SOAK=1`).
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn the_table_of_distances() {
+    if !crate::support::soak::soak() {
+        return;
+    }
+    machine::two();
+    for ms in [0, 1, 2, 3, 6, 10] {
+        let way = Duration::from_millis(ms);
+        let cells = [
+            account("table-account"),
+            keys("table-keys"),
+            calls("table-calls-1", 1),
+            calls("table-calls-3", 3),
+            two("table-two"),
+            dear("table-dear-1", 1),
+            dear("table-dear-2", 2),
+            dear("table-dear-5", 5),
+        ];
+        for cell in cells {
+            measure(cell, way).await;
+        }
+    }
+}

@@ -1,0 +1,115 @@
+//! Messages that die in a row: a route that no message passes stops, says why, and keeps its backlog.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU16, Ordering};
+use std::time::Duration;
+
+use super::{config, holds, numbered, queue};
+use crate::support::daemon::{Daemon, LONG, NEW_SCHEDULE, Route, get};
+use crate::support::recorder::{Recorder, Reply};
+use crate::support::wait::{eventually, eventually_async};
+
+const MESSAGES: u64 = 300;
+/// What stops the route in these tests.
+const BREAKER: &str = "breaker = { dead_letters = 20 }\n";
+/// Tries, and calls that are under way when the route stops.
+const FEW: u32 = 60;
+const STOPPED: &str = "died in a row";
+/// The Redis of the tests, to a replica with keyed limits.
+const NOT_ON_DISK: &str = "nothing is kept on disk";
+/// Far longer than the backlog would take.
+const WHILE: Duration = Duration::from_secs(5);
+
+async fn a_template_that_fits_no_message(name: &str, reason: &str, change: impl Fn(&mut Route)) {
+    let broker = queue(name, "quorum").await;
+    broker.publish(name, numbered(1, MESSAGES)).await;
+    let downstream = Recorder::accepting().await;
+    let mut route = Route::new(name, downstream.address);
+    route.downstream = BREAKER.to_owned();
+    let good = route.clone();
+    change(&mut route);
+    let mut config = config(name, vec![route]);
+    config.rate = "1000/1s".to_owned();
+    if reason == "invalid" {
+        config.tables = "[limits.recipient]\nkind = \"gcra\"\nrate = \"1000/1s\"\nkey = \"{{ body.absent }}\"\n".to_owned();
+    }
+    let mut daemon = Daemon::start(&config);
+    daemon.says(STOPPED).await;
+    let admin = daemon.admin().await;
+    let says_so = || {
+        let (status, page) = get(admin, "/readyz");
+        status == 503 && page.contains("20 messages died in a row") && page.contains(reason)
+    };
+    eventually(LONG, "it is not ready, with the reason", says_so).await;
+    tokio::time::sleep(WHILE).await;
+    let dead = format!("{name}.dead");
+    let buried = broker.counts(&dead).await.expect("the dead letters").0;
+    assert!((20..=FEW).contains(&buried), "{buried} are dead");
+    assert_eq!(
+        daemon
+            .metric(&format!("sluiced_stopped{{route=\"{name}\"}}"))
+            .await,
+        1.0
+    );
+    daemon
+        .stop(&[NEW_SCHEDULE, "dead letter", STOPPED, NOT_ON_DISK])
+        .await;
+    // The template is mended: all that was not tried is there.
+    config.routes = vec![good];
+    config.tables = String::new();
+    let daemon = Daemon::start(&config);
+    let rest = MESSAGES as usize - broker.counts(&dead).await.expect("the dead letters").0 as usize;
+    eventually(LONG, "the rest is delivered", || downstream.count() >= rest).await;
+    assert_eq!(downstream.count(), rest, "each once");
+    daemon.stop(&[NEW_SCHEDULE]).await;
+    assert_eq!(broker.counts(name).await, Some((0, 0)));
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_wrong_body_buries_no_backlog() {
+    a_template_that_fits_no_message("dying-undecodable", "undecodable", |route| {
+        route.caller = "{{ body.absent }}".to_owned();
+    })
+    .await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_wrong_key_buries_no_backlog() {
+    a_template_that_fits_no_message("dying-invalid", "invalid", |route| {
+        route.limits = vec!["recipient", "provider"];
+    })
+    .await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_downstream_that_rejects_all_gets_no_backlog() {
+    let name = "dying-rejected";
+    let broker = queue(name, "quorum").await;
+    let answer = Arc::new(AtomicU16::new(400));
+    let says = Arc::clone(&answer);
+    let downstream = Recorder::start(move |_| Reply::status(says.load(Ordering::SeqCst))).await;
+    let mut route = Route::new(name, downstream.address);
+    route.downstream = BREAKER.to_owned();
+    broker.publish(name, numbered(1, MESSAGES)).await;
+    let mut daemon = Daemon::start(&config(name, vec![route]));
+    daemon.says(STOPPED).await;
+    let admin = daemon.admin().await;
+    let says_so = || get(admin, "/readyz").1.contains("messages died in a row");
+    eventually(LONG, "it is not ready, with the reason", says_so).await;
+    tokio::time::sleep(WHILE).await;
+    let dead = format!("{name}.dead");
+    let buried = broker.counts(&dead).await.expect("the dead letters").0;
+    assert!((20..=FEW).contains(&buried), "{buried} are dead");
+    answer.store(202, Ordering::SeqCst);
+    eventually_async(LONG, "each message has its verdict", || async {
+        downstream.count() == MESSAGES as usize
+            && broker.counts(name).await.map(|(ready, _)| ready) == Some(0)
+    })
+    .await;
+    let buried = broker.counts(&dead).await.expect("the dead letters").0;
+    assert!(buried <= FEW, "{buried} are dead");
+    daemon
+        .stop(&[NEW_SCHEDULE, "dead letter", STOPPED, NOT_ON_DISK])
+        .await;
+    holds(&broker, name, 0).await;
+}

@@ -1,0 +1,90 @@
+//! The way to the downstream, in the simulated fleet: calls are counted when they arrive, and what the headroom
+//! keeps for the way is enough, wherever the downstream is.
+
+use std::time::Duration;
+
+use sluiced::proof::simulation::keyed::{KeyedLimit, LimitKind};
+use sluiced::proof::simulation::run;
+use sluiced::proof::simulation::scenario::{Fault, Scenario, Way};
+
+const SECOND: u64 = 1_000_000;
+
+const fn ms(ms: u64) -> Duration {
+    Duration::from_millis(ms)
+}
+
+/// A backlog of two replicas at 100 a second, whose calls travel.
+fn far(seed: u64, headroom: Duration, way: Way) -> Scenario {
+    let rate = "100/1s".parse().expect("a rate");
+    let mut scenario = Scenario::calm("far", seed, rate, 2, 15);
+    scenario.headroom = headroom;
+    scenario.horizon = scenario.horizon.max(headroom * 4);
+    scenario.around.way = way;
+    scenario
+}
+
+fn failure(scenario: &Scenario) -> String {
+    run(scenario).failure.unwrap_or_default()
+}
+
+#[test]
+fn a_way_that_varies_by_a_quarter_of_the_headroom_keeps_the_limit_however_long_it_is() {
+    for (seed, headroom) in (0..).zip([2, 5, 20, 40, 80, 200].map(ms)) {
+        for least in [0, 1, 20, 200].map(ms) {
+            let way = Way::from(least, headroom / 4);
+            let mut scenario = far(seed, headroom, way);
+            // Every call may leave as late as it can.
+            scenario.around.late_wakes = 300_000;
+            scenario.around.late_most = headroom;
+            assert_eq!(failure(&scenario), "", "{scenario}");
+        }
+    }
+}
+
+#[test]
+fn a_way_that_varies_by_more_is_seen() {
+    let way = Way::from(ms(10), ms(20));
+    assert!(failure(&far(1, ms(5), way)).contains("units in a window"));
+    assert_eq!(failure(&far(1, ms(80), way)), "");
+}
+
+#[test]
+fn a_way_that_becomes_longer_in_flight_keeps_the_limit_and_one_that_becomes_shorter_is_seen() {
+    let near = Way::from(ms(5), ms(1));
+    let changes = |first, then: Way| {
+        let mut scenario = far(3, ms(5), first);
+        scenario.faults = vec![(5 * SECOND, Fault::Way(then))];
+        failure(&scenario)
+    };
+    let long = Way::from(ms(30), ms(1));
+    assert_eq!(changes(near, long), "");
+    assert!(changes(long, near).contains("units in a window"));
+}
+
+/// By kind, with a burst of none: what is granted at even distance is never over but by the way.
+#[test]
+fn keyed_limits_keep_a_quarter_of_their_headroom_and_more_is_seen() {
+    for kind in [LimitKind::Gcra { burst: 0 }, LimitKind::SlidingLog] {
+        let limit = KeyedLimit {
+            kind,
+            units: 10,
+            window: Duration::from_secs(1),
+            headroom: ms(40),
+            keys: 1,
+            cost: 1,
+            for_all: true,
+        };
+        let over = |spread| {
+            let failed = (0..20).filter(|seed| {
+                let mut scenario = Scenario::keyed("far", *seed, vec![limit], 20);
+                scenario.around.way = Way::from(ms(20), spread);
+                scenario.around.late_wakes = 300_000;
+                scenario.around.late_most = ms(40);
+                failure(&scenario).contains("units in a window")
+            });
+            failed.count()
+        };
+        assert_eq!(over(ms(10)), 0, "{kind:?}");
+        assert!(over(ms(80)) > 0, "{kind:?}");
+    }
+}
