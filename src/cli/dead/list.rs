@@ -9,7 +9,7 @@ use serde_json::{Value, json};
 use super::filter::{Decision, Filter, FilterArgs};
 use super::letter::LetterFacts;
 use super::text::{age, letters, or_dash, size, table, time_micros};
-use super::{Location, Refusal, absent};
+use super::{Console, Location, Refusal, absent};
 use crate::cli::printable::in_a_line;
 use crate::core::time::StoreTime;
 use crate::ports::clock::Clock;
@@ -30,6 +30,9 @@ pub struct ListArgs {
     #[arg(long, value_name = "N", default_value_t = 20)]
     limit: usize,
 }
+
+/// How far it came is said after so many letters.
+const SAID: u64 = 100;
 
 /// What was counted together: route, reason and last status.
 type Group = (Option<String>, Option<String>, Option<i64>);
@@ -62,7 +65,10 @@ const HEAD: [&str; 7] = [
     "MESSAGE ID",
 ];
 
-pub(super) async fn run(args: &ListArgs, out: &mut (impl Write + Send)) -> Result<(), Refusal> {
+pub(super) async fn run(
+    args: &ListArgs,
+    console: &mut Console<'_, impl Write + Send, impl Write + Send>,
+) -> Result<(), Refusal> {
     let filter = Filter::new(&args.filter)?;
     let dead = args.location.dead_queues()?;
     let now = Clock::start().store_time();
@@ -70,35 +76,41 @@ pub(super) async fn run(args: &ListArgs, out: &mut (impl Write + Send)) -> Resul
     for (index, queue) in dead.queues.iter().enumerate() {
         let census = match dead.open(queue).await? {
             None => None,
-            Some(letters) => Some(count(letters, &filter, args.limit, now).await?),
+            Some(letters) => Some(count(queue, letters, &filter, args.limit, now, console).await?),
         };
         if args.location.json {
             all.push(census.unwrap_or_default().as_json(queue, now));
             continue;
         }
         if index > 0 {
-            writeln!(out)?;
+            writeln!(console.out)?;
         }
         match census {
-            None => writeln!(out, "{}", absent(queue))?,
-            Some(census) => census.write(queue, now, out)?,
+            None => writeln!(console.out, "{}", absent(queue))?,
+            Some(census) => census.write(queue, now, console.out)?,
         }
     }
     if args.location.json {
-        writeln!(out, "{:#}", Value::from(all))?;
+        writeln!(console.out, "{:#}", Value::from(all))?;
     }
     Ok(())
 }
 
 async fn count(
+    queue: &str,
     mut letters: Letters,
     filter: &Filter,
     limit: usize,
     now: StoreTime,
+    console: &mut Console<'_, impl Write + Send, impl Write + Send>,
 ) -> Result<Census, Refusal> {
     let mut census = Census::default();
+    let all = letters.total();
     while let Some(letter) = letters.next().await? {
         census.total += 1;
+        if census.total.is_multiple_of(SAID) {
+            console.progress(&format!("{queue}: looked at {} of {all}", census.total))?;
+        }
         match filter.decide(&letter.message, now) {
             Decision::Meant => census.add(&letter, limit, now),
             Decision::Other => {}
@@ -106,7 +118,11 @@ async fn count(
         }
         letters.leave(letter).await?;
     }
+    if census.total >= SAID {
+        console.progress(&format!("{queue}: giving {all} letters back"))?;
+    }
     letters.close().await?;
+    console.progress("")?;
     Ok(census)
 }
 

@@ -13,7 +13,7 @@ mod show;
 mod tally;
 mod text;
 
-use std::io::Write;
+use std::io::{self, Write};
 use std::path::PathBuf;
 use std::time::Duration;
 
@@ -55,7 +55,12 @@ pub enum Command {
 #[derive(Args, Clone, Debug)]
 pub struct Location {
     /// A configuration file, as for `sluiced run`; may repeat
-    #[arg(long, value_name = "FILE", required_unless_present = "rabbitmq")]
+    #[arg(
+        long,
+        env = "SLUICED_CONFIG",
+        value_name = "FILE",
+        required_unless_present = "rabbitmq"
+    )]
     config: Vec<PathBuf>,
     /// Only the letters of this route; without it those of all routes
     #[arg(long, value_name = "NAME", conflicts_with_all = ["rabbitmq", "queue"])]
@@ -87,6 +92,17 @@ pub struct Console<'a, O, E> {
     pub ask: bool,
 }
 
+impl<O, E: Write> Console<'_, O, E> {
+    /// Rewrites the line that says how far it came. Empty: erases it.
+    fn progress(&mut self, text: &str) -> io::Result<()> {
+        if self.progress {
+            write!(self.err, "\r{text}\x1b[K")?;
+            self.err.flush()?;
+        }
+        Ok(())
+    }
+}
+
 /// The broker and the dead-letter queues.
 struct DeadQueues {
     options: RabbitOptions,
@@ -101,7 +117,7 @@ pub(super) async fn run(
     console: &mut Console<'_, impl Write + Send, impl Write + Send>,
 ) -> Result<Exit, Refusal> {
     match &args.command {
-        Command::List(args) => list::run(args, console.out).await?,
+        Command::List(args) => list::run(args, console).await?,
         Command::Show(args) => show::run(args, console.out).await?,
         Command::Replay(args) => replay::run(args, console).await?,
         Command::Drop(args) => drop::run(args, console).await?,

@@ -18,7 +18,7 @@ use crate::core::outcome::DeadReason;
 use crate::core::rate::Rate;
 use crate::core::time::StoreTime;
 use crate::ports::clock::Clock;
-use crate::queue::rabbit::letters::{BATCH, Letter, Letters, Replay};
+use crate::queue::rabbit::letters::{BATCH, BATCH_BYTES, Letter, Letters, Replay};
 
 /// The letters of so much time go together, where a pace is asked for.
 const TOGETHER: Duration = Duration::from_millis(100);
@@ -127,10 +127,8 @@ impl Replaying<'_> {
         let mut result = self
             .letters(queue, &mut letters, limit, &mut tally, console)
             .await;
-        if console.progress {
-            // Without the terminal there is no line to erase.
-            write!(console.err, "\r\x1b[K").ok();
-        }
+        // Without the terminal there is no line to erase.
+        console.progress("").ok();
         match letters.close().await {
             Ok(after) => tally.after = Some(after),
             Err(error) => result = result.and(Err(error.into())),
@@ -146,7 +144,7 @@ impl Replaying<'_> {
         tally: &mut ReplayCounts,
         console: &mut Console<'_, impl Write + Send, impl Write + Send>,
     ) -> Result<(), Refusal> {
-        let mut batch = Vec::new();
+        let (mut batch, mut bytes) = (Vec::new(), 0);
         while !self.stop.is_cancelled() && tally.meant < limit {
             let Some(letter) = letters.next().await? else {
                 break;
@@ -163,8 +161,10 @@ impl Replaying<'_> {
                 letters.leave(replay.letter).await?;
                 continue;
             }
+            bytes += replay.letter.message.body.len();
             batch.push(replay);
-            if batch.len() >= self.pace.batch {
+            if batch.len() >= self.pace.batch || bytes >= BATCH_BYTES {
+                bytes = 0;
                 self.send(letters, std::mem::take(&mut batch), tally)
                     .await?;
                 show_progress(queue, tally, console)?;
@@ -312,15 +312,10 @@ fn show_progress(
     tally: &ReplayCounts,
     console: &mut Console<'_, impl Write + Send, impl Write + Send>,
 ) -> io::Result<()> {
-    if console.progress {
-        let (replayed, looked, before) = (tally.replayed, tally.looked, tally.before);
-        write!(
-            console.err,
-            "\r{queue}: {replayed} replayed, looked at {looked} of {before}\x1b[K"
-        )?;
-        console.err.flush()?;
-    }
-    Ok(())
+    let (replayed, looked, before) = (tally.replayed, tally.looked, tally.before);
+    console.progress(&format!(
+        "{queue}: {replayed} replayed, looked at {looked} of {before}"
+    ))
 }
 
 #[cfg(test)]

@@ -194,7 +194,11 @@ fn in_words(reason: &str) -> String {
 
 /// How the limit stood that denied it (`denied_headers`).
 fn limit(message: &Message) -> Vec<(&'static str, String)> {
-    let names = [("limit", header::LIMIT), ("remaining", header::REMAINING)];
+    let names = [
+        ("denied by", header::DENIED_BY),
+        ("limit", header::LIMIT),
+        ("remaining", header::REMAINING),
+    ];
     let told = names.into_iter().filter_map(|(label, name)| {
         let value = message.headers.get(name)?;
         Some((label, shown(value)))
@@ -217,9 +221,11 @@ fn is_told(name: &str) -> bool {
             | header::EXPIRES
             | header::ROUTE
             | header::QUEUE
+            | header::DENIED_BY
             | header::LIMIT
             | header::REMAINING
             | header::MESSAGE_ID
+            | header::COPY
             | "x-sluiced-exchange"
             | "x-sluiced-routing-key"
     )

@@ -5,7 +5,8 @@
 //! once a second and at the end; a run that is killed repeats what was settled in its last second.
 //! The file is replaced as a whole, and only after the leftover file is safe.
 //!
-//! A list is known by its beginning, so it may grow, and another list under the same name starts anew.
+//! A list is known by its beginning, so it may grow, and another list under the same name starts anew. Each run
+//! takes the beginning anew: that of a list which was short, or empty, is the beginning of many lists.
 
 use std::collections::BTreeSet;
 use std::io;
@@ -61,14 +62,22 @@ impl Checkpoint {
             Err(error) if error.kind() == io::ErrorKind::NotFound => None,
             Err(error) => return Err(error),
         };
+        let now = identity(list, BEGINNING).await?;
         if let Some(progress) = known {
-            if identity(list, progress.list.bytes).await? == progress.list {
+            // Of a list that was empty no line can be settled.
+            let same = progress.list.bytes > 0
+                && identity(list, progress.list.bytes).await? == progress.list;
+            if same {
+                let progress = Progress {
+                    list: now,
+                    ..progress
+                };
                 return Ok(Self::new(path, progress));
             }
             tracing::info!("the checkpoint is of another list; this one starts at its first line");
         }
         let progress = Progress {
-            list: identity(list, BEGINNING).await?,
+            list: now,
             read: 0,
             open: BTreeSet::new(),
             done: 0,
@@ -175,5 +184,23 @@ mod tests {
 
         std::fs::write(&path, "{").unwrap();
         assert!(Checkpoint::open(&path, &list).await.is_err());
+    }
+
+    /// A list that was empty at first is known by what it holds now: others begin like it, too.
+    #[tokio::test]
+    async fn an_empty_list_is_not_the_beginning_of_every_list() {
+        let dir = tempfile::tempdir().unwrap();
+        let (path, list) = (dir.path().join("checkpoint"), dir.path().join("list"));
+        for (text, lines) in [("", 0), ("1\n2\n3\n", 3), ("4\n5\n6\n", 3)] {
+            std::fs::write(&list, text).unwrap();
+            let mut run = Checkpoint::open(&path, &list).await.unwrap();
+            assert_eq!(run.settled(), (0, 0), "{text:?}");
+            for line in 1..=lines {
+                assert!(!run.is_settled(line), "line {line} of {text:?}");
+                run.arrived(line);
+                run.settle(line, false);
+            }
+            run.write().await.unwrap();
+        }
     }
 }

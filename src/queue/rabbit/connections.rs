@@ -15,7 +15,7 @@ use lapin::{Connection, ConnectionProperties, Event};
 use secrecy::ExposeSecret as _;
 use tokio::sync::{Mutex, watch};
 use tokio::time::{Instant, sleep_until, timeout, timeout_at};
-use tokio_util::sync::DropGuard;
+use tokio_util::sync::{CancellationToken, DropGuard};
 use tokio_util::task::AbortOnDropHandle;
 
 use super::dial::Dial;
@@ -42,6 +42,7 @@ pub(super) struct Live {
     pub(super) knows_unlimited: bool,
     fault: Arc<OnceLock<String>>,
     _listener: AbortOnDropHandle<()>,
+    cut: CancellationToken,
     /// Ends the stream, and with it lapin's thread, whatever state the connection is in.
     _end: DropGuard,
 }
@@ -54,6 +55,11 @@ impl Live {
     /// Whether an alarm of the broker stops writes.
     pub(super) fn is_blocked(&self) -> bool {
         self.connection.status().blocked()
+    }
+
+    /// Ends it for all that use it.
+    pub(super) fn cut(&self) {
+        self.cut.cancel();
     }
 
     /// Why it is not up any more.
@@ -261,6 +267,7 @@ impl SharedConnection {
             knows_unlimited: control.major.get().is_some_and(|&major| major >= 4),
             fault,
             _listener: AbortOnDropHandle::new(tokio::spawn(listener)),
+            cut: control.cut,
             _end: end,
         })
     }

@@ -93,14 +93,15 @@ impl Consumers {
         let count = self.open.len();
         for step in 0..count {
             let index = (self.turn + step) % count;
-            let (queue, consumer) = &mut self.open[index];
+            let (_, consumer) = &mut self.open[index];
             let received = match consumer.poll_next_unpin(cx) {
                 Poll::Pending => continue,
                 Poll::Ready(Some(Ok(delivery))) => Received::Delivery(Box::new(delivery)),
                 Poll::Ready(Some(Err(error))) => Received::Failed(error),
-                Poll::Ready(None) => Received::Ended {
-                    queue: queue.clone(),
-                },
+                Poll::Ready(None) => {
+                    let (queue, _) = self.open.remove(index);
+                    return Poll::Ready(Received::Ended { queue });
+                }
             };
             self.turn = index + 1;
             return Poll::Ready(received);

@@ -13,7 +13,9 @@ use lapin::types::{AMQPValue, FieldTable, ShortString};
 
 use crate::ports::message::{HeaderValue, Headers, Message, Properties, header};
 
-/// Where the message was published to first: wait queues return it under the queue's name.
+/// Where the message was published to first: queues of ours return it through the default exchange, under the
+/// name of a queue. On a message that came through another exchange its publisher wrote them, and they count
+/// for nothing.
 const EXCHANGE: &str = "x-sluiced-exchange";
 const ROUTING_KEY: &str = "x-sluiced-routing-key";
 /// The original's user id. The broker closes a channel that publishes under another user's.
@@ -54,11 +56,21 @@ impl Original {
 
     /// How often it was returned, if its queue counts that.
     pub(super) fn returns(&self) -> i64 {
-        let headers = self.properties.headers().as_ref();
-        headers
-            .and_then(|headers| headers.inner().get(RETURNS))
-            .map_or(0, |count| readable(count).as_int().unwrap_or(0))
+        returns(&self.properties)
     }
+
+    /// Whether it may have come back by a queue of ours: all of these use the default exchange.
+    fn came_back(&self) -> bool {
+        self.exchange.as_str().is_empty()
+    }
+}
+
+/// How often a message was returned, if its queue counts that.
+pub(super) fn returns(properties: &BasicProperties) -> i64 {
+    let headers = properties.headers().as_ref();
+    headers
+        .and_then(|headers| headers.inner().get(RETURNS))
+        .map_or(0, |count| readable(count).as_int().unwrap_or(0))
 }
 
 /// The message for the pipeline, and what to keep for a copy. The body is shared.
@@ -76,15 +88,16 @@ pub(super) fn message(delivery: lapin::message::Delivery) -> (Message, Original)
         .flatten()
         .map(|(name, value)| (name.as_str().to_owned(), readable(value)))
         .collect();
-    let text = |name: &str, other: &ShortString| match headers.get(name) {
-        Some(HeaderValue::Text(text)) => text.clone(),
-        _ => other.as_str().to_owned(),
+    let came_back = original.came_back();
+    let first = |name: &str, now: &ShortString| match headers.get(name) {
+        Some(HeaderValue::Text(text)) if came_back => text.clone(),
+        _ => now.as_str().to_owned(),
     };
     let message = Message {
         body: original.body.clone(),
         properties: properties(&original.properties),
-        exchange: text(EXCHANGE, &original.exchange),
-        routing_key: text(ROUTING_KEY, &original.routing_key),
+        exchange: first(EXCHANGE, &original.exchange),
+        routing_key: first(ROUTING_KEY, &original.routing_key),
         redelivered: delivery.redelivered,
         headers,
         made_id: None,
@@ -174,10 +187,11 @@ pub(super) fn copy_properties<'a>(
     if let Some(user) = from.user_id() {
         headers.insert(USER_ID.into(), AMQPValue::LongString(user.as_str().into()));
     }
+    let came_back = original.came_back();
     let mut first_seen = |name: &str, value: &ShortString| {
-        headers
-            .entry(name.into())
-            .or_insert_with(|| AMQPValue::LongString(value.as_str().into()));
+        if !came_back || !headers.contains_key(name) {
+            headers.insert(name.into(), AMQPValue::LongString(value.as_str().into()));
+        }
     };
     first_seen(EXCHANGE, &original.exchange);
     first_seen(ROUTING_KEY, &original.routing_key);
@@ -188,6 +202,23 @@ pub(super) fn copy_properties<'a>(
         }
     }
     rebuild(from, *from.timestamp()).with_headers(FieldTable::from(headers))
+}
+
+/// The properties of a copy that is published under a number.
+pub(super) fn numbered(properties: BasicProperties, number: u64) -> BasicProperties {
+    let mut headers = properties.headers().clone().unwrap_or_default();
+    // Numbers are those of deliveries, which no channel has so many of.
+    let number = AMQPValue::LongLongInt(i64::try_from(number).unwrap_or(i64::MAX));
+    headers.insert(header::COPY.into(), number);
+    properties.with_headers(headers)
+}
+
+/// The number that a copy was published under.
+pub(super) fn copy_number(properties: &BasicProperties) -> Option<u64> {
+    match properties.headers().as_ref()?.inner().get(header::COPY)? {
+        AMQPValue::LongLongInt(number) => u64::try_from(*number).ok(),
+        _ => None,
+    }
 }
 
 /// The properties of a dead letter that starts afresh in its work queue: no attempt, no age and no

@@ -8,8 +8,8 @@
 //! it is given back. Only the letters that were there at the start are looked at: a replay whose messages
 //! die again has an end.
 //!
-//! A letter that moves is published, confirmed, and only then acknowledged, batch by batch. A process that
-//! is killed leaves one batch twice at most, and none is lost.
+//! A letter that moves is published, confirmed, and only then acknowledged, batch by batch (`confirms`). A process
+//! that is killed leaves one batch twice at most, and none is lost.
 //!
 //! A quorum queue takes 32 commands of a channel at a time. The channel holds the others back, mixes up
 //! their order, and forgets them when it ends: letters that were acknowledged would be dead letters still.
@@ -28,11 +28,13 @@ use std::fmt;
 use std::sync::Arc;
 use std::time::Duration;
 
-use futures::future::try_join_all;
+use futures::TryStreamExt as _;
+use futures::stream::FuturesOrdered;
 use lapin::Channel;
 use lapin::options::{BasicAckOptions, BasicGetOptions, BasicNackOptions};
 use tokio::time::{Instant, sleep};
 
+use super::confirms::{ConfirmChannel, WINDOW};
 use super::connections::{Connections, Live};
 use super::convert::{Original, copy_properties, fresh_properties, message};
 use super::error::RabbitError;
@@ -44,8 +46,10 @@ use crate::ports::message::{Message, header};
 const FETCH: u32 = 16;
 /// So many acknowledgements, or letters that are given back, are under way at a time.
 const COMMANDS: usize = 16;
-/// So many letters move together at most.
+/// So many letters move together at most …
 pub const BATCH: usize = 100;
+/// … and so many bytes of them; one that is larger moves alone.
+pub const BATCH_BYTES: usize = WINDOW;
 /// A letter that came back so often is copied.
 const WORN: i64 = 10;
 /// How long letters that are given back may take to be in their queue …
@@ -90,7 +94,7 @@ pub struct Letters {
     connections: Connections,
     live: Arc<Live>,
     channel: Channel,
-    publishing: Option<(Arc<Live>, Channel)>,
+    confirms: Option<ConfirmChannel>,
     /// Work queues that were found.
     found: HashSet<String>,
     total: u32,
@@ -150,7 +154,7 @@ impl Letters {
             connections,
             live,
             channel,
-            publishing: None,
+            confirms: None,
             found: HashSet::new(),
             total,
             unread: total,
@@ -206,8 +210,14 @@ impl Letters {
 
     async fn get(&mut self, count: u32) -> Result<Vec<Option<Letter>>, RabbitError> {
         let options = BasicGetOptions { no_ack: false };
-        let asks = (0..count).map(|_| self.channel.basic_get(self.queue.as_str().into(), options));
-        let answers = answered("basic.get", self.operation, try_join_all(asks)).await?;
+        let mut asks: FuturesOrdered<_> = (0..count)
+            .map(|_| self.channel.basic_get(self.queue.as_str().into(), options))
+            .collect();
+        let mut answers = Vec::new();
+        // The bound is for each of them: large ones take a while on a slow way.
+        while let Some(answer) = answered("basic.get", self.operation, asks.try_next()).await? {
+            answers.push(answer);
+        }
         let letters = answers.into_iter().map(|answer| {
             let delivery = answer?.delivery;
             let tag = delivery.delivery_tag;
@@ -358,7 +368,7 @@ impl Letters {
         copied.map(|()| count)
     }
 
-    async fn give_back(&self, tag: u64) -> Result<(), RabbitError> {
+    async fn give_back(&mut self, tag: u64) -> Result<(), RabbitError> {
         let requeue = BasicNackOptions {
             multiple: false,
             requeue: true,
@@ -368,7 +378,7 @@ impl Letters {
     }
 
     /// How many letters there are as soon as there are so many, or after a while.
-    async fn counted(&self, channel: &Channel, expected: u32) -> Result<u32, RabbitError> {
+    async fn counted(&mut self, channel: &Channel, expected: u32) -> Result<u32, RabbitError> {
         let end = Instant::now() + RETURN;
         loop {
             let count = find(channel, &self.queue, self.operation).await?.messages;

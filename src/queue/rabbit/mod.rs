@@ -5,13 +5,15 @@
 //! - `supervisor`: a route's sessions, one after the other; `context` is what they share;
 //! - `session`: one channel, its deliveries and their acknowledgements; `consumers`: where they
 //!   come from;
-//! - `publisher`: copies for wait, parked and dead-letter queues; `shorten` makes them fit, `kept`
-//!   remembers the verdicts of those that were not confirmed in time;
+//! - `confirms`: publishes and waits for confirms; `publisher` does that with the copies for wait, parked and
+//!   dead-letter queues, `shorten` makes them fit, `kept` remembers the verdicts of those that were not
+//!   confirmed before their session ended;
 //! - `parked`: how many messages are parked;
 //! - `topology`: the queues; `convert`: the messages;
 //! - `probe`: looks at a broker for `sluiced check --connect`, `rights` at what it allows; `letters`: reads and moves dead letters
 //!   for `sluiced dead`.
 
+mod confirms;
 mod connections;
 mod consumers;
 mod context;
@@ -19,7 +21,6 @@ mod convert;
 mod counts;
 mod dial;
 mod error;
-mod fingerprint;
 mod guard;
 mod kept;
 pub mod letters;

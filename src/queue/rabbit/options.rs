@@ -1,9 +1,11 @@
 //! The options of the RabbitMQ backend, as plain data.
 
+use std::net::IpAddr;
 use std::time::Duration;
 
 use lapin::uri::AMQPUri;
 use secrecy::{ExposeSecret, SecretString};
+use url::{Host, Url};
 
 use super::error::RabbitError;
 use crate::core::ladder::Ladder;
@@ -126,17 +128,33 @@ pub(super) fn addresses(options: &RabbitOptions) -> Result<Vec<BrokerAddress>, R
         .iter()
         .enumerate()
         .map(|(index, url)| {
-            let mut uri: AMQPUri = url
-                .expose_secret()
-                .parse()
-                .map_err(|reason| RabbitError::Url { index, reason })?;
+            let mut uri =
+                parsed(url.expose_secret()).map_err(|reason| RabbitError::Url { index, reason })?;
             uri.query.heartbeat.get_or_insert(heartbeat);
             uri.query.frame_max = uri.query.frame_max.filter(|&most| most > 0);
             uri.query.frame_max.get_or_insert(FRAME_MAX);
-            let host = format!("{}:{}", uri.authority.host, uri.authority.port);
+            let (host, port) = (&uri.authority.host, uri.authority.port);
+            let host = match host.parse() {
+                Ok(IpAddr::V6(ip)) => format!("[{ip}]:{port}"),
+                _ => format!("{host}:{port}"),
+            };
             Ok(BrokerAddress { uri, host })
         })
         .collect()
+}
+
+/// Parses a URL. What is wrong with it is said without it: it holds a password. The client's own parser shows
+/// what it does not understand, and takes an address of IPv6 for none, which means `localhost` to it.
+fn parsed(text: &str) -> Result<AMQPUri, String> {
+    let url = Url::parse(text).map_err(|error| error.to_string())?;
+    if !matches!(url.scheme(), "amqp" | "amqps") || url.cannot_be_a_base() {
+        return Err("write amqp://user:password@host:5672/%2f, or amqps://".to_owned());
+    }
+    let mut uri: AMQPUri = text.parse()?;
+    if let Some(Host::Ipv6(address)) = url.host() {
+        uri.authority.host = address.to_string();
+    }
+    Ok(uri)
 }
 
 #[cfg(test)]
@@ -165,5 +183,31 @@ mod tests {
             .map(drop)
             .map_err(|error| error.to_string());
         assert!(error.is_err_and(|text| !text.contains("hidden")));
+    }
+
+    /// As an operator may write one, without a scheme or with a wrong one.
+    #[test]
+    fn a_url_that_is_none_is_not_shown() {
+        for wrong in [
+            "guest:s3cret@broker:5672/%2f",
+            "amqp:guest:s3cret@broker",
+            "s3cret://broker",
+            "amqp://guest:s3cret@broker:port",
+            "amqp://guest:s3cret@[broker",
+            "//guest:s3cret@broker",
+        ] {
+            let options = RabbitOptions::single(wrong.into(), String::new());
+            let error = addresses(&options).map(drop).unwrap_err().to_string();
+            assert!(!error.contains("s3cret"), "{error}");
+        }
+    }
+
+    #[test]
+    fn an_address_of_ipv6_is_one() {
+        let url = "amqp://guest:s3cret@[2001:db8::5]:5673";
+        let options = RabbitOptions::single(url.into(), String::new());
+        let address = &addresses(&options).unwrap()[0];
+        assert_eq!(address.uri.authority.host, "2001:db8::5");
+        assert_eq!(address.host, "[2001:db8::5]:5673");
     }
 }

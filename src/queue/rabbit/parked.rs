@@ -127,7 +127,7 @@ pub(super) struct LeftBehind {
     pub(super) route: Arc<RouteOptions>,
     pub(super) events: Arc<dyn QueueEvents>,
     pub(super) bound: Duration,
-    /// To the session: those that it does not consume yet. Each is told once.
+    /// To the session: those that are there. It knows which it consumes.
     pub(super) found: mpsc::UnboundedSender<Vec<Space>>,
 }
 
@@ -150,19 +150,19 @@ impl LeftBehind {
             .iter()
             .map(|(_, counts)| u64::from(counts.messages))
             .sum();
-        let spaces = found.into_iter().map(|(space, _)| space);
-        let new: Vec<Space> = spaces.filter(|space| known.insert(*space)).collect();
-        if !new.is_empty() {
+        let spaces: BTreeSet<Space> = found.into_iter().map(|(space, _)| space).collect();
+        if !spaces.is_subset(known) {
             tracing::info!(
                 route = self.route.route,
                 queue = self.route.queue,
                 messages,
                 "parked queues of an earlier configuration are consumed too; delete them when they are empty"
             );
-            // Without its session this task ends too.
-            drop(self.found.send(new));
         }
+        *known = spaces;
         if !known.is_empty() {
+            // Without its session this task ends too.
+            drop(self.found.send(known.iter().copied().collect()));
             self.events
                 .counted(&self.route.route, Part::Parked, messages);
         }

@@ -21,6 +21,8 @@ pub enum QueueState {
         /// Ready for delivery; unacknowledged ones are not among them.
         messages: u32,
         consumers: u32,
+        /// It is a classic queue, as far as that can be told.
+        classic: bool,
         /// Of the parked queues beside it, if the route does not park and there are any.
         left_behind: Option<u32>,
     },
@@ -91,10 +93,12 @@ async fn look(
                 true => Vec::new(),
                 false => topology::left_behind(&live.connection, route, bound).await?,
             };
+            let classic = rights::is_classic(live, &route.queue, bound).await;
             let parked = left.iter().map(|(_, census)| census.messages).sum();
             Ok(QueueState::Found {
                 messages,
                 consumers,
+                classic,
                 left_behind: (!left.is_empty()).then_some(parked),
             })
         }

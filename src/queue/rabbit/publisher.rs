@@ -1,58 +1,40 @@
-//! Copies for wait, parked and dead-letter queues: publish, wait for the confirm, and only then
-//! report.
-//!
-//! Copies are published in rounds. A round ends when all its confirms are in or are late; meanwhile
-//! the next round gathers. Rounds make returned messages safe: lapin attaches a returned message to
-//! whichever confirm comes next. So a single confirm does not show that its own copy was routed,
-//! but a complete round shows every return within it. A returned message is then known by what it
-//! carries: another replica may declare the queue in the middle of a round, and what was routed since
-//! then must not be published again.
+//! Copies for wait, parked and dead-letter queues, from a session to the broker (`confirms`).
 //!
 //! A copy that is not confirmed is tried again with backoff for as long as the session lives: its
 //! verdict was reached, and giving the message back would repeat its call. A copy may exist twice,
 //! but it is never missing. What can never be copied is made to fit before (`shorten`).
 
-use std::collections::HashSet;
+use std::collections::{HashMap, HashSet, VecDeque};
 use std::sync::Arc;
 use std::time::Duration;
 
 use bytes::Bytes;
-use futures::StreamExt;
-use futures::future::join_all;
-use futures::stream::FuturesUnordered;
-use lapin::message::BasicReturnMessage;
-use lapin::options::{BasicPublishOptions, ConfirmSelectOptions};
-use lapin::{BasicProperties, Channel, Confirmation, PublisherConfirm};
+use lapin::BasicProperties;
 use tokio::sync::mpsc;
-use tokio::time::{Instant, sleep_until, timeout, timeout_at};
+use tokio::time::{Instant, sleep_until};
 
-use super::connections::{Connections, Live};
+use super::confirms::{ConfirmChannel, Copy, Decided};
+use super::connections::Connections;
 use super::error::RabbitError;
-use super::fingerprint::{CopyPrint, came_back};
 use super::options::RouteOptions;
-use super::topology::{Target, answered, open_channel, target_queues};
+use super::topology::{Target, target_queues};
 use crate::ports::clock::Clock;
 use crate::queue::events::QueueEvents;
 use crate::queue::{BACKOFF, LOG_EVERY};
 use crate::telemetry::{LogLimit, Suppressed};
 
-/// Copies in a round at most.
-const ROUND: usize = 512;
-/// How long the end of a channel on which copies failed may take.
-const ABANDON: Duration = Duration::from_secs(1);
+/// New copies that are taken over at a time at most.
+const BURST: usize = 512;
 
 /// A copy to publish.
 #[derive(Debug)]
 pub(super) struct Republish {
-    /// The delivery that it is made of.
+    /// The delivery that it is made of; its properties carry it as their number.
     pub(super) tag: u64,
     pub(super) target: Target,
     pub(super) body: Bytes,
     pub(super) properties: BasicProperties,
 }
-
-/// Whether a copy was confirmed in its round. An error may be that of several copies.
-type CopyResult = Result<(), Arc<RabbitError>>;
 
 /// The publishing side of one session of a route.
 #[derive(Debug)]
@@ -70,275 +52,209 @@ pub(super) struct Publisher {
 pub(super) struct PublisherBounds {
     /// For one synchronous operation.
     pub(super) operation: Duration,
-    /// For the confirms of a round.
+    /// For the time without a confirm.
     pub(super) confirm: Duration,
 }
 
 /// A confirm channel and what was declared since it is there.
 #[derive(Debug)]
-struct ConfirmChannel {
-    live: Arc<Live>,
-    channel: Channel,
+struct Open {
+    confirms: ConfirmChannel,
     declared: HashSet<Target>,
+}
+
+/// Copies that are not confirmed, by where they are.
+#[derive(Debug)]
+struct Outbox {
+    ready: VecDeque<Republish>,
+    under_way: HashMap<u64, Republish>,
+    /// Failed: ready again at `retry_at`.
+    waiting: Vec<Republish>,
+    retry_at: Instant,
+    /// Tags of copies that failed before.
+    failed: HashSet<u64>,
+    /// Tries in a row that failed.
+    failures: u32,
+    log: LogLimit,
 }
 
 impl Publisher {
     /// Publishes what comes until the session drops its end. `copies` is bounded by the prefetch.
     pub(super) async fn run(self, mut copies: mpsc::UnboundedReceiver<Republish>) {
-        let mut kept: Option<ConfirmChannel> = None;
-        let mut fresh: Vec<Republish> = Vec::new();
-        let mut waiting: Vec<Republish> = Vec::new();
-        let mut failures = 0;
-        let log = LogLimit::new(LOG_EVERY);
-        let mut retry_at = Instant::now();
-        loop {
-            tokio::select! {
-                count = copies.recv_many(&mut fresh, ROUND) => if count == 0 {
-                    return;
-                },
-                () = sleep_until(retry_at), if !waiting.is_empty() => {}
-            }
-            let mut round = std::mem::take(&mut fresh);
-            if retry_at <= Instant::now() {
-                let room = ROUND.saturating_sub(round.len()).min(waiting.len());
-                round.extend(waiting.drain(..room));
-            }
-            let results = self.publish(&mut kept, &round).await;
-            let mut failure = None;
-            for (copy, result) in round.into_iter().zip(results) {
-                match result {
-                    // If the session is gone, the result is not needed.
-                    Ok(()) => drop(self.confirmed.send(copy.tag)),
-                    Err(error) => {
-                        self.events.unconfirmed(&self.route.route);
-                        failure = Some(error);
-                        waiting.push(copy);
-                    }
-                }
-            }
-            if let Some(error) = failure {
-                failures += 1;
-                retry_at = Instant::now() + BACKOFF.half_jitter(failures, rand::random());
-                if let Some(more) = log.fault(&error.to_string(), self.clock.now()) {
-                    self.tell(&error, failures == 1, &more);
-                }
-            } else if waiting.is_empty() {
-                failures = 0;
-                if log.over() {
-                    tracing::info!(route = self.route.route, "copies are confirmed again");
-                }
-            }
-        }
-    }
-
-    /// A queue that was declared a moment ago may refuse once: that is no warning.
-    fn tell(&self, error: &RabbitError, is_first: bool, more: &Suppressed) {
-        let route = &self.route.route;
-        if is_first && matches!(error, RabbitError::NotTaken { .. }) {
-            tracing::info!(route, %error, "copies are not confirmed, trying again{more}");
-        } else {
-            tracing::warn!(route, %error, "copies are not confirmed, trying again{more}");
-        }
-    }
-
-    /// One round. Answers a result for each, in order.
-    async fn publish(
-        &self,
-        kept: &mut Option<ConfirmChannel>,
-        round: &[Republish],
-    ) -> Vec<CopyResult> {
-        let failed = |error: RabbitError| vec![Err(Arc::new(error)); round.len()];
-        let mut open = match self.open(kept.take()).await {
-            Ok(open) => open,
-            Err(error) => return failed(error),
+        let mut open: Option<Open> = None;
+        let mut outbox = Outbox {
+            ready: VecDeque::new(),
+            under_way: HashMap::new(),
+            waiting: Vec::new(),
+            retry_at: Instant::now(),
+            failed: HashSet::new(),
+            failures: 0,
+            log: LogLimit::new(LOG_EVERY),
         };
-        let mut results: Vec<Option<CopyResult>> = vec![None; round.len()];
-        for target in round.iter().map(|copy| copy.target).collect::<HashSet<_>>() {
-            if let Err(error) = self.declare(&mut open, target).await {
-                let error = Arc::new(error);
-                for (copy, result) in round.iter().zip(&mut results) {
-                    if copy.target == target {
-                        *result = Some(Err(Arc::clone(&error)));
+        let mut fresh: Vec<Republish> = Vec::with_capacity(BURST);
+        loop {
+            self.send(&mut open, &mut outbox).await;
+            tokio::select! {
+                count = copies.recv_many(&mut fresh, BURST) => {
+                    if count == 0 {
+                        return;
+                    }
+                    outbox.ready.extend(fresh.drain(..));
+                }
+                () = sleep_until(outbox.retry_at), if !outbox.waiting.is_empty() => {
+                    outbox.ready.extend(outbox.waiting.drain(..));
+                }
+                decided = next(&mut open) => match decided {
+                    Ok(decided) => self.decided(&mut outbox, decided),
+                    // They will be taken when the alarm is over.
+                    Err(error @ RabbitError::Blocked) => {
+                        outbox.under_way.keys().for_each(|_| self.events.unconfirmed(&self.route.route));
+                        self.tell(&outbox, &error);
+                    }
+                    Err(error) => {
+                        for (_, copy) in std::mem::take(&mut outbox.under_way) {
+                            self.fail(&mut outbox, copy, &error);
+                        }
+                        if let Some(open) = open.take() {
+                            open.confirms.close().await;
+                        }
                     }
                 }
             }
         }
-        let complete = self.confirm(&mut open, round, &mut results).await;
-        let taken = |result: &Option<_>| matches!(result, Some(Ok(())));
-        if complete && results.iter().all(taken) {
-            *kept = Some(open);
-        } else if complete {
-            // A channel can go on to refuse for a queue that would take copies again.
-            abandon(&open.channel).await;
-        }
-        let late = Arc::new(RabbitError::Timeout {
-            what: "a publish with its confirm",
-            waited: self.bounds.confirm,
-        });
-        results
-            .into_iter()
-            .map(|result| result.unwrap_or_else(|| Err(Arc::clone(&late))))
-            .collect()
     }
 
-    /// The confirm channel, opened if there is none that works.
-    async fn open(&self, old: Option<ConfirmChannel>) -> Result<ConfirmChannel, RabbitError> {
-        let open = match old {
-            Some(open) if open.live.is_up() && open.channel.status().connected() => open,
-            _ => {
-                let live = self.connections.publishing.acquire().await?;
-                if live.is_blocked() {
-                    return Err(RabbitError::Blocked);
+    /// Publishes what is ready, as far as there is room.
+    async fn send(&self, open: &mut Option<Open>, outbox: &mut Outbox) {
+        while let Some(copy) = outbox.ready.front() {
+            let (bytes, target) = (copy.body.len(), copy.target);
+            let open = match self.room(open, bytes).await {
+                Ok(Some(open)) => open,
+                Ok(None) => return,
+                Err(error) => {
+                    for copy in std::mem::take(&mut outbox.ready) {
+                        self.fail(outbox, copy, &error);
+                    }
+                    return;
                 }
-                let channel = open_channel(&live.connection, self.bounds.operation).await?;
-                let select = channel.confirm_select(ConfirmSelectOptions::default());
-                answered("confirm.select", self.bounds.operation, select).await?;
-                ConfirmChannel {
-                    live,
-                    channel,
+            };
+            if let Err(error) = self.declare(open, target).await {
+                let ready = std::mem::take(&mut outbox.ready).into_iter();
+                let (same, others): (Vec<_>, Vec<_>) =
+                    ready.partition(|copy| copy.target == target);
+                outbox.ready = others.into();
+                for copy in same {
+                    self.fail(outbox, copy, &error);
+                }
+                continue;
+            }
+            if let Some(copy) = outbox.ready.pop_front() {
+                open.confirms.publish(Copy {
+                    number: copy.tag,
+                    queue: copy.target.queue(&self.route.queue),
+                    properties: copy.properties.clone(),
+                    body: copy.body.clone(),
+                });
+                outbox.under_way.insert(copy.tag, copy);
+            }
+        }
+    }
+
+    /// The channel, if it has room for a copy of so many bytes. A new one is opened where the old one takes no
+    /// more, and nothing is under way on it.
+    async fn room<'a>(
+        &self,
+        open: &'a mut Option<Open>,
+        bytes: usize,
+    ) -> Result<Option<&'a mut Open>, RabbitError> {
+        let old = open.take();
+        let usable = match old {
+            Some(old) if old.confirms.is_open() || !old.confirms.is_idle() => old,
+            other => {
+                if let Some(other) = other {
+                    other.confirms.close().await;
+                }
+                let live = self.connections.publishing.acquire().await?;
+                let PublisherBounds { operation, confirm } = self.bounds;
+                Open {
+                    confirms: ConfirmChannel::open(live, operation, confirm).await?,
                     declared: HashSet::new(),
                 }
             }
         };
-        if open.live.is_blocked() {
+        let usable = open.insert(usable);
+        if usable.confirms.live.is_blocked() {
             return Err(RabbitError::Blocked);
         }
-        Ok(open)
+        let has_room = usable.confirms.is_open() && usable.confirms.has_room(bytes);
+        Ok(has_room.then_some(usable))
     }
 
-    async fn declare(&self, open: &mut ConfirmChannel, target: Target) -> Result<(), RabbitError> {
+    async fn declare(&self, open: &mut Open, target: Target) -> Result<(), RabbitError> {
         // The work queue is there: its messages are the ones that are copied.
         if target != Target::Work && !open.declared.contains(&target) {
             let bound = self.bounds.operation;
-            target_queues(&open.live, &self.route, [target], bound).await?;
+            target_queues(&open.confirms.live, &self.route, [target], bound).await?;
             open.declared.insert(target);
         }
         Ok(())
     }
 
-    /// Publishes what has no result yet and waits for the confirms. Answers whether all came; if
-    /// not, the channel is over, and what has no result is unknown.
-    async fn confirm(
-        &self,
-        open: &mut ConfirmChannel,
-        round: &[Republish],
-        results: &mut [Option<CopyResult>],
-    ) -> bool {
-        let deadline = Instant::now() + self.bounds.confirm;
-        let todo: Vec<usize> = (0..round.len()).filter(|&i| results[i].is_none()).collect();
-        // Polled in this order, so published in it.
-        let publishing = join_all(todo.iter().map(|&i| self.send(&open.channel, &round[i])));
-        let Ok(sent) = timeout_at(deadline, publishing).await else {
-            abandon(&open.channel).await;
-            return false;
-        };
-        let mut confirms: FuturesUnordered<_> = todo
-            .iter()
-            .zip(sent)
-            .map(|(&i, sent)| async move {
-                match sent {
-                    Ok(confirm) => (i, confirm.await),
-                    Err(error) => (i, Err(error)),
+    fn decided(&self, outbox: &mut Outbox, decided: Vec<Decided>) {
+        for Decided { number, result } in decided {
+            let Some(copy) = outbox.under_way.remove(&number) else {
+                continue;
+            };
+            match result {
+                Ok(()) => {
+                    outbox.failed.remove(&number);
+                    // If the session is gone, the result is not needed.
+                    self.confirmed.send(number).ok();
                 }
-            })
-            .collect();
-        let mut answers = Vec::with_capacity(todo.len());
-        let mut complete = true;
-        while !confirms.is_empty() {
-            match timeout_at(deadline, confirms.next()).await {
-                Ok(Some(answer)) => answers.push(answer),
-                Ok(None) => break,
-                Err(_) => {
-                    complete = false;
-                    break;
-                }
+                Err(error) => self.fail(outbox, copy, &error),
             }
         }
-        if !complete {
-            // The end of the channel decides all confirms: those that came until then count.
-            abandon(&open.channel).await;
-            while let Ok(Some(answer)) = timeout(Duration::ZERO, confirms.next()).await {
-                answers.push(answer);
+        if outbox.failed.is_empty() {
+            outbox.failures = 0;
+            if outbox.log.over() {
+                let route = &self.route.route;
+                tracing::info!(route, "copies are confirmed again");
             }
         }
-        self.judge(open, round, results, answers, complete);
-        complete
     }
 
-    /// Turns the confirms and the returned messages of a round into results.
-    fn judge(
-        &self,
-        open: &mut ConfirmChannel,
-        round: &[Republish],
-        results: &mut [Option<CopyResult>],
-        answers: Vec<(usize, lapin::Result<Confirmation>)>,
-        complete: bool,
-    ) {
-        let mut returned: Vec<BasicReturnMessage> = Vec::new();
-        let broken = answers.iter().any(|(_, answer)| answer.is_err());
-        for (i, answer) in answers {
-            results[i] = Some(match answer {
-                Ok(Confirmation::Ack(None)) => Ok(()),
-                // In a round that was cut short, its own return may not have been seen.
-                Ok(Confirmation::Ack(Some(back))) => {
-                    returned.push(back);
-                    if complete && !broken {
-                        Ok(())
-                    } else {
-                        Err(self.not_taken(&round[i]))
-                    }
-                }
-                Ok(other) => {
-                    returned.extend(other.take_message());
-                    Err(self.not_taken(&round[i]))
-                }
-                Err(error) => Err(Arc::new(RabbitError::from_lapin(&error))),
-            });
+    /// The copy is tried again, together with others that failed meanwhile.
+    fn fail(&self, outbox: &mut Outbox, copy: Republish, error: &RabbitError) {
+        self.events.unconfirmed(&self.route.route);
+        if outbox.waiting.is_empty() {
+            outbox.failures += 1;
+            let wait = BACKOFF.half_jitter(outbox.failures, rand::random());
+            outbox.retry_at = Instant::now() + wait;
         }
-        let copies = round.iter().zip(&*results).map(|(copy, result)| {
-            let queue = copy.target.queue(&self.route.queue);
-            let print = CopyPrint::new(queue, &copy.properties, &copy.body);
-            (print, matches!(result, Some(Ok(()))))
-        });
-        for i in came_back(copies, &returned) {
-            open.declared.remove(&round[i].target);
-            results[i] = Some(Err(self.not_taken(&round[i])));
-        }
+        self.tell(outbox, error);
+        outbox.failed.insert(copy.tag);
+        outbox.waiting.push(copy);
     }
 
-    fn not_taken(&self, copy: &Republish) -> Arc<RabbitError> {
-        let queue = copy.target.queue(&self.route.queue);
-        Arc::new(RabbitError::NotTaken { queue })
-    }
-
-    async fn send(&self, channel: &Channel, copy: &Republish) -> lapin::Result<PublisherConfirm> {
-        let options = BasicPublishOptions {
-            // The broker must return a copy whose queue is gone.
-            mandatory: true,
-            immediate: false,
+    fn tell(&self, outbox: &Outbox, error: &RabbitError) {
+        let route = &self.route.route;
+        let Some(more): Option<Suppressed> = outbox.log.fault(&error.to_string(), self.clock.now())
+        else {
+            return;
         };
-        channel
-            .basic_publish(
-                "".into(),
-                copy.target.queue(&self.route.queue).into(),
-                options,
-                &copy.body,
-                copy.properties.clone(),
-            )
-            .await
+        // A queue that was declared a moment ago may refuse once: that is no warning.
+        if outbox.failures <= 1 && matches!(error, RabbitError::NotTaken { .. }) {
+            tracing::info!(route, %error, "copies are not confirmed, trying again{more}");
+        } else {
+            tracing::warn!(route, %error, "copies are not confirmed, trying again{more}");
+        }
     }
 }
 
-/// Ends a channel on which copies failed. The broker may not answer, then it ends by itself.
-async fn abandon(channel: &Channel) {
-    match timeout(
-        ABANDON,
-        channel.close(200, "copies were not confirmed".into()),
-    )
-    .await
-    {
-        Ok(Ok(())) => {}
-        Ok(Err(error)) => tracing::debug!(%error, "closing a channel failed"),
-        Err(_) => tracing::debug!("closing a channel takes too long"),
+/// What becomes of copies that are under way; without any it waits forever.
+async fn next(open: &mut Option<Open>) -> Result<Vec<Decided>, RabbitError> {
+    match open {
+        Some(open) if !open.confirms.is_idle() => open.confirms.next().await,
+        _ => std::future::pending().await,
     }
 }

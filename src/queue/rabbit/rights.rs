@@ -17,6 +17,7 @@ use super::error::RabbitError;
 use super::options::{RabbitOptions, RouteOptions};
 use super::topology::{self, DURABLE, Target, open_channel};
 use crate::core::parking::Space;
+use crate::settings::types::QueueType;
 
 /// Tries the rights to a route's queues and the settings of those of ours that are there; `found` says
 /// whether the work queue is.
@@ -54,6 +55,18 @@ async fn may_consume(live: &Live, queue: &str, bound: Duration) -> Result<(), Ra
         Err(error @ RabbitError::Stream { .. }) => Err(error),
         answer => refused(answer.map(drop)),
     }
+}
+
+/// Whether a queue that is there is a classic one. A declaration of another type changes nothing, and the broker
+/// names the first argument that differs: where that is another one, or the user may not declare the queue, the
+/// answer is no.
+pub(super) async fn is_classic(live: &Live, queue: &str, bound: Duration) -> bool {
+    let Ok(channel) = open_channel(&live.connection, bound).await else {
+        return false;
+    };
+    let quorum = topology::typed(QueueType::Quorum);
+    let declared = topology::declare(&channel, queue, DURABLE, quorum, bound).await;
+    matches!(declared, Err(RabbitError::Mismatch { reason, .. }) if reason.contains("x-queue-type"))
 }
 
 async fn may_declare(
@@ -146,7 +159,6 @@ fn literal(name: &str) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::settings::types::QueueType;
 
     #[test]
     fn the_command_names_the_queues_of_all_routes() {

@@ -28,7 +28,7 @@ use tokio_util::task::AbortOnDropHandle;
 use super::connections::Live;
 use super::consumers::{Consumers, Group, Item, Received, lost};
 use super::context::Context;
-use super::convert::{Original, message};
+use super::convert::{Original, message, returns};
 use super::counts::Counter;
 use super::error::RabbitError;
 use super::kept::CopyVerdict;
@@ -88,6 +88,8 @@ pub(super) struct Session<'a> {
     confirmed: mpsc::UnboundedReceiver<u64>,
     /// Copies that are on their way, by tag.
     copying: HashMap<u64, (Original, CopyVerdict)>,
+    /// Parked queues whose consumer has ended.
+    deleted: Vec<String>,
     /// Parked queues that are to be consumed as well.
     left_behind: mpsc::UnboundedReceiver<Vec<Space>>,
     _publisher: AbortOnDropHandle<()>,
@@ -169,6 +171,7 @@ impl<'a> Session<'a> {
             copies,
             confirmed,
             copying: HashMap::new(),
+            deleted: Vec::new(),
             left_behind,
             _publisher: AbortOnDropHandle::new(tokio::spawn(publisher.run(to_copy))),
             _counting: [counting, counting_parked].map(AbortOnDropHandle::new),
@@ -187,7 +190,8 @@ impl<'a> Session<'a> {
                 self.save_what_is_settled().await;
                 let most = 4 * usize::from(self.context.route.prefetch);
                 let copying = self.copying.drain().map(|(_, copying)| copying);
-                self.context.kept.keep(copying, most);
+                let now = self.context.clock.now();
+                self.context.kept.keep(copying, most, now);
                 Ended::Lost(error)
             }
         }
@@ -240,6 +244,9 @@ impl<'a> Session<'a> {
                 end = told_to_close(closing) => return Ok(end),
                 _ = health.tick() => self.check()?,
             }
+            while let Some(queue) = self.deleted.pop() {
+                self.part(&queue).await?;
+            }
             let now = self.context.clock.now();
             if self.acks.due().is_some_and(|due| due <= now) {
                 let batch = self.acks.take(now);
@@ -268,7 +275,10 @@ impl<'a> Session<'a> {
                 Received::Failed(error) => return Err(self.lost(&error)),
                 Received::Ended { queue } => {
                     self.check()?;
-                    return Err(RabbitError::Missing { queue });
+                    if queue == self.context.route.queue {
+                        return Err(RabbitError::Missing { queue });
+                    }
+                    self.deleted.push(queue);
                 }
             }
             burst += 1;
@@ -287,16 +297,20 @@ impl<'a> Session<'a> {
         if delivery.redelivered {
             self.context.events.redelivered(&self.context.route.route);
         }
-        if !self
-            .room
-            .take(delivery.data.len() as u64, self.context.clock.now())
-        {
-            return self.has_no_room(&delivery);
+        let now = self.context.clock.now();
+        let bytes = delivery.data.len() as u64;
+        let worn = delivery.redelivered && returns(&delivery.properties) >= RENEWED;
+        if !self.room.take(bytes, now) {
+            if !worn {
+                return self.has_no_room(&delivery);
+            }
+            // A few returns more, and the broker drops it: it is copied without room for it.
+            self.room.exceed(bytes);
         }
         let (message, original) = message(delivery);
         let verdict = if message.redelivered {
-            let kept = self.context.kept.take(&original);
-            kept.or_else(|| (original.returns() >= RENEWED).then(renewed))
+            let kept = self.context.kept.take(&original, now);
+            kept.or_else(|| worn.then(renewed))
         } else {
             None
         };
@@ -305,7 +319,6 @@ impl<'a> Session<'a> {
             self.copy(tag, verdict);
             return;
         }
-        let now = self.context.clock.now();
         let delivery = Delivery::new(message, now, tag, self.sink.clone());
         // If the pipeline is gone, the delivery is dropped, which gives it back.
         drop(self.context.deliveries.send(delivery));

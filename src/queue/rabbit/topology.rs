@@ -74,7 +74,8 @@ fn text(value: &str) -> AMQPValue {
     AMQPValue::LongString(LongString::from(value))
 }
 
-fn typed(queue_type: QueueType) -> FieldTable {
+/// Only the type.
+pub(super) fn typed(queue_type: QueueType) -> FieldTable {
     let mut table = FieldTable::default();
     let name = match queue_type {
         QueueType::Classic => "classic",

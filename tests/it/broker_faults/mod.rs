@@ -4,6 +4,7 @@ mod copies;
 mod parked;
 mod restarts;
 mod returns;
+mod slow;
 
 use std::collections::BTreeSet;
 use std::sync::OnceLock;

@@ -120,6 +120,7 @@ async fn what_is_parked_later_is_found_by_a_replica_that_does_not_park() {
     bench.subscription.close(BOUND).await;
 }
 
+/// The calls under way are not repeated: nothing but that consumer ends.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_parked_queue_that_is_deleted_is_made_again() {
     let (_turn, server) = turn().await;
@@ -127,18 +128,51 @@ async fn a_parked_queue_that_is_deleted_is_made_again() {
     let broker = Broker::connect(&server.url()).await;
     let queue = format!("q-{}", uuid::Uuid::new_v4());
     broker.declare(&queue, "classic").await;
+    broker.publish(&queue, messages([0])).await;
     let mut bench = Bench::start_on(options(server), QueueType::Classic, queue.clone(), true);
-    bench.up().await;
-    let link = bench.subscription.link();
+    let held = bench.next().await;
     eventually(BOUND, "all are consumed", || {
         bench.subscription.parked() == Some(0)
     })
     .await;
-    broker.delete(&parked_queue(&queue, space)).await;
-    bench.down("does not exist").await;
-    eventually(BOUND, "it is up again", || link.borrow().is_up()).await;
+    let parked = parked_queue(&queue, space);
+    broker.delete(&parked).await;
+    eventually_async(BOUND, "it is there again, and consumed", || async {
+        let counts = broker.counts(&parked).await;
+        counts.is_some_and(|(_, consumers)| consumers == 1)
+    })
+    .await;
     broker.publish(&queue, messages(1..=3)).await;
     park(&mut bench, 3, space).await;
     done(&mut bench, &mut BTreeSet::new(), 3).await;
+    assert!(!held.is_stale(), "all in one session");
+    assert!(held.settle(Verdict::Done));
+    bench.subscription.close(BOUND).await;
+}
+
+/// As the log advises where a route does not park any more.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn an_empty_parked_queue_can_be_deleted_at_any_time() {
+    let (_turn, server) = turn().await;
+    let space = Space::of(3);
+    let broker = Broker::connect(&server.url()).await;
+    let queue = format!("q-{}", uuid::Uuid::new_v4());
+    let parked = parked_queue(&queue, space);
+    broker.declare(&queue, "classic").await;
+    broker.declare(&parked, "classic").await;
+    broker.publish(&queue, messages([0])).await;
+    broker.publish(&parked, messages([1])).await;
+    let mut bench = Bench::start_on(options(server), QueueType::Classic, queue.clone(), false);
+    let held = bench.take(2).await;
+    broker.delete(&parked).await;
+    // It is found and consumed again, so its end was seen.
+    broker.declare(&parked, "classic").await;
+    broker.publish(&parked, messages([2])).await;
+    let again = next(&mut bench.deliveries, 3 * BOUND).await;
+    assert_eq!(number(&again.message().body), 2);
+    assert!(!held.iter().any(Delivery::is_stale), "all in one session");
+    for delivery in held.into_iter().chain([again]) {
+        assert!(delivery.settle(Verdict::Done));
+    }
     bench.subscription.close(BOUND).await;
 }

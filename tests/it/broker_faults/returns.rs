@@ -3,7 +3,7 @@
 use std::collections::BTreeSet;
 
 use lapin::types::{AMQPValue, FieldTable};
-use sluiced::ports::queue::Verdict;
+use sluiced::ports::queue::{Tap, Verdict};
 use sluiced::settings::types::QueueType;
 
 use crate::support::broker::Broker;
@@ -13,12 +13,12 @@ use crate::support::wait::eventually;
 use super::bench::Bench;
 use super::*;
 
-/// As RabbitMQ 4 has it by default, with a queue for what is dropped.
-async fn limited(broker: &Broker, queue: &str) -> String {
+/// With a limit of returns, which is 20 by default in RabbitMQ 4, and a queue for what is dropped.
+async fn limited(broker: &Broker, queue: &str, returns: i64) -> String {
     let dropped = format!("{queue}-dropped");
     broker.declare(&dropped, "classic").await;
     let mut arguments = FieldTable::default();
-    arguments.insert("x-delivery-limit".into(), AMQPValue::LongLongInt(20));
+    arguments.insert("x-delivery-limit".into(), AMQPValue::LongLongInt(returns));
     let text = |text: &str| AMQPValue::LongString(text.into());
     arguments.insert("x-dead-letter-exchange".into(), text(""));
     arguments.insert("x-dead-letter-routing-key".into(), text(&dropped));
@@ -31,7 +31,7 @@ async fn hundreds_of_returns_lose_nothing() {
     let (_turn, server) = turn().await;
     let broker = Broker::connect(&server.url()).await;
     let queue = format!("q-{}", uuid::Uuid::new_v4());
-    let dropped = limited(&broker, &queue).await;
+    let dropped = limited(&broker, &queue, 20).await;
     broker.publish(&queue, messages(1..=20)).await;
     let mut bench = Bench::start_on(options(server), QueueType::Quorum, queue.clone(), false);
     let mut returned = std::collections::BTreeMap::<u64, u32>::new();
@@ -99,4 +99,50 @@ async fn queues_are_declared_whatever_the_broker_says_of_limits() {
         assert_eq!(bench.events.settled_as("reconnected"), 0);
         bench.subscription.close(BOUND).await;
     }
+}
+
+/// A message that was returned as often as its queue allows, and for which there is no room.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn large_messages_that_find_no_room_are_not_lost() {
+    /// More bytes than a channel may hold.
+    const COUNT: u64 = 34;
+    const LARGE: usize = 4 << 20;
+    /// One return more, and the broker drops it.
+    const LIMIT: i64 = 10;
+    let (_turn, server) = turn().await;
+    let broker = Broker::connect(&server.url()).await;
+    let queue = format!("q-{}", uuid::Uuid::new_v4());
+    let dropped = limited(&broker, &queue, LIMIT).await;
+    let large = (1..=COUNT).map(|n| {
+        let mut body = body(n);
+        body.resize(LARGE, b' ');
+        (body, BasicProperties::default())
+    });
+    broker.publish(&queue, large).await;
+    for _ in 0..LIMIT {
+        assert_eq!(broker.give_back(&queue).await, COUNT);
+    }
+    // No copy is taken yet, so none makes room for another.
+    let mut bench = Bench::start_on(options(server), QueueType::Quorum, queue.clone(), false);
+    bench.subscription.set_tap(Tap::Closed);
+    bench.up().await;
+    server.ctl(&["set_permissions", "guest", ".*", "^$", ".*"]);
+    bench.subscription.set_tap(Tap::Open);
+    eventually(BOUND, "all of them came", || {
+        bench.unacknowledged(server) == COUNT || bench.events.settled_as("given_back") > 0
+    })
+    .await;
+    server.ctl(&["set_permissions", "guest", ".*", ".*", ".*"]);
+    let mut seen = BTreeSet::new();
+    while (seen.len() as u64) < COUNT {
+        let delivery = tokio::time::timeout(BOUND, bench.deliveries.recv()).await;
+        let Ok(Some(delivery)) = delivery else {
+            break;
+        };
+        seen.insert(number(&delivery.message().body));
+        assert!(delivery.settle(Verdict::Done));
+    }
+    let lost = broker.counts(&dropped).await;
+    assert_eq!((seen.len() as u64, lost), (COUNT, Some((0, 0))));
+    bench.subscription.close(BOUND).await;
 }

@@ -31,7 +31,7 @@ impl Bench {
             Recorder::start(move |call| Reply::status(answer(call.number, call.repeat))).await;
         let mut route = Route::new(name, downstream.address);
         route.caller = "attempt {{ attempt }}".to_owned();
-        route.downstream = "breaker = { failures = 0 }\n".to_owned();
+        route.downstream = "breaker = { failures = 0, dead_letters = 0 }\n".to_owned();
         route.keys = format!("retry = {{ base = \"10ms\", max = \"20ms\" }}\n{keys}");
         let daemon = Daemon::start(&Config::shared(name, "2000/1s", vec![route]));
         Self {

@@ -155,3 +155,31 @@ fn the_first_routing_key_survives_a_round() {
         Some(&AMQPValue::LongString("sms.de".into()))
     );
 }
+
+/// Keys, costs and tenants may be made of them: only what came back by a queue of ours can be believed.
+#[test]
+fn a_publisher_cannot_say_where_its_message_was_published_to() {
+    let text = |text: &str| AMQPValue::LongString(text.into());
+    let mut forged = headers();
+    forged.insert(EXCHANGE.into(), text("other"));
+    forged.insert(ROUTING_KEY.into(), text("sms.vip"));
+    let (first, original) = message(delivery(forged));
+    assert_eq!(
+        (&*first.exchange, &*first.routing_key),
+        ("events", "sms.de")
+    );
+    // As it comes back from a queue of ours, once and again.
+    let copy = |original: &Original| {
+        let properties = copy_properties(original, []);
+        let mut back =
+            lapin::message::Delivery::mock(8, "".into(), "sms".into(), false, b"{}".to_vec());
+        back.properties = properties;
+        message(back)
+    };
+    let (second, original) = copy(&original);
+    let (third, _) = copy(&original);
+    for back in [second, third] {
+        assert_eq!((&*back.exchange, &*back.routing_key), ("events", "sms.de"));
+        assert_eq!(back.headers[EXCHANGE], HeaderValue::Text("events".into()));
+    }
+}

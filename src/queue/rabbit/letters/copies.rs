@@ -1,112 +1,104 @@
 //! The copies that letters move as: published, confirmed, and only then is a letter acknowledged.
 
-use std::sync::Arc;
+use std::collections::{HashMap, VecDeque};
 
-use futures::future::{join_all, try_join_all};
-use lapin::options::{BasicPublishOptions, ConfirmSelectOptions};
-use lapin::{BasicProperties, Channel, Confirmation};
+use lapin::BasicProperties;
 
-use super::{Letter, Letters, Live, RabbitError, answered, open_channel};
-use crate::queue::rabbit::fingerprint::{CopyPrint, came_back};
+use super::{Letter, Letters, RabbitError};
+use crate::queue::rabbit::confirms::{ConfirmChannel, Copy, Decided};
+use crate::queue::rabbit::convert::numbered;
 use crate::queue::rabbit::shorten::shortened;
 
 impl Letters {
-    /// Publishes copies, waits for all confirms, and acknowledges the letters whose copy is safe. Answers
-    /// how many these are.
+    /// Publishes copies, and acknowledges each letter whose copy is confirmed. Answers how many these are.
     pub(super) async fn republish(
         &mut self,
         copies: Vec<(Letter, String, BasicProperties)>,
     ) -> (usize, Result<(), RabbitError>) {
-        let safe = match self.publish(&copies).await {
-            Ok(safe) => safe,
-            Err(error) => return (0, Err(error)),
+        let mut moving = Moving {
+            ready: copies.into(),
+            ..Moving::default()
         };
-        let mut taken = 0;
+        let result = self.moved(&mut moving).await;
+        if let (Err(_), Some(confirms)) = (&result, self.confirms.take()) {
+            confirms.close().await;
+        }
+        (moving.taken, result)
+    }
+
+    async fn moved(&mut self, moving: &mut Moving) -> Result<(), RabbitError> {
         let mut refused = None;
-        for ((letter, queue, _), safe) in copies.into_iter().zip(safe) {
-            if !safe {
-                refused = Some(queue);
-                continue;
-            }
-            if let Err(error) = self.ack(letter.tag).await {
-                return (taken, Err(error));
-            }
-            taken += 1;
-        }
-        let refused = refused.map(|queue| RabbitError::NotTaken { queue });
-        (taken, refused.map_or(Ok(()), Err))
-    }
-
-    /// Whether each copy is confirmed and was not returned.
-    async fn publish(
-        &mut self,
-        copies: &[(Letter, String, BasicProperties)],
-    ) -> Result<Vec<bool>, RabbitError> {
-        let (live, channel) = self.publishing().await?;
-        if live.is_blocked() {
-            return Err(RabbitError::Blocked);
-        }
-        let frame_max = live.connection.configuration().frame_max() as usize;
-        let options = BasicPublishOptions {
-            // The broker must return a copy whose queue is gone.
-            mandatory: true,
-            immediate: false,
-        };
-        let copies = copies.iter().map(|(letter, queue, properties)| {
-            let short = shortened(properties, frame_max);
-            let properties = short.unwrap_or_else(|| properties.clone());
-            (&letter.original.body, queue.as_str(), properties)
-        });
-        let copies: Vec<_> = copies.collect();
-        let publishing = copies.iter().map(|(body, queue, properties)| {
-            channel.basic_publish(
-                "".into(),
-                (*queue).into(),
-                options,
-                body,
-                properties.clone(),
-            )
-        });
-        let confirmed = async {
-            let confirms = join_all(publishing).await.into_iter();
-            try_join_all(confirms.collect::<lapin::Result<Vec<_>>>()?).await
-        };
-        let confirmations =
-            match answered("a publish with its confirm", self.confirm, confirmed).await {
-                Err(RabbitError::Timeout { .. }) if live.is_blocked() => {
-                    return Err(RabbitError::Blocked);
-                }
-                other => other?,
+        while !moving.is_over() {
+            self.publish(moving).await?;
+            let decided = match &mut self.confirms {
+                Some(confirms) => confirms.next().await?,
+                None => continue,
             };
-        // The client attaches a returned message to whichever confirm comes next.
-        let mut returned = Vec::new();
-        let mut safe = Vec::with_capacity(copies.len());
-        for confirmation in confirmations {
-            safe.push(matches!(confirmation, Confirmation::Ack(_)));
-            returned.extend(confirmation.take_message());
+            for Decided { number, result } in decided {
+                let Some(letter) = moving.under_way.remove(&number) else {
+                    continue;
+                };
+                if let Err(error) = result {
+                    refused = Some(error);
+                    continue;
+                }
+                self.ack(letter.tag).await?;
+                moving.taken += 1;
+            }
         }
-        let known = copies
-            .iter()
-            .zip(&safe)
-            .map(|((body, queue, properties), safe)| {
-                let print = CopyPrint::new((*queue).to_owned(), properties, body);
-                (print, *safe)
-            });
-        for i in came_back(known, &returned) {
-            safe[i] = false;
-        }
-        Ok(safe)
+        refused.map_or(Ok(()), Err)
     }
 
-    /// The confirm channel, on a connection of its own: an alarm of the broker stops those that publish.
-    async fn publishing(&mut self) -> Result<(Arc<Live>, Channel), RabbitError> {
-        if let Some(open) = &self.publishing {
-            return Ok(open.clone());
+    /// Publishes what is ready, as far as there is room.
+    async fn publish(&mut self, moving: &mut Moving) -> Result<(), RabbitError> {
+        while let Some((letter, queue, properties)) = moving.ready.pop_front() {
+            let confirms = self.confirms().await?;
+            let body = letter.original.body.clone();
+            if !confirms.is_open() || !confirms.has_room(body.len()) {
+                moving.ready.push_front((letter, queue, properties));
+                return Ok(());
+            }
+            let frame_max = confirms.live.connection.configuration().frame_max() as usize;
+            let properties = numbered(properties, letter.tag);
+            let short = shortened(&properties, frame_max);
+            confirms.publish(Copy {
+                number: letter.tag,
+                queue,
+                properties: short.unwrap_or(properties),
+                body,
+            });
+            moving.under_way.insert(letter.tag, letter);
         }
-        let live = self.connections.publishing.acquire_any().await?;
-        let channel = open_channel(&live.connection, self.operation).await?;
-        let select = channel.confirm_select(ConfirmSelectOptions::default());
-        answered("confirm.select", self.operation, select).await?;
-        Ok(self.publishing.insert((live, channel)).clone())
+        Ok(())
+    }
+
+    /// The confirm channel, on a connection of its own: an alarm of the broker stops those that publish. A new one
+    /// where the old one takes no more, and nothing is under way on it.
+    async fn confirms(&mut self) -> Result<&mut ConfirmChannel, RabbitError> {
+        let usable = match self.confirms.take() {
+            Some(old) if old.is_open() || !old.is_idle() => old,
+            other => {
+                if let Some(other) = other {
+                    other.close().await;
+                }
+                let live = self.connections.publishing.acquire_any().await?;
+                ConfirmChannel::open(live, self.operation, self.confirm).await?
+            }
+        };
+        Ok(self.confirms.insert(usable))
+    }
+}
+
+/// Letters that are being moved.
+#[derive(Default)]
+struct Moving {
+    ready: VecDeque<(Letter, String, BasicProperties)>,
+    under_way: HashMap<u64, Letter>,
+    taken: usize,
+}
+
+impl Moving {
+    fn is_over(&self) -> bool {
+        self.ready.is_empty() && self.under_way.is_empty()
     }
 }

@@ -10,7 +10,7 @@ use crate::core::parking::Space;
 use crate::core::room::Opening;
 use crate::ports::queue::Verdict;
 use crate::queue::rabbit::options::RouteOptions;
-use crate::queue::rabbit::topology::Target;
+use crate::queue::rabbit::topology::{Target, target_queues};
 
 impl Session<'_> {
     /// Whether a new consumer may be opened. The prefetch is counted for each consumer: deliveries
@@ -22,12 +22,18 @@ impl Session<'_> {
 
     pub(super) async fn consume(&mut self) -> Result<(), RabbitError> {
         let bound = self.context.options.connect_timeout;
-        let few;
+        let few: Vec<Group>;
         let groups = match self.room.open(self.context.clock.now()) {
             None => return Ok(()),
             Some(Opening::Usual) => &self.groups[..],
             Some(Opening::Few(prefetch)) => {
-                few = [self.groups[0].at_most(prefetch)];
+                let parked = self.groups[1..].iter().map(|group| group.at_most(1));
+                // The room of one is left for what is parked.
+                let most = prefetch.saturating_sub(u16::from(parked.len() > 0)).max(1);
+                few = [self.groups[0].at_most(most)]
+                    .into_iter()
+                    .chain(parked)
+                    .collect();
                 &few
             }
         };
@@ -36,13 +42,39 @@ impl Session<'_> {
 
     /// Consumes these parked queues as well, now and whenever the tap is open.
     pub(super) async fn join(&mut self, spaces: &[Space]) -> Result<(), RabbitError> {
-        self.groups.push(parked(&self.context.route, spaces));
+        let mut group = parked(&self.context.route, spaces);
+        let known = |queue: &String| self.groups.iter().any(|group| group.queues.contains(queue));
+        group.queues.retain(|queue| !known(queue));
+        if group.queues.is_empty() {
+            return Ok(());
+        }
         if self.consumers.is_open() {
             let bound = self.context.options.connect_timeout;
-            let more = &self.groups[self.groups.len() - 1..];
+            let more = std::slice::from_ref(&group);
             self.consumers.start(&self.channel, more, bound).await?;
         }
+        self.groups.push(group);
         Ok(())
+    }
+
+    /// A parked queue was deleted. Nothing else ends with it: calls are under way, and would be repeated. A route
+    /// that parks declares it again; otherwise it was left behind, and is not missed.
+    pub(super) async fn part(&mut self, queue: &str) -> Result<(), RabbitError> {
+        let route = &self.context.route;
+        tracing::info!(route = route.route, queue, "a parked queue was deleted");
+        for group in &mut self.groups {
+            group.queues.retain(|known| known != queue);
+        }
+        self.groups.retain(|group| !group.queues.is_empty());
+        let target = |space: &Space| Target::Parked(*space).queue(&route.queue) == queue;
+        match Space::all().find(target) {
+            Some(space) if route.parks => {
+                let bound = self.context.options.connect_timeout;
+                target_queues(&self.live, route, [Target::Parked(space)], bound).await?;
+                self.join(&[space]).await
+            }
+            _ => Ok(()),
+        }
     }
 
     /// Stops the consumers. Deliveries that arrived before the broker's answer are handed out.

@@ -7,7 +7,7 @@ use crate::core::acks::Fate;
 use crate::ports::message::{HeaderValue, header};
 use crate::ports::queue::{HeaderPatch, Settlement, Verdict};
 use crate::queue::rabbit::context::Context;
-use crate::queue::rabbit::convert::{copy_properties, returned_properties};
+use crate::queue::rabbit::convert::{copy_properties, numbered, returned_properties};
 use crate::queue::rabbit::kept::CopyVerdict;
 use crate::queue::rabbit::publisher::Republish;
 use crate::queue::rabbit::shorten::shortened;
@@ -66,7 +66,7 @@ impl Session<'_> {
         let copy = Republish {
             tag,
             target: verdict.target,
-            properties: self.fitting(properties),
+            properties: self.fitting(numbered(properties, tag)),
             body: original.body.clone(),
         };
         self.copying.insert(tag, (original, verdict));

@@ -1,0 +1,200 @@
+//! A way to the broker on which large copies take longer than a confirm may take: each is made, and once.
+
+use std::collections::BTreeMap;
+
+use lapin::types::{AMQPValue, FieldTable};
+use sluiced::ports::message::header;
+use sluiced::queue::rabbit::letters::{Letters, Replay};
+
+use crate::support::broker::Broker;
+use crate::support::messages::{dead, number, options};
+use crate::support::proxy::{Mode, Proxy};
+use crate::support::wait::eventually;
+
+use super::bench::Bench;
+use super::*;
+
+/// Bytes of a body, and how many there are: all of them take many times longer than a confirm may.
+const LARGE: usize = 1 << 20;
+const COUNT: u64 = 24;
+/// Bytes a second to the broker.
+const UPLINK: u32 = 4 << 20;
+const CONFIRM: Duration = Duration::from_millis(500);
+
+fn large() -> impl Iterator<Item = (Vec<u8>, BasicProperties)> {
+    (1..=COUNT).map(|n| {
+        let mut body = body(n);
+        body.resize(LARGE, b' ');
+        (body, BasicProperties::default())
+    })
+}
+
+/// The broker behind a slow uplink.
+async fn slow(server: &Rabbit) -> (Proxy, RabbitOptions) {
+    let proxy = Proxy::to(server.port()).await;
+    proxy.set(Mode::Uplink(UPLINK));
+    let url = format!("amqp://guest:guest@127.0.0.1:{}/%2f", proxy.port());
+    let options = RabbitOptions {
+        urls: vec![url.into()],
+        confirm_timeout: CONFIRM,
+        ..options(server)
+    };
+    (proxy, options)
+}
+
+/// How often each message is in a queue.
+async fn found(broker: &Broker, queue: &str) -> BTreeMap<u64, u64> {
+    let mut found = BTreeMap::new();
+    for (body, _) in broker.drain(queue).await {
+        *found.entry(number(&body)).or_default() += 1;
+    }
+    found
+}
+
+fn once() -> BTreeMap<u64, u64> {
+    (1..=COUNT).map(|n| (n, 1)).collect()
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn large_copies_on_a_slow_uplink_are_made_once() {
+    let (_turn, server) = turn().await;
+    let (_proxy, slow) = slow(server).await;
+    let broker = Broker::connect(&server.url()).await;
+    let mut bench = Bench::start(slow, QueueType::Quorum);
+    broker.declare(&bench.queue, "quorum").await;
+    broker.publish(&bench.queue, large()).await;
+    for delivery in bench.take(COUNT as usize).await {
+        assert!(delivery.settle(dead()));
+    }
+    let all = || bench.events.settled_as("dead") == COUNT;
+    eventually(BOUND, "all are dead", all).await;
+    assert_eq!(bench.events.settled_as("unconfirmed"), 0, "none twice");
+    assert_eq!(
+        bench.events.settled_as("reconnected"),
+        0,
+        "no connection ended"
+    );
+    bench.subscription.close(BOUND).await;
+    assert_eq!(broker.counts(&bench.queue).await, Some((0, 0)));
+    let dead = found(&broker, &format!("{}.dead", bench.queue)).await;
+    assert_eq!(dead, once());
+}
+
+/// Copies of a session that ends are on their way: the connection, which is that of all routes, is not closed.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_session_that_ends_while_it_writes_takes_no_connection_with_it() {
+    let (_turn, server) = turn().await;
+    let (_proxy, slow) = slow(server).await;
+    let broker = Broker::connect(&server.url()).await;
+    let mut bench = Bench::start(slow, QueueType::Quorum);
+    broker.declare(&bench.queue, "quorum").await;
+    broker.publish(&bench.queue, large()).await;
+    for delivery in bench.take(COUNT as usize).await {
+        assert!(delivery.settle(dead()));
+    }
+    let some = || bench.events.settled_as("dead") >= 2;
+    eventually(BOUND, "some are dead", some).await;
+    broker.delete(&bench.queue).await;
+    bench.down("does not exist").await;
+    broker.declare(&bench.queue, "quorum").await;
+    bench.up().await;
+    broker.publish(&bench.queue, messages([0])).await;
+    let before = bench.events.settled_as("dead");
+    assert!(bench.next().await.settle(dead()));
+    let copied = || bench.events.settled_as("dead") > before;
+    eventually(BOUND, "a copy is made", copied).await;
+    assert_eq!(
+        bench.events.settled_as("reconnected"),
+        0,
+        "no connection ended"
+    );
+    bench.subscription.close(BOUND).await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn large_letters_on_a_slow_uplink_are_replayed_once() {
+    let (_turn, server) = turn().await;
+    let (_proxy, slow) = slow(server).await;
+    let broker = Broker::connect(&server.url()).await;
+    let queue = format!("q-{}", uuid::Uuid::new_v4());
+    let dead = format!("{queue}.dead");
+    broker.declare(&queue, "quorum").await;
+    broker.declare(&dead, "quorum").await;
+    broker.publish(&dead, large()).await;
+    let mut letters = Letters::open(&slow, &dead).await.unwrap().unwrap();
+    let mut batch = Vec::new();
+    while let Some(letter) = letters.next().await.unwrap() {
+        batch.push(Replay {
+            letter,
+            queue: queue.clone(),
+            keeps_timestamp: true,
+        });
+    }
+    let moved = letters.replay(batch).await;
+    assert_eq!(moved.taken as u64, COUNT, "{:?}", moved.fault);
+    assert_eq!(letters.close().await.unwrap(), 0);
+    assert_eq!(found(&broker, &queue).await, once());
+}
+
+/// It reads nothing for longer than confirms may take, and then takes all at once.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_broker_that_stood_still_keeps_its_connections() {
+    let (_turn, server) = turn().await;
+    let broker = Broker::connect(&server.url()).await;
+    let quick = RabbitOptions {
+        confirm_timeout: CONFIRM,
+        ..options(server)
+    };
+    let mut bench = Bench::start(quick, QueueType::Quorum);
+    broker.declare(&bench.queue, "quorum").await;
+    bench.up().await;
+    // The first copy has opened what the others need.
+    broker.publish(&bench.queue, messages(0..=COUNT)).await;
+    assert!(bench.next().await.settle(dead()));
+    let first = || bench.events.settled_as("dead") == 1;
+    eventually(BOUND, "the first is dead", first).await;
+    let held = bench.take(COUNT as usize).await;
+    server.freeze();
+    for delivery in held {
+        assert!(delivery.settle(dead()));
+    }
+    let late = || bench.events.settled_as("unconfirmed") >= COUNT;
+    eventually(BOUND, "their copies are late", late).await;
+    server.thaw();
+    let all = || bench.events.settled_as("dead") == COUNT + 1;
+    eventually(BOUND, "all are dead", all).await;
+    assert_eq!(
+        bench.events.settled_as("reconnected"),
+        0,
+        "no connection ended"
+    );
+    bench.subscription.close(BOUND).await;
+    let dead = numbers(&broker, &format!("{}.dead", bench.queue)).await;
+    assert_eq!(dead, (0..=COUNT).collect());
+}
+
+/// A message may carry a number of its own, as one does that was copied before: it is not taken for another.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_number_that_a_message_came_with_means_nothing() {
+    let (_turn, server) = turn().await;
+    let broker = Broker::connect(&server.url()).await;
+    let mut bench = Bench::start(options(server), QueueType::Classic);
+    broker.declare(&bench.queue, "classic").await;
+    bench.up().await;
+    let numbered = (1..=COUNT).map(|n| {
+        let mut table = FieldTable::default();
+        table.insert(header::COPY.into(), AMQPValue::LongLongInt(1));
+        (body(n), BasicProperties::default().with_headers(table))
+    });
+    broker.publish(&bench.queue, numbered).await;
+    let taken = bench.take(COUNT as usize).await;
+    let dead_queue = format!("{}.dead", bench.queue);
+    broker.delete(&dead_queue).await;
+    for delivery in taken {
+        assert!(delivery.settle(dead()));
+    }
+    let all = || bench.events.settled_as("dead") == COUNT;
+    eventually(BOUND, "all are dead", all).await;
+    bench.subscription.close(BOUND).await;
+    assert_eq!(found(&broker, &dead_queue).await, once());
+}
