@@ -21,7 +21,7 @@ const PROBE_BOUND: Duration = Duration::from_secs(15);
 #[derive(Args, Clone, Debug, Default)]
 pub struct CheckArgs {
     /// A configuration file; may repeat, later ones win, SLUICED__… variables win over all
-    #[arg(long, value_name = "FILE")]
+    #[arg(long, env = "SLUICED_CONFIG", value_name = "FILE")]
     pub config: Vec<PathBuf>,
     /// Also try RabbitMQ, Redis and the downstreams
     #[arg(long)]
@@ -73,6 +73,9 @@ pub async fn check(
     for (name, limit) in &loaded.settings.limits {
         let words = limit.in_words(shared.then_some("Redis"));
         writeln!(out, "limits.{name}: {}", words.join("\n  "))?;
+    }
+    for (name, route) in &loaded.settings.routes {
+        writeln!(out, "routes.{name}: {}", route.in_words().join("\n  "))?;
     }
     report(&loaded.warnings, out, colour)?;
     if args.connect && !connect(probes(&loaded), out).await? {
@@ -159,7 +162,9 @@ mod tests {
     async fn a_good_configuration_is_ok() {
         let (exit, out) = run(GOOD, CheckArgs::default(), Vec::new()).await;
         let said = "limits.provider: at most 400 units in any 1s, over all replicas\n  \
-            a call may leave up to 3ms750us after its slot; 1ms250us is left for the way\n\
+            a call may leave up to 3ms750us after its slot; the time of its way to the downstream may vary by 1ms250us\n\
+            routes.sms: a message is a dead letter once 5 calls have failed; the first repeat comes within 1s, later ones within up to 5m\n  \
+            a message is sent however old it is\n\
             configuration ok\n";
         assert_eq!((exit.code(), out.as_str()), (0, said));
     }
@@ -171,31 +176,38 @@ mod tests {
             (
                 "kind = \"gcra\"\nrate = \"30/1s\"\nburst = 5\nkey = \"{{ body.from }}\"\nlost_wait = \"50ms\"",
                 "limits.x: 30 units evenly in 1s, and up to 5 more at once, for each `{{ body.from }}` over all replicas\n  \
-                    a call may leave up to 7ms500us after it was allowed; 2ms500us is left for the way\n  \
+                    a call may leave up to 26ms250us after it was allowed; the time of its way to the downstream may vary by 8ms750us\n  \
                     if Redis loses its state, nothing passes for 50ms; what was used up to 200ms before is forgotten then, and up to twice the limit may pass\n",
             ),
             (
                 "kind = \"sliding_log\"\nrate = \"5/1h\"\nlost_wait = \"0s\"",
                 "limits.x: at most 5 units in any 1h, over all replicas\n  \
-                    a call may leave up to 3s750ms after it was allowed; 1s250ms is left for the way\n  \
+                    a call may leave up to 3s750ms after it was allowed; the time of its way to the downstream may vary by 1s250ms\n  \
                     if Redis loses its state, calls go on at once; what was used up to 1h before is forgotten then, and up to twice the limit may pass\n",
             ),
             (
                 "kind = \"fixed_window\"\nrate = \"1/day\"\ntimezone = \"Europe/Berlin\"\nlost_wait = \"forever\"",
-                "limits.x: at most 1 unit each day of Europe/Berlin, over all replicas\n  \
-                    a call may leave up to 3s750ms after it was allowed; 1s250ms is left for the way\n  \
+                "limits.x: at most 1 unit in each day of Europe/Berlin, and up to twice as many around the end of one, over all replicas\n  \
+                    a call may leave up to 3s750ms after it was allowed; the time of its way to the downstream may vary by 1s250ms\n  \
                     if Redis loses its state, nothing passes until nothing that was used before can count: up to 1d1h\n",
+            ),
+            (
+                "kind = \"fixed_window\"\nrate = \"60/1h\"\nkey = \"{{ none if body.user else body.ip }}\"\nlost_wait = \"forever\"",
+                "limits.x: at most 60 units in each 1h from a first call on, and up to twice as many around the end of one, for each `{{ none if body.user else body.ip }}` over all replicas\n  \
+                    a call may leave up to 3s750ms after it was allowed; the time of its way to the downstream may vary by 1s250ms\n  \
+                    messages whose key is none are not counted by this limit\n  \
+                    if Redis loses its state, nothing passes until nothing that was used before can count: up to 1h\n",
             ),
             (
                 "kind = \"token_bucket\"\ncapacity = 9\nrefill = 2\ninterval = \"1s\"",
                 "limits.x: up to 9 units at once, and 2 more every 1s, over all replicas\n  \
-                    a call may leave up to 7ms500us after it was allowed; 2ms500us is left for the way\n  \
+                    a call may leave up to 26ms250us after it was allowed; the time of its way to the downstream may vary by 8ms750us\n  \
                     if Redis loses its state, nothing passes until nothing that was used before can count: up to 5s\n",
             ),
             (
                 "kind = \"concurrency\"\nlimit = 3\nlease = \"2m\"",
                 "limits.x: at most 3 units in flight at once, over all replicas\n  \
-                    a call may leave up to 900ms after it was allowed; 300ms is left for the way\n  \
+                    a call may leave up to 900ms after it was allowed; the time of its way to the downstream may vary by 300ms\n  \
                     if Redis loses its state, nothing passes for 1m; what was used up to 2m before is forgotten then, and up to twice the limit may pass\n",
             ),
         ] {
@@ -204,6 +216,27 @@ mod tests {
             let (exit, out) = run(&text, CheckArgs::default(), Vec::new()).await;
             assert_eq!(exit.code(), 0, "{out}");
             assert!(out.contains(said), "{out}");
+        }
+    }
+
+    #[tokio::test]
+    async fn a_reserve_hours_age_and_attempts_are_told_in_words() {
+        let text = GOOD
+            .replace("rate = \"400/1s\"", "rate = \"400/1s\"\nreserve = \"20%\"")
+            .replace(
+                "queue = \"sms\"",
+                "queue = \"sms\"\nmax_age = \"10m\"\non_expired = \"drop\"\nmax_attempts = 1\n\
+                 open = \"08:00-20:00\"\ndays = \"mon-wed\"\ntimezone = \"Asia/Shanghai\"",
+            );
+        let (exit, out) = run(&text, CheckArgs::default(), Vec::new()).await;
+        assert_eq!(exit.code(), 0, "{out}");
+        for said in [
+            "\n  20% of it only for messages of priority 5 and above, which may take the rest, too\n",
+            "routes.sms: a message whose call fails is a dead letter at once\n",
+            "\n  a message older than 10m is not sent: it is dropped\n",
+            "\n  it sends 08:00-20:00 on mon,tue,wed by the clock of Asia/Shanghai; outside of that messages wait in their queue\n",
+        ] {
+            assert!(out.contains(said), "no `{said}` in {out}");
         }
     }
 
@@ -270,7 +303,7 @@ mod tests {
         assert!(out.contains("amqp://guest:***@127.0.0.1:5672/%2f"), "{out}");
         assert!(!out.contains("guest:guest"), "{out}");
         assert!(
-            out.contains("limits.provider.horizon = \"120ms\"  # default\n"),
+            out.contains("limits.provider.adaptive = false  # default\n"),
             "{out}"
         );
         assert!(out.contains("c.toml:17\n"), "{out}");

@@ -9,6 +9,7 @@ use std::time::Duration;
 use bytes::Bytes;
 use clap::Args;
 use http::Uri;
+use http::uri::PathAndQuery;
 use http_body_util::{BodyExt, Empty, Limited};
 use hyper_util::client::legacy::Client;
 use hyper_util::client::legacy::connect::HttpConnector;
@@ -22,7 +23,7 @@ const MAX_BODY: usize = 4 * 1024 * 1024;
 /// The arguments of `sluiced health`.
 #[derive(Args, Clone, Debug)]
 pub struct HealthArgs {
-    /// What to ask: /readyz (can it work?) or /healthz (does it live?)
+    /// What to ask: /readyz (can it work?) or /healthz (does it live?); without a path /readyz
     #[arg(
         long,
         value_name = "URL",
@@ -50,17 +51,27 @@ pub(super) enum HealthError {
 /// # Errors
 /// When `out` cannot be written.
 pub async fn run(args: &HealthArgs, out: &mut dyn Write) -> std::io::Result<ExitCode> {
-    let heard = ask(args.url.clone()).await;
+    let url = probed(&args.url);
+    let heard = ask(url.clone()).await;
     match heard {
         Ok(body) => {
             writeln!(out, "{}", body.trim_end())?;
             Ok(ExitCode::SUCCESS)
         }
         Err(ill) => {
-            writeln!(out, "{}: {ill}", args.url)?;
+            writeln!(out, "{url}: {ill}")?;
             Ok(ExitCode::FAILURE)
         }
     }
+}
+
+/// `/` is the status page, which is there whether the daemon is well or not: what is asked is `/readyz`.
+fn probed(url: &Uri) -> Uri {
+    let mut parts = url.clone().into_parts();
+    if parts.scheme.is_some() && url.path() == "/" {
+        parts.path_and_query = Some(PathAndQuery::from_static("/readyz"));
+    }
+    Uri::from_parts(parts).unwrap_or_else(|_| url.clone())
 }
 
 /// Asks a running sluiced, within a few seconds.

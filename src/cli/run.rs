@@ -10,6 +10,7 @@ use tokio::signal::unix::{Signal, SignalKind, signal};
 use tokio::sync::watch;
 use tokio::time::{Instant, sleep};
 use tokio_util::sync::CancellationToken;
+use tokio_util::task::TaskTracker;
 use tracing::{error, info, warn};
 
 use super::check::report;
@@ -40,7 +41,7 @@ const PROGRESS: Duration = Duration::from_secs(10);
 #[derive(Args, Clone, Debug)]
 pub struct RunArgs {
     /// A configuration file; may repeat, later files win, then `SLUICED__…` variables
-    #[arg(long, value_name = "FILE", required = true)]
+    #[arg(long, env = "SLUICED_CONFIG", value_name = "FILE", required = true)]
     pub config: Vec<PathBuf>,
     /// Send a list from its first line again, however far an earlier run came (backend.queue = "embedded")
     #[arg(long)]
@@ -264,10 +265,11 @@ async fn serve(
             notifier.stopping(grace);
         }
     });
+    let goodbye = TaskTracker::new();
     let started = |running: &Running| {
-        let telling = board.tell(Arc::clone(&running.status), Arc::clone(&running.limits));
-        let (telling, until) = (health.lifelong("the status", telling), listeners.clone());
-        tokio::spawn(async move { until.run_until_cancelled(telling).await });
+        let (status, limits) = (Arc::clone(&running.status), Arc::clone(&running.limits));
+        let telling = board.tell(status, limits, listeners.clone());
+        goodbye.spawn(health.lifelong("the status", telling));
         let policies = Arc::clone(&running.policies);
         let reloads = Reloads::new(files.to_vec(), loaded.clone(), policies, notifier.clone());
         let reloading = listeners.clone();
@@ -284,6 +286,8 @@ async fn serve(
     let exit = until_done(loaded, clock, &health, started, &stop).await;
     stopping.abort();
     listeners.cancel();
+    goodbye.close();
+    goodbye.wait().await;
     watch.await.ok();
     exit.unwrap_or_else(|why| {
         error!("{why}");

@@ -6,6 +6,7 @@ use std::io::{self, Write};
 use clap::Args;
 
 use crate::proof::simulation::coverage::Coverage;
+use crate::proof::simulation::verdict::longest_gap;
 use crate::proof::simulation::{Report, Scenario, run as simulate};
 
 /// Which runs.
@@ -48,12 +49,12 @@ pub fn run(args: &SimArgs, out: &mut dyn Write) -> io::Result<u8> {
         return Ok(code);
     }
     let mut failed = 0_u64;
-    let (mut sums, mut coverage) = ([Sums::default(), Sums::default()], Coverage::default());
+    let (mut sums, mut coverage) = (<[Sums; 3]>::default(), Coverage::default());
     for seed in args.from..args.from.saturating_add(args.seeds) {
         for (scenario, sums) in of_seed(seed).iter().zip(&mut sums) {
             let report = simulate(scenario);
             sums.add(&report);
-            if !scenario.keyed.is_empty() {
+            if !scenario.keyed.is_empty() && scenario.heals.is_none() {
                 coverage.add(scenario, &report);
             }
             if args.verbose {
@@ -70,23 +71,31 @@ pub fn run(args: &SimArgs, out: &mut dyn Write) -> io::Result<u8> {
             }
         }
     }
-    for (what, sums) in ["a paced limit", "keyed limits"].into_iter().zip(&sums) {
+    for (what, sums) in ["a paced limit", "keyed limits", "progress judged"]
+        .into_iter()
+        .zip(&sums)
+    {
         writeln!(
             out,
             "{} seeds with {what}, {} failed; {} calls, {} faults",
             args.seeds, sums.failed, sums.calls, sums.faults,
         )?;
     }
-    let [paced, _] = &sums;
+    let [paced, ..] = &sums;
     let asks = paced.asks / paced.calls.max(1) as f64;
     writeln!(out, "{asks:.4} asks per message of a paced limit alone")?;
     write!(out, "{coverage}")?;
     Ok(u8::from(failed > 0))
 }
 
-/// What one seed stands for: a fleet with a paced limit alone, and one with keyed limits.
-fn of_seed(seed: u64) -> [Scenario; 2] {
-    [Scenario::from_seed(seed), Scenario::keyed_from_seed(seed)]
+/// What one seed stands for: a fleet with a paced limit alone, one with keyed limits, and one that is healed
+/// and must make progress.
+fn of_seed(seed: u64) -> [Scenario; 3] {
+    [
+        Scenario::from_seed(seed),
+        Scenario::keyed_from_seed(seed),
+        Scenario::progress_from_seed(seed),
+    ]
 }
 
 /// What many runs came to.
@@ -127,7 +136,16 @@ fn line(out: &mut dyn Write, scenario: &Scenario, report: &Report) -> io::Result
         report.missed,
         report.burnt,
         report.repeats,
-    )
+    )?;
+    if let Some((gap, share)) = report.progress {
+        let (gap, most) = (gap.as_secs_f64(), longest_gap(scenario).as_secs_f64());
+        let share = percent(Some(share));
+        writeln!(
+            out,
+            "  no call for {gap:.2} s at most, of {most:.2} that are allowed; {share} of the least time"
+        )?;
+    }
+    Ok(())
 }
 
 fn percent(part: Option<f64>) -> String {

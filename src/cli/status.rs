@@ -1,6 +1,7 @@
 //! `sluiced status`: how the fleet is, once. Any replica knows it of all.
 
 use std::io::Write;
+use std::path::PathBuf;
 
 use clap::Args;
 
@@ -8,17 +9,31 @@ use super::exit::Exit;
 use super::health::ask;
 use super::refusal::Refusal;
 use super::view::view;
+use crate::settings;
 use crate::status::Fleet;
 
 /// How wide the text is where it goes to no terminal.
 const WIDTH: usize = 120;
 
+/// Where a replica listens if nothing is said, and the variable that says otherwise.
+const USUAL: &str = "127.0.0.1:9464";
+const LISTEN: &str = "SLUICED__ADMIN__LISTEN";
+
 /// Which replica is asked.
 #[derive(Args, Clone, Debug)]
 pub struct ReplicaArgs {
-    /// The address of a replica's `admin.listen`
-    #[arg(long, value_name = "URL", default_value = "http://127.0.0.1:9464")]
-    pub url: String,
+    /// The address of a replica's `admin.listen` [default: that of the configuration, else http://127.0.0.1:9464]
+    #[arg(long, value_name = "URL")]
+    url: Option<String>,
+    /// A configuration file, as for `sluiced run`, of a replica of this machine; may repeat
+    #[arg(long, env = "SLUICED_CONFIG", value_name = "FILE")]
+    config: Vec<PathBuf>,
+}
+
+/// The replica that is asked.
+#[derive(Clone, Debug)]
+pub struct Asked {
+    pub(super) url: String,
 }
 
 /// The arguments of `sluiced status`.
@@ -37,7 +52,7 @@ pub(super) async fn run(
     out: &mut impl Write,
     width: Option<usize>,
 ) -> Result<Exit, Refusal> {
-    let replica = &args.replica;
+    let replica = args.replica.asked(std::env::vars())?;
     if args.json {
         let text = replica.text().await.map_err(Refusal::Failed)?;
         writeln!(out, "{}", text.trim_end())?;
@@ -51,6 +66,40 @@ pub(super) async fn run(
 }
 
 impl ReplicaArgs {
+    /// The replica of `--url`, or else of `admin.listen` in the files and in the variables `env`.
+    pub(super) fn asked(
+        &self,
+        env: impl Iterator<Item = (String, String)>,
+    ) -> Result<Asked, Refusal> {
+        if let Some(url) = &self.url {
+            return Ok(Asked { url: url.clone() });
+        }
+        let listen = if self.config.is_empty() {
+            let mut env = env;
+            env.find_map(|(name, value)| (name == LISTEN).then_some(value))
+        } else {
+            let loaded = settings::load_with(Some(settings::NO_SECTION), &self.config, None, env);
+            let listen = loaded.map_err(Refusal::Faults)?.settings.admin.listen;
+            Some(listen)
+        };
+        let listen = listen.unwrap_or_else(|| USUAL.to_owned());
+        if listen.is_empty() {
+            return Err(Refusal::Failed(
+                "`admin.listen` is empty, so this replica shows nothing; --url names another"
+                    .to_owned(),
+            ));
+        }
+        // What listens on every address is asked on this machine's own.
+        let host = listen
+            .replace("0.0.0.0:", "127.0.0.1:")
+            .replace("[::]:", "[::1]:");
+        Ok(Asked {
+            url: format!("http://{host}"),
+        })
+    }
+}
+
+impl Asked {
     /// What the replica knows of the fleet.
     pub(super) async fn fleet(&self) -> Result<Fleet, String> {
         let text = self.text().await?;

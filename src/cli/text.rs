@@ -2,12 +2,9 @@
 
 use std::time::Duration;
 
+use crate::core::policy::UNTIL_RESUMED;
 use crate::core::rate::Span;
-use crate::core::schedule::FREEZE_MAX;
 use crate::ports::policy::Inspection;
-
-/// A pause that ends later than this was meant to last until it is resumed.
-const FOR_EVER: Duration = FREEZE_MAX.saturating_sub(Duration::from_secs(30 * 24 * 3600));
 
 /// A duration with its two largest units at most: `3m20s`, `2d4h`.
 pub(super) fn rough(length: Duration) -> String {
@@ -23,7 +20,7 @@ pub(super) fn rough(length: Duration) -> String {
 
 /// An operator's pause, and how long it lasts.
 pub(super) fn paused(by: &str, left: Duration) -> String {
-    if left > FOR_EVER {
+    if left > UNTIL_RESUMED {
         format!("paused by {by} until resumed")
     } else {
         format!("paused by {by} for another {}", rough(left))

@@ -12,7 +12,7 @@
 //! It prints what it found with labels, as JSON with `--json`, or with `--plain` as the five numbers of
 //! `CL.THROTTLE`, one a line: 1 if limited, 0 if not; the limit; what remains; after how many seconds to
 //! try again (-1 if it was not limited, or if it never fits); after how many seconds all units are there
-//! again. The exit code is 0 for any answer. With `--fail` it is 1 if it was limited, so that
+//! again. As there, seconds are cut: up to a second later than they say. The exit code is 0 for any answer. With `--fail` it is 1 if it was limited, so that
 //! `sluiced throttle --fail … && send` works. Any other failure is 1 too and prints no answer.
 
 use std::io::{self, Write};
@@ -33,7 +33,7 @@ use crate::core::rate::{Cost, Rate, Span};
 use crate::core::time::{StoreTime, micros};
 use crate::limiter::key::limit_key;
 use crate::ports::limits::{
-    Candidate, Charge, Decision, KeyedLimit, LimitStore, LostWait, Room, Ticket,
+    Candidate, Charge, Decision, Fit, KeyedLimit, LimitStore, LostWait, Room, Ticket,
 };
 use crate::ports::pace::StoreError;
 use crate::settings;
@@ -62,6 +62,7 @@ pub struct ThrottleArgs {
     /// A configuration file whose [redis] is used instead; may repeat
     #[arg(
         long,
+        env = "SLUICED_CONFIG",
         value_name = "FILE",
         required_unless_present = "redis",
         conflicts_with = "redis"
@@ -70,8 +71,8 @@ pub struct ThrottleArgs {
     /// Print JSON, with exact microseconds
     #[arg(long)]
     pub json: bool,
-    /// Print the five numbers of CL.THROTTLE, one a line: limited (1 or 0), limit, remaining, and in seconds
-    /// when to try again (-1: at once, or never) and when all units are there again
+    /// Print the five numbers of CL.THROTTLE, one a line: limited (1 or 0), limit, remaining, and in whole seconds,
+    /// cut as there, when to try again (-1: at once, or never) and when all units are there again
     #[arg(long, conflicts_with = "json")]
     pub plain: bool,
     /// Exit with 1 if it was limited
@@ -86,6 +87,8 @@ struct Found {
     retry_after: Option<Duration>,
     remaining: u64,
     reset_after: Duration,
+    /// When the next unit fits, where nothing is left.
+    next: Option<Duration>,
 }
 
 /// Asks, and writes the answer to `out`.
@@ -127,6 +130,10 @@ async fn ask(args: &ThrottleArgs, rule: Rule, store: &dyn LimitStore) -> Result<
             retry_after: None,
             remaining: look.room.remaining,
             reset_after: StoreTime::from_micros(look.room.reset_at).since(look.now),
+            next: match look.fits {
+                Fit::At(at) => Some(StoreTime::from_micros(at).since(look.now)),
+                Fit::Now | Fit::Full => None,
+            },
         })
     };
     let Some(units) = NonZeroU32::new(args.quantity) else {
@@ -149,11 +156,18 @@ async fn ask(args: &ThrottleArgs, rule: Rule, store: &dyn LimitStore) -> Result<
     match answer.decisions.pop() {
         Some(Decision::Granted { passes }) => {
             let room = passes.first().map(|pass| pass.room).unwrap_or_default();
+            // For people only: CL.THROTTLE does not say when the next unit is there.
+            let next = if room.remaining == 0 && !args.json && !args.plain {
+                looked(false).await?.next
+            } else {
+                None
+            };
             Ok(Found {
                 limited: false,
                 retry_after: None,
                 remaining: room.remaining,
                 reset_after: after(room),
+                next,
             })
         }
         Some(Decision::Denied { until, room, .. }) => Ok(Found {
@@ -161,6 +175,7 @@ async fn ask(args: &ThrottleArgs, rule: Rule, store: &dyn LimitStore) -> Result<
             retry_after: Some(until.since(now)),
             remaining: room.remaining,
             reset_after: after(room),
+            next: None,
         }),
         // More than it ever holds. (This limit has no policy that is outdated or paused.)
         _ => looked(true).await,
@@ -180,17 +195,24 @@ fn write(args: &ThrottleArgs, answer: &Found, out: &mut impl Write) -> io::Resul
         });
         return writeln!(out, "{answer}");
     }
-    let (retry, reset) = (answer.retry_after.map(seconds), seconds(answer.reset_after));
     if args.plain {
-        let retry = retry.map_or_else(|| "-1".to_owned(), |wait| wait.to_string());
+        let retry = answer.retry_after.map(|wait| wait.as_secs().to_string());
+        let (retry, reset) = (
+            retry.as_deref().unwrap_or("-1"),
+            answer.reset_after.as_secs(),
+        );
         let (limited, remaining) = (u8::from(answer.limited), answer.remaining);
         return writeln!(out, "{limited}\n{limit}\n{remaining}\n{retry}\n{reset}");
     }
+    let (retry, reset) = (answer.retry_after.map(seconds), seconds(answer.reset_after));
     let span = |seconds| Span(Duration::from_secs(seconds)).to_string();
     let retry = match retry {
         Some(wait) => format!("after {}", span(wait)),
         None if answer.limited => "never: more than the limit ever holds".to_owned(),
-        None => "at once".to_owned(),
+        None => match answer.next.map(seconds) {
+            Some(wait) if wait > 0 => format!("after {}", span(wait)),
+            _ => "at once".to_owned(),
+        },
     };
     let limited = if answer.limited { "yes" } else { "no" };
     writeln!(out, "limited    {limited}")?;

@@ -12,7 +12,8 @@ use tokio::io::AsyncReadExt as _;
 use tokio::signal::unix::{SignalKind, signal};
 
 use super::exit::Exit;
-use super::status::ReplicaArgs;
+use super::refusal::Refusal;
+use super::status::{Asked, ReplicaArgs};
 use super::view::view;
 
 /// How often it is drawn.
@@ -32,7 +33,12 @@ pub struct TopArgs {
 ///
 /// # Errors
 /// When the terminal cannot be written to.
-pub async fn run(args: &TopArgs, out: &mut impl Write, colour: bool) -> io::Result<Exit> {
+pub(super) async fn run(
+    args: &TopArgs,
+    out: &mut impl Write,
+    colour: bool,
+) -> Result<Exit, Refusal> {
+    let asked = args.replica.asked(std::env::vars())?;
     let (mut interrupt, mut terminate) = (
         signal(SignalKind::interrupt())?,
         signal(SignalKind::terminate())?,
@@ -40,7 +46,7 @@ pub async fn run(args: &TopArgs, out: &mut impl Write, colour: bool) -> io::Resu
     let keys = Keys::read();
     write!(out, "{ENTER}")?;
     let drawn = tokio::select! {
-        drawn = draw(args, out, colour) => drawn,
+        drawn = draw(&asked, out, colour) => drawn,
         _ = interrupt.recv() => Ok(()),
         _ = terminate.recv() => Ok(()),
         () = quit() => Ok(()),
@@ -48,14 +54,15 @@ pub async fn run(args: &TopArgs, out: &mut impl Write, colour: bool) -> io::Resu
     drop(keys);
     write!(out, "{LEAVE}")?;
     out.flush()?;
-    drawn.map(|()| Exit::Done)
+    drawn?;
+    Ok(Exit::Done)
 }
 
-async fn draw(args: &TopArgs, out: &mut impl Write, colour: bool) -> io::Result<()> {
-    let mut lines = vec![format!("asking {} …", args.replica.url)];
+async fn draw(asked: &Asked, out: &mut impl Write, colour: bool) -> io::Result<()> {
+    let mut lines = vec![format!("asking {} …", asked.url)];
     loop {
         let (width, height) = size();
-        match args.replica.fleet().await {
+        match asked.fleet().await {
             Ok(fleet) => lines = view(&fleet, width, colour),
             // What was shown stays, below the reason why it is old.
             Err(why) => {

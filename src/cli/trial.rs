@@ -2,7 +2,10 @@
 //!
 //! The message comes from stdin, or with `--peek` it is the first one of the route's queue, which is given
 //! back. For each limit of the route it says the key and the cost that the templates make of the message
-//! and what the limit answers now; then the request that would be sent, without secrets.
+//! and what the limit answers now; then what is before it (`ahead`) and the request that would be sent,
+//! without secrets.
+
+mod ahead;
 
 use std::io::{self, IsTerminal as _, Read as _, Write};
 use std::path::PathBuf;
@@ -13,6 +16,7 @@ use clap::Args;
 use http::{HeaderMap, Request};
 use serde_json::{Value, json};
 
+use self::ahead::Ahead;
 use super::exit::Exit;
 use super::limits::{Location, OpenLimits, key};
 use super::printable::printable;
@@ -34,7 +38,7 @@ const SHOWN: usize = 2000;
 #[derive(Args, Clone, Debug)]
 pub struct TryArgs {
     /// A configuration file, as for `sluiced run`; may repeat
-    #[arg(long, value_name = "FILE", required = true)]
+    #[arg(long, env = "SLUICED_CONFIG", value_name = "FILE", required = true)]
     config: Vec<PathBuf>,
     /// The route; it can be left out where there is one
     #[arg(long, value_name = "NAME")]
@@ -94,6 +98,16 @@ pub(super) async fn run(args: &TryArgs, out: &mut (impl Write + Send)) -> Result
     })?;
     let (mut answers, mut now) = (Vec::new(), None);
     for (limit, charge) in trial.route.limits.iter().zip(&label.charges) {
+        let Some(charge) = charge else {
+            answers.push(LimitAnswer {
+                limit: limit.name.clone(),
+                key: None,
+                cost: 0,
+                now: "does not count it: its key is none".to_owned(),
+                wait: Some(Duration::ZERO),
+            });
+            continue;
+        };
         let (at, answer) = answer(&opened, limit, charge).await?;
         now = now.max(Some(at));
         answers.push(answer);
@@ -113,10 +127,13 @@ pub(super) async fn run(args: &TryArgs, out: &mut (impl Write + Send)) -> Result
             wait: Some(wait),
         });
     }
+    let paced = trial.route.limits.iter().find(|limit| limit.rule.is_none());
+    let paced = paced.map(|limit| limit.name.as_str());
+    let ahead = Ahead::of(opened.replicas().await?, name, paced, args.peek);
     if args.json {
-        writeln!(out, "{:#}", as_json(name, &answers, &request))?;
+        writeln!(out, "{:#}", as_json(name, &answers, &ahead, &request))?;
     } else {
-        write(name, &answers, &request, out)?;
+        write(name, &answers, &ahead, &request, out)?;
     }
     Ok(Exit::Done)
 }
@@ -233,15 +250,19 @@ async fn answer(
     Ok((found.now, answer))
 }
 
-/// Until all of them let it pass.
-fn longest(answers: &[LimitAnswer]) -> Option<Duration> {
+/// Until all limits let it pass and those before it are gone. `None`: it is not known.
+fn longest(answers: &[LimitAnswer], ahead: &Ahead) -> Option<Duration> {
+    if ahead.stands.is_some() {
+        return None;
+    }
     let mut waits = answers.iter().map(|answer| answer.wait);
-    waits.try_fold(Duration::ZERO, |longest, wait| Some(longest.max(wait?)))
+    waits.try_fold(ahead.wait(), |longest, wait| Some(longest.max(wait?)))
 }
 
 fn write(
     route: &str,
     answers: &[LimitAnswer],
+    ahead: &Ahead,
     request: &Request<Bytes>,
     out: &mut impl Write,
 ) -> Result<(), Refusal> {
@@ -259,10 +280,14 @@ fn write(
         };
         writeln!(out, "  {:<16}{key}{cost}: {}", answer.limit, answer.now)?;
     }
-    let when = match longest(answers) {
-        Some(wait) if wait.is_zero() => "now, once messages before it are gone".to_owned(),
-        Some(wait) => format!("in {} at the earliest", rough(wait)),
-        None => "once a call has ended".to_owned(),
+    for (what, how) in ahead.lines() {
+        writeln!(out, "  {what:<16} {how}")?;
+    }
+    let when = match (&ahead.stands, longest(answers, ahead)) {
+        (Some(why), _) => printable(why),
+        (None, Some(wait)) if wait < Duration::from_secs(1) => "now".to_owned(),
+        (None, Some(wait)) => format!("in {} at the earliest", rough(wait)),
+        (None, None) => "once a call has ended".to_owned(),
     };
     writeln!(out, "\nit would go {when}\n")?;
     writeln!(out, "{} {}", request.method(), request.uri())?;
@@ -279,7 +304,7 @@ fn write(
     Ok(())
 }
 
-fn as_json(route: &str, answers: &[LimitAnswer], request: &Request<Bytes>) -> Value {
+fn as_json(route: &str, answers: &[LimitAnswer], ahead: &Ahead, request: &Request<Bytes>) -> Value {
     let limits = answers.iter().map(|answer| {
         json!({
             "limit": answer.limit,
@@ -292,7 +317,8 @@ fn as_json(route: &str, answers: &[LimitAnswer], request: &Request<Bytes>) -> Va
     json!({
         "route": route,
         "limits": limits.collect::<Vec<_>>(),
-        "wait_us": longest(answers).map(micros),
+        "fleet": ahead.as_json(),
+        "wait_us": longest(answers, ahead).map(micros),
         "request": {
             "method": request.method().as_str(),
             "url": request.uri().to_string(),

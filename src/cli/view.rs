@@ -9,11 +9,13 @@ use super::printable::printable;
 use super::text::{paused, rough};
 use crate::core::time::StoreTime;
 use crate::status::{BARS, Fleet, Replica};
+use crate::telemetry::CHANGE;
 
 const BARS_OF_TEXT: [char; 8] = ['▁', '▂', '▃', '▄', '▅', '▆', '▇', '█'];
 const RED: &str = "\x1b[31m";
 const GREEN: &str = "\x1b[32m";
 const YELLOW: &str = "\x1b[33m";
+const GREY: &str = "\x1b[90m";
 const BOLD: &str = "\x1b[1m";
 
 /// Lines of at most `width` columns.
@@ -29,7 +31,7 @@ pub(super) fn view(fleet: &Fleet, width: usize, colour: bool) -> Vec<String> {
     page.limits(fleet, &mut lines);
     page.routes(fleet, &mut lines);
     page.replicas(fleet, &mut lines);
-    page.warnings(fleet, &mut lines);
+    page.events(fleet, &mut lines);
     lines
 }
 
@@ -59,12 +61,17 @@ impl Page {
 
     fn title(&self, fleet: &Fleet) -> String {
         let count = fleet.replicas.len();
-        let ill = fleet.replicas.iter().filter(|r| !r.missing.is_empty());
-        let (how, colour) = match ill.count() {
-            0 => ("all ready".to_owned(), GREEN),
-            ill => (format!("{ill} not ready"), RED),
-        };
+        let ill = fleet.heard().filter(|r| !r.missing.is_empty()).count();
+        let silent = count - fleet.heard().count();
+        let not = [(ill, "not ready"), (silent, "not heard of")];
+        let not = not.iter().filter(|(count, _)| *count > 0);
+        let mut how: Vec<_> = not.map(|(count, how)| format!("{count} {how}")).collect();
+        let colour = if how.is_empty() { GREEN } else { RED };
+        if how.is_empty() {
+            how.push("all ready".to_owned());
+        }
         let replicas = if count == 1 { "replica" } else { "replicas" };
+        let how = how.join(", ");
         let text = format!("sluiced: {count} {replicas}, {how}   {}", fleet.now);
         self.paint(colour, self.cut(&text))
     }
@@ -89,7 +96,7 @@ impl Page {
                 number(used)
             );
             let room = self.width.saturating_sub(line.chars().count()).min(BARS);
-            let line = self.cut(&(line + &bars(&fleet.used(name), allowed, room)));
+            let line = self.cut(&(line + &bars(&fleet.bars(name), allowed, room)));
             let bad = state == "paused" || state == "frozen";
             lines.push(if bad { self.paint(YELLOW, line) } else { line });
             if let Some(why) = held_up(limit) {
@@ -104,11 +111,7 @@ impl Page {
             "ROUTE             TAP      DONE/s    READY  WAITING PARKED   HELD  CALLS   DEAD",
             lines,
         );
-        let mut names: Vec<_> = fleet
-            .replicas
-            .iter()
-            .flat_map(|r| r.routes.keys())
-            .collect();
+        let mut names: Vec<_> = fleet.heard().flat_map(|r| r.routes.keys()).collect();
         names.sort();
         names.dedup();
         for name in names {
@@ -124,14 +127,26 @@ impl Page {
                 route.in_flight,
                 route.dead
             ));
-            let bad = !route.open || route.away || route.dead > 0;
+            let stalled = !route.stalled.is_empty();
+            let thin = route.thin();
+            let bad = !route.open || route.away || stalled || thin.is_some() || route.dead > 0;
             lines.push(if bad { self.paint(YELLOW, line) } else { line });
+            if stalled {
+                let why = self.wrapped(&format!("stalled: {}", route.stalled));
+                let indented = why.into_iter().map(|line| self.cut(&format!("  {line}")));
+                lines.extend(indented.map(|line| self.paint(RED, line)));
+            }
             if !route.open {
                 lines.push(self.paint(YELLOW, self.cut(&format!("  closed: {}", route.why))));
             }
             if route.open && route.away {
                 let why = "  the downstream is away: only single probes are sent";
                 lines.push(self.paint(YELLOW, self.cut(why)));
+            }
+            if let Some(thin) = thin {
+                let why = self.wrapped(&thin);
+                let indented = why.into_iter().map(|line| self.cut(&format!("  {line}")));
+                lines.extend(indented.map(|line| self.paint(YELLOW, line)));
             }
             if !route.answers.is_empty() {
                 let answers = route
@@ -157,38 +172,39 @@ impl Page {
             let missing: Vec<_> = missing
                 .map(|m| format!("{}: {}", m.name, m.reason))
                 .collect();
-            let state = if missing.is_empty() {
-                "ready".to_owned()
+            let (state, colour) = if replica.silent > 0 {
+                let ago = rough(std::time::Duration::from_secs(replica.silent));
+                (format!("not heard of for {ago}"), GREY)
+            } else if missing.is_empty() {
+                ("ready".to_owned(), "")
             } else {
-                missing.join("; ")
+                (missing.join("; "), RED)
             };
             let line = self.cut(&format!("{name:<32} {version:<8} {up:>8}  {state}"));
-            lines.push(if missing.is_empty() {
+            lines.push(if colour.is_empty() {
                 line
             } else {
-                self.paint(RED, line)
+                self.paint(colour, line)
             });
         }
         lines.push(String::new());
     }
 
-    fn warnings(&self, fleet: &Fleet, lines: &mut Vec<String>) {
-        let of = |replica| move |line| (line, replica);
-        let all = fleet.replicas.iter();
-        let mut all: Vec<_> = all
-            .flat_map(|r| r.warnings.iter().map(of(&r.name)))
-            .collect();
+    fn events(&self, fleet: &Fleet, lines: &mut Vec<String>) {
+        let all = fleet.events();
         if all.is_empty() {
             return;
         }
-        all.sort_by(|a, b| b.0.at.cmp(&a.0.at));
-        self.head("LAST WARNINGS AND ERRORS", lines);
-        for (line, replica) in all.into_iter().take(10) {
+        self.head("LAST EVENTS", lines);
+        for (replica, line) in all.into_iter().take(10) {
             let at = of_day(&line.at, &fleet.now);
             let text = format!("{at} {:<5} {replica}  {}", line.level, line.text);
-            let colour = if line.level == "ERROR" { RED } else { YELLOW };
             let wrapped = self.wrapped(&text).into_iter();
-            lines.extend(wrapped.map(|line| self.paint(colour, line)));
+            lines.extend(wrapped.map(|text| match &*line.level {
+                "ERROR" => self.paint(RED, text),
+                CHANGE => text,
+                _ => self.paint(YELLOW, text),
+            }));
         }
     }
 
@@ -231,7 +247,7 @@ fn held_up(limit: &Value) -> Option<String> {
         let left = rough(until.since(now));
         return Some(format!("frozen by the downstream for another {left}"));
     }
-    let adapted = limit["in_force"]["adapted"].as_str()?;
+    let adapted = limit["adapted"].as_str()?;
     Some(format!(
         "the downstream allows less than configured: {adapted}"
     ))
@@ -239,7 +255,7 @@ fn held_up(limit: &Value) -> Option<String> {
 
 /// The last bars, of which a full one is the whole limit, or the largest if there is none.
 fn bars(used: &[f64], allowed: f64, room: usize) -> String {
-    let shown = &used[used.len() - room..];
+    let shown = &used[used.len().saturating_sub(room)..];
     let full = used.iter().copied().fold(allowed, f64::max);
     let bar = |used: &f64| match (used / full * 8.0).ceil() {
         eighths if eighths >= 1.0 => BARS_OF_TEXT[(eighths as usize).min(8) - 1],
@@ -269,13 +285,19 @@ mod tests {
     fn fleet() -> Fleet {
         let used = Use {
             per_second: 400.0,
-            used: vec![200.0, 400.0, 400.0, 400.0, 4.0],
+            used: 268.0,
+            ..Use::default()
         };
+        let mut bars = vec![0.0; BARS - 5];
+        bars.extend([200.0, 400.0, 400.0, 400.0, 4.0]);
         let route = Route {
             open: false,
             why: "the downstream is away".to_owned(),
             dead: 3,
+            stalled: "no call for 6 s".to_owned(),
             ready: 12_000,
+            way_spread: 0.012,
+            way_kept: 0.001_25,
             ..Route::default()
         };
         let replica = Replica {
@@ -289,16 +311,25 @@ mod tests {
             }],
             routes: BTreeMap::from([("sms".to_owned(), route)]),
             limits: BTreeMap::from([("account".to_owned(), used)]),
-            warnings: vec![RecentLine {
+            events: vec![RecentLine {
                 at: "2026-01-01T00:03:00Z".to_owned(),
                 level: "WARN".to_owned(),
                 text: "too\nlate\u{1b}[2J ".repeat(20),
             }],
+            ..Replica::default()
         };
         Fleet {
             complete: true,
             now: "2026-01-01T00:04:00Z".to_owned(),
-            replicas: vec![replica],
+            used: BTreeMap::from([("account".to_owned(), bars)]),
+            replicas: vec![
+                replica,
+                Replica {
+                    name: "host:2".to_owned(),
+                    silent: 75,
+                    ..Replica::default()
+                },
+            ],
             limits: vec![
                 json!({"name": "account", "kind": "paced", "state": "paused", "now_us": 0, "paused_until_us": 90_000_000, "paused_by": "anna@ops"}),
             ],
@@ -320,9 +351,12 @@ mod tests {
     fn what_is_wrong_is_said() {
         let text = view(&fleet(), 120, false).join("\n");
         for said in [
-            "1 replica, 1 not ready",
+            "2 replicas, 1 not ready, 1 not heard of",
+            "not heard of for 1m15s",
             "paused by anna@ops for another 1m30s",
             "closed: the downstream is away",
+            "stalled: no call for 6 s",
+            "the way to the downstream varies by 12 ms, and the headroom keeps 1.3 ms for that",
             "downstream of sms: away",
             "268      400   67%",
             "▄███▁",

@@ -8,16 +8,19 @@ use std::time::{Duration, SystemTime, UNIX_EPOCH};
 use serde_json::Value;
 use tokio::sync::Mutex as Turn;
 use tokio::time::{Instant, sleep};
+use tokio_util::sync::CancellationToken;
 
 use super::sample::Sampler;
 use super::{Fleet, Limits, Replica};
 use crate::ports::locks::lock;
-use crate::ports::status::{StatusStore, TELL};
+use crate::ports::status::{BEAT, Heard, StatusStore, Told};
 use crate::telemetry::Metrics;
 use crate::telemetry::health::Health;
 
-/// The policies of the limits are read at most so often, however many pages are open.
-const FRESH: Duration = Duration::from_secs(2);
+/// How often this replica looks at itself: whether there is a change that others are to know at once.
+const LOOK: Duration = Duration::from_millis(500);
+/// The store is read at most so often, however many pages are open.
+const FRESH: Duration = Duration::from_millis(500);
 
 /// How this replica and the others are. Copies are the same.
 #[derive(Clone)]
@@ -30,13 +33,14 @@ struct Inner {
     metrics: Metrics,
     health: Health,
     sampler: Mutex<Sampler>,
-    /// What all replicas told last; empty while the store does not answer.
-    told: Mutex<Vec<Replica>>,
-    limits: OnceLock<Arc<dyn Limits>>,
+    stores: OnceLock<(Arc<dyn StatusStore>, Arc<dyn Limits>)>,
     /// The limits of each route.
     routes: BTreeMap<String, Vec<String>>,
-    read: Turn<Option<(Instant, Vec<Value>)>>,
+    read: Turn<Option<(Instant, Known)>>,
 }
+
+/// What the stores said. `None`: they do not answer.
+type Known = Option<(Heard, Vec<Value>)>;
 
 impl Board {
     /// For the replica called `name`; `routes` has the limits of each route.
@@ -53,36 +57,42 @@ impl Board {
                 name,
                 metrics,
                 health,
-                told: Mutex::default(),
-                limits: OnceLock::new(),
+                stores: OnceLock::new(),
                 routes,
                 read: Turn::default(),
             }),
         }
     }
 
-    /// Tells how this replica is, again and again, and learns how the others are. Never ends.
-    pub async fn tell(self, store: Arc<dyn StatusStore>, limits: Arc<dyn Limits>) {
+    /// Tells how this replica is, again and again until `stop`, and then that it leaves.
+    pub async fn tell(
+        self,
+        store: Arc<dyn StatusStore>,
+        limits: Arc<dyn Limits>,
+        stop: CancellationToken,
+    ) {
         // Set once: there is one such task.
-        self.inner.limits.set(limits).ok();
+        self.inner.stores.set((Arc::clone(&store), limits)).ok();
+        // To read is to forget those that are long gone: it is done once in the life of each replica.
+        store.hear().await.ok();
+        let mut last = Last {
+            at: Instant::now(),
+            state: None,
+            used: BTreeMap::new(),
+        };
         loop {
-            let told = self.exchange(&*store).await.unwrap_or_default();
-            *lock(&self.inner.told) = told;
-            sleep(TELL).await;
+            let now = self.sample();
+            let state = now.state();
+            if last.at.elapsed() >= BEAT || last.state.as_ref() != Some(&state) {
+                let text = serde_json::to_string(&now).unwrap_or_default();
+                last.tell(&*store, &now, &text).await;
+                last.state = Some(state);
+            }
+            if stop.run_until_cancelled(sleep(LOOK)).await.is_none() {
+                break;
+            }
         }
-    }
-
-    async fn exchange(&self, store: &dyn StatusStore) -> Option<Vec<Replica>> {
-        let text = serde_json::to_string(&self.sample()).ok()?;
-        let texts = store.exchange(&self.inner.name, &text).await;
-        let texts = texts
-            .inspect_err(|error| tracing::debug!(%error, "how the replicas are is not known"))
-            .ok()?;
-        // One of a later version may say what this one cannot read.
-        let replicas = texts
-            .iter()
-            .filter_map(|text| serde_json::from_str(text).ok());
-        Some(replicas.collect())
+        last.tell(&*store, &self.sample(), "").await;
     }
 
     fn sample(&self) -> Replica {
@@ -92,35 +102,75 @@ impl Board {
 
     /// All that is known.
     pub async fn fleet(&self) -> Fleet {
-        let mut replicas = lock(&self.inner.told).clone();
-        let complete = !replicas.is_empty();
-        if !complete {
-            replicas.push(self.sample());
-        }
+        let known = self.known().await;
+        let complete = known.is_some();
+        let (heard, limits) = known.unwrap_or_default();
+        let name = &self.inner.name;
+        let mut replicas = Replica::all(&heard);
+        replicas.retain(|other| other.name != *name);
+        replicas.push(self.sample());
         replicas.sort_by(|a, b| a.name.cmp(&b.name));
         let mut fleet = Fleet {
-            replica: self.inner.name.clone(),
+            replica: name.clone(),
             now: format!("{:.0}", jiff::Timestamp::now()),
             complete,
             replicas,
-            limits: self.limits().await,
+            limits,
+            used: heard.bars,
         };
         fleet.say_why(&self.inner.routes);
         fleet
     }
 
-    async fn limits(&self) -> Vec<Value> {
-        let Some(limits) = self.inner.limits.get() else {
-            return Vec::new();
-        };
+    async fn known(&self) -> Known {
+        let (store, limits) = self.inner.stores.get()?;
         let mut read = self.inner.read.lock().await;
-        match &*read {
-            Some((at, known)) if at.elapsed() < FRESH => known.clone(),
-            _ => {
-                let found = limits.inspect().await;
-                *read = Some((Instant::now(), found.clone()));
-                found
+        if let Some((at, known)) = &*read
+            && at.elapsed() < FRESH
+        {
+            return known.clone();
+        }
+        let known = match store.hear().await {
+            Ok(heard) => Some((heard, limits.inspect().await)),
+            Err(error) => {
+                tracing::debug!(%error, "how the replicas are is not known");
+                None
             }
+        };
+        *read = Some((Instant::now(), known.clone()));
+        known
+    }
+}
+
+/// What this replica told last.
+struct Last {
+    at: Instant,
+    state: Option<Replica>,
+    /// The units of each limit that it had used by then.
+    used: BTreeMap<String, u64>,
+}
+
+impl Last {
+    async fn tell(&mut self, store: &dyn StatusStore, now: &Replica, text: &str) {
+        let totals = now
+            .limits
+            .iter()
+            .map(|(limit, of)| (limit.clone(), of.total));
+        let before = std::mem::replace(&mut self.used, totals.collect());
+        let added = self.used.iter().map(|(limit, total)| {
+            let before = before.get(limit).copied().unwrap_or_default();
+            (limit.clone(), total.saturating_sub(before))
+        });
+        let told = Told {
+            replica: &now.name,
+            text,
+            used: &added.filter(|(_, units)| *units > 0).collect(),
+            passed: self.at.elapsed(),
+        };
+        self.at = Instant::now();
+        // If it may have come through, it is not told twice: a plot shows no units that were not used.
+        if let Err(error) = store.tell(told).await {
+            tracing::debug!(%error, "how this replica is was not told");
         }
     }
 }
@@ -135,5 +185,115 @@ impl fmt::Debug for Board {
         f.debug_struct("Board")
             .field("replica", &self.inner.name)
             .finish_non_exhaustive()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use futures::FutureExt;
+    use futures::future::BoxFuture;
+    use tokio::sync::watch;
+
+    use super::*;
+    use crate::ports::clock::Clock;
+    use crate::ports::link::Link;
+    use crate::ports::pace::StoreFuture;
+    use crate::telemetry;
+
+    /// What was told, and when; and what is to be heard.
+    #[derive(Debug, Default)]
+    struct Notes {
+        told: Mutex<Vec<(Instant, String)>>,
+        heard: Mutex<Vec<(Duration, String)>>,
+    }
+
+    impl Notes {
+        fn last(&self) -> (Instant, String) {
+            lock(&self.told).last().cloned().expect("it told")
+        }
+    }
+
+    impl StatusStore for Notes {
+        fn tell<'a>(&'a self, told: Told<'a>) -> StoreFuture<'a, ()> {
+            lock(&self.told).push((Instant::now(), told.text.to_owned()));
+            async { Ok(()) }.boxed()
+        }
+
+        fn hear(&self) -> StoreFuture<'_, Heard> {
+            let replicas = lock(&self.heard).clone();
+            async {
+                Ok(Heard {
+                    replicas,
+                    ..Heard::default()
+                })
+            }
+            .boxed()
+        }
+    }
+
+    #[derive(Debug)]
+    struct NoLimits;
+
+    impl Limits for NoLimits {
+        fn inspect(&self) -> BoxFuture<'_, Vec<Value>> {
+            async { Vec::new() }.boxed()
+        }
+    }
+
+    fn started() -> (Health, Arc<Notes>, Board, CancellationToken) {
+        let health = Health::new(Clock::start());
+        let metrics = telemetry::install();
+        let board = Board::new("a".to_owned(), BTreeMap::new(), metrics, health.clone());
+        let (notes, stop) = (Arc::new(Notes::default()), CancellationToken::new());
+        let store = Arc::clone(&notes) as Arc<dyn StatusStore>;
+        tokio::spawn(board.clone().tell(store, Arc::new(NoLimits), stop.clone()));
+        (health, notes, board, stop)
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn it_tells_again_and_again_at_once_what_changes_and_that_it_leaves() {
+        let (health, notes, _board, stop) = started();
+        sleep(Duration::from_secs(20)).await;
+        let times: Vec<_> = lock(&notes.told).iter().map(|(at, _)| *at).collect();
+        assert!(times.len() >= 10, "{times:?}");
+        let gaps = times.windows(2).map(|pair| pair[1] - pair[0]);
+        assert!(gaps.max() <= Some(BEAT + LOOK), "{times:?}");
+
+        for wait in [100, 700, 1300, 1900] {
+            let (link, down) = watch::channel(Link::Down("refused".into()));
+            health.component(&format!("part {wait}"), down);
+            let changed = Instant::now();
+            sleep(Duration::from_secs(1)).await;
+            let (told, text) = notes.last();
+            assert!(told >= changed && text.contains(&format!("part {wait}")));
+            sleep(Duration::from_millis(wait)).await;
+            drop(link);
+        }
+        stop.cancel();
+        sleep(Duration::from_millis(1)).await;
+        assert_eq!(notes.last().1, "");
+        let count = lock(&notes.told).len();
+        sleep(Duration::from_secs(10)).await;
+        assert_eq!(lock(&notes.told).len(), count, "no word after the goodbye");
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn one_that_missed_two_beats_is_silent() {
+        let (_health, notes, board, _stop) = started();
+        let of = |name: &str, ago| {
+            let replica = Replica {
+                name: name.to_owned(),
+                ..Replica::default()
+            };
+            let text = serde_json::to_string(&replica).expect("text");
+            (Duration::from_millis(ago), text)
+        };
+        // What was told of this replica itself is not what it knows of itself now.
+        *lock(&notes.heard) = vec![of("b", 3_900), of("c", 4_000), of("a", 9_000)];
+        sleep(Duration::from_secs(1)).await;
+        let fleet = board.fleet().await;
+        assert!(fleet.complete);
+        let silent = fleet.replicas.iter().map(|r| (&*r.name, r.silent));
+        assert_eq!(silent.collect::<Vec<_>>(), [("a", 0), ("b", 0), ("c", 4)]);
     }
 }

@@ -1,31 +1,37 @@
 //! How the fleet is, at a glance: for the status page, `sluiced status` and `sluiced top`.
 //!
 //! Problem: an operator sees one replica's metrics and log, or needs a dashboard first. So each replica
-//! sums up what it knows of itself every ten seconds and tells the others by way of the store of the
-//! limits; any of them can be asked about all. The numbers are those of `/metrics` (`sample` reads them
-//! there), so that the page and the dashboard cannot differ.
+//! sums up what it knows of itself and tells the others by way of the store of the limits: when a tap
+//! closes, say, and every two seconds otherwise. One that stops says goodbye, and one that is silent is shown
+//! as such. Any of them can be asked about all, and reads what they told only then. The numbers are those of
+//! `/metrics` (`sample` reads them there), so that the page and the dashboard cannot differ. What was
+//! used of the limits in the last minutes is kept by the store, not by replicas, which come and go.
 //!
 //! ```text
 //! /metrics, health, last warnings ──sample──> Replica ──board──> store <──board── the other replicas
-//!                                                                  └──> /status.json, /, status, top
+//!                                                                  └──board──> /status.json, /, status, top
 //! ```
 
 mod board;
 mod sample;
 mod series;
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::fmt;
+use std::time::Duration;
 
 use futures::future::BoxFuture;
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
 
 pub use self::board::Board;
-use crate::telemetry::RecentLine;
+use crate::core::distance::millis;
+pub use crate::ports::status::BARS;
+use crate::ports::status::{Heard, SILENT};
+use crate::telemetry::{CHANGE, RecentLine};
 
-/// So many bars has the plot of a limit's use, one for each time that a replica tells: ten minutes.
-pub const BARS: usize = 60;
+/// Why a tap is closed outside of its opening hours.
+pub const CLOSED_HOURS: &str = "closed hours";
 
 const NO_TURN: &str = "its limits let nothing pass yet";
 
@@ -45,12 +51,14 @@ pub struct Replica {
     pub version: String,
     /// How long it has run, in seconds.
     pub seconds: u64,
+    /// Not heard of for so many seconds: all else is as it was then. 0: it is heard of.
+    pub silent: u64,
     /// What keeps it from working; empty: it is ready.
     pub missing: Vec<Missing>,
     pub routes: BTreeMap<String, Route>,
     pub limits: BTreeMap<String, Use>,
-    /// The newest first.
-    pub warnings: Vec<RecentLine>,
+    /// The last warnings, and what operators changed.
+    pub events: Vec<RecentLine>,
 }
 
 /// Something that a replica needs and does not have.
@@ -72,6 +80,11 @@ pub struct Route {
     pub why: String,
     /// The downstream is away: nothing is sent but single probes, also while the tap is open.
     pub away: bool,
+    /// Why it makes no call although its messages could go; empty: it does, or has a reason not to.
+    pub stalled: String,
+    /// By how much the way to the downstream varies, and what the limits keep for that, in seconds.
+    pub way_spread: f64,
+    pub way_kept: f64,
     pub held: u64,
     pub in_flight: u64,
     pub ready: u64,
@@ -91,9 +104,10 @@ pub struct Route {
 pub struct Use {
     /// Of a paced limit: what is in force, in units per second.
     pub per_second: f64,
-    /// Units a second that were used in the last intervals, the newest last. An interval is as long as
-    /// between two times that the replica told, about ten seconds.
-    pub used: Vec<f64>,
+    /// Units a second that were used in the last seconds.
+    pub used: f64,
+    /// Units that were used since the start.
+    pub total: u64,
 }
 
 /// All that is known of the fleet.
@@ -108,9 +122,66 @@ pub struct Fleet {
     pub complete: bool,
     pub replicas: Vec<Replica>,
     pub limits: Vec<Value>,
+    /// Units a second of each limit that all replicas used, in stretches of ten seconds; the newest last.
+    pub used: BTreeMap<String, Vec<f64>>,
+}
+
+impl Replica {
+    /// Those that told. One of a later version may say what this one cannot read.
+    #[must_use]
+    pub fn all(heard: &Heard) -> Vec<Self> {
+        let told = heard.replicas.iter().filter_map(|(ago, text)| {
+            let replica: Self = serde_json::from_str(text).ok()?;
+            let silent = if *ago < SILENT { 0 } else { ago.as_secs() };
+            Some(Self { silent, ..replica })
+        });
+        told.collect()
+    }
+
+    /// What others are to know at once when it changes: all but the numbers.
+    fn state(&self) -> Self {
+        let mut state = Self {
+            seconds: 0,
+            limits: BTreeMap::new(),
+            ..self.clone()
+        };
+        for part in &mut state.missing {
+            part.seconds = 0;
+        }
+        for route in state.routes.values_mut() {
+            *route = Route {
+                open: route.open,
+                why: route.why.clone(),
+                away: route.away,
+                stalled: route.stalled.clone(),
+                ..Route::default()
+            };
+        }
+        state
+    }
+}
+
+impl Route {
+    /// What is wrong where the limits keep too little for the way.
+    #[must_use]
+    pub fn thin(&self) -> Option<String> {
+        let ms = |seconds| millis(Duration::try_from_secs_f64(seconds).unwrap_or_default());
+        (self.way_spread > self.way_kept).then(|| {
+            format!(
+                "the way to the downstream varies by {}, and the headroom keeps {} for that",
+                ms(self.way_spread),
+                ms(self.way_kept)
+            )
+        })
+    }
 }
 
 impl Fleet {
+    /// The replicas that tell how they are.
+    pub fn heard(&self) -> impl Iterator<Item = &Replica> {
+        self.replicas.iter().filter(|replica| replica.silent == 0)
+    }
+
     /// Completes why taps are closed: those that no replica gave a reason for wait for a limit. `names` has
     /// the limits of each route.
     fn say_why(&mut self, names: &BTreeMap<String, Vec<String>>) {
@@ -130,42 +201,60 @@ impl Fleet {
         }
     }
 
-    /// Units a second of a limit that all replicas used in each of the last [`BARS`] intervals. Intervals
-    /// of replicas do not begin at the same moment; a plot of minutes does not show it.
+    /// The last warnings, and what operators changed, the newest first, each with the replica that says
+    /// so. A change is said by all that saw it, and stands once, as the fleet's.
     #[must_use]
-    pub fn used(&self, limit: &str) -> Vec<f64> {
-        let mut sums = vec![0.0; BARS];
-        for each in self.replicas.iter().filter_map(|r| r.limits.get(limit)) {
-            for (sum, used) in sums.iter_mut().rev().zip(each.used.iter().rev()) {
-                *sum += used;
+    pub fn events(&self) -> Vec<(&str, &RecentLine)> {
+        let all = self.replicas.iter();
+        let mut all: Vec<_> = all
+            .flat_map(|replica| replica.events.iter().map(|line| (&*replica.name, line)))
+            .collect();
+        all.sort_by(|a, b| a.1.at.cmp(&b.1.at));
+        let mut seen = BTreeSet::new();
+        all.retain(|(_, line)| line.level != CHANGE || seen.insert(line.text.clone()));
+        for (name, line) in &mut all {
+            if line.level == CHANGE {
+                *name = "fleet";
             }
         }
-        sums
+        all.reverse();
+        all
     }
 
-    /// The units per second of a paced limit, and those used in the last three intervals.
+    /// Units a second of a limit that all replicas used in each of the last [`BARS`] stretches.
+    #[must_use]
+    pub fn bars(&self, limit: &str) -> Vec<f64> {
+        self.used
+            .get(limit)
+            .cloned()
+            .unwrap_or_else(|| vec![0.0; BARS])
+    }
+
+    /// The units per second of a paced limit, and those used in the last seconds.
     #[must_use]
     pub fn rates(&self, limit: &str) -> (f64, f64) {
-        let uses = self.replicas.iter().filter_map(|r| r.limits.get(limit));
-        let mut allowed = 0.0_f64;
-        let mut used = 0.0;
-        for each in uses {
-            allowed = allowed.max(each.per_second);
-            let last = &each.used[each.used.len().saturating_sub(3)..];
-            used += last.iter().sum::<f64>() / last.len().max(1) as f64;
-        }
-        (allowed, used)
+        let uses = self.heard().filter_map(|r| r.limits.get(limit));
+        uses.fold((0.0, 0.0), |(allowed, used), each| {
+            (each.per_second.max(allowed), used + each.used)
+        })
     }
 
     /// A route over all replicas: numbers add up but for those at the broker, which each replica counts.
     #[must_use]
     pub fn route(&self, name: &str) -> Route {
         let mut sum = Route::default();
-        for route in self.replicas.iter().filter_map(|r| r.routes.get(name)) {
+        for route in self.heard().filter_map(|r| r.routes.get(name)) {
             sum.open |= route.open;
             sum.away |= route.away;
+            if sum.stalled.is_empty() {
+                sum.stalled.clone_from(&route.stalled);
+            }
             if sum.why.is_empty() {
                 sum.why.clone_from(&route.why);
+            }
+            // Of the replica that has it worst.
+            if route.way_spread - route.way_kept >= sum.way_spread - sum.way_kept {
+                (sum.way_spread, sum.way_kept) = (route.way_spread, route.way_kept);
             }
             sum.held = sum.held.saturating_add(route.held);
             sum.in_flight = sum.in_flight.saturating_add(route.in_flight);
@@ -193,35 +282,84 @@ mod tests {
 
     use super::*;
 
-    fn using(used: &[f64]) -> Replica {
-        let used = Use {
-            used: used.to_vec(),
-            per_second: 10.0,
+    #[test]
+    fn what_replicas_use_adds_up_but_for_those_that_are_silent() {
+        let using = |used, silent| {
+            let used = Use {
+                used,
+                per_second: 10.0,
+                ..Use::default()
+            };
+            let route = Route {
+                held: 7,
+                ..Route::default()
+            };
+            Replica {
+                limits: BTreeMap::from([("account".to_owned(), used)]),
+                routes: BTreeMap::from([("sms".to_owned(), route)]),
+                silent,
+                ..Replica::default()
+            }
         };
-        Replica {
-            limits: BTreeMap::from([("account".to_owned(), used)]),
-            ..Replica::default()
-        }
+        let fleet = Fleet {
+            replicas: vec![using(6.0, 0), using(4.5, 0), using(1.0, 4)],
+            used: BTreeMap::from([("account".to_owned(), vec![1.0; BARS])]),
+            ..Fleet::default()
+        };
+        assert_eq!(fleet.rates("account"), (10.0, 10.5));
+        assert_eq!(fleet.route("sms").held, 14);
+        assert_eq!(fleet.bars("account"), vec![1.0; BARS]);
+        assert_eq!(fleet.bars("another"), vec![0.0; BARS]);
     }
 
     #[test]
-    fn what_replicas_use_adds_up() {
+    fn a_way_that_varies_by_more_than_is_kept_is_that_of_the_replica_that_has_it_worst() {
+        let of = |way_spread, way_kept| Replica {
+            routes: BTreeMap::from([(
+                "sms".to_owned(),
+                Route {
+                    way_spread,
+                    way_kept,
+                    ..Route::default()
+                },
+            )]),
+            ..Replica::default()
+        };
+        let mut fleet = Fleet {
+            replicas: vec![of(0.000_5, 0.001_25), of(0.0, 0.001_25)],
+            ..Fleet::default()
+        };
+        assert_eq!(fleet.route("sms").thin(), None);
+        fleet.replicas.insert(1, of(0.02, 0.001_25));
+        let said =
+            "the way to the downstream varies by 20 ms, and the headroom keeps 1.3 ms for that";
+        assert_eq!(fleet.route("sms").thin().as_deref(), Some(said));
+    }
+
+    #[test]
+    fn a_change_that_all_replicas_saw_stands_once() {
+        let line = |at: &str, level: &str, text: &str| RecentLine {
+            at: at.to_owned(),
+            level: level.to_owned(),
+            text: text.to_owned(),
+        };
+        let of = |name: &str, events: &[RecentLine]| Replica {
+            name: name.to_owned(),
+            events: events.to_vec(),
+            ..Replica::default()
+        };
+        let paused = |at| line(at, CHANGE, "limit account is paused by anna (version 2)");
         let fleet = Fleet {
             replicas: vec![
-                using(&[3.0, 6.0, 9.0]),
-                using(&[4.0]),
-                using(&[1.0; BARS + 1]),
-                using(&[]),
+                of("a", &[line("12:00:03", "WARN", "late"), paused("12:00:02")]),
+                of("b", &[line("12:00:04", "WARN", "late"), paused("12:00:01")]),
             ],
             ..Fleet::default()
         };
-        let used = fleet.used("account");
-        assert_eq!(
-            used[BARS - 4..],
-            [1.0, 3.0 + 1.0, 6.0 + 1.0, 9.0 + 4.0 + 1.0]
-        );
-        assert_eq!(fleet.rates("account"), (10.0, 6.0 + 4.0 + 1.0));
-        assert_eq!(fleet.used("another"), vec![0.0; BARS]);
+        let told = fleet.events();
+        let told = told.iter().map(|(name, line)| (*name, &*line.at));
+        let expected = [("b", "12:00:04"), ("a", "12:00:03"), ("fleet", "12:00:01")];
+        assert_eq!(told.collect::<Vec<_>>(), expected);
     }
 
     #[test]

@@ -1,21 +1,19 @@
 //! What a replica knows of itself, from its metrics, its health and its log.
 //!
 //! Problem: `/metrics` has totals, and an operator asks for the last seconds and minutes. So the totals of
-//! the sample before are remembered: what was added since, divided by the time since, is a rate. The rates
-//! of each limit's use are kept, so that a page that is opened now shows the last minutes.
+//! an earlier sample are remembered: what was added since, divided by the time since, is a rate.
 
-use std::collections::{BTreeMap, VecDeque};
+use std::collections::BTreeMap;
 use std::time::Duration;
 
 use super::series::{Series, series};
-use super::{BARS, Missing, Replica, Route, Use};
-use crate::ports::status::TELL;
-use crate::telemetry::health::Health;
+use super::{CLOSED_HOURS, Missing, Replica, Route, Use};
+use crate::telemetry::health::{Health, PROGRESS};
 use crate::telemetry::names::{self, Metric};
 use crate::telemetry::recent;
 
-/// A new interval begins at the earliest after this: a page may ask for samples at any time.
-const SHORTEST: Duration = TELL.checked_div(2).expect("2 is not 0");
+/// Rates are those of an interval of at least this: samples are taken at any time.
+const SHORTEST: Duration = Duration::from_secs(5);
 
 /// The samples of one process.
 #[derive(Debug)]
@@ -28,21 +26,23 @@ pub(super) struct Sampler {
     used: BTreeMap<String, Counter>,
 }
 
-/// A total, and what it grew by each second in the last intervals.
+/// A total when the interval began, and what it grew by each second in the one before.
 #[derive(Debug, Default)]
 struct Counter {
     total: f64,
-    rates: VecDeque<f64>,
+    rate: f64,
 }
 
 impl Counter {
-    /// Ends an interval of that many seconds.
-    fn end(&mut self, total: f64, seconds: f64) {
-        let rate = (total - self.total).max(0.0) / seconds;
-        self.total = total;
-        // Short in the text that replicas send each other.
-        self.rates.push_back((rate * 10.0).round() / 10.0);
-        self.rates.drain(..self.rates.len().saturating_sub(BARS));
+    /// The rate, once an interval of that many seconds has ended.
+    fn rate(&mut self, total: f64, ended: Option<f64>) -> f64 {
+        if let Some(seconds) = ended {
+            let rate = (total - self.total).max(0.0) / seconds;
+            // Short in the text that replicas send each other.
+            self.rate = (rate * 10.0).round() / 10.0;
+            self.total = total;
+        }
+        self.rate
     }
 }
 
@@ -63,7 +63,7 @@ impl Sampler {
             name: self.name.clone(),
             version: env!("CARGO_PKG_VERSION").to_owned(),
             missing: missing(health),
-            warnings: recent(),
+            events: recent(),
             ..Replica::default()
         };
         let ended = self.ended(now);
@@ -77,25 +77,18 @@ impl Sampler {
                 let route = replica.routes.entry(route.to_owned()).or_default();
                 of_route(route, reasons, &series);
             } else if let Some(limit) = series.label("limit") {
-                of_limit(&mut replica.limits, limit, &series, |limit, total| {
-                    let counter = self.used.entry(limit.to_owned()).or_default();
-                    if let Some(seconds) = ended {
-                        counter.end(total, seconds);
-                    }
-                });
+                of_limit(&mut replica.limits, limit, &series);
             }
         }
         for (name, route) in &mut replica.routes {
             let counter = self.done.entry(name.clone()).or_default();
-            if let Some(seconds) = ended {
-                counter.end(route.done as f64, seconds);
-            }
-            route.per_second = counter.rates.back().copied().unwrap_or_default();
+            route.per_second = counter.rate(route.done as f64, ended);
         }
         for (name, limit) in &mut replica.limits {
-            let counter = self.used.get(name);
-            limit.used = counter.map_or_else(Vec::new, |c| c.rates.iter().copied().collect());
+            let counter = self.used.entry(name.clone()).or_default();
+            limit.used = counter.rate(limit.total as f64, ended);
         }
+        say_stalled(&mut replica);
         say_why(&mut replica, &reasons);
         replica
     }
@@ -108,6 +101,16 @@ impl Sampler {
             self.began = now;
             passed.as_secs_f64()
         })
+    }
+}
+
+/// Why routes stand still that could send.
+fn say_stalled(replica: &mut Replica) {
+    for part in &replica.missing {
+        let route = part.name.strip_prefix(PROGRESS);
+        if let Some(route) = route.and_then(|name| replica.routes.get_mut(name)) {
+            route.stalled.clone_from(&part.reason);
+        }
     }
 }
 
@@ -126,7 +129,7 @@ fn say_why(replica: &mut Replica, reasons: &BTreeMap<String, Reasons>) {
 /// What belongs to one route does not close the tap of another.
 fn concerns(missing: &Missing, route: &str) -> bool {
     let name = &missing.name;
-    let part = name.strip_prefix("downstream of ").unwrap_or(name);
+    let (_, part) = name.split_once(" of ").unwrap_or(("", name));
     part.strip_prefix("route ").is_none_or(|of| of == route)
 }
 
@@ -148,7 +151,7 @@ impl Reasons {
         } else if away {
             "the downstream is away".to_owned()
         } else if self.hours {
-            "closed hours".to_owned()
+            CLOSED_HOURS.to_owned()
         } else {
             String::new()
         }
@@ -167,6 +170,10 @@ fn of_route(route: &mut Route, reasons: &mut Reasons, series: &Series<'_>) {
         route.away = count > 0;
     } else if is(series, names::CLOSED) {
         reasons.hours = count > 0;
+    } else if is(series, names::WAY_SPREAD) {
+        route.way_spread = series.value;
+    } else if is(series, names::WAY_KEPT) {
+        route.way_kept = series.value;
     } else if is(series, names::HELD) {
         route.held = count;
     } else if is(series, names::IN_FLIGHT) {
@@ -187,13 +194,7 @@ fn of_route(route: &mut Route, reasons: &mut Reasons, series: &Series<'_>) {
     }
 }
 
-/// `count` is told the units of a limit that were used since the start.
-fn of_limit(
-    limits: &mut BTreeMap<String, Use>,
-    limit: &str,
-    series: &Series<'_>,
-    count: impl FnOnce(&str, f64),
-) {
+fn of_limit(limits: &mut BTreeMap<String, Use>, limit: &str, series: &Series<'_>) {
     let known = [names::LIMIT_RATE, names::PERMITS];
     if !known.iter().any(|metric| is(series, *metric)) {
         return;
@@ -202,7 +203,7 @@ fn of_limit(
     if is(series, names::LIMIT_RATE) {
         entry.per_second = series.value;
     } else {
-        count(limit, series.value);
+        entry.total = series.value.max(0.0) as u64;
     }
 }
 
@@ -217,8 +218,11 @@ fn missing(health: &Health) -> Vec<Missing> {
 
 #[cfg(test)]
 mod tests {
+    use tokio::sync::watch;
+
     use super::*;
     use crate::ports::clock::Clock;
+    use crate::ports::link::Link;
 
     fn text(done: u64, units: u64, open: u8) -> String {
         format!(
@@ -234,7 +238,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn counters_become_rates_and_bars() {
+    async fn counters_become_rates() {
         let health = Health::new(Clock::start());
         let at = |seconds| Duration::from_secs(seconds);
         let mut sampler = Sampler::new("host:1".to_owned(), at(999));
@@ -250,15 +254,16 @@ mod tests {
 
         let second = sampler.take(&text(600, 700, 1), &health, at(1005));
         assert_eq!(second.routes["sms"].per_second, 100.0);
-        assert_eq!(second.limits["account"].used, [116.7]);
+        let account = &second.limits["account"];
+        assert_eq!((account.used, account.total), (116.7, 700));
 
         // A page asks in between.
         let page = sampler.take(&text(601, 701, 1), &health, at(1006));
         assert_eq!(page.routes["sms"].done, 601);
-        assert_eq!(page.limits["account"].used, [116.7]);
+        assert_eq!(page.limits["account"].used, 116.7);
 
         let third = sampler.take(&text(605, 710, 0), &health, at(1025));
-        assert_eq!(third.limits["account"].used, [116.7, 0.5]);
+        assert_eq!(third.limits["account"].used, 0.5);
         assert_eq!(third.routes["sms"].why, "the downstream is away");
 
         // What another route lacks is not why this one stands still.
@@ -270,13 +275,20 @@ mod tests {
             ("redis", true),
             ("route sms", true),
             ("downstream of route sms", true),
+            ("progress of route sms", true),
+            ("progress of route email", false),
             ("route sms2", false),
             ("downstream of route email", false),
         ] {
             assert_eq!(concerns(&part(name), "sms"), is_why, "{name}");
         }
 
+        let (_link, down) = watch::channel(Link::Down("no call for 5 s".into()));
+        health.component("progress of route sms", down);
+        let stalled = sampler.take(&text(605, 710, 1), &health, at(1026));
+        assert_eq!(stalled.routes["sms"].stalled, "no call for 5 s");
+
         let back = sampler.take(&text(610, 720, 1), &health, at(20));
-        assert_eq!(back.limits["account"].used, [116.7, 0.5, 2.0]);
+        assert_eq!(back.limits["account"].used, 2.0);
     }
 }

@@ -2,8 +2,8 @@
 //!
 //! These are two questions that must not be mixed. *Alive*: every loop that must never stop (such as a
 //! pacer) has given a beat lately. If not, only a restart helps, and the watchdog and `/healthz` show
-//! it. *Ready*: all servers can be reached. If not, a restart does not help, sluiced recovers by itself,
-//! and `/readyz` names what is missing and since when.
+//! it. *Ready*: all servers can be reached, and no route stands still that could send. If not, a restart does
+//! not help, sluiced recovers by itself, and `/readyz` names what is missing and since when.
 //!
 //! A task that serves for as long as the process does must not end by itself, and nothing may panic:
 //! the process would stay up and deaf. Either one is a failure ([`Health::fail`]): not alive any more,
@@ -26,6 +26,9 @@ use crate::telemetry::meters::LinkMeters;
 /// A loop that was silent for longer is stuck. A loop beats once a second or more often, idle or
 /// not, so this is ten missed beats.
 pub const STUCK_AFTER: Duration = Duration::from_secs(10);
+
+/// The progress of a route is a component whose name begins so and ends in that of the route.
+pub const PROGRESS: &str = "progress of route ";
 
 /// The stamp of a loop that ended on purpose.
 const ENDED: u64 = u64::MAX;

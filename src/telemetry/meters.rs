@@ -79,6 +79,14 @@ pub struct RouteMeters {
     pub breaker_open: Gauge,
     /// How often the downstream was found away.
     pub breaker_opened: Counter,
+    /// 1 while it stands still for no reason that is known.
+    pub stalled: Gauge,
+    /// The way to the downstream and back in seconds, by how much it varies, and what is kept for that.
+    pub way: Gauge,
+    pub way_spread: Gauge,
+    pub way_kept: Gauge,
+    /// 1 while single messages are tried, because those before died in a row.
+    pub stopped: Gauge,
     /// 1 in closed hours, 0 in opening hours or without any.
     pub closed: Gauge,
     /// Copies that were not confirmed.
@@ -114,6 +122,11 @@ impl RouteMeters {
             tap_open: gauge(&names::TAP_OPEN, &labels),
             breaker_open: gauge(&names::BREAKER_OPEN, &labels),
             breaker_opened: counter(&names::BREAKER_OPENED, &labels),
+            stalled: gauge(&names::STALLED, &labels),
+            way: gauge(&names::WAY, &labels),
+            way_spread: gauge(&names::WAY_SPREAD, &labels),
+            way_kept: gauge(&names::WAY_KEPT, &labels),
+            stopped: gauge(&names::STOPPED, &labels),
             closed: gauge(&names::CLOSED, &labels),
             unconfirmed: counter(&names::UNCONFIRMED, &labels),
             shortened: counter(&names::SHORTENED, &labels),

@@ -18,5 +18,5 @@ pub mod traces;
 
 pub use health::Health;
 pub use log_limit::{LogLimit, Suppressed};
-pub use recent::{RecentLine, recent};
+pub use recent::{CHANGE, RecentLine, note_change, recent};
 pub use recorder::{Metrics, install};

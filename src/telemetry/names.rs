@@ -147,6 +147,11 @@ pub const BREAKER_OPENED: Metric = counter(
     ROUTE,
     "How often the downstream was found away.",
 );
+pub const STOPPED: Metric = gauge(
+    "sluiced_stopped",
+    ROUTE,
+    "1 while the replica tries single messages of the route only, because those before died in a row.",
+);
 pub const TAP_OPEN: Metric = gauge(
     "sluiced_tap_open",
     ROUTE,
@@ -156,6 +161,26 @@ pub const CLOSED: Metric = gauge(
     "sluiced_closed",
     ROUTE,
     "1 in the closed hours of the route, 0 in its opening hours or without any.",
+);
+pub const STALLED: Metric = gauge(
+    "sluiced_stalled",
+    ROUTE,
+    "1 while the route holds messages that could go and makes no call: the replica is not ready, and says why.",
+);
+pub const WAY: Metric = gauge(
+    "sluiced_way_seconds",
+    ROUTE,
+    "How long the handshake of a connection to the downstream takes, there and back, in the median of the last minutes; 0: not measured.",
+);
+pub const WAY_SPREAD: Metric = gauge(
+    "sluiced_way_spread_seconds",
+    ROUTE,
+    "By how much that varies.",
+);
+pub const WAY_KEPT: Metric = gauge(
+    "sluiced_way_kept_seconds",
+    ROUTE,
+    "What the limits of the route keep for that, the least of them; beyond it calls may come too close together.",
 );
 pub const UNCONFIRMED: Metric = counter(
     "sluiced_unconfirmed_total",
@@ -326,8 +351,13 @@ pub const ALL: &[Metric] = &[
     MAYBE_DELIVERED,
     TAP_OPEN,
     CLOSED,
+    STALLED,
+    WAY,
+    WAY_SPREAD,
+    WAY_KEPT,
     BREAKER_OPEN,
     BREAKER_OPENED,
+    STOPPED,
     UNCONFIRMED,
     SHORTENED,
     QUEUE_MESSAGES,

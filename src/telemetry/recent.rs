@@ -1,12 +1,15 @@
-//! The last warnings and errors of the log, for the status page.
+//! The last warnings and errors of the log, and what operators changed, for the status page.
 //!
 //! Problem: during an incident the log of each replica is somewhere else. So the last lines that say that
 //! something is wrong are kept in memory, a few of them, and shown beside the numbers. They are the same
-//! lines as in the log: rate-limited, and without bodies or secrets.
+//! lines as in the log: rate-limited, and without bodies or secrets. A warning leaves ten minutes after it was
+//! said: what lasts is said again, or shown as a state. Changes of operators (a pause, another rate) stay, a
+//! few of them, whatever the level of the log: a flood of warnings must not hide who did what.
 
 use std::collections::VecDeque;
 use std::fmt::{self, Write as _};
-use std::sync::Mutex;
+use std::sync::{LazyLock, Mutex};
+use std::time::Duration;
 
 use serde::{Deserialize, Serialize};
 use tracing::field::{Field, Visit};
@@ -14,6 +17,8 @@ use tracing::{Event, Level, Subscriber};
 use tracing_subscriber::Layer;
 use tracing_subscriber::layer::Context;
 
+use crate::core::time::Mono;
+use crate::ports::clock::Clock;
 use crate::ports::locks::lock;
 
 /// So many lines are kept.
@@ -21,23 +26,57 @@ const KEPT: usize = 10;
 /// The most of a line that is kept, in characters.
 const LENGTH: usize = 400;
 
-static LINES: Mutex<VecDeque<RecentLine>> = Mutex::new(VecDeque::new());
+/// A warning is over when it was not said again for so long.
+const OVER: Duration = Duration::from_secs(600);
+
+/// When a warning was said; lines come from everywhere, so there is one clock for all of them.
+static CLOCK: LazyLock<Clock> = LazyLock::new(Clock::start);
+static WARNINGS: Mutex<VecDeque<(Mono, RecentLine)>> = Mutex::new(VecDeque::new());
+static CHANGES: Mutex<VecDeque<RecentLine>> = Mutex::new(VecDeque::new());
 
 /// A line of the log.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct RecentLine {
     /// RFC 3339, by this machine's clock.
     pub at: String,
-    /// `WARN` or `ERROR`.
+    /// `WARN`, `ERROR`, or [`CHANGE`].
     pub level: String,
     pub text: String,
 }
 
-/// The last lines, the newest first.
+/// The level of what an operator changed. Every replica notes it in the same words.
+pub const CHANGE: &str = "INFO";
+
+impl RecentLine {
+    fn now(level: &str, text: &str) -> Self {
+        Self {
+            at: format!("{:.0}", jiff::Timestamp::now()),
+            level: level.to_owned(),
+            text: text.chars().take(LENGTH).collect(),
+        }
+    }
+}
+
+/// The warnings that are not over, the newest first, then the last changes.
 #[must_use]
 pub fn recent() -> Vec<RecentLine> {
-    let lines = lock(&LINES);
-    lines.iter().cloned().collect()
+    let now = CLOCK.now();
+    let warnings = lock(&WARNINGS);
+    let warnings = warnings.iter().filter(|(said, _)| now.since(*said) < OVER);
+    let mut lines: Vec<_> = warnings.map(|(_, line)| line.clone()).collect();
+    lines.extend(lock(&CHANGES).iter().cloned());
+    lines
+}
+
+/// Notes what an operator changed.
+pub fn note_change(text: &str) {
+    keep(&CHANGES, RecentLine::now(CHANGE, text));
+}
+
+fn keep<T>(lines: &Mutex<VecDeque<T>>, line: T) {
+    let mut lines = lock(lines);
+    lines.truncate(KEPT - 1);
+    lines.push_front(line);
 }
 
 /// Keeps what is logged.
@@ -52,14 +91,8 @@ impl<S: Subscriber> Layer<S> for Recent {
         let mut text = Text::default();
         event.record(&mut text);
         let text = text.message + &text.fields;
-        let text = text.chars().take(LENGTH).collect();
-        let mut lines = lock(&LINES);
-        lines.truncate(KEPT - 1);
-        lines.push_front(RecentLine {
-            at: format!("{:.0}", jiff::Timestamp::now()),
-            level: level.to_string(),
-            text,
-        });
+        let line = RecentLine::now(level.as_str(), &text);
+        keep(&WARNINGS, (CLOCK.now(), line));
     }
 }
 
@@ -100,10 +133,23 @@ mod tests {
             }
             tracing::error!("{}", "ä".repeat(LENGTH + 1));
         });
-        let lines = recent();
+        let change = "limit account is paused by anna (version 2)";
+        note_change(change);
+        // Other tests of this process note changes, too.
+        let (changes, lines): (Vec<_>, Vec<_>) =
+            recent().into_iter().partition(|line| line.level == CHANGE);
         assert_eq!(lines.len(), KEPT);
+        assert!(changes.iter().any(|line| line.text == change));
         assert_eq!(lines[0].level, "ERROR");
         assert_eq!(lines[0].text, "ä".repeat(LENGTH));
         assert_eq!(lines[1].text, "too late n=19 route=\"sms\"");
+
+        // The warnings are over some time; who changed what is not.
+        let now = CLOCK.now();
+        for (said, _) in lock(&WARNINGS).iter_mut() {
+            *said = now - OVER;
+        }
+        assert!(recent().iter().all(|line| line.level == CHANGE));
+        assert!(recent().iter().any(|line| line.text == change));
     }
 }

@@ -194,6 +194,11 @@ async fn the_health_command_says_by_its_exit_code() {
     let (exit, text) = running.check("/readyz").await;
     assert_eq!(exit, code(std::process::ExitCode::FAILURE), "{text}");
     assert!(text.contains("503") && text.contains("stopping"), "{text}");
+    for bare in ["", "/"] {
+        let (exit, text) = running.check(bare).await;
+        assert_eq!(exit, code(std::process::ExitCode::FAILURE), "{text}");
+        assert!(text.contains("/readyz"), "it says what it asked: {text}");
+    }
     running.end().await;
 
     // A port that is taken and does not listen: no other test can be there.

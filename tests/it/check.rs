@@ -2,6 +2,7 @@
 
 use std::net::TcpListener;
 use std::process::{Command, Output};
+use std::time::Duration;
 
 use lapin::BasicProperties;
 use lapin::types::{AMQPValue, FieldTable};
@@ -11,7 +12,9 @@ use crate::redis_topologies::secure;
 use crate::support::authority::Authority;
 use crate::support::broker::Broker;
 use crate::support::daemon::{Config, Daemon, Route};
+use crate::support::messages::body;
 use crate::support::port::free_port;
+use crate::support::proxy::{Mode, Proxy};
 use crate::support::rabbit::Rabbit;
 use crate::support::recorder::Recorder;
 use crate::support::redis::RedisServer;
@@ -99,7 +102,7 @@ fn servers_that_answer_and_a_queue_that_is_missing() {
     );
     assert_eq!(
         line(&said, "routes.sms.downstream"),
-        "routes.sms.downstream: ok: connected, no call made"
+        "routes.sms.downstream: ok: connected, no call made; it is on this host"
     );
     assert!(
         !said.contains("hunter2") && !said.contains("guest:guest"),
@@ -125,8 +128,139 @@ fn servers_that_answer_and_a_queue_that_is_missing() {
     assert_eq!(code, Some(0), "{said}");
     assert_eq!(
         line(&said, "routes.sms.queue"),
-        "routes.sms.queue: ok: queue `sms`: ready messages 0, consumers 0; not declared by sluiced: if it is a quorum queue with an x-delivery-limit, that must be at least 20, which is what RabbitMQ 4 sets by default"
+        "routes.sms.queue: ok: queue `sms`: ready messages 0, consumers 0; warning: it is a classic queue: after a crash of the broker what was acknowledged in its last second comes again, and is called again; a quorum queue brings back only what was not acknowledged; not declared by sluiced: if it is a quorum queue with an x-delivery-limit, that must be at least 20, which is what RabbitMQ 4 sets by default"
     );
+}
+
+/// Permissions of a limit that cannot live until their calls leave: no call would ever be made, so it is an error.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_limit_that_redis_is_too_far_away_for_is_refused_with_the_headroom_to_write() {
+    let redis = RedisServer::start();
+    let downstream = TcpListener::bind("127.0.0.1:0").expect("a port");
+    let proxy = Proxy::to(redis.port()).await;
+    let mut check = Check::new(
+        Rabbit::shared().url(),
+        format!("redis://{}", proxy.address()),
+    );
+    check.route = "declare = true";
+    let address = downstream.local_addr().expect("an address");
+    check.downstream = format!("http://{address}/send");
+    let limit = |headroom: &str| {
+        let limit = format!(
+            "[limits.recipient]\nkind = \"gcra\"\nrate = \"3/1s\"\nkey = \"{{{{ body.to }}}}\"\n{headroom}\n"
+        );
+        &*limit.leak()
+    };
+    check.more = limit("");
+    let (code, said) = check.run(&["--connect"]);
+    assert_eq!(code, Some(0), "{said}");
+    let covers = "; the horizon of limits.provider, 120 ms, covers that";
+    assert!(line(&said, "redis: ok: ").ends_with(covers), "{said}");
+
+    check.more = limit("headroom = \"10ms\"");
+    let away = |ms| proxy.set(Mode::Delay(Duration::from_millis(ms), Duration::ZERO));
+    away(8);
+    let (code, said) = check.run(&["--connect"]);
+    assert_eq!(code, Some(1), "{said}");
+    let told = line(&said, "redis: failed: version ");
+    let (_, told) = told.split_once("; limits.recipient: ").expect(told);
+    for part in [
+        "with its headroom of 10 ms a permission is good for 7.5 ms",
+        "a slow round trip to Redis takes ",
+    ] {
+        assert!(told.contains(part), "{said}");
+    }
+    // The figure that is named is enough; twice as much on a machine that is busier later.
+    let (_, figure) = told.split_once("write headroom = \"").expect(told);
+    let figure = figure.split_once("ms\"").expect(told).0;
+    let figure = figure.parse::<u64>().expect(figure);
+    assert!((24..=200).contains(&figure), "{said}");
+    check.more = limit(&format!("headroom = \"{}ms\"", figure * 2));
+    let (code, said) = check.run(&["--connect"]);
+    assert_eq!(code, Some(0), "{said}");
+
+    // The default headroom of such a limit is 35 ms: enough for 6 ms in each direction, and not for 15.
+    check.more = limit("");
+    away(6);
+    let (code, said) = check.run(&["--connect"]);
+    assert_eq!(code, Some(0), "{said}");
+    away(15);
+    let (code, said) = check.run(&["--connect"]);
+    assert_eq!(code, Some(1), "{said}");
+    assert!(
+        line(&said, "redis: ").contains("limits.recipient: with its headroom of 35 ms"),
+        "{said}"
+    );
+
+    // Slots are leased ahead, so a paced limit only warns.
+    check.more = "";
+    away(30);
+    let (code, said) = check.run(&["--connect"]);
+    assert_eq!(code, Some(0), "{said}");
+    let warning = "warning: the horizon of limits.provider, 120 ms, does not cover that";
+    assert!(line(&said, "redis: ok: ").contains(warning), "{said}");
+}
+
+/// Where a classic queue is chosen, it is said what that costs; where a quorum queue is, nothing.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_classic_queue_is_warned_of() {
+    let rabbit = Rabbit::shared();
+    let broker = Broker::connect(&rabbit.url()).await;
+    let mut check = Check::new(rabbit.url(), RedisServer::shared().url());
+    for (name, queue_type) in [("check-quorum", "quorum"), ("check-classic", "classic")] {
+        broker.declare(name, queue_type).await;
+        check.queue = name;
+        for (keys, chosen) in [("", "quorum"), ("queue_type = \"classic\"", "classic")] {
+            check.route = keys;
+            let (_, out) = check.run(&["--connect"]);
+            let said = line(&out, "routes.sms.queue");
+            let warned = |part: &str| said.contains(part);
+            assert_eq!(
+                warned("it is a classic queue"),
+                queue_type == "classic",
+                "{said}"
+            );
+            assert_eq!(
+                warned("a classic wait queue drops"),
+                chosen == "classic",
+                "{said}"
+            );
+        }
+    }
+}
+
+/// The first message that waits is looked at, and stays where it is.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_template_is_tried_on_the_first_message_that_waits() {
+    let rabbit = Rabbit::shared();
+    let broker = Broker::connect(&rabbit.url()).await;
+    let name = "check-message";
+    broker.declare(name, "quorum").await;
+    let messages = [7, 8].map(|n| (body(n), BasicProperties::default()));
+    broker.publish(name, messages).await;
+    let mut check = Check::new(rabbit.url(), RedisServer::shared().url());
+    let downstream = TcpListener::bind("127.0.0.1:0").expect("a port");
+    let address = downstream.local_addr().expect("an address");
+    check.queue = name;
+    for (url, says) in [
+        (
+            "{{ body.n }}",
+            "; the first message that waits can be decoded and rendered",
+        ),
+        (
+            "{{ body.absent }}",
+            "; warning: the first message that waits would be a dead letter: no request can be made of it: url: `body.absent` is missing",
+        ),
+    ] {
+        check.downstream = format!("http://{address}/send?n={url}");
+        let (code, out) = check.run(&["--connect"]);
+        assert_eq!(code, Some(0), "{out}");
+        let said = line(&out, "routes.sms.queue");
+        assert!(said.ends_with(says), "{said}");
+        assert_eq!(broker.counts(name).await, Some((2, 0)));
+    }
+    let first = broker.drain(name).await.remove(0);
+    assert_eq!(first.0, body(7), "in its place");
 }
 
 /// Messages that are read from a stream stay in it: the route is told, and `run` consumes nothing.

@@ -6,10 +6,11 @@ use std::process::Stdio;
 use serde_json::Value;
 
 use crate::support::broker::Broker;
-use crate::support::daemon::{Config, Route, file, program};
+use crate::support::daemon::{Config, Daemon, LONG, NEW_SCHEDULE, Route, file, program};
 use crate::support::messages::body;
 use crate::support::rabbit::Rabbit;
-use crate::support::recorder::Recorder;
+use crate::support::recorder::{Recorder, Reply};
+use crate::support::wait::eventually;
 
 fn tried(config: &Config, message: &str, arguments: &[&str]) -> (Option<i32>, String, String) {
     let dir = tempfile::tempdir().unwrap();
@@ -67,7 +68,7 @@ async fn each_limit_and_the_request_are_told_and_nothing_is_called() {
         assert_eq!(code, Some(0), "{err}");
         for said in [
             "key 7 costs 2 units: passes, 2 of 2 left",
-            "it would go now",
+            "it would go once a replica runs",
             "POST http://",
             "traceparent: 00-ab-cd-01",
             "\"parts\":2",
@@ -82,7 +83,11 @@ async fn each_limit_and_the_request_are_told_and_nothing_is_called() {
         (&json["limits"][0]["key"], &json["limits"][0]["cost"]),
         (&"7".into(), &1.into())
     );
-    assert_eq!(json["wait_us"], 0);
+    assert_eq!(
+        (&json["limits"][0]["wait_us"], &json["wait_us"]),
+        (&0.into(), &Value::Null)
+    );
+    assert_eq!(json["fleet"]["replicas"], 0);
     let (code, _, err) = tried(&config, "{\"to\":7}", &[]);
     assert_eq!(code, Some(1));
     assert!(
@@ -121,4 +126,53 @@ async fn the_first_message_of_the_queue_is_looked_at_and_given_back() {
         assert!(text.contains("key 9 costs 1 unit"), "{text}");
     }
     assert_eq!(broker.counts(name).await, Some((2, 0)));
+}
+
+/// In an outage it does not go now, and it says what is before it.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn an_outage_and_the_messages_before_it_are_told() {
+    let name = "tried-away";
+    let broker = Broker::connect(&Rabbit::shared().url()).await;
+    broker.declare(name, "quorum").await;
+    let downstream = Recorder::start(|_| Reply::status(503)).await;
+    let mut route = Route::new(name, downstream.address);
+    route.keys = "prefetch = 20\n".to_owned();
+    let config = Config::shared(name, "100/1s", vec![route]);
+    let said = |parts: &[&str]| {
+        let (code, text, err) = tried(&config, "{\"n\":7}", &[]);
+        assert_eq!(code, Some(0), "{err}");
+        parts.iter().all(|part| text.contains(part))
+    };
+    assert!(said(&["it would go once a replica runs"]));
+    let mut daemon = Daemon::start(&config);
+    daemon.ready().await;
+    eventually(LONG, "nothing is before it", || {
+        said(&[
+            "before it        0 in the queue, 0 held by 1 replica\n",
+            "it would go now\n",
+        ])
+    })
+    .await;
+    let messages = (1..=50).map(|n| (body(n), lapin::BasicProperties::default()));
+    broker.publish(name, messages).await;
+    eventually(LONG, "the outage, and those before it", || {
+        said(&[
+            "before it        30 in the queue, 20 held by 1 replica\n",
+            "it would go once the downstream is back: it is away (503 Service Unavailable)",
+        ])
+    })
+    .await;
+    let (_, text, _) = tried(&config, "{\"n\":7}", &["--json"]);
+    let json: Value = serde_json::from_str(&text).unwrap();
+    assert_eq!(
+        (&json["wait_us"], &json["fleet"]["before"]),
+        (&Value::Null, &50.into())
+    );
+    daemon
+        .stop(&[
+            NEW_SCHEDULE,
+            "nothing is kept on disk",
+            "the downstream is away",
+        ])
+        .await;
 }

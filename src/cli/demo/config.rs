@@ -6,7 +6,6 @@ use std::path::Path;
 use std::time::Duration;
 
 use crate::core::rate::{Rate, Span};
-use crate::core::schedule::DEFAULT_HORIZON;
 
 /// The name of the demo's route.
 pub(super) const ROUTE: &str = "demo";
@@ -60,14 +59,12 @@ pub(super) fn replica(common: &Common, servers: Servers<'_>, prefix: &str, name:
 impl Common {
     fn limit_and_route(&self, caller: Option<&str>) -> String {
         let mut text = format!(
-            "[limits.{LIMIT}]\nkind = \"paced\"\nrate = \"{}\"\nheadroom = \"{}\"\n\
-             horizon = \"{}\"\n\n\
+            "[limits.{LIMIT}]\nkind = \"paced\"\nrate = \"{}\"\nheadroom = \"{}\"\n\n\
              [routes.{ROUTE}]\nqueue = {}\nlimits = [\"{LIMIT}\"]\n\n\
              [routes.{ROUTE}.downstream]\nkind = \"http\"\nurl = \"http://{}/send\"\n\
              timeout = \"10s\"\nlatency = \"{}\"\n",
             self.rate,
             Span(self.headroom),
-            Span(DEFAULT_HORIZON.max(4 * self.headroom)),
             quoted(&self.queue),
             self.provider,
             Span(self.latency.max(Duration::from_millis(10))),

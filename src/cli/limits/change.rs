@@ -6,7 +6,8 @@ use std::time::Duration;
 use clap::Args;
 use serde_json::json;
 
-use super::{Location, Refusal};
+use super::{Location, Refusal, key};
+use crate::core::limits::generation::Closing;
 use crate::core::rate::{Span, parse_duration};
 use crate::core::schedule::FREEZE_MAX;
 
@@ -106,12 +107,28 @@ pub(super) async fn open(args: &OpenArgs, out: &mut (impl Write + Send)) -> Resu
     let (name, opened) = (&args.name, args.location.open().await?);
     opened.known(name)?;
     let store = opened.store(name).await?;
+    let found = store.inspect(name).await?;
+    let why = key::closed(&opened, name, &found).await?;
     let at = store.open(name).await?.ok_or_else(|| undeclared(name))?;
     if args.location.json {
-        let said = json!({ "name": name, "opened_us": at.as_micros() });
+        let said = json!({ "name": name, "was_closed": why == Some(Closing::Lost), "opened_us": at.as_micros() });
         writeln!(out, "{said:#}")?;
-    } else {
-        writeln!(out, "{name}: open, whatever was lost before")?;
+        return Ok(());
+    }
+    match why {
+        Some(Closing::Lost) => writeln!(out, "{name}: open, whatever was lost before")?,
+        Some(Closing::Paused) => writeln!(
+            out,
+            "{name}: nothing was to be opened; it is paused, and `sluiced limits resume {name}` ends that"
+        )?,
+        Some(Closing::Guard) => writeln!(
+            out,
+            "{name}: nothing was to be opened; Redis is new or was restarted, and what replicas remember is known within seconds"
+        )?,
+        None => writeln!(
+            out,
+            "{name}: nothing was to be opened; it does not wait for anything that was lost"
+        )?,
     }
     Ok(())
 }

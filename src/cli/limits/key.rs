@@ -10,6 +10,7 @@ use super::set::configured;
 use super::{OpenLimits, Refusal};
 use crate::cli::text::rough;
 use crate::core::limits::Taken;
+use crate::core::limits::generation::Closing;
 use crate::core::policy::PolicyVersion;
 use crate::core::rate::Span;
 use crate::core::time::{StoreTime, micros};
@@ -76,6 +77,25 @@ pub(in crate::cli) async fn look_up(
     }))
 }
 
+/// Why a keyed limit lets nothing pass, if it does not; a paced one never waits for what was lost.
+pub(super) async fn closed(
+    opened: &OpenLimits,
+    name: &str,
+    found: &Inspection,
+) -> Result<Option<Closing>, Refusal> {
+    let version = found.policy.as_ref().map(|policy| policy.version);
+    let (Some(limit), Some(version)) = (in_force(opened, name, found)?, version) else {
+        return Ok(None);
+    };
+    let Some(limit) = wire::keyed_limit(name, &limit, version)? else {
+        return Ok(None);
+    };
+    let store = wire::keyed(&opened.options).await?;
+    // All keys of a limit are closed together, so any of them says it.
+    let look = store.look(&Arc::new(limit), limit_key(&[])).await?;
+    Ok(look.closed.map(|(_, why)| why))
+}
+
 /// The limit under the policy in force, or that of the file if there is none. `None`: it is not known.
 fn in_force(opened: &OpenLimits, name: &str, found: &Inspection) -> Result<Option<Limit>, Refusal> {
     let policy = found.policy.as_ref();
@@ -91,7 +111,7 @@ fn in_force(opened: &OpenLimits, name: &str, found: &Inspection) -> Result<Optio
     let Some(policy) = policy else {
         return Ok(None);
     };
-    let words = policy::words(&policy.text);
+    let words = policy::keys_of(&policy.text);
     let words = words.map_err(|why| Refusal::Failed(why.to_string()))?;
     configured(opened, name, &words).map(Some)
 }

@@ -5,7 +5,7 @@ use std::io::Write;
 use clap::Args;
 use serde_json::Value;
 
-use super::text::{ago, as_json, differing, kind, main_value, short, state_word};
+use super::text::{ago, as_json, differing, kind, left, main_value, short, state_word};
 use super::{Location, Refusal};
 use crate::ports::policy::Inspection;
 
@@ -89,10 +89,14 @@ fn row(line: &Listed) -> [String; 6] {
             "not running yet".to_owned(),
         ];
     };
+    let mut in_force = main_value(&policy.text);
+    if let Some(left) = left(&policy.text, line.found.now) {
+        in_force = format!("{in_force} {left}");
+    }
     [
         name,
         kind(&policy.text).to_owned(),
-        main_value(&policy.text),
+        in_force,
         format!("{} {}", policy.updates, policy.origin.name()),
         ago(policy.changed.since(), line.found.now),
         state,
@@ -122,7 +126,11 @@ fn remarks(line: &Listed) -> Vec<String> {
             differing.len() - 5
         ));
     }
-    if let Some(policy) = found.policy.as_ref().filter(|s| s.text != line.file) {
+    if let Some(policy) = found
+        .policy
+        .as_ref()
+        .filter(|s| short(&s.text) != short(&line.file))
+    {
         all.push(format!("  this file says {}", short(&line.file)));
         all.push(format!("  in force is    {}", short(&policy.text)));
     }

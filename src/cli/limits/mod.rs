@@ -22,6 +22,7 @@ use crate::limiter::redis::RedisOptions;
 use crate::ports::policy::PolicyStore;
 use crate::settings::types::{LimitBackend, Settings};
 use crate::settings::{self, Loaded};
+use crate::status::Replica;
 use crate::wire::{self, PolicyStores};
 
 /// The arguments of `sluiced limits`.
@@ -52,7 +53,12 @@ pub enum Command {
 #[derive(Args, Clone, Debug)]
 pub struct Location {
     /// A configuration file, as for `sluiced run`; may repeat
-    #[arg(long, value_name = "FILE", required_unless_present = "redis")]
+    #[arg(
+        long,
+        env = "SLUICED_CONFIG",
+        value_name = "FILE",
+        required_unless_present = "redis"
+    )]
     config: Vec<PathBuf>,
     /// Without a configuration: `redis://user:password@host:port/db`
     #[arg(long, value_name = "URL", conflicts_with = "config")]
@@ -79,12 +85,16 @@ pub(super) struct OpenLimits {
     location: Location,
 }
 
-/// Runs a command, and writes what it finds to `out`.
-pub(super) async fn run(args: &LimitsArgs, out: &mut (impl Write + Send)) -> Result<Exit, Refusal> {
+/// Runs a command, and writes what it finds to `out`. An operator is asked on `prompt`, if there is one.
+pub(super) async fn run(
+    args: &LimitsArgs,
+    out: &mut (impl Write + Send),
+    prompt: Option<&mut (dyn Write + Send)>,
+) -> Result<Exit, Refusal> {
     match &args.command {
         Command::List(args) => list::run(args, out).await?,
         Command::Show(args) => show::run(args, out).await?,
-        Command::Set(args) => set::run(args, out).await?,
+        Command::Set(args) => set::run(args, out, prompt).await?,
         Command::Pause(args) => change::pause(args, out).await?,
         Command::Resume(args) => change::resume(args, out).await?,
         Command::Open(args) => change::open(args, out).await?,
@@ -132,6 +142,11 @@ impl Location {
 impl OpenLimits {
     pub(super) const fn loaded(&self) -> Option<&Loaded> {
         self.loaded.as_ref()
+    }
+
+    /// How the replicas are.
+    pub(super) async fn replicas(&self) -> Result<Vec<Replica>, Refusal> {
+        Ok(wire::replicas(&self.options).await?)
     }
 
     fn settings(&self) -> Option<&Settings> {

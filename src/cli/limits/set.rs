@@ -1,9 +1,11 @@
 //! `sluiced limits set NAME rate=300/1s`: new values of a limit for the whole fleet.
 //!
 //! The values are read and checked as a configuration with them would be. So nothing comes into
-//! force that `sluiced check` would refuse.
+//! force that `sluiced check` would refuse. What is more than twice the value of the file is probably a slip of
+//! the hand: it is asked for, or wants `--yes`.
 
-use std::io::Write;
+use std::io::{self, Write};
+use std::time::Duration;
 
 use clap::Args;
 use serde_json::json;
@@ -11,7 +13,10 @@ use serde_json::json;
 use super::change::operator;
 use super::text::{kind, short};
 use super::{Location, OpenLimits, Refusal};
-use crate::core::policy::{LimitPolicy, PolicyUpdate, PolicyVersion};
+use crate::core::policy::{LimitPolicy, PolicyUpdate, PolicyVersion, ending, ends};
+use crate::core::rate::{Rate, Span, parse_duration};
+use crate::core::schedule::FREEZE_MAX;
+use crate::core::time::micros;
 use crate::settings::types::Limit;
 use crate::settings::{self, Extra, policy};
 
@@ -23,29 +28,64 @@ const TRIES: usize = 3;
 pub struct SetArgs {
     /// The limit
     name: String,
-    /// What shall be in force, such as rate=300/1s headroom=10ms; the rest stays as it is
+    /// What shall be in force, such as rate=300/1s headroom=10ms, or rate=50% of the file's; the rest stays as it is
     #[arg(required = true, value_name = "NAME=VALUE")]
     values: Vec<String>,
+    /// How long, such as 30m; then the file counts again. Without it until the next change
+    #[arg(long = "for", value_name = "DURATION", value_parser = length)]
+    length: Option<Duration>,
+    /// Do not ask, also where a value is more than twice that of the file
+    #[arg(long)]
+    yes: bool,
     #[command(flatten)]
     location: Location,
 }
 
-pub(super) async fn run(args: &SetArgs, out: &mut (impl Write + Send)) -> Result<(), Refusal> {
+fn length(text: &str) -> Result<Duration, String> {
+    match parse_duration(text).map_err(|wrong| wrong.to_string())? {
+        length if length > FREEZE_MAX => Err(format!(
+            "at most {}; leave --for out for what shall stay",
+            Span(FREEZE_MAX)
+        )),
+        length => Ok(length),
+    }
+}
+
+pub(super) async fn run(
+    args: &SetArgs,
+    out: &mut (impl Write + Send),
+    mut prompt: Option<&mut (dyn Write + Send)>,
+) -> Result<(), Refusal> {
     let opened = args.location.open().await?;
     opened.known(&args.name)?;
     let store = opened.store(&args.name).await?;
-    let changes = args.values.join(" ");
-    let changes = policy::words(&changes).map_err(|why| Refusal::Arguments(why.to_string()))?;
+    let asked = args.values.join(" ");
+    let asked = policy::words(&asked).map_err(|why| Refusal::Arguments(why.to_string()))?;
     let by = operator();
+    let mut agreed = args.yes;
     for _ in 0..TRIES {
-        let policy = store.inspect(&args.name).await?.policy;
-        let (before, over) = base(&opened, &args.name, policy.as_ref())?;
+        let found = store.inspect(&args.name).await?;
+        let (before, over) = base(&opened, &args.name, found.policy.as_ref())?;
+        // The file of this configuration; without one, the last that a replica read.
+        let mut file = opened.file(&args.name);
+        if let (true, Some(policy)) = (file.is_empty(), &found.policy) {
+            file.clone_from(&policy.file);
+        }
+        let changes = shares(&asked, &file)?;
+        let changes: Vec<_> = changes.iter().map(|(n, value)| (*n, &**value)).collect();
         let limit = updated(&opened, &args.name, &before, &changes)?;
-        let after = limit.policy_line();
+        let mut after = limit.policy_line();
+        if !agreed && let Some(grown) = more_than_twice(&file, &after) {
+            agree(&args.name, &grown, prompt.take())?;
+            agreed = true;
+        }
+        if let Some(length) = args.length {
+            after = ending(&after, found.now + length);
+        }
         let update = PolicyUpdate {
             over,
             text: &after,
-            file: &opened.file(&args.name),
+            file: &file,
             by: &by,
         };
         let set = store.set(&args.name, update).await?;
@@ -53,7 +93,7 @@ pub(super) async fn run(args: &SetArgs, out: &mut (impl Write + Send)) -> Result
             continue;
         };
         if args.location.json {
-            let said = json!({ "name": args.name, "before": short(&before), "in_force": short(&after), "version": update.updates });
+            let said = json!({ "name": args.name, "before": short(&before), "in_force": short(&after), "version": update.updates, "for_us": args.length.map(micros) });
             writeln!(out, "{said:#}")?;
         } else {
             writeln!(out, "{}: {}", args.name, short(&before))?;
@@ -69,6 +109,16 @@ pub(super) async fn run(args: &SetArgs, out: &mut (impl Write + Send)) -> Result
                 "version {}, in force on every replica within a second",
                 update.updates
             )?;
+            if args.length.is_none() && ends(&before).1.is_some() {
+                writeln!(
+                    out,
+                    "for good: the end that was set with --for before is gone"
+                )?;
+            }
+            if let Some(length) = args.length {
+                let (length, file) = (Span(length), short(&file));
+                writeln!(out, "for {length}; then the file counts again: {file}")?;
+            }
         }
         return Ok(());
     }
@@ -76,6 +126,84 @@ pub(super) async fn run(args: &SetArgs, out: &mut (impl Write + Send)) -> Result
         "other commands keep changing `{}`; nothing was set",
         args.name
     )))
+}
+
+/// What was asked for, with shares of the file's values worked out: `rate=50%`.
+fn shares<'a>(asked: &[(&'a str, &'a str)], file: &str) -> Result<Vec<(&'a str, String)>, Refusal> {
+    let of = policy::keys_of(file).unwrap_or_default();
+    let each = asked.iter().map(|&(name, text)| {
+        let Some(percent) = text.strip_suffix('%') else {
+            return Ok((name, text.to_owned()));
+        };
+        let wrong = |why: &str| Refusal::Arguments(format!("{name}={text}: {why}"));
+        let percent = percent
+            .parse::<u64>()
+            .ok()
+            .filter(|n| (1..=1_000).contains(n));
+        let percent = percent.ok_or_else(|| wrong("write whole percents from 1% to 1000%"))?;
+        let value = of
+            .iter()
+            .find(|(known, _)| *known == name)
+            .map(|word| word.1);
+        let value = value.ok_or_else(|| wrong("the file has no such value to take a share of"))?;
+        let (units, rest) = value.split_at(value.find('/').unwrap_or(value.len()));
+        let units = units.parse::<u64>();
+        let units = units.map_err(|_| wrong("a share is taken of a rate or of a whole number"))?;
+        let share = (units.saturating_mul(percent) / 100).max(1);
+        Ok((name, format!("{share}{rest}")))
+    });
+    each.collect()
+}
+
+/// What is more than twice as much as in the file: `rate=4000/1s, the file says 400/1s`.
+fn more_than_twice(file: &str, after: &str) -> Option<String> {
+    let (before, after) = (policy::keys_of(file).ok()?, policy::keys_of(after).ok()?);
+    let grown = after.iter().find_map(|(name, value)| {
+        let (_, old) = before.iter().find(|(known, _)| known == name)?;
+        let (new, old_amount) = (amount(value)?, amount(old)?);
+        let allows = matches!(
+            *name,
+            "rate" | "capacity" | "refill" | "limit" | "borrow" | "burst"
+        );
+        (allows && new > 2.0 * old_amount).then(|| format!("{name}={value}, the file says {old}"))
+    });
+    let shorter = || {
+        let of = |words: &[(&str, &str)]| {
+            let value = words.iter().find(|(name, _)| *name == "interval")?.1;
+            Some((parse_duration(value).ok()?, value.to_owned()))
+        };
+        let ((old, old_text), (new, text)) = (of(&before)?, of(&after)?);
+        (new * 2 < old).then(|| format!("interval={text}, the file says {old_text}"))
+    };
+    grown.or_else(shorter)
+}
+
+/// Units a second of a rate, or a number. A window of the calendar counts by its units alone.
+fn amount(value: &str) -> Option<f64> {
+    if let Ok(rate) = value.parse::<Rate>() {
+        return Some(rate.per_second());
+    }
+    value.split('/').next()?.parse().ok()
+}
+
+/// Asks the operator, who types the name of the limit to agree.
+fn agree(name: &str, grown: &str, prompt: Option<&mut (dyn Write + Send)>) -> Result<(), Refusal> {
+    let Some(prompt) = prompt else {
+        return Err(Refusal::Arguments(format!(
+            "{grown}: that is more than twice as much; add --yes if it is meant"
+        )));
+    };
+    write!(
+        prompt,
+        "{grown}: that is more than twice as much. Type `{name}` to set it: "
+    )?;
+    prompt.flush()?;
+    let mut answer = String::new();
+    io::stdin().read_line(&mut answer)?;
+    match answer.trim() == name {
+        true => Ok(()),
+        false => Err(Refusal::Failed("nothing was set".to_owned())),
+    }
 }
 
 /// The policy to start from, and its version.
@@ -100,7 +228,16 @@ fn updated(
     before: &str,
     changes: &[(&str, &str)],
 ) -> Result<Limit, Refusal> {
-    let mut words = policy::words(before).map_err(|why| Refusal::Failed(why.to_string()))?;
+    // What `adaptive` made of the rate, and an end of the policy before, are replaced as well.
+    let mut words = policy::keys_of(before).map_err(|why| Refusal::Failed(why.to_string()))?;
+    if let Some((name, _)) = changes
+        .iter()
+        .find(|(name, _)| [policy::ADAPTED, "until"].contains(name))
+    {
+        return Err(Refusal::Arguments(format!(
+            "`{name}` is not for operators: sluiced writes it; set the rate, or how long with --for"
+        )));
+    }
     words.retain(|(known, _)| changes.iter().all(|(name, _)| name != known));
     if changes.iter().any(|(name, _)| *name == "kind") {
         return Err(Refusal::Arguments(

@@ -6,7 +6,7 @@ use std::io::Write;
 use clap::Args;
 
 use super::key;
-use super::text::{as_json, differing, kind, short, updated_by};
+use super::text::{adapted, as_json, differing, kind, left, short, updated_by};
 use super::{Location, Refusal};
 use crate::cli::text::state;
 use crate::ports::policy::Inspection;
@@ -54,20 +54,29 @@ fn write(name: &str, file: &str, found: &Inspection, out: &mut impl Write) -> Re
     writeln!(out, "{name} ({})", kind(&policy.text))?;
     let mut line = |label: &str, text: &str| writeln!(out, "  {label:<12}  {text}");
     line("in force", &short(&policy.text))?;
+    if let Some(rate) = adapted(&policy.text) {
+        line(
+            "lowered to",
+            &format!("{rate}, as the downstream allows (adaptive)"),
+        )?;
+    }
+    if let Some(left) = left(&policy.text, found.now) {
+        line("ends", &format!("{left}; then the file counts again"))?;
+    }
     line(
         "version",
         &format!("{}, {}", policy.updates, updated_by(policy, found.now)),
     )?;
     line("state", &state(found))?;
     if !file.is_empty() {
-        let differs = if file == policy.text {
+        let differs = if short(file) == short(&policy.text) {
             "the same"
         } else {
             &short(file)
         };
         line("this file", differs)?;
     }
-    if policy.file != policy.text {
+    if short(&policy.file) != short(&policy.text) {
         line("last file", &short(&policy.file))?;
     }
     let differing = differing(found);

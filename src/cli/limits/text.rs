@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use crate::cli::text::rough;
-use crate::core::policy::{LimitPolicy, Origin};
+use crate::core::policy::{LimitPolicy, Origin, ends};
 use crate::core::time::StoreTime;
 use crate::ports::policy::Inspection;
 use crate::settings::policy;
@@ -19,12 +19,25 @@ pub(super) fn ago(then: StoreTime, now: StoreTime) -> String {
     }
 }
 
-/// The policy without the kind, which is shown elsewhere.
+/// The settings of a policy, without the kind, which is shown elsewhere.
 pub(super) fn short(line: &str) -> String {
-    let Ok(words) = policy::words(line) else {
+    let Ok(words) = policy::keys_of(line) else {
         return line.to_owned();
     };
     policy::line(words.into_iter().filter(|(name, _)| *name != "kind"))
+}
+
+/// What `adaptive` made of the rate.
+pub(super) fn adapted(line: &str) -> Option<&str> {
+    let words = policy::words(line).ok()?;
+    let word = words.iter().find(|(name, _)| *name == policy::ADAPTED)?;
+    Some(word.1)
+}
+
+/// How long the policy is still in force, where it ends by itself.
+pub(super) fn left(line: &str, now: StoreTime) -> Option<String> {
+    let end = ends(line).1?;
+    Some(format!("for another {}", rough(end.since(now))))
 }
 
 /// The most important value: the rate, or what the kind has instead.
@@ -32,7 +45,10 @@ pub(super) fn main_value(line: &str) -> String {
     let words = policy::words(line).unwrap_or_default();
     let value = |name: &str| words.iter().find(|(known, _)| *known == name).map(|w| w.1);
     match (value("rate"), value("capacity"), value("limit")) {
-        (Some(rate), ..) => rate.to_owned(),
+        (Some(rate), ..) => match adapted(line) {
+            Some(lowered) => format!("{lowered} (adaptive, of {rate})"),
+            None => rate.to_owned(),
+        },
         (_, Some(capacity), _) => format!(
             "{capacity} +{}/{}",
             value("refill").unwrap_or("?"),
@@ -54,10 +70,10 @@ pub(super) fn updated_by(policy: &LimitPolicy, now: StoreTime) -> String {
 
 /// The replicas whose file differs from what is in force.
 pub(super) fn differing(found: &Inspection) -> Vec<(&str, &str)> {
-    let in_force = found.policy.as_ref().map(|policy| policy.text.as_str());
+    let policy = found.policy.as_ref();
     let replicas = found.replicas.iter();
     replicas
-        .filter(|present| in_force.is_some_and(|in_force| in_force != present.file))
+        .filter(|present| policy.is_some_and(|policy| short(&policy.text) != short(&present.file)))
         .map(|present| (present.replica.as_str(), present.file.as_str()))
         .collect()
 }

@@ -175,6 +175,13 @@ impl Numbers {
         self.names.push(text.into());
         number
     }
+
+    /// For a message that the limit does not count: a key that no other message has holds nothing up.
+    fn own(&mut self) -> u32 {
+        let number = u32::try_from(self.names.len()).unwrap_or(u32::MAX);
+        self.names.push("(not counted)".into());
+        number
+    }
 }
 
 /// Messages of a trace: keys, costs and tenants are what the templates of the route make of them.
@@ -197,9 +204,12 @@ pub(super) fn recorded(planned: &Planned, route: &Route, trace: &[Recorded]) -> 
             }
         };
         let takes = label.charges.iter().zip(&mut numbers);
-        let takes = takes.map(|(charge, numbers)| {
-            let key = charge.key.as_deref().map(|key| numbers.of(key));
-            (key, charge.cost)
+        let takes = takes.map(|(charge, numbers)| match charge {
+            Some(charge) => {
+                let key = charge.key.as_deref().map(|key| numbers.of(key));
+                (key, charge.cost)
+            }
+            None => (Some(numbers.own()), Cost::ONE),
         });
         let takes: Vec<(Option<u32>, Cost)> = takes.collect();
         let tenant = label.tenant.as_deref();

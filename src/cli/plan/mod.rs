@@ -58,7 +58,7 @@ const LONGEST: Duration = Duration::from_secs(31 * 24 * 3600);
 #[derive(Args, Clone, Debug)]
 pub struct PlanArgs {
     /// A configuration file, as for `sluiced run`; may repeat. Its secrets are not read
-    #[arg(long, value_name = "FILE", required = true)]
+    #[arg(long, env = "SLUICED_CONFIG", value_name = "FILE", required = true)]
     config: Vec<PathBuf>,
     /// The route; it can be left out where there is one
     #[arg(long, value_name = "NAME")]

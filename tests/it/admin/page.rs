@@ -40,13 +40,19 @@ const SEEN: &str = "(() => {
     const texts = found => [...document.querySelectorAll(found)].map(node => node.innerText);
     const rows = id => [...document.querySelectorAll(`#${id} tr`)].map(row => [...row.children].map(cell => cell.innerText));
     return { sum: text('sum'), stale: text('stale'), limits: texts('#limits .card'),
-        routes: rows('routes'), replicas: rows('replicas'), warnings: rows('warnings') };
+        routes: rows('routes'), replicas: rows('replicas'), events: rows('events') };
 })()";
 
 /// For each limit: bars that can be seen, and lines that say what is allowed.
 const PLOTS: &str = "[...document.querySelectorAll('#limits svg')].map(plot => [
     [...plot.querySelectorAll('rect')].filter(bar => bar.getBoundingClientRect().height >= 1).length,
     plot.querySelectorAll('line').length])";
+
+/// Whether a replica that is not heard of has another colour than one that is.
+const GREY: &str = "(() => {
+    const [gone, here] = ['tr:has(.gone) td', '#replicas tr:not(:has(.gone)) td'].map(found => document.querySelector(found));
+    return getComputedStyle(gone).color !== getComputedStyle(here).color;
+})()";
 
 /// Texts whose contrast with what is behind them is below 4.5, the least that WCAG asks for.
 const FAINT: &str = "(() => {
@@ -153,7 +159,7 @@ fn forge() {
         "name": code(1), "version": code(2), "seconds": 60,
         "missing": [{ "name": code(3), "reason": code(4), "seconds": 5 }],
         "routes": { code(5): { "open": false, "why": code(6), "answers": { code(7): 1 } } },
-        "warnings": [{ "at": code(8), "level": code(9), "text": code(10) }],
+        "events": [{ "at": code(8), "level": code(9), "text": code(10) }],
     });
     let mut redis = RedisServer::shared().connection();
     let (seconds, _): (u64, u64) = redis::cmd("TIME").query(&mut redis).unwrap();
@@ -212,6 +218,17 @@ async fn a_person_sees_the_fleet_and_what_changes_in_it() {
         },
     )
     .await;
+    // Both replicas noted it, and it stands once.
+    until(&mut browser, "who did what", |seen| {
+        let events = seen["events"].as_array().unwrap();
+        let said = |text: &str| {
+            let of = events.iter().filter(|row| row[1] == "fleet");
+            of.filter(|row| row[3].as_str().is_some_and(|what| what.contains(text)))
+                .count()
+        };
+        said("rate=50/1s") == 1 && said("limit provider is paused by ") == 1
+    })
+    .await;
     limits_command(&other, &["pause", "recipient"]);
     until(&mut browser, "a pause without an end", |seen| {
         limit(seen, "recipient").contains("until it is resumed")
@@ -238,13 +255,23 @@ async fn a_person_sees_the_fleet_and_what_changes_in_it() {
     let complaints = browser.complaints();
     assert!(complaints.is_empty(), "{complaints:#?}");
 
+    // One that is killed is grey, and adds nothing.
+    let name = format!(":{}", other.id());
+    other.kill(DECLARED).await;
+    until(&mut browser, "one is not heard of", |seen| {
+        let mut rows = seen["replicas"].as_array().unwrap().iter();
+        let row = rows.find(|row| row[0].as_str().unwrap().ends_with(&name));
+        row.is_some_and(|row| row.to_string().contains("not heard of for "))
+            && seen["sum"].as_str().unwrap().contains(" not heard of")
+    })
+    .await;
+    assert_eq!(browser.value(GREY).await, true);
     one.stop(DECLARED).await;
     until(&mut browser, "what is shown is old", |seen| {
         has_all(seen["stale"].as_str().unwrap(), &["does not answer", "old"])
             && !seen["sum"].as_str().unwrap().contains("ready")
     })
     .await;
-    other.stop(DECLARED).await;
 }
 
 /// Both limits with their use, both routes, both replicas.
@@ -276,11 +303,19 @@ async fn the_work_is_seen(browser: &mut Browser) {
         has_all(limit(seen, "provider"), &account) && has_all(limit(seen, "recipient"), &key)
     })
     .await;
-    let plots = browser.value(PLOTS).await;
-    let bars = |plot: usize| plots[plot][0].as_u64().unwrap();
-    assert!(bars(0) >= 1 && bars(1) >= 1, "{plots}");
-    // The account's limit is a line in its plot; a limit of many keys has none.
-    assert_eq!((&plots[0][1], &plots[1][1]), (&json!(1), &json!(0)));
+    // A bar is of ten seconds, and seen once they are over.
+    let end = Instant::now() + LONG;
+    loop {
+        let plots = browser.value(PLOTS).await;
+        let bars = |plot: usize| plots[plot][0].as_u64().unwrap();
+        // The account's limit is a line in its plot; a limit of many keys has none.
+        assert_eq!((&plots[0][1], &plots[1][1]), (&json!(1), &json!(0)));
+        if bars(0) >= 1 && bars(1) >= 1 {
+            return;
+        }
+        assert!(Instant::now() < end, "{plots}");
+        tokio::time::sleep(Duration::from_millis(100)).await;
+    }
 }
 
 /// On a wide screen and on a phone, by day and by night.

@@ -1,6 +1,15 @@
 //! How the fleet is: each replica knows it of all, for a page, for programs and for a terminal.
 
+use std::collections::BTreeMap;
+use std::sync::Arc;
+use std::time::Duration;
+
 use serde_json::Value;
+use sluiced::limiter::memory::MemoryStore;
+use sluiced::limiter::redis::{RedisOptions, RedisPaceStore, RedisStatus};
+use sluiced::ports::clock::Clock;
+use sluiced::ports::pace::PaceStore as _;
+use sluiced::ports::status::{BARS, StatusStore, Told};
 use sluiced::status::Fleet;
 
 use crate::support::broker::Broker;
@@ -8,6 +17,7 @@ use crate::support::daemon::{Config, Daemon, LONG, NEW_SCHEDULE, Route, get, pro
 use crate::support::messages::body;
 use crate::support::rabbit::Rabbit;
 use crate::support::recorder::Recorder;
+use crate::support::redis::RedisServer;
 use crate::support::wait::eventually;
 
 const DECLARED: &[&str] = &[NEW_SCHEDULE, "nothing is kept on disk"];
@@ -25,13 +35,26 @@ async fn until(daemon: &mut Daemon, what: &str, holds: impl Fn(&Fleet) -> bool) 
             if holds(&fleet) {
                 return fleet;
             }
-            tokio::time::sleep(std::time::Duration::from_millis(100)).await;
+            tokio::time::sleep(Duration::from_millis(100)).await;
         }
     });
     match seen.await {
         Ok(fleet) => fleet,
         Err(_) => panic!("{what}: {:#?}\n{}", fleet(daemon).await, daemon.log()),
     }
+}
+
+/// All units in the plot of a limit: its bars are of ten seconds each, and rounded.
+fn used(fleet: &Fleet, limit: &str) -> u64 {
+    let bars: f64 = fleet.bars(limit).iter().sum();
+    (bars * 10.0).round() as u64
+}
+
+/// The names of the replicas that a Redis knows of.
+fn known(config: &Config) -> Vec<String> {
+    let mut redis = RedisServer::shared().connection();
+    let key = format!("{}:{{fleet}}:status", config.prefix);
+    redis::cmd("HKEYS").arg(key).query(&mut redis).unwrap()
 }
 
 fn command(arguments: &[&str]) -> (Option<i32>, String, String) {
@@ -60,10 +83,9 @@ async fn every_replica_knows_how_all_of_them_are() {
         )
         .await;
     let done = |fleet: &Fleet| {
-        // Rates of intervals of 5 s and more, of 20 calls.
-        let used: f64 = fleet.used("provider").iter().sum();
         let answers = fleet.route(name).answers.get("2xx").copied();
-        fleet.route(name).done == 20 && answers == Some(20) && used > 0.0 && used <= 4.0
+        let all = fleet.route(name).done == 20 && answers == Some(20);
+        all && used(fleet, "provider") == 20
     };
     let limit = |fleet: &Fleet| {
         fleet.limits.first().is_some_and(|limit| {
@@ -109,6 +131,7 @@ async fn every_replica_knows_how_all_of_them_are() {
         "paused by ",
         "closed: ",
         "2xx: 20",
+        "INFO fleet limit provider is paused by ",
     ];
     eventually(LONG, "the command says the same", || {
         let (code, text, err) = command(&["status", "--url", &url]);
@@ -128,15 +151,81 @@ async fn every_replica_knows_how_all_of_them_are() {
         assert!(!page.contains(elsewhere), "{elsewhere}");
     }
 
-    // One that is gone is shown no more.
+    // One that stops says goodbye, and what it used stays.
+    assert_eq!(known(&config).len(), 2);
     one.stop(DECLARED).await;
-    until(&mut other, "one is left", |fleet| fleet.replicas.len() == 1).await;
+    assert_eq!(known(&config).len(), 1);
+    let left = until(&mut other, "one is left", |fleet| fleet.replicas.len() == 1).await;
+    assert_eq!(used(&left, "provider"), 20);
+
+    // One that is killed cannot: it is shown as one that is not heard of.
+    let one = Daemon::start(&config);
+    until(&mut other, "two again", |fleet| fleet.heard().count() == 2).await;
+    one.kill(DECLARED).await;
+    let silent = until(&mut other, "one is silent", |fleet| {
+        fleet.heard().count() == 1
+    })
+    .await;
+    assert_eq!(silent.replicas.len(), 2);
+    let url = format!("http://{}", other.admin().await);
+    let (_, text, _) = command(&["status", "--url", &url]);
+    let said = ["2 replicas, 1 not heard of", "not heard of for "];
+    assert!(said.iter().all(|said| text.contains(said)), "{text}");
     other.stop(DECLARED).await;
+}
+
+/// Redis and the store of one process keep the same of what is told.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn what_was_used_is_shown_when_it_was_used() {
+    let options = RedisOptions::single(RedisServer::shared().url(), "status-bars");
+    let redis = RedisPaceStore::connect(&options).unwrap();
+    let link = redis.link();
+    eventually(LONG, "a connection", || link.borrow().is_up()).await;
+    let redis: Arc<dyn StatusStore> = Arc::new(RedisStatus::new(Arc::new(redis)));
+    for store in [redis, Arc::new(MemoryStore::new(Clock::start()))] {
+        let used = BTreeMap::from([("account".to_owned(), 300), ("sender".to_owned(), 30)]);
+        let told = |replica, text| {
+            let passed = Duration::from_secs(60);
+            store.tell(Told {
+                replica,
+                text,
+                used: &used,
+                passed,
+            })
+        };
+        told("a", "{}").await.unwrap();
+        told("b", "{\"x\": 1}").await.unwrap();
+        let heard = store.hear().await.unwrap();
+        let mut texts: Vec<_> = heard
+            .replicas
+            .iter()
+            .map(|(_, text)| text.as_str())
+            .collect();
+        texts.sort_unstable();
+        assert_eq!(texts, ["{\"x\": 1}", "{}"]);
+        assert!(
+            heard
+                .replicas
+                .iter()
+                .all(|(ago, _)| *ago < Duration::from_secs(60))
+        );
+        for (limit, per_second) in [("account", 10.0), ("sender", 1.0)] {
+            let bars = &heard.bars[limit];
+            assert_eq!(bars.len(), BARS);
+            // The minute began within one bar, and the newest may not have ended.
+            let minute: Vec<_> = bars.iter().copied().skip_while(|bar| *bar == 0.0).collect();
+            assert!((5..=6).contains(&minute.len()), "{bars:?}");
+            assert!(minute[0] <= per_second, "{bars:?}");
+            assert!(minute[1..].iter().all(|bar| *bar == per_second), "{bars:?}");
+        }
+        told("a", "").await.unwrap();
+        assert_eq!(store.hear().await.unwrap().replicas.len(), 1);
+    }
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn without_the_store_a_replica_tells_of_itself() {
-    let redis = crate::support::redis::RedisServer::start();
+    let redis = RedisServer::start();
     let config = Config {
         redis: Some(redis.url()),
         ..Config::shared(
@@ -163,7 +252,7 @@ async fn without_the_store_a_replica_tells_of_itself() {
     };
     until(&mut daemon, "and of what is missing", missing).await;
     let warned = |fleet: &Fleet| {
-        let mut lines = fleet.replicas[0].warnings.iter();
+        let mut lines = fleet.replicas[0].events.iter();
         lines.any(|line| line.level == "WARN" && line.text.contains("Redis"))
     };
     until(&mut daemon, "and of its last warnings", warned).await;

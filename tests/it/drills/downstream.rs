@@ -1,7 +1,5 @@
 //! The downstream fails.
 
-use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
 use serde_json::json;
@@ -14,8 +12,7 @@ use crate::support::daemon::{NEW_SCHEDULE, THROTTLED};
 use crate::support::machine;
 use crate::support::name_server::NameServer;
 use crate::support::port::free_port;
-use crate::support::proxy::{Filter, Mode, Proxy};
-use crate::support::secure_front::SecureFront;
+use crate::support::secure_front::for_anybody;
 use crate::support::soak::soak;
 
 const DECLARED: &[&str] = &[
@@ -38,24 +35,19 @@ fn seconds(short: f64, long: f64) -> f64 {
     if soak() { long } else { short }
 }
 
-/// With a proxy on the way of the calls, which may delay them on a busy machine: they may be late.
-fn by_proxy(row: &'static str) -> Plan {
+/// Calls over TLS, whose handshakes take the most of a busy machine: they may be late. With these keys of the
+/// downstream.
+fn by_tls(row: &'static str, downstream: String) -> Plan {
     Plan {
         headroom: "200ms",
-        settings: vec![("horizon = \"200ms\"", "horizon = \"1s\"".to_owned())],
-        ..impatient(row)
-    }
-}
-
-/// The same over TLS, whose handshakes take the most of a busy machine; with these keys of the downstream.
-fn by_tls(row: &'static str, downstream: String) -> Plan {
-    let mut plan = Plan {
+        settings: vec![
+            ("horizon = \"200ms\"", "horizon = \"1s\"".to_owned()),
+            ("http://", "https://".to_owned()),
+        ],
         downstream: downstream.leak(),
         takes: machine::two,
-        ..by_proxy(row)
-    };
-    plan.settings.push(("http://", "https://".to_owned()));
-    plan
+        ..impatient(row)
+    }
 }
 
 /// The provider does that for so many seconds.
@@ -197,16 +189,18 @@ async fn wrong_certificate() {
     let trusted = format!("ca_file = {:?}\n", right.file("ca.pem"));
     let plan = by_tls(row, trusted);
     let mut drill = Drill::prepare(row, "wrong certificate", plan).await;
-    let port = drill.fleet.provider.address().port();
-    let front = SecureFront::to(port, &right.server()).await;
-    drill.fleet.via.downstream = Some(front.address());
+    let show = |drill: &Drill, authority: &Authority| {
+        let certificate = for_anybody(&authority.server());
+        drill.fleet.provider.way(|way| way.tls = Some(certificate));
+    };
+    show(&drill, &right);
     drill.flow(2).await;
     drill.begins();
-    front.show(&wrong.server());
-    front.cut();
+    show(&drill, &wrong);
+    drill.fleet.provider.cut();
     drill.cut_off();
     let seconds = lasts(2.0, 60.0).await;
-    front.show(&right.server());
+    show(&drill, &right);
     drill.ends().await;
     let done = format!(
         "that of an authority that is not trusted, and all connections cut, for {seconds} s"
@@ -223,18 +217,26 @@ async fn slow_to_connect() {
     let trusted = format!("ca_file = {:?}\n", authority.file("ca.pem"));
     let plan = by_tls(row, trusted);
     let mut drill = Drill::prepare(row, "away, and slow to connect", plan).await;
-    let port = drill.fleet.provider.address().port();
-    let front = SecureFront::to(port, &authority.server()).await;
-    let proxy = Proxy::to(front.address().port()).await;
-    let slow = Mode::Delay(Duration::from_millis(120), Duration::ZERO);
-    proxy.set(slow);
-    drill.fleet.via.downstream = Some(proxy.address());
+    // A port that no other process takes while nothing listens there.
+    let address = ([127, 0, 0, 1], free_port()).into();
+    let certificate = for_anybody(&authority.server());
+    let slow = || {
+        let judging = Behaviour::judging("200/1s".parse().unwrap());
+        let provider = Provider::start(address, judging).unwrap();
+        provider.way(|way| {
+            way.tls = Some(certificate.clone());
+            way.handshake = Duration::from_millis(240);
+        });
+        provider
+    };
+    drill.fleet.provider = slow();
     drill.flow(2).await;
     drill.begins();
-    proxy.set(Mode::Refuse);
+    drill.fleet.provider.close();
     drill.cut_off();
+    drill.books.read(&drill.fleet.provider);
     let seconds = lasts(2.0, 60.0).await;
-    proxy.set(slow);
+    drill.fleet.provider = slow();
     drill.ends().await;
     let done = format!(
         "nothing listens for {seconds} s; a handshake takes 240 ms, and a call may be 200 ms late"
@@ -253,17 +255,15 @@ async fn names_that_hang() {
     let mut plan = Plan {
         launcher: names.launcher().to_vec(),
         downstream: "connect_timeout = \"2s\"\n",
-        ..by_proxy(row)
+        ..impatient(row)
     };
     let by_name = "http://sms.example:".to_owned();
     plan.settings.push(("http://127.0.0.1:", by_name));
     let mut drill = Drill::prepare(row, "DNS that hangs", plan).await;
-    let proxy = Proxy::to(drill.fleet.provider.address().port()).await;
-    drill.fleet.via.downstream = Some(proxy.address());
     drill.flow(2).await;
     drill.begins();
     names.set_silent(true);
-    proxy.cut();
+    drill.fleet.provider.cut();
     drill.cut_off();
     let seconds = lasts(3.0, 60.0).await;
     names.set_silent(false);
@@ -301,23 +301,12 @@ async fn an_endless_head() {
 
 /// Answers with these bytes instead for a while.
 async fn answers(row: &'static str, fault: &'static str, bytes: &'static [u8], what: &str) {
-    let mut drill = Drill::prepare(row, fault, by_proxy(row)).await;
-    let wrong = Arc::new(AtomicBool::new(false));
-    let says = Arc::clone(&wrong);
-    let filter = move || -> Filter {
-        let says = Arc::clone(&says);
-        Box::new(move |piece| match says.load(Ordering::Relaxed) {
-            true => bytes.to_vec(),
-            false => piece,
-        })
-    };
-    let proxy = Proxy::filtering(drill.fleet.provider.address().port(), filter).await;
-    drill.fleet.via.downstream = Some(proxy.address());
+    let mut drill = Drill::prepare(row, fault, impatient(row)).await;
     drill.flow(2).await;
     drill.begins();
-    wrong.store(true, Ordering::Relaxed);
+    drill.fleet.provider.way(|way| way.instead = Some(bytes));
     let seconds = lasts(3.0, 60.0).await;
-    wrong.store(false, Ordering::Relaxed);
+    drill.fleet.provider.way(|way| way.instead = None);
     drill.ends().await;
     // The provider took what it was sent.
     drill.answers_unknown();
@@ -329,17 +318,15 @@ async fn answers(row: &'static str, fault: &'static str, bytes: &'static [u8], w
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn silent() {
     let row = "downstream::silent";
-    let mut drill =
-        Drill::prepare(row, "accepts connections and reads nothing", by_proxy(row)).await;
-    let proxy = Proxy::to(drill.fleet.provider.address().port()).await;
-    drill.fleet.via.downstream = Some(proxy.address());
+    let words = "accepts connections and reads nothing";
+    let mut drill = Drill::prepare(row, words, impatient(row)).await;
     drill.flow(2).await;
     drill.begins();
-    proxy.set(Mode::Silent);
+    drill.fleet.provider.way(|way| way.silent = true);
     let seconds = lasts(3.0, 60.0).await;
     // What was sent into the silence never arrives.
-    proxy.cut();
-    proxy.set(Mode::Pass);
+    drill.fleet.provider.cut();
+    drill.fleet.provider.way(|way| way.silent = false);
     drill.ends().await;
     drill.answers_unknown();
     drill

@@ -1,7 +1,7 @@
 //! A test's own view of a broker: publish, look, take out.
 
 use lapin::options::{
-    BasicAckOptions, BasicGetOptions, BasicPublishOptions, ConfirmSelectOptions,
+    BasicAckOptions, BasicGetOptions, BasicNackOptions, BasicPublishOptions, ConfirmSelectOptions,
     ExchangeDeclareOptions, QueueBindOptions, QueueDeclareOptions, QueueDeleteOptions,
 };
 use lapin::types::{AMQPValue, FieldTable};
@@ -165,5 +165,28 @@ impl Broker {
             all.push((delivery.data, delivery.properties));
         }
         all
+    }
+
+    /// Takes all that is ready and gives it back; says how many there were.
+    pub async fn give_back(&self, queue: &str) -> u64 {
+        let mut last = None;
+        let mut count = 0;
+        while let Some(message) = self
+            .channel
+            .basic_get(queue.into(), BasicGetOptions::default())
+            .await
+            .expect("a get")
+        {
+            count += 1;
+            last = Some(message.delivery.delivery_tag);
+        }
+        if let Some(tag) = last {
+            let options = BasicNackOptions {
+                multiple: true,
+                requeue: true,
+            };
+            self.channel.basic_nack(tag, options).await.expect("a nack");
+        }
+        count
     }
 }

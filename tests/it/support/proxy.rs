@@ -30,6 +30,8 @@ pub enum Mode {
     Delay(Duration, Duration),
     /// So many bytes a second in each direction.
     Throttle(u32),
+    /// So many bytes a second from the client of each connection, the answers at once.
+    Uplink(u32),
     /// Accepts, and passes nothing in either direction.
     Silent,
     /// Nothing listens, and all connections are closed.
@@ -195,12 +197,20 @@ async fn connection(client: TcpStream, shared: Arc<Shared>) {
             (client.into_split(), server.into_split());
         let filter = shared.filter.as_ref().map(|filter| filter());
         tokio::join!(
-            direction(from_client, to_server, mode.clone(), None),
-            direction(from_server, to_client, mode.clone(), filter),
+            direction(from_client, to_server, mode.clone(), Way::Up),
+            direction(from_server, to_client, mode.clone(), Way::Down(filter)),
         );
     };
     ends.run_until_cancelled(passing).await;
     ends.cancel();
+}
+
+/// A direction of a connection.
+enum Way {
+    /// To the server.
+    Up,
+    /// Back, through a filter.
+    Down(Option<Filter>),
 }
 
 /// Passes on what comes from one side, each piece when it is due.
@@ -208,8 +218,12 @@ async fn direction(
     mut from: OwnedReadHalf,
     mut to: OwnedWriteHalf,
     mut mode: watch::Receiver<Mode>,
-    mut filter: Option<Filter>,
+    way: Way,
 ) {
+    let (up, mut filter) = match way {
+        Way::Up => (true, None),
+        Way::Down(filter) => (false, filter),
+    };
     let (pieces, mut due) = mpsc::channel::<(Instant, Vec<u8>)>(UNDER_WAY);
     let mut silence = mode.clone();
     let reading = async move {
@@ -220,7 +234,12 @@ async fn direction(
                 break;
             };
             let now = *silence.borrow();
-            if let Mode::Throttle(bytes) = now {
+            let rate = match now {
+                Mode::Throttle(bytes) => Some(bytes),
+                Mode::Uplink(bytes) if up => Some(bytes),
+                _ => None,
+            };
+            if let Some(bytes) = rate {
                 sleep(Duration::from_secs_f64(count as f64 / f64::from(bytes))).await;
             }
             last = last.max(Instant::now() + delay(now));

@@ -200,20 +200,27 @@ impl Rabbit {
         kill_process(pid.expect("the number of a process"), signal).expect("the server runs");
     }
 
-    /// Runs `rabbitmqctl` against this server; panics if it fails.
+    /// Runs `rabbitmqctl` against this server; panics if it fails. A server that takes connections already may
+    /// still be starting on a busy machine: then it is asked again.
     pub fn ctl(&self, arguments: &[&str]) -> String {
-        let output: Output = Command::new(format!("{BIN}/rabbitmqctl"))
-            .args(arguments)
-            .envs(self.env.clone())
-            .output()
-            .expect("rabbitmqctl can be run");
-        assert!(
-            output.status.success(),
-            "rabbitmqctl {arguments:?}: {}{}",
-            String::from_utf8_lossy(&output.stdout),
-            String::from_utf8_lossy(&output.stderr)
-        );
-        String::from_utf8_lossy(&output.stdout).into_owned()
+        let end = std::time::SystemTime::now() + BOOT;
+        loop {
+            let output: Output = Command::new(format!("{BIN}/rabbitmqctl"))
+                .args(arguments)
+                .envs(self.env.clone())
+                .output()
+                .expect("rabbitmqctl can be run");
+            let said = String::from_utf8_lossy(&output.stdout);
+            if output.status.success() {
+                return said.into_owned();
+            }
+            let why = String::from_utf8_lossy(&output.stderr);
+            let starts = why.contains("requires the 'rabbit' app to be running");
+            assert!(
+                starts && std::time::SystemTime::now() < end,
+                "rabbitmqctl {arguments:?}: {said}{why}"
+            );
+        }
     }
 
     fn log(&self) -> PathBuf {

@@ -117,10 +117,12 @@ impl Recorder {
         Self::start(|_| Reply::status(202)).await
     }
 
-    /// All calls so far, as they came.
+    /// All calls so far, as they came: by the kernel's stamps, for a busy machine reads connections in any order.
     #[must_use]
     pub fn calls(&self) -> Vec<Call> {
-        self.calls.lock().unwrap().clone()
+        let mut calls = self.calls.lock().unwrap().clone();
+        calls.sort_by_key(|call| call.at);
+        calls
     }
 
     #[must_use]

@@ -1,7 +1,8 @@
-//! TLS in front of a port of this machine, with a certificate that can be changed while it runs.
+//! TLS in front of a server of this machine, which has a plain port only. Never in front of a judge: it would
+//! judge this.
 
 use std::net::SocketAddr;
-use std::sync::{Arc, Mutex};
+use std::sync::Arc;
 
 use rustls::ServerConfig;
 use rustls::pki_types::pem::PemObject as _;
@@ -11,7 +12,6 @@ use rustls::server::danger::ClientCertVerifier;
 use tokio::io::copy_bidirectional;
 use tokio::net::{TcpListener, TcpStream};
 use tokio_rustls::TlsAcceptor;
-use tokio_util::sync::CancellationToken;
 use tokio_util::task::AbortOnDropHandle;
 
 use super::authority::Signed;
@@ -20,9 +20,6 @@ use super::proxy::network;
 /// Runs until it is dropped.
 pub struct SecureFront {
     address: SocketAddr,
-    acceptor: Arc<Mutex<TlsAcceptor>>,
-    /// Ends the connections that are open.
-    open: Arc<Mutex<CancellationToken>>,
     _server: AbortOnDropHandle<()>,
 }
 
@@ -32,21 +29,14 @@ impl SecureFront {
         let listener = network().spawn(TcpListener::bind(("127.0.0.1", 0)));
         let listener = listener.await.unwrap().unwrap();
         let address = listener.local_addr().unwrap();
-        let acceptor = Arc::new(Mutex::new(for_anybody(signed)));
-        let open = Arc::<Mutex<CancellationToken>>::default();
-        let (shown, ends) = (Arc::clone(&acceptor), Arc::clone(&open));
+        let acceptor = for_anybody(signed);
         let server = network().spawn(async move {
             while let Ok((client, _)) = listener.accept().await {
-                let acceptor = shown.lock().unwrap().clone();
-                let ends = ends.lock().unwrap().clone();
-                let passing = pass(client, acceptor, port);
-                tokio::spawn(ends.run_until_cancelled_owned(passing));
+                tokio::spawn(pass(client, acceptor.clone(), port));
             }
         });
         Self {
             address,
-            acceptor,
-            open,
             _server: AbortOnDropHandle::new(server),
         }
     }
@@ -54,16 +44,6 @@ impl SecureFront {
     #[must_use]
     pub const fn address(&self) -> SocketAddr {
         self.address
-    }
-
-    /// Connections from now on are shown another certificate.
-    pub fn show(&self, signed: &Signed) {
-        *self.acceptor.lock().unwrap() = for_anybody(signed);
-    }
-
-    /// Closes all connections.
-    pub fn cut(&self) {
-        std::mem::take(&mut *self.open.lock().unwrap()).cancel();
     }
 }
 
@@ -80,7 +60,9 @@ async fn pass(client: TcpStream, acceptor: TlsAcceptor, port: u16) {
     drop(copy_bidirectional(&mut client, &mut server).await);
 }
 
-fn for_anybody(signed: &Signed) -> TlsAcceptor {
+/// Shows that certificate to each client.
+#[must_use]
+pub fn for_anybody(signed: &Signed) -> TlsAcceptor {
     acceptor(signed, WebPkiClientVerifier::no_client_auth())
 }
 

@@ -1,0 +1,235 @@
+//! What stands between a message and its call besides its limits: replicas that run, a downstream that is
+//! there, and the messages before it. The replicas told all of it, as for the status page.
+
+use std::time::Duration;
+
+use serde_json::{Value, json};
+
+use crate::cli::text::rough;
+use crate::status::{Fleet, Replica, Route};
+
+/// What is before the message.
+pub(super) struct Ahead {
+    replicas: usize,
+    route: Route,
+    /// It is the first of the queue.
+    first: bool,
+    /// Until those before it are gone at the rate of the paced limit; `None`: no limit says.
+    takes: Option<Duration>,
+    /// Why nothing of the route goes, whatever its limits say.
+    pub(super) stands: Option<String>,
+}
+
+impl Ahead {
+    /// Of a message of a route that is the `first` of its queue, or comes now.
+    pub(super) fn of(replicas: Vec<Replica>, name: &str, paced: Option<&str>, first: bool) -> Self {
+        let fleet = Fleet {
+            replicas,
+            ..Fleet::default()
+        };
+        let route = fleet.route(name);
+        let mut ahead = Self {
+            replicas: fleet
+                .heard()
+                .filter(|r| r.routes.contains_key(name))
+                .count(),
+            stands: None,
+            takes: None,
+            first,
+            route,
+        };
+        let rate = paced.map(|limit| fleet.rates(limit).0);
+        ahead.takes = rate.filter(|rate| *rate > 0.0).map(|rate| {
+            // A limit has at least one unit in a year: it is no number that a duration cannot hold.
+            Duration::try_from_secs_f64(ahead.before() as f64 / rate).unwrap_or(Duration::MAX)
+        });
+        ahead.stands = ahead.standing(&fleet, name);
+        ahead
+    }
+
+    /// Messages in the queue and in the hands of replicas.
+    fn before(&self) -> u64 {
+        let queued = if self.first { 0 } else { self.route.ready };
+        queued.saturating_add(self.route.held)
+    }
+
+    fn standing(&self, fleet: &Fleet, name: &str) -> Option<String> {
+        let Route { open, why, .. } = &self.route;
+        if self.replicas == 0 {
+            return Some(
+                "once a replica runs that has this route: none tells of itself".to_owned(),
+            );
+        }
+        if self.route.away {
+            let downstream = format!("downstream of route {name}");
+            let mut missing = fleet.heard().flat_map(|replica| &replica.missing);
+            let last = missing.find(|part| part.name == downstream);
+            let last = last.map_or_else(String::new, |part| format!(" ({})", part.reason));
+            return Some(format!(
+                "once the downstream is back: it is away{last}, and only single probes are sent"
+            ));
+        }
+        if !self.route.stalled.is_empty() {
+            return Some(format!(
+                "once the route goes on: it is stalled, {}",
+                self.route.stalled
+            ));
+        }
+        let closed = !open && !why.is_empty() && why != crate::status::CLOSED_HOURS;
+        closed.then(|| format!("once the route is open again: it is closed, {why}"))
+    }
+
+    /// Until those before it are gone, as far as it is known.
+    pub(super) fn wait(&self) -> Duration {
+        self.takes.unwrap_or_default()
+    }
+
+    /// A line for each thing that an operator would ask for.
+    pub(super) fn lines(&self) -> Vec<(&'static str, String)> {
+        if self.replicas == 0 {
+            return Vec::new();
+        }
+        let Route {
+            ready,
+            held,
+            parked,
+            waiting,
+            ..
+        } = self.route;
+        let mut parts = Vec::new();
+        if !self.first {
+            parts.push(format!("{ready} in the queue"));
+        }
+        let replicas = if self.replicas == 1 {
+            "replica"
+        } else {
+            "replicas"
+        };
+        parts.push(format!("{held} held by {} {replicas}", self.replicas));
+        let takes = match self.takes {
+            Some(takes) if takes >= Duration::from_secs(1) && self.stands.is_none() => {
+                format!("; gone in {} at the earliest", rough(takes))
+            }
+            _ => String::new(),
+        };
+        let mut lines = vec![("before it", format!("{}{takes}", parts.join(", ")))];
+        if parked > 0 {
+            let why = "messages of tenants that had their share (`fair_by`)";
+            lines.push(("parked", format!("{parked} {why}")));
+        }
+        if waiting > 0 {
+            lines.push((
+                "waiting",
+                format!("{waiting} messages in wait queues come back later"),
+            ));
+        }
+        lines
+    }
+
+    pub(super) fn as_json(&self) -> Value {
+        json!({
+            "replicas": self.replicas,
+            "ready": self.route.ready,
+            "held": self.route.held,
+            "parked": self.route.parked,
+            "waiting": self.route.waiting,
+            "before": self.before(),
+            "stands": self.stands,
+        })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::collections::BTreeMap;
+
+    use super::*;
+    use crate::status::{Missing, Use};
+
+    fn replica(route: Route) -> Replica {
+        let rate = Use {
+            per_second: 10.0,
+            ..Use::default()
+        };
+        Replica {
+            routes: BTreeMap::from([("sms".to_owned(), route)]),
+            limits: BTreeMap::from([("account".to_owned(), rate)]),
+            ..Replica::default()
+        }
+    }
+
+    fn route() -> Route {
+        Route {
+            open: true,
+            ready: 590,
+            held: 10,
+            ..Route::default()
+        }
+    }
+
+    #[test]
+    fn what_is_before_it_is_counted_and_timed() {
+        let of = |paced, first| {
+            let ahead = Ahead::of(vec![replica(route())], "sms", paced, first);
+            (ahead.lines()[0].1.clone(), ahead.wait().as_secs())
+        };
+        let said = "590 in the queue, 10 held by 1 replica; gone in 1m at the earliest";
+        assert_eq!(of(Some("account"), false), (said.to_owned(), 60));
+        let first = "10 held by 1 replica; gone in 1s at the earliest";
+        assert_eq!(of(Some("account"), true), (first.to_owned(), 1));
+        let unpaced = "590 in the queue, 10 held by 1 replica";
+        assert_eq!(of(None, false), (unpaced.to_owned(), 0));
+        let parked = Route {
+            parked: 7,
+            waiting: 3,
+            ..route()
+        };
+        let ahead = Ahead::of(vec![replica(parked)], "sms", None, false);
+        let labels: Vec<_> = ahead.lines().into_iter().map(|(label, _)| label).collect();
+        assert_eq!(labels, ["before it", "parked", "waiting"]);
+    }
+
+    #[test]
+    fn what_stands_says_why() {
+        let stands = |replicas| {
+            let ahead = Ahead::of(replicas, "sms", None, false);
+            ahead.stands.unwrap_or_default()
+        };
+        let closed = |why: &str| {
+            let why = why.to_owned();
+            replica(Route {
+                open: false,
+                why,
+                ..route()
+            })
+        };
+        assert!(stands(Vec::new()).contains("a replica runs"));
+        let silent = Replica {
+            silent: 5,
+            ..replica(route())
+        };
+        assert!(stands(vec![silent]).contains("a replica runs"));
+        assert_eq!(stands(vec![replica(route())]), "");
+        let away = Replica {
+            missing: vec![Missing {
+                name: "downstream of route sms".to_owned(),
+                reason: "503 Service Unavailable".to_owned(),
+                seconds: 3,
+            }],
+            ..replica(Route {
+                away: true,
+                ..route()
+            })
+        };
+        let said = stands(vec![replica(route()), away]);
+        assert!(
+            said.contains("it is away (503 Service Unavailable)"),
+            "{said}"
+        );
+        assert!(stands(vec![closed("redis: refused")]).ends_with("closed, redis: refused"));
+        assert_eq!(stands(vec![closed("redis: refused"), replica(route())]), "");
+        // Its limits and its hours have lines of their own.
+        assert_eq!(stands(vec![closed("")]), "");
+        assert_eq!(stands(vec![closed(crate::status::CLOSED_HOURS)]), "");
+    }
+}
