@@ -157,9 +157,10 @@ impl LeaseHolder {
     }
 
     /// This policy is in force. The holder asks at once. The slots that it holds stay as they are;
-    /// a turn that was given at the old pace is given up.
+    /// a turn that was given at another rate is given up. Where only the headroom changes it is kept: the line would
+    /// be waited for twice otherwise.
     pub fn retime(&mut self, pace: Pace, known: PolicyVersion, now: Mono) {
-        if pace != self.pace {
+        if pace.units() != self.pace.units() {
             self.turn = None;
         }
         self.pace = pace;

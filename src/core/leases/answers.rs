@@ -26,7 +26,9 @@ impl LeaseHolder {
         }
         if self.generation != Some(answer.generation) {
             self.begin(answer, sent, now);
-            self.turn = self.turn.filter(|_| asking.pace == self.pace);
+            self.turn = self
+                .turn
+                .filter(|_| asking.pace.units() == self.pace.units());
             self.tally.denied += u64::from(want > 0);
             return;
         }
@@ -42,8 +44,10 @@ impl LeaseHolder {
             Some(until) => self.freeze_until(until, true),
             None => self.thaw(answer.now),
         }
-        if want > 0 {
-            self.turn = answer.turn.filter(|_| asking.pace == self.pace);
+        // Under another policy than the one in force nothing was decided.
+        if want > 0 && answer.version == asking.known {
+            let same = asking.pace.units() == self.pace.units();
+            self.turn = answer.turn.filter(|_| same);
         }
         if close {
             self.runs.iter_mut().for_each(|run| run.sure = true);
