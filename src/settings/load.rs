@@ -60,7 +60,7 @@ pub fn load(
 /// For a command that needs no secrets at all.
 pub const NO_SECTION: &str = "";
 
-/// A text that counts like a file after all others.
+/// A text that counts above all files and variables: what a command was told.
 #[derive(Clone, Debug)]
 pub struct Extra {
     /// What faults in it call it.
@@ -69,7 +69,7 @@ pub struct Extra {
 }
 
 /// As [`load`], for a command that needs the secrets of one section only: an operator may not read those
-/// of the others. With one more layer above the files, if there is an extra text. No section: the secrets
+/// of the others. With one more layer above all others, if there is an extra text. No section: the secrets
 /// of all.
 ///
 /// # Errors
@@ -94,10 +94,11 @@ pub fn load_with(
     let texts = files
         .iter()
         .map(|file| (file.display().to_string(), read(file)));
-    let texts = texts.chain(extra.map(|extra| (extra.name, Ok(extra.text))));
-    let layers = texts.filter_map(|(name, text)| faults.layer(name, text));
-    let layers = layers.collect();
-    let assembled = assemble(layers, &variables, &mut faults);
+    let layers: Vec<_> = texts
+        .filter_map(|(name, text)| faults.layer(name, text))
+        .collect();
+    let extra = extra.and_then(|extra| faults.layer(extra.name, Ok(extra.text)));
+    let assembled = assemble(layers, extra, &variables, &mut faults);
     match &assembled {
         Ok((_, settings)) => checks::run(settings, &secrets, &mut faults),
         Err(message) => faults.whole(Place::Default, message.clone()),
@@ -132,11 +133,17 @@ fn read(file: &Path) -> Result<String, String> {
 /// which tests exclude.
 fn assemble(
     mut layers: Vec<Layer>,
+    extra: Option<Layer>,
     variables: &BTreeMap<String, String>,
     faults: &mut Collector,
 ) -> Result<(Value, Settings), String> {
+    let count = layers.len();
+    // Variables name what is in any of them.
+    layers.extend(extra);
     let files = tree::merge(&layers)?;
+    let extra = layers.split_off(count);
     layers.extend(env::layers(&files, variables, faults));
+    layers.extend(extra);
     let mut root = tree::merge(&layers)?;
     faults.note(&root, &KeyPath::default());
     conform(&mut root, &ROOT, &KeyPath::default(), faults);

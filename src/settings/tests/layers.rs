@@ -3,7 +3,7 @@
 use secrecy::ExposeSecret as _;
 
 use super::{Files, GOOD, lines};
-use crate::settings::{KeyPath, Place};
+use crate::settings::{Extra, KeyPath, Place, load_with};
 
 #[test]
 fn later_files_win_and_variables_win_over_all() {
@@ -310,4 +310,18 @@ fn names_with_dots_dashes_and_capitals_are_kept() {
         .expect("it loads");
     let limit = &loaded.settings.limits["Acme.eu-1"];
     assert_eq!(limit.headroom().all(), std::time::Duration::from_millis(7));
+}
+
+#[test]
+fn what_a_command_was_told_counts_above_variables() {
+    let files = Files::new(&[&format!("{GOOD}[limits.x]\nrate = \"400/1s\"\n")]);
+    let extra = Extra {
+        name: "the arguments".to_owned(),
+        text: "[limits.x]\nrate = \"90/1s\"\n".to_owned(),
+    };
+    let variable = ("SLUICED__LIMITS__X__RATE", "100/1s");
+    let variables = [variable].map(|(name, value)| (name.to_owned(), value.to_owned()));
+    let loaded = load_with(None, &files.paths, Some(extra), variables.into_iter());
+    let limits = loaded.expect("it loads").settings.limits;
+    assert!(limits["x"].policy_line().contains("rate=90/1s"));
 }
