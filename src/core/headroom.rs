@@ -1,14 +1,33 @@
-//! How the headroom of a limit is shared out.
+//! How the headroom of a limit is shared out, and how it follows what is measured.
 //!
 //! A limit holds at the downstream as long as every call arrives there within a headroom of the shortest way after it
 //! was allowed. A part of that may pass before the call leaves (`late`), the rest is for how much the time of the
-//! way varies (`way`). A headroom that is written down is shared three to one; one that follows what is measured is
-//! shared as that says (`headroom::follow`).
+//! way varies (`way`). A headroom that is written down is shared three to one. With `headroom = "auto"` both parts
+//! follow what the replicas measure: [`Follow`].
+//!
+//! Each replica decides by itself, from the headroom in force, which all of them see. What it wants is an update of
+//! the policy, and of several replicas that want one at the same time one succeeds. A part rises at once when a
+//! replica measures more, and falls by a twelfth at a time, after a quiet time. What a replica asks for is a seventh
+//! more than what it measured, so a fall that another replica does not agree with leaves that one all that it
+//! measured, and it takes the fall back once it measures more. The fleet needs to agree on nothing else.
 
 use std::time::Duration;
 
+use super::time::{Mono, micros};
+
 /// This part of a headroom that is written down is for the way.
 pub const WAY_PART: u32 = 4;
+/// A seventh more than what was measured is asked for …
+const SPARE: u32 = 7;
+/// … and a part falls by a twelfth at a time, which leaves a little more than what was measured.
+const FALL: u32 = 12;
+const TENTH: Duration = Duration::from_micros(100);
+/// A headroom falls when nothing has changed for so long …
+const QUIET: Duration = Duration::from_secs(5);
+/// … and at most so long, where replicas do not agree.
+const QUIET_MAX: Duration = Duration::from_secs(600);
+/// What was not put in force by then is asked for again.
+const ASK_AGAIN: Duration = Duration::from_secs(2);
 
 /// A headroom and its parts.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -42,3 +61,105 @@ impl From<Duration> for Headroom {
         Self::of(all)
     }
 }
+
+/// Between what a headroom may move.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Bounds {
+    /// No part is less.
+    pub least: Headroom,
+    /// The most that is kept for calls that leave late: beyond it a slot that is missed costs less.
+    pub most_late: Duration,
+    /// The most of both parts together.
+    pub most: Duration,
+}
+
+/// What one replica measured.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Measured {
+    /// How late calls leave after they were allowed. `None`: not known, and that part stays as it is.
+    pub late: Option<Duration>,
+    /// By how much the time of the way varies.
+    pub way: Option<Duration>,
+}
+
+/// What a replica knows of a headroom that follows what is measured.
+#[derive(Clone, Copy, Debug)]
+pub struct Follow {
+    current: Headroom,
+    changed: Mono,
+    /// How long nothing must have changed before it falls.
+    quiet: Duration,
+    fell: bool,
+    asked: Option<Mono>,
+}
+
+impl Follow {
+    /// At a headroom that is in force since `now`.
+    #[must_use]
+    pub const fn new(current: Headroom, now: Mono) -> Self {
+        Self {
+            current,
+            changed: now,
+            quiet: QUIET,
+            fell: false,
+            asked: None,
+        }
+    }
+
+    /// This headroom is in force. A rise after a fall says that another replica needs what was given up: the next
+    /// fall waits four times as long. Two falls in a row say that none does.
+    pub fn in_force(&mut self, headroom: Headroom, now: Mono) {
+        if headroom == self.current {
+            return;
+        }
+        let rose = headroom.all() > self.current.all();
+        self.quiet = match (self.fell, rose) {
+            (true, true) => (self.quiet * 4).min(QUIET_MAX),
+            (true, false) => (self.quiet / 2).max(QUIET),
+            (false, _) => self.quiet,
+        };
+        (self.current, self.changed, self.fell) = (headroom, now, !rose);
+        self.asked = None;
+    }
+
+    /// The headroom that should be in force instead, if it is time for one.
+    pub fn wanted(&mut self, seen: Measured, bounds: &Bounds, now: Mono) -> Option<Headroom> {
+        if self.asked.is_some_and(|at| now.since(at) < ASK_AGAIN) {
+            return None;
+        }
+        let is_quiet = now.since(self.changed) >= self.quiet;
+        let part = |current: Duration, seen: Option<Duration>, least: Duration| {
+            let Some(seen) = seen else {
+                return current;
+            };
+            let needed = (tenths(seen + seen / SPARE) + TENTH).max(least);
+            let fallen = tenths(current - current / FALL);
+            if seen > current {
+                needed
+            } else if is_quiet && needed <= fallen.max(least) {
+                // By a whole step: less is not worth an update.
+                fallen.max(needed)
+            } else {
+                current.max(least)
+            }
+        };
+        let late = part(self.current.late, seen.late, bounds.least.late).min(bounds.most_late);
+        let way = part(self.current.way, seen.way, bounds.least.way);
+        let wanted = Headroom {
+            late,
+            way: way.min(bounds.most.saturating_sub(late)),
+        };
+        let changes = wanted != self.current;
+        self.asked = changes.then_some(now);
+        changes.then_some(wanted)
+    }
+}
+
+/// Down to a tenth of a millisecond, as an operator reads it.
+fn tenths(length: Duration) -> Duration {
+    let tenth = micros(TENTH);
+    Duration::from_micros(micros(length) / tenth * tenth)
+}
+
+#[cfg(test)]
+mod tests;

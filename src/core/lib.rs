@@ -15,6 +15,7 @@ pub mod headroom;
 pub mod hours;
 pub mod judge;
 pub mod ladder;
+pub mod lateness;
 pub mod leases;
 pub mod limits;
 pub mod outcome;

@@ -14,7 +14,7 @@ use std::collections::VecDeque;
 use std::time::Duration;
 
 use super::distance::millis;
-use super::time::Mono;
+use super::time::{Mono, micros};
 
 /// So many handshakes are remembered, and of so many the longest does not count.
 const KEPT: usize = 64;
@@ -23,6 +23,8 @@ const MANY: usize = 16;
 const MEMORY: Duration = Duration::from_secs(300);
 /// Fewer say nothing.
 const FEWEST: usize = 2;
+/// No longer headroom is recommended: the longest horizon allows no more for a paced limit.
+const LONGEST: Duration = Duration::from_millis(250);
 
 /// The handshakes of the last time.
 #[derive(Clone, Debug, Default)]
@@ -43,20 +45,16 @@ impl Way {
     /// A handshake took so long.
     pub fn saw(&mut self, took: Duration, now: Mono) {
         self.seen.push_back((now, took));
-        while self.seen.len() > KEPT
-            || self
-                .seen
-                .front()
-                .is_some_and(|(at, _)| now.since(*at) > MEMORY)
-        {
+        while self.seen.len() > KEPT {
             self.seen.pop_front();
         }
     }
 
     /// What is known of the way; `None`: too little.
     #[must_use]
-    pub fn spread(&self) -> Option<Spread> {
-        let mut all: Vec<Duration> = self.seen.iter().map(|(_, took)| *took).collect();
+    pub fn spread(&self, now: Mono) -> Option<Spread> {
+        let recent = self.seen.iter().filter(|(at, _)| now.since(*at) <= MEMORY);
+        let mut all: Vec<Duration> = recent.map(|(_, took)| *took).collect();
         all.sort_unstable();
         let median = *all.get(all.len() / 2)?;
         if all.len() < FEWEST {
@@ -72,11 +70,12 @@ impl Way {
 }
 
 impl Spread {
-    /// The headroom to write where a quarter of it is kept for the way: in whole milliseconds.
+    /// The headroom to write where a quarter of it is kept for the way: in whole milliseconds. `None`: more than
+    /// can be recommended.
     #[must_use]
-    pub fn headroom_needed(&self) -> Duration {
-        let all = self.spread * 4;
-        Duration::from_millis(u64::try_from(all.as_micros().div_ceil(1_000)).unwrap_or(u64::MAX))
+    pub fn headroom_needed(&self) -> Option<Duration> {
+        let all = Duration::from_millis(micros(self.spread * 4).div_ceil(1_000));
+        (all <= LONGEST).then_some(all)
     }
 }
 
@@ -93,12 +92,15 @@ impl std::fmt::Display for TooThin<'_> {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         write!(
             f,
-            "the way to the downstream and back varies by {}, and limits.{} keeps {} for that: calls may come too close together there; write headroom = \"{}ms\" or more",
+            "the way to the downstream and back varies by {}, and limits.{} keeps {} for that: calls may come too close together there; write headroom = \"auto\"",
             millis(self.seen.spread),
             self.limit,
             millis(self.kept),
-            self.seen.headroom_needed().as_millis()
-        )
+        )?;
+        match self.seen.headroom_needed() {
+            Some(needed) => write!(f, ", or \"{}ms\" or more", needed.as_millis()),
+            None => Ok(()),
+        }
     }
 }
 
@@ -119,7 +121,7 @@ mod tests {
         for (second, took) in (1..).zip(all) {
             way.saw(ms(took), at(second));
         }
-        way.spread()
+        way.spread(at(100))
     }
 
     #[test]
@@ -128,7 +130,7 @@ mod tests {
         assert_eq!(seen([7]), None);
         let few = seen([7, 20, 9]).expect("three");
         assert_eq!((few.median, few.spread), (ms(9), ms(13)));
-        assert_eq!(few.headroom_needed(), ms(52));
+        assert_eq!(few.headroom_needed(), Some(ms(52)));
     }
 
     #[test]
@@ -147,10 +149,11 @@ mod tests {
         way.saw(ms(90), at(1));
         way.saw(ms(10), at(200));
         way.saw(ms(12), at(400));
-        assert_eq!(way.spread().expect("two").spread, ms(2));
+        assert_eq!(way.spread(at(400)).expect("two").spread, ms(2));
+        assert_eq!(way.spread(at(600)), None);
         for second in 401..401 + KEPT as u64 {
             way.saw(ms(30), at(second));
         }
-        assert_eq!(way.spread().expect("many").spread, ms(0));
+        assert_eq!(way.spread(at(470)).expect("many").spread, ms(0));
     }
 }

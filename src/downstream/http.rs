@@ -196,7 +196,8 @@ impl Downstream for HttpDownstream {
         Box::pin(async move {
             let address = handshake::address(self.origin()?, bound).await?;
             if address.ip().is_loopback() {
-                return None;
+                // What varies is the time that processes get.
+                return Some(Duration::ZERO);
             }
             handshake::with(address, bound).await
         })

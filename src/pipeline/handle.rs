@@ -18,6 +18,7 @@ use crate::ports::pace::{PacedLimit, StoreError};
 use crate::telemetry::LogLimit;
 use crate::telemetry::meters::LimitMeters;
 
+use super::follow::Measures;
 use super::job::Waiting;
 use super::policies::Paces;
 use super::refunder::Refunder;
@@ -75,6 +76,7 @@ pub(super) struct PacerHandle {
     /// `None`: nothing paces it. Changes when another policy comes into force.
     rows: Option<Arc<Mutex<PacedRows>>>,
     pub(super) meters: Arc<LimitMeters>,
+    pub(super) measures: Arc<Measures>,
     refunder: Refunder,
     events: mpsc::UnboundedSender<Event>,
     /// A copy of the pacer's mapping, renewed with every answer of the store.
@@ -95,6 +97,7 @@ impl PacerHandle {
             name,
             rows: rows.map(|rows| Arc::new(Mutex::new(rows))),
             meters,
+            measures: Arc::default(),
             refunder,
             events,
             map: Arc::default(),
@@ -146,6 +149,11 @@ impl PacerHandle {
         *lock(&self.map) = clock.clone();
         let error = clock.error(now).unwrap_or_default();
         self.meters.clock_error_seconds.set(error.as_secs_f64());
+    }
+
+    /// Whether calls have slots of a paced limit.
+    pub(super) const fn is_paced(&self) -> bool {
+        self.rows.is_some()
     }
 
     /// The rows of slots, as the policy in force has them.

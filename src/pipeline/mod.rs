@@ -27,6 +27,7 @@ mod alarm;
 mod breaker;
 mod deaths;
 mod decode;
+mod follow;
 mod handle;
 mod hours;
 mod job;
@@ -73,6 +74,7 @@ use crate::telemetry::health::Health;
 use crate::telemetry::meters::{self, AdmissionMeters, KeyedMeters, PolicyMeters};
 use adapt::Adapting;
 use admit::Keyed;
+use follow::Following;
 use handle::{Event, PacerHandle};
 use job::Waiting;
 use pacer::Pacer;
@@ -128,7 +130,8 @@ type Outdated = Arc<BTreeMap<Arc<str>, Arc<Notify>>>;
 #[derive(Debug)]
 pub struct Pipeline {
     pacers: Vec<PacerHandle>,
-    routes: Vec<Arc<Route>>,
+    /// Each with its pacer.
+    routes: Vec<(Arc<Route>, PacerHandle)>,
     receivers: JoinSet<()>,
     refunders: JoinSet<()>,
     /// Those that keep us at what is in force; they end with the pipeline.
@@ -164,7 +167,7 @@ impl Pipeline {
         }
         for policy in keyed {
             if let Some(outdated) = outdated.get(&policy.limit.name) {
-                pipeline.watch(policy, Arc::clone(outdated), phase);
+                pipeline.watch(policy, Arc::clone(outdated), phase, clock);
             }
         }
         Ok(pipeline)
@@ -217,6 +220,11 @@ impl Pipeline {
             limit: name.to_string(),
             source,
         })?;
+        let pairs = || {
+            routes
+                .iter()
+                .map(|route| (Arc::clone(route), pacer.clone()))
+        };
         if let Some(spec) = spec.policy {
             let watch = Watch {
                 meters: PolicyMeters::new(&name),
@@ -224,6 +232,8 @@ impl Pipeline {
                 spec,
                 phase,
                 outdated: retimed,
+                following: Following::new(pairs().collect()),
+                clock,
             };
             let handle = pacer.clone();
             let adopt = move |paces| handle.tell(Event::InForce(paces));
@@ -234,21 +244,25 @@ impl Pipeline {
             self.receivers.spawn(receiver);
             self.watches
                 .spawn(way::measure(Arc::clone(&route), pacer.clone()));
-            self.routes.push(route);
+            self.routes.push((route, pacer.clone()));
         }
         self.pacers.push(pacer);
         Ok(())
     }
 
     /// Keeps a keyed limit, and all pacers that ask it, at what is in force.
-    fn watch(&mut self, policy: KeyedPolicy, outdated: Arc<Notify>, phase: Phase) {
+    fn watch(&mut self, policy: KeyedPolicy, outdated: Arc<Notify>, phase: Phase, clock: Clock) {
         let KeyedPolicy { limit, spec } = policy;
+        let routes = self.routes.iter().cloned();
+        let routes = routes.filter(|(route, _)| route.counts(&limit.name));
         let watch = Watch {
             meters: PolicyMeters::new(&limit.name),
             limit: Arc::clone(&limit.name),
             spec,
             phase,
             outdated,
+            following: Following::new(routes.collect()),
+            clock,
         };
         let pacers = self.pacers.clone();
         let adopt = move |in_force: InForce<Rule>| {
@@ -315,7 +329,7 @@ impl Pipeline {
             remains.given_back += stopped.given_back;
         }
         let closes = self.routes.iter();
-        let closes = closes.map(|route| route.subscription.close(CLOSE_BOUND));
+        let closes = closes.map(|(route, _)| route.subscription.close(CLOSE_BOUND));
         for Leftover {
             given_back,
             unsettled,
@@ -325,9 +339,10 @@ impl Pipeline {
             remains.unsettled += unsettled;
         }
         self.receivers.shutdown().await;
-        // The watches hold handles of the pacers, and these hold refunders: nothing is left to tell
-        // them once both have ended. What they were told they still pass on.
+        // The watches and the routes hold handles of the pacers, and these hold refunders: nothing is left to tell
+        // them once all have ended. What they were told they still pass on.
         self.watches.shutdown().await;
+        self.routes.clear();
         let refunders = async { while self.refunders.join_next().await.is_some() {} };
         if tokio::time::timeout(REFUND_BOUND, refunders).await.is_err() {
             self.refunders.shutdown().await;

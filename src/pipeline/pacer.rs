@@ -319,9 +319,10 @@ impl Pacer {
             self.taps
                 .sweep(&mut self.scheduler, outlook, &self.handle, now);
         }
-        self.count();
+        self.count(now);
         if self.stopping.is_none() {
-            self.watched.review(&self.scheduler, now);
+            let measures = &self.handle.measures;
+            self.watched.review(&self.scheduler, measures, now);
         }
         if let Some(adapting) = &mut self.adapting {
             adapting.review(now);
@@ -332,7 +333,7 @@ impl Pacer {
         next
     }
 
-    fn count(&mut self) {
+    fn count(&mut self, now: Mono) {
         let (tally, counted) = (self.scheduler.tally(), self.counted);
         if tally == counted {
             return;
@@ -344,6 +345,12 @@ impl Pacer {
             .slots_missed
             .increment(missed(&tally) - missed(&counted));
         meters.guarded.increment(tally.guarded - counted.guarded);
+        if tally.missed > counted.missed
+            && let Some(rows) = self.handle.rows()
+        {
+            let (late, slots) = (rows.main.pace.late(), tally.missed - counted.missed);
+            self.handle.measures.missed(late, slots, now);
+        }
         self.counted = tally;
     }
 

@@ -13,17 +13,23 @@ use std::time::Duration;
 use tokio::sync::{Notify, broadcast, watch};
 use tracing::{debug, error, info, warn};
 
+use crate::core::distance::millis;
 use crate::core::leases::Phase;
 use crate::core::limits::Rule;
-use crate::core::policy::{Declaration, LimitPolicy, Origin, PolicyVersion};
+use crate::core::policy::{Declaration, LimitPolicy, Origin, PolicyUpdate, PolicyVersion};
 use crate::core::rate::Rate;
 use crate::core::schedule::Pace;
 use crate::core::time::StoreTime;
+use crate::ports::clock::Clock;
 use crate::ports::limits::KeyedLimit;
 use crate::ports::notice::Notice;
 use crate::ports::policy::{PRESENCE, PolicyStore};
+use crate::settings::policy::as_written;
+use crate::settings::types::Limit;
 use crate::telemetry::meters::PolicyMeters;
 use crate::telemetry::note_change;
+
+use super::follow::{Following, LOOK};
 
 /// Replicas that receive notice of the same change ask after it spread over this.
 const SPREAD: Duration = Duration::from_millis(100);
@@ -38,6 +44,7 @@ pub type Read<T> = dyn Fn(&str) -> Result<T, String> + Send + Sync;
 
 /// What a replica's file says of a limit, now and after each reload.
 pub struct Written<T> {
+    pub limit: Limit,
     /// The policy, as `rate=400/1s headroom=5ms`.
     pub text: String,
     pub read: Arc<Read<T>>,
@@ -64,6 +71,7 @@ pub struct KeyedPolicy {
 impl<T> Clone for Written<T> {
     fn clone(&self) -> Self {
         Self {
+            limit: self.limit.clone(),
             text: self.text.clone(),
             read: Arc::clone(&self.read),
         }
@@ -111,6 +119,8 @@ pub(super) struct Watch<T> {
     pub(super) phase: Phase,
     /// Notified when an answer came under another version.
     pub(super) outdated: Arc<Notify>,
+    pub(super) following: Following,
+    pub(super) clock: Clock,
 }
 
 impl<T: Send> Watch<T> {
@@ -122,6 +132,8 @@ impl<T: Send> Watch<T> {
             meters,
             phase,
             outdated,
+            mut following,
+            clock,
         } = self;
         let mut notices = Some(spec.store.notices());
         let mut follower = Follower {
@@ -148,6 +160,7 @@ impl<T: Send> Watch<T> {
             let wait = match spec.store.declare(&follower.limit, &declaration).await {
                 Ok(policy) => {
                     (was_read, retry) = (false, RETRY);
+                    following.in_force(&written.limit, &policy.text, clock.now());
                     follower.receive(policy, &written, &tell);
                     PRESENCE - SPREAD + phase.of(SPREAD)
                 }
@@ -160,6 +173,7 @@ impl<T: Send> Watch<T> {
             let known = follower.known.as_ref().map(|known| known.version);
             tokio::select! {
                 () = tokio::time::sleep(wait) => {}
+                () = follower.follow(&mut following, (&*spec.store, &spec.replica), clock) => {}
                 () = outdated.notified() => tokio::time::sleep(GAP).await,
                 to = changed(&mut notices, &follower.limit, known) => {
                     // An earlier version than ours: the store has lost what we know, and a replica
@@ -206,6 +220,41 @@ struct Follower {
 }
 
 impl Follower {
+    /// Waits until another headroom should be in force, and updates the policy.
+    async fn follow(
+        &self,
+        following: &mut Following,
+        (store, replica): (&dyn PolicyStore, &str),
+        clock: Clock,
+    ) {
+        let Some(over) = self.known.as_ref().filter(|_| following.is_on()) else {
+            return std::future::pending().await;
+        };
+        let update = loop {
+            tokio::time::sleep(LOOK).await;
+            if let Some(update) = following.wanted(clock.now()) {
+                break update;
+            }
+        };
+        let (limit, why) = (&self.limit, &update.why);
+        let by = format!("{replica}: {why}");
+        let policy = PolicyUpdate {
+            over: over.version,
+            text: &update.text,
+            file: &over.file,
+            by: &by,
+        };
+        let headroom = update.headroom.all();
+        match store.set(limit, policy).await {
+            Ok(Some(_)) => {
+                info!(%limit, headroom = millis(headroom), why, "the headroom follows what is measured");
+            }
+            // Another replica was first, or an operator.
+            Ok(None) => {}
+            Err(error) => debug!(%limit, %error, "the headroom could not follow what is measured"),
+        }
+    }
+
     fn receive<T>(
         &mut self,
         policy: LimitPolicy,
@@ -240,16 +289,17 @@ impl Follower {
         let (text, version, by) = (&now.text, now.updates, &now.by);
         let Some(before) = &self.known else {
             return match now.origin {
-                Origin::File => debug!(%limit, policy = text, version, "in force"),
-                Origin::Live => {
+                Origin::Live if as_written(text) != as_written(&now.file) => {
                     info!(%limit, policy = text, version, by, "in force, as an operator set it")
                 }
+                // Or what replicas made of it.
+                Origin::File | Origin::Live => debug!(%limit, policy = text, version, "in force"),
             };
         };
         if before.text != now.text {
             info!(%limit, from = before.text, to = text, version, by, origin = now.origin.name(),
                 "the limit has changed");
-            if without_adapted(&before.text) != without_adapted(text) {
+            if as_written(&before.text) != as_written(text) {
                 let from = &before.text;
                 note_change(&format!(
                     "limit {limit}: {from} -> {text}, by {by} (version {version})"
@@ -276,7 +326,7 @@ impl Follower {
 
     /// Says so when this replica's file says something else than what is in force.
     fn compare(&mut self, policy: &LimitPolicy, file: &str) {
-        let same = without_adapted(&policy.text) == without_adapted(file);
+        let same = as_written(&policy.text) == as_written(file);
         let differs = (!same).then(|| (file.to_owned(), policy.text.clone()));
         self.meters
             .differs
@@ -294,12 +344,6 @@ impl Follower {
     }
 }
 
-/// A policy but for what `adaptive` made of its rate: that is no difference to a file.
-fn without_adapted(policy: &str) -> Vec<&str> {
-    let words = policy.split_ascii_whitespace();
-    words.filter(|word| !word.starts_with("adapted=")).collect()
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -307,7 +351,9 @@ mod tests {
     use crate::ports::clock::Clock;
 
     fn written(text: &str) -> Written<String> {
+        let limit = "rate = \"30/1s\"\nheadroom = \"5ms\"\nadaptive = false\ncost = 1\nreserve_priority = 5";
         Written {
+            limit: Limit::Paced(toml::from_str(limit).unwrap()),
             text: text.to_owned(),
             read: Arc::new(|text| Ok(text.to_owned())),
         }
@@ -327,6 +373,8 @@ mod tests {
             meters: PolicyMeters::new("account"),
             phase: Phase::new(0),
             outdated: Arc::clone(&outdated),
+            following: Following::new(Vec::new()),
+            clock: Clock::start(),
         };
         let (told, mut heard) = tokio::sync::mpsc::unbounded_channel();
         let run = tokio::spawn(watch.run(move |now| told.send(now.policy).unwrap_or_default()));

@@ -21,6 +21,7 @@ use crate::ports::link::Link;
 use crate::telemetry::LogLimit;
 use crate::telemetry::health::{Health, PROGRESS};
 
+use super::follow::Measures;
 use super::job::Waiting;
 use super::route::Route;
 
@@ -105,11 +106,17 @@ impl Watched {
     }
 
     /// Looks at all routes, if it is time to.
-    pub(super) fn review(&mut self, scheduler: &Scheduler<Waiting>, now: Mono) {
+    pub(super) fn review(
+        &mut self,
+        scheduler: &Scheduler<Waiting>,
+        measures: &Measures,
+        now: Mono,
+    ) {
         if self.looked.is_some_and(|last| now.since(last) < LOOK) {
             return;
         }
         self.looked = Some(now);
+        measures.trips(scheduler.slow_trip());
         let all: u64 = self.routes.iter().map(|own| own.route.passage.left()).sum();
         for own in &mut self.routes {
             own.look(scheduler, all, now);

@@ -26,6 +26,7 @@ use super::deaths::Deaths;
 use super::may_send::MaySend;
 use super::progress::Passage;
 use super::route_policy::RoutePolicy;
+use super::way::RouteWay;
 
 /// What a route is made of.
 #[derive(Debug)]
@@ -92,6 +93,7 @@ pub(super) struct Route {
     for_all: Vec<KeyId>,
     in_flight: AtomicU64,
     pub(super) passage: Passage,
+    pub(super) way: RouteWay,
     may_send: Mutex<MaySend>,
     /// `None`: it parks nothing.
     parking: Option<Mutex<Parking>>,
@@ -128,6 +130,7 @@ impl Route {
             usable: watch::Sender::new(Link::Up),
             in_flight: AtomicU64::new(0),
             passage: Passage::default(),
+            way: RouteWay::default(),
         }
     }
 

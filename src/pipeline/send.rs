@@ -28,7 +28,7 @@ pub(super) async fn perform(waiting: Waiting, slot: Slot, pacer: PacerHandle) {
     // the request is written.
     let leave_by = waiting.job.route.may_send().leave_by(slot.leave_by);
     let Some(leave_by) = leave_by.filter(|leave_by| started <= *leave_by) else {
-        pacer.meters.slots_missed.increment(1);
+        missed(slot, &pacer);
         waiting.job.route.passage.ran_out(1);
         waiting.job.route.not_called(&pacer);
         return pacer.unsent(vec![waiting]);
@@ -48,7 +48,7 @@ pub(super) async fn perform(waiting: Waiting, slot: Slot, pacer: PacerHandle) {
             settle(job, judgement, &pacer);
         }
         Err(_too_late) => {
-            pacer.meters.slots_missed.increment(1);
+            missed(slot, &pacer);
             drop(under_way);
             job.route.passage.held_back();
             job.route.not_called(&pacer);
@@ -60,10 +60,23 @@ pub(super) async fn perform(waiting: Waiting, slot: Slot, pacer: PacerHandle) {
     }
 }
 
+/// The slot was over before the call left.
+fn missed(slot: Slot, pacer: &PacerHandle) {
+    pacer.meters.slots_missed.increment(1);
+    if pacer.is_paced() {
+        let allowed = slot.leave_by.since(slot.at);
+        pacer.measures.missed(allowed, 1, pacer.clock.now());
+    }
+}
+
 fn measure(job: &Job, judgement: &Judgement, slot: Slot, started: Mono, pacer: &PacerHandle) {
     pacer.meters.permits.increment(job.slots().into());
-    let late = started.since(slot.at).as_secs_f64();
-    pacer.meters.slot_lateness_seconds.record(late);
+    let late = started.since(slot.at);
+    pacer
+        .meters
+        .slot_lateness_seconds
+        .record(late.as_secs_f64());
+    pacer.measures.left(late, started);
     let age = started.since(job.delivery.received());
     let meters = &job.route.meters;
     meters.age_seconds.record(age.as_secs_f64());

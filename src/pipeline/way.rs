@@ -3,7 +3,8 @@
 //! A task makes a handshake now and then (`ports::downstream`), some in a row at the start, and puts into the
 //! metrics what they came to (`core::way`). What is beyond what the headroom keeps is warned of once it lasts.
 
-use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use tokio::time::sleep;
@@ -12,6 +13,7 @@ use tracing::{info, warn};
 use crate::core::time::Mono;
 use crate::core::way::{Spread, TooThin, Way};
 use crate::ports::limits::KeyedLimit;
+use crate::ports::locks::lock;
 use crate::telemetry::{LogLimit, Suppressed};
 
 use super::handle::PacerHandle;
@@ -22,24 +24,46 @@ const FIRST: usize = 8;
 const FIRST_APART: Duration = Duration::from_millis(20);
 /// After that they are so far apart.
 const APART: Duration = Duration::from_secs(5);
+/// The same where a headroom follows what they come to.
+const APART_FOLLOWED: Duration = Duration::from_secs(1);
 /// One that takes longer is given up.
 const BOUND: Duration = Duration::from_secs(2);
 /// A way that varies by too much for so long is warned of, and again after the second.
 const LASTS: Duration = Duration::from_secs(30);
 const AGAIN: Duration = Duration::from_secs(600);
 
+/// What is known of the way of one route.
+#[derive(Debug, Default)]
+pub(super) struct RouteWay {
+    seen: Mutex<Way>,
+    is_followed: AtomicBool,
+}
+
+impl RouteWay {
+    /// A headroom follows it from now on.
+    pub(super) fn is_followed(&self) {
+        self.is_followed.store(true, Ordering::Relaxed);
+    }
+
+    /// What its handshakes came to.
+    pub(super) fn spread(&self, now: Mono) -> Option<Spread> {
+        lock(&self.seen).spread(now)
+    }
+}
+
 /// Measures for as long as it is polled.
 pub(super) async fn measure(route: Arc<Route>, pacer: PacerHandle) {
-    let mut way = Way::default();
     let mut alarm = Alarm::new();
     for number in 0_usize.. {
         if let Some(took) = route.downstream.handshake(BOUND).await {
-            way.saw(took, pacer.clock.now());
+            lock(&route.way.seen).saw(took, pacer.clock.now());
         }
-        let seen = way.spread();
+        let seen = route.way.spread(pacer.clock.now());
         alarm.look(&route, &pacer, seen);
         sleep(if number + 1 < FIRST {
             FIRST_APART
+        } else if route.way.is_followed.load(Ordering::Relaxed) {
+            APART_FOLLOWED
         } else {
             APART
         })

@@ -11,7 +11,7 @@ use std::fmt;
 use config::{Value, ValueKind};
 use serde::Deserialize as _;
 
-use crate::core::policy::ends;
+use crate::core::policy::{ending, ends};
 
 use super::collector::Collector;
 use super::conform::{conform, read, scalar};
@@ -64,6 +64,15 @@ impl Limit {
     #[must_use]
     pub fn policy_line(&self) -> String {
         line(self.policy().iter().map(|(name, value)| (*name, value)))
+    }
+
+    /// Its policy in place of another one, which ends when that one does.
+    #[must_use]
+    pub fn policy_over(&self, before: &str) -> String {
+        match ends(before).1 {
+            Some(end) => ending(&self.policy_line(), end),
+            None => self.policy_line(),
+        }
     }
 
     /// What can change of it.
@@ -133,6 +142,20 @@ impl Limit {
     fn live(&self) -> impl Iterator<Item = &'static Key> + use<> {
         self.keys().filter(|key| key.live)
     }
+}
+
+/// A policy as an operator or a file wrote it, without what replicas made of it: `adapted=`, and the parts of a
+/// headroom that follows what is measured.
+#[must_use]
+pub fn as_written(text: &str) -> Vec<&str> {
+    let words = text.split_ascii_whitespace();
+    let words = words.filter(|word| !word.starts_with("adapted="));
+    words
+        .map(|word| match word.split_once('(') {
+            Some((auto @ "headroom=auto", _)) => auto,
+            _ => word,
+        })
+        .collect()
 }
 
 /// The keys of a policy and their values, as a file would say them.

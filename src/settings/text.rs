@@ -11,6 +11,7 @@ use std::time::Duration;
 use serde::{Deserialize, Serialize};
 
 use crate::core::calendar::CalendarUnit;
+use crate::core::headroom::Headroom;
 use crate::core::limits::generation::LostWait;
 use crate::core::rate::{Cost, MAX_UNITS, Rate, RateError, Span, parse_duration};
 
@@ -43,6 +44,58 @@ impl FromStr for Length {
 impl fmt::Display for Length {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         Span(self.0).fmt(f)
+    }
+}
+
+/// A headroom: a duration, or `"auto"`. In a policy that is in force `auto` says its parts, as the replicas measured
+/// them: `auto(1500us+500us)`, for calls that leave late and for the way.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum HeadroomText {
+    Fixed(Length),
+    /// `None`: nothing was measured yet.
+    Auto(Option<Headroom>),
+}
+
+/// How the headroom is written that follows what is measured.
+pub const AUTO: &str = "auto";
+
+impl FromStr for HeadroomText {
+    type Err = TextError;
+
+    fn from_str(text: &str) -> Result<Self, TextError> {
+        let Some(parts) = text.strip_prefix(AUTO) else {
+            let fixed = text.parse().map(Self::Fixed);
+            return fixed.map_err(|TextError(why)| TextError(format!("{why}, or \"{AUTO}\"")));
+        };
+        if parts.is_empty() {
+            return Ok(Self::Auto(None));
+        }
+        let parts = parts
+            .strip_prefix('(')
+            .and_then(|parts| parts.strip_suffix(')'))
+            .and_then(|parts| parts.split_once('+'));
+        let length = |text| parse_duration(text).ok();
+        let read = parts.and_then(|(late, way)| {
+            let (late, way) = (length(late)?, length(way)?);
+            Some(Self::Auto(Some(Headroom { late, way })))
+        });
+        read.ok_or_else(|| {
+            TextError(format!(
+                "`{text}` is no headroom; write a duration such as \"5ms\", or \"auto\""
+            ))
+        })
+    }
+}
+
+impl fmt::Display for HeadroomText {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Fixed(length) => length.fmt(f),
+            Self::Auto(None) => f.write_str(AUTO),
+            Self::Auto(Some(Headroom { late, way })) => {
+                write!(f, "{AUTO}({}+{})", Span(*late), Span(*way))
+            }
+        }
     }
 }
 
@@ -248,5 +301,13 @@ macro_rules! write_as_text {
 
 pub(super) use {read_as_text, write_as_text};
 
-read_as_text!(Costing, Length, LossWait, Percent, Quota, Size);
-write_as_text!(Costing, Length, LossWait, Percent, Quota);
+read_as_text!(
+    Costing,
+    HeadroomText,
+    Length,
+    LossWait,
+    Percent,
+    Quota,
+    Size
+);
+write_as_text!(Costing, HeadroomText, Length, LossWait, Percent, Quota);

@@ -88,6 +88,14 @@ impl Limit {
             _ => "it was allowed",
         };
         let Headroom { late, way } = self.headroom();
+        if let Some(bounds) = self.follows() {
+            return format!(
+                "how late a call may leave after {from}, and by how much the time of its way to the downstream may vary, follow what the replicas measure: from {} to {} in all, {} at first",
+                Span(bounds.least.all()),
+                Span(bounds.most),
+                Span(late + way)
+            );
+        }
         format!(
             "a call may leave up to {} after {from}; the time of its way to the downstream may vary by {}",
             Span(late),

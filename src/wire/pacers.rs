@@ -162,7 +162,7 @@ pub(super) fn paces(paced: &Paced) -> (Pace, Option<Pace>) {
         let units = NonZeroU32::new(units).unwrap_or(NonZeroU32::MIN);
         // Fewer units of the same window are a rate, too.
         let rate = Rate::new(units, rate.window()).unwrap_or(rate);
-        Pace::new(rate, paced.headroom.get(), paced.horizon())
+        Pace::new(rate, paced.parts(), paced.horizon())
     };
     let kept = paced.reserve.map_or(0, |share| share.of(whole));
     let kept = kept.min(whole.saturating_sub(1));

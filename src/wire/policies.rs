@@ -10,7 +10,6 @@ use tokio::sync::watch;
 use super::{PolicyStores, pacers, rules};
 use crate::core::adaptive::AdaptiveRule;
 use crate::core::limits::Rule;
-use crate::core::policy::{ending, ends};
 use crate::core::rate::Rate;
 use crate::core::schedule::Pace;
 use crate::pipeline::{AdaptiveText, PolicySpec, Written};
@@ -111,12 +110,7 @@ impl AdaptiveText for PacedText {
         };
         let rate = Rate::new(NonZeroU32::new(units)?, paced.rate.0.window()).ok()?;
         paced.adapted = (rate != paced.rate.0).then_some(Quota(rate));
-        let line = Limit::Paced(paced).policy_line();
-        // Another rate ends when the policy does.
-        Some(match ends(policy).1 {
-            Some(end) => ending(&line, end),
-            None => line,
-        })
+        Some(Limit::Paced(paced).policy_over(policy))
     }
 }
 
@@ -137,6 +131,7 @@ fn senders<T: 'static>(
 fn written<T: 'static>(limit: &Limit, read: Reader<T>) -> Written<T> {
     let own = limit.clone();
     Written {
+        limit: limit.clone(),
         text: limit.policy_line(),
         read: Arc::new(move |text| read(&own, text)),
     }

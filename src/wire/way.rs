@@ -38,7 +38,7 @@ pub(super) async fn measured(
         }
         tokio::time::sleep(APART).await;
     }
-    let seen = way.spread();
+    let seen = way.spread(clock.now());
     seen.map(|seen| words(seen, limits)).unwrap_or_default()
 }
 
@@ -54,20 +54,25 @@ fn words(seen: Spread, limits: &[(String, Limit)]) -> String {
         .iter()
         .filter(|(_, limit)| !matches!(limit, Limit::Concurrency(_)));
     for (name, limit) in counted {
+        if limit.follows().is_some() {
+            said += &format!(", which the headroom of limits.{name} follows");
+            continue;
+        }
         let kept = limit.headroom().way;
         if seen.spread <= kept {
             said += &format!(", for which limits.{name} keeps {}", millis(kept));
             continue;
         }
-        let needed = seen.headroom_needed();
-        let window = limit.window();
-        let percent = 100.0 * needed.as_secs_f64() / (window + needed).as_secs_f64();
         let thin = TooThin {
             limit: name,
             kept,
             seen,
         };
-        said += &format!("; warning: {thin}, which costs {percent:.1} % of the limit");
+        said += &format!("; warning: {thin}");
+        if let Some(needed) = seen.headroom_needed() {
+            let part = needed.as_secs_f64() / (limit.window() + needed).as_secs_f64();
+            said += &format!(", which costs {:.1} % of the limit", part * 100.0);
+        }
     }
     said
 }
@@ -105,11 +110,14 @@ mod tests {
         );
         assert_eq!(
             said(16_400, paced),
-            "; the way there and back takes 40 ms and varies by 16.4 ms; warning: the way to the downstream and back varies by 16.4 ms, and limits.a keeps 1.3 ms for that: calls may come too close together there; write headroom = \"66ms\" or more, which costs 6.2 % of the limit"
+            "; the way there and back takes 40 ms and varies by 16.4 ms; warning: the way to the downstream and back varies by 16.4 ms, and limits.a keeps 1.3 ms for that: calls may come too close together there; write headroom = \"auto\", or \"66ms\" or more, which costs 6.2 % of the limit"
         );
         let keyed = "kind = \"sliding_log\"\nrate = \"10/1s\"\nheadroom = \"20ms\"";
         assert!(said(5_000, keyed).ends_with("limits.a keeps 5 ms"));
-        assert!(said(5_001, keyed).contains("write headroom = \"21ms\""));
+        assert!(said(5_001, keyed).contains("or \"21ms\" or more"));
+        let auto = format!("{paced}\nheadroom = \"auto\"");
+        assert!(said(90_000, &auto).ends_with("which the headroom of limits.a follows"));
+        assert!(said(90_000, paced).ends_with("write headroom = \"auto\""));
         let calls = "kind = \"concurrency\"\nlimit = 3";
         assert!(said(900_000, calls).ends_with("varies by 900 ms"));
     }

@@ -3,11 +3,22 @@
 
 use std::time::Duration;
 
+use sluiced::core::headroom::{Bounds, Headroom};
 use sluiced::proof::simulation::keyed::{KeyedLimit, LimitKind};
 use sluiced::proof::simulation::run;
 use sluiced::proof::simulation::scenario::{Fault, Scenario, Way};
 
 const SECOND: u64 = 1_000_000;
+
+/// As `headroom = "auto"` has them at 100/1s.
+const BOUNDS: Bounds = Bounds {
+    least: Headroom {
+        late: Duration::from_micros(1_500),
+        way: Duration::from_micros(500),
+    },
+    most_late: ms(20),
+    most: ms(250),
+};
 
 const fn ms(ms: u64) -> Duration {
     Duration::from_millis(ms)
@@ -87,4 +98,54 @@ fn keyed_limits_keep_a_quarter_of_their_headroom_and_more_is_seen() {
         assert_eq!(over(ms(10)), 0, "{kind:?}");
         assert!(over(ms(80)) > 0, "{kind:?}");
     }
+}
+
+/// A fleet whose headroom follows the way, for so long. Returns what failed, and the part of the limit that was used
+/// from then on.
+fn follows(seed: u64, seconds: u64, from: usize, way: Way, then: &[(u64, Way)]) -> (String, f64) {
+    let rate = "100/1s".parse().expect("a rate");
+    let mut scenario = Scenario::calm("auto", seed, rate, 3, seconds);
+    scenario.follows = Some(BOUNDS);
+    scenario.around.way = way;
+    // No timer is late by milliseconds: what that costs, other tests say.
+    scenario.around.late_wakes = 0;
+    let changes = then.iter().map(|(at, way)| (at * SECOND, Fault::Way(*way)));
+    scenario.faults = changes.collect();
+    let report = run(&scenario);
+    let seconds = &report.calls_by_second[from..seconds as usize - 1];
+    let calls: u64 = seconds.iter().sum();
+    let used = calls as f64 / (100 * seconds.len()) as f64;
+    (report.failure.unwrap_or_default(), used)
+}
+
+#[test]
+fn a_headroom_that_follows_the_way_keeps_the_limit_wherever_the_downstream_is() {
+    let mut worst: [f64; 2] = [1.0; 2];
+    for seed in 0..20 {
+        let (failed, near) = follows(seed, 120, 90, Way::from(ms(0), ms(0)), &[]);
+        assert_eq!(failed, "", "near, seed {seed}");
+        let (failed, far) = follows(seed, 60, 5, Way::from(ms(10), ms(20)), &[]);
+        assert_eq!(failed, "", "far, seed {seed}");
+        worst = [worst[0].min(near), worst[1].min(far)];
+    }
+    println!("used near {:.4}, far {:.4}", worst[0], worst[1]);
+    // 2 ms of 1 s, but for one call at an edge; and the way varies by up to 40 ms there and back.
+    assert!(worst[0] >= 0.9975 && worst[1] >= 0.95, "{worst:?}");
+}
+
+#[test]
+fn a_headroom_follows_a_way_that_changes_in_flight() {
+    for seed in 0..20 {
+        let (near, far) = (Way::from(ms(4), ms(2)), Way::from(ms(20), ms(20)));
+        let (failed, used) = follows(seed, 120, 5, near, &[(20, far), (60, near)]);
+        assert_eq!(failed, "", "seed {seed}");
+        // For a minute after each change handshakes of both ways are remembered, which lie further apart.
+        assert!(used >= 0.92, "seed {seed}: {used}");
+    }
+}
+
+#[test]
+fn without_following_the_same_way_is_seen() {
+    let way = Way::from(ms(10), ms(20));
+    assert!(failure(&far(1, ms(5), way)).contains("units in a window"));
 }

@@ -5,7 +5,7 @@ use std::io::Write;
 use clap::Args;
 use serde_json::Value;
 
-use super::text::{ago, as_json, differing, kind, left, main_value, short, state_word};
+use super::text::{ago, as_json, differ, differing, kind, left, main_value, short, state_word};
 use super::{Location, Refusal};
 use crate::ports::policy::Inspection;
 
@@ -129,7 +129,7 @@ fn remarks(line: &Listed) -> Vec<String> {
     if let Some(policy) = found
         .policy
         .as_ref()
-        .filter(|s| short(&s.text) != short(&line.file))
+        .filter(|s| differ(&s.text, &line.file))
     {
         all.push(format!("  this file says {}", short(&line.file)));
         all.push(format!("  in force is    {}", short(&policy.text)));

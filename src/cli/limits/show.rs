@@ -6,9 +6,10 @@ use std::io::Write;
 use clap::Args;
 
 use super::key;
-use super::text::{adapted, as_json, differing, kind, left, short, updated_by};
+use super::text::{adapted, as_json, differ, differing, followed, kind, left, short, updated_by};
 use super::{Location, Refusal};
 use crate::cli::text::state;
+use crate::core::rate::Span;
 use crate::ports::policy::Inspection;
 
 /// The arguments of `sluiced limits show`.
@@ -60,6 +61,15 @@ fn write(name: &str, file: &str, found: &Inspection, out: &mut impl Write) -> Re
             &format!("{rate}, as the downstream allows (adaptive)"),
         )?;
     }
+    if let Some(parts) = followed(&policy.text) {
+        let (all, late, way) = (Span(parts.all()), Span(parts.late), Span(parts.way));
+        line(
+            "headroom",
+            &format!(
+                "{all}: {late} for calls that leave late, {way} for how much their way varies"
+            ),
+        )?;
+    }
     if let Some(left) = left(&policy.text, found.now) {
         line("ends", &format!("{left}; then the file counts again"))?;
     }
@@ -69,14 +79,14 @@ fn write(name: &str, file: &str, found: &Inspection, out: &mut impl Write) -> Re
     )?;
     line("state", &state(found))?;
     if !file.is_empty() {
-        let differs = if short(file) == short(&policy.text) {
-            "the same"
-        } else {
+        let differs = if differ(file, &policy.text) {
             &short(file)
+        } else {
+            "the same"
         };
         line("this file", differs)?;
     }
-    if short(&policy.file) != short(&policy.text) {
+    if differ(&policy.file, &policy.text) {
         line("last file", &short(&policy.file))?;
     }
     let differing = differing(found);

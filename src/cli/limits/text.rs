@@ -3,10 +3,12 @@
 use std::time::Duration;
 
 use crate::cli::text::rough;
+use crate::core::headroom::Headroom;
 use crate::core::policy::{LimitPolicy, Origin, ends};
 use crate::core::time::StoreTime;
 use crate::ports::policy::Inspection;
 use crate::settings::policy;
+use crate::settings::text::HeadroomText;
 pub(super) use crate::wire::inspected::{as_json, kind, state_word};
 
 /// `2m3s ago`.
@@ -25,6 +27,21 @@ pub(super) fn short(line: &str) -> String {
         return line.to_owned();
     };
     policy::line(words.into_iter().filter(|(name, _)| *name != "kind"))
+}
+
+/// Whether two policies differ in more than what replicas made of them.
+pub(super) fn differ(one: &str, other: &str) -> bool {
+    policy::as_written(one) != policy::as_written(other)
+}
+
+/// The parts of a headroom that follows what is measured.
+pub(super) fn followed(line: &str) -> Option<Headroom> {
+    let words = policy::words(line).ok()?;
+    let word = words.iter().find(|(name, _)| *name == "headroom")?;
+    match word.1.parse() {
+        Ok(HeadroomText::Auto(parts)) => parts,
+        _ => None,
+    }
 }
 
 /// What `adaptive` made of the rate.
@@ -73,7 +90,7 @@ pub(super) fn differing(found: &Inspection) -> Vec<(&str, &str)> {
     let policy = found.policy.as_ref();
     let replicas = found.replicas.iter();
     replicas
-        .filter(|present| policy.is_some_and(|policy| short(&policy.text) != short(&present.file)))
+        .filter(|present| policy.is_some_and(|policy| differ(&policy.text, &present.file)))
         .map(|present| (present.replica.as_str(), present.file.as_str()))
         .collect()
 }

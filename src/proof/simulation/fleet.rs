@@ -8,10 +8,11 @@
 //!
 //! By file: `replica` and `parcel` are what a replica has; `slots` are its questions for slots, `permits` those to
 //! the keyed limits, `store` what answers; `intake` is how messages come and go away, `calls` how they are
-//! sent; `strike` is what goes wrong.
+//! sent, `follow` how the headroom follows their way; `strike` is what goes wrong.
 
 mod calls;
 mod event;
+mod follow;
 mod intake;
 mod parcel;
 mod permits;
@@ -252,6 +253,7 @@ impl<'a, W: Watch> Fleet<'a, W> {
                 self.see(id, What::GaveBack { count, taken });
             }
             Event::Declare(known) => self.declared(id, known),
+            Event::Follow(over, headroom) => self.follow(over, headroom),
             other => return Some(other),
         }
         None
@@ -298,6 +300,7 @@ impl<'a, W: Watch> Fleet<'a, W> {
             Event::Freed { .. } if replica.is_deaf => {}
             Event::Freed { key, units } => replica.scheduler.freed(key, units, mono),
             Event::Beat => self.beat(replica),
+            Event::Handshakes(count) => self.handshakes(replica, count, mono),
             Event::Changed => self.declare(replica),
             Event::Told(policy) => self.told(replica, policy, mono),
             _ => {}
@@ -309,8 +312,11 @@ impl<'a, W: Watch> Fleet<'a, W> {
         let replica = Replica::new(id, self.t, &self.setting, &mut self.dice);
         let mut replica = Box::new(replica);
         self.see(id, What::Started);
-        if !self.setting.policies.is_empty() {
+        if !self.setting.policies.is_empty() || self.setting.follows.is_some() {
             self.declare(&mut replica);
+        }
+        if self.setting.follows.is_some() {
+            self.after(0, id, Event::Handshakes(follow::FIRST));
         }
         if self.setting.route.is_keyed() {
             self.beat(&mut replica);

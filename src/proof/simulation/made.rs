@@ -11,7 +11,7 @@ use super::dice::{Dice, mix};
 use super::fleet;
 use super::keyed::{Broken, KeyedLimit};
 use super::scenario::{Fault, Load, Scenario};
-use super::setting::{Far, KeyCost, Keyed, Message, Route, SetPolicy, Setting};
+use super::setting::{Far, Following, KeyCost, Keyed, Message, Route, SetPolicy, Setting};
 use super::trace::Watch;
 
 /// Where the store's clock stands when the simulation starts.
@@ -110,6 +110,10 @@ impl Scenario {
             around: self.around,
             faults: &self.faults,
             policies: &policies,
+            follows: self.follows.map(|bounds| Following {
+                rate: self.rate,
+                bounds,
+            }),
             forgets: self.broken == Broken::Forgets,
         };
         fleet::run(&setting, watch)

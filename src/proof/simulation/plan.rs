@@ -109,6 +109,7 @@ pub fn run_in(plan: &Plan, around: Surroundings, faults: &[(u64, Fault)]) -> Pla
         around,
         faults,
         policies: &[],
+        follows: None,
         forgets: false,
     };
     let outcome = PlanOutcome {

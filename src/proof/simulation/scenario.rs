@@ -5,6 +5,7 @@ use std::fmt;
 use std::num::NonZeroU32;
 use std::time::Duration;
 
+use sluiced_core::headroom::Bounds;
 use sluiced_core::rate::{Cost, Rate, Span};
 use sluiced_core::schedule::{DEFAULT_HORIZON, Pace};
 use sluiced_core::time::micros;
@@ -57,6 +58,9 @@ pub struct Scenario {
     /// Whether there is a paced limit; without one a slot is always due.
     pub paced: bool,
     pub broken: Broken,
+    /// The headroom of the paced limit follows what the replicas measure, and begins at `headroom`. The first three
+    /// seconds are not judged, nor the five after a change of the way.
+    pub follows: Option<Bounds>,
     /// By then all is healed but what is broken for ever, and the rest must make progress.
     pub heals: Option<Duration>,
 }
@@ -85,6 +89,7 @@ impl Scenario {
             keyed: Vec::new(),
             paced: true,
             broken: Broken::Nothing,
+            follows: None,
             heals: None,
         };
         scenario.prefetch = scenario.ample_prefetch();

@@ -3,10 +3,11 @@
 
 use std::time::Duration;
 
+use sluiced_core::headroom::{Bounds, Headroom};
 use sluiced_core::hours::OpeningHours;
 use sluiced_core::limits::Rule;
 use sluiced_core::rate::{Cost, Rate};
-use sluiced_core::schedule::Pace;
+use sluiced_core::schedule::{DEFAULT_HORIZON, Pace};
 use sluiced_core::scheduler::Share;
 use sluiced_core::time::StoreTime;
 
@@ -31,8 +32,28 @@ pub struct Setting<'a> {
     pub faults: &'a [(u64, Fault)],
     /// What is in force after [`Fault::Rate`].
     pub policies: &'a [(Rate, SetPolicy)],
+    pub follows: Option<Following>,
     /// Replicas do not remember what the store of keyed limits told them: a fault of theirs.
     pub forgets: bool,
+}
+
+/// A headroom of the paced limit that follows what the replicas measure.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Following {
+    pub rate: Rate,
+    pub bounds: Bounds,
+}
+
+impl Following {
+    /// What is in force at a headroom.
+    #[must_use]
+    pub fn terms(&self, headroom: Headroom) -> SetPolicy {
+        let horizon = DEFAULT_HORIZON.max(headroom.all() * 4);
+        SetPolicy {
+            rows: vec![Pace::new(self.rate, headroom, horizon)],
+            rules: Vec::new(),
+        }
+    }
 }
 
 /// A route, in the words of the core.

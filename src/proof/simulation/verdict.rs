@@ -24,6 +24,9 @@ use super::trace::{Trace, Watch, What, Without};
 
 /// What the clocks of replicas round away.
 const ROUNDED: u64 = 1_000;
+/// By then a headroom that follows the way has found it at the start, and after a change.
+const FOUND: u64 = 3_000_000;
+const FOUND_ANEW: u64 = 5_000_000;
 /// With keyed limits a run takes seconds, or minutes where states are lost again and again.
 const KEYED_PATIENCE: u64 = 1_200_000_000;
 
@@ -134,7 +137,7 @@ impl FleetJudge {
         let messages = scenario.messages as usize;
         Self {
             tally: Tally::new(scenario.rate),
-            tally_from: 0,
+            tally_from: if scenario.follows.is_some() { FOUND } else { 0 },
             around: None,
             rate: scenario.rate,
             recent: VecDeque::new(),
@@ -310,6 +313,14 @@ impl FleetJudge {
         self.rate = rate;
     }
 
+    /// The way is another one, and the headroom has to follow it.
+    fn other_way(&mut self, t: u64) {
+        if self.scenario.follows.is_some() {
+            self.tally = Tally::new(self.rate);
+            self.tally_from = t + FOUND_ANEW;
+        }
+    }
+
     fn accepted(&mut self, message: u32, replica: u32, t: u64) {
         if self.measures(t) {
             self.served[replica as usize] += 1;
@@ -382,7 +393,12 @@ impl Watch for FleetJudge {
                 self.crashed_with += leased;
                 self.gone(tally);
             }
-            What::Struck { fault, alone } => self.struck(fault, t, alone),
+            What::Struck { fault, alone } => {
+                if matches!(fault, Fault::Way(_)) {
+                    self.other_way(t);
+                }
+                self.struck(fault, t, alone);
+            }
             What::Stepped { clock } => {
                 for judge in &mut self.keyed {
                     judge.stepped(clock);

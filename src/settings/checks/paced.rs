@@ -13,8 +13,8 @@ const SPARSE: f64 = 0.75;
 impl Checks<'_> {
     pub(super) fn paced(&mut self, path: &KeyPath, name: &String, paced: &Paced) {
         let (headroom, horizon, least) =
-            (paced.headroom.get(), paced.horizon(), paced.least_horizon());
-        let most = Paced::most_headroom();
+            (paced.parts().all(), paced.horizon(), paced.least_horizon());
+        let most = Paced::longest_headroom();
         let [at_horizon, at_headroom] = path.all(["horizon", "headroom"]);
         if headroom > most {
             let (headroom, most) = (Span(headroom), Span(most));

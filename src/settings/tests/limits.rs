@@ -76,7 +76,7 @@ fn gcra_wrong_values() {
             "a.toml:14:9: limits.x.burst: a number with a fraction does not fit; a whole number from 0 to 10000000 is needed",
             "a.toml:15:7: limits.x.key: a number where a text is needed; write it in quotes",
             "a.toml:16:8: limits.x.cost: `true` is no cost; write a whole number from 1 to 10000000, or a template such as \"{{ body.text | sms_segments }}\"",
-            "a.toml:17:12: limits.x.headroom: `20` is no duration; write a number with its unit, such as \"250ms\", \"10s\", \"5m\", \"1h30m\" or \"2d\"",
+            "a.toml:17:12: limits.x.headroom: `20` is no duration; write a number with its unit, such as \"250ms\", \"10s\", \"5m\", \"1h30m\" or \"2d\", or \"auto\"",
             "a.toml:18:13: limits.x.lost_wait: `for ever` is no time to wait; write a duration such as \"1m\", \"0s\" for none, or \"forever\" for as long as anything that was spent can count",
             "a.toml:19:1: limits.x.borrow: the kind gcra has no such key; kinds that have it: token_bucket",
         ]

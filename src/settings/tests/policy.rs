@@ -1,6 +1,9 @@
 //! Policies as lines of text, there and back.
 
 use super::{Files, GOOD};
+use crate::core::distance::TooFar;
+use crate::core::headroom::Headroom;
+use crate::settings::policy::as_written;
 use crate::settings::types::Limit;
 
 /// A limit as a file has it.
@@ -90,4 +93,52 @@ fn a_horizon_that_is_not_written_follows_the_headroom() {
         assert_eq!(horizon(&limit), ms(expected), "{policy}");
         assert_eq!(limit.policy_line(), policy);
     }
+}
+
+#[test]
+fn a_headroom_that_follows_says_its_parts_in_the_policy_and_nowhere_else() {
+    let text = "kind = \"paced\"\nrate = \"100/1s\"\nheadroom = \"auto\"";
+    let paced = limit(text);
+    assert_eq!(paced.policy_line(), "kind=paced rate=100/1s headroom=auto");
+    let ms = std::time::Duration::from_millis;
+    let measured = Headroom {
+        late: ms(2),
+        way: ms(40),
+    };
+    let line = paced.clone().with_measured(measured).policy_line();
+    assert_eq!(line, "kind=paced rate=100/1s headroom=auto(2ms+40ms)");
+    let read = paced.with_policy(&line).expect("a policy");
+    assert_eq!(read.headroom(), measured);
+    // The horizon follows it.
+    assert_eq!(read.as_paced().expect("paced").horizon(), ms(168));
+    assert_eq!(as_written(&line), as_written(&paced.policy_line()));
+    for wrong in ["auto(", "auto(2ms)", "auto(2ms+)", "automatic"] {
+        let text = format!("kind=paced rate=100/1s headroom={wrong}");
+        assert!(paced.with_policy(&text).is_err(), "{wrong}");
+    }
+}
+
+#[test]
+fn between_what_a_headroom_follows_is_known_for_every_kind() {
+    let bounds = |text: &str| limit(text).follows();
+    assert_eq!(bounds("kind = \"paced\"\nrate = \"100/1s\""), None);
+    let us = std::time::Duration::from_micros;
+    let paced = "kind = \"paced\"\nrate = \"100/1s\"\nheadroom = \"auto\"";
+    let seen = bounds(paced).expect("it follows");
+    assert_eq!((seen.least.all(), seen.most), (us(2_000), us(250_000)));
+    let near = format!("{paced}\nhorizon = \"200ms\"");
+    assert_eq!(bounds(&near).expect("it follows").most, us(50_000));
+    for kind in ["gcra", "sliding_log", "fixed_window"] {
+        let text = format!("kind = \"{kind}\"\nrate = \"5/10s\"\nheadroom = \"auto\"");
+        let seen = bounds(&text).expect("it follows");
+        assert_eq!((seen.least.all(), seen.most), (us(8_000), us(2_500_000)));
+    }
+}
+
+#[test]
+fn the_default_headroom_of_a_limit_by_key_suits_a_redis_ten_milliseconds_away() {
+    let headroom = limit("kind = \"gcra\"\nrate = \"10/1s\"").headroom();
+    let slow = std::time::Duration::from_millis;
+    assert_eq!(TooFar::find(headroom, slow(24)), None);
+    assert!(TooFar::find(headroom, slow(25)).is_some());
 }

@@ -9,8 +9,10 @@ use crate::core::rate::MAX_UNITS;
 use crate::core::zone::Zone;
 use crate::settings::forms::{COST, TEMPLATE, ZONE};
 use crate::settings::schema::Shape::{self, Flag, Length as Within, Text, Whole};
-use crate::settings::schema::{Form, SPAN, SPAN_OR_ZERO, UNITS, kinds, table, words};
-use crate::settings::text::{Costing, Length, LossWait, Percent, Quota, TemplateText};
+use crate::settings::schema::{Form, SPAN, UNITS, kinds, table, words};
+use crate::settings::text::{
+    Costing, HeadroomText, Length, LossWait, Percent, Quota, TemplateText,
+};
 use crate::settings::window::WindowRate;
 
 const DAY: Duration = Duration::from_secs(24 * 3600);
@@ -21,6 +23,7 @@ pub(super) const MAX_HORIZON: Duration = Duration::from_secs(1);
 
 const UNITS_OR_NONE: Shape = Whole(0..=MAX_UNITS as i64);
 const RATE: Shape = Text(Form::of::<Quota>("^[0-9_ ]+/ *[0-9].*[^0-9. ]"));
+const HEADROOM: Shape = Text(Form::of::<HeadroomText>(r"^auto$|^[ +]*[0-9].*[^0-9. ]"));
 const LOST_WAIT: Shape = Text(Form::of::<LossWait>("^forever$|^[ +]*[0-9].*[^0-9. ]"));
 
 kinds! {
@@ -68,8 +71,9 @@ table! {
         /// quarters of it may pass before the call leaves, and the round trip to Redis is part of that; one quarter is
         /// for how much the time of the way to the downstream varies. Costs headroom / window of the limit. Absent:
         /// 1 % of the window (of the interval, of the lease), at least 35ms, which is enough for a Redis 10 ms away,
-        /// and at most 5s. With Redis on the same network 10ms do.
-        headroom: Option<Length> = SPAN_OR_ZERO, Optional "35ms" live;
+        /// and at most 5s. With Redis on the same network 10ms do. "auto": follows what the replicas measure of the way
+        /// to Redis and to the downstream, from 8ms up to a quarter of the window.
+        headroom: Option<HeadroomText> = HEADROOM, Optional "35ms" live;
         /// How long nothing passes after Redis lost its state, when it is unknown what was used. 0s: do not wait, up
         /// to twice the limit may pass. forever: until nothing that was used before can count, a day for 10/1d.
         lost_wait: LossWait = LOST_WAIT, Default "1m";
@@ -85,8 +89,9 @@ table! {
         /// How late a call may arrive at the downstream after its slot without breaking the limit. Three quarters of
         /// it may pass before the call leaves; one quarter is for how much the time of the way to the downstream
         /// varies. Costs headroom / window of the rate: 0.5 % for 5ms in 1s. Less than 2ms is too little for a busy
-        /// machine.
-        headroom: Length = SPAN_OR_ZERO, Default "5ms" live;
+        /// machine. "auto": follows what the replicas measure, from 2ms up to a quarter of the window or of the
+        /// longest horizon; for a downstream that is not on the same network.
+        headroom: HeadroomText = HEADROOM, Default "5ms" live;
         /// true: where the downstream throttles, the rate goes down for all replicas, and comes back in steps. It never
         /// exceeds rate, nor falls below a tenth of it.
         adaptive: bool = Flag, Default false;

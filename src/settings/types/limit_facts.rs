@@ -5,13 +5,13 @@ use std::time::Duration;
 
 use super::limit::{FixedWindow, KeyedCounting, Limit, MAX_HORIZON, Paced};
 use crate::core::calendar::Calendar;
-use crate::core::headroom::Headroom;
+use crate::core::headroom::{Bounds, Headroom};
 use crate::core::limits::generation::LostWait;
 use crate::core::rate::{Cost, Rate};
 use crate::core::schedule::DEFAULT_HORIZON;
 use crate::core::time::micros;
 use crate::core::zone::Zone;
-use crate::settings::text::{Costing, Length, TemplateText};
+use crate::settings::text::{Costing, HeadroomText, Length, TemplateText};
 use crate::settings::window::WindowRate;
 
 /// When the windows of a `fixed_window` begin.
@@ -31,6 +31,20 @@ const HEADROOM_PART: u32 = 100;
 const HEADROOM_MIN: Duration = Duration::from_millis(35);
 /// … and no more.
 const HEADROOM_MAX: Duration = Duration::from_secs(5);
+/// Where the headroom of a paced limit begins that follows what is measured.
+const PACED_HEADROOM: Duration = Duration::from_millis(5);
+/// No part of such a headroom is less: a quiet machine is late by a millisecond now and then, …
+const LEAST_PACED: Headroom = Headroom {
+    late: Duration::from_micros(1_500),
+    way: Duration::from_micros(500),
+};
+/// … and a permission has to live for some milliseconds beyond its round trip.
+const LEAST_KEYED: Headroom = Headroom {
+    late: Duration::from_micros(7_500),
+    way: Duration::from_micros(500),
+};
+/// No more than this part of the window is kept for calls that leave late: the slots that are missed cost less.
+const LATE_PART: u32 = 50;
 /// So many headrooms lie within the horizon.
 const HEADROOMS_AHEAD: u32 = 4;
 /// What a message with a computed cost may take of a paced limit that does not say.
@@ -107,18 +121,69 @@ impl Limit {
 
     /// How late a call may arrive at the downstream after it was allowed, without breaking the limit, and what of
     /// that is for the way. Where nothing is said and the limit is not paced: 1 % of [`Limit::window`], at least
-    /// 35 ms and at most 5 s.
+    /// 35 ms and at most 5 s; one that follows what is measured begins at what is there if nothing is said.
     #[must_use]
     pub fn headroom(&self) -> Headroom {
         let written = match self {
-            Self::Paced(limit) => Some(limit.headroom),
+            Self::Paced(paced) => return paced.parts(),
             counted => counted.counting().and_then(|counting| counting.headroom),
         };
-        let all = written.map_or_else(
-            || (self.window() / HEADROOM_PART).clamp(HEADROOM_MIN, HEADROOM_MAX),
-            Length::get,
-        );
-        Headroom::of(all)
+        match written {
+            Some(HeadroomText::Fixed(length)) => Headroom::of(length.get()),
+            Some(HeadroomText::Auto(Some(measured))) => measured,
+            Some(HeadroomText::Auto(None)) | None => {
+                Headroom::of((self.window() / HEADROOM_PART).clamp(HEADROOM_MIN, HEADROOM_MAX))
+            }
+        }
+    }
+
+    /// Between what its headroom follows what is measured; `None`: it is fixed.
+    #[must_use]
+    pub fn follows(&self) -> Option<Bounds> {
+        let written = match self {
+            Self::Paced(paced) => Some(paced.headroom),
+            counted => counted.counting().and_then(|counting| counting.headroom),
+        };
+        let Some(HeadroomText::Auto(_)) = written else {
+            return None;
+        };
+        let window = self.window();
+        let quarter = (window / 4).min(HEADROOM_MAX);
+        let most = self
+            .as_paced()
+            .map_or(quarter, |paced| quarter.min(paced.most_headroom()));
+        let (least, most_late) = match self {
+            Self::Paced(_) => (LEAST_PACED, (window / LATE_PART).max(LEAST_PACED.late)),
+            _ => (LEAST_KEYED, most),
+        };
+        let late = least.late.min(most / 2);
+        Some(Bounds {
+            least: Headroom {
+                late,
+                way: least.way.min(most / 2),
+            },
+            most_late: most_late.min(most),
+            most,
+        })
+    }
+
+    /// The same with the headroom that the replicas have measured.
+    #[must_use]
+    pub fn with_measured(mut self, headroom: Headroom) -> Self {
+        let measured = HeadroomText::Auto(Some(headroom));
+        let counting = match &mut self {
+            Self::Paced(limit) => {
+                limit.headroom = measured;
+                return self;
+            }
+            Self::Gcra(limit) => &mut limit.counting,
+            Self::TokenBucket(limit) => &mut limit.counting,
+            Self::FixedWindow(limit) => &mut limit.counting,
+            Self::SlidingLog(limit) => &mut limit.counting,
+            Self::Concurrency(limit) => &mut limit.counting,
+        };
+        counting.headroom = Some(measured);
+        self
     }
 
     /// How long a unit that was taken counts at most.
@@ -160,13 +225,29 @@ impl Paced {
     /// The shortest horizon that its headroom allows.
     #[must_use]
     pub fn least_horizon(&self) -> Duration {
-        self.headroom.get().saturating_mul(HEADROOMS_AHEAD)
+        self.parts().all().saturating_mul(HEADROOMS_AHEAD)
     }
 
-    /// The longest headroom that a horizon allows.
+    /// The longest headroom that any horizon allows.
     #[must_use]
-    pub fn most_headroom() -> Duration {
+    pub fn longest_headroom() -> Duration {
         MAX_HORIZON / HEADROOMS_AHEAD
+    }
+
+    /// The longest headroom that its horizon allows.
+    #[must_use]
+    pub fn most_headroom(&self) -> Duration {
+        self.horizon.map_or(MAX_HORIZON, Length::get) / HEADROOMS_AHEAD
+    }
+
+    /// Its headroom: see [`Limit::headroom`].
+    #[must_use]
+    pub fn parts(&self) -> Headroom {
+        match self.headroom {
+            HeadroomText::Fixed(length) => Headroom::of(length.get()),
+            HeadroomText::Auto(Some(measured)) => measured,
+            HeadroomText::Auto(None) => Headroom::of(PACED_HEADROOM.min(self.rate.0.window() / 4)),
+        }
     }
 
     /// The rate that slots are made for: as configured, or less if `adaptive` has lowered it.
@@ -212,7 +293,7 @@ impl Paced {
     #[must_use]
     pub fn headroom_in_all(&self) -> Option<Duration> {
         self.open_rate()
-            .headroom_with_cost(self.headroom.get(), self.largest_cost())
+            .headroom_with_cost(self.parts().all(), self.largest_cost())
     }
 }
 

@@ -1,5 +1,6 @@
 //! The paths of a message, from a real queue through real daemons to a verdict.
 mod adaptive;
+mod auto;
 mod away;
 mod classes;
 mod counted;

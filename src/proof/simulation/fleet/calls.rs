@@ -17,13 +17,20 @@ impl<'a, W: Watch> Fleet<'a, W> {
     ) {
         let message = parcel.id;
         if mono > slot.leave_by {
+            replica.late.missed(slot.leave_by.since(slot.at), 1, mono);
             self.see(replica.id, What::TooLate { message });
             return self.again(replica, parcel);
         }
+        replica.late.saw(mono.since(slot.at), 1, mono);
         self.see(replica.id, What::Called { message });
-        let way = self.setting.around.way;
-        let way = micros(way.least()) + self.dice.below(micros(way.spread) + 1);
+        let way = self.travel();
         self.after(way, replica.id, Event::Arrive(parcel));
+    }
+
+    /// One way to the downstream, or back.
+    pub(super) fn travel(&mut self) -> u64 {
+        let way = self.setting.around.way;
+        micros(way.least()) + self.dice.below(micros(way.spread) + 1)
     }
 
     /// A message that was not accepted is ready again, or goes back to its queue, once what it was

@@ -3,6 +3,7 @@
 use std::cmp::Ordering;
 use std::time::Duration;
 
+use sluiced_core::headroom::Headroom;
 use sluiced_core::leases::Slot;
 use sluiced_core::limits::admission::Decision;
 use sluiced_core::limits::generation::Memory;
@@ -78,6 +79,8 @@ pub(super) enum Event<'a> {
         units: u64,
     },
     Beat,
+    /// Handshakes with the downstream, and a look at what the headroom should be.
+    Handshakes(u32),
     /// A notice that another policy is in force; what is in force, unless the store is away.
     Changed,
     Told(Option<LimitPolicy>),
@@ -115,6 +118,8 @@ pub(super) enum Event<'a> {
     },
     GiveBack(Row, Pace, Grant),
     Declare(Option<LimitPolicy>),
+    /// The headroom should be another one than under this policy.
+    Follow(PolicyVersion, Headroom),
 
     // Elsewhere.
     Start,

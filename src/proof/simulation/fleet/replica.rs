@@ -2,6 +2,8 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
+use sluiced_core::headroom::Follow;
+use sluiced_core::lateness::Lateness;
 use sluiced_core::leases::{LeaseHolder, Phase};
 use sluiced_core::limits::generation::HEARS_FIRST;
 use sluiced_core::limits::known::Known;
@@ -10,6 +12,7 @@ use sluiced_core::policy::{LimitPolicy, PolicyVersion};
 use sluiced_core::schedule::Turn;
 use sluiced_core::scheduler::{Question, Requests, Scheduler};
 use sluiced_core::time::{Mono, micros};
+use sluiced_core::way::Way;
 
 use super::parcel::Parcel;
 use crate::dice::{Dice, mix};
@@ -51,6 +54,11 @@ pub(super) struct Replica<'a> {
     pub(super) known: Option<LimitPolicy>,
     /// It has asked what is in force.
     pub(super) declaring: bool,
+    /// What it measured, where a headroom follows that.
+    pub(super) follow: Option<Follow>,
+    pub(super) shakes: Way,
+    pub(super) late: Lateness,
+    pub(super) missed: u64,
     /// What its ways to the store and back take beyond the usual.
     pub(super) detour: (u64, u64),
     /// When its clock was started, where it stood, and how many millionths it is fast.
@@ -100,6 +108,10 @@ impl Replica<'_> {
             running: BTreeMap::new(),
             known: None,
             declaring: false,
+            follow: None,
+            shakes: Way::default(),
+            late: Lateness::default(),
+            missed: 0,
             detour,
             born: t,
             zero: 3_600_000_000 + dice.below(1_000_000_000_000),

@@ -8,6 +8,7 @@ use sluiced_core::policy::{LimitPolicy, PolicyVersion};
 use sluiced_core::schedule::{Answer, Ask, Pace, Sight};
 use sluiced_core::time::Mono;
 
+use super::follow::in_force;
 use super::{Event, Fleet, Replica};
 use crate::trace::{Watch, What};
 
@@ -223,6 +224,9 @@ impl<'a, W: Watch> Fleet<'a, W> {
             && replica.version() != policy.version
         {
             replica.turn = None;
+            if let Some(main) = paces.first() {
+                in_force(&mut replica.follow, main, mono);
+            }
             replica.scheduler.retime(paces, policy.version, mono);
             replica.known = Some(policy);
         }

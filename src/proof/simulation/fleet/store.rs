@@ -96,8 +96,7 @@ impl Store {
 
     /// An operator sets other terms.
     pub(super) fn set(&mut self, terms: SetPolicy, t: u64) {
-        let policy = self.policy.as_ref();
-        let over = policy.map_or(PolicyVersion::NONE, |policy| policy.version);
+        let over = self.version();
         let text = self.terms.len().to_string();
         self.terms.push(terms);
         let now = self.clock(t);
@@ -124,6 +123,12 @@ impl Store {
         let policy = declare(&mut self.policy, &declaration, now);
         let changed = before != Some(policy.version);
         (policy, changed)
+    }
+
+    /// The policy's version.
+    pub(super) fn version(&self) -> PolicyVersion {
+        let policy = self.policy.as_ref();
+        policy.map_or(PolicyVersion::NONE, |policy| policy.version)
     }
 
     /// The paces that a policy names.

@@ -69,10 +69,11 @@ impl FleetJudge {
         let lost = self.missed + self.too_late;
         let allowed = self.allowed() * self.pace.units() / self.pace.period() + lost;
         let used = (slots > 0).then(|| self.calls as f64 / slots as f64);
-        // Where keyed limits bind, the row has slots to spare.
+        // Where keyed limits bind, the row has slots to spare; how many there are changes with the headroom.
         let ample = self.scenario.prefetch >= self.scenario.ample_prefetch()
             && self.scenario.keyed.is_empty()
-            && self.scenario.heals.is_none();
+            && self.scenario.heals.is_none()
+            && self.scenario.follows.is_none();
         if slots >= ENOUGH && ample {
             // One slot in a thousand; at both ends of the measured time, those that may be late.
             let ends =

@@ -1,0 +1,134 @@
+use super::*;
+
+const fn us(us: u64) -> Duration {
+    Duration::from_micros(us)
+}
+
+const fn parts(late: u64, way: u64) -> Headroom {
+    Headroom {
+        late: us(late),
+        way: us(way),
+    }
+}
+
+const BOUNDS: Bounds = Bounds {
+    least: parts(1_500, 500),
+    most_late: us(20_000),
+    most: us(250_000),
+};
+
+/// A fleet that looks once a second. Each replica measures what its function says of the second.
+struct Fleet {
+    replicas: Vec<Follow>,
+    current: Headroom,
+    updates: u32,
+}
+
+impl Fleet {
+    fn new(replicas: usize) -> Self {
+        let current = Headroom::of(us(5_000));
+        Self {
+            replicas: vec![Follow::new(current, Mono::default()); replicas],
+            current,
+            updates: 0,
+        }
+    }
+
+    /// For these seconds; returns how often a replica measured more than what was in force after it had looked.
+    fn run(
+        &mut self,
+        seconds: std::ops::Range<u64>,
+        measured: impl Fn(usize, u64) -> Measured,
+    ) -> u32 {
+        let mut short = 0;
+        for second in seconds {
+            let now = Mono::from_micros(second * 1_000_000);
+            for id in 0..self.replicas.len() {
+                let seen = measured(id, second);
+                if let Some(wanted) = self.replicas[id].wanted(seen, &BOUNDS, now) {
+                    self.current = wanted;
+                    self.updates += 1;
+                    for each in &mut self.replicas {
+                        each.in_force(wanted, now);
+                    }
+                }
+                short += u32::from(seen.way.is_some_and(|way| way > self.current.way));
+            }
+        }
+        short
+    }
+}
+
+fn measured(late: u64, way: u64) -> Measured {
+    Measured {
+        late: Some(us(late)),
+        way: Some(us(way)),
+    }
+}
+
+#[test]
+fn near_and_quiet_it_comes_down_to_the_least_and_stays() {
+    let mut fleet = Fleet::new(4);
+    assert_eq!(fleet.run(1..90, |_, _| measured(300, 100)), 0);
+    assert_eq!(fleet.current, parts(1_500, 500));
+    let updates = fleet.updates;
+    fleet.run(90..3_600, |_, _| measured(300, 100));
+    assert_eq!(fleet.updates, updates);
+}
+
+#[test]
+fn it_rises_at_once_with_a_seventh_to_spare() {
+    let mut fleet = Fleet::new(2);
+    assert_eq!(fleet.run(1..2, |_, _| measured(300, 28_000)), 0);
+    assert_eq!(fleet.current, parts(3_750, 32_100));
+    // A little more is within that.
+    let updates = fleet.updates;
+    fleet.run(2..4, |_, _| measured(300, 31_000));
+    assert_eq!(fleet.updates, updates);
+}
+
+#[test]
+fn it_falls_in_steps_once_the_way_is_short_again() {
+    let mut fleet = Fleet::new(1);
+    fleet.run(1..10, |_, _| measured(300, 32_000));
+    let before = fleet.current.way;
+    fleet.run(10..12, |_, _| measured(300, 2_000));
+    assert!(fleet.current.way >= before - before / 12 - us(100));
+    fleet.run(12..300, |_, _| measured(300, 2_000));
+    assert_eq!(fleet.current, parts(1_500, 2_400));
+}
+
+#[test]
+fn replicas_that_do_not_agree_never_leave_one_with_less_than_it_measured() {
+    let mut fleet = Fleet::new(3);
+    // One is far away, one reads a little more at times.
+    let seen = |id, second| match id {
+        0 => measured(300, 30_000 + second % 3 * 500),
+        _ => measured(400, 1_000),
+    };
+    let first = fleet.run(1..3, seen);
+    assert!(first <= 1, "{first}");
+    assert_eq!(fleet.run(3..3_600, seen), 0);
+    // They do not change it all the time.
+    assert!(fleet.updates < 60, "{}", fleet.updates);
+}
+
+#[test]
+fn it_stays_within_its_bounds_and_keeps_what_is_not_known() {
+    let now = Mono::from_micros(1_000_000);
+    let later = now + QUIET_MAX;
+    let mut follow = Follow::new(Headroom::of(us(5_000)), now);
+    assert_eq!(follow.wanted(Measured::default(), &BOUNDS, later), None);
+    let wanted = follow.wanted(measured(900_000, 900_000), &BOUNDS, later);
+    assert_eq!(wanted, Some(parts(20_000, 230_000)));
+}
+
+#[test]
+fn what_another_replica_did_not_put_in_force_is_asked_for_again() {
+    let now = Mono::from_micros(1_000_000);
+    let mut follow = Follow::new(Headroom::of(us(5_000)), now);
+    let seen = measured(300, 9_000);
+    assert!(follow.wanted(seen, &BOUNDS, now).is_some());
+    assert_eq!(follow.wanted(seen, &BOUNDS, now + ASK_AGAIN / 2), None);
+    assert!(follow.wanted(seen, &BOUNDS, now + ASK_AGAIN).is_some());
+}

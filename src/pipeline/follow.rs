@@ -1,0 +1,153 @@
+//! Lets the headroom of a limit follow what is measured, where its policy says `headroom = "auto"`.
+//!
+//! Each replica gathers what its own routes and pacers measured: how late calls leave, how far away Redis is, and by
+//! how much the way to the downstream varies. `core::headroom` decides whether another headroom should be in force,
+//! and that is an update of the policy for all replicas, as an operator's would be.
+
+use std::sync::Arc;
+use std::sync::Mutex;
+use std::time::Duration;
+
+use crate::core::distance::{millis, permission_needs};
+use crate::core::headroom::{Bounds, Follow, Headroom, Measured};
+use crate::core::lateness::Lateness;
+use crate::core::time::Mono;
+use crate::ports::locks::lock;
+use crate::settings::types::Limit;
+
+use super::handle::PacerHandle;
+use super::route::Route;
+
+/// How often what was measured is looked at.
+pub(super) const LOOK: Duration = Duration::from_secs(1);
+
+/// What a pacer measured.
+#[derive(Debug, Default)]
+pub(super) struct Measures {
+    lateness: Mutex<Lateness>,
+    /// A slow round trip to the store of the keyed limits.
+    slow_trip: Mutex<Duration>,
+}
+
+impl Measures {
+    /// A call left so late after its slot.
+    pub(super) fn left(&self, late: Duration, now: Mono) {
+        lock(&self.lateness).saw(late, 1, now);
+    }
+
+    /// Slots were over before their calls left: they came later than this.
+    pub(super) fn missed(&self, late: Duration, slots: u64, now: Mono) {
+        lock(&self.lateness).missed(late, slots, now);
+    }
+
+    /// The store of the keyed limits is so far away.
+    pub(super) fn trips(&self, slow: Duration) {
+        *lock(&self.slow_trip) = slow;
+    }
+}
+
+/// The headroom of one limit.
+pub(super) struct Following {
+    /// The routes that the limit counts, each with its pacer.
+    routes: Vec<(Arc<Route>, PacerHandle)>,
+    known: Option<Known>,
+}
+
+struct Known {
+    limit: Limit,
+    bounds: Bounds,
+    follow: Follow,
+    /// Of the current policy.
+    text: String,
+}
+
+/// An update of the policy.
+pub(super) struct Update {
+    pub(super) text: String,
+    pub(super) headroom: Headroom,
+    /// In words, for operators.
+    pub(super) why: String,
+}
+
+impl Following {
+    pub(super) const fn new(routes: Vec<(Arc<Route>, PacerHandle)>) -> Self {
+        Self {
+            routes,
+            known: None,
+        }
+    }
+
+    /// Whether the current policy follows what is measured.
+    pub(super) const fn is_on(&self) -> bool {
+        self.known.is_some()
+    }
+
+    /// This policy is in force for a limit that the file describes.
+    pub(super) fn in_force(&mut self, file: &Limit, text: &str, now: Mono) {
+        let read = file.with_policy(text).ok();
+        let follows = read.and_then(|limit| Some((limit.follows()?, limit)));
+        let Some((bounds, limit)) = follows else {
+            self.known = None;
+            return;
+        };
+        let headroom = limit.headroom();
+        let before = self.known.take().map(|known| known.follow);
+        let mut follow = before.unwrap_or_else(|| Follow::new(headroom, now));
+        follow.in_force(headroom, now);
+        self.known = Some(Known {
+            limit,
+            bounds,
+            follow,
+            text: text.to_owned(),
+        });
+        for (route, _) in &self.routes {
+            route.way.is_followed();
+        }
+    }
+
+    /// The update that should be made now, if one should.
+    pub(super) fn wanted(&mut self, now: Mono) -> Option<Update> {
+        let known = self.known.as_mut()?;
+        let is_paced = known.limit.as_paced().is_some();
+        let measured = measured(&self.routes, is_paced, now);
+        let headroom = known.follow.wanted(measured, &known.bounds, now)?;
+        Some(Update {
+            text: known
+                .limit
+                .clone()
+                .with_measured(headroom)
+                .policy_over(&known.text),
+            headroom,
+            why: words(measured, is_paced),
+        })
+    }
+}
+
+/// The most that any of the routes measured.
+fn measured(routes: &[(Arc<Route>, PacerHandle)], is_paced: bool, now: Mono) -> Measured {
+    let late = |pacer: &PacerHandle| {
+        if is_paced {
+            return lock(&pacer.measures.lateness).most(now);
+        }
+        let trip = *lock(&pacer.measures.slow_trip);
+        // Half as much again: a permission that runs out is a question more.
+        (!trip.is_zero()).then(|| permission_needs(trip) * 3 / 2)
+    };
+    let ways = routes.iter().filter_map(|(route, _)| route.way.spread(now));
+    Measured {
+        late: routes.iter().filter_map(|(_, pacer)| late(pacer)).max(),
+        way: ways.map(|seen| seen.spread).max(),
+    }
+}
+
+fn words(measured: Measured, is_paced: bool) -> String {
+    let late = measured.late.map(|late| match is_paced {
+        true => format!("calls leave up to {} late", millis(late)),
+        false => format!("permissions must live for {}", millis(late)),
+    });
+    let way = measured
+        .way
+        .map(|way| format!("the way to the downstream varies by {}", millis(way)));
+    let all: Vec<_> = late.into_iter().chain(way).collect();
+    all.join(", ")
+}
