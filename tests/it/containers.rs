@@ -1,4 +1,4 @@
-//! What compose.yaml and kubernetes/ start, with the same files, arguments and rights, on servers of this
+//! What deploy/compose.yaml and deploy/kubernetes/ start, with the same files, arguments and rights, on servers of this
 //! machine: only the images are missing.
 
 use std::fs;
@@ -70,11 +70,12 @@ impl Drop for Judge {
 /// The files of a service where it finds them, below a folder. Named volumes are left out.
 fn mounted(service: &Value, root: &Path) {
     let volumes = words(&service["volumes"]).into_iter();
-    for volume in volumes.filter(|volume| volume.starts_with("./")) {
+    for volume in volumes.filter(|volume| volume.starts_with('.')) {
         let (from, to) = volume.split_once(':').unwrap();
         let to = root.join(to.trim_end_matches(":ro").trim_start_matches('/'));
         fs::create_dir_all(to.parent().unwrap()).unwrap();
-        symlink(Path::new(env!("CARGO_MANIFEST_DIR")).join(from), to).unwrap();
+        let deploy = Path::new(env!("CARGO_MANIFEST_DIR")).join("deploy");
+        symlink(deploy.join(from), to).unwrap();
     }
 }
 
@@ -102,7 +103,7 @@ async fn publish(broker: &Broker, queue: &str, count: u64) {
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn what_compose_starts_delivers_everything_under_the_limit() {
-    let Some(compose) = documents("compose.yaml") else {
+    let Some(compose) = documents("deploy/compose.yaml") else {
         println!("no python3-yaml on this machine: not checked");
         return;
     };
@@ -119,7 +120,7 @@ async fn what_compose_starts_delivers_everything_under_the_limit() {
     command[listen.unwrap()] = "127.0.0.1:0";
     let provider = Judge::start(&command);
 
-    let text = include_str!("../../compose/sluiced.toml");
+    let text = include_str!("../../deploy/compose/sluiced.toml");
     let text = instead(
         text,
         "rabbitmq:5672",
@@ -156,7 +157,7 @@ async fn what_compose_starts_delivers_everything_under_the_limit() {
         eventually(LONG, "all replicas are scraped", up).await;
         let done = format!("sum(sluiced_settled_total{{verdict=\"done\"}}) == {MESSAGES}");
         eventually(LONG, "what they did", || prometheus.found(&done) == 1).await;
-        let rules = fs::read_to_string(root.path().join("etc/monitoring/alerts.yml")).unwrap();
+        let rules = fs::read_to_string(root.path().join("monitoring/alerts.yml")).unwrap();
         let rules = rules.matches("- alert: ").count() + rules.matches("- record: ").count();
         let evaluated = || {
             let all = prometheus.rules();
@@ -216,7 +217,7 @@ async fn what_kubernetes_starts_delivers_with_the_rights_that_it_has() {
     let mut may = Command::new(launcher[0]);
     let may = may.args(&launcher[1..]).arg("true").status();
     let may = may.is_ok_and(|status| status.success());
-    let documents = documents("kubernetes/sluiced.yaml").filter(|_| may);
+    let documents = documents("deploy/kubernetes/sluiced.yaml").filter(|_| may);
     let Some([deployment, _, map, secret]) = documents.as_deref() else {
         println!("no python3-yaml on this machine, or no right to unshare: not checked");
         return;

@@ -1,4 +1,4 @@
-//! compose.yaml, kubernetes/ and the Dockerfile: they name each other's ports, files and accounts rightly,
+//! deploy/compose.yaml, deploy/kubernetes/ and the Dockerfile: they name each other's ports, files and accounts rightly,
 //! and leave the program the time to stop that its configuration asks for.
 
 use std::path::{Path, PathBuf};
@@ -48,7 +48,8 @@ fn words(list: &Value) -> Vec<&str> {
 /// The mounts of a service from files of this repository: from where, to where.
 fn mounts(service: &Value) -> Vec<(&str, &str)> {
     let volumes = words(&service["volumes"]).into_iter();
-    let files = volumes.filter_map(|volume| volume.strip_prefix("./"));
+    let files = volumes.filter(|volume| volume.starts_with('.'));
+    let files = files.map(|volume| volume.strip_prefix("./").unwrap_or(volume));
     files
         .map(|volume| {
             let volume = volume.strip_suffix(":ro").expect("it is not written to");
@@ -64,12 +65,12 @@ fn has_time(seconds: u64, loaded: &Loaded) -> bool {
 
 #[test]
 fn the_services_of_compose_find_each_other() {
-    let Some(compose) = documents("compose.yaml") else {
+    let Some(compose) = documents("deploy/compose.yaml") else {
         println!("{UNREAD}");
         return;
     };
     let services = &compose[0]["services"];
-    let path = root().join("compose/sluiced.toml");
+    let path = root().join("deploy/compose/sluiced.toml");
     let text = std::fs::read_to_string(&path).expect("the configuration");
     let user = &services["rabbitmq"]["environment"];
     let [name, password] = ["RABBITMQ_DEFAULT_USER", "RABBITMQ_DEFAULT_PASS"]
@@ -90,11 +91,12 @@ fn the_services_of_compose_find_each_other() {
     ] {
         assert!(text.contains(&part), "{part}");
     }
-    let prometheus = &documents("compose/prometheus.yml").expect("it was read before")[0];
+    let prometheus = &documents("deploy/compose/prometheus.yml").expect("it was read before")[0];
     let names = &prometheus["scrape_configs"][0]["dns_sd_configs"][0];
     assert!(services[names["names"][0].as_str().expect("a name")].is_object());
     assert_eq!(names["port"], admin_port());
-    let source = &documents("compose/grafana-datasource.yml").expect("it was read before")[0];
+    let source =
+        &documents("deploy/compose/grafana-datasource.yml").expect("it was read before")[0];
     assert_eq!(source["datasources"][0]["url"], "http://prometheus:9090");
     assert_eq!(
         source["datasources"][0]["jsonData"]["timeInterval"],
@@ -104,7 +106,7 @@ fn the_services_of_compose_find_each_other() {
 
 #[test]
 fn the_services_of_compose_have_their_files_and_only_loopback() {
-    let Some(compose) = documents("compose.yaml") else {
+    let Some(compose) = documents("deploy/compose.yaml") else {
         println!("{UNREAD}");
         return;
     };
@@ -113,7 +115,7 @@ fn the_services_of_compose_have_their_files_and_only_loopback() {
     for (name, service) in services {
         if service["volumes"].is_array() {
             for (from, _) in mounts(service) {
-                assert!(root().join(from).exists(), "{name}: {from}");
+                assert!(root().join("deploy").join(from).exists(), "{name}: {from}");
             }
         }
         for port in service["ports"].as_array().into_iter().flatten() {
@@ -127,7 +129,7 @@ fn the_services_of_compose_have_their_files_and_only_loopback() {
     assert_eq!(builders, ["sluiced"], "two builds of one image collide");
 
     let sluiced = &services["sluiced"];
-    let loaded = loaded(&root().join("compose/sluiced.toml"));
+    let loaded = loaded(&root().join("deploy/compose/sluiced.toml"));
     let stop = sluiced["stop_grace_period"]
         .as_str()
         .and_then(|stop| stop.strip_suffix('s'));
@@ -145,23 +147,24 @@ fn the_services_of_compose_have_their_files_and_only_loopback() {
     // The rules of Prometheus and the dashboard of Grafana lie where they are looked for.
     let prometheus = mounts(&services["prometheus"]);
     assert!(prometheus.contains(&("compose/prometheus.yml", "/etc/prometheus/prometheus.yml")));
-    assert!(prometheus.contains(&("monitoring", "/etc/monitoring")));
-    let config = &documents("compose/prometheus.yml").expect("it was read before")[0];
-    assert_eq!(config["rule_files"], json!(["../monitoring/alerts.yml"]));
+    assert!(prometheus.contains(&("../monitoring", "/monitoring")));
+    let config = &documents("deploy/compose/prometheus.yml").expect("it was read before")[0];
+    assert_eq!(config["rule_files"], json!(["../../monitoring/alerts.yml"]));
     let grafana = mounts(&services["grafana"]);
     let home = &services["grafana"]["environment"]["GF_DASHBOARDS_DEFAULT_HOME_DASHBOARD_PATH"];
-    let folder = &documents("compose/grafana-dashboards.yml").expect("it was read before")[0];
+    let folder =
+        &documents("deploy/compose/grafana-dashboards.yml").expect("it was read before")[0];
     let folder = folder["providers"][0]["options"]["path"]
         .as_str()
         .expect("a folder");
     let board = format!("{folder}/grafana-dashboard.json");
     assert_eq!(*home, board);
-    assert!(grafana.contains(&("monitoring/grafana-dashboard.json", &board)));
+    assert!(grafana.contains(&("../monitoring/grafana-dashboard.json", &board)));
 }
 
 #[test]
 fn the_pods_of_kubernetes_fit_the_program() {
-    let Some(documents) = documents("kubernetes/sluiced.yaml") else {
+    let Some(documents) = documents("deploy/kubernetes/sluiced.yaml") else {
         println!("{UNREAD}");
         return;
     };
