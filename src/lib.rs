@@ -15,7 +15,6 @@ pub mod settings;
 pub mod status;
 pub mod telemetry;
 pub mod template;
-pub mod urgent;
 pub mod wire;
 
 pub use sluiced_core as core;

@@ -26,7 +26,6 @@ pub mod rate;
 pub mod room;
 pub mod schedule;
 pub mod scheduler;
-pub mod sms;
 pub mod stall;
 pub mod time;
 pub mod way;

@@ -31,9 +31,9 @@ use crate::ports::clock::Clock;
 use crate::ports::limits::key_id;
 use crate::ports::notice::Notice;
 use crate::ports::pace::StoreError;
+use crate::ports::urgent;
 use crate::telemetry::health::{Health, Heartbeat};
 use crate::telemetry::meters::LimitMeters;
-use crate::urgent;
 
 use super::adapt::Adapting;
 use super::admit::{Admission, Keyed, never};

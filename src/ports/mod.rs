@@ -20,3 +20,4 @@ pub mod resolve;
 pub mod secret;
 pub mod status;
 pub mod tls;
+pub mod urgent;

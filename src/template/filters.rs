@@ -4,7 +4,7 @@ use minijinja::value::{Kwargs, Value, ValueKind};
 use minijinja::{Error, ErrorKind, Output, State};
 
 use super::fault::{IS_NULL, OPTION, TOO_LARGE};
-use crate::core::sms::{Encoding, Reference, encoding, segments_as};
+use super::sms::{Encoding, Reference, encoding, segments_as};
 
 /// Prints a value. A `null` is an error: it would be printed as text.
 pub(super) fn print(

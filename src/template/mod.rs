@@ -22,6 +22,7 @@ mod fault;
 mod filters;
 mod json;
 mod labels;
+mod sms;
 
 use std::collections::BTreeMap;
 use std::fmt;

@@ -172,3 +172,78 @@ fn every_script_says_its_keys_arguments_reply_and_invariant() {
         }
     }
 }
+
+/// What stands between backticks in the comments of a text.
+fn named(text: &str) -> Vec<&str> {
+    let comments = text.lines().map(str::trim_start);
+    let comments = comments.filter(|line| line.starts_with("//") || line.starts_with("--"));
+    // Every other part of a line stands between them.
+    comments
+        .flat_map(|line| line.split('`').skip(1).step_by(2))
+        .collect()
+}
+
+/// A comment that names a file or a module which was renamed sends its reader nowhere.
+#[test]
+fn comments_name_files_and_modules_that_exist() {
+    let root = Path::new(env!("CARGO_MANIFEST_DIR"));
+    let folders = [
+        "src",
+        "tests",
+        "benches",
+        "lua",
+        "config",
+        "docs",
+        "monitoring",
+        "systemd",
+    ];
+    let endings = ["rs", "lua", "md", "toml", "yml", "html"];
+    let all = |ending| {
+        folders
+            .iter()
+            .flat_map(move |folder| files(&root.join(folder), ending))
+    };
+    let mut known: Vec<PathBuf> = endings.iter().flat_map(|ending| all(*ending)).collect();
+    known.extend(
+        ["README.md", "ARCHITECTURE.md", "Cargo.toml", "clippy.toml"].map(|name| root.join(name)),
+    );
+    let is_file = |name: &str| {
+        let ends = endings.iter().any(|end| name.ends_with(&format!(".{end}")));
+        let plain = name
+            .chars()
+            .all(|c| c.is_alphanumeric() || "_-./".contains(c));
+        ends && plain && !name.starts_with('.')
+    };
+    // `core::limits` and `pipeline::send` are modules; what follows them may be anything.
+    let is_missing = |name: &str| {
+        let mut parts = name.split("::");
+        let (Some(first), Some(second)) = (parts.next(), parts.next()) else {
+            return false;
+        };
+        let is_room = ROOMS.iter().any(|(room, _)| *room == first);
+        let is_module = second.starts_with(|c: char| c.is_lowercase())
+            && second.chars().all(|c| c.is_alphanumeric() || c == '_');
+        let room = root.join("src").join(first);
+        let text = || {
+            fs::read_to_string(room.join("mod.rs"))
+                .or_else(|_| fs::read_to_string(room.join("lib.rs")))
+        };
+        is_room
+            && is_module
+            && !room.join(format!("{second}.rs")).exists()
+            && !room.join(second).exists()
+            && !text().is_ok_and(|text| text.contains(&format!("fn {second}(")))
+    };
+    let mut faults = Vec::new();
+    for path in ["rs", "lua"].into_iter().flat_map(all) {
+        let text = fs::read_to_string(&path).expect("readable source");
+        for name in named(&text) {
+            let name = name.trim();
+            let gone = is_file(name) && !known.iter().any(|path| path.ends_with(name));
+            if gone || is_missing(name) {
+                faults.push(format!("{}: `{name}`", path.display()));
+            }
+        }
+    }
+    assert!(faults.is_empty(), "{}", faults.join("\n"));
+}

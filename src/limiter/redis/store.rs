@@ -24,7 +24,7 @@ use crate::core::time::StoreTime;
 use crate::ports::link::Link;
 use crate::ports::notice::{Notice, Notices};
 use crate::ports::pace::{PaceStore, PacedLimit, StoreError, StoreFuture};
-use crate::urgent::Thread;
+use crate::ports::urgent::Thread;
 
 /// The limits in Redis: schedules, and states by key.
 pub struct RedisPaceStore {

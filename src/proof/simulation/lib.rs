@@ -8,7 +8,7 @@
 //!
 //! The theorem that every run checks: **no sliding window of the limit's length holds more calls
 //! than the limit**, counted when they arrive at the downstream, provided that
-//! - a call leaves at the moment of the last look at its slot (`pipeline::call`): a process that is
+//! - a call leaves at the moment of the last look at its slot (`pipeline::send`): a process that is
 //!   stopped between that look and the wire is beyond any scheme without a fence at the downstream;
 //! - the spread of the way to the downstream, and what the clock mappings of two replicas are wrong
 //!   by beyond their own doubt, fit into what the holder leaves of the headroom. How long the way is

@@ -6,7 +6,7 @@ use sluiced_core::limits::Rule;
 
 use super::{Backlog, By, account, gcra, in_blocks, in_turns, log};
 
-/// The cases of `admission.md`, with their bounds: the share of the tightest limit that is used, how
+/// The cases of `docs/measurements.md`, with their bounds: the share of the tightest limit that is used, how
 /// often a message is looked at, and how often it goes through a wait queue.
 #[test]
 fn a_saturated_limit_is_used_and_few_questions_are_asked() {

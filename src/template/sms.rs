@@ -15,7 +15,7 @@ use std::num::NonZeroU32;
 
 /// How the text of an SMS is written.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Encoding {
+pub(super) enum Encoding {
     /// The GSM 7 bit default alphabet with its extension table.
     Gsm7,
     /// UCS-2, in units of 16 bits; today in fact UTF-16.
@@ -24,7 +24,7 @@ pub enum Encoding {
 
 /// The length of the number by which the parts of a text are joined.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub enum Reference {
+pub(super) enum Reference {
     /// 8 bits, as most senders use.
     #[default]
     Short,
@@ -50,7 +50,7 @@ fn septets(character: char) -> Option<u32> {
 
 /// The shortest way to write a text: GSM if all of it can be.
 #[must_use]
-pub fn encoding(text: &str) -> Encoding {
+pub(super) fn encoding(text: &str) -> Encoding {
     if text.chars().all(|c| septets(c).is_some()) {
         Encoding::Gsm7
     } else {
@@ -62,7 +62,7 @@ pub fn encoding(text: &str) -> Encoding {
 /// counts one place in it: senders that insist on that alphabet replace it by `?` or a similar
 /// letter.
 #[must_use]
-pub fn segments_as(text: &str, encoding: Encoding, reference: Reference) -> NonZeroU32 {
+pub(super) fn segments_as(text: &str, encoding: Encoding, reference: Reference) -> NonZeroU32 {
     let places = |c: char| match encoding {
         Encoding::Gsm7 => septets(c).unwrap_or(1),
         Encoding::Ucs2 => {
