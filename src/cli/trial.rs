@@ -255,8 +255,30 @@ fn longest(answers: &[LimitAnswer], ahead: &Ahead) -> Option<Duration> {
     if ahead.stands.is_some() {
         return None;
     }
+    Some(ahead.wait()?.max(of_limits(answers)?))
+}
+
+/// Until all limits let it pass. `None`: it is not known.
+fn of_limits(answers: &[LimitAnswer]) -> Option<Duration> {
     let mut waits = answers.iter().map(|answer| answer.wait);
-    waits.try_fold(ahead.wait(), |longest, wait| Some(longest.max(wait?)))
+    waits.try_fold(Duration::ZERO, |longest, wait| Some(longest.max(wait?)))
+}
+
+/// When it would go, for a person.
+fn when(answers: &[LimitAnswer], ahead: &Ahead) -> String {
+    if let Some(why) = &ahead.stands {
+        return printable(why);
+    }
+    let wait = of_limits(answers).map(|wait| wait.max(ahead.wait().unwrap_or_default()));
+    let limits = match wait {
+        Some(wait) if wait < Duration::from_secs(1) => None,
+        Some(wait) => Some(format!("in {} at the earliest", rough(wait))),
+        None => Some("once a call has ended".to_owned()),
+    };
+    match (limits, ahead.unknown()) {
+        (Some(limits), Some(before)) => format!("{limits}, and {before}"),
+        (limits, before) => limits.or(before).unwrap_or_else(|| "now".to_owned()),
+    }
 }
 
 fn write(
@@ -283,13 +305,7 @@ fn write(
     for (what, how) in ahead.lines() {
         writeln!(out, "  {what:<16} {how}")?;
     }
-    let when = match (&ahead.stands, longest(answers, ahead)) {
-        (Some(why), _) => printable(why),
-        (None, Some(wait)) if wait < Duration::from_secs(1) => "now".to_owned(),
-        (None, Some(wait)) => format!("in {} at the earliest", rough(wait)),
-        (None, None) => "once a call has ended".to_owned(),
-    };
-    writeln!(out, "\nit would go {when}\n")?;
+    writeln!(out, "\nit would go {}\n", when(answers, ahead))?;
     writeln!(out, "{} {}", request.method(), request.uri())?;
     for (name, value) in shown(request.headers()) {
         writeln!(out, "{name}: {}", printable(&value))?;
@@ -339,4 +355,47 @@ fn shown(headers: &HeaderMap) -> impl Iterator<Item = (&str, String)> {
         };
         (name, value)
     })
+}
+
+#[cfg(test)]
+mod tests {
+    use std::collections::BTreeMap;
+
+    use super::*;
+    use crate::status::{Replica, Route};
+
+    /// When a message goes that a limit lets pass after this, behind so many others and without a paced limit.
+    fn goes(wait: Option<u64>, ready: u64) -> String {
+        let answer = LimitAnswer {
+            limit: "recipient".to_owned(),
+            key: None,
+            cost: 1,
+            now: String::new(),
+            wait: wait.map(Duration::from_secs),
+        };
+        let route = Route {
+            open: true,
+            ready,
+            held: 10,
+            ..Route::default()
+        };
+        let replica = Replica {
+            routes: BTreeMap::from([("sms".to_owned(), route)]),
+            ..Replica::default()
+        };
+        when(&[answer], &Ahead::of(vec![replica], "sms", None, false))
+    }
+
+    #[test]
+    fn without_a_paced_limit_it_goes_after_those_before_it() {
+        assert_eq!(goes(Some(0), 0), "now");
+        assert_eq!(goes(Some(90), 0), "in 1m30s at the earliest");
+        assert_eq!(goes(None, 0), "once a call has ended");
+        let before = "once the 10010 messages before it are gone";
+        assert_eq!(goes(Some(0), 10_000), before);
+        let both = format!("in 1m30s at the earliest, and {before}");
+        assert_eq!(goes(Some(90), 10_000), both);
+        let both = format!("once a call has ended, and {before}");
+        assert_eq!(goes(None, 10_000), both);
+    }
 }

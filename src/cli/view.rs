@@ -8,7 +8,7 @@ use serde_json::Value;
 use super::printable::printable;
 use super::text::{paused, rough};
 use crate::core::time::StoreTime;
-use crate::status::{BARS, Fleet, Replica};
+use crate::status::{BARS, Fleet, PROBES_ONLY, Replica, Route};
 use crate::telemetry::CHANGE;
 
 const BARS_OF_TEXT: [char; 8] = ['▁', '▂', '▃', '▄', '▅', '▆', '▇', '█'];
@@ -127,26 +127,13 @@ impl Page {
                 route.in_flight,
                 route.dead
             ));
-            let stalled = !route.stalled.is_empty();
-            let thin = route.thin();
-            let bad = !route.open || route.away || stalled || thin.is_some() || route.dead > 0;
+            let why = reasons(&route);
+            let bad = !why.is_empty() || route.dead > 0;
             lines.push(if bad { self.paint(YELLOW, line) } else { line });
-            if stalled {
-                let why = self.wrapped(&format!("stalled: {}", route.stalled));
-                let indented = why.into_iter().map(|line| self.cut(&format!("  {line}")));
-                lines.extend(indented.map(|line| self.paint(RED, line)));
-            }
-            if !route.open {
-                lines.push(self.paint(YELLOW, self.cut(&format!("  closed: {}", route.why))));
-            }
-            if route.open && route.away {
-                let why = "  the downstream is away: only single probes are sent";
-                lines.push(self.paint(YELLOW, self.cut(why)));
-            }
-            if let Some(thin) = thin {
-                let why = self.wrapped(&thin);
-                let indented = why.into_iter().map(|line| self.cut(&format!("  {line}")));
-                lines.extend(indented.map(|line| self.paint(YELLOW, line)));
+            for (colour, why) in why {
+                let wrapped = self.wrapped(&why).into_iter();
+                let indented = wrapped.map(|line| self.cut(&format!("  {line}")));
+                lines.extend(indented.map(|line| self.paint(colour, line)));
             }
             if !route.answers.is_empty() {
                 let answers = route
@@ -235,6 +222,29 @@ fn of_day<'a>(at: &'a str, now: &str) -> &'a str {
     }
 }
 
+/// Why little or nothing of a route goes, or is not sure to keep its limits.
+fn reasons(route: &Route) -> Vec<(&'static str, String)> {
+    let mut why = Vec::new();
+    if !route.stalled.is_empty() {
+        why.push((RED, format!("stalled: {}", route.stalled)));
+    }
+    if !route.dying.is_empty() {
+        why.push((
+            RED,
+            format!("stopped, one at a time is tried: {}", route.dying),
+        ));
+    }
+    if !route.open {
+        why.push((YELLOW, format!("closed: {}", route.why)));
+    } else if route.away && route.away_why.is_empty() {
+        why.push((YELLOW, PROBES_ONLY.to_owned()));
+    } else if route.away {
+        why.push((YELLOW, format!("{PROBES_ONLY}: {}", route.away_why)));
+    }
+    why.extend(route.thin().map(|thin| (YELLOW, thin)));
+    why
+}
+
 /// Why nothing passes, or less than configured.
 fn held_up(limit: &Value) -> Option<String> {
     let time = |name: &str| limit[name].as_u64().map(StoreTime::from_micros);
@@ -279,7 +289,7 @@ mod tests {
     use serde_json::json;
 
     use super::*;
-    use crate::status::{Missing, Route, Use};
+    use crate::status::{Missing, Use};
     use crate::telemetry::RecentLine;
 
     fn fleet() -> Fleet {
@@ -300,6 +310,13 @@ mod tests {
             way_kept: 0.001_25,
             ..Route::default()
         };
+        let died = Route {
+            open: true,
+            dying: "50 messages died in a row, invalid: no field `to`".to_owned(),
+            away: true,
+            away_why: "503 Service Unavailable".to_owned(),
+            ..Route::default()
+        };
         let replica = Replica {
             name: "host:1".to_owned(),
             version: "0.1.0".to_owned(),
@@ -309,7 +326,7 @@ mod tests {
                 reason: "away".to_owned(),
                 seconds: 4,
             }],
-            routes: BTreeMap::from([("sms".to_owned(), route)]),
+            routes: BTreeMap::from([("sms".to_owned(), route), ("mail".to_owned(), died)]),
             limits: BTreeMap::from([("account".to_owned(), used)]),
             events: vec![RecentLine {
                 at: "2026-01-01T00:03:00Z".to_owned(),
@@ -356,6 +373,8 @@ mod tests {
             "paused by anna@ops for another 1m30s",
             "closed: the downstream is away",
             "stalled: no call for 6 s",
+            "stopped, one at a time is tried: 50 messages died in a row, invalid: no field `to`",
+            "only single probes are sent: 503 Service Unavailable",
             "the way to the downstream varies by 12 ms, and the headroom keeps 1.3 ms for that",
             "downstream of sms: away",
             "268      400   67%",

@@ -8,7 +8,7 @@ use tokio::sync::watch;
 
 use crate::core::breaker::{Breaker, BreakerRule};
 use crate::core::time::Mono;
-use crate::ports::breaker::BreakerStore;
+use crate::ports::breaker::{BreakerStore, ELSEWHERE};
 use crate::ports::link::Link;
 use crate::ports::locks::lock;
 
@@ -27,7 +27,7 @@ impl RouteBreaker {
             breaker: Mutex::new(Breaker::new(rule)),
             store,
             link: watch::Sender::new(Link::Up),
-            why: Mutex::new("another replica says so".into()),
+            why: Mutex::new(ELSEWHERE.into()),
         }
     }
 

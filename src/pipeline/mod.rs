@@ -70,7 +70,7 @@ use crate::ports::clock::Clock;
 use crate::ports::limits::{LimitStore, LostWait, Policy};
 use crate::ports::pace::PacedLimit;
 use crate::ports::queue::Leftover;
-use crate::telemetry::health::Health;
+use crate::telemetry::health::{DOWNSTREAM, Health, MESSAGES};
 use crate::telemetry::meters::{self, AdmissionMeters, KeyedMeters, PolicyMeters};
 use adapt::Adapting;
 use admit::Keyed;
@@ -188,13 +188,10 @@ impl Pipeline {
             .map(|(spec, number)| Arc::new(Route::new(spec, number)))
             .collect();
         for route in &routes {
-            let messages = format!("messages of route {}", route.name);
-            health.component(&messages, route.usable.subscribe());
+            let part = |kind: &str| format!("{kind}{}", route.name);
+            health.component(&part(MESSAGES), route.usable.subscribe());
             if let Some(breaker) = &route.breaker {
-                health.component(
-                    &format!("downstream of route {}", route.name),
-                    breaker.link(),
-                );
+                health.component(&part(DOWNSTREAM), breaker.link());
             }
         }
         let scheduler = scheduler(spec.rows.as_ref(), &*spec.keyed, &routes, phase);

@@ -5,6 +5,9 @@ use std::fmt;
 use super::pace::StoreFuture;
 use crate::core::breaker::{BreakerReport, BreakerRule, BreakerStatus};
 
+/// Why a breaker is open, to a replica that made no call which failed.
+pub const ELSEWHERE: &str = "another replica says so";
+
 /// The store of breakers. Every call ends within the store's own timeout.
 pub trait BreakerStore: Send + Sync + fmt::Debug {
     /// A replica that knows version `known` tells or asks how the downstream of `route` stands

@@ -33,6 +33,9 @@ use crate::telemetry::{CHANGE, RecentLine};
 /// Why a tap is closed outside of its opening hours.
 pub const CLOSED_HOURS: &str = "closed hours";
 
+/// Why nothing else is sent while the breaker of a route is open.
+pub const PROBES_ONLY: &str = "only single probes are sent";
+
 const NO_TURN: &str = "its limits let nothing pass yet";
 
 /// The policies of all limits, as the store has them.
@@ -78,8 +81,12 @@ pub struct Route {
     pub open: bool,
     /// Why its tap is closed; empty while it is open.
     pub why: String,
-    /// The downstream is away: nothing is sent but single probes, also while the tap is open.
+    /// Calls failed or were rejected in a row: nothing is sent but single probes, also while the tap is open.
     pub away: bool,
+    /// What the last of them said; empty: none, or this replica made none of them.
+    pub away_why: String,
+    /// Why it takes one message at a time: those before died in a row; empty: it takes all.
+    pub dying: String,
     /// Why it makes no call although its messages could go; empty: it does, or has a reason not to.
     pub stalled: String,
     /// By how much the way to the downstream varies, and what the limits keep for that, in seconds.
@@ -153,6 +160,8 @@ impl Replica {
                 open: route.open,
                 why: route.why.clone(),
                 away: route.away,
+                away_why: route.away_why.clone(),
+                dying: route.dying.clone(),
                 stalled: route.stalled.clone(),
                 ..Route::default()
             };
@@ -246,11 +255,15 @@ impl Fleet {
         for route in self.heard().filter_map(|r| r.routes.get(name)) {
             sum.open |= route.open;
             sum.away |= route.away;
-            if sum.stalled.is_empty() {
-                sum.stalled.clone_from(&route.stalled);
-            }
-            if sum.why.is_empty() {
-                sum.why.clone_from(&route.why);
+            for (sum, of) in [
+                (&mut sum.why, &route.why),
+                (&mut sum.away_why, &route.away_why),
+                (&mut sum.dying, &route.dying),
+                (&mut sum.stalled, &route.stalled),
+            ] {
+                if sum.is_empty() {
+                    sum.clone_from(of);
+                }
             }
             // Of the replica that has it worst.
             if route.way_spread - route.way_kept >= sum.way_spread - sum.way_kept {

@@ -7,8 +7,9 @@ use std::collections::BTreeMap;
 use std::time::Duration;
 
 use super::series::{Series, series};
-use super::{CLOSED_HOURS, Missing, Replica, Route, Use};
-use crate::telemetry::health::{Health, PROGRESS};
+use super::{CLOSED_HOURS, Missing, PROBES_ONLY, Replica, Route, Use};
+use crate::ports::breaker::ELSEWHERE;
+use crate::telemetry::health::{DOWNSTREAM, Health, MESSAGES, PROGRESS};
 use crate::telemetry::names::{self, Metric};
 use crate::telemetry::recent;
 
@@ -88,7 +89,7 @@ impl Sampler {
             let counter = self.used.entry(name.clone()).or_default();
             limit.used = counter.rate(limit.total as f64, ended);
         }
-        say_stalled(&mut replica);
+        say_what_is_missing(&mut replica);
         say_why(&mut replica, &reasons);
         replica
     }
@@ -104,12 +105,19 @@ impl Sampler {
     }
 }
 
-/// Why routes stand still that could send.
-fn say_stalled(replica: &mut Replica) {
+/// Why routes stand still, or nearly: also with an open tap.
+fn say_what_is_missing(replica: &mut Replica) {
     for part in &replica.missing {
-        let route = part.name.strip_prefix(PROGRESS);
-        if let Some(route) = route.and_then(|name| replica.routes.get_mut(name)) {
-            route.stalled.clone_from(&part.reason);
+        let mut said = |kind: &str, of: fn(&mut Route) -> &mut String| {
+            let route = part.name.strip_prefix(kind);
+            if let Some(route) = route.and_then(|name| replica.routes.get_mut(name)) {
+                of(route).clone_from(&part.reason);
+            }
+        };
+        said(PROGRESS, |route| &mut route.stalled);
+        said(MESSAGES, |route| &mut route.dying);
+        if part.reason != ELSEWHERE {
+            said(DOWNSTREAM, |route| &mut route.away_why);
         }
     }
 }
@@ -149,7 +157,7 @@ impl Reasons {
                 .and_then(|part| part.strip_suffix(" of route "));
             format!("{}: {reason}", own.unwrap_or(name))
         } else if away {
-            "the downstream is away".to_owned()
+            PROBES_ONLY.to_owned()
         } else if self.hours {
             CLOSED_HOURS.to_owned()
         } else {
@@ -264,7 +272,7 @@ mod tests {
 
         let third = sampler.take(&text(605, 710, 0), &health, at(1025));
         assert_eq!(third.limits["account"].used, 0.5);
-        assert_eq!(third.routes["sms"].why, "the downstream is away");
+        assert_eq!(third.routes["sms"].why, PROBES_ONLY);
 
         // What another route lacks is not why this one stands still.
         let part = |name: &str| Missing {
@@ -283,10 +291,31 @@ mod tests {
             assert_eq!(concerns(&part(name), "sms"), is_why, "{name}");
         }
 
-        let (_link, down) = watch::channel(Link::Down("no call for 5 s".into()));
-        health.component("progress of route sms", down);
-        let stalled = sampler.take(&text(605, 710, 1), &health, at(1026));
-        assert_eq!(stalled.routes["sms"].stalled, "no call for 5 s");
+        let links = [
+            (PROGRESS, "no call for 5 s"),
+            (MESSAGES, "50 messages died in a row, invalid"),
+            (DOWNSTREAM, "503 Service Unavailable"),
+        ];
+        let links = links.map(|(part, why)| {
+            let (link, down) = watch::channel(Link::Down(why.into()));
+            health.component(&format!("{part}sms"), down);
+            link
+        });
+        let still = sampler.take(&text(605, 710, 1), &health, at(1026));
+        let route = &still.routes["sms"];
+        assert_eq!(
+            [&*route.stalled, &*route.dying, &*route.away_why],
+            [
+                "no call for 5 s",
+                "50 messages died in a row, invalid",
+                "503 Service Unavailable"
+            ]
+        );
+        assert!(route.open, "none of these closes the tap");
+        links[2].send_replace(Link::Down(ELSEWHERE.into()));
+        tokio::task::yield_now().await;
+        let other = sampler.take(&text(605, 710, 1), &health, at(1027));
+        assert_eq!(other.routes["sms"].away_why, "", "another replica knows");
 
         let back = sampler.take(&text(610, 720, 1), &health, at(20));
         assert_eq!(back.limits["account"].used, 2.0);

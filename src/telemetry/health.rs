@@ -29,6 +29,9 @@ pub const STUCK_AFTER: Duration = Duration::from_secs(10);
 
 /// The progress of a route is a component whose name begins so and ends in that of the route.
 pub const PROGRESS: &str = "progress of route ";
+/// The same for whether messages of a route can be sent at all, and for its downstream.
+pub const MESSAGES: &str = "messages of route ";
+pub const DOWNSTREAM: &str = "downstream of route ";
 
 /// The stamp of a loop that ended on purpose.
 const ENDED: u64 = u64::MAX;

@@ -140,12 +140,12 @@ pub const MAYBE_DELIVERED: Metric = counter(
 pub const BREAKER_OPEN: Metric = gauge(
     "sluiced_breaker_open",
     ROUTE,
-    "1 while the downstream is away and nothing but single probes is sent, for all replicas.",
+    "1 after calls failed or were rejected in a row: nothing but single probes is sent, for all replicas.",
 );
 pub const BREAKER_OPENED: Metric = counter(
     "sluiced_breaker_opened_total",
     ROUTE,
-    "How often the downstream was found away.",
+    "How often calls that failed or were rejected in a row stopped the route.",
 );
 pub const STOPPED: Metric = gauge(
     "sluiced_stopped",

@@ -158,7 +158,7 @@ async fn an_outage_and_the_messages_before_it_are_told() {
     eventually(LONG, "the outage, and those before it", || {
         said(&[
             "before it        30 in the queue, 20 held by 1 replica\n",
-            "it would go once the downstream is back: it is away (503 Service Unavailable)",
+            "it would go once the downstream takes messages again: only single probes are sent (503 Service Unavailable)",
         ])
     })
     .await;

@@ -6,7 +6,7 @@ use std::time::Duration;
 use serde_json::{Value, json};
 
 use crate::cli::text::rough;
-use crate::status::{Fleet, Replica, Route};
+use crate::status::{Fleet, PROBES_ONLY, Replica, Route};
 
 /// What is before the message.
 pub(super) struct Ahead {
@@ -43,30 +43,46 @@ impl Ahead {
             // A limit has at least one unit in a year: it is no number that a duration cannot hold.
             Duration::try_from_secs_f64(ahead.before() as f64 / rate).unwrap_or(Duration::MAX)
         });
-        ahead.stands = ahead.standing(&fleet, name);
+        ahead.stands = ahead.standing();
         ahead
+    }
+
+    /// Messages before it that no replica has taken yet.
+    fn queued(&self) -> u64 {
+        if self.first { 0 } else { self.route.ready }
     }
 
     /// Messages in the queue and in the hands of replicas.
     fn before(&self) -> u64 {
-        let queued = if self.first { 0 } else { self.route.ready };
-        queued.saturating_add(self.route.held)
+        self.queued().saturating_add(self.route.held)
     }
 
-    fn standing(&self, fleet: &Fleet, name: &str) -> Option<String> {
-        let Route { open, why, .. } = &self.route;
+    fn standing(&self) -> Option<String> {
+        let Route {
+            open,
+            why,
+            away_why,
+            dying,
+            ..
+        } = &self.route;
         if self.replicas == 0 {
             return Some(
                 "once a replica runs that has this route: none tells of itself".to_owned(),
             );
         }
         if self.route.away {
-            let downstream = format!("downstream of route {name}");
-            let mut missing = fleet.heard().flat_map(|replica| &replica.missing);
-            let last = missing.find(|part| part.name == downstream);
-            let last = last.map_or_else(String::new, |part| format!(" ({})", part.reason));
+            let last = if away_why.is_empty() {
+                String::new()
+            } else {
+                format!(" ({away_why})")
+            };
             return Some(format!(
-                "once the downstream is back: it is away{last}, and only single probes are sent"
+                "once the downstream takes messages again: {PROBES_ONLY}{last}"
+            ));
+        }
+        if !dying.is_empty() {
+            return Some(format!(
+                "once messages can be sent again: the route stopped and tries one at a time, {dying}"
             ));
         }
         if !self.route.stalled.is_empty() {
@@ -79,9 +95,20 @@ impl Ahead {
         closed.then(|| format!("once the route is open again: it is closed, {why}"))
     }
 
-    /// Until those before it are gone, as far as it is known.
-    pub(super) fn wait(&self) -> Duration {
-        self.takes.unwrap_or_default()
+    /// Until those before it are gone. `None`: there are some, and no paced limit says how long they take. What
+    /// replicas hold does not count then: it waits beside this message, not before it.
+    pub(super) fn wait(&self) -> Option<Duration> {
+        let none = (self.queued() == 0).then_some(Duration::ZERO);
+        self.takes.or(none)
+    }
+
+    /// What it waits for where the time is not known.
+    pub(super) fn unknown(&self) -> Option<String> {
+        let waits = self.wait().is_none();
+        waits.then(|| match self.before() {
+            1 => "once the message before it is gone".to_owned(),
+            before => format!("once the {before} messages before it are gone"),
+        })
     }
 
     /// A line for each thing that an operator would ask for.
@@ -144,7 +171,7 @@ mod tests {
     use std::collections::BTreeMap;
 
     use super::*;
-    use crate::status::{Missing, Use};
+    use crate::status::Use;
 
     fn replica(route: Route) -> Replica {
         let rate = Use {
@@ -171,14 +198,20 @@ mod tests {
     fn what_is_before_it_is_counted_and_timed() {
         let of = |paced, first| {
             let ahead = Ahead::of(vec![replica(route())], "sms", paced, first);
-            (ahead.lines()[0].1.clone(), ahead.wait().as_secs())
+            let wait = ahead.wait().map(|wait| wait.as_secs());
+            (ahead.lines()[0].1.clone(), wait, ahead.unknown())
         };
         let said = "590 in the queue, 10 held by 1 replica; gone in 1m at the earliest";
-        assert_eq!(of(Some("account"), false), (said.to_owned(), 60));
+        assert_eq!(
+            of(Some("account"), false),
+            (said.to_owned(), Some(60), None)
+        );
         let first = "10 held by 1 replica; gone in 1s at the earliest";
-        assert_eq!(of(Some("account"), true), (first.to_owned(), 1));
+        assert_eq!(of(Some("account"), true), (first.to_owned(), Some(1), None));
         let unpaced = "590 in the queue, 10 held by 1 replica";
-        assert_eq!(of(None, false), (unpaced.to_owned(), 0));
+        let once = "once the 600 messages before it are gone".to_owned();
+        assert_eq!(of(None, false), (unpaced.to_owned(), None, Some(once)));
+        assert_eq!((of(None, true).1, of(None, true).2), (Some(0), None));
         let parked = Route {
             parked: 7,
             waiting: 3,
@@ -210,22 +243,19 @@ mod tests {
         };
         assert!(stands(vec![silent]).contains("a replica runs"));
         assert_eq!(stands(vec![replica(route())]), "");
-        let away = Replica {
-            missing: vec![Missing {
-                name: "downstream of route sms".to_owned(),
-                reason: "503 Service Unavailable".to_owned(),
-                seconds: 3,
-            }],
-            ..replica(Route {
-                away: true,
-                ..route()
-            })
-        };
+        let away = replica(Route {
+            away: true,
+            away_why: "503 Service Unavailable".to_owned(),
+            ..route()
+        });
         let said = stands(vec![replica(route()), away]);
-        assert!(
-            said.contains("it is away (503 Service Unavailable)"),
-            "{said}"
-        );
+        assert!(said.ends_with("probes are sent (503 Service Unavailable)"));
+        let dying = replica(Route {
+            dying: "50 messages died in a row, invalid".to_owned(),
+            ..route()
+        });
+        let said = stands(vec![replica(route()), dying]);
+        assert!(said.ends_with("one at a time, 50 messages died in a row, invalid"));
         assert!(stands(vec![closed("redis: refused")]).ends_with("closed, redis: refused"));
         assert_eq!(stands(vec![closed("redis: refused"), replica(route())]), "");
         // Its limits and its hours have lines of their own.

@@ -276,7 +276,10 @@ async fn a_person_sees_the_fleet_and_what_changes_in_it() {
 
 /// Both limits with their use, both routes, both replicas.
 async fn the_work_is_seen(browser: &mut Browser) {
-    let away = ["open; the downstream is away", "closed: downstream: "];
+    let away = [
+        "open; only single probes are sent: 500 ",
+        "closed: downstream: ",
+    ];
     until(browser, "the work of two replicas", |seen| {
         let routes = &seen["routes"];
         let of = |heading| cell(routes, NAME, heading);

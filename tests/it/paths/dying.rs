@@ -4,8 +4,10 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU16, Ordering};
 use std::time::Duration;
 
+use serde_json::Value;
+
 use super::{config, holds, numbered, queue};
-use crate::support::daemon::{Daemon, LONG, NEW_SCHEDULE, Route, get};
+use crate::support::daemon::{Daemon, LONG, NEW_SCHEDULE, Route, get, program};
 use crate::support::recorder::{Recorder, Reply};
 use crate::support::wait::{eventually, eventually_async};
 
@@ -41,6 +43,7 @@ async fn a_template_that_fits_no_message(name: &str, reason: &str, change: impl 
         status == 503 && page.contains("20 messages died in a row") && page.contains(reason)
     };
     eventually(LONG, "it is not ready, with the reason", says_so).await;
+    the_route_says_so(&daemon, admin, name, "dying").await;
     tokio::time::sleep(WHILE).await;
     let dead = format!("{name}.dead");
     let buried = broker.counts(&dead).await.expect("the dead letters").0;
@@ -63,6 +66,33 @@ async fn a_template_that_fits_no_message(name: &str, reason: &str, change: impl 
     assert_eq!(downstream.count(), rest, "each once");
     daemon.stop(&[NEW_SCHEDULE]).await;
     assert_eq!(broker.counts(name).await, Some((0, 0)));
+}
+
+/// Also where its tap is open: on the page, in `status`, and for a message that is tried.
+async fn the_route_says_so(daemon: &Daemon, admin: std::net::SocketAddr, name: &str, field: &str) {
+    let says_so = || {
+        let page = serde_json::from_str::<Value>(&get(admin, "/status.json").1).unwrap();
+        let why = &page["replicas"][0]["routes"][name][field];
+        why.as_str().is_some_and(|why| why.contains(STOPPED))
+    };
+    eventually(LONG, "the page says it of the route", says_so).await;
+    let url = format!("http://{admin}");
+    let status = program(&["status", "--url", &url]).output().unwrap();
+    let status = String::from_utf8(status.stdout).unwrap();
+    let route = status.split("REPLICA").next().unwrap_or_default();
+    assert!(route.contains(STOPPED), "{status}");
+    let config = daemon.config().display().to_string();
+    let message = "{\"n\":7,\"absent\":7}";
+    let file = tempfile::NamedTempFile::new().unwrap();
+    std::fs::write(file.path(), message).unwrap();
+    let says_so = || {
+        let mut tried = program(&["try", "--config", &config]);
+        let tried = tried.stdin(file.reopen().unwrap()).output().unwrap();
+        let said = String::from_utf8(tried.stdout).unwrap();
+        let when = said.lines().find(|line| line.starts_with("it would go"));
+        when.is_some_and(|when| when.contains(STOPPED))
+    };
+    eventually(LONG, "`try` says it", says_so).await;
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
@@ -96,6 +126,7 @@ async fn a_downstream_that_rejects_all_gets_no_backlog() {
     let admin = daemon.admin().await;
     let says_so = || get(admin, "/readyz").1.contains("messages died in a row");
     eventually(LONG, "it is not ready, with the reason", says_so).await;
+    the_route_says_so(&daemon, admin, name, "away_why").await;
     tokio::time::sleep(WHILE).await;
     let dead = format!("{name}.dead");
     let buried = broker.counts(&dead).await.expect("the dead letters").0;
