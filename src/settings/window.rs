@@ -37,7 +37,28 @@ const fn longest(unit: CalendarUnit) -> Duration {
     })
 }
 
+/// How long a window of the calendar is where no clock changes; a month in the mean.
+const fn usual(unit: CalendarUnit) -> Duration {
+    Duration::from_secs(match unit {
+        CalendarUnit::Second => 1,
+        CalendarUnit::Minute => 60,
+        CalendarUnit::Hour => HOUR,
+        CalendarUnit::Day => 24 * HOUR,
+        CalendarUnit::Week => 7 * 24 * HOUR,
+        CalendarUnit::Month => 365 * 24 * HOUR / 12,
+    })
+}
+
 impl WindowRate {
+    /// Units a second, to compare it with others.
+    #[must_use]
+    pub fn per_second(self) -> f64 {
+        match self {
+            Self::Every(rate) => rate.per_second(),
+            Self::Calendar { units, each } => f64::from(units.get()) / usual(each).as_secs_f64(),
+        }
+    }
+
     /// Units per window.
     #[must_use]
     pub const fn units(self) -> NonZeroU32 {

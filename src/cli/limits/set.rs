@@ -14,10 +14,11 @@ use super::change::operator;
 use super::text::{kind, short};
 use super::{Location, OpenLimits, Refusal};
 use crate::core::policy::{LimitPolicy, PolicyUpdate, PolicyVersion, ending, ends};
-use crate::core::rate::{Rate, Span, parse_duration};
+use crate::core::rate::{Span, parse_duration};
 use crate::core::schedule::FREEZE_MAX;
 use crate::core::time::micros;
 use crate::settings::types::Limit;
+use crate::settings::window::WindowRate;
 use crate::settings::{self, Extra, policy};
 
 /// Another operator may change the same limit at the same time. After this many tries, give up.
@@ -178,12 +179,11 @@ fn more_than_twice(file: &str, after: &str) -> Option<String> {
     grown.or_else(shorter)
 }
 
-/// Units a second of a rate, or a number. A window of the calendar counts by its units alone.
+/// Units a second of a rate, or a number.
 fn amount(value: &str) -> Option<f64> {
-    if let Ok(rate) = value.parse::<Rate>() {
-        return Some(rate.per_second());
-    }
-    value.split('/').next()?.parse().ok()
+    let rate = value.parse::<WindowRate>().ok();
+    rate.map(WindowRate::per_second)
+        .or_else(|| value.parse().ok())
 }
 
 /// Asks the operator, who types the name of the limit to agree.
@@ -313,4 +313,37 @@ fn document(name: &str, words: &[(&str, &str)], alone: bool) -> String {
         );
     }
     root.to_string()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn more_than_twice_as_much_in_the_same_time_is_found() {
+        let asks = |file: &str, after: &str| {
+            let of = |rate: &str| format!("kind=fixed_window rate={rate}");
+            more_than_twice(&of(file), &of(after)).is_some()
+        };
+        for (file, after) in [
+            ("400/1s", "801/1s"),
+            ("400/1s", "400/100ms"),
+            ("1000/month", "2001/month"),
+            ("1000/month", "1000/day"),
+            ("1000/1d", "84/hour"),
+            ("1000/day", "90000/month"),
+        ] {
+            assert!(asks(file, after), "{file} -> {after}");
+        }
+        for (file, after) in [
+            ("400/1s", "800/1s"),
+            ("400/1s", "8000/10s"),
+            ("1000/month", "2000/month"),
+            ("1000/day", "1000/month"),
+            ("1000/day", "30000/month"),
+            ("1000/hour", "48000/1d"),
+        ] {
+            assert!(!asks(file, after), "{file} -> {after}");
+        }
+    }
 }
