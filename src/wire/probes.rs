@@ -1,7 +1,7 @@
 //! What the backends say about a configuration: without connecting, and on trying.
 
 use std::borrow::Cow;
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -77,7 +77,16 @@ pub fn probes(loaded: &Loaded) -> Vec<Probe> {
     }
     if loaded.settings.backend.limits == LimitBackend::Redis {
         let options = options::redis(&loaded.settings, &loaded.secrets);
-        let limits = loaded.settings.limits.clone();
+        // What no route names counts nothing, however far away Redis is.
+        let used: BTreeSet<_> = loaded
+            .settings
+            .routes
+            .values()
+            .flat_map(|route| &route.limits)
+            .cloned()
+            .collect();
+        let mut limits = loaded.settings.limits.clone();
+        limits.retain(|name, _| used.contains(name));
         let probe = async move {
             let options = options.map_err(|e| e.why)?;
             match limiter::redis::probe(&options).await {
@@ -216,12 +225,13 @@ async fn first_message(
         let undecodable = |why| format!("no request can be made of it: {why}");
         trial.request(&message).map_err(undecodable)
     });
-    match usable {
+    let said = match usable {
         Ok(_) => "; the first message that waits can be decoded and rendered".to_owned(),
         Err(why) => {
             format!("; warning: the first message that waits would be a dead letter: {why}")
         }
-    }
+    };
+    said + "; it was given back, which a quorum queue counts as a return"
 }
 
 /// The first message that is ready in a queue. It stays there.
