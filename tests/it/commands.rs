@@ -2,6 +2,7 @@
 
 use std::collections::BTreeSet;
 use std::fs;
+use std::path::Path;
 use std::process::{Command, Output, Stdio};
 
 use crate::support::daemon::{Config, Route, file, program};
@@ -123,6 +124,41 @@ fn a_first_configuration_passes_the_check_and_is_never_overwritten() {
     }
     let output = ran(&["config", "init", "--kind", "fax"]);
     assert_eq!(output.status.code(), Some(2), "{output:?}");
+}
+
+#[test]
+fn the_file_that_the_environment_names_is_read() {
+    let dir = tempfile::tempdir().unwrap();
+    let good = dir.path().join("good.toml");
+    fs::write(&good, printed(&["config", "init", "--kind", "sms"])).unwrap();
+    let wrong = file(dir.path(), "wrong.toml", "rdis = 1\n");
+    let checked = |named: &Path, arguments: &[&str]| {
+        let mut command = program(&["check"]);
+        command.args(arguments).env("SLUICED_CONFIG", named);
+        let output = command.output().unwrap();
+        let said = String::from_utf8_lossy(&output.stdout).into_owned();
+        (output.status.code(), said)
+    };
+    let (code, said) = checked(&good, &[]);
+    assert_eq!(code, Some(0), "{said}");
+    assert!(said.ends_with("\nconfiguration ok\n"), "{said}");
+    let (code, said) = checked(&wrong, &[]);
+    assert_eq!(code, Some(78), "{said}");
+    assert!(said.contains("wrong.toml"), "{said}");
+    let (code, said) = checked(&wrong, &["--config", good.to_str().unwrap()]);
+    assert_eq!(code, Some(0), "the argument counts: {said}");
+}
+
+#[test]
+fn the_help_of_limits_names_each_command_with_its_words() {
+    let help = printed(&["limits", "--help"]);
+    for name in ["list", "show", "set", "pause", "resume", "open"] {
+        let named = |line: &str| line.trim_start().starts_with(&format!("{name} "));
+        assert!(help.lines().any(named), "{name}: {help}");
+    }
+    let help = printed(&["--help"]);
+    let limits = "list, show, set, pause, resume, open";
+    assert!(help.contains(limits), "{help}");
 }
 
 /// A run without servers whose list is empty, with `log.level = "error"` in its file. What it logged.

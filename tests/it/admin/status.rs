@@ -139,6 +139,16 @@ async fn every_replica_knows_how_all_of_them_are() {
         said.iter().all(|said| text.contains(said))
     })
     .await;
+    // The address is that of the configuration, or of the environment.
+    let listen = other.admin().await.to_string();
+    let variable = ("SLUICED__ADMIN__LISTEN", listen.as_str());
+    let file = other.config().display().to_string();
+    for arguments in [&["status"][..], &["status", "--config", &file]] {
+        let mut command = program(arguments);
+        let output = command.env(variable.0, variable.1).output().unwrap();
+        let text = String::from_utf8_lossy(&output.stdout).into_owned();
+        assert!(text.starts_with("sluiced: 2 replicas"), "{output:?}");
+    }
     let (_, json, _) = command(&["status", "--url", &url, "--json"]);
     let json: Value = serde_json::from_str(&json).unwrap();
     assert_eq!(json["replicas"].as_array().map(Vec::len), Some(2));

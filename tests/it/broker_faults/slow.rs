@@ -7,8 +7,10 @@ use sluiced::ports::message::header;
 use sluiced::queue::rabbit::letters::{Letters, Replay};
 
 use crate::support::broker::Broker;
+use crate::support::daemon::{Config, Daemon, NEW_SCHEDULE, Route, get};
 use crate::support::messages::{dead, number, options};
 use crate::support::proxy::{Mode, Proxy};
+use crate::support::recorder::{Recorder, Reply};
 use crate::support::wait::eventually;
 
 use super::bench::Bench;
@@ -78,6 +80,56 @@ async fn large_copies_on_a_slow_uplink_are_made_once() {
     assert_eq!(broker.counts(&bench.queue).await, Some((0, 0)));
     let dead = found(&broker, &format!("{}.dead", bench.queue)).await;
     assert_eq!(dead, once());
+}
+
+/// A whole replica on such a way: messages that are answered 500 once wait in a queue, and are called twice.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn messages_that_are_tried_again_on_a_slow_uplink_are_called_twice() {
+    const TRIED: u64 = 300;
+    const BYTES: usize = 150_000;
+    let (_turn, server) = turn().await;
+    let proxy = Proxy::to(server.port()).await;
+    proxy.set(Mode::Uplink(2 * UPLINK));
+    let broker = Broker::connect(&server.url()).await;
+    let name = "slow-tried-again";
+    broker.declare(name, "quorum").await;
+    let downstream =
+        Recorder::start(|call| Reply::status(if call.repeat == 0 { 500 } else { 202 }));
+    let downstream = downstream.await;
+    let mut route = Route::new(name, downstream.address);
+    // Each fails for its own sake.
+    route.downstream = "breaker = { failures = 0 }\n".to_owned();
+    let config = Config {
+        rabbit: Some(format!("amqp://guest:guest@127.0.0.1:{}/%2f", proxy.port())),
+        ..Config::shared(name, "1000/1s", vec![route])
+    };
+    let timeout = "SLUICED__RABBITMQ__CONFIRM_TIMEOUT";
+    let mut daemon = Daemon::start_with(&config.text(), |command| {
+        command.env(timeout, format!("{}ms", CONFIRM.as_millis()));
+    });
+    daemon.ready().await;
+    let large = (1..=TRIED).map(|n| {
+        let mut body = body(n);
+        body.resize(BYTES, b' ');
+        (body, BasicProperties::default())
+    });
+    broker.publish(name, large).await;
+    let admin = daemon.admin().await;
+    let done = format!("sluiced_settled_total{{route=\"{name}\",verdict=\"done\"}} {TRIED}\n");
+    let all = || get(admin, "/metrics").1.contains(&done);
+    eventually(BOUND, "all are done", all).await;
+    let mut calls = BTreeMap::new();
+    for call in downstream.calls() {
+        *calls.entry(call.number).or_insert(0) += 1;
+    }
+    assert_eq!(
+        calls,
+        (1..=TRIED).map(|n| (n, 2)).collect::<BTreeMap<_, _>>()
+    );
+    let unconfirmed = format!("sluiced_unconfirmed_total{{route=\"{name}\"}}");
+    assert_eq!(daemon.metric(&unconfirmed).await, 0.0, "none twice");
+    daemon.stop(&[NEW_SCHEDULE]).await;
+    assert_eq!(broker.counts(name).await, Some((0, 0)));
 }
 
 /// Copies of a session that ends are on their way: the connection, which is that of all routes, is not closed.

@@ -1,5 +1,7 @@
 //! Looking at letters: what is said of them, and that they stay where they are.
 
+use std::process::{Command, Stdio};
+
 use lapin::BasicProperties;
 use lapin::types::AMQPValue;
 use serde_json::Value;
@@ -307,4 +309,56 @@ async fn what_cannot_be_done_is_said_with_what_would_be_right() {
         embedded.contains("what was not delivered is in `rest.ndjson`"),
         "{embedded}"
     );
+}
+
+/// However the URL is written, and whatever becomes of it.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_password_is_never_shown() {
+    let port = Rabbit::shared().port();
+    for url in [
+        format!("amqp://guest:s3cret@127.0.0.1:{port}/%2f"),
+        format!("guest:s3cret@127.0.0.1:{port}"),
+        "amqp://guest:s3cret@127.0.0.1:1/%2f".to_owned(),
+        "amqp://guest:s3cret@[2001:db8::5:5672".to_owned(),
+        "amqp://guest:s3cret@no such host/".to_owned(),
+        "amqp://guest:s3cret@127.0.0.1:port/".to_owned(),
+    ] {
+        let said = dead("list --queue sms.dead --rabbitmq", &[&url]);
+        assert_ne!(said.code, 0, "{url}");
+        assert!(!said.err.is_empty(), "{url}");
+        let all = said.out + &said.err;
+        assert!(!all.contains("s3cret"), "{url}: {all}");
+    }
+    let url = "amqp://guest:s3cret@127.0.0.1:1/%2f";
+    let said = dead("list --rabbitmq", &[url]);
+    assert_eq!(said.code, 2, "no queue is named");
+    assert!(!said.err.contains("s3cret"), "{}", said.err);
+}
+
+/// On a terminal, which `script` of util-linux provides.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_long_list_shows_how_far_it_came_and_keeps_the_order() {
+    const COUNT: u64 = 1_000;
+    let name = "dead-long";
+    let broker = buried(name, "quorum", COUNT).await;
+    let command = format!(
+        "{} dead list --rabbitmq {} --queue {name}.dead",
+        env!("CARGO_BIN_EXE_sluiced"),
+        Rabbit::shared().url()
+    );
+    let mut script = Command::new("script");
+    script.args(["-qec", &command, "/dev/null"]);
+    let output = script.stdin(Stdio::null()).output().expect("`script` runs");
+    let said = String::from_utf8_lossy(&output.stdout).into_owned();
+    for part in [
+        "looked at 100 of 1000",
+        "looked at 1000 of 1000",
+        "giving 1000 letters back",
+        "dead-long.dead: 1000 letters",
+    ] {
+        assert!(said.contains(part), "no `{part}` in\n{said}");
+    }
+    let letters = broker.drain(&format!("{name}.dead")).await;
+    let found: Vec<u64> = letters.iter().map(|(body, _)| number(body)).collect();
+    assert_eq!(found, (1..=COUNT).collect::<Vec<_>>());
 }

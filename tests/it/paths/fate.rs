@@ -315,6 +315,7 @@ async fn what_is_too_old_can_be_dropped() {
     broker.publish("dropped", numbered(2, 2)).await;
     eventually(LONG, "the young one", || downstream.count() == 1).await;
     assert_eq!(downstream.calls()[0].number, 2);
+    daemon.says("dropped, as the route says").await;
     let admin = daemon.admin().await;
     let one = format!("{PERMITS} 1\n");
     eventually(LONG, "one slot", || get(admin, "/metrics").1.contains(&one)).await;
