@@ -1,11 +1,30 @@
-//! `sluiced completions`: the script by which a shell completes commands and options.
+//! `sluiced completions`: the script by which a shell completes commands, options, and names of limits and
+//! routes.
+//!
+//! Names are those of a configuration, so no script can have them. The script runs the program with the words
+//! so far, and the program prints what may come next. The configuration is the one that these words name, or
+//! else `SLUICED_CONFIG`.
 
+use std::ffi::OsString;
 use std::io::{self, Write};
+use std::path::PathBuf;
 
 use clap::{Args, Command};
-use clap_complete::Shell;
+use clap_complete::env::Shells;
+use clap_complete::{ArgValueCandidates, CompleteEnv, CompletionCandidate, Shell};
+
+use crate::settings::types::Settings;
+use crate::settings::{self, NO_SECTION};
 
 const NAME: &str = env!("CARGO_PKG_NAME");
+/// Set by the script, to the name of the shell.
+const VARIABLE: &str = "SLUICED_COMPLETE";
+/// Stands before the words so far.
+const WORDS: &str = "--";
+
+/// An autoloaded function is called for the first time by what defines it.
+const ZSH_FIRST: &str =
+    "[[ ${funcstack[1]} == _sluiced ]] && _clap_dynamic_completer_sluiced \"$@\"\n";
 
 /// The arguments of `sluiced completions`.
 #[derive(Args, Clone, Debug)]
@@ -14,18 +33,62 @@ pub struct CompletionsArgs {
     pub shell: Shell,
 }
 
-/// Writes the script for `command` to `out`.
+/// Writes the script to `out`.
 ///
 /// # Errors
 /// When `out` cannot be written to.
-pub fn run(args: &CompletionsArgs, command: &Command, out: &mut impl Write) -> io::Result<()> {
-    // Hidden commands would be offered too.
-    let visible = command.get_subcommands().filter(|one| !one.is_hide_set());
-    let mut shown = Command::new(NAME)
-        .version(env!("CARGO_PKG_VERSION"))
-        .subcommands(visible.cloned());
-    // By way of memory: it panics where it cannot write, and a reader may close the pipe.
-    let mut script = Vec::new();
-    clap_complete::generate(args.shell, &mut shown, NAME, &mut script);
-    out.write_all(&script)
+pub fn run(args: &CompletionsArgs, out: &mut impl Write) -> io::Result<()> {
+    let shell = args.shell.to_string();
+    let shells = Shells::builtins();
+    let completer = shells.completer(&shell);
+    let completer = completer.ok_or_else(|| io::Error::other(format!("{shell} is not known")))?;
+    completer.write_registration(VARIABLE, NAME, NAME, NAME, out)?;
+    if args.shell == Shell::Zsh {
+        out.write_all(ZSH_FIRST.as_bytes())?;
+    }
+    Ok(())
+}
+
+/// Where the script of a shell asks: prints what may come next in `command`, and ends the process.
+pub(super) fn answer(command: fn() -> Command) {
+    CompleteEnv::with_factory(command).var(VARIABLE).complete();
+}
+
+/// The limits of the configuration, for an argument that names one.
+pub(super) fn limits() -> ArgValueCandidates {
+    ArgValueCandidates::new(|| names(|settings| settings.limits.into_keys().collect()))
+}
+
+/// The same for routes.
+pub(super) fn routes() -> ArgValueCandidates {
+    ArgValueCandidates::new(|| names(|settings| settings.routes.into_keys().collect()))
+}
+
+/// None where the configuration is not a good one: a completion has no place for faults.
+fn names(of: fn(Settings) -> Vec<String>) -> Vec<CompletionCandidate> {
+    let words = std::env::args_os().skip_while(|word| word != WORDS);
+    let mut files = configurations(words);
+    if files.is_empty() {
+        files.extend(std::env::var_os("SLUICED_CONFIG").map(PathBuf::from));
+    }
+    let loaded = settings::load_with(Some(NO_SECTION), &files, None, std::env::vars());
+    let names = loaded.map_or_else(|_| Vec::new(), |loaded| of(loaded.settings));
+    names.into_iter().map(CompletionCandidate::new).collect()
+}
+
+/// The files that `--config` names. Bash makes three words of `--config=FILE`.
+fn configurations(words: impl Iterator<Item = OsString>) -> Vec<PathBuf> {
+    let mut files = Vec::new();
+    let mut words = words.filter(|word| word != "=");
+    while let Some(word) = words.next() {
+        let file = word
+            .to_str()
+            .and_then(|word| word.strip_prefix("--config="));
+        if let Some(file) = file {
+            files.push(file.into());
+        } else if word == "--config" {
+            files.extend(words.next().map(PathBuf::from));
+        }
+    }
+    files
 }

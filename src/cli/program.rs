@@ -72,6 +72,7 @@ const BLOCKING: usize = 8;
 /// Runs the command that the arguments of the process name.
 #[must_use]
 pub fn main() -> ExitCode {
+    completions::answer(Arguments::command);
     let arguments = Arguments::parse();
     // One crypto provider for every TLS client. An error means that there is one already.
     rustls::crypto::ring::default_provider()
@@ -168,7 +169,7 @@ async fn dispatch(command: Command) -> Result<ExitCode, Box<dyn std::error::Erro
         }
         Command::Health(args) => return Ok(health::run(&args, &mut out).await?),
         Command::Completions(args) => {
-            completions::run(&args, &Arguments::command(), &mut out)?;
+            completions::run(&args, &mut out)?;
             Exit::Done
         }
         Command::Man(args) => {

@@ -17,6 +17,7 @@ use http::{HeaderMap, Request};
 use serde_json::{Value, json};
 
 use self::ahead::Ahead;
+use super::completions;
 use super::exit::Exit;
 use super::limits::{Location, OpenLimits, key};
 use super::printable::printable;
@@ -41,7 +42,7 @@ pub struct TryArgs {
     #[arg(long, env = "SLUICED_CONFIG", value_name = "FILE", required = true)]
     config: Vec<PathBuf>,
     /// The route; it can be left out where there is one
-    #[arg(long, value_name = "NAME")]
+    #[arg(long, value_name = "NAME", add = completions::routes())]
     route: Option<String>,
     /// Look at the first message of the route's queue instead of one on stdin; it is given back
     #[arg(long, conflicts_with_all = ["id", "headers"])]

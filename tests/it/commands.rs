@@ -34,6 +34,70 @@ fn commands(parent: &[&str]) -> Vec<Vec<String>> {
     all
 }
 
+/// What bash would offer for the last of these words, by the function that the program gives it.
+fn completed(words: &[&str], config: Option<&Path>) -> Vec<String> {
+    let program = Path::new(env!("CARGO_BIN_EXE_sluiced"));
+    let others = std::env::var("PATH").unwrap();
+    let path = format!("{}:{others}", program.parent().unwrap().display());
+    let ask = "source <(sluiced completions bash) && COMP_WORDS=(sluiced \"$@\") COMP_CWORD=$# COMP_TYPE=9 \
+               && _clap_complete_sluiced sluiced \"${!#}\" && printf '%s\\n' \"${COMPREPLY[@]}\"";
+    let mut bash = Command::new("bash");
+    bash.args(["-c", ask, "bash"]).args(words).env("PATH", path);
+    match config {
+        Some(config) => bash.env("SLUICED_CONFIG", config),
+        None => bash.env_remove("SLUICED_CONFIG"),
+    };
+    let output = bash.output().expect("bash runs");
+    assert!(output.status.success(), "{output:?}");
+    let said = String::from_utf8(output.stdout).unwrap();
+    said.lines().map(str::to_owned).collect()
+}
+
+#[test]
+fn names_of_limits_and_routes_are_those_of_the_configuration() {
+    let dir = tempfile::tempdir().unwrap();
+    let route = Route::new("letters", "127.0.0.1:1".parse().unwrap());
+    let config = Config::shared("completed", "1/1s", vec![route]).text();
+    let known = file(dir.path(), "known.toml", &config);
+    let other = file(dir.path(), "other.toml", &config.replace("letters", "sms"));
+    let other = other.to_str().unwrap();
+    for command in ["show", "set", "pause", "resume", "open"] {
+        let names = completed(&["limits", command, "pro"], Some(&known));
+        assert_eq!(names, ["provider"], "{command}");
+    }
+    for command in [&["dead", "list"][..], &["try"], &["plan"]] {
+        let ask = [command, &["--route", ""]].concat();
+        assert_eq!(completed(&ask, Some(&known)), ["letters"], "{command:?}");
+        for config in [&["--config", other][..], &["--config", "=", other]] {
+            let ask = [command, config, &["--route", ""]].concat();
+            assert_eq!(completed(&ask, Some(&known)), ["sms"], "{command:?}");
+        }
+    }
+    let wrong = file(dir.path(), "wrong.toml", "rdis = 1\n");
+    for config in [None, Some(&*wrong)] {
+        assert_eq!(
+            completed(&["limits", "show", "pro"], config),
+            [""; 1],
+            "no names"
+        );
+    }
+}
+
+/// What a shell loads from a file has to work at once.
+#[test]
+fn each_shell_has_a_script() {
+    for shell in ["bash", "zsh", "fish", "elvish", "powershell"] {
+        let script = printed(&["completions", shell]);
+        for part in ["SLUICED_COMPLETE", shell, "sluiced"] {
+            assert!(script.contains(part), "{shell}: {script}");
+        }
+    }
+    let zsh = printed(&["completions", "zsh"]);
+    assert!(zsh.starts_with("#compdef sluiced\n"), "{zsh}");
+    let first = "[[ ${funcstack[1]} == _sluiced ]] && _clap_dynamic_completer_sluiced \"$@\"";
+    assert!(zsh.ends_with(&format!("{first}\n")), "{zsh}");
+}
+
 #[test]
 fn a_reader_that_has_seen_enough_is_no_failure() {
     let all = [
@@ -58,17 +122,14 @@ fn completions_and_manual_pages_name_every_command() {
     let all = commands(&[]);
     let is = |steps: &[&str]| all.iter().any(|path| path == steps);
     assert!(is(&["run"]) && is(&["limits", "set"]), "{all:?}");
-    for shell in ["bash", "zsh", "fish"] {
-        let script = printed(&["completions", shell]);
-        for path in &all {
-            let name = path.last().unwrap();
-            assert!(script.contains(name), "{shell} lacks {path:?}");
-        }
-        assert!(script.contains("--config") || script.contains("-l config"));
-        for hidden in ["judges its callers", "__provider"] {
-            assert!(!script.contains(hidden), "{shell} offers what is hidden");
-        }
+    for path in &all {
+        let (name, parent) = path.split_last().unwrap();
+        let parent: Vec<_> = parent.iter().map(String::as_str).collect();
+        let next = completed(&[&parent[..], &[""]].concat(), None);
+        assert!(next.contains(name), "{path:?}: {next:?}");
+        assert!(!next.iter().any(|next| next == "provider"), "it is hidden");
     }
+    assert!(completed(&["check", "--conn"], None).contains(&"--connect".to_owned()));
 
     let page = printed(&["man"]);
     let folder = tempfile::tempdir().unwrap();

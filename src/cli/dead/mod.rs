@@ -20,6 +20,7 @@ use std::time::Duration;
 use clap::{Args, Subcommand};
 use secrecy::SecretString;
 
+use super::completions;
 use super::exit::Exit;
 use super::refusal::{Refusal, did_you_mean};
 use crate::queue::rabbit::RabbitOptions;
@@ -63,7 +64,7 @@ pub struct Location {
     )]
     config: Vec<PathBuf>,
     /// Only the letters of this route; without it those of all routes
-    #[arg(long, value_name = "NAME", conflicts_with_all = ["rabbitmq", "queue"])]
+    #[arg(long, value_name = "NAME", conflicts_with_all = ["rabbitmq", "queue"], add = completions::routes())]
     route: Option<String>,
     /// Without a configuration: `amqp://user:password@host:port/vhost`
     #[arg(

@@ -7,6 +7,7 @@ use clap::Args;
 use serde_json::json;
 
 use super::{Location, Refusal, key};
+use crate::cli::completions;
 use crate::core::limits::generation::Closing;
 use crate::core::rate::{Span, parse_duration};
 use crate::core::schedule::FREEZE_MAX;
@@ -15,6 +16,7 @@ use crate::core::schedule::FREEZE_MAX;
 #[derive(Args, Clone, Debug)]
 pub struct PauseArgs {
     /// The limit
+    #[arg(add = completions::limits())]
     name: String,
     /// How long, such as 10m; without it until resumed (366 days at most)
     #[arg(long = "for", value_name = "DURATION", value_parser = length)]
@@ -27,6 +29,7 @@ pub struct PauseArgs {
 #[derive(Args, Clone, Debug)]
 pub struct ResumeArgs {
     /// The limit
+    #[arg(add = completions::limits())]
     name: String,
     #[command(flatten)]
     location: Location,
@@ -36,6 +39,7 @@ pub struct ResumeArgs {
 #[derive(Args, Clone, Debug)]
 pub struct OpenArgs {
     /// The limit
+    #[arg(add = completions::limits())]
     name: String,
     #[command(flatten)]
     location: Location,

@@ -13,6 +13,7 @@ use serde_json::json;
 use super::change::operator;
 use super::text::{kind, short};
 use super::{Location, OpenLimits, Refusal};
+use crate::cli::completions;
 use crate::core::policy::{LimitPolicy, PolicyUpdate, PolicyVersion, ending, ends};
 use crate::core::rate::{Span, parse_duration};
 use crate::core::schedule::FREEZE_MAX;
@@ -28,6 +29,7 @@ const TRIES: usize = 3;
 #[derive(Args, Clone, Debug)]
 pub struct SetArgs {
     /// The limit
+    #[arg(add = completions::limits())]
     name: String,
     /// What shall be in force, such as rate=300/1s headroom=10ms, or rate=50% of the file's; the rest stays as it is
     #[arg(required = true, value_name = "NAME=VALUE")]

@@ -8,6 +8,7 @@ use clap::Args;
 use super::key;
 use super::text::{adapted, as_json, differ, differing, followed, kind, left, short, updated_by};
 use super::{Location, Refusal};
+use crate::cli::completions;
 use crate::cli::text::state;
 use crate::core::rate::Span;
 use crate::ports::policy::Inspection;
@@ -16,6 +17,7 @@ use crate::ports::policy::Inspection;
 #[derive(Args, Clone, Debug)]
 pub struct ShowArgs {
     /// The limit
+    #[arg(add = completions::limits())]
     name: String,
     /// The key: the text that its template makes of a message
     key: Option<String>,

@@ -36,6 +36,7 @@ use self::messages::{Drawn, foreseen, recorded};
 use self::numbers::time;
 use self::trace::MOST;
 use self::words::Head;
+use super::completions;
 use super::exit::Exit;
 use super::refusal::Refusal;
 use super::trial::chosen;
@@ -61,7 +62,7 @@ pub struct PlanArgs {
     #[arg(long, env = "SLUICED_CONFIG", value_name = "FILE", required = true)]
     config: Vec<PathBuf>,
     /// The route; it can be left out where there is one
-    #[arg(long, value_name = "NAME")]
+    #[arg(long, value_name = "NAME", add = completions::routes())]
     route: Option<String>,
     /// Messages that come at a rate: 300/1s, or 300/1s@1m-5m for a part of the time; may repeat
     #[arg(long, value_name = "RATE")]
