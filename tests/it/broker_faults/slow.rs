@@ -89,7 +89,7 @@ async fn messages_that_are_tried_again_on_a_slow_uplink_are_called_twice() {
     const BYTES: usize = 150_000;
     let (_turn, server) = turn().await;
     let proxy = Proxy::to(server.port()).await;
-    proxy.set(Mode::Uplink(2 * UPLINK));
+    proxy.set(Mode::Uplink(4 * UPLINK));
     let broker = Broker::connect(&server.url()).await;
     let name = "slow-tried-again";
     broker.declare(name, "quorum").await;
@@ -97,6 +97,8 @@ async fn messages_that_are_tried_again_on_a_slow_uplink_are_called_twice() {
         Recorder::start(|call| Reply::status(if call.repeat == 0 { 500 } else { 202 }));
     let downstream = downstream.await;
     let mut route = Route::new(name, downstream.address);
+    // Each waits in a queue until it is tried again.
+    route.keys = "max_hold = \"0s\"\nprefetch = 500\n".to_owned();
     // Each fails for its own sake.
     route.downstream = "breaker = { failures = 0 }\n".to_owned();
     let config = Config {
@@ -128,6 +130,8 @@ async fn messages_that_are_tried_again_on_a_slow_uplink_are_called_twice() {
     );
     let unconfirmed = format!("sluiced_unconfirmed_total{{route=\"{name}\"}}");
     assert_eq!(daemon.metric(&unconfirmed).await, 0.0, "none twice");
+    let later = format!("sluiced_settled_total{{route=\"{name}\",verdict=\"later\"}}");
+    assert_eq!(daemon.metric(&later).await, TRIED as f64, "each by a copy");
     daemon.stop(&[NEW_SCHEDULE]).await;
     assert_eq!(broker.counts(name).await, Some((0, 0)));
 }
