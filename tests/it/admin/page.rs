@@ -158,7 +158,11 @@ fn forge() {
     let text = json!({
         "name": code(1), "version": code(2), "seconds": 60,
         "missing": [{ "name": code(3), "reason": code(4), "seconds": 5 }],
-        "routes": { code(5): { "open": false, "why": code(6), "answers": { code(7): 1 } } },
+        "routes": {
+            code(5): { "open": false, "why": code(6), "answers": { code(7): 1 } },
+            "dying": { "open": true, "dying": code(11) },
+            "probed": { "open": true, "away": true, "away_why": code(12) },
+        },
         "events": [{ "at": code(8), "level": code(9), "text": code(10) }],
     });
     let mut redis = RedisServer::shared().connection();
@@ -237,7 +241,10 @@ async fn a_person_sees_the_fleet_and_what_changes_in_it() {
     until(&mut browser, "text is shown as text", |seen| {
         forge();
         let shown = seen.to_string();
-        (1..=10).all(|n| shown.contains(&format!("<script>window.ran = {n}</script><b>{n}</b>")))
+        let tap = |route| cell(&seen["routes"], route, "tap");
+        (1..=12).all(|n| shown.contains(&format!("<script>window.ran = {n}</script><b>{n}</b>")))
+            && tap("dying").starts_with("stopped, one at a time is tried: ")
+            && tap("probed").starts_with("open; only single probes are sent: ")
     })
     .await;
     it_can_be_read_everywhere(&mut browser).await;
