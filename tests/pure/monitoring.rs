@@ -48,7 +48,7 @@ fn every_series_that_is_asked_for_is_exported() {
             assert!(exported.contains(name), "{}: {name}", path.display());
         }
     }
-    for page in ["docs/runbook.md", "docs/operating.md"] {
+    for page in ["docs/runbook.md", "docs/monitoring.md"] {
         for name in series(&read(page)) {
             assert!(exported.contains(name), "{page}: {name}");
         }
@@ -61,7 +61,7 @@ fn every_alert_has_a_runbook_entry_and_tests() {
         read("monitoring/alerts.yml"),
         read("monitoring/alerts_test.yml"),
     );
-    let (page, table) = (read("docs/runbook.md"), read("docs/operating.md"));
+    let (page, table) = (read("docs/runbook.md"), read("docs/monitoring.md"));
     let alerts = after(&rules, "- alert: ");
     assert_eq!(alerts, after(&page, "## "), "the entries of the runbook");
     let links = after(&rules, "runbook: ");
@@ -73,7 +73,7 @@ fn every_alert_has_a_runbook_entry_and_tests() {
         );
         assert!(
             table.contains(&format!("`{alert}`")),
-            "operating.md has no {alert}"
+            "monitoring.md has no {alert}"
         );
         let fires = format!("alertname: {alert}\n        exp_alerts:");
         assert!(tests.contains(&fires), "no test in which {alert} fires");

@@ -43,7 +43,7 @@ fn every_metric_has_help_and_is_there_once() {
 
 #[test]
 fn the_documentation_has_them_all_with_their_labels() {
-    let page = include_str!("../../../docs/operating.md");
+    let page = include_str!("../../../docs/monitoring.md");
     for metric in ALL {
         let row = format!("| `{}` |", metric.name);
         let row = page.lines().find(|line| line.starts_with(&row));

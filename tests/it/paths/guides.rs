@@ -25,10 +25,13 @@ const MIGRATION: &str = include_str!("../../../docs/migration.md");
 const PACING: &str = include_str!("../../../docs/pacing.md");
 const COMPARISON: &str = include_str!("../../../docs/comparison.md");
 const OPERATING: &str = include_str!("../../../docs/operating.md");
+const MONITORING: &str = include_str!("../../../docs/monitoring.md");
+const LIMITS: &str = include_str!("../../../docs/limits.md");
+const DEAD: &str = include_str!("../../../docs/dead-letters.md");
 const RUNBOOK: &str = include_str!("../../../docs/runbook.md");
 const README: &str = include_str!("../../../README.md");
-const PAGES: [&str; 7] = [
-    STARTED, MIGRATION, PACING, COMPARISON, OPERATING, RUNBOOK, README,
+const PAGES: [&str; 10] = [
+    STARTED, MIGRATION, PACING, COMPARISON, OPERATING, MONITORING, LIMITS, DEAD, RUNBOOK, README,
 ];
 const SLUICED: &str = env!("CARGO_BIN_EXE_sluiced");
 const ROOT: &str = env!("CARGO_MANIFEST_DIR");
