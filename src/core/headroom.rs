@@ -67,8 +67,6 @@ impl From<Duration> for Headroom {
 pub struct Bounds {
     /// No part is less.
     pub least: Headroom,
-    /// The most that is kept for calls that leave late: beyond it a slot that is missed costs less.
-    pub most_late: Duration,
     /// The most of both parts together.
     pub most: Duration,
 }
@@ -143,7 +141,7 @@ impl Follow {
                 current.max(least)
             }
         };
-        let late = part(self.current.late, seen.late, bounds.least.late).min(bounds.most_late);
+        let late = part(self.current.late, seen.late, bounds.least.late).min(bounds.most / 2);
         let way = part(self.current.way, seen.way, bounds.least.way);
         let wanted = Headroom {
             late,

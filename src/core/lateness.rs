@@ -1,8 +1,8 @@
-//! How late calls leave after their slots, but for a few.
+//! How late calls leave after their slots, and which lateness it is worth to allow.
 //!
 //! Problem: a slot that comes up later than the headroom allows is lost, and a longer headroom costs a share of the
-//! rate. So what counts is the lateness that all but one call in a thousand keep: to cover the rest would cost more
-//! than it saves. The latenesses are counted in steps of a fifth; old ones fade, by half every [`FADES`].
+//! rate. So the lateness to allow is the one with which both together cost least. The latenesses are counted in steps
+//! of a fifth; old ones fade, by half every [`FADES`].
 
 use std::time::Duration;
 
@@ -13,8 +13,6 @@ const FIRST: u64 = 200;
 const STEPS: usize = 32;
 /// After so long each counts half.
 const FADES: Duration = Duration::from_secs(30);
-/// One in so many may be later. The latest one of fewer calls does not count either.
-const STRAYS: u64 = 1_000;
 /// Fewer calls say nothing.
 const FEWEST: u64 = 20;
 
@@ -38,23 +36,23 @@ impl Lateness {
         self.saw(late + late / 4, calls, now);
     }
 
-    /// How late all but one in a thousand leave at most; `None`: too few left.
+    /// The lateness to allow in a window of this length: with a longer one, the headroom would cost more of the rate
+    /// than the slots that it saves. `None`: too few calls left.
     #[must_use]
-    pub fn most(&mut self, now: Mono) -> Option<Duration> {
+    pub fn worth(&mut self, window: Duration, now: Mono) -> Option<Duration> {
         self.fade(now);
         let all: u64 = self.counts.iter().sum();
         if all < FEWEST {
             return None;
         }
-        let mut left = (all / STRAYS).max(1);
-        let steps = self.counts.iter().zip(ends());
-        for (count, end) in steps.rev() {
-            if *count > left {
-                return Some(end);
-            }
-            left -= count;
-        }
-        None
+        let mut later = all;
+        let losses = self.counts.iter().zip(ends()).map(|(count, end)| {
+            later -= count;
+            let lost = later as f64 / all as f64;
+            (end, lost + end.as_secs_f64() / window.as_secs_f64())
+        });
+        let least = losses.min_by(|(_, one), (_, other)| one.total_cmp(other));
+        least.map(|(end, _)| end)
     }
 
     fn fade(&mut self, now: Mono) {
@@ -87,26 +85,26 @@ mod tests {
         Mono::from_micros(seconds * 1_000_000)
     }
 
-    #[test]
-    fn one_in_a_thousand_does_not_count_and_two_do() {
-        let of = |strays: u64| {
-            let mut seen = Lateness::default();
-            seen.saw(Duration::from_micros(300), 2_000 - strays, at(1));
-            seen.saw(Duration::from_millis(20), strays, at(1));
-            seen.most(at(1)).expect("many")
-        };
-        assert!(of(2) < Duration::from_micros(400), "{:?}", of(2));
-        assert!(of(4) >= Duration::from_millis(20), "{:?}", of(4));
-    }
+    const SECOND: Duration = Duration::from_secs(1);
+    const MINUTE: Duration = Duration::from_secs(60);
 
     #[test]
-    fn the_latest_of_a_few_does_not_count() {
+    fn it_allows_what_costs_less_than_the_slots_that_it_saves() {
+        // One call in a hundred is 4 ms late: 0.4 % of a second, for 1 % of the slots.
         let mut seen = Lateness::default();
-        assert_eq!(seen.most(at(1)), None);
-        seen.saw(Duration::from_millis(1), 30, at(1));
-        seen.saw(Duration::from_millis(50), 1, at(1));
-        let most = seen.most(at(1)).expect("thirty");
-        assert!(most < Duration::from_micros(1_300), "{most:?}");
+        assert_eq!(seen.worth(SECOND, at(1)), None);
+        seen.saw(Duration::from_micros(300), 990, at(1));
+        seen.saw(Duration::from_millis(4), 10, at(1));
+        let worth = seen.worth(SECOND, at(1)).expect("many");
+        assert!(worth >= Duration::from_millis(4), "{worth:?}");
+        // One in a thousand is 20 ms late: 2 % of a second for 0.1 % of the slots, but little of a minute.
+        let mut seen = Lateness::default();
+        seen.saw(Duration::from_micros(300), 999, at(1));
+        seen.saw(Duration::from_millis(20), 1, at(1));
+        let worth = seen.worth(SECOND, at(1)).expect("many");
+        assert!(worth < Duration::from_millis(1), "{worth:?}");
+        let worth = seen.worth(MINUTE, at(1)).expect("many");
+        assert!(worth >= Duration::from_millis(20), "{worth:?}");
     }
 
     #[test]
@@ -114,7 +112,7 @@ mod tests {
         let mut seen = Lateness::default();
         seen.saw(Duration::from_micros(100), 100, at(1));
         seen.missed(Duration::from_millis(4), 5, at(1));
-        assert!(seen.most(at(1)).expect("many") > Duration::from_millis(4));
+        assert!(seen.worth(SECOND, at(1)).expect("many") > Duration::from_millis(4));
     }
 
     #[test]
@@ -122,7 +120,7 @@ mod tests {
         let mut seen = Lateness::default();
         seen.saw(Duration::from_millis(20), 8, at(1));
         seen.saw(Duration::from_micros(100), 1_000, at(200));
-        assert!(seen.most(at(200)).expect("many") <= Duration::from_micros(200));
-        assert_eq!(seen.most(at(10_000)), None);
+        assert!(seen.worth(SECOND, at(200)).expect("many") <= Duration::from_micros(200));
+        assert_eq!(seen.worth(SECOND, at(10_000)), None);
     }
 }

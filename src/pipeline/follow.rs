@@ -35,7 +35,7 @@ impl Measures {
         lock(&self.lateness).saw(late, 1, now);
     }
 
-    /// Slots were over before their calls left: they came later than this.
+    /// Slots were over before their calls left: they came later than this, at least.
     pub(super) fn missed(&self, late: Duration, slots: u64, now: Mono) {
         lock(&self.lateness).missed(late, slots, now);
     }
@@ -109,7 +109,7 @@ impl Following {
     pub(super) fn wanted(&mut self, now: Mono) -> Option<Update> {
         let known = self.known.as_mut()?;
         let is_paced = known.limit.as_paced().is_some();
-        let measured = measured(&self.routes, is_paced, now);
+        let measured = measured(&self.routes, &known.limit, now);
         let headroom = known.follow.wanted(measured, &known.bounds, now)?;
         Some(Update {
             text: known
@@ -124,10 +124,11 @@ impl Following {
 }
 
 /// The most that any of the routes measured.
-fn measured(routes: &[(Arc<Route>, PacerHandle)], is_paced: bool, now: Mono) -> Measured {
+fn measured(routes: &[(Arc<Route>, PacerHandle)], limit: &Limit, now: Mono) -> Measured {
+    let (is_paced, window) = (limit.as_paced().is_some(), limit.window());
     let late = |pacer: &PacerHandle| {
         if is_paced {
-            return lock(&pacer.measures.lateness).most(now);
+            return lock(&pacer.measures.lateness).worth(window, now);
         }
         let trip = *lock(&pacer.measures.slow_trip);
         // Half as much again: a permission that runs out is a question more.
@@ -142,7 +143,7 @@ fn measured(routes: &[(Arc<Route>, PacerHandle)], is_paced: bool, now: Mono) -> 
 
 fn words(measured: Measured, is_paced: bool) -> String {
     let late = measured.late.map(|late| match is_paced {
-        true => format!("calls leave up to {} late", millis(late)),
+        true => format!("nearly all calls leave within {}", millis(late)),
         false => format!("permissions must live for {}", millis(late)),
     });
     let way = measured

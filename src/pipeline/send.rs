@@ -64,8 +64,8 @@ pub(super) async fn perform(waiting: Waiting, slot: Slot, pacer: PacerHandle) {
 fn missed(slot: Slot, pacer: &PacerHandle) {
     pacer.meters.slots_missed.increment(1);
     if pacer.is_paced() {
-        let allowed = slot.leave_by.since(slot.at);
-        pacer.measures.missed(allowed, 1, pacer.clock.now());
+        let now = pacer.clock.now();
+        pacer.measures.left(now.since(slot.at), now);
     }
 }
 

@@ -16,7 +16,6 @@ const BOUNDS: Bounds = Bounds {
         late: Duration::from_micros(1_500),
         way: Duration::from_micros(500),
     },
-    most_late: ms(20),
     most: ms(250),
 };
 

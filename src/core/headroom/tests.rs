@@ -13,7 +13,6 @@ const fn parts(late: u64, way: u64) -> Headroom {
 
 const BOUNDS: Bounds = Bounds {
     least: parts(1_500, 500),
-    most_late: us(20_000),
     most: us(250_000),
 };
 
@@ -120,7 +119,7 @@ fn it_stays_within_its_bounds_and_keeps_what_is_not_known() {
     let mut follow = Follow::new(Headroom::of(us(5_000)), now);
     assert_eq!(follow.wanted(Measured::default(), &BOUNDS, later), None);
     let wanted = follow.wanted(measured(900_000, 900_000), &BOUNDS, later);
-    assert_eq!(wanted, Some(parts(20_000, 230_000)));
+    assert_eq!(wanted, Some(parts(125_000, 125_000)));
 }
 
 #[test]

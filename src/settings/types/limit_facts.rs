@@ -43,8 +43,6 @@ const LEAST_KEYED: Headroom = Headroom {
     late: Duration::from_micros(7_500),
     way: Duration::from_micros(500),
 };
-/// No more than this part of the window is kept for calls that leave late: the slots that are missed cost less.
-const LATE_PART: u32 = 50;
 /// So many headrooms lie within the horizon.
 const HEADROOMS_AHEAD: u32 = 4;
 /// What a message with a computed cost may take of a paced limit that does not say.
@@ -152,9 +150,9 @@ impl Limit {
         let most = self
             .as_paced()
             .map_or(quarter, |paced| quarter.min(paced.most_headroom()));
-        let (least, most_late) = match self {
-            Self::Paced(_) => (LEAST_PACED, (window / LATE_PART).max(LEAST_PACED.late)),
-            _ => (LEAST_KEYED, most),
+        let least = match self {
+            Self::Paced(_) => LEAST_PACED,
+            _ => LEAST_KEYED,
         };
         let late = least.late.min(most / 2);
         Some(Bounds {
@@ -162,7 +160,6 @@ impl Limit {
                 late,
                 way: least.way.min(most / 2),
             },
-            most_late: most_late.min(most),
             most,
         })
     }

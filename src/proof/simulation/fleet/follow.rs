@@ -33,7 +33,7 @@ impl<'a, W: Watch> Fleet<'a, W> {
             replica.late.missed(holder.pace().late(), slots, mono);
         }
         let measured = Measured {
-            late: replica.late.most(mono),
+            late: replica.late.worth(following.rate.window(), mono),
             way: replica.shakes.spread(mono).map(|seen| seen.spread),
         };
         let over = replica.version();
