@@ -61,8 +61,8 @@ impl Connection {
         }
     }
 
-    /// Calls a script on the server of its first key. Ends within the response timeout, and at once
-    /// while that server is out of reach. A script is never sent twice.
+    /// Calls a script on the server of its first key. Ends within the response timeout, if it is not to be heard
+    /// out, and at once while that server is out of reach. A script is never sent twice.
     pub(super) async fn call<T: FromRedisValue>(
         &self,
         call: &ScriptCall<'_>,

@@ -6,15 +6,19 @@
 //! The store remembers what the answers told (`core::limits::known`), and asks once a second even if no
 //! message wants anything, so that a loss is noticed while a replica still knows what was there.
 
+mod late;
 mod reply;
 mod store;
 
 use std::sync::{Arc, Mutex};
 
 use redis::FromRedisValue;
+use tokio::runtime::Handle;
 use tokio::time::MissedTickBehavior;
+use tokio_util::task::TaskTracker;
 use tracing::warn;
 
+use self::late::Part;
 use self::reply::Reply;
 use super::batch::{CellIndex, Composed, KeyBatch, generation_key};
 use super::connection::Connection;
@@ -23,7 +27,7 @@ use super::scripts::{Arg, ScriptCall};
 use crate::core::limits::known::Known;
 use crate::core::time::StoreTime;
 use crate::ports::clock::Clock;
-use crate::ports::limits::{BATCH_MAX, CallUnderWay, Candidate, Decision, Decisions, HEARTBEAT};
+use crate::ports::limits::{CallUnderWay, Candidate, Decision, Decisions, HEARTBEAT};
 use crate::ports::locks::lock;
 use crate::ports::pace::StoreError;
 
@@ -41,9 +45,14 @@ pub(super) struct Limits {
     look: Composed,
     clock: Clock,
     known: Mutex<Known>,
+    /// Questions that were given up on and whose answers are still waited for.
+    late: TaskTracker,
+    /// Where questions are asked: callers have runtimes of their own, which may end before ours.
+    runtime: Handle,
 }
 
 impl Limits {
+    /// Must be called on the runtime that the questions shall be asked on.
     pub(super) fn new(
         connection: Arc<Connection>,
         (prefix, channel, replica): (String, String, String),
@@ -60,6 +69,8 @@ impl Limits {
             look: Composed::new(include_str!("../../../lua/look.lua")),
             clock: Clock::start(),
             known: Mutex::default(),
+            late: late::none(),
+            runtime: Handle::current(),
         }
     }
 
@@ -89,8 +100,8 @@ impl Limits {
 
     /// Asks for nothing but the time.
     async fn ask_time(&self) -> Result<Decisions, StoreError> {
-        self.ask(KeyBatch::around(StoreTime::default()), &[], 0)
-            .await
+        let batch = KeyBatch::around(StoreTime::default());
+        self.ask(batch, &[], 0, false).await
     }
 
     async fn call<T: FromRedisValue>(
@@ -99,10 +110,19 @@ impl Limits {
         batch: &KeyBatch<'_>,
         arguments: Vec<Arg<'_>>,
     ) -> Result<T, StoreError> {
+        let call = self.script_call(script, batch, arguments);
+        self.connection.call(&call).await
+    }
+
+    fn script_call<'a>(
+        &self,
+        script: &'a Composed,
+        batch: &KeyBatch<'_>,
+        arguments: Vec<Arg<'a>>,
+    ) -> ScriptCall<'a> {
         let key = generation_key(&self.prefix);
         let keys = batch.keys(&self.prefix);
-        let call = ScriptCall::new(script.script(batch), key, keys, arguments);
-        self.connection.call(&call).await
+        ScriptCall::new(script.script(batch), key, keys, arguments)
     }
 
     /// Asks for candidates, each with its places in the batch.
@@ -111,6 +131,7 @@ impl Limits {
         batch: KeyBatch<'_>,
         asking: &[(&Candidate, Vec<CellIndex>)],
         wanted: u64,
+        heard_out: bool,
     ) -> Result<Decisions, StoreError> {
         let asked = lock(&self.known).memory();
         let mut args = batch.arguments(asked);
@@ -130,7 +151,9 @@ impl Limits {
             }
         }
         let sent = self.clock.now();
-        let reply: Vec<u64> = self.call(&self.admit, &batch, args).await?;
+        let call = self.script_call(&self.admit, &batch, args);
+        let call = if heard_out { call.heard_out() } else { call };
+        let reply: Vec<u64> = self.connection.call(&call).await?;
         let received = self.clock.now();
         let charges = asking.iter().map(|(_, places)| places.len());
         let (entered, decisions) = Reply::new(reply)
@@ -154,23 +177,31 @@ impl Limits {
 
     /// Asks for candidates, in several calls if they are too heavy for one. All grants are of one
     /// call, and so of one moment: once a call granted something, the rest is not asked.
-    async fn decide(&self, candidates: &[Candidate], wanted: u64) -> Result<Decisions, StoreError> {
+    async fn decide(
+        self: &Arc<Self>,
+        candidates: &[Candidate],
+        wanted: u64,
+    ) -> Result<Decisions, StoreError> {
+        if candidates.is_empty() {
+            return self.ask_time().await;
+        }
         let around = self.around().await?;
-        let mut decisions = Vec::with_capacity(candidates.len());
+        self.heard_all().await?;
+        let all: Arc<[Candidate]> = candidates.into();
+        let mut decisions = Vec::with_capacity(all.len());
         loop {
-            let mut batch = KeyBatch::around(around);
-            let rest = candidates[decisions.len()..].iter().take(BATCH_MAX);
-            let asking = rest.map_while(|candidate| {
-                let states = candidate.charges.iter().map(|c| (&*c.limit, c.key));
-                Some((candidate, batch.add(states)?))
-            });
-            let asking: Vec<_> = asking.collect();
-            let answer = self.ask(batch, &asking, wanted).await?;
+            let part = Part {
+                candidates: Arc::clone(&all),
+                from: decisions.len(),
+                around,
+                wanted,
+            };
+            let answer = self.ask_part(part).await?;
             let granted = |decision: &Decision| matches!(decision, Decision::Granted { .. });
             let enough = answer.decisions.iter().any(granted);
             decisions.extend(answer.decisions);
-            if enough || decisions.len() >= candidates.len() {
-                decisions.resize(candidates.len(), Decision::NotAsked);
+            if enough || decisions.len() >= all.len() {
+                decisions.resize(all.len(), Decision::NotAsked);
                 return Ok(Decisions {
                     now: answer.now,
                     decisions,

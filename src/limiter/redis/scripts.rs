@@ -32,6 +32,8 @@ pub(super) struct ScriptCall<'a> {
     /// Keys after the first, in the same slot of a cluster.
     more: Vec<String>,
     before: Vec<Arg<'a>>,
+    /// Its answer is waited for beyond the response timeout, for as long as the connection lives.
+    pub(super) heard_out: bool,
 }
 
 /// An argument of a script.
@@ -60,6 +62,15 @@ impl<'a> ScriptCall<'a> {
             key,
             more,
             before,
+            heard_out: false,
+        }
+    }
+
+    /// The same, but its answer is waited for as long as the connection lives: the caller bounds it.
+    pub(super) fn heard_out(self) -> Self {
+        Self {
+            heard_out: true,
+            ..self
         }
     }
 

@@ -2,6 +2,7 @@
 //! must do, and each trap that others fell into.
 
 mod contract;
+mod late;
 mod long;
 mod losses;
 mod oracle;

@@ -22,7 +22,7 @@ use crate::ports::locks::lock;
 use crate::ports::pace::{StoreError, StoreFuture};
 
 impl RedisPaceStore {
-    fn limits(&self) -> &Limits {
+    fn limits(&self) -> &Arc<Limits> {
         self.heart.get_or_init(|| {
             let beat = Arc::clone(&self.limits).beat();
             AbortOnDropHandle::new(self.thread.handle().spawn(beat))
@@ -33,7 +33,7 @@ impl RedisPaceStore {
 
 impl Limits {
     /// In several calls if they are too heavy for one.
-    async fn take_back(&self, mut refunds: &[Refund]) -> Result<usize, StoreError> {
+    pub(super) async fn take_back(&self, mut refunds: &[Refund]) -> Result<usize, StoreError> {
         let mut taken = 0;
         while !refunds.is_empty() {
             let mut batch = KeyBatch::around(self.around().await?);
@@ -51,6 +51,12 @@ impl Limits {
             refunds = rest;
         }
         Ok(taken)
+    }
+
+    pub(super) async fn end_calls(&self, calls: &[CallUnderWay]) -> Result<(), StoreError> {
+        let channel = Some(self.channel.as_str());
+        let ended = self.about_calls::<u64>(&self.release, channel, calls);
+        ended.await.map(drop)
     }
 
     /// Looks at one key. Writes nothing, and does not make the heart beat.
@@ -104,13 +110,7 @@ impl LimitStore for RedisPaceStore {
     }
 
     fn release<'a>(&'a self, calls: &'a [CallUnderWay]) -> StoreFuture<'a, ()> {
-        async move {
-            let limits = self.limits();
-            let channel = Some(limits.channel.as_str());
-            let ended = limits.about_calls::<u64>(&limits.release, channel, calls);
-            ended.await.map(drop)
-        }
-        .boxed()
+        async move { self.limits().end_calls(calls).await }.boxed()
     }
 
     fn look<'a>(&'a self, limit: &'a Arc<KeyedLimit>, key: LimitKey) -> StoreFuture<'a, Look> {
