@@ -136,6 +136,8 @@ impl<T: Queued> KeyQueues<T> {
             KeyRoom::At(opens) | KeyRoom::Full(opens) => {
                 queue.full = matches!(opening, KeyRoom::Full(_));
                 queue.opens = opens;
+                // Another key of the first message may deny it, and what this one has would be left: where
+                // it has several, as many messages ask when this key opens.
                 let first = queue.waiting.first_key_value();
                 queue.room = first.map_or(1, |(_, item)| item.keys().count() as u64);
             }

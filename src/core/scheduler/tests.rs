@@ -8,7 +8,10 @@ use proptest::prelude::*;
 
 use super::bench::{Bench, Item, pace};
 use super::*;
+use crate::limits::admission::Decision;
+use crate::limits::{Fit, Room};
 use crate::rate::Cost;
+use crate::time::StoreTime;
 
 const SECOND: u64 = 1_000_000;
 const HEADROOM: Duration = Duration::from_millis(100);
@@ -325,4 +328,56 @@ proptest! {
         let order = bench.sent.iter().map(|s| (Reverse(s.item.priority), s.item.id));
         prop_assert!(order.is_sorted());
     }
+}
+
+/// The next question of a scheduler that nothing paces.
+fn question(scheduler: &mut Scheduler<Item>, now: Mono) -> Option<Question<Item>> {
+    match scheduler.poll(now) {
+        Step::Admit(question) => Some(question),
+        _ => None,
+    }
+}
+
+/// A permission runs out and its unit goes back: the key that said "in a quarter of an hour" has room again.
+#[test]
+fn a_unit_that_was_refunded_reopens_its_key() {
+    const STORE: u64 = 1_700_000_000_000_000;
+    let at = |ms: u64| Mono::from_micros(ms * 1_000);
+    let decided = |ms: u64| StoreTime::from_micros(STORE + ms * 1_000);
+    let denied = || Decision::Denied {
+        by: 0,
+        fits: Fit::At(STORE + 900_000_000),
+        until: decided(900_000),
+        room: Room::default(),
+    };
+    let granted = || Decision::Granted { passes: Vec::new() };
+    let mut scheduler = Bench::free(HEADROOM, 700).scheduler;
+    let heard = question(&mut scheduler, at(0)).expect("what time it is");
+    scheduler.answered(heard, decided(1), Vec::new(), at(2));
+
+    scheduler.push(Item::keyed(1, 7), at(3));
+    scheduler.push(Item::keyed(2, 7), at(3));
+    let asked = question(&mut scheduler, at(3)).expect("for both");
+    assert_eq!(asked.asked.len(), 2);
+    // The first is granted and does not leave in time, the second waits for the key.
+    scheduler.frozen_for(Duration::from_millis(100), at(5));
+    scheduler.answered(asked, decided(4), vec![granted(), denied()], at(5));
+    let Step::RanOut(items) = scheduler.poll(at(100)) else {
+        panic!("it runs out");
+    };
+    assert_eq!(items.iter().map(|item| item.id).collect::<Vec<_>>(), [1]);
+    assert!(
+        question(&mut scheduler, at(110)).is_none(),
+        "the key is closed"
+    );
+
+    // Its unit has gone back.
+    for item in items {
+        scheduler.refunded(item.keys(), at(120));
+        scheduler.push_back(item, at(120));
+    }
+    let asked = question(&mut scheduler, at(120)).expect("at once");
+    let decisions = asked.asked.iter().map(|_| granted()).collect();
+    scheduler.answered(asked, decided(121), decisions, at(122));
+    assert!(matches!(scheduler.poll(at(122)), Step::Send(..)));
 }
