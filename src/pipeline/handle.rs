@@ -13,6 +13,7 @@ use crate::core::schedule::{Freeze, Grant};
 use crate::core::scheduler::Scheduler;
 use crate::core::time::{Mono, StoreTime};
 use crate::ports::clock::Clock;
+use crate::ports::limits::CallUnderWay;
 use crate::ports::locks::lock;
 use crate::ports::pace::{PacedLimit, StoreError};
 use crate::telemetry::LogLimit;
@@ -41,8 +42,11 @@ pub(super) struct Stopped {
 pub(super) enum Event {
     /// New messages.
     Decoded(Vec<Waiting>),
-    /// Messages whose permissions ran out, or whose slots passed, before they were sent.
-    Unsent(Vec<Waiting>),
+    /// Messages whose permissions ran out, or whose slots passed, before they were sent; and whether what they
+    /// took went back.
+    Unsent(Vec<Waiting>, bool),
+    /// Calls of ours do not count in their `concurrency` limits any more.
+    Freed(Vec<CallUnderWay>),
     /// A message that waits for another attempt.
     Again(Box<Waiting>),
     /// A call of ours was told to wait for so long; the limit is frozen.
@@ -132,12 +136,12 @@ impl PacerHandle {
             calls.extend(under_way);
         }
         if refunds.is_empty() && calls.is_empty() {
-            return self.tell(Event::Unsent(messages));
+            return self.tell(Event::Unsent(messages, true));
         }
         let pacer = self.clone();
         tokio::spawn(async move {
-            pacer.refunder.give_back(&refunds, &calls).await;
-            pacer.tell(Event::Unsent(messages));
+            let went_back = pacer.refunder.give_back(&refunds, &calls).await;
+            pacer.tell(Event::Unsent(messages, went_back));
         });
     }
 

@@ -51,7 +51,7 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::time::Duration;
 
-use tokio::sync::Notify;
+use tokio::sync::{Notify, mpsc};
 use tokio::task::JoinSet;
 
 pub use adapt::AdaptiveText;
@@ -67,7 +67,7 @@ use crate::core::schedule::Pace;
 use crate::core::scheduler::{Requests, Scheduler};
 use crate::core::time::micros;
 use crate::ports::clock::Clock;
-use crate::ports::limits::{LimitStore, LostWait, Policy};
+use crate::ports::limits::{CallUnderWay, LimitStore, LostWait, Policy};
 use crate::ports::pace::PacedLimit;
 use crate::ports::queue::Leftover;
 use crate::telemetry::health::{DOWNSTREAM, Health, MESSAGES};
@@ -195,7 +195,10 @@ impl Pipeline {
             }
         }
         let scheduler = scheduler(spec.rows.as_ref(), &*spec.keyed, &routes, phase);
-        let keyed = self.keyed(&name, spec.keyed, &routes, outdated, clock);
+        let (sender, events) = mpsc::unbounded_channel();
+        let tell = sender.clone();
+        let freed = move |calls| drop(tell.send(Event::Freed(calls)));
+        let keyed = self.keyed((&name, clock), spec.keyed, &routes, outdated, freed);
         let retimed = Arc::new(Notify::new());
         let adapting = match (&spec.policy, spec.adaptive) {
             (Some(policy), Some(text)) => {
@@ -208,6 +211,7 @@ impl Pipeline {
             scheduler,
             (Arc::clone(&name), spec.rows),
             (keyed, adapting),
+            (sender, events),
             Arc::clone(&retimed),
             routes.clone(),
             clock,
@@ -283,11 +287,11 @@ impl Pipeline {
     /// What asking the keyed limits of a pacer takes; its refunder starts to work.
     fn keyed(
         &mut self,
-        name: &str,
+        (name, clock): (&str, Clock),
         store: Arc<dyn LimitStore>,
         routes: &[Arc<Route>],
         outdated: &Outdated,
-        clock: Clock,
+        freed: impl Fn(Vec<CallUnderWay>) + Send + 'static,
     ) -> Keyed {
         let limits = || routes.iter().flat_map(|route| route.counting.keyed());
         let meters: BTreeMap<_, _> = limits()
@@ -298,7 +302,7 @@ impl Pipeline {
             Arc::clone(&store),
             Arc::clone(&limit_meters),
             limits().cloned().collect(),
-            clock,
+            (clock, freed),
         );
         self.refunders.spawn(work);
         Keyed {

@@ -95,6 +95,7 @@ impl Pacer {
         scheduler: Scheduler<Waiting>,
         (name, rows): (Arc<str>, Option<PacedRows>),
         (keyed, adapting): (Keyed, Option<Adapting>),
+        (sender, events): (mpsc::UnboundedSender<Event>, mpsc::UnboundedReceiver<Event>),
         outdated: Arc<Notify>,
         routes: Vec<Arc<Route>>,
         clock: Clock,
@@ -110,7 +111,6 @@ impl Pacer {
         meters
             .rate
             .set(rows.as_ref().map_or(0.0, PacedRows::per_second));
-        let (sender, events) = mpsc::unbounded_channel();
         let heartbeat = health.watch_loop(&format!("limit {name}"));
         let handle = PacerHandle::new(clock, name, rows, meters, keyed.refunder.clone(), sender);
         let pacer = Self {

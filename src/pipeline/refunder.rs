@@ -64,12 +64,13 @@ pub(super) struct Refunder {
 type CallsByTicket = HashMap<Ticket, Vec<CallUnderWay>>;
 
 impl Refunder {
-    /// A refunder, and its work: a future that ends once nothing can be told to it any more.
+    /// A refunder, and its work: a future that ends once nothing can be told to it any more. `freed` hears of
+    /// calls that the store counts no more.
     pub(super) fn new(
         store: Arc<dyn LimitStore>,
         meters: Arc<BTreeMap<Arc<str>, KeyedMeters>>,
         limits: Vec<Arc<KeyedLimit>>,
-        clock: Clock,
+        (clock, freed): (Clock, impl Fn(Vec<CallUnderWay>) + Send + 'static),
     ) -> (Self, impl Future<Output = ()> + Send + 'static) {
         let (entries, told) = mpsc::unbounded_channel();
         let store = Arc::new(Store {
@@ -77,19 +78,20 @@ impl Refunder {
             meters,
             clock,
         });
-        let work = run(Arc::clone(&store), told, limits);
+        let work = run(Arc::clone(&store), told, limits, freed);
         (Self { entries, store }, work)
     }
 
     /// Gives back what messages took, before they ask again: otherwise a message could be denied for
-    /// what it holds itself.
-    pub(super) async fn give_back(&self, refunds: &[Refund], calls: &[CallUnderWay]) {
+    /// what it holds itself. Returns whether all of it went back.
+    pub(super) async fn give_back(&self, refunds: &[Refund], calls: &[CallUnderWay]) -> bool {
+        let mut released = true;
         if !calls.is_empty() {
             // The renewals stop in any case; ending a call twice changes nothing.
             self.ended(calls.to_vec());
-            self.store.release(calls).await;
+            released = self.store.release(calls).await;
         }
-        self.store.refund(refunds).await;
+        self.store.refund(refunds).await && released
     }
 
     /// Calls begin that `concurrency` limits count.
@@ -143,6 +145,7 @@ async fn run(
     store: Arc<Store>,
     mut told: mpsc::UnboundedReceiver<Entry>,
     limits: Vec<Arc<KeyedLimit>>,
+    freed: impl Fn(Vec<CallUnderWay>),
 ) {
     let mut renewed = store.clock.now();
     let (mut running, mut entries) = (CallsByTicket::new(), Vec::new());
@@ -155,7 +158,10 @@ async fn run(
                     return;
                 }
                 let (ended, unused) = sort(&mut entries, &mut running);
-                store.release(&ended).await;
+                // A replica that misses a notice, or gets none at all, still uses what its own calls free.
+                if store.release(&ended).await && !ended.is_empty() {
+                    freed(ended);
+                }
                 store.refund(&unused).await;
             }
             () = tokio::time::sleep(due), if !running.is_empty() => {
@@ -201,15 +207,21 @@ fn renew_every(limits: &[Arc<KeyedLimit>]) -> Duration {
 }
 
 impl Store {
-    async fn release(&self, ended: &[CallUnderWay]) {
+    /// Returns whether the store did it.
+    async fn release(&self, ended: &[CallUnderWay]) -> bool {
+        let mut all = true;
         for calls in ended.chunks(BATCH_MAX) {
             if let Err(error) = self.store.release(calls).await {
                 self.doubt("calls that ended count until their lease ends", &error);
+                all = false;
             }
         }
+        all
     }
 
-    async fn refund(&self, unused: &[Refund]) {
+    /// Returns whether the store did it.
+    async fn refund(&self, unused: &[Refund]) -> bool {
+        let mut all = true;
         for refunds in unused.chunks(BATCH_MAX) {
             for refund in refunds {
                 if let Some(meters) = self.meters.get(&refund.limit.name) {
@@ -218,8 +230,10 @@ impl Store {
             }
             if let Err(error) = self.store.refund(refunds).await {
                 self.doubt("what was not sent counts as if it were", &error);
+                all = false;
             }
         }
+        all
     }
 
     async fn renew(&self, running: &mut CallsByTicket) {

@@ -15,6 +15,7 @@ use crate::pipeline::admit::{Answered, send_away};
 use crate::pipeline::handle::{Event, Stopped};
 use crate::pipeline::job::Waiting;
 use crate::pipeline::verdict::back;
+use crate::ports::limits::{CallUnderWay, key_id};
 use crate::ports::pace::StoreError;
 
 impl Pacer {
@@ -85,14 +86,24 @@ impl Pacer {
                     self.hold(waiting, false);
                 }
             }
-            Event::Unsent(messages) => {
-                // What they were granted went back: their keys have room again.
+            Event::Unsent(messages, went_back) => {
                 let now = self.handle.clock.now();
-                for waiting in &messages {
+                for waiting in messages.iter().filter(|_| went_back) {
+                    // Their keys have room again.
                     self.scheduler.refunded(waiting.keys(), now);
                 }
                 for waiting in messages.into_iter().rev() {
                     self.hold(waiting, true);
+                }
+            }
+            Event::Freed(calls) => {
+                let now = self.handle.clock.now();
+                for CallUnderWay {
+                    limit, key, cost, ..
+                } in calls
+                {
+                    let units = u64::from(cost.get());
+                    self.scheduler.freed(key_id(&limit.name, key), units, now);
                 }
             }
             Event::Again(waiting) => self.hold(*waiting, true),

@@ -1,5 +1,6 @@
 //! Backlogs of one route over some replicas, and what they come to where nothing goes wrong.
 
+mod calls;
 mod distance;
 mod keyed;
 mod recipes;
@@ -111,6 +112,8 @@ struct Backlog {
     keys: Vec<u32>,
     /// How long it is looked at.
     within: Duration,
+    /// Replicas are told nothing by each other.
+    deaf: bool,
 }
 
 impl Backlog {
@@ -133,6 +136,7 @@ impl Backlog {
             stalls: Duration::ZERO,
             keys,
             within: Duration::from_secs(400),
+            deaf: false,
         }
     }
 
@@ -183,6 +187,7 @@ impl Backlog {
         around.to_store = self.way;
         around.lateness = Duration::ZERO;
         around.late_wakes = 0;
+        around.lost_notices = if self.deaf { 1_000_000 } else { 0 };
         let stall = |second| (second * 1_000_000, Fault::PauseAll(self.stalls));
         let stalls = (1..=self.within.as_secs()).map(stall);
         let stalls: Vec<_> = stalls.filter(|_| !self.stalls.is_zero()).collect();

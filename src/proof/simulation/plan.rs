@@ -51,6 +51,8 @@ pub struct MessageFate {
     /// How often it went through a wait queue, and how often it was sent there by a limit.
     pub trips: u16,
     pub sent_away: u16,
+    /// The replica that made its call.
+    pub replica: Option<u32>,
 }
 
 /// How a message ended; times are microseconds from the beginning.
@@ -125,7 +127,7 @@ pub fn run_in(plan: &Plan, around: Surroundings, faults: &[(u64, Fault)]) -> Pla
 }
 
 impl Watch for PlanOutcome {
-    fn see(&mut self, at: u64, _: u32, what: &What) {
+    fn see(&mut self, at: u64, replica: u32, what: &What) {
         let at = at.saturating_sub(self.lead);
         match *what {
             What::Asked { .. } => self.asks += 1,
@@ -147,7 +149,10 @@ impl Watch for PlanOutcome {
                     self.denied(message, Some(by));
                 }
             }
-            What::Called { message } => self.ended(message, End::Called(at)),
+            What::Called { message } => {
+                self.fates[message as usize].replica = Some(replica);
+                self.ended(message, End::Called(at));
+            }
             What::Ended { message, how } => {
                 let end = match how {
                     Without::TooOld => End::TooOld(at),

@@ -190,6 +190,8 @@ pub struct Surroundings {
     pub slow_ways: u64,
     /// Requests that fail, per million: half of them after they were executed.
     pub lost_asks: u64,
+    /// Notices between replicas that are lost, per million.
+    pub lost_notices: u64,
     /// Median lateness of a timer.
     pub lateness: Duration,
     /// Timers that are late by up to [`Surroundings::late_most`], per million.
@@ -214,6 +216,7 @@ impl Surroundings {
             lopsided: Duration::ZERO,
             slow_ways: 0,
             lost_asks: 0,
+            lost_notices: 0,
             lateness: Duration::from_micros(100),
             late_wakes: 1_000,
             late_most: Duration::from_millis(3),

@@ -60,34 +60,48 @@ async fn two_hundred_keys_flow_through_one_replica() {
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn ten_calls_under_way_over_three_replicas() {
+    ten_calls_under_way("ten-at-once", 3).await;
+}
+
+/// It waits for its own calls only.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn ten_calls_under_way_of_one_replica() {
+    ten_calls_under_way("ten-alone", 1).await;
+}
+
+async fn ten_calls_under_way(name: &'static str, replicas: usize) {
     const ALL: u64 = 600;
     const MOST: usize = 10;
-    const LATENCY: Duration = Duration::from_millis(50);
+    const LATENCY: Duration = Duration::from_millis(100);
     let plan = Plan {
         judged: unjudged(LATENCY),
         limits: &["calls"],
         tables: "[limits.calls]\nkind = \"concurrency\"\nlimit = 10\nlease = \"30s\"\n",
         // All that Redis is asked is counted.
         own_redis: true,
-        ..Plan::of("ten-at-once")
+        ..Plan::of(name)
     };
-    let mut fleet = plan.start(3, ALL).await;
+    let mut fleet = plan.start(replicas, ALL).await;
     fleet.arrived(ALL).await;
     let counts = Counts::of(&mut fleet).await;
     let scripts = script_calls(fleet.servers.redis());
     let report = fleet.finish(DECLARED).await;
-    eprintln!("ten-at-once: {scripts} scripts for {ALL} messages");
+    eprintln!("{name}: {scripts} scripts for {ALL} messages");
     assert_eq!(report.repeated, 0, "{report:?}");
-    let at_once = fullest(&times(&fleet), LATENCY);
+    let calls = times(&fleet);
+    let took = calls[calls.len() - 1].since(calls[0]) + LATENCY;
+    eprintln!("{name} x{replicas}: {took:?}");
+    assert!(took < Duration::from_millis(6_500), "{took:?}");
+    let at_once = fullest(&calls, LATENCY);
     used(
-        "ten-at-once",
+        name,
         &fleet.provider.keyed(),
         MOST as f64 / LATENCY.as_secs_f64(),
     );
     assert!(at_once <= MOST, "{at_once} at once");
     // What is full without a time to come back at is waited for in memory.
     let bounds = Bounds { trips: 0.0, ..ONE };
-    counts.judge("ten-at-once", ALL as usize, &bounds);
+    counts.judge(name, ALL as usize, &bounds);
 }
 
 /// What fits now is granted now, whatever waits behind it.

@@ -8,7 +8,7 @@ use sluiced_core::scheduler::{HEARTBEAT, Question};
 use sluiced_core::time::{Mono, micros};
 
 use super::event::{Reply, Request};
-use super::parcel::key_id;
+use super::parcel::{key_id, names};
 use super::slots::{STORE_TIMEOUT, Trip};
 use super::store::{Asker, Woken};
 use super::{Event, Fleet, Parcel, Replica};
@@ -206,11 +206,24 @@ impl<'a, W: Watch> Fleet<'a, W> {
         if !self.store.is_down(self.t) {
             let woken = self.store.release(asker, parcel, self.t);
             self.tell_freed(&woken);
+            // It has its answer, and what its call took is free, notice or not.
+            let way = self.way();
+            let keyed = &self.setting.route.keyed;
+            let charges = names(&parcel.message.charges).zip(&parcel.message.charges);
+            for ((name, charge), limit) in charges.zip(keyed) {
+                if matches!(limit.rule, Rule::Concurrency(_)) {
+                    let (key, units) = (key_id(name), u64::from(charge.cost));
+                    self.after(way, asker.replica, Event::Freed { key, units });
+                }
+            }
         }
     }
 
     fn tell_freed(&mut self, woken: &[Woken]) {
         for one in woken {
+            if self.dice.chance(self.setting.around.lost_notices) {
+                continue;
+            }
             let (way, key) = (self.way(), key_id(one.name));
             let units = one.units;
             self.after(way, one.replica, Event::Freed { key, units });
