@@ -56,6 +56,16 @@ const CELLS: [Cell; 4] = [
     },
 ];
 
+/// What a cell must reach with the store so many milliseconds away.
+fn due(cell: &Cell, ms: u64) -> f64 {
+    match ms {
+        // An account of 200/1s with 40 keys, on the same network.
+        1 if cell.name == "gcra + paced" => 0.97,
+        ..=6 => 0.95,
+        _ => 0.9,
+    }
+}
+
 /// The share of the least time, or the share of the messages that were sent in four times as long.
 fn share(cell: &Cell, distance: Duration, replicas: u32) -> f64 {
     let least = (cell.least)(distance);
@@ -75,7 +85,8 @@ fn share(cell: &Cell, distance: Duration, replicas: u32) -> f64 {
     least / run.seconds()
 }
 
-/// The default headroom serves a store up to 6 ms away in each direction as one that is near.
+/// The default headroom serves a store up to 6 ms away in each direction as one that is near. Ten calls of
+/// 100 ms at a time on the same network are in `calls`.
 #[test]
 fn a_store_some_milliseconds_away_costs_little() {
     let mut low = Vec::new();
@@ -88,8 +99,8 @@ fn a_store_some_milliseconds_away_costs_little() {
         for cell in &CELLS {
             let shares = [1, 3].map(|replicas| {
                 let share = share(cell, Duration::from_millis(ms), replicas);
-                if share < if ms > 6 { 0.9 } else { 0.94 } {
-                    low.push(format!("{} x{replicas} at {ms} ms: {share:.2}", cell.name));
+                if share < due(cell, ms) {
+                    low.push(format!("{} x{replicas} at {ms} ms: {share:.3}", cell.name));
                 }
                 format!("{share:.2}")
             });
