@@ -51,10 +51,17 @@ impl<T: Queued> Scheduler<T> {
         let queued = self.key_queues.peek();
         let ready = self.ready.peek().filter(|_| self.ready.sum().keyed > 0);
         match (queued, ready) {
-            (Some(queued), Some(ready)) if ready.priority() > queued.priority() => Some(ready),
+            (Some(queued), Some(ready)) if self.goes_before(ready, queued) => Some(ready),
             (Some(queued), _) => Some(queued),
             (None, ready) => ready,
         }
+    }
+
+    /// Of one priority the tenant is first that is due first. One whose key is open does not wait for others of
+    /// its tenant.
+    fn goes_before(&self, ready: &T, queued: &T) -> bool {
+        let turn = |item| Reverse(self.ready.turn(item));
+        (ready.priority(), turn(ready)) > (queued.priority(), turn(queued))
     }
 
     /// How many slots near enough lack a message that may be sent; or when to look again.
@@ -109,26 +116,19 @@ impl<T: Queued> Scheduler<T> {
         let alone = self.asked.keyed == 0;
         let (mut wanted, mut batch) = (wanted, Vec::new());
         while wanted > 0 && batch.len() < most {
-            let Some((item, queued)) = self.pop_keyed() else {
+            let Some(item) = self.pop_keyed() else {
                 break;
             };
             if item.is_stale() || item.deadline().is_some_and(|end| end <= now) {
-                if !queued {
-                    self.ready.forgive(&item);
-                }
+                self.ready.forgive(&item);
                 self.found.push_back(dismiss(item));
             } else if !item.is_keyed() {
                 wanted = wanted.saturating_sub(u64::from(item.cost().get()));
                 self.enter(item, NEVER);
             } else if let Some(key) = self.waits_for(&item, now) {
-                if !queued {
-                    self.ready.forgive(&item);
-                }
-                self.key_queues.join(key, item);
+                self.join(key, item);
             } else if let Some(key) = self.key_queues.full(&item, now) {
-                if !queued {
-                    self.ready.forgive(&item);
-                }
+                self.ready.forgive(&item);
                 self.full(item, key, now);
             } else {
                 if alone && batch.is_empty() {
@@ -146,14 +146,17 @@ impl<T: Queued> Scheduler<T> {
         (batch, wanted.min(named))
     }
 
-    /// Takes [`Scheduler::next_keyed`], and whether it came from the queue of a key.
-    fn pop_keyed(&mut self) -> Option<(T, bool)> {
+    /// Takes [`Scheduler::next_keyed`].
+    fn pop_keyed(&mut self) -> Option<T> {
         let next = self.next_keyed()?;
         let (arrival, priority) = (next.arrival(), next.priority());
         let queued = self.key_queues.peek();
         if queued.is_some_and(|q| q.arrival() == arrival && q.priority() == priority) {
-            return self.key_queues.pop().map(|item| (item, true));
+            return self
+                .key_queues
+                .pop()
+                .inspect(|item| self.ready.charge(item));
         }
-        self.ready.pop().map(|item| (item, false))
+        self.ready.pop()
     }
 }

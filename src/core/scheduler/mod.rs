@@ -188,9 +188,15 @@ impl<T: Queued> Scheduler<T> {
     /// that a missed slot does not cost it its place.
     pub fn push_back(&mut self, item: T, now: Mono) {
         match self.waits_for(&item, now) {
-            Some(key) => self.key_queues.join(key, item),
+            Some(key) => self.join(key, item),
             None => self.ready.push_front(item),
         }
+    }
+
+    /// A message that had its turn waits for a key.
+    fn join(&mut self, key: KeyId, item: T) {
+        self.ready.forgive(&item);
+        self.key_queues.join(key, item);
     }
 
     /// The key that a message has to wait for in memory, if any.

@@ -108,7 +108,7 @@ impl<T: Queued> Scheduler<T> {
             item.sent_away();
         }
         self.key_queues.set_room(key, room, times.sent, true);
-        self.key_queues.join(key, item);
+        self.join(key, item);
     }
 
     /// A key of a message is known to be full: it goes away without a question, unless there is room by now.

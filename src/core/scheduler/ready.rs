@@ -7,6 +7,9 @@
 //! turn goes first, and every message moves its tenant's next turn on by its cost over the weight
 //! (start-time fair queueing). A tenant that was away starts at the clock's present, so nothing is
 //! saved up, and a share that no tenant asks for goes to the others at once.
+//!
+//! Messages that wait for a key (`key_queues`) are their tenant's as well: one that is asked for or admitted is
+//! charged, wherever it came from, and one that waits is not.
 
 use std::collections::{BTreeMap, BTreeSet, HashMap, VecDeque};
 use std::num::NonZeroU32;
@@ -22,6 +25,8 @@ pub type KeyId = u64;
 
 /// Virtual time that one unit takes at weight one: fine enough for any weight.
 const UNIT: u64 = 1 << 20;
+/// How far a tenant that waits for keys may fall behind the present: it catches up by so much.
+const BEHIND: u64 = 32 * UNIT;
 /// Tenants that are remembered beyond those that hold messages.
 const REMEMBERED: usize = 64;
 
@@ -187,7 +192,7 @@ impl<T: Queued> Ready<T> {
 
     /// Takes the next in order.
     pub fn pop(&mut self) -> Option<T> {
-        let priority = *self.by_priority.last_key_value()?.0;
+        let priority = self.peek()?.priority();
         self.pop_from(priority)
     }
 
@@ -195,7 +200,7 @@ impl<T: Queued> Ready<T> {
     pub fn pop_from(&mut self, priority: u16) -> Option<T> {
         let level = self.by_priority.get_mut(&priority)?;
         let item = level.pop();
-        if level.is_empty() {
+        if level.is_forgotten() {
             self.by_priority.remove(&priority);
         }
         let item = item?;
@@ -203,7 +208,22 @@ impl<T: Queued> Ready<T> {
         Some(item)
     }
 
-    /// One that was taken was not sent and is gone: its tenant is not charged for it.
+    /// When the tenant of a message is due, on the clock of its priority.
+    #[must_use]
+    pub fn turn(&self, item: &T) -> u64 {
+        let level = self.by_priority.get(&item.priority());
+        level.map_or(0, |level| level.turn(item))
+    }
+
+    /// One that waited for a key is taken: its tenant is charged for it.
+    pub fn charge(&mut self, item: &T) {
+        self.by_priority
+            .entry(item.priority())
+            .or_default()
+            .charge(item);
+    }
+
+    /// One that was taken was not sent, and is gone or waits for a key: its tenant is not charged for it.
     pub fn forgive(&mut self, item: &T) {
         if let Some(level) = self.by_priority.get_mut(&item.priority()) {
             level.forgive(item);
@@ -216,7 +236,7 @@ impl<T: Queued> Ready<T> {
         for level in self.by_priority.values_mut().rev() {
             level.extract(&mut unwanted, &mut out);
         }
-        self.by_priority.retain(|_, level| !level.is_empty());
+        self.by_priority.retain(|_, level| !level.is_forgotten());
         for item in &out {
             self.sum.remove(item);
         }
@@ -274,8 +294,40 @@ fn stride<T: Queued>(item: &T) -> u64 {
 }
 
 impl<T: Queued> Level<T> {
-    fn is_empty(&self) -> bool {
-        self.first.is_empty() && self.turns.is_empty()
+    /// It has no messages, and no tenant has had more than another.
+    fn is_forgotten(&self) -> bool {
+        let is_even = |tenant: &Tenant<T>| tenant.turn <= self.clock;
+        self.first.is_empty() && self.turns.is_empty() && self.tenants.values().all(is_even)
+    }
+
+    fn turn(&self, item: &T) -> u64 {
+        let tenant = self.tenants.get(&item.share().tenant);
+        tenant.map_or(self.clock, |tenant| tenant.turn.max(self.earliest()))
+    }
+
+    const fn earliest(&self) -> u64 {
+        self.clock.saturating_sub(BEHIND)
+    }
+
+    fn tenant(&mut self, name: u64) -> &mut Tenant<T> {
+        self.tenants.entry(name).or_insert_with(|| Tenant {
+            queue: VecDeque::new(),
+            turn: 0,
+        })
+    }
+
+    fn charge(&mut self, item: &T) {
+        let due = self.turn(item);
+        self.clock = self.clock.max(due);
+        self.set_turn(item.share().tenant, due.saturating_add(stride(item)));
+    }
+
+    fn set_turn(&mut self, name: u64, turn: u64) {
+        let tenant = self.tenant(name);
+        let before = std::mem::replace(&mut tenant.turn, turn);
+        if self.turns.remove(&(before, name)) {
+            self.turns.insert((turn, name));
+        }
     }
 
     fn peek(&self) -> Option<&T> {
@@ -293,16 +345,17 @@ impl<T: Queued> Level<T> {
     }
 
     fn push(&mut self, item: T) {
-        let name = item.share().tenant;
-        let tenant = self.tenants.entry(name).or_insert_with(|| Tenant {
-            queue: VecDeque::new(),
-            turn: 0,
-        });
-        if tenant.queue.is_empty() {
-            tenant.turn = tenant.turn.max(self.clock);
-            self.turns.insert((tenant.turn, name));
+        let (name, clock) = (item.share().tenant, self.clock);
+        let tenant = self.tenant(name);
+        let is_new = tenant.queue.is_empty();
+        if is_new {
+            tenant.turn = tenant.turn.max(clock);
         }
+        let turn = tenant.turn;
         tenant.queue.push_back(item);
+        if is_new {
+            self.turns.insert((turn, name));
+        }
     }
 
     fn pop(&mut self) -> Option<T> {
@@ -312,7 +365,7 @@ impl<T: Queued> Level<T> {
         let (turn, name) = self.turns.pop_first()?;
         let tenant = self.tenants.get_mut(&name)?;
         let item = tenant.queue.pop_front()?;
-        self.clock = turn;
+        self.clock = self.clock.max(turn);
         tenant.turn = turn.saturating_add(stride(&item));
         if !tenant.queue.is_empty() {
             self.turns.insert((tenant.turn, name));
@@ -334,15 +387,12 @@ impl<T: Queued> Level<T> {
 
     fn forgive(&mut self, item: &T) {
         let name = item.share().tenant;
-        let Some(tenant) = self.tenants.get_mut(&name) else {
+        let Some(known) = self.tenants.get(&name).map(|tenant| tenant.turn) else {
             return;
         };
-        let turn = tenant.turn.saturating_sub(stride(item)).max(self.clock);
-        if turn < tenant.turn {
-            if self.turns.remove(&(tenant.turn, name)) {
-                self.turns.insert((turn, name));
-            }
-            tenant.turn = turn;
+        let turn = known.saturating_sub(stride(item)).max(self.earliest());
+        if turn < known {
+            self.set_turn(name, turn);
         }
     }
 

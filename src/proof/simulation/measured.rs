@@ -4,6 +4,7 @@ mod calls;
 mod distance;
 mod keyed;
 mod recipes;
+mod tenants;
 
 use std::collections::BTreeMap;
 use std::num::NonZeroU32;
@@ -114,6 +115,8 @@ struct Backlog {
     within: Duration,
     /// Replicas are told nothing by each other.
     deaf: bool,
+    /// Whose message it is, by its key.
+    tenant: fn(u32) -> u64,
 }
 
 impl Backlog {
@@ -137,6 +140,7 @@ impl Backlog {
             keys,
             within: Duration::from_secs(400),
             deaf: false,
+            tenant: |_| 0,
         }
     }
 
@@ -155,7 +159,10 @@ impl Backlog {
             slots: cost(self.cost),
             priority: 0,
             urgent: false,
-            share: Share::default(),
+            share: Share {
+                tenant: (self.tenant)(*key),
+                ..Share::default()
+            },
             charges: self.charges(id, *key),
         };
         let keyed = self.rules.iter().map(|(rule, by)| Keyed {
