@@ -69,7 +69,7 @@ impl Checks<'_> {
         } else if headroom < THIN_HEADROOM {
             let left = Span(limit.headroom().late);
             let message = format!(
-                "a call may leave up to {left} after Redis allowed it, less than the answer takes to arrive: hardly a message would be sent; write 2ms or more, 10ms is good"
+                "a call may leave up to {left} after Redis allowed it, less than the answer takes to arrive: hardly a message would be sent; write 2ms or more, or leave it out"
             );
             self.warning(at, message);
         }

@@ -38,10 +38,39 @@ impl Checks<'_> {
             self.tenants(&path, route);
             self.varies(path.join("fair_by"), route.fair_by.as_ref(), "fair_by");
             self.clock(&path, route);
+            self.priority(&path, name, route);
             match &route.downstream {
                 Downstream::Http(http) => self.http(&path.join("downstream"), http),
             }
         }
+    }
+
+    /// Routes of one paced limit share its slots by priority. Others are asked for apart, each route for itself.
+    fn priority(&mut self, path: &KeyPath, own: &str, route: &Route) {
+        let settings = self.settings;
+        let found = settings.routes.iter().find_map(|(name, other)| {
+            let is_lower = name != own && other.priority < route.priority;
+            Some((
+                name,
+                self.shares_unpaced(route, other).filter(|_| is_lower)?,
+            ))
+        });
+        if let Some((other, limit)) = found {
+            let message = format!(
+                "`routes.{other}` shares `{limit}` with it and no paced limit, so its messages do not wait for these; name one paced limit in both, or take the priority out"
+            );
+            let limits = KeyPath::of(&["routes", other, "limits"]);
+            self.warning([path.join("priority"), limits], message);
+        }
+    }
+
+    /// A limit that both routes name, if they share no paced one.
+    fn shares_unpaced<'r>(&self, one: &Route, other: &'r Route) -> Option<&'r str> {
+        let both = other.limits.iter().filter(|name| one.limits.contains(name));
+        let limits = &self.settings.limits;
+        let mut known = both.filter_map(|name| Some((name.as_str(), limits.get(name)?)));
+        let is_paced = known.clone().any(|(_, limit)| limit.as_paced().is_some());
+        known.next().map(|(name, _)| name).filter(|_| !is_paced)
     }
 
     /// The paced limits that a route names, with their rates.

@@ -38,7 +38,7 @@ fn a_headroom_that_no_grant_outlives() {
     assert_eq!(
         said_of("kind = \"gcra\"\nrate = \"30/1s\"\nheadroom = \"1ms\""),
         [
-            "a.toml:14:12: warning: limits.x.headroom: a call may leave up to 750us after Redis allowed it, less than the answer takes to arrive: hardly a message would be sent; write 2ms or more, 10ms is good"
+            "a.toml:14:12: warning: limits.x.headroom: a call may leave up to 750us after Redis allowed it, less than the answer takes to arrive: hardly a message would be sent; write 2ms or more, or leave it out"
         ]
     );
 }

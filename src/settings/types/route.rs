@@ -29,8 +29,8 @@ table! {
         /// The limits by name, 1 to 8 of them, at most one of the kind paced: a message passes all or takes nothing of
         /// any.
         limits: Vec<String> = List(&TEXT), Required ["provider"];
-        /// From 0 to 9. Where routes share a limit, those of a higher priority go first; within one priority, messages
-        /// of a higher AMQP priority.
+        /// From 0 to 9. Where routes share a paced limit, those of a higher priority go first; within one priority,
+        /// messages of a higher AMQP priority. Routes that share other limits only do not wait for each other.
         priority: u8 = Whole(0..=MAX_PRIORITY as i64), Default 0;
         /// What becomes of a message that a limit cannot count (a field for its key or cost is missing, the cost is no
         /// whole number from 1, or can never fit) or that none counts: dead_letter or drop.

@@ -44,6 +44,31 @@ fn no_limit() {
     );
 }
 
+/// Each of them has a pacer of its own.
+#[test]
+fn a_priority_between_routes_that_share_no_slots() {
+    let other = |limit| {
+        changed(
+            "[routes.sms]\n",
+            &format!(
+                "[limits.person]\nkind = \"sliding_log\"\nrate = \"5/1h\"\nkey = \"{{{{ body.to }}}}\"\n\
+                 [limits.second]\nrate = \"5/1s\"\n\
+                 [routes.fast]\nqueue = \"fast\"\npriority = 9\nlimits = [\"{limit}\", \"person\"]\n\
+                 downstream = {{ kind = \"http\", url = \"http://h\" }}\n\
+                 [routes.slow]\nqueue = \"slow\"\nlimits = [\"second\", \"person\"]\n\
+                 downstream = {{ kind = \"http\", url = \"http://h\" }}\n[routes.sms]\n"
+            ),
+        )
+    };
+    assert_eq!(
+        other("provider"),
+        [
+            "a.toml:12:12: warning: routes.fast.priority: `routes.slow` shares `person` with it and no paced limit, so its messages do not wait for these; name one paced limit in both, or take the priority out"
+        ]
+    );
+    assert_eq!(other("second"), [""; 0]);
+}
+
 #[test]
 fn one_queue_twice() {
     assert_eq!(
