@@ -188,6 +188,34 @@ fn what_can_never_pass_stands_still() {
     );
 }
 
+/// Four small messages a minute take what comes free of 5/1m before one of five fits.
+#[test]
+fn a_dear_message_that_smaller_ones_pass_is_told() {
+    let dir = tempfile::tempdir().unwrap();
+    let line = |at: u32, parts: u32| {
+        format!("{{\"at\": {at}, \"body\": {{\"to\": \"a\", \"parts\": {parts}}}}}\n")
+    };
+    let dear = |n: u32| if n == 10 { line(151, 5) } else { String::new() };
+    let trace: String = (0..120).map(|n| line(n * 15, 1) + &dear(n)).collect();
+    fs::write(dir.path().join("trace"), trace).unwrap();
+    let costly = two().replace(
+        "rate = \"5/1m\"",
+        "rate = \"5/1m\"\ncost = \"{{ body.parts }}\"",
+    );
+    let arguments = ["--trace", "trace", "--for", "30m", "--json"];
+    let planned = plan_in(dir.path(), &costly, &arguments);
+    planned.found(
+        "note",
+        "limits.recipient: a message of 5 waited for 27m29s, smaller ones for",
+    );
+    let all_small = plan_in(dir.path(), &two(), &arguments);
+    let findings = all_small.findings();
+    let told = findings
+        .iter()
+        .any(|(_, text)| text.contains("smaller ones"));
+    assert!(!told, "{findings:?}");
+}
+
 #[test]
 fn calls_at_once_that_cap_the_account_are_told() {
     let calls = "[limits.calls]\nkind = \"concurrency\"\nlimit = 5\n";

@@ -60,6 +60,7 @@ pub(super) fn findings(facts: &PlanFacts<'_>) -> Vec<Finding> {
     found.extend(facts.never_open());
     for limit in &facts.figures.limits {
         found.extend(facts.too_much(limit));
+        found.extend(facts.passed_by(limit));
     }
     found.extend(facts.held_too_few());
     if found.iter().all(|one| one.weight == Weight::Note) {
@@ -164,6 +165,22 @@ impl PlanFacts<'_> {
             time(longer as u64)
         );
         finding(Weight::Late, text)
+    }
+
+    /// Small messages take what comes free before a dear one fits.
+    fn passed_by(&self, limit: &LimitFigures) -> Option<Finding> {
+        let dear = limit
+            .dear
+            .filter(|dear| dear.wait > self.figures.grace.max(2 * dear.others))?;
+        let text = format!(
+            "limits.{}: a message of {} waited for {}, smaller ones for {} at the longest: they pass it for as long as \
+             they come. A route and a limit of their own end that.",
+            limit.name,
+            dear.cost,
+            time(dear.wait),
+            time(dear.others)
+        );
+        finding(Weight::Note, text)
     }
 
     /// What the replicas hold at a time is too little for the rate.

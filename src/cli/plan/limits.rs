@@ -38,6 +38,17 @@ pub(super) struct LimitFigures {
     pub(super) denials: u64,
     /// Keys whose messages were denied.
     pub(super) held: usize,
+    /// How long dear messages waited for it.
+    pub(super) dear: Option<DearWaits>,
+}
+
+/// The messages that cost most, and those that cost half as much or less.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct DearWaits {
+    pub(super) cost: u32,
+    /// The longest wait of either.
+    pub(super) wait: u64,
+    pub(super) others: u64,
 }
 
 /// When a message ended, whichever way.
@@ -164,9 +175,32 @@ pub(super) fn limits(
             worst: largest(|key| key.wanted),
             denials: index.map_or(0, |i| outcome.denials[i]),
             held: keys.values().filter(|key| key.denied).count(),
+            dear: index.and_then(|index| dear_waits(plan, outcome, index)),
         }
     });
     keyed.collect()
+}
+
+/// `None`: all messages cost about the same.
+fn dear_waits(plan: &Plan, outcome: &PlanOutcome, index: usize) -> Option<DearWaits> {
+    let length = micros(plan.length);
+    let each = plan.messages.iter().zip(&outcome.fates);
+    let each = each.map(|(message, fate)| {
+        let wait = ended(fate.end).unwrap_or(length) - message.at;
+        (message.charges[index].cost, wait)
+    });
+    let cost = each.clone().map(|(cost, _)| cost).max()?;
+    let longest = |is: &dyn Fn(u32) -> bool| {
+        each.clone()
+            .filter(|(own, _)| is(*own))
+            .map(|(_, wait)| wait)
+            .max()
+    };
+    Some(DearWaits {
+        cost,
+        wait: longest(&|own| own == cost)?,
+        others: longest(&|own| own <= cost / 2)?,
+    })
 }
 
 /// The keys whose messages waited longest, of those that a limit denied.

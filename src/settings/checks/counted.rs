@@ -5,6 +5,7 @@ use std::time::Duration;
 use super::Checks;
 use crate::core::rate::{MAX_WINDOW, Span};
 use crate::settings::path::KeyPath;
+use crate::settings::text::Costing;
 use crate::settings::types::{FixedWindow, Limit};
 use crate::settings::window::WindowRate;
 
@@ -12,11 +13,14 @@ use crate::settings::window::WindowRate;
 const LONG_LOG: u32 = 1_000;
 /// A log beyond this would stall Redis for all of its clients.
 const LONGEST_LOG: u32 = 10_000;
+/// Of fewer units that are free at once, a message of several seldom finds enough beside smaller ones.
+const FEW: u32 = 10;
 /// A shorter lease hardly leaves time to renew it.
 const SHORT_LEASE: Duration = Duration::from_secs(2);
 
 impl Checks<'_> {
     pub(super) fn counted(&mut self, path: &KeyPath, limit: &Limit) {
+        self.dear(path, limit);
         match limit {
             Limit::Gcra(_) => self.recovery(&path.all(["burst", "rate"]), limit, "burst"),
             Limit::TokenBucket(_) => {
@@ -27,6 +31,18 @@ impl Checks<'_> {
             Limit::SlidingLog(limit) => self.sliding_log(path, limit.own.rate.0.units().get()),
             Limit::Concurrency(limit) => self.lease(path, limit.own.lease.get()),
             Limit::Paced(_) => {}
+        }
+    }
+
+    /// Whatever fits passes, so a message that needs all of a small limit waits for as long as smaller ones come.
+    fn dear(&mut self, path: &KeyPath, limit: &Limit) {
+        let most = limit.largest_cost().get();
+        let is_made = matches!(limit.cost(), Costing::Made(_));
+        if limit.as_paced().is_none() && is_made && (2..FEW).contains(&most) {
+            let message = format!(
+                "a message of {most} fits only while nothing else counts: smaller ones of its key pass it for as long as they come; give such messages a route and a limit of their own (`sluiced plan` shows how long they wait)"
+            );
+            self.warning(path.join("cost"), message);
         }
     }
 

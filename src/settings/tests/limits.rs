@@ -160,6 +160,22 @@ fn costs_of_which_only_the_least_fits() {
     }
 }
 
+/// A dear message waits for as long as small ones come.
+#[test]
+fn costs_of_which_the_largest_takes_all() {
+    for (text, most) in [
+        ("kind = \"sliding_log\"\nrate = \"5/1h\"", 5),
+        ("kind = \"gcra\"\nrate = \"5/1h\"\nburst = 3", 4),
+    ] {
+        let said = said_of(&format!("{text}\ncost = \"{{{{ body.n }}}}\""));
+        let words =
+            format!("limits.x.cost: a message of {most} fits only while nothing else counts");
+        assert!(said.len() == 1 && said[0].contains(&words), "{said:?}");
+    }
+    let many = said_of("kind = \"sliding_log\"\nrate = \"10/1h\"\ncost = \"{{ body.n }}\"");
+    assert_eq!(many, [""; 0]);
+}
+
 #[test]
 fn headroom_against_what_it_is_a_part_of() {
     for (text, said) in [
