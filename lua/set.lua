@@ -1,4 +1,4 @@
--- An operator sets a new policy of a limit: `core::policy::set`.
+-- An operator sets a new policy of a limit, of the same kind: `core::policy::set`.
 --
 -- KEYS[1]  the limit's policy
 -- ARGV     1 channel  where all replicas listen   2 limit   its name, for the notice

@@ -121,10 +121,12 @@ end
 -- Whether the limit may be asked (`admission::LimitGate`): `outdated`, or closed `untl` and `why`.
 local function gate(limit)
   if limit.untl then return end
-  local policy = call('HMGET', limit.policy, 'version', 'paused_until', 'opened_at')
+  local policy = call('HMGET', limit.policy, 'version', 'paused_until', 'opened_at', 'remade_at')
   limit.outdated = (field(policy[1]) or 0) ~= limit.version
   limit.untl, limit.why = field(policy[2]) or 0, PAUSED
-  local lost_at, opened_at = generation.lost_at, field(policy[3]) or 0
+  local opened_at = field(policy[3]) or 0
+  -- For the limit that it is about, a change of its kind is a loss.
+  local lost_at = max(generation.lost_at, field(policy[4]) or 0)
   local untl, why = 0, LOST
   if limit.wait == 0 then
     -- An operator chose not to wait.

@@ -33,7 +33,8 @@ function kinds.t.load(r, value)
   if minus == '-' and tokens > 0 then tokens = -tokens end
   -- Other numbers may have left a larger debt, or a fraction of another size.
   if r.stepped or rem >= r.period then rem = 0 end
-  return { tokens = max(tokens, -r.borrow), last = min(last, now), rem = rem }, last > now
+  -- Not `-r.borrow`: without any it would be written as -0.
+  return { tokens = max(tokens, 0 - r.borrow), last = min(last, now), rem = rem }, last > now
 end
 
 function kinds.t.save(s) return format('t %.0f %.0f %.0f', s.tokens, s.last, s.rem) end

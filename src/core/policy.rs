@@ -88,6 +88,9 @@ pub struct LimitPolicy {
     pub by: String,
     /// The last pause, which may be over.
     pub pause: Option<Pause>,
+    /// When a file made the limit one of another kind, last; zero: never. No kind reads the states of another one,
+    /// so what was taken before is not known: for that limit it is a loss (`limits::generation`).
+    pub remade_at: StoreTime,
 }
 
 /// An update by an operator.
@@ -120,6 +123,11 @@ pub fn ends(text: &str) -> (&str, Option<StoreTime>) {
         Some((text, end)) => (text, Some(StoreTime::from_micros(end))),
         None => (text, None),
     }
+}
+
+/// The word of a policy that names the kind of its limit.
+fn kind(text: &str) -> Option<&str> {
+    text.split(' ').next()?.strip_prefix("kind=")
 }
 
 /// What a replica tells the store when it asks for the policy.
@@ -161,6 +169,11 @@ pub fn declare(
         file: text.to_owned(),
         by: declaration.replica.clone(),
         pause: before.pause.clone(),
+        remade_at: if kind(text) == kind(&before.text) {
+            before.remade_at
+        } else {
+            now
+        },
     };
     let version = version(stored.as_ref());
     let known = declaration.known.as_ref();
@@ -177,6 +190,7 @@ pub fn declare(
             file: declaration.file.clone(),
             by: declaration.replica.clone(),
             pause: None,
+            remade_at: StoreTime::default(),
         },
     };
     if declaration.was_read && policy.file != declaration.file {
@@ -187,7 +201,7 @@ pub fn declare(
     stored.insert(policy).clone()
 }
 
-/// An operator sets a new policy. Answers `false`, and changes nothing, if there was another update
+/// An operator sets a new policy, of the same kind. Answers `false`, and changes nothing, if there was another update
 /// since the version that it was made from.
 pub fn set(stored: &mut Option<LimitPolicy>, update: &PolicyUpdate<'_>, now: StoreTime) -> bool {
     let PolicyUpdate {
@@ -210,6 +224,9 @@ pub fn set(stored: &mut Option<LimitPolicy>, update: &PolicyUpdate<'_>, now: Sto
             .as_ref()
             .map_or_else(|| file.to_owned(), |s| s.file.clone()),
         by: by.to_owned(),
+        remade_at: before
+            .as_ref()
+            .map_or(StoreTime::default(), |s| s.remade_at),
         pause: before.and_then(|s| s.pause),
     });
     true

@@ -201,7 +201,7 @@ impl Admission {
         let for_ms = micros(until.since(decided)) / 1000;
         match why {
             Closing::Lost => warn!(%pacer, %limit, for_ms,
-                "the store lost its state: the limit lets nothing pass until what was spent before counts no more, or for its lost_wait (`sluiced limits open` ends it)"),
+                "the store lost its state, or the kind of the limit was changed: the limit lets nothing pass until what was spent before counts no more, or for its lost_wait (`sluiced limits open` ends it)"),
             Closing::Guard => info!(%pacer, %limit, for_ms,
                 "the store is new or was restarted: nothing passes while replicas tell what they remember"),
             Closing::Paused => debug!(%pacer, %limit, for_ms, "the limit is paused"),

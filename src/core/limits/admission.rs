@@ -53,6 +53,8 @@ pub struct PolicyState {
     pub paused_until: StoreTime,
     /// An operator opened it then: losses before do not close it.
     pub opened_at: StoreTime,
+    /// It became one of another kind then, which reads nothing of what was taken before.
+    pub remade_at: StoreTime,
 }
 
 impl LimitGate {
@@ -68,7 +70,7 @@ impl LimitGate {
             return Self::Outdated;
         }
         let paused = (in_force.paused_until > now).then_some(in_force.paused_until);
-        let lost = generation.closed_until(rule, wait, in_force.opened_at, now);
+        let lost = generation.closed_until(rule, wait, in_force, now);
         match (paused, lost) {
             (paused, Some((until, why))) if paused.is_none_or(|paused| until > paused) => {
                 Self::Closed { until, why }

@@ -19,6 +19,7 @@
 
 use std::time::Duration;
 
+use super::admission::PolicyState;
 use super::rule::Rule;
 use crate::time::StoreTime;
 
@@ -94,13 +95,14 @@ impl Generation {
         }
     }
 
-    /// Until when a limit lets nothing pass because of what was lost, or may be.
+    /// Until when a limit lets nothing pass because of what was lost, or may be. For the limit that it is about, a
+    /// change of its kind is a loss.
     #[must_use]
     pub fn closed_until(
         &self,
         rule: &Rule,
         wait: LostWait,
-        opened_at: StoreTime,
+        in_force: PolicyState,
         now: StoreTime,
     ) -> Option<(StoreTime, Closing)> {
         if wait == LostWait::For(Duration::ZERO) {
@@ -109,13 +111,14 @@ impl Generation {
         if self.guard_until > now {
             return Some((self.guard_until, Closing::Guard));
         }
+        let lost_at = self.lost_at.max(in_force.remade_at);
         // Opened later than now: the clock went back, and that was of another loss.
-        if self.lost_at == StoreTime::default() || (self.lost_at..=now).contains(&opened_at) {
+        if lost_at == StoreTime::default() || (lost_at..=now).contains(&in_force.opened_at) {
             return None;
         }
-        let forgotten = rule.forgotten_at(self.lost_at);
+        let forgotten = rule.forgotten_at(lost_at);
         let until = match wait {
-            LostWait::For(length) => forgotten.min(self.lost_at + length),
+            LostWait::For(length) => forgotten.min(lost_at + length),
             LostWait::Forever => forgotten,
         };
         (until > now).then_some((until, Closing::Lost))
@@ -170,7 +173,6 @@ mod tests {
     use super::*;
 
     const NOW: StoreTime = StoreTime::from_micros(1_795_228_193_000_012);
-    const NEVER: StoreTime = StoreTime::from_micros(0);
 
     const fn remembers(number: u64, writes: u64) -> Memory {
         Memory {
@@ -186,7 +188,7 @@ mod tests {
     }
 
     fn closed(record: &Generation, wait: LostWait, now: StoreTime) -> Option<Duration> {
-        let until = record.closed_until(&rule("1/1d"), wait, NEVER, now);
+        let until = record.closed_until(&rule("1/1d"), wait, PolicyState::default(), now);
         until.map(|(until, _)| until.since(now))
     }
 
@@ -229,13 +231,39 @@ mod tests {
         assert_eq!(closed(&lost, LostWait::Forever, later), Some(day));
         assert_eq!(closed(&lost, minute, later), Some(Duration::from_secs(60)));
         assert_eq!(closed(&lost, LostWait::For(Duration::ZERO), later), None);
-        let short = lost.closed_until(&rule("10/1s"), minute, NEVER, later);
+        let short = lost.closed_until(&rule("10/1s"), minute, PolicyState::default(), later);
         assert_eq!(
             short.map(|(until, _)| until.since(later)).unwrap(),
             Duration::from_millis(100)
         );
-        let opened = lost.closed_until(&rule("1/1d"), minute, later, later);
+        let opened = PolicyState {
+            opened_at: later,
+            ..PolicyState::default()
+        };
+        let opened = lost.closed_until(&rule("1/1d"), minute, opened, later);
         assert_eq!(opened, None, "an operator opened it");
+    }
+
+    #[test]
+    fn a_change_of_kind_is_a_loss_of_that_limit() {
+        let remade = PolicyState {
+            remade_at: NOW,
+            ..PolicyState::default()
+        };
+        let closed = |wait, state, now| {
+            let until = Generation::whole().closed_until(&rule("1/1d"), wait, state, now);
+            until.map(|(until, _)| until.since(NOW))
+        };
+        let (day, minute) = (Duration::from_secs(24 * 3600), Duration::from_secs(60));
+        assert_eq!(closed(LostWait::Forever, remade, NOW), Some(day));
+        assert_eq!(closed(LostWait::For(minute), remade, NOW), Some(minute));
+        assert_eq!(closed(LostWait::For(minute), remade, NOW + minute), None);
+        assert_eq!(closed(LostWait::For(Duration::ZERO), remade, NOW), None);
+        let opened = PolicyState {
+            opened_at: NOW,
+            ..remade
+        };
+        assert_eq!(closed(LostWait::Forever, opened, NOW), None);
     }
 
     #[test]

@@ -83,6 +83,31 @@ fn a_replica_that_remembers_nothing_does_not_hide_one_that_does() {
 }
 
 #[test]
+fn a_file_that_changes_the_kind_is_remembered_whatever_follows() {
+    let log = "kind=sliding_log rate=3/1h";
+    let window = "kind=fixed_window rate=3/1h";
+    let mut stored = None;
+    let first = declare(&mut stored, &file("a", log, true, None), at(10));
+    assert_eq!(first.remade_at, at(0));
+    let other = file("a", "kind=sliding_log rate=4/1h", true, None);
+    assert_eq!(declare(&mut stored, &other, at(20)).remade_at, at(0));
+    let changed = declare(&mut stored, &file("a", window, true, None), at(30));
+    assert_eq!(changed.remade_at, at(30));
+    // Versions that follow say it, too, and a store that loses it is told.
+    set(
+        &mut stored,
+        &over(&changed, "kind=fixed_window rate=2/1h"),
+        at(40),
+    );
+    pause(&mut stored, Duration::ZERO, "op", at(50));
+    let latest = stored.take();
+    let again = file("b", window, true, latest);
+    assert_eq!(declare(&mut stored, &again, at(60)).remade_at, at(30));
+    let back = declare(&mut stored, &file("a", log, true, None), at(70));
+    assert_eq!(back.remade_at, at(70));
+}
+
+#[test]
 fn a_pause_bars_and_resume_opens_and_each_is_a_word() {
     let mut stored = None;
     declare(&mut stored, &file("a", "rate=400/1s", true, None), at(10));

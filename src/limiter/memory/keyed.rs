@@ -54,6 +54,7 @@ impl MemoryStore {
             version: stored.version,
             paused_until: stored.paused_until(now).unwrap_or_default(),
             opened_at: StoreTime::default(),
+            remade_at: stored.remade_at,
         });
         let rule = policy.rule.around(now);
         let known = (&rule, policy.version, limit.lost_wait);

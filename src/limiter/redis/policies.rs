@@ -21,6 +21,9 @@ use crate::ports::policy::{Inspection, PRESENCE, PolicyStore, Present, Updated};
 /// For how long a replica counts as present after it was last heard.
 const SHOWN: Duration = PRESENCE.saturating_mul(3);
 
+/// A hash, as the scripts answer it.
+type Fields = BTreeMap<String, String>;
+
 /// The scripts.
 #[derive(Debug)]
 struct PolicyScripts {
@@ -110,33 +113,11 @@ impl PolicyStore for RedisPolicies {
                     Arg::Number(pause.map_or(0, |pause| pause.until.as_micros())),
                     Arg::Text(pause.map_or("", |pause| &pause.by)),
                     Arg::Number(known.map_or(0, |known| known.changed.number())),
+                    Arg::Number(known.map_or(0, |known| known.remade_at.as_micros())),
                 ],
             );
-            type Reply = (
-                u64,
-                u64,
-                u64,
-                String,
-                String,
-                String,
-                String,
-                u64,
-                String,
-                u64,
-            );
-            let reply: Reply = self.store.call(call).await?;
-            let (_now, version, updates, origin, text, file, by, paused_until, paused_by, changed) =
-                reply;
-            Ok(LimitPolicy {
-                version: PolicyVersion::new(version),
-                changed: PolicyVersion::new(changed),
-                updates,
-                origin: Origin::named(&origin).ok_or_else(|| strange(limit, &origin))?,
-                text,
-                file,
-                by,
-                pause: pause_of(paused_until, paused_by),
-            })
+            let fields: Fields = self.store.call(call).await?;
+            read(&fields).ok_or_else(|| strange(limit, "a part of it"))
         }
         .boxed()
     }
@@ -206,7 +187,6 @@ impl PolicyStore for RedisPolicies {
             keys.extend(self.family.rows(prefix, limit));
             let key = self.family.policy(prefix, limit);
             let call = ScriptCall::new(&self.scripts.inspect, key, keys, Vec::new());
-            type Fields = BTreeMap<String, String>;
             let reply: (u64, Fields, Fields, u64) = self.store.call(call).await?;
             let (now, fields, replicas, frozen_until) = reply;
             let policy = if fields.is_empty() {
@@ -254,7 +234,7 @@ fn pause_of(until: u64, by: String) -> Option<Pause> {
     })
 }
 
-fn read(fields: &BTreeMap<String, String>) -> Option<LimitPolicy> {
+fn read(fields: &Fields) -> Option<LimitPolicy> {
     let field = |name| fields.get(name).cloned();
     let number = |name| fields.get(name)?.parse::<u64>().ok();
     let version = number("version")?;
@@ -267,6 +247,8 @@ fn read(fields: &BTreeMap<String, String>) -> Option<LimitPolicy> {
         file: field("file")?,
         by: field("by")?,
         pause: pause_of(number("paused_until")?, field("paused_by")?),
+        // One that an earlier version wrote does not say it.
+        remade_at: StoreTime::from_micros(number("remade_at").unwrap_or(0)),
     })
 }
 

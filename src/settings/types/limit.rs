@@ -74,8 +74,9 @@ table! {
         /// and at most 5s. With Redis on the same network 10ms do. "auto": follows what the replicas measure of the way
         /// to Redis and to the downstream, from 8ms up to a quarter of the window.
         headroom: Option<HeadroomText> = HEADROOM, Optional "35ms" live;
-        /// How long nothing passes after Redis lost its state, when it is unknown what was used. 0s: do not wait, up
-        /// to twice the limit may pass. forever: until nothing that was used before can count, a day for 10/1d.
+        /// How long nothing passes after Redis lost its state, or the kind of the limit was changed: it is unknown
+        /// then what was used. 0s: do not wait, up to twice the limit may pass. forever: until nothing that was used
+        /// before can count, a day for 10/1d.
         lost_wait: LossWait = LOST_WAIT, Default "1m";
     }
 }

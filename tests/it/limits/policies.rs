@@ -8,7 +8,9 @@ use sluiced::core::policy::{Declaration, LimitPolicy, PolicyUpdate, PolicyVersio
 use sluiced::limiter::memory::MemoryStore;
 use sluiced::limiter::redis::{Family, RedisPolicies};
 use sluiced::ports::clock::Clock;
-use sluiced::ports::limits::{Charge, Closing, Decision, KeyedLimit, LimitStore, Policy, Refund};
+use sluiced::ports::limits::{
+    Charge, Closing, Decision, KeyedLimit, LimitStore, LostWait, Policy, Refund,
+};
 use sluiced::ports::policy::PolicyStore;
 
 use super::rules::*;
@@ -53,9 +55,14 @@ impl Place {
     }
 
     async fn declare(&self, limit: &str) -> LimitPolicy {
+        self.read(limit, "any").await
+    }
+
+    /// A replica has read its file.
+    async fn read(&self, limit: &str, file: &str) -> LimitPolicy {
         let declaration = Declaration {
             replica: "replica".to_owned(),
-            file: "any".to_owned(),
+            file: file.to_owned(),
             was_read: true,
             known: None,
         };
@@ -138,6 +145,59 @@ async fn a_lowered_limit_grants_nothing_and_a_raised_one_the_difference() {
             let version = place.set(&limit).await;
             adopt(&limit, middle, version);
             assert_eq!(place.all(&limit).await, left, "{kind}");
+        }
+    })
+    .await;
+}
+
+/// `3/1h` as a log, as a window, as a log again: no kind reads the states of another one, so what was spent is
+/// not known and is waited for, as after a loss.
+#[tokio::test]
+async fn a_change_of_kind_lets_no_more_through() {
+    both(async |place: Place| {
+        let kinds = [
+            ("kind=sliding_log", log("3/1h", MS)),
+            ("kind=fixed_window", first_call("3/1h", MS)),
+            ("kind=sliding_log", log("3/1h", MS)),
+        ];
+        for (name, wait, granted) in [
+            ("forever", LostWait::Forever, [3, 0, 0]),
+            // An operator chose not to wait: each kind lets its limit pass.
+            ("at-once", LostWait::For(Duration::ZERO), [3, 3, 3]),
+        ] {
+            let limit = waiting(name, kinds[0].1.clone(), wait);
+            for ((file, rule), granted) in kinds.iter().zip(granted) {
+                let version = place.read(name, file).await.version;
+                adopt(&limit, rule.clone(), version);
+                assert_eq!(place.all(&limit).await, granted, "{name} {file}");
+            }
+            let look = place.limits.look(&limit, key("new")).await.unwrap();
+            let lost = look.closed.map(|(_, why)| why);
+            assert_eq!(lost, (wait == LostWait::Forever).then_some(Closing::Lost));
+        }
+    })
+    .await;
+}
+
+/// What was spent counts no more after the `lost_wait`, or when an operator says so.
+#[tokio::test]
+async fn a_limit_whose_kind_changed_opens_after_its_wait_or_by_hand() {
+    let place = Place::redis().await;
+    let limits = [
+        waiting("waits", log("3/1h", MS), LostWait::For(200 * MS)),
+        waiting("opened", log("3/1h", MS), LostWait::Forever),
+    ];
+    for limit in &limits {
+        place.read(&limit.name, "kind=sliding_log").await;
+        let version = place.read(&limit.name, "kind=fixed_window").await.version;
+        adopt(limit, first_call("3/1h", MS), version);
+    }
+    assert!(!is_granted(&place.ask(charge(&limits[1], "k", 1)).await));
+    place.policies.open("opened").await.unwrap();
+    assert!(is_granted(&place.ask(charge(&limits[1], "k", 1)).await));
+    within(BOUND, "the end of the wait", async {
+        while !is_granted(&place.ask(charge(&limits[0], "k", 1)).await) {
+            tokio::time::sleep(MS).await;
         }
     })
     .await;

@@ -38,7 +38,7 @@ enum Update {
 
 fn update() -> impl Strategy<Value = Update> {
     prop_oneof![
-        4 => (0..3_usize, any::<bool>(), prop::option::of(0..4_usize))
+        4 => (0..FILES.len(), any::<bool>(), prop::option::of(0..4_usize))
             .prop_map(|(file, was_read, known)| Update::Declare { file, was_read, known }),
         3 => (0..SET.len(), prop::bool::weighted(0.2))
             .prop_map(|(text, late)| Update::Set { text, late }),
@@ -71,7 +71,12 @@ const SET: [&str; 4] = [
     "kind=paced rate=200/1s until=4000000000000000",
 ];
 
-const FILES: [&str; 3] = ["kind=paced rate=400/1s", "kind=paced rate=300/1s", ""];
+const FILES: [&str; 4] = [
+    "kind=paced rate=400/1s",
+    "kind=paced rate=300/1s",
+    "kind=gcra rate=300/1s",
+    "",
+];
 
 /// A play: what is in force as the decisions say, and what was heard.
 struct Play<'a> {

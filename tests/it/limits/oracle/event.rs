@@ -48,6 +48,8 @@ pub(super) enum Event {
     /// It may have lost something: it waits for so long from now.
     Guard(u64),
     Open(usize),
+    /// The limit became one of another kind so long ago.
+    Remade(usize, u64),
 }
 
 pub(super) fn event(kinds: Range<usize>) -> impl Strategy<Value = Event> {
@@ -107,6 +109,7 @@ pub(super) fn event(kinds: Range<usize>) -> impl Strategy<Value = Event> {
             .prop_map(|(limit, length)| Event::Pause(limit, length)),
         1 => prop_oneof![0..3_000_000_u64, 0..4_000_000_000_u64].prop_map(Event::Lose),
         1 => prop_oneof![Just(0_u64), 0..1_900_000_u64].prop_map(Event::Guard),
-        1 => limit.prop_map(Event::Open),
+        1 => limit.clone().prop_map(Event::Open),
+        1 => (limit, 0..3_000_000_u64).prop_map(|(limit, ago)| Event::Remade(limit, ago)),
     ]
 }

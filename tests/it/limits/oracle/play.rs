@@ -114,18 +114,22 @@ impl Play<'_> {
     }
 
     fn in_force(&mut self, limit: usize) -> PolicyState {
-        let key = format!(
-            "{PREFIX}:{{limits}}:{}:policy",
-            self.world.limits[limit].name
-        );
-        let fields = ["version", "paused_until", "opened_at"];
-        let found: [Option<u64>; 3] = self.ask(redis::cmd("HMGET").arg(key).arg(&fields));
-        let [version, paused_until, opened_at] = found.map(Option::unwrap_or_default);
+        let key = self.policy(limit);
+        let fields = ["version", "paused_until", "opened_at", "remade_at"];
+        let found: [Option<u64>; 4] = self.ask(redis::cmd("HMGET").arg(key).arg(&fields));
+        let [version, rest @ ..] = found.map(Option::unwrap_or_default);
+        let [paused_until, opened_at, remade_at] = rest.map(StoreTime::from_micros);
         PolicyState {
             version: PolicyVersion::new(version),
-            paused_until: StoreTime::from_micros(paused_until),
-            opened_at: StoreTime::from_micros(opened_at),
+            paused_until,
+            opened_at,
+            remade_at,
         }
+    }
+
+    fn policy(&self, limit: usize) -> String {
+        let name = &self.world.limits[limit].name;
+        format!("{PREFIX}:{{limits}}:{name}:policy")
     }
 
     /// Whether a limit may be asked, and its rule as it is around now.
@@ -186,6 +190,11 @@ impl Play<'_> {
                 let name = &self.world.limits[*limit].name;
                 let opened = self.world.policies.open(name);
                 let _at = self.world.runtime.block_on(opened).unwrap();
+            }
+            Event::Remade(limit, ago) => {
+                let at = self.time().as_micros() - ago;
+                let key = self.policy(*limit);
+                () = self.ask(redis::cmd("HSET").arg(key).arg("remade_at").arg(at));
             }
         }
         Ok(())
