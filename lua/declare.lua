@@ -8,23 +8,24 @@
 --          5 was_read   1: it has just read its file, so a changed file counts as an update
 --          6 shown    microseconds for which a replica counts as present
 --          7 version   8 updates   9 origin   10 policy   11 file   12 by   13 paused_until
---         14 paused_by   15 changed   16 remade_at   (the policy that it knows; version 0: none)
--- Reply    the policy as its hash holds it, names and values in turn: those of the arguments 7 to 16, and more.
+--         14 paused_by   15 changed   16 remade_at   17 paused_for   (the policy that it knows; version 0: none)
+-- Reply    the policy as its hash holds it, names and values in turn: those of the arguments 7 to 17, and more.
 --          paused_until 0: not paused; changed is the version that brought what is in force; remade_at is when a
 --          file made it one of another kind, 0: never
 --
 -- Invariant: versions only rise, and each names one state of the policy. The same call a second time
 -- changes nothing but when the replica was last seen, until the policy in force ends (` until=` and
--- microseconds, the last word of its text).
+-- microseconds, the last word of its text) or the clock goes back: no pause lasts longer than was said.
 
 local clock = redis.call('TIME')
 local now = tonumber(clock[1]) * 1000000 + tonumber(clock[2])
 local function text(x) return string.format('%.0f', x) end
 local function kind(policy) return string.match(policy, '^kind=([^ ]*)') end
 
-local MINUTE = 60000000
+-- FREEZE_MAX: 366 days.
+local MINUTE, FREEZE_MAX = 60000000, 31622400000000
 local FIELDS = { 'version', 'updates', 'origin', 'policy', 'file', 'by', 'paused_until', 'paused_by',
-  'changed', 'remade_at' }
+  'changed', 'remade_at', 'paused_for' }
 local s = redis.call('HMGET', KEYS[1], unpack(FIELDS))
 local version, updates = tonumber(s[1]) or 0, tonumber(s[2]) or 0
 local replica, file = ARGV[3], ARGV[4]
@@ -38,14 +39,23 @@ elseif version == 0 then
   -- Less than the version of any update: the store may have lost a policy, and a replica that still
   -- knows it must win.
   version, updates, changed = math.max((now - now % 1000) / 1000, 1), 1, true
-  s = { '', '', 'file', file, file, replica, '0', '', text(version), '0' }
+  s = { '', '', 'file', file, file, replica, '0', '', text(version), '0', '0' }
 end
+-- What lies further ahead than it can: the clock went back.
+local paused_until, remade_at = tonumber(s[7]) or 0, tonumber(s[10]) or 0
+local longest = now + (tonumber(s[11]) or FREEZE_MAX)
+local went_back = paused_until > longest or remade_at > now
+s[7], s[10] = text(math.min(paused_until, longest)), text(math.min(remade_at, now))
+s[11] = s[11] or text(FREEZE_MAX)
+
 -- A policy that an operator set for a while is over: the file's policy is the current one again.
 local ends = tonumber(string.match(s[4], ' until=(%d+)$'))
 local from_file = ends and ends <= now and s[5]
 if ARGV[5] == '1' and s[5] ~= file then from_file = file end
-if from_file then
+if from_file or went_back then
   version, updates, changed = math.max(version + 1, now), updates + 1, true
+end
+if from_file then
   -- No kind reads the states of another one: what was taken is not known.
   if kind(s[4]) ~= kind(from_file) then s[10] = text(now) end
   s[3], s[4], s[5], s[6], s[9] = 'file', from_file, from_file, replica, text(version)
@@ -55,7 +65,7 @@ if changed then
   s[1], s[2] = text(version), text(updates)
   local fields = {}
   for i, name in ipairs(FIELDS) do
-    fields[#fields + 1], fields[#fields + 2] = name, s[i] or '0'
+    fields[#fields + 1], fields[#fields + 2] = name, s[i]
   end
   redis.call('HSET', KEYS[1], unpack(fields))
   -- A user without the right to this channel still updates: the other replicas learn of it from

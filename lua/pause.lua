@@ -6,7 +6,8 @@
 -- Reply    {now, version, updates, until}: integers; version 0: no replica has declared this limit
 --
 -- Invariant: versions only rise, and each names one state of the policy. The last pause counts, whether
--- it ends earlier or later than the one before.
+-- it ends earlier or later than the one before. It lasts for its length: if the clock goes back, declare.lua
+-- brings its end nearer.
 
 local clock = redis.call('TIME')
 local now = tonumber(clock[1]) * 1000000 + tonumber(clock[2])
@@ -19,6 +20,6 @@ if version == 0 then return { now, 0, 0, 0 } end
 version, updates = math.max(version + 1, now), updates + 1
 local ends = now + tonumber(ARGV[4])
 redis.call('HSET', KEYS[1], 'version', text(version), 'updates', text(updates),
-  'paused_until', text(ends), 'paused_by', ARGV[3])
+  'paused_until', text(ends), 'paused_for', ARGV[4], 'paused_by', ARGV[3])
 redis.pcall('PUBLISH', ARGV[1], 'changed ' .. ARGV[2] .. ' ' .. text(version))
 return { now, version, updates, ends }

@@ -33,6 +33,6 @@ for i = 2, #KEYS do
 end
 version, updates = math.max(version + 1, now), updates + 1
 redis.call('HSET', KEYS[1], 'version', text(version), 'updates', text(updates),
-  'paused_until', '0', 'paused_by', '')
+  'paused_until', '0', 'paused_for', '0', 'paused_by', '')
 redis.pcall('PUBLISH', ARGV[1], 'changed ' .. ARGV[2] .. ' ' .. text(version))
 return { version, updates, was and 1 or 0 }

@@ -68,6 +68,8 @@ pub const UNTIL_RESUMED: Duration = FREEZE_MAX.saturating_sub(Duration::from_sec
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Pause {
     pub until: StoreTime,
+    /// From when it was said. It lasts no longer, also where the store's clock goes back.
+    pub length: Duration,
     pub by: String,
 }
 
@@ -193,10 +195,13 @@ pub fn declare(
             remade_at: StoreTime::default(),
         },
     };
+    let went_back = policy.settle(now);
     if declaration.was_read && policy.file != declaration.file {
         policy = file(&policy, &declaration.file);
     } else if ends(&policy.text).1.is_some_and(|end| end <= now) {
         policy = file(&policy, &policy.file);
+    } else if went_back {
+        policy.advance(now);
     }
     stored.insert(policy).clone()
 }
@@ -241,10 +246,12 @@ pub fn pause(
     now: StoreTime,
 ) -> Option<StoreTime> {
     let policy = stored.as_mut()?;
-    let until = now + length.min(FREEZE_MAX);
+    let length = length.min(FREEZE_MAX);
+    let until = now + length;
     policy.advance(now);
     policy.pause = Some(Pause {
         until,
+        length,
         by: by.to_owned(),
     });
     Some(until)
@@ -261,6 +268,18 @@ pub fn resume(stored: &mut Option<LimitPolicy>, now: StoreTime) -> Option<bool> 
 }
 
 impl LimitPolicy {
+    /// Moves what lies further ahead than it can to where it can lie: the store's clock went back. Says whether
+    /// something did.
+    fn settle(&mut self, now: StoreTime) -> bool {
+        let mut went_back = self.remade_at > now;
+        self.remade_at = self.remade_at.min(now);
+        if let Some(pause) = &mut self.pause {
+            went_back |= pause.until > now + pause.length;
+            pause.until = pause.until.min(now + pause.length);
+        }
+        went_back
+    }
+
     fn advance(&mut self, now: StoreTime) {
         self.version = self.version.next(now);
         self.updates += 1;

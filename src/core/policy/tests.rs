@@ -147,6 +147,25 @@ fn a_pause_bars_and_resume_opens_and_each_is_a_word() {
 }
 
 #[test]
+fn a_pause_lasts_no_longer_for_a_clock_that_goes_back() {
+    let (noon, hour) = (at(50_000_000_000), Duration::from_secs(3600));
+    let mut stored = None;
+    let same = file("a", "rate=400/1s", true, None);
+    let first = declare(&mut stored, &same, noon);
+    pause(&mut stored, hour, "op", noon);
+    let paused = declare(&mut stored, &same, noon + hour / 2);
+    let until = |policy: &LimitPolicy| policy.pause.as_ref().map(|pause| pause.until);
+    assert_eq!((until(&paused), paused.updates), (Some(noon + hour), 2));
+    // Back by ten hours: the first replica that declares itself tells all.
+    let earlier = noon - hour * 10;
+    let told = declare(&mut stored, &same, earlier);
+    assert_eq!((until(&told), told.updates), (Some(earlier + hour), 3));
+    assert!(told.version > paused.version && told.changed == first.changed);
+    assert_eq!(declare(&mut stored, &same, earlier + hour / 2), told);
+    assert_eq!(told.paused_until(earlier + hour), None);
+}
+
+#[test]
 fn a_limit_that_nobody_declared_cannot_be_paused() {
     assert_eq!(pause(&mut None, Duration::MAX, "op", at(1)), None);
     assert_eq!(resume(&mut None, at(1)), None);

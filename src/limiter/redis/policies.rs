@@ -114,6 +114,7 @@ impl PolicyStore for RedisPolicies {
                     Arg::Text(pause.map_or("", |pause| &pause.by)),
                     Arg::Number(known.map_or(0, |known| known.changed.number())),
                     Arg::Number(known.map_or(0, |known| known.remade_at.as_micros())),
+                    Arg::Number(pause.map_or(0, |pause| micros(pause.length))),
                 ],
             );
             let fields: Fields = self.store.call(call).await?;
@@ -227,13 +228,6 @@ fn updated(version: u64, updates: u64) -> Option<Updated> {
     })
 }
 
-fn pause_of(until: u64, by: String) -> Option<Pause> {
-    (until > 0).then_some(Pause {
-        until: StoreTime::from_micros(until),
-        by,
-    })
-}
-
 fn read(fields: &Fields) -> Option<LimitPolicy> {
     let field = |name| fields.get(name).cloned();
     let number = |name| fields.get(name)?.parse::<u64>().ok();
@@ -246,8 +240,13 @@ fn read(fields: &Fields) -> Option<LimitPolicy> {
         text: field("policy")?,
         file: field("file")?,
         by: field("by")?,
-        pause: pause_of(number("paused_until")?, field("paused_by")?),
-        // One that an earlier version wrote does not say it.
+        pause: Some(Pause {
+            until: StoreTime::from_micros(number("paused_until")?),
+            // One that an earlier version wrote says neither this nor when it was remade.
+            length: number("paused_for").map_or(FREEZE_MAX, Duration::from_micros),
+            by: field("paused_by")?,
+        })
+        .filter(|pause| pause.until > StoreTime::default()),
         remade_at: StoreTime::from_micros(number("remade_at").unwrap_or(0)),
     })
 }

@@ -29,6 +29,8 @@ enum Update {
     },
     Pause(u64),
     Resume,
+    /// Redis' clock goes back by so many microseconds.
+    Back(u64),
     /// A replica asks for slots, knowing this or an older policy.
     Ask {
         late: bool,
@@ -44,6 +46,7 @@ fn update() -> impl Strategy<Value = Update> {
             .prop_map(|(text, late)| Update::Set { text, late }),
         2 => prop_oneof![0..2_u64, Just(u64::MAX)].prop_map(Update::Pause),
         2 => Just(Update::Resume),
+        2 => prop_oneof![1..1_000_u64, 1..5_000_000_u64, 1..90_000_000_000_u64].prop_map(Update::Back),
         3 => prop::bool::weighted(0.3).prop_map(|late| Update::Ask { late }),
         1 => Just(Update::Lose),
     ]
@@ -121,6 +124,7 @@ impl Play<'_> {
             Update::Set { text, late } => self.set(text, late)?,
             Update::Pause(seconds) => self.pause(Duration::from_secs(seconds))?,
             Update::Resume => self.resume()?,
+            Update::Back(by) => self.back(by),
             Update::Ask { late } => self.ask(late)?,
             Update::Lose => {
                 forget(&mut self.connection);
@@ -150,7 +154,7 @@ impl Play<'_> {
         let now = if fresh {
             told.version.since()
         } else {
-            StoreTime::default()
+            self.time()
         };
         let expected = policy::declare(&mut self.state, &declaration, now);
         prop_assert_eq!(&told, &expected);
@@ -180,6 +184,33 @@ impl Play<'_> {
         let until = policy::pause(&mut self.state, length, "op", now);
         prop_assert_eq!(told.map(|(_, until)| until), until);
         Ok(())
+    }
+
+    fn time(&mut self) -> StoreTime {
+        let time = redis::cmd("TIME").query(&mut self.connection);
+        let (seconds, micros): (u64, u64) = time.unwrap();
+        StoreTime::from_micros(seconds * 1_000_000 + micros)
+    }
+
+    /// Redis' clock cannot be set: what lies ahead of it moves away instead.
+    fn back(&mut self, by: u64) {
+        let Some(state) = &mut self.state else {
+            return;
+        };
+        let by = Duration::from_micros(by);
+        let mut times = vec![("remade_at", &mut state.remade_at)];
+        times.extend(state.pause.as_mut().map(|p| ("paused_until", &mut p.until)));
+        for (field, time) in times {
+            if *time > StoreTime::default() {
+                *time = *time + by;
+                let set = redis::cmd("HSET")
+                    .arg("oracle:{updates}:policy")
+                    .arg(field)
+                    .arg(time.as_micros())
+                    .query(&mut self.connection);
+                () = set.unwrap();
+            }
+        }
     }
 
     fn resume(&mut self) -> Result<(), TestCaseError> {
