@@ -7,7 +7,7 @@
 --          Beside the state of a `concurrency` lies KEY:waiting: the replicas that wait, since when
 -- ARGV     1 run      the server's run_id, as INFO told this connection
 --          2 number   3 writes   the generation and the grants that the asker remembers, 0 if none
---          4 stepped  1: the asker saw the clock step since then
+--          4 stepped  the asker saw the clock step since then; 1: forward, 2: back, 0: it did not
 --          5 limits   how many; then for each: kind (a letter), lost_wait (microseconds; -1: forever), the
 --                     policy's version that the asker knows (0: none), how many of the states are its
 --                     own, and the numbers of its kind
@@ -30,7 +30,8 @@ local UNNOTICED = 1000
 -- Longer than anything that counts.
 local GENERATION_KEPT = 1100 * 24 * 3600 * 1000
 local PAUSED, GUARDED, LOST = 0, 1, 2
-local FIELDS = { 'number', 'run', 'writes', 'guard_until', 'lost_at', 'is_new' }
+local FORWARD, BACK = 1, 2
+local FIELDS = { 'number', 'run', 'writes', 'guard_until', 'lost_at', 'back_at', 'is_new' }
 
 local function div(x, y) return (x - x % y) / y end
 local function div_ceil(x, y) return div(x + y - 1, y) end
@@ -58,15 +59,15 @@ local clock = call('TIME')
 local now = tonumber(clock[1]) * 1000000 + tonumber(clock[2])
 
 local run = argument()
-local known = { number = numeric(), writes = numeric(), stepped = argument() == '1' }
+local known = { number = numeric(), writes = numeric(), stepped = numeric() }
 local generation
 local kinds, limits, cells = {}, {}, {}
 
 local function read_generation()
   local h = call('HMGET', KEYS[1], unpack(FIELDS))
   local g = { number = h[1] and field(h[1]), run = h[2] or '', writes = field(h[3]),
-    guard_until = field(h[4]), lost_at = field(h[5]), is_new = h[6] == '1' }
-  return g.number and g.writes and g.guard_until and g.lost_at and g or nil
+    guard_until = field(h[4]), lost_at = field(h[5]), back_at = field(h[6]), is_new = h[7] == '1' }
+  return g.number and g.writes and g.guard_until and g.lost_at and g.back_at and g or nil
 end
 
 -- The generation that this question falls into (`generation::enter`), and whether that is news.
@@ -75,18 +76,23 @@ local function entered()
   if not g then
     local lost = known.number > 0
     return { number = max(known.number + 1, div(now, 1000)), run = run, writes = known.writes,
-      guard_until = lost and 0 or now + GUARD, lost_at = lost and now or 0, is_new = not lost }, true
+      guard_until = lost and 0 or now + GUARD, lost_at = lost and now or 0, back_at = 0, is_new = not lost }, true
   end
+  local stepped = known.number == g.number and known.stepped or 0
+  local following = max(max(g.number, known.number) + 1, div(now, 1000))
   if known.number > g.number or known.number == g.number and known.writes > g.writes
     or g.is_new and known.number > 0 and known.number < g.number
-    or known.stepped and known.number == g.number
+    or stepped == FORWARD
   then
-    return { number = max(max(g.number, known.number) + 1, div(now, 1000)), run = run,
-      writes = max(g.writes, known.writes), guard_until = 0, lost_at = now, is_new = false }, true
+    return { number = following, run = run, writes = max(g.writes, known.writes), guard_until = 0,
+      lost_at = now, back_at = 0, is_new = false }, true
   end
-  local news = g.run ~= run or g.guard_until > now + GUARD or g.lost_at > now
+  local news = g.run ~= run or g.guard_until > now + GUARD or max(g.lost_at, g.back_at) > now
+    or stepped == BACK
+  if stepped == BACK then g.number, g.back_at, g.is_new = following, now, false end
   if g.run ~= run then g.run, g.guard_until = run, now + GUARD end
-  g.guard_until, g.lost_at = min(g.guard_until, now + GUARD), min(g.lost_at, now)
+  g.guard_until = min(g.guard_until, now + GUARD)
+  g.lost_at, g.back_at = min(g.lost_at, now), min(g.back_at, now)
   return g, news
 end
 
@@ -97,7 +103,8 @@ local function enter(keep)
   if news then
     local g = generation
     call('HSET', KEYS[1], 'number', text(g.number), 'run', g.run, 'writes', text(g.writes),
-      'guard_until', text(g.guard_until), 'lost_at', text(g.lost_at), 'is_new', g.is_new and '1' or '0')
+      'guard_until', text(g.guard_until), 'lost_at', text(g.lost_at), 'back_at', text(g.back_at),
+      'is_new', g.is_new and '1' or '0')
   end
   if news or keep then call('PEXPIRE', KEYS[1], text(GENERATION_KEPT)) end
 end
@@ -127,6 +134,8 @@ local function gate(limit)
   local opened_at = field(policy[3]) or 0
   -- For the limit that it is about, a change of its kind is a loss.
   local lost_at = max(generation.lost_at, field(policy[4]) or 0)
+  -- Windows come again when the clock went back. Everything else only counts for longer.
+  if limit.kind == kinds.w then lost_at = max(lost_at, generation.back_at) end
   local untl, why = 0, LOST
   if limit.wait == 0 then
     -- An operator chose not to wait.

@@ -104,6 +104,8 @@ fn every_kind_holds_alone_and_with_another_in_every_fault() {
         Fault::Step(minute),
         Fault::Step(-minute),
         Fault::Step(120_000),
+        Fault::Step(-120_000),
+        Fault::Step(-5_000),
         Fault::Rate("15/1s".parse().expect("a rate")),
         Fault::Rate("120/1s".parse().expect("a rate")),
     ];

@@ -12,8 +12,11 @@
 //!   second). If none remembers more than the record has, all goes on as it was: a restart that
 //!   lost nothing costs two seconds.
 //! - If a replica remembers more, or a record is missing that a replica remembers, or a replica saw
-//!   the clock step, then something **was** lost: a new generation begins. Every limit lets nothing
+//!   the clock step forward, then something **was** lost: a new generation begins. Every limit lets nothing
 //!   pass until what was taken before counts no more, or for its `lost_wait`, whichever is shorter.
+//! - A clock that steps back is as one that stands still for a while: what was taken counts for longer, and
+//!   nothing is lost. But windows come again, or end later than those of the downstream: that is a loss for
+//!   `fixed_window` limits, and for no others.
 //! - A store without a record, asked by a replica that remembers none, is new: it waits for
 //!   [`GUARD`], too, in case another replica remembers one.
 
@@ -66,8 +69,17 @@ pub struct Generation {
     pub guard_until: StoreTime,
     /// When the last loss was noticed; zero if there was none.
     pub lost_at: StoreTime,
+    /// When a step back of the clock was noticed last; zero if none was.
+    pub back_at: StoreTime,
     /// No replica has ever remembered anything else than this record.
     pub is_new: bool,
+}
+
+/// How the store's clock stepped; the worse is the greater.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub enum Stepped {
+    Back,
+    Forward,
 }
 
 /// What an asker remembers.
@@ -78,7 +90,7 @@ pub struct Memory {
     /// The highest count of grants in that generation.
     pub writes: u64,
     /// It saw the store's clock step since then.
-    pub stepped: bool,
+    pub stepped: Option<Stepped>,
 }
 
 impl Generation {
@@ -91,6 +103,7 @@ impl Generation {
             writes: 0,
             guard_until: StoreTime::from_micros(0),
             lost_at: StoreTime::from_micros(0),
+            back_at: StoreTime::from_micros(0),
             is_new: false,
         }
     }
@@ -111,7 +124,10 @@ impl Generation {
         if self.guard_until > now {
             return Some((self.guard_until, Closing::Guard));
         }
-        let lost_at = self.lost_at.max(in_force.remade_at);
+        let mut lost_at = self.lost_at.max(in_force.remade_at);
+        if matches!(rule, Rule::FixedWindow(_)) {
+            lost_at = lost_at.max(self.back_at);
+        }
         // Opened later than now: the clock went back, and that was of another loss.
         if lost_at == StoreTime::default() || (lost_at..=now).contains(&in_force.opened_at) {
             return None;
@@ -141,22 +157,28 @@ pub fn enter(record: Option<Generation>, run: &str, memory: Memory, now: StoreTi
                 now + GUARD
             },
             lost_at: if lost { now } else { StoreTime::default() },
+            back_at: StoreTime::default(),
             is_new: !lost,
         };
     };
     let more = memory.number > record.number
         || memory.number == record.number && memory.writes > record.writes;
     let older = record.is_new && memory.number > 0 && memory.number < record.number;
-    let stepped = memory.stepped && memory.number == record.number;
-    if more || older || stepped {
+    let stepped = memory.stepped.filter(|_| memory.number == record.number);
+    let next = (record.number.max(memory.number) + 1).max(now.as_micros() / 1_000);
+    if more || older || stepped == Some(Stepped::Forward) {
         return Generation {
-            number: (record.number.max(memory.number) + 1).max(now.as_micros() / 1_000),
+            number: next,
             run: run.to_owned(),
             writes: record.writes.max(memory.writes),
             guard_until: StoreTime::default(),
             lost_at: now,
+            back_at: StoreTime::default(),
             is_new: false,
         };
+    }
+    if stepped == Some(Stepped::Back) {
+        (record.number, record.back_at, record.is_new) = (next, now, false);
     }
     if record.run != run {
         run.clone_into(&mut record.run);
@@ -165,11 +187,13 @@ pub fn enter(record: Option<Generation>, run: &str, memory: Memory, now: StoreTi
     // The clock went back: what lies ahead is as far away as it can be.
     record.guard_until = record.guard_until.min(now + GUARD);
     record.lost_at = record.lost_at.min(now);
+    record.back_at = record.back_at.min(now);
     record
 }
 
 #[cfg(test)]
 mod tests {
+    use super::super::fixed_window::FixedWindow;
     use super::*;
 
     const NOW: StoreTime = StoreTime::from_micros(1_795_228_193_000_012);
@@ -178,7 +202,7 @@ mod tests {
         Memory {
             number,
             writes,
-            stepped: false,
+            stepped: None,
         }
     }
 
@@ -270,7 +294,7 @@ mod tests {
     fn a_missing_record_that_is_remembered_and_a_step_are_losses() {
         let record = enter(None, "a", remembers(0, 0), NOW);
         let stepped = Memory {
-            stepped: true,
+            stepped: Some(Stepped::Forward),
             ..remembers(record.number, 0)
         };
         for (record, memory) in [
@@ -284,7 +308,7 @@ mod tests {
         }
         // A step that was seen in an earlier generation says nothing of this one.
         let old = Memory {
-            stepped: true,
+            stepped: Some(Stepped::Forward),
             ..remembers(1, 0)
         };
         let whole = Generation {
@@ -292,6 +316,33 @@ mod tests {
             ..record
         };
         assert_eq!(enter(Some(whole.clone()), "a", old, NOW), whole);
+    }
+
+    #[test]
+    fn a_step_back_is_a_loss_for_windows_only() {
+        let mut record = enter(None, "a", remembers(0, 0), NOW);
+        record.writes = 500;
+        let later = NOW + GUARD;
+        let saw = Memory {
+            stepped: Some(Stepped::Back),
+            ..remembers(record.number, 500)
+        };
+        let back = enter(Some(record), "a", saw, later);
+        assert_eq!((back.back_at, back.lost_at), (later, StoreTime::default()));
+        assert_eq!(closed(&back, LostWait::Forever, later), None);
+        let rate = "1/1d".parse().unwrap();
+        let windows =
+            Rule::FixedWindow(FixedWindow::from_first_call(rate, Duration::ZERO).unwrap());
+        let until = |generation: &Generation, wait| {
+            let in_force = PolicyState::default();
+            let closed = generation.closed_until(&windows, wait, in_force, later);
+            closed.map(|(until, _)| until.since(later))
+        };
+        let (day, minute) = (Duration::from_secs(24 * 3600), Duration::from_secs(60));
+        assert_eq!(until(&back, LostWait::Forever), Some(day));
+        assert_eq!(until(&back, LostWait::For(minute)), Some(minute));
+        // The others that saw the same step do not begin another generation.
+        assert_eq!(enter(Some(back.clone()), "a", saw, later), back);
     }
 
     #[test]

@@ -4,11 +4,12 @@
 //! Problem: a store that lost something, or whose clock stepped, does not know it. The replicas do: they
 //! remember the highest count of grants that an answer told, and an answer whose time cannot be explained
 //! by how long it travelled shows that the clock stepped. Such an answer is thrown away, so that nothing
-//! that it granted is used, and the next question tells of the step (`generation`).
+//! that it granted is used, and the next question tells of the step (`generation`). So is what was asked before
+//! a step was seen and is answered after it: it may be from before the step or from after it.
 
 use std::time::Duration;
 
-use super::generation::Memory;
+use super::generation::{Memory, Stepped};
 use crate::clock::{ClockMap, Reading};
 use crate::time::{Mono, StoreTime};
 
@@ -32,14 +33,22 @@ pub struct Known {
     writes: u64,
     clock: ClockMap,
     /// A step of the clock that no answered question told of.
-    step: Option<Step>,
+    untold: Option<Untold>,
+    /// The last step, and when it was seen.
+    seen: Option<(Step, Mono)>,
 }
 
-/// A step that was seen.
+/// A step of the store's clock.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Step {
+    pub way: Stepped,
+    pub by: Duration,
+}
+
+/// A step that was seen in an answer of a generation.
 #[derive(Clone, Copy, Debug)]
-struct Step {
-    by: Duration,
-    /// In an answer of this generation.
+struct Untold {
+    way: Stepped,
     number: u64,
 }
 
@@ -50,7 +59,11 @@ impl Known {
         Memory {
             number: self.number,
             writes: self.writes,
-            stepped: self.step.is_some(),
+            // No `map`, so that this stays `const`.
+            stepped: match self.untold {
+                Some(untold) => Some(untold.way),
+                None => None,
+            },
         }
     }
 
@@ -60,35 +73,50 @@ impl Known {
         self.clock.to_store(now)
     }
 
-    /// Learns from the answer to a question that told `asked`. Answers by how much the store's clock
-    /// stepped, if the answer must not be used for that: it shows the step, or its question was under
-    /// way when the step was seen and did not tell of it.
+    /// Learns from the answer to a question that told `asked`. Answers how the store's clock stepped, if the
+    /// answer must not be used for that: it shows the step, or its question left before the step was seen, or did
+    /// not tell of it.
     pub fn learn(
         &mut self,
         asked: Memory,
         entered: Entered,
         (sent, received): (Mono, Mono),
-    ) -> Option<Duration> {
-        if asked.stepped && self.step.is_some_and(|step| asked.number >= step.number) {
-            self.step = None;
+    ) -> Option<Step> {
+        if self.untold.is_some_and(|untold| {
+            asked.stepped >= Some(untold.way) && asked.number >= untold.number
+        }) {
+            self.untold = None;
         }
         if (entered.number, entered.writes) > (self.number, self.writes) {
             (self.number, self.writes) = (entered.number, entered.writes);
+        }
+        if let Some((step, at)) = self.seen
+            && sent < at
+        {
+            return Some(step);
         }
         let expected = self.clock.to_store(received).unwrap_or_default();
         let reading = self.clock.learn(sent, entered.now, received, FINE);
         if reading == Reading::Stepped {
             self.clock = ClockMap::default();
             self.clock.learn(sent, entered.now, received, FINE);
+            let way = if entered.now < expected {
+                Stepped::Back
+            } else {
+                Stepped::Forward
+            };
+            let by = expected.since(entered.now).max(entered.now.since(expected));
+            self.seen = Some((Step { way, by }, received));
             // Told also where another replica told of a step and a newer generation began: the clock may
             // have stepped once more after that, and then no replica would tell of it.
-            let apart = expected.as_micros().abs_diff(entered.now.as_micros());
-            self.step = Some(Step {
-                by: Duration::from_micros(apart),
+            let before = self.untold.map(|untold| untold.way);
+            self.untold = Some(Untold {
+                way: before.map_or(way, |before| before.max(way)),
                 number: entered.number,
             });
         }
-        self.step.map(|step| step.by)
+        let step = self.seen.map(|(step, _)| step);
+        step.filter(|_| self.untold.is_some())
     }
 }
 
@@ -147,20 +175,25 @@ mod tests {
 
     #[test]
     fn a_small_step_of_the_clock_is_told_once() {
-        for (to, step) in [(5_050_100, 50), (4_950_100, 50), (5_002_100, 2)] {
+        for (to, way, by) in [
+            (5_050_100, Stepped::Forward, 50),
+            (4_950_100, Stepped::Back, 50),
+            (5_002_100, Stepped::Forward, 2),
+            (4_998_100, Stepped::Back, 2),
+        ] {
             let mut known = heard();
             let asked = known.memory();
-            let apart = known.learn(asked, entered(to, 7, 9), times(5_000_000, 5_000_200));
-            let apart = apart.expect("it stepped");
-            assert!(apart.as_millis().abs_diff(step) <= 1, "{apart:?}");
-            assert!(known.memory().stepped);
+            let step = known.learn(asked, entered(to, 7, 9), times(5_000_000, 5_000_200));
+            let step = step.expect("it stepped");
+            assert!(step.by.as_millis().abs_diff(by) <= 1, "{step:?}");
+            assert_eq!(step.way, way);
             // The next question tells it, in the generation in which it was seen.
             let asked = known.memory();
-            assert_eq!((asked.number, asked.stepped), (7, true));
+            assert_eq!((asked.number, asked.stepped), (7, Some(way)));
             let next = entered(to + 1_000_000, 8, 9);
             let apart = known.learn(asked, next, times(6_000_000, 6_000_200));
             assert_eq!(apart, None);
-            assert!(!known.memory().stepped);
+            assert_eq!(known.memory().stepped, None);
             assert_eq!(known.memory().number, 8);
         }
     }
@@ -174,7 +207,7 @@ mod tests {
         let apart = known.learn(asked, entered(5_050_100, 8, 9), times(5_000_000, 5_000_200));
         assert!(apart.is_some(), "what this answer granted is not used");
         assert_eq!(known.memory().number, 8);
-        assert!(known.memory().stepped);
+        assert!(known.memory().stepped.is_some());
     }
 
     /// What was granted after the step and before it was told of is not used, whichever question shows it.
@@ -186,10 +219,44 @@ mod tests {
         assert!(seen.is_some());
         let other = known.learn(asked, entered(5_050_150, 7, 9), times(5_000_000, 5_000_250));
         assert_eq!(other, seen);
-        assert!(known.memory().stepped);
+        assert!(known.memory().stepped.is_some());
         let asked = known.memory();
         let told = known.learn(asked, entered(5_150_100, 8, 9), times(5_100_000, 5_100_200));
         assert_eq!(told, None);
+    }
+
+    /// Else it would look as if the clock had stepped forward again, which is a loss.
+    #[test]
+    fn an_answer_from_before_a_step_back_that_comes_after_it_is_no_step() {
+        let mut known = heard();
+        let asked = known.memory();
+        let seen = known.learn(asked, entered(4_950_300, 7, 9), times(5_000_000, 5_000_400));
+        assert_eq!(seen.map(|step| step.way), Some(Stepped::Back));
+        let before = known.learn(asked, entered(5_000_100, 7, 9), times(5_000_000, 5_000_500));
+        assert_eq!(before, seen);
+        assert_eq!(known.memory().stepped, Some(Stepped::Back));
+    }
+
+    /// A question that told of a step back does not stand for one that told of a step forward.
+    #[test]
+    fn a_step_forward_is_told_also_after_one_back_was() {
+        let mut known = heard();
+        let asked = known.memory();
+        known.learn(asked, entered(4_950_100, 7, 9), times(5_000_000, 5_000_200));
+        let tells_back = known.memory();
+        known.learn(
+            tells_back,
+            entered(5_050_500, 7, 9),
+            times(5_000_300, 5_000_700),
+        );
+        assert_eq!(known.memory().stepped, Some(Stepped::Forward));
+        let late = known.learn(
+            tells_back,
+            entered(5_050_600, 8, 9),
+            times(5_000_400, 5_000_800),
+        );
+        assert!(late.is_some());
+        assert_eq!(known.memory().stepped, Some(Stepped::Forward));
     }
 
     #[test]

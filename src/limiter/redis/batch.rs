@@ -12,7 +12,7 @@ use redis::Script;
 
 use super::scripts::{Arg, Family};
 use crate::core::limits::Rule;
-use crate::core::limits::generation::{LostWait, Memory};
+use crate::core::limits::generation::{LostWait, Memory, Stepped};
 use crate::core::time::{StoreTime, micros};
 use crate::ports::limits::{BATCH_MAX, KeyedLimit, LimitKey, Policy};
 
@@ -196,7 +196,11 @@ impl<'a> KeyBatch<'a> {
             Arg::Run,
             Arg::Number(memory.number),
             Arg::Number(memory.writes),
-            Arg::Number(u64::from(memory.stepped)),
+            Arg::Number(match memory.stepped {
+                None => 0,
+                Some(Stepped::Forward) => 1,
+                Some(Stepped::Back) => 2,
+            }),
             Arg::Number(self.limits.len() as u64),
         ];
         for asked in &self.limits {

@@ -24,7 +24,8 @@ use super::batch::{CellIndex, Composed, KeyBatch, generation_key};
 use super::connection::Connection;
 use super::fault::STORE;
 use super::scripts::{Arg, ScriptCall};
-use crate::core::limits::known::Known;
+use crate::core::limits::generation::Stepped;
+use crate::core::limits::known::{Known, Step};
 use crate::core::time::StoreTime;
 use crate::ports::clock::Clock;
 use crate::ports::limits::{CallUnderWay, Candidate, Decision, Decisions, HEARTBEAT};
@@ -160,14 +161,7 @@ impl Limits {
             .answer(charges)
             .ok_or_else(|| refused("the script about limits answered something else"))?;
         if let Some(step) = lock(&self.known).learn(asked, entered, (sent, received)) {
-            warn!(
-                ?step,
-                "the clock of Redis stepped: keyed limits wait as after a loss"
-            );
-            return Err(StoreError::Unreachable {
-                store: STORE,
-                reason: format!("its clock stepped by {step:?}"),
-            });
+            return Err(stepped(step));
         }
         Ok(Decisions {
             now: entered.now,
@@ -236,6 +230,24 @@ impl Limits {
             calls = rest;
         }
         Ok(answers)
+    }
+}
+
+/// The answer that shows it is not used.
+fn stepped(Step { way, by }: Step) -> StoreError {
+    match way {
+        Stepped::Forward => warn!(
+            ?by,
+            "the clock of Redis stepped forward: keyed limits wait as after a loss"
+        ),
+        Stepped::Back => warn!(
+            ?by,
+            "the clock of Redis stepped back: limits of the kind fixed_window wait as after a loss"
+        ),
+    }
+    StoreError::Unreachable {
+        store: STORE,
+        reason: format!("its clock stepped by {by:?}"),
     }
 }
 

@@ -236,6 +236,34 @@ async fn a_failover_there_and_back_is_noticed_by_a_limit_that_nothing_asked_mean
     }
 }
 
+/// Back: what was taken counts for longer, and nothing is lost, but windows come again. Forward: all of it is lost.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_clock_that_goes_back_closes_windows_and_one_that_goes_forward_all() {
+    let server = RedisServer::start_clocked();
+    let store = established(&server, PREFIX).await;
+    let log = forever("log");
+    let windows = waiting("windows", first_call("3/1h", MS), LostWait::Forever);
+    for limit in [&log, &windows] {
+        assert!(is_granted(&ask(&store, limit, "a").await.1));
+    }
+    let step_to = async |seconds| {
+        let before = number(&server);
+        server.step_to(seconds);
+        // The heart sees it and tells of it.
+        let told = async || number(&server) > before && store.admit(&[], 0).await.is_ok();
+        eventually_async(BOUND, "a step that was told", told).await;
+    };
+    step_to(-5.0).await;
+    assert!(is_granted(&ask(&store, &log, "a").await.1));
+    let look = store.look(&log, key("a")).await.unwrap();
+    assert_eq!(look.room.remaining, 1, "what was taken counts");
+    closed(&store, &windows, "a", Closing::Lost).await;
+    step_to(5.0).await;
+    for limit in [&log, &windows] {
+        closed(&store, limit, "a", Closing::Lost).await;
+    }
+}
+
 fn tell(server: &RedisServer, words: &[&str]) {
     let mut question = redis::Cmd::new();
     for word in words {

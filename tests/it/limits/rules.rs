@@ -166,6 +166,7 @@ pub(crate) fn generation(redis: &mut redis::Connection, prefix: &str) -> Option<
         writes: number("writes")?,
         guard_until: time("guard_until")?,
         lost_at: time("lost_at")?,
+        back_at: time("back_at")?,
         is_new: number("is_new") == Some(1),
     })
 }

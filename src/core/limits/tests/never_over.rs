@@ -121,11 +121,31 @@ fn whatever_becomes_of_the_granted_no_window_holds_more_than_the_limit() {
 }
 
 /// Windows of the clock are where the clock says, and one of the first call lasts longer by as much as
-/// the clock goes back: the downstream's windows lie elsewhere then.
+/// the clock goes back: the downstream's windows lie elsewhere then. For these a step back is a loss
+/// (`generation`), and for the others it is none.
 #[test]
 fn nor_when_the_clock_goes_back() {
     let mut cases = cases();
     cases.retain(|(_, count, ..)| matches!(count, Count::Sliding | Count::Edges));
+    // Steps of these are larger than what a refund forgives.
+    let second = [MS * 1_000, MS * 100];
+    cases.extend([
+        (gcra("7/1s", 0, MS * 100), Count::Sliding, 1_000_000, 7),
+        (gcra("3/1s", 9, MS * 100), Count::Sliding, 1_000_000, 12),
+        (log("7/1s", MS * 100), Count::Sliding, 1_000_000, 7),
+        (
+            bucket([5, 7, 4], second, Refill::Continuous, Start::Full),
+            Count::Sliding,
+            1_000_000,
+            16,
+        ),
+        (
+            bucket([1, 1, 2], second, Refill::Stepped, Start::Empty),
+            Count::Sliding,
+            1_000_000,
+            4,
+        ),
+    ]);
     holds(cases, true);
 }
 

@@ -45,6 +45,8 @@ pub(super) enum Event {
     Pause(usize, u64),
     /// The store lost something so long ago.
     Lose(u64),
+    /// Its clock went back so long ago.
+    Back(u64),
     /// It may have lost something: it waits for so long from now.
     Guard(u64),
     Open(usize),
@@ -108,6 +110,7 @@ pub(super) fn event(kinds: Range<usize>) -> impl Strategy<Value = Event> {
         1 => (limit.clone(), prop_oneof![Just(0_u64), 0..3_u64, Just(3_600_000_000)])
             .prop_map(|(limit, length)| Event::Pause(limit, length)),
         1 => prop_oneof![0..3_000_000_u64, 0..4_000_000_000_u64].prop_map(Event::Lose),
+        1 => (0..3_000_000_u64).prop_map(Event::Back),
         1 => prop_oneof![Just(0_u64), 0..1_900_000_u64].prop_map(Event::Guard),
         1 => limit.clone().prop_map(Event::Open),
         1 => (limit, 0..3_000_000_u64).prop_map(|(limit, ago)| Event::Remade(limit, ago)),

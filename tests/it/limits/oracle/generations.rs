@@ -3,7 +3,7 @@
 use proptest::prelude::*;
 use proptest::test_runner::TestRunner;
 use redis::Script;
-use sluiced::core::limits::generation::{Generation, Memory, enter};
+use sluiced::core::limits::generation::{Generation, Memory, Stepped, enter};
 use sluiced::core::time::StoreTime;
 
 use super::config;
@@ -25,32 +25,36 @@ struct Written {
     writes: u64,
     guard: i64,
     lost: Option<i64>,
+    back: Option<i64>,
     is_new: bool,
 }
 
 fn written() -> impl Strategy<Value = Written> {
     let run = prop::sample::select(vec!["one", "two", ""]);
-    let lost = prop::option::of(-10_000_000..3_000_000_i64);
+    let time = || prop::option::of(-10_000_000..3_000_000_i64);
     (
         1..4_u64,
         run,
         0..4_u64,
         -5_000_000..5_000_000_i64,
-        lost,
+        time(),
+        time(),
         any::<bool>(),
     )
-        .prop_map(|(number, run, writes, guard, lost, is_new)| Written {
+        .prop_map(|(number, run, writes, guard, lost, back, is_new)| Written {
             number,
             run,
             writes,
             guard,
             lost,
+            back,
             is_new,
         })
 }
 
 fn memory() -> impl Strategy<Value = Memory> {
-    (0..4_u64, 0..4_u64, any::<bool>()).prop_map(|(number, writes, stepped)| Memory {
+    let step = prop::sample::select(vec![None, Some(Stepped::Forward), Some(Stepped::Back)]);
+    (0..4_u64, 0..4_u64, step).prop_map(|(number, writes, stepped)| Memory {
         number,
         writes,
         stepped,
@@ -76,7 +80,12 @@ fn lua_enters_the_generation_that_rust_does() {
         ] {
             call.arg(word);
         }
-        let now: u64 = call.arg(u8::from(memory.stepped)).invoke(redis).unwrap();
+        let stepped = match memory.stepped {
+            None => 0,
+            Some(Stepped::Forward) => 1,
+            Some(Stepped::Back) => 2,
+        };
+        let now: u64 = call.arg(stepped).invoke(redis).unwrap();
         let entered = enter(record, "one", memory, StoreTime::from_micros(now));
         prop_assert_eq!(generation(redis, PREFIX), Some(entered));
         let key = generation_key(PREFIX);
@@ -100,6 +109,7 @@ fn write(redis: &mut redis::Connection, written: Option<Written>) -> Option<Gene
         .arg(&[
             ("guard_until", at(written.guard)),
             ("lost_at", written.lost.map_or(0, at)),
+            ("back_at", written.back.map_or(0, at)),
         ])
         .arg(&[("run", written.run)])
         .arg(&[("is_new", u8::from(written.is_new))])

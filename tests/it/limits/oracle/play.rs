@@ -57,7 +57,7 @@ impl Play<'_> {
                 () = self.ask(redis::cmd("DEL").arg(key));
             }
         }
-        for field in ["guard_until", "lost_at"] {
+        for field in ["guard_until", "lost_at", "back_at"] {
             set_generation(&mut self.redis, PREFIX, field, 0);
         }
         for (limit, rule) in self.world.limits.iter().zip(&self.world.rules) {
@@ -178,9 +178,11 @@ impl Play<'_> {
                 heard,
             } => self.set(*limit, *rule, *same, *heard),
             Event::Pause(limit, length) => self.pause(*limit, Duration::from_micros(*length)),
-            Event::Lose(ago) => {
+            Event::Lose(ago) | Event::Back(ago) => {
                 let at = self.time().as_micros() - ago;
-                set_generation(&mut self.redis, PREFIX, "lost_at", at);
+                let is_loss = matches!(event, Event::Lose(_));
+                let field = if is_loss { "lost_at" } else { "back_at" };
+                set_generation(&mut self.redis, PREFIX, field, at);
             }
             Event::Guard(length) => {
                 let until = self.time().as_micros() + length;
