@@ -4,7 +4,7 @@
 -- ARGV     1…  see limits/common.lua, then: wanted (how many grants), replica (names the asker
 --          to those that free room), how many candidates; for each: flags (1: it waited, 2: others wait for
 --          a call to end), weight, ticket, how many charges, and for each charge: cell, cost
--- Reply    {now, number, writes, …}, and for each candidate
+-- Reply    {now, number, writes, others, …}, and for each candidate
 --          0 (granted), then for each charge remaining, reset_at, next
 --          1 (denied), by, fits, until, remaining, reset_at
 --          2 (never), by, most
@@ -12,18 +12,40 @@
 --          4 (closed), by, until, why (0: paused, 1: guard, 2: lost)
 --          5 (not asked: enough were granted before it, or a limit of its is full)
 --          All are integers; `by` is a charge, from 0; times in microseconds; `next` and `fits` are 0 (now),
---          1 (when a call ends) or a time.
+--          1 (when a call ends) or a time. `others`: how many other replicas ask, told where there are no
+--          candidates (else 0)
 --
 -- Invariant: all charges of a candidate are granted or none is. A denial spends nothing. An earlier
--- candidate takes what a later one then lacks. No candidates at all: only the generation is entered.
+-- candidate takes what a later one then lacks. No candidates at all: only the generation is entered, and the
+-- asker is noted (`core::limits::askers`).
 
 local LINE_MAX = 366 * 24 * 3600 * 1000000
+local GONE, ASKERS_MAX = 5000000, 1000
+
+-- Notes that a replica asks, and tells how many others do. One that has just started takes none for gone: after a
+-- step of the clock all were seen long ago.
+local function note(replica)
+  local key = KEYS[1] .. ':askers'
+  local all, others, is_known = call('HGETALL', key), 0, false
+  for i = 1, #all, 2 do
+    if all[i] == replica then
+      is_known = true
+    elseif known.number > 0 and max(now - all[i + 1], all[i + 1] - now) > GONE then
+      call('HDEL', key, all[i])
+    else
+      others = others + 1
+    end
+  end
+  if is_known or others < ASKERS_MAX then call('HSET', key, replica, text(now)) end
+  call('PEXPIRE', key, text(GENERATION_KEPT))
+  return others
+end
 
 declare()
 local wanted, replica, candidates = numeric(), argument(), numeric()
 enter(candidates == 0)
 local granted, grants = 0, 0
-local reply = { now, generation.number, generation.writes }
+local reply = { now, generation.number, generation.writes, candidates == 0 and note(replica) or 0 }
 local size = #reply
 local function answer(...)
   for i = 1, select('#', ...) do

@@ -122,6 +122,9 @@ impl Admission {
         for (asked, decision) in question.asked.iter().zip(&answer.decisions) {
             self.note(&asked.item, decision, answer.now, pacer);
         }
+        if answer.alone {
+            scheduler.alone();
+        }
         scheduler.answered(question, answer.now, answer.decisions, now);
         pacer.learned(scheduler, now);
     }

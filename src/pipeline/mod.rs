@@ -137,6 +137,8 @@ pub struct Pipeline {
     /// Those that keep us at what is in force; they end with the pipeline.
     watches: JoinSet<()>,
     tickets: Arc<Tickets>,
+    /// The stores of keyed limits that its pacers ask.
+    stores: Vec<Arc<dyn LimitStore>>,
 }
 
 impl Pipeline {
@@ -158,6 +160,7 @@ impl Pipeline {
             refunders: JoinSet::new(),
             watches: JoinSet::new(),
             tickets: Arc::new(Tickets::new(rand::random())),
+            stores: Vec::new(),
         };
         let names = keyed.iter().map(|policy| Arc::clone(&policy.limit.name));
         let outdated: BTreeMap<_, _> = names.map(|name| (name, Arc::default())).collect();
@@ -305,6 +308,7 @@ impl Pipeline {
             (clock, freed),
         );
         self.refunders.spawn(work);
+        self.stores.push(Arc::clone(&store));
         Keyed {
             store,
             tickets: Arc::clone(&self.tickets),
@@ -348,6 +352,9 @@ impl Pipeline {
         if tokio::time::timeout(REFUND_BOUND, refunders).await.is_err() {
             self.refunders.shutdown().await;
         }
+        let leave = futures::future::join_all(self.stores.iter().map(|store| store.leave()));
+        // Without a goodbye the next replica that starts waits for what this one knows, a second.
+        drop(tokio::time::timeout(REFUND_BOUND, leave).await);
         remains
     }
 }
@@ -378,7 +385,7 @@ fn scheduler(
     if !hears_first.is_zero() {
         tracing::info!(
             for_ms = micros(hears_first) / 1000,
-            "routes with keyed limits wait at first, to hear what other replicas know of the store"
+            "routes with keyed limits wait at first if other replicas run, to hear what these know of the store"
         );
     }
     let requests = (usable.is_some() || rows.is_none()).then(|| {

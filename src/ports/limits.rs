@@ -9,6 +9,8 @@ use std::hash::{DefaultHasher, Hash as _, Hasher as _};
 use std::sync::{Arc, PoisonError, RwLock};
 use std::time::Duration;
 
+use futures::FutureExt as _;
+
 pub use super::notice::LimitKey;
 use super::notice::Notices;
 use super::pace::StoreFuture;
@@ -18,8 +20,8 @@ pub use crate::core::limits::{Fit, Room, Ticket};
 use crate::core::limits::{Rule, State};
 use crate::core::policy::PolicyVersion;
 use crate::core::rate::Cost;
+pub use crate::core::scheduler::BATCH_MAX;
 use crate::core::scheduler::KeyId;
-pub use crate::core::scheduler::{BATCH_MAX, HEARTBEAT};
 use crate::core::time::StoreTime;
 
 /// A limit that is decided message by message. All that refer to it see the same policy, which
@@ -128,6 +130,8 @@ pub struct Candidate {
 pub struct Decisions {
     /// The store's time when it decided.
     pub now: StoreTime,
+    /// No other replica asks. Only told where no candidates were named.
+    pub alone: bool,
     /// In the order of the candidates.
     pub decisions: Vec<Decision>,
 }
@@ -202,8 +206,13 @@ pub trait LimitStore: Notices + Send + Sync + fmt::Debug {
     /// What one key of a limit has left, without changing anything.
     fn look<'a>(&'a self, limit: &'a Arc<KeyedLimit>, key: LimitKey) -> StoreFuture<'a, Look>;
 
-    /// For how long a replica that starts hears of the store before it takes messages that limits with a
-    /// `lost_wait` count: what it cannot know is told by others until then.
+    /// This replica asks no more: one that starts need not wait for what it knows.
+    fn leave(&self) -> StoreFuture<'_, ()> {
+        futures::future::ready(Ok(())).boxed()
+    }
+
+    /// For how long a replica that starts and is not alone hears of the store before it takes messages that limits
+    /// with a `lost_wait` count: what it cannot know is told by others until then.
     fn hears_first(&self) -> Duration {
         Duration::ZERO
     }

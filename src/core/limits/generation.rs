@@ -8,7 +8,7 @@
 //! far. Every answer tells number and count, and replicas remember the highest that they saw.
 //!
 //! - A record of another process says that something **may** be lost. For [`GUARD`] nothing is
-//!   granted, so that every replica can say what it remembers at its next question (they ask once a
+//!   granted, so that every replica can say what it remembers at its next question (they ask twice a
 //!   second). If none remembers more than the record has, all goes on as it was: a restart that
 //!   lost nothing costs two seconds.
 //! - If a replica remembers more, or a record is missing that a replica remembers, or a replica saw
@@ -26,14 +26,18 @@ use super::admission::PolicyState;
 use super::rule::Rule;
 use crate::time::StoreTime;
 
-/// How long a store that may have lost something waits for replicas that remember more: two
+/// How long a store that may have lost something waits for replicas that remember more: some
 /// questions of each.
 pub const GUARD: Duration = Duration::from_secs(2);
 
-/// How long a replica that starts hears of the store before it takes messages that keyed limits count. If the
-/// clock stepped just before, it cannot know, and what was taken would seem long ago. By then each of the
-/// others has told of it: by the question after the one that showed it, and they ask once a second.
-pub const HEARS_FIRST: Duration = Duration::from_millis(2_500);
+/// How often each replica asks the store, whatever else it asks.
+pub const BEAT: Duration = Duration::from_millis(500);
+
+/// How long a replica that starts hears of the store before it takes messages that keyed limits count, unless it is
+/// alone (`askers`). If the clock stepped just before, it cannot know, and what was taken would seem long ago. By
+/// then each of the others has told of it: each asks once in a [`BEAT`], and tells at once of what it saw. The rest
+/// is for slow ways.
+pub const HEARS_FIRST: Duration = Duration::from_secs(1);
 
 /// Why a limit lets nothing pass.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

@@ -81,6 +81,13 @@ pub(super) struct Times {
 }
 
 impl<T: Queued> Scheduler<T> {
+    /// No other replica asks the store of keyed limits: there is none to be waited for at the start.
+    pub const fn alone(&mut self) {
+        if let Some(requests) = &mut self.requests {
+            requests.alone();
+        }
+    }
+
     /// The store answered a question at its time `decided`: one decision for each message, in their order.
     /// With another number of decisions nothing is known, as if it had not answered.
     pub fn answered(

@@ -128,6 +128,11 @@ impl Requests {
         }
     }
 
+    /// No other replica asks the store: nobody tells more of it than it knows itself.
+    pub const fn alone(&mut self) {
+        self.hears_first = Duration::ZERO;
+    }
+
     /// Permissions are good for so long or longer from now on: other policies are in force.
     pub const fn set_usable(&mut self, usable: Duration) {
         self.usable = usable;

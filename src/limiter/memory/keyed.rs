@@ -104,6 +104,7 @@ impl LimitStore for MemoryStore {
         async move {
             Ok(self.decide(&self.states, |states, now| Decisions {
                 now,
+                alone: true,
                 decisions: self.admit_now(states, candidates, wanted, now),
             }))
         }

@@ -238,6 +238,11 @@ pub(super) fn generation_key(prefix: &str) -> String {
     format!("{prefix}:{{limits}}:generation")
 }
 
+/// The replicas that ask. `lua/admit.lua` names it so, too.
+pub(super) fn askers_key(prefix: &str) -> String {
+    format!("{}:askers", generation_key(prefix))
+}
+
 /// The key that a text in the store names.
 pub(super) fn read_key(text: &str) -> Option<LimitKey> {
     let digest = BASE64_URL_SAFE_NO_PAD.decode(text).ok()?;

@@ -3,16 +3,17 @@
 //! One string per key, and one script for a whole batch of messages, so that a decision is one round
 //! trip and atomic. All keys share one hash tag: a cluster keeps them in one slot.
 //!
-//! The store remembers what the answers told (`core::limits::known`), and asks once a second even if no
+//! The store remembers what the answers told (`core::limits::known`), and asks twice a second even if no
 //! message wants anything, so that a loss is noticed while a replica still knows what was there.
 
 mod late;
 mod reply;
 mod store;
 
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex};
 
-use redis::FromRedisValue;
+use redis::{FromRedisValue, Script};
 use tokio::runtime::Handle;
 use tokio::time::MissedTickBehavior;
 use tokio_util::task::TaskTracker;
@@ -20,15 +21,15 @@ use tracing::warn;
 
 use self::late::Part;
 use self::reply::Reply;
-use super::batch::{CellIndex, Composed, KeyBatch, generation_key};
+use super::batch::{CellIndex, Composed, KeyBatch, askers_key, generation_key};
 use super::connection::Connection;
 use super::fault::STORE;
 use super::scripts::{Arg, ScriptCall};
-use crate::core::limits::generation::Stepped;
+use crate::core::limits::generation::{BEAT, Stepped};
 use crate::core::limits::known::{Known, Step};
 use crate::core::time::StoreTime;
 use crate::ports::clock::Clock;
-use crate::ports::limits::{CallUnderWay, Candidate, Decision, Decisions, HEARTBEAT};
+use crate::ports::limits::{CallUnderWay, Candidate, Decision, Decisions};
 use crate::ports::locks::lock;
 use crate::ports::pace::StoreError;
 
@@ -44,6 +45,9 @@ pub(super) struct Limits {
     renew: Composed,
     release: Composed,
     look: Composed,
+    leave: Script,
+    /// The heart beats no more.
+    has_left: AtomicBool,
     clock: Clock,
     known: Mutex<Known>,
     /// Questions that were given up on and whose answers are still waited for.
@@ -68,6 +72,8 @@ impl Limits {
             renew: Composed::new(include_str!("../../../lua/renew.lua")),
             release: Composed::new(include_str!("../../../lua/release.lua")),
             look: Composed::new(include_str!("../../../lua/look.lua")),
+            leave: Script::new(include_str!("../../../lua/leave.lua")),
+            has_left: AtomicBool::new(false),
             clock: Clock::start(),
             known: Mutex::default(),
             late: late::none(),
@@ -75,14 +81,22 @@ impl Limits {
         }
     }
 
-    /// Asks once a second for as long as it is polled.
+    /// Asks again and again for as long as it is polled, and tells at once of a step that it sees.
     async fn beat(self: Arc<Self>) {
-        let mut beat = tokio::time::interval(HEARTBEAT);
+        let mut beat = tokio::time::interval(BEAT);
         beat.set_missed_tick_behavior(MissedTickBehavior::Delay);
         loop {
             beat.tick().await;
+            if self.has_left.load(Ordering::Relaxed) {
+                return;
+            }
+            let untold = || lock(&self.known).memory().stepped.is_some();
+            let was_untold = untold();
             // The connection's own supervision tells what is wrong.
             drop(self.ask_time().await);
+            if !was_untold && untold() {
+                drop(self.ask_time().await);
+            }
         }
     }
 
@@ -126,6 +140,14 @@ impl Limits {
         ScriptCall::new(script.script(batch), key, keys, arguments)
     }
 
+    /// Tells that this replica asks no more.
+    async fn leave(&self) -> Result<(), StoreError> {
+        self.has_left.store(true, Ordering::Relaxed);
+        let args = vec![Arg::Text(&self.replica)];
+        let call = ScriptCall::new(&self.leave, askers_key(&self.prefix), Vec::new(), args);
+        self.connection.call(&call).await
+    }
+
     /// Asks for candidates, each with its places in the batch.
     async fn ask(
         &self,
@@ -157,7 +179,7 @@ impl Limits {
         let reply: Vec<u64> = self.connection.call(&call).await?;
         let received = self.clock.now();
         let charges = asking.iter().map(|(_, places)| places.len());
-        let (entered, decisions) = Reply::new(reply)
+        let (entered, others, decisions) = Reply::new(reply)
             .answer(charges)
             .ok_or_else(|| refused("the script about limits answered something else"))?;
         if let Some(step) = lock(&self.known).learn(asked, entered, (sent, received)) {
@@ -165,6 +187,7 @@ impl Limits {
         }
         Ok(Decisions {
             now: entered.now,
+            alone: asking.is_empty() && others == 0,
             decisions,
         })
     }
@@ -198,6 +221,7 @@ impl Limits {
                 decisions.resize(all.len(), Decision::NotAsked);
                 return Ok(Decisions {
                     now: answer.now,
+                    alone: answer.alone,
                     decisions,
                 });
             }

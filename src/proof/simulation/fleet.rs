@@ -219,6 +219,9 @@ impl<'a, W: Watch> Fleet<'a, W> {
     }
 
     fn gone(&mut self, replica: &Replica<'a>) {
+        if !replica.is_deaf && !self.store.is_down(self.t) {
+            self.store.leave(replica.id);
+        }
         let tally = replica.scheduler.tally();
         self.see(replica.id, What::Gone { tally });
     }

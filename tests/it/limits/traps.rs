@@ -175,8 +175,8 @@ async fn no_key_is_without_a_time_to_live() {
     }
     let mut redis = server.connection();
     let keys: Vec<String> = redis::cmd("KEYS").arg("*").query(&mut redis).unwrap();
-    let expected = "six states, the generation and those that wait for calls";
-    assert_eq!(keys.len(), 8, "{expected}: {keys:?}");
+    let expected = "six states, the generation, those that ask and those that wait for calls";
+    assert_eq!(keys.len(), 9, "{expected}: {keys:?}");
     for key in keys {
         let ttl: i64 = redis::cmd("PTTL").arg(&key).query(&mut redis).unwrap();
         assert!(ttl > 0, "{key} {ttl}");
@@ -337,7 +337,7 @@ async fn all_keys_of_a_call_lie_in_one_slot_of_a_cluster() {
     assert!(is_granted(&answer.decisions[0]));
     let mut redis = server.connection();
     let keys: Vec<String> = redis::cmd("KEYS").arg("*").query(&mut redis).unwrap();
-    assert_eq!(keys.len(), 8);
+    assert_eq!(keys.len(), 9);
     // Only a server with a cluster tells the slot of a key.
     let cluster = RedisServer::start_clustered();
     let mut cluster = cluster.connection();

@@ -101,6 +101,43 @@ async fn account_and_recipient_are_kept_together_and_nobody_is_lost() {
     assert_eq!(broker.counts(name).await, Some((0, 0)));
 }
 
+/// A replica that is alone has nobody to wait for, and sends at once. Redis knows its limits; the replica before said
+/// goodbye.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_replica_that_is_alone_makes_its_first_call_at_once() {
+    let name = "alone";
+    let broker = queue(name, "classic").await;
+    let downstream = Recorder::accepting().await;
+    let redis = RedisServer::start();
+    let mut route = Route::new(name, downstream.address);
+    route.limits = vec!["recipient"];
+    let mut config = Config {
+        redis: Some(redis.url()),
+        ..config(name, vec![route])
+    };
+    config.tables =
+        "[limits.recipient]\nkind = \"sliding_log\"\nrate = \"5/1h\"\nkey = \"{{ body.to }}\"\n\
+                     headroom = \"500ms\"\n"
+            .to_owned();
+    let mut since = Vec::new();
+    for number in 1..=3 {
+        broker
+            .publish(name, std::iter::once(to(number, "+1")))
+            .await;
+        let daemon = Daemon::start(&config);
+        daemon.says("routes with keyed limits wait at first").await;
+        let told = tokio::time::Instant::now();
+        eventually(LONG, "it came", || downstream.count() as u64 == number).await;
+        let call = downstream.calls().pop().unwrap();
+        since.push(call.at.saturating_duration_since(told));
+        daemon.stop(KNOWN).await;
+    }
+    // The first one finds a Redis that was never used, and waits for its guard. Of the others one may have met
+    // a machine that stood still.
+    let quickest = since[1..].iter().min().unwrap();
+    assert!(*quickest < Duration::from_millis(700), "{since:?}");
+}
+
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_key_that_is_spent_does_not_block_the_others() {
     let name = "spent-key";

@@ -12,19 +12,23 @@ impl Reply {
         Self(numbers.into_iter())
     }
 
-    /// The answer to candidates with so many charges each; `None` if it is something else.
+    /// The answer to candidates with so many charges each, and how many other replicas ask; `None` if it is something else.
     pub(super) fn answer(
         mut self,
         charges: impl Iterator<Item = usize>,
-    ) -> Option<(Entered, Vec<Decision>)> {
+    ) -> Option<(Entered, u64, Vec<Decision>)> {
         let entered = Entered {
             now: self.time()?,
             number: self.0.next()?,
             writes: self.0.next()?,
         };
+        let others = self.0.next()?;
         let decisions = charges.map(|count| self.decision(count));
         let decisions = decisions.collect::<Option<_>>()?;
-        self.0.next().is_none().then_some((entered, decisions))
+        self.0
+            .next()
+            .is_none()
+            .then_some((entered, others, decisions))
     }
 
     fn decision(&mut self, charges: usize) -> Option<Decision> {

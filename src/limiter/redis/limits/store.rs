@@ -126,6 +126,17 @@ impl LimitStore for RedisPaceStore {
         .boxed()
     }
 
+    fn leave(&self) -> StoreFuture<'_, ()> {
+        async move {
+            // One that never asked has nothing to tell.
+            match self.heart.get() {
+                Some(_) => self.limits.leave().await,
+                None => Ok(()),
+            }
+        }
+        .boxed()
+    }
+
     fn hears_first(&self) -> Duration {
         HEARS_FIRST
     }

@@ -33,6 +33,8 @@ pub(super) struct Request<'a> {
 pub(super) struct Reply {
     pub(super) asked: Memory,
     pub(super) entered: Entered,
+    /// No other replica asks.
+    pub(super) alone: bool,
     pub(super) decisions: Vec<Decision>,
     pub(super) sent: u64,
 }

@@ -2,9 +2,9 @@
 //! `pipeline::permit` and `pipeline::refunder`.
 
 use sluiced_core::limits::admission::Decision;
-use sluiced_core::limits::generation::Memory;
+use sluiced_core::limits::generation::{BEAT, Memory};
 use sluiced_core::limits::{Rule, Ticket};
-use sluiced_core::scheduler::{HEARTBEAT, Question};
+use sluiced_core::scheduler::Question;
 use sluiced_core::time::{Mono, micros};
 
 use super::event::{Reply, Request};
@@ -71,7 +71,7 @@ impl<'a, W: Watch> Fleet<'a, W> {
             return;
         }
         let (asker, wanted) = (request.asker, request.wanted);
-        let (entered, decisions) = self.store.admit(asker, &request.asked, wanted, self.t);
+        let (entered, alone, decisions) = self.store.admit(asker, &request.asked, wanted, self.t);
         let granted = |decision: &&Decision| matches!(decision, Decision::Granted { .. });
         let granted = decisions.iter().filter(granted).count() as u64;
         let note = What::Admitted {
@@ -85,6 +85,7 @@ impl<'a, W: Watch> Fleet<'a, W> {
             let reply = Reply {
                 asked: asker.memory,
                 entered,
+                alone,
                 decisions,
                 sent: request.sent,
             };
@@ -106,6 +107,9 @@ impl<'a, W: Watch> Fleet<'a, W> {
         let step = replica.store.learn(reply.asked, reply.entered, times);
         if step.is_some() {
             self.see(replica.id, What::SawStep);
+            if !replica.admitting.contains_key(&id) {
+                self.ask_time(replica);
+            }
             return self.unanswered(replica, id, mono);
         }
         let Some(question) = replica.admitting.remove(&id) else {
@@ -121,6 +125,9 @@ impl<'a, W: Watch> Fleet<'a, W> {
                 };
                 replica.running.insert(parcel.id, parcel);
             }
+        }
+        if reply.alone {
+            replica.scheduler.alone();
         }
         let decided = reply.entered.now;
         let decisions = reply.decisions;
@@ -230,15 +237,19 @@ impl<'a, W: Watch> Fleet<'a, W> {
         }
     }
 
-    /// Once a second: what the store has, whatever else is asked, and that the calls under way go on.
-    pub(super) fn beat(&mut self, replica: &mut Replica<'a>) {
-        self.after(micros(HEARTBEAT), replica.id, Event::Beat);
-        let beat = Question {
+    fn ask_time(&mut self, replica: &Replica<'a>) {
+        let question = Question {
             asked: Vec::new(),
             wanted: 0,
             sent: replica.mono(self.t),
         };
-        let _id = self.send(replica, &beat);
+        let _id = self.send(replica, &question);
+    }
+
+    /// Again and again: what the store has, whatever else is asked, and that the calls under way go on.
+    pub(super) fn beat(&mut self, replica: &mut Replica<'a>) {
+        self.after(micros(BEAT), replica.id, Event::Beat);
+        self.ask_time(replica);
         if self.counts_calls() && !replica.is_deaf {
             let (out, asker) = (self.way(), self.asker(replica));
             let calls = replica.running.values().copied().collect();

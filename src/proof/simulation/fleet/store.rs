@@ -7,6 +7,7 @@ use std::time::Duration;
 
 use sluiced_core::limits::Rule;
 use sluiced_core::limits::admission::{Decision, Limit, LimitGate, PolicyState};
+use sluiced_core::limits::askers::Askers;
 use sluiced_core::limits::generation::{Generation, LostWait, Memory, enter};
 use sluiced_core::limits::keyed_states::{KeyedCandidate, KeyedStates};
 use sluiced_core::limits::known::Entered;
@@ -25,6 +26,7 @@ use crate::setting::{Kept, SetPolicy, Setting};
 #[derive(Clone, Debug, Default)]
 struct KeyedData {
     generation: Option<Generation>,
+    askers: Askers,
     states: KeyedStates<Name>,
 }
 
@@ -169,7 +171,7 @@ impl Store {
         asked: &[Asked<Parcel<'_>>],
         wanted: u64,
         t: u64,
-    ) -> (Entered, Vec<Decision>) {
+    ) -> (Entered, bool, Vec<Decision>) {
         // The copy lags behind by a hundred milliseconds and more.
         if t.is_multiple_of(97) {
             self.replicate();
@@ -194,7 +196,20 @@ impl Store {
             writes: generation.writes,
         };
         self.keyed.generation = Some(generation);
-        (entered, decisions)
+        let alone = asked.is_empty() && self.note(asker, t) == 0;
+        (entered, alone, decisions)
+    }
+
+    /// A replica asks no more.
+    pub(super) fn leave(&mut self, replica: u32) {
+        self.keyed.askers.leave(&replica.to_string());
+    }
+
+    /// A replica asks. Answers how many others do.
+    fn note(&mut self, asker: Asker, t: u64) -> usize {
+        let now = self.clock(t);
+        let (name, remembers) = (asker.replica.to_string(), asker.memory.number > 0);
+        self.keyed.askers.ask(&name, remembers, now)
     }
 
     /// Takes back what a message was granted and did not use, and ends its call. Returns who waited for that.

@@ -144,6 +144,8 @@ pub(super) struct ProgressJudge {
     longest: u64,
     /// The calls since then.
     calls: Vec<(u64, u32)>,
+    /// What each key had left at the first of its calls since then.
+    room: BTreeMap<(usize, u32), u64>,
 }
 
 impl ProgressJudge {
@@ -165,6 +167,7 @@ impl ProgressJudge {
             next: from,
             longest: 0,
             calls: Vec::new(),
+            room: BTreeMap::new(),
             scenario: scenario.clone(),
         }
     }
@@ -186,6 +189,12 @@ impl ProgressJudge {
         let limits: Vec<Limit<'_>> = rules.iter().map(open).collect();
         let charges = self.scenario.charges(message);
         let charges = charges.iter().zip(&limits).enumerate();
+        for (index, (charge, limit)) in charges.clone().filter(|_| t >= self.from) {
+            let key = (index, charge.key);
+            let state = self.states.state(&key, limit.rule, now);
+            let room = limit.rule.room(state.as_ref(), now).remaining;
+            self.room.entry(key).or_insert(room);
+        }
         let charges = charges
             .map(|(index, (charge, limit))| ((index, charge.key), limit, charge.cost.into()));
         let candidate = KeyedCandidate {
@@ -298,13 +307,16 @@ impl ProgressJudge {
         let row = (slots * pace.period() / pace.units()) as f64 / 1e6;
         let row = if self.scenario.paced { row } else { 0.0 };
         let keys = units.into_iter();
-        let keys = keys.map(|((index, _), units)| self.least(&self.scenario.keyed[index], units));
+        let keys = keys.map(|(key, units)| {
+            let room = self.room.get(&key).copied().unwrap_or_default();
+            self.least(&self.scenario.keyed[key.0], units, room)
+        });
         let least = keys.fold(row, f64::max);
         (least > 5.0).then_some(least / took.max(least))
     }
 
-    /// The least time in which a limit lets so many units of a key pass, in seconds.
-    fn least(&self, limit: &KeyedLimit, units: u64) -> f64 {
+    /// The least time in which a limit lets so many units of a key pass that has `room` left, in seconds.
+    fn least(&self, limit: &KeyedLimit, units: u64, room: u64) -> f64 {
         let each = match limit.kind {
             LimitKind::SteppedBucket { capacity } => capacity.min(limit.units),
             _ => limit.units,
@@ -313,7 +325,8 @@ impl ProgressJudge {
             LimitKind::Concurrency => self.scenario.call + self.scenario.around.distance * 2,
             _ => limit.window + limit.headroom,
         };
-        let rest = units.saturating_sub(u64::from(limit.at_once() + each)) as f64;
+        let rest =
+            units.saturating_sub(u64::from(limit.at_once()).min(room) + u64::from(each)) as f64;
         rest / f64::from(each) * period.as_secs_f64()
     }
 }
