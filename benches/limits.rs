@@ -25,7 +25,7 @@ use common::table::{Table, headline};
 use futures::{StreamExt as _, stream};
 use sluiced::core::rate::Cost;
 use sluiced::limiter::key::limit_key;
-use sluiced::limiter::redis::{RedisOptions, RedisPaceStore};
+use sluiced::limiter::redis::{RedisOptions, RedisStore};
 use sluiced::ports::clock::Clock;
 use sluiced::ports::limits::{BATCH_MAX, Candidate, Charge, KeyedLimit, LimitStore, Ticket};
 use sluiced::ports::pace::PaceStore;
@@ -58,7 +58,7 @@ async fn run(keys: usize, questions: usize) {
 }
 
 /// How many decisions a second, and what they cost inside of Redis.
-async fn speed(server: &RedisServer, store: &RedisPaceStore, questions: usize) {
+async fn speed(server: &RedisServer, store: &RedisStore, questions: usize) {
     let clock = Clock::start();
     headline(&format!(
         "{questions} candidates over {SPREAD} keys; one connection, {PIPELINED} calls under way"
@@ -122,7 +122,7 @@ async fn speed(server: &RedisServer, store: &RedisPaceStore, questions: usize) {
 }
 
 /// What a key takes in Redis.
-async fn memory(server: &RedisServer, store: &RedisPaceStore, keys: usize) {
+async fn memory(server: &RedisServer, store: &RedisStore, keys: usize) {
     let mut redis = server.connection();
     headline(&format!("{keys} keys of each kind, one unit taken of each"));
     let mut table = Table::new(&["", "bytes a key", "MEMORY USAGE", "1,000,000 keys"]);
@@ -176,7 +176,7 @@ fn candidate(limit: &Arc<KeyedLimit>, key: usize, number: usize) -> Candidate {
 }
 
 /// As many grants are wanted as there are candidates: all of them are decided.
-async fn ask(store: &RedisPaceStore, limit: &Arc<KeyedLimit>, numbers: std::ops::Range<usize>) {
+async fn ask(store: &RedisStore, limit: &Arc<KeyedLimit>, numbers: std::ops::Range<usize>) {
     let candidates: Vec<_> = numbers.map(|i| candidate(limit, i % SPREAD, i)).collect();
     let wanted = candidates.len() as u64;
     store.admit(&candidates, wanted).await.unwrap();
@@ -218,14 +218,14 @@ fn used(redis: &mut redis::Connection) -> u64 {
     info.get("used_memory").unwrap()
 }
 
-async fn connect(server: &RedisServer) -> RedisPaceStore {
+async fn connect(server: &RedisServer) -> RedisStore {
     let options = RedisOptions {
         connect_timeout: Duration::from_secs(5),
         response_timeout: Duration::from_secs(5),
         keyed: true,
         ..RedisOptions::single(server.url(), "sluiced")
     };
-    let store = RedisPaceStore::connect(&options).unwrap();
+    let store = RedisStore::connect(&options).unwrap();
     let link = store.link();
     let up = || link.borrow().is_up();
     eventually(Duration::from_secs(10), "a connection", up).await;

@@ -27,10 +27,8 @@ mod slots;
 mod status;
 mod store;
 
-pub use self::breakers::RedisBreakers;
 pub use self::options::{RedisOptions, Servers};
 pub use self::policies::RedisPolicies;
 pub use self::probe::{Report, probe};
 pub use self::scripts::Family;
-pub use self::status::RedisStatus;
-pub use self::store::RedisPaceStore;
+pub use self::store::RedisStore;

@@ -77,7 +77,7 @@ use admit::Keyed;
 use follow::Following;
 use handle::{Event, PacerHandle};
 use job::Waiting;
-use pacer::Pacer;
+use pacer::{Pacer, Parts};
 use policies::{InForce, Watch};
 use refunder::{Refunder, Tickets};
 use route::Route;
@@ -210,17 +210,18 @@ impl Pipeline {
             }
             _ => None,
         };
-        let pacer = Pacer::start(
+        let parts = Parts {
+            name: Arc::clone(&name),
             scheduler,
-            (Arc::clone(&name), spec.rows),
-            (keyed, adapting),
-            (sender, events),
-            Arc::clone(&retimed),
-            routes.clone(),
-            clock,
-            health,
-        )
-        .map_err(|source| StartError {
+            rows: spec.rows,
+            keyed,
+            adapting,
+            routes: routes.clone(),
+            sender,
+            events,
+            outdated: Arc::clone(&retimed),
+        };
+        let pacer = Pacer::start(parts, clock, health).map_err(|source| StartError {
             limit: name.to_string(),
             source,
         })?;

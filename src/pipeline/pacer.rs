@@ -89,18 +89,36 @@ pub(super) struct Pacer {
     stopping: Option<Stopping>,
 }
 
+/// What a pacer is started with.
+pub(super) struct Parts {
+    pub(super) name: Arc<str>,
+    pub(super) scheduler: Scheduler<Waiting>,
+    /// `None`: nothing paces it.
+    pub(super) rows: Option<PacedRows>,
+    pub(super) keyed: Keyed,
+    pub(super) adapting: Option<Adapting>,
+    pub(super) routes: Vec<Arc<Route>>,
+    /// The way to the pacer, and its end there.
+    pub(super) sender: mpsc::UnboundedSender<Event>,
+    pub(super) events: mpsc::UnboundedReceiver<Event>,
+    /// Notified when another policy is in force than the scheduler knows.
+    pub(super) outdated: Arc<Notify>,
+}
+
 impl Pacer {
-    /// Starts the thread. Answers the way to it.
-    pub(super) fn start(
-        scheduler: Scheduler<Waiting>,
-        (name, rows): (Arc<str>, Option<PacedRows>),
-        (keyed, adapting): (Keyed, Option<Adapting>),
-        (sender, events): (mpsc::UnboundedSender<Event>, mpsc::UnboundedReceiver<Event>),
-        outdated: Arc<Notify>,
-        routes: Vec<Arc<Route>>,
-        clock: Clock,
-        health: &Health,
-    ) -> io::Result<PacerHandle> {
+    /// Starts the thread. Returns the way to it.
+    pub(super) fn start(parts: Parts, clock: Clock, health: &Health) -> io::Result<PacerHandle> {
+        let Parts {
+            name,
+            scheduler,
+            rows,
+            keyed,
+            adapting,
+            routes,
+            sender,
+            events,
+            outdated,
+        } = parts;
         let thread = format!("pacer {name}");
         let runtime = urgent::runtime(&thread)?;
         let alarm = {

@@ -19,5 +19,6 @@ pub mod queue;
 pub mod resolve;
 pub mod secret;
 pub mod status;
+pub mod store;
 pub mod tls;
 pub mod urgent;

@@ -35,6 +35,7 @@ use self::stores::Stores;
 use crate::core::backoff::Backoff;
 use crate::core::leases::Phase;
 use crate::pipeline::{Pipeline, RoutePolicy, RouteSpec};
+use crate::ports::breaker::BreakerStore;
 use crate::ports::clock::Clock;
 use crate::ports::status::StatusStore;
 use crate::settings::secrets::Secrets;
@@ -93,13 +94,7 @@ pub fn start(
         .map(|name| (Arc::from(name.as_str()), Arc::new(RouteMeters::new(name))))
         .collect();
     let meters = Arc::new(meters);
-    let Stores {
-        rows,
-        keyed,
-        policies,
-        breakers,
-        status,
-    } = stores::stores(settings, secrets, clock, health)?;
+    let Stores { store, policies } = stores::stores(settings, secrets, clock, health)?;
     let limits = Arc::new(InspectedLimits {
         stores: policies.clone(),
         limits: settings.limits.clone(),
@@ -117,7 +112,7 @@ pub fn start(
 
     let traces = Traces::from_environment(&replica(), Handle::current())
         .map_err(|e| WireError::new("traces", e))?;
-    let mut pacers = Pacers::new(settings, rows, keyed, &policies)?;
+    let mut pacers = Pacers::new(settings, Arc::clone(&store), &policies)?;
     for (name, route) in &settings.routes {
         let paced = paced_limit(settings, route).map(|(_, paced)| paced);
         let prefetch = paced.map_or(route.prefetch_unpaced(), |paced| {
@@ -131,7 +126,8 @@ pub fn start(
             policy: route_policy(settings, name, route, prefetch, paced)?,
             counting: pacers.counting(name, route)?,
             downstream: Arc::new(options::downstream(name, route, secrets, traces.as_ref())?),
-            breaker: options::breaker(settings, route).map(|rule| (rule, Arc::clone(&breakers))),
+            breaker: options::breaker(settings, route)
+                .map(|rule| (rule, Arc::clone(&store) as Arc<dyn BreakerStore>)),
             subscription,
             meters: Arc::clone(&meters[name.as_str()]),
         };
@@ -145,7 +141,7 @@ pub fn start(
         pipeline,
         settled,
         policies,
-        status,
+        status: store,
         limits,
         traces,
     })

@@ -13,6 +13,7 @@ use crate::limiter::key::limit_key;
 use crate::pipeline::{Counted, Counting, KeyedPolicy, PacedRows, PacerSpec, RouteSpec};
 use crate::ports::limits::{KeyedLimit, LimitKey, LimitStore};
 use crate::ports::pace::{PaceStore, PacedLimit};
+use crate::ports::store::Store;
 use crate::settings::text::Costing;
 use crate::settings::types::{Paced, Route, Settings};
 use crate::template::{CostOf, LabelCounting, RouteLabels};
@@ -20,9 +21,8 @@ use crate::template::{CostOf, LabelCounting, RouteLabels};
 /// The pacers, as they grow route by route.
 pub(super) struct Pacers<'a> {
     settings: &'a Settings,
-    rows: Arc<dyn PaceStore>,
+    store: Arc<dyn Store>,
     policies: &'a Policies,
-    keyed: Arc<dyn LimitStore>,
     limits: BTreeMap<&'a str, Arc<KeyedLimit>>,
     pacers: BTreeMap<String, PacerSpec>,
 }
@@ -30,8 +30,7 @@ pub(super) struct Pacers<'a> {
 impl<'a> Pacers<'a> {
     pub(super) fn new(
         settings: &'a Settings,
-        rows: Arc<dyn PaceStore>,
-        keyed: Arc<dyn LimitStore>,
+        store: Arc<dyn Store>,
         policies: &'a Policies,
     ) -> Result<Self, WireError> {
         let mut limits = BTreeMap::new();
@@ -42,9 +41,8 @@ impl<'a> Pacers<'a> {
         }
         Ok(Self {
             settings,
-            rows,
+            store,
             policies,
-            keyed,
             limits,
             pacers: BTreeMap::new(),
         })
@@ -73,16 +71,16 @@ impl<'a> Pacers<'a> {
             Some((limit, _)) => limit.to_owned(),
             None => format!("route.{}", spec.name),
         };
-        let (rows, keyed) = (&self.rows, &self.keyed);
+        let store = &self.store;
         let policies = self.policies;
         self.pacers
             .entry(name)
             .or_insert_with_key(|name| PacerSpec {
                 name: Arc::from(name.as_str()),
-                rows: paced.map(|(limit, paced)| paced_rows(limit, paced, rows)),
+                rows: paced.map(|(limit, paced)| paced_rows(limit, paced, store)),
                 policy: paced.and_then(|(limit, _)| policies.paced(limit)),
                 adaptive: paced.and_then(|(limit, _)| policies.adaptive(limit)),
-                keyed: Arc::clone(keyed),
+                keyed: Arc::clone(store) as Arc<dyn LimitStore>,
                 routes: Vec::new(),
             })
             .routes
@@ -139,7 +137,7 @@ pub(super) fn paced_limit<'a>(
 }
 
 /// The row of a paced limit, or two if it keeps a reserve.
-fn paced_rows(name: &str, paced: &Paced, store: &Arc<dyn PaceStore>) -> PacedRows {
+fn paced_rows(name: &str, paced: &Paced, store: &Arc<dyn Store>) -> PacedRows {
     let (main, reserve) = paces(paced);
     let main = PacedLimit::new(name, main);
     PacedRows {
@@ -148,7 +146,7 @@ fn paced_rows(name: &str, paced: &Paced, store: &Arc<dyn PaceStore>) -> PacedRow
             ..PacedLimit::new(format!("{name}.reserve"), pace)
         }),
         main,
-        store: Arc::clone(store),
+        store: Arc::clone(store) as Arc<dyn PaceStore>,
         paused_until: None,
     }
 }

@@ -8,16 +8,14 @@ use secrecy::SecretString;
 use super::{WireError, options, rules};
 use crate::core::policy::PolicyVersion;
 use crate::limiter::memory::MemoryStore;
-use crate::limiter::redis::{
-    Family, RedisBreakers, RedisOptions, RedisPaceStore, RedisPolicies, RedisStatus,
-};
-use crate::ports::breaker::BreakerStore;
+use crate::limiter::redis::{Family, RedisOptions, RedisPolicies, RedisStore};
 use crate::ports::clock::Clock;
 use crate::ports::limits::{KeyedLimit, LimitStore};
 use crate::ports::link::Link;
-use crate::ports::pace::PaceStore;
+use crate::ports::pace::PaceStore as _;
 use crate::ports::policy::PolicyStore;
-use crate::ports::status::StatusStore;
+use crate::ports::status::StatusStore as _;
+use crate::ports::store::Store;
 use crate::settings::Loaded;
 use crate::settings::secrets::Secrets;
 use crate::settings::types::{Limit, LimitBackend, Settings};
@@ -26,11 +24,8 @@ use crate::telemetry::health::Health;
 
 /// All that the replicas share.
 pub(super) struct Stores {
-    pub(super) rows: Arc<dyn PaceStore>,
-    pub(super) keyed: Arc<dyn LimitStore>,
+    pub(super) store: Arc<dyn Store>,
     pub(super) policies: PolicyStores,
-    pub(super) breakers: Arc<dyn BreakerStore>,
-    pub(super) status: Arc<dyn StatusStore>,
 }
 
 /// The stores of what is in force.
@@ -41,7 +36,7 @@ pub struct PolicyStores {
 }
 
 impl PolicyStores {
-    fn of(store: &Arc<RedisPaceStore>) -> Self {
+    fn of(store: &Arc<RedisStore>) -> Self {
         let of = |family| Arc::new(RedisPolicies::new(Arc::clone(store), family));
         Self {
             paced: of(Family::Paced),
@@ -64,24 +59,17 @@ pub(super) fn stores(
                     paced: Arc::clone(&store) as Arc<dyn PolicyStore>,
                     keyed: Arc::clone(&store) as Arc<dyn PolicyStore>,
                 },
-                breakers: Arc::clone(&store) as Arc<dyn BreakerStore>,
-                status: Arc::clone(&store) as Arc<dyn StatusStore>,
-                rows: Arc::clone(&store) as Arc<dyn PaceStore>,
-                keyed: store,
+                store,
             })
         }
         LimitBackend::Redis => {
             let options = options::redis(settings, secrets)?;
-            let store =
-                RedisPaceStore::connect(&options).map_err(|e| WireError::new("redis", e))?;
+            let store = RedisStore::connect(&options).map_err(|e| WireError::new("redis", e))?;
             health.target("redis", store.link());
             let store = Arc::new(store);
             Ok(Stores {
                 policies: PolicyStores::of(&store),
-                breakers: Arc::new(RedisBreakers::new(Arc::clone(&store))),
-                status: Arc::new(RedisStatus::new(Arc::clone(&store))),
-                rows: Arc::clone(&store) as Arc<dyn PaceStore>,
-                keyed: store,
+                store,
             })
         }
     }
@@ -138,13 +126,13 @@ pub async fn policies(options: &RedisOptions) -> Result<PolicyStores, WireError>
 /// # Errors
 /// When Redis cannot be reached in time.
 pub async fn replicas(options: &RedisOptions) -> Result<Vec<Replica>, WireError> {
-    let heard = RedisStatus::new(connected(options).await?).hear().await;
+    let heard = connected(options).await?.hear().await;
     let heard = heard.map_err(|e| WireError::new("redis", e))?;
     Ok(Replica::all(&heard))
 }
 
-async fn connected(options: &RedisOptions) -> Result<Arc<RedisPaceStore>, WireError> {
-    let store = RedisPaceStore::connect(options).map_err(|e| WireError::new("redis", e))?;
+async fn connected(options: &RedisOptions) -> Result<Arc<RedisStore>, WireError> {
+    let store = RedisStore::connect(options).map_err(|e| WireError::new("redis", e))?;
     let mut link = store.link();
     // To find the server, and to connect to it.
     let bound = 2 * options.connect_timeout + options.response_timeout;

@@ -13,7 +13,7 @@ use secrecy::SecretString;
 use sluiced::core::schedule::{Answer, Ask, Grant, Pace, Sight, Turn};
 use sluiced::core::time::{StoreTime, micros};
 use sluiced::limiter::memory::MemoryStore;
-use sluiced::limiter::redis::{RedisOptions, RedisPaceStore, Servers};
+use sluiced::limiter::redis::{RedisOptions, RedisStore, Servers};
 use sluiced::ports::clock::Clock;
 use sluiced::ports::notice::Notice;
 use sluiced::ports::pace::{PaceStore, PacedLimit};
@@ -53,7 +53,7 @@ async fn replicas(servers: Servers) -> (Store, Store) {
     };
     let mut stores = Vec::new();
     for _ in 0..2 {
-        let store = RedisPaceStore::connect(&options).unwrap();
+        let store = RedisStore::connect(&options).unwrap();
         let link = store.link();
         eventually(BOUND, "a connection", || link.borrow().is_up()).await;
         stores.push(Arc::new(store) as Store);

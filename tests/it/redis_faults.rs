@@ -7,7 +7,7 @@ use crate::support::wait::{eventually, eventually_async, within};
 use secrecy::SecretString;
 use sluiced::core::schedule::{Answer, Ask, Grant, Pace, Sight, Turn};
 use sluiced::core::time::StoreTime;
-use sluiced::limiter::redis::{RedisOptions, RedisPaceStore};
+use sluiced::limiter::redis::{RedisOptions, RedisStore};
 use sluiced::ports::link::Link;
 use sluiced::ports::notice::Notices as _;
 use sluiced::ports::pace::{PaceStore, PacedLimit, StoreError};
@@ -25,15 +25,15 @@ fn options(url: String) -> RedisOptions {
 }
 
 /// Waits until Redis is up, and answers the link, which tells of every change after that.
-async fn is_up(store: &RedisPaceStore) -> watch::Receiver<Link> {
+async fn is_up(store: &RedisStore) -> watch::Receiver<Link> {
     let mut link = store.link();
     let up = async { link.wait_for(Link::is_up).await.map(drop) };
     within(BOUND, "Redis is up", up).await.unwrap();
     link
 }
 
-async fn connect(server: &RedisServer) -> (RedisPaceStore, watch::Receiver<Link>) {
-    let store = RedisPaceStore::connect(&options(server.url())).unwrap();
+async fn connect(server: &RedisServer) -> (RedisStore, watch::Receiver<Link>) {
+    let store = RedisStore::connect(&options(server.url())).unwrap();
     let link = is_up(&store).await;
     (store, link)
 }
@@ -76,7 +76,7 @@ const fn steady(want: u64, clock: &Answer) -> Ask {
 }
 
 /// Asks until slots are granted, over errors too. Says whether the schedule was guarded.
-async fn lease(store: &RedisPaceStore, limit: &PacedLimit) -> (Grant, bool) {
+async fn lease(store: &RedisStore, limit: &PacedLimit) -> (Grant, bool) {
     let asking = async {
         let mut guarded = false;
         loop {
@@ -101,7 +101,7 @@ fn end(limit: &PacedLimit, grant: &Grant) -> StoreTime {
 }
 
 /// The next grant after a loss starts behind the last one, and the store knew that it must.
-async fn goes_on_behind(store: &RedisPaceStore, limit: &PacedLimit, last: &Grant) {
+async fn goes_on_behind(store: &RedisStore, limit: &PacedLimit, last: &Grant) {
     let (grant, guarded) = lease(store, limit).await;
     assert!(guarded, "a loss must be noticed");
     let distance = limit.pace.headroom() + limit.pace.interval();
@@ -258,7 +258,7 @@ async fn a_wrong_password_is_refused_and_never_shown() {
     let wrong = options(server.url_with("wrong-secret"));
     let none = options(server.url().replace(":right-secret@", ""));
     for options in [wrong, none] {
-        let store = RedisPaceStore::connect(&options).unwrap();
+        let store = RedisStore::connect(&options).unwrap();
         let link = store.link();
         eventually(BOUND, "a refusal", || {
             matches!(*link.borrow(), Link::Down(_))
@@ -277,7 +277,7 @@ async fn a_wrong_password_is_refused_and_never_shown() {
     // A password from elsewhere replaces the one in the URL.
     let mut replaced = options(server.url_with("wrong-secret"));
     replaced.password = Some(SecretString::from("right-secret").into());
-    let store = RedisPaceStore::connect(&replaced).unwrap();
+    let store = RedisStore::connect(&replaced).unwrap();
     is_up(&store).await;
 }
 
@@ -359,7 +359,7 @@ async fn a_replica_of_redis_is_left_for_its_master() {
 async fn a_server_that_was_never_there_is_found_later() {
     let server = RedisServer::start();
     server.kill();
-    let store = RedisPaceStore::connect(&options(server.url())).unwrap();
+    let store = RedisStore::connect(&options(server.url())).unwrap();
     let link = store.link();
     eventually(BOUND, "no connection", || {
         matches!(*link.borrow(), Link::Down(_))
@@ -373,7 +373,7 @@ async fn a_server_that_was_never_there_is_found_later() {
 #[tokio::test]
 async fn a_url_that_is_none_is_an_error_without_the_url() {
     for url in ["", "redis://:a-secret@host:port", "http://:a-secret@host"] {
-        let error = RedisPaceStore::connect(&options(url.to_owned())).unwrap_err();
+        let error = RedisStore::connect(&options(url.to_owned())).unwrap_err();
         assert!(!error.is_transient());
         assert!(
             !format!("{error} {error:?}").contains("a-secret"),

@@ -1,36 +1,15 @@
 //! How downstreams stand: one hash for each route that has a breaker.
 
-use std::sync::Arc;
-
 use futures::FutureExt;
-use redis::Script;
 
 use super::scripts::{Arg, ScriptCall};
-use super::store::RedisPaceStore;
+use super::store::RedisStore;
 use crate::core::breaker::{BreakerReport, BreakerRule, BreakerStatus};
 use crate::core::time::{StoreTime, micros};
 use crate::ports::breaker::BreakerStore;
 use crate::ports::pace::StoreFuture;
 
-/// The breakers in Redis, shared by every replica.
-#[derive(Debug)]
-pub struct RedisBreakers {
-    store: Arc<RedisPaceStore>,
-    script: Script,
-}
-
-impl RedisBreakers {
-    /// Those that `store` keeps.
-    #[must_use]
-    pub fn new(store: Arc<RedisPaceStore>) -> Self {
-        Self {
-            store,
-            script: Script::new(include_str!("../../../lua/breaker.lua")),
-        }
-    }
-}
-
-impl BreakerStore for RedisBreakers {
+impl BreakerStore for RedisStore {
     fn report<'a>(
         &'a self,
         route: &'a str,
@@ -39,7 +18,7 @@ impl BreakerStore for RedisBreakers {
         rule: &'a BreakerRule,
     ) -> StoreFuture<'a, BreakerStatus> {
         async move {
-            let scripts = &self.store.scripts;
+            let scripts = &self.scripts;
             let args = vec![
                 Arg::Text(scripts.channel()),
                 Arg::Text(route),
@@ -51,8 +30,8 @@ impl BreakerStore for RedisBreakers {
             ];
             // The braces are Redis Cluster's hash tag, as those of the limits.
             let key = format!("{}:{{{route}}}:breaker", scripts.prefix());
-            let call = ScriptCall::new(&self.script, key, Vec::new(), args);
-            let reply: (u64, u64, u64, u8, u8) = self.store.call(call).await?;
+            let call = ScriptCall::new(scripts.breaker(), key, Vec::new(), args);
+            let reply: (u64, u64, u64, u8, u8) = self.call(call).await?;
             let (now, version, until, may_probe, changed) = reply;
             Ok(BreakerStatus {
                 now: StoreTime::from_micros(now),

@@ -10,7 +10,7 @@ use tokio::sync::broadcast;
 
 use super::fault::STORE;
 use super::scripts::{Arg, Family, ScriptCall};
-use super::store::RedisPaceStore;
+use super::store::RedisStore;
 use crate::core::policy::{Declaration, LimitPolicy, Origin, Pause, PolicyUpdate, PolicyVersion};
 use crate::core::schedule::FREEZE_MAX;
 use crate::core::time::{StoreTime, micros};
@@ -51,7 +51,7 @@ impl Default for PolicyScripts {
 /// What is in force for the limits of a family.
 #[derive(Clone, Debug)]
 pub struct RedisPolicies {
-    store: Arc<RedisPaceStore>,
+    store: Arc<RedisStore>,
     family: Family,
     scripts: Arc<PolicyScripts>,
 }
@@ -59,7 +59,7 @@ pub struct RedisPolicies {
 impl RedisPolicies {
     /// For the limits of `family` that `store` keeps.
     #[must_use]
-    pub fn new(store: Arc<RedisPaceStore>, family: Family) -> Self {
+    pub fn new(store: Arc<RedisStore>, family: Family) -> Self {
         Self {
             store,
             family,

@@ -20,6 +20,9 @@ pub(super) struct Scripts {
     lease: Script,
     freeze: Script,
     give_back: Script,
+    breaker: Script,
+    tell: Script,
+    hear: Script,
     prefix: String,
     channel: String,
 }
@@ -106,9 +109,27 @@ impl Scripts {
             lease: Script::new(include_str!("../../../lua/lease.lua")),
             freeze: Script::new(include_str!("../../../lua/freeze.lua")),
             give_back: Script::new(include_str!("../../../lua/give_back.lua")),
+            breaker: Script::new(include_str!("../../../lua/breaker.lua")),
+            tell: Script::new(include_str!("../../../lua/status.lua")),
+            hear: Script::new(include_str!("../../../lua/hear.lua")),
             prefix,
             channel,
         }
+    }
+
+    /// How a downstream stands.
+    pub(super) const fn breaker(&self) -> &Script {
+        &self.breaker
+    }
+
+    /// A replica reports how it is.
+    pub(super) const fn tell(&self) -> &Script {
+        &self.tell
+    }
+
+    /// How all replicas are.
+    pub(super) const fn hear(&self) -> &Script {
+        &self.hear
     }
 
     /// What the keys start with.

@@ -27,7 +27,7 @@ use crate::ports::pace::{PaceStore, PacedLimit, StoreError, StoreFuture};
 use crate::ports::urgent::Thread;
 
 /// The limits in Redis: schedules, and states by key.
-pub struct RedisPaceStore {
+pub struct RedisStore {
     connection: Arc<Connection>,
     pub(super) scripts: Scripts,
     notices: broadcast::Sender<Notice>,
@@ -41,7 +41,7 @@ pub struct RedisPaceStore {
     pub(super) thread: Thread,
 }
 
-impl RedisPaceStore {
+impl RedisStore {
     /// Starts to connect in the background, on an urgent thread, and answers at once; the connection is
     /// kept up until the store is dropped. (On the shared runtime, a lease took twice as long where
     /// the machine is busy.)
@@ -88,7 +88,7 @@ impl RedisPaceStore {
     }
 }
 
-impl PaceStore for RedisPaceStore {
+impl PaceStore for RedisStore {
     fn lease<'a>(&'a self, limit: &'a PacedLimit, ask: Ask) -> StoreFuture<'a, Answer> {
         async move {
             let reply: (u64, u64, u64, u64, u32, u64, u64, u64, u64, u8, u64) =
@@ -152,14 +152,14 @@ impl PaceStore for RedisPaceStore {
     }
 }
 
-impl Notices for RedisPaceStore {
+impl Notices for RedisStore {
     fn notices(&self) -> broadcast::Receiver<Notice> {
         self.notices.subscribe()
     }
 }
 
-impl fmt::Debug for RedisPaceStore {
+impl fmt::Debug for RedisStore {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("RedisPaceStore").finish_non_exhaustive()
+        f.debug_struct("RedisStore").finish_non_exhaustive()
     }
 }

@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use serde_json::Value;
 use sluiced::limiter::memory::MemoryStore;
-use sluiced::limiter::redis::{RedisOptions, RedisPaceStore, RedisStatus};
+use sluiced::limiter::redis::{RedisOptions, RedisStore};
 use sluiced::ports::clock::Clock;
 use sluiced::ports::pace::PaceStore as _;
 use sluiced::ports::status::{BARS, StatusStore, Told};
@@ -188,10 +188,10 @@ async fn every_replica_knows_how_all_of_them_are() {
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn what_was_used_is_shown_when_it_was_used() {
     let options = RedisOptions::single(RedisServer::shared().url(), "status-bars");
-    let redis = RedisPaceStore::connect(&options).unwrap();
+    let redis = RedisStore::connect(&options).unwrap();
     let link = redis.link();
     eventually(LONG, "a connection", || link.borrow().is_up()).await;
-    let redis: Arc<dyn StatusStore> = Arc::new(RedisStatus::new(Arc::new(redis)));
+    let redis: Arc<dyn StatusStore> = Arc::new(redis);
     for store in [redis, Arc::new(MemoryStore::new(Clock::start()))] {
         let used = BTreeMap::from([("account".to_owned(), 300), ("sender".to_owned(), 30)]);
         let told = |replica, text| {

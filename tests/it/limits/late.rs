@@ -4,7 +4,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use futures::future::join_all;
-use sluiced::limiter::redis::{RedisOptions, RedisPaceStore};
+use sluiced::limiter::redis::{RedisOptions, RedisStore};
 use sluiced::ports::limits::{Decision, KeyedLimit, LimitStore};
 use sluiced::ports::pace::{PaceStore as _, StoreError};
 
@@ -17,13 +17,13 @@ const PREFIX: &str = "late";
 /// Between two questions to a store that did not answer, as in `core::scheduler::request`.
 const PAUSE: Duration = Duration::from_millis(50);
 
-async fn hasty(server: &RedisServer) -> RedisPaceStore {
+async fn hasty(server: &RedisServer) -> RedisStore {
     drop(established(server, PREFIX).await);
     let options = RedisOptions {
         keyed: true,
         ..RedisOptions::single(server.url(), PREFIX)
     };
-    let store = RedisPaceStore::connect(&options).unwrap();
+    let store = RedisStore::connect(&options).unwrap();
     let link = store.link();
     eventually(BOUND, "a connection", || link.borrow().is_up()).await;
     store.admit(&[], 0).await.unwrap();
@@ -31,7 +31,7 @@ async fn hasty(server: &RedisServer) -> RedisPaceStore {
 }
 
 async fn ask(
-    store: &RedisPaceStore,
+    store: &RedisStore,
     limit: &Arc<KeyedLimit>,
     recipient: usize,
 ) -> Result<Decision, StoreError> {
@@ -41,7 +41,7 @@ async fn ask(
 }
 
 /// As a message does: asks again until it is answered.
-async fn answered(store: &RedisPaceStore, limit: &Arc<KeyedLimit>, recipient: usize) -> Decision {
+async fn answered(store: &RedisStore, limit: &Arc<KeyedLimit>, recipient: usize) -> Decision {
     loop {
         match ask(store, limit, recipient).await {
             Ok(decision) => return decision,
@@ -98,7 +98,7 @@ async fn a_connection_that_fell_silent_is_waited_for_no_longer_than_the_next_tak
         connect_timeout: Duration::from_millis(500),
         ..RedisOptions::single(url, PREFIX)
     };
-    let store = RedisPaceStore::connect(&options).unwrap();
+    let store = RedisStore::connect(&options).unwrap();
     let link = store.link();
     eventually(BOUND, "a connection", || link.borrow().is_up()).await;
     let limit = limit("silent", log("1/1m", MS));

@@ -8,7 +8,7 @@ use std::time::Duration;
 
 use redis::{Commands as _, Connection, Value};
 use sluiced::core::time::StoreTime;
-use sluiced::limiter::redis::RedisPaceStore;
+use sluiced::limiter::redis::RedisStore;
 use sluiced::ports::limits::{
     BATCH_MAX, CallUnderWay, KeyedLimit, LimitStore as _, Refund, Ticket,
 };
@@ -97,7 +97,7 @@ async fn least(mut busy: impl AsyncFnMut() -> u64) -> u64 {
 
 struct Bench {
     server: RedisServer,
-    store: RedisPaceStore,
+    store: RedisStore,
 }
 
 impl Bench {

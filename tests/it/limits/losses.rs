@@ -6,7 +6,7 @@ use std::time::Duration;
 use sluiced::core::limits::Rule;
 use sluiced::core::limits::generation::GUARD;
 use sluiced::core::time::StoreTime;
-use sluiced::limiter::redis::{Family, RedisPaceStore, RedisPolicies};
+use sluiced::limiter::redis::{Family, RedisPolicies, RedisStore};
 use sluiced::ports::limits::{Closing, Decision, KeyedLimit, LimitStore, LostWait};
 use sluiced::ports::pace::PaceStore;
 use sluiced::ports::policy::PolicyStore;
@@ -31,7 +31,7 @@ fn waiting_for(name: &str, length: Duration) -> Arc<KeyedLimit> {
     waiting(name, rule(), LostWait::For(length))
 }
 
-async fn ask(store: &RedisPaceStore, limit: &Arc<KeyedLimit>, key: &str) -> (StoreTime, Decision) {
+async fn ask(store: &RedisStore, limit: &Arc<KeyedLimit>, key: &str) -> (StoreTime, Decision) {
     let candidate = new(vec![charge(limit, key, 1)]);
     let mut answer = store.admit(&[candidate], 1).await.unwrap();
     (answer.now, answer.decisions.remove(0))
@@ -39,7 +39,7 @@ async fn ask(store: &RedisPaceStore, limit: &Arc<KeyedLimit>, key: &str) -> (Sto
 
 /// Until when the limit is closed, and when it was asked.
 async fn closed(
-    store: &RedisPaceStore,
+    store: &RedisStore,
     limit: &Arc<KeyedLimit>,
     key: &str,
     because: Closing,
@@ -50,7 +50,7 @@ async fn closed(
     }
 }
 
-async fn opens(store: &RedisPaceStore, limit: &Arc<KeyedLimit>, key: &str) -> StoreTime {
+async fn opens(store: &RedisStore, limit: &Arc<KeyedLimit>, key: &str) -> StoreTime {
     let opened = async || is_granted(&ask(store, limit, key).await.1);
     eventually_async(BOUND, "an open limit", opened).await;
     ask(store, limit, key).await.0
@@ -67,7 +67,7 @@ fn flush(server: &RedisServer) {
         .unwrap();
 }
 
-async fn reconnected(store: &RedisPaceStore) {
+async fn reconnected(store: &RedisStore) {
     eventually_async(BOUND, "a connection", async || {
         store.link().borrow().is_up() && store.admit(&[], 0).await.is_ok()
     })

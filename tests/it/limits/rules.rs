@@ -21,7 +21,7 @@ use sluiced::core::rate::Cost;
 use sluiced::core::time::StoreTime;
 use sluiced::core::zone::Zone;
 use sluiced::limiter::key::limit_key;
-use sluiced::limiter::redis::{RedisOptions, RedisPaceStore};
+use sluiced::limiter::redis::{RedisOptions, RedisStore};
 use sluiced::ports::limits::{
     Candidate, Charge, Decision, KeyedLimit, LimitKey, LimitStore, LostWait, Ticket,
 };
@@ -182,25 +182,25 @@ pub(crate) fn set_generation(redis: &mut redis::Connection, prefix: &str, field:
 }
 
 /// A replica's store, connected.
-pub(crate) async fn connect(server: &RedisServer, prefix: &str) -> RedisPaceStore {
+pub(crate) async fn connect(server: &RedisServer, prefix: &str) -> RedisStore {
     connect_to(server.url(), prefix).await
 }
 
-pub(crate) async fn connect_to(url: String, prefix: &str) -> RedisPaceStore {
+pub(crate) async fn connect_to(url: String, prefix: &str) -> RedisStore {
     let options = RedisOptions {
         connect_timeout: Duration::from_secs(5),
         response_timeout: Duration::from_secs(5),
         keyed: true,
         ..RedisOptions::single(url, prefix)
     };
-    let store = RedisPaceStore::connect(&options).unwrap();
+    let store = RedisStore::connect(&options).unwrap();
     let link = store.link();
     eventually(BOUND, "a connection", || link.borrow().is_up()).await;
     store
 }
 
 /// The same, of an installation that is not new any more: nothing waits for the guard.
-pub(crate) async fn established(server: &RedisServer, prefix: &str) -> RedisPaceStore {
+pub(crate) async fn established(server: &RedisServer, prefix: &str) -> RedisStore {
     let store = connect(server, prefix).await;
     store.admit(&[], 0).await.unwrap();
     set_generation(&mut server.connection(), prefix, "guard_until", 0);

@@ -9,7 +9,7 @@ use std::time::Duration;
 use sluiced::core::limits::Rule;
 use sluiced::core::time::StoreTime;
 use sluiced::limiter::memory::MemoryStore;
-use sluiced::limiter::redis::RedisPaceStore;
+use sluiced::limiter::redis::RedisStore;
 use sluiced::ports::clock::Clock;
 use sluiced::ports::limits::{Decision, Fit, KeyedLimit, LimitStore};
 
@@ -34,7 +34,7 @@ fn kinds(n: u32, span: &str) -> Vec<(&'static str, Rule)> {
 }
 
 struct Redis {
-    store: RedisPaceStore,
+    store: RedisStore,
     redis: redis::Connection,
 }
 

@@ -3,7 +3,7 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use sluiced::limiter::redis::RedisPaceStore;
+use sluiced::limiter::redis::RedisStore;
 use sluiced::ports::limits::{CallUnderWay, Candidate, Decision, Fit, KeyedLimit, LimitStore};
 use sluiced::ports::notice::{Notice, Notices as _};
 use tokio::sync::broadcast::Receiver;
@@ -16,7 +16,7 @@ const HOUR: Duration = Duration::from_secs(3600);
 
 /// A replica, and what it is told.
 struct Replica {
-    store: RedisPaceStore,
+    store: RedisStore,
     notices: Receiver<Notice>,
 }
 

@@ -7,7 +7,6 @@ use std::time::Duration;
 use proptest::prelude::*;
 use sluiced::core::backoff::Backoff;
 use sluiced::core::breaker::{BreakerReport, BreakerRule, StoredBreaker, report};
-use sluiced::limiter::redis::RedisBreakers;
 use sluiced::ports::breaker::BreakerStore as _;
 
 use super::world;
@@ -28,7 +27,7 @@ proptest! {
     #[test]
     fn lua_decides_as_rust_does(reports in prop::collection::vec(reports(), 1..40), key in any::<u64>()) {
         let world = world();
-        let store = RedisBreakers::new(Arc::clone(&world.store));
+        let store = Arc::clone(&world.store);
         let rule = BreakerRule {
             failures: Some(NonZeroU32::MIN),
             rejections: None,

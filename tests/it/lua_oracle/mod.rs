@@ -14,13 +14,13 @@ use crate::support::redis::RedisServer;
 use crate::support::wait::eventually;
 use sluiced::core::rate::{Cost, MAX_UNITS, MAX_WINDOW, Rate};
 use sluiced::core::schedule::{Ask, Pace, Sight};
-use sluiced::limiter::redis::{Family, RedisOptions, RedisPaceStore, RedisPolicies};
+use sluiced::limiter::redis::{Family, RedisOptions, RedisPolicies, RedisStore};
 use sluiced::ports::pace::{PaceStore as _, PacedLimit};
 use tokio::runtime::Runtime;
 
 struct World {
     runtime: Runtime,
-    store: Arc<RedisPaceStore>,
+    store: Arc<RedisStore>,
     policies: RedisPolicies,
     run: String,
 }
@@ -36,7 +36,7 @@ fn world() -> &'static World {
             ..RedisOptions::single(server.url(), "oracle")
         };
         let store = runtime.block_on(async {
-            let store = RedisPaceStore::connect(&options).unwrap();
+            let store = RedisStore::connect(&options).unwrap();
             let link = store.link();
             eventually(Duration::from_secs(10), "a connection", || {
                 link.borrow().is_up()

@@ -8,7 +8,7 @@ use sluiced::core::limits::gcra::Gcra;
 use sluiced::core::limits::sliding_log::SlidingLog;
 use sluiced::core::rate::Cost;
 use sluiced::limiter::key::limit_key;
-use sluiced::limiter::redis::{RedisPaceStore, Servers, probe};
+use sluiced::limiter::redis::{RedisStore, Servers, probe};
 use sluiced::ports::limits::{
     Candidate, Charge, Decision, KeyedLimit, LimitStore, LostWait, Ticket,
 };
@@ -48,7 +48,7 @@ fn holds(cluster: &RedisCluster, node: usize, name: &str) -> bool {
     keys.contains(&key(name))
 }
 
-async fn grants(store: &RedisPaceStore, name: &str) -> bool {
+async fn grants(store: &RedisStore, name: &str) -> bool {
     matches!(try_lease(store, &limit(name)).await, Ok((Some(_), _)))
 }
 

@@ -14,7 +14,7 @@ use crate::support::redis::RedisServer;
 use crate::support::wait::{eventually, within};
 use secrecy::SecretString;
 use sluiced::core::schedule::{Answer, Ask, Grant, Pace, Sight};
-use sluiced::limiter::redis::{RedisOptions, RedisPaceStore, Servers};
+use sluiced::limiter::redis::{RedisOptions, RedisStore, Servers};
 use sluiced::ports::link::Link;
 use sluiced::ports::pace::{PaceStore, PacedLimit, StoreError};
 
@@ -44,13 +44,13 @@ fn sentinels(urls: Vec<String>) -> Servers {
     }
 }
 
-async fn connect(options: &RedisOptions) -> RedisPaceStore {
-    let store = RedisPaceStore::connect(options).unwrap();
+async fn connect(options: &RedisOptions) -> RedisStore {
+    let store = RedisStore::connect(options).unwrap();
     is_up(&store).await;
     store
 }
 
-async fn is_up(store: &RedisPaceStore) {
+async fn is_up(store: &RedisStore) {
     let mut link = store.link();
     let up = tokio::time::timeout(BOUND, link.wait_for(Link::is_up)).await;
     assert!(
@@ -62,7 +62,7 @@ async fn is_up(store: &RedisPaceStore) {
 
 /// Why the store is down, once it is.
 async fn down(options: &RedisOptions) -> String {
-    let store = RedisPaceStore::connect(options).unwrap();
+    let store = RedisStore::connect(options).unwrap();
     let mut link = store.link();
     let is_down = link.wait_for(|link| matches!(link, Link::Down(_)));
     match &*within(BOUND, "a refusal", is_down).await.unwrap() {
@@ -83,7 +83,7 @@ fn limit(name: &str) -> PacedLimit {
 }
 
 async fn ask(
-    store: &RedisPaceStore,
+    store: &RedisStore,
     limit: &PacedLimit,
     want: u64,
     sight: Sight,
@@ -99,7 +99,7 @@ async fn ask(
 
 /// Reads the clock and asks for slots. Says whether the schedule started behind its guard.
 async fn try_lease(
-    store: &RedisPaceStore,
+    store: &RedisStore,
     limit: &PacedLimit,
 ) -> Result<(Option<Grant>, bool), StoreError> {
     let clock = ask(store, limit, 0, Sight::Young).await?;
@@ -112,7 +112,7 @@ async fn try_lease(
 }
 
 /// Asks until slots are granted, over errors too. Says whether the schedule was guarded.
-async fn lease(store: &RedisPaceStore, limit: &PacedLimit) -> (Grant, bool) {
+async fn lease(store: &RedisStore, limit: &PacedLimit) -> (Grant, bool) {
     let asking = async {
         let mut guarded = false;
         loop {
@@ -176,7 +176,7 @@ impl Progress {
 /// Keeps both asking until `done` has ended. No other replica may ask meanwhile: what is granted and
 /// guarded must all be seen here.
 async fn hauls(
-    stores: [&RedisPaceStore; 2],
+    stores: [&RedisStore; 2],
     limit: &PacedLimit,
     done: impl AsyncFnOnce(&Progress),
 ) -> Haul {

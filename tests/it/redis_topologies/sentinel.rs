@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use secrecy::SecretString;
 use sluiced::core::schedule::Grant;
-use sluiced::limiter::redis::{RedisPaceStore, Servers, probe};
+use sluiced::limiter::redis::{RedisStore, Servers, probe};
 use sluiced::proof::provider::{Behaviour, Expect, Provider};
 
 use super::{
@@ -24,7 +24,7 @@ async fn succeeds(group: &SentinelGroup, name: &str) {
 }
 
 /// The first grant by `server`, and whether the schedule was guarded on the way.
-async fn lease_at(server: &RedisServer, store: &RedisPaceStore) -> (Grant, bool) {
+async fn lease_at(server: &RedisServer, store: &RedisStore) -> (Grant, bool) {
     let limit = limit("order");
     let asking = async {
         let mut guarded = false;

@@ -13,7 +13,7 @@ use crate::core::limits::record;
 use crate::core::time::StoreTime;
 use crate::limiter::redis::batch::KeyBatch;
 use crate::limiter::redis::scripts::Arg;
-use crate::limiter::redis::store::RedisPaceStore;
+use crate::limiter::redis::store::RedisStore;
 use crate::ports::limits::{
     CallUnderWay, Candidate, Decisions, KeyedLimit, LimitKey, LimitStore, Look, Refund, Room,
     Ticket,
@@ -21,7 +21,7 @@ use crate::ports::limits::{
 use crate::ports::locks::lock;
 use crate::ports::pace::{StoreError, StoreFuture};
 
-impl RedisPaceStore {
+impl RedisStore {
     fn limits(&self) -> &Arc<Limits> {
         self.heart.get_or_init(|| {
             let beat = Arc::clone(&self.limits).beat();
@@ -87,7 +87,7 @@ impl Limits {
     }
 }
 
-impl LimitStore for RedisPaceStore {
+impl LimitStore for RedisStore {
     fn admit<'a>(&'a self, candidates: &'a [Candidate], wanted: u64) -> StoreFuture<'a, Decisions> {
         async move { self.limits().decide(candidates, wanted).await }.boxed()
     }

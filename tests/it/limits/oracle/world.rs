@@ -8,7 +8,7 @@ use std::time::Duration;
 use sluiced::core::calendar::CalendarUnit;
 use sluiced::core::limits::Rule;
 use sluiced::core::limits::token_bucket::{Refill, Start};
-use sluiced::limiter::redis::{Family, RedisPaceStore, RedisPolicies};
+use sluiced::limiter::redis::{Family, RedisPolicies, RedisStore};
 use sluiced::ports::limits::{KeyedLimit, LostWait};
 use tokio::runtime::Runtime;
 
@@ -30,7 +30,7 @@ pub(super) static AHEAD: AtomicUsize = AtomicUsize::new(0);
 
 pub(super) struct World {
     pub(super) runtime: Runtime,
-    pub(super) store: Arc<RedisPaceStore>,
+    pub(super) store: Arc<RedisStore>,
     pub(super) policies: RedisPolicies,
     /// The rules that limits have at first, and may get.
     pub(super) rules: Vec<Rule>,
