@@ -36,6 +36,14 @@ fn more_seeds_go_on() {
     seeds(1);
 }
 
+/// A message of nine slots was granted again and again with no slot kept for it: the slots were kept for the first
+/// message of an earlier question, which took one.
+#[test]
+fn slots_are_kept_for_whichever_message_may_be_granted() {
+    let report = run(&Scenario::progress_from_seed(774));
+    assert_eq!(report.failure, None);
+}
+
 /// A limit of three keys, for a fleet that is judged from the fifth second on.
 fn healed(headroom: u64) -> Scenario {
     let limit = KeyedLimit {

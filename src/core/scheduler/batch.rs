@@ -131,9 +131,11 @@ impl<T: Queued> Scheduler<T> {
                 self.ready.forgive(&item);
                 self.full(item, key, now);
             } else {
-                if alone && batch.is_empty() {
-                    self.asked_cost = item.cost().get();
-                }
+                // Any of them may be granted, whichever question it is in.
+                self.asked_cost = match alone && batch.is_empty() {
+                    true => item.cost().get(),
+                    false => self.asked_cost.max(item.cost().get()),
+                };
                 let others_wait = item.keys().any(|key| self.key_queues.has_waiting(key));
                 self.asked.add(&item);
                 *self.asked_routes.entry(item.route()).or_default() += 1;

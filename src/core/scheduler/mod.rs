@@ -105,7 +105,7 @@ pub struct Scheduler<T> {
     asked: Sum,
     /// How many messages of each route are in them.
     asked_routes: BTreeMap<usize, usize>,
-    /// The slots of the first message that is asked for.
+    /// The most slots that one of the messages takes that are asked for.
     asked_cost: u32,
     admitted: BTreeMap<AdmittedKey, Admitted<T>>,
     admitted_sum: Sum,
