@@ -5,6 +5,7 @@ mod distance;
 mod keyed;
 mod recipes;
 mod tenants;
+mod way;
 
 use std::collections::BTreeMap;
 use std::num::NonZeroU32;
