@@ -16,6 +16,20 @@ impl<T: Queued> Scheduler<T> {
         out
     }
 
+    /// Takes out all messages, those that would leave this replica with the next steps as well: it stops.
+    pub fn extract_all(&mut self) -> Vec<T> {
+        let mut out = self.extract(|_| true);
+        for step in std::mem::take(&mut self.found) {
+            match step {
+                Step::Away(item, _) | Step::Expired(item) | Step::Stale(item) => out.push(item),
+                Step::Never { item, .. } => out.push(item),
+                Step::RanOut(items) => out.extend(items),
+                _ => {}
+            }
+        }
+        out
+    }
+
     /// Takes out the delayed messages that `whose` says yes to, in the order of their times.
     pub fn take_delayed(&mut self, mut whose: impl FnMut(&T) -> bool) -> Vec<T> {
         let found = self.delayed.iter().filter(|(_, item)| whose(item));

@@ -151,7 +151,7 @@ impl Pacer {
     /// While it stops, what the scheduler has goes back to its queues.
     fn give_back_all(&mut self) {
         if self.stopping.is_some() {
-            for waiting in self.scheduler.extract(|_| true) {
+            for waiting in self.scheduler.extract_all() {
                 self.give_back(waiting);
             }
         }

@@ -153,7 +153,7 @@ impl<'a, W: Watch> Fleet<'a, W> {
     /// A replica that stops sends nothing any more: what it was granted goes back, and the messages too.
     pub(super) fn empty_if_stopping(&mut self, replica: &mut Replica<'a>) {
         if replica.stopping {
-            for parcel in replica.scheduler.extract(|_| true) {
+            for parcel in replica.scheduler.extract_all() {
                 self.again(replica, parcel);
             }
         }
