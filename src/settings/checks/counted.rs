@@ -15,6 +15,8 @@ const LONG_LOG: u32 = 1_000;
 const LONGEST_LOG: u32 = 10_000;
 /// Of fewer units that are free at once, a message of several seldom finds enough beside smaller ones.
 const FEW: u32 = 10;
+/// A limit that is whole again sooner makes no message wait for long.
+const SLOW: Duration = Duration::from_secs(60);
 /// A shorter lease hardly leaves time to renew it.
 const SHORT_LEASE: Duration = Duration::from_secs(2);
 
@@ -38,7 +40,8 @@ impl Checks<'_> {
     fn dear(&mut self, path: &KeyPath, limit: &Limit) {
         let most = limit.largest_cost().get();
         let is_made = matches!(limit.cost(), Costing::Made(_));
-        if limit.as_paced().is_none() && is_made && (2..FEW).contains(&most) {
+        let is_slow = limit.as_paced().is_none() && limit.memory() >= SLOW;
+        if is_slow && is_made && (2..FEW).contains(&most) {
             let message = format!(
                 "a message of {most} fits only while nothing else counts: smaller ones of its key pass it for as long as they come; give such messages a route and a limit of their own (`sluiced plan` shows how long they wait)"
             );

@@ -172,6 +172,9 @@ fn costs_of_which_the_largest_takes_all() {
             format!("limits.x.cost: a message of {most} fits only while nothing else counts");
         assert!(said.len() == 1 && said[0].contains(&words), "{said:?}");
     }
+    // Whole again within a second.
+    let quick = said_of("kind = \"gcra\"\nrate = \"12/1s\"\nburst = 5\ncost = \"{{ body.n }}\"");
+    assert_eq!(quick, [""; 0]);
     let many = said_of("kind = \"sliding_log\"\nrate = \"10/1h\"\ncost = \"{{ body.n }}\"");
     assert_eq!(many, [""; 0]);
 }
