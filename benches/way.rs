@@ -1,0 +1,376 @@
+//! The limit, kept by a fleet whose provider is far away: two replicas at 100 a second, with several headrooms.
+//!
+//! The way is a device of its own process (`way/far.py`), so handshakes are as far as calls, and the provider's
+//! stamps are the kernel's behind it. It needs root and a network of its own: this program starts itself again
+//! in a new namespace. Where that cannot be, it says so and ends.
+//!
+//! A row with a headroom that is written down takes 1,500 messages, unless an argument that is a number says
+//! otherwise; where it is `auto`, up to eight times as many. Any other argument is a part of the names of the rows
+//! that are wanted.
+
+#![allow(
+    clippy::print_stdout,
+    clippy::unwrap_used,
+    reason = "results are its output"
+)]
+
+#[path = "../tests/it/support/mod.rs"]
+mod support;
+
+mod common;
+
+use std::fmt::Write as _;
+use std::io::{BufRead as _, BufReader, Write as _};
+use std::os::unix::process::CommandExt as _;
+use std::process::{Child, ChildStdin, Command, ExitCode, Stdio};
+use std::time::Duration;
+
+use common::daemon::program;
+use common::table::{Table, headline};
+use common::watched::{Watched, wait_for};
+use lapin::BasicProperties;
+use sluiced::core::rate::Rate;
+use sluiced::core::time::Mono;
+use sluiced::core::window::Tally;
+use sluiced::proof::provider::{Behaviour, Provider};
+use support::broker::Broker;
+use support::rabbit::Rabbit;
+use support::redis::RedisServer;
+
+const RATE: &str = "100/1s";
+const MESSAGES: u32 = 1_500;
+const REPLICAS: usize = 2;
+/// A headroom that follows the way has found it by then, at the start and after a change.
+const FOUND: Duration = Duration::from_secs(5);
+/// Set in the process that is in a network of its own.
+const INSIDE: &str = "WAY_BENCH_INSIDE";
+
+/// Of one direction, in milliseconds: at least, and by how much it varies.
+type Way = (u32, u32);
+
+const NEAR: Way = (0, 0);
+const FAR: Way = (10, 20);
+
+struct Case {
+    name: &'static str,
+    headroom: &'static str,
+    way: Way,
+    /// The way after a third of the messages.
+    then: Option<Way>,
+    /// So many times the messages of a case.
+    times: u32,
+}
+
+impl Case {
+    const fn of(name: &'static str, headroom: &'static str, way: Way, times: u32) -> Self {
+        Self {
+            name,
+            headroom,
+            way,
+            then: None,
+            times,
+        }
+    }
+}
+
+const CASES: [Case; 7] = [
+    Case::of("5 ms, near", "5ms", NEAR, 1),
+    Case::of("5 ms (default), 10 to 30 ms", "5ms", FAR, 1),
+    Case::of("40 ms, 10 to 30 ms", "40ms", FAR, 1),
+    Case::of("90 ms, 10 to 30 ms", "90ms", FAR, 1),
+    Case::of("auto, near", "auto", NEAR, 8),
+    Case::of("auto, 10 to 30 ms", "auto", FAR, 4),
+    Case {
+        then: Some((20, 10)),
+        ..Case::of("auto, 4 to 6, then 20 to 30 ms", "auto", (4, 2), 6)
+    },
+];
+
+fn main() -> ExitCode {
+    if std::env::var_os(INSIDE).is_none() {
+        return start_inside();
+    }
+    let asked = std::env::args().find_map(|argument| argument.parse().ok());
+    let messages = asked.unwrap_or(MESSAGES);
+    ip(&["link", "set", "lo", "up"]);
+    headline(&format!(
+        "{REPLICAS} replicas at {RATE}, the provider behind a way that varies; each direction"
+    ));
+    let runtime = tokio::runtime::Runtime::new().expect("a runtime");
+    let mut ground = Ground::start();
+    let mut table = Table::new(&[
+        "headroom and way",
+        "messages",
+        "too early",
+        "but for 5 s",
+        "used %",
+        "used % at the end",
+        "headroom then",
+    ]);
+    for case in CASES.iter().filter(|case| is_wanted(case)) {
+        let count = messages * case.times;
+        let run = runtime.block_on(ground.run(case, count));
+        let seen = Seen::new(&run, messages as usize);
+        table.row(&[
+            case.name.to_owned(),
+            count.to_string(),
+            seen.early.to_string(),
+            seen.early_later.to_string(),
+            percent(seen.used),
+            percent(seen.used_last),
+            run.print(case),
+        ]);
+    }
+    println!();
+    table.print();
+    ExitCode::SUCCESS
+}
+
+/// This program again, in a new network, if that can be.
+fn start_inside() -> ExitCode {
+    let can = Command::new("unshare")
+        .args([
+            "-n",
+            "sh",
+            "-c",
+            "command -v ip python3 && : <>/dev/net/tun",
+        ])
+        .output();
+    if !can.is_ok_and(|tried| tried.status.success()) {
+        println!("not measured: it needs root, /dev/net/tun, unshare, ip and python3");
+        return ExitCode::SUCCESS;
+    }
+    let failed = Command::new("unshare")
+        .arg("-n")
+        .arg(std::env::current_exe().expect("the path of this benchmark"))
+        .args(std::env::args_os().skip(1))
+        .env(INSIDE, "1")
+        .exec();
+    println!("{failed}");
+    ExitCode::FAILURE
+}
+
+fn is_wanted(case: &Case) -> bool {
+    // `cargo bench` adds `--bench`.
+    let words = std::env::args().skip(1);
+    let mut words = words.filter(|word| !word.starts_with('-') && word.parse::<u32>().is_err());
+    words.next().is_none_or(|word| case.name.contains(&word))
+}
+
+fn ip(arguments: &[&str]) {
+    let done = Command::new("ip").args(arguments).status().expect("ip");
+    assert!(done.success(), "ip {arguments:?}");
+}
+
+fn percent(share: Option<f64>) -> String {
+    share.map_or_else(|| "-".to_owned(), |share| format!("{:.1}", share * 100.0))
+}
+
+/// The process that is the way.
+struct Far {
+    process: Child,
+    lines: ChildStdin,
+}
+
+impl Far {
+    fn start() -> Self {
+        let script = concat!(env!("CARGO_MANIFEST_DIR"), "/benches/way/far.py");
+        let mut process = Command::new("python3")
+            .args([script, "0", "0"])
+            .stdin(Stdio::piped())
+            .stdout(Stdio::piped())
+            .spawn()
+            .expect("python3");
+        let lines = process.stdin.take().expect("its stdin");
+        let said = process.stdout.take().expect("its stdout");
+        let up = BufReader::new(said).lines().next();
+        assert!(up.is_some_and(|line| line.is_ok()), "the device is not up");
+        Self { process, lines }
+    }
+
+    fn set(&mut self, (least, spread): Way) {
+        writeln!(self.lines, "{least} {spread}").expect("it reads");
+    }
+}
+
+impl Drop for Far {
+    fn drop(&mut self) {
+        // It would end with its stdin, too, when this process is gone.
+        self.process.kill().ok();
+        self.process.wait().ok();
+    }
+}
+
+struct Ground {
+    dir: tempfile::TempDir,
+    rabbit: Rabbit,
+    redis: RedisServer,
+    provider: Provider,
+    far: Far,
+}
+
+/// What a case came to.
+struct Run {
+    /// In their order.
+    arrivals: Vec<Mono>,
+    /// When the way changed.
+    changed: Option<Mono>,
+    /// What the replicas logged.
+    logs: Vec<String>,
+}
+
+impl Ground {
+    fn start() -> Self {
+        let rate = RATE.parse().expect("a rate");
+        let any = "0.0.0.0:0".parse().expect("an address");
+        Self {
+            dir: tempfile::tempdir().expect("a directory"),
+            rabbit: Rabbit::start(),
+            redis: RedisServer::start(),
+            far: Far::start(),
+            provider: Provider::start(any, Behaviour::judging(rate)).expect("a provider"),
+        }
+    }
+
+    async fn run(&mut self, case: &Case, count: u32) -> Run {
+        let queue = case.name.replace(|c: char| !c.is_ascii_alphanumeric(), "-");
+        let broker = Broker::connect(&self.rabbit.url()).await;
+        broker.declare(&queue, "quorum").await;
+        let messages = (0..count).map(|_| (b"{}".to_vec(), BasicProperties::default()));
+        broker.publish(&queue, messages).await;
+        self.far.set(case.way);
+        self.provider.reset();
+        let replicas = self.replicas(&queue, case.headroom);
+        let all = u64::from(count);
+        let bound = Duration::from_secs(30 + all / 50);
+        let mut changed = None;
+        wait_for(bound, "all messages at the provider", || {
+            let calls = self.provider.live().calls;
+            if let Some(then) = case.then.filter(|_| changed.is_none() && calls > all / 3) {
+                changed = Some(self.provider.clock().now());
+                self.far.set(then);
+            }
+            std::thread::sleep(Duration::from_millis(50));
+            calls >= all
+        });
+        // The last calls are judged a moment after they came.
+        std::thread::sleep(Duration::from_secs(1));
+        let arrivals = self.provider.keyed().iter().map(|(at, _)| *at).collect();
+        let logs = replicas.into_iter().map(Watched::stop).collect();
+        broker.delete(&queue).await;
+        Run {
+            arrivals,
+            changed,
+            logs,
+        }
+    }
+
+    fn replicas(&self, queue: &str, headroom: &str) -> Vec<Watched> {
+        let start = |number| {
+            let name = format!("{queue}-{number}");
+            let config = self.dir.path().join(format!("{name}.toml"));
+            std::fs::write(&config, self.config(queue, headroom)).expect("a configuration");
+            let config = config.to_str().expect("a path in UTF-8");
+            let output = self.dir.path().join(format!("{name}.log"));
+            Watched::start(program(), &["run", "--config", config], &[], output)
+        };
+        (1..=REPLICAS).map(start).collect()
+    }
+
+    /// Each case has a queue and keys in Redis of its own.
+    fn config(&self, queue: &str, headroom: &str) -> String {
+        let mut text = String::new();
+        write!(
+            text,
+            "[rabbitmq]\nurls = [\"{}\"]\n[redis]\nurl = \"{}\"\nprefix = \"{queue}\"\n\
+             [admin]\nlisten = \"\"\n[log]\nlevel = \"info\"\n\
+             [limits.provider]\nkind = \"paced\"\nrate = \"{RATE}\"\nheadroom = \"{headroom}\"\n\
+             [routes.bench]\nqueue = \"{queue}\"\nlimits = [\"provider\"]\n\
+             [routes.bench.downstream]\nkind = \"http\"\nurl = \"http://10.99.0.2:{}/send\"\n\
+             [routes.bench.downstream.headers]\nx-key = \"any\"\n",
+            self.rabbit.url(),
+            self.redis.url(),
+            self.provider.address().port(),
+        )
+        .expect("writing to a String cannot fail");
+        text
+    }
+}
+
+impl Run {
+    /// When the headroom was changed and why, and warnings. Returns the last headroom.
+    fn print(&self, case: &Case) -> String {
+        println!("{}", case.name);
+        let lines = (1..).zip(&self.logs).flat_map(|(number, log)| {
+            let events = log
+                .lines()
+                .filter_map(|line| serde_json::from_str(line).ok());
+            events.map(move |event: serde_json::Value| (number, event))
+        });
+        let follows = |event: &serde_json::Value| event["headroom"].is_string();
+        let mut lines: Vec<_> = lines
+            .filter(|(_, event)| follows(event) || event["level"] != "INFO")
+            .collect();
+        lines.sort_by_key(|(_, event)| event["timestamp"].to_string());
+        let mut headroom = case.headroom.to_owned();
+        for (number, event) in &lines {
+            let text = |key: &str| event[key].as_str().unwrap_or_default().to_owned();
+            println!(
+                "  {} replica {number}: {} {} {}",
+                text("timestamp"),
+                text("message"),
+                text("headroom"),
+                text("why")
+            );
+            if follows(event) {
+                headroom = text("headroom");
+            }
+        }
+        headroom
+    }
+}
+
+/// What the judge says of a run.
+struct Seen {
+    early: usize,
+    /// Of those, the ones that are not within five seconds of the start or of the change.
+    early_later: usize,
+    used: Option<f64>,
+    /// Of the last messages, as many as of a case with a headroom that is written down.
+    used_last: Option<f64>,
+}
+
+impl Seen {
+    fn new(run: &Run, last: usize) -> Self {
+        let rate: Rate = RATE.parse().expect("a rate");
+        let arrivals = &run.arrivals;
+        let early = early(arrivals, rate);
+        let start = arrivals.first().copied().unwrap_or_default();
+        let finding = |at: Mono, from: Mono| at >= from && at.since(from) < FOUND;
+        let later = early.iter().filter(|at| {
+            !finding(**at, start) && !run.changed.is_some_and(|from| finding(**at, from))
+        });
+        let used = |arrivals: &[Mono]| {
+            let mut tally = Tally::new(rate);
+            arrivals.iter().for_each(|at| tally.record(*at));
+            tally.usage().used()
+        };
+        Self {
+            early: early.len(),
+            early_later: later.count(),
+            used: used(arrivals),
+            used_last: used(&arrivals[arrivals.len().saturating_sub(last)..]),
+        }
+    }
+}
+
+/// When the calls came that came too early.
+fn early(arrivals: &[Mono], rate: Rate) -> Vec<Mono> {
+    let mut tally = Tally::new(rate);
+    let is_early = |at: &&Mono| {
+        let before = tally.usage().over;
+        tally.record(**at);
+        tally.usage().over > before
+    };
+    arrivals.iter().filter(is_early).copied().collect()
+}
