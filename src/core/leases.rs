@@ -104,6 +104,8 @@ pub struct LeaseHolder {
     look: Option<Mono>,
     /// When it last dropped a slot that came up too late.
     last_miss: Option<Mono>,
+    /// Those that it dropped lately, in their order: too late to fire at, but nothing else uses them.
+    passed: Vec<Slot>,
     /// Smoothed round trip.
     trip: Duration,
     /// How far ahead of its decision the last slot lay that was granted last.
@@ -132,6 +134,7 @@ impl LeaseHolder {
             stepped: false,
             look: None,
             last_miss: None,
+            passed: Vec::new(),
             trip: Duration::ZERO,
             reach: Duration::ZERO,
             tally: LeaseTally::default(),
@@ -225,9 +228,15 @@ impl LeaseHolder {
                 fresh = limit / 2;
             }
             self.last_miss = Some(now);
+            self.passed.extend(self.front_slot(at, at + late));
             self.pass_front();
             self.tally.missed += 1;
         }
+    }
+
+    /// The slots that [`LeaseHolder::due`] dropped since it was asked for them last.
+    pub fn take_passed(&mut self) -> Vec<Slot> {
+        std::mem::take(&mut self.passed)
     }
 
     /// Takes the slot that [`LeaseHolder::due`] just answered.

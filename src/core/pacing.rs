@@ -102,7 +102,7 @@ impl Pacing {
     /// The slot that is due on a row, dropping those that were missed.
     pub fn due(&mut self, row: Row, now: Mono) -> Option<Slot> {
         match self {
-            Self::Paced(rows) => rows.holder_mut(row)?.due(now),
+            Self::Paced(rows) => rows.due(row, now),
             Self::Free { paused_until } => {
                 let open = row == Row::Main && paused_until.is_none_or(|until| until <= now);
                 open.then_some(Slot {
@@ -136,10 +136,10 @@ impl Pacing {
         }
     }
 
-    /// When a message of `cost` slots fires that goes after messages of `before` slots: at the last of
-    /// its own, which must lie close together. `None`: not all of them are leased.
+    /// When a message of `cost` slots fires that goes after messages of `before` slots, and not before `from`: at the
+    /// last of its own, which must lie close together. `None`: not all of them are leased.
     #[must_use]
-    pub fn fires_at(&self, urgent: bool, before: usize, cost: usize) -> Option<Mono> {
+    pub fn fires_at(&self, urgent: bool, before: usize, cost: usize, from: Mono) -> Option<Mono> {
         let Self::Paced(rows) = self else {
             return None;
         };
@@ -158,7 +158,10 @@ impl Pacing {
             }
             own.push_back(slot);
             if own.len() >= cost {
-                return Some(slot);
+                if slot >= from {
+                    return Some(slot);
+                }
+                own.pop_front();
             }
         }
         None
@@ -398,6 +401,19 @@ impl Pacing {
 }
 
 impl Rows {
+    /// A slot that was missed can count for a message of several slots: that fires at the last of them, and the
+    /// others are only not used for anything else. Without that, a message whose permission comes later than its
+    /// last slot could miss one in each run of slots, and never be sent.
+    fn due(&mut self, row: Row, now: Mono) -> Option<Slot> {
+        let holder = self.holder_mut(row)?;
+        let due = holder.due(now);
+        let passed = holder.take_passed();
+        if row == Row::Main && !holder.pace().spread().is_zero() {
+            self.taken.extend(passed);
+        }
+        due
+    }
+
     /// The main row, and the reserve if there is one.
     fn holders(&self) -> impl Iterator<Item = &LeaseHolder> {
         std::iter::once(&self.main).chain(&self.reserve)
@@ -417,7 +433,9 @@ impl Rows {
     /// What each row is asked for. An urgent message asks the main row only for what the reserve
     /// has not got for it: otherwise each would lease two slots and leave one unused.
     fn demands(&self, sum: Sum) -> (u64, u64) {
-        let missing = |units: u64| units.saturating_sub(self.taken.len() as u64);
+        // Slots that were kept do not fire: a message goes at one that is still to come.
+        let kept = self.taken.len() as u64;
+        let missing = |units: u64| units.saturating_sub(kept).max(units.min(1));
         match &self.reserve {
             None => (missing(sum.units), 0),
             Some(reserve) => {

@@ -85,7 +85,8 @@ impl<T: Queued> Scheduler<T> {
         let before: usize = before.map(|(_, one)| one.item.cost().get() as usize).sum();
         let before = before + usize::try_from(requests.wanted_under_way()).unwrap_or(BATCH_MAX);
         let cost = best.cost().get() as usize;
-        let Some(fires) = self.pacing.fires_at(best.is_urgent(), before, cost) else {
+        let heard = now + requests.soonest();
+        let Some(fires) = self.pacing.fires_at(best.is_urgent(), before, cost, heard) else {
             return Err(None);
         };
         let from = fires - requests.lead();

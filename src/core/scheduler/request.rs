@@ -200,6 +200,13 @@ impl Requests {
         self.varies + EARLY
     }
 
+    /// A slot that comes sooner than this is of no use to a message that is asked for now: its answer comes later. A
+    /// little less than a round trip, for a slot may be used late and the question may leave late.
+    #[must_use]
+    pub fn soonest(&self) -> Duration {
+        self.trip.min(self.lead()).saturating_sub(MARGIN)
+    }
+
     /// The shortest time that permissions must be good for, with a store as far away as this one is.
     #[must_use]
     pub fn needs(&self) -> Duration {
