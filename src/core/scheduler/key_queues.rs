@@ -10,8 +10,10 @@
 
 use std::cmp::Reverse;
 use std::collections::{BTreeMap, BTreeSet, HashMap};
+use std::time::Duration;
 
 use super::ready::{KeyId, Queued};
+use crate::clock::smoothed;
 use crate::time::Mono;
 
 /// What the store said of a key.
@@ -35,6 +37,10 @@ struct Queue<T> {
     full: bool,
     /// When it was last said that calls of it ended.
     freed: Mono,
+    /// How far apart its units come free for this replica, smoothed. `None`: not known yet.
+    each: Option<Duration>,
+    /// Where the next message that goes away is told to come back, as the line of a limit that knows times.
+    line: Mono,
     /// How many may be asked for at once while it is open.
     room: u64,
     /// How many are asked for.
@@ -149,10 +155,33 @@ impl<T: Queued> KeyQueues<T> {
         if self.queues.contains_key(&key) {
             self.change(key, |queue| {
                 queue.full = false;
+                if queue.freed > Mono::default() {
+                    let apart =
+                        now.since(queue.freed) / u32::try_from(units.max(1)).unwrap_or(u32::MAX);
+                    queue.each = Some(queue.each.map_or(apart, |each| smoothed(each, apart)));
+                }
                 queue.freed = now;
                 queue.opens = now;
                 queue.room = queue.asked + units;
             });
+        }
+    }
+
+    /// When a message of a full key may come back that finds no room in memory: once those before it have gone,
+    /// by how far apart units come free. `None`: not known.
+    pub(super) fn comes_back(&self, key: KeyId, now: Mono) -> Option<Mono> {
+        let queue = self.queues.get(&key)?;
+        let before = u32::try_from(queue.waiting.len()).unwrap_or(u32::MAX);
+        let here = queue.each?.saturating_mul(before.saturating_add(1));
+        Some(queue.line.max(now + here))
+    }
+
+    /// One goes away, and comes back then: the next one after it.
+    pub(super) fn went_away(&mut self, key: KeyId, until: Mono) {
+        if let Some(queue) = self.queues.get_mut(&key)
+            && let Some(each) = queue.each
+        {
+            queue.line = until + each;
         }
     }
 
@@ -294,6 +323,8 @@ impl<T: Queued> KeyQueues<T> {
             opens: Mono::default(),
             full: false,
             freed: Mono::default(),
+            each: None,
+            line: Mono::default(),
             room: 1,
             asked: 0,
             waiting: BTreeMap::new(),

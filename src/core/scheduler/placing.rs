@@ -5,9 +5,10 @@
 //! the limit counts all messages of the route together, there are no others: then the whole route waits.
 //!
 //! A full `concurrency` limit says no time at which something fits. Its messages wait in memory for calls
-//! that end, as far as there is room. What has no room goes away for a share of its age: it comes back often
-//! while it is young, and a backlog of hours does not go round every second. While the limit is known to be
-//! full, such a message goes away without a question.
+//! that end, as far as there is room. What has no room goes away until those before it have gone, by how far apart
+//! units came free lately; where that is not known, for a share of its age. Else the messages in memory were called
+//! within a second, and nothing for the rest of a minute. While the limit is known to be full, such a message goes
+//! away without a question.
 
 use std::time::Duration;
 
@@ -19,8 +20,8 @@ use crate::time::{Mono, StoreTime};
 
 /// A full `concurrency` limit is asked again after this, should the notice be lost that a call ended.
 pub(super) const FULL: Duration = Duration::from_secs(1);
-/// What has no room in memory beside a full limit goes away for this part of its age, and no longer
-/// than [`FULL_MOST`].
+/// What has no room in memory beside a full limit goes away no longer than [`FULL_MOST`]; for this part of its age
+/// where it is not known how fast units come free.
 const FULL_PART: u32 = 8;
 const FULL_MOST: Duration = Duration::from_secs(64);
 
@@ -100,7 +101,7 @@ impl<T: Queued> Scheduler<T> {
         if !matches!(place, Place::Here | Place::Route(_)) {
             self.key_queues.set_room(key, room, times.sent, false);
             self.ready.forgive(&item);
-            return self.leaves(item, place, denial, times.decided);
+            return self.leaves(item, place, denial, (times.decided, times.now));
         }
         if let Place::Route(until) = place {
             self.close(item.route(), until);
@@ -125,14 +126,25 @@ impl<T: Queued> Scheduler<T> {
         };
         match self.place(&item, key, &denial, decided, now) {
             Place::Here | Place::Route(_) => self.key_queues.join(key, item),
-            place => self.leaves(item, place, &denial, decided),
+            place => self.leaves(item, place, &denial, (decided, now)),
         }
     }
 
-    fn leaves(&mut self, mut item: T, place: Place, denial: &Denial, decided: StoreTime) {
+    fn leaves(
+        &mut self,
+        mut item: T,
+        place: Place,
+        denial: &Denial,
+        (decided, now): (StoreTime, Mono),
+    ) {
         let Place::Away(wait, is_late) = place else {
             return self.found.push_back(Step::Expired(item));
         };
+        if denial.fits == Fit::Full
+            && let Some(key) = item.keys().nth(denial.by)
+        {
+            self.key_queues.went_away(key, now + wait);
+        }
         item.sent_away();
         let denied = Denied {
             by: denial.by,
@@ -145,6 +157,13 @@ impl<T: Queued> Scheduler<T> {
         self.found.push_back(Step::Away(item, denied));
     }
 
+    /// How long a message of a full key goes away that has no room in memory.
+    fn full_for(&self, key: KeyId, age: Duration, now: Mono) -> Duration {
+        let back = self.key_queues.comes_back(key, now);
+        let wait = back.map_or(age / FULL_PART, |at| at.since(now));
+        wait.clamp(FULL, FULL_MOST)
+    }
+
     fn place(&self, item: &T, key: KeyId, denial: &Denial, decided: StoreTime, now: Mono) -> Place {
         let terms = item.terms(key, decided);
         let is_full = denial.fits == Fit::Full;
@@ -155,7 +174,7 @@ impl<T: Queued> Scheduler<T> {
         let fits = match denial.fits {
             Fit::At(at) => StoreTime::from_micros(at),
             Fit::Now => decided + FULL,
-            Fit::Full => decided + (terms.age / FULL_PART).clamp(FULL, FULL_MOST),
+            Fit::Full => decided + self.full_for(key, terms.age, now),
         };
         let here = self.local_time(fits, now);
         if item.deadline().is_some_and(|end| end <= here) {
