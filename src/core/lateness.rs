@@ -24,16 +24,15 @@ pub struct Lateness {
 }
 
 impl Lateness {
-    /// So many calls left so late.
-    pub fn saw(&mut self, late: Duration, calls: u64, now: Mono) {
+    /// A call left so late, or did not leave because of that.
+    pub fn saw(&mut self, late: Duration, now: Mono) {
+        self.saw_many(late, 1, now);
+    }
+
+    fn saw_many(&mut self, late: Duration, calls: u64, now: Mono) {
         self.fade(now);
         let step = ends().position(|end| late <= end).unwrap_or(STEPS - 1);
         self.counts[step] = self.counts[step].saturating_add(calls);
-    }
-
-    /// So many calls did not leave, because their slots were over: they were later than this.
-    pub fn missed(&mut self, late: Duration, calls: u64, now: Mono) {
-        self.saw(late + late / 4, calls, now);
     }
 
     /// The lateness to allow in a window of this length: with a longer one, the headroom would cost more of the rate
@@ -93,14 +92,14 @@ mod tests {
         // One call in a hundred is 4 ms late: 0.4 % of a second, for 1 % of the slots.
         let mut seen = Lateness::default();
         assert_eq!(seen.worth(SECOND, at(1)), None);
-        seen.saw(Duration::from_micros(300), 990, at(1));
-        seen.saw(Duration::from_millis(4), 10, at(1));
+        seen.saw_many(Duration::from_micros(300), 990, at(1));
+        seen.saw_many(Duration::from_millis(4), 10, at(1));
         let worth = seen.worth(SECOND, at(1)).expect("many");
         assert!(worth >= Duration::from_millis(4), "{worth:?}");
         // One in a thousand is 20 ms late: 2 % of a second for 0.1 % of the slots, but little of a minute.
         let mut seen = Lateness::default();
-        seen.saw(Duration::from_micros(300), 999, at(1));
-        seen.saw(Duration::from_millis(20), 1, at(1));
+        seen.saw_many(Duration::from_micros(300), 999, at(1));
+        seen.saw_many(Duration::from_millis(20), 1, at(1));
         let worth = seen.worth(SECOND, at(1)).expect("many");
         assert!(worth < Duration::from_millis(1), "{worth:?}");
         let worth = seen.worth(MINUTE, at(1)).expect("many");
@@ -108,18 +107,10 @@ mod tests {
     }
 
     #[test]
-    fn slots_that_were_missed_count_as_later_than_what_was_allowed() {
-        let mut seen = Lateness::default();
-        seen.saw(Duration::from_micros(100), 100, at(1));
-        seen.missed(Duration::from_millis(4), 5, at(1));
-        assert!(seen.worth(SECOND, at(1)).expect("many") > Duration::from_millis(4));
-    }
-
-    #[test]
     fn what_was_long_ago_fades() {
         let mut seen = Lateness::default();
-        seen.saw(Duration::from_millis(20), 8, at(1));
-        seen.saw(Duration::from_micros(100), 1_000, at(200));
+        seen.saw_many(Duration::from_millis(20), 8, at(1));
+        seen.saw_many(Duration::from_micros(100), 1_000, at(200));
         assert!(seen.worth(SECOND, at(200)).expect("many") <= Duration::from_micros(200));
         assert_eq!(seen.worth(SECOND, at(10_000)), None);
     }

@@ -68,6 +68,8 @@ pub struct Rows {
     reserve: Option<LeaseHolder>,
     /// Slots taken for a message that costs more than one.
     taken: VecDeque<Slot>,
+    /// How late the slots were that were missed since this was asked for last.
+    late: Vec<Duration>,
 }
 
 impl Pacing {
@@ -84,6 +86,7 @@ impl Pacing {
             main,
             reserve,
             taken: VecDeque::new(),
+            late: Vec::new(),
         })
     }
 
@@ -112,6 +115,14 @@ impl Pacing {
                     spread: Duration::ZERO,
                 })
             }
+        }
+    }
+
+    /// How late the slots of the main row were that [`Pacing::due`] missed since this was asked for last.
+    pub fn take_late(&mut self) -> Vec<Duration> {
+        match self {
+            Self::Paced(rows) => std::mem::take(&mut rows.late),
+            Self::Free { .. } => Vec::new(),
         }
     }
 
@@ -408,8 +419,11 @@ impl Rows {
         let holder = self.holder_mut(row)?;
         let due = holder.due(now);
         let passed = holder.take_passed();
-        if row == Row::Main && !holder.pace().spread().is_zero() {
-            self.taken.extend(passed);
+        let counts = !holder.pace().spread().is_zero();
+        if row == Row::Main {
+            self.late
+                .extend(passed.iter().map(|slot| now.since(slot.at)));
+            self.taken.extend(passed.into_iter().filter(|_| counts));
         }
         due
     }

@@ -30,14 +30,9 @@ pub(super) struct Measures {
 }
 
 impl Measures {
-    /// A call left so late after its slot.
+    /// A call left so late after its slot, or did not leave because of that.
     pub(super) fn left(&self, late: Duration, now: Mono) {
-        lock(&self.lateness).saw(late, 1, now);
-    }
-
-    /// Slots were over before their calls left: they came later than this, at least.
-    pub(super) fn missed(&self, late: Duration, slots: u64, now: Mono) {
-        lock(&self.lateness).missed(late, slots, now);
+        lock(&self.lateness).saw(late, now);
     }
 
     /// The store of the keyed limits is so far away.

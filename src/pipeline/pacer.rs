@@ -363,11 +363,8 @@ impl Pacer {
             .slots_missed
             .increment(missed(&tally) - missed(&counted));
         meters.guarded.increment(tally.guarded - counted.guarded);
-        if tally.missed > counted.missed
-            && let Some(rows) = self.handle.rows()
-        {
-            let (late, slots) = (rows.main.pace.late(), tally.missed - counted.missed);
-            self.handle.measures.missed(late, slots, now);
+        for late in self.scheduler.take_late() {
+            self.handle.measures.left(late, now);
         }
         self.counted = tally;
     }

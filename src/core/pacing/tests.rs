@@ -8,6 +8,7 @@ fn rows() -> Rows {
         main: LeaseHolder::new(pace, phase),
         reserve: Some(LeaseHolder::new(pace, phase)),
         taken: VecDeque::new(),
+        late: Vec::new(),
     }
 }
 

@@ -116,6 +116,8 @@ pub struct Scheduler<T> {
     delayed: BTreeMap<(Mono, u64), T>,
     delayed_count: u64,
     /// What answers and batches led to, to be done by the shell.
+    /// How late slots were that were missed although a message could have gone.
+    late: Vec<Duration>,
     found: VecDeque<Step<T>>,
 }
 
@@ -138,6 +140,7 @@ impl<T: Queued> Scheduler<T> {
             admissions: 0,
             delayed: BTreeMap::new(),
             delayed_count: 0,
+            late: Vec::new(),
             found: VecDeque::new(),
         }
     }
@@ -209,6 +212,11 @@ impl<T: Queued> Scheduler<T> {
     pub fn delay(&mut self, item: T, at: Mono) {
         self.delayed_count += 1;
         self.delayed.insert((at, self.delayed_count), item);
+    }
+
+    /// How late slots were that were missed although a message could have gone, since this was asked for last.
+    pub fn take_late(&mut self) -> Vec<Duration> {
+        std::mem::take(&mut self.late)
     }
 
     /// Says what to do at `now`. Call it again after doing it.

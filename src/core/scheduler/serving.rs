@@ -7,6 +7,9 @@ use crate::leases::Slot;
 use crate::pacing::Row;
 use crate::time::Mono;
 
+/// No more late slots are remembered until they are asked for.
+const LATE_KEPT: usize = 1_024;
+
 /// Where a message is that could be sent.
 #[derive(Clone, Copy, Debug)]
 enum Head {
@@ -22,7 +25,13 @@ impl<T: Queued> Scheduler<T> {
             return None;
         }
         loop {
+            let could_go = self.head(row == Row::Reserve).is_some();
             let slot = self.pacing.due(row, now);
+            // A slot that no message could have taken was not late.
+            let late = self.pacing.take_late();
+            if could_go && self.late.len() < LATE_KEPT {
+                self.late.extend(late);
+            }
             let Some(head) = self.head(row == Row::Reserve) else {
                 self.collect(row, slot?, now)?;
                 continue;

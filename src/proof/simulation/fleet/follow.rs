@@ -3,7 +3,6 @@
 use std::time::Duration;
 
 use sluiced_core::headroom::{Follow, Headroom, Measured};
-use sluiced_core::pacing::Row;
 use sluiced_core::policy::PolicyVersion;
 use sluiced_core::schedule::Pace;
 use sluiced_core::time::Mono;
@@ -27,10 +26,8 @@ impl<'a, W: Watch> Fleet<'a, W> {
             replica.shakes.saw(Duration::from_micros(took), mono);
         }
         self.after(APART, replica.id, Event::Handshakes(1));
-        let missed = replica.scheduler.tally().missed;
-        let slots = missed - std::mem::replace(&mut replica.missed, missed);
-        if let Some(holder) = replica.scheduler.holder(Row::Main) {
-            replica.late.missed(holder.pace().late(), slots, mono);
+        for late in replica.scheduler.take_late() {
+            replica.late.saw(late, mono);
         }
         let measured = Measured {
             late: replica.late.worth(following.rate.window(), mono),

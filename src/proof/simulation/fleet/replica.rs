@@ -58,7 +58,6 @@ pub(super) struct Replica<'a> {
     pub(super) follow: Option<Follow>,
     pub(super) shakes: Way,
     pub(super) late: Lateness,
-    pub(super) missed: u64,
     /// What its ways to the store and back take beyond the usual.
     pub(super) detour: (u64, u64),
     /// When its clock was started, where it stood, and how many millionths it is fast.
@@ -111,7 +110,6 @@ impl Replica<'_> {
             follow: None,
             shakes: Way::default(),
             late: Lateness::default(),
-            missed: 0,
             detour,
             born: t,
             zero: 3_600_000_000 + dice.below(1_000_000_000_000),
