@@ -7,9 +7,9 @@ use std::time::Duration;
 use super::pace::StoreFuture;
 
 /// A replica tells how it is at least so often.
-pub const BEAT: Duration = Duration::from_secs(2);
-/// One that told nothing for so long (two beats) is gone, or cannot reach the store.
-pub const SILENT: Duration = BEAT.saturating_mul(2);
+pub const BEAT: Duration = Duration::from_secs(4);
+/// One that told nothing for so long (a beat and a second) is gone, or cannot reach the store.
+pub const SILENT: Duration = Duration::from_secs(5);
 /// For how long it is shown after it told last.
 pub const SHOWN: Duration = Duration::from_secs(60);
 /// The use of a limit is kept in stretches of time of this length, a bar for each …

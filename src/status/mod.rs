@@ -2,7 +2,7 @@
 //!
 //! Problem: an operator sees one replica's metrics and log, or needs a dashboard first. So each replica
 //! sums up what it knows of itself and tells the others by way of the store of the limits: when a tap
-//! closes, say, and every two seconds otherwise. One that stops says goodbye, and one that is silent is shown
+//! closes, say, and every four seconds otherwise. One that stops says goodbye, and one that is silent is shown
 //! as such. Any of them can be asked about all, and reads what they told only then. The numbers are those of
 //! `/metrics` (`sample` reads them there), so that the page and the dashboard cannot differ. What was
 //! used of the limits in the last minutes is kept by the store, not by replicas, which come and go.

@@ -65,7 +65,7 @@ async fn permissions_that_never_live_until_their_call_make_a_replica_not_ready()
         daemon.said(FAR) > 1
     })
     .await;
-    // Replicas tell each other every two seconds.
+    // Replicas tell each other every four seconds.
     let url = format!("http://{admin}");
     let status = || program(&["status", "--url", &url]).output().unwrap().stdout;
     let shows = || {
