@@ -2,7 +2,7 @@
 //!
 //! Problem: a slot that comes up later than the headroom allows is lost, and a longer headroom costs a share of the
 //! rate. So the lateness to allow is the one with which both together cost least. The latenesses are counted in steps
-//! of a fifth; old ones fade, by half every [`FADES`].
+//! of a fifth; old ones fade, by half every `FADES`.
 
 use std::time::Duration;
 
