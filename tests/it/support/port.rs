@@ -20,7 +20,7 @@ const LEAST: u16 = 10_000;
 const ENOUGH: u16 = 500;
 
 /// A process that was killed ends within this, on a busy machine too.
-const RELEASED: Duration = Duration::from_secs(30);
+pub const RELEASED: Duration = Duration::from_secs(30);
 
 /// The locks on the ports given out, for the life of this process.
 static TAKEN: Mutex<Vec<File>> = Mutex::new(Vec::new());

@@ -4,6 +4,7 @@
 //! and passes nothing; what it was sent meanwhile goes on its way when it passes again, as it does behind a
 //! network that was parted for a while.
 
+use std::io::ErrorKind;
 use std::net::SocketAddr;
 use std::sync::{Arc, Mutex, OnceLock};
 use std::time::Duration;
@@ -17,7 +18,7 @@ use tokio::time::{Instant, sleep, sleep_until};
 use tokio_util::sync::CancellationToken;
 use tokio_util::task::AbortOnDropHandle;
 
-use super::port::free_port;
+use super::port::{RELEASED, free_port};
 
 /// So many pieces are under way in each direction of a connection.
 const UNDER_WAY: usize = 1_000;
@@ -145,9 +146,19 @@ fn local(port: u16) -> SocketAddr {
     ([127, 0, 0, 1], port).into()
 }
 
+/// The port is the proxy's own. But a process that another test starts has all sockets of this one between
+/// its fork and its exec, also the one that found the port to be free: until then it cannot be bound.
 async fn listen(port: u16) -> TcpListener {
-    let listener = TcpListener::bind(local(port)).await;
-    listener.expect("the port is the proxy's own")
+    let end = Instant::now() + RELEASED;
+    loop {
+        match TcpListener::bind(local(port)).await {
+            Ok(listener) => return listener,
+            Err(error) if error.kind() == ErrorKind::AddrInUse && Instant::now() < end => {
+                sleep(Duration::from_millis(5)).await;
+            }
+            Err(error) => panic!("the proxy cannot listen on its port {port}: {error}"),
+        }
+    }
 }
 
 async fn serve(port: u16, first: TcpListener, shared: Arc<Shared>) {
