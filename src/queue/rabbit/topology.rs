@@ -191,6 +191,10 @@ pub(super) async fn open_channel(
 }
 
 /// Declares or looks for a queue.
+///
+/// The broker closes the channel where the answer is no. A channel that is dropped before that is closed from
+/// this side too; lapin 4.12 takes a close that crosses the broker's for a fault of the connection, and ends
+/// the channels of all routes on it. So the channel is held until the answer, also where the caller is gone.
 pub(super) async fn declare(
     channel: &Channel,
     queue: &str,
@@ -198,16 +202,21 @@ pub(super) async fn declare(
     arguments: FieldTable,
     bound: Duration,
 ) -> Result<QueueCounts, RabbitError> {
-    let declared = channel.queue_declare(queue.into(), options, arguments);
-    match timeout(bound, declared).await {
-        Ok(Ok(queue)) => Ok(QueueCounts {
+    let (channel, name) = (channel.clone(), queue.into());
+    let declaring = async move { channel.queue_declare(name, options, arguments).await };
+    match tokio::spawn(timeout(bound, declaring)).await {
+        Ok(Ok(Ok(queue))) => Ok(QueueCounts {
             messages: queue.message_count(),
             consumers: queue.consumer_count(),
         }),
-        Ok(Err(error)) => Err(RabbitError::about_queue(queue, &error)),
-        Err(_) => Err(RabbitError::Timeout {
+        Ok(Ok(Err(error))) => Err(RabbitError::about_queue(queue, &error)),
+        Ok(Err(_)) => Err(RabbitError::Timeout {
             what: "queue.declare",
             waited: bound,
+        }),
+        // The runtime ends, and all its tasks with it.
+        Err(error) => Err(RabbitError::Lost {
+            reason: error.to_string(),
         }),
     }
 }

@@ -22,6 +22,7 @@ pub(crate) struct Bench {
     pub(crate) deliveries: mpsc::UnboundedReceiver<Delivery>,
     pub(crate) events: Arc<Counted>,
     pub(crate) queue: String,
+    rabbit: Arc<RabbitQueue>,
 }
 
 impl Bench {
@@ -58,16 +59,18 @@ impl Bench {
     ) -> Self {
         let events = Arc::new(Counted::default());
         let rabbit = RabbitQueue::new(options, Clock::start(), events.clone()).unwrap();
-        let route = RouteOptions {
-            route: "sms".to_owned(),
-            queue: queue.clone(),
-            declare,
-            queue_type,
-            prefetch: PREFETCH,
-            max_body: 256 << 10,
-            parks,
-            longest_wait: Duration::from_secs(60),
-        };
+        let route = route(queue, queue_type, (parks, declare));
+        Self::subscribe(Arc::new(rabbit), events, route)
+    }
+
+    /// A subscription to another queue, which does not park, on the same connections.
+    pub(crate) fn beside(&self, queue: String) -> Self {
+        let route = route(queue, QueueType::Classic, (false, false));
+        Self::subscribe(Arc::clone(&self.rabbit), Arc::clone(&self.events), route)
+    }
+
+    fn subscribe(rabbit: Arc<RabbitQueue>, events: Arc<Counted>, route: RouteOptions) -> Self {
+        let queue = route.queue.clone();
         let subscription = rabbit.subscribe(route).unwrap();
         subscription.set_tap(Tap::Open);
         Self {
@@ -75,6 +78,7 @@ impl Bench {
             subscription,
             events,
             queue,
+            rabbit,
         }
     }
 
@@ -107,5 +111,18 @@ impl Bench {
         list.lines()
             .find_map(|line| line.strip_prefix(&self.queue)?.trim().parse().ok())
             .unwrap_or(0)
+    }
+}
+
+fn route(queue: String, queue_type: QueueType, (parks, declare): (bool, bool)) -> RouteOptions {
+    RouteOptions {
+        route: "sms".to_owned(),
+        queue,
+        declare,
+        queue_type,
+        prefetch: PREFETCH,
+        max_body: 256 << 10,
+        parks,
+        longest_wait: Duration::from_secs(60),
     }
 }

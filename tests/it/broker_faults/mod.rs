@@ -1,6 +1,7 @@
 //! What becomes of messages when RabbitMQ fails: nothing is lost, nothing is acknowledged early.
 mod bench;
 mod copies;
+mod neighbours;
 mod parked;
 mod restarts;
 mod returns;

@@ -263,17 +263,6 @@ async fn what_a_limit_cannot_count_is_buried_with_the_reason_or_dropped() {
         assert!(detail.contains("limits.segments.cost"), "{details:?}");
     }
     assert!(details.iter().all(|detail| !detail.contains("49170")));
-    // A stop beside the first look at the queues would tell of the wait queues
-    // that look does not find.
-    for queue in [buried, dropped] {
-        let counted = format!("sluiced_queue_messages{{route=\"{queue}\",part=\"waiting\"}}");
-        eventually_async(LONG, "the queues are counted", || {
-            let page = futures::executor::block_on(daemon.page("/metrics")).1;
-            let told = page.contains(&counted);
-            async move { told }
-        })
-        .await;
-    }
     // Five a minute, and a template that counts.
     let declared = ["dead letter", "fits only while nothing else counts"];
     let log = daemon.stop(&[KNOWN, &declared].concat()).await;

@@ -1,0 +1,61 @@
+//! Routes share their connections: a route that ends must not end the channels of the others.
+
+use sluiced::ports::queue::Delivery;
+use tokio::time::sleep;
+
+use crate::support::broker::Broker;
+use crate::support::messages::options;
+use crate::support::proxy::{Mode, Proxy};
+use crate::support::rabbit::Rabbit;
+use crate::support::wait::eventually;
+
+use super::bench::Bench;
+use super::*;
+
+/// An answer of the broker takes twice this: time enough to end while one is awaited.
+const WAY: Duration = Duration::from_millis(10);
+/// Each route ends this much later than the one before, as they count their queues for a second or so.
+const LATER: Duration = Duration::from_millis(7);
+const ROUTES: u32 = 24;
+
+async fn far(server: &Rabbit) -> (Proxy, RabbitOptions) {
+    let proxy = Proxy::to(server.port()).await;
+    proxy.set(Mode::Delay(WAY, Duration::ZERO));
+    let url = format!("amqp://guest:guest@127.0.0.1:{}/%2f", proxy.port());
+    let options = RabbitOptions {
+        urls: vec![url.into()],
+        ..options(server)
+    };
+    (proxy, options)
+}
+
+/// The broker closes the channel on which a queue was looked for that is not there, and the end of a route
+/// closes it too.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_route_that_ends_while_it_counts_leaves_the_others_their_connection() {
+    let (_turn, server) = turn().await;
+    let (_proxy, far) = far(server).await;
+    let broker = Broker::connect(&server.url()).await;
+    let mut stays = Bench::start(far, QueueType::Classic);
+    broker.declare(&stays.queue, "classic").await;
+    broker.publish(&stays.queue, messages(1..=20)).await;
+    let held: Vec<Delivery> = stays.take(20).await;
+    for number in 0..ROUTES {
+        let queue = format!("{}-{number}", stays.queue);
+        broker.declare(&queue, "classic").await;
+        let ends = stays.beside(queue);
+        ends.up().await;
+        // Not a wait for anything: the moments are to differ.
+        sleep(number * LATER).await;
+        ends.subscription.close(BOUND).await;
+        assert_eq!(stays.events.settled_as("reconnected"), 0, "route {number}");
+    }
+    for delivery in held {
+        assert!(delivery.settle(Verdict::Done), "its channel lives");
+    }
+    let all = || stays.events.settled_as("done") == 20;
+    eventually(BOUND, "all are done", all).await;
+    assert_eq!(stays.events.settled_as("redelivered"), 0);
+    stays.subscription.close(BOUND).await;
+    assert_eq!(broker.counts(&stays.queue).await, Some((0, 0)));
+}
