@@ -2,7 +2,7 @@
 """A provider that is far away, on one machine.
 
 A device of /dev/net/tun with the address 10.99.0.1. What is sent to 10.99.0.2 comes out of it here, and is written
-back later with its two addresses swapped: so who calls 10.99.0.2 reaches what listens on 10.99.0.1, and its answers
+back later with its two addresses swapped: so a call to 10.99.0.2 reaches what listens on 10.99.0.1, and its answers
 come back the same way. Every packet is far, those of handshakes too, and the kernel stamps it when it arrives. (Behind
 a proxy it would not be so: there the kernel of this side shakes hands at once.)
 

@@ -1,7 +1,7 @@
 //! By how much the time of the way to a downstream varies.
 //!
 //! Problem: a limit holds at the downstream as long as the way there varies by no more than the headroom keeps for
-//! it, and nobody knows that figure of a network. Answers are no measure, because the downstream thinks in
+//! it, a figure that is not known of any network. Answers are no measure, because the downstream thinks in
 //! between. The handshake of a connection is one: the kernel of the other side answers it at once. It takes a way
 //! there and one back. By how much the two vary together is at least by how much the way there varies, wherever
 //! the delay comes from, so that much is asked for.

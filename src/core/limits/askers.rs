@@ -1,10 +1,10 @@
 //! Which replicas ask the store of keyed limits.
 //!
 //! Problem: a replica that starts cannot see a step of the store's clock from before its start, and waits until the
-//! others must have told of it (`generation::HEARS_FIRST`). A replica that is alone has nobody to wait for. But
-//! the store's clock cannot say who is there: after a step forward all others were seen long ago. So only a
-//! replica that has been there for a while takes others for gone. Then it is there itself, and a replica that
-//! starts is not alone.
+//! others must have told of it (`generation::HEARS_FIRST`). A replica that is alone has no other to wait for. But
+//! the store's clock cannot say which replicas are there: after a step forward all others were seen long ago. So
+//! only a replica that has been there for a while takes others for gone. Then it is there itself, and a replica
+//! that starts is not alone.
 
 use std::collections::BTreeMap;
 use std::time::Duration;

@@ -6,8 +6,8 @@
 //! was taken. A state holds only what was granted. Nothing is reserved, so nothing can be missed.
 //!
 //! `admission` decides over all limits of a message, `generation` knows when the store lost its
-//! state, `known` is what a replica remembers for that, `askers` who asks, `record` writes states as text. `lua/limits/*.lua` are the same decisions inside Redis;
-//! a property test holds the two together.
+//! state, `known` is what a replica remembers for that, `askers` which replicas ask, `record` writes
+//! states as text. `lua/limits/*.lua` are the same decisions inside Redis; a property test holds the two together.
 //!
 //! All times are whole microseconds, all numbers stay below 2^53, so that a double is exact.
 

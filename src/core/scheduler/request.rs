@@ -128,7 +128,7 @@ impl Requests {
         }
     }
 
-    /// No other replica asks the store: nobody tells more of it than it knows itself.
+    /// No other replica asks the store: all that is known of it, this one knows.
     pub const fn alone(&mut self) {
         self.hears_first = Duration::ZERO;
     }

@@ -6,7 +6,6 @@ use tokio::time::sleep;
 use crate::support::broker::Broker;
 use crate::support::messages::options;
 use crate::support::proxy::{Mode, Proxy};
-use crate::support::rabbit::Rabbit;
 use crate::support::wait::eventually;
 
 use super::bench::Bench;
@@ -18,23 +17,17 @@ const WAY: Duration = Duration::from_millis(10);
 const LATER: Duration = Duration::from_millis(7);
 const ROUTES: u32 = 24;
 
-async fn far(server: &Rabbit) -> (Proxy, RabbitOptions) {
-    let proxy = Proxy::to(server.port()).await;
-    proxy.set(Mode::Delay(WAY, Duration::ZERO));
-    let url = format!("amqp://guest:guest@127.0.0.1:{}/%2f", proxy.port());
-    let options = RabbitOptions {
-        urls: vec![url.into()],
-        ..options(server)
-    };
-    (proxy, options)
-}
-
 /// The broker closes the channel on which a queue was looked for that is not there, and the end of a route
 /// closes it too.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_route_that_ends_while_it_counts_leaves_the_others_their_connection() {
     let (_turn, server) = turn().await;
-    let (_proxy, far) = far(server).await;
+    let proxy = Proxy::to(server.port()).await;
+    proxy.set(Mode::Delay(WAY, Duration::ZERO));
+    let far = RabbitOptions {
+        urls: vec![proxy.amqp().into()],
+        ..options(server)
+    };
     let broker = Broker::connect(&server.url()).await;
     let mut stays = Bench::start(far, QueueType::Classic);
     broker.declare(&stays.queue, "classic").await;

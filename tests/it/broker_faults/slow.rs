@@ -35,9 +35,8 @@ fn large() -> impl Iterator<Item = (Vec<u8>, BasicProperties)> {
 async fn slow(server: &Rabbit) -> (Proxy, RabbitOptions) {
     let proxy = Proxy::to(server.port()).await;
     proxy.set(Mode::Uplink(UPLINK));
-    let url = format!("amqp://guest:guest@127.0.0.1:{}/%2f", proxy.port());
     let options = RabbitOptions {
-        urls: vec![url.into()],
+        urls: vec![proxy.amqp().into()],
         confirm_timeout: CONFIRM,
         ..options(server)
     };
@@ -102,7 +101,7 @@ async fn messages_that_are_tried_again_on_a_slow_uplink_are_called_twice() {
     // Each fails for its own sake.
     route.downstream = "breaker = { failures = 0 }\n".to_owned();
     let config = Config {
-        rabbit: Some(format!("amqp://guest:guest@127.0.0.1:{}/%2f", proxy.port())),
+        rabbit: Some(proxy.amqp()),
         ..Config::shared(name, "1000/1s", vec![route])
     };
     let timeout = "SLUICED__RABBITMQ__CONFIRM_TIMEOUT";

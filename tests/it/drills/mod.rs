@@ -218,8 +218,7 @@ impl Drill {
 
     /// Replicas that start from now on reach RabbitMQ through this.
     fn rabbit_by(&mut self, proxy: &Proxy) {
-        let url = format!("amqp://guest:guest@127.0.0.1:{}/%2f", proxy.port());
-        self.fleet.via.rabbit = Some(url);
+        self.fleet.via.rabbit = Some(proxy.amqp());
     }
 
     /// With a connection of the drill's own to a broker that was restarted.

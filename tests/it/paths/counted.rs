@@ -101,7 +101,7 @@ async fn account_and_recipient_are_kept_together_and_nobody_is_lost() {
     assert_eq!(broker.counts(name).await, Some((0, 0)));
 }
 
-/// A replica that is alone has nobody to wait for, and sends at once. Redis knows its limits; the replica before said
+/// A replica that is alone has no other to wait for, and sends at once. Redis knows its limits; the replica before said
 /// goodbye.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_replica_that_is_alone_makes_its_first_call_at_once() {

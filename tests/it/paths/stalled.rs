@@ -24,22 +24,28 @@ fn named(text: &str) -> u64 {
     figure.parse().expect(figure)
 }
 
-/// Redis 8 ms away in each direction, and permissions that are good for 7.5 ms: each has run out when it comes.
-#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn permissions_that_never_live_until_their_call_make_a_replica_not_ready() {
-    let name = "stalled";
-    let broker = queue(name, "quorum").await;
-    let downstream = Recorder::accepting().await;
+/// A replica with Redis 8 ms away in each direction, and permissions that are good for 7.5 ms: each has run out
+/// when it comes.
+async fn far(name: &str, downstream: &Recorder, limits: Vec<&'static str>) -> (Proxy, Daemon) {
     let redis = Proxy::to(RedisServer::shared().port()).await;
     redis.set(Mode::Delay(Duration::from_millis(8), Duration::ZERO));
     let mut route = Route::new(name, downstream.address);
-    route.limits = vec!["recipient"];
+    route.limits = limits;
     let mut config = config(name, vec![route]);
     config.redis = Some(format!("redis://{}", redis.address()));
     config.tables = "[limits.recipient]\nkind = \"gcra\"\nrate = \"30/1s\"\nheadroom = \"10ms\"\n\
                      lost_wait = \"0s\"\nkey = \"{{ body.to }}\"\n"
         .to_owned();
-    let mut daemon = Daemon::start(&config);
+    let daemon = Daemon::start(&config);
+    (redis, daemon)
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn permissions_that_never_live_until_their_call_make_a_replica_not_ready() {
+    let name = "stalled";
+    let broker = queue(name, "quorum").await;
+    let downstream = Recorder::accepting().await;
+    let (redis, mut daemon) = far(name, &downstream, vec!["recipient"]).await;
     let admin = daemon.admin().await;
     daemon.ready().await;
     broker
@@ -91,16 +97,7 @@ async fn the_headroom_that_is_named_makes_the_route_send() {
     let name = "stalled-mended";
     let broker = queue(name, "quorum").await;
     let downstream = Recorder::accepting().await;
-    let redis = Proxy::to(RedisServer::shared().port()).await;
-    redis.set(Mode::Delay(Duration::from_millis(8), Duration::ZERO));
-    let mut route = Route::new(name, downstream.address);
-    route.limits = vec!["provider", "recipient"];
-    let mut config = config(name, vec![route]);
-    config.redis = Some(format!("redis://{}", redis.address()));
-    config.tables = "[limits.recipient]\nkind = \"gcra\"\nrate = \"30/1s\"\nheadroom = \"10ms\"\n\
-                     lost_wait = \"0s\"\nkey = \"{{ body.to }}\"\n"
-        .to_owned();
-    let mut daemon = Daemon::start(&config);
+    let (_redis, mut daemon) = far(name, &downstream, vec!["provider", "recipient"]).await;
     let admin = daemon.admin().await;
     broker
         .publish(name, (1..=MESSAGES).map(|n| to(n, &format!("r{}", n % 20))))

@@ -97,6 +97,12 @@ impl Proxy {
         local(self.port)
     }
 
+    /// For a RabbitMQ behind it, as the user that a new one has.
+    #[must_use]
+    pub fn amqp(&self) -> String {
+        format!("amqp://guest:guest@{}/%2f", self.address())
+    }
+
     /// Does this from now on, with the connections that are open too.
     pub fn set(&self, mode: Mode) {
         self.shared.mode.send_replace(mode);

@@ -212,7 +212,8 @@ impl Store {
         self.keyed.askers.ask(&name, remembers, now)
     }
 
-    /// Takes back what a message was granted and did not use, and ends its call. Returns who waited for that.
+    /// Takes back what a message was granted and did not use, and ends its call. Returns the messages that
+    /// waited for that.
     pub(super) fn refund(&mut self, asker: Asker, parcel: &Parcel<'_>, t: u64) -> Vec<Woken> {
         let woken = self.release(asker, parcel, t);
         let generation = self.enter(asker, t);
@@ -227,7 +228,7 @@ impl Store {
         woken
     }
 
-    /// A call ended. Returns who waited for that.
+    /// A call ended. Returns the messages that waited for that.
     pub(super) fn release(&mut self, asker: Asker, parcel: &Parcel<'_>, t: u64) -> Vec<Woken> {
         let generation = self.enter(asker, t);
         self.with_limits(asker, t, &generation, |states, limits, now| {
