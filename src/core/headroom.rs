@@ -10,6 +10,10 @@
 //! replica measures more, and falls by a twelfth at a time, after a quiet time. What a replica asks for is a seventh
 //! more than what it measured, so a fall that another replica does not agree with leaves that one all that it
 //! measured, and it takes the fall back once it measures more. The fleet needs to agree on nothing else.
+//!
+//! The whole falls after `late`. A call that was allowed before may have left as late as the longer `late` let it,
+//! and the call that takes its place in the window comes a window and the whole after it. So what `late` gives up
+//! goes to `way` first, and falls with that once no call counts any more that left later.
 
 use std::time::Duration;
 
@@ -26,6 +30,8 @@ const TENTH: Duration = Duration::from_micros(100);
 const QUIET: Duration = Duration::from_secs(5);
 /// … and at most so long, where replicas do not agree.
 const QUIET_MAX: Duration = Duration::from_secs(600);
+/// All that was allowed under an earlier headroom has left or run out.
+const TOLD: Duration = Duration::from_secs(3);
 /// What was not put in force by then is asked for again.
 const ASK_AGAIN: Duration = Duration::from_secs(2);
 
@@ -69,6 +75,21 @@ pub struct Bounds {
     pub least: Headroom,
     /// The most of both parts together.
     pub most: Duration,
+    /// After so long no call counts any more that was allowed before a change.
+    pub settles: Duration,
+}
+
+impl Bounds {
+    /// For a limit with this window. Every replica has a change within a second, and has used or lost by
+    /// three what it was allowed before.
+    #[must_use]
+    pub fn new(least: Headroom, most: Duration, window: Duration) -> Self {
+        Self {
+            least,
+            most,
+            settles: window.saturating_add(TOLD),
+        }
+    }
 }
 
 /// What one replica measured.
@@ -125,28 +146,30 @@ impl Follow {
         if self.asked.is_some_and(|at| now.since(at) < ASK_AGAIN) {
             return None;
         }
-        let is_quiet = now.since(self.changed) >= self.quiet;
-        let part = |current: Duration, seen: Option<Duration>, least: Duration| {
+        let is_quiet = now.since(self.changed) >= self.quiet.max(bounds.settles);
+        let part = |current: Duration, fall: Duration, seen: Option<Duration>, least: Duration| {
             let Some(seen) = seen else {
                 return current;
             };
             let needed = (tenths(seen + seen / SPARE) + TENTH).max(least);
-            let fallen = tenths(current - current / FALL);
+            let fallen = tenths(current - current / FALL).max(least);
             if seen > current {
                 needed
-            } else if is_quiet && needed <= fallen.max(least) {
+            } else if is_quiet && needed <= fallen {
                 // By a whole step: less is not worth an update.
-                fallen.max(needed)
+                tenths(current.saturating_sub(fall)).max(needed)
             } else {
                 current.max(least)
             }
         };
-        let late = part(self.current.late, seen.late, bounds.least.late).min(bounds.most / 2);
-        let way = part(self.current.way, seen.way, bounds.least.way);
-        let wanted = Headroom {
-            late,
-            way: way.min(bounds.most.saturating_sub(late)),
+        let Headroom { late, way } = self.current;
+        let all = self.current.all();
+        let mut wanted = Headroom {
+            late: part(late, late / FALL, seen.late, bounds.least.late).min(bounds.most / 2),
+            way: part(way, all / FALL, seen.way, bounds.least.way),
         };
+        wanted.way += late.saturating_sub(wanted.late);
+        wanted.way = wanted.way.min(bounds.most.saturating_sub(wanted.late));
         let changes = wanted != self.current;
         self.asked = changes.then_some(now);
         changes.then_some(wanted)

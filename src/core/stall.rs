@@ -83,14 +83,20 @@ impl Progress {
         let passed = self.looked.map_or(Duration::ZERO, |last| now.since(last));
         let before = std::mem::replace(&mut self.seen, seen);
         self.looked = Some(now);
-        if self.waited.replace(waits) == Some(Waits::ForNothingElse) {
-            self.stood += passed;
-        }
         if seen.ran_out > before.ran_out {
             self.ran_out = Some(now);
             self.unsent += seen.ran_out - before.ran_out;
         }
         let run_out = self.ran_out.is_some_and(|at| now.since(at) <= bound / 2);
+        let could_go = match self.waited.replace(waits) {
+            Some(Waits::ForNothingElse) => true,
+            // Its slots come, and run out each time.
+            Some(Waits::ForItsTurn) => run_out,
+            Some(Waits::Idle | Waits::HeldUp) | None => false,
+        };
+        if could_go {
+            self.stood += passed;
+        }
         let excused = waits == Waits::Idle || seen.passed_over != before.passed_over;
         if seen.left > self.left || waits == Waits::HeldUp || (excused && !run_out) {
             self.left = seen.left.max(self.left);
@@ -240,6 +246,21 @@ mod tests {
             ForNothingElse
         };
         assert!(!Route::default().goes_on(60, some));
+    }
+
+    #[test]
+    fn turns_that_run_out_each_time_are_no_progress() {
+        let turns = |seen: &mut Seen, half| {
+            seen.ran_out += half % 2;
+            ForItsTurn
+        };
+        assert!(Route::default().goes_on(6, turns));
+        // A turn a minute, and one of them was missed.
+        let rare = |seen: &mut Seen, half| {
+            seen.ran_out += u64::from(half == 3);
+            ForItsTurn
+        };
+        assert!(!Route::default().goes_on(600, rare));
     }
 
     #[test]

@@ -17,6 +17,7 @@ const BOUNDS: Bounds = Bounds {
         way: Duration::from_micros(500),
     },
     most: ms(250),
+    settles: ms(4_000),
 };
 
 const fn ms(ms: u64) -> Duration {

@@ -14,6 +14,7 @@ const fn parts(late: u64, way: u64) -> Headroom {
 const BOUNDS: Bounds = Bounds {
     least: parts(1_500, 500),
     most: us(250_000),
+    settles: us(4_000_000),
 };
 
 /// A fleet that looks once a second. Each replica measures what its function says of the second.
@@ -90,11 +91,11 @@ fn it_rises_at_once_with_a_seventh_to_spare() {
 fn it_falls_in_steps_once_the_way_is_short_again() {
     let mut fleet = Fleet::new(1);
     fleet.run(1..10, |_, _| measured(300, 32_000));
-    let before = fleet.current.way;
+    let before = fleet.current;
     fleet.run(10..12, |_, _| measured(300, 2_000));
-    assert!(fleet.current.way >= before - before / 12 - us(100));
+    assert!(fleet.current.way >= before.way - before.all() / 12 - us(100));
     fleet.run(12..300, |_, _| measured(300, 2_000));
-    assert_eq!(fleet.current, parts(1_500, 2_400));
+    assert_eq!(fleet.current, parts(1_500, 2_300));
 }
 
 #[test]
@@ -130,4 +131,36 @@ fn what_another_replica_did_not_put_in_force_is_asked_for_again() {
     assert!(follow.wanted(seen, &BOUNDS, now).is_some());
     assert_eq!(follow.wanted(seen, &BOUNDS, now + ASK_AGAIN / 2), None);
     assert!(follow.wanted(seen, &BOUNDS, now + ASK_AGAIN).is_some());
+}
+
+/// A call that left later than `late` says now would come too close to the one that takes its place.
+#[test]
+fn the_whole_falls_only_when_no_call_counts_that_was_allowed_to_leave_later() {
+    let mut follow = Follow::new(Headroom::of(us(40_000)), Mono::default());
+    let mut current = Headroom::of(us(40_000));
+    let mut before: Vec<(Mono, Duration)> = vec![(Mono::default(), current.late)];
+    for second in 1..2_000 {
+        let now = Mono::from_micros(second * 1_000_000);
+        // Sometimes one part is longer for a while.
+        let late = if second % 301 < 20 { 9_000 } else { 400 };
+        let way = if second % 407 < 30 { 21_000 } else { 600 };
+        let Some(wanted) = follow.wanted(measured(late, way), &BOUNDS, now) else {
+            continue;
+        };
+        if wanted.all() < current.all() {
+            let counts = before
+                .windows(2)
+                .filter(|pair| now.since(pair[1].0) < BOUNDS.settles)
+                .map(|pair| pair[0].1);
+            let latest = counts.fold(current.late, Duration::max);
+            assert!(
+                wanted.all() >= latest + us(way),
+                "at {second} s: {current:?} to {wanted:?} after {latest:?}"
+            );
+        }
+        follow.in_force(wanted, now);
+        before.push((now, wanted.late));
+        current = wanted;
+    }
+    assert!(current.all() < us(4_000), "{current:?}");
 }

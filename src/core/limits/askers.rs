@@ -48,7 +48,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn one_that_starts_is_alone_only_if_nobody_else_was_there_however_the_clock_stepped() {
+    fn one_that_starts_is_alone_only_if_no_other_was_there_however_the_clock_stepped() {
         let noon = StoreTime::from_micros(1_795_228_193_000_012);
         let mut askers = Askers::default();
         assert_eq!(askers.ask("a", false, noon), 0);

@@ -69,9 +69,9 @@ table! {
         cost: Costing = COST, Default 1;
         /// How late a call may arrive at the downstream after it was allowed without breaking the limit. Three
         /// quarters of it may pass before the call leaves, and the round trip to Redis is part of that; one quarter is
-        /// for how much the time of the way to the downstream varies. Costs headroom / window of the limit. Absent:
-        /// 1 % of the window (of the interval, of the lease), at least 35ms, which is enough for a Redis 10 ms away,
-        /// and at most 5s. With Redis on the same network 10ms do. "auto": follows what the replicas measure of the way
+        /// for how much the time of the way to the downstream varies. Costs headroom / (window + headroom) of the
+        /// limit. Absent: 1 % of the window (of the interval, of the lease), at least 35ms, which is enough for a
+        /// Redis 10 ms away, and at most 5s. With Redis on the same network 10ms do. "auto": follows what the replicas measure of the way
         /// to Redis and to the downstream, from 8ms up to a quarter of the window.
         headroom: Option<HeadroomText> = HEADROOM, Optional "35ms" live;
         /// How long nothing passes after Redis lost its state, or the kind of the limit was changed: it is unknown
@@ -89,8 +89,8 @@ table! {
         rate: Quota = RATE, Required "400/1s" live;
         /// How late a call may arrive at the downstream after its slot without breaking the limit. Three quarters of
         /// it may pass before the call leaves; one quarter is for how much the time of the way to the downstream
-        /// varies. Costs headroom / window of the rate: 0.5 % for 5ms in 1s. Less than 2ms is too little for a busy
-        /// machine. "auto": follows what the replicas measure, from 2ms up to a quarter of the window or of the
+        /// varies. Costs headroom / (window + headroom) of the rate: 0.5 % for 5ms in 1s. Less than 2ms is too little
+        /// for a busy machine. "auto": follows what the replicas measure, from 2ms up to a quarter of the window or of the
         /// longest horizon; for a downstream that is not on the same network.
         headroom: HeadroomText = HEADROOM, Default "5ms" live;
         /// true: where the downstream throttles, the rate goes down for all replicas, and comes back in steps. It never

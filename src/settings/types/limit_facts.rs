@@ -155,13 +155,8 @@ impl Limit {
             _ => LEAST_KEYED,
         };
         let late = least.late.min(most / 2);
-        Some(Bounds {
-            least: Headroom {
-                late,
-                way: least.way.min(most / 2),
-            },
-            most,
-        })
+        let way = least.way.min(most / 2);
+        Some(Bounds::new(Headroom { late, way }, most, window))
     }
 
     /// The same with the headroom that the replicas have measured.
