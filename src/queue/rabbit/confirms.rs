@@ -6,7 +6,8 @@
 //!
 //! **Time.** A slow way to the broker is no fault: what counts is the time in which nothing was confirmed and
 //! nothing was written. To it comes the time that the bytes under way take at [`SLOWEST`], because they may
-//! lie in buffers on the way.
+//! lie in buffers on the way. All channels of a connection share its way, so the bytes and the writes of all of
+//! them count.
 //!
 //! **Returns.** The broker returns a copy whose queue is gone and then confirms it. lapin keeps returned
 //! messages in their order and attaches the first of them to whichever confirm comes next. So a confirm may
@@ -95,7 +96,8 @@ pub(super) struct ConfirmChannel {
     /// How many copies were handed to the connection, and how many of those it has written.
     sent: usize,
     written: Arc<AtomicUsize>,
-    /// When something was confirmed last, or seen to be written, and how many were written then.
+    /// When something was confirmed last, or seen to be written, and how many copies the connection had written
+    /// then.
     progress: (Instant, usize),
 }
 
@@ -112,6 +114,7 @@ impl ConfirmChannel {
         let channel = open_channel(&live.connection, operation).await?;
         let select = channel.confirm_select(ConfirmSelectOptions::default());
         answered("confirm.select", operation, select).await?;
+        let progress = (Instant::now(), live.copies.written());
         Ok(Self {
             live,
             channel,
@@ -125,7 +128,7 @@ impl ConfirmChannel {
             spent: false,
             sent: 0,
             written: Arc::default(),
-            progress: (Instant::now(), 0),
+            progress,
         })
     }
 
@@ -150,7 +153,7 @@ impl ConfirmChannel {
     /// Publishes a copy, behind those before it.
     pub(super) fn publish(&mut self, copy: Copy) {
         if self.is_idle() {
-            self.progress.0 = Instant::now();
+            self.progress = (Instant::now(), self.live.copies.written());
         }
         let bytes = copy.body.len();
         let pending = Pending {
@@ -159,12 +162,18 @@ impl ConfirmChannel {
         };
         self.under_way.insert(copy.number, pending);
         self.bytes += bytes;
+        self.live.copies.begun(bytes);
         self.sent += 1;
-        let (channel, written) = (self.channel.clone(), Arc::clone(&self.written));
+        let (channel, live) = (self.channel.clone(), Arc::clone(&self.live));
+        let written = Arc::clone(&self.written);
         self.answers.push(
             async move {
                 let number = copy.number;
-                (number, published(channel, copy, &written).await)
+                let written = || {
+                    written.fetch_add(1, Ordering::Relaxed);
+                    live.copies.wrote();
+                };
+                (number, published(channel, copy, written).await)
             }
             .boxed(),
         );
@@ -188,7 +197,7 @@ impl ConfirmChannel {
                     while let Some(Some(answer)) = self.answers.next().now_or_never() {
                         answers.push(answer);
                     }
-                    self.progress.0 = Instant::now();
+                    self.progress = (Instant::now(), self.live.copies.written());
                     let decided = self.judge(answers);
                     if !decided.is_empty() {
                         return Ok(decided);
@@ -201,12 +210,12 @@ impl ConfirmChannel {
 
     /// How long nothing may be confirmed or written.
     fn patience(&self) -> Duration {
-        self.confirm + Duration::from_secs_f64(self.bytes as f64 / SLOWEST)
+        self.confirm + Duration::from_secs_f64(self.live.copies.bytes() as f64 / SLOWEST)
     }
 
     /// Nothing was confirmed for so long.
     fn late(&mut self) -> Result<(), RabbitError> {
-        let written = self.written.load(Ordering::Relaxed);
+        let written = self.live.copies.written();
         let before = std::mem::replace(&mut self.progress, (Instant::now(), written)).1;
         if self.live.is_blocked() {
             return Err(RabbitError::Blocked);
@@ -258,6 +267,7 @@ impl ConfirmChannel {
     fn decide(&mut self, number: u64, is_taken: bool) -> Option<Decided> {
         let Pending { queue, bytes } = self.under_way.remove(&number)?;
         self.bytes -= bytes;
+        self.live.copies.ended(bytes);
         let result = match is_taken {
             true => Ok(()),
             false => Err(RabbitError::NotTaken { queue }),
@@ -295,6 +305,7 @@ impl ConfirmChannel {
 impl Drop for ConfirmChannel {
     /// A session ends with copies that are not written: the channel stays until they are.
     fn drop(&mut self) {
+        self.live.copies.ended(self.bytes);
         let unwritten = self.written.load(Ordering::Relaxed) < self.sent;
         if unwritten && self.channel.status().connected() {
             let answers = std::mem::take(&mut self.answers);
@@ -306,7 +317,7 @@ impl Drop for ConfirmChannel {
 async fn published(
     channel: Channel,
     copy: Copy,
-    written: &AtomicUsize,
+    written: impl FnOnce(),
 ) -> lapin::Result<Confirmation> {
     let options = BasicPublishOptions {
         // The broker must return a copy whose queue is gone.
@@ -321,7 +332,7 @@ async fn published(
     } = copy;
     let publishing = channel.basic_publish("".into(), queue.into(), options, &body, properties);
     let confirm = publishing.await?;
-    written.fetch_add(1, Ordering::Relaxed);
+    written();
     confirm.await
 }
 

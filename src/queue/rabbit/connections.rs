@@ -40,11 +40,44 @@ pub(super) struct Live {
     pub(super) connection: Connection,
     /// The broker knows queues without a limit of returns.
     pub(super) knows_unlimited: bool,
+    /// Copies that are published on it.
+    pub(super) copies: Copies,
     fault: Arc<OnceLock<String>>,
     _listener: AbortOnDropHandle<()>,
     cut: CancellationToken,
     /// Ends the stream, and with it lapin's thread, whatever state the connection is in.
     _end: DropGuard,
+}
+
+/// What all channels of a connection publish.
+#[derive(Debug, Default)]
+pub(super) struct Copies {
+    bytes: AtomicUsize,
+    written: AtomicUsize,
+}
+
+impl Copies {
+    /// So many bytes more are under way, until their copy is decided or given up.
+    pub(super) fn begun(&self, bytes: usize) {
+        self.bytes.fetch_add(bytes, Ordering::Relaxed);
+    }
+
+    pub(super) fn ended(&self, bytes: usize) {
+        self.bytes.fetch_sub(bytes, Ordering::Relaxed);
+    }
+
+    /// One more is written.
+    pub(super) fn wrote(&self) {
+        self.written.fetch_add(1, Ordering::Relaxed);
+    }
+
+    pub(super) fn bytes(&self) -> usize {
+        self.bytes.load(Ordering::Relaxed)
+    }
+
+    pub(super) fn written(&self) -> usize {
+        self.written.load(Ordering::Relaxed)
+    }
 }
 
 impl Live {
@@ -265,6 +298,7 @@ impl SharedConnection {
             connection,
             // Earlier ones take the word, and drop a message at its first return.
             knows_unlimited: control.major.get().is_some_and(|&major| major >= 4),
+            copies: Copies::default(),
             fault,
             _listener: AbortOnDropHandle::new(tokio::spawn(listener)),
             cut: control.cut,

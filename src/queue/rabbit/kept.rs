@@ -50,7 +50,7 @@ impl KeptVerdicts {
     ) {
         let mut kept = lock(&self.0);
         forget(&mut kept, now);
-        if kept.len() > most {
+        if kept.values().map(Vec::len).sum::<usize>() > most {
             kept.clear();
         }
         for (original, verdict) in verdicts {

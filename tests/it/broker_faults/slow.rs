@@ -81,6 +81,42 @@ async fn large_copies_on_a_slow_uplink_are_made_once() {
     assert_eq!(dead, once());
 }
 
+/// The copies of all routes share a connection: a small one waits behind large ones of others, for longer than a
+/// confirm may take, and that is no fault of it.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_small_copy_behind_large_ones_of_other_routes_ends_no_connection() {
+    const OTHERS: usize = 6;
+    let (_turn, server) = turn().await;
+    let (_proxy, slow) = slow(server).await;
+    let broker = Broker::connect(&server.url()).await;
+    let mut bench = Bench::start(slow, QueueType::Classic);
+    broker.declare(&bench.queue, "classic").await;
+    broker.publish(&bench.queue, messages([1])).await;
+    let mut others = Vec::new();
+    for other in 0..OTHERS {
+        let queue = format!("{}-{other}", bench.queue);
+        broker.declare(&queue, "classic").await;
+        broker.publish(&queue, large().take(4)).await;
+        others.push(bench.beside(queue));
+    }
+    let small = bench.next().await;
+    for other in &mut others {
+        for delivery in other.take(4).await {
+            assert!(delivery.settle(dead()));
+        }
+    }
+    assert!(small.settle(dead()));
+    let all = || bench.events.settled_as("dead") == 1 + 4 * OTHERS as u64;
+    eventually(BOUND, "all are dead", all).await;
+    assert_eq!(bench.events.settled_as("unconfirmed"), 0, "none twice");
+    assert_eq!(bench.events.settled_as("reconnected"), 0);
+    for (bench, count) in others.iter().map(|other| (other, 4)).chain([(&bench, 1)]) {
+        bench.subscription.close(BOUND).await;
+        let dead = broker.counts(&format!("{}.dead", bench.queue)).await;
+        assert_eq!(dead.map(|(ready, _)| ready), Some(count), "each once");
+    }
+}
+
 /// A whole replica on such a way: messages that are answered 500 once wait in a queue, and are called twice.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn messages_that_are_tried_again_on_a_slow_uplink_are_called_twice() {
