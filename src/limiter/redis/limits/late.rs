@@ -14,7 +14,7 @@ use std::pin::pin;
 use std::sync::Arc;
 use std::time::Duration;
 
-use tokio::sync::oneshot;
+use tokio::sync::{oneshot, watch};
 use tokio::time::{sleep, timeout};
 use tokio_util::task::TaskTracker;
 use tracing::warn;
@@ -72,6 +72,8 @@ impl Limits {
     }
 
     async fn hear_out(self: Arc<Self>, part: Part, tell: oneshot::Sender<Answer>) {
+        // Before it is asked: the connection may be lost and replaced until its time is over.
+        let link = self.connection.link();
         let mut asked = pin!(self.ask_once(&part));
         if let Ok(answer) = timeout(self.response_timeout(), &mut asked).await {
             // Its caller may be gone.
@@ -90,7 +92,7 @@ impl Limits {
         };
         tokio::select! {
             () = heard => {}
-            () = self.replaced() => {}
+            () = self.replaced(link) => {}
         }
     }
 
@@ -105,11 +107,11 @@ impl Limits {
         self.ask(batch, &asking, part.wanted, true).await
     }
 
-    /// Ends a response timeout after the connection was lost and there is another.
-    async fn replaced(&self) {
-        let mut link = self.connection.link();
+    /// Ends a response timeout after the connection was lost and there is another. What changed since `link` was
+    /// subscribed to counts.
+    async fn replaced(&self, mut link: watch::Receiver<Link>) {
         // Its sender lives as long as we.
-        drop(link.wait_for(|link| !link.is_up()).await);
+        drop(link.changed().await);
         drop(link.wait_for(Link::is_up).await);
         sleep(self.response_timeout()).await;
     }
