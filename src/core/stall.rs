@@ -6,9 +6,10 @@
 //! no call for the [`bound`], is stalled. It is so no more as soon as a call leaves.
 //!
 //! What has a reason of its own is not stalled: Redis out of reach, a breaker that is open, a pause, closed hours, a
-//! key or a slot that comes later, slots that go to messages of a higher priority. Some of these reasons also show
-//! for a moment while a route does stand still: a permission that runs out is refunded, and meanwhile its message
-//! waits for nothing else, or its key is full. So while permissions run out unsent they end nothing.
+//! key or a slot that comes later, slots that go to other messages of the same or a higher priority. Some of these
+//! reasons also show for a moment while a route does stand still: a permission that runs out is refunded, and
+//! meanwhile its message waits for nothing else, or its key is full. So while permissions run out unsent they end
+//! nothing.
 //!
 //! No I/O and no clock: what was seen goes in, whether it is stalled comes out.
 
@@ -54,8 +55,8 @@ pub enum Waits {
 pub struct Seen {
     /// Calls that left. One that is about to may count, and not count again when it is held back.
     pub left: u64,
-    /// Messages that were told to come back, or were settled without a call, and calls of other routes that took
-    /// slots: the limits gave an answer, and this was it.
+    /// Messages that were told to come back, or were settled without a call, and calls of routes of the same or a
+    /// higher priority that took slots: the limits gave an answer, and this was it.
     pub passed_over: u64,
     /// Permissions and slots that ran out before their calls left.
     pub ran_out: u64,

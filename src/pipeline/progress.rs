@@ -117,8 +117,12 @@ impl Watched {
         }
         self.looked = Some(now);
         measures.trips(scheduler.slow_trip());
-        let all: u64 = self.routes.iter().map(|own| own.route.passage.left()).sum();
+        let left = |own: &WatchedRoute| (own.route.policy.priority, own.route.passage.left());
+        let left: Vec<(u8, u64)> = self.routes.iter().map(left).collect();
         for own in &mut self.routes {
+            // The slots that these take are not there for this one.
+            let before = |(priority, _): &&(u8, u64)| *priority >= own.route.policy.priority;
+            let all = left.iter().filter(before).map(|(_, left)| left).sum();
             own.look(scheduler, all, now);
         }
         self.look_at_distance(scheduler, now);
@@ -141,11 +145,10 @@ impl Watched {
 }
 
 impl WatchedRoute {
-    /// `all`: calls of all routes of the pacer that left.
+    /// `all`: calls that left, of this route and of those that may go before it.
     fn look(&mut self, scheduler: &Scheduler<Waiting>, all: u64, now: Mono) {
         let passage = &self.route.passage;
         let left = passage.left();
-        // The slots that other routes take are not there for this one.
         let others = all.saturating_sub(left);
         let seen = Seen {
             left,

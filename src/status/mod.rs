@@ -28,6 +28,7 @@ pub use self::board::Board;
 use crate::core::distance::millis;
 pub use crate::ports::status::BARS;
 use crate::ports::status::{Heard, SILENT};
+use crate::telemetry::health::PROGRESS;
 use crate::telemetry::{CHANGE, RecentLine};
 
 /// Why a tap is closed outside of its opening hours.
@@ -154,6 +155,10 @@ impl Replica {
         };
         for part in &mut state.missing {
             part.seconds = 0;
+            if part.name.starts_with(PROGRESS) {
+                // It says for how long.
+                part.reason.clear();
+            }
         }
         for route in state.routes.values_mut() {
             *route = Route {
@@ -162,7 +167,8 @@ impl Replica {
                 away: route.away,
                 away_why: route.away_why.clone(),
                 dying: route.dying.clone(),
-                stalled: route.stalled.clone(),
+                // It says for how long.
+                stalled: String::from(if route.stalled.is_empty() { "" } else { "yes" }),
                 ..Route::default()
             };
         }
