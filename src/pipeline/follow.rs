@@ -9,7 +9,7 @@ use std::sync::Mutex;
 use std::time::Duration;
 
 use crate::core::distance::{millis, permission_needs};
-use crate::core::headroom::{Bounds, Follow, Headroom, Measured};
+use crate::core::headroom::{Bounds, Follow, Measured};
 use crate::core::lateness::Lateness;
 use crate::core::time::Mono;
 use crate::ports::locks::lock;
@@ -59,7 +59,6 @@ struct Known {
 /// An update of the policy.
 pub(super) struct Update {
     pub(super) text: String,
-    pub(super) headroom: Headroom,
     /// In words, for operators.
     pub(super) why: String,
 }
@@ -112,7 +111,6 @@ impl Following {
                 .clone()
                 .with_measured(headroom)
                 .policy_over(&known.text),
-            headroom,
             why: words(measured, is_paced),
         })
     }

@@ -13,7 +13,6 @@ use std::time::Duration;
 use tokio::sync::{Notify, broadcast, watch};
 use tracing::{debug, error, info, warn};
 
-use crate::core::distance::millis;
 use crate::core::leases::Phase;
 use crate::core::limits::Rule;
 use crate::core::policy::{Declaration, LimitPolicy, Origin, PolicyUpdate, PolicyVersion};
@@ -244,14 +243,10 @@ impl Follower {
             file: &over.file,
             by: &by,
         };
-        let headroom = update.headroom.all();
-        match store.set(limit, policy).await {
-            Ok(Some(_)) => {
-                info!(%limit, headroom = millis(headroom), why, "the headroom follows what is measured");
-            }
-            // Another replica was first, or an operator.
-            Ok(None) => {}
-            Err(error) => debug!(%limit, %error, "the headroom could not follow what is measured"),
+        // Each replica logs the change once it receives it, with the reason; `None`: another replica
+        // was first, or an operator.
+        if let Err(error) = store.set(limit, policy).await {
+            debug!(%limit, %error, "the headroom could not follow what is measured");
         }
     }
 

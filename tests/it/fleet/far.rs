@@ -1,8 +1,9 @@
 //! Redis some milliseconds away: the fleet makes its calls all the same, each limit holds, and nothing is lost.
 //!
-//! Asserted is that all messages arrive, none over and none twice; the share of the limit is printed. The
+//! Asserted is that all messages arrive, no window of any limit over, and none twice; the share of the limit is printed. The
 //! simulation asserts the shares (`proof/simulation/measured/distance.rs`).
 
+use std::collections::BTreeMap;
 use std::time::Duration;
 
 use sluiced::core::time::Mono;
@@ -10,6 +11,7 @@ use sluiced::proof::provider::Behaviour;
 
 use super::Plan;
 use super::keyed::{DECLARED, Keyed, RECIPIENTS, ROUTE, numbered};
+use crate::support::judge::fullest;
 use crate::support::machine;
 use crate::support::proxy::{Mode, Proxy};
 
@@ -20,6 +22,51 @@ struct Cell {
     fields: Vec<String>,
     /// How long the limits need for all of them, without any headroom.
     least: f64,
+    /// What its limits allow.
+    most: Vec<Most>,
+}
+
+/// So many calls in any window of this length.
+struct Most {
+    calls: usize,
+    window: Duration,
+    /// Of each key, else of all.
+    of_each: bool,
+}
+
+const SECOND: Duration = Duration::from_secs(1);
+
+/// In a second.
+const fn each(calls: usize) -> Most {
+    Most {
+        calls,
+        window: SECOND,
+        of_each: true,
+    }
+}
+
+const fn all(calls: usize, window: Duration) -> Most {
+    Most {
+        calls,
+        window,
+        of_each: false,
+    }
+}
+
+impl Most {
+    fn holds(&self, calls: &[(Mono, Box<str>)]) {
+        let mut by: BTreeMap<&str, Vec<Mono>> = BTreeMap::new();
+        for (at, key) in calls {
+            let key = if self.of_each { &**key } else { "all" };
+            by.entry(key).or_default().push(*at);
+        }
+        for (key, mut times) in by {
+            times.sort_unstable();
+            let (held, window) = (fullest(&times, self.window), self.window);
+            let most = self.calls;
+            assert!(held <= most, "{key}: {held} in {window:?} of {most}");
+        }
+    }
 }
 
 /// Messages in turns of so many recipients, all by one sender.
@@ -49,6 +96,7 @@ fn account(name: &'static str) -> Cell {
         replicas: 2,
         fields: fields(1_200, 40),
         least: 6.0,
+        most: vec![each(10)],
     }
 }
 
@@ -72,14 +120,18 @@ fn keys(name: &'static str) -> Cell {
         replicas: 2,
         fields,
         least: 8.0 / 3.0,
+        most: vec![each(3)],
     }
 }
+
+/// How long the calls of `concurrency` last.
+const CALL: Duration = Duration::from_millis(100);
 
 /// Calls under way.
 fn calls(name: &'static str, replicas: usize) -> Cell {
     Cell {
         plan: Plan {
-            judged: unjudged(Duration::from_millis(100)),
+            judged: unjudged(CALL),
             limits: &["calls"],
             tables: "[limits.calls]\nkind = \"concurrency\"\nlimit = 10\n",
             ..Plan::of(name)
@@ -87,6 +139,8 @@ fn calls(name: &'static str, replicas: usize) -> Cell {
         replicas,
         fields: fields(600, 10),
         least: 6.0,
+        // Each lasts for so long.
+        most: vec![all(10, CALL)],
     }
 }
 
@@ -105,6 +159,7 @@ fn two(name: &'static str) -> Cell {
         replicas: 2,
         fields: fields(600, 40),
         least: 5.8,
+        most: vec![each(5), all(120, SECOND)],
     }
 }
 
@@ -122,6 +177,8 @@ fn dear(name: &'static str, replicas: usize) -> Cell {
         replicas,
         fields: fields(60, 10),
         least: 59.0 * 10.0 / 50.0 - 0.2,
+        // Ten units each, of 50 and a burst of nine.
+        most: vec![all(5, SECOND)],
     }
 }
 
@@ -145,7 +202,9 @@ async fn measure(cell: Cell, way: Duration) {
     fleet.arrived(count as u64).await;
     let report = fleet.finish(&[DECLARED, &[FAR_FOR]].concat()).await;
     assert_eq!(report.repeated, 0, "{report:?}");
-    let times: Vec<Mono> = fleet.provider.keyed().iter().map(|(at, _)| *at).collect();
+    let calls = fleet.provider.keyed();
+    cell.most.iter().for_each(|most| most.holds(&calls));
+    let times: Vec<Mono> = calls.iter().map(|(at, _)| *at).collect();
     let (first, last) = (times.iter().min().unwrap(), times.iter().max().unwrap());
     let seconds = last.since(*first).as_secs_f64();
     eprintln!(
