@@ -163,7 +163,7 @@ fn ip(arguments: &[&str]) {
 }
 
 fn percent(share: Option<f64>) -> String {
-    share.map_or_else(|| "-".to_owned(), |share| format!("{:.1}", share * 100.0))
+    share.map_or_else(|| "-".to_owned(), |share| format!("{:.2}", share * 100.0))
 }
 
 /// The process that is the way.
@@ -307,9 +307,12 @@ impl Run {
                 .filter_map(|line| serde_json::from_str(line).ok());
             events.map(move |event: serde_json::Value| (number, event))
         });
-        let follows = |event: &serde_json::Value| event["headroom"].is_string();
+        // Each replica logs each change.
+        let follows = |number: usize, event: &serde_json::Value| {
+            number == 1 && event["message"] == "the limit has changed"
+        };
         let mut lines: Vec<_> = lines
-            .filter(|(_, event)| follows(event) || event["level"] != "INFO")
+            .filter(|(number, event)| follows(*number, event) || event["level"] != "INFO")
             .collect();
         lines.sort_by_key(|(_, event)| event["timestamp"].to_string());
         let mut headroom = case.headroom.to_owned();
@@ -319,11 +322,11 @@ impl Run {
                 "  {} replica {number}: {} {} {}",
                 text("timestamp"),
                 text("message"),
-                text("headroom"),
-                text("why")
+                text("to"),
+                text("by")
             );
-            if follows(event) {
-                headroom = text("headroom");
+            if follows(*number, event) {
+                headroom = text("to");
             }
         }
         headroom
