@@ -24,7 +24,7 @@ use crate::ports::message::{HeaderValue, Message, header};
 use crate::ports::queue::{Delivery, Verdict};
 
 use super::job::{History, Job, Takes, Waiting};
-use super::route::{Counted, Counting, Held, Route};
+use super::route::{Counted, Held, Route};
 use super::route_policy::RoutePolicy;
 use super::verdict::{dead, expired, invalid, later, parked};
 
@@ -122,12 +122,13 @@ fn read(
         return Err(expired(route, history, store_now));
     }
     let bytes = message.body.len() as u64;
-    if bytes > route.policy.max_body {
-        let detail = format!("{bytes} bytes; max_body is {}", route.policy.max_body);
+    let most = route.policy.settings.max_body.0;
+    if bytes > most {
+        let detail = format!("{bytes} bytes; max_body is {most}");
         return Err(buried(DeadReason::Oversized, detail));
     }
     let wait = own_wait(message, store_now);
-    if wait > route.policy.max_hold {
+    if wait > route.policy.settings.max_hold.get() {
         // It came back before its time: for the rest it goes again.
         let wait = route.policy.opening(store_now + wait).since(store_now);
         return Err(later(history, wait, store_now));
@@ -140,7 +141,7 @@ fn read(
         debug!(route = %route.name, %why, "a limit cannot count a message");
         invalid(route, history, why.to_string(), store_now)
     })?;
-    let takes = takes(&route.counting, &label);
+    let takes = takes(route, &label);
     let origin = origin(message, history, wait);
     let held = route
         .take_in(takes.share, origin, now)
@@ -159,7 +160,8 @@ fn read(
 }
 
 /// What a message takes of the limits of its route.
-fn takes(counting: &Counting, label: &Label) -> Takes {
+fn takes(route: &Route, label: &Label) -> Takes {
+    let counting = &route.counting;
     let mut takes = Takes {
         slots: Cost::ONE,
         charges: Vec::new(),
@@ -179,10 +181,9 @@ fn takes(counting: &Counting, label: &Label) -> Takes {
     }
     takes.keys = takes.charges.iter().map(Charge::id).collect();
     if let Some(tenant) = label.tenant.as_deref() {
-        let weight = counting.weights.get(tenant).copied();
         takes.share = Share {
             tenant: number((counting.key_of)(Some(tenant))),
-            weight: weight.unwrap_or(std::num::NonZeroU16::MIN).into(),
+            weight: route.policy.settings.weight_of(tenant).into(),
         };
     }
     takes
@@ -267,7 +268,7 @@ fn deadline(policy: &RoutePolicy, message: &Message, history: &History) -> Optio
     let born = published(message)
         .unwrap_or(history.first_seen)
         .min(history.first_seen);
-    let aged = policy.max_age.map(|age| born + age);
+    let aged = policy.settings.max_age.map(|age| born + age.get());
     [aged, history.expires].into_iter().flatten().min()
 }
 

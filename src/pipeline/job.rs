@@ -145,7 +145,7 @@ impl Job {
     /// The route's priority and its own.
     fn priorities(&self) -> [u8; 2] {
         let message = self.delivery.message().properties.priority;
-        [self.route.policy.priority, message]
+        [self.route.policy.settings.priority, message]
     }
 
     /// Settles it; the message is gone from our hands.
@@ -241,8 +241,8 @@ impl Queued for Waiting {
         let route = &self.job.route;
         Terms {
             is_for_all: route.is_for_all(key),
-            holds: route.policy.on_denied == OnDenied::Hold,
-            max_hold: route.policy.max_hold,
+            holds: route.policy.settings.on_denied == OnDenied::Hold,
+            max_hold: route.policy.settings.max_hold.get(),
             age: at.since(self.job.history.first_seen),
         }
     }

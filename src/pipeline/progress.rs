@@ -117,11 +117,13 @@ impl Watched {
         }
         self.looked = Some(now);
         measures.trips(scheduler.slow_trip());
-        let left = |own: &WatchedRoute| (own.route.policy.priority, own.route.passage.left());
+        let left =
+            |own: &WatchedRoute| (own.route.policy.settings.priority, own.route.passage.left());
         let left: Vec<(u8, u64)> = self.routes.iter().map(left).collect();
         for own in &mut self.routes {
             // The slots that these take are not there for this one.
-            let before = |(priority, _): &&(u8, u64)| *priority >= own.route.policy.priority;
+            let before =
+                |(priority, _): &&(u8, u64)| *priority >= own.route.policy.settings.priority;
             let all = left.iter().filter(before).map(|(_, left)| left).sum();
             own.look(scheduler, all, now);
         }

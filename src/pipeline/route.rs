@@ -1,8 +1,6 @@
 //! A route at run time: what its messages pass through, and what is measured about it.
 
-use std::collections::BTreeMap;
 use std::fmt;
-use std::num::NonZeroU16;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex};
 
@@ -32,8 +30,6 @@ use super::way::RouteWay;
 #[derive(Debug)]
 pub struct RouteSpec {
     pub name: Arc<str>,
-    /// The work queue's name, for the headers of dead letters.
-    pub queue: Arc<str>,
     pub policy: RoutePolicy,
     /// What its limits need to know of a message.
     pub counting: Counting,
@@ -52,8 +48,6 @@ pub struct Counting {
     pub limits: Vec<Counted>,
     /// Which key a text names; no text: the one that is for all.
     pub key_of: fn(Option<&str>) -> LimitKey,
-    /// Weights of tenants; one for all others.
-    pub weights: BTreeMap<String, NonZeroU16>,
 }
 
 /// A limit that counts a message.
@@ -79,7 +73,6 @@ pub(super) struct Route {
     pub(super) name: Arc<str>,
     /// Different for all routes of a pipeline.
     pub(super) number: usize,
-    pub(super) queue: Arc<str>,
     pub(super) policy: RoutePolicy,
     pub(super) counting: Counting,
     pub(super) downstream: Arc<dyn Downstream>,
@@ -107,7 +100,8 @@ impl Route {
             None => MaySend::Until(None),
             Some(_) => MaySend::NotBefore(Mono::from_micros(u64::MAX)),
         };
-        let parking = (policy.parked > 0).then(|| Parking::new(policy.prefetch, policy.parked));
+        let parked = policy.settings.parks();
+        let parking = (parked > 0).then(|| Parking::new(policy.prefetch, parked));
         let key = (spec.counting.key_of)(None);
         let keyed = spec.counting.keyed();
         let for_all = keyed.map(|limit| key_id(&limit.name, key)).collect();
@@ -117,7 +111,6 @@ impl Route {
             parking: parking.map(Mutex::new),
             name: spec.name,
             number,
-            queue: spec.queue,
             policy,
             counting: spec.counting,
             downstream: spec.downstream,

@@ -2,40 +2,24 @@
 //! history and the route's policy. No I/O; the random fraction of the backoff is an argument.
 
 use std::num::NonZeroU32;
+use std::sync::Arc;
 use std::time::Duration;
 
-use crate::core::backoff::Backoff;
 use crate::core::breaker::Sign;
-use crate::core::hours::OpeningHours;
+use crate::core::hours::{HoursError, OpeningHours};
 use crate::core::outcome::{DeadReason, Outcome};
 use crate::core::time::StoreTime;
 use crate::ports::downstream::Judgement;
-use crate::settings::types::{OnDenied, OnExpired, OnInvalid};
+use crate::settings::types::{Paced, Route, Settings};
 
-/// A route's choices.
+/// The settings of a route, and what follows from them and from others.
 #[derive(Clone, Debug)]
 pub struct RoutePolicy {
-    /// The longest that a message waits in memory for a time that is known.
-    pub max_hold: Duration,
-    pub on_denied: OnDenied,
-    pub max_age: Option<Duration>,
-    pub on_expired: OnExpired,
-    pub on_invalid: OnInvalid,
-    /// Goes before the messages' own priorities.
-    pub priority: u8,
+    pub settings: Arc<Route>,
     /// Messages whose own priority or whose route's is this or higher may take from the reserve.
     pub urgent_from: Option<u8>,
     /// How many messages are held at most.
     pub prefetch: u16,
-    /// How many messages may stand parked beside the queue; 0: none is parked.
-    pub parked: u32,
-    /// Write how the limit stood into the headers of a message that it denied.
-    pub denied_headers: bool,
-    /// Bytes.
-    pub max_body: u64,
-    /// Calls that may fail before a message is dead.
-    pub max_attempts: u32,
-    pub retry: Backoff,
     /// A message is given back rather than held longer than this: half of the broker's ack timeout.
     pub hold_limit: Duration,
     /// When messages may be sent; `None`: always.
@@ -61,6 +45,22 @@ pub(super) enum Next {
 }
 
 impl RoutePolicy {
+    /// The policy of a route that is one of `settings`.
+    ///
+    /// # Errors
+    /// Never for a route that was loaded: its hours have a range.
+    pub fn new(settings: &Settings, route: Arc<Route>) -> Result<Self, HoursError> {
+        let paced = settings.paced_limit(&route).map(|(_, paced)| paced);
+        Ok(Self {
+            urgent_from: paced.and_then(Paced::urgent_from),
+            prefetch: settings.prefetch(&route),
+            hold_limit: settings.rabbitmq.ack_timeout.get() / 2,
+            hours: route.opening_hours()?,
+            dying: settings.dying(&route),
+            settings: route,
+        })
+    }
+
     /// The first moment from `at` on at which the route's hours let a message pass.
     pub(super) fn opening(&self, at: StoreTime) -> StoreTime {
         self.hours.as_ref().map_or(at, |hours| hours.opens(at))
@@ -81,10 +81,13 @@ impl RoutePolicy {
             Outcome::Held { wait } => Next::Hold(wait),
             Outcome::Throttled { wait } => Next::Thaw(wait),
             Outcome::Permanent => Next::Dead(DeadReason::Rejected),
-            Outcome::Transient if attempts + 1 >= self.max_attempts => {
+            Outcome::Transient if attempts + 1 >= self.settings.max_attempts => {
                 Next::Dead(DeadReason::AttemptsExhausted)
             }
-            Outcome::Transient => Next::Retry(self.retry.full_jitter(attempts + 1, fraction())),
+            Outcome::Transient => {
+                let retry = self.settings.retry.backoff();
+                Next::Retry(retry.full_jitter(attempts + 1, fraction()))
+            }
         }
     }
 }
@@ -104,33 +107,23 @@ pub(super) fn sign(judgement: &Judgement) -> Sign {
 mod tests {
     use super::*;
     use crate::ports::downstream::Silence;
+    use crate::settings::{self, Extra};
 
     const THROTTLED: Outcome = Outcome::Throttled {
         wait: Duration::from_secs(1),
     };
 
     fn policy() -> RoutePolicy {
-        RoutePolicy {
-            max_hold: Duration::from_secs(1),
-            on_denied: OnDenied::Hold,
-            max_age: None,
-            on_expired: OnExpired::DeadLetter,
-            on_invalid: OnInvalid::DeadLetter,
-            priority: 0,
-            urgent_from: None,
-            prefetch: 100,
-            parked: 0,
-            denied_headers: false,
-            max_body: 1024,
-            max_attempts: 3,
-            retry: Backoff {
-                base: Duration::from_secs(1),
-                max: Duration::from_secs(60),
-            },
-            hold_limit: Duration::from_secs(900),
-            hours: None,
-            dying: None,
-        }
+        let text = "[limits.a]\nrate = \"400/1s\"\n[routes.r]\nqueue = \"q\"\nlimits = [\"a\"]\n\
+            max_attempts = 3\n[routes.r.downstream]\nkind = \"http\"\nurl = \"http://127.0.0.1/\"\n";
+        let extra = Extra {
+            name: "a test".to_owned(),
+            text: text.to_owned(),
+        };
+        let loaded = settings::load_with(None, &[], Some(extra), std::iter::empty());
+        let mut settings = loaded.expect("a good one").settings;
+        let route = settings.routes.remove("r").expect("written above");
+        RoutePolicy::new(&settings, Arc::new(route)).expect("no hours are written")
     }
 
     #[test]

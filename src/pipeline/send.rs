@@ -92,7 +92,7 @@ fn measure(job: &Job, judgement: &Judgement, slot: Slot, started: Mono, pacer: &
 fn settle(mut job: Job, judgement: Judgement, pacer: &PacerHandle) {
     let policy = &job.route.policy;
     // Where one call is all that a message may cost, one that may have arrived is not repeated.
-    let repeatable = policy.max_attempts > 1 || !judgement.maybe_delivered;
+    let repeatable = policy.settings.max_attempts > 1 || !judgement.maybe_delivered;
     let away = job.route.observe(&judgement, pacer);
     let away = away.filter(|_| repeatable);
     if judgement.outcome != Outcome::Accepted {
@@ -132,7 +132,7 @@ fn after(job: Job, wait: Duration, pacer: &PacerHandle) {
     let now = pacer.clock.now();
     let store_now = pacer.store_time(now);
     let wait = job.route.policy.opening(store_now + wait).since(store_now);
-    if wait <= job.route.policy.max_hold {
+    if wait <= job.route.policy.settings.max_hold.get() {
         again(job, pacer, Some(now + wait));
     } else {
         let verdict = later(&job.history, wait, store_now);

@@ -76,7 +76,7 @@ impl Taps {
                 next = next.min(look);
                 continue;
             }
-            let max_hold = route.policy.max_hold;
+            let max_hold = route.policy.settings.max_hold.get();
             let outlook = scheduler.outlook(now, route.is_keyed());
             let blocked = blocked(outlook, max_hold, now);
             let was = *tap;
@@ -91,7 +91,7 @@ impl Taps {
                 Blocked::For(wait) => wait > threshold,
                 Blocked::Unknown => true,
             };
-            let wanted = match (denied, blocked, route.policy.on_denied) {
+            let wanted = match (denied, blocked, route.policy.settings.on_denied) {
                 (false, ..) => Tap::Open,
                 (true, Blocked::For(wait), OnDenied::Delay | OnDenied::DeadLetter) => {
                     deny(scheduler, route, wait, pacer, now);
@@ -188,7 +188,12 @@ fn overnight(job: &Job, now: Mono) -> bool {
 /// Closes the tap of a route whose hours are over, or whose limits let nothing pass, until shortly before its opening. Answers when to
 /// look again; `None` if the opening is so near that the tap is the limit's affair.
 fn shut(route: &Route, tap: &mut Tap, opening: Mono, now: Mono) -> Option<Mono> {
-    let hold = route.policy.max_hold.min(route.policy.hold_limit);
+    let hold = route
+        .policy
+        .settings
+        .max_hold
+        .get()
+        .min(route.policy.hold_limit);
     let wait = opening.since(now);
     let near = if *tap == Tap::Open { hold } else { hold / 2 };
     if wait <= near {
@@ -225,7 +230,7 @@ fn deny(
     let interval = pacer.interval();
     for (place, Waiting { job, .. }) in (0_u32..).zip(denied) {
         job.route.meters.denials.increment(1);
-        let verdict = match route.policy.on_denied {
+        let verdict = match route.policy.settings.on_denied {
             // Each at its own time, so that they do not come back all at once.
             OnDenied::Delay => later(&job.history, wait + interval * place, store_now),
             OnDenied::DeadLetter => {

@@ -57,7 +57,10 @@ pub(super) fn dead(
         (header::DETAIL, HeaderValue::Text(detail)),
         (header::DIED, time_header(now)),
         (header::ROUTE, HeaderValue::Text(route.name.to_string())),
-        (header::QUEUE, HeaderValue::Text(route.queue.to_string())),
+        (
+            header::QUEUE,
+            HeaderValue::Text(route.policy.settings.queue.clone()),
+        ),
     ]);
     route.meters.dead(reason.label());
     Verdict::Dead { reason, headers }
@@ -72,7 +75,7 @@ pub(super) fn keep(verdict: &mut Verdict, said: Option<String>) {
 
 /// For a message that a limit cannot count.
 pub(super) fn invalid(route: &Route, history: &History, detail: String, now: StoreTime) -> Verdict {
-    match route.policy.on_invalid {
+    match route.policy.settings.on_invalid {
         OnInvalid::Drop => Verdict::Dropped,
         OnInvalid::DeadLetter => dead(route, history, DeadReason::Invalid, detail, now),
     }
@@ -80,7 +83,7 @@ pub(super) fn invalid(route: &Route, history: &History, detail: String, now: Sto
 
 /// For a message that is too old.
 pub(super) fn expired(route: &Route, history: &History, now: StoreTime) -> Verdict {
-    match route.policy.on_expired {
+    match route.policy.settings.on_expired {
         OnExpired::Drop => Verdict::Dropped,
         OnExpired::DeadLetter => {
             let detail = "older than max_age or its expiration".to_owned();

@@ -11,6 +11,7 @@ mod redis;
 mod route;
 
 use std::collections::BTreeMap;
+use std::num::NonZeroU32;
 use std::path::PathBuf;
 use std::time::Duration;
 
@@ -21,6 +22,8 @@ use super::forms::{AMQP_URL, LISTEN, LOG_LEVEL, TEXT};
 use super::schema::Shape::{self, Length as Within, List, Named, Section};
 use super::schema::{SPAN, table, words};
 use super::text::Length;
+use crate::core::backoff::Backoff;
+use crate::core::breaker::BreakerRule;
 
 pub use downstream::{Auth, Downstream, Http, Outcomes};
 pub use limit::{FixedWindow, Limit, OfKind, Paced, Start};
@@ -29,6 +32,9 @@ pub use redis::{Redis, RedisMode};
 pub use route::{MAX_LIMITS, OnDenied, OnExpired, OnInvalid, QueueType, Route};
 
 pub(super) use limit::LIMIT;
+
+/// A probe of a downstream that was away has ended after the call's timeout and this.
+const PROBE_SLACK: Duration = Duration::from_secs(1);
 
 /// The whole configuration.
 pub(super) static ROOT: Shape = Section(Settings::KEYS);
@@ -56,6 +62,52 @@ table! {
         limits: BTreeMap<String, Limit> = Named { of: &LIMIT, example: "" }, Default {};
         /// A route: one work queue, the limits that its messages must pass, and where they go.
         routes: BTreeMap<String, Route> = Named { of: &Section(Route::KEYS), example: "sms" }, Default {};
+    }
+}
+
+impl Settings {
+    /// The paced limit of a route, with its name.
+    #[must_use]
+    pub fn paced_limit<'a>(&'a self, route: &'a Route) -> Option<(&'a str, &'a Paced)> {
+        route.limits.iter().find_map(|name| {
+            let paced = self.limits.get(name)?.as_paced()?;
+            Some((name.as_str(), paced))
+        })
+    }
+
+    /// How many messages of a route one replica holds.
+    #[must_use]
+    pub fn prefetch(&self, route: &Route) -> u16 {
+        let paced = self.paced_limit(route);
+        paced.map_or(route.prefetch_unpaced(), |(_, paced)| {
+            route.prefetch_for(paced.rate.0)
+        })
+    }
+
+    /// When calls of a route stop because its downstream is away; `None`: never.
+    #[must_use]
+    pub fn breaker(&self, route: &Route) -> Option<BreakerRule> {
+        let Downstream::Http(http) = &route.downstream;
+        // A message must not be dead before the breaker opens.
+        let failures = NonZeroU32::new(http.breaker.failures.min(route.max_attempts));
+        let rejections = self.dying(route);
+        (failures.is_some() || rejections.is_some()).then(|| BreakerRule {
+            failures,
+            rejections,
+            pause: Backoff::new(http.breaker.pause.get(), http.breaker.max_pause.get()),
+            probe: http.timeout.get() + PROBE_SLACK,
+        })
+    }
+
+    /// After how many dead letters in a row a route stops; `None`: never. A list comes to its end: it is still
+    /// there, and the exit code says how many died.
+    #[must_use]
+    pub fn dying(&self, route: &Route) -> Option<NonZeroU32> {
+        if self.backend.queue == QueueBackend::Embedded {
+            return None;
+        }
+        let Downstream::Http(http) = &route.downstream;
+        NonZeroU32::new(http.breaker.dead_letters)
     }
 }
 

@@ -29,17 +29,16 @@ pub use self::planned::{Planned, PlannedLimit};
 pub use self::trial::Trial;
 
 use self::inspected::InspectedLimits;
-use self::pacers::{Pacers, paced_limit};
+use self::pacers::Pacers;
 use self::queues::{CountedEvents, Queues};
 use self::stores::Stores;
-use crate::core::backoff::Backoff;
 use crate::core::leases::Phase;
 use crate::pipeline::{Pipeline, RoutePolicy, RouteSpec};
 use crate::ports::breaker::BreakerStore;
 use crate::ports::clock::Clock;
 use crate::ports::status::StatusStore;
 use crate::settings::secrets::Secrets;
-use crate::settings::types::{Paced, Route, Settings};
+use crate::settings::types::Settings;
 use crate::status::Limits;
 use crate::telemetry::health::Health;
 use crate::telemetry::meters::RouteMeters;
@@ -114,19 +113,17 @@ pub fn start(
         .map_err(|e| WireError::new("traces", e))?;
     let mut pacers = Pacers::new(settings, Arc::clone(&store), &policies)?;
     for (name, route) in &settings.routes {
-        let paced = paced_limit(settings, route).map(|(_, paced)| paced);
-        let prefetch = paced.map_or(route.prefetch_unpaced(), |paced| {
-            route.prefetch_for(paced.rate.0)
-        });
-        let subscription = queues.subscribe(settings, name, route, prefetch)?;
+        let policy = RoutePolicy::new(settings, Arc::new(route.clone()))
+            .map_err(|e| WireError::new(format!("routes.{name}.open"), e))?;
+        let subscription = queues.subscribe(settings, name, route, policy.prefetch)?;
         health.component(&format!("route {name}"), subscription.link());
         let spec = RouteSpec {
             name: Arc::from(name.as_str()),
-            queue: Arc::from(route.queue.as_str()),
-            policy: route_policy(settings, name, route, prefetch, paced)?,
+            policy,
             counting: pacers.counting(name, route)?,
             downstream: Arc::new(options::downstream(name, route, secrets, traces.as_ref())?),
-            breaker: options::breaker(settings, route)
+            breaker: settings
+                .breaker(route)
                 .map(|rule| (rule, Arc::clone(&store) as Arc<dyn BreakerStore>)),
             subscription,
             meters: Arc::clone(&meters[name.as_str()]),
@@ -144,37 +141,5 @@ pub fn start(
         status: store,
         limits,
         traces,
-    })
-}
-
-fn route_policy(
-    settings: &Settings,
-    name: &str,
-    route: &Route,
-    prefetch: u16,
-    paced: Option<&Paced>,
-) -> Result<RoutePolicy, WireError> {
-    let reserve = paced.filter(|paced| paced.reserve.is_some());
-    let hours = route.opening_hours();
-    Ok(RoutePolicy {
-        max_hold: route.max_hold.get(),
-        on_denied: route.on_denied,
-        max_age: route.max_age.map(|age| age.get()),
-        on_expired: route.on_expired,
-        on_invalid: route.on_invalid,
-        priority: route.priority,
-        urgent_from: reserve.map(|paced| paced.reserve_priority),
-        prefetch,
-        parked: route.parks(),
-        denied_headers: route.denied_headers,
-        max_body: route.max_body.0,
-        max_attempts: route.max_attempts,
-        retry: Backoff {
-            base: route.retry.base.get(),
-            max: route.retry.max.get(),
-        },
-        hold_limit: settings.rabbitmq.ack_timeout.get() / 2,
-        hours: hours.map_err(|e| WireError::new(format!("routes.{name}.open"), e))?,
-        dying: options::dying(settings, route),
     })
 }

@@ -1,27 +1,22 @@
 //! From settings to the options of each backend, with the secrets read, and how to read them again.
 
-use std::num::NonZeroU32;
 use std::path::Path;
 use std::time::Duration;
 
 use secrecy::SecretString;
 
 use super::WireError;
-use crate::core::backoff::Backoff;
-use crate::core::breaker::BreakerRule;
 use crate::downstream::{Credentials, HttpDownstream, ResolvedAuth};
 use crate::limiter::redis::{RedisOptions, Servers};
 use crate::ports::secret::Secret;
 use crate::ports::tls::{ClientCertificate, Tls};
 use crate::queue::rabbit::{RabbitOptions, RouteOptions};
 use crate::settings::secrets::{SecretError, Secrets};
-use crate::settings::types::{Auth, Downstream, Limit, QueueBackend, RedisMode, Route, Settings};
+use crate::settings::types::{Auth, Downstream, Limit, RedisMode, Route, Settings};
 use crate::telemetry::traces::Traces;
 
 /// The wait ladder of a route with keyed limits reaches as far as one can.
 const LONGEST_WAIT: Duration = Duration::from_secs(24 * 3600);
-/// A probe has ended after the call's timeout and this.
-const PROBE_SLACK: Duration = Duration::from_secs(1);
 
 /// The secret in a file, which is read anew where it is used.
 fn rotating(secrets: &Secrets, file: Option<&Path>) -> Result<Option<Secret>, SecretError> {
@@ -153,30 +148,6 @@ pub(super) fn downstream(
     let traces = traces.map(|traces| traces.of_route(name, &route.queue));
     HttpDownstream::new(http, credentials(name, route, secrets)?, traces)
         .map_err(|e| WireError::new(format!("routes.{name}.downstream"), e))
-}
-
-/// When calls of a route stop because its downstream is away; `None`: never.
-pub(super) fn breaker(settings: &Settings, route: &Route) -> Option<BreakerRule> {
-    let Downstream::Http(http) = &route.downstream;
-    // A message must not be dead before the breaker opens.
-    let failures = NonZeroU32::new(http.breaker.failures.min(route.max_attempts));
-    let rejections = dying(settings, route);
-    (failures.is_some() || rejections.is_some()).then(|| BreakerRule {
-        failures,
-        rejections,
-        pause: Backoff::new(http.breaker.pause.get(), http.breaker.max_pause.get()),
-        probe: http.timeout.get() + PROBE_SLACK,
-    })
-}
-
-/// After how many dead letters in a row a route stops; `None`: never. A list comes to its end: it is still there,
-/// and the exit code says how many died.
-pub(super) fn dying(settings: &Settings, route: &Route) -> Option<NonZeroU32> {
-    if settings.backend.queue == QueueBackend::Embedded {
-        return None;
-    }
-    let Downstream::Http(http) = &route.downstream;
-    NonZeroU32::new(http.breaker.dead_letters)
 }
 
 /// What the settings of a route's downstream only name.

@@ -60,13 +60,12 @@ impl<'a> Pacers<'a> {
             labels: Arc::new(labels),
             limits,
             key_of,
-            weights: route.weights.clone(),
         })
     }
 
     /// Adds a route to the pacer of its paced limit, or gives it one of its own.
     pub(super) fn add(&mut self, route: &'a Route, spec: RouteSpec) {
-        let paced = paced_limit(self.settings, route);
+        let paced = self.settings.paced_limit(route);
         let name = match paced {
             Some((limit, _)) => limit.to_owned(),
             None => format!("route.{}", spec.name),
@@ -123,17 +122,6 @@ pub(super) fn route_labels(
     }
     let fair_by = route.fair_by.as_ref().map(|text| text.as_str());
     RouteLabels::new(&labels, fair_by).map_err(|e| WireError::new(format!("routes.{name}"), e))
-}
-
-/// The paced limit of a route.
-pub(super) fn paced_limit<'a>(
-    settings: &'a Settings,
-    route: &'a Route,
-) -> Option<(&'a str, &'a Paced)> {
-    route.limits.iter().find_map(|name| {
-        let paced = settings.limits.get(name)?.as_paced()?;
-        Some((name.as_str(), paced))
-    })
 }
 
 /// The row of a paced limit, or two if it keeps a reserve.

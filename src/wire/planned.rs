@@ -3,7 +3,7 @@
 
 use std::time::Duration;
 
-use super::pacers::{paced_limit, paces, route_labels};
+use super::pacers::{paces, route_labels};
 use super::{WireError, rules};
 use crate::core::hours::OpeningHours;
 use crate::core::limits::Rule;
@@ -11,7 +11,7 @@ use crate::core::schedule::Pace;
 use crate::ports::downstream::{Facts, Undecodable};
 use crate::ports::label::{Label, Labels as _};
 use crate::ports::message::Message;
-use crate::settings::types::{Limit, Route, Settings};
+use crate::settings::types::{Limit, Paced, Route, Settings};
 use crate::template::RouteLabels;
 
 /// A route that is planned or tried.
@@ -60,19 +60,16 @@ impl Planned {
                 rule: rule.map_err(|e| WireError::new(format!("limits.{limit_name}"), e))?,
             });
         }
-        let paced = paced_limit(settings, route).map(|(_, paced)| paced);
+        let paced = settings.paced_limit(route).map(|(_, paced)| paced);
         let rows = paced
             .map(paces)
             .map(|(main, reserve)| [Some(main), reserve]);
-        let reserved = paced.filter(|paced| paced.reserve.is_some());
         Ok(Self {
             labels: route_labels(settings, name, route)?,
             limits,
             rows: rows.into_iter().flatten().flatten().collect(),
-            urgent_from: reserved.map(|paced| paced.reserve_priority),
-            prefetch: paced.map_or(route.prefetch_unpaced(), |paced| {
-                route.prefetch_for(paced.rate.0)
-            }),
+            urgent_from: paced.and_then(Paced::urgent_from),
+            prefetch: settings.prefetch(route),
             hours: route.opening_hours().map_err(wrong)?,
             call: route.call_latency(),
             name: name.to_owned(),

@@ -22,7 +22,7 @@ pub(in crate::pipeline) fn send_away(waiting: Waiting, denied: &Denied, now: Mon
     let job = waiting.job;
     let (route, decided, wait) = (&job.route, denied.decided, denied.wait);
     let limit = &job.charges()[denied.by].limit;
-    let mut verdict = if denied.is_late && route.policy.on_denied == OnDenied::DeadLetter {
+    let mut verdict = if denied.is_late && route.policy.settings.on_denied == OnDenied::DeadLetter {
         let detail = format!("the limit `{}` would let it pass in {wait:?}", limit.name);
         dead(route, &job.history, DeadReason::Denied, detail, decided)
     } else {
@@ -32,7 +32,7 @@ pub(in crate::pipeline) fn send_away(waiting: Waiting, denied: &Denied, now: Mon
         }
         later(&job.history, wait, decided)
     };
-    if route.policy.denied_headers {
+    if route.policy.settings.denied_headers {
         // Of a limit that is known to be full: the latest that the calls under way can last, unless they are
         // renewed.
         let room = denied.room.unwrap_or_else(|| Room {

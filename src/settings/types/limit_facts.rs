@@ -261,6 +261,12 @@ impl Paced {
         (units / 10).max(largest).min(units)
     }
 
+    /// From which priority on messages may take from the reserve; `None`: there is none.
+    #[must_use]
+    pub fn urgent_from(&self) -> Option<u8> {
+        self.reserve.map(|_| self.reserve_priority)
+    }
+
     /// The most slots that one message may take: `max_cost`, else the plain cost, else 10.
     #[must_use]
     pub fn largest_cost(&self) -> Cost {

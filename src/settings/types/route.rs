@@ -7,6 +7,7 @@ use std::time::Duration;
 use serde::Deserialize;
 
 use super::downstream::Downstream;
+use crate::core::backoff::Backoff;
 use crate::core::hours::{Days, HourRange, HoursError, OpeningHours};
 use crate::core::rate::Rate;
 use crate::core::zone::Zone;
@@ -140,6 +141,14 @@ pub const MAX_LIMITS: usize = 8;
 pub(super) const MAX_PRIORITY: u8 = 9;
 /// What a route without a paced limit holds if it does not say: nothing tells how fast it goes.
 const UNPACED_PREFETCH: u16 = 500;
+
+impl Retry {
+    /// The waits between the calls of a message.
+    #[must_use]
+    pub const fn backoff(&self) -> Backoff {
+        Backoff::new(self.base.get(), self.max.get())
+    }
+}
 
 impl Route {
     /// The weight of a tenant.
