@@ -26,22 +26,12 @@ use crate::ports::queue::{Delivery, Verdict};
 use super::job::{History, Job, Takes, Waiting};
 use super::route::{Counted, Held, Route};
 use super::route_policy::RoutePolicy;
-use super::verdict::{dead, expired, invalid, later, parked};
+use super::verdict::{dead, expired, invalid, later, parked, too_dear};
 
 /// More than any route allows. A publisher may write any number into the header.
 const MOST_ATTEMPTS: u32 = 1_000_000;
 /// Longer than any limit makes a message wait: its window, and those before it in the line.
 const LONGEST_WAIT: Duration = MAX_WINDOW.saturating_mul(2);
-
-/// What became of a delivery.
-pub(super) enum Decoded {
-    /// A message that waits for its slot.
-    Waiting(Box<Waiting>),
-    /// A dead letter that no request can be made of, or that a limit cannot count, and why.
-    Unusable(String),
-    /// It has its verdict, whatever can be read of it.
-    Settled,
-}
 
 /// Makes a message of a delivery that waits for its slot, or settles it.
 pub(super) fn decode(
@@ -49,7 +39,7 @@ pub(super) fn decode(
     mut delivery: Delivery,
     now: Mono,
     store_now: StoreTime,
-) -> Decoded {
+) -> Option<Waiting> {
     let history = history(delivery.message(), store_now);
     if let Some(id) = history.made_id {
         delivery.identify(id.to_string());
@@ -61,6 +51,7 @@ pub(super) fn decode(
     }
     match read(route, message, &history, now, store_now) {
         Ok(read) => {
+            route.lived();
             let route = Arc::clone(route);
             let job = Job::new(
                 route,
@@ -72,26 +63,15 @@ pub(super) fn decode(
             );
             let mut waiting = job.waiting(read.call);
             waiting.not_before = (!read.wait.is_zero()).then(|| now + read.wait);
-            Decoded::Waiting(Box::new(waiting))
+            Some(waiting)
         }
         Err(verdict) => {
-            route.deaths.tell(&route.name, message, &verdict);
-            let decoded = unusable(&verdict).map_or(Decoded::Settled, Decoded::Unusable);
+            route.deaths.log(&route.name, message, &verdict);
+            route.died_early(&verdict);
             delivery.settle(verdict);
-            decoded
+            None
         }
     }
-}
-
-/// Why no message of the route may be usable, if that is what this one died of.
-fn unusable(verdict: &Verdict) -> Option<String> {
-    let Verdict::Dead { reason, headers } = verdict else {
-        return None;
-    };
-    let of_template = matches!(reason, DeadReason::Invalid | DeadReason::Undecodable);
-    let detail = headers.iter().find(|(name, _)| *name == header::DETAIL);
-    let detail = detail.and_then(|(_, value)| value.as_text());
-    of_template.then(|| format!("{}: {}", reason.label(), detail.unwrap_or_default()))
 }
 
 /// What a message is, to the limits and to the downstream.
@@ -142,6 +122,14 @@ fn read(
         invalid(route, history, why.to_string(), store_now)
     })?;
     let takes = takes(route, &label);
+    // `labels` knows the limits of the file; they may have been lowered since.
+    for Charge { limit, cost, .. } in &takes.charges {
+        let most = limit.policy().rule.most();
+        if u64::from(cost.get()) > most {
+            let detail = too_dear(&limit.name, most);
+            return Err(invalid(route, history, detail, store_now));
+        }
+    }
     let origin = origin(message, history, wait);
     let held = route
         .take_in(takes.share, origin, now)

@@ -151,7 +151,7 @@ impl Job {
     /// Settles it; the message is gone from our hands.
     pub(super) fn settle(self, verdict: Verdict) {
         let message = self.delivery.message();
-        self.route.deaths.tell(&self.route.name, message, &verdict);
+        self.route.deaths.log(&self.route.name, message, &verdict);
         self.delivery.settle(verdict);
     }
 }

@@ -12,15 +12,12 @@ use std::sync::Arc;
 
 use tokio::sync::mpsc;
 use tokio::time::sleep;
-use tracing::{info, warn};
 
-use crate::core::dying::Dying;
 use crate::core::time::Mono;
 use crate::ports::clock::Clock;
-use crate::ports::link::Link;
 use crate::ports::queue::Delivery;
 
-use super::decode::{Decoded, decode};
+use super::decode::decode;
 use super::handle::PacerHandle;
 use super::job::Waiting;
 use super::route::Route;
@@ -34,12 +31,11 @@ pub(super) async fn run(route: Arc<Route>, pacer: PacerHandle, clock: Clock) {
         return;
     };
     let mut batch = Vec::with_capacity(BATCH);
-    let mut dying = Dying::new(route.policy.dying);
     let mut emptied = clock.now();
     loop {
         let mut most = BATCH;
         // With no delivery in hand: what stands in the channel is given back if the route is closed meanwhile.
-        if let Some(pause) = dying.pause() {
+        if let Some(pause) = route.deaths.pause() {
             sleep(pause.min(route.policy.hold_limit)).await;
             give_back_old(&route, &mut deliveries, &mut emptied, clock.now());
             most = 1;
@@ -48,7 +44,7 @@ pub(super) async fn run(route: Arc<Route>, pacer: PacerHandle, clock: Clock) {
             return;
         }
         let now = clock.now();
-        // The tap opens only after the store has told the time.
+        // The tap opens only once the time of the store is known.
         let Some(store_now) = pacer.known_store_time(now) else {
             batch.clear();
             continue;
@@ -56,20 +52,13 @@ pub(super) async fn run(route: Arc<Route>, pacer: PacerHandle, clock: Clock) {
         let mut messages: Vec<Waiting> = Vec::with_capacity(batch.len());
         for delivery in batch.drain(..) {
             // The rest of a batch goes back to its queue.
-            if dying.is_stopped() && most > 1 {
+            if route.deaths.are_in_a_row() && most > 1 {
                 drop(delivery);
                 continue;
             }
-            match decode(&route, delivery, now, store_now) {
-                Decoded::Waiting(waiting) => {
-                    messages.push(*waiting);
-                    lived(&route, &mut dying);
-                }
-                Decoded::Unusable(why) => died(&route, &mut dying, &why),
-                Decoded::Settled => {}
-            }
+            messages.extend(decode(&route, delivery, now, store_now));
         }
-        if !dying.is_stopped() {
+        if !route.deaths.are_in_a_row() {
             emptied = now;
         }
         pacer.push(messages);
@@ -91,29 +80,4 @@ fn give_back_old(
     for _ in 0..deliveries.len() {
         deliveries.try_recv().ok();
     }
-}
-
-fn died(route: &Route, dying: &mut Dying, why: &str) {
-    let was = dying.is_stopped();
-    dying.died();
-    if !dying.is_stopped() {
-        return;
-    }
-    let count = dying.in_a_row();
-    let reason = format!("{count} messages died in a row, {why}");
-    route.usable.send_replace(Link::Down(reason.into()));
-    if !was {
-        route.meters.stopped.set(1.0);
-        warn!(route = %route.name, count, why,
-            "messages died in a row: the route stops, the others wait, one at a time is tried");
-    }
-}
-
-fn lived(route: &Route, dying: &mut Dying) {
-    if dying.is_stopped() {
-        route.meters.stopped.set(0.0);
-        route.usable.send_replace(Link::Up);
-        info!(route = %route.name, count = dying.in_a_row(), "a message can be sent again: the route goes on");
-    }
-    dying.lived();
 }

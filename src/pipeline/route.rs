@@ -7,6 +7,7 @@ use std::sync::{Arc, Mutex};
 use tokio::sync::watch;
 
 use crate::core::breaker::BreakerRule;
+use crate::core::dying::Dying;
 use crate::core::parking::{CameFrom, Choice, Parking};
 use crate::core::scheduler::{KeyId, Share};
 use crate::core::time::Mono;
@@ -96,6 +97,7 @@ impl Route {
     pub(super) fn new(spec: RouteSpec, number: usize) -> Self {
         // With hours it is closed until the store has told the time.
         let policy = spec.policy;
+        let dying = Dying::new(policy.dying);
         let may_send = match policy.hours {
             None => MaySend::Until(None),
             Some(_) => MaySend::NotBefore(Mono::from_micros(u64::MAX)),
@@ -119,7 +121,7 @@ impl Route {
                 .map(|(rule, store)| RouteBreaker::new(rule, store)),
             subscription: spec.subscription,
             meters: spec.meters,
-            deaths: Deaths::new(),
+            deaths: Deaths::new(dying),
             usable: watch::Sender::new(Link::Up),
             in_flight: AtomicU64::new(0),
             passage: Passage::default(),

@@ -81,6 +81,11 @@ pub(super) fn invalid(route: &Route, history: &History, detail: String, now: Sto
     }
 }
 
+/// Why a message is invalid that costs more than its limit can ever let pass.
+pub(super) fn too_dear(limit: &str, most: u64) -> String {
+    format!("limits.{limit}: it costs more than the {most} that can ever fit")
+}
+
 /// For a message that is too old.
 pub(super) fn expired(route: &Route, history: &History, now: StoreTime) -> Verdict {
     match route.policy.settings.on_expired {

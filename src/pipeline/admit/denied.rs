@@ -9,7 +9,7 @@ use crate::core::outcome::DeadReason;
 use crate::core::scheduler::Denied;
 use crate::core::time::{Mono, StoreTime, micros};
 use crate::pipeline::job::Waiting;
-use crate::pipeline::verdict::{self, dead, invalid, later};
+use crate::pipeline::verdict::{self, back, dead, invalid, later, too_dear};
 use crate::ports::limits::Room;
 use crate::settings::types::OnDenied;
 use crate::telemetry::LogLimit;
@@ -51,11 +51,16 @@ pub(in crate::pipeline) fn send_away(waiting: Waiting, denied: &Denied, now: Mon
     job.settle(verdict);
 }
 
-/// It costs more than its limit can ever let pass.
+/// It costs more than its limit can ever let pass: the limit was lowered while the message was in memory. Once
+/// messages died like this in a row, the others go back to their queue.
 pub(in crate::pipeline) fn never(waiting: Waiting, by: usize, most: u64, now: StoreTime) {
     let job = waiting.job;
-    let name = &job.charges()[by].limit.name;
-    let detail = format!("limits.{name}: it costs more than the {most} that can ever fit");
+    if job.route.deaths.are_in_a_row() {
+        let verdict = back(&job.history, Duration::ZERO, now);
+        return job.settle(verdict);
+    }
+    let detail = too_dear(&job.charges()[by].limit.name, most);
     let verdict = invalid(&job.route, &job.history, detail, now);
+    job.route.died_early(&verdict);
     job.settle(verdict);
 }

@@ -57,7 +57,7 @@ async fn a_template_that_fits_no_message(name: &str, reason: &str, change: impl 
     daemon
         .stop(&[NEW_SCHEDULE, "dead letter", STOPPED, NOT_ON_DISK])
         .await;
-    // The template is mended: all that was not tried is there.
+    // The template is right again: all that was not tried is there.
     config.routes = vec![good];
     config.tables = String::new();
     let daemon = Daemon::start(&config);
@@ -109,6 +109,55 @@ async fn a_wrong_key_buries_no_backlog() {
         route.limits = vec!["recipient", "provider"];
     })
     .await;
+}
+
+/// Also what is in memory already.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_limit_that_is_lowered_below_a_cost_buries_no_backlog() {
+    let name = "dying-lowered";
+    let broker = queue(name, "quorum").await;
+    broker.publish(name, numbered(1, MESSAGES)).await;
+    let downstream = Recorder::accepting().await;
+    let mut route = Route::new(name, downstream.address);
+    route.downstream = BREAKER.to_owned();
+    route.limits = vec!["size", "provider"];
+    route.keys = "prefetch = 200\n".to_owned();
+    let mut config = config(name, vec![route]);
+    config.rate = "5/1s".to_owned();
+    config.tables =
+        "[limits.size]\nkind = \"gcra\"\nrate = \"1000/1s\"\nburst = 1000\ncost = \"{{ body.n * 0 + 5 }}\"\n"
+            .to_owned();
+    let daemon = Daemon::start(&config);
+    let some = || downstream.count() > 1;
+    eventually(LONG, "some pass", some).await;
+    set(&daemon, "size", "burst=2");
+    daemon.says(STOPPED).await;
+    tokio::time::sleep(WHILE).await;
+    let dead = format!("{name}.dead");
+    let buried = broker.counts(&dead).await.expect("the dead letters").0;
+    assert!((20..=FEW).contains(&buried), "{buried} are dead");
+    set(&daemon, "size", "burst=1000");
+    daemon.says("the route goes on").await;
+    set(&daemon, "provider", "rate=1000/1s");
+    eventually_async(LONG, "each message has its verdict", || async {
+        let buried = broker.counts(&dead).await.expect("the dead letters").0;
+        downstream.count() as u64 + u64::from(buried) == MESSAGES
+            && broker.counts(name).await.map(|(ready, _)| ready) == Some(0)
+    })
+    .await;
+    let differs = "file differs";
+    daemon
+        .stop(&[NEW_SCHEDULE, "dead letter", STOPPED, NOT_ON_DISK, differs])
+        .await;
+    holds(&broker, name, 0).await;
+}
+
+fn set(daemon: &Daemon, limit: &str, change: &str) {
+    let file = daemon.config().display().to_string();
+    let set = program(&["limits", "set", limit, change, "--yes", "--config", &file]).output();
+    let set = set.unwrap();
+    let said = String::from_utf8_lossy(&set.stderr);
+    assert!(set.status.success(), "{said}");
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
