@@ -29,6 +29,7 @@ use sluiced::limiter::redis::{RedisOptions, RedisStore};
 use sluiced::ports::clock::Clock;
 use sluiced::ports::limits::{BATCH_MAX, Candidate, Charge, KeyedLimit, LimitStore, Ticket};
 use sluiced::ports::pace::PaceStore;
+use sluiced::settings::text::Length;
 use support::redis::RedisServer;
 use support::wait::eventually;
 
@@ -219,12 +220,10 @@ fn used(redis: &mut redis::Connection) -> u64 {
 }
 
 async fn connect(server: &RedisServer) -> RedisStore {
-    let options = RedisOptions {
-        connect_timeout: Duration::from_secs(5),
-        response_timeout: Duration::from_secs(5),
-        keyed: true,
-        ..RedisOptions::single(server.url(), "sluiced")
-    };
+    let mut options = RedisOptions::single(server.url(), "sluiced");
+    options.settings.connect_timeout = Length(Duration::from_secs(5));
+    options.settings.response_timeout = Length(Duration::from_secs(5));
+    options.keyed = true;
     let store = RedisStore::connect(&options).unwrap();
     let link = store.link();
     let up = || link.borrow().is_up();

@@ -27,7 +27,7 @@ mod slots;
 mod status;
 mod store;
 
-pub use self::options::{RedisOptions, Servers};
+pub use self::options::RedisOptions;
 pub use self::policies::RedisPolicies;
 pub use self::probe::{Report, probe};
 pub use self::scripts::Family;

@@ -107,23 +107,17 @@ pub(super) fn sign(judgement: &Judgement) -> Sign {
 mod tests {
     use super::*;
     use crate::ports::downstream::Silence;
-    use crate::settings::{self, Extra};
 
     const THROTTLED: Outcome = Outcome::Throttled {
         wait: Duration::from_secs(1),
     };
 
     fn policy() -> RoutePolicy {
-        let text = "[limits.a]\nrate = \"400/1s\"\n[routes.r]\nqueue = \"q\"\nlimits = [\"a\"]\n\
-            max_attempts = 3\n[routes.r.downstream]\nkind = \"http\"\nurl = \"http://127.0.0.1/\"\n";
-        let extra = Extra {
-            name: "a test".to_owned(),
-            text: text.to_owned(),
+        let route = Route {
+            max_attempts: 3,
+            ..Route::example()
         };
-        let loaded = settings::load_with(None, &[], Some(extra), std::iter::empty());
-        let mut settings = loaded.expect("a good one").settings;
-        let route = settings.routes.remove("r").expect("written above");
-        RoutePolicy::new(&settings, Arc::new(route)).expect("no hours are written")
+        RoutePolicy::new(&Settings::default(), Arc::new(route)).expect("no hours are written")
     }
 
     #[test]

@@ -9,6 +9,7 @@
 mod scalar;
 
 use config::{Value, ValueKind};
+use serde::de::DeserializeOwned;
 
 pub(super) use self::scalar::{read, scalar};
 
@@ -24,6 +25,14 @@ type Fits = bool;
 /// Checks `value` and all below it, and adds the defaults.
 pub(super) fn conform(value: &mut Value, shape: &Shape, path: &KeyPath, faults: &mut Collector) {
     Conform { faults }.any(value, shape, path);
+}
+
+/// A table of which nothing was written: each key has its default, or its example if it has none.
+pub(super) fn unwritten<T: DeserializeOwned>(shape: &Shape) -> T {
+    let mut table = Table::new().into();
+    let (path, mut faults) = (KeyPath::default(), Collector::default());
+    conform(&mut table, shape, &path, &mut faults);
+    T::deserialize(table).expect("the defaults have the types of the table, which tests show")
 }
 
 /// A walk through the tree. What is wrong below a value was replaced already when a step returns.

@@ -18,6 +18,7 @@ use std::time::Duration;
 use secrecy::SecretString;
 use serde::Deserialize;
 
+use super::conform::unwritten;
 use super::forms::{AMQP_URL, LISTEN, LOG_LEVEL, TEXT};
 use super::schema::Shape::{self, Length as Within, List, Named, Section};
 use super::schema::{SPAN, table, words};
@@ -62,6 +63,13 @@ table! {
         limits: BTreeMap<String, Limit> = Named { of: &LIMIT, example: "" }, Default {};
         /// A route: one work queue, the limits that its messages must pass, and where they go.
         routes: BTreeMap<String, Route> = Named { of: &Section(Route::KEYS), example: "sms" }, Default {};
+    }
+}
+
+/// What is in force where nothing is written: neither limits nor routes.
+impl Default for Settings {
+    fn default() -> Self {
+        unwritten(&ROOT)
     }
 }
 

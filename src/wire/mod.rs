@@ -115,7 +115,7 @@ pub fn start(
     for (name, route) in &settings.routes {
         let policy = RoutePolicy::new(settings, Arc::new(route.clone()))
             .map_err(|e| WireError::new(format!("routes.{name}.open"), e))?;
-        let subscription = queues.subscribe(settings, name, route, policy.prefetch)?;
+        let subscription = queues.subscribe(settings, name, &policy)?;
         health.component(&format!("route {name}"), subscription.link());
         let spec = RouteSpec {
             name: Arc::from(name.as_str()),

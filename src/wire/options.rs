@@ -1,18 +1,19 @@
 //! From settings to the options of each backend, with the secrets read, and how to read them again.
 
-use std::path::Path;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
 use std::time::Duration;
 
 use secrecy::SecretString;
 
 use super::WireError;
 use crate::downstream::{Credentials, HttpDownstream, ResolvedAuth};
-use crate::limiter::redis::{RedisOptions, Servers};
+use crate::limiter::redis::RedisOptions;
 use crate::ports::secret::Secret;
 use crate::ports::tls::{ClientCertificate, Tls};
 use crate::queue::rabbit::{RabbitOptions, RouteOptions};
 use crate::settings::secrets::{SecretError, Secrets};
-use crate::settings::types::{Auth, Downstream, Limit, RedisMode, Route, Settings};
+use crate::settings::types::{Auth, Downstream, Route, Settings};
 use crate::telemetry::traces::Traces;
 
 /// The wait ladder of a route with keyed limits reaches as far as one can.
@@ -35,91 +36,64 @@ pub(super) fn redis(settings: &Settings, secrets: &Secrets) -> Result<RedisOptio
     let redis = &settings.redis;
     let failed = |e| WireError::new("redis", e);
     let secret = |file: Option<&Path>| rotating(secrets, file).map_err(failed);
-    let urls = redis.addresses().to_vec();
-    let servers = match redis.mode {
-        RedisMode::Single => Servers::Single(redis.url.clone()),
-        RedisMode::Cluster => Servers::Cluster(urls),
-        RedisMode::Sentinel => Servers::Sentinel {
-            urls,
-            service: redis.sentinel_service.clone().unwrap_or_default(),
-            user: redis.sentinel_user.clone(),
-            password: secret(redis.sentinel_password_file.as_deref())?,
-        },
-    };
     Ok(RedisOptions {
-        user: redis.user.clone(),
         password: secret(redis.password_file.as_deref())?,
-        tls: Tls {
-            ca: redis.ca_file.as_deref().map(read_pem).transpose()?,
-            certificate: certificate(
-                secrets,
-                redis.cert_file.as_deref(),
-                redis.key_file.as_deref(),
-            )
-            .map_err(failed)?,
-        },
-        connect_timeout: redis.connect_timeout.get(),
-        response_timeout: redis.response_timeout.get(),
+        sentinel_password: secret(redis.sentinel_password_file.as_deref())?,
+        tls: tls(secrets, [&redis.ca_file, &redis.cert_file, &redis.key_file])?,
         keyed: settings
             .limits
             .values()
-            .any(|limit| !matches!(limit, Limit::Paced(_))),
-        ..RedisOptions::new(servers, redis.prefix.clone())
+            .any(|limit| limit.as_paced().is_none()),
+        settings: redis.clone(),
     })
 }
 
 /// How to reach RabbitMQ.
 pub(super) fn rabbit(settings: &Settings, secrets: &Secrets) -> Result<RabbitOptions, WireError> {
     let rabbit = &settings.rabbitmq;
-    let failed = |e| WireError::new("rabbitmq", e);
+    let password = rotating(secrets, rabbit.password_file.as_deref());
     Ok(RabbitOptions {
-        urls: rabbit.urls.clone(),
-        password: rotating(secrets, rabbit.password_file.as_deref()).map_err(failed)?,
-        tls: Tls {
-            ca: rabbit.ca_file.as_deref().map(read_pem).transpose()?,
-            certificate: certificate(
-                secrets,
-                rabbit.cert_file.as_deref(),
-                rabbit.key_file.as_deref(),
-            )
-            .map_err(failed)?,
-        },
-        heartbeat: rabbit.heartbeat.get(),
-        connect_timeout: rabbit.connect_timeout.get(),
-        confirm_timeout: rabbit.confirm_timeout.get(),
-        connection_name: connection_name(),
+        password: password.map_err(|e| WireError::new("rabbitmq", e))?,
+        tls: tls(
+            secrets,
+            [&rabbit.ca_file, &rabbit.cert_file, &rabbit.key_file],
+        )?,
+        settings: rabbit.clone(),
     })
 }
 
-/// What RabbitMQ calls our connections.
-pub(super) fn connection_name() -> String {
-    format!("sluiced {}", env!("CARGO_PKG_VERSION"))
-}
-
 /// How to consume a route's queue.
-pub(super) fn route(settings: &Settings, name: &str, route: &Route, prefetch: u16) -> RouteOptions {
-    // A key with a long backlog sends messages away for hours: the longest step saves rounds.
-    let paced = |limit: &String| {
-        settings
-            .limits
-            .get(limit)
-            .is_none_or(|l| l.as_paced().is_some())
+pub(super) fn route(
+    settings: &Settings,
+    name: &str,
+    route: Arc<Route>,
+    prefetch: u16,
+) -> RouteOptions {
+    let keyed = |name: &String| {
+        let limit = settings.limits.get(name);
+        limit.is_some_and(|limit| limit.as_paced().is_none())
     };
-    let longest_wait = if route.limits.iter().all(paced) {
-        route.retry.max.get()
-    } else {
+    // A key with a long backlog sends messages away for hours: the longest step saves rounds.
+    let longest_wait = if route.limits.iter().any(keyed) {
         LONGEST_WAIT
+    } else {
+        route.retry.max.get()
     };
     RouteOptions {
-        route: name.to_owned(),
-        queue: route.queue.clone(),
-        declare: route.declare,
-        queue_type: route.queue_type,
+        name: name.to_owned(),
+        settings: route,
         prefetch,
-        max_body: route.max_body.0,
-        parks: route.parks() > 0,
         longest_wait,
     }
+}
+
+/// Certificates to trust, and our own one with its key.
+fn tls(secrets: &Secrets, [ca, cert, key]: [&Option<PathBuf>; 3]) -> Result<Tls, WireError> {
+    let ours = certificate(secrets, cert.as_deref(), key.as_deref());
+    Ok(Tls {
+        ca: ca.as_deref().map(read_pem).transpose()?,
+        certificate: ours.map_err(|e| WireError::new("cert_file, key_file", e))?,
+    })
 }
 
 fn read_pem(path: &Path) -> Result<Vec<u8>, WireError> {

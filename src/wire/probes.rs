@@ -14,7 +14,6 @@ use super::{Trial, WireError, listener, options, rules, way};
 use crate::core::distance::{TooFar, horizon_needed, millis};
 use crate::downstream::{Credentials, HttpDownstream};
 use crate::limiter;
-use crate::limiter::redis::{RedisOptions, Servers};
 use crate::ports::downstream::Downstream as _;
 use crate::ports::message::Message;
 use crate::queue::rabbit::letters::Letters;
@@ -94,7 +93,12 @@ pub fn probes(loaded: &Loaded) -> Vec<Probe> {
                     let slow_trip = report.slow_trip;
                     with_distance(told(report), &limits, slow_trip)
                 }
-                Err(error) => Err(listener::explained(error.to_string(), first(&options)).await),
+                Err(error) => Err({
+                    // They differ in nothing but where they are.
+                    let first = options.settings.addresses().first();
+                    let first = first.map_or("", |url| url.expose_secret());
+                    listener::explained(error.to_string(), first).await
+                }),
             }
         };
         probes.push(("redis".to_owned(), probe.boxed()));
@@ -131,7 +135,7 @@ fn rabbit(loaded: &Loaded, probes: &mut Vec<Probe>) {
             match probe::broker(&options, index).await {
                 Ok(()) => Ok("connected and logged in".to_owned()),
                 Err(error) => {
-                    let url = options.urls[index].expose_secret();
+                    let url = options.settings.urls[index].expose_secret();
                     Err(listener::explained(error.to_string(), url).await)
                 }
             }
@@ -141,7 +145,7 @@ fn rabbit(loaded: &Loaded, probes: &mut Vec<Probe>) {
     // Nothing is consumed: the prefetch does not matter.
     let all = loaded.settings.routes.iter();
     let all: Vec<_> = all
-        .map(|(name, route)| options::route(&loaded.settings, name, route, 1))
+        .map(|(name, route)| options::route(&loaded.settings, name, Arc::new(route.clone()), 1))
         .collect();
     let grant: Arc<str> = rights::command(&options, &all).into();
     for (name, route) in loaded.settings.routes.keys().zip(all) {
@@ -153,15 +157,6 @@ fn rabbit(loaded: &Loaded, probes: &mut Vec<Probe>) {
         };
         probes.push((format!("routes.{name}.queue"), probe.boxed()));
     }
-}
-
-/// The URL of a server, the first of several: they differ in nothing but where they are.
-fn first(options: &RedisOptions) -> &str {
-    let url = match &options.servers {
-        Servers::Single(url) => Some(url),
-        Servers::Sentinel { urls, .. } | Servers::Cluster(urls) => urls.first(),
-    };
-    url.map_or("", |url| url.expose_secret())
 }
 
 async fn look(
@@ -176,7 +171,7 @@ async fn look(
             classic,
             left_behind,
         }) => {
-            let queue = &route.queue;
+            let queue = &route.settings.queue;
             let mut said =
                 format!("queue `{queue}`: ready messages {messages}, consumers {consumers}");
             if let Some(parked) = left_behind {
@@ -187,17 +182,17 @@ async fn look(
             if classic {
                 said += "; warning: it is a classic queue: after a crash of the broker what was acknowledged in its last second comes again, and is called again; a quorum queue brings back only what was not acknowledged";
             }
-            if route.queue_type == QueueType::Classic {
+            if route.settings.queue_type == QueueType::Classic {
                 said += "; warning: queue_type = \"classic\": a classic wait queue drops what a full work queue refuses, and what moves while the broker dies; quorum keeps it";
             }
-            if !route.declare {
+            if !route.settings.declare {
                 said += "; not declared by sluiced: if it is a quorum queue with an x-delivery-limit, that must be at least 20, which is what RabbitMQ 4 sets by default";
             }
             Ok(said)
         }
         Ok(QueueState::WouldBeDeclared) => Ok(format!(
             "queue `{}` does not exist and would be declared",
-            route.queue
+            route.settings.queue
         )),
         Err(error @ RabbitError::Forbidden { .. }) => {
             Err(format!("{error}; `{grant}` grants what all routes need"))
@@ -213,7 +208,7 @@ async fn first_message(
     route: &RouteOptions,
     trial: Result<Trial, WireError>,
 ) -> String {
-    let message = match peek(options, &route.queue).await {
+    let message = match peek(options, &route.settings.queue).await {
         Ok(Some(message)) => message,
         Ok(None) => return String::new(),
         Err(error) => return format!("; no message was looked at: {error}"),

@@ -9,6 +9,7 @@ use std::{fs, io};
 use secrecy::SecretString;
 
 use super::{WireError, options};
+use crate::pipeline::RoutePolicy;
 use crate::ports::clock::Clock;
 use crate::ports::queue::Subscription;
 use crate::queue::embedded::{EmbeddedOptions, EmbeddedQueue, Input};
@@ -16,7 +17,7 @@ use crate::queue::events::{Part, QueueEvents};
 use crate::queue::rabbit::{RabbitOptions, RabbitQueue};
 use crate::settings::Loaded;
 use crate::settings::secrets::Secrets;
-use crate::settings::types::{QueueBackend, Route, Settings};
+use crate::settings::types::{QueueBackend, Settings};
 use crate::telemetry::meters::RouteMeters;
 
 /// What became of all messages of this process so far, safely; of a list, in earlier runs too.
@@ -69,7 +70,7 @@ pub fn rabbit_of(loaded: &Loaded) -> Result<RabbitOptions, WireError> {
 /// The one RabbitMQ at `url`, with the times of `default.toml`.
 #[must_use]
 pub fn rabbit_at(url: SecretString) -> RabbitOptions {
-    RabbitOptions::single(url, options::connection_name())
+    RabbitOptions::single(url)
 }
 
 /// Where routes get their deliveries.
@@ -110,12 +111,16 @@ impl Queues {
         &self,
         settings: &Settings,
         name: &str,
-        route: &Route,
-        prefetch: u16,
+        policy: &RoutePolicy,
     ) -> Result<Arc<dyn Subscription>, WireError> {
         match self {
             Self::Rabbit(queue) => queue
-                .subscribe(options::route(settings, name, route, prefetch))
+                .subscribe(options::route(
+                    settings,
+                    name,
+                    Arc::clone(&policy.settings),
+                    policy.prefetch,
+                ))
                 .map_err(|e| WireError::new(format!("routes.{name}"), e)),
             Self::Embedded {
                 input,
@@ -130,7 +135,7 @@ impl Queues {
                 };
                 let options = EmbeddedOptions {
                     route: name.to_owned(),
-                    prefetch,
+                    prefetch: policy.prefetch,
                     leftover: Some(leftover.clone()),
                     // Not for a pipe: what was read of it does not come again.
                     checkpoint: fs::metadata(path)

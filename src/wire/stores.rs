@@ -135,7 +135,8 @@ async fn connected(options: &RedisOptions) -> Result<Arc<RedisStore>, WireError>
     let store = RedisStore::connect(options).map_err(|e| WireError::new("redis", e))?;
     let mut link = store.link();
     // To find the server, and to connect to it.
-    let bound = 2 * options.connect_timeout + options.response_timeout;
+    let bound =
+        2 * options.settings.connect_timeout.get() + options.settings.response_timeout.get();
     let up = tokio::time::timeout(bound, link.wait_for(Link::is_up))
         .await
         .is_ok_and(|link| link.is_ok());

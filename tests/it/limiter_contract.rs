@@ -13,10 +13,12 @@ use secrecy::SecretString;
 use sluiced::core::schedule::{Answer, Ask, Grant, Pace, Sight, Turn};
 use sluiced::core::time::{StoreTime, micros};
 use sluiced::limiter::memory::MemoryStore;
-use sluiced::limiter::redis::{RedisOptions, RedisStore, Servers};
+use sluiced::limiter::redis::{RedisOptions, RedisStore};
 use sluiced::ports::clock::Clock;
 use sluiced::ports::notice::Notice;
 use sluiced::ports::pace::{PaceStore, PacedLimit};
+use sluiced::settings::text::Length;
+use sluiced::settings::types::{Redis, RedisMode, Settings};
 
 const BOUND: Duration = Duration::from_secs(20);
 
@@ -24,33 +26,43 @@ type Store = Arc<dyn PaceStore>;
 
 async fn redis() -> (Store, Store) {
     let url = SecretString::from(RedisServer::shared().url());
-    replicas(Servers::Single(url)).await
+    let single = Redis {
+        url,
+        ..Settings::default().redis
+    };
+    replicas(single).await
 }
 
 async fn sentinel() -> (Store, Store) {
-    let servers = Servers::Sentinel {
+    let sentinels = Redis {
+        mode: RedisMode::Sentinel,
         urls: secret(SentinelGroup::shared().urls()),
-        service: SERVICE.to_owned(),
-        user: None,
-        password: None,
+        sentinel_service: Some(SERVICE.to_owned()),
+        ..Settings::default().redis
     };
-    replicas(servers).await
+    replicas(sentinels).await
 }
 
 async fn cluster() -> (Store, Store) {
-    replicas(Servers::Cluster(secret(RedisCluster::shared().urls()))).await
+    let cluster = Redis {
+        mode: RedisMode::Cluster,
+        urls: secret(RedisCluster::shared().urls()),
+        ..Settings::default().redis
+    };
+    replicas(cluster).await
 }
 
 fn secret(urls: Vec<String>) -> Vec<SecretString> {
     urls.into_iter().map(SecretString::from).collect()
 }
 
-async fn replicas(servers: Servers) -> (Store, Store) {
-    let options = RedisOptions {
-        connect_timeout: Duration::from_secs(5),
-        response_timeout: Duration::from_secs(5),
-        ..RedisOptions::new(servers, "contract")
-    };
+async fn replicas(redis: Redis) -> (Store, Store) {
+    let options = RedisOptions::from(Redis {
+        prefix: "contract".to_owned(),
+        connect_timeout: Length(Duration::from_secs(5)),
+        response_timeout: Length(Duration::from_secs(5)),
+        ..redis
+    });
     let mut stores = Vec::new();
     for _ in 0..2 {
         let store = RedisStore::connect(&options).unwrap();

@@ -11,17 +11,17 @@ use sluiced::limiter::redis::{RedisOptions, RedisStore};
 use sluiced::ports::link::Link;
 use sluiced::ports::notice::Notices as _;
 use sluiced::ports::pace::{PaceStore, PacedLimit, StoreError};
+use sluiced::settings::text::Length;
 use tokio::sync::watch;
 
 const BOUND: Duration = Duration::from_secs(30);
 const RESPONSE: Duration = Duration::from_millis(500);
 
 fn options(url: String) -> RedisOptions {
-    RedisOptions {
-        connect_timeout: Duration::from_secs(1),
-        response_timeout: RESPONSE,
-        ..RedisOptions::single(url, "faults")
-    }
+    let mut options = RedisOptions::single(url, "faults");
+    options.settings.connect_timeout = Length(Duration::from_secs(1));
+    options.settings.response_timeout = Length(RESPONSE);
+    options
 }
 
 /// Waits until Redis is up, and answers the link, which tells of every change after that.

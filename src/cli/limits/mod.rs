@@ -116,7 +116,7 @@ impl Location {
     pub(super) async fn open(&self) -> Result<OpenLimits, Refusal> {
         let (options, loaded) = if let Some(url) = &self.redis {
             let mut options = wire::redis_at(url.clone());
-            options.prefix.clone_from(&self.prefix);
+            options.settings.prefix.clone_from(&self.prefix);
             (options, None)
         } else {
             let loaded = settings::load_with(Some("redis"), &self.config, None, std::env::vars());

@@ -21,21 +21,14 @@ use secrecy::{ExposeSecret, SecretString};
 
 use super::address::Address;
 use super::fault::{STORE, refused, store_error};
-use super::options::{RedisOptions, Servers};
+use super::options::RedisOptions;
 use crate::ports::pace::StoreError;
 use crate::ports::resolve::Resolver;
 use crate::ports::secret::Secret;
 use crate::ports::tls::Tls;
+use crate::settings::types::RedisMode;
 
 const KEEPALIVE: Duration = Duration::from_secs(10);
-
-/// How Redis is run.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Mode {
-    Single,
-    Sentinel,
-    Cluster,
-}
 
 /// The kind of server that is asked.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -46,7 +39,7 @@ pub(super) enum Peer {
 
 /// What every connection has in common.
 pub(super) struct Access {
-    pub(super) mode: Mode,
+    pub(super) mode: RedisMode,
     /// The addresses of the URLs.
     pub(super) seeds: Vec<Address>,
     /// What every key starts with, and where replicas talk to each other.
@@ -70,11 +63,8 @@ pub(super) struct Access {
 impl Access {
     /// Reads the options.
     pub(super) fn read(options: &RedisOptions) -> Result<Self, StoreError> {
-        let (mode, urls) = match &options.servers {
-            Servers::Single(url) => (Mode::Single, std::slice::from_ref(url)),
-            Servers::Sentinel { urls, .. } => (Mode::Sentinel, urls.as_slice()),
-            Servers::Cluster(urls) => (Mode::Cluster, urls.as_slice()),
-        };
+        let redis = &options.settings;
+        let (mode, urls) = (redis.mode, redis.addresses());
         let infos: Vec<ConnectionInfo> = urls.iter().map(parse).collect::<Result<_, _>>()?;
         let first = infos.first().ok_or_else(|| refused("there is no URL"))?;
         let seeds = infos.iter().map(|info| address(info.addr()));
@@ -83,18 +73,18 @@ impl Access {
             return Err(refused("the URLs must differ in host and port only"));
         }
         let mut to_redis = first.redis_settings().clone();
-        if mode == Mode::Cluster && to_redis.db() != 0 {
+        if mode == RedisMode::Cluster && to_redis.db() != 0 {
             return Err(refused("a cluster has no database but 0"));
         }
         to_redis = to_redis.set_protocol(ProtocolVersion::RESP2);
-        to_redis = with_user(to_redis, options.user.as_ref());
+        to_redis = with_user(to_redis, redis.user.as_ref());
         let redis_password = options.password.clone();
-        let (to_sentinel, sentinel_password) = match &options.servers {
-            Servers::Sentinel { user, password, .. } => {
-                let none = RedisConnectionInfo::default().set_protocol(ProtocolVersion::RESP2);
-                (with_user(none, user.as_ref()), password.clone())
-            }
-            Servers::Single(_) | Servers::Cluster(_) => (to_redis.clone(), redis_password.clone()),
+        let (to_sentinel, sentinel_password) = if mode == RedisMode::Sentinel {
+            let none = RedisConnectionInfo::default().set_protocol(ProtocolVersion::RESP2);
+            let login = with_user(none, redis.sentinel_user.as_ref());
+            (login, options.sentinel_password.clone())
+        } else {
+            (to_redis.clone(), redis_password.clone())
         };
         // What cannot be used is said at the start.
         secured(first, &options.tls)?;
@@ -102,11 +92,11 @@ impl Access {
             mode,
             seeds,
             channel: options.channel(),
-            prefix: options.prefix.clone(),
+            prefix: redis.prefix.clone(),
             keyed: options.keyed,
             resolver: Resolver::new(),
-            connect_timeout: options.connect_timeout,
-            response_timeout: options.response_timeout,
+            connect_timeout: redis.connect_timeout.get(),
+            response_timeout: redis.response_timeout.get(),
             first: first.clone().set_tcp_settings(sockets()),
             tls: options.tls.clone(),
             to_redis,
@@ -283,6 +273,7 @@ mod tests {
     use rustls::pki_types::pem::PemObject as _;
 
     use super::*;
+    use crate::settings::types::{Redis, Settings};
 
     #[test]
     fn certificates_are_added_to_those_of_the_system() {
@@ -299,8 +290,11 @@ mod tests {
     }
 
     fn cluster(urls: &[&str]) -> Result<Access, StoreError> {
-        let urls = urls.iter().map(|url| SecretString::from(*url)).collect();
-        Access::read(&RedisOptions::new(Servers::Cluster(urls), "p"))
+        Access::read(&RedisOptions::from(Redis {
+            mode: RedisMode::Cluster,
+            urls: urls.iter().map(|url| SecretString::from(*url)).collect(),
+            ..Settings::default().redis
+        }))
     }
 
     fn reason(result: Result<Access, StoreError>) -> String {
@@ -318,20 +312,19 @@ mod tests {
         }
         let said = reason(cluster(&["redis://a/1"]));
         assert!(said.contains("no database but 0"), "{said}");
-        assert!(reason(cluster(&[])).contains("no URL"));
         assert!(reason(cluster(&["unix:///tmp/redis"])).contains("rediss://"));
     }
 
     #[test]
     fn credentials_go_to_those_they_are_for() {
-        let sentinel = Servers::Sentinel {
+        let mut options = RedisOptions::from(Redis {
+            mode: RedisMode::Sentinel,
             urls: vec![SecretString::from("redis://a:26379/3")],
-            service: "mymaster".to_owned(),
-            user: Some("watcher".to_owned()),
-            password: Some(SecretString::from("watch-secret").into()),
-        };
-        let mut options = RedisOptions::new(sentinel, "p");
-        options.user = Some("limits".to_owned());
+            user: Some("limits".to_owned()),
+            sentinel_user: Some("watcher".to_owned()),
+            ..Settings::default().redis
+        });
+        options.sentinel_password = Some(SecretString::from("watch-secret").into());
         options.password = Some(SecretString::from("limit-secret").into());
         let access = Access::read(&options).unwrap();
         let at = Address::new("10.0.0.1", 6379);

@@ -7,16 +7,17 @@ use redis::{Client, FromRedisValue};
 use tokio::sync::watch;
 use tokio::time::Instant;
 
-use super::access::{Access, Mode, Peer};
+use super::access::{Access, Peer};
 use super::address::Address;
 use super::cluster::Cluster;
 use super::fault::unreachable;
-use super::options::{RedisOptions, Servers};
+use super::options::RedisOptions;
 use super::scripts::ScriptCall;
 use super::sentinel::Sentinels;
 use super::server::{Locator, Server};
 use crate::ports::link::Link;
 use crate::ports::pace::StoreError;
+use crate::settings::types::RedisMode;
 
 /// Supervised connections to all servers that are needed.
 pub(super) struct Connection {
@@ -34,13 +35,14 @@ impl Connection {
     /// shall live on.
     pub(super) fn new(options: &RedisOptions) -> Result<Self, StoreError> {
         let access = Arc::new(Access::read(options)?);
-        let to = match &options.servers {
-            Servers::Cluster(_) => To::Many(Cluster::new(Arc::clone(&access))),
-            Servers::Sentinel { service, .. } => {
-                let sentinels = Sentinels::new(Arc::clone(&access), service.clone());
+        let to = match options.settings.mode {
+            RedisMode::Cluster => To::Many(Cluster::new(Arc::clone(&access))),
+            RedisMode::Sentinel => {
+                let service = options.settings.sentinel_service.clone();
+                let sentinels = Sentinels::new(Arc::clone(&access), service.unwrap_or_default());
                 To::one(Locator::Elected(sentinels), &access)
             }
-            Servers::Single(_) => {
+            RedisMode::Single => {
                 let at = access.seeds.first().cloned();
                 let at = at.ok_or_else(|| unreachable("there is no URL"))?;
                 To::one(Locator::At(at), &access)
@@ -112,8 +114,8 @@ impl Connection {
         match &self.to {
             To::One(server) => {
                 let how = match self.access.mode {
-                    Mode::Sentinel => "the primary that the Sentinels name",
-                    Mode::Single | Mode::Cluster => "one server",
+                    RedisMode::Sentinel => "the primary that the Sentinels name",
+                    RedisMode::Single | RedisMode::Cluster => "one server",
                 };
                 Ok((vec![Arc::clone(server)], how.to_owned()))
             }

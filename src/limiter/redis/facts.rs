@@ -1,8 +1,7 @@
 //! What a server says of itself (`INFO`), and what an operator should know about it.
 
+use crate::settings::types::RedisMode;
 use redis::aio::MultiplexedConnection;
-
-use super::access::Mode;
 
 /// The value of a line `name:value` of `INFO`, unless it is empty.
 pub(super) fn field<'a>(info: &'a str, name: &str) -> Option<&'a str> {
@@ -13,15 +12,15 @@ pub(super) fn field<'a>(info: &'a str, name: &str) -> Option<&'a str> {
 }
 
 /// Why a server is none for limits that are kept as `mode` says.
-pub(super) fn misfit(info: &str, mode: Mode) -> Option<&'static str> {
+pub(super) fn misfit(info: &str, mode: RedisMode) -> Option<&'static str> {
     match (field(info, "redis_mode")?, mode) {
         ("sentinel", _) => Some(
             "this is a Sentinel and keeps no limits: set redis.mode to \"sentinel\", with the Sentinels as redis.urls",
         ),
-        ("cluster", Mode::Single | Mode::Sentinel) => {
+        ("cluster", RedisMode::Single | RedisMode::Sentinel) => {
             Some("this is a node of a cluster: set redis.mode to \"cluster\"")
         }
-        ("standalone", Mode::Cluster) => {
+        ("standalone", RedisMode::Cluster) => {
             Some("this server is no node of a cluster: set redis.mode to \"single\"")
         }
         _ => None,
@@ -102,20 +101,20 @@ mod tests {
     fn servers_of_another_kind_are_told_apart() {
         let says = |mode: &str, wanted| misfit(&format!("redis_mode:{mode}\r\n"), wanted);
         for (mode, wanted) in [
-            ("standalone", Mode::Single),
-            ("standalone", Mode::Sentinel),
-            ("cluster", Mode::Cluster),
+            ("standalone", RedisMode::Single),
+            ("standalone", RedisMode::Sentinel),
+            ("cluster", RedisMode::Cluster),
         ] {
             assert_eq!(says(mode, wanted), None);
         }
         for (mode, wanted, word) in [
-            ("cluster", Mode::Single, "\"cluster\""),
-            ("cluster", Mode::Sentinel, "\"cluster\""),
-            ("sentinel", Mode::Single, "\"sentinel\""),
-            ("standalone", Mode::Cluster, "\"single\""),
+            ("cluster", RedisMode::Single, "\"cluster\""),
+            ("cluster", RedisMode::Sentinel, "\"cluster\""),
+            ("sentinel", RedisMode::Single, "\"sentinel\""),
+            ("standalone", RedisMode::Cluster, "\"single\""),
         ] {
             assert!(says(mode, wanted).is_some_and(|said| said.contains(word)));
         }
-        assert_eq!(misfit("role:master\r\n", Mode::Single), None);
+        assert_eq!(misfit("role:master\r\n", RedisMode::Single), None);
     }
 }

@@ -3,7 +3,8 @@
 use redis::aio::MultiplexedConnection;
 use redis::{ErrorKind, RedisError, Script, ServerErrorKind};
 
-use super::access::{Access, Mode};
+use super::access::Access;
+use crate::settings::types::RedisMode;
 
 /// Commands without which no limit works: those of the scripts, and those of a connection.
 /// A test compares them with the scripts.
@@ -53,7 +54,7 @@ pub(super) async fn missing(
     for command in NEEDED.iter().chain(&WISHED) {
         question.arg(command);
     }
-    if access.mode == Mode::Cluster {
+    if access.mode == RedisMode::Cluster {
         question.arg("CLUSTER|SLOTS");
     }
     let refused: Vec<String> = question.invoke_async(connection).await?;
@@ -75,8 +76,8 @@ pub(super) async fn missing(
 pub(super) fn rule(access: &Access) -> String {
     let prefix = &access.prefix;
     let cluster = match access.mode {
-        Mode::Cluster => " +cluster|slots",
-        Mode::Single | Mode::Sentinel => "",
+        RedisMode::Cluster => " +cluster|slots",
+        RedisMode::Single | RedisMode::Sentinel => "",
     };
     format!(
         "~{prefix}:* &{prefix}:* +@connection +@hash +@keyspace +@pubsub +@sortedset +@string -@dangerous \

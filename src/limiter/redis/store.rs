@@ -65,13 +65,13 @@ impl RedisStore {
         ));
         let limits = Limits::new(
             Arc::clone(&connection),
-            (options.prefix.clone(), channel.clone(), replica),
+            (options.settings.prefix.clone(), channel.clone(), replica),
         );
         Ok(Self {
             connection,
             limits: Arc::new(limits),
             heart: OnceLock::new(),
-            scripts: Scripts::new(options.prefix.clone(), channel),
+            scripts: Scripts::new(options.settings.prefix.clone(), channel),
             notices,
             _supervisor: AbortOnDropHandle::new(supervisor),
             _listener: AbortOnDropHandle::new(listener),

@@ -125,12 +125,12 @@ impl Connections {
         let resolver = Resolver::new();
         let link = |purpose: &'static str| SharedConnection {
             purpose,
-            name: format!("{} ({purpose})", options.connection_name),
+            name: format!("sluiced {} ({purpose})", env!("CARGO_PKG_VERSION")),
             addresses: Arc::clone(&addresses),
             password: options.password.clone(),
             tls: options.tls.clone(),
             resolver: resolver.clone(),
-            timeout: options.connect_timeout,
+            timeout: options.settings.connect_timeout.get(),
             clock,
             events: Arc::clone(events),
             state: Mutex::new(State::default()),

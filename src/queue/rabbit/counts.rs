@@ -40,7 +40,7 @@ impl Counter {
         loop {
             // If more than this question failed, the session notices by itself.
             if let Err(error) = self.count(&mut waits).await {
-                tracing::debug!(route = self.route.route, %error, "its messages are not counted");
+                tracing::debug!(route = self.route.name, %error, "its messages are not counted");
             }
             sleep(EVERY).await;
         }
@@ -77,11 +77,11 @@ impl Counter {
     }
 
     async fn messages(&self, channel: &Channel, target: Target) -> Result<u32, RabbitError> {
-        let queue = target.queue(&self.route.queue);
+        let queue = target.queue(&self.route.settings.queue);
         Ok(find(channel, &queue, self.bound).await?.messages)
     }
 
     fn tell(&self, part: Part, count: u64) {
-        self.events.counted(&self.route.route, part, count);
+        self.events.counted(&self.route.name, part, count);
     }
 }

@@ -137,7 +137,7 @@ impl Letters {
     pub async fn open(options: &RabbitOptions, queue: &str) -> Result<Option<Self>, RabbitError> {
         let connections = Connections::of_a_command(options)?;
         let live = connections.consuming.acquire_any().await?;
-        let operation = options.connect_timeout;
+        let operation = options.settings.connect_timeout.get();
         let channel = open_channel(&live.connection, operation).await?;
         let total = match find(&channel, queue, operation).await {
             Ok(counts) => counts.messages,
@@ -150,7 +150,7 @@ impl Letters {
         Ok(Some(Self {
             queue: queue.to_owned(),
             operation,
-            confirm: options.confirm_timeout,
+            confirm: options.settings.confirm_timeout.get(),
             connections,
             live,
             channel,

@@ -1,6 +1,7 @@
-//! The options of the RabbitMQ backend, as plain data.
+//! Where RabbitMQ is, and which queues a route has: the settings, with what they only name.
 
 use std::net::IpAddr;
+use std::sync::Arc;
 use std::time::Duration;
 
 use lapin::uri::AMQPUri;
@@ -12,68 +13,53 @@ use crate::core::ladder::Ladder;
 use crate::core::parking::Space;
 use crate::ports::secret::Secret;
 use crate::ports::tls::Tls;
-use crate::settings::types::QueueType;
+use crate::settings::types::{RabbitMq, Route, Settings};
 
 /// The largest frame that is asked for; the broker's own default. Without a limit the client would
 /// make room for frames of 4 GiB.
 pub(super) const FRAME_MAX: u32 = 131_072;
 
-/// How to reach the broker.
+/// The settings of RabbitMQ, and the secrets and certificates that they name.
 #[derive(Clone, Debug)]
 pub struct RabbitOptions {
-    /// Several: a cluster; each attempt takes the next one.
-    pub urls: Vec<SecretString>,
+    pub settings: RabbitMq,
     /// Instead of the password of the URLs; read anew for each attempt.
     pub password: Option<Secret>,
     /// Only with `amqps://`.
     pub tls: Tls,
-    /// Asked of the broker; a connection is dead after twice that without a frame.
-    pub heartbeat: Duration,
-    /// For a connection, and for each synchronous operation on a channel.
-    pub connect_timeout: Duration,
-    /// How long the confirms of a batch of copies may take.
-    pub confirm_timeout: Duration,
-    /// The name that the broker shows for our connections.
-    pub connection_name: String,
+}
+
+/// Neither credentials nor certificates besides those of the URLs.
+impl From<RabbitMq> for RabbitOptions {
+    fn from(settings: RabbitMq) -> Self {
+        Self {
+            settings,
+            password: None,
+            tls: Tls::default(),
+        }
+    }
 }
 
 impl RabbitOptions {
     /// One broker, with the times of `default.toml`.
     #[must_use]
-    pub fn single(url: SecretString, connection_name: String) -> Self {
-        const USUAL: Duration = Duration::from_secs(10);
-        Self {
+    pub fn single(url: SecretString) -> Self {
+        Self::from(RabbitMq {
             urls: vec![url],
-            password: None,
-            tls: Tls::default(),
-            heartbeat: USUAL,
-            connect_timeout: USUAL,
-            confirm_timeout: USUAL,
-            connection_name,
-        }
+            ..Settings::default().rabbitmq
+        })
     }
 }
 
-/// One route's queues.
+/// The settings of a route, and what follows from them and from others.
 #[derive(Clone, Debug)]
 pub struct RouteOptions {
-    /// For logs and events.
-    pub route: String,
-    /// The work queue.
-    pub queue: String,
-    /// Declare the work queue instead of expecting it.
-    pub declare: bool,
-    /// The type of the queues that are declared.
-    pub queue_type: QueueType,
+    /// The name of the route, for logs and events.
+    pub name: String,
+    pub settings: Arc<Route>,
     /// How many unsettled deliveries the broker hands out at most; at least 1. Each parked queue has
     /// one of its own beside it ([`Space::prefetch`]).
     pub prefetch: u16,
-    /// The usual size of a body at most, in bytes. It bounds what is held ([`Room`]).
-    ///
-    /// [`Room`]: crate::core::room::Room
-    pub max_body: u64,
-    /// Declare and consume parked queues. If not set, parked queues that exist are still consumed.
-    pub parks: bool,
     /// The longest wait that one step of the ladder should cover (a step is 4096 s at most).
     pub longest_wait: Duration,
 }
@@ -82,12 +68,23 @@ pub struct RouteOptions {
 const SUFFIX: usize = ".wait.4096s".len();
 
 impl RouteOptions {
+    /// The work queue.
+    pub(super) fn queue(&self) -> &str {
+        &self.settings.queue
+    }
+
+    /// Whether parked queues are declared. Those that exist are consumed in any case.
+    pub(super) fn parks(&self) -> bool {
+        self.settings.parks() > 0
+    }
+
     /// Checks what the type cannot.
     pub(super) fn check(&self) -> Result<(), RabbitError> {
         let most = 255 - SUFFIX;
-        if self.queue.len() > most {
+        let queue = self.queue();
+        if queue.len() > most {
             return Err(RabbitError::Name {
-                queue: self.queue.clone(),
+                queue: queue.to_owned(),
                 most,
             });
         }
@@ -119,11 +116,13 @@ impl std::fmt::Debug for BrokerAddress {
 
 /// Parses the URLs. A heartbeat in a URL wins over the general one.
 pub(super) fn addresses(options: &RabbitOptions) -> Result<Vec<BrokerAddress>, RabbitError> {
-    if options.urls.is_empty() {
+    let rabbit = &options.settings;
+    if rabbit.urls.is_empty() {
         return Err(RabbitError::NoUrl);
     }
-    let heartbeat = u16::try_from(options.heartbeat.as_secs().max(1)).unwrap_or(u16::MAX);
-    options
+    let heartbeat = rabbit.heartbeat.get().as_secs().max(1);
+    let heartbeat = u16::try_from(heartbeat).unwrap_or(u16::MAX);
+    rabbit
         .urls
         .iter()
         .enumerate()
@@ -163,22 +162,11 @@ mod tests {
 
     #[test]
     fn addresses_hide_passwords() {
-        let options = RabbitOptions {
-            urls: vec!["amqp://me:hidden@broker:5673/%2f".into()],
-            password: None,
-            tls: Tls::default(),
-            heartbeat: Duration::from_secs(10),
-            connect_timeout: Duration::from_secs(5),
-            confirm_timeout: Duration::from_secs(5),
-            connection_name: "sluiced".to_owned(),
-        };
+        let options = RabbitOptions::single("amqp://me:hidden@broker:5673/%2f".into());
         let parsed = addresses(&options).unwrap_or_default();
         assert_eq!(format!("{parsed:?}"), "[broker:5673]");
         assert!(!format!("{options:?}").contains("hidden"));
-        let wrong = RabbitOptions {
-            urls: vec!["http://me:hidden@broker".into()],
-            ..options
-        };
+        let wrong = RabbitOptions::single("http://me:hidden@broker".into());
         let error = addresses(&wrong)
             .map(drop)
             .map_err(|error| error.to_string());
@@ -196,7 +184,7 @@ mod tests {
             "amqp://guest:s3cret@[broker",
             "//guest:s3cret@broker",
         ] {
-            let options = RabbitOptions::single(wrong.into(), String::new());
+            let options = RabbitOptions::single(wrong.into());
             let error = addresses(&options).map(drop).unwrap_err().to_string();
             assert!(!error.contains("s3cret"), "{error}");
         }
@@ -205,7 +193,7 @@ mod tests {
     #[test]
     fn an_address_of_ipv6_is_one() {
         let url = "amqp://guest:s3cret@[2001:db8::5]:5673";
-        let options = RabbitOptions::single(url.into(), String::new());
+        let options = RabbitOptions::single(url.into());
         let address = &addresses(&options).unwrap()[0];
         assert_eq!(address.uri.authority.host, "2001:db8::5");
         assert_eq!(address.host, "[2001:db8::5]:5673");

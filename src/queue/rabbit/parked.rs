@@ -83,13 +83,13 @@ impl ParkedCounter {
         loop {
             match self.count().await {
                 Ok(count) => {
-                    self.events.counted(&self.route.route, Part::Parked, count);
+                    self.events.counted(&self.route.name, Part::Parked, count);
                     // What was added meanwhile is in the next count.
                     self.parked_queues.set(count);
                 }
                 // If more than this question failed, the session notices by itself.
                 Err(error) => {
-                    tracing::debug!(route = self.route.route, %error, "parked messages are not counted");
+                    tracing::debug!(route = self.route.name, %error, "parked messages are not counted");
                     self.parked_queues.set(UNKNOWN);
                 }
             }
@@ -106,7 +106,7 @@ impl ParkedCounter {
         let channel = open_channel(&self.live.connection, self.bound).await?;
         let mut count = 0;
         for space in Space::all() {
-            let queue = Target::Parked(space).queue(&self.route.queue);
+            let queue = Target::Parked(space).queue(&self.route.settings.queue);
             count += u64::from(find(&channel, &queue, self.bound).await?.messages);
         }
         // Its answer changes nothing.
@@ -137,7 +137,7 @@ impl LeftBehind {
         loop {
             // If more than this question failed, the session notices by itself.
             if let Err(error) = self.look(&mut known).await {
-                tracing::debug!(route = self.route.route, %error, "no look for parked messages");
+                tracing::debug!(route = self.route.name, %error, "no look for parked messages");
             }
             sleep(if known.is_empty() { pause } else { COUNT }).await;
             pause = LOOK.min(pause * 2);
@@ -153,8 +153,8 @@ impl LeftBehind {
         let spaces: BTreeSet<Space> = found.into_iter().map(|(space, _)| space).collect();
         if !spaces.is_subset(known) {
             tracing::info!(
-                route = self.route.route,
-                queue = self.route.queue,
+                route = self.route.name,
+                queue = self.route.settings.queue,
                 messages,
                 "parked queues of an earlier configuration are consumed too; delete them when they are empty"
             );
@@ -164,7 +164,7 @@ impl LeftBehind {
             // Without its session this task ends too.
             drop(self.found.send(known.iter().copied().collect()));
             self.events
-                .counted(&self.route.route, Part::Parked, messages);
+                .counted(&self.route.name, Part::Parked, messages);
         }
         Ok(())
     }

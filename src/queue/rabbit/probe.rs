@@ -41,13 +41,19 @@ pub fn hosts(options: &RabbitOptions) -> Result<Vec<String>, RabbitError> {
         .collect())
 }
 
-/// Connects to the broker at `options.urls[index]` and logs in. Ends within the connect timeout.
+/// Connects to the broker at `options.settings.urls[index]` and logs in. Ends within the connect timeout.
 ///
 /// # Errors
 /// When it does not answer or refuses.
 pub async fn broker(options: &RabbitOptions, index: usize) -> Result<(), RabbitError> {
     let mut options = options.clone();
-    options.urls = options.urls.into_iter().skip(index).take(1).collect();
+    options.settings.urls = options
+        .settings
+        .urls
+        .into_iter()
+        .skip(index)
+        .take(1)
+        .collect();
     let connections = Connections::of_a_command(&options)?;
     connections.consuming.acquire().await?;
     connections.leave(Instant::now() + GOODBYE).await;
@@ -59,7 +65,7 @@ pub async fn broker(options: &RabbitOptions, index: usize) -> Result<(), RabbitE
 ///
 /// # Errors
 /// When no broker answers, a right is missing, a queue of ours is another one, or the work queue is missing
-/// and `route.declare` is not set.
+/// and `route.settings.declare` is not set.
 pub async fn queue(
     options: &RabbitOptions,
     route: &RouteOptions,
@@ -77,11 +83,11 @@ async fn look(
     options: &RabbitOptions,
     route: &RouteOptions,
 ) -> Result<QueueState, RabbitError> {
-    let bound = options.connect_timeout;
+    let bound = options.settings.connect_timeout.get();
     let channel = topology::open_channel(&live.connection, bound).await?;
-    let found = topology::find(&channel, &route.queue, bound).await;
+    let found = topology::find(&channel, &route.settings.queue, bound).await;
     match &found {
-        Err(RabbitError::Missing { .. }) if !route.declare => {}
+        Err(RabbitError::Missing { .. }) if !route.settings.declare => {}
         found => rights::tried(live, route, found.is_ok(), bound).await?,
     }
     match found {
@@ -89,11 +95,11 @@ async fn look(
             messages,
             consumers,
         }) => {
-            let left = match route.parks {
+            let left = match route.parks() {
                 true => Vec::new(),
                 false => topology::left_behind(&live.connection, route, bound).await?,
             };
-            let classic = rights::is_classic(live, &route.queue, bound).await;
+            let classic = rights::is_classic(live, &route.settings.queue, bound).await;
             let parked = left.iter().map(|(_, census)| census.messages).sum();
             Ok(QueueState::Found {
                 messages,
@@ -102,7 +108,9 @@ async fn look(
                 left_behind: (!left.is_empty()).then_some(parked),
             })
         }
-        Err(RabbitError::Missing { .. }) if route.declare => Ok(QueueState::WouldBeDeclared),
+        Err(RabbitError::Missing { .. }) if route.settings.declare => {
+            Ok(QueueState::WouldBeDeclared)
+        }
         Err(RabbitError::Missing { queue }) => Err(RabbitError::Undeclared { queue }),
         Err(error) => Err(error),
     }

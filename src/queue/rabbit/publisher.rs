@@ -108,7 +108,7 @@ impl Publisher {
                     Ok(decided) => self.decided(&mut outbox, decided),
                     // They will be taken when the alarm is over.
                     Err(error @ RabbitError::Blocked) => {
-                        outbox.under_way.keys().for_each(|_| self.events.unconfirmed(&self.route.route));
+                        outbox.under_way.keys().for_each(|_| self.events.unconfirmed(&self.route.name));
                         self.tell(&outbox, &error);
                     }
                     Err(error) => {
@@ -151,7 +151,7 @@ impl Publisher {
             if let Some(copy) = outbox.ready.pop_front() {
                 open.confirms.publish(Copy {
                     number: copy.tag,
-                    queue: copy.target.queue(&self.route.queue),
+                    queue: copy.target.queue(&self.route.settings.queue),
                     properties: copy.properties.clone(),
                     body: copy.body.clone(),
                 });
@@ -217,7 +217,7 @@ impl Publisher {
         if outbox.failed.is_empty() {
             outbox.failures = 0;
             if outbox.log.over() {
-                let route = &self.route.route;
+                let route = &self.route.name;
                 tracing::info!(route, "copies are confirmed again");
             }
         }
@@ -225,7 +225,7 @@ impl Publisher {
 
     /// The copy is tried again, together with others that failed meanwhile.
     fn fail(&self, outbox: &mut Outbox, copy: Republish, error: &RabbitError) {
-        self.events.unconfirmed(&self.route.route);
+        self.events.unconfirmed(&self.route.name);
         if outbox.waiting.is_empty() {
             outbox.failures += 1;
             let wait = BACKOFF.half_jitter(outbox.failures, rand::random());
@@ -237,7 +237,7 @@ impl Publisher {
     }
 
     fn tell(&self, outbox: &Outbox, error: &RabbitError) {
-        let route = &self.route.route;
+        let route = &self.route.name;
         let Some(more): Option<Suppressed> = outbox.log.fault(&error.to_string(), self.clock.now())
         else {
             return;

@@ -28,18 +28,18 @@ pub(super) async fn tried(
     bound: Duration,
 ) -> Result<(), RabbitError> {
     if found {
-        may_consume(live, &route.queue, bound).await?;
+        may_consume(live, &route.settings.queue, bound).await?;
     }
-    let work = route.declare.then_some(Target::Work);
+    let work = route.settings.declare.then_some(Target::Work);
     let waits = route.ladder().steps().map(Target::Wait);
-    let parked = Space::all().filter(|_| route.parks).map(Target::Parked);
+    let parked = Space::all().filter(|_| route.parks()).map(Target::Parked);
     for target in work.into_iter().chain(waits).chain(parked) {
         may_declare(live, route, target, bound).await?;
     }
     may_declare(live, route, Target::Dead, bound).await?;
     // Those that are there do not show whether copies may be published, which waits ask for.
     let wait = Target::Wait(route.ladder().step(Duration::ZERO));
-    let nowhere = format!("{}.wait.none", route.queue);
+    let nowhere = format!("{}.wait.none", route.settings.queue);
     declare_nothing(live, route, wait, &nowhere, bound).await
 }
 
@@ -75,7 +75,7 @@ async fn may_declare(
     target: Target,
     bound: Duration,
 ) -> Result<(), RabbitError> {
-    let queue = target.queue(&route.queue);
+    let queue = target.queue(&route.settings.queue);
     let channel = open_channel(&live.connection, bound).await?;
     match topology::find(&channel, &queue, bound).await {
         Ok(_) => {
@@ -118,7 +118,7 @@ fn refused(answer: Result<(), RabbitError>) -> Result<(), RabbitError> {
 /// The command that grants what `run` needs for all these routes.
 #[must_use]
 pub fn command(options: &RabbitOptions, routes: &[RouteOptions]) -> String {
-    let url = options.urls.first();
+    let url = options.settings.urls.first();
     let url = url.and_then(|url| Url::parse(url.expose_secret()).ok());
     let user = match &url {
         Some(url) if !url.username().is_empty() => url.username(),
@@ -129,11 +129,11 @@ pub fn command(options: &RabbitOptions, routes: &[RouteOptions]) -> String {
         _ => "/".to_owned(),
     };
     let either = |routes: &mut dyn Iterator<Item = &RouteOptions>| {
-        let names: Vec<_> = routes.map(|route| literal(&route.queue)).collect();
+        let names: Vec<_> = routes.map(|route| literal(&route.settings.queue)).collect();
         names.join("|")
     };
     let all = either(&mut routes.iter());
-    let declared = either(&mut routes.iter().filter(|route| route.declare));
+    let declared = either(&mut routes.iter().filter(|route| route.settings.declare));
     let mut configure = format!(r"^({all})\.(wait|parked|dead)");
     if !declared.is_empty() {
         configure += &format!("|^({declared})$");
@@ -158,21 +158,24 @@ fn literal(name: &str) -> String {
 
 #[cfg(test)]
 mod tests {
+    use std::sync::Arc;
+
     use super::*;
+    use crate::settings::types::Route;
 
     #[test]
     fn the_command_names_the_queues_of_all_routes() {
         let route = |queue: &str, declare| RouteOptions {
-            route: queue.to_owned(),
-            queue: queue.to_owned(),
-            declare,
-            queue_type: QueueType::Quorum,
+            name: queue.to_owned(),
+            settings: Arc::new(Route {
+                queue: queue.to_owned(),
+                declare,
+                ..Route::example()
+            }),
             prefetch: 1,
-            max_body: 256 << 10,
-            parks: false,
             longest_wait: Duration::ZERO,
         };
-        let options = |url: &str| RabbitOptions::single(url.into(), String::new());
+        let options = |url: &str| RabbitOptions::single(url.into());
         assert_eq!(
             command(
                 &options("amqp://app:secret@broker/%2fx"),

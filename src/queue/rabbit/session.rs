@@ -101,14 +101,14 @@ impl<'a> Session<'a> {
     /// Opens a channel and makes sure of the queues. Consumes nothing yet.
     pub(super) async fn open(context: &'a Context, live: Arc<Live>) -> Result<Self, RabbitError> {
         let route = &context.route;
-        let bound = context.options.connect_timeout;
+        let bound = context.options.settings.connect_timeout.get();
         let channel = open_channel(&live.connection, bound).await?;
         work_queue(&live, route, bound).await?;
         let mut groups = vec![Group {
-            queues: vec![route.queue.clone()],
+            queues: vec![route.settings.queue.clone()],
             prefetch: route.prefetch,
         }];
-        if route.parks {
+        if route.parks() {
             let spaces: Vec<Space> = Space::all().collect();
             let targets = spaces.iter().copied().map(Target::Parked);
             target_queues(&live, route, targets, bound).await?;
@@ -116,7 +116,7 @@ impl<'a> Session<'a> {
         }
         target_queues(&live, route, [Target::Dead], bound).await?;
         let (found, left_behind) = mpsc::unbounded_channel();
-        let counting_parked = if route.parks {
+        let counting_parked = if route.parks() {
             let counter = ParkedCounter {
                 parked_queues: Arc::clone(&context.parked_queues),
                 live: Arc::clone(&live),
@@ -150,7 +150,7 @@ impl<'a> Session<'a> {
             connections: Arc::clone(&context.connections),
             bounds: PublisherBounds {
                 operation: bound,
-                confirm: context.options.confirm_timeout,
+                confirm: context.options.settings.confirm_timeout.get(),
             },
             clock: context.clock,
             events: Arc::clone(&context.events),
@@ -161,7 +161,7 @@ impl<'a> Session<'a> {
             live,
             channel,
             consumers: Consumers::default(),
-            room: Room::for_prefetch(prefetches(&groups), route.max_body),
+            room: Room::for_prefetch(prefetches(&groups), route.settings.max_body.0),
             groups,
             acks: Acks::new(Bounds::for_prefetch(route.prefetch)),
             written: false,
@@ -275,7 +275,7 @@ impl<'a> Session<'a> {
                 Received::Failed(error) => return Err(self.lost(&error)),
                 Received::Ended { queue } => {
                     self.check()?;
-                    if queue == self.context.route.queue {
+                    if queue == self.context.route.settings.queue {
                         return Err(RabbitError::Missing { queue });
                     }
                     self.deleted.push(queue);
@@ -295,7 +295,7 @@ impl<'a> Session<'a> {
             return;
         }
         if delivery.redelivered {
-            self.context.events.redelivered(&self.context.route.route);
+            self.context.events.redelivered(&self.context.route.name);
         }
         let now = self.context.clock.now();
         let bytes = delivery.data.len() as u64;
@@ -328,12 +328,12 @@ impl<'a> Session<'a> {
     async fn write(&mut self, batch: Batch<&'static str>) -> Result<(), RabbitError> {
         self.written |= !batch.frames.is_empty();
         let writes = join_all(batch.frames.iter().map(|frame| self.write_frame(*frame)));
-        let end = Instant::now() + self.context.options.connect_timeout;
+        let end = Instant::now() + self.context.options.settings.connect_timeout.get();
         let written = timeout_at(end, writes)
             .await
             .map_err(|_| RabbitError::Timeout {
                 what: "writing acknowledgements",
-                waited: self.context.options.connect_timeout,
+                waited: self.context.options.settings.connect_timeout.get(),
             })?;
         for result in written {
             result.map_err(|error| self.lost(&error))?;
@@ -341,7 +341,7 @@ impl<'a> Session<'a> {
         for label in LABELS {
             let count = batch.labels.iter().filter(|&&other| other == label).count();
             if count > 0 {
-                let route = &self.context.route.route;
+                let route = &self.context.route.name;
                 self.context.events.settled(route, label, count as u64);
             }
         }
@@ -379,6 +379,6 @@ impl<'a> Session<'a> {
     }
 
     fn lost(&self, error: &lapin::Error) -> RabbitError {
-        lost(&self.context.route.queue, error)
+        lost(&self.context.route.settings.queue, error)
     }
 }

@@ -70,7 +70,7 @@ pub(super) struct RabbitSource {
 
 impl Source for RabbitSource {
     fn parked(&self) -> Option<u64> {
-        self.parked_queues.messages().filter(|_| self.route.parks)
+        self.parked_queues.messages().filter(|_| self.route.parks())
     }
 
     fn leave(&self, end: Instant) -> BoxFuture<'_, ()> {
@@ -86,8 +86,8 @@ impl Source for RabbitSource {
 impl fmt::Debug for RabbitSource {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("RabbitSubscription")
-            .field("route", &self.route.route)
-            .field("queue", &self.route.queue)
+            .field("route", &self.route.name)
+            .field("queue", &self.route.settings.queue)
             .finish_non_exhaustive()
     }
 }
@@ -150,8 +150,8 @@ impl SessionHistory {
     fn opened(&mut self, route: &RouteOptions) {
         if self.log.over() {
             tracing::info!(
-                route = route.route,
-                queue = route.queue,
+                route = route.name,
+                queue = route.settings.queue,
                 "the queue can be consumed again"
             );
         }
@@ -162,7 +162,7 @@ impl SessionHistory {
         let now = context.clock.now();
         if let Some(more) = self.log.fault(&error.to_string(), now) {
             let route = &context.route;
-            tracing::warn!(route = route.route, queue = route.queue, %error, "the queue cannot be consumed, trying again{more}");
+            tracing::warn!(route = route.name, queue = route.settings.queue, %error, "the queue cannot be consumed, trying again{more}");
         }
         if started.elapsed() >= HEALTHY {
             self.failures = 0;

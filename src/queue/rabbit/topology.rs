@@ -54,13 +54,16 @@ impl Target {
 
     /// What it is declared with, but for the limit of returns.
     pub(super) fn arguments(self, route: &RouteOptions) -> FieldTable {
-        let mut table = typed(route.queue_type);
+        let mut table = typed(route.settings.queue_type);
         if let Self::Wait(step) = self {
             let ttl = i64::try_from(step.length().as_millis()).unwrap_or(i64::MAX);
             table.insert("x-message-ttl".into(), AMQPValue::LongLongInt(ttl));
             table.insert("x-dead-letter-exchange".into(), text(""));
-            table.insert("x-dead-letter-routing-key".into(), text(&route.queue));
-            if route.queue_type == QueueType::Quorum {
+            table.insert(
+                "x-dead-letter-routing-key".into(),
+                text(&route.settings.queue),
+            );
+            if route.settings.queue_type == QueueType::Quorum {
                 // Without both of these a quorum queue may lose what it dead-letters.
                 table.insert("x-dead-letter-strategy".into(), text("at-least-once"));
                 table.insert("x-overflow".into(), text("reject-publish"));
@@ -104,11 +107,11 @@ pub(super) async fn work_queue(
     route: &RouteOptions,
     bound: Duration,
 ) -> Result<(), RabbitError> {
-    if route.declare {
+    if route.settings.declare {
         return target_queues(live, route, [Target::Work], bound).await;
     }
     let channel = open_channel(&live.connection, bound).await?;
-    match find(&channel, &route.queue, bound).await {
+    match find(&channel, &route.settings.queue, bound).await {
         Err(RabbitError::Missing { queue }) => return Err(RabbitError::Undeclared { queue }),
         found => found?,
     };
@@ -140,9 +143,9 @@ pub(super) async fn target_queues(
 ) -> Result<(), RabbitError> {
     let mut channel = open_channel(&live.connection, bound).await?;
     for target in targets {
-        let queue = target.queue(&route.queue);
+        let queue = target.queue(&route.settings.queue);
         let arguments = target.arguments(route);
-        let counted = target.takes_returns() && route.queue_type == QueueType::Quorum;
+        let counted = target.takes_returns() && route.settings.queue_type == QueueType::Quorum;
         if counted && live.knows_unlimited {
             let mut unlimited = arguments.clone();
             unlimited.insert("x-delivery-limit".into(), AMQPValue::LongLongInt(-1));
@@ -170,7 +173,13 @@ pub(super) async fn left_behind(
     for space in Space::all() {
         // A queue that is missing costs its channel.
         let channel = open_channel(connection, bound).await?;
-        match find(&channel, &Target::Parked(space).queue(&route.queue), bound).await {
+        match find(
+            &channel,
+            &Target::Parked(space).queue(&route.settings.queue),
+            bound,
+        )
+        .await
+        {
             Ok(census) => found.push((space, census)),
             // It was deleted; others may hold messages all the same.
             Err(RabbitError::Missing { .. }) => continue,

@@ -11,6 +11,7 @@ use crate::core::backoff::Backoff;
 use crate::core::hours::{Days, HourRange, HoursError, OpeningHours};
 use crate::core::rate::Rate;
 use crate::core::zone::Zone;
+use crate::settings::conform::unwritten;
 use crate::settings::forms::{QUEUE, TEMPLATE, TEXT, ZONE};
 use crate::settings::schema::Shape::{Flag, List, Named, OneOrMore, Section, Text, Whole};
 use crate::settings::schema::{Form, SPAN, SPAN_OR_ZERO, table, words};
@@ -151,6 +152,12 @@ impl Retry {
 }
 
 impl Route {
+    /// The route of the examples in `config/default.toml`.
+    #[must_use]
+    pub fn example() -> Self {
+        unwritten(&Section(Self::KEYS))
+    }
+
     /// The weight of a tenant.
     #[must_use]
     pub fn weight_of(&self, tenant: &str) -> NonZeroU16 {

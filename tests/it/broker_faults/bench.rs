@@ -7,7 +7,8 @@ use sluiced::ports::clock::Clock;
 use sluiced::ports::link::Link;
 use sluiced::ports::queue::{Delivery, Subscription, Tap};
 use sluiced::queue::rabbit::{RabbitOptions, RabbitQueue, RouteOptions};
-use sluiced::settings::types::QueueType;
+use sluiced::settings::text::TemplateText;
+use sluiced::settings::types::{QueueType, Route};
 use tokio::sync::mpsc;
 
 use crate::support::messages::{self, Counted};
@@ -70,7 +71,7 @@ impl Bench {
     }
 
     fn subscribe(rabbit: Arc<RabbitQueue>, events: Arc<Counted>, route: RouteOptions) -> Self {
-        let queue = route.queue.clone();
+        let queue = route.settings.queue.clone();
         let subscription = rabbit.subscribe(route).unwrap();
         subscription.set_tap(Tap::Open);
         Self {
@@ -116,13 +117,15 @@ impl Bench {
 
 fn route(queue: String, queue_type: QueueType, (parks, declare): (bool, bool)) -> RouteOptions {
     RouteOptions {
-        route: "sms".to_owned(),
-        queue,
-        declare,
-        queue_type,
+        name: "sms".to_owned(),
+        settings: Arc::new(Route {
+            queue,
+            declare,
+            queue_type,
+            fair_by: parks.then(|| TemplateText("{{ body.tenant }}".to_owned())),
+            ..Route::example()
+        }),
         prefetch: PREFETCH,
-        max_body: 256 << 10,
-        parks,
         longest_wait: Duration::from_secs(60),
     }
 }

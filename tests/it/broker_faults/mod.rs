@@ -14,6 +14,7 @@ use std::time::Duration;
 use lapin::BasicProperties;
 use sluiced::ports::queue::Verdict;
 use sluiced::queue::rabbit::RabbitOptions;
+use sluiced::settings::text::Length;
 use sluiced::settings::types::QueueType;
 use tokio::sync::{Mutex, MutexGuard};
 
@@ -128,10 +129,8 @@ async fn a_connection_that_the_server_closes_is_rebuilt() {
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn nothing_is_acknowledged_while_publishing_is_blocked() {
     let (_turn, server) = turn().await;
-    let quick = RabbitOptions {
-        confirm_timeout: Duration::from_millis(500),
-        ..options(server)
-    };
+    let mut quick = options(server);
+    quick.settings.confirm_timeout = Length(Duration::from_millis(500));
     let mut bench = Bench::start(quick, QueueType::Classic);
     let broker = Broker::connect(&server.url()).await;
     broker.declare(&bench.queue, "classic").await;
@@ -222,10 +221,8 @@ async fn a_dead_letter_queue_with_other_settings_shows_early() {
 async fn the_next_url_is_tried() {
     let (_turn, server) = turn().await;
     let closed = format!("amqp://127.0.0.1:{}", crate::support::port::free_port());
-    let two = RabbitOptions {
-        urls: vec![closed.into(), server.url().into()],
-        ..options(server)
-    };
+    let mut two = options(server);
+    two.settings.urls = vec![closed.into(), server.url().into()];
     let bench = Bench::start(two, QueueType::Classic);
     let broker = Broker::connect(&server.url()).await;
     broker.declare(&bench.queue, "classic").await;

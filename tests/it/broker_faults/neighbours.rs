@@ -24,10 +24,8 @@ async fn a_route_that_ends_while_it_counts_leaves_the_others_their_connection() 
     let (_turn, server) = turn().await;
     let proxy = Proxy::to(server.port()).await;
     proxy.set(Mode::Delay(WAY, Duration::ZERO));
-    let far = RabbitOptions {
-        urls: vec![proxy.amqp().into()],
-        ..options(server)
-    };
+    let mut far = options(server);
+    far.settings.urls = vec![proxy.amqp().into()];
     let broker = Broker::connect(&server.url()).await;
     let mut stays = Bench::start(far, QueueType::Classic);
     broker.declare(&stays.queue, "classic").await;

@@ -5,6 +5,7 @@ use std::collections::BTreeMap;
 use lapin::types::{AMQPValue, FieldTable};
 use sluiced::ports::message::header;
 use sluiced::queue::rabbit::letters::{Letters, Replay};
+use sluiced::settings::text::Length;
 
 use crate::support::broker::Broker;
 use crate::support::daemon::{Config, Daemon, NEW_SCHEDULE, Route, get};
@@ -35,11 +36,9 @@ fn large() -> impl Iterator<Item = (Vec<u8>, BasicProperties)> {
 async fn slow(server: &Rabbit) -> (Proxy, RabbitOptions) {
     let proxy = Proxy::to(server.port()).await;
     proxy.set(Mode::Uplink(UPLINK));
-    let options = RabbitOptions {
-        urls: vec![proxy.amqp().into()],
-        confirm_timeout: CONFIRM,
-        ..options(server)
-    };
+    let mut options = options(server);
+    options.settings.urls = vec![proxy.amqp().into()];
+    options.settings.confirm_timeout = Length(CONFIRM);
     (proxy, options)
 }
 
@@ -232,10 +231,8 @@ async fn large_letters_on_a_slow_uplink_are_replayed_once() {
 async fn a_broker_that_stood_still_keeps_its_connections() {
     let (_turn, server) = turn().await;
     let broker = Broker::connect(&server.url()).await;
-    let quick = RabbitOptions {
-        confirm_timeout: CONFIRM,
-        ..options(server)
-    };
+    let mut quick = options(server);
+    quick.settings.confirm_timeout = Length(CONFIRM);
     let mut bench = Bench::start(quick, QueueType::Quorum);
     broker.declare(&bench.queue, "quorum").await;
     bench.up().await;

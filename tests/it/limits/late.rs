@@ -7,6 +7,7 @@ use futures::future::join_all;
 use sluiced::limiter::redis::{RedisOptions, RedisStore};
 use sluiced::ports::limits::{Decision, KeyedLimit, LimitStore};
 use sluiced::ports::pace::{PaceStore as _, StoreError};
+use sluiced::settings::text::Length;
 
 use super::rules::*;
 use crate::support::proxy::{Mode, Proxy};
@@ -93,11 +94,9 @@ async fn a_connection_that_fell_silent_is_waited_for_no_longer_than_the_next_tak
     drop(established(&server, PREFIX).await);
     let proxy = Proxy::to(server.port()).await;
     let url = format!("redis://127.0.0.1:{}/0", proxy.port());
-    let options = RedisOptions {
-        keyed: true,
-        connect_timeout: Duration::from_millis(500),
-        ..RedisOptions::single(url, PREFIX)
-    };
+    let mut options = RedisOptions::single(url, PREFIX);
+    options.settings.connect_timeout = Length(Duration::from_millis(500));
+    options.keyed = true;
     let store = RedisStore::connect(&options).unwrap();
     let link = store.link();
     eventually(BOUND, "a connection", || link.borrow().is_up()).await;
@@ -111,5 +110,8 @@ async fn a_connection_that_fell_silent_is_waited_for_no_longer_than_the_next_tak
     let waits = std::time::SystemTime::now();
     assert!(is_granted(&answered(&store, &limit, 9).await));
     let waited = waits.elapsed().unwrap();
-    assert!(waited < 3 * options.response_timeout, "{waited:?}");
+    assert!(
+        waited < 3 * options.settings.response_timeout.get(),
+        "{waited:?}"
+    );
 }

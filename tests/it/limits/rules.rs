@@ -26,6 +26,7 @@ use sluiced::ports::limits::{
     Candidate, Charge, Decision, KeyedLimit, LimitKey, LimitStore, LostWait, Ticket,
 };
 use sluiced::ports::pace::PaceStore;
+use sluiced::settings::text::Length;
 
 use crate::support::redis::RedisServer;
 use crate::support::wait::eventually;
@@ -187,12 +188,10 @@ pub(crate) async fn connect(server: &RedisServer, prefix: &str) -> RedisStore {
 }
 
 pub(crate) async fn connect_to(url: String, prefix: &str) -> RedisStore {
-    let options = RedisOptions {
-        connect_timeout: Duration::from_secs(5),
-        response_timeout: Duration::from_secs(5),
-        keyed: true,
-        ..RedisOptions::single(url, prefix)
-    };
+    let mut options = RedisOptions::single(url, prefix);
+    options.settings.connect_timeout = Length(Duration::from_secs(5));
+    options.settings.response_timeout = Length(Duration::from_secs(5));
+    options.keyed = true;
     let store = RedisStore::connect(&options).unwrap();
     let link = store.link();
     eventually(BOUND, "a connection", || link.borrow().is_up()).await;

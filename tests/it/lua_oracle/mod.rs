@@ -16,6 +16,7 @@ use sluiced::core::rate::{Cost, MAX_UNITS, MAX_WINDOW, Rate};
 use sluiced::core::schedule::{Ask, Pace, Sight};
 use sluiced::limiter::redis::{Family, RedisOptions, RedisPolicies, RedisStore};
 use sluiced::ports::pace::{PaceStore as _, PacedLimit};
+use sluiced::settings::text::Length;
 use tokio::runtime::Runtime;
 
 struct World {
@@ -30,11 +31,9 @@ fn world() -> &'static World {
     WORLD.get_or_init(|| {
         let server = RedisServer::shared();
         let runtime = Runtime::new().unwrap();
-        let options = RedisOptions {
-            connect_timeout: Duration::from_secs(5),
-            response_timeout: Duration::from_secs(5),
-            ..RedisOptions::single(server.url(), "oracle")
-        };
+        let mut options = RedisOptions::single(server.url(), "oracle");
+        options.settings.connect_timeout = Length(Duration::from_secs(5));
+        options.settings.response_timeout = Length(Duration::from_secs(5));
         let store = runtime.block_on(async {
             let store = RedisStore::connect(&options).unwrap();
             let link = store.link();

@@ -13,7 +13,8 @@ use sluiced::ports::message::header;
 use sluiced::ports::queue::{Delivery, Subscription, Tap};
 use sluiced::queue::embedded::{EmbeddedOptions, EmbeddedQueue, Input};
 use sluiced::queue::rabbit::{RabbitQueue, RouteOptions};
-use sluiced::settings::types::QueueType;
+use sluiced::settings::text::TemplateText;
+use sluiced::settings::types::{QueueType, Route};
 use tokio::sync::mpsc;
 use tokio::time::timeout;
 
@@ -217,13 +218,14 @@ async fn rabbit(
     let events = Arc::<Counted>::clone(events);
     let rabbit = RabbitQueue::new(options(server), Clock::start(), events);
     let route = RouteOptions {
-        route: "sms".to_owned(),
-        queue: queue.to_owned(),
-        declare: false,
-        queue_type,
+        name: "sms".to_owned(),
+        settings: Arc::new(Route {
+            queue: queue.to_owned(),
+            queue_type,
+            fair_by: Some(TemplateText("{{ body.tenant }}".to_owned())),
+            ..Route::example()
+        }),
         prefetch,
-        max_body: 256 << 10,
-        parks: true,
         longest_wait: Duration::from_secs(3600),
     };
     (rabbit.unwrap().subscribe(route).unwrap(), broker)

@@ -8,22 +8,23 @@ use sluiced::core::limits::gcra::Gcra;
 use sluiced::core::limits::sliding_log::SlidingLog;
 use sluiced::core::rate::Cost;
 use sluiced::limiter::key::limit_key;
-use sluiced::limiter::redis::{RedisStore, Servers, probe};
+use sluiced::limiter::redis::{RedisStore, probe};
 use sluiced::ports::limits::{
     Candidate, Charge, Decision, KeyedLimit, LimitStore, LostWait, Ticket,
 };
 use sluiced::ports::link::Link;
 use sluiced::ports::pace::PaceStore;
+use sluiced::settings::types::Redis;
 
 use super::{
-    BOUND, connect, hauls, is_up, lease, limit, nothing_over, options, runs_at, secrets, slots,
+    BOUND, cluster_of, connect, hauls, is_up, lease, limit, nothing_over, options, runs_at, slots,
     try_lease,
 };
 use crate::support::redis_cluster::RedisCluster;
 use crate::support::wait::{eventually, eventually_async};
 
-fn servers(cluster: &RedisCluster) -> Servers {
-    Servers::Cluster(secrets(cluster.urls()))
+fn servers(cluster: &RedisCluster) -> Redis {
+    cluster_of(cluster.urls())
 }
 
 /// A limit for each of the three masters.
@@ -58,7 +59,7 @@ async fn limits_lie_on_all_masters_and_one_that_dies_takes_only_its_own() {
     // One seed is enough.
     let mut urls = cluster.urls();
     urls.truncate(1);
-    let store = connect(&options(Servers::Cluster(secrets(urls)))).await;
+    let store = connect(&options(cluster_of(urls))).await;
     let names = one_for_each(&cluster);
     let mut last = 0;
     for (master, name) in names.iter().enumerate() {

@@ -14,33 +14,51 @@ use crate::support::redis::RedisServer;
 use crate::support::wait::{eventually, within};
 use secrecy::SecretString;
 use sluiced::core::schedule::{Answer, Ask, Grant, Pace, Sight};
-use sluiced::limiter::redis::{RedisOptions, RedisStore, Servers};
+use sluiced::limiter::redis::{RedisOptions, RedisStore};
 use sluiced::ports::link::Link;
 use sluiced::ports::pace::{PaceStore, PacedLimit, StoreError};
+use sluiced::settings::text::Length;
+use sluiced::settings::types::{Redis, RedisMode, Settings};
 
 const BOUND: Duration = Duration::from_secs(60);
 
 /// The prefix of the rule in `config/default.toml`.
 const PREFIX: &str = "sluiced";
 
-fn options(servers: Servers) -> RedisOptions {
-    RedisOptions {
-        connect_timeout: Duration::from_secs(2),
-        response_timeout: Duration::from_secs(1),
-        ..RedisOptions::new(servers, PREFIX)
-    }
+fn options(redis: Redis) -> RedisOptions {
+    RedisOptions::from(Redis {
+        prefix: PREFIX.to_owned(),
+        connect_timeout: Length(Duration::from_secs(2)),
+        response_timeout: Length(Duration::from_secs(1)),
+        ..redis
+    })
 }
 
 fn secrets(urls: Vec<String>) -> Vec<SecretString> {
     urls.into_iter().map(SecretString::from).collect()
 }
 
-fn sentinels(urls: Vec<String>) -> Servers {
-    Servers::Sentinel {
+fn single(url: &str) -> Redis {
+    Redis {
+        url: SecretString::from(url),
+        ..Settings::default().redis
+    }
+}
+
+fn sentinels(urls: Vec<String>) -> Redis {
+    Redis {
+        mode: RedisMode::Sentinel,
         urls: secrets(urls),
-        service: crate::support::redis_sentinel::SERVICE.to_owned(),
-        user: None,
-        password: None,
+        sentinel_service: Some(crate::support::redis_sentinel::SERVICE.to_owned()),
+        ..Settings::default().redis
+    }
+}
+
+fn cluster_of(urls: Vec<String>) -> Redis {
+    Redis {
+        mode: RedisMode::Cluster,
+        urls: secrets(urls),
+        ..Settings::default().redis
     }
 }
 

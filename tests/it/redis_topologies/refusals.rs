@@ -1,25 +1,21 @@
 //! Servers of another kind than the configuration says: errors that name the remedy.
 
-use secrecy::SecretString;
-use sluiced::limiter::redis::{Servers, probe};
+use sluiced::limiter::redis::probe;
+use sluiced::settings::types::Redis;
 
-use super::{down, options, secrets, sentinels};
+use super::{cluster_of, down, options, sentinels, single};
 use crate::support::port::free_port;
 use crate::support::redis::RedisServer;
 use crate::support::redis_cluster::RedisCluster;
 use crate::support::redis_sentinel::SentinelGroup;
 
 /// What the daemon says, and `check --connect` with it.
-async fn says(servers: Servers) -> String {
+async fn says(servers: Redis) -> String {
     let options = options(servers);
     let said = down(&options).await;
     let probed = probe(&options).await.unwrap_err();
     assert_eq!(probed.to_string(), said);
     said
-}
-
-fn single(url: &str) -> Servers {
-    Servers::Single(SecretString::from(url))
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
@@ -40,7 +36,7 @@ async fn a_single_server_is_no_cluster_and_no_sentinel() {
     let server = RedisServer::shared();
     let (url, port) = (server.url().replace("/0", ""), server.port());
     assert_eq!(
-        says(Servers::Cluster(secrets(vec![url.clone()]))).await,
+        says(cluster_of(vec![url.clone()])).await,
         format!(
             "Redis refused: 127.0.0.1:{port} is no node of a cluster: set redis.mode to \"single\""
         )
@@ -62,11 +58,9 @@ async fn a_sentinel_is_no_server_and_knows_its_own_groups_only() {
             "Redis refused: {at}: this is a Sentinel and keeps no limits: set redis.mode to \"sentinel\", with the Sentinels as redis.urls"
         )
     );
-    let other = Servers::Sentinel {
-        urls: secrets(vec![url.clone()]),
-        service: "other".to_owned(),
-        user: None,
-        password: None,
+    let other = Redis {
+        sentinel_service: Some("other".to_owned()),
+        ..sentinels(vec![url.clone()])
     };
     assert_eq!(
         says(other).await,
@@ -79,7 +73,7 @@ async fn a_sentinel_is_no_server_and_knows_its_own_groups_only() {
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn nobody_there_is_said_for_each_kind() {
     let nowhere = || vec![format!("redis://127.0.0.1:{}", free_port())];
-    for servers in [Servers::Cluster(secrets(nowhere())), sentinels(nowhere())] {
+    for servers in [cluster_of(nowhere()), sentinels(nowhere())] {
         let said = down(&options(servers)).await;
         assert!(said.contains("onnection refused"), "{said}");
     }

@@ -3,7 +3,7 @@
 use std::fs;
 
 use secrecy::SecretString;
-use sluiced::limiter::redis::{RedisOptions, Servers, probe};
+use sluiced::limiter::redis::{RedisOptions, probe};
 use sluiced::ports::tls::{ClientCertificate, Tls};
 
 use super::{connect, down, lease, limit, options};
@@ -49,7 +49,7 @@ pub(crate) fn provider() {
 }
 
 fn single(url: &str) -> RedisOptions {
-    options(Servers::Single(SecretString::from(url)))
+    options(super::single(url))
 }
 
 /// The rule of `config/default.toml`, word for word, with another password.
@@ -74,7 +74,7 @@ pub(crate) fn allow(server: &RedisServer, rule: &[String]) {
 }
 
 fn as_user(mut options: RedisOptions, password: &str) -> RedisOptions {
-    options.user = Some("sluiced".to_owned());
+    options.settings.user = Some("sluiced".to_owned());
     options.password = Some(SecretString::from(password).into());
     options
 }
@@ -176,7 +176,7 @@ async fn the_documented_rule_suffices_and_all_of_it_is_needed() {
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn the_documented_rule_suffices_in_a_cluster() {
     let cluster = RedisCluster::start(0);
-    let servers = Servers::Cluster(super::secrets(cluster.urls()));
+    let servers = super::cluster_of(cluster.urls());
     let options = as_user(options(servers), "right-secret");
     let mut less = documented();
     less.retain(|word| word != "+cluster|slots");

@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use secrecy::SecretString;
 use sluiced::core::schedule::Grant;
-use sluiced::limiter::redis::{RedisStore, Servers, probe};
+use sluiced::limiter::redis::{RedisStore, probe};
 use sluiced::proof::provider::{Behaviour, Expect, Provider};
 
 use super::{
@@ -126,13 +126,8 @@ async fn a_failover_that_nothing_forced_is_followed() {
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn servers_and_sentinels_have_passwords_of_their_own() {
     let group = SentinelGroup::start(Some("abc-secret"));
-    let servers = |password: &str| Servers::Sentinel {
-        urls: super::secrets(group.urls()),
-        service: SERVICE.to_owned(),
-        user: None,
-        password: Some(SecretString::from(password).into()),
-    };
-    let mut right = options(servers("terces-cba"));
+    let mut right = options(sentinels(group.urls()));
+    right.sentinel_password = Some(SecretString::from("terces-cba").into());
     right.password = Some(SecretString::from("abc-secret").into());
     let store = connect(&right).await;
     lease(&store, &limit("passwords")).await;
@@ -147,7 +142,7 @@ async fn servers_and_sentinels_have_passwords_of_their_own() {
         "{said}"
     );
     let mut wrong = right.clone();
-    wrong.servers = servers("abc-secret");
+    wrong.sentinel_password = Some(SecretString::from("abc-secret").into());
     let said = super::down(&wrong).await;
     assert!(
         said.contains("Sentinel")

@@ -55,15 +55,7 @@ impl QueueEvents for Counted {
 /// For that server.
 #[must_use]
 pub fn options(server: &Rabbit) -> RabbitOptions {
-    RabbitOptions {
-        urls: vec![server.url().into()],
-        password: None,
-        tls: Tls::default(),
-        heartbeat: Duration::from_secs(10),
-        connect_timeout: Duration::from_secs(10),
-        confirm_timeout: Duration::from_secs(10),
-        connection_name: "sluiced test".to_owned(),
-    }
+    RabbitOptions::single(server.url().into())
 }
 
 /// The next delivery, which must come within `bound`.

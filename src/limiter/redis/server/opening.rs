@@ -10,12 +10,13 @@ use tokio::time::timeout;
 use tracing::warn;
 
 use super::{Live, Locator, Server};
-use crate::limiter::redis::access::{Mode, Peer};
+use crate::limiter::redis::access::Peer;
 use crate::limiter::redis::address::Address;
 use crate::limiter::redis::facts::{field, is_replica, misfit, risks, save_points};
 use crate::limiter::redis::fault::{refused, unreachable};
 use crate::limiter::redis::rights;
 use crate::ports::pace::StoreError;
+use crate::settings::types::RedisMode;
 
 /// How connections are called in `CLIENT LIST`.
 const CLIENT_NAME: &str = "sluiced";
@@ -102,7 +103,7 @@ impl Server {
         if let Some(reason) = misfit(info, self.access.mode) {
             return Err(refused(&format!("{at}: {reason}")));
         }
-        if self.access.mode == Mode::Sentinel && is_replica(info) {
+        if self.access.mode == RedisMode::Sentinel && is_replica(info) {
             let reason = format!("{at}, which the Sentinels name, is a replica still");
             return Err(unreachable(&reason));
         }

@@ -22,7 +22,7 @@ impl Session<'_> {
         let (given_back, unsettled) = match finished {
             Ok(Ok(given_back)) => (given_back, 0),
             Ok(Err(error)) => {
-                tracing::warn!(route = self.context.route.route, %error, "verdicts could not be made safe");
+                tracing::warn!(route = self.context.route.name, %error, "verdicts could not be made safe");
                 self.uncertain()
             }
             Err(_) => self.uncertain(),
@@ -58,7 +58,7 @@ impl Session<'_> {
             0
         };
         // Everything that has no verdict goes back with the channel.
-        let bound = self.context.options.connect_timeout;
+        let bound = self.context.options.settings.connect_timeout.get();
         answered(
             "channel.close",
             bound,
@@ -70,7 +70,7 @@ impl Session<'_> {
 
     /// Stops the consumers, and counts what still came: the end of the channel gives it back.
     async fn stop_unseen(&mut self) -> Result<u64, RabbitError> {
-        let bound = self.context.options.connect_timeout;
+        let bound = self.context.options.settings.connect_timeout.get();
         let mut unseen = 0;
         let count = |_| unseen += 1;
         self.consumers.stop(&self.channel, bound, count).await?;
@@ -87,7 +87,7 @@ impl Session<'_> {
     /// under way are done, and those that were held back are under way as one command, which the
     /// next answer waits for.
     async fn let_through(&mut self) -> Result<u64, RabbitError> {
-        let bound = self.context.options.connect_timeout;
+        let bound = self.context.options.settings.connect_timeout.get();
         let probes: Vec<Group> = self.groups.iter().map(|group| group.at_most(1)).collect();
         let mut came = 0;
         for _ in 0..ROUNDS {

@@ -21,7 +21,7 @@ impl Session<'_> {
     }
 
     pub(super) async fn consume(&mut self) -> Result<(), RabbitError> {
-        let bound = self.context.options.connect_timeout;
+        let bound = self.context.options.settings.connect_timeout.get();
         let few: Vec<Group>;
         let groups = match self.room.open(self.context.clock.now()) {
             None => return Ok(()),
@@ -49,7 +49,7 @@ impl Session<'_> {
             return Ok(());
         }
         if self.consumers.is_open() {
-            let bound = self.context.options.connect_timeout;
+            let bound = self.context.options.settings.connect_timeout.get();
             let more = std::slice::from_ref(&group);
             self.consumers.start(&self.channel, more, bound).await?;
         }
@@ -61,15 +61,15 @@ impl Session<'_> {
     /// that parks declares it again; otherwise it was left behind, and is not missed.
     pub(super) async fn part(&mut self, queue: &str) -> Result<(), RabbitError> {
         let route = &self.context.route;
-        tracing::info!(route = route.route, queue, "a parked queue was deleted");
+        tracing::info!(route = route.name, queue, "a parked queue was deleted");
         for group in &mut self.groups {
             group.queues.retain(|known| known != queue);
         }
         self.groups.retain(|group| !group.queues.is_empty());
-        let target = |space: &Space| Target::Parked(*space).queue(&route.queue) == queue;
+        let target = |space: &Space| Target::Parked(*space).queue(&route.settings.queue) == queue;
         match Space::all().find(target) {
-            Some(space) if route.parks => {
-                let bound = self.context.options.connect_timeout;
+            Some(space) if route.parks() => {
+                let bound = self.context.options.settings.connect_timeout.get();
                 target_queues(&self.live, route, [Target::Parked(space)], bound).await?;
                 self.join(&[space]).await
             }
@@ -79,7 +79,7 @@ impl Session<'_> {
 
     /// Stops the consumers. Deliveries that arrived before the broker's answer are handed out.
     pub(super) async fn cancel(&mut self) -> Result<(), RabbitError> {
-        let bound = self.context.options.connect_timeout;
+        let bound = self.context.options.settings.connect_timeout.get();
         let channel = self.channel.clone();
         let mut consumers = std::mem::take(&mut self.consumers);
         let each = |delivery| self.hand_out(delivery);
@@ -98,7 +98,7 @@ impl Session<'_> {
         self.settle_as(delivery.delivery_tag, Fate::Requeue, label);
         if let Some(more) = log.event(clock.now()) {
             tracing::warn!(
-                route = route.route,
+                route = route.name,
                 bytes = delivery.data.len(),
                 most = self.room.most(),
                 "there is no room for so large messages: only a few are consumed at a time for now{more}"
@@ -116,7 +116,7 @@ pub(super) fn prefetches(groups: &[Group]) -> u64 {
 
 /// Parked queues, as they are consumed.
 pub(super) fn parked(route: &RouteOptions, spaces: &[Space]) -> Group {
-    let queue_of = |space: &Space| Target::Parked(*space).queue(&route.queue);
+    let queue_of = |space: &Space| Target::Parked(*space).queue(&route.settings.queue);
     Group {
         queues: spaces.iter().map(queue_of).collect(),
         prefetch: route.parked_prefetch(),

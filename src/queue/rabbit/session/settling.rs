@@ -31,8 +31,11 @@ impl Session<'_> {
                 let route = &self.context.route;
                 let mut patch: HeaderPatch = vec![
                     (header::REASON, HeaderValue::Text(reason.label().to_owned())),
-                    (header::ROUTE, HeaderValue::Text(route.route.clone())),
-                    (header::QUEUE, HeaderValue::Text(route.queue.clone())),
+                    (header::ROUTE, HeaderValue::Text(route.name.clone())),
+                    (
+                        header::QUEUE,
+                        HeaderValue::Text(route.settings.queue.clone()),
+                    ),
                 ];
                 patch.extend(headers);
                 (Target::Dead, patch)
@@ -87,9 +90,9 @@ impl Session<'_> {
             shortened: log,
             ..
         } = self.context;
-        events.shortened(&route.route);
+        events.shortened(&route.name);
         if let Some(more) = log.event(clock.now()) {
-            let route = &route.route;
+            let route = &route.name;
             tracing::warn!(
                 route,
                 "a copy does not fit a frame: its largest headers stay behind{more}"
