@@ -20,8 +20,9 @@ use std::hint::black_box;
 use common::table::{Table, headline, median};
 use sluiced::core::limits::Ticket;
 use sluiced::core::limits::admission::{
-    Cell, CellCandidate, CellCharge, Decision, Limit, LimitGate, decide,
+    Candidate, Cell, Charge, Decision, Limit, LimitGate, decide,
 };
+use sluiced::core::rate::Cost;
 use sluiced::core::time::StoreTime;
 use sluiced::ports::clock::Clock;
 
@@ -66,15 +67,16 @@ fn one(limit: &Limit<'_>, cells: &mut [Cell; 1]) -> Decision {
 }
 
 fn ask(limit: &Limit<'_>, cells: &mut [Cell; 1], ticket: Ticket) -> Decision {
-    let candidate = CellCandidate {
-        charges: vec![CellCharge {
+    let candidate = Candidate {
+        charges: vec![Charge {
             limit,
-            cell: 0,
-            cost: 1,
+            key: 0,
+            cost: Cost::ONE,
         }],
         waited: true,
-        weight: 1,
+        slots: Cost::ONE,
         ticket,
+        others_wait: false,
     };
     decide(&[candidate], cells, 1, NOW).pop().unwrap()
 }

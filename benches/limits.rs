@@ -170,7 +170,7 @@ fn candidate(limit: &Arc<KeyedLimit>, key: usize, number: usize) -> Candidate {
             cost: Cost::ONE,
         }],
         waited: false,
-        weight: 1,
+        slots: Cost::ONE,
         ticket: Ticket((1 << 100) + number as u128),
         others_wait: false,
     }

@@ -146,7 +146,7 @@ async fn ask(args: &ThrottleArgs, rule: Rule, store: &dyn LimitStore) -> Result<
             cost: Cost::new(units),
         }],
         waited: true,
-        weight: 1,
+        slots: Cost::ONE,
         ticket: Ticket(0),
         others_wait: false,
     };

@@ -23,8 +23,9 @@ use super::limits::{Location, OpenLimits, key};
 use super::printable::printable;
 use super::refusal::Refusal;
 use super::text::{rough, state};
+use crate::core::limits::admission::Charge;
 use crate::core::time::{StoreTime, micros};
-use crate::ports::label::LabelCharge;
+use crate::ports::label::KeyText;
 use crate::ports::message::{HeaderValue, Message};
 use crate::queue::rabbit::letters::Letters;
 use crate::settings::types::{QueueBackend, Route, Settings};
@@ -220,7 +221,7 @@ async fn peeked(
 async fn answer(
     opened: &OpenLimits,
     limit: &PlannedLimit,
-    charge: &LabelCharge,
+    charge: &Charge<(), KeyText>,
 ) -> Result<(StoreTime, LimitAnswer), Refusal> {
     let name = &limit.name;
     let found = opened.store(name).await?.inspect(name).await?;
@@ -233,7 +234,7 @@ async fn answer(
         .map(|until| until.since(found.now));
     let mut answer = LimitAnswer {
         limit: name.clone(),
-        key: charge.key.as_deref().map(str::to_owned),
+        key: charge.key.0.as_deref().map(str::to_owned),
         cost: charge.cost.get(),
         now: state(&found),
         wait: Some(blocked.unwrap_or_default()),
@@ -244,7 +245,7 @@ async fn answer(
         }
         return Ok((found.now, answer));
     }
-    let Some(left) = key::look_up(opened, name, charge.key.as_deref(), &found).await? else {
+    let Some(left) = key::look_up(opened, name, charge.key.0.as_deref(), &found).await? else {
         return Ok((found.now, answer));
     };
     (answer.now, answer.wait) = left.fits(charge.cost.get());

@@ -126,9 +126,9 @@ impl Pacing {
         }
     }
 
-    /// Takes the slot that [`Pacing::due`] just answered for a message of this cost. Answers
-    /// whether that completes what it costs.
-    pub fn take(&mut self, row: Row, slot: Slot, cost: u32) -> bool {
+    /// Takes the slot that [`Pacing::due`] just returned for a message of this cost. Returns whether it has all its
+    /// slots with that; otherwise this one is kept for it.
+    pub fn take(&mut self, row: Row, slot: Slot, cost: Cost) -> bool {
         let Self::Paced(rows) = self else {
             return true;
         };
@@ -136,6 +136,16 @@ impl Pacing {
             holder.take();
         }
         rows.charge(slot, cost)
+    }
+
+    /// Keeps that slot for a message of several slots that cannot be sent yet.
+    pub fn keep(&mut self, row: Row, slot: Slot) {
+        if let Self::Paced(rows) = self {
+            if let Some(holder) = rows.holder_mut(row) {
+                holder.take();
+            }
+            rows.keep(slot);
+        }
     }
 
     /// Slots that are kept for a message which costs more than one.
@@ -460,9 +470,20 @@ impl Rows {
         }
     }
 
-    /// Counts a slot towards a message that costs so much. Slots that lie too far back do not
-    /// count: their units would come that much too late, and overfill a window.
-    fn charge(&mut self, slot: Slot, cost: u32) -> bool {
+    /// Counts a slot towards a message that costs so much. Returns whether it has all of them.
+    fn charge(&mut self, slot: Slot, cost: Cost) -> bool {
+        self.keep(slot);
+        let cost = cost.get() as usize;
+        let complete = self.taken.len() >= cost;
+        if complete {
+            self.taken.drain(..cost);
+        }
+        complete
+    }
+
+    /// Keeps a slot for a message of several. Slots that lie too far back do not count: their units would come that
+    /// much too late, and overfill a window.
+    fn keep(&mut self, slot: Slot) {
         // Both clocks: one is exact, the other does not step.
         let headroom = self.main.pace().headroom();
         let far = |early: &Slot| {
@@ -473,11 +494,6 @@ impl Rows {
             self.taken.pop_front();
         }
         self.taken.push_back(slot);
-        let complete = self.taken.len() >= cost as usize;
-        if complete {
-            self.taken.drain(..cost as usize);
-        }
-        complete
     }
 }
 

@@ -152,6 +152,12 @@ impl Cost {
     pub const fn get(self) -> u32 {
         self.0.get()
     }
+
+    /// The units, to count with.
+    #[must_use]
+    pub const fn units(self) -> u64 {
+        self.0.get() as u64
+    }
 }
 
 /// Why a text is no duration.

@@ -20,14 +20,15 @@ use tracing::{debug, info, warn};
 
 use crate::core::scheduler::{Asked, Question, Scheduler};
 use crate::core::time::{Mono, StoreTime, micros};
-use crate::ports::limits::{Candidate, Closing, Decision, Decisions, KeyedLimit, LimitStore};
+use crate::ports::limits::{
+    Candidate, Closing, Decision, Decisions, Granted, KeyedLimit, LimitStore,
+};
 use crate::ports::pace::StoreError;
 use crate::telemetry::LogLimit;
 use crate::telemetry::meters::{AdmissionMeters, KeyedMeters};
 
 use super::handle::PacerHandle;
 use super::job::{Asks, Waiting};
-use super::permit::calls;
 use super::refunder::{Refunder, Tickets};
 
 pub(super) use denied::{never, send_away};
@@ -88,7 +89,7 @@ impl Admission {
         Candidate {
             charges: asked.item.job.charges().to_vec(),
             waited: asked.waited,
-            weight: asked.weight,
+            slots: asked.slots,
             ticket,
             others_wait: asked.others_wait,
         }
@@ -182,8 +183,10 @@ impl Admission {
         for asked in &question.asked {
             // It may have been granted: a call that never began must not count until its lease ends.
             if let Some(asks) = &asked.item.asks {
-                let unsure = calls(asked.item.job.charges(), asks.ticket);
-                self.keyed.refunder.ended(unsure);
+                let charges = asked.item.job.charges().iter();
+                let calls = charges.filter(|charge| charge.limit.is_concurrency());
+                let calls = calls.map(|charge| Granted::call(charge, asks.ticket));
+                self.keyed.refunder.ended(calls.collect());
             }
         }
     }

@@ -19,7 +19,7 @@ use crate::core::scheduler::Share;
 use crate::core::time::{Mono, StoreTime};
 use crate::ports::downstream::{Call, Facts};
 use crate::ports::label::Label;
-use crate::ports::limits::{Charge, LimitKey};
+use crate::ports::limits::{Charge, LimitKey, key_id};
 use crate::ports::message::{HeaderValue, Message, header};
 use crate::ports::queue::{Delivery, Verdict};
 
@@ -162,12 +162,13 @@ fn takes(route: &Route, label: &Label) -> Takes {
             Counted::Paced => takes.slots = charge.cost,
             Counted::Keyed(limit) => takes.charges.push(Charge {
                 limit: Arc::clone(limit),
-                key: (counting.key_of)(charge.key.as_deref()),
+                key: (counting.key_of)(charge.key.0.as_deref()),
                 cost: charge.cost,
             }),
         }
     }
-    takes.keys = takes.charges.iter().map(Charge::id).collect();
+    let id = |charge: &Charge| key_id(&charge.limit.name, charge.key);
+    takes.keys = takes.charges.iter().map(id).collect();
     if let Some(tenant) = label.tenant.as_deref() {
         takes.share = Share {
             tenant: number((counting.key_of)(Some(tenant))),

@@ -13,7 +13,7 @@ use crate::core::schedule::{Freeze, Grant};
 use crate::core::scheduler::Scheduler;
 use crate::core::time::{Mono, StoreTime};
 use crate::ports::clock::Clock;
-use crate::ports::limits::CallUnderWay;
+use crate::ports::limits::Granted;
 use crate::ports::locks::lock;
 use crate::ports::pace::{PacedLimit, StoreError};
 use crate::telemetry::LogLimit;
@@ -46,7 +46,7 @@ pub(super) enum Event {
     /// took went back.
     Unsent(Vec<Waiting>, bool),
     /// Calls of ours do not count in their `concurrency` limits any more.
-    Freed(Vec<CallUnderWay>),
+    Freed(Vec<Granted>),
     /// A message that waits for another attempt.
     Again(Box<Waiting>),
     /// A call of ours was told to wait for so long; the limit is frozen.
@@ -129,18 +129,16 @@ impl PacerHandle {
 
     /// Puts messages back that were not sent, once they have given back what they took of their limits.
     pub(super) fn unsent(&self, mut messages: Vec<Waiting>) {
-        let (mut refunds, mut calls) = (Vec::new(), Vec::new());
-        for waiting in &mut messages {
-            let (some, under_way) = waiting.permit.take_back();
-            refunds.extend(some);
-            calls.extend(under_way);
-        }
-        if refunds.is_empty() && calls.is_empty() {
+        let each = messages.iter_mut();
+        let granted: Vec<_> = each
+            .flat_map(|waiting| waiting.permit.take_back())
+            .collect();
+        if granted.is_empty() {
             return self.tell(Event::Unsent(messages, true));
         }
         let pacer = self.clone();
         tokio::spawn(async move {
-            let went_back = pacer.refunder.give_back(&refunds, &calls).await;
+            let went_back = pacer.refunder.give_back(&granted).await;
             pacer.tell(Event::Unsent(messages, went_back));
         });
     }

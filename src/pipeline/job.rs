@@ -133,8 +133,8 @@ impl Job {
     }
 
     /// How many slots of its paced limit it takes.
-    pub(super) const fn slots(&self) -> u32 {
-        self.takes.slots.get()
+    pub(super) const fn slots(&self) -> Cost {
+        self.takes.slots
     }
 
     /// What it takes of its keyed limits.
@@ -195,8 +195,8 @@ impl Queued for Waiting {
     }
 
     fn memory_room(&self, key: KeyId) -> usize {
-        let own = |charge: &&Charge| charge.id() == key;
-        let charge = self.job.charges().iter().find(own);
+        let at = self.keys().position(|own| own == key);
+        let charge = at.and_then(|at| self.job.charges().get(at));
         let counts_calls = charge.is_some_and(|charge| charge.limit.is_concurrency());
         // Where the limit counts all messages together, there are no others to make room for. And what
         // was sent away until a time comes back when it fits. No such time is known of calls.

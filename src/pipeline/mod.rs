@@ -67,7 +67,7 @@ use crate::core::schedule::Pace;
 use crate::core::scheduler::{Requests, Scheduler};
 use crate::core::time::micros;
 use crate::ports::clock::Clock;
-use crate::ports::limits::{CallUnderWay, LimitStore, LostWait, Policy};
+use crate::ports::limits::{Granted, LimitStore, LostWait, Policy};
 use crate::ports::pace::PacedLimit;
 use crate::ports::queue::Leftover;
 use crate::telemetry::health::{DOWNSTREAM, Health, MESSAGES};
@@ -295,7 +295,7 @@ impl Pipeline {
         store: Arc<dyn LimitStore>,
         routes: &[Arc<Route>],
         outdated: &Outdated,
-        freed: impl Fn(Vec<CallUnderWay>) + Send + 'static,
+        freed: impl Fn(Vec<Granted>) + Send + 'static,
     ) -> Keyed {
         let limits = || routes.iter().flat_map(|route| route.counting.keyed());
         let meters: BTreeMap<_, _> = limits()

@@ -1,30 +1,28 @@
 //! What a message took of its keyed limits.
 //!
-//! However a message leaves our hands before it was sent (its slot never came, it expired, its
-//! session is gone, the daemon stops), dropping its permit refunds what it took. A call counts in
-//! `concurrency` limits until its permit is dropped.
+//! However a message leaves the pacer before it was sent (its slot never came, it expired, its session is gone, the
+//! daemon stops), dropping its permit refunds what it took. A call counts in `concurrency` limits until its permit is
+//! dropped.
 
 use std::fmt;
 
 use crate::core::time::StoreTime;
-use crate::ports::limits::{CallUnderWay, Charge, Refund, Ticket};
+use crate::ports::limits::{Charge, Granted, Ticket};
 
 use super::refunder::Refunder;
 
 /// What a message took.
 pub(super) struct Permit {
-    refunds: Vec<Refund>,
-    calls: Vec<CallUnderWay>,
+    granted: Vec<Granted>,
     /// `None`: it took nothing.
     refunder: Option<Refunder>,
 }
 
 impl Permit {
-    /// That of a message which took nothing.
+    /// The permit of a message that took nothing.
     pub(super) const fn none() -> Self {
         Self {
-            refunds: Vec::new(),
-            calls: Vec::new(),
+            granted: Vec::new(),
             refunder: None,
         }
     }
@@ -36,45 +34,34 @@ impl Permit {
         ticket: Ticket,
         refunder: &Refunder,
     ) -> Self {
-        let calls = calls(charges, ticket);
-        refunder.began(&calls);
-        let spent = charges.iter().filter(|c| !c.limit.is_concurrency());
-        let refunds = spent.map(|charge| Refund {
-            limit: charge.limit.clone(),
-            key: charge.key,
-            cost: charge.cost,
-            at,
-        });
+        let granted = charges.iter().map(|c| Granted::new(c, at, ticket));
+        let granted: Vec<Granted> = granted.collect();
+        refunder.began(&granted);
         Self {
-            refunds: refunds.collect(),
-            calls,
+            granted,
             refunder: Some(refunder.clone()),
         }
     }
 
-    /// The message may have been sent: what it took stays spent.
+    /// The message may have been sent: the units stay spent, and its calls count until it is dropped.
     pub(super) fn consume(&mut self) {
         if let Some(refunder) = &self.refunder {
-            refunder.used(&self.refunds, &self.calls);
+            refunder.used(&self.granted);
         }
-        self.refunds.clear();
+        self.granted.retain(Granted::is_call);
     }
 
     /// What is given back if the message was certainly not sent, without waiting for the drop.
-    pub(super) fn take_back(&mut self) -> (Vec<Refund>, Vec<CallUnderWay>) {
-        (
-            std::mem::take(&mut self.refunds),
-            std::mem::take(&mut self.calls),
-        )
+    pub(super) fn take_back(&mut self) -> Vec<Granted> {
+        std::mem::take(&mut self.granted)
     }
 }
 
 impl Drop for Permit {
     fn drop(&mut self) {
-        let (refunds, calls) = self.take_back();
+        let granted = self.take_back();
         if let Some(refunder) = &self.refunder {
-            refunder.ended(calls);
-            refunder.unused(refunds);
+            refunder.ended(granted);
         }
     }
 }
@@ -82,17 +69,7 @@ impl Drop for Permit {
 impl fmt::Debug for Permit {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("Permit")
-            .field("refunds", &self.refunds.len())
-            .field("calls", &self.calls.len())
+            .field("granted", &self.granted.len())
             .finish_non_exhaustive()
     }
-}
-
-/// The calls of a message that `concurrency` limits count.
-pub(super) fn calls(charges: &[Charge], ticket: Ticket) -> Vec<CallUnderWay> {
-    charges
-        .iter()
-        .filter(|charge| charge.limit.is_concurrency())
-        .map(|charge| CallUnderWay::of(charge, ticket))
-        .collect()
 }

@@ -12,7 +12,7 @@ use tracing::{debug, warn};
 
 use crate::core::limits::Rule;
 use crate::ports::clock::Clock;
-use crate::ports::limits::{BATCH_MAX, CallUnderWay, KeyedLimit, LimitStore, Refund, Ticket};
+use crate::ports::limits::{BATCH_MAX, Granted, KeyedLimit, LimitStore, Ticket};
 use crate::ports::pace::StoreError;
 use crate::telemetry::LogLimit;
 use crate::telemetry::meters::KeyedMeters;
@@ -45,12 +45,13 @@ impl Tickets {
     }
 }
 
-/// What the refunder is told. Bounded by the prefetch of the pacer's routes.
+/// What the refunder receives. Bounded by the prefetch of the pacer's routes.
 #[derive(Debug)]
 enum Entry {
-    Began(Vec<CallUnderWay>),
-    Ended(Vec<CallUnderWay>),
-    Unused(Vec<Refund>),
+    /// Calls of one message.
+    Began(Vec<Granted>),
+    /// Calls that ended, and units that certainly were not used.
+    Ended(Vec<Granted>),
 }
 
 /// The way to a pacer's refunder.
@@ -61,72 +62,60 @@ pub(super) struct Refunder {
 }
 
 /// Calls under way, by their tickets.
-type CallsByTicket = HashMap<Ticket, Vec<CallUnderWay>>;
+type CallsByTicket = HashMap<Ticket, Vec<Granted>>;
 
 impl Refunder {
-    /// A refunder, and its work: a future that ends once nothing can be told to it any more. `freed` hears of
+    /// A refunder, and its work: a future that ends once nothing can be sent to it any more. `freed` is called with
     /// calls that the store counts no more.
     pub(super) fn new(
         store: Arc<dyn LimitStore>,
         meters: Arc<BTreeMap<Arc<str>, KeyedMeters>>,
         limits: Vec<Arc<KeyedLimit>>,
-        (clock, freed): (Clock, impl Fn(Vec<CallUnderWay>) + Send + 'static),
+        (clock, freed): (Clock, impl Fn(Vec<Granted>) + Send + 'static),
     ) -> (Self, impl Future<Output = ()> + Send + 'static) {
-        let (entries, told) = mpsc::unbounded_channel();
+        let (entries, received) = mpsc::unbounded_channel();
         let store = Arc::new(Store {
             store,
             meters,
             clock,
         });
-        let work = run(Arc::clone(&store), told, limits, freed);
+        let work = run(Arc::clone(&store), received, limits, freed);
         (Self { entries, store }, work)
     }
 
     /// Gives back what messages took, before they ask again: otherwise a message could be denied for
     /// what it holds itself. Returns whether all of it went back.
-    pub(super) async fn give_back(&self, refunds: &[Refund], calls: &[CallUnderWay]) -> bool {
-        let mut released = true;
-        if !calls.is_empty() {
-            // The renewals stop in any case; ending a call twice changes nothing.
-            self.ended(calls.to_vec());
-            released = self.store.release(calls).await;
-        }
-        self.store.refund(refunds).await && released
+    pub(super) async fn give_back(&self, granted: &[Granted]) -> bool {
+        // The renewals stop in any case; ending a call twice changes nothing.
+        self.ended(calls(granted));
+        self.store.release(granted).await
     }
 
-    /// Calls begin that `concurrency` limits count.
-    pub(super) fn began(&self, calls: &[CallUnderWay]) {
+    /// A message was granted this: the calls in it are renewed from now on.
+    pub(super) fn began(&self, granted: &[Granted]) {
+        let calls = calls(granted);
         if !calls.is_empty() {
-            self.tell(Entry::Began(calls.to_vec()));
+            self.send(Entry::Began(calls));
         }
     }
 
-    /// Calls ended, or it is not known whether they were granted.
-    pub(super) fn ended(&self, calls: Vec<CallUnderWay>) {
-        if !calls.is_empty() {
-            self.tell(Entry::Ended(calls));
-        }
-    }
-
-    /// Grants that certainly were not used.
-    pub(super) fn unused(&self, refunds: Vec<Refund>) {
-        if !refunds.is_empty() {
-            self.tell(Entry::Unused(refunds));
+    /// Calls ended, or may have been granted without an answer; units certainly were not used.
+    pub(super) fn ended(&self, granted: Vec<Granted>) {
+        if !granted.is_empty() {
+            self.send(Entry::Ended(granted));
         }
     }
 
     /// A message may have been sent: counts the units that it used.
-    pub(super) fn used(&self, grants: &[Refund], calls: &[CallUnderWay]) {
-        let grants = grants.iter().map(|g| (&g.limit, g.cost.get()));
-        let calls = calls.iter().map(|call| (&call.limit, call.cost.get()));
-        for (limit, units) in grants.chain(calls) {
-            if let Some(meters) = self.store.meters.get(&limit.name) {
-                meters.permits.increment(units.into());
+    pub(super) fn used(&self, granted: &[Granted]) {
+        for charge in granted.iter().map(Granted::charge) {
+            if let Some(meters) = self.store.meters.get(&charge.limit.name) {
+                meters.permits.increment(charge.cost.units());
             }
         }
     }
 
-    fn tell(&self, entry: Entry) {
+    fn send(&self, entry: Entry) {
         if self.entries.send(entry).is_err() {
             debug!("the refunder has ended: what was taken counts as used");
         }
@@ -143,9 +132,9 @@ struct Store {
 
 async fn run(
     store: Arc<Store>,
-    mut told: mpsc::UnboundedReceiver<Entry>,
+    mut received: mpsc::UnboundedReceiver<Entry>,
     limits: Vec<Arc<KeyedLimit>>,
-    freed: impl Fn(Vec<CallUnderWay>),
+    freed: impl Fn(Vec<Granted>),
 ) {
     let mut renewed = store.clock.now();
     let (mut running, mut entries) = (CallsByTicket::new(), Vec::new());
@@ -153,16 +142,17 @@ async fn run(
         // Worked out each time: an operator may shorten a lease, and new calls begin after that.
         let due = (renewed + renew_every(&limits)).since(store.clock.now());
         tokio::select! {
-            count = told.recv_many(&mut entries, BATCH_MAX) => {
+            count = received.recv_many(&mut entries, BATCH_MAX) => {
                 if count == 0 {
                     return;
                 }
-                let (ended, unused) = sort(&mut entries, &mut running);
+                let mut ended = note(&mut entries, &mut running);
+                let is_released = store.release(&ended).await;
+                ended.retain(Granted::is_call);
                 // A replica that misses a notice, or gets none at all, still uses what its own calls free.
-                if store.release(&ended).await && !ended.is_empty() {
+                if is_released && !ended.is_empty() {
                     freed(ended);
                 }
-                store.refund(&unused).await;
             }
             () = tokio::time::sleep(due), if !running.is_empty() => {
                 renewed = store.clock.now();
@@ -172,26 +162,32 @@ async fn run(
     }
 }
 
-/// Keeps the list of calls under way; answers what ended and what is refunded.
-fn sort(entries: &mut Vec<Entry>, running: &mut CallsByTicket) -> (Vec<CallUnderWay>, Vec<Refund>) {
-    let (mut ended, mut unused) = (Vec::new(), Vec::new());
+fn calls(granted: &[Granted]) -> Vec<Granted> {
+    let calls = granted.iter().filter(|granted| granted.is_call());
+    calls.cloned().collect()
+}
+
+/// Keeps the list of calls under way; returns what is released.
+fn note(entries: &mut Vec<Entry>, running: &mut CallsByTicket) -> Vec<Granted> {
+    let mut released = Vec::new();
     for entry in entries.drain(..) {
         match entry {
             Entry::Began(calls) => {
-                if let Some(CallUnderWay { ticket, .. }) = calls.first() {
+                if let Some(Granted::Call { ticket, .. }) = calls.first() {
                     running.insert(*ticket, calls);
                 }
             }
-            Entry::Ended(calls) => {
-                if let Some(CallUnderWay { ticket, .. }) = calls.first() {
-                    running.remove(ticket);
+            Entry::Ended(granted) => {
+                for one in &granted {
+                    if let Granted::Call { ticket, .. } = one {
+                        running.remove(ticket);
+                    }
                 }
-                ended.extend(calls);
+                released.extend(granted);
             }
-            Entry::Unused(refunds) => unused.extend(refunds),
         }
     }
-    (ended, unused)
+    released
 }
 
 /// A third of the shortest lease of a call under way.
@@ -208,28 +204,17 @@ fn renew_every(limits: &[Arc<KeyedLimit>]) -> Duration {
 
 impl Store {
     /// Returns whether the store did it.
-    async fn release(&self, ended: &[CallUnderWay]) -> bool {
+    async fn release(&self, granted: &[Granted]) -> bool {
         let mut all = true;
-        for calls in ended.chunks(BATCH_MAX) {
-            if let Err(error) = self.store.release(calls).await {
-                self.doubt("calls that ended count until their lease ends", &error);
-                all = false;
-            }
-        }
-        all
-    }
-
-    /// Returns whether the store did it.
-    async fn refund(&self, unused: &[Refund]) -> bool {
-        let mut all = true;
-        for refunds in unused.chunks(BATCH_MAX) {
-            for refund in refunds {
-                if let Some(meters) = self.meters.get(&refund.limit.name) {
+        for granted in granted.chunks(BATCH_MAX) {
+            for units in granted.iter().filter(|granted| !granted.is_call()) {
+                if let Some(meters) = self.meters.get(&units.charge().limit.name) {
                     meters.refunds.increment(1);
                 }
             }
-            if let Err(error) = self.store.refund(refunds).await {
-                self.doubt("what was not sent counts as if it were", &error);
+            if let Err(error) = self.store.release(granted).await {
+                let what = "what was not sent counts as if it were, and calls that ended count until their lease ends";
+                self.doubt(what, &error);
                 all = false;
             }
         }
@@ -250,8 +235,8 @@ impl Store {
         }
     }
 
-    fn lost(&self, calls: Vec<CallUnderWay>) {
-        for CallUnderWay { limit, .. } in calls {
+    fn lost(&self, calls: Vec<Granted>) {
+        for limit in calls.iter().map(|call| &call.charge().limit) {
             if let Some(meters) = self.meters.get(&limit.name) {
                 meters.leases_lost.increment(1);
             }

@@ -70,7 +70,7 @@ fn missed(slot: Slot, pacer: &PacerHandle) {
 }
 
 fn measure(job: &Job, judgement: &Judgement, slot: Slot, started: Mono, pacer: &PacerHandle) {
-    pacer.meters.permits.increment(job.slots().into());
+    pacer.meters.permits.increment(job.slots().units());
     let late = started.since(slot.at);
     pacer
         .meters

@@ -5,33 +5,30 @@ use std::fmt;
 
 use super::downstream::{Facts, Undecodable};
 use super::message::Message;
-use crate::core::rate::Cost;
+use crate::core::limits::admission::Charge;
 
-/// What a message takes of one limit.
+/// The text of the key that is counted; `None`: the limit counts all messages together.
 #[derive(Clone, PartialEq, Eq)]
-pub struct LabelCharge {
-    /// The key that is counted; `None`: the limit counts all messages together.
-    pub key: Option<Box<str>>,
-    /// From 1 to the largest cost that the limit can ever grant.
-    pub cost: Cost,
-}
+pub struct KeyText(pub Option<Box<str>>);
 
 /// What the limits of a route need to know of a message.
 #[derive(Clone, PartialEq, Eq)]
 pub struct Label {
-    /// One for each limit of the route, in its order; `None`: the limit does not count the message.
-    pub charges: Box<[Option<LabelCharge>]>,
+    /// One for each limit of the route, in its order, with a cost that the limit can grant; `None`: the limit does
+    /// not count the message.
+    pub charges: Box<[Option<Charge<(), KeyText>>]>,
     /// The tenant that the message belongs to, on a route that shares fairly.
     pub tenant: Option<Box<str>>,
 }
 
-impl fmt::Debug for LabelCharge {
+impl fmt::Debug for KeyText {
     /// A key is a phone number more often than not.
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("LabelCharge")
-            .field("keyed", &self.key.is_some())
-            .field("cost", &self.cost)
-            .finish()
+        f.write_str(if self.0.is_some() {
+            "KeyText(..)"
+        } else {
+            "KeyText(None)"
+        })
     }
 }
 

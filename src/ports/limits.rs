@@ -17,9 +17,8 @@ use super::pace::StoreFuture;
 pub use crate::core::limits::admission::{Decision, Pass};
 pub use crate::core::limits::generation::{Closing, LostWait};
 pub use crate::core::limits::{Fit, Room, Ticket};
-use crate::core::limits::{Rule, State};
+use crate::core::limits::{Rule, State, admission};
 use crate::core::policy::PolicyVersion;
-use crate::core::rate::Cost;
 pub use crate::core::scheduler::BATCH_MAX;
 use crate::core::scheduler::KeyId;
 use crate::core::time::StoreTime;
@@ -86,20 +85,10 @@ impl KeyedLimit {
 }
 
 /// What one message takes from one limit.
-#[derive(Clone, Debug)]
-pub struct Charge {
-    pub limit: Arc<KeyedLimit>,
-    pub key: LimitKey,
-    pub cost: Cost,
-}
+pub type Charge = admission::Charge<Arc<KeyedLimit>, LimitKey>;
 
-impl Charge {
-    /// A number for this (limit, key), the same in this process for all messages.
-    #[must_use]
-    pub fn id(&self) -> KeyId {
-        key_id(&self.limit.name, self.key)
-    }
-}
+/// One message of an admission request.
+pub type Candidate = admission::Candidate<Arc<KeyedLimit>, LimitKey>;
 
 /// A number for a (limit, key), the same in this process for all messages.
 #[must_use]
@@ -107,22 +96,6 @@ pub fn key_id(limit: &str, key: LimitKey) -> KeyId {
     let mut hasher = DefaultHasher::new();
     (limit, key).hash(&mut hasher);
     hasher.finish()
-}
-
-/// One message of an admission request.
-#[derive(Clone, Debug)]
-pub struct Candidate {
-    /// At least one; each limit at most once.
-    pub charges: Vec<Charge>,
-    /// It was sent away before.
-    pub waited: bool,
-    /// How many of the wanted grants it is: the slots that it takes.
-    pub weight: u64,
-    /// Names the message's call in a `concurrency` limit: unique in the fleet.
-    pub ticket: Ticket,
-    /// Other messages of this replica wait for a call to end in one of its `concurrency` limits: the
-    /// replica is to be told when one ends, also if this message is granted.
-    pub others_wait: bool,
 }
 
 /// The store's answer to a request.
@@ -152,35 +125,51 @@ pub struct Look {
     pub state: Option<State>,
 }
 
-/// Units to take back because their message was certainly not sent.
+/// A charge that was granted, and what the store knows it by. The kind of the limit at that moment counts: a policy
+/// may change it later.
 #[derive(Clone, Debug)]
-pub struct Refund {
-    pub limit: Arc<KeyedLimit>,
-    pub key: LimitKey,
-    pub cost: Cost,
-    /// When they were granted.
-    pub at: StoreTime,
+pub enum Granted {
+    /// Units. They stay spent once the message may have been sent.
+    Units {
+        charge: Charge,
+        /// When they were granted.
+        at: StoreTime,
+    },
+    /// A call that counts in a `concurrency` limit until it ends.
+    Call { charge: Charge, ticket: Ticket },
 }
 
-/// A call that counts in a `concurrency` limit.
-#[derive(Clone, Debug)]
-pub struct CallUnderWay {
-    pub limit: Arc<KeyedLimit>,
-    pub key: LimitKey,
-    pub ticket: Ticket,
-    pub cost: Cost,
-}
-
-impl CallUnderWay {
-    /// That of a message with this charge.
+impl Granted {
+    /// A charge of a message with this ticket that was granted at `at`.
     #[must_use]
-    pub fn of(charge: &Charge, ticket: Ticket) -> Self {
-        Self {
-            limit: Arc::clone(&charge.limit),
-            key: charge.key,
-            ticket,
-            cost: charge.cost,
+    pub fn new(charge: &Charge, at: StoreTime, ticket: Ticket) -> Self {
+        if charge.limit.is_concurrency() {
+            return Self::call(charge, ticket);
         }
+        let charge = charge.clone();
+        Self::Units { charge, at }
+    }
+
+    /// A call of a message with this ticket, whether it was granted or not: ending one that does not count changes
+    /// nothing.
+    #[must_use]
+    pub fn call(charge: &Charge, ticket: Ticket) -> Self {
+        let charge = charge.clone();
+        Self::Call { charge, ticket }
+    }
+
+    /// The limit that granted it, its key and the cost.
+    #[must_use]
+    pub const fn charge(&self) -> &Charge {
+        match self {
+            Self::Units { charge, .. } | Self::Call { charge, .. } => charge,
+        }
+    }
+
+    /// Whether it is a call.
+    #[must_use]
+    pub const fn is_call(&self) -> bool {
+        matches!(self, Self::Call { .. })
     }
 }
 
@@ -190,18 +179,14 @@ pub trait LimitStore: Notices + Send + Sync + fmt::Debug {
     /// once it has granted `wanted`. At most [`BATCH_MAX`] at a time; none: only the time is told.
     fn admit<'a>(&'a self, candidates: &'a [Candidate], wanted: u64) -> StoreFuture<'a, Decisions>;
 
-    /// Takes back what certainly was not used, where the kind can do so exactly. Answers how many of
-    /// them it took. Each may be offered once, and not again after an error: the first try may have
-    /// counted.
-    fn refund<'a>(&'a self, refunds: &'a [Refund]) -> StoreFuture<'a, usize>;
+    /// Takes back units that certainly were not used, where the kind can do so exactly, and ends calls, with a
+    /// `Notice::Freed` to replicas that wait for them. Returns how many of the refunds it took. Units may
+    /// be released once, and not again after an error: the first try may have counted.
+    fn release<'a>(&'a self, granted: &'a [Granted]) -> StoreFuture<'a, usize>;
 
-    /// Keeps calls that are still under way in their `concurrency` limit for another lease.
-    /// Answers those that are not in it any more.
-    fn renew<'a>(&'a self, calls: &'a [CallUnderWay]) -> StoreFuture<'a, Vec<Ticket>>;
-
-    /// Ends calls in their `concurrency` limit, and tells replicas that wait for them
-    /// (`Notice::Freed`).
-    fn release<'a>(&'a self, calls: &'a [CallUnderWay]) -> StoreFuture<'a, ()>;
+    /// Keeps calls that are still under way in their `concurrency` limit for another lease. Returns those that are
+    /// not in it any more.
+    fn renew<'a>(&'a self, calls: &'a [Granted]) -> StoreFuture<'a, Vec<Ticket>>;
 
     /// What one key of a limit has left, without changing anything.
     fn look<'a>(&'a self, limit: &'a Arc<KeyedLimit>, key: LimitKey) -> StoreFuture<'a, Look>;

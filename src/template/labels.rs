@@ -8,9 +8,10 @@ use std::fmt;
 
 use super::fault::says_none;
 use super::{Context, Template, Templates, WrongTemplate};
+use crate::core::limits::admission::Charge;
 use crate::core::rate::Cost;
 use crate::ports::downstream::{Facts, Undecodable};
-use crate::ports::label::{Label, LabelCharge, Labels};
+use crate::ports::label::{KeyText, Label, Labels};
 use crate::ports::message::Message;
 
 /// How a limit counts messages, as configured.
@@ -116,7 +117,7 @@ impl RouteLabels {
         &self,
         limit: &Counter,
         context: &Context,
-    ) -> Result<Option<LabelCharge>, Undecodable> {
+    ) -> Result<Option<Charge<(), KeyText>>, Undecodable> {
         let key = match &limit.key {
             Some(template) if limit.passes_over && self.templates.gives_none(template, context) => {
                 return Ok(None);
@@ -139,7 +140,11 @@ impl RouteLabels {
                 cost
             }
         };
-        Ok(Some(LabelCharge { key, cost }))
+        Ok(Some(Charge {
+            limit: (),
+            key: KeyText(key),
+            cost,
+        }))
     }
 }
 
@@ -247,9 +252,9 @@ mod tests {
         let [Some(first), Some(second)] = &*label.charges else {
             panic!("both count it: {label:?}");
         };
-        assert_eq!((first.cost, &first.key), (cost(2), &None));
+        assert_eq!((first.cost, &first.key.0), (cost(2), &None));
         assert_eq!(second.cost, cost(2));
-        assert_eq!(second.key.as_deref(), Some("+49170/sms.de"));
+        assert_eq!(second.key.0.as_deref(), Some("+49170/sms.de"));
         assert_eq!(label.tenant.as_deref(), Some("acme"));
         let shown = format!("{label:?}{labels:?}");
         assert!(
@@ -280,10 +285,11 @@ mod tests {
         ];
         let keys = |body: &str| {
             let label = label(&limits, body).unwrap();
-            let key = |charge: &Option<LabelCharge>| charge.as_ref()?.key.clone();
-            let keys = label.charges.iter().map(key);
-            keys.map(|key| key.as_deref().map(str::to_owned))
-                .collect::<Vec<_>>()
+            let keys = label.charges.iter().map(|charge| {
+                let key = charge.as_ref()?.key.0.as_deref();
+                key.map(str::to_owned)
+            });
+            keys.collect::<Vec<_>>()
         };
         let known = r#"{"ip": "192.0.2.1", "user": "ann"}"#;
         assert_eq!(keys(known), [None, Some("ann".to_owned())]);

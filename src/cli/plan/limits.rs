@@ -134,13 +134,13 @@ pub(super) fn limits(
         let mut keys: HashMap<u32, OfKey> = HashMap::new();
         for (message, fate) in plan.messages.iter().zip(&outcome.fates) {
             let charge = index.map(|index: usize| message.charges[index]);
-            let cost = charge.map_or(message.slots.get(), |charge| charge.cost);
+            let cost = charge.map_or(message.slots, |charge| charge.cost);
             let of = keys
                 .entry(charge.map_or(0, |charge| charge.key))
                 .or_default();
-            of.wanted += u64::from(cost);
+            of.wanted += cost.units();
             if matches!(fate.end, End::Called(_)) {
-                of.taken += u64::from(cost);
+                of.taken += cost.units();
             }
             if index.is_some() && fate.by.map(usize::from) == index {
                 of.denied = true;
@@ -187,7 +187,7 @@ fn dear_waits(plan: &Plan, outcome: &PlanOutcome, index: usize) -> Option<DearWa
     let each = plan.messages.iter().zip(&outcome.fates);
     let each = each.map(|(message, fate)| {
         let wait = ended(fate.end).unwrap_or(length) - message.at;
-        (message.charges[index].cost, wait)
+        (message.charges[index].cost.get(), wait)
     });
     let cost = each.clone().map(|(cost, _)| cost).max()?;
     let longest = |is: &dyn Fn(u32) -> bool| {

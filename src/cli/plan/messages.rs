@@ -67,8 +67,11 @@ impl Form<'_> {
                 slots = *cost;
             } else {
                 let key = key.unwrap_or(0);
-                let cost = cost.get();
-                charges.push(KeyCost { key, cost });
+                charges.push(KeyCost {
+                    limit: (),
+                    key,
+                    cost: *cost,
+                });
             }
         }
         let urgent = self.planned.urgent_from;
@@ -206,7 +209,7 @@ pub(super) fn recorded(planned: &Planned, route: &Route, trace: &[Recorded]) -> 
         let takes = label.charges.iter().zip(&mut numbers);
         let takes = takes.map(|(charge, numbers)| match charge {
             Some(charge) => {
-                let key = charge.key.as_deref().map(|key| numbers.of(key));
+                let key = charge.key.0.as_deref().map(|key| numbers.of(key));
                 (key, charge.cost)
             }
             None => (Some(numbers.own()), Cost::ONE),

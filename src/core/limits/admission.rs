@@ -20,6 +20,7 @@ use super::generation::{Closing, Generation, LostWait};
 use super::kind::{Fit, Room, Ticket};
 use super::rule::{Line, Rule, State, Taken};
 use crate::policy::PolicyVersion;
+use crate::rate::Cost;
 use crate::time::StoreTime;
 
 /// How far ahead a line reaches at most.
@@ -114,25 +115,56 @@ impl Cell {
     }
 }
 
-/// What one message takes from one limit.
-#[derive(Clone, Copy, Debug)]
-pub struct CellCharge<'a> {
-    pub limit: &'a Limit<'a>,
-    /// Which of the batch's cells.
-    pub cell: usize,
-    pub cost: u64,
+/// What one message takes from one limit. Each room has its own names for limits and keys: the template numbers and
+/// texts, the store digests, [`decide`] cells.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Charge<L, K> {
+    pub limit: L,
+    pub key: K,
+    pub cost: Cost,
 }
 
 /// One message of a request.
 #[derive(Clone, Debug)]
-pub struct CellCandidate<'a> {
-    pub charges: Vec<CellCharge<'a>>,
-    /// It was sent away before: it is told when it fits, and moves no line.
+pub struct Candidate<L, K> {
+    /// At least one; each limit at most once.
+    pub charges: Vec<Charge<L, K>>,
+    /// It was denied before: the answer says when it fits, and it moves no line.
     pub waited: bool,
-    /// How many of the wanted grants it is: the slots that it takes.
-    pub weight: u64,
+    /// The slots that it takes: it counts for as many of the wanted grants.
+    pub slots: Cost,
+    /// Names its call in a `concurrency` limit: unique in the fleet.
     pub ticket: Ticket,
+    /// Other messages of its replica wait for a call to end in one of its `concurrency` limits: the replica wants a
+    /// notice when one ends, also if this message is granted.
+    pub others_wait: bool,
 }
+
+impl<L, K> Candidate<L, K> {
+    /// The same message, with other names for its limits and keys.
+    #[must_use]
+    pub fn renamed<'a, M, N>(
+        &'a self,
+        mut name: impl FnMut(&'a Charge<L, K>) -> (M, N),
+    ) -> Candidate<M, N> {
+        let charges = self.charges.iter().map(|charge| {
+            let (limit, key) = name(charge);
+            let cost = charge.cost;
+            Charge { limit, key, cost }
+        });
+        Candidate {
+            charges: charges.collect(),
+            waited: self.waited,
+            slots: self.slots,
+            ticket: self.ticket,
+            others_wait: self.others_wait,
+        }
+    }
+}
+
+/// A charge whose key is the number of its cell in the batch.
+type CellCharge<'a> = Charge<&'a Limit<'a>, usize>;
+type CellCandidate<'a> = Candidate<&'a Limit<'a>, usize>;
 
 /// A charge that was granted.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -185,12 +217,12 @@ pub fn decide(
 ) -> Vec<Decision> {
     let mut granted = 0;
     let each = candidates.iter().map(|candidate| {
-        if granted >= wanted || (granted > 0 && granted + candidate.weight > wanted) {
+        if granted >= wanted || (granted > 0 && granted + candidate.slots.units() > wanted) {
             // Those behind it are not looked at either: they would overtake it for good.
             granted = wanted;
             return Decision::NotAsked;
         }
-        if candidate.charges.iter().any(|c| cells[c.cell].full) {
+        if candidate.charges.iter().any(|c| cells[c.key].full) {
             return Decision::NotAsked;
         }
         let decision = one(candidate, cells, now);
@@ -200,10 +232,10 @@ pub fn decide(
             ..
         } = decision
         {
-            cells[candidate.charges[by].cell].full = true;
+            cells[candidate.charges[by].key].full = true;
         }
         if matches!(decision, Decision::Granted { .. }) {
-            granted += candidate.weight;
+            granted += candidate.slots.units();
         }
         decision
     });
@@ -215,21 +247,24 @@ fn one(candidate: &CellCandidate<'_>, cells: &mut [Cell], now: StoreTime) -> Dec
     if let Some(shut) = shut(charges, now) {
         return shut;
     }
-    if let Some(by) = charges.iter().position(|c| c.cost > c.limit.rule.most()) {
+    if let Some(by) = charges
+        .iter()
+        .position(|c| c.cost.units() > c.limit.rule.most())
+    {
         let most = charges[by].limit.rule.most();
         return Decision::Never { by, most };
     }
     for charge in charges {
-        note(charge, &mut cells[charge.cell], now);
+        note(charge, &mut cells[charge.key], now);
     }
     let fit = |charge: &CellCharge<'_>| {
-        let state = cells[charge.cell].state.as_ref();
+        let state = cells[charge.key].state.as_ref();
         charge.limit.rule.fit(state, now, charge.cost)
     };
     let fits: Vec<Fit> = charges.iter().map(fit).collect();
     if fits.iter().all(|fit| *fit == Fit::Now) {
         let passes = charges.iter().map(|charge| {
-            let cell = &mut cells[charge.cell];
+            let cell = &mut cells[charge.key];
             take(charge, cell, candidate.ticket, now)
         });
         return Decision::Granted {
@@ -275,7 +310,7 @@ fn take(charge: &CellCharge<'_>, cell: &mut Cell, ticket: Ticket, now: StoreTime
     let state = cell.state.as_ref();
     Pass {
         room: rule.room(state, now),
-        next: rule.fit(state, now, 1),
+        next: rule.fit(state, now, Cost::ONE),
     }
 }
 
@@ -285,7 +320,7 @@ pub fn refund(
     limit: &Limit<'_>,
     since: StoreTime,
     cell: &mut Cell,
-    (at, cost): (StoreTime, u64),
+    (at, cost): (StoreTime, Cost),
     now: StoreTime,
 ) -> bool {
     if limit.gate == LimitGate::Outdated || at < since {
@@ -313,7 +348,7 @@ fn deny(
     now: StoreTime,
 ) -> Decision {
     let line = |charge: &CellCharge<'_>| {
-        let state = cells[charge.cell].state.as_ref();
+        let state = cells[charge.key].state.as_ref();
         state.map_or(0, |state| state.line.at)
     };
     // When each charge lets it come back; what has no time comes last.
@@ -328,12 +363,12 @@ fn deny(
     let by = times.iter().position(|at| *at == latest).unwrap_or(0);
     let charge = &candidate.charges[by];
     let rule = charge.limit.rule;
-    let room = rule.room(cells[charge.cell].state.as_ref(), now);
+    let room = rule.room(cells[charge.key].state.as_ref(), now);
     let full = fits[by] == Fit::Full;
     if !candidate.waited && !full {
-        let cell = &mut cells[charge.cell];
+        let cell = &mut cells[charge.key];
         if let Some(state) = &mut cell.state {
-            let line = latest + rule.spacing(charge.cost, now);
+            let line = latest + rule.spacing(charge.cost.units(), now);
             state.line = Line {
                 at: line.min((now + LINE_MAX).as_micros()),
                 spacing: rule.spacing(1, now),

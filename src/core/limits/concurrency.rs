@@ -26,7 +26,7 @@ pub struct Concurrency {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct CountedCall {
     pub ticket: Ticket,
-    pub cost: u64,
+    pub units: u64,
     /// When it ends by itself.
     pub ends: u64,
 }
@@ -129,7 +129,7 @@ impl Kind for Concurrency {
     }
 
     fn fit(&self, calls: Option<&Calls>, now: u64, cost: u64) -> Fit {
-        let total: u64 = self.under_way(calls, now).map(|call| call.cost).sum();
+        let total: u64 = self.under_way(calls, now).map(|call| call.units).sum();
         if total + cost <= self.limit {
             Fit::Now
         } else {
@@ -142,7 +142,7 @@ impl Kind for Concurrency {
         let mut calls: Vec<CountedCall> = others.filter(|call| call.ticket != ticket).collect();
         calls.push(CountedCall {
             ticket,
-            cost,
+            units: cost,
             ends: now + self.lease,
         });
         Calls { calls }
@@ -154,7 +154,7 @@ impl Kind for Concurrency {
     }
 
     fn room(&self, calls: Option<&Calls>, now: u64) -> Room {
-        let total: u64 = self.under_way(calls, now).map(|call| call.cost).sum();
+        let total: u64 = self.under_way(calls, now).map(|call| call.units).sum();
         let last = self.under_way(calls, now).map(|call| call.ends).max();
         Room {
             remaining: self.limit.saturating_sub(total),

@@ -9,10 +9,11 @@
 use std::collections::HashMap;
 use std::hash::Hash;
 
-use super::admission::{self, Cell, CellCandidate, CellCharge, Decision, Limit};
+use super::admission::{self, Candidate, Cell, Decision, Limit};
 use super::concurrency::{Calls, Concurrency};
 use super::kind::{Fit, Ticket};
 use super::rule::{Rule, State, Taken};
+use crate::rate::Cost;
 use crate::time::StoreTime;
 
 /// No sweep before so many states are known.
@@ -27,20 +28,6 @@ pub struct KeyedStates<N> {
     waiting: HashMap<N, Vec<u32>>,
     /// How many states there may be before the next sweep.
     room: usize,
-}
-
-/// One message of a request.
-#[derive(Clone, Debug)]
-pub struct KeyedCandidate<'a, N> {
-    /// Each of its keys, the limit of that key, and the cost.
-    pub charges: Vec<(N, &'a Limit<'a>, u64)>,
-    /// It was sent away before.
-    pub waited: bool,
-    /// How many of the wanted grants it is.
-    pub weight: u64,
-    pub ticket: Ticket,
-    /// Others wait for a call of one of its keys to end.
-    pub others_wait: bool,
 }
 
 impl<N> Default for KeyedStates<N> {
@@ -58,29 +45,23 @@ impl<N: Clone + Eq + Hash> KeyedStates<N> {
     pub fn admit(
         &mut self,
         asker: u32,
-        batch: &[KeyedCandidate<'_, N>],
+        batch: &[Candidate<&Limit<'_>, N>],
         wanted: u64,
         now: StoreTime,
     ) -> Vec<Decision> {
         let (mut indices, mut cells, mut keys) = (HashMap::new(), Vec::new(), Vec::new());
         let candidates = batch.iter().map(|candidate| {
-            let charges = candidate.charges.iter().map(|(name, limit, cost)| {
+            candidate.renamed(|charge| {
+                let (name, rule) = (&charge.key, charge.limit.rule);
                 let cell = *indices.entry(name).or_insert_with(|| {
-                    cells.push(self.cell(name, limit.rule, now));
-                    keys.push((name, limit.rule));
+                    cells.push(self.cell(name, rule, now));
+                    keys.push((name, rule));
                     cells.len() - 1
                 });
-                let cost = *cost;
-                CellCharge { limit, cell, cost }
-            });
-            CellCandidate {
-                charges: charges.collect(),
-                waited: candidate.waited,
-                weight: candidate.weight,
-                ticket: candidate.ticket,
-            }
+                (charge.limit, cell)
+            })
         });
-        let candidates: Vec<CellCandidate<'_>> = candidates.collect();
+        let candidates: Vec<_> = candidates.collect();
         let decisions = admission::decide(&candidates, &mut cells, wanted, now);
         for ((name, rule), cell) in keys.into_iter().zip(cells) {
             self.put(name, rule, cell, now);
@@ -102,7 +83,7 @@ impl<N: Clone + Eq + Hash> KeyedStates<N> {
         &mut self,
         (name, limit): (&N, &Limit<'_>),
         since: StoreTime,
-        units: (StoreTime, u64),
+        units: (StoreTime, Cost),
         now: StoreTime,
     ) -> bool {
         let mut cell = self.cell(name, limit.rule, now);
@@ -131,7 +112,7 @@ impl<N: Clone + Eq + Hash> KeyedStates<N> {
             rule.release(calls, ticket, now.as_micros())
         });
         let calls = before.iter().flat_map(|before| &before.calls);
-        let ended = calls.filter(|call| call.ticket == ticket).map(|c| c.cost);
+        let ended = calls.filter(|call| call.ticket == ticket).map(|c| c.units);
         let left = rule.room(self.state(name, rule, now).as_ref(), now);
         let freed = ended.sum::<u64>().min(left.remaining);
         let Some(waiting) = self.waiting.get_mut(name).filter(|_| freed > 0) else {
@@ -192,7 +173,7 @@ impl<N: Clone + Eq + Hash> KeyedStates<N> {
     }
 
     /// Remembers that `asker` waits for calls to end.
-    fn wait(&mut self, asker: u32, candidate: &KeyedCandidate<'_, N>, decision: &Decision) {
+    fn wait(&mut self, asker: u32, candidate: &Candidate<&Limit<'_>, N>, decision: &Decision) {
         let charges = match decision {
             Decision::Denied {
                 by,
@@ -202,9 +183,9 @@ impl<N: Clone + Eq + Hash> KeyedStates<N> {
             Decision::Granted { .. } if candidate.others_wait => &candidate.charges,
             _ => return,
         };
-        for (name, limit, _) in charges {
-            if matches!(limit.rule, Rule::Concurrency(_)) {
-                let waiting = self.waiting.entry(name.clone()).or_default();
+        for charge in charges {
+            if matches!(charge.limit.rule, Rule::Concurrency(_)) {
+                let waiting = self.waiting.entry(charge.key.clone()).or_default();
                 waiting.retain(|other| *other != asker);
                 waiting.push(asker);
             }
@@ -217,7 +198,7 @@ mod tests {
     use std::num::NonZeroU32;
     use std::time::Duration;
 
-    use super::super::admission::LimitGate;
+    use super::super::admission::{Charge, LimitGate};
     use super::super::gcra::Gcra;
     use super::*;
     use crate::rate::Rate;
@@ -232,10 +213,15 @@ mod tests {
         };
         let mut states = KeyedStates::default();
         for key in 0..20_000_u64 {
-            let candidate = KeyedCandidate {
-                charges: vec![(key, &limit, 1)],
+            let charge = Charge {
+                limit: &limit,
+                key,
+                cost: Cost::ONE,
+            };
+            let candidate = Candidate {
+                charges: vec![charge],
                 waited: false,
-                weight: 1,
+                slots: Cost::ONE,
                 ticket: Ticket(u128::from(key)),
                 others_wait: false,
             };

@@ -45,7 +45,7 @@ pub fn write(state: &State, now: StoreTime) -> String {
             let mut text = "c".to_owned();
             for call in &s.calls {
                 push(&mut text, call.ends);
-                push(&mut text, call.cost);
+                push(&mut text, call.units);
                 // Writing to a text cannot fail.
                 write!(text, " {:x}", call.ticket.0).ok();
             }
@@ -145,7 +145,7 @@ fn calls(words: &[&str]) -> Option<Calls> {
         };
         calls.push(CountedCall {
             ticket: Ticket(u128::from_str_radix(hex(ticket)?, 16).ok()?),
-            cost: units(cost)?,
+            units: units(cost)?,
             ends: number(ends)?,
         });
     }

@@ -9,6 +9,7 @@ use super::kind::{Fit, Kind, Room, Ticket};
 use super::sliding_log::{Log, SlidingLog};
 use super::token_bucket::{TokenBucket, Tokens};
 use crate::headroom::Headroom;
+use crate::rate::Cost;
 use crate::time::StoreTime;
 
 /// The rule of a limit, in the integers that decisions work with.
@@ -109,27 +110,40 @@ impl Rule {
 
     /// Whether a cost fits at `now`.
     #[must_use]
-    pub fn fit(&self, state: Option<&State>, now: StoreTime, cost: u64) -> Fit {
+    pub fn fit(&self, state: Option<&State>, now: StoreTime, cost: Cost) -> Fit {
         let now = now.as_micros();
-        of_kind!(self, taken(state), |kind, own, _| kind.fit(own, now, cost))
+        of_kind!(self, taken(state), |kind, own, _| kind.fit(
+            own,
+            now,
+            cost.units()
+        ))
     }
 
     /// What was taken once `cost` is.
     #[must_use]
-    pub fn take(&self, state: Option<&State>, now: StoreTime, cost: u64, ticket: Ticket) -> Taken {
+    pub fn take(&self, state: Option<&State>, now: StoreTime, cost: Cost, ticket: Ticket) -> Taken {
         let now = now.as_micros();
-        of_kind!(self, taken(state), |kind, own, wrap| wrap(
-            kind.take(own, now, cost, ticket)
-        ))
+        of_kind!(self, taken(state), |kind, own, wrap| wrap(kind.take(
+            own,
+            now,
+            cost.units(),
+            ticket
+        )))
     }
 
     /// What was taken without units that were taken at `at` and certainly not used. `None`: they
     /// stay spent.
     #[must_use]
-    pub fn refund(&self, state: &State, at: StoreTime, cost: u64, now: StoreTime) -> Option<Taken> {
+    pub fn refund(
+        &self,
+        state: &State,
+        at: StoreTime,
+        cost: Cost,
+        now: StoreTime,
+    ) -> Option<Taken> {
         let (at, now) = (at.as_micros(), now.as_micros());
         of_kind!(self, Some(&state.taken), |kind, own, wrap| kind
-            .refund(own?, at, cost, now)
+            .refund(own?, at, cost.units(), now)
             .map(wrap))
     }
 
@@ -140,11 +154,11 @@ impl Rule {
         of_kind!(self, taken(state), |kind, own, _| kind.room(own, now))
     }
 
-    /// How far apart costs of this size are at the rate of the limit, in microseconds.
+    /// How long the limit takes for so many units at its rate, in microseconds.
     #[must_use]
-    pub fn spacing(&self, cost: u64, now: StoreTime) -> u64 {
+    pub fn spacing(&self, units: u64, now: StoreTime) -> u64 {
         let now = now.as_micros();
-        of_kind!(self, |kind| kind.spacing(cost, now))
+        of_kind!(self, |kind| kind.spacing(units, now))
     }
 
     /// From when on nothing counts that was taken up to `since`.

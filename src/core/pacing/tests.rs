@@ -12,6 +12,10 @@ fn rows() -> Rows {
     }
 }
 
+fn cost(slots: u32) -> Cost {
+    Cost::new(std::num::NonZeroU32::new(slots).unwrap())
+}
+
 fn slot(at: u64) -> Slot {
     Slot {
         due: StoreTime::from_micros(at + 7_000_000),
@@ -24,24 +28,24 @@ fn slot(at: u64) -> Slot {
 #[test]
 fn a_message_fires_at_its_last_slot() {
     let mut rows = rows();
-    assert!(!rows.charge(slot(100_000), 3));
-    assert!(!rows.charge(slot(110_000), 3));
-    assert!(rows.charge(slot(120_000), 3));
+    assert!(!rows.charge(slot(100_000), cost(3)));
+    assert!(!rows.charge(slot(110_000), cost(3)));
+    assert!(rows.charge(slot(120_000), cost(3)));
     assert!(rows.taken.is_empty());
-    assert!(rows.charge(slot(130_000), 1));
+    assert!(rows.charge(slot(130_000), cost(1)));
 }
 
 #[test]
 fn slots_of_an_earlier_run_do_not_count() {
     let mut rows = rows();
-    assert!(!rows.charge(slot(100_000), 3));
-    assert!(!rows.charge(slot(110_000), 3));
+    assert!(!rows.charge(slot(100_000), cost(3)));
+    assert!(!rows.charge(slot(110_000), cost(3)));
     assert!(
-        !rows.charge(slot(200_000), 3),
+        !rows.charge(slot(200_000), cost(3)),
         "the first two lie too far back"
     );
-    assert!(!rows.charge(slot(210_000), 3));
-    assert!(rows.charge(slot(220_000), 3));
+    assert!(!rows.charge(slot(210_000), cost(3)));
+    assert!(rows.charge(slot(220_000), cost(3)));
 }
 
 #[test]

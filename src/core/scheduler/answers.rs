@@ -13,6 +13,7 @@ use super::request::{Outcome, Requests};
 use super::{Scheduler, Step};
 use crate::limits::Fit;
 use crate::limits::admission::{Decision, Pass};
+use crate::rate::Cost;
 use crate::time::{Mono, StoreTime};
 
 /// A message whose limit has another policy than this replica knows is asked for again after this.
@@ -36,8 +37,8 @@ pub struct Asked<T> {
     pub item: T,
     /// It was sent away before: it is told when it fits, and moves no line.
     pub waited: bool,
-    /// How many of the wanted grants it is: the slots that it takes.
-    pub weight: u64,
+    /// The slots that it takes: it counts for as many of the wanted grants.
+    pub slots: Cost,
     /// Other messages of this replica wait for one of its keys.
     pub others_wait: bool,
     /// For how long a permission is good under the policies that it is asked under.
@@ -48,7 +49,7 @@ impl<T: Queued> Asked<T> {
     pub(super) fn new(item: T, others_wait: bool) -> Self {
         Self {
             waited: item.waited(),
-            weight: u64::from(item.cost().get()),
+            slots: item.cost(),
             usable: item.usable(),
             others_wait,
             item,
@@ -62,7 +63,7 @@ fn outcome<T>(asked: &[Asked<T>], decisions: &[Decision]) -> Outcome {
         outcome.looked_at += u64::from(*decision != Decision::NotAsked);
         if matches!(decision, Decision::Granted { .. }) {
             outcome.granted += 1;
-            outcome.slots += asked.weight;
+            outcome.slots += asked.slots.units();
         }
     }
     outcome

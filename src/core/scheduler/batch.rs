@@ -124,7 +124,7 @@ impl<T: Queued> Scheduler<T> {
                 self.ready.forgive(&item);
                 self.found.push_back(dismiss(item));
             } else if !item.is_keyed() {
-                wanted = wanted.saturating_sub(u64::from(item.cost().get()));
+                wanted = wanted.saturating_sub(item.cost().units());
                 self.enter(item, NEVER);
             } else if let Some(key) = self.waits_for(&item, now) {
                 self.join(key, item);
@@ -134,8 +134,8 @@ impl<T: Queued> Scheduler<T> {
             } else {
                 // Any of them may be granted, whichever question it is in.
                 self.asked_cost = match alone && batch.is_empty() {
-                    true => item.cost().get(),
-                    false => self.asked_cost.max(item.cost().get()),
+                    true => item.cost(),
+                    false => self.asked_cost.max(item.cost()),
                 };
                 let others_wait = item.keys().any(|key| self.key_queues.has_waiting(key));
                 self.asked.add(&item);
@@ -145,7 +145,7 @@ impl<T: Queued> Scheduler<T> {
             }
         }
         // What no candidate is there for is left to the next question.
-        let named = batch.iter().map(|asked| asked.weight).sum();
+        let named = batch.iter().map(|asked| asked.slots.units()).sum();
         (batch, wanted.min(named))
     }
 

@@ -50,6 +50,7 @@ use super::clock::ClockMap;
 use super::leases::{Head, LeaseHolder, LeaseTally, Outlook, Slot, Wait};
 use super::pacing::{Pacing, Row, Sum};
 use super::policy::PolicyVersion;
+use super::rate::Cost;
 use super::schedule::{Answer, Ask, Freeze, Grant, Pace};
 use super::time::Mono;
 
@@ -106,7 +107,7 @@ pub struct Scheduler<T> {
     /// How many messages of each route are in them.
     asked_routes: BTreeMap<usize, usize>,
     /// The most slots that one of the messages takes that are asked for.
-    asked_cost: u32,
+    asked_cost: Cost,
     admitted: BTreeMap<AdmittedKey, Admitted<T>>,
     admitted_sum: Sum,
     /// When permissions run out.
@@ -133,7 +134,7 @@ impl<T: Queued> Scheduler<T> {
             key_queues: KeyQueues::default(),
             asked: Sum::default(),
             asked_routes: BTreeMap::new(),
-            asked_cost: 0,
+            asked_cost: Cost::ONE,
             admitted: BTreeMap::new(),
             admitted_sum: Sum::default(),
             ends: BTreeSet::new(),
@@ -374,7 +375,7 @@ impl<T: Queued> Scheduler<T> {
         let head = head.or_else(|| self.coming(now).next());
         let requests = self.requests.as_ref();
         head.map_or(Head::PLAIN, |item| Head {
-            slots: u64::from(item.cost().get()),
+            slots: item.cost().units(),
             ahead: requests
                 .filter(|_| item.is_keyed())
                 .map_or(Duration::ZERO, Requests::lead),

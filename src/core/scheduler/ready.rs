@@ -120,7 +120,7 @@ pub trait Queued {
 impl Sum {
     /// Counts one in.
     pub fn add<T: Queued>(&mut self, item: &T) {
-        let units = u64::from(item.cost().get());
+        let units = item.cost().units();
         self.messages += 1;
         self.units += units;
         self.urgent += units * u64::from(item.is_urgent());
@@ -129,7 +129,7 @@ impl Sum {
 
     /// Counts one out that was counted in.
     pub fn remove<T: Queued>(&mut self, item: &T) {
-        let units = u64::from(item.cost().get());
+        let units = item.cost().units();
         self.messages -= 1;
         self.units -= units;
         self.urgent -= units * u64::from(item.is_urgent());
@@ -290,7 +290,7 @@ impl<T> Default for Level<T> {
 /// How far a message moves its tenant's turn.
 fn stride<T: Queued>(item: &T) -> u64 {
     let weight = u64::from(item.share().weight.get());
-    (u64::from(item.cost().get()) * UNIT / weight).max(1)
+    (item.cost().units() * UNIT / weight).max(1)
 }
 
 impl<T: Queued> Level<T> {

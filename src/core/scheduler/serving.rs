@@ -41,7 +41,7 @@ impl<T: Queued> Scheduler<T> {
                 let (item, _) = self.take(head)?;
                 return Some(dismiss(item));
             }
-            let cost = item.cost().get();
+            let cost = item.cost();
             let slot = slot?;
             if self.pacing.take(row, slot, cost) {
                 let (item, until) = self.take(head)?;
@@ -57,8 +57,7 @@ impl<T: Queued> Scheduler<T> {
         if row == Row::Reserve || !self.collects(now) {
             return None;
         }
-        // It never completes a message: that one has no permission yet.
-        self.pacing.take(row, slot, u32::MAX);
+        self.pacing.keep(row, slot);
         Some(())
     }
 
@@ -71,7 +70,7 @@ impl<T: Queued> Scheduler<T> {
     /// whose key opens before the slots that come are over.
     fn next_cost(&self, now: Mono) -> usize {
         if self.asked.keyed > 0 {
-            return self.asked_cost as usize;
+            return self.asked_cost.get() as usize;
         }
         let next = self.next_keyed().filter(|item| item.is_keyed());
         let next = next.or_else(|| self.coming(now).next());

@@ -10,12 +10,12 @@ use super::MemoryStore;
 use crate::core::limits::Rule;
 use crate::core::limits::admission::{Limit, LimitGate, PolicyState};
 use crate::core::limits::generation::Generation;
-use crate::core::limits::keyed_states::{KeyedCandidate, KeyedStates};
+use crate::core::limits::keyed_states::KeyedStates;
 use crate::core::policy::PolicyVersion;
+use crate::core::rate::Cost;
 use crate::core::time::StoreTime;
 use crate::ports::limits::{
-    CallUnderWay, Candidate, Decision, Decisions, KeyedLimit, LimitKey, LimitStore, Look, Refund,
-    Ticket,
+    Candidate, Charge, Decision, Decisions, Granted, KeyedLimit, LimitKey, LimitStore, Look, Ticket,
 };
 use crate::ports::notice::Notice;
 use crate::ports::pace::StoreFuture;
@@ -81,21 +81,41 @@ impl MemoryStore {
         let limits = in_force.iter().map(|(name, limit)| (*name, limit.limit()));
         let limits: HashMap<&str, Limit<'_>> = limits.collect();
         let batch = candidates.iter().map(|candidate| {
-            let charges = candidate.charges.iter().map(|charge| {
+            candidate.renamed(|charge| {
                 let limit = &limits[&*charge.limit.name];
-                let cost = u64::from(charge.cost.get());
-                (name(&charge.limit, charge.key), limit, cost)
-            });
-            KeyedCandidate {
-                charges: charges.collect(),
-                waited: candidate.waited,
-                weight: candidate.weight,
-                ticket: candidate.ticket,
-                others_wait: candidate.others_wait,
-            }
+                (limit, name(&charge.limit, charge.key))
+            })
         });
         let batch: Vec<_> = batch.collect();
         states.admit(ALL, &batch, wanted, now)
+    }
+
+    fn refund(
+        &self,
+        states: &mut KeyedStates<Name>,
+        charge: &Charge,
+        at: StoreTime,
+        now: StoreTime,
+    ) -> bool {
+        let limit = self.in_force(&charge.limit, now);
+        let key = (&name(&charge.limit, charge.key), &limit.limit());
+        states.refund(key, limit.version.since(), (at, charge.cost), now)
+    }
+
+    fn end_call(
+        &self,
+        states: &mut KeyedStates<Name>,
+        charge: &Charge,
+        ticket: Ticket,
+        now: StoreTime,
+    ) {
+        let key = name(&charge.limit, charge.key);
+        let policy = charge.limit.policy();
+        for (_, units) in states.release((&key, &policy.rule), ticket, now) {
+            let (limit, key) = key.clone();
+            // A replica that listens to nothing asks again after a while.
+            drop(self.notices.send(Notice::Freed { limit, key, units }));
+        }
     }
 }
 
@@ -111,49 +131,36 @@ impl LimitStore for MemoryStore {
         .boxed()
     }
 
-    fn refund<'a>(&'a self, refunds: &'a [Refund]) -> StoreFuture<'a, usize> {
+    fn release<'a>(&'a self, granted: &'a [Granted]) -> StoreFuture<'a, usize> {
         async move {
             Ok(self.decide(&self.states, |states, now| {
-                let taken = refunds.iter().filter(|refund| {
-                    let limit = self.in_force(&refund.limit, now);
-                    let key = (&name(&refund.limit, refund.key), &limit.limit());
-                    let units = (refund.at, u64::from(refund.cost.get()));
-                    states.refund(key, limit.version.since(), units, now)
-                });
-                taken.count()
-            }))
-        }
-        .boxed()
-    }
-
-    fn renew<'a>(&'a self, calls: &'a [CallUnderWay]) -> StoreFuture<'a, Vec<Ticket>> {
-        async move {
-            Ok(self.decide(&self.states, |states, now| {
-                let gone = calls.iter().filter(|call| {
-                    let key = name(&call.limit, call.key);
-                    let policy = call.limit.policy();
-                    !states.renew((&key, &policy.rule), call.ticket, now)
-                });
-                gone.map(|call| call.ticket).collect()
-            }))
-        }
-        .boxed()
-    }
-
-    fn release<'a>(&'a self, calls: &'a [CallUnderWay]) -> StoreFuture<'a, ()> {
-        async move {
-            self.decide(&self.states, |states, now| {
-                for call in calls {
-                    let key = name(&call.limit, call.key);
-                    let policy = call.limit.policy();
-                    for (_, units) in states.release((&key, &policy.rule), call.ticket, now) {
-                        let (limit, key) = key.clone();
-                        // A replica that listens to nothing asks again after a while.
-                        drop(self.notices.send(Notice::Freed { limit, key, units }));
+                let refunded = granted.iter().filter(|one| match one {
+                    Granted::Units { charge, at } => self.refund(states, charge, *at, now),
+                    Granted::Call { charge, ticket } => {
+                        self.end_call(states, charge, *ticket, now);
+                        false
                     }
-                }
-            });
-            Ok(())
+                });
+                refunded.count()
+            }))
+        }
+        .boxed()
+    }
+
+    fn renew<'a>(&'a self, calls: &'a [Granted]) -> StoreFuture<'a, Vec<Ticket>> {
+        async move {
+            Ok(self.decide(&self.states, |states, now| {
+                let gone = calls.iter().filter_map(|call| match call {
+                    Granted::Call { charge, ticket } => {
+                        let key = name(&charge.limit, charge.key);
+                        let policy = charge.limit.policy();
+                        let is_renewed = states.renew((&key, &policy.rule), *ticket, now);
+                        (!is_renewed).then_some(*ticket)
+                    }
+                    Granted::Units { .. } => None,
+                });
+                gone.collect()
+            }))
         }
         .boxed()
     }
@@ -167,7 +174,7 @@ impl LimitStore for MemoryStore {
                     now,
                     limit: rule.most(),
                     room: rule.room(state.as_ref(), now),
-                    fits: rule.fit(state.as_ref(), now, 1),
+                    fits: rule.fit(state.as_ref(), now, Cost::ONE),
                     closed: match gate {
                         LimitGate::Closed { until, why } => Some((until, why)),
                         LimitGate::Open | LimitGate::Outdated => None,

@@ -29,7 +29,7 @@ use crate::core::limits::generation::{BEAT, Stepped};
 use crate::core::limits::known::{Known, Step};
 use crate::core::time::StoreTime;
 use crate::ports::clock::Clock;
-use crate::ports::limits::{CallUnderWay, Candidate, Decision, Decisions};
+use crate::ports::limits::{Candidate, Decision, Decisions, Granted};
 use crate::ports::locks::lock;
 use crate::ports::pace::StoreError;
 
@@ -165,12 +165,12 @@ impl Limits {
         for (candidate, places) in asking {
             let flags = u64::from(candidate.waited) + 2 * u64::from(candidate.others_wait);
             args.push(Arg::Number(flags));
-            args.push(Arg::Number(candidate.weight));
+            args.push(Arg::Number(candidate.slots.units()));
             args.push(Arg::Hex(candidate.ticket.0));
             args.push(Arg::Number(places.len() as u64));
             for (place, charge) in places.iter().zip(&candidate.charges) {
                 args.push(cell(*place));
-                args.push(Arg::Number(u64::from(charge.cost.get())));
+                args.push(Arg::Number(charge.cost.units()));
             }
         }
         let sent = self.clock.now();
@@ -228,32 +228,44 @@ impl Limits {
         }
     }
 
-    /// Tells `script` of calls under way, in several calls if they are too heavy for one. Answers what it said
-    /// to each part of them.
-    async fn about_calls<'a, T: FromRedisValue>(
+    /// Calls a script about what was granted, which is all calls or all units, in several calls if they are too heavy
+    /// for one. Returns the reply to each part of them.
+    async fn about<'a, T: FromRedisValue>(
         &self,
         script: &Composed,
-        before: Option<&str>,
-        mut calls: &'a [CallUnderWay],
-    ) -> Result<Vec<(&'a [CallUnderWay], T)>, StoreError> {
-        let mut answers = Vec::new();
-        while !calls.is_empty() {
+        channel: Option<&str>,
+        mut granted: &'a [&'a Granted],
+    ) -> Result<Vec<(&'a [&'a Granted], T)>, StoreError> {
+        let mut replies = Vec::new();
+        while let Some(first) = granted.first() {
             // Calls under way follow no calendar.
-            let mut batch = KeyBatch::around(StoreTime::default());
-            let places = batch.fill(calls.iter().map(|call| (&*call.limit, call.key)));
-            let (told, rest) = calls.split_at(places.len());
+            let around = if first.is_call() {
+                StoreTime::default()
+            } else {
+                self.around().await?
+            };
+            let mut batch = KeyBatch::around(around);
+            let charges = granted.iter().map(|one| one.charge());
+            let places = batch.fill(charges.map(|charge| (&*charge.limit, charge.key)));
+            let (part, rest) = granted.split_at(places.len());
             let mut args = batch.arguments(lock(&self.known).memory());
-            args.extend(before.map(Arg::Text));
-            args.push(Arg::Number(told.len() as u64));
+            args.extend(channel.map(Arg::Text));
+            args.push(Arg::Number(part.len() as u64));
             let cell = batch.cells();
-            for (CallUnderWay { ticket, .. }, place) in told.iter().zip(places) {
+            for (one, place) in part.iter().zip(places) {
                 args.push(cell(place));
-                args.push(Arg::Hex(ticket.0));
+                match one {
+                    Granted::Call { ticket, .. } => args.push(Arg::Hex(ticket.0)),
+                    Granted::Units { charge, at } => {
+                        args.push(Arg::Time(Some(*at)));
+                        args.push(Arg::Number(charge.cost.units()));
+                    }
+                }
             }
-            answers.push((told, self.call(script, &batch, args).await?));
-            calls = rest;
+            replies.push((part, self.call(script, &batch, args).await?));
+            granted = rest;
         }
-        Ok(answers)
+        Ok(replies)
     }
 }
 

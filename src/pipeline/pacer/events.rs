@@ -15,7 +15,7 @@ use crate::pipeline::admit::{Answered, send_away};
 use crate::pipeline::handle::{Event, Stopped};
 use crate::pipeline::job::Waiting;
 use crate::pipeline::verdict::back;
-use crate::ports::limits::{CallUnderWay, key_id};
+use crate::ports::limits::key_id;
 use crate::ports::pace::StoreError;
 
 impl Pacer {
@@ -98,12 +98,10 @@ impl Pacer {
             }
             Event::Freed(calls) => {
                 let now = self.handle.clock.now();
-                for CallUnderWay {
-                    limit, key, cost, ..
-                } in calls
-                {
-                    let units = u64::from(cost.get());
-                    self.scheduler.freed(key_id(&limit.name, key), units, now);
+                for call in &calls {
+                    let charge = call.charge();
+                    let key = key_id(&charge.limit.name, charge.key);
+                    self.scheduler.freed(key, charge.cost.units(), now);
                 }
             }
             Event::Again(waiting) => self.hold(*waiting, true),

@@ -17,12 +17,17 @@ use super::trace::Watch;
 /// Where the store's clock stands when the simulation starts.
 pub(super) const EPOCH: StoreTime = StoreTime::from_micros(1_700_000_000_000_000);
 
+/// From one to `largest`, by chance.
+fn cost(chance: u64, largest: u32) -> Cost {
+    let units = 1 + chance % u64::from(largest);
+    Cost::new(NonZeroU32::new(units as u32).unwrap_or(NonZeroU32::MIN))
+}
+
 impl Scenario {
     /// What a message takes of the paced limit.
     pub(super) fn slots(&self, message: u32) -> Cost {
         let chance = mix(u64::from(message) << 8 | 0xFF);
-        let slots = 1 + chance % u64::from(self.cost);
-        Cost::new(NonZeroU32::new(slots as u32).unwrap_or(NonZeroU32::MIN))
+        cost(chance, self.cost)
     }
 
     /// What it takes of the keyed limits.
@@ -30,8 +35,9 @@ impl Scenario {
         let charge = |(index, limit): (u64, &KeyedLimit)| {
             let chance = mix(u64::from(message) << 8 | index);
             KeyCost {
+                limit: (),
                 key: ((chance >> 32) % u64::from(limit.keys)) as u32,
-                cost: 1 + (chance % u64::from(limit.cost)) as u32,
+                cost: cost(chance, limit.cost),
             }
         };
         (0_u64..).zip(&self.keyed).map(charge).collect()

@@ -146,8 +146,9 @@ impl Backlog {
     }
 
     fn charges(&self, id: u32, key: u32) -> Box<[KeyCost]> {
-        let cost = self.cost;
+        let cost = cost(self.cost);
         let charge = |by: &By| KeyCost {
+            limit: (),
             key: by.key(id, key),
             cost,
         };

@@ -6,6 +6,7 @@ use std::time::Duration;
 use sluiced_core::headroom::{Bounds, Headroom};
 use sluiced_core::hours::OpeningHours;
 use sluiced_core::limits::Rule;
+use sluiced_core::limits::admission::Charge;
 use sluiced_core::rate::{Cost, Rate};
 use sluiced_core::schedule::{DEFAULT_HORIZON, Pace};
 use sluiced_core::scheduler::Share;
@@ -120,13 +121,8 @@ pub struct Message {
     pub charges: Box<[KeyCost]>,
 }
 
-/// What a message takes of a keyed limit.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct KeyCost {
-    /// The number of its key.
-    pub key: u32,
-    pub cost: u32,
-}
+/// What a message takes of a keyed limit, with the number of its key.
+pub type KeyCost = Charge<(), u32>;
 
 /// What an operator sets: the paces of the paced limit and the rules of the others. One policy for all of
 /// them: they change together.

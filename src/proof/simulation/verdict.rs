@@ -242,7 +242,7 @@ impl FleetJudge {
         self.calls += u64::from(t >= from && self.until.is_none());
         let charges = self.scenario.charges(message);
         for (judge, charge) in self.keyed.iter_mut().zip(&charges) {
-            let cost = charge.cost;
+            let cost = charge.cost.get();
             if let Some(over) = judge.arrived(charge.key, Arrival { cost, ..call }) {
                 self.failure
                     .get_or_insert_with(|| format!("at {:.6} s: {over}", t as f64 / 1e6));

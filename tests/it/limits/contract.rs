@@ -6,12 +6,11 @@ use std::time::Duration;
 use sluiced::core::calendar::CalendarUnit;
 use sluiced::core::limits::Rule;
 use sluiced::core::limits::token_bucket::{Refill, Start};
-use sluiced::core::rate::Cost;
 use sluiced::core::time::StoreTime;
 use sluiced::limiter::memory::MemoryStore;
 use sluiced::ports::clock::Clock;
 use sluiced::ports::limits::{
-    BATCH_MAX, CallUnderWay, Candidate, Charge, Decision, Fit, KeyedLimit, LimitStore, Refund,
+    BATCH_MAX, Candidate, Charge, Decision, Fit, Granted, KeyedLimit, LimitStore,
 };
 use sluiced::ports::notice::Notice;
 
@@ -141,8 +140,8 @@ async fn no_more_are_granted_than_are_wanted((store, _): (Store, Store)) {
     assert_eq!(decisions[2..], [(); 3].map(|()| Decision::NotAsked));
     assert_eq!(remaining(&store, &limit, "a").await, 98);
     // A message of several slots is several of those that are wanted.
-    let heavy = |weight| Candidate {
-        weight,
+    let heavy = |slots| Candidate {
+        slots: cost(slots),
         ..new(vec![charge(&limit, "a", 1)])
     };
     let candidates = [heavy(2), heavy(2), heavy(1)];
@@ -198,30 +197,25 @@ async fn what_was_not_sent_comes_back_once((store, _): (Store, Store)) {
     for (i, rule) in of_each_kind(1).into_iter().enumerate() {
         let limit = limit(&format!("refund-{i}"), rule);
         let candidate = new(vec![charge(&limit, "a", 1)]);
-        let call = CallUnderWay::of(&candidate.charges[0], candidate.ticket);
+        let call = Granted::call(&candidate.charges[0], candidate.ticket);
         let answer = store.admit(&[candidate], 1).await.unwrap();
         assert!(is_granted(&answer.decisions[0]));
         assert!(!takes(&store, &limit, "a").await);
-        let refund = Refund {
-            limit: Arc::clone(&limit),
-            key: key("a"),
-            cost: Cost::ONE,
-            at: answer.now,
+        let granted_at = |at| Granted::Units {
+            charge: charge(&limit, "a", 1),
+            at,
         };
-        let later = Refund {
-            at: answer.now + MS,
-            ..refund.clone()
-        };
+        let (refund, later) = (granted_at(answer.now), granted_at(answer.now + MS));
         if limit.is_concurrency() {
             // Calls end by their tickets.
-            assert_eq!(store.refund(&[refund]).await.unwrap(), 0);
+            assert_eq!(store.release(&[refund]).await.unwrap(), 0);
             store.release(&[call]).await.unwrap();
         } else {
             if !matches!(limit.policy().rule, Rule::TokenBucket(_)) {
-                let taken = store.refund(&[later]).await.unwrap();
+                let taken = store.release(&[later]).await.unwrap();
                 assert_eq!(taken, 0, "{limit:?}: it was never granted");
             }
-            let taken = store.refund(&[refund]).await.unwrap();
+            let taken = store.release(&[refund]).await.unwrap();
             assert_eq!(taken, 1, "{limit:?}");
         }
         assert!(takes(&store, &limit, "a").await, "{limit:?}");
@@ -237,7 +231,7 @@ async fn calls_under_way_end_by_themselves_unless_renewed((store, other): (Store
     assert!(answer.decisions.iter().all(is_granted));
     let at = answer.now;
     assert!(!takes(&other, &limit, "a").await);
-    let call = |ticket| CallUnderWay::of(&charge(&limit, "a", 1), ticket);
+    let call = |ticket| Granted::call(&charge(&limit, "a", 1), ticket);
     eventually_async(
         BOUND,
         "the end of the call that is not renewed",
@@ -259,7 +253,7 @@ async fn calls_under_way_end_by_themselves_unless_renewed((store, other): (Store
 async fn a_call_that_ended_frees_its_place_once((store, other): (Store, Store)) {
     let limit = limit("release", concurrency(1, HOUR));
     let candidate = new(vec![charge(&limit, "a", 1)]);
-    let call = CallUnderWay::of(&candidate.charges[0], candidate.ticket);
+    let call = Granted::call(&candidate.charges[0], candidate.ticket);
     store.admit(&[candidate], 1).await.unwrap();
     assert!(!takes(&other, &limit, "a").await);
     store.release(std::slice::from_ref(&call)).await.unwrap();
@@ -276,7 +270,7 @@ async fn a_replica_that_waits_is_told_when_a_call_ends((store, other): (Store, S
         loop {
             let mut candidate = new(vec![charge(&limit, "a", 2)]);
             candidate.others_wait = false;
-            let call = CallUnderWay::of(&candidate.charges[0], candidate.ticket);
+            let call = Granted::call(&candidate.charges[0], candidate.ticket);
             let answer = store.admit(&[candidate], 2).await.unwrap();
             assert!(is_granted(&answer.decisions[0]));
             assert!(!takes(&other, &limit, "a").await);

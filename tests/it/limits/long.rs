@@ -9,9 +9,7 @@ use std::time::Duration;
 use redis::{Commands as _, Connection, Value};
 use sluiced::core::time::StoreTime;
 use sluiced::limiter::redis::RedisStore;
-use sluiced::ports::limits::{
-    BATCH_MAX, CallUnderWay, KeyedLimit, LimitStore as _, Refund, Ticket,
-};
+use sluiced::ports::limits::{BATCH_MAX, Granted, KeyedLimit, LimitStore as _, Ticket};
 
 use super::rules::*;
 use crate::support::redis::RedisServer;
@@ -33,35 +31,31 @@ fn now(redis: &mut Connection) -> u64 {
 }
 
 /// A full log, one unit every hundred microseconds. Answers what can be refunded, the oldest first.
-fn full_log(redis: &mut Connection, limit: &Arc<KeyedLimit>, name: &str) -> Vec<Refund> {
+fn full_log(redis: &mut Connection, limit: &Arc<KeyedLimit>, name: &str) -> Vec<Granted> {
     let first = now(redis) - 100 * ENTRIES as u64;
     let last = first + 100 * (ENTRIES as u64 - 1);
     let others = " 100 1".repeat(ENTRIES - 1);
     let text = format!("l {last} {ENTRIES} {first} 1{others}");
     keep(redis, limit, name, &text);
-    let refund = |i| Refund {
-        limit: Arc::clone(limit),
-        key: key(name),
-        cost: cost(1),
+    let refund = |i| Granted::Units {
+        charge: charge(limit, name, 1),
         at: StoreTime::from_micros(first + 100 * i),
     };
     (0..ENTRIES as u64).map(refund).collect()
 }
 
 /// Ten thousand calls under way.
-fn all_busy(redis: &mut Connection, limit: &Arc<KeyedLimit>, name: &str) -> Vec<CallUnderWay> {
+fn all_busy(redis: &mut Connection, limit: &Arc<KeyedLimit>, name: &str) -> Vec<Granted> {
     let ends = now(redis) + LEASE - 1_000_000;
-    let calls = (0..ENTRIES as u128).map(|i| CallUnderWay {
-        limit: Arc::clone(limit),
-        key: key(name),
-        ticket: Ticket(i << 64 | 1),
-        cost: cost(1),
-    });
-    let calls: Vec<CallUnderWay> = calls.collect();
+    let tickets: Vec<_> = (0..ENTRIES as u128).map(|i| Ticket(i << 64 | 1)).collect();
     let mut text = "c".to_owned();
-    for (i, call) in calls.iter().enumerate() {
-        write!(text, " {} 1 {:x}", ends + i as u64, call.ticket.0).unwrap();
+    for (i, ticket) in tickets.iter().enumerate() {
+        write!(text, " {} 1 {:x}", ends + i as u64, ticket.0).unwrap();
     }
+    let calls = tickets
+        .iter()
+        .map(|ticket| Granted::call(&charge(limit, name, 1), *ticket));
+    let calls: Vec<Granted> = calls.collect();
     keep(redis, limit, name, &text);
     calls
 }
@@ -113,7 +107,7 @@ impl Bench {
         let redis = &mut self.server.connection();
         let refunds = full_log(redis, limit, "a");
         scripts(redis);
-        let taken = self.store.refund(&refunds[which.clone()]).await.unwrap();
+        let taken = self.store.release(&refunds[which.clone()]).await.unwrap();
         assert_eq!(taken, which.len());
         scripts(redis).into_iter().map(|(_, micros)| micros).sum()
     }
@@ -162,36 +156,29 @@ async fn a_batch_about_one_key_is_one_pass() {
 async fn long_states_do_not_all_go_into_one_script() {
     let bench = Bench::new().await;
     let log = limit("log", log("10000/1h", MS));
-    let refund = |i: usize| Refund {
-        limit: Arc::clone(&log),
-        key: key(&i.to_string()),
-        cost: cost(1),
+    let refund = |i: usize| Granted::Units {
+        charge: charge(&log, &i.to_string(), 1),
         at: StoreTime::default(),
     };
-    let refunds: Vec<Refund> = (0..BATCH_MAX).map(refund).collect();
+    let refunds: Vec<Granted> = (0..BATCH_MAX).map(refund).collect();
     // Each script is loaded first.
-    bench.store.refund(&refunds[..1]).await.unwrap();
+    bench.store.release(&refunds[..1]).await.unwrap();
     bench.states();
-    bench.store.refund(&refunds).await.unwrap();
+    bench.store.release(&refunds).await.unwrap();
     let states = bench.states();
     assert_eq!(states.iter().sum::<usize>(), BATCH_MAX, "{states:?}");
     assert!(states.iter().all(|states| *states <= 16), "{states:?}");
 
     let busy = limit("busy", concurrency(10_000, Duration::from_micros(LEASE)));
-    let call = |i: usize| CallUnderWay {
-        limit: Arc::clone(&busy),
-        key: key(&i.to_string()),
-        ticket: Ticket(i as u128),
-        cost: cost(1),
-    };
-    let calls: Vec<CallUnderWay> = (0..16).map(call).collect();
+    let call = |i: usize| Granted::call(&charge(&busy, &i.to_string(), 1), Ticket(i as u128));
+    let calls: Vec<Granted> = (0..16).map(call).collect();
     bench.store.release(&calls[..1]).await.unwrap();
     bench.store.renew(&calls[..1]).await.unwrap();
     bench.states();
     bench.store.release(&calls).await.unwrap();
     assert_eq!(bench.states(), [1; 16]);
     let gone = bench.store.renew(&calls).await.unwrap();
-    let tickets: Vec<Ticket> = calls.iter().map(|call| call.ticket).collect();
+    let tickets: Vec<Ticket> = (0..16).map(Ticket).collect();
     assert_eq!(gone, tickets);
     assert_eq!(bench.states(), [1; 16]);
 }

@@ -381,14 +381,12 @@ async fn what_was_granted_before_a_loss_is_not_taken_back() {
         .arg(1000)
         .query(&mut server.connection())
         .unwrap();
-    let refund = sluiced::ports::limits::Refund {
-        limit: Arc::clone(&limit),
-        key: key("a"),
-        cost: cost(1),
+    let refund = sluiced::ports::limits::Granted::Units {
+        charge: charge(&limit, "a", 1),
         at,
     };
     // The refund itself tells of the loss.
-    assert_eq!(store.refund(&[refund]).await.unwrap(), 0);
+    assert_eq!(store.release(&[refund]).await.unwrap(), 0);
     let look = store.look(&limit, key("a")).await.unwrap();
     assert_eq!(look.room.remaining, 2);
 }

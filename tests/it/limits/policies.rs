@@ -9,7 +9,7 @@ use sluiced::limiter::memory::MemoryStore;
 use sluiced::limiter::redis::{Family, RedisPolicies};
 use sluiced::ports::clock::Clock;
 use sluiced::ports::limits::{
-    Charge, Closing, Decision, KeyedLimit, LimitStore, LostWait, Policy, Refund,
+    Charge, Closing, Decision, Granted, KeyedLimit, LimitStore, LostWait, Policy,
 };
 use sluiced::ports::policy::PolicyStore;
 
@@ -212,17 +212,15 @@ async fn what_was_granted_under_another_policy_stays_spent() {
         let candidate = new(vec![charge(&limit, "k", 1)]);
         let answer = place.limits.admit(&[candidate], 1).await.unwrap();
         assert!(is_granted(&answer.decisions[0]));
-        let refund = Refund {
-            limit: Arc::clone(&limit),
-            key: key("k"),
-            cost: cost(1),
+        let refund = Granted::Units {
+            charge: charge(&limit, "k", 1),
             at: answer.now,
         };
         let refunds = [refund];
         let version = place.set(&limit).await;
-        assert_eq!(place.limits.refund(&refunds).await.unwrap(), 0, "outdated");
+        assert_eq!(place.limits.release(&refunds).await.unwrap(), 0, "outdated");
         adopt(&limit, log("1/1h", MS), version);
-        assert_eq!(place.limits.refund(&refunds).await.unwrap(), 0);
+        assert_eq!(place.limits.release(&refunds).await.unwrap(), 0);
         assert_eq!(place.all(&limit).await, 0);
     })
     .await;

@@ -121,7 +121,7 @@ pub(crate) fn new(charges: Vec<Charge>) -> Candidate {
     Candidate {
         charges,
         waited: false,
-        weight: 1,
+        slots: Cost::ONE,
         ticket: ticket(),
         others_wait: false,
     }

@@ -4,7 +4,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use sluiced::limiter::redis::RedisStore;
-use sluiced::ports::limits::{CallUnderWay, Candidate, Decision, Fit, KeyedLimit, LimitStore};
+use sluiced::ports::limits::{Candidate, Decision, Fit, Granted, KeyedLimit, LimitStore};
 use sluiced::ports::notice::{Notice, Notices as _};
 use tokio::sync::broadcast::Receiver;
 
@@ -70,11 +70,11 @@ async fn fleet(server: &RedisServer, prefix: &str, count: usize) -> Vec<Replica>
     fleet
 }
 
-async fn all_taken(replica: &Replica, limit: &Arc<KeyedLimit>, count: usize) -> Vec<CallUnderWay> {
+async fn all_taken(replica: &Replica, limit: &Arc<KeyedLimit>, count: usize) -> Vec<Granted> {
     let mut calls = Vec::new();
     for _ in 0..count {
         let candidate = new(vec![charge(limit, "a", 1)]);
-        calls.push(CallUnderWay::of(&candidate.charges[0], candidate.ticket));
+        calls.push(Granted::call(&candidate.charges[0], candidate.ticket));
         assert!(replica.ask(candidate).await);
     }
     calls
@@ -144,9 +144,9 @@ async fn a_limit_that_was_lowered_wakes_for_the_room_that_it_has() {
     let small = limit("calls", concurrency(2, HOUR));
     let calls = all_taken(&fleet[0], &large, 4).await;
     assert!(!fleet[1].ask(one(&small)).await);
-    let of_small = |call: &CallUnderWay| CallUnderWay {
-        limit: Arc::clone(&small),
-        ..call.clone()
+    let of_small = |call: &Granted| match call {
+        Granted::Call { ticket, .. } => Granted::call(&charge(&small, "a", 1), *ticket),
+        Granted::Units { .. } => panic!("{call:?} is no call"),
     };
     let calls: Vec<_> = calls.iter().map(of_small).collect();
     fleet[0].store.release(&calls[..2]).await.unwrap();

@@ -177,7 +177,7 @@ async fn several_keyed_limits_are_decided_in_one_slot() {
                 })
                 .collect(),
             waited: false,
-            weight: 1,
+            slots: Cost::ONE,
             ticket: Ticket(i),
             others_wait: false,
         })

@@ -1,8 +1,6 @@
 //! Batches: all limits of a message or none, and how far a batch is looked at.
 
-use super::admission::{
-    Cell, CellCandidate, CellCharge, Decision, Limit, LimitGate, PolicyState, decide,
-};
+use super::admission::{Candidate, Cell, Charge, Decision, Limit, LimitGate, PolicyState, decide};
 use super::*;
 use crate::limits::generation::{Closing, Generation, LostWait};
 use crate::limits::{Fit, Ticket};
@@ -32,21 +30,22 @@ impl<'a> Batch<'a> {
     }
 
     fn ask(&mut self, messages: &[(&[(usize, u64)], u64)], wanted: u64) -> Vec<Decision> {
-        let candidates: Vec<CellCandidate<'_>> = messages
+        let candidates: Vec<_> = messages
             .iter()
             .enumerate()
-            .map(|(i, (charges, weight))| CellCandidate {
+            .map(|(i, (charges, slots))| Candidate {
                 charges: charges
                     .iter()
-                    .map(|(cell, cost)| CellCharge {
+                    .map(|(cell, units)| Charge {
                         limit: &self.limits[*cell],
-                        cell: *cell,
-                        cost: *cost,
+                        key: *cell,
+                        cost: cost(*units),
                     })
                     .collect(),
                 waited: false,
-                weight: *weight,
+                slots: cost(*slots),
                 ticket: Ticket(i as u128 + 1),
+                others_wait: false,
             })
             .collect();
         decide(&candidates, &mut self.cells, wanted, at(self.now))
@@ -253,8 +252,8 @@ fn what_was_granted_before_a_change_or_a_loss_is_not_taken_back() {
     };
     let cell = &mut batch.cells[0];
     let now = at(START + 50);
-    let mut refund = |limit: &Limit<'_>, since, granted, cost| {
-        admission::refund(limit, at(since), cell, (at(granted), cost), now)
+    let mut refund = |limit: &Limit<'_>, since, granted, units| {
+        admission::refund(limit, at(since), cell, (at(granted), cost(units)), now)
     };
     assert!(!refund(&limit, START + 1, START, 1));
     assert!(!refund(&outdated, 0, START, 1));

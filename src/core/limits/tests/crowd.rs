@@ -3,7 +3,7 @@
 
 use proptest::prelude::*;
 
-use super::admission::{self, Cell, CellCandidate, CellCharge, Decision, Limit, LimitGate};
+use super::admission::{self, Candidate, Cell, Charge, Decision, Limit, LimitGate};
 use super::{START, at};
 use crate::limits::{Fit, Rule, State, Taken, Ticket};
 use crate::time::micros;
@@ -111,15 +111,16 @@ impl Crowd {
         };
         let mut cells = [Cell::of(&rule, self.state.clone(), now)];
         self.tickets += 1;
-        let candidate = CellCandidate {
-            charges: vec![CellCharge {
+        let candidate = Candidate {
+            charges: vec![Charge {
                 limit: &limit,
-                cell: 0,
-                cost,
+                key: 0,
+                cost: super::cost(cost),
             }],
             waited,
-            weight: 1,
+            slots: super::cost(1),
             ticket: Ticket(self.tickets),
+            others_wait: false,
         };
         let decision = admission::decide(&[candidate], &mut cells, 1, now).remove(0);
         let [cell] = cells;
@@ -214,7 +215,13 @@ impl Crowd {
             gate: LimitGate::Open,
         };
         let mut cell = Cell::of(&rule, self.state.clone(), now);
-        let taken = admission::refund(&limit, at(0), &mut cell, (at(granted), cost), now);
+        let taken = admission::refund(
+            &limit,
+            at(0),
+            &mut cell,
+            (at(granted), super::cost(cost)),
+            now,
+        );
         self.keep(cell);
         taken
     }

@@ -289,7 +289,7 @@ proptest! {
         for later in [0, 1, 999] {
             let now = at(dies.max(crowd.now) + later);
             let known = Cell::of(&crowd.rule, Some(state.clone()), now).state;
-            let cost = cost.min(u64::from(n));
+            let cost = super::cost(cost.min(u64::from(n)));
             prop_assert_eq!(crowd.rule.fit(known.as_ref(), now, cost), Fit::Now);
             let mut rooms = [known.as_ref(), None].map(|state| crowd.rule.room(state, now));
             for room in &mut rooms {

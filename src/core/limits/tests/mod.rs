@@ -17,6 +17,7 @@ use super::sliding_log::SlidingLog;
 use super::token_bucket::{Bucket, Refill, Start, TokenBucket};
 use super::{Rule, admission};
 use crate::calendar::{Calendar, CalendarUnit};
+use crate::rate::Cost;
 use crate::time::StoreTime;
 use crate::zone::Zone;
 
@@ -73,6 +74,10 @@ fn bucket(
         })
         .unwrap(),
     )
+}
+
+fn cost(units: u64) -> Cost {
+    Cost::new(NonZeroU32::new(units.try_into().unwrap()).unwrap())
 }
 
 fn concurrency(units: u32, lease: Duration) -> Rule {

@@ -23,7 +23,7 @@ use super::Limits;
 use crate::core::time::StoreTime;
 use crate::limiter::redis::batch::KeyBatch;
 use crate::limiter::redis::fault::{STORE, unreachable};
-use crate::ports::limits::{BATCH_MAX, CallUnderWay, Candidate, Decision, Decisions, Refund};
+use crate::ports::limits::{BATCH_MAX, Candidate, Decision, Decisions, Granted};
 use crate::ports::link::Link;
 use crate::ports::pace::StoreError;
 
@@ -118,29 +118,16 @@ impl Limits {
 
     /// Takes back what was granted and is not used.
     async fn take_back_granted(&self, part: &Part, unused: &Decisions) {
-        let (mut refunds, mut calls) = (Vec::new(), Vec::new());
-        for (candidate, decision) in part.candidates().iter().zip(&unused.decisions) {
-            if !matches!(decision, Decision::Granted { .. }) {
-                continue;
-            }
-            for charge in &candidate.charges {
-                if charge.limit.is_concurrency() {
-                    calls.push(CallUnderWay::of(charge, candidate.ticket));
-                } else {
-                    refunds.push(Refund {
-                        limit: Arc::clone(&charge.limit),
-                        key: charge.key,
-                        cost: charge.cost,
-                        at: unused.now,
-                    });
-                }
-            }
-        }
+        let each = part.candidates().iter().zip(&unused.decisions);
+        let granted = each.filter(|(_, decision)| matches!(decision, Decision::Granted { .. }));
+        let granted = granted.flat_map(|(candidate, _)| {
+            let charges = candidate.charges.iter();
+            charges.map(|charge| Granted::new(charge, unused.now, candidate.ticket))
+        });
+        let granted: Vec<Granted> = granted.collect();
         let mut link = self.connection.link();
         drop(link.wait_for(Link::is_up).await);
-        let refunded = self.take_back(&refunds).await.map(drop);
-        let released = self.end_calls(&calls).await;
-        if let Err(error) = refunded.and(released) {
+        if let Err(error) = self.release(&granted).await {
             warn!(%error, "what a late answer granted counts as if it were sent");
         }
     }

@@ -12,11 +12,9 @@ use crate::core::limits::generation::HEARS_FIRST;
 use crate::core::limits::record;
 use crate::core::time::StoreTime;
 use crate::limiter::redis::batch::KeyBatch;
-use crate::limiter::redis::scripts::Arg;
 use crate::limiter::redis::store::RedisStore;
 use crate::ports::limits::{
-    CallUnderWay, Candidate, Decisions, KeyedLimit, LimitKey, LimitStore, Look, Refund, Room,
-    Ticket,
+    Candidate, Decisions, Granted, KeyedLimit, LimitKey, LimitStore, Look, Room, Ticket,
 };
 use crate::ports::locks::lock;
 use crate::ports::pace::{StoreError, StoreFuture};
@@ -32,31 +30,14 @@ impl RedisStore {
 }
 
 impl Limits {
-    /// In several calls if they are too heavy for one.
-    pub(super) async fn take_back(&self, mut refunds: &[Refund]) -> Result<usize, StoreError> {
-        let mut taken = 0;
-        while !refunds.is_empty() {
-            let mut batch = KeyBatch::around(self.around().await?);
-            let places = batch.fill(refunds.iter().map(|refund| (&*refund.limit, refund.key)));
-            let (told, rest) = refunds.split_at(places.len());
-            let mut args = batch.arguments(lock(&self.known).memory());
-            args.push(Arg::Number(told.len() as u64));
-            let cell = batch.cells();
-            for (refund, place) in told.iter().zip(places) {
-                args.push(cell(place));
-                args.push(Arg::Time(Some(refund.at)));
-                args.push(Arg::Number(u64::from(refund.cost.get())));
-            }
-            taken += self.call::<usize>(&self.refund, &batch, args).await?;
-            refunds = rest;
-        }
-        Ok(taken)
-    }
-
-    pub(super) async fn end_calls(&self, calls: &[CallUnderWay]) -> Result<(), StoreError> {
+    /// Takes back units, and ends calls. Returns how many of the refunds were taken.
+    pub(super) async fn release(&self, granted: &[Granted]) -> Result<usize, StoreError> {
+        let (calls, units): (Vec<_>, Vec<_>) = granted.iter().partition(|one| one.is_call());
         let channel = Some(self.channel.as_str());
-        let ended = self.about_calls::<u64>(&self.release, channel, calls);
-        ended.await.map(drop)
+        let ended = self.about::<usize>(&self.release, channel, &calls).await;
+        let refunded = self.about::<usize>(&self.refund, None, &units).await;
+        ended?;
+        Ok(refunded?.into_iter().map(|(_, count)| count).sum())
     }
 
     /// Looks at one key. Writes nothing, and does not make the heart beat.
@@ -92,25 +73,24 @@ impl LimitStore for RedisStore {
         async move { self.limits().decide(candidates, wanted).await }.boxed()
     }
 
-    fn refund<'a>(&'a self, refunds: &'a [Refund]) -> StoreFuture<'a, usize> {
-        async move { self.limits().take_back(refunds).await }.boxed()
+    fn release<'a>(&'a self, granted: &'a [Granted]) -> StoreFuture<'a, usize> {
+        async move { self.limits().release(granted).await }.boxed()
     }
 
-    fn renew<'a>(&'a self, calls: &'a [CallUnderWay]) -> StoreFuture<'a, Vec<Ticket>> {
+    fn renew<'a>(&'a self, calls: &'a [Granted]) -> StoreFuture<'a, Vec<Ticket>> {
         async move {
             let limits = self.limits();
-            let answers = limits.about_calls::<Vec<usize>>(&limits.renew, None, calls);
-            let gone = answers.await?.into_iter().flat_map(|(told, gone)| {
-                let tickets = gone.into_iter().filter_map(|i| told.get(i));
-                tickets.map(|call| call.ticket)
+            let calls: Vec<_> = calls.iter().filter(|one| one.is_call()).collect();
+            let replies = limits.about::<Vec<usize>>(&limits.renew, None, &calls);
+            let gone = replies.await?.into_iter().flat_map(|(part, gone)| {
+                gone.into_iter().filter_map(|i| match part.get(i)? {
+                    Granted::Call { ticket, .. } => Some(*ticket),
+                    Granted::Units { .. } => None,
+                })
             });
             Ok(gone.collect())
         }
         .boxed()
-    }
-
-    fn release<'a>(&'a self, calls: &'a [CallUnderWay]) -> StoreFuture<'a, ()> {
-        async move { self.limits().end_calls(calls).await }.boxed()
     }
 
     fn look<'a>(&'a self, limit: &'a Arc<KeyedLimit>, key: LimitKey) -> StoreFuture<'a, Look> {

@@ -219,7 +219,7 @@ impl<'a, W: Watch> Fleet<'a, W> {
             let charges = names(&parcel.message.charges).zip(&parcel.message.charges);
             for ((name, charge), limit) in charges.zip(keyed) {
                 if matches!(limit.rule, Rule::Concurrency(_)) {
-                    let (key, units) = (key_id(name), u64::from(charge.cost));
+                    let (key, units) = (key_id(name), charge.cost.units());
                     self.after(way, asker.replica, Event::Freed { key, units });
                 }
             }

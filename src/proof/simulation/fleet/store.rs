@@ -6,10 +6,10 @@
 use std::time::Duration;
 
 use sluiced_core::limits::Rule;
-use sluiced_core::limits::admission::{Decision, Limit, LimitGate, PolicyState};
+use sluiced_core::limits::admission::{Candidate, Charge, Decision, Limit, LimitGate, PolicyState};
 use sluiced_core::limits::askers::Askers;
 use sluiced_core::limits::generation::{Generation, LostWait, Memory, enter};
-use sluiced_core::limits::keyed_states::{KeyedCandidate, KeyedStates};
+use sluiced_core::limits::keyed_states::KeyedStates;
 use sluiced_core::limits::known::Entered;
 use sluiced_core::pacing::Row;
 use sluiced_core::policy::{
@@ -178,10 +178,10 @@ impl Store {
         }
         let mut generation = self.enter(asker, t);
         let decisions = self.with_limits(asker, t, &generation, |states, limits, now| {
-            let batch = asked.iter().map(|asked| KeyedCandidate {
+            let batch = asked.iter().map(|asked| Candidate {
                 charges: charges(&asked.item, limits).collect(),
                 waited: asked.waited,
-                weight: asked.weight,
+                slots: asked.slots,
                 ticket: asked.item.ticket,
                 others_wait: asked.others_wait,
             });
@@ -219,9 +219,10 @@ impl Store {
         let generation = self.enter(asker, t);
         let since = asker.version.since().max(generation.lost_at);
         self.with_limits(asker, t, &generation, |states, limits, now| {
-            for (name, limit, cost) in charges(parcel, limits) {
+            for charge in charges(parcel, limits) {
                 if let Some(at) = parcel.granted {
-                    states.refund((&name, limit), since, (at, cost), now);
+                    let key = (&charge.key, charge.limit);
+                    states.refund(key, since, (at, charge.cost), now);
                 }
             }
         });
@@ -232,8 +233,9 @@ impl Store {
     pub(super) fn release(&mut self, asker: Asker, parcel: &Parcel<'_>, t: u64) -> Vec<Woken> {
         let generation = self.enter(asker, t);
         self.with_limits(asker, t, &generation, |states, limits, now| {
-            let woken = charges(parcel, limits).flat_map(|(name, limit, _)| {
-                let woken = states.release((&name, limit.rule), parcel.ticket, now);
+            let woken = charges(parcel, limits).flat_map(|charge| {
+                let name = charge.key;
+                let woken = states.release((&name, charge.limit.rule), parcel.ticket, now);
                 woken.into_iter().map(move |(replica, units)| Woken {
                     replica,
                     name,
@@ -247,8 +249,8 @@ impl Store {
     pub(super) fn renew(&mut self, asker: Asker, parcel: &Parcel<'_>, t: u64) {
         let generation = self.enter(asker, t);
         self.with_limits(asker, t, &generation, |states, limits, now| {
-            for (name, limit, _) in charges(parcel, limits) {
-                states.renew((&name, limit.rule), parcel.ticket, now);
+            for charge in charges(parcel, limits) {
+                states.renew((&charge.key, charge.limit.rule), parcel.ticket, now);
             }
         });
     }
@@ -329,15 +331,15 @@ impl Store {
     }
 }
 
-/// What a message takes: the names of its keys, their limits, and the costs.
+/// What a message takes.
 fn charges<'l>(
-    parcel: &Parcel<'_>,
+    parcel: &Parcel<'l>,
     limits: &'l [Limit<'l>],
-) -> impl Iterator<Item = (Name, &'l Limit<'l>, u64)> {
-    let costs: Vec<(Name, u64)> = names(&parcel.message.charges)
-        .zip(&parcel.message.charges)
-        .map(|(name, charge)| (name, u64::from(charge.cost)))
-        .collect();
-    let each = costs.into_iter();
-    each.map(|(name, cost)| (name, &limits[name.0], cost))
+) -> impl Iterator<Item = Charge<&'l Limit<'l>, Name>> {
+    let charges = &parcel.message.charges;
+    names(charges).zip(charges).map(|(key, charge)| Charge {
+        limit: &limits[key.0],
+        key,
+        cost: charge.cost,
+    })
 }

@@ -58,7 +58,11 @@ fn for_all(rule: Rule) -> Keyed {
 fn messages(count: u32, every: u64, keys: u32, limits: usize) -> Vec<Message> {
     let message = |number: u32| {
         let key = number % keys.max(1);
-        let charge = KeyCost { key, cost: 1 };
+        let charge = KeyCost {
+            limit: (),
+            key,
+            cost: Cost::ONE,
+        };
         Message {
             at: u64::from(number) * every,
             slots: Cost::ONE,
@@ -250,7 +254,7 @@ fn what_costs_too_much_or_is_too_old_ends() {
     let mut route = route(vec![pace("1/1s")], vec![by_key(log("5/1m"))]);
     route.max_age = Some(Duration::from_secs(10));
     let mut messages = messages(60, 0, 60, 1);
-    messages[3].charges[0].cost = 6;
+    messages[3].charges[0].cost = Cost::new(NonZeroU32::new(6).unwrap());
     let outcome = run(&plan(route, messages, 60));
     assert!(
         matches!(outcome.fates[3].end, End::Never(_, 0)),

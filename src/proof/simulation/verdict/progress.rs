@@ -11,9 +11,10 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
 
-use sluiced_core::limits::admission::{Limit, LimitGate};
-use sluiced_core::limits::keyed_states::{KeyedCandidate, KeyedStates};
+use sluiced_core::limits::admission::{Candidate, Charge, Limit, LimitGate};
+use sluiced_core::limits::keyed_states::KeyedStates;
 use sluiced_core::limits::{Fit, Rule, Ticket};
+use sluiced_core::rate::Cost;
 use sluiced_core::scheduler::HEARTBEAT;
 use sluiced_core::time::{StoreTime, micros};
 
@@ -195,12 +196,15 @@ impl ProgressJudge {
             let room = limit.rule.room(state.as_ref(), now).remaining;
             self.room.entry(key).or_insert(room);
         }
-        let charges = charges
-            .map(|(index, (charge, limit))| ((index, charge.key), limit, charge.cost.into()));
-        let candidate = KeyedCandidate {
+        let charges = charges.map(|(index, (charge, limit))| Charge {
+            limit,
+            key: (index, charge.key),
+            cost: charge.cost,
+        });
+        let candidate = Candidate {
             charges: charges.collect(),
             waited: true,
-            weight: 1,
+            slots: Cost::ONE,
             ticket: Ticket(message.into()),
             others_wait: false,
         };
@@ -235,7 +239,7 @@ impl ProgressJudge {
             let mut each = charges.iter().zip(&rules).enumerate();
             each.all(|(index, (charge, rule))| {
                 let state = self.states.state(&(index, charge.key), rule, now);
-                rule.fit(state.as_ref(), now, charge.cost.into()) == Fit::Now
+                rule.fit(state.as_ref(), now, charge.cost) == Fit::Now
             })
         };
         let mut messages = (0..).zip(&self.places).filter(|(_, place)| waits(place));
@@ -300,7 +304,7 @@ impl ProgressJudge {
         for (_, message) in &self.calls {
             slots += u64::from(self.scenario.slots(*message).get());
             for (index, charge) in self.scenario.charges(*message).iter().enumerate() {
-                *units.entry((index, charge.key)).or_default() += u64::from(charge.cost);
+                *units.entry((index, charge.key)).or_default() += charge.cost.units();
             }
         }
         let pace = self.scenario.pace();

@@ -3,8 +3,10 @@
 use std::ops::Range;
 
 use proptest::prelude::*;
+use sluiced::core::rate::Cost;
 
 use super::world::KEYS;
+use crate::limits::rules::cost;
 
 #[derive(Clone, Debug)]
 pub(super) struct Message {
@@ -12,7 +14,7 @@ pub(super) struct Message {
     pub(super) charges: Vec<(usize, usize, u32)>,
     pub(super) waited: bool,
     pub(super) others_wait: bool,
-    pub(super) weight: u64,
+    pub(super) slots: Cost,
 }
 
 /// One of the last grants, taken so much earlier or later, with another cost or not.
@@ -65,7 +67,7 @@ pub(super) fn event(kinds: Range<usize>) -> impl Strategy<Value = Event> {
         prop::bool::weighted(0.3),
         1..3_u64,
     );
-    let message = message.prop_map(|(mut charges, waited, others_wait, weight)| {
+    let message = message.prop_map(|(mut charges, waited, others_wait, slots)| {
         let mut seen = Vec::new();
         charges.retain(|(limit, ..)| {
             let first = !seen.contains(limit);
@@ -76,7 +78,7 @@ pub(super) fn event(kinds: Range<usize>) -> impl Strategy<Value = Event> {
             charges,
             waited,
             others_wait,
-            weight,
+            slots: cost(slots as u32),
         }
     });
     let batch = (

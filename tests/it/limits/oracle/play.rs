@@ -12,7 +12,7 @@ use sluiced::core::limits::{Rule, record};
 use sluiced::core::policy::{PolicyUpdate, PolicyVersion};
 use sluiced::core::time::StoreTime;
 use sluiced::ports::limits::{
-    CallUnderWay, Candidate, Decision, Fit, LimitStore as _, LostWait, Policy,
+    Candidate, Charge, Decision, Fit, LimitStore as _, LostWait, Policy, Ticket,
 };
 use sluiced::ports::policy::PolicyStore as _;
 
@@ -31,7 +31,7 @@ pub(super) struct Play<'a> {
     pub(super) redis: redis::Connection,
     /// What was granted, when.
     pub(super) grants: Vec<(Name, u32, StoreTime)>,
-    pub(super) calls: Vec<(Name, CallUnderWay)>,
+    pub(super) calls: Vec<(Name, (Charge, Ticket))>,
 }
 
 pub(super) fn play(world: &'static World, events: &[Event]) -> TestCaseResult {
@@ -293,22 +293,23 @@ impl Play<'_> {
             AHEAD.fetch_add(usize::from(cell.changed), Ordering::Relaxed);
             cells.push(cell);
         }
-        let asking: Vec<admission::CellCandidate<'_>> = messages
+        let asking: Vec<admission::Candidate<_, _>> = messages
             .iter()
             .zip(&candidates)
-            .map(|(message, candidate)| admission::CellCandidate {
+            .map(|(message, candidate)| admission::Candidate {
                 charges: message
                     .charges
                     .iter()
-                    .map(|(limit, key, cost)| admission::CellCharge {
+                    .map(|(limit, key, cost)| admission::Charge {
                         limit: &limits[limit],
-                        cell: names.iter().position(|n| *n == (*limit, *key)).unwrap(),
-                        cost: u64::from(*cost),
+                        key: names.iter().position(|n| *n == (*limit, *key)).unwrap(),
+                        cost: super::super::rules::cost(*cost),
                     })
                     .collect(),
                 waited: message.waited,
-                weight: message.weight,
+                slots: message.slots,
                 ticket: candidate.ticket,
+                others_wait: candidate.others_wait,
             })
             .collect();
         let decisions = admission::decide(&asking, &mut cells, wanted, now);
@@ -316,7 +317,7 @@ impl Play<'_> {
         let looked_at = |d: &Decision| is_granted(d) || matches!(d, Decision::Denied { .. });
         let looked = asking.iter().zip(&decisions).filter(|(_, d)| looked_at(d));
         let looked: Vec<usize> = looked
-            .flat_map(|(asked, _)| asked.charges.iter().map(|charge| charge.cell))
+            .flat_map(|(asked, _)| asked.charges.iter().map(|charge| charge.key))
             .collect();
         for (i, (name, cell)) in names.iter().zip(&mut cells).enumerate() {
             // What lies ahead of now is only written down once it is looked at.
@@ -371,7 +372,7 @@ impl Play<'_> {
         let charges = charges.map(|(limit, key, cost)| charge(&limits[*limit], KEYS[*key], *cost));
         Candidate {
             waited: message.waited,
-            weight: message.weight,
+            slots: message.slots,
             others_wait: message.others_wait,
             ..new(charges.collect())
         }
@@ -395,8 +396,7 @@ impl Play<'_> {
                         GRANTED.fetch_add(1, Ordering::Relaxed);
                         *waits |= message.others_wait && is_concurrency;
                         self.grants.push((name, *cost, now));
-                        let charge = &candidate.charges[i];
-                        let call = CallUnderWay::of(charge, candidate.ticket);
+                        let call = (candidate.charges[i].clone(), candidate.ticket);
                         if is_concurrency {
                             self.calls.push((name, call));
                         }

@@ -8,7 +8,7 @@ use proptest::test_runner::TestCaseResult;
 use sluiced::core::limits::admission::{self, Cell, Limit, LimitGate};
 use sluiced::core::limits::{Rule, Taken, record};
 use sluiced::core::time::StoreTime;
-use sluiced::ports::limits::{CallUnderWay, LimitStore as _, Refund, Ticket};
+use sluiced::ports::limits::{Charge, Granted, LimitStore as _, Ticket};
 
 use super::event::Back;
 use super::later::moved;
@@ -25,17 +25,21 @@ impl Play<'_> {
         let own: Vec<_> = self.grants.iter().filter(|grant| grant.0 == name).collect();
         let refunds = which.iter().map(|(which, by, other)| {
             let (_, units, at) = own[which.index(own.len())];
-            Refund {
-                limit: self.world.limits[name.0].clone(),
-                key: key(KEYS[name.1]),
-                cost: cost(other.unwrap_or(*units)),
-                at: moved(*at, *by),
-            }
+            let charge = charge(
+                &self.world.limits[name.0],
+                KEYS[name.1],
+                other.unwrap_or(*units),
+            );
+            (charge, moved(*at, *by))
         });
-        let refunds: Vec<Refund> = refunds.collect();
+        let refunds: Vec<(Charge, StoreTime)> = refunds.collect();
+        let granted = refunds.iter().cloned();
+        let granted: Vec<Granted> = granted
+            .map(|(charge, at)| Granted::Units { charge, at })
+            .collect();
         let before = self.kept(name);
         let from = self.time();
-        let taken = self.world.store.refund(&refunds);
+        let taken = self.world.store.release(&granted);
         let taken = self.world.runtime.block_on(taken).unwrap();
         BACK.fetch_add(taken, Ordering::Relaxed);
         let explains = |play: &mut Self, now: StoreTime| {
@@ -46,11 +50,11 @@ impl Play<'_> {
             let lost_at = play.record().lost_at;
             let limit = Limit { rule: &rule, gate };
             let since = version.since().max(lost_at);
-            let asked = |refund: &Refund| gate != LimitGate::Outdated && refund.at >= since;
+            let asked = |at: StoreTime| gate != LimitGate::Outdated && at >= since;
             // What lies ahead of now is only written down once it is looked at.
-            cell.changed &= refunds.iter().any(asked);
-            let taken = refunds.iter().filter(|refund| {
-                let what = (refund.at, u64::from(refund.cost.get()));
+            cell.changed &= refunds.iter().any(|(_, at)| asked(*at));
+            let taken = refunds.iter().filter(|(charge, at)| {
+                let what = (*at, charge.cost);
                 admission::refund(&limit, since, &mut cell, what, now)
             });
             (taken.count(), expected(&rule, &cell, &before, now))
@@ -68,26 +72,30 @@ impl Play<'_> {
             return Ok(());
         };
         let own = self.calls.iter().filter(|call| call.0 == name);
-        let own: Vec<CallUnderWay> = own.map(|(_, call)| call.clone()).collect();
+        let own: Vec<(Charge, Ticket)> = own.map(|(_, call)| call.clone()).collect();
         let calls: Vec<_> = chosen(&own, which.iter()).into_iter().cloned().collect();
+        let granted = calls
+            .iter()
+            .map(|(charge, ticket)| Granted::call(charge, *ticket));
+        let granted: Vec<Granted> = granted.collect();
         let before = self.kept(name);
         let from = self.time();
         let store = &self.world.store;
         let runtime = &self.world.runtime;
         let gone = if ends {
-            runtime.block_on(store.release(&calls)).unwrap();
+            runtime.block_on(store.release(&granted)).unwrap();
             None
         } else {
-            Some(runtime.block_on(store.renew(&calls)).unwrap())
+            Some(runtime.block_on(store.renew(&granted)).unwrap())
         };
         let explains = |play: &mut Self, now: StoreTime| {
             let (rule, ..) = play.rule(name.0);
             let state = before.as_ref().and_then(|text| record::read(text, &rule));
             let mut cell = Cell::of(&rule, state, now);
             let mut not_there = Vec::new();
-            for call in &calls {
-                if !happened(&rule, &mut cell, (call.ticket, ends), now) {
-                    not_there.push(call.ticket);
+            for (_, ticket) in &calls {
+                if !happened(&rule, &mut cell, (*ticket, ends), now) {
+                    not_there.push(*ticket);
                 }
             }
             let told = (!ends).then_some(not_there);
