@@ -8,9 +8,9 @@ use super::schema::{Key, Need, Shape, TableKind};
 use super::types::ROOT;
 
 const HEADER: &str = "\
-# Every key of sluiced with its default, as `sluiced config default` writes it. The values here are in force
-# where nothing else is said: by the files given with --config, later ones winning, then by variables such as
-# SLUICED__REDIS__URL.
+# Every key of sluiced with its default, as `sluiced config default` writes it. Files given with --config
+# override these values, later files override earlier ones, and variables such as SLUICED__REDIS__URL override
+# all files.
 #
 # Durations are written with their unit (\"250ms\", \"10s\", \"5m\", \"1h30m\", \"2d\"), sizes too (\"64KiB\",
 # \"1MiB\"), rates as units per window (\"400/1s\", \"5/1h\").

@@ -133,16 +133,17 @@ table! {
         cert_file: Option<PathBuf> = TEXT, Optional "/etc/sluiced/client.pem";
         /// The key of cert_file (PEM).
         key_file: Option<PathBuf> = TEXT, Optional "credential:rabbitmq-key";
-        /// How often each side shows that it lives, in seconds; a dead connection is noticed after twice this time.
+        /// How often each side sends a heartbeat, in whole seconds; a dead connection is noticed after twice this
+        /// time.
         heartbeat: Length = Within(Duration::from_secs(1)..=Duration::from_secs(3600)), Default "10s";
         /// How long one attempt to connect may take.
         connect_timeout: Length = SPAN, Default "10s";
-        /// How long nothing may be written or confirmed before what was published (wait queue, dead letter) is
+        /// How long nothing may be written or confirmed before a copy (for a wait queue or the dead letters) is
         /// published again, which makes a duplicate if the first one did arrive. A slow network gets more time: that
-        /// of the bytes under way at 64 KiB a second.
+        /// of the unconfirmed bytes at 64 KiB a second.
         confirm_timeout: Length = SPAN, Default "10s";
-        /// The broker's own consumer_timeout: how long it lets a delivery stay unacknowledged before it closes
-        /// the channel. Nothing is held for longer than half of it. Must not be above the broker's setting.
+        /// The broker's own consumer_timeout: after this time it closes the channel of an unacknowledged delivery.
+        /// Nothing is held for longer than half of it. Must not be above the broker's setting.
         ack_timeout: Length = SPAN, Default "30m";
     }
 }
@@ -159,7 +160,7 @@ table! {
     #[derive(Clone, Debug, Deserialize)]
     pub struct Log {
         /// A level (error, warn, info, debug, trace, off), or levels by module: "info,sluiced::queue=debug".
-        /// `sluiced run --log-level` beats it.
+        /// `sluiced run --log-level` overrides it.
         level: String = LOG_LEVEL, Default "info";
         /// human, json, or auto: human on a terminal, JSON otherwise.
         format: LogFormat = LogFormat::SHAPE, Default "auto";
@@ -192,8 +193,9 @@ table! {
     pub struct Embedded {
         /// For backend.queue = "embedded": newline-delimited JSON, one message a line; "-" is stdin.
         input: PathBuf = TEXT, Default "-";
-        /// Where messages that were not delivered are written, with the reason. How far a list in a file was sent is
-        /// written beside it (.checkpoint): another run of the same list goes on from there; `run --fresh` starts over.
+        /// The file for messages that were not delivered, with the reason. The progress of a list in a file is
+        /// written beside it (.checkpoint): another run of the same list goes on from there; `run --fresh` starts
+        /// over.
         leftover: PathBuf = TEXT, Default "leftover.ndjson";
     }
 }

@@ -40,8 +40,8 @@ table! {
         body: Option<String> = SECRET_TEMPLATE, Optional "{{ body | tojson }}";
         /// As which user sluiced calls.
         auth: Option<Auth> = Auth::SHAPE, Optional {};
-        /// From the slot to the end of the answer. A call that takes longer counts as a failed attempt, though the
-        /// downstream may have done it: a repeat is then possible. At most service.grace.
+        /// From the slot to the end of the answer. A longer call is a failed attempt, although the downstream may
+        /// have taken the message: a repeat is then possible. At most service.grace.
         timeout: Length = SPAN, Default "10s";
         /// How long opening a connection may take, within timeout.
         connect_timeout: Length = SPAN, Default "5s";
@@ -49,7 +49,7 @@ table! {
         latency: Length = SPAN, Default "250ms";
         /// Connections that are opened before the first slot.
         warm_connections: u16 = Whole(0..=1000), Default 4;
-        /// Idle connections are closed after this. Keep it below the server's own limit, or calls meet closed
+        /// Idle connections are closed after this. Keep it below the server's own limit, or calls use closed
         /// connections.
         idle_timeout: Length = SPAN, Default "50s";
         /// Certificates (PEM) to trust in addition to the system's.
@@ -58,18 +58,18 @@ table! {
         cert_file: Option<PathBuf> = TEXT, Optional "/etc/sluiced/client.pem";
         /// The key of cert_file (PEM).
         key_file: Option<PathBuf> = TEXT, Optional "credential:client-key";
-        /// When calls stop because the downstream is away, or because messages die in a row.
+        /// When calls stop, because the downstream is away or messages die in a row.
         breaker: Breaker = Section(Breaker::KEYS), Default {};
-        /// Which answers mean what: codes ("409"), classes ("5xx"), "timeout", "connection". A code beats a class.
-        /// What nothing names: 2xx accepted; 429 throttled; 503 throttled with Retry-After, else transient; 401, 403,
-        /// 407, 408, 425, 5xx, timeouts and connection errors transient; everything else permanent.
+        /// The meaning of answers: codes ("409"), classes ("5xx"), "timeout", "connection". A code has precedence
+        /// over a class. By default: 2xx accepted; 429 throttled; 503 throttled with Retry-After, else transient;
+        /// 401, 403, 407, 408, 425, 5xx, timeouts and connection errors transient; everything else permanent.
         outcomes: Outcomes = Section(Outcomes::KEYS), Default {};
-        /// Keeps the first kilobyte of the answer on a dead letter, where `sluiced dead show` tells it. Off by default,
-        /// for an answer may repeat what the message says.
+        /// Keeps the first kilobyte of the answer on a dead letter, where `sluiced dead show` shows it. Off by
+        /// default, because an answer may repeat content of the message.
         keep_answer: bool = Flag, Default false;
-        /// How long "not now" without a Retry-After freezes the limit for every replica.
+        /// How long a throttled call without a Retry-After freezes the limit for every replica.
         throttle_wait: Length = SPAN, Default "1s";
-        /// A Retry-After beyond this is cut to it.
+        /// A longer Retry-After is cut to this.
         max_throttle_wait: Length = SPAN, Default "1h";
     }
 }
@@ -110,16 +110,17 @@ table! {
     pub struct Outcomes {
         /// Delivered.
         accepted: Vec<String> = List(&GOOD_ANSWER), Default [];
-        /// "Not now": freezes the limit, costs no attempt.
+        /// Throttled: freezes the limit, spends no attempt.
         throttled: Vec<String> = List(&ANSWER), Default [];
         /// May pass later: an attempt, with backoff.
         transient: Vec<String> = List(&ANSWER), Default [];
         /// Can never pass: dead letter.
         permanent: Vec<String> = List(&ANSWER), Default [];
-        /// The same by a text that the body of an answer contains, whatever its status (within the first 64 KiB).
+        /// Throttled, if the body of an answer contains one of these texts, with any status (within the first 64
+        /// KiB).
         throttled_text: Vec<String> = List(&TEXT), Default [];
-        /// "Not now" for this message alone, because of its recipient, say: it waits for Retry-After or throttle_wait,
-        /// costs no attempt, and freezes nothing.
+        /// Throttled for this message only, for example because of its recipient: it waits for Retry-After or
+        /// throttle_wait, spends no attempt, and freezes nothing.
         held_text: Vec<String> = List(&TEXT), Default [];
         /// May pass later.
         transient_text: Vec<String> = List(&TEXT), Default [];
@@ -144,7 +145,7 @@ table! {
     pub struct Basic {
         /// The user's name.
         user: String = USER, Required "sluiced";
-        /// The password itself; better is password_file.
+        /// The password itself; password_file is better.
         password: Option<SecretString> = SECRET, Apart "…";
         /// The file that holds the password.
         password_file: Option<PathBuf> = TEXT, Optional "credential:provider";
@@ -155,7 +156,7 @@ table! {
     /// Exactly one of `token` and `token_file`.
     #[derive(Clone, Debug, Deserialize)]
     pub struct Bearer {
-        /// The token itself; better is token_file.
+        /// The token itself; token_file is better.
         token: Option<SecretString> = SECRET, Apart "…";
         /// The file that holds the token.
         token_file: Option<PathBuf> = TEXT, Optional "credential:provider";

@@ -62,20 +62,20 @@ table! {
     /// How messages are counted against a limit that is not paced.
     #[derive(Clone, Debug, Deserialize, Serialize)]
     pub struct KeyedCounting {
-        /// A template: messages with the same text are counted together. Absent: all messages are. Where it gives none,
-        /// as "{{ body.user | default(none) }}" can, this limit does not count the message.
+        /// A template: messages with the same text are counted together. Absent: all messages are. If it returns
+        /// none, as "{{ body.user | default(none) }}" can, this limit does not count the message.
         key: Option<TemplateText> = TEMPLATE, Optional "{{ body.to }}";
-        /// What one message takes: a whole number or a template.
+        /// The cost of a message: a whole number or a template.
         cost: Costing = COST, Default 1;
         /// How late a call may arrive at the downstream after it was allowed without breaking the limit. Three
-        /// quarters of it may pass before the call leaves, and the round trip to Redis is part of that; one quarter is
-        /// for how much the time of the way to the downstream varies. Costs headroom / (window + headroom) of the
+        /// quarters of it may pass before the call leaves, and the round trip to Redis is part of that; one quarter
+        /// is for how much the time of the way to the downstream varies. Costs headroom / (window + headroom) of the
         /// limit. Absent: 1 % of the window (of the interval, of the lease), at least 35ms, which is enough for a
-        /// Redis 10 ms away, and at most 5s. With Redis on the same network 10ms do. "auto": follows what the replicas measure of the way
-        /// to Redis and to the downstream, from 8ms up to a quarter of the window.
+        /// Redis 10 ms away, and at most 5s. With Redis on the same network 10ms are enough. "auto": follows what the
+        /// replicas measure of the way to Redis and to the downstream, from 8ms up to a quarter of the window.
         headroom: Option<HeadroomText> = HEADROOM, Optional "35ms" live;
-        /// How long nothing passes after Redis lost its state, or the kind of the limit was changed: it is unknown
-        /// then what was used. 0s: do not wait, up to twice the limit may pass. forever: until nothing that was used
+        /// How long nothing passes after Redis lost its state or the kind of the limit was changed, because earlier
+        /// use is then unknown. 0s: do not wait; up to twice the limit may pass. forever: until nothing that was used
         /// before can count, a day for 10/1d.
         lost_wait: LossWait = LOST_WAIT, Default "1m";
     }
@@ -93,23 +93,23 @@ table! {
         /// for a busy machine. "auto": follows what the replicas measure, from 1.2ms up to a quarter of the window or of the
         /// longest horizon; for a downstream that is not on the same network.
         headroom: HeadroomText = HEADROOM, Default "5ms" live;
-        /// true: where the downstream throttles, the rate goes down for all replicas, and comes back in steps. It never
-        /// exceeds rate, nor falls below a tenth of it.
+        /// true: when the downstream throttles, the rate goes down for all replicas, and comes back in steps. It
+        /// never exceeds rate, nor falls below a tenth of it.
         adaptive: bool = Flag, Default false;
-        /// How far ahead slots are leased, from 20ms to 1s. Longer: rides out longer stalls of Redis; shorter:
-        /// less is lost when a replica dies, and changes come into force sooner. At least four times the headroom.
-        /// Absent: just that, and 120ms at least.
+        /// How far ahead slots are leased, from 20ms to 1s. Longer: bridges longer stalls of Redis. Shorter: less is
+        /// lost when a replica dies, and changes take effect sooner. At least four times the headroom. Absent: four
+        /// times the headroom, at least 120ms.
         horizon: Option<Length> = Within(MIN_HORIZON..=MAX_HORIZON), Optional "120ms" live;
-        /// What one message takes: a whole number, or a template that makes one from 1 up, such as
+        /// The cost of a message: a whole number, or a template that returns one from 1 up, such as
         /// "{{ body.text | sms_segments }}". It is sent at the last of its slots.
         cost: Costing = COST, Default 1;
-        /// The most that one message may cost; what costs more is invalid. (max_cost - 1) / units of the rate go
-        /// unused for it. Absent: the plain cost, or 10 for a template.
+        /// The most that one message may cost; a message that costs more is invalid. (max_cost - 1) / units of the
+        /// rate stay unused for it. Absent: the plain cost, or 10 for a template.
         max_cost: Option<NonZeroU32> = UNITS, Optional 10;
-        /// The share of the rate that only messages of reserve_priority and above may take; they may take the rest
-        /// too. Absent: none.
+        /// The share of the rate that only messages of reserve_priority and above may use; they may use the rest too.
+        /// Absent: none.
         reserve: Option<Percent> = Text(Form::of::<Percent>("^ *[0-9.]+ *% *$")), Optional "20%";
-        /// From 1 to 9; what counts is the higher one of the route's priority and the message's own.
+        /// From 1 to 9. The higher of the route's and the message's own priority counts.
         reserve_priority: u8 = Whole(1..=super::route::MAX_PRIORITY as i64), Default 5;
         +
         /// What `adaptive` has made of the rate: in the current policy, never in a file.
@@ -142,8 +142,8 @@ table! {
         continuous: bool = Flag, Default true live;
         /// How a bucket begins: full or empty.
         start: Start = Start::SHAPE, Default "full" live;
-        /// Units that a message may take beyond what is there; the next ones wait until they are back. No message may
-        /// cost more than capacity + borrow.
+        /// Units that a message may take beyond those in the bucket; later messages wait until they are back. No
+        /// message may cost more than capacity + borrow.
         borrow: u32 = UNITS_OR_NONE, Default 0 live;
     }
 }
@@ -186,7 +186,7 @@ table! {
     pub struct Concurrency {
         /// Units in flight at once.
         limit: NonZeroU32 = Whole(1..=10_000), Required 10 live;
-        /// How long the calls of a replica that died count as in flight. Renewed while a call runs.
+        /// How long the calls of a dead replica count as in flight. Renewed while a call runs.
         lease: Length = Within(Duration::from_nanos(1)..=DAY), Default "30s" live;
     }
 }

@@ -53,8 +53,8 @@ table! {
         prefix: String = PREFIX, Default "sluiced";
         /// How long one attempt to connect may take.
         connect_timeout: Length = SPAN, Default "2s";
-        /// How long Redis may take to answer. Longer: a slow Redis is waited for; shorter: slots of answers that
-        /// come too late are lost sooner. Without Redis nothing is sent.
+        /// How long Redis may take to answer. Longer: sluiced waits for a slow Redis. Shorter: slots in late replies
+        /// are lost sooner. Without Redis nothing is sent.
         response_timeout: Length = SPAN, Default "500ms";
     }
 }

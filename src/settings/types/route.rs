@@ -28,57 +28,59 @@ table! {
         /// The type of the queues that sluiced declares for this route, wait queues and dead letters included:
         /// quorum or classic. A classic wait queue drops what a full work queue refuses.
         queue_type: QueueType = QueueType::SHAPE, Default "quorum";
-        /// The limits by name, 1 to 8 of them, at most one of the kind paced: a message passes all or takes nothing of
-        /// any.
+        /// The limits by name, 1 to 8 of them, at most one of the kind paced. A message passes all of them or takes
+        /// nothing from any.
         limits: Vec<String> = List(&TEXT), Required ["provider"];
         /// From 0 to 9. Where routes share a paced limit, those of a higher priority go first; within one priority,
-        /// messages of a higher AMQP priority. Routes that share other limits only do not wait for each other.
+        /// messages of a higher AMQP priority. Routes that share only other limits do not wait for each other.
         priority: u8 = Whole(0..=MAX_PRIORITY as i64), Default 0;
-        /// What becomes of a message that a limit cannot count (a field for its key or cost is missing, the cost is no
-        /// whole number from 1, or can never fit) or that none counts: dead_letter or drop.
+        /// What happens to a message that a limit cannot count (a field for its key or cost is missing, the cost is
+        /// not a whole number from 1, or can never fit), or that no limit counts: dead_letter or drop.
         on_invalid: OnInvalid = OnInvalid::SHAPE, Default "dead_letter";
-        /// A template: the tenant of a message. Tenants share the limits by their weights over all replicas; a share that
-        /// no other tenant asks for is not left unused. Absent: first come, first served.
+        /// A template: the tenant of a message. Tenants share the limits by their weights over all replicas; an
+        /// unused share goes to the others. Absent: first come, first served.
         fair_by: Option<TemplateText> = TEMPLATE, Optional "{{ body.tenant }}";
         /// Weights of tenants, from 1 to 10000, for fair_by. A tenant that is not named has 1.
         weights: BTreeMap<String, NonZeroU16> = Named { of: &Whole(1..=10_000), example: "acme = 3" }, Default {};
-        /// With fair_by: how far a fleet looks behind a tenant whose backlog stands in front. What such a tenant has
-        /// beyond its share goes to the queues QUEUE.parked.0 to .7, which are consumed too, and the others pass. At most
-        /// about this many messages stand there, a replica parks a tenth of it a second, and beyond it is first come, first
-        /// served. Costs a publish, a confirm and a redelivery for each, once in the life of a message; while no other
-        /// tenant shows up, that is every third message of a backlog. Messages with an AMQP priority stay where they are.
-        /// 0: nothing is parked, and tenants share only what a replica holds.
+        /// With fair_by: how many messages of a tenant with a backlog may be parked, so that other tenants pass.
+        /// Messages beyond its share move to the queues QUEUE.parked.0 to .7, which are consumed too. They hold about
+        /// this many messages at most, and a replica parks a tenth of that a second; beyond it, first come, first
+        /// served. Parking costs a publish, a confirm and a redelivery, once in the life of a message; while there is
+        /// no other tenant, every third message of a backlog is parked. Messages with an AMQP priority are not
+        /// parked. 0: nothing is parked, and tenants share only what a replica holds.
         parked: u32 = Whole(0..=1_000_000), Default 20000;
         /// When messages may be sent: one range, or a list such as ["08:00-12:00", "14:00-18:00"]; "22:00-06:00" goes
-        /// past midnight, seconds are allowed ("08:00:30"). Messages wait in their queue until the opening. Absent: always.
+        /// past midnight, seconds are allowed ("08:00:30"). Messages wait in their queue until the opening. Absent:
+        /// always.
         open: Option<Vec<HourRange>> = OneOrMore { most: 24, of: &Text(Form::of::<HourRange>("^[0-9: ]+-[0-9: ]+$")) },
             Optional "08:00-21:00";
         /// On which days: "mon-fri", "sat", or a list of them; a range over midnight belongs to the day on which it
         /// begins. Absent: every day.
         days: Option<Vec<Days>> = OneOrMore { most: 7, of: &Text(Form::of::<Days>("^[A-Za-z, -]+$")) }, Optional "mon-fri";
-        /// Whose clock open and days follow: a name of the tz database. What it reads counts: a range whose start is
-        /// skipped when clocks go forward opens right after the jump. Absent: UTC.
+        /// The time zone of open and days: a name of the tz database. A range whose start is skipped when clocks go
+        /// forward opens right after the jump. Absent: UTC.
         timezone: Option<Zone> = ZONE, Optional "Asia/Shanghai";
-        /// true: a message that is sent to a wait queue or dead-lettered tells how its limit stood, in the headers
-        /// x-sluiced-denied-by (its name), -limit, -remaining, -retry-after and -reset-after (microseconds): what GitHub
-        /// calls X-RateLimit-Limit, X-RateLimit-Remaining, Retry-After and X-RateLimit-Reset.
+        /// true: a message that moves to a wait queue or to the dead letters carries the state of its limit in the
+        /// headers x-sluiced-denied-by (its name), -limit, -remaining, -retry-after and -reset-after (microseconds):
+        /// what GitHub calls X-RateLimit-Limit, X-RateLimit-Remaining, Retry-After and X-RateLimit-Reset.
         denied_headers: bool = Flag, Default false;
-        /// How many messages one replica holds; with fair_by, half as many again from each of the eight queues of parked
-        /// messages. Absent: what keeps the rate busy for max_hold and latency. Too small: the rate stays unused; too
-        /// large: other replicas starve, and more repeats after a crash.
+        /// How many messages one replica holds; with fair_by, half as many again from each of the eight queues of
+        /// parked messages. Absent: enough to keep the rate busy for max_hold and latency. Too small: the rate is not
+        /// used up. Too large: other replicas get too few messages, and a crash repeats more calls.
         prefetch: Option<u16> = Whole(1..=u16::MAX as i64), Optional 500;
-        /// The longest that a message waits in memory for a time that is known; beyond it, on_denied says what.
+        /// The longest wait of a message in memory for a known time; for a longer wait, on_denied decides.
         max_hold: Length = SPAN_OR_ZERO, Default "1s";
-        /// What happens when the limit says "not before T" and T is further away than max_hold. hold: stop consuming
-        /// until then, free; messages of one key take a wait queue, so that others pass. delay: to a wait queue, a
-        /// publish, a confirm and a redelivery each. nack: stop consuming, and back to the queue at once, counted by
-        /// quorum queues; only where a paced limit is the only one. dead_letter: for messages that are worthless later.
+        /// What happens when a limit denies a message for longer than max_hold. hold: stop consuming until then,
+        /// which costs nothing; messages of one key move to a wait queue, so that others pass. delay: move to a wait
+        /// queue (a publish, a confirm and a redelivery each). nack: stop consuming, and return to the queue at once,
+        /// which quorum queues count; only where a paced limit is the only one. dead_letter: for messages that are
+        /// worthless later.
         on_denied: OnDenied = OnDenied::SHAPE, Default "hold";
         /// Older messages are not sent. Counted from the AMQP timestamp, else from first sight. Absent: no limit.
         max_age: Option<Length> = SPAN, Optional "1h";
         /// What happens to messages that are too old: dead_letter or drop.
         on_expired: OnExpired = OnExpired::SHAPE, Default "dead_letter";
-        /// A larger body goes to the dead letters, once it was received.
+        /// A message with a larger body becomes a dead letter once it is received.
         max_body: Size = Text(Form::of::<Size>("^ *[0-9]+ *([KMG]i)?B$")), Default "256KiB";
         /// Calls that may fail before a message goes to the dead letters. Being denied or throttled does not count.
         max_attempts: u32 = Whole(1..=1_000_000), Default 5;
@@ -91,7 +93,7 @@ table! {
 table! {
     #[derive(Clone, Debug, Deserialize)]
     pub struct Retry {
-        /// The bound of the first wait. Short ones meet a downstream that is still down.
+        /// The bound of the first wait. If it is short, the downstream may still be down.
         base: Length = SPAN, Default "1s";
         /// The longest bound.
         max: Length = SPAN, Default "5m";
