@@ -68,7 +68,7 @@ pub fn median(values: &[f64]) -> f64 {
 pub fn percentile(values: &[f64], percent: u8) -> f64 {
     let mut sorted = values.to_vec();
     sorted.sort_by(f64::total_cmp);
-    sluiced::core::window::percentile(&sorted, percent).unwrap_or(f64::NAN)
+    sluiced::proof::simulation::window::percentile(&sorted, percent).unwrap_or(f64::NAN)
 }
 
 /// Says what was measured and on what: results mean nothing without it.

@@ -29,5 +29,4 @@ pub mod scheduler;
 pub mod stall;
 pub mod time;
 pub mod way;
-pub mod window;
 pub mod zone;

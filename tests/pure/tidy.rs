@@ -35,7 +35,10 @@ const ROOMS: &[(&str, &[&str])] = &[
             "template",
         ],
     ),
-    ("proof/provider", &["core", "ports", "settings"]),
+    (
+        "proof/provider",
+        &["core", "ports", "proof/simulation", "settings"],
+    ),
     ("proof/simulation", &["core"]),
 ];
 

@@ -13,8 +13,8 @@ use std::time::Duration;
 
 use crate::core::rate::Rate;
 use crate::core::time::{Mono, micros};
-use crate::core::window::{Tally, gaps, percentile};
 use crate::ports::locks::lock;
+use crate::proof::simulation::window::{Tally, gaps, percentile};
 
 pub use self::report::{Live, Report};
 

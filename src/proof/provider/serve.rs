@@ -31,9 +31,9 @@ use super::script::{Act, Behaviour, Script, ScriptFull, Step};
 use super::stamp::{LastArrival, Stamped};
 use super::way::{Treated, Way};
 use crate::core::time::Mono;
-use crate::core::window::Tally;
 use crate::ports::clock::Clock;
 use crate::ports::locks::lock;
+use crate::proof::simulation::window::Tally;
 
 /// More connections than this are closed as they come.
 const MAX_CONNECTIONS: usize = 10_000;

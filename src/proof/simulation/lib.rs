@@ -57,6 +57,7 @@ pub mod scenario;
 pub mod setting;
 pub mod trace;
 pub mod verdict;
+pub mod window;
 
 pub use scenario::Scenario;
 pub use verdict::{Report, run};

@@ -10,11 +10,11 @@ use std::collections::VecDeque;
 use std::fmt;
 use std::time::Duration;
 
+use crate::window::Tally;
 use sluiced_core::leases::LeaseTally;
 use sluiced_core::rate::Rate;
 use sluiced_core::schedule::Pace;
 use sluiced_core::time::{Mono, micros};
-use sluiced_core::window::Tally;
 
 use self::keyed::{Arrival, KeyedJudge};
 use self::progress::ProgressJudge;

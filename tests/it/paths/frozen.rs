@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use sluiced::core::rate::Rate;
 use sluiced::core::time::Mono;
-use sluiced::core::window::Tally;
+use sluiced::proof::simulation::window::Tally;
 use tokio::time::Instant;
 
 use super::{config, numbered, queue, seconds};

@@ -1,6 +1,7 @@
 use std::num::NonZeroU32;
 use std::time::Duration;
 
+use crate::window::Tally;
 use sluiced_core::hours::OpeningHours;
 use sluiced_core::limits::Rule;
 use sluiced_core::limits::concurrency::Concurrency;
@@ -10,7 +11,6 @@ use sluiced_core::rate::{Cost, Rate};
 use sluiced_core::schedule::{DEFAULT_HORIZON, Pace};
 use sluiced_core::scheduler::Share;
 use sluiced_core::time::{Mono, StoreTime};
-use sluiced_core::window::Tally;
 use sluiced_core::zone::Zone;
 
 use super::{End, Far, KeyCost, Keyed, Message, Plan, PlanOutcome, Route, run};

@@ -8,8 +8,8 @@
 use std::collections::VecDeque;
 use std::time::Duration;
 
-use super::rate::Rate;
-use super::time::{Mono, micros};
+use sluiced_core::rate::Rate;
+use sluiced_core::time::{Mono, micros};
 
 /// Judges calls one after the other. Remembers only the calls of the last window.
 #[derive(Clone, Debug)]
