@@ -2,6 +2,8 @@
 
 use std::process::Command;
 
+use sluiced::cli::text::padded;
+
 use super::host::Host;
 
 /// A table of text, with a line for each row. Made before the first measurement, because below it stands what
@@ -28,22 +30,13 @@ impl Table {
 
     /// Prints it in Markdown, and what the host took of the processors meanwhile.
     pub fn print(&self) {
-        let columns = self.rows.first().map_or(0, Vec::len);
-        let widths: Vec<usize> = (0..columns)
-            .map(|column| {
-                let cells = self.rows.iter().filter_map(|row| row.get(column));
-                cells.map(|cell| cell.chars().count()).max().unwrap_or(0)
-            })
-            .collect();
-        for (number, row) in self.rows.iter().enumerate() {
-            let cells: Vec<String> = row
-                .iter()
-                .zip(&widths)
-                .map(|(cell, width)| format!("{cell:<width$}"))
-                .collect();
+        for (number, cells) in padded(&self.rows, &[]).iter().enumerate() {
             println!("| {} |", cells.join(" | "));
             if number == 0 {
-                let rule: Vec<String> = widths.iter().map(|width| "-".repeat(*width)).collect();
+                let rule: Vec<String> = cells
+                    .iter()
+                    .map(|c| "-".repeat(c.chars().count()))
+                    .collect();
                 println!("|-{}-|", rule.join("-|-"));
             }
         }

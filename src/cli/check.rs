@@ -10,6 +10,7 @@ use futures::StreamExt as _;
 use futures::stream::FuturesOrdered;
 
 use super::exit::Exit;
+use super::text::counted;
 use crate::settings::types::LimitBackend;
 use crate::settings::{self, Faults, Loaded, Severity};
 use crate::wire::Probe;
@@ -96,19 +97,18 @@ pub fn report(faults: &Faults, out: &mut impl Write, colour: bool) -> io::Result
         writeln!(
             out,
             "{}, {}",
-            count(errors, "error"),
-            count(warnings, "warning")
+            counted(errors as u64, "error"),
+            counted(warnings as u64, "warning")
         )
     } else if warnings > 0 {
-        writeln!(out, "configuration ok, {}", count(warnings, "warning"))
+        writeln!(
+            out,
+            "configuration ok, {}",
+            counted(warnings as u64, "warning")
+        )
     } else {
         writeln!(out, "configuration ok")
     }
-}
-
-fn count(number: usize, what: &str) -> String {
-    let plural = if number == 1 { "" } else { "s" };
-    format!("{number} {what}{plural}")
 }
 
 /// Runs all probes at once, writes a line for each in their order, so that two outputs can be compared, and

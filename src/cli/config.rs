@@ -6,6 +6,7 @@ use std::path::{Path, PathBuf};
 
 use clap::{Args, Subcommand, ValueEnum};
 
+use super::exit::Exit;
 use crate::settings;
 
 /// What to show.
@@ -58,8 +59,8 @@ impl Start {
 ///
 /// # Errors
 /// When it cannot be written, or there is such a file already.
-pub fn run(command: &ConfigCommand, out: &mut impl Write) -> io::Result<()> {
-    match command {
+pub fn run(command: &ConfigCommand, out: &mut impl Write) -> io::Result<Exit> {
+    let written = match command {
         ConfigCommand::Init(args) => match &args.output {
             None => out.write_all(args.kind.text().as_bytes()),
             Some(file) => {
@@ -73,7 +74,8 @@ pub fn run(command: &ConfigCommand, out: &mut impl Write) -> io::Result<()> {
         },
         ConfigCommand::Default => out.write_all(settings::reference().as_bytes()),
         ConfigCommand::Schema => writeln!(out, "{:#}", settings::json_schema()),
-    }
+    };
+    written.map(|()| Exit::Done)
 }
 
 fn create(file: &Path, text: &str) -> io::Result<()> {

@@ -3,7 +3,6 @@
 //! A slim image has no curl, and a check that needs it would need a bigger image.
 
 use std::io::Write;
-use std::process::ExitCode;
 use std::time::Duration;
 
 use bytes::Bytes;
@@ -14,6 +13,8 @@ use http_body_util::{BodyExt, Empty, Limited};
 use hyper_util::client::legacy::Client;
 use hyper_util::client::legacy::connect::HttpConnector;
 use hyper_util::rt::TokioExecutor;
+
+use super::exit::Exit;
 
 /// Connecting, asking and reading the answer, together. Below every orchestrator's own timeout.
 const TIMEOUT: Duration = Duration::from_secs(3);
@@ -46,21 +47,21 @@ pub(super) enum HealthError {
     },
 }
 
-/// Asks, writes the answer to `out`, and answers exit code 0 if the daemon is well, 1 if not.
+/// Asks and writes the answer to `out`. The exit code is 0 if the daemon is well, 1 if not.
 ///
 /// # Errors
 /// When `out` cannot be written.
-pub async fn run(args: &HealthArgs, out: &mut dyn Write) -> std::io::Result<ExitCode> {
+pub async fn run(args: &HealthArgs, out: &mut dyn Write) -> std::io::Result<Exit> {
     let url = probed(&args.url);
     let heard = ask(url.clone()).await;
     match heard {
         Ok(body) => {
             writeln!(out, "{}", body.trim_end())?;
-            Ok(ExitCode::SUCCESS)
+            Ok(Exit::Done)
         }
         Err(ill) => {
             writeln!(out, "{url}: {ill}")?;
-            Ok(ExitCode::FAILURE)
+            Ok(Exit::Failed)
         }
     }
 }

@@ -2,18 +2,21 @@
 //!
 //! It is part of the library, and `main.rs` only calls it: commands are generic over where they write to,
 //! and the compiler would make all of them once more in the crate that names the writers.
+//!
+//! Problem: `sluiced man | head -1` closes the pipe after one line. That is no failure of the command, and a
+//! replay or a demo under way must not stop in the middle because of it. So [`Output`] drops what comes after,
+//! the command goes on to its end, and its exit code says how it ended. Other failures, such as a full disk, stay
+//! failures.
 
-use std::io::{self, IsTerminal as _, Write};
+use std::io::{self, ErrorKind, IsTerminal as _, Write};
 use std::process::ExitCode;
 
-use clap::{CommandFactory as _, Parser, Subcommand};
+use clap::{CommandFactory as _, FromArgMatches as _, Parser, Subcommand};
 
-use super::exit::Exit;
-use super::output::Output;
-use super::refusal::exit;
+use super::exit::{Exit, Refusal, exit};
 use super::{
-    check, completions, config, dead, demo, health, limits, man, plan, provider, run, sim, status,
-    throttle, top, trial,
+    check, config, dead, demo, health, limits, plan, provider, run, shell, sim, status, throttle,
+    trial,
 };
 use crate::telemetry::logs;
 use crate::wire;
@@ -49,15 +52,15 @@ enum Command {
     /// How the fleet is: limits, routes, replicas, last warnings
     Status(status::StatusArgs),
     /// The same, live, until q
-    Top(top::TopArgs),
+    Top(status::TopArgs),
     /// Take units of a limit in Redis, as CL.THROTTLE does (for scripts)
     Throttle(throttle::ThrottleArgs),
     /// What would become of a message, and why it waits; calls nothing and takes nothing
     Try(trial::TryArgs),
     /// Print what a shell needs to complete commands and options
-    Completions(completions::CompletionsArgs),
+    Completions(shell::CompletionsArgs),
     /// Print the manual page, or write one for each command
-    Man(man::ManArgs),
+    Man(shell::ManArgs),
     /// A provider that judges its callers (for tests and benchmarks)
     #[command(hide = true)]
     Provider(provider::ProviderArgs),
@@ -72,8 +75,10 @@ const BLOCKING: usize = 8;
 /// Runs the command that the arguments of the process name.
 #[must_use]
 pub fn main() -> ExitCode {
-    completions::answer(Arguments::command);
-    let arguments = Arguments::parse();
+    shell::answer(Arguments::command);
+    let matches = Arguments::command().get_matches();
+    let name = matches.subcommand_name().unwrap_or_default();
+    let arguments = Arguments::from_arg_matches(&matches).unwrap_or_else(|error| error.exit());
     // One crypto provider for every TLS client. An error means that there is one already.
     rustls::crypto::ring::default_provider()
         .install_default()
@@ -90,103 +95,106 @@ pub fn main() -> ExitCode {
         Ok(runtime) => runtime,
         Err(error) => return failed(&error),
     };
-    let code = runtime.block_on(dispatch(arguments.command));
+    let code = runtime.block_on(dispatch(name, arguments.command));
     // Stdin may be blocked in a read whose result is not wanted any more.
     runtime.shutdown_background();
     code.unwrap_or_else(|error| failed(&*error))
 }
 
-async fn dispatch(command: Command) -> Result<ExitCode, Box<dyn std::error::Error>> {
+/// Runs the command called `name`.
+async fn dispatch(name: &str, command: Command) -> Result<ExitCode, Box<dyn std::error::Error>> {
     let (stdout, stderr) = (io::stdout(), io::stderr());
     let (mut out, mut err) = (Output(&stdout), Output(&stderr));
-    let exit = match command {
-        Command::Run(args) => {
-            let colour = logs::colours(&stderr);
-            run::run(&args, &mut err, colour).await?
-        }
+    let (colour, faults) = (logs::colours(&stdout), logs::colours(&stderr));
+    let asks = stderr.is_terminal() && io::stdin().is_terminal();
+    let env = std::env::vars();
+    let done = match command {
+        Command::Run(args) => Ok(run::run(&args, &mut err, faults).await?),
         Command::Check(args) => {
-            let colour = logs::colours(&stdout);
             let (misfits, probes) = (wire::misfits, wire::probes);
-            check::check(&args, std::env::vars(), misfits, probes, &mut out, colour).await?
+            Ok(check::check(&args, env, misfits, probes, &mut out, colour).await?)
         }
-        Command::Config(command) => {
-            config::run(&command, &mut out)?;
-            Exit::Done
-        }
+        Command::Config(command) => Ok(config::run(&command, &mut out)?),
         Command::Dead(args) => {
-            let terminal = stderr.is_terminal();
             let mut console = dead::Console {
                 out: &mut out,
                 err: &mut err,
-                progress: terminal,
-                ask: terminal && io::stdin().is_terminal(),
+                progress: stderr.is_terminal(),
+                ask: asks,
             };
-            let done = dead::run(&args, &mut console).await;
-            exit("dead", done, &mut err, terminal)?
+            dead::run(&args, &mut console).await
         }
-        Command::Demo(args) => {
-            let terminal = stdout.is_terminal();
-            if demo::run(args, &mut out, terminal).await? {
-                Exit::Done
-            } else {
-                Exit::Failed
-            }
-        }
+        Command::Demo(args) => Ok(demo::run(args, &mut out, stdout.is_terminal()).await?),
+        Command::Health(args) => Ok(health::run(&args, &mut out).await?),
         Command::Limits(args) => {
-            let asks = stderr.is_terminal() && io::stdin().is_terminal();
             let prompt = asks.then_some(&mut err as &mut (dyn Write + Send));
-            let done = limits::run(&args, &mut out, prompt).await;
-            exit("limits", done, &mut err, logs::colours(&stderr))?
+            limits::run(&args, &mut out, prompt).await
         }
-        Command::Plan(args) => {
-            let done = plan::run(&args, std::env::vars(), &mut out);
-            exit("plan", done, &mut err, logs::colours(&stderr))?
-        }
-        Command::Status(args) => {
-            let width = logs::colours(&stdout).then(|| top::size().0);
-            let done = status::run(&args, &mut out, width).await;
-            exit("status", done, &mut err, false)?
-        }
-        Command::Top(args) if stdout.is_terminal() => {
-            let colour = logs::colours(&stdout);
-            let done = top::run(&args, &mut out, colour).await;
-            exit("top", done, &mut err, false)?
-        }
-        Command::Top(_) => {
-            writeln!(
-                err,
-                "sluiced top: needs a terminal; `sluiced status` prints the same once"
-            )?;
-            Exit::WrongArguments
-        }
-        Command::Throttle(args) => {
-            let done = throttle::run(&args, std::env::vars(), &mut out).await;
-            exit("throttle", done, &mut err, logs::colours(&stderr))?
-        }
-        Command::Try(args) => {
-            let done = trial::run(&args, &mut out).await;
-            exit("try", done, &mut err, logs::colours(&stderr))?
-        }
-        Command::Health(args) => return Ok(health::run(&args, &mut out).await?),
-        Command::Completions(args) => {
-            completions::run(&args, &mut out)?;
-            Exit::Done
-        }
-        Command::Man(args) => {
-            man::run(&args, Arguments::command(), &mut out)?;
-            Exit::Done
-        }
-        Command::Provider(args) => {
-            provider::run(args, &mut out).await?;
-            Exit::Done
-        }
-        Command::Sim(args) => return Ok(sim::run(&args, &mut out)?.into()),
+        Command::Plan(args) => plan::run(&args, env, &mut out),
+        Command::Status(args) => status::run(&args, &mut out, colour).await,
+        Command::Top(args) if stdout.is_terminal() => status::top(&args, &mut out, colour).await,
+        Command::Top(_) => Err(Refusal::Arguments(
+            "needs a terminal; `sluiced status` prints the same once".to_owned(),
+        )),
+        Command::Throttle(args) => throttle::run(&args, env, &mut out).await,
+        Command::Try(args) => trial::run(&args, &mut out).await,
+        Command::Completions(args) => Ok(shell::completions(&args, &mut out)?),
+        Command::Man(args) => Ok(shell::man(&args, Arguments::command(), &mut out)?),
+        Command::Provider(args) => Ok(provider::run(args, &mut out).await?),
+        Command::Sim(args) => Ok(sim::run(&args, &mut out)?),
     };
-    Ok(exit.into())
+    Ok(exit(name, done, &mut err, faults)?.into())
 }
 
 fn failed(error: &dyn std::error::Error) -> ExitCode {
     // Nothing is left to do if even stderr is gone.
     writeln!(io::stderr(), "sluiced: {error}").ok();
     Exit::Failed.into()
+}
+
+/// Stdout or stderr: writes to `W` for as long as it is read.
+#[derive(Debug)]
+struct Output<W>(W);
+
+impl<W: Write> Write for Output<W> {
+    fn write(&mut self, text: &[u8]) -> io::Result<usize> {
+        match self.0.write(text) {
+            Err(error) if error.kind() == ErrorKind::BrokenPipe => Ok(text.len()),
+            result => result,
+        }
+    }
+
+    fn flush(&mut self) -> io::Result<()> {
+        match self.0.flush() {
+            Err(error) if error.kind() == ErrorKind::BrokenPipe => Ok(()),
+            result => result,
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    struct Failing(ErrorKind);
+
+    impl Write for Failing {
+        fn write(&mut self, _: &[u8]) -> io::Result<usize> {
+            Err(self.0.into())
+        }
+
+        fn flush(&mut self) -> io::Result<()> {
+            Err(self.0.into())
+        }
+    }
+
+    #[test]
+    fn a_reader_that_has_seen_enough_is_no_failure() {
+        let mut closed = Output(Failing(ErrorKind::BrokenPipe));
+        closed.write_all(b"text").expect("dropped");
+        closed.flush().expect("dropped");
+        let mut full = Output(Failing(ErrorKind::StorageFull));
+        assert!(full.write_all(b"text").is_err());
+        assert!(full.flush().is_err());
+    }
 }

@@ -7,7 +7,7 @@ use std::time::Duration;
 
 use clap::Args;
 
-use super::signals::StopSignals;
+use super::exit::{Exit, StopSignals};
 use crate::core::rate::{Rate, parse_duration};
 use crate::proof::provider::{Behaviour, Expect, Failure, Provider, ProviderError};
 
@@ -55,7 +55,7 @@ pub enum ProviderCommandError {
 pub async fn run(
     args: ProviderArgs,
     out: &mut (dyn Write + Send),
-) -> Result<(), ProviderCommandError> {
+) -> Result<Exit, ProviderCommandError> {
     // Before the address is printed: a test that reads it may stop this process at once.
     let mut signals = StopSignals::new()?;
     let behaviour = Behaviour {
@@ -74,5 +74,5 @@ pub async fn run(
     serde_json::to_writer(&mut *out, &report).map_err(io::Error::from)?;
     writeln!(out)?;
     out.flush()?;
-    Ok(())
+    Ok(Exit::Done)
 }

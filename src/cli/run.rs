@@ -8,16 +8,16 @@ use std::time::Duration;
 use clap::Args;
 use tokio::signal::unix::{Signal, SignalKind, signal};
 use tokio::sync::watch;
+use tokio::task::JoinHandle;
 use tokio::time::{Instant, sleep};
 use tokio_util::sync::CancellationToken;
 use tokio_util::task::TaskTracker;
 use tracing::{error, info, warn};
 
 use super::check::report;
-use super::exit::Exit;
+use super::exit::{Exit, StopSignals};
 use super::reload::Reloads;
-use super::signals::StopSignals;
-use crate::admin;
+use crate::admin::{self, AdminError};
 use crate::core::rate::Span;
 use crate::pipeline::Remains;
 use crate::ports::clock::Clock;
@@ -27,14 +27,14 @@ use crate::settings::{self, Loaded, Severity};
 use crate::status::Board;
 use crate::telemetry::health::Health;
 use crate::telemetry::notify::Notifier;
-use crate::telemetry::{self, logs, panics, traces};
+use crate::telemetry::{self, Metrics, logs, panics, traces};
 use crate::wire::{self, Running, Settled, WireError};
 
 /// A signal that comes sooner after the first is the same wish said twice: supervisors signal a process
 /// and its group, and a person may press a key twice.
 const SECOND_SIGNAL: Duration = Duration::from_secs(1);
 
-/// How often a list says how far it came.
+/// How often it is logged how far a list came.
 const PROGRESS: Duration = Duration::from_secs(10);
 
 /// The arguments of `sluiced run`.
@@ -57,22 +57,9 @@ pub struct RunArgs {
 /// # Errors
 /// When `err` cannot be written.
 pub async fn run(args: &RunArgs, err: &mut impl Write, colour: bool) -> io::Result<Exit> {
-    let loaded = match settings::load(&args.config, std::env::vars()) {
-        Ok(loaded) => loaded,
-        Err(faults) => {
-            report(&faults, err, colour)?;
-            return Ok(Exit::WrongConfiguration);
-        }
+    let Some(loaded) = configuration(args, err, colour)? else {
+        return Ok(Exit::WrongConfiguration);
     };
-    let misfits = wire::misfits(&loaded);
-    if misfits.count(Severity::Error) > 0 {
-        report(&misfits, err, colour)?;
-        return Ok(Exit::WrongConfiguration);
-    }
-    if let Some(why) = traces::not_built() {
-        writeln!(err, "error: {why}")?;
-        return Ok(Exit::WrongConfiguration);
-    }
     let log = &loaded.settings.log;
     let level = args.log_level.as_ref().unwrap_or(&log.level);
     let _last_lines = match logs::init(level, log.format) {
@@ -111,6 +98,22 @@ pub async fn run(args: &RunArgs, err: &mut impl Write, colour: bool) -> io::Resu
     }
 }
 
+/// The configuration; `None`: it is wrong, and `err` says why.
+fn configuration(args: &RunArgs, err: &mut impl Write, colour: bool) -> io::Result<Option<Loaded>> {
+    let loaded = match settings::load(&args.config, std::env::vars()) {
+        Ok(loaded) => loaded,
+        Err(faults) => return report(&faults, err, colour).map(|()| None),
+    };
+    let misfits = wire::misfits(&loaded);
+    if misfits.count(Severity::Error) > 0 {
+        return report(&misfits, err, colour).map(|()| None);
+    }
+    if let Some(why) = traces::not_built() {
+        return writeln!(err, "error: {why}").map(|()| None);
+    }
+    Ok(Some(loaded))
+}
+
 /// The daemon without its listeners: until the queue is empty and settled (embedded), or `stop`.
 ///
 /// # Errors
@@ -136,29 +139,31 @@ pub async fn until_done(
         () = pipeline.ended() => true,
         () = stop.cancelled() => false,
         () = health.failed() => false,
-        () = tell_progress(&settled), if list => false,
+        () = log_progress(&settled), if list => false,
     };
     if ended && !list {
         health.fail("the queue of a route");
     }
     // The service manager hears of it, whatever the reason.
     stop.cancel();
-    let ended = ended && list;
-    let grace = settings.service.grace.get();
+    let sent = ended && list;
+    let grace = if sent {
+        Duration::ZERO
+    } else {
+        settings.service.grace.get()
+    };
     health.stopping();
-    if !ended {
+    if !sent {
         info!(
             "stopping: no new messages, up to {} for calls under way; another signal after a second ends at once",
             Span(grace)
         );
     }
-    let remains = pipeline
-        .stop(if ended { Duration::ZERO } else { grace })
-        .await;
+    let remains = pipeline.stop(grace).await;
     if let Some(traces) = traces {
         tokio::task::spawn_blocking(move || traces.end()).await.ok();
     }
-    tell_end(&settled, &remains);
+    log_end(&settled, &remains);
     // If a list was to be sent and was not sent in full, the command failed; a daemon that a signal
     // stopped did not.
     let unsent = remains.given_back + remains.abandoned + remains.unsettled;
@@ -171,8 +176,8 @@ pub async fn until_done(
     })
 }
 
-/// Says how far a list came, again and again. Never ends.
-async fn tell_progress(settled: &Settled) {
+/// Logs how far a list came, again and again. Never ends.
+async fn log_progress(settled: &Settled) {
     let mut before = settled.done();
     loop {
         sleep(PROGRESS).await;
@@ -183,8 +188,8 @@ async fn tell_progress(settled: &Settled) {
     }
 }
 
-/// What was done, and what is left of it.
-fn tell_end(settled: &Settled, remains: &Remains) {
+/// Logs what was done, and what is left of it.
+fn log_end(settled: &Settled, remains: &Remains) {
     let Remains {
         abandoned,
         given_back,
@@ -220,78 +225,94 @@ async fn serve(
     panics::watch(&health);
     let metrics = telemetry::install();
     let notifier = Notifier::from_env();
-    let listeners = CancellationToken::new();
-    metrics.spawn_upkeep(listeners.clone());
+    // What outlives the pipeline: it is stopped last.
+    let last = CancellationToken::new();
+    metrics.spawn_upkeep(last.clone());
     // Probes are answered before everything is put together; until then it is not ready.
     let (process, starting) = watch::channel(Link::Connecting);
     health.component("process", starting);
-
     let routes = loaded.settings.routes.iter();
     let routes = routes.map(|(name, route)| (name.clone(), route.limits.clone()));
-    let board = Board::new(
-        wire::replica(),
-        routes.collect(),
-        metrics.clone(),
-        health.clone(),
-    );
+    let replica = wire::replica();
+    let board = Board::new(replica, routes.collect(), metrics.clone(), health.clone());
+    if let Err(why) = listen(loaded, metrics, &health, &board, &last).await {
+        error!("{why}");
+        return Exit::Failed;
+    }
+    let watched = watch_for_manager(&notifier, &health, &last);
+    let stopping = say_that_it_stops(&notifier, loaded.settings.service.grace.get(), &stop);
+    let goodbye = TaskTracker::new();
+    let started = |running: &Running| {
+        let (status, limits) = (Arc::clone(&running.status), Arc::clone(&running.limits));
+        let telling = board.tell(status, limits, last.clone());
+        goodbye.spawn(health.lifelong("the status", telling));
+        let policies = Arc::clone(&running.policies);
+        let reloads = Reloads::new(files.to_vec(), loaded.clone(), policies, notifier.clone());
+        let reloads = health.lifelong("reloading", reloads.run(hangups));
+        let until = last.clone();
+        tokio::spawn(async move { until.run_until_cancelled(reloads).await });
+        process.send_replace(Link::Up);
+        notifier.ready();
+        let (version, routes) = (env!("CARGO_PKG_VERSION"), loaded.settings.routes.len());
+        info!(version, routes, "started");
+    };
+    let exit = until_done(loaded, clock, &health, started, &stop).await;
+    stopping.abort();
+    last.cancel();
+    goodbye.close();
+    goodbye.wait().await;
+    watched.await.ok();
+    exit.unwrap_or_else(|why| {
+        error!("{why}");
+        Exit::Failed
+    })
+}
+
+/// Starts the admin listener, if one is configured.
+async fn listen(
+    loaded: &Loaded,
+    metrics: Metrics,
+    health: &Health,
+    board: &Board,
+    stop: &CancellationToken,
+) -> Result<(), AdminError> {
     match admin::bind(&loaded.settings.admin.listen).await {
-        Ok(None) => {}
+        Ok(None) => Ok(()),
         Ok(Some(admin)) => {
             info!(address = %admin.address(), "serving /metrics, /healthz, /readyz, and how the fleet is on /");
-            let serving = admin.serve(metrics, health.clone(), board.clone(), listeners.clone());
+            let serving = admin.serve(metrics, health.clone(), board.clone(), stop.clone());
             tokio::spawn(health.lifelong("the admin listener", serving));
+            Ok(())
         }
         // A list needs no listener, and a daemon beside it may have the port.
         Err(why) if loaded.settings.backend.queue == QueueBackend::Embedded => {
             info!("{why}; the list is sent without it");
+            Ok(())
         }
-        Err(why) => {
-            error!("{why}");
-            return Exit::Failed;
-        }
+        Err(why) => Err(why),
     }
-    let watch = tokio::spawn({
-        let (notifier, health, listeners) = (notifier.clone(), health.clone(), listeners.clone());
-        async move { notifier.watch(health, listeners).await }
-    });
-    let stopping = tokio::spawn({
-        let (notifier, stop, grace) = (
-            notifier.clone(),
-            stop.clone(),
-            loaded.settings.service.grace.get(),
-        );
-        async move {
-            stop.cancelled().await;
-            notifier.stopping(grace);
-        }
-    });
-    let goodbye = TaskTracker::new();
-    let started = |running: &Running| {
-        let (status, limits) = (Arc::clone(&running.status), Arc::clone(&running.limits));
-        let telling = board.tell(status, limits, listeners.clone());
-        goodbye.spawn(health.lifelong("the status", telling));
-        let policies = Arc::clone(&running.policies);
-        let reloads = Reloads::new(files.to_vec(), loaded.clone(), policies, notifier.clone());
-        let reloading = listeners.clone();
-        let reloads = health.lifelong("reloading", reloads.run(hangups));
-        tokio::spawn(async move { reloading.run_until_cancelled(reloads).await });
-        process.send_replace(Link::Up);
-        notifier.ready();
-        info!(
-            version = env!("CARGO_PKG_VERSION"),
-            routes = loaded.settings.routes.len(),
-            "started"
-        );
-    };
-    let exit = until_done(loaded, clock, &health, started, &stop).await;
-    stopping.abort();
-    listeners.cancel();
-    goodbye.close();
-    goodbye.wait().await;
-    watch.await.ok();
-    exit.unwrap_or_else(|why| {
-        error!("{why}");
-        Exit::Failed
+}
+
+/// Feeds the watchdog of the service manager until the very end.
+fn watch_for_manager(
+    notifier: &Notifier,
+    health: &Health,
+    last: &CancellationToken,
+) -> JoinHandle<()> {
+    let (notifier, health, last) = (notifier.clone(), health.clone(), last.clone());
+    tokio::spawn(async move { notifier.watch(health, last).await })
+}
+
+/// Reports to the service manager when the daemon begins to stop.
+fn say_that_it_stops(
+    notifier: &Notifier,
+    grace: Duration,
+    stop: &CancellationToken,
+) -> JoinHandle<()> {
+    let (notifier, stop) = (notifier.clone(), stop.clone());
+    tokio::spawn(async move {
+        stop.cancelled().await;
+        notifier.stopping(grace);
     })
 }
 

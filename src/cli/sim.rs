@@ -5,6 +5,7 @@ use std::io::{self, Write};
 
 use clap::Args;
 
+use super::exit::Exit;
 use crate::proof::simulation::coverage::Coverage;
 use crate::proof::simulation::verdict::longest_gap;
 use crate::proof::simulation::{Report, Scenario, run as simulate};
@@ -29,26 +30,37 @@ pub struct SimArgs {
     pub events: usize,
 }
 
-/// Runs the simulation; the exit code tells whether all runs held.
+/// Runs the simulation; the exit code says whether all runs held.
 ///
 /// # Errors
 /// When `out` cannot be written to.
-pub fn run(args: &SimArgs, out: &mut dyn Write) -> io::Result<u8> {
-    if let Some(seed) = args.seed {
-        let mut code = 0;
-        for scenario in of_seed(seed) {
-            let report = simulate(&scenario);
-            write!(out, "{scenario}")?;
-            line(out, &scenario, &report)?;
-            writeln!(out, "fingerprint {:016x}", report.trace.fingerprint())?;
-            if report.failure.is_some() || args.verbose {
-                events(out, &report, args.events)?;
-            }
-            code = code.max(failure(out, &scenario, &report)?);
+pub fn run(args: &SimArgs, out: &mut dyn Write) -> io::Result<Exit> {
+    let failed = match args.seed {
+        Some(seed) => one(args, seed, out)?,
+        None => many(args, out)?,
+    };
+    Ok(if failed { Exit::Failed } else { Exit::Done })
+}
+
+/// Everything about one seed; returns whether a run failed.
+fn one(args: &SimArgs, seed: u64, out: &mut dyn Write) -> io::Result<bool> {
+    let mut failed = false;
+    for scenario in of_seed(seed) {
+        let report = simulate(&scenario);
+        write!(out, "{scenario}")?;
+        line(out, &scenario, &report)?;
+        writeln!(out, "fingerprint {:016x}", report.trace.fingerprint())?;
+        if report.failure.is_some() || args.verbose {
+            events(out, &report, args.events)?;
         }
-        return Ok(code);
+        failed |= failure(out, &scenario, &report)?;
     }
-    let mut failed = 0_u64;
+    Ok(failed)
+}
+
+/// The sums of many seeds, and everything about the first run that failed; returns whether one did.
+fn many(args: &SimArgs, out: &mut dyn Write) -> io::Result<bool> {
+    let mut failed = false;
     let (mut sums, mut coverage) = (<[Sums; 3]>::default(), Coverage::default());
     for seed in args.from..args.from.saturating_add(args.seeds) {
         for (scenario, sums) in of_seed(seed).iter().zip(&mut sums) {
@@ -60,21 +72,16 @@ pub fn run(args: &SimArgs, out: &mut dyn Write) -> io::Result<u8> {
             if args.verbose {
                 line(out, scenario, &report)?;
             }
-            if report.failure.is_some() {
-                failed += 1;
-                if failed == 1 {
-                    write!(out, "{scenario}")?;
-                    line(out, scenario, &report)?;
-                    events(out, &report, args.events)?;
-                }
-                failure(out, scenario, &report)?;
+            if report.failure.is_some() && !failed {
+                write!(out, "{scenario}")?;
+                line(out, scenario, &report)?;
+                events(out, &report, args.events)?;
             }
+            failed |= failure(out, scenario, &report)?;
         }
     }
-    for (what, sums) in ["a paced limit", "keyed limits", "progress judged"]
-        .into_iter()
-        .zip(&sums)
-    {
+    let what = ["a paced limit", "keyed limits", "progress judged"];
+    for (what, sums) in what.into_iter().zip(&sums) {
         writeln!(
             out,
             "{} seeds with {what}, {} failed; {} calls, {} faults",
@@ -85,7 +92,7 @@ pub fn run(args: &SimArgs, out: &mut dyn Write) -> io::Result<u8> {
     let asks = paced.asks / paced.calls.max(1) as f64;
     writeln!(out, "{asks:.4} asks per message of a paced limit alone")?;
     write!(out, "{coverage}")?;
-    Ok(u8::from(failed > 0))
+    Ok(failed)
 }
 
 /// What one seed stands for: a fleet with a paced limit alone, one with keyed limits, and one that is healed
@@ -159,11 +166,12 @@ fn events(out: &mut dyn Write, report: &Report, count: usize) -> io::Result<()> 
     Ok(())
 }
 
-fn failure(out: &mut dyn Write, scenario: &Scenario, report: &Report) -> io::Result<u8> {
+/// Writes why a run failed, if it did; returns whether it did.
+fn failure(out: &mut dyn Write, scenario: &Scenario, report: &Report) -> io::Result<bool> {
     let Some(why) = &report.failure else {
-        return Ok(0);
+        return Ok(false);
     };
     writeln!(out, "FAILED {why}")?;
     writeln!(out, "replay with: sluiced sim --seed {}", scenario.seed)?;
-    Ok(1)
+    Ok(true)
 }

@@ -1,14 +1,19 @@
-//! `sluiced status`: how the fleet is, once. Any replica knows it of all.
+//! `sluiced status`: how the fleet is, once; any replica knows it of all. `sluiced top`: the same, again and again,
+//! until `q` or Ctrl-C.
+//!
+//! Both draw the same lines ([`view`]), so there is one text to read, and no library for windows is needed.
 
-use std::io::Write;
+use std::io::{self, Write};
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
 use std::path::PathBuf;
+use std::time::Duration;
 
 use clap::Args;
+use rustix::termios::{LocalModes, OptionalActions, Termios, tcgetattr, tcgetwinsize, tcsetattr};
+use tokio::io::AsyncReadExt as _;
 
-use super::exit::Exit;
+use super::exit::{Exit, Refusal, StopSignals};
 use super::health::ask;
-use super::refusal::Refusal;
 use super::view::view;
 use crate::settings;
 use crate::status::Fleet;
@@ -19,6 +24,12 @@ const WIDTH: usize = 120;
 /// Where a replica listens if nothing is said, and the variable that says otherwise.
 const USUAL: &str = "127.0.0.1:9464";
 const LISTEN: &str = "SLUICED__ADMIN__LISTEN";
+
+/// How often it is drawn.
+const EVERY: Duration = Duration::from_secs(1);
+/// Another screen without a cursor, so that the one before comes back at the end.
+const ENTER: &str = "\x1b[?1049h\x1b[?25l";
+const LEAVE: &str = "\x1b[?25h\x1b[?1049l";
 
 /// Which replica is asked.
 #[derive(Args, Clone, Debug)]
@@ -34,7 +45,7 @@ pub struct ReplicaArgs {
 /// The replica that is asked.
 #[derive(Clone, Debug)]
 pub struct Asked {
-    pub(super) url: String,
+    url: String,
 }
 
 /// The arguments of `sluiced status`.
@@ -47,11 +58,18 @@ pub struct StatusArgs {
     pub json: bool,
 }
 
-/// Writes how the fleet is to `out`.
+/// The arguments of `sluiced top`.
+#[derive(Args, Clone, Debug)]
+pub struct TopArgs {
+    #[command(flatten)]
+    replica: ReplicaArgs,
+}
+
+/// Writes how the fleet is to `out`; `terminal` if that is one, with its width and with colours.
 pub(super) async fn run(
     args: &StatusArgs,
     out: &mut impl Write,
-    width: Option<usize>,
+    terminal: bool,
 ) -> Result<Exit, Refusal> {
     let replica = args.replica.asked(std::env::vars())?;
     if args.json {
@@ -60,7 +78,8 @@ pub(super) async fn run(
         return Ok(Exit::Done);
     }
     let fleet = replica.fleet().await.map_err(Refusal::Failed)?;
-    for line in view(&fleet, width.unwrap_or(WIDTH), width.is_some()) {
+    let width = if terminal { size().0 } else { WIDTH };
+    for line in view(&fleet, width, terminal) {
         writeln!(out, "{line}")?;
     }
     Ok(Exit::Done)
@@ -68,10 +87,7 @@ pub(super) async fn run(
 
 impl ReplicaArgs {
     /// The replica of `--url`, or else of `admin.listen` in the files and in the variables `env`.
-    pub(super) fn asked(
-        &self,
-        env: impl Iterator<Item = (String, String)>,
-    ) -> Result<Asked, Refusal> {
+    fn asked(&self, env: impl Iterator<Item = (String, String)>) -> Result<Asked, Refusal> {
         if let Some(url) = &self.url {
             return Ok(Asked { url: url.clone() });
         }
@@ -111,7 +127,7 @@ fn reached(listen: &str) -> String {
 
 impl Asked {
     /// What the replica knows of the fleet.
-    pub(super) async fn fleet(&self) -> Result<Fleet, String> {
+    async fn fleet(&self) -> Result<Fleet, String> {
         let text = self.text().await?;
         serde_json::from_str(&text)
             .map_err(|why| format!("{} is no replica of sluiced: {why}", self.url))
@@ -128,6 +144,99 @@ impl Asked {
         ask(uri).await.map_err(|why| {
             format!("{url}: {why}; is there a replica with this admin.listen? --url names another")
         })
+    }
+}
+
+/// `sluiced top`: draws to `out`, which must be a terminal.
+///
+/// # Errors
+/// When the terminal cannot be written to.
+pub(super) async fn top(
+    args: &TopArgs,
+    out: &mut impl Write,
+    colour: bool,
+) -> Result<Exit, Refusal> {
+    let asked = args.replica.asked(std::env::vars())?;
+    let mut signals = StopSignals::new()?;
+    let keys = Keys::read();
+    write!(out, "{ENTER}")?;
+    let drawn = tokio::select! {
+        drawn = draw(&asked, out, colour) => drawn,
+        () = signals.next() => Ok(()),
+        () = quit() => Ok(()),
+    };
+    drop(keys);
+    write!(out, "{LEAVE}")?;
+    out.flush()?;
+    drawn?;
+    Ok(Exit::Done)
+}
+
+async fn draw(asked: &Asked, out: &mut impl Write, colour: bool) -> io::Result<()> {
+    let mut lines = vec![format!("asking {} …", asked.url)];
+    loop {
+        let (width, height) = size();
+        match asked.fleet().await {
+            Ok(fleet) => lines = view(&fleet, width, colour),
+            // What was shown stays, below the reason why it is old.
+            Err(why) => {
+                lines.retain(|line| !line.starts_with("NOT ANSWERED"));
+                lines.insert(0, format!("NOT ANSWERED: {why}"));
+            }
+        }
+        let mut screen = String::from("\x1b[H");
+        for line in lines.iter().take(height.saturating_sub(1)) {
+            screen.push_str(line);
+            screen.push_str("\x1b[K\r\n");
+        }
+        screen.push_str("\x1b[J");
+        out.write_all(screen.as_bytes())?;
+        out.flush()?;
+        tokio::time::sleep(EVERY).await;
+    }
+}
+
+/// Columns and rows of the terminal.
+fn size() -> (usize, usize) {
+    match tcgetwinsize(io::stdout()) {
+        Ok(size) if size.ws_col > 0 && size.ws_row > 0 => (size.ws_col.into(), size.ws_row.into()),
+        _ => (80, 24),
+    }
+}
+
+/// Waits for a `q`. Without a terminal to read from it never comes.
+async fn quit() {
+    let mut input = tokio::io::stdin();
+    loop {
+        match input.read_u8().await {
+            Ok(b'q' | b'Q') => return,
+            Ok(_) => {}
+            Err(_) => std::future::pending().await,
+        }
+    }
+}
+
+/// Keys come at once and are not shown, until this is dropped.
+struct Keys(Option<Termios>);
+
+impl Keys {
+    fn read() -> Self {
+        let before = tcgetattr(io::stdin()).ok();
+        if let Some(before) = &before {
+            let mut modes = before.clone();
+            modes.local_modes -= LocalModes::ICANON | LocalModes::ECHO;
+            // Without it `q` needs a return behind it; no more than that is lost.
+            tcsetattr(io::stdin(), OptionalActions::Now, &modes).ok();
+        }
+        Self(before)
+    }
+}
+
+impl Drop for Keys {
+    fn drop(&mut self) {
+        if let Some(before) = &self.0 {
+            tcsetattr(io::stdin(), OptionalActions::Now, before).ok();
+        }
     }
 }
 

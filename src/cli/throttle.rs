@@ -25,8 +25,7 @@ use clap::Args;
 use secrecy::SecretString;
 use serde_json::json;
 
-use super::exit::Exit;
-use super::refusal::Refusal;
+use super::exit::{Exit, Refusal};
 use crate::core::limits::Rule;
 use crate::core::limits::gcra::Gcra;
 use crate::core::rate::{Cost, Rate, Span};

@@ -17,12 +17,10 @@ use http::{HeaderMap, Request};
 use serde_json::{Value, json};
 
 use self::ahead::Ahead;
-use super::completions;
-use super::exit::Exit;
+use super::exit::{Exit, Refusal};
 use super::limits::{Location, OpenLimits, key};
-use super::printable::printable;
-use super::refusal::Refusal;
-use super::text::{rough, state};
+use super::shell;
+use super::text::{counted, printable, rough, state};
 use crate::core::limits::admission::Charge;
 use crate::core::time::{StoreTime, micros};
 use crate::ports::label::KeyText;
@@ -43,7 +41,7 @@ pub struct TryArgs {
     #[arg(long, env = "SLUICED_CONFIG", value_name = "FILE", required = true)]
     config: Vec<PathBuf>,
     /// The route; it can be left out where there is one
-    #[arg(long, value_name = "NAME", add = completions::routes())]
+    #[arg(long, value_name = "NAME", add = shell::routes())]
     route: Option<String>,
     /// Look at the first message of the route's queue instead of one on stdin; it is given back
     #[arg(long, conflicts_with_all = ["id", "headers"])]
@@ -299,8 +297,7 @@ fn write(
             .unwrap_or_default();
         let cost = match answer.cost {
             0 => String::new(),
-            1 => " costs 1 unit".to_owned(),
-            n => format!(" costs {n} units"),
+            n => format!(" costs {}", counted(n.into(), "unit")),
         };
         writeln!(out, "  {:<16}{key}{cost}: {}", answer.limit, answer.now)?;
     }

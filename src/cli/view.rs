@@ -5,8 +5,7 @@
 
 use serde_json::Value;
 
-use super::printable::printable;
-use super::text::{paused, rough};
+use super::text::{counted, paused, printable, rough};
 use crate::core::time::StoreTime;
 use crate::status::{BARS, Fleet, PROBES_ONLY, Replica, Route};
 use crate::telemetry::CHANGE;
@@ -70,9 +69,8 @@ impl Page {
         if how.is_empty() {
             how.push("all ready".to_owned());
         }
-        let replicas = if count == 1 { "replica" } else { "replicas" };
-        let how = how.join(", ");
-        let text = format!("sluiced: {count} {replicas}, {how}   {}", fleet.now);
+        let (replicas, how) = (counted(count as u64, "replica"), how.join(", "));
+        let text = format!("sluiced: {replicas}, {how}   {}", fleet.now);
         self.paint(colour, self.cut(&text))
     }
 

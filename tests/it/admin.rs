@@ -9,6 +9,7 @@ use std::time::Duration;
 
 use crate::support::machine;
 use sluiced::admin::{self, Health};
+use sluiced::cli::exit::Exit;
 use sluiced::cli::health::{self, HealthArgs};
 use sluiced::core::time::Mono;
 use sluiced::ports::clock::Clock;
@@ -97,27 +98,20 @@ impl Running {
             .expect("it stops in peace");
     }
 
-    async fn check(&self, path: &str) -> (String, String) {
+    async fn check(&self, path: &str) -> (Exit, String) {
         let url = format!("http://{}{path}", self.address);
         check(&url).await
     }
 }
 
 /// `sluiced health`: its exit code and what it wrote.
-async fn check(url: &str) -> (String, String) {
+async fn check(url: &str) -> (Exit, String) {
     let args = HealthArgs {
         url: url.parse().expect("a URL"),
     };
     let mut out = Vec::new();
-    let code = health::run(&args, &mut out).await.expect("it writes");
-    (
-        format!("{code:?}"),
-        String::from_utf8(out).expect("it writes text"),
-    )
-}
-
-fn code(code: std::process::ExitCode) -> String {
-    format!("{code:?}")
+    let exit = health::run(&args, &mut out).await.expect("it writes");
+    (exit, String::from_utf8(out).expect("it writes text"))
 }
 
 #[tokio::test]
@@ -189,14 +183,14 @@ async fn a_lane_that_is_stuck_is_neither_alive_nor_ready() {
 async fn the_health_command_says_by_its_exit_code() {
     let running = Running::start().await;
     let (exit, text) = running.check("/readyz").await;
-    assert_eq!(exit, code(std::process::ExitCode::SUCCESS), "{text}");
+    assert_eq!(exit, Exit::Done, "{text}");
     running.health.stopping();
     let (exit, text) = running.check("/readyz").await;
-    assert_eq!(exit, code(std::process::ExitCode::FAILURE), "{text}");
+    assert_eq!(exit, Exit::Failed, "{text}");
     assert!(text.contains("503") && text.contains("stopping"), "{text}");
     for bare in ["", "/"] {
         let (exit, text) = running.check(bare).await;
-        assert_eq!(exit, code(std::process::ExitCode::FAILURE), "{text}");
+        assert_eq!(exit, Exit::Failed, "{text}");
         assert!(text.contains("/readyz"), "it says what it asked: {text}");
     }
     running.end().await;
@@ -208,7 +202,7 @@ async fn the_health_command_says_by_its_exit_code() {
         .expect("a free port");
     let address = taken.local_addr().expect("an address");
     let (exit, text) = check(&format!("http://{address}/readyz")).await;
-    assert_eq!(exit, code(std::process::ExitCode::FAILURE));
+    assert_eq!(exit, Exit::Failed);
     assert!(text.contains("refused"), "{text}");
 }
 

@@ -3,11 +3,11 @@
 use std::io::{self, Write};
 
 use clap::Args;
-use serde_json::{Value, json};
+use serde_json::Value;
 
-use super::filter::{Decision, Filter, FilterArgs};
-use super::text::letters as count;
-use super::{Console, DeadQueues, Location, Refusal, absent};
+use super::counts::DropCounts;
+use super::letter::{Decision, Filter, FilterArgs};
+use super::{Console, DeadQueues, Location, Refusal, absent, letters};
 use crate::ports::clock::Clock;
 use crate::queue::rabbit::letters::{BATCH, Letter, Letters};
 
@@ -29,18 +29,6 @@ pub struct DropArgs {
     dry_run: bool,
 }
 
-/// What became of the letters of a queue.
-#[derive(Default)]
-struct DropCounts {
-    before: u32,
-    meant: u64,
-    dropped: u64,
-    unasked: Option<(u64, String)>,
-    after: u32,
-    /// Why nothing was dropped.
-    refused: Option<Refusal>,
-}
-
 pub(super) async fn run(
     args: &DropArgs,
     console: &mut Console<'_, impl Write + Send, impl Write + Send>,
@@ -50,7 +38,7 @@ pub(super) async fn run(
     let mut all = Vec::new();
     let mut left = args.limit.unwrap_or(u64::MAX);
     for queue in &dead.queues {
-        let Some(tally) = tidy(args, &dead, queue, &filter, left, console).await? else {
+        let Some(counts) = tidy(args, &dead, queue, &filter, left, console).await? else {
             if args.location.json {
                 all.push(DropCounts::default().as_json(queue));
             } else {
@@ -58,13 +46,13 @@ pub(super) async fn run(
             }
             continue;
         };
-        left -= tally.meant;
+        left -= counts.meant;
         if args.location.json {
-            all.push(tally.as_json(queue));
+            all.push(counts.as_json(queue));
         } else {
-            tally.write(queue, console.out)?;
+            counts.write(queue, console.out)?;
         }
-        if let Some(refusal) = tally.refused {
+        if let Some(refusal) = counts.refused {
             return Err(refusal);
         }
     }
@@ -86,10 +74,10 @@ async fn tidy(
 ) -> Result<Option<DropCounts>, Refusal> {
     let mut limit = limit;
     if args.dry_run || !args.yes {
-        let Some(letters) = dead.open(queue).await? else {
+        let Some(all) = dead.open(queue).await? else {
             return Ok(None);
         };
-        let mut counted = look(letters, filter, limit, false).await?;
+        let mut counted = look(all, filter, limit, false).await?;
         if args.dry_run || counted.meant == 0 {
             return Ok(Some(counted));
         }
@@ -100,7 +88,7 @@ async fn tidy(
         limit = counted.meant;
     }
     match dead.open(queue).await? {
-        Some(letters) => Ok(Some(look(letters, filter, limit, true).await?)),
+        Some(all) => Ok(Some(look(all, filter, limit, true).await?)),
         None => Ok(None),
     }
 }
@@ -113,20 +101,20 @@ async fn look(
     drops: bool,
 ) -> Result<DropCounts, Refusal> {
     let now = Clock::start().store_time();
-    let mut tally = DropCounts {
+    let mut counts = DropCounts {
         before: letters.total(),
         ..DropCounts::default()
     };
     let mut batch: Vec<Letter> = Vec::new();
     // A count looks at all of them: what was fetched and not looked at would come behind the others, and the
     // second look would drop those.
-    while !drops || tally.meant < limit {
+    while !drops || counts.meant < limit {
         let Some(letter) = letters.next().await? else {
             break;
         };
         match filter.decide(&letter.message, now) {
             Decision::Meant => {
-                tally.meant = limit.min(tally.meant + 1);
+                counts.meant = limit.min(counts.meant + 1);
                 if drops {
                     batch.push(letter);
                 } else {
@@ -135,19 +123,19 @@ async fn look(
             }
             Decision::Other => letters.leave(letter).await?,
             Decision::Unasked(why) => {
-                tally.unasked.get_or_insert((0, why)).0 += 1;
+                counts.unasked.get_or_insert((0, why)).0 += 1;
                 letters.leave(letter).await?;
             }
         }
         if batch.len() >= BATCH {
-            tally.dropped += batch.len() as u64;
+            counts.dropped += batch.len() as u64;
             letters.discard(std::mem::take(&mut batch)).await?;
         }
     }
-    tally.dropped += batch.len() as u64;
+    counts.dropped += batch.len() as u64;
     letters.discard(batch).await?;
-    tally.after = letters.close().await?;
-    Ok(tally)
+    counts.after = letters.close().await?;
+    Ok(counts)
 }
 
 /// Whether the operator agrees: the number is to be typed.
@@ -159,13 +147,13 @@ fn agreed(
     if !console.ask {
         return Ok(Err(Refusal::Arguments(format!(
             "{} of {queue} would be dropped for good; add --yes",
-            count(meant)
+            letters(meant)
         ))));
     }
     write!(
         console.err,
         "drop {} of {queue} for good? Type the number to do so: ",
-        count(meant)
+        letters(meant)
     )?;
     console.err.flush()?;
     let mut answer = String::new();
@@ -174,32 +162,4 @@ fn agreed(
         true => Ok(()),
         false => Err(Refusal::Failed("nothing was dropped".to_owned())),
     })
-}
-
-impl DropCounts {
-    fn write(&self, queue: &str, out: &mut impl Write) -> io::Result<()> {
-        writeln!(out, "{queue}: {} before", count(self.before.into()))?;
-        match self.meant == self.dropped {
-            true => writeln!(out, "  {} dropped", self.dropped)?,
-            false => writeln!(out, "  {} would be dropped", self.meant)?,
-        }
-        if let Some((n, why)) = &self.unasked {
-            writeln!(
-                out,
-                "  {n} left, for --where could not be worked out: {why}"
-            )?;
-        }
-        writeln!(out, "  {} after", count(self.after.into()))
-    }
-
-    fn as_json(&self, queue: &str) -> Value {
-        json!({
-            "queue": queue,
-            "before": self.before,
-            "meant": self.meant,
-            "dropped": self.dropped,
-            "unasked": self.unasked.as_ref().map_or(0, |(count, _)| *count),
-            "after": self.after,
-        })
-    }
 }

@@ -6,11 +6,9 @@ use std::io::Write;
 use clap::Args;
 use serde_json::{Value, json};
 
-use super::filter::{Decision, Filter, FilterArgs};
-use super::letter::LetterFacts;
-use super::text::{age, letters, or_dash, size, table, time_micros};
-use super::{Console, Location, Refusal, absent};
-use crate::cli::printable::in_a_line;
+use super::letter::{Decision, Filter, FilterArgs, LetterFacts};
+use super::{Console, Location, Refusal, absent, letters};
+use crate::cli::text::{age, in_a_line, or_dash, size, table, utc_of};
 use crate::core::time::StoreTime;
 use crate::ports::clock::Clock;
 use crate::ports::message::Message;
@@ -31,7 +29,7 @@ pub struct ListArgs {
     limit: usize,
 }
 
-/// How far it came is said after so many letters.
+/// The progress is shown after so many letters.
 const SAID: u64 = 100;
 
 /// What was counted together: route, reason and last status.
@@ -179,17 +177,14 @@ impl Census {
             ]
         });
         writeln!(out)?;
-        let head = ["COUNT", "ROUTE", "REASON", "STATUS"];
-        let right = [true, false, false, false];
-        table(head, right, &kinds.collect::<Vec<_>>(), out)?;
+        table(["COUNT", "ROUTE", "REASON", "STATUS"], &[0], kinds, out)?;
         if self.shown.is_empty() {
             return Ok(());
         }
         writeln!(out)?;
-        let rows: Vec<_> = self.shown.iter().map(|row| row.cells.clone()).collect();
-        let right = [true, false, false, false, true, true, false];
-        table(HEAD, right, &rows, out)?;
-        let more = self.meant - rows.len() as u64;
+        let rows = self.shown.iter().map(|row| row.cells.clone());
+        table(HEAD, &[0, 4, 5], rows, out)?;
+        let more = self.meant - self.shown.len() as u64;
         if more > 0 {
             writeln!(out, "and {more} more; --limit shows more")?;
         }
@@ -206,9 +201,9 @@ impl Census {
             "meant": self.meant,
             "unasked": self.unasked.as_ref().map_or(0, |(count, _)| *count),
             "counts": kinds.collect::<Vec<_>>(),
-            "oldest": self.oldest.map(time_micros),
-            "newest": self.newest.map(time_micros),
-            "now": time_micros(now),
+            "oldest": self.oldest.map(utc_of),
+            "newest": self.newest.map(utc_of),
+            "now": utc_of(now),
             "letters": self.shown.iter().map(|row| row.json.clone()).collect::<Vec<_>>(),
         })
     }

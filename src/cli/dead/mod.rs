@@ -4,14 +4,12 @@
 //! its copy is safe in a work queue, or when the operator drops it. Of all secrets only RabbitMQ's is
 //! asked for.
 
+mod counts;
 mod drop;
-mod filter;
 mod letter;
 mod list;
 mod replay;
 mod show;
-mod tally;
-mod text;
 
 use std::io::{self, Write};
 use std::path::PathBuf;
@@ -20,9 +18,9 @@ use std::time::Duration;
 use clap::{Args, Subcommand};
 use secrecy::SecretString;
 
-use super::completions;
-use super::exit::Exit;
-use super::refusal::{Refusal, did_you_mean};
+use super::exit::{Exit, Refusal, did_you_mean};
+use super::shell;
+use super::text::counted;
 use crate::queue::rabbit::RabbitOptions;
 use crate::queue::rabbit::letters::Letters;
 use crate::settings;
@@ -64,7 +62,7 @@ pub struct Location {
     )]
     config: Vec<PathBuf>,
     /// Only the letters of this route; without it those of all routes
-    #[arg(long, value_name = "NAME", conflicts_with_all = ["rabbitmq", "queue"], add = completions::routes())]
+    #[arg(long, value_name = "NAME", conflicts_with_all = ["rabbitmq", "queue"], add = shell::routes())]
     route: Option<String>,
     /// Without a configuration: `amqp://user:password@host:port/vhost`
     #[arg(
@@ -202,6 +200,11 @@ fn absent(queue: &str) -> String {
         "{queue}: no dead letters, for there is no such queue; `sluiced run` declares it when it first consumes `{}`",
         queue.strip_suffix(SUFFIX).unwrap_or(queue)
     )
+}
+
+/// `1 letter`, `2 letters`.
+fn letters(count: u64) -> String {
+    counted(count, "letter")
 }
 
 #[cfg(test)]

@@ -9,11 +9,10 @@ use serde_json::Value;
 use tokio::time::{Instant, sleep_until};
 use tokio_util::sync::CancellationToken;
 
-use super::filter::{Decision, Filter, FilterArgs};
-use super::letter::LetterFacts;
-use super::tally::ReplayCounts;
+use super::counts::ReplayCounts;
+use super::letter::{Decision, Filter, FilterArgs, LetterFacts};
 use super::{Console, DeadQueues, Location, Refusal, SUFFIX, absent};
-use crate::cli::signals::StopSignals;
+use crate::cli::exit::StopSignals;
 use crate::core::outcome::DeadReason;
 use crate::core::rate::Rate;
 use crate::core::time::StoreTime;
@@ -76,32 +75,7 @@ pub(super) async fn run(
         pace: Pace::of(args.rate),
         stop: stop_on_signals()?,
     };
-    let (mut all, mut failed) = (Vec::new(), None);
-    let mut left = args.limit.unwrap_or(u64::MAX);
-    for queue in &dead.queues {
-        if replaying.stop.is_cancelled() || failed.is_some() || left == 0 {
-            break;
-        }
-        let Some(letters) = dead.open(queue).await? else {
-            if args.location.json {
-                all.push(ReplayCounts::default().as_json(queue, args.dry_run));
-            } else {
-                writeln!(console.out, "{}", absent(queue))?;
-            }
-            continue;
-        };
-        let (tally, result) = replaying.queue(queue, letters, left, console).await;
-        left -= tally.meant;
-        failed = result.err();
-        if args.location.json {
-            all.push(tally.as_json(queue, args.dry_run));
-        } else {
-            tally.write(queue, args.dry_run, console.out)?;
-        }
-    }
-    if args.location.json {
-        writeln!(console.out, "{:#}", Value::from(all))?;
-    }
+    let failed = replaying.queues(console).await?;
     match failed {
         Some(refusal) => Err(refusal),
         None if replaying.stop.is_cancelled() => Err(Refusal::Failed(
@@ -112,6 +86,41 @@ pub(super) async fn run(
 }
 
 impl Replaying<'_> {
+    /// All queues, until one fails. Returns why it did.
+    async fn queues(
+        &mut self,
+        console: &mut Console<'_, impl Write + Send, impl Write + Send>,
+    ) -> Result<Option<Refusal>, Refusal> {
+        let (mut all, mut failed) = (Vec::new(), None);
+        let (json, dry_run) = (self.args.location.json, self.args.dry_run);
+        let mut left = self.args.limit.unwrap_or(u64::MAX);
+        for queue in &self.dead.queues {
+            if self.stop.is_cancelled() || failed.is_some() || left == 0 {
+                break;
+            }
+            let Some(letters) = self.dead.open(queue).await? else {
+                if json {
+                    all.push(ReplayCounts::default().as_json(queue, dry_run));
+                } else {
+                    writeln!(console.out, "{}", absent(queue))?;
+                }
+                continue;
+            };
+            let (counts, result) = self.queue(queue, letters, left, console).await;
+            left -= counts.meant;
+            failed = result.err();
+            if json {
+                all.push(counts.as_json(queue, dry_run));
+            } else {
+                counts.write(queue, dry_run, console.out)?;
+            }
+        }
+        if json {
+            writeln!(console.out, "{:#}", Value::from(all))?;
+        }
+        Ok(failed)
+    }
+
     /// All of one queue. The counts are good whatever went wrong.
     async fn queue(
         &mut self,
@@ -120,20 +129,20 @@ impl Replaying<'_> {
         limit: u64,
         console: &mut Console<'_, impl Write + Send, impl Write + Send>,
     ) -> (ReplayCounts, Result<(), Refusal>) {
-        let mut tally = ReplayCounts {
+        let mut counts = ReplayCounts {
             before: letters.total(),
             ..ReplayCounts::default()
         };
         let mut result = self
-            .letters(queue, &mut letters, limit, &mut tally, console)
+            .letters(queue, &mut letters, limit, &mut counts, console)
             .await;
         // Without the terminal there is no line to erase.
         console.progress("").ok();
         match letters.close().await {
-            Ok(after) => tally.after = Some(after),
+            Ok(after) => counts.after = Some(after),
             Err(error) => result = result.and(Err(error.into())),
         }
-        (tally, result)
+        (counts, result)
     }
 
     async fn letters(
@@ -141,22 +150,22 @@ impl Replaying<'_> {
         queue: &str,
         letters: &mut Letters,
         limit: u64,
-        tally: &mut ReplayCounts,
+        counts: &mut ReplayCounts,
         console: &mut Console<'_, impl Write + Send, impl Write + Send>,
     ) -> Result<(), Refusal> {
         let (mut batch, mut bytes) = (Vec::new(), 0);
-        while !self.stop.is_cancelled() && tally.meant < limit {
+        while !self.stop.is_cancelled() && counts.meant < limit {
             let Some(letter) = letters.next().await? else {
                 break;
             };
-            tally.looked += 1;
-            if !self.is_meant(&letter, tally) {
+            counts.looked += 1;
+            if !self.is_meant(&letter, counts) {
                 letters.leave(letter).await?;
                 continue;
             }
-            tally.meant += 1;
-            let replay = self.replay(queue, letter, tally);
-            tally.queues.insert(replay.queue.clone());
+            counts.meant += 1;
+            let replay = self.replay(queue, letter, counts);
+            counts.queues.insert(replay.queue.clone());
             if self.args.dry_run {
                 letters.leave(replay.letter).await?;
                 continue;
@@ -165,38 +174,38 @@ impl Replaying<'_> {
             batch.push(replay);
             if batch.len() >= self.pace.batch || bytes >= BATCH_BYTES {
                 bytes = 0;
-                self.send(letters, std::mem::take(&mut batch), tally)
+                self.send(letters, std::mem::take(&mut batch), counts)
                     .await?;
-                show_progress(queue, tally, console)?;
+                show_progress(queue, counts, console)?;
             }
         }
         if self.stop.is_cancelled() {
-            tally.meant -= batch.len() as u64;
+            counts.meant -= batch.len() as u64;
             for replay in batch {
                 letters.leave(replay.letter).await?;
             }
             return Ok(());
         }
-        self.send(letters, batch, tally).await
+        self.send(letters, batch, counts).await
     }
 
-    fn is_meant(&self, letter: &Letter, tally: &mut ReplayCounts) -> bool {
+    fn is_meant(&self, letter: &Letter, counts: &mut ReplayCounts) -> bool {
         match self.filter.decide(&letter.message, self.clock.store_time()) {
             Decision::Other => false,
             Decision::Unasked(why) => {
-                tally.unasked.get_or_insert((0, why)).0 += 1;
+                counts.unasked.get_or_insert((0, why)).0 += 1;
                 false
             }
             Decision::Meant => {
                 let skipped =
                     LetterFacts(&letter.message).unreadable().is_some() && !self.args.unreadable;
-                tally.unreadable += u64::from(skipped);
+                counts.unreadable += u64::from(skipped);
                 !skipped
             }
         }
     }
 
-    fn replay(&self, dead: &str, letter: Letter, tally: &mut ReplayCounts) -> Replay {
+    fn replay(&self, dead: &str, letter: Letter, counts: &mut ReplayCounts) -> Replay {
         let facts = LetterFacts(&letter.message);
         let from = dead.strip_suffix(SUFFIX).unwrap_or(dead);
         let queue = self.args.to.as_deref().or_else(|| facts.queue());
@@ -207,7 +216,7 @@ impl Replaying<'_> {
             facts.reason(),
             self.clock.store_time(),
         );
-        tally.timeless += u64::from(!keeps_timestamp);
+        counts.timeless += u64::from(!keeps_timestamp);
         Replay {
             letter,
             queue,
@@ -219,7 +228,7 @@ impl Replaying<'_> {
         &mut self,
         letters: &mut Letters,
         batch: Vec<Replay>,
-        tally: &mut ReplayCounts,
+        counts: &mut ReplayCounts,
     ) -> Result<(), Refusal> {
         let queues: BTreeSet<String> = batch.iter().map(|replay| replay.queue.clone()).collect();
         for queue in queues {
@@ -234,9 +243,9 @@ impl Replaying<'_> {
             return Ok(());
         }
         let moved = letters.replay(batch).await;
-        tally.replayed += moved.taken as u64;
+        counts.replayed += moved.taken as u64;
         if let Some(fault) = moved.fault {
-            tally.unsure = count - moved.taken;
+            counts.unsure = count - moved.taken;
             return Err(fault.into());
         }
         self.pace.wait(count, &self.stop).await;
@@ -245,7 +254,7 @@ impl Replaying<'_> {
 }
 
 /// Whether a letter may keep its publisher's time of publishing. Where that is older than `max_age`, the
-/// message would be dead at once. The outer `None`: the route is not known; then the reason tells.
+/// message would be dead at once. The outer `None`: the route is not known; then the reason decides.
 fn keeps_timestamp(
     published: Option<u64>,
     max_age: Option<Option<Duration>>,
@@ -295,24 +304,24 @@ impl Pace {
     }
 }
 
-/// Cancelled at the first signal: the batch under way is finished, and the counts are said.
+/// Cancelled at the first signal: the batch under way is finished, and the counts are written.
 fn stop_on_signals() -> io::Result<CancellationToken> {
     let stop = CancellationToken::new();
     let mut signals = StopSignals::new()?;
-    let told = stop.clone();
+    let cancelled = stop.clone();
     tokio::spawn(async move {
         signals.next().await;
-        told.cancel();
+        cancelled.cancel();
     });
     Ok(stop)
 }
 
 fn show_progress(
     queue: &str,
-    tally: &ReplayCounts,
+    counts: &ReplayCounts,
     console: &mut Console<'_, impl Write + Send, impl Write + Send>,
 ) -> io::Result<()> {
-    let (replayed, looked, before) = (tally.replayed, tally.looked, tally.before);
+    let (replayed, looked, before) = (counts.replayed, counts.looked, counts.before);
     console.progress(&format!(
         "{queue}: {replayed} replayed, looked at {looked} of {before}"
     ))

@@ -8,16 +8,16 @@ use clap::Args;
 use serde_json::json;
 
 use super::letter::LetterFacts;
-use super::text::{age, size, time_micros};
 use super::{Location, Refusal, absent};
-use crate::cli::printable::{in_a_line, printable};
-use crate::core::time::StoreTime;
+use crate::cli::text::{age, counted, facts, in_a_line, printable, size, utc_of};
 use crate::ports::clock::Clock;
 use crate::ports::message::{HeaderValue, Message, header};
 use crate::queue::rabbit::letters::Letter;
 
 /// The value of a header is shown up to here; `--json` shows all of it.
 const VALUE: usize = 200;
+/// Columns of the labels.
+const LABELS: usize = 16;
 
 /// The arguments of `sluiced dead show`.
 #[derive(Args, Clone, Debug)]
@@ -63,7 +63,10 @@ pub(super) async fn run(args: &ShowArgs, out: &mut (impl Write + Send)) -> Resul
                 break;
             }
         }
-        missing.push(format!("{queue} has {} letters", letters.total()));
+        missing.push(format!(
+            "{queue} has {}",
+            counted(letters.total().into(), "letter")
+        ));
         letters.close().await?;
         if found.is_some() {
             return Ok(());
@@ -86,70 +89,86 @@ fn write(
         return write_json(args, queue, letter, out);
     }
     let message = &letter.message;
-    let facts = LetterFacts(message);
-    let now = Clock::start().store_time();
     writeln!(out, "letter {} of {queue}", letter.number)?;
-    let mut line = |label: &str, value: Option<String>| match value {
-        Some(value) => writeln!(out, "  {label:<16}  {}", in_a_line(&value, VALUE)),
-        None => Ok(()),
-    };
-    let at = |time: Option<StoreTime>| time.map(time_micros);
-    line("reason", facts.reason().map(in_words))?;
-    line("detail", facts.detail().map(str::to_owned))?;
-    line("unreadable", facts.unreadable().map(str::to_owned))?;
-    line(
-        "last status",
-        facts.status().map(|status| status.to_string()),
-    )?;
-    line("attempts", facts.attempts().map(|count| count.to_string()))?;
-    let ago = |died| format!("{} ({} ago)", time_micros(died), age(Some(died), now));
-    line("died", facts.died().map(ago))?;
-    line("first seen", at(facts.first_seen()))?;
-    line("expired at", at(facts.expires()))?;
-    line("route", facts.route().map(str::to_owned))?;
-    line("queue", facts.queue().map(str::to_owned))?;
-    for (label, value) in limit(message) {
-        line(label, Some(value))?;
-    }
-    let said = |text: &String| text.clone();
-    let known = &message.properties;
-    let made = if message.own_id().is_none() {
-        " (made by sluiced)"
-    } else {
-        ""
-    };
-    let answer = message.headers.get(header::ANSWER);
-    line("answer", answer.map(|text| printable(&shown(text))))?;
-    line("message id", facts.id().map(|id| format!("{id}{made}")))?;
-    line(
-        "exchange",
-        Some(message.exchange.clone()).filter(|text| !text.is_empty()),
-    )?;
-    line("routing key", Some(message.routing_key.clone()))?;
-    line("published", facts.published())?;
-    line("correlation id", known.correlation_id.as_ref().map(said))?;
-    line("content type", known.content_type.as_ref().map(said))?;
-    line(
-        "content encoding",
-        known.content_encoding.as_ref().map(said),
-    )?;
-    line("type", known.kind.as_ref().map(said))?;
-    line("app id", known.app_id.as_ref().map(said))?;
-    line("reply to", known.reply_to.as_ref().map(said))?;
-    let priority = Some(known.priority).filter(|priority| *priority > 0);
-    line("priority", priority.map(|priority| priority.to_string()))?;
-    for (name, value) in &message.headers {
-        if !is_told(name) {
-            line(&format!("header {name}"), Some(shown(value)))?;
-        }
-    }
     let hint = if args.body { "" } else { "; --body shows it" };
-    line("body", Some(format!("{}{hint}", size(message.body.len()))))?;
+    let body = format!("{}{hint}", size(message.body.len()));
+    let all = died(message).into_iter().chain(published(message));
+    let all = all.chain(other_headers(message));
+    let all = all.chain([("body".to_owned(), Some(body))]);
+    let all = all.filter_map(|(label, value)| Some((label, in_a_line(&value?, VALUE))));
+    facts(LABELS, &all.collect::<Vec<_>>(), out)?;
     if args.body {
         let text = String::from_utf8_lossy(&message.body);
         writeln!(out, "\n{}", printable(&text))?;
     }
     Ok(())
+}
+
+/// A label and its value, if there is one.
+type Fact = (String, Option<String>);
+
+fn labelled<const N: usize>(facts: [(&str, Option<String>); N]) -> Vec<Fact> {
+    let owned = |(label, value): (&str, Option<String>)| (label.to_owned(), value);
+    facts.map(owned).to_vec()
+}
+
+/// Why and when it died, by the headers that sluiced wrote.
+fn died(message: &Message) -> Vec<Fact> {
+    let facts = LetterFacts(message);
+    let now = Clock::start().store_time();
+    let ago = |died| format!("{} ({} ago)", utc_of(died), age(Some(died), now));
+    let header = |name| message.headers.get(name).map(shown);
+    labelled([
+        ("reason", facts.reason().map(in_words)),
+        ("detail", facts.detail().map(str::to_owned)),
+        ("unreadable", facts.unreadable().map(str::to_owned)),
+        (
+            "last status",
+            facts.status().map(|status| status.to_string()),
+        ),
+        ("attempts", facts.attempts().map(|count| count.to_string())),
+        ("died", facts.died().map(ago)),
+        ("first seen", facts.first_seen().map(utc_of)),
+        ("expired at", facts.expires().map(utc_of)),
+        ("route", facts.route().map(str::to_owned)),
+        ("queue", facts.queue().map(str::to_owned)),
+        // How the limit stood that denied it (`denied_headers`).
+        ("denied by", header(header::DENIED_BY)),
+        ("limit", header(header::LIMIT)),
+        ("remaining", header(header::REMAINING)),
+        ("answer", header(header::ANSWER)),
+    ])
+}
+
+/// How it was published.
+fn published(message: &Message) -> Vec<Fact> {
+    let facts = LetterFacts(message);
+    let known = &message.properties;
+    let made = match message.own_id() {
+        Some(_) => "",
+        None => " (made by sluiced)",
+    };
+    let exchange = Some(message.exchange.clone()).filter(|text| !text.is_empty());
+    let priority = Some(known.priority).filter(|priority| *priority > 0);
+    labelled([
+        ("message id", facts.id().map(|id| format!("{id}{made}"))),
+        ("exchange", exchange),
+        ("routing key", Some(message.routing_key.clone())),
+        ("published", facts.published()),
+        ("correlation id", known.correlation_id.clone()),
+        ("content type", known.content_type.clone()),
+        ("content encoding", known.content_encoding.clone()),
+        ("type", known.kind.clone()),
+        ("app id", known.app_id.clone()),
+        ("reply to", known.reply_to.clone()),
+        ("priority", priority.map(|priority| priority.to_string())),
+    ])
+}
+
+/// The headers that are not shown under another name.
+fn other_headers(message: &Message) -> impl Iterator<Item = Fact> {
+    let others = message.headers.iter().filter(|(name, _)| !is_shown(name));
+    others.map(|(name, value)| (format!("header {name}"), Some(shown(value))))
 }
 
 fn write_json(
@@ -192,22 +211,8 @@ fn in_words(reason: &str) -> String {
     format!("{reason}: {means}")
 }
 
-/// How the limit stood that denied it (`denied_headers`).
-fn limit(message: &Message) -> Vec<(&'static str, String)> {
-    let names = [
-        ("denied by", header::DENIED_BY),
-        ("limit", header::LIMIT),
-        ("remaining", header::REMAINING),
-    ];
-    let told = names.into_iter().filter_map(|(label, name)| {
-        let value = message.headers.get(name)?;
-        Some((label, shown(value)))
-    });
-    told.collect()
-}
-
-/// Whether a header of ours was told in words.
-fn is_told(name: &str) -> bool {
+/// Whether a header of ours is shown under another name.
+fn is_shown(name: &str) -> bool {
     matches!(
         name,
         header::REASON

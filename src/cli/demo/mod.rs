@@ -5,32 +5,34 @@
 //! starts real daemons against the user's own RabbitMQ and Redis, on a queue and a key prefix of
 //! its own, and removes both afterwards. In both cases the provider judges independently.
 
-mod broker;
 mod config;
-mod embedded;
 mod fleet;
 mod progress;
-mod replica;
-mod scratch;
-mod store;
+mod servers;
 mod verdict;
 
 use std::io::{self, Write};
 use std::net::{Ipv4Addr, SocketAddr};
+use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use clap::Args;
+use tokio::time::sleep;
+use tokio_util::sync::CancellationToken;
 
-pub use broker::BrokerError;
-pub use store::DemoRedisError;
-
-use crate::cli::signals::StopSignals;
+use self::config::{LIMIT, ROUTE, Scratch, Servers};
+use self::progress::{Goal, Inside, Screen};
+pub use self::servers::{BrokerError, DemoRedisError};
+use self::verdict::Proof;
+use crate::cli::exit::{Exit, StopSignals};
+use crate::cli::run;
 use crate::core::rate::{Rate, Span, parse_duration};
+use crate::ports::clock::Clock;
 use crate::proof::provider::{Behaviour, Expect, Provider, ProviderError};
+use crate::settings;
 use crate::settings::types::LogFormat;
-use crate::telemetry::logs;
-use config::Servers;
-use progress::{Goal, Screen};
+use crate::telemetry::health::Health;
+use crate::telemetry::{self, logs};
 
 /// The arguments of `sluiced demo`.
 #[derive(Args, Clone, Debug)]
@@ -62,6 +64,9 @@ pub struct DemoArgs {
     #[arg(long, value_name = "DURATION", requires = "rabbitmq", value_parser = kill_pause)]
     pub kill_every: Option<Duration>,
 }
+
+/// How often it is looked whether anything still happens.
+const LOOK_EVERY: Duration = Duration::from_millis(250);
 
 /// A shorter pause would kill daemons faster than they start.
 const MIN_KILL_PAUSE: Duration = Duration::from_millis(100);
@@ -112,8 +117,8 @@ pub enum DemoError {
     Io(#[from] io::Error),
 }
 
-/// Runs the demo, and answers whether it held: nothing too early, nothing lost. `terminal` tells
-/// whether `out` is one, so that a line can be rewritten. Needs a runtime of several threads.
+/// Runs the demo. The exit code says whether it held: nothing too early, nothing lost. On a `terminal` a line is
+/// rewritten. Needs a runtime of several threads.
 ///
 /// # Errors
 /// When the demo could not be run.
@@ -121,7 +126,7 @@ pub async fn run(
     args: DemoArgs,
     out: &mut (dyn Write + Send),
     terminal: bool,
-) -> Result<bool, DemoError> {
+) -> Result<Exit, DemoError> {
     // Errors inside go to stderr. An error here means that there is a logger already.
     let _last_lines = logs::init("warn,lapin=off", LogFormat::Human).ok();
     let mut screen = Screen { out, terminal };
@@ -130,10 +135,101 @@ pub async fn run(
             fleet::prove(&args, Servers { rabbitmq, redis }, &mut screen).await?
         }
         // The parser allows only both or none.
-        _ => embedded::prove(&args, &mut screen).await?,
+        _ => prove_embedded(&args, &mut screen).await?,
     };
     screen.say(&format!("\n{proof}"))?;
-    Ok(proof.holds())
+    Ok(if proof.holds() {
+        Exit::Done
+    } else {
+        Exit::Failed
+    })
+}
+
+/// The demo in one process, with nothing installed.
+async fn prove_embedded(args: &DemoArgs, screen: &mut Screen<'_>) -> Result<Proof, DemoError> {
+    let name = unique_name();
+    let scratch = Scratch::new(&name)?;
+    let provider = args.provider()?;
+    let file = configure(args, &scratch, &provider, &name)?;
+    screen.say(&format!(
+        "{} messages through one process to a provider that allows {}\n",
+        args.messages, args.rate
+    ))?;
+    let metrics = telemetry::install();
+    let inside = || Some(Inside::read(&metrics.render(), ROUTE, LIMIT));
+    let stop = CancellationToken::new();
+    let work = async {
+        let running = run_pipeline(&file, stop.clone());
+        tokio::pin!(running);
+        let error = tokio::select! {
+            ended = &mut running => return ended,
+            error = stalled(args, &provider) => error,
+            error = interrupted() => error,
+        };
+        stop.cancel();
+        running.await?;
+        Err(error)
+    };
+    screen
+        .follow(&provider, args.goal(), inside, work)
+        .await??;
+    Ok(Proof {
+        rate: args.rate,
+        messages: u64::from(args.messages),
+        report: provider.report(&args.expected()),
+        fleet: None,
+    })
+}
+
+/// Writes the messages and a configuration for them; returns the path of the configuration.
+fn configure(
+    args: &DemoArgs,
+    scratch: &Scratch,
+    provider: &Provider,
+    name: &str,
+) -> Result<PathBuf, DemoError> {
+    let mut lines = String::new();
+    for (_, body) in config::messages(args.messages) {
+        lines.push_str(&body);
+        lines.push('\n');
+    }
+    let input = scratch.write("messages.ndjson", lines.as_bytes())?;
+    let leftover = scratch.path("leftover.ndjson");
+    let text = config::embedded(&args.common(provider, name), &input, &leftover);
+    Ok(scratch.write("demo.toml", text.as_bytes())?)
+}
+
+/// Ends when nothing has happened for too long.
+async fn stalled(args: &DemoArgs, provider: &Provider) -> DemoError {
+    let (mut calls, mut quiet) = (0, Duration::ZERO);
+    while quiet < args.patience() {
+        sleep(LOOK_EVERY).await;
+        quiet += LOOK_EVERY;
+        let live = provider.live();
+        if live.calls > calls {
+            (calls, quiet) = (live.calls, Duration::ZERO);
+        }
+    }
+    DemoError::Stalled {
+        waited: args.patience(),
+        sent: provider.live().unique,
+        messages: u64::from(args.messages),
+        log: String::new(),
+    }
+}
+
+/// The one call that runs production's pipeline in this process: until the queue is empty and
+/// settled, or `stop`.
+async fn run_pipeline(file: &Path, stop: CancellationToken) -> Result<(), DemoError> {
+    let pipeline = |why: &dyn std::fmt::Display| DemoError::Pipeline(why.to_string());
+    let loaded =
+        settings::load(&[file.to_owned()], std::iter::empty()).map_err(|e| pipeline(&e))?;
+    let clock = Clock::start();
+    let health = Health::new(clock);
+    run::until_done(&loaded, clock, &health, |_| {}, &stop)
+        .await
+        .map_err(|e| pipeline(&e))?;
+    Ok(())
 }
 
 impl DemoArgs {

@@ -3,6 +3,7 @@
 use std::fmt;
 use std::time::Duration;
 
+use crate::cli::text::{counted, padded};
 use crate::core::rate::{Rate, Span};
 use crate::proof::provider::Report;
 
@@ -107,7 +108,7 @@ impl Proof {
         };
         let over = match report.over {
             0 => String::new(),
-            over => format!(", {over} calls TOO EARLY"),
+            over => format!(", {} TOO EARLY", counted(over, "call")),
         };
         format!(
             "{} of {} delivered, {lost}, {twice};\nworst {window} {} of {}{over}; \
@@ -141,19 +142,11 @@ impl FleetFacts {
     }
 }
 
-/// A line of the table.
-struct Row {
-    name: String,
-    value: String,
-    note: String,
-}
+/// A line of the table: a name, its value and a note.
+type Row = Vec<String>;
 
 fn row(name: &str, value: impl fmt::Display, note: String) -> Row {
-    Row {
-        name: name.to_owned(),
-        value: value.to_string(),
-        note,
-    }
+    vec![name.to_owned(), value.to_string(), note]
 }
 
 fn named(ids: &[String]) -> String {
@@ -174,8 +167,8 @@ fn ratio(part: u64, whole: u64) -> f64 {
 
 impl fmt::Display for Proof {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        for Row { name, value, note } in self.rows() {
-            let line = format!("  {name:<26}{value:>9}  {note}");
+        for row in padded(&self.rows(), &[1]) {
+            let line = format!("  {}", row.join("  "));
             writeln!(f, "{}", line.trim_end())?;
         }
         let word = if self.holds() { "PASSED" } else { "FAILED" };
@@ -228,7 +221,7 @@ mod tests {
         assert!(!over.holds());
         assert!(
             over.to_string()
-                .contains("worst second 401 of 400, 1 calls TOO EARLY;")
+                .contains("worst second 401 of 400, 1 call TOO EARLY;")
         );
         let mut lost = proof();
         (lost.report.lost, lost.report.unique) = (Some(1), 1_999);

@@ -7,8 +7,9 @@ use std::time::Duration;
 use serde_json::{Value, json};
 
 use super::set::configured;
+use super::show::LABELS;
 use super::{OpenLimits, Refusal};
-use crate::cli::text::rough;
+use crate::cli::text::{counted, facts, rough};
 use crate::core::limits::Taken;
 use crate::core::limits::generation::Closing;
 use crate::core::policy::PolicyVersion;
@@ -123,21 +124,22 @@ impl KeyState {
             Some(key) => writeln!(out, "units left for {key}")?,
             None => writeln!(out, "units left")?,
         }
-        let mut line = |label: &str, text: &str| writeln!(out, "  {label:<12}  {text}");
-        line("limit", &self.look.limit.to_string())?;
-        line("remaining", &self.look.room.remaining.to_string())?;
-        match self.retry_after() {
-            Some(length) => line("retry after", &wait(length))?,
-            None => line("retry after", "a call has ended")?,
-        }
-        line("reset after", &wait(self.reset_after()))?;
-        line("taken", &self.taken())?;
+        let retry = self.retry_after();
+        let mut all = vec![
+            ("limit", self.look.limit.to_string()),
+            ("remaining", self.look.room.remaining.to_string()),
+            (
+                "retry after",
+                retry.map_or("a call has ended".to_owned(), wait),
+            ),
+            ("reset after", wait(self.reset_after())),
+            ("taken", self.taken()),
+        ];
         if let Some((until, _)) = self.look.closed {
-            line(
-                "closed",
-                &format!("nothing passes for {}", wait(until.since(self.look.now))),
-            )?;
+            let closed = wait(until.since(self.look.now));
+            all.push(("closed", format!("nothing passes for {closed}")));
         }
+        facts(LABELS, &all, out)?;
         Ok(())
     }
 
@@ -205,11 +207,15 @@ impl KeyState {
             None => "nothing that still counts".to_owned(),
             Some(Taken::Gcra(s)) => {
                 let units = s.parts.div_ceil(s.period.max(1));
-                format!("{units} units owed {}", at(s.at))
+                format!("{} owed {}", counted(units, "unit"), at(s.at))
             }
             Some(Taken::TokenBucket(s)) => format!("{} tokens, counted {}", s.tokens, at(s.last)),
             Some(Taken::FixedWindow(s)) => {
-                format!("{} units of the window, the last {}", s.used, at(s.last))
+                format!(
+                    "{} of the window, the last {}",
+                    counted(s.used, "unit"),
+                    at(s.last)
+                )
             }
             Some(Taken::SlidingLog(s)) => self.entries(&s.entries),
             Some(Taken::Concurrency(s)) => {
@@ -218,7 +224,7 @@ impl KeyState {
                 let first = first.map_or_else(String::new, |ends| {
                     format!("; without a sign of life the first ends {}", at(ends))
                 });
-                format!("{calls} calls under way{first}")
+                format!("{} under way{first}", counted(calls as u64, "call"))
             }
         }
     }

@@ -3,23 +3,25 @@
 //! Every update goes to the store, and from there to the replicas (`core::policy`). No replica is
 //! called directly; one that is away gets the update when it comes back.
 
-mod change;
 pub(super) mod key;
-mod list;
 mod set;
 mod show;
-mod text;
 
-use std::io::Write;
+use std::io::{self, Write};
 use std::path::PathBuf;
+use std::time::Duration;
 
 use clap::{Args, Subcommand};
 use secrecy::SecretString;
+use serde_json::json;
 
-use super::exit::Exit;
-use super::refusal::{Refusal, did_you_mean};
+use super::exit::{Exit, Refusal, did_you_mean};
+use super::shell;
+use crate::core::limits::generation::Closing;
+use crate::core::rate::{Span, parse_duration};
+use crate::core::schedule::FREEZE_MAX;
 use crate::limiter::redis::RedisOptions;
-use crate::ports::policy::PolicyStore;
+use crate::ports::policy::{PolicyStore, Updated};
 use crate::settings::types::{LimitBackend, Settings};
 use crate::settings::{self, Loaded};
 use crate::status::Replica;
@@ -36,17 +38,40 @@ pub struct LimitsArgs {
 #[derive(Subcommand, Clone, Debug)]
 pub enum Command {
     /// All limits of a configuration: what is in force, set by which file or operator, which replicas differ
-    List(list::ListArgs),
+    List(show::ListArgs),
     /// Everything about one limit, or the state of one of its keys
     Show(show::ShowArgs),
     /// Put new values of a limit in force, such as rate=300/1s
     Set(set::SetArgs),
     /// Let nothing pass until resumed, or for a while
-    Pause(change::PauseArgs),
+    Pause(PauseArgs),
     /// End a pause, or a freeze that a downstream asked for
-    Resume(change::ResumeArgs),
+    Resume(NameArgs),
     /// Let a keyed limit pass again at once that waits because Redis lost its state
-    Open(change::OpenArgs),
+    Open(NameArgs),
+}
+
+/// The arguments of `sluiced limits pause`.
+#[derive(Args, Clone, Debug)]
+pub struct PauseArgs {
+    /// The limit
+    #[arg(add = shell::limits())]
+    name: String,
+    /// How long, such as 10m; without it until resumed (366 days at most)
+    #[arg(long = "for", value_name = "DURATION", value_parser = pause_length)]
+    length: Option<Duration>,
+    #[command(flatten)]
+    location: Location,
+}
+
+/// The arguments of `sluiced limits resume` and `sluiced limits open`.
+#[derive(Args, Clone, Debug)]
+pub struct NameArgs {
+    /// The limit
+    #[arg(add = shell::limits())]
+    name: String,
+    #[command(flatten)]
+    location: Location,
 }
 
 /// Where the limits are.
@@ -92,12 +117,12 @@ pub(super) async fn run(
     prompt: Option<&mut (dyn Write + Send)>,
 ) -> Result<Exit, Refusal> {
     match &args.command {
-        Command::List(args) => list::run(args, out).await?,
-        Command::Show(args) => show::run(args, out).await?,
+        Command::List(args) => show::list(args, out).await?,
+        Command::Show(args) => show::show(args, out).await?,
         Command::Set(args) => set::run(args, out, prompt).await?,
-        Command::Pause(args) => change::pause(args, out).await?,
-        Command::Resume(args) => change::resume(args, out).await?,
-        Command::Open(args) => change::open(args, out).await?,
+        Command::Pause(args) => pause(args, out).await?,
+        Command::Resume(args) => resume(args, out).await?,
+        Command::Open(args) => open(args, out).await?,
     }
     Ok(Exit::Done)
 }
@@ -183,4 +208,107 @@ impl OpenLimits {
             "there is no limit `{limit}`; {hint}"
         )))
     }
+}
+
+fn pause_length(text: &str) -> Result<Duration, String> {
+    let length = parse_duration(text).map_err(|wrong| wrong.to_string())?;
+    if length > FREEZE_MAX {
+        return Err(format!(
+            "a pause lasts {} at most; leave --for out to pause until resumed",
+            Span(FREEZE_MAX)
+        ));
+    }
+    Ok(length)
+}
+
+async fn pause(args: &PauseArgs, out: &mut (impl Write + Send)) -> Result<(), Refusal> {
+    let (name, opened) = (&args.name, args.location.open().await?);
+    opened.known(name)?;
+    let store = opened.store(name).await?;
+    let length = args.length.unwrap_or(FREEZE_MAX);
+    let paused = store.pause(name, length, &operator()).await?;
+    let (update, until) = paused.ok_or_else(|| undeclared(name))?;
+    if args.location.json {
+        let said = json!({ "name": name, "paused_until_us": until.as_micros(), "version": update.updates });
+        writeln!(out, "{said:#}")?;
+        return Ok(());
+    }
+    let how = args.length.map_or_else(
+        || format!("until `sluiced limits resume {name}`"),
+        |length| format!("for {}", Span(length)),
+    );
+    writeln!(out, "{name}: paused {how}")?;
+    in_force(&update, out)?;
+    Ok(())
+}
+
+async fn resume(args: &NameArgs, out: &mut (impl Write + Send)) -> Result<(), Refusal> {
+    let (name, opened) = (&args.name, args.location.open().await?);
+    opened.known(name)?;
+    let store = opened.store(name).await?;
+    let resumed = store.resume(name).await?;
+    let (update, was) = resumed.ok_or_else(|| undeclared(name))?;
+    if args.location.json {
+        let said = json!({ "name": name, "resumed": was, "version": update.updates });
+        writeln!(out, "{said:#}")?;
+    } else if was {
+        writeln!(out, "{name}: resumed")?;
+        in_force(&update, out)?;
+    } else {
+        writeln!(out, "{name}: it was neither paused nor frozen")?;
+    }
+    Ok(())
+}
+
+/// Ends the wait of a keyed limit whose state was lost.
+async fn open(args: &NameArgs, out: &mut (impl Write + Send)) -> Result<(), Refusal> {
+    let (name, opened) = (&args.name, args.location.open().await?);
+    opened.known(name)?;
+    let store = opened.store(name).await?;
+    let found = store.inspect(name).await?;
+    let why = key::closed(&opened, name, &found).await?;
+    let at = store.open(name).await?.ok_or_else(|| undeclared(name))?;
+    if args.location.json {
+        let said = json!({ "name": name, "was_closed": why == Some(Closing::Lost), "opened_us": at.as_micros() });
+        writeln!(out, "{said:#}")?;
+        return Ok(());
+    }
+    match why {
+        Some(Closing::Lost) => writeln!(out, "{name}: open, whatever was lost before")?,
+        Some(Closing::Paused) => writeln!(
+            out,
+            "{name}: nothing was to be opened; it is paused, and `sluiced limits resume {name}` ends that"
+        )?,
+        Some(Closing::Guard) => writeln!(
+            out,
+            "{name}: nothing was to be opened; Redis is new or was restarted, and what replicas remember is known within seconds"
+        )?,
+        None => writeln!(
+            out,
+            "{name}: nothing was to be opened; it does not wait for anything that was lost"
+        )?,
+    }
+    Ok(())
+}
+
+fn undeclared(name: &str) -> Refusal {
+    Refusal::Failed(format!("no replica has used a limit `{name}` yet"))
+}
+
+/// When an update counts.
+fn in_force(update: &Updated, out: &mut impl Write) -> io::Result<()> {
+    writeln!(
+        out,
+        "version {}, in force on every replica within a second",
+        update.updates
+    )
+}
+
+/// The operator: the user of this machine, for logs and for other operators.
+fn operator() -> String {
+    let user = ["SUDO_USER", "USER", "LOGNAME"];
+    let user = user.iter().find_map(|name| std::env::var(name).ok());
+    let user = user.unwrap_or_else(|| format!("uid{}", rustix::process::getuid().as_raw()));
+    let host = rustix::system::uname();
+    format!("{user}@{}", host.nodename().to_string_lossy())
 }

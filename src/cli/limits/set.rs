@@ -10,17 +10,18 @@ use std::time::Duration;
 use clap::Args;
 use serde_json::json;
 
-use super::change::operator;
-use super::text::{kind, short};
-use super::{Location, OpenLimits, Refusal};
-use crate::cli::completions;
+use super::show::short;
+use super::{Location, OpenLimits, Refusal, in_force, operator};
+use crate::cli::shell;
 use crate::core::policy::{LimitPolicy, PolicyUpdate, PolicyVersion, ending, ends};
 use crate::core::rate::{Span, parse_duration};
 use crate::core::schedule::FREEZE_MAX;
 use crate::core::time::micros;
+use crate::ports::policy::Updated;
 use crate::settings::types::Limit;
 use crate::settings::window::WindowRate;
 use crate::settings::{self, Extra, policy};
+use crate::wire::inspected::kind;
 
 /// Another operator may change the same limit at the same time. After this many tries, give up.
 const TRIES: usize = 3;
@@ -29,7 +30,7 @@ const TRIES: usize = 3;
 #[derive(Args, Clone, Debug)]
 pub struct SetArgs {
     /// The limit
-    #[arg(add = completions::limits())]
+    #[arg(add = shell::limits())]
     name: String,
     /// What shall be in force, such as rate=300/1s headroom=10ms, or rate=50% of the file's; the rest stays as it is
     #[arg(required = true, value_name = "NAME=VALUE")]
@@ -76,8 +77,7 @@ pub(super) async fn run(
         }
         let changes = shares(&asked, &file)?;
         let changes: Vec<_> = changes.iter().map(|(n, value)| (*n, &**value)).collect();
-        let limit = updated(&opened, &args.name, &before, &changes)?;
-        let mut after = limit.policy_line();
+        let mut after = updated(&opened, &args.name, &before, &changes)?.policy_line();
         if !agreed && let Some(grown) = more_than_twice(&file, &after) {
             agree(&args.name, &grown, prompt.take())?;
             agreed = true;
@@ -91,44 +91,42 @@ pub(super) async fn run(
             file: &file,
             by: &by,
         };
-        let set = store.set(&args.name, update).await?;
-        let Some(update) = set else {
-            continue;
-        };
-        if args.location.json {
-            let said = json!({ "name": args.name, "before": short(&before), "in_force": short(&after), "version": update.updates, "for_us": args.length.map(micros) });
-            writeln!(out, "{said:#}")?;
-        } else {
-            writeln!(out, "{}: {}", args.name, short(&before))?;
-            writeln!(
-                out,
-                "{:>width$}  {}",
-                "->",
-                short(&after),
-                width = args.name.len()
-            )?;
-            writeln!(
-                out,
-                "version {}, in force on every replica within a second",
-                update.updates
-            )?;
-            if args.length.is_none() && ends(&before).1.is_some() {
-                writeln!(
-                    out,
-                    "for good: the end that was set with --for before is gone"
-                )?;
-            }
-            if let Some(length) = args.length {
-                let (length, file) = (Span(length), short(&file));
-                writeln!(out, "for {length}; then the file counts again: {file}")?;
-            }
+        if let Some(update) = store.set(&args.name, update).await? {
+            return Ok(write(args, &update, [&before, &after, &file], out)?);
         }
-        return Ok(());
     }
     Err(Refusal::Failed(format!(
         "other commands keep changing `{}`; nothing was set",
         args.name
     )))
+}
+
+/// Writes what was set; policies are those before, after and of the file.
+fn write(
+    args: &SetArgs,
+    update: &Updated,
+    [before, after, file]: [&str; 3],
+    out: &mut impl Write,
+) -> io::Result<()> {
+    let (name, was, is) = (&args.name, short(before), short(after));
+    if args.location.json {
+        let length = args.length.map(micros);
+        let said = json!({ "name": name, "before": was, "in_force": is, "version": update.updates, "for_us": length });
+        return writeln!(out, "{said:#}");
+    }
+    writeln!(out, "{name}: {was}")?;
+    writeln!(out, "{:>width$}  {is}", "->", width = name.len())?;
+    in_force(update, out)?;
+    if let Some(length) = args.length {
+        let (length, file) = (Span(length), short(file));
+        writeln!(out, "for {length}; then the file counts again: {file}")?;
+    } else if ends(before).1.is_some() {
+        writeln!(
+            out,
+            "for good: the end that was set with --for before is gone"
+        )?;
+    }
+    Ok(())
 }
 
 /// What was asked for, with shares of the file's values worked out: `rate=50%`.

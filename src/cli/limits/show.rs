@@ -1,23 +1,42 @@
-//! `sluiced limits show NAME`: everything about one limit. `sluiced limits show NAME KEY`: what it has
-//! left for one key; a limit without keys shows the units that it has left at once. Changes nothing.
+//! `sluiced limits list`: a line for each limit. `sluiced limits show NAME`: everything about one limit, and
+//! with a key, or for a limit without keys, how many units are left. Neither changes anything.
 
 use std::io::Write;
+use std::time::Duration;
 
 use clap::Args;
+use serde_json::Value;
 
 use super::key;
-use super::text::{adapted, as_json, differ, differing, followed, kind, left, short, updated_by};
 use super::{Location, Refusal};
-use crate::cli::completions;
-use crate::cli::text::state;
+use crate::cli::shell;
+use crate::cli::text::{facts, plural, rough, state, table};
+use crate::core::headroom::Headroom;
+use crate::core::policy::{LimitPolicy, Origin, ends};
 use crate::core::rate::Span;
+use crate::core::time::StoreTime;
 use crate::ports::policy::Inspection;
+use crate::settings::policy;
+use crate::settings::text::HeadroomText;
+use crate::wire::inspected::{as_json, kind, state_word};
+
+/// So many replicas with another file are named.
+const NAMED: usize = 5;
+/// Columns of the labels of `show`.
+pub(super) const LABELS: usize = 12;
+
+/// The arguments of `sluiced limits list`.
+#[derive(Args, Clone, Debug)]
+pub struct ListArgs {
+    #[command(flatten)]
+    location: Location,
+}
 
 /// The arguments of `sluiced limits show`.
 #[derive(Args, Clone, Debug)]
 pub struct ShowArgs {
     /// The limit
-    #[arg(add = completions::limits())]
+    #[arg(add = shell::limits())]
     name: String,
     /// The key: the text that its template makes of a message
     key: Option<String>,
@@ -25,85 +44,268 @@ pub struct ShowArgs {
     location: Location,
 }
 
-pub(super) async fn run(args: &ShowArgs, out: &mut (impl Write + Send)) -> Result<(), Refusal> {
+/// A limit as this file has it, and as the store has it.
+struct Listed {
+    name: String,
+    file: String,
+    found: Inspection,
+}
+
+pub(super) async fn list(args: &ListArgs, out: &mut (impl Write + Send)) -> Result<(), Refusal> {
+    let opened = args.location.open().await?;
+    let Some(settings) = opened.settings() else {
+        return Err(Refusal::Arguments(
+            "list needs --config: the names of the limits stand there".to_owned(),
+        ));
+    };
+    let mut limits = Vec::new();
+    for name in settings.limits.keys() {
+        limits.push(Listed {
+            name: name.clone(),
+            file: opened.file(name),
+            found: opened.store(name).await?.inspect(name).await?,
+        });
+    }
+    if args.location.json {
+        let all = limits.iter().map(|l| as_json(&l.name, &l.file, &l.found));
+        writeln!(out, "{:#}", Value::from(all.collect::<Vec<_>>()))?;
+        return Ok(());
+    }
+    let head = ["LIMIT", "KIND", "IN FORCE", "VERSION", "SINCE", "STATE"];
+    table(head, &[], limits.iter().map(Listed::row), out)?;
+    writeln!(out)?;
+    for text in limits.iter().flat_map(Listed::remarks) {
+        writeln!(out, "{text}")?;
+    }
+    Ok(())
+}
+
+pub(super) async fn show(args: &ShowArgs, out: &mut (impl Write + Send)) -> Result<(), Refusal> {
     let opened = args.location.open().await?;
     opened.known(&args.name)?;
-    let found = opened.store(&args.name).await?.inspect(&args.name).await?;
-    let file = opened.file(&args.name);
-    let left = key::look_up(&opened, &args.name, args.key.as_deref(), &found).await?;
+    let limit = Listed {
+        name: args.name.clone(),
+        file: opened.file(&args.name),
+        found: opened.store(&args.name).await?.inspect(&args.name).await?,
+    };
+    let left = key::look_up(&opened, &args.name, args.key.as_deref(), &limit.found).await?;
     if args.location.json {
-        let mut all = as_json(&args.name, &file, &found);
+        let mut all = as_json(&limit.name, &limit.file, &limit.found);
         if let Some(left) = &left {
             all["units"] = left.as_json();
         }
         writeln!(out, "{all:#}")?;
         return Ok(());
     }
-    write(&args.name, &file, &found, out)?;
+    limit.write(out)?;
     if let Some(left) = &left {
         left.write(out)?;
     }
     Ok(())
 }
 
-fn write(name: &str, file: &str, found: &Inspection, out: &mut impl Write) -> Result<(), Refusal> {
-    let Some(policy) = &found.policy else {
-        writeln!(out, "{name}: no replica has used it yet")?;
-        if !file.is_empty() {
-            writeln!(out, "  this file     {}", short(file))?;
-        }
-        return Ok(());
-    };
-    writeln!(out, "{name} ({})", kind(&policy.text))?;
-    let mut line = |label: &str, text: &str| writeln!(out, "  {label:<12}  {text}");
-    line("in force", &short(&policy.text))?;
-    if let Some(rate) = adapted(&policy.text) {
-        line(
-            "lowered to",
-            &format!("{rate}, as the downstream allows (adaptive)"),
-        )?;
-    }
-    if let Some(parts) = followed(&policy.text) {
-        let (all, late, way) = (Span(parts.all()), Span(parts.late), Span(parts.way));
-        line(
-            "headroom",
-            &format!(
-                "{all}: {late} for calls that leave late, {way} for how much their way varies"
-            ),
-        )?;
-    }
-    if let Some(left) = left(&policy.text, found.now) {
-        line("ends", &format!("{left}; then the file counts again"))?;
-    }
-    line(
-        "version",
-        &format!("{}, {}", policy.updates, updated_by(policy, found.now)),
-    )?;
-    line("state", &state(found))?;
-    if !file.is_empty() {
-        let differs = if differ(file, &policy.text) {
-            &short(file)
-        } else {
-            "the same"
+impl Listed {
+    fn row(&self) -> [String; 6] {
+        let (name, now) = (self.name.clone(), self.found.now);
+        let Some(policy) = &self.found.policy else {
+            let none = || "-".to_owned();
+            let (kind, value) = (kind(&self.file).to_owned(), main_value(&self.file));
+            let state = "not running yet".to_owned();
+            return [name, kind, value, none(), none(), state];
         };
-        line("this file", differs)?;
+        let mut in_force = main_value(&policy.text);
+        if let Some(left) = left(&policy.text, now) {
+            in_force = format!("{in_force} {left}");
+        }
+        [
+            name,
+            kind(&policy.text).to_owned(),
+            in_force,
+            format!("{} {}", policy.updates, policy.origin.name()),
+            ago(policy.changed.since(), now),
+            state_word(&self.found).to_owned(),
+        ]
     }
-    if differ(&policy.file, &policy.text) {
-        line("last file", &short(&policy.file))?;
+
+    /// The replicas of the limit, and those whose file differs.
+    fn remarks(&self) -> Vec<String> {
+        let (name, found) = (&self.name, &self.found);
+        let Some(policy) = &found.policy else {
+            return Vec::new();
+        };
+        let differing = differing(found);
+        let count = found.replicas.len();
+        let replicas = plural(count as u64, "replica");
+        let mut all = vec![match differing.len() {
+            0 => format!("{name}: {count} {replicas}"),
+            some => format!("{name}: {count} {replicas}, {some} with another file:"),
+        }];
+        // A fleet with an old file would fill the screen with the same line.
+        for (replica, file) in differing.iter().take(NAMED) {
+            all.push(format!("  {replica}  {}", short(file)));
+        }
+        if differing.len() > NAMED {
+            let more = differing.len() - NAMED;
+            all.push(format!("  and {more} more; see `limits show {name}`"));
+        }
+        if differ(&policy.text, &self.file) {
+            all.push(format!("  this file says {}", short(&self.file)));
+            all.push(format!("  in force is    {}", short(&policy.text)));
+        }
+        all
     }
-    let differing = differing(found);
-    let agree = found.replicas.len() - differing.len();
-    let others = if differing.is_empty() {
-        String::new()
+
+    fn write(&self, out: &mut impl Write) -> Result<(), Refusal> {
+        let (name, file) = (&self.name, &self.file);
+        let Some(policy) = &self.found.policy else {
+            writeln!(out, "{name}: no replica has used it yet")?;
+            if !file.is_empty() {
+                facts(LABELS, &[("this file", short(file))], out)?;
+            }
+            return Ok(());
+        };
+        writeln!(out, "{name} ({})", kind(&policy.text))?;
+        facts(LABELS, &self.values(policy), out)?;
+        facts(LABELS, &self.files(policy), out)?;
+        Ok(())
+    }
+
+    /// What the limit is, by the current policy.
+    fn values(&self, policy: &LimitPolicy) -> Vec<(&'static str, String)> {
+        let now = self.found.now;
+        let mut all = vec![("in force", short(&policy.text))];
+        if let Some(rate) = adapted(&policy.text) {
+            let why = "as the downstream allows (adaptive)";
+            all.push(("lowered to", format!("{rate}, {why}")));
+        }
+        if let Some(parts) = followed(&policy.text) {
+            let (whole, late, way) = (Span(parts.all()), Span(parts.late), Span(parts.way));
+            let text = format!(
+                "{whole}: {late} for calls that leave late, {way} for how much their way varies"
+            );
+            all.push(("headroom", text));
+        }
+        if let Some(left) = left(&policy.text, now) {
+            all.push(("ends", format!("{left}; then the file counts again")));
+        }
+        let by = updated_by(policy, now);
+        all.push(("version", format!("{}, {by}", policy.updates)));
+        all.push(("state", state(&self.found)));
+        all
+    }
+
+    /// What the files of this command and of the replicas say.
+    fn files(&self, policy: &LimitPolicy) -> Vec<(&'static str, String)> {
+        let mut all = Vec::new();
+        if !self.file.is_empty() {
+            let same = !differ(&self.file, &policy.text);
+            let text = if same {
+                "the same".to_owned()
+            } else {
+                short(&self.file)
+            };
+            all.push(("this file", text));
+        }
+        if differ(&policy.file, &policy.text) {
+            all.push(("last file", short(&policy.file)));
+        }
+        let differing = differing(&self.found);
+        let agree = self.found.replicas.len() - differing.len();
+        let others = match differing.len() {
+            0 => String::new(),
+            others => format!(", and {others} with another file:"),
+        };
+        all.push((
+            "replicas",
+            format!("{agree} with this in their file{others}"),
+        ));
+        let each = differing.into_iter();
+        all.extend(each.map(|(replica, file)| ("", format!("{replica}  {}", short(file)))));
+        all
+    }
+}
+
+/// `2m3s ago`.
+fn ago(then: StoreTime, now: StoreTime) -> String {
+    let length = now.since(then);
+    if length < Duration::from_secs(1) {
+        "just now".to_owned()
     } else {
-        format!(", and {} with another file:", differing.len())
-    };
-    line(
-        "replicas",
-        &format!("{agree} with this in their file{others}"),
-    )?;
-    for (replica, file) in differing {
-        line("", &format!("{replica}  {}", short(file)))?;
+        format!("{} ago", rough(length))
     }
-    Ok(())
+}
+
+/// The settings of a policy, without the kind, which is shown elsewhere.
+pub(super) fn short(line: &str) -> String {
+    let Ok(words) = policy::keys_of(line) else {
+        return line.to_owned();
+    };
+    policy::line(words.into_iter().filter(|(name, _)| *name != "kind"))
+}
+
+/// Whether two policies differ in more than what replicas made of them.
+fn differ(one: &str, other: &str) -> bool {
+    policy::as_written(one) != policy::as_written(other)
+}
+
+/// The value of a name in a policy.
+fn value<'a>(line: &'a str, name: &str) -> Option<&'a str> {
+    let words = policy::words(line).ok()?;
+    words.iter().find(|(known, _)| *known == name).map(|w| w.1)
+}
+
+/// The parts of a headroom that follows what is measured.
+fn followed(line: &str) -> Option<Headroom> {
+    match value(line, "headroom")?.parse() {
+        Ok(HeadroomText::Auto(parts)) => parts,
+        _ => None,
+    }
+}
+
+/// What `adaptive` made of the rate.
+fn adapted(line: &str) -> Option<&str> {
+    value(line, policy::ADAPTED)
+}
+
+/// How long the policy stays, where it ends by itself.
+fn left(line: &str, now: StoreTime) -> Option<String> {
+    let end = ends(line).1?;
+    Some(format!("for another {}", rough(end.since(now))))
+}
+
+/// The most important value: the rate, or what the kind has instead.
+fn main_value(line: &str) -> String {
+    let value = |name| value(line, name);
+    match (value("rate"), value("capacity"), value("limit")) {
+        (Some(rate), ..) => match adapted(line) {
+            Some(lowered) => format!("{lowered} (adaptive, of {rate})"),
+            None => rate.to_owned(),
+        },
+        (_, Some(capacity), _) => format!(
+            "{capacity} +{}/{}",
+            value("refill").unwrap_or("?"),
+            value("interval").unwrap_or("?")
+        ),
+        (.., Some(limit)) => format!("{limit} at once"),
+        _ => "?".to_owned(),
+    }
+}
+
+/// The replica or the operator that updated it, and when.
+fn updated_by(policy: &LimitPolicy, now: StoreTime) -> String {
+    let how = match policy.origin {
+        Origin::File => "file of",
+        Origin::Live => "set by",
+    };
+    format!("{how} {}, {}", policy.by, ago(policy.changed.since(), now))
+}
+
+/// The replicas whose file differs from the current policy.
+fn differing(found: &Inspection) -> Vec<(&str, &str)> {
+    let policy = found.policy.as_ref();
+    let replicas = found.replicas.iter();
+    replicas
+        .filter(|present| policy.is_some_and(|policy| differ(&policy.text, &present.file)))
+        .map(|present| (present.replica.as_str(), present.file.as_str()))
+        .collect()
 }

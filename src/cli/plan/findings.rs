@@ -5,7 +5,8 @@
 
 use super::figures::Figures;
 use super::limits::LimitFigures;
-use super::numbers::{count, messages, often, short, time};
+use super::words::{messages, often, short, time};
+use crate::cli::text::grouped;
 use crate::core::time::micros;
 use crate::core::zone::Zone;
 use crate::proof::simulation::plan::Plan;
@@ -91,7 +92,7 @@ impl PlanFacts<'_> {
         let why = self.why_invalid.unwrap_or("a limit cannot count it");
         let text = format!(
             "{why}. {} of {} can never be sent (`on_invalid` says what becomes of them).",
-            count(invalid as u64),
+            grouped(invalid as u64),
             messages(all)
         );
         finding(Weight::StandsStill, text)
@@ -112,14 +113,14 @@ impl PlanFacts<'_> {
         let name = &limit.name;
         if limit.has_key {
             let (worst, wanted) = limit.worst.as_ref().filter(|_| limit.beyond > 0)?;
-            let (beyond, keys) = (count(limit.beyond as u64), count(limit.keys as u64));
+            let (beyond, keys) = (grouped(limit.beyond as u64), grouped(limit.keys as u64));
             let fit = limit.burst + limit.per_second * self.seconds();
             let text = format!(
                 "limits.{name} lets {} pass for each key, and {beyond} of {keys} keys want more: \
                  `{worst}` wants {} units in this time, of which about {} can pass.{}",
                 often(limit.per_second),
-                count(*wanted),
-                count(fit as u64),
+                grouped(*wanted),
+                grouped(fit as u64),
                 if self.steady > 0.0 {
                     " Their backlog grows for as long as messages come like this."
                 } else {
@@ -160,8 +161,8 @@ impl PlanFacts<'_> {
         let longer = (wanted - fit) / passes.max(1e-9) * 1e6;
         let text = format!(
             "limits.{name}: {} units are wanted in this time and {} can pass; it takes about {} more.",
-            count(limit.wanted),
-            count(fit as u64),
+            grouped(limit.wanted),
+            grouped(fit as u64),
             time(longer as u64)
         );
         finding(Weight::Late, text)
@@ -298,7 +299,7 @@ impl PlanFacts<'_> {
             return None;
         }
         let keys = if limit.has_key {
-            format!(" over its {} keys", count(limit.keys as u64))
+            format!(" over its {} keys", grouped(limit.keys as u64))
         } else {
             String::new()
         };

@@ -3,9 +3,8 @@
 use std::collections::HashMap;
 use std::num::NonZeroU32;
 
-use super::arrivals::{Burst, Stream, times};
+use super::arrivals::{Burst, Recorded, Stream, times};
 use super::choices::Choices;
-use super::trace::Recorded;
 use crate::core::rate::Cost;
 use crate::core::scheduler::Share;
 use crate::proof::simulation::dice::Dice;

@@ -5,21 +5,16 @@
 //! decisions of production (`proof::simulation::plan`); no server is asked, no secret is read, and the same
 //! arguments make the same run.
 //!
-//! By file: `arrivals`, `choices` and `trace` are what is asked, `messages` what is drawn from it; `figures`, `limits`
-//! and `findings` are what came of it; `words`, `plot`, `svg` and `json` tell it.
+//! By file: `arrivals` and `choices` are what is asked, `messages` what is drawn from it; `figures`, `limits` and
+//! `findings` are what came of it; `words` and `plots` show it.
 
 mod arrivals;
-mod axis;
 mod choices;
 mod figures;
 mod findings;
-mod json;
 mod limits;
 mod messages;
-mod numbers;
-mod plot;
-mod svg;
-mod trace;
+mod plots;
 mod words;
 
 use std::io::Write;
@@ -28,17 +23,14 @@ use std::time::Duration;
 
 use clap::Args;
 
-use self::arrivals::{Burst, Stream, count};
+use self::arrivals::{Burst, MOST, Stream, count, read_trace};
 use self::choices::{Choices, CostsOf, KeysOf};
 use self::figures::Figures;
 use self::findings::{PlanFacts, Weight, findings, left_out, zone};
 use self::messages::{Drawn, foreseen, recorded};
-use self::numbers::time;
-use self::trace::MOST;
-use self::words::Head;
-use super::completions;
-use super::exit::Exit;
-use super::refusal::Refusal;
+use self::words::{Head, time};
+use super::exit::{Exit, Refusal};
+use super::shell;
 use super::trial::chosen;
 use crate::core::rate::Span;
 use crate::core::time::{StoreTime, micros};
@@ -62,7 +54,7 @@ pub struct PlanArgs {
     #[arg(long, env = "SLUICED_CONFIG", value_name = "FILE", required = true)]
     config: Vec<PathBuf>,
     /// The route; it can be left out where there is one
-    #[arg(long, value_name = "NAME", add = completions::routes())]
+    #[arg(long, value_name = "NAME", add = shell::routes())]
     route: Option<String>,
     /// Messages that come at a rate: 300/1s, or 300/1s@1m-5m for a part of the time; may repeat
     #[arg(long, value_name = "RATE")]
@@ -146,16 +138,16 @@ pub(super) fn run(
         let title = format!("route {name}: {}", head.arrivals);
         let worst = found.iter().find(|one| one.weight != Weight::Note);
         let said = worst.map_or(verdict.as_str(), |one| one.text.as_str());
-        let picture = svg::svg(&title, said, &figures.series);
+        let picture = plots::svg(&title, said, &figures.series);
         let written = std::fs::write(file, picture);
         written.map_err(|why| Refusal::Failed(format!("--svg {}: {why}", file.display())))?;
     }
     if args.json {
-        let value = json::json(&head, &figures, &found, ends);
+        let value = words::json(&head, &figures, &found, ends);
         writeln!(out, "{value:#}")?;
     } else {
         write!(out, "{}", words::words(&head, &figures, &found, ends))?;
-        write!(out, "\n{}\n{verdict}", plot::plots(&figures.series))?;
+        write!(out, "\n{}\n{verdict}", plots::plots(&figures.series))?;
     }
     Ok(if ends { Exit::Done } else { Exit::Failed })
 }
@@ -176,7 +168,7 @@ struct PlanInputs {
 
 fn asked(args: &PlanArgs, planned: &Planned, route: &Route) -> Result<PlanInputs, String> {
     if let Some(file) = &args.trace {
-        let trace = trace::read(file)?;
+        let trace = read_trace(file)?;
         let last = trace.last().map_or(0, |one| one.at);
         let usual = Duration::from_micros(last) + USUAL;
         let length = length(args, usual)?;

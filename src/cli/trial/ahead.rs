@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use serde_json::{Value, json};
 
-use crate::cli::text::rough;
+use crate::cli::text::{counted, rough};
 use crate::status::{Fleet, PROBES_ONLY, Replica, Route};
 
 /// What is before the message.
@@ -127,12 +127,8 @@ impl Ahead {
         if !self.first {
             parts.push(format!("{ready} in the queue"));
         }
-        let replicas = if self.replicas == 1 {
-            "replica"
-        } else {
-            "replicas"
-        };
-        parts.push(format!("{held} held by {} {replicas}", self.replicas));
+        let replicas = counted(self.replicas as u64, "replica");
+        parts.push(format!("{held} held by {replicas}"));
         let takes = match self.takes {
             Some(takes) if takes >= Duration::from_secs(1) && self.stands.is_none() => {
                 format!("; gone in {} at the earliest", rough(takes))

@@ -1,18 +1,21 @@
-//! `sluiced completions`: the script by which a shell completes commands, options, and names of limits and
-//! routes.
+//! What a shell gets. `sluiced man`: the manual, made of what `--help` says. `sluiced completions`: the script
+//! by which a shell completes commands, options, and names of limits and routes.
 //!
 //! Names are those of a configuration, so no script can have them. The script runs the program with the words
 //! so far, and the program prints what may come next. The configuration is the one that these words name, or
 //! else `SLUICED_CONFIG`.
 
 use std::ffi::OsString;
+use std::fs;
 use std::io::{self, Write};
 use std::path::PathBuf;
 
 use clap::{Args, Command};
 use clap_complete::env::Shells;
 use clap_complete::{ArgValueCandidates, CompleteEnv, CompletionCandidate, Shell};
+use clap_mangen::Man;
 
+use super::exit::Exit;
 use crate::settings::types::Settings;
 use crate::settings::{self, NO_SECTION};
 
@@ -37,7 +40,7 @@ pub struct CompletionsArgs {
 ///
 /// # Errors
 /// When `out` cannot be written to.
-pub fn run(args: &CompletionsArgs, out: &mut impl Write) -> io::Result<()> {
+pub(super) fn completions(args: &CompletionsArgs, out: &mut impl Write) -> io::Result<Exit> {
     let shell = args.shell.to_string();
     let shells = Shells::builtins();
     let completer = shells.completer(&shell);
@@ -46,7 +49,7 @@ pub fn run(args: &CompletionsArgs, out: &mut impl Write) -> io::Result<()> {
     if args.shell == Shell::Zsh {
         out.write_all(ZSH_FIRST.as_bytes())?;
     }
-    Ok(())
+    Ok(Exit::Done)
 }
 
 /// Where the script of a shell asks: prints what may come next in `command`, and ends the process.
@@ -91,4 +94,26 @@ fn configurations(words: impl Iterator<Item = OsString>) -> Vec<PathBuf> {
         }
     }
     files
+}
+
+/// The arguments of `sluiced man`.
+#[derive(Args, Clone, Debug)]
+pub struct ManArgs {
+    /// Write a page for each command into this directory instead of printing that of `sluiced` itself
+    #[arg(value_name = "DIR")]
+    pub directory: Option<PathBuf>,
+}
+
+/// Writes the page of `command` to `out`, or all pages into the directory.
+///
+/// # Errors
+/// When they cannot be written.
+pub(super) fn man(args: &ManArgs, command: Command, out: &mut impl Write) -> io::Result<Exit> {
+    let Some(directory) = &args.directory else {
+        return Man::new(command).render(out).map(|()| Exit::Done);
+    };
+    let written =
+        fs::create_dir_all(directory).and_then(|()| clap_mangen::generate_to(command, directory));
+    let named = |e: io::Error| io::Error::new(e.kind(), format!("{}: {e}", directory.display()));
+    written.map(|()| Exit::Done).map_err(named)
 }
