@@ -219,8 +219,7 @@ async fn forged_headers() {
     let mut drill = start(row, "forged headers").await;
     // A publisher may say that its message is not to be sent before a time. One of these is far away.
     drill.books.patient = 1;
-    let done =
-        "21 values in headers that are ours or the broker's; one of them says that it is to wait";
+    let done = "21 values in headers that are ours or the broker's; one of them asks for a wait";
     publish_among_others(drill, done, odd.collect()).await;
 }
 

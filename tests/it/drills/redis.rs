@@ -330,7 +330,7 @@ async fn read_only() {
     drill.tell_redis(&["REPLICAOF", "NO", "ONE"]);
     drill.ends().await;
     drill
-        .proves(format!("REPLICAOF nobody for {seconds} s"), AWAY)
+        .proves(format!("REPLICAOF NO ONE for {seconds} s"), AWAY)
         .await;
 }
 

@@ -153,7 +153,7 @@ async fn starved() {
     }
     drop(hungry);
     drill.ends().await;
-    let done = format!("8 processes that compute without end beside 2 replicas, for {seconds} s");
+    let done = format!("8 busy processes beside 2 replicas, for {seconds} s");
     drill.proves(done, DECLARED).await;
 }
 
