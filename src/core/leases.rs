@@ -1,5 +1,5 @@
-//! Holds one replica's leases of one paced limit: when to ask the store, for how many slots, which
-//! slot is next, and which are lost.
+//! Holds one replica's leases of one paced limit: when to ask the store (`asking`), what its answer means (`answers`),
+//! which slot is next, and which are lost (`slots`).
 //!
 //! It has no I/O and no clock: `now` goes in; asks, due slots and the next time to look come out.
 //! The daemon and the simulation drive the same holder.
@@ -8,8 +8,8 @@
 //! - It asks only for messages that are ready, never twice at once, and never before its turn.
 //! - A slot is handed out at most once, not before its time, and not later than the headroom (less
 //!   what the clock mapping may be wrong by).
-//! - If an answer shows that the store's clock stepped, its lease is burnt, and the next ask tells
-//!   the store. If an answer was too slow to show a step, its lease waits for another answer.
+//! - If an answer shows that the store's clock stepped, its lease is burnt, and the next ask
+//!   reports the step. If an answer was too slow to show a step, its lease waits for another answer.
 //! - In a new generation it maps the clock anew, and asks for no slots until the mapping may be
 //!   trusted. The slots that it still holds fall due by the old mapping.
 //! - It drops slots that lie before the end of a freeze as soon as it learns of the freeze.
@@ -18,19 +18,13 @@
 
 mod answers;
 mod asking;
-mod freezes;
-mod phase;
-mod run;
-mod tally;
+mod slots;
 
-use std::collections::VecDeque;
 use std::time::Duration;
 
 pub use asking::Head;
-pub use phase::Phase;
-use run::Run;
-pub use run::Slot;
-pub use tally::LeaseTally;
+pub use slots::Slot;
+use slots::{HeldSlots, in_time};
 
 use super::backoff::{Backoff, Failures};
 use super::clock::ClockMap;
@@ -41,8 +35,6 @@ use super::time::{Mono, StoreTime};
 /// A mapping that is too rough to keep the headroom by is improved by so many asks, so far apart;
 /// a store that is no nearer than that is then taken as it is.
 const PROBES: u32 = 8;
-/// A replica is strained if it misses slots twice within this many times the late limit.
-const STRAINED: u32 = 4;
 
 /// After asks that failed.
 const BACKOFF: Backoff = Backoff::new(Duration::from_millis(50), Duration::from_secs(2));
@@ -78,39 +70,119 @@ struct Asking {
     known: PolicyVersion,
 }
 
+/// The generation that the mapping, the turn and the freeze belong to.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Generation {
+    /// The store has not answered yet.
+    Unknown,
+    Steady(u64),
+    /// The store's clock stepped within it. Each ask reports that, until a new generation begins.
+    Stepped(u64),
+}
+
+impl Generation {
+    const fn number(self) -> Option<u64> {
+        match self {
+            Self::Unknown => None,
+            Self::Steady(number) | Self::Stepped(number) => Some(number),
+        }
+    }
+}
+
+/// When the store was asked, and how that went.
+#[derive(Clone, Debug)]
+struct Asks {
+    under_way: Option<Asking>,
+    last: Option<Mono>,
+    failures: Failures,
+    /// Another ask is due at this time at the latest, whatever is needed: a policy changed, or a notice does not fit
+    /// the mapping.
+    due: Option<Mono>,
+    /// Smoothed round trip.
+    trip: Duration,
+}
+
 /// The leases of one replica.
 #[derive(Clone, Debug)]
 pub struct LeaseHolder {
     pace: Pace,
     /// The policy that the pace was taken from.
     known: PolicyVersion,
-    /// Since when another one is in force.
+    /// Since when the store is known to have another one.
     outdated: Option<Mono>,
     phase: Phase,
     clock: ClockMap,
-    runs: VecDeque<Run>,
-    leased: u64,
-    asking: Option<Asking>,
-    last_ask: Option<Mono>,
-    /// The generation that the mapping, the turn and the freeze belong to.
-    generation: Option<u64>,
+    generation: Generation,
     turn: Option<Turn>,
     frozen_until: Option<StoreTime>,
-    failures: Failures,
-    /// The store's clock stepped within this generation, and this replica has not told the store
-    /// yet.
-    stepped: bool,
-    /// A notice came that the mapping does not fit: ask at this time.
-    look: Option<Mono>,
-    /// When it last dropped a slot that came up too late.
-    last_miss: Option<Mono>,
-    /// Those that it dropped lately, in their order: too late to fire at, but nothing else uses them.
-    passed: Vec<Slot>,
-    /// Smoothed round trip.
-    trip: Duration,
+    asks: Asks,
+    slots: HeldSlots,
     /// How far ahead of its decision the last slot lay that was granted last.
     reach: Duration,
     tally: LeaseTally,
+}
+
+/// What happened to slots since the start.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct LeaseTally {
+    /// Asked of the store, including asks that only read the clock.
+    pub asks: u64,
+    /// Asks for slots that got none.
+    pub denied: u64,
+    /// Asks that failed or timed out.
+    pub failed: u64,
+    pub leased: u64,
+    pub used: u64,
+    /// Fell due more than the headroom ago.
+    pub missed: u64,
+    /// Dropped because of a freeze that came after they were leased.
+    pub frozen: u64,
+    /// Never used because the answer that granted them showed a stepped clock.
+    pub burnt: u64,
+    /// Answers for which the schedule started behind its guard.
+    pub guarded: u64,
+}
+
+impl std::ops::Add for LeaseTally {
+    type Output = Self;
+
+    fn add(self, other: Self) -> Self {
+        Self {
+            asks: self.asks + other.asks,
+            denied: self.denied + other.denied,
+            failed: self.failed + other.failed,
+            leased: self.leased + other.leased,
+            used: self.used + other.used,
+            missed: self.missed + other.missed,
+            frozen: self.frozen + other.frozen,
+            burnt: self.burnt + other.burnt,
+            guarded: self.guarded + other.guarded,
+        }
+    }
+}
+
+/// A number from 0 to 999 that differs between replicas, so that they do not all do the same in the same moment.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Phase(u16);
+
+impl Phase {
+    /// A phase from any number.
+    #[must_use]
+    pub fn new(seed: u64) -> Self {
+        Self((seed % 1000) as u16)
+    }
+
+    /// From 0 to nearly 1.
+    #[must_use]
+    pub fn fraction(self) -> f64 {
+        f64::from(self.0) / 1000.0
+    }
+
+    /// `length` scaled to a part between zero and nearly all of it.
+    #[must_use]
+    pub fn of(self, length: Duration) -> Duration {
+        length * u32::from(self.0) / 1000
+    }
 }
 
 impl LeaseHolder {
@@ -123,19 +195,17 @@ impl LeaseHolder {
             outdated: None,
             phase,
             clock: ClockMap::default(),
-            runs: VecDeque::new(),
-            leased: 0,
-            asking: None,
-            last_ask: None,
-            generation: None,
+            generation: Generation::Unknown,
             turn: None,
             frozen_until: None,
-            failures: Failures::new(BACKOFF),
-            stepped: false,
-            look: None,
-            last_miss: None,
-            passed: Vec::new(),
-            trip: Duration::ZERO,
+            asks: Asks {
+                under_way: None,
+                last: None,
+                failures: Failures::new(BACKOFF),
+                due: None,
+                trip: Duration::ZERO,
+            },
+            slots: HeldSlots::default(),
             reach: Duration::ZERO,
             tally: LeaseTally::default(),
         }
@@ -153,15 +223,15 @@ impl LeaseHolder {
         self.known
     }
 
-    /// Whether another version of the policy is in force than the one it knows.
+    /// Whether the store has another version of the policy than the one it knows.
     #[must_use]
     pub const fn is_outdated(&self) -> bool {
         self.outdated.is_some()
     }
 
-    /// This policy is in force. The holder asks at once. The slots that it holds stay as they are;
-    /// a turn that was given at another rate is given up. Where only the headroom changes it is kept: the line would
-    /// be waited for twice otherwise.
+    /// This policy is the current one. The holder asks at once. The slots that it holds stay as they are, and a turn
+    /// that was given at another rate is given up. Where only the headroom changes the turn is kept: the replica would
+    /// wait in the line twice otherwise.
     pub fn retime(&mut self, pace: Pace, known: PolicyVersion, now: Mono) {
         if pace.units() != self.pace.units() {
             self.turn = None;
@@ -169,7 +239,7 @@ impl LeaseHolder {
         self.pace = pace;
         self.known = known;
         self.outdated = None;
-        self.look = Some(now);
+        self.asks.due = Some(now);
     }
 
     /// The mapping to the store's clock.
@@ -186,8 +256,8 @@ impl LeaseHolder {
 
     /// Slots that are leased and not used yet.
     #[must_use]
-    pub const fn leased(&self) -> u64 {
-        self.leased
+    pub fn leased(&self) -> u64 {
+        self.slots.count()
     }
 
     /// How far ahead the slots lie that it would get now, by what it got last: nearly the horizon while others
@@ -200,81 +270,44 @@ impl LeaseHolder {
     /// Slots that the ask under way wants.
     #[must_use]
     pub fn asked(&self) -> u64 {
-        self.asking.map_or(0, |asking| asking.want)
+        self.asks.under_way.map_or(0, |asking| asking.want)
     }
 
     /// The slot that is due at `now`, dropping those that were missed.
-    ///
-    /// A call still has some way to go before it is written, and a call that is stopped there costs
-    /// its connection. So a part of the late limit is kept for that way. A replica that misses
-    /// slots again and again holds more of them than it can use, so it continues with a fresh one.
-    /// A replica that was late only once takes any slot that is still in time.
     pub fn due(&mut self, now: Mono) -> Option<Slot> {
-        let late = self.late_limit(now);
-        let strained = self
-            .last_miss
-            .is_some_and(|at| now.since(at) <= late * STRAINED);
-        let limit = if strained { late * 3 / 4 } else { late * 7 / 8 };
-        let mut fresh = limit;
-        loop {
-            let at = self.next_slot()?;
-            if at > now {
-                return None;
-            }
-            if now.since(at) <= fresh {
-                return self.front_slot(at, at + late);
-            }
-            if strained {
-                fresh = limit / 2;
-            }
-            self.last_miss = Some(now);
-            self.passed.extend(self.front_slot(at, at + late));
-            self.pass_front();
-            self.tally.missed += 1;
-        }
+        let (late, before) = (self.late_limit(now), self.slots.missed());
+        let due = self.slots.due(now, late);
+        self.tally.missed += (self.slots.missed() - before) as u64;
+        due
     }
 
-    /// The slots that [`LeaseHolder::due`] dropped since it was asked for them last.
+    /// The slots that [`LeaseHolder::due`] dropped since this was called last.
     pub fn take_passed(&mut self) -> Vec<Slot> {
-        std::mem::take(&mut self.passed)
+        self.slots.take_passed()
     }
 
-    /// Takes the slot that [`LeaseHolder::due`] just answered.
+    /// Takes the slot that [`LeaseHolder::due`] just returned.
     pub fn take(&mut self) {
-        self.pass_front();
+        self.slots.take();
         self.tally.used += 1;
     }
 
     /// When the next leased slot is due.
     #[must_use]
     pub fn next_slot(&self) -> Option<Mono> {
-        self.runs.front().and_then(Run::next)
+        self.slots.next()
     }
 
     /// When the next leased slot is dropped if it is not taken.
     #[must_use]
     pub fn next_miss(&self, now: Mono) -> Option<Mono> {
-        let in_time = self.late_limit(now) * 7 / 8;
-        Some(self.next_slot()? + in_time + Duration::from_micros(1))
-    }
-
-    fn front_slot(&self, at: Mono, leave_by: Mono) -> Option<Slot> {
-        let run = self.runs.front()?;
-        let due = run.grant.slot(&run.pace, u64::from(run.used));
-        let spread = run.pace.spread();
-        Some(Slot {
-            at,
-            due,
-            leave_by,
-            spread,
-        })
+        let after = in_time(self.late_limit(now)) + Duration::from_micros(1);
+        Some(self.slots.next()? + after)
     }
 
     /// When the leased slots are due, in order.
     pub fn slots(&self) -> impl Iterator<Item = Mono> + '_ {
-        self.runs
-            .iter()
-            .flat_map(|run| (run.used..run.grant.count.get()).map(|index| run.slot(index)))
+        self.slots.times()
     }
 
     /// How late a call may leave: what the headroom leaves for that, less what the mapping may be wrong by in
@@ -288,9 +321,9 @@ impl LeaseHolder {
     }
 
     fn late(&self) -> Duration {
-        let front = self.runs.front().map(|run| run.pace.late());
+        let next = self.slots.pace().map(Pace::late);
         let late = self.pace.late();
-        front.map_or(late, |front| front.min(late))
+        next.map_or(late, |next| next.min(late))
     }
 
     /// What the mapping may be wrong by. A third of what may be late is left for that even if it is more: a
@@ -321,17 +354,17 @@ impl LeaseHolder {
         if !self.clock.is_known() {
             return Outlook::OutOfReach(None);
         }
-        if let Some(thaw) = self
+        if let Some(end) = self
             .frozen_until
             .and_then(|until| self.clock.to_mono(until))
-            && thaw > now
+            && end > now
         {
-            return Outlook::Until(thaw, Wait::Frozen);
+            return Outlook::Until(end, Wait::Frozen);
         }
-        if self.leased > 0 {
+        if self.leased() > 0 {
             return Outlook::Open;
         }
-        if let Some(since) = self.failures.since().or(self.outdated) {
+        if let Some(since) = self.asks.failures.since().or(self.outdated) {
             return Outlook::OutOfReach(Some(since));
         }
         match self.turn.and_then(|turn| self.clock.to_mono(turn.at)) {
@@ -340,23 +373,9 @@ impl LeaseHolder {
         }
     }
 
-    /// Drops all leases; answers the one that the store may still take back: the last.
+    /// Drops all leases. Returns the part of the last one that the store may still take back.
     pub fn surrender(&mut self) -> Option<Grant> {
-        let last = self.runs.pop_back();
-        self.runs.clear();
-        self.leased = 0;
-        last.and_then(|run| run.grant.tail(&run.pace, run.used))
-    }
-
-    fn pass_front(&mut self) {
-        let Some(run) = self.runs.front_mut() else {
-            return;
-        };
-        run.used += 1;
-        self.leased -= 1;
-        if run.left() == 0 {
-            self.runs.pop_front();
-        }
+        self.slots.surrender()
     }
 }
 

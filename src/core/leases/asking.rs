@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use super::{Asking, LeaseHolder};
+use super::{Asking, Generation, LeaseHolder};
 use crate::schedule::{Ask, Sight};
 use crate::time::Mono;
 
@@ -49,7 +49,7 @@ impl LeaseHolder {
         // What is asked before the turn, or before the clock is trusted, only looks at the clock.
         let want = match sight {
             Sight::Steady { .. } if now >= self.next_turn() && self.outdated.is_none() => {
-                match demand.saturating_sub(self.leased) {
+                match demand.saturating_sub(self.leased()) {
                     0 => 0,
                     lacking => lacking.max(head.slots),
                 }
@@ -60,15 +60,15 @@ impl LeaseHolder {
             want,
             turn: self.turn,
             sight,
-            lead: self.trip + head.ahead,
+            lead: self.asks.trip + head.ahead,
         };
-        self.asking = Some(Asking {
+        self.asks.under_way = Some(Asking {
             sent: now,
             want,
             pace: self.pace,
             known: self.known,
         });
-        self.last_ask = Some(now);
+        self.asks.last = Some(now);
         self.tally.asks += 1;
         Some(ask)
     }
@@ -76,11 +76,11 @@ impl LeaseHolder {
     fn sight(&self, now: Mono) -> Sight {
         let trusted = self.clock.held_for(self.pace.distrust(), now) && !self.is_rough(now);
         match (self.generation, self.clock.to_store(now)) {
-            (Some(generation), Some(predicted)) if self.stepped => Sight::Stepped {
+            (Generation::Stepped(generation), Some(predicted)) => Sight::Stepped {
                 generation,
                 predicted,
             },
-            (Some(generation), Some(predicted)) if trusted => Sight::Steady {
+            (Generation::Steady(generation), Some(predicted)) if trusted => Sight::Steady {
                 generation,
                 predicted,
             },
@@ -91,49 +91,45 @@ impl LeaseHolder {
     /// When [`LeaseHolder::ask`] should be called next. `None` while an ask is under way.
     #[must_use]
     pub fn next_ask(&self, demand: u64) -> Option<Mono> {
-        if self.asking.is_some() {
+        if self.asks.under_way.is_some() {
             return None;
         }
         let Some(checked) = self.clock.checked_at() else {
-            return Some(self.failures.retry_at());
+            return Some(self.asks.failures.retry_at());
         };
         let routine = checked + CHECK_CLOCK;
-        let routine = self.look.map_or(routine, |look| look.min(routine));
-        let at = match self.failures.since() {
-            Some(_) => self.failures.retry_at(),
-            None if self.stepped || !self.is_sure() => Mono::default(),
+        let routine = self.asks.due.map_or(routine, |due| due.min(routine));
+        let at = match self.asks.failures.since() {
+            Some(_) => self.asks.failures.retry_at(),
+            None if matches!(self.generation, Generation::Stepped(_)) => Mono::default(),
+            None if !self.slots.is_sure() => Mono::default(),
             None if self.is_rough(checked) => checked + PROBE_GAP,
             None if self.outdated.is_some() => self.next_check().min(routine),
-            None if demand > self.leased => self.next_turn().min(routine).min(self.next_check()),
+            None if demand > self.leased() => self.next_turn().min(routine).min(self.next_check()),
             None if self.frozen_until.is_some() => self.next_check().min(routine),
             None => routine,
         };
-        Some(self.last_ask.map_or(at, |last| at.max(last + ASK_GAP)))
+        Some(self.asks.last.map_or(at, |last| at.max(last + ASK_GAP)))
     }
 
     /// When to ask whether a long wait is still right.
     fn next_check(&self) -> Mono {
-        let last = self.last_ask.unwrap_or_default();
+        let last = self.asks.last.unwrap_or_default();
         let long = self.outdated.is_some() || self.next_turn().since(last) > LONG_WAIT;
         last + if long { CHECK_WAIT } else { LONG_WAIT }
-    }
-
-    /// Whether the mapping is known to have held for all that is leased.
-    fn is_sure(&self) -> bool {
-        self.runs.back().is_none_or(|run| run.sure)
     }
 
     /// When slots may be asked for: at our turn, at the end of a freeze, once the clock is trusted.
     fn next_turn(&self) -> Mono {
         let horizon = self.pace.horizon();
         let turn = self.turn.and_then(|turn| self.clock.to_mono(turn.at));
-        let thaw = self
+        let frozen = self
             .frozen_until
             .and_then(|until| self.clock.to_mono(until));
-        let at = match (turn, thaw) {
+        let at = match (turn, frozen) {
             (Some(turn), _) => turn + self.turn_margin(),
-            // Without a turn: shortly before the end, each replica at a moment of its own.
-            (None, Some(thaw)) => thaw - self.phase.of(horizon / 2),
+            // Without a turn: shortly before the end of the freeze, each replica at a moment of its own.
+            (None, Some(frozen)) => frozen - self.phase.of(horizon / 2),
             (None, None) => Mono::default(),
         };
         at.max(self.clock.trusted_from(self.pace.distrust()))

@@ -1,0 +1,192 @@
+//! The slots that a replica holds: runs of them, mapped to its own clock, in the order in which they fall due.
+
+use std::collections::VecDeque;
+use std::time::Duration;
+
+use crate::schedule::{Grant, Pace};
+use crate::time::{Mono, StoreTime};
+
+/// A replica is strained if it misses slots twice within this many times the late limit.
+const STRAINED: u32 = 4;
+
+/// A slot that may be used now.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Slot {
+    /// When it fell due.
+    pub at: Mono,
+    /// The same on the store's clock, exactly.
+    pub due: StoreTime,
+    /// Until when the call may leave.
+    pub leave_by: Mono,
+    /// How far apart it and the others of the same message may lie.
+    pub spread: Duration,
+}
+
+/// A lease: slots that lie behind each other at the distance of the pace that they were granted at.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Run {
+    pub(super) grant: Grant,
+    /// The pace that it was granted at.
+    pub(super) pace: Pace,
+    /// The local time of the grant's first slot, mapped when the grant came (a later step of the
+    /// store's clock does not move slots that the replica has already), and later by our doubt.
+    pub(super) first: Mono,
+    pub(super) used: u32,
+    /// Whether an answer since the grant was fast enough to show that the mapping still holds.
+    pub(super) sure: bool,
+}
+
+impl Run {
+    fn slot(&self, index: u32) -> Mono {
+        let slot = self.grant.slot(&self.pace, u64::from(index));
+        self.first + slot.since(self.grant.first)
+    }
+
+    fn next(&self) -> Option<Mono> {
+        (self.sure && self.used < self.grant.count.get()).then(|| self.slot(self.used))
+    }
+
+    const fn left(&self) -> u64 {
+        (self.grant.count.get() - self.used) as u64
+    }
+}
+
+/// All slots that are held.
+#[derive(Clone, Debug, Default)]
+pub(super) struct HeldSlots {
+    runs: VecDeque<Run>,
+    /// When it last dropped a slot that came up too late.
+    last_miss: Option<Mono>,
+    /// Those that it dropped lately, in their order: too late to fire at, but nothing else uses them.
+    passed: Vec<Slot>,
+}
+
+impl HeldSlots {
+    pub(super) fn push(&mut self, run: Run) {
+        self.runs.push_back(run);
+    }
+
+    /// How many there are that were not used.
+    pub(super) fn count(&self) -> u64 {
+        self.runs.iter().map(Run::left).sum()
+    }
+
+    /// When the next one is due.
+    pub(super) fn next(&self) -> Option<Mono> {
+        self.runs.front().and_then(Run::next)
+    }
+
+    /// When each of them is due, in order.
+    pub(super) fn times(&self) -> impl Iterator<Item = Mono> + '_ {
+        let runs = self.runs.iter();
+        runs.flat_map(|run| (run.used..run.grant.count.get()).map(|index| run.slot(index)))
+    }
+
+    /// The pace that the next one was granted at.
+    pub(super) fn pace(&self) -> Option<&Pace> {
+        self.runs.front().map(|run| &run.pace)
+    }
+
+    /// The slot that is due at `now` and may leave as late as `late`, dropping those that were missed.
+    ///
+    /// A call still has some way to go before it is written, and a call that is stopped there costs
+    /// its connection. So a part of the late limit is kept for that way. A replica that misses
+    /// slots again and again holds more of them than it can use, so it continues with a fresh one.
+    /// A replica that was late only once takes any slot that is still in time.
+    pub(super) fn due(&mut self, now: Mono, late: Duration) -> Option<Slot> {
+        let last = self.last_miss;
+        let strained = last.is_some_and(|at| now.since(at) <= late * STRAINED);
+        let limit = if strained {
+            late * 3 / 4
+        } else {
+            in_time(late)
+        };
+        let mut fresh = limit;
+        loop {
+            let at = self.next()?;
+            if at > now {
+                return None;
+            }
+            if now.since(at) <= fresh {
+                return self.front(at, at + late);
+            }
+            if strained {
+                fresh = limit / 2;
+            }
+            self.last_miss = Some(now);
+            self.passed.extend(self.front(at, at + late));
+            self.take();
+        }
+    }
+
+    fn front(&self, at: Mono, leave_by: Mono) -> Option<Slot> {
+        let run = self.runs.front()?;
+        Some(Slot {
+            at,
+            due: run.grant.slot(&run.pace, u64::from(run.used)),
+            leave_by,
+            spread: run.pace.spread(),
+        })
+    }
+
+    /// Takes the next one.
+    pub(super) fn take(&mut self) {
+        if let Some(run) = self.runs.front_mut() {
+            run.used += 1;
+            if run.left() == 0 {
+                self.runs.pop_front();
+            }
+        }
+    }
+
+    /// How many of those that were missed were not fetched yet.
+    pub(super) fn missed(&self) -> usize {
+        self.passed.len()
+    }
+
+    /// Those that were missed since this was called last.
+    pub(super) fn take_passed(&mut self) -> Vec<Slot> {
+        std::mem::take(&mut self.passed)
+    }
+
+    /// Drops those that are due before `end`. Returns how many there were.
+    pub(super) fn drop_until(&mut self, end: Mono) -> u64 {
+        let before = self.count();
+        for run in &mut self.runs {
+            while run.left() > 0 && run.slot(run.used) < end {
+                run.used += 1;
+            }
+        }
+        self.runs.retain(|run| run.left() > 0);
+        before - self.count()
+    }
+
+    /// Whether the mapping is known to have held for all of them.
+    pub(super) fn is_sure(&self) -> bool {
+        self.runs.back().is_none_or(|run| run.sure)
+    }
+
+    /// The mapping is known to have held for all of them.
+    pub(super) fn confirm(&mut self) {
+        self.runs.iter_mut().for_each(|run| run.sure = true);
+    }
+
+    /// Drops those that came with an answer too slow to show a step. Returns how many there were.
+    pub(super) fn drop_unsure(&mut self) -> u64 {
+        let before = self.count();
+        self.runs.retain(|run| run.sure);
+        before - self.count()
+    }
+
+    /// Drops all of them. Returns the part of the last lease that the store may still take back.
+    pub(super) fn surrender(&mut self) -> Option<Grant> {
+        let last = self.runs.pop_back();
+        self.runs.clear();
+        last.and_then(|run| run.grant.tail(&run.pace, run.used))
+    }
+}
+
+/// How late a slot may be taken: the rest of what a call may be late is for its way to the connection.
+pub(super) fn in_time(late: Duration) -> Duration {
+    late * 7 / 8
+}
