@@ -29,6 +29,20 @@ pub enum Reading {
     Stepped,
 }
 
+/// Which way the store's clock stepped; the worse is the greater.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub enum Direction {
+    Back,
+    Forward,
+}
+
+/// A step of the store's clock.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Step {
+    pub way: Direction,
+    pub by: Duration,
+}
+
 /// A mean round trip once another one took `trip`: it follows by an eighth at a time, and one outlier
 /// counts for at most four. Zero: there was none yet.
 #[must_use]
@@ -119,6 +133,34 @@ impl ClockMap {
             readings: known.readings.saturating_add(1),
         });
         Reading::Agrees
+    }
+
+    /// As [`ClockMap::learn`], but after a step the mapping starts anew: times by the one of before would be wrong by
+    /// the step. Returns the step.
+    pub fn follow(
+        &mut self,
+        sent: Mono,
+        store: StoreTime,
+        received: Mono,
+        fine: Duration,
+    ) -> Option<Step> {
+        let expected = self.to_store(received).unwrap_or_default();
+        if self.learn(sent, store, received, fine) != Reading::Stepped {
+            return None;
+        }
+        *self = Self::default();
+        self.learn(sent, store, received, fine);
+        Some(if store < expected {
+            Step {
+                way: Direction::Back,
+                by: expected.since(store),
+            }
+        } else {
+            Step {
+                way: Direction::Forward,
+                by: store.since(expected),
+            }
+        })
     }
 
     /// Whether there is a mapping at all.

@@ -74,8 +74,8 @@ pub(super) struct Waiting {
     pub(super) permit: Permit,
     /// What it waits for itself, whatever its limits say: another attempt after a failure, say.
     pub(super) not_before: Option<Mono>,
-    /// Its number in the order in which messages came to this pacer; zero before that.
-    pub(super) arrival: u64,
+    /// Its number in the order in which messages came to this pacer, once it has.
+    pub(super) arrival: Option<u64>,
 }
 
 /// By what name a message is asked for, and which way what it is granted goes back.
@@ -112,7 +112,7 @@ impl Job {
             asks: None,
             permit: Permit::none(),
             not_before: None,
-            arrival: 0,
+            arrival: None,
         }
     }
 
@@ -187,7 +187,8 @@ impl Queued for Waiting {
     }
 
     fn arrival(&self) -> u64 {
-        self.arrival
+        // A pacer numbers all that it gives to its scheduler.
+        self.arrival.unwrap_or_default()
     }
 
     fn route(&self) -> usize {

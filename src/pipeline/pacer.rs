@@ -297,9 +297,9 @@ impl Pacer {
         if self.stopping.is_some() {
             return self.give_back(waiting);
         }
-        if waiting.arrival == 0 {
+        if waiting.arrival.is_none() {
             self.arrivals += 1;
-            waiting.arrival = self.arrivals;
+            waiting.arrival = Some(self.arrivals);
         }
         let now = self.handle.clock.now();
         let own = waiting.not_before.filter(|at| *at > now);

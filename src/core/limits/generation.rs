@@ -24,6 +24,7 @@ use std::time::Duration;
 
 use super::admission::PolicyState;
 use super::rule::Rule;
+use crate::clock::Direction;
 use crate::time::StoreTime;
 
 /// How long a store that may have lost something waits for replicas that remember more: some
@@ -79,13 +80,6 @@ pub struct Generation {
     pub is_new: bool,
 }
 
-/// How the store's clock stepped; the worse is the greater.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
-pub enum Stepped {
-    Back,
-    Forward,
-}
-
 /// What an asker remembers.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Memory {
@@ -94,7 +88,7 @@ pub struct Memory {
     /// The highest count of grants in that generation.
     pub writes: u64,
     /// It saw the store's clock step since then.
-    pub stepped: Option<Stepped>,
+    pub stepped: Option<Direction>,
 }
 
 impl Generation {
@@ -170,7 +164,7 @@ pub fn enter(record: Option<Generation>, run: &str, memory: Memory, now: StoreTi
     let older = record.is_new && memory.number > 0 && memory.number < record.number;
     let stepped = memory.stepped.filter(|_| memory.number == record.number);
     let next = (record.number.max(memory.number) + 1).max(now.as_micros() / 1_000);
-    if more || older || stepped == Some(Stepped::Forward) {
+    if more || older || stepped == Some(Direction::Forward) {
         return Generation {
             number: next,
             run: run.to_owned(),
@@ -181,7 +175,7 @@ pub fn enter(record: Option<Generation>, run: &str, memory: Memory, now: StoreTi
             is_new: false,
         };
     }
-    if stepped == Some(Stepped::Back) {
+    if stepped == Some(Direction::Back) {
         (record.number, record.back_at, record.is_new) = (next, now, false);
     }
     if record.run != run {
@@ -298,7 +292,7 @@ mod tests {
     fn a_missing_record_that_is_remembered_and_a_step_are_losses() {
         let record = enter(None, "a", remembers(0, 0), NOW);
         let stepped = Memory {
-            stepped: Some(Stepped::Forward),
+            stepped: Some(Direction::Forward),
             ..remembers(record.number, 0)
         };
         for (record, memory) in [
@@ -312,7 +306,7 @@ mod tests {
         }
         // A step that was seen in an earlier generation says nothing of this one.
         let old = Memory {
-            stepped: Some(Stepped::Forward),
+            stepped: Some(Direction::Forward),
             ..remembers(1, 0)
         };
         let whole = Generation {
@@ -328,7 +322,7 @@ mod tests {
         record.writes = 500;
         let later = NOW + GUARD;
         let saw = Memory {
-            stepped: Some(Stepped::Back),
+            stepped: Some(Direction::Back),
             ..remembers(record.number, 500)
         };
         let back = enter(Some(record), "a", saw, later);

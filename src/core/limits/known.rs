@@ -9,8 +9,8 @@
 
 use std::time::Duration;
 
-use super::generation::{Memory, Stepped};
-use crate::clock::{ClockMap, Reading};
+use super::generation::Memory;
+use crate::clock::{ClockMap, Direction, Step};
 use crate::time::{Mono, StoreTime};
 
 /// A mapping of the clock that is wrong by no more than this is as good as any.
@@ -38,17 +38,10 @@ pub struct Known {
     seen: Option<(Step, Mono)>,
 }
 
-/// A step of the store's clock.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Step {
-    pub way: Stepped,
-    pub by: Duration,
-}
-
 /// A step that was seen in an answer of a generation.
 #[derive(Clone, Copy, Debug)]
 struct Untold {
-    way: Stepped,
+    way: Direction,
     number: u64,
 }
 
@@ -95,23 +88,13 @@ impl Known {
         {
             return Some(step);
         }
-        let expected = self.clock.to_store(received).unwrap_or_default();
-        let reading = self.clock.learn(sent, entered.now, received, FINE);
-        if reading == Reading::Stepped {
-            self.clock = ClockMap::default();
-            self.clock.learn(sent, entered.now, received, FINE);
-            let way = if entered.now < expected {
-                Stepped::Back
-            } else {
-                Stepped::Forward
-            };
-            let by = expected.since(entered.now).max(entered.now.since(expected));
-            self.seen = Some((Step { way, by }, received));
+        if let Some(step) = self.clock.follow(sent, entered.now, received, FINE) {
+            self.seen = Some((step, received));
             // Told also where another replica told of a step and a newer generation began: the clock may
             // have stepped once more after that, and then no replica would tell of it.
             let before = self.untold.map(|untold| untold.way);
             self.untold = Some(Untold {
-                way: before.map_or(way, |before| before.max(way)),
+                way: before.map_or(step.way, |before| before.max(step.way)),
                 number: entered.number,
             });
         }
@@ -176,10 +159,10 @@ mod tests {
     #[test]
     fn a_small_step_of_the_clock_is_told_once() {
         for (to, way, by) in [
-            (5_050_100, Stepped::Forward, 50),
-            (4_950_100, Stepped::Back, 50),
-            (5_002_100, Stepped::Forward, 2),
-            (4_998_100, Stepped::Back, 2),
+            (5_050_100, Direction::Forward, 50),
+            (4_950_100, Direction::Back, 50),
+            (5_002_100, Direction::Forward, 2),
+            (4_998_100, Direction::Back, 2),
         ] {
             let mut known = heard();
             let asked = known.memory();
@@ -231,10 +214,10 @@ mod tests {
         let mut known = heard();
         let asked = known.memory();
         let seen = known.learn(asked, entered(4_950_300, 7, 9), times(5_000_000, 5_000_400));
-        assert_eq!(seen.map(|step| step.way), Some(Stepped::Back));
+        assert_eq!(seen.map(|step| step.way), Some(Direction::Back));
         let before = known.learn(asked, entered(5_000_100, 7, 9), times(5_000_000, 5_000_500));
         assert_eq!(before, seen);
-        assert_eq!(known.memory().stepped, Some(Stepped::Back));
+        assert_eq!(known.memory().stepped, Some(Direction::Back));
     }
 
     /// A question that told of a step back does not stand for one that told of a step forward.
@@ -249,14 +232,14 @@ mod tests {
             entered(5_050_500, 7, 9),
             times(5_000_300, 5_000_700),
         );
-        assert_eq!(known.memory().stepped, Some(Stepped::Forward));
+        assert_eq!(known.memory().stepped, Some(Direction::Forward));
         let late = known.learn(
             tells_back,
             entered(5_050_600, 8, 9),
             times(5_000_400, 5_000_800),
         );
         assert!(late.is_some());
-        assert_eq!(known.memory().stepped, Some(Stepped::Forward));
+        assert_eq!(known.memory().stepped, Some(Direction::Forward));
     }
 
     #[test]

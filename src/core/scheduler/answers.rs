@@ -6,7 +6,7 @@
 
 use std::time::Duration;
 
-use super::key_queues::KeyRoom;
+use super::key_queues::KeyAnswer;
 use super::placing::{Denial, FULL};
 use super::ready::{KeyId, Queued};
 use super::request::{Outcome, Requests};
@@ -195,9 +195,9 @@ impl<T: Queued> Scheduler<T> {
     }
 
     /// Units of a key were refunded: it may be asked for again at once.
-    pub fn refunded(&mut self, keys: impl Iterator<Item = KeyId>, now: Mono) {
+    pub fn refunded(&mut self, keys: impl Iterator<Item = KeyId>) {
         for key in keys {
-            self.key_queues.refunded(key, now);
+            self.key_queues.refunded(key);
         }
     }
 
@@ -214,8 +214,8 @@ impl<T: Queued> Scheduler<T> {
         let until = times.since + asked.usable.min(item.usable());
         let keys: Vec<KeyId> = item.keys().collect();
         for (key, pass) in keys.into_iter().zip(passes) {
-            let room = self.key_room(pass.next, pass.room.remaining, times);
-            self.key_queues.set_room(key, room, times.sent, false);
+            let answer = self.key_answer(pass.next, pass.room.remaining, times);
+            self.key_queues.answered(key, answer, times.sent, false);
         }
         item.granted(times.decided);
         self.enter(item, until);
@@ -252,15 +252,15 @@ impl<T: Queued> Scheduler<T> {
 
     /// What the store said of a key, on our clock. A key opens for questions: one that leaves as long after
     /// the last as the store said arrives as long after it, however far away the store is.
-    pub(super) fn key_room(&self, fits: Fit, remaining: u64, times: &Times) -> KeyRoom {
+    pub(super) fn key_answer(&self, fits: Fit, remaining: u64, times: &Times) -> KeyAnswer {
         match fits {
-            Fit::Now => KeyRoom::Now(remaining),
+            Fit::Now => KeyAnswer::Now(remaining),
             Fit::At(at) => {
                 let wait = StoreTime::from_micros(at).since(times.decided);
                 let unsteady = self.requests.as_ref().map(Requests::unsteady);
-                KeyRoom::At(times.sent + wait + unsteady.unwrap_or_default())
+                KeyAnswer::At(times.sent + wait + unsteady.unwrap_or_default())
             }
-            Fit::Full => KeyRoom::Full(times.now + FULL),
+            Fit::Full => KeyAnswer::Full(times.now + FULL),
         }
     }
 }

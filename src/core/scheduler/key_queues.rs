@@ -1,9 +1,9 @@
 //! Messages that wait in memory for a key of a limit.
 //!
-//! Problem: a (limit, key) that answered "not before t" has no room until then. Its other messages
-//! need not ask, and must not hold up messages of other keys. So the key is *closed* in this replica
+//! Problem: a limit said "not before t" of a key. Its other messages need not ask until then, and must
+//! not hold up messages of other keys. So the key is *closed* in this replica
 //! until t: its messages are passed over and wait in its queue, first come, first served. When it
-//! opens, the first of them asks, and only as many more as the store says there is room for.
+//! opens, the first of them asks, and only as many more as the store says there are units left for.
 //!
 //! A queue lasts for as long as it is closed or has messages, so there are never more queues than
 //! messages that a replica holds.
@@ -18,7 +18,7 @@ use crate::time::Mono;
 
 /// What the store said of a key.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum KeyRoom {
+pub(super) enum KeyAnswer {
     /// So many units fit now.
     Now(u64),
     /// Nothing fits before this time.
@@ -30,22 +30,97 @@ pub(super) enum KeyRoom {
 /// By priority, then as they came.
 type Order = (Reverse<u16>, u64);
 
+/// Whether messages of a key may be asked for, and how many at once.
+#[derive(Clone, Copy, Debug)]
+enum Access {
+    Open {
+        at_once: u64,
+    },
+    Closed {
+        until: Mono,
+        /// Calls under way take all of it: until then, another question would be answered the same.
+        is_full: bool,
+        /// Once it opens.
+        at_once: u64,
+    },
+}
+
 #[derive(Debug)]
 struct Queue<T> {
-    opens: Mono,
-    /// Until it opens, to ask would only say again that it is full.
-    full: bool,
-    /// When it was last said that calls of it ended.
-    freed: Mono,
+    access: Access,
+    /// When a notice last said that calls of it ended.
+    freed: Option<Mono>,
     /// How far apart its units come free for this replica, smoothed. `None`: not known yet.
     each: Option<Duration>,
-    /// Where the next message that goes away is told to come back, as the line of a limit that knows times.
+    /// When the next message that goes away shall come back, as the line of a limit that knows times.
     line: Mono,
-    /// How many may be asked for at once while it is open.
-    room: u64,
     /// How many are asked for.
     asked: u64,
     waiting: BTreeMap<Order, T>,
+}
+
+impl<T> Default for Queue<T> {
+    fn default() -> Self {
+        Self {
+            access: Access::Open { at_once: 1 },
+            freed: None,
+            each: None,
+            line: Mono::default(),
+            asked: 0,
+            waiting: BTreeMap::new(),
+        }
+    }
+}
+
+impl<T> Queue<T> {
+    /// When it opens; `None`: it is open.
+    fn opens(&self) -> Option<Mono> {
+        match self.access {
+            Access::Open { .. } => None,
+            Access::Closed { until, .. } => Some(until),
+        }
+    }
+
+    fn is_closed(&self, now: Mono) -> bool {
+        self.opens() > Some(now)
+    }
+
+    fn is_full(&self, now: Mono) -> bool {
+        self.is_closed(now) && matches!(self.access, Access::Closed { is_full: true, .. })
+    }
+
+    const fn at_once(&self) -> u64 {
+        match self.access {
+            Access::Open { at_once } | Access::Closed { at_once, .. } => at_once,
+        }
+    }
+
+    /// It may be asked for without the answer that calls under way take all of it; it opens no sooner for that.
+    fn is_not_full(&mut self, at_once: u64) {
+        self.access = match self.access {
+            Access::Open { .. } => Access::Open { at_once },
+            Access::Closed { until, .. } => Access::Closed {
+                until,
+                is_full: false,
+                at_once,
+            },
+        };
+    }
+
+    fn open(&mut self, at_once: u64) {
+        self.access = Access::Open { at_once };
+    }
+
+    /// Nothing waits for it or is asked for: while it is open nothing is to be known of it.
+    fn is_idle(&self) -> bool {
+        self.waiting.is_empty() && self.asked == 0
+    }
+
+    /// The first message, if it may be asked for.
+    fn may_ask(&self) -> Option<Order> {
+        let (first, _) = self.waiting.first_key_value()?;
+        (self.opens().is_none() && self.asked < self.at_once()).then_some(*first)
+    }
 }
 
 /// The queues of all keys that have one.
@@ -100,8 +175,8 @@ impl<T: Queued> KeyQueues<T> {
                 .waiting
                 .first_key_value()
                 .is_some_and(|(first, _)| *first < own);
-            let busy = queue.asked >= queue.room;
-            (queue.opens > now || before || busy).then_some((queue.opens, key))
+            let busy = queue.asked >= queue.at_once();
+            (queue.is_closed(now) || before || busy).then_some((queue.opens(), key))
         });
         blocking.max().map(|(_, key)| key)
     }
@@ -110,7 +185,7 @@ impl<T: Queued> KeyQueues<T> {
     pub(super) fn full(&self, item: &T, now: Mono) -> Option<KeyId> {
         item.keys().find(|key| {
             let queue = self.queues.get(key);
-            queue.is_some_and(|queue| queue.full && queue.opens > now)
+            queue.is_some_and(|queue| queue.is_full(now))
         })
     }
 
@@ -123,29 +198,25 @@ impl<T: Queued> KeyQueues<T> {
         });
     }
 
-    /// What the store said of a key to a question that was `sent` then. Keys without a queue are only
+    /// The store answered about a key, to a question that was `sent` then. Keys without a queue are only
     /// remembered if they are `kept`.
-    pub(super) fn set_room(&mut self, key: KeyId, opening: KeyRoom, sent: Mono, kept: bool) {
+    pub(super) fn answered(&mut self, key: KeyId, answer: KeyAnswer, sent: Mono, kept: bool) {
         if !kept && !self.queues.contains_key(&key) {
             return;
         }
-        self.change(key, |queue| match opening {
-            KeyRoom::Now(room) => {
-                queue.full = false;
-                queue.room = room.max(1);
-            }
+        self.change(key, |queue| match answer {
+            KeyAnswer::Now(units) => queue.is_not_full(units.max(1)),
             // Notices come by another way than answers: the one that calls ended may be newer than this.
-            KeyRoom::Full(_) if queue.freed > sent => {
-                queue.full = false;
-                queue.room = 1;
-            }
-            KeyRoom::At(opens) | KeyRoom::Full(opens) => {
-                queue.full = matches!(opening, KeyRoom::Full(_));
-                queue.opens = opens;
-                // Another key of the first message may deny it, and what this one has would be left: where
-                // it has several, as many messages ask when this key opens.
+            KeyAnswer::Full(_) if queue.freed > Some(sent) => queue.is_not_full(1),
+            KeyAnswer::At(until) | KeyAnswer::Full(until) => {
+                // Another key may deny the first message, and nothing would use the units of this one: if the
+                // message has several keys, as many messages ask when this one opens.
                 let first = queue.waiting.first_key_value();
-                queue.room = first.map_or(1, |(_, item)| item.keys().count() as u64);
+                queue.access = Access::Closed {
+                    until,
+                    is_full: matches!(answer, KeyAnswer::Full(_)),
+                    at_once: first.map_or(1, |(_, item)| item.keys().count() as u64),
+                };
             }
         });
     }
@@ -154,21 +225,18 @@ impl<T: Queued> KeyQueues<T> {
     pub(super) fn freed(&mut self, key: KeyId, units: u64, now: Mono) {
         if self.queues.contains_key(&key) {
             self.change(key, |queue| {
-                queue.full = false;
-                if queue.freed > Mono::default() {
-                    let apart =
-                        now.since(queue.freed) / u32::try_from(units.max(1)).unwrap_or(u32::MAX);
+                if let Some(before) = queue.freed.replace(now) {
+                    let count = u32::try_from(units.max(1)).unwrap_or(u32::MAX);
+                    let apart = now.since(before) / count;
                     queue.each = Some(queue.each.map_or(apart, |each| smoothed(each, apart)));
                 }
-                queue.freed = now;
-                queue.opens = now;
-                queue.room = queue.asked + units;
+                queue.open(queue.asked + units);
             });
         }
     }
 
-    /// When a message of a full key may come back that finds no room in memory: once those before it have gone,
-    /// by how far apart units come free. `None`: not known.
+    /// When a message of a full key may come back that may not wait in memory: once those before it have gone, by how
+    /// far apart units come free. `None`: not known.
     pub(super) fn comes_back(&self, key: KeyId, now: Mono) -> Option<Mono> {
         let queue = self.queues.get(&key)?;
         let before = u32::try_from(queue.waiting.len()).unwrap_or(u32::MAX);
@@ -186,12 +254,9 @@ impl<T: Queued> KeyQueues<T> {
     }
 
     /// Units of this key were refunded: one of its messages asks again.
-    pub(super) fn refunded(&mut self, key: KeyId, now: Mono) {
+    pub(super) fn refunded(&mut self, key: KeyId) {
         if self.queues.contains_key(&key) {
-            self.change(key, |queue| {
-                queue.full = false;
-                queue.opens = queue.opens.min(now);
-            });
+            self.change(key, |queue| queue.open(queue.at_once()));
         }
     }
 
@@ -214,15 +279,8 @@ impl<T: Queued> KeyQueues<T> {
     pub(super) fn open_until(&mut self, now: Mono) {
         while let Some((at, key)) = self.openings.first().copied().filter(|(at, _)| *at <= now) {
             self.openings.remove(&(at, key));
-            let Some(queue) = self.queues.get(&key) else {
-                continue;
-            };
-            if queue.waiting.is_empty() && queue.asked == 0 {
-                self.queues.remove(&key);
-            } else if let Some((first, _)) = queue.waiting.first_key_value()
-                && queue.asked < queue.room
-            {
-                self.open.insert((*first, key));
+            if self.queues.contains_key(&key) {
+                self.change(key, |queue| queue.open(queue.at_once()));
             }
         }
     }
@@ -249,7 +307,7 @@ impl<T: Queued> KeyQueues<T> {
 
     /// Whether a message that `wanted` says yes to waits for a key that is open.
     pub(super) fn any_open(&self, now: Mono, mut wanted: impl FnMut(&T) -> bool) -> bool {
-        let open = self.queues.values().filter(|queue| queue.opens <= now);
+        let open = self.queues.values().filter(|queue| !queue.is_closed(now));
         open.flat_map(|queue| queue.waiting.values())
             .any(&mut wanted)
     }
@@ -278,10 +336,9 @@ impl<T: Queued> KeyQueues<T> {
 
     /// Forgets what was said of keys that nothing waits for.
     pub(super) fn forget(&mut self) {
-        let idle = |queue: &Queue<T>| queue.waiting.is_empty() && queue.asked == 0;
+        self.queues.retain(|_, queue| !queue.is_idle());
         self.openings
-            .retain(|(_, key)| self.queues.get(key).is_some_and(|queue| !idle(queue)));
-        self.queues.retain(|_, queue| !idle(queue));
+            .retain(|(_, key)| self.queues.contains_key(key));
     }
 
     /// Takes out all messages that `unwanted` says yes to, by priority and age.
@@ -319,30 +376,20 @@ impl<T: Queued> KeyQueues<T> {
 
     /// Changes a queue, and what depends on it.
     fn change(&mut self, key: KeyId, how: impl FnOnce(&mut Queue<T>)) {
-        let queue = self.queues.entry(key).or_insert_with(|| Queue {
-            opens: Mono::default(),
-            full: false,
-            freed: Mono::default(),
-            each: None,
-            line: Mono::default(),
-            room: 1,
-            asked: 0,
-            waiting: BTreeMap::new(),
-        });
-        let was_closed = self.openings.remove(&(queue.opens, key));
-        let opens = queue.opens;
-        if let Some((first, _)) = queue.waiting.first_key_value() {
-            self.open.remove(&(*first, key));
+        let queue = self.queues.entry(key).or_default();
+        if let Some(until) = queue.opens() {
+            self.openings.remove(&(until, key));
+        }
+        if let Some(first) = queue.may_ask() {
+            self.open.remove(&(first, key));
         }
         how(queue);
-        if was_closed || queue.opens != opens {
-            self.openings.insert((queue.opens, key));
-        } else if queue.waiting.is_empty() && queue.asked == 0 {
+        if let Some(until) = queue.opens() {
+            self.openings.insert((until, key));
+        } else if queue.is_idle() {
             self.queues.remove(&key);
-        } else if let Some((first, _)) = queue.waiting.first_key_value()
-            && queue.asked < queue.room
-        {
-            self.open.insert((*first, key));
+        } else if let Some(first) = queue.may_ask() {
+            self.open.insert((first, key));
         }
     }
 }

@@ -96,10 +96,10 @@ impl<T: Queued> Scheduler<T> {
         let Some(key) = item.keys().nth(denial.by) else {
             return self.push_back(item, times.now);
         };
-        let room = self.key_room(denial.fits, 0, times);
+        let answer = self.key_answer(denial.fits, 0, times);
         let place = self.place(&item, key, denial, times.decided, times.now);
         if !matches!(place, Place::Here | Place::Route(_)) {
-            self.key_queues.set_room(key, room, times.sent, false);
+            self.key_queues.answered(key, answer, times.sent, false);
             self.ready.forgive(&item);
             return self.leaves(item, place, denial, (times.decided, times.now));
         }
@@ -108,7 +108,7 @@ impl<T: Queued> Scheduler<T> {
         } else if denial.fits != Fit::Full {
             item.sent_away();
         }
-        self.key_queues.set_room(key, room, times.sent, true);
+        self.key_queues.answered(key, answer, times.sent, true);
         self.join(key, item);
     }
 

@@ -20,7 +20,7 @@
 use std::time::Duration;
 
 use crate::backoff::{Backoff, Failures};
-use crate::clock::{ClockMap, Reading, smoothed};
+use crate::clock::{ClockMap, smoothed};
 use crate::distance::{MARGIN, permission_needs};
 use crate::leases::Phase;
 use crate::time::{Mono, StoreTime};
@@ -292,7 +292,8 @@ impl Requests {
         if wanted > 0 && outcome.slots >= wanted {
             self.at_once = (self.at_once + self.at_once / 16 + 1).min(MOST_WANTED);
         }
-        self.learn(sent, decided, now);
+        let fine = FINE.min(self.usable / 4);
+        self.clock.follow(sent, decided, now, fine);
         // It was decided after the question was sent, and not before the mapping says so.
         let error = self.clock.error(now).unwrap_or_default();
         let mapped = self.clock.to_mono(decided).map(|at| at - error);
@@ -302,16 +303,6 @@ impl Requests {
     fn ended(&mut self, wanted: u64) {
         self.under_way = self.under_way.saturating_sub(1);
         self.wanted = self.wanted.saturating_sub(wanted);
-    }
-
-    /// A mapping of before a step of the store's clock says nothing any more: times that the store told
-    /// would be wrong by the step, and messages would wait for so much longer.
-    fn learn(&mut self, sent: Mono, decided: StoreTime, now: Mono) {
-        let fine = FINE.min(self.usable / 4);
-        if self.clock.learn(sent, decided, now, fine) == Reading::Stepped {
-            self.clock = ClockMap::default();
-            self.clock.learn(sent, decided, now, fine);
-        }
     }
 
     /// Permissions ran out before they were used.

@@ -373,7 +373,7 @@ fn a_unit_that_was_refunded_reopens_its_key() {
 
     // Its unit has gone back.
     for item in items {
-        scheduler.refunded(item.keys(), at(120));
+        scheduler.refunded(item.keys());
         scheduler.push_back(item, at(120));
     }
     let asked = question(&mut scheduler, at(120)).expect("at once");

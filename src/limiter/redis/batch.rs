@@ -11,8 +11,9 @@ use base64::prelude::BASE64_URL_SAFE_NO_PAD;
 use redis::Script;
 
 use super::scripts::{Arg, Family};
+use crate::core::clock::Direction;
 use crate::core::limits::Rule;
-use crate::core::limits::generation::{LostWait, Memory, Stepped};
+use crate::core::limits::generation::{LostWait, Memory};
 use crate::core::time::{StoreTime, micros};
 use crate::ports::limits::{BATCH_MAX, KeyedLimit, LimitKey, Policy};
 
@@ -198,8 +199,8 @@ impl<'a> KeyBatch<'a> {
             Arg::Number(memory.writes),
             Arg::Number(match memory.stepped {
                 None => 0,
-                Some(Stepped::Forward) => 1,
-                Some(Stepped::Back) => 2,
+                Some(Direction::Forward) => 1,
+                Some(Direction::Back) => 2,
             }),
             Arg::Number(self.limits.len() as u64),
         ];

@@ -25,8 +25,9 @@ use super::batch::{CellIndex, Composed, KeyBatch, askers_key, generation_key};
 use super::connection::Connection;
 use super::fault::STORE;
 use super::scripts::{Arg, ScriptCall};
-use crate::core::limits::generation::{BEAT, Stepped};
-use crate::core::limits::known::{Known, Step};
+use crate::core::clock::{Direction, Step};
+use crate::core::limits::generation::BEAT;
+use crate::core::limits::known::Known;
 use crate::core::time::StoreTime;
 use crate::ports::clock::Clock;
 use crate::ports::limits::{Candidate, Decision, Decisions, Granted};
@@ -272,11 +273,11 @@ impl Limits {
 /// The answer that shows it is not used.
 fn stepped(Step { way, by }: Step) -> StoreError {
     match way {
-        Stepped::Forward => warn!(
+        Direction::Forward => warn!(
             ?by,
             "the clock of Redis stepped forward: keyed limits wait as after a loss"
         ),
-        Stepped::Back => warn!(
+        Direction::Back => warn!(
             ?by,
             "the clock of Redis stepped back: limits of the kind fixed_window wait as after a loss"
         ),

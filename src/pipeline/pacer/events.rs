@@ -87,10 +87,9 @@ impl Pacer {
                 }
             }
             Event::Unsent(messages, went_back) => {
-                let now = self.handle.clock.now();
                 for waiting in messages.iter().filter(|_| went_back) {
                     // Their keys have room again.
-                    self.scheduler.refunded(waiting.keys(), now);
+                    self.scheduler.refunded(waiting.keys());
                 }
                 for waiting in messages.into_iter().rev() {
                     self.hold(waiting, true);

@@ -277,7 +277,7 @@ impl<'a, W: Watch> Fleet<'a, W> {
             Event::AdmitFailed { id } => self.unanswered(replica, id, mono),
             Event::Again(parcels) => {
                 for parcel in &parcels {
-                    replica.scheduler.refunded(parcel.keys(), mono);
+                    replica.scheduler.refunded(parcel.keys());
                 }
                 for parcel in parcels.into_iter().rev() {
                     self.again(replica, parcel);

@@ -3,7 +3,8 @@
 use proptest::prelude::*;
 use proptest::test_runner::TestRunner;
 use redis::Script;
-use sluiced::core::limits::generation::{Generation, Memory, Stepped, enter};
+use sluiced::core::clock::Direction;
+use sluiced::core::limits::generation::{Generation, Memory, enter};
 use sluiced::core::time::StoreTime;
 
 use super::config;
@@ -53,7 +54,7 @@ fn written() -> impl Strategy<Value = Written> {
 }
 
 fn memory() -> impl Strategy<Value = Memory> {
-    let step = prop::sample::select(vec![None, Some(Stepped::Forward), Some(Stepped::Back)]);
+    let step = prop::sample::select(vec![None, Some(Direction::Forward), Some(Direction::Back)]);
     (0..4_u64, 0..4_u64, step).prop_map(|(number, writes, stepped)| Memory {
         number,
         writes,
@@ -82,8 +83,8 @@ fn lua_enters_the_generation_that_rust_does() {
         }
         let stepped = match memory.stepped {
             None => 0,
-            Some(Stepped::Forward) => 1,
-            Some(Stepped::Back) => 2,
+            Some(Direction::Forward) => 1,
+            Some(Direction::Back) => 2,
         };
         let now: u64 = call.arg(stepped).invoke(redis).unwrap();
         let entered = enter(record, "one", memory, StoreTime::from_micros(now));
