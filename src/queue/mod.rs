@@ -3,18 +3,15 @@
 //! Both implement `ports::queue::Subscription` and pass the same contract suite.
 
 pub mod embedded;
-pub mod events;
 pub mod rabbit;
 
 mod served;
 
-use std::future::pending;
+use std::fmt;
 use std::time::Duration;
 
-use tokio::sync::watch;
-use tokio::time::Instant;
-
 use crate::core::backoff::Backoff;
+use crate::ports::queue::Part;
 
 /// Between attempts to reach a broker, or to have a copy confirmed. However long it was away, all is back within
 /// three seconds: one attempt in two seconds is nothing to a broker.
@@ -22,18 +19,48 @@ const BACKOFF: Backoff = Backoff::new(Duration::from_millis(100), Duration::from
 /// How often a fault that lasts is logged.
 const LOG_EVERY: Duration = Duration::from_secs(60);
 
-/// Waits until the time to end at is known, and answers it.
-async fn told_to_close(closing: &mut watch::Receiver<Option<Instant>>) -> Instant {
-    loop {
-        if let Some(end) = *closing.borrow_and_update() {
-            return end;
-        }
-        if closing.changed().await.is_err() {
-            // The sender is gone, and this task is about to be aborted.
-            pending::<()>().await;
-        }
+/// What a queue reports for metrics: the room knows no metrics library. Every method does nothing unless it is implemented.
+pub trait QueueEvents: Send + Sync + fmt::Debug {
+    /// `count` deliveries of a route left with that verdict, safely: the acknowledgement is
+    /// written and, for a republished one, its confirm came before.
+    fn settled(&self, route: &str, verdict: &'static str, count: u64) {
+        let _ = (route, verdict, count);
+    }
+
+    /// A list goes on: an earlier run delivered so many of its messages, and gave so many up.
+    fn resumed(&self, done: u64, dead: u64) {
+        let _ = (done, dead);
+    }
+
+    /// The broker handed out a delivery that it had handed out before.
+    fn redelivered(&self, route: &str) {
+        let _ = route;
+    }
+
+    /// So many messages of a route stand there.
+    fn counted(&self, route: &str, part: Part, count: u64) {
+        let _ = (route, part, count);
+    }
+
+    /// A connection that was lost is back.
+    fn reconnected(&self) {}
+
+    /// A copy left headers behind that would not have fitted a frame.
+    fn shortened(&self, route: &str) {
+        let _ = route;
+    }
+
+    /// A copy for a wait queue or for the dead-letter queue was not confirmed and is tried again.
+    fn unconfirmed(&self, route: &str) {
+        let _ = route;
     }
 }
+
+/// Counts nothing.
+#[derive(Clone, Copy, Debug)]
+pub struct Uncounted;
+
+impl QueueEvents for Uncounted {}
 
 #[cfg(test)]
 mod tests {

@@ -4,6 +4,7 @@
 //! that task. What differs between the queues is the task and a [`Source`].
 
 use std::fmt;
+use std::future::pending;
 use std::sync::Mutex;
 use std::time::Duration;
 
@@ -25,6 +26,19 @@ pub(super) trait Source: Send + Sync + fmt::Debug {
     /// The task that served the route has ended: closes what it used, by `end` at the latest.
     fn leave(&self, _end: Instant) -> BoxFuture<'_, ()> {
         ready(()).boxed()
+    }
+}
+
+/// Waits until the time to end at is known, and returns it.
+pub(super) async fn time_to_close(closing: &mut watch::Receiver<Option<Instant>>) -> Instant {
+    loop {
+        if let Some(end) = *closing.borrow_and_update() {
+            return end;
+        }
+        if closing.changed().await.is_err() {
+            // The sender is gone, and this task is about to be aborted.
+            pending::<()>().await;
+        }
     }
 }
 

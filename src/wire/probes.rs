@@ -18,7 +18,7 @@ use crate::ports::downstream::Downstream as _;
 use crate::ports::message::Message;
 use crate::queue::rabbit::letters::Letters;
 use crate::queue::rabbit::probe::{self, QueueState};
-use crate::queue::rabbit::{RabbitError, RabbitOptions, RouteOptions, rights};
+use crate::queue::rabbit::{RabbitError, RabbitOptions, RouteOptions};
 use crate::settings::secrets::Secrets;
 use crate::settings::types::{
     Downstream, Http, Limit, LimitBackend, QueueBackend, QueueType, Route,
@@ -147,7 +147,7 @@ fn rabbit(loaded: &Loaded, probes: &mut Vec<Probe>) {
     let all: Vec<_> = all
         .map(|(name, route)| options::route(&loaded.settings, name, Arc::new(route.clone()), 1))
         .collect();
-    let grant: Arc<str> = rights::command(&options, &all).into();
+    let grant: Arc<str> = probe::grant_command(&options, &all).into();
     for (name, route) in loaded.settings.routes.keys().zip(all) {
         let (options, grant) = (Arc::clone(&options), Arc::clone(&grant));
         let trial = Trial::new(loaded, name, &loaded.settings.routes[name]);

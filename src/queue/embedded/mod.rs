@@ -6,7 +6,7 @@
 //! file has a checkpoint: another run goes on where this one stopped.
 
 mod checkpoint;
-mod leftover;
+mod files;
 mod lines;
 mod store;
 
@@ -18,7 +18,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 pub use self::lines::Input;
 
 use self::store::LocalQueue;
-use super::events::QueueEvents;
+use super::QueueEvents;
 use super::served::{ServeChannels, Served, Source};
 use crate::ports::clock::Clock;
 use crate::ports::link::Link;

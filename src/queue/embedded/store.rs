@@ -1,7 +1,5 @@
 //! Where each message of the input is: ready, handed out, parked, or waiting.
 
-mod files;
-
 use std::cmp::Reverse;
 use std::collections::{BinaryHeap, HashMap, VecDeque};
 use std::io;
@@ -15,7 +13,7 @@ use tokio::time::{Instant, sleep_until};
 
 use super::EmbeddedOptions;
 use super::checkpoint::Checkpoint;
-use super::leftover::LeftoverFile;
+use super::files::LeftoverFile;
 use super::lines::{Input, InputLine, InputLines};
 use crate::core::outcome::DeadReason;
 use crate::core::parking::Space;
@@ -23,48 +21,48 @@ use crate::ports::clock::Clock;
 use crate::ports::link::Link;
 use crate::ports::message::{HeaderValue, Headers, Message, header};
 use crate::ports::queue::{Delivery, HeaderPatch, Leftover, Settlement, Tap, Verdict};
-use crate::queue::events::QueueEvents;
-use crate::queue::told_to_close;
+use crate::queue::QueueEvents;
+use crate::queue::served::time_to_close;
 
 /// Messages that wait in memory at most; then the input is not read on until some are back.
 const WAITING: usize = 100_000;
 
 /// A message between two hand-outs.
-struct Item {
-    line: InputLine,
-    headers: Headers,
-    redelivered: bool,
+pub(super) struct Item {
+    pub(super) line: InputLine,
+    pub(super) headers: Headers,
+    pub(super) redelivered: bool,
     /// The parked queue that it is in, or was in when it was handed out.
-    space: Option<Space>,
+    pub(super) space: Option<Space>,
 }
 
 /// The state of the queue. One task owns it.
 pub(super) struct LocalQueue {
-    route: String,
+    pub(super) route: String,
     prefetch: usize,
     /// Of each space.
     parked_prefetch: usize,
-    clock: Clock,
-    events: Arc<dyn QueueEvents>,
+    pub(super) clock: Clock,
+    pub(super) events: Arc<dyn QueueEvents>,
     deliveries: mpsc::UnboundedSender<Delivery>,
-    leftover: LeftoverFile,
-    checkpoint_path: Option<PathBuf>,
-    checkpoint: Option<Checkpoint>,
+    pub(super) leftover: LeftoverFile,
+    pub(super) checkpoint_path: Option<PathBuf>,
+    pub(super) checkpoint: Option<Checkpoint>,
     /// Of what could not be written to the file.
-    lost: u64,
+    pub(super) lost: u64,
     next_tag: u64,
     /// Given back, or back from waiting.
-    ready: VecDeque<Item>,
+    pub(super) ready: VecDeque<Item>,
     /// By space.
-    parked: Vec<VecDeque<Item>>,
+    pub(super) parked: Vec<VecDeque<Item>>,
     /// How many messages are parked, for the subscription.
     parked_count: Arc<AtomicU64>,
-    out: HashMap<u64, Item>,
+    pub(super) out: HashMap<u64, Item>,
     /// How many of those came from each space.
     out_of: Vec<usize>,
     /// By the time they come back; the number is the key of `waiting`.
     alarms: BinaryHeap<Reverse<(Instant, u64)>>,
-    waiting: HashMap<u64, Item>,
+    pub(super) waiting: HashMap<u64, Item>,
 }
 
 impl LocalQueue {
@@ -107,7 +105,7 @@ impl LocalQueue {
     ) -> Leftover {
         let Some(lines) = self.open(input, link).await else {
             // Not a normal end: the subscription stays until it is closed.
-            told_to_close(&mut closing).await;
+            time_to_close(&mut closing).await;
             return Leftover::default();
         };
         let mut lines = Some(lines);
@@ -146,7 +144,7 @@ impl LocalQueue {
                     self.write_down().await;
                 }
                 Ok(()) = tap.changed() => {}
-                end = told_to_close(&mut closing) => {
+                end = time_to_close(&mut closing) => {
                     settlements.close();
                     while let Ok(settlement) = settlements.try_recv() {
                         self.settle(settlement).await;

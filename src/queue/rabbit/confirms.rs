@@ -4,16 +4,18 @@
 //! Copies are under way together, as many as [`MOST`] messages and [`WINDOW`] bytes allow. Each is decided by
 //! itself, as soon as its own confirm shows what became of it.
 //!
-//! **Time.** A slow way to the broker is no fault: what counts is the time in which nothing was confirmed and
-//! nothing was written. To it comes the time that the bytes under way take at [`SLOWEST`], because they may
-//! lie in buffers on the way. All channels of a connection share its way, so the bytes and the writes of all of
-//! them count.
+//! **Time.** A slow connection is no fault: what counts is the time in which nothing was confirmed and nothing
+//! was written. The time that the bytes under way take at [`SLOWEST`] is added, because they may lie in buffers.
+//! All channels of a connection share it, so the bytes and the writes of all of them count.
 //!
 //! **Returns.** The broker returns a copy whose queue is gone and then confirms it. lapin keeps returned
 //! messages in their order and attaches the first of them to whichever confirm comes next. So a confirm may
 //! carry the return of another copy, which is known by its number (`header::COPY`). A confirm that carries
 //! none shows that no return was left: that of its own copy would be attached to one that came before. A
 //! confirm that carries one decides nothing for its own copy until all confirms are in.
+//!
+//! **Size.** A copy that does not fit a frame is shortened (`convert`): the broker ends a connection that sends a
+//! larger frame.
 //!
 //! **The end of a channel.** lapin sends `channel.close` ahead of copies that are not written yet, and the
 //! broker answers a copy on a closed channel by closing the connection of all routes. So a channel is closed
@@ -22,7 +24,7 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
-use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
 use bytes::Bytes;
@@ -35,15 +37,16 @@ use lapin::{BasicProperties, Channel, Confirmation};
 use tokio::time::{Instant, sleep_until, timeout};
 
 use super::connections::Live;
-use super::convert::copy_number;
+use super::convert::{copy_number, numbered, shortened};
 use super::error::RabbitError;
+use super::options::RabbitOptions;
 use super::topology::{answered, open_channel};
 
 /// Copies that are under way at a time at most …
 const MOST: usize = 512;
 /// … and their bytes; one that is larger goes alone.
 pub(super) const WINDOW: usize = 1 << 20;
-/// The slowest way that is waited for, in bytes a second.
+/// The slowest connection that is waited for, in bytes a second.
 const SLOWEST: f64 = 65_536.0;
 /// How long the end of a channel may take.
 const GOODBYE: Duration = Duration::from_secs(1);
@@ -51,8 +54,6 @@ const GOODBYE: Duration = Duration::from_secs(1);
 /// A copy to publish.
 #[derive(Debug)]
 pub(super) struct Copy {
-    /// No other copy of this channel has it; its properties carry it too.
-    pub(super) number: u64,
     pub(super) queue: String,
     pub(super) properties: BasicProperties,
     pub(super) body: Bytes,
@@ -60,28 +61,49 @@ pub(super) struct Copy {
 
 /// What became of a copy: it is in its queue, or was not taken.
 #[derive(Debug)]
-pub(super) struct Decided {
-    pub(super) number: u64,
+pub(super) struct Decided<T> {
+    /// What was handed over with it.
+    pub(super) of: T,
     pub(super) result: Result<(), RabbitError>,
+}
+
+/// How long publishing may take.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct ConfirmBounds {
+    /// One synchronous operation.
+    pub(super) operation: Duration,
+    /// The time without progress.
+    confirm: Duration,
+}
+
+impl ConfirmBounds {
+    pub(super) const fn of(options: &RabbitOptions) -> Self {
+        Self {
+            operation: options.settings.connect_timeout.get(),
+            confirm: options.settings.confirm_timeout.get(),
+        }
+    }
 }
 
 /// A copy that is not decided.
 #[derive(Debug)]
-struct Pending {
+struct Pending<T> {
+    of: T,
     queue: String,
     bytes: usize,
 }
 
 type Answer = (u64, lapin::Result<Confirmation>);
 
-/// A channel on which copies are published and confirmed.
+/// A channel on which copies are published and confirmed, each with a `T` that comes back once it is decided.
 #[derive(Debug)]
-pub(super) struct ConfirmChannel {
+pub(super) struct ConfirmChannel<T> {
     pub(super) live: Arc<Live>,
     channel: Channel,
     confirm: Duration,
     answers: FuturesUnordered<BoxFuture<'static, Answer>>,
-    under_way: BTreeMap<u64, Pending>,
+    /// By number.
+    under_way: BTreeMap<u64, Pending<T>>,
     /// The bytes of those.
     bytes: usize,
     /// Copies that came back.
@@ -93,21 +115,37 @@ pub(super) struct ConfirmChannel {
     /// A copy was not taken. A channel can go on to refuse for a queue that would take copies again, so it
     /// takes no more.
     spent: bool,
-    /// How many copies were handed to the connection, and how many of those it has written.
-    sent: usize,
-    written: Arc<AtomicUsize>,
+    /// How many copies were handed to the connection; that of the last one is its number.
+    sent: u64,
+    /// How many of those it has written.
+    written: Arc<AtomicU64>,
     /// When something was confirmed last, or seen to be written, and how many copies the connection had written
     /// then.
     progress: (Instant, usize),
 }
 
-impl ConfirmChannel {
-    /// `operation` bounds each question; `confirm` the time without progress.
-    pub(super) async fn open(
-        live: Arc<Live>,
-        operation: Duration,
-        confirm: Duration,
-    ) -> Result<Self, RabbitError> {
+/// The channel to publish on: the one in `open` as long as it takes copies or some are under way on it, and else
+/// a new one on the connection that `live` gets.
+pub(super) async fn usable<T>(
+    open: &mut Option<ConfirmChannel<T>>,
+    live: impl Future<Output = Result<Arc<Live>, RabbitError>>,
+    bounds: ConfirmBounds,
+) -> Result<&mut ConfirmChannel<T>, RabbitError> {
+    let usable = match open.take() {
+        Some(old) if old.is_open() || !old.is_idle() => old,
+        old => {
+            if let Some(old) = old {
+                old.close().await;
+            }
+            ConfirmChannel::open(live.await?, bounds).await?
+        }
+    };
+    Ok(open.insert(usable))
+}
+
+impl<T> ConfirmChannel<T> {
+    async fn open(live: Arc<Live>, bounds: ConfirmBounds) -> Result<Self, RabbitError> {
+        let ConfirmBounds { operation, confirm } = bounds;
         if live.is_blocked() {
             return Err(RabbitError::Blocked);
         }
@@ -133,7 +171,7 @@ impl ConfirmChannel {
     }
 
     /// Whether new copies may still be published on it, once there is room.
-    pub(super) fn is_open(&self) -> bool {
+    fn is_open(&self) -> bool {
         !self.spent
             && self.fault.is_none()
             && self.live.is_up()
@@ -145,30 +183,45 @@ impl ConfirmChannel {
         self.under_way.is_empty()
     }
 
-    /// Whether a copy of so many bytes may be published now.
-    pub(super) fn has_room(&self, bytes: usize) -> bool {
-        self.is_idle() || (self.under_way.len() < MOST && self.bytes + bytes <= WINDOW)
+    /// How many copies are under way.
+    pub(super) fn under_way(&self) -> usize {
+        self.under_way.len()
     }
 
-    /// Publishes a copy, behind those before it.
-    pub(super) fn publish(&mut self, copy: Copy) {
+    /// Whether a copy of so many bytes may be published now.
+    pub(super) fn takes(&self, bytes: usize) -> bool {
+        let has_room = self.under_way.len() < MOST && self.bytes + bytes <= WINDOW;
+        self.is_open() && (self.is_idle() || has_room)
+    }
+
+    /// Publishes a copy, behind those before it. Returns whether it had to leave headers behind.
+    pub(super) fn publish(&mut self, copy: Copy, of: T) -> bool {
         if self.is_idle() {
             self.progress = (Instant::now(), self.live.copies.written());
         }
+        self.sent += 1;
+        let number = self.sent;
+        let properties = numbered(copy.properties, number);
+        let frame_max = self.live.connection.configuration().frame_max() as usize;
+        let short = shortened(&properties, frame_max);
+        let is_short = short.is_some();
         let bytes = copy.body.len();
         let pending = Pending {
+            of,
             queue: copy.queue.clone(),
             bytes,
         };
-        self.under_way.insert(copy.number, pending);
+        let copy = Copy {
+            properties: short.unwrap_or(properties),
+            ..copy
+        };
+        self.under_way.insert(number, pending);
         self.bytes += bytes;
         self.live.copies.begun(bytes);
-        self.sent += 1;
         let (channel, live) = (self.channel.clone(), Arc::clone(&self.live));
         let written = Arc::clone(&self.written);
         self.answers.push(
             async move {
-                let number = copy.number;
                 let written = || {
                     written.fetch_add(1, Ordering::Relaxed);
                     live.copies.wrote();
@@ -177,6 +230,7 @@ impl ConfirmChannel {
             }
             .boxed(),
         );
+        is_short
     }
 
     /// Waits until copies are decided. Nothing is lost if this is cancelled.
@@ -184,7 +238,7 @@ impl ConfirmChannel {
     /// # Errors
     /// `Blocked` when the broker takes nothing at present: those under way are still waited for. After any other
     /// error the channel is over, and what became of those under way is not known.
-    pub(super) async fn next(&mut self) -> Result<Vec<Decided>, RabbitError> {
+    pub(super) async fn next(&mut self) -> Result<Vec<Decided<T>>, RabbitError> {
         loop {
             if let Some(fault) = &self.fault {
                 return Err(fault.clone());
@@ -229,7 +283,7 @@ impl ConfirmChannel {
         })
     }
 
-    fn judge(&mut self, answers: Vec<Answer>) -> Vec<Decided> {
+    fn judge(&mut self, answers: Vec<Answer>) -> Vec<Decided<T>> {
         let (mut taken, mut refused) = (Vec::new(), Vec::new());
         for (number, answer) in answers {
             let confirmation = match answer {
@@ -264,15 +318,15 @@ impl ConfirmChannel {
             .collect()
     }
 
-    fn decide(&mut self, number: u64, is_taken: bool) -> Option<Decided> {
-        let Pending { queue, bytes } = self.under_way.remove(&number)?;
+    fn decide(&mut self, number: u64, is_taken: bool) -> Option<Decided<T>> {
+        let Pending { of, queue, bytes } = self.under_way.remove(&number)?;
         self.bytes -= bytes;
         self.live.copies.ended(bytes);
         let result = match is_taken {
             true => Ok(()),
             false => Err(RabbitError::NotTaken { queue }),
         };
-        Some(Decided { number, result })
+        Some(Decided { of, result })
     }
 
     fn lost(&self, error: &lapin::Error) -> RabbitError {
@@ -283,12 +337,19 @@ impl ConfirmChannel {
         }
     }
 
-    /// Ends it. The broker may not answer, then it ends by itself.
-    pub(super) async fn close(self) {
+    /// Ends it. The broker may not answer, then it ends by itself. Returns what belongs to the copies that were
+    /// under way.
+    pub(super) async fn close(mut self) -> Vec<T> {
+        self.say_goodbye().await;
+        let under_way = std::mem::take(&mut self.under_way).into_values();
+        under_way.map(|pending| pending.of).collect()
+    }
+
+    async fn say_goodbye(&mut self) {
         if !self.channel.status().connected() {
             return;
         }
-        if self.written.load(Ordering::Relaxed) < self.sent {
+        if self.is_unwritten() {
             tracing::debug!("nothing is written any more: the connection is cut");
             self.live.cut();
             return;
@@ -300,14 +361,18 @@ impl ConfirmChannel {
             Err(_) => tracing::debug!("closing a channel takes too long"),
         }
     }
+
+    /// Whether the connection has not written all copies.
+    fn is_unwritten(&self) -> bool {
+        self.written.load(Ordering::Relaxed) < self.sent
+    }
 }
 
-impl Drop for ConfirmChannel {
+impl<T> Drop for ConfirmChannel<T> {
     /// A session ends with copies that are not written: the channel stays until they are.
     fn drop(&mut self) {
         self.live.copies.ended(self.bytes);
-        let unwritten = self.written.load(Ordering::Relaxed) < self.sent;
-        if unwritten && self.channel.status().connected() {
+        if self.is_unwritten() && self.channel.status().connected() {
             let answers = std::mem::take(&mut self.answers);
             tokio::spawn(timeout(self.patience(), answers.for_each(async |_| {})));
         }
@@ -328,7 +393,6 @@ async fn published(
         queue,
         properties,
         body,
-        ..
     } = copy;
     let publishing = channel.basic_publish("".into(), queue.into(), options, &body, properties);
     let confirm = publishing.await?;

@@ -27,8 +27,8 @@ use crate::ports::link::Link;
 use crate::ports::resolve::Resolver;
 use crate::ports::secret::Secret;
 use crate::ports::tls::Tls;
-use crate::queue::events::{QueueEvents, Uncounted};
 use crate::queue::{BACKOFF, LOG_EVERY};
+use crate::queue::{QueueEvents, Uncounted};
 use crate::telemetry::LogLimit;
 
 /// How long closing may take.

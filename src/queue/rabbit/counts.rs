@@ -1,46 +1,98 @@
-//! How many messages of a route stand at the broker: ready, in wait queues, dead.
+//! How many messages of a route stand at the broker: ready, in wait queues, dead, parked.
 //!
-//! Problem: a backlog that grows and dead letters that pile up are the first things that an operator
-//! wants to see, and the broker's own metrics do not say which queues belong to a route. So each
-//! replica asks the broker every 10 seconds, by passive declarations, on a channel of its own. Parked
-//! messages are counted beside it (`parked`), more often, because parking is bounded by their number.
+//! Problem: a backlog that grows and dead letters that pile up are the first things that an operator wants to
+//! see, and the broker's own metrics do not say which queues belong to a route. So each replica asks the broker
+//! every 10 seconds, by passive declarations, on a channel of its own.
+//!
+//! Parked messages are counted more often, because parking is bounded by their number for all replicas together,
+//! and only the broker knows it. What this replica parks is counted at once, so a single replica keeps the bound;
+//! several replicas together may exceed it by what the others park in a second.
+//!
+//! A route that does not park consumes what an earlier configuration left in parked queues, so that no message
+//! stays there ([`LeftBehind`]). They may appear at any time: another replica with the other configuration makes
+//! them, and ends.
 
+use std::collections::BTreeSet;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
 use lapin::Channel;
+use tokio::sync::mpsc;
 use tokio::time::sleep;
+use tokio_util::task::AbortOnDropHandle;
 
 use super::connections::Live;
 use super::error::RabbitError;
-use super::options::RouteOptions;
-use super::topology::{Target, answered, find, open_channel};
+use super::supervisor::Context;
+use super::topology::{Target, answered, find, left_behind, open_channel};
 use crate::core::ladder::Step;
-use crate::queue::events::{Part, QueueEvents};
+use crate::core::parking::Space;
+use crate::ports::queue::Part;
 
 /// How often the broker is asked.
 const EVERY: Duration = Duration::from_secs(10);
 /// A wait queue that is missing is looked for again after so many rounds: each look costs a channel.
 const PATIENCE: u32 = 6;
+/// How often the broker is asked while messages are parked …
+const OFTEN: Duration = Duration::from_secs(1);
+/// … and so much less often while none is: another replica may begin to park.
+const SELDOM: u32 = 10;
+/// How often a route that does not park looks for parked queues, in the end: a look for a queue that is
+/// missing costs a channel, and a line in the broker's log. After a start it looks more often, for other
+/// replicas that still park are likely to stop now.
+const LOOK: Duration = Duration::from_secs(60);
+/// The number is not known, so nothing can be parked.
+const UNKNOWN: u64 = u64::MAX;
 
-/// Counts for as long as its session lives.
-pub(super) struct Counter {
-    pub(super) live: Arc<Live>,
-    pub(super) route: Arc<RouteOptions>,
-    pub(super) events: Arc<dyn QueueEvents>,
-    pub(super) bound: Duration,
+/// The tasks that count for a session, and end with it.
+#[derive(Debug)]
+pub(super) struct Counting {
+    /// Parked queues of a route that does not park, for the session to consume. It knows which it has already.
+    pub(super) left_behind: mpsc::UnboundedReceiver<Vec<Space>>,
+    _tasks: [AbortOnDropHandle<()>; 2],
+}
+
+impl Counting {
+    /// Starts them. Must be called inside a tokio runtime.
+    pub(super) fn start(context: &Arc<Context>, live: &Arc<Live>) -> Self {
+        let broker = || Broker {
+            context: Arc::clone(context),
+            live: Arc::clone(live),
+        };
+        let (found, left_behind) = mpsc::unbounded_channel();
+        let parked = if context.route.parks() {
+            tokio::spawn(ParkedCounter(broker()).run())
+        } else {
+            let broker = broker();
+            tokio::spawn(LeftBehind { broker, found }.run())
+        };
+        let others = tokio::spawn(broker().run());
+        Self {
+            left_behind,
+            _tasks: [others, parked].map(AbortOnDropHandle::new),
+        }
+    }
+}
+
+/// Asks the broker for the counts of a route.
+struct Broker {
+    context: Arc<Context>,
+    live: Arc<Live>,
 }
 
 /// A wait queue, and in how many rounds it is looked for.
 type Wait = (Step, u32);
 
-impl Counter {
-    pub(super) async fn run(self) {
-        let mut waits: Vec<Wait> = self.route.ladder().steps().map(|step| (step, 0)).collect();
+impl Broker {
+    async fn run(self) {
+        let steps = self.context.ladder.steps();
+        let mut waits: Vec<Wait> = steps.map(|step| (step, 0)).collect();
         loop {
             // If more than this question failed, the session notices by itself.
             if let Err(error) = self.count(&mut waits).await {
-                tracing::debug!(route = self.route.name, %error, "its messages are not counted");
+                let route = &self.context.route.name;
+                tracing::debug!(route, %error, "its messages are not counted");
             }
             sleep(EVERY).await;
         }
@@ -50,7 +102,7 @@ impl Counter {
         let mut channel = self.channel().await?;
         for (target, part) in [(Target::Work, Part::Ready), (Target::Dead, Part::Dead)] {
             let count = self.messages(&channel, target).await?;
-            self.tell(part, count.into());
+            self.counted(part, count);
         }
         let mut waiting = 0;
         for (step, rounds) in waits {
@@ -59,7 +111,7 @@ impl Counter {
                 continue;
             }
             match self.messages(&channel, Target::Wait(*step)).await {
-                Ok(count) => waiting += u64::from(count),
+                Ok(count) => waiting += count,
                 Err(RabbitError::Missing { .. }) => {
                     *rounds = PATIENCE;
                     channel = self.channel().await?;
@@ -67,21 +119,155 @@ impl Counter {
                 Err(error) => return Err(error),
             }
         }
-        self.tell(Part::Waiting, waiting);
+        self.counted(Part::Waiting, waiting);
         let closing = channel.close(200, "counted".into());
-        answered("channel.close", self.bound, closing).await
+        answered("channel.close", self.bound(), closing).await
+    }
+
+    fn bound(&self) -> Duration {
+        self.context.bound()
     }
 
     async fn channel(&self) -> Result<Channel, RabbitError> {
-        open_channel(&self.live.connection, self.bound).await
+        open_channel(&self.live.connection, self.bound()).await
     }
 
-    async fn messages(&self, channel: &Channel, target: Target) -> Result<u32, RabbitError> {
-        let queue = target.queue(&self.route.settings.queue);
-        Ok(find(channel, &queue, self.bound).await?.messages)
+    async fn messages(&self, channel: &Channel, target: Target) -> Result<u64, RabbitError> {
+        let queue = target.queue(self.context.route.queue());
+        Ok(find(channel, &queue, self.bound()).await?.messages.into())
     }
 
-    fn tell(&self, part: Part, count: u64) {
-        self.events.counted(&self.route.name, part, count);
+    fn counted(&self, part: Part, count: u64) {
+        let Context { events, route, .. } = &*self.context;
+        events.counted(&route.name, part, count);
+    }
+}
+
+/// The number of a route's parked messages. Outlives its sessions.
+#[derive(Debug)]
+pub(super) struct ParkedCount(AtomicU64);
+
+impl Default for ParkedCount {
+    fn default() -> Self {
+        Self(AtomicU64::new(UNKNOWN))
+    }
+}
+
+impl ParkedCount {
+    /// How many messages are parked; `None` while that is unknown.
+    pub(super) fn messages(&self) -> Option<u64> {
+        match self.0.load(Ordering::Relaxed) {
+            UNKNOWN => None,
+            count => Some(count),
+        }
+    }
+
+    /// One more is being parked.
+    pub(super) fn add(&self) {
+        let more = |count| (count != UNKNOWN).then(|| count + 1);
+        // What is unknown stays unknown.
+        self.0
+            .fetch_update(Ordering::Relaxed, Ordering::Relaxed, more)
+            .ok();
+    }
+
+    fn set(&self, count: u64) {
+        self.0.store(count, Ordering::Relaxed);
+    }
+}
+
+/// Keeps the count up to date for as long as its session lives; unknown afterwards.
+struct ParkedCounter(Broker);
+
+impl ParkedCounter {
+    async fn run(self) {
+        let Self(broker) = &self;
+        let parked = &broker.context.parked;
+        loop {
+            match self.count().await {
+                Ok(count) => {
+                    broker.counted(Part::Parked, count);
+                    // What was added meanwhile is in the next count.
+                    parked.set(count);
+                }
+                // If more than this question failed, the session notices by itself.
+                Err(error) => {
+                    let route = &broker.context.route.name;
+                    tracing::debug!(route, %error, "parked messages are not counted");
+                    parked.set(UNKNOWN);
+                }
+            }
+            for _ in 0..SELDOM {
+                sleep(OFTEN).await;
+                if parked.messages() != Some(0) {
+                    break;
+                }
+            }
+        }
+    }
+
+    async fn count(&self) -> Result<u64, RabbitError> {
+        let channel = self.0.channel().await?;
+        let mut count = 0;
+        for space in Space::all() {
+            count += self.0.messages(&channel, Target::Parked(space)).await?;
+        }
+        // Whether this is answered changes nothing.
+        channel.close(200, "counted".into()).await.ok();
+        Ok(count)
+    }
+}
+
+impl Drop for ParkedCounter {
+    fn drop(&mut self) {
+        self.0.context.parked.set(UNKNOWN);
+    }
+}
+
+/// Looks for parked queues of a route that does not park, for as long as its session lives.
+struct LeftBehind {
+    broker: Broker,
+    found: mpsc::UnboundedSender<Vec<Space>>,
+}
+
+impl LeftBehind {
+    async fn run(self) {
+        let (mut known, mut pause) = (BTreeSet::new(), EVERY);
+        loop {
+            // If more than this question failed, the session notices by itself.
+            if let Err(error) = self.look(&mut known).await {
+                let route = &self.broker.context.route.name;
+                tracing::debug!(route, %error, "no look for parked messages");
+            }
+            // Once there are some, what is in them is counted as often as all other queues are.
+            sleep(if known.is_empty() { pause } else { EVERY }).await;
+            pause = LOOK.min(pause * 2);
+        }
+    }
+
+    async fn look(&self, known: &mut BTreeSet<Space>) -> Result<(), RabbitError> {
+        let Broker { context, live } = &self.broker;
+        let route = &context.route;
+        let found = left_behind(&live.connection, route, self.broker.bound()).await?;
+        let messages = found
+            .iter()
+            .map(|(_, counts)| u64::from(counts.messages))
+            .sum();
+        let spaces: BTreeSet<Space> = found.into_iter().map(|(space, _)| space).collect();
+        if !spaces.is_subset(known) {
+            tracing::info!(
+                route = route.name,
+                queue = route.queue(),
+                messages,
+                "parked queues of an earlier configuration are consumed too; delete them when they are empty"
+            );
+        }
+        *known = spaces;
+        if !known.is_empty() {
+            // Without its session this task ends too.
+            drop(self.found.send(known.iter().copied().collect()));
+            self.broker.counted(Part::Parked, messages);
+        }
+        Ok(())
     }
 }

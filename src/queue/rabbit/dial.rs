@@ -1,13 +1,16 @@
 //! Opens the stream to a broker: resolve its name, connect, TLS, and the guard around it.
 //!
 //! lapin takes the streams that it is given (`Streams`), so that its stream can be ours. Names are resolved here,
-//! before lapin has a thread: a lookup cannot be cancelled, so attempts for the same host share the
-//! one that is under way.
+//! before lapin has a thread: a lookup cannot be cancelled, so attempts for the same host share the one that is
+//! under way. With TLS, the system's authorities and those of `ca_file` are trusted, and our own certificate is
+//! shown if the broker asks. The AMQP client could do this too, but only with a library for key stores that made
+//! a tenth of the whole build.
 
 use std::future::ready;
 use std::io::{self, Read, Write};
 use std::net::SocketAddr;
 use std::os::fd::{AsFd, AsRawFd};
+use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use async_rs::traits::Reactor;
@@ -16,11 +19,16 @@ use async_rs::{Runtime, Tokio};
 use futures::{AsyncRead, AsyncWrite, Stream};
 use lapin::uri::{AMQPScheme, AMQPUri};
 use lapin::{AsyncTcpStream, Connection, ConnectionProperties};
+use rustls::pki_types::pem::PemObject as _;
+use rustls::pki_types::{CertificateDer, ServerName};
+use rustls::{ClientConfig, RootCertStore};
+use tokio::net::TcpStream;
 use tokio::time::timeout;
+use tokio_rustls::TlsConnector;
+use tokio_util::compat::TokioAsyncReadCompatExt as _;
 
 use super::guard::{Control, Guarded};
 use super::options::FRAME_MAX;
-use super::tls::{Duplex, encrypted, plain};
 use crate::ports::resolve::Resolver;
 use crate::ports::tls::Tls;
 
@@ -65,12 +73,44 @@ impl Dial<'_> {
     }
 }
 
-/// The stream to the first address that answers, with TLS if the URI says so.
+/// A stream to a broker, encrypted or not.
+trait Duplex: AsyncRead + AsyncWrite + Send + Unpin {}
+impl<S: AsyncRead + AsyncWrite + Send + Unpin> Duplex for S {}
+
+/// The stream to the first address that answers, with TLS if the URI says so. The certificate must be for the
+/// host of the URI, of an authority of the system or of `tls`.
 async fn open(uri: &AMQPUri, addresses: &[SocketAddr], tls: &Tls) -> io::Result<Box<dyn Duplex>> {
+    let stream = TcpStream::connect(addresses).await?;
+    // Acknowledgements are small, and must not wait for more of them.
+    stream.set_nodelay(true)?;
     match uri.scheme {
-        AMQPScheme::AMQP => plain(addresses).await,
-        AMQPScheme::AMQPS => encrypted(addresses, &uri.authority.host, tls).await,
+        AMQPScheme::AMQP => Ok(Box::new(stream.compat())),
+        AMQPScheme::AMQPS => {
+            let host = uri.authority.host.clone();
+            let name = ServerName::try_from(host).map_err(io::Error::other)?;
+            let connector = TlsConnector::from(Arc::new(client_config(tls)?));
+            Ok(Box::new(connector.connect(name, stream).await?.compat()))
+        }
     }
+}
+
+fn client_config(tls: &Tls) -> io::Result<ClientConfig> {
+    let mut roots = RootCertStore::empty();
+    // Systems carry odd certificates; those that cannot be parsed are none to trust.
+    roots.add_parsable_certificates(rustls_native_certs::load_native_certs().certs);
+    for certificate in CertificateDer::pem_slice_iter(tls.ca.as_deref().unwrap_or_default()) {
+        let certificate = certificate.map_err(io::Error::other)?;
+        roots.add(certificate).map_err(io::Error::other)?;
+    }
+    let provider = Arc::new(rustls::crypto::ring::default_provider());
+    let config = ClientConfig::builder_with_provider(provider)
+        .with_safe_default_protocol_versions()
+        .map_err(io::Error::other)?
+        .with_root_certificates(roots);
+    Ok(match &tls.certificate {
+        Some(ours) => config.with_client_cert_resolver(ours.resolver()),
+        None => config.with_no_client_auth(),
+    })
 }
 
 type Kit = RuntimeParts<Tokio, Streams>;

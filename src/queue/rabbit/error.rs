@@ -91,6 +91,14 @@ impl RabbitError {
             _ => Self::from_lapin(error),
         }
     }
+
+    /// What the end of a channel means that consumed a queue. It is never a mismatch: nothing was declared.
+    pub(super) fn about_consumer(queue: &str, error: &lapin::Error) -> Self {
+        match Self::about_queue(queue, error) {
+            Self::Mismatch { reason, .. } => Self::Lost { reason },
+            other => other,
+        }
+    }
 }
 
 /// The broker's reply code, if the error came from the broker.

@@ -3,16 +3,20 @@
 //! Problem: RabbitMQ passes on whatever a publisher wrote into properties. The client reads them on
 //! one thread for all routes: a short string that is not UTF-8 ends its connection, on every
 //! delivery of that message and on every replica, and deep tables overflow its stack, which ends
-//! the process. So this stream looks at the frames first (`frames`), and a message that the client
-//! cannot read gets properties that it can (`properties`). Such a message is known by its header
-//! `header::UNREADABLE` and goes to the dead-letter queue like any other that cannot be sent.
+//! the process. So this stream looks at the frames first, and a message that the client cannot read gets
+//! properties that it can (`properties`). Such a message is known by its header `header::UNREADABLE` and goes to
+//! the dead-letter queue like any other that cannot be sent.
+//!
+//! A frame is `type, channel, size, payload, end`. Bodies and heartbeats pass through as they come. Content headers
+//! and methods are small, so they are held until they are complete, looked at, and passed on as they were or
+//! repaired.
 //!
 //! It can also be cut from outside: lapin goes on with a connection that was given up, and a broker
 //! that accepts and stays silent would cost a thread and a socket for each attempt.
 
-mod frames;
 mod properties;
 
+use std::collections::HashMap;
 use std::fmt;
 use std::io;
 use std::pin::Pin;
@@ -20,9 +24,11 @@ use std::sync::{Arc, OnceLock};
 use std::task::{Context, Poll};
 
 use futures::{AsyncRead, AsyncWrite};
+use lapin::protocol::connection::AMQPMethod;
+use lapin::protocol::{AMQPClass, parse_class};
 use tokio_util::sync::{CancellationToken, WaitForCancellationFutureOwned};
 
-use frames::Frames;
+use properties::Unreadable;
 
 /// Bytes that are read at once.
 const READ: usize = 64 * 1024;
@@ -134,3 +140,228 @@ impl<S> fmt::Debug for Guarded<S> {
         f.debug_struct("Guarded").finish_non_exhaustive()
     }
 }
+
+const METHOD: u8 = 1;
+const HEADER: u8 = 2;
+const END: u8 = 0xCE;
+/// `type, channel, size`.
+const PREFIX: usize = 7;
+/// What a frame has besides its payload.
+const OVERHEAD: usize = PREFIX + 1;
+/// No frame limit may be smaller.
+const SMALLEST: u32 = 4096;
+
+const START: [u8; 4] = [0, 10, 0, 10];
+const TUNE: [u8; 4] = [0, 10, 0, 30];
+
+/// The parts of a method's arguments.
+enum Part {
+    Text,
+    Bytes(usize),
+}
+use Part::{Bytes, Text};
+
+/// The methods that carry what a publisher wrote: `return`, `deliver` and `get-ok` of the class
+/// `basic`.
+const SPEAKING: [([u8; 4], &[Part]); 3] = [
+    ([0, 60, 0, 50], &[Bytes(2), Text, Text, Text]),
+    ([0, 60, 0, 60], &[Text, Bytes(9), Text, Text]),
+    ([0, 60, 0, 71], &[Bytes(9), Text, Text, Bytes(4)]),
+];
+
+enum State {
+    /// Before a payload.
+    Prefix,
+    /// So many bytes that are not looked at.
+    Pass(usize),
+    /// A payload that is looked at, with its end; so many bytes are still to come.
+    Hold(usize),
+}
+
+/// The frames of one connection.
+struct Frames {
+    state: State,
+    /// Of the frame under way: its prefix, and what is held of its payload.
+    held: Vec<u8>,
+    /// The largest frame that the client takes.
+    most: usize,
+    major: Arc<OnceLock<u32>>,
+    /// Methods that were repaired, by channel: the header behind one belongs to the same message.
+    repaired: HashMap<[u8; 2], Vec<u8>>,
+}
+
+impl Frames {
+    /// `major` receives the broker's major version.
+    fn new(frame_max: u32, major: Arc<OnceLock<u32>>) -> Self {
+        Self {
+            state: State::Prefix,
+            held: Vec::new(),
+            most: frame_max.max(SMALLEST) as usize,
+            major,
+            repaired: HashMap::new(),
+        }
+    }
+
+    /// Takes what came, and adds to `out` what the client may see of it.
+    fn pass(&mut self, mut input: &[u8], out: &mut Vec<u8>) {
+        while !input.is_empty() {
+            match self.state {
+                State::Prefix => {
+                    let wanted = PREFIX - self.held.len();
+                    self.held.extend_from_slice(split(&mut input, wanted));
+                    if self.held.len() == PREFIX {
+                        self.begin(out);
+                    }
+                }
+                State::Pass(left) => {
+                    let passed = split(&mut input, left);
+                    out.extend_from_slice(passed);
+                    self.state = match left - passed.len() {
+                        0 => State::Prefix,
+                        left => State::Pass(left),
+                    };
+                }
+                State::Hold(left) => {
+                    let part = split(&mut input, left);
+                    // More than the client takes in one frame need not be remembered.
+                    let room = (PREFIX + self.most).saturating_sub(self.held.len());
+                    self.held.extend_from_slice(&part[..part.len().min(room)]);
+                    match left - part.len() {
+                        0 => self.end(out),
+                        left => self.state = State::Hold(left),
+                    }
+                }
+            }
+        }
+    }
+
+    /// The prefix of a frame is there.
+    fn begin(&mut self, out: &mut Vec<u8>) {
+        let size = size(&self.held);
+        let kind = self.held[0];
+        self.state = match kind {
+            HEADER => State::Hold(size + 1),
+            METHOD if size + OVERHEAD <= self.most => State::Hold(size + 1),
+            _ => {
+                out.append(&mut self.held);
+                State::Pass(size + 1)
+            }
+        };
+    }
+
+    /// A held frame is complete.
+    fn end(&mut self, out: &mut Vec<u8>) {
+        self.state = State::Prefix;
+        let frame = std::mem::take(&mut self.held);
+        let channel = [frame[1], frame[2]];
+        let size = size(&frame);
+        let payload = &frame[PREFIX..];
+        let payload = &payload[..size.min(payload.len())];
+        let repaired = match frame[0] {
+            METHOD => self.method(channel, payload),
+            _ => self.header(channel, payload, size + OVERHEAD <= self.most),
+        };
+        match repaired {
+            None => out.extend_from_slice(&frame),
+            Some(payload) => {
+                let size = u32::try_from(payload.len()).unwrap_or(u32::MAX);
+                out.extend_from_slice(&frame[..3]);
+                out.extend_from_slice(&size.to_be_bytes());
+                out.extend_from_slice(&payload);
+                out.push(END);
+            }
+        }
+        // Its room is used again.
+        self.held = frame;
+        self.held.clear();
+    }
+
+    /// The method without text that is not UTF-8, if it has any.
+    fn method(&mut self, channel: [u8; 2], payload: &[u8]) -> Option<Vec<u8>> {
+        let (name, arguments) = payload.split_at_checked(4)?;
+        if name == TUNE {
+            // channel-max, frame-max; the smaller of both sides counts, and 0 is no limit.
+            let offered = arguments.get(2..6)?.try_into().ok()?;
+            let offered = u32::from_be_bytes(offered);
+            if offered > 0 {
+                self.most = self.most.min(offered.max(SMALLEST) as usize);
+            }
+            return None;
+        }
+        if name == START {
+            if let Some(major) = major_version(payload) {
+                self.major.get_or_init(|| major);
+            }
+            return None;
+        }
+        let (_, parts) = SPEAKING.iter().find(|(known, _)| name == known)?;
+        self.repaired.remove(&channel);
+        let repaired = [name, &readable_texts(arguments, parts)?].concat();
+        self.repaired.insert(channel, payload.to_vec());
+        Some(repaired)
+    }
+
+    /// A header that the client can read, if it cannot read this one.
+    fn header(&mut self, channel: [u8; 2], payload: &[u8], whole: bool) -> Option<Vec<u8>> {
+        let method = self.repaired.remove(&channel);
+        let why = match (&method, whole) {
+            (_, false) => Unreadable::TooLarge,
+            (Some(_), _) => Unreadable::Address,
+            (None, _) => properties::fault(payload)?,
+        };
+        properties::replaced(payload, why, method.as_deref(), self.most - OVERHEAD)
+    }
+}
+
+/// The broker's, from its `connection.start`.
+fn major_version(payload: &[u8]) -> Option<u32> {
+    let (_, method) = parse_class(payload).ok()?;
+    let AMQPClass::Connection(AMQPMethod::Start(start)) = method else {
+        return None;
+    };
+    let version = start.server_properties.inner().get("version")?;
+    let text = std::str::from_utf8(version.as_long_string()?.as_bytes()).ok()?;
+    text.split('.').next()?.parse().ok()
+}
+
+/// Of a frame's payload.
+fn size(frame: &[u8]) -> usize {
+    u32::from_be_bytes([frame[3], frame[4], frame[5], frame[6]]) as usize
+}
+
+/// Takes the first bytes away, at most so many.
+fn split<'a>(input: &mut &'a [u8], most: usize) -> &'a [u8] {
+    let (taken, rest) = input.split_at(most.min(input.len()));
+    *input = rest;
+    taken
+}
+
+/// The arguments with all texts in UTF-8; `None` if they are so, or of another form.
+fn readable_texts(mut arguments: &[u8], parts: &[Part]) -> Option<Vec<u8>> {
+    let mut all = Vec::with_capacity(arguments.len());
+    let mut changed = false;
+    for part in parts {
+        let count = match part {
+            Bytes(count) => *count,
+            Text => 1 + usize::from(*arguments.first()?),
+        };
+        let (bytes, rest) = arguments.split_at_checked(count)?;
+        arguments = rest;
+        match part {
+            Text if std::str::from_utf8(&bytes[1..]).is_err() => {
+                changed = true;
+                let text = String::from_utf8_lossy(&bytes[1..]);
+                // What stands for a byte is longer than a byte.
+                let fits = |end: &u8| text.is_char_boundary(usize::from(*end));
+                let end = (0..=u8::MAX).rev().find(fits).unwrap_or(0);
+                all.push(end);
+                all.extend_from_slice(&text.as_bytes()[..usize::from(end)]);
+            }
+            _ => all.extend_from_slice(bytes),
+        }
+    }
+    (changed && arguments.is_empty()).then_some(all)
+}
+
+#[cfg(test)]
+mod tests;

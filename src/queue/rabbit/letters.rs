@@ -13,15 +13,15 @@
 //!
 //! A quorum queue takes 32 commands of a channel at a time. The channel holds the others back, mixes up
 //! their order, and forgets them when it ends: letters that were acknowledged would be dead letters still.
-//! So at most 16 acknowledgements are under way; the answer to a fetch behind them says that they were
-//! taken. Of letters that are given back, the count of the queue says the same.
+//! So at most 16 acknowledgements are under way; the answer to a fetch behind them shows that they were
+//! taken. For letters that are given back, the count of the queue shows it.
 //!
 //! A quorum queue counts how often a message came back, and RabbitMQ 4 drops it after 20 times unless its
 //! queue says otherwise (`topology`; one that an earlier sluiced declared does not). So a letter that was
 //! left ten times is copied to the end of its own queue, confirmed, and then acknowledged: its count
 //! starts again. Where only some letters are read, or some are copied, their order may change.
 
-mod copies;
+mod moving;
 
 use std::collections::{BTreeSet, HashSet, VecDeque};
 use std::fmt;
@@ -34,13 +34,15 @@ use lapin::Channel;
 use lapin::options::{BasicAckOptions, BasicGetOptions, BasicNackOptions};
 use tokio::time::{Instant, sleep};
 
-use super::confirms::{ConfirmChannel, WINDOW};
+use super::confirms::{ConfirmBounds, ConfirmChannel, WINDOW};
 use super::connections::{Connections, Live};
-use super::convert::{Original, copy_properties, fresh_properties, message};
+use super::convert::{Original, message};
 use super::error::RabbitError;
 use super::options::RabbitOptions;
 use super::topology::{answered, find, open_channel};
 use crate::ports::message::{Message, header};
+
+pub use moving::{Moved, Replay};
 
 /// So many letters are asked for at a time.
 const FETCH: u32 = 16;
@@ -68,33 +70,16 @@ pub struct Letter {
     original: Original,
 }
 
-/// A letter on its way to a work queue.
-#[derive(Debug)]
-pub struct Replay {
-    pub letter: Letter,
-    pub queue: String,
-    /// Whether the publisher's time of publishing stays on it.
-    pub keeps_timestamp: bool,
-}
-
-/// What became of a batch.
-#[derive(Debug)]
-pub struct Moved {
-    /// Confirmed in their work queue and gone from the dead letters.
-    pub taken: usize,
-    /// Why the others were not; they are dead letters still.
-    pub fault: Option<RabbitError>,
-}
-
 /// A dead-letter queue that is being read.
 pub struct Letters {
     queue: String,
     operation: Duration,
-    confirm: Duration,
+    bounds: ConfirmBounds,
     connections: Connections,
     live: Arc<Live>,
     channel: Channel,
-    confirms: Option<ConfirmChannel>,
+    /// On a connection of its own: an alarm of the broker stops those that publish.
+    confirms: Option<ConfirmChannel<u64>>,
     /// Work queues that were found.
     found: HashSet<String>,
     total: u32,
@@ -150,7 +135,7 @@ impl Letters {
         Ok(Some(Self {
             queue: queue.to_owned(),
             operation,
-            confirm: options.settings.confirm_timeout.get(),
+            bounds: ConfirmBounds::of(options),
             connections,
             live,
             channel,
@@ -270,58 +255,6 @@ impl Letters {
         Ok(())
     }
 
-    async fn renew(&mut self) -> Result<(), RabbitError> {
-        let worn = std::mem::take(&mut self.worn);
-        if worn.is_empty() {
-            return Ok(());
-        }
-        let queue = self.queue.clone();
-        let copies = worn.into_iter().map(|letter| {
-            let properties = copy_properties(&letter.original, []);
-            (letter, queue.clone(), properties)
-        });
-        self.republish(copies.collect()).await.1
-    }
-
-    /// Whether letters can be moved there.
-    ///
-    /// # Errors
-    /// When the broker is lost or refuses.
-    pub async fn can_go_to(&mut self, queue: &str) -> Result<bool, RabbitError> {
-        if self.found.contains(queue) {
-            return Ok(true);
-        }
-        // A queue that is missing costs its channel.
-        let channel = open_channel(&self.live.connection, self.operation).await?;
-        match find(&channel, queue, self.operation).await {
-            Ok(_) => {
-                let closing = channel.close(200, "found".into());
-                answered("channel.close", self.operation, closing).await?;
-                self.found.insert(queue.to_owned());
-                Ok(true)
-            }
-            Err(RabbitError::Missing { .. }) => Ok(false),
-            Err(error) => Err(error),
-        }
-    }
-
-    /// Moves letters to their work queues, where they start afresh.
-    pub async fn replay(&mut self, batch: Vec<Replay>) -> Moved {
-        let copies = batch.into_iter().map(|replay| {
-            let original = &replay.letter.original;
-            let timestamp = replay.letter.message.properties.timestamp;
-            let timestamp = timestamp.filter(|_| replay.keeps_timestamp);
-            let properties = fresh_properties(original, timestamp);
-            (replay.letter, replay.queue, properties)
-        });
-        let (taken, result) = self.republish(copies.collect()).await;
-        self.gone += u32::try_from(taken).unwrap_or(u32::MAX);
-        Moved {
-            taken,
-            fault: result.err(),
-        }
-    }
-
     /// Removes letters for good.
     ///
     /// # Errors
@@ -334,8 +267,8 @@ impl Letters {
         Ok(())
     }
 
-    /// Gives all letters back that were fetched and not moved, whatever became of them since, and answers
-    /// how many there are then.
+    /// Gives all letters back that were fetched and not moved, whatever became of them since. Returns how
+    /// many letters there are then.
     ///
     /// # Errors
     /// When the broker is lost or refuses.

@@ -1,38 +1,29 @@
 //! RabbitMQ: consume with acknowledgements, publish copies with confirms, recover from every loss.
 //!
-//! - `connections`: the process's two connections; `dial` opens their streams, and `guard` keeps
-//!   from the client what it cannot read;
-//! - `supervisor`: a route's sessions, one after the other; `context` is what they share;
-//! - `session`: one channel, its deliveries and their acknowledgements; `consumers`: where they
-//!   come from;
-//! - `confirms`: publishes and waits for confirms; `publisher` does that with the copies for wait, parked and
-//!   dead-letter queues, `shorten` makes them fit, `kept` remembers the verdicts of those that were not
-//!   confirmed before their session ended;
-//! - `parked`: how many messages are parked;
+//! - `connections`: the process's two connections; `dial` opens their streams, and `guard` keeps from the client
+//!   what it cannot read;
+//! - `supervisor`: a route's sessions, one after the other, and what they share;
+//! - `session`: one channel, its consumers, its deliveries and their acknowledgements;
+//! - `publisher`: the copies for wait, parked and dead-letter queues, tried until they are confirmed; `confirms`
+//!   publishes them and waits for the confirms;
+//! - `counts`: how many messages stand at the broker;
 //! - `topology`: the queues; `convert`: the messages;
-//! - `probe`: looks at a broker for `sluiced check --connect`, `rights` at what it allows; `letters`: reads and moves dead letters
-//!   for `sluiced dead`.
+//! - `probe`: looks at a broker and at the user's rights for `sluiced check --connect`; `letters`: reads and moves
+//!   dead letters for `sluiced dead`.
 
 mod confirms;
 mod connections;
-mod consumers;
-mod context;
 mod convert;
 mod counts;
 mod dial;
 mod error;
 mod guard;
-mod kept;
 pub mod letters;
 mod options;
-mod parked;
 pub mod probe;
 mod publisher;
-pub mod rights;
 mod session;
-mod shorten;
 mod supervisor;
-mod tls;
 mod topology;
 
 use std::sync::Arc;
@@ -43,7 +34,7 @@ pub use self::error::RabbitError;
 pub use self::options::{RabbitOptions, RouteOptions};
 
 use self::connections::Connections;
-use super::events::QueueEvents;
+use super::QueueEvents;
 use crate::ports::clock::Clock;
 use crate::ports::link::Link;
 use crate::ports::queue::Subscription;

@@ -1,14 +1,23 @@
-//! Tries a broker and a route's queue without changing anything, for `sluiced check --connect`.
+//! Tries a broker and a route's queues without changing anything, for `sluiced check --connect`.
+//!
+//! Problem: RabbitMQ has no question "may I?". It checks rights first and arguments second, and only then
+//! does something. So each right is tried with an argument that no broker takes: where the right is missing
+//! the answer is 403, where it is there 406, and nothing was consumed or declared. A queue of ours that is
+//! there is declared as `run` would declare it, which changes nothing or shows that its settings differ.
 
 use std::time::Duration;
 
+use lapin::types::{AMQPValue, FieldTable};
+use secrecy::ExposeSecret as _;
 use tokio::time::Instant;
+use url::Url;
 
 use super::connections::{Connections, Live};
 use super::error::RabbitError;
 use super::options::{RabbitOptions, RouteOptions, addresses};
-use super::rights;
-use super::topology::{self, QueueCounts};
+use super::topology::{self, DURABLE, QueueCounts, Target, open_channel};
+use crate::core::parking::Space;
+use crate::settings::types::QueueType;
 
 /// How long closing may take.
 const GOODBYE: Duration = Duration::from_secs(1);
@@ -84,11 +93,11 @@ async fn look(
     route: &RouteOptions,
 ) -> Result<QueueState, RabbitError> {
     let bound = options.settings.connect_timeout.get();
-    let channel = topology::open_channel(&live.connection, bound).await?;
-    let found = topology::find(&channel, &route.settings.queue, bound).await;
+    let channel = open_channel(&live.connection, bound).await?;
+    let found = topology::find(&channel, route.queue(), bound).await;
     match &found {
         Err(RabbitError::Missing { .. }) if !route.settings.declare => {}
-        found => rights::tried(live, route, found.is_ok(), bound).await?,
+        found => tried(live, route, found.is_ok(), bound).await?,
     }
     match found {
         Ok(QueueCounts {
@@ -99,8 +108,8 @@ async fn look(
                 true => Vec::new(),
                 false => topology::left_behind(&live.connection, route, bound).await?,
             };
-            let classic = rights::is_classic(live, &route.settings.queue, bound).await;
-            let parked = left.iter().map(|(_, census)| census.messages).sum();
+            let classic = is_classic(live, route.queue(), bound).await;
+            let parked = left.iter().map(|(_, counts)| counts.messages).sum();
             Ok(QueueState::Found {
                 messages,
                 consumers,
@@ -113,5 +122,174 @@ async fn look(
         }
         Err(RabbitError::Missing { queue }) => Err(RabbitError::Undeclared { queue }),
         Err(error) => Err(error),
+    }
+}
+
+/// Tries the rights to a route's queues, and the settings of those of ours that are there; `found`: the work
+/// queue is there.
+async fn tried(
+    live: &Live,
+    route: &RouteOptions,
+    found: bool,
+    bound: Duration,
+) -> Result<(), RabbitError> {
+    if found {
+        may_consume(live, route.queue(), bound).await?;
+    }
+    let work = route.settings.declare.then_some(Target::Work);
+    let waits = route.ladder().steps().map(Target::Wait);
+    let parked = Space::all().filter(|_| route.parks()).map(Target::Parked);
+    for target in work.into_iter().chain(waits).chain(parked) {
+        may_declare(live, route, target, bound).await?;
+    }
+    may_declare(live, route, Target::Dead, bound).await?;
+    // Those that are there do not show whether copies may be published, which waits ask for.
+    let wait = Target::Wait(route.ladder().step(Duration::ZERO));
+    let nowhere = format!("{}.wait.none", route.queue());
+    declare_nothing(live, route, wait, &nowhere, bound).await
+}
+
+/// Needs the right to read.
+async fn may_consume(live: &Live, queue: &str, bound: Duration) -> Result<(), RabbitError> {
+    let channel = open_channel(&live.connection, bound).await?;
+    let mut impossible = FieldTable::default();
+    impossible.insert(
+        "x-priority".into(),
+        AMQPValue::LongString("no number".into()),
+    );
+    match topology::consume(&channel, queue, impossible, bound).await {
+        Err(error @ RabbitError::Stream { .. }) => Err(error),
+        answer => refused(answer.map(drop)),
+    }
+}
+
+/// Whether a queue that is there is a classic one. A declaration of another type changes nothing, and the broker
+/// names the first argument that differs: where that is another one, or the user may not declare the queue, the
+/// answer is no.
+async fn is_classic(live: &Live, queue: &str, bound: Duration) -> bool {
+    let Ok(channel) = open_channel(&live.connection, bound).await else {
+        return false;
+    };
+    let quorum = topology::typed(QueueType::Quorum);
+    let declared = topology::declare(&channel, queue, DURABLE, quorum, bound).await;
+    matches!(declared, Err(RabbitError::Mismatch { reason, .. }) if reason.contains("x-queue-type"))
+}
+
+async fn may_declare(
+    live: &Live,
+    route: &RouteOptions,
+    target: Target,
+    bound: Duration,
+) -> Result<(), RabbitError> {
+    let queue = target.queue(route.queue());
+    let channel = open_channel(&live.connection, bound).await?;
+    match topology::find(&channel, &queue, bound).await {
+        Ok(_) => {
+            channel.close(200, "found".into()).await.ok();
+            let declared = topology::target_queues(live, route, [target], bound).await;
+            declared.map_err(RabbitError::of_right)
+        }
+        Err(RabbitError::Missing { .. }) => {
+            declare_nothing(live, route, target, &queue, bound).await
+        }
+        Err(error) => Err(error),
+    }
+}
+
+/// Needs the right to configure, and for a wait queue those to read it and to write to the default exchange.
+async fn declare_nothing(
+    live: &Live,
+    route: &RouteOptions,
+    target: Target,
+    queue: &str,
+    bound: Duration,
+) -> Result<(), RabbitError> {
+    let channel = open_channel(&live.connection, bound).await?;
+    let mut impossible = target.arguments(route);
+    impossible.insert("x-message-ttl".into(), AMQPValue::LongLongInt(-1));
+    let declared = topology::declare(&channel, queue, DURABLE, impossible, bound).await;
+    refused(declared.map(drop))
+}
+
+/// What was impossible was refused: with the right for it, or without.
+fn refused(answer: Result<(), RabbitError>) -> Result<(), RabbitError> {
+    match answer {
+        Err(error @ (RabbitError::Refused { .. } | RabbitError::Timeout { .. })) => {
+            Err(error.of_right())
+        }
+        _ => Ok(()),
+    }
+}
+
+/// The command that grants what `run` needs for all these routes.
+#[must_use]
+pub fn grant_command(options: &RabbitOptions, routes: &[RouteOptions]) -> String {
+    let url = options.settings.urls.first();
+    let url = url.and_then(|url| Url::parse(url.expose_secret()).ok());
+    let user = match &url {
+        Some(url) if !url.username().is_empty() => url.username(),
+        _ => "guest",
+    };
+    let vhost = match url.as_ref().map(|url| url.path()) {
+        Some(path) if path.len() > 1 => path[1..].replace("%2f", "/").replace("%2F", "/"),
+        _ => "/".to_owned(),
+    };
+    let either = |routes: &mut dyn Iterator<Item = &RouteOptions>| {
+        let names: Vec<_> = routes.map(|route| literal(route.queue())).collect();
+        names.join("|")
+    };
+    let all = either(&mut routes.iter());
+    let declared = either(&mut routes.iter().filter(|route| route.settings.declare));
+    let mut configure = format!(r"^({all})\.(wait|parked|dead)");
+    if !declared.is_empty() {
+        configure += &format!("|^({declared})$");
+    }
+    format!(
+        r"rabbitmqctl set_permissions -p '{vhost}' '{user}' '{configure}' '^amq\.default$' '^({all})(\.|$)'"
+    )
+}
+
+/// A pattern that only this name fits.
+fn literal(name: &str) -> String {
+    let plain = |c: char| c.is_alphanumeric() || c == '-' || c == '_';
+    let escaped = name.chars().map(|c| {
+        if plain(c) {
+            c.to_string()
+        } else {
+            format!("\\{c}")
+        }
+    });
+    escaped.collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::Arc;
+
+    use super::*;
+    use crate::settings::types::Route;
+
+    #[test]
+    fn the_command_names_the_queues_of_all_routes() {
+        let route = |queue: &str, declare| RouteOptions {
+            name: queue.to_owned(),
+            settings: Arc::new(Route {
+                queue: queue.to_owned(),
+                declare,
+                ..Route::example()
+            }),
+            prefetch: 1,
+            longest_wait: Duration::ZERO,
+        };
+        let options = |url: &str| RabbitOptions::single(url.into());
+        assert_eq!(
+            grant_command(
+                &options("amqp://app:secret@broker/%2fx"),
+                &[route("sms.eu", false), route("mail", true)]
+            ),
+            r"rabbitmqctl set_permissions -p '/x' 'app' '^(sms\.eu|mail)\.(wait|parked|dead)|^(mail)$' '^amq\.default$' '^(sms\.eu|mail)(\.|$)'"
+        );
+        let said = grant_command(&options("amqp://broker"), &[route("sms", false)]);
+        assert!(said.contains("-p '/' 'guest' '^(sms)"), "{said}");
     }
 }

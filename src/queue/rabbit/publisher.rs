@@ -1,25 +1,21 @@
 //! Copies for wait, parked and dead-letter queues, from a session to the broker (`confirms`).
 //!
-//! A copy that is not confirmed is tried again with backoff for as long as the session lives: its
-//! verdict was reached, and giving the message back would repeat its call. A copy may exist twice,
-//! but it is never missing. What can never be copied is made to fit before (`shorten`).
+//! A copy that is not confirmed is tried again with backoff for as long as the session lives: its verdict was
+//! reached, and giving the message back would repeat its call. A copy may exist twice, but it is never missing.
 
-use std::collections::{HashMap, HashSet, VecDeque};
+use std::collections::{HashSet, VecDeque};
 use std::sync::Arc;
-use std::time::Duration;
 
 use bytes::Bytes;
 use lapin::BasicProperties;
 use tokio::sync::mpsc;
 use tokio::time::{Instant, sleep_until};
+use tokio_util::task::AbortOnDropHandle;
 
-use super::confirms::{ConfirmChannel, Copy, Decided};
-use super::connections::Connections;
+use super::confirms::{ConfirmBounds, ConfirmChannel, Copy, Decided, usable};
 use super::error::RabbitError;
-use super::options::RouteOptions;
+use super::supervisor::Context;
 use super::topology::{Target, target_queues};
-use crate::ports::clock::Clock;
-use crate::queue::events::QueueEvents;
 use crate::queue::{BACKOFF, LOG_EVERY};
 use crate::telemetry::{LogLimit, Suppressed};
 
@@ -29,7 +25,7 @@ const BURST: usize = 512;
 /// A copy to publish.
 #[derive(Debug)]
 pub(super) struct Republish {
-    /// The delivery that it is made of; its properties carry it as their number.
+    /// The delivery that it is made of.
     pub(super) tag: u64,
     pub(super) target: Target,
     pub(super) body: Bytes,
@@ -39,35 +35,53 @@ pub(super) struct Republish {
 /// The publishing side of one session of a route.
 #[derive(Debug)]
 pub(super) struct Publisher {
-    pub(super) route: Arc<RouteOptions>,
-    pub(super) connections: Arc<Connections>,
-    pub(super) bounds: PublisherBounds,
-    pub(super) clock: Clock,
-    pub(super) events: Arc<dyn QueueEvents>,
+    /// Bounded by the prefetch.
+    copies: mpsc::UnboundedSender<Republish>,
     /// The tags of copies that the broker has confirmed and not returned.
-    pub(super) confirmed: mpsc::UnboundedSender<u64>,
+    pub(super) confirmed: mpsc::UnboundedReceiver<u64>,
+    _task: AbortOnDropHandle<()>,
 }
 
-#[derive(Clone, Copy, Debug)]
-pub(super) struct PublisherBounds {
-    /// For one synchronous operation.
-    pub(super) operation: Duration,
-    /// For the time without a confirm.
-    pub(super) confirm: Duration,
+impl Publisher {
+    /// Starts it. Must be called inside a tokio runtime.
+    pub(super) fn start(context: Arc<Context>) -> Self {
+        let (copies, fresh) = mpsc::unbounded_channel();
+        let (sender, confirmed) = mpsc::unbounded_channel();
+        let outbox = Outbox {
+            context,
+            confirmed: sender,
+            open: None,
+            declared: HashSet::new(),
+            ready: VecDeque::new(),
+            waiting: Vec::new(),
+            retry_at: Instant::now(),
+            failed: HashSet::new(),
+            failures: 0,
+            log: LogLimit::new(LOG_EVERY),
+        };
+        Self {
+            copies,
+            confirmed,
+            _task: AbortOnDropHandle::new(tokio::spawn(outbox.run(fresh))),
+        }
+    }
+
+    /// Publishes a copy, until it is confirmed.
+    pub(super) fn publish(&self, copy: Republish) {
+        // The task ends with this handle; without it the end of the session decides.
+        drop(self.copies.send(copy));
+    }
 }
 
-/// A confirm channel and what was declared since it is there.
-#[derive(Debug)]
-struct Open {
-    confirms: ConfirmChannel,
-    declared: HashSet<Target>,
-}
-
-/// Copies that are not confirmed, by where they are.
+/// Copies that are not confirmed. Those under way are in `open`.
 #[derive(Debug)]
 struct Outbox {
+    context: Arc<Context>,
+    confirmed: mpsc::UnboundedSender<u64>,
+    open: Option<ConfirmChannel<Republish>>,
+    /// Queues that are there, as far as is known.
+    declared: HashSet<Target>,
     ready: VecDeque<Republish>,
-    under_way: HashMap<u64, Republish>,
     /// Failed: ready again at `retry_at`.
     waiting: Vec<Republish>,
     retry_at: Instant,
@@ -78,172 +92,151 @@ struct Outbox {
     log: LogLimit,
 }
 
-impl Publisher {
-    /// Publishes what comes until the session drops its end. `copies` is bounded by the prefetch.
-    pub(super) async fn run(self, mut copies: mpsc::UnboundedReceiver<Republish>) {
-        let mut open: Option<Open> = None;
-        let mut outbox = Outbox {
-            ready: VecDeque::new(),
-            under_way: HashMap::new(),
-            waiting: Vec::new(),
-            retry_at: Instant::now(),
-            failed: HashSet::new(),
-            failures: 0,
-            log: LogLimit::new(LOG_EVERY),
-        };
+impl Outbox {
+    /// Publishes what comes until the session drops its end.
+    async fn run(mut self, mut copies: mpsc::UnboundedReceiver<Republish>) {
         let mut fresh: Vec<Republish> = Vec::with_capacity(BURST);
         loop {
-            self.send(&mut open, &mut outbox).await;
+            if let Err(error) = self.send().await {
+                for copy in std::mem::take(&mut self.ready) {
+                    self.fail(copy, &error);
+                }
+            }
             tokio::select! {
                 count = copies.recv_many(&mut fresh, BURST) => {
                     if count == 0 {
                         return;
                     }
-                    outbox.ready.extend(fresh.drain(..));
+                    self.ready.extend(fresh.drain(..));
                 }
-                () = sleep_until(outbox.retry_at), if !outbox.waiting.is_empty() => {
-                    outbox.ready.extend(outbox.waiting.drain(..));
+                () = sleep_until(self.retry_at), if !self.waiting.is_empty() => {
+                    self.ready.extend(self.waiting.drain(..));
                 }
-                decided = next(&mut open) => match decided {
-                    Ok(decided) => self.decided(&mut outbox, decided),
-                    // They will be taken when the alarm is over.
-                    Err(error @ RabbitError::Blocked) => {
-                        outbox.under_way.keys().for_each(|_| self.events.unconfirmed(&self.route.name));
-                        self.tell(&outbox, &error);
-                    }
-                    Err(error) => {
-                        for (_, copy) in std::mem::take(&mut outbox.under_way) {
-                            self.fail(&mut outbox, copy, &error);
-                        }
-                        if let Some(open) = open.take() {
-                            open.confirms.close().await;
-                        }
-                    }
-                }
+                decided = next(&mut self.open) => self.on_decided(decided).await,
             }
         }
     }
 
     /// Publishes what is ready, as far as there is room.
-    async fn send(&self, open: &mut Option<Open>, outbox: &mut Outbox) {
-        while let Some(copy) = outbox.ready.front() {
-            let (bytes, target) = (copy.body.len(), copy.target);
-            let open = match self.room(open, bytes).await {
-                Ok(Some(open)) => open,
-                Ok(None) => return,
-                Err(error) => {
-                    for copy in std::mem::take(&mut outbox.ready) {
-                        self.fail(outbox, copy, &error);
+    async fn send(&mut self) -> Result<(), RabbitError> {
+        let bounds = ConfirmBounds::of(&self.context.options);
+        while let Some(first) = self.ready.front() {
+            let (target, bytes) = (first.target, first.body.len());
+            let live = self.context.connections.publishing.acquire();
+            let open = usable(&mut self.open, live, bounds).await?;
+            if open.live.is_blocked() {
+                return Err(RabbitError::Blocked);
+            }
+            if !open.takes(bytes) {
+                return Ok(());
+            }
+            // The work queue is there: its messages are the ones that are copied.
+            if target != Target::Work && !self.declared.contains(&target) {
+                let route = &self.context.route;
+                match target_queues(&open.live, route, [target], bounds.operation).await {
+                    Ok(()) => drop(self.declared.insert(target)),
+                    Err(error) => {
+                        self.fail_all_for(target, &error);
+                        continue;
                     }
-                    return;
                 }
+            }
+            let Some(republish) = self.ready.pop_front() else {
+                return Ok(());
             };
-            if let Err(error) = self.declare(open, target).await {
-                let ready = std::mem::take(&mut outbox.ready).into_iter();
-                let (same, others): (Vec<_>, Vec<_>) =
-                    ready.partition(|copy| copy.target == target);
-                outbox.ready = others.into();
-                for copy in same {
-                    self.fail(outbox, copy, &error);
-                }
-                continue;
+            let first_try = !self.failed.contains(&republish.tag);
+            let copy = Copy {
+                queue: target.queue(self.context.route.queue()),
+                properties: republish.properties.clone(),
+                body: republish.body.clone(),
+            };
+            if open.publish(copy, republish) && first_try {
+                self.context.log_shortened();
             }
-            if let Some(copy) = outbox.ready.pop_front() {
-                open.confirms.publish(Copy {
-                    number: copy.tag,
-                    queue: copy.target.queue(&self.route.settings.queue),
-                    properties: copy.properties.clone(),
-                    body: copy.body.clone(),
-                });
-                outbox.under_way.insert(copy.tag, copy);
-            }
-        }
-    }
-
-    /// The channel, if it has room for a copy of so many bytes. A new one is opened where the old one takes no
-    /// more, and nothing is under way on it.
-    async fn room<'a>(
-        &self,
-        open: &'a mut Option<Open>,
-        bytes: usize,
-    ) -> Result<Option<&'a mut Open>, RabbitError> {
-        let old = open.take();
-        let usable = match old {
-            Some(old) if old.confirms.is_open() || !old.confirms.is_idle() => old,
-            other => {
-                if let Some(other) = other {
-                    other.confirms.close().await;
-                }
-                let live = self.connections.publishing.acquire().await?;
-                let PublisherBounds { operation, confirm } = self.bounds;
-                Open {
-                    confirms: ConfirmChannel::open(live, operation, confirm).await?,
-                    declared: HashSet::new(),
-                }
-            }
-        };
-        let usable = open.insert(usable);
-        if usable.confirms.live.is_blocked() {
-            return Err(RabbitError::Blocked);
-        }
-        let has_room = usable.confirms.is_open() && usable.confirms.has_room(bytes);
-        Ok(has_room.then_some(usable))
-    }
-
-    async fn declare(&self, open: &mut Open, target: Target) -> Result<(), RabbitError> {
-        // The work queue is there: its messages are the ones that are copied.
-        if target != Target::Work && !open.declared.contains(&target) {
-            let bound = self.bounds.operation;
-            target_queues(&open.confirms.live, &self.route, [target], bound).await?;
-            open.declared.insert(target);
         }
         Ok(())
     }
 
-    fn decided(&self, outbox: &mut Outbox, decided: Vec<Decided>) {
-        for Decided { number, result } in decided {
-            let Some(copy) = outbox.under_way.remove(&number) else {
-                continue;
-            };
-            match result {
-                Ok(()) => {
-                    outbox.failed.remove(&number);
-                    // If the session is gone, the result is not needed.
-                    self.confirmed.send(number).ok();
+    /// What became of copies that were under way.
+    async fn on_decided(&mut self, decided: Result<Vec<Decided<Republish>>, RabbitError>) {
+        match decided {
+            Ok(decided) => {
+                for Decided { of, result } in decided {
+                    match result {
+                        Ok(()) => {
+                            self.failed.remove(&of.tag);
+                            // If the session is gone, the result is not needed.
+                            self.confirmed.send(of.tag).ok();
+                        }
+                        Err(error) => {
+                            // Its queue may be gone.
+                            self.declared.remove(&of.target);
+                            self.fail(of, &error);
+                        }
+                    }
                 }
-                Err(error) => self.fail(outbox, copy, &error),
+                self.recovered();
+            }
+            // They will be taken when the alarm is over.
+            Err(error @ RabbitError::Blocked) => {
+                let under_way = self.open.as_ref().map_or(0, ConfirmChannel::under_way);
+                let Context { events, route, .. } = &*self.context;
+                (0..under_way).for_each(|_| events.unconfirmed(&route.name));
+                self.log_fault(&error);
+            }
+            Err(error) => {
+                self.declared.clear();
+                if let Some(open) = self.open.take() {
+                    for copy in open.close().await {
+                        self.fail(copy, &error);
+                    }
+                }
             }
         }
-        if outbox.failed.is_empty() {
-            outbox.failures = 0;
-            if outbox.log.over() {
-                let route = &self.route.name;
+    }
+
+    /// All copies may be confirmed again.
+    fn recovered(&mut self) {
+        if self.failed.is_empty() {
+            self.failures = 0;
+            if self.log.over() {
+                let route = &self.context.route.name;
                 tracing::info!(route, "copies are confirmed again");
             }
         }
     }
 
-    /// The copy is tried again, together with others that failed meanwhile.
-    fn fail(&self, outbox: &mut Outbox, copy: Republish, error: &RabbitError) {
-        self.events.unconfirmed(&self.route.name);
-        if outbox.waiting.is_empty() {
-            outbox.failures += 1;
-            let wait = BACKOFF.half_jitter(outbox.failures, rand::random());
-            outbox.retry_at = Instant::now() + wait;
+    /// A queue cannot be declared: its copies wait, the others go on.
+    fn fail_all_for(&mut self, target: Target, error: &RabbitError) {
+        let ready = std::mem::take(&mut self.ready).into_iter();
+        let (same, others): (Vec<_>, Vec<_>) = ready.partition(|copy| copy.target == target);
+        self.ready = others.into();
+        for copy in same {
+            self.fail(copy, error);
         }
-        self.tell(outbox, error);
-        outbox.failed.insert(copy.tag);
-        outbox.waiting.push(copy);
     }
 
-    fn tell(&self, outbox: &Outbox, error: &RabbitError) {
-        let route = &self.route.name;
-        let Some(more): Option<Suppressed> = outbox.log.fault(&error.to_string(), self.clock.now())
-        else {
+    /// The copy is tried again, together with others that failed meanwhile.
+    fn fail(&mut self, copy: Republish, error: &RabbitError) {
+        self.context.events.unconfirmed(&self.context.route.name);
+        if self.waiting.is_empty() {
+            self.failures += 1;
+            let wait = BACKOFF.half_jitter(self.failures, rand::random());
+            self.retry_at = Instant::now() + wait;
+        }
+        self.log_fault(error);
+        self.failed.insert(copy.tag);
+        self.waiting.push(copy);
+    }
+
+    fn log_fault(&self, error: &RabbitError) {
+        let route = &self.context.route.name;
+        let now = self.context.clock.now();
+        let Some(more): Option<Suppressed> = self.log.fault(&error.to_string(), now) else {
             return;
         };
         // A queue that was declared a moment ago may refuse once: that is no warning.
-        if outbox.failures <= 1 && matches!(error, RabbitError::NotTaken { .. }) {
+        if self.failures <= 1 && matches!(error, RabbitError::NotTaken { .. }) {
             tracing::info!(route, %error, "copies are not confirmed, trying again{more}");
         } else {
             tracing::warn!(route, %error, "copies are not confirmed, trying again{more}");
@@ -252,9 +245,11 @@ impl Publisher {
 }
 
 /// What becomes of copies that are under way; without any it waits forever.
-async fn next(open: &mut Option<Open>) -> Result<Vec<Decided>, RabbitError> {
+async fn next(
+    open: &mut Option<ConfirmChannel<Republish>>,
+) -> Result<Vec<Decided<Republish>>, RabbitError> {
     match open {
-        Some(open) if !open.confirms.is_idle() => open.confirms.next().await,
+        Some(open) if !open.is_idle() => open.next().await,
         _ => std::future::pending().await,
     }
 }

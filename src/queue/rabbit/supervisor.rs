@@ -1,31 +1,77 @@
 //! One route's sessions, one after the other, behind the subscription that the pipeline holds.
+//!
+//! A session ends with its channel. The next one is opened with backoff, until the route is closed. What outlives
+//! a session is in [`Context`].
 
 use std::fmt;
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use futures::future::BoxFuture;
-use tokio::sync::watch;
+use tokio::sync::{mpsc, watch};
 use tokio::time::{Instant, sleep};
 
 use super::connections::Connections;
-use super::context::Context;
+use super::counts::ParkedCount;
 use super::error::RabbitError;
-use super::kept::KeptVerdicts;
 use super::options::{RabbitOptions, RouteOptions};
-use super::parked::ParkedQueues;
-use super::session::{Ended, Session};
+use super::session::{Ended, KeptVerdicts, Session};
+use crate::core::ladder::Ladder;
 use crate::ports::clock::Clock;
 use crate::ports::link::Link;
 use crate::ports::locks::lock;
-use crate::ports::queue::Leftover;
-use crate::queue::events::QueueEvents;
+use crate::ports::queue::{Delivery, Leftover};
+use crate::queue::QueueEvents;
 use crate::queue::served::{ServeChannels, Served, Source};
 use crate::queue::{BACKOFF, LOG_EVERY};
 use crate::telemetry::LogLimit;
 
 /// A session that lived so long was healthy: the next failure starts with a short wait.
 const HEALTHY: Duration = Duration::from_secs(10);
+
+/// What the sessions of a route share.
+pub(super) struct Context {
+    pub(super) route: Arc<RouteOptions>,
+    pub(super) ladder: Ladder,
+    pub(super) options: Arc<RabbitOptions>,
+    pub(super) connections: Arc<Connections>,
+    pub(super) clock: Clock,
+    pub(super) events: Arc<dyn QueueEvents>,
+    pub(super) deliveries: mpsc::UnboundedSender<Delivery>,
+    pub(super) parked: Arc<ParkedCount>,
+    pub(super) kept: KeptVerdicts,
+    /// About deliveries for which there was no room.
+    pub(super) no_room: LogLimit,
+    /// About copies that left headers behind.
+    shortened: LogLimit,
+}
+
+impl Context {
+    /// For each synchronous operation.
+    pub(super) fn bound(&self) -> Duration {
+        self.options.settings.connect_timeout.get()
+    }
+
+    /// A copy left headers behind.
+    pub(super) fn log_shortened(&self) {
+        let route = &self.route.name;
+        self.events.shortened(route);
+        if let Some(more) = self.shortened.event(self.clock.now()) {
+            tracing::warn!(
+                route,
+                "a copy does not fit a frame: its largest headers stay behind{more}"
+            );
+        }
+    }
+}
+
+impl fmt::Debug for Context {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Context")
+            .field("route", &self.route)
+            .finish_non_exhaustive()
+    }
+}
 
 /// Starts to supervise a route. Must run inside a tokio runtime.
 pub(super) fn start(
@@ -36,10 +82,10 @@ pub(super) fn start(
     events: Arc<dyn QueueEvents>,
 ) -> Served<RabbitSource> {
     let route = Arc::new(route);
-    let parked_queues = Arc::new(ParkedQueues::default());
+    let parked = Arc::new(ParkedCount::default());
     let source = RabbitSource {
         route: Arc::clone(&route),
-        parked_queues: Arc::clone(&parked_queues),
+        parked: Arc::clone(&parked),
         connections: Mutex::new(Some(Arc::clone(&connections))),
     };
     Served::start(source, |channels| {
@@ -51,26 +97,26 @@ pub(super) fn start(
             clock,
             events,
             deliveries: channels.deliveries.clone(),
-            parked_queues,
+            parked,
             kept: KeptVerdicts::default(),
             shortened: LogLimit::new(LOG_EVERY),
             no_room: LogLimit::new(LOG_EVERY),
         };
-        supervise(context, channels)
+        supervise(Arc::new(context), channels)
     })
 }
 
 /// The queue's side of a route's subscription, besides its sessions.
 pub(super) struct RabbitSource {
     route: Arc<RouteOptions>,
-    parked_queues: Arc<ParkedQueues>,
+    parked: Arc<ParkedCount>,
     /// Shared by all routes: the last one that leaves closes them.
     connections: Mutex<Option<Arc<Connections>>>,
 }
 
 impl Source for RabbitSource {
     fn parked(&self) -> Option<u64> {
-        self.parked_queues.messages().filter(|_| self.route.parks())
+        self.parked.messages().filter(|_| self.route.parks())
     }
 
     fn leave(&self, end: Instant) -> BoxFuture<'_, ()> {
@@ -87,13 +133,13 @@ impl fmt::Debug for RabbitSource {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("RabbitSubscription")
             .field("route", &self.route.name)
-            .field("queue", &self.route.settings.queue)
+            .field("queue", &self.route.queue())
             .finish_non_exhaustive()
     }
 }
 
-/// Runs sessions until it is told to close.
-async fn supervise(context: Context, channels: ServeChannels) {
+/// Runs sessions until the route is closed.
+async fn supervise(context: Arc<Context>, channels: ServeChannels) {
     let ServeChannels {
         mut tap,
         mut closing,
@@ -106,10 +152,10 @@ async fn supervise(context: Context, channels: ServeChannels) {
         log: LogLimit::new(LOG_EVERY),
     };
     let left = loop {
-        let mut told = closing.clone();
+        let mut closed = closing.clone();
         let started = Instant::now();
         let session = tokio::select! {
-            _ = told.wait_for(Option::is_some) => break Leftover::default(),
+            _ = closed.wait_for(Option::is_some) => break Leftover::default(),
             session = open(&context) => session,
         };
         let error = match session {
@@ -131,7 +177,7 @@ async fn supervise(context: Context, channels: ServeChannels) {
         down(&link, &error);
         let wait = history.lost(&context, &error, started);
         tokio::select! {
-            _ = told.wait_for(Option::is_some) => break Leftover::default(),
+            _ = closed.wait_for(Option::is_some) => break Leftover::default(),
             () = sleep(wait) => {}
         }
     };
@@ -151,18 +197,18 @@ impl SessionHistory {
         if self.log.over() {
             tracing::info!(
                 route = route.name,
-                queue = route.settings.queue,
+                queue = route.queue(),
                 "the queue can be consumed again"
             );
         }
     }
 
-    /// A session was lost or refused. Answers how long to wait before the next one.
+    /// A session was lost or refused. Returns how long to wait before the next one.
     fn lost(&mut self, context: &Context, error: &RabbitError, started: Instant) -> Duration {
         let now = context.clock.now();
         if let Some(more) = self.log.fault(&error.to_string(), now) {
             let route = &context.route;
-            tracing::warn!(route = route.name, queue = route.settings.queue, %error, "the queue cannot be consumed, trying again{more}");
+            tracing::warn!(route = route.name, queue = route.queue(), %error, "the queue cannot be consumed, trying again{more}");
         }
         if started.elapsed() >= HEALTHY {
             self.failures = 0;
@@ -178,14 +224,15 @@ enum NotOpen {
     Channel(RabbitError),
 }
 
-async fn open(context: &Context) -> Result<Session<'_>, NotOpen> {
+async fn open(context: &Arc<Context>) -> Result<Session, NotOpen> {
     let live = context
         .connections
         .consuming
         .acquire()
         .await
         .map_err(NotOpen::Connection)?;
-    Session::open(context, live).await.map_err(NotOpen::Channel)
+    let session = Session::open(Arc::clone(context), live).await;
+    session.map_err(NotOpen::Channel)
 }
 
 fn down(link: &watch::Sender<Link>, error: &RabbitError) {

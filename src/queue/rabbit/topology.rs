@@ -4,16 +4,16 @@
 //! that the broker refuses closes its channel, so declarations get channels of their own.
 //!
 //! RabbitMQ 4 drops or dead-letters a message of a quorum queue after 20 returns, unless the queue
-//! says that it has no limit. Before version 4 there is no limit by default, and the same word makes
+//! says that it has no limit. Before version 4 there is no limit by default, and the same argument makes
 //! the broker drop a message at its first return. A queue that an earlier sluiced declared has no
 //! such argument. So queues that are read are declared with it where the broker knows it, and
 //! without it if that is refused.
 
 use std::time::Duration;
 
-use lapin::options::QueueDeclareOptions;
+use lapin::options::{BasicConsumeOptions, QueueDeclareOptions};
 use lapin::types::{AMQPValue, FieldTable, LongString};
-use lapin::{Channel, Connection};
+use lapin::{Channel, Connection, Consumer};
 use tokio::time::timeout;
 
 use super::connections::Live;
@@ -59,10 +59,7 @@ impl Target {
             let ttl = i64::try_from(step.length().as_millis()).unwrap_or(i64::MAX);
             table.insert("x-message-ttl".into(), AMQPValue::LongLongInt(ttl));
             table.insert("x-dead-letter-exchange".into(), text(""));
-            table.insert(
-                "x-dead-letter-routing-key".into(),
-                text(&route.settings.queue),
-            );
+            table.insert("x-dead-letter-routing-key".into(), text(route.queue()));
             if route.settings.queue_type == QueueType::Quorum {
                 // Without both of these a quorum queue may lose what it dead-letters.
                 table.insert("x-dead-letter-strategy".into(), text("at-least-once"));
@@ -111,7 +108,7 @@ pub(super) async fn work_queue(
         return target_queues(live, route, [Target::Work], bound).await;
     }
     let channel = open_channel(&live.connection, bound).await?;
-    match find(&channel, &route.settings.queue, bound).await {
+    match find(&channel, route.queue(), bound).await {
         Err(RabbitError::Missing { queue }) => return Err(RabbitError::Undeclared { queue }),
         found => found?,
     };
@@ -143,7 +140,7 @@ pub(super) async fn target_queues(
 ) -> Result<(), RabbitError> {
     let mut channel = open_channel(&live.connection, bound).await?;
     for target in targets {
-        let queue = target.queue(&route.settings.queue);
+        let queue = target.queue(route.queue());
         let arguments = target.arguments(route);
         let counted = target.takes_returns() && route.settings.queue_type == QueueType::Quorum;
         if counted && live.knows_unlimited {
@@ -173,14 +170,9 @@ pub(super) async fn left_behind(
     for space in Space::all() {
         // A queue that is missing costs its channel.
         let channel = open_channel(connection, bound).await?;
-        match find(
-            &channel,
-            &Target::Parked(space).queue(&route.settings.queue),
-            bound,
-        )
-        .await
-        {
-            Ok(census) => found.push((space, census)),
+        let queue = Target::Parked(space).queue(route.queue());
+        match find(&channel, &queue, bound).await {
+            Ok(counts) => found.push((space, counts)),
             // It was deleted; others may hold messages all the same.
             Err(RabbitError::Missing { .. }) => continue,
             Err(error) => return Err(error),
@@ -226,6 +218,24 @@ pub(super) async fn declare(
         // The runtime ends, and all its tasks with it.
         Err(error) => Err(RabbitError::Lost {
             reason: error.to_string(),
+        }),
+    }
+}
+
+/// Begins to consume.
+pub(super) async fn consume(
+    channel: &Channel,
+    queue: &str,
+    arguments: FieldTable,
+    bound: Duration,
+) -> Result<Consumer, RabbitError> {
+    let options = BasicConsumeOptions::default();
+    let consuming = channel.basic_consume(queue.into(), "".into(), options, arguments);
+    match timeout(bound, consuming).await {
+        Ok(answer) => answer.map_err(|error| RabbitError::about_consumer(queue, &error)),
+        Err(_) => Err(RabbitError::Timeout {
+            what: "basic.consume",
+            waited: bound,
         }),
     }
 }

@@ -123,7 +123,7 @@ async fn sixteen_mebibytes() {
 async fn many_large_ones() {
     const COUNT: usize = 64;
     const LARGE: usize = 4 << 20;
-    const NO_ROOM: &str = "there is no room for so large messages";
+    const NO_ROOM: &str = "the messages in memory are too large together";
     let row = "messages::many_large_ones";
     let fault = "64 of 4 MiB, and no dead letter is taken";
     let mut drill = Drill::prepare(row, fault, templates(row)).await;

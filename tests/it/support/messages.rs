@@ -8,7 +8,7 @@ use sluiced::core::outcome::DeadReason;
 use sluiced::ports::message::{HeaderValue, header};
 use sluiced::ports::queue::{Delivery, Verdict};
 use sluiced::ports::tls::Tls;
-use sluiced::queue::events::QueueEvents;
+use sluiced::queue::QueueEvents;
 use sluiced::queue::rabbit::RabbitOptions;
 use tokio::sync::mpsc;
 

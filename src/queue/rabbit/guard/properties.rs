@@ -52,7 +52,7 @@ pub(super) fn fault(payload: &[u8]) -> Option<Unreadable> {
 }
 
 /// A header of the same message that says why, and carries what was there as text (base64), which
-/// every client and every page can show. `method` is that of its delivery, if that was mended.
+/// every client and every page can show. `method` is that of its delivery, if that was repaired.
 /// `None` if there is no header at all.
 pub(super) fn replaced(
     payload: &[u8],

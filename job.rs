@@ -1,0 +1,253 @@
+//! A message between decoding and its verdict, as a chain of types: what a message has been through
+//! shows in its type, and handing it on consumes it.
+//!
+//! ```text
+//! Delivery ──decode──> Waiting ──its slot──> Job (the call is under way) ──verdict──> settled
+//!                         ^                   │
+//!                         └── another call ───┘
+//! ```
+
+use std::fmt;
+use std::sync::Arc;
+use std::time::Duration;
+
+use crate::core::rate::Cost;
+use crate::core::scheduler::{KeyId, Queued, Share, Terms};
+use crate::core::time::{Mono, StoreTime};
+use crate::ports::downstream::{Call, Facts, Undecodable};
+use crate::ports::limits::{Charge, Ticket};
+use crate::ports::queue::{Delivery, Verdict};
+use crate::settings::types::OnDenied;
+
+use super::history::History;
+use super::permit::Permit;
+use super::refunder::Refunder;
+use super::route::{Held, Route};
+
+/// A message that was decoded: its delivery, what it takes, and its history.
+pub(super) struct Job {
+    pub(super) route: Arc<Route>,
+    pub(super) delivery: Delivery,
+    pub(super) history: History,
+    /// Not to be sent any more from here on.
+    deadline: Option<Mono>,
+    takes: Takes,
+    _held: Held,
+}
+
+/// What a message takes of its limits, and whose it is.
+#[derive(Clone, Debug)]
+pub(super) struct Takes {
+    /// Slots of the paced limit.
+    pub(super) slots: Cost,
+    /// Of its keyed limits, each with the number of its key; empty if none counts it.
+    pub(super) charges: Vec<Charge>,
+    pub(super) keys: Vec<KeyId>,
+    pub(super) share: Share,
+}
+
+/// A message with its request, which waits for a slot and for its limits.
+pub(super) struct Waiting {
+    pub(super) job: Job,
+    call: Box<dyn Call>,
+    /// The question to its keyed limits that it is in, if it is in one.
+    pub(super) asks: Option<Asks>,
+    /// What its keyed limits granted; dropped unsent, it is refunded.
+    pub(super) permit: Permit,
+    /// What it waits for itself, whatever its limits say: another attempt after a failure, say.
+    pub(super) not_before: Option<Mono>,
+    /// Its number in the order in which messages came to this pacer; zero before that.
+    pub(super) arrival: u64,
+}
+
+/// By what name a message is asked for, and which way what it is granted goes back.
+#[derive(Clone, Debug)]
+pub(super) struct Asks {
+    pub(super) ticket: Ticket,
+    pub(super) refunder: Refunder,
+}
+
+impl Job {
+    pub(super) fn new(
+        route: Arc<Route>,
+        delivery: Delivery,
+        history: History,
+        deadline: Option<Mono>,
+        takes: Takes,
+        held: Held,
+    ) -> Self {
+        Self {
+            route,
+            delivery,
+            history,
+            deadline,
+            takes,
+            _held: held,
+        }
+    }
+
+    /// Its request is made: it waits for its turn.
+    pub(super) fn waiting(self, call: Box<dyn Call>) -> Waiting {
+        Waiting {
+            job: self,
+            call,
+            asks: None,
+            permit: Permit::none(),
+            not_before: None,
+            arrival: 0,
+        }
+    }
+
+    /// Makes the request again, for another call after this one.
+    ///
+    /// # Errors
+    /// When no request can be made of it any more; the message comes back.
+    pub(super) fn prepare_again(self) -> Result<Waiting, Box<(Self, Undecodable)>> {
+        let facts = Facts {
+            route: &self.route.name,
+            attempt: self.history.attempts + 1,
+        };
+        let message = self.delivery.message();
+        match self.route.downstream.prepare(message, facts) {
+            Ok(call) => Ok(self.waiting(call)),
+            Err(why) => Err(Box::new((self, why))),
+        }
+    }
+
+    /// How many slots of its paced limit it takes.
+    pub(super) const fn slots(&self) -> u32 {
+        self.takes.slots.get()
+    }
+
+    /// What it takes of its keyed limits.
+    pub(super) fn charges(&self) -> &[Charge] {
+        &self.takes.charges
+    }
+
+    /// The route's priority and its own.
+    fn priorities(&self) -> [u8; 2] {
+        let message = self.delivery.message().properties.priority;
+        [self.route.policy.settings.priority, message]
+    }
+
+    /// Settles it; the message is gone from our hands.
+    pub(super) fn settle(self, verdict: Verdict) {
+        let message = self.delivery.message();
+        self.route.deaths.log(&self.route.name, message, &verdict);
+        self.delivery.settle(verdict);
+    }
+}
+
+impl Waiting {
+    /// Its slot is due: the call is made, and the message waits for the answer.
+    pub(super) fn send(self) -> (Job, Box<dyn Call>, Permit) {
+        (self.job, self.call, self.permit)
+    }
+}
+
+impl Queued for Waiting {
+    fn cost(&self) -> Cost {
+        self.job.takes.slots
+    }
+
+    fn priority(&self) -> u16 {
+        u16::from_be_bytes(self.job.priorities())
+    }
+
+    fn is_urgent(&self) -> bool {
+        let [route, message] = self.job.priorities();
+        let urgent = self.job.route.policy.urgent_from;
+        urgent.is_some_and(|from| route.max(message) >= from)
+    }
+
+    fn share(&self) -> Share {
+        self.job.takes.share
+    }
+
+    fn keys(&self) -> impl Iterator<Item = KeyId> {
+        self.job.takes.keys.iter().copied()
+    }
+
+    fn arrival(&self) -> u64 {
+        self.arrival
+    }
+
+    fn route(&self) -> usize {
+        self.job.route.number
+    }
+
+    fn memory_room(&self, key: KeyId) -> usize {
+        let own = |charge: &&Charge| charge.id() == key;
+        let charge = self.job.charges().iter().find(own);
+        let counts_calls = charge.is_some_and(|charge| charge.limit.is_concurrency());
+        // Where the limit counts all messages together, there are no others to make room for. And what
+        // was sent away until a time comes back when it fits. No such time is known of calls.
+        if self.job.route.is_for_all(key) || self.job.history.waited && !counts_calls {
+            usize::MAX
+        } else {
+            usize::from(self.job.route.policy.prefetch) / 2
+        }
+    }
+
+    fn deadline(&self) -> Option<Mono> {
+        self.job.deadline
+    }
+
+    fn is_stale(&self) -> bool {
+        self.job.delivery.is_stale()
+    }
+
+    fn usable(&self) -> Duration {
+        let charges = self.job.charges().iter();
+        charges
+            .map(|charge| charge.limit.usable())
+            .min()
+            .unwrap_or_default()
+    }
+
+    fn granted(&mut self, at: StoreTime) {
+        if let Some(Asks { ticket, refunder }) = self.asks.take() {
+            self.permit = Permit::new(self.job.charges(), at, ticket, &refunder);
+        }
+    }
+
+    fn waited(&self) -> bool {
+        self.job.history.waited
+    }
+
+    fn sent_away(&mut self) {
+        self.job.history.waited = true;
+    }
+
+    fn terms(&self, key: KeyId, at: StoreTime) -> Terms {
+        let route = &self.job.route;
+        Terms {
+            is_for_all: route.is_for_all(key),
+            holds: route.policy.settings.on_denied == OnDenied::Hold,
+            max_hold: route.policy.settings.max_hold.get(),
+            age: at.since(self.job.history.first_seen),
+        }
+    }
+
+    fn opening(&self, at: StoreTime) -> StoreTime {
+        self.job.route.policy.opening(at)
+    }
+}
+
+impl fmt::Debug for Job {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Job")
+            .field("route", &self.route.name)
+            .field("delivery", &self.delivery)
+            .field("history", &self.history)
+            .finish_non_exhaustive()
+    }
+}
+
+impl fmt::Debug for Waiting {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Waiting")
+            .field("job", &self.job)
+            .finish_non_exhaustive()
+    }
+}

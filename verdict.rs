@@ -1,0 +1,249 @@
+//! The verdicts: what becomes of a message, with all that a person, a replay or the next round needs in its
+//! headers. What has no headers (done, given back) is settled where it is decided.
+//!
+//! Dead letters and dropped messages are logged. Problem: messages that die without a line in the log are found
+//! weeks later, when they are missed. So each reason of death is logged, at most once in a while for each route:
+//! with the id of one message, to look for, and how many more died like it. The metrics count every one.
+//!
+//! A route stops when messages die in a row before their calls: where no request can be made of them, or where a
+//! limit can never let them pass. `decode` finds most of these, and `admit` those that were in memory when a limit
+//! was lowered. Both report them to [`Deaths`], and `core::dying` decides whether the route stops. While it does,
+//! `receive` takes one message at a time, and what is in memory goes back to its queue.
+
+use std::sync::Mutex;
+use std::time::Duration;
+
+use tracing::{info, warn};
+
+use crate::core::dying::Dying;
+use crate::core::limits::Room;
+use crate::core::outcome::DeadReason;
+use crate::core::parking::Space;
+use crate::core::scheduler::Share;
+use crate::core::time::{StoreTime, micros};
+use crate::ports::clock::Clock;
+use crate::ports::link::Link;
+use crate::ports::locks::lock;
+use crate::ports::message::{HeaderValue, Message, header};
+use crate::ports::queue::{HeaderPatch, Verdict};
+use crate::settings::types::{OnExpired, OnInvalid};
+use crate::telemetry::LogLimit;
+
+use super::history::{History, time_header};
+use super::route::Route;
+
+/// How often each reason of death is logged for a route.
+const EVERY: Duration = Duration::from_secs(10);
+
+/// To the dead-letter queue, with the reason.
+pub(super) fn dead(
+    route: &Route,
+    history: &History,
+    reason: DeadReason,
+    detail: String,
+    now: StoreTime,
+) -> Verdict {
+    let mut headers = history.headers();
+    headers.extend([
+        (header::REASON, HeaderValue::Text(reason.label().to_owned())),
+        (header::DETAIL, HeaderValue::Text(detail)),
+        (header::DIED, time_header(now)),
+        (header::ROUTE, HeaderValue::Text(route.name.to_string())),
+        (
+            header::QUEUE,
+            HeaderValue::Text(route.policy.settings.queue.clone()),
+        ),
+    ]);
+    route.meters.dead(reason.label());
+    Verdict::Dead { reason, headers }
+}
+
+/// Keeps the beginning of the downstream's answer on a dead letter.
+pub(super) fn keep(verdict: &mut Verdict, said: Option<String>) {
+    if let (Verdict::Dead { headers, .. }, Some(said)) = (verdict, said) {
+        headers.push((header::ANSWER, HeaderValue::Text(said)));
+    }
+}
+
+/// For a message that a limit cannot count.
+pub(super) fn invalid(route: &Route, history: &History, detail: String, now: StoreTime) -> Verdict {
+    match route.policy.settings.on_invalid {
+        OnInvalid::Drop => Verdict::Dropped,
+        OnInvalid::DeadLetter => dead(route, history, DeadReason::Invalid, detail, now),
+    }
+}
+
+/// Why a message is invalid that costs more than its limit can ever let pass.
+pub(super) fn too_dear(limit: &str, most: u64) -> String {
+    format!("limits.{limit}: it costs more than the {most} that can ever fit")
+}
+
+/// For a message that is too old.
+pub(super) fn expired(route: &Route, history: &History, now: StoreTime) -> Verdict {
+    match route.policy.settings.on_expired {
+        OnExpired::Drop => Verdict::Dropped,
+        OnExpired::DeadLetter => {
+            let detail = "older than max_age or its expiration".to_owned();
+            dead(route, history, DeadReason::Expired, detail, now)
+        }
+    }
+}
+
+/// Through the wait ladder: back in the work queue after `delay`.
+pub(super) fn later(history: &History, delay: Duration, now: StoreTime) -> Verdict {
+    let mut headers = history.headers();
+    headers.push((header::NOT_BEFORE, time_header(now + delay)));
+    Verdict::Later { delay, headers }
+}
+
+/// Back to its queue. A message that has failed before goes there by the wait ladder, and not before its
+/// `wait` is over: its attempts would be forgotten otherwise.
+pub(super) fn back(history: &History, wait: Duration, now: StoreTime) -> Verdict {
+    if history.attempts > 0 {
+        later(history, wait, now)
+    } else {
+        Verdict::GiveBack
+    }
+}
+
+/// Beside the work queue, so that those behind it pass. Nothing about the message changes.
+pub(super) fn parked(share: Share, history: &History, now: StoreTime) -> Verdict {
+    let mut headers = history.headers();
+    headers.push((header::PARKED, time_header(now)));
+    Verdict::Parked {
+        space: Space::of(share.tenant),
+        headers,
+    }
+}
+
+/// How the limit stood that denied a message.
+pub(super) struct DeniedHeaders<'a> {
+    pub(super) name: &'a str,
+    pub(super) limit: u64,
+    pub(super) room: Room,
+    pub(super) retry_after: Duration,
+    pub(super) now: StoreTime,
+}
+
+/// Writes how the limit stood into a verdict's headers.
+pub(super) fn explain(verdict: &mut Verdict, denied: &DeniedHeaders<'_>) {
+    let length = |length| time_header(StoreTime::from_micros(micros(length)));
+    let reset = StoreTime::from_micros(denied.room.reset_at).since(denied.now);
+    let units = |units| HeaderValue::Int(i64::try_from(units).unwrap_or(i64::MAX));
+    if let Verdict::Later { headers, .. } | Verdict::Dead { headers, .. } = verdict {
+        headers.extend([
+            (header::DENIED_BY, HeaderValue::Text(denied.name.to_owned())),
+            (header::LIMIT, units(denied.limit)),
+            (header::REMAINING, units(denied.room.remaining)),
+            (header::RETRY_AFTER, length(denied.retry_after)),
+            (header::RESET_AFTER, length(reset)),
+        ]);
+    }
+}
+
+/// The dead letters of a route.
+#[derive(Debug)]
+pub(super) struct Deaths {
+    clock: Clock,
+    reasons: [LogLimit; DeadReason::ALL.len()],
+    dropped: LogLimit,
+    dying: Mutex<Dying>,
+}
+
+impl Deaths {
+    /// None yet.
+    pub(super) fn new(dying: Dying) -> Self {
+        Self {
+            clock: Clock::start(),
+            reasons: DeadReason::ALL.map(|_| LogLimit::new(EVERY)),
+            dropped: LogLimit::new(EVERY),
+            dying: Mutex::new(dying),
+        }
+    }
+
+    /// Whether the route stops because messages died in a row.
+    pub(super) fn are_in_a_row(&self) -> bool {
+        lock(&self.dying).is_stopped()
+    }
+
+    /// How long to wait before the next message is tried; `None`: not at all.
+    pub(super) fn pause(&self) -> Option<Duration> {
+        lock(&self.dying).pause()
+    }
+
+    /// Logs a verdict that ends a message of the route without a delivery.
+    pub(super) fn log(&self, route: &str, message: &Message, verdict: &Verdict) {
+        let (reason, headers) = match verdict {
+            Verdict::Dead { reason, headers } => (reason, headers),
+            // By on_expired or on_invalid: such a message is in no queue any more.
+            Verdict::Dropped => {
+                if let Some(more) = self.dropped.event(self.clock.now()) {
+                    let message_id = message.id().unwrap_or_default();
+                    info!(
+                        route,
+                        message_id,
+                        "dropped, as the route says for what is too old or invalid{more}"
+                    );
+                }
+                return;
+            }
+            _ => return,
+        };
+        let limits = DeadReason::ALL.iter().zip(&self.reasons);
+        for (_, limit) in limits.filter(|(known, _)| *known == reason) {
+            if let Some(more) = limit.event(self.clock.now()) {
+                warn!(
+                    route,
+                    reason = reason.label(),
+                    message_id = message.id().unwrap_or_default(),
+                    attempts = value(headers, header::ATTEMPTS).and_then(HeaderValue::as_int),
+                    detail = value(headers, header::DETAIL).and_then(HeaderValue::as_text),
+                    "dead letter{more}"
+                );
+            }
+        }
+    }
+}
+
+impl Route {
+    /// A message got this verdict before its call, or none: then nothing changes.
+    pub(super) fn died_early(&self, verdict: &Verdict) {
+        let Verdict::Dead { reason, headers } = verdict else {
+            return;
+        };
+        if !matches!(reason, DeadReason::Invalid | DeadReason::Undecodable) {
+            return;
+        }
+        let detail = value(headers, header::DETAIL).and_then(HeaderValue::as_text);
+        let why = format!("{}: {}", reason.label(), detail.unwrap_or_default());
+        let mut dying = lock(&self.deaths.dying);
+        let was_stopped = dying.is_stopped();
+        dying.died();
+        if dying.is_stopped() {
+            let count = dying.in_a_row();
+            let reason = format!("{count} messages died in a row, {why}");
+            self.usable.send_replace(Link::Down(reason.into()));
+            if !was_stopped {
+                self.meters.stopped.set(1.0);
+                warn!(route = %self.name, count, why,
+                    "messages died in a row: the route stops, the others wait, one at a time is tried");
+            }
+        }
+    }
+
+    /// A message can be sent.
+    pub(super) fn lived(&self) {
+        let mut dying = lock(&self.deaths.dying);
+        if dying.is_stopped() {
+            self.meters.stopped.set(0.0);
+            self.usable.send_replace(Link::Up);
+            info!(route = %self.name, count = dying.in_a_row(), "a message can be sent again: the route goes on");
+        }
+        dying.lived();
+    }
+}
+
+fn value<'a>(headers: &'a HeaderPatch, name: &str) -> Option<&'a HeaderValue> {
+    let found = headers.iter().find(|(known, _)| *known == name);
+    found.map(|(_, value)| value)
+}
