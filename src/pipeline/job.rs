@@ -11,8 +11,6 @@ use std::fmt;
 use std::sync::Arc;
 use std::time::Duration;
 
-use uuid::Uuid;
-
 use crate::core::rate::Cost;
 use crate::core::scheduler::{KeyId, Queued, Share, Terms};
 use crate::core::time::{Mono, StoreTime};
@@ -21,6 +19,7 @@ use crate::ports::limits::{Charge, Ticket};
 use crate::ports::queue::{Delivery, Verdict};
 use crate::settings::types::OnDenied;
 
+use super::history::History;
 use super::permit::Permit;
 use super::refunder::Refunder;
 use super::route::{Held, Route};
@@ -45,23 +44,6 @@ pub(super) struct Takes {
     pub(super) charges: Vec<Charge>,
     pub(super) keys: Vec<KeyId>,
     pub(super) share: Share,
-}
-
-/// What a message has been through, as its headers tell it.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) struct History {
-    /// The id that was made for it; `None`: its publisher's.
-    pub(super) made_id: Option<Uuid>,
-    /// Calls that were made and failed.
-    pub(super) attempts: u32,
-    pub(super) first_seen: StoreTime,
-    /// The end of its AMQP expiration.
-    pub(super) expires: Option<StoreTime>,
-    pub(super) last_status: Option<u16>,
-    /// A limit has sent it away before.
-    pub(super) waited: bool,
-    /// It was parked before.
-    pub(super) parked: bool,
 }
 
 /// A message with its request, which waits for a slot and for its limits.

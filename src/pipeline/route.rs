@@ -21,10 +21,10 @@ use crate::ports::queue::Subscription;
 use crate::telemetry::meters::RouteMeters;
 
 use super::breaker::RouteBreaker;
-use super::deaths::Deaths;
 use super::may_send::MaySend;
 use super::progress::Passage;
 use super::route_policy::RoutePolicy;
+use super::verdict::Deaths;
 use super::way::RouteWay;
 
 /// What a route is made of.
