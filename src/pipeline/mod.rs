@@ -14,7 +14,7 @@
 //! and calls `admit` and `send`. What happens outside reaches it as an `Event` (`handle` sends, `pacer::events`
 //! receives).
 //!
-//! Around the path: `route` and `rows` are what messages and slots belong to, `deaths` logs dead letters, `handle` is the way to a
+//! Around the path: `route` and `rows` are what messages and slots belong to, `history` is what their headers say, `handle` is the way to a
 //! pacer, `permit` and `refunder` give back what was not used, `hours`, `breaker` with `outage`, and `tap` decide whether a route
 //! sends and consumes at all, `policies` keeps the limits at what is in force, `progress` watches that calls leave, `way` measures by how much their way varies.
 //!
