@@ -17,7 +17,7 @@ use crate::ports::label::Labels;
 use crate::ports::limits::{KeyedLimit, LimitKey, key_id};
 use crate::ports::link::Link;
 use crate::ports::locks::lock;
-use crate::ports::queue::Subscription;
+use crate::ports::subscription::Subscription;
 use crate::telemetry::meters::RouteMeters;
 
 use super::breaker::RouteBreaker;
@@ -37,7 +37,7 @@ pub struct RouteSpec {
     pub downstream: Arc<dyn Downstream>,
     /// `None`: calls never stop because it is away.
     pub breaker: Option<(BreakerRule, Arc<dyn BreakerStore>)>,
-    pub subscription: Arc<dyn Subscription>,
+    pub subscription: Arc<Subscription>,
     pub meters: Arc<RouteMeters>,
 }
 
@@ -78,7 +78,7 @@ pub(super) struct Route {
     pub(super) counting: Counting,
     pub(super) downstream: Arc<dyn Downstream>,
     pub(super) breaker: Option<RouteBreaker>,
-    pub(super) subscription: Arc<dyn Subscription>,
+    pub(super) subscription: Arc<Subscription>,
     pub(super) meters: Arc<RouteMeters>,
     pub(super) deaths: Deaths,
     /// Down while messages die in a row before they are sent.

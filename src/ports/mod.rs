@@ -20,5 +20,6 @@ pub mod resolve;
 pub mod secret;
 pub mod status;
 pub mod store;
+pub mod subscription;
 pub mod tls;
 pub mod urgent;

@@ -6,10 +6,8 @@
 use std::fmt;
 use std::time::Duration;
 
-use futures::future::BoxFuture;
-use tokio::sync::{mpsc, watch};
+use tokio::sync::mpsc;
 
-use super::link::Link;
 use super::message::{HeaderValue, Message};
 use crate::core::outcome::DeadReason;
 use crate::core::parking::Space;
@@ -205,27 +203,4 @@ impl Part {
             Self::Dead => "dead",
         }
     }
-}
-
-/// One route's consumption, supervised: it outlives connections.
-pub trait Subscription: Send + Sync + fmt::Debug {
-    /// The deliveries: at most the prefetch at a time from the work queue, and at most
-    /// [`Space::prefetch`] from each space of parked messages. Can be taken once. Ends when nothing
-    /// more can come (the embedded queue is empty and settled, or the subscription was closed).
-    fn deliveries(&self) -> Option<mpsc::UnboundedReceiver<Delivery>>;
-
-    /// Opens or closes the tap. Remembered over reconnections; starts closed.
-    fn set_tap(&self, tap: Tap);
-
-    /// About how many messages are parked beside the queue by all replicas. `None`: nothing can be
-    /// parked at present. Those of this replica are counted at once, those of others within
-    /// seconds.
-    fn parked(&self) -> Option<u64>;
-
-    /// Whether the route's queue can be consumed at present.
-    fn link(&self) -> watch::Receiver<Link>;
-
-    /// Stops consuming, makes the verdicts that were given safe, gives everything else back.
-    /// Takes no longer than `bound`.
-    fn close(&self, bound: Duration) -> BoxFuture<'_, Leftover>;
 }

@@ -1,11 +1,9 @@
 //! The queues that messages come from: RabbitMQ, and one in this process.
 //!
-//! Both implement `ports::queue::Subscription` and pass the same contract suite.
+//! Both serve a `ports::subscription::Subscription` and pass the same contract suite.
 
 pub mod embedded;
 pub mod rabbit;
-
-mod served;
 
 use std::fmt;
 use std::time::Duration;

@@ -11,7 +11,8 @@ use secrecy::SecretString;
 use super::{WireError, options};
 use crate::pipeline::RoutePolicy;
 use crate::ports::clock::Clock;
-use crate::ports::queue::{Part, Subscription};
+use crate::ports::queue::Part;
+use crate::ports::subscription::Subscription;
 use crate::queue::QueueEvents;
 use crate::queue::embedded::{EmbeddedOptions, EmbeddedQueue, Input};
 use crate::queue::rabbit::{RabbitOptions, RabbitQueue};
@@ -112,7 +113,7 @@ impl Queues {
         settings: &Settings,
         name: &str,
         policy: &RoutePolicy,
-    ) -> Result<Arc<dyn Subscription>, WireError> {
+    ) -> Result<Arc<Subscription>, WireError> {
         match self {
             Self::Rabbit(queue) => queue
                 .subscribe(options::route(

@@ -19,10 +19,9 @@ pub use self::lines::Input;
 
 use self::store::LocalQueue;
 use super::QueueEvents;
-use super::served::{ServeChannels, Served, Source};
 use crate::ports::clock::Clock;
 use crate::ports::link::Link;
-use crate::ports::queue::Subscription;
+use crate::ports::subscription::{ServeChannels, Source, Subscription};
 
 /// How the embedded queue serves its one route.
 #[derive(Clone, Debug)]
@@ -61,13 +60,13 @@ impl EmbeddedQueue {
         options: EmbeddedOptions,
         clock: Clock,
         events: Arc<dyn QueueEvents>,
-    ) -> Arc<dyn Subscription> {
+    ) -> Arc<Subscription> {
         let parked = Arc::new(AtomicU64::new(0));
         let queue = Self {
             route: options.route.clone(),
             parked: Arc::clone(&parked),
         };
-        Arc::new(Served::start(queue, |channels| async move {
+        Arc::new(Subscription::start(queue, |channels| async move {
             let ServeChannels {
                 tap,
                 closing,

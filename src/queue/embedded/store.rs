@@ -21,8 +21,8 @@ use crate::ports::clock::Clock;
 use crate::ports::link::Link;
 use crate::ports::message::{HeaderValue, Headers, Message, header};
 use crate::ports::queue::{Delivery, HeaderPatch, Leftover, Settlement, Tap, Verdict};
+use crate::ports::subscription::time_to_close;
 use crate::queue::QueueEvents;
-use crate::queue::served::time_to_close;
 
 /// Messages that wait in memory at most; then the input is not read on until some are back.
 const WAITING: usize = 100_000;

@@ -37,7 +37,7 @@ use self::connections::Connections;
 use super::QueueEvents;
 use crate::ports::clock::Clock;
 use crate::ports::link::Link;
-use crate::ports::queue::Subscription;
+use crate::ports::subscription::Subscription;
 
 /// The process's use of one broker (or cluster).
 #[derive(Debug)]
@@ -79,7 +79,7 @@ impl RabbitQueue {
     ///
     /// # Errors
     /// When the route's options cannot work with any broker.
-    pub fn subscribe(&self, route: RouteOptions) -> Result<Arc<dyn Subscription>, RabbitError> {
+    pub fn subscribe(&self, route: RouteOptions) -> Result<Arc<Subscription>, RabbitError> {
         route.check()?;
         self.connections.join();
         Ok(Arc::new(supervisor::start(

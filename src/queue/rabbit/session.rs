@@ -37,7 +37,7 @@ use super::topology::{Target, open_channel, target_queues, work_queue};
 use crate::core::acks::{Batch, Fate, Frame};
 use crate::core::parking::Space;
 use crate::ports::queue::{Delivery, Leftover, Settlement, Tap};
-use crate::queue::served::time_to_close;
+use crate::ports::subscription::time_to_close;
 use consuming::{Consumers, Group, Item, Received};
 use settling::{Unsettled, renewed};
 

@@ -21,8 +21,8 @@ use crate::ports::clock::Clock;
 use crate::ports::link::Link;
 use crate::ports::locks::lock;
 use crate::ports::queue::{Delivery, Leftover};
+use crate::ports::subscription::{ServeChannels, Source, Subscription};
 use crate::queue::QueueEvents;
-use crate::queue::served::{ServeChannels, Served, Source};
 use crate::queue::{BACKOFF, LOG_EVERY};
 use crate::telemetry::LogLimit;
 
@@ -80,7 +80,7 @@ pub(super) fn start(
     connections: Arc<Connections>,
     clock: Clock,
     events: Arc<dyn QueueEvents>,
-) -> Served<RabbitSource> {
+) -> Subscription {
     let route = Arc::new(route);
     let parked = Arc::new(ParkedCount::default());
     let source = RabbitSource {
@@ -88,7 +88,7 @@ pub(super) fn start(
         parked: Arc::clone(&parked),
         connections: Mutex::new(Some(Arc::clone(&connections))),
     };
-    Served::start(source, |channels| {
+    Subscription::start(source, |channels| {
         let context = Context {
             ladder: route.ladder(),
             route,

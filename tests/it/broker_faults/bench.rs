@@ -5,7 +5,8 @@ use std::time::Duration;
 
 use sluiced::ports::clock::Clock;
 use sluiced::ports::link::Link;
-use sluiced::ports::queue::{Delivery, Subscription, Tap};
+use sluiced::ports::queue::{Delivery, Tap};
+use sluiced::ports::subscription::Subscription;
 use sluiced::queue::rabbit::{RabbitOptions, RabbitQueue, RouteOptions};
 use sluiced::settings::text::TemplateText;
 use sluiced::settings::types::{QueueType, Route};
@@ -19,7 +20,7 @@ use super::{BOUND, PREFETCH};
 
 /// A queue, and a subscription to it.
 pub(crate) struct Bench {
-    pub(crate) subscription: Arc<dyn Subscription>,
+    pub(crate) subscription: Arc<Subscription>,
     pub(crate) deliveries: mpsc::UnboundedReceiver<Delivery>,
     pub(crate) events: Arc<Counted>,
     pub(crate) queue: String,

@@ -10,7 +10,8 @@ use lapin::types::{AMQPValue, FieldTable};
 use sluiced::core::parking::Space;
 use sluiced::ports::clock::Clock;
 use sluiced::ports::message::header;
-use sluiced::ports::queue::{Delivery, Subscription, Tap};
+use sluiced::ports::queue::{Delivery, Tap};
+use sluiced::ports::subscription::Subscription;
 use sluiced::queue::embedded::{EmbeddedOptions, EmbeddedQueue, Input};
 use sluiced::queue::rabbit::{RabbitQueue, RouteOptions};
 use sluiced::settings::text::TemplateText;
@@ -33,7 +34,7 @@ pub(crate) enum Backend {
 
 /// A queue with messages in it, and a subscription to it.
 pub(crate) struct Bench {
-    pub(crate) subscription: Arc<dyn Subscription>,
+    pub(crate) subscription: Arc<Subscription>,
     pub(crate) deliveries: mpsc::UnboundedReceiver<Delivery>,
     pub(crate) events: Arc<Counted>,
     pub(crate) queue: String,
@@ -47,7 +48,7 @@ impl Bench {
         let dir = tempfile::tempdir().unwrap();
         let events = Arc::new(Counted::default());
         let queue = format!("q-{}", uuid::Uuid::new_v4());
-        let (subscription, broker): (Arc<dyn Subscription>, _) = match backend {
+        let (subscription, broker): (Arc<Subscription>, _) = match backend {
             Backend::Embedded => (embedded(&dir, &events, count, prefetch), None),
             Backend::Rabbit(queue_type) => {
                 let (subscription, broker) =
@@ -179,7 +180,7 @@ fn embedded(
     events: &Arc<Counted>,
     count: u64,
     prefetch: u16,
-) -> Arc<dyn Subscription> {
+) -> Arc<Subscription> {
     let input = dir.path().join("input.ndjson");
     let text: String = (1..=count).map(|n| format!("{{\"n\":{n}}}\n")).collect();
     std::fs::write(&input, text).unwrap();
@@ -204,7 +205,7 @@ async fn rabbit(
     events: &Arc<Counted>,
     count: u64,
     prefetch: u16,
-) -> (Arc<dyn Subscription>, Broker) {
+) -> (Arc<Subscription>, Broker) {
     let server = Rabbit::shared();
     let broker = Broker::connect(&server.url()).await;
     let name = match queue_type {

@@ -4,7 +4,8 @@ use std::io::Cursor;
 use std::sync::Arc;
 
 use sluiced::ports::clock::Clock;
-use sluiced::ports::queue::{Subscription, Tap, Verdict};
+use sluiced::ports::queue::{Tap, Verdict};
+use sluiced::ports::subscription::Subscription;
 use sluiced::queue::embedded::{EmbeddedOptions, EmbeddedQueue, Input};
 
 use crate::support::messages::{Counted, body, number};
@@ -12,7 +13,7 @@ use crate::support::wait::within;
 
 use super::BOUND;
 
-fn start(input: Input, dir: &tempfile::TempDir) -> Arc<dyn Subscription> {
+fn start(input: Input, dir: &tempfile::TempDir) -> Arc<Subscription> {
     let options = EmbeddedOptions {
         route: "sms".to_owned(),
         prefetch: 10,
