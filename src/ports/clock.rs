@@ -1,4 +1,4 @@
-//! The only place that reads the local clocks: the monotonic one, and once the wall clock.
+//! The only place that reads the local clocks: the monotonic one, and the wall clock once at the start.
 
 use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 

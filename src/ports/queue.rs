@@ -116,8 +116,8 @@ impl Delivery {
         self.received
     }
 
-    /// Passes the verdict to the queue. Answers `false` if the session that delivered the message
-    /// is gone: the broker will deliver it again.
+    /// Passes the verdict to the queue. Returns `false` if the session that delivered the message is gone: the broker
+    /// will deliver it again.
     pub fn settle(mut self, verdict: Verdict) -> bool {
         self.hand_over(verdict)
     }

@@ -27,8 +27,8 @@ struct Inner {
 
 struct Known {
     last: SecretString,
-    /// The failure that was told.
-    told: Option<String>,
+    /// The failure that was logged.
+    logged: Option<String>,
 }
 
 impl Secret {
@@ -41,7 +41,7 @@ impl Secret {
     }
 
     fn new(last: SecretString, read: Option<Box<Read>>) -> Self {
-        let known = Mutex::new(Known { last, told: None });
+        let known = Mutex::new(Known { last, logged: None });
         Self(Arc::new(Inner { read, known }))
     }
 
@@ -54,12 +54,12 @@ impl Secret {
             None => {}
             Some(Ok(now)) => {
                 known.last = now;
-                known.told = None;
+                known.logged = None;
             }
             // Once for each reason, not once for each attempt.
-            Some(Err(why)) if known.told.as_ref() != Some(&why) => {
+            Some(Err(why)) if known.logged.as_ref() != Some(&why) => {
                 warn!(why, "a secret cannot be read again; the last one is used");
-                known.told = Some(why);
+                known.logged = Some(why);
             }
             Some(Err(_)) => {}
         }

@@ -1,12 +1,12 @@
-//! How far a list was sent, in a small file beside the leftover file: a restart goes on from there.
+//! Which lines of a list are settled, in a small file beside the leftover file: a restart goes on from there.
 //!
 //! Problem: a service manager starts a run again that failed, and a run that reads its list from the
 //! first line calls for every message again. So the lines that are settled are written down, about
 //! once a second and at the end; a run that is killed repeats what was settled in its last second.
 //! The file is replaced as a whole, and only after the leftover file is safe.
 //!
-//! A list is known by its beginning, so it may grow, and another list under the same name starts anew. Each run
-//! takes the beginning anew: that of a list which was short, or empty, is the beginning of many lists.
+//! A list is recognized by its beginning, so it may grow, and another list under the same name starts anew. Each run
+//! reads the beginning again: that of a list which was short, or empty, is the beginning of many lists.
 
 use std::collections::BTreeSet;
 use std::io;
@@ -21,7 +21,7 @@ use tokio::time::Instant;
 
 /// How long a settled line may stay unwritten.
 const EVERY: Duration = Duration::from_secs(1);
-/// How much of a list it is known by.
+/// How much of a list it is recognized by.
 const BEGINNING: u64 = 64 * 1024;
 
 /// Which lines of a list are settled: all up to `read` that are not `open`.
@@ -139,7 +139,7 @@ impl Checkpoint {
     }
 }
 
-/// What the list is known by, of its first `bytes` at most.
+/// What the list is recognized by, of its first `bytes` at most.
 async fn identity(list: &Path, bytes: u64) -> io::Result<Identity> {
     let mut beginning = Vec::new();
     let file = File::open(list).await?;

@@ -32,8 +32,7 @@ pub struct EmbeddedOptions {
     pub prefetch: u16,
     /// Where messages go that are dead or were not delivered; nowhere if absent.
     pub leftover: Option<PathBuf>,
-    /// Where it is written down how far a file was sent. With it, what was not delivered stays in the
-    /// file for the next run.
+    /// Where the position in a file is written. With it, what was not delivered stays in the file for the next run.
     pub checkpoint: Option<PathBuf>,
 }
 

@@ -48,8 +48,8 @@ const MOST: usize = 512;
 pub(super) const WINDOW: usize = 1 << 20;
 /// The slowest connection that is waited for, in bytes a second.
 const SLOWEST: f64 = 65_536.0;
-/// How long the end of a channel may take.
-const GOODBYE: Duration = Duration::from_secs(1);
+/// How long closing a channel may take.
+const CLOSING: Duration = Duration::from_secs(1);
 
 /// A copy to publish.
 #[derive(Debug)]
@@ -340,12 +340,12 @@ impl<T> ConfirmChannel<T> {
     /// Ends it. The broker may not answer, then it ends by itself. Returns what belongs to the copies that were
     /// under way.
     pub(super) async fn close(mut self) -> Vec<T> {
-        self.say_goodbye().await;
+        self.close_channel().await;
         let under_way = std::mem::take(&mut self.under_way).into_values();
         under_way.map(|pending| pending.of).collect()
     }
 
-    async fn say_goodbye(&mut self) {
+    async fn close_channel(&mut self) {
         if !self.channel.status().connected() {
             return;
         }
@@ -355,7 +355,7 @@ impl<T> ConfirmChannel<T> {
             return;
         }
         let closing = self.channel.close(200, "copies were not confirmed".into());
-        match timeout(GOODBYE, closing).await {
+        match timeout(CLOSING, closing).await {
             Ok(Ok(())) => {}
             Ok(Err(error)) => tracing::debug!(%error, "closing a channel failed"),
             Err(_) => tracing::debug!("closing a channel takes too long"),

@@ -32,13 +32,13 @@ use crate::queue::{QueueEvents, Uncounted};
 use crate::telemetry::LogLimit;
 
 /// How long closing may take.
-const GOODBYE: Duration = Duration::from_secs(2);
+const CLOSING: Duration = Duration::from_secs(2);
 
 /// A connection that was up when it was handed out.
 #[derive(Debug)]
 pub(super) struct Live {
     pub(super) connection: Connection,
-    /// The broker knows queues without a limit of returns.
+    /// The broker has queues without a limit of returns.
     pub(super) knows_unlimited: bool,
     /// Copies that are published on it.
     pub(super) copies: Copies,
@@ -159,9 +159,9 @@ impl Connections {
     /// A route is done; after the last one both connections end, by `end` at the latest.
     pub(super) async fn leave(&self, end: Instant) {
         if self.routes.fetch_sub(1, Ordering::Relaxed) == 1 {
-            let goodbye = async { futures::join!(self.consuming.close(), self.publishing.close()) };
-            if timeout_at(end, goodbye).await.is_err() {
-                tracing::debug!("no time for a goodbye to RabbitMQ");
+            let closing = async { futures::join!(self.consuming.close(), self.publishing.close()) };
+            if timeout_at(end, closing).await.is_err() {
+                tracing::debug!("there was no time to close the connections to RabbitMQ");
             }
         }
     }
@@ -296,7 +296,7 @@ impl SharedConnection {
         let listener = listen(&connection, self.purpose, Arc::clone(&fault));
         Ok(Live {
             connection,
-            // Earlier ones take the word, and drop a message at its first return.
+            // Earlier versions accept the argument, and drop a message at its first return.
             knows_unlimited: control.major.get().is_some_and(|&major| major >= 4),
             copies: Copies::default(),
             fault,
@@ -309,9 +309,9 @@ impl SharedConnection {
     async fn close(&self) {
         let live = self.state.lock().await.live.take();
         if let Some(live) = live {
-            let goodbye = live.connection.close(200, "closing".into());
-            if let Ok(Err(error)) = timeout(GOODBYE, goodbye).await {
-                tracing::debug!(purpose = self.purpose, %error, "the goodbye to RabbitMQ failed");
+            let closing = live.connection.close(200, "closing".into());
+            if let Ok(Err(error)) = timeout(CLOSING, closing).await {
+                tracing::debug!(purpose = self.purpose, %error, "closing a connection to RabbitMQ failed");
             }
         }
     }
@@ -334,11 +334,11 @@ fn refused(address: &BrokerAddress, error: &lapin::Error) -> RabbitError {
     }
 }
 
-/// What helps where the broker does not say it.
+/// What helps where the broker's own text does not.
 fn hint(reason: &str) -> Option<&'static str> {
     if reason.contains("vhost") {
         Some(
-            "the virtual host stands behind the last `/` of the URL, and the usual one is `/%2f`; grant it with rabbitmqctl set_permissions -p VHOST USER",
+            "the virtual host comes after the last `/` of the URL, and the usual one is `/%2f`; grant it with rabbitmqctl set_permissions -p VHOST USER",
         )
     } else if reason.contains("Login was refused") {
         Some(

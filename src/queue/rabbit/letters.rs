@@ -59,7 +59,7 @@ const RETURN: Duration = Duration::from_secs(2);
 /// … and how often that is looked at.
 const LOOK: Duration = Duration::from_millis(5);
 /// How long closing the connections may take.
-const GOODBYE: Duration = Duration::from_secs(1);
+const CLOSING: Duration = Duration::from_secs(1);
 
 /// One letter, fetched and not acknowledged.
 pub struct Letter {
@@ -127,7 +127,7 @@ impl Letters {
         let total = match find(&channel, queue, operation).await {
             Ok(counts) => counts.messages,
             Err(RabbitError::Missing { .. }) => {
-                connections.leave(Instant::now() + GOODBYE).await;
+                connections.leave(Instant::now() + CLOSING).await;
                 return Ok(None);
             }
             Err(error) => return Err(error),
@@ -297,7 +297,7 @@ impl Letters {
         if alone {
             count = self.counted(&counting, count + 1).await?;
         }
-        self.connections.leave(Instant::now() + GOODBYE).await;
+        self.connections.leave(Instant::now() + CLOSING).await;
         copied.map(|()| count)
     }
 

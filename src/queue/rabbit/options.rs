@@ -142,8 +142,8 @@ pub(super) fn addresses(options: &RabbitOptions) -> Result<Vec<BrokerAddress>, R
         .collect()
 }
 
-/// Parses a URL. What is wrong with it is said without it: it holds a password. The client's own parser shows
-/// what it does not understand, and takes an address of IPv6 for none, which means `localhost` to it.
+/// Parses a URL. The error does not quote it: it holds a password. The client's own parser quotes what it does not
+/// understand, and takes an address of IPv6 for no host, which means `localhost` to it.
 fn parsed(text: &str) -> Result<AMQPUri, String> {
     let url = Url::parse(text).map_err(|error| error.to_string())?;
     if !matches!(url.scheme(), "amqp" | "amqps") || url.cannot_be_a_base() {

@@ -20,7 +20,7 @@ use crate::core::parking::Space;
 use crate::settings::types::QueueType;
 
 /// How long closing may take.
-const GOODBYE: Duration = Duration::from_secs(1);
+const CLOSING: Duration = Duration::from_secs(1);
 
 /// The state of a route's queue.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -30,7 +30,7 @@ pub enum QueueState {
         /// Ready for delivery; unacknowledged ones are not among them.
         messages: u32,
         consumers: u32,
-        /// It is a classic queue, as far as that can be told.
+        /// It is a classic queue, as far as the broker shows that.
         classic: bool,
         /// Of the parked queues beside it, if the route does not park and there are any.
         left_behind: Option<u32>,
@@ -65,7 +65,7 @@ pub async fn broker(options: &RabbitOptions, index: usize) -> Result<(), RabbitE
         .collect();
     let connections = Connections::of_a_command(&options)?;
     connections.consuming.acquire().await?;
-    connections.leave(Instant::now() + GOODBYE).await;
+    connections.leave(Instant::now() + CLOSING).await;
     Ok(())
 }
 
@@ -83,7 +83,7 @@ pub async fn queue(
     let connections = Connections::of_a_command(options)?;
     let live = connections.consuming.acquire_any().await?;
     let state = look(&live, options, route).await;
-    connections.leave(Instant::now() + GOODBYE).await;
+    connections.leave(Instant::now() + CLOSING).await;
     state
 }
 
@@ -289,7 +289,7 @@ mod tests {
             ),
             r"rabbitmqctl set_permissions -p '/x' 'app' '^(sms\.eu|mail)\.(wait|parked|dead)|^(mail)$' '^amq\.default$' '^(sms\.eu|mail)(\.|$)'"
         );
-        let said = grant_command(&options("amqp://broker"), &[route("sms", false)]);
-        assert!(said.contains("-p '/' 'guest' '^(sms)"), "{said}");
+        let command = grant_command(&options("amqp://broker"), &[route("sms", false)]);
+        assert!(command.contains("-p '/' 'guest' '^(sms)"), "{command}");
     }
 }
