@@ -43,7 +43,14 @@ pub(super) fn decode(
     if message.redelivered {
         route.meters.redelivered.increment(1);
     }
-    match read(route, message, &history, now, store_now) {
+    let reading = Reading {
+        route,
+        message,
+        history: &history,
+        now,
+        store_now,
+    };
+    match reading.read() {
         Ok(read) => {
             route.lived();
             let route = Arc::clone(route);
@@ -78,68 +85,94 @@ struct Read {
     wait: Duration,
 }
 
-/// Reads a message, or answers what becomes of it without a call.
-fn read(
-    route: &Arc<Route>,
-    message: &Message,
-    history: &History,
+/// A message that is being read.
+struct Reading<'a> {
+    route: &'a Arc<Route>,
+    message: &'a Message,
+    history: &'a History,
     now: Mono,
     store_now: StoreTime,
-) -> Result<Read, Verdict> {
-    let buried = |reason, detail| dead(route, history, reason, detail, store_now);
-    if let Some(why) = message.headers.get(header::UNREADABLE) {
-        let detail = why.as_text().unwrap_or_default().to_owned();
-        return Err(buried(DeadReason::Unreadable, detail));
+}
+
+impl Reading<'_> {
+    /// Reads it. The error is what becomes of it without a call.
+    fn read(&self) -> Result<Read, Verdict> {
+        let route = self.route;
+        let (ends, wait) = self.may_be_sent()?;
+        let facts = Facts {
+            route: &route.name,
+            attempt: self.history.attempts + 1,
+        };
+        let takes = self.counted(facts)?;
+        let origin = origin(self.message, self.history, wait);
+        let held = route
+            .take_in(takes.share, origin, self.now)
+            .ok_or_else(|| parked(takes.share, self.history, self.store_now))?;
+        let call = route
+            .downstream
+            .prepare(self.message, facts)
+            .map_err(|why| {
+                debug!(route = %route.name, %why, "undecodable message");
+                self.buried(DeadReason::Undecodable, why.to_string())
+            })?;
+        Ok(Read {
+            call,
+            deadline: ends.map(|end| self.now + end.since(self.store_now)),
+            takes,
+            held,
+            wait,
+        })
     }
-    let max_age = route.policy.settings.max_age.map(|age| age.get());
-    let ends = history.deadline(message, max_age);
-    if ends.is_some_and(|end| end <= store_now) {
-        return Err(expired(route, history, store_now));
+
+    fn buried(&self, reason: DeadReason, detail: String) -> Verdict {
+        dead(self.route, self.history, reason, detail, self.store_now)
     }
-    let bytes = message.body.len() as u64;
-    let most = route.policy.settings.max_body.0;
-    if bytes > most {
-        let detail = format!("{bytes} bytes; max_body is {most}");
-        return Err(buried(DeadReason::Oversized, detail));
-    }
-    let wait = own_wait(message, store_now);
-    if wait > route.policy.settings.max_hold.get() {
-        // It came back before its time: for the rest it goes again.
-        let wait = route.policy.opening(store_now + wait).since(store_now);
-        return Err(later(history, wait, store_now));
-    }
-    let facts = Facts {
-        route: &route.name,
-        attempt: history.attempts + 1,
-    };
-    let label = route.counting.labels.of(message, facts).map_err(|why| {
-        debug!(route = %route.name, %why, "a limit cannot count a message");
-        invalid(route, history, why.to_string(), store_now)
-    })?;
-    let takes = takes(route, &label);
-    // `labels` knows the limits of the file; they may have been lowered since.
-    for Charge { limit, cost, .. } in &takes.charges {
-        let most = limit.policy().rule.most();
-        if u64::from(cost.get()) > most {
-            let detail = too_dear(&limit.name, most);
-            return Err(invalid(route, history, detail, store_now));
+
+    /// Until when it may be sent, if that ends, and how long it must wait by itself.
+    fn may_be_sent(&self) -> Result<(Option<StoreTime>, Duration), Verdict> {
+        let (message, history, now) = (self.message, self.history, self.store_now);
+        let settings = &self.route.policy.settings;
+        if let Some(why) = message.headers.get(header::UNREADABLE) {
+            let detail = why.as_text().unwrap_or_default().to_owned();
+            return Err(self.buried(DeadReason::Unreadable, detail));
         }
+        let ends = history.deadline(message, settings.max_age.map(|age| age.get()));
+        if ends.is_some_and(|end| end <= now) {
+            return Err(expired(self.route, history, now));
+        }
+        let (bytes, most) = (message.body.len() as u64, settings.max_body.0);
+        if bytes > most {
+            let detail = format!("{bytes} bytes; max_body is {most}");
+            return Err(self.buried(DeadReason::Oversized, detail));
+        }
+        let wait = own_wait(message, now);
+        if wait > settings.max_hold.get() {
+            // It came back before its time: for the rest it goes again.
+            let wait = self.route.policy.opening(now + wait).since(now);
+            return Err(later(history, wait, now));
+        }
+        Ok((ends, wait))
     }
-    let origin = origin(message, history, wait);
-    let held = route
-        .take_in(takes.share, origin, now)
-        .ok_or_else(|| parked(takes.share, history, store_now))?;
-    let call = route.downstream.prepare(message, facts).map_err(|why| {
-        debug!(route = %route.name, %why, "undecodable message");
-        buried(DeadReason::Undecodable, why.to_string())
-    })?;
-    Ok(Read {
-        call,
-        deadline: ends.map(|end| now + end.since(store_now)),
-        takes,
-        held,
-        wait,
-    })
+
+    /// What it takes of the limits of its route.
+    fn counted(&self, facts: Facts<'_>) -> Result<Takes, Verdict> {
+        let route = self.route;
+        let is_invalid = |detail| invalid(route, self.history, detail, self.store_now);
+        let label = route.counting.labels.of(self.message, facts);
+        let label = label.map_err(|why| {
+            debug!(route = %route.name, %why, "a limit cannot count a message");
+            is_invalid(why.to_string())
+        })?;
+        let takes = takes(route, &label);
+        // `labels` knows the limits of the file; they may have been lowered since.
+        for Charge { limit, cost, .. } in &takes.charges {
+            let most = limit.policy().rule.most();
+            if u64::from(cost.get()) > most {
+                return Err(is_invalid(too_dear(&limit.name, most)));
+            }
+        }
+        Ok(takes)
+    }
 }
 
 /// What a message takes of the limits of its route.

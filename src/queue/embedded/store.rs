@@ -121,22 +121,14 @@ impl LocalQueue {
             if lines.is_none() && self.is_empty() {
                 break;
             }
-            let room =
-                open && self.ready.is_empty() && self.has_room() && self.waiting.len() < WAITING;
+            let wants_more = open && self.wants_more();
             let alarm = self.alarms.peek().map(|Reverse((at, _))| *at);
             let due = self.checkpoint.as_ref().and_then(Checkpoint::due);
             tokio::select! {
                 Some(settlement) = settlements.recv() => self.settle(settlement).await,
-                line = read(&mut lines), if room && lines.is_some() => {
-                    match line {
-                        Ok(Some(line)) => self.arrive(line).await,
-                        Ok(None) => lines = None,
-                        Err(error) => {
-                            tracing::error!(route = self.route, %error, "the input cannot be read on");
-                            // What follows is not sent: at least one message.
-                            self.lost += 1;
-                            lines = None;
-                        }
+                line = read(&mut lines), if wants_more && lines.is_some() => {
+                    if !self.received(line).await {
+                        lines = None;
                     }
                 }
                 () = sleep_until(alarm.unwrap_or_else(Instant::now)), if alarm.is_some() => {}
@@ -168,6 +160,11 @@ impl LocalQueue {
     fn has_room(&self) -> bool {
         let parked: usize = self.out_of.iter().sum();
         self.out.len() - parked < self.prefetch
+    }
+
+    /// Whether the next line is to be read.
+    fn wants_more(&self) -> bool {
+        self.ready.is_empty() && self.has_room() && self.waiting.len() < WAITING
     }
 
     /// Hands out as many messages as the prefetch allows.
@@ -204,6 +201,23 @@ impl LocalQueue {
             }
             self.alarms.pop();
             self.ready.extend(self.waiting.remove(&key));
+        }
+    }
+
+    /// Takes what was read. Returns whether the input goes on.
+    async fn received(&mut self, line: io::Result<Option<InputLine>>) -> bool {
+        match line {
+            Ok(Some(line)) => {
+                self.arrive(line).await;
+                true
+            }
+            Ok(None) => false,
+            Err(error) => {
+                tracing::error!(route = self.route, %error, "the input cannot be read on");
+                // What follows is not sent: at least one message.
+                self.lost += 1;
+                false
+            }
         }
     }
 
