@@ -1,106 +1,82 @@
-//! Follows the true rate of a downstream that allows less than the configuration says: what a pacer
-//! tells `core::adaptive`, and what becomes of its answer, an update of the policy for all replicas.
+//! Lowers the rate of a limit when its downstream allows less than the configuration says.
+//!
+//! `core::adaptive` decides by what this pacer is answered. A new rate is an update of the policy, for all replicas.
 
-use std::fmt;
 use std::sync::Arc;
+use std::time::Duration;
 
 use tracing::{debug, info};
 
 use crate::core::adaptive::{Adaptive, AdaptiveRule};
-use crate::core::policy::{PolicyUpdate, PolicyVersion};
+use crate::core::policy::PolicyUpdate;
 use crate::core::time::Mono;
 use crate::ports::policy::PolicyStore;
+use crate::settings::types::Paced;
 
-use super::policies::Paces;
+use super::policies::CurrentPolicy;
 
 /// The name under which the update is made.
 const BY: &str = "adaptive";
-
-/// How the text of a policy speaks of an adaptive rate.
-pub trait AdaptiveText: Send + Sync + fmt::Debug {
-    /// Between what the rate may move, and the units in force; `None`: the policy has a fixed rate.
-    fn read(&self, policy: &str) -> Option<(AdaptiveRule, u32)>;
-
-    /// The same policy with other units in force.
-    fn write(&self, policy: &str, units: u32) -> Option<String>;
-}
+/// Calls that were leased before a change arrive until then.
+const SETTLE: Duration = Duration::from_millis(500);
 
 /// The limit of one pacer.
 #[derive(Debug)]
 pub(super) struct Adapting {
     limit: Arc<str>,
     store: Arc<dyn PolicyStore>,
-    text: Arc<dyn AdaptiveText>,
-    known: Option<KnownRates>,
-}
-
-#[derive(Debug)]
-struct KnownRates {
-    adaptive: Adaptive,
-    version: PolicyVersion,
-    policy: String,
+    /// `None`: the rate is fixed.
+    current: Option<(Adaptive, Arc<CurrentPolicy>)>,
 }
 
 impl Adapting {
-    pub(super) fn new(
-        limit: Arc<str>,
-        store: Arc<dyn PolicyStore>,
-        text: Arc<dyn AdaptiveText>,
-    ) -> Self {
+    pub(super) fn new(limit: Arc<str>, store: Arc<dyn PolicyStore>) -> Self {
         Self {
             limit,
             store,
-            text,
-            known: None,
+            current: None,
         }
     }
 
-    /// Another policy is in force.
-    pub(super) fn in_force(&mut self, paces: &Paces, now: Mono) {
-        let Some((rule, units)) = self.text.read(&paces.text) else {
-            self.known = None;
+    /// The policy has changed.
+    pub(super) fn adopt(&mut self, policy: &Arc<CurrentPolicy>, now: Mono) {
+        let before = self.current.take().map(|(adaptive, _)| adaptive);
+        let Some(paced) = policy.limit.as_paced().filter(|paced| paced.adaptive) else {
             return;
         };
-        let before = self.known.take().map(|known| known.adaptive);
+        let (rule, units) = (rule(paced), paced.rate_in_force().units().get());
         let mut adaptive = before
             .filter(|adaptive| *adaptive.rule() == rule)
             .unwrap_or_else(|| Adaptive::new(rule, units, now));
         adaptive.in_force(units, now);
-        self.known = Some(KnownRates {
-            adaptive,
-            version: paces.version,
-            policy: paces.text.clone(),
-        });
+        self.current = Some((adaptive, Arc::clone(policy)));
     }
 
     /// The downstream said "not now" to this replica.
     pub(super) fn throttled(&mut self, now: Mono) {
-        if let Some(known) = &mut self.known {
-            known.adaptive.throttled(now);
+        if let Some((adaptive, _)) = &mut self.current {
+            adaptive.throttled(now);
         }
     }
 
-    /// Puts another rate in force if it is time for one. Must run inside a runtime.
+    /// Updates the rate if it is time for another one. Must run inside a runtime.
     pub(super) fn review(&mut self, now: Mono) {
-        let Some(known) = &mut self.known else {
+        let Some((adaptive, policy)) = &mut self.current else {
             return;
         };
-        let Some(units) = known.adaptive.wanted(now) else {
+        let Some(units) = adaptive.wanted(now) else {
             return;
         };
-        let Some(policy) = self.text.write(&known.policy, units) else {
+        let Some(limit) = policy.limit.with_units(units) else {
             return;
         };
-        let (limit, store, over) = (
-            Arc::clone(&self.limit),
-            Arc::clone(&self.store),
-            known.version,
-        );
+        let (text, over) = (policy.changed_to(&limit), policy.stored.version);
+        let (limit, store) = (Arc::clone(&self.limit), Arc::clone(&self.store));
         tokio::spawn(async move {
             let update = PolicyUpdate {
                 over,
-                text: &policy,
-                file: &policy,
+                text: &text,
+                file: &text,
                 by: BY,
             };
             match store.set(&limit, update).await {
@@ -110,5 +86,14 @@ impl Adapting {
                 Err(error) => debug!(%limit, %error, "the rate could not follow the downstream"),
             }
         });
+    }
+}
+
+/// Between what the rate may move.
+fn rule(paced: &Paced) -> AdaptiveRule {
+    AdaptiveRule {
+        units: paced.rate.0.units().get(),
+        floor: paced.floor(),
+        settle: paced.rate.0.window() + SETTLE,
     }
 }

@@ -16,6 +16,7 @@ use crate::ports::locks::lock;
 use crate::settings::types::Limit;
 
 use super::handle::PacerHandle;
+use super::policies::CurrentPolicy;
 use super::route::Route;
 
 /// How often what was measured is looked at.
@@ -49,11 +50,9 @@ pub(super) struct Following {
 }
 
 struct Known {
-    limit: Limit,
+    policy: Arc<CurrentPolicy>,
     bounds: Bounds,
     follow: Follow,
-    /// Of the current policy.
-    text: String,
 }
 
 /// An update of the policy.
@@ -76,23 +75,20 @@ impl Following {
         self.known.is_some()
     }
 
-    /// This policy is in force for a limit that the file describes.
-    pub(super) fn in_force(&mut self, file: &Limit, text: &str, now: Mono) {
-        let read = file.with_policy(text).ok();
-        let follows = read.and_then(|limit| Some((limit.follows()?, limit)));
-        let Some((bounds, limit)) = follows else {
-            self.known = None;
+    /// The policy has changed; `None`: to one that cannot be used here.
+    pub(super) fn adopt(&mut self, policy: Option<&Arc<CurrentPolicy>>, now: Mono) {
+        let before = self.known.take().map(|known| known.follow);
+        let follows = policy.and_then(|policy| Some((policy.limit.follows()?, policy)));
+        let Some((bounds, policy)) = follows else {
             return;
         };
-        let headroom = limit.headroom();
-        let before = self.known.take().map(|known| known.follow);
+        let headroom = policy.limit.headroom();
         let mut follow = before.unwrap_or_else(|| Follow::new(headroom, now));
         follow.in_force(headroom, now);
         self.known = Some(Known {
-            limit,
+            policy: Arc::clone(policy),
             bounds,
             follow,
-            text: text.to_owned(),
         });
         for (route, _) in &self.routes {
             route.way.is_followed();
@@ -102,16 +98,14 @@ impl Following {
     /// The update that should be made now, if one should.
     pub(super) fn wanted(&mut self, now: Mono) -> Option<Update> {
         let known = self.known.as_mut()?;
-        let is_paced = known.limit.as_paced().is_some();
-        let measured = measured(&self.routes, &known.limit, now);
+        let limit = &known.policy.limit;
+        let measured = measured(&self.routes, limit, now);
         let headroom = known.follow.wanted(measured, &known.bounds, now)?;
         Some(Update {
             text: known
-                .limit
-                .clone()
-                .with_measured(headroom)
-                .policy_over(&known.text),
-            why: words(measured, is_paced),
+                .policy
+                .changed_to(&limit.clone().with_measured(headroom)),
+            why: words(measured, limit.as_paced().is_some()),
         })
     }
 }

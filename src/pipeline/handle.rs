@@ -9,6 +9,7 @@ use tracing::{debug, warn};
 use crate::core::breaker::BreakerStatus;
 use crate::core::clock::ClockMap;
 use crate::core::pacing::Row;
+use crate::core::schedule::Pace;
 use crate::core::schedule::{Freeze, Grant};
 use crate::core::scheduler::Scheduler;
 use crate::core::time::{Mono, StoreTime};
@@ -21,7 +22,7 @@ use crate::telemetry::meters::LimitMeters;
 
 use super::follow::Measures;
 use super::job::Waiting;
-use super::policies::Paces;
+use super::policies::CurrentPolicy;
 use super::refunder::Refunder;
 use super::rows::PacedRows;
 
@@ -54,7 +55,7 @@ pub(super) enum Event {
     /// The store has frozen the limit.
     Frozen(Row, Freeze),
     /// A policy of the paced limit is in force, or another version of the same.
-    InForce(Paces),
+    Policy(Arc<CurrentPolicy>, Vec<Pace>),
     /// The same of one of its keyed limits, which is paused until then or not at all.
     Updated(Arc<str>, Option<StoreTime>),
     /// A call of the route of that number has ended, while its breaker was not closed.
@@ -163,11 +164,11 @@ impl PacerHandle {
         self.rows.as_ref().map(|rows| lock(rows).clone())
     }
 
-    /// Another policy is in force.
-    pub(super) fn adopt(&self, paces: &Paces) {
+    /// The policy has changed.
+    pub(super) fn adopt(&self, policy: &CurrentPolicy, paces: &[Pace]) {
         if let Some(rows) = &self.rows {
             let mut rows = lock(rows);
-            rows.adopt(paces);
+            rows.adopt(policy, paces);
             self.meters.rate.set(rows.per_second());
         }
     }

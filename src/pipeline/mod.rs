@@ -54,14 +54,12 @@ use std::time::Duration;
 use tokio::sync::{Notify, mpsc};
 use tokio::task::JoinSet;
 
-pub use adapt::AdaptiveText;
-pub use policies::{KeyedPolicy, PolicySpec, Read, Written};
+pub use policies::{KeyedPolicy, PolicySpec, Read};
 pub use route::{Counted, Counting, RouteSpec};
 pub use route_policy::RoutePolicy;
 pub use rows::PacedRows;
 
 use crate::core::leases::{LeaseHolder, Phase};
-use crate::core::limits::Rule;
 use crate::core::pacing::Pacing;
 use crate::core::schedule::Pace;
 use crate::core::scheduler::{Requests, Scheduler};
@@ -78,7 +76,7 @@ use follow::Following;
 use handle::{Event, PacerHandle};
 use job::Waiting;
 use pacer::{Pacer, Parts};
-use policies::{InForce, Watch};
+use policies::{CurrentPolicy, Watch};
 use refunder::{Refunder, Tickets};
 use route::Route;
 
@@ -91,8 +89,6 @@ pub struct PacerSpec {
     pub rows: Option<PacedRows>,
     /// `None`: the paced limit cannot be changed while it runs, or there is none.
     pub policy: Option<PolicySpec<Vec<Pace>>>,
-    /// How the rate follows the downstream, if the policy in force says that it does.
-    pub adaptive: Option<Arc<dyn AdaptiveText>>,
     /// Where the keyed limits are. A pacer without a paced limit has the store's time from there, too.
     pub keyed: Arc<dyn LimitStore>,
     pub routes: Vec<RouteSpec>,
@@ -203,13 +199,10 @@ impl Pipeline {
         let freed = move |calls| drop(tell.send(Event::Freed(calls)));
         let keyed = self.keyed((&name, clock), spec.keyed, &routes, outdated, freed);
         let retimed = Arc::new(Notify::new());
-        let adapting = match (&spec.policy, spec.adaptive) {
-            (Some(policy), Some(text)) => {
-                let store = Arc::clone(&policy.store);
-                Some(Adapting::new(Arc::clone(&name), store, text))
-            }
-            _ => None,
-        };
+        let adapting = spec
+            .policy
+            .as_ref()
+            .map(|policy| Adapting::new(Arc::clone(&name), Arc::clone(&policy.store)));
         let parts = Parts {
             name: Arc::clone(&name),
             scheduler,
@@ -241,7 +234,7 @@ impl Pipeline {
                 clock,
             };
             let handle = pacer.clone();
-            let adopt = move |paces| handle.tell(Event::InForce(paces));
+            let adopt = move |policy, paces| handle.tell(Event::Policy(policy, paces));
             self.watches.spawn(watch.run(adopt));
         }
         for route in routes {
@@ -270,18 +263,18 @@ impl Pipeline {
             clock,
         };
         let pacers = self.pacers.clone();
-        let adopt = move |in_force: InForce<Rule>| {
-            if let Some(rate) = in_force.rate() {
+        let adopt = move |policy: Arc<CurrentPolicy>, rule| {
+            if let Some(rate) = policy.limit.rate() {
                 meters::rate_of_keys(&limit.name, rate.per_second());
             }
             limit.adopt(Policy {
-                rule: in_force.policy,
-                version: in_force.version,
+                rule,
+                version: policy.stored.version,
             });
             for pacer in &pacers {
                 pacer.tell(Event::Updated(
                     Arc::clone(&limit.name),
-                    in_force.paused_until,
+                    policy.paused_until(),
                 ));
             }
         };

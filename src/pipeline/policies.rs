@@ -1,12 +1,11 @@
-//! Keeps this replica at what is in force for its limits.
+//! Keeps this replica at the current policies of its limits.
 //!
-//! One task for each limit declares to the store what this replica's file says and receives the policy
-//! in force (`core::policy`): at the start, when the file was read again, when a notice of a change
-//! comes, when an answer came under another version than this replica knows, and every few seconds. The
-//! policy is read as the configuration is and handed to the pacers. One that cannot be read is not
-//! guessed at: the limit stays shut, and the log says why.
+//! One task for each limit declares to the store what this replica's file says and receives the current
+//! policy (`core::policy`): at the start, when the file was read again, when a notice of a change comes,
+//! when an answer came under another version than this replica knows, and every few seconds. The policy
+//! is parsed as the configuration is and sent to the pacers. If it cannot be parsed, nothing is sent under
+//! the limit, and the log says why.
 
-use std::fmt;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -16,8 +15,6 @@ use tracing::{debug, error, info, warn};
 use crate::core::leases::Phase;
 use crate::core::limits::Rule;
 use crate::core::policy::{Declaration, LimitPolicy, Origin, PolicyUpdate, PolicyVersion};
-use crate::core::rate::Rate;
-use crate::core::schedule::Pace;
 use crate::core::time::StoreTime;
 use crate::ports::clock::Clock;
 use crate::ports::limits::KeyedLimit;
@@ -37,28 +34,21 @@ const GAP: Duration = Duration::from_millis(20);
 /// The first wait after a question that failed; it doubles up to [`PRESENCE`].
 const RETRY: Duration = Duration::from_millis(100);
 
-/// From the text of a policy to what it means, as the configuration would read it. The error says what
-/// is wrong.
-pub type Read<T> = dyn Fn(&str) -> Result<T, String> + Send + Sync;
-
-/// What a replica's file says of a limit, now and after each reload.
-pub struct Written<T> {
-    pub limit: Limit,
-    /// The policy, as `rate=400/1s headroom=5ms`.
-    pub text: String,
-    pub read: Arc<Read<T>>,
-}
-
-/// A limit whose policy may change while it runs. It is read as a `T`: the paces of its rows (the
+/// A limit whose policy may change while it runs. The pipeline uses it as a `T`: the paces of its rows (the
 /// main one's, and that of the second row if there is one), or the rule of a keyed limit.
 #[derive(Debug)]
 pub struct PolicySpec<T> {
     pub store: Arc<dyn PolicyStore>,
     /// The name of this replica.
     pub replica: String,
-    /// A new value is declared as an update.
-    pub written: watch::Receiver<Written<T>>,
+    /// The limit in this replica's file. A new value is declared as an update.
+    pub file: watch::Receiver<Limit>,
+    /// Makes a `T` of the limit in the file and of the limit under its current policy.
+    pub read: Read<T>,
 }
+
+/// The error says what is wrong.
+pub type Read<T> = fn(&Limit, &Limit) -> Result<T, String>;
 
 /// A keyed limit whose policy may change.
 #[derive(Debug)]
@@ -67,48 +57,26 @@ pub struct KeyedPolicy {
     pub spec: PolicySpec<Rule>,
 }
 
-impl<T> Clone for Written<T> {
-    fn clone(&self) -> Self {
-        Self {
-            limit: self.limit.clone(),
-            text: self.text.clone(),
-            read: Arc::clone(&self.read),
-        }
-    }
-}
-
-impl<T> fmt::Debug for Written<T> {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Written")
-            .field("text", &self.text)
-            .finish_non_exhaustive()
-    }
-}
-
-/// What is in force for a limit, as its pacers receive it.
-#[derive(Clone, Debug)]
-pub(super) struct InForce<T> {
-    pub(super) version: PolicyVersion,
-    pub(super) policy: T,
+/// The current policy of a limit: parsed once, when it was received.
+#[derive(Debug)]
+pub(super) struct CurrentPolicy {
     /// As the store keeps it.
-    pub(super) text: String,
-    /// An operator said that nothing passes before. May be over.
-    pub(super) paused_until: Option<StoreTime>,
+    pub(super) stored: Arc<LimitPolicy>,
+    /// The limit under it.
+    pub(super) limit: Limit,
 }
 
-impl<T> InForce<T> {
-    /// The rate, for the kinds that have one.
-    pub(super) fn rate(&self) -> Option<Rate> {
-        let mut words = self.text.split_ascii_whitespace();
-        words
-            .find_map(|word| word.strip_prefix("rate="))?
-            .parse()
-            .ok()
+impl CurrentPolicy {
+    /// The policy that keeps all of this one but what differs in `limit`, with its end.
+    pub(super) fn changed_to(&self, limit: &Limit) -> String {
+        limit.policy_over(&self.stored.text)
+    }
+
+    /// An operator said that nothing passes before. May be over.
+    pub(super) fn paused_until(&self) -> Option<StoreTime> {
+        self.stored.pause.as_ref().map(|pause| pause.until)
     }
 }
-
-/// What is in force for a paced limit: the pace of each row.
-pub(super) type Paces = InForce<Vec<Pace>>;
 
 /// One limit's task.
 pub(super) struct Watch<T> {
@@ -123,8 +91,8 @@ pub(super) struct Watch<T> {
 }
 
 impl<T: Send> Watch<T> {
-    /// Runs for as long as it is polled, and hands what is in force to `tell`.
-    pub(super) async fn run(self, tell: impl Fn(InForce<T>) + Send) {
+    /// Runs for as long as it is polled, and calls `adopt` with each new policy.
+    pub(super) async fn run(self, adopt: impl Fn(Arc<CurrentPolicy>, T) + Send) {
         let Self {
             limit,
             mut spec,
@@ -144,27 +112,34 @@ impl<T: Send> Watch<T> {
         let mut was_read = true;
         let mut retry = RETRY;
         loop {
-            let written = {
-                let now = spec.written.borrow_and_update();
+            let file = {
+                let file = spec.file.borrow_and_update();
                 // It may have been read again while something else woke us.
-                was_read |= now.has_changed();
-                now.clone()
+                was_read |= file.has_changed();
+                file.clone()
             };
+            let line = file.policy_line();
             let declaration = Declaration {
                 replica: spec.replica.clone(),
-                file: written.text.clone(),
+                file: line.clone(),
                 was_read,
-                known: follower.known.clone(),
+                known: follower.known.as_deref().cloned(),
             };
             let wait = match spec.store.declare(&follower.limit, &declaration).await {
                 Ok(policy) => {
                     (was_read, retry) = (false, RETRY);
-                    following.in_force(&written.limit, &policy.text, clock.now());
-                    follower.receive(policy, &written, &tell);
+                    follower.compare(&policy, &line);
+                    if follower.is_new(&policy) {
+                        let current = follower.receive(policy, &file, spec.read);
+                        following.adopt(current.as_ref().map(|(current, _)| current), clock.now());
+                        if let Some((current, read)) = current {
+                            adopt(current, read);
+                        }
+                    }
                     PRESENCE - SPREAD + phase.of(SPREAD)
                 }
                 Err(error) => {
-                    debug!(limit = %follower.limit, %error, "what is in force was not received");
+                    debug!(limit = %follower.limit, %error, "the current policy was not received");
                     retry = (retry * 2).min(PRESENCE);
                     retry
                 }
@@ -182,13 +157,13 @@ impl<T: Send> Watch<T> {
                     }
                 }
                 // Its sender lives as long as the daemon; without one there is nothing to receive.
-                Ok(()) = spec.written.changed() => was_read = true,
+                Ok(()) = spec.file.changed() => was_read = true,
             }
         }
     }
 }
 
-/// Waits for a notice of another version than `known`, and answers it (`None`: it was missed).
+/// Waits for a notice of another version than `known`, and returns it (`None`: it was missed).
 /// Never ends once no notice can come.
 async fn changed(
     notices: &mut Option<broadcast::Receiver<Notice>>,
@@ -209,17 +184,17 @@ async fn changed(
     std::future::pending().await
 }
 
-/// What this replica knows of the limit so far, and what it logged.
+/// The policy that this replica knows, and what it logged.
 struct Follower {
     limit: Arc<str>,
-    known: Option<LimitPolicy>,
-    /// The difference that was logged: our policy and the one in force.
+    known: Option<Arc<LimitPolicy>>,
+    /// The difference that was logged: our policy and the current one.
     differs: Option<(String, String)>,
     meters: PolicyMeters,
 }
 
 impl Follower {
-    /// Waits until another headroom should be in force, and updates the policy.
+    /// Waits until the headroom should change, and updates the policy.
     async fn follow(
         &self,
         following: &mut Following,
@@ -250,32 +225,31 @@ impl Follower {
         }
     }
 
+    fn is_new(&self, policy: &LimitPolicy) -> bool {
+        let known = self.known.as_ref();
+        known.is_none_or(|known| known.version != policy.version)
+    }
+
+    /// Parses a new policy. `None`: it cannot be used here.
     fn receive<T>(
         &mut self,
         policy: LimitPolicy,
-        written: &Written<T>,
-        tell: &impl Fn(InForce<T>),
-    ) {
-        self.compare(&policy, &written.text);
-        self.meters.version.set(policy.updates as f64);
-        let before = self.known.as_ref();
-        if before.is_some_and(|known| known.version == policy.version) {
-            return;
-        }
+        file: &Limit,
+        read: Read<T>,
+    ) -> Option<(Arc<CurrentPolicy>, T)> {
         self.explain(&policy);
-        match (written.read)(&policy.text) {
-            Ok(read) => tell(InForce {
-                version: policy.version,
-                policy: read,
-                text: policy.text.clone(),
-                paused_until: policy.pause.as_ref().map(|pause| pause.until),
-            }),
+        let stored = Arc::new(policy);
+        self.known = Some(Arc::clone(&stored));
+        let limit = file.with_policy(&stored.text).map_err(|e| e.to_string());
+        let parsed = limit.and_then(|limit| Ok((read(file, &limit)?, limit)));
+        match parsed {
+            Ok((read, limit)) => Some((Arc::new(CurrentPolicy { stored, limit }), read)),
             Err(why) => {
-                error!(limit = %self.limit, policy = policy.text, why,
-                    "what is in force cannot be read here; nothing is sent under this limit");
+                error!(limit = %self.limit, policy = stored.text, why,
+                    "the current policy cannot be read here; nothing is sent under this limit");
+                None
             }
         }
-        self.known = Some(policy);
     }
 
     /// One line per change.
@@ -319,8 +293,9 @@ impl Follower {
         }
     }
 
-    /// Says so when this replica's file says something else than what is in force.
+    /// Logs when this replica's file begins or ceases to differ from the current policy.
     fn compare(&mut self, policy: &LimitPolicy, file: &str) {
+        self.meters.version.set(policy.updates as f64);
         let same = as_written(&policy.text) == as_written(file);
         let differs = (!same).then(|| (file.to_owned(), policy.text.clone()));
         self.meters
@@ -345,25 +320,24 @@ mod tests {
     use crate::limiter::memory::MemoryStore;
     use crate::ports::clock::Clock;
 
-    fn written(text: &str) -> Written<String> {
-        let limit = "rate = \"30/1s\"\nheadroom = \"5ms\"\nadaptive = false\ncost = 1\nreserve_priority = 5";
-        Written {
-            limit: Limit::Paced(toml::from_str(limit).unwrap()),
-            text: text.to_owned(),
-            read: Arc::new(|text| Ok(text.to_owned())),
-        }
+    fn limit(rate: &str) -> Limit {
+        let limit = format!(
+            "rate = \"{rate}\"\nheadroom = \"5ms\"\nadaptive = false\ncost = 1\nreserve_priority = 5"
+        );
+        Limit::Paced(toml::from_str(&limit).unwrap())
     }
 
     #[tokio::test(start_paused = true)]
     async fn a_file_that_is_read_while_something_else_wakes_us_is_an_update() {
-        let (file, reader) = watch::channel(written("rate=30/1s"));
+        let (file, reader) = watch::channel(limit("30/1s"));
         let outdated = Arc::new(Notify::new());
         let watch = Watch {
             limit: Arc::from("account"),
             spec: PolicySpec {
                 store: Arc::new(MemoryStore::new(Clock::start())),
                 replica: "a".to_owned(),
-                written: reader,
+                file: reader,
+                read: |_, limit| Ok(limit.policy_line()),
             },
             meters: PolicyMeters::new("account"),
             phase: Phase::new(0),
@@ -371,15 +345,17 @@ mod tests {
             following: Following::new(Vec::new()),
             clock: Clock::start(),
         };
-        let (told, mut heard) = tokio::sync::mpsc::unbounded_channel();
-        let run = tokio::spawn(watch.run(move |now| told.send(now.policy).unwrap_or_default()));
-        assert_eq!(heard.recv().await.as_deref(), Some("rate=30/1s"));
+        let (sender, mut received) = tokio::sync::mpsc::unbounded_channel();
+        let run = tokio::spawn(watch.run(move |_, line| sender.send(line).unwrap_or_default()));
+        let first = received.recv().await.expect("a policy");
+        assert!(first.contains("rate=30/1s"), "{first}");
         // It wakes, and looks around for a moment before it asks.
         outdated.notify_one();
         tokio::time::sleep(GAP / 2).await;
-        file.send_replace(written("rate=10/1s"));
-        let next = tokio::time::timeout(2 * PRESENCE, heard.recv()).await;
-        assert_eq!(next.expect("it is received").as_deref(), Some("rate=10/1s"));
+        file.send_replace(limit("10/1s"));
+        let next = tokio::time::timeout(2 * PRESENCE, received.recv()).await;
+        let next = next.expect("in time").expect("a policy");
+        assert!(next.contains("rate=10/1s"), "{next}");
         run.abort();
     }
 }

@@ -3,10 +3,11 @@
 use std::sync::Arc;
 
 use crate::core::pacing::Row;
+use crate::core::schedule::Pace;
 use crate::core::time::StoreTime;
 use crate::ports::pace::{PaceStore, PacedLimit};
 
-use super::policies::Paces;
+use super::policies::CurrentPolicy;
 
 /// The rows of slots of a paced limit.
 #[derive(Clone, Debug)]
@@ -27,13 +28,13 @@ impl PacedRows {
         }
     }
 
-    /// Another policy is in force.
-    pub(super) fn adopt(&mut self, paces: &Paces) {
-        self.paused_until = paces.paused_until;
+    /// The policy has changed.
+    pub(super) fn adopt(&mut self, policy: &CurrentPolicy, paces: &[Pace]) {
+        self.paused_until = policy.paused_until();
         let rows = std::iter::once(&mut self.main).chain(&mut self.reserve);
-        for (row, pace) in rows.zip(&paces.policy) {
+        for (row, pace) in rows.zip(paces) {
             row.pace = *pace;
-            row.known = paces.version;
+            row.known = policy.stored.version;
         }
     }
 

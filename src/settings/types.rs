@@ -9,6 +9,7 @@ mod limit;
 mod limit_facts;
 mod redis;
 mod route;
+mod rules;
 
 use std::collections::BTreeMap;
 use std::num::NonZeroU32;

@@ -9,7 +9,6 @@ mod planned;
 mod policies;
 mod probes;
 mod queues;
-mod rules;
 mod stores;
 mod trial;
 mod way;

@@ -2,13 +2,10 @@
 //! paced limit share a pacer, and a route without one has a pacer of its own.
 
 use std::collections::BTreeMap;
-use std::num::NonZeroU32;
 use std::sync::Arc;
 
 use super::{Policies, WireError, keyed_limit};
 use crate::core::policy::PolicyVersion;
-use crate::core::rate::Rate;
-use crate::core::schedule::Pace;
 use crate::limiter::key::limit_key;
 use crate::pipeline::{Counted, Counting, KeyedPolicy, PacedRows, PacerSpec, RouteSpec};
 use crate::ports::limits::{KeyedLimit, LimitKey, LimitStore};
@@ -78,7 +75,6 @@ impl<'a> Pacers<'a> {
                 name: Arc::from(name.as_str()),
                 rows: paced.map(|(limit, paced)| paced_rows(limit, paced, store)),
                 policy: paced.and_then(|(limit, _)| policies.paced(limit)),
-                adaptive: paced.and_then(|(limit, _)| policies.adaptive(limit)),
                 keyed: Arc::clone(store) as Arc<dyn LimitStore>,
                 routes: Vec::new(),
             })
@@ -126,7 +122,7 @@ pub(super) fn route_labels(
 
 /// The row of a paced limit, or two if it keeps a reserve.
 fn paced_rows(name: &str, paced: &Paced, store: &Arc<dyn Store>) -> PacedRows {
-    let (main, reserve) = paces(paced);
+    let (main, reserve) = paced.paces();
     let main = PacedLimit::new(name, main);
     PacedRows {
         reserve: reserve.map(|pace| PacedLimit {
@@ -137,24 +133,6 @@ fn paced_rows(name: &str, paced: &Paced, store: &Arc<dyn Store>) -> PacedRows {
         store: Arc::clone(store) as Arc<dyn PaceStore>,
         paused_until: None,
     }
-}
-
-/// The pace of the main row, and that of the reserve if there is one. Each keeps its share of the
-/// units in any window, so both together keep the limit.
-pub(super) fn paces(paced: &Paced) -> (Pace, Option<Pace>) {
-    let rate = paced.rate_in_force();
-    let whole = rate.units().get();
-    let row = |units: u32| {
-        let units = NonZeroU32::new(units).unwrap_or(NonZeroU32::MIN);
-        // Fewer units of the same window are a rate, too.
-        let rate = Rate::new(units, rate.window()).unwrap_or(rate);
-        Pace::new(rate, paced.parts(), paced.horizon())
-    };
-    let kept = paced.reserve.map_or(0, |share| share.of(whole));
-    let kept = kept.min(whole.saturating_sub(1));
-    let main = row(whole - kept).with_costs_up_to(paced.largest_cost());
-    let reserve = (kept > 0).then(|| row(kept).with_spread(main.spread()));
-    (main, reserve)
 }
 
 /// The key that a text names; no text: the one that is for all messages.

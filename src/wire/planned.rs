@@ -3,8 +3,8 @@
 
 use std::time::Duration;
 
-use super::pacers::{paces, route_labels};
-use super::{WireError, rules};
+use super::WireError;
+use super::pacers::route_labels;
 use crate::core::hours::OpeningHours;
 use crate::core::limits::Rule;
 use crate::core::schedule::Pace;
@@ -53,7 +53,7 @@ impl Planned {
             let Some(limit) = settings.limits.get(limit_name) else {
                 continue;
             };
-            let rule = rules::rule(limit);
+            let rule = limit.rule();
             limits.push(PlannedLimit {
                 name: limit_name.clone(),
                 limit: limit.clone(),
@@ -62,7 +62,7 @@ impl Planned {
         }
         let paced = settings.paced_limit(route).map(|(_, paced)| paced);
         let rows = paced
-            .map(paces)
+            .map(Paced::paces)
             .map(|(main, reserve)| [Some(main), reserve]);
         Ok(Self {
             labels: route_labels(settings, name, route)?,

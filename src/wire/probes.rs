@@ -9,8 +9,7 @@ use futures::FutureExt as _;
 use futures::future::BoxFuture;
 use secrecy::ExposeSecret as _;
 
-use super::pacers::paces;
-use super::{Trial, WireError, listener, options, rules, way};
+use super::{Trial, WireError, listener, options, way};
 use crate::core::distance::{TooFar, horizon_needed, millis};
 use crate::downstream::{Credentials, HttpDownstream};
 use crate::limiter;
@@ -48,7 +47,7 @@ pub fn misfits(loaded: &Loaded) -> Faults {
     });
     let limits = loaded.settings.limits.iter();
     let uncounted = limits.filter_map(|(name, limit)| {
-        let error = rules::rule(limit).err()?;
+        let error = limit.rule().err()?;
         Some((KeyPath::of(&["limits", name]), error.to_string()))
     });
     loaded.faults(found.chain(uncounted))
@@ -270,7 +269,7 @@ fn with_distance(
     let (mut near, mut far) = (Vec::new(), Vec::new());
     for (name, limit) in limits {
         match limit {
-            Limit::Paced(paced) => near.push(covered(name, paces(paced).0.horizon(), slow_trip)),
+            Limit::Paced(paced) => near.push(covered(name, paced.paces().0.horizon(), slow_trip)),
             keyed => {
                 let found = TooFar::find(keyed.headroom(), slow_trip);
                 far.extend(found.map(|far| format!("limits.{name}: {far}")));

@@ -5,7 +5,7 @@ use std::sync::Arc;
 
 use secrecy::SecretString;
 
-use super::{WireError, options, rules};
+use super::{WireError, options};
 use crate::core::policy::PolicyVersion;
 use crate::limiter::memory::MemoryStore;
 use crate::limiter::redis::{Family, RedisOptions, RedisPolicies, RedisStore};
@@ -101,7 +101,9 @@ pub fn keyed_limit(
     limit: &Limit,
     version: PolicyVersion,
 ) -> Result<Option<KeyedLimit>, WireError> {
-    let rule = rules::rule(limit).map_err(|e| WireError::new(format!("limits.{name}"), e))?;
+    let rule = limit
+        .rule()
+        .map_err(|e| WireError::new(format!("limits.{name}"), e))?;
     Ok(rule.map(|rule| KeyedLimit::under(name, rule, limit.lost_wait(), version)))
 }
 

@@ -114,13 +114,13 @@ impl Pacer {
             Event::Frozen(row, freeze) => {
                 self.scheduler.frozen(row, &freeze, self.handle.clock.now());
             }
-            Event::InForce(paces) => {
-                self.handle.adopt(&paces);
+            Event::Policy(policy, paces) => {
+                self.handle.adopt(&policy, &paces);
                 let now = self.handle.clock.now();
                 if let Some(adapting) = &mut self.adapting {
-                    adapting.in_force(&paces, now);
+                    adapting.adopt(&policy, now);
                 }
-                self.scheduler.retime(&paces.policy, paces.version, now);
+                self.scheduler.retime(&paces, policy.stored.version, now);
             }
             Event::Updated(limit, paused) => self.updated(&limit, paused),
             Event::Called(route) => self.called(route),
