@@ -32,9 +32,9 @@ use tokio::net::TcpStream;
 use tokio::time::{Instant, timeout};
 use tower_service::Service;
 
+use super::auth::Misconfigured;
 use super::failure::connect_detail;
 use super::gate::GatedIo;
-use super::options::Misconfigured;
 use crate::ports::locks::lock;
 use crate::ports::resolve::Resolver;
 use crate::ports::tls::ClientCertificate;

@@ -43,11 +43,11 @@ use hyper_util::rt::{TokioExecutor, TokioTimer};
 use tokio::time::{Instant, timeout_at};
 
 use super::auth::RotatingAuth;
+use super::auth::{Credentials, Misconfigured};
 use super::connect::{WarmConnector, tls};
 use super::failure::{Failure, find};
 use super::gate::Writing;
 use super::handshake;
-use super::options::{Credentials, Misconfigured};
 use super::request::RequestTemplate;
 use crate::core::judge::{Hints, Judge, Lists, Reply, Silence, Texts};
 use crate::core::outcome::Outcome;

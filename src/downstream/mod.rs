@@ -11,9 +11,8 @@ mod failure;
 mod gate;
 mod handshake;
 mod http;
-mod options;
 mod request;
 mod url;
 
+pub use auth::{Credentials, Misconfigured, ResolvedAuth};
 pub use http::HttpDownstream;
-pub use options::{Credentials, Misconfigured, ResolvedAuth};

@@ -6,7 +6,7 @@
 use http::uri::{Authority, Scheme};
 use http::{HeaderValue, Uri};
 
-use super::options::{Misconfigured, compile};
+use super::auth::{Misconfigured, compile};
 use crate::ports::downstream::Undecodable;
 use crate::template::{Template, Templates, first_tag};
 

@@ -1,23 +1,28 @@
-//! Lets the headroom of a limit follow what is measured, where its policy says `headroom = "auto"`.
+//! Lets policies follow what replicas find out: the headroom what is measured, where it is "auto", and the rate what the
+//! downstream accepts, where `adaptive = true`.
 //!
 //! Each replica gathers what its own routes and pacers measured: how late calls leave, how far away Redis is, and by
-//! how much the way to the downstream varies. `core::headroom` decides whether another headroom should be in force,
-//! and that is an update of the policy for all replicas, as an operator's would be.
+//! how much the way to the downstream varies. `core::headroom` decides whether the headroom should change, and
+//! `core::adaptive` by the answers of the downstream whether the rate should. Both changes are updates of the policy,
+//! for all replicas, as an operator's would be.
 
-use std::sync::Arc;
-use std::sync::Mutex;
+use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
-use crate::core::distance::{millis, permission_needs};
-use crate::core::headroom::{Bounds, Follow, Measured};
-use crate::core::lateness::Lateness;
-use crate::core::time::Mono;
-use crate::ports::locks::lock;
-use crate::settings::types::Limit;
+use tracing::{debug, info};
 
 use super::handle::PacerHandle;
 use super::policies::CurrentPolicy;
 use super::route::Route;
+use crate::core::adaptive::{Adaptive, AdaptiveRule};
+use crate::core::distance::{millis, permission_needs};
+use crate::core::headroom::{Bounds, Follow, Measured};
+use crate::core::lateness::Lateness;
+use crate::core::policy::PolicyUpdate;
+use crate::core::time::Mono;
+use crate::ports::locks::lock;
+use crate::ports::policy::PolicyStore;
+use crate::settings::types::{Limit, Paced};
 
 /// How often what was measured is looked at.
 pub(super) const LOOK: Duration = Duration::from_secs(1);
@@ -138,4 +143,87 @@ fn words(measured: Measured, is_paced: bool) -> String {
         .map(|way| format!("the way to the downstream varies by {}", millis(way)));
     let all: Vec<_> = late.into_iter().chain(way).collect();
     all.join(", ")
+}
+
+/// The name under which the update is made.
+const BY: &str = "adaptive";
+/// Calls that were leased before a change arrive until then.
+const SETTLE: Duration = Duration::from_millis(500);
+
+/// The limit of one pacer.
+#[derive(Debug)]
+pub(super) struct Adapting {
+    limit: Arc<str>,
+    store: Arc<dyn PolicyStore>,
+    /// `None`: the rate is fixed.
+    current: Option<(Adaptive, Arc<CurrentPolicy>)>,
+}
+
+impl Adapting {
+    pub(super) fn new(limit: Arc<str>, store: Arc<dyn PolicyStore>) -> Self {
+        Self {
+            limit,
+            store,
+            current: None,
+        }
+    }
+
+    /// The policy has changed.
+    pub(super) fn adopt(&mut self, policy: &Arc<CurrentPolicy>, now: Mono) {
+        let before = self.current.take().map(|(adaptive, _)| adaptive);
+        let Some(paced) = policy.limit.as_paced().filter(|paced| paced.adaptive) else {
+            return;
+        };
+        let (rule, units) = (rule(paced), paced.rate_in_force().units().get());
+        let mut adaptive = before
+            .filter(|adaptive| *adaptive.rule() == rule)
+            .unwrap_or_else(|| Adaptive::new(rule, units, now));
+        adaptive.in_force(units, now);
+        self.current = Some((adaptive, Arc::clone(policy)));
+    }
+
+    /// The downstream said "not now" to this replica.
+    pub(super) fn throttled(&mut self, now: Mono) {
+        if let Some((adaptive, _)) = &mut self.current {
+            adaptive.throttled(now);
+        }
+    }
+
+    /// Updates the rate if it is time for another one. Must run inside a runtime.
+    pub(super) fn review(&mut self, now: Mono) {
+        let Some((adaptive, policy)) = &mut self.current else {
+            return;
+        };
+        let Some(units) = adaptive.wanted(now) else {
+            return;
+        };
+        let Some(limit) = policy.limit.with_units(units) else {
+            return;
+        };
+        let (text, over) = (policy.changed_to(&limit), policy.stored.version);
+        let (limit, store) = (Arc::clone(&self.limit), Arc::clone(&self.store));
+        tokio::spawn(async move {
+            let update = PolicyUpdate {
+                over,
+                text: &text,
+                file: &text,
+                by: BY,
+            };
+            match store.set(&limit, update).await {
+                Ok(Some(_)) => info!(%limit, units, "the rate follows the downstream"),
+                // Another replica was first, or an operator.
+                Ok(None) => {}
+                Err(error) => debug!(%limit, %error, "the rate could not follow the downstream"),
+            }
+        });
+    }
+}
+
+/// Between what the rate may move.
+fn rule(paced: &Paced) -> AdaptiveRule {
+    AdaptiveRule {
+        units: paced.rate.0.units().get(),
+        floor: paced.floor(),
+        settle: paced.rate.0.window() + SETTLE,
+    }
 }

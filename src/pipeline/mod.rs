@@ -21,7 +21,6 @@
 //! Messages travel through channels whose content is bounded by the prefetch. The pipeline knows the
 //! traits of `ports`, never a backend.
 
-mod adapt;
 mod admit;
 mod alarm;
 mod breaker;
@@ -70,9 +69,8 @@ use crate::ports::pace::PacedLimit;
 use crate::ports::queue::Leftover;
 use crate::telemetry::health::{DOWNSTREAM, Health, MESSAGES};
 use crate::telemetry::meters::{self, AdmissionMeters, KeyedMeters, PolicyMeters};
-use adapt::Adapting;
 use admit::Keyed;
-use follow::Following;
+use follow::{Adapting, Following};
 use handle::{Event, PacerHandle};
 use job::Waiting;
 use pacer::{Pacer, Parts};

@@ -35,9 +35,9 @@ use crate::ports::urgent;
 use crate::telemetry::health::{Health, Heartbeat};
 use crate::telemetry::meters::LimitMeters;
 
-use super::adapt::Adapting;
 use super::admit::{Admission, Keyed, never};
 use super::alarm::Alarm;
+use super::follow::Adapting;
 use super::handle::{Event, PacerHandle, Stopped};
 use super::hours::Hours;
 use super::job::Waiting;

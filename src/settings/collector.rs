@@ -5,8 +5,8 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use config::{Value, ValueKind};
 
+use super::fault::KeyPath;
 use super::fault::{Excerpt, Fault, Faults, Place, Severity, line_of};
-use super::path::KeyPath;
 use super::schema::Shape;
 use super::tree::{self, File, Layer, Syntax, Written};
 use super::types::ROOT;

@@ -12,8 +12,8 @@ use config::{Map, Value};
 
 use super::collector::Collector;
 use super::conform::read;
+use super::fault::KeyPath;
 use super::fault::Place;
-use super::path::KeyPath;
 use super::schema::{Shape, nearest};
 use super::tree::{Layer, Written, entries};
 use super::types::ROOT;

@@ -4,9 +4,9 @@
 //! was written, holds it against the table of keys, completes it with the defaults, checks what depends on several
 //! keys, and returns either settings that can be run or every fault at once.
 //!
-//! Imports go one way: `schema` (the words of the table) and `text` (forms of text), `forms`, `types` (the
-//! table), `tree`, `fault`, `collector`, `conform`, `env`, `checks`, `load`. What else is made from the table: `show`
-//! (`check --print`), `reference` (`config/default.toml`), `json` (the schema), `policy`, `words`.
+//! Read them in this order: `schema` (the words of the table), `text` and `forms` (forms of text), `types` (the table),
+//! `tree`, `fault`, `collector`, `conform`, `env`, `checks`, `load`. What else is made from the table: `show`
+//! (`check --print`), `reference` (`config/default.toml` and the JSON schema), `policy`, `words`.
 
 mod checks;
 mod collector;
@@ -14,11 +14,8 @@ mod conform;
 mod env;
 mod fault;
 mod forms;
-mod json;
 mod load;
-mod path;
 pub mod policy;
-mod redacted;
 mod reference;
 mod schema;
 pub mod secrets;
@@ -33,10 +30,8 @@ mod words;
 mod tests;
 
 pub use env::PREFIX;
-pub use fault::{Fault, Faults, Place, Severity};
-pub use json::json_schema;
+pub use fault::{Fault, Faults, KeyPath, Place, Severity};
 pub use load::{Extra, Loaded, NO_SECTION, load, load_with};
-pub use path::KeyPath;
-pub use reference::reference;
+pub use reference::{json_schema, reference};
 pub use schema::nearest;
 pub use show::{Effective, Origins};

@@ -15,7 +15,7 @@ use crate::core::policy::{ending, ends};
 
 use super::collector::Collector;
 use super::conform::{conform, read, scalar};
-use super::path::KeyPath;
+use super::fault::KeyPath;
 use super::schema::{Key, Need, Shape};
 use super::text::Quota;
 use super::tree::{self, entries};

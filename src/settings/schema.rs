@@ -10,7 +10,7 @@ use std::ops::RangeInclusive;
 use std::str::FromStr;
 use std::time::Duration;
 
-use super::path::KeyPath;
+use super::fault::KeyPath;
 use crate::core::rate::MAX_UNITS;
 
 /// What a value must be.

@@ -11,7 +11,7 @@ use std::path::{Path, PathBuf};
 
 use secrecy::SecretString;
 
-use super::path::KeyPath;
+use super::fault::KeyPath;
 
 /// What a path starts with that names a systemd credential.
 const CREDENTIAL: &str = "credential:";

@@ -1,17 +1,14 @@
 //! The only room that names concrete backends: from settings to a running pipeline, and to the
 //! probes of `sluiced check --connect`.
 
-pub mod inspected;
-mod listener;
 mod options;
 mod pacers;
 mod planned;
 mod policies;
 mod probes;
 mod queues;
+mod reach;
 mod stores;
-mod trial;
-mod way;
 
 use std::collections::BTreeMap;
 use std::fmt;
@@ -19,16 +16,15 @@ use std::sync::Arc;
 
 use tokio::runtime::Handle;
 
-pub use self::policies::{Policies, replica};
+pub use self::policies::{Policies, as_json, kind, replica, state_word};
 pub use self::probes::{Probe, misfits, probes};
 pub use self::queues::{Settled, rabbit_at, rabbit_of, start_over};
 pub use self::stores::{PolicyStores, keyed, keyed_limit, policies, redis_at, redis_of, replicas};
 
-pub use self::planned::{Planned, PlannedLimit};
-pub use self::trial::Trial;
+pub use self::planned::{Planned, PlannedLimit, Trial};
 
-use self::inspected::InspectedLimits;
 use self::pacers::Pacers;
+use self::policies::InspectedLimits;
 use self::queues::{CountedEvents, Queues};
 use self::stores::Stores;
 use crate::core::leases::Phase;

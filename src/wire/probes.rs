@@ -9,7 +9,7 @@ use futures::FutureExt as _;
 use futures::future::BoxFuture;
 use secrecy::ExposeSecret as _;
 
-use super::{Trial, WireError, listener, options, way};
+use super::{Trial, WireError, options, reach};
 use crate::core::distance::{TooFar, horizon_needed, millis};
 use crate::downstream::{Credentials, HttpDownstream};
 use crate::limiter;
@@ -96,7 +96,7 @@ pub fn probes(loaded: &Loaded) -> Vec<Probe> {
                     // They differ in nothing but where they are.
                     let first = options.settings.addresses().first();
                     let first = first.map_or("", |url| url.expose_secret());
-                    listener::explained(error.to_string(), first).await
+                    reach::explained(error.to_string(), first).await
                 }),
             }
         };
@@ -135,7 +135,7 @@ fn rabbit(loaded: &Loaded, probes: &mut Vec<Probe>) {
                 Ok(()) => Ok("connected and logged in".to_owned()),
                 Err(error) => {
                     let url = options.settings.urls[index].expose_secret();
-                    Err(listener::explained(error.to_string(), url).await)
+                    Err(reach::explained(error.to_string(), url).await)
                 }
             }
         };
@@ -309,9 +309,9 @@ async fn open(
     let bound = http.connect_timeout.get();
     match downstream.warm(bound).await {
         Ok(()) => {
-            let way = way::measured(&downstream, bound, limits).await;
+            let way = reach::measured(&downstream, bound, limits).await;
             Ok(format!("connected, no call made{way}"))
         }
-        Err(why) => Err(listener::explained(why, &origin).await),
+        Err(why) => Err(reach::explained(why, &origin).await),
     }
 }

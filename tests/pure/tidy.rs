@@ -15,7 +15,7 @@ const ROOMS: &[(&str, &[&str])] = &[
         &["core", "ports", "settings", "telemetry", "template"],
     ),
     ("template", &["core", "ports"]),
-    ("settings", &["core", "telemetry", "template"]),
+    ("settings", &["core", "template"]),
     ("telemetry", &["core", "ports", "settings"]),
     ("status", &["core", "ports", "telemetry"]),
     ("admin", &["status", "telemetry"]),

@@ -21,7 +21,7 @@ use crate::ports::policy::Updated;
 use crate::settings::types::Limit;
 use crate::settings::window::WindowRate;
 use crate::settings::{self, Extra, policy};
-use crate::wire::inspected::kind;
+use crate::wire::kind;
 
 /// Another operator may change the same limit at the same time. After this many tries, give up.
 const TRIES: usize = 3;

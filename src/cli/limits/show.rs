@@ -18,7 +18,7 @@ use crate::core::time::StoreTime;
 use crate::ports::policy::Inspection;
 use crate::settings::policy;
 use crate::settings::text::HeadroomText;
-use crate::wire::inspected::{as_json, kind, state_word};
+use crate::wire::{as_json, kind, state_word};
 
 /// So many replicas with another file are named.
 const NAMED: usize = 5;

@@ -1,12 +1,13 @@
-//! Limits of every kind: what uses them, what a message takes of them, and their headroom.
+//! Limits: what uses them, what a message takes of them, their headroom, and what each kind asks for.
 
 use std::time::Duration;
 
 use super::Checks;
-use crate::core::rate::Span;
-use crate::settings::path::KeyPath;
+use crate::core::rate::{MAX_WINDOW, Span};
+use crate::settings::fault::KeyPath;
 use crate::settings::text::{Costing, TemplateText};
-use crate::settings::types::Limit;
+use crate::settings::types::{FixedWindow, Limit, Paced};
+use crate::settings::window::WindowRate;
 use crate::template;
 
 /// Below this a busy machine cannot keep its slots (measured: timers are late by up to 4 ms), and a grant
@@ -125,5 +126,198 @@ impl Checks<'_> {
         let message =
             format!("no route uses this limit; name it in `routes.{first}.limits` or take it out");
         self.warning(keys, message);
+    }
+}
+
+/// A log beyond this is dear in memory and slow to look through.
+const LONG_LOG: u32 = 1_000;
+/// A log beyond this would stall Redis for all of its clients.
+const LONGEST_LOG: u32 = 10_000;
+/// Of fewer units that are free at once, a message of several seldom finds enough beside smaller ones.
+const FEW: u32 = 10;
+/// A limit that is whole again sooner makes no message wait for long.
+const SLOW: Duration = Duration::from_secs(60);
+/// A shorter lease hardly leaves time to renew it.
+const SHORT_LEASE: Duration = Duration::from_secs(2);
+
+impl Checks<'_> {
+    pub(super) fn counted(&mut self, path: &KeyPath, limit: &Limit) {
+        self.dear(path, limit);
+        match limit {
+            Limit::Gcra(_) => self.recovery(&path.all(["burst", "rate"]), limit, "burst"),
+            Limit::TokenBucket(_) => {
+                let keys = path.all(["capacity", "refill", "interval", "borrow"]);
+                self.recovery(&keys, limit, "bucket");
+            }
+            Limit::FixedWindow(limit) => self.fixed_window(path, &limit.own),
+            Limit::SlidingLog(limit) => self.sliding_log(path, limit.own.rate.0.units().get()),
+            Limit::Concurrency(limit) => self.lease(path, limit.own.lease.get()),
+            Limit::Paced(_) => {}
+        }
+    }
+
+    /// Whatever fits passes, so a message that needs all of a small limit waits for as long as smaller ones come.
+    fn dear(&mut self, path: &KeyPath, limit: &Limit) {
+        let most = limit.largest_cost().get();
+        let is_made = matches!(limit.cost(), Costing::Made(_));
+        let is_slow = limit.as_paced().is_none() && limit.memory() >= SLOW;
+        if is_slow && is_made && (2..FEW).contains(&most) {
+            let message = format!(
+                "a message of {most} fits only while nothing else counts: smaller ones of its key pass it for as long as they come; give such messages a route and a limit of their own (`sluiced plan` shows how long they wait)"
+            );
+            self.warning(path.join("cost"), message);
+        }
+    }
+
+    /// Whether what was used up is whole again in a foreseeable time.
+    fn recovery(&mut self, keys: &[KeyPath], limit: &Limit, what: &str) {
+        let recovery = limit.memory();
+        if recovery > MAX_WINDOW {
+            let (recovery, most) = (Duration::from_secs(recovery.as_secs()), Span(MAX_WINDOW));
+            let message = format!(
+                "a {what} that was used up would take {} to be whole again; write numbers that make it {most} or less",
+                Span(recovery)
+            );
+            self.error(keys, message);
+        }
+    }
+
+    fn fixed_window(&mut self, path: &KeyPath, limit: &FixedWindow) {
+        match limit.rate {
+            WindowRate::Calendar { each, .. } if limit.aligned => {
+                let message = format!(
+                    "a {each} of the calendar begins when the calendar says; take aligned out, or write a duration in the rate"
+                );
+                self.error(path.all(["aligned", "rate"]), message);
+            }
+            WindowRate::Every(rate) if limit.timezone.is_some() => {
+                let message = format!(
+                    "a window of {} is as long everywhere; write a word of the calendar in the rate, such as \"{}/day\", or take timezone out",
+                    Span(rate.window()),
+                    rate.units()
+                );
+                self.error(path.all(["timezone", "rate"]), message);
+            }
+            WindowRate::Every(_) | WindowRate::Calendar { .. } => {}
+        }
+    }
+
+    fn sliding_log(&mut self, path: &KeyPath, units: u32) {
+        let others = "gcra, fixed_window and paced keep one number";
+        if units > LONGEST_LOG {
+            let message = format!(
+                "a log of {units} units for each key is too long; write {LONGEST_LOG} or less, or another kind: {others}"
+            );
+            self.error(path.join("rate"), message);
+        } else if units > LONG_LOG {
+            let message = format!(
+                "a log of {units} units for each key is dear; sliding_log is for {LONG_LOG} or less: {others}"
+            );
+            self.warning(path.join("rate"), message);
+        }
+    }
+
+    fn lease(&mut self, path: &KeyPath, lease: Duration) {
+        if lease < SHORT_LEASE {
+            let message = format!(
+                "{} hardly leaves time to renew it while a call runs; write {} or more, 30s is good",
+                Span(lease),
+                Span(SHORT_LEASE)
+            );
+            self.warning(path.join("lease"), message);
+        }
+    }
+}
+
+/// A paced limit that uses less than this of its rate, for the sake of large messages, is
+/// probably not meant.
+const SPARSE: f64 = 0.75;
+
+impl Checks<'_> {
+    pub(super) fn paced(&mut self, path: &KeyPath, name: &String, paced: &Paced) {
+        let (headroom, horizon, least) =
+            (paced.parts().all(), paced.horizon(), paced.least_horizon());
+        let most = Paced::longest_headroom();
+        let [at_horizon, at_headroom] = path.all(["horizon", "headroom"]);
+        if headroom > most {
+            let (headroom, most) = (Span(headroom), Span(most));
+            let message = format!(
+                "{headroom} asks for a horizon of four times as much, more than the longest one; write {most} or less"
+            );
+            self.error([at_headroom, at_horizon], message);
+        } else if horizon < least {
+            let (horizon, headroom, least) = (Span(horizon), Span(headroom), Span(least));
+            let message = format!(
+                "{horizon} is less than four times the headroom of {headroom}; write {least} or more, or take horizon out"
+            );
+            self.error([at_horizon, at_headroom], message);
+        }
+        self.largest_cost(path, paced);
+        self.reserve(path, name, paced);
+    }
+
+    /// Whether the largest cost fits, and what it leaves of the rate.
+    fn largest_cost(&mut self, path: &KeyPath, paced: &Paced) {
+        let (rate, open) = (paced.rate.0, paced.open_rate());
+        let largest = paced.largest_cost().get();
+        let what = match (paced.max_cost, &paced.cost) {
+            (Some(_), _) => format!("messages of up to {largest} units"),
+            (None, Costing::Made(_)) => format!("messages of up to {largest} units (the default)"),
+            (None, Costing::Units(_)) => format!("messages of {largest} units"),
+        };
+        let keys = match (paced.max_cost, &paced.cost) {
+            (None, Costing::Units(_)) => ["cost", "rate", "max_cost", "reserve"],
+            _ => ["max_cost", "rate", "cost", "reserve"],
+        };
+        let keys = path.all(keys);
+        let Some(headroom) = paced.headroom_in_all() else {
+            let units = open.units();
+            let message = if open == rate {
+                format!("{what} never fit into {rate}; write max_cost = {units} or less")
+            } else {
+                format!(
+                    "{what} never fit into the {units} of {rate} that the reserve leaves; write max_cost = {units} or less, or a smaller reserve"
+                )
+            };
+            self.error(keys, message);
+            return;
+        };
+        let window = open.window().as_secs_f64();
+        let used = window / (window + headroom.as_secs_f64());
+        if largest > 1 && used < SPARSE {
+            let percent = used * 100.0;
+            let message = format!(
+                "{what} leave only {percent:.0} % of {open} in use, for any of them may come; write a smaller max_cost if none are that large"
+            );
+            self.warning(keys, message);
+        }
+    }
+
+    /// A reserve is for some messages, but not for all.
+    fn reserve(&mut self, path: &KeyPath, name: &String, paced: &Paced) {
+        let keys = path.all(["reserve", "reserve_priority"]);
+        let least = paced.reserve_priority;
+        if paced.reserve.is_none() {
+            let [reserve, priority] = keys;
+            if self.is_written(&priority) {
+                let message = "there is no reserve that it could be for; write reserve = \"20%\" beside it, or take it out";
+                self.warning([priority, reserve], message);
+            }
+            return;
+        }
+        let routes = self.settings.routes.iter();
+        let users: Vec<_> = routes
+            .filter(|(_, route)| route.limits.contains(name))
+            .collect();
+        if !users.is_empty() && users.iter().all(|(_, route)| route.priority >= least) {
+            let message = format!(
+                "every route of this limit has a priority of {least} or more, so everything may take the reserve and it keeps nothing free; write a lower priority for one of them, or a higher reserve_priority"
+            );
+            let priority = |route: &String| KeyPath::of(&["routes", route, "priority"]);
+            let keys = keys
+                .into_iter()
+                .chain(users.iter().map(|(route, _)| priority(route)));
+            self.warning(keys.collect::<Vec<_>>(), message);
+        }
     }
 }

@@ -7,8 +7,8 @@ use std::path::{Path, PathBuf};
 use secrecy::ExposeSecret as _;
 
 use super::{Files, GOOD, said, shown};
-use crate::settings::redacted::Redacted;
 use crate::settings::secrets::Secrets;
+use crate::settings::show::Redacted;
 
 const SECRETIVE: &str = r#"[rabbitmq]
 urls = ["amqp://user:hunter2@h:5672/%2f?heartbeat=5&auth=hunter2"]
