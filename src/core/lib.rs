@@ -11,6 +11,7 @@ pub mod calendar;
 pub mod clock;
 pub mod distance;
 pub mod dying;
+pub mod gate;
 pub mod headroom;
 pub mod hours;
 pub mod judge;

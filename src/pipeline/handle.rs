@@ -6,7 +6,6 @@ use std::time::Duration;
 use tokio::sync::{mpsc, oneshot};
 use tracing::{debug, warn};
 
-use crate::core::breaker::BreakerStatus;
 use crate::core::clock::ClockMap;
 use crate::core::pacing::Row;
 use crate::core::schedule::Pace;
@@ -16,7 +15,7 @@ use crate::core::time::{Mono, StoreTime};
 use crate::ports::clock::Clock;
 use crate::ports::limits::Granted;
 use crate::ports::locks::lock;
-use crate::ports::pace::{PacedLimit, StoreError};
+use crate::ports::pace::PacedLimit;
 use crate::telemetry::LogLimit;
 use crate::telemetry::meters::LimitMeters;
 
@@ -58,12 +57,8 @@ pub(super) enum Event {
     Policy(Arc<CurrentPolicy>, Vec<Pace>),
     /// The same of one of its keyed limits, which is paused until then or not at all.
     Updated(Arc<str>, Option<StoreTime>),
-    /// A call of the route of that number has ended, while its breaker was not closed.
-    Called(usize),
-    /// One did not leave, because its slot was over.
-    NotCalled(usize),
-    /// The store's answer about the breaker of the route of that number.
-    BreakerStatus(usize, Result<BreakerStatus, StoreError>),
+    /// What a route sends may have changed.
+    GateChanged,
     /// Connections to the downstreams are open, or could not be opened.
     Warmed,
     Stop {

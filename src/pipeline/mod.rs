@@ -14,24 +14,22 @@
 //! and calls `admit` and `send`. What happens outside reaches it as an `Event` (`handle` sends, `pacer::events`
 //! receives).
 //!
-//! Around the path: `route` and `rows` are what messages and slots belong to, `history` is what their headers say, `handle` is the way to a
-//! pacer, `permit` and `refunder` give back what was not used, `hours`, `breaker` with `outage`, and `tap` decide whether a route
-//! sends and consumes at all, `policies` keeps the limits at what is in force, `progress` watches that calls leave, `way` measures by how much their way varies.
+//! Around the path: `route` and `rows` are what messages and slots belong to, `history` is what their
+//! headers say, `handle` is the way to a pacer, `permit` and `refunder` give back what was not used, `route_gate` decides whether a route sends
+//! and consumes at all, `held` settles what is held for too long, `policies` keeps the limits at the current policy,
+//! `progress` watches that calls leave, `way` measures by how much their way varies.
 //!
 //! Messages travel through channels whose content is bounded by the prefetch. The pipeline knows the
 //! traits of `ports`, never a backend.
 
 mod admit;
 mod alarm;
-mod breaker;
 mod decode;
 mod follow;
 mod handle;
+mod held;
 mod history;
-mod hours;
 mod job;
-mod may_send;
-mod outage;
 mod pacer;
 mod permit;
 mod policies;
@@ -39,10 +37,10 @@ mod progress;
 mod receive;
 mod refunder;
 mod route;
+mod route_gate;
 mod route_policy;
 mod rows;
 mod send;
-mod tap;
 mod verdict;
 mod way;
 
@@ -187,8 +185,8 @@ impl Pipeline {
         for route in &routes {
             let part = |kind: &str| format!("{kind}{}", route.name);
             health.component(&part(MESSAGES), route.usable.subscribe());
-            if let Some(breaker) = &route.breaker {
-                health.component(&part(DOWNSTREAM), breaker.link());
+            if let Some(link) = route.gate.link() {
+                health.component(&part(DOWNSTREAM), link);
             }
         }
         let scheduler = scheduler(spec.rows.as_ref(), &*spec.keyed, &routes, phase);

@@ -7,8 +7,8 @@
 //! first: a call goes from its slot to the wire in one go, and does not queue up behind the answers
 //! of others. (With a queue in order, one call in twenty of a saturated pacer was stopped by its gate.)
 
-mod breakers;
 mod events;
+mod gates;
 
 use std::io;
 use std::sync::Arc;
@@ -22,7 +22,7 @@ use tokio::runtime::Runtime;
 use tokio::sync::{Notify, broadcast, mpsc, oneshot};
 use tracing::{error, warn};
 
-use crate::core::leases::{LeaseTally, Outlook, Wait};
+use crate::core::leases::{LeaseTally, Outlook, Slot, Wait};
 use crate::core::pacing::Row;
 use crate::core::schedule::{Answer, Ask};
 use crate::core::scheduler::{Scheduler, Step};
@@ -39,13 +39,12 @@ use super::admit::{Admission, Keyed, never};
 use super::alarm::Alarm;
 use super::follow::Adapting;
 use super::handle::{Event, PacerHandle, Stopped};
-use super::hours::Hours;
+use super::held;
 use super::job::Waiting;
 use super::progress::Watched;
 use super::route::Route;
 use super::rows::PacedRows;
 use super::send;
-use super::tap::Taps;
 use super::verdict::expired;
 
 /// The pacer comes round at least this often: the watchdog and the gauges live on it.
@@ -54,6 +53,14 @@ const ROUND: Duration = Duration::from_millis(500);
 const EVENTS: usize = 256;
 /// How long opening connections may keep the taps closed at the start.
 const WARM_BOUND: Duration = Duration::from_secs(3);
+
+/// What a pacer does with messages.
+enum Phase {
+    /// Connections are being opened: the taps stay closed.
+    Warming,
+    Running,
+    Stopping(Stopping),
+}
 
 struct Stopping {
     deadline: Mono,
@@ -66,9 +73,7 @@ type Asking = BoxFuture<'static, (Row, Mono, Result<Answer, StoreError>)>;
 pub(super) struct Pacer {
     scheduler: Scheduler<Waiting>,
     handle: PacerHandle,
-    routes: Vec<Arc<Route>>,
-    taps: Taps,
-    hours: Hours,
+    routes: Arc<[Arc<Route>]>,
     events: mpsc::UnboundedReceiver<Event>,
     /// What other replicas tell, and calls that ended. `None`: the store is gone.
     notices: Option<broadcast::Receiver<Notice>>,
@@ -85,8 +90,7 @@ pub(super) struct Pacer {
     swept: Mono,
     /// Messages that came so far.
     arrivals: u64,
-    warming: bool,
-    stopping: Option<Stopping>,
+    phase: Phase,
 }
 
 /// What a pacer is started with.
@@ -134,10 +138,8 @@ impl Pacer {
         let pacer = Self {
             scheduler,
             handle: handle.clone(),
-            taps: Taps::new(routes.clone()),
-            hours: Hours::new(&routes),
             watched: Watched::new(&routes, health),
-            routes,
+            routes: routes.into(),
             events,
             notices: Some(keyed.store.notices()),
             asking: FuturesUnordered::new(),
@@ -149,8 +151,7 @@ impl Pacer {
             counted: LeaseTally::default(),
             swept: clock.now(),
             arrivals: 0,
-            warming: true,
-            stopping: None,
+            phase: Phase::Warming,
         };
         let health = health.clone();
         std::thread::Builder::new()
@@ -179,13 +180,11 @@ impl Pacer {
         self.look_at_breakers();
         loop {
             let now = self.handle.clock.now();
-            self.hours.review(&mut self.scheduler, &self.handle, now);
+            self.review_gates(now);
             match self.scheduler.poll(now) {
                 Step::Send(waiting, slot) => {
-                    let route = Arc::clone(&waiting.job.route);
-                    tokio::spawn(send::perform(waiting, slot, self.handle.clone()));
+                    self.send(waiting, slot, now);
                     step_back().await;
-                    self.sent(&route, now);
                 }
                 Step::Expired(Waiting { job, .. }) => {
                     job.route.passage.passed_over();
@@ -208,7 +207,7 @@ impl Pacer {
                     item.job.route.passage.passed_over();
                     never(item, by, most, self.handle.store_time(now))
                 }
-                Step::Close { route, until } => self.close_route(route, until, now),
+                Step::Close { route, until } => self.close_route(route, until),
                 Step::Wait(until) => {
                     let review = self.review(now);
                     if self.finished(now) {
@@ -221,9 +220,23 @@ impl Pacer {
         }
     }
 
+    /// Starts the call. What it counts in is known before its task runs, whenever that is.
+    fn send(&self, waiting: Waiting, slot: Slot, now: Mono) {
+        let route = &waiting.job.route;
+        let leave_by = route.gate.sends().leave_by(slot.leave_by);
+        route.gate.sent(now);
+        let under_way = route.begin_call();
+        let slot = Slot {
+            // A gate that was shut since lets nothing leave.
+            leave_by: leave_by.unwrap_or_default(),
+            ..slot
+        };
+        tokio::spawn(send::perform(waiting, slot, under_way, self.handle.clone()));
+    }
+
     /// Opens connections before the first slot; the taps stay closed meanwhile.
     fn warm(&self) {
-        let (handle, routes) = (self.handle.clone(), self.routes.clone());
+        let (handle, routes) = (self.handle.clone(), Arc::clone(&self.routes));
         tokio::spawn(async move {
             let warm = routes.iter().map(|route| route.downstream.warm(WARM_BOUND));
             for (route, warmed) in routes.iter().zip(futures::future::join_all(warm).await) {
@@ -293,59 +306,45 @@ impl Pacer {
     }
 
     /// Takes messages in that wait for a slot; not before their own time, or that of their route.
-    fn hold(&mut self, mut waiting: Waiting, comes_back: bool) {
-        if self.stopping.is_some() {
+    fn hold(&mut self, mut waiting: Waiting, comes_back: bool, now: Mono) {
+        if matches!(self.phase, Phase::Stopping(_)) {
             return self.give_back(waiting);
         }
         if waiting.arrival.is_none() {
             self.arrivals += 1;
             waiting.arrival = Some(self.arrivals);
         }
-        let now = self.handle.clock.now();
         let own = waiting.not_before.filter(|at| *at > now);
-        match own.max(waiting.job.route.may_send().opening()) {
+        match own.max(waiting.job.route.gate.sends().held_until()) {
             Some(at) => self.scheduler.delay(waiting, at),
             None if comes_back => self.scheduler.push_back(waiting, now),
             None => self.scheduler.push(waiting, now),
         }
     }
 
-    /// What these delayed messages waited for is over: they go on in the order in which they came.
-    fn hold_anew(&mut self, these: impl Fn(&Waiting) -> bool) {
-        let mut messages = self.scheduler.take_delayed(these);
-        messages.sort_by_key(|waiting| waiting.arrival);
-        for waiting in messages {
-            self.hold(waiting, false);
-        }
-    }
-
-    /// Taps, overdue messages and gauges. Answers when it wants to be called next.
+    /// Taps, overdue messages and gauges. Returns when it wants to be called next.
     fn review(&mut self, now: Mono) -> Mono {
         self.heartbeat.beat(now);
         let outlook = self.scheduler.outlook(now, false);
         let frozen = matches!(outlook, Outlook::Until(_, Wait::Frozen));
         self.handle.meters.frozen.set(f64::from(u8::from(frozen)));
-        let mut next = now + ROUND;
-        let probes = self.review_breakers(now);
-        let own = [probes, self.hours.next()];
-        next = own.into_iter().flatten().fold(next, Mono::min);
-        if self.stopping.is_none() && !self.warming {
-            next = next.min(self.taps.review(&mut self.scheduler, &self.handle, now));
+        let mut next = self.gates_due(now + ROUND);
+        if matches!(self.phase, Phase::Running) {
+            next = next.min(self.review_taps(now));
         }
         if now.since(self.swept) >= ROUND * 2 {
             self.swept = now;
-            self.taps
-                .sweep(&mut self.scheduler, outlook, &self.handle, now);
+            held::sweep(&mut self.scheduler, outlook, &self.handle, now);
         }
         self.count(now);
-        if self.stopping.is_none() {
+        if !matches!(self.phase, Phase::Stopping(_)) {
             let measures = &self.handle.measures;
             self.watched.review(&self.scheduler, measures, now);
         }
         if let Some(adapting) = &mut self.adapting {
             adapting.review(now);
         }
-        if let Some(stopping) = &self.stopping {
+        if let Phase::Stopping(stopping) = &self.phase {
             next = next.min(stopping.deadline).max(now);
         }
         next
@@ -372,9 +371,13 @@ impl Pacer {
     /// Whether the pacer was told to stop and has nothing more to wait for.
     fn finished(&mut self, now: Mono) -> bool {
         let under_way = self.routes.iter().map(|route| route.in_flight()).sum();
-        let over = |stopping: &mut Stopping| under_way == 0 || now >= stopping.deadline;
-        let Some(stopping) = self.stopping.take_if(over) else {
-            return false;
+        let over = |stopping: &Stopping| under_way == 0 || now >= stopping.deadline;
+        let stopping = match std::mem::replace(&mut self.phase, Phase::Running) {
+            Phase::Stopping(stopping) if over(&stopping) => stopping,
+            other => {
+                self.phase = other;
+                return false;
+            }
         };
         let stopped = Stopped {
             abandoned: under_way,
@@ -398,4 +401,38 @@ async fn step_back() {
         Poll::Pending
     })
     .await;
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::Mutex;
+
+    use super::*;
+    use crate::ports::locks::lock;
+
+    /// A call reaches the wire before the pacer's next step, and before tasks that were woken earlier. This is
+    /// about latency only: what a call counts in is recorded before its task is spawned. The runtime does not
+    /// promise this order.
+    #[test]
+    fn a_call_that_was_spawned_runs_before_the_next_step_and_before_those_that_wait() {
+        let runtime = urgent::runtime("order").expect("a thread");
+        let order = Arc::new(Mutex::new(Vec::new()));
+        let ran = |what: &'static str| {
+            let order = Arc::clone(&order);
+            async move { lock(&order).push(what) }
+        };
+        let (waits, call, step) = (ran("waits"), ran("call"), ran("step"));
+        let pacer = async move {
+            tokio::spawn(waits);
+            tokio::spawn(call);
+            step_back().await;
+            step.await;
+        };
+        runtime
+            .block_on(runtime.spawn(pacer))
+            .expect("it does not panic");
+        assert_eq!(lock(&order).first(), Some(&"call"));
+        let place = |what| lock(&order).iter().position(|other| *other == what);
+        assert!(place("call") < place("step"), "{:?}", lock(&order));
+    }
 }

@@ -178,8 +178,7 @@ impl WatchedRoute {
 
     fn waits(&self, scheduler: &Scheduler<Waiting>, now: Mono) -> Waits {
         let route = &self.route;
-        let is_away = route.breaker.as_ref().is_some_and(|own| !own.is_closed());
-        if is_away || route.may_send().opening().is_some() {
+        if route.gate.is_away() || route.gate.sends().opening().is_some() {
             return Waits::HeldUp;
         }
         scheduler.route_waits(route.number, route.is_keyed(), now)

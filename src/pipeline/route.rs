@@ -20,9 +20,8 @@ use crate::ports::locks::lock;
 use crate::ports::subscription::Subscription;
 use crate::telemetry::meters::RouteMeters;
 
-use super::breaker::RouteBreaker;
-use super::may_send::MaySend;
 use super::progress::Passage;
+use super::route_gate::RouteGate;
 use super::route_policy::RoutePolicy;
 use super::verdict::Deaths;
 use super::way::RouteWay;
@@ -77,7 +76,7 @@ pub(super) struct Route {
     pub(super) policy: RoutePolicy,
     pub(super) counting: Counting,
     pub(super) downstream: Arc<dyn Downstream>,
-    pub(super) breaker: Option<RouteBreaker>,
+    pub(super) gate: RouteGate,
     pub(super) subscription: Arc<Subscription>,
     pub(super) meters: Arc<RouteMeters>,
     pub(super) deaths: Deaths,
@@ -88,20 +87,14 @@ pub(super) struct Route {
     in_flight: AtomicU64,
     pub(super) passage: Passage,
     pub(super) way: RouteWay,
-    may_send: Mutex<MaySend>,
     /// `None`: it parks nothing.
     parking: Option<Mutex<Parking>>,
 }
 
 impl Route {
     pub(super) fn new(spec: RouteSpec, number: usize) -> Self {
-        // With hours it is closed until the store has told the time.
         let policy = spec.policy;
         let dying = Dying::new(policy.dying);
-        let may_send = match policy.hours {
-            None => MaySend::Until(None),
-            Some(_) => MaySend::NotBefore(Mono::from_micros(u64::MAX)),
-        };
         let parked = policy.settings.parks();
         let parking = (parked > 0).then(|| Parking::new(policy.prefetch, parked));
         let key = (spec.counting.key_of)(None);
@@ -109,16 +102,13 @@ impl Route {
         let for_all = keyed.map(|limit| key_id(&limit.name, key)).collect();
         Self {
             for_all,
-            may_send: Mutex::new(may_send),
             parking: parking.map(Mutex::new),
             name: spec.name,
             number,
+            gate: RouteGate::new(policy.hours.clone(), spec.breaker),
             policy,
             counting: spec.counting,
             downstream: spec.downstream,
-            breaker: spec
-                .breaker
-                .map(|(rule, store)| RouteBreaker::new(rule, store)),
             subscription: spec.subscription,
             meters: spec.meters,
             deaths: Deaths::new(dying),
@@ -132,16 +122,6 @@ impl Route {
     /// Whether this key of one of its limits is the one for all messages.
     pub(super) fn is_for_all(&self, key: KeyId) -> bool {
         self.for_all.contains(&key)
-    }
-
-    /// Whether it may send now.
-    pub(super) fn may_send(&self) -> MaySend {
-        *lock(&self.may_send)
-    }
-
-    /// Opens or closes it; answers what it was.
-    pub(super) fn set_may_send(&self, may_send: MaySend) -> MaySend {
-        std::mem::replace(&mut *lock(&self.may_send), may_send)
     }
 
     /// Takes a message in hand; `None` if it is to make room for others.

@@ -17,26 +17,23 @@ use crate::ports::queue::Verdict;
 
 use super::handle::{Event, PacerHandle};
 use super::job::{Job, Waiting};
+use super::route::{InFlight, Route};
 use super::route_policy::Next;
 use super::verdict::{dead, keep, later};
 
 /// Sends a message whose slot is due and sees it through.
-pub(super) async fn perform(waiting: Waiting, slot: Slot, pacer: PacerHandle) {
+///
+/// `under_way` is dropped after the verdict is given: a pacer that stops waits for that.
+pub(super) async fn perform(waiting: Waiting, slot: Slot, under_way: InFlight, pacer: PacerHandle) {
     let started = pacer.clock.now();
-    // The last look: between the pacer's decision and this task's turn the machine may have stood
-    // still. A slot that is too late now is lost, never used late. The gate looks once more when
-    // the request is written.
-    let leave_by = waiting.job.route.may_send().leave_by(slot.leave_by);
-    let Some(leave_by) = leave_by.filter(|leave_by| started <= *leave_by) else {
-        missed(slot, &pacer);
-        waiting.job.route.passage.ran_out(1);
-        waiting.job.route.not_called(&pacer);
+    // Between the pacer's decision and this task's turn the machine may have stood still. A slot that is
+    // too late now is lost, never used late. The clock is read once more when the request is written.
+    if started > slot.leave_by {
+        missed(&waiting.job.route, under_way, slot, &pacer);
         return pacer.unsent(vec![waiting]);
-    };
+    }
     let (job, call, mut permit) = waiting.send();
-    // Until its verdict is given: a pacer that stops waits for that on another thread.
-    let under_way = job.route.begin_call();
-    let sent = call.send(Gate::new(pacer.clock, leave_by)).await;
+    let sent = call.send(Gate::new(pacer.clock, slot.leave_by)).await;
     match sent {
         Ok(judgement) => {
             if judgement.maybe_delivered {
@@ -46,12 +43,10 @@ pub(super) async fn perform(waiting: Waiting, slot: Slot, pacer: PacerHandle) {
             drop(permit);
             measure(&job, &judgement, slot, started, &pacer);
             settle(job, judgement, &pacer);
+            drop(under_way);
         }
         Err(_too_late) => {
-            missed(slot, &pacer);
-            drop(under_way);
-            job.route.passage.held_back();
-            job.route.not_called(&pacer);
+            missed(&job.route, under_way, slot, &pacer);
             if let Some(mut waiting) = prepared(job) {
                 waiting.permit = permit;
                 pacer.unsent(vec![waiting]);
@@ -61,7 +56,10 @@ pub(super) async fn perform(waiting: Waiting, slot: Slot, pacer: PacerHandle) {
 }
 
 /// The slot was over before the call left.
-fn missed(slot: Slot, pacer: &PacerHandle) {
+fn missed(route: &Route, under_way: InFlight, slot: Slot, pacer: &PacerHandle) {
+    drop(under_way);
+    route.passage.held_back();
+    route.gate.unsent();
     pacer.meters.slots_missed.increment(1);
     if pacer.is_paced() {
         let now = pacer.clock.now();

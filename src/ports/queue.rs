@@ -9,6 +9,7 @@ use std::time::Duration;
 use tokio::sync::mpsc;
 
 use super::message::{HeaderValue, Message};
+pub use crate::core::gate::Tap;
 use crate::core::outcome::DeadReason;
 use crate::core::parking::Space;
 use crate::core::time::Mono;
@@ -155,15 +156,6 @@ impl fmt::Debug for Delivery {
             .field("bytes", &self.message.body.len())
             .finish_non_exhaustive()
     }
-}
-
-/// Whether new deliveries are wanted.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Tap {
-    /// Consume.
-    Open,
-    /// Cancel the consumer, keep what is held.
-    Closed,
 }
 
 /// What was left when a subscription was closed.

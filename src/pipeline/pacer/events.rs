@@ -5,12 +5,12 @@ use std::time::Duration;
 use tokio::sync::oneshot;
 use tracing::{debug, info, warn};
 
-use super::{Pacer, Stopping};
+use super::{Pacer, Phase, Stopping};
 use crate::core::clock::ClockMap;
 use crate::core::pacing::Row;
 use crate::core::schedule::Answer;
 use crate::core::scheduler::{Denied, Queued as _};
-use crate::core::time::{Mono, StoreTime};
+use crate::core::time::Mono;
 use crate::pipeline::admit::{Answered, send_away};
 use crate::pipeline::handle::{Event, Stopped};
 use crate::pipeline::job::Waiting;
@@ -29,18 +29,13 @@ impl Pacer {
 
     /// A limit denied a message, and it cannot wait in memory.
     pub(super) fn away(&mut self, waiting: Waiting, denied: &Denied, now: Mono) {
-        if self.stopping.is_some() {
+        if matches!(self.phase, Phase::Stopping(_)) {
             return self.give_back(waiting);
         }
         if denied.room.is_none() {
             self.admission.count_denial(&waiting, denied.by);
         }
         send_away(waiting, denied, now);
-    }
-
-    /// A keyed limit grants no more to a route: it waits as a whole.
-    pub(super) fn close_route(&mut self, number: usize, until: Mono, now: Mono) {
-        self.hours.spent(number, until, now);
     }
 
     pub(super) fn leased(&mut self, row: Row, sent: Mono, answer: Result<Answer, StoreError>) {
@@ -82,17 +77,19 @@ impl Pacer {
     pub(super) fn take_in(&mut self, event: Event) {
         match event {
             Event::Decoded(messages) => {
+                let now = self.handle.clock.now();
                 for waiting in messages {
-                    self.hold(waiting, false);
+                    self.hold(waiting, false, now);
                 }
             }
             Event::Unsent(messages, went_back) => {
+                let now = self.handle.clock.now();
                 for waiting in messages.iter().filter(|_| went_back) {
                     // Their keys have room again.
                     self.scheduler.refunded(waiting.keys());
                 }
                 for waiting in messages.into_iter().rev() {
-                    self.hold(waiting, true);
+                    self.hold(waiting, true, now);
                 }
             }
             Event::Freed(calls) => {
@@ -103,7 +100,7 @@ impl Pacer {
                     self.scheduler.freed(key, charge.cost.units(), now);
                 }
             }
-            Event::Again(waiting) => self.hold(*waiting, true),
+            Event::Again(waiting) => self.hold(*waiting, true, self.handle.clock.now()),
             Event::Throttled(length) => {
                 let now = self.handle.clock.now();
                 if let Some(adapting) = &mut self.adapting {
@@ -123,21 +120,26 @@ impl Pacer {
                 self.scheduler.retime(&paces, policy.stored.version, now);
             }
             Event::Updated(limit, paused) => self.updated(&limit, paused),
-            Event::Called(route) => self.called(route),
-            Event::NotCalled(route) => self.not_called(route),
-            Event::BreakerStatus(route, answer) => self.breaker_status(route, answer),
-            Event::Warmed => self.warming = false,
+            // The gates are reviewed before each step.
+            Event::GateChanged => {}
+            Event::Warmed => {
+                if matches!(self.phase, Phase::Warming) {
+                    self.phase = Phase::Running;
+                }
+            }
             Event::Stop { deadline, done } => self.stop(deadline, done),
         }
     }
 
     /// Sends nothing any more; what is held goes back.
     fn stop(&mut self, deadline: Mono, done: oneshot::Sender<Stopped>) {
-        self.taps.close_all();
+        for route in self.routes.iter() {
+            route.close_tap();
+        }
         for (row, tail) in self.scheduler.surrender() {
             self.handle.give_back(row, tail);
         }
-        self.stopping = Some(Stopping {
+        self.phase = Phase::Stopping(Stopping {
             deadline,
             done,
             given_back: 0,
@@ -147,7 +149,7 @@ impl Pacer {
 
     /// While it stops, what the scheduler has goes back to its queues.
     fn give_back_all(&mut self) {
-        if self.stopping.is_some() {
+        if matches!(self.phase, Phase::Stopping(_)) {
             for waiting in self.scheduler.extract_all() {
                 self.give_back(waiting);
             }
@@ -156,7 +158,7 @@ impl Pacer {
 
     /// A message goes back to its queue because the pacer stops.
     pub(super) fn give_back(&mut self, waiting: Waiting) {
-        if let Some(stopping) = &mut self.stopping {
+        if let Phase::Stopping(stopping) = &mut self.phase {
             stopping.given_back += 1;
         }
         let now = self.handle.clock.now();
@@ -165,28 +167,5 @@ impl Pacer {
             .map_or(Duration::ZERO, |at| at.since(now));
         let verdict = back(&waiting.job.history, wait, self.handle.store_time(now));
         waiting.job.settle(verdict);
-    }
-
-    /// Another policy of a keyed limit is in force, or a pause begins, changes or ends. Routes that it
-    /// pauses wait as a whole; what waited for it asks anew.
-    pub(super) fn updated(&mut self, limit: &str, paused: Option<StoreTime>) {
-        let now = self.handle.clock.now();
-        let left = |until: StoreTime| until.since(self.handle.store_time(now));
-        let pause = paused.map(left).filter(|left| !left.is_zero());
-        for route in self.routes.iter().filter(|route| route.counts(limit)) {
-            self.hours.reopen(route, now);
-            if let Some(left) = pause {
-                self.hours.close(route, now + left, now);
-            }
-        }
-        self.hours.review(&mut self.scheduler, &self.handle, now);
-        let limits = self.routes.iter().flat_map(|route| route.counting.keyed());
-        if let Some(usable) = limits.map(|limit| limit.usable()).min() {
-            self.scheduler.set_usable(usable);
-        }
-        let of_limit = |waiting: &Waiting| waiting.job.route.counts(limit);
-        self.scheduler.reopen(of_limit, now);
-        self.hold_anew(of_limit);
-        self.scheduler.retry_now(now);
     }
 }

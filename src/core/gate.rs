@@ -1,0 +1,435 @@
+//! Whether a route sends, and whether it consumes.
+//!
+//! Problem: some reasons to wait hold for a route as a whole. Outside its opening hours, while its downstream is
+//! away, or while one of its keyed limits lets nothing pass, every message would be denied by itself and go through
+//! a wait queue. So this is decided once for the route. What the replica holds stays in memory, the route stops
+//! consuming (its *tap* closes), and the other routes of the limit go on.
+//!
+//! [`Gate`] collects the reasons. [`Sends`] is what follows for messages: `pipeline::pacer` looks at it before it
+//! takes a message from its scheduler. [`Gate::turn_tap`] decides from that, and from the outlook of the paced limit,
+//! whether the route consumes. At an opening not all messages wake at once: the tap opens a moment before, and the
+//! schedule of the limit paces them.
+
+use std::time::Duration;
+
+use super::breaker::{Breaker, BreakerReport, BreakerRule, BreakerStatus, Sign};
+use super::hours::{OpeningHours, Stretch};
+use super::leases::Outlook;
+use super::time::{Mono, StoreTime};
+
+/// The local clock may drift from the store's: a change of the hours is computed again after this.
+const LOOK_AGAIN: Duration = Duration::from_secs(10);
+/// Longer than a breaker stays open without another answer of the store, which ends the wait.
+const FOR_LONG: Duration = Duration::from_secs(3600);
+
+/// What a route may send now.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Sends {
+    /// Everything, before this time (`None`: without an end).
+    All(Option<Mono>),
+    /// Only what its limits have granted: they grant no more before `opening`. Nothing at all from `end` on.
+    Granted { opening: Mono, end: Option<Mono> },
+    /// Nothing before this time.
+    Nothing(Mono, Shut),
+}
+
+/// Why a route sends nothing.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Shut {
+    /// It is outside its opening hours.
+    Hours,
+    /// A keyed limit lets nothing pass.
+    Limit,
+    /// Its breaker is open. An answer of the store ends that, not a time.
+    Away,
+}
+
+impl Sends {
+    /// The last moment at which a call may leave that must leave by `leave_by`; `None` if none may.
+    #[must_use]
+    pub fn leave_by(self, leave_by: Mono) -> Option<Mono> {
+        match self {
+            Self::All(end) | Self::Granted { end, .. } => {
+                let last = end.map(|end| end - Duration::from_micros(1));
+                Some(last.map_or(leave_by, |last| last.min(leave_by)))
+            }
+            Self::Nothing(..) => None,
+        }
+    }
+
+    /// When more messages may pass, if none may now.
+    #[must_use]
+    pub const fn opening(self) -> Option<Mono> {
+        match self {
+            Self::All(_) => None,
+            Self::Nothing(opening, _) | Self::Granted { opening, .. } => Some(opening),
+        }
+    }
+
+    /// Until when messages are held, unless something happens before.
+    #[must_use]
+    pub fn held_until(self) -> Option<Mono> {
+        match self {
+            Self::Nothing(opening, Shut::Away) => Some(opening + FOR_LONG),
+            other => other.opening(),
+        }
+    }
+}
+
+/// What changed at a [`Gate::review`].
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Turn {
+    /// What the route sent before.
+    pub was: Sends,
+    /// What it sends now.
+    pub is: Sends,
+    /// Its hours began or ended, or are known for the first time.
+    pub hours: Option<Stretch>,
+}
+
+/// Whether new deliveries are wanted.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Tap {
+    /// Consume.
+    Open,
+    /// Cancel the consumer, keep what is held.
+    Closed,
+}
+
+/// When the tap of a route closes.
+#[derive(Clone, Copy, Debug)]
+pub struct TapRule {
+    /// The longest wait during which the route goes on consuming.
+    pub max_hold: Duration,
+    /// The longest time that one message may be held.
+    pub hold_limit: Duration,
+    /// What becomes of messages that would wait for longer than `max_hold`.
+    pub denied: WhenDenied,
+}
+
+/// What a route does with messages that would wait for too long.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum WhenDenied {
+    /// It keeps those that it holds and takes no more.
+    Hold,
+    /// It sends them away, and takes more.
+    SendAway,
+    /// It sends them away, and takes no more.
+    SendAwayAndClose,
+}
+
+/// What the tap does now.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct TapTurn {
+    pub was: Tap,
+    pub is: Tap,
+    /// The route itself is shut. `None`: its paced limit decided.
+    pub shut: Option<Shut>,
+    /// What the replica holds is to be sent away: the limit lets nothing pass for so long.
+    pub denied: Option<Duration>,
+    /// When to decide again at the latest.
+    pub look: Option<Mono>,
+}
+
+/// A call ended.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Ended {
+    /// What the store must hear.
+    pub report: Option<BreakerReport>,
+    /// The call failed because the downstream is away: it says nothing about its message.
+    pub away: Option<Away>,
+    /// What the route sends may have changed.
+    pub turns: bool,
+}
+
+/// A call failed because the downstream is away.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Away {
+    /// Its message was the probe. Until then other messages go before it: one of them may pass where it fails.
+    pub behind_others: Option<Mono>,
+}
+
+/// Why one route waits, if it does, and whether it consumes.
+#[derive(Debug)]
+pub struct Gate {
+    /// `None`: always open.
+    hours: Option<OpeningHours>,
+    /// What they said last, by the store's clock; `None` until that is known.
+    stretch: Option<Stretch>,
+    /// `None`: calls never stop because the downstream is away.
+    breaker: Option<Breaker>,
+    /// Until when a keyed limit lets nothing pass.
+    closed_until: Option<Mono>,
+    /// Until when a keyed limit that is for all messages grants no more.
+    spent_until: Option<Mono>,
+    sends: Sends,
+    /// When to review it; `None`: at once.
+    look: Option<Mono>,
+    tap: Tap,
+}
+
+impl Gate {
+    /// Its tap is closed. With hours it sends nothing until the store's time is known.
+    #[must_use]
+    pub fn new(hours: Option<OpeningHours>, breaker: Option<BreakerRule>) -> Self {
+        let sends = match hours {
+            None => Sends::All(None),
+            Some(_) => Sends::Nothing(Mono::from_micros(u64::MAX), Shut::Hours),
+        };
+        Self {
+            hours,
+            stretch: None,
+            breaker: breaker.map(Breaker::new),
+            closed_until: None,
+            spent_until: None,
+            sends,
+            look: None,
+            tap: Tap::Closed,
+        }
+    }
+
+    /// As of the last review.
+    #[must_use]
+    pub const fn sends(&self) -> Sends {
+        self.sends
+    }
+
+    /// Whether the breaker limits what is sent.
+    #[must_use]
+    pub fn is_away(&self) -> bool {
+        self.breaker.as_ref().is_some_and(|own| !own.is_closed())
+    }
+
+    /// How many messages were rejected in a row, if these keep the breaker open.
+    #[must_use]
+    pub fn rejections(&self) -> Option<u32> {
+        self.breaker.as_ref()?.rejections()
+    }
+
+    /// The version of the breaker's status that this replica knows.
+    #[must_use]
+    pub fn breaker_version(&self) -> u64 {
+        self.breaker.as_ref().map_or(0, Breaker::version)
+    }
+
+    /// A keyed limit lets nothing pass before `until`.
+    pub fn close(&mut self, until: Mono) {
+        self.closed_until = self.closed_until.max(Some(until));
+        self.look = None;
+    }
+
+    /// A keyed limit that is for all messages grants no more before `until`. What it granted is sent: taken back,
+    /// it would be granted again at the opening, and the next message be denied as now.
+    pub fn spend(&mut self, until: Mono) {
+        self.spent_until = self.spent_until.max(Some(until));
+        self.look = None;
+    }
+
+    /// What the keyed limits said is over.
+    pub fn reopen(&mut self) {
+        (self.closed_until, self.spent_until) = (None, None);
+        self.look = None;
+    }
+
+    /// A call was started.
+    pub fn sent(&mut self, now: Mono) {
+        if let Some(breaker) = self.breaker.as_mut().filter(|own| !own.is_closed()) {
+            breaker.sent(now);
+            self.look = None;
+        }
+    }
+
+    /// A call was started and did not leave.
+    pub fn unsent(&mut self) {
+        if let Some(breaker) = &mut self.breaker {
+            breaker.unsent();
+            self.look = None;
+        }
+    }
+
+    /// A call ended, and this is what it says about the downstream.
+    pub fn ended(&mut self, sign: Sign, now: Mono) -> Ended {
+        let Some(breaker) = &mut self.breaker else {
+            return Ended::default();
+        };
+        let (was_closed, was_probing) = (breaker.is_closed(), breaker.is_probing());
+        let report = breaker.observe(sign, now);
+        let behind = now + breaker.rule().pause.max;
+        let away = breaker.is_open().then_some(Away {
+            behind_others: was_probing.then_some(behind),
+        });
+        let turns = !(was_closed && breaker.is_closed());
+        if turns {
+            self.look = None;
+        }
+        Ended {
+            report,
+            away,
+            turns,
+        }
+    }
+
+    /// What the store is to be asked about the breaker now, if anything.
+    pub fn ask(&mut self, now: Mono) -> Option<BreakerReport> {
+        let report = self.breaker.as_mut()?.ask(now)?;
+        self.look = None;
+        Some(report)
+    }
+
+    /// The store answered about the breaker; `None`: it did not. Returns whether the downstream went or came back.
+    pub fn answered(&mut self, status: Option<&BreakerStatus>, now: Mono) -> bool {
+        self.look = None;
+        let Some(breaker) = &mut self.breaker else {
+            return false;
+        };
+        let Some(status) = status else {
+            breaker.unanswered(now);
+            return false;
+        };
+        let until = status.until.map(|at| now + at.since(status.now));
+        breaker.update(status, until)
+    }
+
+    /// Decides what the route sends, if there is something new to decide. `under_way`: its calls that have not ended.
+    pub fn review(
+        &mut self,
+        store_now: Option<StoreTime>,
+        under_way: u64,
+        now: Mono,
+    ) -> Option<Turn> {
+        if self.look.is_some_and(|at| now < at) {
+            return None;
+        }
+        let later = |at: &Mono| *at > now;
+        self.closed_until = self.closed_until.filter(later);
+        self.spent_until = self.spent_until.filter(later);
+        let known = self.hours.as_ref().zip(store_now);
+        let stretch = known.map(|(hours, at)| hours.stretch(at));
+        let change = stretch
+            .and_then(|stretch| stretch.until)
+            .zip(store_now)
+            .map(|(until, at)| now + until.since(at));
+        let blocked = self
+            .breaker
+            .as_ref()
+            .and_then(|own| own.blocked(under_way, now));
+        let is = if self.hours.is_some() && stretch.is_none() {
+            self.sends
+        } else {
+            let shut = stretch.is_some_and(|stretch| !stretch.open);
+            self.decide(change, shut, blocked)
+        };
+        let due = self.breaker.as_ref().and_then(Breaker::due);
+        let times = [change, self.closed_until, self.spent_until, blocked, due];
+        // The store's time is not known yet: it may be at the next look.
+        let waits = self.hours.is_some() && stretch.is_none();
+        let next = times.into_iter().flatten().filter(later);
+        self.look = (!waits).then(|| next.fold(now + LOOK_AGAIN, Mono::min));
+        let was = std::mem::replace(&mut self.sends, is);
+        let is_open = |stretch: Stretch| stretch.open;
+        let turned = stretch.map(is_open) != self.stretch.map(is_open);
+        self.stretch = stretch.or(self.stretch);
+        let hours = stretch.filter(|_| turned);
+        (was != is || hours.is_some()).then_some(Turn { was, is, hours })
+    }
+
+    /// `change`: when the hours begin or end; `shut`: they have ended; `blocked`: by the breaker until then.
+    fn decide(&self, change: Option<Mono>, shut: bool, blocked: Option<Mono>) -> Sends {
+        let hours = change.filter(|_| shut);
+        let closed = hours.max(self.closed_until).max(blocked);
+        let why = if blocked.is_some() {
+            Shut::Away
+        } else if closed == hours {
+            Shut::Hours
+        } else {
+            Shut::Limit
+        };
+        match (closed, self.spent_until) {
+            (Some(closed), spent) => Sends::Nothing(spent.map_or(closed, |at| at.max(closed)), why),
+            (None, Some(opening)) => Sends::Granted {
+                opening,
+                end: change,
+            },
+            (None, None) => Sends::All(change),
+        }
+    }
+
+    /// When to [review](Self::review) it, if nothing happens before; `None`: at once.
+    #[must_use]
+    pub const fn look(&self) -> Option<Mono> {
+        self.look
+    }
+
+    /// Decides whether the route consumes.
+    pub fn turn_tap(&mut self, outlook: Outlook, rule: &TapRule, now: Mono) -> TapTurn {
+        let turn = match self.shut(rule, now) {
+            Some((why, look)) => TapTurn {
+                was: self.tap,
+                is: Tap::Closed,
+                shut: Some(why),
+                denied: None,
+                look: Some(look),
+            },
+            None => by_outlook(self.tap, outlook, rule, now),
+        };
+        self.tap = turn.is;
+        turn
+    }
+
+    /// Closes the tap. Returns whether it was open.
+    pub fn close_tap(&mut self) -> bool {
+        std::mem::replace(&mut self.tap, Tap::Closed) == Tap::Open
+    }
+
+    /// Whether the gate itself keeps the tap closed, why, and until when. `None` too if the opening is so near that
+    /// the limit decides.
+    fn shut(&self, rule: &TapRule, now: Mono) -> Option<(Shut, Mono)> {
+        let opening = self.sends.opening()?;
+        let why = match self.sends {
+            Sends::Nothing(_, why) => why,
+            Sends::All(_) | Sends::Granted { .. } => Shut::Limit,
+        };
+        let hold = rule.max_hold.min(rule.hold_limit);
+        let near = threshold(self.tap, hold);
+        (opening.since(now) > near).then(|| (why, opening - hold / 2))
+    }
+}
+
+/// A tap that is closed opens for a shorter wait than the one that closed it, so that it does not flutter.
+fn threshold(was: Tap, hold: Duration) -> Duration {
+    match was {
+        Tap::Open => hold,
+        Tap::Closed => hold / 2,
+    }
+}
+
+fn by_outlook(was: Tap, outlook: Outlook, rule: &TapRule, now: Mono) -> TapTurn {
+    let wait = match outlook {
+        Outlook::Open => Some(Duration::ZERO),
+        Outlook::Until(at, _) => Some(at.since(now)),
+        Outlook::OutOfReach(Some(since)) if now.since(since) <= rule.max_hold => {
+            Some(Duration::ZERO)
+        }
+        // It is not known for how long.
+        Outlook::OutOfReach(_) => None,
+    };
+    let too_long = wait.is_none_or(|wait| wait > threshold(was, rule.max_hold));
+    let denied = wait.filter(|_| too_long && rule.denied != WhenDenied::Hold);
+    let stays = denied.is_some() && rule.denied == WhenDenied::SendAway;
+    TapTurn {
+        was,
+        is: if too_long && !stays {
+            Tap::Closed
+        } else {
+            Tap::Open
+        },
+        shut: None,
+        denied,
+        look: wait
+            .filter(|wait| !wait.is_zero())
+            .map(|wait| now + wait.saturating_sub(rule.max_hold / 2)),
+    }
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,230 @@
+use std::num::NonZeroU32;
+
+use super::*;
+use crate::backoff::Backoff;
+use crate::leases::Wait;
+use crate::zone::Zone;
+
+const SECOND: Duration = Duration::from_secs(1);
+
+fn at(seconds: u64) -> Mono {
+    Mono::from_micros(seconds * 1_000_000)
+}
+
+/// The store's clock is ahead by a day, so that the two are never taken for each other.
+fn store(now: Mono) -> Option<StoreTime> {
+    Some(StoreTime::from_micros(now.as_micros() + 86_400_000_000))
+}
+
+fn rule() -> BreakerRule {
+    BreakerRule {
+        failures: NonZeroU32::new(2),
+        rejections: None,
+        pause: Backoff::new(SECOND, SECOND * 4),
+        probe: SECOND * 10,
+    }
+}
+
+/// Open from eight to nine in the morning, every day.
+fn mornings() -> OpeningHours {
+    let days = ["mon", "tue", "wed", "thu", "fri", "sat", "sun"];
+    OpeningHours::parse(&["08:00-09:00"], &days, Zone::utc()).expect("hours")
+}
+
+/// The status of an open breaker, and whether this replica makes the probe.
+fn open(version: u64, now: Mono, until: Mono, may_probe: bool) -> BreakerStatus {
+    BreakerStatus {
+        now: store(now).expect("known"),
+        version,
+        until: store(until),
+        may_probe,
+        changed: true,
+    }
+}
+
+#[test]
+fn nothing_leaves_at_or_after_the_closing_time() {
+    let us = Mono::from_micros;
+    let open = Sends::All(Some(us(100)));
+    assert_eq!(open.leave_by(us(50)), Some(us(50)));
+    assert_eq!(open.leave_by(us(100)), Some(us(99)));
+    assert_eq!(Sends::All(None).leave_by(us(100)), Some(us(100)));
+    let shut = Sends::Nothing(us(200), Shut::Hours);
+    assert_eq!(shut.leave_by(us(50)), None);
+}
+
+#[test]
+fn hours_are_closed_until_the_store_has_said_the_time() {
+    let mut gate = Gate::new(Some(mornings()), None);
+    assert_eq!(gate.review(None, 0, at(5)), None);
+    assert_eq!(gate.sends().leave_by(at(5)), None);
+    // Midnight by the store's clock: they open in eight hours.
+    let turn = gate
+        .review(store(at(0)), 0, at(0))
+        .expect("it is known now");
+    let opening = at(8 * 3600);
+    assert_eq!(turn.is, Sends::Nothing(opening, Shut::Hours));
+    assert!(turn.hours.is_some_and(|hours| !hours.open));
+    assert_eq!(gate.review(store(at(1)), 0, at(1)), None, "nothing is due");
+    let turn = gate.review(store(opening), 0, opening).expect("they open");
+    assert_eq!(turn.is, Sends::All(Some(at(9 * 3600))));
+    assert!(turn.hours.is_some_and(|hours| hours.open));
+}
+
+#[test]
+fn what_a_spent_limit_granted_is_sent_and_what_a_closed_one_granted_is_not() {
+    let mut gate = Gate::new(None, None);
+    gate.spend(at(20));
+    gate.spend(at(10));
+    let granted = |opening| Sends::Granted { opening, end: None };
+    assert_eq!(
+        gate.review(None, 0, at(1)).expect("it turns").is,
+        granted(at(20))
+    );
+    gate.close(at(15));
+    let turn = gate.review(None, 0, at(2)).expect("it turns");
+    assert_eq!(turn.is, Sends::Nothing(at(20), Shut::Limit));
+    let turn = gate.review(None, 0, at(15)).expect("the first is over");
+    assert_eq!(turn.is, granted(at(20)));
+    gate.reopen();
+    let turn = gate.review(None, 0, at(16)).expect("the other, too");
+    assert_eq!(turn.is, Sends::All(None));
+    assert!(turn.is.held_until() < turn.was.held_until());
+}
+
+#[test]
+fn while_the_downstream_is_away_one_call_leaves_at_a_time() {
+    let mut gate = Gate::new(None, Some(rule()));
+    assert_eq!(gate.ended(Sign::Away, at(1)), Ended::default());
+    let ended = gate.ended(Sign::Away, at(1));
+    assert_eq!(ended.report, Some(BreakerReport::Failed));
+    let status = open(1, at(1), at(2), false);
+    assert!(gate.answered(Some(&status), at(1)));
+    let turn = gate.review(store(at(1)), 0, at(1)).expect("it turns");
+    assert_eq!(turn.is, Sends::Nothing(at(2), Shut::Away));
+    // Messages are held until an answer of the store, however the pauses grow.
+    assert!(turn.is.held_until() > Some(at(3_000)));
+
+    assert_eq!(gate.ask(at(2)), Some(BreakerReport::Probe));
+    let probe = open(1, at(2), at(12), true);
+    gate.answered(Some(&probe), at(2));
+    let turn = gate.review(store(at(2)), 0, at(2)).expect("the probe");
+    assert_eq!(turn.is, Sends::All(None));
+    gate.sent(at(2));
+    let turn = gate.review(store(at(2)), 1, at(2)).expect("one only");
+    assert_eq!(turn.is.leave_by(at(3)), None);
+    gate.unsent();
+    let turn = gate
+        .review(store(at(2)), 0, at(2))
+        .expect("it was not made");
+    assert_eq!(turn.is, Sends::All(None));
+
+    gate.sent(at(2));
+    let ended = gate.ended(Sign::Accepted, at(3));
+    assert_eq!(ended.report, Some(BreakerReport::Passed));
+    let closed = BreakerStatus {
+        until: None,
+        ..open(2, at(3), at(3), false)
+    };
+    assert!(gate.answered(Some(&closed), at(3)), "it is back");
+    // The ramp: one at a time at first.
+    gate.review(store(at(3)), 0, at(3));
+    assert_eq!(gate.sends(), Sends::All(None));
+    gate.sent(at(3));
+    gate.review(store(at(3)), 1, at(3));
+    assert_eq!(gate.sends().leave_by(at(4)), None);
+}
+
+#[test]
+fn a_call_of_a_downstream_that_is_there_reviews_nothing() {
+    let mut gate = Gate::new(None, Some(rule()));
+    gate.review(None, 0, at(1));
+    gate.sent(at(1));
+    assert_eq!(gate.ended(Sign::Accepted, at(1)), Ended::default());
+    assert_eq!(gate.look(), Some(at(1) + LOOK_AGAIN));
+}
+
+#[test]
+fn a_route_that_waits_for_several_reasons_waits_for_the_last_of_them() {
+    let mut gate = Gate::new(Some(mornings()), Some(rule()));
+    gate.review(store(at(0)), 0, at(0));
+    gate.close(at(10 * 3600));
+    let turn = gate.review(store(at(1)), 0, at(1)).expect("it turns");
+    assert_eq!(turn.is, Sends::Nothing(at(10 * 3600), Shut::Limit));
+    assert_eq!(turn.hours, None, "these did not change");
+    let status = open(1, at(2), at(3), false);
+    gate.answered(Some(&status), at(2));
+    let turn = gate.review(store(at(2)), 0, at(2)).expect("it turns");
+    assert_eq!(turn.is, Sends::Nothing(at(10 * 3600), Shut::Away));
+}
+
+mod taps {
+    use super::*;
+
+    const HOLD: TapRule = TapRule {
+        max_hold: SECOND,
+        hold_limit: Duration::from_secs(900),
+        denied: WhenDenied::Hold,
+    };
+
+    fn turned(gate: &mut Gate, outlook: Outlook, rule: TapRule) -> TapTurn {
+        gate.turn_tap(outlook, &rule, at(10))
+    }
+
+    fn until(millis: u64) -> Outlook {
+        Outlook::Until(at(10) + Duration::from_millis(millis), Wait::Turn)
+    }
+
+    #[test]
+    fn a_store_that_was_never_heard_closes_at_once_and_one_that_is_lost_after_max_hold() {
+        let mut gate = Gate::new(None, None);
+        let lost = |ago| Outlook::OutOfReach(Some(at(10) - Duration::from_millis(ago)));
+        assert_eq!(turned(&mut gate, lost(1_000), HOLD).is, Tap::Open);
+        assert_eq!(turned(&mut gate, lost(1_001), HOLD).is, Tap::Closed);
+        assert_eq!(turned(&mut gate, Outlook::Open, HOLD).is, Tap::Open);
+        let never = Outlook::OutOfReach(None);
+        assert_eq!(turned(&mut gate, never, HOLD).is, Tap::Closed);
+    }
+
+    #[test]
+    fn it_opens_for_a_shorter_wait_than_the_one_that_closed_it() {
+        let mut gate = Gate::new(None, None);
+        let states = [(400, true), (900, true), (1_100, false), (900, false)];
+        for (wait, opens) in states.into_iter().chain([(600, false), (500, true)]) {
+            let turn = turned(&mut gate, until(wait), HOLD);
+            assert_eq!(turn.is == Tap::Open, opens, "{wait}");
+            assert_eq!(turn.denied, None);
+        }
+    }
+
+    #[test]
+    fn what_is_denied_is_sent_away_where_the_route_says_so() {
+        let wait = Some(SECOND * 2);
+        let mut gate = Gate::new(None, None);
+        let rule = |denied| TapRule { denied, ..HOLD };
+        let turn = turned(&mut gate, until(2_000), rule(WhenDenied::SendAway));
+        assert_eq!((turn.is, turn.denied), (Tap::Open, wait));
+        let turn = turned(&mut gate, until(2_000), rule(WhenDenied::SendAwayAndClose));
+        assert_eq!((turn.is, turn.denied), (Tap::Closed, wait));
+        // It is not known for how long.
+        let never = Outlook::OutOfReach(None);
+        let turn = turned(&mut gate, never, rule(WhenDenied::SendAway));
+        assert_eq!((turn.is, turn.denied), (Tap::Closed, None));
+    }
+
+    #[test]
+    fn a_shut_gate_keeps_it_closed_until_shortly_before_the_opening() {
+        let mut gate = Gate::new(None, None);
+        assert_eq!(turned(&mut gate, Outlook::Open, HOLD).is, Tap::Open);
+        gate.close(at(20));
+        gate.review(None, 0, at(10));
+        let turn = turned(&mut gate, Outlook::Open, HOLD);
+        assert_eq!((turn.is, turn.shut), (Tap::Closed, Some(Shut::Limit)));
+        let look = turn.look.expect("a time");
+        assert_eq!(look, at(20) - SECOND / 2);
+        let turn = gate.turn_tap(Outlook::Open, &HOLD, look);
+        assert_eq!((turn.is, turn.shut), (Tap::Open, None));
+        assert!(gate.close_tap());
+        assert!(!gate.close_tap());
+    }
+}

@@ -1,0 +1,114 @@
+//! Messages that a replica holds and should not hold any longer: denied ones of a route that does not hold them,
+//! expired ones, and those that the broker would soon want back.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use tracing::{debug, info, warn};
+
+use crate::core::leases::Outlook;
+use crate::core::outcome::DeadReason;
+use crate::core::scheduler::{Queued as _, Scheduler};
+use crate::core::time::{Mono, micros};
+use crate::settings::types::OnDenied;
+
+use super::handle::PacerHandle;
+use super::job::{Job, Waiting};
+use super::route::Route;
+use super::verdict::{back, dead, expired, later};
+
+/// A cancelled consumer is gone after this, as a rule; if not, what is given back comes again no more often than
+/// this.
+const CANCELLED: Duration = Duration::from_secs(2);
+
+/// Sends away what is held of a route whose limit lets nothing pass for so long.
+pub(super) fn deny(
+    scheduler: &mut Scheduler<Waiting>,
+    route: &Arc<Route>,
+    wait: Duration,
+    pacer: &PacerHandle,
+    now: Mono,
+) {
+    let denied = scheduler.extract(|waiting| Arc::ptr_eq(&waiting.job.route, route));
+    if denied.is_empty() {
+        return;
+    }
+    debug!(route = %route.name, messages = denied.len(), ?wait, "denied");
+    let store_now = pacer.store_time(now);
+    let interval = pacer.interval();
+    for (place, Waiting { job, .. }) in (0_u32..).zip(denied) {
+        job.route.meters.denials.increment(1);
+        let verdict = match route.policy.settings.on_denied {
+            // Each at its own time, so that they do not come back all at once.
+            OnDenied::Delay => later(&job.history, wait + interval * place, store_now),
+            OnDenied::DeadLetter => {
+                let detail = format!("the limit `{}` would let it pass in {wait:?}", pacer.name);
+                dead(route, &job.history, DeadReason::Denied, detail, store_now)
+            }
+            OnDenied::Hold | OnDenied::Nack => back(&job.history, wait, store_now),
+        };
+        job.settle(verdict);
+    }
+}
+
+/// Settles what should not be held any longer: what expired, what is stale, and what is unacknowledged for so long
+/// that the broker would soon close the channel.
+pub(super) fn sweep(
+    scheduler: &mut Scheduler<Waiting>,
+    outlook: Outlook,
+    pacer: &PacerHandle,
+    now: Mono,
+) {
+    let expected = match outlook {
+        Outlook::Until(at, _) => at,
+        Outlook::Open | Outlook::OutOfReach(_) => now,
+    };
+    let overdue = |job: &Job| {
+        let (received, limit) = (job.delivery.received(), job.route.policy.hold_limit);
+        expected.since(received) > limit || overnight(job, now)
+    };
+    let is_old = |waiting: &Waiting| waiting.deadline().is_some_and(|end| end <= now);
+    let out =
+        scheduler.extract(|waiting| waiting.is_stale() || is_old(waiting) || overdue(&waiting.job));
+    let (mut given_back, mut overnights) = (0, 0);
+    let store_now = pacer.store_time(now);
+    for waiting in out.into_iter().filter(|waiting| !waiting.is_stale()) {
+        let is_old = is_old(&waiting);
+        let Waiting {
+            job, not_before, ..
+        } = waiting;
+        let verdict = if is_old {
+            expired(&job.route, &job.history, store_now)
+        } else {
+            let until = if overnight(&job, now) {
+                overnights += 1;
+                job.route.gate.sends().opening()
+            } else {
+                given_back += 1;
+                not_before
+            };
+            let wait = until.map_or(Duration::ZERO, |at| at.since(now));
+            back(&job.history, wait, store_now)
+        };
+        job.settle(verdict);
+    }
+    if given_back > 0 {
+        let wait_ms = micros(expected.since(now)) / 1000;
+        warn!(pacer = %pacer.name, given_back, wait_ms,
+            "it would be held for longer than half of the broker's ack timeout; given back to the queue");
+    }
+    if overnights > 0 {
+        info!(pacer = %pacer.name, given_back = overnights,
+            "closed for longer than a message may be held; given back to the queue");
+    }
+}
+
+/// Whether its route stays closed for longer than the message may be held. A consumer that was just
+/// cancelled must be gone, or what is given back would come again at once.
+fn overnight(job: &Job, now: Mono) -> bool {
+    let received = job.delivery.received();
+    let limit = job.route.policy.hold_limit;
+    let opening = job.route.gate.sends().opening();
+    opening.is_some_and(|opening| opening.since(received) > limit)
+        && now.since(received) >= CANCELLED
+}

@@ -1,0 +1,114 @@
+//! What a pacer does for the gates of its routes: it holds the messages of a route that may not send, lets them go
+//! when it may, and opens and closes taps.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use super::{Pacer, ROUND};
+use crate::core::gate::{Sends, Turn};
+use crate::core::time::{Mono, StoreTime};
+use crate::pipeline::held;
+use crate::pipeline::job::Waiting;
+use crate::pipeline::route::Route;
+
+/// Taps are looked at no more often than this.
+const TAP_GAP: Duration = Duration::from_millis(5);
+
+impl Pacer {
+    /// Asks how the downstreams are: at the start, another replica may have found one away.
+    pub(super) fn look_at_breakers(&self) {
+        for route in self.routes.iter() {
+            route.look_at_breaker(&self.handle);
+        }
+    }
+
+    /// Another replica has opened or closed the breaker of a route.
+    pub(super) fn breaker_changed(&self, name: &str) {
+        for route in self.routes.iter().filter(|route| *route.name == *name) {
+            route.look_at_breaker(&self.handle);
+        }
+    }
+
+    /// Opens and closes the gates that are due. Cheap while none is.
+    pub(super) fn review_gates(&mut self, now: Mono) {
+        for route in Arc::clone(&self.routes).iter() {
+            if let Some(turn) = route.review_gate(&self.handle, now) {
+                self.turned(route, turn, now);
+            }
+        }
+    }
+
+    /// When the first of them is due, if that is before `latest`.
+    pub(super) fn gates_due(&self, latest: Mono) -> Mono {
+        let due = self.routes.iter().filter_map(|route| route.gate.look());
+        due.fold(latest, Mono::min)
+    }
+
+    fn turned(&mut self, route: &Arc<Route>, turn: Turn, now: Mono) {
+        let of_route = |waiting: &Waiting| Arc::ptr_eq(&waiting.job.route, route);
+        let (was, is) = (turn.was.held_until(), turn.is.held_until());
+        match (turn.is, is) {
+            // What is admitted gives its permissions back.
+            (Sends::Nothing(..), Some(until)) => self.scheduler.defer(until, of_route),
+            (_, Some(until)) => self.scheduler.hold_back(until, of_route),
+            (_, None) => {}
+        }
+        if is < was {
+            self.hold_anew(of_route, now);
+        }
+    }
+
+    /// A keyed limit grants no more to a route before `until`: it waits as a whole.
+    pub(super) fn close_route(&mut self, number: usize, until: Mono) {
+        let mut routes = self.routes.iter();
+        if let Some(route) = routes.find(|route| route.number == number) {
+            route.gate.spend(until);
+        }
+    }
+
+    /// Another policy of a keyed limit is in force, or a pause begins, changes or ends. Routes that it
+    /// pauses wait as a whole; what waited for it asks anew.
+    pub(super) fn updated(&mut self, limit: &str, paused: Option<StoreTime>) {
+        let now = self.handle.clock.now();
+        let left = |until: StoreTime| until.since(self.handle.store_time(now));
+        let pause = paused.map(left).filter(|left| !left.is_zero());
+        for route in self.routes.iter().filter(|route| route.counts(limit)) {
+            route.gate.reopen();
+            if let Some(left) = pause {
+                route.gate.close(now + left);
+            }
+        }
+        self.review_gates(now);
+        let limits = self.routes.iter().flat_map(|route| route.counting.keyed());
+        if let Some(usable) = limits.map(|limit| limit.usable()).min() {
+            self.scheduler.set_usable(usable);
+        }
+        let of_limit = |waiting: &Waiting| waiting.job.route.counts(limit);
+        self.scheduler.reopen(of_limit, now);
+        self.hold_anew(of_limit, now);
+        self.scheduler.retry_now(now);
+    }
+
+    /// These delayed messages need not wait for that time: they go on in the order in which they came.
+    fn hold_anew(&mut self, these: impl Fn(&Waiting) -> bool, now: Mono) {
+        let mut messages = self.scheduler.take_delayed(these);
+        messages.sort_by_key(|waiting| waiting.arrival);
+        for waiting in messages {
+            self.hold(waiting, false, now);
+        }
+    }
+
+    /// Opens and closes the taps, and sends away what is denied. Returns when to look again.
+    pub(super) fn review_taps(&mut self, now: Mono) -> Mono {
+        let mut next = now + ROUND;
+        for route in self.routes.iter() {
+            let outlook = self.scheduler.outlook(now, route.is_keyed());
+            let turn = route.turn_tap(outlook, &self.handle, now);
+            if let Some(wait) = turn.denied {
+                held::deny(&mut self.scheduler, route, wait, &self.handle, now);
+            }
+            next = turn.look.map_or(next, |look| next.min(look));
+        }
+        next.max(now + TAP_GAP)
+    }
+}

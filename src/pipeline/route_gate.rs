@@ -1,0 +1,314 @@
+//! The gate of a route at run time: what it hears from calls, from the store and from limits, and what operators
+//! read about it. What follows from all that is decided in `core::gate`; `pacer/gates.rs` carries it out.
+
+use std::fmt;
+use std::sync::{Arc, Mutex};
+
+use tokio::sync::watch;
+use tracing::{debug, info, warn};
+
+use crate::core::breaker::{BreakerReport, BreakerRule, BreakerStatus};
+use crate::core::gate::{Away, Gate, Sends, Shut, Tap, TapRule, TapTurn, Turn, WhenDenied};
+use crate::core::hours::{OpeningHours, Stretch};
+use crate::core::leases::{Outlook, Wait};
+use crate::core::policy::UNTIL_RESUMED;
+use crate::core::time::{Mono, StoreTime, micros};
+use crate::ports::breaker::{BreakerStore, ELSEWHERE};
+use crate::ports::downstream::Judgement;
+use crate::ports::link::Link;
+use crate::ports::locks::lock;
+use crate::ports::pace::StoreError;
+use crate::settings::types::OnDenied;
+
+use super::handle::{Event, PacerHandle};
+use super::route::Route;
+use super::route_policy::sign;
+
+/// A route's gate.
+pub(super) struct RouteGate {
+    gate: Mutex<Gate>,
+    breaker: Option<SharedBreaker>,
+}
+
+/// Its breaker, as far as that is no decision.
+struct SharedBreaker {
+    rule: BreakerRule,
+    store: Arc<dyn BreakerStore>,
+    /// Whether the downstream is there.
+    link: watch::Sender<Link>,
+    /// The answer to the last call that failed.
+    why: Mutex<Arc<str>>,
+}
+
+impl RouteGate {
+    pub(super) fn new(
+        hours: Option<OpeningHours>,
+        breaker: Option<(BreakerRule, Arc<dyn BreakerStore>)>,
+    ) -> Self {
+        let rule = breaker.as_ref().map(|(rule, _)| *rule);
+        let shared = |(rule, store)| SharedBreaker {
+            rule,
+            store,
+            link: watch::Sender::new(Link::Up),
+            why: Mutex::new(ELSEWHERE.into()),
+        };
+        Self {
+            gate: Mutex::new(Gate::new(hours, rule)),
+            breaker: breaker.map(shared),
+        }
+    }
+
+    /// Whether the downstream is there; `None`: the route has no breaker.
+    pub(super) fn link(&self) -> Option<watch::Receiver<Link>> {
+        Some(self.breaker.as_ref()?.link.subscribe())
+    }
+
+    pub(super) fn sends(&self) -> Sends {
+        lock(&self.gate).sends()
+    }
+
+    /// Whether the breaker limits what is sent.
+    pub(super) fn is_away(&self) -> bool {
+        lock(&self.gate).is_away()
+    }
+
+    /// See [`Gate::close`].
+    pub(super) fn close(&self, until: Mono) {
+        lock(&self.gate).close(until);
+    }
+
+    /// See [`Gate::spend`].
+    pub(super) fn spend(&self, until: Mono) {
+        lock(&self.gate).spend(until);
+    }
+
+    /// See [`Gate::reopen`].
+    pub(super) fn reopen(&self) {
+        lock(&self.gate).reopen();
+    }
+
+    /// A call was started.
+    pub(super) fn sent(&self, now: Mono) {
+        lock(&self.gate).sent(now);
+    }
+
+    /// A call was started and did not leave. Its message goes back to the pacer, which reviews the gate then.
+    pub(super) fn unsent(&self) {
+        lock(&self.gate).unsent();
+    }
+
+    /// When to review it without an event; `None`: at once.
+    pub(super) fn look(&self) -> Option<Mono> {
+        lock(&self.gate).look()
+    }
+}
+
+impl SharedBreaker {
+    /// A call failed: its answer is why the downstream counts as away, from now on.
+    fn explain(&self, rejections: Option<u32>, detail: &str) {
+        let why: Arc<str> = match rejections {
+            Some(count) => format!("{count} messages died in a row, rejected: {detail}").into(),
+            None => detail.into(),
+        };
+        *lock(&self.why) = Arc::clone(&why);
+        self.link.send_if_modified(|link| {
+            let is_down = matches!(link, Link::Down(_));
+            if is_down {
+                *link = Link::Down(why);
+            }
+            is_down
+        });
+    }
+}
+
+impl Route {
+    /// A call ended. Returns whether that says nothing about its message.
+    pub(super) fn observe(
+        self: &Arc<Self>,
+        judgement: &Judgement,
+        pacer: &PacerHandle,
+    ) -> Option<Away> {
+        let (ended, rejections) = {
+            let mut gate = lock(&self.gate.gate);
+            let ended = gate.ended(sign(judgement), pacer.clock.now());
+            (ended, gate.rejections())
+        };
+        if let Some(report) = ended.report {
+            if report == BreakerReport::Failed
+                && let Some(breaker) = &self.gate.breaker
+            {
+                breaker.explain(rejections, &judgement.detail);
+            }
+            self.report(report, pacer);
+        }
+        if ended.turns {
+            pacer.tell(Event::GateChanged);
+        }
+        ended.away
+    }
+
+    /// Asks how the downstream is: another replica may have found it away, or back.
+    pub(super) fn look_at_breaker(self: &Arc<Self>, pacer: &PacerHandle) {
+        self.report(BreakerReport::Look, pacer);
+    }
+
+    /// Decides what the route sends now, and asks the store for a probe if one is due.
+    pub(super) fn review_gate(self: &Arc<Self>, pacer: &PacerHandle, now: Mono) -> Option<Turn> {
+        let (report, turn) = {
+            let mut gate = lock(&self.gate.gate);
+            let report = gate.ask(now);
+            let turn = gate.review(pacer.known_store_time(now), self.in_flight(), now);
+            (report, turn)
+        };
+        if let Some(report) = report {
+            self.report(report, pacer);
+        }
+        if let Some(hours) = turn.and_then(|turn| turn.hours) {
+            self.log_hours(hours);
+        }
+        turn
+    }
+
+    /// Reports to the store, or asks it. The answer changes the gate.
+    fn report(self: &Arc<Self>, report: BreakerReport, pacer: &PacerHandle) {
+        let (route, pacer) = (Arc::clone(self), pacer.clone());
+        tokio::spawn(async move {
+            let Some(own) = &route.gate.breaker else {
+                return;
+            };
+            let known = lock(&route.gate.gate).breaker_version();
+            let answer = own.store.report(&route.name, report, known, &own.rule);
+            let answer = answer.await;
+            route.answered(own, answer, pacer.clock.now());
+            pacer.tell(Event::GateChanged);
+        });
+    }
+
+    fn answered(&self, own: &SharedBreaker, answer: Result<BreakerStatus, StoreError>, now: Mono) {
+        if let Err(error) = &answer {
+            debug!(route = %self.name, %error, "no answer about the breaker");
+        }
+        let status = answer.ok();
+        let (changed, rejections) = {
+            let mut gate = lock(&self.gate.gate);
+            (gate.answered(status.as_ref(), now), gate.rejections())
+        };
+        let Some(status) = status.filter(|_| changed) else {
+            return;
+        };
+        let is_open = status.until.is_some();
+        self.meters.breaker_open.set(f64::from(u8::from(is_open)));
+        if !is_open {
+            own.link.send_replace(Link::Up);
+            info!(route = %self.name, "the downstream is back: sending again, one more at a time");
+            return;
+        }
+        let why = Arc::clone(&lock(&own.why));
+        self.meters.breaker_opened.increment(1);
+        own.link.send_replace(Link::Down(Arc::clone(&why)));
+        if rejections.is_some() {
+            warn!(route = %self.name, %why,
+                "messages died in a row: nothing is sent, the others wait, one call at a time is tried");
+        } else {
+            warn!(route = %self.name, %why,
+                "the downstream is away: nothing is sent, messages wait and spend no attempt, one call at a time probes");
+        }
+    }
+
+    fn log_hours(&self, stretch: Stretch) {
+        let (route, policy) = (&self.name, &self.policy);
+        let show = |at: StoreTime| policy.hours.as_ref().map(|hours| hours.zone().show(at));
+        let until = stretch.until.and_then(show);
+        let until = until.unwrap_or_else(|| "ever".to_owned());
+        self.meters.closed.set(f64::from(u8::from(!stretch.open)));
+        if stretch.open {
+            info!(%route, until, "opening hours: sending until then");
+        } else {
+            info!(%route, until, "closed hours: nothing is sent until then");
+        }
+    }
+
+    /// Opens or closes the tap as the gate and this outlook want it.
+    pub(super) fn turn_tap(&self, outlook: Outlook, pacer: &PacerHandle, now: Mono) -> TapTurn {
+        let rule = TapRule {
+            max_hold: self.policy.settings.max_hold.get(),
+            hold_limit: self.policy.hold_limit,
+            denied: match self.policy.settings.on_denied {
+                OnDenied::Hold => WhenDenied::Hold,
+                OnDenied::Delay | OnDenied::DeadLetter => WhenDenied::SendAway,
+                OnDenied::Nack => WhenDenied::SendAwayAndClose,
+            },
+        };
+        let turn = lock(&self.gate.gate).turn_tap(outlook, &rule, now);
+        if turn.is != turn.was {
+            self.log_tap(turn, outlook, pacer.is_paused(now), now);
+            let by_limit = turn.shut.is_none() && outlook != Outlook::OutOfReach(None);
+            if turn.is == Tap::Closed && by_limit {
+                self.meters.denials.increment(1);
+            }
+            self.subscription.set_tap(turn.is);
+        }
+        let is_open = turn.is == Tap::Open;
+        self.meters.tap_open.set(f64::from(u8::from(is_open)));
+        turn
+    }
+
+    /// Consumes no more, for good.
+    pub(super) fn close_tap(&self) {
+        if lock(&self.gate.gate).close_tap() {
+            self.subscription.set_tap(Tap::Closed);
+        }
+        self.meters.tap_open.set(0.0);
+    }
+
+    fn log_tap(&self, turn: TapTurn, outlook: Outlook, is_paused: bool, now: Mono) {
+        let route = &self.name;
+        let opening = self.gate.sends().opening();
+        let opening_ms = opening.and_then(|opening| for_ms(opening, now));
+        match (turn.is, turn.shut, outlook) {
+            // For each probe, and for each call that comes first when it is back.
+            (Tap::Open, ..) if self.gate.is_away() => {
+                debug!(%route, "tap open: for a call that probes");
+            }
+            (Tap::Open, ..) => info!(%route, "tap open: consuming"),
+            (Tap::Closed, Some(Shut::Away), _) => {
+                debug!(%route, for_ms = opening_ms, "tap closed: the downstream is away or was just now");
+            }
+            (Tap::Closed, Some(Shut::Hours), _) => {
+                info!(%route, for_ms = opening_ms, "tap closed: closed hours");
+            }
+            (Tap::Closed, Some(Shut::Limit), _) => {
+                info!(%route, for_ms = opening_ms, "tap closed: a keyed limit lets nothing pass");
+            }
+            (Tap::Closed, None, Outlook::Until(at, Wait::Frozen)) => {
+                let for_ms = for_ms(at, now);
+                // The store's answer may come before the policy that says so; no downstream asks for so long.
+                if is_paused || for_ms.is_none() {
+                    info!(%route, for_ms, "tap closed: an operator paused the limit");
+                } else {
+                    info!(%route, for_ms, "tap closed: the limit is frozen");
+                }
+            }
+            (Tap::Closed, None, Outlook::Until(at, Wait::Turn)) => {
+                debug!(%route, for_ms = for_ms(at, now), "tap closed: no slot before then");
+            }
+            (Tap::Closed, None, Outlook::Open | Outlook::OutOfReach(_)) => {
+                warn!(%route, "tap closed: the limit's store is out of reach");
+            }
+        }
+    }
+}
+
+/// How long, for the log; `None`, and no field: until an operator resumes a limit.
+fn for_ms(until: Mono, now: Mono) -> Option<u64> {
+    let wait = until.since(now);
+    (wait <= UNTIL_RESUMED).then(|| micros(wait) / 1000)
+}
+
+impl fmt::Debug for RouteGate {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("RouteGate")
+            .field("gate", &self.gate)
+            .finish_non_exhaustive()
+    }
+}
