@@ -15,10 +15,12 @@ use std::time::Duration;
 use super::breaker::{Breaker, BreakerReport, BreakerRule, BreakerStatus, Sign};
 use super::hours::{OpeningHours, Stretch};
 use super::leases::Outlook;
+use super::scheduler::{Queued, Scheduler};
 use super::time::{Mono, StoreTime};
 
 /// The local clock may drift from the store's: a change of the hours is computed again after this.
 const LOOK_AGAIN: Duration = Duration::from_secs(10);
+const NEVER: Mono = Mono::from_micros(u64::MAX);
 /// Longer than a breaker stays open without another answer of the store, which ends the wait.
 const FOR_LONG: Duration = Duration::from_secs(3600);
 
@@ -85,6 +87,30 @@ pub struct Turn {
     pub is: Sends,
     /// Its hours began or ended, or are known for the first time.
     pub hours: Option<Stretch>,
+}
+
+impl Turn {
+    /// Holds the messages of the route in `scheduler` as long as they may not be sent now. Returns those that were
+    /// held until now and need not be held as long any more.
+    #[must_use]
+    pub fn hold<T: Queued>(
+        &self,
+        scheduler: &mut Scheduler<T>,
+        of_route: impl Fn(&T) -> bool,
+    ) -> Vec<T> {
+        let (was, is) = (self.was.held_until(), self.is.held_until());
+        match (self.is, is) {
+            // What is admitted gives its permissions back.
+            (Sends::Nothing(..), Some(until)) => scheduler.defer(until, &of_route),
+            (_, Some(until)) => scheduler.hold_back(until, &of_route),
+            (_, None) => {}
+        }
+        if is < was {
+            scheduler.take_delayed(of_route)
+        } else {
+            Vec::new()
+        }
+    }
 }
 
 /// Whether new deliveries are wanted.
@@ -174,7 +200,7 @@ impl Gate {
     pub fn new(hours: Option<OpeningHours>, breaker: Option<BreakerRule>) -> Self {
         let sends = match hours {
             None => Sends::All(None),
-            Some(_) => Sends::Nothing(Mono::from_micros(u64::MAX), Shut::Hours),
+            Some(_) => Sends::Nothing(NEVER, Shut::Hours),
         };
         Self {
             hours,
@@ -324,7 +350,11 @@ impl Gate {
         // The store's time is not known yet: it may be at the next look.
         let waits = self.hours.is_some() && stretch.is_none();
         let next = times.into_iter().flatten().filter(later);
-        self.look = (!waits).then(|| next.fold(now + LOOK_AGAIN, Mono::min));
+        let latest = match self.hours {
+            Some(_) => now + LOOK_AGAIN,
+            None => NEVER,
+        };
+        self.look = (!waits).then(|| next.fold(latest, Mono::min));
         let was = std::mem::replace(&mut self.sends, is);
         let is_open = |stretch: Stretch| stretch.open;
         let turned = stretch.map(is_open) != self.stretch.map(is_open);

@@ -141,7 +141,7 @@ fn a_call_of_a_downstream_that_is_there_reviews_nothing() {
     gate.review(None, 0, at(1));
     gate.sent(at(1));
     assert_eq!(gate.ended(Sign::Accepted, at(1)), Ended::default());
-    assert_eq!(gate.look(), Some(at(1) + LOOK_AGAIN));
+    assert_eq!(gate.look(), Some(NEVER));
 }
 
 #[test]

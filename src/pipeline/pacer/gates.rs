@@ -5,7 +5,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use super::{Pacer, ROUND};
-use crate::core::gate::{Sends, Turn};
+use crate::core::gate::Turn;
 use crate::core::time::{Mono, StoreTime};
 use crate::pipeline::held;
 use crate::pipeline::job::Waiting;
@@ -46,16 +46,8 @@ impl Pacer {
 
     fn turned(&mut self, route: &Arc<Route>, turn: Turn, now: Mono) {
         let of_route = |waiting: &Waiting| Arc::ptr_eq(&waiting.job.route, route);
-        let (was, is) = (turn.was.held_until(), turn.is.held_until());
-        match (turn.is, is) {
-            // What is admitted gives its permissions back.
-            (Sends::Nothing(..), Some(until)) => self.scheduler.defer(until, of_route),
-            (_, Some(until)) => self.scheduler.hold_back(until, of_route),
-            (_, None) => {}
-        }
-        if is < was {
-            self.hold_anew(of_route, now);
-        }
+        let freed = turn.hold(&mut self.scheduler, of_route);
+        self.hold_anew(freed, now);
     }
 
     /// A keyed limit grants no more to a route before `until`: it waits as a whole.
@@ -85,13 +77,13 @@ impl Pacer {
         }
         let of_limit = |waiting: &Waiting| waiting.job.route.counts(limit);
         self.scheduler.reopen(of_limit, now);
-        self.hold_anew(of_limit, now);
+        let freed = self.scheduler.take_delayed(of_limit);
+        self.hold_anew(freed, now);
         self.scheduler.retry_now(now);
     }
 
     /// These delayed messages need not wait for that time: they go on in the order in which they came.
-    fn hold_anew(&mut self, these: impl Fn(&Waiting) -> bool, now: Mono) {
-        let mut messages = self.scheduler.take_delayed(these);
+    fn hold_anew(&mut self, mut messages: Vec<Waiting>, now: Mono) {
         messages.sort_by_key(|waiting| waiting.arrival);
         for waiting in messages {
             self.hold(waiting, false, now);

@@ -61,8 +61,6 @@ struct Fleet<'a, W> {
     tickets: u128,
     /// Messages that were sent away, and until when.
     away: HashMap<u32, u64>,
-    /// The route is closed by its hours.
-    closed_until: Option<u64>,
     /// The store may have lost something, and not every replica has been heard since.
     doubt_until: u64,
     replicas: Vec<Option<Box<Replica<'a>>>>,
@@ -116,7 +114,6 @@ impl<'a, W: Watch> Fleet<'a, W> {
             asks: 0,
             tickets: 0,
             away: HashMap::new(),
-            closed_until: None,
             doubt_until: 0,
             replicas: Vec::new(),
             throttle: None,
@@ -124,7 +121,6 @@ impl<'a, W: Watch> Fleet<'a, W> {
     }
 
     fn prepare(&mut self) {
-        self.turn_hours();
         for _ in 0..self.setting.replicas {
             let at = self.dice.below(micros(self.setting.stagger) + 1);
             self.after(at, WORLD, Event::Start);
@@ -231,7 +227,6 @@ impl<'a, W: Watch> Fleet<'a, W> {
         match event {
             Event::Start => self.start(),
             Event::Back(message) => self.publish(message, false),
-            Event::Hours => self.turn_hours(),
             Event::Strike(fault) => self.strike(fault),
             Event::Arrive(parcel) => self.arrive(id, parcel),
             Event::Ask {
@@ -334,8 +329,10 @@ impl<'a, W: Watch> Fleet<'a, W> {
             return;
         }
         let mono = replica.mono(self.t);
-        let look = self.turn_tap(replica, mono);
+        self.review_gate(replica, mono);
+        let tap = self.turn_tap(replica, mono);
         loop {
+            self.review_gate(replica, mono);
             match replica.scheduler.poll(mono) {
                 Step::Send(parcel, slot) => {
                     let dispatch = self.spread(DISPATCH) + self.late();
@@ -357,12 +354,12 @@ impl<'a, W: Watch> Fleet<'a, W> {
                     let by = u8::try_from(by).unwrap_or(u8::MAX);
                     self.ended(replica, item.id, Without::Never(by));
                 }
-                Step::Close { until, .. } => close(replica, until),
+                Step::Close { until, .. } => replica.gate.spend(until),
                 Step::Wait(until) => {
                     replica.wake += 1;
-                    if let Some(until) = until.into_iter().chain(look).min() {
-                        self.set_alarm(replica, until, mono);
-                    }
+                    let gate = replica.gate.look().unwrap_or(mono);
+                    let until = until.into_iter().chain(tap).fold(gate, Mono::min);
+                    self.set_alarm(replica, until, mono);
                     return;
                 }
             }
@@ -386,13 +383,5 @@ impl<'a, W: Watch> Fleet<'a, W> {
     fn rows(&self) -> impl Iterator<Item = Row> + use<W> {
         let count = self.setting.route.rows.len();
         [Row::Main, Row::Reserve].into_iter().take(count)
-    }
-}
-
-/// A limit that is for all messages lets nothing of the route pass before `until`.
-fn close(replica: &mut Replica<'_>, until: Mono) {
-    if replica.closed_until.is_none_or(|known| known < until) {
-        replica.closed_until = Some(until);
-        replica.scheduler.hold_back(until, |_| true);
     }
 }

@@ -42,7 +42,7 @@ impl<'a, W: Watch> Fleet<'a, W> {
             self.give_up(replica, parcel.id);
         } else {
             let mono = replica.mono(self.t);
-            match self.shut(replica, mono) {
+            match replica.gate.sends().held_until() {
                 Some(at) => replica.scheduler.delay(parcel, at),
                 None => replica.scheduler.push_back(parcel, mono),
             }

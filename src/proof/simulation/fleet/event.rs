@@ -129,8 +129,6 @@ pub(super) enum Event<'a> {
     Arrive(Parcel<'a>),
     /// A message is back from a wait queue.
     Back(u32),
-    /// The route opens or closes.
-    Hours,
     Strike(Fault),
 }
 

@@ -2,8 +2,8 @@
 
 use std::time::Duration;
 
+use sluiced_core::gate::{Tap, TapRule, WhenDenied};
 use sluiced_core::ladder::Ladder;
-use sluiced_core::leases::Outlook;
 use sluiced_core::limits::Ticket;
 use sluiced_core::scheduler::Denied;
 use sluiced_core::time::{Mono, StoreTime, micros};
@@ -95,18 +95,7 @@ impl<'a, W: Watch> Fleet<'a, W> {
         if own > route.max_hold {
             return self.send_away(replica, id, own, Away::Again);
         }
-        let own = (!own.is_zero()).then(|| mono + own);
-        match own.max(self.shut(replica, mono)) {
-            Some(at) => replica.scheduler.delay(parcel, at),
-            None => replica.scheduler.push(parcel, mono),
-        }
-    }
-
-    /// Until when nothing may be sent.
-    pub(super) fn shut(&self, replica: &Replica<'a>, mono: Mono) -> Option<Mono> {
-        let hours = self.closed_until.map(|at| replica.mono(at.max(self.t)));
-        let until = replica.closed_until.max(hours);
-        until.filter(|until| *until > mono)
+        self.hold(replica, parcel, mono);
     }
 
     /// A message ends without a call.
@@ -142,31 +131,54 @@ impl<'a, W: Watch> Fleet<'a, W> {
         self.after(micros(step), WORLD, Event::Back(id));
     }
 
-    /// As `pipeline::tap` does it. Returns when to look again.
+    /// Decides what the replica sends now.
+    pub(super) fn review_gate(&self, replica: &mut Replica<'a>, mono: Mono) {
+        let store_now = Some(self.store.clock(self.t));
+        let Some(turn) = replica.gate.review(store_now, 0, mono) else {
+            return;
+        };
+        let mut freed = turn.hold(&mut replica.scheduler, |_| true);
+        freed.sort_by_key(|parcel| parcel.arrival);
+        for parcel in freed {
+            self.hold(replica, parcel, mono);
+        }
+    }
+
+    /// A message waits for its slot, and before that for its own time and for its route's.
+    fn hold(&self, replica: &mut Replica<'a>, parcel: Parcel<'a>, mono: Mono) {
+        let own = self
+            .away
+            .get(&parcel.id)
+            .map(|at| at.saturating_sub(self.t));
+        let own = own.filter(|wait| *wait > 0);
+        let own = own.map(|wait| mono + Duration::from_micros(wait));
+        match own.max(replica.gate.sends().held_until()) {
+            Some(at) => replica.scheduler.delay(parcel, at),
+            None => replica.scheduler.push(parcel, mono),
+        }
+    }
+
+    /// Returns when to look again.
     pub(super) fn turn_tap(&mut self, replica: &mut Replica<'a>, mono: Mono) -> Option<Mono> {
         let route = self.setting.route;
-        let (hold, is_open) = (route.max_hold, replica.tap_open);
-        let near = |wait: &Duration| *wait <= if is_open { hold } else { hold / 2 };
-        let far = |until: Option<Mono>| until.map(|at| at.since(mono)).filter(|wait| !near(wait));
-        let closed = far(self.shut(replica, mono));
-        let (blocked, unknown) = match replica.scheduler.outlook(mono, route.is_keyed()) {
-            Outlook::Open => (None, false),
-            Outlook::Until(at, _) => (far(Some(at)), false),
-            Outlook::OutOfReach(since) => {
-                (None, since.is_none_or(|since| mono.since(since) > hold))
-            }
+        let rule = TapRule {
+            max_hold: route.max_hold,
+            hold_limit: Duration::MAX,
+            denied: match route.far {
+                Far::Hold => WhenDenied::Hold,
+                Far::Away | Far::Dead => WhenDenied::SendAway,
+            },
         };
-        if let (None, Some(wait), Far::Away | Far::Dead) = (closed, blocked, route.far) {
+        let outlook = replica.scheduler.outlook(mono, route.is_keyed());
+        let turn = replica.gate.turn_tap(outlook, &rule, mono);
+        if let Some(wait) = turn.denied {
             self.deny_all(replica, wait);
         }
-        let wait = closed.or(blocked.filter(|_| route.far == Far::Hold));
-        replica.tap_open = wait.is_none() && !unknown;
         let has_room = replica.unsettled.len() < usize::from(route.prefetch);
-        self.broker
-            .has_room(replica.id, replica.tap_open && has_room);
-        let look = wait.map(|wait| wait.saturating_sub(hold / 2).max(LOOK));
-        look.or_else(|| unknown.then_some(ROUND))
-            .map(|look| mono + look)
+        let takes = turn.is == Tap::Open && has_room;
+        self.broker.has_room(replica.id, takes);
+        let look = turn.look.map(|look| look.max(mono + LOOK));
+        look.or_else(|| (turn.is == Tap::Closed).then(|| mono + ROUND))
     }
 
     /// No slot comes for long, and the route does not hold its messages.
@@ -180,31 +192,6 @@ impl<'a, W: Watch> Fleet<'a, W> {
                 let wait = wait + interval.unwrap_or_default() * place;
                 self.send_away(replica, parcel.id, wait, Away::NoSlot);
             }
-        }
-    }
-
-    /// The route opens or closes by its hours.
-    pub(super) fn turn_hours(&mut self) {
-        let Some(hours) = &self.setting.route.hours else {
-            return;
-        };
-        let now = self.store.clock(self.t);
-        let stretch = hours.stretch(now);
-        let until = stretch.until.map(|at| micros(at.since(now)));
-        self.closed_until = until.filter(|_| !stretch.open).map(|wait| self.t + wait);
-        if let Some(wait) = until {
-            self.after(wait, WORLD, Event::Hours);
-        }
-        for id in 0..self.replicas.len() {
-            let Some(mut replica) = self.replicas[id].take() else {
-                continue;
-            };
-            if let Some(until) = self.closed_until {
-                let until = replica.mono(until);
-                replica.scheduler.defer(until, |_| true);
-            }
-            self.drive(&mut replica);
-            self.replicas[id] = Some(replica);
         }
     }
 }

@@ -2,6 +2,7 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
+use sluiced_core::gate::Gate;
 use sluiced_core::headroom::Follow;
 use sluiced_core::lateness::Lateness;
 use sluiced_core::leases::{LeaseHolder, Phase};
@@ -30,10 +31,8 @@ pub(super) struct Replica<'a> {
     /// Messages that came so far, and when the last of them comes or came.
     pub(super) arrivals: u64,
     pub(super) last_delivery: u64,
-    /// It consumes.
-    pub(super) tap_open: bool,
-    /// A limit lets nothing of the route pass before.
-    pub(super) closed_until: Option<Mono>,
+    /// Whether the route sends and consumes.
+    pub(super) gate: Gate,
     pub(super) paused_until: u64,
     /// It does not reach the store.
     pub(super) is_deaf: bool,
@@ -94,8 +93,7 @@ impl Replica<'_> {
             unsettled: BTreeSet::new(),
             arrivals: 0,
             last_delivery: 0,
-            tap_open: false,
-            closed_until: None,
+            gate: Gate::new(setting.route.hours.clone(), None),
             paused_until: 0,
             is_deaf: false,
             wake: 0,
