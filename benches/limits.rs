@@ -24,7 +24,7 @@ use common::kinds::{kinds, limit};
 use common::table::{Table, headline};
 use futures::{StreamExt as _, stream};
 use sluiced::core::rate::Cost;
-use sluiced::limiter::key::limit_key;
+use sluiced::limiter::limit_key;
 use sluiced::limiter::redis::{RedisOptions, RedisStore};
 use sluiced::ports::clock::Clock;
 use sluiced::ports::limits::{BATCH_MAX, Candidate, Charge, KeyedLimit, LimitStore, Ticket};

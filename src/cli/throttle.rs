@@ -30,7 +30,7 @@ use crate::core::limits::Rule;
 use crate::core::limits::gcra::Gcra;
 use crate::core::rate::{Cost, Rate, Span};
 use crate::core::time::{StoreTime, micros};
-use crate::limiter::key::limit_key;
+use crate::limiter::limit_key;
 use crate::ports::limits::{
     Candidate, Charge, Decision, Fit, KeyedLimit, LimitStore, LostWait, Room, Ticket,
 };

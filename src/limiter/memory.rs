@@ -3,29 +3,33 @@
 //! For the embedded queue and for tests. Nothing is ever lost and no other process writes. The only
 //! guard is that of a paced limit at the start: an earlier process may have died with slots in flight.
 
-mod breakers;
 mod keyed;
-mod paced;
-mod policies;
 mod status;
 
 use std::collections::HashMap;
 use std::fmt;
 use std::sync::{Arc, Mutex};
+use std::time::Duration;
 
+use futures::FutureExt;
 use tokio::sync::{broadcast, watch};
 
 use self::keyed::Name;
 use self::status::Status;
-use crate::core::breaker::StoredBreaker;
+use crate::core::breaker::{self, BreakerReport, BreakerRule, BreakerStatus, StoredBreaker};
 use crate::core::limits::keyed_states::KeyedStates;
-use crate::core::policy::LimitPolicy;
-use crate::core::schedule::Schedule;
+use crate::core::policy::{
+    self, Declaration, LimitPolicy, PolicyUpdate, PolicyVersion, lease_under,
+};
+use crate::core::schedule::{self, Answer, Ask, Freeze, Grant, Schedule};
 use crate::core::time::StoreTime;
+use crate::ports::breaker::BreakerStore;
 use crate::ports::clock::Clock;
 use crate::ports::link::Link;
 use crate::ports::locks::lock;
 use crate::ports::notice::{Notice, Notices};
+use crate::ports::pace::{PaceStore, PacedLimit, StoreFuture};
+use crate::ports::policy::{Inspection, PolicyStore, Updated};
 
 /// How many notices a slow receiver may lag behind before it loses some.
 const NOTICES: usize = 64;
@@ -76,5 +80,173 @@ impl Notices for MemoryStore {
 impl fmt::Debug for MemoryStore {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("MemoryStore").finish_non_exhaustive()
+    }
+}
+
+/// A name for the one process that ever writes the state.
+const RUN: &str = "memory";
+
+impl MemoryStore {
+    fn schedule<T>(
+        &self,
+        limit: &PacedLimit,
+        decision: impl FnOnce(&mut Option<Schedule>, StoreTime) -> T,
+    ) -> T {
+        self.decide(&self.schedules, |schedules, now| {
+            decision(schedules.entry(Arc::clone(&limit.name)).or_default(), now)
+        })
+    }
+}
+
+impl PaceStore for MemoryStore {
+    fn lease<'a>(&'a self, limit: &'a PacedLimit, ask: Ask) -> StoreFuture<'a, Answer> {
+        async move {
+            let policy = self.policy(&limit.of);
+            Ok(self.schedule(limit, |state, now| {
+                let known = (&limit.pace, limit.known);
+                lease_under(policy.as_ref(), state, known, RUN, &ask, now)
+            }))
+        }
+        .boxed()
+    }
+
+    fn freeze<'a>(&'a self, limit: &'a PacedLimit, length: Duration) -> StoreFuture<'a, Freeze> {
+        async move {
+            let freeze = self.schedule(limit, |state, now| schedule::freeze(state, length, now));
+            let notice = Notice::Frozen {
+                limit: Arc::clone(&limit.name),
+                freeze,
+            };
+            // No listener is fine: the next answer says the same.
+            drop(self.notices.send(notice));
+            Ok(freeze)
+        }
+        .boxed()
+    }
+
+    fn give_back<'a>(&'a self, limit: &'a PacedLimit, tail: Grant) -> StoreFuture<'a, bool> {
+        async move {
+            Ok(self.schedule(limit, |state, _| {
+                schedule::give_back(state, &limit.pace, RUN, &tail)
+            }))
+        }
+        .boxed()
+    }
+
+    fn link(&self) -> watch::Receiver<Link> {
+        self.link.subscribe()
+    }
+}
+
+impl MemoryStore {
+    /// What is in force for a limit.
+    pub(super) fn policy(&self, limit: &str) -> Option<LimitPolicy> {
+        lock(&self.policies).get(limit).cloned().flatten()
+    }
+
+    fn update<T>(
+        &self,
+        limit: &str,
+        decision: impl FnOnce(&mut Option<LimitPolicy>, StoreTime) -> T,
+    ) -> T {
+        self.decide(&self.policies, |policies, now| {
+            decision(policies.entry(limit.to_owned()).or_default(), now)
+        })
+    }
+}
+
+fn updated(policy: Option<&LimitPolicy>) -> Updated {
+    Updated {
+        version: policy.map_or(PolicyVersion::NONE, |policy| policy.version),
+        updates: policy.map_or(0, |policy| policy.updates),
+    }
+}
+
+impl PolicyStore for MemoryStore {
+    fn declare<'a>(
+        &'a self,
+        limit: &'a str,
+        declaration: &'a Declaration,
+    ) -> StoreFuture<'a, LimitPolicy> {
+        async move {
+            Ok(self.update(limit, |stored, now| {
+                policy::declare(stored, declaration, now)
+            }))
+        }
+        .boxed()
+    }
+
+    fn set<'a>(
+        &'a self,
+        limit: &'a str,
+        update: PolicyUpdate<'a>,
+    ) -> StoreFuture<'a, Option<Updated>> {
+        async move {
+            Ok(self.update(limit, |stored, now| {
+                let done = policy::set(stored, &update, now);
+                done.then(|| updated(stored.as_ref()))
+            }))
+        }
+        .boxed()
+    }
+
+    fn pause<'a>(
+        &'a self,
+        limit: &'a str,
+        length: Duration,
+        by: &'a str,
+    ) -> StoreFuture<'a, Option<(Updated, StoreTime)>> {
+        async move {
+            Ok(self.update(limit, |stored, now| {
+                let until = policy::pause(stored, length, by, now)?;
+                Some((updated(stored.as_ref()), until))
+            }))
+        }
+        .boxed()
+    }
+
+    fn resume<'a>(&'a self, limit: &'a str) -> StoreFuture<'a, Option<(Updated, bool)>> {
+        async move {
+            Ok(self.update(limit, |stored, now| {
+                let was = policy::resume(stored, now)?;
+                Some((updated(stored.as_ref()), was))
+            }))
+        }
+        .boxed()
+    }
+
+    fn open<'a>(&'a self, limit: &'a str) -> StoreFuture<'a, Option<StoreTime>> {
+        // Nothing is ever lost here.
+        async move { Ok(self.policy(limit).map(|_| self.clock.store_time())) }.boxed()
+    }
+
+    fn inspect<'a>(&'a self, limit: &'a str) -> StoreFuture<'a, Inspection> {
+        async move {
+            Ok(Inspection {
+                now: self.clock.store_time(),
+                policy: self.policy(limit),
+                replicas: Vec::new(),
+                frozen_until: None,
+            })
+        }
+        .boxed()
+    }
+}
+
+impl BreakerStore for MemoryStore {
+    fn report<'a>(
+        &'a self,
+        route: &'a str,
+        report: BreakerReport,
+        known: u64,
+        rule: &'a BreakerRule,
+    ) -> StoreFuture<'a, BreakerStatus> {
+        async move {
+            Ok(self.decide(&self.breakers, |routes, now| {
+                let stored = routes.entry(route.to_owned()).or_default();
+                breaker::report(stored, report, known, rule, now)
+            }))
+        }
+        .boxed()
     }
 }

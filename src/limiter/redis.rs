@@ -7,16 +7,13 @@
 //! other, in `notices`.
 
 mod access;
-mod address;
 mod batch;
-mod breakers;
 mod cluster;
 mod connection;
 mod facts;
 mod fault;
 mod limits;
 mod notices;
-mod options;
 mod policies;
 mod probe;
 mod rights;
@@ -24,11 +21,59 @@ mod scripts;
 mod sentinel;
 mod server;
 mod slots;
-mod status;
 mod store;
 
-pub use self::options::RedisOptions;
+use secrecy::SecretString;
+
+use crate::ports::secret::Secret;
+use crate::ports::tls::Tls;
+use crate::settings::types::{Redis, Settings};
+
 pub use self::policies::RedisPolicies;
 pub use self::probe::{Report, probe};
 pub use self::scripts::Family;
 pub use self::store::RedisStore;
+
+/// The settings of Redis, and the secrets and certificates that they name.
+#[derive(Clone, Debug)]
+pub struct RedisOptions {
+    pub settings: Redis,
+    /// Replaces the password of the URLs; read anew for each connection.
+    pub password: Option<Secret>,
+    /// The password of `sentinel_user`.
+    pub sentinel_password: Option<Secret>,
+    /// Only with `rediss://` (a crypto provider of rustls must be installed).
+    pub tls: Tls,
+    /// Some limits count by key, so that a warning is due if a restart loses the counts.
+    pub keyed: bool,
+}
+
+impl RedisOptions {
+    /// One server, with the timeouts of `default.toml`.
+    #[must_use]
+    pub fn single(url: impl Into<SecretString>, prefix: impl Into<String>) -> Self {
+        Self::from(Redis {
+            url: url.into(),
+            prefix: prefix.into(),
+            ..Settings::default().redis
+        })
+    }
+
+    /// The channel on which the replicas of a fleet send each other notices.
+    fn channel(&self) -> String {
+        format!("{}:notices", self.settings.prefix)
+    }
+}
+
+/// Neither credentials nor certificates besides those of the URLs.
+impl From<Redis> for RedisOptions {
+    fn from(settings: Redis) -> Self {
+        Self {
+            settings,
+            password: None,
+            sentinel_password: None,
+            tls: Tls::default(),
+            keyed: false,
+        }
+    }
+}

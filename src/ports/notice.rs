@@ -14,7 +14,7 @@ use crate::core::schedule::Freeze;
 pub struct LimitKey([u8; 16]);
 
 impl LimitKey {
-    /// From the first 16 bytes of a digest of the key's text (`limiter::key` makes it).
+    /// From the first 16 bytes of a digest of the key's text (`limiter::limit_key` makes it).
     #[must_use]
     pub const fn from_digest(digest: [u8; 16]) -> Self {
         Self(digest)

@@ -6,7 +6,7 @@ use std::sync::Arc;
 
 use super::{Policies, WireError, keyed_limit};
 use crate::core::policy::PolicyVersion;
-use crate::limiter::key::limit_key;
+use crate::limiter::limit_key;
 use crate::pipeline::{Counted, Counting, KeyedPolicy, PacedRows, PacerSpec, RouteSpec};
 use crate::ports::limits::{KeyedLimit, LimitKey, LimitStore};
 use crate::ports::pace::{PaceStore, PacedLimit};

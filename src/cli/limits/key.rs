@@ -15,7 +15,7 @@ use crate::core::limits::generation::Closing;
 use crate::core::policy::PolicyVersion;
 use crate::core::rate::Span;
 use crate::core::time::{StoreTime, micros};
-use crate::limiter::key::limit_key;
+use crate::limiter::limit_key;
 use crate::ports::limits::{Fit, Look};
 use crate::ports::policy::Inspection;
 use crate::settings::policy;

@@ -17,8 +17,8 @@
 use std::time::Duration;
 
 use super::generation::{Closing, Generation, LostWait};
-use super::kind::{Fit, Room, Ticket};
 use super::rule::{Line, Rule, State, Taken};
+use super::{Fit, Room, Ticket};
 use crate::policy::PolicyVersion;
 use crate::rate::Cost;
 use crate::time::StoreTime;

@@ -7,7 +7,7 @@
 use std::num::NonZeroU32;
 use std::time::Duration;
 
-use super::kind::{Fit, Kind, Room, RuleError, Ticket, remembered};
+use super::{Fit, Kind, Room, RuleError, Ticket, remembered};
 use crate::headroom::Headroom;
 use crate::time::micros;
 

@@ -11,7 +11,7 @@
 //! The debt says its own period. Under another rate the units that are owed stay owed, as if the
 //! new rate had been in force since the last grant.
 
-use super::kind::{Fit, Kind, Room, RuleError, Ticket, UNNOTICED, product, remembered};
+use super::{Fit, Kind, Room, RuleError, Ticket, UNNOTICED, product, remembered};
 use crate::headroom::Headroom;
 use crate::rate::Rate;
 use crate::time::micros;

@@ -11,8 +11,8 @@ use std::hash::Hash;
 
 use super::admission::{self, Candidate, Cell, Decision, Limit};
 use super::concurrency::{Calls, Concurrency};
-use super::kind::{Fit, Ticket};
 use super::rule::{Rule, State, Taken};
+use super::{Fit, Ticket};
 use crate::rate::Cost;
 use crate::time::StoreTime;
 

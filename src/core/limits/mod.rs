@@ -18,15 +18,119 @@ pub mod fixed_window;
 pub mod gcra;
 pub mod generation;
 pub mod keyed_states;
-mod kind;
 pub mod known;
 pub mod record;
 mod rule;
 pub mod sliding_log;
 pub mod token_bucket;
 
-pub use kind::{Fit, Room, RuleError, Ticket};
+use std::time::Duration;
+
+use crate::time::micros;
+
 pub use rule::{Line, Rule, State, Taken};
 
 #[cfg(test)]
 mod tests;
+
+/// The longest time for which something that was taken may count (twice 366 days).
+pub(super) const MEMORY_MAX: Duration = Duration::from_secs(2 * 366 * 24 * 3600);
+/// The clock of the store may have gone back by so many microseconds without being noticed: a refund
+/// counts that much more as gone by since its grant.
+pub(super) const UNNOTICED: u64 = 1_000;
+/// Products of a rule's numbers stay below this, so that sums of two are exact in a double.
+const PRODUCT_MAX: u64 = 1 << 52;
+
+/// The name of a call in a `concurrency` limit: unique in the fleet.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub struct Ticket(pub u128);
+
+/// Whether a cost fits.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Fit {
+    /// It fits now.
+    Now,
+    /// It fits at this time, in microseconds, if nothing else is taken meanwhile.
+    At(u64),
+    /// It fits once calls under way have ended: no time is known.
+    Full,
+}
+
+/// What a limit has left for one key.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Room {
+    /// Units that could be taken now.
+    pub remaining: u64,
+    /// When all of it is back if nothing is taken, in microseconds; not after now: it is.
+    pub reset_at: u64,
+}
+
+/// One kind of limit. `now` and all times are in microseconds; a state that lies ahead of `now`
+/// shows that the clock went back, and counts as if it was taken now.
+pub(super) trait Kind {
+    type Taken;
+
+    /// The largest cost that can ever fit.
+    fn most(&self) -> u64;
+    /// The state as it counts at `now`, and whether it lay ahead of now.
+    fn settled(&self, taken: &Self::Taken, now: u64) -> (Self::Taken, bool);
+    /// Whether `cost`, which is at most [`Kind::most`], fits.
+    fn fit(&self, taken: Option<&Self::Taken>, now: u64, cost: u64) -> Fit;
+    /// The state once `cost` was taken at `now`.
+    fn take(&self, taken: Option<&Self::Taken>, now: u64, cost: u64, ticket: Ticket)
+    -> Self::Taken;
+    /// The state without units that were taken at `at` and certainly not used; `None` if they count
+    /// no more, or if the kind cannot tell them from others without risk.
+    fn refund(&self, taken: &Self::Taken, at: u64, cost: u64, now: u64) -> Option<Self::Taken>;
+    /// What is left.
+    fn room(&self, taken: Option<&Self::Taken>, now: u64) -> Room;
+    /// How far apart costs of this size are at the rate of the limit; zero if it has none.
+    fn spacing(&self, cost: u64, now: u64) -> u64;
+    /// From when on nothing counts that was taken up to `since`.
+    fn forgotten_at(&self, since: u64) -> u64;
+    /// From when on the state says no more than its absence.
+    fn dies_at(&self, taken: &Self::Taken) -> u64;
+}
+
+/// Why a rule cannot be kept exactly.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum RuleError {
+    /// A number beyond what the kind can hold.
+    #[error("{what} is {value}; {most} is the most")]
+    TooMany {
+        what: &'static str,
+        value: u64,
+        most: u64,
+    },
+    /// A product that a double would round.
+    #[error("{what} together are too large to be counted exactly; make one of them smaller")]
+    TooLarge { what: &'static str },
+    /// What was taken would count for longer than two years.
+    #[error("it would take {0:?} until all of the limit is back; two years are the most")]
+    TooSlow(Duration),
+    /// No time that divides or is divided may be zero.
+    #[error("{0} must not be zero")]
+    Zero(&'static str),
+    /// A window must be longer than what is kept free at its end.
+    #[error(
+        "a headroom of {headroom:?} leaves nothing of a window of {window:?}; less than half is needed"
+    )]
+    Headroom {
+        headroom: Duration,
+        window: Duration,
+    },
+}
+
+/// `a * b`, if it is exact in a double and leaves room to add to it.
+pub(super) fn product(what: &'static str, a: u64, b: u64) -> Result<u64, RuleError> {
+    let product = a.checked_mul(b).filter(|product| *product <= PRODUCT_MAX);
+    product.ok_or(RuleError::TooLarge { what })
+}
+
+/// Checks that what is taken counts no longer than two years.
+pub(super) fn remembered(length: u64) -> Result<(), RuleError> {
+    if length > micros(MEMORY_MAX) {
+        return Err(RuleError::TooSlow(Duration::from_micros(length)));
+    }
+    Ok(())
+}

@@ -9,10 +9,10 @@
 
 use std::fmt::Write as _;
 
+use super::Ticket;
 use super::concurrency::{Calls, CountedCall};
 use super::fixed_window::Windows;
 use super::gcra::Debt;
-use super::kind::Ticket;
 use super::rule::{Line, Rule, State, Taken};
 use super::sliding_log::Log;
 use super::token_bucket::Tokens;

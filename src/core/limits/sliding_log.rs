@@ -6,7 +6,7 @@
 //!
 //! The script reads only the entries that a decision depends on: a long log is cheap to ask.
 
-use super::kind::{Fit, Kind, Room, RuleError, Ticket, remembered};
+use super::{Fit, Kind, Room, RuleError, Ticket, remembered};
 use crate::headroom::Headroom;
 use crate::rate::Rate;
 use crate::time::micros;

@@ -118,41 +118,48 @@ impl<T: Queued> Scheduler<T> {
         let mut untouched = Vec::new();
         for (asked, decision) in asked.into_iter().zip(decisions) {
             self.end_asking(&asked.item);
-            match decision {
-                Decision::NotAsked => untouched.push(asked.item),
-                Decision::Granted { passes } => self.granted(asked, &passes, &times),
-                Decision::Denied {
-                    by,
-                    fits,
-                    until,
-                    room,
-                } => {
-                    let denial = Denial {
-                        by,
-                        fits,
-                        until,
-                        room: Some(room),
-                    };
-                    self.denied(asked.item, &denial, &times);
-                }
-                Decision::Never { by, most } => {
-                    self.ready.forgive(&asked.item);
-                    let item = asked.item;
-                    self.found.push_back(Step::Never { item, by, most });
-                }
-                Decision::Outdated { .. } => self.put_off(asked.item, now + LEARN),
-                Decision::Closed { until, .. } => {
-                    let until = self.local_time(until, now);
-                    self.close(asked.item.route(), until);
-                    self.put_off(asked.item, until);
-                }
-            }
+            untouched.extend(self.decided(asked, decision, &times));
         }
         self.put_back(untouched, now);
         if self.admitted.is_empty() && self.asked.keyed == 0 && self.next_keyed().is_none() {
             // What was collected for a message that was denied is too old once its key opens.
             self.pacing.let_go();
         }
+    }
+
+    /// The store decided about a message. Returns it if it did not.
+    fn decided(&mut self, asked: Asked<T>, decision: Decision, times: &Times) -> Option<T> {
+        let now = times.now;
+        match decision {
+            Decision::NotAsked => return Some(asked.item),
+            Decision::Granted { passes } => self.granted(asked, &passes, times),
+            Decision::Denied {
+                by,
+                fits,
+                until,
+                room,
+            } => {
+                let denial = Denial {
+                    by,
+                    fits,
+                    until,
+                    room: Some(room),
+                };
+                self.denied(asked.item, &denial, times);
+            }
+            Decision::Never { by, most } => {
+                self.ready.forgive(&asked.item);
+                let item = asked.item;
+                self.found.push_back(Step::Never { item, by, most });
+            }
+            Decision::Outdated { .. } => self.put_off(asked.item, now + LEARN),
+            Decision::Closed { until, .. } => {
+                let until = self.local_time(until, now);
+                self.close(asked.item.route(), until);
+                self.put_off(asked.item, until);
+            }
+        }
+        None
     }
 
     /// The store did not answer a question. It may have decided.

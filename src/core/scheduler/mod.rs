@@ -23,12 +23,11 @@
 //!
 //! By file: `ready` is the order of messages that wait for a slot, `key_queues` are those that wait for a key;
 //! `request` says when to ask and for how many, `batch` for which, `answers` what follows, `placing` where a
-//! denied message waits; `serving` gives a slot its message; `extract` takes messages out or puts them off;
-//! `waiting` says what a route waits for.
+//! denied message waits; `serving` gives a slot its message, and takes messages out or puts them off; `waiting` says
+//! what a route waits for.
 
 mod answers;
 mod batch;
-mod extract;
 mod key_queues;
 mod placing;
 mod ready;
@@ -47,7 +46,7 @@ pub use request::{BATCH_MAX, HEARTBEAT, Requests};
 
 use self::key_queues::KeyQueues;
 use super::clock::ClockMap;
-use super::leases::{Head, LeaseHolder, LeaseTally, Outlook, Slot, Wait};
+use super::leases::{Head, LeaseHolder, LeaseTally, Slot};
 use super::pacing::{Pacing, Row, Sum};
 use super::policy::PolicyVersion;
 use super::rate::Cost;
@@ -299,27 +298,6 @@ impl<T: Queued> Scheduler<T> {
         self.pacing.frozen_for(length, now);
     }
 
-    /// What the limits hold for messages that are ready, for a route whose messages are counted by
-    /// keyed limits (`is_keyed`) or are not.
-    #[must_use]
-    pub fn outlook(&self, now: Mono, is_keyed: bool) -> Outlook {
-        if !self.clock().is_some_and(ClockMap::is_known) {
-            return Outlook::OutOfReach(None);
-        }
-        let requests = self.requests.as_ref().filter(|_| is_keyed);
-        if requests.is_some_and(|requests| !requests.may_begin(now)) {
-            return Outlook::OutOfReach(None);
-        }
-        let pacing = self.pacing.outlook(now);
-        match requests.and_then(Requests::failing_since) {
-            // A freeze that is known lasts, whether requests are answered or not.
-            Some(since) if !matches!(pacing, Outlook::Until(_, Wait::Frozen)) => {
-                Outlook::OutOfReach(Some(since))
-            }
-            _ => pacing,
-        }
-    }
-
     /// Drops the leases; answers what the store may take back.
     pub fn surrender(&mut self) -> Vec<(Row, Grant)> {
         self.pacing.surrender()
@@ -392,34 +370,6 @@ impl<T: Queued> Scheduler<T> {
             urgent: admitted.urgent + u64::from(one(self.ready.peek_urgent())),
             ..admitted
         }
-    }
-
-    fn enter(&mut self, item: T, until: Mono) {
-        self.admissions += 1;
-        let place = (Reverse(item.priority()), until, self.admissions);
-        self.admitted_sum.add(&item);
-        self.ends.insert((until, place));
-        self.admitted.insert(place, Admitted { item, until });
-    }
-
-    fn leave(&mut self, place: AdmittedKey) -> Option<Admitted<T>> {
-        let admitted = self.admitted.remove(&place)?;
-        self.admitted_sum.remove(&admitted.item);
-        self.ends.remove(&(admitted.until, place));
-        Some(admitted)
-    }
-
-    /// Messages whose permissions ran out.
-    fn take_run_out(&mut self, now: Mono) -> Option<Step<T>> {
-        let mut out = Vec::new();
-        while let Some((_, place)) = self.ends.first().copied().filter(|(end, _)| *end <= now) {
-            out.extend(self.leave(place).map(|admitted| admitted.item));
-        }
-        if out.is_empty() {
-            return None;
-        }
-        self.ran_out();
-        Some(Step::RanOut(out))
     }
 
     /// Messages whose time has come are ready, and keys open.

@@ -8,6 +8,7 @@ use proptest::prelude::*;
 
 use super::bench::{Bench, Item, pace};
 use super::*;
+use crate::leases::{Outlook, Wait};
 use crate::limits::admission::Decision;
 use crate::limits::{Fit, Room};
 use crate::rate::Cost;

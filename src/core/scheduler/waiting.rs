@@ -1,16 +1,38 @@
-//! What a route waits for, for the watch on its progress (`core::stall`).
+//! What a route waits for: for its tap, and for the watch on its progress (`core::stall`).
 
 use std::time::Duration;
 
 use super::Scheduler;
 use super::ready::Queued;
 use super::request::Requests;
+use crate::clock::ClockMap;
 use crate::leases::{LeaseHolder, Outlook, Wait};
 use crate::pacing::Row;
 use crate::stall::{Waits, bound};
 use crate::time::Mono;
 
 impl<T: Queued> Scheduler<T> {
+    /// What the limits hold for messages that are ready, for a route whose messages are counted by
+    /// keyed limits (`is_keyed`) or are not.
+    #[must_use]
+    pub fn outlook(&self, now: Mono, is_keyed: bool) -> Outlook {
+        if !self.clock().is_some_and(ClockMap::is_known) {
+            return Outlook::OutOfReach(None);
+        }
+        let requests = self.requests.as_ref().filter(|_| is_keyed);
+        if requests.is_some_and(|requests| !requests.may_begin(now)) {
+            return Outlook::OutOfReach(None);
+        }
+        let pacing = self.pacing.outlook(now);
+        match requests.and_then(Requests::failing_since) {
+            // A freeze that is known lasts, whether requests are answered or not.
+            Some(since) if !matches!(pacing, Outlook::Until(_, Wait::Frozen)) => {
+                Outlook::OutOfReach(Some(since))
+            }
+            _ => pacing,
+        }
+    }
+
     /// What the messages of a route wait for, of what is known here. `is_keyed`: keyed limits count them.
     #[must_use]
     pub fn route_waits(&self, route: usize, is_keyed: bool, now: Mono) -> Waits {

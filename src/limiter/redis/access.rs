@@ -19,9 +19,9 @@ use redis::{
 use rustls::RootCertStore;
 use secrecy::{ExposeSecret, SecretString};
 
-use super::address::Address;
+use super::RedisOptions;
+use super::connection::Address;
 use super::fault::{STORE, refused, store_error};
-use super::options::RedisOptions;
 use crate::ports::pace::StoreError;
 use crate::ports::resolve::Resolver;
 use crate::ports::secret::Secret;

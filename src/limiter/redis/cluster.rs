@@ -20,7 +20,7 @@ use tokio_util::task::AbortOnDropHandle;
 use tracing::{debug, warn};
 
 use super::access::{Access, Peer};
-use super::address::Address;
+use super::connection::Address;
 use super::fault::{refused, unreachable};
 use super::rights;
 use super::scripts::ScriptCall;

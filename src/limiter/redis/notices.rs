@@ -14,8 +14,8 @@ use tokio::sync::broadcast;
 use tokio::time::{MissedTickBehavior, timeout};
 use tracing::debug;
 
-use super::address::Address;
 use super::batch::read_key;
+use super::connection::Address;
 use super::connection::Connection;
 use super::server::BACKOFF;
 use crate::core::policy::PolicyVersion;

@@ -6,11 +6,11 @@ use futures::future::join_all;
 use redis::Script;
 use tokio::time::{Instant, timeout};
 
+use super::RedisOptions;
 use super::access::Access;
 use super::connection::Connection;
 use super::facts::{field, is_replica};
 use super::fault::refused;
-use super::options::RedisOptions;
 use super::rights;
 use super::server::Server;
 use crate::ports::pace::StoreError;

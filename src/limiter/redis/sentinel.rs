@@ -18,7 +18,7 @@ use tokio::sync::Mutex;
 use tokio::time::timeout;
 
 use super::access::{Access, Peer};
-use super::address::Address;
+use super::connection::Address;
 use super::fault::{refused, unreachable};
 use crate::ports::pace::StoreError;
 

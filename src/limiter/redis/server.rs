@@ -22,7 +22,7 @@ use tokio::time::{Instant, sleep, timeout, timeout_at};
 use tracing::{info, warn};
 
 use super::access::Access;
-use super::address::Address;
+use super::connection::Address;
 use super::fault::{Fault, STORE, fault, unreachable};
 use super::scripts::ScriptCall;
 use super::sentinel::Sentinels;

@@ -8,7 +8,7 @@ use std::collections::BTreeSet;
 
 use redis::Value;
 
-use super::address::Address;
+use super::connection::Address;
 
 /// One of the 16384.
 pub(super) type Slot = u16;

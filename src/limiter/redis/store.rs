@@ -1,7 +1,8 @@
-//! The store of paced limits in Redis, on a thread of its own; `limits` adds the keyed ones.
+//! The store in Redis, on a thread of its own: paced limits, breakers and how the replicas are; `limits` adds the keyed
+//! limits, `policies` the policies.
 //!
-//! One hash per paced limit and one script per decision (`lua/`), so that a decision is one round
-//! trip and atomic. Connections are supervised: they are rebuilt in the background and, until one is
+//! One hash for each paced limit, each route that has a breaker, and the replicas, and one script for each decision
+//! (`lua/`), so that a decision is one round trip and atomic. Connections are supervised: they are rebuilt in the background and, until one is
 //! back, every call fails at once instead of queueing up behind a dead socket.
 
 use std::fmt;
@@ -10,20 +11,24 @@ use std::sync::{Arc, OnceLock};
 use std::time::Duration;
 
 use futures::FutureExt;
+use redis::Script;
 use tokio::sync::{broadcast, watch};
 use tokio_util::task::AbortOnDropHandle;
 
+use super::RedisOptions;
 use super::connection::Connection;
 use super::limits::Limits;
-use super::options::RedisOptions;
-use super::scripts::{ScriptCall, Scripts};
+use super::scripts::{Arg, ScriptCall, Scripts};
 use super::{fault, notices};
+use crate::core::breaker::{BreakerReport, BreakerRule, BreakerStatus};
 use crate::core::policy::PolicyVersion;
 use crate::core::schedule::{Answer, Ask, Freeze, Grant, Turn};
-use crate::core::time::StoreTime;
+use crate::core::time::{StoreTime, micros};
+use crate::ports::breaker::BreakerStore;
 use crate::ports::link::Link;
 use crate::ports::notice::{Notice, Notices};
 use crate::ports::pace::{PaceStore, PacedLimit, StoreError, StoreFuture};
+use crate::ports::status::{BAR, BEAT, Heard, PLACES, SHOWN, StatusStore, Told};
 use crate::ports::urgent::Thread;
 
 /// The limits in Redis: schedules, and states by key.
@@ -161,5 +166,92 @@ impl Notices for RedisStore {
 impl fmt::Debug for RedisStore {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("RedisStore").finish_non_exhaustive()
+    }
+}
+
+impl BreakerStore for RedisStore {
+    fn report<'a>(
+        &'a self,
+        route: &'a str,
+        report: BreakerReport,
+        known: u64,
+        rule: &'a BreakerRule,
+    ) -> StoreFuture<'a, BreakerStatus> {
+        async move {
+            let scripts = &self.scripts;
+            let args = vec![
+                Arg::Text(scripts.channel()),
+                Arg::Text(route),
+                Arg::Text(report.name()),
+                Arg::Number(known),
+                Arg::Number(micros(rule.pause.base.min(rule.pause.max))),
+                Arg::Number(micros(rule.pause.max)),
+                Arg::Number(micros(rule.probe)),
+            ];
+            // The braces are Redis Cluster's hash tag, as those of the limits.
+            let key = format!("{}:{{{route}}}:breaker", scripts.prefix());
+            let call = ScriptCall::new(scripts.breaker(), key, Vec::new(), args);
+            let reply: (u64, u64, u64, u8, u8) = self.call(call).await?;
+            let (now, version, until, may_probe, changed) = reply;
+            Ok(BreakerStatus {
+                now: StoreTime::from_micros(now),
+                version,
+                until: (until > 0).then(|| StoreTime::from_micros(until)),
+                may_probe: may_probe > 0,
+                changed: changed > 0,
+            })
+        }
+        .boxed()
+    }
+}
+
+impl RedisStore {
+    fn about_replicas<'a>(&self, script: &'a Script, args: Vec<Arg<'a>>) -> ScriptCall<'a> {
+        let key = |name| format!("{}:{{fleet}}:{name}", self.scripts.prefix());
+        ScriptCall::new(script, key("status"), vec![key("bars")], args)
+    }
+}
+
+/// The reply of `hear.lua`: (age in µs, text) of each replica, then (limit, place, units) of each bar.
+type HeardReply = (Vec<(u64, String)>, Vec<(String, usize, f64)>);
+
+impl StatusStore for RedisStore {
+    fn tell<'a>(&'a self, told: Told<'a>) -> StoreFuture<'a, ()> {
+        async move {
+            let mut args = vec![
+                Arg::Text(told.replica),
+                Arg::Text(told.text),
+                Arg::Number(micros(SHOWN)),
+                Arg::Number(micros(told.passed).max(1)),
+                Arg::Number(micros(BAR)),
+                Arg::Number(PLACES as u64),
+            ];
+            for (limit, units) in told.used {
+                args.extend([Arg::Text(limit), Arg::Number(*units)]);
+            }
+            let script = self.about_replicas(self.scripts.tell(), args);
+            self.call(script).await
+        }
+        .boxed()
+    }
+
+    fn hear(&self) -> StoreFuture<'_, Heard> {
+        async move {
+            let args = [SHOWN, BEAT, BAR].map(|length| Arg::Number(micros(length)));
+            let script = self.about_replicas(self.scripts.hear(), args.into());
+            let (texts, bars): HeardReply = self.call(script).await?;
+            let texts = texts.into_iter();
+            let mut heard = Heard {
+                replicas: texts
+                    .map(|(ago, text)| (Duration::from_micros(ago), text))
+                    .collect(),
+                ..Heard::default()
+            };
+            for (limit, ago, units) in bars {
+                heard.note(&limit, ago, units);
+            }
+            Ok(heard)
+        }
+        .boxed()
     }
 }

@@ -20,7 +20,7 @@ use sluiced::core::limits::token_bucket::{Bucket, Refill, Start, TokenBucket};
 use sluiced::core::rate::Cost;
 use sluiced::core::time::StoreTime;
 use sluiced::core::zone::Zone;
-use sluiced::limiter::key::limit_key;
+use sluiced::limiter::limit_key;
 use sluiced::limiter::redis::{RedisOptions, RedisStore};
 use sluiced::ports::limits::{
     Candidate, Charge, Decision, KeyedLimit, LimitKey, LimitStore, LostWait, Ticket,

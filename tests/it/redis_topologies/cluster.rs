@@ -7,7 +7,7 @@ use sluiced::core::limits::Rule;
 use sluiced::core::limits::gcra::Gcra;
 use sluiced::core::limits::sliding_log::SlidingLog;
 use sluiced::core::rate::Cost;
-use sluiced::limiter::key::limit_key;
+use sluiced::limiter::limit_key;
 use sluiced::limiter::redis::{RedisStore, probe};
 use sluiced::ports::limits::{
     Candidate, Charge, Decision, KeyedLimit, LimitStore, LostWait, Ticket,

@@ -11,7 +11,7 @@ use tracing::warn;
 
 use super::{Live, Locator, Server};
 use crate::limiter::redis::access::Peer;
-use crate::limiter::redis::address::Address;
+use crate::limiter::redis::connection::Address;
 use crate::limiter::redis::facts::{field, is_replica, misfit, risks, save_points};
 use crate::limiter::redis::fault::{refused, unreachable};
 use crate::limiter::redis::rights;
